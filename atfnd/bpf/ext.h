@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later
+ *
+ * What the files of the extension module share. One file per subject; each exports one table of
+ * functions, which py_module.c adds to the module.
+ */
+#ifndef ATFND_EXT_H
+#define ATFND_EXT_H
+
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+
+/* Sets OSError(err, "what: strerror") and returns NULL; err is a positive errno. */
+PyObject *ext_oserror(int err, const char *what);
+
+extern PyMethodDef layout_methods[];
+extern PyMethodDef map_methods[];
+extern PyMethodDef observer_methods[];
+extern PyMethodDef classifier_methods[];
+extern PyMethodDef meter_methods[];
+extern PyMethodDef sockdiag_methods[];
+
+/* Adds the file's types to the module; 0 or -1 with an exception set. */
+int observer_add_types(PyObject *module);
+int meter_add_types(PyObject *module);
+int sockdiag_add_types(PyObject *module);
+
+#endif

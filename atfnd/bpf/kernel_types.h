@@ -1,0 +1,100 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later
+ *
+ * The kernel types our BPF programs read, declared by hand with only the fields used; CO-RE
+ * relocates them against the running kernel's BTF. Sources: include/net/sock.h,
+ * include/linux/{skbuff,netdevice,sched}.h, kernel/bpf iterators (net/ipv4/tcp_ipv4.c,
+ * net/core/bpf_sk_storage.c).
+ */
+#ifndef ATFND_KERNEL_TYPES_H
+#define ATFND_KERNEL_TYPES_H
+
+#include <linux/bpf.h>
+#include <linux/types.h>
+
+#pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
+
+struct ns_common {
+	unsigned int inum;
+};
+
+struct net {
+	struct ns_common ns;
+};
+
+typedef struct {
+	struct net *net;
+} possible_net_t;
+
+struct in6_addr {
+	union {
+		__u8 u6_addr8[16];
+	} in6_u;
+};
+
+struct sock_common {
+	__be32 skc_daddr;
+	__be32 skc_rcv_saddr;
+	__be16 skc_dport;
+	__u16 skc_num;
+	unsigned short skc_family;
+	volatile unsigned char skc_state;
+	unsigned char skc_ipv6only : 1;
+	possible_net_t skc_net;
+	struct in6_addr skc_v6_daddr;
+	struct in6_addr skc_v6_rcv_saddr;
+	int skc_incoming_cpu;
+};
+
+struct sock {
+	struct sock_common __sk_common;
+	unsigned int sk_napi_id;
+	__u16 sk_protocol;
+};
+
+struct net_device {
+	int ifindex;
+	possible_net_t nd_net;
+};
+
+struct napi_struct {
+	unsigned int napi_id;
+};
+
+struct task_struct {
+	int pid;
+	int tgid;
+};
+
+struct sk_buff {
+	struct net_device *dev;
+	unsigned char *head;
+	__u16 network_header;
+	__be16 protocol;
+	unsigned int len;
+	unsigned int napi_id;
+};
+
+struct seq_file;
+
+struct bpf_iter_meta {
+	struct seq_file *seq;
+	__u64 session_id;
+	__u64 seq_num;
+};
+
+struct bpf_iter__tcp {
+	struct bpf_iter_meta *meta;
+	struct sock_common *sk_common;
+	unsigned int uid;
+};
+
+struct bpf_iter__bpf_sk_storage_map {
+	struct bpf_iter_meta *meta;
+	struct bpf_map *map;
+	struct sock *sk;
+	void *value;
+};
+
+#pragma clang attribute pop
+
+#endif

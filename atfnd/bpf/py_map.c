@@ -1,0 +1,156 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later
+ *
+ * BPF maps by file descriptor: keys and values are bytes, sizes are the caller's affair (a mismatch
+ * is checked against the map). bpf(2); errors are OSError with the kernel's errno.
+ */
+#include "ext.h"
+
+#include <bpf/bpf.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+static int map_sizes(int fd, struct bpf_map_info *info)
+{
+	__u32 length = sizeof(*info);
+
+	memset(info, 0, sizeof(*info));
+	return bpf_obj_get_info_by_fd(fd, info, &length);
+}
+
+static int check_key(const struct bpf_map_info *info, Py_ssize_t length)
+{
+	if (length == (Py_ssize_t)info->key_size)
+		return 0;
+	PyErr_Format(PyExc_ValueError, "key is %zd bytes, map %s wants %u", length, info->name,
+		     info->key_size);
+	return -1;
+}
+
+static PyObject *map_update(PyObject *self, PyObject *args)
+{
+	struct bpf_map_info info;
+	const char *key, *value;
+	Py_ssize_t key_length, value_length;
+	int fd, flags = BPF_ANY;
+
+	(void)self;
+	if (!PyArg_ParseTuple(args, "iy#y#|i", &fd, &key, &key_length, &value, &value_length, &flags))
+		return NULL;
+	if (map_sizes(fd, &info))
+		return ext_oserror(errno, "map info");
+	if (check_key(&info, key_length))
+		return NULL;
+	if (value_length != (Py_ssize_t)info.value_size)
+		return PyErr_Format(PyExc_ValueError, "value is %zd bytes, map %s wants %u",
+				    value_length, info.name, info.value_size);
+	if (bpf_map_update_elem(fd, key, value, flags))
+		return ext_oserror(errno, "map update");
+	Py_RETURN_NONE;
+}
+
+static int is_percpu(const struct bpf_map_info *info)
+{
+	return info->type == BPF_MAP_TYPE_PERCPU_ARRAY || info->type == BPF_MAP_TYPE_PERCPU_HASH ||
+	       info->type == BPF_MAP_TYPE_LRU_PERCPU_HASH;
+}
+
+/* Bytes of one looked-up value: on per-CPU maps one 8-aligned value a possible CPU, in CPU order. */
+static size_t value_bytes(const struct bpf_map_info *info)
+{
+	if (!is_percpu(info))
+		return info->value_size;
+	return (size_t)((info->value_size + 7) & ~7u) * (size_t)sysconf(_SC_NPROCESSORS_CONF);
+}
+
+static PyObject *map_lookup(PyObject *self, PyObject *args)
+{
+	struct bpf_map_info info;
+	const char *key;
+	Py_ssize_t key_length;
+	int fd;
+
+	(void)self;
+	if (!PyArg_ParseTuple(args, "iy#", &fd, &key, &key_length))
+		return NULL;
+	if (map_sizes(fd, &info))
+		return ext_oserror(errno, "map info");
+	if (check_key(&info, key_length))
+		return NULL;
+
+	void *value = malloc(value_bytes(&info));
+	PyObject *result;
+
+	if (!value)
+		return PyErr_NoMemory();
+	if (!bpf_map_lookup_elem(fd, key, value))
+		result = PyBytes_FromStringAndSize(value, value_bytes(&info));
+	else if (errno == ENOENT)
+		result = Py_NewRef(Py_None);
+	else
+		result = ext_oserror(errno, "map lookup");
+	free(value);
+	return result;
+}
+
+static PyObject *map_delete(PyObject *self, PyObject *args)
+{
+	struct bpf_map_info info;
+	const char *key;
+	Py_ssize_t key_length;
+	int fd;
+
+	(void)self;
+	if (!PyArg_ParseTuple(args, "iy#", &fd, &key, &key_length))
+		return NULL;
+	if (map_sizes(fd, &info))
+		return ext_oserror(errno, "map info");
+	if (check_key(&info, key_length))
+		return NULL;
+	if (bpf_map_delete_elem(fd, key))
+		return ext_oserror(errno, "map delete");
+	Py_RETURN_NONE;
+}
+
+/* A key deleted while we walk makes the kernel start over: the walk is bounded by max_entries, so a
+ * churning map costs a repeated entry, never an endless loop. Callers key the result. */
+static PyObject *map_items(PyObject *self, PyObject *args)
+{
+	struct bpf_map_info info;
+	int fd;
+
+	(void)self;
+	if (!PyArg_ParseTuple(args, "i", &fd))
+		return NULL;
+	if (map_sizes(fd, &info))
+		return ext_oserror(errno, "map info");
+
+	char *key = malloc(info.key_size), *value = malloc(value_bytes(&info));
+	PyObject *list = PyList_New(0);
+	int first = 1;
+
+	for (__u32 i = 0; list && key && value && i < info.max_entries; i++) {
+		if (bpf_map_get_next_key(fd, first ? NULL : key, key))
+			break;
+		first = 0;
+		if (bpf_map_lookup_elem(fd, key, value))
+			continue;
+		PyObject *item = Py_BuildValue("(y#y#)", key, (Py_ssize_t)info.key_size, value,
+					       (Py_ssize_t)value_bytes(&info));
+
+		if (!item || PyList_Append(list, item))
+			Py_CLEAR(list);
+		Py_XDECREF(item);
+	}
+	free(key);
+	free(value);
+	return list;
+}
+
+PyMethodDef map_methods[] = {
+	{ "map_update", map_update, METH_VARARGS, "map_update(fd, key, value, flags=0)" },
+	{ "map_lookup", map_lookup, METH_VARARGS, "map_lookup(fd, key) -> bytes or None" },
+	{ "map_delete", map_delete, METH_VARARGS, "map_delete(fd, key)" },
+	{ "map_items", map_items, METH_VARARGS, "map_items(fd) -> [(key, value), ...]" },
+	{ NULL, NULL, 0, NULL },
+};

@@ -1,0 +1,75 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later
+ *
+ * The module atfnd.bpf._bpf: libbpf skeletons, BPF maps and sock_diag for Python. CPython's limited
+ * API (3.11), so one build serves every later Python. Nothing here decides anything.
+ */
+#include "ext.h"
+
+#include <bpf/libbpf.h>
+#include <stdarg.h>
+#include <string.h>
+
+PyObject *ext_oserror(int err, const char *what)
+{
+	PyObject *args = Py_BuildValue("(iN)", err,
+				       PyUnicode_FromFormat("%s: %s", what, strerror(err)));
+
+	if (args) {
+		PyErr_SetObject(PyExc_OSError, args);
+		Py_DECREF(args);
+	}
+	return NULL;
+}
+
+/* libbpf explains a refused program at length; the last such words are kept for the error shown. */
+static char last_message[4096];
+
+static int keep_message(enum libbpf_print_level level, const char *format, va_list args)
+{
+	if (level == LIBBPF_WARN)
+		vsnprintf(last_message, sizeof(last_message), format, args);
+	return 0;
+}
+
+static PyObject *libbpf_message(PyObject *self, PyObject *unused)
+{
+	(void)self, (void)unused;
+	return PyUnicode_DecodeUTF8(last_message, strlen(last_message), "replace");
+}
+
+static PyMethodDef module_methods[] = {
+	{ "libbpf_message", libbpf_message, METH_NOARGS, "The last warning libbpf printed." },
+	{ NULL, NULL, 0, NULL },
+};
+
+static int module_exec(PyObject *module)
+{
+	PyMethodDef *tables[] = { layout_methods,     map_methods,   observer_methods,
+				  classifier_methods, meter_methods, sockdiag_methods };
+
+	libbpf_set_print(keep_message);
+	for (size_t i = 0; i < sizeof(tables) / sizeof(*tables); i++)
+		if (PyModule_AddFunctions(module, tables[i]))
+			return -1;
+	if (observer_add_types(module) || meter_add_types(module) || sockdiag_add_types(module))
+		return -1;
+	return 0;
+}
+
+static PyModuleDef_Slot module_slots[] = {
+	{ Py_mod_exec, module_exec },
+	{ 0, NULL },
+};
+
+static struct PyModuleDef module_def = {
+	PyModuleDef_HEAD_INIT,
+	.m_name = "_bpf",
+	.m_doc = "libbpf skeletons, BPF maps and sock_diag.",
+	.m_methods = module_methods,
+	.m_slots = module_slots,
+};
+
+__attribute__((visibility("default"))) PyMODINIT_FUNC PyInit__bpf(void)
+{
+	return PyModuleDef_Init(&module_def);
+}
