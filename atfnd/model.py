@@ -17,11 +17,13 @@ __all__ = [
     "ActionKind",
     "Caps",
     "Cpu",
+    "Event",
     "Flow",
     "FlowKey",
     "FlowState",
     "Match",
     "NicStats",
+    "NicView",
     "Outcome",
     "Plan",
     "Protocol",
@@ -31,6 +33,8 @@ __all__ = [
     "Rule",
     "SocketGone",
     "SocketSeen",
+    "SocketUse",
+    "Status",
     "Thread",
     "ThreadMoved",
     "Topology",
@@ -200,7 +204,7 @@ class Thread:
 
 
 class SocketSeen(NamedTuple):
-    """A qualified socket is used on `app_cpu` while its packets arrive elsewhere (or at `rx_cpu`)."""
+    """A qualified socket has been used on `app_cpu` for a dwell, off where we last placed it."""
 
     at_ns: int
     cookie: int
@@ -211,6 +215,17 @@ class SocketSeen(NamedTuple):
     rx_cpu: int | None
     bytes: int
     off_since_ns: int  # first use on `app_cpu` of the streak that led to this
+
+
+class SocketUse(NamedTuple):
+    """Audit of one socket an observer reported before: still there, and how it is used."""
+
+    cookie: int
+    key: FlowKey
+    app_cpu: int | None
+    napi_id: int | None
+    rx_cpu: int | None
+    bytes: int
 
 
 class SocketGone(NamedTuple):
@@ -289,3 +304,58 @@ class Outcome:
     errno: int
     location: int | None
     left: str
+
+
+@dataclass(frozen=True, slots=True)
+class NicView:
+    """One NIC as the daemon last saw it."""
+
+    name: str
+    netns: str | None
+    ifindex: int
+    armed: bool
+    up: bool
+    caps: Caps
+    queues: tuple[Queue, ...]
+    rules: tuple[Rule, ...]
+    owned: frozenset[int]  # locations of rules that are ours
+    rss: Rss
+    ring_size: int | None
+    stats: NicStats
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One thing the daemon did or noticed, for `atfnctl events` and the log."""
+
+    seq: int
+    at_ns: int
+    wall_s: float
+    kind: str  # insert, rewrite, delete, refused, arm, disarm, resync, lost, link, adopt, ...
+    nic: str | None
+    flow: FlowKey | None
+    what: str
+    why: str
+    policy: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """The daemon in one look."""
+
+    version: str
+    pid: int
+    since_wall_s: float
+    observer: str  # bpf or sock_diag
+    observer_why: str
+    armed: tuple[str, ...]
+    table_entries: int
+    table_capacity: int
+    t_delete_ns: int  # in force now, shorter as the table fills
+    overflow: int  # flows that found the table or the NIC full, since start
+    flows_by_state: tuple[tuple[str, int], ...]
+    actions_applied: int
+    actions_refused: int
+    events_lost: int
+    resyncs: int
+    policy_files: tuple[str, ...]

@@ -1,1 +1,70 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
+"""Kernel to events: which core each socket's application uses it on.
+
+Two observers, one interface: `bpf` (tracepoints, socket storage, iterators) and `sock_diag` (netlink
+dumps and /proc), for kernels without usable BPF.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple, Protocol
+
+from atfnd.model import SocketGone, SocketSeen, SocketUse, ThreadMoved
+
+__all__ = ["NapiCounters", "Observation", "Observer", "Qualify"]
+
+Observation = SocketSeen | SocketGone | ThreadMoved
+
+
+class Qualify(NamedTuple):
+    """When a socket is worth an event; below it, nobody above the kernel hears of it."""
+
+    dwell_ns: int
+    min_bytes: int
+    min_age_ns: int
+
+
+class NapiCounters(NamedTuple):
+    """tracepoint napi:napi_poll of one NAPI: ends of polls, packets, polls that used the budget."""
+
+    napi_id: int
+    polls: int
+    packets: int
+    full_polls: int
+    last_ns: int
+
+
+class Observer(Protocol):
+    """Watches the sockets of some network namespaces. Never blocks, never changes a socket."""
+
+    @property
+    def name(self) -> str:
+        """`bpf` or `sock_diag`."""
+
+    def fileno(self) -> int:
+        """Readable when `drain` has something to return at once."""
+
+    def poll_interval_s(self) -> float | None:
+        """How often `drain` must be called even if nothing is readable; None: never."""
+
+    def watch(self, netns: Sequence[str | None], napi_ids: Iterable[int]) -> None:
+        """Report only sockets in these namespaces that receive through one of these NAPIs (an
+        observer that cannot see NAPIs reports them all). Replaces what was watched before."""
+
+    def drain(self) -> list[Observation]:
+        """What happened since the last call, oldest first."""
+
+    def lost(self) -> int:
+        """Events the kernel could not hand over, since start: each calls for a re-sync."""
+
+    def inventory(self) -> list[SocketUse]:
+        """Every connected socket in the watched namespaces (bootstrap, re-sync, adoption)."""
+
+    def audit(self) -> list[SocketUse]:
+        """The sockets this observer has reported and that still exist."""
+
+    def napi_counters(self) -> list[NapiCounters]:
+        """Per watched NAPI; empty when the observer cannot see them."""
+
+    def close(self) -> None: ...
