@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Kernel to events: which core each socket's application uses it on.
 
-Two observers, one interface: `bpf` (tracepoints, socket storage, iterators) and `sock_diag` (netlink
-dumps and /proc), for kernels without usable BPF.
+Two observers, one interface: `bpf` (tracepoints, socket storage, iterators) and `sock_diag` (dumps
+over netlink and /proc), for kernels without usable BPF.
 """
 
 from __future__ import annotations
