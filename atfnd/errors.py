@@ -1,0 +1,19 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""An operator's mistake, or a machine that cannot do what was asked: one clear line, never a trace.
+
+Exit codes (design, section 7): 1 refused or "no", 2 usage or bad input, 3 daemon unreachable.
+"""
+
+from __future__ import annotations
+
+__all__ = ["OperatorError"]
+
+
+class OperatorError(Exception):
+    """Printed as `atfnd: message` and, when there is one, `hint: ...`; then exit `exit_code`."""
+
+    def __init__(self, message: str, hint: str | None = None, exit_code: int = 2) -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+        self.exit_code = exit_code

@@ -1,0 +1,22 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Waiting for a condition with a deadline: the only place in the tests that sleeps."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+__all__ = ["until"]
+
+T = TypeVar("T")
+
+
+def until(condition: Callable[[], T], what: str, deadline_s: float = 10.0) -> T:
+    """Poll `condition` every 10 ms until it is truthy and return it; AssertionError at deadline."""
+    end = time.monotonic() + deadline_s
+    while not (value := condition()):
+        if time.monotonic() > end:
+            raise AssertionError(f"not within {deadline_s} s: {what} (last: {value!r})")
+        time.sleep(0.01)
+    return value
