@@ -12,6 +12,11 @@
 /* Sets OSError(err, "what: strerror") and returns NULL; err is a positive errno. */
 PyObject *ext_oserror(int err, const char *what);
 
+/* Enters the namespace of descriptor netns (-1: stay). Returns what ext_leave_netns() wants, or a
+ * value below -1, which is -errno - 1. Nothing may return to Python in between. */
+int ext_enter_netns(int netns);
+void ext_leave_netns(int home);
+
 extern PyMethodDef layout_methods[];
 extern PyMethodDef map_methods[];
 extern PyMethodDef observer_methods[];

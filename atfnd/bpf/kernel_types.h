@@ -10,6 +10,8 @@
 
 #include <linux/bpf.h>
 #include <linux/types.h>
+#include <stdbool.h>
+#include <stddef.h>
 
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
 
@@ -56,6 +58,14 @@ struct net_device {
 	possible_net_t nd_net;
 };
 
+struct tcp_sock {
+	int lsndtime;
+};
+
+struct udp_sock {
+	int pending;
+};
+
 struct napi_struct {
 	unsigned int napi_id;
 };
@@ -86,6 +96,13 @@ struct bpf_iter__tcp {
 	struct bpf_iter_meta *meta;
 	struct sock_common *sk_common;
 	unsigned int uid;
+};
+
+struct bpf_iter__udp {
+	struct bpf_iter_meta *meta;
+	struct udp_sock *udp_sk;
+	unsigned int uid;
+	int bucket;
 };
 
 struct bpf_iter__bpf_sk_storage_map {

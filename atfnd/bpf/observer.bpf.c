@@ -1,5 +1,271 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-#include "kernel_types.h"
+/*
+ * Which core does the application use each socket on?
+ *
+ * The only evidence taken is a socket call in process context (sock_recv_length, sock_send_length):
+ * the CPU of a transmitted packet is no evidence, softirq ACKs pollute it (Wu, DeMar, Crawford, IEEE
+ * Comm. Letters 15(2), 2011). A record goes up only for a qualified socket that was used for `dwell`
+ * on a CPU other than the one last reported, or whose packets still arrive elsewhere after a report.
+ * So records are O(migrations of flows that matter), never O(packets) or O(calls).
+ */
+#include "observer_record.bpf.h"
 #include <bpf/bpf_helpers.h>
+#include <bpf/bpf_tracing.h>
+
+#define IPPROTO_TCP 6
+#define IPPROTO_UDP 17
+#define IPPROTO_SCTP 132
+
+/* include/net/tcp_states.h; SCTP's established is the same number. */
+enum { TCP_ESTABLISHED = 1, TCP_FIN_WAIT1 = 4, TCP_FIN_WAIT2 = 5, TCP_CLOSE = 7, TCP_CLOSE_WAIT = 8 };
+#define RECEIVING_STATES                                                                           \
+	(1 << TCP_ESTABLISHED | 1 << TCP_FIN_WAIT1 | 1 << TCP_FIN_WAIT2 | 1 << TCP_CLOSE_WAIT)
+
+#define MAX_BACKOFF 6
+
+static bool steerable(struct sock *sk)
+{
+	__u16 family = sk->__sk_common.skc_family;
+	__u16 protocol = sk->sk_protocol;
+
+	if (family != AF_INET && family != AF_INET6)
+		return false;
+	if (protocol == IPPROTO_UDP)
+		return sk->__sk_common.skc_num != 0;
+	if (protocol != IPPROTO_TCP && protocol != IPPROTO_SCTP)
+		return false;
+	return RECEIVING_STATES >> sk->__sk_common.skc_state & 1;
+}
+
+static struct socket_state *admit(struct sock *sk)
+{
+	struct socket_state fresh = { .told_cpu = OBSERVER_NO_CPU };
+
+	if (!steerable(sk))
+		return NULL;
+	fresh.born_ns = bpf_ktime_get_ns();
+	return bpf_sk_storage_get(&sockets, sk, &fresh, BPF_SK_STORAGE_GET_F_CREATE);
+}
+
+static __always_inline int tell(struct sock *sk, struct socket_state *state, __u64 now)
+{
+	__u64 pid_tgid = bpf_get_current_pid_tgid();
+	struct observer_record *record = reserve(OBSERVER_SEEN);
+	__u32 tid = pid_tgid;
+	__u8 one = 1;
+
+	if (!record)
+		return 0; /* nothing is marked as told: the next call tries again */
+	describe(record, sk);
+	record->bytes = state->bytes;
+	record->app_cpu = state->window_cpu;
+	record->off_since_ns = state->window_ns;
+	record->cgroup = bpf_get_current_cgroup_id();
+	record->tid = tid;
+	record->pid = pid_tgid >> 32;
+	bpf_get_current_comm(record->comm, sizeof(record->comm));
+	state->backoff = state->told_cpu == state->window_cpu && state->backoff < MAX_BACKOFF ?
+				 state->backoff + 1 :
+				 0;
+	state->told_cpu = state->window_cpu;
+	state->told_ns = now;
+	state->window_ns = 0;
+	bpf_ringbuf_submit(record, 0);
+	bpf_map_update_elem(&threads, &tid, &one, BPF_ANY);
+	return 0;
+}
+
+static __always_inline int off_target(struct sock *sk, struct socket_state *state, __u32 cpu, int rx)
+{
+	__u64 now = bpf_ktime_get_ns();
+
+	if (!state->window_ns) {
+		state->window_ns = now;
+		state->window_cpu = cpu;
+		state->window_calls = 0;
+		state->window_hits = 0;
+	}
+	state->window_calls++;
+	state->window_hits += cpu == state->window_cpu;
+	if (now - state->window_ns < dwell_ns)
+		return 0;
+	/* Dwell is over: one CPU must have had nine calls of ten, this one among them. */
+	if (cpu != state->window_cpu || state->window_hits * 10 < state->window_calls * 9) {
+		state->window_ns = now;
+		state->window_cpu = cpu;
+		state->window_calls = 1;
+		state->window_hits = 1;
+		if (dwell_ns)
+			return 0;
+	}
+	if (state->told_cpu == OBSERVER_NO_CPU && rx == (int)cpu) {
+		state->window_ns = 0; /* RSS got it right by itself: nothing to steer */
+		return 0;
+	}
+	if (state->told_cpu == cpu) {
+		bool arrives = rx < 0 || rx == (int)cpu;
+
+		if (arrives || now - state->told_ns < retell_ns << state->backoff) {
+			state->window_ns = 0;
+			if (arrives)
+				state->backoff = 0;
+			return 0;
+		}
+	}
+	if (state->bytes < min_bytes || now - state->born_ns < min_age_ns)
+		return 0;
+	return tell(sk, state, now);
+}
+
+static __always_inline int used(struct sock *sk, int length)
+{
+	__u32 napi_id = sk->sk_napi_id, cpu = bpf_get_smp_processor_id();
+	struct socket_state *state;
+	int rx;
+
+	if (length <= 0 || !bpf_map_lookup_elem(&napis, &napi_id))
+		return 0;
+	state = bpf_sk_storage_get(&sockets, sk, 0, 0);
+	if (!state) {
+		state = admit(sk);
+		if (!state)
+			return 0;
+	}
+	state->bytes += length;
+	rx = sk->__sk_common.skc_incoming_cpu;
+	if (!state->window_ns && rx == (int)cpu &&
+	    (state->told_cpu == cpu || state->told_cpu == OBSERVER_NO_CPU))
+		return 0;
+	return off_target(sk, state, cpu, rx);
+}
+
+SEC("tp_btf/sock_recv_length")
+int BPF_PROG(on_recv, struct sock *sk, int length)
+{
+	return used(sk, length);
+}
+
+SEC("tp_btf/sock_send_length")
+int BPF_PROG(on_send, struct sock *sk, int length)
+{
+	return used(sk, length);
+}
+
+SEC("tp_btf/inet_sock_set_state")
+int BPF_PROG(on_state, struct sock *sk, int old_state, int new_state)
+{
+	struct socket_state *state;
+	struct observer_record *record;
+	__u32 napi_id = sk->sk_napi_id;
+
+	if (new_state == TCP_CLOSE) {
+		state = bpf_sk_storage_get(&sockets, sk, 0, 0);
+		if (!state || state->told_cpu == OBSERVER_NO_CPU)
+			return 0;
+		record = reserve(OBSERVER_GONE);
+		if (!record)
+			return 0;
+		record->cookie = bpf_get_socket_cookie(sk);
+		bpf_ringbuf_submit(record, 0);
+	} else if (new_state == TCP_ESTABLISHED && bpf_map_lookup_elem(&napis, &napi_id)) {
+		/* sk_state is written after the tracepoint (inet_sk_set_state), so steerable()
+		 * would still see the old one; the birth time is all that is wanted here. */
+		struct socket_state fresh = { .told_cpu = OBSERVER_NO_CPU };
+
+		fresh.born_ns = bpf_ktime_get_ns();
+		bpf_sk_storage_get(&sockets, sk, &fresh, BPF_SK_STORAGE_GET_F_CREATE);
+	}
+	return 0;
+}
+
+SEC("tp_btf/sched_migrate_task")
+int BPF_PROG(on_migrate, struct task_struct *task, int destination)
+{
+	__u32 tid = task->pid;
+	struct observer_record *record;
+
+	if (!bpf_map_lookup_elem(&threads, &tid))
+		return 0;
+	record = reserve(OBSERVER_THREAD);
+	if (!record)
+		return 0;
+	record->tid = tid;
+	record->pid = task->tgid;
+	record->app_cpu = destination;
+	bpf_ringbuf_submit(record, 0);
+	return 0;
+}
+
+SEC("tp_btf/napi_poll")
+int BPF_PROG(on_poll, struct napi_struct *napi, int work, int budget)
+{
+	__u32 napi_id = napi->napi_id;
+	struct napi_counters *counters = bpf_map_lookup_elem(&napis, &napi_id);
+
+	if (!counters)
+		return 0;
+	/* One NAPI is polled by one CPU at a time (NAPI_STATE_SCHED): plain adds are exact. */
+	counters->polls++;
+	counters->packets += work;
+	counters->full_polls += work >= budget;
+	counters->last_ns = bpf_ktime_get_ns();
+	return 0;
+}
+
+static __always_inline int row(struct bpf_iter_meta *meta, struct sock *sk,
+			       struct socket_state *state)
+{
+	struct observer_record record = {};
+
+	describe(&record, sk);
+	record.kind = OBSERVER_SOCKET;
+	record.at_ns = bpf_ktime_get_ns();
+	record.app_cpu = OBSERVER_NO_CPU;
+	if (state) {
+		record.bytes = state->bytes;
+		record.app_cpu = state->told_cpu;
+		record.flags |= state->told_cpu == OBSERVER_NO_CPU ? 0 : OBSERVER_TOLD;
+	}
+	bpf_seq_write(meta->seq, &record, sizeof(record));
+	return 0;
+}
+
+SEC("iter/tcp")
+int each_tcp(struct bpf_iter__tcp *ctx)
+{
+	struct sock_common *common = ctx->sk_common;
+	struct tcp_sock *tcp;
+	struct sock *sk;
+
+	if (!common || !(RECEIVING_STATES >> common->skc_state & 1))
+		return 0;
+	tcp = bpf_skc_to_tcp_sock(common);
+	if (!tcp)
+		return 0;
+	sk = (struct sock *)tcp;
+	return row(ctx->meta, sk, bpf_sk_storage_get(&sockets, sk, 0, 0));
+}
+
+SEC("iter/udp")
+int each_udp(struct bpf_iter__udp *ctx)
+{
+	struct sock *sk = (struct sock *)ctx->udp_sk;
+
+	if (!sk || !sk->__sk_common.skc_num)
+		return 0;
+	return row(ctx->meta, sk, bpf_sk_storage_get(&sockets, sk, 0, 0));
+}
+
+/* Visits only sockets that hold our state, whatever their namespace. */
+SEC("iter/bpf_sk_storage_map")
+int each_told(struct bpf_iter__bpf_sk_storage_map *ctx)
+{
+	struct socket_state *state = ctx->value;
+	struct sock *sk = ctx->sk;
+
+	if (!sk || !state || state->told_cpu == OBSERVER_NO_CPU)
+		return 0;
+	return row(ctx->meta, sk, state);
+}
 
 char _license[] SEC("license") = "GPL";

@@ -1,12 +1,312 @@
-/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* SPDX-License-Identifier: GPL-2.0-or-later
+ *
+ * The type Observer: loads and attaches observer.bpf.c, drains its ring buffer and runs its socket
+ * iterators. Both copy records into one buffer with the GIL released; Python decodes it once.
+ */
 #include "ext.h"
 
-PyMethodDef observer_methods[] = {
+#include <bpf/bpf.h>
+#include <bpf/libbpf.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "observer.h"
+#include "observer.skel.h"
+
+#define EVENT_PROGRAMS 5
+
+struct buffer {
+	char *bytes;
+	size_t used, size;
+};
+
+struct observer_object {
+	PyObject_HEAD
+	struct observer *skeleton;
+	struct bpf_link *events[EVENT_PROGRAMS];
+	struct bpf_link *tcp, *udp, *told;
+	struct ring_buffer *ring;
+	struct buffer drained; /* kept between calls */
+};
+
+static int buffer_reserve(struct buffer *buffer, size_t more)
+{
+	size_t size = buffer->size ? buffer->size : 1 << 16;
+	char *bytes;
+
+	while (size < buffer->used + more)
+		size *= 2;
+	if (size == buffer->size)
+		return 0;
+	bytes = realloc(buffer->bytes, size);
+	if (!bytes)
+		return -ENOMEM;
+	buffer->bytes = bytes;
+	buffer->size = size;
+	return 0;
+}
+
+static int keep_record(void *context, void *data, size_t size)
+{
+	struct observer_object *self = context;
+
+	if (size < sizeof(struct observer_record) ||
+	    buffer_reserve(&self->drained, sizeof(struct observer_record)))
+		return -ENOMEM;
+	memcpy(self->drained.bytes + self->drained.used, data, sizeof(struct observer_record));
+	self->drained.used += sizeof(struct observer_record);
+	return 0;
+}
+
+static void release(struct observer_object *self)
+{
+	for (int i = 0; i < EVENT_PROGRAMS; i++) {
+		bpf_link__destroy(self->events[i]);
+		self->events[i] = NULL;
+	}
+	bpf_link__destroy(self->tcp);
+	bpf_link__destroy(self->udp);
+	bpf_link__destroy(self->told);
+	self->tcp = self->udp = self->told = NULL;
+	ring_buffer__free(self->ring);
+	self->ring = NULL;
+	observer__destroy(self->skeleton);
+	self->skeleton = NULL;
+	free(self->drained.bytes);
+	self->drained = (struct buffer){ 0 };
+}
+
+/* 0 or a negative errno; what was opened before a failure is released by the caller. */
+static int open_all(struct observer_object *self, const char **what)
+{
+	struct bpf_program *programs[EVENT_PROGRAMS];
+	union bpf_iter_link_info info = {};
+	LIBBPF_OPTS(bpf_iter_attach_opts, options, .link_info = &info, .link_info_len = sizeof(info));
+
+	*what = "load the observer's BPF programs";
+	self->skeleton = observer__open_and_load();
+	if (!self->skeleton)
+		return -errno;
+	*what = "attach the observer's tracepoints";
+	programs[0] = self->skeleton->progs.on_recv;
+	programs[1] = self->skeleton->progs.on_send;
+	programs[2] = self->skeleton->progs.on_state;
+	programs[3] = self->skeleton->progs.on_migrate;
+	programs[4] = self->skeleton->progs.on_poll;
+	for (int i = 0; i < EVENT_PROGRAMS; i++) {
+		self->events[i] = bpf_program__attach(programs[i]);
+		if (!self->events[i])
+			return -errno;
+	}
+	*what = "attach the socket iterators";
+	self->tcp = bpf_program__attach_iter(self->skeleton->progs.each_tcp, NULL);
+	self->udp = bpf_program__attach_iter(self->skeleton->progs.each_udp, NULL);
+	info.map.map_fd = bpf_map__fd(self->skeleton->maps.sockets);
+	self->told = bpf_program__attach_iter(self->skeleton->progs.each_told, &options);
+	if (!self->tcp || !self->udp || !self->told)
+		return -errno;
+	*what = "map the observer's ring buffer";
+	self->ring = ring_buffer__new(bpf_map__fd(self->skeleton->maps.records), keep_record, self,
+				      NULL);
+	return self->ring ? 0 : -errno;
+}
+
+static PyObject *observer_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
+{
+	allocfunc allocate = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
+	struct observer_object *self;
+	const char *what = NULL;
+	int error;
+
+	(void)kwargs;
+	if (!PyArg_ParseTuple(args, ""))
+		return NULL;
+	self = (struct observer_object *)allocate(type, 0);
+	if (!self)
+		return NULL;
+	Py_BEGIN_ALLOW_THREADS
+	error = open_all(self, &what);
+	Py_END_ALLOW_THREADS
+	if (error) {
+		Py_DECREF(self);
+		return ext_oserror(-error, what);
+	}
+	return (PyObject *)self;
+}
+
+static void observer_dealloc(PyObject *object)
+{
+	PyTypeObject *type = Py_TYPE(object);
+	freefunc free_object = (freefunc)PyType_GetSlot(type, Py_tp_free);
+
+	release((struct observer_object *)object);
+	free_object(object);
+	Py_DECREF(type);
+}
+
+static int is_open(struct observer_object *self)
+{
+	if (self->skeleton)
+		return 1;
+	PyErr_SetString(PyExc_ValueError, "the observer is closed");
+	return 0;
+}
+
+static PyObject *observer_close(PyObject *object, PyObject *unused)
+{
+	(void)unused;
+	release((struct observer_object *)object);
+	Py_RETURN_NONE;
+}
+
+static PyObject *observer_configure(PyObject *object, PyObject *args)
+{
+	struct observer_object *self = (struct observer_object *)object;
+	unsigned long long dwell_ns, min_bytes, min_age_ns, retell_ns;
+
+	if (!PyArg_ParseTuple(args, "KKKK", &dwell_ns, &min_bytes, &min_age_ns, &retell_ns) ||
+	    !is_open(self))
+		return NULL;
+	self->skeleton->data->dwell_ns = dwell_ns;
+	self->skeleton->bss->min_bytes = min_bytes;
+	self->skeleton->bss->min_age_ns = min_age_ns;
+	self->skeleton->data->retell_ns = retell_ns;
+	Py_RETURN_NONE;
+}
+
+static PyObject *observer_fileno(PyObject *object, PyObject *unused)
+{
+	struct observer_object *self = (struct observer_object *)object;
+
+	(void)unused;
+	return is_open(self) ? PyLong_FromLong(ring_buffer__epoll_fd(self->ring)) : NULL;
+}
+
+static PyObject *observer_napis(PyObject *object, PyObject *unused)
+{
+	struct observer_object *self = (struct observer_object *)object;
+
+	(void)unused;
+	return is_open(self) ? PyLong_FromLong(bpf_map__fd(self->skeleton->maps.napis)) : NULL;
+}
+
+static PyObject *observer_lost(PyObject *object, PyObject *unused)
+{
+	struct observer_object *self = (struct observer_object *)object;
+
+	(void)unused;
+	return is_open(self) ? PyLong_FromUnsignedLongLong(self->skeleton->bss->lost) : NULL;
+}
+
+static PyObject *observer_drain(PyObject *object, PyObject *unused)
+{
+	struct observer_object *self = (struct observer_object *)object;
+	int error;
+
+	(void)unused;
+	if (!is_open(self))
+		return NULL;
+	self->drained.used = 0;
+	Py_BEGIN_ALLOW_THREADS
+	error = ring_buffer__consume(self->ring);
+	Py_END_ALLOW_THREADS
+	if (error < 0)
+		return ext_oserror(-error, "drain the observer's ring buffer");
+	return PyBytes_FromStringAndSize(self->drained.bytes ? self->drained.bytes : "",
+					 self->drained.used);
+}
+
+/* Reads an iterator to its end. -EINTR is the kernel's "call again" of a signal, so it is retried. */
+static int read_all(int fd, struct buffer *buffer)
+{
+	for (;;) {
+		ssize_t got;
+
+		if (buffer_reserve(buffer, 1 << 16))
+			return -ENOMEM;
+		got = read(fd, buffer->bytes + buffer->used, buffer->size - buffer->used);
+		if (got == 0)
+			return 0;
+		if (got > 0)
+			buffer->used += got;
+		else if (errno != EINTR && errno != EAGAIN)
+			return -errno;
+	}
+}
+
+static PyObject *observer_sockets(PyObject *object, PyObject *args)
+{
+	struct observer_object *self = (struct observer_object *)object;
+	const char *which;
+	struct buffer rows = { 0 };
+	struct bpf_link *link;
+	int netns = -1, fd, error;
+	PyObject *result;
+
+	if (!PyArg_ParseTuple(args, "s|i", &which, &netns) || !is_open(self))
+		return NULL;
+	link = !strcmp(which, "tcp") ? self->tcp :
+	       !strcmp(which, "udp") ? self->udp :
+	       !strcmp(which, "told") ? self->told :
+					NULL;
+	if (!link)
+		return PyErr_Format(PyExc_ValueError, "no socket iterator %s", which);
+	/* The socket iterators walk the namespace of the task that opens them. */
+	int home = ext_enter_netns(netns);
+
+	if (home < -1)
+		return ext_oserror(-home - 1, "enter the network namespace");
+	fd = bpf_iter_create(bpf_link__fd(link));
+	error = fd < 0 ? errno : 0;
+	ext_leave_netns(home);
+	if (fd < 0)
+		return ext_oserror(error, "open the socket iterator");
+	Py_BEGIN_ALLOW_THREADS
+	error = read_all(fd, &rows);
+	Py_END_ALLOW_THREADS
+	close(fd);
+	result = error ? ext_oserror(-error, "read the socket iterator")
+		       : PyBytes_FromStringAndSize(rows.bytes ? rows.bytes : "", rows.used);
+	free(rows.bytes);
+	return result;
+}
+
+static PyMethodDef methods[] = {
+	{ "configure", observer_configure, METH_VARARGS,
+	  "configure(dwell_ns, min_bytes, min_age_ns, retell_ns)" },
+	{ "fileno", observer_fileno, METH_NOARGS, "An epoll descriptor, readable when records wait." },
+	{ "napis", observer_napis, METH_NOARGS, "Descriptor of the map of watched NAPIs." },
+	{ "lost", observer_lost, METH_NOARGS, "Records that found the ring buffer full." },
+	{ "drain", observer_drain, METH_NOARGS, "Waiting records (struct observer_record), packed." },
+	{ "sockets", observer_sockets, METH_VARARGS,
+	  "sockets('tcp'|'udp'|'told', netns_fd=-1) -> packed records" },
+	{ "close", observer_close, METH_NOARGS, "Detach and unload." },
 	{ NULL, NULL, 0, NULL },
 };
 
+static PyType_Slot slots[] = {
+	{ Py_tp_new, observer_new },
+	{ Py_tp_dealloc, observer_dealloc },
+	{ Py_tp_methods, methods },
+	{ Py_tp_doc, "The BPF observer, loaded and attached; OSError when the kernel refuses it." },
+	{ 0, NULL },
+};
+
+static PyType_Spec spec = {
+	.name = "atfnd.bpf._bpf.Observer",
+	.basicsize = sizeof(struct observer_object),
+	.flags = Py_TPFLAGS_DEFAULT,
+	.slots = slots,
+};
+
+PyMethodDef observer_methods[] = { { NULL, NULL, 0, NULL } };
+
 int observer_add_types(PyObject *module)
 {
-	(void)module;
-	return 0;
+	PyObject *type = PyType_FromSpec(&spec);
+	int error = type ? PyModule_AddObjectRef(module, "Observer", type) : -1;
+
+	Py_XDECREF(type);
+	return error;
 }

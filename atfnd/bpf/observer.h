@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later
+ *
+ * What the observer and user space share: one record for everything that goes up. The Python side
+ * takes its format from the BTF of this struct (atfnd/bpf/layout.py).
+ */
+#ifndef ATFND_OBSERVER_H
+#define ATFND_OBSERVER_H
+
+#include <linux/types.h>
+
+#define OBSERVER_NO_CPU 0xffffffffu
+
+enum observer_kind {
+	OBSERVER_SEEN = 1,   /* a qualified socket is used off the CPU it was last reported on */
+	OBSERVER_GONE = 2,   /* a reported socket was closed: only cookie and at_ns are set */
+	OBSERVER_THREAD = 3, /* a thread that owns reported flows migrates: tid and app_cpu */
+	OBSERVER_SOCKET = 4, /* one row of an iterator */
+};
+
+enum observer_flag {
+	OBSERVER_DUAL_STACK = 1, /* an unconnected IPv6 socket that also receives IPv4 */
+	OBSERVER_TOLD = 2,       /* reported before */
+};
+
+struct observer_record {
+	__u64 at_ns;
+	__u64 cookie;
+	__u64 bytes;
+	__u64 cgroup;
+	__u64 off_since_ns;
+	__u32 kind;
+	__u32 netns;
+	__u32 app_cpu;
+	__u32 rx_cpu;
+	__u32 napi_id;
+	__u32 tid;
+	__u32 pid;
+	__u8 local[16]; /* network order; 4-aligned: the verifier wants it for word compares */
+	__u8 remote[16];
+	__u8 comm[16];
+	__u16 local_port;
+	__u16 remote_port;
+	__u8 family; /* 4 or 6; an IPv4-mapped socket is 4 */
+	__u8 protocol;
+	__u8 flags;
+};
+
+#endif

@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later
+ *
+ * What the observer keeps in the kernel: state per socket, watched NAPIs, owning threads, settings.
+ */
+#ifndef ATFND_OBSERVER_STATE_BPF_H
+#define ATFND_OBSERVER_STATE_BPF_H
+
+#include "kernel_types.h"
+#include "observer.h"
+#include <bpf/bpf_helpers.h>
+
+struct socket_state {
+	__u64 born_ns;
+	__u64 bytes;
+	__u64 told_ns;
+	__u64 window_ns; /* start of the present stay off the reported CPU, 0: none */
+	__u32 window_calls;
+	__u32 window_hits; /* calls of the window made on window_cpu */
+	__u32 window_cpu;
+	__u32 told_cpu;
+	__u32 backoff;
+};
+
+struct napi_counters {
+	__u64 polls;
+	__u64 packets;
+	__u64 full_polls;
+	__u64 last_ns;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_SK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, int);
+	__type(value, struct socket_state);
+} sockets SEC(".maps");
+
+/* Watched NAPIs. Ids are never reused within a boot, so this also names their namespace. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 4096);
+	__type(key, __u32);
+	__type(value, struct napi_counters);
+} napis SEC(".maps");
+
+/* Threads that own a reported flow. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 16384);
+	__type(key, __u32);
+	__type(value, __u8);
+} threads SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 4 << 20);
+} records SEC(".maps");
+
+/* Settable at run time through the mapped .data/.bss. */
+__u64 dwell_ns = 100000000;
+__u64 min_bytes = 0;
+__u64 min_age_ns = 0;
+__u64 retell_ns = 1000000000;
+__u64 lost = 0;
+
+/* Puts the record's layout into this object's BTF, where user space reads it. */
+const struct observer_record *observer_record_layout __attribute__((unused));
+
+#endif

@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The BPF observer: tracepoints and socket storage in the kernel, one decode per wake-up here.
+
+Reads atfnd/bpf/observer.bpf.c's ring buffer and iterators. Nothing is kept per socket in user space.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Sequence
+
+from atfnd.bpf import _bpf
+from atfnd.bpf.layout import layout
+from atfnd.model import FlowKey, SocketGone, SocketSeen, SocketUse, Thread, ThreadMoved
+from atfnd.observe import NapiCounters, Observation, Qualify
+
+__all__ = ["BpfObserver"]
+
+_RECORD = layout("observer", "observer_record")
+_COUNTERS = layout("observer", "napi_counters").codec
+_SEEN, _GONE, _THREAD = 1, 2, 3  # enum observer_kind
+_DUAL_STACK = 1  # enum observer_flag
+_NO_CPU = 0xFFFFFFFF
+_RETELL_NS = 1_000_000_000
+_ANY4, _ANY6 = bytes(4), bytes(16)
+
+_Row = tuple[
+    int, int, int, int, int, int, int, int, int, int, int, int,
+    bytes, bytes, bytes, int, int, int, int, int,
+]  # fmt: skip
+
+
+def _keys(row: _Row) -> Iterator[FlowKey]:
+    """The flows of one record's socket: two for an unconnected dual-stack socket, else one."""
+    *_, local, remote, _, local_port, remote_port, family, protocol, flags = row
+    size = 4 if family == 4 else 16
+    yield FlowKey(protocol, local[:size], local_port, remote[:size], remote_port)
+    if flags & _DUAL_STACK:
+        yield FlowKey(protocol, _ANY4, local_port, _ANY4, 0)
+
+
+def _cpu(value: int) -> int | None:
+    return None if value == _NO_CPU else value
+
+
+class BpfObserver:
+    """`observe.Observer` on tracepoints. OSError when the kernel refuses a program."""
+
+    name = "bpf"
+
+    def __init__(self, qualify: Qualify, retell_ns: int = _RETELL_NS) -> None:
+        self._bpf = _bpf.Observer()
+        self._bpf.configure(qualify.dwell_ns, qualify.min_bytes, qualify.min_age_ns, retell_ns)
+        self._netns: tuple[str | None, ...] = ()
+        self._napis: frozenset[int] = frozenset()
+
+    def fileno(self) -> int:
+        """epoll descriptor of the ring buffer."""
+        return self._bpf.fileno()
+
+    def poll_interval_s(self) -> float | None:
+        """None: the ring buffer wakes us."""
+        return None
+
+    def watch(self, netns: Sequence[str | None], napi_ids: Iterable[int]) -> None:
+        """Replace the watched NAPIs (kernel-wide unique ids); counters of kept ones go on."""
+        self._netns = tuple(netns)
+        wanted = frozenset(napi_ids)
+        for napi_id in wanted - self._napis:
+            _bpf.map_update(self._bpf.napis(), napi_id.to_bytes(4, "little"), bytes(_COUNTERS.size))
+        for napi_id in self._napis - wanted:
+            _bpf.map_delete(self._bpf.napis(), napi_id.to_bytes(4, "little"))
+        self._napis = wanted
+
+    def drain(self) -> list[Observation]:
+        """Decode everything in the ring buffer, oldest first."""
+        observations: list[Observation] = []
+        add = observations.append
+        for row in _RECORD.codec.iter_unpack(self._bpf.drain()):
+            at_ns, cookie, count, cgroup, off_ns, kind, _, app, rx, napi, tid, pid, *_ = row
+            if kind == _SEEN:
+                comm = row[14].rstrip(b"\0").decode("utf-8", "replace")
+                thread = Thread(tid, pid, comm, cgroup or None)
+                for key in _keys(row):
+                    add(SocketSeen(at_ns, cookie, key, app, thread, napi, _cpu(rx), count, off_ns))
+            elif kind == _GONE:
+                add(SocketGone(at_ns, cookie))
+            elif kind == _THREAD:
+                add(ThreadMoved(at_ns, tid, app))
+        return observations
+
+    def lost(self) -> int:
+        """Records that found the ring buffer full. A lost SEEN is told again by the next call."""
+        return self._bpf.lost()
+
+    def inventory(self) -> list[SocketUse]:
+        """`iter/tcp` and `iter/udp` over the watched namespaces."""
+        return [
+            use
+            for netns in self._netns
+            for which in ("tcp", "udp")
+            for use in self._uses(which, netns)
+        ]
+
+    def audit(self) -> list[SocketUse]:
+        """`iter/bpf_sk_storage_map`: visits only sockets with state, whatever their namespace."""
+        return list(self._uses("told", None))
+
+    def _uses(self, which: str, netns: str | None) -> Iterator[SocketUse]:
+        descriptor = -1 if netns is None else os.open(netns, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            rows = self._bpf.sockets(which, descriptor)
+        finally:
+            if descriptor >= 0:
+                os.close(descriptor)
+        for row in _RECORD.codec.iter_unpack(rows):
+            _, cookie, count, _, _, _, _, app, rx, napi, *_ = row
+            for key in _keys(row):
+                yield SocketUse(cookie, key, _cpu(app), napi, _cpu(rx), count)
+
+    def napi_counters(self) -> list[NapiCounters]:
+        """Polls and packets of each watched NAPI since it was first watched."""
+        return [
+            NapiCounters(int.from_bytes(napi_id, "little"), *_COUNTERS.unpack(counters))
+            for napi_id, counters in _bpf.map_items(self._bpf.napis())
+        ]
+
+    def close(self) -> None:
+        """Detach; the kernel frees the sockets' state with the map."""
+        self._bpf.close()
