@@ -60,6 +60,7 @@ static __always_inline int tell(struct sock *sk, struct socket_state *state, __u
 	record->bytes = state->bytes;
 	record->app_cpu = state->window_cpu;
 	record->off_since_ns = state->window_ns;
+	record->born_ns = state->born_ns;
 	record->cgroup = bpf_get_current_cgroup_id();
 	record->tid = tid;
 	record->pid = pid_tgid >> 32;
@@ -212,6 +213,25 @@ int BPF_PROG(on_poll, struct napi_struct *napi, int work, int budget)
 	return 0;
 }
 
+/* A socket that user space already steers, by an earlier run's rule: as if told on that CPU. */
+static struct socket_state *adopt(struct sock *sk)
+{
+	struct socket_state fresh = { .told_cpu = OBSERVER_NO_CPU };
+	__u64 cookie = bpf_get_socket_cookie(sk);
+	__u32 *cpu = bpf_map_lookup_elem(&adopted, &cookie);
+	struct socket_state *state;
+
+	if (!cpu)
+		return bpf_sk_storage_get(&sockets, sk, 0, 0);
+	fresh.born_ns = bpf_ktime_get_ns();
+	state = bpf_sk_storage_get(&sockets, sk, &fresh, BPF_SK_STORAGE_GET_F_CREATE);
+	if (state && state->told_cpu == OBSERVER_NO_CPU) {
+		state->told_cpu = *cpu;
+		state->told_ns = fresh.born_ns;
+	}
+	return state;
+}
+
 static __always_inline int row(struct bpf_iter_meta *meta, struct sock *sk,
 			       struct socket_state *state)
 {
@@ -243,7 +263,7 @@ int each_tcp(struct bpf_iter__tcp *ctx)
 	if (!tcp)
 		return 0;
 	sk = (struct sock *)tcp;
-	return row(ctx->meta, sk, bpf_sk_storage_get(&sockets, sk, 0, 0));
+	return row(ctx->meta, sk, adopt(sk));
 }
 
 SEC("iter/udp")
@@ -253,7 +273,7 @@ int each_udp(struct bpf_iter__udp *ctx)
 
 	if (!sk || !sk->__sk_common.skc_num)
 		return 0;
-	return row(ctx->meta, sk, bpf_sk_storage_get(&sockets, sk, 0, 0));
+	return row(ctx->meta, sk, adopt(sk));
 }
 
 /* Visits only sockets that hold our state, whatever their namespace. */

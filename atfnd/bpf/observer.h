@@ -28,6 +28,7 @@ struct observer_record {
 	__u64 bytes;
 	__u64 cgroup;
 	__u64 off_since_ns;
+	__u64 born_ns; /* established, or first used after the observer started */
 	__u32 kind;
 	__u32 netns;
 	__u32 app_cpu;

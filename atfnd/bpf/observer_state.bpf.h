@@ -51,6 +51,15 @@ struct {
 	__type(value, __u8);
 } threads SEC(".maps");
 
+/* Sockets to take over at the next walk of the socket iterators: cookie to CPU. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 65536);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, __u64);
+	__type(value, __u32);
+} adopted SEC(".maps");
+
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
 	__uint(max_entries, 4 << 20);

@@ -7,7 +7,7 @@ over netlink and /proc), for kernels without usable BPF.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from atfnd.model import SocketGone, SocketSeen, SocketUse, ThreadMoved
@@ -60,6 +60,10 @@ class Observer(Protocol):
 
     def inventory(self) -> list[SocketUse]:
         """Every connected socket in the watched namespaces (bootstrap, re-sync, adoption)."""
+
+    def adopt(self, cpus: Mapping[int, int]) -> None:
+        """Treat these sockets (cookie to CPU) as reported: they are in `audit`, and their end and
+        their next change of CPU are observed."""
 
     def audit(self) -> list[SocketUse]:
         """The sockets this observer has reported and that still exist."""

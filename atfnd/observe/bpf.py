@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """The BPF observer: tracepoints and socket storage in the kernel, one decode per wake-up here.
 
-Reads atfnd/bpf/observer.bpf.c's ring buffer and iterators. Nothing is kept per socket in user space.
+Reads the ring buffer and the iterators of atfnd/bpf/observer.bpf.c. Nothing is kept per socket in
+user space.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 
 from atfnd.bpf import _bpf
 from atfnd.bpf.layout import layout
@@ -22,10 +24,11 @@ _SEEN, _GONE, _THREAD = 1, 2, 3  # enum observer_kind
 _DUAL_STACK = 1  # enum observer_flag
 _NO_CPU = 0xFFFFFFFF
 _RETELL_NS = 1_000_000_000
-_ANY4, _ANY6 = bytes(4), bytes(16)
+_ANY4 = bytes(4)
+_thread = lru_cache(maxsize=4096)(Thread)  # one object for all flows of a thread
 
 _Row = tuple[
-    int, int, int, int, int, int, int, int, int, int, int, int,
+    int, int, int, int, int, int, int, int, int, int, int, int, int,
     bytes, bytes, bytes, int, int, int, int, int,
 ]  # fmt: skip
 
@@ -77,12 +80,18 @@ class BpfObserver:
         observations: list[Observation] = []
         add = observations.append
         for row in _RECORD.codec.iter_unpack(self._bpf.drain()):
-            at_ns, cookie, count, cgroup, off_ns, kind, _, app, rx, napi, tid, pid, *_ = row
+            at_ns, cookie, count, cgroup, off_ns, born_ns, kind, _, app, rx, napi, tid, pid, *_ = (
+                row
+            )
             if kind == _SEEN:
-                comm = row[14].rstrip(b"\0").decode("utf-8", "replace")
-                thread = Thread(tid, pid, comm, cgroup or None)
+                comm = row[15].rstrip(b"\0").decode("utf-8", "replace")
+                thread = _thread(tid, pid, comm, cgroup or None)
                 for key in _keys(row):
-                    add(SocketSeen(at_ns, cookie, key, app, thread, napi, _cpu(rx), count, off_ns))
+                    add(
+                        SocketSeen(
+                            at_ns, cookie, key, app, thread, napi, _cpu(rx), count, off_ns, born_ns
+                        )
+                    )
             elif kind == _GONE:
                 add(SocketGone(at_ns, cookie))
             elif kind == _THREAD:
@@ -102,6 +111,15 @@ class BpfObserver:
             for use in self._uses(which, netns)
         ]
 
+    def adopt(self, cpus: Mapping[int, int]) -> None:
+        """Mark sockets as reported, by one walk of the socket iterators over `adopted`."""
+        adopted = self._bpf.adopted()
+        for cookie, cpu in cpus.items():
+            _bpf.map_update(adopted, cookie.to_bytes(8, "little"), cpu.to_bytes(4, "little"))
+        self.inventory()
+        for cookie in cpus:
+            _bpf.map_delete(adopted, cookie.to_bytes(8, "little"))
+
     def audit(self) -> list[SocketUse]:
         """`iter/bpf_sk_storage_map`: visits only sockets with state, whatever their namespace."""
         return list(self._uses("told", None))
@@ -114,7 +132,7 @@ class BpfObserver:
             if descriptor >= 0:
                 os.close(descriptor)
         for row in _RECORD.codec.iter_unpack(rows):
-            _, cookie, count, _, _, _, _, app, rx, napi, *_ = row
+            _, cookie, count, _, _, _, _, _, app, rx, napi, *_ = row
             for key in _keys(row):
                 yield SocketUse(cookie, key, _cpu(app), napi, _cpu(rx), count)
 

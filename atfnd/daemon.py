@@ -1,0 +1,282 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The loop: observe, decide, move, program, publish. The only file that knows all rooms.
+
+One asyncio loop, one thread. The observer's descriptor wakes it; two chores look for what no event
+tells (idle flows, rules somebody changed), each bounded to a small share of one core.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import Callable, Sequence
+
+from atfnd.decide import audit, steer
+from atfnd.decide.memory import Memory, Settling
+from atfnd.decide.table import FlowTable
+from atfnd.model import (
+    Action,
+    ActionKind,
+    Match,
+    NicView,
+    Outcome,
+    Plan,
+    Policy,
+    SocketGone,
+    SocketSeen,
+)
+from atfnd.move import runner
+from atfnd.observe import Observer
+from atfnd.observe.nics import NicWatch
+from atfnd.policy.match import Matcher
+from atfnd.program import ntuple, queue_cpu
+from atfnd.program.journal import Journal
+from atfnd.published import Published
+
+__all__ = ["Daemon"]
+
+_LOOK_S = 2.0  # between audits and between reconciliations, while they are cheap
+_SHARE = 0.0005  # of one core that each of them may cost
+
+
+class Daemon(Published):
+    """Steers the flows of some NICs, and shows them."""
+
+    def __init__(
+        self,
+        nics: Sequence[NicWatch],
+        observer: Observer,
+        observer_why: str,
+        policy: Policy,
+        journal: Journal,
+    ) -> None:
+        t_delete_ns = {rule.name: rule.t_delete_ns for rule in policy.flows}
+        settling = Settling(policy.hold_down_ns, max(t_delete_ns.values()), t_delete_ns)
+        super().__init__(
+            watches={watch.view.name: watch for watch in nics},
+            observer=observer,
+            observer_why=observer_why,
+            policy=policy,
+            memory=Memory(FlowTable(policy.table_max), settling),
+        )
+        self._matcher = Matcher(policy)
+        self._journal = journal
+        self._lost = 0
+        self._due_timer: asyncio.TimerHandle | None = None
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Adopt, then steer until `stop` is set. Rules stay in the NIC: a restart adopts them."""
+        loop = asyncio.get_running_loop()
+        self._watch()
+        self._adopt()
+        loop.add_reader(self.observer.fileno(), self._drain)
+        for watch in self.watches.values():
+            loop.add_reader(watch.links.fileno(), self._links_changed, watch)
+        chores = [self._regularly(self._audit), self._regularly(self._reconcile)]
+        if self.observer.poll_interval_s() is not None:
+            chores.append(self._poll())
+        tasks = [asyncio.create_task(chore) for chore in (stop.wait(), *chores)]
+        try:
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                task.result()  # a bug in a chore ends the daemon loudly
+        finally:
+            for task in tasks:
+                task.cancel()
+            loop.remove_reader(self.observer.fileno())
+            for watch in self.watches.values():
+                loop.remove_reader(watch.links.fileno())
+
+    async def _regularly(self, chore: Callable[[], None]) -> None:
+        """Every two seconds, or less often when one run costs more than its share."""
+        cost_s = 0.0
+        while True:
+            await asyncio.sleep(max(_LOOK_S, cost_s / _SHARE))
+            began_s = time.thread_time()
+            chore()
+            cost_s = time.thread_time() - began_s
+
+    async def _poll(self) -> None:
+        while (every_s := self.observer.poll_interval_s()) is not None:
+            await asyncio.sleep(every_s)
+            self._drain()
+
+    # ---- observe
+
+    def _drain(self) -> None:
+        """One wake-up: every waiting observation, decided and carried out in order."""
+        for event in self.observer.drain():
+            if isinstance(event, SocketSeen):
+                self._seen(event)
+            elif isinstance(event, SocketGone):
+                self._carry_out(steer.gone(event.cookie, self.memory))
+        lost = self.observer.lost()
+        if lost > self._lost:
+            self.log.add("lost", f"{lost - self._lost} events lost", "re-reading every socket")
+            self._lost = lost
+            self._resync()
+
+    def _seen(self, event: SocketSeen) -> None:
+        watch = self._nic_of(event)
+        if watch is None:
+            return
+        if event.rx_cpu is None and event.napi_id is None and event.key.remote_port:
+            queue = watch.predicted(event.key)  # this observer sees no queue: RSS tells
+            event = event._replace(rx_cpu=queue.cpu if queue else None)
+        now_ns = time.monotonic_ns()
+        rule = self._matcher.first_match(
+            event.key,
+            event.thread.comm if event.thread else None,
+            event.bytes,
+            now_ns - event.born_ns if event.born_ns is not None else 0,
+        )
+        self._carry_out(steer.seen(event, watch.view, rule, self.memory, now_ns))
+
+    def _nic_of(self, event: SocketSeen) -> NicWatch | None:
+        """By NAPI where the observer sees it, else by the local address."""
+        for watch in self.watches.values():
+            if event.napi_id is not None:
+                if event.napi_id in watch.napi_ids:
+                    return watch
+            elif watch.owns(event.key.local):
+                return watch
+        return None
+
+    def _watch(self) -> None:
+        napi_ids: set[int] = set()
+        for watch in self.watches.values():
+            napi_ids |= watch.napi_ids
+        self.observer.watch(
+            sorted({watch.nic.netns for watch in self.watches.values()}, key=str), napi_ids
+        )
+
+    def _links_changed(self, watch: NicWatch) -> None:
+        changed = watch.links.drain()
+        if changed is None or watch.view.ifindex in changed:
+            self._look_again(watch)
+
+    def _look_again(self, watch: NicWatch) -> None:
+        """Re-resolve a NIC's queues; put back the CPUs a link flap made it forget."""
+        name = watch.view.name
+        if watch.refresh():
+            state = "up" if watch.view.up else "down"
+            self.log.add("link", f"is {state}, {len(watch.view.queues)} queues", nic=name)
+            self._watch()
+        unpinned = watch.unpinned()
+        if not unpinned or not watch.view.armed:
+            return
+        why = "the NAPI threads of a link that came up again are not confined to a CPU"
+        self._carry_out(
+            tuple(
+                Action(ActionKind.QUEUE_CPU, name, None, None, None, cpu, why, "", queue.index)
+                for queue, cpu in unpinned
+            )
+        )
+        watch.refresh()
+        self._carry_out(steer.take_up(watch.view, self.memory, time.monotonic_ns()))
+
+    # ---- decide again, without an event
+
+    def _audit(self) -> None:
+        """Entries against sockets: gone, used, idle."""
+        if len(self.memory.table):
+            uses = self.observer.audit()
+            now_ns = time.monotonic_ns()
+            self._carry_out(audit.check_sockets(uses, self._views(), self.memory, now_ns))
+
+    def _reconcile(self) -> None:
+        """Entries against the NICs' rules and queues."""
+        for watch in self.watches.values():
+            self._look_again(watch)
+            if any(self.memory.table.steered(watch.view.name)):
+                rules = watch.read_rules()
+                for flow in audit.check_rules(watch.view, rules, self.memory):
+                    self._journal.release(flow.nic, Match.of(flow.key))
+                    self.log.add("manual", "let go", flow.why, nic=flow.nic, flow=flow.key)
+
+    def _resync(self) -> None:
+        """After lost events: the sockets as they are, and an end to entries without one."""
+        self.resyncs += 1
+        uses = self.observer.inventory()
+        now_ns = time.monotonic_ns()
+        self._carry_out(audit.check_sockets(uses, self._views(), self.memory, now_ns))
+
+    def _adopt(self) -> None:
+        """Take over the rules an earlier run left, by the journal and what the NIC holds."""
+        sockets = {Match.of(use.key): use for use in self.observer.inventory()}
+        for watch in self.watches.values():
+            left = self._journal.left.get(watch.view.name, set())
+            ours = [rule for rule in watch.read_rules() if rule.match in left]
+            if not ours:
+                continue
+            flows, plan = audit.adopt(
+                watch.view, ours, sockets, self.memory, time.monotonic_ns()
+            )
+            self.observer.adopt({flow.cookie: flow.app_cpu for flow in flows})
+            self._carry_out(plan)
+            what = f"{len(flows)} rules taken over, {len(plan)} orphans deleted"
+            self.log.add("adopt", what, "left by an earlier run", nic=watch.view.name)
+
+    # ---- move and program
+
+    def _carry_out(self, plan: Plan) -> None:
+        """Only armed NICs are changed, whatever was decided: disarming is the kill switch."""
+        allowed = tuple(action for action in plan if self.watches[action.nic].view.armed)
+        for outcome in runner.run(allowed, self._apply):
+            audit.settle(outcome, self.memory)
+            self._record(outcome)
+        self._schedule_due()
+
+    def _apply(self, action: Action) -> Outcome:
+        nic = self.watches[action.nic].nic
+        if action.kind is ActionKind.QUEUE_CPU:
+            return queue_cpu.apply(nic, action)
+        return ntuple.apply(nic, self._journal, action)
+
+    def _record(self, outcome: Outcome) -> None:
+        action = outcome.action
+        self.applied += outcome.errno == 0
+        self.refused += outcome.errno != 0
+        place = "CPU" if action.kind is ActionKind.QUEUE_CPU else "queue"
+        what = f"{action.kind.value}: {place} {_shown(action.old)} -> {_shown(action.new)}"
+        kind, why = action.kind.value, action.why
+        if outcome.errno:
+            kind, why = "refused", f"{os.strerror(outcome.errno)}; {outcome.left}"
+        self.log.add(
+            kind, what, why, nic=action.nic, flow=action.key, policy=action.policy or None
+        )
+
+    def _schedule_due(self) -> None:
+        """One timer for the earliest deferred move."""
+        if self._due_timer is None and self.memory.deferred:
+            wait_ns = min(self.memory.deferred.values()) - time.monotonic_ns()
+            loop = asyncio.get_running_loop()
+            self._due_timer = loop.call_later(max(0, wait_ns) / 1e9, self._due)
+
+    def _due(self) -> None:
+        self._due_timer = None
+        self._carry_out(steer.due(self._views(), self.memory, time.monotonic_ns()))
+
+    def _views(self) -> dict[str, NicView]:
+        return {name: watch.view for name, watch in self.watches.items()}
+
+    # ---- what an operator may tell it
+
+    async def arm(self, nic: str) -> None:
+        """Allow changes on a NIC, and place every flow that waits for it. KeyError: no such NIC."""
+        watch = self.watches[nic]
+        watch.arm(True)
+        self.log.add("arm", "armed", "asked for", nic=nic)
+        self._look_again(watch)
+        plan = steer.take_up(watch.view, self.memory, time.monotonic_ns(), manual=True)
+        self._carry_out(plan)
+
+    async def disarm(self, nic: str) -> None:
+        """Stop every change on a NIC at once; rules in place stay. KeyError: no such NIC."""
+        self.watches[nic].arm(False)
+        self.log.add("disarm", "disarmed: nothing is changed any more", "asked for", nic=nic)
+
+
+def _shown(value: int | None) -> str:
+    return "-" if value is None else str(value)

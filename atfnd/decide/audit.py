@@ -1,0 +1,143 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The table against what is observed of it: outcomes, socket audits, rule lists. Pure."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from atfnd.decide.memory import Memory
+from atfnd.decide.steer import gone
+from atfnd.decide.table import t_delete_in_force_ns
+from atfnd.model import (
+    Action,
+    ActionKind,
+    Flow,
+    FlowKey,
+    FlowState,
+    Match,
+    NicView,
+    Outcome,
+    Plan,
+    Rule,
+    SocketUse,
+)
+
+__all__ = ["adopt", "check_rules", "check_sockets", "settle"]
+
+
+def settle(outcome: Outcome, memory: Memory) -> None:
+    """Write what became of an action into the flow's entry."""
+    action, table = outcome.action, memory.table
+    flow = table.get(action.key) if action.key else None
+    if flow is None:
+        return
+    if action.kind is ActionKind.DELETE:
+        # ENOENT: somebody else deleted it first; either way it is not there any more.
+        if outcome.errno in (0, errno.ENOENT):
+            table.remove(flow.key)
+        else:
+            table.put(replace(flow, why=outcome.left))
+    elif outcome.errno == 0:
+        table.put(
+            replace(
+                flow,
+                state=FlowState.STEERED,
+                location=outcome.location,
+                target_queue=action.new,
+                moved_ns=outcome.at_ns,
+                why=action.why,
+            )
+        )
+    elif action.kind is ActionKind.INSERT:
+        full = outcome.errno == errno.ENOSPC
+        state = FlowState.OVERFLOW if full else FlowState.WANTED
+        memory.overflow += full and flow.state is not FlowState.OVERFLOW
+        table.put(replace(flow, state=state, target_queue=None, why=outcome.left))
+    else:
+        table.put(replace(flow, why=outcome.left))
+
+
+def check_sockets(uses: Iterable[SocketUse], nics: Mapping[str, NicView], memory: Memory,
+                  now_ns: int) -> Plan:  # fmt: skip
+    """Audit: flows whose socket is gone end, used ones are young again, idle ones age out."""
+    table = memory.table
+    alive: set[FlowKey] = set()
+    for use in uses:
+        flow = table.get(use.key)
+        if flow is None or flow.cookie != use.cookie:
+            continue
+        alive.add(use.key)
+        rx_queue = flow.rx_queue
+        if use.napi_id is not None and flow.nic in nics:
+            rx_queue = next(
+                (q.index for q in nics[flow.nic].queues if q.napi_id == use.napi_id), rx_queue
+            )
+        seen = rx_queue, use.rx_cpu if use.rx_cpu is not None else flow.rx_cpu, use.bytes
+        if seen != (flow.rx_queue, flow.rx_cpu, flow.bytes):
+            used_ns = now_ns if use.bytes != flow.bytes else flow.used_ns
+            table.put(
+                replace(flow, rx_queue=seen[0], rx_cpu=seen[1], bytes=seen[2], used_ns=used_ns)
+            )
+    settling = memory.settling
+    plan: list[Action] = []
+    for flow in list(table):
+        if flow.key not in alive:
+            plan += gone(flow.cookie, memory, "its socket is gone")
+            continue
+        t_delete_ns = t_delete_in_force_ns(
+            settling.t_delete_by_policy_ns.get(flow.policy, settling.t_delete_ns),
+            len(table),
+            table.capacity,
+        )
+        if now_ns - flow.used_ns > t_delete_ns:
+            plan += gone(flow.cookie, memory, f"idle for more than {t_delete_ns / 1e9:.1f} s")
+    return tuple({(a.key, a.kind): a for a in plan}.values())
+
+
+def check_rules(nic: NicView, rules: Sequence[Rule], memory: Memory) -> list[Flow]:
+    """Compare our entries with the NIC's list. A rule of ours that somebody else deleted or
+    rewrote is let go of: the flow becomes MANUAL. Returns those flows."""
+    there = {rule.location: rule for rule in rules}
+    let_go = []
+    for flow in list(memory.table.steered(nic.name)):
+        rule = there.get(flow.location) if flow.location is not None else None
+        if rule is not None and rule.match == Match.of(flow.key):
+            if rule.queue == flow.target_queue:
+                continue
+            why = f"somebody else pointed its rule to queue {rule.queue}"
+        else:
+            why = f"somebody else removed its rule at location {flow.location}"
+        manual = replace(flow, state=FlowState.MANUAL, location=None, target_queue=None, why=why)
+        memory.table.put(manual)
+        let_go.append(manual)
+    return let_go
+
+
+def adopt(
+    nic: NicView, ours: Sequence[Rule], sockets: Mapping[Match, SocketUse], memory: Memory,
+    now_ns: int,
+) -> tuple[list[Flow], Plan]:  # fmt: skip
+    """Rules an earlier daemon left: those with a living socket become entries, the rest are
+    deleted. `sockets` is the inventory by exact match."""
+    adopted: list[Flow] = []
+    plan: list[Action] = []
+    for rule in ours:
+        use = sockets.get(rule.match)
+        cpu = next((q.cpu for q in nic.queues if q.index == rule.queue), None)
+        if use is None or cpu is None or memory.table.full():
+            why = "left by an earlier run, and its socket is gone"
+            plan.append(
+                Action(ActionKind.DELETE, nic.name, None, rule.location, rule.queue, None, why, "")
+            )
+            continue
+        flow = Flow(
+            key=use.key, cookie=use.cookie, nic=nic.name, state=FlowState.STEERED, app_cpu=cpu,
+            thread=None, target_queue=rule.queue, target_cpu=cpu, location=rule.location,
+            rx_queue=None, rx_cpu=use.rx_cpu, bytes=use.bytes, used_ns=now_ns, moved_ns=0,
+            policy="", why="adopted from an earlier run; its thread has not called yet",
+        )  # fmt: skip
+        memory.table.put(flow)
+        adopted.append(flow)
+    return adopted, tuple(plan)

@@ -1,0 +1,159 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""From what was observed to what should change: same-core placement with hysteresis. Pure.
+
+Each function takes one kind of evidence and the Memory, and returns the actions wanted now. A
+flow's entry believes in a rule only after `settle` has seen the outcome.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import lru_cache
+
+from atfnd.decide.memory import Memory
+from atfnd.decide.placement import same_core
+from atfnd.model import (
+    Action,
+    ActionKind,
+    Flow,
+    FlowRule,
+    FlowState,
+    NicView,
+    Placement,
+    Plan,
+    SocketSeen,
+)
+
+__all__ = ["due", "gone", "seen", "take_up"]
+
+
+@lru_cache(maxsize=4096)
+def _reason(cpu: int, queue: int | None) -> str:
+    if queue is None:
+        return f"its thread runs on CPU {cpu}, and no queue is delivered there"
+    return f"its thread runs on CPU {cpu}, where queue {queue} is delivered"
+
+
+def seen(
+    event: SocketSeen, nic: NicView, rule: FlowRule | None, memory: Memory, now_ns: int
+) -> Plan:
+    """A qualified socket is used off the CPU it was last reported on."""
+    table = memory.table
+    old = table.get(event.key)
+    if rule is None or rule.placement is Placement.LEAVE:
+        return _retire(old, memory, "its policy now leaves it alone") if old else ()
+    if (old is None or old.location is None) and event.rx_cpu == event.app_cpu:
+        return _retire(old, memory, "RSS delivers it there by itself") if old else ()
+    queue = same_core(nic.queues, event.app_cpu, lambda index: table.rules_on(nic.name, index))
+    flow = Flow(
+        key=event.key,
+        cookie=event.cookie,
+        nic=nic.name,
+        state=old.state if old else FlowState.WANTED,
+        app_cpu=event.app_cpu,
+        thread=event.thread,
+        target_queue=old.target_queue if old else None,
+        target_cpu=queue.cpu if queue else None,
+        location=old.location if old else None,
+        rx_queue=next((q.index for q in nic.queues if q.napi_id == event.napi_id), None)
+        if event.napi_id is not None
+        else None,
+        rx_cpu=event.rx_cpu,
+        bytes=event.bytes,
+        used_ns=now_ns,
+        moved_ns=old.moved_ns if old else 0,
+        policy=rule.name,
+        why=_reason(event.app_cpu, queue.index if queue else None),
+    )
+    if old is None and table.full():
+        memory.turn_away(
+            replace(flow, state=FlowState.OVERFLOW, why="the Flow-to-Core table is full")
+        )
+        return ()
+    memory.overflowed.pop(flow.key, None)
+    table.put(flow)
+    settled_ns = event.off_since_ns + rule.dwell_ns
+    if settled_ns > now_ns:  # BPF waits for the shortest dwell of all rules, this one wants more
+        memory.deferred[flow.key] = settled_ns
+        return ()
+    return _place(flow, nic, memory, now_ns)
+
+
+def _place(flow: Flow, nic: NicView, memory: Memory, now_ns: int) -> Plan:
+    """The action that brings a flow of the table to its application's core, if one is due."""
+    table = memory.table
+    memory.deferred.pop(flow.key, None)
+    queue = same_core(nic.queues, flow.app_cpu, lambda index: table.rules_on(nic.name, index))
+    if flow.state is FlowState.MANUAL:
+        return ()
+    if queue is None:
+        if flow.location is None:
+            table.put(replace(flow, state=FlowState.WANTED, target_queue=None, target_cpu=None))
+        return ()
+    current = next((q for q in nic.queues if q.index == flow.target_queue), None)
+    if flow.location is not None and current is not None and current.cpu == flow.app_cpu:
+        return ()
+    if not nic.armed:
+        if flow.location is None:
+            flow = replace(flow, target_queue=queue.index, target_cpu=queue.cpu)
+            table.put(replace(flow, state=FlowState.OBSERVED))
+        return ()
+    if flow.moved_ns and now_ns - flow.moved_ns < memory.settling.hold_down_ns:
+        memory.deferred[flow.key] = flow.moved_ns + memory.settling.hold_down_ns
+        return ()
+    kind = ActionKind.INSERT if flow.location is None else ActionKind.REWRITE
+    old = flow.rx_queue if flow.location is None else flow.target_queue
+    why = _reason(flow.app_cpu, queue.index)
+    return (Action(kind, nic.name, flow.key, flow.location, old, queue.index, why, flow.policy),)
+
+
+def gone(cookie: int, memory: Memory, why: str = "its socket was closed") -> Plan:
+    """A socket ended: its entries end, and their rules with them."""
+    plan: list[Action] = []
+    for flow in memory.table.of_cookie(cookie):
+        plan += _retire(flow, memory, why)
+    return tuple(plan)
+
+
+def _retire(flow: Flow, memory: Memory, why: str) -> Plan:
+    """Delete a flow's rule, or at once its entry when it has none."""
+    memory.deferred.pop(flow.key, None)
+    if flow.location is None:
+        memory.table.remove(flow.key)
+        return ()
+    return (
+        Action(
+            ActionKind.DELETE,
+            flow.nic,
+            flow.key,
+            flow.location,
+            flow.target_queue,
+            None,
+            why,
+            flow.policy,
+        ),
+    )
+
+
+def due(nics: dict[str, NicView], memory: Memory, now_ns: int) -> Plan:
+    """Moves whose hold-down is over."""
+    plan: list[Action] = []
+    for key in [key for key, at_ns in memory.deferred.items() if at_ns <= now_ns]:
+        flow = memory.table.get(key)
+        if flow is None or flow.nic not in nics:
+            del memory.deferred[key]
+        else:
+            plan += _place(flow, nics[flow.nic], memory, now_ns)
+    return tuple(plan)
+
+
+def take_up(nic: NicView, memory: Memory, now_ns: int, *, manual: bool = False) -> Plan:
+    """Look at every flow of one NIC again: it was armed, or its queues moved. With `manual`, also
+    at those that were let go."""
+    plan: list[Action] = []
+    for flow in [flow for flow in memory.table if flow.nic == nic.name]:
+        if manual and flow.state is FlowState.MANUAL:
+            flow = replace(flow, state=FlowState.WANTED)
+            memory.table.put(flow)
+        plan += _place(flow, nic, memory, now_ns)
+    return tuple(plan)

@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The Flow-to-Core table (paper, section 3.3): receive-direction 5-tuples, bounded, aged.
+
+Pure: no clock, no I/O. An entry is one flow an observer reported and the policy wants steered; a
+flow that is not here is delivered by RSS. Nothing is evicted to admit a newcomer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from atfnd.decide.slots import FlowSlots
+from atfnd.model import Flow, FlowKey, FlowState
+
+__all__ = ["FlowTable", "t_delete_in_force_ns"]
+
+_KNEE = 0.5  # up to this fill, T_delete is what the policy says
+_FLOOR = 1 / 16  # of T_delete, when the table is full
+
+
+def t_delete_in_force_ns(t_delete_ns: int, entries: int, capacity: int) -> int:
+    """T_delete at this fill: whole up to half full, then linear down to a sixteenth when full.
+
+    The paper ages "more aggressively by using a smaller T_delete" as the table fills, and leaves
+    the curve open. Flat to the knee, because a table with room gains nothing from forgetting; never
+    zero, because then a full table would forget flows in use between two looks at them.
+    """
+    fill = entries / capacity if capacity else 1.0
+    if fill <= _KNEE:
+        return t_delete_ns
+    share = 1 - (1 - _FLOOR) * (min(fill, 1.0) - _KNEE) / (1 - _KNEE)
+    return max(1, int(t_delete_ns * share))
+
+
+class FlowTable:
+    """Flows by key and by socket cookie, with how many rules each queue serves."""
+
+    def __init__(self, capacity: int) -> None:
+        self.capacity = capacity
+        self._slots: FlowSlots[FlowKey] = FlowSlots()
+        self._cookies: dict[int, FlowKey | tuple[FlowKey, ...]] = {}
+        self._load: dict[tuple[str, int], int] = {}
+
+    def __len__(self) -> int:
+        return self._slots.taken()
+
+    def __iter__(self) -> Iterator[Flow]:
+        """Every flow; the table must not change meanwhile."""
+        return (flow for flow in self._slots if flow is not None)
+
+    def slots(self) -> Sequence[Flow | None]:
+        """The live table by slot, for reading a page at a time."""
+        return self._slots
+
+    def get(self, key: FlowKey) -> Flow | None:
+        return self._slots.of(key)
+
+    def full(self) -> bool:
+        """No room for a newcomer."""
+        return len(self) >= self.capacity
+
+    def put(self, flow: Flow) -> None:
+        """Add or replace; the caller has asked `full` for a new key."""
+        old = self.get(flow.key)
+        if old is not None:
+            self._count(old, -1)
+        if old is None or old.cookie != flow.cookie:
+            if old is not None:
+                self._forget(old)
+            known = self.keys_of(flow.cookie)
+            self._cookies[flow.cookie] = (*known, flow.key) if known else flow.key
+        self._slots.put(flow.key, flow)
+        self._count(flow, 1)
+
+    def remove(self, key: FlowKey) -> None:
+        """Forget a flow; KeyError when it is not here."""
+        flow = self._slots.drop(key)
+        self._count(flow, -1)
+        self._forget(flow)
+
+    def keys_of(self, cookie: int) -> tuple[FlowKey, ...]:
+        """The flows of one socket: none, one, or two for a dual-stack UDP socket."""
+        found = self._cookies.get(cookie)
+        if found is None:
+            return ()
+        return (found,) if isinstance(found, FlowKey) else found
+
+    def of_cookie(self, cookie: int) -> list[Flow]:
+        """The flows of one socket."""
+        return [flow for key in self.keys_of(cookie) if (flow := self.get(key)) is not None]
+
+    def rules_on(self, nic: str, queue: int) -> int:
+        """How many of our rules point to this queue."""
+        return self._load.get((nic, queue), 0)
+
+    def steered(self, nic: str) -> Iterator[Flow]:
+        """Flows with a rule in this NIC."""
+        return (flow for flow in self if flow.nic == nic and flow.location is not None)
+
+    def by_state(self) -> dict[FlowState, int]:
+        """How many flows stand where."""
+        counts = dict.fromkeys(FlowState, 0)
+        for flow in self:
+            counts[flow.state] += 1
+        return counts
+
+    def _forget(self, flow: Flow) -> None:
+        rest = tuple(key for key in self.keys_of(flow.cookie) if key != flow.key)
+        if rest:
+            self._cookies[flow.cookie] = rest[0] if len(rest) == 1 else rest
+        else:
+            self._cookies.pop(flow.cookie, None)
+
+    def _count(self, flow: Flow, change: int) -> None:
+        if flow.location is not None and flow.target_queue is not None:
+            place = flow.nic, flow.target_queue
+            self._load[place] = self._load.get(place, 0) + change

@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Link changes and addresses of one network namespace: rtnetlink(7)."""
+
+from __future__ import annotations
+
+import errno
+import socket
+import struct
+
+from atfnd.kernel.netlink import DUMP, Netlink, attributes
+from atfnd.kernel.netns import open_socket
+
+__all__ = ["LinkChanges", "addresses"]
+
+RTMGRP_LINK = 1
+RTM_NEWLINK, RTM_DELLINK, RTM_GETADDR = 16, 17, 22
+IFA_ADDRESS, IFA_LOCAL = 1, 2
+_header = struct.Struct("=IHHII")
+_ifaddr = struct.Struct("=BBBBI")
+_ifinfo = struct.Struct("=BxHiII")
+
+
+def addresses(netns: str | None, ifindex: int) -> frozenset[bytes]:
+    """The interface's own IPv4 and IPv6 addresses, packed."""
+    netlink = Netlink(socket.NETLINK_ROUTE, netns)
+    try:
+        answers = netlink.request(RTM_GETADDR, _ifaddr.pack(0, 0, 0, 0, 0), DUMP)
+    finally:
+        netlink.close()
+    found = set()
+    for answer in answers:
+        if _ifaddr.unpack_from(answer)[4] == ifindex:
+            said = attributes(answer, at=_ifaddr.size)
+            found.add(said[IFA_LOCAL] if IFA_LOCAL in said else said[IFA_ADDRESS])
+    return frozenset(found)
+
+
+class LinkChanges:
+    """A listening socket; what changed is read from the kernel by whoever is told."""
+
+    def __init__(self, netns: str | None) -> None:
+        """Opens the socket in the namespace at `netns`; FileNotFoundError when there is none."""
+        self._socket = open_socket(netns, socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE)
+        self._socket.bind((0, RTMGRP_LINK))
+        self._socket.setblocking(False)
+
+    def fileno(self) -> int:
+        return self._socket.fileno()
+
+    def drain(self) -> set[int] | None:
+        """Interfaces (ifindex) that changed; None: some messages were lost, look at all."""
+        changed: set[int] = set()
+        overrun = False
+        while True:
+            try:
+                data = self._socket.recv(1 << 16)
+            except BlockingIOError:
+                return None if overrun else changed
+            except OSError as error:
+                if error.errno != errno.ENOBUFS:
+                    raise
+                overrun = True
+                continue
+            at = 0
+            while at + _header.size + _ifinfo.size <= len(data):
+                length, kind, *_ = _header.unpack_from(data, at)
+                if kind in (RTM_NEWLINK, RTM_DELLINK):
+                    changed.add(_ifinfo.unpack_from(data, at + _header.size)[2])
+                at += max((length + 3) & ~3, _header.size)
+
+    def close(self) -> None:
+        self._socket.close()

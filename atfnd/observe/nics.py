@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""A NIC over time: its queues and rules as last read, and what a link flap made it forget.
+
+Reads through `Nic` and listens to rtnetlink. A link that goes down and up comes back with new NAPI
+ids and new, unconfined NAPI threads (reference/lab.md); sockets may keep the old id for long, so old
+ids stay ours.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+
+from atfnd.kernel.rtnl import LinkChanges, addresses
+from atfnd.model import FlowKey, NicView, Queue, Rule
+from atfnd.nic import Nic
+from atfnd.nic.toeplitz import rss_queue
+
+__all__ = ["NicWatch"]
+
+_FRESH_NS = 100_000_000
+
+
+class NicWatch:
+    """One NIC: `view` is what is known, `refresh` reads again. OSError when it is gone."""
+
+    def __init__(self, nic: Nic, armed: bool) -> None:
+        self.nic = nic
+        self.links = LinkChanges(nic.netns)
+        self.napi_ids: set[int] = set()  # present and past
+        self._queue_cpu: dict[int, int] = {}
+        self._addresses: frozenset[bytes] = frozenset()
+        self._read_ns = 0
+        self.view = NicView(
+            name=nic.name,
+            netns=nic.netns,
+            ifindex=nic.ifindex,
+            armed=armed,
+            up=nic.up(),
+            caps=nic.caps(),
+            queues=(),
+            rules=(),
+            owned=frozenset(),
+            rss=nic.rss(),
+            ring_size=nic.ring_size(),
+            stats=nic.stats(),
+        )
+        self.refresh()
+
+    def refresh(self) -> bool:
+        """Read link and queues again; True when they are not what they were."""
+        before = self.view.up, self.view.queues
+        queues = self.nic.queues()
+        self.view = replace(self.view, up=self.nic.up(), queues=queues, rss=self.nic.rss())
+        self._addresses = addresses(self.nic.netns, self.nic.ifindex)
+        self.napi_ids.update(queue.napi_id for queue in queues if queue.napi_id is not None)
+        for queue in queues:
+            if queue.cpu is not None:
+                self._queue_cpu[queue.index] = queue.cpu
+        return before != (self.view.up, queues)
+
+    def unpinned(self) -> list[tuple[Queue, int]]:
+        """Queues that lost their CPU, with the CPU they had."""
+        return [
+            (queue, self._queue_cpu[queue.index])
+            for queue in self.view.queues
+            if queue.cpu is None and queue.pid is not None and queue.index in self._queue_cpu
+        ]
+
+    def read_rules(self) -> list[Rule]:
+        """Every rule in the NIC, now."""
+        rules = self.nic.rules()
+        self.view = replace(self.view, rules=tuple(rules), stats=self.nic.stats())
+        self._read_ns = time.monotonic_ns()
+        return rules
+
+    def shown(self, owned: frozenset[int]) -> NicView:
+        """The view with rules and counters not older than a tenth of a second."""
+        if time.monotonic_ns() - self._read_ns > _FRESH_NS:
+            self.read_rules()
+        return replace(self.view, owned=owned)
+
+    def arm(self, armed: bool) -> None:
+        """Note whether the operator lets us write."""
+        self.view = replace(self.view, armed=armed)
+
+    def queue_of_napi(self, napi_id: int | None) -> int | None:
+        """The queue whose NAPI this is now."""
+        return next((q.index for q in self.view.queues if q.napi_id == napi_id), None)
+
+    def owns(self, local: bytes) -> bool:
+        """The address is one of this interface's; an unbound socket's (all zero) is everybody's."""
+        return not any(local) or local in self._addresses
+
+    def predicted(self, key: FlowKey) -> Queue | None:
+        """Where RSS puts a flow: Toeplitz over its tuple and the indirection table."""
+        index = rss_queue(self.view.rss, key)
+        return next((queue for queue in self.view.queues if queue.index == index), None)
+
+    def close(self) -> None:
+        self.links.close()
+        self.nic.close()

@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""One filter action on a NIC: journal, write, and say what is in place now."""
+
+from __future__ import annotations
+
+import errno
+import os
+import time
+
+from atfnd.model import Action, ActionKind, FlowKey, Match, Outcome
+from atfnd.nic import Nic
+from atfnd.program.journal import Journal
+
+__all__ = ["apply"]
+
+
+def apply(nic: Nic, journal: Journal, action: Action) -> Outcome:
+    """Insert, rewrite or delete one rule. A kernel refusal is an Outcome, never an exception.
+
+    Reads and writes the NIC's filter table; the journal is written before an insert and after a
+    delete, so that at any instant every rule of ours in the NIC is in it.
+    """
+    try:
+        location = _write(nic, journal, action)
+    except OSError as refusal:
+        code = refusal.errno or errno.EIO
+        return Outcome(action, time.monotonic_ns(), code, action.location, _left(action, code))
+    return Outcome(action, time.monotonic_ns(), 0, location, "as planned")
+
+
+def _write(nic: Nic, journal: Journal, action: Action) -> int | None:
+    if action.kind is ActionKind.DELETE:
+        if action.location is None:
+            raise ValueError(f"a delete without a location: {action}")
+        match = _match(nic, action)
+        try:
+            nic.delete(action.location)
+        except OSError as refusal:
+            if refusal.errno != errno.ENOENT:
+                raise
+        if match is not None:
+            journal.release(nic.name, match)
+        return None
+    if action.key is None or action.new is None:
+        raise ValueError(f"an insert without a flow or a queue: {action}")
+    match = Match.of(action.key)
+    if action.kind is ActionKind.REWRITE:
+        return nic.insert(match, action.new, action.location)
+    journal.claim(nic.name, match)
+    try:
+        return nic.insert(match, action.new)
+    except OSError:
+        journal.release(nic.name, match)
+        raise
+
+
+def _match(nic: Nic, action: Action) -> Match | None:
+    """What the rule to delete matches; an orphan's is read back from the NIC."""
+    if isinstance(action.key, FlowKey):
+        return Match.of(action.key)
+    return next((rule.match for rule in nic.rules() if rule.location == action.location), None)
+
+
+def _left(action: Action, code: int) -> str:
+    words = os.strerror(code)
+    if action.kind is ActionKind.INSERT:
+        if code == errno.ENOSPC:
+            return "the NIC's filter table is full: delivered by RSS"
+        return f"the NIC refused a rule ({words}): delivered by RSS"
+    if action.kind is ActionKind.REWRITE:
+        return (
+            f"the NIC refused to change its rule ({words}): it still points to queue {action.old}"
+        )
+    return f"the NIC refused to delete the rule at location {action.location} ({words})"

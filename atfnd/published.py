@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What the daemon shows: the `serve.Source` of the API, read from the loop's own state.
+
+Everything here runs on the loop and returns at once; it changes nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from atfnd import __version__
+from atfnd.decide.memory import Memory
+from atfnd.decide.table import t_delete_in_force_ns
+from atfnd.model import Event, Flow, FlowKey, NicView, Policy, Status, Topology
+from atfnd.observe import Observer
+from atfnd.observe.nics import NicWatch
+from atfnd.observe.topology import topology
+from atfnd.serve.eventlog import EventLog
+
+__all__ = ["Published"]
+
+
+@dataclass
+class Published:
+    """The loop's state, and the counts only it can keep."""
+
+    watches: Mapping[str, NicWatch]
+    observer: Observer
+    observer_why: str
+    policy: Policy
+    memory: Memory
+    log: EventLog = field(default_factory=EventLog)
+    since_wall_s: float = field(default_factory=time.time)
+    applied: int = 0
+    refused: int = 0
+    resyncs: int = 0
+
+    def status(self) -> Status:
+        """The daemon in one look."""
+        table, settling = self.memory.table, self.memory.settling
+        return Status(
+            version=__version__,
+            pid=os.getpid(),
+            since_wall_s=self.since_wall_s,
+            observer=self.observer.name,
+            observer_why=self.observer_why,
+            armed=tuple(name for name, watch in self.watches.items() if watch.view.armed),
+            table_entries=len(table),
+            table_capacity=table.capacity,
+            t_delete_ns=t_delete_in_force_ns(settling.t_delete_ns, len(table), table.capacity),
+            overflow=self.memory.overflow,
+            flows_by_state=tuple((s.value, n) for s, n in table.by_state().items()),
+            actions_applied=self.applied,
+            actions_refused=self.refused,
+            events_lost=self.observer.lost(),
+            resyncs=self.resyncs,
+            policy_files=self.policy.files,
+        )
+
+    def flows(self) -> Sequence[Flow | None]:
+        """The live Flow-to-Core table by slot."""
+        return self.memory.table.slots()
+
+    def overflowed(self) -> Sequence[Flow]:
+        """The last flows that found the table full."""
+        return list(self.memory.overflowed.values())
+
+    def nics(self) -> Sequence[NicView]:
+        """Every NIC with its rules and counters, not older than a tenth of a second."""
+        steered = self.memory.table.steered
+        return [
+            watch.shown(frozenset(f.location for f in steered(name) if f.location is not None))
+            for name, watch in self.watches.items()
+        ]
+
+    def topology(self) -> Topology:
+        """CPUs as sysfs describes them now."""
+        return topology()
+
+    def events(self, after_seq: int, limit: int) -> Sequence[Event]:
+        """Oldest first, numbered above `after_seq`."""
+        return self.log.after(after_seq, limit)
+
+    def rss_queue(self, nic: str, key: FlowKey) -> int | None:
+        """Where RSS alone would deliver a flow."""
+        queue = self.watches[nic].predicted(key)
+        return queue.index if queue else None

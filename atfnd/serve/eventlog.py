@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The last things the daemon did or noticed, numbered.
+
+What concerns the daemon or a NIC is also a line on stderr; what concerns one flow is not, because a
+thousand flows that follow their application would be a thousand lines.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections import deque
+from collections.abc import Sequence
+from itertools import islice
+
+from atfnd.model import Event, FlowKey
+
+__all__ = ["EventLog"]
+
+_KEPT = 2000
+
+
+class EventLog:
+    """Bounded; readers ask for what came after the last number they saw."""
+
+    def __init__(self) -> None:
+        self._events: deque[Event] = deque(maxlen=_KEPT)
+        self._seq = 0
+
+    def add(
+        self,
+        kind: str,
+        what: str,
+        why: str = "",
+        *,
+        nic: str | None = None,
+        flow: FlowKey | None = None,
+        policy: str | None = None,
+    ) -> None:
+        """Keep one event. `what` is a clause, `why` its reason."""
+        self._seq += 1
+        now = time.monotonic_ns()
+        self._events.append(
+            Event(self._seq, now, time.time(), kind, nic, flow, what, why, policy)
+        )
+        if flow is not None:
+            return
+        where = f"{nic}: " if nic else ""
+        print(f"{kind}: {where}{what}{f' ({why})' if why else ''}", file=sys.stderr, flush=True)
+
+    def after(self, seq: int, limit: int) -> Sequence[Event]:
+        """At most `limit` kept events numbered above `seq`, oldest first."""
+        if not self._events:
+            return []
+        skip = max(0, seq + 1 - self._events[0].seq)
+        return list(islice(self._events, skip, skip + limit))
