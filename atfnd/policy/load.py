@@ -1,0 +1,171 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Reads the policy: one main file, then `policies.d/*.yaml` beside it in name order, as one Policy.
+
+Rules of all files stand in the order read, between the built-in first and last ones
+(`builtin.yaml`). Names of flow rules are unique, and `daemon:` is given in one file at most, so
+that no setting silently overrides another. Nothing is written; a bad file is a PolicyError.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from atfnd.model import FlowRule, InterfaceRule, Placement, Policy
+from atfnd.policy.decode import decode
+from atfnd.policy.document import Document
+from atfnd.policy.problem import PolicyError, Problem
+from atfnd.policy.schema import DaemonEntry, FlowEntry, InterfaceEntry, PolicyFile
+
+__all__ = ["DEFAULT_CONFIG", "check", "load"]
+
+DEFAULT_CONFIG = Path("/etc/atfnd/atfnd.yaml")
+BUILT_IN = Path(__file__).with_name("builtin.yaml")
+
+Content = tuple[Document, PolicyFile]
+
+
+def load(config: Path | None = None) -> Policy:
+    """The policy of `config` and its `policies.d`; without `config`, of DEFAULT_CONFIG if it is
+    there. Raises PolicyError with every problem of every file."""
+    problems: list[Problem] = []
+    contents = []
+    for path in _files(config, problems):
+        try:
+            document = Document(str(path), path.read_bytes())
+        except OSError as error:
+            problems.append(_unreadable(path, error))
+            continue
+        content, wrong = decode(document)
+        problems += wrong
+        if content is not None:
+            contents.append((document, content))
+    problems += _conflicts(contents)
+    if problems:
+        raise PolicyError(problems)
+    return _merge(contents)
+
+
+def check(config: Path | None = None) -> None:
+    """`atfnd check`: print what the policy comes to, or raise PolicyError."""
+    policy = load(config)
+    armed = [rule.name for rule in policy.interfaces if rule.armed]
+    print(f"policy OK: {', '.join(policy.files) or 'built-in, no files'}")
+    print(f"armed: {', '.join(armed) or 'no interface (observe only)'}")
+    for rule in policy.flows:
+        print(f"{rule.name}: {rule.placement.value} ({rule.source})")
+
+
+def _files(config: Path | None, problems: list[Problem]) -> list[Path]:
+    main = config or DEFAULT_CONFIG
+    there = config is not None or os.path.lexists(main)
+    directory = main.parent / "policies.d"
+    try:
+        names = sorted(name for name in os.listdir(directory) if not name.startswith("."))
+    except FileNotFoundError:
+        names = []
+    except OSError as error:
+        problems.append(_unreadable(directory, error))
+        names = []
+    for name in names:
+        if name.endswith(".yml"):
+            hint = f"rename it {name.removesuffix('.yml')}.yaml"
+            problems.append(_whole_file(directory / name, "only *.yaml is read here", hint))
+    parts = [directory / name for name in names if name.endswith(".yaml")]
+    return [main, *parts] if there else parts
+
+
+def _unreadable(path: Path, error: OSError) -> Problem:
+    return _whole_file(path, f"cannot be read: {error.strerror}")
+
+
+def _whole_file(path: Path, message: str, hint: str | None = None) -> Problem:
+    return Problem(str(path), None, None, 0, None, message, hint)
+
+
+def _conflicts(contents: Sequence[Content]) -> list[Problem]:
+    """What each file may say but not two of them, and not one file twice."""
+    problems: list[Problem] = []
+    rules: dict[str, str] = {}
+    daemon: str | None = None
+    for document, content in contents:
+        for i, rule in enumerate(content.flows):
+            if rule.name in rules:
+                message = f"a second flow rule named `{rule.name}`"
+                hint = f"the first is at {rules[rule.name]}"
+                problems.append(document.problem(("flows", i, "name"), message, hint))
+            else:
+                rules[rule.name] = f"{document.file}:{document.line(('flows', i))}"
+        if content.daemon is not None:
+            if daemon is not None:
+                hint = f"they are in {daemon}: keep them in one file"
+                problems.append(document.problem(("daemon",), "a second `daemon`", hint, key=True))
+            daemon = daemon or document.file
+    return problems
+
+
+def _merge(contents: Sequence[Content]) -> Policy:
+    document = Document("built-in", BUILT_IN.read_bytes())
+    built_in, wrong = decode(document)
+    if built_in is None:
+        raise PolicyError(wrong)
+    first, last = _flow_rules(document, built_in)
+    flows = [rule for each in contents for rule in _flow_rules(*each)]
+    names = {rule.name for rule in flows}
+    interfaces = [rule for each in contents for rule in _interface_rules(*each)]
+    daemon = next((c.daemon for _, c in contents if c.daemon is not None), DaemonEntry())
+    return Policy(
+        interfaces=(*interfaces, *_interface_rules(document, built_in)),
+        flows=(
+            *([first] if first.name not in names else []),
+            *flows,
+            *([last] if last.name not in names else []),
+        ),
+        observer=daemon.observer,
+        table_max=daemon.table.max,
+        hold_down_ns=daemon.settle.hold_down,
+        files=tuple(document.file for document, _ in contents),
+    )
+
+
+def _flow_rules(document: Document, content: PolicyFile) -> list[FlowRule]:
+    return [
+        _flow_rule(rule, f"{document.file}:{document.line(('flows', i))}")
+        for i, rule in enumerate(content.flows)
+    ]
+
+
+def _flow_rule(rule: FlowEntry, source: str) -> FlowRule:
+    match = rule.match
+    return FlowRule(
+        name=rule.name,
+        source=source,
+        protocols=frozenset(match.protocol) if match.protocol else None,
+        ports=match.ports,
+        local=match.local,
+        remote=match.remote,
+        processes=match.process,
+        min_bytes=match.min_bytes,
+        min_age_ns=match.min_age,
+        placement=Placement.LEAVE if rule.placement is None else Placement(rule.placement.near),
+        dwell_ns=rule.dwell,
+        t_delete_ns=rule.t_delete,
+    )
+
+
+def _interface_rules(document: Document, content: PolicyFile) -> list[InterfaceRule]:
+    return [
+        _interface_rule(rule, f"{document.file}:{document.line(('interfaces', i))}")
+        for i, rule in enumerate(content.interfaces)
+    ]
+
+
+def _interface_rule(rule: InterfaceEntry, source: str) -> InterfaceRule:
+    return InterfaceRule(
+        name=rule.match.name,
+        source=source,
+        armed=rule.armed,
+        rules_max=rule.rules.max,
+        rules_reserve=rule.rules.reserve,
+    )

@@ -1,0 +1,213 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What a policy file may say: one class per mapping, one field per key, its type and its default.
+
+The classes mirror the file; `load` turns them into the values of `atfnd.model`. Types are strict:
+nothing is converted but by the parsers named here, which raise Mistake.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from typing import Annotated, Any, Literal
+
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainValidator,
+    ValidatorFunctionWrapHandler,
+    WrapValidator,
+    model_validator,
+)
+
+from atfnd.model import Network, Protocol
+from atfnd.policy.problem import Mistake, did_you_mean, said
+from atfnd.policy.units import MAX, size_bytes, time_ns
+
+__all__ = [
+    "DaemonEntry",
+    "Entry",
+    "FlowEntry",
+    "InterfaceEntry",
+    "PolicyFile",
+]
+
+COMM_LEN = 15  # TASK_COMM_LEN - 1, include/linux/sched.h
+
+
+def protocol(value: object) -> Protocol:
+    """`tcp`, `udp` or `sctp`."""
+    names = [p.name.lower() for p in Protocol]
+    if value not in names:
+        raise Mistake(
+            f"expected {', '.join(names)}, got {said(value)}", did_you_mean(str(value), names)
+        )
+    return Protocol[str(value).upper()]
+
+
+def port_range(value: object) -> tuple[int, int]:
+    """`443` or `8000-8010`, both ends in."""
+    if type(value) is int:
+        first = last = value
+    else:
+        text = value if isinstance(value, str) else ""
+        found = re.fullmatch(r"([0-9]{1,9})-([0-9]{1,9})", text)
+        if found is None:
+            digits = re.fullmatch(r"([0-9]+) ?[-:–,] ?([0-9]+)", text)
+            hint = f"did you mean {digits[1]}-{digits[2]}?" if digits else None
+            raise Mistake(f"expected a port or a range such as 8000-8010, got {said(value)}", hint)
+        first, last = int(found[1]), int(found[2])
+    if not 1 <= first <= 65535 or not 1 <= last <= 65535:
+        raise Mistake(f"no such port: `{value}`", "ports are 1 to 65535")
+    if first > last:
+        raise Mistake(f"`{value}` is an empty range", f"did you mean {last}-{first}?")
+    return first, last
+
+
+def network(value: object) -> Network:
+    """`10.0.0.0/8`, `2001:db8::/32`, or one address."""
+    if not isinstance(value, str) or "%" in value:
+        raise Mistake(f"expected a network such as 10.0.0.0/8, got {said(value)}")
+    address, _, prefix = value.partition("/")
+    try:
+        bits = ipaddress.ip_address(address).max_prefixlen
+    except ValueError:
+        raise Mistake(f"expected a network such as 10.0.0.0/8, got {said(value)}") from None
+    if "/" in value and (not re.fullmatch(r"[0-9]{1,3}", prefix) or int(prefix) > bits):
+        raise Mistake(f"no such prefix length: `/{prefix}`", f"/0 to /{bits}")
+    inside = ipaddress.ip_network(value, strict=False)
+    if ipaddress.ip_address(address) != inside.network_address:
+        raise Mistake(f"`{value}` has host bits set", f"did you mean {inside}?")
+    return Network(inside.version, inside.network_address.packed, inside.prefixlen)
+
+
+def processes(value: object) -> tuple[str, ...]:
+    """Globs on a thread's name, separated by `|`; one that no name can match is a mistake."""
+    if not isinstance(value, str):
+        raise Mistake(f"expected a process name, got {said(value)}", "quote it")
+    globs = tuple(glob.strip() for glob in value.split("|"))
+    for glob in globs:
+        if not glob:
+            raise Mistake(f"{said(value)} has an empty name in it")
+        shortest = re.sub(r"\[[^]]+\]", "?", glob).replace("*", "")
+        if len(shortest.encode()) > COMM_LEN:
+            raise Mistake(
+                f"`{glob}` can match no process: the kernel keeps {COMM_LEN} bytes of a name",
+                f"did you mean {glob.encode()[:COMM_LEN].decode(errors='ignore')}?",
+            )
+    return globs
+
+
+def rule_name(value: object) -> str:
+    """One word, to be told from the others in tables and logs."""
+    if not isinstance(value, str) or not re.fullmatch(r"[\w.-]+", value):
+        raise Mistake(
+            f"expected a name, got {said(value)}", "letters, digits, `-`, `_` and `.`, not a number"
+        )
+    return value
+
+
+def one_or_more(value: object) -> object:
+    """A single value stands for a list of one."""
+    return value if isinstance(value, tuple) else (value,)
+
+
+def something(value: object) -> object:
+    """A key that may be left out is not written without a value."""
+    if value is None:
+        raise Mistake("expected a number, got nothing")
+    return value
+
+
+def leave_or_near(value: object, near: ValidatorFunctionWrapHandler) -> Any:
+    """`leave` (here None), or the mapping `{near: ...}`."""
+    if value == "leave":
+        return None
+    if isinstance(value, dict):
+        return near(value)
+    word = str(value)
+    hint = "did you mean {near: core}?" if word in ("core", "near") else None
+    message = f"expected leave or {{near: core}}, got {said(value)}"
+    raise Mistake(message, hint or did_you_mean(word, ["leave"]))
+
+
+Size = Annotated[int, BeforeValidator(size_bytes)]
+Time = Annotated[int, BeforeValidator(time_ns)]
+Count = Annotated[int, Field(ge=0, le=MAX)]
+Protocols = tuple[Annotated[Protocol, PlainValidator(protocol)], ...]
+Ports = tuple[Annotated[tuple[int, int], PlainValidator(port_range)], ...]
+Networks = tuple[Annotated[Network, PlainValidator(network)], ...]
+OneOrMore = (BeforeValidator(one_or_more), Field(min_length=1))
+
+
+class Entry(BaseModel):
+    """A mapping of the file: these keys, no others."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+class MatchEntry(Entry):
+    protocol: Annotated[Protocols | None, *OneOrMore] = None
+    ports: Annotated[Ports | None, *OneOrMore] = None
+    local: Annotated[Networks | None, *OneOrMore] = None
+    remote: Annotated[Networks | None, *OneOrMore] = None
+    process: Annotated[tuple[str, ...] | None, PlainValidator(processes)] = None
+    min_bytes: Size = 0
+    min_age: Time = 0
+
+    @model_validator(mode="after")
+    def _says_something(self) -> MatchEntry:
+        if not self.model_fields_set:
+            raise Mistake("an empty match", "to match everything: {protocol: [tcp, udp, sctp]}")
+        return self
+
+
+class NearEntry(Entry):
+    near: Literal["core"]
+
+
+class FlowEntry(Entry):
+    name: Annotated[str, BeforeValidator(rule_name)]
+    match: MatchEntry
+    placement: Annotated[NearEntry | None, WrapValidator(leave_or_near)]
+    t_delete: Annotated[Time, Field(gt=0)] = 30 * 10**9
+    dwell: Time = 10 * 10**6
+
+
+class InterfaceMatchEntry(Entry):
+    name: Annotated[str, Field(min_length=1)]
+
+
+class RulesEntry(Entry):
+    max: Annotated[Count | None, BeforeValidator(something)] = None
+    reserve: Count = 0
+
+
+class InterfaceEntry(Entry):
+    match: InterfaceMatchEntry
+    armed: bool = False
+    rules: RulesEntry = RulesEntry()
+
+
+class TableEntry(Entry):
+    max: Annotated[int, Field(ge=1, le=2**24)] = 16384
+
+
+class SettleEntry(Entry):
+    hold_down: Time = 100 * 10**6
+
+
+class DaemonEntry(Entry):
+    observer: Literal["auto", "bpf", "sock_diag"] = "auto"
+    table: TableEntry = TableEntry()
+    settle: SettleEntry = SettleEntry()
+
+
+class PolicyFile(Entry):
+    version: Literal[1]
+    about: str = ""
+    daemon: DaemonEntry | None = None
+    interfaces: tuple[InterfaceEntry, ...] = ()
+    flows: tuple[FlowEntry, ...] = ()
