@@ -210,9 +210,7 @@ class Daemon(Published):
             ours = [rule for rule in watch.read_rules() if rule.match in left]
             if not ours:
                 continue
-            flows, plan = audit.adopt(
-                watch.view, ours, sockets, self.memory, time.monotonic_ns()
-            )
+            flows, plan = audit.adopt(watch.view, ours, sockets, self.memory, time.monotonic_ns())
             self.observer.adopt({flow.cookie: flow.app_cpu for flow in flows})
             self._carry_out(plan)
             what = f"{len(flows)} rules taken over, {len(plan)} orphans deleted"
@@ -243,9 +241,7 @@ class Daemon(Published):
         kind, why = action.kind.value, action.why
         if outcome.errno:
             kind, why = "refused", f"{os.strerror(outcome.errno)}; {outcome.left}"
-        self.log.add(
-            kind, what, why, nic=action.nic, flow=action.key, policy=action.policy or None
-        )
+        self.log.add(kind, what, why, nic=action.nic, flow=action.key, policy=action.policy or None)
 
     def _schedule_due(self) -> None:
         """One timer for the earliest deferred move."""

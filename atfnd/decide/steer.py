@@ -101,6 +101,11 @@ def _place(flow: Flow, nic: NicView, memory: Memory, now_ns: int) -> Plan:
     if flow.moved_ns and now_ns - flow.moved_ns < memory.settling.hold_down_ns:
         memory.deferred[flow.key] = flow.moved_ns + memory.settling.hold_down_ns
         return ()
+    if flow.location is None and nic.budget is not None and table.rules_in(nic.name) >= nic.budget:
+        memory.overflow += flow.state is not FlowState.OVERFLOW
+        why = f"our {nic.budget} rules of this NIC are in use: delivered by RSS"
+        table.put(replace(flow, state=FlowState.OVERFLOW, target_queue=None, why=why))
+        return ()
     kind = ActionKind.INSERT if flow.location is None else ActionKind.REWRITE
     old = flow.rx_queue if flow.location is None else flow.target_queue
     why = _reason(flow.app_cpu, queue.index)

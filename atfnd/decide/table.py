@@ -93,6 +93,10 @@ class FlowTable:
         """How many of our rules point to this queue."""
         return self._load.get((nic, queue), 0)
 
+    def rules_in(self, nic: str) -> int:
+        """How many rules this NIC holds for us."""
+        return sum(count for (name, _), count in self._load.items() if name == nic)
+
     def steered(self, nic: str) -> Iterator[Flow]:
         """Flows with a rule in this NIC."""
         return (flow for flow in self if flow.nic == nic and flow.location is not None)

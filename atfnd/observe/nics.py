@@ -2,8 +2,8 @@
 """A NIC over time: its queues and rules as last read, and what a link flap made it forget.
 
 Reads through `Nic` and listens to rtnetlink. A link that goes down and up comes back with new NAPI
-ids and new, unconfined NAPI threads (reference/lab.md); sockets may keep the old id for long, so old
-ids stay ours.
+ids and new, unconfined NAPI threads (reference/lab.md); sockets may keep the old id for long, so
+old ids stay ours.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _FRESH_NS = 100_000_000
 class NicWatch:
     """One NIC: `view` is what is known, `refresh` reads again. OSError when it is gone."""
 
-    def __init__(self, nic: Nic, armed: bool) -> None:
+    def __init__(self, nic: Nic, armed: bool, budget: int | None) -> None:
         self.nic = nic
         self.links = LinkChanges(nic.netns)
         self.napi_ids: set[int] = set()  # present and past
@@ -36,6 +36,7 @@ class NicWatch:
             netns=nic.netns,
             ifindex=nic.ifindex,
             armed=armed,
+            budget=budget,
             up=nic.up(),
             caps=nic.caps(),
             queues=(),

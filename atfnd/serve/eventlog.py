@@ -40,9 +40,7 @@ class EventLog:
         """Keep one event. `what` is a clause, `why` its reason."""
         self._seq += 1
         now = time.monotonic_ns()
-        self._events.append(
-            Event(self._seq, now, time.time(), kind, nic, flow, what, why, policy)
-        )
+        self._events.append(Event(self._seq, now, time.time(), kind, nic, flow, what, why, policy))
         if flow is not None:
             return
         where = f"{nic}: " if nic else ""

@@ -1,0 +1,131 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""`atfnd run`: from options to a running daemon, and back to nothing open.
+
+Everything that can be wrong is found before anything is changed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import os
+import signal
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from atfnd.daemon import Daemon
+from atfnd.errors import OperatorError
+from atfnd.nic.driver import open_nic
+from atfnd.observe import Qualify
+from atfnd.observe.choose import choose
+from atfnd.observe.nics import NicWatch
+from atfnd.policy.load import load
+from atfnd.policy.match import armed, qualify, rule_budget
+from atfnd.program.journal import Journal
+from atfnd.serve.http import serve
+
+__all__ = ["RUN_DIR", "restore", "run"]
+
+RUN_DIR = Path("/run/atfnd")
+
+
+def _need_root() -> None:
+    if os.geteuid() != 0:
+        raise OperatorError("this needs root", "run it with sudo", exit_code=1)
+
+
+@contextmanager
+def _alone(run_dir: Path) -> Iterator[None]:
+    """Only one daemon per run directory; the lock dies with its holder."""
+    try:
+        run_dir.mkdir(parents=True, exist_ok=True)
+        lock = os.open(run_dir / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise OperatorError(
+            f"{run_dir}: {error.strerror}", "name another one with --run-dir"
+        ) from error
+    try:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            pid = os.pread(lock, 32, 0).decode().strip()
+            raise OperatorError(
+                f"another atfnd (pid {pid}) already serves {run_dir / 'atfnd.sock'}",
+                "stop it, or give this one its own --run-dir",
+                exit_code=1,
+            ) from None
+        os.ftruncate(lock, 0)
+        os.pwrite(lock, f"{os.getpid()}\n".encode(), 0)
+        yield
+    finally:
+        os.close(lock)
+
+
+def run(
+    nics: Sequence[str],
+    arm: Sequence[str] = (),
+    run_dir: Path = RUN_DIR,
+    config: Path | None = None,
+    observer: str | None = None,
+) -> None:
+    """Steer `nics` until SIGTERM or SIGINT. OperatorError before anything is changed."""
+    _need_root()
+    policy = load(config)
+    if not nics:
+        raise OperatorError("no NIC to steer", "name one: --nic lab:lab (after `atfnd lab up`)")
+    for name in arm:
+        if name not in nics:
+            raise OperatorError(f"--arm {name}: it is not among the NICs", f"add --nic {name}")
+    with ExitStack() as stack:
+        stack.enter_context(_alone(run_dir))
+        watches = []
+        for name in dict.fromkeys(nics):
+            nic = open_nic(name)
+            caps = nic.caps()
+            budget = rule_budget(policy, name, caps.rule_slots)
+            watch = NicWatch(nic, name in arm or armed(policy, name), budget)
+            stack.callback(watch.close)
+            watches.append(watch)
+        chosen, why = choose(observer or policy.observer, Qualify(*qualify(policy)))
+        stack.callback(chosen.close)
+        journal = Journal(run_dir / "rules.journal")
+        stack.callback(journal.close)
+        daemon = Daemon(watches, chosen, why, policy, journal)
+        asyncio.run(_until_stopped(daemon, run_dir / "atfnd.sock"))
+
+
+async def _until_stopped(daemon: Daemon, socket_path: Path) -> None:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    async with serve(daemon, socket_path):
+        await daemon.run(stop)
+
+
+def restore(run_dir: Path = RUN_DIR) -> None:
+    """`atfnd restore`: delete every rule a stopped daemon left, and nothing else."""
+    _need_root()
+    with _alone(run_dir):
+        journal = Journal(run_dir / "rules.journal")
+        for name, ours in journal.left.items():
+            try:
+                nic = open_nic(name)
+            except OperatorError as gone:
+                print(f"{name}: {gone.message}: its rules went with it")
+                for match in ours:
+                    journal.release(name, match)
+                continue
+            deleted = 0
+            for rule in nic.rules():
+                if rule.match in ours:
+                    nic.delete(rule.location)
+                    deleted += 1
+            for match in ours:
+                journal.release(name, match)
+            nic.close()
+            print(f"{name}: {deleted} rules deleted")
+        journal.close()
+        if not journal.left:
+            print("nothing to restore")

@@ -1,0 +1,268 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Decisions: what is placed where, when it is held back, and that entries and rules never part."""
+
+from __future__ import annotations
+
+import errno
+from dataclasses import replace
+
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from atfnd.decide import audit, steer
+from atfnd.decide.memory import Memory, Settling
+from atfnd.decide.table import FlowTable
+from atfnd.model import (
+    Action,
+    ActionKind,
+    FlowState,
+    Match,
+    Outcome,
+    Placement,
+    Plan,
+    Rule,
+    SocketUse,
+)
+from atfnd.move import runner
+from tests.values import NIC, RULE, key, seen
+
+HOLD_NS = 100
+T_DELETE_NS = 10_000
+
+
+def memory(capacity: int = 100) -> Memory:
+    return Memory(FlowTable(capacity), Settling(HOLD_NS, T_DELETE_NS))
+
+
+def carried_out(plan: Plan, known: Memory, at_ns: int, location: int = 7) -> None:
+    for action in plan:
+        audit.settle(Outcome(action, at_ns, 0, action.location or location, ""), known)
+
+
+def steered(known: Memory, cpu: int = 1, at_ns: int = 1) -> None:
+    carried_out(steer.seen(seen(1, cpu), NIC, RULE, known, at_ns), known, at_ns)
+
+
+def test_a_flow_goes_to_the_queue_of_its_threads_cpu() -> None:
+    known = memory()
+    (action,) = steer.seen(seen(1, app_cpu=1), NIC, RULE, known, 1)
+    assert (action.kind, action.old, action.new) == (ActionKind.INSERT, 3, 1)
+    assert "CPU 1" in action.why
+    assert action.policy == "rest"
+    entry = known.table.get(key(1))
+    assert entry is not None
+    assert entry.state is FlowState.WANTED  # believed only when the outcome is known
+    carried_out((action,), known, 1)
+    entry = known.table.get(key(1))
+    assert entry is not None
+    assert (entry.state, entry.location, entry.target_queue) == (FlowState.STEERED, 7, 1)
+
+
+def test_a_flow_that_rss_got_right_costs_no_rule_and_no_entry() -> None:
+    known = memory()
+    assert steer.seen(seen(1, app_cpu=3), NIC, RULE, known, 1) == ()
+    assert len(known.table) == 0
+
+
+def test_an_unarmed_nic_is_only_watched() -> None:
+    known = memory()
+    assert steer.seen(seen(1, 1), replace(NIC, armed=False), RULE, known, 1) == ()
+    assert [flow.state for flow in known.table] == [FlowState.OBSERVED]
+    (action,) = steer.take_up(NIC, known, 2)
+    assert action.kind is ActionKind.INSERT
+
+
+def test_a_second_move_waits_for_the_hold_down() -> None:
+    known = memory()
+    steered(known, cpu=1, at_ns=1)
+    assert steer.seen(seen(1, 2), NIC, RULE, known, 50) == ()
+    assert steer.due({"nic": NIC}, known, 100) == ()
+    (action,) = steer.due({"nic": NIC}, known, 101)
+    assert (action.kind, action.old, action.new) == (ActionKind.REWRITE, 1, 2)
+    assert not known.deferred
+
+
+def test_a_thread_that_came_back_before_the_hold_down_ended_moves_nothing() -> None:
+    known = memory()
+    steered(known, cpu=1, at_ns=1)
+    steer.seen(seen(1, 2), NIC, RULE, known, 50)
+    assert steer.seen(seen(1, 1), NIC, RULE, known, 60) == ()
+    assert steer.due({"nic": NIC}, known, 1000) == ()
+    assert not known.deferred
+
+
+def test_a_rules_own_dwell_is_waited_for() -> None:
+    known = memory()
+    slow = replace(RULE, dwell_ns=500)
+    assert steer.seen(seen(1, 1, off_since_ns=100), NIC, slow, known, 200) == ()
+    assert steer.due({"nic": NIC}, known, 599) == ()
+    assert len(steer.due({"nic": NIC}, known, 600)) == 1
+
+
+def test_a_cpu_without_a_queue_is_said_so() -> None:
+    known = memory()
+    assert steer.seen(seen(1, app_cpu=9), NIC, RULE, known, 1) == ()
+    (entry,) = known.table
+    assert entry.state is FlowState.WANTED
+    assert "no queue is delivered there" in entry.why
+
+
+def test_a_full_table_turns_newcomers_away_and_evicts_nobody() -> None:
+    known = memory(capacity=1)
+    steered(known)
+    assert steer.seen(seen(2, 1), NIC, RULE, known, 2) == ()
+    assert known.overflow == 1
+    assert [flow.key for flow in known.table] == [key(1)]
+    (shown,) = known.overflowed.values()
+    assert shown.state is FlowState.OVERFLOW
+
+
+def test_a_full_nic_leaves_the_flow_to_rss_and_counts_it_once() -> None:
+    known = memory()
+    for at_ns in (1, 2):
+        (action,) = steer.seen(seen(1, 1), NIC, RULE, known, at_ns)
+        left = "the NIC's filter table is full: delivered by RSS"
+        audit.settle(Outcome(action, at_ns, errno.ENOSPC, None, left), known)
+    (entry,) = known.table
+    assert (entry.state, entry.location, entry.why) == (FlowState.OVERFLOW, None, left)
+    assert known.overflow == 1
+
+
+def test_our_share_of_the_filter_table_is_kept() -> None:
+    known = memory()
+    steered(known)
+    assert steer.seen(seen(2, 1), replace(NIC, budget=1), RULE, known, 2) == ()
+    assert {flow.key: flow.state for flow in known.table}[key(2)] is FlowState.OVERFLOW
+
+
+def test_an_entry_ends_with_its_socket() -> None:
+    known = memory()
+    steered(known)
+    (action,) = steer.gone(1001, known)
+    assert (action.kind, action.location) == (ActionKind.DELETE, 7)
+    audit.settle(Outcome(action, 2, 0, None, ""), known)
+    assert len(known.table) == 0
+
+
+def test_a_policy_that_leaves_a_flow_gives_its_rule_back() -> None:
+    known = memory()
+    steered(known)
+    leave = replace(RULE, placement=Placement.LEAVE)
+    (action,) = steer.seen(seen(1, 2), NIC, leave, known, 2)
+    assert action.kind is ActionKind.DELETE
+
+
+def test_a_rule_somebody_else_changed_is_let_go_until_armed_again() -> None:
+    known = memory()
+    steered(known)
+    foreign = [Rule(7, Match.of(key(1)), queue=2)]
+    (manual,) = audit.check_rules(NIC, foreign, known)
+    assert manual.state is FlowState.MANUAL
+    assert "queue 2" in manual.why
+    assert steer.seen(seen(1, 2), NIC, RULE, known, 10_000) == ()
+    assert steer.take_up(NIC, known, 10_000) == ()
+    assert len(steer.take_up(NIC, known, 10_000, manual=True)) == 1
+
+
+def test_an_idle_flow_ages_out_and_a_used_one_does_not() -> None:
+    known = memory()
+    steered(known)
+    use = SocketUse(1001, key(1), 1, 101, 1, 5)
+    views = {"nic": NIC}
+    assert audit.check_sockets([use], views, known, T_DELETE_NS) == ()  # bytes changed: used
+    assert audit.check_sockets([use], views, known, 2 * T_DELETE_NS) == ()
+    (action,) = audit.check_sockets([use], views, known, 2 * T_DELETE_NS + 1)
+    assert action.kind is ActionKind.DELETE
+    assert "idle" in action.why
+
+
+def test_a_dual_stack_socket_ends_both_its_flows() -> None:
+    known = memory()
+    for number in (1, 2):
+        event = seen(number, 1, cookie=5)
+        carried_out(steer.seen(event, NIC, RULE, known, 1), known, 1, location=number)
+    assert {action.key for action in steer.gone(5, known)} == {key(1), key(2)}
+
+
+@given(st.lists(st.tuples(st.sampled_from(ActionKind), st.integers(0, 3)), max_size=30))
+def test_a_schedule_has_one_operation_a_flow_and_frees_slots_first(
+    wanted: list[tuple[ActionKind, int]],
+) -> None:
+    plan = [Action(kind, "nic", key(n), None, None, None, "", "") for kind, n in wanted]
+    done: list[Action] = []
+
+    def apply(action: Action) -> Outcome:
+        done.append(action)
+        return Outcome(action, 0, 0, None, "")
+
+    runner.run(tuple(plan), apply)
+    assert len({action.key for action in done}) == len(done)
+    kinds = [action.kind for action in done]
+    if ActionKind.INSERT in kinds:
+        assert ActionKind.DELETE not in kinds[kinds.index(ActionKind.INSERT) :]
+
+
+class Steering(RuleBasedStateMachine):
+    """A NIC of six slots, refusals of any kind, a dozen sockets: entries and rules never part."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.memory = memory(capacity=8)
+        self.rules: dict[int, tuple[object, int]] = {}
+        self.now_ns = 1
+        self.refuse = 0
+
+    def apply(self, action: Action) -> Outcome:
+        code, location = self.refuse, action.location
+        if not code and action.kind is ActionKind.INSERT:
+            location = next((n for n in range(6) if n not in self.rules), None)
+            code = errno.ENOSPC if location is None else 0
+        if not code and location is not None:
+            if action.kind is ActionKind.DELETE:
+                del self.rules[location]
+            else:
+                assert action.new is not None
+                self.rules[location] = action.key, action.new
+        return Outcome(action, self.now_ns, code, location, "refused" if code else "")
+
+    def carry_out(self, plan: Plan) -> None:
+        for outcome in runner.run(plan, self.apply):
+            audit.settle(outcome, self.memory)
+
+    @rule(number=st.integers(0, 11), cpu=st.integers(0, 5), rx=st.none() | st.integers(0, 3))
+    def use(self, number: int, cpu: int, rx: int | None) -> None:
+        event = seen(number, cpu, rx_cpu=rx, off_since_ns=self.now_ns)
+        self.carry_out(steer.seen(event, NIC, RULE, self.memory, self.now_ns))
+
+    @rule(number=st.integers(0, 11))
+    def close(self, number: int) -> None:
+        self.carry_out(steer.gone(1000 + number, self.memory))
+
+    @rule(step_ns=st.integers(1, 300))
+    def wait(self, step_ns: int) -> None:
+        self.now_ns += step_ns
+        self.carry_out(steer.due({"nic": NIC}, self.memory, self.now_ns))
+
+    @rule(code=st.sampled_from([0, 0, errno.EIO, errno.EBUSY]))
+    def mood(self, code: int) -> None:
+        self.refuse = code
+
+    @rule(alive=st.sets(st.integers(0, 11)))
+    def look(self, alive: set[int]) -> None:
+        uses = [SocketUse(1000 + n, key(n), None, None, None, 0) for n in alive]
+        self.carry_out(audit.check_sockets(uses, {"nic": NIC}, self.memory, self.now_ns))
+
+    @invariant()
+    def entries_and_rules_agree(self) -> None:
+        held = {f.location: (f.key, f.target_queue) for f in self.memory.table.steered("nic")}
+        assert held == self.rules
+        assert len(self.memory.table) <= 8
+        assert audit.check_rules(NIC, self.listed(), self.memory) == []
+
+    def listed(self) -> list[Rule]:
+        known = {flow.location: flow.key for flow in self.memory.table.steered("nic")}
+        return [Rule(at, Match.of(known[at]), queue) for at, (_, queue) in self.rules.items()]
+
+
+TestSteering = Steering.TestCase
