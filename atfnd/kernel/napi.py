@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""NAPI instances of a network device, and the threads that poll them.
+
+Reads the generic netlink family netdev, napi-get (Documentation/netlink/specs/netdev.yaml;
+net/core/netdev-genl.c). Writes /sys/class/net/*/threaded and the scheduling of a NAPI thread
+(sched(7)).
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+import sys
+from typing import NamedTuple
+
+from atfnd.kernel.netlink import DUMP, Netlink, attribute, attributes, generic_family
+
+__all__ = ["Napi", "NapiFamily", "make_realtime", "set_threaded", "thread_cpus", "thread_realtime"]
+
+NETLINK_GENERIC = 16
+NETDEV_CMD_NAPI_GET = 11
+NAPI_IFINDEX, NAPI_ID, NAPI_IRQ, NAPI_PID, NAPI_THREADED = 1, 2, 3, 4, 8
+
+
+class Napi(NamedTuple):
+    """One NAPI instance as the kernel describes it now."""
+
+    id: int
+    ifindex: int
+    irq: int | None
+    pid: int | None  # its thread, when polled by one
+    threaded: bool
+
+
+class NapiFamily:
+    """A netdev netlink socket in the namespace at `netns`."""
+
+    def __init__(self, netns: str | None = None) -> None:
+        self._netlink = Netlink(NETLINK_GENERIC, netns)
+        self._family = generic_family(self._netlink, "netdev")
+
+    def close(self) -> None:
+        self._netlink.close()
+
+    def napis(self, ifindex: int) -> list[Napi]:
+        """The device's NAPI instances by ascending id; none while it is down. OSError(ENODEV)."""
+        request = struct.pack("=BBH", NETDEV_CMD_NAPI_GET, 1, 0)
+        request += attribute(NAPI_IFINDEX, struct.pack("=I", ifindex))
+        answers = self._netlink.request(self._family, request, DUMP)
+        return sorted(_napi(attributes(answer, at=4)) for answer in answers)
+
+
+def _napi(found: dict[int, bytes]) -> Napi:
+    number = {kind: int.from_bytes(value, sys.byteorder) for kind, value in found.items()}
+    pid = number.get(NAPI_PID)
+    # Kernels before 6.17 do not say `threaded`; a thread says as much.
+    threaded = bool(number.get(NAPI_THREADED, pid is not None))
+    return Napi(number[NAPI_ID], number[NAPI_IFINDEX], number.get(NAPI_IRQ), pid, threaded)
+
+
+def set_threaded(sysfs: int, interface: str) -> None:
+    """Have every NAPI of the device polled by a thread of its own (net/core/dev.c,
+    netif_set_threaded); `sysfs` is from `netns.open_sysfs`."""
+    knob = os.open(f"class/net/{interface}/threaded", os.O_WRONLY, dir_fd=sysfs)
+    try:
+        os.write(knob, b"1")
+    finally:
+        os.close(knob)
+
+
+def thread_cpus(pid: int) -> frozenset[int]:
+    """CPUs a NAPI thread may run on; ProcessLookupError when it is gone."""
+    return frozenset(os.sched_getaffinity(pid))
+
+
+def thread_realtime(pid: int) -> bool:
+    return os.sched_getscheduler(pid) == os.SCHED_FIFO
+
+
+def make_realtime(pid: int, cpu: int | None, priority: int) -> None:
+    """Make a NAPI thread as prompt as an interrupt: SCHED_FIFO, and confined to `cpu` if given.
+
+    OSError(EINVAL) for a CPU that is not online; ProcessLookupError when the thread is gone.
+    """
+    if cpu is not None:
+        os.sched_setaffinity(pid, {cpu})
+    os.sched_setscheduler(pid, os.SCHED_FIFO, os.sched_param(priority))

@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""`atfnd lab up | down | status`: the lab NIC from the command line."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from atfnd.lab.down import down as take_down
+from atfnd.lab.status import LabStatus, lab_status
+from atfnd.lab.up import up as bring_up
+from atfnd.lab.wiring import HOST4, HOST6, PEER4, PEER6
+
+__all__ = ["app"]
+
+app = typer.Typer(help="The lab NIC: an emulated multi-queue NIC in three network namespaces.")
+
+Name = Annotated[str, typer.Option(help="Which lab; labs with different names coexist.")]
+
+
+@app.command()
+def up(
+    name: Name = "lab",
+    queues: Annotated[int | None, typer.Option(help="Receive queues, 2-64. [one per CPU]")] = None,
+    rules: Annotated[int | None, typer.Option(help="Filters the NIC holds. [4096]")] = None,
+) -> None:
+    """Bring the lab up; one that is up is left as it is, a broken one is built anew."""
+    changed = bring_up(name, queues, rules)
+    found = lab_status(name)
+    print(
+        f"lab {name} {'is' if changed else 'was already'} up: "
+        f"{len(found.queues)} queues, {found.rule_slots} rules"
+    )
+
+
+@app.command()
+def down(name: Name = "lab") -> None:
+    """Take the lab down, whatever is left of it."""
+    print(f"lab {name} {'is' if take_down(name) else 'was already'} down")
+
+
+@app.command()
+def status(
+    name: Name = "lab",
+    as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
+) -> None:
+    """Show the lab. Exit code 1 when it is not up."""
+    found = lab_status(name)
+    if as_json:
+        print(json.dumps(dataclasses.asdict(found)))
+    else:
+        _show(found)
+    if found.state != "up":
+        raise typer.Exit(1)
+
+
+def _show(found: LabStatus) -> None:
+    print(f"lab {found.name} is {found.state}")
+    for problem in found.problems:
+        print(f"  {problem}")
+    if found.stats is None:
+        return
+    print(f"peer {PEER4} {PEER6}   host {HOST4} {HOST6}")
+    print(
+        f"rules {found.rules} of {found.rule_slots}   ring {found.ring_size}   "
+        f"ring drops {found.stats.ring_drops}"
+    )
+    table = Table(box=None, header_style="bold")
+    for column in ("queue", "NAPI", "thread", "CPU", "packets", "by rule", "by RSS", "bytes"):
+        table.add_column(column, justify="right")
+    for queue, count in zip(found.queues, found.stats.queues, strict=True):
+        cells = (queue.index, queue.napi_id, queue.pid, "any" if queue.cpu is None else queue.cpu)
+        counts = (count.packets, count.by_rule, count.by_rss, count.bytes)
+        table.add_row(*(str(cell) for cell in cells + counts))
+    Console().print(table)

@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The Toeplitz hash of receive-side scaling, for a 40-byte key. Pure.
+
+Definition and verification vectors: Microsoft, "Introduction to Receive Side Scaling" (RSS
+hashing functions; Verifying the RSS hash calculation). A bit set at input position i adds
+(exclusive or) the 32 bits of the key that start at bit i.
+"""
+
+from __future__ import annotations
+
+from array import array
+
+__all__ = ["INPUT_BYTES", "KEY_BYTES", "MICROSOFT_KEY", "hash_table", "rss_hash", "toeplitz"]
+
+KEY_BYTES = 40
+INPUT_BYTES = 36  # two IPv6 addresses and two ports: all a 40-byte key can hash
+
+MICROSOFT_KEY = bytes.fromhex(
+    "6d5a56da255b0ec24167253d43a38fb0d0ca2bcbae7b30b477cb2da38030f20c6a42b73bbeac01fa"
+)
+
+
+def _window(key: bytes, bit: int) -> int:
+    """The 32 key bits from `bit` on."""
+    return int.from_bytes(key, "big") >> (len(key) * 8 - 32 - bit) & 0xFFFFFFFF
+
+
+def toeplitz(key: bytes, data: bytes) -> int:
+    """The hash of up to 36 bytes."""
+    result = 0
+    for bit in range(len(data) * 8):
+        if data[bit // 8] & 0x80 >> bit % 8:
+            result ^= _window(key, bit)
+    return result
+
+
+def rss_hash(key: bytes, src: bytes, dst: bytes, ports: tuple[int, int] | None = None) -> int:
+    """Hash of packed addresses and, of a transport we know, (source, destination) ports."""
+    data = src + dst
+    if ports is not None:
+        data += ports[0].to_bytes(2, "big") + ports[1].to_bytes(2, "big")
+    return toeplitz(key, data)
+
+
+def hash_table(key: bytes) -> array[int]:
+    """`[p * 256 + b]` is what byte b at input position p contributes to the hash."""
+    table = array("I", bytes(4 * 256 * INPUT_BYTES))
+    for position in range(INPUT_BYTES):
+        windows = [_window(key, position * 8 + bit) for bit in range(8)]
+        for byte in range(1, 256):
+            lowest = byte & -byte
+            rest = table[position * 256 + (byte ^ lowest)]
+            table[position * 256 + byte] = rest ^ windows[8 - lowest.bit_length()]
+    return table
