@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""CPU lists as the kernel writes them ("0-3,8") and sets of CPU numbers. No I/O.
+
+Format: lib/bitmap.c bitmap_parselist() and "%*pbl"; cpuset(7) "List format". A stride
+("0-30:2/4", used groups of a group size) is read, never written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+__all__ = ["format_cpulist", "parse_cpulist"]
+
+
+def parse_cpulist(text: str) -> frozenset[int]:
+    """`"0-3,8\\n"` to {0, 1, 2, 3, 8}; blank text is the empty set. ValueError on anything else."""
+    text = text.strip()
+    return frozenset().union(*(_region(part) for part in text.split(","))) if text else frozenset()
+
+
+def _region(text: str) -> list[int]:
+    span, colon, stride = text.partition(":")
+    first, dash, last = span.partition("-")
+    start, end = _number(first), _number(last if dash else first)
+    used, group = 1, 1
+    if colon:
+        part, slash, whole = stride.partition("/")
+        used, group = _number(part), _number(whole)
+        if not slash or not 0 < used <= group:
+            raise ValueError(f"not a CPU list: {text!r}")
+    if end < start:
+        raise ValueError(f"not a CPU list: {text!r}")
+    return [cpu for cpu in range(start, end + 1) if (cpu - start) % group < used]
+
+
+def _number(text: str) -> int:
+    if not (text.isascii() and text.isdecimal()):
+        raise ValueError(f"not a CPU number: {text!r}")
+    return int(text)
+
+
+def format_cpulist(cpus: Iterable[int]) -> str:
+    """{0, 1, 2, 3, 8} to `"0-3,8"`; the empty set to `""`."""
+    spans: list[list[int]] = []
+    for cpu in sorted(set(cpus)):
+        if spans and spans[-1][1] == cpu - 1:
+            spans[-1][1] = cpu
+        else:
+            spans.append([cpu, cpu])
+    return ",".join(f"{a}-{b}" if b > a else f"{a}" for a, b in spans)
