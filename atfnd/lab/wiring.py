@@ -43,9 +43,9 @@ LINKS = (
     Link("host", HOST_LINK, HOST_MAC, ((HOST4, 15), (HOST6, 31))),
 )
 
-# net/ipv6/addrconf.c: no link-local addresses (1: none) and no duplicate detection; addresses stay
-# when a link goes down, as IPv4's do. The wire forwards (the `all` knob; net/ipv6/ip6_output.c), but
-# its links are no routers, which would join and report ff02::2.
+# net/ipv6/addrconf.c: no link-local addresses (1: none) and no duplicate detection; addresses
+# stay when a link goes down, as IPv4's do. The wire forwards (the `all` knob;
+# net/ipv6/ip6_output.c), but its links are no routers, which would join and report ff02::2.
 _IPV6_SYSCTLS = (
     ("ipv6/conf/default/addr_gen_mode", 1),
     ("ipv6/conf/default/accept_dad", 0),

@@ -10,7 +10,17 @@ from __future__ import annotations
 
 from array import array
 
-__all__ = ["INPUT_BYTES", "KEY_BYTES", "MICROSOFT_KEY", "hash_table", "rss_hash", "toeplitz"]
+from atfnd.model import FlowKey, Rss
+
+__all__ = [
+    "INPUT_BYTES",
+    "KEY_BYTES",
+    "MICROSOFT_KEY",
+    "hash_table",
+    "rss_hash",
+    "rss_queue",
+    "toeplitz",
+]
 
 KEY_BYTES = 40
 INPUT_BYTES = 36  # two IPv6 addresses and two ports: all a 40-byte key can hash
@@ -52,3 +62,12 @@ def hash_table(key: bytes) -> array[int]:
             rest = table[position * 256 + (byte ^ lowest)]
             table[position * 256 + byte] = rest ^ windows[8 - lowest.bit_length()]
     return table
+
+
+def rss_queue(rss: Rss, key: FlowKey) -> int | None:
+    """The queue RSS gives a flow's packets; None for an unconnected socket's flow, which has no
+    one remote."""
+    if not key.remote_port or not any(key.local):
+        return None
+    value = rss_hash(rss.key, key.remote, key.local, (key.remote_port, key.local_port))
+    return rss.table[value % len(rss.table)]

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import select
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from atfnd.kernel.inet_diag import NOT_SAID, Namespace, SocketRecord, flow_keys, flows, records
@@ -121,6 +121,20 @@ class SockDiagObserver:
                 ]
         return found
 
+    def adopt(self, cpus: Mapping[int, int]) -> None:
+        """One dump, to learn the inodes of the sockets whose use is followed from now on."""
+        for each, uses in self._watched.items():
+            for dump in each.dumps:
+                for record in records(dump.dump()):
+                    cpu = cpus.get(record.cookie)
+                    if cpu is not None and record.cookie not in uses:
+                        count = _count(record.app_bytes)
+                        uses[record.cookie] = _Use(
+                            flow_keys(record), record.inode, count, cpu, 0, cpu
+                        )
+                        self._reported += 1
+        self._listen(self._reported > 0)
+
     def audit(self) -> list[SocketUse]:
         return [
             SocketUse(cookie, key, use.cpu, None, None, use.bytes)
@@ -199,7 +213,16 @@ class SockDiagObserver:
             thread = _thread(record, active)
             events.extend(
                 SocketSeen(
-                    now, record.cookie, key, cpu, thread, None, None, use.bytes, use.since_ns
+                    now,
+                    record.cookie,
+                    key,
+                    cpu,
+                    thread,
+                    None,
+                    None,
+                    use.bytes,
+                    use.since_ns,
+                    now - self._qualify.min_age_ns,  # at least that old
                 )
                 for key in use.keys
             )
