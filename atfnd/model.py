@@ -423,3 +423,4 @@ class Status:
     events_lost: int
     resyncs: int
     policy_files: tuple[str, ...]
+    locality: float | None = None  # share of packets delivered on the application's core, 0-1

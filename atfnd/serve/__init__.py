@@ -1,1 +1,45 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
+"""What the daemon shows, and the two things it can be told: HTTP and JSON over a Unix socket.
+
+`Source` is what the daemon provides; `http.serve` publishes it. Reads nothing from the kernel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from atfnd.model import Event, Flow, FlowKey, NicView, Status, Topology
+
+__all__ = ["Source"]
+
+
+class Source(Protocol):
+    """The daemon as the API sees it. Everything but `arm` and `disarm` returns at once and reads
+    what the daemon already knows: a request costs the kernel nothing."""
+
+    def status(self) -> Status: ...
+
+    def flows(self) -> Sequence[Flow | None]:
+        """The Flow-to-Core table by slot, live. A flow keeps its slot for as long as it is in the
+        table; None is a free slot. It is indexed and sliced a page at a time, so a page costs a
+        page however big the table is (`slots.FlowSlots` is such a sequence)."""
+
+    def nics(self) -> Sequence[NicView]: ...
+
+    def topology(self) -> Topology: ...
+
+    def events(self, after_seq: int, limit: int) -> Sequence[Event]:
+        """The oldest `limit` retained events with `seq > after_seq`, oldest first; 1 is the first
+        seq after a start."""
+
+    def rss_queue(self, nic: str, key: FlowKey) -> int | None:
+        """The queue RSS gives this flow on that NIC (Toeplitz and indirection table); None when
+        it depends on the remote, or the NIC did not say."""
+
+    async def arm(self, nic: str) -> None:
+        """Let the daemon change this NIC. KeyError: no such NIC; OperatorError: it cannot be
+        steered; OSError: the kernel refused."""
+
+    async def disarm(self, nic: str) -> None:
+        """Stop changing this NIC and remove our rules. Raises as `arm`."""

@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The daemon's API over its Unix socket (docs/api.md), one connection a request."""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import Iterator
+from http.client import HTTPConnection, HTTPException, HTTPResponse
+from typing import Any
+from urllib.parse import quote, urlencode
+
+from atfnd.errors import OperatorError
+
+__all__ = ["Client", "Row"]
+
+TIMEOUT_S = 10.0
+PAGE = 1000
+REFUSED, BAD_INPUT, UNREACHABLE = 1, 2, 3
+START = "start it: systemctl start atfnd, or in the foreground: atfnd run"
+
+Row = dict[str, Any]
+
+
+class _UnixConnection(HTTPConnection):
+    def __init__(self, path: str) -> None:
+        super().__init__("localhost", timeout=TIMEOUT_S)
+        self._path = path
+
+    def connect(self) -> None:
+        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.sock.settimeout(TIMEOUT_S)
+        self.sock.connect(self._path)
+
+
+class Client:
+    """Every method raises OperatorError: exit 3 without a daemon, 2 for what it does not
+    understand, 1 for what it refuses."""
+
+    def __init__(self, socket_path: str) -> None:
+        self._path = socket_path
+
+    def get(self, path: str, **query: object) -> Row:
+        """One object. A query value of None is left out."""
+        given = {name: str(value) for name, value in query.items() if value is not None}
+        return self._request("GET", f"{path}?{urlencode(given)}" if given else path)
+
+    def pages(
+        self, path: str, rows: str, limit: int | None = None, **query: object
+    ) -> Iterator[Row]:
+        """Every row of a paged list, or the first `limit`, asked for a page at a time."""
+        cursor: int | None = None
+        left = limit
+        while left is None or left > 0:
+            size = PAGE if left is None else min(left, PAGE)
+            page = self.get(path, limit=size, cursor=cursor, **query)
+            yield from page[rows]
+            left = None if left is None else left - len(page[rows])
+            cursor = page["next"]
+            if cursor is None:
+                return
+
+    def arm(self, nic: str, armed: bool) -> Row:
+        return self._request(
+            "POST", f"/v1/nics/{quote(nic, safe=':')}/{'arm' if armed else 'disarm'}"
+        )
+
+    def _request(self, method: str, url: str) -> Row:
+        connection = _UnixConnection(self._path)
+        try:
+            connection.request(method, url)
+            response = connection.getresponse()
+            return _reply(response, response.read())
+        except (FileNotFoundError, ConnectionRefusedError):
+            message = f"atfnd is not running: nothing listens on {self._path}"
+            raise OperatorError(message, START, UNREACHABLE) from None
+        except PermissionError:
+            message = f"not permitted to connect to {self._path}"
+            hint = "run it as root, or as a member of the socket's group"
+            raise OperatorError(message, hint, UNREACHABLE) from None
+        except (OSError, HTTPException, json.JSONDecodeError) as fault:
+            reason = "no answer in time" if isinstance(fault, TimeoutError) else str(fault)
+            message = f"no answer from atfnd on {self._path}: {reason}"
+            raise OperatorError(message, "see `systemctl status atfnd`", UNREACHABLE) from None
+        finally:
+            connection.close()
+
+
+def _reply(response: HTTPResponse, body: bytes) -> Row:
+    if response.status == 200:
+        answer: Row = json.loads(body)
+        return answer
+    if response.headers.get_content_type() != "application/json":
+        message = f"atfnd answered {response.status} {response.reason}"
+        raise OperatorError(message, "see its log: journalctl -u atfnd", REFUSED)
+    error = json.loads(body)
+    code = BAD_INPUT if response.status in (400, 404, 405, 413) else REFUSED
+    raise OperatorError(error["error"], error["hint"], code)

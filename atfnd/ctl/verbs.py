@@ -1,0 +1,218 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""One function per verb of atfnctl. Each asks the API and shows the answer, nothing more."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Iterator
+from itertools import islice
+from typing import Annotated
+
+import typer
+from rich.table import Table
+
+from atfnd.ctl import tables
+from atfnd.ctl.client import Client, Row
+from atfnd.errors import OperatorError
+
+__all__ = ["app"]
+
+SOCKET = "/run/atfnd/atfnd.sock"
+ROWS = 200  # of a table, unless told otherwise
+POLL_S = 0.25
+
+app = typer.Typer(
+    help="Look at a running atfnd, arm and disarm its interfaces.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+
+Socket = Annotated[
+    str, typer.Option(envvar="ATFND_SOCKET", metavar="PATH", help="The daemon's socket.")
+]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+OnlyNic = Annotated[str | None, typer.Option("--nic", metavar="NIC", help="Only this interface.")]
+Limit = Annotated[int | None, typer.Option(min=1, help="At most so many rows.")]
+Interface = Annotated[str, typer.Argument(metavar="NIC")]
+
+
+@app.command()
+def status(socket: Socket = SOCKET, as_json: Json = False) -> None:
+    """The daemon in one look: observer, armed interfaces, table, losses."""
+    answer = Client(socket).get("/v1/status")
+    tables.say_json(answer) if as_json else tables.show(tables.status_table(answer))
+
+
+@app.command()
+def flows(
+    state: Annotated[str | None, typer.Option(help="wanted, observed, steered, ...")] = None,
+    nic: OnlyNic = None,
+    pid: Annotated[int | None, typer.Option(min=1, help="Only this process.")] = None,
+    comm: Annotated[str | None, typer.Option(help="Thread name, as a shell pattern.")] = None,
+    limit: Limit = None,
+    watch: Annotated[bool, typer.Option("--watch", help="Show it anew until Ctrl-C.")] = False,
+    interval: Annotated[float, typer.Option(min=0.1, help="Seconds between two looks.")] = 1.0,
+    socket: Socket = SOCKET,
+    as_json: Json = False,
+) -> None:
+    """The Flow-to-Core table: which thread, which queue, which CPU, and why."""
+    if watch and as_json:
+        raise OperatorError("--watch shows a table, not JSON", "leave one of them out")
+    client = Client(socket)
+    only = {"state": state, "nic": nic, "pid": pid, "comm": comm}
+
+    def table() -> Table:
+        rows = client.pages("/v1/flows", "flows", limit or ROWS, **only)
+        return tables.flow_table(rows)
+
+    if watch:
+        tables.watch(table, interval)
+    elif as_json:
+        tables.say_json_list(client.pages("/v1/flows", "flows", limit, **only))
+    else:
+        most = limit or ROWS
+        rows = list(client.pages("/v1/flows", "flows", most + 1, **only))
+        tables.show(tables.flow_table(rows[:most]))
+        _say_more(rows, most)
+
+
+@app.command()
+def explain(
+    flow: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="FLOW",
+            help="`tcp LOCAL:PORT REMOTE:PORT`, `LOCAL:PORT-REMOTE:PORT`, `:PORT`, `cookie:NUMBER`",
+        ),
+    ],
+    socket: Socket = SOCKET,
+    as_json: Json = False,
+) -> None:
+    """Why a flow's packets arrive where they do; exit 1 if atfnd has no entry for it."""
+    answer = Client(socket).get("/v1/explain", flow=" ".join(flow))
+    if as_json:
+        tables.say_json(answer)
+    else:
+        tables.say_explanation(answer)
+    if answer["flow"] is None:
+        raise typer.Exit(1)
+
+
+@app.command()
+def queues(nic: OnlyNic = None, socket: Socket = SOCKET, as_json: Json = False) -> None:
+    """Receive queues: who polls them, on which CPU, and what chose their packets."""
+    rows = Client(socket).get("/v1/queues", nic=nic)["queues"]
+    tables.say_json(rows) if as_json else tables.show(tables.queue_table(rows))
+
+
+@app.command()
+def nics(socket: Socket = SOCKET, as_json: Json = False) -> None:
+    """Interfaces, what they can do, and whether they are armed."""
+    rows = Client(socket).get("/v1/nics")["nics"]
+    tables.say_json(rows) if as_json else tables.show(tables.nic_table(rows))
+
+
+@app.command()
+def rules(
+    nic: OnlyNic = None,
+    limit: Limit = None,
+    socket: Socket = SOCKET,
+    as_json: Json = False,
+) -> None:
+    """Filters in the interfaces, ours and others', in the order they are tried."""
+    client = Client(socket)
+    names = [nic] if nic else [row["nic"] for row in client.get("/v1/nics")["nics"]]
+    rows = (row for name in names for row in client.pages("/v1/rules", "rules", nic=name))
+    if as_json:
+        tables.say_json_list(islice(rows, limit))
+    else:
+        most = limit or ROWS
+        shown = list(islice(rows, most + 1))
+        tables.show(tables.rule_table(shown[:most]))
+        _say_more(shown, most)
+
+
+@app.command()
+def topology(socket: Socket = SOCKET, as_json: Json = False) -> None:
+    """CPUs, what they share, and the queues delivered on them."""
+    rows = Client(socket).get("/v1/topology")["cpus"]
+    tables.say_json(rows) if as_json else tables.show(tables.topology_table(rows))
+
+
+@app.command()
+def events(
+    after: Annotated[int, typer.Option(min=0, metavar="SEQ", help="Only later ones.")] = 0,
+    nic: OnlyNic = None,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Wait for more.")] = False,
+    socket: Socket = SOCKET,
+    as_json: Json = False,
+) -> None:
+    """What the daemon did and noticed, and why; --json --follow prints one object a line."""
+    client = Client(socket)
+    if not follow:
+        rows = (row for row in _events(client, after) if nic in (None, row["nic"]))
+        if as_json:
+            tables.say_json_list(rows)
+        else:
+            for row in rows:
+                tables.say(tables.event_line(row))
+        return
+    try:
+        for row in _follow(client, after):
+            if nic in (None, row["nic"]):
+                tables.say(json.dumps(row) if as_json else tables.event_line(row))
+    except KeyboardInterrupt:
+        return
+
+
+def _events(client: Client, after: int) -> Iterator[Row]:
+    """Every retained event, a page at a time."""
+    while page := client.get("/v1/events", after=after, limit=1000)["events"]:
+        yield from page
+        after = page[-1]["seq"]
+
+
+def _follow(client: Client, after: int) -> Iterator[Row]:
+    """As `_events`, without end; a daemon that started again counts from 1."""
+    since = None
+    while True:
+        page = client.get("/v1/events", after=after, limit=1000)
+        if since not in (None, page["since_wall_s"]):
+            since, after = page["since_wall_s"], 0
+            continue
+        since = page["since_wall_s"]
+        for row in page["events"]:
+            if row["seq"] > after + 1 and after:
+                print(f"atfnd: {row['seq'] - after - 1} events were not retained", file=sys.stderr)
+            yield row
+            after = row["seq"]
+        if not page["events"]:
+            time.sleep(POLL_S)
+
+
+@app.command()
+def arm(nic: Interface, socket: Socket = SOCKET, as_json: Json = False) -> None:
+    """Let atfnd change this interface."""
+    _arm(nic, True, socket, as_json)
+
+
+@app.command()
+def disarm(nic: Interface, socket: Socket = SOCKET, as_json: Json = False) -> None:
+    """Stop atfnd from changing this interface, and remove its rules there."""
+    _arm(nic, False, socket, as_json)
+
+
+def _arm(nic: str, armed: bool, socket: str, as_json: bool) -> None:
+    answer = Client(socket).arm(nic, armed)
+    if as_json:
+        tables.say_json(answer)
+    else:
+        tables.say(f"{nic} is {'armed' if armed else 'disarmed'}")
+
+
+def _say_more(rows: list[Row], most: int) -> None:
+    if len(rows) > most:
+        print(f"the first {most}; more with --limit, all with --json", file=sys.stderr)

@@ -1,0 +1,275 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Why a flow's packets arrive where they do: thread, policy, rule, queue, NAPI, CPU, in sentences.
+
+Pure: reads only published values, so it can be wrong for as long as they are old.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from atfnd.model import Flow, FlowKey, FlowState, NicView, Queue, Rule, Topology
+from atfnd.serve.classify import catching_rule
+from atfnd.serve.views import match_text, placed
+
+__all__ = ["Explanation", "explain", "explain_absent"]
+
+
+class Explanation(NamedTuple):
+    """The chain from the application to its packets, what it comes to, and what to do (None:
+    nothing)."""
+
+    chain: tuple[str, ...]
+    verdict: str
+    advice: str | None
+
+
+def explain(
+    flow: Flow, nic: NicView | None, topology: Topology, rss_queue: int | None
+) -> Explanation:
+    """A flow of the table; `nic` None: its interface is gone. `rss_queue`: where RSS sends it."""
+    chain = [_thread_link(flow), _policy_link(flow)]
+    if nic is None:
+        verdict = f"{flow.nic} is gone, so nothing is delivered through it."
+        return Explanation((*chain, _seen_link(flow, topology)), verdict, None)
+    rule = catching_rule(nic.rules, flow.key)
+    chain += _nic_links(nic, rule, rss_queue)
+    chain.append(_seen_link(flow, topology))
+    verdict, advice = _verdict(flow, nic, rule)
+    return Explanation(tuple(chain), verdict, advice)
+
+
+def explain_absent(key: FlowKey, nics: Sequence[tuple[NicView, int | None]]) -> Explanation:
+    """A flow that is not in the table; with each NIC comes the queue RSS gives the flow there."""
+    chain = [f"{key} is not in the Flow-to-Core table."]
+    for nic, rss_queue in nics:
+        if not nic.up:
+            chain.append(f"{nic.name} is down: it delivers nothing.")
+            continue
+        chain += _nic_links(nic, catching_rule(nic.rules, key), rss_queue)
+    verdict = (
+        "atfnd does not steer it: an entry begins when an application thread here has used the "
+        "socket on one CPU for the dwell, past the policy's thresholds, and ends with the socket "
+        "or after t_delete without use."
+    )
+    advice = "`ss -tunap` shows whether the socket exists, `atfnctl events` whether it had an entry"
+    unarmed = [nic.name for nic, _ in nics if not nic.armed]
+    if unarmed:
+        advice += f"; to have flows steered: atfnctl arm {unarmed[0]}"
+    return Explanation(tuple(chain), verdict, advice)
+
+
+def _thread_link(flow: Flow) -> str:
+    thread = flow.thread
+    if thread is None:
+        return f"{flow.key} is used on CPU {flow.app_cpu}; by which thread is not known."
+    who = f"thread {thread.tid} ({thread.comm})"
+    if thread.tid != thread.pid:
+        who += f" of process {thread.pid}"
+    return f"{flow.key} is used on CPU {flow.app_cpu} by {who}."
+
+
+def _policy_link(flow: Flow) -> str:
+    if flow.target_cpu is None:
+        wish = "asks for no CPU"
+    elif flow.target_queue is None:
+        wish = f"wants its packets on CPU {flow.target_cpu}"
+    else:
+        wish = f"wants its packets on CPU {flow.target_cpu}, through queue {flow.target_queue}"
+    return f"Policy `{flow.policy}` {wish}: {flow.why}."
+
+
+def _nic_links(nic: NicView, rule: Rule | None, rss_queue: int | None) -> list[str]:
+    """What the NIC does with the flow's packets now, and who polls the queue it puts them in."""
+    if rule is not None:
+        whose = "ours" if rule.location in nic.owned else "not ours"
+        hits = "" if rule.hits is None else f", {rule.hits} hits"
+        link = f"{nic.name}: rule {rule.location} ({whose}{hits}) sends it to queue {rule.queue}."
+        queue = _queue(nic, rule.queue)
+    elif rss_queue is not None:
+        link = f"{nic.name}: no rule catches it; RSS sends it to queue {rss_queue}."
+        queue = _queue(nic, rss_queue)
+    else:
+        return [f"{nic.name}: no rule catches it; RSS chooses a queue for each remote."]
+    if queue is None:
+        return [link, f"{nic.name} shows no such queue."]
+    return [link, _queue_link(queue)]
+
+
+def _queue(nic: NicView, index: int) -> Queue | None:
+    return next((queue for queue in nic.queues if queue.index == index), None)
+
+
+def _queue_link(queue: Queue) -> str:
+    napi = "its NAPI" if queue.napi_id is None else f"NAPI {queue.napi_id}"
+    if queue.threaded and queue.pid is not None:
+        napi += f" in kernel thread {queue.pid}"
+    elif queue.irq is not None:
+        napi += f" after interrupt {queue.irq}"
+    where = "not confined to one CPU" if queue.cpu is None else f"on CPU {queue.cpu}"
+    return f"Queue {queue.index} is polled by {napi}, {where}."
+
+
+def _seen_link(flow: Flow, topology: Topology) -> str:
+    if flow.rx_cpu is None:
+        return "None of its packets has been observed yet."
+    queue = "" if flow.rx_queue is None else f"from queue {flow.rx_queue} "
+    kin = _kinship(flow.rx_cpu, flow.app_cpu, topology)
+    return f"Its packets were last seen {queue}on CPU {flow.rx_cpu}: {kin}."
+
+
+def _kinship(rx_cpu: int, app_cpu: int, topology: Topology) -> str:
+    """How near the packets come to the application."""
+    cpus = {cpu.index: cpu for cpu in topology.cpus}
+    rx, app = cpus.get(rx_cpu), cpus.get(app_cpu)
+    if rx_cpu == app_cpu:
+        return "the application's own"
+    if rx is None or app is None:
+        return f"not the application's CPU {app_cpu}"
+    if app_cpu in rx.smt:
+        return f"the SMT sibling of the application's CPU {app_cpu}"
+    if app_cpu in rx.llc:
+        return f"under the same last-level cache as the application's CPU {app_cpu}"
+    if rx.node is not None and rx.node == app.node:
+        return f"on the NUMA node of the application's CPU {app_cpu}, behind another cache"
+    if rx.node is not None and app.node is not None:
+        return f"on NUMA node {rx.node}, the application's CPU {app_cpu} is on node {app.node}"
+    return f"not the application's CPU {app_cpu}"
+
+
+def _verdict(flow: Flow, nic: NicView, rule: Rule | None) -> tuple[str, str | None]:
+    if not nic.up:
+        return f"{nic.name} is down: it delivers nothing.", f"bring {nic.name} up"
+    match flow.state:
+        case FlowState.STEERED:
+            return _steered(flow, nic, rule)
+        case FlowState.OBSERVED:
+            return (
+                f"Only observed: {nic.name} is not armed, so its delivery is left as it is.",
+                f"atfnctl arm {nic.name}" if placed(flow) is not True else None,
+            )
+        case FlowState.WANTED:
+            return _wanted(flow, nic)
+        case FlowState.OVERFLOW:
+            return _overflow(flow, nic)
+        case FlowState.LEFT:
+            return (
+                f"Left to RSS on purpose: policy `{flow.policy}` says leave.",
+                f"to have it steered, change the placement of policy `{flow.policy}`",
+            )
+
+
+def _steered(flow: Flow, nic: NicView, rule: Rule | None) -> tuple[str, str | None]:
+    """A rule should be in the NIC. The first link of the chain that does not hold is named."""
+    ours = next((r for r in nic.rules if r.location == flow.location), None)
+    if ours is None:
+        return (
+            f"Our rule {flow.location} is not in {nic.name}: someone removed it, or it is being "
+            "written.",
+            f"atfnd puts it back by itself; if it stays so: atfnctl rules --nic {nic.name}",
+        )
+    if rule is not None and rule.location != ours.location:
+        return (
+            f"Rule {rule.location} ({match_text(rule.match)}) catches it before our rule "
+            f"{ours.location}.",
+            f"delete rule {rule.location}, or let the policy leave what it catches",
+        )
+    queue = _queue(nic, ours.queue)
+    if queue is None or ours.queue != flow.target_queue:
+        return (
+            f"Rule {ours.location} sends it to queue {ours.queue}, not to queue "
+            f"{flow.target_queue}.",
+            f"atfnd corrects its rules by itself; if it stays so: atfnctl rules --nic {nic.name}",
+        )
+    if queue.cpu != flow.target_cpu:
+        moved = "no one CPU" if queue.cpu is None else f"CPU {queue.cpu}"
+        return (
+            f"Queue {queue.index} is delivered on {moved}, no longer on CPU {flow.target_cpu}: "
+            "someone moved it.",
+            _pin(queue, flow.target_cpu) or "see who else sets affinities, irqbalance for one",
+        )
+    return _steered_and(flow, queue)
+
+
+def _steered_and(flow: Flow, queue: Queue) -> tuple[str, str | None]:
+    """The whole chain holds on paper; what was observed decides."""
+    if flow.rx_cpu is None:
+        return "Steered; no packet has been observed since, so this is not yet verified.", None
+    if placed(flow):
+        return f"Steered and verified: its packets arrive on CPU {flow.rx_cpu}.", None
+    if flow.used_ns <= flow.moved_ns:
+        return (
+            f"Steered; it has not been used since its rule changed, and before that its packets "
+            f"came on CPU {flow.rx_cpu}.",
+            None,
+        )
+    if flow.rx_queue == queue.index:
+        return (
+            f"Steered to queue {queue.index}, yet its packets are still seen on CPU "
+            f"{flow.rx_cpu}: something moves them on after the queue.",
+            "look for RPS or RFS (queues/rx-*/rps_cpus, rps_flow_cnt), a tunnel or a cpumap",
+        )
+    return (
+        f"Steered, but packets are still seen on CPU {flow.rx_cpu}: the NIC has not acted on the "
+        "rule, or packets from before it were still on their way.",
+        "run explain again; if it stays so, see whether the rule's hits grow: atfnctl rules",
+    )
+
+
+def _wanted(flow: Flow, nic: NicView) -> tuple[str, str | None]:
+    cpu = flow.app_cpu if flow.target_cpu is None else flow.target_cpu
+    if flow.target_queue is not None or any(queue.cpu == cpu for queue in nic.queues):
+        return (
+            f"Wanted, but no rule is in place: {flow.why}. RSS delivers it meanwhile.",
+            f"atfnd tries again by itself; what was refused: atfnctl events --nic {nic.name}",
+        )
+    served = sorted({queue.cpu for queue in nic.queues if queue.cpu is not None})
+    verdict = f"No queue of {nic.name} is delivered on CPU {cpu}, so no rule can bring it there."
+    ways = []
+    if served and flow.thread is not None:
+        ways.append(
+            f"run the application where queues are: taskset -pc {_cpus(served)} {flow.thread.tid}"
+        )
+    loose = [queue for queue in nic.queues if queue.cpu is None] or list(nic.queues)
+    if loose and (pin := _pin(loose[-1], cpu)):
+        ways.append(f"give that CPU a queue: {pin}")
+    ways.append("add queues (ethtool -L)")
+    return verdict, "; or ".join(ways)
+
+
+def _pin(queue: Queue, cpu: int | None) -> str | None:
+    """The command that confines a queue to a CPU."""
+    if cpu is None:
+        return None
+    if queue.threaded and queue.pid is not None:
+        return f"taskset -pc {cpu} {queue.pid} (queue {queue.index})"
+    if queue.irq is not None:
+        return f"echo {cpu} > /proc/irq/{queue.irq}/smp_affinity_list (queue {queue.index})"
+    return None
+
+
+def _cpus(cpus: Iterable[int]) -> str:
+    """`0-2,5`, as taskset(1) takes it; `cpus` ascending."""
+    runs: list[list[int]] = []
+    for cpu in cpus:
+        if runs and cpu == runs[-1][-1] + 1:
+            runs[-1][1:] = [cpu]
+        else:
+            runs.append([cpu])
+    return ",".join("-".join(map(str, run)) for run in runs)
+
+
+def _overflow(flow: Flow, nic: NicView) -> tuple[str, str | None]:
+    slots = nic.caps.rule_slots
+    fill = f"{len(nic.rules)} rules" + ("" if slots is None else f" in {slots} slots")
+    foreign = len(nic.rules) - len(nic.owned)
+    if slots is not None and len(nic.rules) >= slots:
+        why = f"{nic.name}'s filter table is full ({fill}, {foreign} not ours)"
+    else:
+        why = f"there was no room for it ({nic.name} holds {fill}): {flow.why}"
+    return (
+        f"Not steered, delivered by RSS: {why}.",
+        "it is not admitted by evicting another; raise the limit (table capacity, rules.max), or "
+        "let the policy match fewer flows (min_rate, min_bytes)",
+    )

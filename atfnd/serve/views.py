@@ -1,0 +1,218 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Model values to the JSON objects of the API (docs/api.md). Pure; null is "not known"."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+from atfnd.model import (
+    Cpu,
+    Event,
+    Flow,
+    Match,
+    NicView,
+    Protocol,
+    Queue,
+    Rule,
+    Status,
+    endpoint,
+)
+
+__all__ = [
+    "View",
+    "cpu_view",
+    "event_view",
+    "flow_view",
+    "match_text",
+    "nic_view",
+    "placed",
+    "queue_view",
+    "rule_view",
+    "status_view",
+]
+
+View = dict[str, object]
+
+
+def placed(flow: Flow) -> bool | None:
+    """Its packets are observed on the CPU they should arrive on; None: not observed yet."""
+    if flow.rx_cpu is None or flow.target_cpu is None:
+        return None
+    return flow.rx_cpu == flow.target_cpu
+
+
+def flow_view(flow: Flow, now_ns: int) -> View:
+    """`now_ns` is CLOCK_MONOTONIC, as the flow's own times."""
+    key, thread = flow.key, flow.thread
+    return {
+        "proto": Protocol(key.protocol).name.lower(),
+        "local": endpoint(key.local, key.local_port),
+        "remote": endpoint(key.remote, key.remote_port),
+        "pid": thread.pid if thread else None,
+        "tid": thread.tid if thread else None,
+        "comm": thread.comm if thread else None,
+        "app_cpu": flow.app_cpu,
+        "rx_queue": flow.rx_queue,
+        "rx_cpu": flow.rx_cpu,
+        "target_queue": flow.target_queue,
+        "target_cpu": flow.target_cpu,
+        "placed": placed(flow),
+        "state": flow.state.value,
+        "rule": flow.location,
+        "policy": flow.policy,
+        "why": flow.why,
+        "nic": flow.nic,
+        "cookie": flow.cookie,
+        "bytes": flow.bytes,
+        "age_s": _since(flow.used_ns, now_ns),
+        "moved_s": _since(flow.moved_ns, now_ns) if flow.moved_ns else None,
+    }
+
+
+def _since(at_ns: int, now_ns: int) -> float:
+    return round(max(now_ns - at_ns, 0) / 1e9, 3)
+
+
+def status_view(status: Status, now_wall_s: float) -> View:
+    return {
+        "version": status.version,
+        "pid": status.pid,
+        "since_wall_s": status.since_wall_s,
+        "uptime_s": round(max(now_wall_s - status.since_wall_s, 0.0), 3),
+        "observer": status.observer,
+        "observer_why": status.observer_why,
+        "armed": list(status.armed),
+        "table_entries": status.table_entries,
+        "table_capacity": status.table_capacity,
+        "t_delete_s": status.t_delete_ns / 1e9,
+        "overflow": status.overflow,
+        "flows_by_state": dict(status.flows_by_state),
+        "locality": status.locality,
+        "actions_applied": status.actions_applied,
+        "actions_refused": status.actions_refused,
+        "events_lost": status.events_lost,
+        "resyncs": status.resyncs,
+        "policy_files": list(status.policy_files),
+    }
+
+
+def nic_view(nic: NicView) -> View:
+    caps = nic.caps
+    return {
+        "nic": nic.name,
+        "netns": nic.netns,
+        "ifindex": nic.ifindex,
+        "armed": nic.armed,
+        "up": nic.up,
+        "driver": caps.driver,
+        "queues": len(nic.queues),
+        "rules": len(nic.rules),
+        "rules_ours": len(nic.owned),
+        "rule_slots": caps.rule_slots,
+        "ring_size": nic.ring_size,
+        "ring_drops": nic.stats.ring_drops,
+        "caps": {
+            "rules": caps.rules,
+            "prefix_masks": caps.prefix_masks,
+            "in_place": caps.in_place,
+            "location_any": caps.location_any,
+            "rss_table": caps.rss_table,
+            "queue_cpu": caps.queue_cpu,
+        },
+        "rss": {"key": nic.rss.key.hex(":"), "table": list(nic.rss.table)},
+    }
+
+
+def queue_view(nic: NicView, queue: Queue) -> View:
+    stats = next((s for s in nic.stats.queues if s.index == queue.index), None)
+    return {
+        "nic": nic.name,
+        "queue": queue.index,
+        "napi_id": queue.napi_id,
+        "irq": queue.irq,
+        "threaded": queue.threaded,
+        "pid": queue.pid,
+        "cpu": queue.cpu,
+        "rules": sum(rule.queue == queue.index for rule in nic.rules),
+        "packets": stats.packets if stats else None,
+        "bytes": stats.bytes if stats else None,
+        "by_rule": stats.by_rule if stats else None,
+        "by_rss": stats.by_rss if stats else None,
+    }
+
+
+def match_text(match: Match) -> str:
+    """`tcp from 10.9.0.1:40000 to 10.0.0.2:5201`, `ipv6 udp from * to *:53`."""
+    words = ["ipv6"] if match.family == 6 else []
+    words.append("any" if match.protocol is None else _protocol(match.protocol))
+    source = _side(match.src, match.src_prefix, match.src_port)
+    return " ".join(
+        [*words, "from", source, "to", _side(match.dst, match.dst_prefix, match.dst_port)]
+    )
+
+
+def _protocol(number: int) -> str:
+    return Protocol(number).name.lower() if number in set(Protocol) else str(number)
+
+
+def _side(address: bytes | None, prefix: int, port: int | None) -> str:
+    if address is None:
+        return f"*:{port}" if port is not None else "*"
+    text = str(ipaddress.ip_address(address))
+    if prefix < len(address) * 8:
+        text = f"{text}/{prefix}"
+    if port is None:
+        return text
+    return f"[{text}]:{port}" if ":" in text else f"{text}:{port}"
+
+
+def rule_view(nic: NicView, rule: Rule) -> View:
+    match = rule.match
+    return {
+        "nic": nic.name,
+        "location": rule.location,
+        "queue": rule.queue,
+        "hits": rule.hits,
+        "ours": rule.location in nic.owned,
+        "match": match_text(match),
+        "family": match.family,
+        "proto": None if match.protocol is None else _protocol(match.protocol),
+        "src": None if match.src is None else _side(match.src, match.src_prefix, None),
+        "src_port": match.src_port,
+        "dst": None if match.dst is None else _side(match.dst, match.dst_prefix, None),
+        "dst_port": match.dst_port,
+    }
+
+
+def cpu_view(cpu: Cpu, nics: Sequence[NicView]) -> View:
+    return {
+        "cpu": cpu.index,
+        "online": cpu.online,
+        "node": cpu.node,
+        "package": cpu.package,
+        "core": cpu.core,
+        "smt": list(cpu.smt),
+        "llc": list(cpu.llc),
+        "queues": [
+            {"nic": nic.name, "queue": queue.index}
+            for nic in nics
+            for queue in nic.queues
+            if queue.cpu == cpu.index
+        ],
+    }
+
+
+def event_view(event: Event) -> View:
+    return {
+        "seq": event.seq,
+        "at_ns": event.at_ns,
+        "time": datetime.fromtimestamp(event.wall_s, UTC).isoformat(timespec="milliseconds"),
+        "kind": event.kind,
+        "nic": event.nic,
+        "flow": str(event.flow) if event.flow else None,
+        "what": event.what,
+        "why": event.why,
+        "policy": event.policy,
+    }

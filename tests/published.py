@@ -1,0 +1,213 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""A published daemon made of model values, served by the real server on a real Unix socket.
+
+Two interfaces: `lab:lab` (armed, four queues on CPUs 0-3, rules) and `eth1` (not armed).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import TypeVar
+
+from atfnd.errors import OperatorError
+from atfnd.model import (
+    Caps,
+    Cpu,
+    Event,
+    Flow,
+    FlowKey,
+    FlowState,
+    Match,
+    NicStats,
+    NicView,
+    Protocol,
+    Queue,
+    QueueStats,
+    Rss,
+    Rule,
+    Status,
+    Thread,
+    Topology,
+)
+from atfnd.serve.http import serve
+from atfnd.serve.slots import FlowSlots
+
+__all__ = ["Published", "Serving", "flow", "key", "lab", "rule", "serving", "topology"]
+
+T = TypeVar("T")
+LOCAL, REMOTE = bytes([10, 0, 0, 2]), bytes([10, 9, 0, 1])
+
+
+def key(remote_port: int, local_port: int = 5201) -> FlowKey:
+    return FlowKey(Protocol.TCP, LOCAL, local_port, REMOTE, remote_port)
+
+
+def flow(remote_port: int, state: FlowState = FlowState.STEERED) -> Flow:
+    """Steered by rule 100 to queue 3 on CPU 3, where its thread runs and its packets arrive."""
+    return Flow(
+        key=key(remote_port),
+        cookie=1_000_000 + remote_port,
+        nic="lab:lab",
+        state=state,
+        app_cpu=3,
+        thread=Thread(tid=4121, pid=4120, comm="iperf3", cgroup=None),
+        target_queue=3,
+        target_cpu=3,
+        location=100,
+        rx_queue=3,
+        rx_cpu=3,
+        bytes=123_456_789,
+        used_ns=2_000,
+        moved_ns=1_000,
+        policy="bulk",
+        why="same core as the application",
+    )
+
+
+def rule(location: int, match: Match, queue: int) -> Rule:
+    return Rule(location, match, queue, hits=7)
+
+
+def lab(*rules: Rule, owned: frozenset[int] = frozenset({100})) -> NicView:
+    queues = tuple(Queue(n, 8193 + n, None, n, True, 900 + n) for n in range(4))
+    stats = tuple(QueueStats(n, 10 * n, 1500 * n, 7 * n, 3 * n) for n in range(4))
+    return NicView(
+        name="lab:lab",
+        netns="/run/netns/lab-host",
+        ifindex=2,
+        armed=True,
+        up=True,
+        caps=Caps("lab", True, 4096, True, True, True, True, True),
+        queues=queues,
+        rules=rules,
+        owned=owned,
+        rss=Rss(bytes(range(40)), (0, 1, 2, 3) * 32),
+        ring_size=256,
+        stats=NicStats(stats, 5),
+    )
+
+
+def topology() -> Topology:
+    """Two nodes of two cores of two threads: SMT (0 1)(2 3)(4 5)(6 7), cache (0-3)(4-7)."""
+    return Topology(
+        tuple(
+            Cpu(n, True, n // 4, n // 4, n // 2, (n & ~1, n | 1), tuple(range(n & ~3, (n | 3) + 1)))
+            for n in range(8)
+        )
+    )
+
+
+class Published:
+    """A `Source`: what a daemon would publish."""
+
+    def __init__(self) -> None:
+        self.table: FlowSlots[FlowKey] = FlowSlots()
+        theirs = rule(9, Match(4, None, None, 0, None, 0, None, 22), 0)
+        self.views = [
+            lab(theirs, *(rule(100 + n, Match.of(key(40_000 + n)), 3) for n in range(3))),
+            replace(lab(), name="eth1", armed=False, owned=frozenset(), netns=None),
+        ]
+        self.log = [
+            Event(n, n * 1000, 1_700_000_000.5, "insert", "lab:lab", key(n), f"#{n}", "why", "bulk")
+            for n in range(1, 1501)
+        ]
+
+    def fill(self, remote_ports: Iterable[int]) -> None:
+        """Put a steered flow for each of these ports in the table."""
+        for port in remote_ports:
+            self.table.put(key(port), flow(port))
+
+    def status(self) -> Status:
+        return Status(
+            version="0.1.0",
+            pid=4242,
+            since_wall_s=1_700_000_000.0,
+            observer="bpf",
+            observer_why="tracepoints attached",
+            armed=tuple(nic.name for nic in self.views if nic.armed),
+            table_entries=sum(entry is not None for entry in self.table),
+            table_capacity=8192,
+            t_delete_ns=30_000_000_000,
+            overflow=3,
+            flows_by_state=(("steered", 2), ("observed", 1)),
+            actions_applied=17,
+            actions_refused=1,
+            events_lost=0,
+            resyncs=1,
+            policy_files=("/etc/atfnd/policies.d/a.yaml",),
+            locality=0.995,
+        )
+
+    def flows(self) -> Sequence[Flow | None]:
+        return self.table
+
+    def nics(self) -> Sequence[NicView]:
+        return self.views
+
+    def topology(self) -> Topology:
+        return topology()
+
+    def events(self, after_seq: int, limit: int) -> Sequence[Event]:
+        return [event for event in self.log if event.seq > after_seq][:limit]
+
+    def rss_queue(self, nic: str, key: FlowKey) -> int | None:
+        return key.remote_port % 4 if key.remote_port else None
+
+    async def arm(self, nic: str) -> None:
+        self._set(nic, True)
+
+    async def disarm(self, nic: str) -> None:
+        if nic == "stuck0":
+            raise OSError(errno.EPERM, "Operation not permitted")
+        self._set(nic, False)
+
+    def _set(self, name: str, armed: bool) -> None:
+        for n, nic in enumerate(self.views):
+            if nic.name == name:
+                if not nic.caps.rules:
+                    raise OperatorError(f"{name} has no filters", "use another interface")
+                self.views[n] = replace(nic, armed=armed)
+                return
+        raise KeyError(name)
+
+
+class Serving:
+    """The server's thread, as a test sees it."""
+
+    def __init__(self, source: Published, socket: Path, loop: asyncio.AbstractEventLoop) -> None:
+        self.source = source
+        self.socket = socket
+        self._loop = loop
+
+    def do(self, change: Callable[[], T]) -> T:
+        """Run `change` between two steps of the server, as the daemon's own loop would."""
+
+        async def step() -> T:
+            return change()
+
+        return asyncio.run_coroutine_threadsafe(step(), self._loop).result(10)
+
+
+@contextmanager
+def serving(socket: Path, source: Published | None = None) -> Iterator[Serving]:
+    """Serve until the block ends; what `serve` raises is raised here."""
+    source = source or Published()
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever, name="serve")
+    thread.start()
+    try:
+        server = asyncio.run_coroutine_threadsafe(serve(source, socket), loop).result(10)
+        try:
+            yield Serving(source, socket, loop)
+        finally:
+            asyncio.run_coroutine_threadsafe(server.stop(), loop).result(10)
+    finally:
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join(10)
+        loop.close()
