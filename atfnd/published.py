@@ -10,6 +10,7 @@ import os
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import overload
 
 from atfnd import __version__
 from atfnd.decide.memory import Memory
@@ -21,6 +22,28 @@ from atfnd.observe.topology import topology
 from atfnd.serve.eventlog import EventLog
 
 __all__ = ["Published"]
+
+
+class _Joined(Sequence[Flow | None]):
+    """Two sequences one after the other, neither copied."""
+
+    def __init__(self, first: Sequence[Flow | None], second: Sequence[Flow | None]) -> None:
+        self._first, self._second = first, second
+
+    def __len__(self) -> int:
+        return len(self._first) + len(self._second)
+
+    @overload
+    def __getitem__(self, at: int) -> Flow | None: ...
+    @overload
+    def __getitem__(self, at: slice) -> Sequence[Flow | None]: ...
+    def __getitem__(self, at: int | slice) -> Flow | Sequence[Flow | None] | None:
+        border = len(self._first)
+        if isinstance(at, int):
+            return self._first[at] if at < border else self._second[at - border]
+        start, stop, _ = at.indices(len(self))
+        tail = self._second[max(0, start - border) : max(0, stop - border)]
+        return [*self._first[start:stop], *tail]
 
 
 @dataclass
@@ -61,12 +84,8 @@ class Published:
         )
 
     def flows(self) -> Sequence[Flow | None]:
-        """The live Flow-to-Core table by slot."""
-        return self.memory.table.slots()
-
-    def overflowed(self) -> Sequence[Flow]:
-        """The last flows that found the table full."""
-        return list(self.memory.overflowed.values())
+        """The live Flow-to-Core table by slot, then the last flows that found it full."""
+        return _Joined(self.memory.table.slots(), list(self.memory.overflowed.values()))
 
     def nics(self) -> Sequence[NicView]:
         """Every NIC with its rules and counters, not older than a tenth of a second."""

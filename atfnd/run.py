@@ -100,8 +100,11 @@ async def _until_stopped(daemon: Daemon, socket_path: Path) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    async with serve(daemon, socket_path):
+    server = await serve(daemon, socket_path)
+    try:
         await daemon.run(stop)
+    finally:
+        await server.stop()
 
 
 def restore(run_dir: Path = RUN_DIR) -> None:

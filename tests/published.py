@@ -15,6 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
+from atfnd.decide.slots import FlowSlots
 from atfnd.errors import OperatorError
 from atfnd.model import (
     Caps,
@@ -36,7 +37,6 @@ from atfnd.model import (
     Topology,
 )
 from atfnd.serve.http import serve
-from atfnd.serve.slots import FlowSlots
 
 __all__ = ["Published", "Serving", "flow", "key", "lab", "rule", "serving", "topology"]
 
@@ -81,6 +81,7 @@ def lab(*rules: Rule, owned: frozenset[int] = frozenset({100})) -> NicView:
         name="lab:lab",
         netns="/run/netns/lab-host",
         ifindex=2,
+        budget=None,
         armed=True,
         up=True,
         caps=Caps("lab", True, 4096, True, True, True, True, True),

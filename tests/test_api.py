@@ -19,9 +19,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from atfnd.decide.slots import FlowSlots
 from atfnd.errors import OperatorError
 from atfnd.model import FlowState
-from atfnd.serve.slots import FlowSlots
 from tests.published import Published, Serving, flow, key, serving
 from tests.wait import until
 

@@ -140,11 +140,12 @@ def test_overflow_of_the_nic_and_of_the_table() -> None:
     assert "min_rate" in answer.advice
 
 
-def test_left_by_policy() -> None:
-    entry = replace(flow(40_000, FlowState.LEFT), target_cpu=None, target_queue=None, location=None)
+def test_a_rule_somebody_else_changed() -> None:
+    why = "somebody else pointed its rule to queue 2"
+    entry = replace(flow(40_000, FlowState.MANUAL), target_queue=None, location=None, why=why)
     answer = told(entry, lab())
-    assert "policy `bulk` says leave" in answer.verdict
-    assert "Policy `bulk` asks for no CPU: same core as the application." in answer.chain
+    assert why in answer.verdict
+    assert answer.advice == "to have it steered again: atfnctl arm lab:lab"
 
 
 @pytest.mark.parametrize("state", FlowState)

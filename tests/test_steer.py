@@ -209,21 +209,21 @@ class Steering(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.memory = memory(capacity=8)
-        self.rules: dict[int, tuple[object, int]] = {}
+        self.held: dict[int, tuple[object, int]] = {}
         self.now_ns = 1
         self.refuse = 0
 
     def apply(self, action: Action) -> Outcome:
         code, location = self.refuse, action.location
         if not code and action.kind is ActionKind.INSERT:
-            location = next((n for n in range(6) if n not in self.rules), None)
+            location = next((n for n in range(6) if n not in self.held), None)
             code = errno.ENOSPC if location is None else 0
         if not code and location is not None:
             if action.kind is ActionKind.DELETE:
-                del self.rules[location]
+                del self.held[location]
             else:
                 assert action.new is not None
-                self.rules[location] = action.key, action.new
+                self.held[location] = action.key, action.new
         return Outcome(action, self.now_ns, code, location, "refused" if code else "")
 
     def carry_out(self, plan: Plan) -> None:
@@ -255,14 +255,14 @@ class Steering(RuleBasedStateMachine):
 
     @invariant()
     def entries_and_rules_agree(self) -> None:
-        held = {f.location: (f.key, f.target_queue) for f in self.memory.table.steered("nic")}
-        assert held == self.rules
+        known = {f.location: (f.key, f.target_queue) for f in self.memory.table.steered("nic")}
+        assert known == self.held
         assert len(self.memory.table) <= 8
         assert audit.check_rules(NIC, self.listed(), self.memory) == []
 
     def listed(self) -> list[Rule]:
         known = {flow.location: flow.key for flow in self.memory.table.steered("nic")}
-        return [Rule(at, Match.of(known[at]), queue) for at, (_, queue) in self.rules.items()]
+        return [Rule(at, Match.of(known[at]), queue) for at, (_, queue) in self.held.items()]
 
 
 TestSteering = Steering.TestCase

@@ -23,7 +23,7 @@ class Source(Protocol):
     def flows(self) -> Sequence[Flow | None]:
         """The Flow-to-Core table by slot, live. A flow keeps its slot for as long as it is in the
         table; None is a free slot. It is indexed and sliced a page at a time, so a page costs a
-        page however big the table is (`slots.FlowSlots` is such a sequence)."""
+        page however big the table is (`decide.slots.FlowSlots` is such a sequence)."""
 
     def nics(self) -> Sequence[NicView]: ...
 

@@ -153,10 +153,10 @@ def _verdict(flow: Flow, nic: NicView, rule: Rule | None) -> tuple[str, str | No
             return _wanted(flow, nic)
         case FlowState.OVERFLOW:
             return _overflow(flow, nic)
-        case FlowState.LEFT:
+        case FlowState.MANUAL:
             return (
-                f"Left to RSS on purpose: policy `{flow.policy}` says leave.",
-                f"to have it steered, change the placement of policy `{flow.policy}`",
+                f"Let go: {flow.why}. atfnd does not fight over a rule.",
+                f"to have it steered again: atfnctl arm {nic.name}",
             )
 
 
@@ -167,7 +167,7 @@ def _steered(flow: Flow, nic: NicView, rule: Rule | None) -> tuple[str, str | No
         return (
             f"Our rule {flow.location} is not in {nic.name}: someone removed it, or it is being "
             "written.",
-            f"atfnd puts it back by itself; if it stays so: atfnctl rules --nic {nic.name}",
+            f"atfnd lets go of it at its next look; to take it back then: atfnctl arm {nic.name}",
         )
     if rule is not None and rule.location != ours.location:
         return (
