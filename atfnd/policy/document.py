@@ -21,6 +21,7 @@ Tree = None | bool | int | str | tuple["Tree", ...] | dict[str, "Tree"]
 Path = tuple[str | int, ...]
 
 INTEGER = re.compile(r"-?(0|[1-9][0-9]{0,17})")
+SURROGATE = re.compile("[\ud800-\udfff]")
 LINE_BREAK = re.compile(r"\r\n|[\r\n\x85\u2028\u2029]")  # as PyYAML counts them
 
 
@@ -29,13 +30,24 @@ class _PlainLoader(yaml.SafeLoader):
 
     def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
         event = self.peek_event()  # type: ignore[no-untyped-call]
-        for refused in ("anchor", "tag"):
-            if getattr(event, refused, None) is not None:
-                word = "alias" if isinstance(event, yaml.AliasEvent) else refused
-                raise yaml.MarkedYAMLError(
-                    problem=f"a YAML {word} is not read here", problem_mark=event.start_mark
-                )
+        problem = None
+        if isinstance(event, yaml.AliasEvent):
+            problem = "a YAML alias is not read here"
+        elif getattr(event, "anchor", None) is not None:
+            problem = "a YAML anchor is not read here"
+        elif getattr(event, "tag", None) is not None:
+            problem = "a YAML tag is not read here"
+        elif isinstance(event, yaml.ScalarEvent) and SURROGATE.search(event.value):
+            problem = "half of a surrogate pair is no character"
+        if problem is not None:
+            raise yaml.MarkedYAMLError(problem=problem, problem_mark=event.start_mark)
         return super().compose_node(parent, index)
+
+
+class _MalformedError(Exception):
+    def __init__(self, problem: Problem) -> None:
+        super().__init__(str(problem))
+        self.problem = problem
 
 
 class Document:
@@ -50,24 +62,14 @@ class Document:
         self._values: dict[Path, yaml.Node] = {}
         self._keys: dict[Path, yaml.Node] = {}
         try:
-            data.decode()
-            root = yaml.compose(self._text, Loader=_PlainLoader)
-        except UnicodeDecodeError as error:
-            before = data[: error.start].decode("utf-8-sig")
-            self.problems.append(self._after(before, "not UTF-8", None))
-        except yaml.MarkedYAMLError as error:
-            self.problems.append(self._malformed(error))
-        except yaml.reader.ReaderError as error:
-            before = self._text[: error.position]
-            self.problems.append(self._after(before, "a control character", None))
-        except RecursionError:
-            self.problems.append(self._after("", "nested too deeply", None))
-        else:
+            root = self._compose(data)
             if root is not None:
                 self.tree = self._read(root, ())
             if self.tree is None:
                 hint = "a policy begins with `version: 1`"
                 self.problems.append(self._after("", "the file says nothing", hint))
+        except _MalformedError as error:
+            self.problems.append(error.problem)
 
     def problem(
         self, path: Path, message: str, hint: str | None = None, *, key: bool = False
@@ -89,6 +91,27 @@ class Document:
             words = self._text[node.start_mark.index : node.end_mark.index]
             return f"`{words}`" if words else "nothing"
         return "a mapping" if isinstance(node, yaml.MappingNode) else "a list"
+
+    def _compose(self, data: bytes) -> yaml.Node | None:
+        """The root node; _MalformedError when the file is not YAML."""
+        try:
+            data.decode()
+            loader = _PlainLoader(self._text)
+        except UnicodeDecodeError as error:
+            before = data[: error.start].decode("utf-8-sig")
+            raise _MalformedError(self._after(before, "not UTF-8")) from None
+        except yaml.reader.ReaderError as error:
+            before = self._text[: error.position]
+            raise _MalformedError(self._after(before, "a control character")) from None
+        try:
+            return loader.get_single_node()
+        except yaml.MarkedYAMLError as error:
+            raise _MalformedError(self._malformed(error)) from None
+        except RecursionError:
+            raise _MalformedError(self._after("", "nested too deeply")) from None
+        except (ValueError, OverflowError):  # chr() of an escape, int() of a %YAML directive
+            before = self._text[: loader.get_mark().index]
+            raise _MalformedError(self._after(before, "no such character or version")) from None
 
     def _read(self, node: yaml.Node, path: Path) -> Tree:
         self._values[path] = node
@@ -120,7 +143,7 @@ class Document:
     def _at(self, line: int, column: int, width: int, message: str, hint: str | None) -> Problem:
         return Problem(self.file, line, column, width, self._lines[line - 1], message, hint)
 
-    def _after(self, before: str, message: str, hint: str | None) -> Problem:
+    def _after(self, before: str, message: str, hint: str | None = None) -> Problem:
         """A problem at the character that follows `before`."""
         lines = LINE_BREAK.split(before)
         return self._at(len(lines), len(lines[-1]) + 1, 1, message, hint)

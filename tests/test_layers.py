@@ -1,0 +1,180 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The rooms of design section 2: who may import whom, and who may speak the kernel's language."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator, Mapping
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path, PurePosixPath
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+
+# A room not named here may import what is not reserved below.
+IMPORTS_ONLY = {
+    "model": {"model"},
+    "errors": {"errors"},
+    "decide": {"decide", "model"},
+    "move": {"move", "model"},
+    "policy": {"policy", "model", "errors"},
+    "serve": {"serve", "model", "errors"},
+    "ctl": {"ctl", "model", "errors"},
+}
+IMPORTED_ONLY_BY = {
+    "kernel": {"kernel", "observe", "nic", "program", "lab"},
+    "bpf": {"bpf", "observe", "nic", "lab"},
+    "daemon": {"__main__"},
+    "lab": {"lab", "__main__"},
+}
+IMPURE = {"move/runner.py"}  # the one file of its room that touches other rooms
+SPEAKS_KERNEL = {"kernel", "bpf", "observe"}
+KERNEL_PATH = re.compile(r"/(proc|sys)(/|$)")
+
+Sources = Mapping[str, str]  # path below atfnd/ -> source
+
+
+def room_of(path: str) -> str:
+    first = PurePosixPath(path).parts[0]
+    return first.removesuffix(".py")
+
+
+def imported_rooms(path: str, source: str) -> Iterator[tuple[int, str]]:
+    """(line, room) of each import of ours; the package itself (its version) is no room."""
+    package = ["atfnd", *PurePosixPath(path).parts[:-1]]
+    for node in ast.walk(ast.parse(source)):
+        if not isinstance(node, ast.Import | ast.ImportFrom):
+            continue
+        names = [alias.name for alias in node.names]
+        if isinstance(node, ast.ImportFrom):
+            base = package[: len(package) - node.level + 1] if node.level else []
+            module = ".".join([*base, *([node.module] if node.module else [])])
+            names = [f"{module}.{alias.name}" for alias in node.names]
+        for name in names:
+            parts = name.split(".")
+            if parts[0] == "atfnd" and parts[1:] and not parts[1].startswith("__version"):
+                yield node.lineno, parts[1]
+
+
+def bad_imports(sources: Sources) -> list[str]:
+    found = []
+    for path, source in sources.items():
+        room = room_of(path)
+        for line, wanted in imported_rooms(path, source):
+            allowed = None if path in IMPURE else IMPORTS_ONLY.get(room)
+            if allowed is not None and wanted not in allowed:
+                found.append(f"{path}:{line}: {room} imports only {', '.join(sorted(allowed))}")
+            if room not in IMPORTED_ONLY_BY.get(wanted, {room}):
+                found.append(f"{path}:{line}: {room} must not import {wanted}")
+    return found
+
+
+def cycles(sources: Sources) -> list[str]:
+    graph: dict[str, set[str]] = {}
+    for path, source in sources.items():
+        room = room_of(path)
+        graph.setdefault(room, set()).update(r for _, r in imported_rooms(path, source))
+        graph[room].discard(room)
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        return [" -> ".join(error.args[1])]
+    return []
+
+
+def kernel_speech(sources: Sources) -> list[str]:
+    """Struct formats, ioctls, netlink and kernel paths outside the rooms that hold them; inside
+    `observe` a path begins at a root that a test can replace."""
+    found = []
+    for path, source in sources.items():
+        room = room_of(path)
+        for line, what in _kernel_words(source):
+            root = what in ("/proc", "/sys")
+            if room not in SPEAKS_KERNEL or (room == "observe" and what[0] == "/" and not root):
+                found.append(f"{path}:{line}: {what}")
+    return found
+
+
+def _kernel_words(source: str) -> Iterator[tuple[int, str]]:
+    for node in ast.walk(ast.parse(source)):
+        match node:
+            case ast.Import(names=names):
+                yield from ((node.lineno, n.name) for n in names if n.name == "struct")
+            case ast.ImportFrom(module="struct"):
+                yield node.lineno, "struct"
+            case ast.ImportFrom(module="fcntl" | "socket", names=names):
+                words = {"ioctl", "AF_NETLINK"}
+                yield from ((node.lineno, n.name) for n in names if n.name in words)
+            case ast.Attribute(attr="ioctl" | "AF_NETLINK" as word):
+                yield node.lineno, word
+            case ast.Constant(value=str(text)) if KERNEL_PATH.match(text):
+                yield node.lineno, text
+
+
+def ours() -> Sources:
+    files = sorted((ROOT / "atfnd").rglob("*.py"))
+    return {str(f.relative_to(ROOT / "atfnd")): f.read_text(encoding="utf-8") for f in files}
+
+
+@pytest.mark.parametrize("rule", [bad_imports, cycles, kernel_speech], ids=lambda f: f.__name__)
+def test_rooms(rule: object) -> None:
+    assert callable(rule)
+    assert "\n".join(rule(ours())) == ""
+
+
+PLANTED_IMPORTS = [
+    ("decide/x.py", "from atfnd.kernel.link import y", 2),
+    ("decide/x.py", "from atfnd.errors import OperatorError", 1),
+    ("decide/x.py", "def f():\n    import atfnd.policy.match", 1),
+    ("decide/x.py", "from ..nic import Nic", 1),
+    ("decide/x.py", "from . import table", 0),
+    ("decide/x.py", "from atfnd.model import Flow\nimport dataclasses", 0),
+    ("model.py", "from atfnd import errors", 1),
+    ("model.py", "from atfnd.errors import OperatorError", 1),
+    ("errors.py", "import atfnd.model", 1),
+    ("move/birth.py", "from atfnd.program.ntuple import insert", 1),
+    ("move/runner.py", "from atfnd.program.ntuple import insert", 0),
+    ("move/runner.py", "from atfnd.bpf import _bpf", 1),
+    ("ctl/verbs.py", "from atfnd.serve import api", 1),
+    ("ctl/verbs.py", "from atfnd import __version__", 0),
+    ("serve/api.py", "if TYPE_CHECKING:\n    from atfnd.policy.load import load", 1),
+    ("policy/load.py", "from atfnd.kernel import x", 2),
+    ("program/x.py", "from atfnd.bpf import _bpf", 1),
+    ("program/x.py", "from atfnd.kernel import x", 0),
+    ("serve/x.py", "from atfnd.daemon import Daemon", 2),
+    ("nic/lab.py", "from atfnd.lab.up import up", 1),
+    ("__main__.py", "from atfnd.daemon import run\nfrom atfnd.lab.up import up", 0),
+]
+
+
+@pytest.mark.parametrize(("path", "source", "count"), PLANTED_IMPORTS)
+def test_planted_imports(path: str, source: str, count: int) -> None:
+    assert len(bad_imports({path: source})) == count
+
+
+def test_planted_cycle() -> None:
+    one_way = {"nic/a.py": "from atfnd.program import x", "program/b.py": "from . import c"}
+    assert cycles(one_way) == []
+    assert cycles(one_way | {"program/c.py": "import atfnd.nic"}) != []
+
+
+PLANTED_SPEECH = [
+    ("program/x.py", "import struct", 1),
+    ("program/x.py", "from struct import Struct", 1),
+    ("program/x.py", "import fcntl\nfcntl.ioctl(0, 1)", 1),
+    ("program/x.py", "from socket import AF_NETLINK", 1),
+    ("program/x.py", "import socket\nsocket.socket(socket.AF_NETLINK)", 1),
+    ("program/x.py", "p = f'/proc/irq/{n}/smp_affinity'", 1),
+    ("program/x.py", "p = Path('/sys')", 1),
+    ("program/x.py", "p = '/system'", 0),
+    ("kernel/x.py", "import struct\np = '/proc/irq'", 0),
+    ("observe/x.py", "def read(root: str = '/proc'): ...", 0),
+    ("observe/x.py", "p = '/proc/stat'", 1),
+]
+
+
+@pytest.mark.parametrize(("path", "source", "count"), PLANTED_SPEECH)
+def test_planted_speech(path: str, source: str, count: int) -> None:
+    assert len(kernel_speech({path: source})) == count
