@@ -14,33 +14,28 @@ from atfnd.lab.cli import app as lab
 
 __all__ = ["main"]
 
-app = typer.Typer(no_args_is_help=True, add_completion=True, pretty_exceptions_enable=False)
+app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
 app.add_typer(lab, name="lab")
 
+Nics = Annotated[list[str] | None, typer.Option(metavar="NIC", help="E.g. lab:lab; repeatable.")]
 RunDir = Annotated[Path, typer.Option(help="Socket, lock and journal live here.")]
 Config = Annotated[Path | None, typer.Option(help="Policy file; policies.d stands beside it.")]
+Observer = Annotated[Literal["auto", "bpf", "sock_diag"] | None, typer.Option()]
 
 
 @app.command()
-def run(
-    nic: Annotated[list[str], typer.Option(help="A NIC to steer, e.g. lab:lab. Repeatable.")] = [],  # noqa: B006
-    arm: Annotated[list[str], typer.Option(help="Allow changes on this NIC. Repeatable.")] = [],  # noqa: B006
-    run_dir: RunDir = Path("/run/atfnd"),
-    config: Config = None,
-    observer: Annotated[
-        Literal["auto", "bpf", "sock_diag"] | None, typer.Option(help="Overrides the policy.")
-    ] = None,
-) -> None:
-    """Watch sockets and steer their flows, in the foreground."""
-    from atfnd.run import run
+def run(nic: Nics = None, arm: Nics = None, run_dir: RunDir = Path("/run/atfnd"),
+        config: Config = None, observer: Observer = None) -> None:  # fmt: skip
+    """Watch sockets and steer the flows of each --nic; change only those that --arm names."""
+    from atfnd.run import run  # fmt: skip
 
-    run(nic, arm, run_dir, config, observer)
+    run(nic or [], arm or [], run_dir, config, observer)
 
 
 @app.command()
 def check(config: Config = None) -> None:
     """Read the policy and say what is wrong with it; exit 2 when something is."""
-    from atfnd.policy.load import check
+    from atfnd.policy.load import check  # fmt: skip
 
     check(config)
 
@@ -48,7 +43,7 @@ def check(config: Config = None) -> None:
 @app.command()
 def restore(run_dir: RunDir = Path("/run/atfnd")) -> None:
     """Delete every rule a stopped daemon left in its NICs."""
-    from atfnd.run import restore
+    from atfnd.run import restore  # fmt: skip
 
     restore(run_dir)
 
@@ -58,10 +53,7 @@ def main() -> None:
     try:
         app()
     except OperatorError as error:
-        print(f"atfnd: {error}", file=sys.stderr)
-        if error.hint:
-            print(f"hint: {error.hint}", file=sys.stderr)
-        sys.exit(error.exit_code)
+        sys.exit(error.tell("atfnd"))
 
 
 if __name__ == "__main__":

@@ -6,6 +6,8 @@ Exit codes (design, section 7): 1 refused or "no", 2 usage or bad input, 3 daemo
 
 from __future__ import annotations
 
+import sys
+
 __all__ = ["OperatorError"]
 
 
@@ -17,3 +19,10 @@ class OperatorError(Exception):
         self.message = message
         self.hint = hint
         self.exit_code = exit_code
+
+    def tell(self, program: str) -> int:
+        """Print it on stderr as `program` and return the exit code."""
+        print(f"{program}: {self}", file=sys.stderr)
+        if self.hint is not None:
+            print(f"hint: {self.hint}", file=sys.stderr)
+        return self.exit_code

@@ -21,24 +21,36 @@ PyObject *ext_oserror(int err, const char *what)
 	return NULL;
 }
 
-/* libbpf explains a refused program at length; the last such words are kept for the error shown. */
-static char last_message[4096];
+/* libbpf explains a refused program at length, verifier log and all; its last words are kept. */
+static char messages[16384];
 
 static int keep_message(enum libbpf_print_level level, const char *format, va_list args)
 {
-	if (level == LIBBPF_WARN)
-		vsnprintf(last_message, sizeof(last_message), format, args);
+	char message[sizeof(messages) / 2];
+	size_t kept = strlen(messages), added;
+
+	if (level != LIBBPF_WARN)
+		return 0;
+	vsnprintf(message, sizeof(message), format, args);
+	added = strlen(message);
+	if (kept + added >= sizeof(messages)) {
+		size_t forgotten = kept + added + 1 - sizeof(messages);
+
+		memmove(messages, messages + forgotten, kept - forgotten + 1);
+		kept -= forgotten;
+	}
+	memcpy(messages + kept, message, added + 1);
 	return 0;
 }
 
 static PyObject *libbpf_message(PyObject *self, PyObject *unused)
 {
 	(void)self, (void)unused;
-	return PyUnicode_DecodeUTF8(last_message, strlen(last_message), "replace");
+	return PyUnicode_DecodeUTF8(messages, strlen(messages), "replace");
 }
 
 static PyMethodDef module_methods[] = {
-	{ "libbpf_message", libbpf_message, METH_NOARGS, "The last warning libbpf printed." },
+	{ "libbpf_message", libbpf_message, METH_NOARGS, "The last 16 KiB of what libbpf warned of." },
 	{ NULL, NULL, 0, NULL },
 };
 

@@ -11,15 +11,11 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "buffer.h"
 #include "observer.h"
 #include "observer.skel.h"
 
 #define EVENT_PROGRAMS 5
-
-struct buffer {
-	char *bytes;
-	size_t used, size;
-};
 
 struct observer_object {
 	PyObject_HEAD
@@ -29,23 +25,6 @@ struct observer_object {
 	struct ring_buffer *ring;
 	struct buffer drained; /* kept between calls */
 };
-
-static int buffer_reserve(struct buffer *buffer, size_t more)
-{
-	size_t size = buffer->size ? buffer->size : 1 << 16;
-	char *bytes;
-
-	while (size < buffer->used + more)
-		size *= 2;
-	if (size == buffer->size)
-		return 0;
-	bytes = realloc(buffer->bytes, size);
-	if (!bytes)
-		return -ENOMEM;
-	buffer->bytes = bytes;
-	buffer->size = size;
-	return 0;
-}
 
 static int keep_record(void *context, void *data, size_t size)
 {
@@ -225,24 +204,6 @@ static PyObject *observer_drain(PyObject *object, PyObject *unused)
 					 self->drained.used);
 }
 
-/* Reads an iterator to its end. -EINTR is the kernel's "call again" of a signal, so it is retried. */
-static int read_all(int fd, struct buffer *buffer)
-{
-	for (;;) {
-		ssize_t got;
-
-		if (buffer_reserve(buffer, 1 << 16))
-			return -ENOMEM;
-		got = read(fd, buffer->bytes + buffer->used, buffer->size - buffer->used);
-		if (got == 0)
-			return 0;
-		if (got > 0)
-			buffer->used += got;
-		else if (errno != EINTR && errno != EAGAIN)
-			return -errno;
-	}
-}
-
 static PyObject *observer_sockets(PyObject *object, PyObject *args)
 {
 	struct observer_object *self = (struct observer_object *)object;
@@ -271,7 +232,7 @@ static PyObject *observer_sockets(PyObject *object, PyObject *args)
 	if (fd < 0)
 		return ext_oserror(error, "open the socket iterator");
 	Py_BEGIN_ALLOW_THREADS
-	error = read_all(fd, &rows);
+	error = buffer_read(fd, &rows);
 	Py_END_ALLOW_THREADS
 	close(fd);
 	result = error ? ext_oserror(-error, "read the socket iterator")

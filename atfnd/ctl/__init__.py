@@ -23,10 +23,7 @@ def main() -> None:
     try:
         app(prog_name="atfnctl")
     except OperatorError as error:
-        print(f"atfnd: {error.message}", file=sys.stderr)
-        if error.hint:
-            print(f"hint: {error.hint}", file=sys.stderr)
-        sys.exit(error.exit_code)
+        sys.exit(error.tell("atfnd"))
     except OutputClosed:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for the flush at exit
         sys.exit(0)

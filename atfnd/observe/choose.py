@@ -3,10 +3,9 @@
 
 from __future__ import annotations
 
-import os
-
 from atfnd.bpf import _bpf
 from atfnd.errors import OperatorError
+from atfnd.kernel.btf import kernel_has_btf
 from atfnd.observe import Observer, Qualify
 from atfnd.observe.bpf import BpfObserver
 from atfnd.observe.sockdiag import SockDiagObserver
@@ -35,7 +34,7 @@ def choose(wanted: str, qualify: Qualify) -> tuple[Observer, str]:
 
 
 def _why(refusal: OSError) -> str:
-    if not os.path.exists("/sys/kernel/btf/vmlinux"):
-        return "this kernel has no BTF (/sys/kernel/btf/vmlinux, CONFIG_DEBUG_INFO_BTF)"
+    if not kernel_has_btf():
+        return "this kernel has no BTF (CONFIG_DEBUG_INFO_BTF)"
     words = _bpf.libbpf_message().strip().splitlines()
     return f"{refusal.strerror}" + (f" ({words[-1]})" if words else "")

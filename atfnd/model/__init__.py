@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Every value that crosses rooms. No I/O, imports nothing of ours.
+
+Addresses are packed bytes (4 or 16), ports are host-order integers, CPUs and queues are integers.
+`None` means "the kernel did not say". Times are CLOCK_MONOTONIC nanoseconds.
+"""
+
+from __future__ import annotations
+
+from atfnd.model.change import Action, ActionKind, Outcome, Plan
+from atfnd.model.flow import (
+    Flow,
+    FlowKey,
+    FlowState,
+    Protocol,
+    SocketGone,
+    SocketSeen,
+    SocketUse,
+    Thread,
+    ThreadMoved,
+    endpoint,
+)
+from atfnd.model.nic import Caps, Match, NicStats, NicView, Queue, QueueStats, Rss, Rule
+from atfnd.model.policy import FlowRule, InterfaceRule, Network, Placement, Policy
+from atfnd.model.status import Event, Status
+from atfnd.model.topology import Cpu, Topology
+
+__all__ = [
+    "Action",
+    "ActionKind",
+    "Caps",
+    "Cpu",
+    "Event",
+    "Flow",
+    "FlowKey",
+    "FlowRule",
+    "FlowState",
+    "InterfaceRule",
+    "Match",
+    "Network",
+    "NicStats",
+    "NicView",
+    "Outcome",
+    "Placement",
+    "Plan",
+    "Policy",
+    "Protocol",
+    "Queue",
+    "QueueStats",
+    "Rss",
+    "Rule",
+    "SocketGone",
+    "SocketSeen",
+    "SocketUse",
+    "Status",
+    "Thread",
+    "ThreadMoved",
+    "Topology",
+    "endpoint",
+]

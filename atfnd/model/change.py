@@ -1,0 +1,47 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""A change of one knob: wanted, and what became of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from atfnd.model.flow import FlowKey
+
+__all__ = ["Action", "ActionKind", "Outcome", "Plan"]
+
+
+class ActionKind(Enum):
+    INSERT = "insert"
+    REWRITE = "rewrite"
+    DELETE = "delete"
+    QUEUE_CPU = "queue-cpu"
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """One change of one knob: what, old, new, why."""
+
+    kind: ActionKind
+    nic: str
+    key: FlowKey | None
+    location: int | None
+    old: int | None  # queue (or CPU for QUEUE_CPU) before
+    new: int | None  # and after
+    why: str
+    policy: str
+    queue: int | None = None  # QUEUE_CPU: the queue moved
+
+
+Plan = tuple[Action, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of an action. `errno` 0 is applied; `left` says what is in place now."""
+
+    action: Action
+    at_ns: int
+    errno: int
+    location: int | None
+    left: str

@@ -1,0 +1,141 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""One flow, its sockets and threads, and its entry in the Flow-to-Core table."""
+
+from __future__ import annotations
+
+import ipaddress
+from dataclasses import dataclass
+from enum import Enum, IntEnum
+from typing import NamedTuple
+
+__all__ = [
+    "Flow",
+    "FlowKey",
+    "FlowState",
+    "Protocol",
+    "SocketGone",
+    "SocketSeen",
+    "SocketUse",
+    "Thread",
+    "ThreadMoved",
+    "endpoint",
+]
+
+
+class Protocol(IntEnum):
+    """IP protocol numbers of the transports we steer."""
+
+    TCP = 6
+    UDP = 17
+    SCTP = 132
+
+
+def endpoint(address: bytes, port: int) -> str:
+    """`10.0.0.1:443`, `[2001:db8::1]:443`; `*` for an all-zero address or port 0."""
+    text = "*" if not any(address) else str(ipaddress.ip_address(address))
+    if ":" in text:
+        text = f"[{text}]"
+    return f"{text}:{port or '*'}"
+
+
+class FlowKey(NamedTuple):
+    """One flow in the receive direction: packets come from `remote` and go to `local`.
+
+    An unconnected UDP socket's flow has an all-zero remote (and, bound to any, an all-zero local):
+    it stands for everything that reaches that local port.
+    """
+
+    protocol: int
+    local: bytes
+    local_port: int
+    remote: bytes
+    remote_port: int
+
+    @property
+    def family(self) -> int:
+        """4 or 6."""
+        return 4 if len(self.local) == 4 else 6
+
+    def __str__(self) -> str:
+        name = Protocol(self.protocol).name.lower()
+        local = endpoint(self.local, self.local_port)
+        return f"{name} {local} <- {endpoint(self.remote, self.remote_port)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Thread:
+    """The application thread a flow belongs to."""
+
+    tid: int
+    pid: int
+    comm: str
+    cgroup: int | None
+
+
+class SocketSeen(NamedTuple):
+    """A qualified socket has been used on `app_cpu` for a dwell, off where we last placed it."""
+
+    at_ns: int
+    cookie: int
+    key: FlowKey
+    app_cpu: int
+    thread: Thread | None
+    napi_id: int | None
+    rx_cpu: int | None
+    bytes: int
+    off_since_ns: int  # first use on `app_cpu` of the streak that led to this
+    born_ns: int | None  # established, or first seen
+
+
+class SocketUse(NamedTuple):
+    """Audit of one socket an observer reported before: still there, and how it is used."""
+
+    cookie: int
+    key: FlowKey
+    app_cpu: int | None
+    napi_id: int | None
+    rx_cpu: int | None
+    bytes: int
+
+
+class SocketGone(NamedTuple):
+    at_ns: int
+    cookie: int
+
+
+class ThreadMoved(NamedTuple):
+    at_ns: int
+    tid: int
+    cpu: int
+
+
+class FlowState(Enum):
+    """Where a flow of the Flow-to-Core table stands."""
+
+    WANTED = "wanted"  # a rule is wanted, none is there (see reason)
+    OBSERVED = "observed"  # the interface is not armed: shown, not changed
+    STEERED = "steered"  # a rule is in the NIC
+    OVERFLOW = "overflow"  # table or NIC full: delivered by RSS
+    MANUAL = "manual"  # somebody else changed its rule: let go until armed again
+
+
+@dataclass(frozen=True, slots=True)
+class Flow:
+    """One entry of the Flow-to-Core table (paper, section 3.3)."""
+
+    key: FlowKey
+    cookie: int
+    nic: str
+    state: FlowState
+    app_cpu: int
+    thread: Thread | None
+    target_queue: int | None
+    target_cpu: int | None
+    location: int | None
+    rx_queue: int | None  # observed
+    rx_cpu: int | None  # observed
+    bytes: int
+    used_ns: int  # last time it was seen in use
+    moved_ns: int  # last time its rule changed, 0 for never
+    policy: str
+    why: str

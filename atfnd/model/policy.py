@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What the operator wants."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Literal, NamedTuple
+
+from atfnd.model.flow import Protocol
+
+__all__ = ["FlowRule", "InterfaceRule", "Network", "Placement", "Policy"]
+
+
+class Placement(Enum):
+    """Where a flow's packets are to arrive."""
+
+    LEAVE = "leave"  # wherever RSS delivers them
+    CORE = "core"  # on the core its application's thread uses the socket on
+
+
+class Network(NamedTuple):
+    """An address prefix, host bits zero."""
+
+    family: int  # 4 or 6
+    address: bytes
+    prefix: int
+
+
+@dataclass(frozen=True, slots=True)
+class FlowRule:
+    """One flow rule of the policy. A flow must meet every field; `None` is "any"."""
+
+    name: str
+    source: str  # file:line
+    protocols: frozenset[Protocol] | None
+    ports: tuple[tuple[int, int], ...] | None  # ranges, both ends in; local or remote port
+    local: tuple[Network, ...] | None
+    remote: tuple[Network, ...] | None
+    processes: tuple[str, ...] | None  # globs on the thread's name (Thread.comm)
+    min_bytes: int
+    min_age_ns: int
+    placement: Placement
+    dwell_ns: int  # use on another core must last this long before the flow follows
+    t_delete_ns: int  # an entry idle for this long goes (paper, section 3.3)
+
+
+@dataclass(frozen=True, slots=True)
+class InterfaceRule:
+    """One interface rule of the policy: may we write there, and how much of the filter table."""
+
+    name: str  # glob
+    source: str  # file:line
+    armed: bool
+    rules_max: int | None  # at most this many rules of ours
+    rules_reserve: int  # slots left free for others
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """What the operator wants. The first rule that matches wins, in `interfaces` and in `flows`."""
+
+    interfaces: tuple[InterfaceRule, ...]
+    flows: tuple[FlowRule, ...]
+    observer: Literal["auto", "bpf", "sock_diag"]
+    table_max: int  # entries in the Flow-to-Core table
+    hold_down_ns: int  # least time between two moves of one flow
+    files: tuple[str, ...]  # what was read, in order

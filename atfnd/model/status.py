@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What the daemon shows of itself."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from atfnd.model.flow import FlowKey
+
+__all__ = ["Event", "Status"]
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One thing the daemon did or noticed, for `atfnctl events` and the log."""
+
+    seq: int
+    at_ns: int
+    wall_s: float
+    kind: str  # insert, rewrite, delete, refused, arm, disarm, resync, lost, link, adopt, ...
+    nic: str | None
+    flow: FlowKey | None
+    what: str
+    why: str
+    policy: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """The daemon in one look."""
+
+    version: str
+    pid: int
+    since_wall_s: float
+    observer: str  # bpf or sock_diag
+    observer_why: str
+    armed: tuple[str, ...]
+    table_entries: int
+    table_capacity: int
+    t_delete_ns: int  # in force now, shorter as the table fills
+    overflow: int  # flows that found the table or the NIC full, since start
+    flows_by_state: tuple[tuple[str, int], ...]
+    actions_applied: int
+    actions_refused: int
+    events_lost: int
+    resyncs: int
+    policy_files: tuple[str, ...]
+    locality: float | None = None  # share of packets delivered on the application's core, 0-1
