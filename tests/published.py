@@ -38,7 +38,17 @@ from atfnd.model import (
 )
 from atfnd.serve.http import serve
 
-__all__ = ["Published", "Serving", "flow", "key", "lab", "rule", "serving", "topology"]
+__all__ = [
+    "Published",
+    "Serving",
+    "flow",
+    "key",
+    "lab",
+    "rule",
+    "serving",
+    "three_flows",
+    "topology",
+]
 
 T = TypeVar("T")
 LOCAL, REMOTE = bytes([10, 0, 0, 2]), bytes([10, 9, 0, 1])
@@ -176,6 +186,16 @@ class Published:
                 self.views[n] = replace(nic, armed=armed)
                 return
         raise KeyError(name)
+
+
+def three_flows() -> Published:
+    """Two flows steered by rules 100 and 101, one observed."""
+    source = Published()
+    for n in range(3):
+        state = FlowState.STEERED if n < 2 else FlowState.OBSERVED
+        entry = replace(flow(40_000 + n, state), location=100 + n)
+        source.table.put(entry.key, entry)
+    return source
 
 
 class Serving:

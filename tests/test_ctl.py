@@ -1,58 +1,23 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""atfnctl as its own process against the real server: every verb, both forms, every exit code."""
+"""atfnctl as its own process against the real server: every verb, in both forms."""
 
 from __future__ import annotations
 
 import json
-import os
-import pty
-import signal
-import socket
-import subprocess
-import sys
-import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from atfnd.model import FlowState
-from tests.published import Published, Serving, flow, key, serving
-from tests.wait import until
-
-ATFNCTL = str(Path(sys.executable).parent / "atfnctl")
+from tests.asking import atfnctl, lines
+from tests.published import Serving, flow, key, serving, three_flows
 
 
 @pytest.fixture
 def daemon(tmp_path: Path) -> Iterator[Serving]:
-    source = Published()
-    for n in range(3):
-        state = FlowState.STEERED if n < 2 else FlowState.OBSERVED
-        source.table.put(key(40_000 + n), replace(flow(40_000 + n, state), location=100 + n))
-    with serving(tmp_path / "atfnd.sock", source) as running:
+    with serving(tmp_path / "atfnd.sock", three_flows()) as running:
         yield running
-
-
-def environment(daemon: Serving | Path) -> dict[str, str]:
-    path = daemon if isinstance(daemon, Path) else daemon.socket
-    hidden = ("COLUMNS", "LINES")
-    return {k: v for k, v in os.environ.items() if k not in hidden} | {"ATFND_SOCKET": str(path)}
-
-
-def atfnctl(daemon: Serving | Path, *words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [ATFNCTL, *words], env=environment(daemon), capture_output=True, text=True, timeout=60
-    )
-
-
-def lines(daemon: Serving, *words: str) -> list[str]:
-    done = atfnctl(daemon, *words)
-    assert (done.returncode, done.stderr) == (0, ""), done.stderr
-    return [line.rstrip() for line in done.stdout.splitlines()]
-
-
-# Every verb, as a table and as JSON
 
 
 @pytest.mark.parametrize(
@@ -173,193 +138,3 @@ def test_a_name_cannot_drive_the_terminal(daemon: Serving) -> None:
     assert "?[2J[red]?" in out
     assert "\x1b" not in out
     assert "\r" not in out
-
-
-# Exit codes
-
-
-@pytest.mark.parametrize("words", [["tcp", "10.0.0.2:1", "10.9.0.1:2"], ["cookie:77"], [":9"]])
-def test_1_the_answer_is_no(daemon: Serving, words: list[str]) -> None:
-    done = atfnctl(daemon, "explain", *words)
-    assert done.returncode == 1
-    assert "=> " in done.stdout
-    assert json.loads(atfnctl(daemon, "explain", *words, "--json").stdout)["flow"] is None
-
-
-def test_1_the_daemon_refused(daemon: Serving) -> None:
-    lab = daemon.source.views[0]
-    plain = replace(lab, name="plain0", caps=replace(lab.caps, rules=False))
-    daemon.do(lambda: daemon.source.views.append(plain))
-    done = atfnctl(daemon, "arm", "plain0")
-    assert done.returncode == 1
-    assert done.stderr == "atfnd: plain0 has no filters\nhint: use another interface\n"
-
-
-@pytest.mark.parametrize(
-    "words",
-    [
-        ["nope"],
-        ["status", "extra"],
-        ["status", "--nope"],
-        ["flows", "--limit", "0"],
-        ["flows", "--limit", "ten"],
-        ["flows", "--pid", "-1"],
-        ["flows", "--state", "happy"],
-        ["flows", "--nic", "nope"],
-        ["flows", "--watch", "--json"],
-        ["flows", "--watch", "--interval", "0"],
-        ["explain"],
-        ["explain", "nonsense"],
-        ["explain", ""],
-        ["explain", "5201"],
-        ["explain", "tcp", "10.0.0.2:5201"],
-        ["rules", "--nic", "nope"],
-        ["events", "--after", "-1"],
-        ["arm"],
-        ["arm", "nope"],
-        ["arm", "../status"],
-        ["disarm", "nope", "more"],
-    ],
-)
-def test_2_usage_or_bad_input(daemon: Serving, words: list[str]) -> None:
-    done = atfnctl(daemon, *words)
-    assert done.returncode == 2, done.stdout + done.stderr
-    assert done.stderr
-    assert not done.stdout
-    assert "Traceback" not in done.stderr
-    assert daemon.source.views == Published().views
-
-
-@pytest.mark.parametrize(
-    "words",
-    [["status"], ["flows"], ["flows", "--json"], ["flows", "--watch"], ["explain", ":1"],
-     ["queues"], ["nics"], ["rules"], ["topology"], ["events"], ["events", "--follow"],
-     ["arm", "eth1"], ["disarm", "eth1"]],
-)  # fmt: skip
-def test_3_daemon_unreachable(tmp_path: Path, words: list[str]) -> None:
-    done = atfnctl(tmp_path / "none.sock", *words)
-    assert done.returncode == 3
-    message, hint = done.stderr.splitlines()
-    assert message == f"atfnd: atfnd is not running: nothing listens on {tmp_path}/none.sock"
-    assert "systemctl start atfnd" in hint
-
-
-def test_3_a_socket_nobody_answers_on(tmp_path: Path) -> None:
-    path = tmp_path / "dead.sock"
-    with socket.socket(socket.AF_UNIX) as dead:
-        dead.bind(str(path))
-    assert atfnctl(path, "status").returncode == 3
-    (tmp_path / "file").touch()
-    assert atfnctl(tmp_path / "file", "status").returncode == 3
-
-
-def test_3_the_daemon_dies_in_the_middle(tmp_path: Path) -> None:
-    path = tmp_path / "dying.sock"
-    with socket.socket(socket.AF_UNIX) as dying:
-        dying.bind(str(path))
-        dying.listen()
-
-        def die() -> None:
-            connection, _ = dying.accept()
-            connection.recv(4096)
-            connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{")
-            connection.close()
-
-        thread = threading.Thread(target=die)
-        thread.start()
-        done = atfnctl(path, "status")
-        thread.join(10)
-    assert done.returncode == 3
-    assert done.stderr.startswith(f"atfnd: no answer from atfnd on {path}")
-
-
-def test_the_socket_option_wins_over_the_environment(daemon: Serving, tmp_path: Path) -> None:
-    done = atfnctl(tmp_path / "none.sock", "status", "--socket", str(daemon.socket))
-    assert done.returncode == 0
-
-
-# Streams
-
-
-@pytest.mark.parametrize("words", [["flows", "--json"], ["flows", "--limit", "9999"], ["events"]])
-def test_a_reader_that_has_had_enough(daemon: Serving, words: list[str]) -> None:
-    daemon.do(lambda: daemon.source.fill(range(3000)))
-    with subprocess.Popen(
-        [ATFNCTL, *words], env=environment(daemon), stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    ) as process:
-        assert process.stdout is not None
-        assert process.stderr is not None
-        assert process.stdout.read(10)
-        process.stdout.close()
-        complaints = process.stderr.read().decode()
-        assert process.wait(30) == 0
-    assert complaints.replace("the first 200; more with --limit, all with --json\n", "") == ""
-
-
-class Stream:
-    """atfnctl running: what it has written so far, until it is told Ctrl-C."""
-
-    def __init__(self, daemon: Serving, *words: str, terminal: bool = False) -> None:
-        self.text = b""
-        read, write = pty.openpty() if terminal else os.pipe()
-        self.process = subprocess.Popen(
-            [ATFNCTL, *words],
-            env=environment(daemon) | {"TERM": "xterm", "COLUMNS": "250"},
-            stdout=write,
-            stderr=subprocess.PIPE,
-        )
-        os.close(write)
-        self._read = read
-        os.set_blocking(read, False)
-
-    def has(self, words: str) -> bool:
-        try:
-            while chunk := os.read(self._read, 65536):
-                self.text += chunk
-        except OSError:
-            pass  # nothing more yet, or (EIO) the terminal's other end is closed
-        return words.encode() in self.text
-
-    def interrupt(self) -> tuple[int, bytes]:
-        self.process.send_signal(signal.SIGINT)
-        _, complaints = self.process.communicate(timeout=30)
-        os.close(self._read)
-        return self.process.returncode, complaints
-
-
-@pytest.mark.parametrize("terminal", [True, False])
-def test_watch_shows_what_changes_until_ctrl_c(daemon: Serving, terminal: bool) -> None:
-    stream = Stream(daemon, "flows", "--watch", "--interval", "0.1", terminal=terminal)
-    until(lambda: stream.has("10.9.0.1:40002"), "the table")
-    daemon.do(lambda: daemon.source.table.put(key(7), flow(7)))
-    until(lambda: stream.has("10.9.0.1:7 "), "the new flow")
-    assert stream.interrupt() == (0, b"")
-
-
-@pytest.mark.parametrize("form", [[], ["--json"]])
-def test_follow_shows_new_events_until_ctrl_c(daemon: Serving, form: list[str]) -> None:
-    stream = Stream(daemon, "events", "--follow", "--after", "1498", *form)
-    until(lambda: stream.has("#1500"), "what is there")
-    event = daemon.source.log[-1]
-    daemon.do(lambda: daemon.source.log.append(replace(event, seq=1501, what="late")))
-    until(lambda: stream.has("late"), "what comes")
-    assert stream.interrupt() == (0, b"")
-    rows = stream.text.decode().splitlines()
-    assert len(rows) == 3
-    if form:
-        assert [json.loads(row)["seq"] for row in rows] == [1499, 1500, 1501]
-
-
-def test_a_start_is_light() -> None:
-    """Neither the server's libraries nor the kernel room come with atfnctl."""
-    code = "import sys, atfnd.ctl.verbs; print(*sys.modules)"
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
-    )
-    loaded = set(done.stdout.split())
-    heavy = {"aiohttp", "asyncio", "pyroute2", "pydantic", "yaml", "psutil"}
-    assert not loaded & heavy
-    ours = {name for name in loaded if name.startswith("atfnd.")}
-    assert ours <= {"atfnd.ctl", "atfnd.errors"} | {
-        f"atfnd.ctl.{name}" for name in ("client", "tables", "verbs")
-    }

@@ -1,20 +1,14 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The sentences of explain, the text that names a flow, and the rule that catches one."""
+"""The sentences of explain, for every state a flow can be in."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from atfnd.errors import OperatorError
 from atfnd.model import Flow, FlowKey, FlowState, Match, NicView, Protocol
-from atfnd.serve.classify import catching_rule, covers
 from atfnd.serve.explain import Explanation, explain, explain_absent
-from atfnd.serve.selector import Selector
-from atfnd.serve.views import match_text
 from tests.published import flow, key, lab, rule, topology
 
 OURS = rule(100, Match.of(key(40_000)), 3)
@@ -189,125 +183,3 @@ def test_a_flow_without_a_remote_has_no_rss_queue() -> None:
     open_ended = FlowKey(Protocol.UDP, bytes(4), 53, bytes(4), 0)
     answer = explain_absent(open_ended, [(lab(), None)])
     assert answer.chain[1] == "lab:lab: no rule catches it; RSS chooses a queue for each remote."
-
-
-# The rule that catches a flow
-
-
-def test_rules_are_tried_in_location_order() -> None:
-    late, early = rule(50, Match.of(key(1)), 1), rule(2, Match.of(key(1)), 2)
-    assert catching_rule([late, early], key(1)) == early
-    assert catching_rule([late, early], key(2)) is None
-
-
-@pytest.mark.parametrize(
-    ("match", "caught"),
-    [
-        (Match(4, None, None, 0, None, 0, None, None), True),
-        (Match(6, None, None, 0, None, 0, None, None), False),
-        (Match(4, Protocol.UDP, None, 0, None, 0, None, None), False),
-        (Match(4, None, bytes([10, 9, 0, 0]), 16, None, 0, None, None), True),
-        (Match(4, None, bytes([10, 8, 0, 0]), 16, None, 0, None, None), False),
-        (Match(4, None, bytes([10, 8, 0, 0]), 15, None, 0, None, None), True),
-        (Match(4, None, None, 0, bytes([10, 0, 0, 2]), 32, 40_000, 5201), True),
-        (Match(4, None, None, 0, bytes([10, 0, 0, 3]), 32, 40_000, 5201), False),
-        (Match(4, None, None, 0, None, 0, None, 40_000), False),
-    ],
-)
-def test_what_a_match_covers(match: Match, caught: bool) -> None:
-    assert covers(match, key(40_000)) is caught
-
-
-def test_a_rule_for_one_remote_does_not_cover_an_open_socket() -> None:
-    open_ended = FlowKey(Protocol.UDP, bytes(4), 53, bytes(4), 0)
-    assert not covers(Match(4, None, bytes([10, 9, 0, 0]), 16, None, 0, None, 53), open_ended)
-    assert covers(Match.of(open_ended), open_ended)
-
-
-def test_how_a_match_is_written() -> None:
-    assert match_text(Match.of(key(40_000))) == "tcp from 10.9.0.1:40000 to 10.0.0.2:5201"
-    v6 = Match(6, None, b"\x20\x01" + bytes(14), 32, None, 0, None, 53)
-    assert match_text(v6) == "ipv6 any from 2001::/32 to *:53"
-
-
-# FLOW
-
-
-def keys() -> st.SearchStrategy[FlowKey]:
-    def of(length: int) -> st.SearchStrategy[FlowKey]:
-        address = st.binary(min_size=length, max_size=length) | st.just(bytes(length))
-        port = st.integers(0, 65535)
-        return st.builds(FlowKey, st.sampled_from(Protocol), address, port, address, port)
-
-    return of(4) | of(16)
-
-
-@given(keys())
-def test_flow_text_round_trips(k: FlowKey) -> None:
-    """Where both addresses are open the text fits either family, as its `*` says."""
-    found = Selector.parse(str(k)).keys
-    assert k in found
-    assert len(found) == (1 if any(k.local) or any(k.remote) else 2)
-
-
-@given(keys(), st.sampled_from(["{} {} {}", "{}  {}<-{}", "{} {}-{}", " {} {} <- {} "]))
-def test_every_form_names_the_same_flow(k: FlowKey, form: str) -> None:
-    protocol, local, _, remote = str(k).split()
-    assert Selector.parse(form.format(protocol.upper(), local, remote)).keys == (
-        Selector.parse(str(k)).keys
-    )
-
-
-@given(st.text())
-def test_any_other_text_is_a_clear_error_or_a_flow(text: str) -> None:
-    try:
-        found: Selector | OperatorError = Selector.parse(text)
-    except OperatorError as error:
-        found = error
-    if isinstance(found, OperatorError):
-        assert found.exit_code == 2
-        assert found.hint
-    else:
-        assert found.keys or found.cookie or found.port
-
-
-def test_a_number_is_a_cookie_or_a_port() -> None:
-    cookie, port = flow(40_000), flow(7)
-    assert Selector.parse("40000").matches(cookie)
-    assert Selector.parse("1040000").matches(cookie)
-    assert Selector.parse("cookie:1040000").matches(cookie)
-    assert not Selector.parse("cookie:40000").matches(cookie)
-    assert Selector.parse(":5201").matches(port)
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "",
-        "tcp",
-        "tcp 10.0.0.2:5201",
-        "icmp 10.0.0.2:5201 10.9.0.1:1",
-        "10.0.0.2:5201 10.9.0.1:1 10.9.0.1:2 x",
-        "10.0.0.2 10.9.0.1:1",
-        "10.0.0.2:0 10.9.0.1:1",
-        "10.0.0.2:65536 10.9.0.1:1",
-        "10.0.0.2:http 10.9.0.1:1",
-        "10.0.0.300:1 10.9.0.1:1",
-        "host.example:1 10.9.0.1:1",
-        "::1:1 ::2:1",
-        "[::1]:1 10.9.0.1:1",
-        "cookie:",
-        "cookie:0",
-        "cookie:-1",
-        "cookie:99999999999999999999",
-        ":0",
-        ":70000",
-        "٤٢",
-        "1" * 201,
-    ],
-)
-def test_what_is_not_a_flow(text: str) -> None:
-    with pytest.raises(OperatorError) as caught:
-        Selector.parse(text)
-    assert caught.value.exit_code == 2
-    assert caught.value.hint

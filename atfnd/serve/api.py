@@ -27,7 +27,7 @@ __all__ = ["Api", "error"]
 
 PAGE = 1000  # rows at most; fewer by `limit`
 WINDOW = 256  # slots looked at before the loop has its turn
-ROWS = 64  # rows encoded before the loop has its turn
+ROWS = 16  # rows encoded before the loop has its turn
 WRITE_S = 10.0  # a reader that takes nothing for so long is let go
 TYPE = "application/json"
 
@@ -156,7 +156,7 @@ class Api:
 
     async def queues(self, request: web.Request) -> web.StreamResponse:
         nics = self._nics(_query(request, "nic"))
-        rows = (views.queue_view(nic, queue) for nic in nics for queue in nic.queues)
+        rows = (row for nic in nics for row in views.queue_views(nic))
         return await _rows(request, "queues", rows)
 
     async def nics(self, request: web.Request) -> web.StreamResponse:

@@ -4,7 +4,8 @@
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 
 from atfnd.model import (
@@ -14,7 +15,6 @@ from atfnd.model import (
     Match,
     NicView,
     Protocol,
-    Queue,
     Rule,
     Status,
     endpoint,
@@ -28,7 +28,7 @@ __all__ = [
     "match_text",
     "nic_view",
     "placed",
-    "queue_view",
+    "queue_views",
     "rule_view",
     "status_view",
 ]
@@ -125,22 +125,26 @@ def nic_view(nic: NicView) -> View:
     }
 
 
-def queue_view(nic: NicView, queue: Queue) -> View:
-    stats = next((s for s in nic.stats.queues if s.index == queue.index), None)
-    return {
-        "nic": nic.name,
-        "queue": queue.index,
-        "napi_id": queue.napi_id,
-        "irq": queue.irq,
-        "threaded": queue.threaded,
-        "pid": queue.pid,
-        "cpu": queue.cpu,
-        "rules": sum(rule.queue == queue.index for rule in nic.rules),
-        "packets": stats.packets if stats else None,
-        "bytes": stats.bytes if stats else None,
-        "by_rule": stats.by_rule if stats else None,
-        "by_rss": stats.by_rss if stats else None,
-    }
+def queue_views(nic: NicView) -> Iterator[View]:
+    """One object per receive queue."""
+    rules = Counter(rule.queue for rule in nic.rules)
+    by_index = {stats.index: stats for stats in nic.stats.queues}
+    for queue in nic.queues:
+        stats = by_index.get(queue.index)
+        yield {
+            "nic": nic.name,
+            "queue": queue.index,
+            "napi_id": queue.napi_id,
+            "irq": queue.irq,
+            "threaded": queue.threaded,
+            "pid": queue.pid,
+            "cpu": queue.cpu,
+            "rules": rules[queue.index],
+            "packets": stats.packets if stats else None,
+            "bytes": stats.bytes if stats else None,
+            "by_rule": stats.by_rule if stats else None,
+            "by_rss": stats.by_rss if stats else None,
+        }
 
 
 def match_text(match: Match) -> str:

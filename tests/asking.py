@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Asking a served API: with curl, and with atfnctl as a process of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from tests.published import Serving
+
+__all__ = ["ATFNCTL", "atfnctl", "curl", "environment", "get", "lines", "refusal"]
+
+ATFNCTL = str(Path(sys.executable).parent / "atfnctl")
+
+
+def environment(daemon: Serving | Path) -> dict[str, str]:
+    path = daemon if isinstance(daemon, Path) else daemon.socket
+    hidden = ("COLUMNS", "LINES")
+    return {k: v for k, v in os.environ.items() if k not in hidden} | {"ATFND_SOCKET": str(path)}
+
+
+def atfnctl(daemon: Serving | Path, *words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [ATFNCTL, *words], env=environment(daemon), capture_output=True, text=True, timeout=60
+    )
+
+
+def lines(daemon: Serving, *words: str) -> list[str]:
+    done = atfnctl(daemon, *words)
+    assert (done.returncode, done.stderr) == (0, ""), done.stderr
+    return [line.rstrip() for line in done.stdout.splitlines()]
+
+
+def curl(daemon: Serving, path: str, *options: str) -> tuple[int, str, str]:
+    """Status, content type and body."""
+    done = subprocess.run(
+        ["curl", "-sS", "--unix-socket", str(daemon.socket), "-o", "-", "-w",
+         "\n%{http_code} %{content_type}", *options, f"http://atfnd{path}"],
+        capture_output=True, text=True, check=True, timeout=30,
+    )  # fmt: skip
+    body, _, last = done.stdout.rpartition("\n")
+    status, content_type = last.split(" ", 1)
+    return int(status), content_type, body
+
+
+def get(daemon: Serving, path: str, *options: str) -> Any:
+    status, content_type, body = curl(daemon, path, *options)
+    assert (status, content_type.split(";")[0]) == (200, "application/json"), body
+    return json.loads(body)
+
+
+def refusal(daemon: Serving, path: str, *options: str) -> tuple[int, dict[str, str | None]]:
+    status, content_type, body = curl(daemon, path, *options)
+    assert content_type.split(";")[0] == "application/json"
+    answer = json.loads(body)
+    assert answer.keys() == {"error", "hint"}
+    assert answer["error"]
+    return status, answer

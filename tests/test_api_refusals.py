@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What the API refuses, and that a refusal changes nothing."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.asking import curl, get, refusal
+from tests.published import Published, Serving, serving, three_flows
+
+
+@pytest.fixture
+def daemon(tmp_path: Path) -> Iterator[Serving]:
+    with serving(tmp_path / "atfnd.sock", three_flows()) as running:
+        yield running
+
+
+@pytest.mark.parametrize(
+    ("path", "status"),
+    [
+        ("/", 404),
+        ("/v1", 404),
+        ("/v2/status", 404),
+        ("/v1/flows/", 404),
+        ("/v1/status?x=1", 400),
+        ("/v1/flows?limit=0", 400),
+        ("/v1/flows?limit=1001", 400),
+        ("/v1/flows?limit=ten", 400),
+        ("/v1/flows?limit=", 400),
+        ("/v1/flows?limit=1&limit=2", 400),
+        ("/v1/flows?limit=1e3", 400),
+        ("/v1/flows?limit=%D9%A3", 400),
+        ("/v1/flows?cursor=-1", 400),
+        ("/v1/flows?cursor=99999999999999999999999", 400),
+        ("/v1/flows?pid=0", 400),
+        ("/v1/flows?state=happy", 400),
+        ("/v1/flows?nic=nope", 404),
+        ("/v1/flows?sort=pid", 400),
+        ("/v1/explain", 400),
+        ("/v1/explain?flow=", 400),
+        ("/v1/explain?flow=nonsense", 400),
+        ("/v1/explain?flow=tcp+1.2.3.4:5+::1:6", 400),
+        ("/v1/rules", 400),
+        ("/v1/rules?nic=nope", 404),
+        ("/v1/queues?nic=nope", 404),
+        ("/v1/events?after=-1", 400),
+    ],
+)
+def test_bad_requests(daemon: Serving, path: str, status: int) -> None:
+    assert refusal(daemon, path)[0] == status
+    assert daemon.source.views == Published().views
+
+
+@pytest.mark.parametrize(
+    ("path", "options", "status"),
+    [
+        ("/v1/status", ("-XPOST",), 405),
+        ("/v1/flows", ("-XDELETE",), 405),
+        ("/v1/nics/eth1/arm", (), 405),
+        ("/v1/nics/nope/arm", ("-XPOST",), 404),
+        ("/v1/nics/eth1/explode", ("-XPOST",), 404),
+        ("/v1/nics/eth1/arm?force=1", ("-XPOST",), 400),
+        ("/v1/nics/eth1/arm", ("-d", "{}"), 400),
+        ("/v1/nics/eth1/arm", ("-d", "x" * 5000), 413),
+        ("/v1/nics/eth1/arm", ("-d", "x" * 5000, "-H", "Transfer-Encoding: chunked"), 413),
+        ("/v1/status", ("-XGET", "-d", "x"), 400),
+    ],
+)
+def test_bad_methods_names_and_bodies(
+    daemon: Serving, path: str, options: tuple[str, ...], status: int
+) -> None:
+    got, answer = refusal(daemon, path, *options)
+    assert got == status
+    assert answer["hint"]
+    assert daemon.source.views == Published().views
+
+
+def test_405_says_what_is_allowed(daemon: Serving) -> None:
+    _, _, text = curl(daemon, "/v1/nics/eth1/arm", "-i")
+    assert "Allow: POST" in text.replace("\r", "")
+
+
+def test_what_the_daemon_and_the_kernel_refuse(daemon: Serving) -> None:
+    def add() -> None:
+        lab = daemon.source.views[0]
+        none = replace(lab.caps, rules=False)
+        daemon.source.views += [replace(lab, name="plain0", caps=none), replace(lab, name="stuck0")]
+
+    daemon.do(add)
+    assert refusal(daemon, "/v1/nics/plain0/arm", "-XPOST") == (
+        409,
+        {"error": "plain0 has no filters", "hint": "use another interface"},
+    )
+    status, answer = refusal(daemon, "/v1/nics/stuck0/disarm", "-XPOST")
+    assert status == 409
+    assert answer["error"] == (
+        "the kernel refused to disarm stuck0: Operation not permitted (EPERM)"
+    )
+
+
+def test_garbage_and_silence_do_not_disturb_others(daemon: Serving) -> None:
+    with socket.socket(socket.AF_UNIX) as silent, socket.socket(socket.AF_UNIX) as garbage:
+        silent.connect(str(daemon.socket))
+        garbage.connect(str(daemon.socket))
+        garbage.sendall(b"\x16\x03\x01 not http\r\n\r\n")
+        assert b"400" in garbage.recv(4096)
+        assert get(daemon, "/v1/status")["pid"] == 4242
+
+
+def test_a_client_that_leaves_in_the_middle_does_not_disturb_others(daemon: Serving) -> None:
+    daemon.do(lambda: daemon.source.fill(range(1000)))
+    with socket.socket(socket.AF_UNIX) as client:
+        client.connect(str(daemon.socket))
+        client.sendall(b"GET /v1/flows?limit=1000 HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert client.recv(100)
+    assert len(get(daemon, "/v1/flows?limit=1000")["flows"]) == 1000
