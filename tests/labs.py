@@ -87,6 +87,11 @@ class Lab:
         napi = receiver.getsockopt(socket.SOL_SOCKET, SO_INCOMING_NAPI_ID)
         return {queue.napi_id: queue.index for queue in self.nic.queues()}.get(napi)
 
+    def keep(self, descriptor: int) -> int:
+        """Close this with the lab."""
+        self._undo.callback(os.close, descriptor)
+        return descriptor
+
     def close(self) -> None:
         self._undo.close()
         self.nic.close()

@@ -12,8 +12,9 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from pyroute2 import IPRoute
 
+from atfnd.kernel.link import open_statistic
 from atfnd.kernel.napi import thread_realtime
-from atfnd.kernel.netns import in_netns, open_sysfs
+from atfnd.kernel.netns import in_netns
 from atfnd.lab.status import lab_status
 from atfnd.model import Match, Protocol, Rule
 from atfnd.nic import Nic
@@ -35,17 +36,14 @@ def set_link(lab: Lab, role: str, name: str, state: str) -> None:
     in_netns(lab.netns[role], change)
 
 
-def statistic(lab: Lab, link: str, name: str) -> int:
-    """One counter of a link."""
-    sysfs = open_sysfs(lab.netns["peer" if link == "p0" else "wire"])
-    try:
-        counter = os.open(f"class/net/{link}/statistics/{name}", os.O_RDONLY, dir_fd=sysfs)
-        try:
-            return int(os.read(counter, 32))
-        finally:
-            os.close(counter)
-    finally:
-        os.close(sysfs)
+class Counter:
+    """One counter of a link; reading it does not block."""
+
+    def __init__(self, lab: Lab, role: str, link: str, name: str) -> None:
+        self._fd = lab.keep(open_statistic(lab.netns[role], link, name))
+
+    def read(self) -> int:
+        return int(os.pread(self._fd, 32, 0))
 
 
 @pytest.mark.parametrize("number", [2, 3, 64])
@@ -130,21 +128,26 @@ def test_the_device_counts_what_the_wire_carried(lab: Lab) -> None:
     assert stats.ring_drops is not None
     packets = sum(queue.packets or 0 for queue in stats.queues)
     assert packets >= len(data) // 1448
-    assert packets == statistic(lab, "s0", "tx_packets") + stats.ring_drops
+    assert packets == Counter(lab, "wire", "s0", "tx_packets").read() + stats.ring_drops
     if not stats.ring_drops:
-        assert sum(queue.bytes or 0 for queue in stats.queues) == statistic(lab, "s0", "tx_bytes")
+        counted = Counter(lab, "wire", "s0", "tx_bytes").read()
+        assert sum(queue.bytes or 0 for queue in stats.queues) == counted
 
 
 def test_a_full_ring_drops(lab: Lab) -> None:
     """A sender that keeps the queue's thread off its CPU fills the ring; the rest is dropped."""
     number, cpu = 2000, CPUS[0]
+    lost, sent_on = (
+        Counter(lab, "peer", "p0", "tx_dropped"),
+        Counter(lab, "wire", "s0", "tx_packets"),
+    )
     sender, receiver = lab.udp_pair(socket.AF_INET, 5001, 5002)
     lab.nic.insert(Match.of(key_of(receiver, Protocol.UDP)), 1)
     lab.nic.set_queue_cpu(1, cpu)
 
     def arrived() -> int:
         """Packets the device classified, or that the peer's own ring had no room for."""
-        return (lab.nic.stats().queues[1].by_rule or 0) + statistic(lab, "p0", "tx_dropped")
+        return (lab.nic.stats().queues[1].by_rule or 0) + lost.read()
 
     def hog() -> None:
         os.sched_setaffinity(0, {cpu})
@@ -159,9 +162,9 @@ def test_a_full_ring_drops(lab: Lab) -> None:
         thread.submit(hog).result()
     drops = lab.nic.stats().ring_drops
     assert drops is not None
-    assert number - statistic(lab, "p0", "tx_dropped") > drops > 0
+    assert number - lost.read() > drops > 0
     until(
-        lambda: statistic(lab, "s0", "tx_packets") + drops == lab.nic.stats().queues[1].by_rule,
+        lambda: sent_on.read() + drops == lab.nic.stats().queues[1].by_rule,
         "deliveries and drops are all the device classified",
     )
 
