@@ -110,29 +110,31 @@ static __always_inline enum family read_ipv6(struct __sk_buff *skb, struct tuple
 	return IPV6;
 }
 
-static __always_inline struct rule *find_rule(const struct registers *nic, const struct tuple *tuple,
-					      enum family family)
+/* The location of the rule that wins, or NO_LOCATION. A global function, so that the verifier walks
+ * its loop once and not once for each way a packet can be parsed. */
+__noinline __u32 find_location(const struct tuple *tuple, enum family family)
 {
+	__u32 location = NO_LOCATION, first = family == IPV6 ? NIC_MASKS : 0, zero = 0;
+	const struct registers *nic = bpf_map_lookup_elem(&registers, &zero);
 	const __u64 *packet = (const __u64 *)tuple;
-	__u32 location = NO_LOCATION;
+	struct tuple key;
 
+	if (!nic || !tuple)
+		return NO_LOCATION;
 	for (__u32 i = 0; i < NIC_MASKS; i++) {
-		__u32 number = family * NIC_MASKS + i;
-		struct tuple key;
+		const __u32 *found;
 
-		if (i >= nic->masks[family])
+		if (i >= nic->masks[family == IPV6])
 			break;
 		for (int word = 0; word < TUPLE_WORDS; word++)
 			((__u64 *)&key)[word] = packet[word] &
-						nic->mask[number * TUPLE_WORDS + word];
-		key.mask = number;
-
-		const __u32 *found = bpf_map_lookup_elem(&locations, &key);
-
+						nic->mask[(first + i) * TUPLE_WORDS + word];
+		key.mask = first + i;
+		found = bpf_map_lookup_elem(&locations, &key);
 		if (found && *found < location)
 			location = *found;
 	}
-	return location == NO_LOCATION ? NULL : bpf_map_lookup_elem(&rules, &location);
+	return location;
 }
 
 /* Toeplitz over the bytes at `position`, by table: bit by bit the verifier gives up. */
@@ -171,7 +173,7 @@ int classify(struct __sk_buff *skb)
 	struct rule *rule = NULL;
 	enum family family = NOT_IP;
 	bool ports = false;
-	__u32 zero = 0, hash = 0, queue;
+	__u32 zero = 0, hash = 0, location = NO_LOCATION, queue;
 	struct registers *nic = bpf_map_lookup_elem(&registers, &zero);
 
 	if (!nic)
@@ -180,10 +182,10 @@ int classify(struct __sk_buff *skb)
 		family = read_ipv4(skb, &tuple, &ports);
 	else if (skb->protocol == bpf_htons(ETH_P_IPV6))
 		family = read_ipv6(skb, &tuple, &ports);
-	if (family == IPV4)
-		rule = find_rule(nic, &tuple, IPV4);
-	else if (family == IPV6)
-		rule = find_rule(nic, &tuple, IPV6);
+	if (family != NOT_IP)
+		location = find_location(&tuple, family);
+	if (location != NO_LOCATION)
+		rule = bpf_map_lookup_elem(&rules, &location);
 
 	if (rule) {
 		queue = rule->queue % NIC_QUEUES;

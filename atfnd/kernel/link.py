@@ -1,20 +1,22 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""A network device by name in a namespace: index, flags, offloads.
+"""A network device by name in a namespace: index, flags, offloads, counters.
 
 Reads SIOCGIFINDEX and SIOCGIFFLAGS (netdevice(7)); writes the offloads TSO and GRO through
-SIOCETHTOOL (include/uapi/linux/ethtool.h). OSError(ENODEV) when the device is gone.
+SIOCETHTOOL (include/uapi/linux/ethtool.h); opens /sys/class/net/*/statistics. OSError(ENODEV) when
+the device is gone.
 """
 
 from __future__ import annotations
 
 import ctypes
 import fcntl
+import os
 import socket
 import struct
 
-from atfnd.kernel.netns import open_socket
+from atfnd.kernel.netns import open_socket, open_sysfs
 
-__all__ = ["Link"]
+__all__ = ["Link", "open_statistic"]
 
 SIOCGIFFLAGS, SIOCGIFINDEX, SIOCETHTOOL = 0x8913, 0x8933, 0x8946
 ETHTOOL_STSO, ETHTOOL_SGRO = 0x1F, 0x2C
@@ -57,3 +59,13 @@ class Link:
         argument = ctypes.create_string_buffer(struct.pack("=II", command, value))
         request = _ifreq_data.pack(self._name, ctypes.addressof(argument))
         fcntl.ioctl(self._socket, SIOCETHTOOL, request)
+
+
+def open_statistic(netns: str | None, name: str, counter: str) -> int:
+    """A descriptor of one counter of device `name`; each pread from 0 reads it anew."""
+    sysfs = open_sysfs(netns)
+    try:
+        path = f"class/net/{name}/statistics/{counter}"
+        return os.open(path, os.O_RDONLY | os.O_CLOEXEC, dir_fd=sysfs)
+    finally:
+        os.close(sysfs)

@@ -17,7 +17,7 @@ from pyroute2 import IPRoute, netns
 from pyroute2.netlink.exceptions import NetlinkError
 
 from atfnd.kernel.netns import RUN_DIR, exists, in_netns
-from atfnd.lab.wiring import LINKS, check_name, namespaces
+from atfnd.lab.wiring import LINKS, check_request, namespaces
 
 __all__ = ["building", "down", "remove"]
 
@@ -36,7 +36,7 @@ def building() -> Iterator[None]:
 
 def down(name: str) -> bool:
     """Remove the lab; False when there was nothing to remove."""
-    check_name(name)
+    check_request(name)
     with building():
         return remove(name)
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from atfnd.errors import OperatorError
 from atfnd.kernel.link import Link
 from atfnd.kernel.netns import exists
-from atfnd.lab.wiring import LINKS, check_name, namespaces
+from atfnd.lab.wiring import LINKS, check_request, namespaces
 from atfnd.model import NicStats, Queue
 from atfnd.nic.lab import LabNic
 
@@ -32,8 +32,8 @@ class LabStatus:
 
 
 def lab_status(name: str) -> LabStatus:
-    """Changes nothing. OperatorError for an impossible name."""
-    check_name(name)
+    """Changes nothing. OperatorError for an impossible name, and when not root."""
+    check_request(name)
     paths = namespaces(name)
     there = tuple(path for path in paths.values() if os.path.lexists(path))
     if not there:

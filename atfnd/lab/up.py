@@ -20,7 +20,7 @@ from atfnd.kernel.napi import NapiFamily, make_realtime, set_threaded, thread_cp
 from atfnd.kernel.netns import in_netns, open_sysfs, write_sysctl
 from atfnd.lab.down import building, remove
 from atfnd.lab.status import LabStatus, lab_status
-from atfnd.lab.wiring import LINKS, PEER_LINK, PEER_WIRE_LINK, SYSCTLS, namespaces
+from atfnd.lab.wiring import LINKS, PEER_LINK, PEER_WIRE_LINK, SYSCTLS, check_request, namespaces
 from atfnd.model import Rss
 from atfnd.nic.lab import INTERRUPT_PRIORITY, write_rss
 from atfnd.nic.lab_device import HOST_LINK, MAX_QUEUES, MAX_SLOTS, WIRE_LINK, LabDevice
@@ -40,8 +40,7 @@ def up(name: str, queues: int | None = None, slots: int | None = None) -> bool:
     `queues` is one per CPU unless given, `slots` (filters the NIC can hold) 4096. OperatorError for
     impossible numbers, when not root, and when a lab of that name is up with other numbers.
     """
-    if os.geteuid() != 0:
-        raise OperatorError("a lab needs root", "sudo atfnd lab up")
+    check_request(name)
     if queues is not None and not MIN_QUEUES <= queues <= MAX_QUEUES:
         raise OperatorError(f"{queues} queues", f"from {MIN_QUEUES} to {MAX_QUEUES}")
     if slots is not None and not 1 <= slots <= MAX_SLOTS:

@@ -12,6 +12,7 @@ configured again after a link went down and up, and nothing but traffic is on th
 
 from __future__ import annotations
 
+import os
 import re
 from typing import NamedTuple
 
@@ -19,7 +20,7 @@ from atfnd.errors import OperatorError
 from atfnd.nic.lab_device import HOST_LINK, WIRE_LINK, host_netns, peer_netns, wire_netns
 
 __all__ = ["HOST4", "HOST6", "LINKS", "PEER4", "PEER6", "PEER_LINK", "PEER_WIRE_LINK"]
-__all__ += ["SYSCTLS", "Link", "check_name", "namespaces"]
+__all__ += ["SYSCTLS", "Link", "check_request", "namespaces"]
 
 PEER_LINK, PEER_WIRE_LINK = "p0", "w0"
 PEER4, HOST4 = "10.8.0.1", "10.9.0.1"
@@ -43,9 +44,9 @@ LINKS = (
     Link("host", HOST_LINK, HOST_MAC, ((HOST4, 15), (HOST6, 31))),
 )
 
-# net/ipv6/addrconf.c: no link-local addresses (1: none) and no duplicate detection; addresses
-# stay when a link goes down, as IPv4's do. The wire forwards (the `all` knob;
-# net/ipv6/ip6_output.c), but its links are no routers, which would join and report ff02::2.
+# net/ipv6/addrconf.c: no link-local addresses (1: none) and no duplicate detection; addresses stay
+# when a link goes down, as IPv4's do. The wire forwards (net/ipv6/ip6_output.c looks at `all`), but
+# its links are no routers, which would join and report ff02::2.
 _IPV6_SYSCTLS = (
     ("ipv6/conf/default/addr_gen_mode", 1),
     ("ipv6/conf/default/accept_dad", 0),
@@ -68,8 +69,10 @@ def namespaces(name: str) -> dict[str, str]:
     return {"peer": peer_netns(name), "wire": wire_netns(name), "host": host_netns(name)}
 
 
-def check_name(name: str) -> None:
-    """A lab's name becomes part of file names."""
+def check_request(name: str) -> None:
+    """OperatorError unless we are root and `name` can be part of a file name."""
+    if os.geteuid() != 0:
+        raise OperatorError("a lab needs root", "sudo atfnd lab ...")
     if not re.fullmatch(r"[a-z0-9][a-z0-9_.-]{0,63}", name):
         raise OperatorError(
             f"{name!r} cannot name a lab",

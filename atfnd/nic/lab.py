@@ -13,15 +13,14 @@ import errno
 import os
 from contextlib import ExitStack
 
-from atfnd.kernel.link import Link
+from atfnd.kernel.link import Link, open_statistic
 from atfnd.kernel.napi import Napi, NapiFamily, make_realtime, thread_cpus
-from atfnd.kernel.netns import open_sysfs
 from atfnd.model import Caps, Match, NicStats, Queue, QueueStats, Rss, Rule
 from atfnd.nic.lab_device import HOST_LINK, WIRE_LINK, LabDevice, host_netns, wire_netns
 from atfnd.nic.lab_ntuple import Ntuple
 from atfnd.nic.toeplitz import KEY_BYTES, hash_table
 
-__all__ = ["INTERRUPT_PRIORITY", "LabNic"]
+__all__ = ["INTERRUPT_PRIORITY", "LabNic", "write_rss"]
 
 INTERRUPT_PRIORITY = 10  # SCHED_FIFO: as SCHED_OTHER a NAPI thread waits behind busy processes
 RING_SIZE = 256  # drivers/net/veth.c, VETH_RING_SIZE
@@ -44,7 +43,7 @@ class LabNic:
             self._ifindex = self._host.ifindex()
             self._napi = NapiFamily(self._netns)
             undo.callback(self._napi.close)
-            self._dropped = _open_statistic(name, WIRE_LINK, "tx_dropped")
+            self._dropped = open_statistic(wire_netns(name), WIRE_LINK, "tx_dropped")
             undo.callback(os.close, self._dropped)
             self._undo = undo.pop_all()
 
@@ -167,13 +166,3 @@ def _queue(index: int, napi: Napi | None) -> Queue:
         return Queue(index, None, None, None, None, None)
     cpu = next(iter(cpus)) if len(cpus) == 1 else None
     return Queue(index, napi.id, napi.irq, cpu, napi.threaded, napi.pid)
-
-
-def _open_statistic(name: str, link: str, counter: str) -> int:
-    """A descriptor of one counter of a link in the wire's namespace; each pread reads it anew."""
-    sysfs = open_sysfs(wire_netns(name))
-    try:
-        path = f"class/net/{link}/statistics/{counter}"
-        return os.open(path, os.O_RDONLY | os.O_CLOEXEC, dir_fd=sysfs)
-    finally:
-        os.close(sysfs)

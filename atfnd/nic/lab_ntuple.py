@@ -188,7 +188,7 @@ class Ntuple:
 
     def _free_location(self) -> int:
         """The highest free one, so that low locations (which win) stay for who chooses one."""
-        bitmap = self._device.free[: (self._device.slots + 7) // 8]
+        bitmap = bytes(self._device.free[: (self._device.slots + 7) // 8])
         location = int.from_bytes(bitmap, "little").bit_length() - 1
         if location < 0:
             raise _refuse(errno.ENOSPC, f"all {self._device.slots} locations are used")

@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The Toeplitz hash against Microsoft's published vectors and its definition."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from atfnd.nic.toeplitz import INPUT_BYTES, KEY_BYTES, MICROSOFT_KEY, hash_table, rss_hash, toeplitz
+from tests.labs import packed
+
+__all__: list[str] = []
+
+# "Verifying the RSS hash calculation": destination, port, source, port, hash of the addresses, hash
+# with ports.
+VECTORS = [
+    ("161.142.100.80", 1766, "66.9.149.187", 2794, 0x323E8FC2, 0x51CCC178),
+    ("65.69.140.83", 4739, "199.92.111.2", 14230, 0xD718262A, 0xC626B0EA),
+    ("12.22.207.184", 38024, "24.19.198.95", 12898, 0xD2D0A5DE, 0x5C2B394A),
+    ("209.142.163.6", 2217, "38.27.205.30", 48228, 0x82989176, 0xAFC7327F),
+    ("202.188.127.2", 1303, "153.39.163.191", 44251, 0x5D1809C5, 0x10E828A2),
+    ("3ffe:2501:200:3::1", 1766, "3ffe:2501:200:1fff::7", 2794, 0x2CC18CD5, 0x40207D3D),
+    ("ff02::1", 4739, "3ffe:501:8::260:97ff:fe40:efab", 14230, 0x0F0C461C, 0xDDE51BBF),
+    (
+        "fe80::200:f8ff:fe21:67cf",
+        38024,
+        "3ffe:1900:4545:3:200:f8ff:fe21:67cf",
+        44251,
+        0x4B61E985,
+        0x02D1FEEF,
+    ),
+]
+
+keys = st.binary(min_size=KEY_BYTES, max_size=KEY_BYTES)
+inputs = st.binary(max_size=INPUT_BYTES)
+
+
+@pytest.mark.parametrize(("dst", "dst_port", "src", "src_port", "two", "four"), VECTORS)
+def test_microsoft_vectors(
+    dst: str, dst_port: int, src: str, src_port: int, two: int, four: int
+) -> None:
+    assert rss_hash(MICROSOFT_KEY, packed(src), packed(dst)) == two
+    assert rss_hash(MICROSOFT_KEY, packed(src), packed(dst), (src_port, dst_port)) == four
+
+
+@given(keys, inputs)
+def test_the_table_is_the_hash(key: bytes, data: bytes) -> None:
+    table, result = hash_table(key), 0
+    for position, byte in enumerate(data):
+        result ^= table[position * 256 + byte]
+    assert result == toeplitz(key, data)
+
+
+@given(keys, inputs, st.binary(min_size=INPUT_BYTES, max_size=INPUT_BYTES))
+def test_it_is_linear(key: bytes, data: bytes, other: bytes) -> None:
+    both = bytes(a ^ b for a, b in zip(data, other, strict=False))
+    assert toeplitz(key, both) == toeplitz(key, data) ^ toeplitz(key, other[: len(data)])
