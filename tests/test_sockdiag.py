@@ -3,115 +3,36 @@
 
 from __future__ import annotations
 
-import errno
-import ipaddress
-import itertools
-import os
 import select
 import socket
-import subprocess
-import sys
-import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
-from typing import TypeVar
 
 import pytest
-from pyroute2 import netns
 
-from atfnd.bpf import _bpf
-from atfnd.kernel.inet_diag import NOT_SAID, Namespace, flow_keys, records
+from atfnd.kernel.inet_diag import Namespace, flow_keys, records
 from atfnd.model import FlowKey, Protocol, SocketGone, SocketSeen
 from atfnd.observe import Observation, Observer, Qualify
 from atfnd.observe.sockdiag import SockDiagObserver
+from tests.netns import APP4, APP6, PEER4, PEER6, Net, Talker, packed
 from tests.wait import until
 
-T = TypeVar("T")
-
-APP4, PEER4, APP6, PEER6 = "10.77.0.1", "10.77.0.2", "fd77::1", "fd77::2"
-SO_COOKIE = 57
 EAGER = Qualify(dwell_ns=20_000_000, min_bytes=0, min_age_ns=0)
 POLL_S = 0.03
-_names = itertools.count()
-
-
-def packed(address: str) -> bytes:
-    return ipaddress.ip_address(address).packed
-
-
-class Net:
-    """A namespace of our own with addresses on lo that are not loopback addresses."""
-
-    def __init__(self, stack: ExitStack) -> None:
-        self.stack = stack
-        self.name = f"sdiag{os.getpid()}n{next(_names)}"
-        self.path = f"/run/netns/{self.name}"
-        netns.create(self.name)
-        stack.callback(netns.remove, self.name)
-        for command in (
-            "link set lo up",
-            *(f"addr add {address}/32 dev lo" for address in (APP4, PEER4)),
-            *(f"addr add {address}/128 dev lo nodad" for address in (APP6, PEER6)),
-        ):
-            subprocess.run(["ip", "-n", self.name, *command.split()], check=True)
-
-    def inside(self, work: Callable[[], T]) -> T:
-        """Run in this namespace, on a thread of its own (the main thread never moves)."""
-        result: list[T] = []
-
-        def run() -> None:
-            netns.setns(self.name)
-            result.append(work())
-
-        thread = threading.Thread(target=run)
-        thread.start()
-        thread.join()
-        return result[0]
-
-    def socket(self, family: int, kind: int) -> socket.socket:
-        made = self.inside(lambda: socket.socket(family, kind))
-        return self.stack.enter_context(made)
-
-    def talker(self, *args: str) -> Talker:
-        return Talker(self, *args)
-
-    def observer(self, qualify: Qualify = EAGER) -> SockDiagObserver:
-        observer = SockDiagObserver(qualify, POLL_S)
-        self.stack.callback(observer.close)
-        observer.watch([self.path], ())
-        return observer
-
-
-class Talker:
-    """A `tests.talker` process in a namespace."""
-
-    def __init__(self, net: Net, *args: str) -> None:
-        command = ["ip", "netns", "exec", net.name, sys.executable, "-m", "tests.talker", *args]
-        self.process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
-        )
-        net.stack.callback(self.stop)
-        self.answer()
-
-    def answer(self) -> None:
-        assert self.process.stdout is not None
-        assert self.process.stdout.readline() == "ok\n"
-
-    def tell(self, command: str) -> None:
-        assert self.process.stdin is not None
-        self.process.stdin.write(command + "\n")
-        self.answer()
-
-    def stop(self) -> None:
-        with self.process:
-            self.process.kill()
 
 
 @pytest.fixture
 def net() -> Iterator[Net]:
     with ExitStack() as stack:
         yield Net(stack)
+
+
+def watching(net: Net, qualify: Qualify = EAGER) -> SockDiagObserver:
+    observer = SockDiagObserver(qualify, POLL_S)
+    net.stack.callback(observer.close)
+    observer.watch([net.path], ())
+    return observer
 
 
 def pair(net: Net, transport: str, app: str, peer: str) -> tuple[Talker, Talker]:
@@ -149,7 +70,7 @@ class Log:
 @pytest.mark.parametrize(("app", "peer"), [(APP4, PEER4), (APP6, PEER6)])
 def test_one_event_per_change_of_core(net: Net, transport: str, app: str, peer: str) -> None:
     talk, _ = pair(net, transport, app, peer)
-    log = Log(net.observer())
+    log = Log(watching(net))
     script = [0, 1, 0, 1, 0]
     for step, cpu in enumerate(script):
         talk.tell(f"pin {cpu}")
@@ -171,7 +92,7 @@ def test_one_event_per_change_of_core(net: Net, transport: str, app: str, peer: 
 @pytest.mark.parametrize("address", [PEER4, PEER6])
 def test_an_unconnected_udp_socket_is_its_port(net: Net, address: str) -> None:
     pair(net, "udp", APP4 if address == PEER4 else APP6, address)
-    log = Log(net.observer())
+    log = Log(watching(net))
     (event,) = until(lambda: log.seen(address), "the echo's socket")
     nowhere = bytes(len(packed(address)))
     assert event.key == FlowKey(Protocol.UDP, packed(address), 7000, nowhere, 0)
@@ -180,7 +101,7 @@ def test_an_unconnected_udp_socket_is_its_port(net: Net, address: str) -> None:
 def test_a_dual_stack_udp_socket_is_two_flows(net: Net) -> None:
     net.talker("echo", "udp", "::", "7000").tell("pin 1")
     net.talker("talk", "udp", PEER4, "7000", APP4)
-    log = Log(net.observer())
+    log = Log(watching(net))
     v4 = until(lambda: log.seen("0.0.0.0"), "the IPv4 flow")
     v6 = until(lambda: log.seen("::"), "the IPv6 flow")
     log.polls(3)
@@ -191,14 +112,14 @@ def test_a_dual_stack_udp_socket_is_two_flows(net: Net) -> None:
 def test_a_v4_mapped_connection_is_an_ipv4_flow(net: Net) -> None:
     net.talker("echo", "tcp", "::", "7000")
     net.talker("talk", "tcp", PEER4, "7000", APP4)
-    log = Log(net.observer())
+    log = Log(watching(net))
     (event,) = until(lambda: log.seen(PEER4), "the accepted socket")
     assert (event.key.local_port, event.key.remote) == (7000, packed(APP4))
 
 
 def test_gone_when_closed(net: Net) -> None:
     talk, _ = pair(net, "tcp", APP4, PEER4)
-    observer = net.observer()
+    observer = watching(net)
     log = Log(observer)
     (event,) = until(lambda: log.seen(APP4), "the talker's socket")
     assert event.cookie in {use.cookie for use in observer.audit()}
@@ -211,7 +132,7 @@ def test_gone_when_closed(net: Net) -> None:
 
 def test_a_reported_end_is_readable_at_once(net: Net) -> None:
     talk, _ = pair(net, "udp", APP4, PEER4)
-    observer = net.observer()
+    observer = watching(net)
     log = Log(observer)
     until(lambda: log.seen(APP4) and log.seen(PEER4), "both sockets")
     assert not select.select([observer], [], [], 0)[0]
@@ -224,7 +145,7 @@ def test_a_reported_end_is_readable_at_once(net: Net) -> None:
 def test_threads_on_several_cores_are_no_event(net: Net) -> None:
     talk, _ = pair(net, "tcp", APP4, PEER4)
     talk.tell("thread 1")
-    observer = net.observer()
+    observer = watching(net)
     log = Log(observer)
     until(lambda: (log.gone(), observer.ambiguous >= 10)[1], "ambiguous polls")
     assert log.seen(APP4) == []
@@ -234,7 +155,7 @@ def test_threads_on_several_cores_are_no_event(net: Net) -> None:
 def test_threads_on_one_core_are_no_riddle(net: Net) -> None:
     talk, _ = pair(net, "tcp", APP4, PEER4)
     talk.tell("thread 0")
-    log = Log(net.observer())
+    log = Log(watching(net))
     (event,) = until(lambda: log.seen(APP4), "the talker's socket")
     assert event.app_cpu == 0
 
@@ -242,7 +163,7 @@ def test_threads_on_one_core_are_no_riddle(net: Net) -> None:
 def test_an_idle_socket_beside_a_busy_one_is_no_event(net: Net) -> None:
     talk, _ = pair(net, "tcp", APP4, PEER4)
     talk.tell("idle")
-    log = Log(net.observer())
+    log = Log(watching(net))
     until(lambda: log.seen(APP4), "the busy socket")
     log.polls(10)
     assert len({event.cookie for event in log.seen(APP4)}) == 1
@@ -250,7 +171,7 @@ def test_an_idle_socket_beside_a_busy_one_is_no_event(net: Net) -> None:
 
 def test_a_socket_that_falls_idle_stays_silent_when_its_process_moves(net: Net) -> None:
     talk, _ = pair(net, "tcp", APP4, PEER4)
-    log = Log(net.observer())
+    log = Log(watching(net))
     until(lambda: log.seen(APP4), "the talker's socket")
     talk.tell("pause")
     log.polls(3)
@@ -266,7 +187,7 @@ def test_below_the_thresholds_nothing_is_reported(net: Net) -> None:
     pair(net, "tcp", APP4, PEER4)
     began = time.monotonic_ns()
     qualify = Qualify(dwell_ns=0, min_bytes=400_000, min_age_ns=500_000_000)
-    log = Log(net.observer(qualify))
+    log = Log(watching(net, qualify))
     (event,) = until(lambda: log.seen(APP4), "the talker's socket")
     assert event.bytes >= qualify.min_bytes
     assert event.at_ns - began >= qualify.min_age_ns
@@ -275,7 +196,7 @@ def test_below_the_thresholds_nothing_is_reported(net: Net) -> None:
 def test_inventory_finds_what_was_there_before(net: Net) -> None:
     pair(net, "tcp", APP6, PEER6)
     pair(net, "udp", APP4, PEER4)
-    observer: Observer = net.observer()
+    observer: Observer = watching(net)
     found = {use.key.local: use for use in observer.inventory()}
     assert set(found) == {packed(a) for a in (APP4, APP6, PEER4, PEER6)}
     assert found[packed(APP6)].key.remote_port == 7000
@@ -295,20 +216,20 @@ def test_inventory_and_records_name_the_same_flows(net: Net) -> None:
         for record in records(dump.dump())
         for key in flow_keys(record)
     ]
-    assert sorted(listed) == sorted((use.cookie, use.key) for use in net.observer().inventory())
+    assert sorted(listed) == sorted((use.cookie, use.key) for use in watching(net).inventory())
 
 
 def test_loopback_is_not_ours(net: Net) -> None:
     for family, address in ((socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1")):
         net.socket(family, socket.SOCK_DGRAM).bind((address, 0))
-    assert net.observer().inventory() == []
+    assert watching(net).inventory() == []
 
 
 def test_other_namespaces_are_not_ours(net: Net) -> None:
     with ExitStack() as stack:
         other = Net(stack)
         other.socket(socket.AF_INET, socket.SOCK_DGRAM).bind((PEER4, 0))
-        observer = net.observer()
+        observer = watching(net)
         assert observer.inventory() == []
         observer.watch([net.path, other.path], ())
         assert len(observer.inventory()) == 1
@@ -318,93 +239,13 @@ def test_other_namespaces_are_not_ours(net: Net) -> None:
 
 def test_a_namespace_that_is_not_there_changes_nothing(net: Net) -> None:
     net.socket(socket.AF_INET, socket.SOCK_DGRAM).bind((PEER4, 0))
-    observer = net.observer()
+    observer = watching(net)
     with pytest.raises(FileNotFoundError):
         observer.watch([net.path, net.path + "-not"], ())
     assert len(observer.inventory()) == 1
 
 
 def test_close_twice(net: Net) -> None:
-    observer = net.observer()
+    observer = watching(net)
     observer.close()
     observer.close()
-
-
-def test_bytes_count_what_the_application_took(net: Net) -> None:
-    """Data that waits in the receive queue has arrived but was not used."""
-    listener = net.socket(socket.AF_INET, socket.SOCK_STREAM)
-    listener.bind((PEER4, 0))
-    listener.listen()
-    sender = net.socket(socket.AF_INET, socket.SOCK_STREAM)
-    sender.connect(listener.getsockname())
-    receiver = net.stack.enter_context(listener.accept()[0])
-    (namespace,) = [Namespace(net.path)]
-    net.stack.callback(namespace.close)
-
-    def bytes_of(made: socket.socket) -> int:
-        cookie = int.from_bytes(made.getsockopt(socket.SOL_SOCKET, SO_COOKIE, 8), sys.byteorder)
-        every = [r for dump in namespace.dumps for r in records(dump.dump())]
-        (record,) = [r for r in every if r.cookie == cookie]
-        assert record.inode == os.fstat(made.fileno()).st_ino
-        assert record.app_bytes != NOT_SAID
-        return record.app_bytes
-
-    before = bytes_of(sender)
-    sender.sendall(b"x" * 5000)
-    until(lambda: bytes_of(sender) - before == 5000, "5000 bytes written")
-    assert bytes_of(receiver) == 0
-    assert len(receiver.recv(3000)) == 3000
-    assert bytes_of(receiver) == 3000
-
-
-def test_the_end_of_a_socket_carries_its_cookie(net: Net) -> None:
-    fd = os.open(net.path, os.O_RDONLY)
-    net.stack.callback(os.close, fd)
-    listener = _bpf.DestroyListener(fd)
-    net.stack.callback(listener.close)
-    made = net.socket(socket.AF_INET6, socket.SOCK_DGRAM)
-    made.bind((APP6, 7001))
-    cookie = int.from_bytes(made.getsockopt(socket.SOL_SOCKET, SO_COOKIE, 8), sys.byteorder)
-    assert listener.drain() == b""
-    made.close()
-    until(lambda: select.select([listener], [], [], 0)[0], "the destroy message")
-    (record,) = records(listener.drain())
-    assert (record.cookie, record.protocol) == (cookie, Protocol.UDP)
-    assert listener.lost() == 0
-
-
-def test_lost_ends_are_counted(net: Net) -> None:
-    fd = os.open(net.path, os.O_RDONLY)
-    net.stack.callback(os.close, fd)
-    listener = _bpf.DestroyListener(fd)
-    net.stack.callback(listener.close)
-
-    def storm() -> bool:
-        for _ in range(20_000):
-            socket.socket(socket.AF_INET, socket.SOCK_DGRAM).close()
-        return True
-
-    def overrun() -> int:
-        net.inside(storm)
-        listener.drain()
-        return listener.lost()
-
-    until(overrun, "an overrun", 60)
-
-
-def test_a_closed_reader_says_so() -> None:
-    reader = _bpf.SockDiag(-1, socket.AF_INET, socket.IPPROTO_TCP, 2)
-    reader.close()
-    reader.close()
-    with pytest.raises(OSError, match="sock_diag") as caught:
-        reader.dump()
-    assert caught.value.errno == errno.EBADF
-
-
-def test_the_kernels_refusal_is_an_oserror() -> None:
-    with pytest.raises(OSError, match="dump") as caught:
-        _bpf.SockDiag(-1, socket.AF_INET, 99, 2).dump()
-    assert caught.value.errno == errno.ENOENT
-    with pytest.raises(OSError, match="open sock_diag") as caught:
-        _bpf.SockDiag(os.open("/dev/null", os.O_RDONLY), socket.AF_INET, 6, 2)
-    assert caught.value.errno == errno.EINVAL
