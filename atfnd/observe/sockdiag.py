@@ -163,9 +163,11 @@ class SockDiagObserver:
         """Churn among sockets nobody was told of must not wake the daemon."""
         if wanted == self._listening:
             return
-        change = self._epoll.register if wanted else self._epoll.unregister
         for each in self._watched:
-            change(each.destroyed.fileno())
+            if wanted:
+                self._epoll.register(each.destroyed, select.EPOLLIN)
+            else:
+                self._epoll.unregister(each.destroyed)
         self._listening = wanted
 
     def _poll(self, now: int, events: list[Observation]) -> None:

@@ -4,14 +4,15 @@
 /proc/PID/fd/* (proc(5): `socket:[inode]`), /proc/PID/task/TID/stat (comm, state, utime, stime,
 processor: field 39) and schedstat (ns run, ns waited, timeslices; Documentation/scheduler/
 sched-stats.rst). psutil's threads() has neither the CPU nor the timeslices, so both are read here.
-A process that ends under our hands is empty, not an error; one we may not read counts in
-`unreadable`.
+A process that ends under our hands is empty, not an error; one we may not look into (it has
+capabilities we lack) holds nothing we could name and counts in `unreadable`.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import NamedTuple
 
 __all__ = ["SocketOwners", "ThreadSample", "ThreadUse", "read_threads"]
@@ -48,11 +49,9 @@ def read_threads(pid: int, root: str = "/proc") -> dict[int, ThreadSample]:
         head, _, tail = stat.rpartition(")")
         fields = tail.split()
         ran, slices = int(fields[11]) + int(fields[12]), None
-        try:
+        with suppress(*_GONE):  # a kernel without CONFIG_SCHED_INFO: ticks have to do
             schedstat = _read(f"{folder}/{tid}/schedstat").split()
             ran, slices = int(schedstat[0]), int(schedstat[2])
-        except _GONE:
-            pass  # a kernel without CONFIG_SCHED_INFO: ticks have to do
         comm = head.partition("(")[2]
         threads[int(tid)] = ThreadSample(
             int(tid), comm, int(fields[36]), fields[0] == "R", ran, slices
@@ -183,19 +182,13 @@ class SocketOwners:
         """The links of a process's descriptors; ends early when the process does."""
         try:
             folder = os.open(f"{self._root}/{pid}/fd", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            try:
+                for name in os.listdir(folder):
+                    with suppress(*_GONE):
+                        yield os.readlink(name, dir_fd=folder)
+            finally:
+                os.close(folder)
         except _GONE:
             return
-        except PermissionError:
+        except PermissionError:  # ptrace(2), "Ptrace access mode checking"
             self.unreadable += 1
-            return
-        try:
-            for name in os.listdir(folder):
-                try:
-                    link = os.readlink(name, dir_fd=folder)
-                except _GONE:
-                    continue
-                yield link
-        except _GONE:
-            return
-        finally:
-            os.close(folder)

@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""A process with sockets, for tests: talks or echoes, on the core it is told to, until stdin ends.
+
+    python -m tests.talker echo tcp|udp ADDRESS PORT
+    python -m tests.talker talk tcp|udp ADDRESS PORT LOCAL
+
+Commands, one a line, each answered by `ok`: `pin CPU`, `pause`, `resume`, `idle` (open one more
+connection and leave it alone), `thread CPU` (a second thread that runs there), `close` (the talking
+or accepted socket).
+"""
+
+from __future__ import annotations
+
+import os
+import selectors
+import socket
+import sys
+import threading
+
+__all__: list[str] = []
+
+MESSAGE = b"x" * 1000
+PACE_S = 0.002
+
+
+def _spin(cpu: int) -> None:
+    os.sched_setaffinity(threading.get_native_id(), {cpu})
+    wake = threading.Event()
+    while True:
+        wake.wait(PACE_S)
+
+
+class Talker:
+    """One selector, one thread: what the socket does happens on the core we are pinned to."""
+
+    def __init__(self, role: str, transport: str, address: str, port: str, local: str = "") -> None:
+        self.kind = socket.SOCK_STREAM if transport == "tcp" else socket.SOCK_DGRAM
+        self.family = socket.AF_INET6 if ":" in address else socket.AF_INET
+        self.peer, self.local = (address, int(port)), local
+        self.talks = role == "talk"
+        self.paused = False
+        self.idle: list[socket.socket] = []
+        self.stream: socket.socket | None = None
+        self.selector = selectors.DefaultSelector()
+        self.selector.register(sys.stdin, selectors.EVENT_READ, self.command)
+        if self.talks:
+            self.use(self.connect())
+        else:
+            listener = socket.socket(self.family, self.kind)
+            if self.family == socket.AF_INET6:
+                listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+            listener.bind(self.peer)
+            if self.kind == socket.SOCK_STREAM:
+                listener.listen()
+                self.selector.register(listener, selectors.EVENT_READ, self.accept)
+            else:
+                self.use(listener)
+
+    def connect(self) -> socket.socket:
+        made = socket.socket(self.family, self.kind)
+        made.bind((self.local, 0))
+        made.connect(self.peer)
+        return made
+
+    def use(self, made: socket.socket) -> None:
+        self.stream = made
+        self.selector.register(made, selectors.EVENT_READ, self.receive)
+
+    def accept(self, listener: socket.socket) -> None:
+        made = listener.accept()[0]
+        self.selector.register(made, selectors.EVENT_READ, self.receive)
+        self.stream = self.stream or made
+
+    def receive(self, made: socket.socket) -> None:
+        data, sender = made.recvfrom(65536)
+        if not data:
+            self.selector.unregister(made)
+            made.close()
+        elif not self.talks:
+            made.sendto(data, sender) if sender else made.sendall(data)
+
+    def command(self, _: object) -> None:
+        words = sys.stdin.readline().split()
+        match words:
+            case []:
+                raise SystemExit
+            case ["pin", cpu]:
+                os.sched_setaffinity(0, {int(cpu)})
+            case ["pause"]:
+                self.paused = True
+            case ["resume"]:
+                self.paused = False
+            case ["idle"]:
+                self.idle.append(self.connect())
+            case ["thread", cpu]:
+                threading.Thread(target=_spin, args=(int(cpu),), daemon=True).start()
+            case ["close"] if self.stream:
+                self.selector.unregister(self.stream)
+                self.stream.close()
+                self.stream, self.talks = None, False
+        print("ok", flush=True)
+
+    def run(self) -> None:
+        while True:
+            ready = self.selector.select(PACE_S if self.talks and not self.paused else None)
+            for key, _ in ready:
+                key.data(key.fileobj)
+            if not ready and self.talks and not self.paused and self.stream:
+                self.stream.send(MESSAGE)
+
+
+if __name__ == "__main__":
+    talker = Talker(*sys.argv[1:])
+    print("ok", flush=True)
+    talker.run()
