@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Calls made inside a named network namespace: setns(2) in a thread that ends with the call.
+
+The main thread's namespace never changes. Raises what the call raises, OSError when there is no
+such namespace.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+from pyroute2 import netns as pyroute2_netns
+
+__all__ = ["inode", "within"]
+
+RUN = Path("/run/netns")
+T = TypeVar("T")
+
+
+def inode(name: str) -> int:
+    """Inode number of a namespace: what the kernel calls `net->ns.inum`."""
+    return os.stat(RUN / name).st_ino
+
+
+def within(name: str, call: Callable[[], T]) -> T:
+    """`call()` inside namespace `name`; sockets and descriptors it returns stay there."""
+    result: list[T] = []
+    failure: list[BaseException] = []
+
+    def body() -> None:
+        try:
+            pyroute2_netns.setns(str(RUN / name))
+            result.append(call())
+        except BaseException as error:  # handed to the caller's thread, whatever it is
+            failure.append(error)
+
+    thread = threading.Thread(target=body, name=f"netns-{name}")
+    thread.start()
+    thread.join()
+    if failure:
+        raise failure[0]
+    return result[0]
