@@ -43,6 +43,10 @@ class Totals(NamedTuple):
         known = self.local_segments + self.remote_segments
         return self.local_segments / known if known else None
 
+    def since(self, earlier: Totals) -> Totals:
+        """What was counted between two readings."""
+        return Totals(*(now - was for now, was in zip(self, earlier, strict=True)))
+
 
 class FlowCount(NamedTuple):
     """One flow of `struct meter_flow`."""
@@ -80,14 +84,13 @@ class Reading:
 
     def since(self, earlier: Reading) -> Reading:
         """What was counted between two readings; flows without a packet in between are left out."""
-        totals = Totals(*(a - b for a, b in zip(self.totals, earlier.totals, strict=True)))
         flows = {}
         for key, now in self.flows.items():
             was = earlier.flows.get(key, FlowCount(0, 0, 0, 0))
             local, remote = now[0] - was[0], now[1] - was[1]
             if local or remote:
                 flows[key] = FlowCount(local, remote, now.moves - was.moves, now.app_cpu)
-        return Reading(totals, flows)
+        return Reading(self.totals.since(earlier.totals), flows)
 
 
 def _columns(shape: Layout, *names: str) -> tuple[int, ...]:
@@ -130,11 +133,14 @@ class Meter:
         """Detach; what was counted can still be read."""
         self._meter.stop()
 
+    def totals(self) -> Totals:
+        """The sums so far: cheap, whatever the number of flows."""
+        per_cpu = self._totals.codec.iter_unpack(self._meter.totals())
+        summed = [sum(column) for column in zip(*per_cpu, strict=True)]
+        return Totals(*(summed[i] for i in _columns(self._totals, *Totals._fields)))
+
     def read(self) -> Reading:
         """Everything counted so far."""
-        per_cpu = self._totals.codec.iter_unpack(self._meter.totals())
-        order = _columns(self._totals, *Totals._fields)
-        summed = [sum(column) for column in zip(*per_cpu, strict=True)]
         keys, values = self._meter.flows()
         flows = {
             _key(*(key[i] for i in self._key_columns)): FlowCount(
@@ -144,7 +150,7 @@ class Meter:
                 self._key.codec.iter_unpack(keys), self._flow.codec.iter_unpack(values), strict=True
             )
         }
-        return Reading(Totals(*(summed[i] for i in order)), flows)
+        return Reading(self.totals(), flows)
 
     def reactions(self) -> list[Reaction]:
         """Moves reacted to since the last call, oldest first."""

@@ -8,8 +8,8 @@ such namespace.
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeVar
 
@@ -28,19 +28,10 @@ def inode(name: str) -> int:
 
 def within(name: str, call: Callable[[], T]) -> T:
     """`call()` inside namespace `name`; sockets and descriptors it returns stay there."""
-    result: list[T] = []
-    failure: list[BaseException] = []
 
-    def body() -> None:
-        try:
-            pyroute2_netns.setns(str(RUN / name))
-            result.append(call())
-        except BaseException as error:  # handed to the caller's thread, whatever it is
-            failure.append(error)
+    def enter_and_call() -> T:
+        pyroute2_netns.setns(str(RUN / name))
+        return call()
 
-    thread = threading.Thread(target=body, name=f"netns-{name}")
-    thread.start()
-    thread.join()
-    if failure:
-        raise failure[0]
-    return result[0]
+    with ThreadPoolExecutor(max_workers=1) as thread:
+        return thread.submit(enter_and_call).result()
