@@ -62,8 +62,6 @@ def send(address: str, port: int, streams: int, rate: int | None) -> None:
             connection = socket.create_connection((address, port), timeout=20)
             if rate:
                 connection.setsockopt(socket.SOL_SOCKET, SO_MAX_PACING_RATE, rate)
-                # a slow stream must not sit on seconds of data queued before it was slow
-                connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, WRITE_BYTES)
             connection.setblocking(False)
             connections[connection.fileno()] = connection
             poll.register(connection, select.EPOLLOUT)
