@@ -22,6 +22,7 @@ extern PyMethodDef map_methods[];
 extern PyMethodDef observer_methods[];
 extern PyMethodDef classifier_methods[];
 extern PyMethodDef meter_methods[];
+extern PyMethodDef calls_methods[];
 extern PyMethodDef sockdiag_methods[];
 
 /* Adds the file's types to the module; 0 or -1 with an exception set. */

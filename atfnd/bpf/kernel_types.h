@@ -78,10 +78,16 @@ struct task_struct {
 struct sk_buff {
 	struct net_device *dev;
 	unsigned char *head;
+	unsigned char *data;
+	unsigned int end;
 	__u16 network_header;
 	__be16 protocol;
 	unsigned int len;
 	unsigned int napi_id;
+};
+
+struct skb_shared_info {
+	unsigned short gso_segs;
 };
 
 struct seq_file;

@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""`python -m bench NAME|all`: run benches, print tables, write build/bench/NAME.{json,png}."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Callable
+
+from rich.console import Console
+
+from atfnd.errors import OperatorError
+from bench import cost, locality, overhead, reaction, sockets
+from bench.ending import ended_in_order
+from bench.report import Report, show, write
+
+__all__ = ["BENCHES", "main"]
+
+BENCHES: dict[str, Callable[[int], Report]] = {
+    "overhead": overhead.run,
+    "reaction": reaction.run,
+    "inventory": sockets.run,
+    "cost": cost.run,
+    "locality": locality.run,
+}
+ROUNDS = 6  # the fewest that give a median a 95 % interval
+
+
+def main() -> int:
+    """Run what was asked for; 1 when a bench could not be run, whatever it found otherwise."""
+    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
+    parser.add_argument("name", choices=[*BENCHES, "all"])
+    parser.add_argument("--rounds", type=int, default=ROUNDS)
+    given = parser.parse_args()
+    if given.rounds < 1:
+        parser.error("--rounds is at least 1")
+    console = Console(width=None if sys.stdout.isatty() else 120)
+    names = list(BENCHES) if given.name == "all" else [given.name]
+    failed = 0
+    with ended_in_order():
+        if os.geteuid():
+            raise OperatorError("the benches need root", "sudo make bench")
+        for name in names:
+            try:
+                report = BENCHES[name](given.rounds)
+            except OperatorError as error:
+                if len(names) == 1:
+                    raise
+                print(f"bench {name}: {error.message}", file=sys.stderr)
+                failed = 1
+                continue
+            show(report, console)
+            console.print(f"written to {write(report)}\n")
+    return failed
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,153 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The demo behind `make run`: one lab NIC, one workload, three ways to deliver its packets.
+
+RSS, then software RFS, then atfnd, each with iperf3 (two servers, one a core, as in the paper) and
+request/response, while the application threads change cores every MOVE_EVERY_S. The meter says
+which share of the packets came in on the application's core; under atfnd the live flow table is
+shown. Ends with a summary and `build/run.json`; leaves nothing behind.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from rich.console import Console
+from rich.table import Table
+
+from atfnd.errors import OperatorError
+from bench.bed import Bed, lab_bed
+from bench.children import Child, child, pin, program
+from bench.contenders import CONTENDERS
+from bench.daemon import Daemon
+from bench.ending import ended_in_order
+from bench.meter import Meter, Reading
+from bench.traffic import iperf
+
+__all__ = ["main"]
+
+RESULT = Path("build/run.json")
+STREAMS = 10  # of each iperf3 client
+STREAM_BITS_PER_S = 10_000_000
+RR_PORT, RR_CONNECTIONS, RR_PER_S = 7001, 40, 4000
+MOVES = 4
+MOVE_EVERY_S = 2.0
+SETTLE_S = 1.0
+TABLE_ROWS = "12"
+
+
+class Phase(NamedTuple):
+    """What one way of delivering did."""
+
+    name: str
+    reading: Reading
+    flows: int  # metered
+    steered: int  # by atfnd
+
+
+@contextlib.contextmanager
+def workload(bed: Bed) -> Iterator[list[Child]]:
+    """iperf3 and request/response through the NIC; yields the application processes."""
+    length = SETTLE_S + (MOVES + 1) * MOVE_EVERY_S + 30  # stopped long before
+    with contextlib.ExitStack() as stack:
+        servers = []
+        for port, cpu in zip(iperf.PORTS, bed.cpus, strict=False):
+            servers.append(stack.enter_context(iperf.server(bed.host, bed.address, port, [cpu])))
+        serve = program("rr", "serve", bed.address, RR_PORT)
+        servers.append(stack.enter_context(child(*serve, netns=bed.host, cpus=[bed.cpus[0]])))
+        servers[-1].said("ready")
+        for port, _ in zip(iperf.PORTS, bed.cpus, strict=False):
+            stack.enter_context(
+                iperf.client(bed.peer, bed.address, port, STREAMS, length, STREAM_BITS_PER_S)
+            )
+        drive = program("rr", "drive", bed.address, RR_PORT, "--connections", RR_CONNECTIONS)
+        driver = child(*drive, "--rate", str(RR_PER_S), netns=bed.peer)
+        stack.enter_context(driver).said("connected")
+        yield servers
+
+
+def _phase(name: str, bed: Bed, meter: Meter, console: Console) -> Phase:
+    """Run one contender and meter it while its applications move."""
+    with CONTENDERS[name](bed) as running, workload(bed) as servers:
+        time.sleep(SETTLE_S)
+        start, steered = meter.read(), 0
+        for move in range(MOVES):
+            for number, server in enumerate(servers):
+                server.check()
+                pin(server.pid, [bed.cpus[(number + move + 1) % len(bed.cpus)]])
+            time.sleep(MOVE_EVERY_S)
+            if running is not None:
+                steered = max(steered, _show_flows(running, console, move))
+        reading = meter.read().since(start)
+    if reading.totals.locality is None:
+        raise OperatorError(f"{name}: no packet reached the lab NIC", exit_code=1)
+    if name == "atfnd" and not steered:
+        raise OperatorError("atfnd steered no flow", "run `make test`", exit_code=1)
+    return Phase(name, reading, len(reading.flows), steered)
+
+
+def _show_flows(running: Daemon, console: Console, move: int) -> int:
+    """Print the live table as an operator would; returns how many flows are steered."""
+    rows = running.ask("flows")
+    steered = sum(1 for row in rows if row["state"] == "steered")
+    console.print(f"[bold]atfnctl flows[/bold], after move {move + 1}: {steered} steered")
+    if move in (0, MOVES - 1):
+        console.print(running.table("flows", "--limit", TABLE_ROWS), markup=False, highlight=False)
+    return steered
+
+
+def _summary(phases: list[Phase], seconds: float, console: Console) -> None:
+    table = Table(title="Packets delivered on the core their application runs on")
+    table.add_column("delivery")
+    for column in ("share", "packets", "flows", "steered"):
+        table.add_column(column, justify="right")
+    for phase in phases:
+        totals = phase.reading.totals
+        packets = totals.local_segments + totals.remote_segments
+        share = f"{totals.locality:.1%}"
+        steered = str(phase.steered) if phase.name == "atfnd" else "-"
+        table.add_row(phase.name, share, f"{packets:,}", str(phase.flows), steered)
+    console.print(table)
+    console.print(f"{seconds:.0f} s; written to {RESULT}")
+
+
+def run(console: Console) -> None:
+    """All three phases, the summary, and the result file."""
+    began = time.monotonic()
+    if os.geteuid():
+        raise OperatorError("the demo needs root", "sudo make run")
+    RESULT.unlink(missing_ok=True)
+    phases = []
+    with lab_bed() as bed, bed.meter() as meter:
+        if len(bed.cpus) < 2:
+            raise OperatorError("the demo needs two CPUs: with one, every packet is local")
+        console.print(f"lab NIC {bed.name} is up: {len(bed.cpus)} queues, host {bed.address}")
+        for name in CONTENDERS:
+            console.print(f"\n[bold]{name}[/bold]: applications move every {MOVE_EVERY_S:g} s")
+            phases.append(_phase(name, bed, meter, console))
+            console.print(f"{name}: {phases[-1].reading.totals.locality:.1%} on the right core")
+    seconds = time.monotonic() - began
+    result: dict[str, float | int] = {
+        f"locality_{phase.name}": round(phase.reading.totals.locality or 0.0, 4) for phase in phases
+    }
+    result |= {"flows": phases[-1].flows, "steered": phases[-1].steered}
+    result["seconds"] = round(seconds, 1)
+    RESULT.parent.mkdir(parents=True, exist_ok=True)
+    RESULT.write_text(json.dumps(result, indent=1) + "\n")
+    _summary(phases, seconds, console)
+
+
+def main() -> None:
+    """Exit 0 when every phase ran; else one line and the error's code."""
+    with ended_in_order():
+        run(Console(width=None if sys.stdout.isatty() else 140))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,237 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The meter against traffic whose delivery CPU is known: a veth pair whose receiver's RPS mask
+names one CPU, so every packet is delivered there, whoever sent it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import subprocess
+import threading
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import pytest
+
+from atfnd.model import Protocol
+from bench.meter import Meter
+from bench.netns import inode, within
+from tests.wait import until
+
+V4, V6 = ("10.77.0.1", "10.77.0.2"), ("fd77::1", "fd77::2")
+DELIVERY_CPU, OTHER_CPU = 0, 1
+
+
+class Pair(NamedTuple):
+    """Two namespaces: `peer` sends to `host`, whose device is metered."""
+
+    peer: str
+    host: str
+    ifindex: int
+
+    def meter(self, flows: int = 1024) -> Meter:
+        return Meter(self.ifindex, inode(self.host), flows)
+
+    def received(self) -> int:
+        path = "/sys/class/net/r0/statistics/rx_packets"
+        return int(run("ip", "netns", "exec", self.host, "cat", path))
+
+
+def run(*command: str) -> str:
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+
+@pytest.fixture(scope="module")
+def pair() -> Iterator[Pair]:
+    peer, host = f"mp{os.getpid()}", f"mh{os.getpid()}"
+    with contextlib.ExitStack() as stack:
+        for name in (peer, host):
+            run("ip", "netns", "add", name)
+            stack.callback(run, "ip", "netns", "del", name)
+        run(*f"ip link add p0 netns {peer} type veth peer name r0 netns {host}".split())
+        for name, device, end in ((peer, "p0", 0), (host, "r0", 1)):
+            run(*f"ip -n {name} addr add {V4[end]}/24 dev {device}".split())
+            run(*f"ip -n {name} addr add {V6[end]}/64 dev {device} nodad".split())
+            run(*f"ip -n {name} link set {device} up".split())
+        run("ip", "netns", "exec", peer, "ethtool", "-K", "p0", "tso", "off", "gso", "off")
+        run("ip", "netns", "exec", host, "ethtool", "-K", "r0", "gro", "on")
+        mask = "/sys/class/net/r0/queues/rx-0/rps_cpus"
+        run("ip", "netns", "exec", host, "sh", "-c", f"echo {1 << DELIVERY_CPU:x} > {mask}")
+        index = int(run("ip", "netns", "exec", host, "cat", "/sys/class/net/r0/ifindex"))
+        yield Pair(peer, host, index)
+
+
+@pytest.fixture
+def _own_affinity() -> Iterator[None]:
+    before = os.sched_getaffinity(0)
+    yield
+    os.sched_setaffinity(0, before)
+
+
+def udp(netns: str, family: int, address: str = "", port: int = 0) -> socket.socket:
+    def make() -> socket.socket:
+        sock = socket.socket(family, socket.SOCK_DGRAM)
+        sock.settimeout(10)
+        if address:
+            sock.bind((address, port))
+        return sock
+
+    return within(netns, make)
+
+
+@pytest.mark.usefixtures("_own_affinity")
+@pytest.mark.parametrize("connected", [True, False])
+@pytest.mark.parametrize(
+    ("family", "bound", "to", "source"),
+    [
+        (socket.AF_INET, V4[1], V4[1], V4[0]),
+        (socket.AF_INET, "0.0.0.0", V4[1], V4[0]),
+        (socket.AF_INET6, V6[1], V6[1], V6[0]),
+        (socket.AF_INET6, "::", V6[1], V6[0]),
+        (socket.AF_INET6, "::", V4[1], V4[0]),  # dual stack: an IPv4 packet, an IPv6 socket
+    ],
+)
+def test_every_datagram_is_counted_where_it_was_delivered(
+    pair: Pair, family: int, bound: str, to: str, source: str, connected: bool
+) -> None:
+    receiver = udp(pair.host, family, bound)
+    sender = udp(pair.peer, socket.AF_INET6 if ":" in to else socket.AF_INET, source)
+    with contextlib.closing(receiver), contextlib.closing(sender), pair.meter() as meter:
+        if connected:
+            address = source if family == socket.AF_INET or ":" in source else f"::ffff:{source}"
+            receiver.connect((address, sender.getsockname()[1]))
+        target = (to, receiver.getsockname()[1])
+
+        def lockstep(cpu: int, count: int) -> None:
+            os.sched_setaffinity(0, {cpu})
+            for _ in range(count):
+                sender.sendto(b"x", target)
+                receiver.recv(1)
+
+        lockstep(DELIVERY_CPU, 1)  # the flow is unknown until its first call
+        start = meter.read()
+        assert start.totals.unknown_segments == 1
+        lockstep(DELIVERY_CPU, 40)
+        there = meter.read().since(start)
+        lockstep(OTHER_CPU, 31)
+        away = meter.read().since(start)
+        assert (there.totals.local_segments, there.totals.remote_segments) == (40, 0)
+        # the first of the 31 arrives before the first call on the other CPU
+        assert (away.totals.local_segments, away.totals.remote_segments) == (41, 30)
+        assert away.totals.unknown_segments == 0
+        (key,) = away.flows
+        assert (away.flows[key].local_segments, away.flows[key].remote_segments) == (41, 30)
+        assert away.flows[key].moves == 1
+        assert (key.protocol, key.local_port) == (Protocol.UDP, target[1])
+        assert any(key.remote) == connected
+
+
+def sink(listener: socket.socket, cpu: int, total: int) -> threading.Thread:
+    def body() -> None:
+        os.sched_setaffinity(0, {cpu})
+        connection = listener.accept()[0]
+        with connection:
+            left = total
+            while left:
+                left -= len(connection.recv(min(left, 1 << 16)))
+
+    thread = threading.Thread(target=body)
+    thread.start()
+    return thread
+
+
+@pytest.mark.parametrize("cpu", [DELIVERY_CPU, OTHER_CPU])
+def test_tcp_segments_are_those_of_the_wire_even_when_gro_merges_them(pair: Pair, cpu: int) -> None:
+    total = 8 << 20
+    listener = within(pair.host, lambda: socket.create_server((V4[1], 0)))
+    with contextlib.closing(listener), pair.meter() as meter:
+        wire = pair.received()
+        thread = sink(listener, cpu, total)
+        address = listener.getsockname()
+        sender = within(pair.peer, lambda: socket.create_connection(address))
+        with contextlib.closing(sender):
+            sender.sendall(bytes(total))
+            thread.join()
+
+        def counted() -> int:
+            totals = meter.read().totals
+            return sum(totals[:3]) + totals.other_skbs
+
+        until(lambda: counted() == pair.received() - wire, "every packet of the wire is counted")
+        totals = meter.read().totals
+        assert totals.unknown_segments < 100  # handshake and what came before the first recv
+        assert sum(totals[:3]) > sum(totals[3:6]), "GRO merged nothing: the test proves nothing"
+        assert totals.locality == (1.0 if cpu == DELIVERY_CPU else 0.0)
+
+
+@pytest.mark.usefixtures("_own_affinity")
+def test_a_reaction_is_the_first_delivery_on_the_new_core(pair: Pair) -> None:
+    receiver = udp(pair.host, socket.AF_INET, V4[1])
+    sender = udp(pair.peer, socket.AF_INET)
+    with contextlib.closing(receiver), contextlib.closing(sender), pair.meter() as meter:
+
+        def one_on(cpu: int) -> None:
+            os.sched_setaffinity(0, {cpu})
+            sender.sendto(b"x", receiver.getsockname())
+            receiver.recv(1)
+
+        one_on(DELIVERY_CPU)
+        for _ in range(5):
+            one_on(OTHER_CPU)  # a move away, which no packet ever follows
+            one_on(OTHER_CPU)
+            one_on(DELIVERY_CPU)  # its datagram was still remote; the move back
+            one_on(DELIVERY_CPU)  # the first local one: the reaction
+        reactions = meter.reactions()
+        assert len(reactions) == 5
+        for reaction in reactions:
+            assert (reaction.from_cpu, reaction.to_cpu) == (OTHER_CPU, DELIVERY_CPU)
+            assert reaction.first_local_ns > reaction.changed_ns
+            assert (reaction.last_remote_ns, reaction.remote_since) == (None, 0)
+        totals = meter.read().totals
+        assert totals.superseded == 5
+        assert sum(flow.moves for flow in meter.read().flows.values()) == 10
+        assert meter.reactions() == []
+
+
+def test_other_devices_and_namespaces_are_not_counted(pair: Pair) -> None:
+    receiver = udp(pair.host, socket.AF_INET, V4[1])
+    sender = udp(pair.peer, socket.AF_INET)
+    with (
+        contextlib.closing(receiver),
+        contextlib.closing(sender),
+        Meter(pair.ifindex, inode(pair.peer)) as elsewhere,
+        Meter(pair.ifindex + 1000, inode(pair.host)) as other_device,
+    ):
+        for _ in range(3):
+            sender.sendto(b"x", receiver.getsockname())
+            receiver.recv(1)
+        assert elsewhere.read().totals[:7] == (0,) * 7
+        assert other_device.read().totals[:7] == (0,) * 7
+
+
+def test_a_full_flow_map_is_counted(pair: Pair) -> None:
+    with pair.meter(flows=1) as meter:
+        for _ in range(3):
+            with contextlib.closing(udp(pair.host, socket.AF_INET, V4[1])) as sock:
+                sock.sendto(b"x", (V4[0], 9))
+        totals = meter.read().totals
+        assert len(meter.read().flows) == 1
+        assert totals.untracked == 2
+
+
+def test_stopped_counts_stay_and_a_closed_meter_says_so(pair: Pair) -> None:
+    meter = pair.meter()
+    meter.start()
+    receiver = udp(pair.host, socket.AF_INET, V4[1])
+    with contextlib.closing(receiver), contextlib.closing(udp(pair.peer, socket.AF_INET)) as sender:
+        sender.sendto(b"x", receiver.getsockname())
+        receiver.recv(1)
+        meter.stop()
+        sender.sendto(b"x", receiver.getsockname())
+        receiver.recv(1)
+    assert meter.read().totals.unknown_segments == 1
+    meter.close()
+    meter.close()
+    with pytest.raises(ValueError, match="closed"):
+        meter.read()
