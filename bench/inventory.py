@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""How fast every socket of a namespace is listed: our sock_diag inventory, pyroute2, `ss`.
+"""How fast every socket of a namespace is listed: our two observers, pyroute2, `ss`.
 
 `run` makes a namespace with established TCP connections over lo, held by processes of their own,
 and in it a measuring process, which prints its samples as JSON. Each sample ends with what a user
@@ -20,21 +20,30 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
+from typing import TypedDict
 
 from pyroute2 import DiagSocket, netns
 
 from atfnd.observe import Qualify
+from atfnd.observe.bpf import BpfObserver
 from atfnd.observe.sockdiag import SockDiagObserver
 
-__all__ = ["run"]
+__all__ = ["Inventories", "run"]
 
 _SPARE_FDS = 100
 _PORT = 7000
 _STATES = 1 << 1 | 1 << 4 | 1 << 5 | 1 << 8  # what our own dump asks for
 
 
-def run(sockets: int = 20_000, rounds: int = 9) -> dict[str, object]:
-    """`{"sockets": N, "seconds": {contender: [one a round]}}`; needs root."""
+class Inventories(TypedDict):
+    """Seconds each contender took to list `sockets` sockets, one a round."""
+
+    sockets: int
+    seconds: dict[str, list[float]]
+
+
+def run(sockets: int = 20_000, rounds: int = 9) -> Inventories:
+    """Needs root."""
     name = f"atfnd-bench-{os.getpid()}"
     _, limit = resource.getrlimit(resource.RLIMIT_NOFILE)
     a_holder = min(sockets, limit - _SPARE_FDS) // 2  # connections: both ends are held
@@ -76,8 +85,9 @@ def _hold(address: str, count: int) -> None:
 
 
 def _measure(sockets: int, rounds: int) -> dict[str, list[float]]:
-    observer = SockDiagObserver(Qualify(0, 0, 0))
-    observer.watch([None], ())
+    bpf, sock_diag = BpfObserver(Qualify(0, 0, 0)), SockDiagObserver(Qualify(0, 0, 0))
+    bpf.watch([None], ())
+    sock_diag.watch([None], ())
     pyroute2 = DiagSocket()
     pyroute2.bind()
 
@@ -86,7 +96,8 @@ def _measure(sockets: int, rounds: int) -> dict[str, list[float]]:
         return listed.count(b"\n")
 
     contenders: dict[str, Callable[[], int]] = {
-        "atfnd_sock_diag": lambda: len(observer.inventory()),
+        "atfnd_bpf": lambda: len(bpf.inventory()),
+        "atfnd_sock_diag": lambda: len(sock_diag.inventory()),
         "pyroute2": lambda: len(pyroute2.get_sock_stats(family=socket.AF_INET, states=_STATES)),
         "ss": with_ss,
     }
@@ -100,7 +111,8 @@ def _measure(sockets: int, rounds: int) -> dict[str, list[float]]:
             if listed < sockets:
                 raise RuntimeError(f"{name} lists {listed} of {sockets} sockets")
     pyroute2.close()
-    observer.close()
+    bpf.close()
+    sock_diag.close()
     return seconds
 
 
