@@ -180,10 +180,16 @@ class Daemon(Published):
 
     def _audit(self) -> None:
         """Entries against sockets: gone, used, idle."""
-        if len(self.memory.table):
-            uses = self.observer.audit()
-            now_ns = time.monotonic_ns()
-            self._carry_out(audit.check_sockets(uses, self._views(), self.memory, now_ns))
+        if not len(self.memory.table):
+            return
+        uses = self.observer.audit()
+        before, now_ns = {flow.cookie for flow in self.memory.table}, time.monotonic_ns()
+        self._carry_out(audit.check_sockets(uses, self._views(), self.memory, now_ns))
+        ended = before - {flow.cookie for flow in self.memory.table}
+        aged_out = ended & {use.cookie for use in uses}
+        if aged_out:
+            self.observer.forget(aged_out)
+        self._carry_out(steer.retry(self._views(), self.memory, now_ns))
 
     def _reconcile(self) -> None:
         """Entries against the NICs' rules and queues."""

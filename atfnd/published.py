@@ -81,6 +81,7 @@ class Published:
             events_lost=self.observer.lost(),
             resyncs=self.resyncs,
             policy_files=self.policy.files,
+            locality=self.memory.locality,
         )
 
     def flows(self) -> Sequence[Flow | None]:

@@ -213,21 +213,21 @@ int BPF_PROG(on_poll, struct napi_struct *napi, int work, int budget)
 	return 0;
 }
 
-/* A socket that user space already steers, by an earlier run's rule: as if told on that CPU. */
-static struct socket_state *adopt(struct sock *sk)
+static struct socket_state *mark(struct sock *sk, struct socket_state *state)
 {
 	struct socket_state fresh = { .told_cpu = OBSERVER_NO_CPU };
 	__u64 cookie = bpf_get_socket_cookie(sk);
-	__u32 *cpu = bpf_map_lookup_elem(&adopted, &cookie);
-	struct socket_state *state;
+	__u32 *cpu = bpf_map_lookup_elem(&marked, &cookie);
 
 	if (!cpu)
-		return bpf_sk_storage_get(&sockets, sk, 0, 0);
+		return state;
 	fresh.born_ns = bpf_ktime_get_ns();
-	state = bpf_sk_storage_get(&sockets, sk, &fresh, BPF_SK_STORAGE_GET_F_CREATE);
-	if (state && state->told_cpu == OBSERVER_NO_CPU) {
+	if (!state)
+		state = bpf_sk_storage_get(&sockets, sk, &fresh, BPF_SK_STORAGE_GET_F_CREATE);
+	if (state) {
 		state->told_cpu = *cpu;
 		state->told_ns = fresh.born_ns;
+		state->window_ns = 0;
 	}
 	return state;
 }
@@ -263,7 +263,7 @@ int each_tcp(struct bpf_iter__tcp *ctx)
 	if (!tcp)
 		return 0;
 	sk = (struct sock *)tcp;
-	return row(ctx->meta, sk, adopt(sk));
+	return row(ctx->meta, sk, mark(sk, bpf_sk_storage_get(&sockets, sk, 0, 0)));
 }
 
 SEC("iter/udp")
@@ -273,7 +273,7 @@ int each_udp(struct bpf_iter__udp *ctx)
 
 	if (!sk || !sk->__sk_common.skc_num)
 		return 0;
-	return row(ctx->meta, sk, adopt(sk));
+	return row(ctx->meta, sk, mark(sk, bpf_sk_storage_get(&sockets, sk, 0, 0)));
 }
 
 /* Visits only sockets that hold our state, whatever their namespace. */
@@ -285,7 +285,7 @@ int each_told(struct bpf_iter__bpf_sk_storage_map *ctx)
 
 	if (!sk || !state || state->told_cpu == OBSERVER_NO_CPU)
 		return 0;
-	return row(ctx->meta, sk, state);
+	return row(ctx->meta, sk, mark(sk, state));
 }
 
 char _license[] SEC("license") = "GPL";

@@ -51,14 +51,15 @@ struct {
 	__type(value, __u8);
 } threads SEC(".maps");
 
-/* Sockets to take over at the next walk of the socket iterators: cookie to CPU. */
+/* What the next walk of an iterator writes into told_cpu: adopted sockets (rules of an earlier run)
+ * get a CPU, forgotten ones OBSERVER_NO_CPU. By cookie. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 65536);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
 	__type(key, __u64);
 	__type(value, __u32);
-} adopted SEC(".maps");
+} marked SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);

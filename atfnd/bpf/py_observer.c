@@ -170,12 +170,12 @@ static PyObject *observer_napis(PyObject *object, PyObject *unused)
 	return is_open(self) ? PyLong_FromLong(bpf_map__fd(self->skeleton->maps.napis)) : NULL;
 }
 
-static PyObject *observer_adopted(PyObject *object, PyObject *unused)
+static PyObject *observer_marked(PyObject *object, PyObject *unused)
 {
 	struct observer_object *self = (struct observer_object *)object;
 
 	(void)unused;
-	return is_open(self) ? PyLong_FromLong(bpf_map__fd(self->skeleton->maps.adopted)) : NULL;
+	return is_open(self) ? PyLong_FromLong(bpf_map__fd(self->skeleton->maps.marked)) : NULL;
 }
 
 static PyObject *observer_lost(PyObject *object, PyObject *unused)
@@ -246,7 +246,7 @@ static PyMethodDef methods[] = {
 	  "configure(dwell_ns, min_bytes, min_age_ns, retell_ns)" },
 	{ "fileno", observer_fileno, METH_NOARGS, "An epoll descriptor, readable when records wait." },
 	{ "napis", observer_napis, METH_NOARGS, "Descriptor of the map of watched NAPIs." },
-	{ "adopted", observer_adopted, METH_NOARGS, "Descriptor of the map of sockets to adopt." },
+	{ "marked", observer_marked, METH_NOARGS, "Descriptor of the map of sockets to mark." },
 	{ "lost", observer_lost, METH_NOARGS, "Records that found the ring buffer full." },
 	{ "drain", observer_drain, METH_NOARGS, "Waiting records (struct observer_record), packed." },
 	{ "sockets", observer_sockets, METH_VARARGS,

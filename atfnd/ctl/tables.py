@@ -155,7 +155,7 @@ def status_table(status: Row) -> Table:
     local = (
         "not measured"
         if locality is None
-        else f"{locality:.2%} of packets on the application's core"
+        else f"{locality:.2%} of the table's bytes on the application's core"
     )
     applied, refused = status["actions_applied"], status["actions_refused"]
     rows = [

@@ -64,22 +64,19 @@ def check_sockets(uses: Iterable[SocketUse], nics: Mapping[str, NicView], memory
     """Audit: flows whose socket is gone end, used ones are young again, idle ones age out."""
     table = memory.table
     alive: set[FlowKey] = set()
+    local_bytes = seen_bytes = 0
     for use in uses:
         flow = table.get(use.key)
         if flow is None or flow.cookie != use.cookie:
             continue
         alive.add(use.key)
-        rx_queue = flow.rx_queue
-        if use.napi_id is not None and flow.nic in nics:
-            rx_queue = next(
-                (q.index for q in nics[flow.nic].queues if q.napi_id == use.napi_id), rx_queue
-            )
-        seen = rx_queue, use.rx_cpu if use.rx_cpu is not None else flow.rx_cpu, use.bytes
-        if seen != (flow.rx_queue, flow.rx_cpu, flow.bytes):
-            used_ns = now_ns if use.bytes != flow.bytes else flow.used_ns
-            table.put(
-                replace(flow, rx_queue=seen[0], rx_cpu=seen[1], bytes=seen[2], used_ns=used_ns)
-            )
+        after = _refreshed(flow, use, nics.get(flow.nic), now_ns)
+        if after != flow:
+            table.put(after)
+        if after.rx_cpu is not None:
+            seen_bytes += max(0, after.bytes - flow.bytes)
+            local_bytes += max(0, after.bytes - flow.bytes) * (after.rx_cpu == after.app_cpu)
+    memory.locality = local_bytes / seen_bytes if seen_bytes else None
     settling = memory.settling
     plan: list[Action] = []
     for flow in list(table):
@@ -94,6 +91,19 @@ def check_sockets(uses: Iterable[SocketUse], nics: Mapping[str, NicView], memory
         if now_ns - flow.used_ns > t_delete_ns:
             plan += gone(flow.cookie, memory, f"idle for more than {t_delete_ns / 1e9:.1f} s")
     return tuple({(a.key, a.kind): a for a in plan}.values())
+
+
+def _refreshed(flow: Flow, use: SocketUse, nic: NicView | None, now_ns: int) -> Flow:
+    """The entry with what an audit saw of its socket."""
+    queues = nic.queues if nic is not None and use.napi_id is not None else ()
+    used_ns = flow.used_ns if use.bytes == flow.bytes else now_ns
+    return replace(
+        flow,
+        rx_queue=next((q.index for q in queues if q.napi_id == use.napi_id), flow.rx_queue),
+        rx_cpu=flow.rx_cpu if use.rx_cpu is None else use.rx_cpu,
+        bytes=use.bytes,
+        used_ns=used_ns if use.used_ns is None else max(used_ns, use.used_ns),
+    )
 
 
 def check_rules(nic: NicView, rules: Sequence[Rule], memory: Memory) -> list[Flow]:

@@ -33,6 +33,7 @@ class Memory:
     deferred: dict[FlowKey, int] = field(default_factory=dict)  # key -> not before (ns)
     overflowed: OrderedDict[FlowKey, Flow] = field(default_factory=OrderedDict)  # bounded
     overflow: int = 0  # flows turned away since start
+    locality: float | None = None  # of the table's bytes between the last two audits
 
     def turn_away(self, flow: Flow) -> None:
         """Count a flow that found the table full, and keep it for show."""

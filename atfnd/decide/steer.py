@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import lru_cache
+from itertools import islice
 
 from atfnd.decide.memory import Memory
 from atfnd.decide.placement import same_core
@@ -24,7 +25,9 @@ from atfnd.model import (
     SocketSeen,
 )
 
-__all__ = ["due", "gone", "seen", "take_up"]
+__all__ = ["due", "gone", "retry", "seen", "take_up"]
+
+_RETRIES = 16  # a look
 
 
 @lru_cache(maxsize=4096)
@@ -149,6 +152,18 @@ def due(nics: dict[str, NicView], memory: Memory, now_ns: int) -> Plan:
             del memory.deferred[key]
         else:
             plan += _place(flow, nics[flow.nic], memory, now_ns)
+    return tuple(plan)
+
+
+def retry(nics: dict[str, NicView], memory: Memory, now_ns: int) -> Plan:
+    """A few of the flows that found a NIC full, as far as it has room again."""
+    plan: list[Action] = []
+    full = (flow for flow in memory.table if flow.state is FlowState.OVERFLOW)
+    for flow in list(islice(full, _RETRIES)):
+        nic = nics.get(flow.nic)
+        slots = nic.caps.rule_slots if nic else None
+        if nic and (slots is None or memory.table.rules_in(nic.name) + len(plan) < slots):
+            plan += _place(flow, nic, memory, now_ns)
     return tuple(plan)
 
 

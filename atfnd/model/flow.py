@@ -96,6 +96,7 @@ class SocketUse(NamedTuple):
     napi_id: int | None
     rx_cpu: int | None
     bytes: int
+    used_ns: int | None = None  # last use; None: a change of `bytes` tells
 
 
 class SocketGone(NamedTuple):

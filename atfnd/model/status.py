@@ -45,4 +45,4 @@ class Status:
     events_lost: int
     resyncs: int
     policy_files: tuple[str, ...]
-    locality: float | None = None  # share of packets delivered on the application's core, 0-1
+    locality: float | None = None  # share of the table's bytes that came in on the right core

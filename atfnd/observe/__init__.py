@@ -7,7 +7,7 @@ over netlink and /proc), for kernels without usable BPF.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from atfnd.model import SocketGone, SocketSeen, SocketUse, ThreadMoved
@@ -64,6 +64,9 @@ class Observer(Protocol):
     def adopt(self, cpus: Mapping[int, int]) -> None:
         """Treat these sockets (cookie to CPU) as reported: they are in `audit`, and their end and
         their next change of CPU are observed."""
+
+    def forget(self, cookies: Collection[int]) -> None:
+        """Treat these sockets as never reported: used again, they are reported again."""
 
     def audit(self) -> list[SocketUse]:
         """The sockets this observer has reported and that still exist."""

@@ -8,7 +8,7 @@ user space.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 
 from atfnd.bpf import _bpf
@@ -112,13 +112,21 @@ class BpfObserver:
         ]
 
     def adopt(self, cpus: Mapping[int, int]) -> None:
-        """Mark sockets as reported, by one walk of the socket iterators over `adopted`."""
-        adopted = self._bpf.adopted()
+        """Mark sockets as reported, by one walk of the socket iterators."""
+        self._mark(cpus, self.inventory)
+
+    def forget(self, cookies: Collection[int]) -> None:
+        """Mark sockets as not reported, by one walk of the sockets that were."""
+        self._mark(dict.fromkeys(cookies, _NO_CPU), self.audit)
+
+    def _mark(self, cpus: Mapping[int, int], walk: Callable[[], object]) -> None:
+        """What `walk` visits takes over its `told_cpu` from the map `marked`."""
+        marked = self._bpf.marked()
         for cookie, cpu in cpus.items():
-            _bpf.map_update(adopted, cookie.to_bytes(8, "little"), cpu.to_bytes(4, "little"))
-        self.inventory()
+            _bpf.map_update(marked, cookie.to_bytes(8, "little"), cpu.to_bytes(4, "little"))
+        walk()
         for cookie in cpus:
-            _bpf.map_delete(adopted, cookie.to_bytes(8, "little"))
+            _bpf.map_delete(marked, cookie.to_bytes(8, "little"))
 
     def audit(self) -> list[SocketUse]:
         """`iter/bpf_sk_storage_map`: visits only sockets with state, whatever their namespace."""

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import select
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from atfnd.kernel.inet_diag import NOT_SAID, Namespace, SocketRecord, flow_keys, flows, records
@@ -42,6 +42,7 @@ class _Use:
     cpu: int | None = None
     since_ns: int = 0
     reported: int | None = None
+    used_ns: int = 0
 
 
 class SockDiagObserver:
@@ -130,14 +131,23 @@ class SockDiagObserver:
                     if cpu is not None and record.cookie not in uses:
                         count = _count(record.app_bytes)
                         uses[record.cookie] = _Use(
-                            flow_keys(record), record.inode, count, cpu, 0, cpu
+                            flow_keys(record), record.inode, count, cpu, 0, cpu, time.monotonic_ns()
                         )
                         self._reported += 1
         self._listen(self._reported > 0)
 
+    def forget(self, cookies: Collection[int]) -> None:
+        for uses in self._watched.values():
+            for cookie in cookies:
+                use = uses.get(cookie)
+                if use is not None and use.reported is not None:
+                    use.reported = None
+                    self._reported -= 1
+        self._listen(self._reported > 0)
+
     def audit(self) -> list[SocketUse]:
         return [
-            SocketUse(cookie, key, use.cpu, None, None, use.bytes)
+            SocketUse(cookie, key, use.cpu, None, None, use.bytes, use.used_ns)
             for uses in self._watched.values()
             for cookie, use in uses.items()
             if use.reported is not None
@@ -200,6 +210,7 @@ class SockDiagObserver:
         active = self._active(record.inode, now, counted)
         if not active:
             return counted
+        use.used_ns = now
         cpus = {thread.cpu for _, thread in active}
         if len(cpus) > 1:
             self.ambiguous += 1
