@@ -134,8 +134,9 @@ static __always_inline int used(struct sock *sk, int length)
 	}
 	state->bytes += length;
 	rx = sk->__sk_common.skc_incoming_cpu;
-	if (!state->window_ns && rx == (int)cpu &&
-	    (state->told_cpu == cpu || state->told_cpu == OBSERVER_NO_CPU))
+	/* rx < 0: no packet yet, or an unconnected UDP socket, whose packets leave no CPU. */
+	if (!state->window_ns && ((state->told_cpu == cpu && (rx == (int)cpu || rx < 0)) ||
+				  (state->told_cpu == OBSERVER_NO_CPU && rx == (int)cpu)))
 		return 0;
 	return off_target(sk, state, cpu, rx);
 }
