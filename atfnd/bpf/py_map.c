@@ -10,19 +10,25 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-static int map_sizes(int fd, struct bpf_map_info *info)
+static int map_info(int fd, struct bpf_map_info *info)
 {
 	__u32 length = sizeof(*info);
 
 	memset(info, 0, sizeof(*info));
-	return bpf_obj_get_info_by_fd(fd, info, &length);
+	if (!bpf_obj_get_info_by_fd(fd, info, &length))
+		return 0;
+	ext_oserror(errno, "map info");
+	return -1;
 }
 
-static int check_key(const struct bpf_map_info *info, Py_ssize_t length)
+/* Reads the map's sizes and checks the key against them; 0, or -1 with an exception set. */
+static int map_with_key(int fd, Py_ssize_t key_length, struct bpf_map_info *info)
 {
-	if (length == (Py_ssize_t)info->key_size)
+	if (map_info(fd, info))
+		return -1;
+	if (key_length == (Py_ssize_t)info->key_size)
 		return 0;
-	PyErr_Format(PyExc_ValueError, "key is %zd bytes, map %s wants %u", length, info->name,
+	PyErr_Format(PyExc_ValueError, "key is %zd bytes, map %s wants %u", key_length, info->name,
 		     info->key_size);
 	return -1;
 }
@@ -37,9 +43,7 @@ static PyObject *map_update(PyObject *self, PyObject *args)
 	(void)self;
 	if (!PyArg_ParseTuple(args, "iy#y#|i", &fd, &key, &key_length, &value, &value_length, &flags))
 		return NULL;
-	if (map_sizes(fd, &info))
-		return ext_oserror(errno, "map info");
-	if (check_key(&info, key_length))
+	if (map_with_key(fd, key_length, &info))
 		return NULL;
 	if (value_length != (Py_ssize_t)info.value_size)
 		return PyErr_Format(PyExc_ValueError, "value is %zd bytes, map %s wants %u",
@@ -73,9 +77,7 @@ static PyObject *map_lookup(PyObject *self, PyObject *args)
 	(void)self;
 	if (!PyArg_ParseTuple(args, "iy#", &fd, &key, &key_length))
 		return NULL;
-	if (map_sizes(fd, &info))
-		return ext_oserror(errno, "map info");
-	if (check_key(&info, key_length))
+	if (map_with_key(fd, key_length, &info))
 		return NULL;
 
 	void *value = malloc(value_bytes(&info));
@@ -103,9 +105,7 @@ static PyObject *map_delete(PyObject *self, PyObject *args)
 	(void)self;
 	if (!PyArg_ParseTuple(args, "iy#", &fd, &key, &key_length))
 		return NULL;
-	if (map_sizes(fd, &info))
-		return ext_oserror(errno, "map info");
-	if (check_key(&info, key_length))
+	if (map_with_key(fd, key_length, &info))
 		return NULL;
 	if (bpf_map_delete_elem(fd, key))
 		return ext_oserror(errno, "map delete");
@@ -122,8 +122,8 @@ static PyObject *map_items(PyObject *self, PyObject *args)
 	(void)self;
 	if (!PyArg_ParseTuple(args, "i", &fd))
 		return NULL;
-	if (map_sizes(fd, &info))
-		return ext_oserror(errno, "map info");
+	if (map_info(fd, &info))
+		return NULL;
 
 	char *key = malloc(info.key_size), *value = malloc(value_bytes(&info));
 	PyObject *list = PyList_New(0);
