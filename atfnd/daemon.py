@@ -152,29 +152,29 @@ class Daemon(Published):
         )
 
     def _links_changed(self, watch: NicWatch) -> None:
-        changed = watch.links.drain()
-        if changed is None or watch.view.ifindex in changed:
+        if watch.changed():
             self._look_again(watch)
 
     def _look_again(self, watch: NicWatch) -> None:
         """Re-resolve a NIC's queues; put back the CPUs a link flap made it forget."""
         name = watch.view.name
-        if watch.refresh():
+        changed = watch.refresh()
+        if changed:
             state = "up" if watch.view.up else "down"
             self.log.add("link", f"is {state}, {len(watch.view.queues)} queues", nic=name)
             self._watch()
-        unpinned = watch.unpinned()
-        if not unpinned or not watch.view.armed:
-            return
-        why = "the NAPI threads of a link that came up again are not confined to a CPU"
-        self._carry_out(
-            tuple(
-                Action(ActionKind.QUEUE_CPU, name, None, None, None, cpu, why, "", queue.index)
-                for queue, cpu in unpinned
+        unpinned = watch.unpinned() if watch.view.armed else []
+        if unpinned:
+            why = "the NAPI threads of a link that came up again are not confined to a CPU"
+            self._carry_out(
+                tuple(
+                    Action(ActionKind.QUEUE_CPU, name, None, None, None, cpu, why, "", queue.index)
+                    for queue, cpu in unpinned
+                )
             )
-        )
-        watch.refresh()
-        self._carry_out(steer.take_up(watch.view, self.memory, time.monotonic_ns()))
+            watch.refresh()
+        if changed:
+            self._carry_out(steer.take_up(watch.view, self.memory, time.monotonic_ns()))
 
     # ---- decide again, without an event
 

@@ -12,8 +12,8 @@ from atfnd.kernel.netns import open_socket
 
 __all__ = ["LinkChanges", "addresses"]
 
-RTMGRP_LINK = 1
-RTM_NEWLINK, RTM_DELLINK, RTM_GETADDR = 16, 17, 22
+RTMGRP_LINK, RTMGRP_IPV4_IFADDR, RTMGRP_IPV6_IFADDR = 0x1, 0x10, 0x100
+RTM_NEWLINK, RTM_DELLINK, RTM_NEWADDR, RTM_DELADDR, RTM_GETADDR = 16, 17, 20, 21, 22
 IFA_ADDRESS, IFA_LOCAL = 1, 2
 _header = struct.Struct("=IHHII")
 _ifaddr = struct.Struct("=BBBBI")
@@ -41,14 +41,15 @@ class LinkChanges:
     def __init__(self, netns: str | None) -> None:
         """Opens the socket in the namespace at `netns`; FileNotFoundError when there is none."""
         self._socket = open_socket(netns, socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE)
-        self._socket.bind((0, RTMGRP_LINK))
+        self._socket.bind((0, RTMGRP_LINK | RTMGRP_IPV4_IFADDR | RTMGRP_IPV6_IFADDR))
         self._socket.setblocking(False)
 
     def fileno(self) -> int:
         return self._socket.fileno()
 
     def drain(self) -> set[int] | None:
-        """Interfaces (ifindex) that changed; None: some messages were lost, look at all."""
+        """Interfaces (ifindex) whose link or addresses changed; None: messages were lost, look at
+        all."""
         changed: set[int] = set()
         overrun = False
         while True:
@@ -62,10 +63,12 @@ class LinkChanges:
                 overrun = True
                 continue
             at = 0
-            while at + _header.size + _ifinfo.size <= len(data):
+            while at + _header.size + _ifaddr.size <= len(data):
                 length, kind, *_ = _header.unpack_from(data, at)
                 if kind in (RTM_NEWLINK, RTM_DELLINK):
                     changed.add(_ifinfo.unpack_from(data, at + _header.size)[2])
+                elif kind in (RTM_NEWADDR, RTM_DELADDR):
+                    changed.add(_ifaddr.unpack_from(data, at + _header.size)[4])
                 at += max((length + 3) & ~3, _header.size)
 
     def close(self) -> None:

@@ -29,7 +29,7 @@ class NicWatch:
         self.links = LinkChanges(nic.netns)
         self.napi_ids: set[int] = set()  # present and past
         self._queue_cpu: dict[int, int] = {}
-        self._addresses: frozenset[bytes] = frozenset()
+        self._addresses: frozenset[bytes] | None = None
         self._read_ns = 0
         self.view = NicView(
             name=nic.name,
@@ -53,7 +53,6 @@ class NicWatch:
         before = self.view.up, self.view.queues
         queues = self.nic.queues()
         self.view = replace(self.view, up=self.nic.up(), queues=queues, rss=self.nic.rss())
-        self._addresses = addresses(self.nic.netns, self.nic.ifindex)
         self.napi_ids.update(queue.napi_id for queue in queues if queue.napi_id is not None)
         for queue in queues:
             if queue.cpu is not None:
@@ -91,7 +90,17 @@ class NicWatch:
 
     def owns(self, local: bytes) -> bool:
         """The address is one of this interface's; an unbound socket's (all zero) is everybody's."""
+        if self._addresses is None:
+            self._addresses = addresses(self.nic.netns, self.nic.ifindex)
         return not any(local) or local in self._addresses
+
+    def changed(self) -> bool:
+        """Drain rtnetlink: something about this interface may be new. Forgets its addresses."""
+        interfaces = self.links.drain()
+        mine = interfaces is None or self.view.ifindex in interfaces
+        if mine:
+            self._addresses = None
+        return mine
 
     def predicted(self, key: FlowKey) -> Queue | None:
         """Where RSS puts a flow: Toeplitz over its tuple and the indirection table."""
