@@ -242,8 +242,8 @@ class Daemon(Published):
         action = outcome.action
         self.applied += outcome.errno == 0
         self.refused += outcome.errno != 0
-        place = "CPU" if action.kind is ActionKind.QUEUE_CPU else "queue"
-        what = f"{action.kind.value}: {place} {_shown(action.old)} -> {_shown(action.new)}"
+        place = "queue" if action.queue is None else f"queue {action.queue}: CPU"
+        what = f"{place} {_shown(action.old)} -> {_shown(action.new)}"
         kind, why = action.kind.value, action.why
         if outcome.errno:
             kind, why = "refused", f"{os.strerror(outcome.errno)}; {outcome.left}"
