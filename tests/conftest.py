@@ -3,13 +3,18 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
+from contextlib import ExitStack, closing
 
 import pytest
 
+from atfnd.observe import Qualify
+from atfnd.observe.bpf import BpfObserver
 from tests.labs import Lab, a_lab
+from tests.observing import Watch
 
-__all__ = ["lab"]
+__all__ = ["lab", "own_affinity", "shared_lab", "watch"]
 
 
 @pytest.fixture
@@ -17,3 +22,41 @@ def lab() -> Iterator[Lab]:
     """A lab of four queues and 4096 filter slots, for this test alone."""
     with a_lab() as made:
         yield made
+
+
+@pytest.fixture(scope="module")
+def shared_lab() -> Iterator[Lab]:
+    """The same for the tests of one file, which leave their sockets and filters in it."""
+    with a_lab() as made:
+        yield made
+
+
+@pytest.fixture
+def own_affinity() -> Iterator[None]:
+    """The test may pin its own thread."""
+    before = os.sched_getaffinity(0)
+    yield
+    os.sched_setaffinity(0, before)
+
+
+@pytest.fixture
+def watch() -> Iterator[Watch]:
+    """Makes BPF observers, closed with the test."""
+    with ExitStack() as stack:
+
+        def make(
+            *labs: Lab,
+            dwell_ns: int = 0,
+            min_bytes: int = 0,
+            min_age_ns: int = 0,
+            retell_ns: int = 3600 * 10**9,
+        ) -> BpfObserver:
+            qualify = Qualify(dwell_ns, min_bytes, min_age_ns)
+            observer = stack.enter_context(closing(BpfObserver(qualify, retell_ns)))
+            napi_ids = [queue.napi_id for lab in labs for queue in lab.nic.queues()]
+            observer.watch(
+                [lab.netns["host"] for lab in labs], [each for each in napi_ids if each is not None]
+            )
+            return observer
+
+        yield make

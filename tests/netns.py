@@ -62,18 +62,23 @@ class Net:
         return self.stack.enter_context(made)
 
     def talker(self, *args: str) -> Talker:
-        return Talker(self, *args)
+        return Talker(self.stack, self.name, *args)
 
 
 class Talker:
-    """A `tests.talker` process in a namespace."""
+    """A `tests.talker` process in the namespace `name`, from its start on `cpu` if one is given."""
 
-    def __init__(self, net: Net, *args: str) -> None:
-        command = ["ip", "netns", "exec", net.name, sys.executable, "-m", "tests.talker", *args]
+    def __init__(self, stack: ExitStack, name: str, *args: object, cpu: int | None = None) -> None:
+        confined = [] if cpu is None else ["taskset", "-c", str(cpu)]
+        program = [sys.executable, "-m", "tests.talker", *map(str, args)]
         self.process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
+            ["ip", "netns", "exec", name, *confined, *program],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            bufsize=1,
         )
-        net.stack.callback(self.stop)
+        stack.callback(self.stop)
         self.answer()
 
     def answer(self) -> None:

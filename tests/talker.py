@@ -2,7 +2,7 @@
 """A process with sockets, for tests: talks or echoes, on the core it is told to, until stdin ends.
 
     python -m tests.talker echo tcp|udp ADDRESS PORT
-    python -m tests.talker talk tcp|udp ADDRESS PORT LOCAL
+    python -m tests.talker talk tcp|udp ADDRESS PORT LOCAL [LOCAL_PORT]
 
 Commands, one a line, each answered by `ok`: `pin CPU`, `pause`, `resume`, `idle` (open one more
 connection and leave it alone), `thread CPU` (a second thread that runs there), `close` (the talking
@@ -33,10 +33,18 @@ def _spin(cpu: int) -> None:
 class Talker:
     """One selector, one thread: what the socket does happens on the core we are pinned to."""
 
-    def __init__(self, role: str, transport: str, address: str, port: str, local: str = "") -> None:
+    def __init__(
+        self,
+        role: str,
+        transport: str,
+        address: str,
+        port: str,
+        local: str = "",
+        local_port: str = "0",
+    ) -> None:
         self.kind = socket.SOCK_STREAM if transport == "tcp" else socket.SOCK_DGRAM
         self.family = socket.AF_INET6 if ":" in address else socket.AF_INET
-        self.peer, self.local = (address, int(port)), local
+        self.peer, self.local = (address, int(port)), (local, int(local_port))
         self.talks = role == "talk"
         self.paused = False
         self.idle: list[socket.socket] = []
@@ -58,7 +66,7 @@ class Talker:
 
     def connect(self) -> socket.socket:
         made = socket.socket(self.family, self.kind)
-        made.bind((self.local, 0))
+        made.bind(self.local)
         made.connect(self.peer)
         return made
 

@@ -1,0 +1,141 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Applications on a lab: a process on the host with one socket, and the peer it talks with.
+
+Both are `tests.talker` processes: real sockets, used from one thread on the core it is told to.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import socket
+from contextlib import ExitStack
+
+from atfnd.model import FlowKey, Protocol
+from atfnd.nic.toeplitz import rss_queue
+from bench.meter import FlowCount, Meter
+from tests.labs import HOST, PEER, Lab, packed
+from tests.netns import Talker
+from tests.wait import until
+
+__all__ = ["CPUS", "Application", "Applications", "delivered", "elsewhere"]
+
+CPUS = sorted(os.sched_getaffinity(0))
+_ports = itertools.count(20000)
+
+
+def elsewhere(lab: Lab, key: FlowKey) -> int:
+    """A CPU that RSS does not deliver this flow on."""
+    index = rss_queue(lab.nic.rss(), key)
+    there = next(queue.cpu for queue in lab.nic.queues() if queue.index == index)
+    return next(cpu for cpu in CPUS if cpu != there)
+
+
+class Application:
+    """A process on the host that receives one flow, `key`; from its start it runs on `cpu`."""
+
+    def __init__(self, key: FlowKey, cpu: int) -> None:
+        self.key, self.cpu = key, cpu
+        self.host: Talker
+        self.peer: Talker
+        self.talks: Talker
+
+    def pin(self, cpu: int) -> None:
+        """Migrate its thread."""
+        self.host.tell(f"pin {cpu}")
+        self.cpu = cpu
+
+    def migrate(self) -> int:
+        """Go to another CPU, and return which."""
+        self.pin(next(cpu for cpu in CPUS if cpu != self.cpu))
+        return self.cpu
+
+    def pause(self) -> None:
+        self.talks.tell("pause")
+
+    def resume(self) -> None:
+        self.talks.tell("resume")
+
+    def close(self) -> None:
+        """The application closes its socket and lives on."""
+        self.host.tell("close")
+
+    def end(self) -> None:
+        """Both processes are gone, and with them their sockets."""
+        self.host.stop()
+        self.peer.stop()
+
+
+class Applications:
+    """Starts applications on a lab, by default where RSS does not deliver them; ends them all."""
+
+    def __init__(self, lab: Lab) -> None:
+        self.lab = lab
+        self._stack = ExitStack()
+
+    def tcp(
+        self,
+        family: int = socket.AF_INET,
+        cpu: int | None = None,
+        port: int | None = None,
+        listen: str | None = None,
+    ) -> Application:
+        """The peer connects to the host and talks; the host echoes."""
+        return self._served(Protocol.TCP, family, cpu, port, listen)
+
+    def udp(
+        self, family: int = socket.AF_INET, cpu: int | None = None, listen: str | None = None
+    ) -> Application:
+        """An unconnected socket on the host echoes what the peer sends."""
+        return self._served(Protocol.UDP, family, cpu, None, listen)
+
+    def udp_connected(self, family: int = socket.AF_INET, cpu: int | None = None) -> Application:
+        """The host connects and talks; the peer echoes."""
+        port, local_port = next(_ports), next(_ports)
+        local, remote = HOST[family], PEER[family]
+        key = FlowKey(Protocol.UDP, packed(local), local_port, packed(remote), port)
+        made = Application(key, elsewhere(self.lab, key) if cpu is None else cpu)
+        made.peer = self._talker("peer", None, "echo", "udp", remote, port)
+        words = ("talk", "udp", remote, port, local, local_port)
+        made.host = made.talks = self._talker("host", made.cpu, *words)
+        return made
+
+    def _served(
+        self, protocol: Protocol, family: int, cpu: int | None, port: int | None, listen: str | None
+    ) -> Application:
+        port, peer_port = port or next(_ports), next(_ports)
+        local, remote = HOST[family], PEER[family]
+        sent = FlowKey(protocol, packed(local), port, packed(remote), peer_port)
+        made = Application(sent, elsewhere(self.lab, sent) if cpu is None else cpu)
+        if protocol is Protocol.UDP:
+            bound = packed(listen or local)
+            made.key = FlowKey(protocol, bound, port, bytes(len(bound)), 0)
+        name = protocol.name.lower()
+        made.host = self._talker("host", made.cpu, "echo", name, listen or local, port)
+        words = ("talk", name, local, port, remote, peer_port)
+        made.peer = made.talks = self._talker("peer", None, *words)
+        return made
+
+    def _talker(self, role: str, cpu: int | None, *words: object) -> Talker:
+        return Talker(self._stack, f"{self.lab.name}-{role}", *words, cpu=cpu)
+
+    def close(self) -> None:
+        self._stack.close()
+
+
+def delivered(meter: Meter, app: Application, segments: int = 200) -> None:
+    """AssertionError unless the flow comes to be delivered on its application's core, and stays:
+    the next `segments` of it all are."""
+
+    def next_ones(count: int) -> FlowCount:
+        start = meter.read()
+
+        def arrived() -> FlowCount | None:
+            now = meter.read().since(start).flows.get(app.key)
+            return now if now and now.local_segments + now.remote_segments >= count else None
+
+        return until(arrived, f"{count} segments of {app.key}", 30)
+
+    until(lambda: next_ones(20).remote_segments == 0, f"{app.key} is delivered on {app.cpu}", 30)
+    count = next_ones(segments)
+    assert (count.remote_segments, count.app_cpu) == (0, app.cpu)

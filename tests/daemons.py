@@ -1,0 +1,188 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""`atfnd run` as an operator runs it: a process, asked over its socket, ended by a signal.
+
+Each has a folder of its own: `run` is its --run-dir, `atfnd.yaml` its policy, `said` its stderr.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from atfnd.model import FlowKey, Protocol, endpoint
+from tests.asking import atfnctl
+from tests.labs import Lab
+from tests.wait import until
+
+__all__ = ["ATFND", "EVERYTHING", "Daemon", "Row", "policy", "running", "standing"]
+
+ATFND = str(Path(sys.executable).parent / "atfnd")
+STOP_S = 30.0
+
+Row = dict[str, Any]
+
+
+def policy(flows: str = "", dwell: str = "20ms", t_delete: str = "30s", daemon: str = "") -> str:
+    """A policy file: `flows` are rules that come before one that steers every TCP and UDP flow."""
+    return f"""\
+version: 1
+daemon: {{ settle: {{ hold_down: 10ms }} {daemon} }}
+flows:
+{flows}
+  - name: everything
+    match: {{ protocol: [tcp, udp] }}
+    placement: {{ near: core }}
+    dwell: {dwell}
+    t_delete: {t_delete}
+"""
+
+
+EVERYTHING = policy()
+
+
+class _Api(http.client.HTTPConnection):
+    """HTTP to a Unix socket."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__("atfnd", timeout=30)
+        self._path = path
+
+    def connect(self) -> None:
+        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.sock.settimeout(self.timeout)
+        self.sock.connect(str(self._path))
+
+
+class Daemon:
+    """One folder, and the daemon that runs in it now."""
+
+    def __init__(self, folder: Path, config: str = EVERYTHING) -> None:
+        self.run_dir = folder / "run"
+        self.socket = self.run_dir / "atfnd.sock"
+        self.config = folder / "atfnd.yaml"
+        self.config.write_text(config)
+        self._said = folder / "said"
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def spawn(self, *options: str, wrapped: Sequence[str] = ()) -> subprocess.Popen[bytes]:
+        """Start it, and do not wait; `wrapped` is a command line that runs it."""
+        words = ["run", "--run-dir", str(self.run_dir), "--config", str(self.config), *options]
+        with self._said.open("ab") as said:
+            self.process = subprocess.Popen(
+                [*wrapped, ATFND, *words], stdin=subprocess.DEVNULL, stdout=said, stderr=said
+            )
+        return self.process
+
+    def start(self, *options: str, wrapped: Sequence[str] = ()) -> None:
+        """Start it and wait until it answers."""
+        process = self.spawn(*options, wrapped=wrapped)
+        until(lambda: process.poll() is not None or self.answers(), "the daemon answers", 60)
+        assert process.poll() is None, self.said()
+
+    def answers(self) -> bool:
+        """A socket that nobody serves may be left by a daemon that was killed."""
+        try:
+            self.get("/v1/status")
+        except (FileNotFoundError, ConnectionRefusedError):
+            return False
+        return True
+
+    def end(self, number: signal.Signals = signal.SIGTERM) -> int:
+        """Send a signal and return the exit code; once it has ended, only that."""
+        assert self.process is not None
+        self.process.send_signal(number)
+        return self.process.wait(STOP_S)
+
+    def reap(self) -> None:
+        """Whatever state it is in, it is gone after this."""
+        if self.process is not None and self.process.poll() is None:
+            self.process.kill()
+            self.process.wait(STOP_S)
+
+    def said(self) -> str:
+        return self._said.read_text()
+
+    def ctl(self, *words: str) -> subprocess.CompletedProcess[str]:
+        return atfnctl(self.socket, *words)
+
+    def get(self, path: str) -> Any:
+        """GET a resource of the API: what a test polls, because atfnctl starts slowly."""
+        return self._ask("GET", path)
+
+    def post(self, path: str) -> Any:
+        return self._ask("POST", path)
+
+    def _ask(self, method: str, path: str) -> Any:
+        api = _Api(self.socket)
+        try:
+            api.request(method, path)
+            answer = api.getresponse()
+            body = answer.read()
+        finally:
+            api.close()
+        assert answer.status == 200, (answer.status, body)
+        return json.loads(body)
+
+    def status(self) -> Row:
+        status: Row = self.get("/v1/status")
+        return status
+
+    def flows(self) -> list[Row]:
+        """The Flow-to-Core table, every page of it."""
+        rows: list[Row] = []
+        cursor: int | None = 0
+        while cursor is not None:
+            page = self.get(f"/v1/flows?limit=1000&cursor={cursor}")
+            rows += page["flows"]
+            cursor = page["next"]
+        return rows
+
+    def flow(self, key: FlowKey) -> Row | None:
+        """A flow's row of the table."""
+        wanted = (
+            Protocol(key.protocol).name.lower(),
+            endpoint(key.local, key.local_port),
+            endpoint(key.remote, key.remote_port),
+        )
+        found = (
+            row for row in self.flows() if wanted == (row["proto"], row["local"], row["remote"])
+        )
+        return next(found, None)
+
+    def events(self, *kinds: str) -> list[Row]:
+        """What it did and noticed, oldest first."""
+        rows: list[Row] = []
+        after = 0
+        while page := self.get(f"/v1/events?limit=1000&after={after}")["events"]:
+            rows += page
+            after = page[-1]["seq"]
+        return [row for row in rows if not kinds or row["kind"] in kinds]
+
+
+@contextmanager
+def running(
+    folder: Path, lab: Lab, *options: str, config: str = EVERYTHING, arm: bool = True
+) -> Iterator[Daemon]:
+    """A daemon on a lab, armed unless told, that answers; killed at the end if it still runs."""
+    folder.mkdir(exist_ok=True)
+    daemon = Daemon(folder, config)
+    armed = ("--arm", lab.nic.name) if arm else ()
+    try:
+        daemon.start("--nic", lab.nic.name, *armed, *options)
+        yield daemon
+    finally:
+        daemon.reap()
+
+
+def standing(lab: Lab) -> tuple[object, ...]:
+    """Everything of a NIC that a daemon may change: rules, CPUs of queues, RSS."""
+    rules = [rule._replace(hits=None) for rule in lab.nic.rules()]
+    return rules, [queue.cpu for queue in lab.nic.queues()], lab.nic.rss()

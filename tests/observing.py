@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Driving a BPF observer: sockets whose packets all arrive on one CPU, used from the CPU we choose."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import socket
+from collections.abc import Callable
+from typing import Protocol, TypeVar
+
+from atfnd.model import Match
+from atfnd.observe.bpf import BpfObserver
+from tests.labs import Lab
+from tests.wait import until
+
+__all__ = [
+    "RIGHT",
+    "WRONG",
+    "Pair",
+    "Watch",
+    "cookie",
+    "direct",
+    "directed",
+    "lockstep",
+    "on_cpu",
+    "use",
+]
+
+RIGHT, WRONG = sorted(os.sched_getaffinity(0))[:2]  # queue 0 is delivered on the first CPU
+SO_COOKIE = 57  # asm-generic/socket.h
+_ports = itertools.count(30000)
+
+T = TypeVar("T")
+Pair = tuple[socket.socket, socket.socket]  # the peer's, the host's
+
+
+class Watch(Protocol):
+    """Makes an observer of these labs that tells at once and never again, unless told."""
+
+    def __call__(
+        self,
+        *labs: Lab,
+        dwell_ns: int = 0,
+        min_bytes: int = 0,
+        min_age_ns: int = 0,
+        retell_ns: int = 3600 * 10**9,
+    ) -> BpfObserver: ...
+
+
+def cookie(made: socket.socket) -> int:
+    """What the kernel and every observation call this socket."""
+    return int.from_bytes(made.getsockopt(socket.SOL_SOCKET, SO_COOKIE, 8), "little")
+
+
+def on_cpu(cpu: int) -> None:
+    """Migrate the calling thread."""
+    os.sched_setaffinity(0, {cpu})
+
+
+def direct(lab: Lab, port: int, family: int = socket.AF_INET) -> None:
+    """Have everything for this port of the host arrive on RIGHT."""
+    version = 4 if family == socket.AF_INET else 6
+    for protocol in (socket.IPPROTO_TCP, socket.IPPROTO_UDP):
+        lab.nic.insert(Match(version, protocol, None, 0, None, 0, None, port), 0)
+
+
+def directed(lab: Lab, make: Callable[..., Pair], family: int = socket.AF_INET) -> Pair:
+    """What `make` (lab.tcp_pair, lab.udp_pair) makes, with all its packets arriving on RIGHT."""
+    port = next(_ports)
+    direct(lab, port, family)
+    return make(family, *((next(_ports), port) if make == lab.udp_pair else (port,)))
+
+
+def lockstep(sender: socket.socket, receiver: socket.socket, times: int = 1, size: int = 1) -> None:
+    """One message through the NIC, received before the next is sent: two calls, one each."""
+    for _ in range(times):
+        sender.send(bytes(size))
+        left = size
+        while left:
+            left -= len(receiver.recv(left))
+
+
+def use(pair: Pair, condition: Callable[[], T], what: str, *, touch: bool = True) -> T:
+    """Use the host's socket (if `touch`) until the condition holds."""
+
+    def step() -> T:
+        if touch:
+            lockstep(*pair)
+        return condition()
+
+    return until(step, what)
