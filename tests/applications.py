@@ -18,17 +18,19 @@ from tests.labs import HOST, PEER, Lab, packed
 from tests.netns import Talker
 from tests.wait import until
 
-__all__ = ["CPUS", "Application", "Applications", "delivered", "elsewhere"]
+__all__ = ["CPUS", "Application", "Applications", "delivered"]
 
 CPUS = sorted(os.sched_getaffinity(0))
+_ANY6 = bytes(16)
 _ports = itertools.count(20000)
 
 
-def elsewhere(lab: Lab, key: FlowKey) -> int:
-    """A CPU that RSS does not deliver this flow on."""
+def rss_cpu(lab: Lab, key: FlowKey) -> int:
+    """The CPU that RSS delivers this flow on."""
     index = rss_queue(lab.nic.rss(), key)
-    there = next(queue.cpu for queue in lab.nic.queues() if queue.index == index)
-    return next(cpu for cpu in CPUS if cpu != there)
+    cpu = next(queue.cpu for queue in lab.nic.queues() if queue.index == index)
+    assert cpu is not None
+    return cpu
 
 
 class Application:
@@ -39,6 +41,10 @@ class Application:
         self.host: Talker
         self.peer: Talker
         self.talks: Talker
+
+    @property
+    def pid(self) -> int:
+        return self.host.process.pid
 
     def pin(self, cpu: int) -> None:
         """Migrate its thread."""
@@ -67,7 +73,8 @@ class Application:
 
 
 class Applications:
-    """Starts applications on a lab, by default where RSS does not deliver them; ends them all."""
+    """Starts applications on a lab, on a CPU where RSS does not deliver them unless `by_rss`; ends
+    them all."""
 
     def __init__(self, lab: Lab) -> None:
         self.lab = lab
@@ -76,37 +83,36 @@ class Applications:
     def tcp(
         self,
         family: int = socket.AF_INET,
-        cpu: int | None = None,
         port: int | None = None,
         listen: str | None = None,
+        *,
+        by_rss: bool = False,
     ) -> Application:
         """The peer connects to the host and talks; the host echoes."""
-        return self._served(Protocol.TCP, family, cpu, port, listen)
+        return self._served(Protocol.TCP, family, port, listen, by_rss)
 
-    def udp(
-        self, family: int = socket.AF_INET, cpu: int | None = None, listen: str | None = None
-    ) -> Application:
+    def udp(self, family: int = socket.AF_INET, listen: str | None = None) -> Application:
         """An unconnected socket on the host echoes what the peer sends."""
-        return self._served(Protocol.UDP, family, cpu, None, listen)
+        return self._served(Protocol.UDP, family, None, listen, False)
 
-    def udp_connected(self, family: int = socket.AF_INET, cpu: int | None = None) -> Application:
+    def udp_connected(self, family: int = socket.AF_INET) -> Application:
         """The host connects and talks; the peer echoes."""
         port, local_port = next(_ports), next(_ports)
         local, remote = HOST[family], PEER[family]
         key = FlowKey(Protocol.UDP, packed(local), local_port, packed(remote), port)
-        made = Application(key, elsewhere(self.lab, key) if cpu is None else cpu)
+        made = Application(key, self._cpu(key, False))
         made.peer = self._talker("peer", None, "echo", "udp", remote, port)
         words = ("talk", "udp", remote, port, local, local_port)
         made.host = made.talks = self._talker("host", made.cpu, *words)
         return made
 
     def _served(
-        self, protocol: Protocol, family: int, cpu: int | None, port: int | None, listen: str | None
+        self, protocol: Protocol, family: int, port: int | None, listen: str | None, by_rss: bool
     ) -> Application:
         port, peer_port = port or next(_ports), next(_ports)
         local, remote = HOST[family], PEER[family]
         sent = FlowKey(protocol, packed(local), port, packed(remote), peer_port)
-        made = Application(sent, elsewhere(self.lab, sent) if cpu is None else cpu)
+        made = Application(sent, self._cpu(sent, by_rss))
         if protocol is Protocol.UDP:
             bound = packed(listen or local)
             made.key = FlowKey(protocol, bound, port, bytes(len(bound)), 0)
@@ -116,6 +122,10 @@ class Applications:
         made.peer = made.talks = self._talker("peer", None, *words)
         return made
 
+    def _cpu(self, key: FlowKey, by_rss: bool) -> int:
+        there = rss_cpu(self.lab, key)
+        return there if by_rss else next(cpu for cpu in CPUS if cpu != there)
+
     def _talker(self, role: str, cpu: int | None, *words: object) -> Talker:
         return Talker(self._stack, f"{self.lab.name}-{role}", *words, cpu=cpu)
 
@@ -123,18 +133,22 @@ class Applications:
         self._stack.close()
 
 
-def delivered(meter: Meter, app: Application, segments: int = 200) -> None:
+def delivered(meter: Meter, app: Application, segments: int = 100) -> None:
     """AssertionError unless the flow comes to be delivered on its application's core, and stays:
     the next `segments` of it all are."""
 
     def next_ones(count: int) -> FlowCount:
-        start = meter.read()
+        start, nothing = meter.read(), FlowCount(0, 0, 0, app.cpu)
+        # a socket bound to any address is metered as one for both families
+        key = app.key if any(app.key.local) else app.key._replace(local=_ANY6, remote=_ANY6)
 
         def arrived() -> FlowCount | None:
-            now = meter.read().since(start).flows.get(app.key)
-            return now if now and now.local_segments + now.remote_segments >= count else None
+            now = meter.read().since(start).flows.get(key, nothing)
+            return now if now.local_segments + now.remote_segments >= count else None
 
-        return until(arrived, f"{count} segments of {app.key}", 30)
+        found = until(arrived, f"{count} segments of {app.key}", 30)
+        assert found is not None
+        return found
 
     until(lambda: next_ones(20).remote_segments == 0, f"{app.key} is delivered on {app.cpu}", 30)
     count = next_ones(segments)

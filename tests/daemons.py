@@ -12,8 +12,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +21,10 @@ from tests.asking import atfnctl
 from tests.labs import Lab
 from tests.wait import until
 
-__all__ = ["ATFND", "EVERYTHING", "Daemon", "Row", "policy", "running", "standing"]
+__all__ = ["ATFND", "EVERYTHING", "OBSERVERS", "Daemon", "Row", "policy", "standing"]
 
 ATFND = str(Path(sys.executable).parent / "atfnd")
+OBSERVERS = ["bpf", "sock_diag"]
 STOP_S = 30.0
 
 Row = dict[str, Any]
@@ -165,21 +165,6 @@ class Daemon:
             rows += page
             after = page[-1]["seq"]
         return [row for row in rows if not kinds or row["kind"] in kinds]
-
-
-@contextmanager
-def running(
-    folder: Path, lab: Lab, *options: str, config: str = EVERYTHING, arm: bool = True
-) -> Iterator[Daemon]:
-    """A daemon on a lab, armed unless told, that answers; killed at the end if it still runs."""
-    folder.mkdir(exist_ok=True)
-    daemon = Daemon(folder, config)
-    armed = ("--arm", lab.nic.name) if arm else ()
-    try:
-        daemon.start("--nic", lab.nic.name, *armed, *options)
-        yield daemon
-    finally:
-        daemon.reap()
 
 
 def standing(lab: Lab) -> tuple[object, ...]:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Driving a BPF observer: sockets whose packets all arrive on one CPU, used from the CPU we choose."""
+"""Driving a BPF observer: sockets whose packets all arrive on one CPU, used from any we choose."""
 
 from __future__ import annotations
 

@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""A lab, a daemon that steers it, applications on it, and a meter of what is delivered where."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from atfnd.model import Match, Rule
+from bench.meter import Meter
+from tests.applications import Application, Applications
+from tests.daemons import EVERYTHING, Daemon, Row
+from tests.labs import Lab
+from tests.wait import until
+
+__all__ = ["Bed", "a_bed"]
+
+
+@dataclass
+class Bed:
+    """Everything ends with `a_bed`."""
+
+    lab: Lab
+    daemon: Daemon
+    apps: Applications
+    meter: Meter
+    observer: str
+
+    def start(self, *, arm: bool = True, observer: str | None = None) -> None:
+        """Start the daemon (again) on our lab."""
+        name = self.lab.nic.name
+        armed = ("--arm", name) if arm else ()
+        self.daemon.start("--nic", name, "--observer", observer or self.observer, *armed)
+
+    def row(self, app: Application, when: Callable[[Row], object], what: str) -> Row:
+        """The application's row of the table, once it is so."""
+
+        def found() -> Row | None:
+            row = self.daemon.flow(app.key)
+            return row if row is not None and when(row) else None
+
+        row = until(found, f"{app.key} {what}; it is {self.daemon.flow(app.key)}", 30)
+        assert row is not None
+        return row
+
+    def steered(self, app: Application) -> Row:
+        """Its row, once a rule leads it to its application's CPU."""
+        return self.row(
+            app,
+            lambda row: (
+                row["state"] == "steered"
+                and row["app_cpu"] == app.cpu
+                and self.cpu_of(row["target_queue"]) == app.cpu
+            ),
+            "is steered",
+        )
+
+    def cpu_of(self, queue: int) -> int | None:
+        return self.lab.nic.queues()[queue].cpu
+
+    def rule(self, app: Application) -> Rule | None:
+        """The filter in the NIC for exactly this flow."""
+        match = Match.of(app.key)
+        return next((rule for rule in self.lab.nic.rules() if rule.match == match), None)
+
+    def unknown(self, *apps: Application) -> None:
+        """Wait until neither the table nor the NIC knows these flows."""
+        until(
+            lambda: not any(self.daemon.flow(app.key) or self.rule(app) for app in apps),
+            f"{[str(app.key) for app in apps]} are in neither table nor NIC",
+            30,
+        )
+
+
+@contextmanager
+def a_bed(lab: Lab, folder: Path, observer: str, config: str = EVERYTHING) -> Iterator[Bed]:
+    """The daemon is not started yet; it is killed at the end if it still runs."""
+    daemon, apps = Daemon(folder, config), Applications(lab)
+    with Meter(lab.nic.ifindex, os.stat(lab.netns["host"]).st_ino) as meter:
+        try:
+            yield Bed(lab, daemon, apps, meter, observer)
+        finally:
+            daemon.reap()
+            apps.close()
+            for rule in lab.nic.rules():
+                lab.nic.delete(rule.location)

@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The main job: a flow's packets are delivered on the core its application runs on, and follow it.
+
+Real applications, real traffic, the daemon as a process, both observers; what is delivered where is
+counted by bench/meter.py, which knows nothing of atfnd.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from tests.applications import Application, Applications, delivered
+from tests.bed import Bed, a_bed
+from tests.daemons import OBSERVERS
+from tests.labs import Lab
+
+__all__: list[str] = []
+
+V4, V6 = socket.AF_INET, socket.AF_INET6
+FLOWS: dict[str, Callable[[Applications], Application]] = {
+    "tcp4": lambda apps: apps.tcp(V4),
+    "tcp6": lambda apps: apps.tcp(V6),
+    "tcp4-on-ipv6-socket": lambda apps: apps.tcp(V4, listen="::"),
+    "udp4-connected": lambda apps: apps.udp_connected(V4),
+    "udp6-connected": lambda apps: apps.udp_connected(V6),
+    "udp4": lambda apps: apps.udp(V4),
+    "udp6": lambda apps: apps.udp(V6),
+    "udp4-on-any": lambda apps: apps.udp(V4, listen="0.0.0.0"),
+}
+
+
+@pytest.fixture(scope="module", params=OBSERVERS)
+def bed(
+    request: pytest.FixtureRequest, shared_lab: Lab, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Bed]:
+    with a_bed(shared_lab, tmp_path_factory.mktemp("daemon"), request.param) as made:
+        made.start()
+        yield made
+
+
+def test_the_observer_is_the_one_asked_for(bed: Bed) -> None:
+    status = bed.daemon.status()
+    assert (status["observer"], status["observer_why"]) == (bed.observer, "asked for")
+    assert status["armed"] == [bed.lab.nic.name]
+
+
+@pytest.mark.parametrize("kind", FLOWS)
+def test_packets_follow_the_application(bed: Bed, kind: str) -> None:
+    app = FLOWS[kind](bed.apps)
+    row = bed.steered(app)
+    assert (row["pid"], row["target_cpu"], row["policy"]) == (app.pid, app.cpu, "everything")
+    delivered(bed.meter, app)
+    rule = bed.rule(app)
+    assert rule is not None
+    assert (rule.location, rule.queue) == (row["rule"], row["target_queue"])
+    for _ in range(2):
+        app.migrate()
+        delivered(bed.meter, app)
+    row = bed.steered(app)
+    moved = bed.rule(app)
+    assert moved is not None
+    assert (moved.location, moved.queue) == (rule.location, row["target_queue"])
+    assert moved.hits is not None
+    assert moved.hits >= 3 * 100
+    app.end()
+
+
+def test_a_dual_stack_socket_has_a_rule_for_each_family(bed: Bed) -> None:
+    app = bed.apps.udp(V4, listen="::")
+    bed.steered(app)
+    delivered(bed.meter, app)
+    app.migrate()
+    delivered(bed.meter, app)
+    mine = [r for r in bed.lab.nic.rules() if r.match.dst_port == app.key.local_port]
+    assert sorted(rule.match.family for rule in mine) == [4, 6]
+    assert {bed.cpu_of(rule.queue) for rule in mine} == {app.cpu}
+    app.end()
+    bed.unknown(app)
+    assert not any(r.match.dst_port == app.key.local_port for r in bed.lab.nic.rules())
+
+
+def test_an_entry_ends_with_its_socket(bed: Bed) -> None:
+    apps = {kind: make(bed.apps) for kind, make in FLOWS.items()}
+    for app in apps.values():
+        bed.steered(app)
+    first, *rest = apps.values()
+    first.close()  # the process lives on
+    for app in rest:
+        app.end()
+    bed.unknown(*apps.values())
+
+
+def test_a_flow_that_rss_has_right_takes_no_rule(bed: Bed) -> None:
+    right = bed.apps.tcp(by_rss=True)
+    delivered(bed.meter, right)
+    wrong = bed.apps.tcp()
+    bed.steered(wrong)
+    assert (bed.daemon.flow(right.key), bed.rule(right)) == (None, None)
+    for app in (right, wrong):
+        app.end()
+
+
+def test_an_operator_sees_the_chain(bed: Bed) -> None:
+    app = bed.apps.tcp()
+    row = bed.steered(app)
+    done = bed.daemon.ctl("flows", "--pid", str(app.pid), "--json")
+    (shown,) = json.loads(done.stdout)
+    wanted = "proto local remote pid tid comm app_cpu rx_queue rx_cpu target_cpu placed state rule"
+    assert {*wanted.split(), "policy", "why"} <= shown.keys()
+    assert (shown["rule"], shown["comm"]) == (row["rule"], "python")
+    done = bed.daemon.ctl("explain", row["local"] + "-" + row["remote"])
+    assert done.returncode == 0, done.stderr
+    for word in (f"CPU {app.cpu}", f"queue {row['target_queue']}", f"thread {app.pid}"):
+        assert word in done.stdout
+    app.end()
