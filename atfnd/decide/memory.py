@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import heapq
 from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -31,9 +32,32 @@ class Memory:
     table: FlowTable
     settling: Settling
     deferred: dict[FlowKey, int] = field(default_factory=dict)  # key -> not before (ns)
+    agenda: list[tuple[int, FlowKey]] = field(default_factory=list)  # a heap; also what is outdated
     overflowed: OrderedDict[FlowKey, Flow] = field(default_factory=OrderedDict)  # bounded
     overflow: int = 0  # flows turned away since start
     locality: float | None = None  # of the table's bytes between the last two audits
+
+    def defer(self, key: FlowKey, at_ns: int) -> None:
+        """Look at this flow again, not before `at_ns`."""
+        if self.deferred.get(key) == at_ns:
+            return
+        self.deferred[key] = at_ns
+        heapq.heappush(self.agenda, (at_ns, key))
+
+    def next_due_ns(self) -> int | None:
+        """When the first deferred flow is due."""
+        while self.agenda and self.deferred.get(self.agenda[0][1]) != self.agenda[0][0]:
+            heapq.heappop(self.agenda)
+        return self.agenda[0][0] if self.agenda else None
+
+    def take_due(self, now_ns: int) -> list[FlowKey]:
+        """The flows that are due, which are deferred no more."""
+        keys = []
+        while (at_ns := self.next_due_ns()) is not None and at_ns <= now_ns:
+            _, key = heapq.heappop(self.agenda)
+            del self.deferred[key]
+            keys.append(key)
+        return keys
 
     def turn_away(self, flow: Flow) -> None:
         """Count a flow that found the table full, and keep it for show."""
