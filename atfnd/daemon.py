@@ -121,9 +121,9 @@ class Daemon(Published):
         watch = self._nic_of(event)
         if watch is None:
             return
-        if event.rx_cpu is None and event.napi_id is None and event.key.remote_port:
-            queue = watch.predicted(event.key)  # this observer sees no queue: RSS tells
-            event = event._replace(rx_cpu=queue.cpu if queue else None)
+        rss = None  # where an observer that sees no queue may expect it
+        if event.napi_id is None and event.key.remote_port:
+            rss = watch.predicted(event.key)
         now_ns = time.monotonic_ns()
         rule = self._matcher.first_match(
             event.key,
@@ -131,7 +131,8 @@ class Daemon(Published):
             event.bytes,
             now_ns - event.born_ns if event.born_ns is not None else 0,
         )
-        self._carry_out(steer.seen(event, watch.view, rule, self.memory, now_ns))
+        rss_cpu = rss.cpu if rss else None
+        self._carry_out(steer.seen(event, watch.view, rule, self.memory, now_ns, rss_cpu))
 
     def _nic_of(self, event: SocketSeen) -> NicWatch | None:
         """By NAPI where the observer sees it, else by the local address."""
@@ -251,10 +252,16 @@ class Daemon(Published):
 
     def _schedule_due(self) -> None:
         """One timer for the earliest deferred move."""
-        if self._due_timer is None and self.memory.deferred:
-            wait_ns = min(self.memory.deferred.values()) - time.monotonic_ns()
-            loop = asyncio.get_running_loop()
-            self._due_timer = loop.call_later(max(0, wait_ns) / 1e9, self._due)
+        due_ns = self.memory.next_due_ns()
+        if due_ns is None:
+            return
+        loop = asyncio.get_running_loop()
+        at_s = loop.time() + max(0, due_ns - time.monotonic_ns()) / 1e9
+        if self._due_timer is not None:
+            if self._due_timer.when() <= at_s:
+                return
+            self._due_timer.cancel()
+        self._due_timer = loop.call_at(at_s, self._due)
 
     def _due(self) -> None:
         self._due_timer = None

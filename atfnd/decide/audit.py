@@ -83,6 +83,8 @@ def check_sockets(uses: Iterable[SocketUse], nics: Mapping[str, NicView], memory
         if flow.key not in alive:
             plan += gone(flow.cookie, memory, "its socket is gone")
             continue
+        if flow.state is FlowState.MANUAL:
+            continue  # forgotten, it would be steered again at its next use
         t_delete_ns = t_delete_in_force_ns(
             settling.t_delete_by_policy_ns.get(flow.policy, settling.t_delete_ns),
             len(table),

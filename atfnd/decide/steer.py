@@ -38,14 +38,25 @@ def _reason(cpu: int, queue: int | None) -> str:
 
 
 def seen(
-    event: SocketSeen, nic: NicView, rule: FlowRule | None, memory: Memory, now_ns: int
+    event: SocketSeen,
+    nic: NicView,
+    rule: FlowRule | None,
+    memory: Memory,
+    now_ns: int,
+    rss_cpu: int | None = None,
 ) -> Plan:
-    """A qualified socket is used off the CPU it was last reported on."""
+    """A qualified socket is used off the CPU it was last reported on. `rss_cpu` is where RSS would
+    deliver it, for an observer that does not see where packets arrive."""
     table = memory.table
     old = table.get(event.key)
+    if old is not None and _anothers(old, event, nic):
+        return ()
     if rule is None or rule.placement is Placement.LEAVE:
         return _retire(old, memory, "its policy now leaves it alone") if old else ()
-    if (old is None or old.location is None) and event.rx_cpu == event.app_cpu:
+    arrives = rss_cpu if event.rx_cpu is None else event.rx_cpu
+    manual = old is not None and old.state is FlowState.MANUAL
+    unsteered = old is None or (old.location is None and not manual)
+    if unsteered and arrives == event.app_cpu:
         return _retire(old, memory, "RSS delivers it there by itself") if old else ()
     queue = same_core(nic.queues, event.app_cpu, lambda index: table.rules_on(nic.name, index))
     flow = Flow(
@@ -66,7 +77,7 @@ def seen(
         used_ns=now_ns,
         moved_ns=old.moved_ns if old else 0,
         policy=rule.name,
-        why=_reason(event.app_cpu, queue.index if queue else None),
+        why=old.why if old and manual else _reason(event.app_cpu, queue.index if queue else None),
     )
     if old is None and table.full():
         memory.turn_away(
@@ -77,9 +88,17 @@ def seen(
     table.put(flow)
     settled_ns = event.off_since_ns + rule.dwell_ns
     if settled_ns > now_ns:  # BPF waits for the shortest dwell of all rules, this one wants more
-        memory.deferred[flow.key] = settled_ns
+        memory.defer(flow.key, settled_ns)
         return ()
     return _place(flow, nic, memory, now_ns)
+
+
+def _anothers(old: Flow, event: SocketSeen, nic: NicView) -> bool:
+    """The entry of this key is of another living socket: one in another namespace with the same
+    addresses, or one bound to the same UDP port. A rule serves one; who came first keeps it."""
+    if old.nic != nic.name:
+        return True
+    return old.cookie != event.cookie and not event.key.remote_port
 
 
 def _place(flow: Flow, nic: NicView, memory: Memory, now_ns: int) -> Plan:
@@ -94,15 +113,17 @@ def _place(flow: Flow, nic: NicView, memory: Memory, now_ns: int) -> Plan:
             table.put(replace(flow, state=FlowState.WANTED, target_queue=None, target_cpu=None))
         return ()
     current = next((q for q in nic.queues if q.index == flow.target_queue), None)
+    if flow.target_cpu != queue.cpu:
+        flow = replace(flow, target_cpu=queue.cpu)
+        table.put(flow)
     if flow.location is not None and current is not None and current.cpu == flow.app_cpu:
         return ()
     if not nic.armed:
         if flow.location is None:
-            flow = replace(flow, target_queue=queue.index, target_cpu=queue.cpu)
-            table.put(replace(flow, state=FlowState.OBSERVED))
+            table.put(replace(flow, state=FlowState.OBSERVED, target_queue=queue.index))
         return ()
     if flow.moved_ns and now_ns - flow.moved_ns < memory.settling.hold_down_ns:
-        memory.deferred[flow.key] = flow.moved_ns + memory.settling.hold_down_ns
+        memory.defer(flow.key, flow.moved_ns + memory.settling.hold_down_ns)
         return ()
     if flow.location is None and nic.budget is not None and table.rules_in(nic.name) >= nic.budget:
         memory.overflow += flow.state is not FlowState.OVERFLOW
@@ -144,13 +165,11 @@ def _retire(flow: Flow, memory: Memory, why: str) -> Plan:
 
 
 def due(nics: dict[str, NicView], memory: Memory, now_ns: int) -> Plan:
-    """Moves whose hold-down is over."""
+    """Moves whose dwell or hold-down is over."""
     plan: list[Action] = []
-    for key in [key for key, at_ns in memory.deferred.items() if at_ns <= now_ns]:
+    for key in memory.take_due(now_ns):
         flow = memory.table.get(key)
-        if flow is None or flow.nic not in nics:
-            del memory.deferred[key]
-        else:
+        if flow is not None and flow.nic in nics:
             plan += _place(flow, nics[flow.nic], memory, now_ns)
     return tuple(plan)
 
