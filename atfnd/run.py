@@ -112,7 +112,9 @@ def restore(run_dir: Path = RUN_DIR) -> None:
     _need_root()
     with _alone(run_dir):
         journal = Journal(run_dir / "rules.journal")
-        for name, ours in journal.left.items():
+        if not any(journal.left.values()):
+            print("nothing to restore")
+        for name, ours in [(name, set(left)) for name, left in journal.left.items() if left]:
             try:
                 nic = open_nic(name)
             except OperatorError as gone:
@@ -130,5 +132,3 @@ def restore(run_dir: Path = RUN_DIR) -> None:
             nic.close()
             print(f"{name}: {deleted} rules deleted")
         journal.close()
-        if not journal.left:
-            print("nothing to restore")

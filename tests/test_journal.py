@@ -63,3 +63,23 @@ def test_a_torn_line_does_not_swallow_the_next_claim(tmp_path: Path) -> None:
     second = Journal(path)
     second.claim("nic", MATCHES[1])
     assert Journal(path).left["nic"] == set(MATCHES[:2])
+
+
+def test_a_journal_does_not_grow_with_time(tmp_path: Path) -> None:
+    path = tmp_path / "rules.journal"
+    journal = Journal(path)
+    journal.claim("nic", MATCHES[0])
+    for _ in range(10_000):
+        journal.claim("nic", MATCHES[1])
+        journal.release("nic", MATCHES[1])
+    assert path.stat().st_size <= 2 << 20
+    assert Journal(path).left["nic"] == {MATCHES[0]}
+
+
+def test_what_is_released_is_left_no_more(tmp_path: Path) -> None:
+    path = tmp_path / "rules.journal"
+    Journal(path).claim("nic", MATCHES[0])
+    journal = Journal(path)
+    assert journal.left["nic"] == {MATCHES[0]}
+    journal.release("nic", MATCHES[0])
+    assert journal.left["nic"] == set()

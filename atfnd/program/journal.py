@@ -2,8 +2,9 @@
 """Which rules in which NIC are ours, written before the rule is: what a restart re-adopts.
 
 An append-only file of JSON lines: `["+", nic, match]` before an insert, `["-", nic, match]` after a
-delete or a refusal. It is written without fsync, because filters do not outlive the power either; a
-line cut short by a kill is the last one and names a rule that was not written yet.
+delete or a refusal; when it has grown it is written anew, with what is left. It is written without
+fsync, because filters do not outlive the power either; a line cut short by a kill is the last one
+and names a rule that was not written yet.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from pathlib import Path
 from atfnd.model import Match
 
 __all__ = ["Journal"]
+
+_GROWTH_BYTES = 1 << 20
 
 
 def _encode(sign: str, nic: str, match: Match) -> bytes:
@@ -38,16 +41,19 @@ def _decode(line: bytes) -> tuple[str, str, Match] | None:
 
 
 class Journal:
-    """Matches we have in NICs. OSError when it cannot be written: then nothing may be changed."""
+    """Matches we have in NICs. OSError when it cannot be written: then nothing may be changed.
+
+    `left` is what an earlier run left and nobody has released since.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path = path
+        self._file = -1
         self.left = self._read()
-        self._compact()
-        self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
+        self._compact(self.left)
 
     def _read(self) -> dict[str, set[Match]]:
-        """What an earlier run left, by NIC."""
+        """What the file says we have in NICs."""
         left: dict[str, set[Match]] = {}
         if self._path.exists():
             for line in self._path.read_bytes().splitlines():
@@ -61,21 +67,32 @@ class Journal:
                     left.get(nic, set()).discard(match)
         return left
 
-    def _compact(self) -> None:
-        """Write only what is left, atomically."""
+    def _compact(self, held: dict[str, set[Match]]) -> None:
+        """Write only this, atomically, and go on from there."""
         fresh = self._path.with_suffix(".new")
-        lines = [_encode("+", nic, match) for nic, owned in self.left.items() for match in owned]
-        fresh.write_bytes(b"".join(lines))
+        lines = [_encode("+", nic, match) for nic, owned in held.items() for match in owned]
+        size = fresh.write_bytes(b"".join(lines))
         fresh.chmod(0o600)
         fresh.replace(self._path)
+        if self._file >= 0:
+            os.close(self._file)
+        self._file = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
+        self._room = max(_GROWTH_BYTES, size)
+
+    def _append(self, line: bytes) -> None:
+        os.write(self._file, line)
+        self._room -= len(line)
+        if self._room < 0:
+            self._compact(self._read())
 
     def claim(self, nic: str, match: Match) -> None:
         """Before the insert."""
-        os.write(self._file, _encode("+", nic, match))
+        self._append(_encode("+", nic, match))
 
     def release(self, nic: str, match: Match) -> None:
         """After the delete, or after a refused insert."""
-        os.write(self._file, _encode("-", nic, match))
+        self.left.get(nic, set()).discard(match)
+        self._append(_encode("-", nic, match))
 
     def close(self) -> None:
         os.close(self._file)
