@@ -9,14 +9,15 @@ old ids stay ours.
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 from dataclasses import replace
 
 from atfnd.kernel.rtnl import LinkChanges, addresses
-from atfnd.model import FlowKey, NicView, Queue, Rule
+from atfnd.model import FlowKey, NicView, Queue, Rule, SocketSeen
 from atfnd.nic import Nic
 from atfnd.nic.toeplitz import rss_queue
 
-__all__ = ["NicWatch"]
+__all__ = ["NicWatch", "nic_of"]
 
 _FRESH_NS = 100_000_000
 
@@ -28,7 +29,7 @@ class NicWatch:
         self.nic = nic
         self.links = LinkChanges(nic.netns)
         self.napi_ids: set[int] = set()  # present and past
-        self._queue_cpu: dict[int, int] = {}
+        self._confined: dict[int, tuple[int, int | None]] = {}  # queue: CPU, pid of its thread
         self._addresses: frozenset[bytes] | None = None
         self._read_ns = 0
         self.view = NicView(
@@ -56,16 +57,18 @@ class NicWatch:
         self.napi_ids.update(queue.napi_id for queue in queues if queue.napi_id is not None)
         for queue in queues:
             if queue.cpu is not None:
-                self._queue_cpu[queue.index] = queue.cpu
+                self._confined[queue.index] = queue.cpu, queue.pid
         return before != (self.view.up, queues)
 
     def unpinned(self) -> list[tuple[Queue, int]]:
-        """Queues that lost their CPU, with the CPU they had."""
-        return [
-            (queue, self._queue_cpu[queue.index])
-            for queue in self.view.queues
-            if queue.cpu is None and queue.pid is not None and queue.index in self._queue_cpu
-        ]
+        """Queues whose thread is a new one and on no CPU, with the CPU the old one had. A thread
+        that somebody let run anywhere stays as he wants it."""
+        lost = []
+        for queue in self.view.queues:
+            cpu, pid = self._confined.get(queue.index, (None, None))
+            if queue.cpu is None and cpu is not None and queue.pid not in (None, pid):
+                lost.append((queue, cpu))
+        return lost
 
     def read_rules(self) -> list[Rule]:
         """Every rule in the NIC, now."""
@@ -110,3 +113,14 @@ class NicWatch:
     def close(self) -> None:
         self.links.close()
         self.nic.close()
+
+
+def nic_of(event: SocketSeen, watches: Iterable[NicWatch]) -> NicWatch | None:
+    """Where a socket receives: by NAPI where the observer sees it, else by its local address."""
+    for watch in watches:
+        if event.napi_id is not None:
+            if event.napi_id in watch.napi_ids:
+                return watch
+        elif watch.owns(event.key.local):
+            return watch
+    return None
