@@ -8,9 +8,10 @@ tells (idle flows, rules somebody changed), each bounded to a small share of one
 from __future__ import annotations
 
 import asyncio
-import os
+import errno
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
 from atfnd.decide import audit, steer
 from atfnd.decide.memory import Memory, Settling
@@ -25,10 +26,11 @@ from atfnd.model import (
     Policy,
     SocketGone,
     SocketSeen,
+    SocketUse,
 )
 from atfnd.move import runner
 from atfnd.observe import Observer
-from atfnd.observe.nics import NicWatch
+from atfnd.observe.nics import NicWatch, nic_of
 from atfnd.policy.match import Matcher
 from atfnd.program import ntuple, queue_cpu
 from atfnd.program.journal import Journal
@@ -118,7 +120,7 @@ class Daemon(Published):
             self._resync()
 
     def _seen(self, event: SocketSeen) -> None:
-        watch = self._nic_of(event)
+        watch = nic_of(event, self.watches.values())
         if watch is None:
             return
         rss = None  # where an observer that sees no queue may expect it
@@ -134,16 +136,6 @@ class Daemon(Published):
         rss_cpu = rss.cpu if rss else None
         self._carry_out(steer.seen(event, watch.view, rule, self.memory, now_ns, rss_cpu))
 
-    def _nic_of(self, event: SocketSeen) -> NicWatch | None:
-        """By NAPI where the observer sees it, else by the local address."""
-        for watch in self.watches.values():
-            if event.napi_id is not None:
-                if event.napi_id in watch.napi_ids:
-                    return watch
-            elif watch.owns(event.key.local):
-                return watch
-        return None
-
     def _watch(self) -> None:
         napi_ids: set[int] = set()
         for watch in self.watches.values():
@@ -153,8 +145,26 @@ class Daemon(Published):
         )
 
     def _links_changed(self, watch: NicWatch) -> None:
-        if watch.changed():
-            self._look_again(watch)
+        with self._while_there(watch):
+            if watch.changed():
+                self._look_again(watch)
+
+    @contextmanager
+    def _while_there(self, watch: NicWatch) -> Iterator[None]:
+        """A NIC that is gone leaves the loop, and its flows the table; the others are served on."""
+        try:
+            yield
+        except OSError as error:
+            if error.errno != errno.ENODEV:
+                raise
+            name = watch.view.name
+            asyncio.get_running_loop().remove_reader(watch.links.fileno())
+            del self.watches[name]
+            for flow in steer.nic_gone(name, self.memory):
+                self._journal.release(name, Match.of(flow.key))
+            self._watch()
+            watch.close()
+            self.log.add("gone", "not watched any more", "the interface is gone", nic=name)
 
     def _look_again(self, watch: NicWatch) -> None:
         """Re-resolve a NIC's queues; put back the CPUs a link flap made it forget."""
@@ -181,7 +191,7 @@ class Daemon(Published):
 
     def _audit(self) -> None:
         """Entries against sockets: gone, used, idle."""
-        if not len(self.memory.table):
+        if not len(self.memory.table) and not self.memory.overflowed:
             return
         uses = self.observer.audit()
         before, now_ns = {flow.cookie for flow in self.memory.table}, time.monotonic_ns()
@@ -191,16 +201,19 @@ class Daemon(Published):
         if aged_out:
             self.observer.forget(aged_out)
         self._carry_out(steer.retry(self._views(), self.memory, now_ns))
+        if turned_away := self.memory.readmit():
+            self.observer.forget(turned_away)  # used again, they are reported again
 
     def _reconcile(self) -> None:
         """Entries against the NICs' rules and queues."""
-        for watch in self.watches.values():
-            self._look_again(watch)
-            if any(self.memory.table.steered(watch.view.name)):
-                rules = watch.read_rules()
-                for flow in audit.check_rules(watch.view, rules, self.memory):
-                    self._journal.release(flow.nic, Match.of(flow.key))
-                    self.log.add("manual", "let go", flow.why, nic=flow.nic, flow=flow.key)
+        for watch in list(self.watches.values()):
+            with self._while_there(watch):
+                self._look_again(watch)
+                if any(self.memory.table.steered(watch.view.name)):
+                    rules = watch.read_rules()
+                    for flow in audit.check_rules(watch.view, rules, self.memory):
+                        self._journal.release(flow.nic, Match.of(flow.key))
+                        self.log.add("manual", "let go", flow.why, nic=flow.nic, flow=flow.key)
 
     def _resync(self) -> None:
         """After lost events: the sockets as they are, and an end to entries without one."""
@@ -210,18 +223,25 @@ class Daemon(Published):
         self._carry_out(audit.check_sockets(uses, self._views(), self.memory, now_ns))
 
     def _adopt(self) -> None:
-        """Take over the rules an earlier run left, by the journal and what the NIC holds."""
-        sockets = {Match.of(use.key): use for use in self.observer.inventory()}
+        """Take over the rules an earlier run left, by the journal and what the NIC holds. Orphans
+        in a NIC that is not armed wait until it is."""
+        sockets: dict[Match, SocketUse] | None = None
         for watch in self.watches.values():
-            left = self._journal.left.get(watch.view.name, set())
-            ours = [rule for rule in watch.read_rules() if rule.match in left]
+            name = watch.view.name
+            known = {flow.location for flow in self.memory.table.steered(name)}
+            left = self._journal.left.get(name, set())
+            rules = watch.read_rules() if left else []
+            ours = [rule for rule in rules if rule.match in left and rule.location not in known]
             if not ours:
                 continue
+            if sockets is None:
+                sockets = {Match.of(use.key): use for use in self.observer.inventory()}
             flows, plan = audit.adopt(watch.view, ours, sockets, self.memory, time.monotonic_ns())
             self.observer.adopt({flow.cookie: flow.app_cpu for flow in flows})
             self._carry_out(plan)
-            what = f"{len(flows)} rules taken over, {len(plan)} orphans deleted"
-            self.log.add("adopt", what, "left by an earlier run", nic=watch.view.name)
+            done = "deleted" if watch.view.armed else "left, for the NIC is not armed"
+            what = f"{len(flows)} rules taken over, {len(plan)} orphans {done}"
+            self.log.add("adopt", what, "left by an earlier run", nic=name)
 
     # ---- move and program
 
@@ -230,7 +250,7 @@ class Daemon(Published):
         allowed = tuple(action for action in plan if self.watches[action.nic].view.armed)
         for outcome in runner.run(allowed, self._apply):
             audit.settle(outcome, self.memory)
-            self._record(outcome)
+            self.record(outcome)
         self._schedule_due()
 
     def _apply(self, action: Action) -> Outcome:
@@ -238,17 +258,6 @@ class Daemon(Published):
         if action.kind is ActionKind.QUEUE_CPU:
             return queue_cpu.apply(nic, action)
         return ntuple.apply(nic, self._journal, action)
-
-    def _record(self, outcome: Outcome) -> None:
-        action = outcome.action
-        self.applied += outcome.errno == 0
-        self.refused += outcome.errno != 0
-        place = "queue" if action.queue is None else f"queue {action.queue}: CPU"
-        what = f"{place} {_shown(action.old)} -> {_shown(action.new)}"
-        kind, why = action.kind.value, action.why
-        if outcome.errno:
-            kind, why = "refused", f"{os.strerror(outcome.errno)}; {outcome.left}"
-        self.log.add(kind, what, why, nic=action.nic, flow=action.key, policy=action.policy or None)
 
     def _schedule_due(self) -> None:
         """One timer for the earliest deferred move."""
@@ -278,6 +287,7 @@ class Daemon(Published):
         watch.arm(True)
         self.log.add("arm", "armed", "asked for", nic=nic)
         self._look_again(watch)
+        self._adopt()
         plan = steer.take_up(watch.view, self.memory, time.monotonic_ns(), manual=True)
         self._carry_out(plan)
 
@@ -285,7 +295,3 @@ class Daemon(Published):
         """Stop every change on a NIC at once; rules in place stay. KeyError: no such NIC."""
         self.watches[nic].arm(False)
         self.log.add("disarm", "disarmed: nothing is changed any more", "asked for", nic=nic)
-
-
-def _shown(value: int | None) -> str:
-    return "-" if value is None else str(value)

@@ -6,16 +6,26 @@ Everything here runs on the loop and returns at once; it changes nothing.
 
 from __future__ import annotations
 
+import errno
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import overload
 
 from atfnd import __version__
 from atfnd.decide.memory import Memory
 from atfnd.decide.table import t_delete_in_force_ns
-from atfnd.model import Event, Flow, FlowKey, NicView, Policy, Status, Topology
+from atfnd.model import (
+    Event,
+    Flow,
+    FlowKey,
+    NicView,
+    Outcome,
+    Policy,
+    Status,
+    Topology,
+)
 from atfnd.observe import Observer
 from atfnd.observe.nics import NicWatch
 from atfnd.observe.topology import topology
@@ -50,7 +60,7 @@ class _Joined(Sequence[Flow | None]):
 class Published:
     """The loop's state, and the counts only it can keep."""
 
-    watches: Mapping[str, NicWatch]
+    watches: dict[str, NicWatch]
     observer: Observer
     observer_why: str
     policy: Policy
@@ -84,17 +94,33 @@ class Published:
             locality=self.memory.locality,
         )
 
+    def record(self, outcome: Outcome) -> None:
+        """Count what became of an action, and log it."""
+        action = outcome.action
+        self.applied += outcome.errno == 0
+        self.refused += outcome.errno != 0
+        place = "queue" if action.queue is None else f"queue {action.queue}: CPU"
+        what = f"{place} {_shown(action.old)} -> {_shown(action.new)}"
+        kind, why = action.kind.value, action.why
+        if outcome.errno:
+            kind, why = "refused", f"{os.strerror(outcome.errno)}; {outcome.left}"
+        self.log.add(kind, what, why, nic=action.nic, flow=action.key, policy=action.policy or None)
+
     def flows(self) -> Sequence[Flow | None]:
         """The live Flow-to-Core table by slot, then the last flows that found it full."""
         return _Joined(self.memory.table.slots(), list(self.memory.overflowed.values()))
 
     def nics(self) -> Sequence[NicView]:
         """Every NIC with its rules and counters, not older than a tenth of a second."""
-        steered = self.memory.table.steered
-        return [
-            watch.shown(frozenset(f.location for f in steered(name) if f.location is not None))
-            for name, watch in self.watches.items()
-        ]
+        views, steered = [], self.memory.table.steered
+        for name, watch in self.watches.items():
+            ours = frozenset(f.location for f in steered(name) if f.location is not None)
+            try:
+                views.append(watch.shown(ours))
+            except OSError as error:
+                if error.errno != errno.ENODEV:  # it is gone, and the loop is about to be told
+                    raise
+        return views
 
     def topology(self) -> Topology:
         """CPUs as sysfs describes them now."""
@@ -108,3 +134,7 @@ class Published:
         """Where RSS alone would deliver a flow."""
         queue = self.watches[nic].predicted(key)
         return queue.index if queue else None
+
+
+def _shown(value: int | None) -> str:
+    return "-" if value is None else str(value)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Decisions that hold a flow back: an operator's change, another socket's entry, what is not due."""
+"""Decisions that hold a flow back: an operator's change, another's entry, what is not due."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from atfnd.decide import audit, steer
 from atfnd.decide.memory import Memory, Settling
 from atfnd.decide.table import FlowTable
-from atfnd.model import Flow, FlowState, Outcome, Plan, SocketUse
+from atfnd.model import Flow, FlowKey, FlowState, Match, Outcome, Plan, SocketUse
 from tests.values import NIC, RULE, key, seen
 
 __all__: list[str] = []
@@ -107,6 +107,20 @@ def test_a_queue_that_moved_away_and_back_leaves_a_flow_its_target() -> None:
     assert entry(known).target_cpu is None
     assert steer.take_up(NIC, known, 1000) == ()
     assert (entry(known).target_queue, entry(known).target_cpu) == (1, 1)
+
+
+ADDRESSES = st.sampled_from([4, 16]).flatmap(
+    lambda size: st.tuples(*[st.binary(min_size=size, max_size=size)] * 2)
+)
+
+
+@given(ADDRESSES, st.integers(1, 65535), st.integers(0, 65535))
+def test_a_narrowest_match_tells_its_flow(
+    addresses: tuple[bytes, bytes], local_port: int, remote_port: int
+) -> None:
+    local, remote = addresses
+    flow = FlowKey(17, local, local_port, remote, remote_port)
+    assert Match.of(flow).key() == flow
 
 
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 50)), max_size=30), st.integers(0, 60))

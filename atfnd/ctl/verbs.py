@@ -201,7 +201,7 @@ def arm(nic: Interface, socket: Socket = SOCKET, as_json: Json = False) -> None:
 
 @app.command()
 def disarm(nic: Interface, socket: Socket = SOCKET, as_json: Json = False) -> None:
-    """Stop atfnd from changing this interface, and remove its rules there."""
+    """Stop atfnd from changing this interface, at once; its rules there stay."""
     _arm(nic, False, socket, as_json)
 
 

@@ -64,8 +64,10 @@ def check_sockets(uses: Iterable[SocketUse], nics: Mapping[str, NicView], memory
     """Audit: flows whose socket is gone end, used ones are young again, idle ones age out."""
     table = memory.table
     alive: set[FlowKey] = set()
+    turned_away = {flow.cookie for flow in memory.overflowed.values()}
     local_bytes = seen_bytes = 0
     for use in uses:
+        turned_away.discard(use.cookie)
         flow = table.get(use.key)
         if flow is None or flow.cookie != use.cookie:
             continue
@@ -77,6 +79,8 @@ def check_sockets(uses: Iterable[SocketUse], nics: Mapping[str, NicView], memory
             seen_bytes += max(0, after.bytes - flow.bytes)
             local_bytes += max(0, after.bytes - flow.bytes) * (after.rx_cpu == after.app_cpu)
     memory.locality = local_bytes / seen_bytes if seen_bytes else None
+    for flow in [each for each in memory.overflowed.values() if each.cookie in turned_away]:
+        del memory.overflowed[flow.key]  # its socket is gone
     settling = memory.settling
     plan: list[Action] = []
     for flow in list(table):
@@ -141,7 +145,16 @@ def adopt(
         if use is None or cpu is None or memory.table.full():
             why = "left by an earlier run, and its socket is gone"
             plan.append(
-                Action(ActionKind.DELETE, nic.name, None, rule.location, rule.queue, None, why, "")
+                Action(
+                    ActionKind.DELETE,
+                    nic.name,
+                    rule.match.key(),
+                    rule.location,
+                    rule.queue,
+                    None,
+                    why,
+                    "",
+                )
             )
             continue
         flow = Flow(

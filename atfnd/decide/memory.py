@@ -66,3 +66,11 @@ class Memory:
         self.overflowed.move_to_end(flow.key)
         while len(self.overflowed) > _OVERFLOW_SHOWN:
             self.overflowed.popitem(last=False)
+
+    def readmit(self) -> set[int]:
+        """Sockets of flows that were turned away, as many as the table has room for again."""
+        room = self.table.capacity - len(self.table)
+        first = list(self.overflowed.values())[:room]
+        for flow in first:
+            del self.overflowed[flow.key]
+        return {flow.cookie for flow in first}

@@ -25,7 +25,7 @@ from atfnd.model import (
     SocketSeen,
 )
 
-__all__ = ["due", "gone", "retry", "seen", "take_up"]
+__all__ = ["due", "gone", "nic_gone", "retry", "seen", "take_up"]
 
 _RETRIES = 16  # a look
 
@@ -142,6 +142,17 @@ def gone(cookie: int, memory: Memory, why: str = "its socket was closed") -> Pla
     for flow in memory.table.of_cookie(cookie):
         plan += _retire(flow, memory, why)
     return tuple(plan)
+
+
+def nic_gone(name: str, memory: Memory) -> list[Flow]:
+    """A NIC is gone, and its rules with it: forget its flows, and return those that had one."""
+    gone = [flow for flow in memory.table if flow.nic == name]
+    for flow in gone:
+        memory.deferred.pop(flow.key, None)
+        memory.table.remove(flow.key)
+    for key in [key for key, flow in memory.overflowed.items() if flow.nic == name]:
+        del memory.overflowed[key]
+    return [flow for flow in gone if flow.location is not None]
 
 
 def _retire(flow: Flow, memory: Memory, why: str) -> Plan:

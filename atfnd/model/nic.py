@@ -43,6 +43,20 @@ class Match(NamedTuple):
             key.local_port or None,
         )
 
+    def key(self) -> FlowKey:
+        """The flow whose narrowest match this is. ValueError: it is no flow's."""
+        anything = bytes(4 if self.family == 4 else 16)
+        key = FlowKey(
+            self.protocol or 0,
+            self.dst or anything,
+            self.dst_port or 0,
+            self.src or anything,
+            self.src_port or 0,
+        )
+        if Match.of(key) != self:
+            raise ValueError(f"no flow's match: {self}")
+        return key
+
 
 class Rule(NamedTuple):
     """One ntuple filter as the NIC holds it. A lower location wins."""

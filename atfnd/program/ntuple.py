@@ -7,7 +7,7 @@ import errno
 import os
 import time
 
-from atfnd.model import Action, ActionKind, FlowKey, Match, Outcome
+from atfnd.model import Action, ActionKind, Match, Outcome
 from atfnd.nic import Nic
 from atfnd.program.journal import Journal
 
@@ -30,16 +30,14 @@ def apply(nic: Nic, journal: Journal, action: Action) -> Outcome:
 
 def _write(nic: Nic, journal: Journal, action: Action) -> int | None:
     if action.kind is ActionKind.DELETE:
-        if action.location is None:
-            raise ValueError(f"a delete without a location: {action}")
-        match = _match(nic, action)
+        if action.location is None or action.key is None:
+            raise ValueError(f"a delete without a flow or a location: {action}")
         try:
             nic.delete(action.location)
         except OSError as refusal:
             if refusal.errno != errno.ENOENT:
                 raise
-        if match is not None:
-            journal.release(nic.name, match)
+        journal.release(nic.name, Match.of(action.key))
         return None
     if action.key is None or action.new is None:
         raise ValueError(f"an insert without a flow or a queue: {action}")
@@ -52,13 +50,6 @@ def _write(nic: Nic, journal: Journal, action: Action) -> int | None:
     except OSError:
         journal.release(nic.name, match)
         raise
-
-
-def _match(nic: Nic, action: Action) -> Match | None:
-    """What the rule to delete matches; an orphan's is read back from the NIC."""
-    if isinstance(action.key, FlowKey):
-        return Match.of(action.key)
-    return next((rule.match for rule in nic.rules() if rule.location == action.location), None)
 
 
 def _left(action: Action, code: int) -> str:
