@@ -47,6 +47,11 @@ class Bed:
             for rule in nic.rules():
                 nic.delete(rule.location)
 
+    def received(self) -> int:
+        """Packets the host's NIC received since it came up, by its own count."""
+        (link,) = json.loads(_run("ip", "-n", self.host, "-s", "-j", "link", "show", "r0"))
+        return int(link["stats64"]["rx"]["packets"])
+
     def ring_drops(self) -> int | None:
         """Packets lost to full rings since the NIC came up."""
         with contextlib.closing(LabNic.open(self.name)) as nic:
