@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
 
+from bench.bed import Bed
 from bench.children import child
 from bench.daemon import FOLLOW_TCP, Daemon, daemon
-from bench.bed import Bed
 
 __all__ = ["CONTENDERS", "atfnd", "rfs", "rss"]
 
