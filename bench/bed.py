@@ -10,7 +10,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from atfnd.errors import OperatorError
 from atfnd.nic.lab import LabNic
@@ -46,6 +46,17 @@ class Bed:
         with contextlib.closing(LabNic.open(self.name)) as nic:
             for rule in nic.rules():
                 nic.delete(rule.location)
+
+    def deliver_all_to(self, queue: int) -> None:
+        """Let RSS choose one queue for everything, so that every flow elsewhere needs a rule."""
+        with contextlib.closing(LabNic.open(self.name)) as nic:
+            rss = nic.rss()
+            nic.set_rss(replace(rss, table=(queue,) * len(rss.table)))
+
+    def received(self) -> int:
+        """Packets the host's NIC received since it came up, by its own count."""
+        (link,) = json.loads(_run("ip", "-n", self.host, "-s", "-j", "link", "show", "r0"))
+        return int(link["stats64"]["rx"]["packets"])
 
     def ring_drops(self) -> int | None:
         """Packets lost to full rings since the NIC came up."""

@@ -50,10 +50,15 @@ def pin(pid: int, cpus: Iterable[int]) -> None:
             os.sched_setaffinity(int(task.name), wanted)
 
 
+def _content(file: IO[bytes]) -> str:
+    """All of a file, without moving the offset its writer shares with us."""
+    return os.pread(file.fileno(), os.fstat(file.fileno()).st_size, 0).decode(errors="replace")
+
+
 class Child:
     """One running process; its standard output is kept in a file and read as it grows."""
 
-    def __init__(self, command: tuple[str, ...], output: IO[str], errors: IO[str]) -> None:
+    def __init__(self, command: tuple[str, ...], output: IO[bytes], errors: IO[bytes]) -> None:
         self.command = command
         self._output, self._errors = output, errors
         self._process = subprocess.Popen(
@@ -70,11 +75,11 @@ class Child:
 
     def text(self) -> str:
         """What it has printed so far."""
-        return Path(self._output.name).read_text()
+        return _content(self._output)
 
     def failure(self) -> OperatorError:
         """Its last words as one line."""
-        words = Path(self._errors.name).read_text().split("\n") + self.text().split("\n")
+        words = _content(self._errors).splitlines() + self.text().splitlines()
         last = next((line for line in reversed(words) if line.strip()), "it said nothing")
         code = self._process.returncode
         return OperatorError(f"{' '.join(self.command)} exited with {code}: {last}", exit_code=1)
@@ -129,8 +134,8 @@ def child(
     prefix = ("nsenter", f"--net=/run/netns/{netns}") if netns else ()
     confined = ("taskset", "-c", ",".join(map(str, cpus))) if cpus is not None else ()
     with (
-        tempfile.NamedTemporaryFile("w+", prefix="atfnd-out-") as output,
-        tempfile.NamedTemporaryFile("w+", prefix="atfnd-err-") as errors,
+        tempfile.TemporaryFile() as output,
+        tempfile.TemporaryFile() as errors,
     ):
         running = Child((*prefix, *confined, *command), output, errors)
         try:

@@ -34,6 +34,7 @@ PORT, CHURN_PORT, STEERED_PORT = 8000, 9000, 9100
 PORTS_EACH = 4
 CHURN_PER_S = 1000.0
 STEERED = 2000
+STEERED_REQUESTS_PER_S = 20_000
 WINDOW_S = 2.0
 IDLE_SHARE = 0.002
 STEERED_BYTES, UNSTEERED_BYTES = 1024.0, 8.0
@@ -133,12 +134,14 @@ def _unsteered(report: Report, count: int, rounds: int) -> tuple[int, Estimate, 
 def _per_steered_flow(report: Report) -> None:
     """Memory before and after STEERED flows became steered by being used."""
     with lab_bed() as bed, daemon(bed.name) as running, contextlib.ExitStack() as stack:
+        bed.deliver_all_to(1)  # the server runs where queue 0 is delivered
         serve = program("rr", "serve", bed.address, STEERED_PORT)
         stack.enter_context(child(*serve, netns=bed.host, cpus=[bed.cpus[0]])).said("ready")
         before, had = memory_bytes(running.process.pid), _steered(running)
         drive = program("rr", "drive", bed.address, STEERED_PORT, "--connections", STEERED)
+        drive += ("--rate", str(STEERED_REQUESTS_PER_S))
         stack.enter_context(child(*drive, netns=bed.peer)).said("connected")
-        until(lambda: _steered(running) >= had + STEERED * 0.9, f"{STEERED} flows are steered", 60)
+        until(lambda: _steered(running) >= had + STEERED, f"{STEERED} flows are steered", 60)
         time.sleep(WINDOW_S)
         steered = _steered(running) - had
         grown = (memory_bytes(running.process.pid) - before) / steered

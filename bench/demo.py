@@ -81,9 +81,11 @@ def _phase(name: str, bed: Bed, meter: Meter, console: Console) -> Phase:
             for number, server in enumerate(servers):
                 server.check()
                 pin(server.pid, [bed.cpus[(number + move + 1) % len(bed.cpus)]])
-            time.sleep(MOVE_EVERY_S)
+            due = time.monotonic() + MOVE_EVERY_S
+            time.sleep(SETTLE_S)
             if running is not None:
                 steered = max(steered, _show_flows(running, console, move))
+            time.sleep(max(0.0, due - time.monotonic()))
         reading = meter.read().since(start)
     if reading.totals.locality is None:
         raise OperatorError(f"{name}: no packet reached the lab NIC", exit_code=1)

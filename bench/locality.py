@@ -95,6 +95,7 @@ def run(rounds: int) -> Report:
     with lab_bed() as bed, bed.meter() as meter:
         if len(bed.cpus) < len(PORTS):
             raise OperatorError("locality needs two CPUs: with one, every packet is local")
+        received = bed.received()
         for turn in range(rounds):
             order = list(CONTENDERS)[turn % 3 :] + list(CONTENDERS)[: turn % 3]
             for mode in MODES:
@@ -103,7 +104,10 @@ def run(rounds: int) -> Report:
                         with CONTENDERS[name](bed), streams(bed, count) as servers:
                             shares = measure(bed, meter, servers, mode)
                         found.setdefault((mode, count, name), []).append(shares)
-        report.samples["ring_drops"] = bed.ring_drops()
+        totals, received = meter.totals(), bed.received() - received
+        metered = sum(totals[:3]) + totals.other_skbs
+        report.notes.append(f"the meter saw {metered:,} of {received:,} packets the NIC received")
+        report.notes.append(f"packets lost to full rings: {bed.ring_drops()}")
     _report(report, found)
     return report
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -16,6 +17,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from atfnd.bpf import _bpf
 from atfnd.errors import OperatorError
 from bench import report as report_module
 from bench.children import child, pin, program
@@ -166,6 +168,22 @@ def test_iperf3_stream_limit_and_errors_are_clear(netns: str) -> None:
         pytest.raises(OperatorError, match="Connection refused"),
     ):
         iperf.received_bits_per_s(client.wait(20))
+
+
+def test_timed_calls_make_exactly_the_calls_they_say() -> None:
+    near, far = socket.socketpair()
+    with near, far:
+        near.sendall(b"abc")
+        assert _bpf.byte_receives(far.fileno(), 2) > 0
+        assert far.recv(10) == b"c"
+        with pytest.raises(BlockingIOError):
+            _bpf.byte_receives(far.fileno(), 1)
+        assert _bpf.call_pairs(near.fileno(), far.fileno(), 10) > 0
+        with pytest.raises(BlockingIOError):
+            far.recv(1, socket.MSG_DONTWAIT)
+        near.close()
+        with pytest.raises(ConnectionResetError):
+            _bpf.byte_receives(far.fileno(), 1)
 
 
 def test_a_report_holds_results_targets_and_samples(

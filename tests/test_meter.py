@@ -1,6 +1,11 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """The meter against traffic whose delivery CPU is known: a veth pair whose receiver's RPS mask
-names one CPU, so every packet is delivered there, whoever sent it."""
+names one CPU, so every packet is delivered there, whoever sent it.
+
+A kernel may pass a packet without running a tracing program (the machine this was written on did
+for up to 0.7 %, with no recursion miss counted: softnet_stat saw them, two programs both did not).
+So: nothing is ever counted twice or in the wrong place, and nearly everything is counted.
+"""
 
 from __future__ import annotations
 
@@ -15,12 +20,14 @@ from typing import NamedTuple
 import pytest
 
 from atfnd.model import Protocol
-from bench.meter import Meter
+from bench.meter import Meter, Reaction, Reading
 from bench.netns import inode, within
 from tests.wait import until
 
 V4, V6 = ("10.77.0.1", "10.77.0.2"), ("fd77::1", "fd77::2")
 DELIVERY_CPU, OTHER_CPU = 0, 1
+MOST = 0.9
+MSS = 1448
 
 
 class Pair(NamedTuple):
@@ -103,26 +110,27 @@ def test_every_datagram_is_counted_where_it_was_delivered(
             receiver.connect((address, sender.getsockname()[1]))
         target = (to, receiver.getsockname()[1])
 
-        def lockstep(cpu: int, count: int) -> None:
+        def counted(cpu: int, count: int) -> Reading:
             os.sched_setaffinity(0, {cpu})
+            before = meter.read()
             for _ in range(count):
                 sender.sendto(b"x", target)
                 receiver.recv(1)
+            return meter.read().since(before)
 
-        lockstep(DELIVERY_CPU, 1)  # the flow is unknown until its first call
-        start = meter.read()
-        assert start.totals.unknown_segments == 1
-        lockstep(DELIVERY_CPU, 40)
-        there = meter.read().since(start)
-        lockstep(OTHER_CPU, 31)
-        away = meter.read().since(start)
-        assert (there.totals.local_segments, there.totals.remote_segments) == (40, 0)
-        # the first of the 31 arrives before the first call on the other CPU
-        assert (away.totals.local_segments, away.totals.remote_segments) == (41, 30)
+        first = counted(DELIVERY_CPU, 1)  # of a flow unknown until its first call
+        assert first.totals[:2] == (0, 0)
+        there = counted(DELIVERY_CPU, 100)
+        assert there.totals[1:3] == (0, 0)
+        assert MOST * 100 <= there.totals.local_segments <= 100
+        away = counted(OTHER_CPU, 100)
+        # one at most arrives before the first call on the other CPU
+        assert away.totals.local_segments <= 1
         assert away.totals.unknown_segments == 0
-        (key,) = away.flows
-        assert (away.flows[key].local_segments, away.flows[key].remote_segments) == (41, 30)
-        assert away.flows[key].moves == 1
+        assert MOST * 99 <= away.totals.remote_segments <= 99
+        ((key, flow),) = away.flows.items()
+        assert flow[:3] == (*away.totals[:2], 1)
+        assert flow.app_cpu == OTHER_CPU
         assert (key.protocol, key.local_port) == (Protocol.UDP, target[1])
         assert any(key.remote) == connected
 
@@ -132,6 +140,7 @@ def sink(listener: socket.socket, cpu: int, total: int) -> threading.Thread:
         os.sched_setaffinity(0, {cpu})
         connection = listener.accept()[0]
         with connection:
+            connection.sendall(b"x")  # makes the flow known before its data comes
             left = total
             while left:
                 left -= len(connection.recv(min(left, 1 << 16)))
@@ -151,17 +160,14 @@ def test_tcp_segments_are_those_of_the_wire_even_when_gro_merges_them(pair: Pair
         address = listener.getsockname()
         sender = within(pair.peer, lambda: socket.create_connection(address))
         with contextlib.closing(sender):
+            assert sender.recv(1) == b"x"
             sender.sendall(bytes(total))
             thread.join()
-
-        def counted() -> int:
-            totals = meter.read().totals
-            return sum(totals[:3]) + totals.other_skbs
-
-        until(lambda: counted() == pair.received() - wire, "every packet of the wire is counted")
-        totals = meter.read().totals
-        assert totals.unknown_segments < 100  # handshake and what came before the first recv
-        assert sum(totals[:3]) > sum(totals[3:6]), "GRO merged nothing: the test proves nothing"
+        totals = meter.totals()
+        segments = sum(totals[:3])
+        assert MOST * total / MSS <= segments <= pair.received() - wire
+        assert totals.unknown_segments <= 3  # handshake, ACK of "x" (traced after its send)
+        assert segments > sum(totals[3:6]), "GRO merged nothing: the test proves nothing"
         assert totals.locality == (1.0 if cpu == DELIVERY_CPU else 0.0)
 
 
@@ -176,13 +182,18 @@ def test_a_reaction_is_the_first_delivery_on_the_new_core(pair: Pair) -> None:
             sender.sendto(b"x", receiver.getsockname())
             receiver.recv(1)
 
+        def reacted() -> list[Reaction]:
+            one_on(DELIVERY_CPU)
+            return meter.reactions()
+
         one_on(DELIVERY_CPU)
+        reactions: list[Reaction] = []
         for _ in range(5):
             one_on(OTHER_CPU)  # a move away, which no packet ever follows
             one_on(OTHER_CPU)
             one_on(DELIVERY_CPU)  # its datagram was still remote; the move back
-            one_on(DELIVERY_CPU)  # the first local one: the reaction
-        reactions = meter.reactions()
+            assert meter.reactions() == []
+            reactions += until(reacted, "a datagram is counted on the new core")
         assert len(reactions) == 5
         for reaction in reactions:
             assert (reaction.from_cpu, reaction.to_cpu) == (OTHER_CPU, DELIVERY_CPU)
@@ -206,7 +217,7 @@ def test_other_devices_and_namespaces_are_not_counted(pair: Pair) -> None:
         for _ in range(3):
             sender.sendto(b"x", receiver.getsockname())
             receiver.recv(1)
-        assert elsewhere.read().totals[:7] == (0,) * 7
+        assert elsewhere.read().totals[:6] == (0,) * 6  # neighbour discovery may be in the rest
         assert other_device.read().totals[:7] == (0,) * 7
 
 
@@ -225,12 +236,15 @@ def test_stopped_counts_stay_and_a_closed_meter_says_so(pair: Pair) -> None:
     meter.start()
     receiver = udp(pair.host, socket.AF_INET, V4[1])
     with contextlib.closing(receiver), contextlib.closing(udp(pair.peer, socket.AF_INET)) as sender:
-        sender.sendto(b"x", receiver.getsockname())
-        receiver.recv(1)
+
+        def counted() -> int:
+            sender.sendto(b"x", receiver.getsockname())
+            receiver.recv(1)
+            return sum(meter.totals()[:3])
+
+        before = until(counted, "a datagram is counted")
         meter.stop()
-        sender.sendto(b"x", receiver.getsockname())
-        receiver.recv(1)
-    assert meter.read().totals.unknown_segments == 1
+        assert [counted() for _ in range(5)] == [before] * 5
     meter.close()
     meter.close()
     with pytest.raises(ValueError, match="closed"):

@@ -2,17 +2,22 @@
 """Many TCP streams from one process to another (tcp(7), epoll(7)): `receive` or `send`.
 
 iperf3 3.12 takes 128 streams a process; the paper's counts go to 2000. `send` connects and then
-keeps every socket full, or paces each at `--rate` bytes/s (SO_MAX_PACING_RATE, socket(7): TCP paces
-itself, include/net/sock.h SK_PACING_NEEDED). Both print one line when ready and run until SIGTERM;
+keeps every socket full, or sends two segments on each in turn, `--rate` bytes/s a stream. (TCP's
+own pacing sends a slow stream in bursts of up to 64 KiB where the round trip is short, see
+net.ipv4.tcp_tso_rtt_log: seconds apart.) Both print one line when ready and run until SIGTERM;
 `receive` then prints the bytes it took as JSON.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import select
 import socket
+import time
+from contextlib import suppress
+from typing import NoReturn
 
 from bench.traffic import BACKLOG, leave_on_sigterm
 
@@ -20,7 +25,7 @@ __all__ = ["receive", "send"]
 
 READ_BYTES = 1 << 18
 WRITE_BYTES = 1 << 14
-SO_MAX_PACING_RATE = 47  # asm-generic/socket.h
+CHUNK_BYTES = 2 * 1448  # two segments of a 1500-byte MTU
 
 
 def receive(address: str, port: int) -> None:
@@ -53,25 +58,44 @@ def receive(address: str, port: int) -> None:
             print(json.dumps({"bytes": taken, "connections": len(connections)}), flush=True)
 
 
-def send(address: str, port: int, streams: int, rate: int | None) -> None:
-    """Keep `streams` connections full, each paced at `rate` bytes/s if there is one."""
-    payload = bytes(WRITE_BYTES)
+def send(address: str, port: int, streams: int, rate: float | None) -> None:
+    """Keep `streams` connections full, or each at `rate` bytes/s."""
     connections: dict[int, socket.socket] = {}
+    for _ in range(streams):
+        connection = socket.create_connection((address, port), timeout=20)
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        connection.setblocking(False)
+        connections[connection.fileno()] = connection
+    print("connected", flush=True)
+    if rate:
+        _send_paced(list(connections.values()), rate)
+    else:
+        _send_full(connections)
+
+
+def _send_full(connections: dict[int, socket.socket]) -> NoReturn:
+    payload = bytes(WRITE_BYTES)
     with select.epoll() as poll:
-        for _ in range(streams):
-            connection = socket.create_connection((address, port), timeout=20)
-            if rate:
-                connection.setsockopt(socket.SOL_SOCKET, SO_MAX_PACING_RATE, rate)
-            connection.setblocking(False)
-            connections[connection.fileno()] = connection
+        for connection in connections.values():
             poll.register(connection, select.EPOLLOUT)
-        print("connected", flush=True)
         while True:
             for fd, _ in poll.poll():
-                try:
+                with suppress(BlockingIOError):
                     connections[fd].send(payload)
-                except BlockingIOError:
-                    continue
+
+
+def _send_paced(connections: list[socket.socket], rate: float) -> NoReturn:
+    payload, turns = bytes(CHUNK_BYTES), itertools.cycle(connections)
+    per_s = rate * len(connections) / CHUNK_BYTES
+    due = time.monotonic()
+    while True:
+        now = time.monotonic()
+        due = max(due, now - 0.1)  # late by more than that: the load is what it is
+        while due <= now:
+            with suppress(BlockingIOError):  # this one is behind; the next has its turn
+                next(turns).send(payload)
+            due += 1 / per_s
+        time.sleep(max(0.0, due - now))
 
 
 def main() -> None:
@@ -80,7 +104,7 @@ def main() -> None:
     parser.add_argument("address")
     parser.add_argument("port", type=int)
     parser.add_argument("--streams", type=int, default=1)
-    parser.add_argument("--rate", type=int, help="bytes/s of each stream")
+    parser.add_argument("--rate", type=float, help="bytes/s of each stream")
     given = parser.parse_args()
     leave_on_sigterm()
     if given.role == "receive":
