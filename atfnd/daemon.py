@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
-from atfnd.decide import audit, steer
+from atfnd.decide import audit, queues, steer
 from atfnd.decide.memory import Memory, Settling
 from atfnd.decide.table import FlowTable
 from atfnd.model import (
@@ -71,7 +71,7 @@ class Daemon(Published):
         """Adopt, then steer until `stop` is set. Rules stay in the NIC: a restart adopts them."""
         loop = asyncio.get_running_loop()
         self._watch()
-        self._adopt()
+        self._bootstrap()
         loop.add_reader(self.observer.fileno(), self._drain)
         for watch in self.watches.values():
             loop.add_reader(watch.links.fileno(), self._links_changed, watch)
@@ -176,13 +176,7 @@ class Daemon(Published):
             self._watch()
         unpinned = watch.unpinned() if watch.view.armed else []
         if unpinned:
-            why = "the NAPI threads of a link that came up again are not confined to a CPU"
-            self._carry_out(
-                tuple(
-                    Action(ActionKind.QUEUE_CPU, name, None, None, None, cpu, why, "", queue.index)
-                    for queue, cpu in unpinned
-                )
-            )
+            self._carry_out(queues.confine(name, unpinned))
             watch.refresh()
         if changed:
             self._carry_out(steer.take_up(watch.view, self.memory, time.monotonic_ns()))
@@ -222,10 +216,19 @@ class Daemon(Published):
         now_ns = time.monotonic_ns()
         self._carry_out(audit.check_sockets(uses, self._views(), self.memory, now_ns))
 
-    def _adopt(self) -> None:
+    def _bootstrap(self) -> None:
+        """The sockets that were there before us, and the rules an earlier run left for them."""
+        sockets = self.observer.inventory()
+        nics = [nic_of(use, self.watches.values()) for use in sockets]
+        for name, watch in self.watches.items():
+            what = f"{nics.count(watch)} sockets receive through it"
+            self.log.add("bootstrap", what, "there before this run", nic=name)
+        self._adopt(sockets)
+
+    def _adopt(self, inventory: Sequence[SocketUse]) -> None:
         """Take over the rules an earlier run left, by the journal and what the NIC holds. Orphans
         in a NIC that is not armed wait until it is."""
-        sockets: dict[Match, SocketUse] | None = None
+        sockets = {Match.of(use.key): use for use in inventory}
         for watch in self.watches.values():
             name = watch.view.name
             known = {flow.location for flow in self.memory.table.steered(name)}
@@ -234,8 +237,6 @@ class Daemon(Published):
             ours = [rule for rule in rules if rule.match in left and rule.location not in known]
             if not ours:
                 continue
-            if sockets is None:
-                sockets = {Match.of(use.key): use for use in self.observer.inventory()}
             flows, plan = audit.adopt(watch.view, ours, sockets, self.memory, time.monotonic_ns())
             self.observer.adopt({flow.cookie: flow.app_cpu for flow in flows})
             self._carry_out(plan)
@@ -287,7 +288,7 @@ class Daemon(Published):
         watch.arm(True)
         self.log.add("arm", "armed", "asked for", nic=nic)
         self._look_again(watch)
-        self._adopt()
+        self._adopt(self.observer.inventory())
         plan = steer.take_up(watch.view, self.memory, time.monotonic_ns(), manual=True)
         self._carry_out(plan)
 

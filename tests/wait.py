@@ -12,7 +12,7 @@ __all__ = ["until"]
 T = TypeVar("T")
 
 
-def until(condition: Callable[[], T], what: str, deadline_s: float = 10.0) -> T:
+def until(condition: Callable[[], T], what: str, deadline_s: float = 30.0) -> T:
     """Poll `condition` every 10 ms until it is truthy and return it; AssertionError at deadline."""
     end = time.monotonic() + deadline_s
     while not (value := condition()):

@@ -12,7 +12,7 @@ from functools import lru_cache
 from itertools import islice
 
 from atfnd.decide.memory import Memory
-from atfnd.decide.placement import same_core
+from atfnd.decide.queues import same_core
 from atfnd.model import (
     Action,
     ActionKind,

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from atfnd.kernel.rtnl import LinkChanges, addresses
-from atfnd.model import FlowKey, NicView, Queue, Rule, SocketSeen
+from atfnd.model import FlowKey, NicView, Queue, Rule, SocketSeen, SocketUse
 from atfnd.nic import Nic
 from atfnd.nic.toeplitz import rss_queue
 
@@ -115,7 +115,7 @@ class NicWatch:
         self.nic.close()
 
 
-def nic_of(event: SocketSeen, watches: Iterable[NicWatch]) -> NicWatch | None:
+def nic_of(event: SocketSeen | SocketUse, watches: Iterable[NicWatch]) -> NicWatch | None:
     """Where a socket receives: by NAPI where the observer sees it, else by its local address."""
     for watch in watches:
         if event.napi_id is not None:
