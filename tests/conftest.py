@@ -11,10 +11,11 @@ import pytest
 
 from atfnd.observe import Qualify
 from atfnd.observe.bpf import BpfObserver
+from tests.daemons import OBSERVERS
 from tests.labs import Lab, a_lab
 from tests.observing import Watch
 
-__all__ = ["lab", "own_affinity", "shared_lab", "watch"]
+__all__ = ["lab", "observer", "own_affinity", "shared_lab", "watch"]
 
 
 @pytest.fixture
@@ -29,6 +30,13 @@ def shared_lab() -> Iterator[Lab]:
     """The same for the tests of one file, which leave their sockets and filters in it."""
     with a_lab() as made:
         yield made
+
+
+@pytest.fixture(params=OBSERVERS)
+def observer(request: pytest.FixtureRequest) -> str:
+    """Once with each."""
+    name: str = request.param
+    return name
 
 
 @pytest.fixture

@@ -30,11 +30,17 @@ STOP_S = 30.0
 Row = dict[str, Any]
 
 
-def policy(flows: str = "", dwell: str = "20ms", t_delete: str = "30s", daemon: str = "") -> str:
+def policy(
+    flows: str = "",
+    dwell: str = "20ms",
+    t_delete: str = "30s",
+    hold_down: str = "10ms",
+    table: int = 16384,
+) -> str:
     """A policy file: `flows` are rules that come before one that steers every TCP and UDP flow."""
     return f"""\
 version: 1
-daemon: {{ settle: {{ hold_down: 10ms }} {daemon} }}
+daemon: {{ settle: {{ hold_down: {hold_down} }}, table: {{ max: {table} }} }}
 flows:
 {flows}
   - name: everything

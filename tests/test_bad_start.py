@@ -1,0 +1,168 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""A daemon that cannot start: one clear line, a defined exit code, and nothing changed."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from tests.daemons import ATFND, Daemon, standing
+from tests.labs import Lab, unique_name
+from tests.refusals import NO_BPF, NO_BTF, NO_ROOT
+
+__all__: list[str] = []
+
+
+@pytest.fixture
+def daemon(tmp_path: Path) -> Iterator[Daemon]:
+    made = Daemon(tmp_path)
+    yield made
+    made.reap()
+
+
+def refused(
+    daemon: Daemon, lab: Lab, *options: str, wrapped: Sequence[str] = ()
+) -> tuple[int, str]:
+    """Exit code and stderr of a start that fails, after a look at what it left."""
+    before = standing(lab)
+    code = daemon.spawn(*options, wrapped=wrapped).wait(60)
+    assert standing(lab) == before
+    assert not daemon.socket.exists()
+    said = daemon.said()
+    assert "Traceback" not in said
+    return code, said
+
+
+def test_not_root(daemon: Daemon, shared_lab: Lab) -> None:
+    code, said = refused(daemon, shared_lab, "--nic", shared_lab.nic.name, wrapped=NO_ROOT)
+    assert (code, said) == (1, "atfnd: this needs root\nhint: run it with sudo\n")
+
+
+def test_no_nic(daemon: Daemon, shared_lab: Lab) -> None:
+    code, said = refused(daemon, shared_lab)
+    assert code == 2
+    assert said.startswith("atfnd: no NIC to steer\nhint: ")
+
+
+def test_an_unknown_interface(daemon: Daemon, shared_lab: Lab) -> None:
+    code, said = refused(daemon, shared_lab, "--nic", "nosuch0")
+    assert code == 2
+    assert said.startswith("atfnd: no interface 'nosuch0' here\nhint: there are: lo")
+
+
+def test_a_lab_that_is_not_up(daemon: Daemon, shared_lab: Lab) -> None:
+    name = unique_name()
+    code, said = refused(daemon, shared_lab, "--nic", f"lab:{name}")
+    hint = f"hint: atfnd lab up --name {name}\n"
+    assert (code, said) == (2, f"atfnd: lab {name} is not up\n{hint}")
+
+
+def test_one_good_nic_does_not_make_up_for_a_bad_one(daemon: Daemon, shared_lab: Lab) -> None:
+    names = ("--nic", shared_lab.nic.name, "--arm", shared_lab.nic.name, "--nic", "nosuch0")
+    code, said = refused(daemon, shared_lab, *names)
+    assert (code, said.splitlines()[0]) == (2, "atfnd: no interface 'nosuch0' here")
+
+
+def test_arming_what_is_not_watched(daemon: Daemon, shared_lab: Lab) -> None:
+    code, said = refused(daemon, shared_lab, "--nic", shared_lab.nic.name, "--arm", "eth7")
+    assert (code, said) == (
+        2,
+        "atfnd: --arm eth7: it is not among the NICs\nhint: add --nic eth7\n",
+    )
+
+
+@pytest.mark.parametrize(
+    "options", [["--observer", "ebpf"], ["--nosuch"], ["--run-dir"], ["unwanted"]]
+)
+def test_a_malformed_option(daemon: Daemon, shared_lab: Lab, options: list[str]) -> None:
+    code, said = refused(daemon, shared_lab, "--nic", shared_lab.nic.name, *options)
+    assert code == 2
+    assert options[0].lstrip("-") in said
+
+
+@pytest.mark.parametrize(
+    ("text", "place", "words"),
+    [
+        ("version: 1\nflows:\n  - nmae: x\n", ":3:5", "nmae"),
+        ("version: 1\ndaemon: { observer: ebpf }\n", ":2:21", "ebpf"),
+        ("version: 1\nflows: [\n", ":3:1", ""),
+        ("version: 2\n", ":1:10", "2"),
+    ],
+)
+def test_a_malformed_policy(
+    daemon: Daemon, shared_lab: Lab, text: str, place: str, words: str
+) -> None:
+    daemon.config.write_text(text)
+    code, said = refused(daemon, shared_lab, "--nic", shared_lab.nic.name)
+    assert code == 2
+    assert f"{daemon.config}{place}: " in said
+    assert words in said
+    assert not daemon.run_dir.exists()
+
+
+def test_a_policy_that_is_not_there(daemon: Daemon, shared_lab: Lab) -> None:
+    daemon.config.unlink()
+    code, said = refused(daemon, shared_lab, "--nic", shared_lab.nic.name)
+    assert code == 2
+    assert f"{daemon.config}: cannot be read: No such file or directory" in said
+
+
+def test_a_run_dir_that_cannot_be(daemon: Daemon, shared_lab: Lab, tmp_path: Path) -> None:
+    daemon.run_dir = tmp_path / "atfnd.yaml"  # a file
+    before = standing(shared_lab)
+    code = daemon.spawn("--nic", shared_lab.nic.name).wait(60)
+    assert (code, standing(shared_lab)) == (2, before)
+    assert daemon.said().startswith(f"atfnd: {daemon.run_dir}: File exists\nhint: ")
+
+
+def test_a_second_daemon_on_the_same_run_dir(daemon: Daemon, shared_lab: Lab) -> None:
+    daemon.start("--nic", shared_lab.nic.name)
+    first = daemon.process
+    assert first is not None
+    before = standing(shared_lab)
+    words = [ATFND, "run", "--run-dir", str(daemon.run_dir), "--config", str(daemon.config)]
+    second = subprocess.run(
+        [*words, "--nic", shared_lab.nic.name], capture_output=True, text=True, timeout=60
+    )
+    assert second.returncode == 1
+    assert second.stderr == (
+        f"atfnd: another atfnd (pid {first.pid}) already serves {daemon.socket}\n"
+        "hint: stop it, or give this one its own --run-dir\n"
+    )
+    assert standing(shared_lab) == before
+    assert daemon.status()["pid"] == first.pid
+    restore = subprocess.run(
+        [ATFND, "restore", "--run-dir", str(daemon.run_dir)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert (restore.returncode, restore.stderr) == (1, second.stderr)
+    assert daemon.end() == 0
+
+
+REFUSALS = [
+    (NO_BPF, "load the observer's BPF programs: Operation not permitted"),
+    (NO_BTF, "this kernel has no BTF (CONFIG_DEBUG_INFO_BTF)"),
+]
+
+
+@pytest.mark.parametrize(("wrapped", "why"), REFUSALS, ids=["no-bpf", "no-btf"])
+def test_a_kernel_that_refuses_bpf(
+    daemon: Daemon, shared_lab: Lab, wrapped: Sequence[str], why: str
+) -> None:
+    nic = ("--nic", shared_lab.nic.name)
+    code, said = refused(daemon, shared_lab, *nic, "--observer", "bpf", wrapped=wrapped)
+    assert code == 1
+    last = said.splitlines()[-2:]
+    assert last[0].startswith(f"atfnd: the BPF observer cannot run: {why}")
+    assert last[1] == "hint: use --observer sock_diag, which needs no BPF"
+
+    daemon.start(*nic, wrapped=wrapped)  # auto: the other observer, and why
+    status = daemon.status()
+    assert status["observer"] == "sock_diag"
+    assert status["observer_why"].startswith(f"no BPF: {why}")
+    assert daemon.end() == 0

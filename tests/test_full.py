@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""A full Flow-to-Core table, a full NIC: newcomers go by RSS, nobody is evicted, room is used."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from atfnd.model import Match
+from tests.applications import Application, delivered
+from tests.bed import Bed, a_bed
+from tests.daemons import policy
+from tests.labs import Lab, a_lab
+
+__all__: list[str] = []
+
+ROOM = 4
+
+
+@pytest.fixture(scope="module")
+def small_lab() -> Iterator[Lab]:
+    """Its NIC holds four filters."""
+    with a_lab(slots=ROOM) as made:
+        yield made
+
+
+def fill(bed: Bed) -> tuple[list[Application], list[Application]]:
+    """Four flows that are steered, and then two more that are not."""
+    first = [bed.apps.tcp() for _ in range(ROOM)]
+    for app in first:
+        bed.steered(app)
+    late = [bed.apps.tcp() for _ in range(2)]
+    for app in late:
+        row = bed.row(app, lambda row: row["state"] == "overflow", "overflows")
+        assert row["rule"] is None
+    return first, late
+
+
+def nobody_was_evicted(bed: Bed, first: list[Application], late: list[Application]) -> None:
+    for app in first:
+        bed.steered(app)
+        delivered(bed.meter, app)
+    for app in late:
+        assert bed.rule(app) is None
+    assert bed.daemon.status()["overflow"] == len(late)
+
+
+def test_a_full_table(shared_lab: Lab, tmp_path: Path, observer: str) -> None:
+    config = policy(table=ROOM)
+    with a_bed(shared_lab, tmp_path, observer, config) as bed:
+        bed.start()
+        first, late = fill(bed)
+        nobody_was_evicted(bed, first, late)
+        status = bed.daemon.status()
+        assert (status["table_entries"], status["table_capacity"]) == (ROOM, ROOM)
+        assert status["t_delete_s"] == 30 / 16  # a full table forgets sooner
+        for gone, comes in zip(first[:2], late, strict=True):
+            gone.end()
+            bed.row(comes, lambda row: row["state"] in ("steered", "overflow"), "stays shown")
+        for app in late:
+            bed.steered(app)
+            delivered(bed.meter, app)
+        assert bed.daemon.status()["table_entries"] == ROOM
+
+
+def test_a_full_nic(small_lab: Lab, tmp_path: Path, observer: str) -> None:
+    with a_bed(small_lab, tmp_path, observer) as bed:
+        bed.start()
+        first, late = fill(bed)
+        nobody_was_evicted(bed, first, late)
+        for gone in first[:2]:
+            gone.end()
+        for app in late:
+            bed.steered(app)
+            delivered(bed.meter, app)
+        assert len(small_lab.nic.rules()) == ROOM
+
+
+def test_a_nic_that_others_filled(small_lab: Lab, tmp_path: Path, observer: str) -> None:
+    """Our budget has room, the NIC has none: it refuses, and is asked again later."""
+    others = [
+        small_lab.nic.insert(Match(4, 6, None, 0, None, 0, None, port), 0) for port in (81, 82, 83)
+    ]
+    with a_bed(small_lab, tmp_path, observer) as bed:
+        bed.start()
+        lucky, late = bed.apps.tcp(), bed.apps.tcp()
+        bed.steered(lucky)
+        row = bed.row(late, lambda row: row["state"] == "overflow", "overflows")
+        assert row["why"] == "the NIC's filter table is full: delivered by RSS"
+        assert bed.daemon.status()["actions_refused"] > 0
+        small_lab.nic.delete(others.pop())
+        bed.steered(late)
+        there = {rule.location for rule in small_lab.nic.rules()}
+        assert there >= set(others)
