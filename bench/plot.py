@@ -54,7 +54,7 @@ def bars(
         axes.set_yscale("log")
     axes.set_ylabel(unit)
     axes.set_title(title)
-    axes.legend()
+    axes.legend(loc="upper left", bbox_to_anchor=(1.01, 1))
     return _save(name)
 
 
