@@ -18,7 +18,7 @@ from bench.children import Child, child, until
 
 __all__ = ["FOLLOW_TCP", "Daemon", "daemon"]
 
-DWELL_MS = 100
+DWELL_MS = 10  # the product's default
 FOLLOW_TCP = f"""\
 version: 1
 about: Every TCP flow to the core of its application.
