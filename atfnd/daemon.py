@@ -54,7 +54,8 @@ class Daemon(Published):
         journal: Journal,
     ) -> None:
         t_delete_ns = {rule.name: rule.t_delete_ns for rule in policy.flows}
-        settling = Settling(policy.hold_down_ns, max(t_delete_ns.values()), t_delete_ns)
+        dwell_ns = {rule.name: rule.dwell_ns for rule in policy.flows}
+        settling = Settling(policy.hold_down_ns, max(t_delete_ns.values()), t_delete_ns, dwell_ns)
         super().__init__(
             watches={watch.view.name: watch for watch in nics},
             observer=observer,

@@ -8,7 +8,6 @@ from dataclasses import replace
 
 from hypothesis import given
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from atfnd.decide import audit, steer
 from atfnd.decide.memory import Memory, Settling
@@ -23,6 +22,7 @@ from atfnd.model import (
     Plan,
     Rule,
     SocketUse,
+    Thread,
 )
 from atfnd.move import runner
 from tests.values import NIC, RULE, key, seen
@@ -81,6 +81,28 @@ def test_a_second_move_waits_for_the_hold_down() -> None:
     (action,) = steer.due({"nic": NIC}, known, 101)
     assert (action.kind, action.old, action.new) == (ActionKind.REWRITE, 1, 2)
     assert not known.deferred
+
+
+def test_a_thread_that_moved_takes_its_flows_along() -> None:
+    known = memory()
+    for number in (1, 2, 3):
+        event = seen(number, 1, off_since_ns=1)
+        carried_out(steer.seen(event, NIC, RULE, known, 1), known, 1, location=number)
+    event = seen(2, 2, off_since_ns=500)
+    plan = steer.seen(event, NIC, RULE, known, 600)
+    assert {(action.key, action.new) for action in plan} == {(key(n), 2) for n in (1, 2, 3)}
+    carried_out(plan, known, 600)
+    late = seen(1, 1, off_since_ns=400)  # of before the thread moved: moves nobody else
+    moved = steer.seen(late, NIC, RULE, known, 900)
+    assert {action.key for action in moved} == {key(1)}
+
+
+def test_another_threads_flows_are_not_taken_along() -> None:
+    known = memory()
+    steered(known, cpu=1)
+    other = Thread(tid=200, pid=200, comm="other", cgroup=None)
+    (action,) = steer.seen(seen(2, 2, thread=other, off_since_ns=5), NIC, RULE, known, 1000)
+    assert action.key == key(2)
 
 
 def test_a_thread_that_came_back_before_the_hold_down_ended_moves_nothing() -> None:
@@ -213,68 +235,3 @@ def test_a_schedule_has_one_operation_a_flow_and_frees_slots_first(
     kinds = [action.kind for action in done]
     if ActionKind.INSERT in kinds:
         assert ActionKind.DELETE not in kinds[kinds.index(ActionKind.INSERT) :]
-
-
-class Steering(RuleBasedStateMachine):
-    """A NIC of six slots, refusals of any kind, a dozen sockets: entries and rules never part."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.memory = memory(capacity=8)
-        self.held: dict[int, tuple[object, int]] = {}
-        self.now_ns = 1
-        self.refuse = 0
-
-    def apply(self, action: Action) -> Outcome:
-        code, location = self.refuse, action.location
-        if not code and action.kind is ActionKind.INSERT:
-            location = next((n for n in range(6) if n not in self.held), None)
-            code = errno.ENOSPC if location is None else 0
-        if not code and location is not None:
-            if action.kind is ActionKind.DELETE:
-                del self.held[location]
-            else:
-                assert action.new is not None
-                self.held[location] = action.key, action.new
-        return Outcome(action, self.now_ns, code, location, "refused" if code else "")
-
-    def carry_out(self, plan: Plan) -> None:
-        for outcome in runner.run(plan, self.apply):
-            audit.settle(outcome, self.memory)
-
-    @rule(number=st.integers(0, 11), cpu=st.integers(0, 5), rx=st.none() | st.integers(0, 3))
-    def use(self, number: int, cpu: int, rx: int | None) -> None:
-        event = seen(number, cpu, rx_cpu=rx, off_since_ns=self.now_ns)
-        self.carry_out(steer.seen(event, NIC, RULE, self.memory, self.now_ns))
-
-    @rule(number=st.integers(0, 11))
-    def close(self, number: int) -> None:
-        self.carry_out(steer.gone(1000 + number, self.memory))
-
-    @rule(step_ns=st.integers(1, 300))
-    def wait(self, step_ns: int) -> None:
-        self.now_ns += step_ns
-        self.carry_out(steer.due({"nic": NIC}, self.memory, self.now_ns))
-
-    @rule(code=st.sampled_from([0, 0, errno.EIO, errno.EBUSY]))
-    def mood(self, code: int) -> None:
-        self.refuse = code
-
-    @rule(alive=st.sets(st.integers(0, 11)))
-    def look(self, alive: set[int]) -> None:
-        uses = [SocketUse(1000 + n, key(n), None, None, None, 0) for n in alive]
-        self.carry_out(audit.check_sockets(uses, {"nic": NIC}, self.memory, self.now_ns))
-
-    @invariant()
-    def entries_and_rules_agree(self) -> None:
-        known = {f.location: (f.key, f.target_queue) for f in self.memory.table.steered("nic")}
-        assert known == self.held
-        assert len(self.memory.table) <= 8
-        assert audit.check_rules(NIC, self.listed(), self.memory) == []
-
-    def listed(self) -> list[Rule]:
-        known = {flow.location: flow.key for flow in self.memory.table.steered("nic")}
-        return [Rule(at, Match.of(known[at]), queue) for at, (_, queue) in self.held.items()]
-
-
-TestSteering = Steering.TestCase

@@ -9,17 +9,13 @@
  * So records are O(migrations of flows that matter), never O(packets) or O(calls).
  */
 #include "observer_record.bpf.h"
+#include "observer_walk.bpf.h"
 #include <bpf/bpf_helpers.h>
 #include <bpf/bpf_tracing.h>
 
 #define IPPROTO_TCP 6
 #define IPPROTO_UDP 17
 #define IPPROTO_SCTP 132
-
-/* include/net/tcp_states.h; SCTP's established is the same number. */
-enum { TCP_ESTABLISHED = 1, TCP_FIN_WAIT1 = 4, TCP_FIN_WAIT2 = 5, TCP_CLOSE = 7, TCP_CLOSE_WAIT = 8 };
-#define RECEIVING_STATES                                                                           \
-	(1 << TCP_ESTABLISHED | 1 << TCP_FIN_WAIT1 | 1 << TCP_FIN_WAIT2 | 1 << TCP_CLOSE_WAIT)
 
 #define MAX_BACKOFF 6
 
@@ -44,6 +40,7 @@ static struct socket_state *admit(struct sock *sk)
 	if (!steerable(sk))
 		return NULL;
 	fresh.born_ns = bpf_ktime_get_ns();
+	fresh.tid = bpf_get_current_pid_tgid();
 	return bpf_sk_storage_get(&sockets, sk, &fresh, BPF_SK_STORAGE_GET_F_CREATE);
 }
 
@@ -51,8 +48,8 @@ static __always_inline int tell(struct sock *sk, struct socket_state *state, __u
 {
 	__u64 pid_tgid = bpf_get_current_pid_tgid();
 	struct observer_record *record = reserve(OBSERVER_SEEN);
+	struct thread_state thread = { .since_ns = state->window_ns, .cpu = state->window_cpu };
 	__u32 tid = pid_tgid;
-	__u8 one = 1;
 
 	if (!record)
 		return 0; /* nothing is marked as told: the next call tries again */
@@ -70,10 +67,25 @@ static __always_inline int tell(struct sock *sk, struct socket_state *state, __u
 				 0;
 	state->told_cpu = state->window_cpu;
 	state->told_ns = now;
+	state->tid = tid;
 	state->window_ns = 0;
 	bpf_ringbuf_submit(record, 0);
-	bpf_map_update_elem(&threads, &tid, &one, BPF_ANY);
+	bpf_map_update_elem(&threads, &tid, &thread, BPF_NOEXIST);
 	return 0;
+}
+
+/* When the stay on this CPU began. A thread that moved takes its sockets along: those it was
+ * reported with count from its arrival, so one that is called seldom need not be called twice.
+ * Not so another thread's: it may use the socket once. */
+static __always_inline __u64 stay_began(struct socket_state *state, __u32 cpu, __u64 now)
+{
+	__u32 tid = bpf_get_current_pid_tgid();
+	struct thread_state *thread;
+
+	if (state->tid != tid)
+		return now;
+	thread = bpf_map_lookup_elem(&threads, &tid);
+	return thread && thread->cpu == cpu ? thread->since_ns : now;
 }
 
 static __always_inline int off_target(struct sock *sk, struct socket_state *state, __u32 cpu, int rx)
@@ -81,7 +93,7 @@ static __always_inline int off_target(struct sock *sk, struct socket_state *stat
 	__u64 now = bpf_ktime_get_ns();
 
 	if (!state->window_ns) {
-		state->window_ns = now;
+		state->window_ns = stay_began(state, cpu, now);
 		state->window_cpu = cpu;
 		state->window_calls = 0;
 		state->window_hits = 0;
@@ -184,10 +196,13 @@ SEC("tp_btf/sched_migrate_task")
 int BPF_PROG(on_migrate, struct task_struct *task, int destination)
 {
 	__u32 tid = task->pid;
+	struct thread_state *thread = bpf_map_lookup_elem(&threads, &tid);
 	struct observer_record *record;
 
-	if (!bpf_map_lookup_elem(&threads, &tid))
+	if (!thread)
 		return 0;
+	thread->cpu = destination;
+	thread->since_ns = bpf_ktime_get_ns();
 	record = reserve(OBSERVER_THREAD);
 	if (!record)
 		return 0;
@@ -212,81 +227,6 @@ int BPF_PROG(on_poll, struct napi_struct *napi, int work, int budget)
 	counters->full_polls += work >= budget;
 	counters->last_ns = bpf_ktime_get_ns();
 	return 0;
-}
-
-static struct socket_state *mark(struct sock *sk, struct socket_state *state)
-{
-	struct socket_state fresh = { .told_cpu = OBSERVER_NO_CPU };
-	__u64 cookie = bpf_get_socket_cookie(sk);
-	__u32 *cpu = bpf_map_lookup_elem(&marked, &cookie);
-
-	if (!cpu)
-		return state;
-	fresh.born_ns = bpf_ktime_get_ns();
-	if (!state)
-		state = bpf_sk_storage_get(&sockets, sk, &fresh, BPF_SK_STORAGE_GET_F_CREATE);
-	if (state) {
-		state->told_cpu = *cpu;
-		state->told_ns = fresh.born_ns;
-		state->window_ns = 0;
-	}
-	return state;
-}
-
-static __always_inline int row(struct bpf_iter_meta *meta, struct sock *sk,
-			       struct socket_state *state)
-{
-	struct observer_record record = {};
-
-	describe(&record, sk);
-	record.kind = OBSERVER_SOCKET;
-	record.at_ns = bpf_ktime_get_ns();
-	record.app_cpu = OBSERVER_NO_CPU;
-	if (state) {
-		record.bytes = state->bytes;
-		record.app_cpu = state->told_cpu;
-		record.flags |= state->told_cpu == OBSERVER_NO_CPU ? 0 : OBSERVER_TOLD;
-	}
-	bpf_seq_write(meta->seq, &record, sizeof(record));
-	return 0;
-}
-
-SEC("iter/tcp")
-int each_tcp(struct bpf_iter__tcp *ctx)
-{
-	struct sock_common *common = ctx->sk_common;
-	struct tcp_sock *tcp;
-	struct sock *sk;
-
-	if (!common || !(RECEIVING_STATES >> common->skc_state & 1))
-		return 0;
-	tcp = bpf_skc_to_tcp_sock(common);
-	if (!tcp)
-		return 0;
-	sk = (struct sock *)tcp;
-	return row(ctx->meta, sk, mark(sk, bpf_sk_storage_get(&sockets, sk, 0, 0)));
-}
-
-SEC("iter/udp")
-int each_udp(struct bpf_iter__udp *ctx)
-{
-	struct sock *sk = (struct sock *)ctx->udp_sk;
-
-	if (!sk || !sk->__sk_common.skc_num)
-		return 0;
-	return row(ctx->meta, sk, mark(sk, bpf_sk_storage_get(&sockets, sk, 0, 0)));
-}
-
-/* Visits only sockets that hold our state, whatever their namespace. */
-SEC("iter/bpf_sk_storage_map")
-int each_told(struct bpf_iter__bpf_sk_storage_map *ctx)
-{
-	struct socket_state *state = ctx->value;
-	struct sock *sk = ctx->sk;
-
-	if (!sk || !state || state->told_cpu == OBSERVER_NO_CPU)
-		return 0;
-	return row(ctx->meta, sk, mark(sk, state));
 }
 
 char _license[] SEC("license") = "GPL";

@@ -9,6 +9,11 @@
 #include "observer.h"
 #include <bpf/bpf_helpers.h>
 
+/* include/net/tcp_states.h; SCTP's established is the same number. */
+enum { TCP_ESTABLISHED = 1, TCP_FIN_WAIT1 = 4, TCP_FIN_WAIT2 = 5, TCP_CLOSE = 7, TCP_CLOSE_WAIT = 8 };
+#define RECEIVING_STATES                                                                           \
+	(1 << TCP_ESTABLISHED | 1 << TCP_FIN_WAIT1 | 1 << TCP_FIN_WAIT2 | 1 << TCP_CLOSE_WAIT)
+
 struct socket_state {
 	__u64 born_ns;
 	__u64 bytes;
@@ -18,7 +23,14 @@ struct socket_state {
 	__u32 window_hits; /* calls of the window made on window_cpu */
 	__u32 window_cpu;
 	__u32 told_cpu;
+	__u32 tid; /* who was reported with it, or who used it first */
 	__u32 backoff;
+};
+
+/* Since when a thread that owns reported flows is on its CPU. */
+struct thread_state {
+	__u64 since_ns;
+	__u32 cpu;
 };
 
 struct napi_counters {
@@ -43,12 +55,12 @@ struct {
 	__type(value, struct napi_counters);
 } napis SEC(".maps");
 
-/* Threads that own a reported flow. */
+/* Threads that own a reported flow, by tid. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, 16384);
 	__type(key, __u32);
-	__type(value, __u8);
+	__type(value, struct thread_state);
 } threads SEC(".maps");
 
 /* What the next walk of an iterator writes into told_cpu: adopted sockets (rules of an earlier run)

@@ -81,6 +81,8 @@ def check_sockets(uses: Iterable[SocketUse], nics: Mapping[str, NicView], memory
     memory.locality = local_bytes / seen_bytes if seen_bytes else None
     for flow in [each for each in memory.overflowed.values() if each.cookie in turned_away]:
         del memory.overflowed[flow.key]  # its socket is gone
+    for tid in [tid for tid in memory.thread_cpu if not table.of_thread(tid)]:
+        del memory.thread_cpu[tid]
     settling = memory.settling
     plan: list[Action] = []
     for flow in list(table):

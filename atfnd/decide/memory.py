@@ -23,6 +23,7 @@ class Settling:
     hold_down_ns: int
     t_delete_ns: int  # of flows whose policy names none
     t_delete_by_policy_ns: Mapping[str, int] = field(default_factory=dict)
+    dwell_by_policy_ns: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -34,6 +35,7 @@ class Memory:
     deferred: dict[FlowKey, int] = field(default_factory=dict)  # key -> not before (ns)
     agenda: list[tuple[int, FlowKey]] = field(default_factory=list)  # a heap; also what is outdated
     overflowed: OrderedDict[FlowKey, Flow] = field(default_factory=OrderedDict)  # bounded
+    thread_cpu: dict[int, tuple[int, int]] = field(default_factory=dict)  # tid -> CPU, since (ns)
     overflow: int = 0  # flows turned away since start
     locality: float | None = None  # of the table's bytes between the last two audits
 

@@ -86,11 +86,38 @@ def seen(
         return ()
     memory.overflowed.pop(flow.key, None)
     table.put(flow)
-    settled_ns = event.off_since_ns + rule.dwell_ns
-    if settled_ns > now_ns:  # BPF waits for the shortest dwell of all rules, this one wants more
-        memory.defer(flow.key, settled_ns)
+    plan = _place_after(event.off_since_ns + rule.dwell_ns, flow, nic, memory, now_ns)
+    return (*plan, *_taken_along(event, nic, memory, now_ns))
+
+
+def _place_after(at_ns: int, flow: Flow, nic: NicView, memory: Memory, now_ns: int) -> Plan:
+    """Place a flow, or put it off: the observer waits for the shortest dwell of all rules, and
+    this one's may be longer."""
+    if at_ns > now_ns:
+        memory.defer(flow.key, at_ns)
         return ()
     return _place(flow, nic, memory, now_ns)
+
+
+def _taken_along(event: SocketSeen, nic: NicView, memory: Memory, now_ns: int) -> Plan:
+    """A thread that moved takes its other flows along: one socket that proves it is enough, and
+    the rest need not wait for a call of their own."""
+    if event.thread is None:
+        return ()
+    tid, cpu = event.thread.tid, event.app_cpu
+    known_cpu, since_ns = memory.thread_cpu.get(tid, (None, -1))
+    if known_cpu == cpu or since_ns > event.off_since_ns:
+        return ()
+    memory.thread_cpu[tid] = cpu, event.off_since_ns
+    plan: list[Action] = []
+    for flow in memory.table.of_thread(tid):
+        if flow.app_cpu == cpu or flow.nic != nic.name or flow.state is FlowState.MANUAL:
+            continue
+        flow = replace(flow, app_cpu=cpu)
+        memory.table.put(flow)
+        dwell_ns = memory.settling.dwell_by_policy_ns.get(flow.policy, 0)
+        plan += _place_after(event.off_since_ns + dwell_ns, flow, nic, memory, now_ns)
+    return tuple(plan)
 
 
 def _anothers(old: Flow, event: SocketSeen, nic: NicView) -> bool:

@@ -39,6 +39,7 @@ class FlowTable:
         self.capacity = capacity
         self._slots: FlowSlots[FlowKey] = FlowSlots()
         self._cookies: dict[int, FlowKey | tuple[FlowKey, ...]] = {}
+        self._threads: dict[int, set[FlowKey]] = {}
         self._load: dict[tuple[str, int], int] = {}
 
     def __len__(self) -> int:
@@ -64,11 +65,13 @@ class FlowTable:
         old = self.get(flow.key)
         if old is not None:
             self._count(old, -1)
-        if old is None or old.cookie != flow.cookie:
+        if old is None or (old.cookie, old.thread) != (flow.cookie, flow.thread):
             if old is not None:
                 self._forget(old)
             known = self.keys_of(flow.cookie)
             self._cookies[flow.cookie] = (*known, flow.key) if known else flow.key
+            if flow.thread is not None:
+                self._threads.setdefault(flow.thread.tid, set()).add(flow.key)
         self._slots.put(flow.key, flow)
         self._count(flow, 1)
 
@@ -88,6 +91,10 @@ class FlowTable:
     def of_cookie(self, cookie: int) -> list[Flow]:
         """The flows of one socket."""
         return [flow for key in self.keys_of(cookie) if (flow := self.get(key)) is not None]
+
+    def of_thread(self, tid: int) -> list[Flow]:
+        """The flows a thread was last seen to use."""
+        return [f for key in self._threads.get(tid, ()) if (f := self.get(key)) is not None]
 
     def rules_on(self, nic: str, queue: int) -> int:
         """How many of our rules point to this queue."""
@@ -114,6 +121,11 @@ class FlowTable:
             self._cookies[flow.cookie] = rest[0] if len(rest) == 1 else rest
         else:
             self._cookies.pop(flow.cookie, None)
+        if flow.thread is not None:
+            keys = self._threads[flow.thread.tid]
+            keys.discard(flow.key)
+            if not keys:
+                del self._threads[flow.thread.tid]
 
     def _count(self, flow: Flow, change: int) -> None:
         if flow.location is not None and flow.target_queue is not None:
