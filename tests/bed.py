@@ -74,6 +74,9 @@ class Bed:
             30,
         )
 
+    def unknown_to_table(self, app: Application) -> None:
+        until(lambda: not self.daemon.flow(app.key), f"{app.key} is not in the table", 30)
+
 
 @contextmanager
 def a_bed(lab: Lab, folder: Path, observer: str, config: str = EVERYTHING) -> Iterator[Bed]:
