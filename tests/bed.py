@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from atfnd.kernel.netns import exists
 from atfnd.model import Match, Rule
 from bench.meter import Meter
 from tests.applications import Application, Applications
@@ -74,6 +75,9 @@ class Bed:
             30,
         )
 
+    def unknown_to_table(self, app: Application) -> None:
+        until(lambda: not self.daemon.flow(app.key), f"{app.key} is not in the table", 30)
+
 
 @contextmanager
 def a_bed(lab: Lab, folder: Path, observer: str, config: str = EVERYTHING) -> Iterator[Bed]:
@@ -85,5 +89,5 @@ def a_bed(lab: Lab, folder: Path, observer: str, config: str = EVERYTHING) -> It
         finally:
             daemon.reap()
             apps.close()
-            for rule in lab.nic.rules():
+            for rule in lab.nic.rules() if exists(lab.netns["host"]) else ():
                 lab.nic.delete(rule.location)

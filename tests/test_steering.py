@@ -9,14 +9,18 @@ from __future__ import annotations
 
 import json
 import socket
+import subprocess
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 
 import pytest
 
+from bench.meter import Reading
 from tests.applications import Application, Applications, delivered
 from tests.bed import Bed, a_bed
 from tests.daemons import OBSERVERS
-from tests.labs import Lab
+from tests.labs import HOST, Lab
+from tests.wait import until
 
 __all__: list[str] = []
 
@@ -102,6 +106,50 @@ def test_a_flow_that_rss_has_right_takes_no_rule(bed: Bed) -> None:
     assert (bed.daemon.flow(right.key), bed.rule(right)) == (None, None)
     for app in (right, wrong):
         app.end()
+
+
+def test_a_bulk_receiver(bed: Bed) -> None:
+    """iperf3, four streams of one receiver: after it has settled every packet is on its core."""
+    port, cpu = 5201, 0
+    host, peer = (f"{bed.lab.name}-{role}" for role in ("host", "peer"))
+    with ExitStack() as stack:
+        for netns, words in (
+            (host, ["taskset", "-c", str(cpu), "iperf3", "-s", "-1", "-p", str(port)]),
+            (peer, ["iperf3", "-c", HOST[V4], "-p", str(port), "-P", "4", "-t", "60", "-b", "20M"]),
+        ):
+            running = subprocess.Popen(
+                ["ip", "netns", "exec", netns, *words], stdout=subprocess.DEVNULL
+            )
+            stack.callback(running.wait)
+            stack.callback(running.kill)
+            if netns == host:
+                until(lambda: listening(host, port), "iperf3 listens")
+
+        def segments(start: Reading) -> tuple[int, int]:
+            flows = bed.meter.read().since(start).flows.items()
+            mine = [count for key, count in flows if key.local_port == port]
+            return sum(c.local_segments for c in mine), sum(c.remote_segments for c in mine)
+
+        def settled() -> bool:
+            start = bed.meter.read()
+            until(lambda: sum(segments(start)) >= 200, "traffic flows", 30)
+            local, remote = segments(start)
+            return local >= 200 and remote == 0
+
+        until(settled, "every packet comes to be delivered on the receiver's core", 30)
+        start = bed.meter.read()
+        until(lambda: sum(segments(start)) >= 2000, "traffic flows on", 30)
+        assert segments(start)[1] == 0
+
+
+def listening(netns: str, port: int) -> bool:
+    done = subprocess.run(
+        ["ip", "netns", "exec", netns, "ss", "-Htln", f"sport = :{port}"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return bool(done.stdout)
 
 
 def test_an_operator_sees_the_chain(bed: Bed) -> None:
