@@ -9,29 +9,25 @@ from bench.stats import median, ratios
 
 __all__ = ["run"]
 
-OURS, RIVALS = ("atfnd_bpf", "atfnd_sock_diag"), ("pyroute2", "ss")
+OURS, RIVAL = ("atfnd_bpf", "atfnd_sock_diag"), "pyroute2"
 TIMES = 20.0
 
 
 def run(rounds: int) -> Report:
-    """Sockets/s of each contender, and ours as multiples of the rivals'.
-
-    `inventory` alternates rounds of its own; `rounds` is not used.
-    """
+    """Sockets/s of each contender, and how many times pyroute2's ours is."""
     report = Report("inventory", "sockets listed per second at bootstrap")
-    found = inventory.run()
+    found = inventory.run(rounds=rounds)
     report.samples = dict(found)
     rates = {}
-    seconds = found["seconds"]
-    for name, each in seconds.items():
-        per_s = [found["sockets"] / one for one in each]
+    for name, seconds in found["seconds"].items():
+        per_s = [found["sockets"] / one for one in seconds]
         rates[name] = [report.add(f"{found['sockets']} sockets", name, "sockets/s", median(per_s))]
-    for ours in OURS:
-        for name in RIVALS:
-            times = ratios(seconds[name], seconds[ours])
+    for name, seconds in found["seconds"].items():
+        for ours in OURS if name not in OURS else ():
+            times = ratios(seconds, found["seconds"][ours])
             report.add("sockets/s", f"{ours} / {name}", "×", times)
-            if name == RIVALS[0]:
-                what = f"{ours} against {name}"
-                report.targets.append(Target(what, times.value, TIMES, True, "×"))
+            if name == RIVAL:
+                goal = f"{ours} against {RIVAL}"
+                report.targets.append(Target(goal, times.value, TIMES, True, "×"))
     plot.bars("inventory", "Bootstrap", "sockets/s", [str(found["sockets"])], rates, log=True)
     return report
