@@ -9,25 +9,26 @@ from bench.stats import median, ratios
 
 __all__ = ["run"]
 
-OURS, RIVAL = ("atfnd_bpf", "atfnd_sock_diag"), "pyroute2"
+OURS, RIVALS = ("atfnd_bpf", "atfnd_sock_diag"), ("pyroute2", "ss")
 TIMES = 20.0
 
 
 def run(rounds: int) -> Report:
-    """Sockets/s of each contender, and how many times pyroute2's ours is."""
+    """Sockets/s of each contender, and ours as multiples of the rivals'."""
     report = Report("inventory", "sockets listed per second at bootstrap")
     found = inventory.run(rounds=rounds)
     report.samples = dict(found)
     rates = {}
-    for name, seconds in found["seconds"].items():
-        per_s = [found["sockets"] / one for one in seconds]
+    seconds = found["seconds"]
+    for name, each in seconds.items():
+        per_s = [found["sockets"] / one for one in each]
         rates[name] = [report.add(f"{found['sockets']} sockets", name, "sockets/s", median(per_s))]
-    for name, seconds in found["seconds"].items():
-        for ours in OURS if name not in OURS else ():
-            times = ratios(seconds, found["seconds"][ours])
+    for ours in OURS:
+        for name in RIVALS:
+            times = ratios(seconds[name], seconds[ours])
             report.add("sockets/s", f"{ours} / {name}", "×", times)
-            if name == RIVAL:
-                goal = f"{ours} against {RIVAL}"
-                report.targets.append(Target(goal, times.value, TIMES, True, "×"))
+            if name == RIVALS[0]:
+                what = f"{ours} against {name}"
+                report.targets.append(Target(what, times.value, TIMES, True, "×"))
     plot.bars("inventory", "Bootstrap", "sockets/s", [str(found["sockets"])], rates, log=True)
     return report
