@@ -2,14 +2,16 @@
 """The meter against traffic whose delivery CPU is known: a veth pair whose receiver's RPS mask
 names one CPU, so every packet is delivered there, whoever sent it.
 
-A kernel may pass a packet without running a tracing program (the machine this was written on did
-for up to 0.7 %, with no recursion miss counted: softnet_stat saw them, two programs both did not).
-So: nothing is ever counted twice or in the wrong place, and nearly everything is counted.
+A kernel may pass packets without running a tracing program: on the machine this was written on, for
+0.2-3 ms about once a second, with no recursion miss counted (softnet_stat saw the packets, programs
+on two tracepoints both did not). So the tests ask that nothing is ever counted twice or in the
+wrong place, and go on until enough is counted.
 """
 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import socket
 import subprocess
@@ -20,13 +22,14 @@ from typing import NamedTuple
 import pytest
 
 from atfnd.model import Protocol
-from bench.meter import Meter, Reaction, Reading
+from bench.meter import Meter, Reaction, Reading, Totals
 from bench.netns import inode, within
 from tests.wait import until
 
 V4, V6 = ("10.77.0.1", "10.77.0.2"), ("fd77::1", "fd77::2")
 DELIVERY_CPU, OTHER_CPU = 0, 1
-MOST = 0.9
+LOCAL, REMOTE = 0, 1  # columns of Totals
+ENOUGH = 50
 MSS = 1448
 
 
@@ -110,27 +113,33 @@ def test_every_datagram_is_counted_where_it_was_delivered(
             receiver.connect((address, sender.getsockname()[1]))
         target = (to, receiver.getsockname()[1])
 
-        def counted(cpu: int, count: int) -> Reading:
+        def one_on(cpu: int) -> None:
             os.sched_setaffinity(0, {cpu})
-            before = meter.read()
-            for _ in range(count):
-                sender.sendto(b"x", target)
-                receiver.recv(1)
-            return meter.read().since(before)
+            sender.sendto(b"x", target)
+            receiver.recv(1)
 
-        first = counted(DELIVERY_CPU, 1)  # of a flow unknown until its first call
-        assert first.totals[:2] == (0, 0)
-        there = counted(DELIVERY_CPU, 100)
-        assert there.totals[1:3] == (0, 0)
-        assert MOST * 100 <= there.totals.local_segments <= 100
-        away = counted(OTHER_CPU, 100)
-        # one at most arrives before the first call on the other CPU
-        assert away.totals.local_segments <= 1
-        assert away.totals.unknown_segments == 0
-        assert MOST * 99 <= away.totals.remote_segments <= 99
+        def enough_on(cpu: int, column: int) -> Reading:
+            """What is counted while datagrams go one by one, until `column` has ENOUGH."""
+            before, sent = meter.read(), itertools.count()
+
+            def counted() -> bool:
+                for _ in range(20):
+                    one_on(cpu)
+                    next(sent)
+                return meter.totals().since(before.totals)[column] >= ENOUGH
+
+            until(counted, f"enough datagrams are counted as {Totals._fields[column]}")
+            found = meter.read().since(before)
+            assert sum(found.totals[:3]) == found.totals[column] <= next(sent)
+            return found
+
+        one_on(DELIVERY_CPU)  # of a flow unknown until its first call
+        assert meter.totals()[:2] == (0, 0)
+        enough_on(DELIVERY_CPU, LOCAL)
+        one_on(OTHER_CPU)  # delivered before the first call there
+        away = enough_on(OTHER_CPU, REMOTE)
         ((key, flow),) = away.flows.items()
-        assert flow[:3] == (*away.totals[:2], 1)
-        assert flow.app_cpu == OTHER_CPU
+        assert flow == (0, away.totals.remote_segments, 0, OTHER_CPU)
         assert (key.protocol, key.local_port) == (Protocol.UDP, target[1])
         assert any(key.remote) == connected
 
@@ -152,7 +161,7 @@ def sink(listener: socket.socket, cpu: int, total: int) -> threading.Thread:
 
 @pytest.mark.parametrize("cpu", [DELIVERY_CPU, OTHER_CPU])
 def test_tcp_segments_are_those_of_the_wire_even_when_gro_merges_them(pair: Pair, cpu: int) -> None:
-    total = 8 << 20
+    total = 32 << 20
     listener = within(pair.host, lambda: socket.create_server((V4[1], 0)))
     with contextlib.closing(listener), pair.meter() as meter:
         wire = pair.received()
@@ -165,7 +174,7 @@ def test_tcp_segments_are_those_of_the_wire_even_when_gro_merges_them(pair: Pair
             thread.join()
         totals = meter.totals()
         segments = sum(totals[:3])
-        assert MOST * total / MSS <= segments <= pair.received() - wire
+        assert total / MSS / 2 <= segments <= pair.received() - wire
         assert totals.unknown_segments <= 3  # handshake, ACK of "x" (traced after its send)
         assert segments > sum(totals[3:6]), "GRO merged nothing: the test proves nothing"
         assert totals.locality == (1.0 if cpu == DELIVERY_CPU else 0.0)
