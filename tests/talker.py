@@ -11,6 +11,7 @@ or accepted socket).
 
 from __future__ import annotations
 
+import errno
 import os
 import selectors
 import socket
@@ -108,13 +109,20 @@ class Talker:
                 self.stream, self.talks = None, False
         print("ok", flush=True)
 
+    def turn(self) -> None:
+        ready = self.selector.select(PACE_S if self.talks and not self.paused else None)
+        for key, _ in ready:
+            key.data(key.fileobj)
+        if not ready and self.talks and not self.paused and self.stream:
+            self.stream.send(MESSAGE)
+
     def run(self) -> None:
         while True:
-            ready = self.selector.select(PACE_S if self.talks and not self.paused else None)
-            for key, _ in ready:
-                key.data(key.fileobj)
-            if not ready and self.talks and not self.paused and self.stream:
-                self.stream.send(MESSAGE)
+            try:
+                self.turn()
+            except OSError as error:
+                if error.errno != errno.ENETUNREACH:  # the link is down, a datagram is lost
+                    raise
 
 
 if __name__ == "__main__":
