@@ -11,6 +11,7 @@ import os
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import overload
 
 from atfnd import __version__
@@ -99,8 +100,7 @@ class Published:
         action = outcome.action
         self.applied += outcome.errno == 0
         self.refused += outcome.errno != 0
-        place = "queue" if action.queue is None else f"queue {action.queue}: CPU"
-        what = f"{place} {_shown(action.old)} -> {_shown(action.new)}"
+        what = _moved(action.queue, action.old, action.new)
         kind, why = action.kind.value, action.why
         if outcome.errno:
             kind, why = "refused", f"{os.strerror(outcome.errno)}; {outcome.left}"
@@ -136,5 +136,7 @@ class Published:
         return queue.index if queue else None
 
 
-def _shown(value: int | None) -> str:
-    return "-" if value is None else str(value)
+@lru_cache(maxsize=1024)
+def _moved(queue: int | None, old: int | None, new: int | None) -> str:
+    place = "queue" if queue is None else f"queue {queue}: CPU"
+    return f"{place} {'-' if old is None else old} -> {'-' if new is None else new}"

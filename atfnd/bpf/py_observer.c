@@ -16,6 +16,7 @@
 #include "observer.skel.h"
 
 #define EVENT_PROGRAMS 5
+#define DRAINED 512 /* records a call, so that a burst neither holds the loop nor grows the buffer */
 
 struct observer_object {
 	PyObject_HEAD
@@ -35,7 +36,8 @@ static int keep_record(void *context, void *data, size_t size)
 		return -ENOMEM;
 	memcpy(self->drained.bytes + self->drained.used, data, sizeof(struct observer_record));
 	self->drained.used += sizeof(struct observer_record);
-	return 0;
+	/* libbpf stops at a negative answer, with this record consumed (ringbuf.c). */
+	return self->drained.used < DRAINED * sizeof(struct observer_record) ? 0 : -EAGAIN;
 }
 
 static void release(struct observer_object *self)
@@ -198,7 +200,7 @@ static PyObject *observer_drain(PyObject *object, PyObject *unused)
 	Py_BEGIN_ALLOW_THREADS
 	error = ring_buffer__consume(self->ring);
 	Py_END_ALLOW_THREADS
-	if (error < 0)
+	if (error < 0 && error != -EAGAIN)
 		return ext_oserror(-error, "drain the observer's ring buffer");
 	return PyBytes_FromStringAndSize(self->drained.bytes ? self->drained.bytes : "",
 					 self->drained.used);
@@ -248,7 +250,7 @@ static PyMethodDef methods[] = {
 	{ "napis", observer_napis, METH_NOARGS, "Descriptor of the map of watched NAPIs." },
 	{ "marked", observer_marked, METH_NOARGS, "Descriptor of the map of sockets to mark." },
 	{ "lost", observer_lost, METH_NOARGS, "Records that found the ring buffer full." },
-	{ "drain", observer_drain, METH_NOARGS, "Waiting records (struct observer_record), packed." },
+	{ "drain", observer_drain, METH_NOARGS, "Up to 512 waiting records (struct observer_record), packed." },
 	{ "sockets", observer_sockets, METH_VARARGS,
 	  "sockets('tcp'|'udp'|'told', netns_fd=-1) -> packed records" },
 	{ "close", observer_close, METH_NOARGS, "Detach and unload." },

@@ -104,9 +104,8 @@ def _key_of(match: Match, number: int) -> bytes:
     )
 
 
-@lru_cache(maxsize=8192)
 def _match_of(key: bytes, mask: bytes) -> Match:
-    """The inverse of `_key_of`. Remembered: a table is listed much more often than it changes."""
+    """The inverse of `_key_of`."""
     src, dst, src_port, dst_port, protocol, number, _ = TUPLE.unpack(key)
     src_mask, dst_mask, src_port_mask, dst_port_mask, protocol_mask, _, _ = TUPLE.unpack(mask)
     family, size = (4, 4) if number < MASKS else (6, 16)

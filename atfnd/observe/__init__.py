@@ -53,7 +53,8 @@ class Observer(Protocol):
         observer that cannot see NAPIs reports them all). Replaces what was watched before."""
 
     def drain(self) -> list[Observation]:
-        """What happened since the last call, oldest first."""
+        """What happened since the last call, oldest first; of a burst a part, then `fileno` stays
+        readable."""
 
     def lost(self) -> int:
         """Events the kernel could not hand over, since start: each calls for a re-sync."""

@@ -25,6 +25,8 @@ _DUAL_STACK = 1  # enum observer_flag
 _NO_CPU = 0xFFFFFFFF
 _RETELL_NS = 1_000_000_000
 _ANY4 = bytes(4)
+# One object for all flows of a local end, of a thread.
+_one = lru_cache(maxsize=1024)(lambda address, port: (address, port))
 _thread = lru_cache(maxsize=4096)(Thread)  # one object for all flows of a thread
 
 _Row = tuple[
@@ -37,7 +39,8 @@ def _keys(row: _Row) -> Iterator[FlowKey]:
     """The flows of one record's socket: two for an unconnected dual-stack socket, else one."""
     *_, local, remote, _, local_port, remote_port, family, protocol, flags = row
     size = 4 if family == 4 else 16
-    yield FlowKey(protocol, local[:size], local_port, remote[:size], remote_port)
+    address, port = _one(local[:size], local_port)
+    yield FlowKey(protocol, address, port, remote[:size], remote_port)
     if flags & _DUAL_STACK:
         yield FlowKey(protocol, _ANY4, local_port, _ANY4, 0)
 
@@ -76,7 +79,8 @@ class BpfObserver:
         self._napis = wanted
 
     def drain(self) -> list[Observation]:
-        """Decode everything in the ring buffer, oldest first."""
+        """Decode what is in the ring buffer, oldest first; of a burst the first 512, and the
+        descriptor stays readable."""
         observations: list[Observation] = []
         add = observations.append
         for row in _RECORD.codec.iter_unpack(self._bpf.drain()):

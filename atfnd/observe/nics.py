@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from atfnd.kernel.rtnl import LinkChanges, addresses
-from atfnd.model import FlowKey, NicView, Queue, Rule, SocketSeen, SocketUse
+from atfnd.model import FlowKey, NicStats, NicView, Queue, Rule, SocketSeen, SocketUse
 from atfnd.nic import Nic
 from atfnd.nic.toeplitz import rss_queue
 
@@ -31,7 +31,7 @@ class NicWatch:
         self.napi_ids: set[int] = set()  # present and past
         self._confined: dict[int, tuple[int, int | None]] = {}  # queue: CPU, pid of its thread
         self._addresses: frozenset[bytes] | None = None
-        self._read_ns = 0
+        self._shown: tuple[int, tuple[Rule, ...], NicStats] | None = None
         self.view = NicView(
             name=nic.name,
             netns=nic.netns,
@@ -71,17 +71,17 @@ class NicWatch:
         return lost
 
     def read_rules(self) -> list[Rule]:
-        """Every rule in the NIC, now."""
-        rules = self.nic.rules()
-        self.view = replace(self.view, rules=tuple(rules), stats=self.nic.stats())
-        self._read_ns = time.monotonic_ns()
-        return rules
+        """Every rule in the NIC, now. Not kept: thousands of them are megabytes."""
+        self._shown = None
+        return self.nic.rules()
 
     def shown(self, owned: frozenset[int]) -> NicView:
         """The view with rules and counters not older than a tenth of a second."""
-        if time.monotonic_ns() - self._read_ns > _FRESH_NS:
-            self.read_rules()
-        return replace(self.view, owned=owned)
+        now_ns = time.monotonic_ns()
+        if self._shown is None or now_ns - self._shown[0] > _FRESH_NS:
+            self._shown = now_ns, tuple(self.nic.rules()), self.nic.stats()
+        _, rules, stats = self._shown
+        return replace(self.view, rules=rules, stats=stats, owned=owned)
 
     def arm(self, armed: bool) -> None:
         """Note whether the operator lets us write."""

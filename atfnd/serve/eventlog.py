@@ -17,7 +17,7 @@ from atfnd.model import Event, FlowKey
 
 __all__ = ["EventLog"]
 
-_KEPT = 2000
+_KEPT = 1000
 
 
 class EventLog:
