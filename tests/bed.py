@@ -43,7 +43,10 @@ class Bed:
             row = self.daemon.flow(app.key)
             return row if row is not None and when(row) else None
 
-        row = until(found, f"{app.key} {what}; it is {self.daemon.flow(app.key)}", 30)
+        try:
+            row = until(found, f"{app.key} {what}", 30)
+        except AssertionError as late:
+            raise AssertionError(f"{late}; its row is {self.daemon.flow(app.key)}") from late
         assert row is not None
         return row
 
