@@ -18,6 +18,9 @@ PORTS = (5001, 6001)
 MOST_STREAMS = 128
 
 
+PACED_BLOCK = "16K"
+
+
 @contextlib.contextmanager
 def server(
     netns: str, address: str, port: int, cpus: Iterable[int] | None = None
@@ -44,7 +47,9 @@ def client(
         raise OperatorError(f"iperf3 takes 1 to {MOST_STREAMS} streams, not {streams}")
     command = ["iperf3", "-c", address, "-p", str(port), "-P", str(streams), "-J"]
     command += ["-t", f"{seconds:g}"]
-    command += ["-b", str(stream_bits_per_s)] if stream_bits_per_s else []
+    if stream_bits_per_s:
+        # iperf3 paces by blocks: 128 KiB ones (its default) are a burst every 100 ms at 10 Mbit/s
+        command += ["-b", str(stream_bits_per_s), "-l", PACED_BLOCK]
     command += ["-R"] if reverse else []
     with child(*command, netns=netns) as running:
         yield running
