@@ -76,7 +76,7 @@ def test_lost_events_lead_to_a_look_at_every_socket(lab: Lab, tmp_path: Path) ->
         until(lambda: bed.daemon.status()["resyncs"], "the daemon looks at every socket", 60)
         status = bed.daemon.status()
         assert status["events_lost"] > STREAMS
-        assert {row["kind"] for row in bed.daemon.events("lost")} == {"lost"}
+        assert "lost: " in bed.daemon.said()
         for receiver in receivers:
             receiver.send(b"x")  # who was not heard is told again
         until(lambda: all_on(RIGHT, DATAGRAM), "every flow is where its application is", 60)
