@@ -105,7 +105,7 @@ def _steered(running: Daemon) -> int:
 
 
 def _wait_for_steered(running: Daemon, flows: int) -> None:
-    until(lambda: _steered(running) >= flows, f"{flows} flows are steered", 60)
+    until(lambda: _steered(running) >= flows, f"{flows} flows are steered", 120)
 
 
 def _unsteered(report: Report, count: int, rounds: int) -> tuple[int, Estimate, Estimate]:

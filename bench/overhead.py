@@ -1,55 +1,57 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """What the observer adds to a socket call, and what that does to throughput.
 
-Calls are made in C (`atfnd/bpf/py_calls.c`), the process pinned to one core, the daemon started and
-stopped within each round; times are CPU time, the least of many short loops. `lo`: 64-byte send and
-receive pairs over the host's loopback, sockets that are none of the observer's business, as most
-are. `steered`: receives, a byte each, of data that waits in a socket whose flow is steered: the
-observer's everyday path on the cheapest call there is. Throughput is iperf3's through the lab NIC
-with the daemon only observing, so that better steering cannot hide a cost.
+Calls are made in C (`atfnd/bpf/py_calls.c`) by this process, pinned to one core, and timed in its
+CPU time; the observer is attached and detached in the same process, in many short turns, because
+the machine drifts by more in a second than the observer costs. Sockets of two kinds: `not steered`
+come in through no NIC that is watched; `steered` do, and take the observer's fast path. (They are
+sockets of lo, whose NAPI ids are watched for this purpose only.)
+
+`receive of a byte` is a socket call and nothing else: queued data is read byte by byte. The `pairs`
+send and receive 64 bytes over lo, so that they also pay for the softirq and NAPI poll of every
+packet, whose tracepoint the observer listens to: on a NIC a poll serves many packets.
+
+Throughput is iperf3's through the lab NIC with the daemon only observing, so that better steering
+cannot hide a cost.
 """
 
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import socket
-import struct
-import termios
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, ExitStack, closing
 from typing import NamedTuple
 
 from atfnd.bpf import _bpf
+from atfnd.observe import Qualify
+from atfnd.observe.bpf import BpfObserver
 from bench import plot
 from bench.bed import Bed, lab_bed
-from bench.children import until
-from bench.daemon import Daemon, daemon
-from bench.netns import within
+from bench.daemon import daemon
 from bench.report import Report, Target
 from bench.stats import Estimate, median, ratios
 from bench.traffic import iperf
 
 __all__ = ["run"]
 
-PAIRS = 5_000
-BYTES = 50_000
-SO_RCVBUFFORCE, SO_INCOMING_CPU = 33, 49  # asm-generic/socket.h
-REPEATS = 20
-PORT = 7100
+PAIRS, BYTES, BEST_OF = 4_000, 20_000, 5
+TURNS = 5  # of each state, a round
+LO_NAPI_IDS = range(512)  # on lo sk_napi_id holds the sender's CPU (include/linux/skbuff.h)
+NO_NAPI_ID = 2**32 - 1
 IPERF_STREAMS = 4
 IPERF_S = 3.0
 CALL_NS, RATIO = 120.0, 0.98
-STATES = ("detached", "attached")
+STATES = ("detached", "not steered", "steered")
 
 
 class Loop(NamedTuple):
-    """A timed loop: what it calls, how many socket calls one unit is, how often."""
+    """A timed loop: its name, how many socket calls it makes, and their CPU time in ns."""
 
     name: str
     calls: int
-    run: Callable[[], int]  # CPU ns of all of them
+    run: Callable[[], int]
 
 
 @contextlib.contextmanager
@@ -62,103 +64,78 @@ def _on_one_cpu(cpu: int) -> Iterator[None]:
         os.sched_setaffinity(0, before)
 
 
-def _udp_pair() -> tuple[socket.socket, socket.socket]:
-    receiver = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-    receiver.bind(("127.0.0.1", 0))
-    sender = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-    sender.connect(receiver.getsockname())
-    return sender, receiver
+def _udp(stack: ExitStack) -> tuple[socket.socket, socket.socket]:
+    ends = [stack.enter_context(socket.socket(socket.AF_INET, socket.SOCK_DGRAM)) for _ in "ab"]
+    for end in ends:
+        end.bind(("127.0.0.1", 0))
+    for end, other in (ends, ends[::-1]):
+        end.connect(other.getsockname())
+    return ends[0], ends[1]
 
 
-def _tcp_pair(
-    listener: socket.socket, connect: Callable[[], socket.socket]
-) -> tuple[socket.socket, socket.socket]:
-    sender = connect()
-    receiver = listener.accept()[0]
+def _tcp(stack: ExitStack) -> tuple[socket.socket, socket.socket]:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        sender = stack.enter_context(socket.create_connection(listener.getsockname()))
+        receiver = stack.enter_context(listener.accept()[0])
     for end in (sender, receiver):
         end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         end.setblocking(True)
     return sender, receiver
 
 
-def _readable_bytes(sock: socket.socket) -> int:
-    """SIOCINQ (tcp(7)), which shares its number with FIONREAD."""
-    return int(struct.unpack("i", fcntl.ioctl(sock, termios.FIONREAD, bytes(4)))[0])
-
-
 @contextlib.contextmanager
-def loops(bed: Bed) -> Iterator[tuple[int, list[Loop]]]:
-    """The sockets of every loop, open as long as the `with` lasts; and a CPU to run them on that
-    RSS does not deliver the `steered` one to, or there would be nothing to steer."""
-    with contextlib.ExitStack() as stack:
-
-        def owned(pair: tuple[socket.socket, socket.socket]) -> tuple[int, int]:
-            for one in pair:
-                stack.enter_context(one)
-            return pair[0].fileno(), pair[1].fileno()
-
-        def over_lo() -> tuple[socket.socket, socket.socket]:
-            with socket.create_server(("127.0.0.1", 0)) as listener:
-                address = listener.getsockname()
-                return _tcp_pair(listener, lambda: socket.create_connection(address))
-
-        udp = owned(within(bed.host, _udp_pair))
-        tcp = owned(within(bed.host, over_lo))
-        listener = within(bed.host, lambda: socket.create_server((bed.address, PORT)))
-        with listener:
-            address = listener.getsockname()
-            through_nic = _tcp_pair(
-                listener,
-                lambda: within(bed.peer, lambda: socket.create_connection(address, timeout=10)),
-            )
-        remote, local = through_nic
-        owned(through_nic)
-        local.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, 16 * BYTES)
-
-        def queued() -> bool:
-            return _readable_bytes(local) == BYTES
+def _loops() -> Iterator[list[Loop]]:
+    """The sockets of every loop, open as long as the `with` lasts."""
+    with ExitStack() as stack:
+        udp, tcp, (writer, reader) = _udp(stack), _tcp(stack), _tcp(stack)
+        writer.setblocking(False)
 
         def byte_receives() -> int:
-            remote.sendall(bytes(BYTES))
-            until(queued, f"{BYTES} bytes wait in the receiver")
-            return _bpf.byte_receives(local.fileno(), BYTES)
+            with contextlib.suppress(BlockingIOError):
+                while True:
+                    writer.send(bytes(1 << 16))
+            return _bpf.byte_receives(reader.fileno(), BYTES)
 
-        arrives = local.getsockopt(socket.SOL_SOCKET, SO_INCOMING_CPU)
-        yield (
-            next(cpu for cpu in bed.cpus if cpu != arrives),
-            [
-                Loop("udp pair on lo", 2 * PAIRS, lambda: _bpf.call_pairs(*udp, PAIRS)),
-                Loop("tcp pair on lo", 2 * PAIRS, lambda: _bpf.call_pairs(*tcp, PAIRS)),
-                Loop("tcp receive of a byte, steered", BYTES, byte_receives),
-            ],
-        )
-
-
-def _per_call_ns(loop: Loop) -> float:
-    """The least of REPEATS: interference only ever adds."""
-    loop.run()
-    return min(loop.run() / loop.calls for _ in range(REPEATS))
-
-
-def _get_steered(running: Daemon, loop: Loop) -> None:
-    """Use the `steered` loop's socket until its flow has its rule."""
-    port = f":{PORT}"
-
-    def steered() -> bool:
-        loop.run()
-        rows = running.ask("flows")
-        return any(row["state"] == "steered" and row["local"].endswith(port) for row in rows)
-
-    until(steered, "the bench's flow is steered", 20)
+        yield [
+            Loop("receive of a byte", BYTES, byte_receives),
+            Loop(
+                "udp pairs on lo",
+                2 * PAIRS,
+                lambda: _bpf.call_pairs(udp[0].fileno(), udp[1].fileno(), PAIRS),
+            ),
+            Loop(
+                "tcp pairs on lo",
+                2 * PAIRS,
+                lambda: _bpf.call_pairs(tcp[0].fileno(), tcp[1].fileno(), PAIRS),
+            ),
+        ]
 
 
-def _state(bed: Bed, state: str, arm: bool) -> AbstractContextManager[Daemon | None]:
-    return daemon(bed.name, arm=arm) if state == "attached" else contextlib.nullcontext()
+def _observing(state: str) -> AbstractContextManager[object]:
+    if state == "detached":
+        return contextlib.nullcontext()
+    observer = BpfObserver(Qualify(10_000_000, 0, 0))
+    observer.watch([None], LO_NAPI_IDS if state == "steered" else [NO_NAPI_ID])
+    return closing(observer)
+
+
+def _calls(rounds: int) -> dict[str, dict[str, list[float]]]:
+    """ns a call, by loop and state: the best of a few runs each turn."""
+    found: dict[str, dict[str, list[float]]] = {}
+    cpu = max(os.sched_getaffinity(0))
+    with _on_one_cpu(cpu), _loops() as loops:
+        for turn in range(rounds * TURNS):
+            for state in STATES[:: 1 if turn % 2 else -1]:
+                with _observing(state):
+                    for name, calls, run in loops:
+                        best = min(run() for _ in range(BEST_OF)) / calls
+                        found.setdefault(name, {s: [] for s in STATES})[state].append(best)
+    return found
 
 
 def _throughput(bed: Bed) -> float:
     """Bits/s of two servers, one a core, as in the paper."""
-    with contextlib.ExitStack() as stack:
+    with ExitStack() as stack:
         for port, cpu in zip(iperf.PORTS, bed.cpus, strict=False):
             stack.enter_context(iperf.server(bed.host, bed.address, port, [cpu]))
         clients = [
@@ -168,45 +145,37 @@ def _throughput(bed: Bed) -> float:
         return sum(iperf.received_bits_per_s(c.wait(IPERF_S + 20)) for c in clients)
 
 
-def run(rounds: int) -> Report:
-    """`rounds` rounds, each with the observer detached and attached, the order alternating."""
-    report = Report("overhead", "what the observer adds to a socket call")
-    calls: dict[str, dict[str, list[float]]] = {}
-    rates: dict[str, list[float]] = {state: [] for state in STATES}
-    with lab_bed() as bed, loops(bed) as (cpu, timed):
+def _rates(rounds: int) -> dict[str, list[float]]:
+    """iperf3 with and without the daemon, the order alternating."""
+    rates: dict[str, list[float]] = {"detached": [], "attached": []}
+    with lab_bed() as bed:
         for turn in range(rounds):
-            for state in STATES[:: 1 if turn % 2 else -1]:
-                bed.clear_rules()
-                with _state(bed, state, True) as running, _on_one_cpu(cpu):
-                    if running is not None:
-                        _get_steered(running, timed[-1])
-                    for loop in timed:
-                        series = calls.setdefault(loop.name, {name: [] for name in STATES})
-                        series[state].append(_per_call_ns(loop))
-            for state in STATES[:: 1 if turn % 2 else -1]:
-                bed.clear_rules()
-                with _state(bed, state, False):
+            for state in list(rates)[:: 1 if turn % 2 else -1]:
+                observing = daemon(bed.name, arm=False) if state == "attached" else None
+                with observing or contextlib.nullcontext():
                     rates[state].append(_throughput(bed))
-    _report(report, calls, rates)
-    return report
+    return rates
 
 
-def _report(
-    report: Report, calls: dict[str, dict[str, list[float]]], rates: dict[str, list[float]]
-) -> None:
+def run(rounds: int) -> Report:
+    """`rounds` rounds; what is added is the median of differences within a turn."""
+    report = Report("overhead", "what the observer adds to a socket call")
+    calls, rates = _calls(rounds), _rates(rounds)
     report.samples = {"call_ns": calls, "iperf3_bits_per_s": rates}
-    added: dict[str, Estimate] = {}
+    bars: dict[str, list[Estimate]] = {state: [] for state in STATES[1:]}
     for name, series in calls.items():
-        for state in STATES:
-            report.add(name, state, "ns/call", median(series[state]))
-        paired = zip(series["attached"], series["detached"], strict=True)
-        added[name] = report.add(name, "added", "ns/call", median(a - b for a, b in paired))
-        report.targets.append(Target(f"added, {name}", added[name].value, CALL_NS, False, "ns"))
-    for state in STATES:
-        gbit = [rate / 1e9 for rate in rates[state]]
-        report.add("iperf3 through the NIC", state, "Gbit/s", median(gbit))
+        report.add(name, "detached", "ns/call", median(series["detached"]))
+        for state in STATES[1:]:
+            paired = zip(series[state], series["detached"], strict=True)
+            added = report.add(name, f"added, {state}", "ns/call", median(a - b for a, b in paired))
+            bars[state].append(added)
+            if name == "receive of a byte":
+                what = f"added to a call, {state}"
+                report.targets.append(Target(what, added.value, CALL_NS, False, "ns"))
+    for state, each in rates.items():
+        report.add("iperf3 through the NIC", state, "Gbit/s", median(rate / 1e9 for rate in each))
     ratio = ratios(rates["attached"], rates["detached"])
     report.add("iperf3 through the NIC", "attached / detached", "×", ratio)
     report.targets.append(Target("iperf3 throughput ratio", ratio.value, RATIO, True, "×"))
-    bars = {"added by the observer": list(added.values())}
-    plot.bars("overhead", "Added to a socket call", "ns", list(added), bars, CALL_NS)
+    plot.bars("overhead", "Added to a socket call", "ns", list(calls), bars, CALL_NS)
+    return report

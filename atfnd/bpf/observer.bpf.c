@@ -19,6 +19,14 @@
 
 #define MAX_BACKOFF 6
 
+/* It comes in through a NIC that user space watches. */
+static __always_inline bool watched(struct sock *sk)
+{
+	__u32 napi_id = sk->sk_napi_id;
+
+	return bpf_map_lookup_elem(&napis, &napi_id);
+}
+
 static bool steerable(struct sock *sk)
 {
 	__u16 family = sk->__sk_common.skc_family;
@@ -125,22 +133,22 @@ static __always_inline int off_target(struct sock *sk, struct socket_state *stat
 			return 0;
 		}
 	}
-	if (state->bytes < min_bytes || now - state->born_ns < min_age_ns)
+	if (state->bytes < min_bytes || now - state->born_ns < min_age_ns || !watched(sk))
 		return 0;
 	return tell(sk, state, now);
 }
 
 static __always_inline int used(struct sock *sk, int length)
 {
-	__u32 napi_id = sk->sk_napi_id, cpu = bpf_get_smp_processor_id();
+	__u32 cpu = bpf_get_smp_processor_id();
 	struct socket_state *state;
 	int rx;
 
-	if (length <= 0 || !bpf_map_lookup_elem(&napis, &napi_id))
+	if (length <= 0)
 		return 0;
 	state = bpf_sk_storage_get(&sockets, sk, 0, 0);
 	if (!state) {
-		state = admit(sk);
+		state = watched(sk) ? admit(sk) : NULL;
 		if (!state)
 			return 0;
 	}
@@ -170,7 +178,6 @@ int BPF_PROG(on_state, struct sock *sk, int old_state, int new_state)
 {
 	struct socket_state *state;
 	struct observer_record *record;
-	__u32 napi_id = sk->sk_napi_id;
 
 	if (new_state == TCP_CLOSE) {
 		state = bpf_sk_storage_get(&sockets, sk, 0, 0);
@@ -181,7 +188,7 @@ int BPF_PROG(on_state, struct sock *sk, int old_state, int new_state)
 			return 0;
 		record->cookie = bpf_get_socket_cookie(sk);
 		bpf_ringbuf_submit(record, 0);
-	} else if (new_state == TCP_ESTABLISHED && bpf_map_lookup_elem(&napis, &napi_id)) {
+	} else if (new_state == TCP_ESTABLISHED && watched(sk)) {
 		/* sk_state is written after the tracepoint (inet_sk_set_state), so steerable()
 		 * would still see the old one; the birth time is all that is wanted here. */
 		struct socket_state fresh = { .told_cpu = OBSERVER_NO_CPU };
