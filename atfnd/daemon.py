@@ -10,9 +10,10 @@ from __future__ import annotations
 import asyncio
 import errno
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
+from atfnd.chores import bugs, regularly
 from atfnd.decide import audit, queues, steer
 from atfnd.decide.memory import Memory, Settling
 from atfnd.decide.table import FlowTable
@@ -37,9 +38,6 @@ from atfnd.program.journal import Journal
 from atfnd.published import Published
 
 __all__ = ["Daemon"]
-
-_LOOK_S = 2.0  # between audits and between reconciliations, while they are cheap
-_SHARE = 0.0005  # of one core that each of them may cost
 
 
 class Daemon(Published):
@@ -76,29 +74,20 @@ class Daemon(Published):
         loop.add_reader(self.observer.fileno(), self._drain)
         for watch in self.watches.values():
             loop.add_reader(watch.links.fileno(), self._links_changed, watch)
-        chores = [self._regularly(self._audit), self._regularly(self._reconcile)]
+        chores = [regularly(self._audit), regularly(self._reconcile)]
         if self.observer.poll_interval_s() is not None:
             chores.append(self._poll())
-        tasks = [asyncio.create_task(chore) for chore in (stop.wait(), *chores)]
+        tasks = [asyncio.ensure_future(each) for each in (bugs(loop), stop.wait(), *chores)]
         try:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             for task in done:
-                task.result()  # a bug in a chore ends the daemon loudly
+                task.result()  # a bug ends the daemon loudly; the rules stay, traffic flows on
         finally:
             for task in tasks:
                 task.cancel()
             loop.remove_reader(self.observer.fileno())
             for watch in self.watches.values():
                 loop.remove_reader(watch.links.fileno())
-
-    async def _regularly(self, chore: Callable[[], None]) -> None:
-        """Every two seconds, or less often when one run costs more than its share."""
-        cost_s = 0.0
-        while True:
-            await asyncio.sleep(max(_LOOK_S, cost_s / _SHARE))
-            began_s = time.thread_time()
-            chore()
-            cost_s = time.thread_time() - began_s
 
     async def _poll(self) -> None:
         while (every_s := self.observer.poll_interval_s()) is not None:
