@@ -78,7 +78,7 @@ def _problem(document: Document, error: ErrorDetails) -> Problem:
         case "less_than_equal":
             return document.problem(path, f"must be {context['le']} or less")
         case other:
-            raise NotImplementedError(f"{other} at {path}: {error['msg']}")
+            raise RuntimeError(f"no words for {other} at {path}: {error['msg']}")
 
 
 def _expected(document: Document, path: Path, wanted: str, hint: str | None = None) -> Problem:
