@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -20,9 +21,11 @@ from atfnd.decide.table import FlowTable
 from atfnd.model import (
     Action,
     ActionKind,
+    FlowKey,
     Match,
     NicView,
     Outcome,
+    Placement,
     Plan,
     Policy,
     SocketGone,
@@ -271,6 +274,14 @@ class Daemon(Published):
         return {name: watch.view for name, watch in self.watches.items()}
 
     # ---- what an operator may tell it
+
+    def left_by(self, key: FlowKey) -> str | None:
+        """The rule that leaves a flow alone whatever it carries. One that asks for a process is
+        not named: whose flow it is, is not known here."""
+        rule = self._matcher.first_match(key, None, sys.maxsize, sys.maxsize)
+        if rule is None or rule.placement is not Placement.LEAVE or rule.processes is not None:
+            return None
+        return f"`{rule.name}` ({rule.source})"
 
     async def arm(self, nic: str) -> None:
         """Allow changes on a NIC, and place every flow that waits for it. KeyError: no such NIC."""

@@ -170,6 +170,9 @@ class Published:
     def rss_queue(self, nic: str, key: FlowKey) -> int | None:
         return key.remote_port % 4 if key.remote_port else None
 
+    def left_by(self, key: FlowKey) -> str | None:
+        return "`control` (built-in:12)" if 22 in (key.local_port, key.remote_port) else None
+
     async def arm(self, nic: str) -> None:
         self._set(nic, True)
 

@@ -179,6 +179,12 @@ def test_a_flow_that_is_not_in_the_table_goes_by_rss() -> None:
     assert "atfnctl arm eth1" in answer.advice
 
 
+def test_a_flow_that_a_policy_leaves_is_said_so() -> None:
+    answer = explain_absent(key(40_009), [(lab(OURS), 1)], "`control` (built-in:12)")
+    assert answer.verdict == "Left to RSS on purpose: policy `control` (built-in:12) says leave."
+    assert answer.chain[1] == "lab:lab: no rule catches it; RSS sends it to queue 1."
+
+
 def test_a_flow_without_a_remote_has_no_rss_queue() -> None:
     open_ended = FlowKey(Protocol.UDP, bytes(4), 53, bytes(4), 0)
     answer = explain_absent(open_ended, [(lab(), None)])

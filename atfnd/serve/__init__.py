@@ -37,9 +37,12 @@ class Source(Protocol):
         """The queue RSS gives this flow on that NIC (Toeplitz and indirection table); None when
         it depends on the remote, or the NIC did not say."""
 
+    def left_by(self, key: FlowKey) -> str | None:
+        """The policy rule that leaves this flow alone, whoever uses it, as `name` (file:line)."""
+
     async def arm(self, nic: str) -> None:
         """Let the daemon change this NIC. KeyError: no such NIC; OperatorError: it cannot be
         steered; OSError: the kernel refused."""
 
     async def disarm(self, nic: str) -> None:
-        """Stop changing this NIC and remove our rules. Raises as `arm`."""
+        """Stop every change on this NIC; rules in place stay. Raises as `arm`."""

@@ -127,7 +127,8 @@ class Api:
             view = views.flow_view(flow, time.monotonic_ns())
         elif selector.keys:
             key = selector.keys[0]
-            told = explain_absent(key, [(nic, source.rss_queue(nic.name, key)) for nic in nics])
+            there = [(nic, source.rss_queue(nic.name, key)) for nic in nics]
+            told = explain_absent(key, there, source.left_by(key))
             view = None
         else:
             told = Explanation(

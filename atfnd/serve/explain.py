@@ -40,18 +40,24 @@ def explain(
     return Explanation(tuple(chain), verdict, advice)
 
 
-def explain_absent(key: FlowKey, nics: Sequence[tuple[NicView, int | None]]) -> Explanation:
-    """A flow that is not in the table; with each NIC comes the queue RSS gives the flow there."""
+def explain_absent(
+    key: FlowKey, nics: Sequence[tuple[NicView, int | None]], left_by: str | None = None
+) -> Explanation:
+    """A flow that is not in the table; with each NIC comes the queue RSS gives the flow there.
+    `left_by` is the policy rule that leaves such flows alone, if one does."""
     chain = [f"{key} is not in the Flow-to-Core table."]
     for nic, rss_queue in nics:
         if not nic.up:
             chain.append(f"{nic.name} is down: it delivers nothing.")
             continue
         chain += _nic_links(nic, catching_rule(nic.rules, key), rss_queue)
+    if left_by is not None:
+        verdict = f"Left to RSS on purpose: policy {left_by} says leave."
+        return Explanation(tuple(chain), verdict, "to have it steered, change that rule")
     verdict = (
         "atfnd does not steer it: an entry begins when an application thread here has used the "
-        "socket on one CPU for the dwell, past the policy's thresholds, and ends with the socket "
-        "or after t_delete without use."
+        "socket, past the policy's thresholds, for the dwell on a CPU its packets do not arrive "
+        "on, and ends with the socket or after t_delete without use."
     )
     advice = "`ss -tunap` shows whether the socket exists, `atfnctl events` whether it had an entry"
     unarmed = [nic.name for nic, _ in nics if not nic.armed]
