@@ -18,6 +18,7 @@ from typing import TypeVar
 from atfnd.decide.slots import FlowSlots
 from atfnd.errors import OperatorError
 from atfnd.model import (
+    Actuator,
     Caps,
     Cpu,
     Event,
@@ -94,7 +95,7 @@ def lab(*rules: Rule, owned: frozenset[int] = frozenset({100})) -> NicView:
         budget=None,
         armed=True,
         up=True,
-        caps=Caps("lab", True, 4096, True, True, True, True, True),
+        caps=Caps("lab", True, 4096, True, True, True, True, Actuator.IN_PLACE),
         queues=queues,
         rules=rules,
         owned=owned,

@@ -16,7 +16,7 @@ from atfnd.kernel.link import open_statistic
 from atfnd.kernel.napi import thread_realtime
 from atfnd.kernel.netns import in_netns
 from atfnd.lab.status import lab_status
-from atfnd.model import Match, Protocol, Rule
+from atfnd.model import Actuator, Match, Protocol, Rule
 from atfnd.nic import Nic
 from atfnd.nic.lab import LabNic
 from tests.labs import Lab, a_lab, key_of
@@ -204,4 +204,4 @@ def test_openers_see_one_device(lab: Lab) -> None:
     assert lab.nic.name == f"lab:{lab.name}"
     assert lab.nic.netns == lab.netns["host"]
     assert lab.nic.ring_size() == 256
-    assert lab.nic.caps().in_place
+    assert lab.nic.caps().actuator is Actuator.IN_PLACE

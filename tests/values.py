@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from atfnd.model import (
+    Actuator,
     Caps,
     Flow,
     FlowKey,
@@ -32,7 +33,7 @@ NIC = NicView(
     armed=True,
     budget=None,
     up=True,
-    caps=Caps("test", True, 4096, True, True, False, True, True),
+    caps=Caps("test", True, 4096, True, False, True, True, Actuator.IN_PLACE),
     queues=tuple(Queue(i, 100 + i, None, i, True, 1000 + i) for i in range(4)),
     rules=(),
     owned=frozenset(),

@@ -20,7 +20,20 @@ from atfnd.model.flow import (
     ThreadMoved,
     endpoint,
 )
-from atfnd.model.nic import Caps, Match, NicStats, NicView, Queue, QueueStats, Rss, Rule
+from atfnd.model.nic import (
+    Actuator,
+    Caps,
+    Conflict,
+    Device,
+    Match,
+    Means,
+    NicStats,
+    NicView,
+    Queue,
+    QueueStats,
+    Rss,
+    Rule,
+)
 from atfnd.model.policy import FlowRule, InterfaceRule, Network, Placement, Policy
 from atfnd.model.status import Event, Status
 from atfnd.model.topology import Cpu, Topology
@@ -28,8 +41,11 @@ from atfnd.model.topology import Cpu, Topology
 __all__ = [
     "Action",
     "ActionKind",
+    "Actuator",
     "Caps",
+    "Conflict",
     "Cpu",
+    "Device",
     "Event",
     "Flow",
     "FlowKey",
@@ -37,6 +53,7 @@ __all__ = [
     "FlowState",
     "InterfaceRule",
     "Match",
+    "Means",
     "Network",
     "NicStats",
     "NicView",

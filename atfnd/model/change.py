@@ -16,6 +16,7 @@ class ActionKind(Enum):
     REWRITE = "rewrite"
     DELETE = "delete"
     QUEUE_CPU = "queue-cpu"
+    KNOB = "knob"
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +32,8 @@ class Action:
     why: str
     policy: str
     queue: int | None = None  # QUEUE_CPU: the queue moved
+    knob: str | None = None  # KNOB: its name (`nic.Nic.knobs`)
+    value: str | None = None  # KNOB: what to write
 
 
 Plan = tuple[Action, ...]

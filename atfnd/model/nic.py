@@ -3,12 +3,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
 from typing import NamedTuple
 
 from atfnd.model.flow import FlowKey
 
-__all__ = ["Caps", "Match", "NicStats", "NicView", "Queue", "QueueStats", "Rss", "Rule"]
+__all__ = ["Actuator", "Caps", "Conflict", "Device", "Match", "Means", "NicStats", "NicView"]
+__all__ += ["Queue", "QueueStats", "Rss", "Rule"]
 
 
 class Match(NamedTuple):
@@ -81,24 +84,80 @@ class Queue:
 
 @dataclass(frozen=True, slots=True)
 class Rss:
-    """Toeplitz key and indirection table (queue numbers)."""
+    """Key and indirection table (queue numbers)."""
 
-    key: bytes
+    key: bytes  # empty: the NIC does not say
     table: tuple[int, ...]
+    toeplitz: bool = True  # the hash; nothing can be predicted of another one
+
+
+class Actuator(Enum):
+    """What changing the queue of a flow that has a rule does (reference/drivers.md)."""
+
+    IN_PLACE = "K1"  # one atomic write
+    SHORT_GAP = "K2"  # delete and add in one call: microseconds through RSS
+    LONG_GAP = "K3"  # 100 microseconds or more through RSS; also of a driver nobody knows
+    NONE = "K4"  # no 5-tuple filters
+
+
+class Means(Enum):
+    """How the flows of a NIC are steered."""
+
+    RULES = "rules"  # one filter a flow
+    RSS = "rss"  # the flow's entry of the indirection table, shared by all that hash to it
+    RFS = "rfs"  # the kernel hands each packet to the application's CPU, after the NIC's
+    NONE = "none"
 
 
 @dataclass(frozen=True, slots=True)
 class Caps:
-    """What this NIC was shown to do, not what it claims."""
+    """What this NIC was shown to do, or, as long as `probed` is False, what is expected of it."""
 
     driver: str
     rules: bool  # 5-tuple filters
     rule_slots: int | None
     prefix_masks: bool  # filters may leave fields open
-    in_place: bool  # rewriting a location replaces the rule atomically (class K1)
     location_any: bool  # the NIC chooses locations itself
-    rss_table: bool
+    rss_table: bool  # its indirection table can be written
     queue_cpu: bool  # we can set the CPU of a queue
+    actuator: Actuator = Actuator.LONG_GAP
+    flow_types: frozenset[tuple[int, int]] | None = None  # (family, protocol); None: all of ours
+    probed: bool = True
+    why: str | None = None  # why there are no rules, or what limits them
+
+    def takes(self, match: Match) -> bool:
+        """A filter like this may be tried."""
+        if not self.rules:
+            return False
+        if self.flow_types is not None and (match.family, match.protocol) not in self.flow_types:
+            return False
+        return self.prefix_masks or None not in match
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """The device behind a NIC, as ethtool shows it; None where the driver does not say."""
+
+    driver: str | None = None
+    bus: str | None = None
+    node: int | None = None  # NUMA node
+    channels: int | None = None  # receive queues in use
+    channels_max: int | None = None
+    ring_size: int | None = None  # descriptors in one receive ring
+    ring_max: int | None = None
+    rx_usecs: int | None = None  # interrupt coalescing
+    adaptive_rx: bool | None = None
+    ntuple: bool | None = None  # the feature ntuple-filters is on
+    rss_contexts: int | None = None  # besides the default one
+
+
+@dataclass(frozen=True, slots=True)
+class Conflict:
+    """Something on this NIC that works against steering, found and not changed."""
+
+    what: str  # one line
+    advice: str  # the command or the setting that ends it
+    blocks: bool  # atfnd steers nothing here until it ends
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +191,12 @@ class NicView:
     queues: tuple[Queue, ...]
     rules: tuple[Rule, ...]
     owned: frozenset[int]  # locations of rules that are ours
-    rss: Rss
+    rss: Rss | None  # None: one queue, or the driver does not say
     ring_size: int | None
     stats: NicStats
+    device: Device = field(default_factory=Device)
+    means: Means = Means.RULES
+    means_why: str = ""
+    paused: bool = False  # by the operator: our rules are out, nothing is changed
+    knobs: Mapping[str, str] = field(default_factory=dict)  # as last read, see `nic.Nic.knobs`
+    conflicts: tuple[Conflict, ...] = ()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""One interface for every NIC we steer; its drivers are `lab` (emulated) and, later, `ethtool`.
+"""One interface for every NIC we steer; its drivers are `lab` (emulated) and `ethtool` (hardware).
 
 Nothing above this room knows which driver it talks to. Every call reads or writes the kernel now:
 nothing is cached here. A kernel refusal is an OSError with its errno: ENOSPC (rule table full),
@@ -9,9 +9,10 @@ ENODEV (the interface is gone), ENETDOWN (it is down).
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Protocol
 
-from atfnd.model import Caps, Match, NicStats, Queue, Rss, Rule
+from atfnd.model import Caps, Conflict, Device, Match, NicStats, Queue, Rss, Rule
 
 __all__ = ["Nic"]
 
@@ -30,7 +31,18 @@ class Nic(Protocol):
     @property
     def ifindex(self) -> int: ...
 
-    def caps(self) -> Caps: ...
+    def caps(self) -> Caps:
+        """What was probed, or else what is expected of this driver. Writes nothing."""
+
+    def probe(self) -> Caps:
+        """Prove capabilities by doing each once and undoing it; `caps` says the same from now on.
+        Writes: only for a NIC the operator has armed."""
+
+    def device(self) -> Device:
+        """Driver, bus, NUMA node, channels, rings, coalescing, features: what ethtool shows."""
+
+    def conflicts(self) -> tuple[Conflict, ...]:
+        """What is set up on this NIC, by whomever, that works against steering."""
 
     def up(self) -> bool:
         """Administratively up and able to deliver."""
@@ -44,15 +56,32 @@ class Nic(Protocol):
     def rules(self) -> list[Rule]:
         """Every filter in the NIC, ours or not, in location order."""
 
+    def rule(self, location: int) -> Rule | None:
+        """The filter at one location, None when there is none."""
+
     def insert(self, match: Match, queue: int, location: int | None = None) -> int:
-        """Insert a filter and return its location. A used location is overwritten; with None the
-        first free one from the top of the table is taken."""
+        """Insert a filter and return its location. With None a free location is taken, from the
+        top of the table down, or the NIC chooses; a filter of somebody else is never overwritten.
+        With a location, the filter there (ours, of the same match) gets another queue, by the
+        means of the NIC's actuator class; when that fails it may be gone, which `rule` tells."""
 
     def delete(self, location: int) -> None: ...
 
-    def rss(self) -> Rss: ...
+    def rss(self) -> Rss | None:
+        """None when it has one queue or does not say."""
 
-    def set_rss(self, rss: Rss) -> None: ...
+    def set_rss(self, rss: Rss) -> None:
+        """Write the indirection table (and the key, if it is another one)."""
+
+    def knobs(self) -> Mapping[str, str]:
+        """Every other setting that steers packets of this NIC, by name, as text, as the kernel has
+        it now: `queue-cpu:N` (CPU list of queue N's IRQ or NAPI thread), `rps-cpus:N`,
+        `rps-flow-cnt:N`, `xps-cpus:N`, `xps-rxqs:N` (CPU or queue lists, `` is none), `rss` (the
+        table's entries, or `default`), `rps-sock-flow-entries` (machine-wide), `priv:FLAG` (a
+        driver's private flag, `on` or `off`). What the kernel does not have is not here."""
+
+    def set_knob(self, name: str, value: str) -> None:
+        """Write one of `knobs`. KeyError: there is no such knob."""
 
     def ring_size(self) -> int | None:
         """Descriptors in one receive ring."""

@@ -11,11 +11,24 @@ from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Mapping
 from contextlib import ExitStack
 
+from atfnd.kernel.cpulist import format_cpulist, parse_cpulist
 from atfnd.kernel.link import Link, open_statistic
 from atfnd.kernel.napi import Napi, NapiFamily, make_realtime, thread_cpus
-from atfnd.model import Caps, Match, NicStats, Queue, QueueStats, Rss, Rule
+from atfnd.model import (
+    Actuator,
+    Caps,
+    Conflict,
+    Device,
+    Match,
+    NicStats,
+    Queue,
+    QueueStats,
+    Rss,
+    Rule,
+)
 from atfnd.nic.lab_device import HOST_LINK, WIRE_LINK, LabDevice, host_netns, wire_netns
 from atfnd.nic.lab_ntuple import Ntuple
 from atfnd.nic.toeplitz import KEY_BYTES, hash_table
@@ -72,11 +85,43 @@ class LabNic:
             rules=True,
             rule_slots=self._device.slots,
             prefix_masks=True,
-            in_place=True,
             location_any=True,
             rss_table=True,
             queue_cpu=True,
+            actuator=Actuator.IN_PLACE,
         )
+
+    def probe(self) -> Caps:
+        """As `caps`: the emulated NIC is ours, and does what it says."""
+        return self.caps()
+
+    def device(self) -> Device:
+        queues = self._device.queues
+        return Device("lab", None, None, queues, queues, RING_SIZE, RING_SIZE)
+
+    def conflicts(self) -> tuple[Conflict, ...]:
+        """Nobody else can set up anything that works against it."""
+        return ()
+
+    def knobs(self) -> Mapping[str, str]:
+        """The CPU lists of its queues' NAPI threads, and the indirection table."""
+        threads = ((queue.index, queue.pid) for queue in self.queues())
+        cpus = {
+            f"queue-cpu:{index}": format_cpulist(thread_cpus(pid))
+            for index, pid in threads
+            if pid is not None
+        }
+        return {"rss": " ".join(map(str, self.rss().table)), **cpus}
+
+    def set_knob(self, name: str, value: str) -> None:
+        """As `Nic.set_knob`; OSError(ENETDOWN) for a queue of a link that is down."""
+        if name == "rss":
+            self.set_rss(Rss(self.rss().key, tuple(map(int, value.split()))))
+            return
+        kind, _, index = name.partition(":")
+        if kind != "queue-cpu" or not index.isdigit():
+            raise KeyError(name)
+        os.sched_setaffinity(self._thread(int(index)), parse_cpulist(value))
 
     def up(self) -> bool:
         """Both ends are up. OSError(ENODEV) once the lab is gone."""
@@ -90,16 +135,22 @@ class LabNic:
 
     def set_queue_cpu(self, index: int, cpu: int) -> None:
         """Also makes the thread prompt again, which a link flap undoes (its pid is a new one)."""
+        make_realtime(self._thread(index), cpu, INTERRUPT_PRIORITY)
+
+    def _thread(self, index: int) -> int:
         if not 0 <= index < self._device.queues:
             raise OSError(errno.EINVAL, f"no queue {index}, there are {self._device.queues}")
         pid = self.queues()[index].pid
         if pid is None:
             raise OSError(errno.ENETDOWN, f"queue {index} has no NAPI thread: the link is down")
-        make_realtime(pid, cpu, INTERRUPT_PRIORITY)
+        return pid
 
     def rules(self) -> list[Rule]:
         self._host.up()  # ENODEV when the device is gone: our mapping of its registers stays
         return self._ntuple.list()
+
+    def rule(self, location: int) -> Rule | None:
+        return next((rule for rule in self.rules() if rule.location == location), None)
 
     def insert(self, match: Match, queue: int, location: int | None = None) -> int:
         """As `Nic.insert`; the highest free location when none is given. Hits of a rule whose

@@ -107,7 +107,7 @@ class NicWatch:
 
     def predicted(self, key: FlowKey) -> Queue | None:
         """Where RSS puts a flow: Toeplitz over its tuple and the indirection table."""
-        index = rss_queue(self.view.rss, key)
+        index = rss_queue(self.view.rss, key) if self.view.rss else None
         return next((queue for queue in self.view.queues if queue.index == index), None)
 
     def close(self) -> None:

@@ -116,12 +116,12 @@ def nic_view(nic: NicView) -> View:
         "caps": {
             "rules": caps.rules,
             "prefix_masks": caps.prefix_masks,
-            "in_place": caps.in_place,
+            "actuator": caps.actuator.value,
             "location_any": caps.location_any,
             "rss_table": caps.rss_table,
             "queue_cpu": caps.queue_cpu,
         },
-        "rss": {"key": nic.rss.key.hex(":"), "table": list(nic.rss.table)},
+        "rss": {"key": nic.rss.key.hex(":"), "table": list(nic.rss.table)} if nic.rss else None,
     }
 
 
