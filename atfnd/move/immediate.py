@@ -12,6 +12,7 @@ from atfnd.model import Action, ActionKind, FlowKey, Plan
 __all__ = ["schedule"]
 
 _ORDER = {
+    ActionKind.KNOB: 0,  # before rules: another steering is off before ours is on
     ActionKind.QUEUE_CPU: 0,
     ActionKind.DELETE: 1,  # before inserts: they may need the slot
     ActionKind.REWRITE: 2,
