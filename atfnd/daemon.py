@@ -225,9 +225,8 @@ class Daemon(Published):
         for watch in self.watches.values():
             name = watch.view.name
             known = {flow.location for flow in self.memory.table.steered(name)}
-            left = self._journal.left.get(name, set())
-            rules = watch.read_rules() if left else []
-            ours = [rule for rule in rules if rule.match in left and rule.location not in known]
+            rules = watch.read_rules() if self._journal.left.get(name) else []
+            ours = [r for r in rules if self._journal.ours(name, r) and r.location not in known]
             if not ours:
                 continue
             flows, plan = audit.adopt(watch.view, ours, sockets, self.memory, time.monotonic_ns())

@@ -114,7 +114,7 @@ def restore(run_dir: Path = RUN_DIR) -> None:
         journal = Journal(run_dir / "rules.journal")
         if not any(journal.left.values()):
             print("nothing to restore")
-        for name, ours in [(name, set(left)) for name, left in journal.left.items() if left]:
+        for name, ours in [(name, list(left)) for name, left in journal.left.items() if left]:
             try:
                 nic = open_nic(name)
             except OperatorError as gone:
@@ -124,7 +124,7 @@ def restore(run_dir: Path = RUN_DIR) -> None:
                 continue
             deleted = 0
             for rule in nic.rules():
-                if rule.match in ours:
+                if journal.ours(name, rule):
                     nic.delete(rule.location)
                     deleted += 1
             for match in ours:
