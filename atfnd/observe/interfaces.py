@@ -23,7 +23,7 @@ _WILD = "*?["
 
 
 class Interfaces:
-    """The operator's choice. `watch` makes the watch of an opened NIC, with its arming and budget."""
+    """The operator's choice. `watch` makes the watch of an opened NIC: its arming, its budget."""
 
     def __init__(self, wanted: Sequence[str], watch: Callable[[Nic], NicWatch]) -> None:
         self._wanted = tuple(dict.fromkeys(wanted))

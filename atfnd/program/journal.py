@@ -2,10 +2,10 @@
 """Which rules in which NIC are ours, written before the rule is: what a restart re-adopts.
 
 An append-only file of JSON lines: `["+", nic, match]` before an insert, `["@", nic, match,
-location]` after it, `["-", nic, match]` after a delete or a refusal; when it has grown it is written
-anew, with what is left. It is written without fsync, because filters do not outlive the power
-either; a line cut short by a kill is the last one and names a rule that was not written yet, or is
-the location of one, and then the match alone tells whose it is.
+location]` after it, `["-", nic, match]` after a delete or a refusal; when it has grown it is
+written anew, with what is left. It is written without fsync, because filters do not outlive the
+power either; a line cut short by a kill is the last one and names a rule that was not written yet,
+or is the location of one, and then the match alone tells whose it is.
 """
 
 from __future__ import annotations
