@@ -16,6 +16,7 @@ from atfnd.attached import Attached
 from atfnd.chores import bugs, regularly
 from atfnd.decide import audit, steer
 from atfnd.decide.memory import Memory, Settling
+from atfnd.decide.phantom import phantoms
 from atfnd.decide.table import FlowTable
 from atfnd.model import (
     Action,
@@ -143,6 +144,7 @@ class Daemon(Attached):
         aged_out = ended & {use.cookie for use in uses}
         if aged_out:
             self.observer.forget(aged_out)
+        self._carry_out(phantoms(self._views(), self.memory, now_ns))
         self._carry_out(steer.retry(self._views(), self.memory, now_ns))
         if turned_away := self.memory.readmit():
             self.observer.forget(turned_away)  # used again, they are reported again
