@@ -8,7 +8,6 @@ moments; traffic goes on. Every test leaves the NIC as it was, which the fixture
 
 from __future__ import annotations
 
-import errno
 import os
 import subprocess
 from collections.abc import Iterator
@@ -83,12 +82,7 @@ def test_filters_of_every_flow_type_are_there_and_go_again(nic: Nic) -> None:
         matches = [match_of(family, protocol, number) for number in range(RULES)]
         with filters(nic, matches, 0) as locations:
             assert len(set(locations)) == RULES
-            until(
-                lambda at=locations, want=matches: (
-                    [r and r.match for r in map(nic.rule, at)] == want
-                ),
-                "the NIC lists what was inserted",
-            )
+            until(partial(holds, nic, locations, matches), "the NIC lists what was inserted")
             assert all(f"Filter: {location}" in listed(nic) for location in locations)
         assert listed(nic) == before
 
@@ -109,9 +103,10 @@ def test_a_filter_gets_another_queue(nic: Nic) -> None:
 
 def test_a_filter_to_no_queue_is_refused(nic: Nic) -> None:
     for family, protocol in flow_types(nic)[:1]:
-        with pytest.raises(OSError, match="") as refused:
+        before = listed(nic)
+        with pytest.raises(OSError, match=r"\[Errno (22|28|34)\]"):  # EINVAL, ENOSPC, ERANGE
             nic.insert(match_of(family, protocol, 0), 4095)
-        assert refused.value.errno in (errno.EINVAL, errno.ERANGE, errno.ENOSPC)
+        assert listed(nic) == before
 
 
 def test_the_indirection_table_can_be_turned_and_put_back(nic: Nic) -> None:
