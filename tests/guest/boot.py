@@ -11,6 +11,7 @@ import ctypes
 import fcntl
 import os
 import re
+import select
 import shlex
 import shutil
 import signal
@@ -18,7 +19,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -44,6 +45,7 @@ KERNEL_ARGUMENTS = (
 COMPLAINT = re.compile(
     r"(WARNING|BUG|INFO): |Oops|general protection|unable to handle|self-detected stall"
 )
+LATENCY_S = 0.05  # of the output
 PR_SET_PDEATHSIG = 1
 LIBC = ctypes.CDLL(None, use_errno=True)
 
@@ -117,7 +119,7 @@ def _script(command: Sequence[str], machine: Machine, found: Parts) -> str:
     modules = "/lib/modules"
     lines = [
         f"mkdir -p {modules} && ln -s {shlex.quote(str(found.modules))} {modules}/",
-        *(f"modprobe {name}" for name in machine.modules),
+        *(f"modprobe {name} || exit 126" for name in machine.modules),
         *exports,
         "export ATFND_GUEST=1",
         f"cd {shlex.quote(str(Path.cwd()))} || exit 126",
@@ -160,7 +162,7 @@ def _start(found: Parts, machine: Machine, folder: Path) -> subprocess.Popen[byt
             stdin=subprocess.DEVNULL,
             stdout=said,
             stderr=said,
-            preexec_fn=_die_with_parent,
+            preexec_fn=_die_with(os.getpid()),
         )
 
 
@@ -170,8 +172,13 @@ def _share(tag: str, path: Path, more: str) -> list[str]:
     return ["-fsdev", local, "-device", f"virtio-9p-pci,fsdev={tag},mount_tag={tag}"]
 
 
-def _die_with_parent() -> None:
-    LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+def _die_with(parent: int) -> Callable[[], None]:
+    def arrange() -> None:
+        LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != parent:  # it died before the call
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    return arrange
 
 
 def _stream(
@@ -181,20 +188,21 @@ def _stream(
     copies: Mapping[str, BinaryIO],
 ) -> bool:
     """Copy the guest's output until it ends (True) or `deadline` passes (False)."""
+    pidfd = os.pidfd_open(qemu.pid)
     with ExitStack() as stack:
+        stack.callback(os.close, pidfd)
         files = {
             name: stack.enter_context((folder / name).open("w+b", buffering=0)) for name in copies
         }
-        while (late := time.monotonic() > deadline) is False:
-            ended = qemu.poll() is not None
+        while time.monotonic() < deadline:
+            ended = select.select([pidfd], [], [], LATENCY_S)[0]
             for name, copy in copies.items():
                 if data := files[name].read():
                     copy.write(data)
                     copy.flush()
             if ended:
                 return True
-            time.sleep(0.05)
-    return not late
+    return False
 
 
 def _outcome(folder: Path, console: str, timed_out: bool) -> Outcome:

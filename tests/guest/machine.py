@@ -15,7 +15,7 @@ from atfnd.errors import OperatorError
 
 __all__ = ["Machine", "Nics"]
 
-# Model -> its kernel module and QEMU device; nvme: an unused function whose interrupts simnic takes.
+# Model -> its kernel module and QEMU device. nvme: an idle function whose interrupts simnic takes.
 MODELS = {
     "igb": ("igb", "igb"),
     "e1000e": ("e1000e", "e1000e"),
@@ -67,7 +67,8 @@ class Machine:
         match = re.fullmatch(r"(\d)x(\d)x(\d)", options.cpus)
         if match is None:
             raise OperatorError(f"--cpus {options.cpus}: not SOCKETSxCORESxTHREADS", "2x2x1")
-        return cls(*map(int, match.groups()), tuple(Nics.parse(text) for text in options.nic))
+        sockets, cores, threads = map(int, match.groups())
+        return cls(sockets, cores, threads, tuple(map(Nics.parse, options.nic)))
 
     @property
     def modules(self) -> list[str]:
