@@ -6,6 +6,8 @@
 
 from __future__ import annotations
 
+import errno
+
 from atfnd.model import Actuator
 from atfnd.nic.drivers import ALL, Capacity, Driver, Loses, Masks, Overwrite, Placing, flow_types
 
@@ -146,8 +148,9 @@ DRIVERS = (
         Masks.EXACT,
         Placing.DRIVER,
         Capacity.UNSAID,
+        full_errno=errno.EBUSY,
         overwrite=Overwrite.BY_MATCH,
-        quirks=("a full table is EBUSY", "rules outrank aRFS"),
+        quirks=("rules outrank aRFS",),
     ),
     Driver(
         "qede",
