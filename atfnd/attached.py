@@ -36,6 +36,9 @@ class Attached(Published):
     def _carry_out(self, plan: Plan) -> None: ...
 
     @abstractmethod
+    def _schedule_due(self) -> None: ...
+
+    @abstractmethod
     def _adopt(self, inventory: Sequence[SocketUse], watches: Sequence[NicWatch]) -> None: ...
 
     def _attach(self, watch: NicWatch) -> None:
@@ -155,8 +158,9 @@ class Attached(Published):
         for flow in gone:
             self.journal.release(name, Match.of(flow.key))
             self.log.add("lost-rule", "rule lost", flow.why, nic=name, flow=flow.key)
-        for flow in audit.check_rules(watch.view, rules, self.memory):
+        for flow in audit.check_rules(watch.view, rules, self.memory, time.monotonic_ns()):
             self.journal.release(name, Match.of(flow.key))
-            self.log.add("manual", "let go", flow.why, nic=name, flow=flow.key)
+            self.record_loss(flow)
+        self._schedule_due()
         if gone:
             self._carry_out(steer.take_up(watch.view, self.memory, time.monotonic_ns()))

@@ -171,9 +171,9 @@ class Daemon(Attached):
         sockets = {Match.of(use.key): use for use in inventory}
         for watch in watches:
             name = watch.view.name
-            known = {flow.location for flow in self.memory.table.steered(name)}
+            known = {Match.of(flow.key) for flow in self.memory.table.steered(name)}
             rules = watch.read_rules() if self.journal.left.get(name) else []
-            ours = [r for r in rules if self.journal.ours(name, r) and r.location not in known]
+            ours = [r for r in self.journal.ours(name, rules) if r.match not in known]
             if not ours:
                 continue
             flows, plan = audit.adopt(watch.view, ours, sockets, self.memory, time.monotonic_ns())

@@ -127,10 +127,9 @@ def restore(run_dir: Path = RUN_DIR) -> None:
                     journal.release(name, match)
                 continue
             deleted = 0
-            for rule in nic.rules():
-                if journal.ours(name, rule):
-                    nic.delete(rule.location)
-                    deleted += 1
+            for rule in journal.ours(name, nic.rules()):
+                nic.delete(rule.location)
+                deleted += 1
             for match in ours:
                 journal.release(name, match)
             nic.close()
