@@ -39,7 +39,7 @@ from atfnd.nic.ethtool_conflicts import found_conflicts, stacked
 from atfnd.nic.ethtool_knobs import Knobs
 from atfnd.nic.ethtool_ntuple import Ntuple
 from atfnd.nic.ethtool_probe import expected, probed
-from atfnd.nic.ethtool_queues import confine, cpus_of, read_queues
+from atfnd.nic.ethtool_queues import Queues, confine
 
 __all__ = ["EthtoolNic"]
 
@@ -70,7 +70,9 @@ class EthtoolNic:
             self._ntuple = Ntuple(Rxnfc(name, netns), driver_of(self._driver.name))
             undo.callback(self._ntuple.close)
             self._driver_stats = DriverStats(self._interface)
-            self._knobs = Knobs(self._interface, self._ethtool, self.queues, self._rings)
+            self._queues = Queues(self._interface, self._netdev)
+            undo.callback(self._queues.close)
+            self._knobs = Knobs(self._interface, self._ethtool, self._queues, self._rings)
             self._probed: Caps | None = None
             self._undo = undo.pop_all()
 
@@ -118,9 +120,10 @@ class EthtoolNic:
         return True
 
     def _accepts_cpu(self) -> bool:
-        queue = next(queue for queue in self.queues() if cpus_of(queue))
+        cpus = {queue: self._queues.cpus(queue) for queue in self.queues()}
+        queue = next(queue for queue in cpus if cpus[queue])
         try:
-            confine(queue, cpus_of(queue) or ())
+            confine(queue, cpus[queue] or ())
         except OSError as refusal:
             if refusal.errno == errno.ENODEV:
                 raise
@@ -163,7 +166,7 @@ class EthtoolNic:
         return self._interface.up()
 
     def queues(self) -> tuple[Queue, ...]:
-        return read_queues(self._interface, self._netdev)
+        return self._queues.read()
 
     def set_queue_cpu(self, index: int, cpu: int) -> None:
         """As `ethtool_queues.confine`; OSError(ENETDOWN) while the link is down."""

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from atfnd.kernel import irq as interrupts
 from atfnd.kernel.cpulist import format_cpulist
+from atfnd.kernel.irq import movable
 from atfnd.kernel.link_kind import LinkKind
 from atfnd.kernel.netdev import ReceiveQueue
 from atfnd.kernel.packet_steering import FLOW_ENTRIES
@@ -98,7 +98,7 @@ def _queues(name: str, queues: tuple[Queue, ...], device: Device) -> Iterator[Co
         advice = f"ethtool -L {name} combined {device.channels_max}" if more else "it has no more"
         yield Conflict("packets have one receive queue to come in by", advice, blocks=False)
     irqs = [queue.irq for queue in queues if queue.irq is not None and not queue.threaded]
-    fixed = [irq for irq in irqs if not interrupts.movable(irq)]
+    fixed = [irq for irq in irqs if not movable(irq)]
     if fixed:
         what = f"the kernel manages the affinity of interrupt {format_cpulist(fixed)}"
         advice = "the queues stay on their CPUs; flows can be steered to them all the same"

@@ -11,8 +11,7 @@ from atfnd.kernel.cpulist import format_cpulist, parse_cpulist
 from atfnd.kernel.ethtool import EthtoolFamily
 from atfnd.kernel.interface import Interface
 from atfnd.kernel.packet_steering import read_steering, write_steering
-from atfnd.model import Queue
-from atfnd.nic.ethtool_queues import confine, cpus_of
+from atfnd.nic.ethtool_queues import Queues, confine
 
 __all__ = ["DEFAULT", "Knobs"]
 
@@ -27,7 +26,7 @@ class Knobs:
         self,
         interface: Interface,
         ethtool: EthtoolFamily,
-        queues: Callable[[], tuple[Queue, ...]],
+        queues: Queues,
         rings: Callable[[], int],
     ) -> None:
         self._interface = interface
@@ -36,7 +35,7 @@ class Knobs:
         self._rings = rings  # how many queues the driver's own RSS table is spread over
 
     def read(self) -> Mapping[str, str]:
-        cpus = {queue.index: cpus_of(queue) for queue in self._queues()}
+        cpus = {queue.index: self._queues.cpus(queue) for queue in self._queues.read()}
         found = {f"queue-cpu:{i}": format_cpulist(c) for i, c in cpus.items() if c is not None}
         table = self._table()
         if table:
@@ -54,7 +53,7 @@ class Knobs:
         elif kind == "priv":
             self._write_flag(name, rest, SWITCH[value] if value in SWITCH else _bad(name, value))
         elif kind == "queue-cpu":
-            queue = next((q for q in self._queues() if str(q.index) == rest), None)
+            queue = next((q for q in self._queues.read() if str(q.index) == rest), None)
             if queue is None:
                 raise KeyError(name)
             confine(queue, parse_cpulist(value))

@@ -16,42 +16,83 @@ import errno
 import os
 from collections.abc import Iterable
 
-from atfnd.kernel import irq as interrupts
 from atfnd.kernel.interface import Interface
+from atfnd.kernel.irq import Affinities, actions, device_irqs, set_affinity
 from atfnd.kernel.irq_names import QueueIrq, queue_irqs
 from atfnd.kernel.napi import Napi, thread_cpus
 from atfnd.kernel.netdev import NetdevFamily, ReceiveQueue
 from atfnd.kernel.packet_steering import receive_queues
 from atfnd.model import Queue
 
-__all__ = ["confine", "cpus_of", "napi_by_order", "read_queues"]
+__all__ = ["Queues", "confine", "napi_by_order"]
 
 
-def read_queues(interface: Interface, netdev: NetdevFamily | None) -> tuple[Queue, ...]:
-    """In index order. While the link is down they have no NAPI and no interrupt. `netdev` None: a
-    kernel before 6.3, on which no queue has a NAPI that we know."""
-    said: list[ReceiveQueue] = []
-    napis: list[Napi] = []
-    if netdev is not None:
-        said = netdev.receive_queues(interface.ifindex) or []
-        napis = netdev.napis(interface.ifindex)
-    count = len(said) or receive_queues(interface)
-    by_id = {napi.id: napi for napi in napis}
-    linked = {q.queue: by_id[q.napi_id] for q in said if q.napi_id in by_id}
-    irqs = {index: napi.irq for index, napi in linked.items() if napi.irq is not None}
-    if len(irqs) < count:
-        named = named_irqs(interface)
-        linked = linked or napi_by_order(napis, named, count)
-        irqs = _by_queue([irq for irq in named if irq.receives], count) | irqs
-    return tuple(_queue(index, linked.get(index), irqs.get(index)) for index in range(count))
+class Queues:
+    """Those of one interface. `netdev` None: a kernel before 6.3, where no NAPI is known."""
 
+    def __init__(self, interface: Interface, netdev: NetdevFamily | None) -> None:
+        self._interface = interface
+        self._netdev = netdev
+        self._affinities = Affinities()
+        self._named: tuple[object, list[QueueIrq]] = (None, [])
 
-def named_irqs(interface: Interface) -> list[QueueIrq]:
-    """Interrupts of the interface's queues by their names; none without hardware behind it."""
-    if "device" not in interface.list():
-        return []
-    own = interrupts.device_irqs(interface)
-    return queue_irqs(interrupts.actions(own or None), interface.name(), own=bool(own))
+    def close(self) -> None:
+        self._affinities.close()
+
+    def read(self) -> tuple[Queue, ...]:
+        """In index order. While the link is down they have no NAPI and no interrupt."""
+        said: list[ReceiveQueue] = []
+        napis: list[Napi] = []
+        if self._netdev is not None:
+            said = self._netdev.receive_queues(self._interface.ifindex) or []
+            napis = self._netdev.napis(self._interface.ifindex)
+        count = len(said) or receive_queues(self._interface)
+        by_id = {napi.id: napi for napi in napis}
+        linked = {q.queue: by_id[q.napi_id] for q in said if q.napi_id in by_id}
+        irqs = {index: napi.irq for index, napi in linked.items() if napi.irq is not None}
+        if len(irqs) < count:
+            named = self._irqs_by_name(count, tuple(by_id))
+            linked = linked or napi_by_order(napis, named, count)
+            irqs = _by_queue([irq for irq in named if irq.receives], count) | irqs
+        self._affinities.keep(irqs.values())
+        return tuple(self._queue(i, linked.get(i), irqs.get(i)) for i in range(count))
+
+    def cpus(self, queue: Queue) -> frozenset[int] | None:
+        """CPUs the queue may be delivered on; None where that cannot be said."""
+        if queue.pid is None:
+            return None if queue.irq is None else self._affinities.cpus(queue.irq)
+        try:
+            return thread_cpus(queue.pid)
+        except ProcessLookupError:  # the link went down since the kernel listed it
+            return None
+
+    def _queue(self, index: int, napi: Napi | None, irq: int | None) -> Queue:
+        queue = Queue(index, None, irq, None, None, None)
+        if napi is not None:
+            queue = Queue(index, napi.id, irq, None, napi.threaded, napi.pid)
+        if queue.pid is None:
+            cpu = None if irq is None else self._affinities.delivered_on(irq)
+        else:
+            cpus = self.cpus(queue)
+            if cpus is None:
+                return Queue(index, None, None, None, None, None)
+            cpu = next(iter(cpus)) if len(cpus) == 1 else None
+        return Queue(index, queue.napi_id, irq, cpu, queue.threaded, queue.pid)
+
+    def _irqs_by_name(self, *state: object) -> list[QueueIrq]:
+        """Interrupts of the interface's queues by their names; none without hardware behind it.
+        Read again when the queues' NAPIs are others, whose ids are never used twice, or when an
+        interrupt is gone."""
+        before, named = self._named
+        gone = any(self._affinities.cpus(irq.irq) is None for irq in named if irq.receives)
+        if before != state or gone:
+            named = []
+            if "device" in self._interface.list():
+                own = device_irqs(self._interface)
+                names = actions(own or None)
+                named = queue_irqs(names, self._interface.name(), own=bool(own))
+            self._named = state, named
+        return named
 
 
 def _by_queue(receiving: list[QueueIrq], count: int) -> dict[int, int]:
@@ -72,31 +113,6 @@ def napi_by_order(napis: list[Napi], named: list[QueueIrq], count: int) -> dict[
     return dict(enumerate(napis)) if len(napis) == count else {}
 
 
-def _queue(index: int, napi: Napi | None, irq: int | None) -> Queue:
-    if napi is None:
-        cpu = None if irq is None else interrupts.delivered_on(irq)
-        return Queue(index, None, irq, cpu, None, None)
-    if napi.pid is None:
-        cpu = None if irq is None else interrupts.delivered_on(irq)
-    else:
-        try:
-            cpus = thread_cpus(napi.pid)
-        except ProcessLookupError:  # the link went down since the kernel listed it
-            return Queue(index, None, None, None, None, None)
-        cpu = next(iter(cpus)) if len(cpus) == 1 else None
-    return Queue(index, napi.id, irq, cpu, napi.threaded, napi.pid)
-
-
-def cpus_of(queue: Queue) -> frozenset[int] | None:
-    """CPUs the queue may be delivered on; None where that cannot be said."""
-    if queue.pid is not None:
-        try:
-            return thread_cpus(queue.pid)
-        except ProcessLookupError:
-            return None
-    return None if queue.irq is None else interrupts.affinity(queue.irq)
-
-
 def confine(queue: Queue, cpus: Iterable[int]) -> None:
     """Have a queue delivered on these CPUs. Of a threaded NAPI the thread is moved, and not the
     interrupt, which only wakes it: one value to journal and to put back. The thread's scheduling
@@ -108,6 +124,6 @@ def confine(queue: Queue, cpus: Iterable[int]) -> None:
     if queue.pid is not None:
         os.sched_setaffinity(queue.pid, cpus)
     elif queue.irq is not None:
-        interrupts.set_affinity(queue.irq, cpus)
+        set_affinity(queue.irq, cpus)
     else:
         raise OSError(errno.EOPNOTSUPP, f"queue {queue.index} has no interrupt and no NAPI thread")
