@@ -197,10 +197,11 @@ class Daemon(Published):
             with self._while_there(watch):
                 self._look_again(watch)
                 if any(self.memory.table.steered(watch.view.name)):
-                    rules = watch.read_rules()
-                    for flow in audit.check_rules(watch.view, rules, self.memory):
+                    now_ns, rules = time.monotonic_ns(), watch.read_rules()
+                    for flow in audit.check_rules(watch.view, rules, self.memory, now_ns):
                         self._journal.release(flow.nic, Match.of(flow.key))
-                        self.log.add("manual", "let go", flow.why, nic=flow.nic, flow=flow.key)
+                        self.record_loss(flow)
+                    self._schedule_due()
 
     def _resync(self) -> None:
         """After lost events: the sockets as they are, and an end to entries without one."""
@@ -224,10 +225,9 @@ class Daemon(Published):
         sockets = {Match.of(use.key): use for use in inventory}
         for watch in self.watches.values():
             name = watch.view.name
-            known = {flow.location for flow in self.memory.table.steered(name)}
-            left = self._journal.left.get(name, set())
-            rules = watch.read_rules() if left else []
-            ours = [rule for rule in rules if rule.match in left and rule.location not in known]
+            known = {Match.of(flow.key) for flow in self.memory.table.steered(name)}
+            left = self._journal.left.get(name, set()) - known
+            ours = audit.ours(watch.read_rules(), left) if left else []
             if not ours:
                 continue
             flows, plan = audit.adopt(watch.view, ours, sockets, self.memory, time.monotonic_ns())

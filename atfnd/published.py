@@ -21,6 +21,7 @@ from atfnd.model import (
     Event,
     Flow,
     FlowKey,
+    FlowState,
     NicView,
     Outcome,
     Policy,
@@ -105,6 +106,12 @@ class Published:
         if outcome.errno:
             kind, why = "refused", f"{os.strerror(outcome.errno)}; {outcome.left}"
         self.log.add(kind, what, why, nic=action.nic, flow=action.key, policy=action.policy or None)
+
+    def record_loss(self, flow: Flow) -> None:
+        """Log that a flow lost its rule to somebody else, or in the NIC."""
+        manual = flow.state is FlowState.MANUAL
+        kind, what = ("manual", "let go") if manual else ("dropped", "by the NIC")
+        self.log.add(kind, what, flow.why, nic=flow.nic, flow=flow.key)
 
     def flows(self) -> Sequence[Flow | None]:
         """The live Flow-to-Core table by slot, then the last flows that found it full."""
