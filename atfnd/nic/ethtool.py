@@ -105,9 +105,9 @@ class EthtoolNic:
         return caps
 
     def _with_queues(self, caps: Caps) -> Caps:
-        irqs = [q.irq for q in self.queues() if q.irq is not None and q.pid is None]
-        threads = any(q.pid is not None for q in self.queues())
-        cpu = threads or any(movable(irq) for irq in irqs)
+        queues = self.queues()
+        threads = any(queue.pid is not None for queue in queues)
+        cpu = threads or any(q.irq is not None and movable(q.irq) for q in queues)
         return replace(caps, rss_table=self.rss() is not None, queue_cpu=cpu)
 
     def _accepts_rss(self) -> bool:
