@@ -94,6 +94,7 @@ class Rss:
     key: bytes  # empty: the NIC does not say
     table: tuple[int, ...]
     toeplitz: bool = True  # the hash; nothing can be predicted of another one
+    addresses_only: frozenset[tuple[int, int]] = frozenset()  # (family, protocol) without its ports
 
 
 class Actuator(Enum):
