@@ -3,9 +3,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-__all__ = ["Cpu", "Topology"]
+__all__ = ["Cpu", "Node", "Topology"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,8 +20,20 @@ class Cpu:
     core: int | None
     smt: tuple[int, ...]  # siblings including itself
     llc: tuple[int, ...]  # CPUs under the same last-level cache, including itself
+    isolated: bool = False  # kept free of load balancing: isolcpus=, or an isolated cpuset
+    nohz_full: bool = False  # without a tick while one thread runs
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One NUMA node that is online."""
+
+    index: int
+    cpus: tuple[int, ...]  # online ones
+    distances: Mapping[int, int]  # to every online node, 10 to itself (ACPI SLIT)
 
 
 @dataclass(frozen=True, slots=True)
 class Topology:
     cpus: tuple[Cpu, ...]
+    nodes: tuple[Node, ...] = ()  # none: a kernel without NUMA
