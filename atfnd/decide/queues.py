@@ -31,10 +31,12 @@ def confine(nic: str, unpinned: Iterable[tuple[Queue, int]], why: str = LINK_FLA
 def homeless(queues: Sequence[Queue], topology: Topology) -> list[tuple[Queue, int]]:
     """Queues whose CPU is offline, each with the nearest online one: its SMT sibling, else under
     its last-level cache, on its node, on the next node; of equally near ones that with the fewest
-    queues; no isolated one instead of one that is not, if there is another. `queues` are as they were before
-    the CPU went: the kernel lets their interrupts and threads run anywhere since
-    (kernel/irq/cpuhotplug.c). `topology` must know what the CPU shared (`observe.topology`,
-    `before`)."""
+    queues. An isolated CPU does not stand in for one that is not, unless there are no others.
+
+    `queues` are as they were before the CPU went: the kernel lets their interrupts and threads run
+    anywhere since (kernel/irq/cpuhotplug.c). `topology` must know what the CPU shared
+    (`observe.topology`, `before`).
+    """
     cpus = {cpu.index: cpu for cpu in topology.cpus}
     online = [cpu for cpu in topology.cpus if cpu.online]
     load = Counter(queue.cpu for queue in queues)

@@ -37,7 +37,7 @@ from atfnd.model.nic import (
 )
 from atfnd.model.policy import FlowRule, InterfaceRule, Network, Placement, Policy
 from atfnd.model.status import Event, Status
-from atfnd.model.topology import Cpu, Node, Topology
+from atfnd.model.topology import Cpu, Node, Topology, cpu_list
 
 __all__ = [
     "Action",
@@ -81,5 +81,6 @@ __all__ = [
     "Thread",
     "ThreadMoved",
     "Topology",
+    "cpu_list",
     "endpoint",
 ]

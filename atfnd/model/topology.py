@@ -3,10 +3,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-__all__ = ["Cpu", "Node", "Topology"]
+__all__ = ["Cpu", "Node", "Topology", "cpu_list"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,3 +37,14 @@ class Node:
 class Topology:
     cpus: tuple[Cpu, ...]
     nodes: tuple[Node, ...] = ()  # none: a kernel without NUMA
+
+
+def cpu_list(cpus: Iterable[int]) -> str:
+    """`0-2,5`, as taskset(1) takes it."""
+    runs: list[list[int]] = []
+    for cpu in sorted(set(cpus)):
+        if runs and cpu == runs[-1][-1] + 1:
+            runs[-1][1:] = [cpu]
+        else:
+            runs.append([cpu])
+    return ",".join("-".join(map(str, run)) for run in runs)

@@ -6,10 +6,10 @@ Pure: reads only published values, so it can be wrong for as long as they are ol
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
-from atfnd.model import Flow, FlowKey, FlowState, NicView, Queue, Rule, Topology
+from atfnd.model import Flow, FlowKey, FlowState, NicView, Queue, Rule, Topology, cpu_list
 from atfnd.serve.classify import catching_rule
 from atfnd.serve.views import match_text, placed
 
@@ -235,7 +235,7 @@ def _wanted(flow: Flow, nic: NicView) -> tuple[str, str | None]:
     ways = []
     if served and flow.thread is not None:
         ways.append(
-            f"run the application where queues are: taskset -pc {_cpus(served)} {flow.thread.tid}"
+            f"run the application where queues are: taskset -pc {cpu_list(served)} {flow.thread.tid}"
         )
     loose = [queue for queue in nic.queues if queue.cpu is None] or list(nic.queues)
     if loose and (pin := _pin(loose[-1], cpu)):
@@ -253,17 +253,6 @@ def _pin(queue: Queue, cpu: int | None) -> str | None:
     if queue.irq is not None:
         return f"echo {cpu} > /proc/irq/{queue.irq}/smp_affinity_list (queue {queue.index})"
     return None
-
-
-def _cpus(cpus: Iterable[int]) -> str:
-    """`0-2,5`, as taskset(1) takes it; `cpus` ascending."""
-    runs: list[list[int]] = []
-    for cpu in cpus:
-        if runs and cpu == runs[-1][-1] + 1:
-            runs[-1][1:] = [cpu]
-        else:
-            runs.append([cpu])
-    return ",".join("-".join(map(str, run)) for run in runs)
 
 
 def _overflow(flow: Flow, nic: NicView) -> tuple[str, str | None]:
