@@ -90,7 +90,9 @@ def _cpus(nic: NicView, topology: Topology) -> Iterator[Finding]:
 def _names(queues: Iterable[Queue]) -> str:
     """`queue 3 is`, `queues 0-3,7 are`."""
     indices = [queue.index for queue in queues]
-    return f"queue{'s' * (len(indices) > 1)} {cpu_list(indices)} {'is' if len(indices) == 1 else 'are'}"
+    if len(indices) == 1:
+        return f"queue {indices[0]} is"
+    return f"queues {cpu_list(indices)} are"
 
 
 def _place_by(nic: NicView, queues: list[Queue]) -> str:

@@ -183,6 +183,7 @@ def queue_views(nic: NicView) -> Iterator[View]:
             "threaded": queue.threaded,
             "pid": queue.pid,
             "cpu": queue.cpu,
+            "allowed_cpus": nic.knobs.get(f"queue-cpu:{queue.index}"),
             "rules": rules[queue.index],
             "packets": stats.packets if stats else None,
             "bytes": stats.bytes if stats else None,
