@@ -48,6 +48,10 @@ def _cpus(nic: NicView, topology: Topology) -> Iterator[Finding]:
             f"{_names(loose)} not confined to one CPU: no flow can be steered there",
             _place_by(nic, loose),
         )
+    several = [q for q in confined if _allowed(nic, q) not in (None, str(q.cpu))]
+    if several:
+        what = f"{_names(several)} allowed on several CPUs: the kernel chose, and may choose again"
+        yield Finding(nic.name, Level.NOTE, what, _place_by(nic, several))
     offline = [q for q in confined if q.cpu in cpus and not cpus[q.cpu].online]
     if offline:
         what = f"{_names(offline)} on an offline CPU"
@@ -93,6 +97,11 @@ def _names(queues: Iterable[Queue]) -> str:
     if len(indices) == 1:
         return f"queue {indices[0]} is"
     return f"queues {cpu_list(indices)} are"
+
+
+def _allowed(nic: NicView, queue: Queue) -> str | None:
+    """The CPU list of its affinity, where it was read."""
+    return nic.knobs.get(f"queue-cpu:{queue.index}")
 
 
 def _place_by(nic: NicView, queues: list[Queue]) -> str:
