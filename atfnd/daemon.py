@@ -18,6 +18,7 @@ from atfnd.decide import audit, steer
 from atfnd.decide.memory import Memory, Settling
 from atfnd.decide.phantom import phantoms
 from atfnd.decide.table import FlowTable
+from atfnd.errors import OperatorError
 from atfnd.model import (
     Action,
     ActionKind,
@@ -245,3 +246,28 @@ class Daemon(Attached):
         self.watches[nic].arm(False)
         self.armed_by_operator[nic] = False
         self.log.add("disarm", "disarmed: nothing is changed any more", "asked for", nic=nic)
+
+    async def pause(self, nic: str) -> None:
+        """Take our rules out of a NIC, armed or not, and change nothing until `resume`.
+        OperatorError: some could not be deleted. KeyError: no such NIC."""
+        watch = self.watches[nic]
+        if watch.view.paused:
+            return
+        was_armed = watch.view.armed
+        watch.arm(True)  # to delete what we left there is what the operator asks for
+        self._carry_out(steer.withdraw(watch.view, self.memory, "paused by the operator"))
+        watch.arm(was_armed)
+        watch.pause()
+        self.log.add("pause", "paused: our rules are out", "asked for", nic=nic)
+        if left := self.memory.table.rules_in(nic):
+            raise OperatorError(f"{nic}: {left} of our rules are still in it", "see atfnctl events")
+
+    async def resume(self, nic: str) -> None:
+        """Put back what `pause` took out, if the NIC was armed then. KeyError: no such NIC."""
+        watch = self.watches[nic]
+        if not watch.view.paused:
+            return
+        self.log.add("resume", "resumed", "asked for", nic=nic)
+        if watch.resume():
+            self._look_again(watch)
+            self._carry_out(steer.take_up(watch.view, self.memory, time.monotonic_ns()))

@@ -25,7 +25,7 @@ from atfnd.model import (
     SocketSeen,
 )
 
-__all__ = ["due", "gone", "nic_gone", "retry", "seen", "take_up"]
+__all__ = ["due", "gone", "nic_gone", "retry", "seen", "take_up", "withdraw"]
 
 _RETRIES = 16  # a look
 
@@ -241,4 +241,15 @@ def take_up(nic: NicView, memory: Memory, now_ns: int, *, manual: bool = False) 
             flow = replace(flow, state=FlowState.WANTED)
             memory.table.put(flow)
         plan += _place(flow, nic, memory, now_ns)
+    return tuple(plan)
+
+
+def withdraw(nic: NicView, memory: Memory, why: str) -> Plan:
+    """Delete every rule of ours in a NIC. Its flows stay in the table as observed ones: `take_up`
+    brings their rules back."""
+    plan: list[Action] = []
+    for flow in list(memory.table.steered(nic.name)):
+        flow = replace(flow, state=FlowState.OBSERVED)
+        memory.table.put(flow)
+        plan += _retire(flow, memory, why)
     return tuple(plan)

@@ -36,6 +36,7 @@ class NicWatch:
         self._addresses: frozenset[bytes] | None = None
         self._shown: tuple[int, tuple[Rule, ...], NicStats] | None = None
         self._disturbed_ns: int | None = None
+        self._armed_before_pause = armed
         self.view = NicView(
             name=nic.name,
             netns=nic.netns,
@@ -106,8 +107,20 @@ class NicWatch:
         return replace(self.view, rules=rules, stats=stats, owned=owned)
 
     def arm(self, armed: bool) -> None:
-        """Note whether the operator lets us write."""
-        self.view = replace(self.view, armed=armed)
+        """Note whether the operator lets us write; ends a pause."""
+        self.view = replace(self.view, armed=armed, paused=False)
+
+    def pause(self) -> None:
+        """Nothing is written until `resume`."""
+        if not self.view.paused:
+            self._armed_before_pause = self.view.armed
+        self.view = replace(self.view, armed=False, paused=True)
+
+    def resume(self) -> bool:
+        """End a pause; True when the NIC is armed again, as it was before."""
+        if self.view.paused:
+            self.arm(self._armed_before_pause)
+        return self.view.armed
 
     def queue_of_napi(self, napi_id: int | None) -> int | None:
         """The queue whose NAPI this is now."""
