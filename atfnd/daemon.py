@@ -14,13 +14,14 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
+from atfnd.agenda import Agenda
+from atfnd.arming import Arming
 from atfnd.chores import bugs, regularly
-from atfnd.decide import audit, queues, steer
+from atfnd.decide import audit, steer
 from atfnd.decide.memory import Memory, Settling
 from atfnd.decide.table import FlowTable
 from atfnd.model import (
     Action,
-    ActionKind,
     FlowKey,
     Match,
     NicView,
@@ -36,8 +37,9 @@ from atfnd.move import runner
 from atfnd.observe import Observer
 from atfnd.observe.nics import NicWatch, nic_of
 from atfnd.policy.match import Matcher
-from atfnd.program import ntuple, queue_cpu
+from atfnd.program.apply import apply
 from atfnd.program.journal import Journal
+from atfnd.program.originals import Originals
 from atfnd.published import Published
 
 __all__ = ["Daemon"]
@@ -53,6 +55,7 @@ class Daemon(Published):
         observer_why: str,
         policy: Policy,
         journal: Journal,
+        originals: Originals,
     ) -> None:
         t_delete_ns = {rule.name: rule.t_delete_ns for rule in policy.flows}
         dwell_ns = {rule.name: rule.dwell_ns for rule in policy.flows}
@@ -67,12 +70,17 @@ class Daemon(Published):
         self._matcher = Matcher(policy)
         self._journal = journal
         self._lost = 0
-        self._due_timer: asyncio.TimerHandle | None = None
+        self._originals = originals
+        self._arming = Arming(self, originals, self._carry_out)
+        self._agenda = Agenda(self.memory, self._arming.waiting, self._due)
 
     async def run(self, stop: asyncio.Event) -> None:
         """Adopt, then steer until `stop` is set. Rules stay in the NIC: a restart adopts them."""
         loop = asyncio.get_running_loop()
         self._watch()
+        for watch in list(self.watches.values()):
+            with self._while_there(watch):
+                self._arming.meet(watch)
         self._bootstrap()
         loop.add_reader(self.observer.fileno(), self._drain)
         for watch in self.watches.values():
@@ -167,10 +175,7 @@ class Daemon(Published):
             state = "up" if watch.view.up else "down"
             self.log.add("link", f"is {state}, {len(watch.view.queues)} queues", nic=name)
             self._watch()
-        unpinned = watch.unpinned() if watch.view.armed else []
-        if unpinned:
-            self._carry_out(queues.confine(name, unpinned))
-            watch.refresh()
+        self._arming.confine(watch, afresh=changed)
         if changed:
             self._carry_out(steer.take_up(watch.view, self.memory, time.monotonic_ns()))
 
@@ -192,10 +197,11 @@ class Daemon(Published):
             self.observer.forget(turned_away)  # used again, they are reported again
 
     def _reconcile(self) -> None:
-        """Entries against the NICs' rules and queues."""
+        """Entries against the NICs' rules, queues and knobs."""
         for watch in list(self.watches.values()):
             with self._while_there(watch):
                 self._look_again(watch)
+                self._arming.check(watch)
                 if any(self.memory.table.steered(watch.view.name)):
                     rules = watch.read_rules()
                     for flow in audit.check_rules(watch.view, rules, self.memory):
@@ -239,36 +245,25 @@ class Daemon(Published):
 
     # ---- move and program
 
-    def _carry_out(self, plan: Plan) -> None:
+    def _carry_out(self, plan: Plan) -> list[Outcome]:
         """Only armed NICs are changed, whatever was decided: disarming is the kill switch."""
         allowed = tuple(action for action in plan if self.watches[action.nic].view.armed)
-        for outcome in runner.run(allowed, self._apply):
+        outcomes = runner.run(allowed, self._apply)
+        for outcome in outcomes:
             audit.settle(outcome, self.memory)
             self.record(outcome)
-        self._schedule_due()
+        self._agenda.schedule()
+        return outcomes
 
     def _apply(self, action: Action) -> Outcome:
-        nic = self.watches[action.nic].nic
-        if action.kind is ActionKind.QUEUE_CPU:
-            return queue_cpu.apply(nic, action)
-        return ntuple.apply(nic, self._journal, action)
-
-    def _schedule_due(self) -> None:
-        """One timer for the earliest deferred move."""
-        due_ns = self.memory.next_due_ns()
-        if due_ns is None:
-            return
-        loop = asyncio.get_running_loop()
-        at_s = loop.time() + max(0, due_ns - time.monotonic_ns()) / 1e9
-        if self._due_timer is not None:
-            if self._due_timer.when() <= at_s:
-                return
-            self._due_timer.cancel()
-        self._due_timer = loop.call_at(at_s, self._due)
+        return apply(self.watches[action.nic].nic, self._journal, self._originals, action)
 
     def _due(self) -> None:
-        self._due_timer = None
+        """Moves whose time has come, and indirection entries whose flows wait."""
         self._carry_out(steer.due(self._views(), self.memory, time.monotonic_ns()))
+        for watch in list(self.watches.values()):
+            with self._while_there(watch):
+                self._arming.turn(watch)
 
     def _views(self) -> dict[str, NicView]:
         return {name: watch.view for name, watch in self.watches.items()}
@@ -288,6 +283,7 @@ class Daemon(Published):
         watch = self.watches[nic]
         watch.arm(True)
         self.log.add("arm", "armed", "asked for", nic=nic)
+        self._arming.meet(watch)
         self._look_again(watch)
         self._adopt(self.observer.inventory())
         plan = steer.take_up(watch.view, self.memory, time.monotonic_ns(), manual=True)

@@ -23,6 +23,7 @@ from atfnd.observe.nics import NicWatch
 from atfnd.policy.load import load
 from atfnd.policy.match import armed, qualify, rule_budget
 from atfnd.program.journal import Journal
+from atfnd.program.originals import Originals
 from atfnd.serve.http import serve
 
 __all__ = ["RUN_DIR", "restore", "run"]
@@ -91,7 +92,9 @@ def run(
         stack.callback(chosen.close)
         journal = Journal(run_dir / "rules.journal")
         stack.callback(journal.close)
-        daemon = Daemon(watches, chosen, why, policy, journal)
+        originals = Originals(run_dir / "originals.journal")
+        stack.callback(originals.close)
+        daemon = Daemon(watches, chosen, why, policy, journal, originals)
         asyncio.run(_until_stopped(daemon, run_dir / "atfnd.sock"))
 
 

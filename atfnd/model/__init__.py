@@ -7,7 +7,7 @@ Addresses are packed bytes (4 or 16), ports are host-order integers, CPUs and qu
 
 from __future__ import annotations
 
-from atfnd.model.change import Action, ActionKind, Outcome, Plan
+from atfnd.model.change import Action, ActionKind, Outcome, Plan, brief
 from atfnd.model.flow import (
     Flow,
     FlowKey,
@@ -73,5 +73,6 @@ __all__ = [
     "Thread",
     "ThreadMoved",
     "Topology",
+    "brief",
     "endpoint",
 ]

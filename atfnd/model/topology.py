@@ -19,6 +19,7 @@ class Cpu:
     core: int | None
     smt: tuple[int, ...]  # siblings including itself
     llc: tuple[int, ...]  # CPUs under the same last-level cache, including itself
+    isolated: bool = False  # kept free of load balancing: isolcpus=, or an isolated cpuset
 
 
 @dataclass(frozen=True, slots=True)

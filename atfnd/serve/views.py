@@ -121,6 +121,9 @@ def nic_view(nic: NicView) -> View:
             "rss_table": caps.rss_table,
             "queue_cpu": caps.queue_cpu,
         },
+        "means": nic.means.value,
+        "means_why": nic.means_why,
+        "manual": sorted(nic.manual),
         "rss": {"key": nic.rss.key.hex(":"), "table": list(nic.rss.table)} if nic.rss else None,
     }
 
