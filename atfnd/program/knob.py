@@ -17,8 +17,9 @@ from atfnd.model import Action, ActionKind, Outcome, brief
 from atfnd.nic import Nic
 from atfnd.program.originals import Held, Originals
 
-__all__ = ["Undone", "apply", "drifted", "undo", "written"]
+__all__ = ["DONE", "Undone", "apply", "drifted", "undo", "written"]
 
+DONE = 0, errno.ESTALE, errno.ENOENT, errno.ENODEV  # undone, or nothing of ours is there
 _MACHINE_WIDE = "rps-sock-flow-entries"  # net.core: one for all NICs
 
 
@@ -95,7 +96,7 @@ def undo(nic: Nic, originals: Originals) -> list[Undone]:
     done = []
     for knob, held in reversed(list(originals.held(nic.name).items())):
         code, left = _undo(nic, originals, knob, held)
-        if code in (0, errno.ESTALE, errno.ENOENT, errno.ENODEV):
+        if code in DONE:
             originals.forget(nic.name, knob)
         done.append(Undone(knob, code, left))
     return done
