@@ -43,11 +43,9 @@ class Arming:
         if not watch.view.armed:
             self._inspect(watch)
             return
-        name = watch.view.name
-        for gone in knob.drifted(name, watch.nic.knobs(), self._originals):
-            self._originals.forget(name, gone)  # armed again: what is there now is the original
         watch.manual(frozenset())
         self._inspect(watch, prove=True)
+        self._forget_drifted(watch)
         self._prepare(watch)
 
     def confine(self, watch: NicWatch, *, afresh: bool) -> None:
@@ -59,7 +57,8 @@ class Arming:
         if self._carry_out(plan):
             watch.refresh()
         if afresh:
-            self.check(watch)
+            self._inspect(watch)
+            self._forget_drifted(watch)  # the NIC lost them by itself, and gets them again
             self._prepare(watch)
 
     def _prepare(self, watch: NicWatch) -> None:
@@ -115,6 +114,16 @@ class Arming:
         self._shown.memory.buckets.pop(name, None)
         self._inspect(watch)
         return done
+
+    def gone(self, watch: NicWatch) -> None:
+        """A NIC is gone, and its knobs with it; what is the machine's is put back."""
+        knob.undo(watch.nic, self._originals)
+
+    def _forget_drifted(self, watch: NicWatch) -> None:
+        """What these knobs are now is their original value when they are written again."""
+        name = watch.view.name
+        for each in knob.drifted(name, watch.view.knobs, self._originals):
+            self._originals.forget(name, each)
 
     def _inspect(self, watch: NicWatch, *, prove: bool = False) -> None:
         """Read the NIC again, and choose how its flows are steered."""

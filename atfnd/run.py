@@ -12,6 +12,7 @@ import os
 import signal
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 from atfnd.daemon import Daemon
@@ -20,6 +21,7 @@ from atfnd.nic import Nic
 from atfnd.nic.driver import open_nic
 from atfnd.observe import Qualify
 from atfnd.observe.choose import choose
+from atfnd.observe.interfaces import Interfaces
 from atfnd.observe.nics import NicWatch
 from atfnd.policy.load import load
 from atfnd.policy.match import armed, qualify, rule_budget
@@ -80,31 +82,32 @@ def run(
     for name in arm:
         if name not in nics:
             raise OperatorError(f"--arm {name}: it is not among the NICs", f"add --nic {name}")
+
+    def watch(nic: Nic) -> NicWatch:
+        name = nic.name
+        may_write = any(fnmatchcase(name, each) for each in arm) or armed(policy, name)
+        return NicWatch(nic, may_write, rule_budget(policy, name, nic.caps().rule_slots))
+
     with ExitStack() as stack:
         stack.enter_context(_alone(run_dir))
-        watches = []
-        for name in dict.fromkeys(nics):
-            nic = open_nic(name)
-            caps = nic.caps()
-            budget = rule_budget(policy, name, caps.rule_slots)
-            watch = NicWatch(nic, name in arm or armed(policy, name), budget)
-            stack.callback(watch.close)
-            watches.append(watch)
+        interfaces = Interfaces(nics, watch)
+        stack.callback(interfaces.close)
+        watches = interfaces.start()
         chosen, why = choose(observer or policy.observer, Qualify(*qualify(policy)))
         stack.callback(chosen.close)
         journal, originals = _journals(run_dir, stack)
-        daemon = Daemon(watches, chosen, why, policy, journal, originals)
-        asyncio.run(_until_stopped(daemon, run_dir / "atfnd.sock"))
+        daemon = Daemon(interfaces, chosen, why, policy, journal, originals)
+        asyncio.run(_until_stopped(daemon, watches, run_dir / "atfnd.sock"))
 
 
-async def _until_stopped(daemon: Daemon, socket_path: Path) -> None:
+async def _until_stopped(daemon: Daemon, watches: Sequence[NicWatch], socket_path: Path) -> None:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     server = await serve(daemon, socket_path)
     try:
-        await daemon.run(stop)
+        await daemon.run(watches, stop)
     finally:
         await server.stop()
 
@@ -143,7 +146,7 @@ def _delete_rules(nic: Nic, journal: Journal) -> int:
     """Delete what the journal names; how many there were."""
     deleted, ours = 0, list(journal.left[nic.name])
     for rule in nic.rules():
-        if rule.match in ours:
+        if journal.ours(nic.name, rule):
             nic.delete(rule.location)
             deleted += 1
     for match in ours:

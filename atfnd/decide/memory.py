@@ -7,11 +7,12 @@ import heapq
 from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from atfnd.decide.table import FlowTable
 from atfnd.model import Flow, FlowKey
 
-__all__ = ["Buckets", "Memory", "Settling"]
+__all__ = ["Buckets", "Elsewhere", "Memory", "Settling"]
 
 _OVERFLOW_SHOWN = 256
 
@@ -24,6 +25,14 @@ class Settling:
     t_delete_ns: int  # of flows whose policy names none
     t_delete_by_policy_ns: Mapping[str, int] = field(default_factory=dict)
     dwell_by_policy_ns: Mapping[str, int] = field(default_factory=dict)
+
+
+class Elsewhere(NamedTuple):
+    """A flow with a rule that was observed on another queue than the rule's."""
+
+    bytes: int  # at the last look
+    looks: int  # with traffic, since the rule was last written
+    attempts: int  # to write it anew
 
 
 @dataclass(slots=True)
@@ -49,6 +58,7 @@ class Memory:
     overflowed: OrderedDict[FlowKey, Flow] = field(default_factory=OrderedDict)  # bounded
     thread_cpu: dict[int, tuple[int, int]] = field(default_factory=dict)  # tid -> CPU, since (ns)
     buckets: dict[str, Buckets] = field(default_factory=dict)  # by NIC; of those steered by RSS
+    elsewhere: dict[FlowKey, Elsewhere] = field(default_factory=dict)
     overflow: int = 0  # flows turned away since start
     locality: float | None = None  # of the table's bytes between the last two audits
 

@@ -46,10 +46,12 @@ def _write(nic: Nic, journal: Journal, action: Action) -> int | None:
         return nic.insert(match, action.new, action.location)
     journal.claim(nic.name, match)
     try:
-        return nic.insert(match, action.new)
+        location = nic.insert(match, action.new)
     except OSError:
         journal.release(nic.name, match)
         raise
+    journal.locate(nic.name, match, location)
+    return location
 
 
 def _left(action: Action, code: int) -> str:
