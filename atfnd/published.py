@@ -31,6 +31,7 @@ from atfnd.model import (
     Policy,
     Status,
     Topology,
+    brief,
 )
 from atfnd.nic.driver import open_nic
 from atfnd.observe import Observer
@@ -109,7 +110,11 @@ class Published:
         action = outcome.action
         self.applied += outcome.errno == 0
         self.refused += outcome.errno != 0
-        what = _moved(action.queue, action.old, action.new)
+        what = (
+            f"{action.knob} = {brief(action.value)}"
+            if action.value is not None
+            else (_moved(action.queue, action.old, action.new))
+        )
         kind, why = action.kind.value, action.why
         if outcome.errno:
             kind, why = "refused", f"{os.strerror(outcome.errno)}; {outcome.left}"
