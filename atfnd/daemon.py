@@ -72,6 +72,7 @@ class Daemon(Attached):
         self.interfaces, self.journal = interfaces, journal
         self._lost = 0
         self.originals = originals
+        self._homes = {}
         self.arming = Arming(self, originals, self._carry_out)
         self._agenda = Agenda(self.memory, self.arming.waiting, self._due)
 
@@ -87,6 +88,7 @@ class Daemon(Attached):
         self._bootstrap()
         loop.add_reader(self.observer.fileno(), self._drain)
         loop.add_reader(self.interfaces.links.fileno(), self._arrivals)
+        loop.add_reader(self.cpus.fileno(), self._cpus_changed)
         chores = [regularly(self._audit), regularly(self._reconcile)]
         if self.observer.poll_interval_s() is not None:
             chores.append(self._poll())
@@ -100,6 +102,8 @@ class Daemon(Attached):
                 task.cancel()
             loop.remove_reader(self.observer.fileno())
             loop.remove_reader(self.interfaces.links.fileno())
+            loop.remove_reader(self.cpus.fileno())
+            self.cpus.close()
             for watch in self.watches.values():
                 self._detach(watch)
 

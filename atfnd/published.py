@@ -37,7 +37,7 @@ from atfnd.nic.driver import open_nic
 from atfnd.observe import Observer
 from atfnd.observe.machine import machine
 from atfnd.observe.nics import NicWatch
-from atfnd.observe.topology import topology
+from atfnd.observe.topology import CpuWatch
 from atfnd.serve.eventlog import EventLog
 
 __all__ = ["Published"]
@@ -79,7 +79,7 @@ class Published:
     applied: int = 0
     refused: int = 0
     resyncs: int = 0
-    cpus: Topology = field(default_factory=topology)  # also of CPUs that went offline since
+    cpus: CpuWatch = field(default_factory=CpuWatch)
     armed_by_operator: dict[str, bool] = field(default_factory=dict)  # what he last said, by name
 
     def status(self) -> Status:
@@ -144,8 +144,7 @@ class Published:
 
     def topology(self) -> Topology:
         """CPUs as sysfs describes them now; an offline one shares what it shared before."""
-        self.cpus = topology(before=self.cpus)
-        return self.cpus
+        return self.cpus.read()
 
     async def doctor(self, nic: str | None) -> tuple[Sequence[NicView], Sequence[Finding]]:
         """As `serve.Source.doctor`. What takes time is read beside the loop."""

@@ -227,7 +227,7 @@ class EthtoolNic:
         return self._knobs.read()
 
     def knob(self, name: str) -> str | None:
-        return self._knobs.read().get(name)
+        return self._knobs.one(name)
 
     def set_knob(self, name: str, value: str) -> None:
         """As `Nic.set_knob`; ValueError: not a value of this knob."""
