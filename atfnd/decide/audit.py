@@ -122,10 +122,14 @@ def _refreshed(flow: Flow, use: SocketUse, nic: NicView | None, now_ns: int) -> 
     )
 
 
-def check_rules(nic: NicView, rules: Sequence[Rule], memory: Memory, now_ns: int) -> list[Flow]:
+def check_rules(
+    nic: NicView, rules: Sequence[Rule], memory: Memory, now_ns: int, upset: str | None = None
+) -> list[Flow]:
     """Compare our entries with the NIC's list, read at `now_ns`. A rule of ours that somebody else
     deleted or rewrote is let go of: the flow becomes MANUAL. One that the NIC accepted and never
-    held (an asynchronous driver, a full table) is wanted again, ever later. Returns those flows."""
+    held (an asynchronous driver, a full table) is wanted again, ever later. `upset` says what
+    befell the NIC since the last list that takes rules (`its link was down`): what is missing
+    then is wanted again at once. Returns those flows."""
     there = {rule.location: rule for rule in rules}
     listed_ns = memory.listed_ns.get(nic.name, 0)
     memory.listed_ns[nic.name] = now_ns
@@ -140,6 +144,9 @@ def check_rules(nic: NicView, rules: Sequence[Rule], memory: Memory, now_ns: int
                     memory.dropped.pop(flow.key, None)
                 continue
             state, why = FlowState.MANUAL, f"somebody else pointed its rule to queue {rule.queue}"
+        elif upset is not None:
+            state, why = FlowState.WANTED, f"{nic.name} lost its rule: {upset}"
+            memory.defer(flow.key, now_ns)
         elif not nic.caps.asynchronous or listed_ns - flow.moved_ns >= _SETTLED_NS:
             why = f"somebody else removed its rule at location {flow.location}"
             state = FlowState.MANUAL
