@@ -225,9 +225,10 @@ class Daemon(Published):
         sockets = {Match.of(use.key): use for use in inventory}
         for watch in self.watches.values():
             name = watch.view.name
-            known = {Match.of(flow.key) for flow in self.memory.table.steered(name)}
-            left = self._journal.left.get(name, set()) - known
-            ours = audit.ours(watch.read_rules(), left) if left else []
+            known = {flow.location for flow in self.memory.table.steered(name)}
+            left = self._journal.left.get(name, set())
+            rules = watch.read_rules() if left else []
+            ours = [rule for rule in rules if rule.match in left and rule.location not in known]
             if not ours:
                 continue
             flows, plan = audit.adopt(watch.view, ours, sockets, self.memory, time.monotonic_ns())

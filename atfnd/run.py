@@ -15,7 +15,6 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from atfnd.daemon import Daemon
-from atfnd.decide import audit
 from atfnd.errors import OperatorError
 from atfnd.nic.driver import open_nic
 from atfnd.observe import Qualify
@@ -124,9 +123,10 @@ def restore(run_dir: Path = RUN_DIR) -> None:
                     journal.release(name, match)
                 continue
             deleted = 0
-            for rule in audit.ours(nic.rules(), ours):
-                nic.delete(rule.location)
-                deleted += 1
+            for rule in nic.rules():
+                if rule.match in ours:
+                    nic.delete(rule.location)
+                    deleted += 1
             for match in ours:
                 journal.release(name, match)
             nic.close()

@@ -124,14 +124,6 @@ def test_what_somebody_did_to_our_rule_is_let_be(there: Rule) -> None:
     assert manual.state is FlowState.MANUAL
 
 
-def test_a_nic_that_was_upset_gets_its_rules_back() -> None:
-    known = steered(NIC)
-    audit.check_rules(NIC, [OURS], known, 3 * S)
-    (lost,) = audit.check_rules(NIC, [OTHER], known, 5 * S, "its link was down")
-    assert (lost.state, lost.why) == (FlowState.WANTED, "nic lost its rule: its link was down")
-    assert len(steer.due({"nic": NIC}, known, 5 * S)) == 1
-
-
 def test_a_rewrite_that_lost_the_rule() -> None:
     known = steered(NIC)
     (move,) = steer.seen(seen(1, 2), NIC, RULE, known, 2 * S)
@@ -150,9 +142,3 @@ def test_a_refused_rewrite_that_left_the_rule() -> None:
     audit.settle(Outcome(move, 2 * S, errno.EIO, 7, "still there"), known)
     flow = entry(known)
     assert (flow.state, flow.location, flow.target_queue) == (FlowState.STEERED, 7, 1)
-
-
-def test_of_two_rules_with_our_match_the_lower_one_is_somebodys() -> None:
-    foreign, other = OURS._replace(location=2), Rule(9, Match.of(key(2)), 0)
-    assert audit.ours([foreign, OTHER, OURS, other], {Match.of(key(1))}) == [OURS]
-    assert audit.ours([OTHER], {Match.of(key(1))}) == []

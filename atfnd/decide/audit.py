@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from atfnd.decide.memory import Memory
@@ -24,7 +24,7 @@ from atfnd.model import (
     SocketUse,
 )
 
-__all__ = ["adopt", "check_rules", "check_sockets", "ours", "settle"]
+__all__ = ["adopt", "check_rules", "check_sockets", "settle"]
 
 # An asynchronous driver has made up its mind about a filter by then.
 _SETTLED_NS = 1_000_000_000
@@ -122,14 +122,10 @@ def _refreshed(flow: Flow, use: SocketUse, nic: NicView | None, now_ns: int) -> 
     )
 
 
-def check_rules(
-    nic: NicView, rules: Sequence[Rule], memory: Memory, now_ns: int, upset: str | None = None
-) -> list[Flow]:
+def check_rules(nic: NicView, rules: Sequence[Rule], memory: Memory, now_ns: int) -> list[Flow]:
     """Compare our entries with the NIC's list, read at `now_ns`. A rule of ours that somebody else
     deleted or rewrote is let go of: the flow becomes MANUAL. One that the NIC accepted and never
-    held (an asynchronous driver, a full table) is wanted again, ever later. `upset` says what
-    befell the NIC since the last list that takes rules (`its link was down`): what is missing
-    then is wanted again at once. Returns those flows."""
+    held (an asynchronous driver, a full table) is wanted again, ever later. Returns those flows."""
     there = {rule.location: rule for rule in rules}
     listed_ns = memory.listed_ns.get(nic.name, 0)
     memory.listed_ns[nic.name] = now_ns
@@ -144,9 +140,6 @@ def check_rules(
                     memory.dropped.pop(flow.key, None)
                 continue
             state, why = FlowState.MANUAL, f"somebody else pointed its rule to queue {rule.queue}"
-        elif upset is not None:
-            state, why = FlowState.WANTED, f"{nic.name} lost its rule: {upset}"
-            memory.defer(flow.key, now_ns)
         elif not nic.caps.asynchronous or listed_ns - flow.moved_ns >= _SETTLED_NS:
             why = f"somebody else removed its rule at location {flow.location}"
             state = FlowState.MANUAL
@@ -161,22 +154,15 @@ def check_rules(
     return changed
 
 
-def ours(rules: Iterable[Rule], left: Collection[Match]) -> list[Rule]:
-    """The rules that the journal names. Of two with one match, the one at the higher location: we
-    insert from the top of the table down, and the other one came from somebody else."""
-    named = (rule for rule in rules if rule.match in left)
-    return list({rule.match: rule for rule in sorted(named, key=lambda r: r.location)}.values())
-
-
 def adopt(
-    nic: NicView, left: Sequence[Rule], sockets: Mapping[Match, SocketUse], memory: Memory,
+    nic: NicView, ours: Sequence[Rule], sockets: Mapping[Match, SocketUse], memory: Memory,
     now_ns: int,
 ) -> tuple[list[Flow], Plan]:  # fmt: skip
-    """Rules of `ours` that an earlier daemon left: those with a living socket become entries, the
-    rest are deleted. `sockets` is the inventory by exact match."""
+    """Rules an earlier daemon left: those with a living socket become entries, the rest are
+    deleted. `sockets` is the inventory by exact match."""
     adopted: list[Flow] = []
     plan: list[Action] = []
-    for rule in left:
+    for rule in ours:
         if rule.match is None:
             raise ValueError(f"no rule of ours: {rule}")
         use = sockets.get(rule.match)
