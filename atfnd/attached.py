@@ -14,13 +14,15 @@ from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from atfnd.decide import audit, queues, steer
+from atfnd.arming import Arming
+from atfnd.decide import audit, steer
 from atfnd.decide.lost import lost
 from atfnd.errors import OperatorError
-from atfnd.model import Match, Plan, SocketUse
+from atfnd.model import Match, Outcome, Plan, SocketUse
 from atfnd.observe.interfaces import Interfaces
 from atfnd.observe.nics import NicWatch
 from atfnd.program.journal import Journal
+from atfnd.program.originals import Originals
 from atfnd.published import Published
 
 __all__ = ["Attached"]
@@ -31,9 +33,11 @@ class Attached(Published):
 
     interfaces: Interfaces
     journal: Journal
+    originals: Originals
+    arming: Arming
 
     @abstractmethod
-    def _carry_out(self, plan: Plan) -> None: ...
+    def _carry_out(self, plan: Plan) -> list[Outcome]: ...
 
     @abstractmethod
     def _adopt(self, inventory: Sequence[SocketUse], watches: Sequence[NicWatch]) -> None: ...
@@ -80,7 +84,9 @@ class Attached(Published):
         self._attach(watch)
         self._watch()
         self.log.add("attach", f"watched, {len(watch.view.queues)} queues", why, nic=name)
-        self._adopt(self.observer.inventory(), [watch])
+        with self._while_there(watch):
+            self.arming.meet(watch)
+            self._adopt(self.observer.inventory(), [watch])
 
     def _changed(self, watch: NicWatch) -> None:
         """rtnetlink or ethtool has news of its namespace."""
@@ -102,6 +108,8 @@ class Attached(Published):
     def _gone(self, watch: NicWatch) -> None:
         name, new = watch.view.name, watch.name_now()
         del self.watches[name]
+        if new is None:
+            self.arming.gone(watch)
         self._detach(watch)
         flows = steer.nic_gone(name, self.memory)
         if new is None:
@@ -110,6 +118,7 @@ class Attached(Published):
             self.log.add("gone", "not watched any more", "the interface is gone", nic=name)
         else:
             self.journal.rename(name, new)
+            self.originals.rename(name, new)
             self.log.add("gone", f"is {new} now", "the interface was renamed", nic=name)
         self._watch()
         self.observer.forget({flow.cookie for flow in flows})
@@ -128,19 +137,17 @@ class Attached(Published):
             state = "up" if watch.view.up else "down"
             self.log.add("link", f"is {state}, {len(watch.view.queues)} queues", nic=name)
             self._watch()
-        unpinned = watch.unpinned() if watch.view.armed else []
-        if unpinned:
-            self._carry_out(queues.confine(name, unpinned))
-            watch.refresh()
+        self.arming.confine(watch, afresh=changed)
         if changed:
             self._check_rules(watch)
             self._carry_out(steer.take_up(watch.view, self.memory, time.monotonic_ns()))
 
     def _reconcile(self) -> None:
-        """Entries against the NICs' rules and queues."""
+        """Entries against the NICs' rules, queues and knobs."""
         for watch in list(self.watches.values()):
             with self._while_there(watch):
                 self._look_again(watch)
+                self.arming.check(watch)
                 self._check_rules(watch)
 
     def _check_rules(self, watch: NicWatch) -> None:

@@ -18,6 +18,7 @@ from typing import overload
 from atfnd import __version__
 from atfnd.decide.doctor import examine
 from atfnd.decide.doctor_machine import examine_machine
+from atfnd.decide.means import means_of
 from atfnd.decide.memory import Memory
 from atfnd.decide.table import t_delete_in_force_ns
 from atfnd.model import (
@@ -30,6 +31,7 @@ from atfnd.model import (
     Policy,
     Status,
     Topology,
+    brief,
 )
 from atfnd.nic.driver import open_nic
 from atfnd.observe import Observer
@@ -108,7 +110,11 @@ class Published:
         action = outcome.action
         self.applied += outcome.errno == 0
         self.refused += outcome.errno != 0
-        what = _moved(action.queue, action.old, action.new)
+        what = (
+            f"{action.knob} = {brief(action.value)}"
+            if action.value is not None
+            else (_moved(action.queue, action.old, action.new))
+        )
         kind, why = action.kind.value, action.why
         if outcome.errno:
             kind, why = "refused", f"{os.strerror(outcome.errno)}; {outcome.left}"
@@ -173,6 +179,8 @@ def _glance(name: str) -> NicView:
         nic.close()
         raise
     try:
+        watch.inspect()
+        watch.steered_by(*means_of(watch.view))
         return watch.shown(frozenset())
     finally:
         watch.close()

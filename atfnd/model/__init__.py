@@ -7,7 +7,7 @@ Addresses are packed bytes (4 or 16), ports are host-order integers, CPUs and qu
 
 from __future__ import annotations
 
-from atfnd.model.change import Action, ActionKind, Outcome, Plan
+from atfnd.model.change import Action, ActionKind, Outcome, Plan, brief
 from atfnd.model.finding import Finding, Interface, Level, LinkFile, Machine, Rival
 from atfnd.model.flow import (
     Flow,
@@ -81,6 +81,7 @@ __all__ = [
     "Thread",
     "ThreadMoved",
     "Topology",
+    "brief",
     "cpu_list",
     "endpoint",
 ]

@@ -17,6 +17,7 @@ __all__ = [
     "KEY_BYTES",
     "MICROSOFT_KEY",
     "hash_table",
+    "rss_entry",
     "rss_hash",
     "rss_queue",
     "toeplitz",
@@ -64,10 +65,16 @@ def hash_table(key: bytes) -> array[int]:
     return table
 
 
-def rss_queue(rss: Rss, key: FlowKey) -> int | None:
-    """The queue RSS gives a flow's packets; None for an unconnected socket's flow, which has no
-    one remote."""
-    if not key.remote_port or not any(key.local):
+def rss_entry(rss: Rss, key: FlowKey) -> int | None:
+    """The entry of the indirection table that a flow's packets select; None for an unconnected
+    socket's flow, which has no one remote, and where the hash cannot be predicted."""
+    if not key.remote_port or not any(key.local) or not rss.toeplitz or not rss.key:
         return None
     value = rss_hash(rss.key, key.remote, key.local, (key.remote_port, key.local_port))
-    return rss.table[value % len(rss.table)]
+    return value % len(rss.table) if rss.table else None
+
+
+def rss_queue(rss: Rss, key: FlowKey) -> int | None:
+    """The queue RSS gives a flow's packets; None where `rss_entry` is."""
+    entry = rss_entry(rss, key)
+    return None if entry is None else rss.table[entry]

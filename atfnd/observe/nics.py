@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from atfnd.kernel.rtnl import LinkChanges, addresses, links
-from atfnd.model import FlowKey, NicStats, NicView, Queue, Rule, SocketSeen, SocketUse
+from atfnd.model import FlowKey, Means, NicStats, NicView, Queue, Rule, SocketSeen, SocketUse
 from atfnd.nic import Nic
 from atfnd.nic.toeplitz import rss_queue
 
@@ -82,6 +82,26 @@ class NicWatch:
         by now. A lab goes with its namespaces."""
         if self.nic.netns is None and self.name_now() != self.view.name:
             raise OSError(errno.ENODEV, os.strerror(errno.ENODEV), self.view.name)
+
+    def inspect(self, *, prove: bool = False) -> None:
+        """Read everything again, knobs and conflicts too. With `prove`, capabilities are tried,
+        which writes: only where we are armed."""
+        self.refresh()
+        self.view = replace(
+            self.view,
+            caps=self.nic.probe() if prove else self.nic.caps(),
+            device=self.nic.device(),
+            knobs=self.nic.knobs(),
+            conflicts=self.nic.conflicts(),
+        )
+
+    def steered_by(self, means: Means, why: str) -> None:
+        """Note how its flows are steered from now on."""
+        self.view = replace(self.view, means=means, means_why=why)
+
+    def manual(self, knobs: frozenset[str]) -> None:
+        """Note which knobs somebody else moved after us."""
+        self.view = replace(self.view, manual=knobs)
 
     def unpinned(self) -> list[tuple[Queue, int]]:
         """Queues whose thread is a new one and on no CPU, with the CPU the old one had. A thread

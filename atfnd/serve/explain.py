@@ -9,18 +9,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from atfnd.model import Flow, FlowKey, FlowState, Means, NicView, Queue, Rule, Topology, cpu_list
+from atfnd.model import Flow, FlowKey, FlowState, NicView, Queue, Rule, Topology, cpu_list
 from atfnd.serve.classify import catching_rule
+from atfnd.serve.means import by_entry, by_rfs, in_the_shade, means_link
 from atfnd.serve.views import match_text, placed
 
 __all__ = ["Explanation", "explain", "explain_absent"]
-
-_BY = {
-    Means.RULES: "filters",
-    Means.RSS: "the indirection table of RSS",
-    Means.RFS: "RFS",
-    Means.NONE: "nothing",
-}
 
 
 class Explanation(NamedTuple):
@@ -41,10 +35,7 @@ def explain(
         verdict = f"{flow.nic} is gone, so nothing is delivered through it."
         return Explanation((*chain, _seen_link(flow, topology)), verdict, None)
     rule = catching_rule(nic.rules, flow.key)
-    if nic.means is not Means.RULES:
-        chain.append(
-            f"{nic.name} steers by {_BY[nic.means]}: {nic.means_why or 'it has no rules'}."
-        )
+    chain += means_link(nic)
     chain += _nic_links(nic, rule, rss_queue)
     chain.append(_seen_link(flow, topology))
     verdict, advice = _verdict(flow, nic, rule)
@@ -180,6 +171,12 @@ def _verdict(flow: Flow, nic: NicView, rule: Rule | None) -> tuple[str, str | No
             return _wanted(flow, nic)
         case FlowState.OVERFLOW:
             return _overflow(flow, nic)
+        case FlowState.RSS:
+            return by_entry(flow)
+        case FlowState.SHARED:
+            return in_the_shade(flow)
+        case FlowState.RFS:
+            return by_rfs(flow)
         case FlowState.MANUAL:
             return (
                 f"Let go: {flow.why}. atfnd does not fight over a rule.",

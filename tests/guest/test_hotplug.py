@@ -13,7 +13,6 @@ import pytest
 from atfnd.decide.queues import OFFLINE, confine, homeless
 from atfnd.kernel.uevent import CpuChanges
 from atfnd.observe.topology import topology
-from atfnd.program import queue_cpu
 from tests.labs import Lab
 
 __all__: list[str] = []
@@ -89,7 +88,9 @@ def test_a_queue_goes_to_the_nearest_cpu(lab: Lab, gone: tuple[int, ...], neares
         moves = homeless(queues, topology(before=before))
         assert [queue.index for queue, _ in moves] == list(gone)
         for action in confine(lab.nic.name, moves, OFFLINE):
-            assert queue_cpu.apply(lab.nic, action).errno == 0
+            assert action.queue is not None
+            assert action.new is not None
+            lab.nic.set_queue_cpu(action.queue, action.new)
         cpus = [queue.cpu for queue in lab.nic.queues()]
         assert cpus[:2] == [0, 1]
         assert not set(cpus) & set(gone)
