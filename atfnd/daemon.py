@@ -39,6 +39,7 @@ from atfnd.observe import Observer
 from atfnd.observe.interfaces import Interfaces
 from atfnd.observe.nics import NicWatch, nic_of
 from atfnd.policy.match import Matcher
+from atfnd.program import knob
 from atfnd.program.apply import apply
 from atfnd.program.journal import Journal
 from atfnd.program.originals import Originals
@@ -251,7 +252,7 @@ class Daemon(Attached):
 
     async def pause(self, nic: str) -> None:
         """Take our rules out of a NIC and put its knobs back, armed or not, and change nothing
-        until `resume`. OperatorError: some could not be deleted. KeyError: no such NIC."""
+        until `resume`. OperatorError: the kernel refused some of it. KeyError: no such NIC."""
         watch = self.watches[nic]
         if watch.view.paused:
             return
@@ -259,11 +260,15 @@ class Daemon(Attached):
         watch.arm(True)  # to delete what we left there is what the operator asks for
         self._carry_out(steer.withdraw(watch.view, self.memory, "paused by the operator"))
         watch.arm(was_armed)
-        self.arming.undo(watch)
         watch.pause()
         self.log.add("pause", "paused: our rules are out", "asked for", nic=nic)
+        refused = [each.knob for each in self.arming.undo(watch) if each.errno not in knob.DONE]
+        self._carry_out(steer.take_up(watch.view, self.memory, time.monotonic_ns()))
         if left := self.memory.table.rules_in(nic):
-            raise OperatorError(f"{nic}: {left} of our rules are still in it", "see atfnctl events")
+            refused.append(f"{left} rules")
+        if refused:
+            what = f"{nic} is paused, but the kernel keeps of us: {', '.join(refused)}"
+            raise OperatorError(what, f"atfnctl events --nic {nic} says why")
 
     async def resume(self, nic: str) -> None:
         """Put back what `pause` took out, if the NIC was armed then. KeyError: no such NIC."""
@@ -271,7 +276,8 @@ class Daemon(Attached):
         if not watch.view.paused:
             return
         self.log.add("resume", "resumed", "asked for", nic=nic)
-        if watch.resume():
-            self.arming.meet(watch)
+        armed = watch.resume()
+        self.arming.meet(watch)
+        if armed:
             self._look_again(watch)
             self._carry_out(steer.take_up(watch.view, self.memory, time.monotonic_ns()))

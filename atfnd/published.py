@@ -18,6 +18,7 @@ from typing import overload
 from atfnd import __version__
 from atfnd.decide.doctor import examine
 from atfnd.decide.doctor_machine import examine_machine
+from atfnd.decide.means import means_of
 from atfnd.decide.memory import Memory
 from atfnd.decide.table import t_delete_in_force_ns
 from atfnd.model import (
@@ -184,6 +185,8 @@ def _glance(name: str) -> NicView:
         nic.close()
         raise
     try:
+        watch.inspect()
+        watch.steered_by(*means_of(watch.view))
         return watch.shown(frozenset())
     finally:
         watch.close()

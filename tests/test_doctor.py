@@ -111,6 +111,13 @@ def test_conflicts_keep_their_weight() -> None:
     nic = replace(HARDWARE, conflicts=conflicts)
     assert about("aRFS is on", nic) == Finding("eth0", Level.WARNING, "aRFS is on", "turn it off")
     assert about("XSK", nic).level is Level.BLOCKER
+    blocked = found(replace(nic, means=Means.NONE, means_why="XSK: nothing is steered"))
+    assert len([f for f in blocked if f.level is Level.BLOCKER]) == 1
+
+
+def test_a_pause_is_no_blocker() -> None:
+    paused = replace(HARDWARE, armed=False, paused=True, means=Means.NONE, means_why="paused")
+    assert not [f for f in found(paused) if f.level in IN_THE_WAY]
 
 
 @pytest.mark.parametrize(
@@ -206,11 +213,17 @@ def test_affinities_that_leave_a_choice() -> None:
     assert about("queues 0,5 are allowed on several CPUs", nic).level is Level.NOTE
 
 
-@pytest.mark.parametrize(("most", "advice"), [(8, "ethtool -L eth0 combined 8"), (1, None)])
-def test_one_queue(most: int, advice: str | None) -> None:
-    nic = replace(on(0), device=replace(HARDWARE.device, channels_max=most))
-    finding = about("one receive queue", nic)
-    assert (finding.level, finding.advice) == (Level.WARNING, advice)
+def test_no_queue_and_one_queue() -> None:
+    assert about("names no receive queue", on()).level is Level.WARNING
+    assert about("1 queue is delivered on CPUs 0", on(0)).level is Level.OK
+
+
+def test_what_somebody_else_moved_is_said() -> None:
+    nic = replace(HARDWARE, manual=frozenset({"rss", "queue-cpu:3"}))
+    finding = about("somebody else moved queue-cpu:3, rss after us", nic)
+    assert (finding.level, finding.advice) == (
+        Level.WARNING, "to take it back: atfnctl arm eth0",
+    )  # fmt: skip
 
 
 def test_irqbalance_is_in_the_way_until_it_spares_the_interrupts() -> None:

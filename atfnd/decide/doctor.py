@@ -52,8 +52,11 @@ def _means(nic: NicView) -> Iterator[Finding]:
     caps = nic.caps
     why = f": {nic.means_why}" if nic.means_why else ""
     if nic.means is Means.NONE:
+        if nic.paused or any(conflict.blocks for conflict in nic.conflicts):
+            return  # said below
         reason = nic.means_why or caps.why or _MOVES[caps.actuator]
-        yield Finding(nic.name, Level.BLOCKER, f"nothing can be steered here: {reason}")
+        what, advice = f"nothing can be steered here: {reason}", _gate(nic)
+        yield Finding(nic.name, Level.BLOCKER, what, advice)
         return
     yield Finding(nic.name, Level.OK, f"{_MEANS[nic.means]}{why}")
     if nic.means is Means.RULES:
@@ -95,6 +98,10 @@ def _state(nic: NicView, watched: bool) -> Iterator[Finding]:
     elif watched and not nic.armed:
         what = "it is not armed: it is observed, and nothing is changed"
         yield Finding(nic.name, Level.NOTE, what, f"atfnctl arm {nic.name}")
+    if nic.manual:
+        knobs = ", ".join(sorted(nic.manual))
+        what = f"somebody else moved {knobs} after us: atfnd has let go of that"
+        yield Finding(nic.name, Level.WARNING, what, f"to take it back: atfnctl arm {nic.name}")
 
 
 def _filters(nic: NicView) -> Iterator[Finding]:

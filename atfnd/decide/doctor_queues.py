@@ -18,19 +18,11 @@ def queues_of(nic: NicView, topology: Topology) -> Iterator[Finding]:
         written = "can" if nic.caps.rss_table else "cannot"
         what = f"RSS spreads over {spread} queues; its table of {entries} {written} be written"
         yield Finding(nic.name, Level.OK, what)
-    if len(nic.queues) <= 1:
-        yield _one_queue(nic)
-        return
-    yield from _cpus(nic, topology)
-
-
-def _one_queue(nic: NicView) -> Finding:
-    most = nic.device.channels_max
-    advice = f"ethtool -L {nic.name} combined {most}" if most and most > 1 else None
-    count = "no receive queue" if not nic.queues else "one receive queue"
-    return Finding(
-        nic.name, Level.WARNING, f"it has {count}: every packet arrives on one CPU", advice
-    )
+    if nic.queues:  # that one queue is too few is a conflict the NIC tells of itself
+        yield from _cpus(nic, topology)
+    else:
+        what = "it names no receive queue: where its packets arrive is not known"
+        yield Finding(nic.name, Level.WARNING, what)
 
 
 def _cpus(nic: NicView, topology: Topology) -> Iterator[Finding]:
@@ -40,7 +32,8 @@ def _cpus(nic: NicView, topology: Topology) -> Iterator[Finding]:
     taken = Counter(queue.cpu for queue in confined)
     served = cpu_list(cpu for cpu in taken if cpu is not None)
     on = f" on CPUs {served}" if served else ""
-    yield Finding(nic.name, Level.OK, f"{len(nic.queues)} queues are delivered{on}")
+    count = "1 queue is" if len(nic.queues) == 1 else f"{len(nic.queues)} queues are"
+    yield Finding(nic.name, Level.OK, f"{count} delivered{on}")
     if loose and nic.up:
         yield Finding(
             nic.name,

@@ -152,6 +152,7 @@ def nic_view(nic: NicView) -> View:
             for each in nic.conflicts
         ],
         "knobs": dict(nic.knobs),
+        "manual": sorted(nic.manual),
         "rss": {"key": nic.rss.key.hex(":"), "table": list(nic.rss.table)} if nic.rss else None,
     }
 
