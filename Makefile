@@ -6,9 +6,11 @@ PYTHON ?= /usr/bin/python3
 VENV := .venv
 PY := $(VENV)/bin/python
 APT := clang llvm gcc libc6-dev make cmake ninja-build pkg-config bpftool libbpf-dev libelf-dev zlib1g-dev \
-       libnl-3-dev ethtool iproute2 iperf3 curl procps python3-dev python3-venv
+       libnl-3-dev ethtool iproute2 iperf3 curl procps python3-dev python3-venv kmod bc
 C_SOURCES := $(wildcard atfnd/bpf/*.c atfnd/bpf/*.h atfnd/bpf/CMakeLists.txt)
 NAME ?= all
+export CMD ?= uname -a; lscpu
+GUEST ?=
 
 help: ## what each target does
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 18
@@ -45,8 +47,11 @@ lint: setup ## ruff and mypy --strict
 bench: setup ## all benchmarks, or one: make bench NAME=reaction
 	@$(PY) -m bench $(NAME)
 
+guest: setup ## a command in the guest: make guest CMD="nproc" [GUEST="--nic igb:2"]
+	@$(PY) -m tests.guest $(GUEST) -- bash -c "$$CMD"
+
 clean: ## remove everything built
 	rm -rf build $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find . -name __pycache__ -prune -exec rm -rf {} +
 
-.PHONY: help setup run test lint bench clean
+.PHONY: help setup run test lint bench guest clean

@@ -1,0 +1,208 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""One guest from its start to its end: starts QEMU, streams the command's output, reads its exit.
+
+QEMU dies with this process (prctl PR_SET_PDEATHSIG), and what it needs of the host's network is in
+a network namespace that dies with QEMU. Reads and writes build/guest/ only.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import fcntl
+import os
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+from atfnd.errors import OperatorError
+from tests.guest import simnic_module
+from tests.guest.fetch import Parts, parts
+from tests.guest.initramfs import initramfs
+from tests.guest.machine import Machine
+
+__all__ = ["ROOT", "TIMED_OUT", "Outcome", "run"]
+
+ROOT = Path(__file__).resolve().parents[2]
+BUILD = ROOT / "build/guest"
+HERE = Path(__file__).parent
+TIMED_OUT = 124  # as timeout(1)
+KERNEL_ARGUMENTS = (
+    "console=ttyS0 loglevel=5 panic=-1 oops=panic mitigations=off tsc=unstable no_timer_check "
+    "8250.nr_uarts=1 i8042.nokbd i8042.noaux random.trust_cpu=on apparmor=0 selinux=0 audit=0 "
+    "nokaslr net.ifnames=0"
+)
+COMPLAINT = re.compile(
+    r"(WARNING|BUG|INFO): |Oops|general protection|unable to handle|self-detected stall"
+)
+PR_SET_PDEATHSIG = 1
+LIBC = ctypes.CDLL(None, use_errno=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """`exit_code` of the command, TIMED_OUT, or None when the guest died under it.
+
+    `complaints`: what the guest's kernel warned of; `console`: its last lines.
+    """
+
+    exit_code: int | None
+    complaints: tuple[str, ...]
+    console: str
+
+
+def run(
+    command: Sequence[str],
+    machine: Machine,
+    timeout_s: float,
+    stdout: BinaryIO,
+    stderr: BinaryIO,
+) -> Outcome:
+    """Run `command` in the caller's directory and environment, its output copied as it comes.
+
+    A guest that panics before the command starts is started once more, and that is told on
+    sys.stderr. OperatorError: no guest can be started.
+    """
+    found = parts()
+    simnic_module.build(found, BUILD)
+    copies = {"stdout": stdout, "stderr": stderr}
+    with _folder() as folder:
+        (folder / "initramfs").write_bytes(initramfs(found))
+        (folder / "session.sh").write_bytes((HERE / "session.sh").read_bytes())
+        (folder / "command").write_text(_script(command, machine, found))
+        for attempt in (1, 2):
+            qemu = _start(found, machine, folder)
+            try:
+                ended = _stream(qemu, folder, time.monotonic() + timeout_s, copies)
+            finally:
+                qemu.kill()
+                qemu.wait()
+            log = (folder / "console").read_text(errors="replace")
+            if (folder / "started").exists():
+                return _outcome(folder, log, not ended)
+            said = (folder / "qemu").read_text() + "\n".join(log.splitlines()[-30:])
+            if not ended or attempt == 2:
+                raise OperatorError(f"the guest did not start:\n{said}")
+            print(f"guest: died before its command, once more:\n{said}", file=sys.stderr)
+    raise AssertionError
+
+
+@contextmanager
+def _folder() -> Iterator[Path]:
+    """A folder of this run; those of runs that were killed go: nobody holds their lock."""
+    BUILD.mkdir(parents=True, exist_ok=True)
+    name = tempfile.mkdtemp(prefix="run-", dir=BUILD)
+    held = os.open(name, os.O_RDONLY)
+    fcntl.flock(held, fcntl.LOCK_EX)
+    try:
+        yield Path(name)
+    finally:
+        os.close(held)
+        shutil.rmtree(name)
+
+
+def _script(command: Sequence[str], machine: Machine, found: Parts) -> str:
+    """What session.sh runs. make's own variables stay out: no job server answers in the guest."""
+    kept = {k: v for k, v in os.environ.items() if k.isidentifier() and not k.startswith("MAKE")}
+    exports = [f"export {key}={shlex.quote(value)}" for key, value in kept.items()]
+    modules = "/lib/modules"
+    lines = [
+        f"mkdir -p {modules} && ln -s {shlex.quote(str(found.modules))} {modules}/",
+        *(f"modprobe {name}" for name in machine.modules),
+        *exports,
+        "export ATFND_GUEST=1",
+        f"cd {shlex.quote(str(Path.cwd()))} || exit 126",
+        f"exec {shlex.join(command)}",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _start(found: Parts, machine: Machine, folder: Path) -> subprocess.Popen[bytes]:
+    usr = found.qemu / "usr"
+    libraries = usr / "lib/x86_64-linux-gnu"
+    kernel = found.kernel / "boot" / f"vmlinuz-{found.release}"
+    qemu = [
+        *(str(usr / "bin/qemu-system-x86_64"), "-L", str(usr / "share/qemu")),
+        *("-L", str(usr / "share/seabios"), "-machine", "q35", "-accel", "tcg,thread=multi"),
+        *("-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"),
+        *("-serial", f"file:{folder}/console"),
+        *_share("root", Path("/"), ",readonly=on"),
+        *_share("run", folder, ""),
+        *("-kernel", str(kernel), "-initrd", str(folder / "initramfs")),
+        *("-append", KERNEL_ARGUMENTS),
+        *machine.arguments(),
+    ]
+    network = ["ip link set lo up"]
+    for taps in machine.taps:
+        bridge = taps[0].replace("tap", "bridge")
+        network.append(f"ip link add {bridge} up type bridge")
+        for tap in taps:
+            network.append(f"ip tuntap add {tap} mode tap multi_queue")
+            network.append(f"ip link set {tap} up master {bridge}")
+    shell = " && ".join([*network, 'exec "$@"'])
+    environment = {
+        "LD_LIBRARY_PATH": f"{libraries}:{found.qemu / 'lib/x86_64-linux-gnu'}",
+        "QEMU_MODULE_DIR": str(libraries / "qemu"),
+    }
+    env = ["env", *(f"{key}={value}" for key, value in environment.items())]
+    with (folder / "qemu").open("wb") as said:
+        return subprocess.Popen(
+            ["unshare", "--net", "sh", "-c", shell, "sh", *env, *qemu],
+            stdin=subprocess.DEVNULL,
+            stdout=said,
+            stderr=said,
+            preexec_fn=_die_with_parent,
+        )
+
+
+def _share(tag: str, path: Path, more: str) -> list[str]:
+    """A host folder that the guest mounts over 9p by its tag."""
+    local = f"local,id={tag},path={path},security_model=none,multidevs=remap{more}"
+    return ["-fsdev", local, "-device", f"virtio-9p-pci,fsdev={tag},mount_tag={tag}"]
+
+
+def _die_with_parent() -> None:
+    LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def _stream(
+    qemu: subprocess.Popen[bytes],
+    folder: Path,
+    deadline: float,
+    copies: Mapping[str, BinaryIO],
+) -> bool:
+    """Copy the guest's output until it ends (True) or `deadline` passes (False)."""
+    with ExitStack() as stack:
+        files = {
+            name: stack.enter_context((folder / name).open("w+b", buffering=0)) for name in copies
+        }
+        while (late := time.monotonic() > deadline) is False:
+            ended = qemu.poll() is not None
+            for name, copy in copies.items():
+                if data := files[name].read():
+                    copy.write(data)
+                    copy.flush()
+            if ended:
+                return True
+            time.sleep(0.05)
+    return not late
+
+
+def _outcome(folder: Path, console: str, timed_out: bool) -> Outcome:
+    exit_code = folder / "exit"
+    dmesg = folder / "dmesg"
+    log = dmesg.read_text(errors="replace") if dmesg.exists() else console
+    complaints = tuple(line for line in log.splitlines() if COMPLAINT.search(line))
+    code = TIMED_OUT if timed_out else None
+    if exit_code.exists():
+        code = int(exit_code.read_text())
+    return Outcome(code, complaints, "\n".join(console.splitlines()[-30:]))

@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What the guest's machine is made of, as QEMU's arguments. Touches nothing.
+
+QEMU's docs/system/invocation: -smp, -numa, -netdev; docs/pcie.txt for the root ports.
+"""
+
+from __future__ import annotations
+
+import re
+from argparse import ArgumentParser, Namespace
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from atfnd.errors import OperatorError
+
+__all__ = ["Machine", "Nics"]
+
+# Model -> its kernel module and QEMU device; nvme: an unused function whose interrupts simnic takes.
+MODELS = {
+    "igb": ("igb", "igb"),
+    "e1000e": ("e1000e", "e1000e"),
+    "vmxnet3": ("vmxnet3", "vmxnet3"),
+    "virtio": ("virtio_net", "virtio-net-pci,mq=on,rss=on,vectors=18"),
+    "nvme": (None, "nvme,msix_qsize=65"),
+}
+# As AMD, TCG gives every core an L3 of its own; as Intel, one to a socket.
+CPU = "max,vendor=GenuineIntel"
+VIRTIO_QUEUES = 4
+MEMORY_MIB = 2048
+
+
+@dataclass(frozen=True, slots=True)
+class Nics:
+    """`count` functions of one model which reach each other and nobody else."""
+
+    model: str
+    count: int
+
+    @classmethod
+    def parse(cls, text: str) -> Nics:
+        """`igb:2`. OperatorError: no such model, or not a number."""
+        match = re.fullmatch(r"(\w+):(\d+)", text)
+        if match is None or match[1] not in MODELS:
+            raise OperatorError(
+                f"--nic {text}: not one of {', '.join(MODELS)}", "for example igb:2"
+            )
+        return cls(match[1], int(match[2]))
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """`sockets` is also the number of NUMA nodes; each socket has one L3 cache."""
+
+    sockets: int = 2
+    cores: int = 2
+    threads: int = 1
+    nics: tuple[Nics, ...] = field(default=())
+
+    @staticmethod
+    def add_arguments(parser: ArgumentParser) -> None:
+        parser.add_argument("--nic", action="append", default=[], metavar="MODEL:COUNT")
+        parser.add_argument("--cpus", default="2x2x1", metavar="SOCKETSxCORESxTHREADS")
+
+    @classmethod
+    def of(cls, options: Namespace) -> Machine:
+        """OperatorError: `--nic` or `--cpus` is wrong."""
+        match = re.fullmatch(r"(\d)x(\d)x(\d)", options.cpus)
+        if match is None:
+            raise OperatorError(f"--cpus {options.cpus}: not SOCKETSxCORESxTHREADS", "2x2x1")
+        return cls(*map(int, match.groups()), tuple(Nics.parse(text) for text in options.nic))
+
+    @property
+    def modules(self) -> list[str]:
+        """Kernel modules that drive its NICs."""
+        found = {MODELS[nics.model][0] for nics in self.nics}
+        return sorted(name for name in found if name is not None)
+
+    @property
+    def taps(self) -> list[list[str]]:
+        """Tap devices to make before QEMU starts, in groups to be bridged."""
+        return [
+            [f"tap{group}.{number}" for number in range(nics.count)]
+            for group, nics in enumerate(self.nics)
+            if nics.model == "virtio"
+        ]
+
+    def arguments(self) -> list[str]:
+        """For qemu-system-x86_64. QEMU numbers CPUs thread by thread, core by core."""
+        each = self.cores * self.threads
+        cpus = self.sockets * each
+        smp = f"{cpus},sockets={self.sockets},cores={self.cores},threads={self.threads}"
+        found = ["-cpu", CPU, "-smp", smp, "-m", f"{MEMORY_MIB}M"]
+        for node in range(self.sockets):
+            size = MEMORY_MIB // self.sockets
+            first = node * each
+            found += [
+                *("-object", f"memory-backend-ram,id=memory{node},size={size}M"),
+                *(
+                    "-numa",
+                    f"node,nodeid={node},cpus={first}-{first + each - 1},memdev=memory{node}",
+                ),
+            ]
+        for one in range(self.sockets):
+            for other in range(one + 1, self.sockets):
+                found += ["-numa", f"dist,src={one},dst={other},val=21"]
+        return found + [word for group in range(len(self.nics)) for word in self._nics(group)]
+
+    def _nics(self, group: int) -> Iterator[str]:
+        nics = self.nics[group]
+        for number in range(nics.count):
+            name = f"{group}.{number}"
+            slot = 1 + number + sum(each.count for each in self.nics[:group])
+            yield from ("-device", f"pcie-root-port,id=port{name},chassis={slot},slot={slot}")
+            device = f"{MODELS[nics.model][1]},bus=port{name}"
+            if nics.model == "nvme":
+                yield from ("-device", f"{device},serial=carrier{name}")
+                continue
+            backend = f"hubport,hubid={group}"
+            if nics.model == "virtio":  # a hub has one queue, a tap has as many as are asked for
+                tap = f"tap,ifname=tap{name},queues={VIRTIO_QUEUES}"
+                backend = f"{tap},script=no,downscript=no,vhost=off"
+            yield from ("-netdev", f"{backend},id=net{name}")
+            mac = f"52:54:00:09:{group:02x}:{number:02x}"
+            yield from ("-device", f"{device},netdev=net{name},mac={mac},romfile=")

@@ -1,0 +1,21 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+# PID 1 of the guest after init.sh: runs /run/guest/command and leaves its exit code beside it.
+# The host reads `started`, `stdout`, `stderr`, `exit` and `dmesg` there; see boot.py.
+guest=/run/guest
+mkdir -p /dev/pts /dev/shm /run/lock /run/netns
+mount -t devpts devpts /dev/pts
+mount -t tmpfs tmpfs /dev/shm
+mount -t debugfs debugfs /sys/kernel/debug
+mount -t tracefs tracefs /sys/kernel/tracing
+mount -t bpf bpf /sys/fs/bpf
+mount -t cgroup2 cgroup2 /sys/fs/cgroup
+for number in 0 1 2; do ln -s /proc/self/fd/$number /dev/$(sed -n $((number + 1))p <<<$'stdin\nstdout\nstderr'); done
+ln -s /proc/self/fd /dev/fd
+ip link set lo up
+
+: >$guest/started
+bash $guest/command </dev/null >$guest/stdout 2>$guest/stderr
+code=$?
+dmesg >$guest/dmesg
+echo $code >$guest/exit
+echo b >/proc/sysrq-trigger # QEMU's -no-reboot makes this the end, at once

@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Builds the test driver for the guest's kernel: tests/guest/simnic/ -> build/guest/simnic.ko.
+
+Documentation/kbuild/modules.rst. The unpacked headers have no pahole, so no BTF of the module.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+from atfnd.errors import OperatorError
+from tests.guest.fetch import Parts
+
+__all__ = ["build"]
+
+SOURCE = Path(__file__).parent / "simnic"
+
+
+def build(parts: Parts, target: Path) -> None:
+    """Bring `target`/simnic.ko up to date with its sources, when there are any.
+
+    OperatorError: it does not compile.
+    """
+    sources = [path for path in sorted(SOURCE.glob("*")) if _is_source(path)]
+    if not sources:
+        return
+    state = hashlib.sha256(parts.release.encode())
+    for path in sources:
+        state.update(path.name.encode() + path.read_bytes())
+    folder = target / "simnic"
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / "state").open("a+") as built:
+        fcntl.flock(built, fcntl.LOCK_EX)
+        built.seek(0)
+        if built.read() == state.hexdigest() and (target / "simnic.ko").exists():
+            return
+        _make(parts, folder, sources)
+        (folder / "simnic.ko").replace(target / "simnic.ko")
+        built.truncate(0)
+        built.write(state.hexdigest())
+
+
+def _is_source(path: Path) -> bool:
+    return path.suffix in (".c", ".h") or path.name in ("Makefile", "Kbuild")
+
+
+def _make(parts: Parts, folder: Path, sources: list[Path]) -> None:
+    for old in folder.glob("*.[choa]"):  # objects of another kernel, sources that are gone
+        old.unlink()
+    for path in sources:
+        shutil.copy(path, folder)
+    argv = ["make", "-s", "-C", str(parts.headers), f"M={folder}", "CONFIG_DEBUG_INFO_BTF_MODULES="]
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("MAKE")}
+    done = subprocess.run([*argv, "modules"], env=environment, capture_output=True, text=True)
+    if done.returncode:
+        raise OperatorError(f"simnic does not compile:\n{done.stdout}{done.stderr}")
