@@ -72,6 +72,7 @@ class Published:
     applied: int = 0
     refused: int = 0
     resyncs: int = 0
+    armed_by_operator: dict[str, bool] = field(default_factory=dict)  # what he last said, by name
 
     def status(self) -> Status:
         """The daemon in one look."""

@@ -12,13 +12,16 @@ import os
 import signal
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 from atfnd.daemon import Daemon
 from atfnd.errors import OperatorError
+from atfnd.nic import Nic
 from atfnd.nic.driver import open_nic
 from atfnd.observe import Qualify
 from atfnd.observe.choose import choose
+from atfnd.observe.interfaces import Interfaces
 from atfnd.observe.nics import NicWatch
 from atfnd.policy.load import load
 from atfnd.policy.match import armed, qualify, rule_budget
@@ -77,32 +80,33 @@ def run(
     for name in arm:
         if name not in nics:
             raise OperatorError(f"--arm {name}: it is not among the NICs", f"add --nic {name}")
+
+    def watch(nic: Nic) -> NicWatch:
+        name = nic.name
+        may_write = any(fnmatchcase(name, each) for each in arm) or armed(policy, name)
+        return NicWatch(nic, may_write, rule_budget(policy, name, nic.caps().rule_slots))
+
     with ExitStack() as stack:
         stack.enter_context(_alone(run_dir))
-        watches = []
-        for name in dict.fromkeys(nics):
-            nic = open_nic(name)
-            caps = nic.caps()
-            budget = rule_budget(policy, name, caps.rule_slots)
-            watch = NicWatch(nic, name in arm or armed(policy, name), budget)
-            stack.callback(watch.close)
-            watches.append(watch)
+        interfaces = Interfaces(nics, watch)
+        stack.callback(interfaces.close)
+        watches = interfaces.start()
         chosen, why = choose(observer or policy.observer, Qualify(*qualify(policy)))
         stack.callback(chosen.close)
         journal = Journal(run_dir / "rules.journal")
         stack.callback(journal.close)
-        daemon = Daemon(watches, chosen, why, policy, journal)
-        asyncio.run(_until_stopped(daemon, run_dir / "atfnd.sock"))
+        daemon = Daemon(interfaces, chosen, why, policy, journal)
+        asyncio.run(_until_stopped(daemon, watches, run_dir / "atfnd.sock"))
 
 
-async def _until_stopped(daemon: Daemon, socket_path: Path) -> None:
+async def _until_stopped(daemon: Daemon, watches: Sequence[NicWatch], socket_path: Path) -> None:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     server = await serve(daemon, socket_path)
     try:
-        await daemon.run(stop)
+        await daemon.run(watches, stop)
     finally:
         await server.stop()
 
@@ -114,7 +118,7 @@ def restore(run_dir: Path = RUN_DIR) -> None:
         journal = Journal(run_dir / "rules.journal")
         if not any(journal.left.values()):
             print("nothing to restore")
-        for name, ours in [(name, set(left)) for name, left in journal.left.items() if left]:
+        for name, ours in [(name, list(left)) for name, left in journal.left.items() if left]:
             try:
                 nic = open_nic(name)
             except OperatorError as gone:
@@ -124,7 +128,7 @@ def restore(run_dir: Path = RUN_DIR) -> None:
                 continue
             deleted = 0
             for rule in nic.rules():
-                if rule.match in ours:
+                if journal.ours(name, rule):
                     nic.delete(rule.location)
                     deleted += 1
             for match in ours:

@@ -7,13 +7,15 @@ import heapq
 from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from atfnd.decide.table import FlowTable
 from atfnd.model import Flow, FlowKey
 
-__all__ = ["NEVER_NS", "Memory", "Settling"]
+__all__ = ["NEVER_NS", "Elsewhere", "Memory", "Settling"]
 
 _OVERFLOW_SHOWN = 256
+_SETTLED_NS = 1_000_000_000  # an asynchronous driver has made up its mind about a rule
 _DROPS = 7  # of one flow's rule by the NIC, before it is left to RSS
 _BACK_OFF_NS = 1_000_000_000  # after the first; doubled after each
 NEVER_NS = 1 << 63
@@ -29,6 +31,14 @@ class Settling:
     dwell_by_policy_ns: Mapping[str, int] = field(default_factory=dict)
 
 
+class Elsewhere(NamedTuple):
+    """A flow with a rule that was observed on another queue than the rule's."""
+
+    bytes: int  # at the last look
+    looks: int  # with traffic, since the rule was last written
+    attempts: int  # to write it anew
+
+
 @dataclass(slots=True)
 class Memory:
     """Changed only by the functions of this room."""
@@ -41,6 +51,7 @@ class Memory:
     thread_cpu: dict[int, tuple[int, int]] = field(default_factory=dict)  # tid -> CPU, since (ns)
     listed_ns: dict[str, int] = field(default_factory=dict)  # NIC -> its rules were last listed
     dropped: dict[FlowKey, tuple[int, int]] = field(default_factory=dict)  # times, not before (ns)
+    elsewhere: dict[FlowKey, Elsewhere] = field(default_factory=dict)
     overflow: int = 0  # flows turned away since start
     locality: float | None = None  # of the table's bytes between the last two audits
 
@@ -65,6 +76,14 @@ class Memory:
             del self.deferred[key]
             keys.append(key)
         return keys
+
+    def settled(self, flow: Flow, now_ns: int) -> bool:
+        """If the NIC were to drop this flow's rule by itself, it would have done so."""
+        return now_ns - flow.moved_ns >= _SETTLED_NS
+
+    def was_there(self, flow: Flow) -> bool:
+        """Its rule was in the NIC's last list, and settled."""
+        return self.settled(flow, self.listed_ns.get(flow.nic, 0))
 
     def dropped_by_nic(self, key: FlowKey, now_ns: int) -> str:
         """The NIC accepted this flow's rule and does not hold it: try again, later each time, and

@@ -130,9 +130,8 @@ class Ntuple:
             raise OSError(errno.ENOENT, f"no rule at location {location}")
         if there.match != match:
             raise OSError(errno.EEXIST, f"location {location} holds another rule")
-        if there.queue == queue:
-            return location  # ice answers EINVAL
-        if self.overwrite is not Overwrite.REFUSED:
+        # One with this queue is written anew: the NIC may only list it (and ice answers EINVAL).
+        if self.overwrite is not Overwrite.REFUSED and there.queue != queue:
             try:
                 return self._overwrite(match, queue, location)
             except OSError as error:

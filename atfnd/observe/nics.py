@@ -8,11 +8,13 @@ old ids stay ours.
 
 from __future__ import annotations
 
+import errno
+import os
 import time
 from collections.abc import Iterable
 from dataclasses import replace
 
-from atfnd.kernel.rtnl import LinkChanges, addresses
+from atfnd.kernel.rtnl import LinkChanges, addresses, links
 from atfnd.model import FlowKey, NicStats, NicView, Queue, Rule, SocketSeen, SocketUse
 from atfnd.nic import Nic
 from atfnd.nic.toeplitz import rss_queue
@@ -20,6 +22,7 @@ from atfnd.nic.toeplitz import rss_queue
 __all__ = ["NicWatch", "nic_of"]
 
 _FRESH_NS = 100_000_000
+_DISTURBED_NS = 10_000_000_000  # a reset takes seconds on some NICs
 
 
 class NicWatch:
@@ -32,6 +35,7 @@ class NicWatch:
         self._confined: dict[int, tuple[int, int | None]] = {}  # queue: CPU, pid of its thread
         self._addresses: frozenset[bytes] | None = None
         self._shown: tuple[int, tuple[Rule, ...], NicStats] | None = None
+        self._disturbed_ns: int | None = None
         self.view = NicView(
             name=nic.name,
             netns=nic.netns,
@@ -58,7 +62,25 @@ class NicWatch:
         for queue in queues:
             if queue.cpu is not None:
                 self._confined[queue.index] = queue.cpu, queue.pid
-        return before != (self.view.up, queues)
+        changed = before != (self.view.up, queues)
+        if changed:
+            self._disturbed_ns = time.monotonic_ns()
+        return changed
+
+    def disturbed(self) -> bool:
+        """Link, queues or settings changed a moment ago: the NIC may have lost rules by itself."""
+        since_ns = self._disturbed_ns
+        return since_ns is not None and time.monotonic_ns() - since_ns < _DISTURBED_NS
+
+    def name_now(self) -> str | None:
+        """What the kernel calls this interface now; None when it is gone."""
+        return links(self.nic.netns).get(self.view.ifindex)
+
+    def still_there(self) -> None:
+        """OSError(ENODEV) when the interface is gone or has another name: a name may be another's
+        by now. A lab goes with its namespaces."""
+        if self.nic.netns is None and self.name_now() != self.view.name:
+            raise OSError(errno.ENODEV, os.strerror(errno.ENODEV), self.view.name)
 
     def unpinned(self) -> list[tuple[Queue, int]]:
         """Queues whose thread is a new one and on no CPU, with the CPU the old one had. A thread
@@ -109,6 +131,11 @@ class NicWatch:
         """Where RSS puts a flow: Toeplitz over its tuple and the indirection table."""
         index = rss_queue(self.view.rss, key) if self.view.rss else None
         return next((queue for queue in self.view.queues if queue.index == index), None)
+
+    @property
+    def listeners(self) -> tuple[LinkChanges, ...]:
+        """Readable when `changed` has something to read."""
+        return (self.links,)
 
     def close(self) -> None:
         self.links.close()
