@@ -34,11 +34,15 @@ def settle(outcome: Outcome, memory: Memory) -> None:
     if flow is None:
         return
     if action.kind is ActionKind.DELETE:
+        withdrawn = flow.state is FlowState.OBSERVED  # only its rule was to go
         # ENOENT: somebody else deleted it first; either way it is not there any more.
-        if outcome.errno in (0, errno.ENOENT):
-            table.remove(flow.key)
+        if outcome.errno not in (0, errno.ENOENT):
+            state = FlowState.STEERED if withdrawn else flow.state
+            table.put(replace(flow, state=state, why=outcome.left))
+        elif withdrawn:
+            table.put(replace(flow, location=None, target_queue=None, why=action.why))
         else:
-            table.put(replace(flow, why=outcome.left))
+            table.remove(flow.key)
     elif outcome.errno == 0:
         table.put(
             replace(

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from atfnd.decide.table import FlowTable
 from atfnd.model import Flow, FlowKey
 
-__all__ = ["NEVER_NS", "Elsewhere", "Memory", "Settling"]
+__all__ = ["NEVER_NS", "Buckets", "Elsewhere", "Memory", "Settling"]
 
 _OVERFLOW_SHOWN = 256
 _SETTLED_NS = 1_000_000_000  # an asynchronous driver has made up its mind about a rule
@@ -40,6 +40,18 @@ class Elsewhere(NamedTuple):
 
 
 @dataclass(slots=True)
+class Buckets:
+    """The indirection table of one NIC: which flows hash to an entry, and when we moved it."""
+
+    shape: tuple[bytes, int]  # key and size of the table that `entry` was computed for
+    waiting: set[FlowKey] = field(default_factory=set)  # flows to be looked at
+    entry: dict[FlowKey, int | None] = field(default_factory=dict)
+    flows: dict[int | None, set[FlowKey]] = field(default_factory=dict)  # by entry
+    recent: dict[FlowKey, tuple[int, int]] = field(default_factory=dict)  # bytes: then, recently
+    moved_ns: dict[int, int] = field(default_factory=dict)  # by entry
+
+
+@dataclass(slots=True)
 class Memory:
     """Changed only by the functions of this room."""
 
@@ -49,9 +61,10 @@ class Memory:
     agenda: list[tuple[int, FlowKey]] = field(default_factory=list)  # a heap; also what is outdated
     overflowed: OrderedDict[FlowKey, Flow] = field(default_factory=OrderedDict)  # bounded
     thread_cpu: dict[int, tuple[int, int]] = field(default_factory=dict)  # tid -> CPU, since (ns)
+    buckets: dict[str, Buckets] = field(default_factory=dict)  # by NIC; of those steered by RSS
+    elsewhere: dict[FlowKey, Elsewhere] = field(default_factory=dict)
     listed_ns: dict[str, int] = field(default_factory=dict)  # NIC -> its rules were last listed
     dropped: dict[FlowKey, tuple[int, int]] = field(default_factory=dict)  # times, not before (ns)
-    elsewhere: dict[FlowKey, Elsewhere] = field(default_factory=dict)
     overflow: int = 0  # flows turned away since start
     locality: float | None = None  # of the table's bytes between the last two audits
 

@@ -94,6 +94,7 @@ class Rss:
     key: bytes  # empty: the NIC does not say
     table: tuple[int, ...]
     toeplitz: bool = True  # the hash; nothing can be predicted of another one
+    addresses_only: frozenset[tuple[int, int]] = frozenset()  # (family, protocol) without its ports
 
 
 class Actuator(Enum):
@@ -206,3 +207,4 @@ class NicView:
     paused: bool = False  # by the operator: our rules are out, nothing is changed
     knobs: Mapping[str, str] = field(default_factory=dict)  # as last read, see `nic.Nic.knobs`
     conflicts: tuple[Conflict, ...] = ()
+    manual: frozenset[str] = frozenset()  # knobs somebody else moved after us: let go of

@@ -81,6 +81,9 @@ class Nic(Protocol):
         table's entries, or `default`), `rps-sock-flow-entries` (machine-wide), `priv:FLAG` (a
         driver's private flag, `on` or `off`). What the kernel does not have is not here."""
 
+    def knob(self, name: str) -> str | None:
+        """One of `knobs`, as the kernel has it now. None: there is no such knob."""
+
     def set_knob(self, name: str, value: str) -> None:
         """Write one of `knobs`. KeyError: there is no such knob."""
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterable
 from pathlib import Path
 
 from atfnd.model import Match, Rule
@@ -20,6 +21,8 @@ __all__ = ["Journal"]
 
 _GROWTH_BYTES = 1 << 20
 
+_json = json.JSONEncoder(separators=(",", ":")).encode  # json.dumps makes an encoder every time
+
 
 Rules = dict[Match, int | None]  # by match: the location, None as long as it is not known
 
@@ -27,7 +30,7 @@ Rules = dict[Match, int | None]  # by match: the location, None as long as it is
 def _encode(sign: str, nic: str, match: Match, location: int | None = None) -> bytes:
     fields = [field.hex() if isinstance(field, bytes) else field for field in match]
     line = [sign, nic, fields] if location is None else [sign, nic, fields, location]
-    return json.dumps(line, separators=(",", ":")).encode() + b"\n"
+    return _json(line).encode() + b"\n"
 
 
 def _decode(line: bytes) -> tuple[str, str, Match, int | None] | None:
@@ -103,10 +106,16 @@ class Journal:
         """After the insert: a filter of the same match at another location is not ours."""
         self._append(_encode("@", nic, match, location))
 
-    def ours(self, nic: str, rule: Rule) -> bool:
-        """An earlier run left this rule."""
+    def ours(self, nic: str, rules: Iterable[Rule]) -> list[Rule]:
+        """Those of the NIC's rules that an earlier run left. Of two with one match and no location
+        known, the one at the higher location: we insert from the top of the table down."""
         left = self.left.get(nic, {})
-        return rule.match in left and left[rule.match] in (None, rule.location)
+        found = {
+            rule.match: rule
+            for rule in sorted(rules, key=lambda rule: rule.location)
+            if rule.match in left and left[rule.match] in (None, rule.location)
+        }
+        return list(found.values())
 
     def release(self, nic: str, match: Match) -> None:
         """After the delete, or after a refused insert."""
