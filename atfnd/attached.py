@@ -185,13 +185,13 @@ class Attached(Published):
         name = watch.view.name
         if not watch.view.up or not any(self.memory.table.steered(name)):
             return
-        rules = watch.read_rules()
+        now_ns, rules = time.monotonic_ns(), watch.read_rules()
         gone = lost(watch.view, rules, self.memory, disturbed=watch.disturbed())
         for flow in gone:
             self.journal.release(name, Match.of(flow.key))
             self.log.add("lost-rule", "rule lost", flow.why, nic=name, flow=flow.key)
-        for flow in audit.check_rules(watch.view, rules, self.memory, time.monotonic_ns()):
+        for flow in audit.check_rules(watch.view, rules, self.memory, now_ns):
             self.journal.release(name, Match.of(flow.key))
             self.record_loss(flow)
-        now_ns = time.monotonic_ns()
+        # Without a plan, for the timer: what the NIC dropped is tried again later.
         self._carry_out(steer.take_up(watch.view, self.memory, now_ns) if gone else ())

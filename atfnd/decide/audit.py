@@ -26,9 +26,6 @@ from atfnd.model import (
 
 __all__ = ["adopt", "check_rules", "check_sockets", "settle"]
 
-# An asynchronous driver has made up its mind about a filter by then.
-_SETTLED_NS = 1_000_000_000
-
 
 def settle(outcome: Outcome, memory: Memory) -> None:
     """Write what became of an action into the flow's entry."""
@@ -131,23 +128,20 @@ def check_rules(nic: NicView, rules: Sequence[Rule], memory: Memory, now_ns: int
     deleted or rewrote is let go of: the flow becomes MANUAL. One that the NIC accepted and never
     held (an asynchronous driver, a full table) is wanted again, ever later. Returns those flows."""
     there = {rule.location: rule for rule in rules}
-    listed_ns = memory.listed_ns.get(nic.name, 0)
-    memory.listed_ns[nic.name] = now_ns
     full = nic.caps.rule_slots is not None and len(rules) >= nic.caps.rule_slots
     changed = []
     for flow in list(memory.table.steered(nic.name)):
         rule = there.get(flow.location) if flow.location is not None else None
-        settled = now_ns - flow.moved_ns >= _SETTLED_NS
         if rule is not None and rule.match == Match.of(flow.key):
             if rule.queue == flow.target_queue:
-                if settled:
+                if memory.settled(flow, now_ns):
                     memory.dropped.pop(flow.key, None)
                 continue
             state, why = FlowState.MANUAL, f"somebody else pointed its rule to queue {rule.queue}"
-        elif not nic.caps.asynchronous or listed_ns - flow.moved_ns >= _SETTLED_NS:
+        elif not nic.caps.asynchronous or memory.was_there(flow):
             why = f"somebody else removed its rule at location {flow.location}"
             state = FlowState.MANUAL
-        elif not settled:
+        elif not memory.settled(flow, now_ns):
             continue
         else:
             why = memory.dropped_by_nic(flow.key, now_ns)
@@ -155,6 +149,7 @@ def check_rules(nic: NicView, rules: Sequence[Rule], memory: Memory, now_ns: int
         after = replace(flow, state=state, location=None, target_queue=None, why=why)
         memory.table.put(after)
         changed.append(after)
+    memory.listed_ns[nic.name] = now_ns
     return changed
 
 

@@ -15,6 +15,7 @@ from atfnd.model import Flow, FlowKey
 __all__ = ["NEVER_NS", "Buckets", "Elsewhere", "Memory", "Settling"]
 
 _OVERFLOW_SHOWN = 256
+_SETTLED_NS = 1_000_000_000  # an asynchronous driver has made up its mind about a rule
 _DROPS = 7  # of one flow's rule by the NIC, before it is left to RSS
 _BACK_OFF_NS = 1_000_000_000  # after the first; doubled after each
 NEVER_NS = 1 << 63
@@ -88,6 +89,14 @@ class Memory:
             del self.deferred[key]
             keys.append(key)
         return keys
+
+    def settled(self, flow: Flow, now_ns: int) -> bool:
+        """If the NIC were to drop this flow's rule by itself, it would have done so."""
+        return now_ns - flow.moved_ns >= _SETTLED_NS
+
+    def was_there(self, flow: Flow) -> bool:
+        """Its rule was in the NIC's last list, and settled."""
+        return self.settled(flow, self.listed_ns.get(flow.nic, 0))
 
     def dropped_by_nic(self, key: FlowKey, now_ns: int) -> str:
         """The NIC accepted this flow's rule and does not hold it: try again, later each time, and

@@ -33,12 +33,16 @@ class Ntuple:
     def __init__(self, rxnfc: Rxnfc, driver: Driver) -> None:
         self.rxnfc = rxnfc
         self.driver = driver
-        self.nic = rxnfc.name
         self.overwrite = driver.overwrite  # the probe may know better
         self.asynchronous = driver.asynchronous  # this too
         self._location_any: bool | None = None
         self._free: list[int] = []  # a heap, the highest first; each is looked at before use
         self._matches: dict[int, Match | None] = {}  # of a NIC that replaces by match
+
+    @property
+    def nic(self) -> str:
+        """The interface's name, for what is said of it."""
+        return self.rxnfc.name
 
     def location_any(self) -> bool:
         """The NIC chooses locations itself: only one that says so is asked to."""
@@ -126,9 +130,8 @@ class Ntuple:
             raise OSError(errno.ENOENT, f"no rule at location {location}")
         if there.match != match:
             raise OSError(errno.EEXIST, f"location {location} holds another rule")
-        if there.queue == queue:
-            return location  # ice answers EINVAL
-        if self.overwrite is not Overwrite.REFUSED:
+        # One with this queue is written anew: the NIC may only list it (and ice answers EINVAL).
+        if self.overwrite is not Overwrite.REFUSED and there.queue != queue:
             try:
                 return self._overwrite(match, queue, location)
             except OSError as error:

@@ -68,7 +68,10 @@ def _write(nic: Nic, journal: Journal, action: Action) -> int | None:
         raise ValueError(f"an insert without a flow or a queue: {action}")
     match = Match.of(action.key)
     if action.kind is ActionKind.REWRITE:
-        return nic.insert(match, action.new, action.location)
+        location = nic.insert(match, action.new, action.location)
+        if location != action.location:
+            journal.locate(nic.name, match, location)
+        return location
     journal.claim(nic.name, match)
     try:
         location = nic.insert(match, action.new)
