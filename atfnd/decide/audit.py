@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from atfnd.decide.memory import Memory
@@ -24,10 +24,7 @@ from atfnd.model import (
     SocketUse,
 )
 
-__all__ = ["adopt", "check_rules", "check_sockets", "ours", "settle"]
-
-# An asynchronous driver has made up its mind about a filter by then.
-_SETTLED_NS = 1_000_000_000
+__all__ = ["adopt", "check_rules", "check_sockets", "settle"]
 
 
 def settle(outcome: Outcome, memory: Memory) -> None:
@@ -37,11 +34,15 @@ def settle(outcome: Outcome, memory: Memory) -> None:
     if flow is None:
         return
     if action.kind is ActionKind.DELETE:
+        withdrawn = flow.state is FlowState.OBSERVED  # only its rule was to go
         # ENOENT: somebody else deleted it first; either way it is not there any more.
-        if outcome.errno in (0, errno.ENOENT):
-            table.remove(flow.key)
+        if outcome.errno not in (0, errno.ENOENT):
+            state = FlowState.STEERED if withdrawn else flow.state
+            table.put(replace(flow, state=state, why=outcome.left))
+        elif withdrawn:
+            table.put(replace(flow, location=None, target_queue=None, why=action.why))
         else:
-            table.put(replace(flow, why=outcome.left))
+            table.remove(flow.key)
     elif outcome.errno == 0:
         table.put(
             replace(
@@ -127,23 +128,20 @@ def check_rules(nic: NicView, rules: Sequence[Rule], memory: Memory, now_ns: int
     deleted or rewrote is let go of: the flow becomes MANUAL. One that the NIC accepted and never
     held (an asynchronous driver, a full table) is wanted again, ever later. Returns those flows."""
     there = {rule.location: rule for rule in rules}
-    listed_ns = memory.listed_ns.get(nic.name, 0)
-    memory.listed_ns[nic.name] = now_ns
     full = nic.caps.rule_slots is not None and len(rules) >= nic.caps.rule_slots
     changed = []
     for flow in list(memory.table.steered(nic.name)):
         rule = there.get(flow.location) if flow.location is not None else None
-        settled = now_ns - flow.moved_ns >= _SETTLED_NS
         if rule is not None and rule.match == Match.of(flow.key):
             if rule.queue == flow.target_queue:
-                if settled:
+                if memory.settled(flow, now_ns):
                     memory.dropped.pop(flow.key, None)
                 continue
             state, why = FlowState.MANUAL, f"somebody else pointed its rule to queue {rule.queue}"
-        elif not nic.caps.asynchronous or listed_ns - flow.moved_ns >= _SETTLED_NS:
+        elif not nic.caps.asynchronous or memory.was_there(flow):
             why = f"somebody else removed its rule at location {flow.location}"
             state = FlowState.MANUAL
-        elif not settled:
+        elif not memory.settled(flow, now_ns):
             continue
         else:
             why = memory.dropped_by_nic(flow.key, now_ns)
@@ -151,25 +149,19 @@ def check_rules(nic: NicView, rules: Sequence[Rule], memory: Memory, now_ns: int
         after = replace(flow, state=state, location=None, target_queue=None, why=why)
         memory.table.put(after)
         changed.append(after)
+    memory.listed_ns[nic.name] = now_ns
     return changed
 
 
-def ours(rules: Iterable[Rule], left: Collection[Match]) -> list[Rule]:
-    """The rules that the journal names. Of two with one match, the one at the higher location: we
-    insert from the top of the table down, and the other one came from somebody else."""
-    named = (rule for rule in rules if rule.match in left)
-    return list({rule.match: rule for rule in sorted(named, key=lambda r: r.location)}.values())
-
-
 def adopt(
-    nic: NicView, left: Sequence[Rule], sockets: Mapping[Match, SocketUse], memory: Memory,
+    nic: NicView, ours: Sequence[Rule], sockets: Mapping[Match, SocketUse], memory: Memory,
     now_ns: int,
 ) -> tuple[list[Flow], Plan]:  # fmt: skip
-    """Rules of `ours` that an earlier daemon left: those with a living socket become entries, the
-    rest are deleted. `sockets` is the inventory by exact match."""
+    """Rules an earlier daemon left: those with a living socket become entries, the rest are
+    deleted. `sockets` is the inventory by exact match."""
     adopted: list[Flow] = []
     plan: list[Action] = []
-    for rule in left:
+    for rule in ours:
         if rule.match is None:
             raise ValueError(f"no rule of ours: {rule}")
         use = sockets.get(rule.match)

@@ -39,15 +39,15 @@ _PORTS = {
 _PLAIN4 = struct.Struct(">" + "4s4s4sBBB37x20s" * 2)
 _PLAIN6 = struct.Struct(">" + "16s16s4sBB14x20s" * 2)
 
-_FLOW_TYPE: dict[tuple[int, int | None], int] = {
-    (4, Protocol.TCP): 0x01,
-    (4, Protocol.UDP): 0x02,
-    (4, Protocol.SCTP): 0x03,
-    (6, Protocol.TCP): 0x05,
-    (6, Protocol.UDP): 0x06,
-    (6, Protocol.SCTP): 0x07,
+_OF_FLOW_TYPE: dict[int, tuple[int, int | None]] = {
+    0x01: (4, int(Protocol.TCP)),
+    0x02: (4, int(Protocol.UDP)),
+    0x03: (4, int(Protocol.SCTP)),
+    0x05: (6, int(Protocol.TCP)),
+    0x06: (6, int(Protocol.UDP)),
+    0x07: (6, int(Protocol.SCTP)),
 }
-_OF_FLOW_TYPE = {number: of for of, number in _FLOW_TYPE.items()}
+_FLOW_TYPE = {of: number for number, of in _OF_FLOW_TYPE.items()}
 _IPV4_USER, _IPV6_USER = 0x0D, 0x0E
 _ETH_RX_NFC_IP4 = 1
 

@@ -14,7 +14,14 @@ import re
 from atfnd.kernel.cpulist import format_cpulist, format_cpumask, parse_cpulist, parse_cpumask
 from atfnd.kernel.interface import Interface
 
-__all__ = ["FLOW_ENTRIES", "numa_node", "read_steering", "receive_queues", "write_steering"]
+__all__ = [
+    "FLOW_ENTRIES",
+    "numa_node",
+    "read_one",
+    "read_steering",
+    "receive_queues",
+    "write_steering",
+]
 
 FLOW_ENTRIES = "rps-sock-flow-entries"
 SYSCTL = "/proc/sys/net/core/rps_sock_flow_entries"
@@ -46,18 +53,30 @@ def read_steering(interface: Interface) -> dict[str, str]:
     """Every setting by name, `rps-cpus:0`; and `rps-sock-flow-entries`, which the kernel shows in
     its first network namespace only."""
     queues = [QUEUE.fullmatch(name) for name in interface.list("queues")]
-    found = {}
-    for kind, (side, file) in FILES.items():
-        for index in sorted(int(queue[2]) for queue in queues if queue and queue[1] == side):
-            value = interface.read(f"queues/{side}-{index}/{file}")
-            if value is not None:
-                found[f"{kind}:{index}"] = (
-                    value if kind in COUNTS else format_cpulist(parse_cpumask(value))
-                )
-    if os.path.exists(SYSCTL):
+    names = [
+        f"{kind}:{index}"
+        for kind, (side, _) in FILES.items()
+        for index in sorted(int(queue[2]) for queue in queues if queue and queue[1] == side)
+    ]
+    found = {name: read_one(interface, name) for name in [*names, FLOW_ENTRIES]}
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def read_one(interface: Interface, name: str) -> str | None:
+    """One of `read_steering`; None when there is none of this name."""
+    kind, _, index = name.partition(":")
+    if name == FLOW_ENTRIES:
+        if not os.path.exists(SYSCTL):
+            return None
         with open(SYSCTL) as entries:
-            found[FLOW_ENTRIES] = entries.read().strip()
-    return found
+            return entries.read().strip()
+    if kind not in FILES or not index.isdecimal():
+        return None
+    side, file = FILES[kind]
+    value = interface.read(f"queues/{side}-{index}/{file}")
+    if value is None or kind in COUNTS:
+        return value
+    return format_cpulist(parse_cpumask(value))
 
 
 def write_steering(interface: Interface, name: str, value: str) -> None:

@@ -207,3 +207,4 @@ class NicView:
     paused: bool = False  # by the operator: our rules are out, nothing is changed
     knobs: Mapping[str, str] = field(default_factory=dict)  # as last read, see `nic.Nic.knobs`
     conflicts: tuple[Conflict, ...] = ()
+    manual: frozenset[str] = frozenset()  # knobs somebody else moved after us: let go of

@@ -7,6 +7,7 @@ expected; what a NIC can do is probed. docs/hardware.md shows the same table.
 
 from __future__ import annotations
 
+import errno
 from dataclasses import dataclass
 from enum import Enum
 
@@ -60,8 +61,9 @@ class Overwrite(Enum):
     """What an insert does that gives a filter of ours another queue."""
 
     IN_PLACE = "replaces it in one write"
-    GAP = "the driver deletes and adds: RSS in between"
+    GAP = "written over, by RSS in between"
     BY_MATCH = "the same match replaces it, at the same location"
+    ADDED = "adds it beside the old one, which atfnd then deletes"
     REFUSED = "refused: deleted and inserted again by atfnd"
     TRY = "tried; if refused, deleted and inserted again by atfnd"
 
@@ -87,11 +89,12 @@ class Driver:
     placing: Placing = Placing.ASK
     capacity: Capacity = Capacity.COUNT
     slots: int | None = None  # where the driver does not say
+    full_errno: int = errno.ENOSPC  # what it answers when the table is full
     overwrite: Overwrite = Overwrite.TRY
     asynchronous: bool = False  # accepts a filter and may drop it later
     needs_ntuple: bool = False  # the feature must be on
     loses: frozenset[Loses] = frozenset()
-    gates: tuple[str, ...] = ()  # what else must be so, each with the command; `{nic}`
+    gates: tuple[str, ...] = ()  # what else must be so, with the command if there is one; `{nic}`
     atr_flag: str | None = None  # private flag of automatic steering that outranks or fights rules
     quirks: tuple[str, ...] = ()
 
@@ -102,5 +105,7 @@ class Driver:
 
     def gates_of(self, nic: str) -> tuple[str, ...]:
         """Everything that must be so on this NIC, with the command."""
-        ntuple = (f"ethtool -K {nic} ntuple on",) if self.needs_ntuple else ()
-        return (*ntuple, *(gate.format(nic=nic) for gate in self.gates))
+        gates = (gate.format(nic=nic) for gate in self.gates)
+        if not self.needs_ntuple:
+            return tuple(gates)
+        return f"ntuple filters must be on: ethtool -K {nic} ntuple on", *gates

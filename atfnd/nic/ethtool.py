@@ -226,6 +226,9 @@ class EthtoolNic:
     def knobs(self) -> Mapping[str, str]:
         return self._knobs.read()
 
+    def knob(self, name: str) -> str | None:
+        return self._knobs.one(name)
+
     def set_knob(self, name: str, value: str) -> None:
         """As `Nic.set_knob`; ValueError: not a value of this knob."""
         self._knobs.write(name, value)

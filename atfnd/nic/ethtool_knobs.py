@@ -10,7 +10,7 @@ from atfnd.kernel import rxfh
 from atfnd.kernel.cpulist import format_cpulist, parse_cpulist
 from atfnd.kernel.ethtool import EthtoolFamily
 from atfnd.kernel.interface import Interface
-from atfnd.kernel.packet_steering import read_steering, write_steering
+from atfnd.kernel.packet_steering import read_one, read_steering, write_steering
 from atfnd.nic.ethtool_queues import Queues, confine
 
 __all__ = ["DEFAULT", "Knobs"]
@@ -37,13 +37,30 @@ class Knobs:
     def read(self) -> Mapping[str, str]:
         cpus = {queue.index: self._queues.cpus(queue) for queue in self._queues.read()}
         found = {f"queue-cpu:{i}": format_cpulist(c) for i, c in cpus.items() if c is not None}
-        table = self._table()
-        if table:
-            default = rxfh.default_table(len(table), self._rings())
-            found["rss"] = DEFAULT if table == default else " ".join(map(str, table))
+        table = self._table_text()
+        if table is not None:
+            found["rss"] = table
         flags = self._ethtool.private_flags(self._interface.ifindex)
         found |= {f"priv:{name}": "on" if on else "off" for name, on in flags.items()}
         return found | read_steering(self._interface)
+
+    def one(self, name: str) -> str | None:
+        """One of `read`, at the price of one; None when there is none of this name."""
+        kind, _, rest = name.partition(":")
+        if name == "rss":
+            return self._table_text()
+        if kind == "queue-cpu":
+            queue = next((q for q in self._queues.read() if str(q.index) == rest), None)
+            cpus = None if queue is None else self._queues.cpus(queue)
+            return None if cpus is None else format_cpulist(cpus)
+        return self.read().get(name) if kind == "priv" else read_one(self._interface, name)
+
+    def _table_text(self) -> str | None:
+        table = self._table()
+        if not table:
+            return None
+        default = rxfh.default_table(len(table), self._rings())
+        return DEFAULT if table == default else " ".join(map(str, table))
 
     def write(self, name: str, value: str) -> None:
         """KeyError: no such knob; ValueError: not of its form; OSError: the kernel refuses."""

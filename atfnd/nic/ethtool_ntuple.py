@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import errno
 import heapq
+import os
 import time
 from collections.abc import Callable
 from typing import TypeVar
@@ -32,12 +33,16 @@ class Ntuple:
     def __init__(self, rxnfc: Rxnfc, driver: Driver) -> None:
         self.rxnfc = rxnfc
         self.driver = driver
-        self.nic = rxnfc.name
         self.overwrite = driver.overwrite  # the probe may know better
         self.asynchronous = driver.asynchronous  # this too
         self._location_any: bool | None = None
         self._free: list[int] = []  # a heap, the highest first; each is looked at before use
         self._matches: dict[int, Match | None] = {}  # of a NIC that replaces by match
+
+    @property
+    def nic(self) -> str:
+        """The interface's name, for what is said of it."""
+        return self.rxnfc.name
 
     def location_any(self) -> bool:
         """The NIC chooses locations itself: only one that says so is asked to."""
@@ -73,13 +78,23 @@ class Ntuple:
         if self.location_any():
             if self.overwrite in (Overwrite.BY_MATCH, Overwrite.TRY):
                 self._refuse_known(match)
-            return self.rxnfc.insert(match, queue, None)
+            return self._insert_anywhere(match, queue)
         location = self._free_location()
         try:
             return self.rxnfc.insert(match, queue, location)
         except OSError:
             heapq.heappush(self._free, -location)
             raise
+
+    def _insert_anywhere(self, match: Match, queue: int) -> int:
+        try:
+            location = self.rxnfc.insert(match, queue, None)
+        except OSError as error:
+            if error.errno == self.driver.full_errno:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)) from error
+            raise
+        self._matches[location] = match
+        return location
 
     def delete(self, location: int) -> None:
         """OSError(ENOENT) when no filter is there, whatever the driver says for it."""
@@ -115,24 +130,23 @@ class Ntuple:
             raise OSError(errno.ENOENT, f"no rule at location {location}")
         if there.match != match:
             raise OSError(errno.EEXIST, f"location {location} holds another rule")
-        if there.queue == queue:
-            return location  # ice answers EINVAL
-        if self.overwrite is not Overwrite.REFUSED:
+        # One with this queue is written anew: the NIC may only list it (and ice answers EINVAL).
+        if self.overwrite is not Overwrite.REFUSED and there.queue != queue:
             try:
                 return self._overwrite(match, queue, location)
             except OSError as error:
                 if self.overwrite is not Overwrite.TRY or error.errno != errno.EEXIST:
                     raise
         place = None if self.location_any() else location
-        self.patiently(lambda: self.rxnfc.delete(location))
+        self.delete(location)
         return self.patiently(lambda: self.rxnfc.insert(match, queue, place))
 
     def _overwrite(self, match: Match, queue: int, location: int) -> int:
         if not self.location_any():
             return self.rxnfc.insert(match, queue, location)
-        moved = self.rxnfc.insert(match, queue, None)
+        moved = self._insert_anywhere(match, queue)
         if moved != location:  # it has both now
-            self.patiently(lambda: self.rxnfc.delete(location))
+            self.delete(location)
         return moved
 
     def _free_location(self) -> int:
@@ -152,12 +166,11 @@ class Ntuple:
 
     def _refuse_known(self, match: Match) -> None:
         """OSError(EEXIST) before an insert that would silently replace a filter of this match."""
-        known, self._matches = self._matches, {}
-        for location in self.rxnfc.locations()[0]:
-            if location in known:
-                self._matches[location] = known[location]
-            elif (rule := self.rule(location)) is not None:
-                self._matches[location] = rule.match
-        for location, held in self._matches.items():
-            if held == match:
-                raise OSError(errno.EEXIST, f"location {location} has this match")
+        known, there = self._matches, set(self.rxnfc.locations()[0])
+        for location in known.keys() - there:
+            del known[location]
+        for location in there - known.keys():
+            rule = self.rule(location)
+            known[location] = rule.match if rule is not None else None
+        if match in known.values():
+            raise OSError(errno.EEXIST, f"the NIC has a rule of this match: {match}")

@@ -132,9 +132,12 @@ class _Trial:
                 ntuple.overwrite = Overwrite.REFUSED
             return
         if moved != location:
-            undo.callback(_remove, ntuple, moved)
-        if ntuple.overwrite is Overwrite.REFUSED:
-            ntuple.overwrite = Overwrite.TRY
+            undo.callback(_remove, ntuple, moved)  # it takes one match twice
+            ntuple.overwrite = Overwrite.ADDED
+        elif place is None:
+            ntuple.overwrite = Overwrite.BY_MATCH
+        elif ntuple.overwrite in (Overwrite.REFUSED, Overwrite.TRY):
+            ntuple.overwrite = Overwrite.GAP
 
     def _insert(self, undo: ExitStack, match: Match) -> tuple[int | None, str]:
         """Insert, and leave the removal to `undo`: the location, or why the filter is not there."""
@@ -160,6 +163,8 @@ class _Trial:
 
 
 def _name(error: OSError) -> str:
+    if error.errno == errno.EOPNOTSUPP:  # which errorcode calls ENOTSUP
+        return "EOPNOTSUPP"
     return errno.errorcode.get(error.errno or 0, str(error))
 
 

@@ -17,6 +17,7 @@ __all__ = [
     "KEY_BYTES",
     "MICROSOFT_KEY",
     "hash_table",
+    "rss_entry",
     "rss_hash",
     "rss_queue",
     "toeplitz",
@@ -64,9 +65,10 @@ def hash_table(key: bytes) -> array[int]:
     return table
 
 
-def rss_queue(rss: Rss, key: FlowKey) -> int | None:
-    """The queue RSS gives a flow's packets; None for an unconnected socket's flow, which has no
-    one remote, and where the NIC's hash is another one or its key is not said."""
+def rss_entry(rss: Rss, key: FlowKey) -> int | None:
+    """The entry of the indirection table that a flow's packets select; None for an unconnected
+    socket's flow, which has no one remote, and where the NIC's hash is another one or its key is
+    not said."""
     if not key.remote_port or not any(key.local):
         return None
     family = 4 if len(key.local) == 4 else 6
@@ -75,4 +77,10 @@ def rss_queue(rss: Rss, key: FlowKey) -> int | None:
     if not rss.toeplitz or not rss.table or len(rss.key) < hashed_bytes + 4:
         return None
     ports = None if by_addresses else (key.remote_port, key.local_port)
-    return rss.table[rss_hash(rss.key, key.remote, key.local, ports) % len(rss.table)]
+    return rss_hash(rss.key, key.remote, key.local, ports) % len(rss.table)
+
+
+def rss_queue(rss: Rss, key: FlowKey) -> int | None:
+    """The queue RSS gives a flow's packets; None where `rss_entry` is."""
+    entry = rss_entry(rss, key)
+    return None if entry is None else rss.table[entry]

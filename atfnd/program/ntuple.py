@@ -68,13 +68,18 @@ def _write(nic: Nic, journal: Journal, action: Action) -> int | None:
         raise ValueError(f"an insert without a flow or a queue: {action}")
     match = Match.of(action.key)
     if action.kind is ActionKind.REWRITE:
-        return nic.insert(match, action.new, action.location)
+        location = nic.insert(match, action.new, action.location)
+        if location != action.location:
+            journal.locate(nic.name, match, location)
+        return location
     journal.claim(nic.name, match)
     try:
-        return nic.insert(match, action.new)
+        location = nic.insert(match, action.new)
     except OSError:
         journal.release(nic.name, match)
         raise
+    journal.locate(nic.name, match, location)
+    return location
 
 
 def _left(action: Action, code: int) -> str:

@@ -11,9 +11,11 @@ from datetime import UTC, datetime
 from atfnd.model import (
     Cpu,
     Event,
+    Finding,
     Flow,
     Match,
     NicView,
+    Node,
     Protocol,
     Rule,
     Status,
@@ -24,9 +26,11 @@ __all__ = [
     "View",
     "cpu_view",
     "event_view",
+    "finding_view",
     "flow_view",
     "match_text",
     "nic_view",
+    "node_view",
     "placed",
     "queue_views",
     "rule_text",
@@ -100,29 +104,70 @@ def status_view(status: Status, now_wall_s: float) -> View:
 
 
 def nic_view(nic: NicView) -> View:
-    caps = nic.caps
+    caps, device = nic.caps, nic.device
     return {
         "nic": nic.name,
         "netns": nic.netns,
         "ifindex": nic.ifindex,
         "armed": nic.armed,
+        "paused": nic.paused,
         "up": nic.up,
         "driver": caps.driver,
+        "means": nic.means.value,
+        "means_why": nic.means_why,
         "queues": len(nic.queues),
         "rules": len(nic.rules),
         "rules_ours": len(nic.owned),
+        "rules_foreign": len(nic.rules) - len(nic.owned),
+        "rules_max": nic.budget,
         "rule_slots": caps.rule_slots,
         "ring_size": nic.ring_size,
         "ring_drops": nic.stats.ring_drops,
         "caps": {
+            "probed": caps.probed,
+            "why": caps.why,
             "rules": caps.rules,
+            "flow_types": _flow_types(caps.flow_types),
             "prefix_masks": caps.prefix_masks,
             "actuator": caps.actuator.value,
             "location_any": caps.location_any,
             "rss_table": caps.rss_table,
             "queue_cpu": caps.queue_cpu,
         },
+        "device": {
+            "driver": device.driver,
+            "bus": device.bus,
+            "node": device.node,
+            "channels": device.channels,
+            "channels_max": device.channels_max,
+            "ring_size": device.ring_size,
+            "ring_max": device.ring_max,
+            "rx_usecs": device.rx_usecs,
+            "adaptive_rx": device.adaptive_rx,
+            "ntuple": device.ntuple,
+            "rss_contexts": device.rss_contexts,
+        },
+        "conflicts": [
+            {"what": each.what, "advice": each.advice, "blocks": each.blocks}
+            for each in nic.conflicts
+        ],
+        "knobs": dict(nic.knobs),
+        "manual": sorted(nic.manual),
         "rss": {"key": nic.rss.key.hex(":"), "table": list(nic.rss.table)} if nic.rss else None,
+    }
+
+
+def _flow_types(types: frozenset[tuple[int, int]] | None) -> list[str] | None:
+    """`tcp4`, `udp6`; None: not limited."""
+    return None if types is None else sorted(f"{_protocol(p)}{f}" for f, p in types)
+
+
+def finding_view(finding: Finding) -> View:
+    return {
+        "nic": finding.nic,
+        "level": finding.level.value,
+        "what": finding.what,
+        "advice": finding.advice,
     }
 
 
@@ -140,6 +185,7 @@ def queue_views(nic: NicView) -> Iterator[View]:
             "threaded": queue.threaded,
             "pid": queue.pid,
             "cpu": queue.cpu,
+            "allowed_cpus": nic.knobs.get(f"queue-cpu:{queue.index}"),
             "rules": rules[queue.index],
             "packets": stats.packets if stats else None,
             "bytes": stats.bytes if stats else None,
@@ -216,12 +262,23 @@ def cpu_view(cpu: Cpu, nics: Sequence[NicView]) -> View:
         "core": cpu.core,
         "smt": list(cpu.smt),
         "llc": list(cpu.llc),
+        "isolated": cpu.isolated,
+        "nohz_full": cpu.nohz_full,
         "queues": [
             {"nic": nic.name, "queue": queue.index}
             for nic in nics
             for queue in nic.queues
             if queue.cpu == cpu.index
         ],
+    }
+
+
+def node_view(node: Node, nics: Sequence[NicView]) -> View:
+    return {
+        "node": node.index,
+        "cpus": list(node.cpus),
+        "distances": {str(other): distance for other, distance in node.distances.items()},
+        "nics": [nic.name for nic in nics if nic.device.node == node.index],
     }
 
 
