@@ -162,23 +162,6 @@ def test_counters_it_does_not_have(nic: EthtoolNic) -> None:
     assert stats.ring_drops == 0
 
 
-def test_a_conflict_with_rps(nic: EthtoolNic) -> None:
-    assert nic.conflicts() == ()
-    nic.set_knob("rps-cpus:1", str(CPUS[0]))
-    nic.set_knob("rps-cpus:2", str(CPUS[0]))
-    (conflict,) = nic.conflicts()
-    assert conflict.what == "RPS hands packets of queue 1-2 to other CPUs"
-    assert "rps_cpus" in conflict.advice
-    assert not conflict.blocks
-
-
-def test_a_conflict_with_one_queue(nic: EthtoolNic, net: Namespace) -> None:
-    net.ethtool("-L v0 rx 1 tx 1")
-    (conflict,) = nic.conflicts()
-    assert conflict.what == "packets have one receive queue to come in by"
-    assert conflict.advice == f"ethtool -L v0 combined {QUEUES}"
-
-
 def test_renamed(nic: EthtoolNic, net: Namespace) -> None:
     """It is the same interface; one that gets its old name is not."""
     net.ip("link set v0 down")

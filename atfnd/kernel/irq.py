@@ -76,8 +76,9 @@ class Affinities:
 
 
 def set_affinity(irq: int, cpus: Iterable[int]) -> None:
-    """OSError: EIO or EPERM for an interrupt whose affinity the kernel manages, EINVAL for no CPU
-    that is online, ENOSPC when the CPU has no vector left; FileNotFoundError: no such one."""
+    """OSError: EIO or EPERM for an interrupt whose affinity the kernel manages, EINVAL or ERANGE
+    for no CPU that is online, ENOSPC when the CPU has no vector left; FileNotFoundError: no such
+    interrupt."""
     descriptor = _open(f"{IRQS}/{irq}/{MAY}", os.O_WRONLY)
     try:
         os.write(descriptor, format_cpulist(cpus).encode())
