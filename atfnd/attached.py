@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from atfnd.arming import Arming
-from atfnd.decide import audit, steer
+from atfnd.decide import audit, queues, steer
 from atfnd.decide.lost import lost
 from atfnd.errors import OperatorError
 from atfnd.model import Match, Outcome, Plan, SocketUse
@@ -35,6 +35,7 @@ class Attached(Published):
     journal: Journal
     originals: Originals
     arming: Arming
+    _homes: dict[tuple[str, int], int]  # NIC, queue: the CPU it had before that went offline
 
     @abstractmethod
     def _carry_out(self, plan: Plan) -> list[Outcome]: ...
@@ -142,8 +143,35 @@ class Attached(Published):
             self._check_rules(watch)
             self._carry_out(steer.take_up(watch.view, self.memory, time.monotonic_ns()))
 
+    def _cpus_changed(self) -> None:
+        """A CPU went offline: its queues go to the nearest one; or came back, and they with it."""
+        if not self.cpus.changed():
+            return
+        cpus = self.topology()
+        online = {cpu.index for cpu in cpus.cpus if cpu.online}
+        for watch in list(self.watches.values()):
+            name, view = watch.view.name, watch.view
+            if not view.armed:
+                continue
+            left = queues.homeless(view.queues, cpus)
+            for queue, _ in left:
+                if queue.cpu is not None:
+                    self._homes.setdefault((name, queue.index), queue.cpu)
+            back = [
+                (queue, self._homes.pop((name, queue.index)))
+                for queue in view.queues
+                if self._homes.get((name, queue.index)) in online
+            ]
+            with self._while_there(watch):
+                self._carry_out(queues.confine(name, left, queues.OFFLINE))
+                self._carry_out(queues.confine(name, back, queues.ONLINE))
+                if left or back:
+                    watch.refresh()
+                    self._carry_out(steer.take_up(watch.view, self.memory, time.monotonic_ns()))
+
     def _reconcile(self) -> None:
         """Entries against the NICs' rules, queues and knobs."""
+        self._cpus_changed()
         for watch in list(self.watches.values()):
             with self._while_there(watch):
                 self._look_again(watch)
@@ -162,8 +190,8 @@ class Attached(Published):
         for flow in gone:
             self.journal.release(name, Match.of(flow.key))
             self.log.add("lost-rule", "rule lost", flow.why, nic=name, flow=flow.key)
-        for flow in audit.check_rules(watch.view, rules, self.memory):
+        for flow in audit.check_rules(watch.view, rules, self.memory, time.monotonic_ns()):
             self.journal.release(name, Match.of(flow.key))
-            self.log.add("manual", "let go", flow.why, nic=name, flow=flow.key)
-        if gone:
-            self._carry_out(steer.take_up(watch.view, self.memory, time.monotonic_ns()))
+            self.record_loss(flow)
+        now_ns = time.monotonic_ns()
+        self._carry_out(steer.take_up(watch.view, self.memory, now_ns) if gone else ())

@@ -73,6 +73,7 @@ class Daemon(Attached):
         self.interfaces, self.journal = interfaces, journal
         self._lost = 0
         self.originals = originals
+        self._homes = {}
         self.arming = Arming(self, originals, self._carry_out)
         self._agenda = Agenda(self.memory, self.arming.waiting, self._due)
 
@@ -88,6 +89,7 @@ class Daemon(Attached):
         self._bootstrap()
         loop.add_reader(self.observer.fileno(), self._drain)
         loop.add_reader(self.interfaces.links.fileno(), self._arrivals)
+        loop.add_reader(self.cpus.fileno(), self._cpus_changed)
         chores = [regularly(self._audit), regularly(self._reconcile)]
         if self.observer.poll_interval_s() is not None:
             chores.append(self._poll())
@@ -101,6 +103,8 @@ class Daemon(Attached):
                 task.cancel()
             loop.remove_reader(self.observer.fileno())
             loop.remove_reader(self.interfaces.links.fileno())
+            loop.remove_reader(self.cpus.fileno())
+            self.cpus.close()
             for watch in self.watches.values():
                 self._detach(watch)
 
@@ -181,9 +185,9 @@ class Daemon(Attached):
         sockets = {Match.of(use.key): use for use in inventory}
         for watch in watches:
             name = watch.view.name
-            known = {flow.location for flow in self.memory.table.steered(name)}
+            known = {Match.of(flow.key) for flow in self.memory.table.steered(name)}
             rules = watch.read_rules() if self.journal.left.get(name) else []
-            ours = [r for r in rules if self.journal.ours(name, r) and r.location not in known]
+            ours = [r for r in self.journal.ours(name, rules) if r.match not in known]
             if not ours:
                 continue
             flows, plan = audit.adopt(watch.view, ours, sockets, self.memory, time.monotonic_ns())

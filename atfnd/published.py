@@ -26,6 +26,7 @@ from atfnd.model import (
     Finding,
     Flow,
     FlowKey,
+    FlowState,
     NicView,
     Outcome,
     Policy,
@@ -37,7 +38,7 @@ from atfnd.nic.driver import open_nic
 from atfnd.observe import Observer
 from atfnd.observe.machine import machine
 from atfnd.observe.nics import NicWatch
-from atfnd.observe.topology import topology
+from atfnd.observe.topology import CpuWatch
 from atfnd.serve.eventlog import EventLog
 
 __all__ = ["Published"]
@@ -79,7 +80,7 @@ class Published:
     applied: int = 0
     refused: int = 0
     resyncs: int = 0
-    cpus: Topology = field(default_factory=topology)  # also of CPUs that went offline since
+    cpus: CpuWatch = field(default_factory=CpuWatch)
     armed_by_operator: dict[str, bool] = field(default_factory=dict)  # what he last said, by name
 
     def status(self) -> Status:
@@ -120,6 +121,12 @@ class Published:
             kind, why = "refused", f"{os.strerror(outcome.errno)}; {outcome.left}"
         self.log.add(kind, what, why, nic=action.nic, flow=action.key, policy=action.policy or None)
 
+    def record_loss(self, flow: Flow) -> None:
+        """Log that a flow lost its rule to somebody else, or in the NIC."""
+        manual = flow.state is FlowState.MANUAL
+        kind, what = ("manual", "let go") if manual else ("dropped", "by the NIC")
+        self.log.add(kind, what, flow.why, nic=flow.nic, flow=flow.key)
+
     def flows(self) -> Sequence[Flow | None]:
         """The live Flow-to-Core table by slot, then the last flows that found it full."""
         return _Joined(self.memory.table.slots(), list(self.memory.overflowed.values()))
@@ -138,8 +145,7 @@ class Published:
 
     def topology(self) -> Topology:
         """CPUs as sysfs describes them now; an offline one shares what it shared before."""
-        self.cpus = topology(before=self.cpus)
-        return self.cpus
+        return self.cpus.read()
 
     async def doctor(self, nic: str | None) -> tuple[Sequence[NicView], Sequence[Finding]]:
         """As `serve.Source.doctor`. What takes time is read beside the loop."""

@@ -145,10 +145,9 @@ def restore(run_dir: Path = RUN_DIR) -> None:
 def _delete_rules(nic: Nic, journal: Journal) -> int:
     """Delete what the journal names; how many there were."""
     deleted, ours = 0, list(journal.left[nic.name])
-    for rule in nic.rules():
-        if journal.ours(nic.name, rule):
-            nic.delete(rule.location)
-            deleted += 1
+    for rule in journal.ours(nic.name, nic.rules()):
+        nic.delete(rule.location)
+        deleted += 1
     for match in ours:
         journal.release(nic.name, match)
     return deleted

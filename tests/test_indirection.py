@@ -35,6 +35,12 @@ FLOWS: dict[str, Callable[[Applications], Application]] = {
 
 
 @pytest.fixture
+def rss_of(bed: Bed) -> Rss:
+    rss = bed.lab.nic.rss()
+    assert rss is not None
+    return rss
+
+
 def bed(lab: Lab, tmp_path: Path, observer: str) -> Iterator[Bed]:
     with a_bed(lab, tmp_path, observer) as made:
         start(made)
@@ -68,7 +74,7 @@ def restored(bed: Bed) -> subprocess.CompletedProcess[str]:
 
 
 def test_packets_follow_the_application_by_entries_alone(bed: Bed) -> None:
-    before = bed.lab.nic.rss()
+    before = rss_of(bed)
     apps = {kind: make(bed.apps) for kind, make in FLOWS.items()}
     for app in apps.values():
         for _ in range(2):
@@ -79,7 +85,7 @@ def test_packets_follow_the_application_by_entries_alone(bed: Bed) -> None:
         by_entry(bed, app)
         delivered(bed.meter, app)
     assert bed.lab.nic.rules() == []
-    after = bed.lab.nic.rss()
+    after = rss_of(bed)
     pairs = enumerate(zip(before.table, after.table, strict=True))
     changed = {entry for entry, (old, new) in pairs if old != new}
     assert changed <= {rss_entry(before, app.key) for app in apps.values()}
@@ -92,24 +98,24 @@ def test_packets_follow_the_application_by_entries_alone(bed: Bed) -> None:
         assert words in told.stdout
 
     bed.daemon.end()
-    assert bed.lab.nic.rss() == after  # a stop keeps, as with rules
+    assert rss_of(bed) == after  # a stop keeps, as with rules
     done = restored(bed)
     assert (done.returncode, done.stderr) == (0, "")
-    assert bed.lab.nic.rss() == before
+    assert rss_of(bed) == before
     assert restored(bed).stdout == "nothing to restore\n"
 
 
 def test_a_table_somebody_else_writes_is_his_until_armed_again(bed: Bed) -> None:
     app = bed.apps.tcp()
     row = by_entry(bed, app)
-    key, table = bed.lab.nic.rss().key, bed.lab.nic.rss().table
+    key, table = rss_of(bed).key, rss_of(bed).table
     his = Rss(key, (*reversed(table),))
     bed.lab.nic.set_rss(his)
     until(lambda: bed.daemon.events("manual"), "it is noticed", 60)
     bed.row(app, lambda row: row["state"] == "manual", "is let go")
     app.migrate()
     bed.row(app, lambda row: row["app_cpu"] == app.cpu, "is seen to move")
-    assert bed.lab.nic.rss() == his
+    assert rss_of(bed) == his
     assert bed.daemon.get("/v1/nics")["nics"][0]["manual"] == ["rss"]
 
     assert bed.daemon.ctl("arm", row["nic"]).returncode == 0
@@ -117,23 +123,23 @@ def test_a_table_somebody_else_writes_is_his_until_armed_again(bed: Bed) -> None
     delivered(bed.meter, app)
     bed.daemon.end(signal.SIGKILL)
     assert restored(bed).returncode == 0
-    assert bed.lab.nic.rss() == his  # what was there when it was armed again
+    assert rss_of(bed) == his  # what was there when it was armed again
 
 
 def test_restore_leaves_what_somebody_else_wrote_since(bed: Bed) -> None:
     by_entry(bed, bed.apps.tcp())
     bed.daemon.end(signal.SIGKILL)
-    his = Rss(bed.lab.nic.rss().key, (1,) * len(bed.lab.nic.rss().table))
+    his = Rss(rss_of(bed).key, (1,) * len(rss_of(bed).table))
     bed.lab.nic.set_rss(his)
     done = restored(bed)
     assert done.returncode == 0
     assert "rss left at" in done.stdout
     assert "somebody else set it" in done.stdout
-    assert bed.lab.nic.rss() == his
+    assert rss_of(bed) == his
 
 
 def test_a_restart_knows_the_first_table(bed: Bed) -> None:
-    first = bed.lab.nic.rss()
+    first = rss_of(bed)
     by_entry(bed, app := bed.apps.tcp())
     bed.daemon.end(signal.SIGKILL)
     start(bed)
@@ -142,6 +148,6 @@ def test_a_restart_knows_the_first_table(bed: Bed) -> None:
         by_entry(bed, app)
         delivered(bed.meter, app)
     bed.daemon.end()
-    assert bed.lab.nic.rss() != first
+    assert rss_of(bed) != first
     assert restored(bed).returncode == 0
-    assert bed.lab.nic.rss() == first
+    assert rss_of(bed) == first

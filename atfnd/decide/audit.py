@@ -26,6 +26,9 @@ from atfnd.model import (
 
 __all__ = ["adopt", "check_rules", "check_sockets", "settle"]
 
+# An asynchronous driver has made up its mind about a filter by then.
+_SETTLED_NS = 1_000_000_000
+
 
 def settle(outcome: Outcome, memory: Memory) -> None:
     """Write what became of an action into the flow's entry."""
@@ -59,6 +62,10 @@ def settle(outcome: Outcome, memory: Memory) -> None:
         state = FlowState.OVERFLOW if full else FlowState.WANTED
         memory.overflow += full and flow.state is not FlowState.OVERFLOW
         table.put(replace(flow, state=state, target_queue=None, why=outcome.left))
+    elif outcome.location is None:  # refused, and the rule that was there is lost
+        lost = replace(flow, state=FlowState.WANTED, location=None, target_queue=None)
+        table.put(replace(lost, moved_ns=outcome.at_ns, why=outcome.left))
+        memory.defer(flow.key, outcome.at_ns + memory.settling.hold_down_ns)
     else:
         table.put(replace(flow, why=outcome.left))
 
@@ -87,6 +94,7 @@ def check_sockets(uses: Iterable[SocketUse], nics: Mapping[str, NicView], memory
         del memory.overflowed[flow.key]  # its socket is gone
     for tid in [tid for tid in memory.thread_cpu if not table.of_thread(tid)]:
         del memory.thread_cpu[tid]
+    memory.forget_drops()
     settling = memory.settling
     plan: list[Action] = []
     for flow in list(table):
@@ -118,34 +126,49 @@ def _refreshed(flow: Flow, use: SocketUse, nic: NicView | None, now_ns: int) -> 
     )
 
 
-def check_rules(nic: NicView, rules: Sequence[Rule], memory: Memory) -> list[Flow]:
-    """Compare our entries with the NIC's list. A rule of ours that somebody else deleted or
-    rewrote is let go of: the flow becomes MANUAL. Returns those flows."""
+def check_rules(nic: NicView, rules: Sequence[Rule], memory: Memory, now_ns: int) -> list[Flow]:
+    """Compare our entries with the NIC's list, read at `now_ns`. A rule of ours that somebody else
+    deleted or rewrote is let go of: the flow becomes MANUAL. One that the NIC accepted and never
+    held (an asynchronous driver, a full table) is wanted again, ever later. Returns those flows."""
     there = {rule.location: rule for rule in rules}
-    let_go = []
+    listed_ns = memory.listed_ns.get(nic.name, 0)
+    memory.listed_ns[nic.name] = now_ns
+    full = nic.caps.rule_slots is not None and len(rules) >= nic.caps.rule_slots
+    changed = []
     for flow in list(memory.table.steered(nic.name)):
         rule = there.get(flow.location) if flow.location is not None else None
+        settled = now_ns - flow.moved_ns >= _SETTLED_NS
         if rule is not None and rule.match == Match.of(flow.key):
             if rule.queue == flow.target_queue:
+                if settled:
+                    memory.dropped.pop(flow.key, None)
                 continue
-            why = f"somebody else pointed its rule to queue {rule.queue}"
-        else:
+            state, why = FlowState.MANUAL, f"somebody else pointed its rule to queue {rule.queue}"
+        elif not nic.caps.asynchronous or listed_ns - flow.moved_ns >= _SETTLED_NS:
             why = f"somebody else removed its rule at location {flow.location}"
-        manual = replace(flow, state=FlowState.MANUAL, location=None, target_queue=None, why=why)
-        memory.table.put(manual)
-        let_go.append(manual)
-    return let_go
+            state = FlowState.MANUAL
+        elif not settled:
+            continue
+        else:
+            why = memory.dropped_by_nic(flow.key, now_ns)
+            state = FlowState.OVERFLOW if full else FlowState.WANTED
+        after = replace(flow, state=state, location=None, target_queue=None, why=why)
+        memory.table.put(after)
+        changed.append(after)
+    return changed
 
 
 def adopt(
-    nic: NicView, ours: Sequence[Rule], sockets: Mapping[Match, SocketUse], memory: Memory,
+    nic: NicView, left: Sequence[Rule], sockets: Mapping[Match, SocketUse], memory: Memory,
     now_ns: int,
 ) -> tuple[list[Flow], Plan]:  # fmt: skip
-    """Rules an earlier daemon left: those with a living socket become entries, the rest are
-    deleted. `sockets` is the inventory by exact match."""
+    """Rules of `ours` that an earlier daemon left: those with a living socket become entries, the
+    rest are deleted. `sockets` is the inventory by exact match."""
     adopted: list[Flow] = []
     plan: list[Action] = []
-    for rule in ours:
+    for rule in left:
+        if rule.match is None:
+            raise ValueError(f"no rule of ours: {rule}")
         use = sockets.get(rule.match)
         cpu = next((q.cpu for q in nic.queues if q.index == rule.queue), None)
         if use is None or cpu is None or memory.table.full():

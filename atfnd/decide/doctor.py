@@ -50,7 +50,7 @@ def examine(
 
 def _means(nic: NicView) -> Iterator[Finding]:
     caps = nic.caps
-    why = f": {nic.means_why}" if nic.means_why else ""
+    why = f": {nic.means_why}" if nic.means_why and nic.means is not Means.RULES else ""
     if nic.means is Means.NONE:
         if nic.paused or any(conflict.blocks for conflict in nic.conflicts):
             return  # said below

@@ -8,10 +8,11 @@ from collections.abc import Callable, Iterable, Sequence
 
 from atfnd.model import Action, ActionKind, Cpu, Plan, Queue, Topology
 
-__all__ = ["LINK_FLAP", "OFFLINE", "confine", "homeless", "same_core"]
+__all__ = ["LINK_FLAP", "OFFLINE", "ONLINE", "confine", "homeless", "same_core"]
 
 LINK_FLAP = "the NAPI threads of a link that came up again are not confined to a CPU"
 OFFLINE = "its CPU went offline, and this is the nearest one"
+ONLINE = "its CPU is online again"
 
 
 def same_core(queues: Sequence[Queue], cpu: int, load: Callable[[int], int]) -> Queue | None:

@@ -12,7 +12,7 @@ from functools import lru_cache
 from itertools import islice
 
 from atfnd.decide.means import no_filter, without_filter
-from atfnd.decide.memory import Memory
+from atfnd.decide.memory import NEVER_NS, Memory
 from atfnd.decide.queues import same_core
 from atfnd.model import (
     Action,
@@ -157,6 +157,12 @@ def _place(flow: Flow, nic: NicView, memory: Memory, now_ns: int) -> Plan:
         if flow.location is None:
             table.put(replace(flow, state=FlowState.OBSERVED, target_queue=queue.index))
         return ()
+    again_ns = memory.dropped.get(flow.key, (0, 0))[1]
+    if flow.location is None and now_ns < again_ns:
+        if again_ns != NEVER_NS:
+            memory.defer(flow.key, again_ns)
+        table.put(replace(flow, target_queue=None, why=memory.why_dropped(flow.key)))
+        return ()
     if flow.moved_ns and now_ns - flow.moved_ns < memory.settling.hold_down_ns:
         memory.defer(flow.key, flow.moved_ns + memory.settling.hold_down_ns)
         return ()
@@ -238,6 +244,8 @@ def take_up(nic: NicView, memory: Memory, now_ns: int, *, manual: bool = False) 
     at those that were let go."""
     plan: list[Action] = []
     for flow in [flow for flow in memory.table if flow.nic == nic.name]:
+        if manual:
+            memory.dropped.pop(flow.key, None)
         if manual and flow.state is FlowState.MANUAL:
             flow = replace(flow, state=FlowState.WANTED)
             memory.table.put(flow)

@@ -14,6 +14,7 @@ import time
 from collections.abc import Iterable
 from dataclasses import replace
 
+from atfnd.kernel.ethtool_changes import EthtoolChanges
 from atfnd.kernel.rtnl import LinkChanges, addresses, links
 from atfnd.model import FlowKey, Means, NicStats, NicView, Queue, Rule, SocketSeen, SocketUse
 from atfnd.nic import Nic
@@ -30,7 +31,7 @@ class NicWatch:
 
     def __init__(self, nic: Nic, armed: bool, budget: int | None) -> None:
         self.nic = nic
-        self.links = LinkChanges(nic.netns)
+        self.links, self.settings = LinkChanges(nic.netns), EthtoolChanges(nic.netns)
         self.napi_ids: set[int] = set()  # present and past
         self._confined: dict[int, tuple[int, int | None]] = {}  # queue: CPU, pid of its thread
         self._addresses: frozenset[bytes] | None = None
@@ -87,10 +88,12 @@ class NicWatch:
         """Read everything again, knobs and conflicts too. With `prove`, capabilities are tried,
         which writes: only where we are armed."""
         self.refresh()
+        device = self.nic.device()
         self.view = replace(
             self.view,
             caps=self.nic.probe() if prove else self.nic.caps(),
-            device=self.nic.device(),
+            device=device,
+            ring_size=device.ring_size,
             knobs=self.nic.knobs(),
             conflicts=self.nic.conflicts(),
         )
@@ -153,12 +156,17 @@ class NicWatch:
         return not any(local) or local in self._addresses
 
     def changed(self) -> bool:
-        """Drain rtnetlink: something about this interface may be new. Forgets its addresses."""
-        interfaces = self.links.drain()
-        mine = interfaces is None or self.view.ifindex in interfaces
-        if mine:
+        """Drain rtnetlink and ethtool's notifications: something about this interface may be new.
+        Forgets its addresses."""
+        by_link, by_setting = (
+            interfaces is None or self.view.ifindex in interfaces
+            for interfaces in (self.links.drain(), self.settings.drain())
+        )
+        if by_link:
             self._addresses = None
-        return mine
+        if by_setting:
+            self._disturbed_ns = time.monotonic_ns()
+        return by_link or by_setting
 
     def predicted(self, key: FlowKey) -> Queue | None:
         """Where RSS puts a flow: Toeplitz over its tuple and the indirection table."""
@@ -166,12 +174,13 @@ class NicWatch:
         return next((queue for queue in self.view.queues if queue.index == index), None)
 
     @property
-    def listeners(self) -> tuple[LinkChanges, ...]:
+    def listeners(self) -> tuple[LinkChanges | EthtoolChanges, ...]:
         """Readable when `changed` has something to read."""
-        return (self.links,)
+        return self.links, self.settings
 
     def close(self) -> None:
         self.links.close()
+        self.settings.close()
         self.nic.close()
 
 

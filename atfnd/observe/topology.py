@@ -14,9 +14,34 @@ from dataclasses import replace
 from pathlib import Path
 
 from atfnd.kernel.cpulist import parse_cpulist
+from atfnd.kernel.uevent import CpuChanges
 from atfnd.model import Cpu, Node, Topology
 
-__all__ = ["topology"]
+__all__ = ["CpuWatch", "topology"]
+
+
+class CpuWatch:
+    """CPUs over time: what an offline one shared with whom is remembered."""
+
+    def __init__(self) -> None:
+        self._changes = CpuChanges()
+        self._last = topology()
+
+    def fileno(self) -> int:
+        """Readable when a CPU went offline or online."""
+        return self._changes.fileno()
+
+    def changed(self) -> bool:
+        """Drain what there is to read: some CPU may be another now."""
+        return self._changes.drain() != set()
+
+    def read(self) -> Topology:
+        """CPUs as sysfs describes them now."""
+        self._last = topology(before=self._last)
+        return self._last
+
+    def close(self) -> None:
+        self._changes.close()
 
 
 def topology(root: Path = Path("/sys"), before: Topology | None = None) -> Topology:

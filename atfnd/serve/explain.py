@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from atfnd.model import Flow, FlowKey, FlowState, NicView, Queue, Rule, Topology, cpu_list
-from atfnd.serve.classify import catching_rule
+from atfnd.serve.classify import catching_rule, unread
 from atfnd.serve.means import by_entry, by_rfs, in_the_shade, means_link
-from atfnd.serve.views import match_text, placed
+from atfnd.serve.views import placed, rule_text
 
 __all__ = ["Explanation", "explain", "explain_absent"]
 
@@ -100,12 +100,15 @@ def _nic_links(nic: NicView, rule: Rule | None, rss_queue: int | None) -> list[s
         queue = _queue(nic, rss_queue)
     else:
         return [f"{nic.name}: no rule catches it; RSS chooses a queue for each remote."]
-    if queue is None:
-        return [link, f"{nic.name} shows no such queue."]
-    return [link, _queue_link(nic, queue)]
+    shown = f"{nic.name} shows no such queue." if queue is None else _queue_link(nic, queue)
+    links = [link, shown]
+    if others := unread(nic.rules, rule):
+        first = f"{others[0].location} ({rule_text(others[0])})"
+        links.append(f"Unless a rule catches it first that atfnd cannot compare, such as {first}.")
+    return links
 
 
-def _queue(nic: NicView, index: int) -> Queue | None:
+def _queue(nic: NicView, index: int | None) -> Queue | None:
     return next((queue for queue in nic.queues if queue.index == index), None)
 
 
@@ -195,8 +198,7 @@ def _steered(flow: Flow, nic: NicView, rule: Rule | None) -> tuple[str, str | No
         )
     if rule is not None and rule.location != ours.location:
         return (
-            f"Rule {rule.location} ({match_text(rule.match)}) catches it before our rule "
-            f"{ours.location}.",
+            f"Rule {rule.location} ({rule_text(rule)}) catches it before our rule {ours.location}.",
             f"delete rule {rule.location}, or let the policy leave what it catches",
         )
     queue = _queue(nic, ours.queue)

@@ -33,6 +33,7 @@ __all__ = [
     "node_view",
     "placed",
     "queue_views",
+    "rule_text",
     "rule_view",
     "status_view",
 ]
@@ -218,15 +219,31 @@ def _side(address: bytes | None, prefix: int, port: int | None) -> str:
     return f"[{text}]:{port}" if ":" in text else f"{text}:{port}"
 
 
+def rule_text(rule: Rule) -> str:
+    """What it matches; of a rule of another shape all that it does, as `ethtool -N` has it."""
+    return rule.other or "?" if rule.match is None else match_text(rule.match)
+
+
 def rule_view(nic: NicView, rule: Rule) -> View:
-    match = rule.match
-    return {
+    """Of a rule of another shape only the text of its match is known."""
+    view: View = {
         "nic": nic.name,
         "location": rule.location,
         "queue": rule.queue,
         "hits": rule.hits,
         "ours": rule.location in nic.owned,
-        "match": match_text(match),
+        "match": rule_text(rule),
+    }
+    return view | _match_view(rule.match)
+
+
+_MATCH_FIELDS = ("family", "proto", "src", "src_port", "dst", "dst_port")
+
+
+def _match_view(match: Match | None) -> View:
+    if match is None:
+        return dict.fromkeys(_MATCH_FIELDS)
+    return {
         "family": match.family,
         "proto": None if match.protocol is None else _protocol(match.protocol),
         "src": None if match.src is None else _side(match.src, match.src_prefix, None),
