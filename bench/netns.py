@@ -18,12 +18,13 @@ from pyroute2 import netns as pyroute2_netns
 __all__ = ["inode", "within"]
 
 RUN = Path("/run/netns")
+OWN = Path("/proc/thread-self/ns/net")
 T = TypeVar("T")
 
 
-def inode(name: str) -> int:
-    """Inode number of a namespace: what the kernel calls `net->ns.inum`."""
-    return os.stat(RUN / name).st_ino
+def inode(name: str | None) -> int:
+    """Inode number of a namespace (None: our own): what the kernel calls `net->ns.inum`."""
+    return os.stat(RUN / name if name else OWN).st_ino
 
 
 def within(name: str, call: Callable[[], T]) -> T:

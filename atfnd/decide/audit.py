@@ -159,14 +159,14 @@ def check_rules(nic: NicView, rules: Sequence[Rule], memory: Memory, now_ns: int
 
 
 def adopt(
-    nic: NicView, left: Sequence[Rule], sockets: Mapping[Match, SocketUse], memory: Memory,
+    nic: NicView, ours: Sequence[Rule], sockets: Mapping[Match, SocketUse], memory: Memory,
     now_ns: int,
 ) -> tuple[list[Flow], Plan]:  # fmt: skip
-    """Rules of `ours` that an earlier daemon left: those with a living socket become entries, the
-    rest are deleted. `sockets` is the inventory by exact match."""
+    """Rules an earlier daemon left: those with a living socket become entries, the rest are
+    deleted. `sockets` is the inventory by exact match."""
     adopted: list[Flow] = []
     plan: list[Action] = []
-    for rule in left:
+    for rule in ours:
         if rule.match is None:
             raise ValueError(f"no rule of ours: {rule}")
         use = sockets.get(rule.match)

@@ -25,6 +25,7 @@ __all__ = ["Driver", "Interface"]
 SIOCGIFNAME, SIOCGIFFLAGS, SIOCGIFINDEX, SIOCETHTOOL = 0x8910, 0x8913, 0x8933, 0x8946
 ETHTOOL_GDRVINFO = 0x3
 IFF_UP, IFF_LOOPBACK = 0x1, 0x8
+NAME_BYTES = 15  # IFNAMSIZ less its NUL; the kernel cuts longer ones
 
 _by_name = struct.Struct("=16s24x")
 _with_int = struct.Struct("=16si20x")
@@ -42,18 +43,29 @@ def _text(field: bytes) -> str | None:
     return field.split(b"\0", 1)[0].decode() or None
 
 
+def _sysfs(netns: str | None) -> int:
+    """Our own /sys may be mounted for another namespace (nsenter -n); who may not mount has it."""
+    try:
+        return open_sysfs(netns)
+    except PermissionError:
+        if netns is not None:
+            raise
+        return os.open("/sys", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+
+
 class Interface:
     """Keeps a socket and /sys of its network namespace open; `netns` None is our own."""
 
     def __init__(self, name: str, netns: str | None = None) -> None:
         """OSError(ENODEV): no interface `name` there; FileNotFoundError: no such namespace."""
+        if len(name.encode()) > NAME_BYTES:
+            raise OSError(errno.ENODEV, os.strerror(errno.ENODEV))
         with ExitStack() as undo:
             self._socket = open_socket(netns, socket.AF_INET, socket.SOCK_DGRAM)
             undo.callback(self._socket.close)
             answer = fcntl.ioctl(self._socket, SIOCGIFINDEX, _by_name.pack(name.encode()))
             self.ifindex: int = _with_int.unpack(answer)[1]
-            directory = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
-            self._sysfs = open_sysfs(netns) if netns else os.open("/sys", directory)
+            self._sysfs = _sysfs(netns)
             undo.callback(os.close, self._sysfs)
             self._undo = undo.pop_all()
 

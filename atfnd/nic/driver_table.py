@@ -85,7 +85,7 @@ DRIVERS = (
         slots=128,
         overwrite=Overwrite.REFUSED,
         asynchronous=True,
-        gates=("the physical function must offer Flow Director to {nic}",),
+        gates=("the physical function must offer Flow Director",),
         quirks=("a filter is accepted at once and added milliseconds later, or it vanishes",),
     ),
     _no_rules("igb", "Intel 82576, I210, I350", "MAC and VLAN filters only (16)"),
@@ -108,7 +108,7 @@ DRIVERS = (
         slots=256,
         overwrite=Overwrite.GAP,
         loses=_IFDOWN | _CHANNELS | _RESET,
-        gates=("device-managed steering: options mlx4_core log_num_mgm_entry_size=-1; reload it",),
+        gates=("device-managed steering must be on: options mlx4_core log_num_mgm_entry_size=-1",),
         quirks=("a refused change of a filter leaves none",),
     ),
     Driver(
@@ -170,7 +170,7 @@ DRIVERS = (
         masks=Masks.ANY,
         placing=Placing.EXPLICIT,
         overwrite=Overwrite.REFUSED,
-        gates=("EAGAIN until the interface was up once: ip link set {nic} up",),
+        gates=("it must have been up once (else EAGAIN): ip link set {nic} up",),
     ),
     Driver(
         "fbnic",
@@ -214,10 +214,8 @@ DRIVERS = (
         slots=16,
         overwrite=Overwrite.IN_PLACE,
         needs_ntuple=True,
-        gates=(
-            "the interface must be up: ip link set {nic} up",
-            "more than 16 filters: devlink dev param set pci/... name mcam_count",
-        ),
+        gates=("it must be up: ip link set {nic} up",),
+        quirks=("16 slots unless devlink dev param mcam_count says more",),
     ),
 )
 
@@ -226,4 +224,4 @@ _BY_NAME = {driver.name: driver for driver in DRIVERS}
 
 def driver_of(name: str | None) -> Driver:
     """By the name that ETHTOOL_GDRVINFO gives; an unknown one gets the safe default."""
-    return _BY_NAME.get(name or "") or Driver(name or "unknown")
+    return _BY_NAME.get(name or "") or Driver(name or "unknown", asynchronous=True)

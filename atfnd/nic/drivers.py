@@ -94,7 +94,7 @@ class Driver:
     asynchronous: bool = False  # accepts a filter and may drop it later
     needs_ntuple: bool = False  # the feature must be on
     loses: frozenset[Loses] = frozenset()
-    gates: tuple[str, ...] = ()  # what else must be so, each with the command; `{nic}`
+    gates: tuple[str, ...] = ()  # what else must be so, with the command if there is one; `{nic}`
     atr_flag: str | None = None  # private flag of automatic steering that outranks or fights rules
     quirks: tuple[str, ...] = ()
 
@@ -105,5 +105,7 @@ class Driver:
 
     def gates_of(self, nic: str) -> tuple[str, ...]:
         """Everything that must be so on this NIC, with the command."""
-        ntuple = (f"ethtool -K {nic} ntuple on",) if self.needs_ntuple else ()
-        return (*ntuple, *(gate.format(nic=nic) for gate in self.gates))
+        gates = (gate.format(nic=nic) for gate in self.gates)
+        if not self.needs_ntuple:
+            return tuple(gates)
+        return f"ntuple filters must be on: ethtool -K {nic} ntuple on", *gates

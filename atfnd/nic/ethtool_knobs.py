@@ -68,7 +68,7 @@ class Knobs:
         if name == "rss":
             self._write_table(value)
         elif kind == "priv":
-            self._write_flag(name, rest, SWITCH[value] if value in SWITCH else _bad(name, value))
+            self._write_flag(rest, value)
         elif kind == "queue-cpu":
             queue = next((q for q in self._queues.read() if str(q.index) == rest), None)
             if queue is None:
@@ -93,11 +93,9 @@ class Knobs:
         else:
             rxfh.write(self._interface, tuple(map(int, value.split())), None)
 
-    def _write_flag(self, name: str, flag: str, on: bool) -> None:
+    def _write_flag(self, flag: str, value: str) -> None:
         if flag not in self._ethtool.private_flags(self._interface.ifindex):
-            raise KeyError(name)
-        self._ethtool.set_private_flag(self._interface.ifindex, flag, on)
-
-
-def _bad(name: str, value: str) -> bool:
-    raise ValueError(f"{name} is on or off, not {value!r}")
+            raise KeyError(f"priv:{flag}")
+        if value not in SWITCH:
+            raise ValueError(f"priv:{flag} is on or off, not {value!r}")
+        self._ethtool.set_private_flag(self._interface.ifindex, flag, SWITCH[value])

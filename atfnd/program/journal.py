@@ -21,6 +21,8 @@ __all__ = ["Journal"]
 
 _GROWTH_BYTES = 1 << 20
 
+_json = json.JSONEncoder(separators=(",", ":")).encode  # json.dumps makes an encoder every time
+
 
 Rules = dict[Match, int | None]  # by match: the location, None as long as it is not known
 
@@ -28,7 +30,7 @@ Rules = dict[Match, int | None]  # by match: the location, None as long as it is
 def _encode(sign: str, nic: str, match: Match, location: int | None = None) -> bytes:
     fields = [field.hex() if isinstance(field, bytes) else field for field in match]
     line = [sign, nic, fields] if location is None else [sign, nic, fields, location]
-    return json.dumps(line, separators=(",", ":")).encode() + b"\n"
+    return _json(line).encode() + b"\n"
 
 
 def _decode(line: bytes) -> tuple[str, str, Match, int | None] | None:
