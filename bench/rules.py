@@ -37,6 +37,7 @@ SIZES = (64, 1000, 4000)  # filters in the table when the batch is in
 BATCH = 64
 STEPS = ("insert", "re-steer", "delete")
 REPEATS = {"ethtool": 1, "atfnd": 8, "ioctl": 32}  # batches a round
+RIVALS = ("ethtool", "ioctl")
 TIMES = 20.0
 SOURCE = Path(__file__).with_name("rules_ioctl.c")
 
@@ -202,15 +203,13 @@ def report(measured: dict[str, dict[str, dict[str, list[float]]]]) -> Report:
         for step in STEPS:
             what = f"{step}, {size} in the table"
             groups.append(f"{step}\n{size}")
-            for name, series in contenders.items():
-                rate = report.add(what, name, "filters/s", median(1e9 / ns for ns in series[step]))
+            ns = {name: contenders[name][step] for name in ("atfnd", *RIVALS)}
+            for name, each in ns.items():
+                rate = report.add(what, name, "filters/s", median(1e9 / one for one in each))
                 pictures.setdefault(name, []).append(rate)
-            ours = contenders["atfnd"][step]
-            for name in ("ethtool", "ioctl"):
-                times = ratios(contenders[name][step], ours)
-                report.add(what, f"atfnd / {name}", "×", times)
-                if name == "ethtool":
-                    target = Target(f"atfnd against ethtool, {what}", times.value, TIMES, True, "×")
-                    report.targets.append(target)
+            times = report.add(what, "atfnd / ethtool", "×", ratios(ns["ethtool"], ns["atfnd"]))
+            report.add(what, "ioctl / atfnd", "×", ratios(ns["atfnd"], ns["ioctl"]))
+            target = Target(f"atfnd against ethtool, {what}", times.value, TIMES, True, "×")
+            report.targets.append(target)
     plot.bars("rules", "Filters per second", "filters/s", groups, pictures, log=True)
     return report
