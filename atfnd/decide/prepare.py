@@ -72,10 +72,17 @@ def _rfs(nic: NicView) -> Iterator[Action]:
 
 
 def _placed(nic: NicView, topology: Topology) -> dict[int, int]:
-    """The CPU of every queue: the one it is on, or the one it is to be confined to."""
-    placed = {queue.index: queue.cpu for queue in nic.queues if queue.cpu is not None}
+    """The CPU of every queue: the one it is on, or the one it is to be confined to. An interrupt
+    that may run on several CPUs, and happens to be where another queue is, is to be confined too
+    (the kernel gives each vector one CPU of its affinity, kernel/irq/matrix.c)."""
     if not nic.caps.queue_cpu:
-        return placed
+        return {queue.index: queue.cpu for queue in nic.queues if queue.cpu is not None}
+    placed: dict[int, int] = {}
+    for queue in nic.queues:
+        allowed = nic.knobs.get(of_queue("queue-cpu", queue.index), "")
+        fixed = not any(sign in allowed for sign in "-,")
+        if queue.cpu is not None and (fixed or queue.cpu not in placed.values()):
+            placed[queue.index] = queue.cpu
     cpus = {cpu.index: cpu for cpu in topology.cpus if cpu.online and not cpu.isolated}
     for queue in nic.queues:
         knob = of_queue("queue-cpu", queue.index)
@@ -99,10 +106,12 @@ def _best(nic: NicView, cpus: dict[int, Cpu], queues: Counter[int]) -> int:
 def _confined(nic: NicView, cpus: dict[int, int]) -> Iterator[Action]:
     for queue in nic.queues:
         cpu = cpus.get(queue.index)
-        if queue.cpu is None and cpu is not None:
+        if cpu not in (None, queue.cpu):
             why = f"queue {queue.index} is on no one CPU, so nothing can be steered to it"
+            if queue.cpu is not None:
+                why = f"queue {queue.index} is where another one is, and CPU {cpu} has fewer"
             yield Action(
-                ActionKind.QUEUE_CPU, nic.name, None, None, None, cpu, why, "", queue.index
+                ActionKind.QUEUE_CPU, nic.name, None, None, queue.cpu, cpu, why, "", queue.index
             )
 
 
