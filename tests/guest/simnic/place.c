@@ -88,7 +88,7 @@ static void sn_place_later(struct sn_table *table, struct sn_rule *old, struct s
 void sn_rule_settle(struct sn_table *table, struct sn_rule *rule)
 {
 	struct sn_rule *old = rule->old;
-	int err = 0;
+	int err;
 
 	list_del_init(&rule->due_node);
 	if (!rule->pending) {
@@ -129,20 +129,24 @@ int sn_rule_place(struct sn_table *table, struct sn_rule *rule, const struct sn_
 {
 	int same = sn_table_find(table, &rule->key, mask), location, err;
 	unsigned int async_ms = READ_ONCE(sn_async_ms);
-	struct sn_rule *old = NULL;
+	struct sn_rule *old;
 
-	err = location = sn_choose_location(table, wanted, same);
-	if (err >= 0) {
-		old = table->list[location];
-		err = sn_fault_insert(table);
-		if ((old && READ_ONCE(sn_overwrite) == SN_EXISTS) ||
-		    (!READ_ONCE(sn_duplicates) && same >= 0 && same != location))
-			err = -EEXIST;
-		else if (err && old && !async_ms && READ_ONCE(sn_overwrite) == SN_GAP)
-			sn_rule_discard(table, old);	/* delete, then a failed add: lost */
-	}
-	if (err < 0)
+	location = sn_choose_location(table, wanted, same);
+	if (location < 0) {
+		err = location;
 		goto free;
+	}
+	old = table->list[location];
+	err = -EEXIST;
+	if ((old && READ_ONCE(sn_overwrite) == SN_EXISTS) ||
+	    (!READ_ONCE(sn_duplicates) && same >= 0 && same != location))
+		goto free;
+	err = sn_fault_insert(table);
+	if (err) {
+		if (old && !async_ms && READ_ONCE(sn_overwrite) == SN_GAP)
+			sn_rule_discard(table, old);	/* deleted, then not added: lost */
+		goto free;
+	}
 	rule->prio = location;
 	rule->fs.location = location;
 	err = sn_rule_link(table, rule, mask);
