@@ -242,7 +242,7 @@ static irqreturn_t sn_interrupt(int irq, void *info)
 
 void sn_irq_init(struct sn_queue *queue)
 {
-	queue->csd = (call_single_data_t)CSD_INIT(sn_irq_from_afar, queue);
+	INIT_CSD(&queue->csd, sn_irq_from_afar, queue);
 	queue->here = IRQ_WORK_INIT_HARD(sn_irq_from_here);
 #ifdef HAVE_HRTIMER_SETUP
 	hrtimer_setup(&queue->coalesce, sn_irq_coalesced, CLOCK_MONOTONIC, HRTIMER_MODE_REL);
