@@ -26,7 +26,7 @@ def loaded() -> Iterator[None]:
         yield
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="class")
 def shared() -> Iterator[None]:
     with simnic(max_queues=8, queues=4, table=SLOTS):
         yield
