@@ -74,6 +74,7 @@ class EthtoolNic:
             undo.callback(self._queues.close)
             self._knobs = Knobs(self._interface, self._ethtool, self._queues, self._rings)
             self._probed: Caps | None = None
+            self._refuses_rss = self._refuses_cpu = False
             self._undo = undo.pop_all()
 
     def close(self) -> None:
@@ -92,23 +93,26 @@ class EthtoolNic:
         return self._interface.ifindex
 
     def caps(self) -> Caps:
-        return self._probed or self._with_queues(expected(self._rules()))
+        """RSS table and queue CPUs as they are now: a link that is down has no interrupts."""
+        caps = self._probed or expected(self._rules())
+        cpu = any(
+            q.pid is not None or (q.irq is not None and movable(q.irq)) for q in self.queues()
+        )
+        return replace(
+            caps,
+            rss_table=self.rss() is not None and not self._refuses_rss,
+            queue_cpu=cpu and not self._refuses_cpu,
+        )
 
     def probe(self) -> Caps:
         """Filters as `ethtool_probe` says; RSS table and queue CPUs by writing what is there."""
-        caps = self._with_queues(probed(self._rules()))
-        if caps.rss_table:
-            caps = replace(caps, rss_table=self._accepts_rss())
-        if caps.queue_cpu:
-            caps = replace(caps, queue_cpu=self._accepts_cpu())
-        self._probed = caps
-        return caps
-
-    def _with_queues(self, caps: Caps) -> Caps:
-        queues = self.queues()
-        threads = any(queue.pid is not None for queue in queues)
-        cpu = threads or any(q.irq is not None and movable(q.irq) for q in queues)
-        return replace(caps, rss_table=self.rss() is not None, queue_cpu=cpu)
+        found = probed(self._rules())
+        self._probed = found if found.probed else None
+        self._refuses_rss = self._refuses_cpu = False
+        caps = self.caps()
+        self._refuses_rss = caps.rss_table and not self._accepts_rss()
+        self._refuses_cpu = caps.queue_cpu and not self._accepts_cpu()
+        return replace(self.caps(), probed=found.probed, why=found.why)
 
     def _accepts_rss(self) -> bool:
         try:
