@@ -64,25 +64,36 @@ class Arming:
     def _prepare(self, watch: NicWatch) -> None:
         """What is missing for steering it."""
         if self._carry_out(prepare(watch.view, self._shown.topology())):
+            watch.refresh()
             self._inspect(watch)
 
     def waiting(self) -> bool:
         """Some flow waits for `turn`."""
-        shown = self._shown
-        return any(known.waiting for n, known in shown.memory.buckets.items() if n in shown.watches)
+        known = self._shown.memory.buckets
+        return any(name in known and known[name].waiting for name in self._shown.watches)
 
-    def check(self, watch: NicWatch) -> None:
-        """Look at its knobs and conflicts again. What somebody else moved is his from now on."""
+    def inspect(self, watch: NicWatch) -> None:
+        """Look at capabilities and conflicts again; they may ask for other means."""
         before = watch.view.means, watch.view.means_why
         self._inspect(watch)
-        if watch.view.armed:
-            moved = knob.drifted(watch.view.name, watch.view.knobs, self._originals)
-            self._let_go(watch, moved)
-            if watch.view.means is Means.RSS:
-                buckets.look(watch.view, self._entry_of(watch), self._shown.memory)
+        self._take_up_if_other(watch, before)
+
+    def check(self, watch: NicWatch) -> None:
+        """What somebody else moved is his from now on. Entries are looked at again, too."""
+        if not watch.view.armed:
+            return
+        before = watch.view.means, watch.view.means_why
+        watch.read_knobs()
+        self._let_go(watch, knob.drifted(watch.view.name, watch.view.knobs, self._originals))
+        if watch.view.means is Means.RSS:
+            buckets.look(watch.view, self._entry_of(watch), self._shown.memory)
+            self._carry_out(())  # what waits now is on the agenda
+        self._take_up_if_other(watch, before)
+
+    def _take_up_if_other(self, watch: NicWatch, before: tuple[Means, str]) -> None:
         if before != (watch.view.means, watch.view.means_why):
-            now_ns = time.monotonic_ns()
-            self._carry_out(steer.take_up(watch.view, self._shown.memory, now_ns))
+            plan = steer.take_up(watch.view, self._shown.memory, time.monotonic_ns())
+            self._carry_out(plan)
 
     def turn(self, watch: NicWatch) -> None:
         """Point the entries of waiting flows to where these are used."""
@@ -90,7 +101,7 @@ class Arming:
         known = memory.buckets.get(watch.view.name)
         if known is None or not known.waiting:
             return
-        watch.refresh()
+        watch.read_rss()
         before = watch.view
         if not before.armed or before.means is not Means.RSS or before.rss is None:
             known.waiting.clear()  # they are looked at again when it is
@@ -98,7 +109,7 @@ class Arming:
         plan = buckets.plan(before, self._entry_of(watch), memory, time.monotonic_ns())
         outcomes = self._carry_out(plan)
         if outcomes:
-            watch.refresh()
+            watch.read_rss()
         if any(outcome.errno == errno.ESTALE for outcome in outcomes):
             self.check(watch)
             return

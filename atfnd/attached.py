@@ -11,7 +11,7 @@ import asyncio
 import errno
 import time
 from abc import abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from atfnd.arming import Arming
@@ -106,6 +106,12 @@ class Attached(Published):
                 raise
             self._gone(watch)
 
+    def _each(self, look: Callable[[NicWatch], None]) -> None:
+        """Look at every NIC that is still there."""
+        for watch in list(self.watches.values()):
+            with self._while_there(watch):
+                look(watch)
+
     def _gone(self, watch: NicWatch) -> None:
         name, new = watch.view.name, watch.name_now()
         del self.watches[name]
@@ -170,13 +176,10 @@ class Attached(Published):
                     self._carry_out(steer.take_up(watch.view, self.memory, time.monotonic_ns()))
 
     def _reconcile(self) -> None:
-        """Entries against the NICs' rules, queues and knobs."""
+        """Entries against the NICs' rules and queues."""
         self._cpus_changed()
-        for watch in list(self.watches.values()):
-            with self._while_there(watch):
-                self._look_again(watch)
-                self.arming.check(watch)
-                self._check_rules(watch)
+        self._each(self._look_again)
+        self._each(self._check_rules)
 
     def _check_rules(self, watch: NicWatch) -> None:
         """A rule that is not there was lost by the NIC, which gets it again, or taken out by

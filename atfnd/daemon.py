@@ -11,6 +11,7 @@ import asyncio
 import sys
 import time
 from collections.abc import Sequence
+from functools import partial
 
 from atfnd.agenda import Agenda
 from atfnd.arming import Arming
@@ -83,14 +84,14 @@ class Daemon(Attached):
         for watch in nics:
             self._attach(watch)
         self._watch()
-        for watch in nics:
-            with self._while_there(watch):
-                self.arming.meet(watch)
+        self._each(self.arming.meet)
         self._bootstrap()
         loop.add_reader(self.observer.fileno(), self._drain)
         loop.add_reader(self.interfaces.links.fileno(), self._arrivals)
         loop.add_reader(self.cpus.fileno(), self._cpus_changed)
         chores = [regularly(self._audit), regularly(self._reconcile)]
+        for look in (self.arming.check, self.arming.inspect):
+            chores.append(regularly(partial(self._each, look)))
         if self.observer.poll_interval_s() is not None:
             chores.append(self._poll())
         tasks = [asyncio.ensure_future(each) for each in (bugs(loop), stop.wait(), *chores)]
@@ -215,9 +216,7 @@ class Daemon(Attached):
     def _due(self) -> None:
         """Moves whose time has come, and indirection entries whose flows wait."""
         self._carry_out(steer.due(self._views(), self.memory, time.monotonic_ns()))
-        for watch in list(self.watches.values()):
-            with self._while_there(watch):
-                self.arming.turn(watch)
+        self._each(self.arming.turn)
 
     def _views(self) -> dict[str, NicView]:
         return {name: watch.view for name, watch in self.watches.items()}
@@ -238,8 +237,8 @@ class Daemon(Attached):
         watch.arm(True)
         self.armed_by_operator[nic] = True
         self.log.add("arm", "armed", "asked for", nic=nic)
-        self.arming.meet(watch)
         self._look_again(watch)
+        self.arming.meet(watch)
         self._adopt(self.observer.inventory(), [watch])
         plan = steer.take_up(watch.view, self.memory, time.monotonic_ns(), manual=True)
         self._carry_out(plan)

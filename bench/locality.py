@@ -5,6 +5,8 @@ The paper's experiment 1 (section 4): two servers, ports 5001 and 6001, n TCP st
 server a core, 2n = 40, 200, 1000, 2000. Here every count carries the same offered load, paced, so
 that the contenders are given the same packets. `pinned`: the servers stay. `migrating`: each goes
 to the next core at every move. `settled` leaves out the first `settle_s` after the start or a move.
+`core to core` counts the interrupts by which RFS hands packets over: locality that the NIC reaches
+by itself is without them.
 
 On simnic, in a guest without KVM, the load is a twelfth, the counts end at 200 and moves come half
 as often: an emulated core does in a second what a real one does in some 50 ms.
@@ -24,6 +26,7 @@ from bench.children import Child, child, pin, program
 from bench.contenders import contenders
 from bench.meter import Meter, Totals
 from bench.report import Report, Target
+from bench.softnet import handovers
 from bench.stats import Estimate, median, ratios
 
 __all__ = ["LAB", "SIMNIC", "Load", "measure", "report", "run"]
@@ -56,6 +59,7 @@ class Run(NamedTuple):
     contender: str
     whole: float
     settled: float
+    handovers: float  # interrupts from core to core, per 1000 packets delivered
 
 
 @contextlib.contextmanager
@@ -83,11 +87,11 @@ def _share(counts: Totals) -> float:
 
 def _shares(
     bed: Bed, meter: Meter, servers: tuple[Child, ...], mode: str, load: Load
-) -> tuple[float, float]:
-    """Run one mode over streams that are already flowing: locality of all of it, and settled."""
+) -> tuple[float, float, float]:
+    """Run one mode over streams that are already flowing; the last three fields of `Run`."""
     settled = [0, 0]
     time.sleep(load.settle_s)
-    start = meter.totals()
+    start, interrupts = meter.totals(), handovers()
     for move in range(load.moves):
         if mode == "migrating":
             for number, server in enumerate(servers):
@@ -101,8 +105,10 @@ def _shares(
     for server in servers:
         server.check()
     whole = meter.totals().since(start)
+    interrupts = handovers() - interrupts
+    skbs = whole.local_skbs + whole.remote_skbs + whole.unknown_skbs
     calm_counts = whole._replace(local_segments=settled[0], remote_segments=settled[1])
-    return _share(whole), _share(calm_counts)
+    return _share(whole), _share(calm_counts), 1000 * interrupts / skbs
 
 
 def measure(rounds: int, make_bed: BedMaker, load: Load) -> dict[str, Any]:
@@ -156,6 +162,8 @@ def report(measured: dict[str, Any], load: Load) -> Report:
         if mode == "migrating":
             whole = [share.whole for share in shares]
             report.add(f"{mode}, 2n = {count}, all of it", name, "share", median(whole))
+        interrupts = median(share.handovers for share in shares)
+        report.add(f"{mode}, 2n = {count}, core to core", name, "IPIs/1000 skbs", interrupts)
         if name == "atfnd":
             target = Target(f"atfnd, {what}", estimate.value, TARGET, True, "share")
             report.targets.append(target)

@@ -31,12 +31,13 @@ from bench.report import Report, Target
 from bench.sim_bed import DEVICE, TABLE, sim_bed
 from bench.stats import Estimate, median, ratios
 
-__all__ = ["BATCH", "SIZES", "STEPS", "measure", "report"]
+__all__ = ["BATCH", "SIZES", "STEPS", "compiled", "filters", "measure", "report"]
 
 SIZES = (64, 1000, 4000)  # filters in the table when the batch is in
 BATCH = 64
 STEPS = ("insert", "re-steer", "delete")
 REPEATS = {"ethtool": 1, "atfnd": 8, "ioctl": 32}  # batches a round
+RIVALS = ("ethtool", "ioctl")
 TIMES = 20.0
 SOURCE = Path(__file__).with_name("rules_ioctl.c")
 
@@ -58,7 +59,7 @@ class Filter(NamedTuple):
 Step = Callable[[str, Sequence[Filter]], int]  # ns that one step with the filters took
 
 
-def _filters(count: int, first: int, way: int) -> list[Filter]:
+def filters(count: int, first: int, way: int) -> list[Filter]:
     """Of `count` flows, at locations from `first` on, upwards (1) or downwards (-1)."""
     found = []
     for number in range(count):
@@ -89,6 +90,13 @@ def _ethtool(step: str, filters: Sequence[Filter]) -> int:
     if done.returncode or done.stderr:
         raise OperatorError(f"ethtool: {done.stderr.strip().splitlines()[0]}", exit_code=1)
     return took
+
+
+def compiled(folder: Path) -> Path:
+    """The loop in C, built there."""
+    program = folder / "rules_ioctl"
+    succeed("gcc", "-O2", "-Wall", "-Wextra", "-Werror", "-o", str(program), str(SOURCE))
+    return program
 
 
 def _ioctl(program: Path) -> Step:
@@ -155,8 +163,7 @@ def _rivals() -> Iterator[tuple[Nic, dict[str, Step]]]:
     with ExitStack() as stack:
         bed = stack.enter_context(sim_bed())
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(dir="/run")))
-        program = folder / "rules_ioctl"
-        succeed("gcc", "-O2", "-Wall", "-Wextra", "-Werror", "-o", str(program), str(SOURCE))
+        program = compiled(folder)
         nic = stack.enter_context(bed.open())
         nic.probe()
         journal = stack.enter_context(closing(Journal(folder / "rules.journal")))
@@ -174,10 +181,10 @@ def measure(
     with _rivals() as (nic, steps):
         for turn in range(rounds):
             for size in sizes:
-                others = _filters(size - batch, 0, 1)
+                others = filters(size - batch, 0, 1)
                 steps["ioctl"]("insert", others)
                 for name in list(steps)[:: 1 if turn % 2 else -1]:
-                    last = _filters(batch, TABLE - 1, -1)
+                    last = filters(batch, TABLE - 1, -1)
                     each = _batches(steps[name], nic, last, REPEATS[name])
                     series = found.setdefault(str(size), {}).setdefault(name, {})
                     for step, ns in each.items():
@@ -196,15 +203,13 @@ def report(measured: dict[str, dict[str, dict[str, list[float]]]]) -> Report:
         for step in STEPS:
             what = f"{step}, {size} in the table"
             groups.append(f"{step}\n{size}")
-            for name, series in contenders.items():
-                rate = report.add(what, name, "filters/s", median(1e9 / ns for ns in series[step]))
+            ns = {name: contenders[name][step] for name in ("atfnd", *RIVALS)}
+            for name, each in ns.items():
+                rate = report.add(what, name, "filters/s", median(1e9 / one for one in each))
                 pictures.setdefault(name, []).append(rate)
-            ours = contenders["atfnd"][step]
-            for name in ("ethtool", "ioctl"):
-                times = ratios(contenders[name][step], ours)
-                report.add(what, f"atfnd / {name}", "×", times)
-                if name == "ethtool":
-                    target = Target(f"atfnd against ethtool, {what}", times.value, TIMES, True, "×")
-                    report.targets.append(target)
+            times = report.add(what, "atfnd / ethtool", "×", ratios(ns["ethtool"], ns["atfnd"]))
+            report.add(what, "ioctl / atfnd", "×", ratios(ns["atfnd"], ns["ioctl"]))
+            target = Target(f"atfnd against ethtool, {what}", times.value, TIMES, True, "×")
+            report.targets.append(target)
     plot.bars("rules", "Filters per second", "filters/s", groups, pictures, log=True)
     return report

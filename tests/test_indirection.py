@@ -34,13 +34,13 @@ FLOWS: dict[str, Callable[[Applications], Application]] = {
 }
 
 
-@pytest.fixture
 def rss_of(bed: Bed) -> Rss:
     rss = bed.lab.nic.rss()
     assert rss is not None
     return rss
 
 
+@pytest.fixture
 def bed(lab: Lab, tmp_path: Path, observer: str) -> Iterator[Bed]:
     with a_bed(lab, tmp_path, observer) as made:
         start(made)

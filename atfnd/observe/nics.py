@@ -54,7 +54,7 @@ class NicWatch:
             stats=nic.stats(),
         )
         self.refresh()
-        self._disturbed_ns = None
+        self._disturbed_ns = None  # that it is new to us is no news of it
 
     def refresh(self) -> bool:
         """Read link and queues again; True when they are not what they were."""
@@ -89,9 +89,8 @@ class NicWatch:
             raise OSError(errno.ENODEV, os.strerror(errno.ENODEV), self.view.name)
 
     def inspect(self, *, prove: bool = False) -> None:
-        """Read everything again, knobs and conflicts too. With `prove`, capabilities are tried,
-        which writes: only where we are armed."""
-        self.refresh()
+        """Read what `refresh` does not: capabilities, knobs, conflicts. With `prove`, capabilities
+        are tried, which writes: only where we are armed."""
         device = self.nic.device()
         self.view = replace(
             self.view,
@@ -101,6 +100,14 @@ class NicWatch:
             knobs=self.nic.knobs(),
             conflicts=self.nic.conflicts(),
         )
+
+    def read_knobs(self) -> None:
+        """Read the knobs again: hundreds of files, on a NIC with many queues."""
+        self.view = replace(self.view, knobs=self.nic.knobs())
+
+    def read_rss(self) -> None:
+        """Read key and table again."""
+        self.view = replace(self.view, rss=self.nic.rss())
 
     def steered_by(self, means: Means, why: str) -> None:
         """Note how its flows are steered from now on."""

@@ -52,6 +52,7 @@ def explain_absent(
         if not nic.up:
             chain.append(f"{nic.name} is down: it delivers nothing.")
             continue
+        chain += means_link(nic)
         chain += _nic_links(nic, catching_rule(nic.rules, key), rss_queue)
     if left_by is not None:
         verdict = f"Left to RSS on purpose: policy {left_by} says leave."
