@@ -45,7 +45,7 @@ class Queues:
         napis: list[Napi] = []
         if self._netdev is not None:
             said = self._netdev.receive_queues(self._interface.ifindex) or []
-            napis = self._netdev.napis(self._interface.ifindex)
+            napis = self._polled(self._netdev.napis(self._interface.ifindex))
         count = len(said) or receive_queues(self._interface)
         by_id = {napi.id: napi for napi in napis}
         linked = {q.queue: by_id[q.napi_id] for q in said if q.napi_id in by_id}
@@ -56,6 +56,13 @@ class Queues:
             irqs = _by_queue([irq for irq in named if irq.receives], count) | irqs
         self._affinities.keep(irqs.values())
         return tuple(self._queue(i, linked.get(i), irqs.get(i)) for i in range(count))
+
+    def _polled(self, napis: list[Napi]) -> list[Napi]:
+        """Who polls them: of a thread that does not poll now there is nothing to say."""
+        if any(napi.threaded is None for napi in napis):
+            threaded = self._interface.read("threaded") == "1"
+            napis = [napi._replace(threaded=threaded) for napi in napis]
+        return [napi if napi.threaded else napi._replace(pid=None) for napi in napis]
 
     def cpus(self, queue: Queue) -> frozenset[int] | None:
         """CPUs the queue may be delivered on; None where that cannot be said."""

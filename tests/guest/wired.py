@@ -11,17 +11,18 @@ import re
 import socket
 import subprocess
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from atfnd.kernel.netns import open_socket, path_of
 from atfnd.model import FlowKey, Protocol
-from tests.guest.simlab import sh
+from atfnd.nic.ethtool import EthtoolNic
+from tests.guest.simlab import MODULE, NAME, sh, unloaded
 from tests.netns import packed
 from tests.wait import until
 
-__all__ = ["FLOW", "Wired", "ports", "wired"]
+__all__ = ["FLOW", "Wired", "ports", "simnic", "wired"]
 
 SO_INCOMING_CPU, SO_INCOMING_NAPI_ID = 49, 56
 PEER = "peer"
@@ -85,6 +86,17 @@ def wired(near: str, far: str) -> Iterator[Wired]:
         made = Wired(near, *_flow(undo))
         until(made.napi_id, "packets come over the wire")
         yield made
+
+
+@contextmanager
+def simnic(**parameters: object) -> Iterator[tuple[Wired, EthtoolNic]]:
+    """simnic, loaded with these module parameters; its first port is the NIC."""
+    sh("insmod", MODULE, *(f"{name}={value}" for name, value in parameters.items()))
+    try:
+        with wired(NAME, "sim1") as port, closing(EthtoolNic(NAME)) as nic:
+            yield port, nic
+    finally:
+        until(unloaded, "simnic is unloaded")
 
 
 def _flow(undo: ExitStack) -> tuple[socket.socket, socket.socket]:
