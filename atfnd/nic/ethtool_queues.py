@@ -51,7 +51,7 @@ class Queues:
         linked = {q.queue: by_id[q.napi_id] for q in said if q.napi_id in by_id}
         irqs = {index: napi.irq for index, napi in linked.items() if napi.irq is not None}
         if len(irqs) < count:
-            named = self._irqs_by_name(count, tuple(by_id))
+            named = self._irqs_by_name(count, self._interface.up(), tuple(by_id))
             linked = linked or napi_by_order(napis, named, count)
             irqs = _by_queue([irq for irq in named if irq.receives], count) | irqs
         self._affinities.keep(irqs.values())

@@ -12,9 +12,11 @@ from contextlib import closing
 import pytest
 
 from atfnd.kernel.ethtool_changes import EthtoolChanges
+from atfnd.kernel.interface import Interface
 from atfnd.model import Queue, Rss
 from atfnd.nic.driver import open_nic
 from atfnd.nic.ethtool import EthtoolNic
+from atfnd.nic.ethtool_queues import Queues
 from tests.guest.simlab import ethtool, interrupts, sh
 from tests.guest.wired import Wired, ports, wired
 from tests.wait import until
@@ -174,6 +176,18 @@ def complete(nic: EthtoolNic, count: int) -> tuple[Queue, ...]:
     queues = nic.queues()
     known = all(None not in (queue.napi_id, queue.irq, queue.cpu) for queue in queues)
     return queues if known and len(queues) == count else ()
+
+
+def test_a_kernel_without_the_family_netdev(nic: EthtoolNic, port: Wired) -> None:
+    """Before 6.3: interrupts by their names, and no NAPI."""
+    with closing(Interface(port.name)) as interface, closing(Queues(interface, None)) as queues:
+        sh("ip", "link", "set", port.name, "down")
+        assert {queue.irq for queue in queues.read()} == {None}
+        sh("ip", "link", "set", port.name, "up")
+        until(lambda: complete(nic, 4), "the queues are back")
+        known = [(queue.index, queue.irq) for queue in nic.queues()]
+        assert [(queue.index, queue.irq) for queue in queues.read()] == known
+        assert {queue.napi_id for queue in queues.read()} == {None}
 
 
 def test_a_private_flag(nic: EthtoolNic, port: Wired) -> None:
