@@ -31,7 +31,7 @@ class Napi(NamedTuple):
     ifindex: int
     irq: int | None
     pid: int | None  # its thread, when polled by one
-    threaded: bool
+    threaded: bool | None  # None: a kernel before 6.17 does not say
 
 
 class NapiFamily:
@@ -54,10 +54,10 @@ class NapiFamily:
 
 def _napi(found: dict[int, bytes]) -> Napi:
     pid = _number(found, NAPI_PID)
-    # Kernels before 6.17 do not say `threaded`; a thread says as much.
-    threaded = _number(found, NAPI_THREADED) if NAPI_THREADED in found else pid
+    # A thread outlives its use (before 6.17), so it alone says nothing; none is no.
+    threaded = bool(_number(found, NAPI_THREADED)) if NAPI_THREADED in found else None
     ids = _index.unpack(found[NAPI_ID])[0], _index.unpack(found[NAPI_IFINDEX])[0]
-    return Napi(*ids, _number(found, NAPI_IRQ), pid, bool(threaded))
+    return Napi(*ids, _number(found, NAPI_IRQ), pid, False if pid is None else threaded)
 
 
 def _number(found: dict[int, bytes], kind: int) -> int | None:

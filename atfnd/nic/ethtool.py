@@ -36,7 +36,7 @@ from atfnd.model import (
 )
 from atfnd.nic.driver_table import driver_of
 from atfnd.nic.ethtool_conflicts import found_conflicts, stacked
-from atfnd.nic.ethtool_knobs import Knobs
+from atfnd.nic.ethtool_knobs import DEFAULT, Knobs
 from atfnd.nic.ethtool_ntuple import Ntuple
 from atfnd.nic.ethtool_probe import expected, probed
 from atfnd.nic.ethtool_queues import Queues, confine
@@ -74,6 +74,7 @@ class EthtoolNic:
             undo.callback(self._queues.close)
             self._knobs = Knobs(self._interface, self._ethtool, self._queues, self._rings)
             self._probed: Caps | None = None
+            self._refuses_rss = self._refuses_cpu = False
             self._undo = undo.pop_all()
 
     def close(self) -> None:
@@ -92,43 +93,41 @@ class EthtoolNic:
         return self._interface.ifindex
 
     def caps(self) -> Caps:
-        return self._probed or self._with_queues(expected(self._rules()))
+        """RSS table and queue CPUs as they are now: a link that is down has no interrupts."""
+        caps = self._probed or expected(self._rules())
+        cpu = any(
+            q.pid is not None or (q.irq is not None and movable(q.irq)) for q in self.queues()
+        )
+        return replace(
+            caps,
+            rss_table=self.rss() is not None and not self._refuses_rss,
+            queue_cpu=cpu and not self._refuses_cpu,
+        )
 
     def probe(self) -> Caps:
-        """Filters as `ethtool_probe` says; RSS table and queue CPUs by writing what is there."""
-        caps = self._with_queues(probed(self._rules()))
-        if caps.rss_table:
-            caps = replace(caps, rss_table=self._accepts_rss())
-        if caps.queue_cpu:
-            caps = replace(caps, queue_cpu=self._accepts_cpu())
-        self._probed = caps
-        return caps
+        """Filters as `ethtool_probe` says; RSS table and queue CPUs by writing what is there. A
+        table that is not the driver's default is left alone: written, it would count as a user's
+        choice, which blocks fewer channels (netif_is_rxfh_configured)."""
+        found = probed(self._rules())
+        self._probed = found if found.probed else None
+        self._refuses_rss = self._refuses_cpu = False
+        if self._knobs.one("rss") == DEFAULT:
+            self._refuses_rss = self._refuses("rss")
+        self._refuses_cpu = self._refuses("queue-cpu:0")
+        return replace(self.caps(), probed=found.probed, why=found.why)
 
-    def _with_queues(self, caps: Caps) -> Caps:
-        queues = self.queues()
-        threads = any(queue.pid is not None for queue in queues)
-        cpu = threads or any(q.irq is not None and movable(q.irq) for q in queues)
-        return replace(caps, rss_table=self.rss() is not None, queue_cpu=cpu)
-
-    def _accepts_rss(self) -> bool:
+    def _refuses(self, knob: str) -> bool:
+        """It cannot even be set to what it is. OSError(ENODEV): the interface is gone."""
+        value = self._knobs.one(knob)
+        if value is None:
+            return False
         try:
-            self._knobs.write("rss", self._knobs.read()["rss"])
+            self._knobs.write(knob, value)
         except OSError as refusal:
             if refusal.errno == errno.ENODEV:
                 raise
-            return False
-        return True
-
-    def _accepts_cpu(self) -> bool:
-        cpus = {queue: self._queues.cpus(queue) for queue in self.queues()}
-        queue = next(queue for queue in cpus if cpus[queue])
-        try:
-            confine(queue, cpus[queue] or ())
-        except OSError as refusal:
-            if refusal.errno == errno.ENODEV:
-                raise
-            return False
-        return True
+            return True
+        return False
 
     def device(self) -> Device:
         channels = self._ethtool.channels(self.ifindex) or Channels(self._count(), self._count())

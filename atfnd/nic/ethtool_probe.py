@@ -63,6 +63,8 @@ def probed(ntuple: Ntuple) -> Caps:
     OSError: the NIC is gone, or a filter of the probe could not be removed.
     """
     before, trial = expected(ntuple), _Trial(ntuple)
+    if not _has_places(ntuple):
+        return replace(before, probed=True)
     results = {kind: trial.of(*kind) for kind in sorted(ALL)}
     accepted = frozenset(kind for kind, why in results.items() if why is None)
     refused = [(kind, why) for kind, why in results.items() if why and kind not in trial.not_now]
@@ -88,6 +90,16 @@ def probed(ntuple: Ntuple) -> Caps:
         probed=True,
         why=f"{ntuple.driver.name}: {', '.join(limits)}" if limits else None,
     )
+
+
+def _has_places(ntuple: Ntuple) -> bool:
+    """There is a table, and it is of some size: igb has one of none."""
+    try:
+        return bool(ntuple.slots()) or ntuple.location_any()
+    except OSError as error:
+        if error.errno != errno.EOPNOTSUPP:
+            raise
+        return False
 
 
 class _Trial:

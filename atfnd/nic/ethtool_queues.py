@@ -45,17 +45,24 @@ class Queues:
         napis: list[Napi] = []
         if self._netdev is not None:
             said = self._netdev.receive_queues(self._interface.ifindex) or []
-            napis = self._netdev.napis(self._interface.ifindex)
+            napis = self._polled(self._netdev.napis(self._interface.ifindex))
         count = len(said) or receive_queues(self._interface)
         by_id = {napi.id: napi for napi in napis}
         linked = {q.queue: by_id[q.napi_id] for q in said if q.napi_id in by_id}
         irqs = {index: napi.irq for index, napi in linked.items() if napi.irq is not None}
         if len(irqs) < count:
-            named = self._irqs_by_name(count, tuple(by_id))
+            named = self._irqs_by_name(count, self._interface.up(), tuple(by_id))
             linked = linked or napi_by_order(napis, named, count)
             irqs = _by_queue([irq for irq in named if irq.receives], count) | irqs
         self._affinities.keep(irqs.values())
         return tuple(self._queue(i, linked.get(i), irqs.get(i)) for i in range(count))
+
+    def _polled(self, napis: list[Napi]) -> list[Napi]:
+        """Who polls them: of a thread that does not poll now there is nothing to say."""
+        if any(napi.threaded is None for napi in napis):
+            threaded = self._interface.read("threaded") == "1"
+            napis = [napi._replace(threaded=threaded) for napi in napis]
+        return [napi if napi.threaded else napi._replace(pid=None) for napi in napis]
 
     def cpus(self, queue: Queue) -> frozenset[int] | None:
         """CPUs the queue may be delivered on; None where that cannot be said."""

@@ -5,16 +5,20 @@
 from __future__ import annotations
 
 import re
+import subprocess
 from collections.abc import Iterator
 from contextlib import closing
 
 import pytest
 
 from atfnd.kernel.ethtool_changes import EthtoolChanges
+from atfnd.kernel.interface import Interface
 from atfnd.model import Queue, Rss
 from atfnd.nic.driver import open_nic
 from atfnd.nic.ethtool import EthtoolNic
-from tests.guest.wired import Wired, ethtool, interrupts, run, wired
+from atfnd.nic.ethtool_queues import Queues
+from tests.guest.simlab import ethtool, interrupts, sh
+from tests.guest.wired import Wired, ports, wired
 from tests.wait import until
 
 __all__: list[str] = []
@@ -24,8 +28,7 @@ CPUS = range(4)
 
 @pytest.fixture(scope="module", params=["igb", "virtio_net"])
 def port(request: pytest.FixtureRequest) -> Iterator[Wired]:
-    with wired(request.param) as made:
-        until(made.napi_id, "packets come over the wire")
+    with wired(*ports(request.param)[:2]) as made:
         yield made
 
 
@@ -51,7 +54,7 @@ def all_to(nic: EthtoolNic, queue: int) -> None:
 
 def shown_table(name: str) -> tuple[int, ...]:
     """The indirection table as ethtool prints it."""
-    rows = re.findall(r"^ +\d+: +([\d ]+)$", ethtool(f"-x {name}"), re.MULTILINE)
+    rows = re.findall(r"^ +\d+: +([\d ]+)$", ethtool("-x", name), re.MULTILINE)
     return tuple(int(queue) for row in rows for queue in row.split())
 
 
@@ -63,10 +66,10 @@ def test_the_chain(nic: EthtoolNic, port: Wired) -> None:
         assert irq is not None
         assert cpu is not None
         all_to(nic, queue.index)
-        before, counted = interrupts()[irq][cpu], packets(nic, queue.index)
+        before, counted = interrupts(irq)[cpu], packets(nic, queue.index)
         comes_by(port, queue)
         assert port.cpu() == cpu
-        assert interrupts()[irq][cpu] > before
+        assert interrupts(irq)[cpu] > before
         assert packets(nic, queue.index) > counted
 
 
@@ -89,9 +92,9 @@ def test_a_queue_moves(nic: EthtoolNic, port: Wired) -> None:
         assert queue.cpu == cpu
         assert nic.knobs()["queue-cpu:1"] == str(cpu)
         assert queue.irq is not None
-        before = interrupts()[queue.irq][cpu]
+        before = interrupts(queue.irq)[cpu]
         comes_on(port, cpu)
-        assert interrupts()[queue.irq][cpu] > before
+        assert interrupts(queue.irq)[cpu] > before
 
 
 def comes_on(port: Wired, cpu: int) -> None:
@@ -140,17 +143,17 @@ def test_it_can_be_probed(nic: EthtoolNic, port: Wired) -> None:
 def test_what_ethtool_shows(nic: EthtoolNic, port: Wired) -> None:
     device = nic.device()
     information = dict(
-        line.split(": ", 1) for line in ethtool(f"-i {port.name}").splitlines() if ": " in line
+        line.split(": ", 1) for line in ethtool("-i", port.name).splitlines() if ": " in line
     )
     assert (device.driver, device.bus) == (information["driver"], information["bus-info"])
     assert device.channels == 4
-    combined = re.findall(r"Combined:\s+(\d+)", ethtool(f"-l {port.name}"))
+    combined = re.findall(r"Combined:\s+(\d+)", ethtool("-l", port.name))
     assert [device.channels_max, device.channels] == list(map(int, combined))
-    rings = re.findall(r"^RX:\s+(\d+)", ethtool(f"-g {port.name}"), re.MULTILINE)
+    rings = re.findall(r"^RX:\s+(\d+)", ethtool("-g", port.name), re.MULTILINE)
     assert [device.ring_max, device.ring_size] == list(map(int, rings))
-    usecs = re.search(r"^rx-usecs:\s+(\d+)", ethtool(f"-c {port.name}"), re.MULTILINE)
+    usecs = re.search(r"^rx-usecs:\s+(\d+)", ethtool("-c", port.name), re.MULTILINE)
     assert device.rx_usecs == (int(usecs[1]) if usecs else None)
-    assert device.ntuple == ("ntuple-filters: on" in ethtool(f"-k {port.name}"))
+    assert device.ntuple == ("ntuple-filters: on" in ethtool("-k", port.name))
     assert device.rss_contexts in (0, None)
 
 
@@ -160,7 +163,7 @@ def test_an_admin_changes_channels(nic: EthtoolNic, port: Wired) -> None:
         for count in (2, 3, 4):
             nic.set_knob("rss", "default")
             changes.drain()
-            ethtool(f"-L {port.name} combined {count}")
+            ethtool("-L", port.name, "combined", count)
             assert changes.drain() == {nic.ifindex}
             assert nic.device().channels == count
             last = until(lambda n=count: complete(nic, n), "the queues are back")[-1]  # type: ignore[misc]
@@ -175,13 +178,43 @@ def complete(nic: EthtoolNic, count: int) -> tuple[Queue, ...]:
     return queues if known and len(queues) == count else ()
 
 
+def test_a_kernel_without_the_family_netdev(nic: EthtoolNic, port: Wired) -> None:
+    """Before 6.3: interrupts by their names, and no NAPI."""
+    with closing(Interface(port.name)) as interface, closing(Queues(interface, None)) as queues:
+        sh("ip", "link", "set", port.name, "down")
+        assert {queue.irq for queue in queues.read()} == {None}
+        sh("ip", "link", "set", port.name, "up")
+        until(lambda: complete(nic, 4), "the queues are back")
+        known = [(queue.index, queue.irq) for queue in nic.queues()]
+        assert [(queue.index, queue.irq) for queue in queues.read()] == known
+        assert {queue.napi_id for queue in queues.read()} == {None}
+
+
+def test_a_private_flag(nic: EthtoolNic, port: Wired) -> None:
+    """igb has one, virtio_net none."""
+    shown = re.findall(r"^(\S+) *: (on|off)$", shown_flags(port.name), re.MULTILINE)
+    flags = {name: value for name, value in nic.knobs().items() if name.startswith("priv:")}
+    assert flags == {f"priv:{name}": value for name, value in shown}
+    for name in flags:
+        nic.set_knob(name, "on")
+        assert re.search(rf"^{name[5:]} *: on$", shown_flags(port.name), re.MULTILINE)
+        with pytest.raises(ValueError, match="on or off"):
+            nic.set_knob(name, "1")
+
+
+def shown_flags(name: str) -> str:
+    """ethtool fails where there is none."""
+    done = subprocess.run(["ethtool", "--show-priv-flags", name], capture_output=True, text=True)
+    return done.stdout
+
+
 def test_down_and_up(nic: EthtoolNic, port: Wired) -> None:
-    run(f"ip link set {port.name} down")
+    sh("ip", "link", "set", port.name, "down")
     assert not nic.up()
     assert {queue.napi_id for queue in nic.queues()} == {None}
     with pytest.raises(OSError, match="the link is down"):
         nic.set_queue_cpu(0, 0)
-    run(f"ip link set {port.name} up")
+    sh("ip", "link", "set", port.name, "up")
     last = until(lambda: complete(nic, 4), "the queues are back")[-1]
     all_to(nic, 3)
     comes_by(port, last)

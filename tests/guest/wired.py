@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""In the guest: two ports of one driver that are wired together, one of them in a namespace.
+"""In the guest: two ports that are wired together, and one UDP flow from one to the other.
 
-What tests compare with is read here from /proc/interrupts and ethtool, by no code of atfnd.
+The socket itself tells by which NAPI and CPU its packets came (socket(7), SO_INCOMING_NAPI_ID and
+SO_INCOMING_CPU).
 """
 
 from __future__ import annotations
@@ -10,49 +11,35 @@ import re
 import socket
 import subprocess
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from atfnd.kernel.netns import open_socket, path_of
+from atfnd.model import FlowKey, Protocol
+from atfnd.nic.ethtool import EthtoolNic
+from tests.guest.simlab import MODULE, NAME, sh, unloaded
+from tests.netns import packed
+from tests.wait import until
 
-__all__ = ["Wired", "ethtool", "interrupts", "run", "wired"]
+__all__ = ["FLOW", "Wired", "ports", "simnic", "wired"]
 
 SO_INCOMING_CPU, SO_INCOMING_NAPI_ID = 49, 56
 PEER = "peer"
 HERE, THERE = "10.11.0.1", "10.11.0.2"
-
-
-def run(command: str) -> str:
-    return subprocess.run(command.split(), check=True, capture_output=True, text=True).stdout
-
-
-def ethtool(command: str) -> str:
-    return run(f"ethtool {command}")
-
-
-def interrupts() -> dict[int, list[int]]:
-    """How often each interrupt came on each CPU."""
-    lines = Path("/proc/interrupts").read_text().splitlines()
-    cpus = len(lines[0].split())
-    rows = (line.split() for line in lines[1:])
-    return {
-        int(row[0][:-1]): [int(count) for count in row[1 : 1 + cpus]]
-        for row in rows
-        if row[0][:-1].isdecimal()
-    }
+FLOW = FlowKey(Protocol.UDP, packed(HERE), 7001, packed(THERE), 7002)
 
 
 @dataclass
 class Wired:
-    """`name` is the port that receives; `near` and `far` are the ends of one UDP flow."""
+    """`name` is the port that receives; `near` and `far` are the ends of the flow."""
 
     name: str
     near: socket.socket
     far: socket.socket
 
-    def _receive(self, packets: int = 20) -> None:
-        """Send packets and read those that come; UDP may lose some."""
+    def send(self, packets: int = 20) -> None:
+        """UDP may lose some: those that come are read."""
         for _ in range(packets):
             self.far.send(bytes(64))
         self.near.settimeout(1.0)
@@ -63,20 +50,19 @@ class Wired:
             pass
 
     def napi_id(self) -> int:
-        """Send some packets: the NAPI the last came in by, as the socket knows it."""
-        self._receive()
+        """Send some packets: the NAPI the last came in by."""
+        self.send()
         return self.near.getsockopt(socket.SOL_SOCKET, SO_INCOMING_NAPI_ID)
 
     def cpu(self) -> int:
         """Send some packets: the CPU that brought the last to the socket."""
-        self._receive()
+        self.send()
         return self.near.getsockopt(socket.SOL_SOCKET, SO_INCOMING_CPU)
 
 
 def ports(driver: str) -> list[str]:
     """Interfaces of a driver, in the order of their names."""
-    found = Path("/sys/class/net").iterdir()
-    return sorted(path.name for path in found if driver in _driver(path.name))
+    return sorted(p.name for p in Path("/sys/class/net").iterdir() if _driver(p.name) == driver)
 
 
 def _driver(name: str) -> str:
@@ -86,29 +72,39 @@ def _driver(name: str) -> str:
 
 
 @contextmanager
-def wired(driver: str) -> Iterator[Wired]:
-    """The first two ports of a driver. The peer's is back here afterwards."""
-    near, far = ports(driver)[:2]
+def wired(near: str, far: str) -> Iterator[Wired]:
+    """Both up and packets coming; `far` is in a namespace of its own, and back here afterwards."""
     with ExitStack() as undo:
-        run(f"ip netns add {PEER}")
-        undo.callback(run, f"ip netns del {PEER}")
-        run(f"ip link set {far} netns {PEER}")
-        undo.callback(run, f"ip -n {PEER} link set {far} netns 1")
-        for end, netns, address in ((near, "", HERE), (far, f"-n {PEER}", THERE)):
-            run(f"ip {netns} addr add {address}/24 dev {end}")
-            run(f"ip {netns} link set {end} up")
-        undo.callback(run, f"ip addr flush dev {near}")
-        yield Wired(near, *_flow(undo))
+        sh("ip", "netns", "add", PEER)
+        undo.callback(sh, "ip", "netns", "del", PEER)
+        sh("ip", "link", "set", far, "netns", PEER)
+        undo.callback(sh, "ip", "-n", PEER, "link", "set", far, "netns", 1)
+        for end, ip, address in ((near, ("ip",), HERE), (far, ("ip", "-n", PEER), THERE)):
+            sh(*ip, "addr", "add", f"{address}/24", "dev", end)
+            sh(*ip, "link", "set", end, "up")
+        undo.callback(sh, "ip", "addr", "flush", "dev", near)
+        made = Wired(near, *_flow(undo))
+        until(made.napi_id, "packets come over the wire")
+        yield made
+
+
+@contextmanager
+def simnic(**parameters: object) -> Iterator[tuple[Wired, EthtoolNic]]:
+    """simnic, loaded with these module parameters; its first port is the NIC."""
+    sh("insmod", MODULE, *(f"{name}={value}" for name, value in parameters.items()))
+    try:
+        with wired(NAME, "sim1") as port, closing(EthtoolNic(NAME)) as nic:
+            yield port, nic
+    finally:
+        until(unloaded, "simnic is unloaded")
 
 
 def _flow(undo: ExitStack) -> tuple[socket.socket, socket.socket]:
     """Both ends connected, or the socket would keep its first NAPI (sk_mark_napi_id_once)."""
-    near = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-    undo.callback(near.close)
-    far = open_socket(path_of(PEER), socket.AF_INET, socket.SOCK_DGRAM)
-    undo.callback(far.close)
-    near.bind((HERE, 7001))
-    far.bind((THERE, 7002))
-    near.connect((THERE, 7002))
-    far.connect((HERE, 7001))
+    near = undo.enter_context(socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
+    far = undo.enter_context(open_socket(path_of(PEER), socket.AF_INET, socket.SOCK_DGRAM))
+    near.bind((HERE, FLOW.local_port))
+    far.bind((THERE, FLOW.remote_port))
+    near.connect((THERE, FLOW.remote_port))
+    far.connect((HERE, FLOW.local_port))
     return near, far
