@@ -101,7 +101,7 @@ def test_what_irqbalance_answers(tmp_path: Path, abstract: bool) -> None:
         (tmp_path / "irqbalance").mkdir()
         address = str(tmp_path / "irqbalance/irqbalance1234567.sock")
     with answering(address, SETUP) as asked:
-        assert banned_irqs(1234567, tmp_path) == {52, 7}
+        assert banned_irqs(1234567, tmp_path) == frozenset({52, 7})
     question, credentials = asked
     assert question == b"setup"
     assert int.from_bytes(credentials[:4], "little") == os.getpid()
