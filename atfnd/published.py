@@ -11,7 +11,7 @@ import errno
 import os
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import overload
 
@@ -21,6 +21,7 @@ from atfnd.decide.doctor_machine import examine_machine
 from atfnd.decide.means import means_of
 from atfnd.decide.memory import Memory
 from atfnd.decide.table import t_delete_in_force_ns
+from atfnd.errors import OperatorError
 from atfnd.model import (
     Event,
     Finding,
@@ -150,10 +151,16 @@ class Published:
     async def doctor(self, nic: str | None) -> tuple[Sequence[NicView], Sequence[Finding]]:
         """As `serve.Source.doctor`. What takes time is read beside the loop."""
         around = await asyncio.to_thread(machine)
-        views = [view for view in self.nics() if nic in (None, view.name)]
-        watched = nic is None or bool(views)
-        if nic is not None and not watched:
-            views = [await asyncio.to_thread(_glance, nic)]
+        looked = []
+        for name in list(self.watches) if nic is None else [nic]:
+            try:
+                looked.append(await asyncio.to_thread(_glance, name))
+            except OperatorError:
+                if nic is not None:
+                    raise  # else it has gone since we began
+        known = {view.name: view for view in self.nics()}
+        watched = nic is None or nic in known
+        views = [_as_now(known[view.name], view) if view.name in known else view for view in looked]
         cpus = self.topology()
         findings = [each for view in views for each in examine(view, cpus, around, watched=watched)]
         if nic is None:
@@ -177,7 +184,7 @@ def _moved(queue: int | None, old: int | None, new: int | None) -> str:
 
 
 def _glance(name: str) -> NicView:
-    """One look at a NIC that is not watched. OperatorError: no such interface."""
+    """One look at a NIC, watched or not. OperatorError: no such interface."""
     nic = open_nic(name)
     try:
         watch = NicWatch(nic, armed=False, budget=None)
@@ -190,3 +197,17 @@ def _glance(name: str) -> NicView:
         return watch.shown(frozenset())
     finally:
         watch.close()
+
+
+def _as_now(known: NicView, seen: NicView) -> NicView:
+    """What we know of a NIC, with what was just seen of it: nothing tells us of an affinity that
+    somebody changed, and chores come seldom."""
+    return replace(
+        known,
+        up=seen.up,
+        queues=seen.queues,
+        rss=seen.rss,
+        device=seen.device,
+        knobs=seen.knobs,
+        conflicts=seen.conflicts,
+    )

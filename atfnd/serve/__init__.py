@@ -56,5 +56,5 @@ class Source(Protocol):
 
     async def doctor(self, nic: str | None) -> tuple[Sequence[NicView], Sequence[Finding]]:
         """What stands in the way on this NIC, or on every NIC watched and on the machine; and the
-        NICs looked at. One that is not watched is opened, only read, and closed. OperatorError: no
+        NICs looked at. Each is opened, only read, and closed, watched or not. OperatorError: no
         such interface; OSError: the kernel refused."""
