@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from atfnd.model import Flow, FlowState, Means
 from atfnd.serve.explain import Explanation, explain, explain_absent
@@ -14,7 +15,7 @@ NIC = replace(lab(owned=frozenset()), means=Means.RSS, means_why=WHY)
 ENTRY = "its entry 37 of the indirection table points to queue 3, on its core"
 
 
-def served(state: FlowState, why: str, **changes: int | None) -> Flow:
+def served(state: FlowState, why: str, **changes: Any) -> Flow:
     return replace(flow(40_000, state), location=None, why=why, **changes)
 
 
