@@ -56,3 +56,10 @@ def test_handed_on_by_the_kernel() -> None:
 
 def test_a_flow_without_an_entry_is_told_the_means_as_well() -> None:
     assert f"lab:lab: {WHY}." in explain_absent(key(40_000), [(NIC, 3)]).chain
+
+
+def test_a_kind_of_flow_that_no_filter_takes() -> None:
+    nic = replace(lab(), caps=replace(lab().caps, flow_types=frozenset()))
+    why = "this NIC's filters take no IPv4 TCP flow"
+    answer = explain(served(FlowState.WANTED, why, target_queue=None), nic, topology(), 1)
+    assert (answer.verdict, answer.advice) == (f"Not steered: {why}. RSS delivers it.", None)
