@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from atfnd.decide.means import RFS_FLOWS, RFS_TABLE, of_queue
-from atfnd.model import Action, ActionKind, Cpu, Means, NicView, Plan, Topology
+from atfnd.model import Action, ActionKind, Cpu, Means, NicView, Plan, Queue, Topology
 
 __all__ = ["prepare"]
 
@@ -71,17 +71,25 @@ def _rfs(nic: NicView) -> Iterator[Action]:
             yield from _set(nic, knob, str(count), why)
 
 
+def _confined_to(nic: NicView, queue: Queue) -> int | None:
+    """The one CPU that a queue may be delivered on. An interrupt that may go to several is on one
+    of them (`queue.cpu`) until the kernel or a balancer chooses another."""
+    cpus = nic.knobs.get(of_queue("queue-cpu", queue.index))
+    if cpus is None:
+        return queue.cpu
+    return int(cpus) if cpus.isdecimal() else None
+
+
 def _placed(nic: NicView, topology: Topology) -> dict[int, int]:
-    """The CPU of every queue: the one it is on, or the one it is to be confined to."""
-    placed = {queue.index: queue.cpu for queue in nic.queues if queue.cpu is not None}
-    if not nic.caps.queue_cpu:
-        return placed
+    """The CPU of every queue: the one it is confined to, or is to be."""
+    confined = {queue.index: _confined_to(nic, queue) for queue in nic.queues}
+    placed = {index: cpu for index, cpu in confined.items() if cpu is not None}
     cpus = {cpu.index: cpu for cpu in topology.cpus if cpu.online and not cpu.isolated}
-    for queue in nic.queues:
-        knob = of_queue("queue-cpu", queue.index)
-        free = queue.index not in placed and knob in nic.knobs and knob not in nic.manual
-        if free and cpus:
-            placed[queue.index] = _best(nic, cpus, Counter(placed.values()))
+    for index, cpu in confined.items():
+        knob = of_queue("queue-cpu", index)
+        ours = nic.caps.queue_cpu and knob in nic.knobs and knob not in nic.manual
+        if cpu is None and ours and cpus:
+            placed[index] = _best(nic, cpus, Counter(placed.values()))
     return placed
 
 
@@ -99,10 +107,11 @@ def _best(nic: NicView, cpus: dict[int, Cpu], queues: Counter[int]) -> int:
 def _confined(nic: NicView, cpus: dict[int, int]) -> Iterator[Action]:
     for queue in nic.queues:
         cpu = cpus.get(queue.index)
-        if queue.cpu is None and cpu is not None:
-            why = f"queue {queue.index} is on no one CPU, so nothing can be steered to it"
+        if cpu is not None and _confined_to(nic, queue) is None:
+            several = nic.knobs[of_queue("queue-cpu", queue.index)]
+            why = f"queue {queue.index} may be delivered on CPUs {several}: on which is not ours"
             yield Action(
-                ActionKind.QUEUE_CPU, nic.name, None, None, None, cpu, why, "", queue.index
+                ActionKind.QUEUE_CPU, nic.name, None, None, queue.cpu, cpu, why, "", queue.index
             )
 
 
