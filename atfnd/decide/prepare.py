@@ -109,7 +109,7 @@ def _confined(nic: NicView, cpus: dict[int, int]) -> Iterator[Action]:
         cpu = cpus.get(queue.index)
         if cpu is not None and _confined_to(nic, queue) is None:
             several = nic.knobs[of_queue("queue-cpu", queue.index)]
-            why = f"queue {queue.index} may be delivered on CPUs {several}: on which is not ours"
+            why = f"queue {queue.index} may be delivered on any of CPUs {several}"
             yield Action(
                 ActionKind.QUEUE_CPU, nic.name, None, None, queue.cpu, cpu, why, "", queue.index
             )
