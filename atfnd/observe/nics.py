@@ -54,21 +54,24 @@ class NicWatch:
             stats=nic.stats(),
         )
         self.refresh()
-        self._disturbed_ns = None  # that it is new to us is no news of it
+        self._disturbed_ns = None
 
     def refresh(self) -> bool:
         """Read link and queues again; True when they are not what they were."""
-        before = self.view.up, self.view.queues
+        before, stood = self.view, self._stands()
         queues = self.nic.queues()
         self.view = replace(self.view, up=self.nic.up(), queues=queues, rss=self.nic.rss())
         self.napi_ids.update(queue.napi_id for queue in queues if queue.napi_id is not None)
         for queue in queues:
             if queue.cpu is not None:
                 self._confined[queue.index] = queue.cpu, queue.pid
-        changed = before != (self.view.up, queues)
-        if changed:
+        if stood != self._stands():
             self._disturbed_ns = time.monotonic_ns()
-        return changed
+        return (before.up, before.queues) != (self.view.up, queues)
+
+    def _stands(self) -> tuple[object, ...]:
+        """What no reset leaves as it is: a NIC that comes up again has new NAPIs."""
+        return self.view.up, *((queue.index, queue.napi_id) for queue in self.view.queues)
 
     def disturbed(self) -> bool:
         """Link, queues or settings changed a moment ago: the NIC may have lost rules by itself."""
