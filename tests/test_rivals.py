@@ -33,7 +33,9 @@ def decoy(folder: Path, name: str, *words: str) -> Iterator[int]:
     )
     comm = Path(f"/proc/{process.pid}/comm")
     try:
-        until(lambda: comm.read_text() == f"{name}\n", "it has its name")  # after exec began
+        until(
+            lambda: comm.read_bytes() == os.fsencode(f"{name}\n"), "it has its name"
+        )  # after exec began
         yield process.pid
     finally:
         process.communicate(timeout=30)
@@ -50,7 +52,7 @@ def test_what_irqbalance_was_told_to_spare(tmp_path: Path) -> None:
     assert found(pid) == []
 
 
-@pytest.mark.parametrize("name", ["irqbalanced", "irqbal", "tune"])
+@pytest.mark.parametrize("name", ["irqbalanced", "irqbal", "tune", os.fsdecode(b"\xff\xfe")])
 def test_another_name_is_another_process(tmp_path: Path, name: str) -> None:
     with decoy(tmp_path, name) as pid:
         assert found(pid) == []
@@ -99,15 +101,23 @@ def test_what_irqbalance_answers(tmp_path: Path, abstract: bool) -> None:
         (tmp_path / "irqbalance").mkdir()
         address = str(tmp_path / "irqbalance/irqbalance1234567.sock")
     with answering(address, SETUP) as asked:
-        assert banned_irqs(1234567, tmp_path) == {52, 7}
+        assert banned_irqs(1234567, tmp_path) == frozenset({52, 7})
     question, credentials = asked
     assert question == b"setup"
     assert int.from_bytes(credentials[:4], "little") == os.getpid()
 
 
-def test_an_irqbalance_that_does_not_answer_spares_nothing(tmp_path: Path) -> None:
-    assert banned_irqs(1234567, tmp_path) == frozenset()
+def test_its_answer_counts_more_than_its_options(tmp_path: Path) -> None:
+    """It may have been told otherwise since it started."""
+    with decoy(tmp_path, "irqbalance", "--banirq=41") as pid:
+        with answering(f"\0irqbalance{pid}.sock", SETUP):
+            assert found(pid) == [Rival("irqbalance", pid, frozenset({52, 7}))]
+        assert found(pid) == [Rival("irqbalance", pid, frozenset({41}))]
+
+
+def test_an_irqbalance_that_does_not_answer_says_nothing(tmp_path: Path) -> None:
+    assert banned_irqs(1234567, tmp_path) is None
     with closing(socket.socket(socket.AF_UNIX)) as silent:
         silent.bind("\0irqbalance1234568.sock")
         silent.listen()
-        assert banned_irqs(1234568, tmp_path) == frozenset()
+        assert banned_irqs(1234568, tmp_path) is None

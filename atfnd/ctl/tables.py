@@ -33,12 +33,15 @@ def say_explanation(answer: Row) -> None:
         say(f"do: {text(answer['advice'])}")
 
 
-def _table(columns: Iterable[str], rows: Iterable[Iterable[object]]) -> Table:
-    """Columns named with a leading `>` hold numbers."""
+def _table(columns: Iterable[str], rows: Iterable[Iterable[object]], folded: str = "") -> Table:
+    """Columns named with a leading `>` hold numbers; the one named `folded` takes several lines
+    where the terminal is narrow, the others are cut off."""
     table = Table(box=None, pad_edge=False, header_style="bold")
     for name in columns:
         right = name.startswith(">")
-        table.add_column(name.removeprefix(">"), justify="right" if right else "left", no_wrap=True)
+        table.add_column(
+            name.removeprefix(">"), justify="right" if right else "left", no_wrap=name != folded
+        )
     for row in rows:
         table.add_row(*map(text, row))
     return table
@@ -158,6 +161,7 @@ def nic_table(rows: Iterable[Row]) -> Table:
             ]
             for row in rows
         ),
+        folded="WHY",
     )
 
 

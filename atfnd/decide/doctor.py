@@ -24,8 +24,8 @@ _MOVES = {
 }
 _MEANS = {
     Means.RULES: "steers each flow by a filter of its own",
-    Means.RSS: "steers by the indirection table of RSS, all flows of an entry together",
-    Means.RFS: "steers by RFS: the kernel hands packets on to the application's CPU",
+    Means.RSS: "steers by the indirection table of RSS",
+    Means.RFS: "steers by RFS",
 }
 _ALMOST = 0.9  # of the filter table
 
@@ -50,7 +50,7 @@ def examine(
 
 def _means(nic: NicView) -> Iterator[Finding]:
     caps = nic.caps
-    why = f": {nic.means_why}" if nic.means_why else ""
+    why = f": {nic.means_why}" if nic.means_why and nic.means is not Means.RULES else ""
     if nic.means is Means.NONE:
         if nic.paused or any(conflict.blocks for conflict in nic.conflicts):
             return  # said below
@@ -61,9 +61,7 @@ def _means(nic: NicView) -> Iterator[Finding]:
     yield Finding(nic.name, Level.OK, f"{_MEANS[nic.means]}{why}")
     if nic.means is Means.RULES:
         yield Finding(nic.name, Level.OK, _MOVES[caps.actuator])
-    elif caps.actuator is Actuator.NONE:
-        yield Finding(nic.name, Level.NOTE, f"{caps.driver}: {_MOVES[caps.actuator]}")
-    else:
+    elif caps.actuator is not Actuator.NONE:
         reason = caps.why or "it refused one"
         yield Finding(nic.name, Level.WARNING, f"it takes no filters now: {reason}", _gate(nic))
     if not caps.probed:

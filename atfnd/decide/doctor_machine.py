@@ -130,7 +130,6 @@ def _irqbalance(nic: NicView, rival: Rival) -> Iterator[Finding]:
     yield Finding(
         nic.name,
         Level.WARNING,
-        f"{who} moves its interrupts {cpu_list(moved)}: flows are steered after them again and "
-        "again",
+        f"{who} moves its interrupts {cpu_list(moved)}: no queue stays on its CPU",
         f"ban them in IRQBALANCE_ARGS (/etc/default/irqbalance): {bans}",
     )

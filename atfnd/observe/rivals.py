@@ -21,7 +21,7 @@ __all__ = ["NAMES", "banned_irqs", "rivals"]
 
 NAMES = ("irqbalance", "numad", "tuned")
 ANSWER_BYTES = 8192  # what irqbalance's own user interface reads
-ANSWER_S = 0.5
+ANSWER_S = 2.0  # it answers between two looks at the interrupts
 
 _GONE = (FileNotFoundError, ProcessLookupError)
 _credentials = struct.Struct("=iII")
@@ -33,7 +33,8 @@ def rivals(root: Path = Path("/")) -> tuple[Rival, ...]:
     for pid, name in _running(root / "proc"):
         banned = frozenset[int]()
         if name == "irqbalance":
-            banned = _banned_by_option(root / "proc", pid) | banned_irqs(pid, root / "run")
+            told = banned_irqs(pid, root / "run")
+            banned = _banned_by_option(root / "proc", pid) if told is None else told
         profile = _profile(root) if name == "tuned" else None
         found.append(Rival(name, pid, banned, profile))
     return tuple(sorted(found, key=lambda rival: (rival.name, rival.pid)))
@@ -43,7 +44,7 @@ def _running(proc: Path) -> Iterator[tuple[int, str]]:
     for entry in os.listdir(proc):
         if entry.isdigit():
             with suppress(*_GONE):
-                name = (proc / entry / "comm").read_text().rstrip("\n")
+                name = (proc / entry / "comm").read_text(errors="replace").rstrip("\n")
                 if name in NAMES:
                     yield int(entry), name
 
@@ -51,15 +52,16 @@ def _running(proc: Path) -> Iterator[tuple[int, str]]:
 def _banned_by_option(proc: Path, pid: int) -> frozenset[int]:
     """`--banirq=N`, `--banirq N`, `-i N`, `-iN`: each may come many times."""
     with suppress(*_GONE):
-        words = (proc / str(pid) / "cmdline").read_text().replace("\0", " ")
+        words = (proc / str(pid) / "cmdline").read_text(errors="replace").replace("\0", " ")
         return frozenset(map(int, re.findall(r"(?<!\S)(?:--banirq[= ]|-i ?)(\d+)(?!\S)", words)))
     return frozenset()
 
 
-def banned_irqs(pid: int, run: Path = Path("/run")) -> frozenset[int]:
+def banned_irqs(pid: int, run: Path = Path("/run")) -> frozenset[int] | None:
     """What irqbalance answers to `setup`: `SLEEP s IRQ n LOAD l DIFF d CLASS c ... BANNED cpus`,
-    with an `IRQ n` for each it was told to leave alone. It wants to be asked by root, with
-    SCM_CREDENTIALS. Empty when it does not answer: it may be starting, or built without."""
+    with an `IRQ n` for each it was told to leave alone, by its options or since. It wants to be
+    asked by root, with SCM_CREDENTIALS. None when it does not answer: it may be starting, or built
+    without."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC) as asking:
         asking.settimeout(ANSWER_S)
         who = _credentials.pack(os.getpid(), os.getuid(), os.getgid())
@@ -68,7 +70,7 @@ def banned_irqs(pid: int, run: Path = Path("/run")) -> frozenset[int]:
             asking.sendmsg([b"setup"], [(socket.SOL_SOCKET, socket.SCM_CREDENTIALS, who)])
             answer = asking.recv(ANSWER_BYTES).decode(errors="replace")
         except OSError:  # no such socket, nobody listens, no answer in time
-            return frozenset()
+            return None
     return frozenset(map(int, re.findall(r"\bIRQ (\d+) LOAD", answer)))
 
 
