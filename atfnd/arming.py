@@ -37,6 +37,7 @@ class Arming:
         self._shown = shown
         self._originals = originals
         self._carry_out = carry_out
+        self._prepared: dict[str, int] = {}  # by NIC: in which of its lives
 
     def meet(self, watch: NicWatch) -> None:
         """A NIC that is new here, or was armed just now."""
@@ -48,21 +49,22 @@ class Arming:
         self._forget_drifted(watch)
         self._prepare(watch)
 
-    def confine(self, watch: NicWatch, *, afresh: bool) -> None:
-        """Put queues back on the CPUs that a link flap made them forget. `afresh`: link or queues
-        are not as they were, so that more may be missing."""
+    def confine(self, watch: NicWatch) -> None:
+        """Put queues back on the CPUs that a link flap made them forget; and whatever else a NIC
+        that comes up anew has lost by itself."""
+        name = watch.view.name
         if not watch.view.armed:
             return
-        plan = queues.confine(watch.view.name, watch.unpinned())
-        if self._carry_out(plan):
+        if self._carry_out(queues.confine(name, watch.unpinned())):
             watch.refresh()
-        if afresh:
+        if self._prepared.get(name) != watch.lives:
             self._inspect(watch)
-            self._forget_drifted(watch)  # the NIC lost them by itself, and gets them again
+            self._forget_drifted(watch)
             self._prepare(watch)
 
     def _prepare(self, watch: NicWatch) -> None:
         """What is missing for steering it."""
+        self._prepared[watch.view.name] = watch.lives
         if self._carry_out(prepare(watch.view, self._shown.topology())):
             watch.refresh()
             self._inspect(watch)

@@ -144,7 +144,7 @@ class Attached(Published):
             state = "up" if watch.view.up else "down"
             self.log.add("link", f"is {state}, {len(watch.view.queues)} queues", nic=name)
             self._watch()
-        self.arming.confine(watch, afresh=changed)
+        self.arming.confine(watch)
         if changed:
             self._check_rules(watch)
             self._carry_out(steer.take_up(watch.view, self.memory, time.monotonic_ns()))

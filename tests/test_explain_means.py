@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from atfnd.model import Flow, FlowState, Means
 from atfnd.serve.explain import Explanation, explain, explain_absent
@@ -14,7 +15,7 @@ NIC = replace(lab(owned=frozenset()), means=Means.RSS, means_why=WHY)
 ENTRY = "its entry 37 of the indirection table points to queue 3, on its core"
 
 
-def served(state: FlowState, why: str, **changes: int | None) -> Flow:
+def served(state: FlowState, why: str, **changes: Any) -> Flow:
     return replace(flow(40_000, state), location=None, why=why, **changes)
 
 
@@ -55,3 +56,10 @@ def test_handed_on_by_the_kernel() -> None:
 
 def test_a_flow_without_an_entry_is_told_the_means_as_well() -> None:
     assert f"lab:lab: {WHY}." in explain_absent(key(40_000), [(NIC, 3)]).chain
+
+
+def test_a_kind_of_flow_that_no_filter_takes() -> None:
+    nic = replace(lab(), caps=replace(lab().caps, flow_types=frozenset()))
+    why = "this NIC's filters take no IPv4 TCP flow"
+    answer = explain(served(FlowState.WANTED, why, target_queue=None), nic, topology(), 1)
+    assert (answer.verdict, answer.advice) == (f"Not steered: {why}. RSS delivers it.", None)

@@ -157,10 +157,16 @@ def test_neither_isolated_nor_offline_cpus() -> None:
 def test_queues_that_are_on_a_cpu_stay() -> None:
     nic = loose(4)
     first = replace(nic.queues[0], cpu=4)
-    nic = replace(nic, queues=(first, *nic.queues[1:]))
+    nic = replace(nic, queues=(first, *nic.queues[1:]), knobs={**nic.knobs, "queue-cpu:0": "4"})
     assert confined(prepare(nic, topology())) == {1: 0, 2: 2, 3: 6}
     fixed = replace(nic, caps=replace(nic.caps, queue_cpu=False))
     assert confined(prepare(fixed, topology())) == {}
+
+
+def test_a_queue_that_happens_to_be_on_a_cpu_is_confined() -> None:
+    nic = loose(2)
+    nic = replace(nic, queues=tuple(replace(queue, cpu=1) for queue in nic.queues))
+    assert confined(prepare(nic, topology())) == {0: 0, 1: 2}
 
 
 def test_packets_are_not_handed_on_from_where_they_were_steered() -> None:

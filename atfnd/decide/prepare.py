@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from atfnd.decide.means import RFS_FLOWS, RFS_TABLE, of_queue
-from atfnd.model import Action, ActionKind, Cpu, Means, NicView, Plan, Topology
+from atfnd.model import Action, ActionKind, Cpu, Means, NicView, Plan, Queue, Topology
 
 __all__ = ["prepare"]
 
@@ -71,24 +71,25 @@ def _rfs(nic: NicView) -> Iterator[Action]:
             yield from _set(nic, knob, str(count), why)
 
 
+def _confined_to(nic: NicView, queue: Queue) -> int | None:
+    """The one CPU that a queue may be delivered on. An interrupt that may go to several is on one
+    of them (`queue.cpu`) until the kernel or a balancer chooses another."""
+    cpus = nic.knobs.get(of_queue("queue-cpu", queue.index))
+    if cpus is None:
+        return queue.cpu
+    return int(cpus) if cpus.isdecimal() else None
+
+
 def _placed(nic: NicView, topology: Topology) -> dict[int, int]:
-    """The CPU of every queue: the one it is on, or the one it is to be confined to. An interrupt
-    that may run on several CPUs, and happens to be where another queue is, is to be confined too
-    (the kernel gives each vector one CPU of its affinity, kernel/irq/matrix.c)."""
-    if not nic.caps.queue_cpu:
-        return {queue.index: queue.cpu for queue in nic.queues if queue.cpu is not None}
-    placed: dict[int, int] = {}
-    for queue in nic.queues:
-        allowed = nic.knobs.get(of_queue("queue-cpu", queue.index), "")
-        fixed = not any(sign in allowed for sign in "-,")
-        if queue.cpu is not None and (fixed or queue.cpu not in placed.values()):
-            placed[queue.index] = queue.cpu
+    """The CPU of every queue: the one it is confined to, or is to be."""
+    confined = {queue.index: _confined_to(nic, queue) for queue in nic.queues}
+    placed = {index: cpu for index, cpu in confined.items() if cpu is not None}
     cpus = {cpu.index: cpu for cpu in topology.cpus if cpu.online and not cpu.isolated}
-    for queue in nic.queues:
-        knob = of_queue("queue-cpu", queue.index)
-        free = queue.index not in placed and knob in nic.knobs and knob not in nic.manual
-        if free and cpus:
-            placed[queue.index] = _best(nic, cpus, Counter(placed.values()))
+    for index, cpu in confined.items():
+        knob = of_queue("queue-cpu", index)
+        ours = nic.caps.queue_cpu and knob in nic.knobs and knob not in nic.manual
+        if cpu is None and ours and cpus:
+            placed[index] = _best(nic, cpus, Counter(placed.values()))
     return placed
 
 
@@ -106,10 +107,9 @@ def _best(nic: NicView, cpus: dict[int, Cpu], queues: Counter[int]) -> int:
 def _confined(nic: NicView, cpus: dict[int, int]) -> Iterator[Action]:
     for queue in nic.queues:
         cpu = cpus.get(queue.index)
-        if cpu not in (None, queue.cpu):
-            why = f"queue {queue.index} is on no one CPU, so nothing can be steered to it"
-            if queue.cpu is not None:
-                why = f"queue {queue.index} is where another one is, and CPU {cpu} has fewer"
+        if cpu is not None and _confined_to(nic, queue) is None:
+            several = nic.knobs[of_queue("queue-cpu", queue.index)]
+            why = f"queue {queue.index} may be delivered on any of CPUs {several}"
             yield Action(
                 ActionKind.QUEUE_CPU, nic.name, None, None, queue.cpu, cpu, why, "", queue.index
             )

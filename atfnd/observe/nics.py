@@ -37,6 +37,7 @@ class NicWatch:
         self._addresses: frozenset[bytes] | None = None
         self._shown: tuple[int, tuple[Rule, ...], NicStats] | None = None
         self._disturbed_ns: int | None = None
+        self.lives = 0  # how often its link or queues were found to be new ones
         self._armed_before_pause = armed
         self.view = NicView(
             name=nic.name,
@@ -66,6 +67,7 @@ class NicWatch:
             if queue.cpu is not None:
                 self._confined[queue.index] = queue.cpu, queue.pid
         if stood != self._stands():
+            self.lives += 1
             self._disturbed_ns = time.monotonic_ns()
         return (before.up, before.queues) != (self.view.up, queues)
 

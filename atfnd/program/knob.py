@@ -49,7 +49,7 @@ def apply(nic: Nic, originals: Originals, action: Action) -> Outcome:
             return outcome(errno.ENOENT, f"this NIC has no {knob} now")
         if _moved(originals.held(nic.name).get(knob), before):
             return outcome(errno.ESTALE, f"somebody else set {knob} to {brief(before)}")
-        after = written(nic, originals, knob, value, lambda: nic.set_knob(knob, value))
+        after = written(nic, originals, knob, value, lambda: _set(nic, knob, value))
     except OSError as refusal:
         code = refusal.errno or errno.EIO
         return outcome(code, f"{knob} stays as it is ({os.strerror(code)})")
@@ -115,11 +115,19 @@ def _undo(nic: Nic, originals: Originals, knob: str, held: Held) -> tuple[int, s
             originals.note(other, knob, held.original)
             originals.wrote(other, knob, now)
             return 0, f"left at {brief(now)} for {other}"
-        nic.set_knob(knob, held.original)
+        _set(nic, knob, held.original)
     except OSError as refusal:
         code = refusal.errno or errno.EIO
         return code, f"the kernel refused to put back {brief(held.original)} ({os.strerror(code)})"
     return 0, f"is {brief(held.original)} again"
+
+
+def _set(nic: Nic, knob: str, value: str) -> None:
+    """OSError(ENOENT): it has gone since it was read, with its queue or its interface."""
+    try:
+        nic.set_knob(knob, value)
+    except KeyError as gone:
+        raise OSError(errno.ENOENT, os.strerror(errno.ENOENT), knob) from gone
 
 
 def _moved(held: Held | None, now: str) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from atfnd.model import Flow, FlowKey, FlowState, NicView, Queue, Rule, Topology, cpu_list
+from atfnd.model import Flow, FlowKey, FlowState, Match, NicView, Queue, Rule, Topology, cpu_list
 from atfnd.serve.classify import catching_rule, unread
 from atfnd.serve.means import by_entry, by_rfs, in_the_shade, means_link
 from atfnd.serve.views import placed, rule_text
@@ -247,6 +247,8 @@ def _steered_and(flow: Flow, queue: Queue) -> tuple[str, str | None]:
 def _wanted(flow: Flow, nic: NicView) -> tuple[str, str | None]:
     cpu = flow.app_cpu if flow.target_cpu is None else flow.target_cpu
     if flow.target_queue is not None or any(queue.cpu == cpu for queue in nic.queues):
+        if not nic.caps.takes(Match.of(flow.key)):
+            return f"Not steered: {flow.why}. RSS delivers it.", None
         return (
             f"Wanted, but no rule is in place: {flow.why}. RSS delivers it meanwhile.",
             f"atfnd tries again by itself; what was refused: atfnctl events --nic {nic.name}",

@@ -95,7 +95,7 @@ def check(bed: Bed, app: Application) -> None:
 def test_each_queue_is_delivered_on_a_cpu_of_its_own(bed: Bed) -> None:
     def cpus() -> list[str]:
         return [
-            Path(f"/proc/irq/{irq_of(bed, queue)}/effective_affinity_list").read_text().strip()
+            Path(f"/proc/irq/{irq_of(bed, queue)}/smp_affinity_list").read_text().strip()
             for queue in range(4)
         ]
 
