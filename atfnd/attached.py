@@ -11,16 +11,18 @@ import asyncio
 import errno
 import time
 from abc import abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
+from atfnd.arming import Arming
 from atfnd.decide import audit, queues, steer
 from atfnd.decide.lost import lost
 from atfnd.errors import OperatorError
-from atfnd.model import Match, Plan, SocketUse
+from atfnd.model import Match, Outcome, Plan, SocketUse
 from atfnd.observe.interfaces import Interfaces
 from atfnd.observe.nics import NicWatch
 from atfnd.program.journal import Journal
+from atfnd.program.originals import Originals
 from atfnd.published import Published
 
 __all__ = ["Attached"]
@@ -31,9 +33,12 @@ class Attached(Published):
 
     interfaces: Interfaces
     journal: Journal
+    originals: Originals
+    arming: Arming
+    _homes: dict[tuple[str, int], int]  # NIC, queue: the CPU it had before that went offline
 
     @abstractmethod
-    def _carry_out(self, plan: Plan) -> None: ...
+    def _carry_out(self, plan: Plan) -> list[Outcome]: ...
 
     @abstractmethod
     def _adopt(self, inventory: Sequence[SocketUse], watches: Sequence[NicWatch]) -> None: ...
@@ -80,7 +85,9 @@ class Attached(Published):
         self._attach(watch)
         self._watch()
         self.log.add("attach", f"watched, {len(watch.view.queues)} queues", why, nic=name)
-        self._adopt(self.observer.inventory(), [watch])
+        with self._while_there(watch):
+            self.arming.meet(watch)
+            self._adopt(self.observer.inventory(), [watch])
 
     def _changed(self, watch: NicWatch) -> None:
         """rtnetlink or ethtool has news of its namespace."""
@@ -99,9 +106,17 @@ class Attached(Published):
                 raise
             self._gone(watch)
 
+    def _each(self, look: Callable[[NicWatch], None]) -> None:
+        """Look at every NIC that is still there."""
+        for watch in list(self.watches.values()):
+            with self._while_there(watch):
+                look(watch)
+
     def _gone(self, watch: NicWatch) -> None:
         name, new = watch.view.name, watch.name_now()
         del self.watches[name]
+        if new is None:
+            self.arming.gone(watch)
         self._detach(watch)
         flows = steer.nic_gone(name, self.memory)
         if new is None:
@@ -110,6 +125,7 @@ class Attached(Published):
             self.log.add("gone", "not watched any more", "the interface is gone", nic=name)
         else:
             self.journal.rename(name, new)
+            self.originals.rename(name, new)
             self.log.add("gone", f"is {new} now", "the interface was renamed", nic=name)
         self._watch()
         self.observer.forget({flow.cookie for flow in flows})
@@ -128,20 +144,42 @@ class Attached(Published):
             state = "up" if watch.view.up else "down"
             self.log.add("link", f"is {state}, {len(watch.view.queues)} queues", nic=name)
             self._watch()
-        unpinned = watch.unpinned() if watch.view.armed else []
-        if unpinned:
-            self._carry_out(queues.confine(name, unpinned))
-            watch.refresh()
+        self.arming.confine(watch, afresh=changed)
         if changed:
             self._check_rules(watch)
             self._carry_out(steer.take_up(watch.view, self.memory, time.monotonic_ns()))
 
+    def _cpus_changed(self) -> None:
+        """A CPU went offline: its queues go to the nearest one; or came back, and they with it."""
+        if not self.cpus.changed():
+            return
+        cpus = self.topology()
+        online = {cpu.index for cpu in cpus.cpus if cpu.online}
+        for watch in list(self.watches.values()):
+            name, view = watch.view.name, watch.view
+            if not view.armed:
+                continue
+            left = queues.homeless(view.queues, cpus)
+            for queue, _ in left:
+                if queue.cpu is not None:
+                    self._homes.setdefault((name, queue.index), queue.cpu)
+            back = [
+                (queue, self._homes.pop((name, queue.index)))
+                for queue in view.queues
+                if self._homes.get((name, queue.index)) in online
+            ]
+            with self._while_there(watch):
+                self._carry_out(queues.confine(name, left, queues.OFFLINE))
+                self._carry_out(queues.confine(name, back, queues.ONLINE))
+                if left or back:
+                    watch.refresh()
+                    self._carry_out(steer.take_up(watch.view, self.memory, time.monotonic_ns()))
+
     def _reconcile(self) -> None:
         """Entries against the NICs' rules and queues."""
-        for watch in list(self.watches.values()):
-            with self._while_there(watch):
-                self._look_again(watch)
-                self._check_rules(watch)
+        self._cpus_changed()
+        self._each(self._look_again)
+        self._each(self._check_rules)
 
     def _check_rules(self, watch: NicWatch) -> None:
         """A rule that is not there was lost by the NIC, which gets it again, or taken out by
@@ -150,13 +188,13 @@ class Attached(Published):
         name = watch.view.name
         if not watch.view.up or not any(self.memory.table.steered(name)):
             return
-        rules = watch.read_rules()
+        now_ns, rules = time.monotonic_ns(), watch.read_rules()
         gone = lost(watch.view, rules, self.memory, disturbed=watch.disturbed())
         for flow in gone:
             self.journal.release(name, Match.of(flow.key))
             self.log.add("lost-rule", "rule lost", flow.why, nic=name, flow=flow.key)
-        for flow in audit.check_rules(watch.view, rules, self.memory):
+        for flow in audit.check_rules(watch.view, rules, self.memory, now_ns):
             self.journal.release(name, Match.of(flow.key))
-            self.log.add("manual", "let go", flow.why, nic=name, flow=flow.key)
-        if gone:
-            self._carry_out(steer.take_up(watch.view, self.memory, time.monotonic_ns()))
+            self.record_loss(flow)
+        # Without a plan, for the timer: what the NIC dropped is tried again later.
+        self._carry_out(steer.take_up(watch.view, self.memory, now_ns) if gone else ())

@@ -11,16 +11,19 @@ import asyncio
 import sys
 import time
 from collections.abc import Sequence
+from functools import partial
 
+from atfnd.agenda import Agenda
+from atfnd.arming import Arming
 from atfnd.attached import Attached
 from atfnd.chores import bugs, regularly
 from atfnd.decide import audit, steer
 from atfnd.decide.memory import Memory, Settling
 from atfnd.decide.phantom import phantoms
 from atfnd.decide.table import FlowTable
+from atfnd.errors import OperatorError
 from atfnd.model import (
     Action,
-    ActionKind,
     FlowKey,
     Match,
     NicView,
@@ -37,8 +40,10 @@ from atfnd.observe import Observer
 from atfnd.observe.interfaces import Interfaces
 from atfnd.observe.nics import NicWatch, nic_of
 from atfnd.policy.match import Matcher
-from atfnd.program import ntuple, queue_cpu
+from atfnd.program import knob
+from atfnd.program.apply import apply
 from atfnd.program.journal import Journal
+from atfnd.program.originals import Originals
 
 __all__ = ["Daemon"]
 
@@ -53,6 +58,7 @@ class Daemon(Attached):
         observer_why: str,
         policy: Policy,
         journal: Journal,
+        originals: Originals,
     ) -> None:
         t_delete_ns = {rule.name: rule.t_delete_ns for rule in policy.flows}
         dwell_ns = {rule.name: rule.dwell_ns for rule in policy.flows}
@@ -67,7 +73,10 @@ class Daemon(Attached):
         self._matcher = Matcher(policy)
         self.interfaces, self.journal = interfaces, journal
         self._lost = 0
-        self._due_timer: asyncio.TimerHandle | None = None
+        self.originals = originals
+        self._homes = {}
+        self.arming = Arming(self, originals, self._carry_out)
+        self._agenda = Agenda(self.memory, self.arming.waiting, self._due)
 
     async def run(self, nics: Sequence[NicWatch], stop: asyncio.Event) -> None:
         """Adopt, then steer until `stop` is set. Rules stay in the NIC: a restart adopts them."""
@@ -75,10 +84,14 @@ class Daemon(Attached):
         for watch in nics:
             self._attach(watch)
         self._watch()
+        self._each(self.arming.meet)
         self._bootstrap()
         loop.add_reader(self.observer.fileno(), self._drain)
         loop.add_reader(self.interfaces.links.fileno(), self._arrivals)
+        loop.add_reader(self.cpus.fileno(), self._cpus_changed)
         chores = [regularly(self._audit), regularly(self._reconcile)]
+        for look in (self.arming.check, self.arming.inspect):
+            chores.append(regularly(partial(self._each, look)))
         if self.observer.poll_interval_s() is not None:
             chores.append(self._poll())
         tasks = [asyncio.ensure_future(each) for each in (bugs(loop), stop.wait(), *chores)]
@@ -91,6 +104,8 @@ class Daemon(Attached):
                 task.cancel()
             loop.remove_reader(self.observer.fileno())
             loop.remove_reader(self.interfaces.links.fileno())
+            loop.remove_reader(self.cpus.fileno())
+            self.cpus.close()
             for watch in self.watches.values():
                 self._detach(watch)
 
@@ -171,9 +186,9 @@ class Daemon(Attached):
         sockets = {Match.of(use.key): use for use in inventory}
         for watch in watches:
             name = watch.view.name
-            known = {flow.location for flow in self.memory.table.steered(name)}
+            known = {Match.of(flow.key) for flow in self.memory.table.steered(name)}
             rules = watch.read_rules() if self.journal.left.get(name) else []
-            ours = [r for r in rules if self.journal.ours(name, r) and r.location not in known]
+            ours = [r for r in self.journal.ours(name, rules) if r.match not in known]
             if not ours:
                 continue
             flows, plan = audit.adopt(watch.view, ours, sockets, self.memory, time.monotonic_ns())
@@ -185,36 +200,23 @@ class Daemon(Attached):
 
     # ---- move and program
 
-    def _carry_out(self, plan: Plan) -> None:
+    def _carry_out(self, plan: Plan) -> list[Outcome]:
         """Only armed NICs are changed, whatever was decided: disarming is the kill switch."""
         allowed = tuple(action for action in plan if self.watches[action.nic].view.armed)
-        for outcome in runner.run(allowed, self._apply):
+        outcomes = runner.run(allowed, self._apply)
+        for outcome in outcomes:
             audit.settle(outcome, self.memory)
             self.record(outcome)
-        self._schedule_due()
+        self._agenda.schedule()
+        return outcomes
 
     def _apply(self, action: Action) -> Outcome:
-        nic = self.watches[action.nic].nic
-        if action.kind is ActionKind.QUEUE_CPU:
-            return queue_cpu.apply(nic, action)
-        return ntuple.apply(nic, self.journal, action)
-
-    def _schedule_due(self) -> None:
-        """One timer for the earliest deferred move."""
-        due_ns = self.memory.next_due_ns()
-        if due_ns is None:
-            return
-        loop = asyncio.get_running_loop()
-        at_s = loop.time() + max(0, due_ns - time.monotonic_ns()) / 1e9
-        if self._due_timer is not None:
-            if self._due_timer.when() <= at_s:
-                return
-            self._due_timer.cancel()
-        self._due_timer = loop.call_at(at_s, self._due)
+        return apply(self.watches[action.nic].nic, self.journal, self.originals, action)
 
     def _due(self) -> None:
-        self._due_timer = None
+        """Moves whose time has come, and indirection entries whose flows wait."""
         self._carry_out(steer.due(self._views(), self.memory, time.monotonic_ns()))
+        self._each(self.arming.turn)
 
     def _views(self) -> dict[str, NicView]:
         return {name: watch.view for name, watch in self.watches.items()}
@@ -236,6 +238,7 @@ class Daemon(Attached):
         self.armed_by_operator[nic] = True
         self.log.add("arm", "armed", "asked for", nic=nic)
         self._look_again(watch)
+        self.arming.meet(watch)
         self._adopt(self.observer.inventory(), [watch])
         plan = steer.take_up(watch.view, self.memory, time.monotonic_ns(), manual=True)
         self._carry_out(plan)
@@ -245,3 +248,35 @@ class Daemon(Attached):
         self.watches[nic].arm(False)
         self.armed_by_operator[nic] = False
         self.log.add("disarm", "disarmed: nothing is changed any more", "asked for", nic=nic)
+
+    async def pause(self, nic: str) -> None:
+        """Take our rules out of a NIC and put its knobs back, armed or not, and change nothing
+        until `resume`. OperatorError: the kernel refused some of it. KeyError: no such NIC."""
+        watch = self.watches[nic]
+        if watch.view.paused:
+            return
+        was_armed = watch.view.armed
+        watch.arm(True)  # to delete what we left there is what the operator asks for
+        self._carry_out(steer.withdraw(watch.view, self.memory, "paused by the operator"))
+        watch.arm(was_armed)
+        watch.pause()
+        self.log.add("pause", "paused: our rules are out", "asked for", nic=nic)
+        refused = [each.knob for each in self.arming.undo(watch) if each.errno not in knob.DONE]
+        self._carry_out(steer.take_up(watch.view, self.memory, time.monotonic_ns()))
+        if left := self.memory.table.rules_in(nic):
+            refused.append(f"{left} rules")
+        if refused:
+            what = f"{nic} is paused, but the kernel keeps of us: {', '.join(refused)}"
+            raise OperatorError(what, f"atfnctl events --nic {nic} says why")
+
+    async def resume(self, nic: str) -> None:
+        """Put back what `pause` took out, if the NIC was armed then. KeyError: no such NIC."""
+        watch = self.watches[nic]
+        if not watch.view.paused:
+            return
+        self.log.add("resume", "resumed", "asked for", nic=nic)
+        armed = watch.resume()
+        self.arming.meet(watch)
+        if armed:
+            self._look_again(watch)
+            self._carry_out(steer.take_up(watch.view, self.memory, time.monotonic_ns()))

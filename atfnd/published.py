@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """What the daemon shows: the `serve.Source` of the API, read from the loop's own state.
 
-Everything here runs on the loop and returns at once; it changes nothing.
+Everything here runs on the loop and returns at once, but for `doctor`; it changes nothing.
 """
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import os
 import time
@@ -15,21 +16,29 @@ from functools import lru_cache
 from typing import overload
 
 from atfnd import __version__
+from atfnd.decide.doctor import examine
+from atfnd.decide.doctor_machine import examine_machine
+from atfnd.decide.means import means_of
 from atfnd.decide.memory import Memory
 from atfnd.decide.table import t_delete_in_force_ns
 from atfnd.model import (
     Event,
+    Finding,
     Flow,
     FlowKey,
+    FlowState,
     NicView,
     Outcome,
     Policy,
     Status,
     Topology,
+    brief,
 )
+from atfnd.nic.driver import open_nic
 from atfnd.observe import Observer
+from atfnd.observe.machine import machine
 from atfnd.observe.nics import NicWatch
-from atfnd.observe.topology import topology
+from atfnd.observe.topology import CpuWatch
 from atfnd.serve.eventlog import EventLog
 
 __all__ = ["Published"]
@@ -71,6 +80,7 @@ class Published:
     applied: int = 0
     refused: int = 0
     resyncs: int = 0
+    cpus: CpuWatch = field(default_factory=CpuWatch)
     armed_by_operator: dict[str, bool] = field(default_factory=dict)  # what he last said, by name
 
     def status(self) -> Status:
@@ -101,11 +111,21 @@ class Published:
         action = outcome.action
         self.applied += outcome.errno == 0
         self.refused += outcome.errno != 0
-        what = _moved(action.queue, action.old, action.new)
+        what = (
+            f"{action.knob} = {brief(action.value)}"
+            if action.value is not None
+            else (_moved(action.queue, action.old, action.new))
+        )
         kind, why = action.kind.value, action.why
         if outcome.errno:
             kind, why = "refused", f"{os.strerror(outcome.errno)}; {outcome.left}"
         self.log.add(kind, what, why, nic=action.nic, flow=action.key, policy=action.policy or None)
+
+    def record_loss(self, flow: Flow) -> None:
+        """Log that a flow lost its rule to somebody else, or in the NIC."""
+        manual = flow.state is FlowState.MANUAL
+        kind, what = ("manual", "let go") if manual else ("dropped", "by the NIC")
+        self.log.add(kind, what, flow.why, nic=flow.nic, flow=flow.key)
 
     def flows(self) -> Sequence[Flow | None]:
         """The live Flow-to-Core table by slot, then the last flows that found it full."""
@@ -124,8 +144,21 @@ class Published:
         return views
 
     def topology(self) -> Topology:
-        """CPUs as sysfs describes them now."""
-        return topology()
+        """CPUs as sysfs describes them now; an offline one shares what it shared before."""
+        return self.cpus.read()
+
+    async def doctor(self, nic: str | None) -> tuple[Sequence[NicView], Sequence[Finding]]:
+        """As `serve.Source.doctor`. What takes time is read beside the loop."""
+        around = await asyncio.to_thread(machine)
+        views = [view for view in self.nics() if nic in (None, view.name)]
+        watched = nic is None or bool(views)
+        if nic is not None and not watched:
+            views = [await asyncio.to_thread(_glance, nic)]
+        cpus = self.topology()
+        findings = [each for view in views for each in examine(view, cpus, around, watched=watched)]
+        if nic is None:
+            findings += examine_machine(around, self.status(), self.watches)
+        return views, findings
 
     def events(self, after_seq: int, limit: int) -> Sequence[Event]:
         """Oldest first, numbered above `after_seq`."""
@@ -141,3 +174,19 @@ class Published:
 def _moved(queue: int | None, old: int | None, new: int | None) -> str:
     place = "queue" if queue is None else f"queue {queue}: CPU"
     return f"{place} {'-' if old is None else old} -> {'-' if new is None else new}"
+
+
+def _glance(name: str) -> NicView:
+    """One look at a NIC that is not watched. OperatorError: no such interface."""
+    nic = open_nic(name)
+    try:
+        watch = NicWatch(nic, armed=False, budget=None)
+    except OSError:
+        nic.close()
+        raise
+    try:
+        watch.inspect()
+        watch.steered_by(*means_of(watch.view))
+        return watch.shown(frozenset())
+    finally:
+        watch.close()

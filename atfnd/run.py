@@ -25,7 +25,9 @@ from atfnd.observe.interfaces import Interfaces
 from atfnd.observe.nics import NicWatch
 from atfnd.policy.load import load
 from atfnd.policy.match import armed, qualify, rule_budget
+from atfnd.program import knob
 from atfnd.program.journal import Journal
+from atfnd.program.originals import Originals
 from atfnd.serve.http import serve
 
 __all__ = ["RUN_DIR", "restore", "run"]
@@ -93,9 +95,8 @@ def run(
         watches = interfaces.start()
         chosen, why = choose(observer or policy.observer, Qualify(*qualify(policy)))
         stack.callback(chosen.close)
-        journal = Journal(run_dir / "rules.journal")
-        stack.callback(journal.close)
-        daemon = Daemon(interfaces, chosen, why, policy, journal)
+        journal, originals = _journals(run_dir, stack)
+        daemon = Daemon(interfaces, chosen, why, policy, journal, originals)
         asyncio.run(_until_stopped(daemon, watches, run_dir / "atfnd.sock"))
 
 
@@ -112,27 +113,50 @@ async def _until_stopped(daemon: Daemon, watches: Sequence[NicWatch], socket_pat
 
 
 def restore(run_dir: Path = RUN_DIR) -> None:
-    """`atfnd restore`: delete every rule a stopped daemon left, and nothing else."""
+    """`atfnd restore`: delete every rule a stopped daemon left, put every knob back that is still
+    as it left it, and nothing else. OperatorError at the end: a knob was refused."""
     _need_root()
-    with _alone(run_dir):
-        journal = Journal(run_dir / "rules.journal")
-        if not any(journal.left.values()):
+    with _alone(run_dir), ExitStack() as stack:
+        journal, originals = _journals(run_dir, stack)
+        left = {name for name, ours in journal.left.items() if ours}
+        if not left and not originals.nics():
             print("nothing to restore")
-        for name, ours in [(name, list(left)) for name, left in journal.left.items() if left]:
+        refused = []
+        for name in dict.fromkeys([*left, *originals.nics()]):
             try:
                 nic = open_nic(name)
             except OperatorError as gone:
-                print(f"{name}: {gone.message}: its rules went with it")
-                for match in ours:
+                print(f"{name}: {gone.message}: its rules and knobs went with it")
+                for match in list(journal.left.get(name, ())):
                     journal.release(name, match)
+                for each in originals.held(name):
+                    originals.forget(name, each)
                 continue
-            deleted = 0
-            for rule in nic.rules():
-                if journal.ours(name, rule):
-                    nic.delete(rule.location)
-                    deleted += 1
-            for match in ours:
-                journal.release(name, match)
+            if name in left:
+                print(f"{name}: {_delete_rules(nic, journal)} rules deleted")
+            for each, code, what in knob.undo(nic, originals):
+                print(f"{name}: {each} {what}")
+                refused += [f"{name} {each}"] if code not in knob.DONE else []
             nic.close()
-            print(f"{name}: {deleted} rules deleted")
-        journal.close()
+    if refused:
+        raise OperatorError(f"refused: {', '.join(refused)}", "run restore again", exit_code=1)
+
+
+def _delete_rules(nic: Nic, journal: Journal) -> int:
+    """Delete what the journal names; how many there were."""
+    deleted, ours = 0, list(journal.left[nic.name])
+    for rule in journal.ours(nic.name, nic.rules()):
+        nic.delete(rule.location)
+        deleted += 1
+    for match in ours:
+        journal.release(nic.name, match)
+    return deleted
+
+
+def _journals(run_dir: Path, stack: ExitStack) -> tuple[Journal, Originals]:
+    """Rules and knobs of ours; closed with the stack."""
+    journal = Journal(run_dir / "rules.journal")
+    stack.callback(journal.close)
+    originals = Originals(run_dir / "originals.journal")
+    stack.callback(originals.close)
+    return journal, originals

@@ -92,10 +92,10 @@ def test_a_rule_of_the_same_match_at_another_location_is_not_ours(tmp_path: Path
     journal.locate("nic", MATCHES[0], 7)
     journal.claim("nic", MATCHES[1])  # and killed before it knew the location
     second = Journal(path)
-    assert second.ours("nic", Rule(7, MATCHES[0], 1))
-    assert not second.ours("nic", Rule(8, MATCHES[0], 1))
-    assert second.ours("nic", Rule(8, MATCHES[1], 1))
-    assert not second.ours("other", Rule(7, MATCHES[0], 1))
+    ours, same, unlocated = (Rule(7, MATCHES[0], 1), Rule(8, MATCHES[0], 1), Rule(9, MATCHES[1], 1))
+    assert second.ours("nic", [same, ours, unlocated]) == [ours, unlocated]
+    assert second.ours("nic", [unlocated, Rule(3, MATCHES[1], 0)]) == [unlocated]
+    assert second.ours("other", [ours]) == []
 
 
 def test_a_renamed_interface_keeps_its_rules(tmp_path: Path) -> None:

@@ -20,7 +20,11 @@ __all__ = ["lost"]
 def lost(nic: NicView, rules: Sequence[Rule], memory: Memory, *, disturbed: bool) -> list[Flow]:
     """Entries whose rule the NIC lost: they want one again, and are returned. `disturbed`: the
     link, the channels or a feature changed a moment ago."""
-    ours = list(memory.table.steered(nic.name))
+    ours = [
+        flow
+        for flow in memory.table.steered(nic.name)
+        if memory.was_there(flow) or not nic.caps.asynchronous  # else it may never have been
+    ]
     there = {(rule.location, rule.match) for rule in rules}
     missing = [flow for flow in ours if (flow.location, Match.of(flow.key)) not in there]
     wiped = not rules and len(ours) > 1

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterable
 from pathlib import Path
 
 from atfnd.model import Match, Rule
@@ -105,10 +106,16 @@ class Journal:
         """After the insert: a filter of the same match at another location is not ours."""
         self._append(_encode("@", nic, match, location))
 
-    def ours(self, nic: str, rule: Rule) -> bool:
-        """An earlier run left this rule."""
+    def ours(self, nic: str, rules: Iterable[Rule]) -> list[Rule]:
+        """Those of the NIC's rules that an earlier run left. Of two with one match and no location
+        known, the one at the higher location: we insert from the top of the table down."""
         left = self.left.get(nic, {})
-        return rule.match in left and left[rule.match] in (None, rule.location)
+        found = {
+            rule.match: rule
+            for rule in sorted(rules, key=lambda rule: rule.location)
+            if rule.match in left and left[rule.match] in (None, rule.location)
+        }
+        return list(found.values())
 
     def release(self, nic: str, match: Match) -> None:
         """After the delete, or after a refused insert."""

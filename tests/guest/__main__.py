@@ -7,7 +7,7 @@ import argparse
 import sys
 
 from atfnd.errors import OperatorError
-from tests.guest.boot import run
+from tests.guest.boot import TIMED_OUT, run
 from tests.guest.machine import Machine
 
 __all__ = ["main"]
@@ -31,6 +31,8 @@ def main() -> int:
         return DIED
     for line in outcome.complaints:
         print(f"guest kernel: {line}", file=sys.stderr)
+    if outcome.exit_code == TIMED_OUT:
+        print(f"guest: not done within {options.timeout:g} s", file=sys.stderr)
     if outcome.exit_code is None:
         print(f"guest: died under its command:\n{outcome.console}", file=sys.stderr)
         return DIED

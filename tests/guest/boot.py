@@ -11,6 +11,7 @@ import ctypes
 import fcntl
 import os
 import re
+import select
 import shlex
 import shutil
 import signal
@@ -18,7 +19,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -44,6 +45,8 @@ KERNEL_ARGUMENTS = (
 COMPLAINT = re.compile(
     r"(WARNING|BUG|INFO): |Oops|general protection|unable to handle|self-detected stall"
 )
+BOOT_S = 60.0  # twelve times what it takes alone
+LATENCY_S = 0.05  # of the output
 PR_SET_PDEATHSIG = 1
 LIBC = ctypes.CDLL(None, use_errno=True)
 
@@ -69,8 +72,8 @@ def run(
 ) -> Outcome:
     """Run `command` in the caller's directory and environment, its output copied as it comes.
 
-    A guest that panics before the command starts is started once more, and that is told on
-    sys.stderr. OperatorError: no guest can be started.
+    A guest that dies or stands still before the command starts is started once more, and that is
+    told on sys.stderr. OperatorError: no guest can be started.
     """
     found = parts()
     simnic_module.build(found, BUILD)
@@ -79,10 +82,11 @@ def run(
         (folder / "initramfs").write_bytes(initramfs(found))
         (folder / "session.sh").write_bytes((HERE / "session.sh").read_bytes())
         (folder / "command").write_text(_script(command, machine, found))
+        deadline = time.monotonic() + timeout_s
         for attempt in (1, 2):
             qemu = _start(found, machine, folder)
             try:
-                ended = _stream(qemu, folder, time.monotonic() + timeout_s, copies)
+                ended = _stream(qemu, folder, deadline, copies)
             finally:
                 qemu.kill()
                 qemu.wait()
@@ -90,9 +94,9 @@ def run(
             if (folder / "started").exists():
                 return _outcome(folder, log, not ended)
             said = (folder / "qemu").read_text() + "\n".join(log.splitlines()[-30:])
-            if not ended or attempt == 2:
+            if attempt == 2 or time.monotonic() > deadline:
                 raise OperatorError(f"the guest did not start:\n{said}")
-            print(f"guest: died before its command, once more:\n{said}", file=sys.stderr)
+            print(f"guest: no command started, once more:\n{said}", file=sys.stderr)
     raise AssertionError
 
 
@@ -117,7 +121,7 @@ def _script(command: Sequence[str], machine: Machine, found: Parts) -> str:
     modules = "/lib/modules"
     lines = [
         f"mkdir -p {modules} && ln -s {shlex.quote(str(found.modules))} {modules}/",
-        *(f"modprobe {name}" for name in machine.modules),
+        *(f"modprobe {name} || exit 126" for name in machine.modules),
         *exports,
         "export ATFND_GUEST=1",
         f"cd {shlex.quote(str(Path.cwd()))} || exit 126",
@@ -138,7 +142,7 @@ def _start(found: Parts, machine: Machine, folder: Path) -> subprocess.Popen[byt
         *_share("root", Path("/"), ",readonly=on"),
         *_share("run", folder, ""),
         *("-kernel", str(kernel), "-initrd", str(folder / "initramfs")),
-        *("-append", KERNEL_ARGUMENTS),
+        *("-append", os.environ.get("XARGS") or KERNEL_ARGUMENTS),
         *machine.arguments(),
     ]
     network = ["ip link set lo up"]
@@ -160,7 +164,7 @@ def _start(found: Parts, machine: Machine, folder: Path) -> subprocess.Popen[byt
             stdin=subprocess.DEVNULL,
             stdout=said,
             stderr=said,
-            preexec_fn=_die_with_parent,
+            preexec_fn=_die_with(os.getpid()),
         )
 
 
@@ -170,8 +174,13 @@ def _share(tag: str, path: Path, more: str) -> list[str]:
     return ["-fsdev", local, "-device", f"virtio-9p-pci,fsdev={tag},mount_tag={tag}"]
 
 
-def _die_with_parent() -> None:
-    LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+def _die_with(parent: int) -> Callable[[], None]:
+    def arrange() -> None:
+        LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != parent:  # it died before the call
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    return arrange
 
 
 def _stream(
@@ -180,21 +189,25 @@ def _stream(
     deadline: float,
     copies: Mapping[str, BinaryIO],
 ) -> bool:
-    """Copy the guest's output until it ends (True) or `deadline` passes (False)."""
+    """Copy the guest's output until it ends (True), or a deadline passes (False)."""
+    boot_deadline = min(deadline, time.monotonic() + BOOT_S)
+    pidfd = os.pidfd_open(qemu.pid)
     with ExitStack() as stack:
+        stack.callback(os.close, pidfd)
         files = {
             name: stack.enter_context((folder / name).open("w+b", buffering=0)) for name in copies
         }
-        while (late := time.monotonic() > deadline) is False:
-            ended = qemu.poll() is not None
+        while time.monotonic() < boot_deadline or (
+            time.monotonic() < deadline and (folder / "started").exists()
+        ):
+            ended = select.select([pidfd], [], [], LATENCY_S)[0]
             for name, copy in copies.items():
                 if data := files[name].read():
                     copy.write(data)
                     copy.flush()
             if ended:
                 return True
-            time.sleep(0.05)
-    return not late
+    return False
 
 
 def _outcome(folder: Path, console: str, timed_out: bool) -> Outcome:

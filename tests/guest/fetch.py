@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""QEMU and a Debian kernel, downloaded by apt and unpacked beside the system. Writes the cache only.
+"""QEMU and a Debian kernel, downloaded by apt and unpacked beside the system: the cache.
 
 apt runs with a configuration, lists and archives of its own, so the machine's stay as they are; it
 verifies the suites' signatures with Debian's keyring. man apt.conf, sources.list, apt-secure.

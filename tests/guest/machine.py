@@ -15,7 +15,7 @@ from atfnd.errors import OperatorError
 
 __all__ = ["Machine", "Nics"]
 
-# Model -> its kernel module and QEMU device; nvme: an unused function whose interrupts simnic takes.
+# Model -> its kernel module and QEMU device. nvme: an idle function whose interrupts simnic takes.
 MODELS = {
     "igb": ("igb", "igb"),
     "e1000e": ("e1000e", "e1000e"),
@@ -31,20 +31,21 @@ MEMORY_MIB = 2048
 
 @dataclass(frozen=True, slots=True)
 class Nics:
-    """`count` functions of one model which reach each other and nobody else."""
+    """`count` functions of one model, on a NUMA node, which reach each other and nobody else."""
 
     model: str
     count: int
+    node: int | None = None
 
     @classmethod
     def parse(cls, text: str) -> Nics:
-        """`igb:2`. OperatorError: no such model, or not a number."""
-        match = re.fullmatch(r"(\w+):(\d+)", text)
+        """`igb:2` or `igb:2@1`. OperatorError: no such model, or not a number."""
+        match = re.fullmatch(r"(\w+):(\d)(?:@(\d))?", text)
         if match is None or match[1] not in MODELS:
             raise OperatorError(
                 f"--nic {text}: not one of {', '.join(MODELS)}", "for example igb:2"
             )
-        return cls(match[1], int(match[2]))
+        return cls(match[1], int(match[2]), None if match[3] is None else int(match[3]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +59,7 @@ class Machine:
 
     @staticmethod
     def add_arguments(parser: ArgumentParser) -> None:
-        parser.add_argument("--nic", action="append", default=[], metavar="MODEL:COUNT")
+        parser.add_argument("--nic", action="append", default=[], metavar="MODEL:COUNT[@NODE]")
         parser.add_argument("--cpus", default="2x2x1", metavar="SOCKETSxCORESxTHREADS")
 
     @classmethod
@@ -67,7 +68,8 @@ class Machine:
         match = re.fullmatch(r"(\d)x(\d)x(\d)", options.cpus)
         if match is None:
             raise OperatorError(f"--cpus {options.cpus}: not SOCKETSxCORESxTHREADS", "2x2x1")
-        return cls(*map(int, match.groups()), tuple(Nics.parse(text) for text in options.nic))
+        sockets, cores, threads = map(int, match.groups())
+        return cls(sockets, cores, threads, tuple(map(Nics.parse, options.nic)))
 
     @property
     def modules(self) -> list[str]:
@@ -107,10 +109,16 @@ class Machine:
 
     def _nics(self, group: int) -> Iterator[str]:
         nics = self.nics[group]
+        root = "pcie.0"
+        if nics.node is not None:  # QEMU says the node of a host bridge, not of a port
+            root = f"bridge{group}"
+            bridge = f"pxb-pcie,id={root},bus_nr={16 * (group + 1)},numa_node={nics.node}"
+            yield from ("-device", f"{bridge},bus=pcie.0")
         for number in range(nics.count):
             name = f"{group}.{number}"
             slot = 1 + number + sum(each.count for each in self.nics[:group])
-            yield from ("-device", f"pcie-root-port,id=port{name},chassis={slot},slot={slot}")
+            port = f"pcie-root-port,id=port{name},bus={root},chassis={slot},slot={slot}"
+            yield from ("-device", port)
             device = f"{MODELS[nics.model][1]},bus=port{name}"
             if nics.model == "nvme":
                 yield from ("-device", f"{device},serial=carrier{name}")

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 # PID 1 of the guest after init.sh: runs /run/guest/command and leaves its exit code beside it.
 # The host reads `started`, `stdout`, `stderr`, `exit` and `dmesg` there; see boot.py.
+export PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 guest=/run/guest
 mkdir -p /dev/pts /dev/shm /run/lock /run/netns
 mount -t devpts devpts /dev/pts

@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/* The wire: ports 2N and 2N+1 are its ends; what one sends the other receives. */
+#include <linux/etherdevice.h>
+#include <linux/skbuff.h>
+#include <net/gso.h>
+#include "simnic.h"
+
+static struct sn_port *sn_ports[SN_MAX_PORTS];
+static DEFINE_MUTEX(sn_ports_lock);
+
+/* number < 0: the first that is free. Returns an error pointer. */
+struct sn_port *sn_plug(struct device *parent, struct pci_dev *pci, int number)
+{
+	struct sn_port *port, *peer;
+
+	mutex_lock(&sn_ports_lock);
+	for (number = max(number, 0); pci && number < SN_MAX_PORTS && sn_ports[number]; number++)
+		;
+	port = number < SN_MAX_PORTS ? sn_port_create(parent, pci, number) : ERR_PTR(-ENOSPC);
+	if (IS_ERR(port))
+		goto out;
+	sn_ports[number] = port;
+	peer = sn_ports[number ^ 1];
+	if (peer) {
+		rtnl_lock();
+		rcu_assign_pointer(port->peer, peer);
+		rcu_assign_pointer(peer->peer, port);
+		sn_carrier(port);
+		rtnl_unlock();
+	}
+out:
+	mutex_unlock(&sn_ports_lock);
+	return port;
+}
+
+void sn_unplug(struct sn_port *port)
+{
+	struct sn_port *peer;
+
+	mutex_lock(&sn_ports_lock);
+	rtnl_lock();
+	peer = rtnl_dereference(port->peer);
+	if (peer) {
+		netif_carrier_off(peer->dev);
+		netif_carrier_off(port->dev);
+		RCU_INIT_POINTER(peer->peer, NULL);
+		RCU_INIT_POINTER(port->peer, NULL);
+	}
+	rtnl_unlock();
+	synchronize_net();	/* no frame is between the two any more */
+	sn_ports[port->number] = NULL;
+	sn_port_destroy(port);
+	mutex_unlock(&sn_ports_lock);
+}
+
+/* there is a carrier while both ends are up; under RTNL */
+void sn_carrier(struct sn_port *port)
+{
+	struct sn_port *peer = rtnl_dereference(port->peer);
+
+	if (peer && port->up && peer->up) {
+		netif_carrier_on(port->dev);
+		netif_carrier_on(peer->dev);
+	} else {
+		netif_carrier_off(port->dev);
+		if (peer)
+			netif_carrier_off(peer->dev);
+	}
+}
+
+/* Put a frame on the ring of `to` that its filters and RSS choose; consumes `skb`. */
+static void sn_receive(struct sn_port *to, struct sk_buff *skb)
+{
+	struct sn_queue *queue;
+	struct sk_buff *copy;
+	bool l4 = false;
+	u32 hash = 0;
+	int index;
+
+	index = sn_classify(to, skb, &hash, &l4);
+	if (index < 0) {
+		atomic64_inc(&to->table.drops);
+		kfree_skb(skb);
+		return;
+	}
+	queue = &to->queue[index];
+	/*
+	 * The frame is still its sender's: TCP keeps the same fragments to
+	 * retransmit them, and our GRO would edit the skb_shared_info both
+	 * share. DMA would have made a new one: private head, pages by reference.
+	 */
+	copy = pskb_copy(skb, GFP_ATOMIC);
+	consume_skb(skb);
+	if (!copy) {
+		atomic64_inc(&queue->ring_full);
+		return;
+	}
+	if (__dev_forward_skb(to->dev, copy))
+		return;			/* freed */
+	skb_clear_hash(copy);
+	if (hash && to->dev->features & NETIF_F_RXHASH)
+		skb_set_hash(copy, hash, l4 ? PKT_HASH_TYPE_L4 : PKT_HASH_TYPE_L3);
+	skb_record_rx_queue(copy, index);
+	if (ptr_ring_produce(&queue->ring, copy)) {
+		atomic64_inc(&queue->ring_full);
+		kfree_skb(copy);
+		return;
+	}
+	smp_mb();			/* pairs with sn_irq_arm() */
+	sn_irq_raise(queue);
+}
+
+/* an XDP program sees frames as they are on a wire: segmented, with checksums */
+static struct sk_buff *sn_on_wire(struct sk_buff *skb)
+{
+	struct sk_buff *segments;
+
+	if (!skb_is_gso(skb)) {
+		if (skb->ip_summed != CHECKSUM_PARTIAL || !skb_checksum_help(skb))
+			return skb;
+		kfree_skb(skb);
+		return NULL;
+	}
+	segments = skb_gso_segment(skb, 0);
+	if (IS_ERR_OR_NULL(segments)) {
+		kfree_skb(skb);
+		return NULL;
+	}
+	consume_skb(skb);
+	return segments;
+}
+
+/* Send through the TX queue `index`, whose lock is held; consumes `skb`. */
+void sn_send(struct sn_port *port, struct sk_buff *skb, unsigned int index)
+{
+	struct sk_buff *next;
+	struct sn_port *to;
+
+	rcu_read_lock();
+	to = rcu_dereference(port->peer);
+	if (!to || !smp_load_acquire(&to->up) || !pskb_may_pull(skb, ETH_HLEN)) {
+		DEV_STATS_INC(port->dev, tx_carrier_errors);
+		kfree_skb(skb);
+		goto out;
+	}
+	if (rcu_access_pointer(to->prog))
+		skb = sn_on_wire(skb);
+	skb_list_walk_safe(skb, skb, next) {
+		skb_mark_not_on_list(skb);
+		sn_count(&port->queue[index].tx, 1, skb->len);
+		sn_receive(to, skb);
+	}
+out:
+	rcu_read_unlock();
+}
+
+netdev_tx_t sn_xmit(struct sk_buff *skb, struct net_device *dev)
+{
+	skb_tx_timestamp(skb);
+	sn_send(netdev_priv(dev), skb, skb_get_queue_mapping(skb));
+	return NETDEV_TX_OK;
+}
