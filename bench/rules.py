@@ -34,7 +34,7 @@ from bench.stats import Estimate, median, ratios
 __all__ = ["BATCH", "SIZES", "STEPS", "compiled", "filters", "measure", "report"]
 
 SIZES = (64, 1000, 4000)  # filters in the table when the batch is in
-BATCH = 64
+BATCH = 32
 STEPS = ("insert", "re-steer", "delete")
 REPEATS = {"ethtool": 1, "atfnd": 8, "ioctl": 32}  # batches a round
 RIVALS = ("ethtool", "ioctl")
