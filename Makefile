@@ -39,6 +39,10 @@ run: setup ## demo: lab NIC, daemon, real traffic; ends with build/run.json
 test: setup lint ## lint, types and every test
 	@$(PY) -m pytest
 
+test-nic: setup ## prove a real NIC: NIC=eth2 make test-nic (docs/testing.md)
+	@test -n "$(NIC)" || { echo "name it: NIC=eth2 make test-nic" >&2; exit 2; }
+	@NIC=$(NIC) $(PY) -m pytest tests/nic
+
 lint: setup ## ruff and mypy --strict
 	@$(VENV)/bin/ruff check .
 	@$(VENV)/bin/ruff format --check .
@@ -54,4 +58,4 @@ clean: ## remove everything built
 	rm -rf build $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find . -name __pycache__ -prune -exec rm -rf {} +
 
-.PHONY: help setup run test lint bench guest clean
+.PHONY: help setup run test test-nic lint bench guest clean

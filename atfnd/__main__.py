@@ -42,7 +42,7 @@ def check(config: Config = None) -> None:
 
 @app.command()
 def restore(run_dir: RunDir = Path("/run/atfnd")) -> None:
-    """Delete every rule a stopped daemon left in its NICs."""
+    """Undo what a stopped daemon left in its NICs: rules and settings."""
     from atfnd.run import restore  # fmt: skip
 
     restore(run_dir)

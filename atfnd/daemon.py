@@ -8,19 +8,22 @@ tells (idle flows, rules somebody changed), each bounded to a small share of one
 from __future__ import annotations
 
 import asyncio
-import errno
 import sys
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from functools import partial
 
+from atfnd.agenda import Agenda
+from atfnd.arming import Arming
+from atfnd.attached import Attached
 from atfnd.chores import bugs, regularly
-from atfnd.decide import audit, queues, steer
+from atfnd.decide import audit, steer
 from atfnd.decide.memory import Memory, Settling
+from atfnd.decide.phantom import phantoms
 from atfnd.decide.table import FlowTable
+from atfnd.errors import OperatorError
 from atfnd.model import (
     Action,
-    ActionKind,
     FlowKey,
     Match,
     NicView,
@@ -34,50 +37,61 @@ from atfnd.model import (
 )
 from atfnd.move import runner
 from atfnd.observe import Observer
+from atfnd.observe.interfaces import Interfaces
 from atfnd.observe.nics import NicWatch, nic_of
 from atfnd.policy.match import Matcher
-from atfnd.program import ntuple, queue_cpu
+from atfnd.program import knob
+from atfnd.program.apply import apply
 from atfnd.program.journal import Journal
-from atfnd.published import Published
+from atfnd.program.originals import Originals
 
 __all__ = ["Daemon"]
 
 
-class Daemon(Published):
+class Daemon(Attached):
     """Steers the flows of some NICs, and shows them."""
 
     def __init__(
         self,
-        nics: Sequence[NicWatch],
+        interfaces: Interfaces,
         observer: Observer,
         observer_why: str,
         policy: Policy,
         journal: Journal,
+        originals: Originals,
     ) -> None:
         t_delete_ns = {rule.name: rule.t_delete_ns for rule in policy.flows}
         dwell_ns = {rule.name: rule.dwell_ns for rule in policy.flows}
         settling = Settling(policy.hold_down_ns, max(t_delete_ns.values()), t_delete_ns, dwell_ns)
         super().__init__(
-            watches={watch.view.name: watch for watch in nics},
+            watches={},
             observer=observer,
             observer_why=observer_why,
             policy=policy,
             memory=Memory(FlowTable(policy.table_max), settling),
         )
         self._matcher = Matcher(policy)
-        self._journal = journal
+        self.interfaces, self.journal = interfaces, journal
         self._lost = 0
-        self._due_timer: asyncio.TimerHandle | None = None
+        self.originals = originals
+        self._homes = {}
+        self.arming = Arming(self, originals, self._carry_out)
+        self._agenda = Agenda(self.memory, self.arming.waiting, self._due)
 
-    async def run(self, stop: asyncio.Event) -> None:
+    async def run(self, nics: Sequence[NicWatch], stop: asyncio.Event) -> None:
         """Adopt, then steer until `stop` is set. Rules stay in the NIC: a restart adopts them."""
         loop = asyncio.get_running_loop()
+        for watch in nics:
+            self._attach(watch)
         self._watch()
+        self._each(self.arming.meet)
         self._bootstrap()
         loop.add_reader(self.observer.fileno(), self._drain)
-        for watch in self.watches.values():
-            loop.add_reader(watch.links.fileno(), self._links_changed, watch)
+        loop.add_reader(self.interfaces.links.fileno(), self._arrivals)
+        loop.add_reader(self.cpus.fileno(), self._cpus_changed)
         chores = [regularly(self._audit), regularly(self._reconcile)]
+        for look in (self.arming.check, self.arming.inspect):
+            chores.append(regularly(partial(self._each, look)))
         if self.observer.poll_interval_s() is not None:
             chores.append(self._poll())
         tasks = [asyncio.ensure_future(each) for each in (bugs(loop), stop.wait(), *chores)]
@@ -89,8 +103,11 @@ class Daemon(Published):
             for task in tasks:
                 task.cancel()
             loop.remove_reader(self.observer.fileno())
+            loop.remove_reader(self.interfaces.links.fileno())
+            loop.remove_reader(self.cpus.fileno())
+            self.cpus.close()
             for watch in self.watches.values():
-                loop.remove_reader(watch.links.fileno())
+                self._detach(watch)
 
     async def _poll(self) -> None:
         while (every_s := self.observer.poll_interval_s()) is not None:
@@ -129,51 +146,6 @@ class Daemon(Published):
         rss_cpu = rss.cpu if rss else None
         self._carry_out(steer.seen(event, watch.view, rule, self.memory, now_ns, rss_cpu))
 
-    def _watch(self) -> None:
-        napi_ids: set[int] = set()
-        for watch in self.watches.values():
-            napi_ids |= watch.napi_ids
-        self.observer.watch(
-            sorted({watch.nic.netns for watch in self.watches.values()}, key=str), napi_ids
-        )
-
-    def _links_changed(self, watch: NicWatch) -> None:
-        with self._while_there(watch):
-            if watch.changed():
-                self._look_again(watch)
-
-    @contextmanager
-    def _while_there(self, watch: NicWatch) -> Iterator[None]:
-        """A NIC that is gone leaves the loop, and its flows the table; the others are served on."""
-        try:
-            yield
-        except OSError as error:
-            if error.errno != errno.ENODEV:
-                raise
-            name = watch.view.name
-            asyncio.get_running_loop().remove_reader(watch.links.fileno())
-            del self.watches[name]
-            for flow in steer.nic_gone(name, self.memory):
-                self._journal.release(name, Match.of(flow.key))
-            self._watch()
-            watch.close()
-            self.log.add("gone", "not watched any more", "the interface is gone", nic=name)
-
-    def _look_again(self, watch: NicWatch) -> None:
-        """Re-resolve a NIC's queues; put back the CPUs a link flap made it forget."""
-        name = watch.view.name
-        changed = watch.refresh()
-        if changed:
-            state = "up" if watch.view.up else "down"
-            self.log.add("link", f"is {state}, {len(watch.view.queues)} queues", nic=name)
-            self._watch()
-        unpinned = watch.unpinned() if watch.view.armed else []
-        if unpinned:
-            self._carry_out(queues.confine(name, unpinned))
-            watch.refresh()
-        if changed:
-            self._carry_out(steer.take_up(watch.view, self.memory, time.monotonic_ns()))
-
     # ---- decide again, without an event
 
     def _audit(self) -> None:
@@ -187,20 +159,10 @@ class Daemon(Published):
         aged_out = ended & {use.cookie for use in uses}
         if aged_out:
             self.observer.forget(aged_out)
+        self._carry_out(phantoms(self._views(), self.memory, now_ns))
         self._carry_out(steer.retry(self._views(), self.memory, now_ns))
         if turned_away := self.memory.readmit():
             self.observer.forget(turned_away)  # used again, they are reported again
-
-    def _reconcile(self) -> None:
-        """Entries against the NICs' rules and queues."""
-        for watch in list(self.watches.values()):
-            with self._while_there(watch):
-                self._look_again(watch)
-                if any(self.memory.table.steered(watch.view.name)):
-                    rules = watch.read_rules()
-                    for flow in audit.check_rules(watch.view, rules, self.memory):
-                        self._journal.release(flow.nic, Match.of(flow.key))
-                        self.log.add("manual", "let go", flow.why, nic=flow.nic, flow=flow.key)
 
     def _resync(self) -> None:
         """After lost events: the sockets as they are, and an end to entries without one."""
@@ -216,18 +178,17 @@ class Daemon(Published):
         for name, watch in self.watches.items():
             what = f"{nics.count(watch)} sockets receive through it"
             self.log.add("bootstrap", what, "there before this run", nic=name)
-        self._adopt(sockets)
+        self._adopt(sockets, list(self.watches.values()))
 
-    def _adopt(self, inventory: Sequence[SocketUse]) -> None:
+    def _adopt(self, inventory: Sequence[SocketUse], watches: Sequence[NicWatch]) -> None:
         """Take over the rules an earlier run left, by the journal and what the NIC holds. Orphans
         in a NIC that is not armed wait until it is."""
         sockets = {Match.of(use.key): use for use in inventory}
-        for watch in self.watches.values():
+        for watch in watches:
             name = watch.view.name
-            known = {flow.location for flow in self.memory.table.steered(name)}
-            left = self._journal.left.get(name, set())
-            rules = watch.read_rules() if left else []
-            ours = [rule for rule in rules if rule.match in left and rule.location not in known]
+            known = {Match.of(flow.key) for flow in self.memory.table.steered(name)}
+            rules = watch.read_rules() if self.journal.left.get(name) else []
+            ours = [r for r in self.journal.ours(name, rules) if r.match not in known]
             if not ours:
                 continue
             flows, plan = audit.adopt(watch.view, ours, sockets, self.memory, time.monotonic_ns())
@@ -239,36 +200,23 @@ class Daemon(Published):
 
     # ---- move and program
 
-    def _carry_out(self, plan: Plan) -> None:
+    def _carry_out(self, plan: Plan) -> list[Outcome]:
         """Only armed NICs are changed, whatever was decided: disarming is the kill switch."""
         allowed = tuple(action for action in plan if self.watches[action.nic].view.armed)
-        for outcome in runner.run(allowed, self._apply):
+        outcomes = runner.run(allowed, self._apply)
+        for outcome in outcomes:
             audit.settle(outcome, self.memory)
             self.record(outcome)
-        self._schedule_due()
+        self._agenda.schedule()
+        return outcomes
 
     def _apply(self, action: Action) -> Outcome:
-        nic = self.watches[action.nic].nic
-        if action.kind is ActionKind.QUEUE_CPU:
-            return queue_cpu.apply(nic, action)
-        return ntuple.apply(nic, self._journal, action)
-
-    def _schedule_due(self) -> None:
-        """One timer for the earliest deferred move."""
-        due_ns = self.memory.next_due_ns()
-        if due_ns is None:
-            return
-        loop = asyncio.get_running_loop()
-        at_s = loop.time() + max(0, due_ns - time.monotonic_ns()) / 1e9
-        if self._due_timer is not None:
-            if self._due_timer.when() <= at_s:
-                return
-            self._due_timer.cancel()
-        self._due_timer = loop.call_at(at_s, self._due)
+        return apply(self.watches[action.nic].nic, self.journal, self.originals, action)
 
     def _due(self) -> None:
-        self._due_timer = None
+        """Moves whose time has come, and indirection entries whose flows wait."""
         self._carry_out(steer.due(self._views(), self.memory, time.monotonic_ns()))
+        self._each(self.arming.turn)
 
     def _views(self) -> dict[str, NicView]:
         return {name: watch.view for name, watch in self.watches.items()}
@@ -287,13 +235,48 @@ class Daemon(Published):
         """Allow changes on a NIC, and place every flow that waits for it. KeyError: no such NIC."""
         watch = self.watches[nic]
         watch.arm(True)
+        self.armed_by_operator[nic] = True
         self.log.add("arm", "armed", "asked for", nic=nic)
         self._look_again(watch)
-        self._adopt(self.observer.inventory())
+        self.arming.meet(watch)
+        self._adopt(self.observer.inventory(), [watch])
         plan = steer.take_up(watch.view, self.memory, time.monotonic_ns(), manual=True)
         self._carry_out(plan)
 
     async def disarm(self, nic: str) -> None:
         """Stop every change on a NIC at once; rules in place stay. KeyError: no such NIC."""
         self.watches[nic].arm(False)
+        self.armed_by_operator[nic] = False
         self.log.add("disarm", "disarmed: nothing is changed any more", "asked for", nic=nic)
+
+    async def pause(self, nic: str) -> None:
+        """Take our rules out of a NIC and put its knobs back, armed or not, and change nothing
+        until `resume`. OperatorError: the kernel refused some of it. KeyError: no such NIC."""
+        watch = self.watches[nic]
+        if watch.view.paused:
+            return
+        was_armed = watch.view.armed
+        watch.arm(True)  # to delete what we left there is what the operator asks for
+        self._carry_out(steer.withdraw(watch.view, self.memory, "paused by the operator"))
+        watch.arm(was_armed)
+        watch.pause()
+        self.log.add("pause", "paused: our rules are out", "asked for", nic=nic)
+        refused = [each.knob for each in self.arming.undo(watch) if each.errno not in knob.DONE]
+        self._carry_out(steer.take_up(watch.view, self.memory, time.monotonic_ns()))
+        if left := self.memory.table.rules_in(nic):
+            refused.append(f"{left} rules")
+        if refused:
+            what = f"{nic} is paused, but the kernel keeps of us: {', '.join(refused)}"
+            raise OperatorError(what, f"atfnctl events --nic {nic} says why")
+
+    async def resume(self, nic: str) -> None:
+        """Put back what `pause` took out, if the NIC was armed then. KeyError: no such NIC."""
+        watch = self.watches[nic]
+        if not watch.view.paused:
+            return
+        self.log.add("resume", "resumed", "asked for", nic=nic)
+        armed = watch.resume()
+        self.arming.meet(watch)
+        if armed:
+            self._look_again(watch)
+            self._carry_out(steer.take_up(watch.view, self.memory, time.monotonic_ns()))

@@ -1,35 +1,45 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """What the daemon shows: the `serve.Source` of the API, read from the loop's own state.
 
-Everything here runs on the loop and returns at once; it changes nothing.
+Everything here runs on the loop and returns at once, but for `doctor`; it changes nothing.
 """
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import os
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import overload
 
 from atfnd import __version__
+from atfnd.decide.doctor import examine
+from atfnd.decide.doctor_machine import examine_machine
+from atfnd.decide.means import means_of
 from atfnd.decide.memory import Memory
 from atfnd.decide.table import t_delete_in_force_ns
+from atfnd.errors import OperatorError
 from atfnd.model import (
     Event,
+    Finding,
     Flow,
     FlowKey,
+    FlowState,
     NicView,
     Outcome,
     Policy,
     Status,
     Topology,
+    brief,
 )
+from atfnd.nic.driver import open_nic
 from atfnd.observe import Observer
+from atfnd.observe.machine import machine
 from atfnd.observe.nics import NicWatch
-from atfnd.observe.topology import topology
+from atfnd.observe.topology import CpuWatch
 from atfnd.serve.eventlog import EventLog
 
 __all__ = ["Published"]
@@ -71,6 +81,8 @@ class Published:
     applied: int = 0
     refused: int = 0
     resyncs: int = 0
+    cpus: CpuWatch = field(default_factory=CpuWatch)
+    armed_by_operator: dict[str, bool] = field(default_factory=dict)  # what he last said, by name
 
     def status(self) -> Status:
         """The daemon in one look."""
@@ -100,11 +112,21 @@ class Published:
         action = outcome.action
         self.applied += outcome.errno == 0
         self.refused += outcome.errno != 0
-        what = _moved(action.queue, action.old, action.new)
+        what = (
+            f"{action.knob} = {brief(action.value)}"
+            if action.value is not None
+            else (_moved(action.queue, action.old, action.new))
+        )
         kind, why = action.kind.value, action.why
         if outcome.errno:
             kind, why = "refused", f"{os.strerror(outcome.errno)}; {outcome.left}"
         self.log.add(kind, what, why, nic=action.nic, flow=action.key, policy=action.policy or None)
+
+    def record_loss(self, flow: Flow) -> None:
+        """Log that a flow lost its rule to somebody else, or in the NIC."""
+        manual = flow.state is FlowState.MANUAL
+        kind, what = ("manual", "let go") if manual else ("dropped", "by the NIC")
+        self.log.add(kind, what, flow.why, nic=flow.nic, flow=flow.key)
 
     def flows(self) -> Sequence[Flow | None]:
         """The live Flow-to-Core table by slot, then the last flows that found it full."""
@@ -123,8 +145,27 @@ class Published:
         return views
 
     def topology(self) -> Topology:
-        """CPUs as sysfs describes them now."""
-        return topology()
+        """CPUs as sysfs describes them now; an offline one shares what it shared before."""
+        return self.cpus.read()
+
+    async def doctor(self, nic: str | None) -> tuple[Sequence[NicView], Sequence[Finding]]:
+        """As `serve.Source.doctor`. What takes time is read beside the loop."""
+        around = await asyncio.to_thread(machine)
+        looked = []
+        for name in list(self.watches) if nic is None else [nic]:
+            try:
+                looked.append(await asyncio.to_thread(_glance, name))
+            except OperatorError:
+                if nic is not None:
+                    raise  # else it has gone since we began
+        known = {view.name: view for view in self.nics()}
+        watched = nic is None or nic in known
+        views = [_as_now(known[view.name], view) if view.name in known else view for view in looked]
+        cpus = self.topology()
+        findings = [each for view in views for each in examine(view, cpus, around, watched=watched)]
+        if nic is None:
+            findings += examine_machine(around, self.status(), self.watches)
+        return views, findings
 
     def events(self, after_seq: int, limit: int) -> Sequence[Event]:
         """Oldest first, numbered above `after_seq`."""
@@ -140,3 +181,33 @@ class Published:
 def _moved(queue: int | None, old: int | None, new: int | None) -> str:
     place = "queue" if queue is None else f"queue {queue}: CPU"
     return f"{place} {'-' if old is None else old} -> {'-' if new is None else new}"
+
+
+def _glance(name: str) -> NicView:
+    """One look at a NIC, watched or not. OperatorError: no such interface."""
+    nic = open_nic(name)
+    try:
+        watch = NicWatch(nic, armed=False, budget=None)
+    except OSError:
+        nic.close()
+        raise
+    try:
+        watch.inspect()
+        watch.steered_by(*means_of(watch.view))
+        return watch.shown(frozenset())
+    finally:
+        watch.close()
+
+
+def _as_now(known: NicView, seen: NicView) -> NicView:
+    """What we know of a NIC, with what was just seen of it: nothing tells us of an affinity that
+    somebody changed, and chores come seldom."""
+    return replace(
+        known,
+        up=seen.up,
+        queues=seen.queues,
+        rss=seen.rss,
+        device=seen.device,
+        knobs=seen.knobs,
+        conflicts=seen.conflicts,
+    )

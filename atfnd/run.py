@@ -12,17 +12,22 @@ import os
 import signal
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 from atfnd.daemon import Daemon
 from atfnd.errors import OperatorError
+from atfnd.nic import Nic
 from atfnd.nic.driver import open_nic
 from atfnd.observe import Qualify
 from atfnd.observe.choose import choose
+from atfnd.observe.interfaces import Interfaces
 from atfnd.observe.nics import NicWatch
 from atfnd.policy.load import load
 from atfnd.policy.match import armed, qualify, rule_budget
+from atfnd.program import knob
 from atfnd.program.journal import Journal
+from atfnd.program.originals import Originals
 from atfnd.serve.http import serve
 
 __all__ = ["RUN_DIR", "restore", "run"]
@@ -77,58 +82,81 @@ def run(
     for name in arm:
         if name not in nics:
             raise OperatorError(f"--arm {name}: it is not among the NICs", f"add --nic {name}")
+
+    def watch(nic: Nic) -> NicWatch:
+        name = nic.name
+        may_write = any(fnmatchcase(name, each) for each in arm) or armed(policy, name)
+        return NicWatch(nic, may_write, rule_budget(policy, name, nic.caps().rule_slots))
+
     with ExitStack() as stack:
         stack.enter_context(_alone(run_dir))
-        watches = []
-        for name in dict.fromkeys(nics):
-            nic = open_nic(name)
-            caps = nic.caps()
-            budget = rule_budget(policy, name, caps.rule_slots)
-            watch = NicWatch(nic, name in arm or armed(policy, name), budget)
-            stack.callback(watch.close)
-            watches.append(watch)
+        interfaces = Interfaces(nics, watch)
+        stack.callback(interfaces.close)
+        watches = interfaces.start()
         chosen, why = choose(observer or policy.observer, Qualify(*qualify(policy)))
         stack.callback(chosen.close)
-        journal = Journal(run_dir / "rules.journal")
-        stack.callback(journal.close)
-        daemon = Daemon(watches, chosen, why, policy, journal)
-        asyncio.run(_until_stopped(daemon, run_dir / "atfnd.sock"))
+        journal, originals = _journals(run_dir, stack)
+        daemon = Daemon(interfaces, chosen, why, policy, journal, originals)
+        asyncio.run(_until_stopped(daemon, watches, run_dir / "atfnd.sock"))
 
 
-async def _until_stopped(daemon: Daemon, socket_path: Path) -> None:
+async def _until_stopped(daemon: Daemon, watches: Sequence[NicWatch], socket_path: Path) -> None:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     server = await serve(daemon, socket_path)
     try:
-        await daemon.run(stop)
+        await daemon.run(watches, stop)
     finally:
         await server.stop()
 
 
 def restore(run_dir: Path = RUN_DIR) -> None:
-    """`atfnd restore`: delete every rule a stopped daemon left, and nothing else."""
+    """`atfnd restore`: delete every rule a stopped daemon left, put every knob back that is still
+    as it left it, and nothing else. OperatorError at the end: a knob was refused."""
     _need_root()
-    with _alone(run_dir):
-        journal = Journal(run_dir / "rules.journal")
-        if not any(journal.left.values()):
+    with _alone(run_dir), ExitStack() as stack:
+        journal, originals = _journals(run_dir, stack)
+        left = {name for name, ours in journal.left.items() if ours}
+        if not left and not originals.nics():
             print("nothing to restore")
-        for name, ours in [(name, set(left)) for name, left in journal.left.items() if left]:
+        refused = []
+        for name in dict.fromkeys([*left, *originals.nics()]):
             try:
                 nic = open_nic(name)
             except OperatorError as gone:
-                print(f"{name}: {gone.message}: its rules went with it")
-                for match in ours:
+                print(f"{name}: {gone.message}: its rules and knobs went with it")
+                for match in list(journal.left.get(name, ())):
                     journal.release(name, match)
+                for each in originals.held(name):
+                    originals.forget(name, each)
                 continue
-            deleted = 0
-            for rule in nic.rules():
-                if rule.match in ours:
-                    nic.delete(rule.location)
-                    deleted += 1
-            for match in ours:
-                journal.release(name, match)
+            if name in left:
+                print(f"{name}: {_delete_rules(nic, journal)} rules deleted")
+            for each, code, what in knob.undo(nic, originals):
+                print(f"{name}: {each} {what}")
+                refused += [f"{name} {each}"] if code not in knob.DONE else []
             nic.close()
-            print(f"{name}: {deleted} rules deleted")
-        journal.close()
+    if refused:
+        raise OperatorError(f"refused: {', '.join(refused)}", "run restore again", exit_code=1)
+
+
+def _delete_rules(nic: Nic, journal: Journal) -> int:
+    """Delete what the journal names; how many there were."""
+    deleted, ours = 0, list(journal.left[nic.name])
+    for rule in journal.ours(nic.name, nic.rules()):
+        nic.delete(rule.location)
+        deleted += 1
+    for match in ours:
+        journal.release(nic.name, match)
+    return deleted
+
+
+def _journals(run_dir: Path, stack: ExitStack) -> tuple[Journal, Originals]:
+    """Rules and knobs of ours; closed with the stack."""
+    journal = Journal(run_dir / "rules.journal")
+    stack.callback(journal.close)
+    originals = Originals(run_dir / "originals.journal")
+    stack.callback(originals.close)
+    return journal, originals

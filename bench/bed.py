@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""A lab NIC brought up for one bench and taken down after it, by the operator's own commands
-(`atfnd lab up | down`), and what the benches must know about it."""
+"""What a bench runs on: a NIC, the host behind it and a remote host, whatever the NIC is.
+
+`lab_bed` brings a lab NIC up and takes it down after, by the operator's own commands (`atfnd lab up
+| down`); `bench.sim_bed` does it with the test driver in the guest.
+"""
 
 from __future__ import annotations
 
@@ -9,62 +12,71 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 
 from atfnd.errors import OperatorError
-from atfnd.nic.lab import LabNic
+from atfnd.nic import Nic
+from atfnd.nic.driver import open_nic
 from bench.meter import Meter
 from bench.netns import inode
 
-__all__ = ["Bed", "lab_bed"]
+__all__ = ["Bed", "BedMaker", "lab_bed", "succeed"]
 
 
 @dataclass(frozen=True, slots=True)
 class Bed:
-    """A remote host (`peer`), the wire, and the device under test (`host`, its NIC is `r0`)."""
+    """A device under test and a remote host, wired to each other."""
 
-    name: str
+    nic: str  # as `atfnd run --nic` calls it
+    device: str  # the interface behind it
+    host: str | None  # network namespace of the interface, None for our own
+    peer: str  # network namespace of the remote host
     address: str  # IPv4 of the host
     ifindex: int
     cpus: tuple[int, ...]  # CPU of each receive queue
+    arfs: bool = False  # the kernel can write its filters (ndo_rx_flow_steer)
 
-    @property
-    def peer(self) -> str:
-        return f"{self.name}-peer"
-
-    @property
-    def host(self) -> str:
-        return f"{self.name}-host"
+    def open(self) -> AbstractContextManager[Nic]:
+        """Its NIC, closed at the end of the `with`."""
+        return contextlib.closing(open_nic(self.nic))
 
     def meter(self) -> Meter:
-        """A meter of what the host's NIC delivers."""
+        """A meter of what the NIC delivers."""
         return Meter(self.ifindex, inode(self.host))
 
     def clear_rules(self) -> None:
         """Empty the NIC's filter table: each contender starts from the same NIC."""
-        with contextlib.closing(LabNic.open(self.name)) as nic:
+        with self.open() as nic:
             for rule in nic.rules():
                 nic.delete(rule.location)
 
     def deliver_all_to(self, queue: int) -> None:
         """Let RSS choose one queue for everything, so that every flow elsewhere needs a rule."""
-        with contextlib.closing(LabNic.open(self.name)) as nic:
+        with self.open() as nic:
             rss = nic.rss()
+            if rss is None:
+                raise OperatorError(f"{self.nic} has no RSS table to write", exit_code=1)
             nic.set_rss(replace(rss, table=(queue,) * len(rss.table)))
 
     def received(self) -> int:
-        """Packets the host's NIC received since it came up, by its own count."""
-        (link,) = json.loads(_run("ip", "-n", self.host, "-s", "-j", "link", "show", "r0"))
+        """Packets the NIC received since it came up, by its own count."""
+        inside = ("-n", self.host) if self.host else ()
+        (link,) = json.loads(succeed("ip", *inside, "-s", "-j", "link", "show", self.device))
         return int(link["stats64"]["rx"]["packets"])
 
     def ring_drops(self) -> int | None:
         """Packets lost to full rings since the NIC came up."""
-        with contextlib.closing(LabNic.open(self.name)) as nic:
+        with self.open() as nic:
             return nic.stats().ring_drops
 
 
-def _run(*command: str) -> str:
+BedMaker = Callable[[], AbstractContextManager[Bed]]
+
+
+def succeed(*command: str) -> str:
+    """A command's output; OperatorError in its first words when it fails."""
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
         words = (done.stderr or done.stdout).strip().splitlines() or ["it said nothing"]
@@ -73,20 +85,21 @@ def _run(*command: str) -> str:
 
 
 def _lab(*arguments: str) -> None:
-    _run(sys.executable, "-m", "atfnd", "lab", *arguments)
+    succeed(sys.executable, "-m", "atfnd", "lab", *arguments)
 
 
 @contextlib.contextmanager
 def lab_bed(rules: int = 4096, queues: int | None = None) -> Iterator[Bed]:
     """One lab NIC with a queue per CPU, named after this process; down again whatever happens."""
     name = f"bench{os.getpid()}"
+    host = f"{name}-host"
     count = queues or len(os.sched_getaffinity(0))
     try:
         _lab("up", "--name", name, "--queues", str(count), "--rules", str(rules))
-        (link,) = json.loads(_run("ip", "-n", f"{name}-host", "-j", "addr", "show", "r0"))
+        (link,) = json.loads(succeed("ip", "-n", host, "-j", "addr", "show", "r0"))
         address = next(a["local"] for a in link["addr_info"] if a["family"] == "inet")
-        with contextlib.closing(LabNic.open(name)) as nic:
+        with contextlib.closing(open_nic(f"lab:{name}")) as nic:
             cpus = tuple(queue.cpu for queue in nic.queues() if queue.cpu is not None)
-        yield Bed(name, address, link["ifindex"], cpus)
+        yield Bed(f"lab:{name}", "r0", host, f"{name}-peer", address, link["ifindex"], cpus)
     finally:
         _lab("down", "--name", name)

@@ -89,7 +89,7 @@ class Child:
         if self._process.poll() is not None:
             raise self.failure()
 
-    def said(self, word: str, deadline_s: float = 20.0) -> None:
+    def said(self, word: str, deadline_s: float = 60.0) -> None:
         """Wait until `word` is in its output; OperatorError when it ends or the deadline passes."""
 
         def seen() -> bool:

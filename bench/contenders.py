@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What the benches compare on one NIC: RSS alone, RFS, and atfnd.
+"""What the benches compare on one NIC: RSS alone, RFS, accelerated RFS where the NIC has it, atfnd.
 
-RFS is set up as Documentation/networking/scaling.rst says: a global flow table of 32768 entries
-(net.core.rps_sock_flow_entries, machine-wide, restored afterwards), an equal part of it for each
-queue (rps_flow_cnt), and every CPU in each queue's rps_cpus.
+RFS and aRFS are set up as Documentation/networking/scaling.rst says: a global flow table of 32768
+entries (net.core.rps_sock_flow_entries, machine-wide, restored afterwards), an equal part of it for
+each queue (rps_flow_cnt), and every CPU in each queue's rps_cpus. With the feature ntuple-filters
+on, the kernel also writes a filter for each flow it steers (net/core/dev.c, set_rps_cpu), which
+makes it aRFS; plain RFS on such a NIC has the feature off, and turning it off empties the table.
 """
 
 from __future__ import annotations
@@ -13,11 +15,10 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
 
-from bench.bed import Bed
-from bench.children import child
+from bench.bed import Bed, succeed
 from bench.daemon import FOLLOW_TCP, Daemon, daemon
 
-__all__ = ["CONTENDERS", "atfnd", "rfs", "rss"]
+__all__ = ["arfs", "atfnd", "contenders", "rfs", "rss"]
 
 FLOW_ENTRIES = 32768
 SYSCTL = Path("/proc/sys/net/core/rps_sock_flow_entries")
@@ -32,17 +33,23 @@ def rss(bed: Bed) -> Iterator[None]:
     yield
 
 
-def _each_queue(bed: Bed, file: str, value: str) -> None:
+def _inside(bed: Bed, *command: str) -> None:
     # sysfs shows a namespace's devices only to a mount made there, which `ip netns exec` does
-    script = f"for q in /sys/class/net/r0/queues/rx-*; do echo {value} > $q/{file} || exit 1; done"
-    with child("ip", "netns", "exec", bed.host, "sh", "-c", script) as writer:
-        writer.wait(10)
+    inside = ("ip", "netns", "exec", bed.host) if bed.host else ()
+    succeed(*inside, *command)
+
+
+def _each_queue(bed: Bed, file: str, value: str) -> None:
+    queues = f"/sys/class/net/{bed.device}/queues/rx-*"
+    _inside(bed, "sh", "-c", f"for q in {queues}; do echo {value} > $q/{file} || exit 1; done")
+
+
+def _ntuple(bed: Bed, state: str) -> None:
+    _inside(bed, "ethtool", "-K", bed.device, "ntuple", state)
 
 
 @contextlib.contextmanager
-def rfs(bed: Bed) -> Iterator[None]:
-    """Receive flow steering in software, on top of RSS."""
-    bed.clear_rules()
+def _flow_tables(bed: Bed) -> Iterator[None]:
     before = SYSCTL.read_text()
     with contextlib.ExitStack() as undo:
         undo.callback(SYSCTL.write_text, before)
@@ -55,11 +62,38 @@ def rfs(bed: Bed) -> Iterator[None]:
 
 
 @contextlib.contextmanager
+def rfs(bed: Bed) -> Iterator[None]:
+    """Receive flow steering in software, on top of RSS."""
+    bed.clear_rules()
+    with contextlib.ExitStack() as undo:
+        if bed.arfs:
+            undo.callback(_ntuple, bed, "on")
+            _ntuple(bed, "off")
+        undo.enter_context(_flow_tables(bed))
+        yield
+
+
+@contextlib.contextmanager
+def arfs(bed: Bed) -> Iterator[None]:
+    """Receive flow steering by filters that the kernel writes; afterwards none of them is left."""
+    bed.clear_rules()
+    _ntuple(bed, "on")
+    with contextlib.ExitStack() as undo:
+        undo.callback(_ntuple, bed, "on")
+        undo.callback(_ntuple, bed, "off")
+        undo.enter_context(_flow_tables(bed))
+        yield
+
+
+@contextlib.contextmanager
 def atfnd(bed: Bed, config: str = FOLLOW_TCP) -> Iterator[Daemon]:
     """The daemon, armed on the NIC."""
     bed.clear_rules()
-    with daemon(bed.name, config) as running:
+    with daemon(bed.nic, config) as running:
         yield running
 
 
-CONTENDERS: dict[str, Contender] = {"rss": rss, "rfs": rfs, "atfnd": atfnd}
+def contenders(bed: Bed) -> dict[str, Contender]:
+    """All that can run on this bed, by name."""
+    accelerated: dict[str, Contender] = {"arfs": arfs} if bed.arfs else {}
+    return {"rss": rss, "rfs": rfs, **accelerated, "atfnd": atfnd}

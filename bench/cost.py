@@ -110,7 +110,7 @@ def _wait_for_steered(running: Daemon, flows: int) -> None:
 
 def _unsteered(report: Report, count: int, rounds: int) -> tuple[int, Estimate, Estimate]:
     """One count of idle sockets; returns how many there were and the CPU shares."""
-    with lab_bed() as bed, daemon(bed.name) as running:
+    with lab_bed() as bed, daemon(bed.nic) as running:
         pid = running.process.pid
         before = memory_bytes(pid)
         with established(bed, count) as (opened, why):
@@ -138,7 +138,7 @@ def _unsteered(report: Report, count: int, rounds: int) -> tuple[int, Estimate, 
 def _per_steered_flow(report: Report) -> None:
     """Memory before and after STEERED flows became steered by being used. WARM flows come first:
     what they fill once (the event log, buffers) is no growth per flow."""
-    with lab_bed() as bed, daemon(bed.name) as running, contextlib.ExitStack() as stack:
+    with lab_bed() as bed, daemon(bed.nic) as running, contextlib.ExitStack() as stack:
         bed.deliver_all_to(1)  # the server runs where queue 0 is delivered
         serve = program("rr", "serve", bed.address, STEERED_PORT)
         stack.enter_context(child(*serve, netns=bed.host, cpus=[bed.cpus[0]])).said("ready")

@@ -19,6 +19,7 @@ from bench.children import Child, child, until
 __all__ = ["FOLLOW_TCP", "Daemon", "daemon"]
 
 DWELL_MS = 10  # the product's default
+START_S = 120  # in a guest without KVM Python takes its time
 FOLLOW_TCP = f"""\
 version: 1
 about: Every TCP flow to the core of its application.
@@ -44,9 +45,9 @@ class Daemon:
         )
 
     def ready(self) -> bool:
-        """It answers."""
+        """It answers; as long as it has no socket it is not asked, which would slow its start."""
         self.process.check()
-        return self._ctl("status").returncode == 0
+        return self.socket.exists() and self._ctl("status").returncode == 0
 
     def table(self, *arguments: str) -> str:
         """What `atfnctl` prints for an operator; OperatorError when it refuses."""
@@ -61,15 +62,15 @@ class Daemon:
 
 
 @contextlib.contextmanager
-def daemon(lab: str, config: str = FOLLOW_TCP, arm: bool = True) -> Iterator[Daemon]:
-    """Run the daemon on lab NIC `lab` until the `with` ends; it is ready when this yields."""
+def daemon(nic: str, config: str = FOLLOW_TCP, arm: bool = True) -> Iterator[Daemon]:
+    """Run the daemon on `nic` until the `with` ends; it is ready when this yields."""
     with tempfile.TemporaryDirectory(prefix="atfnd-bench-") as folder:
         path = Path(folder) / "bench.yaml"
         path.write_text(config)
-        command = [sys.executable, "-m", "atfnd", "run", "--nic", f"lab:{lab}"]
-        command += ["--arm", f"lab:{lab}"] if arm else []
+        command = [sys.executable, "-m", "atfnd", "run", "--nic", nic]
+        command += ["--arm", nic] if arm else []
         command += ["--run-dir", folder, "--config", str(path)]
         with child(*command) as process:
             running = Daemon(process, Path(folder) / "atfnd.sock")
-            until(running.ready, "the daemon answers", 20)
+            until(running.ready, "the daemon answers", START_S)
             yield running

@@ -24,7 +24,7 @@ from rich.table import Table
 from atfnd.errors import OperatorError
 from bench.bed import Bed, lab_bed
 from bench.children import Child, child, pin, program
-from bench.contenders import CONTENDERS
+from bench.contenders import contenders
 from bench.daemon import Daemon
 from bench.ending import ended_in_order
 from bench.meter import Meter, Reading
@@ -74,7 +74,7 @@ def workload(bed: Bed) -> Iterator[list[Child]]:
 
 def _phase(name: str, bed: Bed, meter: Meter, console: Console) -> Phase:
     """Run one contender and meter it while its applications move."""
-    with CONTENDERS[name](bed) as running, workload(bed) as servers:
+    with contenders(bed)[name](bed) as running, workload(bed) as servers:
         time.sleep(SETTLE_S)
         start, steered = meter.read(), 0
         for move in range(MOVES):
@@ -129,8 +129,8 @@ def run(console: Console) -> None:
     with lab_bed() as bed, bed.meter() as meter:
         if len(bed.cpus) < 2:
             raise OperatorError("the demo needs two CPUs: with one, every packet is local")
-        console.print(f"lab NIC {bed.name} is up: {len(bed.cpus)} queues, host {bed.address}")
-        for name in CONTENDERS:
+        console.print(f"{bed.nic} is up: {len(bed.cpus)} queues, host {bed.address}")
+        for name in contenders(bed):
             console.print(f"\n[bold]{name}[/bold]: applications move every {MOVE_EVERY_S:g} s")
             phases.append(_phase(name, bed, meter, console))
             console.print(f"{name}: {phases[-1].reading.totals.locality:.1%} on the right core")

@@ -151,7 +151,7 @@ def _rates(rounds: int) -> dict[str, list[float]]:
     with lab_bed() as bed:
         for turn in range(rounds):
             for state in list(rates)[:: 1 if turn % 2 else -1]:
-                observing = daemon(bed.name, arm=False) if state == "attached" else None
+                observing = daemon(bed.nic, arm=False) if state == "attached" else None
                 with observing or contextlib.nullcontext():
                     rates[state].append(_throughput(bed))
     return rates

@@ -12,9 +12,10 @@ import socket
 from contextlib import ExitStack
 
 from atfnd.model import FlowKey, Protocol
+from atfnd.nic import Nic
 from atfnd.nic.toeplitz import rss_queue
 from bench.meter import FlowCount, Meter
-from tests.labs import HOST, PEER, Lab, packed
+from tests.labs import HOST, PEER, Ends, packed
 from tests.netns import Talker
 from tests.wait import until
 
@@ -25,9 +26,10 @@ _ANY6 = bytes(16)
 _ports = itertools.count(20000)
 
 
-def rss_cpu(lab: Lab, key: FlowKey) -> int:
+def rss_cpu(lab: Ends[Nic], key: FlowKey) -> int:
     """The CPU that RSS delivers this flow on."""
-    index = rss_queue(lab.nic.rss(), key)
+    rss = lab.nic.rss()  # None: one queue
+    index = 0 if rss is None else rss_queue(rss, key)
     cpu = next(queue.cpu for queue in lab.nic.queues() if queue.index == index)
     assert cpu is not None
     return cpu
@@ -76,7 +78,7 @@ class Applications:
     """Starts applications on a lab, on a CPU where RSS does not deliver them unless `by_rss`; ends
     them all."""
 
-    def __init__(self, lab: Lab) -> None:
+    def __init__(self, lab: Ends[Nic]) -> None:
         self.lab = lab
         self._stack = ExitStack()
 

@@ -11,10 +11,11 @@ from pathlib import Path
 
 from atfnd.kernel.netns import exists
 from atfnd.model import Match, Rule
+from atfnd.nic import Nic
 from bench.meter import Meter
 from tests.applications import Application, Applications
 from tests.daemons import EVERYTHING, Daemon, Row
-from tests.labs import Lab
+from tests.labs import Ends
 from tests.wait import until
 
 __all__ = ["Bed", "a_bed"]
@@ -24,7 +25,7 @@ __all__ = ["Bed", "a_bed"]
 class Bed:
     """Everything ends with `a_bed`."""
 
-    lab: Lab
+    lab: Ends[Nic]
     daemon: Daemon
     apps: Applications
     meter: Meter
@@ -83,7 +84,7 @@ class Bed:
 
 
 @contextmanager
-def a_bed(lab: Lab, folder: Path, observer: str, config: str = EVERYTHING) -> Iterator[Bed]:
+def a_bed(lab: Ends[Nic], folder: Path, observer: str, config: str = EVERYTHING) -> Iterator[Bed]:
     """The daemon is not started yet; it is killed at the end if it still runs."""
     daemon, apps = Daemon(folder, config), Applications(lab)
     with Meter(lab.nic.ifindex, os.stat(lab.netns["host"]).st_ino) as meter:

@@ -12,15 +12,17 @@ import socket
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from typing import Generic, TypeVar
 
 from atfnd.kernel.netns import open_socket
 from atfnd.lab.down import down
 from atfnd.lab.up import up
 from atfnd.lab.wiring import HOST4, HOST6, PEER4, PEER6, namespaces
 from atfnd.model import FlowKey
+from atfnd.nic import Nic
 from atfnd.nic.lab import LabNic
 
-__all__ = ["HOST", "PEER", "Lab", "a_lab", "key_of", "packed", "unique_name"]
+__all__ = ["HOST", "PEER", "Ends", "Lab", "a_lab", "key_of", "packed", "unique_name"]
 
 HOST: dict[int, str] = {socket.AF_INET: HOST4, socket.AF_INET6: HOST6}
 PEER: dict[int, str] = {socket.AF_INET: PEER4, socket.AF_INET6: PEER6}
@@ -38,12 +40,16 @@ def packed(address: str) -> bytes:
     return socket.inet_pton(family, address)
 
 
+N = TypeVar("N", bound=Nic, covariant=True)
+
+
 @dataclass
-class Lab:
-    """A lab that is up, its NIC, and sockets at both ends (closed with it)."""
+class Ends(Generic[N]):
+    """A NIC that is up between two namespaces, `NAME-peer` and `NAME-host`, and sockets at both
+    ends (closed with it)."""
 
     name: str
-    nic: LabNic
+    nic: N
     _undo: ExitStack = field(default_factory=ExitStack)
 
     @property
@@ -95,6 +101,9 @@ class Lab:
     def close(self) -> None:
         self._undo.close()
         self.nic.close()
+
+
+Lab = Ends[LabNic]
 
 
 def key_of(receiver: socket.socket, protocol: int) -> FlowKey:

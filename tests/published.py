@@ -22,12 +22,15 @@ from atfnd.model import (
     Caps,
     Cpu,
     Event,
+    Finding,
     Flow,
     FlowKey,
     FlowState,
+    Level,
     Match,
     NicStats,
     NicView,
+    Node,
     Protocol,
     Queue,
     QueueStats,
@@ -111,7 +114,11 @@ def topology() -> Topology:
         tuple(
             Cpu(n, True, n // 4, n // 4, n // 2, (n & ~1, n | 1), tuple(range(n & ~3, (n | 3) + 1)))
             for n in range(8)
-        )
+        ),
+        tuple(
+            Node(n, tuple(range(4 * n, 4 * n + 4)), {m: 10 + 11 * (m != n) for m in range(2)})
+            for n in range(2)
+        ),
     )
 
 
@@ -124,6 +131,11 @@ class Published:
         self.views = [
             lab(theirs, *(rule(100 + n, Match.of(key(40_000 + n)), 3) for n in range(3))),
             replace(lab(), name="eth1", armed=False, owned=frozenset(), netns=None),
+        ]
+        self.findings = [
+            Finding("lab:lab", Level.OK, "steers each flow by a filter of its own"),
+            Finding("eth1", Level.WARNING, "irqbalance (pid 7) moves it", "ban them"),
+            Finding(None, Level.NOTE, "eth9 is not watched", "--nic eth9"),
         ]
         self.log = [
             Event(n, n * 1000, 1_700_000_000.5, "insert", "lab:lab", key(n), f"#{n}", "why", "bulk")
@@ -175,19 +187,31 @@ class Published:
         return "`control` (built-in:12)" if 22 in (key.local_port, key.remote_port) else None
 
     async def arm(self, nic: str) -> None:
-        self._set(nic, True)
+        self._set(nic, armed=True)
 
     async def disarm(self, nic: str) -> None:
         if nic == "stuck0":
             raise OSError(errno.EPERM, "Operation not permitted")
-        self._set(nic, False)
+        self._set(nic, armed=False)
 
-    def _set(self, name: str, armed: bool) -> None:
+    async def pause(self, nic: str) -> None:
+        self._set(nic, armed=False, paused=True)
+
+    async def resume(self, nic: str) -> None:
+        self._set(nic, armed=True, paused=False)
+
+    async def doctor(self, nic: str | None) -> tuple[Sequence[NicView], Sequence[Finding]]:
+        views = [view for view in self.views if nic in (None, view.name)]
+        if not views:
+            raise OperatorError(f"no interface {nic!r} here", "there are: lo")
+        return views, [each for each in self.findings if nic in (None, each.nic)]
+
+    def _set(self, name: str, **changes: bool) -> None:
         for n, nic in enumerate(self.views):
             if nic.name == name:
                 if not nic.caps.rules:
                     raise OperatorError(f"{name} has no filters", "use another interface")
-                self.views[n] = replace(nic, armed=armed)
+                self.views[n] = replace(nic, **changes)  # type: ignore[arg-type]
                 return
         raise KeyError(name)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 
-__all__ = ["NO_BPF", "NO_BTF", "NO_ROOT"]
+__all__ = ["NO_BPF", "NO_BTF", "NO_ROOT", "NO_RULES"]
 
 # Everything is imported before the user changes: another user may be unable to read the tree.
 _AS_NOBODY = """
@@ -35,7 +35,26 @@ for args in ((38, 1, 0, 0, 0), (22, 2, program, 0, 0)):  # NO_NEW_PRIVS; SECCOMP
 os.execv(sys.argv[1], sys.argv[1:])
 """
 
+# A lab NIC that has no filters, as virtio_net or ena: the rest of it is real.
+_WITHOUT_RULES = """
+import dataclasses, errno, sys
+import atfnd.nic.driver
+from atfnd.__main__ import main
+from atfnd.model import Actuator
+from atfnd.nic.lab import LabNic
+class Filterless(LabNic):
+    def caps(self):
+        return dataclasses.replace(
+            super().caps(), rules=False, rule_slots=None, actuator=Actuator.NONE)
+    def insert(self, match, queue, location=None):
+        raise OSError(errno.EOPNOTSUPP, "no filters")
+atfnd.nic.driver.LabNic = Filterless
+sys.argv[0] = sys.argv.pop(1)
+main()
+"""
+
 NO_ROOT = (sys.executable, "-c", _AS_NOBODY)
+NO_RULES = (sys.executable, "-c", _WITHOUT_RULES)
 NO_BPF = (sys.executable, "-c", _WITHOUT_PROGRAMS)
 # A mount namespace of its own, in which the kernel's type information is hidden.
 NO_BTF = (

@@ -120,6 +120,8 @@ def deleted(lab: Lab, rule: Rule) -> None:
 
 
 def redirected(lab: Lab, rule: Rule) -> None:
+    assert rule.match is not None
+    assert rule.queue is not None
     lab.nic.insert(rule.match, (rule.queue + 1) % 4, rule.location)
 
 

@@ -10,9 +10,12 @@ from urllib.parse import quote
 
 import pytest
 
+from atfnd.model import Conflict, Device, Means, Protocol
 from tests.asking import get, refusal
 from tests.published import Serving, flow, key, serving, three_flows
 
+LAB = {"nic": "lab:lab", "paused": False}
+ETH1 = {"nic": "eth1", "paused": False}
 KEYS = [
     *("proto", "local", "remote", "pid", "tid", "comm", "app_cpu", "rx_queue", "rx_cpu"),
     *("target_queue", "target_cpu", "placed", "state", "rule", "policy", "why"),
@@ -91,7 +94,8 @@ def test_queues(daemon: Serving) -> None:
     ]
     assert rows[3] == {
         "nic": "lab:lab", "queue": 3, "napi_id": 8196, "irq": None, "threaded": True, "pid": 903,
-        "cpu": 3, "rules": 3, "packets": 30, "bytes": 4500, "by_rule": 21, "by_rss": 9,
+        "cpu": 3, "allowed_cpus": None, "rules": 3, "packets": 30, "bytes": 4500, "by_rule": 21,
+        "by_rss": 9,
     }  # fmt: skip
     assert len(get(daemon, "/v1/queues?nic=eth1")["queues"]) == 4
 
@@ -102,6 +106,37 @@ def test_nics(daemon: Serving) -> None:
     assert (lab["rules"], lab["rules_ours"], lab["rule_slots"]) == (4, 1, 4096)
     assert len(lab["rss"]["table"]) == 128
     assert (eth1["nic"], eth1["armed"]) == ("eth1", False)
+    assert (lab["means"], lab["paused"], lab["rules_foreign"]) == ("rules", False, 3)
+    assert lab["caps"]["flow_types"] is None
+    assert lab["device"]["node"] is None
+
+
+def test_a_nic_with_its_limits(daemon: Serving) -> None:
+    def limit() -> None:
+        nic = daemon.source.views[1]
+        types = frozenset({(4, Protocol.TCP), (6, Protocol.UDP)})
+        daemon.source.views[1] = replace(
+            nic,
+            means=Means.RSS,
+            means_why="no filters",
+            caps=replace(nic.caps, flow_types=types, probed=False, why="ntuple is off"),
+            device=Device("igb", "0000:01:00.0", 1, 4, 8, 256, 4096, 3, True, False, 0),
+            conflicts=(Conflict("aRFS is on", "turn it off", False),),
+            knobs={"queue-cpu:0": "0-3"},
+        )
+
+    daemon.do(limit)
+    _, nic = get(daemon, "/v1/nics")["nics"]
+    assert (nic["means"], nic["means_why"]) == ("rss", "no filters")
+    assert nic["caps"]["flow_types"] == ["tcp4", "udp6"]
+    assert (nic["caps"]["probed"], nic["caps"]["why"]) == (False, "ntuple is off")
+    assert nic["device"] == {
+        "driver": "igb", "bus": "0000:01:00.0", "node": 1, "channels": 4, "channels_max": 8,
+        "ring_size": 256, "ring_max": 4096, "rx_usecs": 3, "adaptive_rx": True, "ntuple": False,
+        "rss_contexts": 0,
+    }  # fmt: skip
+    assert nic["conflicts"] == [{"what": "aRFS is on", "advice": "turn it off", "blocks": False}]
+    assert get(daemon, "/v1/queues?nic=eth1")["queues"][0]["allowed_cpus"] == "0-3"
 
 
 def test_rules_in_pages(daemon: Serving) -> None:
@@ -115,8 +150,13 @@ def test_rules_in_pages(daemon: Serving) -> None:
 
 
 def test_topology_says_which_queues_a_cpu_serves(daemon: Serving) -> None:
-    cpus = get(daemon, "/v1/topology")["cpus"]
+    answer = get(daemon, "/v1/topology")
+    cpus = answer["cpus"]
     assert len(cpus) == 8
+    assert (cpus[3]["isolated"], cpus[3]["nohz_full"]) == (False, False)
+    assert answer["nodes"][1] == {
+        "node": 1, "cpus": [4, 5, 6, 7], "distances": {"0": 21, "1": 10}, "nics": [],
+    }  # fmt: skip
     assert cpus[3]["smt"] == [2, 3]
     assert cpus[3]["queues"] == [{"nic": "lab:lab", "queue": 3}, {"nic": "eth1", "queue": 3}]
     assert cpus[4]["queues"] == []
@@ -164,7 +204,25 @@ def test_explain_an_ambiguous_port_lists_the_candidates(daemon: Serving) -> None
 
 
 def test_arm_and_disarm(daemon: Serving) -> None:
-    assert get(daemon, "/v1/nics/eth1/arm", "-X", "POST") == {"nic": "eth1", "armed": True}
+    assert get(daemon, "/v1/nics/eth1/arm", "-X", "POST") == {**ETH1, "armed": True}
     assert get(daemon, "/v1/status")["armed"] == ["lab:lab", "eth1"]
-    assert get(daemon, "/v1/nics/lab:lab/disarm", "-XPOST") == {"nic": "lab:lab", "armed": False}
-    assert get(daemon, "/v1/nics/lab%3Alab/arm", "-XPOST") == {"nic": "lab:lab", "armed": True}
+    assert get(daemon, "/v1/nics/lab:lab/disarm", "-XPOST") == {**LAB, "armed": False}
+    assert get(daemon, "/v1/nics/lab%3Alab/arm", "-XPOST") == {**LAB, "armed": True}
+    assert get(daemon, "/v1/nics/lab:lab/pause", "-XPOST") == {
+        "nic": "lab:lab", "armed": False, "paused": True,
+    }  # fmt: skip
+    assert get(daemon, "/v1/nics/lab:lab/resume", "-XPOST") == {**LAB, "armed": True}
+
+
+def test_doctor(daemon: Serving) -> None:
+    answer = get(daemon, "/v1/doctor")
+    assert [nic["nic"] for nic in answer["nics"]] == ["lab:lab", "eth1"]
+    assert answer["clear"] is False
+    assert answer["findings"][1:] == [
+        {"nic": "eth1", "level": "warning", "what": "irqbalance (pid 7) moves it",
+         "advice": "ban them"},
+        {"nic": None, "level": "note", "what": "eth9 is not watched", "advice": "--nic eth9"},
+    ]  # fmt: skip
+    one = get(daemon, "/v1/doctor?nic=lab:lab")
+    assert [nic["nic"] for nic in one["nics"]] == ["lab:lab"]
+    assert one["clear"] is True

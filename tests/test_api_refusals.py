@@ -49,6 +49,9 @@ def daemon(tmp_path: Path) -> Iterator[Serving]:
         ("/v1/rules?nic=nope", 404),
         ("/v1/queues?nic=nope", 404),
         ("/v1/events?after=-1", 400),
+        ("/v1/doctor?nic=", 400),
+        ("/v1/doctor?nic=nope", 400),
+        ("/v1/doctor?fix=1", 400),
     ],
 )
 def test_bad_requests(daemon: Serving, path: str, status: int) -> None:
@@ -63,6 +66,8 @@ def test_bad_requests(daemon: Serving, path: str, status: int) -> None:
         ("/v1/flows", ("-XDELETE",), 405),
         ("/v1/nics/eth1/arm", (), 405),
         ("/v1/nics/nope/arm", ("-XPOST",), 404),
+        ("/v1/nics/nope/pause", ("-XPOST",), 404),
+        ("/v1/nics/eth1/resume", (), 405),
         ("/v1/nics/eth1/explode", ("-XPOST",), 404),
         ("/v1/nics/eth1/arm?force=1", ("-XPOST",), 400),
         ("/v1/nics/eth1/arm", ("-d", "{}"), 400),

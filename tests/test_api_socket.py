@@ -110,7 +110,7 @@ def test_a_body_that_does_not_come_is_408(tmp_path: Path, monkeypatch: pytest.Mo
 def test_a_client_that_takes_nothing_is_let_go(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("atfnd.serve.api.WRITE_S", 0.1)
+    monkeypatch.setattr("atfnd.serve.answers.WRITE_S", 0.1)
     source = Published()
     for n in range(1000):
         source.table.put(key(n), replace(flow(n), why="because " * 100))

@@ -9,7 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from atfnd.kernel.cpulist import format_cpulist, parse_cpulist
+from atfnd.kernel.cpulist import (
+    format_cpulist,
+    format_cpumask,
+    parse_cpulist,
+    parse_cpumask,
+)
 
 
 @given(st.frozensets(st.integers(0, 8191)))
@@ -54,3 +59,28 @@ def test_never_longer_than_a_plain_list(cpus: frozenset[int]) -> None:
 def test_agrees_with_this_kernel() -> None:
     text = Path("/sys/devices/system/cpu/possible").read_text()
     assert format_cpulist(parse_cpulist(text)) == text.strip()
+
+
+@pytest.mark.parametrize(
+    ("text", "cpus"),
+    [
+        ("0\n", ()),
+        ("f", (0, 1, 2, 3)),
+        ("00000001,0000000f", (0, 1, 2, 3, 32)),
+        ("80000000,00000000,00000000", (95,)),
+    ],
+)
+def test_masks(text: str, cpus: tuple[int, ...]) -> None:
+    assert parse_cpumask(text) == set(cpus)
+
+
+@given(st.frozensets(st.integers(0, 300)))
+def test_masks_round_trip(cpus: frozenset[int]) -> None:
+    text = format_cpumask(cpus)
+    assert parse_cpumask(text) == cpus
+    assert all(len(word) <= 8 for word in text.split(","))
+
+
+def test_no_mask() -> None:
+    with pytest.raises(ValueError, match="invalid literal"):
+        parse_cpumask("0-3")

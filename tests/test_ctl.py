@@ -26,13 +26,14 @@ def daemon(tmp_path: Path) -> Iterator[Serving]:
         ("flows", "PROTO LOCAL REMOTE TID COMM APP-CPU RX-QUEUE RX-CPU TARGET PLACED STATE RULE "
          "BYTES AGE NIC POLICY WHY",
          "tcp 10.0.0.2:5201 10.9.0.1:40000 4121 iperf3 3 3 3 3 yes steered 100 117.7M"),
-        ("queues", "NIC QUEUE NAPI IRQ THREADED PID CPU RULES PACKETS BY-RULE BY-RSS",
-         "lab:lab 0 8193 - yes 900 0 1 0 0 0"),
-        ("nics", "NIC ARMED UP DRIVER QUEUES RULES OURS SLOTS RING DROPS NETNS",
-         "lab:lab yes yes lab 4 4 1 4096 256 5 /run/netns/lab-host"),
+        ("queues", "NIC QUEUE NAPI IRQ THREADED PID CPU ALLOWED RULES PACKETS BY-RULE BY-RSS",
+         "lab:lab 0 8193 - yes 900 0 - 1 0 0 0"),
+        ("nics", "NIC STATE UP DRIVER CLASS PROBED NODE QUEUES MOST RULES OURS FOREIGN SLOTS RING "
+         "DROPS CONFLICTS NETNS MEANS WHY",
+         "lab:lab armed yes lab K1 yes - 4 - 4 1 3 4096 256 5 0 /run/netns/lab-host rules -"),
         ("rules", "NIC LOCATION QUEUE HITS OURS MATCH", "lab:lab 9 0 7 no any from * to *:22"),
-        ("topology", "CPU ONLINE NODE PACKAGE CORE SMT LLC QUEUES",
-         "0 yes 0 0 0 0,1 0,1,2,3 lab:lab/0,eth1/0"),
+        ("topology", "CPU ONLINE ISOLATED NODE PACKAGE CORE SMT LLC QUEUES",
+         "0 yes no 0 0 0 0,1 0,1,2,3 lab:lab/0,eth1/0"),
     ],
 )  # fmt: skip
 def test_tables(daemon: Serving, verb: str, header: str, row: str) -> None:
@@ -90,9 +91,31 @@ def test_arm_and_disarm(daemon: Serving) -> None:
     assert lines(daemon, "arm", "eth1") == ["eth1 is armed"]
     assert daemon.source.views[1].armed
     answer = json.loads("\n".join(lines(daemon, "disarm", "eth1", "--json")))
-    assert answer == {"nic": "eth1", "armed": False}
+    assert answer == {"nic": "eth1", "armed": False, "paused": False}
     assert lines(daemon, "disarm", "lab:lab") == ["lab:lab is disarmed"]
     assert not any(nic.armed for nic in daemon.source.views)
+
+
+def test_pause_and_resume(daemon: Serving) -> None:
+    assert lines(daemon, "pause", "lab:lab") == ["lab:lab is paused: nothing of ours is in it"]
+    assert daemon.source.views[0].paused
+    assert lines(daemon, "nics")[1].split()[1] == "paused"
+    answer = json.loads("\n".join(lines(daemon, "resume", "lab:lab", "--json")))
+    assert answer == {"nic": "lab:lab", "armed": True, "paused": False}
+
+
+def test_nodes_come_below_the_cpus(daemon: Serving) -> None:
+    def put_on_node_1() -> None:
+        nic = daemon.source.views[1]
+        daemon.source.views[1] = replace(nic, device=replace(nic.device, node=1))
+
+    daemon.do(put_on_node_1)
+    table = lines(daemon, "topology")[-3:]
+    assert [line.split() for line in table] == [
+        ["NODE", "CPUS", "DISTANCES", "NICS"],
+        ["0", "0,1,2,3", "10,21", "-"],
+        ["1", "4,5,6,7", "21,10", "eth1"],
+    ]
 
 
 def test_an_empty_table_is_a_header_and_an_empty_list(tmp_path: Path) -> None:

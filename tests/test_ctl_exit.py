@@ -30,6 +30,30 @@ def test_1_the_answer_is_no(daemon: Serving, words: list[str]) -> None:
     assert json.loads(atfnctl(daemon, "explain", *words, "--json").stdout)["flow"] is None
 
 
+def test_1_something_stands_in_the_way(daemon: Serving) -> None:
+    done = atfnctl(daemon, "doctor")
+    assert (done.returncode, done.stderr) == (1, "")
+    assert done.stdout.splitlines() == [
+        "lab:lab",
+        "  ok       steers each flow by a filter of its own",
+        "eth1",
+        "  warning  irqbalance (pid 7) moves it",
+        "           -> ban them",
+        "machine",
+        "  note     eth9 is not watched",
+        "           -> --nic eth9",
+        "something stands in the way",
+    ]
+    done = atfnctl(daemon, "doctor", "eth1", "--json")
+    assert done.returncode == 1
+    assert json.loads(done.stdout)["findings"][0]["level"] == "warning"
+
+
+def test_0_nothing_stands_in_the_way(daemon: Serving) -> None:
+    done = atfnctl(daemon, "doctor", "lab:lab")
+    assert (done.returncode, done.stdout.splitlines()[-1]) == (0, "nothing stands in the way")
+
+
 def test_1_the_daemon_refused(daemon: Serving) -> None:
     lab = daemon.source.views[0]
     plain = replace(lab, name="plain0", caps=replace(lab.caps, rules=False))
@@ -52,6 +76,10 @@ def test_1_the_daemon_refused(daemon: Serving) -> None:
         ["flows", "--nic", "nope"],
         ["flows", "--watch", "--json"],
         ["flows", "--watch", "--interval", "0"],
+        ["doctor", "nope"],
+        ["doctor", "lab:lab", "eth1"],
+        ["pause"],
+        ["resume", "nope"],
         ["explain"],
         ["explain", "nonsense"],
         ["explain", ""],
@@ -78,7 +106,7 @@ def test_2_usage_or_bad_input(daemon: Serving, words: list[str]) -> None:
     "words",
     [["status"], ["flows"], ["flows", "--json"], ["flows", "--watch"], ["explain", ":1"],
      ["queues"], ["nics"], ["rules"], ["topology"], ["events"], ["events", "--follow"],
-     ["arm", "eth1"], ["disarm", "eth1"]],
+     ["arm", "eth1"], ["disarm", "eth1"], ["pause", "eth1"], ["resume", "eth1"], ["doctor"]],
 )  # fmt: skip
 def test_3_daemon_unreachable(tmp_path: Path, words: list[str]) -> None:
     done = atfnctl(tmp_path / "none.sock", *words)

@@ -9,7 +9,7 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from atfnd.model import Match
+from atfnd.model import Match, Rule
 from atfnd.program.journal import Journal
 from tests.values import key
 
@@ -38,7 +38,7 @@ def test_a_restart_finds_what_was_claimed_and_not_released(
             for claim, match in steps:
                 (journal.claim if claim else journal.release)("nic", match)
             journal.close()
-        assert Journal(path).left.get("nic", set()) == replayed([*before, *after])
+        assert set(Journal(path).left.get("nic", {})) == replayed([*before, *after])
 
 
 def test_a_journal_cut_at_any_byte_knows_every_rule_that_was_written(tmp_path: Path) -> None:
@@ -52,7 +52,7 @@ def test_a_journal_cut_at_any_byte_knows_every_rule_that_was_written(tmp_path: P
     for cut in range(len(whole) + 1):
         path.write_bytes(whole[:cut])
         complete = sum(size <= cut + 1 for size in sizes[1:])  # the newline alone may be missing
-        assert Journal(path).left.get("nic", set()) == set(MATCHES[:complete])
+        assert set(Journal(path).left.get("nic", {})) == set(MATCHES[:complete])
 
 
 def test_a_torn_line_does_not_swallow_the_next_claim(tmp_path: Path) -> None:
@@ -62,7 +62,7 @@ def test_a_torn_line_does_not_swallow_the_next_claim(tmp_path: Path) -> None:
     path.write_bytes(path.read_bytes() + b'["+","nic",[4,6')
     second = Journal(path)
     second.claim("nic", MATCHES[1])
-    assert Journal(path).left["nic"] == set(MATCHES[:2])
+    assert set(Journal(path).left["nic"]) == set(MATCHES[:2])
 
 
 def test_a_journal_does_not_grow_with_time(tmp_path: Path) -> None:
@@ -73,13 +73,37 @@ def test_a_journal_does_not_grow_with_time(tmp_path: Path) -> None:
         journal.claim("nic", MATCHES[1])
         journal.release("nic", MATCHES[1])
     assert path.stat().st_size <= 2 << 20
-    assert Journal(path).left["nic"] == {MATCHES[0]}
+    assert set(Journal(path).left["nic"]) == {MATCHES[0]}
 
 
 def test_what_is_released_is_left_no_more(tmp_path: Path) -> None:
     path = tmp_path / "rules.journal"
     Journal(path).claim("nic", MATCHES[0])
     journal = Journal(path)
-    assert journal.left["nic"] == {MATCHES[0]}
+    assert set(journal.left["nic"]) == {MATCHES[0]}
     journal.release("nic", MATCHES[0])
-    assert journal.left["nic"] == set()
+    assert set(journal.left["nic"]) == set()
+
+
+def test_a_rule_of_the_same_match_at_another_location_is_not_ours(tmp_path: Path) -> None:
+    path = tmp_path / "rules.journal"
+    journal = Journal(path)
+    journal.claim("nic", MATCHES[0])
+    journal.locate("nic", MATCHES[0], 7)
+    journal.claim("nic", MATCHES[1])  # and killed before it knew the location
+    second = Journal(path)
+    ours, same, unlocated = (Rule(7, MATCHES[0], 1), Rule(8, MATCHES[0], 1), Rule(9, MATCHES[1], 1))
+    assert second.ours("nic", [same, ours, unlocated]) == [ours, unlocated]
+    assert second.ours("nic", [unlocated, Rule(3, MATCHES[1], 0)]) == [unlocated]
+    assert second.ours("other", [ours]) == []
+
+
+def test_a_renamed_interface_keeps_its_rules(tmp_path: Path) -> None:
+    path = tmp_path / "rules.journal"
+    journal = Journal(path)
+    journal.claim("eth0", MATCHES[0])
+    journal.locate("eth0", MATCHES[0], 7)
+    journal.claim("eth1", MATCHES[1])
+    journal.rename("eth0", "lan0")
+    assert journal.left["lan0"] == {MATCHES[0]: 7}
+    assert Journal(path).left == {"eth1": {MATCHES[1]: None}, "lan0": {MATCHES[0]: 7}}

@@ -191,7 +191,7 @@ def test_a_rule_somebody_else_changed_is_let_go_until_armed_again() -> None:
     known = memory()
     steered(known)
     foreign = [Rule(7, Match.of(key(1)), queue=2)]
-    (manual,) = audit.check_rules(NIC, foreign, known)
+    (manual,) = audit.check_rules(NIC, foreign, known, 2)
     assert manual.state is FlowState.MANUAL
     assert "queue 2" in manual.why
     assert steer.seen(seen(1, 2), NIC, RULE, known, 10_000) == ()

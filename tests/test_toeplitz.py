@@ -7,7 +7,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from atfnd.nic.toeplitz import INPUT_BYTES, KEY_BYTES, MICROSOFT_KEY, hash_table, rss_hash, toeplitz
+from atfnd.model import FlowKey, Rss
+from atfnd.nic.toeplitz import (
+    INPUT_BYTES,
+    KEY_BYTES,
+    MICROSOFT_KEY,
+    hash_table,
+    rss_hash,
+    rss_queue,
+    toeplitz,
+)
 from tests.labs import packed
 
 __all__: list[str] = []
@@ -56,3 +65,46 @@ def test_the_table_is_the_hash(key: bytes, data: bytes) -> None:
 def test_it_is_linear(key: bytes, data: bytes, other: bytes) -> None:
     both = bytes(a ^ b for a, b in zip(data, other, strict=False))
     assert toeplitz(key, both) == toeplitz(key, data) ^ toeplitz(key, other[: len(data)])
+
+
+# The first vector of each family, and a table that shows the hash's low seven bits.
+FLOW = FlowKey(6, packed("161.142.100.80"), 1766, packed("66.9.149.187"), 2794)
+FLOW6 = FlowKey(17, packed("3ffe:2501:200:3::1"), 1766, packed("3ffe:2501:200:1fff::7"), 2794)
+TABLE = tuple(range(128))
+
+
+def test_the_queue_is_the_tables_entry() -> None:
+    rss = Rss(MICROSOFT_KEY, TABLE)
+    assert rss_queue(rss, FLOW) == 0x51CCC178 % 128
+    assert rss_queue(rss, FLOW6) == 0x40207D3D % 128
+
+
+def test_a_longer_key_hashes_the_same() -> None:
+    """ice and i40e have 52 bytes."""
+    rss = Rss(MICROSOFT_KEY + bytes(range(12)), TABLE)
+    assert rss_queue(rss, FLOW6) == 0x40207D3D % 128
+
+
+def test_what_is_hashed_by_addresses_only() -> None:
+    """UDP is, on many NICs, until `ethtool -N eth0 rx-flow-hash udp4 sdfn`."""
+    rss = Rss(MICROSOFT_KEY, TABLE, addresses_only=frozenset({(6, 17)}))
+    assert rss_queue(rss, FLOW6) == 0x2CC18CD5 % 128
+    assert rss_queue(rss, FLOW) == 0x51CCC178 % 128
+
+
+@pytest.mark.parametrize(
+    "rss",
+    [
+        Rss(b"", TABLE),
+        Rss(MICROSOFT_KEY, ()),
+        Rss(MICROSOFT_KEY, TABLE, toeplitz=False),
+        Rss(MICROSOFT_KEY[:39], TABLE),
+    ],
+    ids=["no key", "no table", "another hash", "short key"],
+)
+def test_nothing_is_predicted(rss: Rss) -> None:
+    assert rss_queue(rss, FLOW6) is None
+
+
+def test_a_key_long_enough_for_the_flow() -> None:
+    assert rss_queue(Rss(MICROSOFT_KEY[:16], TABLE), FLOW) == 0x51CCC178 % 128

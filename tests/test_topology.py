@@ -4,11 +4,13 @@
 from __future__ import annotations
 
 import os
+import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from atfnd.model import Cpu, Topology
+from atfnd.model import Cpu, Node, Topology
 from atfnd.observe.topology import topology
 
 
@@ -51,7 +53,8 @@ def test_two_packages_with_smt_and_nodes(tmp_path: Path) -> None:
             Cpu(1, True, 0, 0, 0, (0, 1), (0, 1)),
             Cpu(2, True, 1, 1, 0, (2, 3), (2, 3)),
             Cpu(3, True, 1, 1, 0, (2, 3), (2, 3)),
-        )
+        ),
+        (Node(0, (0, 1), {}), Node(1, (2, 3), {})),
     )
 
 
@@ -60,6 +63,44 @@ def test_an_offline_cpu_says_nothing_of_what_it_shares(tmp_path: Path) -> None:
     files |= cpu_files(0, core=0, package=0, smt="0", llc="0")
     cpus = topology(write(tmp_path, files)).cpus
     assert cpus[1] == Cpu(1, False, None, None, None, (), ())
+
+
+def test_an_offline_cpu_shares_what_it_shared_before(tmp_path: Path) -> None:
+    files = {"cpu/online": "0-1", "node/node0/cpulist": "0-1", "cpu/isolated": ""}
+    for index in range(2):
+        files |= cpu_files(index, core=0, package=0, smt="0-1", llc="0-1")
+    before = topology(write(tmp_path, files))
+    for folder in ("topology", "cache"):
+        shutil.rmtree(tmp_path / "devices/system/cpu/cpu1" / folder)
+    files = {"cpu/online": "0", "node/node0/cpulist": "0", "cpu/isolated": "1"}
+    after = topology(write(tmp_path, files | cpu_files(0, core=0, package=0, smt="0", llc="0")))
+    assert after.cpus[1] == Cpu(1, False, None, None, None, (), (), isolated=True)
+    known = topology(tmp_path, before).cpus
+    assert known[1] == replace(before.cpus[1], online=False, isolated=True)
+    assert known[0].smt == (0,)
+
+
+def test_nodes_and_how_far_they_are_apart(tmp_path: Path) -> None:
+    files = {"cpu/online": "0-1"}
+    for node, row in ((0, "10 21 31"), (2, "21 10 41"), (4, "31 41 10")):
+        files |= {f"node/node{node}/cpulist": str(node), f"node/node{node}/distance": row}
+    assert topology(write(tmp_path, files)).nodes == (
+        Node(0, (0,), {0: 10, 2: 21, 4: 31}),
+        Node(2, (2,), {0: 21, 2: 10, 4: 41}),
+        Node(4, (4,), {0: 31, 2: 41, 4: 10}),
+    )
+
+
+@pytest.mark.parametrize("mount", ["", "unified/"])
+def test_isolated_and_tickless_cpus(tmp_path: Path, mount: str) -> None:
+    files = {"cpu/online": "0-3", "cpu/isolated": "1", "cpu/nohz_full": "(null)"}
+    files |= {f"cpu/cpu{index}/online": "1" for index in range(4)}
+    files |= {f"../../fs/cgroup/{mount}cpuset.cpus.isolated": "3"}
+    cpus = topology(write(tmp_path, files)).cpus
+    assert [cpu.index for cpu in cpus if cpu.isolated] == [1, 3]
+    assert not any(cpu.nohz_full for cpu in cpus)
+    write(tmp_path, {"cpu/nohz_full": "2-3"})
+    assert [cpu.index for cpu in topology(tmp_path).cpus if cpu.nohz_full] == [2, 3]
 
 
 def test_ids_the_kernel_does_not_know_are_none(tmp_path: Path) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""atfnctl: looks at a running daemon and tells it two things, all over its Unix socket.
+"""atfnctl: looks at a running daemon and tells it a few things, all over its Unix socket.
 
 Exit codes: 0 done, 1 the daemon refused or the answer is "no", 2 usage or bad input, 3 daemon
 unreachable. Whoever closes our output early (`| head`) has had enough: that is 0.
@@ -17,7 +17,7 @@ __all__ = ["main"]
 
 def main() -> None:
     """Run one verb and exit."""
-    from atfnd.ctl.tables import OutputClosed
+    from atfnd.ctl.output import OutputClosed
     from atfnd.ctl.verbs import app
 
     try:

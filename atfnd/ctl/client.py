@@ -60,10 +60,9 @@ class Client:
             if cursor is None:
                 return
 
-    def arm(self, nic: str, armed: bool) -> Row:
-        return self._request(
-            "POST", f"/v1/nics/{quote(nic, safe=':')}/{'arm' if armed else 'disarm'}"
-        )
+    def order(self, nic: str, verb: str) -> Row:
+        """`verb` is arm, disarm, pause or resume."""
+        return self._request("POST", f"/v1/nics/{quote(nic, safe=':')}/{verb}")
 
     def _request(self, method: str, url: str) -> Row:
         connection = _UnixConnection(self._path)

@@ -1,128 +1,49 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""API objects to tables on standard output. Names from processes are shown without controls."""
+"""API objects to tables, and to lines where a table would be too wide."""
 
 from __future__ import annotations
 
-import json
-import os
-import sys
-import time
-from collections.abc import Callable, Iterable
-from typing import NoReturn
+from collections.abc import Iterable
 
-from rich.console import Console
-from rich.live import Live
 from rich.table import Table
 
 from atfnd.ctl.client import Row
+from atfnd.ctl.output import say, text
 
 __all__ = [
-    "OutputClosed",
     "event_line",
     "flow_table",
     "nic_table",
+    "node_table",
     "queue_table",
     "rule_table",
-    "say",
     "say_explanation",
-    "say_json",
-    "say_json_list",
-    "show",
+    "say_findings",
     "status_table",
     "topology_table",
-    "watch",
 ]
-
-WIDE = 400  # columns when the output is no terminal: nothing is cut off for grep
-
-
-class OutputClosed(Exception):
-    """Nobody reads our standard output any more."""
-
-
-class _Console(Console):
-    def on_broken_pipe(self) -> NoReturn:
-        raise OutputClosed
-
-
-def _console() -> Console:
-    width = None if sys.stdout.isatty() or "COLUMNS" in os.environ else WIDE
-    return _Console(width=width, markup=False, highlight=False, emoji=False)
-
-
-def say(line: str) -> None:
-    """One line, at once."""
-    try:
-        print(line, flush=True)
-    except BrokenPipeError:
-        raise OutputClosed from None
-
-
-def say_json(value: object) -> None:
-    say(json.dumps(value, indent=2))
-
-
-def say_json_list(rows: Iterable[Row]) -> None:
-    """A JSON list, one row a line, written as the rows come."""
-    opening = "["
-    try:
-        for row in rows:
-            print(opening, json.dumps(row), sep="\n", end="")
-            opening = ","
-        print("[]" if opening == "[" else "\n]", flush=True)
-    except BrokenPipeError:
-        raise OutputClosed from None
 
 
 def say_explanation(answer: Row) -> None:
     """The chain, link by link; what it comes to; what to do about it."""
     for link in answer["chain"]:
-        say(f"  {_text(link)}")
-    say(f"=> {_text(answer['verdict'])}")
+        say(f"  {text(link)}")
+    say(f"=> {text(answer['verdict'])}")
     if answer["advice"]:
-        say(f"do: {_text(answer['advice'])}")
+        say(f"do: {text(answer['advice'])}")
 
 
-def show(table: Table) -> None:
-    _console().print(table)
-
-
-def watch(table: Callable[[], Table], interval_s: float) -> None:
-    """Show a table anew until Ctrl-C; on what is no terminal, one below the other."""
-    console = _console()
-    try:
-        if not console.is_terminal:
-            while True:
-                console.print(table(), "")
-                time.sleep(interval_s)
-        with Live(table(), console=console, auto_refresh=False) as live:
-            while True:
-                time.sleep(interval_s)
-                live.update(table(), refresh=True)
-    except KeyboardInterrupt:
-        return
-
-
-def _text(value: object) -> str:
-    match value:
-        case None:
-            return "-"
-        case bool():
-            return "yes" if value else "no"
-        case list():
-            return ",".join(map(str, value)) or "-"
-        case _:
-            return "".join(c if c.isprintable() else "?" for c in str(value))
-
-
-def _table(columns: Iterable[str], rows: Iterable[Iterable[object]]) -> Table:
-    """Columns named with a leading `>` hold numbers."""
+def _table(columns: Iterable[str], rows: Iterable[Iterable[object]], folded: str = "") -> Table:
+    """Columns named with a leading `>` hold numbers; the one named `folded` takes several lines
+    where the terminal is narrow, the others are cut off."""
     table = Table(box=None, pad_edge=False, header_style="bold")
     for name in columns:
         right = name.startswith(">")
-        table.add_column(name.removeprefix(">"), justify="right" if right else "left", no_wrap=True)
+        table.add_column(
+            name.removeprefix(">"), justify="right" if right else "left", no_wrap=name != folded
+        )
     for row in rows:
-        table.add_row(*map(_text, row))
+        table.add_row(*map(text, row))
     return table
 
 
@@ -174,7 +95,7 @@ def status_table(status: Row) -> Table:
     table.add_column(style="bold", no_wrap=True)
     table.add_column()
     for name, value in rows:
-        table.add_row(name, _text(value))
+        table.add_row(name, text(value))
     return table
 
 
@@ -206,20 +127,42 @@ def _plain(columns: Iterable[str], names: str, rows: Iterable[Row]) -> Table:
 
 def queue_table(rows: Iterable[Row]) -> Table:
     columns = (
-        "NIC", ">QUEUE", ">NAPI", ">IRQ", "THREADED", ">PID", ">CPU", ">RULES", ">PACKETS",
-        ">BY-RULE", ">BY-RSS",
+        "NIC", ">QUEUE", ">NAPI", ">IRQ", "THREADED", ">PID", ">CPU", "ALLOWED", ">RULES",
+        ">PACKETS", ">BY-RULE", ">BY-RSS",
     )  # fmt: skip
-    names = "nic queue napi_id irq threaded pid cpu rules packets by_rule by_rss"
+    names = "nic queue napi_id irq threaded pid cpu allowed_cpus rules packets by_rule by_rss"
     return _plain(columns, names, rows)
 
 
 def nic_table(rows: Iterable[Row]) -> Table:
     columns = (
-        "NIC", "ARMED", "UP", "DRIVER", ">QUEUES", ">RULES", ">OURS", ">SLOTS", ">RING",
-        ">DROPS", "NETNS",
+        "NIC", "STATE", "UP", "DRIVER", "CLASS", "PROBED", ">NODE", ">QUEUES", ">MOST", ">RULES",
+        ">OURS", ">FOREIGN", ">SLOTS", ">RING", ">DROPS", ">CONFLICTS", "NETNS", "MEANS", "WHY",
     )  # fmt: skip
-    names = "nic armed up driver queues rules rules_ours rule_slots ring_size ring_drops netns"
-    return _plain(columns, names, rows)
+    return _table(
+        columns,
+        (
+            [
+                row["nic"],
+                "paused" if row["paused"] else "armed" if row["armed"] else "observed",
+                row["up"],
+                row["driver"],
+                row["caps"]["actuator"],
+                row["caps"]["probed"],
+                row["device"]["node"],
+                row["queues"],
+                row["device"]["channels_max"],
+                *(row[name] for name in ("rules", "rules_ours", "rules_foreign", "rule_slots")),
+                *(row[name] for name in ("ring_size", "ring_drops")),
+                len(row["conflicts"]),
+                row["netns"],
+                row["means"],
+                row["means_why"] or row["caps"]["why"],
+            ]
+            for row in rows
+        ),
+        folded="WHY",
+    )
 
 
 def rule_table(rows: Iterable[Row]) -> Table:
@@ -228,8 +171,10 @@ def rule_table(rows: Iterable[Row]) -> Table:
 
 
 def topology_table(rows: Iterable[Row]) -> Table:
-    columns = (">CPU", "ONLINE", ">NODE", ">PACKAGE", ">CORE", "SMT", "LLC", "QUEUES")
-    names = "cpu online node package core smt llc"
+    columns = (
+        ">CPU", "ONLINE", "ISOLATED", ">NODE", ">PACKAGE", ">CORE", "SMT", "LLC", "QUEUES",
+    )  # fmt: skip
+    names = "cpu online isolated node package core smt llc"
     return _table(
         columns,
         (
@@ -242,10 +187,32 @@ def topology_table(rows: Iterable[Row]) -> Table:
     )
 
 
+def node_table(rows: Iterable[Row]) -> Table:
+    """Distances in the order of the nodes, 10 is one's own."""
+    columns = (">NODE", "CPUS", "DISTANCES", "NICS")
+    return _table(
+        columns,
+        ([row["node"], row["cpus"], list(row["distances"].values()), row["nics"]] for row in rows),
+    )
+
+
+def say_findings(answer: Row) -> None:
+    """By interface, then of the machine: `level  what`, and what to do."""
+    findings = answer["findings"]
+    for nic in dict.fromkeys(finding["nic"] for finding in findings):
+        say(text(nic or "machine"))
+        for finding in findings:
+            if finding["nic"] == nic:
+                say(f"  {finding['level']:<8} {text(finding['what'])}")
+                if finding["advice"]:
+                    say(f"  {'':<8} -> {text(finding['advice'])}")
+    say("nothing stands in the way" if answer["clear"] else "something stands in the way")
+
+
 def event_line(event: Row) -> str:
-    about = " ".join(_text(event[name]) for name in ("nic", "flow") if event[name] is not None)
+    about = " ".join(text(event[name]) for name in ("nic", "flow") if event[name] is not None)
     line = f"{event['seq']:>6}  {event['time']}  {event['kind']:<9} {about}"
-    words = [line.rstrip(), _text(event["what"])]
+    words = [line.rstrip(), text(event["what"])]
     if event["why"]:
-        words.append(f"({_text(event['why'])})")
+        words.append(f"({text(event['why'])})")
     return "  ".join(words)

@@ -13,7 +13,7 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from atfnd.ctl import tables
+from atfnd.ctl import output, tables
 from atfnd.ctl.client import Client, Row
 from atfnd.errors import OperatorError
 
@@ -24,7 +24,7 @@ ROWS = 200  # of a table, unless told otherwise
 POLL_S = 0.25
 
 app = typer.Typer(
-    help="Look at a running atfnd, arm and disarm its interfaces.",
+    help="Look at a running atfnd; arm, disarm, pause and resume its interfaces.",
     no_args_is_help=True,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
@@ -43,7 +43,7 @@ Interface = Annotated[str, typer.Argument(metavar="NIC")]
 def status(socket: Socket = SOCKET, as_json: Json = False) -> None:
     """The daemon in one look: observer, armed interfaces, table, losses."""
     answer = Client(socket).get("/v1/status")
-    tables.say_json(answer) if as_json else tables.show(tables.status_table(answer))
+    output.say_json(answer) if as_json else output.show(tables.status_table(answer))
 
 
 @app.command()
@@ -69,13 +69,13 @@ def flows(
         return tables.flow_table(rows)
 
     if watch:
-        tables.watch(table, interval)
+        output.watch(table, interval)
     elif as_json:
-        tables.say_json_list(client.pages("/v1/flows", "flows", limit, **only))
+        output.say_json_list(client.pages("/v1/flows", "flows", limit, **only))
     else:
         most = limit or ROWS
         rows = list(client.pages("/v1/flows", "flows", most + 1, **only))
-        tables.show(tables.flow_table(rows[:most]))
+        output.show(tables.flow_table(rows[:most]))
         _say_more(rows, most)
 
 
@@ -94,7 +94,7 @@ def explain(
     """Why a flow's packets arrive where they do; exit 1 if atfnd has no entry for it."""
     answer = Client(socket).get("/v1/explain", flow=" ".join(flow))
     if as_json:
-        tables.say_json(answer)
+        output.say_json(answer)
     else:
         tables.say_explanation(answer)
     if answer["flow"] is None:
@@ -105,14 +105,14 @@ def explain(
 def queues(nic: OnlyNic = None, socket: Socket = SOCKET, as_json: Json = False) -> None:
     """Receive queues: who polls them, on which CPU, and what chose their packets."""
     rows = Client(socket).get("/v1/queues", nic=nic)["queues"]
-    tables.say_json(rows) if as_json else tables.show(tables.queue_table(rows))
+    output.say_json(rows) if as_json else output.show(tables.queue_table(rows))
 
 
 @app.command()
 def nics(socket: Socket = SOCKET, as_json: Json = False) -> None:
     """Interfaces, what they can do, and whether they are armed."""
     rows = Client(socket).get("/v1/nics")["nics"]
-    tables.say_json(rows) if as_json else tables.show(tables.nic_table(rows))
+    output.say_json(rows) if as_json else output.show(tables.nic_table(rows))
 
 
 @app.command()
@@ -127,19 +127,37 @@ def rules(
     names = [nic] if nic else [row["nic"] for row in client.get("/v1/nics")["nics"]]
     rows = (row for name in names for row in client.pages("/v1/rules", "rules", nic=name))
     if as_json:
-        tables.say_json_list(islice(rows, limit))
+        output.say_json_list(islice(rows, limit))
     else:
         most = limit or ROWS
         shown = list(islice(rows, most + 1))
-        tables.show(tables.rule_table(shown[:most]))
+        output.show(tables.rule_table(shown[:most]))
         _say_more(shown, most)
 
 
 @app.command()
 def topology(socket: Socket = SOCKET, as_json: Json = False) -> None:
-    """CPUs, what they share, and the queues delivered on them."""
-    rows = Client(socket).get("/v1/topology")["cpus"]
-    tables.say_json(rows) if as_json else tables.show(tables.topology_table(rows))
+    """CPUs, what they share, the queues delivered on them; NUMA nodes and their interfaces."""
+    answer = Client(socket).get("/v1/topology")
+    if as_json:
+        output.say_json(answer["cpus"])
+        return
+    output.show(tables.topology_table(answer["cpus"]))
+    if answer["nodes"]:
+        output.show(tables.node_table(answer["nodes"]))
+
+
+@app.command()
+def doctor(
+    nic: Annotated[str | None, typer.Argument(metavar="NIC", help="Watched or not.")] = None,
+    socket: Socket = SOCKET,
+    as_json: Json = False,
+) -> None:
+    """What atfnd can do, what stands in its way, what to do about it; exit 1 if something does."""
+    answer = Client(socket).get("/v1/doctor", nic=nic)
+    output.say_json(answer) if as_json else tables.say_findings(answer)
+    if not answer["clear"]:
+        raise typer.Exit(1)
 
 
 @app.command()
@@ -155,15 +173,15 @@ def events(
     if not follow:
         rows = (row for row in _events(client, after) if nic in (None, row["nic"]))
         if as_json:
-            tables.say_json_list(rows)
+            output.say_json_list(rows)
         else:
             for row in rows:
-                tables.say(tables.event_line(row))
+                output.say(tables.event_line(row))
         return
     try:
         for row in _follow(client, after):
             if nic in (None, row["nic"]):
-                tables.say(json.dumps(row) if as_json else tables.event_line(row))
+                output.say(json.dumps(row) if as_json else tables.event_line(row))
     except KeyboardInterrupt:
         return
 
@@ -196,21 +214,34 @@ def _follow(client: Client, after: int) -> Iterator[Row]:
 @app.command()
 def arm(nic: Interface, socket: Socket = SOCKET, as_json: Json = False) -> None:
     """Let atfnd change this interface."""
-    _arm(nic, True, socket, as_json)
+    _order(nic, "arm", "is armed", socket, as_json)
 
 
 @app.command()
 def disarm(nic: Interface, socket: Socket = SOCKET, as_json: Json = False) -> None:
     """Stop atfnd from changing this interface, at once; its rules there stay."""
-    _arm(nic, False, socket, as_json)
+    _order(nic, "disarm", "is disarmed", socket, as_json)
 
 
-def _arm(nic: str, armed: bool, socket: str, as_json: bool) -> None:
-    answer = Client(socket).arm(nic, armed)
+@app.command()
+def pause(nic: Interface, socket: Socket = SOCKET, as_json: Json = False) -> None:
+    """Take our rules out and put back what we changed: for `ethtool -L`, a driver update."""
+    _order(nic, "pause", "is paused: nothing of ours is in it", socket, as_json)
+
+
+@app.command()
+def resume(nic: Interface, socket: Socket = SOCKET, as_json: Json = False) -> None:
+    """End a pause: steer again, if it was armed."""
+    _order(nic, "resume", "is resumed", socket, as_json)
+
+
+def _order(nic: str, verb: str, done: str, socket: str, as_json: bool) -> None:
+    answer = Client(socket).order(nic, verb)
     if as_json:
-        tables.say_json(answer)
-    else:
-        tables.say(f"{nic} is {'armed' if armed else 'disarmed'}")
+        output.say_json(answer)
+        return
+    unarmed = verb == "resume" and not answer["armed"]
+    output.say(f"{nic} {done}{'; it is not armed, as before' if unarmed else ''}")
 
 
 def _say_more(rows: list[Row], most: int) -> None:

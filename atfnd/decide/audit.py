@@ -34,11 +34,15 @@ def settle(outcome: Outcome, memory: Memory) -> None:
     if flow is None:
         return
     if action.kind is ActionKind.DELETE:
+        withdrawn = flow.state is FlowState.OBSERVED  # only its rule was to go
         # ENOENT: somebody else deleted it first; either way it is not there any more.
-        if outcome.errno in (0, errno.ENOENT):
-            table.remove(flow.key)
+        if outcome.errno not in (0, errno.ENOENT):
+            state = FlowState.STEERED if withdrawn else flow.state
+            table.put(replace(flow, state=state, why=outcome.left))
+        elif withdrawn:
+            table.put(replace(flow, location=None, target_queue=None, why=action.why))
         else:
-            table.put(replace(flow, why=outcome.left))
+            table.remove(flow.key)
     elif outcome.errno == 0:
         table.put(
             replace(
@@ -55,6 +59,10 @@ def settle(outcome: Outcome, memory: Memory) -> None:
         state = FlowState.OVERFLOW if full else FlowState.WANTED
         memory.overflow += full and flow.state is not FlowState.OVERFLOW
         table.put(replace(flow, state=state, target_queue=None, why=outcome.left))
+    elif outcome.location is None:  # refused, and the rule that was there is lost
+        lost = replace(flow, state=FlowState.WANTED, location=None, target_queue=None)
+        table.put(replace(lost, moved_ns=outcome.at_ns, why=outcome.left))
+        memory.defer(flow.key, outcome.at_ns + memory.settling.hold_down_ns)
     else:
         table.put(replace(flow, why=outcome.left))
 
@@ -83,6 +91,7 @@ def check_sockets(uses: Iterable[SocketUse], nics: Mapping[str, NicView], memory
         del memory.overflowed[flow.key]  # its socket is gone
     for tid in [tid for tid in memory.thread_cpu if not table.of_thread(tid)]:
         del memory.thread_cpu[tid]
+    memory.forget_drops()
     settling = memory.settling
     plan: list[Action] = []
     for flow in list(table):
@@ -114,23 +123,34 @@ def _refreshed(flow: Flow, use: SocketUse, nic: NicView | None, now_ns: int) -> 
     )
 
 
-def check_rules(nic: NicView, rules: Sequence[Rule], memory: Memory) -> list[Flow]:
-    """Compare our entries with the NIC's list. A rule of ours that somebody else deleted or
-    rewrote is let go of: the flow becomes MANUAL. Returns those flows."""
+def check_rules(nic: NicView, rules: Sequence[Rule], memory: Memory, now_ns: int) -> list[Flow]:
+    """Compare our entries with the NIC's list, read at `now_ns`. A rule of ours that somebody else
+    deleted or rewrote is let go of: the flow becomes MANUAL. One that the NIC accepted and never
+    held (an asynchronous driver, a full table) is wanted again, ever later. Returns those flows."""
     there = {rule.location: rule for rule in rules}
-    let_go = []
+    full = nic.caps.rule_slots is not None and len(rules) >= nic.caps.rule_slots
+    changed = []
     for flow in list(memory.table.steered(nic.name)):
         rule = there.get(flow.location) if flow.location is not None else None
         if rule is not None and rule.match == Match.of(flow.key):
             if rule.queue == flow.target_queue:
+                if memory.settled(flow, now_ns):
+                    memory.dropped.pop(flow.key, None)
                 continue
-            why = f"somebody else pointed its rule to queue {rule.queue}"
-        else:
+            state, why = FlowState.MANUAL, f"somebody else pointed its rule to queue {rule.queue}"
+        elif not nic.caps.asynchronous or memory.was_there(flow):
             why = f"somebody else removed its rule at location {flow.location}"
-        manual = replace(flow, state=FlowState.MANUAL, location=None, target_queue=None, why=why)
-        memory.table.put(manual)
-        let_go.append(manual)
-    return let_go
+            state = FlowState.MANUAL
+        elif not memory.settled(flow, now_ns):
+            continue
+        else:
+            why = memory.dropped_by_nic(flow.key, now_ns)
+            state = FlowState.OVERFLOW if full else FlowState.WANTED
+        after = replace(flow, state=state, location=None, target_queue=None, why=why)
+        memory.table.put(after)
+        changed.append(after)
+    memory.listed_ns[nic.name] = now_ns
+    return changed
 
 
 def adopt(
@@ -142,6 +162,8 @@ def adopt(
     adopted: list[Flow] = []
     plan: list[Action] = []
     for rule in ours:
+        if rule.match is None:
+            raise ValueError(f"no rule of ours: {rule}")
         use = sockets.get(rule.match)
         cpu = next((q.cpu for q in nic.queues if q.index == rule.queue), None)
         if use is None or cpu is None or memory.table.full():

@@ -7,13 +7,18 @@ import heapq
 from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from atfnd.decide.table import FlowTable
 from atfnd.model import Flow, FlowKey
 
-__all__ = ["Memory", "Settling"]
+__all__ = ["NEVER_NS", "Buckets", "Elsewhere", "Memory", "Settling"]
 
 _OVERFLOW_SHOWN = 256
+_SETTLED_NS = 1_000_000_000  # an asynchronous driver has made up its mind about a rule
+_DROPS = 7  # of one flow's rule by the NIC, before it is left to RSS
+_BACK_OFF_NS = 1_000_000_000  # after the first; doubled after each
+NEVER_NS = 1 << 63
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +31,26 @@ class Settling:
     dwell_by_policy_ns: Mapping[str, int] = field(default_factory=dict)
 
 
+class Elsewhere(NamedTuple):
+    """A flow with a rule that was observed on another queue than the rule's."""
+
+    bytes: int  # at the last look
+    looks: int  # with traffic, since the rule was last written
+    attempts: int  # to write it anew
+
+
+@dataclass(slots=True)
+class Buckets:
+    """The indirection table of one NIC: which flows hash to an entry, and when we moved it."""
+
+    shape: tuple[bytes, int]  # key and size of the table that `entry` was computed for
+    waiting: set[FlowKey] = field(default_factory=set)  # flows to be looked at
+    entry: dict[FlowKey, int | None] = field(default_factory=dict)
+    flows: dict[int | None, set[FlowKey]] = field(default_factory=dict)  # by entry
+    recent: dict[FlowKey, tuple[int, int]] = field(default_factory=dict)  # bytes: then, recently
+    moved_ns: dict[int, int] = field(default_factory=dict)  # by entry
+
+
 @dataclass(slots=True)
 class Memory:
     """Changed only by the functions of this room."""
@@ -36,6 +61,10 @@ class Memory:
     agenda: list[tuple[int, FlowKey]] = field(default_factory=list)  # a heap; also what is outdated
     overflowed: OrderedDict[FlowKey, Flow] = field(default_factory=OrderedDict)  # bounded
     thread_cpu: dict[int, tuple[int, int]] = field(default_factory=dict)  # tid -> CPU, since (ns)
+    buckets: dict[str, Buckets] = field(default_factory=dict)  # by NIC; of those steered by RSS
+    elsewhere: dict[FlowKey, Elsewhere] = field(default_factory=dict)
+    listed_ns: dict[str, int] = field(default_factory=dict)  # NIC -> its rules were last listed
+    dropped: dict[FlowKey, tuple[int, int]] = field(default_factory=dict)  # times, not before (ns)
     overflow: int = 0  # flows turned away since start
     locality: float | None = None  # of the table's bytes between the last two audits
 
@@ -60,6 +89,35 @@ class Memory:
             del self.deferred[key]
             keys.append(key)
         return keys
+
+    def settled(self, flow: Flow, now_ns: int) -> bool:
+        """If the NIC were to drop this flow's rule by itself, it would have done so."""
+        return now_ns - flow.moved_ns >= _SETTLED_NS
+
+    def was_there(self, flow: Flow) -> bool:
+        """Its rule was in the NIC's last list, and settled."""
+        return self.settled(flow, self.listed_ns.get(flow.nic, 0))
+
+    def dropped_by_nic(self, key: FlowKey, now_ns: int) -> str:
+        """The NIC accepted this flow's rule and does not hold it: try again, later each time, and
+        not for ever. Returns what to say of it."""
+        times = self.dropped.get(key, (0, 0))[0] + 1
+        again_ns = now_ns + (_BACK_OFF_NS << times - 1) if times < _DROPS else NEVER_NS
+        self.dropped[key] = times, again_ns
+        if again_ns != NEVER_NS:
+            self.defer(key, again_ns)
+        return self.why_dropped(key)
+
+    def why_dropped(self, key: FlowKey) -> str:
+        times, again_ns = self.dropped[key]
+        often = "once" if times == 1 else f"{times} times"
+        then = "left to RSS" if again_ns == NEVER_NS else "tried again later"
+        return f"the NIC accepted its rule and dropped it {often}: {then}"
+
+    def forget_drops(self) -> None:
+        """Those of flows that ended."""
+        for key in [key for key in self.dropped if self.table.get(key) is None]:
+            del self.dropped[key]
 
     def turn_away(self, flow: Flow) -> None:
         """Count a flow that found the table full, and keep it for show."""

@@ -11,7 +11,8 @@ from dataclasses import replace
 from functools import lru_cache
 from itertools import islice
 
-from atfnd.decide.memory import Memory
+from atfnd.decide.means import no_filter, without_filter
+from atfnd.decide.memory import NEVER_NS, Memory
 from atfnd.decide.queues import same_core
 from atfnd.model import (
     Action,
@@ -19,15 +20,17 @@ from atfnd.model import (
     Flow,
     FlowRule,
     FlowState,
+    Means,
     NicView,
     Placement,
     Plan,
     SocketSeen,
 )
 
-__all__ = ["due", "gone", "nic_gone", "retry", "seen", "take_up"]
+__all__ = ["due", "gone", "nic_gone", "retry", "seen", "take_up", "withdraw"]
 
 _RETRIES = 16  # a look
+_HELD = FlowState.MANUAL, FlowState.RSS, FlowState.SHARED, FlowState.RFS  # and with a rule: kept
 
 
 @lru_cache(maxsize=4096)
@@ -55,8 +58,9 @@ def seen(
         return _retire(old, memory, "its policy now leaves it alone") if old else ()
     arrives = rss_cpu if event.rx_cpu is None else event.rx_cpu
     manual = old is not None and old.state is FlowState.MANUAL
-    unsteered = old is None or (old.location is None and not manual)
-    if unsteered and arrives == event.app_cpu:
+    unsteered = old is None or (old.location is None and old.state not in _HELD)
+    by_rules = nic.means is Means.RULES or not nic.armed  # else it is evidence for what it shares
+    if unsteered and by_rules and arrives == event.app_cpu:
         return _retire(old, memory, "RSS delivers it there by itself") if old else ()
     queue = same_core(nic.queues, event.app_cpu, lambda index: table.rules_on(nic.name, index))
     flow = Flow(
@@ -132,12 +136,16 @@ def _place(flow: Flow, nic: NicView, memory: Memory, now_ns: int) -> Plan:
     """The action that brings a flow of the table to its application's core, if one is due."""
     table = memory.table
     memory.deferred.pop(flow.key, None)
-    queue = same_core(nic.queues, flow.app_cpu, lambda index: table.rules_on(nic.name, index))
     if flow.state is FlowState.MANUAL:
         return ()
+    if flow.location is None and nic.armed and (why := no_filter(nic, flow.key)) is not None:
+        without_filter(flow, nic, memory, why)
+        return ()
+    queue = same_core(nic.queues, flow.app_cpu, lambda index: table.rules_on(nic.name, index))
     if queue is None:
         if flow.location is None:
-            table.put(replace(flow, state=FlowState.WANTED, target_queue=None, target_cpu=None))
+            state = FlowState.WANTED if nic.armed else FlowState.OBSERVED
+            table.put(replace(flow, state=state, target_queue=None, target_cpu=None))
         return ()
     current = next((q for q in nic.queues if q.index == flow.target_queue), None)
     if flow.target_cpu != queue.cpu:
@@ -145,9 +153,15 @@ def _place(flow: Flow, nic: NicView, memory: Memory, now_ns: int) -> Plan:
         table.put(flow)
     if flow.location is not None and current is not None and current.cpu == flow.app_cpu:
         return ()
-    if not nic.armed:
+    if not nic.armed or nic.means is not Means.RULES:
         if flow.location is None:
             table.put(replace(flow, state=FlowState.OBSERVED, target_queue=queue.index))
+        return ()
+    again_ns = memory.dropped.get(flow.key, (0, 0))[1]
+    if flow.location is None and now_ns < again_ns:
+        if again_ns != NEVER_NS:
+            memory.defer(flow.key, again_ns)
+        table.put(replace(flow, target_queue=None, why=memory.why_dropped(flow.key)))
         return ()
     if flow.moved_ns and now_ns - flow.moved_ns < memory.settling.hold_down_ns:
         memory.defer(flow.key, flow.moved_ns + memory.settling.hold_down_ns)
@@ -179,6 +193,7 @@ def nic_gone(name: str, memory: Memory) -> list[Flow]:
         memory.table.remove(flow.key)
     for key in [key for key, flow in memory.overflowed.items() if flow.nic == name]:
         del memory.overflowed[key]
+    memory.buckets.pop(name, None)
     return [flow for flow in gone if flow.location is not None]
 
 
@@ -229,8 +244,21 @@ def take_up(nic: NicView, memory: Memory, now_ns: int, *, manual: bool = False) 
     at those that were let go."""
     plan: list[Action] = []
     for flow in [flow for flow in memory.table if flow.nic == nic.name]:
+        if manual:
+            memory.dropped.pop(flow.key, None)
         if manual and flow.state is FlowState.MANUAL:
             flow = replace(flow, state=FlowState.WANTED)
             memory.table.put(flow)
         plan += _place(flow, nic, memory, now_ns)
+    return tuple(plan)
+
+
+def withdraw(nic: NicView, memory: Memory, why: str) -> Plan:
+    """Delete every rule of ours in a NIC. Its flows stay in the table as observed ones: `take_up`
+    brings their rules back."""
+    plan: list[Action] = []
+    for flow in list(memory.table.steered(nic.name)):
+        flow = replace(flow, state=FlowState.OBSERVED)
+        memory.table.put(flow)
+        plan += _retire(flow, memory, why)
     return tuple(plan)

@@ -1,15 +1,16 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""CPU lists as the kernel writes them ("0-3,8") and sets of CPU numbers. No I/O.
+"""CPU lists as the kernel writes them ("0-3,8"), masks ("ff,0000000f"), and sets of CPU numbers.
+No I/O.
 
-Format: lib/bitmap.c bitmap_parselist() and "%*pbl"; cpuset(7) "List format". A stride
-("0-30:2/4", used groups of a group size) is read, never written.
+Format: lib/bitmap-str.c bitmap_parselist() and "%*pbl", bitmap_parse() and "%*pb"; cpuset(7)
+"Formats". A stride ("0-30:2/4", used groups of a group size) is read, never written.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-__all__ = ["format_cpulist", "parse_cpulist"]
+__all__ = ["format_cpulist", "format_cpumask", "parse_cpulist", "parse_cpumask"]
 
 
 def parse_cpulist(text: str) -> frozenset[int]:
@@ -48,3 +49,16 @@ def format_cpulist(cpus: Iterable[int]) -> str:
         else:
             spans.append([cpu, cpu])
     return ",".join(f"{a}-{b}" if b > a else f"{a}" for a, b in spans)
+
+
+def parse_cpumask(text: str) -> frozenset[int]:
+    """`"00000001,0000000f\\n"` to {0, 1, 2, 3, 32}. ValueError on anything else."""
+    bits = int(text.strip().replace(",", ""), 16)
+    return frozenset(cpu for cpu in range(bits.bit_length()) if bits >> cpu & 1)
+
+
+def format_cpumask(cpus: Iterable[int]) -> str:
+    """{0, 1, 2, 3, 32} to `"1,0000000f"`: words of 32 bits (bitmap_parse takes no longer ones)."""
+    bits = sum(1 << cpu for cpu in set(cpus))
+    words = [f"{bits >> at & 0xFFFFFFFF:08x}" for at in range(0, max(bits.bit_length(), 1), 32)]
+    return ",".join(reversed(words)).lstrip("0,") or "0"

@@ -16,7 +16,7 @@ import struct
 
 from atfnd.kernel.netns import open_socket, open_sysfs
 
-__all__ = ["Link", "open_statistic"]
+__all__ = ["Link", "open_statistic", "physical"]
 
 SIOCGIFFLAGS, SIOCGIFINDEX, SIOCETHTOOL = 0x8913, 0x8933, 0x8946
 ETHTOOL_STSO, ETHTOOL_SGRO = 0x1F, 0x2C
@@ -69,3 +69,8 @@ def open_statistic(netns: str | None, name: str, counter: str) -> int:
         return os.open(path, os.O_RDONLY | os.O_CLOEXEC, dir_fd=sysfs)
     finally:
         os.close(sysfs)
+
+
+def physical(name: str) -> bool:
+    """There is a device behind this interface of our namespace: PCI, virtio, platform."""
+    return os.path.exists(f"/sys/class/net/{name}/device")

@@ -21,6 +21,8 @@ NETLINK_GENERIC = 16
 NETDEV_CMD_NAPI_GET = 11
 NAPI_IFINDEX, NAPI_ID, NAPI_IRQ, NAPI_PID, NAPI_THREADED = 1, 2, 3, 4, 8
 
+_index = struct.Struct("=I")
+
 
 class Napi(NamedTuple):
     """One NAPI instance as the kernel describes it now."""
@@ -29,7 +31,7 @@ class Napi(NamedTuple):
     ifindex: int
     irq: int | None
     pid: int | None  # its thread, when polled by one
-    threaded: bool
+    threaded: bool | None  # None: a kernel before 6.17 does not say
 
 
 class NapiFamily:
@@ -51,11 +53,15 @@ class NapiFamily:
 
 
 def _napi(found: dict[int, bytes]) -> Napi:
-    number = {kind: int.from_bytes(value, sys.byteorder) for kind, value in found.items()}
-    pid = number.get(NAPI_PID)
-    # Kernels before 6.17 do not say `threaded`; a thread says as much.
-    threaded = bool(number.get(NAPI_THREADED, pid is not None))
-    return Napi(number[NAPI_ID], number[NAPI_IFINDEX], number.get(NAPI_IRQ), pid, threaded)
+    pid = _number(found, NAPI_PID)
+    # A thread outlives its use (before 6.17), so it alone says nothing; none is no.
+    threaded = bool(_number(found, NAPI_THREADED)) if NAPI_THREADED in found else None
+    ids = _index.unpack(found[NAPI_ID])[0], _index.unpack(found[NAPI_IFINDEX])[0]
+    return Napi(*ids, _number(found, NAPI_IRQ), pid, False if pid is None else threaded)
+
+
+def _number(found: dict[int, bytes], kind: int) -> int | None:
+    return int.from_bytes(found[kind], sys.byteorder) if kind in found else None
 
 
 def set_threaded(sysfs: int, interface: str) -> None:

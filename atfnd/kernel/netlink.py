@@ -15,7 +15,7 @@ import sys
 
 from atfnd.kernel.netns import open_socket
 
-__all__ = ["DUMP", "Netlink", "attribute", "attributes", "generic_family"]
+__all__ = ["DUMP", "Netlink", "attribute", "attributes", "generic_family", "generic_group"]
 
 SOL_NETLINK, NETLINK_CAP_ACK, NETLINK_EXT_ACK = 270, 10, 11
 NLM_F_REQUEST, NLM_F_ACK, DUMP = 1, 4, 0x300
@@ -24,6 +24,7 @@ NLM_F_ACK_TLVS = 0x200
 NLMSGERR_ATTR_MSG = 1
 NLA_TYPE_MASK = 0x3FFF
 GENL_ID_CTRL, CTRL_CMD_GETFAMILY, CTRL_ATTR_FAMILY_ID, CTRL_ATTR_FAMILY_NAME = 16, 3, 1, 2
+CTRL_ATTR_MCAST_GROUPS, CTRL_ATTR_MCAST_GRP_NAME, CTRL_ATTR_MCAST_GRP_ID = 7, 1, 2
 BUFFER_BYTES = 1 << 16
 
 _header = struct.Struct("=IHHII")
@@ -101,7 +102,21 @@ def _words(errno: int, kind: int, flags: int, payload: bytes) -> str:
 
 def generic_family(netlink: Netlink, name: str) -> int:
     """Message type of a generic netlink family; OSError(ENOENT) when the kernel has none."""
+    return int.from_bytes(_family(netlink, name)[CTRL_ATTR_FAMILY_ID], sys.byteorder)
+
+
+def generic_group(netlink: Netlink, family: str, name: str) -> int:
+    """Number of a multicast group of a generic netlink family, for NETLINK_ADD_MEMBERSHIP.
+    OSError(ENOENT): no such family; KeyError: no such group."""
+    listed = attributes(_family(netlink, family).get(CTRL_ATTR_MCAST_GROUPS, b""))
+    groups = {
+        group[CTRL_ATTR_MCAST_GRP_NAME].rstrip(b"\0").decode(): group[CTRL_ATTR_MCAST_GRP_ID]
+        for group in map(attributes, listed.values())
+    }
+    return int.from_bytes(groups[name], sys.byteorder)
+
+
+def _family(netlink: Netlink, name: str) -> dict[int, bytes]:
     request = struct.pack("=BBH", CTRL_CMD_GETFAMILY, 1, 0)
     request += attribute(CTRL_ATTR_FAMILY_NAME, name.encode() + bytes(1))
-    answer = attributes(netlink.request(GENL_ID_CTRL, request)[0], at=4)
-    return int.from_bytes(answer[CTRL_ATTR_FAMILY_ID], sys.byteorder)
+    return attributes(netlink.request(GENL_ID_CTRL, request)[0], at=4)

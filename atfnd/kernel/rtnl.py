@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Link changes and addresses of one network namespace: rtnetlink(7)."""
+"""Links, their changes and their addresses, of one network namespace: rtnetlink(7)."""
 
 from __future__ import annotations
 
@@ -10,10 +10,12 @@ import struct
 from atfnd.kernel.netlink import DUMP, Netlink, attributes
 from atfnd.kernel.netns import open_socket
 
-__all__ = ["LinkChanges", "addresses"]
+__all__ = ["LinkChanges", "addresses", "links"]
 
 RTMGRP_LINK, RTMGRP_IPV4_IFADDR, RTMGRP_IPV6_IFADDR = 0x1, 0x10, 0x100
-RTM_NEWLINK, RTM_DELLINK, RTM_NEWADDR, RTM_DELADDR, RTM_GETADDR = 16, 17, 20, 21, 22
+RTM_NEWLINK, RTM_DELLINK, RTM_GETLINK = 16, 17, 18
+RTM_NEWADDR, RTM_DELADDR, RTM_GETADDR = 20, 21, 22
+IFLA_IFNAME = 3
 IFA_ADDRESS, IFA_LOCAL = 1, 2
 _header = struct.Struct("=IHHII")
 _ifaddr = struct.Struct("=BBBBI")
@@ -33,6 +35,21 @@ def addresses(netns: str | None, ifindex: int) -> frozenset[bytes]:
             said = attributes(answer, at=_ifaddr.size)
             found.add(said[IFA_LOCAL] if IFA_LOCAL in said else said[IFA_ADDRESS])
     return frozenset(found)
+
+
+def links(netns: str | None = None) -> dict[int, str]:
+    """Name of every network device by its ifindex."""
+    netlink = Netlink(socket.NETLINK_ROUTE, netns)
+    try:
+        answers = netlink.request(RTM_GETLINK, _ifinfo.pack(0, 0, 0, 0, 0), DUMP)
+    finally:
+        netlink.close()
+    return {
+        _ifinfo.unpack_from(answer)[2]: attributes(answer, at=_ifinfo.size)[IFLA_IFNAME]
+        .rstrip(bytes(1))
+        .decode()
+        for answer in answers
+    }
 
 
 class LinkChanges:

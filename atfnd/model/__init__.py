@@ -7,7 +7,8 @@ Addresses are packed bytes (4 or 16), ports are host-order integers, CPUs and qu
 
 from __future__ import annotations
 
-from atfnd.model.change import Action, ActionKind, Outcome, Plan
+from atfnd.model.change import Action, ActionKind, Outcome, Plan, brief
+from atfnd.model.finding import Finding, Interface, Level, LinkFile, Machine, Rival
 from atfnd.model.flow import (
     Flow,
     FlowKey,
@@ -36,7 +37,7 @@ from atfnd.model.nic import (
 )
 from atfnd.model.policy import FlowRule, InterfaceRule, Network, Placement, Policy
 from atfnd.model.status import Event, Status
-from atfnd.model.topology import Cpu, Topology
+from atfnd.model.topology import Cpu, Node, Topology, cpu_list
 
 __all__ = [
     "Action",
@@ -47,16 +48,22 @@ __all__ = [
     "Cpu",
     "Device",
     "Event",
+    "Finding",
     "Flow",
     "FlowKey",
     "FlowRule",
     "FlowState",
+    "Interface",
     "InterfaceRule",
+    "Level",
+    "LinkFile",
+    "Machine",
     "Match",
     "Means",
     "Network",
     "NicStats",
     "NicView",
+    "Node",
     "Outcome",
     "Placement",
     "Plan",
@@ -64,6 +71,7 @@ __all__ = [
     "Protocol",
     "Queue",
     "QueueStats",
+    "Rival",
     "Rss",
     "Rule",
     "SocketGone",
@@ -73,5 +81,7 @@ __all__ = [
     "Thread",
     "ThreadMoved",
     "Topology",
+    "brief",
+    "cpu_list",
     "endpoint",
 ]

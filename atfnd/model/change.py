@@ -8,7 +8,7 @@ from enum import Enum
 
 from atfnd.model.flow import FlowKey
 
-__all__ = ["Action", "ActionKind", "Outcome", "Plan"]
+__all__ = ["Action", "ActionKind", "Outcome", "Plan", "brief"]
 
 
 class ActionKind(Enum):
@@ -48,3 +48,8 @@ class Outcome:
     errno: int
     location: int | None
     left: str
+
+
+def brief(value: str) -> str:
+    """A knob's value in a line: `none`, or the beginning of a table of hundreds of entries."""
+    return (value if len(value) <= 40 else f"{value[:37]}...") or "none"

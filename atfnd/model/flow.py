@@ -113,11 +113,14 @@ class ThreadMoved(NamedTuple):
 class FlowState(Enum):
     """Where a flow of the Flow-to-Core table stands."""
 
-    WANTED = "wanted"  # a rule is wanted, none is there (see reason)
+    WANTED = "wanted"  # to be steered, and is not (see reason)
     OBSERVED = "observed"  # the interface is not armed: shown, not changed
     STEERED = "steered"  # a rule is in the NIC
     OVERFLOW = "overflow"  # table or NIC full: delivered by RSS
-    MANUAL = "manual"  # somebody else changed its rule: let go until armed again
+    MANUAL = "manual"  # somebody else changed its rule or entry: let go until armed again
+    RSS = "rss"  # its entry of the indirection table points to its core
+    SHARED = "shared"  # its entry serves busier flows, on another core
+    RFS = "rfs"  # the kernel hands its packets on to its core, after the NIC's
 
 
 @dataclass(frozen=True, slots=True)

@@ -62,12 +62,17 @@ class Match(NamedTuple):
 
 
 class Rule(NamedTuple):
-    """One ntuple filter as the NIC holds it. A lower location wins."""
+    """One ntuple filter as the NIC holds it. A lower location wins.
+
+    A filter that none of ours could be (another match, a drop, an RSS context) has no `match`;
+    `other` then says it whole, in the words of `ethtool -N`.
+    """
 
     location: int
-    match: Match
-    queue: int
+    match: Match | None
+    queue: int | None  # None: it does not deliver to one queue
     hits: int | None = None
+    other: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +94,7 @@ class Rss:
     key: bytes  # empty: the NIC does not say
     table: tuple[int, ...]
     toeplitz: bool = True  # the hash; nothing can be predicted of another one
+    addresses_only: frozenset[tuple[int, int]] = frozenset()  # (family, protocol) without its ports
 
 
 class Actuator(Enum):
@@ -122,6 +128,7 @@ class Caps:
     queue_cpu: bool  # we can set the CPU of a queue
     actuator: Actuator = Actuator.LONG_GAP
     flow_types: frozenset[tuple[int, int]] | None = None  # (family, protocol); None: all of ours
+    asynchronous: bool = False  # the NIC may drop a filter after it has accepted it
     probed: bool = True
     why: str | None = None  # why there are no rules, or what limits them
 
@@ -200,3 +207,4 @@ class NicView:
     paused: bool = False  # by the operator: our rules are out, nothing is changed
     knobs: Mapping[str, str] = field(default_factory=dict)  # as last read, see `nic.Nic.knobs`
     conflicts: tuple[Conflict, ...] = ()
+    manual: frozenset[str] = frozenset()  # knobs somebody else moved after us: let go of

@@ -63,7 +63,8 @@ class Nic(Protocol):
         """Insert a filter and return its location. With None a free location is taken, from the
         top of the table down, or the NIC chooses; a filter of somebody else is never overwritten.
         With a location, the filter there (ours, of the same match) gets another queue, by the
-        means of the NIC's actuator class; when that fails it may be gone, which `rule` tells."""
+        means of the NIC's actuator class, or is written anew with the queue it has; when that fails
+        it may be gone, which `rule` tells. ENOENT, EEXIST: it is gone, or another one is there."""
 
     def delete(self, location: int) -> None: ...
 
@@ -79,6 +80,9 @@ class Nic(Protocol):
         `rps-flow-cnt:N`, `xps-cpus:N`, `xps-rxqs:N` (CPU or queue lists, `` is none), `rss` (the
         table's entries, or `default`), `rps-sock-flow-entries` (machine-wide), `priv:FLAG` (a
         driver's private flag, `on` or `off`). What the kernel does not have is not here."""
+
+    def knob(self, name: str) -> str | None:
+        """One of `knobs`, as the kernel has it now. None: there is no such knob."""
 
     def set_knob(self, name: str, value: str) -> None:
         """Write one of `knobs`. KeyError: there is no such knob."""

@@ -3,27 +3,49 @@
 
 from __future__ import annotations
 
+import errno
 import socket
 
 from atfnd.errors import OperatorError
+from atfnd.kernel.interface import Interface
+from atfnd.kernel.link_kind import link_kind, lower_interfaces
 from atfnd.nic import Nic
+from atfnd.nic.ethtool import EthtoolNic
+from atfnd.nic.ethtool_conflicts import stacked
 from atfnd.nic.lab import LabNic
 
 __all__ = ["open_nic"]
 
 
 def open_nic(name: str) -> Nic:
-    """`lab:NAME` opens a lab NIC. OperatorError when there is no such NIC, or no driver for it."""
+    """`lab:NAME` opens a lab NIC, another name the interface of our namespace. OperatorError when
+    there is none, or none that packets come in by: loopback, bonds, bridges, VLANs, tunnels."""
     driver, colon, rest = name.partition(":")
     if colon and driver == "lab" and rest:
         return LabNic.open(rest)
-    known = [interface for _, interface in socket.if_nameindex()]
-    if name not in known:
+    try:
+        interface = Interface(name)
+    except OSError as error:
+        if error.errno not in (errno.ENODEV, errno.EINVAL):
+            raise
+        known = [there for _, there in socket.if_nameindex()]
         raise OperatorError(
             f"no interface {name!r} here",
             f"there are: {', '.join(known)}; a lab NIC is named lab:NAME",
-        )
-    raise OperatorError(
-        f"{name}: atfnd cannot steer this interface yet, only lab NICs",
-        "bring one up with `atfnd lab up` and name it lab:lab",
-    )
+        ) from error
+    try:
+        _refuse_stacked(interface, name)
+    finally:
+        interface.close()
+    return EthtoolNic(name)
+
+
+def _refuse_stacked(interface: Interface, name: str) -> None:
+    if interface.loopback():
+        raise OperatorError(f"{name} is the loopback interface: no packet comes in there")
+    lower = lower_interfaces(interface)
+    kind = link_kind(None, interface.ifindex).kind
+    above = stacked(kind, lower, "device" in interface.list())
+    if above is not None:
+        use = " ".join(f"--nic {port}" for port in lower)
+        raise OperatorError(f"{name} is {above}", f"steer those: {use}" if lower else None)

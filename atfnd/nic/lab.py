@@ -113,6 +113,9 @@ class LabNic:
         }
         return {"rss": " ".join(map(str, self.rss().table)), **cpus}
 
+    def knob(self, name: str) -> str | None:
+        return self.knobs().get(name)
+
     def set_knob(self, name: str, value: str) -> None:
         """As `Nic.set_knob`; OSError(ENETDOWN) for a queue of a link that is down."""
         if name == "rss":

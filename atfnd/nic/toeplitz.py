@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The Toeplitz hash of receive-side scaling, for a 40-byte key. Pure.
+"""The Toeplitz hash of receive-side scaling, for keys of 40 bytes and more. Pure.
 
 Definition and verification vectors: Microsoft, "Introduction to Receive Side Scaling" (RSS
 hashing functions; Verifying the RSS hash calculation). A bit set at input position i adds
@@ -17,6 +17,7 @@ __all__ = [
     "KEY_BYTES",
     "MICROSOFT_KEY",
     "hash_table",
+    "rss_entry",
     "rss_hash",
     "rss_queue",
     "toeplitz",
@@ -64,10 +65,22 @@ def hash_table(key: bytes) -> array[int]:
     return table
 
 
-def rss_queue(rss: Rss, key: FlowKey) -> int | None:
-    """The queue RSS gives a flow's packets; None for an unconnected socket's flow, which has no
-    one remote."""
+def rss_entry(rss: Rss, key: FlowKey) -> int | None:
+    """The entry of the indirection table that a flow's packets select; None for an unconnected
+    socket's flow, which has no one remote, and where the NIC's hash is another one or its key is
+    not said."""
     if not key.remote_port or not any(key.local):
         return None
-    value = rss_hash(rss.key, key.remote, key.local, (key.remote_port, key.local_port))
-    return rss.table[value % len(rss.table)]
+    family = 4 if len(key.local) == 4 else 6
+    by_addresses = (family, key.protocol) in rss.addresses_only
+    hashed_bytes = 2 * len(key.local) + (0 if by_addresses else 4)
+    if not rss.toeplitz or not rss.table or len(rss.key) < hashed_bytes + 4:
+        return None
+    ports = None if by_addresses else (key.remote_port, key.local_port)
+    return rss_hash(rss.key, key.remote, key.local, ports) % len(rss.table)
+
+
+def rss_queue(rss: Rss, key: FlowKey) -> int | None:
+    """The queue RSS gives a flow's packets; None where `rss_entry` is."""
+    entry = rss_entry(rss, key)
+    return None if entry is None else rss.table[entry]

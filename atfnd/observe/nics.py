@@ -8,18 +8,22 @@ old ids stay ours.
 
 from __future__ import annotations
 
+import errno
+import os
 import time
 from collections.abc import Iterable
 from dataclasses import replace
 
-from atfnd.kernel.rtnl import LinkChanges, addresses
-from atfnd.model import FlowKey, NicStats, NicView, Queue, Rule, SocketSeen, SocketUse
+from atfnd.kernel.ethtool_changes import EthtoolChanges
+from atfnd.kernel.rtnl import LinkChanges, addresses, links
+from atfnd.model import FlowKey, Means, NicStats, NicView, Queue, Rule, SocketSeen, SocketUse
 from atfnd.nic import Nic
 from atfnd.nic.toeplitz import rss_queue
 
 __all__ = ["NicWatch", "nic_of"]
 
 _FRESH_NS = 100_000_000
+_DISTURBED_NS = 10_000_000_000  # a reset takes seconds on some NICs
 
 
 class NicWatch:
@@ -27,11 +31,14 @@ class NicWatch:
 
     def __init__(self, nic: Nic, armed: bool, budget: int | None) -> None:
         self.nic = nic
-        self.links = LinkChanges(nic.netns)
+        self.links, self.settings = LinkChanges(nic.netns), EthtoolChanges(nic.netns)
         self.napi_ids: set[int] = set()  # present and past
         self._confined: dict[int, tuple[int, int | None]] = {}  # queue: CPU, pid of its thread
         self._addresses: frozenset[bytes] | None = None
         self._shown: tuple[int, tuple[Rule, ...], NicStats] | None = None
+        self._disturbed_ns: int | None = None
+        self.lives = 0  # how often its link or queues were found to be new ones
+        self._armed_before_pause = armed
         self.view = NicView(
             name=nic.name,
             netns=nic.netns,
@@ -48,17 +55,69 @@ class NicWatch:
             stats=nic.stats(),
         )
         self.refresh()
+        self._disturbed_ns = None  # that it is new to us is no news of it
 
     def refresh(self) -> bool:
         """Read link and queues again; True when they are not what they were."""
-        before = self.view.up, self.view.queues
+        before, stood = self.view, self._stands()
         queues = self.nic.queues()
         self.view = replace(self.view, up=self.nic.up(), queues=queues, rss=self.nic.rss())
         self.napi_ids.update(queue.napi_id for queue in queues if queue.napi_id is not None)
         for queue in queues:
             if queue.cpu is not None:
                 self._confined[queue.index] = queue.cpu, queue.pid
-        return before != (self.view.up, queues)
+        if stood != self._stands():
+            self.lives += 1
+            self._disturbed_ns = time.monotonic_ns()
+        return (before.up, before.queues) != (self.view.up, queues)
+
+    def _stands(self) -> tuple[object, ...]:
+        """What no reset leaves as it is: a NIC that comes up again has new NAPIs."""
+        return self.view.up, *((queue.index, queue.napi_id) for queue in self.view.queues)
+
+    def disturbed(self) -> bool:
+        """Link, queues or settings changed a moment ago: the NIC may have lost rules by itself."""
+        since_ns = self._disturbed_ns
+        return since_ns is not None and time.monotonic_ns() - since_ns < _DISTURBED_NS
+
+    def name_now(self) -> str | None:
+        """What the kernel calls this interface now; None when it is gone."""
+        return links(self.nic.netns).get(self.view.ifindex)
+
+    def still_there(self) -> None:
+        """OSError(ENODEV) when the interface is gone or has another name: a name may be another's
+        by now. A lab goes with its namespaces."""
+        if self.nic.netns is None and self.name_now() != self.view.name:
+            raise OSError(errno.ENODEV, os.strerror(errno.ENODEV), self.view.name)
+
+    def inspect(self, *, prove: bool = False) -> None:
+        """Read what `refresh` does not: capabilities, knobs, conflicts. With `prove`, capabilities
+        are tried, which writes: only where we are armed."""
+        device = self.nic.device()
+        self.view = replace(
+            self.view,
+            caps=self.nic.probe() if prove else self.nic.caps(),
+            device=device,
+            ring_size=device.ring_size,
+            knobs=self.nic.knobs(),
+            conflicts=self.nic.conflicts(),
+        )
+
+    def read_knobs(self) -> None:
+        """Read the knobs again: hundreds of files, on a NIC with many queues."""
+        self.view = replace(self.view, knobs=self.nic.knobs())
+
+    def read_rss(self) -> None:
+        """Read key and table again."""
+        self.view = replace(self.view, rss=self.nic.rss())
+
+    def steered_by(self, means: Means, why: str) -> None:
+        """Note how its flows are steered from now on."""
+        self.view = replace(self.view, means=means, means_why=why)
+
+    def manual(self, knobs: frozenset[str]) -> None:
+        """Note which knobs somebody else moved after us."""
+        self.view = replace(self.view, manual=knobs)
 
     def unpinned(self) -> list[tuple[Queue, int]]:
         """Queues whose thread is a new one and on no CPU, with the CPU the old one had. A thread
@@ -84,8 +143,20 @@ class NicWatch:
         return replace(self.view, rules=rules, stats=stats, owned=owned)
 
     def arm(self, armed: bool) -> None:
-        """Note whether the operator lets us write."""
-        self.view = replace(self.view, armed=armed)
+        """Note whether the operator lets us write; ends a pause."""
+        self.view = replace(self.view, armed=armed, paused=False)
+
+    def pause(self) -> None:
+        """Nothing is written until `resume`."""
+        if not self.view.paused:
+            self._armed_before_pause = self.view.armed
+        self.view = replace(self.view, armed=False, paused=True)
+
+    def resume(self) -> bool:
+        """End a pause; True when the NIC is armed again, as it was before."""
+        if self.view.paused:
+            self.arm(self._armed_before_pause)
+        return self.view.armed
 
     def queue_of_napi(self, napi_id: int | None) -> int | None:
         """The queue whose NAPI this is now."""
@@ -98,20 +169,31 @@ class NicWatch:
         return not any(local) or local in self._addresses
 
     def changed(self) -> bool:
-        """Drain rtnetlink: something about this interface may be new. Forgets its addresses."""
-        interfaces = self.links.drain()
-        mine = interfaces is None or self.view.ifindex in interfaces
-        if mine:
+        """Drain rtnetlink and ethtool's notifications: something about this interface may be new.
+        Forgets its addresses."""
+        by_link, by_setting = (
+            interfaces is None or self.view.ifindex in interfaces
+            for interfaces in (self.links.drain(), self.settings.drain())
+        )
+        if by_link:
             self._addresses = None
-        return mine
+        if by_setting:
+            self._disturbed_ns = time.monotonic_ns()
+        return by_link or by_setting
 
     def predicted(self, key: FlowKey) -> Queue | None:
         """Where RSS puts a flow: Toeplitz over its tuple and the indirection table."""
         index = rss_queue(self.view.rss, key) if self.view.rss else None
         return next((queue for queue in self.view.queues if queue.index == index), None)
 
+    @property
+    def listeners(self) -> tuple[LinkChanges | EthtoolChanges, ...]:
+        """Readable when `changed` has something to read."""
+        return self.links, self.settings
+
     def close(self) -> None:
         self.links.close()
+        self.settings.close()
         self.nic.close()
 
 

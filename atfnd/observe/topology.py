@@ -2,44 +2,102 @@
 """CPUs and what they share, from sysfs. Reads only.
 
 Documentation/ABI: stable/sysfs-devices-system-cpu, testing/sysfs-devices-system-cpu
-(cache/indexN), stable/sysfs-devices-node. Every file may be missing (an offline
-CPU has no topology, a kernel without NUMA no nodes): that is `None` or an empty tuple.
+(cache/indexN), stable/sysfs-devices-node; isolated CPUs are those of isolcpus= and of isolated
+cpusets (Documentation/admin-guide/cgroup-v2.rst, cpuset.cpus.isolated). Every file may be missing
+(an offline CPU has no topology, a kernel without NUMA no nodes): that is `None` or an empty tuple.
 """
 
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 from atfnd.kernel.cpulist import parse_cpulist
-from atfnd.model import Cpu, Topology
+from atfnd.kernel.uevent import CpuChanges
+from atfnd.model import Cpu, Node, Topology
 
-__all__ = ["topology"]
+__all__ = ["CpuWatch", "topology"]
 
 
-def topology(root: Path = Path("/sys")) -> Topology:
-    """Every CPU the kernel has a directory for, by number. ValueError: sysfs speaks garbage."""
+class CpuWatch:
+    """CPUs over time: what an offline one shared with whom is remembered."""
+
+    def __init__(self) -> None:
+        self._changes = CpuChanges()
+        self._last = topology()
+
+    def fileno(self) -> int:
+        """Readable when a CPU went offline or online."""
+        return self._changes.fileno()
+
+    def changed(self) -> bool:
+        """Drain what there is to read: some CPU may be another now."""
+        return self._changes.drain() != set()
+
+    def read(self) -> Topology:
+        """CPUs as sysfs describes them now."""
+        self._last = topology(before=self._last)
+        return self._last
+
+    def close(self) -> None:
+        self._changes.close()
+
+
+def topology(root: Path = Path("/sys"), before: Topology | None = None) -> Topology:
+    """Every CPU the kernel has a directory for, by number. What an offline CPU does not say any
+    more (node, core, siblings, cache) is taken from `before`. ValueError: sysfs speaks garbage."""
     system = root / "devices/system"
     online = _cpus(system / "cpu/online")
-    nodes = {
-        cpu: index
-        for index, path in _numbered(system / "node", "node")
-        for cpu in _cpus(path / "cpulist") or ()
-    }
-    return Topology(
-        tuple(
-            Cpu(
-                index=index,
-                online=online is None or index in online,
-                node=nodes.get(index),
-                package=_integer(path / "topology/physical_package_id"),
-                core=_integer(path / "topology/core_id"),
-                smt=_cpus(path / "topology/thread_siblings_list") or (),
-                llc=_last_level(path / "cache"),
-            )
-            for index, path in _numbered(system / "cpu", "cpu")
+    nodes = _nodes(system / "node")
+    node_of = {cpu: node.index for node in nodes for cpu in node.cpus}
+    isolated = {*(_cpus(system / "cpu/isolated") or ()), *_isolated_cpusets(root / "fs/cgroup")}
+    nohz_full = _cpus(system / "cpu/nohz_full") or ()
+    known = {cpu.index: cpu for cpu in before.cpus} if before else {}
+    cpus = []
+    for index, path in _numbered(system / "cpu", "cpu"):
+        cpu = Cpu(
+            index=index,
+            online=online is None or index in online,
+            node=node_of.get(index),
+            package=_integer(path / "topology/physical_package_id"),
+            core=_integer(path / "topology/core_id"),
+            smt=_cpus(path / "topology/thread_siblings_list") or (),
+            llc=_last_level(path / "cache"),
+            isolated=index in isolated,
+            nohz_full=index in nohz_full,
         )
+        if not cpu.online and index in known:
+            cpu = replace(
+                known[index], online=False, isolated=cpu.isolated, nohz_full=cpu.nohz_full
+            )
+        cpus.append(cpu)
+    return Topology(tuple(cpus), nodes)
+
+
+def _nodes(system: Path) -> tuple[Node, ...]:
+    """`distance` is a row of the table, a column for each online node (drivers/base/node.c)."""
+    found = _numbered(system, "node")
+    columns = [index for index, _ in found]
+    return tuple(
+        Node(
+            index=index,
+            cpus=_cpus(path / "cpulist") or (),
+            distances=dict(
+                zip(columns, map(int, (_text(path / "distance") or "").split()), strict=False)
+            ),
+        )
+        for index, path in found
     )
+
+
+def _isolated_cpusets(cgroup: Path) -> tuple[int, ...]:
+    """Where cgroup2 is mounted: there, or in `unified` beside the controllers of version 1."""
+    for mount in (cgroup, cgroup / "unified"):
+        cpus = _cpus(mount / "cpuset.cpus.isolated")
+        if cpus is not None:
+            return cpus
+    return ()
 
 
 def _last_level(cache: Path) -> tuple[int, ...]:
@@ -73,5 +131,6 @@ def _integer(path: Path) -> int | None:
 
 
 def _cpus(path: Path) -> tuple[int, ...] | None:
+    """`(null)` is what "%*pbl" prints for a mask that was never allocated."""
     text = _text(path)
-    return None if text is None else tuple(sorted(parse_cpulist(text)))
+    return None if text in (None, "(null)") else tuple(sorted(parse_cpulist(text)))

@@ -18,14 +18,39 @@ def apply(nic: Nic, journal: Journal, action: Action) -> Outcome:
     """Insert, rewrite or delete one rule. A kernel refusal is an Outcome, never an exception.
 
     Reads and writes the NIC's filter table; the journal is written before an insert and after a
-    delete, so that at any instant every rule of ours in the NIC is in it.
+    delete, so that at any instant every rule of ours in the NIC is in it. After a refused rewrite
+    the NIC is asked what it has now: some drivers lose the rule. `location` None: it is lost.
     """
     try:
         location = _write(nic, journal, action)
     except OSError as refusal:
         code = refusal.errno or errno.EIO
-        return Outcome(action, time.monotonic_ns(), code, action.location, _left(action, code))
+        location, left = action.location, _left(action, code)
+        if action.kind is ActionKind.REWRITE:
+            code, location, left = _after_rewrite(nic, journal, action, code)
+        return Outcome(action, time.monotonic_ns(), code, location, left)
     return Outcome(action, time.monotonic_ns(), 0, location, "as planned")
+
+
+def _after_rewrite(
+    nic: Nic, journal: Journal, action: Action, code: int
+) -> tuple[int, int | None, str]:
+    """What came of a rewrite that was refused: errno, where the rule is, and in words."""
+    refused = f"the NIC refused to change its rule ({os.strerror(code)})"
+    if action.location is None or action.key is None:
+        raise ValueError(f"a rewrite without a flow or a location: {action}")
+    try:
+        there = nic.rule(action.location)
+    except OSError as error:
+        words = os.strerror(error.errno or errno.EIO)
+        return code, action.location, f"{refused}, and does not say what is left of it ({words})"
+    match = Match.of(action.key)
+    if there is not None and there.match == match:
+        if there.queue == action.new:
+            return 0, action.location, f"{refused}, and yet it did"
+        return code, action.location, f"{refused}: it still points to queue {there.queue}"
+    journal.release(nic.name, match)
+    return code, None, f"{refused} and lost it: delivered by RSS"
 
 
 def _write(nic: Nic, journal: Journal, action: Action) -> int | None:
@@ -43,13 +68,18 @@ def _write(nic: Nic, journal: Journal, action: Action) -> int | None:
         raise ValueError(f"an insert without a flow or a queue: {action}")
     match = Match.of(action.key)
     if action.kind is ActionKind.REWRITE:
-        return nic.insert(match, action.new, action.location)
+        location = nic.insert(match, action.new, action.location)
+        if location != action.location:
+            journal.locate(nic.name, match, location)
+        return location
     journal.claim(nic.name, match)
     try:
-        return nic.insert(match, action.new)
+        location = nic.insert(match, action.new)
     except OSError:
         journal.release(nic.name, match)
         raise
+    journal.locate(nic.name, match, location)
+    return location
 
 
 def _left(action: Action, code: int) -> str:
@@ -58,8 +88,4 @@ def _left(action: Action, code: int) -> str:
         if code == errno.ENOSPC:
             return "the NIC's filter table is full: delivered by RSS"
         return f"the NIC refused a rule ({words}): delivered by RSS"
-    if action.kind is ActionKind.REWRITE:
-        return (
-            f"the NIC refused to change its rule ({words}): it still points to queue {action.old}"
-        )
     return f"the NIC refused to delete the rule at location {action.location} ({words})"

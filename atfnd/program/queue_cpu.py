@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The CPU a queue is delivered on: NAPI thread or IRQ affinity, through the Nic."""
+"""The CPU a queue is delivered on: NAPI thread or IRQ affinity, through the Nic.
+
+Journaled as the knob `queue-cpu:N`, which holds the CPU list of the thread or the interrupt.
+"""
 
 from __future__ import annotations
 
@@ -9,18 +12,22 @@ import time
 
 from atfnd.model import Action, Outcome
 from atfnd.nic import Nic
+from atfnd.program.knob import written
+from atfnd.program.originals import Originals
 
 __all__ = ["apply"]
 
 
-def apply(nic: Nic, action: Action) -> Outcome:
+def apply(nic: Nic, originals: Originals, action: Action) -> Outcome:
     """Confine queue `action.queue` to CPU `action.new`; a kernel refusal is an Outcome."""
-    if action.queue is None or action.new is None:
+    queue, cpu = action.queue, action.new
+    if queue is None or cpu is None:
         raise ValueError(f"a queue's CPU without queue or CPU: {action}")
+    knob = f"queue-cpu:{queue}"
     try:
-        nic.set_queue_cpu(action.queue, action.new)
+        written(nic, originals, knob, str(cpu), lambda: nic.set_queue_cpu(queue, cpu))
     except OSError as refusal:
         code = refusal.errno or errno.EIO
-        left = f"queue {action.queue} stays where it is ({os.strerror(code)})"
+        left = f"queue {queue} stays where it is ({os.strerror(code)})"
         return Outcome(action, time.monotonic_ns(), code, None, left)
     return Outcome(action, time.monotonic_ns(), 0, None, "as planned")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What the daemon shows, and the two things it can be told: HTTP and JSON over a Unix socket.
+"""What the daemon shows, and the few things it can be told: HTTP and JSON over a Unix socket.
 
 `Source` is what the daemon provides; `http.serve` publishes it. Reads nothing from the kernel.
 """
@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from atfnd.model import Event, Flow, FlowKey, NicView, Status, Topology
+from atfnd.model import Event, Finding, Flow, FlowKey, NicView, Status, Topology
 
 __all__ = ["Source"]
 
 
 class Source(Protocol):
-    """The daemon as the API sees it. Everything but `arm` and `disarm` returns at once and reads
-    what the daemon already knows: a request costs the kernel nothing."""
+    """The daemon as the API sees it. What is no coroutine returns at once and reads what the
+    daemon already knows: a request costs the kernel nothing."""
 
     def status(self) -> Status: ...
 
@@ -46,3 +46,15 @@ class Source(Protocol):
 
     async def disarm(self, nic: str) -> None:
         """Stop every change on this NIC; rules in place stay. Raises as `arm`."""
+
+    async def pause(self, nic: str) -> None:
+        """Remove our rules from this NIC and put back what we changed there, so that an admin can
+        change its channels; nothing is changed until `resume`. Raises as `arm`."""
+
+    async def resume(self, nic: str) -> None:
+        """Put back what `pause` took out, if the NIC was armed then. Raises as `arm`."""
+
+    async def doctor(self, nic: str | None) -> tuple[Sequence[NicView], Sequence[Finding]]:
+        """What stands in the way on this NIC, or on every NIC watched and on the machine; and the
+        NICs looked at. Each is opened, only read, and closed, watched or not. OperatorError: no
+        such interface; OSError: the kernel refused."""

@@ -1,41 +1,39 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """The resources under /v1 (docs/api.md): each reads the daemon's `Source` and answers JSON.
 
-Long answers are paged, and written row by row: one large json.dumps would hold the daemon's loop.
+Long answers are paged.
 """
 
 from __future__ import annotations
 
 import asyncio
 import errno
-import json
 import time
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from fnmatch import fnmatchcase
 from typing import NamedTuple
 
 from aiohttp import web
 
 from atfnd.errors import OperatorError
-from atfnd.model import Flow, FlowState, NicView
+from atfnd.model import Flow, FlowState, Level, NicView
 from atfnd.serve import Source, views
+from atfnd.serve.answers import JSON, error, number, one_object, query_of, row_list
 from atfnd.serve.explain import Explanation, explain, explain_absent
 from atfnd.serve.selector import Selector
 
-__all__ = ["Api", "error"]
+__all__ = ["Api"]
 
 PAGE = 1000  # rows at most; fewer by `limit`
 WINDOW = 256  # slots looked at before the loop has its turn
-ROWS = 16  # rows encoded before the loop has its turn
-WRITE_S = 10.0  # a reader that takes nothing for so long is let go
-TYPE = "application/json"
-
-
-def error(status: int, message: str, hint: str | None = None) -> web.Response:
-    """`{"error": ..., "hint": ...}`."""
-    body = json.dumps({"error": message, "hint": hint}) + "\n"
-    return web.Response(status=status, text=body, content_type=TYPE)
+IN_THE_WAY = {Level.WARNING, Level.BLOCKER}
+ORDERS: dict[str, Callable[[Source, str], Awaitable[None]]] = {
+    "arm": lambda source, nic: source.arm(nic),
+    "disarm": lambda source, nic: source.disarm(nic),
+    "pause": lambda source, nic: source.pause(nic),
+    "resume": lambda source, nic: source.resume(nic),
+}
 
 
 class FlowFilter(NamedTuple):
@@ -72,26 +70,26 @@ class Api:
             "/v1/rules": self.rules,
             "/v1/topology": self.topology,
             "/v1/events": self.events,
+            "/v1/doctor": self.doctor,
         }
         return [
             *(web.get(path, handler, allow_head=False) for path, handler in read.items()),
-            web.post("/v1/nics/{nic}/arm", self.arm),
-            web.post("/v1/nics/{nic}/disarm", self.disarm),
+            *(web.post(f"/v1/nics/{{nic}}/{verb}", self.order) for verb in ORDERS),
         ]
 
     async def status(self, request: web.Request) -> web.StreamResponse:
-        _query(request)
-        return _object(views.status_view(self._source.status(), time.time()))
+        query_of(request)
+        return one_object(views.status_view(self._source.status(), time.time()))
 
     async def flows(self, request: web.Request) -> web.StreamResponse:
-        query = _query(request, "limit", "cursor", "state", "nic", "pid", "comm")
-        limit = _number(query, "limit", 100, 1, PAGE)
-        slot = _number(query, "cursor", 0, 0)
+        query = query_of(request, "limit", "cursor", "state", "nic", "pid", "comm")
+        limit = number(query, "limit", 100, 1, PAGE)
+        slot = number(query, "cursor", 0, 0)
         state = query.get("state")
         states = [s.value for s in FlowState]
         if state is not None and state not in states:
             raise OperatorError(f"no such state: {state}", f"one of {', '.join(states)}")
-        pid = _number(query, "pid", 0, 1) if "pid" in query else None
+        pid = number(query, "pid", 0, 1) if "pid" in query else None
         wanted = FlowFilter(
             FlowState(state) if state else None, query.get("nic"), pid, query.get("comm")
         )
@@ -109,10 +107,12 @@ class Api:
             await asyncio.sleep(0)
         now_ns = time.monotonic_ns()
         more = slot if slot < len(table) else None
-        return await _rows(request, "flows", (views.flow_view(f, now_ns) for f in page), next=more)
+        return await row_list(
+            request, "flows", (views.flow_view(f, now_ns) for f in page), next=more
+        )
 
     async def explain(self, request: web.Request) -> web.StreamResponse:
-        selector = Selector.parse(_query(request, "flow").get("flow", ""))
+        selector = Selector.parse(query_of(request, "flow").get("flow", ""))
         found = await self._select(selector)
         if len(found) > 1:
             which = "; ".join(f"cookie:{flow.cookie} ({flow.key})" for flow in found)
@@ -137,7 +137,7 @@ class Api:
                 "atfnctl flows lists them; name both ends to see where RSS sends a flow",
             )
             view = None
-        return _object(
+        return one_object(
             {
                 "flow": view,
                 "chain": list(told.chain),
@@ -156,18 +156,18 @@ class Api:
         return found[:most]
 
     async def queues(self, request: web.Request) -> web.StreamResponse:
-        nics = self._nics(_query(request, "nic"))
+        nics = self._nics(query_of(request, "nic"))
         rows = (row for nic in nics for row in views.queue_views(nic))
-        return await _rows(request, "queues", rows)
+        return await row_list(request, "queues", rows)
 
     async def nics(self, request: web.Request) -> web.StreamResponse:
-        _query(request)
-        return await _rows(request, "nics", map(views.nic_view, self._source.nics()))
+        query_of(request)
+        return await row_list(request, "nics", map(views.nic_view, self._source.nics()))
 
     async def rules(self, request: web.Request) -> web.StreamResponse:
-        query = _query(request, "nic", "limit", "cursor")
-        limit = _number(query, "limit", 100, 1, PAGE)
-        after = _number(query, "cursor", -1, -1)
+        query = query_of(request, "nic", "limit", "cursor")
+        limit = number(query, "limit", 100, 1, PAGE)
+        after = number(query, "cursor", -1, -1)
         nics = self._nics(query)
         if len(nics) != 1:
             names = ", ".join(nic.name for nic in nics) or "none"
@@ -176,19 +176,21 @@ class Api:
         first = bisect_right(nic.rules, after, key=lambda rule: rule.location)
         page = nic.rules[first : first + limit]
         more = page[-1].location if first + limit < len(nic.rules) else None
-        return await _rows(request, "rules", (views.rule_view(nic, r) for r in page), next=more)
+        return await row_list(request, "rules", (views.rule_view(nic, r) for r in page), next=more)
 
     async def topology(self, request: web.Request) -> web.StreamResponse:
-        _query(request)
+        query_of(request)
         nics = self._source.nics()
-        rows = (views.cpu_view(cpu, nics) for cpu in self._source.topology().cpus)
-        return await _rows(request, "cpus", rows)
+        topology = self._source.topology()
+        nodes = [views.node_view(node, nics) for node in topology.nodes]
+        rows = (views.cpu_view(cpu, nics) for cpu in topology.cpus)
+        return await row_list(request, "cpus", rows, nodes=nodes)
 
     async def events(self, request: web.Request) -> web.StreamResponse:
-        query = _query(request, "after", "limit")
-        after = _number(query, "after", 0, 0)
-        page = self._source.events(after, _number(query, "limit", 100, 1, PAGE))
-        return await _rows(
+        query = query_of(request, "after", "limit")
+        after = number(query, "after", 0, 0)
+        page = self._source.events(after, number(query, "limit", 100, 1, PAGE))
+        return await row_list(
             request,
             "events",
             map(views.event_view, page),
@@ -196,28 +198,35 @@ class Api:
             since_wall_s=self._source.status().since_wall_s,
         )
 
-    async def arm(self, request: web.Request) -> web.StreamResponse:
-        return await self._set_armed(request, True)
-
-    async def disarm(self, request: web.Request) -> web.StreamResponse:
-        return await self._set_armed(request, False)
-
-    async def _set_armed(self, request: web.Request, armed: bool) -> web.StreamResponse:
-        _query(request)
-        nic = self._nic(request.match_info["nic"]).name
+    async def doctor(self, request: web.Request) -> web.StreamResponse:
+        name = query_of(request, "nic").get("nic")
         try:
-            await (self._source.arm(nic) if armed else self._source.disarm(nic))
+            nics, findings = await self._source.doctor(name)
+        except OSError as refusal:
+            return _refused("look at", name or "the interfaces", refusal)
+        return one_object(
+            {
+                "nics": [views.nic_view(nic) for nic in nics],
+                "findings": [views.finding_view(finding) for finding in findings],
+                "clear": not any(finding.level in IN_THE_WAY for finding in findings),
+            }
+        )
+
+    async def order(self, request: web.Request) -> web.StreamResponse:
+        """POST /v1/nics/{nic}/{verb}."""
+        query_of(request)
+        nic, verb = self._nic(request.match_info["nic"]).name, request.path.rpartition("/")[2]
+        try:
+            await ORDERS[verb](self._source, nic)
         except KeyError:
             self._nic(nic)  # it may just have gone
             raise
         except OperatorError as refusal:
             return error(409, refusal.message, refusal.hint)
         except OSError as refusal:
-            name = errno.errorcode.get(refusal.errno or 0, str(refusal.errno))
-            verb = "arm" if armed else "disarm"
-            message = f"the kernel refused to {verb} {nic}: {refusal.strerror} ({name})"
-            return error(409, message, "see `atfnctl events`")
-        return _object({"nic": nic, "armed": armed})
+            return _refused(verb, nic, refusal)
+        view = self._nic(nic)
+        return one_object({"nic": nic, "armed": view.armed, "paused": view.paused})
 
     def _nic(self, name: str) -> NicView:
         nics = self._source.nics()
@@ -226,70 +235,13 @@ class Api:
                 return nic
         known = ", ".join(nic.name for nic in nics) or "none"
         body = error(404, f"no such interface: {name}", f"interfaces atfnd watches: {known}")
-        raise web.HTTPNotFound(text=body.text, content_type=TYPE)
+        raise web.HTTPNotFound(text=body.text, content_type=JSON)
 
     def _nics(self, query: Mapping[str, str]) -> list[NicView]:
         return [self._nic(query["nic"])] if "nic" in query else list(self._source.nics())
 
 
-def _query(request: web.Request, *known: str) -> dict[str, str]:
-    """The query, or OperatorError for a parameter that is unknown, repeated or empty."""
-    query: dict[str, str] = {}
-    for name, value in request.query.items():
-        if name not in known:
-            takes = ", ".join(known) or "no parameters"
-            raise OperatorError(f"unknown parameter: {name}", f"{request.path} takes {takes}")
-        if name in query or not value:
-            fault = "empty" if not value else "given twice"
-            raise OperatorError(f"parameter {name} is {fault}")
-        query[name] = value
-    return query
-
-
-def _number(
-    query: Mapping[str, str], name: str, default: int, low: int, high: int = 2**63 - 1
-) -> int:
-    text = query.get(name)
-    if text is None:
-        return default
-    digits = text.removeprefix("-")
-    if not (digits.isascii() and digits.isdecimal() and len(digits) <= 19):
-        raise OperatorError(f"{name}={text}: not a whole number")
-    if not low <= int(text) <= high:
-        raise OperatorError(f"{name}={text}: not between {low} and {high}")
-    return int(text)
-
-
-def _object(view: Mapping[str, object]) -> web.Response:
-    return web.Response(text=json.dumps(view) + "\n", content_type=TYPE)
-
-
-async def _rows(
-    request: web.Request, name: str, rows: Iterable[views.View], **rest: object
-) -> web.StreamResponse:
-    """`{name: [...], **rest}`, one row a line."""
-    response = web.StreamResponse(headers={"Content-Type": TYPE})
-    await response.prepare(request)
-    chunk, first = [f'{{"{name}": ['], True
-    for row in rows:
-        chunk.append(("\n" if first else ",\n") + json.dumps(row))
-        first = False
-        if len(chunk) >= ROWS:
-            await _write(request, response, chunk)
-            chunk = []
-    chunk.append("]" + "".join(f', "{key}": {json.dumps(value)}' for key, value in rest.items()))
-    await _write(request, response, [*chunk, "}\n"])
-    await response.write_eof()
-    return response
-
-
-async def _write(request: web.Request, response: web.StreamResponse, chunk: list[str]) -> None:
-    """ConnectionResetError: the reader went away, or took nothing for too long."""
-    try:
-        async with asyncio.timeout(WRITE_S):
-            await response.write("".join(chunk).encode())
-    except TimeoutError:
-        if request.transport is not None:
-            request.transport.abort()
-        raise ConnectionResetError("the reader takes nothing") from None
-    await asyncio.sleep(0)
+def _refused(verb: str, nic: str, refusal: OSError) -> web.Response:
+    name = errno.errorcode.get(refusal.errno or 0, str(refusal.errno))
+    message = f"the kernel refused to {verb} {nic}: {refusal.strerror} ({name})"
+    return error(409, message, "see `atfnctl events`")

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 from atfnd.model import FlowKey, Match, Rule
 
-__all__ = ["catching_rule", "covers"]
+__all__ = ["catching_rule", "covers", "unread"]
 
 
 def covers(match: Match, key: FlowKey) -> bool:
@@ -36,6 +36,16 @@ def _inside(address: bytes, network: bytes | None, prefix: int) -> bool:
 
 
 def catching_rule(rules: Iterable[Rule], key: FlowKey) -> Rule | None:
-    """The rule that decides for this flow; None: RSS does."""
-    matching = (rule for rule in rules if covers(rule.match, key))
+    """The rule that decides for this flow; None: RSS does. What rules of other shapes catch cannot
+    be told here: see `unread`."""
+    matching = (rule for rule in rules if rule.match is not None and covers(rule.match, key))
     return min(matching, key=lambda rule: rule.location, default=None)
+
+
+def unread(rules: Iterable[Rule], before: Rule | None) -> list[Rule]:
+    """Rules of shapes that `Match` cannot say, which may catch the flow first."""
+    return [
+        rule
+        for rule in rules
+        if rule.match is None and (before is None or rule.location < before.location)
+    ]

@@ -6,12 +6,13 @@ Pure: reads only published values, so it can be wrong for as long as they are ol
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
-from atfnd.model import Flow, FlowKey, FlowState, NicView, Queue, Rule, Topology
-from atfnd.serve.classify import catching_rule
-from atfnd.serve.views import match_text, placed
+from atfnd.model import Flow, FlowKey, FlowState, Match, NicView, Queue, Rule, Topology, cpu_list
+from atfnd.serve.classify import catching_rule, unread
+from atfnd.serve.means import by_entry, by_rfs, in_the_shade, means_link
+from atfnd.serve.views import placed, rule_text
 
 __all__ = ["Explanation", "explain", "explain_absent"]
 
@@ -34,6 +35,7 @@ def explain(
         verdict = f"{flow.nic} is gone, so nothing is delivered through it."
         return Explanation((*chain, _seen_link(flow, topology)), verdict, None)
     rule = catching_rule(nic.rules, flow.key)
+    chain += means_link(nic)
     chain += _nic_links(nic, rule, rss_queue)
     chain.append(_seen_link(flow, topology))
     verdict, advice = _verdict(flow, nic, rule)
@@ -50,6 +52,7 @@ def explain_absent(
         if not nic.up:
             chain.append(f"{nic.name} is down: it delivers nothing.")
             continue
+        chain += means_link(nic)
         chain += _nic_links(nic, catching_rule(nic.rules, key), rss_queue)
     if left_by is not None:
         verdict = f"Left to RSS on purpose: policy {left_by} says leave."
@@ -98,22 +101,30 @@ def _nic_links(nic: NicView, rule: Rule | None, rss_queue: int | None) -> list[s
         queue = _queue(nic, rss_queue)
     else:
         return [f"{nic.name}: no rule catches it; RSS chooses a queue for each remote."]
-    if queue is None:
-        return [link, f"{nic.name} shows no such queue."]
-    return [link, _queue_link(queue)]
+    shown = f"{nic.name} shows no such queue." if queue is None else _queue_link(nic, queue)
+    links = [link, shown]
+    if others := unread(nic.rules, rule):
+        first = f"{others[0].location} ({rule_text(others[0])})"
+        links.append(f"Unless a rule catches it first that atfnd cannot compare, such as {first}.")
+    return links
 
 
-def _queue(nic: NicView, index: int) -> Queue | None:
+def _queue(nic: NicView, index: int | None) -> Queue | None:
     return next((queue for queue in nic.queues if queue.index == index), None)
 
 
-def _queue_link(queue: Queue) -> str:
+def _queue_link(nic: NicView, queue: Queue) -> str:
+    """Queue, NAPI, interrupt and CPU; where its interrupt may go by its affinity, if anywhere but
+    there."""
     napi = "its NAPI" if queue.napi_id is None else f"NAPI {queue.napi_id}"
+    if queue.irq is not None:
+        napi += f" after interrupt {queue.irq}"
     if queue.threaded and queue.pid is not None:
         napi += f" in kernel thread {queue.pid}"
-    elif queue.irq is not None:
-        napi += f" after interrupt {queue.irq}"
     where = "not confined to one CPU" if queue.cpu is None else f"on CPU {queue.cpu}"
+    allowed = nic.knobs.get(f"queue-cpu:{queue.index}")
+    if allowed and allowed != str(queue.cpu):
+        where += f" (it may go to CPUs {allowed})"
     return f"Queue {queue.index} is polled by {napi}, {where}."
 
 
@@ -150,6 +161,11 @@ def _verdict(flow: Flow, nic: NicView, rule: Rule | None) -> tuple[str, str | No
     match flow.state:
         case FlowState.STEERED:
             return _steered(flow, nic, rule)
+        case FlowState.OBSERVED if nic.paused:
+            return (
+                f"Not steered: {nic.name} is paused, and our rules are out of it.",
+                f"atfnctl resume {nic.name}",
+            )
         case FlowState.OBSERVED:
             return (
                 f"Only observed: {nic.name} is not armed, so its delivery is left as it is.",
@@ -159,6 +175,12 @@ def _verdict(flow: Flow, nic: NicView, rule: Rule | None) -> tuple[str, str | No
             return _wanted(flow, nic)
         case FlowState.OVERFLOW:
             return _overflow(flow, nic)
+        case FlowState.RSS:
+            return by_entry(flow)
+        case FlowState.SHARED:
+            return in_the_shade(flow)
+        case FlowState.RFS:
+            return by_rfs(flow)
         case FlowState.MANUAL:
             return (
                 f"Let go: {flow.why}. atfnd does not fight over a rule.",
@@ -177,8 +199,7 @@ def _steered(flow: Flow, nic: NicView, rule: Rule | None) -> tuple[str, str | No
         )
     if rule is not None and rule.location != ours.location:
         return (
-            f"Rule {rule.location} ({match_text(rule.match)}) catches it before our rule "
-            f"{ours.location}.",
+            f"Rule {rule.location} ({rule_text(rule)}) catches it before our rule {ours.location}.",
             f"delete rule {rule.location}, or let the policy leave what it catches",
         )
     queue = _queue(nic, ours.queue)
@@ -226,6 +247,8 @@ def _steered_and(flow: Flow, queue: Queue) -> tuple[str, str | None]:
 def _wanted(flow: Flow, nic: NicView) -> tuple[str, str | None]:
     cpu = flow.app_cpu if flow.target_cpu is None else flow.target_cpu
     if flow.target_queue is not None or any(queue.cpu == cpu for queue in nic.queues):
+        if not nic.caps.takes(Match.of(flow.key)):
+            return f"Not steered: {flow.why}. RSS delivers it.", None
         return (
             f"Wanted, but no rule is in place: {flow.why}. RSS delivers it meanwhile.",
             f"atfnd tries again by itself; what was refused: atfnctl events --nic {nic.name}",
@@ -234,9 +257,8 @@ def _wanted(flow: Flow, nic: NicView) -> tuple[str, str | None]:
     verdict = f"No queue of {nic.name} is delivered on CPU {cpu}, so no rule can bring it there."
     ways = []
     if served and flow.thread is not None:
-        ways.append(
-            f"run the application where queues are: taskset -pc {_cpus(served)} {flow.thread.tid}"
-        )
+        taskset = f"taskset -pc {cpu_list(served)} {flow.thread.tid}"
+        ways.append(f"run the application where queues are: {taskset}")
     loose = [queue for queue in nic.queues if queue.cpu is None] or list(nic.queues)
     if loose and (pin := _pin(loose[-1], cpu)):
         ways.append(f"give that CPU a queue: {pin}")
@@ -253,17 +275,6 @@ def _pin(queue: Queue, cpu: int | None) -> str | None:
     if queue.irq is not None:
         return f"echo {cpu} > /proc/irq/{queue.irq}/smp_affinity_list (queue {queue.index})"
     return None
-
-
-def _cpus(cpus: Iterable[int]) -> str:
-    """`0-2,5`, as taskset(1) takes it; `cpus` ascending."""
-    runs: list[list[int]] = []
-    for cpu in cpus:
-        if runs and cpu == runs[-1][-1] + 1:
-            runs[-1][1:] = [cpu]
-        else:
-            runs.append([cpu])
-    return ",".join("-".join(map(str, run)) for run in runs)
 
 
 def _overflow(flow: Flow, nic: NicView) -> tuple[str, str | None]:

@@ -17,7 +17,8 @@ from aiohttp import web
 
 from atfnd.errors import OperatorError
 from atfnd.serve import Source
-from atfnd.serve.api import Api, error
+from atfnd.serve.answers import error
+from atfnd.serve.api import Api
 
 __all__ = ["Server", "serve"]
 
@@ -136,7 +137,7 @@ async def _answer_errors(request: web.Request, handler: Handler) -> web.StreamRe
     except web.HTTPNotFound as refusal:
         if refusal.content_type == "application/json":
             raise
-        paths = "/v1/{status,flows,explain,queues,nics,rules,topology,events}"
+        paths = "/v1/{status,flows,explain,queues,nics,rules,topology,events,doctor}"
         return error(404, f"nothing at {request.path}", f"there is {paths}")
 
 

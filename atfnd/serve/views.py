@@ -11,9 +11,11 @@ from datetime import UTC, datetime
 from atfnd.model import (
     Cpu,
     Event,
+    Finding,
     Flow,
     Match,
     NicView,
+    Node,
     Protocol,
     Rule,
     Status,
@@ -24,11 +26,14 @@ __all__ = [
     "View",
     "cpu_view",
     "event_view",
+    "finding_view",
     "flow_view",
     "match_text",
     "nic_view",
+    "node_view",
     "placed",
     "queue_views",
+    "rule_text",
     "rule_view",
     "status_view",
 ]
@@ -99,29 +104,70 @@ def status_view(status: Status, now_wall_s: float) -> View:
 
 
 def nic_view(nic: NicView) -> View:
-    caps = nic.caps
+    caps, device = nic.caps, nic.device
     return {
         "nic": nic.name,
         "netns": nic.netns,
         "ifindex": nic.ifindex,
         "armed": nic.armed,
+        "paused": nic.paused,
         "up": nic.up,
         "driver": caps.driver,
+        "means": nic.means.value,
+        "means_why": nic.means_why,
         "queues": len(nic.queues),
         "rules": len(nic.rules),
         "rules_ours": len(nic.owned),
+        "rules_foreign": len(nic.rules) - len(nic.owned),
+        "rules_max": nic.budget,
         "rule_slots": caps.rule_slots,
         "ring_size": nic.ring_size,
         "ring_drops": nic.stats.ring_drops,
         "caps": {
+            "probed": caps.probed,
+            "why": caps.why,
             "rules": caps.rules,
+            "flow_types": _flow_types(caps.flow_types),
             "prefix_masks": caps.prefix_masks,
             "actuator": caps.actuator.value,
             "location_any": caps.location_any,
             "rss_table": caps.rss_table,
             "queue_cpu": caps.queue_cpu,
         },
+        "device": {
+            "driver": device.driver,
+            "bus": device.bus,
+            "node": device.node,
+            "channels": device.channels,
+            "channels_max": device.channels_max,
+            "ring_size": device.ring_size,
+            "ring_max": device.ring_max,
+            "rx_usecs": device.rx_usecs,
+            "adaptive_rx": device.adaptive_rx,
+            "ntuple": device.ntuple,
+            "rss_contexts": device.rss_contexts,
+        },
+        "conflicts": [
+            {"what": each.what, "advice": each.advice, "blocks": each.blocks}
+            for each in nic.conflicts
+        ],
+        "knobs": dict(nic.knobs),
+        "manual": sorted(nic.manual),
         "rss": {"key": nic.rss.key.hex(":"), "table": list(nic.rss.table)} if nic.rss else None,
+    }
+
+
+def _flow_types(types: frozenset[tuple[int, int]] | None) -> list[str] | None:
+    """`tcp4`, `udp6`; None: not limited."""
+    return None if types is None else sorted(f"{_protocol(p)}{f}" for f, p in types)
+
+
+def finding_view(finding: Finding) -> View:
+    return {
+        "nic": finding.nic,
+        "level": finding.level.value,
+        "what": finding.what,
+        "advice": finding.advice,
     }
 
 
@@ -139,6 +185,7 @@ def queue_views(nic: NicView) -> Iterator[View]:
             "threaded": queue.threaded,
             "pid": queue.pid,
             "cpu": queue.cpu,
+            "allowed_cpus": nic.knobs.get(f"queue-cpu:{queue.index}"),
             "rules": rules[queue.index],
             "packets": stats.packets if stats else None,
             "bytes": stats.bytes if stats else None,
@@ -172,15 +219,31 @@ def _side(address: bytes | None, prefix: int, port: int | None) -> str:
     return f"[{text}]:{port}" if ":" in text else f"{text}:{port}"
 
 
+def rule_text(rule: Rule) -> str:
+    """What it matches; of a rule of another shape all that it does, as `ethtool -N` has it."""
+    return rule.other or "?" if rule.match is None else match_text(rule.match)
+
+
 def rule_view(nic: NicView, rule: Rule) -> View:
-    match = rule.match
-    return {
+    """Of a rule of another shape only the text of its match is known."""
+    view: View = {
         "nic": nic.name,
         "location": rule.location,
         "queue": rule.queue,
         "hits": rule.hits,
         "ours": rule.location in nic.owned,
-        "match": match_text(match),
+        "match": rule_text(rule),
+    }
+    return view | _match_view(rule.match)
+
+
+_MATCH_FIELDS = ("family", "proto", "src", "src_port", "dst", "dst_port")
+
+
+def _match_view(match: Match | None) -> View:
+    if match is None:
+        return dict.fromkeys(_MATCH_FIELDS)
+    return {
         "family": match.family,
         "proto": None if match.protocol is None else _protocol(match.protocol),
         "src": None if match.src is None else _side(match.src, match.src_prefix, None),
@@ -199,12 +262,23 @@ def cpu_view(cpu: Cpu, nics: Sequence[NicView]) -> View:
         "core": cpu.core,
         "smt": list(cpu.smt),
         "llc": list(cpu.llc),
+        "isolated": cpu.isolated,
+        "nohz_full": cpu.nohz_full,
         "queues": [
             {"nic": nic.name, "queue": queue.index}
             for nic in nics
             for queue in nic.queues
             if queue.cpu == cpu.index
         ],
+    }
+
+
+def node_view(node: Node, nics: Sequence[NicView]) -> View:
+    return {
+        "node": node.index,
+        "cpus": list(node.cpus),
+        "distances": {str(other): distance for other, distance in node.distances.items()},
+        "nics": [nic.name for nic in nics if nic.device.node == node.index],
     }
 
 

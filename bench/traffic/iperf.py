@@ -23,7 +23,7 @@ PACED_BLOCK = "16K"
 
 @contextlib.contextmanager
 def server(
-    netns: str, address: str, port: int, cpus: Iterable[int] | None = None
+    netns: str | None, address: str, port: int, cpus: Iterable[int] | None = None
 ) -> Iterator[Child]:
     """One server, listening when this yields."""
     command = ("iperf3", "-s", "-B", address, "-p", str(port), "--forceflush")

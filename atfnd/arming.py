@@ -1,0 +1,165 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What steering a NIC takes besides its rules: proof of what it can, other steering off, queues on
+CPUs, and, without rules, its indirection table. Each change is journaled and can be undone.
+
+Runs on the daemon's loop. OSError(ENODEV): the NIC is gone.
+"""
+
+from __future__ import annotations
+
+import errno
+import time
+from collections.abc import Callable
+from functools import partial
+
+from atfnd.decide import buckets, queues, steer
+from atfnd.decide.means import means_of
+from atfnd.decide.prepare import prepare
+from atfnd.model import Means, Outcome, Plan, brief
+from atfnd.nic.toeplitz import rss_entry
+from atfnd.observe.nics import NicWatch
+from atfnd.program import knob
+from atfnd.program.originals import Originals
+from atfnd.published import Published
+
+__all__ = ["Arming"]
+
+
+class Arming:
+    """`carry_out` is the daemon's only way to the kernel: what is not armed stays as it is."""
+
+    def __init__(
+        self,
+        shown: Published,
+        originals: Originals,
+        carry_out: Callable[[Plan], list[Outcome]],
+    ) -> None:
+        self._shown = shown
+        self._originals = originals
+        self._carry_out = carry_out
+        self._prepared: dict[str, int] = {}  # by NIC: in which of its lives
+
+    def meet(self, watch: NicWatch) -> None:
+        """A NIC that is new here, or was armed just now."""
+        if not watch.view.armed:
+            self._inspect(watch)
+            return
+        watch.manual(frozenset())
+        self._inspect(watch, prove=True)
+        self._forget_drifted(watch)
+        self._prepare(watch)
+
+    def confine(self, watch: NicWatch) -> None:
+        """Put queues back on the CPUs that a link flap made them forget; and whatever else a NIC
+        that comes up anew has lost by itself."""
+        name = watch.view.name
+        if not watch.view.armed:
+            return
+        if self._carry_out(queues.confine(name, watch.unpinned())):
+            watch.refresh()
+        if self._prepared.get(name) != watch.lives:
+            self._inspect(watch)
+            self._forget_drifted(watch)
+            self._prepare(watch)
+
+    def _prepare(self, watch: NicWatch) -> None:
+        """What is missing for steering it."""
+        self._prepared[watch.view.name] = watch.lives
+        if self._carry_out(prepare(watch.view, self._shown.topology())):
+            watch.refresh()
+            self._inspect(watch)
+
+    def waiting(self) -> bool:
+        """Some flow waits for `turn`."""
+        known = self._shown.memory.buckets
+        return any(name in known and known[name].waiting for name in self._shown.watches)
+
+    def inspect(self, watch: NicWatch) -> None:
+        """Look at capabilities and conflicts again; they may ask for other means."""
+        before = watch.view.means, watch.view.means_why
+        self._inspect(watch)
+        self._take_up_if_other(watch, before)
+
+    def check(self, watch: NicWatch) -> None:
+        """What somebody else moved is his from now on. Entries are looked at again, too."""
+        if not watch.view.armed:
+            return
+        before = watch.view.means, watch.view.means_why
+        watch.read_knobs()
+        self._let_go(watch, knob.drifted(watch.view.name, watch.view.knobs, self._originals))
+        if watch.view.means is Means.RSS:
+            buckets.look(watch.view, self._entry_of(watch), self._shown.memory)
+            self._carry_out(())  # what waits now is on the agenda
+        self._take_up_if_other(watch, before)
+
+    def _take_up_if_other(self, watch: NicWatch, before: tuple[Means, str]) -> None:
+        if before != (watch.view.means, watch.view.means_why):
+            plan = steer.take_up(watch.view, self._shown.memory, time.monotonic_ns())
+            self._carry_out(plan)
+
+    def turn(self, watch: NicWatch) -> None:
+        """Point the entries of waiting flows to where these are used."""
+        memory = self._shown.memory
+        known = memory.buckets.get(watch.view.name)
+        if known is None or not known.waiting:
+            return
+        watch.read_rss()
+        before = watch.view
+        if not before.armed or before.means is not Means.RSS or before.rss is None:
+            known.waiting.clear()  # they are looked at again when it is
+            return
+        plan = buckets.plan(before, self._entry_of(watch), memory, time.monotonic_ns())
+        outcomes = self._carry_out(plan)
+        if outcomes:
+            watch.read_rss()
+        if any(outcome.errno == errno.ESTALE for outcome in outcomes):
+            self.check(watch)
+            return
+        buckets.settle(before, watch.view, outcomes, memory, time.monotonic_ns())
+
+    def undo(self, watch: NicWatch) -> list[knob.Undone]:
+        """Put every knob of this NIC back that is still as we left it. Armed or not."""
+        name = watch.view.name
+        done = knob.undo(watch.nic, self._originals)
+        for what in done:
+            kind = "undo" if what.errno == 0 else "refused"
+            self._shown.log.add(kind, f"{what.knob} {what.left}", "asked for", nic=name)
+        self._shown.memory.buckets.pop(name, None)
+        self._inspect(watch)
+        return done
+
+    def gone(self, watch: NicWatch) -> None:
+        """A NIC is gone, and its knobs with it; what is the machine's is put back."""
+        knob.undo(watch.nic, self._originals)
+
+    def _forget_drifted(self, watch: NicWatch) -> None:
+        """What these knobs are now is their original value when they are written again."""
+        name = watch.view.name
+        for each in knob.drifted(name, watch.view.knobs, self._originals):
+            self._originals.forget(name, each)
+
+    def _inspect(self, watch: NicWatch, *, prove: bool = False) -> None:
+        """Read the NIC again, and choose how its flows are steered."""
+        watch.inspect(prove=prove)
+        means, why = means_of(watch.view)
+        if (means, why) != (watch.view.means, watch.view.means_why):
+            watch.steered_by(means, why)
+            self._shown.log.add("means", means.value, why, nic=watch.view.name)
+
+    def _let_go(self, watch: NicWatch, moved: dict[str, str]) -> None:
+        name = watch.view.name
+        for each, value in moved.items():
+            self._originals.forget(name, each)
+            why = "somebody else moved it: let go until armed again"
+            self._shown.log.add("manual", f"{each} is {brief(value)}", why, nic=name)
+        if moved:
+            watch.manual(watch.view.manual | moved.keys())
+            watch.steered_by(*means_of(watch.view))
+        if "rss" in moved:
+            buckets.let_go(watch.view, self._shown.memory, watch.view.means_why)
+
+    def _entry_of(self, watch: NicWatch) -> buckets.EntryOf:
+        rss = watch.view.rss
+        if rss is None:
+            return lambda key: None
+        return partial(rss_entry, rss)

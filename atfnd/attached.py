@@ -1,0 +1,200 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The NICs of the loop over time: they come late, flap, change queues, reset, are renamed and go.
+
+A NIC that is not here any more leaves the loop and the table; the others are served on. What a NIC
+lost by itself is put back; what somebody else changed is let go of.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import time
+from abc import abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+from atfnd.arming import Arming
+from atfnd.decide import audit, queues, steer
+from atfnd.decide.lost import lost
+from atfnd.errors import OperatorError
+from atfnd.model import Match, Outcome, Plan, SocketUse
+from atfnd.observe.interfaces import Interfaces
+from atfnd.observe.nics import NicWatch
+from atfnd.program.journal import Journal
+from atfnd.program.originals import Originals
+from atfnd.published import Published
+
+__all__ = ["Attached"]
+
+
+class Attached(Published):
+    """The part of the daemon that follows its NICs."""
+
+    interfaces: Interfaces
+    journal: Journal
+    originals: Originals
+    arming: Arming
+    _homes: dict[tuple[str, int], int]  # NIC, queue: the CPU it had before that went offline
+
+    @abstractmethod
+    def _carry_out(self, plan: Plan) -> list[Outcome]: ...
+
+    @abstractmethod
+    def _adopt(self, inventory: Sequence[SocketUse], watches: Sequence[NicWatch]) -> None: ...
+
+    def _attach(self, watch: NicWatch) -> None:
+        """Serve a NIC from now on."""
+        loop = asyncio.get_running_loop()
+        self.watches[watch.view.name] = watch
+        for listener in watch.listeners:
+            loop.add_reader(listener.fileno(), self._changed, watch)
+
+    def _detach(self, watch: NicWatch) -> None:
+        """Let go of its descriptors; changes nothing in the NIC."""
+        loop = asyncio.get_running_loop()
+        for listener in watch.listeners:
+            loop.remove_reader(listener.fileno())
+        watch.close()
+
+    def _watch(self) -> None:
+        """Tell the observer whose NAPIs are ours."""
+        napi_ids: set[int] = set()
+        for watch in self.watches.values():
+            napi_ids |= watch.napi_ids
+        self.observer.watch(
+            sorted({watch.nic.netns for watch in self.watches.values()}, key=str), napi_ids
+        )
+
+    def _arrivals(self) -> None:
+        """A link is new, or has a new name: take what the operator wants and is not here yet."""
+        if self.interfaces.links.drain() == set():
+            return
+        for name in self.interfaces.missing(self.watches):
+            try:
+                watch = self.interfaces.open(name)
+            except OperatorError as refusal:
+                self.log.add("refused", "not watched", refusal.message, nic=name)
+                continue
+            self._take(watch, "it has come")
+
+    def _take(self, watch: NicWatch, why: str) -> None:
+        """Serve a NIC that comes while we run; what the operator last said of it holds."""
+        name = watch.view.name
+        watch.arm(self.armed_by_operator.get(name, watch.view.armed))
+        self._attach(watch)
+        self._watch()
+        self.log.add("attach", f"watched, {len(watch.view.queues)} queues", why, nic=name)
+        with self._while_there(watch):
+            self.arming.meet(watch)
+            self._adopt(self.observer.inventory(), [watch])
+
+    def _changed(self, watch: NicWatch) -> None:
+        """rtnetlink or ethtool has news of its namespace."""
+        with self._while_there(watch):
+            if watch.changed():
+                self._look_again(watch)
+
+    @contextmanager
+    def _while_there(self, watch: NicWatch) -> Iterator[None]:
+        """The same NIC under the same name, or it is renamed or gone."""
+        try:
+            watch.still_there()
+            yield
+        except OSError as error:
+            if error.errno != errno.ENODEV:
+                raise
+            self._gone(watch)
+
+    def _each(self, look: Callable[[NicWatch], None]) -> None:
+        """Look at every NIC that is still there."""
+        for watch in list(self.watches.values()):
+            with self._while_there(watch):
+                look(watch)
+
+    def _gone(self, watch: NicWatch) -> None:
+        name, new = watch.view.name, watch.name_now()
+        del self.watches[name]
+        if new is None:
+            self.arming.gone(watch)
+        self._detach(watch)
+        flows = steer.nic_gone(name, self.memory)
+        if new is None:
+            for flow in flows:
+                self.journal.release(name, Match.of(flow.key))
+            self.log.add("gone", "not watched any more", "the interface is gone", nic=name)
+        else:
+            self.journal.rename(name, new)
+            self.originals.rename(name, new)
+            self.log.add("gone", f"is {new} now", "the interface was renamed", nic=name)
+        self._watch()
+        self.observer.forget({flow.cookie for flow in flows})
+        if new is not None:
+            self.armed_by_operator.setdefault(new, watch.view.armed)
+            try:
+                self._take(self.interfaces.open(new), f"it was {name}")
+            except OperatorError as refusal:
+                self.log.add("refused", "not watched", refusal.message, nic=new)
+
+    def _look_again(self, watch: NicWatch) -> None:
+        """Re-resolve a NIC's queues; put back the CPUs and the rules a flap or reset lost."""
+        name = watch.view.name
+        changed = watch.refresh()
+        if changed:
+            state = "up" if watch.view.up else "down"
+            self.log.add("link", f"is {state}, {len(watch.view.queues)} queues", nic=name)
+            self._watch()
+        self.arming.confine(watch)
+        if changed:
+            self._check_rules(watch)
+            self._carry_out(steer.take_up(watch.view, self.memory, time.monotonic_ns()))
+
+    def _cpus_changed(self) -> None:
+        """A CPU went offline: its queues go to the nearest one; or came back, and they with it."""
+        if not self.cpus.changed():
+            return
+        cpus = self.topology()
+        online = {cpu.index for cpu in cpus.cpus if cpu.online}
+        for watch in list(self.watches.values()):
+            name, view = watch.view.name, watch.view
+            if not view.armed:
+                continue
+            left = queues.homeless(view.queues, cpus)
+            for queue, _ in left:
+                if queue.cpu is not None:
+                    self._homes.setdefault((name, queue.index), queue.cpu)
+            back = [
+                (queue, self._homes.pop((name, queue.index)))
+                for queue in view.queues
+                if self._homes.get((name, queue.index)) in online
+            ]
+            with self._while_there(watch):
+                self._carry_out(queues.confine(name, left, queues.OFFLINE))
+                self._carry_out(queues.confine(name, back, queues.ONLINE))
+                if left or back:
+                    watch.refresh()
+                    self._carry_out(steer.take_up(watch.view, self.memory, time.monotonic_ns()))
+
+    def _reconcile(self) -> None:
+        """Entries against the NICs' rules and queues."""
+        self._cpus_changed()
+        self._each(self._look_again)
+        self._each(self._check_rules)
+
+    def _check_rules(self, watch: NicWatch) -> None:
+        """A rule that is not there was lost by the NIC, which gets it again, or taken out by
+        somebody, who has his way. A link that is down may have lost them all: it is asked when it
+        is up."""
+        name = watch.view.name
+        if not watch.view.up or not any(self.memory.table.steered(name)):
+            return
+        now_ns, rules = time.monotonic_ns(), watch.read_rules()
+        gone = lost(watch.view, rules, self.memory, disturbed=watch.disturbed())
+        for flow in gone:
+            self.journal.release(name, Match.of(flow.key))
+            self.log.add("lost-rule", "rule lost", flow.why, nic=name, flow=flow.key)
+        for flow in audit.check_rules(watch.view, rules, self.memory, now_ns):
+            self.journal.release(name, Match.of(flow.key))
+            self.record_loss(flow)
+        # Without a plan, for the timer: what the NIC dropped is tried again later.
+        self._carry_out(steer.take_up(watch.view, self.memory, now_ns) if gone else ())

@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Standard output: lines, JSON, tables. Names are shown without control characters."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Iterable
+from typing import NoReturn
+
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+
+from atfnd.ctl.client import Row
+
+__all__ = ["OutputClosed", "say", "say_json", "say_json_list", "show", "text", "watch"]
+
+WIDE = 400  # columns when the output is no terminal: nothing is cut off for grep
+
+
+class OutputClosed(Exception):
+    """Nobody reads our standard output any more."""
+
+
+class _Console(Console):
+    def on_broken_pipe(self) -> NoReturn:
+        raise OutputClosed
+
+
+def _console() -> Console:
+    width = None if sys.stdout.isatty() or "COLUMNS" in os.environ else WIDE
+    return _Console(width=width, markup=False, highlight=False, emoji=False)
+
+
+def say(line: str) -> None:
+    """One line, at once."""
+    try:
+        print(line, flush=True)
+    except BrokenPipeError:
+        raise OutputClosed from None
+
+
+def say_json(value: object) -> None:
+    say(json.dumps(value, indent=2))
+
+
+def say_json_list(rows: Iterable[Row]) -> None:
+    """A JSON list, one row a line, written as the rows come."""
+    opening = "["
+    try:
+        for row in rows:
+            print(opening, json.dumps(row), sep="\n", end="")
+            opening = ","
+        print("[]" if opening == "[" else "\n]", flush=True)
+    except BrokenPipeError:
+        raise OutputClosed from None
+
+
+def show(table: Table) -> None:
+    _console().print(table)
+
+
+def watch(table: Callable[[], Table], interval_s: float) -> None:
+    """Show a table anew until Ctrl-C; on what is no terminal, one below the other."""
+    console = _console()
+    try:
+        if not console.is_terminal:
+            while True:
+                console.print(table(), "")
+                time.sleep(interval_s)
+        with Live(table(), console=console, auto_refresh=False) as live:
+            while True:
+                time.sleep(interval_s)
+                live.update(table(), refresh=True)
+    except KeyboardInterrupt:
+        return
+
+
+def text(value: object) -> str:
+    """A value of an answer as a table shows it; `-` for what is not known."""
+    match value:
+        case None:
+            return "-"
+        case bool():
+            return "yes" if value else "no"
+        case list():
+            return ",".join(map(str, value)) or "-"
+        case _:
+            return "".join(c if c.isprintable() else "?" for c in str(value))

@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What a NIC needs before its flows can be steered: one owner, and queues on known CPUs. Pure.
+
+Another steering on the same NIC is switched off (reference/drivers.md: one owner), queues are put
+on one CPU each, and transmit completions follow them (XPS); or RFS is switched on, where that is
+the means. What is so already is left, and so is what somebody else moved after us (`nic.manual`).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+from atfnd.decide.means import RFS_FLOWS, RFS_TABLE, of_queue
+from atfnd.model import Action, ActionKind, Cpu, Means, NicView, Plan, Queue, Topology
+
+__all__ = ["prepare"]
+
+RFS_ENTRIES = 32768  # Documentation/networking/scaling.rst: "works fairly well"
+ANOTHER_STEERING = {
+    # i40e, flow director: it samples what is transmitted and adds filters of its own
+    "priv:flow-director-atr": "ATR would steer the flows that are steered here",
+}
+
+
+def prepare(nic: NicView, topology: Topology) -> Plan:
+    """The changes that arming `nic` begins with. Nothing when it has no means of steering."""
+    match nic.means:
+        case Means.NONE:
+            return ()
+        case Means.RFS:
+            return tuple(_rfs(nic))
+        case Means.RULES | Means.RSS:
+            cpus = _placed(nic, topology)
+            return (*_one_owner(nic), *_confined(nic, cpus), *_completions(nic, cpus))
+
+
+def _set(nic: NicView, knob: str, value: str, why: str) -> Iterator[Action]:
+    """Write one knob, if it is there, is not so yet, and is ours to write."""
+    if knob in nic.knobs and knob not in nic.manual and nic.knobs[knob] != value:
+        yield Action(
+            ActionKind.KNOB, nic.name, None, None, None, None, why, "", knob=knob, value=value
+        )
+
+
+def _one_owner(nic: NicView) -> Iterator[Action]:
+    for knob, why in ANOTHER_STEERING.items():
+        yield from _set(nic, knob, "off", why)
+    for queue in nic.queues:
+        why = "aRFS and RFS would steer the flows that are steered here"
+        yield from _set(nic, of_queue(RFS_FLOWS, queue.index), "0", why)
+    for queue in nic.queues:
+        why = "RPS would hand packets on from the CPU they were steered to"
+        yield from _set(nic, of_queue("rps-cpus", queue.index), "", why)
+
+
+def _rfs(nic: NicView) -> Iterator[Action]:
+    """Both tables; a size that is set already stays. Counts are powers of two: the kernel rounds
+    others up (net/core/net-sysfs.c, store_rps_dev_flow_table_cnt)."""
+    entries = int(nic.knobs.get(RFS_TABLE, "0"))
+    if not entries:
+        entries = RFS_ENTRIES
+        why = "RFS looks up here on which CPU a flow was last used"
+        yield from _set(nic, RFS_TABLE, str(entries), why)
+    share = max(1, entries // max(1, len(nic.queues)))
+    count = 1 << (share.bit_length() - 1)
+    for queue in nic.queues:
+        knob = of_queue(RFS_FLOWS, queue.index)
+        if nic.knobs.get(knob) == "0":
+            why = f"RFS for queue {queue.index}: {nic.means_why}"
+            yield from _set(nic, knob, str(count), why)
+
+
+def _confined_to(nic: NicView, queue: Queue) -> int | None:
+    """The one CPU that a queue may be delivered on. An interrupt that may go to several is on one
+    of them (`queue.cpu`) until the kernel or a balancer chooses another."""
+    cpus = nic.knobs.get(of_queue("queue-cpu", queue.index))
+    if cpus is None:
+        return queue.cpu
+    return int(cpus) if cpus.isdecimal() else None
+
+
+def _placed(nic: NicView, topology: Topology) -> dict[int, int]:
+    """The CPU of every queue: the one it is confined to, or is to be."""
+    confined = {queue.index: _confined_to(nic, queue) for queue in nic.queues}
+    placed = {index: cpu for index, cpu in confined.items() if cpu is not None}
+    cpus = {cpu.index: cpu for cpu in topology.cpus if cpu.online and not cpu.isolated}
+    for index, cpu in confined.items():
+        knob = of_queue("queue-cpu", index)
+        ours = nic.caps.queue_cpu and knob in nic.knobs and knob not in nic.manual
+        if cpu is None and ours and cpus:
+            placed[index] = _best(nic, cpus, Counter(placed.values()))
+    return placed
+
+
+def _best(nic: NicView, cpus: dict[int, Cpu], queues: Counter[int]) -> int:
+    """The CPU with the fewest queues: of those, near the NIC, and on a core that has fewest."""
+
+    def cost(cpu: Cpu) -> tuple[int, bool, int, int]:
+        far = nic.device.node is not None and cpu.node is not None and cpu.node != nic.device.node
+        core = sum(queues[sibling] for sibling in cpu.smt or (cpu.index,))
+        return core, far, queues[cpu.index], cpu.index
+
+    return min(cpus.values(), key=cost).index
+
+
+def _confined(nic: NicView, cpus: dict[int, int]) -> Iterator[Action]:
+    for queue in nic.queues:
+        cpu = cpus.get(queue.index)
+        if cpu is not None and _confined_to(nic, queue) is None:
+            several = nic.knobs[of_queue("queue-cpu", queue.index)]
+            why = f"queue {queue.index} may be delivered on any of CPUs {several}"
+            yield Action(
+                ActionKind.QUEUE_CPU, nic.name, None, None, queue.cpu, cpu, why, "", queue.index
+            )
+
+
+def _completions(nic: NicView, cpus: dict[int, int]) -> Iterator[Action]:
+    """Transmit on the queue whose receive half is on this CPU, where the two are one channel."""
+    if sum(knob.startswith("xps-cpus:") for knob in nic.knobs) != len(nic.queues):
+        return
+    for index, cpu in cpus.items():
+        why = f"what CPU {cpu} sends completes on CPU {cpu}, where queue {index} is"
+        yield from _set(nic, of_queue("xps-cpus", index), str(cpu), why)

@@ -1,0 +1,143 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""One network interface, found by its index: a rename does not lose it, a namesake is not it.
+
+ioctls and sysfs want a name, so each call asks for the present one first (SIOCGIFNAME,
+netdevice(7)). Reads SIOCGIFFLAGS, ETHTOOL_GDRVINFO (net/ethtool/ioctl.c) and /sys/class/net/X
+(Documentation/ABI/testing/sysfs-class-net*). Every call is OSError(ENODEV) when the interface is
+gone.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import fcntl
+import os
+import socket
+import struct
+from contextlib import ExitStack
+from typing import NamedTuple
+
+from atfnd.kernel.netns import open_socket, open_sysfs
+
+__all__ = ["Driver", "Interface"]
+
+SIOCGIFNAME, SIOCGIFFLAGS, SIOCGIFINDEX, SIOCETHTOOL = 0x8910, 0x8913, 0x8933, 0x8946
+ETHTOOL_GDRVINFO = 0x3
+IFF_UP, IFF_LOOPBACK = 0x1, 0x8
+NAME_BYTES = 15  # IFNAMSIZ less its NUL; the kernel cuts longer ones
+
+_by_name = struct.Struct("=16s24x")
+_with_int = struct.Struct("=16si20x")
+_with_flags = struct.Struct("=16sH22x")
+_with_pointer = struct.Struct("@16sP16x")
+_drvinfo = struct.Struct("=I32s32s32s32s32s12x20x")
+
+
+class Driver(NamedTuple):
+    name: str | None
+    bus: str | None  # "0000:3b:00.0"
+
+
+def _text(field: bytes) -> str | None:
+    return field.split(b"\0", 1)[0].decode() or None
+
+
+def _sysfs(netns: str | None) -> int:
+    """Our own /sys may be mounted for another namespace (nsenter -n); who may not mount has it."""
+    try:
+        return open_sysfs(netns)
+    except PermissionError:
+        if netns is not None:
+            raise
+        return os.open("/sys", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+
+
+class Interface:
+    """Keeps a socket and /sys of its network namespace open; `netns` None is our own."""
+
+    def __init__(self, name: str, netns: str | None = None) -> None:
+        """OSError(ENODEV): no interface `name` there; FileNotFoundError: no such namespace."""
+        if len(name.encode()) > NAME_BYTES:
+            raise OSError(errno.ENODEV, os.strerror(errno.ENODEV))
+        with ExitStack() as undo:
+            self._socket = open_socket(netns, socket.AF_INET, socket.SOCK_DGRAM)
+            undo.callback(self._socket.close)
+            answer = fcntl.ioctl(self._socket, SIOCGIFINDEX, _by_name.pack(name.encode()))
+            self.ifindex: int = _with_int.unpack(answer)[1]
+            self._sysfs = _sysfs(netns)
+            undo.callback(os.close, self._sysfs)
+            self._undo = undo.pop_all()
+
+    def close(self) -> None:
+        self._undo.close()
+
+    def name(self) -> str:
+        """What it is called now."""
+        answer = fcntl.ioctl(self._socket, SIOCGIFNAME, _with_int.pack(b"", self.ifindex))
+        return str(_text(_with_int.unpack(answer)[0]))
+
+    def up(self) -> bool:
+        """Administratively up."""
+        return bool(self._flags() & IFF_UP)
+
+    def loopback(self) -> bool:
+        return bool(self._flags() & IFF_LOOPBACK)
+
+    def _flags(self) -> int:
+        answer = fcntl.ioctl(self._socket, SIOCGIFFLAGS, _by_name.pack(self.name().encode()))
+        return int(_with_flags.unpack(answer)[1])
+
+    def ethtool(self, command: bytearray) -> None:
+        """SIOCETHTOOL: `command` is one of ethtool's structures and holds the answer afterwards.
+        OSError(EOPNOTSUPP): not by this driver."""
+        structure = (ctypes.c_char * len(command)).from_buffer(command)
+        pointer = ctypes.addressof(structure)
+        fcntl.ioctl(self._socket, SIOCETHTOOL, _with_pointer.pack(self.name().encode(), pointer))
+
+    def driver(self) -> Driver:
+        command = bytearray(_drvinfo.pack(ETHTOOL_GDRVINFO, b"", b"", b"", b"", b""))
+        try:
+            self.ethtool(command)
+        except OSError as refusal:
+            if refusal.errno != errno.EOPNOTSUPP:
+                raise
+            return Driver(None, None)
+        _, name, _, _, bus, _ = _drvinfo.unpack(command)
+        return Driver(_text(name), _text(bus))
+
+    def read(self, path: str) -> str | None:
+        """Text of a file below the interface's directory in sysfs; None when it has none."""
+        try:
+            descriptor = os.open(self._below(path), os.O_RDONLY | os.O_CLOEXEC, dir_fd=self._sysfs)
+        except FileNotFoundError:
+            return None
+        try:
+            return os.read(descriptor, 1 << 16).decode().strip()
+        except FileNotFoundError:  # xps_cpus of a device with one queue is there and has nothing
+            return None
+        finally:
+            os.close(descriptor)
+
+    def write(self, path: str, text: str) -> None:
+        """OSError as the kernel refuses; FileNotFoundError when there is no such file."""
+        descriptor = os.open(self._below(path), os.O_WRONLY | os.O_CLOEXEC, dir_fd=self._sysfs)
+        try:
+            os.write(descriptor, text.encode())
+        finally:
+            os.close(descriptor)
+
+    def list(self, path: str = "") -> list[str]:
+        """Names in a directory below the interface's; none when there is no such directory."""
+        directory = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+        try:
+            descriptor = os.open(self._below(path), directory, dir_fd=self._sysfs)
+        except FileNotFoundError:
+            return []
+        try:
+            return os.listdir(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def _below(self, path: str) -> str:
+        return f"class/net/{self.name()}/{path}"

@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What stands between atfnd and steering, and what is known of the machine to say so."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import NamedTuple
+
+__all__ = ["Finding", "Interface", "Level", "LinkFile", "Machine", "Rival"]
+
+
+class Level(Enum):
+    """How much a finding matters."""
+
+    OK = "ok"  # what atfnd can do
+    NOTE = "note"  # good to know
+    WARNING = "warning"  # steering is worse for it, or may be undone
+    BLOCKER = "blocker"  # atfnd steers nothing until it ends
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing `atfnctl doctor` says."""
+
+    nic: str | None  # None: the machine
+    level: Level
+    what: str
+    advice: str | None = None  # None: there is nothing to do
+
+
+class Rival(NamedTuple):
+    """A daemon that moves interrupts, CPUs or threads, too."""
+
+    name: str
+    pid: int
+    banned_irqs: frozenset[int] = frozenset()  # irqbalance was told to leave these alone
+    profile: str | None = None  # of tuned
+
+
+class LinkFile(NamedTuple):
+    """A systemd .link file that sets interrupts, queues or filters of interfaces (systemd.link(5)),
+    when they appear."""
+
+    path: str
+    settings: tuple[str, ...]  # `IRQAffinityPolicy=spread`
+    interfaces: frozenset[str]  # it is the file of these
+
+
+class Interface(NamedTuple):
+    """A network device of our namespace with hardware behind it and several receive queues."""
+
+    name: str
+    driver: str | None
+    queues: int
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """What surrounds the NICs. None: the kernel did not say."""
+
+    rivals: tuple[Rival, ...] = ()
+    link_files: tuple[LinkFile, ...] = ()
+    interfaces: tuple[Interface, ...] = ()
+    missing_capabilities: frozenset[str] = frozenset()  # of those we use: `CAP_NET_ADMIN`
+    lockdown: str | None = None  # none, integrity or confidentiality
+    btf: bool = True
+    netdev_family: bool = True  # generic netlink: queue -> NAPI -> IRQ
+    ethtool_family: bool = True  # generic netlink: RSS, channels, notifications

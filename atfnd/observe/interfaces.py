@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Which interfaces are wanted, and those of them that are here: at the start, and late arrivals.
+
+A wanted name without wildcards must be here at the start; a pattern takes every interface with a
+device behind it that matches, whenever it comes. Reads rtnetlink and /sys/class/net/*/device.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from fnmatch import fnmatchcase
+
+from atfnd.errors import OperatorError
+from atfnd.kernel.link import physical
+from atfnd.kernel.rtnl import LinkChanges, links
+from atfnd.nic import Nic
+from atfnd.nic.driver import open_nic
+from atfnd.observe.nics import NicWatch
+
+__all__ = ["Interfaces"]
+
+_WILD = "*?["
+
+
+class Interfaces:
+    """The operator's choice. `watch` makes the watch of an opened NIC: its arming, its budget."""
+
+    def __init__(self, wanted: Sequence[str], watch: Callable[[Nic], NicWatch]) -> None:
+        self._wanted = tuple(dict.fromkeys(wanted))
+        self._watch = watch
+        self.links = LinkChanges(None)
+
+    def start(self) -> list[NicWatch]:
+        """Open what is here. OperatorError for a name that is not, before anything is opened by
+        a pattern; what was opened is closed again."""
+        opened: list[NicWatch] = []
+        try:
+            for name in self._wanted:
+                if not _is_pattern(name):
+                    opened.append(self.open(name))
+            for name in self.missing({watch.view.name for watch in opened}):
+                opened.append(self.open(name))
+        except OperatorError:
+            for watch in opened:
+                watch.close()
+            raise
+        return opened
+
+    def missing(self, watched: Collection[str]) -> list[str]:
+        """Interfaces that are here and wanted, and not `watched`, in name order."""
+        return sorted(
+            name for name in links().values() if name not in watched and self._wants(name)
+        )
+
+    def open(self, name: str) -> NicWatch:
+        """OperatorError: it cannot be watched, or is gone again."""
+        nic = open_nic(name)
+        try:
+            return self._watch(nic)
+        except OSError as error:
+            nic.close()
+            raise OperatorError(f"{name}: {error.strerror}", exit_code=1) from error
+
+    def _wants(self, name: str) -> bool:
+        return any(
+            fnmatchcase(name, wanted) and physical(name) if _is_pattern(wanted) else name == wanted
+            for wanted in self._wanted
+        )
+
+    def close(self) -> None:
+        self.links.close()
+
+
+def _is_pattern(name: str) -> bool:
+    return any(sign in name for sign in _WILD)

@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Every other setting that steers packets (`nic.Nic.knobs`): write one, undo all, find drift.
+
+The original value is journaled before the first write, and every value before it is written. What
+somebody else wrote over ours is his: it is neither written again nor put back.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import time
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+from atfnd.model import Action, ActionKind, Outcome, brief
+from atfnd.nic import Nic
+from atfnd.program.originals import Held, Originals
+
+__all__ = ["DONE", "Undone", "apply", "drifted", "undo", "written"]
+
+DONE = 0, errno.ESTALE, errno.ENOENT, errno.ENODEV  # undone, or nothing of ours is there
+_MACHINE_WIDE = "rps-sock-flow-entries"  # net.core: one for all NICs
+
+
+class Undone(NamedTuple):
+    """What became of one knob that was ours."""
+
+    knob: str
+    errno: int  # 0: it is as it was; ESTALE: somebody else's now; or the kernel's refusal
+    left: str
+
+
+def apply(nic: Nic, originals: Originals, action: Action) -> Outcome:
+    """Write `action.knob`; a refusal is an Outcome. ESTALE: it is not what we wrote last, so it is
+    somebody else's. EIO: the kernel took it and did nothing."""
+    knob, value = action.knob, action.value
+    if action.kind is not ActionKind.KNOB or knob is None or value is None:
+        raise ValueError(f"a knob without name or value: {action}")
+
+    def outcome(code: int, left: str) -> Outcome:
+        return Outcome(action, time.monotonic_ns(), code, None, left)
+
+    try:
+        before = nic.knob(knob)
+        if before == value:
+            return outcome(0, "it is so already")
+        if before is None:
+            return outcome(errno.ENOENT, f"this NIC has no {knob} now")
+        if _moved(originals.held(nic.name).get(knob), before):
+            return outcome(errno.ESTALE, f"somebody else set {knob} to {brief(before)}")
+        after = written(nic, originals, knob, value, lambda: _set(nic, knob, value))
+    except OSError as refusal:
+        code = refusal.errno or errno.EIO
+        return outcome(code, f"{knob} stays as it is ({os.strerror(code)})")
+    if after == before:
+        return outcome(errno.EIO, f"the kernel took it, and {knob} is {brief(before)} still")
+    if after is not None and after != value:
+        return outcome(0, f"{knob} reads {brief(after)}")
+    return outcome(0, "as planned")
+
+
+def written(
+    nic: Nic, originals: Originals, knob: str, value: str, write: Callable[[], None]
+) -> str | None:
+    """Journal, write and read back. OSError: refused, and the journal is as before."""
+    before = nic.knob(knob)
+    if before is None:
+        raise OSError(errno.ENOENT, f"no {knob} now")
+    held = originals.held(nic.name).get(knob)
+    originals.note(nic.name, knob, before)
+    originals.wrote(nic.name, knob, value)
+    try:
+        write()
+    except OSError:
+        if held is None or held.wrote is None:
+            originals.forget(nic.name, knob)
+        else:
+            originals.wrote(nic.name, knob, held.wrote)
+        raise
+    after = nic.knob(knob)
+    if after is not None and after != value:
+        originals.wrote(nic.name, knob, after)  # the kernel's own words for it
+    return after
+
+
+def drifted(nic: str, knobs: Mapping[str, str], originals: Originals) -> dict[str, str]:
+    """Which of our knobs on this NIC somebody else moved, and where to; `knobs` is how they are."""
+    held = originals.held(nic).items()
+    return {knob: knobs[knob] for knob, ours in held if knob in knobs and _moved(ours, knobs[knob])}
+
+
+def undo(nic: Nic, originals: Originals) -> list[Undone]:
+    """Put back, last written first, every original whose knob is what we wrote. One that somebody
+    else moved since is left as it is. All are forgotten but those the kernel refuses."""
+    done = []
+    for knob, held in reversed(list(originals.held(nic.name).items())):
+        code, left = _undo(nic, originals, knob, held)
+        if code in DONE:
+            originals.forget(nic.name, knob)
+        done.append(Undone(knob, code, left))
+    return done
+
+
+def _undo(nic: Nic, originals: Originals, knob: str, held: Held) -> tuple[int, str]:
+    try:
+        now = nic.knob(knob)
+        if now is None:
+            return errno.ENOENT, "it is not there any more"
+        if now == held.original:
+            return 0, f"is {brief(now)} as before"
+        if _moved(held, now):
+            return errno.ESTALE, f"left at {brief(now)}: somebody else set it"
+        if knob == _MACHINE_WIDE and (other := _also_needs(nic.name, originals)):
+            originals.note(other, knob, held.original)
+            originals.wrote(other, knob, now)
+            return 0, f"left at {brief(now)} for {other}"
+        _set(nic, knob, held.original)
+    except OSError as refusal:
+        code = refusal.errno or errno.EIO
+        return code, f"the kernel refused to put back {brief(held.original)} ({os.strerror(code)})"
+    return 0, f"is {brief(held.original)} again"
+
+
+def _set(nic: Nic, knob: str, value: str) -> None:
+    """OSError(ENOENT): it has gone since it was read, with its queue or its interface."""
+    try:
+        nic.set_knob(knob, value)
+    except KeyError as gone:
+        raise OSError(errno.ENOENT, os.strerror(errno.ENOENT), knob) from gone
+
+
+def _moved(held: Held | None, now: str) -> bool:
+    """It is not what we wrote last."""
+    return held is not None and held.wrote is not None and now != held.wrote
+
+
+def _also_needs(nic: str, originals: Originals) -> str | None:
+    """Another NIC whose packets RFS hands on by our doing."""
+    for other in originals.nics():
+        knobs = originals.held(other)
+        counts = [held.wrote for knob, held in knobs.items() if knob.startswith("rps-flow-cnt:")]
+        if other != nic and any(count not in (None, "0") for count in counts):
+            return other
+    return None

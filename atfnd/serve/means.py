@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What a NIC steers by, and how a flow fares that no filter serves, in sentences. Pure."""
+
+from __future__ import annotations
+
+from atfnd.model import Flow, Means, NicView
+from atfnd.serve.views import placed
+
+__all__ = ["by_entry", "by_rfs", "in_the_shade", "means_link"]
+
+
+def means_link(nic: NicView) -> list[str]:
+    """Why there are no rules; nothing where there are."""
+    return [] if nic.means is Means.RULES else [f"{nic.name}: {nic.means_why}."]
+
+
+def by_entry(flow: Flow) -> tuple[str, str | None]:
+    """Its entry of the indirection table points to its core."""
+    if flow.rx_cpu is None:
+        return f"Steered, not yet verified: {flow.why}.", None
+    if placed(flow):
+        return f"Steered and verified: {flow.why}; its packets arrive on CPU {flow.rx_cpu}.", None
+    return (
+        f"Steered, yet packets are still seen on CPU {flow.rx_cpu}: {flow.why}.",
+        "run explain again; if it stays so, look for RPS or RFS (queues/rx-*/rps_cpus, "
+        "rps_flow_cnt), or a hash over other fields (ethtool -u IFACE rx-flow-hash)",
+    )
+
+
+def in_the_shade(flow: Flow) -> tuple[str, str | None]:
+    """Busier flows of another core hash to its entry."""
+    return (
+        f"Not on its core: {flow.why}. An entry points to one queue.",
+        "run these applications on one CPU, or use a NIC with 5-tuple filters",
+    )
+
+
+def by_rfs(flow: Flow) -> tuple[str, str | None]:
+    """The kernel hands its packets on."""
+    if placed(flow) is False:
+        return (
+            f"RFS is on, yet its packets are processed on CPU {flow.rx_cpu}, not {flow.app_cpu}.",
+            "RFS waits until earlier packets of the flow are processed; run explain again",
+        )
+    return f"Served in software: {flow.why}.", None

@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Benches on the test driver: measured in the guest (tests/guest), reported where they were asked
+for.
+
+On the host a guest is started for `python -m bench.guest NAME ROUNDS`, which prints what was
+measured as one line of JSON. Inside a guest (ATFND_GUEST is set) there is no second one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import json
+import os
+import sys
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
+
+from atfnd.errors import OperatorError
+from bench import locality, reaction, rules
+from bench.ending import ended_in_order
+from bench.machine import Machine, machine
+from bench.report import Report
+from bench.sim_bed import sim_bed
+from tests.guest import boot
+from tests.guest import machine as emulated
+
+__all__ = ["NAMES", "run"]
+
+DEADLINE_S = 3 * 3600.0
+NOTE = "in a guest of QEMU without KVM: every instruction is emulated, only ratios and shares count"
+
+
+class _Bench(NamedTuple):
+    measure: Callable[[int], Any]
+    report: Callable[[Any], Report]
+
+
+_BENCHES = {
+    "rules": _Bench(rules.measure, rules.report),
+    "locality-simnic": _Bench(
+        partial(locality.measure, make_bed=sim_bed, load=locality.SIMNIC),
+        partial(locality.report, load=locality.SIMNIC),
+    ),
+    "reaction-simnic": _Bench(
+        partial(reaction.measure, make_bed=sim_bed, pace=reaction.SIMNIC),
+        partial(reaction.report, pace=reaction.SIMNIC),
+    ),
+}
+NAMES = tuple(_BENCHES)
+
+
+def run(name: str, rounds: int) -> Report:
+    """Measure in this guest or in a new one, and report with the guest's machine."""
+    answer = _answer(name, rounds) if "ATFND_GUEST" in os.environ else _asked(name, rounds)
+    report = _BENCHES[name].report(answer["measured"])
+    report.machine = Machine(*answer["machine"])
+    report.notes.append(NOTE)
+    return report
+
+
+def _answer(name: str, rounds: int) -> dict[str, Any]:
+    return {"machine": machine(), "measured": _BENCHES[name].measure(rounds)}
+
+
+def _asked(name: str, rounds: int) -> Any:
+    """The same from a guest. OperatorError: it did not end well, with its own words on stderr."""
+    print(f"{name}: a guest is measuring, {rounds} rounds", file=sys.stderr, flush=True)
+    command = [sys.executable, "-m", "bench.guest", name, str(rounds)]
+    said = io.BytesIO()
+    outcome = boot.run(command, emulated.Machine(), DEADLINE_S, said, sys.stderr.buffer)
+    for complaint in outcome.complaints:
+        print(f"guest kernel: {complaint}", file=sys.stderr)
+    if outcome.exit_code:
+        raise OperatorError(f"{name}: exited with {outcome.exit_code} in the guest", exit_code=1)
+    if outcome.exit_code is None:
+        raise OperatorError(f"{name}: the guest died:\n{outcome.console}", exit_code=1)
+    return json.loads(said.getvalue())
+
+
+def main() -> None:
+    """Measure, and print it for the host."""
+    parser = argparse.ArgumentParser(prog="python -m bench.guest", description=__doc__)
+    parser.add_argument("name", choices=NAMES)
+    parser.add_argument("rounds", type=int)
+    given = parser.parse_args()
+    with ended_in_order():
+        print(json.dumps(_answer(given.name, given.rounds)))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,179 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The main job on a NIC with a true filter table, through the real ioctl path, on four CPUs.
+
+Where packets arrive is told by what we did not write: `ethtool -n`, `ethtool -S`, /proc/interrupts
+and `ss`.
+"""
+
+from __future__ import annotations
+
+import re
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.applications import Application, delivered
+from tests.bed import Bed, a_bed
+from tests.daemons import ATFND
+from tests.guest.simlab import NAME, a_simlab, ethtool, interrupts, sh, statistics
+from tests.wait import until
+
+__all__: list[str] = []
+
+CPUS = (0, 1, 2, 3)
+PACKETS = 50
+
+
+@pytest.fixture(scope="module")
+def bed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bed]:
+    with (
+        a_simlab(queues=4, table=64) as lab,
+        a_bed(lab, tmp_path_factory.mktemp("daemon"), "bpf") as made,
+    ):
+        made.start()
+        yield made
+        made.daemon.end()
+
+
+def irq_of(bed: Bed, queue: int) -> int:
+    irq = bed.lab.nic.queues()[queue].irq
+    assert irq is not None
+    return irq
+
+
+def shown_by_ethtool(location: int) -> dict[str, str]:
+    """One filter, as `ethtool -n NIC rule N` words it."""
+    said = ethtool("-n", NAME, "rule", location)
+    rows = re.findall(r"^\s+([^:\n]+): (.+?)(?: mask: .*)?$", said, re.MULTILINE)
+    return {label: value.strip() for label, value in rows}
+
+
+def arrives_on(bed: Bed, app: Application) -> tuple[int, set[int]]:
+    """The queue that gets the flow's next packets, and the CPUs that queue's interrupt runs on.
+
+    Nothing else sends: the busiest queue is the flow's.
+    """
+    queues = bed.lab.nic.queues()
+    before = statistics()
+    fired = {queue.index: interrupts(queue.irq) for queue in queues if queue.irq is not None}
+
+    def grown() -> dict[int, int]:
+        now = statistics()
+        names = {queue.index: f"rx_queue_{queue.index}_packets" for queue in queues}
+        return {index: now[name] - before[name] for index, name in names.items()}
+
+    until(lambda: sum(grown().values()) >= PACKETS, f"{app.key} gets packets", 60)
+    packets = grown()
+    queue = max(packets, key=lambda index: packets[index])
+    assert packets[queue] >= 0.9 * sum(packets.values()), packets  # an ARP or ND may come between
+    now = interrupts(irq_of(bed, queue))
+    ran = {cpu for cpu, count in enumerate(now) if count > fired[queue][cpu]}
+    return queue, ran
+
+
+def check(bed: Bed, app: Application) -> None:
+    """Rule, queue, interrupt, CPU, socket and process are one chain."""
+    row = bed.steered(app)
+    location, queue = row["rule"], row["target_queue"]
+    rule = shown_by_ethtool(location)
+    assert rule["Action"].endswith(f"queue {queue}"), rule
+    assert rule["Dest port"] == str(app.key.local_port), rule
+    until(lambda: arrives_on(bed, app) == (queue, {app.cpu}), f"{app.key} arrives there only", 60)
+    affinity = Path(f"/proc/irq/{irq_of(bed, queue)}/effective_affinity_list").read_text().strip()
+    assert affinity == str(app.cpu)
+    sockets = sh("ss", "-Hnp", "-t" if app.key.protocol == 6 else "-u", "-a")
+    (mine,) = [
+        line
+        for line in sockets.splitlines()
+        if f":{app.key.local_port} " in line and f"pid={app.pid}," in line and "LISTEN" not in line
+    ]
+    assert f"pid={row['pid']}," in mine
+
+
+def test_each_queue_is_delivered_on_a_cpu_of_its_own(bed: Bed) -> None:
+    def cpus() -> list[str]:
+        return [
+            Path(f"/proc/irq/{irq_of(bed, queue)}/smp_affinity_list").read_text().strip()
+            for queue in range(4)
+        ]
+
+    until(lambda: sorted(cpus()) == ["0", "1", "2", "3"], "one queue on each CPU", 30)
+
+
+@pytest.mark.parametrize("family", [socket.AF_INET, socket.AF_INET6], ids=["tcp4", "tcp6"])
+def test_a_connection_is_followed_over_four_cpus(bed: Bed, family: socket.AddressFamily) -> None:
+    app = bed.apps.tcp(family)
+    first = app.cpu
+    check(bed, app)
+    for cpu in CPUS:
+        if cpu != first:
+            app.pin(cpu)
+            check(bed, app)
+    delivered(bed.meter, app)
+    app.end()
+    bed.unknown(app)
+    assert "Total 0 rules" in ethtool("-n", NAME)
+
+
+def test_an_unconnected_udp_socket_is_followed(bed: Bed) -> None:
+    app = bed.apps.udp()
+    check(bed, app)
+    app.migrate()
+    check(bed, app)
+    app.end()
+    bed.unknown(app)
+    assert "Total 0 rules" in ethtool("-n", NAME)
+
+
+def test_explain_tells_the_whole_chain(bed: Bed) -> None:
+    app = bed.apps.tcp()
+    row = bed.steered(app)
+    done = bed.daemon.ctl("explain", f"cookie:{row['cookie']}")
+    assert done.returncode == 0, done.stderr
+    irq = irq_of(bed, row["target_queue"])
+    for word in (NAME, f"queue {row['target_queue']}", str(irq), f"CPU {app.cpu}"):
+        assert word in done.stdout
+    app.end()
+    bed.unknown(app)
+
+
+def test_every_flow_of_many_is_on_its_applications_core(bed: Bed) -> None:
+    apps = [bed.apps.tcp() for _ in range(4)]
+    for number, app in enumerate(apps):
+        app.pin(CPUS[number])
+    for app in apps:
+        delivered(bed.meter, app)
+    for app in apps:
+        app.end()
+    bed.unknown(*apps)
+
+
+def test_what_is_shown_is_what_the_nic_has(bed: Bed) -> None:
+    apps = [bed.apps.tcp() for _ in range(3)]
+    for app in apps:
+        bed.steered(app)
+    rows = bed.daemon.get(f"/v1/rules?nic={NAME}")["rules"]
+    assert sorted(row["location"] for row in rows) == sorted(
+        int(number) for number in re.findall(r"^Filter: (\d+)", ethtool("-n", NAME), re.MULTILINE)
+    )
+    assert all(row["ours"] for row in rows)
+    for app in apps:
+        app.end()
+    bed.unknown(*apps)
+
+
+def test_restore_leaves_nothing(bed: Bed) -> None:
+    app = bed.apps.tcp()
+    bed.steered(app)
+    assert bed.daemon.end() == 0
+    assert "Total 1 rules" in ethtool("-n", NAME)  # a stop keeps: traffic stays where it is
+    sh(ATFND, "restore", "--run-dir", bed.daemon.run_dir)
+    assert "Total 0 rules" in ethtool("-n", NAME)
+    for queue in range(4):
+        affinity = Path(f"/proc/irq/{irq_of(bed, queue)}/smp_affinity_list").read_text().strip()
+        assert affinity == "0-3"
+    bed.start()
+    bed.steered(app)
+    app.end()

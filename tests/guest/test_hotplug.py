@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""A CPU that really goes offline and comes back: told by the kernel, and no queue is left there."""
+
+from __future__ import annotations
+
+import select
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, contextmanager
+from pathlib import Path
+
+import pytest
+
+from atfnd.decide.queues import OFFLINE, confine, homeless
+from atfnd.kernel.uevent import CpuChanges
+from atfnd.observe.topology import topology
+from tests.labs import Lab
+
+__all__: list[str] = []
+
+CPU = 3
+
+
+def set_online(online: bool, cpu: int = CPU) -> None:
+    """Returns when the kernel has done it."""
+    Path(f"/sys/devices/system/cpu/cpu{cpu}/online").write_text(str(int(online)))
+
+
+@contextmanager
+def offline(cpu: int = CPU) -> Iterator[None]:
+    set_online(False, cpu)
+    try:
+        yield
+    finally:
+        set_online(True, cpu)
+
+
+@pytest.fixture
+def changes() -> Iterator[CpuChanges]:
+    with closing(CpuChanges()) as listening:
+        yield listening
+
+
+def told(changes: CpuChanges) -> set[int] | None:
+    assert select.select([changes.fileno()], [], [], 30)[0], "the kernel says nothing"
+    return changes.drain()
+
+
+def test_the_kernel_tells_of_a_cpu_that_goes_and_comes(changes: CpuChanges) -> None:
+    with offline():
+        assert told(changes) == {CPU}
+        assert [cpu.index for cpu in topology().cpus if not cpu.online] == [CPU]
+    assert told(changes) == {CPU}
+    assert all(cpu.online for cpu in topology().cpus)
+    assert changes.drain() == set()
+
+
+def test_more_changes_than_the_socket_holds_are_not_taken_for_none(changes: CpuChanges) -> None:
+    """A uevent is about 200 bytes, the socket holds some hundreds: `udevadm trigger` by hand."""
+    for _ in range(2000):
+        Path(f"/sys/devices/system/cpu/cpu{CPU}/uevent").write_text("change")
+    assert told(changes) is None
+    assert changes.drain() == set()
+
+
+def test_what_an_offline_cpu_shared_is_remembered() -> None:
+    """Two sockets of two cores: CPUs 2 and 3 are on node 1 and share its L3."""
+    before = topology()
+    assert [cpu.node for cpu in before.cpus] == [0, 0, 1, 1]
+    assert [node.distances for node in before.nodes] == [{0: 10, 1: 21}, {0: 21, 1: 10}]
+    with offline():
+        forgot = topology().cpus[CPU]
+        assert (forgot.online, forgot.llc) == (False, ())
+        known = topology(before=before).cpus[CPU]
+        assert (known.online, known.node, known.llc) == (False, 1, (2, 3))
+    assert topology(before=before) == before
+
+
+@pytest.mark.parametrize(("gone", "nearest"), [((3,), 2), ((2, 3), 0)])
+def test_a_queue_goes_to_the_nearest_cpu(lab: Lab, gone: tuple[int, ...], nearest: int) -> None:
+    """The lab NIC's queues are threads, one to each CPU; the kernel lets one whose CPU goes run
+    anywhere."""
+    before, queues = topology(), lab.nic.queues()
+    assert [queue.cpu for queue in queues] == [0, 1, 2, 3]
+    with ExitStack() as undo:
+        for cpu in gone:
+            undo.enter_context(offline(cpu))
+        assert lab.nic.queues()[CPU].cpu is None
+        moves = homeless(queues, topology(before=before))
+        assert [queue.index for queue, _ in moves] == list(gone)
+        for action in confine(lab.nic.name, moves, OFFLINE):
+            assert action.queue is not None
+            assert action.new is not None
+            lab.nic.set_queue_cpu(action.queue, action.new)
+        cpus = [queue.cpu for queue in lab.nic.queues()]
+        assert cpus[:2] == [0, 1]
+        assert not set(cpus) & set(gone)
+        assert cpus[min(gone)] == nearest

@@ -1,0 +1,214 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""EthtoolNic on a veth pair: real netlink and sysfs of a device without filters, RSS or interrupts.
+What hardware adds is tested in the guest."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterator
+from contextlib import closing
+
+import pytest
+
+from atfnd.errors import OperatorError
+from atfnd.kernel.cpulist import format_cpulist, format_cpumask
+from atfnd.kernel.napi import set_threaded
+from atfnd.kernel.netns import open_sysfs
+from atfnd.model import Actuator, Match, Queue, Rss
+from atfnd.nic.ethtool import EthtoolNic
+from tests.interfaces import QUEUES, Namespace, a_namespace
+
+__all__: list[str] = []
+
+CPUS = sorted(os.sched_getaffinity(0))
+
+
+@pytest.fixture
+def net() -> Iterator[Namespace]:
+    with a_namespace() as made:
+        yield made
+
+
+@pytest.fixture
+def nic(net: Namespace) -> Iterator[EthtoolNic]:
+    with closing(EthtoolNic("v0", net.path)) as opened:
+        yield opened
+
+
+def test_what_it_is(nic: EthtoolNic, net: Namespace) -> None:
+    device = nic.device()
+    assert (device.driver, device.bus, device.node) == ("veth", None, None)
+    assert (device.channels, device.channels_max) == (QUEUES, QUEUES)
+    assert (device.ring_size, device.rx_usecs, device.adaptive_rx) == (None, None, None)
+    assert device.ntuple is False
+    assert (nic.name, nic.netns) == ("v0", net.path)
+    assert nic.ifindex == int(net.read("/sys/class/net/v0/ifindex"))
+    assert nic.up()
+
+
+def test_what_it_cannot_do_is_said(nic: EthtoolNic) -> None:
+    for caps in (nic.caps(), nic.probe(), nic.caps()):
+        assert (caps.driver, caps.rules, caps.rss_table) == ("veth", False, False)
+        assert caps.actuator is Actuator.NONE
+        assert caps.why is not None
+        assert caps.why.startswith("veth")
+    assert nic.caps().probed
+    assert nic.rules() == []
+    assert nic.rss() is None
+    assert nic.ring_size() is None
+    match = Match(4, 6, bytes(4), 0, bytes((10, 0, 0, 1)), 32, None, 80)
+    with pytest.raises(OSError, match="not supported") as refused:
+        nic.insert(match, 0)
+    assert refused.value.errno == errno.EOPNOTSUPP
+    with pytest.raises(OSError, match="not supported"):
+        nic.set_rss(Rss(b"", (0, 1)))
+
+
+def test_queues_have_their_napis(nic: EthtoolNic, net: Namespace) -> None:
+    queues = nic.queues()
+    assert [queue.index for queue in queues] == list(range(QUEUES))
+    ids = [queue.napi_id for queue in queues]
+    assert None not in ids
+    assert ids == sorted(set(ids), key=lambda napi: napi or 0)
+    assert {(q.irq, q.cpu, q.threaded, q.pid) for q in queues} == {(None, None, False, None)}
+    with pytest.raises(OSError, match="no interrupt and no NAPI thread") as refused:
+        nic.set_queue_cpu(0, CPUS[0])
+    assert refused.value.errno == errno.EOPNOTSUPP
+
+
+def test_a_napi_thread_is_confined(nic: EthtoolNic, net: Namespace) -> None:
+    sysfs = open_sysfs(net.path)
+    try:
+        set_threaded(sysfs, "v0")
+    finally:
+        os.close(sysfs)
+    queues = nic.queues()
+    assert all(queue.threaded and queue.pid and queue.cpu is None for queue in queues)
+    nic.set_queue_cpu(2, CPUS[-1])
+    pid = nic.queues()[2].pid
+    assert pid is not None
+    assert os.sched_getaffinity(pid) == {CPUS[-1]}
+    assert os.sched_getscheduler(pid) == os.SCHED_OTHER
+    assert [queue.cpu for queue in nic.queues()] == [None, None, CPUS[-1], None]
+    assert nic.knobs()["queue-cpu:2"] == str(CPUS[-1])
+    assert nic.caps().queue_cpu
+    assert nic.probe().queue_cpu
+    nic.set_knob("queue-cpu:2", format_cpulist(CPUS))
+    assert nic.queues()[2].cpu is None
+    for index, cpu in ((2, 4095), (QUEUES, CPUS[0]), (-1, CPUS[0])):
+        with pytest.raises(OSError, match=r"Invalid argument|no queue") as refused:
+            nic.set_queue_cpu(index, cpu)
+        assert refused.value.errno == errno.EINVAL
+
+
+def test_down_and_up(nic: EthtoolNic, net: Namespace) -> None:
+    before = {queue.napi_id for queue in nic.queues()}
+    net.ip("link set v0 down")
+    assert not nic.up()
+    assert nic.queues() == tuple(Queue(i, None, None, None, None, None) for i in range(QUEUES))
+    with pytest.raises(OSError, match="the link is down") as refused:
+        nic.set_queue_cpu(0, CPUS[0])
+    assert refused.value.errno == errno.ENETDOWN
+    net.ip("link set v0 up")
+    after = {queue.napi_id for queue in nic.queues()}
+    assert None not in after
+    assert not before & after
+
+
+def test_fewer_channels(nic: EthtoolNic, net: Namespace) -> None:
+    net.ethtool("-L v0 rx 2 tx 2")
+    assert len(nic.queues()) == len(nic.stats().queues) == nic.device().channels == 2
+    assert nic.device().channels_max == QUEUES
+
+
+KNOBS = [
+    ("rps-cpus:1", format_cpulist(CPUS), "queues/rx-1/rps_cpus", format_cpumask(CPUS)),
+    ("rps-flow-cnt:3", "256", "queues/rx-3/rps_flow_cnt", "256"),
+    ("xps-cpus:0", str(CPUS[0]), "queues/tx-0/xps_cpus", format_cpumask(CPUS[:1])),
+    ("xps-rxqs:2", "0-1,3", "queues/tx-2/xps_rxqs", "b"),
+]
+
+
+@pytest.mark.parametrize(("name", "value", "path", "text"), KNOBS)
+def test_knobs_round_trip(
+    nic: EthtoolNic, net: Namespace, name: str, value: str, path: str, text: str
+) -> None:
+    before = nic.knobs()
+    assert before[name] in ("", "0")
+    nic.set_knob(name, value)
+    assert net.read(f"/sys/class/net/v0/{path}") == text
+    assert {k: v for k, v in nic.knobs().items() if v != before[k]} == {name: value}
+    nic.set_knob(name, before[name])
+    assert nic.knobs() == before
+
+
+def test_the_knobs_there_are(nic: EthtoolNic) -> None:
+    kinds = {name.partition(":")[0] for name in nic.knobs()}
+    assert kinds == {"rps-cpus", "rps-flow-cnt", "xps-cpus", "xps-rxqs", "rps-sock-flow-entries"}
+    for name in ("rss", "priv:x", "queue-cpu:99", "rps-cpus:99", "rps-cpus:", "nonsense"):
+        with pytest.raises(KeyError):
+            nic.set_knob(name, "0")
+    for name in ("rps-cpus:0", "rps-flow-cnt:0", "xps-rxqs:0"):
+        with pytest.raises(ValueError, match=r"not a CPU|invalid literal"):
+            nic.set_knob(name, "nonsense")
+
+
+def test_counters_it_does_not_have(nic: EthtoolNic) -> None:
+    stats = nic.stats()
+    assert [(q.index, q.packets, q.by_rule) for q in stats.queues] == [
+        (index, None, None) for index in range(QUEUES)
+    ]
+    assert stats.ring_drops == 0
+
+
+def test_renamed(nic: EthtoolNic, net: Namespace) -> None:
+    """It is the same interface; one that gets its old name is not."""
+    net.ip("link set v0 down")
+    net.ip("link set v0 name w0")
+    net.ip("link set w0 up")
+    net.ip("link add v0 type veth peer name v9")
+    nic.set_knob("rps-cpus:1", str(CPUS[0]))
+    assert net.read("/sys/class/net/w0/queues/rx-1/rps_cpus") != "0"
+    assert (nic.name, nic.up(), len(nic.queues())) == ("v0", True, QUEUES)
+    assert nic.rules() == []
+    assert nic.caps().driver == "veth"
+    assert nic.device().channels == QUEUES
+
+
+def test_gone(nic: EthtoolNic, net: Namespace) -> None:
+    """Also when another of its name is there."""
+    net.ip("link del v0")
+    net.ip("link add v0 type veth peer name v9")
+    for call in (nic.up, nic.queues, nic.rules, nic.rss, nic.knobs, nic.stats, nic.device):
+        with pytest.raises(OSError, match="No such device") as error:
+            call()
+        assert error.value.errno == errno.ENODEV
+    for change in (
+        lambda: nic.set_queue_cpu(0, CPUS[0]),
+        lambda: nic.set_knob("rps-cpus:0", "0"),
+        lambda: nic.set_rss(Rss(b"", (0,))),
+        nic.probe,
+        nic.conflicts,
+    ):
+        with pytest.raises(OSError, match="No such device") as error:
+            change()
+        assert error.value.errno == errno.ENODEV
+
+
+def test_there_is_none(net: Namespace) -> None:
+    with pytest.raises(OperatorError, match="no interface 'v7' in /run/netns"):
+        EthtoolNic("v7", net.path)
+    with pytest.raises(OperatorError, match="no interface 'v0' in /run/netns/nowhere"):
+        EthtoolNic("v0", "/run/netns/nowhere")
+
+
+def test_nothing_is_left_open(net: Namespace) -> None:
+    def opened() -> int:
+        return len(os.listdir("/proc/self/fd"))
+
+    before = opened()
+    with closing(EthtoolNic("v0", net.path)) as nic:
+        nic.queues(), nic.knobs(), nic.conflicts(), nic.probe()
+        assert opened() > before
+    assert opened() == before

@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The journal of original values: survives a kill at any byte, and knows the first value."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from atfnd.program.originals import Held, Originals
+
+KNOBS = st.sampled_from(["rss", "queue-cpu:0", "xps-cpus:1"])
+VALUES = st.sampled_from(["", "0", "0-3", "0 1 2 3"])
+STEPS = st.lists(
+    st.tuples(st.sampled_from(["note", "wrote", "forget"]), KNOBS, VALUES), max_size=20
+)
+
+
+def done(journal: Originals, model: dict[str, Held], step: tuple[str, str, str]) -> None:
+    """One step, in the file and in `model`."""
+    verb, knob, value = step
+    if verb == "note":
+        journal.note("nic", knob, value)
+        model.setdefault(knob, Held(value, None))
+    elif verb == "wrote" and knob in model:
+        journal.wrote("nic", knob, value)
+        model[knob] = model[knob]._replace(wrote=value)
+    elif verb == "forget":
+        journal.forget("nic", knob)
+        model.pop(knob, None)
+
+
+@given(STEPS, STEPS)
+def test_a_restart_knows_the_first_value_and_the_last_write(
+    before: list[tuple[str, str, str]], after: list[tuple[str, str, str]]
+) -> None:
+    with tempfile.TemporaryDirectory() as directory:
+        path, model = Path(directory) / "originals.journal", dict[str, Held]()
+        for steps in (before, after):
+            journal = Originals(path)
+            assert journal.held("nic") == model
+            for step in steps:
+                done(journal, model, step)
+                assert journal.held("nic") == model
+            journal.close()
+        last = Originals(path)
+        assert last.held("nic") == model
+        assert last.nics() == (["nic"] if model else [])
+        last.close()
+
+
+def test_cut_at_any_byte_it_knows_every_line_that_was_whole(tmp_path: Path) -> None:
+    path = tmp_path / "originals.journal"
+    journal = Originals(path)
+    steps = [("note", "rss", "0 1"), ("wrote", "rss", "1 1"), ("note", "queue-cpu:0", "0-3")]
+    steps += [("wrote", "queue-cpu:0", "2"), ("wrote", "rss", "1 0"), ("forget", "rss", "")]
+    model: dict[str, Held] = {}
+    states, sizes = [dict(model)], []
+    for step in steps:
+        done(journal, model, step)
+        states.append(dict(model))
+        sizes.append(path.stat().st_size)
+    journal.close()
+    whole = path.read_bytes()
+    for cut in range(len(whole) + 1):
+        path.write_bytes(whole[:cut])
+        complete = sum(size <= cut + 1 for size in sizes)  # the newline alone may be missing
+        again = Originals(path)
+        assert again.held("nic") == states[complete]
+        again.note("nic", "new", "1")
+        again.close()
+        last = Originals(path)
+        assert last.held("nic") == states[complete] | {"new": Held("1", None)}
+        last.close()
+
+
+def test_a_renamed_interface_keeps_its_originals(tmp_path: Path) -> None:
+    path = tmp_path / "originals.journal"
+    journal = Originals(path)
+    journal.note("eth0", "rss", "0 1")
+    journal.wrote("eth0", "rss", "1 1")
+    journal.rename("eth0", "lan0")
+    journal.close()
+    journal = Originals(path)
+    assert journal.nics() == ["lan0"]
+    assert journal.held("lan0") == {"rss": Held("0 1", "1 1")}
+    journal.close()
+
+
+def test_it_does_not_grow_with_time(tmp_path: Path) -> None:
+    path = tmp_path / "originals.journal"
+    journal = Originals(path)
+    journal.note("nic", "rss", "0 1")
+    table = "0 1 2 3 " * 256
+    for number in range(2000):
+        journal.wrote("nic", "rss", f"{table}{number}")
+    assert path.stat().st_size <= 2 << 20
+    assert journal.held("nic") == {"rss": Held("0 1", f"{table}1999")}
+    journal.close()
