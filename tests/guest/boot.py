@@ -30,6 +30,7 @@ from tests.guest import simnic_module
 from tests.guest.fetch import Parts, parts
 from tests.guest.initramfs import initramfs
 from tests.guest.machine import Machine
+from tests.guest.tsc import tsc_khz
 
 __all__ = ["ROOT", "TIMED_OUT", "Outcome", "run"]
 
@@ -161,7 +162,7 @@ def _start(found: Parts, machine: Machine, folder: Path) -> subprocess.Popen[byt
         *_share("root", Path("/"), ",readonly=on"),
         *_share("run", folder, ""),
         *("-kernel", str(kernel), "-initrd", str(folder / "initramfs")),
-        *("-append", KERNEL_ARGUMENTS),
+        *("-append", f"{KERNEL_ARGUMENTS} tsc_early_khz={tsc_khz()}"),
         *machine.arguments(),
     ]
     network = ["ip link set lo up"]

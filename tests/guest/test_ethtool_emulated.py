@@ -23,6 +23,7 @@ from tests.wait import until
 
 __all__: list[str] = []
 
+GUEST = ["--nic", "igb:2", "--nic", "virtio:2"]
 CPUS = range(4)
 
 

@@ -15,6 +15,8 @@ from tests.wait import until
 
 __all__: list[str] = []
 
+GUEST = ["--nic", "nvme:2@1"]
+
 
 @pytest.mark.parametrize("pairs", [1, 0], ids=["platform", "msix"])
 def test_many_queues(pairs: int) -> None:

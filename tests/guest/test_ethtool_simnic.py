@@ -20,6 +20,7 @@ from tests.wait import until
 
 __all__: list[str] = []
 
+GUEST = ["--nic", "nvme:2"]
 CPUS = range(4)
 
 
