@@ -38,7 +38,7 @@ BUILD = ROOT / "build/guest"
 HERE = Path(__file__).parent
 TIMED_OUT = 124  # as timeout(1)
 KERNEL_ARGUMENTS = (
-    "console=ttyS0 loglevel=5 panic=-1 oops=panic mitigations=off tsc=unstable no_timer_check "
+    "console=ttyS0 loglevel=5 panic=-1 oops=panic mitigations=off tsc=reliable no_timer_check "
     "8250.nr_uarts=1 i8042.nokbd i8042.noaux random.trust_cpu=on apparmor=0 selinux=0 audit=0 "
     "nokaslr net.ifnames=0"
 )
@@ -70,7 +70,8 @@ def run(
     stdout: BinaryIO,
     stderr: BinaryIO,
 ) -> Outcome:
-    """Run `command` in the caller's directory and environment, its output copied as it comes.
+    """Run `command` in the caller's directory and environment, for `timeout_s` from its start at
+    most; its output is copied as it comes.
 
     A guest that dies or stands still before the command starts is started once more, and that is
     told on sys.stderr. OperatorError: no guest can be started.
@@ -82,19 +83,18 @@ def run(
         (folder / "initramfs").write_bytes(initramfs(found))
         (folder / "session.sh").write_bytes((HERE / "session.sh").read_bytes())
         (folder / "command").write_text(_script(command, machine, found))
-        deadline = time.monotonic() + timeout_s
         for attempt in (1, 2):
             qemu = _start(found, machine, folder)
             try:
-                ended = _stream(qemu, folder, deadline, copies)
+                ended = _stream(qemu, folder, timeout_s, copies)
             finally:
                 qemu.kill()
                 qemu.wait()
-            log = (folder / "console").read_text(errors="replace")
+            console = _last_lines(folder / "console")
             if (folder / "started").exists():
-                return _outcome(folder, log, not ended)
-            said = (folder / "qemu").read_text() + "\n".join(log.splitlines()[-30:])
-            if attempt == 2 or time.monotonic() > deadline:
+                return _outcome(folder, console, not ended)
+            said = f"{(folder / 'qemu').read_text()}{console}"
+            if attempt == 2:
                 raise OperatorError(f"the guest did not start:\n{said}")
             print(f"guest: no command started, once more:\n{said}", file=sys.stderr)
     raise AssertionError
@@ -104,14 +104,33 @@ def run(
 def _folder() -> Iterator[Path]:
     """A folder of this run; those of runs that were killed go: nobody holds their lock."""
     BUILD.mkdir(parents=True, exist_ok=True)
-    name = tempfile.mkdtemp(prefix="run-", dir=BUILD)
-    held = os.open(name, os.O_RDONLY)
-    fcntl.flock(held, fcntl.LOCK_EX)
+    with (BUILD / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        for left in BUILD.glob("run-*"):
+            if (taken := _hold(left)) is not None:
+                os.close(taken)
+                shutil.rmtree(left)
+        folder = Path(tempfile.mkdtemp(prefix="run-", dir=BUILD))
+        held = _hold(folder)
+    assert held is not None
     try:
-        yield Path(name)
+        yield folder
     finally:
-        os.close(held)
-        shutil.rmtree(name)
+        with (BUILD / "lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            os.close(held)
+            shutil.rmtree(folder)
+
+
+def _hold(folder: Path) -> int | None:
+    """A descriptor that keeps others off; None when somebody has one."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        return None
+    return descriptor
 
 
 def _script(command: Sequence[str], machine: Machine, found: Parts) -> str:
@@ -142,7 +161,7 @@ def _start(found: Parts, machine: Machine, folder: Path) -> subprocess.Popen[byt
         *_share("root", Path("/"), ",readonly=on"),
         *_share("run", folder, ""),
         *("-kernel", str(kernel), "-initrd", str(folder / "initramfs")),
-        *("-append", os.environ.get("XARGS") or KERNEL_ARGUMENTS),
+        *("-append", KERNEL_ARGUMENTS),
         *machine.arguments(),
     ]
     network = ["ip link set lo up"]
@@ -186,20 +205,21 @@ def _die_with(parent: int) -> Callable[[], None]:
 def _stream(
     qemu: subprocess.Popen[bytes],
     folder: Path,
-    deadline: float,
+    timeout_s: float,
     copies: Mapping[str, BinaryIO],
 ) -> bool:
-    """Copy the guest's output until it ends (True), or a deadline passes (False)."""
-    boot_deadline = min(deadline, time.monotonic() + BOOT_S)
+    """Copy the guest's output until it ends: True. False: no command within BOOT_S, or it did not
+    end within `timeout_s`."""
+    deadline = time.monotonic() + BOOT_S
+    started = folder / "started"
+    running = False
     pidfd = os.pidfd_open(qemu.pid)
     with ExitStack() as stack:
         stack.callback(os.close, pidfd)
         files = {
             name: stack.enter_context((folder / name).open("w+b", buffering=0)) for name in copies
         }
-        while time.monotonic() < boot_deadline or (
-            time.monotonic() < deadline and (folder / "started").exists()
-        ):
+        while time.monotonic() < deadline:
             ended = select.select([pidfd], [], [], LATENCY_S)[0]
             for name, copy in copies.items():
                 if data := files[name].read():
@@ -207,15 +227,21 @@ def _stream(
                     copy.flush()
             if ended:
                 return True
+            if not running and started.exists():
+                running = True
+                deadline = time.monotonic() + timeout_s
     return False
 
 
 def _outcome(folder: Path, console: str, timed_out: bool) -> Outcome:
-    exit_code = folder / "exit"
-    dmesg = folder / "dmesg"
+    dmesg, exit_code = folder / "dmesg", folder / "exit"
     log = dmesg.read_text(errors="replace") if dmesg.exists() else console
     complaints = tuple(line for line in log.splitlines() if COMPLAINT.search(line))
-    code = TIMED_OUT if timed_out else None
     if exit_code.exists():
-        code = int(exit_code.read_text())
-    return Outcome(code, complaints, "\n".join(console.splitlines()[-30:]))
+        return Outcome(int(exit_code.read_text()), complaints, console)
+    return Outcome(TIMED_OUT if timed_out else None, complaints, console)
+
+
+def _last_lines(console: Path) -> str:
+    """A panic is about 50 lines."""
+    return "\n".join(console.read_text(errors="replace").splitlines()[-80:])

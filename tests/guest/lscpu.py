@@ -40,4 +40,4 @@ def lscpu() -> Topology:
 
 
 def _number(text: str) -> int | None:
-    return int(text) if text else None
+    return None if text in ("", "-") else int(text)

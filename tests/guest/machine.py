@@ -73,9 +73,9 @@ class Machine:
 
     @property
     def modules(self) -> list[str]:
-        """Kernel modules that drive its NICs."""
-        found = {MODELS[nics.model][0] for nics in self.nics}
-        return sorted(name for name in found if name is not None)
+        """That drive its NICs, in the order that names them eth0, eth1, ... as given."""
+        found = (MODELS[nics.model][0] for nics in self.nics)
+        return [name for name in dict.fromkeys(found) if name is not None]
 
     @property
     def taps(self) -> list[list[str]]:
