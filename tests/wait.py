@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
 from typing import TypeVar
@@ -10,10 +11,12 @@ from typing import TypeVar
 __all__ = ["until"]
 
 T = TypeVar("T")
+EMULATED = 5 if os.environ.get("ATFND_GUEST") else 1  # in the guest every CPU is an emulated one
 
 
 def until(condition: Callable[[], T], what: str, deadline_s: float = 30.0) -> T:
     """Poll `condition` every 10 ms until it is truthy and return it; AssertionError at deadline."""
+    deadline_s *= EMULATED
     end = time.monotonic() + deadline_s
     while not (value := condition()):
         if time.monotonic() > end:
