@@ -44,14 +44,20 @@ static struct irq_chip sn_irq_chip = {
 	.flags = IRQCHIP_SKIP_SET_WAKE,
 };
 
+/* no vector to migrate in interrupt context: affinity changes at once, newer kernels' default */
+#ifdef HAVE_IRQ_MOVE_PCNTXT
+#define SN_IRQ_STATUS	(IRQ_NOPROBE | IRQ_MOVE_PCNTXT)
+#else
+#define SN_IRQ_STATUS	IRQ_NOPROBE
+#endif
+
 static int sn_domain_map(struct irq_domain *domain, unsigned int irq, irq_hw_number_t hwirq)
 {
 	struct sn_port *port = domain->host_data;
 
 	irq_set_chip_data(irq, &port->queue[hwirq]);
 	irq_set_chip_and_handler_name(irq, &sn_irq_chip, handle_edge_irq, "edge");
-	/* no vector to migrate in interrupt context: affinity changes at once */
-	irq_modify_status(irq, IRQ_NOREQUEST | IRQ_NOAUTOEN, IRQ_NOPROBE | IRQ_MOVE_PCNTXT);
+	irq_modify_status(irq, IRQ_NOREQUEST | IRQ_NOAUTOEN, SN_IRQ_STATUS);
 	return 0;
 }
 
@@ -236,7 +242,7 @@ static irqreturn_t sn_interrupt(int irq, void *info)
 
 void sn_irq_init(struct sn_queue *queue)
 {
-	queue->csd = (call_single_data_t)CSD_INIT(sn_irq_from_afar, queue);
+	INIT_CSD(&queue->csd, sn_irq_from_afar, queue);
 	queue->here = IRQ_WORK_INIT_HARD(sn_irq_from_here);
 #ifdef HAVE_HRTIMER_SETUP
 	hrtimer_setup(&queue->coalesce, sn_irq_coalesced, CLOCK_MONOTONIC, HRTIMER_MODE_REL);

@@ -174,7 +174,6 @@ static void sn_describe(struct sn_port *port)
 	dev->netdev_ops = &sn_netdev_ops;
 	dev->ethtool_ops = &sn_ethtool_ops;
 	dev->stat_ops = &sn_stat_ops;
-	dev->pcpu_stat_type = NETDEV_PCPU_STAT_NONE;
 	dev->hw_features = NETIF_F_SG | NETIF_F_HW_CSUM | NETIF_F_RXCSUM | NETIF_F_TSO |
 			   NETIF_F_TSO6 | NETIF_F_GSO_UDP_L4 | NETIF_F_RXHASH;
 	dev->features = dev->hw_features | NETIF_F_HIGHDMA;

@@ -1,7 +1,29 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /* Packet counters, and the two standard ways to read them: rtnetlink and netdev qstats. */
+#include <linux/tcp.h>
+#include <linux/udp.h>
 #include <net/netdev_queues.h>
 #include "simnic.h"
+
+/*
+ * What a frame is on a wire: a GSO frame travels whole between our ports, as
+ * one descriptor, but counts as the segments it stands for. `pulled`: what of
+ * the link header is in front of skb->data. Returns how many frames.
+ */
+unsigned int sn_wire_frames(const struct sk_buff *skb, unsigned int pulled, unsigned int *bytes)
+{
+	const struct skb_shared_info *info = skb_shinfo(skb);
+	unsigned int headers;
+
+	*bytes = skb->len + pulled;
+	if (!info->gso_size || info->gso_segs < 2)
+		return 1;
+	headers = skb_transport_offset(skb) + pulled;
+	headers += info->gso_type & (SKB_GSO_TCPV4 | SKB_GSO_TCPV6) ? tcp_hdrlen(skb) :
+								      sizeof(struct udphdr);
+	*bytes += (info->gso_segs - 1) * headers;
+	return info->gso_segs;
+}
 
 void sn_count(struct sn_counter *counter, unsigned int packets, unsigned int bytes)
 {

@@ -7,15 +7,17 @@
 static int sn_poll(struct napi_struct *napi, int budget)
 {
 	struct sn_queue *queue = container_of(napi, struct sn_queue, napi);
-	unsigned int packets = 0, bytes = 0;
+	unsigned int frames = 0, bytes = 0, size;
 	struct bpf_prog *prog;
 	struct sk_buff *skb;
+	int done = 0;
 
 	rcu_read_lock();
 	prog = queue->pool ? rcu_dereference(queue->port->prog) : NULL;
-	while (packets < budget && (skb = ptr_ring_consume(&queue->ring))) {
-		packets++;
-		bytes += skb->len + ETH_HLEN;
+	while (done < budget && (skb = ptr_ring_consume(&queue->ring))) {
+		done++;
+		frames += sn_wire_frames(skb, ETH_HLEN, &size);
+		bytes += size;
 		if (prog)
 			skb = sn_xdp_run(queue, prog, skb);
 		if (skb)
@@ -25,12 +27,12 @@ static int sn_poll(struct napi_struct *napi, int budget)
 		xdp_do_flush();
 	rcu_read_unlock();
 
-	sn_count(&queue->rx, packets, bytes);
+	sn_count(&queue->rx, frames, bytes);
 	u64_stats_inc(&queue->polls);
-	WRITE_ONCE(queue->batch, packets);
-	if (packets < budget && napi_complete_done(napi, packets))
+	WRITE_ONCE(queue->batch, done);
+	if (done < budget && napi_complete_done(napi, done))
 		sn_irq_arm(queue);
-	return packets;
+	return done;
 }
 
 static void sn_link_napi(struct sn_queue *queue, struct napi_struct *napi)

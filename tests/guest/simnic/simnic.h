@@ -24,6 +24,7 @@
 #include <linux/smp.h>
 #include <linux/u64_stats_sync.h>
 #include <net/xdp.h>
+#include "rule.h"
 
 #define SN_MAX_PORTS	16
 #define SN_MAX_QUEUES	64
@@ -46,74 +47,6 @@ extern int sn_node, sn_location, sn_overwrite, sn_persist;
 extern bool sn_ntuple_on, sn_masks, sn_v6, sn_rules, sn_duplicates;
 extern char *sn_drvname;
 int sn_param_check(void);
-
-/* what filters compare: network order; protocol 0 is a fragment's */
-struct sn_key {
-	__be32 src[4], dst[4];
-	__be16 sport, dport;
-	u8 proto, v6;
-	u16 zero;
-};
-
-static inline bool sn_key_has_ports(const struct sn_key *key)
-{
-	return key->proto == IPPROTO_TCP || key->proto == IPPROTO_UDP;
-}
-
-struct sn_mask {		/* filters of one mask share a hash lookup */
-	struct list_head node;
-	struct sn_key bits;
-	unsigned int users;
-	struct rcu_head rcu;
-};
-
-struct sn_rule {
-	struct hlist_node node;	/* hashed by match, live or not */
-	struct sn_mask *mask;
-	struct sn_key key;	/* masked */
-	u32 prio;		/* the lowest wins: its location, aRFS after all */
-	u32 queue;		/* an offset, with rss */
-	bool drop, rss, arfs;
-	bool live;		/* the hardware has it */
-	u32 context;		/* RSS context, with rss */
-	u32 id;			/* aRFS: the filter id the stack knows */
-	u32 flow_id;		/* aRFS: what rps_may_expire_flow() is asked with */
-	atomic64_t hits;
-	struct ethtool_rx_flow_spec fs;	/* as it was given, location filled in */
-	struct list_head due_node;	/* settle.c */
-	unsigned long due;	/* jiffies */
-	bool pending;		/* listed, takes effect when it is due */
-	bool doomed;		/* vanishes when it is due */
-	struct sn_rule *old;	/* what it replaces when it takes effect */
-	struct rcu_head rcu;
-};
-
-struct sn_table {
-	struct mutex change;	/* list, due, faults */
-	spinlock_t lock;	/* buckets, masks, live; BH */
-	struct hlist_head *bucket;
-	unsigned int bits;
-	struct list_head masks;
-	unsigned int slots;	/* filters the hardware has room for */
-	unsigned int live;	/* slots in use */
-	atomic64_t hits, drops;
-
-	struct sn_rule **list;	/* by location: what the driver reports */
-	unsigned int locations;
-	unsigned int listed;
-
-	struct list_head due;
-	struct delayed_work settle;
-
-	spinlock_t arfs_lock;	/* arfs and what is in it; BH */
-	struct sn_rule **arfs;	/* by filter id */
-	unsigned int narfs, arfs_next;
-	struct delayed_work expire;
-
-	int fail_errno;		/* fault.c */
-	unsigned int fail_after;
-	unsigned int vanish;
-};
 
 enum sn_kind { SN_TCP4, SN_UDP4, SN_IP4, SN_TCP6, SN_UDP6, SN_IP6 };
 
@@ -215,43 +148,8 @@ void sn_queue_stop(struct sn_queue *queue);
 
 /* classify.c */
 bool sn_dissect(const struct sk_buff *skb, __be16 proto, int offset, struct sn_key *key);
-int sn_classify(struct sn_port *port, struct sk_buff *skb, u32 *hash, bool *l4);
-
-/* table.c */
-int sn_table_init(struct sn_table *table, unsigned int slots, unsigned int locations);
-void sn_table_free(struct sn_table *table);
-struct sn_rule *sn_table_lookup(struct sn_table *table, const struct sn_key *key);
-int sn_table_find(struct sn_table *table, const struct sn_key *key, const struct sn_key *mask);
-struct sn_rule *sn_table_find_arfs(struct sn_table *table, const struct sn_key *key);
-int sn_rule_link(struct sn_table *table, struct sn_rule *rule, const struct sn_key *mask);
-void sn_rule_unlink(struct sn_table *table, struct sn_rule *rule);
-int sn_rule_arm(struct sn_table *table, struct sn_rule *rule);
-void sn_rule_disarm(struct sn_table *table, struct sn_rule *rule);
-void sn_rule_swap(struct sn_table *table, struct sn_rule *old, struct sn_rule *rule);
-
-/* flowspec.c */
-int sn_flowspec_parse(const struct ethtool_rx_flow_spec *fs, struct sn_key *key,
-		      struct sn_key *mask);
-
-/* ntuple.c */
-int sn_get_rxnfc(struct net_device *dev, struct ethtool_rxnfc *nfc, u32 *locations);
-int sn_set_rxnfc(struct net_device *dev, struct ethtool_rxnfc *nfc);
-void sn_rule_discard(struct sn_table *table, struct sn_rule *rule);
-void sn_rule_settle(struct sn_table *table, struct sn_rule *rule);
-
-/* settle.c */
-void sn_settle_init(struct sn_table *table);
-void sn_settle_later(struct sn_table *table, struct sn_rule *rule, unsigned int ms);
-void sn_rules_wipe(struct sn_table *table);
-void sn_rules_forget(struct sn_table *table);
-bool sn_rules_use_context(struct sn_table *table, u32 context);
-
-/* arfs.c */
-void sn_arfs_init(struct sn_table *table);
-int sn_arfs_rmap(struct sn_port *port);
-void sn_arfs_rmap_free(struct sn_port *port);
-void sn_arfs_wipe(struct sn_table *table);
-int sn_rx_flow_steer(struct net_device *dev, const struct sk_buff *skb, u16 rxq, u32 flow_id);
+int sn_classify(struct sn_port *port, const struct sk_buff *skb, unsigned int frames, u32 *hash,
+		bool *l4);
 
 /* toeplitz.c */
 void sn_rss_digest(struct sn_rss *rss);
@@ -294,6 +192,7 @@ int sn_set_queue_coalesce(struct net_device *dev, u32 queue, struct ethtool_coal
 /* ethtool.c, qstats.c */
 extern const struct ethtool_ops sn_ethtool_ops;
 extern const struct netdev_stat_ops sn_stat_ops;
+unsigned int sn_wire_frames(const struct sk_buff *skb, unsigned int pulled, unsigned int *bytes);
 void sn_count(struct sn_counter *counter, unsigned int packets, unsigned int bytes);
 void sn_counted(const struct sn_counter *counter, u64 *packets, u64 *bytes);
 void sn_get_stats64(struct net_device *dev, struct rtnl_link_stats64 *stats);

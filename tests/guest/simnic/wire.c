@@ -69,7 +69,7 @@ void sn_carrier(struct sn_port *port)
 }
 
 /* Put a frame on the ring of `to` that its filters and RSS choose; consumes `skb`. */
-static void sn_receive(struct sn_port *to, struct sk_buff *skb)
+static void sn_receive(struct sn_port *to, struct sk_buff *skb, unsigned int frames)
 {
 	struct sn_queue *queue;
 	struct sk_buff *copy;
@@ -77,9 +77,9 @@ static void sn_receive(struct sn_port *to, struct sk_buff *skb)
 	u32 hash = 0;
 	int index;
 
-	index = sn_classify(to, skb, &hash, &l4);
+	index = sn_classify(to, skb, frames, &hash, &l4);
 	if (index < 0) {
-		atomic64_inc(&to->table.drops);
+		atomic64_add(frames, &to->table.drops);
 		kfree_skb(skb);
 		return;
 	}
@@ -92,7 +92,7 @@ static void sn_receive(struct sn_port *to, struct sk_buff *skb)
 	copy = pskb_copy(skb, GFP_ATOMIC);
 	consume_skb(skb);
 	if (!copy) {
-		atomic64_inc(&queue->ring_full);
+		atomic64_add(frames, &queue->ring_full);
 		return;
 	}
 	if (__dev_forward_skb(to->dev, copy))
@@ -102,7 +102,7 @@ static void sn_receive(struct sn_port *to, struct sk_buff *skb)
 		skb_set_hash(copy, hash, l4 ? PKT_HASH_TYPE_L4 : PKT_HASH_TYPE_L3);
 	skb_record_rx_queue(copy, index);
 	if (ptr_ring_produce(&queue->ring, copy)) {
-		atomic64_inc(&queue->ring_full);
+		atomic64_add(frames, &queue->ring_full);
 		kfree_skb(copy);
 		return;
 	}
@@ -133,6 +133,7 @@ static struct sk_buff *sn_on_wire(struct sk_buff *skb)
 /* Send through the TX queue `index`, whose lock is held; consumes `skb`. */
 void sn_send(struct sn_port *port, struct sk_buff *skb, unsigned int index)
 {
+	unsigned int frames, bytes;
 	struct sk_buff *next;
 	struct sn_port *to;
 
@@ -147,8 +148,9 @@ void sn_send(struct sn_port *port, struct sk_buff *skb, unsigned int index)
 		skb = sn_on_wire(skb);
 	skb_list_walk_safe(skb, skb, next) {
 		skb_mark_not_on_list(skb);
-		sn_count(&port->queue[index].tx, 1, skb->len);
-		sn_receive(to, skb);
+		frames = sn_wire_frames(skb, 0, &bytes);
+		sn_count(&port->queue[index].tx, frames, bytes);
+		sn_receive(to, skb, frames);
 	}
 out:
 	rcu_read_unlock();

@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The guest: what it promises its users, and every file of tests/guest/ in a guest of its own."""
+
+from __future__ import annotations
+
+import compileall
+import io
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from atfnd.errors import OperatorError
+from tests.guest import boot
+from tests.guest.boot import BUILD, ROOT, TIMED_OUT, Outcome, run
+from tests.guest.collected import machine_of, run_tests
+from tests.guest.machine import Machine
+from tests.wait import until
+
+FILES = sorted((ROOT / "tests/guest").glob("test_*.py"))
+FILE_S = 1500.0
+COMMAND_S = 300.0
+
+pytestmark = pytest.mark.timeout(FILE_S + 300)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def bytecode() -> None:
+    """The guest cannot keep what it compiles."""
+    for folder in ("atfnd", "tests", "bench"):
+        assert compileall.compile_dir(ROOT / folder, quiet=1)
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+def test_in_the_guest(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    report = io.BytesIO()
+    outcome = run_tests(file, report, FILE_S)
+    said = report.getvalue().decode()
+    assert outcome.exit_code == 0, f"{said}\n{outcome.console}"
+    assert outcome.complaints == ()
+    with capsys.disabled():
+        print(f"\n{file.relative_to(ROOT)} in the guest: {said.splitlines()[-1]}")
+
+
+def shell(command: str, timeout_s: float = COMMAND_S) -> tuple[Outcome, str, str]:
+    stdout, stderr = io.BytesIO(), io.BytesIO()
+    outcome = run(["bash", "-c", command], Machine(), timeout_s, stdout, stderr)
+    return outcome, stdout.getvalue().decode(), stderr.getvalue().decode()
+
+
+def qemus() -> list[str]:
+    """Those of this checkout."""
+    done = subprocess.run(
+        ["pgrep", "-af", f"qemu-system.*{BUILD}/"], capture_output=True, text=True
+    )
+    return done.stdout.splitlines()
+
+
+def test_a_command_runs_here_and_changes_nothing_here(tmp_path: Path) -> None:
+    (tmp_path / "kept").write_text("host")
+    outcome, stdout, stderr = shell(
+        f"cd {tmp_path} && cat kept && echo guest >kept && cat kept && touch new /tmp/x /etc/x &&"
+        f" cd - && echo 'an error' >&2 && exit 200"
+    )
+    assert (outcome.exit_code, outcome.complaints) == (200, ())
+    assert (stdout, stderr) == (f"host\nguest\n{Path.cwd()}\n", "an error\n")
+    assert [path.name for path in tmp_path.iterdir()] == ["kept"]
+    assert (tmp_path / "kept").read_text() == "host"
+    assert not Path("/etc/x").exists()
+
+
+def test_what_takes_too_long_is_ended() -> None:
+    outcome, stdout, _ = shell("echo begun; exec sleep 1000", timeout_s=45)
+    assert (outcome.exit_code, stdout) == (TIMED_OUT, "begun\n")
+    assert qemus() == []
+
+
+def test_a_panic_is_told_with_the_console() -> None:
+    outcome, _, _ = shell("echo c >/proc/sysrq-trigger; sleep 1000")
+    assert outcome.exit_code is None
+    assert "sysrq triggered crash" in outcome.console.lower()
+
+
+def test_a_guest_that_dies_before_its_command_is_tried_again_once(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(
+        boot, "KERNEL_ARGUMENTS", f"{boot.KERNEL_ARGUMENTS} rdinit=/none root=/none"
+    )
+    with pytest.raises(OperatorError, match=r"did not start[^$]*Kernel panic"):
+        shell("true")
+    assert "once more" in capsys.readouterr().err
+
+
+def test_nothing_outlives_a_runner_that_is_killed() -> None:
+    argv = [sys.executable, "-m", "tests.guest", "--nic", "virtio:2", "--", "sh", "-c"]
+    with subprocess.Popen([*argv, "echo on; sleep 1000"], stdout=subprocess.PIPE) as runner:
+        assert runner.stdout is not None
+        assert runner.stdout.readline() == b"on\n"
+        assert len(qemus()) == 1
+        os.kill(runner.pid, signal.SIGKILL)
+    until(lambda: qemus() == [], "QEMU is gone")
+    shell("true")  # and the next one clears up
+    assert list(BUILD.glob("run-*")) == []
+
+
+@pytest.mark.parametrize(
+    "words", [["--nic", "e1000:2"], ["--nic", "igb"], ["--cpus", "4"], ["--nic", "igb:x"]]
+)
+def test_a_machine_that_cannot_be_had(words: list[str], tmp_path: Path) -> None:
+    file = tmp_path / "test_x.py"
+    file.write_text(f"GUEST = {words!r}\n")
+    with pytest.raises(OperatorError, match=r"--nic|--cpus"):
+        machine_of(file)
