@@ -8,6 +8,7 @@ from collections.abc import Generator, Iterator
 from contextlib import ExitStack, closing
 
 import pytest
+from hypothesis import settings
 
 from atfnd.observe import Qualify
 from atfnd.observe.bpf import BpfObserver
@@ -16,6 +17,10 @@ from tests.labs import Lab, a_lab
 from tests.observing import Watch
 
 __all__ = ["lab", "observer", "own_affinity", "shared_lab", "watch"]
+
+
+settings.register_profile("atfnd", deadline=None)  # no test asserts how fast a machine is
+settings.load_profile("atfnd")
 
 
 @pytest.hookimpl(wrapper=True)

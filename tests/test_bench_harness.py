@@ -100,6 +100,13 @@ def test_a_child_that_fails_is_one_clear_line(netns: str) -> None:
     assert "\n" not in caught.value.message
 
 
+def taken_from(netns: str, port: int) -> bool:
+    """A connection of this local port received bytes, and none of them waits to be read."""
+    listed = ["ss", "-N", netns, "-HtinO", "state", "established", "sport", "=", f":{port}"]
+    lines = subprocess.run(listed, capture_output=True, text=True, check=True).stdout.splitlines()
+    return any("bytes_received:" in line and line.split()[0] == "0" for line in lines)
+
+
 def test_streams_carry_bytes_on_the_cpu_they_are_pinned_to(netns: str) -> None:
     receive = program("streams", "receive", LO, 7000)
     send = program("streams", "send", LO, 7000, "--streams", 300, "--rate", 10_000)
@@ -115,6 +122,7 @@ def test_streams_carry_bytes_on_the_cpu_they_are_pinned_to(netns: str) -> None:
                 lambda: len(os.listdir(f"/proc/{sink.pid}/fd")) == idle + 300,
                 "300 connections are accepted",
             )
+            until(lambda: taken_from(netns, 7000), "bytes are read from one of them")
             found = sink.result()
     assert found["connections"] == 300
     assert found["bytes"] > 0

@@ -169,8 +169,10 @@ class Ntuple:
         known, there = self._matches, set(self.rxnfc.locations()[0])
         for location in known.keys() - there:
             del known[location]
-        for location in there - known.keys():
+        # A location may have been used anew since it was read.
+        suspect = [location for location, held in known.items() if held == match]
+        for location in [*(there - known.keys()), *suspect]:
             rule = self.rule(location)
             known[location] = rule.match if rule is not None else None
-        if match in known.values():
-            raise OSError(errno.EEXIST, f"the NIC has a rule of this match: {match}")
+            if known[location] == match:
+                raise OSError(errno.EEXIST, f"location {location} has this match")

@@ -68,10 +68,17 @@ def test_queues_are_where_proc_says(bed: Bed) -> None:
     assert "4 queues are delivered on CPUs 0-3" in findings(bed)
 
 
-def test_armed_it_is_proven(bed: Bed) -> None:
+def test_a_gate_is_opened_by_what_it_advises(bed: Bed) -> None:
+    """Armed, it is proven what it can do: with ntuple off, no filter."""
+    assert bed.daemon.ctl("arm", NAME).returncode == 0
+    gates = [each for what, each in findings(bed).items() if "it takes no filters now" in what]
+    assert [gate["level"] for gate in gates] == ["warning"], findings(bed)
+    command, _, _ = gates[0]["advice"].partition(" (")
+    assert command == f"ethtool -K {NAME} ntuple on"
+    sh(*command.split())
     assert bed.daemon.ctl("arm", NAME).returncode == 0
     said = findings(bed)
-    assert said["steers each flow by a filter of its own"]["level"] == "ok"
+    assert "steers each flow by a filter of its own" in said, said
     assert not any("proven when it is armed" in what for what in said)
     assert f"0 of {SLOTS} filter slots used, 0 by us, {SLOTS} free" in said
 

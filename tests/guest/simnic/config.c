@@ -12,11 +12,16 @@ void sn_get_channels(struct net_device *dev, struct ethtool_channels *channels)
 	channels->combined_count = port->queues;
 }
 
-/* the core has refused what the filters or a configured RSS table need */
+/*
+ * The core has refused what filters or RSS tables name. It does not add a
+ * filter's offset to what its context names (cap_rss_rxnfc_adds): we do.
+ */
 int sn_set_channels(struct net_device *dev, struct ethtool_channels *channels)
 {
 	struct sn_port *port = netdev_priv(dev);
 
+	if (sn_rules_highest_queue(port) >= (int)channels->combined_count)
+		return -EINVAL;
 	return sn_port_reconfigure(port, channels->combined_count, port->ring);
 }
 

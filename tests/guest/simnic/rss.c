@@ -155,6 +155,7 @@ int sn_create_rxfh_context(struct net_device *dev, struct ethtool_rxfh_context *
 	}
 	/* what the core was not given it wants to know */
 	ctx->hfunc = ETH_RSS_HASH_TOP;
+	ctx->input_xfrm = 0;
 	memcpy(ethtool_rxfh_context_indir(ctx), rss->indir, sizeof(rss->indir));
 	memcpy(ethtool_rxfh_context_key(ctx), rss->key, sizeof(rss->key));
 	return 0;

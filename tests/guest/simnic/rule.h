@@ -117,6 +117,7 @@ void sn_settle_later(struct sn_table *table, struct sn_rule *rule, unsigned int 
 void sn_rules_wipe(struct sn_table *table);
 void sn_rules_forget(struct sn_table *table);
 bool sn_rules_use_context(struct sn_table *table, u32 context);
+int sn_rules_highest_queue(struct sn_port *port);
 
 /* arfs.c */
 void sn_arfs_init(struct sn_table *table);

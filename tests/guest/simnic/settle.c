@@ -95,3 +95,22 @@ bool sn_rules_use_context(struct sn_table *table, u32 context)
 	mutex_unlock(&table->change);
 	return used;
 }
+
+/* The highest queue that rules reach through RSS contexts, -1: none do. Under RTNL. */
+int sn_rules_highest_queue(struct sn_port *port)
+{
+	struct sn_table *table = &port->table;
+	struct sn_rule *rule;
+	int highest = -1;
+	u32 location;
+
+	mutex_lock(&table->change);
+	for (location = 0; location < table->locations; location++) {
+		rule = table->list[location];
+		if (rule && rule->rss)
+			highest = max_t(int, highest,
+					rule->queue + sn_rss_max_queue(port, rule->context));
+	}
+	mutex_unlock(&table->change);
+	return highest;
+}
