@@ -12,13 +12,14 @@ __all__ = ["bugs", "regularly"]
 
 _EVERY_S = 2.0  # while a chore is cheap
 _SHARE = 0.0005  # of one core that each may cost
+_AT_LEAST_EVERY_S = 20.0  # whatever it costs: what a NIC lost is put back by then
 
 
 async def regularly(chore: Callable[[], None]) -> None:
-    """Every two seconds, or less often when one run costs more than its share."""
+    """Every two seconds, or less often when one run costs more than its share, within bounds."""
     cost_s = 0.0
     while True:
-        await asyncio.sleep(max(_EVERY_S, cost_s / _SHARE))
+        await asyncio.sleep(min(max(_EVERY_S, cost_s / _SHARE), _AT_LEAST_EVERY_S))
         began_s = time.thread_time()
         chore()
         cost_s = time.thread_time() - began_s

@@ -217,7 +217,8 @@ def _none(ntuple: Ntuple, before: Caps, why: str) -> Caps:
     elif driver.gates:
         words += f"; {'; '.join(driver.gates_of(ntuple.nic))}"
     none = _caps(ntuple, before.rule_slots, words)
-    return replace(none, probed=True)
+    gated = driver.rules and not on  # it is worth opening
+    return replace(none, probed=True, actuator=driver.actuator if gated else Actuator.NONE)
 
 
 def _ntuple_off(ntuple: Ntuple) -> str:
