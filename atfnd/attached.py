@@ -70,6 +70,9 @@ class Attached(Published):
         """A link is new, or has a new name: take what the operator wants and is not here yet."""
         if self.interfaces.links.drain() == set():
             return
+        for watch in list(self.watches.values()):
+            with self._while_there(watch):
+                watch.still_there()  # a new name of one we have is no arrival
         for name in self.interfaces.missing(self.watches):
             try:
                 watch = self.interfaces.open(name)
@@ -92,14 +95,14 @@ class Attached(Published):
     def _changed(self, watch: NicWatch) -> None:
         """rtnetlink or ethtool has news of its namespace."""
         with self._while_there(watch):
+            watch.still_there()
             if watch.changed():
                 self._look_again(watch)
 
     @contextmanager
     def _while_there(self, watch: NicWatch) -> Iterator[None]:
-        """The same NIC under the same name, or it is renamed or gone."""
+        """A NIC that is renamed or gone (ENODEV) ends the block, and the daemon serves on."""
         try:
-            watch.still_there()
             yield
         except OSError as error:
             if error.errno != errno.ENODEV:
@@ -110,6 +113,7 @@ class Attached(Published):
         """Look at every NIC that is still there."""
         for watch in list(self.watches.values()):
             with self._while_there(watch):
+                watch.still_there()
                 look(watch)
 
     def _gone(self, watch: NicWatch) -> None:

@@ -109,7 +109,7 @@ class EthtoolNic:
         table that is not the driver's default is left alone: written, it would count as a user's
         choice, which blocks fewer channels (netif_is_rxfh_configured)."""
         found = probed(self._rules())
-        self._probed = found if found.probed else None
+        self._probed = found  # also what could not be proven now, and why
         self._refuses_rss = self._refuses_cpu = False
         if self._knobs.one("rss") == DEFAULT:
             self._refuses_rss = self._refuses("rss")
