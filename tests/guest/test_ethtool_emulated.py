@@ -183,9 +183,10 @@ def test_a_kernel_without_the_family_netdev(nic: EthtoolNic, port: Wired) -> Non
     """Before 6.3: interrupts by their names, and no NAPI."""
     with closing(Interface(port.name)) as interface, closing(Queues(interface, None)) as queues:
         sh("ip", "link", "set", port.name, "down")
-        assert {queue.irq for queue in queues.read()} == {None}
+        kept = {queue.irq for queue in queues.read()}  # by virtio_net; igb gives them back
         sh("ip", "link", "set", port.name, "up")
         until(lambda: complete(nic, 4), "the queues are back")
+        assert kept in ({None}, {queue.irq for queue in nic.queues()})
         known = [(queue.index, queue.irq) for queue in nic.queues()]
         assert [(queue.index, queue.irq) for queue in queues.read()] == known
         assert {queue.napi_id for queue in queues.read()} == {None}
