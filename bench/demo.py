@@ -1,14 +1,17 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The demo behind `make run`: one lab NIC, one workload, three ways to deliver its packets.
+"""The demo behind `make run`: one NIC, one workload, and every way to deliver its packets.
 
-RSS, then software RFS, then atfnd, each with iperf3 (two servers, one a core, as in the paper) and
-request/response, while the application threads change cores every MOVE_EVERY_S. The meter says
-which share of the packets came in on the application's core; under atfnd the live flow table is
-shown. Ends with a summary and `build/run.json`; leaves nothing behind.
+RSS, then software RFS (then aRFS, where the NIC can), then atfnd, each with iperf3 (two servers,
+one a core, as in the paper) and request/response, while the application threads change cores. The
+meter says which share of the packets came in on the application's core; under atfnd the live flow
+table is shown. Ends with a summary and `build/run.json`; leaves nothing behind.
+
+The NIC is a lab NIC; with the argument `simnic`, inside the guest, it is the test driver.
 """
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import json
 import os
@@ -22,24 +25,39 @@ from rich.console import Console
 from rich.table import Table
 
 from atfnd.errors import OperatorError
-from bench.bed import Bed, lab_bed
+from bench.bed import Bed, BedMaker, lab_bed
 from bench.children import Child, child, pin, program
 from bench.contenders import contenders
 from bench.daemon import Daemon
 from bench.ending import ended_in_order
 from bench.meter import Meter, Reading
+from bench.sim_bed import sim_bed
 from bench.traffic import iperf
 
-__all__ = ["main"]
+__all__ = ["BEDS", "Pace", "Phase", "main", "run"]
 
 RESULT = Path("build/run.json")
-STREAMS = 10  # of each iperf3 client
-STREAM_BITS_PER_S = 10_000_000
-RR_PORT, RR_CONNECTIONS, RR_PER_S = 7001, 40, 4000
+RR_PORT = 7001
 MOVES = 4
-MOVE_EVERY_S = 2.0
-SETTLE_S = 1.0
 TABLE_ROWS = "12"
+
+
+class Pace(NamedTuple):
+    """What is offered, and how often applications move."""
+
+    streams: int  # of each iperf3 client
+    stream_bits_per_s: int
+    rr_connections: int
+    rr_per_s: int
+    move_every_s: float
+    settle_s: float
+
+
+# An emulated core does in a second what a real one does in some 50 ms.
+BEDS: dict[str, tuple[BedMaker, Pace]] = {
+    "lab": (lab_bed, Pace(10, 10_000_000, 40, 4000, 2.0, 1.0)),
+    "simnic": (sim_bed, Pace(4, 1_000_000, 8, 80, 8.0, 4.0)),
+}
 
 
 class Phase(NamedTuple):
@@ -52,9 +70,9 @@ class Phase(NamedTuple):
 
 
 @contextlib.contextmanager
-def workload(bed: Bed) -> Iterator[list[Child]]:
+def workload(bed: Bed, pace: Pace) -> Iterator[list[Child]]:
     """iperf3 and request/response through the NIC; yields the application processes."""
-    length = SETTLE_S + (MOVES + 1) * MOVE_EVERY_S + 30  # stopped long before
+    length = pace.settle_s + (MOVES + 1) * pace.move_every_s + 60  # stopped long before
     with contextlib.ExitStack() as stack:
         servers = []
         for port, cpu in zip(iperf.PORTS, bed.cpus, strict=False):
@@ -64,31 +82,33 @@ def workload(bed: Bed) -> Iterator[list[Child]]:
         servers[-1].said("ready")
         for port, _ in zip(iperf.PORTS, bed.cpus, strict=False):
             stack.enter_context(
-                iperf.client(bed.peer, bed.address, port, STREAMS, length, STREAM_BITS_PER_S)
+                iperf.client(
+                    bed.peer, bed.address, port, pace.streams, length, pace.stream_bits_per_s
+                )
             )
-        drive = program("rr", "drive", bed.address, RR_PORT, "--connections", RR_CONNECTIONS)
-        driver = child(*drive, "--rate", str(RR_PER_S), netns=bed.peer)
+        drive = program("rr", "drive", bed.address, RR_PORT, "--connections", pace.rr_connections)
+        driver = child(*drive, "--rate", str(pace.rr_per_s), netns=bed.peer)
         stack.enter_context(driver).said("connected")
         yield servers
 
 
-def _phase(name: str, bed: Bed, meter: Meter, console: Console) -> Phase:
+def _phase(name: str, bed: Bed, pace: Pace, meter: Meter, console: Console) -> Phase:
     """Run one contender and meter it while its applications move."""
-    with contenders(bed)[name](bed) as running, workload(bed) as servers:
-        time.sleep(SETTLE_S)
+    with contenders(bed)[name](bed) as running, workload(bed, pace) as servers:
+        time.sleep(pace.settle_s)
         start, steered = meter.read(), 0
         for move in range(MOVES):
             for number, server in enumerate(servers):
                 server.check()
                 pin(server.pid, [bed.cpus[(number + move + 1) % len(bed.cpus)]])
-            due = time.monotonic() + MOVE_EVERY_S
-            time.sleep(SETTLE_S)
+            due = time.monotonic() + pace.move_every_s
+            time.sleep(pace.settle_s)
             if running is not None:
                 steered = max(steered, _show_flows(running, console, move))
             time.sleep(max(0.0, due - time.monotonic()))
         reading = meter.read().since(start)
     if reading.totals.locality is None:
-        raise OperatorError(f"{name}: no packet reached the lab NIC", exit_code=1)
+        raise OperatorError(f"{name}: no packet reached the NIC", exit_code=1)
     if name == "atfnd" and not steered:
         raise OperatorError("atfnd steered no flow", "run `make test`", exit_code=1)
     return Phase(name, reading, len(reading.flows), steered)
@@ -119,20 +139,20 @@ def _summary(phases: list[Phase], seconds: float, console: Console) -> None:
     console.print(f"{seconds:.0f} s; written to {RESULT}")
 
 
-def run(console: Console) -> None:
-    """All three phases, the summary, and the result file."""
+def run(console: Console, make_bed: BedMaker, pace: Pace) -> list[Phase]:
+    """All phases, the summary, and the result file."""
     began = time.monotonic()
     if os.geteuid():
         raise OperatorError("the demo needs root", "sudo make run")
     RESULT.unlink(missing_ok=True)
     phases = []
-    with lab_bed() as bed, bed.meter() as meter:
+    with make_bed() as bed, bed.meter() as meter:
         if len(bed.cpus) < 2:
             raise OperatorError("the demo needs two CPUs: with one, every packet is local")
         console.print(f"{bed.nic} is up: {len(bed.cpus)} queues, host {bed.address}")
         for name in contenders(bed):
-            console.print(f"\n[bold]{name}[/bold]: applications move every {MOVE_EVERY_S:g} s")
-            phases.append(_phase(name, bed, meter, console))
+            console.print(f"\n[bold]{name}[/bold]: applications move every {pace.move_every_s:g} s")
+            phases.append(_phase(name, bed, pace, meter, console))
             console.print(f"{name}: {phases[-1].reading.totals.locality:.1%} on the right core")
     seconds = time.monotonic() - began
     result: dict[str, float | int] = {
@@ -143,12 +163,16 @@ def run(console: Console) -> None:
     RESULT.parent.mkdir(parents=True, exist_ok=True)
     RESULT.write_text(json.dumps(result, indent=1) + "\n")
     _summary(phases, seconds, console)
+    return phases
 
 
 def main() -> None:
     """Exit 0 when every phase ran; else one line and the error's code."""
+    parser = argparse.ArgumentParser(prog="python -m bench.demo", description=__doc__)
+    parser.add_argument("bed", nargs="?", choices=BEDS, default="lab")
+    make_bed, pace = BEDS[parser.parse_args().bed]
     with ended_in_order():
-        run(Console(width=None if sys.stdout.isatty() else 140))
+        run(Console(width=None if sys.stdout.isatty() else 140), make_bed, pace)
 
 
 if __name__ == "__main__":

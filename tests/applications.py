@@ -26,13 +26,11 @@ _ANY6 = bytes(16)
 _ports = itertools.count(20000)
 
 
-def rss_cpu(lab: Ends[Nic], key: FlowKey) -> int:
-    """The CPU that RSS delivers this flow on."""
+def rss_cpu(lab: Ends[Nic], key: FlowKey) -> int | None:
+    """The CPU that RSS delivers this flow on; None where the NIC keeps its key to itself."""
     rss = lab.nic.rss()  # None: one queue
     index = 0 if rss is None else rss_queue(rss, key)
-    cpu = next(queue.cpu for queue in lab.nic.queues() if queue.index == index)
-    assert cpu is not None
-    return cpu
+    return next((queue.cpu for queue in lab.nic.queues() if queue.index == index), None)
 
 
 class Application:
@@ -126,7 +124,8 @@ class Applications:
 
     def _cpu(self, key: FlowKey, by_rss: bool) -> int:
         there = rss_cpu(self.lab, key)
-        return there if by_rss else next(cpu for cpu in CPUS if cpu != there)
+        assert there is not None or not by_rss
+        return there if by_rss and there is not None else next(cpu for cpu in CPUS if cpu != there)
 
     def _talker(self, role: str, cpu: int | None, *words: object) -> Talker:
         return Talker(self._stack, f"{self.lab.name}-{role}", *words, cpu=cpu)

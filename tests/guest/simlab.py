@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""simnic as a lab: the same two ends as the lab NIC has, so the same applications run on it.
+"""A NIC of the guest as a lab: the same two ends as the lab NIC has, so the same applications run
+on it. `a_simlab` is simnic's pair, `a_lab_between` any two ports that reach each other.
 
 The guest's own namespace, where the NIC and the daemon are, gets the name `sim-host`; the other
 port is in `sim-peer`. Addresses are those of the lab (atfnd/lab/wiring.py).
@@ -19,7 +20,20 @@ from atfnd.nic.driver import open_nic
 from tests.labs import Ends
 from tests.wait import until
 
-__all__ = ["FAULTS", "MODULE", "NAME", "a_simlab", "ethtool", "interrupts", "sh", "statistics"]
+__all__ = [
+    "FAULTS",
+    "MODULE",
+    "NAME",
+    "a_lab_between",
+    "a_simlab",
+    "ethtool",
+    "interrupts",
+    "ports",
+    "sh",
+    "statistics",
+    "unloaded",
+    "wire",
+]
 
 NAME = "sim0"
 MODULE = Path(__file__).parents[2] / "build/guest/simnic.ko"
@@ -35,42 +49,63 @@ def sh(*words: object) -> str:
 
 
 @contextmanager
-def a_simlab(**parameters: object) -> Iterator[Ends[Nic]]:
-    """simnic, loaded with these module parameters and up; unloaded again whatever happens."""
-    sh("insmod", MODULE, *(f"{name}={value}" for name, value in parameters.items()))
+def a_lab_between(near: str, far: str) -> Iterator[Ends[Nic]]:
+    """Two ports that reach each other; afterwards both are here, without addresses."""
     try:
         sh("ip", "netns", "attach", _HOST, 1)
         sh("ip", "netns", "add", _PEER)
-        wire()
-        lab = Ends("sim", open_nic(NAME))
+        wire(near, far)
+        lab = Ends("sim", open_nic(near))
         try:
             yield lab
         finally:
             lab.close()
     finally:
-        for name in (_HOST, _PEER):
-            subprocess.run(["ip", "netns", "del", name], check=False, stderr=subprocess.DEVNULL)
+        for command in (("ip", "netns", "del", _HOST), ("ip", "netns", "del", _PEER),
+                        ("ip", "addr", "flush", "dev", near)):  # fmt: skip
+            subprocess.run(command, check=False, stderr=subprocess.DEVNULL)
+
+
+@contextmanager
+def a_simlab(**parameters: object) -> Iterator[Ends[Nic]]:
+    """simnic, loaded with these module parameters and up; unloaded again whatever happens."""
+    sh("insmod", MODULE, *(f"{name}={value}" for name, value in parameters.items()))
+    try:
+        with a_lab_between(NAME, "sim1") as lab:
+            yield lab
+    finally:
         until(unloaded, "simnic is unloaded", 30)
 
 
-def wire(host: str = NAME) -> None:
+def wire(near: str = NAME, far: str = "sim1") -> None:
     """Addresses on both ends, and carrier: also after the module was loaded anew."""
-    sh("ip", "link", "set", "sim1", "netns", _PEER)
+    sh("ip", "link", "set", far, "netns", _PEER)
     for netns, link, address4, address6 in (
-        (None, host, HOST4, HOST6),
-        (_PEER, "sim1", PEER4, PEER6),
+        (None, near, HOST4, HOST6),
+        (_PEER, far, PEER4, PEER6),
     ):
         ip = ["ip"] if netns is None else ["ip", "-n", netns]
         sh(*ip, "addr", "add", f"{address4}/15", "dev", link)
         sh(*ip, "addr", "add", f"{address6}/31", "dev", link, "nodad")
         sh(*ip, "link", "set", link, "up")
-    until(lambda: "LOWER_UP" in sh("ip", "link", "show", host), "the wire is connected")
+    until(lambda: "LOWER_UP" in sh("ip", "link", "show", near), "the wire is connected")
 
 
 def unloaded() -> bool:
     """Sockets that are about to close may hold the device a moment longer."""
     subprocess.run(["rmmod", "simnic"], check=False, stderr=subprocess.DEVNULL)
     return not Path("/sys/module/simnic").exists()
+
+
+def ports(driver: str) -> list[str]:
+    """Interfaces of a driver, in the order of their names."""
+    return sorted(p.name for p in Path("/sys/class/net").iterdir() if _driver(p.name) == driver)
+
+
+def _driver(name: str) -> str:
+    done = subprocess.run(["ethtool", "-i", name], capture_output=True, text=True)
+    match = re.match(r"driver: (\S+)", done.stdout)
+    return match[1] if match else ""
 
 
 def ethtool(*words: object) -> str:

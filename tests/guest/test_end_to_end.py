@@ -17,13 +17,13 @@ import pytest
 from tests.applications import Application, delivered
 from tests.bed import Bed, a_bed
 from tests.daemons import ATFND
-from tests.guest.simlab import NAME, a_simlab, ethtool, interrupts, sh, statistics
+from tests.guest.arrivals import affinities, arrives_on, irq_of
+from tests.guest.simlab import NAME, a_simlab, ethtool, sh
 from tests.wait import until
 
 __all__: list[str] = []
 
 CPUS = (0, 1, 2, 3)
-PACKETS = 50
 
 
 @pytest.fixture(scope="module")
@@ -37,40 +37,11 @@ def bed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bed]:
         made.daemon.end()
 
 
-def irq_of(bed: Bed, queue: int) -> int:
-    irq = bed.lab.nic.queues()[queue].irq
-    assert irq is not None
-    return irq
-
-
 def shown_by_ethtool(location: int) -> dict[str, str]:
     """One filter, as `ethtool -n NIC rule N` words it."""
     said = ethtool("-n", NAME, "rule", location)
     rows = re.findall(r"^\s+([^:\n]+): (.+?)(?: mask: .*)?$", said, re.MULTILINE)
     return {label: value.strip() for label, value in rows}
-
-
-def arrives_on(bed: Bed, app: Application) -> tuple[int, set[int]]:
-    """The queue that gets the flow's next packets, and the CPUs that queue's interrupt runs on.
-
-    Nothing else sends: the busiest queue is the flow's.
-    """
-    queues = bed.lab.nic.queues()
-    before = statistics()
-    fired = {queue.index: interrupts(queue.irq) for queue in queues if queue.irq is not None}
-
-    def grown() -> dict[int, int]:
-        now = statistics()
-        names = {queue.index: f"rx_queue_{queue.index}_packets" for queue in queues}
-        return {index: now[name] - before[name] for index, name in names.items()}
-
-    until(lambda: sum(grown().values()) >= PACKETS, f"{app.key} gets packets", 60)
-    packets = grown()
-    queue = max(packets, key=lambda index: packets[index])
-    assert packets[queue] >= 0.9 * sum(packets.values()), packets  # an ARP or ND may come between
-    now = interrupts(irq_of(bed, queue))
-    ran = {cpu for cpu, count in enumerate(now) if count > fired[queue][cpu]}
-    return queue, ran
 
 
 def check(bed: Bed, app: Application) -> None:
@@ -93,13 +64,7 @@ def check(bed: Bed, app: Application) -> None:
 
 
 def test_each_queue_is_delivered_on_a_cpu_of_its_own(bed: Bed) -> None:
-    def cpus() -> list[str]:
-        return [
-            Path(f"/proc/irq/{irq_of(bed, queue)}/smp_affinity_list").read_text().strip()
-            for queue in range(4)
-        ]
-
-    until(lambda: sorted(cpus()) == ["0", "1", "2", "3"], "one queue on each CPU", 30)
+    until(lambda: sorted(affinities(bed)) == ["0", "1", "2", "3"], "one queue on each CPU", 30)
 
 
 @pytest.mark.parametrize("family", [socket.AF_INET, socket.AF_INET6], ids=["tcp4", "tcp6"])
@@ -171,9 +136,7 @@ def test_restore_leaves_nothing(bed: Bed) -> None:
     assert "Total 1 rules" in ethtool("-n", NAME)  # a stop keeps: traffic stays where it is
     sh(ATFND, "restore", "--run-dir", bed.daemon.run_dir)
     assert "Total 0 rules" in ethtool("-n", NAME)
-    for queue in range(4):
-        affinity = Path(f"/proc/irq/{irq_of(bed, queue)}/smp_affinity_list").read_text().strip()
-        assert affinity == "0-3"
+    assert affinities(bed) == ["0-3"] * 4
     bed.start()
     bed.steered(app)
     app.end()

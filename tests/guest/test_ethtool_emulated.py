@@ -17,8 +17,8 @@ from atfnd.model import Queue, Rss
 from atfnd.nic.driver import open_nic
 from atfnd.nic.ethtool import EthtoolNic
 from atfnd.nic.ethtool_queues import Queues
-from tests.guest.simlab import ethtool, interrupts, sh
-from tests.guest.wired import Wired, ports, wired
+from tests.guest.simlab import ethtool, interrupts, ports, sh
+from tests.guest.wired import Wired, wired
 from tests.wait import until
 
 __all__: list[str] = []

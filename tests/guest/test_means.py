@@ -17,8 +17,8 @@ from atfnd.nic.toeplitz import rss_entry
 from tests.applications import Application, delivered
 from tests.bed import Bed, a_bed
 from tests.daemons import ATFND, Row
+from tests.guest.arrivals import affinities, arrives_on, irq_of
 from tests.guest.simlab import NAME, a_simlab, ethtool, sh
-from tests.guest.test_end_to_end import arrives_on, irq_of
 from tests.wait import until
 
 __all__: list[str] = []
@@ -63,10 +63,6 @@ def table() -> list[int]:
 def read(side: str, file: str) -> list[str]:
     """One file of each queue, in order."""
     return [(QUEUES / f"{side}-{n}" / file).read_text().strip() for n in range(len(CPUS))]
-
-
-def affinities(bed: Bed) -> list[str]:
-    return [Path(f"/proc/irq/{irq_of(bed, n)}/smp_affinity_list").read_text().strip() for n in CPUS]
 
 
 def restored(bed: Bed) -> None:

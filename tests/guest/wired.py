@@ -7,9 +7,7 @@ SO_INCOMING_CPU).
 
 from __future__ import annotations
 
-import re
 import socket
-import subprocess
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
@@ -22,7 +20,7 @@ from tests.guest.simlab import MODULE, NAME, sh, unloaded
 from tests.netns import packed
 from tests.wait import until
 
-__all__ = ["FLOW", "Wired", "ports", "simnic", "wired"]
+__all__ = ["FLOW", "Wired", "simnic", "wired"]
 
 SO_INCOMING_CPU, SO_INCOMING_NAPI_ID = 49, 56
 PEER = "peer"
@@ -58,17 +56,6 @@ class Wired:
         """Send some packets: the CPU that brought the last to the socket."""
         self.send()
         return self.near.getsockopt(socket.SOL_SOCKET, SO_INCOMING_CPU)
-
-
-def ports(driver: str) -> list[str]:
-    """Interfaces of a driver, in the order of their names."""
-    return sorted(p.name for p in Path("/sys/class/net").iterdir() if _driver(p.name) == driver)
-
-
-def _driver(name: str) -> str:
-    done = subprocess.run(["ethtool", "-i", name], capture_output=True, text=True)
-    match = re.match(r"driver: (\S+)", done.stdout)
-    return match[1] if match else ""
 
 
 @contextmanager

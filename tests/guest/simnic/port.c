@@ -167,10 +167,11 @@ bool sn_is_port(const struct net_device *dev)
 
 static void sn_describe(struct sn_port *port)
 {
+	const u8 address[ETH_ALEN] = { 0x02, 's', 'i', 'm', 0, port->number };
 	struct net_device *dev = port->dev;
 
 	snprintf(dev->name, IFNAMSIZ, "sim%u", port->number);
-	eth_hw_addr_random(dev);
+	eth_hw_addr_set(dev, address);
 	dev->netdev_ops = &sn_netdev_ops;
 	dev->ethtool_ops = &sn_ethtool_ops;
 	dev->stat_ops = &sn_stat_ops;

@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Where a flow's packets come in, told by what we did not write: `ethtool -S`, /proc/interrupts."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from tests.applications import Application
+from tests.bed import Bed
+from tests.guest.simlab import interrupts, statistics
+from tests.wait import until
+
+__all__ = ["affinities", "arrives_on", "irq_of"]
+
+PACKETS = 50
+
+
+def irq_of(bed: Bed, queue: int) -> int:
+    irq = bed.lab.nic.queues()[queue].irq
+    assert irq is not None
+    return irq
+
+
+def affinities(bed: Bed) -> list[str]:
+    """Which CPUs each queue's interrupt may run on, in the queues' order."""
+    irqs = [irq_of(bed, queue.index) for queue in bed.lab.nic.queues()]
+    return [Path(f"/proc/irq/{irq}/smp_affinity_list").read_text().strip() for irq in irqs]
+
+
+def packets_of(bed: Bed) -> dict[int, int]:
+    """What each queue received; drivers name it in two ways."""
+    counted = statistics(bed.lab.nic.name)
+    found = {re.fullmatch(r"rx(?:_queue_)?(\d+)_packets", name): name for name in counted}
+    return {int(match[1]): counted[name] for match, name in found.items() if match}
+
+
+def arrives_on(bed: Bed, app: Application) -> tuple[int, set[int]]:
+    """The queue that gets the flow's next packets, and the CPUs that queue's interrupt runs on.
+
+    Nothing else sends: the busiest queue is the flow's.
+    """
+    queues = bed.lab.nic.queues()
+    before = packets_of(bed)
+    fired = {queue.index: interrupts(queue.irq) for queue in queues if queue.irq is not None}
+
+    def grown() -> dict[int, int]:
+        return {index: count - before[index] for index, count in packets_of(bed).items()}
+
+    until(lambda: sum(grown().values()) >= PACKETS, f"{app.key} gets packets", 60)
+    packets = grown()
+    queue = max(packets, key=lambda index: packets[index])
+    assert packets[queue] >= 0.9 * sum(packets.values()), packets  # an ARP or ND may come between
+    now = interrupts(irq_of(bed, queue))
+    ran = {cpu for cpu, count in enumerate(now) if count > fired[queue][cpu]}
+    return queue, ran

@@ -1,0 +1,27 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The scenario of `make run` on the test driver, through the real ioctl path, on four CPUs."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from bench import demo
+
+
+def test_flows_are_placed_and_follow_their_applications(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(demo, "RESULT", tmp_path / "run.json")
+    phases = {phase.name: phase for phase in demo.run(Console(width=140), *demo.BEDS["simnic"])}
+    assert list(phases) == ["rss", "rfs", "arfs", "atfnd"]
+    ours = phases["atfnd"]
+    assert ours.steered == ours.flows > 0
+    share = {name: phase.reading.totals.locality or 0.0 for name, phase in phases.items()}
+    assert share["atfnd"] > max(0.8, 1.5 * share["rss"]), share  # RSS: one packet in four
+    assert json.loads((tmp_path / "run.json").read_text())["locality_atfnd"] > 0.8
+    assert not os.path.exists("/sys/class/net/sim0")

@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The daemon on igb and virtio-net, as QEMU emulates them, with their own drivers: no 5-tuple
+filters there. virtio tells its RSS key, so flows are steered by the indirection table; igb keeps it
+to itself, so RFS it is."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.applications import CPUS, delivered
+from tests.bed import Bed, a_bed
+from tests.daemons import ATFND
+from tests.guest.arrivals import affinities, arrives_on
+from tests.guest.simlab import a_lab_between, ethtool, ports, sh
+from tests.wait import until
+
+__all__: list[str] = []
+
+GUEST = ["--nic", "igb:2", "--nic", "virtio:2"]
+MEANS = {"igb": "rfs", "virtio_net": "rss"}
+SAID = {"igb": "(RFS)", "virtio_net": "indirection table points to queue"}
+SOCK_FLOWS = Path("/proc/sys/net/core/rps_sock_flow_entries")
+
+
+@pytest.fixture(scope="module", params=MEANS)
+def bed(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bed]:
+    near, far = ports(request.param)[:2]
+    with (
+        a_lab_between(near, far) as lab,
+        a_bed(lab, tmp_path_factory.mktemp("daemon"), "bpf") as made,
+    ):
+        made.start(arm=False)
+        yield made
+        made.daemon.end()
+
+
+@pytest.fixture
+def name(bed: Bed) -> str:
+    return bed.lab.nic.name
+
+
+@pytest.fixture
+def driver(name: str) -> str:
+    return ethtool("-i", name).splitlines()[0].removeprefix("driver: ")
+
+
+def kernel_state(name: str) -> dict[str, str]:
+    """What arming may change."""
+    queues = Path("/sys/class/net", name, "queues")
+    files = [SOCK_FLOWS, *queues.glob("rx-*/rps_*"), *queues.glob("tx-*/xps_cpus")]
+    return {str(file): file.read_text() for file in files} | {"rss": ethtool("-x", name)}
+
+
+BEFORE: dict[str, tuple[dict[str, str], list[str]]] = {}
+
+
+def test_nothing_is_changed_before_it_is_armed(bed: Bed, name: str) -> None:
+    BEFORE[name] = kernel_state(name), affinities(bed)
+    (nic,) = bed.daemon.get("/v1/nics")["nics"]
+    assert (nic["nic"], nic["armed"]) == (name, False)
+    assert (kernel_state(name), affinities(bed)) == BEFORE[name]
+
+
+def test_each_queue_gets_a_cpu_of_its_own(bed: Bed, name: str) -> None:
+    assert bed.daemon.ctl("arm", name).returncode == 0
+    assert sorted(affinities(bed)) == ["0", "1", "2", "3"]
+
+
+def test_the_driver_refuses_filters_and_so_do_we(bed: Bed, name: str, driver: str) -> None:
+    """ethtool(8) is refused the same; bookworm's may exit with 0 and yet say so."""
+    words = "flow-type tcp4 src-ip 10.8.0.1 dst-ip 10.9.0.1 src-port 1 dst-port 2 action 1"
+    refused = subprocess.run(
+        ["ethtool", "-N", name, *words.split()], capture_output=True, text=True
+    )
+    assert re.search("not supported|Cannot insert|Invalid", refused.stderr), refused
+    (nic,) = bed.daemon.get("/v1/nics")["nics"]
+    assert nic["means"] == MEANS[driver]
+    assert "5-tuple" in nic["means_why"], nic["means_why"]
+    said = bed.daemon.get(f"/v1/doctor?nic={name}")["findings"]
+    assert any("5-tuple" in each["what"] for each in said), json.dumps(said, indent=1)
+
+
+def test_a_connection_is_delivered_where_its_application_runs(
+    bed: Bed, name: str, driver: str
+) -> None:
+    app = bed.apps.tcp()
+    for cpu in (app.cpu, *(cpu for cpu in CPUS if cpu != app.cpu)):
+        app.pin(cpu)
+        delivered(bed.meter, app)
+        if driver == "virtio_net":
+            row = bed.row(app, lambda row: row["state"] == "rss", "has its entry")
+            queue = row["target_queue"]
+            until(lambda: arrives_on(bed, app) == (queue, {app.cpu}), f"{app.key} arrives there")  # noqa: B023
+    told = bed.daemon.ctl("explain", str(app.key))
+    assert told.returncode == 0, told.stderr
+    assert {"igb": "(RFS)", "virtio_net": "indirection table points to queue"}[
+        driver
+    ] in told.stdout
+    app.end()
+
+
+def test_restore_puts_everything_back(bed: Bed, name: str) -> None:
+    assert bed.daemon.end() == 0
+    sh(ATFND, "restore", "--run-dir", bed.daemon.run_dir)
+    assert (kernel_state(name), affinities(bed)) == BEFORE[name]
