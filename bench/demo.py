@@ -56,7 +56,7 @@ class Pace(NamedTuple):
 # An emulated core does in a second what a real one does in some 50 ms.
 BEDS: dict[str, tuple[BedMaker, Pace]] = {
     "lab": (lab_bed, Pace(10, 10_000_000, 40, 4000, 2.0, 1.0)),
-    "simnic": (sim_bed, Pace(4, 1_000_000, 8, 80, 8.0, 4.0)),
+    "simnic": (sim_bed, Pace(4, 1_000_000, 8, 80, 4.0, 2.0)),
 }
 
 

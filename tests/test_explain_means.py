@@ -58,6 +58,14 @@ def test_a_flow_without_an_entry_is_told_the_means_as_well() -> None:
     assert f"lab:lab: {WHY}." in explain_absent(key(40_000), [(NIC, 3)]).chain
 
 
+def test_a_flow_without_an_entry_where_rfs_serves_every_flow() -> None:
+    nic = replace(NIC, means=Means.RFS, means_why="has one receive queue", armed=True)
+    answer = explain_absent(key(40_000), [(nic, None)])
+    assert "every flow's, so that it needs no entry" in answer.verdict
+    unarmed = explain_absent(key(40_000), [(replace(nic, armed=False), None)])
+    assert unarmed.verdict.startswith("atfnd does not steer it")
+
+
 def test_a_kind_of_flow_that_no_filter_takes() -> None:
     nic = replace(lab(), caps=replace(lab().caps, flow_types=frozenset()))
     why = "this NIC's filters take no IPv4 TCP flow"

@@ -194,6 +194,16 @@ def test_rfs_is_switched_on_where_it_is_the_means() -> None:
     }
 
 
+def test_under_rfs_queues_are_spread_all_the_same_unless_there_is_one() -> None:
+    """RSS spreads packets over them, so each is worth a CPU of its own."""
+    several = replace(loose(4), caps=replace(NIC.caps, rules=False), rss=None)
+    several = chosen(replace(several, knobs={**RFS_KNOBS, **several.knobs}))
+    assert several.means is Means.RFS
+    assert len(set(confined(prepare(several, topology())).values())) == 4
+    lone = chosen(replace(several, queues=several.queues[:1]))
+    assert confined(prepare(lone, topology())) == {}
+
+
 def test_what_somebody_else_moved_is_left() -> None:
     nic = replace(loose(4), manual=frozenset({"rps-flow-cnt:1", "queue-cpu:2", "xps-cpus:3"}))
     plan = prepare(nic, topology())

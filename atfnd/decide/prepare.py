@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """What a NIC needs before its flows can be steered: one owner, and queues on known CPUs. Pure.
 
-Another steering on the same NIC is switched off (reference/drivers.md: one owner), queues are put
-on one CPU each, and transmit completions follow them (XPS); or RFS is switched on, where that is
-the means. What is so already is left, and so is what somebody else moved after us (`nic.manual`).
+Another steering on the same NIC is switched off (reference/drivers.md: one owner), or RFS is
+switched on, where that is the means; queues are put on one CPU each, and transmit completions
+follow them (XPS). What is so already is left, and so is what somebody else moved after us
+(`nic.manual`).
 """
 
 from __future__ import annotations
@@ -29,10 +30,13 @@ def prepare(nic: NicView, topology: Topology) -> Plan:
         case Means.NONE:
             return ()
         case Means.RFS:
-            return tuple(_rfs(nic))
+            own = tuple(_rfs(nic))
         case Means.RULES | Means.RSS:
-            cpus = _placed(nic, topology)
-            return (*_one_owner(nic), *_confined(nic, cpus), *_completions(nic, cpus))
+            own = tuple(_one_owner(nic))
+    if nic.means is Means.RFS and len(nic.queues) < 2:
+        return own  # a lone queue belongs on no CPU more than on another
+    cpus = _placed(nic, topology)
+    return (*own, *_confined(nic, cpus), *_completions(nic, cpus))
 
 
 def _set(nic: NicView, knob: str, value: str, why: str) -> Iterator[Action]:

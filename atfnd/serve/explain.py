@@ -9,8 +9,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from atfnd.model import Flow, FlowKey, FlowState, Match, NicView, Queue, Rule, Topology, cpu_list
-from atfnd.serve.classify import catching_rule, unread
+from atfnd.model import (
+    Flow,
+    FlowKey,
+    FlowState,
+    Match,
+    Means,
+    NicView,
+    Queue,
+    Rule,
+    Topology,
+    cpu_list,
+)
+from atfnd.serve.chain import nic_links, policy_link, queue_of, seen_link, thread_link
+from atfnd.serve.classify import catching_rule
 from atfnd.serve.means import by_entry, by_rfs, in_the_shade, means_link
 from atfnd.serve.views import placed, rule_text
 
@@ -30,14 +42,14 @@ def explain(
     flow: Flow, nic: NicView | None, topology: Topology, rss_queue: int | None
 ) -> Explanation:
     """A flow of the table; `nic` None: its interface is gone. `rss_queue`: where RSS sends it."""
-    chain = [_thread_link(flow), _policy_link(flow)]
+    chain = [thread_link(flow), policy_link(flow)]
     if nic is None:
         verdict = f"{flow.nic} is gone, so nothing is delivered through it."
-        return Explanation((*chain, _seen_link(flow, topology)), verdict, None)
+        return Explanation((*chain, seen_link(flow, topology)), verdict, None)
     rule = catching_rule(nic.rules, flow.key)
     chain += means_link(nic)
-    chain += _nic_links(nic, rule, rss_queue)
-    chain.append(_seen_link(flow, topology))
+    chain += nic_links(nic, rule, rss_queue)
+    chain.append(seen_link(flow, topology))
     verdict, advice = _verdict(flow, nic, rule)
     return Explanation(tuple(chain), verdict, advice)
 
@@ -53,10 +65,16 @@ def explain_absent(
             chain.append(f"{nic.name} is down: it delivers nothing.")
             continue
         chain += means_link(nic)
-        chain += _nic_links(nic, catching_rule(nic.rules, key), rss_queue)
+        chain += nic_links(nic, catching_rule(nic.rules, key), rss_queue)
     if left_by is not None:
         verdict = f"Left to RSS on purpose: policy {left_by} says leave."
         return Explanation(tuple(chain), verdict, "to have it steered, change that rule")
+    if handed := next((nic.name for nic, _ in nics if nic.armed and nic.means is Means.RFS), None):
+        verdict = (
+            f"If it comes in through {handed}, the kernel hands its packets on to the CPU its "
+            "thread last used it on (RFS): every flow's, so that it needs no entry."
+        )
+        return Explanation(tuple(chain), verdict, None)
     verdict = (
         "atfnd does not steer it: an entry begins when an application thread here has used the "
         "socket, past the policy's thresholds, for the dwell on a CPU its packets do not arrive "
@@ -67,92 +85,6 @@ def explain_absent(
     if unarmed:
         advice += f"; to have flows steered: atfnctl arm {unarmed[0]}"
     return Explanation(tuple(chain), verdict, advice)
-
-
-def _thread_link(flow: Flow) -> str:
-    thread = flow.thread
-    if thread is None:
-        return f"{flow.key} is used on CPU {flow.app_cpu}; by which thread is not known."
-    who = f"thread {thread.tid} ({thread.comm})"
-    if thread.tid != thread.pid:
-        who += f" of process {thread.pid}"
-    return f"{flow.key} is used on CPU {flow.app_cpu} by {who}."
-
-
-def _policy_link(flow: Flow) -> str:
-    if flow.target_cpu is None:
-        wish = "asks for no CPU"
-    elif flow.target_queue is None:
-        wish = f"wants its packets on CPU {flow.target_cpu}"
-    else:
-        wish = f"wants its packets on CPU {flow.target_cpu}, through queue {flow.target_queue}"
-    return f"Policy `{flow.policy}` {wish}: {flow.why}."
-
-
-def _nic_links(nic: NicView, rule: Rule | None, rss_queue: int | None) -> list[str]:
-    """What the NIC does with the flow's packets now, and who polls the queue it puts them in."""
-    if rule is not None:
-        whose = "ours" if rule.location in nic.owned else "not ours"
-        hits = "" if rule.hits is None else f", {rule.hits} hits"
-        link = f"{nic.name}: rule {rule.location} ({whose}{hits}) sends it to queue {rule.queue}."
-        queue = _queue(nic, rule.queue)
-    elif rss_queue is not None:
-        link = f"{nic.name}: no rule catches it; RSS sends it to queue {rss_queue}."
-        queue = _queue(nic, rss_queue)
-    else:
-        return [f"{nic.name}: no rule catches it; RSS chooses a queue for each remote."]
-    shown = f"{nic.name} shows no such queue." if queue is None else _queue_link(nic, queue)
-    links = [link, shown]
-    if others := unread(nic.rules, rule):
-        first = f"{others[0].location} ({rule_text(others[0])})"
-        links.append(f"Unless a rule catches it first that atfnd cannot compare, such as {first}.")
-    return links
-
-
-def _queue(nic: NicView, index: int | None) -> Queue | None:
-    return next((queue for queue in nic.queues if queue.index == index), None)
-
-
-def _queue_link(nic: NicView, queue: Queue) -> str:
-    """Queue, NAPI, interrupt and CPU; where its interrupt may go by its affinity, if anywhere but
-    there."""
-    napi = "its NAPI" if queue.napi_id is None else f"NAPI {queue.napi_id}"
-    if queue.irq is not None:
-        napi += f" after interrupt {queue.irq}"
-    if queue.threaded and queue.pid is not None:
-        napi += f" in kernel thread {queue.pid}"
-    where = "not confined to one CPU" if queue.cpu is None else f"on CPU {queue.cpu}"
-    allowed = nic.knobs.get(f"queue-cpu:{queue.index}")
-    if allowed and allowed != str(queue.cpu):
-        where += f" (it may go to CPUs {allowed})"
-    return f"Queue {queue.index} is polled by {napi}, {where}."
-
-
-def _seen_link(flow: Flow, topology: Topology) -> str:
-    if flow.rx_cpu is None:
-        return "None of its packets has been observed yet."
-    queue = "" if flow.rx_queue is None else f"from queue {flow.rx_queue} "
-    kin = _kinship(flow.rx_cpu, flow.app_cpu, topology)
-    return f"Its packets were last seen {queue}on CPU {flow.rx_cpu}: {kin}."
-
-
-def _kinship(rx_cpu: int, app_cpu: int, topology: Topology) -> str:
-    """How near the packets come to the application."""
-    cpus = {cpu.index: cpu for cpu in topology.cpus}
-    rx, app = cpus.get(rx_cpu), cpus.get(app_cpu)
-    if rx_cpu == app_cpu:
-        return "the application's own"
-    if rx is None or app is None:
-        return f"not the application's CPU {app_cpu}"
-    if app_cpu in rx.smt:
-        return f"the SMT sibling of the application's CPU {app_cpu}"
-    if app_cpu in rx.llc:
-        return f"under the same last-level cache as the application's CPU {app_cpu}"
-    if rx.node is not None and rx.node == app.node:
-        return f"on the NUMA node of the application's CPU {app_cpu}, behind another cache"
-    if rx.node is not None and app.node is not None:
-        return f"on NUMA node {rx.node}, the application's CPU {app_cpu} is on node {app.node}"
-    return f"not the application's CPU {app_cpu}"
 
 
 def _verdict(flow: Flow, nic: NicView, rule: Rule | None) -> tuple[str, str | None]:
@@ -202,7 +134,7 @@ def _steered(flow: Flow, nic: NicView, rule: Rule | None) -> tuple[str, str | No
             f"Rule {rule.location} ({rule_text(rule)}) catches it before our rule {ours.location}.",
             f"delete rule {rule.location}, or let the policy leave what it catches",
         )
-    queue = _queue(nic, ours.queue)
+    queue = queue_of(nic, ours.queue)
     if queue is None or ours.queue != flow.target_queue:
         return (
             f"Rule {ours.location} sends it to queue {ours.queue}, not to queue "

@@ -31,7 +31,7 @@ def affinities(bed: Bed) -> list[str]:
 def packets_of(bed: Bed) -> dict[int, int]:
     """What each queue received; drivers name it in two ways."""
     counted = statistics(bed.lab.nic.name)
-    found = {re.fullmatch(r"rx(?:_queue_)?(\d+)_packets", name): name for name in counted}
+    found = {re.fullmatch(r"rx_?(?:queue_)?(\d+)_packets", name): name for name in counted}
     return {int(match[1]): counted[name] for match, name in found.items() if match}
 
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 # PID 1 of the guest after init.sh: runs /run/guest/command and leaves its exit code beside it.
-# The host reads `started`, `stdout`, `stderr`, `exit` and `dmesg` there; see boot.py.
+# The host reads `started` (by the command's script), `stdout`, `stderr`, `exit` and `dmesg` there; see boot.py.
 export PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 guest=/run/guest
 mkdir -p /dev/pts /dev/shm /run/lock /run/netns
@@ -14,7 +14,6 @@ for number in 0 1 2; do ln -s /proc/self/fd/$number /dev/$(sed -n $((number + 1)
 ln -s /proc/self/fd /dev/fd
 ip link set lo up
 
-: >$guest/started
 bash $guest/command </dev/null >$guest/stdout 2>$guest/stderr
 code=$?
 dmesg >$guest/dmesg
