@@ -11,7 +11,7 @@ from tests.bed import Bed
 from tests.guest.simlab import interrupts, statistics
 from tests.wait import until
 
-__all__ = ["affinities", "arrives_on", "irq_of"]
+__all__ = ["affinities", "arrives_only_on", "irq_of"]
 
 PACKETS = 50
 
@@ -54,3 +54,18 @@ def arrives_on(bed: Bed, app: Application) -> tuple[int, set[int]]:
     now = interrupts(irq_of(bed, queue))
     ran = {cpu for cpu, count in enumerate(now) if count > fired[queue][cpu]}
     return queue, ran
+
+
+def arrives_only_on(bed: Bed, app: Application, queue: int) -> None:
+    """AssertionError unless its packets come to arrive on this queue, and that on its CPU alone."""
+    seen: list[tuple[int, set[int]]] = []
+
+    def there() -> bool:
+        seen[:] = [arrives_on(bed, app)]
+        return seen == [(queue, {app.cpu})]
+
+    try:
+        until(there, f"{app.key} arrives on queue {queue} and CPU {app.cpu} only", 60)
+    except AssertionError as late:
+        row = bed.daemon.flow(app.key)
+        raise AssertionError(f"{late}; it arrives on {seen}; its row is {row}") from late

@@ -17,7 +17,7 @@ import pytest
 from tests.applications import Application, delivered
 from tests.bed import Bed, a_bed
 from tests.daemons import ATFND
-from tests.guest.arrivals import affinities, arrives_on, irq_of
+from tests.guest.arrivals import affinities, arrives_only_on, irq_of
 from tests.guest.simlab import NAME, a_simlab, ethtool, sh
 from tests.wait import until
 
@@ -51,7 +51,7 @@ def check(bed: Bed, app: Application) -> None:
     rule = shown_by_ethtool(location)
     assert rule["Action"].endswith(f"queue {queue}"), rule
     assert rule["Dest port"] == str(app.key.local_port), rule
-    until(lambda: arrives_on(bed, app) == (queue, {app.cpu}), f"{app.key} arrives there only", 60)
+    arrives_only_on(bed, app, queue)
     affinity = Path(f"/proc/irq/{irq_of(bed, queue)}/effective_affinity_list").read_text().strip()
     assert affinity == str(app.cpu)
     sockets = sh("ss", "-Hnp", "-t" if app.key.protocol == 6 else "-u", "-a")

@@ -13,12 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.applications import CPUS, delivered
+from tests.applications import CPUS, Application, delivered
 from tests.bed import Bed, a_bed
 from tests.daemons import ATFND
-from tests.guest.arrivals import affinities, arrives_on
+from tests.guest.arrivals import affinities, arrives_only_on
 from tests.guest.simlab import a_lab_between, ethtool, ports, sh
-from tests.wait import until
 
 __all__: list[str] = []
 
@@ -86,6 +85,15 @@ def test_the_driver_refuses_filters_and_so_do_we(bed: Bed, name: str, driver: st
     assert any("no filter table" in each["what"] for each in said), json.dumps(said, indent=1)
 
 
+def entry_of(bed: Bed, app: Application) -> int:
+    """The queue that the flow's entry of the indirection table points to, once it is on its CPU."""
+    row = bed.row(
+        app, lambda row: (row["state"], row["app_cpu"]) == ("rss", app.cpu), "has its entry"
+    )
+    queue: int = row["target_queue"]
+    return queue
+
+
 def test_a_connection_is_delivered_where_its_application_runs(
     bed: Bed, name: str, driver: str
 ) -> None:
@@ -94,9 +102,7 @@ def test_a_connection_is_delivered_where_its_application_runs(
         app.pin(cpu)
         delivered(bed.meter, app)
         if driver == "virtio_net":
-            row = bed.row(app, lambda row: row["state"] == "rss", "has its entry")
-            queue = row["target_queue"]
-            until(lambda: arrives_on(bed, app) == (queue, {app.cpu}), f"{app.key} arrives there")  # noqa: B023
+            arrives_only_on(bed, app, entry_of(bed, app))
     told = bed.daemon.ctl("explain", str(app.key))
     assert told.returncode == 0, told.stderr
     assert {"igb": "(RFS)", "virtio_net": "indirection table points to queue"}[

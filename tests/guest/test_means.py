@@ -17,7 +17,7 @@ from atfnd.nic.toeplitz import rss_entry
 from tests.applications import Application, delivered
 from tests.bed import Bed, a_bed
 from tests.daemons import ATFND, Row
-from tests.guest.arrivals import affinities, arrives_on, irq_of
+from tests.guest.arrivals import affinities, arrives_only_on, irq_of
 from tests.guest.simlab import NAME, a_simlab, ethtool, sh
 from tests.wait import until
 
@@ -99,7 +99,7 @@ def by_entry(bed: Bed, app: Application) -> Row:
         app, lambda row: (row["state"], row["app_cpu"]) == ("rss", app.cpu), "has its entry"
     )
     queue = row["target_queue"]
-    until(lambda: arrives_on(bed, app) == (queue, {app.cpu}), f"{app.key} arrives there only", 60)
+    arrives_only_on(bed, app, queue)
     rss = bed.lab.nic.rss()
     assert rss is not None
     entry = rss_entry(rss, app.key)
