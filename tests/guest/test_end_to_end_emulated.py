@@ -23,6 +23,7 @@ __all__: list[str] = []
 
 GUEST = ["--nic", "igb:2", "--nic", "virtio:2"]
 MEANS = {"igb": "rfs", "virtio_net": "rss"}
+NO_RULES = re.compile("(igb|virtio_net) has no (5-tuple filters|filter table)")
 SAID = {"igb": "(RFS)", "virtio_net": "indirection table points to queue"}
 SOCK_FLOWS = Path("/proc/sys/net/core/rps_sock_flow_entries")
 
@@ -80,9 +81,9 @@ def test_the_driver_refuses_filters_and_so_do_we(bed: Bed, name: str, driver: st
     assert re.search("not supported|Cannot insert|Invalid", refused.stderr), refused
     (nic,) = bed.daemon.get("/v1/nics")["nics"]
     assert nic["means"] == MEANS[driver]
-    assert f"{driver} has no filter table" in nic["means_why"]
+    assert NO_RULES.search(nic["means_why"]), nic["means_why"]
     said = bed.daemon.get(f"/v1/doctor?nic={name}")["findings"]
-    assert any("no filter table" in each["what"] for each in said), json.dumps(said, indent=1)
+    assert any(NO_RULES.search(each["what"]) for each in said), json.dumps(said, indent=1)
 
 
 def entry_of(bed: Bed, app: Application) -> int:
@@ -104,10 +105,7 @@ def test_a_connection_is_delivered_where_its_application_runs(
         if driver == "virtio_net":
             arrives_only_on(bed, app, entry_of(bed, app))
     told = bed.daemon.ctl("explain", str(app.key))
-    assert told.returncode == 0, told.stderr
-    assert {"igb": "(RFS)", "virtio_net": "indirection table points to queue"}[
-        driver
-    ] in told.stdout
+    assert SAID[driver] in told.stdout, told
     app.end()
 
 
