@@ -43,7 +43,7 @@ from atfnd.move.port import Port
 from atfnd.move.step import start
 from atfnd.move.step import step as step_one
 from atfnd.move.timer import Times, adapted_ns, pipe_ns, t_timer_ns
-from atfnd.move.transition import Moved, Phase, Transition
+from atfnd.move.transition import Moved, Phase, Transition, finish
 from atfnd.move.verdict import Mechanism, Mode, Verdict
 
 __all__ = ["Device", "Record", "due_ns", "step"]
@@ -71,6 +71,7 @@ class Device:
     records: FrozenMap[Subject, Record] = FrozenMap()  # noqa: RUF009
     timers_ns: FrozenMap[int, int] = FrozenMap()  # noqa: RUF009
     arrival_ns: int = 0  # of the token bucket
+    admit_ns: int | None = None  # the next one that waits for a time may begin then
 
     def timer_ns(self, origins: frozenset[int] | None) -> int:
         """T_A of a move from these queues: the longest, of all queues where they are not known."""
@@ -91,8 +92,7 @@ def step(device: Device, event: Event, now_ns: int) -> Stepped:
     """Take one event into account, and begin what may begin."""
     match event:
         case Wanted():
-            device = _want(device, event)
-            return _admit(device, (), now_ns)
+            return _admit(*_want(device, event, now_ns), now_ns)
         case Facts():
             return _know(device, event.port), ()
         case Polled() | Held() | HoldLost() | Released():
@@ -125,27 +125,22 @@ def step(device: Device, event: Event, now_ns: int) -> Stepped:
 
 def due_ns(device: Device) -> int | None:
     """When a Tick is needed. None: nothing waits for a time."""
-    dues = [due for move in device.live.values() if (due := move.next_due_ns()) is not None]
-    for subject in device.waiting:
-        if subject not in device.live:
-            record = device.records.get(subject)
-            dues.append(max(record.rests_until_ns if record else 0, _spendable_ns(device)))
-    return min(dues, default=None)
+    dues = [move.next_due_ns() for move in device.live.values()]
+    return min((due for due in (device.admit_ns, *dues) if due is not None), default=None)
 
 
-def _spendable_ns(device: Device) -> int:
-    return bucket.spendable_ns(device.arrival_ns, device.times)
-
-
-def _want(device: Device, wanted: Wanted) -> Device:
-    """The last decision about a flow or a queue replaces one that waits."""
+def _want(device: Device, wanted: Wanted, now_ns: int) -> Stepped:
+    """The last decision about a flow or a queue replaces one that waits, or has not written."""
     if wanted.action.kind is ActionKind.KNOB:
-        return replace(device, knobs=(*device.knobs, wanted.action))
-    waiting = device.waiting.without(wanted.subject).put(wanted.subject, wanted)
-    move = device.live.get(wanted.subject)
+        return replace(device, knobs=(*device.knobs, wanted.action)), ()
+    subject = wanted.subject
+    commands: tuple[Command, ...] = ()
+    move = device.live.get(subject)
     if move is not None and move.phase in (Phase.ARM_GAP, Phase.RETIRE):
-        device = replace(device, live=device.live.put(wanted.subject, replace(move, due_ns=0)))
-    return replace(device, waiting=waiting)
+        moved = finish(move, now_ns, (Verdict.DEFERRED, "wanted otherwise meanwhile"))
+        device, commands = _replace(device, subject, moved, now_ns), moved[1]
+    waiting = device.waiting.without(subject).put(subject, wanted)
+    return replace(device, waiting=waiting), commands
 
 
 def _know(device: Device, port: Port) -> Device:
@@ -173,19 +168,22 @@ def _admit(device: Device, commands: tuple[Command, ...], now_ns: int) -> Steppe
         device = replace(device, knobs=(), turning=(*device.turning, *device.knobs))
         return device, (*commands, *(Write(action) for action in device.turning))
     if device.knobs or device.turning:
-        return device, commands
+        return replace(device, admit_ns=None), commands
+    early: list[int] = []
     for subject, wanted in device.waiting.items():
         if subject in device.live:
             continue
         record = device.records.get(subject, Record(0))
-        if wanted.live and now_ns < max(record.rests_until_ns, _spendable_ns(device)):
+        at_ns = max(record.rests_until_ns, bucket.spendable_ns(device.arrival_ns, device.times))
+        if wanted.live and now_ns < at_ns:
+            early.append(at_ns)
             continue
         choice = choose(wanted, device.port, device.times, now_ns, _demoted(record))
         if _must_wait(device, wanted, choice):
             continue
         device, more = _begin(device, wanted, choice, now_ns)
         commands += more
-    return device, commands
+    return replace(device, admit_ns=min(early, default=None)), commands
 
 
 def _begin(device: Device, wanted: Wanted, choice: Choice, now_ns: int) -> Stepped:
