@@ -95,7 +95,9 @@ def step(device: Device, event: Event, now_ns: int) -> Stepped:
             return _admit(*_want(device, event, now_ns), now_ns)
         case Facts():
             return _know(device, event.port), ()
-        case Polled() | Held() | HoldLost() | Released():
+        case Polled():
+            subjects = [s for s, m in device.live.items() if m.phase is Phase.SETTLE]
+        case Held() | HoldLost() | Released():
             subjects = [s for s, m in device.live.items() if m.asked]
         case Idle() | Violated():
             subjects = [event.key]

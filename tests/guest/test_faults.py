@@ -210,7 +210,9 @@ def test_an_admin_adds_channels_without_a_word(tmp_path: Path) -> None:
         apps = [bed.apps.tcp() for _ in range(3)]
         whole(bed, apps)
         done = subprocess.run(["ethtool", "-L", NAME, "combined", "1"], capture_output=True)
-        assert re.findall(r"^Combined:\s+(\d+)", ethtool("-l", NAME), re.MULTILINE) == ["8", "4"], done
+        assert re.findall(r"^Combined:\s+(\d+)", ethtool("-l", NAME), re.MULTILINE) == ["8", "4"], (
+            done
+        )
         sh("ethtool", "-L", NAME, "combined", 8)
         until(lambda: len(bed.daemon.get("/v1/queues")["queues"]) == 8, "eight queues are seen")
         whole(bed, apps)
