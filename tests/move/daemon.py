@@ -34,8 +34,8 @@ Steps = Iterator[tuple[str, World]]
 
 
 class Daemon:
-    """One run: the book of the machine's states, and what may happen around it. `order_only`: I3 and
-    I4 are not looked at, so that what they are for is seen."""
+    """One run: the book of the machine's states, and what may happen around it.
+    `order_only`: I3 and I4 are not looked at, so that what they are for is seen."""
 
     def __init__(
         self, first: Device, wanted: Wanted, scene: Scene, order_only: bool = False

@@ -12,10 +12,19 @@ from atfnd.move.port import Port, Stage
 from tests.move.check import PORT, wanted
 from tests.move.world import A, B, R, Scene
 
-__all__ = ["ASYNCHRONOUS", "GRO", "IN_PLACE", "MOVED", "REFUSED", "THROUGH_RSS", "Case"]
+__all__ = [
+    "ASYNCHRONOUS",
+    "GRO",
+    "IN_PLACE",
+    "MOVED",
+    "REFUSED",
+    "THREE_PACKETS",
+    "THROUGH_RSS",
+    "Case",
+]
 
-_WRITE = frozenset({"refused hold", "refused write", "dropped write", "broken hold"})
-_ALL = _WRITE | {"lost event", "reset", "crash"}
+_WRITE = frozenset({"refused hold", "refused write", "dropped write"})
+_ALL = _WRITE | {"broken hold", "lost event", "reset", "crash"}
 _DELETES_AND_ADDS = PORT._replace(actuator=Actuator.SHORT_GAP)
 _TIMEOUT = PORT._replace(rings=(PORT.rings[0]._replace(gro_flush_timeout_ns=20_000),) * 3)
 
@@ -32,6 +41,7 @@ IN_PLACE = Case(Scene("rewritten in place", packets=2, faults=_ALL, ticks=4), wa
 THROUGH_RSS = Case(
     Scene("deleted and added", path=(R, B), lost=(R,), ticks=4), wanted(), _DELETES_AND_ADDS
 )
+THREE_PACKETS = Case(Scene("three packets", ticks=4), wanted())
 GRO = Case(Scene("packets held in GRO", gro=True, ticks=4), wanted(), _TIMEOUT)
 ASYNCHRONOUS = Case(
     Scene("an effect that comes late", late=True, ticks=4), wanted(),
@@ -41,7 +51,7 @@ ASYNCHRONOUS = Case(
 MOVED = [
     IN_PLACE,
     THROUGH_RSS,
-    Case(Scene("three packets", ticks=4), wanted()),
+    THREE_PACKETS,
     Case(Scene("a first rule", packets=2, faults=_ALL, ticks=4), wanted(ActionKind.INSERT, rss=A)),
     Case(Scene("a deleted rule", packets=2, faults=_ALL, ticks=4),
          wanted(ActionKind.DELETE, rss=B)),
