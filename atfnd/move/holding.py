@@ -79,6 +79,8 @@ def lost(move: Transition, event: HoldLost, times: Times, now_ns: int) -> Moved:
     if event.queue not in move.asked:
         return move, ()
     move = _without(move, event.queue)
+    if now_ns >= move.hold_due_ns:
+        return expired(move, times, now_ns)
     return _give_up(move, f"queue {event.queue} is not parked: {event.why}", times, now_ns)
 
 

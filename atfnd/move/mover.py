@@ -103,6 +103,8 @@ class Mover:
             self._hands.release(queue)
 
     def _step(self, event: Event) -> None:
+        if isinstance(event, HoldLost):
+            self._parked.discard(event.queue)
         self.device, commands = machine.step(self.device, event, self._hands.now_ns())
         for command in commands:
             self._carry_out(command)

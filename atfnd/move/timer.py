@@ -35,7 +35,7 @@ class Times:
     learn_ns: int = 1_000_000  # eta: a violation makes T_A longer by this
     epsilon: float = 1e-4  # violations a move that `bounded` settles at; strict: none
     move_every_ns: int = 1_000_000  # token bucket: a move takes so long to earn
-    burst: int = 64
+    burst: int = 16
 
 
 def pipe_ns(ring: Ring, times: Times) -> int:
