@@ -39,7 +39,7 @@ def choose(
     if wanted.mode is Mode.IMMEDIATE:
         return Choice(Mechanism.NONE, "the mode is immediate")
     if wanted.action.kind is ActionKind.QUEUE_CPU:
-        why_not = _why_no_follow(wanted, port)
+        why_not = _why_not_inline(port)
         if why_not is None:
             return Choice(Mechanism.FOLLOW, "the flow keeps its ring")
         return Choice(None, f"follow: {why_not}")
@@ -81,12 +81,6 @@ def _changes_ring(wanted: Wanted, port: Port) -> bool:
 
 def _targets(wanted: Wanted) -> frozenset[int]:
     return wanted.targets or frozenset()
-
-
-def _why_no_follow(wanted: Wanted, port: Port) -> str | None:
-    if not wanted.owned:
-        return f"queue {wanted.action.queue} also serves flows of others"
-    return _why_not_inline(port)
 
 
 def _why_no_birth(wanted: Wanted, port: Port, now_ns: int) -> str | None:

@@ -118,8 +118,12 @@ def step(device: Device, event: Event, now_ns: int) -> Stepped:
     for subject in subjects:
         if subject in device.live:
             moved = step_one(device.live[subject], event, device.times, now_ns)
-            device = _replace(device, subject, moved, now_ns)
-            commands += moved[1]
+            device, more = _put(device, subject, moved, now_ns)
+            commands += more
+    if isinstance(event, Reset):
+        for subject in device.waiting:
+            device, more = _outdated(device, subject, "the NIC was reset")
+            commands += more
     if isinstance(event, Tick) or any(isinstance(each, Ended) for each in commands):
         return _admit(device, commands, now_ns)
     return device, commands
@@ -140,7 +144,7 @@ def _want(device: Device, wanted: Wanted, now_ns: int) -> Stepped:
     move = device.live.get(subject)
     if move is not None and move.phase in (Phase.ARM_GAP, Phase.RETIRE):
         moved = finish(move, now_ns, (Verdict.DEFERRED, "wanted otherwise meanwhile"))
-        device, commands = _replace(device, subject, moved, now_ns), moved[1]
+        device, commands = _put(device, subject, moved, now_ns)
     waiting = device.waiting.without(subject).put(subject, wanted)
     return replace(device, waiting=waiting), commands
 
@@ -199,7 +203,7 @@ def _begin(device: Device, wanted: Wanted, choice: Choice, now_ns: int) -> Stepp
         device = replace(device, arrival_ns=arrival_ns)
     timer_ns = device.timer_ns(wanted.origins)
     moved = start(wanted, choice, device.port, device.times, timer_ns, now_ns)
-    return _replace(device, subject, moved, now_ns), moved[1]
+    return _put(device, subject, moved, now_ns)
 
 
 def _must_wait(device: Device, wanted: Wanted, choice: Choice) -> bool:
@@ -227,17 +231,30 @@ def _demoted(record: Record) -> frozenset[Mechanism]:
     return frozenset(m for m in record.strikes if record.strikes.count(m) >= _DEMOTED_AFTER)
 
 
-def _replace(device: Device, subject: Subject, moved: Moved, now_ns: int) -> Device:
+def _put(device: Device, subject: Subject, moved: Moved, now_ns: int) -> Stepped:
     """Put back a move that goes on; learn from one that has ended."""
     move, commands = moved
     if move is not None:
-        return replace(device, live=device.live.put(subject, move))
+        return replace(device, live=device.live.put(subject, move)), commands
     before = device.live.get(subject)
     device = replace(device, live=device.live.without(subject))
     for command in commands:
         if isinstance(command, Ended) and before is not None:
             device = _learn(device, before, command, now_ns)
-    return device
+            if command.verdict not in (Verdict.DEFERRED, Verdict.REFUSED):
+                device, more = _outdated(device, subject, "its queue has changed meanwhile")
+                commands = (*commands, *more)
+    return device, commands
+
+
+def _outdated(device: Device, subject: Subject, why: str) -> Stepped:
+    """A waiting move of a living flow names origins that are not its own any more: decide again."""
+    wanted = device.waiting.get(subject)
+    if wanted is None or not wanted.live or isinstance(subject, int):
+        return device, ()
+    device = replace(device, waiting=device.waiting.without(subject))
+    ended = Ended(subject, wanted.action, Mechanism.NONE, Verdict.DEFERRED, why, 0, 0)
+    return device, (ended,)
 
 
 def _learn(device: Device, move: Transition, ended: Ended, now_ns: int) -> Device:
@@ -251,7 +268,8 @@ def _learn(device: Device, move: Transition, ended: Ended, now_ns: int) -> Devic
     rest_ns = min(max(doubled_ns, 8 * move.timer_ns), times.hold_down_max_ns)
     records = device.records.put(ended.subject, Record(now_ns + rest_ns, strikes[-8:]))
     strict, timers_ns = move.wanted.mode is Mode.STRICT, device.timers_ns
-    for queue in move.wanted.origins or ():
+    teaches = strike or ended.verdict is Verdict.VERIFIED  # else nothing was there to be overtaken
+    for queue in (teaches and move.wanted.origins) or ():
         ring, was_ns = device.port.rings[queue], device.timer_ns(frozenset({queue}))
         floor_ns = pipe_ns(ring, times)
         timer_ns = adapted_ns(was_ns, strike, strict, floor_ns, times)

@@ -29,7 +29,6 @@ class Wanted(NamedTuple):
     rss: frozenset[int] | None = None  # None: not known
     live: bool = True  # its socket lives; of a queue: it delivers
     first_data_ns: int | None = None  # data cannot come before; None: it may be in flight
-    owned: bool = False  # QUEUE_CPU: every flow of the queue belongs to the one that migrated
 
     @property
     def subject(self) -> Subject:

@@ -66,8 +66,9 @@ def released(move: Transition, event: Released, now_ns: int) -> Moved:
     """A hold is over, and was it in force until we ended it?"""
     if event.queue not in move.asked:
         return move, ()
+    asked_for = event.queue in move.releasing
     move = _without(move, event.queue)
-    if not event.unbroken:
+    if not (event.unbroken and asked_for):
         move = move.breaks(f"the hold of queue {event.queue} ended before its time")
     if move.phase is Phase.LET_GO and not move.asked:
         return finish(move, now_ns)

@@ -21,7 +21,7 @@ __all__ = ["check_follow"]
 
 PACKETS = 4
 ACTION = Action(ActionKind.QUEUE_CPU, "nic", None, None, 0, 1, "", "", queue=0)
-WANTED = Wanted(ACTION, Mode.STRICT, frozenset({0}), owned=True)
+WANTED = Wanted(ACTION, Mode.STRICT, frozenset({0}))
 
 
 class Follow(NamedTuple):
