@@ -198,6 +198,22 @@ def test_a_condition_that_ends_on_the_way_ends_the_proof(told: Told) -> None:
     assert told.device.records[key(0)].strikes
 
 
+@pytest.mark.parametrize(
+    ("mode", "verdict"), [(Mode.STRICT, Verdict.UNPROVEN), (Mode.BOUNDED, Verdict.VERIFIED)]
+)
+def test_a_hold_without_proof_is_enough_only_where_seeing_is(
+    told: Told, mode: Mode, verdict: Verdict
+) -> None:
+    told(to(0, mode))
+    told(Held(1, told.now_ns))
+    told.written(to(0, mode))
+    assert told(Tick(), TIMES.hold_max_ns) == (Release(1),)
+    told(Released(1, True))
+    told(Seen(key(0), 1, told.now_ns))
+    told(Tick(), TIMES.verify_ns)
+    assert told.verdicts() == [verdict]
+
+
 def test_a_burst_is_bounded(told: Told) -> None:
     for number in range(20):
         told(to(number, Mode.IMMEDIATE))

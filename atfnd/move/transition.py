@@ -20,7 +20,7 @@ from atfnd.model import ActionKind, FlowKey
 from atfnd.move.command import Command, Ended, Release, Unwatch
 from atfnd.move.event import Wanted
 from atfnd.move.evidence import Drain
-from atfnd.move.verdict import Mechanism, Verdict
+from atfnd.move.verdict import Mechanism, Mode, Verdict
 
 __all__ = ["Moved", "Phase", "Transition", "finish", "release"]
 
@@ -87,7 +87,7 @@ class Transition:
             return self.settled
         if self.violations:
             return Verdict.VIOLATED, f"{self.violations} packets overtook others"
-        if self.broken is not None:
+        if self.broken is not None and not (self.wanted.mode is Mode.BOUNDED and self._checked()):
             return Verdict.UNPROVEN, self.broken
         if self.lost:
             return Verdict.REFUSED, "the NIC refused it and lost the rule: delivered by RSS"
@@ -95,11 +95,16 @@ class Transition:
             if self.elsewhere:
                 return Verdict.NO_EFFECT, "its packets still come as before"
             return Verdict.QUIET, "no packet has come since"
-        if self.mechanism in (Mechanism.HOLD, Mechanism.BIRTH, Mechanism.FOLLOW):
+        how = self.mechanism
+        if how in (Mechanism.HOLD, Mechanism.BIRTH, Mechanism.FOLLOW) and self.broken is None:
             return Verdict.PROVEN, self.why
-        if self.blind or not self.watched:
+        if not self._checked():
             return Verdict.UNPROVEN, "telemetry was lost"
         return Verdict.VERIFIED, "every packet was seen in order"
+
+    def _checked(self) -> bool:
+        """Every packet around the move was seen, the new ring's first among them."""
+        return self.seen and self.watched and not self.blind
 
 
 Moved = tuple[Transition | None, tuple[Command, ...]]  # None: it has ended
