@@ -182,3 +182,23 @@ def test_a_ring_that_does_not_drain_is_given_up_and_called_unproven() -> None:
     assert end.verdict is Verdict.UNPROVEN
     assert "not drained within" in end.why
     assert end.took_ns >= TIMES.hold_max_ns
+
+
+CALLS = ["now_ns", "watch", "hold", "in_force", "write", "drain_evidence", "evidence", "release"]
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_whatever_raises_nothing_stays_parked(call: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    nic = SimulatedNic(1)
+    real = getattr(nic, call)
+
+    def once(*arguments: object) -> object:
+        monkeypatch.setattr(nic, call, real)
+        real(*arguments)
+        raise RuntimeError("a bug")
+
+    moves = mover(nic)
+    monkeypatch.setattr(nic, call, once)
+    with pytest.raises(RuntimeError, match="a bug"):
+        moves.tell(to(nic, 0, 1))
+    assert not nic.parked

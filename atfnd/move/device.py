@@ -259,7 +259,9 @@ def _outdated(device: Device, subject: Subject, why: str) -> Stepped:
 
 def _learn(device: Device, move: Transition, ended: Ended, now_ns: int) -> Device:
     """Feed a verdict back: T_A of its origins, the flow's hold-down, the mechanism's standing."""
-    if ended.verdict in (Verdict.DONE, Verdict.DEFERRED, Verdict.RESYNC) or not move.wanted.live:
+    if not move.wanted.live:
+        return replace(device, records=device.records.without(ended.subject))
+    if ended.verdict in (Verdict.DONE, Verdict.DEFERRED, Verdict.RESYNC):
         return device
     times, strike = device.times, ended.verdict.strike
     old = device.records.get(ended.subject, Record(0))

@@ -50,6 +50,7 @@ ASYNCHRONOUS = Case(
 
 MOVED = [
     IN_PLACE,
+    Case(IN_PLACE.scene._replace(name="two faults", most_faults=2), wanted()),
     THROUGH_RSS,
     THREE_PACKETS,
     Case(Scene("a first rule", packets=2, faults=_ALL, ticks=4), wanted(ActionKind.INSERT, rss=A)),
