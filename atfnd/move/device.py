@@ -234,9 +234,11 @@ def _demoted(record: Record) -> frozenset[Mechanism]:
 def _put(device: Device, subject: Subject, moved: Moved, now_ns: int) -> Stepped:
     """Put back a move that goes on; learn from one that has ended."""
     move, commands = moved
+    before = device.live.get(subject)
+    if move is before:
+        return device, commands
     if move is not None:
         return replace(device, live=device.live.put(subject, move)), commands
-    before = device.live.get(subject)
     device = replace(device, live=device.live.without(subject))
     for command in commands:
         if isinstance(command, Ended) and before is not None:

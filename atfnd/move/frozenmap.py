@@ -6,7 +6,7 @@ The state of the moves is made of these, so that a checker can visit each state 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import ItemsView, Iterator, Mapping, ValuesView
 from typing import TypeVar
 
 __all__ = ["FrozenMap"]
@@ -25,13 +25,28 @@ class FrozenMap(Mapping[K, V]):
 
     def put(self, key: K, value: V) -> FrozenMap[K, V]:
         """With `key` set; a key that was here keeps its place."""
-        return FrozenMap({**self._items, key: value})
+        return self._of({**self._items, key: value})
 
     def without(self, key: K) -> FrozenMap[K, V]:
         """Without `key`, whether it was here or not."""
         if key not in self._items:
             return self
-        return FrozenMap({k: v for k, v in self._items.items() if k != key})
+        return self._of({k: v for k, v in self._items.items() if k != key})
+
+    def items(self) -> ItemsView[K, V]:
+        """As of a dict, without a call for each."""
+        return self._items.items()
+
+    def values(self) -> ValuesView[V]:
+        """As of a dict, without a call for each."""
+        return self._items.values()
+
+    @classmethod
+    def _of(cls, items: dict[K, V]) -> FrozenMap[K, V]:
+        """Of a dict that nobody else has."""
+        made = cls()
+        made._items = items
+        return made
 
     def __getitem__(self, key: K) -> V:
         return self._items[key]
