@@ -1,0 +1,175 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Which mechanism moves a flow, by mode and by what is known of the NIC. Pure.
+
+PLAN of ordering.md. Each mechanism has its conditions; the first that does not hold is a sentence
+for `atfnctl explain`. What the kernel did not say holds nowhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from atfnd.model import ActionKind, Actuator
+from atfnd.move.event import Wanted
+from atfnd.move.port import Port
+from atfnd.move.timer import Times, pipe_ns
+from atfnd.move.verdict import Mechanism, Mode
+
+__all__ = ["Choice", "choose", "passing", "why_no_hold"]
+
+NONE: frozenset[Mechanism] = frozenset()
+
+
+class Choice(NamedTuple):
+    """`mechanism` None: deferred. `why` names the mechanism's reason or the failed conditions."""
+
+    mechanism: Mechanism | None
+    why: str
+
+
+def choose(
+    wanted: Wanted, port: Port, times: Times, now_ns: int, demoted: frozenset[Mechanism] = NONE
+) -> Choice:
+    """The mechanism for a wanted move. `demoted`: those that failed this flow before."""
+    if not wanted.live:
+        return Choice(Mechanism.NONE, "its socket is gone")
+    if not _changes_ring(wanted, port):
+        return Choice(Mechanism.NONE, "its packets keep their queue")
+    if wanted.mode is Mode.IMMEDIATE:
+        return Choice(Mechanism.NONE, "the mode is immediate")
+    if wanted.action.kind is ActionKind.QUEUE_CPU:
+        why_not = _why_not_inline(port)
+        if why_not is None:
+            return Choice(Mechanism.FOLLOW, "the flow keeps its ring")
+        return Choice(None, f"follow: {why_not}")
+    refusals = []
+    for mechanism, why_not in (
+        (Mechanism.BIRTH, _why_no_birth(wanted, port, now_ns)),
+        (Mechanism.HOLD, why_no_hold(wanted, port, times)),
+        (Mechanism.GAP, _why_no_gap(wanted)),
+    ):
+        if mechanism in demoted:
+            why_not = "it failed this flow before"
+        if why_not is None:
+            return Choice(mechanism, _REASON[mechanism])
+        refusals.append(f"{mechanism.value}: {why_not}")
+    return Choice(None, "; ".join(refusals))
+
+
+_REASON = {
+    Mechanism.BIRTH: "no data can have been sent yet",
+    Mechanism.HOLD: "its old ring can prove that it drained",
+    Mechanism.GAP: "order is kept with high probability, and checked",
+}
+
+
+def passing(wanted: Wanted, port: Port) -> frozenset[int]:
+    """The queues its packets may come through while a rule is deleted and added again: RSS's."""
+    if wanted.action.kind is not ActionKind.REWRITE or port.actuator is Actuator.IN_PLACE:
+        return frozenset()
+    return (wanted.rss or frozenset()) - (wanted.origins or frozenset()) - _targets(wanted)
+
+
+def _changes_ring(wanted: Wanted, port: Port) -> bool:
+    """A queue's CPU counts: its packets change their place of delivery. So does a rule written
+    anew with the queue it has, where that passes through RSS."""
+    if wanted.action.kind is ActionKind.QUEUE_CPU or None in (wanted.origins, wanted.targets):
+        return True
+    return wanted.origins != wanted.targets or bool(passing(wanted, port))
+
+
+def _targets(wanted: Wanted) -> frozenset[int]:
+    return wanted.targets or frozenset()
+
+
+def _why_no_birth(wanted: Wanted, port: Port, now_ns: int) -> str | None:
+    if wanted.action.kind is not ActionKind.INSERT or wanted.first_data_ns is None:
+        return "data may be in flight"
+    if port.asynchronous:
+        return "this NIC does not say when a rule takes effect"
+    if port.write_ns is None:
+        return "how long a rule write takes here is not known yet"
+    if now_ns + port.write_ns > wanted.first_data_ns:
+        return f"data may come within {wanted.first_data_ns - now_ns} ns, sooner than the rule"
+    return None
+
+
+def why_no_hold(wanted: Wanted, port: Port, times: Times) -> str | None:
+    """The first condition of HOLD that fails. None: it is strict here."""
+    if wanted.origins is None or wanted.targets is None:
+        return "through which queues its packets come is not known"
+    through = passing(wanted, port)
+    if wanted.rss is None and wanted.action.kind is ActionKind.REWRITE and _gap(port):
+        return "a rule change passes through RSS here, and RSS's queue is not known"
+    if port.asynchronous:
+        return "this NIC does not say when a rule takes effect"
+    if why := _why_not_inline(port):
+        return why
+    if len(wanted.targets) > 1:
+        return "it would go to more than one queue"
+    if through and wanted.targets & wanted.origins:
+        return "it would leave its queue and come back to it"
+    held = through | wanted.targets
+    if len(held) > port.holds_max:
+        names = ", ".join(str(queue) for queue in sorted(held))
+        return f"queues {names} would have to be parked at once, and {port.holds_max} can be"
+    for queue in sorted(held):
+        if why := port.rings[queue].no_hold:
+            return f"queue {queue} cannot be parked: {why}"
+    drains = (wanted.origins - wanted.targets) | through
+    return _why_no_drain(drains, port) or _why_too_long(drains, port, times)
+
+
+def _gap(port: Port) -> bool:
+    return port.actuator is not Actuator.IN_PLACE
+
+
+def _why_not_inline(port: Port) -> str | None:
+    if port.stages is None:
+        return "what is between the queue's poll and the socket is not known"
+    for stage in sorted(port.stages, key=lambda stage: stage.value):
+        return f"{stage.value}, so a poll's end is not yet delivery"
+    return None
+
+
+def _why_no_drain(queues: Iterable[int], port: Port) -> str | None:
+    """Why a poll's end would be no proof that its packets were delivered (F1, F5)."""
+    for queue in sorted(queues):
+        ring = port.rings[queue]
+        if ring.gro_flush_timeout_ns is None or ring.busy_poll is None:
+            return f"whether queue {queue} holds packets in GRO is not known"
+        if ring.gro_flush_timeout_ns:
+            return f"queue {queue} holds packets in GRO (gro_flush_timeout)"
+        if ring.busy_poll:
+            return f"an application may busy-poll queue {queue}, which holds packets in GRO"
+        if ring.rx_usecs is None:
+            return f"how long queue {queue} moderates interrupts (rx-usecs) is not known"
+    return None
+
+
+def _why_too_long(queues: frozenset[int], port: Port, times: Times) -> str | None:
+    """Why T_hold_max would be over before the proof: it takes a write, T_pipe and two polls."""
+    if port.write_ns is None:
+        return "how long a rule write takes here is not known yet"
+    for queue in sorted(queues):
+        ring = port.rings[queue]
+        if ring.poll_gap_ns is None:
+            return f"how often queue {queue} is polled is not known yet"
+        if 2 * ring.poll_gap_ns >= times.hold_max_ns:
+            return f"queue {queue} is too quiet to prove in time that it drained"
+        least_ns = port.write_ns + pipe_ns(ring, times) + 2 * ring.poll_gap_ns
+        if least_ns >= times.hold_max_ns:
+            limit_ns = times.hold_max_ns
+            return f"a queue may be parked for {limit_ns} ns, and a move takes {least_ns} ns"
+    return None
+
+
+def _why_no_gap(wanted: Wanted) -> str | None:
+    if wanted.mode is Mode.STRICT:
+        return "not in strict mode"
+    if wanted.origins is None or wanted.targets is None:
+        return "through which queues its packets come is not known"
+    if wanted.action.key is None or not wanted.action.key.remote_port:
+        return "it is open to any remote, and its gaps cannot be seen"
+    return None

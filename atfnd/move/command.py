@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What the machine of the moves asks for. Each is carried out in order, at once. Pure values."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from atfnd.model import Action, FlowKey
+from atfnd.move.event import Subject
+from atfnd.move.verdict import Mechanism, Verdict
+
+__all__ = ["Command", "DrainEvidence", "Ended", "Hold", "Release", "Unwatch", "Watch", "Write"]
+
+
+class Watch(NamedTuple):
+    """Tell Idle, Seen and Violated of this flow: `origins` are its old rings, `targets` the new."""
+
+    key: FlowKey
+    origins: frozenset[int]
+    targets: frozenset[int]
+
+
+class Unwatch(NamedTuple):
+    key: FlowKey
+
+
+class Hold(NamedTuple):
+    """Park a queue's NAPI, and answer Held once it is parked, or HoldLost. The hold ends by itself
+    at `until_ns`, whatever became of us (I7)."""
+
+    queue: int
+    until_ns: int
+
+
+class Release(NamedTuple):
+    """End a hold, and answer Released. One that has ended already is answered the same."""
+
+    queue: int
+
+
+class Write(NamedTuple):
+    """Carry out one action, and answer Written. ECANCELED without writing: a hold of this move is
+    not in force, or the flow was delivered a packet after `unless_after_ns`."""
+
+    action: Action
+    unless_after_ns: int | None = None
+
+
+class DrainEvidence(NamedTuple):
+    """Tell Polled of this queue, of polls that end at `from_ns` or later."""
+
+    queue: int
+    from_ns: int
+
+
+class Ended(NamedTuple):
+    """A wanted move ended: for the log, `explain` and the table."""
+
+    subject: Subject
+    action: Action
+    mechanism: Mechanism
+    verdict: Verdict
+    why: str
+    violations: int
+    took_ns: int
+
+
+Command = Watch | Unwatch | Hold | Release | Write | DrainEvidence | Ended

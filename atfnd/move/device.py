@@ -1,0 +1,281 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""All moves of one NIC: which may run at the same time, and what is learned from each. Pure.
+
+`step(device, event, now) -> (device, commands)`. The state is a value. What waits, waits here:
+
+- one move a flow, one write under way a flow; what is wanted meanwhile waits, the last one (I1, I2)
+- one hold a NIC (I1), and no queue changes its CPU while a move of a flow concerns it
+- no other steering knob is turned while a move is live, and no move begins before it is turned (I5)
+- a flow rests for its hold-down between two moves, doubled by each strike; a mechanism that failed
+  it twice is not tried on it again
+- a token bucket bounds moves a second; a dead flow's delete costs nothing
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from atfnd.model import Action, ActionKind
+from atfnd.move import bucket
+from atfnd.move.choose import Choice, choose, why_no_hold
+from atfnd.move.command import Command, Ended, Write
+from atfnd.move.event import (
+    Event,
+    EvidenceLost,
+    Facts,
+    Gone,
+    Held,
+    HoldLost,
+    Idle,
+    Polled,
+    Released,
+    Reset,
+    Seen,
+    Subject,
+    Tick,
+    Violated,
+    Wanted,
+    Written,
+)
+from atfnd.move.frozenmap import FrozenMap
+from atfnd.move.port import Port
+from atfnd.move.step import start
+from atfnd.move.step import step as step_one
+from atfnd.move.timer import Times, adapted_ns, pipe_ns, t_timer_ns
+from atfnd.move.transition import Moved, Phase, Transition, finish
+from atfnd.move.verdict import Mechanism, Mode, Verdict
+
+__all__ = ["Device", "Record", "due_ns", "step"]
+
+_DEMOTED_AFTER = 2  # strikes of one mechanism
+
+
+class Record(NamedTuple):
+    """What moves of one flow taught."""
+
+    rests_until_ns: int
+    strikes: tuple[Mechanism, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """One NIC's moves. `timers_ns` is T_A by queue, of queues that have learned one."""
+
+    port: Port
+    times: Times
+    live: FrozenMap[Subject, Transition] = FrozenMap()  # noqa: RUF009 (a value)
+    waiting: FrozenMap[Subject, Wanted] = FrozenMap()  # noqa: RUF009
+    knobs: tuple[Action, ...] = ()  # to be turned once nothing is live
+    turning: tuple[Action, ...] = ()  # their writes are out
+    records: FrozenMap[Subject, Record] = FrozenMap()  # noqa: RUF009
+    timers_ns: FrozenMap[int, int] = FrozenMap()  # noqa: RUF009
+    arrival_ns: int = 0  # of the token bucket
+    admit_ns: int | None = None  # the next one that waits for a time may begin then
+
+    def timer_ns(self, origins: frozenset[int] | None) -> int:
+        """T_A of a move from these queues: the longest, of all queues where they are not known."""
+        queues = range(len(self.port.rings)) if origins is None else origins
+        return max((self._timer_ns(queue) for queue in queues), default=0)
+
+    def _timer_ns(self, queue: int) -> int:
+        learned_ns = self.timers_ns.get(queue)
+        if learned_ns is not None:
+            return learned_ns
+        return t_timer_ns(self.port.rings[queue], self.port, self.times)
+
+
+Stepped = tuple[Device, tuple[Command, ...]]
+
+
+def step(device: Device, event: Event, now_ns: int) -> Stepped:
+    """Take one event into account, and begin what may begin."""
+    match event:
+        case Wanted():
+            return _admit(*_want(device, event, now_ns), now_ns)
+        case Facts():
+            return _know(device, event.port), ()
+        case Polled():
+            subjects = [s for s, m in device.live.items() if m.phase is Phase.SETTLE]
+        case Held() | HoldLost() | Released():
+            subjects = [s for s, m in device.live.items() if m.asked]
+        case Idle() | Violated():
+            subjects = [event.key]
+        case Seen():
+            subjects = [event.subject]
+        case Gone():
+            subjects = [event.key]
+            device = _forget(device, event)
+        case Written():
+            action = event.outcome.action
+            if action in device.turning:
+                turning = tuple(each for each in device.turning if each != action)
+                return _admit(replace(device, turning=turning), (), now_ns)
+            subjects = [s for s in (action.key, action.queue) if s is not None][:1]
+        case EvidenceLost() | Reset() | Tick():
+            subjects = list(device.live)
+    commands: tuple[Command, ...] = ()
+    for subject in subjects:
+        if subject in device.live:
+            moved = step_one(device.live[subject], event, device.times, now_ns)
+            device, more = _put(device, subject, moved, now_ns)
+            commands += more
+    if isinstance(event, Reset):
+        for subject in device.waiting:
+            device, more = _outdated(device, subject, "the NIC was reset")
+            commands += more
+    if isinstance(event, Tick) or any(isinstance(each, Ended) for each in commands):
+        return _admit(device, commands, now_ns)
+    return device, commands
+
+
+def due_ns(device: Device) -> int | None:
+    """When a Tick is needed. None: nothing waits for a time."""
+    dues = [move.next_due_ns() for move in device.live.values()]
+    return min((due for due in (device.admit_ns, *dues) if due is not None), default=None)
+
+
+def _want(device: Device, wanted: Wanted, now_ns: int) -> Stepped:
+    """The last decision about a flow or a queue replaces one that waits, or has not written."""
+    if wanted.action.kind is ActionKind.KNOB:
+        return replace(device, knobs=(*device.knobs, wanted.action)), ()
+    subject = wanted.subject
+    commands: tuple[Command, ...] = ()
+    move = device.live.get(subject)
+    if move is not None and move.phase in (Phase.ARM_GAP, Phase.RETIRE):
+        moved = finish(move, now_ns, (Verdict.DEFERRED, "wanted otherwise meanwhile"))
+        device, commands = _put(device, subject, moved, now_ns)
+    waiting = device.waiting.without(subject).put(subject, wanted)
+    return replace(device, waiting=waiting), commands
+
+
+def _know(device: Device, port: Port) -> Device:
+    """The NIC is otherwise than it was: a hold that would not be chosen now proves nothing."""
+    live = device.live
+    for subject, move in live.items():
+        if move.mechanism is Mechanism.HOLD:
+            why = why_no_hold(move.wanted, port, device.times)
+            live = live.put(subject, move.breaks(f"on the way: {why}") if why else move)
+    kept = {q: t for q, t in device.timers_ns.items() if q < len(port.rings)}
+    return replace(device, port=port, live=live, timers_ns=FrozenMap(kept))
+
+
+def _forget(device: Device, event: Gone) -> Device:
+    """A dead flow's waiting move is pointless, but for the delete of its rule."""
+    records, waiting = device.records.without(event.key), device.waiting
+    if event.key in waiting and waiting[event.key].live:
+        waiting = waiting.without(event.key)
+    return replace(device, records=records, waiting=waiting)
+
+
+def _admit(device: Device, commands: tuple[Command, ...], now_ns: int) -> Stepped:
+    """Begin what waits and may begin, in the order it came; knobs go before all."""
+    if device.knobs and not device.live:
+        device = replace(device, knobs=(), turning=(*device.turning, *device.knobs))
+        return device, (*commands, *(Write(action) for action in device.turning))
+    if device.knobs or device.turning:
+        return replace(device, admit_ns=None), commands
+    early: list[int] = []
+    for subject, wanted in device.waiting.items():
+        if subject in device.live:
+            continue
+        record = device.records.get(subject, Record(0))
+        at_ns = max(record.rests_until_ns, bucket.spendable_ns(device.arrival_ns, device.times))
+        if wanted.live and now_ns < at_ns:
+            early.append(at_ns)
+            continue
+        choice = choose(wanted, device.port, device.times, now_ns, _demoted(record))
+        if _must_wait(device, wanted, choice):
+            continue
+        device, more = _begin(device, wanted, choice, now_ns)
+        commands += more
+    return replace(device, admit_ns=min(early, default=None)), commands
+
+
+def _begin(device: Device, wanted: Wanted, choice: Choice, now_ns: int) -> Stepped:
+    subject = wanted.subject
+    device = replace(device, waiting=device.waiting.without(subject))
+    if choice.mechanism is None:
+        why, action = choice.why, wanted.action
+        return device, (Ended(subject, action, Mechanism.NONE, Verdict.DEFERRED, why, 0, 0),)
+    if wanted.live:
+        arrival_ns = bucket.spend(device.arrival_ns, device.times, now_ns)
+        device = replace(device, arrival_ns=arrival_ns)
+    timer_ns = device.timer_ns(wanted.origins)
+    moved = start(wanted, choice, device.port, device.times, timer_ns, now_ns)
+    return _put(device, subject, moved, now_ns)
+
+
+def _must_wait(device: Device, wanted: Wanted, choice: Choice) -> bool:
+    """Another move stands in its way: a hold, or one that concerns the queue to be moved."""
+    if choice.mechanism is Mechanism.HOLD and any(move.asked for move in device.live.values()):
+        return True
+    queue = wanted.action.queue
+    for other, move in device.live.items():
+        if queue is not None and (move.wanted.origins is None or queue in _concerned(move)):
+            return True
+        if isinstance(other, int) and (wanted.origins is None or other in _rings(wanted)):
+            return True
+    return False
+
+
+def _concerned(move: Transition) -> frozenset[int]:
+    return _rings(move.wanted) | move.through
+
+
+def _rings(wanted: Wanted) -> frozenset[int]:
+    return (wanted.origins or frozenset()) | (wanted.targets or frozenset())
+
+
+def _demoted(record: Record) -> frozenset[Mechanism]:
+    return frozenset(m for m in record.strikes if record.strikes.count(m) >= _DEMOTED_AFTER)
+
+
+def _put(device: Device, subject: Subject, moved: Moved, now_ns: int) -> Stepped:
+    """Put back a move that goes on; learn from one that has ended."""
+    move, commands = moved
+    before = device.live.get(subject)
+    if move is before:
+        return device, commands
+    if move is not None:
+        return replace(device, live=device.live.put(subject, move)), commands
+    device = replace(device, live=device.live.without(subject))
+    for command in commands:
+        if isinstance(command, Ended) and before is not None:
+            device = _learn(device, before, command, now_ns)
+            if command.verdict not in (Verdict.DEFERRED, Verdict.REFUSED):
+                device, more = _outdated(device, subject, "its queue has changed meanwhile")
+                commands = (*commands, *more)
+    return device, commands
+
+
+def _outdated(device: Device, subject: Subject, why: str) -> Stepped:
+    """A waiting move of a living flow names origins that are not its own any more: decide again."""
+    wanted = device.waiting.get(subject)
+    if wanted is None or not wanted.live or isinstance(subject, int):
+        return device, ()
+    device = replace(device, waiting=device.waiting.without(subject))
+    ended = Ended(subject, wanted.action, Mechanism.NONE, Verdict.DEFERRED, why, 0, 0)
+    return device, (ended,)
+
+
+def _learn(device: Device, move: Transition, ended: Ended, now_ns: int) -> Device:
+    """Feed a verdict back: T_A of its origins, the flow's hold-down, the mechanism's standing."""
+    if not move.wanted.live:
+        return replace(device, records=device.records.without(ended.subject))
+    if ended.verdict in (Verdict.DONE, Verdict.DEFERRED, Verdict.RESYNC):
+        return device
+    times, strike = device.times, ended.verdict.strike
+    old = device.records.get(ended.subject, Record(0))
+    strikes = (*old.strikes, ended.mechanism) if strike else old.strikes
+    doubled_ns = times.hold_down_ns << min(len(strikes), 16)
+    rest_ns = min(max(doubled_ns, 8 * move.timer_ns), times.hold_down_max_ns)
+    records = device.records.put(ended.subject, Record(now_ns + rest_ns, strikes[-8:]))
+    strict, timers_ns = move.wanted.mode is Mode.STRICT, device.timers_ns
+    teaches = strike or ended.verdict is Verdict.VERIFIED  # else nothing was there to be overtaken
+    for queue in (teaches and move.wanted.origins) or ():
+        ring, was_ns = device.port.rings[queue], device.timer_ns(frozenset({queue}))
+        floor_ns = pipe_ns(ring, times)
+        timer_ns = adapted_ns(was_ns, strike, strict, floor_ns, times)
+        timers_ns = timers_ns.put(queue, timer_ns)
+    return replace(device, records=records, timers_ns=timers_ns)

@@ -1,0 +1,140 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What the machine of the moves is told. Times are CLOCK_MONOTONIC nanoseconds. Pure values."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from atfnd.model import Action, ActionKind, FlowKey, Outcome
+from atfnd.move.port import Port
+from atfnd.move.verdict import Mode
+
+__all__ = ["Event", "EvidenceLost", "Facts", "Gone", "Held", "HoldLost", "Idle", "Polled"]
+__all__ += ["Released", "Reset", "Seen", "Subject", "Tick", "Violated", "Wanted", "Written"]
+
+Subject = FlowKey | int  # what is moved: a flow, or a queue to another CPU
+
+
+class Wanted(NamedTuple):
+    """A decision: this action, in this mode.
+
+    `origins` are the queues the flow's packets come through before it: the rule's queue, or
+    without a rule the one RSS gives them (of a flow that is open to any remote: all of RSS's).
+    `rss` are those they come through whenever no rule stands. For a queue's CPU: its one queue.
+    """
+
+    action: Action
+    mode: Mode
+    origins: frozenset[int] | None = None  # None: not known
+    rss: frozenset[int] | None = None  # None: not known
+    live: bool = True  # its socket lives; of a queue: it delivers
+    first_data_ns: int | None = None  # data cannot come before; None: it may be in flight
+
+    @property
+    def subject(self) -> Subject:
+        """ValueError: the action is about neither a flow nor a queue."""
+        subject = self.action.key if self.action.key is not None else self.action.queue
+        if subject is None:
+            raise ValueError(f"neither a flow nor a queue: {self.action}")
+        return subject
+
+    @property
+    def targets(self) -> frozenset[int] | None:
+        """The queues its packets come through afterwards. None: not known."""
+        if self.action.kind is ActionKind.DELETE:
+            return self.rss
+        if self.action.kind is ActionKind.QUEUE_CPU:
+            return self.origins
+        return None if self.action.new is None else frozenset({self.action.new})
+
+
+class Facts(NamedTuple):
+    """The NIC as it is from now on."""
+
+    port: Port
+
+
+class Idle(NamedTuple):
+    """No packet of a watched flow was delivered since."""
+
+    key: FlowKey
+    since_ns: int
+
+
+class Held(NamedTuple):
+    """The queue is parked: from `at_ns` on its NAPI does not poll."""
+
+    queue: int
+    at_ns: int
+
+
+class HoldLost(NamedTuple):
+    """The hold was refused, ran into its own deadline or died; its queue polls again."""
+
+    queue: int
+    why: str
+
+
+class Released(NamedTuple):
+    """The answer to Release. `unbroken`: the hold was in force until then."""
+
+    queue: int
+    unbroken: bool
+
+
+class Written(NamedTuple):
+    """The answer to Write: what became of it, and between which instants."""
+
+    outcome: Outcome
+    began_ns: int  # T0
+    done_ns: int  # T1
+
+
+class Polled(NamedTuple):
+    """A NAPI poll ended (tracepoint napi:napi_poll)."""
+
+    queue: int
+    ended_ns: int
+    work: int
+    budget: int
+
+
+class Seen(NamedTuple):
+    """A packet of a watched flow was delivered through a queue (of a queue: on its CPU), last at
+    `at_ns`."""
+
+    subject: Subject
+    queue: int
+    at_ns: int
+
+
+class Violated(NamedTuple):
+    """Packets of a watched flow were delivered through an old ring after the first through the
+    new one: so many more."""
+
+    key: FlowKey
+    packets: int
+
+
+class EvidenceLost(NamedTuple):
+    """Telemetry was lost: what was not told may have happened."""
+
+
+class Reset(NamedTuple):
+    """The NIC was reset, went down or changed channels: rings are new, rules may be gone."""
+
+
+class Gone(NamedTuple):
+    """The flow's socket was closed."""
+
+    key: FlowKey
+
+
+class Tick(NamedTuple):
+    """Time has passed (`device.due_ns`)."""
+
+
+Event = (
+    Wanted | Facts | Idle | Held | HoldLost | Released | Written | Polled
+    | Seen | Violated | EvidenceLost | Reset | Gone | Tick
+)  # fmt: skip

@@ -1,0 +1,137 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Mechanism `hold`: park the new ring, write, prove that the old one drained, release. Pure.
+
+Packets in the old ring A were classified before those in the new ring B. B is not polled until A
+has delivered, so none of B's goes ahead. Where a driver deletes and adds a rule, packets come
+through A, then RSS's ring R, then B: both wait for A, then B waits for R. A hold never outlives
+T_hold_max; if it ends before the proof, the move says so (ordering.md I3, I4, I6, I7).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from atfnd.move import evidence
+from atfnd.move.command import Command, DrainEvidence, Hold, Write
+from atfnd.move.event import Held, HoldLost, Polled, Released
+from atfnd.move.evidence import Drain
+from atfnd.move.timer import Times
+from atfnd.move.transition import Moved, Phase, Transition, finish, release
+from atfnd.move.verdict import Verdict
+
+__all__ = ["expired", "held", "lost", "park", "polled", "released", "settle"]
+
+
+def park(move: Transition, times: Times, now_ns: int) -> Moved:
+    """Ask for every hold the move needs, before anything is written."""
+    queues = move.through | move.targets
+    until_ns = now_ns + times.hold_max_ns
+    holds = tuple(Hold(queue, until_ns) for queue in sorted(queues))
+    move = replace(move, phase=Phase.HOLD, asked=queues, due_ns=until_ns, hold_due_ns=until_ns)
+    return move, holds
+
+
+def held(move: Transition, event: Held) -> Moved:
+    """One more ring is parked; with the last one the write goes out."""
+    if move.phase is not Phase.HOLD or event.queue not in move.asked - move.releasing:
+        return move, ()
+    move = replace(move, held=move.held | {event.queue})
+    if move.held != move.asked:
+        return move, ()
+    return replace(move, phase=Phase.COMMIT), (Write(move.wanted.action),)
+
+
+def settle(move: Transition, times: Times, now_ns: int) -> Moved:
+    """The write is done: ask the old rings for proof."""
+    safe = move.asked | (move.wanted.origins or frozenset())
+    if move.lost and not (move.targets and move.targets <= safe):
+        move = move.breaks("its rule was lost, and RSS's ring was not parked")
+    if move.broken is not None or not move.asked - move.releasing:
+        return _to_verify(move, times, now_ns)
+    rings = (move.wanted.origins or frozenset()) - move.targets
+    from_ns = evidence.opens_ns(move.done_ns, move.pipe_ns)
+    move = replace(move, phase=Phase.SETTLE, due_ns=move.hold_due_ns)
+    return _drain(move, rings, from_ns, times, now_ns)
+
+
+def polled(move: Transition, event: Polled, times: Times, now_ns: int) -> Moved:
+    """A poll ended while the old rings are to drain."""
+    if move.phase is not Phase.SETTLE:
+        return move, ()
+    move = replace(move, drain=move.drain.after(event))
+    return _next(move, times, now_ns) if not move.drain.waiting else (move, ())
+
+
+def released(move: Transition, event: Released, now_ns: int) -> Moved:
+    """A hold is over, and was it in force until we ended it?"""
+    if event.queue not in move.asked:
+        return move, ()
+    asked_for = event.queue in move.releasing
+    move = _without(move, event.queue)
+    if not (event.unbroken and asked_for):
+        move = move.breaks(f"the hold of queue {event.queue} ended before its time")
+    if move.phase is Phase.LET_GO and not move.asked:
+        return finish(move, now_ns)
+    return move, ()
+
+
+def lost(move: Transition, event: HoldLost, times: Times, now_ns: int) -> Moved:
+    """A hold could not be had, or ended by itself: before the write nothing has happened."""
+    if event.queue not in move.asked:
+        return move, ()
+    move = _without(move, event.queue)
+    if now_ns >= move.hold_due_ns:
+        return expired(move, times, now_ns)
+    return _give_up(move, f"queue {event.queue} is not parked: {event.why}", times, now_ns)
+
+
+def expired(move: Transition, times: Times, now_ns: int) -> Moved:
+    """T_hold_max is over: let traffic flow, proven or not."""
+    why = f"not drained within {times.hold_max_ns} ns"
+    return _give_up(move, why, times, now_ns)
+
+
+def _give_up(move: Transition, why: str, times: Times, now_ns: int) -> Moved:
+    match move.phase:
+        case Phase.HOLD:
+            return finish(move, now_ns, (Verdict.DEFERRED, why))
+        case Phase.SETTLE:
+            return _to_verify(move.breaks(why), times, now_ns)
+        case Phase.COMMIT:
+            return release(move.breaks(why), move.asked)
+        case Phase.LET_GO if not move.asked:
+            return finish(move.breaks(why), now_ns)
+        case _:
+            return move.breaks(why), ()
+
+
+def _without(move: Transition, queue: int) -> Transition:
+    gone = frozenset({queue})
+    rest = move.releasing - gone
+    return replace(move, asked=move.asked - gone, held=move.held - gone, releasing=rest)
+
+
+def _drain(
+    move: Transition, rings: frozenset[int], from_ns: int, times: Times, now_ns: int
+) -> Moved:
+    move = replace(move, drain=Drain(rings, from_ns))
+    if not rings:
+        return _next(move, times, now_ns)
+    return move, tuple(DrainEvidence(queue, from_ns) for queue in sorted(rings))
+
+
+def _next(move: Transition, times: Times, now_ns: int) -> Moved:
+    """The old rings have drained: release RSS's first, and the new one once that has drained."""
+    between = (move.through & move.held) - move.targets
+    if not between or move.lost:
+        return _to_verify(move, times, now_ns)
+    move, commands = release(move, between)
+    from_ns = max(now_ns, evidence.opens_ns(move.done_ns, move.pipe_ns))
+    drained, more = _drain(move, between, from_ns, times, now_ns)
+    return drained, (*commands, *more)
+
+
+def _to_verify(move: Transition, times: Times, now_ns: int) -> Moved:
+    commands: tuple[Command, ...]
+    move, commands = release(move, move.asked)
+    return replace(move, phase=Phase.VERIFY, due_ns=now_ns + times.verify_ns), commands

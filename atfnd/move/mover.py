@@ -1,0 +1,163 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Carries out what the machine of the moves asks for, and tells it what came of it.
+
+The machine (`device.step`) is pure; `Hands` is what it cannot do: the kernel behind it, and the
+clock. A hold is short (T_hold_max), so while one is in force nothing else is done: its evidence is
+waited for right here. Whatever goes wrong, what is parked is released (ordering.md I7).
+"""
+
+from __future__ import annotations
+
+import errno
+from collections import deque
+from collections.abc import Sequence
+from typing import Protocol
+
+from atfnd.model import Action, FlowKey, Outcome
+from atfnd.move import device as machine
+from atfnd.move.command import (
+    Command,
+    DrainEvidence,
+    Ended,
+    Hold,
+    Release,
+    Unwatch,
+    Watch,
+    Write,
+)
+from atfnd.move.device import Device
+from atfnd.move.event import Event, Held, HoldLost, Released, Tick, Written
+
+__all__ = ["Hands", "Mover"]
+
+
+class Hands(Protocol):
+    """The kernel, for one NIC."""
+
+    def now_ns(self) -> int:
+        """CLOCK_MONOTONIC."""
+
+    def write(self, action: Action) -> Outcome:
+        """Carry out an action (program.apply). A refusal is an outcome."""
+
+    def hold(self, queue: int, until_ns: int) -> int:
+        """Park a queue's NAPI, at most until then, by a deadline of its own. Returns the instant it
+        was parked. OSError: it cannot be."""
+
+    def in_force(self, queue: int) -> bool:
+        """The queue has been parked since `hold` returned."""
+
+    def release(self, queue: int) -> bool:
+        """Let the queue be polled. Returns whether it was parked until now."""
+
+    def watch(self, key: FlowKey, origins: frozenset[int], targets: frozenset[int]) -> None:
+        """From now on, tell Idle, Seen and Violated of this flow."""
+
+    def unwatch(self, key: FlowKey) -> None: ...
+
+    def delivered_ns(self, key: FlowKey) -> int | None:
+        """When a watched flow was last delivered a packet; None: not known."""
+
+    def drain_evidence(self, queue: int, from_ns: int) -> None:
+        """From now on, until nothing is parked, tell Polled of this queue."""
+
+    def evidence(self, until_ns: int) -> Sequence[Event]:
+        """What was observed since the last call; waits for some, at most until then."""
+
+
+class Mover:
+    """The moves of one NIC, from what is wanted to how it ended."""
+
+    def __init__(self, hands: Hands, device: Device) -> None:
+        self.device = device
+        self._hands = hands
+        self._events: deque[Event] = deque()
+        self._parked: set[int] = set()
+        self._said: list[Outcome | Ended] = []
+
+    def due_ns(self) -> int | None:
+        """When to tell it Tick. None: nothing waits for a time."""
+        return machine.due_ns(self.device)
+
+    def tell(self, *events: Event) -> list[Outcome | Ended]:
+        """Take events into account and do what follows, to the end of any hold. Returns writes that
+        were tried and moves that ended, in order. What `Hands` raises is raised, nothing parked."""
+        self._events.extend(events)
+        self._said = []
+        try:
+            while self._events or self._parked:
+                if not self._events:
+                    until_ns = self.due_ns() or self._hands.now_ns()
+                    self._events.extend(self._hands.evidence(until_ns) or (Tick(),))
+                self._step(self._events.popleft())
+        except BaseException:
+            self._events.clear()
+            self.let_go()
+            raise
+        return self._said
+
+    def let_go(self) -> None:
+        """Release whatever is parked, without a word to the machine: the end of the daemon."""
+        parked, self._parked = self._parked, set()
+        for queue in parked:
+            self._hands.release(queue)
+
+    def _step(self, event: Event) -> None:
+        if isinstance(event, HoldLost):
+            self._parked.discard(event.queue)
+        self.device, commands = machine.step(self.device, event, self._hands.now_ns())
+        for command in commands:
+            self._carry_out(command)
+
+    def _carry_out(self, command: Command) -> None:
+        match command:
+            case Write():
+                self._write(command)
+            case Hold(queue, until_ns):
+                self._hold(queue, until_ns)
+            case Release(queue):
+                unbroken = self._hands.release(queue)
+                self._parked.discard(queue)
+                self._events.append(Released(queue, unbroken))
+            case DrainEvidence(queue, from_ns):
+                self._hands.drain_evidence(queue, from_ns)
+            case Watch(key, origins, targets):
+                self._hands.watch(key, origins, targets)
+            case Unwatch(key):
+                self._hands.unwatch(key)
+            case Ended():
+                self._said.append(command)
+
+    def _hold(self, queue: int, until_ns: int) -> None:
+        self._parked.add(queue)
+        try:
+            at_ns = self._hands.hold(queue, until_ns)
+        except OSError as refusal:
+            self._parked.discard(queue)
+            self._events.append(HoldLost(queue, refusal.strerror or str(refusal)))
+        else:
+            self._events.append(Held(queue, at_ns))
+
+    def _write(self, write: Write) -> None:
+        began_ns = self._hands.now_ns()
+        if (why := self._why_not_now(write)) is not None:
+            action = write.action
+            outcome = Outcome(action, began_ns, errno.ECANCELED, action.location, why)
+        else:
+            outcome = self._hands.write(write.action)
+            self._said.append(outcome)
+        self._events.append(Written(outcome, began_ns, self._hands.now_ns()))
+
+    def _why_not_now(self, write: Write) -> str | None:
+        """The last look before a write: is what it was decided on still so?"""
+        key, since_ns = write.action.key, write.unless_after_ns
+        if key is None:
+            return None
+        move = self.device.live.get(key)
+        if move is not None and not all(self._hands.in_force(queue) for queue in move.held):
+            return "a hold was over before the write"
+        if since_ns is not None:
+            last_ns = self._hands.delivered_ns(key)
+            if last_ns is None or last_ns > since_ns:
+                return "it was idle no longer"
+        return None

@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What has to be known of a NIC before a move of one of its flows can be judged. Pure values.
+
+None is "the kernel did not say", which is never taken for "no".
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import NamedTuple
+
+from atfnd.model import Actuator
+
+__all__ = ["Port", "Ring", "Stage"]
+
+
+class Stage(Enum):
+    """A queue of each CPU's own between a NAPI's poll and the socket: what a poll delivered may
+    wait there on the CPU that polled, while another CPU goes ahead."""
+
+    RPS = "RPS or RFS hands packets to other CPUs"
+    GRO_CELLS = "a tunnel collects packets per CPU (gro_cells)"
+    NETIF_RX = "packets are queued again per CPU (netif_rx)"
+    CPUMAP = "an XDP program redirects packets to CPUs (cpumap)"
+    CRYPTO = "packets are decrypted asynchronously"
+
+
+class Ring(NamedTuple):
+    """One receive queue with its NAPI."""
+
+    size: int | None  # descriptors
+    rx_usecs: int | None  # the most that moderation may hold an interrupt or a write-back back
+    gro_flush_timeout_ns: int | None
+    busy_poll: bool | None  # an application may poll it (F5: GRO is then flushed later)
+    service_pps: float | None = None  # packets polled per second of polling
+    poll_gap_ns: int | None = None  # between the ends of two polls lately: the longest
+    softirq_ns: int = 0  # from interrupt to poll, as measured: the longest
+    no_hold: str | None = None  # why its NAPI cannot be parked; None: it can
+
+
+class Port(NamedTuple):
+    """One NIC. `rings` by queue number."""
+
+    actuator: Actuator
+    asynchronous: bool  # a rule takes effect after the write has returned, or not at all
+    stages: frozenset[Stage] | None  # after NAPI; empty: delivery is inline up to the socket
+    rings: tuple[Ring, ...]
+    write_ns: int | None  # a rule write, as measured: the longest
+    holds_max: int = 1  # queues that can be parked at the same time
+    programming_ns: int = 0  # asynchronous: from the write's return to its effect, the longest

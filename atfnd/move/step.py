@@ -1,0 +1,194 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""One move: `start` it, and `step` it on with each event. Pure: events in, commands out.
+
+Every phase but COMMIT and LET_GO has a deadline, and these end with an answer that the runner
+always gives. What is parked is released at T_hold_max in every phase.
+"""
+
+from __future__ import annotations
+
+import errno
+from dataclasses import replace
+
+from atfnd.model import ActionKind, FlowKey
+from atfnd.move import holding
+from atfnd.move.choose import Choice, passing
+from atfnd.move.command import Watch, Write
+from atfnd.move.event import (
+    Event,
+    EvidenceLost,
+    Facts,
+    Gone,
+    Held,
+    HoldLost,
+    Idle,
+    Polled,
+    Released,
+    Reset,
+    Seen,
+    Tick,
+    Violated,
+    Wanted,
+    Written,
+)
+from atfnd.move.port import Port
+from atfnd.move.timer import Times, pipe_ns
+from atfnd.move.transition import Moved, Phase, Transition, finish, release, rule_is_lost
+from atfnd.move.verdict import Mechanism, Verdict
+
+__all__ = ["start", "step"]
+
+
+def start(
+    wanted: Wanted, choice: Choice, port: Port, times: Times, timer_ns: int, now_ns: int
+) -> Moved:
+    """Begin a move by the mechanism chosen. ValueError: none was."""
+    if choice.mechanism is None:
+        raise ValueError(f"a deferred move is not started: {wanted}")
+    through = passing(wanted, port) if wanted.live else frozenset()
+    drains = (wanted.origins or frozenset()) | through
+    move = Transition(
+        wanted,
+        choice.mechanism,
+        choice.why,
+        began_ns=now_ns,
+        timer_ns=timer_ns,
+        pipe_ns=max((pipe_ns(port.rings[queue], times) for queue in drains), default=0),
+        through=through,
+        phase=Phase.COMMIT,
+        due_ns=now_ns,
+    )
+    if not wanted.live and wanted.action.kind is ActionKind.DELETE:
+        return replace(move, phase=Phase.RETIRE, due_ns=now_ns + times.quiet_ns), ()
+    commands: tuple[Watch, ...] = ()
+    if (watch := _watch(wanted)) is not None:
+        move, commands = replace(move, watched=True), (watch,)
+    match move.mechanism:
+        case Mechanism.HOLD:
+            parked, holds = holding.park(move, times, now_ns)
+            return parked, (*commands, *holds)
+        case Mechanism.GAP:
+            armed = replace(move, phase=Phase.ARM_GAP, due_ns=now_ns + times.arm_ns)
+            return armed, commands
+        case Mechanism.BIRTH | Mechanism.FOLLOW | Mechanism.NONE:
+            return move, (*commands, Write(wanted.action))
+
+
+def step(move: Transition, event: Event, times: Times, now_ns: int) -> Moved:
+    """Take one event into account. What does not concern this move or its phase changes nothing."""
+    match event:
+        case Held():
+            return holding.held(move, event)
+        case HoldLost():
+            return holding.lost(move, event, times, now_ns)
+        case Released():
+            return holding.released(move, event, now_ns)
+        case Polled():
+            return holding.polled(move, event, times, now_ns)
+        case Written():
+            return _written(move, event, times, now_ns)
+        case Idle():
+            return _idle(move, event, now_ns)
+        case Seen():
+            return _seen(move, event, now_ns)
+        case Violated():
+            return replace(move, violations=move.violations + event.packets), ()
+        case EvidenceLost():
+            return replace(move, blind=True), ()
+        case Reset():
+            return _reset(move, now_ns)
+        case Gone():
+            return _gone(move, now_ns)
+        case Tick():
+            return _tick(move, times, now_ns)
+        case Wanted() | Facts():
+            raise ValueError(f"not about a move under way: {event}")
+
+
+def _watch(wanted: Wanted) -> Watch | None:
+    """A flow that is open to any remote cannot be watched: it is many."""
+    key = wanted.action.key
+    if not wanted.live or not isinstance(key, FlowKey) or not key.remote_port:
+        return None
+    if wanted.origins is None or wanted.targets is None or wanted.origins == wanted.targets:
+        return None
+    return Watch(key, wanted.origins, wanted.targets)
+
+
+def _written(move: Transition, event: Written, times: Times, now_ns: int) -> Moved:
+    if move.phase is not Phase.COMMIT:
+        return move, ()
+    outcome = event.outcome
+    if outcome.errno == errno.ECANCELED and move.mechanism is Mechanism.GAP:
+        armed = replace(move, phase=Phase.ARM_GAP, due_ns=move.began_ns + times.arm_ns)
+        return (armed, ()) if move.settled is None else finish(armed, now_ns)
+    lost = outcome.errno != 0 and rule_is_lost(move, outcome.location)
+    if outcome.errno and not lost:
+        verdict = Verdict.DEFERRED if outcome.errno == errno.ECANCELED else Verdict.REFUSED
+        return finish(move, now_ns, move.settled or (verdict, outcome.left))
+    if move.settled is not None:
+        return finish(move, now_ns)
+    move = replace(move, done_ns=event.done_ns, lost=lost)
+    match move.mechanism:
+        case Mechanism.HOLD:
+            return holding.settle(move, times, now_ns)
+        case Mechanism.BIRTH:
+            first_ns = move.wanted.first_data_ns
+            if first_ns is None or event.done_ns > first_ns:
+                move = move.breaks("data may have come before the rule")
+        case Mechanism.NONE if not move.watched:
+            return finish(move, now_ns, (Verdict.DONE, move.why))
+        case _:
+            pass
+    wait_ns = times.follow_ns if move.mechanism is Mechanism.FOLLOW else times.verify_ns
+    return replace(move, phase=Phase.VERIFY, due_ns=now_ns + wait_ns), ()
+
+
+def _idle(move: Transition, event: Idle, now_ns: int) -> Moved:
+    if move.phase is not Phase.ARM_GAP or now_ns - event.since_ns < move.timer_ns:
+        return move, ()
+    return replace(move, phase=Phase.COMMIT), (Write(move.wanted.action, event.since_ns),)
+
+
+def _seen(move: Transition, event: Seen, now_ns: int) -> Moved:
+    """The first packet on a new ring starts the last wait: what it overtook shows within T_A."""
+    if move.phase is not Phase.VERIFY or event.at_ns < move.done_ns:
+        return move, ()
+    if event.queue not in move.targets:
+        late = event.at_ns > move.done_ns + move.timer_ns
+        return replace(move, elsewhere=move.elsewhere or late), ()
+    if move.seen:
+        return move, ()
+    return replace(move, seen=True, due_ns=min(move.due_ns, now_ns + move.timer_ns)), ()
+
+
+def _reset(move: Transition, now_ns: int) -> Moved:
+    settled = Verdict.RESYNC, "the NIC was reset"
+    if move.phase is not Phase.COMMIT:
+        return finish(move, now_ns, settled)
+    return release(replace(move, settled=settled), move.asked)
+
+
+def _gone(move: Transition, now_ns: int) -> Moved:
+    match move.phase:
+        case Phase.ARM_GAP | Phase.HOLD:
+            return finish(move, now_ns, (Verdict.DEFERRED, "its socket was closed"))
+        case Phase.VERIFY:
+            return finish(move, now_ns)
+        case _:
+            return move, ()
+
+
+def _tick(move: Transition, times: Times, now_ns: int) -> Moved:
+    if move.asked - move.releasing and now_ns >= move.hold_due_ns:
+        return holding.expired(move, times, now_ns)
+    if move.phase in (Phase.COMMIT, Phase.LET_GO) or now_ns < move.due_ns:
+        return move, ()
+    match move.phase:
+        case Phase.ARM_GAP:
+            why = f"never idle for {move.timer_ns} ns within {times.arm_ns} ns"
+            return finish(move, now_ns, (Verdict.DEFERRED, why))
+        case Phase.RETIRE:
+            return replace(move, phase=Phase.COMMIT), (Write(move.wanted.action),)
+        case _:
+            return finish(move, now_ns)

@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""How long a packet may be on its way through a ring: T_timer, and what it learns. Pure.
+
+The paper's T_timer = (D - 1) / R_service is the time a full ring takes to be polled. It leaves out
+what ordering.md names: interrupt moderation, descriptor write-back, softirq latency, the GRO hold,
+the pipe between classification and ring, and rules that take effect later.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from atfnd.move.port import Port, Ring
+
+__all__ = ["Times", "adapted_ns", "pipe_ns", "t_timer_ns"]
+
+_RING = 2048  # descriptors, where the driver does not say: the largest default (ice)
+_RX_USECS = 256  # where it does not say: the most that net_dim's profiles ask for
+_SERVICE_PPS = 500_000.0  # before it was measured
+
+
+@dataclass(frozen=True, slots=True)
+class Times:
+    """Every time the machine waits, in nanoseconds (ordering.md, start values)."""
+
+    pipe_ns: int = 20_000  # classification to descriptor, without moderation
+    hold_max_ns: int = 500_000
+    arm_ns: int = 1_000_000_000  # a gap is waited for so long
+    quiet_ns: int = 1_000_000_000  # from a socket's end to the delete of its rule
+    verify_ns: int = 1_000_000_000  # packets are waited for so long
+    follow_ns: int = 1_000_000_000  # and so long on the new CPU
+    hold_down_ns: int = 100_000_000  # between two moves of one flow, at least; doubled by strikes
+    hold_down_max_ns: int = 60_000_000_000
+    timer_max_ns: int = 100_000_000
+    learn_ns: int = 1_000_000  # eta: a violation makes T_A longer by this
+    epsilon: float = 1e-4  # violations a move that `bounded` settles at; strict: none
+    move_every_ns: int = 1_000_000  # token bucket: a move takes so long to earn
+    burst: int = 16
+
+
+def pipe_ns(ring: Ring, times: Times) -> int:
+    """T_pipe: from the instant a packet is classified until its descriptor can be polled."""
+    usecs = _RX_USECS if ring.rx_usecs is None else ring.rx_usecs
+    return times.pipe_ns + usecs * 1000
+
+
+def t_timer_ns(ring: Ring, port: Port, times: Times) -> int:
+    """The time after which a packet given to this ring has been delivered, by all that is known:
+    a full ring, and each delay before and after it, moderation once for the interrupt and once
+    (in T_pipe) for the write-back."""
+    size = _RING if ring.size is None else ring.size
+    drain_ns = (size - 1) / (ring.service_pps or _SERVICE_PPS) * 1e9
+    usecs = _RX_USECS if ring.rx_usecs is None else ring.rx_usecs
+    late_ns = port.programming_ns if port.asynchronous else 0
+    gro_ns = ring.gro_flush_timeout_ns or 0
+    waits_ns = usecs * 1000 + ring.softirq_ns + gro_ns + late_ns
+    return min(round(drain_ns) + waits_ns + pipe_ns(ring, times), times.timer_max_ns)
+
+
+def adapted_ns(timer_ns: int, violated: bool, strict: bool, floor_ns: int, times: Times) -> int:
+    """T_A += eta (1{violation} - epsilon), within [floor, cap]: it settles where a share epsilon of
+    the moves reorders; in strict it only grows."""
+    step = (1.0 if violated else 0.0) - (0.0 if strict else times.epsilon)
+    return max(floor_ns, min(times.timer_max_ns, timer_ns + round(times.learn_ns * step)))

@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""One move as a value: where it stands, what is parked for it, what broke. Pure.
+
+ARM_GAP   wait until the flow has been idle for T_A
+HOLD      park each ring its packets could come to, until every one is parked
+COMMIT    the write is out; T1 is known from its answer
+SETTLE    the old rings prove that they drained after T1 + T_pipe; then the new one is released.
+          Where a change passes through RSS, RSS's ring is released first and drained in turn
+VERIFY    until packets were seen on the new ring for T_A, or T_verify is over
+RETIRE    a dead flow's rule: wait for what may still be in flight, then delete it
+LET_GO    decided; the last hold is not known to be over yet
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import Enum
+
+from atfnd.model import ActionKind, FlowKey
+from atfnd.move.command import Command, Ended, Release, Unwatch
+from atfnd.move.event import Wanted
+from atfnd.move.evidence import Drain
+from atfnd.move.verdict import Mechanism, Mode, Verdict
+
+__all__ = ["Moved", "Phase", "Transition", "finish", "release"]
+
+
+class Phase(Enum):
+    ARM_GAP = "arm-gap"
+    HOLD = "hold"
+    COMMIT = "commit"
+    SETTLE = "settle"
+    VERIFY = "verify"
+    RETIRE = "retire"
+    LET_GO = "let-go"
+
+
+@dataclass(frozen=True, slots=True)
+class Transition:
+    """`asked` holds are those whose end was not told yet; `held` of them are parked; `releasing`
+    of them we have asked to end."""
+
+    wanted: Wanted
+    mechanism: Mechanism
+    why: str
+    began_ns: int
+    timer_ns: int  # T_A
+    pipe_ns: int  # T_pipe of the rings that are to drain
+    through: frozenset[int]  # RSS's rings that the write passes through
+    phase: Phase
+    due_ns: int  # of the phase
+    watched: bool = False
+    asked: frozenset[int] = frozenset()
+    held: frozenset[int] = frozenset()
+    releasing: frozenset[int] = frozenset()
+    hold_due_ns: int = 0  # T_hold_max
+    drain: Drain = Drain()  # noqa: RUF009 (a NamedTuple is a value)
+    done_ns: int = 0  # T1
+    lost: bool = False  # the write was refused, and its rule is gone: RSS delivers
+    broken: str | None = None  # why order is not proven
+    blind: bool = False  # telemetry was lost
+    violations: int = 0
+    seen: bool = False  # on a new ring
+    elsewhere: bool = False  # on another ring, long after the write
+    settled: tuple[Verdict, str] | None = None  # decided before VERIFY
+
+    @property
+    def targets(self) -> frozenset[int]:
+        """The rings its packets come through after the write, as far as is known."""
+        rings = self.wanted.rss if self.lost else self.wanted.targets
+        return rings or frozenset()
+
+    def next_due_ns(self) -> int | None:
+        """When a Tick is needed. None: an answer is waited for, and it comes."""
+        dues = [] if self.phase in (Phase.COMMIT, Phase.LET_GO) else [self.due_ns]
+        if self.asked - self.releasing:
+            dues.append(self.hold_due_ns)
+        return min(dues, default=None)
+
+    def breaks(self, why: str) -> Transition:
+        """Order is no longer proven; the first reason stays."""
+        return replace(self, broken=self.broken or why)
+
+    def verdict(self) -> tuple[Verdict, str]:
+        """What became of it, by what is known now."""
+        if self.settled is not None:
+            return self.settled
+        if self.violations:
+            return Verdict.VIOLATED, f"{self.violations} packets overtook others"
+        if self.broken is not None and not (self.wanted.mode is Mode.BOUNDED and self._checked()):
+            return Verdict.UNPROVEN, self.broken
+        if self.lost:
+            return Verdict.REFUSED, "the NIC refused it and lost the rule: delivered by RSS"
+        if not self.seen:
+            if self.elsewhere:
+                return Verdict.NO_EFFECT, "its packets still come as before"
+            return Verdict.QUIET, "no packet has come since"
+        how = self.mechanism
+        if how in (Mechanism.HOLD, Mechanism.BIRTH, Mechanism.FOLLOW) and self.broken is None:
+            return Verdict.PROVEN, self.why
+        if not self._checked():
+            return Verdict.UNPROVEN, "telemetry was lost"
+        return Verdict.VERIFIED, "every packet was seen in order"
+
+    def _checked(self) -> bool:
+        """Every packet around the move was seen, the new ring's first among them."""
+        return self.seen and self.watched and not self.blind
+
+
+Moved = tuple[Transition | None, tuple[Command, ...]]  # None: it has ended
+
+
+def release(move: Transition, queues: frozenset[int]) -> tuple[Transition, tuple[Command, ...]]:
+    """Ask for the end of these holds, once each."""
+    now = (queues & move.asked) - move.releasing
+    commands = tuple(Release(queue) for queue in sorted(now))
+    return replace(move, releasing=move.releasing | now, held=move.held - now), commands
+
+
+def finish(move: Transition, now_ns: int, settled: tuple[Verdict, str] | None = None) -> Moved:
+    """End a move, or let go of what is parked for it first. `settled` overrides what is known."""
+    if settled is not None:
+        move = replace(move, settled=settled)
+    move, commands = release(move, move.asked)
+    if move.asked:
+        return replace(move, phase=Phase.LET_GO), commands
+    action = move.wanted.action
+    if move.watched and isinstance(action.key, FlowKey):
+        commands = (*commands, Unwatch(action.key))
+    verdict, why = move.verdict()
+    took_ns = now_ns - move.began_ns
+    subject, how = move.wanted.subject, move.mechanism
+    ended = Ended(subject, action, how, verdict, why, move.violations, took_ns)
+    return None, (*commands, ended)
+
+
+def rule_is_lost(move: Transition, location: int | None) -> bool:
+    """Of a refused write: the rule that was there is gone. An insert had none to lose."""
+    return move.wanted.action.kind is ActionKind.REWRITE and location is None

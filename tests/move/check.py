@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What must hold in every state of the world, and the scenes it is checked in.
+
+- InOrder: no packet is delivered after a later one, unless a hold ended by itself, the NIC was
+  reset (which moves flows by itself) or the daemon died
+- Honest: a move that is called proven had none, whatever happened
+- I1 to I4, I6: one hold's rings, one write; parked before it, released after the old ring drained
+- FailOpen: when nothing can happen any more, nothing is parked, and nothing waits (I7)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from atfnd.model import Action, ActionKind, Actuator, FlowKey
+from atfnd.move.device import Device
+from atfnd.move.event import Wanted
+from atfnd.move.port import Port, Ring
+from atfnd.move.timer import Times
+from atfnd.move.verdict import Mode, Verdict
+from tests.move import nic
+from tests.move.daemon import Daemon
+from tests.move.explore import Found, explore
+from tests.move.world import RINGS, A, B, R, Scene, World
+
+__all__ = ["KEY", "PORT", "TIMES", "check", "wanted"]
+
+KEY = FlowKey(6, b"\x0a\0\0\1", 443, b"\x0a\0\0\2", 1000)
+RING = Ring(
+    size=1, rx_usecs=0, gro_flush_timeout_ns=0, busy_poll=False, service_pps=1e9, poll_gap_ns=0
+)
+PORT = Port(
+    Actuator.IN_PLACE, asynchronous=False, stages=frozenset(), rings=(RING, RING, RING), write_ns=0,
+    holds_max=2,
+)  # fmt: skip
+TIMES = Times(
+    pipe_ns=1, hold_max_ns=2, arm_ns=2, quiet_ns=1, verify_ns=1, follow_ns=1, hold_down_ns=1,
+    learn_ns=0, move_every_ns=0, burst=1,
+)  # fmt: skip
+
+
+def wanted(kind: ActionKind = ActionKind.REWRITE, rss: int = R) -> Wanted:
+    """Flow KEY from ring A to B in strict mode; a delete gives it back to RSS's ring."""
+    new = None if kind is ActionKind.DELETE else B
+    location = None if kind is ActionKind.INSERT else 7
+    action = Action(kind, "nic", KEY, location, A, new, "", "")
+    return Wanted(action, Mode.STRICT, frozenset({A}), frozenset({rss}))
+
+
+def check(scene: Scene, move: Wanted, port: Port = PORT, order_only: bool = False) -> Found:
+    """Visit every state of a scene with the real machine in it (`order_only`: see Daemon)."""
+    daemon = Daemon(Device(port, TIMES), move, scene, order_only)
+
+    def steps(world: World) -> Iterator[tuple[str, World]]:
+        if not world.wrong:
+            yield from nic.moves(world, scene)
+            yield from daemon.moves(world)
+
+    def broken(world: World, still: bool) -> str | None:
+        if world.overtaken and not world.excused:
+            return "InOrder: a packet was delivered after a later one"
+        if world.overtaken and world.verdict == Verdict.PROVEN.value:
+            return "Honest: called proven, and a packet was delivered after a later one"
+        if still and not world.wrong:
+            return _left_behind(daemon, world)
+        return world.wrong
+
+    return explore(daemon.first, steps, broken, lambda world: world.verdict)
+
+
+def _left_behind(daemon: Daemon, world: World) -> str | None:
+    parked = [RINGS[ring] for ring, until in enumerate(world.parked) if until]
+    if parked:
+        return f"FailOpen: ring {', '.join(parked)} is parked for ever"
+    if any(world.ring) or any(world.pipe):
+        return "FailOpen: packets are left"
+    if world.machine is not None and world.verdict is None:
+        return "FailOpen: a move never ends"
+    return None

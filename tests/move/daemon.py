@@ -1,0 +1,222 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What the daemon may do next: be told, carry out a command, be refused, be late, die.
+
+The machine is the real one (`atfnd.move.device`). Its states are kept in a book, by number, and so
+is what each event does to them: the same step is asked of it once.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Iterator
+
+from atfnd.model import ActionKind, Outcome
+from atfnd.move import device
+from atfnd.move.command import Command, DrainEvidence, Ended, Hold, Release, Unwatch, Watch, Write
+from atfnd.move.device import Device
+from atfnd.move.event import (
+    Event,
+    EvidenceLost,
+    Held,
+    HoldLost,
+    Released,
+    Reset,
+    Seen,
+    Tick,
+    Wanted,
+    Written,
+)
+from tests.move.world import RINGS, B, Scene, World, Writing
+
+__all__ = ["Daemon"]
+
+Steps = Iterator[tuple[str, World]]
+
+
+class Daemon:
+    """One run: the book of the machine's states, and what may happen around it.
+    `order_only`: I3 and I4 are not looked at, so that what they are for is seen."""
+
+    def __init__(
+        self, first: Device, wanted: Wanted, scene: Scene, order_only: bool = False
+    ) -> None:
+        self.wanted, self.scene, self.order_only = wanted, scene, order_only
+        self._states: list[Device] = []
+        self._numbers: dict[Device, int] = {}
+        self._steps: dict[tuple[int, type[Event], Event, int], tuple[int, tuple[Command, ...]]] = {}
+        self.first = self._tell(World(self._number(first), scene.route), wanted)
+
+    def device(self, world: World) -> Device | None:
+        """The machine of a state of the world."""
+        return None if world.machine is None else self._states[world.machine]
+
+    def moves(self, world: World) -> Steps:
+        """Every next step of the daemon, and of the clock."""
+        if world.machine is not None:
+            if world.writing is not None:
+                yield from self._answer(world)
+            elif world.todo:
+                yield from self._carry_out(world)
+            else:
+                yield from self._told(world)
+            yield from self._die(world)
+        elif world.writing is not None and not world.writing.path:
+            yield "the dead daemon's write is done", world._replace(writing=None)
+        yield from self._cut(world)
+        yield from self._tick(world)
+
+    def _carry_out(self, world: World) -> Steps:
+        command, rest = world.todo[0], world.todo[1:]
+        world = world._replace(todo=rest)
+        match command:
+            case Hold():
+                yield from self._hold(world, command)
+            case Release():
+                unbroken = bool(world.parked[command.queue])
+                freed = _parked(world, command.queue, 0)
+                freed = freed._replace(cut=freed.cut - {command.queue})
+                told = self._tell(freed, Released(command.queue, unbroken))
+                yield f"{RINGS[command.queue]} is released", told
+            case Write():
+                yield from self._write(world, command)
+            case Ended():
+                said = command.verdict.value
+                yield f"the move ended: {said}", self._over(world._replace(verdict=said))
+            case _:
+                yield type(command).__name__, world
+
+    def _hold(self, world: World, hold: Hold) -> Steps:
+        name = RINGS[hold.queue]
+        if world.now < hold.until_ns:
+            parked = _parked(world, hold.queue, hold.until_ns)
+            yield f"{name} is parked", self._tell(parked, Held(hold.queue, world.now))
+        if self._may("refused hold", world) or world.now >= hold.until_ns:
+            told = self._tell(_fault(world), HoldLost(hold.queue, "refused"))
+            yield f"{name} cannot be parked", told
+
+    def _write(self, world: World, write: Write) -> Steps:
+        scene = self.scene
+        if world.writes:
+            world = world._replace(wrong="I2: a second write of one move")
+        world = world._replace(writes=world.writes + 1, listening=True)
+        targets = self.wanted.targets or frozenset()
+        needed = (set(scene.path) | targets) - (self.wanted.origins or frozenset())
+        if (
+            not self.order_only
+            and not world.excused
+            and any(not world.parked[ring] for ring in needed)
+        ):
+            world = world._replace(wrong="I3, I4: a write with a ring that is not parked")
+        if scene.late:
+            writing = Writing(())
+            yield "the write begins", world._replace(writing=writing, drift=scene.path)
+            return
+        yield "the write begins", world._replace(writing=Writing(scene.path))
+        if self._may("refused write", world):
+            writing = Writing((), errno.EIO)
+            yield "the write is refused", _fault(world)._replace(writing=writing)
+            if scene.lost is not None:
+                writing = Writing(scene.lost, errno.EIO, lost=True)
+                yield "the write loses the rule", _fault(world)._replace(writing=writing)
+        if self._may("dropped write", world):
+            writing = Writing(())
+            yield "the write will have no effect", _fault(world)._replace(writing=writing)
+
+    def _answer(self, world: World) -> Steps:
+        writing = world.writing
+        if writing is None or writing.path:
+            return
+        action = self.wanted.action
+        location = None if writing.lost else action.location
+        if action.kind is ActionKind.DELETE and not writing.errno:
+            location = None
+        outcome = Outcome(action, world.now, writing.errno, location, "refused")
+        done = world._replace(writing=None)
+        yield "the write returns", self._tell(done, Written(outcome, world.now, world.now))
+
+    def _told(self, world: World) -> Steps:
+        if world.mail:
+            after, poll = world._replace(mail=None), world.mail
+            yield f"the end at {poll.ended_ns} of a poll is told", self._tell(after, poll)
+            if self._may("lost event", world):
+                yield "an event is lost", self._tell(_fault(after), EvidenceLost())
+        if world.via_new and world.verdict is None:
+            key = self.wanted.subject
+            told = self._tell(world._replace(via_new=False), Seen(key, B, world.now))
+            yield "a packet on the new ring is told", told
+        if world.reset_untold:
+            yield "the reset is told", self._tell(world._replace(reset_untold=False), Reset())
+        for ring in sorted(world.cut):
+            after = world._replace(cut=world.cut - {ring})
+            yield "the end of a hold is told", self._tell(after, HoldLost(ring, "it ended"))
+        at = self.device(world)
+        due = None if at is None else device.due_ns(at)
+        if due is not None and due <= world.now:
+            yield f"it is {world.now}", self._tell(world, Tick())
+
+    def _die(self, world: World) -> Steps:
+        if self._may("crash", world):
+            dead = _fault(world)._replace(machine=None, todo=(), mail=None, excused=True)
+            yield "the daemon is killed", dead._replace(via_new=False, reset_untold=False)
+
+    def _cut(self, world: World) -> Steps:
+        """The spinner dies: its queue polls again, and nobody knows yet."""
+        for ring, until in enumerate(world.parked):
+            if until and self._may("broken hold", world):
+                yield f"the hold of {RINGS[ring]} dies", _ended_by_itself(_fault(world), ring)
+
+    def _tick(self, world: World) -> Steps:
+        """No packet stays in the pipe over a tick, and no reset is not told; a hold ends at its
+        deadline by itself."""
+        if world.now < self.scene.ticks and not any(world.pipe) and not world.reset_untold:
+            world = world._replace(now=world.now + 1)
+            for ring, until in enumerate(world.parked):
+                if until and world.now >= until:
+                    world = _ended_by_itself(world, ring)
+            yield f"the clock goes to {world.now}", world
+
+    def _over(self, world: World) -> World:
+        """Nothing is told any more: only what is in flight is of interest."""
+        over = world._replace(
+            mail=None, listening=False, via_new=False, reset_untold=False, cut=frozenset()
+        )
+        state = self.device(world)
+        if state is None or state.live or state.waiting or world.todo:
+            return over._replace(wrong="a move that has ended goes on")
+        return over._replace(machine=0, now=self.scene.ticks)
+
+    def _may(self, fault: str, world: World) -> bool:
+        return fault in self.scene.faults and world.faults < self.scene.most_faults
+
+    def _number(self, state: Device) -> int:
+        number = self._numbers.setdefault(state, len(self._states))
+        if number == len(self._states):
+            self._states.append(state)
+        return number
+
+    def _tell(self, world: World, event: Event) -> World:
+        if world.machine is None:
+            raise ValueError("the daemon is dead")
+        asked = world.machine, type(event), event, world.now
+        if asked not in self._steps:
+            state, commands = device.step(self._states[world.machine], event, world.now)
+            kept = tuple(c for c in commands if not isinstance(c, Watch | Unwatch))
+            self._steps[asked] = self._number(state), kept
+        number, commands = self._steps[asked]
+        listening = world.listening or any(isinstance(c, DrainEvidence) for c in commands)
+        todo = tuple(c for c in commands if not isinstance(c, DrainEvidence))
+        return world._replace(machine=number, todo=world.todo + todo, listening=listening)
+
+
+def _fault(world: World) -> World:
+    return world._replace(faults=world.faults + 1)
+
+
+def _parked(world: World, ring: int, until: int) -> World:
+    parked = (*world.parked[:ring], until, *world.parked[ring + 1 :])
+    return world._replace(parked=parked)
+
+
+def _ended_by_itself(world: World, ring: int) -> World:
+    cut = world.cut | {ring} if world.machine is not None else world.cut
+    return _parked(world, ring, 0)._replace(cut=cut, excused=True)

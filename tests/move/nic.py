@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What a NIC may do next by itself: arrival, DMA, polls, GRO, the effect of a rule, a reset."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from atfnd.move.event import Polled
+from tests.move.world import RINGS, A, B, Poll, R, Scene, World, put
+
+__all__ = ["BUDGET", "moves"]
+
+BUDGET = 4
+Steps = Iterator[tuple[str, World]]
+
+
+def moves(world: World, scene: Scene) -> Steps:
+    """Every next step of the NIC."""
+    yield from _arrive(world, scene)
+    yield from _new(world)
+    for ring in (A, R):
+        yield from _dma(world, ring)
+        yield from _begin(world, ring, scene)
+        yield from _end(world, ring, scene)
+    yield from _flush(world)
+    yield from _effect(world)
+    yield from _reset(world, scene)
+
+
+def _arrive(world: World, scene: Scene) -> Steps:
+    if world.next < scene.packets:
+        packet, to = world.next, world.route
+        world = world._replace(next=packet + 1)
+        if to == B:
+            world = world._replace(ring=put(world.ring, B, (*world.ring[B], packet)))
+        else:
+            world = world._replace(pipe=put(world.pipe, to, (*world.pipe[to], packet)))
+        yield f"packet {packet} is classified to {RINGS[to]}", world
+
+
+def _new(world: World) -> Steps:
+    """The new ring at its worst: no delay of its own, for a later poll of it is as good."""
+    if world.ring[B] and not world.parked[B]:
+        packets, world = world.ring[B], world._replace(ring=put(world.ring, B, ()))
+        yield f"B delivers {packets}", _deliver(world, B, packets)
+
+
+def _dma(world: World, ring: int) -> Steps:
+    if world.pipe[ring]:
+        first, *rest = world.pipe[ring]
+        full = put(world.ring, ring, (*world.ring[ring], first))
+        after = world._replace(pipe=put(world.pipe, ring, tuple(rest)), ring=full)
+        yield f"packet {first} is in ring {RINGS[ring]}", after
+
+
+def _begin(world: World, ring: int, scene: Scene) -> Steps:
+    """A poll takes all there is, or stops short and says budget - 1, for it is told to move to
+    another CPU (F2). An empty ring is polled for the flows of others, where somebody listens."""
+    if world.parked[ring] or world.polls[ring] is not None:
+        return
+    packets, name = world.ring[ring], RINGS[ring]
+    if packets or (ring in (A, *scene.path[:-1]) and _listened(world)):
+        yield f"a poll of {name} takes {packets or 'nothing'}", _polling(world, ring, None, 0)
+    if len(packets) > 1:
+        after = _polling(world, ring, 1, BUDGET - 1)
+        yield f"a poll of {name}, told to move, takes {packets[0]}", after
+
+
+def _listened(world: World) -> bool:
+    """One end of a poll waits to be told at a time."""
+    return world.machine is not None and world.listening and world.mail is None
+
+
+def _polling(world: World, ring: int, count: int | None, work: int) -> World:
+    packets = world.ring[ring]
+    taken, rest = (packets, ()) if count is None else (packets[:count], packets[count:])
+    polls = (*world.polls[:ring], Poll(taken, work), *world.polls[ring + 1 :])
+    return world._replace(ring=put(world.ring, ring, rest), polls=polls)
+
+
+def _end(world: World, ring: int, scene: Scene) -> Steps:
+    poll = world.polls[ring]
+    if poll is None or world.parked[ring]:
+        return
+    packets = world.gro[ring] + poll.taken
+    kept = packets[-1:] if scene.gro else ()
+    world = world._replace(
+        polls=(*world.polls[:ring], None, *world.polls[ring + 1 :]),
+        gro=put(world.gro, ring, kept),
+    )
+    world = _deliver(world, ring, packets[: len(packets) - len(kept)])
+    if _listened(world):
+        world = world._replace(mail=Polled(ring, world.now, poll.work, BUDGET))
+    yield f"the poll of {RINGS[ring]} ends at {world.now}, work {poll.work} of {BUDGET}", world
+
+
+def _flush(world: World) -> Steps:
+    for ring in (A, R):
+        if world.gro[ring] and world.polls[ring] is None:
+            after = _deliver(world._replace(gro=put(world.gro, ring, ())), ring, world.gro[ring])
+            yield f"GRO of {RINGS[ring]} is flushed by its timer", after
+
+
+def _deliver(world: World, ring: int, packets: tuple[int, ...]) -> World:
+    for packet in packets:
+        overtaken = world.overtaken or packet < world.last
+        last = max(packet, world.last)
+        world = world._replace(last=last, overtaken=overtaken, via_new=world.via_new or ring == B)
+    return world
+
+
+def _effect(world: World) -> Steps:
+    if world.writing is not None and world.writing.path:
+        to, *rest = world.writing.path
+        writing = world.writing._replace(path=tuple(rest))
+        yield f"the rule now sends to {RINGS[to]}", world._replace(route=to, writing=writing)
+    elif world.drift:
+        to, *rest = world.drift
+        after = world._replace(route=to, drift=tuple(rest))
+        yield f"late, the rule now sends to {RINGS[to]}", after
+
+
+def _reset(world: World, scene: Scene) -> Steps:
+    """Rings and rules go; a reset waits for polls under way (napi_disable), parked ones too."""
+    if "reset" in scene.faults and world.faults < scene.most_faults and not any(world.polls):
+        empty: tuple[tuple[int, ...], ...] = ((), (), ())
+        world = world._replace(pipe=empty, ring=empty, gro=empty, route=R, drift=())
+        untold = world.machine is not None and world.verdict is None
+        world = world._replace(faults=world.faults + 1, reset_untold=untold, excused=True)
+        yield "the NIC is reset", world

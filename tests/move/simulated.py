@@ -1,0 +1,148 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""A NIC in simulated time behind `mover.Hands`: packets in rings, polls at random."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Sequence
+from random import Random
+
+from atfnd.model import Action, ActionKind, FlowKey, Outcome
+from atfnd.move.event import Event, HoldLost, Idle, Polled, Seen, Violated
+from tests.values import key
+
+__all__ = ["FLOWS", "QUEUES", "SimulatedNic"]
+
+QUEUES, FLOWS = 3, 4
+PIPE_NS = 20_000
+PORT_WRITE_NS = 10_000
+
+
+class SimulatedNic:
+    """Three queues and four flows. Every call takes time, in which packets come and are polled."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = Random(seed)
+        self.time_ns = 1_000_000
+        self.route = {key(n): n % QUEUES for n in range(FLOWS)}
+        self.rss = dict(self.route)
+        self.sent = dict.fromkeys(self.route, 0)
+        self.last = dict.fromkeys(self.route, -1)
+        self.last_ns = dict.fromkeys(self.route, 0)
+        self.rings: list[list[tuple[int, FlowKey, int]]] = [[] for _ in range(QUEUES)]
+        self.parked: dict[int, int] = {}  # queue -> until
+        self.watched: dict[FlowKey, frozenset[int]] = {}
+        self.seen: set[FlowKey] = set()  # on a new ring, and told
+        self.listened: dict[int, int] = {}
+        self.told: list[Event] = []
+        self.overtaken: dict[FlowKey, int] = dict.fromkeys(self.route, 0)
+        self.written: list[Action] = []
+        self.talking = True
+        self.silent: set[FlowKey] = set()
+        self.stalled: set[int] = set()
+        self.refuse = 0  # errno of the next write
+        self.refuse_hold = False
+        self.break_hold = False
+        self.lost_journal = False
+
+    # ---- what Hands asks for
+
+    def now_ns(self) -> int:
+        self.pass_time(500)
+        return self.time_ns
+
+    def write(self, action: Action) -> Outcome:
+        if self.lost_journal:
+            raise OSError(errno.EIO, "the journal cannot be written")
+        self.written.append(action)
+        self.pass_time(PORT_WRITE_NS // 2)
+        code, self.refuse = self.refuse, 0
+        if not code and action.key is not None:
+            deleted = action.kind is ActionKind.DELETE or action.new is None
+            self.route[action.key] = self.rss[action.key] if deleted else action.new or 0
+        self.pass_time(PORT_WRITE_NS // 2)
+        return Outcome(action, self.time_ns, code, action.location, "refused" if code else "")
+
+    def hold(self, queue: int, until_ns: int) -> int:
+        if self.refuse_hold:
+            raise OSError(errno.EPERM, "no real-time priority")
+        self.parked[queue] = until_ns
+        return self.time_ns
+
+    def in_force(self, queue: int) -> bool:
+        return queue in self.parked
+
+    def release(self, queue: int) -> bool:
+        unbroken = self.parked.pop(queue, None) is not None
+        if not self.parked:
+            self.listened.clear()
+        return unbroken
+
+    def watch(self, key: FlowKey, origins: frozenset[int], targets: frozenset[int]) -> None:
+        self.watched[key] = targets
+        self.seen.discard(key)
+
+    def unwatch(self, key: FlowKey) -> None:
+        del self.watched[key]
+
+    def delivered_ns(self, key: FlowKey) -> int | None:
+        return self.last_ns[key]
+
+    def drain_evidence(self, queue: int, from_ns: int) -> None:
+        self.listened[queue] = from_ns
+
+    def evidence(self, until_ns: int) -> Sequence[Event]:
+        while not self.told and self.time_ns < until_ns:
+            self.pass_time(5_000)
+        told, self.told = self.told, []
+        return told
+
+    # ---- what happens meanwhile
+
+    def pass_time(self, ns: int) -> None:
+        """Packets come in, rings are polled, holds run out."""
+        self.time_ns += ns
+        if self.break_hold and self.parked:
+            self._cut(min(self.parked))
+            self.break_hold = False
+        for queue in [q for q, until_ns in self.parked.items() if self.time_ns >= until_ns]:
+            self._cut(queue)
+        if self.talking:
+            for flow, queue in self.route.items():
+                if flow not in self.silent and self.random.random() < 0.3:
+                    self.rings[queue].append((self.time_ns, flow, self.sent[flow]))
+                    self.sent[flow] += 1
+        for queue in range(QUEUES):
+            if queue not in self.parked and queue not in self.stalled:
+                self._poll(queue)
+
+    def _cut(self, queue: int) -> None:
+        del self.parked[queue]
+        self.told.append(HoldLost(queue, "it ended by itself"))
+
+    def _poll(self, queue: int) -> None:
+        if self.random.random() < 0.4:
+            return
+        ready = [entry for entry in self.rings[queue] if entry[0] <= self.time_ns - PIPE_NS]
+        short = bool(ready) and self.random.random() < 0.2
+        taken = ready[:1] if short else ready
+        self.rings[queue] = self.rings[queue][len(taken) :]
+        for _, flow, sequence in taken:
+            self._deliver(flow, sequence, queue)
+        work = 63 if short else min(len(taken), 62)
+        if queue in self.listened and self.time_ns >= self.listened[queue]:
+            self.told.append(Polled(queue, self.time_ns, work, 64))
+
+    def _deliver(self, flow: FlowKey, sequence: int, queue: int) -> None:
+        if sequence < self.last[flow]:
+            self.overtaken[flow] += 1
+            if flow in self.watched:
+                self.told.append(Violated(flow, 1))
+        self.last[flow], self.last_ns[flow] = max(sequence, self.last[flow]), self.time_ns
+        if queue in self.watched.get(flow, ()) and flow not in self.seen:
+            self.seen.add(flow)
+            self.told.append(Seen(flow, queue, self.time_ns))
+
+    def idle(self) -> list[Event]:
+        """What a watch tells of flows that were given nothing lately."""
+        return [Idle(flow, self.last_ns[flow]) for flow in self.watched]

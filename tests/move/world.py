@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""A NIC as a value: what is in flight of one flow, who polls, what the daemon has been told.
+
+Time is counted in ticks. A packet that was classified reaches its ring before the next tick, so
+T_pipe is one tick. Within a tick anything may happen in any order, any number of times.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from atfnd.move.command import Command
+from atfnd.move.event import Polled
+
+__all__ = ["RINGS", "A", "B", "Poll", "R", "Scene", "World", "Writing", "put"]
+
+A, B, R = 0, 1, 2  # the old ring, the new one, RSS's
+RINGS = "ABR"
+Packets = tuple[int, ...]
+
+
+class Scene(NamedTuple):
+    """What a NIC does, and what may go wrong in it: `faults` at most in one run."""
+
+    name: str
+    route: int = A  # of the packets before the write
+    path: tuple[int, ...] = (B,)  # and after each step of it
+    lost: tuple[int, ...] | None = None  # after a refusal that loses the rule; None: it cannot
+    packets: int = 3
+    gro: bool = False  # a poll keeps its last packet in GRO until the next one or a timer
+    late: bool = False  # the rule takes effect after the write has returned
+    faults: frozenset[str] = frozenset()
+    most_faults: int = 1
+    ticks: int = 6
+
+
+class Poll(NamedTuple):
+    """A poll under way: what it took from the ring, and what it will report."""
+
+    taken: Packets
+    work: int
+
+
+class Writing(NamedTuple):
+    """A write under way: where packets will go, step by step, and its answer."""
+
+    path: tuple[int, ...]
+    errno: int = 0
+    lost: bool = False
+
+
+class World(NamedTuple):
+    """`machine` is the number of a Device in the run's book; None: the daemon is dead."""
+
+    machine: int | None
+    route: int
+    next: int = 0
+    pipe: tuple[Packets, ...] = ((), (), ())
+    ring: tuple[Packets, ...] = ((), (), ())
+    gro: tuple[Packets, ...] = ((), (), ())
+    polls: tuple[Poll | None, ...] = (None, None, None)
+    parked: tuple[int, ...] = (0, 0, 0)  # until; 0: it polls
+    cut: frozenset[int] = frozenset()  # holds that ended by themselves, and nobody was told yet
+    last: int = -1  # delivered
+    via_new: bool = False  # a packet came through the new ring, and nobody was told yet
+    now: int = 1
+    listening: bool = False  # to ends of polls: since the write began, or evidence was asked for
+    mail: Polled | None = None  # not told yet
+    todo: tuple[Command, ...] = ()
+    writing: Writing | None = None
+    drift: tuple[int, ...] = ()  # steps of a rule's effect after its write has returned
+    reset_untold: bool = False
+    faults: int = 0  # so many have happened
+    writes: int = 0
+    overtaken: bool = False
+    excused: bool = False  # a hold ended by itself, the daemon died, or the NIC was reset
+    verdict: str | None = None
+    wrong: str | None = None  # an invariant that was broken by a step
+
+
+def put(rings: tuple[Packets, ...], at: int, packets: Packets) -> tuple[Packets, ...]:
+    """`rings` with other packets at one place."""
+    return (*rings[:at], packets, *rings[at + 1 :])

@@ -1,0 +1,245 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What runs at the same time on one NIC, what waits, and what each end teaches."""
+
+from __future__ import annotations
+
+import errno
+from dataclasses import replace
+
+import pytest
+
+from atfnd.model import Action, ActionKind, Outcome
+from atfnd.move.command import Command, Ended, Hold, Release, Unwatch, Watch, Write
+from atfnd.move.device import Device, due_ns, step
+from atfnd.move.event import (
+    Event,
+    Facts,
+    Gone,
+    Held,
+    Idle,
+    Polled,
+    Released,
+    Reset,
+    Seen,
+    Tick,
+    Violated,
+    Wanted,
+    Written,
+)
+from atfnd.move.port import Stage
+from atfnd.move.timer import Times, adapted_ns, pipe_ns, t_timer_ns
+from atfnd.move.verdict import Mode, Verdict
+from tests.move.check import PORT
+from tests.values import key
+
+TIMES = Times(burst=8)
+KNOB = Action(ActionKind.KNOB, "nic", None, None, None, None, "", "", knob="rps-cpus:0", value="0")
+
+
+def to(number: int, mode: Mode, old: int = 0, new: int = 1) -> Wanted:
+    action = Action(ActionKind.REWRITE, "nic", key(number), number, old, new, "", "")
+    return Wanted(action, mode, frozenset({old}), frozenset({2}))
+
+
+class Told:
+    """A device, its clock, and what it asked for last."""
+
+    def __init__(self) -> None:
+        self.device, self.now_ns = Device(PORT, TIMES), 1_000_000_000
+        self.commands: tuple[Command, ...] = ()
+
+    def __call__(self, event: Event, after_ns: int = 0) -> tuple[Command, ...]:
+        self.now_ns += after_ns
+        self.device, self.commands = step(self.device, event, self.now_ns)
+        return self.commands
+
+    def written(self, wanted: Wanted, code: int = 0) -> tuple[Command, ...]:
+        outcome = Outcome(wanted.action, self.now_ns, code, 7, "the NIC said no")
+        return self(Written(outcome, self.now_ns, self.now_ns))
+
+    def verdicts(self) -> list[Verdict]:
+        return [each.verdict for each in self.commands if isinstance(each, Ended)]
+
+
+@pytest.fixture
+def told() -> Told:
+    return Told()
+
+
+def proven(told: Told, wanted: Wanted) -> None:
+    told(Held(1, told.now_ns))
+    told.written(wanted)
+    for _ in range(3):
+        told(Polled(0, told.now_ns, 0, 64), 50_000)
+    told(Released(1, True))
+    told(Seen(key(0), 1, told.now_ns))
+    told(Tick(), 10_000_000)
+
+
+def test_a_strict_move_from_hold_to_proof(told: Told) -> None:
+    wanted = to(0, Mode.STRICT)
+    assert told(wanted) == (Watch(key(0), wanted.origins or frozenset(), frozenset({1})),
+                            Hold(1, told.now_ns + 500_000))  # fmt: skip
+    assert told(Held(1, told.now_ns)) == (Write(wanted.action),)
+    told.written(wanted)
+    assert told(Polled(0, told.now_ns, 0, 64), 10_000) == ()  # before T1 + T_pipe
+    assert told(Polled(0, told.now_ns, 0, 64), 10_000) == ()  # the first end after it
+    assert told(Polled(0, told.now_ns, 63, 64)) == ()  # it may have left packets
+    assert told(Polled(0, told.now_ns, 62, 64)) == (Release(1),)
+    told(Released(1, True))
+    told(Seen(key(0), 1, told.now_ns))
+    assert Unwatch(key(0)) in told(Tick(), 10_000_000)
+    assert told.verdicts() == [Verdict.PROVEN]
+
+
+def test_one_hold_at_a_time(told: Told) -> None:
+    told(to(0, Mode.STRICT))
+    assert told(to(1, Mode.STRICT)) == ()
+    proven(told, to(0, Mode.STRICT))
+    assert told.verdicts() == [Verdict.PROVEN]
+    assert any(isinstance(each, Hold) for each in told.commands)
+
+
+def test_one_write_a_flow_at_a_time(told: Told) -> None:
+    first = to(0, Mode.IMMEDIATE)
+    told(first)
+    assert told(to(0, Mode.IMMEDIATE, new=2)) == ()
+    told.written(first)
+    told(Tick(), TIMES.verify_ns)
+    assert told.verdicts() == [Verdict.QUIET, Verdict.DEFERRED]  # decided before the first was done
+
+
+def test_a_gap_is_looked_at_again_just_before_the_write(told: Told) -> None:
+    wanted = to(0, Mode.BOUNDED)
+    told(Facts(PORT._replace(asynchronous=True)))
+    told(wanted)
+    timer_ns = told.device.timer_ns(frozenset({0}))
+    assert told(Idle(key(0), told.now_ns - timer_ns + 1)) == ()
+    since_ns = told.now_ns - timer_ns
+    assert told(Idle(key(0), since_ns)) == (Write(wanted.action, since_ns),)
+    assert told.written(wanted, errno.ECANCELED) == ()
+    told(Tick(), TIMES.arm_ns)
+    assert told.verdicts() == [Verdict.DEFERRED]
+
+
+def test_a_violation_makes_the_timer_longer_and_the_flow_rest(told: Told) -> None:
+    wanted = to(0, Mode.IMMEDIATE)
+    before_ns = told.device.timer_ns(frozenset({0}))
+    told(wanted)
+    told.written(wanted)
+    told(Violated(key(0), 3))
+    [*_, ended] = told(Tick(), TIMES.verify_ns)
+    assert isinstance(ended, Ended)
+    assert (ended.verdict, ended.violations) == (Verdict.VIOLATED, 3)
+    learned_ns = TIMES.learn_ns - round(TIMES.learn_ns * TIMES.epsilon)
+    assert told.device.timer_ns(frozenset({0})) == before_ns + learned_ns
+    assert told(wanted) == ()
+    assert due_ns(told.device) == told.now_ns + 2 * TIMES.hold_down_ns
+    assert any(isinstance(each, Write) for each in told(Tick(), 2 * TIMES.hold_down_ns))
+
+
+def test_knobs_wait_for_moves_and_moves_for_knobs(told: Told) -> None:
+    wanted = to(0, Mode.IMMEDIATE)
+    told(wanted)
+    assert told(Wanted(KNOB, Mode.STRICT)) == ()
+    assert told(to(1, Mode.IMMEDIATE)) == ()
+    told.written(wanted)
+    assert told(Tick(), TIMES.verify_ns)[-1] == Write(KNOB)
+    outcome = Outcome(KNOB, told.now_ns, 0, None, "")
+    more = told(Written(outcome, told.now_ns, told.now_ns))
+    assert Write(to(1, Mode.IMMEDIATE).action) in more
+
+
+def test_a_queue_is_not_moved_while_a_flow_leaves_it(told: Told) -> None:
+    told(to(0, Mode.STRICT))
+    action = Action(ActionKind.QUEUE_CPU, "nic", None, None, 0, 3, "", "", queue=0)
+    follow = Wanted(action, Mode.STRICT, frozenset({0}))
+    assert told(follow) == ()
+    proven(told, to(0, Mode.STRICT))
+    assert Write(action) in told.commands
+    told.written(follow)
+    told(Seen(0, 0, told.now_ns))
+    told(Tick(), TIMES.follow_ns)
+    assert told.verdicts() == [Verdict.PROVEN]
+
+
+def test_a_dead_flows_rule_goes_after_what_may_be_in_flight(told: Told) -> None:
+    action = Action(ActionKind.DELETE, "nic", key(0), 7, 0, None, "", "")
+    told(Gone(key(0)))
+    assert told(Wanted(action, Mode.STRICT, live=False)) == ()
+    assert told(Tick(), TIMES.quiet_ns) == (Write(action),)
+    told.written(Wanted(action, Mode.STRICT))
+    assert told.verdicts() == [Verdict.DONE]
+
+
+def test_a_new_socket_of_the_same_addresses_keeps_the_rule(told: Told) -> None:
+    action = Action(ActionKind.DELETE, "nic", key(0), 7, 0, None, "", "")
+    told(Wanted(action, Mode.STRICT, live=False))
+    told(to(0, Mode.IMMEDIATE))
+    assert told.verdicts() == [Verdict.DEFERRED]
+    assert Write(to(0, Mode.IMMEDIATE).action) in told.commands
+
+
+def test_a_reset_releases_and_asks_to_read_everything_again(told: Told) -> None:
+    told(to(0, Mode.STRICT))
+    told(Held(1, told.now_ns))
+    told.written(to(0, Mode.STRICT))
+    assert told(Reset()) == (Release(1),)
+    told(Released(1, True))
+    assert told.verdicts() == [Verdict.RESYNC]
+
+
+def test_a_condition_that_ends_on_the_way_ends_the_proof(told: Told) -> None:
+    told(to(0, Mode.STRICT))
+    told(Facts(PORT._replace(stages=frozenset({Stage.RPS}))))
+    proven(told, to(0, Mode.STRICT))
+    told(Tick(), TIMES.verify_ns)
+    assert not told.device.live
+    assert told.device.records[key(0)].strikes
+
+
+@pytest.mark.parametrize(
+    ("mode", "verdict"), [(Mode.STRICT, Verdict.UNPROVEN), (Mode.BOUNDED, Verdict.VERIFIED)]
+)
+def test_a_hold_without_proof_is_enough_only_where_seeing_is(
+    told: Told, mode: Mode, verdict: Verdict
+) -> None:
+    told(to(0, mode))
+    told(Held(1, told.now_ns))
+    told.written(to(0, mode))
+    assert told(Tick(), TIMES.hold_max_ns) == (Release(1),)
+    told(Released(1, True))
+    told(Seen(key(0), 1, told.now_ns))
+    told(Tick(), TIMES.verify_ns)
+    assert told.verdicts() == [verdict]
+
+
+def test_a_burst_is_bounded(told: Told) -> None:
+    for number in range(20):
+        told(to(number, Mode.IMMEDIATE))
+    assert len(told.device.live) == TIMES.burst
+    told(Tick(), TIMES.move_every_ns)
+    assert len(told.device.live) == TIMES.burst + 1
+
+
+def test_the_timer_has_the_paper_s_term_and_those_it_leaves_out() -> None:
+    ring = PORT.rings[0]._replace(size=513, service_pps=1e6, rx_usecs=50, softirq_ns=7_000)
+    port = PORT._replace(programming_ns=3_000)
+    drain_ns, moderation_ns, write_back_ns = 512_000, 50_000, 20_000 + 50_000
+    plain_ns = drain_ns + moderation_ns + write_back_ns + 7_000
+    assert t_timer_ns(ring, port, Times()) == plain_ns
+    late = port._replace(asynchronous=True)
+    assert t_timer_ns(ring, late, Times()) == plain_ns + 3_000
+    held = ring._replace(gro_flush_timeout_ns=20_000)
+    assert t_timer_ns(held, port, Times()) == plain_ns + 20_000
+    assert t_timer_ns(ring._replace(service_pps=1.0), port, Times()) == Times().timer_max_ns
+
+
+def test_the_timer_settles_where_epsilon_of_the_moves_reorder() -> None:
+    times = replace(Times(), epsilon=0.01)
+    timer_ns, floor_ns = 10_000_000, pipe_ns(PORT.rings[0], times)
+    for move in range(1000):
+        timer_ns = adapted_ns(timer_ns, move % 100 == 0, False, floor_ns, times)
+    assert timer_ns == pytest.approx(10_000_000, abs=times.learn_ns)
+    assert adapted_ns(timer_ns, False, True, floor_ns, times) == timer_ns
+    assert adapted_ns(floor_ns, False, False, floor_ns, times) == floor_ns

@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Who owns a queue while threads come, go, fork, idle and compete."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from atfnd.move.frozenmap import FrozenMap
+from atfnd.move.owner import Follow, Owned, Owner, Ownership, Terms, assign
+
+TERMS = Terms(idle_ns=1000, settle_ns=100)
+NOW_NS = 10_000
+ONLINE = frozenset(range(4))
+QUEUES = {0: 0, 1: 1}
+
+
+def owner(number: int, cpu: int, load: int = 100, used_ns: int = NOW_NS) -> Owner:
+    return Owner(number, cpu, load, used_ns)
+
+
+def owned(*pairs: tuple[int, int], since_ns: int = 0, moved_ns: int = 0) -> Ownership:
+    return FrozenMap({queue: Owned(number, since_ns, moved_ns) for queue, number in pairs})
+
+
+def who(ownership: Ownership) -> dict[int, int]:
+    return {queue: each.owner for queue, each in ownership.items()}
+
+
+def look(
+    before: Ownership, *owners: Owner, online: frozenset[int] = ONLINE
+) -> tuple[dict[int, int], list[tuple[int, int]]]:
+    after, follows = assign(before, owners, QUEUES, online, TERMS, NOW_NS)
+    return who(after), [(follow.queue, follow.cpu) for follow in follows]
+
+
+def test_an_owner_takes_the_free_queue_on_its_cpu() -> None:
+    assert look(owned(), owner(7, cpu=1)) == ({1: 7}, [])
+
+
+def test_a_queue_follows_its_owner() -> None:
+    assert look(owned((0, 7)), owner(7, cpu=3)) == ({0: 7}, [(0, 3)])
+
+
+def test_a_queue_that_has_just_followed_stays() -> None:
+    assert look(owned((0, 7), moved_ns=NOW_NS - 99), owner(7, cpu=3)) == ({0: 7}, [])
+
+
+def test_a_queue_does_not_follow_an_idle_owner_which_keeps_it() -> None:
+    assert look(owned((0, 7)), owner(7, cpu=3, used_ns=NOW_NS - 1000)) == ({0: 7}, [])
+
+
+def test_with_more_owners_than_queues_the_busiest_own() -> None:
+    crowd = owner(1, 0, load=10), owner(2, 0, load=30), owner(3, 1, load=20)
+    assert look(owned(), *crowd)[0] == {0: 2, 1: 3}
+
+
+def test_a_newcomer_takes_the_queue_that_was_idle_for_long() -> None:
+    idle, busy = owner(1, 0, load=500, used_ns=NOW_NS - 1000), owner(2, 1)
+    assert look(owned((0, 1), (1, 2)), idle, busy, owner(3, 2, load=1)) == ({0: 3, 1: 2}, [(0, 2)])
+
+
+def test_a_newcomer_must_be_busier_by_a_quarter() -> None:
+    before, old = owned((0, 1), (1, 2)), (owner(1, 0, load=100), owner(2, 1, load=200))
+    assert look(before, *old, owner(3, 2, load=125))[0] == {0: 1, 1: 2}
+    assert look(before, *old, owner(3, 2, load=126))[0] == {0: 3, 1: 2}
+
+
+def test_a_queue_is_not_taken_from_who_has_just_got_it() -> None:
+    before = owned((0, 1), (1, 2), since_ns=NOW_NS - 99)
+    assert look(before, owner(1, 0), owner(2, 1), owner(3, 2, load=999))[0] == {0: 1, 1: 2}
+
+
+def test_a_thread_that_ends_leaves_its_queue_where_it_is() -> None:
+    assert look(owned((0, 7), (1, 8)), owner(8, cpu=1)) == ({1: 8}, [])
+
+
+def test_a_fork_owns_nothing_that_its_parent_owns() -> None:
+    parent, child = owner(7, cpu=0), owner(8, cpu=0)
+    assert look(owned((0, 7)), parent, child) == ({0: 7, 1: 8}, [(1, 0)])
+
+
+def test_queues_leave_a_cpu_that_goes_offline() -> None:
+    online = frozenset({1, 2})
+    assert look(owned((0, 7)), owner(7, cpu=2), online=online) == ({0: 7}, [(0, 2)])
+    assert look(owned(), online=online) == ({}, [(0, 2)])
+    assert look(owned((0, 7)), owner(7, cpu=0), online=online) == ({0: 7}, [(0, 2)])
+
+
+numbers = st.integers(0, 5)
+crowds = st.lists(
+    st.builds(Owner, numbers, numbers, st.integers(0, 9), st.integers(0, 3000)),
+    max_size=6, unique_by=lambda each: each.id,
+)  # fmt: skip
+
+
+@given(st.lists(st.tuples(crowds, st.frozensets(numbers, min_size=1)), max_size=12))
+def test_no_queue_is_without_a_live_cpu_and_no_owner_has_two(
+    looks: list[tuple[list[Owner], frozenset[int]]],
+) -> None:
+    ownership: Ownership = FrozenMap()
+    queues: dict[int, int | None] = {0: 0, 1: 1, 2: 2}
+    for step, (owners, online) in enumerate(looks):
+        before = queues
+        ownership, follows = assign(ownership, owners, queues, online, TERMS, step * 300)
+        queues = {**queues, **{each.queue: each.cpu for each in follows}}
+        assert set(queues.values()) <= online
+        assert len(set(who(ownership).values())) == len(ownership)
+        assert set(who(ownership).values()) <= {each.id for each in owners}
+        assert len(ownership) == min(len(owners), len(queues))
+        assert all(isinstance(f, Follow) and before[f.queue] != f.cpu for f in follows)
