@@ -29,5 +29,6 @@ extern PyMethodDef sockdiag_methods[];
 int observer_add_types(PyObject *module);
 int meter_add_types(PyObject *module);
 int sockdiag_add_types(PyObject *module);
+int transit_add_types(PyObject *module);
 
 #endif

@@ -66,13 +66,27 @@ struct udp_sock {
 	int pending;
 };
 
+struct gro_node {
+	unsigned long bitmask;
+	unsigned int rx_count;
+};
+
 struct napi_struct {
+	unsigned long state;
+	struct gro_node gro;
+	struct task_struct *thread;
 	unsigned int napi_id;
 };
 
 struct task_struct {
+	unsigned int __state;
 	int pid;
 	int tgid;
+	void *worker_private;
+};
+
+struct kthread {
+	void *data;
 };
 
 struct sk_buff {
@@ -96,6 +110,11 @@ struct bpf_iter_meta {
 	struct seq_file *seq;
 	__u64 session_id;
 	__u64 seq_num;
+};
+
+struct bpf_iter__task {
+	struct bpf_iter_meta *meta;
+	struct task_struct *task;
 };
 
 struct bpf_iter__tcp {

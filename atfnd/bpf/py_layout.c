@@ -14,6 +14,8 @@
 #include "classifier.skel.h"
 #include "meter.skel.h"
 #include "observer.skel.h"
+#include "transit.h"
+#include "transit.skel.h"
 
 static const void *object_bytes(const char *name, size_t *size)
 {
@@ -23,6 +25,8 @@ static const void *object_bytes(const char *name, size_t *size)
 		return classifier__elf_bytes(size);
 	if (!strcmp(name, "meter"))
 		return meter__elf_bytes(size);
+	if (!strcmp(name, "transit"))
+		return transit__elf_bytes(size);
 	return NULL;
 }
 

@@ -112,6 +112,32 @@ static PyObject *map_delete(PyObject *self, PyObject *args)
 	Py_RETURN_NONE;
 }
 
+static PyObject *map_take(PyObject *self, PyObject *args)
+{
+	struct bpf_map_info info;
+	const char *key;
+	Py_ssize_t key_length;
+	PyObject *result;
+	int fd;
+
+	(void)self;
+	if (!PyArg_ParseTuple(args, "iy#", &fd, &key, &key_length))
+		return NULL;
+	if (map_with_key(fd, key_length, &info))
+		return NULL;
+
+	void *value = malloc(value_bytes(&info));
+
+	if (!value)
+		return PyErr_NoMemory();
+	if (bpf_map_lookup_and_delete_elem(fd, key, value))
+		result = ext_oserror(errno, "map take");
+	else
+		result = PyBytes_FromStringAndSize(value, value_bytes(&info));
+	free(value);
+	return result;
+}
+
 /* A key deleted while we walk makes the kernel start over: the walk is bounded by max_entries, so a
  * churning map costs a repeated entry, never an endless loop. Callers key the result. */
 static PyObject *map_items(PyObject *self, PyObject *args)
@@ -151,6 +177,7 @@ PyMethodDef map_methods[] = {
 	{ "map_update", map_update, METH_VARARGS, "map_update(fd, key, value, flags=0)" },
 	{ "map_lookup", map_lookup, METH_VARARGS, "map_lookup(fd, key) -> bytes or None" },
 	{ "map_delete", map_delete, METH_VARARGS, "map_delete(fd, key)" },
+	{ "map_take", map_take, METH_VARARGS, "map_take(fd, key) -> bytes: look up and delete in one" },
 	{ "map_items", map_items, METH_VARARGS, "map_items(fd) -> [(key, value), ...]" },
 	{ NULL, NULL, 0, NULL },
 };

@@ -64,7 +64,8 @@ static int module_exec(PyObject *module)
 	for (size_t i = 0; i < sizeof(tables) / sizeof(*tables); i++)
 		if (PyModule_AddFunctions(module, tables[i]))
 			return -1;
-	if (observer_add_types(module) || meter_add_types(module) || sockdiag_add_types(module))
+	if (observer_add_types(module) || meter_add_types(module) || sockdiag_add_types(module) ||
+	    transit_add_types(module))
 		return -1;
 	return 0;
 }

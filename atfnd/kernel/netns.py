@@ -15,13 +15,12 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
+from atfnd.kernel.mount import detached
+
 __all__ = ["RUN_DIR", "exists", "in_netns", "open_socket", "open_sysfs", "path_of", "write_sysctl"]
 
 RUN_DIR = "/run/netns"
 CLONE_NEWNET = 0x40000000
-SYS_FSOPEN, SYS_FSCONFIG, SYS_FSMOUNT = 430, 431, 432  # the same number on every architecture
-FSOPEN_CLOEXEC = FSMOUNT_CLOEXEC = 1
-FSCONFIG_CMD_CREATE = 6
 
 T = TypeVar("T")
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -84,16 +83,6 @@ def write_sysctl(path: str, name: str, value: int) -> None:
 def open_sysfs(path: str | None) -> int:
     """A directory descriptor of the namespace's own /sys, attached nowhere; for `dir_fd=`.
 
-    A sysfs mount shows the network namespace it was made in (fs/sysfs/mount.c); fsmount(2) makes
-    one without a mount point, so nothing has to be unmounted when we die.
+    A sysfs mount shows the network namespace it was made in (fs/sysfs/mount.c).
     """
-
-    def mount() -> int:
-        context = _check(_libc.syscall(SYS_FSOPEN, b"sysfs", FSOPEN_CLOEXEC), "fsopen sysfs")
-        try:
-            _check(_libc.syscall(SYS_FSCONFIG, context, FSCONFIG_CMD_CREATE, 0, 0, 0), "fsconfig")
-            return _check(_libc.syscall(SYS_FSMOUNT, context, FSMOUNT_CLOEXEC, 0), "fsmount")
-        finally:
-            os.close(context)
-
-    return in_netns(path, mount)
+    return in_netns(path, lambda: detached("sysfs"))

@@ -1,0 +1,205 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later
+ *
+ * The watched rings of type Transit: when has a queue delivered all it held, and the hold of one
+ * queue while another drains (spinner.c). A ring is memory shared with transit.bpf.c; bpf(2),
+ * sched(7).
+ */
+#define _GNU_SOURCE
+#include "py_transit.h"
+
+#include <bpf/bpf.h>
+#include <errno.h>
+#include <sched.h>
+#include <unistd.h>
+
+#include "spinner.h"
+
+/* The ring with this NAPI id, NULL for none; id 0 is that of an unused one. */
+static struct transit_ring *find_ring(struct transit_object *self, unsigned int napi_id)
+{
+	for (int i = 0; i < TRANSIT_RINGS; i++)
+		if (self->skeleton->bss->rings[i].napi_id == napi_id)
+			return &self->skeleton->bss->rings[i];
+	return NULL;
+}
+
+/* The ring of a queue that is watched, or NULL with an exception set. */
+static struct transit_ring *ring_of(struct transit_object *self, unsigned int napi_id)
+{
+	struct transit_ring *ring = napi_id ? find_ring(self, napi_id) : NULL;
+
+	if (!ring)
+		PyErr_Format(PyExc_KeyError, "NAPI %u is not watched", napi_id);
+	return ring;
+}
+
+/* Has find_napi() look at one thread; 0 or a negative errno. */
+static int find_napi(struct transit *skeleton, __u32 index, int tid)
+{
+	union bpf_iter_link_info info = { .task.tid = tid };
+	LIBBPF_OPTS(bpf_iter_attach_opts, options, .link_info = &info, .link_info_len = sizeof(info));
+	struct bpf_link *link = bpf_program__attach_iter(skeleton->progs.find_napi, &options);
+	int fd = link ? bpf_iter_create(bpf_link__fd(link)) : -1, error = fd < 0 ? -errno : 0;
+	char nothing;
+
+	skeleton->bss->sought_tid = tid;
+	skeleton->bss->sought_ring = index;
+	if (!error && read(fd, &nothing, 1) < 0)
+		error = -errno;
+	if (fd >= 0)
+		close(fd);
+	bpf_link__destroy(link);
+	return error;
+}
+
+PyObject *transit_watch(PyObject *object, PyObject *args)
+{
+	struct transit_object *self = transit_opened(object);
+	struct transit_ring *ring;
+	unsigned int napi_id;
+	int tid, error = 0;
+
+	if (!self || !PyArg_ParseTuple(args, "Ii", &napi_id, &tid))
+		return NULL;
+	ring = find_ring(self, 0);
+	if (find_ring(self, napi_id) || !ring)
+		return ext_oserror(ring ? EEXIST : ENOSPC, "watch a NAPI");
+	*ring = (struct transit_ring){ 0 };
+	__atomic_store_n(&ring->napi_id, napi_id, __ATOMIC_SEQ_CST);
+	if (tid)
+		error = find_napi(self->skeleton, ring - self->skeleton->bss->rings, tid);
+	if (error) {
+		ring->napi_id = 0;
+		return ext_oserror(-error, "find a NAPI by its thread");
+	}
+	Py_RETURN_NONE;
+}
+
+PyObject *transit_unwatch(PyObject *object, PyObject *args)
+{
+	struct transit_object *self = transit_opened(object);
+	struct transit_ring *ring;
+	unsigned int napi_id;
+
+	if (!self || !PyArg_ParseTuple(args, "I", &napi_id))
+		return NULL;
+	ring = ring_of(self, napi_id);
+	if (!ring)
+		return NULL;
+	ring->napi_id = 0;
+	Py_RETURN_NONE;
+}
+
+PyObject *transit_ask(PyObject *object, PyObject *args)
+{
+	struct transit_object *self = transit_opened(object);
+	unsigned long long after_ns;
+	struct transit_ring *ring;
+	unsigned int napi_id;
+
+	if (!self || !PyArg_ParseTuple(args, "IK", &napi_id, &after_ns))
+		return NULL;
+	ring = ring_of(self, napi_id);
+	if (!ring)
+		return NULL;
+	__atomic_store_n(&ring->after_ns, after_ns, __ATOMIC_SEQ_CST);
+	Py_RETURN_NONE;
+}
+
+PyObject *transit_answer(PyObject *object, PyObject *args)
+{
+	struct transit_object *self = transit_opened(object);
+	const volatile struct transit_ring *ring;
+	unsigned int napi_id;
+
+	if (!self || !PyArg_ParseTuple(args, "I", &napi_id))
+		return NULL;
+	ring = ring_of(self, napi_id);
+	if (!ring)
+		return NULL;
+	if (!ring->after_ns || ring->drained_after != ring->after_ns)
+		Py_RETURN_NONE;
+	return PyLong_FromUnsignedLongLong(ring->drained_ns);
+}
+
+PyObject *transit_idle(PyObject *object, PyObject *args)
+{
+	LIBBPF_OPTS(bpf_test_run_opts, run);
+	struct transit_object *self = transit_opened(object);
+	struct transit_ring *ring;
+	unsigned int napi_id;
+	__u32 index;
+
+	if (!self || !PyArg_ParseTuple(args, "I", &napi_id))
+		return NULL;
+	ring = ring_of(self, napi_id);
+	if (!ring)
+		return NULL;
+	index = ring - self->skeleton->bss->rings;
+	run.ctx_in = &index;
+	run.ctx_size_in = sizeof(index);
+	if (bpf_prog_test_run_opts(bpf_program__fd(self->skeleton->progs.is_idle), &run))
+		return ext_oserror(errno, "read a NAPI");
+	return PyBool_FromLong(run.retval == 1);
+}
+
+/* The writer's part of a hold; 0, or -1 with an exception set and nothing asked. */
+static int write_and_ask(struct spinner *spinner, PyObject *write, __u64 pipe_ns, __u64 *began,
+			 __u64 *done)
+{
+	__u64 now = spinner_now_ns();
+	PyObject *written;
+
+	if (atomic_load(&spinner->end) != SPINNER_ON ||
+	    now >= spinner->effective_ns + spinner->limit_ns)
+		return 0;
+	*began = now;
+	written = PyObject_CallNoArgs(write);
+	*done = spinner_now_ns();
+	if (!written)
+		return -1;
+	Py_DECREF(written);
+	spinner_ask(spinner, *done + pipe_ns);
+	return 0;
+}
+
+PyObject *transit_hold(PyObject *object, PyObject *args)
+{
+	struct transit_object *self = transit_opened(object);
+	unsigned long long limit_ns, pipe_ns;
+	__u64 began_ns = 0, done_ns = 0;
+	struct spinner spinner = { .end = SPINNER_ON };
+	unsigned int napi_a, napi_b;
+	PyObject *write;
+	int error;
+
+	if (!self || !PyArg_ParseTuple(args, "IIiiKKO", &napi_a, &napi_b, &spinner.cpu,
+				       &spinner.priority, &limit_ns, &pipe_ns, &write))
+		return NULL;
+	if (!self->poll) {
+		PyErr_SetString(PyExc_ValueError, "transit is not started");
+		return NULL;
+	}
+	if (spinner.cpu < 0 || spinner.cpu >= CPU_SETSIZE)
+		return ext_oserror(EINVAL, "hold a queue");
+	spinner.a = ring_of(self, napi_a);
+	spinner.b = spinner.a ? ring_of(self, napi_b) : NULL;
+	if (!spinner.b)
+		return NULL;
+	spinner.limit_ns = limit_ns;
+	spinner.a_index = spinner.a - self->skeleton->bss->rings;
+	spinner.idle_program = bpf_program__fd(self->skeleton->progs.is_idle);
+	Py_BEGIN_ALLOW_THREADS
+	error = spinner_start(&spinner);
+	Py_END_ALLOW_THREADS
+	if (error)
+		return ext_oserror(-error, "hold a queue");
+	error = write_and_ask(&spinner, write, pipe_ns, &began_ns, &done_ns);
+	Py_BEGIN_ALLOW_THREADS
+	spinner_join(&spinner, error);
+	Py_END_ALLOW_THREADS
+	if (error)
+		return NULL;
+	return Py_BuildValue("(iKKKKK)", atomic_load(&spinner.end), spinner.effective_ns, began_ns,
+			     done_ns, spinner.released_ns, spinner.b_polls);
+}

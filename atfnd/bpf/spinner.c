@@ -1,0 +1,150 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later
+ *
+ * A thread of SCHED_FIFO above the NAPI thread's priority, confined to the same CPU, that spins until
+ * the other ring is drained or its limit is reached. It is its own clock and its own judge: what ends
+ * a hold is in memory that BPF writes, so no other thread and no Python is between the evidence and
+ * the release. When the process dies, so does the spinner, and the NAPI thread runs.
+ *
+ * Running is the proof that the hold is effective: napi_threaded_poll_loop() (net/core/dev.c) polls
+ * with softirqs disabled, which no task preempts, so a NAPI thread whose CPU runs this one is not in
+ * a poll; with PREEMPT_RT it may be in the middle of one and stays there.
+ */
+#define _GNU_SOURCE
+#include "spinner.h"
+
+#include <bpf/bpf.h>
+#include <errno.h>
+#include <sched.h>
+#include <signal.h>
+#include <time.h>
+
+#define SECOND_NS 1000000000ULL
+#define START_NS 2000000ULL
+
+__u64 spinner_now_ns(void)
+{
+	struct timespec at;
+
+	clock_gettime(CLOCK_MONOTONIC, &at);
+	return (__u64)at.tv_sec * SECOND_NS + (__u64)at.tv_nsec;
+}
+
+static int idle(const struct spinner *spinner)
+{
+	__u32 index = spinner->a_index;
+	LIBBPF_OPTS(bpf_test_run_opts, run, .ctx_in = &index, .ctx_size_in = sizeof(index));
+
+	return !bpf_prog_test_run_opts(spinner->idle_program, &run) && run.retval == 1;
+}
+
+/* Until ring A has delivered all it held at the question's time. */
+static enum spinner_end spin(struct spinner *spinner)
+{
+	const volatile struct transit_ring *a = spinner->a;
+	__u64 deadline_ns = spinner->effective_ns + spinner->limit_ns;
+
+	for (;;) {
+		__u64 now = spinner_now_ns(), question = atomic_load(&spinner->question);
+
+		if (atomic_load(&spinner->let_go))
+			return SPINNER_LET_GO;
+		if (question && a->drained_after == question)
+			return SPINNER_DRAINED;
+		if (question && now > question && idle(spinner))
+			return SPINNER_IDLE;
+		if (now >= deadline_ns)
+			return SPINNER_EXPIRED;
+	}
+}
+
+/* Twice: nothing is written while A stands still, and then what it holds is waited for. */
+static void *hold(void *argument)
+{
+	struct spinner *spinner = argument;
+	const volatile struct transit_ring *b = spinner->b;
+	__u64 polls = b->polls;
+	enum spinner_end end;
+
+	spinner->effective_ns = spinner_now_ns();
+	spinner_ask(spinner, spinner->effective_ns);
+	end = spin(spinner);
+	if (end == SPINNER_DRAINED || end == SPINNER_IDLE) {
+		atomic_store(&spinner->question, 0);
+		sem_post(&spinner->ready);
+		end = spin(spinner);
+	}
+	spinner->b_polls = b->polls - polls;
+	spinner->released_ns = spinner_now_ns();
+	atomic_store(&spinner->end, end);
+	sem_post(&spinner->ready);
+	return NULL;
+}
+
+static int create(struct spinner *spinner)
+{
+	struct sched_param param = { .sched_priority = spinner->priority };
+	pthread_attr_t attributes;
+	sigset_t all, before;
+	cpu_set_t cpus;
+	int error;
+
+	CPU_ZERO(&cpus);
+	CPU_SET(spinner->cpu, &cpus);
+	error = pthread_attr_init(&attributes);
+	if (error)
+		return -error;
+	pthread_attr_setinheritsched(&attributes, PTHREAD_EXPLICIT_SCHED);
+	pthread_attr_setschedpolicy(&attributes, SCHED_FIFO);
+	pthread_attr_setschedparam(&attributes, &param);
+	pthread_attr_setaffinity_np(&attributes, sizeof(cpus), &cpus);
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &before);
+	error = pthread_create(&spinner->thread, &attributes, hold, spinner);
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	pthread_attr_destroy(&attributes);
+	return -error;
+}
+
+/* Asleep, so that ring A can be polled where the writer runs. */
+static int wait_ready(struct spinner *spinner)
+{
+	__u64 until_ns = spinner_now_ns() + START_NS + spinner->limit_ns;
+	struct timespec until = { .tv_sec = until_ns / SECOND_NS, .tv_nsec = until_ns % SECOND_NS };
+	int failed;
+
+	do
+		failed = sem_clockwait(&spinner->ready, CLOCK_MONOTONIC, &until);
+	while (failed && errno == EINTR);
+	return failed ? -errno : 0;
+}
+
+int spinner_start(struct spinner *spinner)
+{
+	int error;
+
+	if (sem_init(&spinner->ready, 0, 0))
+		return -errno;
+	error = create(spinner);
+	if (!error) {
+		error = wait_ready(spinner);
+		if (error)
+			spinner_join(spinner, 1);
+	} else {
+		sem_destroy(&spinner->ready);
+	}
+	return error;
+}
+
+void spinner_ask(struct spinner *spinner, __u64 after_ns)
+{
+	__atomic_store_n(&spinner->a->after_ns, after_ns, __ATOMIC_SEQ_CST);
+	atomic_store(&spinner->question, after_ns);
+}
+
+void spinner_join(struct spinner *spinner, int let_go)
+{
+	if (let_go)
+		atomic_store(&spinner->let_go, 1);
+	pthread_join(spinner->thread, NULL);
+	sem_destroy(&spinner->ready);
+}

@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later
+ *
+ * A thread that keeps a CPU to itself, so that the NAPI thread confined to it does not run.
+ */
+#ifndef ATFND_SPINNER_H
+#define ATFND_SPINNER_H
+
+#include <pthread.h>
+#include <semaphore.h>
+#include <stdatomic.h>
+
+#include "transit.h"
+
+enum spinner_end {
+	SPINNER_ON,	 /* not yet */
+	SPINNER_DRAINED, /* ring A has delivered all it held at the question's time */
+	SPINNER_IDLE,	 /* ring A was empty and its NAPI asleep after it */
+	SPINNER_EXPIRED, /* the limit was reached first */
+	SPINNER_LET_GO,	 /* the writer wrote nothing */
+};
+
+struct spinner {
+	int cpu;
+	int priority; /* SCHED_FIFO */
+	__u64 limit_ns;
+	struct transit_ring *a, *b;
+	__u32 a_index;
+	int idle_program; /* descriptor of is_idle() */
+
+	pthread_t thread;
+	sem_t ready;	    /* posted when A was drained under the hold, or the hold is over */
+	atomic_int let_go;
+	atomic_ullong question; /* copy of a->after_ns for this spinner alone */
+	atomic_int end; /* enum spinner_end; the rest is to be read when it is no more SPINNER_ON */
+	__u64 effective_ns;
+	__u64 released_ns;
+	__u64 b_polls; /* ends of a poll of B seen while it was held: it was not */
+};
+
+__u64 spinner_now_ns(void);
+
+/* Starts it and waits until it has its CPU and A is seen to deliver: 0, and then now is the time to
+ * write if it is not over already, or a negative errno, and then it is gone: -EPERM (no SCHED_FIFO
+ * for us), -EINVAL (no such CPU), -ETIMEDOUT (others keep the CPU). */
+int spinner_start(struct spinner *spinner);
+
+/* From now on: is all delivered that is in ring A at `after_ns`? If so, the spinner ends. */
+void spinner_ask(struct spinner *spinner, __u64 after_ns);
+
+/* Waits for its end, at the latest after limit_ns; let_go: at once. */
+void spinner_join(struct spinner *spinner, int let_go);
+
+#endif

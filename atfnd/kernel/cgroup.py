@@ -1,0 +1,24 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The root of the control group hierarchy version 2, which every socket is below.
+
+fsopen(2), fsmount(2): a mount of its own, attached nowhere, so it does not matter whether and
+where the machine has one. All show one hierarchy, from the caller's cgroup namespace on
+(kernel/cgroup/cgroup.c, cgroup_do_get_tree()).
+"""
+
+from __future__ import annotations
+
+import os
+
+from atfnd.kernel.mount import detached
+
+__all__ = ["open_root"]
+
+
+def open_root() -> int:
+    """A directory descriptor of the root; the caller closes it. OSError: no such hierarchy."""
+    mount = detached("cgroup2")
+    try:
+        return os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=mount)
+    finally:
+        os.close(mount)

@@ -1,0 +1,213 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Flows that move from queue A to queue B, as their sockets get them: packet by packet.
+
+Reads what reaches sockets (an ingress program of the root cgroup, which lets everything pass) and
+the ends of polls (napi:napi_poll) through atfnd/bpf/transit.bpf.c, while attached; writes nothing
+but its own maps. A violation is a packet delivered through A after the first through B; each is an
+event, or counted in `lost`. The event is the truth: `end` may return counts that lack a packet
+delivered in the same instant, whose event comes nevertheless. All times are CLOCK_MONOTONIC
+nanoseconds, packets are those of the wire, a queue is its NAPI id, a flow its socket's cookie.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from enum import Enum
+from typing import NamedTuple
+
+from atfnd.bpf import _bpf
+from atfnd.bpf.layout import layout
+from atfnd.kernel.cgroup import open_root
+
+__all__ = ["Drained", "End", "Held", "Late", "Passage", "Transit"]
+
+_FLOW = layout("transit", "transit_flow")
+_EVENT = layout("transit", "transit_event")
+_LATE, _DRAINED = 1, 2  # enum transit_kind
+_NEW = 1  # BPF_NOEXIST
+_Row = tuple[int, int, int, int, int, int, int, int]
+
+
+class Passage(NamedTuple):
+    """One flow since its move began."""
+
+    move: int
+    last_a_ns: int | None  # None: nothing through A
+    first_b_ns: int | None
+    a_packets: int
+    b_packets: int
+    late_packets: int  # through A after the first through B: violations
+    elsewhere_packets: int  # through a third queue
+    elsewhere_napi: int | None
+
+
+class Late(NamedTuple):
+    """A violation: these packets came through A after `first_b_ns`."""
+
+    at_ns: int
+    first_b_ns: int
+    move: int
+    cookie: int
+    napi_a: int
+    packets: int
+
+
+class Drained(NamedTuple):
+    """At `at_ns` everything was delivered that had been in the ring at `after_ns`."""
+
+    at_ns: int
+    after_ns: int
+    napi_id: int
+
+
+class End(Enum):
+    """What ended a hold (enum spinner_end)."""
+
+    DRAINED = 1  # A delivered all it held
+    IDLE = 2  # A was empty and asleep
+    EXPIRED = 3  # the limit came first: if the rule was written, what A held may be late
+
+
+class Held(NamedTuple):
+    """One hold of queue B, effective from `effective_ns` to `released_ns` unless `leaky`."""
+
+    end: End
+    effective_ns: int
+    began_ns: int | None  # of the write; None: A stood still, and nothing was written
+    done_ns: int | None
+    released_ns: int
+    leaky: bool  # B was polled meanwhile: busy polling, or a scheduler that let its thread run
+
+    @property
+    def proven(self) -> bool:
+        """Written, and in order."""
+        return self.end is not End.EXPIRED and not self.leaky
+
+
+def _key(cookie: int) -> bytes:
+    return cookie.to_bytes(8, sys.byteorder)
+
+
+def _passage(value: bytes) -> Passage:
+    seen = dict(zip(_FLOW.fields, _FLOW.codec.unpack(value), strict=True))
+    return Passage(
+        seen["move"],
+        seen["last_a_ns"] or None,
+        seen["first_b_ns"] or None,
+        seen["a_packets"],
+        seen["b_packets"],
+        seen["late_packets"],
+        seen["elsewhere_packets"],
+        seen["elsewhere_napi"] or None,
+    )
+
+
+def _event(row: _Row) -> Late | Drained:
+    at_ns, since_ns, cookie, move, kind, napi_id, packets, _ = row
+    if kind == _DRAINED:
+        return Drained(at_ns, since_ns, napi_id)
+    return Late(at_ns, since_ns, move, cookie, napi_id, packets)
+
+
+class Transit:
+    """Watches at most `flows` flows and 16 queues. OSError: the kernel refuses the programs."""
+
+    def __init__(self, flows: int = 1024) -> None:
+        self._bpf = _bpf.Transit(flows)
+
+    def start(self) -> None:
+        """Attach: from now on every packet that reaches a socket of the machine is looked at, and
+        every poll. OSError, as when the root cgroup has a program that tolerates no other."""
+        root = open_root()
+        try:
+            self._bpf.start(root)
+        finally:
+            os.close(root)
+
+    def stop(self) -> None:
+        """Detach. What was seen stays; what happens now is seen by nobody."""
+        self._bpf.stop()
+
+    def close(self) -> None:
+        self._bpf.close()
+
+    def fileno(self) -> int:
+        """epoll descriptor: readable when there are events."""
+        return self._bpf.fileno()
+
+    def begin(self, cookie: int, move: int, napi_a: int, napi_b: int) -> None:
+        """Watch a flow before its rule is written. OSError: EEXIST (it is on the move already),
+        E2BIG (too many are)."""
+        given = dict.fromkeys(_FLOW.fields, 0) | {"move": move, "napi_a": napi_a, "napi_b": napi_b}
+        value = _FLOW.codec.pack(*(given[field] for field in _FLOW.fields))
+        _bpf.map_update(self._bpf.flows(), _key(cookie), value, _NEW)
+
+    def read(self, cookie: int) -> Passage | None:
+        """None: it is not on the move."""
+        value = _bpf.map_lookup(self._bpf.flows(), _key(cookie))
+        return None if value is None else _passage(value)
+
+    def end(self, cookie: int) -> Passage:
+        """Watch it no more, and say what was seen. OSError(ENOENT)."""
+        return _passage(_bpf.map_take(self._bpf.flows(), _key(cookie)))
+
+    def drain(self) -> list[Late | Drained]:
+        """What happened since the last call, oldest first."""
+        return [_event(row) for row in _EVENT.codec.iter_unpack(self._bpf.drain())]
+
+    def lost(self) -> int:
+        """Events that found the ring buffer full: as many may have been violations."""
+        return self._bpf.lost()
+
+    def watch(self, napi_id: int, tid: int | None) -> None:
+        """See a queue's polls, and whether its NAPI thread (None: it has none) sleeps. OSError:
+        ENOSPC (16 are watched), EEXIST (this one is)."""
+        self._bpf.watch(napi_id, tid or 0)
+
+    def unwatch(self, napi_id: int) -> None:
+        """KeyError: it is not watched."""
+        self._bpf.unwatch(napi_id)
+
+    def ask(self, napi_id: int, after_ns: int) -> None:
+        """When is all delivered that is in this queue's ring at `after_ns` (now or later)? One
+        question at a time (a hold asks too); the answer is a `Drained`, and `answer`. None comes
+        from an idle queue (`idle`), nor from one whose polls always take the whole budget.
+        KeyError."""
+        self._bpf.ask(napi_id, after_ns)
+
+    def answer(self, napi_id: int) -> int | None:
+        """When it was drained; None: not yet. KeyError."""
+        return self._bpf.answer(napi_id)
+
+    def idle(self, napi_id: int) -> bool:
+        """Its ring is empty now and its NAPI thread asleep. Always False for a queue without a
+        thread. KeyError."""
+        return self._bpf.idle(napi_id)
+
+    def hold(
+        self,
+        napi_a: int,
+        napi_b: int,
+        cpu: int,
+        priority: int,
+        limit_ns: int,
+        pipe_ns: int,
+        write: Callable[[], object],
+    ) -> Held:
+        """Keep `cpu` from B's NAPI thread with a SCHED_FIFO thread until A is seen to deliver,
+        while `write` then puts the rule in place, and until A has delivered all it held `pipe_ns`
+        after that; for at most `limit_ns` in all.
+
+        It is started (ValueError) and both queues are watched (KeyError). OSError, and nothing is
+        written: EPERM (no SCHED_FIFO), EINVAL (no such CPU), ETIMEDOUT (others have the CPU). What
+        `write` raises is raised, with B released. `program.hold` knows when this is safe.
+        """
+        end, *times, b_polls = self._bpf.hold(
+            napi_a, napi_b, cpu, priority, limit_ns, pipe_ns, write
+        )
+        effective_ns, began_ns, done_ns, released_ns = times
+        return Held(
+            End(end), effective_ns, began_ns or None, done_ns or None, released_ns, b_polls > 0
+        )

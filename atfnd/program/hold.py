@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Hold queue B while a flow's rule changes from A to B and A delivers what it still has.
+
+A queue polled by a thread of its own (threaded NAPI: napi_threaded_poll(), net/core/dev.c) is held
+by keeping its CPU: the thread is confined to one CPU, and there a SCHED_FIFO thread of higher
+priority spins (atfnd/bpf/spinner.c). Nothing of the NAPI thread is changed, so nothing has to be
+put back; the spinner ends by itself, and with this process: B is polled again whatever happens.
+
+Writes the scheduling of the calling thread, and puts it back (sched(7)); reads that of NAPI
+threads. A rule that takes the NIC longer to write than the limit cannot be written under a hold.
+
+What was thought of:
+- Preemption. A poll runs with softirqs disabled, so under every preemption model a spinner that
+  runs has found the thread between two polls; with PREEMPT_RT it may interrupt a poll, which then
+  stays where it is. There, priority inheritance can lift the thread above the spinner while a task
+  of higher priority waits for softirqs on that CPU (softirq_ctrl, kernel/softirq.c): `leaky`.
+- Throttling. SCHED_FIFO tasks may have 950 ms of a second together (kernel.sched_rt_runtime_us;
+  since 6.12 a deadline server for starving ordinary tasks, kernel/sched/deadline.c). Where others
+  used that up, a NAPI thread that is SCHED_OTHER can run beside a throttled spinner: `leaky`. One
+  of SCHED_FIFO cannot, it is throttled too.
+- RT groups. With CONFIG_RT_GROUP_SCHED a cgroup without real-time budget refuses SCHED_FIFO: EPERM
+  (Documentation/scheduler/sched-rt-group.rst).
+- SMT. The spinner takes issue slots from the sibling and delays it; that orders nothing.
+- Neighbours. All that is on B's CPU waits as long as B does.
+- Busy polling (napi_busy_loop()) polls B from another CPU, whoever holds its thread: `leaky`.
+`leaky` is exact: the ends of polls of B during the hold are counted (napi:napi_poll).
+"""
+
+from __future__ import annotations
+
+import errno
+import gc
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from atfnd.model import Queue
+from atfnd.observe.transit import Held, Transit
+
+__all__ = ["HOLD_MAX_NS", "PIPE_NS", "hold"]
+
+HOLD_MAX_NS = 500_000
+PIPE_NS = 20_000  # ordering.md: T_pipe without the ring's rx_usecs
+HIGHEST = 99
+
+
+def hold(
+    transit: Transit,
+    a: Queue,
+    b: Queue,
+    write: Callable[[], object],
+    limit_ns: int = HOLD_MAX_NS,
+    pipe_ns: int = PIPE_NS,
+) -> Held:
+    """Hold `b`, see that `a` delivers, `write` the rule, wait until `a` is drained of what was in
+    its ring `pipe_ns` after the write, release `b`: all within `limit_ns`, or `b` is released as it
+    is. Nothing is written while `a` stands still.
+
+    Both queues are watched by `transit`, which is started. OSError, and nothing is written:
+    EOPNOTSUPP (a queue without a NAPI thread), EINVAL (B's thread is not confined to one CPU,
+    or its priority leaves no room above, or no CPU is left to write from), ESRCH (the thread is
+    gone), and those of `Transit.hold`. What `write` raises is raised, with `b` released.
+    """
+    cpu, priority = _seat(b)
+    if a.napi_id is None or b.napi_id is None or not a.threaded:
+        raise OSError(errno.EOPNOTSUPP, f"queue {a.index} has no NAPI thread")
+    with _prompt(priority, cpu, a.cpu):
+        return transit.hold(a.napi_id, b.napi_id, cpu, priority, limit_ns, pipe_ns, write)
+
+
+def _seat(queue: Queue) -> tuple[int, int]:
+    """The CPU of a queue's thread, and the priority that keeps it from there."""
+    if not queue.threaded or queue.pid is None:
+        raise OSError(errno.EOPNOTSUPP, f"queue {queue.index} has no NAPI thread")
+    cpus = os.sched_getaffinity(queue.pid)
+    if len(cpus) != 1:
+        raise OSError(
+            errno.EINVAL, f"the thread of queue {queue.index} may run on {len(cpus)} CPUs"
+        )
+    policy = os.sched_getscheduler(queue.pid)
+    priority = os.sched_getparam(queue.pid).sched_priority + 1
+    if policy not in (os.SCHED_OTHER, os.SCHED_FIFO, os.SCHED_RR) or priority > HIGHEST:
+        raise OSError(errno.EINVAL, f"nothing goes before the thread of queue {queue.index}")
+    return cpus.pop(), priority
+
+
+@contextmanager
+def _prompt(priority: int, held_cpu: int, busy_cpu: int | None) -> Iterator[None]:
+    """Run this thread at once and undisturbed, not on the held CPU, and if there are others not on
+    the one that has to drain. Without collecting garbage: that takes longer than a hold."""
+    before = os.sched_getaffinity(0)
+    free = before - {held_cpu}
+    if not free:
+        raise OSError(errno.EINVAL, f"CPU {held_cpu} is held, and there is no other to write from")
+    policy, param, collects = os.sched_getscheduler(0), os.sched_getparam(0), gc.isenabled()
+    os.sched_setaffinity(0, free - {busy_cpu} or free)
+    gc.disable()
+    try:
+        os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(priority))
+        yield
+    finally:
+        os.sched_setscheduler(0, policy, param)
+        os.sched_setaffinity(0, before)
+        if collects:
+            gc.enable()

@@ -1,0 +1,244 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The hold of a queue: when it is refused, how it ends, what it leaves behind, and that it fails
+open. (That it keeps the order is in test_transit_order.py.)"""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import replace
+
+import pytest
+
+from atfnd.model import Match, Protocol, Queue
+from atfnd.observe.transit import End, Transit
+from atfnd.program.hold import hold
+from tests.labs import Lab, key_of
+
+pytestmark = pytest.mark.usefixtures("own_affinity")
+
+LIMIT_NS = 5 * 10**6
+LONG_NS = 10**9
+A, B = 0, 1
+UNPOLLED = 0xFFFFFF  # no NAPI has this id
+
+
+@pytest.fixture
+def transit(lab: Lab) -> Iterator[Transit]:
+    """Watches the lab's first two queues."""
+    with closing(Transit()) as made:
+        made.start()
+        for queue in queues(lab):
+            made.watch(queue.napi_id or 0, queue.pid)
+        yield made
+
+
+def queues(lab: Lab) -> tuple[Queue, Queue]:
+    return lab.nic.queues()[A], lab.nic.queues()[B]
+
+
+class Flow:
+    """A UDP flow that comes through one queue."""
+
+    def __init__(self, lab: Lab, port: int, queue: int) -> None:
+        self.sender, self.receiver = lab.udp_pair(socket.AF_INET, port, port)
+        lab.nic.insert(Match.of(key_of(self.receiver, Protocol.UDP)), queue)
+
+    def deliver(self) -> None:
+        self.sender.send(b"x")
+        assert self.receiver.recv(1) == b"x"
+
+
+@pytest.fixture
+def through_a(lab: Lab) -> Flow:
+    """Polled at least once, so that it can be told whether it is idle."""
+    return Flow(lab, 5000, A)
+
+
+@pytest.fixture
+def through_b(lab: Lab) -> Flow:
+    return Flow(lab, 5001, B)
+
+
+def seat(queue: Queue) -> tuple[set[int], int, int]:
+    assert queue.pid is not None
+    priority = os.sched_getparam(queue.pid).sched_priority
+    return os.sched_getaffinity(queue.pid), os.sched_getscheduler(queue.pid), priority
+
+
+def own_seat() -> tuple[set[int], int, int]:
+    return os.sched_getaffinity(0), os.sched_getscheduler(0), os.sched_getparam(0).sched_priority
+
+
+def test_a_held_queue_delivers_nothing_until_the_other_is_idle(
+    lab: Lab, transit: Transit, through_a: Flow, through_b: Flow
+) -> None:
+    through_a.deliver()
+    a, b = queues(lab)
+    before, ours = seat(b), own_seat()
+    through_b.receiver.setblocking(False)
+    got: list[bytes] = []
+
+    def write() -> None:
+        through_b.sender.send(b"y")
+        through_a.deliver()  # one wire before them both: y is in B's ring by now
+        with pytest.raises(BlockingIOError):
+            through_b.receiver.recv(1)
+        got.append(b"written")
+
+    held = hold(transit, a, b, write, limit_ns=LONG_NS)
+    through_b.receiver.settimeout(10)
+    assert through_b.receiver.recv(1) == b"y"
+    assert got == [b"written"]
+    assert (held.end, held.leaky, held.proven) == (End.IDLE, False, True)
+    assert held.began_ns is not None
+    assert held.done_ns is not None
+    assert held.effective_ns <= held.began_ns <= held.done_ns < held.released_ns
+    assert seat(b) == before
+    assert own_seat() == ours
+
+
+def test_the_limit_releases_the_queue_in_the_middle_of_a_write(
+    lab: Lab, transit: Transit, through_a: Flow, through_b: Flow
+) -> None:
+    through_a.deliver()
+
+    def write() -> None:
+        through_b.deliver()  # arrives only because B is polled again
+
+    held = hold(transit, *queues(lab), write, limit_ns=LIMIT_NS)
+    assert (held.end, held.proven) == (End.EXPIRED, False)
+    assert held.done_ns is not None
+    assert held.effective_ns + LIMIT_NS <= held.released_ns < held.done_ns
+
+
+def test_nothing_is_written_when_the_limit_is_over(
+    lab: Lab, transit: Transit, through_b: Flow
+) -> None:
+    written: list[int] = []
+    held = hold(transit, *queues(lab), lambda: written.append(1), limit_ns=0)
+    assert (held.end, held.began_ns, held.done_ns) == (End.EXPIRED, None, None)
+    assert written == []
+    through_b.deliver()
+
+
+def test_nothing_is_written_while_the_other_queue_stands_still(
+    lab: Lab, transit: Transit, through_b: Flow
+) -> None:
+    a, b = queues(lab)
+    still = replace(a, napi_id=UNPOLLED)
+    transit.watch(UNPOLLED, None)
+    written: list[int] = []
+    held = hold(transit, still, b, lambda: written.append(1), limit_ns=LIMIT_NS)
+    assert (held.end, held.began_ns, written) == (End.EXPIRED, None, [])
+    through_b.deliver()
+
+
+def test_a_refused_write_is_raised_and_the_queue_released(
+    lab: Lab, transit: Transit, through_a: Flow, through_b: Flow
+) -> None:
+    through_a.deliver()
+    ours = own_seat()
+
+    def write() -> None:
+        raise OSError(errno.ENOSPC, "no room")
+
+    with pytest.raises(OSError, match="no room"):
+        hold(transit, *queues(lab), write, limit_ns=LONG_NS)
+    assert own_seat() == ours
+    through_b.deliver()
+
+
+def test_a_poll_during_the_hold_is_noticed(
+    lab: Lab, transit: Transit, through_a: Flow, through_b: Flow
+) -> None:
+    through_a.deliver()
+    a, b = queues(lab)
+    assert b.pid is not None
+    pid, free = b.pid, os.sched_getaffinity(0) - {b.cpu}
+
+    def write() -> None:
+        os.sched_setaffinity(pid, free)  # as somebody might
+        through_b.deliver()
+
+    held = hold(transit, a, b, write, limit_ns=LONG_NS)
+    assert (held.end, held.leaky, held.proven) == (End.IDLE, True, False)
+
+
+def test_a_queue_that_cannot_be_held_is_refused(lab: Lab, transit: Transit) -> None:
+    a, b = queues(lab)
+    assert b.pid is not None
+    assert b.cpu is not None
+    written: list[int] = []
+    everywhere = os.sched_getaffinity(0)
+
+    def refused(queue: Queue) -> int | None:
+        with pytest.raises(OSError, match=r"queue|CPU") as refusal:
+            hold(transit, a, queue, lambda: written.append(1))
+        return refusal.value.errno
+
+    assert refused(replace(b, threaded=False)) == errno.EOPNOTSUPP
+    os.sched_setaffinity(0, {b.cpu})
+    assert refused(b) == errno.EINVAL  # no CPU left to write from
+    os.sched_setaffinity(0, everywhere)
+    os.sched_setscheduler(b.pid, os.SCHED_FIFO, os.sched_param(99))
+    assert refused(b) == errno.EINVAL
+    os.sched_setscheduler(b.pid, os.SCHED_OTHER, os.sched_param(0))
+    os.sched_setaffinity(b.pid, everywhere)
+    assert refused(b) == errno.EINVAL
+    os.sched_setaffinity(b.pid, {b.cpu})
+    with pytest.raises(KeyError):
+        hold(transit, a, replace(b, napi_id=1), lambda: written.append(1))
+    transit.stop()
+    with pytest.raises(ValueError, match="not started"):  # nobody would see B polled
+        hold(transit, a, b, lambda: written.append(1))
+    transit.start()
+    assert written == []
+    assert hold(transit, a, b, lambda: written.append(1), limit_ns=LIMIT_NS).began_ns
+    assert written == [1]
+
+
+HOLD_FOR_EVER = """
+import sys, time
+from atfnd.nic.lab import LabNic
+from atfnd.observe.transit import Transit
+from atfnd.program.hold import hold
+
+nic, transit = LabNic.open(sys.argv[1]), Transit()
+transit.start()
+a, b = nic.queues()[:2]
+for queue in (a, b):
+    transit.watch(queue.napi_id, queue.pid)
+
+def write():
+    print("held", flush=True)
+    time.sleep(3600)
+
+hold(transit, a, b, write, limit_ns=3600 * 10**9)
+"""
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
+def test_a_queue_is_polled_again_when_its_holder_is_no_more(
+    lab: Lab, through_b: Flow, how: signal.Signals
+) -> None:
+    _, b = queues(lab)
+    before = seat(b)
+    through_b.deliver()
+    command = [sys.executable, "-c", HOLD_FOR_EVER, lab.name]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as holder:
+        try:
+            assert holder.stdout is not None
+            assert holder.stdout.readline() == "held\n"
+            holder.send_signal(how)
+            through_b.deliver()
+        finally:
+            holder.kill()
+    assert seat(b) == before
+    through_b.deliver()
