@@ -21,8 +21,9 @@ def proven(name: str) -> str:
     """What pytest says of tests/nic on this NIC."""
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/nic"]
     environment = {**os.environ, "NIC": name}
+    environment.pop("PYTEST_DISABLE_PLUGIN_AUTOLOAD", None)  # ours; make does not set it
     done = subprocess.run(command, env=environment, capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout
+    assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
 
