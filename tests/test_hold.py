@@ -10,6 +10,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
@@ -18,7 +19,8 @@ import pytest
 
 from atfnd.model import Match, Protocol, Queue
 from atfnd.observe.transit import End, Transit
-from atfnd.program.hold import hold
+from atfnd.program.hold import Hold
+from tests.holding import under_hold
 from tests.labs import Lab, key_of
 
 pytestmark = pytest.mark.usefixtures("own_affinity")
@@ -92,14 +94,12 @@ def test_a_held_queue_delivers_nothing_until_the_other_is_idle(
             through_b.receiver.recv(1)
         got.append(b"written")
 
-    held = hold(transit, a, b, write, limit_ns=LONG_NS)
+    held = under_hold(transit, a, b, write, LONG_NS)
     through_b.receiver.settimeout(10)
     assert through_b.receiver.recv(1) == b"y"
     assert got == [b"written"]
-    assert (held.end, held.leaky, held.proven) == (End.IDLE, False, True)
-    assert held.began_ns is not None
-    assert held.done_ns is not None
-    assert held.effective_ns <= held.began_ns <= held.done_ns < held.released_ns
+    assert (held.end, held.leaky, held.unbroken) == (End.IDLE, False, True)
+    assert held.effective_ns <= held.proof_ns <= held.released_ns
     assert seat(b) == before
     assert own_seat() == ours
 
@@ -108,49 +108,49 @@ def test_the_limit_releases_the_queue_in_the_middle_of_a_write(
     lab: Lab, transit: Transit, through_a: Flow, through_b: Flow
 ) -> None:
     through_a.deliver()
+    a, b = queues(lab)
+    until_ns = time.monotonic_ns() + LIMIT_NS
+    hold = Hold(transit, a, b, until_ns)
+    through_b.deliver()  # arrives only because B is polled again
+    assert not hold.in_force()
+    held = hold.let_go()
+    assert (held.end, held.unbroken) == (End.EXPIRED, False)
+    assert held.released_ns >= until_ns
 
-    def write() -> None:
-        through_b.deliver()  # arrives only because B is polled again
 
-    held = hold(transit, *queues(lab), write, limit_ns=LIMIT_NS)
-    assert (held.end, held.proven) == (End.EXPIRED, False)
-    assert held.done_ns is not None
-    assert held.effective_ns + LIMIT_NS <= held.released_ns < held.done_ns
-
-
-def test_nothing_is_written_when_the_limit_is_over(
-    lab: Lab, transit: Transit, through_b: Flow
-) -> None:
-    written: list[int] = []
-    held = hold(transit, *queues(lab), lambda: written.append(1), limit_ns=0)
-    assert (held.end, held.began_ns, held.done_ns) == (End.EXPIRED, None, None)
-    assert written == []
+def test_no_hold_begins_when_its_limit_is_over(lab: Lab, transit: Transit, through_b: Flow) -> None:
+    ours = own_seat()
+    with pytest.raises(OSError, match="queue|CPU") as refusal:
+        Hold(transit, *queues(lab), time.monotonic_ns())
+    assert refusal.value.errno in (errno.EAGAIN, errno.ETIMEDOUT)
+    assert own_seat() == ours
     through_b.deliver()
 
 
-def test_nothing_is_written_while_the_other_queue_stands_still(
+def test_no_hold_begins_while_the_other_queue_stands_still(
     lab: Lab, transit: Transit, through_b: Flow
 ) -> None:
     a, b = queues(lab)
     still = replace(a, napi_id=UNPOLLED)
     transit.watch(UNPOLLED, None)
-    written: list[int] = []
-    held = hold(transit, still, b, lambda: written.append(1), limit_ns=LIMIT_NS)
-    assert (held.end, held.began_ns, written) == (End.EXPIRED, None, [])
+    with pytest.raises(OSError, match=r"queue 0 stands still") as refusal:
+        Hold(transit, still, b, time.monotonic_ns() + LIMIT_NS)
+    assert refusal.value.errno == errno.EAGAIN
     through_b.deliver()
 
 
-def test_a_refused_write_is_raised_and_the_queue_released(
+def test_a_queue_that_is_let_go_of_is_polled_again(
     lab: Lab, transit: Transit, through_a: Flow, through_b: Flow
 ) -> None:
     through_a.deliver()
     ours = own_seat()
-
-    def write() -> None:
-        raise OSError(errno.ENOSPC, "no room")
-
-    with pytest.raises(OSError, match="no room"):
-        hold(transit, *queues(lab), write, limit_ns=LONG_NS)
+    hold = Hold(transit, *queues(lab), time.monotonic_ns() + LONG_NS)
+    assert hold.in_force()
+    with pytest.raises(OSError, match="parked") as refusal:
+        transit.stop()  # nobody would see B polled
+    assert refusal.value.errno == errno.EBUSY
+    held = hold.let_go()
+    assert (held.end, held.unbroken) == (End.LET_GO, True)
     assert own_seat() == ours
     through_b.deliver()
 
@@ -167,20 +167,19 @@ def test_a_poll_during_the_hold_is_noticed(
         os.sched_setaffinity(pid, free)  # as somebody might
         through_b.deliver()
 
-    held = hold(transit, a, b, write, limit_ns=LONG_NS)
-    assert (held.end, held.leaky, held.proven) == (End.IDLE, True, False)
+    held = under_hold(transit, a, b, write, LONG_NS)
+    assert (held.end, held.leaky, held.unbroken) == (End.IDLE, True, False)
 
 
 def test_a_queue_that_cannot_be_held_is_refused(lab: Lab, transit: Transit) -> None:
     a, b = queues(lab)
     assert b.pid is not None
     assert b.cpu is not None
-    written: list[int] = []
     everywhere = os.sched_getaffinity(0)
 
     def refused(queue: Queue) -> int | None:
         with pytest.raises(OSError, match=r"queue|CPU") as refusal:
-            hold(transit, a, queue, lambda: written.append(1))
+            Hold(transit, a, queue, time.monotonic_ns() + LIMIT_NS)
         return refusal.value.errno
 
     assert refused(replace(b, threaded=False)) == errno.EOPNOTSUPP
@@ -194,21 +193,19 @@ def test_a_queue_that_cannot_be_held_is_refused(lab: Lab, transit: Transit) -> N
     assert refused(b) == errno.EINVAL
     os.sched_setaffinity(b.pid, {b.cpu})
     with pytest.raises(KeyError):
-        hold(transit, a, replace(b, napi_id=1), lambda: written.append(1))
+        Hold(transit, a, replace(b, napi_id=1), time.monotonic_ns() + LIMIT_NS)
     transit.stop()
     with pytest.raises(ValueError, match="not started"):  # nobody would see B polled
-        hold(transit, a, b, lambda: written.append(1))
+        Hold(transit, a, b, time.monotonic_ns() + LIMIT_NS)
     transit.start()
-    assert written == []
-    assert hold(transit, a, b, lambda: written.append(1), limit_ns=LIMIT_NS).began_ns
-    assert written == [1]
+    assert Hold(transit, a, b, time.monotonic_ns() + LIMIT_NS).let_go().effective_ns
 
 
 HOLD_FOR_EVER = """
 import sys, time
 from atfnd.nic.lab import LabNic
 from atfnd.observe.transit import Transit
-from atfnd.program.hold import hold
+from atfnd.program.hold import Hold
 
 nic, transit = LabNic.open(sys.argv[1]), Transit()
 transit.start()
@@ -216,11 +213,9 @@ a, b = nic.queues()[:2]
 for queue in (a, b):
     transit.watch(queue.napi_id, queue.pid)
 
-def write():
-    print("held", flush=True)
-    time.sleep(3600)
-
-hold(transit, a, b, write, limit_ns=3600 * 10**9)
+hold = Hold(transit, a, b, time.monotonic_ns() + 3600 * 10**9)
+print("held", flush=True)
+time.sleep(3600)
 """
 
 

@@ -19,7 +19,7 @@ import pytest
 from atfnd.kernel.tcp_reordering import TcpReordering
 from atfnd.model import Match, Protocol
 from atfnd.observe.transit import Drained, Late, Transit
-from atfnd.program.hold import hold
+from tests.holding import under_hold
 from tests.labs import Lab, key_of
 from tests.wait import until
 
@@ -76,8 +76,7 @@ class Moving:
 
     def while_stalled(self, what: Callable[[], object]) -> None:
         """Do this with A's ring standing still. (A hold with A in the place of B.)"""
-        held = hold(self.transit, self.queues[B], self.queues[A], what, limit_ns=LONG_NS)
-        assert held.began_ns is not None
+        held = under_hold(self.transit, self.queues[B], self.queues[A], what, LONG_NS)
         assert not held.leaky
 
 

@@ -1,18 +1,13 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later
  *
- * The watched rings of type Transit: when has a queue delivered all it held, and the hold of one
- * queue while another drains (spinner.c). A ring is memory shared with transit.bpf.c; bpf(2),
- * sched(7).
+ * The watched rings of type Transit: when has a queue delivered all it held? A ring is memory shared
+ * with transit.bpf.c; bpf(2).
  */
-#define _GNU_SOURCE
 #include "py_transit.h"
 
 #include <bpf/bpf.h>
 #include <errno.h>
-#include <sched.h>
 #include <unistd.h>
-
-#include "spinner.h"
 
 /* The ring with this NAPI id, NULL for none; id 0 is that of an unused one. */
 static struct transit_ring *find_ring(struct transit_object *self, unsigned int napi_id)
@@ -23,8 +18,7 @@ static struct transit_ring *find_ring(struct transit_object *self, unsigned int 
 	return NULL;
 }
 
-/* The ring of a queue that is watched, or NULL with an exception set. */
-static struct transit_ring *ring_of(struct transit_object *self, unsigned int napi_id)
+struct transit_ring *transit_ring_of(struct transit_object *self, unsigned int napi_id)
 {
 	struct transit_ring *ring = napi_id ? find_ring(self, napi_id) : NULL;
 
@@ -83,9 +77,11 @@ PyObject *transit_unwatch(PyObject *object, PyObject *args)
 
 	if (!self || !PyArg_ParseTuple(args, "I", &napi_id))
 		return NULL;
-	ring = ring_of(self, napi_id);
+	ring = transit_ring_of(self, napi_id);
 	if (!ring)
 		return NULL;
+	if (self->spinner)
+		return ext_oserror(EBUSY, "unwatch a NAPI while a queue is parked");
 	ring->napi_id = 0;
 	Py_RETURN_NONE;
 }
@@ -99,7 +95,7 @@ PyObject *transit_ask(PyObject *object, PyObject *args)
 
 	if (!self || !PyArg_ParseTuple(args, "IK", &napi_id, &after_ns))
 		return NULL;
-	ring = ring_of(self, napi_id);
+	ring = transit_ring_of(self, napi_id);
 	if (!ring)
 		return NULL;
 	__atomic_store_n(&ring->after_ns, after_ns, __ATOMIC_SEQ_CST);
@@ -114,12 +110,12 @@ PyObject *transit_answer(PyObject *object, PyObject *args)
 
 	if (!self || !PyArg_ParseTuple(args, "I", &napi_id))
 		return NULL;
-	ring = ring_of(self, napi_id);
+	ring = transit_ring_of(self, napi_id);
 	if (!ring)
 		return NULL;
 	if (!ring->after_ns || ring->drained_after != ring->after_ns)
 		Py_RETURN_NONE;
-	return PyLong_FromUnsignedLongLong(ring->drained_ns);
+	return PyLong_FromUnsignedLongLong(ring->drained.ended_ns);
 }
 
 PyObject *transit_idle(PyObject *object, PyObject *args)
@@ -132,7 +128,7 @@ PyObject *transit_idle(PyObject *object, PyObject *args)
 
 	if (!self || !PyArg_ParseTuple(args, "I", &napi_id))
 		return NULL;
-	ring = ring_of(self, napi_id);
+	ring = transit_ring_of(self, napi_id);
 	if (!ring)
 		return NULL;
 	index = ring - self->skeleton->bss->rings;
@@ -141,65 +137,4 @@ PyObject *transit_idle(PyObject *object, PyObject *args)
 	if (bpf_prog_test_run_opts(bpf_program__fd(self->skeleton->progs.is_idle), &run))
 		return ext_oserror(errno, "read a NAPI");
 	return PyBool_FromLong(run.retval == 1);
-}
-
-/* The writer's part of a hold; 0, or -1 with an exception set and nothing asked. */
-static int write_and_ask(struct spinner *spinner, PyObject *write, __u64 pipe_ns, __u64 *began,
-			 __u64 *done)
-{
-	__u64 now = spinner_now_ns();
-	PyObject *written;
-
-	if (atomic_load(&spinner->end) != SPINNER_ON ||
-	    now >= spinner->effective_ns + spinner->limit_ns)
-		return 0;
-	*began = now;
-	written = PyObject_CallNoArgs(write);
-	*done = spinner_now_ns();
-	if (!written)
-		return -1;
-	Py_DECREF(written);
-	spinner_ask(spinner, *done + pipe_ns);
-	return 0;
-}
-
-PyObject *transit_hold(PyObject *object, PyObject *args)
-{
-	struct transit_object *self = transit_opened(object);
-	unsigned long long limit_ns, pipe_ns;
-	__u64 began_ns = 0, done_ns = 0;
-	struct spinner spinner = { .end = SPINNER_ON };
-	unsigned int napi_a, napi_b;
-	PyObject *write;
-	int error;
-
-	if (!self || !PyArg_ParseTuple(args, "IIiiKKO", &napi_a, &napi_b, &spinner.cpu,
-				       &spinner.priority, &limit_ns, &pipe_ns, &write))
-		return NULL;
-	if (!self->poll) {
-		PyErr_SetString(PyExc_ValueError, "transit is not started");
-		return NULL;
-	}
-	if (spinner.cpu < 0 || spinner.cpu >= CPU_SETSIZE)
-		return ext_oserror(EINVAL, "hold a queue");
-	spinner.a = ring_of(self, napi_a);
-	spinner.b = spinner.a ? ring_of(self, napi_b) : NULL;
-	if (!spinner.b)
-		return NULL;
-	spinner.limit_ns = limit_ns;
-	spinner.a_index = spinner.a - self->skeleton->bss->rings;
-	spinner.idle_program = bpf_program__fd(self->skeleton->progs.is_idle);
-	Py_BEGIN_ALLOW_THREADS
-	error = spinner_start(&spinner);
-	Py_END_ALLOW_THREADS
-	if (error)
-		return ext_oserror(-error, "hold a queue");
-	error = write_and_ask(&spinner, write, pipe_ns, &began_ns, &done_ns);
-	Py_BEGIN_ALLOW_THREADS
-	spinner_join(&spinner, error);
-	Py_END_ALLOW_THREADS
-	if (error)
-		return NULL;
-	return Py_BuildValue("(iKKKKK)", atomic_load(&spinner.end), spinner.effective_ns, began_ns,
-			     done_ns, spinner.released_ns, spinner.b_polls);
 }

@@ -37,6 +37,7 @@ static void release(struct transit_object *self)
 	struct transit *skeleton = self->skeleton;
 	struct ring_buffer *ring = self->ring;
 
+	transit_end_hold(self);
 	detach(self);
 	self->skeleton = NULL;
 	self->ring = NULL;
@@ -113,7 +114,8 @@ static PyObject *transit_start(PyObject *object, PyObject *args)
 
 	if (!self || !PyArg_ParseTuple(args, "i", &cgroup))
 		return NULL;
-	detach(self);
+	if (self->poll)
+		return ext_oserror(EALREADY, "attach the transit programs");
 	Py_BEGIN_ALLOW_THREADS
 	self->poll = bpf_program__attach(self->skeleton->progs.on_poll);
 	if (self->poll)
@@ -134,8 +136,18 @@ static PyObject *transit_stop(PyObject *object, PyObject *unused)
 	(void)unused;
 	if (!self)
 		return NULL;
+	if (self->spinner)
+		return ext_oserror(EBUSY, "detach the transit programs while a queue is parked");
 	detach(self);
 	Py_RETURN_NONE;
+}
+
+static PyObject *transit_started(PyObject *object, PyObject *unused)
+{
+	struct transit_object *self = transit_opened(object);
+
+	(void)unused;
+	return self ? PyBool_FromLong(self->poll != NULL) : NULL;
 }
 
 static PyObject *transit_fileno(PyObject *object, PyObject *unused)
@@ -190,6 +202,7 @@ static PyObject *transit_close(PyObject *object, PyObject *unused)
 static PyMethodDef transit_type_methods[] = {
 	{ "start", transit_start, METH_VARARGS, "start(cgroup): attach to this cgroup's sockets, and to polls." },
 	{ "stop", transit_stop, METH_NOARGS, "Detach; what was seen stays." },
+	{ "started", transit_started, METH_NOARGS, "started() -> bool: attached now." },
 	{ "fileno", transit_fileno, METH_NOARGS, "An epoll descriptor, readable when events wait." },
 	{ "flows", transit_flows, METH_NOARGS, "Descriptor of the map of flows on the move." },
 	{ "lost", transit_lost, METH_NOARGS, "Events that found the ring buffer full." },
@@ -200,10 +213,14 @@ static PyMethodDef transit_type_methods[] = {
 	  "ask(napi_id, after_ns): when is all delivered that is in its ring then?" },
 	{ "answer", transit_answer, METH_VARARGS, "answer(napi_id) -> ns, or None: not yet" },
 	{ "idle", transit_idle, METH_VARARGS, "idle(napi_id): its ring is empty, its thread asleep." },
-	{ "hold", transit_hold, METH_VARARGS,
-	  "hold(napi_a, napi_b, cpu, priority, limit_ns, pipe_ns, write) -> (enum spinner_end,\n"
-	  "effective_ns, began_ns, done_ns, released_ns, polls of B in between). Keep B's CPU while\n"
-	  "write() runs and until A is drained; began_ns 0: the limit came first, nothing written." },
+	{ "park", transit_park, METH_VARARGS,
+	  "park(napi_a, napi_b, cpu, priority, until_ns) -> ns since when: keep B's CPU, see A deliver." },
+	{ "parked", transit_parked, METH_NOARGS, "parked() -> bool: since park() returned, without end." },
+	{ "settle", transit_settle, METH_VARARGS, "settle(after_ns): end it when A is drained of what is in its ring then." },
+	{ "settled", transit_settled, METH_VARARGS, "settled(until_ns): wait for its end; False: not yet." },
+	{ "unpark", transit_unpark, METH_NOARGS,
+	  "unpark() -> (enum spinner_end, effective_ns, proof_ns, released_ns, polls of B in between,\n"
+	  "two ends of polls of A: ended_ns, work, budget each). End it." },
 	{ "close", transit_close, METH_NOARGS, "Detach and free the maps." },
 	{ NULL, NULL, 0, NULL },
 };

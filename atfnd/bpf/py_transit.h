@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later
  *
- * The type Transit is in two files: flows and events in py_transit.c, rings and the hold in
- * py_rings.c.
+ * The type Transit is in three files: flows and events in py_transit.c, rings in py_rings.c, the hold
+ * of a queue in py_hold.c.
  */
 #ifndef ATFND_PY_TRANSIT_H
 #define ATFND_PY_TRANSIT_H
@@ -11,6 +11,7 @@
 #include <bpf/libbpf.h>
 
 #include "buffer.h"
+#include "spinner.h"
 #include "transit.h"
 #include "transit.skel.h"
 
@@ -19,17 +20,29 @@ struct transit_object {
 	struct transit *skeleton;
 	struct bpf_link *delivery, *poll; /* while started */
 	struct ring_buffer *ring;
+	struct spinner *spinner; /* while a queue is parked */
 	struct buffer drained; /* kept between calls */
 };
 
 /* The open object, or NULL with an exception set. */
 struct transit_object *transit_opened(PyObject *object);
 
+/* The ring of a queue that is watched, or NULL with an exception set. */
+struct transit_ring *transit_ring_of(struct transit_object *self, unsigned int napi_id);
+
+/* Ends the hold, if there is one. */
+void transit_end_hold(struct transit_object *self);
+
 PyObject *transit_watch(PyObject *object, PyObject *args);
 PyObject *transit_unwatch(PyObject *object, PyObject *args);
 PyObject *transit_ask(PyObject *object, PyObject *args);
 PyObject *transit_answer(PyObject *object, PyObject *args);
 PyObject *transit_idle(PyObject *object, PyObject *args);
-PyObject *transit_hold(PyObject *object, PyObject *args);
+
+PyObject *transit_park(PyObject *object, PyObject *args);
+PyObject *transit_parked(PyObject *object, PyObject *unused);
+PyObject *transit_settle(PyObject *object, PyObject *args);
+PyObject *transit_settled(PyObject *object, PyObject *args);
+PyObject *transit_unpark(PyObject *object, PyObject *unused);
 
 #endif

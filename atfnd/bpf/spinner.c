@@ -19,9 +19,9 @@
 #include <time.h>
 
 #define SECOND_NS 1000000000ULL
-#define START_NS 2000000ULL
+#define END_NS 1000000ULL /* to see that it is to end, with its CPU */
 
-__u64 spinner_now_ns(void)
+static __u64 now_ns(void)
 {
 	struct timespec at;
 
@@ -41,18 +41,18 @@ static int idle(const struct spinner *spinner)
 static enum spinner_end spin(struct spinner *spinner)
 {
 	const volatile struct transit_ring *a = spinner->a;
-	__u64 deadline_ns = spinner->effective_ns + spinner->limit_ns;
 
 	for (;;) {
-		__u64 now = spinner_now_ns(), question = atomic_load(&spinner->question);
+		__u64 now = now_ns(), question = atomic_load(&spinner->question);
 
+		spinner->proof_ns = now;
 		if (atomic_load(&spinner->let_go))
 			return SPINNER_LET_GO;
 		if (question && a->drained_after == question)
 			return SPINNER_DRAINED;
 		if (question && now > question && idle(spinner))
 			return SPINNER_IDLE;
-		if (now >= deadline_ns)
+		if (now >= spinner->until_ns)
 			return SPINNER_EXPIRED;
 	}
 }
@@ -65,18 +65,19 @@ static void *hold(void *argument)
 	__u64 polls = b->polls;
 	enum spinner_end end;
 
-	spinner->effective_ns = spinner_now_ns();
+	spinner->effective_ns = now_ns();
 	spinner_ask(spinner, spinner->effective_ns);
 	end = spin(spinner);
 	if (end == SPINNER_DRAINED || end == SPINNER_IDLE) {
 		atomic_store(&spinner->question, 0);
-		sem_post(&spinner->ready);
+		atomic_store(&spinner->delivers, 1);
+		sem_post(&spinner->changed);
 		end = spin(spinner);
 	}
 	spinner->b_polls = b->polls - polls;
-	spinner->released_ns = spinner_now_ns();
+	spinner->released_ns = now_ns();
 	atomic_store(&spinner->end, end);
-	sem_post(&spinner->ready);
+	sem_post(&spinner->changed);
 	return NULL;
 }
 
@@ -105,34 +106,48 @@ static int create(struct spinner *spinner)
 	return -error;
 }
 
-/* Asleep, so that ring A can be polled where the writer runs. */
-static int wait_ready(struct spinner *spinner)
+/* Asleep, so that ring A can be polled where we run. -ETIMEDOUT: there was no change until then. */
+static int wait_changed(struct spinner *spinner, __u64 until_ns)
 {
-	__u64 until_ns = spinner_now_ns() + START_NS + spinner->limit_ns;
 	struct timespec until = { .tv_sec = until_ns / SECOND_NS, .tv_nsec = until_ns % SECOND_NS };
 	int failed;
 
 	do
-		failed = sem_clockwait(&spinner->ready, CLOCK_MONOTONIC, &until);
+		failed = sem_clockwait(&spinner->changed, CLOCK_MONOTONIC, &until);
 	while (failed && errno == EINTR);
 	return failed ? -errno : 0;
+}
+
+int spinner_wait(struct spinner *spinner, __u64 until_ns)
+{
+	int error = 0;
+
+	while (!error && atomic_load(&spinner->end) == SPINNER_ON)
+		error = wait_changed(spinner, until_ns);
+	return atomic_load(&spinner->end) == SPINNER_ON ? error : 0;
+}
+
+int spinner_holds(struct spinner *spinner)
+{
+	return atomic_load(&spinner->end) == SPINNER_ON && now_ns() < spinner->until_ns;
 }
 
 int spinner_start(struct spinner *spinner)
 {
 	int error;
 
-	if (sem_init(&spinner->ready, 0, 0))
+	if (sem_init(&spinner->changed, 0, 0))
 		return -errno;
 	error = create(spinner);
-	if (!error) {
-		error = wait_ready(spinner);
-		if (error)
-			spinner_join(spinner, 1);
-	} else {
-		sem_destroy(&spinner->ready);
+	if (error) {
+		sem_destroy(&spinner->changed);
+		return error;
 	}
-	return error;
+	wait_changed(spinner, spinner->until_ns);
+	if (atomic_load(&spinner->delivers) && spinner_holds(spinner))
+		return 0;
+	spinner_stop(spinner);
+	return spinner->effective_ns < spinner->until_ns ? -EAGAIN : -ETIMEDOUT;
 }
 
 void spinner_ask(struct spinner *spinner, __u64 after_ns)
@@ -141,10 +156,13 @@ void spinner_ask(struct spinner *spinner, __u64 after_ns)
 	atomic_store(&spinner->question, after_ns);
 }
 
-void spinner_join(struct spinner *spinner, int let_go)
+void spinner_stop(struct spinner *spinner)
 {
-	if (let_go)
-		atomic_store(&spinner->let_go, 1);
+	cpu_set_t cpus;
+
+	atomic_store(&spinner->let_go, 1);
+	if (spinner_wait(spinner, now_ns() + END_NS) && !sched_getaffinity(0, sizeof(cpus), &cpus))
+		pthread_setaffinity_np(spinner->thread, sizeof(cpus), &cpus); /* others keep its CPU */
 	pthread_join(spinner->thread, NULL);
-	sem_destroy(&spinner->ready);
+	sem_destroy(&spinner->changed);
 }

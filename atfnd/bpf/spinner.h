@@ -16,38 +16,44 @@ enum spinner_end {
 	SPINNER_DRAINED, /* ring A has delivered all it held at the question's time */
 	SPINNER_IDLE,	 /* ring A was empty and its NAPI asleep after it */
 	SPINNER_EXPIRED, /* the limit was reached first */
-	SPINNER_LET_GO,	 /* the writer wrote nothing */
+	SPINNER_LET_GO,	 /* we ended it */
 };
 
 struct spinner {
 	int cpu;
-	int priority; /* SCHED_FIFO */
-	__u64 limit_ns;
+	int priority;	/* SCHED_FIFO */
+	__u64 until_ns; /* CLOCK_MONOTONIC: it ends then, whatever became of us */
 	struct transit_ring *a, *b;
 	__u32 a_index;
 	int idle_program; /* descriptor of is_idle() */
 
 	pthread_t thread;
-	sem_t ready;	    /* posted when A was drained under the hold, or the hold is over */
+	sem_t changed;	     /* posted when `delivers` and when `end` is set */
+	atomic_int delivers; /* A was drained under the hold: now is the time to write */
 	atomic_int let_go;
 	atomic_ullong question; /* copy of a->after_ns for this spinner alone */
 	atomic_int end; /* enum spinner_end; the rest is to be read when it is no more SPINNER_ON */
 	__u64 effective_ns;
+	__u64 proof_ns; /* when A was last seen drained or idle */
 	__u64 released_ns;
 	__u64 b_polls; /* ends of a poll of B seen while it was held: it was not */
 };
 
-__u64 spinner_now_ns(void);
-
-/* Starts it and waits until it has its CPU and A is seen to deliver: 0, and then now is the time to
- * write if it is not over already, or a negative errno, and then it is gone: -EPERM (no SCHED_FIFO
- * for us), -EINVAL (no such CPU), -ETIMEDOUT (others keep the CPU). */
+/* Starts it and waits until it has its CPU and A is seen to deliver: 0, or a negative errno, and then it
+ * is gone: -EPERM (no SCHED_FIFO for us), -EINVAL (no such CPU), -ETIMEDOUT (others keep the CPU),
+ * -EAGAIN (A stands still). `effective_ns` is set. */
 int spinner_start(struct spinner *spinner);
+
+/* It has its CPU, and its limit is not reached. */
+int spinner_holds(struct spinner *spinner);
 
 /* From now on: is all delivered that is in ring A at `after_ns`? If so, the spinner ends. */
 void spinner_ask(struct spinner *spinner, __u64 after_ns);
 
-/* Waits for its end, at the latest after limit_ns; let_go: at once. */
-void spinner_join(struct spinner *spinner, int let_go);
+/* Waits for its end: 0, or -ETIMEDOUT. */
+int spinner_wait(struct spinner *spinner, __u64 until_ns);
+
+/* Ends it, if it has not ended. */
+void spinner_stop(struct spinner *spinner);
 
 #endif

@@ -99,9 +99,11 @@ int on_delivery(struct __sk_buff *skb)
 		through_a(cookie, flow, packets, now);
 	} else if (napi_id == flow->napi_b) {
 		__sync_val_compare_and_swap(&flow->first_b_ns, 0, now);
+		flow->last_b_ns = now;
 		__sync_fetch_and_add(&flow->b_packets, packets);
 	} else {
 		flow->elsewhere_napi = napi_id;
+		flow->last_elsewhere_ns = now;
 		__sync_fetch_and_add(&flow->elsewhere_packets, packets);
 	}
 	return PASS;
@@ -122,17 +124,17 @@ static bool gro_holds(const struct napi_struct *napi)
 	return BPF_CORE_READ(old, gro_bitmask) || BPF_CORE_READ(old, rx_count);
 }
 
-static void tell_drained(struct transit_ring *ring, __u64 after_ns, __u64 now, __u32 work)
+static void tell_drained(struct transit_ring *ring, __u64 after_ns, struct transit_poll poll)
 {
 	struct transit_event *event;
 
-	ring->drained_ns = now;
+	ring->drained = poll;
 	*(volatile __u64 *)&ring->drained_after = after_ns;
 	event = reserve(TRANSIT_DRAINED, after_ns, ring->napi_id);
 	if (!event)
 		return;
-	event->at_ns = now;
-	event->packets = work;
+	event->at_ns = poll.ended_ns;
+	event->packets = poll.work;
 	bpf_ringbuf_submit(event, 0);
 }
 
@@ -144,6 +146,7 @@ int BPF_PROG(on_poll, struct napi_struct *napi, int work, int budget)
 
 	for (int i = 0; i < TRANSIT_RINGS; i++) {
 		struct transit_ring *ring = &rings[i];
+		struct transit_poll poll;
 		__u64 after_ns, now;
 
 		if (ring->napi_id != napi_id)
@@ -154,10 +157,13 @@ int BPF_PROG(on_poll, struct napi_struct *napi, int work, int budget)
 		now = bpf_ktime_get_ns();
 		if (!after_ns || now <= after_ns || ring->drained_after == after_ns)
 			return 0;
-		if (ring->ended_after != after_ns)
+		poll = (struct transit_poll){ now, work, budget };
+		if (ring->ended_after != after_ns) {
+			ring->ended = poll;
 			ring->ended_after = after_ns;
-		else if (work <= budget - 2 && !gro_holds(napi))
-			tell_drained(ring, after_ns, now, work);
+		} else if (work <= budget - 2 && !gro_holds(napi)) {
+			tell_drained(ring, after_ns, poll);
+		}
 		return 0;
 	}
 	return 0;

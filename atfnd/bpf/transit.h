@@ -15,6 +15,8 @@ struct transit_flow {
 	__u64 move; /* user space's name for this move */
 	__u64 last_a_ns;
 	__u64 first_b_ns; /* 0: nothing through B yet */
+	__u64 last_b_ns;
+	__u64 last_elsewhere_ns;
 	__u64 a_packets;
 	__u64 b_packets;
 	__u64 late_packets;	 /* through A after the first through B */
@@ -25,13 +27,21 @@ struct transit_flow {
 	__u32 pad;
 };
 
+/* The end of a poll (tracepoint napi:napi_poll). */
+struct transit_poll {
+	__u64 ended_ns;
+	__u32 work;
+	__u32 budget;
+};
+
 /* One watched queue. User space writes napi_id and after_ns, the program the rest; an answer carries
  * the question it belongs to, so that neither waits for the other. */
 struct transit_ring {
 	__u64 after_ns;	     /* question: is all delivered that was in the ring then? 0: none */
-	__u64 ended_after;   /* the question after which a poll has ended */
-	__u64 drained_after; /* the question answered yes, ... */
-	__u64 drained_ns;    /* ... at this time */
+	__u64 ended_after;   /* the question after which a poll has ended: ... */
+	__u64 drained_after; /* the question answered yes ... */
+	struct transit_poll ended;   /* ... this one; the next one began after the question */
+	struct transit_poll drained; /* ... by this one */
 	__u64 polls;
 	__u64 napi; /* struct napi_struct *; 0: not known yet */
 	__u32 napi_id; /* 0: unused */

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
 from enum import Enum
 from typing import NamedTuple
 
@@ -21,7 +20,7 @@ from atfnd.bpf import _bpf
 from atfnd.bpf.layout import layout
 from atfnd.kernel.cgroup import open_root
 
-__all__ = ["Drained", "End", "Held", "Late", "Passage", "Transit"]
+__all__ = ["Drained", "End", "Held", "Late", "Passage", "PollEnd", "Transit"]
 
 _FLOW = layout("transit", "transit_flow")
 _EVENT = layout("transit", "transit_event")
@@ -36,11 +35,13 @@ class Passage(NamedTuple):
     move: int
     last_a_ns: int | None  # None: nothing through A
     first_b_ns: int | None
+    last_b_ns: int | None
     a_packets: int
     b_packets: int
     late_packets: int  # through A after the first through B: violations
     elsewhere_packets: int  # through a third queue
-    elsewhere_napi: int | None
+    elsewhere_napi: int | None  # the last of them
+    last_elsewhere_ns: int | None
 
 
 class Late(NamedTuple):
@@ -68,21 +69,30 @@ class End(Enum):
     DRAINED = 1  # A delivered all it held
     IDLE = 2  # A was empty and asleep
     EXPIRED = 3  # the limit came first: if the rule was written, what A held may be late
+    LET_GO = 4  # `unpark` did
+
+
+class PollEnd(NamedTuple):
+    """The end of a poll (tracepoint napi:napi_poll)."""
+
+    ended_ns: int
+    work: int
+    budget: int
 
 
 class Held(NamedTuple):
-    """One hold of queue B, effective from `effective_ns` to `released_ns` unless `leaky`."""
+    """How queue B was held, from `effective_ns` to `released_ns` unless `leaky`."""
 
     end: End
     effective_ns: int
-    began_ns: int | None  # of the write; None: A stood still, and nothing was written
-    done_ns: int | None
+    proof_ns: int  # when A was seen drained or asleep
     released_ns: int
     leaky: bool  # B was polled meanwhile: busy polling, or a scheduler that let its thread run
+    polls: tuple[PollEnd, PollEnd]  # DRAINED: the second poll of A began after the question
 
     @property
-    def proven(self) -> bool:
-        """Written, and in order."""
+    def unbroken(self) -> bool:
+        """B was not polled until A was drained, or until we let go of it."""
         return self.end is not End.EXPIRED and not self.leaky
 
 
@@ -96,11 +106,13 @@ def _passage(value: bytes) -> Passage:
         seen["move"],
         seen["last_a_ns"] or None,
         seen["first_b_ns"] or None,
+        seen["last_b_ns"] or None,
         seen["a_packets"],
         seen["b_packets"],
         seen["late_packets"],
         seen["elsewhere_packets"],
         seen["elsewhere_napi"] or None,
+        seen["last_elsewhere_ns"] or None,
     )
 
 
@@ -119,15 +131,20 @@ class Transit:
 
     def start(self) -> None:
         """Attach: from now on every packet that reaches a socket of the machine is looked at, and
-        every poll. OSError, as when the root cgroup has a program that tolerates no other."""
+        every poll. OSError: EALREADY, and as when the root cgroup has a program that tolerates no other."""
         root = open_root()
         try:
             self._bpf.start(root)
         finally:
             os.close(root)
 
+    def started(self) -> bool:
+        """Attached now."""
+        return self._bpf.started()
+
     def stop(self) -> None:
-        """Detach. What was seen stays; what happens now is seen by nobody."""
+        """Detach. What was seen stays; what happens now is seen by nobody. OSError(EBUSY): a queue
+        is parked."""
         self._bpf.stop()
 
     def close(self) -> None:
@@ -167,7 +184,7 @@ class Transit:
         self._bpf.watch(napi_id, tid or 0)
 
     def unwatch(self, napi_id: int) -> None:
-        """KeyError: it is not watched."""
+        """KeyError: it is not watched. OSError(EBUSY): a queue is parked."""
         self._bpf.unwatch(napi_id)
 
     def ask(self, napi_id: int, after_ns: int) -> None:
@@ -186,28 +203,31 @@ class Transit:
         thread. KeyError."""
         return self._bpf.idle(napi_id)
 
-    def hold(
-        self,
-        napi_a: int,
-        napi_b: int,
-        cpu: int,
-        priority: int,
-        limit_ns: int,
-        pipe_ns: int,
-        write: Callable[[], object],
-    ) -> Held:
-        """Keep `cpu` from B's NAPI thread with a SCHED_FIFO thread until A is seen to deliver,
-        while `write` then puts the rule in place, and until A has delivered all it held `pipe_ns`
-        after that; for at most `limit_ns` in all.
+    def park(self, napi_a: int, napi_b: int, cpu: int, priority: int, until_ns: int) -> int:
+        """Keep `cpu` from B's NAPI thread with a SCHED_FIFO thread, until `unpark`, and at most
+        until `until_ns`. Returns since when, once A was seen to deliver after that.
 
-        It is started (ValueError) and both queues are watched (KeyError). OSError, and nothing is
-        written: EPERM (no SCHED_FIFO), EINVAL (no such CPU), ETIMEDOUT (others have the CPU). What
-        `write` raises is raised, with B released. `program.hold` knows when this is safe.
+        It is started (ValueError), both queues are watched (KeyError). OSError: EPERM (no
+        SCHED_FIFO), EINVAL (no such CPU), ETIMEDOUT (others have the CPU), EAGAIN (A stands still),
+        EBUSY (a queue is parked). `program.hold` knows when this is safe.
         """
-        end, *times, b_polls = self._bpf.hold(
-            napi_a, napi_b, cpu, priority, limit_ns, pipe_ns, write
-        )
-        effective_ns, began_ns, done_ns, released_ns = times
-        return Held(
-            End(end), effective_ns, began_ns or None, done_ns or None, released_ns, b_polls > 0
-        )
+        return self._bpf.park(napi_a, napi_b, cpu, priority, until_ns)
+
+    def parked(self) -> bool:
+        """B has been parked since `park` returned, and is."""
+        return self._bpf.parked()
+
+    def settle(self, after_ns: int) -> None:
+        """Let the hold end by itself, once A has delivered all that is in its ring at `after_ns`.
+        ValueError: none was begun."""
+        self._bpf.settle(after_ns)
+
+    def settled(self, until_ns: int) -> bool:
+        """Wait for its end; False: not before `until_ns`. ValueError."""
+        return self._bpf.settled(until_ns)
+
+    def unpark(self) -> Held:
+        """End the hold, whether it has ended by itself or not. ValueError."""
+        end, effective_ns, proof_ns, released_ns, b_polls, *ends = self._bpf.unpark()
+        polls = PollEnd(*ends[:3]), PollEnd(*ends[3:])
+        return Held(End(end), effective_ns, proof_ns, released_ns, b_polls > 0, polls)

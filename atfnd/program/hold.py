@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Hold queue B while a flow's rule changes from A to B and A delivers what it still has.
+"""Hold queue B while a flow's rule changes from A to B and A delivers what it still has, in steps.
 
 A queue polled by a thread of its own (threaded NAPI: napi_threaded_poll(), net/core/dev.c) is held
 by keeping its CPU: the thread is confined to one CPU, and there a SCHED_FIFO thread of higher
@@ -31,41 +31,69 @@ from __future__ import annotations
 import errno
 import gc
 import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 
 from atfnd.model import Queue
 from atfnd.observe.transit import Held, Transit
 
-__all__ = ["HOLD_MAX_NS", "PIPE_NS", "hold"]
+__all__ = ["Hold"]
 
-HOLD_MAX_NS = 500_000
-PIPE_NS = 20_000  # ordering.md: T_pipe without the ring's rx_usecs
 HIGHEST = 99
 
 
-def hold(
-    transit: Transit,
-    a: Queue,
-    b: Queue,
-    write: Callable[[], object],
-    limit_ns: int = HOLD_MAX_NS,
-    pipe_ns: int = PIPE_NS,
-) -> Held:
-    """Hold `b`, see that `a` delivers, `write` the rule, wait until `a` is drained of what was in
-    its ring `pipe_ns` after the write, release `b`: all within `limit_ns`, or `b` is released as it
-    is. Nothing is written while `a` stands still.
+class Hold:
+    """One queue that is parked, from its making to `let_go`. Between the two the calling thread is a
+    real-time one: it writes and waits, and nothing else."""
 
-    Both queues are watched by `transit`, which is started. OSError, and nothing is written:
-    EOPNOTSUPP (a queue without a NAPI thread), EINVAL (B's thread is not confined to one CPU,
-    or its priority leaves no room above, or no CPU is left to write from), ESRCH (the thread is
-    gone), and those of `Transit.hold`. What `write` raises is raised, with `b` released.
-    """
-    cpu, priority = _seat(b)
-    if a.napi_id is None or b.napi_id is None or not a.threaded:
-        raise OSError(errno.EOPNOTSUPP, f"queue {a.index} has no NAPI thread")
-    with _prompt(priority, cpu, a.cpu):
-        return transit.hold(a.napi_id, b.napi_id, cpu, priority, limit_ns, pipe_ns, write)
+    def __init__(self, transit: Transit, a: Queue, b: Queue, until_ns: int) -> None:
+        """Park `b`, and see that `a` delivers meanwhile: a ring that stands still now will not
+        drain in time. `transit` is started and watches both.
+
+        OSError, and nothing is parked: EOPNOTSUPP (a queue without a NAPI thread), EINVAL (B's
+        thread is not confined to one CPU, or its priority leaves no room above, or no CPU is left to
+        write from), ESRCH (the thread is gone), and those of `Transit.park`.
+        """
+        cpu, priority = _seat(b)
+        if a.napi_id is None or b.napi_id is None or not a.threaded:
+            raise OSError(errno.EOPNOTSUPP, f"queue {a.index} has no NAPI thread")
+        self._transit = transit
+        with ExitStack() as undo:
+            undo.enter_context(_prompt(priority, cpu, a.cpu))
+            self.effective_ns = _park(transit, a, b, cpu, priority, until_ns)
+            self._undo = undo.pop_all()
+
+    def in_force(self) -> bool:
+        """It has been since it was made."""
+        return self._transit.parked()
+
+    def settle(self, after_ns: int) -> None:
+        """From now on it ends by itself, at once when A has delivered all that is in its ring at
+        `after_ns`."""
+        self._transit.settle(after_ns)
+
+    def settled(self, until_ns: int) -> bool:
+        """Wait for its end; False: not before `until_ns`."""
+        return self._transit.settled(until_ns)
+
+    def let_go(self) -> Held:
+        """Let `b` be polled, if it is not already, and say how it was held."""
+        with self._undo:
+            return self._transit.unpark()
+
+
+def _park(transit: Transit, a: Queue, b: Queue, cpu: int, priority: int, until_ns: int) -> int:
+    """`Transit.park`, with a refusal in words of queues."""
+    try:
+        return transit.park(a.napi_id or 0, b.napi_id or 0, cpu, priority, until_ns)
+    except OSError as refusal:
+        match refusal.errno:
+            case errno.EAGAIN:
+                raise OSError(errno.EAGAIN, f"queue {a.index} stands still") from refusal
+            case errno.ETIMEDOUT:
+                raise OSError(errno.ETIMEDOUT, f"others have CPU {cpu}") from refusal
+            case _:
+                raise
 
 
 def _seat(queue: Queue) -> tuple[int, int]:
