@@ -120,7 +120,7 @@ def test_the_limit_releases_the_queue_in_the_middle_of_a_write(
 
 def test_no_hold_begins_when_its_limit_is_over(lab: Lab, transit: Transit, through_b: Flow) -> None:
     ours = own_seat()
-    with pytest.raises(OSError, match="queue|CPU") as refusal:
+    with pytest.raises(OSError, match=r"queue|CPU") as refusal:
         Hold(transit, *queues(lab), time.monotonic_ns())
     assert refusal.value.errno in (errno.EAGAIN, errno.ETIMEDOUT)
     assert own_seat() == ours

@@ -42,8 +42,7 @@ REFUSALS = [
     (ring(busy_poll=True), "an application may busy-poll queue 0"),
     (ring(rx_usecs=None), "(rx-usecs) is not known"),
     (PORT._replace(write_ns=None), "how long a rule write takes here is not known yet"),
-    (ring(poll_gap_ns=None), "how often queue 0 is polled is not known yet"),
-    (ring(poll_gap_ns=250_000), "queue 0 is too quiet to prove in time that it drained"),
+    (ring(thread=None), "queue 0 has no NAPI thread, whose sleep would prove it empty"),
     (PORT._replace(write_ns=480_000), "may be parked for 500000 ns, and a move takes 500000 ns"),
 ]
 

@@ -12,6 +12,7 @@ from atfnd.model import Action, ActionKind, Outcome
 from atfnd.move.command import Command, Ended, Hold, Release, Unwatch, Watch, Write
 from atfnd.move.device import Device, due_ns, step
 from atfnd.move.event import (
+    Asleep,
     Event,
     Facts,
     Gone,
@@ -79,7 +80,7 @@ def proven(told: Told, wanted: Wanted) -> None:
 def test_a_strict_move_from_hold_to_proof(told: Told) -> None:
     wanted = to(0, Mode.STRICT)
     assert told(wanted) == (Watch(key(0), wanted.origins or frozenset(), frozenset({1})),
-                            Hold(1, told.now_ns + 500_000))  # fmt: skip
+                            Hold(1, told.now_ns + 500_000, frozenset({0})))  # fmt: skip
     assert told(Held(1, told.now_ns)) == (Write(wanted.action),)
     told.written(wanted)
     assert told(Polled(0, told.now_ns, 0, 64), 10_000) == ()  # before T1 + T_pipe
@@ -90,6 +91,15 @@ def test_a_strict_move_from_hold_to_proof(told: Told) -> None:
     told(Seen(key(0), 1, told.now_ns))
     assert Unwatch(key(0)) in told(Tick(), 10_000_000)
     assert told.verdicts() == [Verdict.PROVEN]
+
+
+def test_a_ring_whose_thread_sleeps_is_empty(told: Told) -> None:
+    wanted = to(0, Mode.STRICT)
+    told(wanted)
+    told(Held(1, told.now_ns))
+    told.written(wanted)
+    assert told(Asleep(0, told.now_ns), 10_000) == ()  # before T1 + T_pipe
+    assert told(Asleep(0, told.now_ns + 10_000), 10_000) == (Release(1),)
 
 
 def test_one_hold_at_a_time(told: Told) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from atfnd.move import choose, device, evidence, holding, step
 from atfnd.move.command import DrainEvidence, Hold, Write
-from atfnd.move.event import EvidenceLost, Polled
+from atfnd.move.event import Asleep, EvidenceLost, Polled
 from atfnd.move.evidence import Drain
 from atfnd.move.port import Stage
 from atfnd.move.transition import Moved, Phase, Transition
@@ -45,11 +45,18 @@ def the_first_end_of_a_poll(patch: Patch) -> None:
     patch.setattr(evidence, "began", lambda drain, poll: True)
 
 
+def a_sleep_at_any_time(patch: Patch) -> None:
+    def slept(drain: Drain, sleep: Asleep) -> Drain:
+        return drain._replace(waiting=drain.waiting - {sleep.queue})
+
+    patch.setattr(Drain, "slept", slept)
+
+
 def hold_after_the_write(patch: Patch) -> None:
     def park(move: Transition, times: Any, now_ns: int) -> Moved:
         queues = move.through | move.targets
         until_ns = now_ns + times.hold_max_ns
-        holds = tuple(Hold(queue, until_ns) for queue in sorted(queues))
+        holds = tuple(Hold(queue, until_ns, frozenset()) for queue in sorted(queues))
         move = replace(move, asked=queues, held=queues, due_ns=until_ns, hold_due_ns=until_ns)
         return move, (Write(move.wanted.action), *holds)
 
@@ -127,6 +134,7 @@ MUTATIONS = [
     Mutation(no_gro_condition, GRO, "InOrder"),
     Mutation(less_than_the_budget, THREE_PACKETS, "InOrder"),
     Mutation(the_first_end_of_a_poll, IN_PLACE, "InOrder"),
+    Mutation(a_sleep_at_any_time, IN_PLACE, "InOrder"),
     Mutation(hold_after_the_write, IN_PLACE, "I3"),
     Mutation(hold_after_the_write, IN_PLACE, "InOrder"),
     Mutation(hold_only_the_new_ring, THROUGH_RSS, "I3"),

@@ -25,11 +25,13 @@ class Unwatch(NamedTuple):
 
 
 class Hold(NamedTuple):
-    """Park a queue's NAPI, and answer Held once it is parked, or HoldLost. The hold ends by itself
-    at `until_ns`, whatever became of us (I7)."""
+    """Park a queue's NAPI, and answer Held once it is parked and `drains`, the rings that are to
+    drain meanwhile, were seen to deliver since; else HoldLost. The hold ends by itself at
+    `until_ns`, whatever became of us (I7)."""
 
     queue: int
     until_ns: int
+    drains: frozenset[int]
 
 
 class Release(NamedTuple):
@@ -47,7 +49,7 @@ class Write(NamedTuple):
 
 
 class DrainEvidence(NamedTuple):
-    """Tell Polled of this queue, of polls that end at `from_ns` or later."""
+    """Tell Polled and Asleep of this queue, of what is at `from_ns` or later."""
 
     queue: int
     from_ns: int

@@ -21,6 +21,7 @@ from atfnd.move import bucket
 from atfnd.move.choose import Choice, choose, why_no_hold
 from atfnd.move.command import Command, Ended, Write
 from atfnd.move.event import (
+    Asleep,
     Event,
     EvidenceLost,
     Facts,
@@ -95,7 +96,7 @@ def step(device: Device, event: Event, now_ns: int) -> Stepped:
             return _admit(*_want(device, event, now_ns), now_ns)
         case Facts():
             return _know(device, event.port), ()
-        case Polled():
+        case Polled() | Asleep():
             subjects = [s for s, m in device.live.items() if m.phase is Phase.SETTLE]
         case Held() | HoldLost() | Released():
             subjects = [s for s, m in device.live.items() if m.asked]

@@ -9,8 +9,8 @@ from atfnd.model import Action, ActionKind, FlowKey, Outcome
 from atfnd.move.port import Port
 from atfnd.move.verdict import Mode
 
-__all__ = ["Event", "EvidenceLost", "Facts", "Gone", "Held", "HoldLost", "Idle", "Polled"]
-__all__ += ["Released", "Reset", "Seen", "Subject", "Tick", "Violated", "Wanted", "Written"]
+__all__ = ["Asleep", "Event", "EvidenceLost", "Facts", "Gone", "Held", "HoldLost", "Idle"]
+__all__ += ["Polled", "Released", "Reset", "Seen", "Subject", "Tick", "Violated", "Wanted", "Written"]
 
 Subject = FlowKey | int  # what is moved: a flow, or a queue to another CPU
 
@@ -99,6 +99,13 @@ class Polled(NamedTuple):
     budget: int
 
 
+class Asleep(NamedTuple):
+    """The thread that polls this queue slept at `at_ns`, with nothing in its ring or in GRO."""
+
+    queue: int
+    at_ns: int
+
+
 class Seen(NamedTuple):
     """A packet of a watched flow was delivered through a queue (of a queue: on its CPU), last at
     `at_ns`."""
@@ -135,6 +142,6 @@ class Tick(NamedTuple):
 
 
 Event = (
-    Wanted | Facts | Idle | Held | HoldLost | Released | Written | Polled
+    Wanted | Facts | Idle | Held | HoldLost | Released | Written | Polled | Asleep
     | Seen | Violated | EvidenceLost | Reset | Gone | Tick
 )  # fmt: skip

@@ -4,13 +4,14 @@
 A poll's end says nothing of packets that came while it ran, and the tracepoint tells only ends
 (ordering.md F3). One NAPI polls in one place at a time (NAPI_STATE_SCHED), so of two ends after an
 instant the second belongs to a poll that began after it. Events lost in between change nothing.
+A NAPI thread sleeps only after it has looked at its ring again, and the ring was empty.
 """
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-from atfnd.move.event import Polled
+from atfnd.move.event import Asleep, Polled
 
 __all__ = ["Drain", "began", "drained", "opens_ns"]
 
@@ -33,6 +34,12 @@ class Drain(NamedTuple):
     waiting: frozenset[int] = frozenset()
     from_ns: int = 0
     marked: frozenset[int] = frozenset()
+
+    def slept(self, sleep: Asleep) -> Drain:
+        """With a look at a thread taken into account that found it asleep."""
+        if sleep.at_ns < self.from_ns:
+            return self
+        return self._replace(waiting=self.waiting - {sleep.queue})
 
     def after(self, poll: Polled) -> Drain:
         """With one more poll taken into account."""

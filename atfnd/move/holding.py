@@ -13,20 +13,21 @@ from dataclasses import replace
 
 from atfnd.move import evidence
 from atfnd.move.command import Command, DrainEvidence, Hold, Write
-from atfnd.move.event import Held, HoldLost, Polled, Released
+from atfnd.move.event import Asleep, Held, HoldLost, Polled, Released
 from atfnd.move.evidence import Drain
 from atfnd.move.timer import Times
 from atfnd.move.transition import Moved, Phase, Transition, finish, release
 from atfnd.move.verdict import Verdict
 
-__all__ = ["expired", "held", "lost", "park", "polled", "released", "settle"]
+__all__ = ["expired", "held", "looked", "lost", "park", "released", "settle"]
 
 
 def park(move: Transition, times: Times, now_ns: int) -> Moved:
     """Ask for every hold the move needs, before anything is written."""
     queues = move.through | move.targets
     until_ns = now_ns + times.hold_max_ns
-    holds = tuple(Hold(queue, until_ns) for queue in sorted(queues))
+    drains = (move.wanted.origins or frozenset()) - move.targets
+    holds = tuple(Hold(queue, until_ns, drains) for queue in sorted(queues))
     move = replace(move, phase=Phase.HOLD, asked=queues, due_ns=until_ns, hold_due_ns=until_ns)
     return move, holds
 
@@ -54,11 +55,16 @@ def settle(move: Transition, times: Times, now_ns: int) -> Moved:
     return _drain(move, rings, from_ns, times, now_ns)
 
 
-def polled(move: Transition, event: Polled, times: Times, now_ns: int) -> Moved:
-    """A poll ended while the old rings are to drain."""
+def looked(move: Transition, event: Polled | Asleep, times: Times, now_ns: int) -> Moved:
+    """A poll ended, or a thread slept, while the old rings are to drain."""
     if move.phase is not Phase.SETTLE:
         return move, ()
-    move = replace(move, drain=move.drain.after(event))
+    match event:
+        case Polled():
+            drain = move.drain.after(event)
+        case Asleep():
+            drain = move.drain.slept(event)
+    move = replace(move, drain=drain)
     return _next(move, times, now_ns) if not move.drain.waiting else (move, ())
 
 

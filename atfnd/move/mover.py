@@ -40,9 +40,10 @@ class Hands(Protocol):
     def write(self, action: Action) -> Outcome:
         """Carry out an action (program.apply). A refusal is an outcome."""
 
-    def hold(self, queue: int, until_ns: int) -> int:
+    def hold(self, queue: int, until_ns: int, drains: frozenset[int]) -> int:
         """Park a queue's NAPI, at most until then, by a deadline of its own. Returns the instant it
-        was parked. OSError: it cannot be."""
+        was parked, once the queues `drains` were seen to deliver after it. OSError: it cannot be, or
+        they stand still."""
 
     def in_force(self, queue: int) -> bool:
         """The queue has been parked since `hold` returned."""
@@ -59,7 +60,7 @@ class Hands(Protocol):
         """When a watched flow was last delivered a packet; None: not known."""
 
     def drain_evidence(self, queue: int, from_ns: int) -> None:
-        """From now on, until nothing is parked, tell Polled of this queue."""
+        """From now on, until nothing is parked, tell Polled and Asleep of this queue."""
 
     def evidence(self, until_ns: int) -> Sequence[Event]:
         """What was observed since the last call; waits for some, at most until then."""
@@ -113,8 +114,8 @@ class Mover:
         match command:
             case Write():
                 self._write(command)
-            case Hold(queue, until_ns):
-                self._hold(queue, until_ns)
+            case Hold():
+                self._hold(command)
             case Release(queue):
                 unbroken = self._hands.release(queue)
                 self._parked.discard(queue)
@@ -128,10 +129,11 @@ class Mover:
             case Ended():
                 self._said.append(command)
 
-    def _hold(self, queue: int, until_ns: int) -> None:
+    def _hold(self, hold: Hold) -> None:
+        queue = hold.queue
         self._parked.add(queue)
         try:
-            at_ns = self._hands.hold(queue, until_ns)
+            at_ns = self._hands.hold(queue, hold.until_ns, hold.drains)
         except OSError as refusal:
             self._parked.discard(queue)
             self._events.append(HoldLost(queue, refusal.strerror or str(refusal)))

@@ -33,7 +33,7 @@ class Ring(NamedTuple):
     gro_flush_timeout_ns: int | None
     busy_poll: bool | None  # an application may poll it (F5: GRO is then flushed later)
     service_pps: float | None = None  # packets polled per second of polling
-    poll_gap_ns: int | None = None  # between the ends of two polls lately: the longest
+    thread: bool | None = None  # it is polled by one, whose sleep proves that the ring is empty
     softirq_ns: int = 0  # from interrupt to poll, as measured: the longest
     no_hold: str | None = None  # why its NAPI cannot be parked; None: it can
 

@@ -15,6 +15,7 @@ from atfnd.move import holding
 from atfnd.move.choose import Choice, passing
 from atfnd.move.command import Watch, Write
 from atfnd.move.event import (
+    Asleep,
     Event,
     EvidenceLost,
     Facts,
@@ -83,8 +84,8 @@ def step(move: Transition, event: Event, times: Times, now_ns: int) -> Moved:
             return holding.lost(move, event, times, now_ns)
         case Released():
             return holding.released(move, event, now_ns)
-        case Polled():
-            return holding.polled(move, event, times, now_ns)
+        case Polled() | Asleep():
+            return holding.looked(move, event, times, now_ns)
         case Written():
             return _written(move, event, times, now_ns)
         case Idle():

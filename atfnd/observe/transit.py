@@ -131,7 +131,8 @@ class Transit:
 
     def start(self) -> None:
         """Attach: from now on every packet that reaches a socket of the machine is looked at, and
-        every poll. OSError: EALREADY, and as when the root cgroup has a program that tolerates no other."""
+        every poll. OSError: EALREADY, and as when the root cgroup has a program that tolerates no
+        other."""
         root = open_root()
         try:
             self._bpf.start(root)

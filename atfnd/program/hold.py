@@ -43,16 +43,16 @@ HIGHEST = 99
 
 
 class Hold:
-    """One queue that is parked, from its making to `let_go`. Between the two the calling thread is a
-    real-time one: it writes and waits, and nothing else."""
+    """One queue that is parked, from its making to `let_go`. Between the two the calling thread is
+    a real-time one: it writes and waits, and nothing else."""
 
     def __init__(self, transit: Transit, a: Queue, b: Queue, until_ns: int) -> None:
         """Park `b`, and see that `a` delivers meanwhile: a ring that stands still now will not
         drain in time. `transit` is started and watches both.
 
         OSError, and nothing is parked: EOPNOTSUPP (a queue without a NAPI thread), EINVAL (B's
-        thread is not confined to one CPU, or its priority leaves no room above, or no CPU is left to
-        write from), ESRCH (the thread is gone), and those of `Transit.park`.
+        thread is not confined to one CPU, or its priority leaves no room above, or no CPU is left
+        to write from), ESRCH (the thread is gone), and those of `Transit.park`.
         """
         cpu, priority = _seat(b)
         if a.napi_id is None or b.napi_id is None or not a.threaded:

@@ -27,7 +27,7 @@ __all__ = ["KEY", "PORT", "TIMES", "check", "wanted"]
 
 KEY = FlowKey(6, b"\x0a\0\0\1", 443, b"\x0a\0\0\2", 1000)
 RING = Ring(
-    size=1, rx_usecs=0, gro_flush_timeout_ns=0, busy_poll=False, service_pps=1e9, poll_gap_ns=0
+    size=1, rx_usecs=0, gro_flush_timeout_ns=0, busy_poll=False, service_pps=1e9, thread=True
 )
 PORT = Port(
     Actuator.IN_PLACE, asynchronous=False, stages=frozenset(), rings=(RING, RING, RING), write_ns=0,

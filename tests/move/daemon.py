@@ -136,8 +136,8 @@ class Daemon:
 
     def _told(self, world: World) -> Steps:
         if world.mail:
-            after, poll = world._replace(mail=None), world.mail
-            yield f"the end at {poll.ended_ns} of a poll is told", self._tell(after, poll)
+            after = world._replace(mail=None)
+            yield f"it is told that {world.mail}", self._tell(after, world.mail)
             if self._may("lost event", world):
                 yield "an event is lost", self._tell(_fault(after), EvidenceLost())
         if world.via_new and world.verdict is None:

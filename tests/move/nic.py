@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from atfnd.move.event import Polled
+from atfnd.move.event import Asleep, Polled
 from tests.move.world import RINGS, A, B, Poll, R, Scene, World, put
 
 __all__ = ["BUDGET", "moves"]
@@ -22,6 +22,7 @@ def moves(world: World, scene: Scene) -> Steps:
         yield from _dma(world, ring)
         yield from _begin(world, ring, scene)
         yield from _end(world, ring, scene)
+        yield from _sleep(world, ring, scene)
     yield from _flush(world)
     yield from _effect(world)
     yield from _reset(world, scene)
@@ -92,6 +93,15 @@ def _end(world: World, ring: int, scene: Scene) -> Steps:
     if _listened(world):
         world = world._replace(mail=Polled(ring, world.now, poll.work, BUDGET))
     yield f"the poll of {RINGS[ring]} ends at {world.now}, work {poll.work} of {BUDGET}", world
+
+
+def _sleep(world: World, ring: int, scene: Scene) -> Steps:
+    """A look at the thread of a ring that somebody listens to finds it asleep, the ring empty."""
+    if ring not in (A, *scene.path[:-1]) or not _listened(world) or world.parked[ring]:
+        return
+    if not world.ring[ring] and not world.gro[ring] and world.polls[ring] is None:
+        asleep = Asleep(ring, world.now)
+        yield f"{RINGS[ring]} is seen asleep at {world.now}", world._replace(mail=asleep)
 
 
 def _flush(world: World) -> Steps:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from random import Random
 
 from atfnd.model import Action, ActionKind, FlowKey, Outcome
-from atfnd.move.event import Event, HoldLost, Idle, Polled, Seen, Violated
+from atfnd.move.event import Asleep, Event, HoldLost, Idle, Polled, Seen, Violated
 from tests.values import key
 
 __all__ = ["FLOWS", "QUEUES", "SimulatedNic"]
@@ -63,7 +63,8 @@ class SimulatedNic:
         self.pass_time(PORT_WRITE_NS // 2)
         return Outcome(action, self.time_ns, code, action.location, "refused" if code else "")
 
-    def hold(self, queue: int, until_ns: int) -> int:
+    def hold(self, queue: int, until_ns: int, drains: frozenset[int]) -> int:
+        del drains
         if self.refuse_hold:
             raise OSError(errno.EPERM, "no real-time priority")
         self.parked[queue] = until_ns
@@ -131,7 +132,9 @@ class SimulatedNic:
             self._deliver(flow, sequence, queue)
         work = 63 if short else min(len(taken), 62)
         if queue in self.listened and self.time_ns >= self.listened[queue]:
-            self.told.append(Polled(queue, self.time_ns, work, 64))
+            asleep = not self.rings[queue] and self.random.random() < 0.5
+            poll = Polled(queue, self.time_ns, work, 64)
+            self.told.append(Asleep(queue, self.time_ns) if asleep else poll)
 
     def _deliver(self, flow: FlowKey, sequence: int, queue: int) -> None:
         if sequence < self.last[flow]:

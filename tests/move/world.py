@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from atfnd.move.command import Command
-from atfnd.move.event import Polled
+from atfnd.move.event import Asleep, Polled
 
 __all__ = ["RINGS", "A", "B", "Poll", "R", "Scene", "World", "Writing", "put"]
 
@@ -65,7 +65,7 @@ class World(NamedTuple):
     via_new: bool = False  # a packet came through the new ring, and nobody was told yet
     now: int = 1
     listening: bool = False  # to ends of polls: since the write began, or evidence was asked for
-    mail: Polled | None = None  # not told yet
+    mail: Polled | Asleep | None = None  # not told yet
     todo: tuple[Command, ...] = ()
     writing: Writing | None = None
     drift: tuple[int, ...] = ()  # steps of a rule's effect after its write has returned
