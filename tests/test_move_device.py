@@ -80,7 +80,7 @@ def proven(told: Told, wanted: Wanted) -> None:
 def test_a_strict_move_from_hold_to_proof(told: Told) -> None:
     wanted = to(0, Mode.STRICT)
     assert told(wanted) == (Watch(key(0), wanted.origins or frozenset(), frozenset({1})),
-                            Hold(1, told.now_ns + 500_000, frozenset({0})))  # fmt: skip
+                            Hold(1, told.now_ns + TIMES.hold_max_ns, frozenset({0})))  # fmt: skip
     assert told(Held(1, told.now_ns)) == (Write(wanted.action),)
     told.written(wanted)
     assert told(Polled(0, told.now_ns, 0, 64), 10_000) == ()  # before T1 + T_pipe

@@ -58,10 +58,10 @@ PyObject *transit_park(PyObject *object, PyObject *args)
 	struct transit_object *self = transit_opened(object);
 	struct spinner spinner = { .end = SPINNER_ON };
 	unsigned int napi_a, napi_b;
-	unsigned long long until_ns;
+	unsigned long long ready_ns, until_ns;
 
-	if (!self || !PyArg_ParseTuple(args, "IIiiK", &napi_a, &napi_b, &spinner.cpu,
-				       &spinner.priority, &until_ns))
+	if (!self || !PyArg_ParseTuple(args, "IIiiKK", &napi_a, &napi_b, &spinner.cpu,
+				       &spinner.priority, &ready_ns, &until_ns))
 		return NULL;
 	if (self->spinner)
 		return ext_oserror(EBUSY, "park a queue");
@@ -75,6 +75,7 @@ PyObject *transit_park(PyObject *object, PyObject *args)
 	spinner.b = spinner.a ? transit_ring_of(self, napi_b) : NULL;
 	if (!spinner.b)
 		return NULL;
+	spinner.ready_ns = ready_ns;
 	spinner.until_ns = until_ns;
 	spinner.a_index = spinner.a - self->skeleton->bss->rings;
 	spinner.idle_program = bpf_program__fd(self->skeleton->progs.is_idle);

@@ -214,7 +214,8 @@ static PyMethodDef transit_type_methods[] = {
 	{ "answer", transit_answer, METH_VARARGS, "answer(napi_id) -> ns, or None: not yet" },
 	{ "idle", transit_idle, METH_VARARGS, "idle(napi_id): its ring is empty, its thread asleep." },
 	{ "park", transit_park, METH_VARARGS,
-	  "park(napi_a, napi_b, cpu, priority, until_ns) -> ns since when: keep B's CPU, see A deliver." },
+	  "park(napi_a, napi_b, cpu, priority, ready_ns, until_ns) -> ns since when: keep B's CPU, and see\n"
+	  "A deliver by ready_ns." },
 	{ "parked", transit_parked, METH_NOARGS, "parked() -> bool: since park() returned, without end." },
 	{ "settle", transit_settle, METH_VARARGS, "settle(after_ns): end it when A is drained of what is in its ring then." },
 	{ "settled", transit_settled, METH_VARARGS, "settled(until_ns): wait for its end; False: not yet." },

@@ -143,11 +143,11 @@ int spinner_start(struct spinner *spinner)
 		sem_destroy(&spinner->changed);
 		return error;
 	}
-	wait_changed(spinner, spinner->until_ns);
+	wait_changed(spinner, spinner->ready_ns);
 	if (atomic_load(&spinner->delivers) && spinner_holds(spinner))
 		return 0;
 	spinner_stop(spinner);
-	return spinner->effective_ns < spinner->until_ns ? -EAGAIN : -ETIMEDOUT;
+	return spinner->effective_ns < spinner->ready_ns ? -EAGAIN : -ETIMEDOUT;
 }
 
 void spinner_ask(struct spinner *spinner, __u64 after_ns)

@@ -22,7 +22,8 @@ enum spinner_end {
 struct spinner {
 	int cpu;
 	int priority;	/* SCHED_FIFO */
-	__u64 until_ns; /* CLOCK_MONOTONIC: it ends then, whatever became of us */
+	__u64 ready_ns; /* CLOCK_MONOTONIC: by then A was seen to deliver, or it stands still */
+	__u64 until_ns; /* it ends then, whatever became of us */
 	struct transit_ring *a, *b;
 	__u32 a_index;
 	int idle_program; /* descriptor of is_idle() */
@@ -39,8 +40,8 @@ struct spinner {
 	__u64 b_polls; /* ends of a poll of B seen while it was held: it was not */
 };
 
-/* Starts it and waits until it has its CPU and A is seen to deliver: 0, or a negative errno, and then it
- * is gone: -EPERM (no SCHED_FIFO for us), -EINVAL (no such CPU), -ETIMEDOUT (others keep the CPU),
+/* Starts it and waits until it has its CPU and A is seen to deliver: 0, or a negative errno, and it is
+ * gone: -EPERM (no SCHED_FIFO for us), -EINVAL (no such CPU), -ETIMEDOUT (others keep the CPU),
  * -EAGAIN (A stands still). `effective_ns` is set. */
 int spinner_start(struct spinner *spinner);
 

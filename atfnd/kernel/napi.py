@@ -19,7 +19,8 @@ __all__ = ["Napi", "NapiFamily", "make_realtime", "set_threaded", "thread_cpus",
 
 NETLINK_GENERIC = 16
 NETDEV_CMD_NAPI_GET = 11
-NAPI_IFINDEX, NAPI_ID, NAPI_IRQ, NAPI_PID, NAPI_THREADED = 1, 2, 3, 4, 8
+NAPI_IFINDEX, NAPI_ID, NAPI_IRQ, NAPI_PID = 1, 2, 3, 4
+NAPI_GRO_FLUSH_TIMEOUT, NAPI_THREADED = 6, 8
 
 _index = struct.Struct("=I")
 
@@ -32,6 +33,7 @@ class Napi(NamedTuple):
     irq: int | None
     pid: int | None  # its thread, when polled by one
     threaded: bool | None  # None: a kernel before 6.17 does not say
+    gro_flush_timeout_ns: int | None = None  # None: a kernel before 6.13 does not say
 
 
 class NapiFamily:
@@ -57,7 +59,13 @@ def _napi(found: dict[int, bytes]) -> Napi:
     # A thread outlives its use (before 6.17), so it alone says nothing; none is no.
     threaded = bool(_number(found, NAPI_THREADED)) if NAPI_THREADED in found else None
     ids = _index.unpack(found[NAPI_ID])[0], _index.unpack(found[NAPI_IFINDEX])[0]
-    return Napi(*ids, _number(found, NAPI_IRQ), pid, False if pid is None else threaded)
+    return Napi(
+        *ids,
+        _number(found, NAPI_IRQ),
+        pid,
+        False if pid is None else threaded,
+        _number(found, NAPI_GRO_FLUSH_TIMEOUT),
+    )
 
 
 def _number(found: dict[int, bytes], kind: int) -> int | None:

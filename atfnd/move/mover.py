@@ -42,8 +42,8 @@ class Hands(Protocol):
 
     def hold(self, queue: int, until_ns: int, drains: frozenset[int]) -> int:
         """Park a queue's NAPI, at most until then, by a deadline of its own. Returns the instant it
-        was parked, once the queues `drains` were seen to deliver after it. OSError: it cannot be, or
-        they stand still."""
+        was parked, once the queues `drains` were seen to deliver after it. OSError: it cannot be,
+        or they stand still."""
 
     def in_force(self, queue: int) -> bool:
         """The queue has been parked since `hold` returned."""

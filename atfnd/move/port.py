@@ -45,6 +45,6 @@ class Port(NamedTuple):
     asynchronous: bool  # a rule takes effect after the write has returned, or not at all
     stages: frozenset[Stage] | None  # after NAPI; empty: delivery is inline up to the socket
     rings: tuple[Ring, ...]
-    write_ns: int | None  # a rule write, as measured: the longest
+    write_ns: int | None  # a rule write, as measured
     holds_max: int = 1  # queues that can be parked at the same time
     programming_ns: int = 0  # asynchronous: from the write's return to its effect, the longest

@@ -96,8 +96,10 @@ class LabNic:
         return self.caps()
 
     def device(self) -> Device:
+        """veth announces each packet at once (veth_xmit(), __veth_xdp_flush())."""
         queues = self._device.queues
-        return Device("lab", None, None, queues, queues, RING_SIZE, RING_SIZE)
+        sizes = queues, queues, RING_SIZE, RING_SIZE
+        return Device("lab", None, None, *sizes, rx_usecs=0, adaptive_rx=False)
 
     def conflicts(self) -> tuple[Conflict, ...]:
         """Nobody else can set up anything that works against it."""

@@ -204,15 +204,18 @@ class Transit:
         thread. KeyError."""
         return self._bpf.idle(napi_id)
 
-    def park(self, napi_a: int, napi_b: int, cpu: int, priority: int, until_ns: int) -> int:
+    def park(
+        self, napi_a: int, napi_b: int, cpu: int, priority: int, ready_ns: int, until_ns: int
+    ) -> int:
         """Keep `cpu` from B's NAPI thread with a SCHED_FIFO thread, until `unpark`, and at most
-        until `until_ns`. Returns since when, once A was seen to deliver after that.
+        until `until_ns`. Returns since when, once A was seen to deliver after that; until
+        `ready_ns` that is waited for.
 
         It is started (ValueError), both queues are watched (KeyError). OSError: EPERM (no
         SCHED_FIFO), EINVAL (no such CPU), ETIMEDOUT (others have the CPU), EAGAIN (A stands still),
         EBUSY (a queue is parked). `program.hold` knows when this is safe.
         """
-        return self._bpf.park(napi_a, napi_b, cpu, priority, until_ns)
+        return self._bpf.park(napi_a, napi_b, cpu, priority, ready_ns, until_ns)
 
     def parked(self) -> bool:
         """B has been parked since `park` returned, and is."""

@@ -31,6 +31,7 @@ from __future__ import annotations
 import errno
 import gc
 import os
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
@@ -40,6 +41,7 @@ from atfnd.observe.transit import Held, Transit
 __all__ = ["Hold"]
 
 HIGHEST = 99
+READY_NS = 500_000
 
 
 class Hold:
@@ -47,8 +49,9 @@ class Hold:
     a real-time one: it writes and waits, and nothing else."""
 
     def __init__(self, transit: Transit, a: Queue, b: Queue, until_ns: int) -> None:
-        """Park `b`, and see that `a` delivers meanwhile: a ring that stands still now will not
-        drain in time. `transit` is started and watches both.
+        """Park `b`, at most until `until_ns`, and see that `a` delivers meanwhile: a ring that
+        stands still for half a millisecond may do so for long. `transit` is started and watches
+        both.
 
         OSError, and nothing is parked: EOPNOTSUPP (a queue without a NAPI thread), EINVAL (B's
         thread is not confined to one CPU, or its priority leaves no room above, or no CPU is left
@@ -84,8 +87,9 @@ class Hold:
 
 def _park(transit: Transit, a: Queue, b: Queue, cpu: int, priority: int, until_ns: int) -> int:
     """`Transit.park`, with a refusal in words of queues."""
+    napi_a, napi_b, ready_ns = a.napi_id or 0, b.napi_id or 0, time.monotonic_ns() + READY_NS
     try:
-        return transit.park(a.napi_id or 0, b.napi_id or 0, cpu, priority, until_ns)
+        return transit.park(napi_a, napi_b, cpu, priority, min(ready_ns, until_ns), until_ns)
     except OSError as refusal:
         match refusal.errno:
             case errno.EAGAIN:

@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Flows on the move as the machine of the moves is told of them (move/event.py).
+
+Reads a `Transit`; watches each flow from one queue to one other. What a flow does is told at each
+look, so a look that comes late tells less of when, and nothing wrong: times are those of delivery.
+A violation is told with the move it belongs to, or not at all: one of a move that is over is
+dropped. Of what is lost, all that is known is that it may have been any.
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from atfnd.model import FlowKey, Queue
+from atfnd.move.event import Event, EvidenceLost, Idle, Seen, Violated
+from atfnd.observe.transit import Late, Passage, Transit
+
+__all__ = ["Passages"]
+
+
+@dataclass(slots=True)
+class _Flow:
+    cookie: int
+    move: int
+    since_ns: int
+    queues: dict[int, int]  # by NAPI id
+    a: int
+    b: int
+    last: Passage | None = None  # as told
+
+    def delivered_ns(self, seen: Passage) -> int:
+        times = seen.last_a_ns, seen.last_b_ns, seen.last_elsewhere_ns
+        return max(at_ns or self.since_ns for at_ns in times)
+
+    def seen(self, now: Passage) -> Iterator[tuple[int, int]]:
+        """(queue, when it delivered last), the ones that have delivered since this was told."""
+        before = self.last
+        if now.last_a_ns is not None and (before is None or before.last_a_ns != now.last_a_ns):
+            yield self.a, now.last_a_ns
+        if now.last_b_ns is not None and (before is None or before.last_b_ns != now.last_b_ns):
+            yield self.b, now.last_b_ns
+        elsewhere = self.queues.get(now.elsewhere_napi or 0)
+        if now.last_elsewhere_ns is not None and elsewhere is not None and before != now:
+            yield elsewhere, now.last_elsewhere_ns
+
+
+class Passages:
+    """The flows that are watched now."""
+
+    def __init__(self, transit: Transit) -> None:
+        self._transit = transit
+        self._flows: dict[FlowKey, _Flow] = {}
+        self._numbers = itertools.count(1)
+        self._lost = transit.lost()
+        self._missed = False
+
+    def watch(
+        self, key: FlowKey, cookie: int, a: Queue, b: Queue, queues: tuple[Queue, ...]
+    ) -> None:
+        """From now on, until `unwatch`. OSError: E2BIG (too many are), EEXIST (it is)."""
+        napi_ids = {queue.napi_id: queue.index for queue in queues if queue.napi_id is not None}
+        flow = _Flow(cookie, next(self._numbers), time.monotonic_ns(), napi_ids, a.index, b.index)
+        self._transit.begin(cookie, flow.move, a.napi_id or 0, b.napi_id or 0)
+        self._flows[key] = flow
+
+    def miss(self) -> None:
+        """A flow is on the move that cannot be watched."""
+        self._missed = True
+
+    def unwatch(self, key: FlowKey) -> None:
+        """Nothing happens for one that is not watched."""
+        flow = self._flows.pop(key, None)
+        if flow is not None:
+            self._transit.end(flow.cookie)
+
+    def delivered_ns(self, key: FlowKey) -> int | None:
+        """When it was last delivered a packet, or was begun to be watched; None: it is not."""
+        flow = self._flows.get(key)
+        seen = None if flow is None else self._transit.read(flow.cookie)
+        return None if flow is None or seen is None else flow.delivered_ns(seen)
+
+    def __len__(self) -> int:
+        return len(self._flows)
+
+    def events(self) -> list[Event]:
+        """What happened since the last call, violations before the packets that begin their end."""
+        told: list[Event] = []
+        seen = {key: self._transit.read(flow.cookie) for key, flow in self._flows.items()}
+        told += self._violations()
+        lost = self._transit.lost()
+        if self._missed or lost != self._lost:
+            told.append(EvidenceLost())
+        self._missed, self._lost = False, lost
+        for key, passage in seen.items():
+            flow = self._flows[key]
+            if passage is None:
+                told.append(EvidenceLost())
+                continue
+            told += [Seen(key, queue, at_ns) for queue, at_ns in flow.seen(passage)]
+            told.append(Idle(key, flow.delivered_ns(passage)))
+            flow.last = passage
+        return told
+
+    def _violations(self) -> Iterator[Violated]:
+        late: Counter[int] = Counter()
+        for event in self._transit.drain():
+            if isinstance(event, Late):
+                late[event.move] += event.packets
+        for key, flow in self._flows.items():
+            if late[flow.move]:
+                yield Violated(key, late[flow.move])

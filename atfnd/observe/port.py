@@ -1,0 +1,153 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What the moves have to know of a NIC (move/port.py), from the kernel: None where it is silent.
+
+Reads the queues, the device and the capabilities as `NicWatch` last saw them, and now:
+- gro_flush_timeout of each NAPI (netdev napi-get, since 6.13), before that of the interface
+  (/sys/class/net/X/gro_flush_timeout);
+- net.core.busy_poll and busy_read, which the kernel shows in its first network namespace only. A
+  socket's own SO_BUSY_POLL and an epoll's own setting are told nowhere: what such polling leaves
+  in GRO is seen at the end of a poll (transit.bpf.c), and of a parked queue it is `leaky`;
+- RPS and RFS of its queues (get_rps_cpu(), net/core/dev.c: a queue's flow table without the
+  machine's table steers nothing);
+- what stands on the interface (/sys/class/net/X/upper_*) and of which kind it is, and an XDP
+  program on it, which may redirect to a cpumap or not: delivery is not known then.
+
+Decryption is no stage of a flow that a filter of the NIC can match: its ports are not encrypted.
+How long softirqs wait (`softirq_ns`) and how fast a queue is polled (`service_pps`) is not
+measured: T_timer then takes its own figures (move/timer.py), and `strict` needs neither.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+
+from atfnd.kernel.interface import Interface
+from atfnd.kernel.link_kind import link_kind
+from atfnd.kernel.napi import NapiFamily
+from atfnd.kernel.packet_steering import FLOW_ENTRIES, read_steering
+from atfnd.kernel.rtnl import links
+from atfnd.model import Device, NicView, Queue
+from atfnd.move.port import Port, Ring, Stage
+
+__all__ = ["read_port"]
+
+ADAPTIVE_USECS = 256  # the most in net_dim's receive profiles (lib/dim/net_dim.c)
+INLINE = {"bond", "ipvlan", "ipvtap", "macvlan", "macvtap", "team", "vlan", "vrf"}
+BY_KIND = {
+    **dict.fromkeys(
+        # gro_cells_receive() in drivers/net/, net/ipv4/ip_tunnel.c, net/ipv6/ip6_tunnel.c
+        ("amt", "bareudp", "erspan", "geneve", "gre", "gretap", "ip6erspan", "ip6gre",
+         "ip6gretap", "ip6tnl", "ipip", "macsec", "vti", "vti6", "vxlan", "xfrm"),
+        Stage.GRO_CELLS,
+    ),
+    # their ports may be veth, whose other end receives by netif_rx() or a NAPI of its own
+    **dict.fromkeys(("bridge", "openvswitch"), Stage.NETIF_RX),
+}  # fmt: skip
+UPPER = "upper_"
+
+
+def read_port(nic: NicView, write_ns: int | None, proc: Path = Path("/proc")) -> Port:
+    """`write_ns`: what a rule write takes. OSError(ENODEV): the interface is gone."""
+    names = links(nic.netns)
+    if nic.ifindex not in names:
+        raise OSError(errno.ENODEV, os.strerror(errno.ENODEV), nic.name)
+    interface = Interface(names[nic.ifindex], nic.netns)
+    try:
+        gro_ns, busy_poll = _gro_flush_timeouts_ns(nic, interface), _busy_poll(proc)
+        stages = _stages(nic, interface, {name: index for index, name in names.items()})
+    finally:
+        interface.close()
+    return Port(
+        actuator=nic.caps.actuator,
+        asynchronous=nic.caps.asynchronous,
+        stages=stages,
+        rings=tuple(
+            Ring(
+                size=nic.ring_size,
+                rx_usecs=_rx_usecs(nic.device),
+                gro_flush_timeout_ns=gro_ns.get(queue.index),
+                busy_poll=busy_poll,
+                thread=queue.threaded,
+                no_hold=_no_hold(queue),
+            )
+            for queue in nic.queues
+        ),
+        write_ns=write_ns,
+    )
+
+
+def _gro_flush_timeouts_ns(nic: NicView, interface: Interface) -> dict[int, int]:
+    """By queue."""
+    of_napi: dict[int, int | None] = {}
+    try:
+        family = NapiFamily(nic.netns)
+    except FileNotFoundError:  # a kernel before 6.8
+        pass
+    else:
+        try:
+            of_napi = {napi.id: napi.gro_flush_timeout_ns for napi in family.napis(nic.ifindex)}
+        finally:
+            family.close()
+    of_all = interface.read("gro_flush_timeout")
+    found: dict[int, int] = {}
+    for queue in nic.queues:
+        own_ns = of_napi.get(queue.napi_id or 0)
+        if own_ns is not None:
+            found[queue.index] = own_ns
+        elif of_all is not None:
+            found[queue.index] = int(of_all)
+    return found
+
+
+def _busy_poll(proc: Path) -> bool | None:
+    """Any socket may be busy-polled (net/core/sysctl_net_core.c). None: not told here."""
+    try:
+        values = [(proc / "sys/net/core" / name).read_text() for name in ("busy_poll", "busy_read")]
+    except FileNotFoundError:
+        return None
+    return any(int(value) for value in values)
+
+
+def _stages(
+    nic: NicView, interface: Interface, ifindexes: dict[str, int]
+) -> frozenset[Stage] | None:
+    """None: what stands there, or an XDP program, may do anything."""
+    if link_kind(nic.netns, nic.ifindex).xdp is not None:
+        return None
+    stages = {Stage.RPS} if _steers(read_steering(interface)) else set()
+    for name in (each.removeprefix(UPPER) for each in interface.list() if each.startswith(UPPER)):
+        if name not in ifindexes:
+            return None
+        kind = link_kind(nic.netns, ifindexes[name]).kind
+        if kind in BY_KIND:
+            stages.add(BY_KIND[kind])
+        elif kind not in INLINE:
+            return None
+    return frozenset(stages)
+
+
+def _steers(settings: dict[str, str]) -> bool:
+    """RPS, or RFS as far as is known."""
+    spreads = any(value for name, value in settings.items() if name.startswith("rps-cpus:"))
+    flows = any(int(v) for name, v in settings.items() if name.startswith("rps-flow-cnt:"))
+    return spreads or (flows and settings.get(FLOW_ENTRIES) != "0")
+
+
+def _rx_usecs(device: Device) -> int | None:
+    """The most that an interrupt may wait. Adaptive, it is not what was set."""
+    if device.adaptive_rx:
+        return max(device.rx_usecs or 0, ADAPTIVE_USECS)
+    return device.rx_usecs
+
+
+def _no_hold(queue: Queue) -> str | None:
+    """What `program.hold` would refuse."""
+    if queue.threaded is None:
+        return "whether it has a NAPI thread is not known"
+    if not queue.threaded or queue.pid is None:
+        return "it has no NAPI thread"
+    if queue.cpu is None:
+        return "its NAPI thread may run on several CPUs"
+    return None

@@ -1,0 +1,206 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What the moves of one NIC do to the kernel, and see of it: `move.mover.Hands`.
+
+Rules are written by `program.apply`, a queue is parked by `program.hold`, flows are seen by
+`observe.transit`. One queue is parked at a time, and one drains; the spinner is the judge of when B
+is polled again, at once and without us, and the machine judges the same evidence afterwards: the
+two ends of polls of A that the kernel told, or that its thread slept.
+
+Attached from `start` to `rest` (1 to 13 ms each, and 0.3 us a packet between): a `start` belongs
+before a move is wanted, a `rest` after moves are over.
+"""
+
+from __future__ import annotations
+
+import errno
+import time
+from collections.abc import Callable, Sequence
+
+from atfnd.model import Action, ActionKind, FlowKey, Outcome, Protocol, Queue
+from atfnd.move.event import Asleep, Event, HoldLost, Polled
+from atfnd.observe.passages import Passages
+from atfnd.observe.transit import End, Held, Transit
+from atfnd.program.hold import Hold
+from atfnd.program.write_times import WriteTimes
+
+__all__ = ["NicHands"]
+
+RINGS = 16  # TRANSIT_RINGS
+TRIALS = 4
+RULES = ActionKind.INSERT, ActionKind.REWRITE, ActionKind.DELETE
+# RFC 5737 and the port of RFC 863: no packet of it comes
+NOBODY = FlowKey(Protocol.TCP, bytes((192, 0, 2, 2)), 9, bytes((192, 0, 2, 1)), 9)
+
+
+class NicHands:
+    """`apply` carries out an action, `queues` are those of the NIC as last read, `cookie` is that
+    of a flow's socket (None: not known). OSError: the kernel refuses the programs."""
+
+    def __init__(
+        self,
+        apply: Callable[[Action], Outcome],
+        queues: Callable[[], tuple[Queue, ...]],
+        cookie: Callable[[FlowKey], int | None],
+    ) -> None:
+        self._apply, self._queues, self._cookie = apply, queues, cookie
+        self._transit = Transit()
+        self._passages = Passages(self._transit)
+        self._writes = WriteTimes()
+        self._rings: dict[int, int | None] = {}  # watched: thread by NAPI id, the oldest first
+        self._hold: tuple[int, int, Hold] | None = None  # A, B
+        self._held: Held | None = None  # the last one, once it has ended
+
+    def start(self) -> None:
+        """See packets and polls from now on. OSError: the kernel refuses to attach."""
+        if self._transit.started():
+            return
+        self._transit.start()
+        for queue in self._queues()[:RINGS]:
+            self._watch_ring(queue)
+
+    def rest(self) -> None:
+        """See nothing any more, if nothing is watched."""
+        if self._hold is None and not self._passages:
+            self._transit.stop()
+
+    def close(self) -> None:
+        if self._hold is not None:
+            self._end()
+        self._transit.close()
+
+    def fileno(self) -> int:
+        """Readable when packets were late."""
+        return self._transit.fileno()
+
+    def now_ns(self) -> int:
+        return time.monotonic_ns()
+
+    def write(self, action: Action) -> Outcome:
+        began_ns = self.now_ns()
+        outcome = self._apply(action)
+        if action.kind in RULES and not outcome.errno:
+            self._writes.note(self.now_ns() - began_ns)
+        return outcome
+
+    def write_ns(self) -> int | None:
+        """What a rule write takes here, by those of late. None: not known yet."""
+        return self._writes.expected_ns()
+
+    def try_writes(self, nic: str) -> Outcome:
+        """Write and delete a filter of no flow a few times, so that `write_ns` is that of now.
+        Returns the last outcome: a refusal, after which nothing is tried."""
+        for _ in range(TRIALS):
+            why = "a write is measured"
+            outcome = self.write(Action(ActionKind.INSERT, nic, NOBODY, None, None, 0, why, ""))
+            if outcome.errno:
+                break
+            at = outcome.location
+            outcome = self.write(Action(ActionKind.DELETE, nic, NOBODY, at, 0, None, why, ""))
+            if outcome.errno:
+                break
+        return outcome
+
+    def hold(self, queue: int, until_ns: int, drains: frozenset[int]) -> int:
+        """As `Hands.hold`. OSError: as `program.hold`; EBUSY (another queue is parked), EOPNOTSUPP
+        (not exactly one queue has to drain), ENODEV (there is no such queue now), ENOTCONN (not
+        started)."""
+        if self._hold is not None:
+            raise OSError(errno.EBUSY, f"queue {self._hold[1]} is parked")
+        if len(drains) != 1:
+            raise OSError(errno.EOPNOTSUPP, f"{len(drains)} queues would have to drain, not one")
+        if not self._transit.started():
+            raise OSError(errno.ENOTCONN, "polls are not seen now")
+        [drain] = drains
+        a, b = self._queue(drain), self._queue(queue)
+        for ring in (a, b):
+            self._watch_ring(ring)
+        self._held = None
+        hold = Hold(self._transit, a, b, until_ns)
+        self._hold = drain, queue, hold
+        return hold.effective_ns
+
+    def in_force(self, queue: int) -> bool:
+        return self._hold is not None and self._hold[1] == queue and self._hold[2].in_force()
+
+    def release(self, queue: int) -> bool:
+        if self._hold is not None and self._hold[1] == queue:
+            self._end()
+        held, self._held = self._held, None
+        return held is not None and held.unbroken
+
+    def drain_evidence(self, queue: int, from_ns: int) -> None:
+        """ValueError: no queue is parked while this one drains."""
+        if self._hold is None or self._hold[0] != queue:
+            raise ValueError(f"queue {queue} drains for no hold")
+        self._hold[2].settle(from_ns)
+
+    def watch(self, key: FlowKey, origins: frozenset[int], targets: frozenset[int]) -> None:
+        """A flow that cannot be watched is lost evidence: its socket or queue is not known, it has
+        several, the programs are not attached, or too many flows are watched."""
+        cookie = self._cookie(key)
+        if cookie is None or len(origins) != 1 or len(targets) != 1 or not self._transit.started():
+            self._passages.miss()
+            return
+        [a], [b] = origins, targets
+        try:
+            queues = self._queue(a), self._queue(b)
+            self._passages.watch(key, cookie, *queues, self._queues())
+        except OSError as refusal:
+            if refusal.errno not in (errno.ENODEV, errno.E2BIG, errno.EEXIST):
+                raise
+            self._passages.miss()
+
+    def unwatch(self, key: FlowKey) -> None:
+        self._passages.unwatch(key)
+
+    def delivered_ns(self, key: FlowKey) -> int | None:
+        return self._passages.delivered_ns(key)
+
+    def evidence(self, until_ns: int) -> Sequence[Event]:
+        """While a queue is parked, how that ended, waited for; else what became of watched flows,
+        now."""
+        if self._hold is None:
+            return self._passages.events()
+        a, b, hold = self._hold
+        if not hold.settled(until_ns):
+            return ()
+        held = self._end()
+        match held.end:
+            case End.DRAINED:
+                return [Polled(a, *end) for end in held.polls]
+            case End.IDLE:
+                return [Asleep(a, held.proof_ns)]
+            case End.EXPIRED | End.LET_GO:
+                return [HoldLost(b, "it ended at its limit")]
+
+    def _end(self) -> Held:
+        """ValueError: no queue is parked."""
+        if self._hold is None:
+            raise ValueError("no queue is parked")
+        (_, _, hold), self._hold = self._hold, None
+        self._held = hold.let_go()
+        return self._held
+
+    def _queue(self, index: int) -> Queue:
+        queues = self._queues()
+        if index >= len(queues) or queues[index].napi_id is None:
+            raise OSError(errno.ENODEV, f"there is no queue {index} now")
+        return queues[index]
+
+    def _watch_ring(self, queue: Queue) -> None:
+        """Have its polls seen, in the place of the queue that was held for the longest ago. A queue
+        that came up again is another."""
+        napi_id, thread = queue.napi_id, queue.pid
+        if napi_id is None:
+            return
+        known = napi_id in self._rings
+        if known and self._rings.pop(napi_id) != thread:
+            self._transit.unwatch(napi_id)
+            known = False
+        if not known:
+            if len(self._rings) == RINGS:
+                oldest = next(iter(self._rings))
+                del self._rings[oldest]
+                self._transit.unwatch(oldest)
+            self._transit.watch(napi_id, thread)
+        self._rings[napi_id] = thread
