@@ -8,12 +8,17 @@ import os
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 from atfnd.kernel.netns import path_of
 
-__all__ = ["QUEUES", "Namespace", "a_namespace"]
+__all__ = ["QUEUES", "Namespace", "a_namespace", "xdp_pass"]
 
 QUEUES = 4
+XDP_PASS = """
+__attribute__((section("xdp"), used)) int pass(void *context) { return 2; }
+char _license[] __attribute__((section("license"), used)) = "GPL";
+"""
 _names = itertools.count()
 
 
@@ -54,3 +59,12 @@ def a_namespace() -> Iterator[Namespace]:
         yield made
     finally:
         subprocess.run(["ip", "netns", "del", made.name], check=True)
+
+
+def xdp_pass(directory: Path) -> Path:
+    """The object file of an XDP program that lets everything pass."""
+    source, compiled = directory / "pass.c", directory / "pass.o"
+    source.write_text(XDP_PASS)
+    command = ["clang", "-O2", "-g", "-target", "bpf", "-c", source, "-o", compiled]
+    subprocess.run(command, check=True)
+    return compiled

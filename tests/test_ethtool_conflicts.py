@@ -8,7 +8,6 @@ import mmap
 import os
 import socket
 import struct
-import subprocess
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -20,7 +19,7 @@ from atfnd.kernel.netns import open_socket
 from atfnd.model import Conflict, Device, Queue
 from atfnd.nic.ethtool import EthtoolNic
 from atfnd.nic.ethtool_conflicts import found_conflicts
-from tests.interfaces import Namespace, a_namespace
+from tests.interfaces import Namespace, a_namespace, xdp_pass
 
 __all__: list[str] = []
 
@@ -72,12 +71,6 @@ def test_an_xdp_socket(nic: EthtoolNic, net: Namespace) -> None:
         )
 
 
-PROGRAM = """
-__attribute__((section("xdp"), used)) int pass(void *context) { return 2; }
-char _license[] __attribute__((section("license"), used)) = "GPL";
-"""
-
-
 @pytest.mark.parametrize(
     ("mode", "how"),
     [("xdp", "in the driver"), ("xdpgeneric", "generic")],
@@ -86,13 +79,7 @@ char _license[] __attribute__((section("license"), used)) = "GPL";
 def test_an_xdp_program(
     nic: EthtoolNic, net: Namespace, tmp_path: Path, mode: str, how: str
 ) -> None:
-    (tmp_path / "pass.c").write_text(PROGRAM)
-    compiled = tmp_path / "pass.o"
-    subprocess.run(
-        ["clang", "-O2", "-g", "-target", "bpf", "-c", tmp_path / "pass.c", "-o", compiled],
-        check=True,
-    )
-    net.ip(f"link set dev v0 {mode} obj {compiled} sec xdp")
+    net.ip(f"link set dev v0 {mode} obj {xdp_pass(tmp_path)} sec xdp")
     (conflict,) = nic.conflicts()
     assert conflict.what.startswith(f"an XDP program ({how}) sees every packet")
     assert not conflict.blocks

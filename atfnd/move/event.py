@@ -10,17 +10,8 @@ from atfnd.move.port import Port
 from atfnd.move.verdict import Mode
 
 __all__ = ["Asleep", "Event", "EvidenceLost", "Facts", "Gone", "Held", "HoldLost", "Idle"]
-__all__ += [
-    "Polled",
-    "Released",
-    "Reset",
-    "Seen",
-    "Subject",
-    "Tick",
-    "Violated",
-    "Wanted",
-    "Written",
-]
+__all__ += ["Polled", "Released", "Reset", "Seen", "Subject", "Tick", "Violated", "Wanted"]
+__all__ += ["Written"]
 
 Subject = FlowKey | int  # what is moved: a flow, or a queue to another CPU
 

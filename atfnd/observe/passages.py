@@ -37,15 +37,16 @@ class _Flow:
         return max(at_ns or self.since_ns for at_ns in times)
 
     def seen(self, now: Passage) -> Iterator[tuple[int, int]]:
-        """(queue, when it delivered last), the ones that have delivered since this was told."""
-        before = self.last
-        if now.last_a_ns is not None and (before is None or before.last_a_ns != now.last_a_ns):
-            yield self.a, now.last_a_ns
-        if now.last_b_ns is not None and (before is None or before.last_b_ns != now.last_b_ns):
-            yield self.b, now.last_b_ns
+        """(queue, when it delivered last), of those that have since this was asked last."""
+        before, self.last = self.last, now
         elsewhere = self.queues.get(now.elsewhere_napi or 0)
-        if now.last_elsewhere_ns is not None and elsewhere is not None and before != now:
-            yield elsewhere, now.last_elsewhere_ns
+        for queue, at_ns, told_ns in (
+            (self.a, now.last_a_ns, before and before.last_a_ns),
+            (self.b, now.last_b_ns, before and before.last_b_ns),
+            (elsewhere, now.last_elsewhere_ns, before and before.last_elsewhere_ns),
+        ):
+            if queue is not None and at_ns is not None and at_ns != told_ns:
+                yield queue, at_ns
 
 
 class Passages:
@@ -102,7 +103,6 @@ class Passages:
                 continue
             told += [Seen(key, queue, at_ns) for queue, at_ns in flow.seen(passage)]
             told.append(Idle(key, flow.delivered_ns(passage)))
-            flow.last = passage
         return told
 
     def _violations(self) -> Iterator[Violated]:
