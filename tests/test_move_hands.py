@@ -8,6 +8,7 @@ knows nothing of queues, tells what was late.
 from __future__ import annotations
 
 import bisect
+import errno
 import os
 import socket
 import subprocess
@@ -25,7 +26,7 @@ import pytest
 from atfnd.model import Action, ActionKind, Outcome, Protocol
 from atfnd.move.command import Ended
 from atfnd.move.device import Device
-from atfnd.move.event import Tick, Wanted
+from atfnd.move.event import HoldLost, Polled, Tick, Wanted
 from atfnd.move.frozenmap import FrozenMap
 from atfnd.move.mover import Mover
 from atfnd.move.timer import Times
@@ -199,3 +200,64 @@ def test_a_queue_that_came_up_again_is_another(lab: Lab, moving: Make) -> None:
     flow.sender.send(b"x")
     assert flow.receiver.recv(1) == b"x"
     assert lab.queue_of(flow.receiver) == flow.old == 1
+
+
+def test_a_ring_that_takes_several_polls_proves_it_by_their_ends(moving: Make) -> None:
+    flow = moving(ANOTHER_AT_ONCE)
+    a, b = flow.nic.view.queues[:2]
+    assert a.pid is not None
+    assert a.cpu is not None
+    assert b.cpu is not None
+    until_ns = time.monotonic_ns() + 10 * 10**9
+    effective_ns = flow.hands.hold(1, until_ns, frozenset({0}))
+    os.sched_setaffinity(a.pid, {b.cpu})  # kept from both
+    before = flow.nic.nic.stats().queues[0].packets or 0
+    for _ in range(200):
+        flow.sender.send(b"x")
+    until(
+        lambda: (flow.nic.nic.stats().queues[0].packets or 0) >= before + 200, "all are classified"
+    )
+    asked_ns = time.monotonic_ns()
+    flow.hands.drain_evidence(0, asked_ns)
+    os.sched_setaffinity(a.pid, {a.cpu})
+    first, second = flow.hands.evidence(until_ns)
+    assert isinstance(first, Polled)
+    assert isinstance(second, Polled)
+    assert (first.queue, second.queue) == (0, 0)
+    assert effective_ns < asked_ns < first.ended_ns < second.ended_ns
+    assert second.work <= second.budget - 2
+    assert not flow.hands.in_force(1)
+    assert flow.hands.release(1)
+
+
+def test_what_cannot_be_held_is_refused_and_nothing_parked(moving: Make) -> None:
+    flow = moving(ANOTHER_AT_ONCE)
+    until_ns = time.monotonic_ns() + 10 * 10**9
+
+    def refused(queue: int, *drains: int) -> int | None:
+        with pytest.raises(OSError, match=r"queue|polls") as refusal:
+            flow.hands.hold(queue, until_ns, frozenset(drains))
+        return refusal.value.errno
+
+    assert refused(1) == refused(1, 0, 2) == errno.EOPNOTSUPP
+    assert refused(9, 0) == refused(1, 9) == errno.ENODEV
+    flow.hands.hold(1, until_ns, frozenset({0}))
+    assert refused(2, 0) == errno.EBUSY
+    assert flow.hands.in_force(1)
+    assert not flow.hands.in_force(2)
+    assert flow.hands.release(1)
+    assert not flow.hands.release(1)
+    flow.hands.rest()
+    assert refused(1, 0) == errno.ENOTCONN
+
+
+def test_a_hold_that_runs_out_says_so_and_was_broken(moving: Make) -> None:
+    flow = moving(ANOTHER_AT_ONCE)
+    until_ns = time.monotonic_ns() + 50_000_000
+    flow.hands.hold(1, until_ns, frozenset({0}))
+    flow.hands.drain_evidence(0, until_ns + 10**9)  # which is too late
+    told = [*flow.hands.evidence(until_ns), *flow.hands.evidence(until_ns + 10**9)]
+    assert [each for each in told if isinstance(each, HoldLost)] == [
+        HoldLost(1, "it ended at its limit")
+    ]
+    assert not flow.hands.release(1)

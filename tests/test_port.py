@@ -13,6 +13,7 @@ import pytest
 from atfnd.kernel.interface import Interface
 from atfnd.model import Actuator, Device, NicView
 from atfnd.move.port import Port, Ring, Stage
+from atfnd.move.timer import Times, pipe_ns
 from atfnd.nic.ethtool import EthtoolNic
 from atfnd.observe.nics import NicWatch
 from atfnd.observe.port import read_port
@@ -135,6 +136,14 @@ def test_adaptive_moderation_is_taken_for_its_most(other: Other) -> None:
     assert usecs(Device()) == {None}
     assert usecs(Device(rx_usecs=8, adaptive_rx=False)) == {8}
     assert usecs(Device(rx_usecs=8, adaptive_rx=True)) == {256}
+
+
+def test_an_interrupt_is_on_its_way_for_some_time(other: Other) -> None:
+    first, *rest = other.view.queues
+    port = read_port(replace(other.view, queues=(replace(first, irq=40), *rest)), None)
+    assert port.rings[0].irq_ns > 0
+    assert {ring.irq_ns for ring in port.rings[1:]} == {0}
+    assert pipe_ns(port.rings[0], Times()) > pipe_ns(port.rings[1], Times())
 
 
 def test_an_interface_that_is_gone(other: Other) -> None:

@@ -39,9 +39,10 @@ class Times:
 
 
 def pipe_ns(ring: Ring, times: Times) -> int:
-    """T_pipe: from the instant a packet is classified until its descriptor can be polled."""
+    """T_pipe: from the instant a packet is classified until its descriptor can be polled, and a
+    thread that sleeps has been woken for it."""
     usecs = _RX_USECS if ring.rx_usecs is None else ring.rx_usecs
-    return times.pipe_ns + usecs * 1000
+    return times.pipe_ns + usecs * 1000 + ring.irq_ns
 
 
 def t_timer_ns(ring: Ring, port: Port, times: Times) -> int:

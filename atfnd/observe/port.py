@@ -33,6 +33,7 @@ from atfnd.move.port import Port, Ring, Stage
 
 __all__ = ["read_port"]
 
+IRQ_NS = 100_000  # as T_pipe, a bound that is assumed: docs/ordering.md, H1
 ADAPTIVE_USECS = 256  # the most in net_dim's receive profiles (lib/dim/net_dim.c)
 INLINE = {"bond", "ipvlan", "ipvtap", "macvlan", "macvtap", "team", "vlan", "vrf"}
 BY_KIND = {
@@ -70,6 +71,7 @@ def read_port(nic: NicView, write_ns: int | None, proc: Path = Path("/proc")) ->
                 gro_flush_timeout_ns=gro_ns.get(queue.index),
                 busy_poll=busy_poll,
                 thread=queue.threaded,
+                irq_ns=0 if queue.irq is None else IRQ_NS,
                 no_hold=_no_hold(queue),
             )
             for queue in nic.queues
