@@ -65,6 +65,6 @@ def xdp_pass(directory: Path) -> Path:
     """The object file of an XDP program that lets everything pass."""
     source, compiled = directory / "pass.c", directory / "pass.o"
     source.write_text(XDP_PASS)
-    command = ["clang", "-O2", "-g", "-target", "bpf", "-c", source, "-o", compiled]
-    subprocess.run(command, check=True)
+    compiler = ["clang", "-O2", "-g", "-target", "bpf"]
+    subprocess.run([*compiler, "-c", str(source), "-o", str(compiled)], check=True)
     return compiled

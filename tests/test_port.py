@@ -100,7 +100,7 @@ def test_another_network_namespace_does_not_say_whether(other: Other, tmp_path: 
 def test_packet_steering_is_a_stage(other: Other) -> None:
     assert other.port.stages == frozenset()
     other.write("queues/rx-2/rps_cpus", "1")
-    assert other.port.stages == {Stage.RPS}
+    assert other.port.stages == frozenset({Stage.RPS})
     other.write("queues/rx-2/rps_cpus", "0")
     assert other.port.stages == frozenset()
 
@@ -109,10 +109,10 @@ def test_packet_steering_is_a_stage(other: Other) -> None:
     ("upper", "stages"),
     [
         ("link add link v0 name u0 type macvlan", frozenset()),
-        ("link add u0 type vxlan id 7 dstport 4789 dev v0", {Stage.GRO_CELLS}),
+        ("link add u0 type vxlan id 7 dstport 4789 dev v0", frozenset({Stage.GRO_CELLS})),
     ],
 )
-def test_what_stands_on_it(other: Other, upper: str, stages: set[Stage]) -> None:
+def test_what_stands_on_it(other: Other, upper: str, stages: frozenset[Stage]) -> None:
     other.net.ip(upper)
     assert other.port.stages == stages
 
@@ -120,7 +120,7 @@ def test_what_stands_on_it(other: Other, upper: str, stages: set[Stage]) -> None
 def test_a_bridge_may_hand_packets_on(other: Other) -> None:
     other.net.ip("link add u0 type bridge")
     other.net.ip("link set v0 master u0")
-    assert other.port.stages == {Stage.NETIF_RX}
+    assert other.port.stages == frozenset({Stage.NETIF_RX})
 
 
 def test_an_xdp_program_may_do_anything(other: Other, tmp_path: Path) -> None:
