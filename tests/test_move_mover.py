@@ -113,6 +113,7 @@ class Moving(RuleBasedStateMachine):
         self.nic.refuse_hold = False
         if self.nic.route[key(0)] != 0:
             self.strict = False  # what a dead daemon has begun is not its to prove
+            self.moves = mover(self.nic)  # for which no flow rests
             with pytest.raises(OSError, match="journal"):
                 self.moves.tell(to(self.nic, 0, 0, Mode.IMMEDIATE))
             self.moves = mover(self.nic)
