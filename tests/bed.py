@@ -64,6 +64,19 @@ class Bed:
             "is steered",
         )
 
+    def by_entry(self, app: Application) -> Row:
+        """Its row, once its entry of the indirection table leads it to its application's CPU. A
+        migration is in the row before the entry is written."""
+        return self.row(
+            app,
+            lambda row: (
+                row["state"] == "rss"
+                and row["app_cpu"] == app.cpu
+                and self.cpu_of(row["target_queue"]) == app.cpu
+            ),
+            "has its entry",
+        )
+
     def cpu_of(self, queue: int) -> int | None:
         return self.lab.nic.queues()[queue].cpu
 

@@ -41,12 +41,12 @@ TIMED_OUT = 124  # as timeout(1)
 KERNEL_ARGUMENTS = (
     "console=ttyS0 loglevel=5 panic=-1 oops=panic mitigations=off tsc=reliable no_timer_check "
     "8250.nr_uarts=1 i8042.nokbd i8042.noaux random.trust_cpu=on apparmor=0 selinux=0 audit=0 "
-    "nokaslr net.ifnames=0"
+    "nokaslr net.ifnames=0 maxcpus=1"  # session.sh brings up the others
 )
 COMPLAINT = re.compile(
     r"(WARNING|BUG|INFO): |Oops|general protection|unable to handle|self-detected stall"
 )
-ATTEMPTS = 4  # QEMU now and then ends in iotlb_to_section as the kernel sizes BARs, load helps
+ATTEMPTS = 4
 BOOT_S = 60.0  # under load; alone it takes five
 LATENCY_S = 0.05  # of the output
 PR_SET_PDEATHSIG = 1

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.applications import CPUS, Application, delivered
+from tests.applications import CPUS, delivered
 from tests.bed import Bed, a_bed
 from tests.daemons import ATFND
 from tests.guest.arrivals import affinities, arrives_only_on
@@ -86,15 +86,6 @@ def test_the_driver_refuses_filters_and_so_do_we(bed: Bed, name: str, driver: st
     assert any(NO_RULES.search(each["what"]) for each in said), json.dumps(said, indent=1)
 
 
-def entry_of(bed: Bed, app: Application) -> int:
-    """The queue that the flow's entry of the indirection table points to, once it is on its CPU."""
-    row = bed.row(
-        app, lambda row: (row["state"], row["app_cpu"]) == ("rss", app.cpu), "has its entry"
-    )
-    queue: int = row["target_queue"]
-    return queue
-
-
 def test_a_connection_is_delivered_where_its_application_runs(
     bed: Bed, name: str, driver: str
 ) -> None:
@@ -103,7 +94,7 @@ def test_a_connection_is_delivered_where_its_application_runs(
         app.pin(cpu)
         delivered(bed.meter, app)
         if driver == "virtio_net":
-            arrives_only_on(bed, app, entry_of(bed, app))
+            arrives_only_on(bed, app, bed.by_entry(app)["target_queue"])
     told = bed.daemon.ctl("explain", str(app.key))
     assert SAID[driver] in told.stdout, told
     app.end()

@@ -95,9 +95,7 @@ def test_one_owner_while_armed_and_all_as_before_afterwards(tmp_path: Path, rule
 
 
 def by_entry(bed: Bed, app: Application) -> Row:
-    row = bed.row(
-        app, lambda row: (row["state"], row["app_cpu"]) == ("rss", app.cpu), "has its entry"
-    )
+    row = bed.by_entry(app)
     queue = row["target_queue"]
     arrives_only_on(bed, app, queue)
     rss = bed.lab.nic.rss()
