@@ -35,7 +35,7 @@ from atfnd.model.nic import (
     Rss,
     Rule,
 )
-from atfnd.model.policy import FlowRule, InterfaceRule, Network, Placement, Policy
+from atfnd.model.policy import FlowRule, InterfaceRule, Mode, Network, Placement, Policy
 from atfnd.model.status import Event, Status
 from atfnd.model.topology import Cpu, Node, Topology, cpu_list
 
@@ -60,6 +60,7 @@ __all__ = [
     "Machine",
     "Match",
     "Means",
+    "Mode",
     "Network",
     "NicStats",
     "NicView",
