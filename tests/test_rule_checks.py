@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from atfnd.decide import audit, steer
+from atfnd.decide import audit, retire, steer
 from atfnd.decide.memory import Memory, Settling
 from atfnd.decide.table import FlowTable
 from atfnd.model import ActionKind, Flow, FlowState, Match, NicView, Outcome, Plan, Rule
@@ -100,7 +100,7 @@ def test_the_back_off_doubles_and_ends() -> None:
 def test_what_is_known_of_drops_ends_with_the_flow() -> None:
     known = steered()
     audit.check_rules(ASYNC, [], known, 3 * S)
-    steer.gone(1001, known)
+    retire.gone(1001, known)
     audit.check_sockets([], {}, known, 4 * S)
     assert not known.dropped
 
