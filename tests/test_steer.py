@@ -25,14 +25,14 @@ from atfnd.model import (
     Thread,
 )
 from atfnd.move.plan import in_order
-from tests.values import NIC, RULE, key, seen
+from tests.values import AT_ONCE, NIC, RULE, key, seen
 
 HOLD_NS = 100
 T_DELETE_NS = 10_000
 
 
 def memory(capacity: int = 100) -> Memory:
-    return Memory(FlowTable(capacity), Settling(HOLD_NS, T_DELETE_NS))
+    return Memory(FlowTable(capacity), Settling(HOLD_NS, T_DELETE_NS, order_by_policy=AT_ONCE))
 
 
 def carried_out(plan: Plan, known: Memory, at_ns: int, location: int = 7) -> None:

@@ -25,8 +25,9 @@ from atfnd.model import (
     Thread,
 )
 
-__all__ = ["NIC", "RULE", "THREAD", "flow", "key", "seen"]
+__all__ = ["AT_ONCE", "NIC", "RULE", "THREAD", "flow", "key", "seen"]
 
+AT_ONCE = {"rest": Mode.IMMEDIATE}  # how the flows below may be moved
 THREAD = Thread(tid=100, pid=100, comm="app", cgroup=None)
 NIC = NicView(
     name="nic",

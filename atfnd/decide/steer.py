@@ -141,7 +141,8 @@ def _place_or_follow(flow: Flow, nic: NicView, memory: Memory, now_ns: int) -> P
     queue, owner = follow.home(flow, nic, memory), follow.owner_of(flow, memory)
     if queue is None or owner is None or owner[0] != "thread" or flow.state is FlowState.MANUAL:
         return _place(flow, nic, memory, now_ns)
-    return follow.along(flow, queue, nic, memory, now_ns) + _place(flow, nic, memory, now_ns)
+    plan = _place(flow, nic, memory, now_ns)  # first: it forgets when to look again
+    return follow.along(flow, queue, nic, memory, now_ns) + plan
 
 
 def _taken_along(event: SocketSeen, nic: NicView, memory: Memory, now_ns: int) -> Plan:
