@@ -78,7 +78,7 @@ def moved(key: FlowKey, move: Move, memory: Memory, now_ns: int, *, deferred: bo
     if not deferred:
         memory.table.put(replace(flow, move=move))
         return True
-    memory.put_off(flow, now_ns)
+    memory.put_off(flow, now_ns, tried=move.mechanism != "none")
     news = flow.move is None or (flow.move.verdict, flow.move.why) != (move.verdict, move.why)
     unsteered = flow.location is None
     target = None if unsteered else flow.target_queue

@@ -126,9 +126,10 @@ class Memory:
         then = "left to RSS" if again_ns == NEVER_NS else "tried again later"
         return f"the NIC accepted its rule and dropped it {often}: {then}"
 
-    def put_off(self, flow: Flow, now_ns: int) -> None:
-        """A move of this flow was not to be had: look again, later each time."""
-        times = self.deferrals.get(flow.key, 0)
+    def put_off(self, flow: Flow, now_ns: int, *, tried: bool) -> None:
+        """A move of this flow was not to be had: look again, later each time if it was not even
+        tried."""
+        times = 0 if tried else self.deferrals.get(flow.key, 0)
         self.deferrals[flow.key] = times + 1
         back_off_ns = max(self.settling.hold_down_ns, _AGAIN_NS) << min(times, 16)
         self.defer(flow.key, now_ns + min(back_off_ns, _AGAIN_MAX_NS))
