@@ -7,6 +7,7 @@ Addresses are packed bytes (4 or 16), ports are host-order integers, CPUs and qu
 
 from __future__ import annotations
 
+from atfnd.model.birth import Born, Connected, Connecting, Listening
 from atfnd.model.change import Action, ActionKind, Outcome, Plan, brief
 from atfnd.model.finding import Finding, Interface, Level, LinkFile, Machine, Rival
 from atfnd.model.flow import (
@@ -44,8 +45,11 @@ __all__ = [
     "Action",
     "ActionKind",
     "Actuator",
+    "Born",
     "Caps",
     "Conflict",
+    "Connected",
+    "Connecting",
     "Cpu",
     "Device",
     "Event",
@@ -58,6 +62,7 @@ __all__ = [
     "InterfaceRule",
     "Level",
     "LinkFile",
+    "Listening",
     "Machine",
     "Match",
     "Means",
