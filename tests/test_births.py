@@ -16,9 +16,19 @@ from pathlib import Path
 import pytest
 
 from atfnd.lab.wiring import HOST4
-from atfnd.model import Born, Connected, Connecting, FlowKey, Listening, Protocol, SocketGone
+from atfnd.model import (
+    Accepted,
+    Born,
+    Connected,
+    Connecting,
+    FlowKey,
+    Listening,
+    Match,
+    Protocol,
+    SocketGone,
+)
 from atfnd.observe.births import Births
-from tests.labs import HOST, PEER, Lab, packed
+from tests.labs import HOST, PEER, Lab, key_of, packed
 from tests.observing import cookie
 from tests.wait import until
 
@@ -151,6 +161,25 @@ def test_listeners_that_were_there_are_found_and_their_end_is_told(lab: Lab) -> 
             made.close()
         assert [each.cookie for each in told(births)] == [each.cookie for each in found]
         assert births.listeners() == []
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_accepts_are_told_with_the_queue_of_their_ack(
+    lab: Lab, births: Births, family: int
+) -> None:
+    births.accepts({80})
+    version = 4 if family == socket.AF_INET else 6
+    lab.nic.insert(Match(version, Protocol.TCP, None, 0, None, 0, None, 80), 2)
+    _, accepted = lab.tcp_pair(family, 80)
+    lab.tcp_pair(family, 81)
+    events = [each for each in births.drain() if isinstance(each, Accepted)]
+    napi_id = lab.nic.queues()[2].napi_id
+    expected = (cookie(accepted), key_of(accepted, Protocol.TCP), napi_id)
+    assert [each[1:] for each in events] == [expected]
+    births.accepts(())
+    other = lab.open("peer", family, socket.SOCK_STREAM)
+    other.connect((HOST[family], 81))
+    assert births.drain() == []
 
 
 def test_other_namespaces_are_not_told_of(lab: Lab, births: Births) -> None:

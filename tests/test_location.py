@@ -48,8 +48,8 @@ def test_an_exact_one_always_wins(slots: int, steps: list[tuple[str, int]]) -> N
         if location is not None:
             assert location not in held
             held[location] = what == "open"
-        exact = [at for at, each in held.items() if not each]
-        assert max(exact, default=-1) < min((at for at, each in held.items() if each), default=slots)
+        by_kind = [[at for at in held if held[at] is kind] for kind in (False, True)]
+        assert max(by_kind[0], default=-1) < min(by_kind[1], default=slots)
 
 
 def test_a_filter_that_is_not_like_ours_is_in_nobodys_way() -> None:

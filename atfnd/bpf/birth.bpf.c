@@ -5,7 +5,8 @@
  * A sockops program of the root cgroup. tcp_connect() (net/ipv4/tcp_output.c) calls it in the
  * connecting thread once both ports are known, before it sends the SYN; tcp_finish_connect()
  * (net/ipv4/tcp_input.c) when the SYN was answered, before our ACK; inet_listen() (af_inet.c) in
- * the listening thread. It replies to nothing and sets no flag: a socket behaves as without it.
+ * the listening thread; tcp_child_process() (tcp_minisocks.c) has marked an accepted socket with the
+ * NAPI of the ACK before tcp_init_transfer() calls it. It replies to nothing and sets no flag: a socket behaves as without it.
  * The end of a socket is inet_sock_set_state, as the sockops callback for it would have to be asked
  * for per socket, and every other program of this cgroup would be called for it.
  */
@@ -28,6 +29,14 @@ struct {
 	__type(key, __u32);
 	__type(value, __u8);
 } served SEC(".maps");
+
+/* Local ports whose accepted connections are told. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 4096);
+	__type(key, __u16);
+	__type(value, __u8);
+} accepting SEC(".maps");
 
 /* When a told socket began to connect or to listen. */
 struct {
@@ -124,6 +133,23 @@ static __always_inline void connected(struct bpf_sock_ops *ops, struct tcp_sock 
 	bpf_ringbuf_submit(event, 0);
 }
 
+static __always_inline void accepted(struct bpf_sock_ops *ops, struct tcp_sock *tcp)
+{
+	struct sock *sk = (struct sock *)tcp;
+	__u16 port = sk->__sk_common.skc_num;
+	struct birth_event *event;
+
+	if (!bpf_map_lookup_elem(&accepting, &port))
+		return;
+	event = reserve(BIRTH_ACCEPTED, bpf_ktime_get_ns());
+	if (!event)
+		return;
+	event->cookie = bpf_get_socket_cookie(ops);
+	event->napi_id = sk->sk_napi_id;
+	describe(event, &sk->__sk_common);
+	bpf_ringbuf_submit(event, 0);
+}
+
 SEC("sockops")
 int on_birth(struct bpf_sock_ops *ops)
 {
@@ -131,7 +157,7 @@ int on_birth(struct bpf_sock_ops *ops)
 	__u32 op = ops->op;
 
 	if (op != BPF_SOCK_OPS_TCP_CONNECT_CB && op != BPF_SOCK_OPS_ACTIVE_ESTABLISHED_CB &&
-	    op != BPF_SOCK_OPS_TCP_LISTEN_CB)
+	    op != BPF_SOCK_OPS_PASSIVE_ESTABLISHED_CB && op != BPF_SOCK_OPS_TCP_LISTEN_CB)
 		return GO_ON;
 	if (!ops->sk)
 		return GO_ON;
@@ -140,6 +166,8 @@ int on_birth(struct bpf_sock_ops *ops)
 		return GO_ON;
 	if (op == BPF_SOCK_OPS_ACTIVE_ESTABLISHED_CB)
 		connected(ops, tcp);
+	else if (op == BPF_SOCK_OPS_PASSIVE_ESTABLISHED_CB)
+		accepted(ops, tcp);
 	else
 		begins(ops, tcp, op == BPF_SOCK_OPS_TCP_LISTEN_CB ? BIRTH_LISTENING : BIRTH_CONNECTING);
 	return GO_ON;

@@ -10,8 +10,9 @@
 enum birth_kind {
 	BIRTH_CONNECTING = 1, /* its source port is chosen, its SYN is not sent */
 	BIRTH_CONNECTED = 2,  /* its SYN was answered; our ACK is not sent */
-	BIRTH_LISTENING = 3,
-	BIRTH_GONE = 4, /* one of these was closed: only at_ns and cookie are set */
+	BIRTH_LISTENING = 3,  /* no SYN can have been answered */
+	BIRTH_ACCEPTED = 4,   /* the answer to our SYN-ACK came, through napi_id */
+	BIRTH_GONE = 5,	      /* a connect or a listener was closed: only at_ns and cookie are set */
 };
 
 enum birth_flag { BIRTH_DUAL_STACK = 1 /* listens for IPv4 as well */ };
@@ -26,6 +27,7 @@ struct birth_event {
 	__u32 cpu; /* CONNECTING, LISTENING: of the thread, as the next */
 	__u32 tid;
 	__u32 pid;
+	__u32 napi_id; /* ACCEPTED; 0: not known */
 	__u8 local[16]; /* network order; 4-aligned: the verifier wants it for word compares */
 	__u8 remote[16];
 	__u8 comm[16];

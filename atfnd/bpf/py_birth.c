@@ -177,6 +177,14 @@ static PyObject *birth_served(PyObject *object, PyObject *unused)
 	return self ? PyLong_FromLong(bpf_map__fd(self->skeleton->maps.served)) : NULL;
 }
 
+static PyObject *birth_accepting(PyObject *object, PyObject *unused)
+{
+	struct birth_object *self = opened(object);
+
+	(void)unused;
+	return self ? PyLong_FromLong(bpf_map__fd(self->skeleton->maps.accepting)) : NULL;
+}
+
 static PyObject *birth_lost(PyObject *object, PyObject *unused)
 {
 	struct birth_object *self = opened(object);
@@ -216,6 +224,7 @@ static PyMethodDef birth_type_methods[] = {
 	{ "started", birth_started, METH_NOARGS, "started() -> bool: attached now." },
 	{ "fileno", birth_fileno, METH_NOARGS, "An epoll descriptor, readable when events wait." },
 	{ "served", birth_served, METH_NOARGS, "Descriptor of the map of served namespaces." },
+	{ "accepting", birth_accepting, METH_NOARGS, "Descriptor of the map of ports whose accepts are told." },
 	{ "lost", birth_lost, METH_NOARGS, "Events that found the ring buffer full." },
 	{ "drain", birth_drain, METH_NOARGS, "The waiting events (struct birth_event), packed." },
 	{ "close", birth_close, METH_NOARGS, "Detach and free the maps." },

@@ -12,7 +12,7 @@ from functools import lru_cache
 from itertools import islice
 
 from atfnd.decide import follow
-from atfnd.decide.means import no_filter, without_filter
+from atfnd.decide.means import no_filter, no_room, without_filter
 from atfnd.decide.memory import NEVER_NS, Memory
 from atfnd.decide.queues import same_core
 from atfnd.decide.retire import retire
@@ -181,7 +181,7 @@ def _place(flow: Flow, nic: NicView, memory: Memory, now_ns: int) -> Plan:
     """The action that brings a flow of the table to its application's core, if one is due."""
     table = memory.table
     memory.deferred.pop(flow.key, None)
-    if flow.state is FlowState.MANUAL:
+    if flow.state is FlowState.MANUAL or flow.key.listens:
         return ()
     if flow.location is None and nic.armed and (why := no_filter(nic, flow.key)) is not None:
         without_filter(flow, nic, memory, why)
@@ -213,9 +213,8 @@ def _place(flow: Flow, nic: NicView, memory: Memory, now_ns: int) -> Plan:
     if flow.moved_ns and now_ns - flow.moved_ns < memory.settling.hold_down_ns:
         memory.defer(flow.key, flow.moved_ns + memory.settling.hold_down_ns)
         return ()
-    if flow.location is None and nic.budget is not None and table.rules_in(nic.name) >= nic.budget:
+    if flow.location is None and (why := no_room(nic, memory)) is not None:
         memory.overflow += flow.state is not FlowState.OVERFLOW
-        why = f"our {nic.budget} rules of this NIC are in use: delivered by RSS"
         table.put(replace(flow, state=FlowState.OVERFLOW, target_queue=None, why=why))
         return ()
     kind = ActionKind.INSERT if flow.location is None else ActionKind.REWRITE

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from atfnd.model.flow import FlowKey, SocketGone, Thread
 
-__all__ = ["Born", "Connected", "Connecting", "Listening"]
+__all__ = ["Accepted", "Born", "Connected", "Connecting", "Listening"]
 
 
 class Connecting(NamedTuple):
@@ -41,4 +41,14 @@ class Listening(NamedTuple):
     cpu: int | None = None
 
 
-Born = Connecting | Connected | Listening | SocketGone
+class Accepted(NamedTuple):
+    """A connection to a listener was established by an ACK that came through `napi_id`. Whatever
+    came before it was no data."""
+
+    at_ns: int
+    cookie: int
+    key: FlowKey
+    napi_id: int | None
+
+
+Born = Connecting | Connected | Listening | Accepted | SocketGone

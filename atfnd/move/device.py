@@ -22,6 +22,7 @@ from atfnd.move.choose import Choice, choose, why_no_hold
 from atfnd.move.command import Command, Ended, Write
 from atfnd.move.event import (
     Asleep,
+    Established,
     Event,
     EvidenceLost,
     Facts,
@@ -109,6 +110,9 @@ def step(device: Device, event: Event, now_ns: int) -> Stepped:
         case Gone():
             subjects = [event.key]
             device = _forget(device, event)
+        case Established():
+            subjects = [event.key]
+            device = _too_late(device, event)
         case Written():
             action = event.outcome.action
             if action in device.turning:
@@ -174,6 +178,15 @@ def _forget(device: Device, event: Gone) -> Device:
     if event.key in waiting and waiting[event.key].live:
         waiting = waiting.without(event.key)
     return replace(device, records=records, waiting=waiting)
+
+
+def _too_late(device: Device, event: Established) -> Device:
+    """A birth that waits is none any more: data may be in flight."""
+    wanted = device.waiting.get(event.key)
+    if wanted is None:
+        return device
+    late = wanted._replace(first_data_ns=None)
+    return replace(device, waiting=device.waiting.put(event.key, late))
 
 
 def _admit(

@@ -23,7 +23,9 @@ def is_open(match: Match) -> bool:
     return None in match
 
 
-def choose(free: int, slots: int, wants_open: bool, held: Callable[[int], bool | None]) -> int | None:
+def choose(
+    free: int, slots: int, wants_open: bool, held: Callable[[int], bool | None]
+) -> int | None:
     """A location for a new filter; None: there is no room for it. `free` has a bit set for each
     free location; `held` tells of a used one whether its filter leaves a field open, None of one
     that is not like ours."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 import socket
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import closing
 
 from atfnd.bpf import _bpf
@@ -21,6 +21,7 @@ from atfnd.kernel.cgroup import open_root
 from atfnd.kernel.inet_diag import flows
 from atfnd.kernel.netns import open_netns
 from atfnd.model import (
+    Accepted,
     Born,
     Connected,
     Connecting,
@@ -34,24 +35,26 @@ from atfnd.model import (
 __all__ = ["Births"]
 
 _EVENT = layout("birth", "birth_event")
-_CONNECTING, _CONNECTED, _LISTENING = 1, 2, 3  # enum birth_kind
+_CONNECTING, _CONNECTED, _LISTENING, _ACCEPTED = 1, 2, 3, 4  # enum birth_kind
 _DUAL_STACK = 1  # enum birth_flag
 _LISTEN = 1 << 10  # include/net/tcp_states.h
 _RING_BYTES = 1 << 20
 _ANY4 = bytes(4)
 
 _Row = tuple[
-    int, int, int, int, int, int, int, int, int, bytes, bytes, bytes, int, int, int, int
+    int, int, int, int, int, int, int, int, int, int, bytes, bytes, bytes, int, int, int, int
 ]  # fmt: skip
 
 
 def _born(row: _Row) -> Iterator[Born]:
-    at_ns, cookie, cgroup, handshake_ns, kind, netns, cpu, tid, pid = row[:9]
-    local, remote, name, local_port, remote_port, family, flags = row[9:]
+    at_ns, cookie, cgroup, handshake_ns, kind, netns, cpu, tid, pid, napi_id = row[:10]
+    local, remote, name, local_port, remote_port, family, flags = row[10:]
     size = 4 if family == 4 else 16
     key = FlowKey(Protocol.TCP, local[:size], local_port, remote[:size], remote_port)
     if kind == _CONNECTED:
         yield Connected(at_ns, cookie, key, handshake_ns)
+    elif kind == _ACCEPTED:
+        yield Accepted(at_ns, cookie, key, napi_id or None)
     elif kind in (_CONNECTING, _LISTENING):
         comm = name.rstrip(b"\0").decode("utf-8", "replace")
         thread = Thread(tid, pid, comm, cgroup or None)
@@ -72,6 +75,7 @@ class Births:
     def __init__(self, ring_bytes: int = _RING_BYTES) -> None:
         self._bpf = _bpf.Birth(ring_bytes)
         self._netns: dict[int, str | None] = {}  # path by inode number
+        self._ports: frozenset[int] = frozenset()
 
     def serve(self, netns: Sequence[str | None]) -> None:
         """Tell of these namespaces only (paths; None is our own), in place of those before."""
@@ -84,6 +88,15 @@ class Births:
         for inode in self._netns.keys() - wanted.keys():
             _bpf.map_delete(self._bpf.served(), inode.to_bytes(4, "little"))
         self._netns = wanted
+
+    def accepts(self, ports: Collection[int]) -> None:
+        """Tell of connections that are accepted on these local ports, in place of those before."""
+        wanted = frozenset(ports)
+        for port in wanted - self._ports:
+            _bpf.map_update(self._bpf.accepting(), port.to_bytes(2, "little"), b"\1")
+        for port in self._ports - wanted:
+            _bpf.map_delete(self._bpf.accepting(), port.to_bytes(2, "little"))
+        self._ports = wanted
 
     def start(self) -> None:
         """Attach. OSError: EALREADY, and as when the root cgroup has a program that tolerates no
