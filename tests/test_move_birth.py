@@ -9,7 +9,7 @@ from atfnd.model import Action, ActionKind, Outcome
 from atfnd.move import device as machine
 from atfnd.move.command import Ended, Write
 from atfnd.move.device import Device
-from atfnd.move.event import Established, Event, Seen, Tick, Wanted, Written
+from atfnd.move.event import Established, Event, EvidenceLost, Seen, Tick, Wanted, Written
 from atfnd.move.timer import Times
 from atfnd.move.verdict import Mechanism, Mode, Verdict
 from tests.test_move_mover import LIKELY
@@ -74,7 +74,8 @@ def test_a_birth_that_waits_is_none_once_it_is_established() -> None:
     assert device.waiting[FLOW].first_data_ns is None
 
 
-def test_a_port_is_quiet_unless_a_connection_came_through_an_old_ring() -> None:
-    assert ended(birth(PORT)).verdict is Verdict.QUIET
+def test_a_port_is_verified_unless_a_connection_came_through_an_old_ring() -> None:
+    assert ended(birth(PORT)).verdict is Verdict.VERIFIED
+    assert ended(birth(PORT), EvidenceLost()).verdict is Verdict.UNPROVEN
     end = ended(birth(PORT), Established(PORT, None))
     assert end.verdict is Verdict.UNPROVEN

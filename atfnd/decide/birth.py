@@ -70,7 +70,7 @@ def connecting(
     now_ns: int,
 ) -> Birth | None:
     """A thread connects. `rule` is the policy's for it at 0 bytes and age 0, `owned` the queue that
-    the thread owns, `rss_queue` where RSS will deliver. None: nothing is to be done, or too late."""
+    the thread owns, `rss_queue` where RSS will deliver. None: nothing to be done, or too late."""
     if rule is None or rule.placement is Placement.LEAVE or not nic.armed:
         return None
     table, least_ns = memory.table, distances.least_ns(event.key.remote)

@@ -87,9 +87,10 @@ def no_filter(nic: NicView, key: FlowKey) -> str | None:
     return "this NIC's filters name a whole 5-tuple, and this socket leaves the remote end open"
 
 
-def no_room(nic: NicView, memory: Memory) -> str | None:
-    """Why one more rule of ours would be too many; None: it would not."""
-    if nic.budget is None or memory.table.rules_in(nic.name) < nic.budget:
+def no_room(nic: NicView, memory: Memory, wanted: int = 0) -> str | None:
+    """Why one more rule of ours, beside those `wanted` already, would be too many; None: it would
+    not."""
+    if nic.budget is None or memory.table.rules_in(nic.name) + wanted < nic.budget:
         return None
     return f"our {nic.budget} rules of this NIC are in use: delivered by RSS"
 

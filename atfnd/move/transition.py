@@ -100,6 +100,10 @@ class Transition:
             return Verdict.UNPROVEN, broken
         if self.lost:
             return Verdict.REFUSED, "the NIC refused it and lost the rule: delivered by RSS"
+        if self.mechanism is Mechanism.BIRTH and self._open():
+            if self.blind:
+                return Verdict.UNPROVEN, "telemetry was lost"
+            return Verdict.VERIFIED, "no connection was being established"
         if not self.seen:
             if self.elsewhere:
                 return Verdict.NO_EFFECT, "its packets still come as before"
@@ -113,10 +117,14 @@ class Transition:
 
     def _unborn(self) -> str | None:
         """Why a birth is not proven: a connect is by its answer, which came after the rule."""
-        key = self.wanted.action.key
         if self.mechanism is not Mechanism.BIRTH or self.established or not self.seen:
             return None
-        return "when it was established is not known" if key and key.remote_port else None
+        return "when it was established is not known"
+
+    def _open(self) -> bool:
+        """It is many flows: a key that is open to any remote."""
+        key = self.wanted.action.key
+        return key is not None and not key.remote_port
 
     def _checked(self) -> bool:
         """Every packet around the move was seen, the new ring's first among them."""
