@@ -180,6 +180,14 @@ def test_a_listener_found_later_waits_until_its_owner_is_known() -> None:
     assert birth.action.new == 3
 
 
+def test_a_port_keeps_its_queue_beside_others_of_its_core() -> None:
+    server = Server()
+    twin = replace(NIC.queues[2], index=4, napi_id=104)
+    server.nic = replace(EXACT_WINS, queues=(*NIC.queues, twin))
+    server.done(server.look())
+    assert server.look() == ()
+
+
 def test_another_owners_queue_is_a_rewrite() -> None:
     server = Server()
     server.done(server.look())

@@ -108,9 +108,14 @@ def unborn(key: FlowKey, memory: Memory) -> None:
         memory.table.remove(key)
 
 
-def owned_queue(owned: int | None, cpu: int, nic: NicView, memory: Memory) -> int | None:
-    """The queue that is a thread's own, else one that is delivered on its CPU."""
+def owned_queue(
+    owned: int | None, cpu: int, nic: NicView, memory: Memory, now: int | None = None
+) -> int | None:
+    """The queue that is a thread's own, else one that is delivered on its CPU: the one it has `now`
+    if that is."""
     if owned is not None and any(queue.index == owned for queue in nic.queues):
         return owned
+    if any(queue.index == now and queue.cpu == cpu for queue in nic.queues):
+        return now
     queue = same_core(nic.queues, cpu, lambda index: memory.table.rules_on(nic.name, index))
     return None if queue is None else queue.index

@@ -140,7 +140,11 @@ def _wanted(
     rule = next(iter(rules))
     if len(rules) > 1 or rule is None or rule.placement is Placement.LEAVE:
         raise _No("the policy has no one rule that steers all its connections")
-    queues = {owned_queue(policy.queue_of(thread.tid), cpu, nic, memory) for thread, cpu in users}
+    entry = memory.table.get(key)
+    now = None if entry is None else entry.target_queue
+    queues = {
+        owned_queue(policy.queue_of(thread.tid), cpu, nic, memory, now) for thread, cpu in users
+    }
     queue = next(iter(queues))
     if len(queues) > 1 or queue is None:
         raise _No("its connections are used where several queues are delivered, or none")
