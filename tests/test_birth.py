@@ -12,7 +12,9 @@ from hypothesis import strategies as st
 from atfnd.decide import audit, birth
 from atfnd.decide.birth import Birth
 from atfnd.decide.distance import Distances
-from atfnd.decide.memory import Memory
+from atfnd.decide.memory import Memory, Settling
+from atfnd.decide.owner import Owned
+from atfnd.decide.table import FlowTable
 from atfnd.model import (
     ActionKind,
     Born,
@@ -25,8 +27,8 @@ from atfnd.model import (
     Outcome,
     Placement,
     SocketGone,
+    Thread,
 )
-from tests.test_steer import memory
 from tests.values import NIC, RULE, THREAD, flow, key
 
 STRICT = replace(RULE, order=Mode.STRICT)
@@ -48,18 +50,27 @@ def known(*numbers: int) -> Distances:
     return distances
 
 
+def memory(capacity: int = 100) -> Memory:
+    """Of a policy that is strict, so that threads own queues."""
+    return Memory(FlowTable(capacity), Settling(100, 10**12))
+
+
+def owning(threads: dict[int, Thread]) -> dict[int, Owned]:
+    """Whose the queues are."""
+    return {queue: Owned(("thread", each.tid), 0, 0) for queue, each in threads.items()}
+
+
 def placed(
     known_to: Memory,
     event: Connecting | None = None,
     *,
     nic: NicView = NIC,
     rule: FlowRule | None = STRICT,
-    owned: int | None = None,
     rss_queue: int | None = 0,
     distances: Distances | None = None,
 ) -> Birth | None:
     distances = known(1, 2, 3) if distances is None else distances
-    return birth.connecting(event or syn(), nic, rule, owned, rss_queue, distances, known_to, 70)
+    return birth.connecting(event or syn(), nic, rule, rss_queue, distances, known_to, 70)
 
 
 def test_a_connect_goes_to_its_threads_queue() -> None:
@@ -81,10 +92,14 @@ def test_a_connect_goes_to_its_threads_queue() -> None:
 
 
 def test_the_queue_a_thread_owns_goes_before_that_of_its_cpu() -> None:
-    born = placed(memory(), owned=3)
+    memory_ = memory()
+    memory_.owned["nic"] = owning({3: THREAD})
+    born = placed(memory_)
     assert born is not None
     assert born.action.new == 3
-    assert placed(memory(), owned=0) is None  # RSS delivers there by itself
+    memory_ = memory()
+    memory_.owned["nic"] = owning({0: THREAD})
+    assert placed(memory_) is None  # RSS delivers there by itself
 
 
 @pytest.mark.parametrize(

@@ -34,7 +34,7 @@ from atfnd.program.journal import Journal
 from atfnd.program.originals import Originals
 from tests.labs import HOST, PEER, Lab
 from tests.observing import Watch, cookie
-from tests.test_steer import memory
+from tests.test_birth import memory, owning
 from tests.values import RULE
 from tests.wait import until
 
@@ -111,20 +111,22 @@ class Nursery:
         return ended
 
     def connecting(self, event: Connecting, target: int) -> Birth:
+        self.memory.owned[self.nic.nic.name] = owning({target: event.thread})
         rss = self.nic.predicted(event.key)
         assert rss is not None
         born = birth.connecting(
-            event, self.nic.view, STRICT, target, rss.index, self.distances, self.memory,
+            event, self.nic.view, STRICT, rss.index, self.distances, self.memory,
             self.hands.now_ns(),
         )  # fmt: skip
         assert born is not None
         return born
 
     def look(self) -> tuple[Birth, ...]:
-        policy = ports.Policy(lambda _, comm: STRICT, lambda tid: None)
         uses: list[SocketUse] = self.observer.inventory()
         now_ns = self.hands.now_ns()
-        return ports.look(self.nic.view, policy, self.listeners, uses, self.memory, now_ns)
+        return ports.look(
+            self.nic.view, lambda _, comm: STRICT, self.listeners, uses, self.memory, now_ns
+        )
 
 
 @pytest.fixture

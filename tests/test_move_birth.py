@@ -70,8 +70,11 @@ def test_a_birth_that_waits_is_none_once_it_is_established() -> None:
     device, _ = machine.step(Device(LIKELY, slow), birth(key(2)), 1_000)
     device, commands = machine.step(device, birth(), 1_000)
     assert commands == ()
-    device, _ = machine.step(device, Established(FLOW, 1_001), 1_001)
-    assert device.waiting[FLOW].first_data_ns is None
+    device, commands = machine.step(device, Established(FLOW, 1_001), 1_001)
+    [end] = commands
+    assert isinstance(end, Ended)
+    assert end.verdict is Verdict.DEFERRED
+    assert FLOW not in device.waiting
 
 
 def test_a_port_is_verified_unless_a_connection_came_through_an_old_ring() -> None:

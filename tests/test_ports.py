@@ -28,7 +28,7 @@ from atfnd.model import (
     SocketUse,
     Thread,
 )
-from tests.test_steer import memory
+from tests.test_birth import memory, owning
 from tests.values import NIC, RULE, THREAD, flow, key, seen
 
 EXACT_WINS = replace(NIC, caps=replace(NIC.caps, exact_wins=True))
@@ -51,15 +51,15 @@ class Server:
     def __init__(self, *events: Listening) -> None:
         self.memory: Memory = memory()
         self.listeners = Listeners()
-        self.owned: dict[int, int] = {}
         self.rule: FlowRule | None = replace(RULE, order=Mode.STRICT)
         self.nic: NicView = EXACT_WINS
         for event in events or (listening(),):
             self.listeners.opened(event, self.memory)
 
     def look(self, *uses: SocketUse, now_ns: int = 10) -> tuple[Birth, ...]:
-        policy = ports.Policy(lambda _, comm: self.rule, self.owned.get)
-        return ports.look(self.nic, policy, self.listeners, uses, self.memory, now_ns)
+        return ports.look(
+            self.nic, lambda _, comm: self.rule, self.listeners, uses, self.memory, now_ns
+        )
 
     def done(self, births: tuple[Birth, ...], at_ns: int = 10) -> None:
         for each in births:
@@ -94,7 +94,7 @@ def test_a_new_listeners_port_goes_to_its_threads_queue() -> None:
 
 def test_who_uses_its_connections_owns_it_and_not_who_listens() -> None:
     server = Server()
-    server.owned[OTHER.tid] = 3
+    server.memory.owned["nic"] = owning({3: OTHER})
     for number in (1, 2):
         server.memory.table.put(flow(number, thread=OTHER, app_cpu=number))
     (birth,) = server.look()
@@ -103,7 +103,7 @@ def test_who_uses_its_connections_owns_it_and_not_who_listens() -> None:
 
 def test_several_owners_share_no_rule() -> None:
     server = Server()
-    server.owned |= {THREAD.tid: 1, OTHER.tid: 3}
+    server.memory.owned["nic"] = owning({1: THREAD, 3: OTHER})
     server.memory.table.put(flow(1, thread=OTHER))
     server.memory.table.put(flow(2, thread=THREAD))
     assert server.look() == ()
@@ -249,9 +249,9 @@ def test_steer_leaves_ports_alone() -> None:
     server.done(server.look())
     moved = seen(9, 1, thread=THREAD, rx_cpu=0, off_since_ns=20)
     plan = steer.seen(moved, EXACT_WINS, RULE, server.memory, SECOND_NS)
-    assert [action.key for action in plan] == [key(9)]
+    assert {action.key for action in plan} == {key(9)}
     swapped = replace(EXACT_WINS, queues=EXACT_WINS.queues[::-1])
-    assert [action.key for action in steer.take_up(swapped, server.memory, 1)] == [key(9)]
+    assert {action.key for action in steer.take_up(swapped, server.memory, 1)} == {key(9)}
 
 
 def test_a_connection_born_right_gets_no_rule_of_its_own() -> None:

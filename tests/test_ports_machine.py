@@ -22,8 +22,8 @@ from atfnd.model import (
     SocketUse,
     Thread,
 )
+from tests.test_birth import memory, owning
 from tests.test_ports import EXACT_WINS, PORT
-from tests.test_steer import memory
 from tests.values import RULE, flow, key
 
 BUDGET = 4
@@ -45,6 +45,7 @@ class Living(RuleBasedStateMachine):
         self.memory = memory(capacity=12)
         self.listeners = Listeners()
         self.nic = replace(EXACT_WINS, budget=BUDGET)
+        self.memory.owned["nic"] = owning({1: THREADS[0], 2: THREADS[1]})
         self.live: dict[FlowKey, int] = {}  # where RSS delivers it
         self.deletes: dict[FlowKey, Birth] = {}
         self.now_ns, self.cookies = 1, 0
@@ -124,8 +125,7 @@ class Living(RuleBasedStateMachine):
             self.carry_out(birth)
         self.deletes.clear()
         uses = [SocketUse(1, key, None, 100 + self.queue_of(key), None, 0) for key in self.live]
-        policy = ports.Policy(steers, {1: 1, 2: 2}.get)
-        found = ports.look(self.nic, policy, self.listeners, uses, self.memory, self.now_ns)
+        found = ports.look(self.nic, steers, self.listeners, uses, self.memory, self.now_ns)
         for birth in found:
             assert birth.action.policy != "left"
             if birth.action.kind is ActionKind.DELETE:

@@ -9,12 +9,13 @@ connect to a remote that nobody knows is left to RSS, and its flow moved later i
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import NamedTuple
 
+from atfnd.decide import follow, steer
 from atfnd.decide.distance import Distances
 from atfnd.decide.means import no_filter, no_room
 from atfnd.decide.memory import Memory
-from atfnd.decide.queues import same_core
 from atfnd.model import (
     Action,
     ActionKind,
@@ -31,7 +32,7 @@ from atfnd.model import (
     SocketGone,
 )
 
-__all__ = ["Birth", "connecting", "owned_queue", "still_connecting", "unborn"]
+__all__ = ["Birth", "connecting", "queue_for", "still_connecting", "unborn"]
 
 
 class Birth(NamedTuple):
@@ -63,14 +64,13 @@ def connecting(
     event: Connecting,
     nic: NicView,
     rule: FlowRule | None,
-    owned: int | None,
     rss_queue: int | None,
     distances: Distances,
     memory: Memory,
     now_ns: int,
 ) -> Birth | None:
-    """A thread connects. `rule` is the policy's for it at 0 bytes and age 0, `owned` the queue that
-    the thread owns, `rss_queue` where RSS will deliver. None: nothing to be done, or too late."""
+    """A thread connects. `rule` is the policy's for it at 0 bytes and age 0, `rss_queue` where RSS
+    will deliver. None: nothing is to be done, or it is too late."""
     if rule is None or rule.placement is Placement.LEAVE or not nic.armed:
         return None
     table, least_ns = memory.table, distances.least_ns(event.key.remote)
@@ -80,19 +80,17 @@ def connecting(
         return None
     if least_ns is None and rule.order is Mode.STRICT:
         return None
-    queue = owned_queue(owned, event.cpu, nic, memory)
+    flow = Flow(
+        key=event.key, cookie=event.cookie, nic=nic.name, state=FlowState.WANTED,
+        app_cpu=event.cpu, thread=event.thread, target_queue=None, target_cpu=event.cpu,
+        location=None, rx_queue=None, rx_cpu=None, bytes=0, used_ns=now_ns, moved_ns=0,
+        policy=rule.name, why="",
+    )  # fmt: skip
+    queue = queue_for(flow, nic, memory)
     if queue is None or queue == rss_queue:
         return None
-    why = f"its thread connects on CPU {event.cpu}, and queue {queue} is its own"
-    cpu = next((each.cpu for each in nic.queues if each.index == queue), None)
-    table.put(
-        Flow(
-            key=event.key, cookie=event.cookie, nic=nic.name, state=FlowState.WANTED,
-            app_cpu=event.cpu, thread=event.thread, target_queue=None, target_cpu=cpu,
-            location=None, rx_queue=None, rx_cpu=None, bytes=0, used_ns=now_ns, moved_ns=0,
-            policy=rule.name, why=why,
-        )
-    )  # fmt: skip
+    why = f"its thread connects on CPU {event.cpu}, and queue {queue} is where it belongs"
+    table.put(replace(flow, why=why))
     rss = None if rss_queue is None else frozenset({rss_queue})
     action = Action(ActionKind.INSERT, nic.name, event.key, None, rss_queue, queue, why, rule.name)
     first_ns = None if least_ns is None else event.at_ns + least_ns
@@ -108,14 +106,13 @@ def unborn(key: FlowKey, memory: Memory) -> None:
         memory.table.remove(key)
 
 
-def owned_queue(
-    owned: int | None, cpu: int, nic: NicView, memory: Memory, now: int | None = None
-) -> int | None:
-    """The queue that is a thread's own, else one that is delivered on its CPU: the one it has `now`
-    if that is."""
-    if owned is not None and any(queue.index == owned for queue in nic.queues):
-        return owned
-    if any(queue.index == now and queue.cpu == cpu for queue in nic.queues):
-        return now
-    queue = same_core(nic.queues, cpu, lambda index: memory.table.rules_on(nic.name, index))
-    return None if queue is None else queue.index
+def queue_for(flow: Flow, nic: NicView, memory: Memory) -> int | None:
+    """The queue that its owner owns, else one that is delivered on its CPU: the one it has, if that
+    is."""
+    own = follow.home(flow, nic, memory)
+    if own is not None:
+        return own.index
+    if any(q.index == flow.target_queue and q.cpu == flow.app_cpu for q in nic.queues):
+        return flow.target_queue
+    guest = steer.guest_queue(flow.app_cpu, nic, memory)
+    return None if guest is None else guest.index

@@ -15,9 +15,9 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from dataclasses import replace
 
-from atfnd.decide.birth import Birth, owned_queue
+from atfnd.decide.birth import Birth, queue_for
 from atfnd.decide.listeners import Listeners
 from atfnd.decide.means import no_filter, no_room
 from atfnd.decide.memory import Memory
@@ -37,7 +37,7 @@ from atfnd.model import (
     SocketUse,
 )
 
-__all__ = ["Policy", "covering", "exposed", "look", "wanted_again"]
+__all__ = ["RuleOf", "covering", "exposed", "look", "wanted_again"]
 
 _LINGER_NS = 10_000_000_000  # a server that restarts listens again
 _FAR_NS = 1_000_000_000  # a write is over by then
@@ -46,12 +46,8 @@ _ASKED_NS = 5_000_000_000  # a delete takes a second, if it is not deferred
 _Place = tuple[int, int]  # family, local port
 
 
-class Policy(NamedTuple):
-    """What others decide: the one rule for all connections of a port that a thread of this name
-    serves, and the queue that a thread (by tid) owns."""
-
-    rule_of: Callable[[FlowKey, str | None], FlowRule | None]
-    queue_of: Callable[[int], int | None]
+# The policy's one rule for all connections of a port that a thread of this name serves.
+RuleOf = Callable[[FlowKey, str | None], FlowRule | None]
 
 
 class _No(Exception):
@@ -60,7 +56,7 @@ class _No(Exception):
 
 def look(
     nic: NicView,
-    policy: Policy,
+    rule_of: RuleOf,
     listeners: Listeners,
     uses: Sequence[SocketUse],
     memory: Memory,
@@ -72,9 +68,9 @@ def look(
     for key in listeners.sockets:
         place = key.family, key.local_port
         try:
-            queue, listener, rule = _wanted(key, nic, policy, listeners, flows[place], memory)
-            wanted = len(births)
-            births += _placed(key, queue, listener, rule, nic, live[place], memory, wanted, now_ns)
+            wanted = _wanted(key, nic, rule_of, listeners, flows[place], memory, now_ns)
+            if wanted is not None:
+                births += _placed(*wanted, nic, live[place], memory, len(births))
         except _No as refusal:
             listeners.why_not[key] = str(refusal)
         else:
@@ -118,70 +114,71 @@ def exposed(event: Accepted, nic: NicView, memory: Memory) -> FlowKey | None:
 
 
 def _wanted(
-    key: FlowKey, nic: NicView, policy: Policy, listeners: Listeners, flows: Iterable[Flow],
-    memory: Memory,
-) -> tuple[int, Listening, FlowRule]:  # fmt: skip
-    """The queue that a port's connections belong to: of who uses those that are known, else of who
-    listens. _No: there is none, or several, or the policy does not want it."""
+    key: FlowKey, nic: NicView, rule_of: RuleOf, listeners: Listeners, flows: Iterable[Flow],
+    memory: Memory, now_ns: int,
+) -> tuple[Flow, int, Mode] | None:  # fmt: skip
+    """A port's entry as it should be, the queue that its connections belong to, and how it may be
+    moved: of who uses those that are known, else of who listens. None: as it is. _No: there is no
+    such queue, or several, or the policy does not want it."""
     rivals = listeners.rivals(key)
     if len(rivals) > 1:
         raise _No(f"{len(rivals)} sockets listen on its port")
     [listener] = rivals
-    users = [
-        (flow.thread, flow.app_cpu)
-        for flow in flows
-        if flow.thread is not None and _covers(key, flow.key)
-    ]
+    entry = memory.table.get(key)
+    users = [flow for flow in flows if flow.thread is not None and _covers(key, flow.key)]
+    if not users and entry is not None and entry.location is not None:
+        return None  # where who listened was then, nobody knows better
+    plain = Flow(
+        key=key, cookie=listener.cookie, nic=nic.name, state=FlowState.WANTED,
+        app_cpu=listener.cpu or 0, thread=listener.thread, target_queue=None, target_cpu=None,
+        location=None, rx_queue=None, rx_cpu=None, bytes=0, used_ns=now_ns, moved_ns=0, policy="",
+        why="",
+    )  # fmt: skip
     if not users and listener.thread is not None and listener.cpu is not None:
-        users = [(listener.thread, listener.cpu)]
+        users = [plain]
     if not users:
         raise _No("who serves it is not known yet")
-    rules = {policy.rule_of(key, thread.comm) for thread, _ in users}
+    rules = {rule_of(key, user.thread.comm if user.thread else None) for user in users}
     rule = next(iter(rules))
     if len(rules) > 1 or rule is None or rule.placement is Placement.LEAVE:
         raise _No("the policy has no one rule that steers all its connections")
-    entry = memory.table.get(key)
     now = None if entry is None else entry.target_queue
     queues = {
-        owned_queue(policy.queue_of(thread.tid), cpu, nic, memory, now) for thread, cpu in users
+        queue_for(replace(user, target_queue=now, policy=rule.name), nic, memory) for user in users
     }
     queue = next(iter(queues))
     if len(queues) > 1 or queue is None:
         raise _No("its connections are used where several queues are delivered, or none")
-    return queue, listener, rule
+    why = f"its connections are served where queue {queue} is delivered"
+    return replace(entry or plain, policy=rule.name, why=why), queue, rule.order
 
 
 def _placed(
-    key: FlowKey, queue: int, listener: Listening, rule: FlowRule, nic: NicView,
-    live: Iterable[SocketUse], memory: Memory, wanted: int, now_ns: int,
+    port: Flow, queue: int, order: Mode, nic: NicView, live: Iterable[SocketUse], memory: Memory,
+    wanted: int,
 ) -> Iterator[Birth]:  # fmt: skip
     """Bring a port's rule to this queue, if it is not there. _No: it may not be written now."""
-    entry, every = memory.table.get(key), None if nic.rss is None else frozenset(nic.rss.table)
-    why = f"its connections are served where queue {queue} is delivered"
-    if entry is not None and (entry.nic != nic.name or entry.state is FlowState.MANUAL):
+    every = None if nic.rss is None else frozenset(nic.rss.table)
+    old = port.target_queue
+    if port.nic != nic.name or port.state is FlowState.MANUAL:
         raise _No("its rule is not ours to change")
-    if entry is not None and entry.location is not None:
-        if (old := entry.target_queue) is not None and old != queue:
-            action = _action(ActionKind.REWRITE, entry, queue, why)
-            yield Birth(action, rule.order, frozenset({old}), every)
+    if port.location is not None:
+        if old is not None and old != queue:
+            action = _action(ActionKind.REWRITE, port, queue, port.why)
+            yield Birth(action, order, frozenset({old}), every)
         return
-    if refusal := _why_none(key, nic, memory, wanted):
+    if refusal := _why_none(port.key, nic, memory, wanted):
         raise _No(refusal)
-    if moved := _moved(key, queue, nic, live, memory):
+    if moved := _moved(port.key, queue, nic, live, memory):
         raise _No(f"{moved} live connections would change their queue")
     cpu = next(each.cpu for each in nic.queues if each.index == queue)
     if cpu is None:
         raise _No(f"queue {queue} is not confined to one CPU")
-    flow = Flow(
-        key=key, cookie=listener.cookie, nic=nic.name,
-        state=entry.state if entry else FlowState.WANTED, app_cpu=cpu,
-        thread=None,  # one that moves takes its flows along, and this is many
-        target_queue=None, target_cpu=cpu, location=None, rx_queue=None, rx_cpu=None, bytes=0,
-        used_ns=now_ns, moved_ns=0, policy=rule.name, why=why,
-    )  # fmt: skip
-    memory.table.put(flow)
-    action = _action(ActionKind.INSERT, flow, queue, why)
-    yield Birth(action, rule.order, every, every, first_data_ns=now_ns + _FAR_NS)
+    # Of no thread: one that moves takes its flows along, and this is many.
+    port = replace(port, thread=None, app_cpu=cpu, target_queue=None, target_cpu=cpu)
+    memory.table.put(port)
+    action = _action(ActionKind.INSERT, port, queue, port.why)
+    yield Birth(action, order, every, every, first_data_ns=port.used_ns + _FAR_NS)
 
 
 def _ended(

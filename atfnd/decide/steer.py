@@ -30,7 +30,7 @@ from atfnd.model import (
     SocketSeen,
 )
 
-__all__ = ["due", "own", "retry", "seen", "take_up"]
+__all__ = ["due", "guest_queue", "own", "retry", "seen", "take_up"]
 
 _RETRIES = 16  # a look
 _HELD = FlowState.MANUAL, FlowState.RSS, FlowState.SHARED, FlowState.RFS  # and with a rule: kept
@@ -67,7 +67,7 @@ def seen(
     by_rules = nic.means is Means.RULES or not nic.armed  # else it is evidence for what it shares
     if unsteered and by_rules and arrives == event.app_cpu:
         return retire(old, memory, "RSS delivers it there by itself") if old else ()
-    queue = _guest_queue(event.app_cpu, nic, memory)
+    queue = guest_queue(event.app_cpu, nic, memory)
     flow = Flow(
         key=event.key,
         cookie=event.cookie,
@@ -103,7 +103,7 @@ def seen(
     return (*plan, *_taken_along(event, nic, memory, now_ns))
 
 
-def _guest_queue(cpu: int, nic: NicView, memory: Memory) -> Queue | None:
+def guest_queue(cpu: int, nic: NicView, memory: Memory) -> Queue | None:
     """The queue for a flow whose thread has none of its own: nobody's on that CPU, if there is."""
     owned, rules_on = memory.owned.get(nic.name, {}), memory.table.rules_on
     return same_core(nic.queues, cpu, lambda queue: (queue in owned, rules_on(nic.name, queue)))
@@ -187,7 +187,7 @@ def _place(flow: Flow, nic: NicView, memory: Memory, now_ns: int) -> Plan:
         without_filter(flow, nic, memory, why)
         return ()
     own_queue = follow.home(flow, nic, memory)
-    queue = own_queue or _guest_queue(flow.app_cpu, nic, memory)
+    queue = own_queue or guest_queue(flow.app_cpu, nic, memory)
     if queue is None:
         if flow.location is None:
             state = FlowState.WANTED if nic.armed else FlowState.OBSERVED

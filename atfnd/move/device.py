@@ -45,7 +45,7 @@ from atfnd.move.port import Port
 from atfnd.move.step import start
 from atfnd.move.step import step as step_one
 from atfnd.move.timer import Times, adapted_ns, pipe_ns, t_timer_ns
-from atfnd.move.transition import Moved, Phase, Transition, finish
+from atfnd.move.transition import TOO_EARLY, Moved, Phase, Transition, finish
 from atfnd.move.verdict import Mechanism, Mode, Verdict
 
 __all__ = ["Device", "Record", "due_ns", "step"]
@@ -92,6 +92,7 @@ Stepped = tuple[Device, tuple[Command, ...]]
 
 def step(device: Device, event: Event, now_ns: int) -> Stepped:
     """Take one event into account, and begin what may begin."""
+    commands: tuple[Command, ...] = ()
     match event:
         case Wanted():
             device, ends = _want(device, event, now_ns)
@@ -108,11 +109,10 @@ def step(device: Device, event: Event, now_ns: int) -> Stepped:
         case Seen():
             subjects = [event.subject]
         case Gone():
-            subjects = [event.key]
-            device = _forget(device, event)
+            subjects, device = [event.key], _forget(device, event)
         case Established():
             subjects = [event.key]
-            device = _too_late(device, event)
+            device, commands = _outdated(device, event.key, TOO_EARLY)
         case Written():
             action = event.outcome.action
             if action in device.turning:
@@ -121,7 +121,6 @@ def step(device: Device, event: Event, now_ns: int) -> Stepped:
             subjects = [s for s in (action.key, action.queue) if s is not None][:1]
         case EvidenceLost() | Reset() | Tick():
             subjects = list(device.live)
-    commands: tuple[Command, ...] = ()
     for subject in subjects:
         if subject in device.live:
             moved = step_one(device.live[subject], event, device.times, now_ns)
@@ -178,15 +177,6 @@ def _forget(device: Device, event: Gone) -> Device:
     if event.key in waiting and waiting[event.key].live:
         waiting = waiting.without(event.key)
     return replace(device, records=records, waiting=waiting)
-
-
-def _too_late(device: Device, event: Established) -> Device:
-    """A birth that waits is none any more: data may be in flight."""
-    wanted = device.waiting.get(event.key)
-    if wanted is None:
-        return device
-    late = wanted._replace(first_data_ns=None)
-    return replace(device, waiting=device.waiting.put(event.key, late))
 
 
 def _admit(
