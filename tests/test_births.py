@@ -110,6 +110,15 @@ def test_a_mapped_connect_is_an_ipv4_flow(lab: Lab, births: Births) -> None:
     assert [each.key for each in events if not isinstance(each, SocketGone)] == [key, key]
 
 
+def test_a_fast_open_is_not_told(lab: Lab, births: Births) -> None:
+    a_listener(lab, "peer", socket.AF_INET, 80, PEER[socket.AF_INET])
+    made = lab.open("host", socket.AF_INET, socket.SOCK_STREAM)
+    made.setblocking(True)
+    made.sendto(b"x", socket.MSG_FASTOPEN, (PEER[socket.AF_INET], 80))
+    made.close()
+    assert births.drain() == []
+
+
 def test_a_refused_connect_ends(lab: Lab, births: Births) -> None:
     made = lab.open("host", socket.AF_INET, socket.SOCK_STREAM)
     with pytest.raises(ConnectionRefusedError):

@@ -105,6 +105,8 @@ static __always_inline void begins(struct bpf_sock_ops *ops, struct tcp_sock *tc
 	__u64 now = bpf_ktime_get_ns();
 	struct birth_event *event;
 
+	if (tcp->fastopen_req)
+		return; /* its peer need not wait for our ACK (RFC 7413) */
 	bpf_sk_storage_get(&told, tcp, &now, BPF_SK_STORAGE_GET_F_CREATE);
 	event = reserve(kind, now);
 	if (!event)

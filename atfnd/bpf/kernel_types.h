@@ -60,6 +60,7 @@ struct net_device {
 
 struct tcp_sock {
 	int lsndtime;
+	void *fastopen_req;
 };
 
 struct udp_sock {
