@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from atfnd.decide import audit, birth
 from atfnd.decide.birth import Birth
+from atfnd.decide.connects import Connects
 from atfnd.decide.distance import Distances
 from atfnd.decide.memory import Memory, Settling
 from atfnd.decide.owner import Owned
@@ -148,11 +149,33 @@ def test_what_was_not_in_time_is_forgotten() -> None:
 
 
 def test_what_is_answered_or_over_in_the_same_wake_up_is_too_late_and_teaches() -> None:
-    distances = Distances()
+    connects = Connects()
     events: list[Born] = [syn(1), syn(2), syn(3), answer(1), SocketGone(61, 1002)]
-    assert birth.still_connecting(events, distances) == [syn(3)]
-    assert distances.least_ns(key(1).remote) == FAR_NS
-    assert distances.least_ns(key(2).remote) is None
+    assert connects.heard(events, memory()) == [syn(3)]
+    assert connects.heard([answer(3)], memory()) == []
+    assert connects.distances.least_ns(key(1).remote) == FAR_NS
+    assert connects.distances.least_ns(key(2).remote) is None
+
+
+def test_an_audit_ends_no_connect_until_an_observer_knows_it() -> None:
+    connects, memory_ = Connects(), memory()
+    [event, _] = connects.heard([syn(1), syn(2)], memory_)  # the other is left to RSS
+    placed(memory_, event)
+    assert [use.key for use in connects.uses(memory_, 80)] == [key(1)]
+    assert audit.check_sockets(connects.uses(memory_, 80), {"nic": NIC}, memory_, 80) == ()
+    assert len(memory_.table) == 1
+    assert connects.adopt(memory_) == {}
+    connects.heard([answer(1), answer(2)], memory_)
+    assert [use.key for use in connects.uses(memory_, 80)] == [key(1)]
+    assert connects.adopt(memory_) == {1001: 2}
+    assert connects.uses(memory_, 80) == []
+
+
+def test_a_connect_whose_end_was_lost_is_given_up() -> None:
+    connects, memory_ = Connects(), memory()
+    [event] = connects.heard([syn(1)], memory_)
+    placed(memory_, event)
+    assert connects.uses(memory_, 10**12) == []
 
 
 @given(st.lists(st.tuples(st.integers(0, 9), st.integers(1, 99))))

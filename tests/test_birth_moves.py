@@ -16,7 +16,7 @@ import pytest
 
 from atfnd.decide import audit, birth, ports
 from atfnd.decide.birth import Birth
-from atfnd.decide.distance import Distances
+from atfnd.decide.connects import Connects
 from atfnd.decide.listeners import Listeners
 from atfnd.model import Accepted, Born, Connected, Connecting, FlowKey, Listening, Mode, SocketUse
 from atfnd.move.command import Ended
@@ -51,7 +51,7 @@ class Nursery:
 
     def __init__(self, lab: Lab, path: Path, watch: Watch, undo: ExitStack) -> None:
         self.lab, self.memory = lab, memory()
-        self.listeners, self.distances = Listeners(), Distances()
+        self.listeners, self.connects = Listeners(), Connects()
         self.observer = watch(lab)
         self.nic = NicWatch(lab.nic, armed=True, budget=None)
         undo.callback(self.nic.close)
@@ -115,7 +115,7 @@ class Nursery:
         rss = self.nic.predicted(event.key)
         assert rss is not None
         born = birth.connecting(
-            event, self.nic.view, STRICT, rss.index, self.distances, self.memory,
+            event, self.nic.view, STRICT, rss.index, self.connects.distances, self.memory,
             self.hands.now_ns(),
         )  # fmt: skip
         assert born is not None
@@ -222,11 +222,11 @@ def test_a_connect_far_away_is_proven(lab: Lab, nursery: Nursery) -> None:
     filler = lab.open("peer", V4, socket.SOCK_STREAM)
     filler.connect((PEER[V4], 5000))
     first = begin_to_connect(lab)
-    assert birth.still_connecting(nursery.told(Connecting), nursery.distances)
+    assert nursery.connects.heard(nursery.told(Connecting), nursery.memory)
     listener.accept()[0].close()
-    birth.still_connecting(nursery.told(Connected), nursery.distances)
+    nursery.connects.heard(nursery.told(Connected), nursery.memory)
     second = begin_to_connect(lab)
-    [event] = birth.still_connecting(nursery.told(Connecting), nursery.distances)
+    [event] = nursery.connects.heard(nursery.told(Connecting), nursery.memory)
     rss = nursery.nic.predicted(event.key)
     assert rss is not None
     target = (rss.index + 1) % 4
@@ -252,7 +252,7 @@ def test_a_peer_that_is_nearer_than_it_was_is_unproven(lab: Lab, nursery: Nurser
     second = begin_to_connect(lab)
     events = nursery.told(Connecting, Connected)
     [event] = [each for each in events if isinstance(each, Connecting)]
-    nursery.distances.learn(event.key.remote, 10**9)
+    nursery.connects.distances.learn(event.key.remote, 10**9)
     rss = nursery.nic.predicted(event.key)
     assert rss is not None
     late = event._replace(at_ns=nursery.hands.now_ns())

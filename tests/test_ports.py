@@ -207,7 +207,7 @@ def test_its_rule_goes_with_the_last_connection() -> None:
     assert server.look(now_ns=late - 1) == ()
     assert server.look(connection(1, 2), now_ns=late) == ()
     (birth,) = server.look(now_ns=late)
-    assert (birth.action.kind, birth.live) == (ActionKind.DELETE, False)
+    assert (birth.action.kind, birth.live, birth.action.live) == (ActionKind.DELETE, False, False)
     assert server.look(now_ns=late + 1) == ()  # it takes a second
     server.done((birth,))
     assert server.entry() is None

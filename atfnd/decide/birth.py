@@ -8,7 +8,6 @@ connect to a remote that nobody knows is left to RSS, and its flow moved later i
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -19,8 +18,6 @@ from atfnd.decide.memory import Memory
 from atfnd.model import (
     Action,
     ActionKind,
-    Born,
-    Connected,
     Connecting,
     Flow,
     FlowKey,
@@ -29,10 +26,9 @@ from atfnd.model import (
     Mode,
     NicView,
     Placement,
-    SocketGone,
 )
 
-__all__ = ["Birth", "connecting", "queue_for", "still_connecting", "unborn"]
+__all__ = ["Birth", "connecting", "queue_for", "unborn"]
 
 
 class Birth(NamedTuple):
@@ -44,20 +40,6 @@ class Birth(NamedTuple):
     rss: frozenset[int] | None
     live: bool = True
     first_data_ns: int | None = None
-
-
-def still_connecting(events: Iterable[Born], distances: Distances) -> list[Connecting]:
-    """Of one wake-up's events: the connects that are neither answered nor over. What was answered
-    is learned from."""
-    waiting: dict[int, Connecting] = {}
-    for event in events:
-        if isinstance(event, Connecting):
-            waiting[event.cookie] = event
-        elif isinstance(event, Connected | SocketGone):
-            waiting.pop(event.cookie, None)
-        if isinstance(event, Connected):
-            distances.learn(event.key.remote, event.handshake_ns)
-    return list(waiting.values())
 
 
 def connecting(

@@ -196,7 +196,7 @@ def _ended(
         if asked_ns is None or now_ns - asked_ns >= _ASKED_NS:
             listeners.asked_ns[key] = now_ns
             action = _action(ActionKind.DELETE, entry, None, "nobody listens on its port any more")
-            yield Birth(action, Mode.STRICT, None, None, live=False)
+            yield Birth(replace(action, live=False), Mode.STRICT, None, None, live=False)
 
 
 def _why_none(key: FlowKey, nic: NicView, memory: Memory, wanted: int) -> str | None:
