@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Where filters go: an exact one before every one that leaves fields open, and no place is lost."""
+"""Where filters go: a port's behind every other, and no place is lost."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from hypothesis import strategies as st
 from atfnd.nic.location import choose
 
 
-def place(held: dict[int, bool], slots: int, wants_open: bool) -> int | None:
+def place(held: dict[int, bool], slots: int, for_port: bool) -> int | None:
     free = sum(1 << at for at in range(slots) if at not in held)
-    return choose(free, slots, wants_open, held.get)
+    return choose(free, slots, for_port, held.get)
 
 
-def test_open_ones_go_to_the_top_sixteenth_and_exact_ones_below() -> None:
+def test_ports_go_to_the_top_sixteenth_and_others_below() -> None:
     held: dict[int, bool] = {}
-    for wants_open, expected in ((False, 29), (True, 31), (False, 28), (True, 30), (True, None)):
-        location = place(held, 32, wants_open)
+    for for_port, expected in ((False, 29), (True, 31), (False, 28), (True, 30), (True, None)):
+        location = place(held, 32, for_port)
         assert location == expected
         if location is not None:
-            held[location] = wants_open
+            held[location] = for_port
 
 
-@given(slots=st.integers(1, 40), names=st.integers(0, 60))
-def test_exact_ones_fill_the_whole_table(slots: int, names: int) -> None:
+@given(slots=st.integers(0, 40), names=st.integers(0, 60))
+def test_others_fill_the_whole_table(slots: int, names: int) -> None:
     held: dict[int, bool] = {}
     for _ in range(names):
         location = place(held, slots, False)
@@ -36,18 +36,18 @@ def test_exact_ones_fill_the_whole_table(slots: int, names: int) -> None:
 
 @given(
     slots=st.integers(1, 40),
-    steps=st.lists(st.tuples(st.sampled_from(["exact", "open", "delete"]), st.integers(0, 39))),
+    steps=st.lists(st.tuples(st.sampled_from(["exact", "port", "delete"]), st.integers(0, 39))),
 )
-def test_an_exact_one_always_wins(slots: int, steps: list[tuple[str, int]]) -> None:
+def test_a_ports_filter_never_wins(slots: int, steps: list[tuple[str, int]]) -> None:
     held: dict[int, bool] = {}
     for what, at in steps:
         if what == "delete":
             held.pop(at % slots, None)
             continue
-        location = place(held, slots, what == "open")
+        location = place(held, slots, what == "port")
         if location is not None:
             assert location not in held
-            held[location] = what == "open"
+            held[location] = what == "port"
         by_kind = [[at for at in held if held[at] is kind] for kind in (False, True)]
         assert max(by_kind[0], default=-1) < min(by_kind[1], default=slots)
 
