@@ -111,8 +111,7 @@ def step(device: Device, event: Event, now_ns: int) -> Stepped:
         case Gone():
             subjects, device = [event.key], _forget(device, event)
         case Established():
-            subjects = [event.key]
-            device, commands = _outdated(device, event.key, TOO_EARLY)
+            subjects, (device, commands) = [event.key], _outdated(device, event.key, TOO_EARLY)
         case Written():
             action = event.outcome.action
             if action in device.turning:
@@ -294,9 +293,8 @@ def _learn(device: Device, move: Transition, ended: Ended, now_ns: int) -> Devic
         records = records.put(ended.subject, Record(now_ns + rest_ns, strikes[-8:]))
     strict, timers_ns = move.wanted.mode is Mode.STRICT, device.timers_ns
     teaches = strike or ended.verdict is Verdict.VERIFIED  # else nothing was there to be overtaken
-    for queue in (teaches and move.wanted.origins) or ():
+    for queue in (teaches and move.mechanism is not Mechanism.BIRTH and move.wanted.origins) or ():
         ring, was_ns = device.port.rings[queue], device.timer_ns(frozenset({queue}))
-        floor_ns = pipe_ns(ring, times)
-        timer_ns = adapted_ns(was_ns, strike, strict, floor_ns, times)
+        timer_ns = adapted_ns(was_ns, strike, strict, pipe_ns(ring, times), times)
         timers_ns = timers_ns.put(queue, timer_ns)
     return replace(device, records=records, timers_ns=timers_ns)
