@@ -81,7 +81,8 @@ def test_a_full_nic(small_lab: Lab, tmp_path: Path, observer: str) -> None:
 def test_a_nic_that_others_filled(small_lab: Lab, tmp_path: Path, observer: str) -> None:
     """Our budget has room, the NIC has none: it refuses, and is asked again later."""
     others = [
-        small_lab.nic.insert(Match(4, 6, None, 0, None, 0, None, port), 0) for port in (81, 82, 83)
+        small_lab.nic.insert(Match(4, 6, None, 0, None, 0, None, 81 + location), 0, location)
+        for location in range(3)
     ]
     with a_bed(small_lab, tmp_path, observer) as bed:
         bed.start()

@@ -59,21 +59,24 @@ def check_whole(nic: LabNic) -> None:
 
 def test_locations_are_taken_from_the_highest_down(lab: Lab) -> None:
     nic = lab.nic
-    assert [nic.insert(exact(i), 0) for i in range(3)] == [4095, 4094, 4093]
-    nic.delete(4094)
-    assert nic.insert(exact(7), 1) == 4094
+    assert [nic.insert(exact(i), 0) for i in range(3)] == [3839, 3838, 3837]
+    nic.delete(3838)
+    assert nic.insert(exact(7), 1) == 3838
     assert nic.insert(exact(8), 2, 5) == 5
+    port = ANY._replace(protocol=6, dst_port=80)
+    assert nic.insert(port, 3) == 4095  # at the top, where every other wins over it
     assert [(rule.location, rule.queue) for rule in nic.rules()] == [
         (5, 2),
-        (4093, 0),
-        (4094, 1),
-        (4095, 0),
+        (3837, 0),
+        (3838, 1),
+        (3839, 0),
+        (4095, 3),
     ]
 
 
 def test_full_is_full() -> None:
     with a_lab(queues=2, slots=10) as lab:
-        assert fill(lab.nic) == list(range(9, -1, -1))
+        assert fill(lab.nic) == [*range(8, -1, -1), 9]
         before = lab.nic.rules()
         assert refusal(lambda: lab.nic.insert(ANY, 0)) == "ENOSPC"
         assert lab.nic.rules() == before
@@ -170,7 +173,7 @@ def test_any_sequence_against_a_model(lab: Lab, done: list[tuple[str, int, int, 
             model[location] = (match, queue)
         elif what == "any" and all(held != match for held, _ in model.values()):
             chosen = nic.insert(match, queue)
-            assert chosen == max(at for at in range(4096) if at not in model)
+            assert chosen == max(at for at in range(3840) if at not in model)
             model[chosen] = (match, queue)
         else:
             at = location if what == "insert" else None

@@ -30,5 +30,6 @@ int observer_add_types(PyObject *module);
 int meter_add_types(PyObject *module);
 int sockdiag_add_types(PyObject *module);
 int transit_add_types(PyObject *module);
+int birth_add_types(PyObject *module);
 
 #endif

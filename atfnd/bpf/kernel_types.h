@@ -60,6 +60,7 @@ struct net_device {
 
 struct tcp_sock {
 	int lsndtime;
+	void *fastopen_req;
 };
 
 struct udp_sock {
@@ -78,10 +79,24 @@ struct napi_struct {
 	unsigned int napi_id;
 };
 
+struct kernfs_node {
+	__u64 id;
+};
+
+struct cgroup {
+	struct kernfs_node *kn;
+};
+
+struct css_set {
+	struct cgroup *dfl_cgrp;
+};
+
 struct task_struct {
 	unsigned int __state;
 	int pid;
 	int tgid;
+	char comm[16];
+	struct css_set *cgroups;
 	void *worker_private;
 };
 

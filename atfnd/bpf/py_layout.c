@@ -11,6 +11,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "birth.skel.h"
 #include "classifier.skel.h"
 #include "meter.skel.h"
 #include "observer.skel.h"
@@ -27,6 +28,8 @@ static const void *object_bytes(const char *name, size_t *size)
 		return meter__elf_bytes(size);
 	if (!strcmp(name, "transit"))
 		return transit__elf_bytes(size);
+	if (!strcmp(name, "birth"))
+		return birth__elf_bytes(size);
 	return NULL;
 }
 

@@ -65,7 +65,7 @@ static int module_exec(PyObject *module)
 		if (PyModule_AddFunctions(module, tables[i]))
 			return -1;
 	if (observer_add_types(module) || meter_add_types(module) || sockdiag_add_types(module) ||
-	    transit_add_types(module))
+	    transit_add_types(module) || birth_add_types(module))
 		return -1;
 	return 0;
 }

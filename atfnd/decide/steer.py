@@ -12,7 +12,7 @@ from functools import lru_cache
 from itertools import islice
 
 from atfnd.decide import follow
-from atfnd.decide.means import no_filter, without_filter
+from atfnd.decide.means import no_filter, no_room, without_filter
 from atfnd.decide.memory import NEVER_NS, Memory
 from atfnd.decide.queues import same_core
 from atfnd.decide.retire import retire
@@ -30,7 +30,7 @@ from atfnd.model import (
     SocketSeen,
 )
 
-__all__ = ["due", "own", "retry", "seen", "take_up"]
+__all__ = ["due", "guest_queue", "own", "retry", "seen", "take_up"]
 
 _RETRIES = 16  # a look
 _HELD = FlowState.MANUAL, FlowState.RSS, FlowState.SHARED, FlowState.RFS  # and with a rule: kept
@@ -67,7 +67,7 @@ def seen(
     by_rules = nic.means is Means.RULES or not nic.armed  # else it is evidence for what it shares
     if unsteered and by_rules and arrives == event.app_cpu:
         return retire(old, memory, "RSS delivers it there by itself") if old else ()
-    queue = _guest_queue(event.app_cpu, nic, memory)
+    queue = guest_queue(event.app_cpu, nic, memory)
     flow = Flow(
         key=event.key,
         cookie=event.cookie,
@@ -103,7 +103,7 @@ def seen(
     return (*plan, *_taken_along(event, nic, memory, now_ns))
 
 
-def _guest_queue(cpu: int, nic: NicView, memory: Memory) -> Queue | None:
+def guest_queue(cpu: int, nic: NicView, memory: Memory) -> Queue | None:
     """The queue for a flow whose thread has none of its own: nobody's on that CPU, if there is."""
     owned, rules_on = memory.owned.get(nic.name, {}), memory.table.rules_on
     return same_core(nic.queues, cpu, lambda queue: (queue in owned, rules_on(nic.name, queue)))
@@ -181,13 +181,13 @@ def _place(flow: Flow, nic: NicView, memory: Memory, now_ns: int) -> Plan:
     """The action that brings a flow of the table to its application's core, if one is due."""
     table = memory.table
     memory.deferred.pop(flow.key, None)
-    if flow.state is FlowState.MANUAL:
+    if flow.state is FlowState.MANUAL or flow.key.listens:
         return ()
     if flow.location is None and nic.armed and (why := no_filter(nic, flow.key)) is not None:
         without_filter(flow, nic, memory, why)
         return ()
     own_queue = follow.home(flow, nic, memory)
-    queue = own_queue or _guest_queue(flow.app_cpu, nic, memory)
+    queue = own_queue or guest_queue(flow.app_cpu, nic, memory)
     if queue is None:
         if flow.location is None:
             state = FlowState.WANTED if nic.armed else FlowState.OBSERVED
@@ -213,9 +213,8 @@ def _place(flow: Flow, nic: NicView, memory: Memory, now_ns: int) -> Plan:
     if flow.moved_ns and now_ns - flow.moved_ns < memory.settling.hold_down_ns:
         memory.defer(flow.key, flow.moved_ns + memory.settling.hold_down_ns)
         return ()
-    if flow.location is None and nic.budget is not None and table.rules_in(nic.name) >= nic.budget:
+    if flow.location is None and (why := no_room(nic, memory)) is not None:
         memory.overflow += flow.state is not FlowState.OVERFLOW
-        why = f"our {nic.budget} rules of this NIC are in use: delivered by RSS"
         table.put(replace(flow, state=FlowState.OVERFLOW, target_queue=None, why=why))
         return ()
     kind = ActionKind.INSERT if flow.location is None else ActionKind.REWRITE

@@ -11,13 +11,15 @@ from __future__ import annotations
 import ctypes
 import os
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import TypeVar
 
 from atfnd.kernel.mount import detached
 
-__all__ = ["RUN_DIR", "exists", "in_netns", "open_socket", "open_sysfs", "path_of", "write_sysctl"]
+__all__ = ["RUN_DIR", "exists", "in_netns", "open_netns", "open_socket", "open_sysfs", "path_of"]
+__all__ += ["write_sysctl"]
 
 RUN_DIR = "/run/netns"
 CLONE_NEWNET = 0x40000000
@@ -45,6 +47,16 @@ def exists(path: str) -> bool:
         return False
 
 
+@contextmanager
+def open_netns(path: str | None) -> Iterator[int]:
+    """A descriptor of the namespace at `path`, None is our own. FileNotFoundError."""
+    descriptor = os.open(path or "/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
 def in_netns(path: str | None, call: Callable[[], T]) -> T:
     """Return `call()` made in the namespace at `path`; None is our own.
 
@@ -54,11 +66,8 @@ def in_netns(path: str | None, call: Callable[[], T]) -> T:
         return call()
 
     def enter_and_call() -> T:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        try:
+        with open_netns(path) as descriptor:
             _check(_libc.setns(descriptor, CLONE_NEWNET), f"setns {path}")
-        finally:
-            os.close(descriptor)
         return call()
 
     with ThreadPoolExecutor(max_workers=1, thread_name_prefix="in_netns") as thread:

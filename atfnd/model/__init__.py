@@ -7,6 +7,7 @@ Addresses are packed bytes (4 or 16), ports are host-order integers, CPUs and qu
 
 from __future__ import annotations
 
+from atfnd.model.birth import Accepted, Born, Connected, Connecting, Listening
 from atfnd.model.change import Action, ActionKind, Outcome, Plan, brief
 from atfnd.model.finding import Finding, Interface, Level, LinkFile, Machine, Rival
 from atfnd.model.flow import (
@@ -41,11 +42,15 @@ from atfnd.model.status import Event, Status
 from atfnd.model.topology import Cpu, Node, Topology, cpu_list
 
 __all__ = [
+    "Accepted",
     "Action",
     "ActionKind",
     "Actuator",
+    "Born",
     "Caps",
     "Conflict",
+    "Connected",
+    "Connecting",
     "Cpu",
     "Device",
     "Event",
@@ -58,6 +63,7 @@ __all__ = [
     "InterfaceRule",
     "Level",
     "LinkFile",
+    "Listening",
     "Machine",
     "Match",
     "Means",

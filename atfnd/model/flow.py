@@ -57,6 +57,11 @@ class FlowKey(NamedTuple):
         """4 or 6."""
         return 4 if len(self.local) == 4 else 6
 
+    @property
+    def listens(self) -> bool:
+        """It stands for all connections to a TCP port."""
+        return self.protocol == Protocol.TCP and not self.remote_port
+
     def __str__(self) -> str:
         name = Protocol(self.protocol).name.lower()
         local = endpoint(self.local, self.local_port)

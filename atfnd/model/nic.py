@@ -130,6 +130,7 @@ class Caps:
     flow_types: frozenset[tuple[int, int]] | None = None  # (family, protocol); None: all of ours
     asynchronous: bool = False  # the NIC may drop a filter after it has accepted it
     probed: bool = True
+    exact_wins: bool = False  # over a port's, of two filters of ours; else nobody knows which does
     why: str | None = None  # why there are no rules, or what limits them
 
     def takes(self, match: Match) -> bool:

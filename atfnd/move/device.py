@@ -22,6 +22,7 @@ from atfnd.move.choose import Choice, choose, why_no_hold
 from atfnd.move.command import Command, Ended, Write
 from atfnd.move.event import (
     Asleep,
+    Established,
     Event,
     EvidenceLost,
     Facts,
@@ -44,7 +45,7 @@ from atfnd.move.port import Port
 from atfnd.move.step import start
 from atfnd.move.step import step as step_one
 from atfnd.move.timer import Times, adapted_ns, pipe_ns, t_timer_ns
-from atfnd.move.transition import Moved, Phase, Transition, finish
+from atfnd.move.transition import TOO_EARLY, Moved, Phase, Transition, finish
 from atfnd.move.verdict import Mechanism, Mode, Verdict
 
 __all__ = ["Device", "Record", "due_ns", "step"]
@@ -91,6 +92,7 @@ Stepped = tuple[Device, tuple[Command, ...]]
 
 def step(device: Device, event: Event, now_ns: int) -> Stepped:
     """Take one event into account, and begin what may begin."""
+    commands: tuple[Command, ...] = ()
     match event:
         case Wanted():
             device, ends = _want(device, event, now_ns)
@@ -107,8 +109,9 @@ def step(device: Device, event: Event, now_ns: int) -> Stepped:
         case Seen():
             subjects = [event.subject]
         case Gone():
-            subjects = [event.key]
-            device = _forget(device, event)
+            subjects, device = [event.key], _forget(device, event)
+        case Established():
+            subjects, (device, commands) = [event.key], _outdated(device, event.key, TOO_EARLY)
         case Written():
             action = event.outcome.action
             if action in device.turning:
@@ -117,7 +120,6 @@ def step(device: Device, event: Event, now_ns: int) -> Stepped:
             subjects = [s for s in (action.key, action.queue) if s is not None][:1]
         case EvidenceLost() | Reset() | Tick():
             subjects = list(device.live)
-    commands: tuple[Command, ...] = ()
     for subject in subjects:
         if subject in device.live:
             moved = step_one(device.live[subject], event, device.times, now_ns)
@@ -291,9 +293,8 @@ def _learn(device: Device, move: Transition, ended: Ended, now_ns: int) -> Devic
         records = records.put(ended.subject, Record(now_ns + rest_ns, strikes[-8:]))
     strict, timers_ns = move.wanted.mode is Mode.STRICT, device.timers_ns
     teaches = strike or ended.verdict is Verdict.VERIFIED  # else nothing was there to be overtaken
-    for queue in (teaches and move.wanted.origins) or ():
+    for queue in (teaches and move.mechanism is not Mechanism.BIRTH and move.wanted.origins) or ():
         ring, was_ns = device.port.rings[queue], device.timer_ns(frozenset({queue}))
-        floor_ns = pipe_ns(ring, times)
-        timer_ns = adapted_ns(was_ns, strike, strict, floor_ns, times)
+        timer_ns = adapted_ns(was_ns, strike, strict, pipe_ns(ring, times), times)
         timers_ns = timers_ns.put(queue, timer_ns)
     return replace(device, records=records, timers_ns=timers_ns)

@@ -9,8 +9,8 @@ from atfnd.model import Action, ActionKind, FlowKey, Outcome
 from atfnd.move.port import Port
 from atfnd.move.verdict import Mode
 
-__all__ = ["Asleep", "Event", "EvidenceLost", "Facts", "Gone", "Held", "HoldLost", "Idle"]
-__all__ += ["Polled", "Released", "Reset", "Seen", "Subject", "Tick", "Violated", "Wanted"]
+__all__ = ["Asleep", "Established", "Event", "EvidenceLost", "Facts", "Gone", "Held", "HoldLost"]
+__all__ += ["Idle", "Polled", "Released", "Reset", "Seen", "Subject", "Tick", "Violated", "Wanted"]
 __all__ += ["Written"]
 
 Subject = FlowKey | int  # what is moved: a flow, or a queue to another CPU
@@ -132,6 +132,15 @@ class Reset(NamedTuple):
     """The NIC was reset, went down or changed channels: rings are new, rules may be gone."""
 
 
+class Established(NamedTuple):
+    """A connection of this flow was established: its first data were sent after `at_ns`. Of a key
+    that is open to any remote it is one of many, told only when it came through an old ring: its
+    data may be on both sides of a write that was under way (`at_ns` None)."""
+
+    key: FlowKey
+    at_ns: int | None
+
+
 class Gone(NamedTuple):
     """The flow's socket was closed."""
 
@@ -144,5 +153,5 @@ class Tick(NamedTuple):
 
 Event = (
     Wanted | Facts | Idle | Held | HoldLost | Released | Written | Polled | Asleep
-    | Seen | Violated | EvidenceLost | Reset | Gone | Tick
+    | Seen | Violated | EvidenceLost | Reset | Established | Gone | Tick
 )  # fmt: skip

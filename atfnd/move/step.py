@@ -16,6 +16,7 @@ from atfnd.move.choose import Choice, passing
 from atfnd.move.command import Watch, Write
 from atfnd.move.event import (
     Asleep,
+    Established,
     Event,
     EvidenceLost,
     Facts,
@@ -34,7 +35,7 @@ from atfnd.move.event import (
 )
 from atfnd.move.port import Port
 from atfnd.move.timer import Times, pipe_ns
-from atfnd.move.transition import Moved, Phase, Transition, finish, release, rule_is_lost
+from atfnd.move.transition import TOO_EARLY, Moved, Phase, Transition, finish, release, rule_is_lost
 from atfnd.move.verdict import Mechanism, Verdict
 
 __all__ = ["start", "step"]
@@ -98,6 +99,8 @@ def step(move: Transition, event: Event, times: Times, now_ns: int) -> Moved:
             return replace(move, blind=True), ()
         case Reset():
             return _reset(move, now_ns)
+        case Established():
+            return _established(move, event), ()
         case Gone():
             return _gone(move, now_ns)
         case Tick():
@@ -136,7 +139,7 @@ def _written(move: Transition, event: Written, times: Times, now_ns: int) -> Mov
         case Mechanism.BIRTH:
             first_ns = move.wanted.first_data_ns
             if first_ns is None or event.done_ns > first_ns:
-                move = move.breaks("data may have come before the rule")
+                move = move.breaks(TOO_EARLY)
         case Mechanism.NONE if not move.watched:
             return finish(move, now_ns, (Verdict.DONE, move.why))
         case _:
@@ -169,6 +172,12 @@ def _reset(move: Transition, now_ns: int) -> Moved:
     if move.phase is not Phase.COMMIT:
         return finish(move, now_ns, settled)
     return release(replace(move, settled=settled), move.asked)
+
+
+def _established(move: Transition, event: Established) -> Transition:
+    if move.phase is Phase.COMMIT or event.at_ns is None or event.at_ns <= move.done_ns:
+        return move.breaks(TOO_EARLY) if move.mechanism is Mechanism.BIRTH else move
+    return replace(move, established=True)
 
 
 def _gone(move: Transition, now_ns: int) -> Moved:

@@ -22,7 +22,9 @@ from atfnd.move.event import Wanted
 from atfnd.move.evidence import Drain
 from atfnd.move.verdict import Mechanism, Mode, Verdict
 
-__all__ = ["Moved", "Phase", "Transition", "finish", "release"]
+__all__ = ["TOO_EARLY", "Moved", "Phase", "Transition", "finish", "release"]
+
+TOO_EARLY = "data may have come before the rule"
 
 
 class Phase(Enum):
@@ -59,6 +61,7 @@ class Transition:
     lost: bool = False  # the write was refused, and its rule is gone: RSS delivers
     broken: str | None = None  # why order is not proven
     blind: bool = False  # telemetry was lost
+    established: bool = False  # after T1: no data came before
     violations: int = 0
     seen: bool = False  # on a new ring
     elsewhere: bool = False  # on another ring, long after the write
@@ -92,20 +95,36 @@ class Transition:
             return self.settled
         if self.violations:
             return Verdict.VIOLATED, f"{self.violations} packets overtook others"
-        if self.broken is not None and not (self.wanted.mode is Mode.BOUNDED and self._checked()):
-            return Verdict.UNPROVEN, self.broken
+        broken = self.broken or self._unborn()
+        if broken is not None and not (self.wanted.mode is Mode.BOUNDED and self._checked()):
+            return Verdict.UNPROVEN, broken
         if self.lost:
             return Verdict.REFUSED, "the NIC refused it and lost the rule: delivered by RSS"
+        if self.mechanism is Mechanism.BIRTH and self._open():
+            if self.blind:
+                return Verdict.UNPROVEN, "telemetry was lost"
+            return Verdict.VERIFIED, "no connection was being established"
         if not self.seen:
             if self.elsewhere:
                 return Verdict.NO_EFFECT, "its packets still come as before"
             return Verdict.QUIET, "no packet has come since"
         how = self.mechanism
-        if how in (Mechanism.HOLD, Mechanism.BIRTH, Mechanism.FOLLOW) and self.broken is None:
+        if how in (Mechanism.HOLD, Mechanism.BIRTH, Mechanism.FOLLOW) and broken is None:
             return Verdict.PROVEN, self.why
         if not self._checked():
             return Verdict.UNPROVEN, "telemetry was lost"
         return Verdict.VERIFIED, "every packet was seen in order"
+
+    def _unborn(self) -> str | None:
+        """Why a birth is not proven: a connect is by its answer, which came after the rule."""
+        if self.mechanism is not Mechanism.BIRTH or self.established or not self.seen:
+            return None
+        return "when it was established is not known"
+
+    def _open(self) -> bool:
+        """It is many flows: a key that is open to any remote."""
+        key = self.wanted.action.key
+        return key is not None and not key.remote_port
 
     def _checked(self) -> bool:
         """Every packet around the move was seen, the new ring's first among them."""

@@ -9,7 +9,6 @@ taken. Between the look and the insert an admin could still take it; the kernel 
 from __future__ import annotations
 
 import errno
-import heapq
 import os
 import time
 from collections.abc import Callable
@@ -18,6 +17,7 @@ from typing import TypeVar
 from atfnd.kernel.rxnfc import Rxnfc
 from atfnd.model import Match, Rule
 from atfnd.nic.drivers import Capacity, Driver, Overwrite
+from atfnd.nic.location import choose, is_port
 
 __all__ = ["Ntuple"]
 
@@ -36,7 +36,7 @@ class Ntuple:
         self.overwrite = driver.overwrite  # the probe may know better
         self.asynchronous = driver.asynchronous  # this too
         self._location_any: bool | None = None
-        self._free: list[int] = []  # a heap, the highest first; each is looked at before use
+        self._free = self._size = 0  # a bit a location; each is looked at before use
         self._matches: dict[int, Match | None] = {}  # of a NIC that replaces by match
 
     @property
@@ -79,11 +79,11 @@ class Ntuple:
             if self.overwrite in (Overwrite.BY_MATCH, Overwrite.TRY):
                 self._refuse_known(match)
             return self._insert_anywhere(match, queue)
-        location = self._free_location()
+        location = self._free_location(is_port(match))
         try:
             return self.rxnfc.insert(match, queue, location)
         except OSError:
-            heapq.heappush(self._free, -location)
+            self._free |= 1 << location
             raise
 
     def _insert_anywhere(self, match: Match, queue: int) -> int:
@@ -106,7 +106,7 @@ class Ntuple:
             raise
         self._matches.pop(location, None)
         if not self.location_any():
-            heapq.heappush(self._free, -location)
+            self._free |= 1 << location
 
     def patiently(self, call: Callable[[], T]) -> T:
         """Call again while an asynchronous driver is busy with what it accepted before: 31 ms at
@@ -149,20 +149,29 @@ class Ntuple:
             self.delete(location)
         return moved
 
-    def _free_location(self) -> int:
-        """The highest free one, so that low locations (which win) stay for who chooses one."""
+    def _free_location(self, for_port: bool) -> int:
         for looked in (False, True):
             if looked:
                 self._look_for_free()
-            while self._free:
-                location = -heapq.heappop(self._free)
+            while True:
+                location = choose(self._free, self._size, for_port, self._is_port)
+                if location is None:
+                    break
+                self._free &= ~(1 << location)
                 if self.rule(location) is None:
                     return location
-        raise OSError(errno.ENOSPC, f"all {self.slots()} locations are used")
+        raise OSError(errno.ENOSPC, f"no location of {self.slots()} is free for it")
+
+    def _is_port(self, location: int) -> bool | None:
+        """The filter there is a port's; None: it is none of our kind, or gone."""
+        rule = self.rule(location)
+        return None if rule is None or rule.match is None else is_port(rule.match)
 
     def _look_for_free(self) -> None:
-        used = set(self.rxnfc.locations()[0])
-        self._free = [-at for at in range((self.slots() or 0) - 1, -1, -1) if at not in used]
+        used, self._size = self.rxnfc.locations()[0], self.slots() or 0
+        self._free = (1 << self._size) - 1
+        for location in used:
+            self._free &= ~(1 << location)
 
     def _refuse_known(self, match: Match) -> None:
         """OSError(EEXIST) before an insert that would silently replace a filter of this match."""

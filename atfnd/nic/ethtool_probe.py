@@ -48,6 +48,7 @@ def expected(ntuple: Ntuple) -> Caps:
         caps,
         rules=True,
         location_any=count.location_any,
+        exact_wins=not count.location_any,
         actuator=driver.actuator,
         flow_types=driver.types or ALL,
     )

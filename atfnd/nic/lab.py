@@ -89,6 +89,7 @@ class LabNic:
             rss_table=True,
             queue_cpu=True,
             actuator=Actuator.IN_PLACE,
+            exact_wins=True,
         )
 
     def probe(self) -> Caps:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import fnmatch
 import re
 from collections.abc import Callable
+from dataclasses import replace
 
 from atfnd.model import FlowKey, FlowRule, InterfaceRule, Network, Placement, Policy
 
@@ -27,6 +28,10 @@ class Matcher:
 
     def __init__(self, policy: Policy) -> None:
         self._rules = [(rule, _tests(rule)) for rule in policy.flows]
+        # What a listener can say of its connections: not who connects, nor what they will carry.
+        anyone = [replace(rule, remote=None) for rule in policy.flows]
+        anywhere = [replace(rule, remote=None, local=None) for rule in policy.flows]
+        self._ports = {True: [*map(_tests, anyone)], False: [*map(_tests, anywhere)]}
 
     def first_match(
         self, key: FlowKey, comm: str | None, bytes: int, age_ns: int
@@ -38,6 +43,21 @@ class Matcher:
                 continue
             if all(test(key, comm) for test in tests):
                 return rule
+        return None
+
+    def of_port(self, key: FlowKey, comm: str | None) -> FlowRule | None:
+        """The one rule for every connection to the port of a listener (`key` is open to any
+        remote), from its first byte on; None: there is none, or some may fall under a rule that
+        treats them otherwise. Ports are compared with the local one."""
+        bound, some = any(key.local), []
+        for (rule, _), tests in zip(self._rules, self._ports[bound], strict=True):
+            if not all(test(key, comm) for test in tests):
+                continue
+            some.append(rule)
+            if rule.remote or rule.min_bytes or rule.min_age_ns or (rule.local and not bound):
+                continue
+            alike = {(each.placement, each.order) for each in some}
+            return rule if len(alike) == 1 else None
         return None
 
 

@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Flows that we open, placed before data can come. Pure.
+
+Data needs our ACK, which needs the answer to our SYN: a rule written before the answer comes is
+written before any data is classified. Whether there is time for that is predicted (`distance`); a
+connect to a remote that nobody knows is left to RSS, and its flow moved later if it is worth it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import NamedTuple
+
+from atfnd.decide import follow, steer
+from atfnd.decide.distance import Distances
+from atfnd.decide.means import no_filter, no_room
+from atfnd.decide.memory import Memory
+from atfnd.model import (
+    Action,
+    ActionKind,
+    Connecting,
+    Flow,
+    FlowKey,
+    FlowRule,
+    FlowState,
+    Mode,
+    NicView,
+    Placement,
+)
+
+__all__ = ["Birth", "connecting", "queue_for", "unborn"]
+
+
+class Birth(NamedTuple):
+    """An action, and what its order depends on: field by field a `move.event.Wanted`."""
+
+    action: Action
+    mode: Mode
+    origins: frozenset[int] | None
+    rss: frozenset[int] | None
+    live: bool = True
+    first_data_ns: int | None = None
+
+
+def connecting(
+    event: Connecting,
+    nic: NicView,
+    rule: FlowRule | None,
+    rss_queue: int | None,
+    distances: Distances,
+    memory: Memory,
+    now_ns: int,
+) -> Birth | None:
+    """A thread connects. `rule` is the policy's for it at 0 bytes and age 0, `rss_queue` where RSS
+    will deliver. None: nothing is to be done, or it is too late."""
+    if rule is None or rule.placement is Placement.LEAVE or not nic.armed:
+        return None
+    table, least_ns = memory.table, distances.least_ns(event.key.remote)
+    if table.get(event.key) is not None or table.full():
+        return None
+    if no_filter(nic, event.key) is not None or no_room(nic, memory) is not None:
+        return None
+    if least_ns is None and rule.order is Mode.STRICT:
+        return None
+    flow = Flow(
+        key=event.key, cookie=event.cookie, nic=nic.name, state=FlowState.WANTED,
+        app_cpu=event.cpu, thread=event.thread, target_queue=None, target_cpu=event.cpu,
+        location=None, rx_queue=None, rx_cpu=None, bytes=0, used_ns=now_ns, moved_ns=0,
+        policy=rule.name, why="",
+    )  # fmt: skip
+    queue = queue_for(flow, nic, memory)
+    if queue is None or queue == rss_queue:
+        return None
+    why = f"its thread connects on CPU {event.cpu}, and queue {queue} is where it belongs"
+    table.put(replace(flow, why=why))
+    rss = None if rss_queue is None else frozenset({rss_queue})
+    action = Action(ActionKind.INSERT, nic.name, event.key, None, rss_queue, queue, why, rule.name)
+    first_ns = None if least_ns is None else event.at_ns + least_ns
+    return Birth(action, rule.order, rss, rss, first_data_ns=first_ns)
+
+
+def unborn(key: FlowKey, memory: Memory) -> None:
+    """It was not in time (its move was deferred or refused): forget it. Its use tells of it, as of
+    any flow."""
+    flow = memory.table.get(key)
+    if flow is not None and flow.location is None:
+        memory.deferred.pop(key, None)
+        memory.table.remove(key)
+
+
+def queue_for(flow: Flow, nic: NicView, memory: Memory) -> int | None:
+    """The queue that its owner owns, else one that is delivered on its CPU: the one it has, if that
+    is."""
+    own = follow.home(flow, nic, memory)
+    if own is not None:
+        return own.index
+    if any(q.index == flow.target_queue and q.cpu == flow.app_cpu for q in nic.queues):
+        return flow.target_queue
+    guest = steer.guest_queue(flow.app_cpu, nic, memory)
+    return None if guest is None else guest.index

@@ -1,0 +1,256 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""One rule for a listening port, so that its connections are born on their owner's queue. Pure.
+
+A port's rule is an entry of the Flow-to-Core table whose key is open to any remote, and `steer`
+leaves it alone. It is written only when that moves no live connection: each has an exact rule of
+its own, which wins, or comes through that queue already. It stays as long as the listener does, and
+then until no connection is left that it delivers. Another owner's queue is a rewrite, which the
+machine of the moves may be able to prove.
+
+A connection that is being established while the rule is written may have data on both sides of it:
+`exposed` tells, by the queue that its ACK came through.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from atfnd.decide.birth import Birth, queue_for
+from atfnd.decide.listeners import Listeners
+from atfnd.decide.means import no_filter, no_room
+from atfnd.decide.memory import Memory
+from atfnd.model import (
+    Accepted,
+    Action,
+    ActionKind,
+    Flow,
+    FlowKey,
+    FlowRule,
+    FlowState,
+    Listening,
+    Mode,
+    NicView,
+    Placement,
+    Protocol,
+    SocketUse,
+)
+
+__all__ = ["RuleOf", "covering", "exposed", "look", "wanted_again"]
+
+_LINGER_NS = 10_000_000_000  # a server that restarts listens again
+_FAR_NS = 1_000_000_000  # a write is over by then
+_ASKED_NS = 5_000_000_000  # a delete takes a second, if it is not deferred
+
+_Place = tuple[int, int]  # family, local port
+
+
+# The policy's one rule for all connections of a port that a thread of this name serves.
+RuleOf = Callable[[FlowKey, str | None], FlowRule | None]
+
+
+class _No(Exception):
+    """Why a port has no rule, or not the one it should have."""
+
+
+def look(
+    nic: NicView,
+    rule_of: RuleOf,
+    listeners: Listeners,
+    uses: Sequence[SocketUse],
+    memory: Memory,
+    now_ns: int,
+) -> tuple[Birth, ...]:
+    """What the ports of a NIC need now. `uses` is every connected socket as it is now."""
+    flows, live = _accepted(nic, memory), _by_place(uses)
+    births: list[Birth] = []
+    for key in listeners.sockets:
+        place = key.family, key.local_port
+        try:
+            wanted = _wanted(key, nic, rule_of, listeners, flows[place], memory, now_ns)
+            if wanted is not None:
+                births += _placed(*wanted, nic, live[place], memory, len(births))
+        except _No as refusal:
+            listeners.why_not[key] = str(refusal)
+        else:
+            listeners.why_not.pop(key, None)
+    for key, closed_ns in [*listeners.closed_ns.items()]:
+        if now_ns - closed_ns >= _LINGER_NS:
+            births += _ended(key, nic, listeners, live[key.family, key.local_port], memory, now_ns)
+    return tuple(births)
+
+
+def wanted_again(event: Listening, listeners: Listeners, memory: Memory) -> tuple[Birth, ...]:
+    """A port listens again whose rule is about to be deleted: that is revoked."""
+    entry = memory.table.get(event.key)
+    if listeners.asked_ns.pop(event.key, None) is None or entry is None or entry.location is None:
+        return ()
+    queues = None if entry.target_queue is None else frozenset({entry.target_queue})
+    action = _action(ActionKind.REWRITE, entry, entry.target_queue, "its port listens again")
+    return (Birth(action, Mode.STRICT, queues, queues),)
+
+
+def covering(key: FlowKey, memory: Memory) -> Flow | None:
+    """The entry of the port's rule that delivers a connection without a rule of its own: it comes
+    through that one's queue, not through RSS's."""
+    if key.protocol != Protocol.TCP or key.listens:
+        return None
+    anyone = bytes(len(key.remote))
+    for local in (key.local, anyone):
+        entry = memory.table.get(key._replace(local=local, remote=anyone, remote_port=0))
+        if entry is not None and entry.location is not None:
+            return entry
+    return None
+
+
+def exposed(event: Accepted, nic: NicView, memory: Memory) -> FlowKey | None:
+    """The port whose rule was written while this connection was on its way: its ACK came through
+    another queue. None: it is in order."""
+    entry, own = covering(event.key, memory), memory.table.get(event.key)
+    if entry is None or (own is not None and own.location is not None):
+        return None
+    return None if _queue_of(event.napi_id, nic) == entry.target_queue else entry.key
+
+
+def _wanted(
+    key: FlowKey, nic: NicView, rule_of: RuleOf, listeners: Listeners, flows: Iterable[Flow],
+    memory: Memory, now_ns: int,
+) -> tuple[Flow, int, Mode] | None:  # fmt: skip
+    """A port's entry as it should be, the queue that its connections belong to, and how it may be
+    moved: of who uses those that are known, else of who listens. None: as it is. _No: there is no
+    such queue, or several, or the policy does not want it."""
+    rivals = listeners.rivals(key)
+    if len(rivals) > 1:
+        raise _No(f"{len(rivals)} sockets listen on its port")
+    [listener] = rivals
+    entry = memory.table.get(key)
+    users = [flow for flow in flows if flow.thread is not None and _covers(key, flow.key)]
+    if not users and entry is not None and entry.location is not None:
+        return None  # where who listened was then, nobody knows better
+    plain = Flow(
+        key=key, cookie=listener.cookie, nic=nic.name, state=FlowState.WANTED,
+        app_cpu=listener.cpu or 0, thread=listener.thread, target_queue=None, target_cpu=None,
+        location=None, rx_queue=None, rx_cpu=None, bytes=0, used_ns=now_ns, moved_ns=0, policy="",
+        why="",
+    )  # fmt: skip
+    if not users and listener.thread is not None and listener.cpu is not None:
+        users = [plain]
+    if not users:
+        raise _No("who serves it is not known yet")
+    rules = {rule_of(key, user.thread.comm if user.thread else None) for user in users}
+    rule = next(iter(rules))
+    if len(rules) > 1 or rule is None or rule.placement is Placement.LEAVE:
+        raise _No("the policy has no one rule that steers all its connections")
+    now = None if entry is None else entry.target_queue
+    queues = {
+        queue_for(replace(user, target_queue=now, policy=rule.name), nic, memory) for user in users
+    }
+    queue = next(iter(queues))
+    if len(queues) > 1 or queue is None:
+        raise _No("its connections are used where several queues are delivered, or none")
+    why = f"its connections are served where queue {queue} is delivered"
+    return replace(entry or plain, policy=rule.name, why=why), queue, rule.order
+
+
+def _placed(
+    port: Flow, queue: int, order: Mode, nic: NicView, live: Iterable[SocketUse], memory: Memory,
+    wanted: int,
+) -> Iterator[Birth]:  # fmt: skip
+    """Bring a port's rule to this queue, if it is not there. _No: it may not be written now."""
+    every = None if nic.rss is None else frozenset(nic.rss.table)
+    old = port.target_queue
+    if port.nic != nic.name or port.state is FlowState.MANUAL:
+        raise _No("its rule is not ours to change")
+    if port.location is not None:
+        if old is not None and old != queue:
+            action = _action(ActionKind.REWRITE, port, queue, port.why)
+            yield Birth(action, order, frozenset({old}), every)
+        return
+    if refusal := _why_none(port.key, nic, memory, wanted):
+        raise _No(refusal)
+    if moved := _moved(port.key, queue, nic, live, memory):
+        raise _No(f"{moved} live connections would change their queue")
+    cpu = next(each.cpu for each in nic.queues if each.index == queue)
+    if cpu is None:
+        raise _No(f"queue {queue} is not confined to one CPU")
+    # Of no thread: one that moves takes its flows along, and this is many.
+    port = replace(port, thread=None, app_cpu=cpu, target_queue=None, target_cpu=cpu)
+    memory.table.put(port)
+    action = _action(ActionKind.INSERT, port, queue, port.why)
+    yield Birth(action, order, every, every, first_data_ns=port.used_ns + _FAR_NS)
+
+
+def _ended(
+    key: FlowKey, nic: NicView, listeners: Listeners, live: Iterable[SocketUse], memory: Memory,
+    now_ns: int,
+) -> Iterator[Birth]:  # fmt: skip
+    """Nobody listens any more: the rule goes with the last connection that it delivers."""
+    entry = memory.table.get(key)
+    if entry is None or entry.location is None:
+        if entry is not None:
+            memory.table.remove(key)
+        listeners.forget(key)
+    elif not _moved(key, None, nic, live, memory):
+        asked_ns = listeners.asked_ns.get(key)
+        if asked_ns is None or now_ns - asked_ns >= _ASKED_NS:
+            listeners.asked_ns[key] = now_ns
+            action = _action(ActionKind.DELETE, entry, None, "nobody listens on its port any more")
+            yield Birth(replace(action, live=False), Mode.STRICT, None, None, live=False)
+
+
+def _why_none(key: FlowKey, nic: NicView, memory: Memory, wanted: int) -> str | None:
+    if not nic.armed:
+        return "the NIC is not armed"
+    if why := no_filter(nic, key) or no_room(nic, memory, wanted):
+        return why
+    if not nic.caps.exact_wins:
+        return "which of two filters wins is not known of this NIC"
+    if memory.table.full() and memory.table.get(key) is None:
+        return "the Flow-to-Core table is full"
+    return None
+
+
+def _moved(
+    port: FlowKey, queue: int | None, nic: NicView, live: Iterable[SocketUse], memory: Memory
+) -> int:
+    """How many connections of a port have no rule of their own and do not come through `queue`."""
+    moved = 0
+    for use in live:
+        own = memory.table.get(use.key)
+        if _covers(port, use.key) and (own is None or own.location is None):
+            at = _queue_of(use.napi_id, nic)
+            moved += at is None or at != queue
+    return moved
+
+
+def _covers(port: FlowKey, key: FlowKey) -> bool:
+    return port.local == key.local or not any(port.local)
+
+
+def _queue_of(napi_id: int | None, nic: NicView) -> int | None:
+    found = (q.index for q in nic.queues if q.napi_id is not None and q.napi_id == napi_id)
+    return next(found, None)
+
+
+def _accepted(nic: NicView, memory: Memory) -> Mapping[_Place, list[Flow]]:
+    """The connections of this NIC that the table knows."""
+    found: defaultdict[_Place, list[Flow]] = defaultdict(list)
+    for flow in memory.table:
+        key = flow.key
+        if flow.nic == nic.name and key.protocol == Protocol.TCP and not key.listens:
+            found[key.family, key.local_port].append(flow)
+    return found
+
+
+def _by_place(uses: Iterable[SocketUse]) -> Mapping[_Place, list[SocketUse]]:
+    found: defaultdict[_Place, list[SocketUse]] = defaultdict(list)
+    for use in uses:
+        if use.key.protocol == Protocol.TCP and not use.key.listens:
+            found[use.key.family, use.key.local_port].append(use)
+    return found
+
+
+def _action(kind: ActionKind, flow: Flow, queue: int | None, why: str) -> Action:
+    old = flow.target_queue
+    return Action(kind, flow.nic, flow.key, flow.location, old, queue, why, flow.policy)

@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Where filters go: a port's behind every other, and no place is lost."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from atfnd.nic.location import choose
+
+
+def place(held: dict[int, bool], slots: int, for_port: bool) -> int | None:
+    free = sum(1 << at for at in range(slots) if at not in held)
+    return choose(free, slots, for_port, held.get)
+
+
+def test_ports_go_to_the_top_sixteenth_and_others_below() -> None:
+    held: dict[int, bool] = {}
+    for for_port, expected in ((False, 29), (True, 31), (False, 28), (True, 30), (True, None)):
+        location = place(held, 32, for_port)
+        assert location == expected
+        if location is not None:
+            held[location] = for_port
+
+
+@given(slots=st.integers(0, 40), names=st.integers(0, 60))
+def test_others_fill_the_whole_table(slots: int, names: int) -> None:
+    held: dict[int, bool] = {}
+    for _ in range(names):
+        location = place(held, slots, False)
+        assert (location is None) == (len(held) == slots)
+        if location is not None:
+            assert location not in held
+            held[location] = False
+
+
+@given(
+    slots=st.integers(1, 40),
+    steps=st.lists(st.tuples(st.sampled_from(["exact", "port", "delete"]), st.integers(0, 39))),
+)
+def test_a_ports_filter_never_wins(slots: int, steps: list[tuple[str, int]]) -> None:
+    held: dict[int, bool] = {}
+    for what, at in steps:
+        if what == "delete":
+            held.pop(at % slots, None)
+            continue
+        location = place(held, slots, what == "port")
+        if location is not None:
+            assert location not in held
+            held[location] = what == "port"
+        by_kind = [[at for at in held if held[at] is kind] for kind in (False, True)]
+        assert max(by_kind[0], default=-1) < min(by_kind[1], default=slots)
+
+
+def test_a_filter_that_is_not_like_ours_is_in_nobodys_way() -> None:
+    def foreign(location: int) -> bool | None:
+        return {0: False}.get(location)
+
+    assert choose(0b0100_0000_0000_0000, 16, True, foreign) is None
+    assert choose(0b1 << 15, 16, True, foreign) == 15
+    assert choose(0b1 << 31, 32, False, lambda _: None) == 31

@@ -1,0 +1,286 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""One rule for a listening port: for one owner, and never for a live connection's queue."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from atfnd.decide import audit, ports, steer
+from atfnd.decide.birth import Birth
+from atfnd.decide.listeners import Listeners
+from atfnd.decide.memory import Memory
+from atfnd.model import (
+    Accepted,
+    ActionKind,
+    Caps,
+    Flow,
+    FlowKey,
+    FlowRule,
+    FlowState,
+    Listening,
+    Match,
+    Mode,
+    NicView,
+    Outcome,
+    Placement,
+    SocketUse,
+    Thread,
+)
+from tests.test_birth import memory, owning
+from tests.values import NIC, RULE, THREAD, flow, key, seen
+
+EXACT_WINS = replace(NIC, caps=replace(NIC.caps, exact_wins=True))
+PORT = key(0)._replace(remote=bytes(4), remote_port=0)
+OTHER = Thread(tid=200, pid=200, comm="app", cgroup=None)
+SECOND_NS = 10**9
+
+
+def listening(cookie: int = 1, key: FlowKey = PORT, cpu: int = 2) -> Listening:
+    return Listening(5, cookie, key, 1, THREAD, cpu)
+
+
+def connection(number: int, queue: int | None = 0) -> SocketUse:
+    return SocketUse(1000 + number, key(number), None, queue and 100 + queue, queue, 9)
+
+
+class Server:
+    """A listener, and what is decided for its port."""
+
+    def __init__(self, *events: Listening) -> None:
+        self.memory: Memory = memory()
+        self.listeners = Listeners()
+        self.rule: FlowRule | None = replace(RULE, order=Mode.STRICT)
+        self.nic: NicView = EXACT_WINS
+        for event in events or (listening(),):
+            self.listeners.opened(event, self.memory)
+
+    def look(self, *uses: SocketUse, now_ns: int = 10) -> tuple[Birth, ...]:
+        return ports.look(
+            self.nic, lambda _, comm: self.rule, self.listeners, uses, self.memory, now_ns
+        )
+
+    def done(self, births: tuple[Birth, ...], at_ns: int = 10) -> None:
+        for each in births:
+            audit.settle(
+                Outcome(each.action, at_ns, 0, each.action.location or 77, ""), self.memory
+            )
+
+    def entry(self, key: FlowKey = PORT) -> Flow | None:
+        return self.memory.table.get(key)
+
+    @property
+    def why(self) -> str | None:
+        return self.listeners.why_not.get(PORT)
+
+
+def test_a_new_listeners_port_goes_to_its_threads_queue() -> None:
+    server = Server()
+    (birth,) = server.look()
+    action = birth.action
+    assert (action.kind, action.key, action.new) == (ActionKind.INSERT, PORT, 2)
+    assert Match.of(PORT).dst_port == 443
+    assert Match.of(PORT).src_port is None
+    assert birth.origins == birth.rss == frozenset({0, 1, 2, 3})
+    assert birth.first_data_ns is not None
+    assert birth.first_data_ns > 10
+    server.done((birth,))
+    assert server.look() == ()
+    entry = server.entry()
+    assert entry is not None
+    assert (entry.state, entry.target_queue, entry.thread) == (FlowState.STEERED, 2, None)
+
+
+def test_who_uses_its_connections_owns_it_and_not_who_listens() -> None:
+    server = Server()
+    server.memory.owned["nic"] = owning({3: OTHER})
+    for number in (1, 2):
+        server.memory.table.put(flow(number, thread=OTHER, app_cpu=number))
+    (birth,) = server.look()
+    assert birth.action.new == 3
+
+
+def test_several_owners_share_no_rule() -> None:
+    server = Server()
+    server.memory.owned["nic"] = owning({1: THREAD, 3: OTHER})
+    server.memory.table.put(flow(1, thread=OTHER))
+    server.memory.table.put(flow(2, thread=THREAD))
+    assert server.look() == ()
+    assert "several queues" in (server.why or "")
+
+
+@pytest.mark.parametrize(
+    ("other", "rivals"),
+    [
+        (PORT, True),  # SO_REUSEPORT
+        (PORT._replace(local=bytes(4)), True),
+        (PORT._replace(local=b"\x0a\0\0\2"), False),
+        (PORT._replace(local_port=444), False),
+    ],
+)
+def test_a_port_of_several_sockets_has_no_rule(other: FlowKey, rivals: bool) -> None:
+    server = Server(listening(1), listening(2, other))
+    assert len(server.look()) == (0 if rivals else 2)
+    assert ("2 sockets listen" in (server.why or "")) == rivals
+    server.listeners.closed(2, 11)
+    server.look()
+    assert server.why is None
+
+
+def test_a_live_connection_that_would_change_its_queue_forbids_it() -> None:
+    server = Server()
+    assert server.look(connection(1), connection(2, 2)) == ()
+    assert server.why == "1 live connections would change their queue"
+    assert server.look(connection(1, None)) == ()  # nobody knows
+    server.memory.table.put(flow(1, location=4, target_queue=0, app_cpu=2))
+    assert len(server.look(connection(1), connection(2, 2))) == 1
+    assert server.why is None
+
+
+def test_connections_of_other_ports_do_not_matter() -> None:
+    server = Server()
+    other = connection(1)
+    elsewhere = other._replace(key=other.key._replace(local_port=444))
+    foreign = other._replace(key=other.key._replace(local=b"\x0a\0\0\2"))
+    assert len(server.look(elsewhere, foreign)) == 1
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"armed": False}, "not armed"),
+        ({"budget": 0}, "in use"),
+        ({"caps": NIC.caps}, "which of two filters wins"),
+        ({"caps": replace(EXACT_WINS.caps, prefix_masks=False)}, "whole 5-tuple"),
+    ],
+)
+def test_what_the_nic_cannot_is_said(change: dict[str, bool | int | Caps], why: str) -> None:
+    server = Server()
+    server.nic = replace(EXACT_WINS, **change)  # type: ignore[arg-type]
+    assert server.look() == ()
+    assert why in (server.why or "")
+    assert len(server.memory.table) == 0
+
+
+def test_a_port_that_the_policy_leaves_has_none() -> None:
+    server = Server()
+    for rule in (None, replace(RULE, placement=Placement.LEAVE)):
+        server.rule = rule
+        assert server.look() == ()
+        assert "policy" in (server.why or "")
+
+
+def test_a_listener_found_later_waits_until_its_owner_is_known() -> None:
+    server = Server(Listening(5, 1, PORT, 1))
+    assert server.look() == ()
+    assert server.why == "who serves it is not known yet"
+    server.memory.table.put(flow(1, app_cpu=3))
+    (birth,) = server.look()
+    assert birth.action.new == 3
+
+
+def test_a_port_keeps_its_queue_beside_others_of_its_core() -> None:
+    server = Server()
+    twin = replace(NIC.queues[2], index=4, napi_id=104)
+    server.nic = replace(EXACT_WINS, queues=(*NIC.queues, twin))
+    server.done(server.look())
+    assert server.look() == ()
+
+
+def test_another_owners_queue_is_a_rewrite() -> None:
+    server = Server()
+    server.done(server.look())
+    server.memory.table.put(flow(1, thread=OTHER, app_cpu=1))
+    (birth,) = server.look(connection(1, 2))
+    action = birth.action
+    assert (action.kind, action.location, action.old, action.new) == (ActionKind.REWRITE, 77, 2, 1)
+    assert (birth.origins, birth.live) == (frozenset({2}), True)
+    assert birth.first_data_ns is None
+
+
+def test_its_rule_goes_with_the_last_connection() -> None:
+    server = Server()
+    server.done(server.look())
+    assert server.listeners.closed(1, 100)
+    late = 100 + 10 * SECOND_NS
+    assert server.look(now_ns=late - 1) == ()
+    assert server.look(connection(1, 2), now_ns=late) == ()
+    (birth,) = server.look(now_ns=late)
+    assert (birth.action.kind, birth.live, birth.action.live) == (ActionKind.DELETE, False, False)
+    assert server.look(now_ns=late + 1) == ()  # it takes a second
+    server.done((birth,))
+    assert server.entry() is None
+    assert server.look(now_ns=late + 2) == ()
+    assert server.listeners.closed_ns == {}
+
+
+def test_a_port_that_listens_again_keeps_its_rule() -> None:
+    server = Server()
+    server.done(server.look())
+    server.listeners.closed(1, 100)
+    assert len(server.look(now_ns=100 + 10 * SECOND_NS)) == 1
+    again = listening(2)
+    server.listeners.opened(again, server.memory)
+    (birth,) = ports.wanted_again(again, server.listeners, server.memory)
+    assert (birth.action.kind, birth.action.old, birth.action.new) == (ActionKind.REWRITE, 2, 2)
+    assert ports.wanted_again(again, server.listeners, server.memory) == ()
+    entry = server.entry()
+    assert entry is not None
+    assert entry.cookie == 2
+    assert server.look(now_ns=200 * SECOND_NS) == ()
+
+
+def test_the_audit_ends_no_port() -> None:
+    server = Server()
+    server.done(server.look())
+    for closed in (False, True):
+        if closed:
+            server.listeners.closed(1, 100)
+        uses = server.listeners.uses(server.memory, 10**15)
+        assert [use.key for use in uses] == [PORT]
+        views = {"nic": EXACT_WINS}
+        assert audit.check_sockets(uses, views, server.memory, 10**15) == ()
+    assert server.entry() is not None
+
+
+def test_steer_leaves_ports_alone() -> None:
+    server = Server()
+    server.done(server.look())
+    moved = seen(9, 1, thread=THREAD, rx_cpu=0, off_since_ns=20)
+    plan = steer.seen(moved, EXACT_WINS, RULE, server.memory, SECOND_NS)
+    assert {action.key for action in plan} == {key(9)}
+    swapped = replace(EXACT_WINS, queues=EXACT_WINS.queues[::-1])
+    assert {action.key for action in steer.take_up(swapped, server.memory, 1)} == {key(9)}
+
+
+def test_a_connection_born_right_gets_no_rule_of_its_own() -> None:
+    server = Server()
+    server.done(server.look())
+    right = seen(1, 2, rx_cpu=2, napi_id=102)
+    assert steer.seen(right, EXACT_WINS, RULE, server.memory, 20) == ()
+    assert server.memory.table.get(key(1)) is None
+    covered = ports.covering(key(1), server.memory)
+    assert covered is not None
+    assert covered.target_queue == 2
+    assert ports.covering(key(1)._replace(local_port=444), server.memory) is None
+
+
+def test_one_that_was_on_its_way_is_told_by_its_queue() -> None:
+    server = Server()
+    server.done(server.look())
+    for queue, expected in ((2, None), (1, PORT), (None, PORT)):
+        event = Accepted(9, 1001, key(1), None if queue is None else 100 + queue)
+        assert ports.exposed(event, EXACT_WINS, server.memory) == expected
+    server.memory.table.put(flow(1, location=4, target_queue=1))
+    assert ports.exposed(Accepted(9, 1001, key(1), 101), EXACT_WINS, server.memory) is None
+
+
+def test_listeners_that_were_lost_track_of_are_found() -> None:
+    server = Server()
+    server.done(server.look())
+    unknown = Listening(50, 1, PORT, 1)
+    server.listeners.found([unknown], server.memory, 60)
+    assert server.listeners.sockets[PORT] == {1: listening()}  # its thread is not forgotten
+    server.listeners.found([], server.memory, 70)
+    assert server.listeners.closed_ns == {PORT: 70}

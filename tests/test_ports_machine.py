@@ -1,0 +1,148 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Whatever listens, connects, is steered and closed: no port's rule moves a live connection."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from atfnd.decide import audit, ports
+from atfnd.decide.birth import Birth
+from atfnd.decide.listeners import Listeners
+from atfnd.model import (
+    ActionKind,
+    FlowKey,
+    FlowRule,
+    FlowState,
+    Listening,
+    Outcome,
+    Placement,
+    SocketUse,
+    Thread,
+)
+from tests.test_birth import memory, owning
+from tests.test_ports import EXACT_WINS, PORT
+from tests.values import RULE, flow, key
+
+BUDGET = 4
+KEYS = [PORT, PORT._replace(local=bytes(4)), PORT._replace(local_port=444)]
+THREADS = [Thread(tid, tid, comm, None) for tid, comm in ((1, "app"), (2, "app"), (3, "left"))]
+
+
+def steers(port: FlowKey, comm: str | None) -> FlowRule | None:
+    del port
+    placement = Placement.LEAVE if comm == "left" else Placement.CORE
+    return replace(RULE, name=str(comm), placement=placement)
+
+
+class Living(RuleBasedStateMachine):
+    """Two ports, one of them with two addresses; a dozen remotes; deletes take their time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.memory = memory(capacity=12)
+        self.listeners = Listeners()
+        self.nic = replace(EXACT_WINS, budget=BUDGET)
+        self.memory.owned["nic"] = owning({1: THREADS[0], 2: THREADS[1]})
+        self.live: dict[FlowKey, int] = {}  # where RSS delivers it
+        self.deletes: dict[FlowKey, Birth] = {}
+        self.now_ns, self.cookies = 1, 0
+
+    def queue_of(self, connection: FlowKey) -> int:
+        """As the NIC delivers it: an exact rule wins."""
+        own = self.memory.table.get(connection)
+        if own is not None and own.target_queue is not None:
+            return own.target_queue
+        port = ports.covering(connection, self.memory)
+        if port is not None and port.target_queue is not None:
+            return port.target_queue
+        return self.live[connection]
+
+    def carry_out(self, birth: Birth) -> None:
+        before = {each: self.queue_of(each) for each in self.live}
+        location = birth.action.location or hash(birth.action.key) % 4000
+        audit.settle(Outcome(birth.action, self.now_ns, 0, location, ""), self.memory)
+        if birth.action.kind is not ActionKind.REWRITE:  # one of those is held, or deferred
+            assert {each: self.queue_of(each) for each in self.live} == before
+
+    @rule(key=st.sampled_from(KEYS), thread=st.sampled_from(THREADS), cpu=st.integers(0, 4))
+    def listen(self, key: FlowKey, thread: Thread, cpu: int) -> None:
+        self.cookies += 1
+        event = Listening(self.now_ns, self.cookies, key, 1, thread, cpu)
+        self.listeners.opened(event, self.memory)
+        for birth in ports.wanted_again(event, self.listeners, self.memory):
+            self.deletes.pop(key, None)
+            self.carry_out(birth)
+
+    @rule(data=st.data())
+    @precondition(lambda self: self.listeners.sockets)
+    def close(self, data: st.DataObject) -> None:
+        sockets = [each for known in self.listeners.sockets.values() for each in known]
+        assert self.listeners.closed(data.draw(st.sampled_from(sockets)), self.now_ns)
+
+    @rule(data=st.data(), number=st.integers(0, 9), rss=st.integers(0, 3))
+    @precondition(lambda self: self.listeners.sockets)
+    def connect(self, data: st.DataObject, number: int, rss: int) -> None:
+        port = data.draw(st.sampled_from([*self.listeners.sockets]))
+        local = port.local if any(port.local) else KEYS[0].local
+        remote = key(number)
+        self.live.setdefault(
+            FlowKey(port.protocol, local, port.local_port, remote.remote, remote.remote_port), rss
+        )
+
+    @rule(data=st.data(), thread=st.sampled_from(THREADS), queue=st.integers(0, 3))
+    @precondition(lambda self: self.live)
+    def steer(self, data: st.DataObject, thread: Thread, queue: int) -> None:
+        """A rule of its own, which the machine of the moves has written safely; or none yet."""
+        key = data.draw(st.sampled_from([*self.live]))
+        has_rule = data.draw(st.booleans())
+        table = self.memory.table
+        own = table.get(key)
+        if (own is None and table.full()) or table.rules_in("nic") >= BUDGET:
+            return
+        table.put(
+            flow(
+                0, key=key, cookie=10_000 + hash(key) % 1000, thread=thread, app_cpu=queue,
+                state=FlowState.STEERED if has_rule else FlowState.WANTED,
+                target_queue=queue if has_rule else None, location=9 if has_rule else None,
+            )
+        )  # fmt: skip
+
+    @rule(data=st.data())
+    @precondition(lambda self: self.live)
+    def disconnect(self, data: st.DataObject) -> None:
+        key = data.draw(st.sampled_from([*self.live]))
+        del self.live[key]
+        if self.memory.table.get(key) is not None:
+            self.memory.table.remove(key)
+
+    @rule(step_ns=st.sampled_from([1, 5 * 10**9, 20 * 10**9]))
+    def look(self, step_ns: int) -> None:
+        self.now_ns += step_ns
+        for birth in self.deletes.values():
+            self.carry_out(birth)
+        self.deletes.clear()
+        uses = [SocketUse(1, key, None, 100 + self.queue_of(key), None, 0) for key in self.live]
+        found = ports.look(self.nic, steers, self.listeners, uses, self.memory, self.now_ns)
+        for birth in found:
+            assert birth.action.policy != "left"
+            if birth.action.kind is ActionKind.DELETE:
+                assert birth.action.key is not None
+                self.deletes[birth.action.key] = birth
+            else:
+                self.carry_out(birth)
+
+    @invariant()
+    def it_keeps_within_its_share(self) -> None:
+        table = self.memory.table
+        assert len(table) <= table.capacity
+        assert table.rules_in("nic") <= BUDGET
+
+    @invariant()
+    def who_listens_nowhere_is_forgotten_in_time(self) -> None:
+        assert self.listeners.closed_ns.keys().isdisjoint(self.listeners.sockets)
+
+
+TestLiving = Living.TestCase
