@@ -3,8 +3,8 @@
 
     python -m tests.faulty FAULT PHASE WHEN CALL PROGRAM [ARGUMENT...]
 
-This is the fake: nothing is replaced, but before or after (WHEN) a CALL of the hands, the journal or
-the NIC, while a move is in PHASE, the program does FAULT to itself. It works in whatever moves
+This is the fake: nothing is replaced, but before or after (WHEN) a CALL of the hands, the journal
+or the NIC, while a move is in PHASE, the program does FAULT to itself. It works in whatever moves
 flows by `move.mover.Mover`. It says `fault` on stdout, a line of its own, where it lives on.
 """
 
@@ -105,18 +105,20 @@ def _plant(fault: Callable[[], None], phase: Phase, when: str, name: str) -> Non
     owner = CALLS[name]
     real: Call = getattr(owner, name)
 
-    @functools.wraps(real)
-    def planted(self: Any, *arguments: Any) -> Any:
-        if phase not in _phases:
-            return real(self, *arguments)
+    def now(self: object) -> None:
         setattr(owner, name, real)
         if isinstance(self, NicHands):
             _hands.append(self)
-        if when == "before":
-            fault()
+        fault()
+
+    @functools.wraps(real)
+    def planted(self: object, *arguments: Any) -> Any:
+        meant = phase in _phases
+        if meant and when == "before":
+            now(self)
         answer = real(self, *arguments)
-        if when == "after":
-            fault()
+        if meant and when == "after":
+            now(self)
         return answer
 
     setattr(owner, name, planted)

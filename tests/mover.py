@@ -69,11 +69,13 @@ def main(
         print("ready", flush=True)
         sys.stdin.readline()
         while not _told():
-            if len(flow.ended) == len(flow.began_ns):
+            before = len(flow.ended)
+            if before == len(flow.began_ns):
                 flow.tell(*_events(flow, scene))
-            if flow.look():
-                print(flow.ended[-1].verdict.value, flow.ended[-1].why, sep=": ", flush=True)
+            flow.look()
             flow.look_at_link()
+            for ended in flow.ended[before:]:
+                print(ended.verdict.value, ended.why, sep=": ", flush=True)
 
 
 if __name__ == "__main__":
