@@ -26,17 +26,19 @@ __all__ = ["Arming"]
 
 
 class Arming:
-    """`carry_out` is the daemon's only way to the kernel: what is not armed stays as it is."""
+    """`carry_out` moves flows, `write` writes at once what moves none. They are the daemon's only
+    ways to the kernel: what is not armed stays as it is."""
 
     def __init__(
         self,
         shown: Published,
         originals: Originals,
         carry_out: Callable[[Plan], list[Outcome]],
+        write: Callable[[Plan], list[Outcome]],
     ) -> None:
         self._shown = shown
         self._originals = originals
-        self._carry_out = carry_out
+        self._carry_out, self._write = carry_out, write
         self._prepared: dict[str, int] = {}  # by NIC: in which of its lives
 
     def meet(self, watch: NicWatch) -> None:
@@ -55,7 +57,7 @@ class Arming:
         name = watch.view.name
         if not watch.view.armed:
             return
-        if self._carry_out(queues.confine(name, watch.unpinned())):
+        if self._write(queues.confine(name, watch.unpinned())):
             watch.refresh()
         if self._prepared.get(name) != watch.lives:
             self._inspect(watch)
@@ -65,7 +67,7 @@ class Arming:
     def _prepare(self, watch: NicWatch) -> None:
         """What is missing for steering it."""
         self._prepared[watch.view.name] = watch.lives
-        if self._carry_out(prepare(watch.view, self._shown.topology())):
+        if self._write(prepare(watch.view, self._shown.topology())):
             watch.refresh()
             self._inspect(watch)
 

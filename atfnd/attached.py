@@ -18,27 +18,20 @@ from atfnd.arming import Arming
 from atfnd.decide import audit, queues, steer
 from atfnd.decide.lost import lost
 from atfnd.errors import OperatorError
-from atfnd.model import Match, Outcome, Plan, SocketUse
+from atfnd.model import Match, SocketUse
 from atfnd.observe.interfaces import Interfaces
 from atfnd.observe.nics import NicWatch
-from atfnd.program.journal import Journal
-from atfnd.program.originals import Originals
-from atfnd.published import Published
+from atfnd.programmed import Programmed
 
 __all__ = ["Attached"]
 
 
-class Attached(Published):
+class Attached(Programmed):
     """The part of the daemon that follows its NICs."""
 
     interfaces: Interfaces
-    journal: Journal
-    originals: Originals
     arming: Arming
     _homes: dict[tuple[str, int], int]  # NIC, queue: the CPU it had before that went offline
-
-    @abstractmethod
-    def _carry_out(self, plan: Plan) -> list[Outcome]: ...
 
     @abstractmethod
     def _adopt(self, inventory: Sequence[SocketUse], watches: Sequence[NicWatch]) -> None: ...
@@ -119,6 +112,7 @@ class Attached(Published):
     def _gone(self, watch: NicWatch) -> None:
         name, new = watch.view.name, watch.name_now()
         del self.watches[name]
+        self._still(watch)
         if new is None:
             self.arming.gone(watch)
         self._detach(watch)
@@ -148,6 +142,7 @@ class Attached(Published):
             state = "up" if watch.view.up else "down"
             self.log.add("link", f"is {state}, {len(watch.view.queues)} queues", nic=name)
             self._watch()
+            self._know(watch)
         self.arming.confine(watch)
         if changed:
             self._check_rules(watch)
@@ -173,8 +168,8 @@ class Attached(Published):
                 if self._homes.get((name, queue.index)) in online
             ]
             with self._while_there(watch):
-                self._carry_out(queues.confine(name, left, queues.OFFLINE))
-                self._carry_out(queues.confine(name, back, queues.ONLINE))
+                self._write(queues.confine(name, left, queues.OFFLINE))
+                self._write(queues.confine(name, back, queues.ONLINE))
                 if left or back:
                     watch.refresh()
                     self._carry_out(steer.take_up(watch.view, self.memory, time.monotonic_ns()))

@@ -23,25 +23,20 @@ from atfnd.decide.phantom import phantoms
 from atfnd.decide.table import FlowTable
 from atfnd.errors import OperatorError
 from atfnd.model import (
-    Action,
     FlowKey,
     Match,
     NicView,
-    Outcome,
     Placement,
-    Plan,
     Policy,
     SocketGone,
     SocketSeen,
     SocketUse,
 )
-from atfnd.move import runner
 from atfnd.observe import Observer
 from atfnd.observe.interfaces import Interfaces
 from atfnd.observe.nics import NicWatch, nic_of
 from atfnd.policy.match import Matcher
 from atfnd.program import knob
-from atfnd.program.apply import apply
 from atfnd.program.journal import Journal
 from atfnd.program.originals import Originals
 
@@ -62,7 +57,9 @@ class Daemon(Attached):
     ) -> None:
         t_delete_ns = {rule.name: rule.t_delete_ns for rule in policy.flows}
         dwell_ns = {rule.name: rule.dwell_ns for rule in policy.flows}
-        settling = Settling(policy.hold_down_ns, max(t_delete_ns.values()), t_delete_ns, dwell_ns)
+        orders = {rule.name: rule.order for rule in policy.flows}
+        longest_ns = max(t_delete_ns.values())
+        settling = Settling(policy.hold_down_ns, longest_ns, t_delete_ns, dwell_ns, orders)
         super().__init__(
             watches={},
             observer=observer,
@@ -75,7 +72,8 @@ class Daemon(Attached):
         self._lost = 0
         self.originals = originals
         self._homes = {}
-        self.arming = Arming(self, originals, self._carry_out)
+        self._moving = {}
+        self.arming = Arming(self, originals, self._carry_out, self._write)
         self._agenda = Agenda(self.memory, self.arming.waiting, self._due)
 
     async def run(self, nics: Sequence[NicWatch], stop: asyncio.Event) -> None:
@@ -90,7 +88,7 @@ class Daemon(Attached):
         loop.add_reader(self.interfaces.links.fileno(), self._arrivals)
         loop.add_reader(self.cpus.fileno(), self._cpus_changed)
         chores = [regularly(self._audit), regularly(self._reconcile)]
-        for look in (self.arming.check, self.arming.inspect):
+        for look in (self.arming.check, self.arming.inspect, self._know):
             chores.append(regularly(partial(self._each, look)))
         if self.observer.poll_interval_s() is not None:
             chores.append(self._poll())
@@ -107,6 +105,7 @@ class Daemon(Attached):
             loop.remove_reader(self.cpus.fileno())
             self.cpus.close()
             for watch in self.watches.values():
+                self._still(watch)
                 self._detach(watch)
 
     async def _poll(self) -> None:
@@ -117,12 +116,18 @@ class Daemon(Attached):
     # ---- observe
 
     def _drain(self) -> None:
-        """One wake-up: every waiting observation, decided and carried out in order."""
+        """One wake-up: of each socket what was observed last, decided and carried out in order."""
+        waiting: dict[tuple[int, FlowKey | None], SocketSeen | SocketGone] = {}
         for event in self.observer.drain():
-            if isinstance(event, SocketSeen):
-                self._seen(event)
-            elif isinstance(event, SocketGone):
-                self._carry_out(steer.gone(event.cookie, self.memory))
+            if isinstance(event, SocketSeen | SocketGone):
+                of = event.cookie, event.key if isinstance(event, SocketSeen) else None
+                waiting.pop(of, None)
+                waiting[of] = event
+        for latest in waiting.values():
+            if isinstance(latest, SocketSeen):
+                self._seen(latest)
+            else:
+                self._carry_out(steer.gone(latest.cookie, self.memory))
         lost = self.observer.lost()
         if lost > self._lost:
             self.log.add("lost", f"{lost - self._lost} events lost", "re-reading every socket")
@@ -198,20 +203,7 @@ class Daemon(Attached):
             what = f"{len(flows)} rules taken over, {len(plan)} orphans {done}"
             self.log.add("adopt", what, "left by an earlier run", nic=name)
 
-    # ---- move and program
-
-    def _carry_out(self, plan: Plan) -> list[Outcome]:
-        """Only armed NICs are changed, whatever was decided: disarming is the kill switch."""
-        allowed = tuple(action for action in plan if self.watches[action.nic].view.armed)
-        outcomes = runner.run(allowed, self._apply)
-        for outcome in outcomes:
-            audit.settle(outcome, self.memory)
-            self.record(outcome)
-        self._agenda.schedule()
-        return outcomes
-
-    def _apply(self, action: Action) -> Outcome:
-        return apply(self.watches[action.nic].nic, self.journal, self.originals, action)
+    # ---- again, when it is time
 
     def _due(self) -> None:
         """Moves whose time has come, and indirection entries whose flows wait."""
@@ -245,6 +237,7 @@ class Daemon(Attached):
 
     async def disarm(self, nic: str) -> None:
         """Stop every change on a NIC at once; rules in place stay. KeyError: no such NIC."""
+        self._still(self.watches[nic])
         self.watches[nic].arm(False)
         self.armed_by_operator[nic] = False
         self.log.add("disarm", "disarmed: nothing is changed any more", "asked for", nic=nic)
@@ -257,7 +250,8 @@ class Daemon(Attached):
             return
         was_armed = watch.view.armed
         watch.arm(True)  # to delete what we left there is what the operator asks for
-        self._carry_out(steer.withdraw(watch.view, self.memory, "paused by the operator"))
+        self._still(watch)
+        self._write(steer.withdraw(watch.view, self.memory, "paused by the operator"))
         watch.arm(was_armed)
         watch.pause()
         self.log.add("pause", "paused: our rules are out", "asked for", nic=nic)

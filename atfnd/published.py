@@ -10,6 +10,7 @@ import asyncio
 import errno
 import os
 import time
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -28,6 +29,7 @@ from atfnd.model import (
     Flow,
     FlowKey,
     FlowState,
+    Move,
     NicView,
     Outcome,
     Policy,
@@ -81,6 +83,8 @@ class Published:
     applied: int = 0
     refused: int = 0
     resyncs: int = 0
+    moves: Counter[tuple[str, str]] = field(default_factory=Counter)  # by mechanism and verdict
+    late_packets: int = 0  # that were overtaken in a move
     cpus: CpuWatch = field(default_factory=CpuWatch)
     armed_by_operator: dict[str, bool] = field(default_factory=dict)  # what he last said, by name
 
@@ -105,6 +109,8 @@ class Published:
             resyncs=self.resyncs,
             policy_files=self.policy.files,
             locality=self.memory.locality,
+            moves=tuple((*how, n) for how, n in sorted(self.moves.items())),
+            late_packets=self.late_packets,
         )
 
     def record(self, outcome: Outcome) -> None:
@@ -121,6 +127,11 @@ class Published:
         if outcome.errno:
             kind, why = "refused", f"{os.strerror(outcome.errno)}; {outcome.left}"
         self.log.add(kind, what, why, nic=action.nic, flow=action.key, policy=action.policy or None)
+
+    def count(self, move: Move) -> None:
+        """Count how a move ended."""
+        self.moves[move.mechanism, move.verdict] += 1
+        self.late_packets += move.late_packets
 
     def record_loss(self, flow: Flow) -> None:
         """Log that a flow lost its rule to somebody else, or in the NIC."""

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Filters inserted, given another queue and deleted per second, on the test driver in the guest.
 
-`atfnd` is what the daemon does with a plan: `move.runner` and `program.ntuple`, journal included,
+`atfnd` is what the daemon does with a plan: `move.plan` and `program.ntuple`, journal included,
 on the NIC of `nic/ethtool.py`. `ethtool` is one process per filter, from a shell script, as an
 operator does it. `ioctl` is the bare loop in C (rules_ioctl.c). All write the same BATCH of filters
 to the same locations, the last ones of a table that holds the rest of its size already; every
@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 from atfnd.errors import OperatorError
 from atfnd.model import Action, ActionKind, FlowKey, Match, Protocol
-from atfnd.move import runner
+from atfnd.move.plan import in_order
 from atfnd.nic import Nic
 from atfnd.program import ntuple
 from atfnd.program.journal import Journal
@@ -128,7 +128,7 @@ def _atfnd(nic: Nic, journal: Journal) -> Step:
             for each in filters
         )  # fmt: skip
         began = time.perf_counter_ns()
-        outcomes = runner.run(plan, lambda action: ntuple.apply(nic, journal, action))
+        outcomes = [ntuple.apply(nic, journal, action) for action in in_order(plan)]
         took = time.perf_counter_ns() - began
         for outcome in outcomes:
             if outcome.errno:

@@ -36,8 +36,10 @@ def policy(
     t_delete: str = "30s",
     hold_down: str = "10ms",
     table: int = 16384,
+    order: str = "immediate",
 ) -> str:
-    """A policy file: `flows` are rules that come before one that steers every TCP and UDP flow."""
+    """A policy file: `flows` are rules that come before one that steers every TCP and UDP flow.
+    `immediate`, but where order is the subject: a flow then moves whenever it is decided to."""
     return f"""\
 version: 1
 daemon: {{ settle: {{ hold_down: {hold_down} }}, table: {{ max: {table} }} }}
@@ -48,6 +50,7 @@ flows:
     placement: {{ near: core }}
     dwell: {dwell}
     t_delete: {t_delete}
+    order: {order}
 """
 
 

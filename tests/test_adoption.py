@@ -93,7 +93,8 @@ def test_a_restart_that_is_not_armed_deletes_orphans_once_it_is(
         bed.steered(lives)
         assert standing(shared_lab) == before
         bed.daemon.post(f"/v1/nics/{shared_lab.nic.name}/arm")
-        assert [rule.match for rule in rules(shared_lab)] == [Match.of(lives.key)]
+        alone = [Match.of(lives.key)]
+        until(lambda: [r.match for r in rules(shared_lab)] == alone, "the orphan is deleted")
 
 
 def test_a_clean_stop_keeps_the_rules_and_restore_deletes_ours(

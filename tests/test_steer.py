@@ -24,7 +24,7 @@ from atfnd.model import (
     SocketUse,
     Thread,
 )
-from atfnd.move import runner
+from atfnd.move.plan import in_order
 from tests.values import NIC, RULE, key, seen
 
 HOLD_NS = 100
@@ -230,7 +230,8 @@ def test_a_schedule_has_one_operation_a_flow_and_frees_slots_first(
         done.append(action)
         return Outcome(action, 0, 0, None, "")
 
-    runner.run(tuple(plan), apply)
+    for each in in_order(tuple(plan)):
+        apply(each)
     assert len({action.key for action in done}) == len(done)
     kinds = [action.kind for action in done]
     if ActionKind.INSERT in kinds:

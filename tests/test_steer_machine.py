@@ -10,7 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from atfnd.decide import audit, steer
 from atfnd.model import Action, ActionKind, Match, Outcome, Plan, Rule, SocketUse
-from atfnd.move import runner
+from atfnd.move.plan import in_order
 from tests.test_steer import memory
 from tests.values import NIC, RULE, key, seen
 
@@ -39,8 +39,8 @@ class Steering(RuleBasedStateMachine):
         return Outcome(action, self.now_ns, code, location, "refused" if code else "")
 
     def carry_out(self, plan: Plan) -> None:
-        for outcome in runner.run(plan, self.apply):
-            audit.settle(outcome, self.memory)
+        for action in in_order(plan):
+            audit.settle(self.apply(action), self.memory)
 
     @rule(number=st.integers(0, 11), cpu=st.integers(0, 5), rx=st.none() | st.integers(0, 3))
     def use(self, number: int, cpu: int, rx: int | None) -> None:

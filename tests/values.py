@@ -13,6 +13,7 @@ from atfnd.model import (
     FlowKey,
     FlowRule,
     FlowState,
+    Mode,
     NicStats,
     NicView,
     Placement,
@@ -43,8 +44,8 @@ NIC = NicView(
 )
 RULE = FlowRule(
     name="rest", source="test:1", protocols=None, ports=None, local=None, remote=None,
-    processes=None, min_bytes=0, min_age_ns=0, placement=Placement.CORE, dwell_ns=0,
-    t_delete_ns=30_000_000_000,
+    processes=None, min_bytes=0, min_age_ns=0, placement=Placement.CORE, order=Mode.IMMEDIATE,
+    dwell_ns=0, t_delete_ns=30_000_000_000,
 )  # fmt: skip
 
 

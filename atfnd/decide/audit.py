@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from atfnd.decide.memory import Memory
-from atfnd.decide.steer import gone
+from atfnd.decide.steer import gone, idle
 from atfnd.decide.table import t_delete_in_force_ns
 from atfnd.model import (
     Action,
@@ -17,6 +17,7 @@ from atfnd.model import (
     FlowKey,
     FlowState,
     Match,
+    Move,
     NicView,
     Outcome,
     Plan,
@@ -24,7 +25,7 @@ from atfnd.model import (
     SocketUse,
 )
 
-__all__ = ["adopt", "check_rules", "check_sockets", "settle"]
+__all__ = ["adopt", "check_rules", "check_sockets", "moved", "settle"]
 
 
 def settle(outcome: Outcome, memory: Memory) -> None:
@@ -44,6 +45,7 @@ def settle(outcome: Outcome, memory: Memory) -> None:
         else:
             table.remove(flow.key)
     elif outcome.errno == 0:
+        memory.deferrals.pop(flow.key, None)
         table.put(
             replace(
                 flow,
@@ -65,6 +67,24 @@ def settle(outcome: Outcome, memory: Memory) -> None:
         memory.defer(flow.key, outcome.at_ns + memory.settling.hold_down_ns)
     else:
         table.put(replace(flow, why=outcome.left))
+
+
+def moved(key: FlowKey, move: Move, memory: Memory, now_ns: int, *, deferred: bool) -> bool:
+    """Write how a move ended into the flow's entry; one that was put off is decided again later.
+    False: that it is put off, and why, is no news."""
+    flow = memory.table.get(key)
+    if flow is None:
+        return not deferred
+    if not deferred:
+        memory.table.put(replace(flow, move=move))
+        return True
+    memory.put_off(flow, now_ns)
+    news = flow.move is None or (flow.move.verdict, flow.move.why) != (move.verdict, move.why)
+    unsteered = flow.location is None
+    target = None if unsteered else flow.target_queue
+    why = f"not moved yet: {move.why}" if unsteered else flow.why
+    memory.table.put(replace(flow, move=move, why=why, target_queue=target))
+    return news
 
 
 def check_sockets(uses: Iterable[SocketUse], nics: Mapping[str, NicView], memory: Memory,
@@ -91,7 +111,7 @@ def check_sockets(uses: Iterable[SocketUse], nics: Mapping[str, NicView], memory
         del memory.overflowed[flow.key]  # its socket is gone
     for tid in [tid for tid in memory.thread_cpu if not table.of_thread(tid)]:
         del memory.thread_cpu[tid]
-    memory.forget_drops()
+    memory.forget_ended()
     settling = memory.settling
     plan: list[Action] = []
     for flow in list(table):
@@ -106,7 +126,7 @@ def check_sockets(uses: Iterable[SocketUse], nics: Mapping[str, NicView], memory
             table.capacity,
         )
         if now_ns - flow.used_ns > t_delete_ns:
-            plan += gone(flow.cookie, memory, f"idle for more than {t_delete_ns / 1e9:.1f} s")
+            plan += idle(flow.cookie, memory, f"idle for more than {t_delete_ns / 1e9:.1f} s")
     return tuple({(a.key, a.kind): a for a in plan}.values())
 
 
@@ -178,6 +198,7 @@ def adopt(
                     None,
                     why,
                     "",
+                    live=False,
                 )
             )
             continue

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from atfnd.decide.table import FlowTable
-from atfnd.model import Flow, FlowKey
+from atfnd.model import Flow, FlowKey, Mode
 
 __all__ = ["NEVER_NS", "Buckets", "Elsewhere", "Memory", "Settling"]
 
@@ -18,6 +18,8 @@ _OVERFLOW_SHOWN = 256
 _SETTLED_NS = 1_000_000_000  # an asynchronous driver has made up its mind about a rule
 _DROPS = 7  # of one flow's rule by the NIC, before it is left to RSS
 _BACK_OFF_NS = 1_000_000_000  # after the first; doubled after each
+_AGAIN_NS = 100_000_000  # after a move that was put off; doubled after each
+_AGAIN_MAX_NS = 30_000_000_000
 NEVER_NS = 1 << 63
 
 
@@ -29,6 +31,11 @@ class Settling:
     t_delete_ns: int  # of flows whose policy names none
     t_delete_by_policy_ns: Mapping[str, int] = field(default_factory=dict)
     dwell_by_policy_ns: Mapping[str, int] = field(default_factory=dict)
+    order_by_policy: Mapping[str, Mode] = field(default_factory=dict)
+
+    def order(self, policy: str) -> Mode:
+        """How a flow of this policy may be moved; strict when none is known, as of one adopted."""
+        return self.order_by_policy.get(policy, Mode.STRICT)
 
 
 class Elsewhere(NamedTuple):
@@ -65,6 +72,7 @@ class Memory:
     elsewhere: dict[FlowKey, Elsewhere] = field(default_factory=dict)
     listed_ns: dict[str, int] = field(default_factory=dict)  # NIC -> its rules were last listed
     dropped: dict[FlowKey, tuple[int, int]] = field(default_factory=dict)  # times, not before (ns)
+    deferrals: dict[FlowKey, int] = field(default_factory=dict)  # in a row, of its move
     overflow: int = 0  # flows turned away since start
     locality: float | None = None  # of the table's bytes between the last two audits
 
@@ -114,10 +122,18 @@ class Memory:
         then = "left to RSS" if again_ns == NEVER_NS else "tried again later"
         return f"the NIC accepted its rule and dropped it {often}: {then}"
 
-    def forget_drops(self) -> None:
-        """Those of flows that ended."""
-        for key in [key for key in self.dropped if self.table.get(key) is None]:
-            del self.dropped[key]
+    def put_off(self, flow: Flow, now_ns: int) -> None:
+        """A move of this flow was not to be had: look again, later each time."""
+        times = self.deferrals.get(flow.key, 0)
+        self.deferrals[flow.key] = times + 1
+        back_off_ns = max(self.settling.hold_down_ns, _AGAIN_NS) << min(times, 16)
+        self.defer(flow.key, now_ns + min(back_off_ns, _AGAIN_MAX_NS))
+
+    def forget_ended(self) -> None:
+        """What was remembered of flows that are not in the table any more."""
+        for of_flow in (self.dropped, self.deferrals):
+            for key in [key for key in of_flow if self.table.get(key) is None]:
+                del of_flow[key]
 
     def turn_away(self, flow: Flow) -> None:
         """Count a flow that found the table full, and keep it for show."""

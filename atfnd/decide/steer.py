@@ -27,7 +27,7 @@ from atfnd.model import (
     SocketSeen,
 )
 
-__all__ = ["due", "gone", "nic_gone", "retry", "seen", "take_up", "withdraw"]
+__all__ = ["due", "gone", "idle", "nic_gone", "retry", "seen", "take_up", "withdraw"]
 
 _RETRIES = 16  # a look
 _HELD = FlowState.MANUAL, FlowState.RSS, FlowState.SHARED, FlowState.RFS  # and with a rule: kept
@@ -181,6 +181,14 @@ def gone(cookie: int, memory: Memory, why: str = "its socket was closed") -> Pla
     """A socket ended: its entries end, and their rules with them."""
     plan: list[Action] = []
     for flow in memory.table.of_cookie(cookie):
+        plan += _retire(flow, memory, why, live=False)
+    return tuple(plan)
+
+
+def idle(cookie: int, memory: Memory, why: str) -> Plan:
+    """A socket is not used, and lives: its entries end as those of one that is gone."""
+    plan: list[Action] = []
+    for flow in memory.table.of_cookie(cookie):
         plan += _retire(flow, memory, why)
     return tuple(plan)
 
@@ -197,7 +205,7 @@ def nic_gone(name: str, memory: Memory) -> list[Flow]:
     return [flow for flow in gone if flow.location is not None]
 
 
-def _retire(flow: Flow, memory: Memory, why: str) -> Plan:
+def _retire(flow: Flow, memory: Memory, why: str, *, live: bool = True) -> Plan:
     """Delete a flow's rule, or at once its entry when it has none."""
     memory.deferred.pop(flow.key, None)
     if flow.location is None:
@@ -213,6 +221,7 @@ def _retire(flow: Flow, memory: Memory, why: str) -> Plan:
             None,
             why,
             flow.policy,
+            live=live,
         ),
     )
 

@@ -13,6 +13,7 @@ from atfnd.model.flow import (
     Flow,
     FlowKey,
     FlowState,
+    Move,
     Protocol,
     SocketGone,
     SocketSeen,
@@ -35,7 +36,7 @@ from atfnd.model.nic import (
     Rss,
     Rule,
 )
-from atfnd.model.policy import FlowRule, InterfaceRule, Network, Placement, Policy
+from atfnd.model.policy import FlowRule, InterfaceRule, Mode, Network, Placement, Policy
 from atfnd.model.status import Event, Status
 from atfnd.model.topology import Cpu, Node, Topology, cpu_list
 
@@ -60,6 +61,8 @@ __all__ = [
     "Machine",
     "Match",
     "Means",
+    "Mode",
+    "Move",
     "Network",
     "NicStats",
     "NicView",

@@ -34,6 +34,7 @@ class Action:
     queue: int | None = None  # QUEUE_CPU: the queue moved
     knob: str | None = None  # KNOB: its name (`nic.Nic.knobs`)
     value: str | None = None  # KNOB: what to write
+    live: bool = True  # False: the flow's socket is gone
 
 
 Plan = tuple[Action, ...]

@@ -12,6 +12,7 @@ __all__ = [
     "Flow",
     "FlowKey",
     "FlowState",
+    "Move",
     "Protocol",
     "SocketGone",
     "SocketSeen",
@@ -123,6 +124,16 @@ class FlowState(Enum):
     RFS = "rfs"  # the kernel hands its packets on to its core, after the NIC's
 
 
+class Move(NamedTuple):
+    """How a move of a flow from one queue to another ended (reference/ordering.md)."""
+
+    mechanism: str  # what kept its packets in order
+    verdict: str
+    why: str
+    late_packets: int  # that others overtook
+    took_ns: int
+
+
 @dataclass(frozen=True, slots=True)
 class Flow:
     """One entry of the Flow-to-Core table (paper, section 3.3)."""
@@ -143,3 +154,4 @@ class Flow:
     moved_ns: int  # last time its rule changed, 0 for never
     policy: str
     why: str
+    move: Move | None = None  # how the last one ended

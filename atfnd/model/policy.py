@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple
 
 from atfnd.model.flow import Protocol
 
-__all__ = ["FlowRule", "InterfaceRule", "Network", "Placement", "Policy"]
+__all__ = ["FlowRule", "InterfaceRule", "Mode", "Network", "Placement", "Policy"]
 
 
 class Placement(Enum):
@@ -17,6 +17,14 @@ class Placement(Enum):
 
     LEAVE = "leave"  # wherever RSS delivers them
     CORE = "core"  # on the core its application's thread uses the socket on
+
+
+class Mode(Enum):
+    """How a flow may be moved (a flow rule's `order`)."""
+
+    STRICT = "strict"  # only moves that cannot reorder; else the flow stays where it is
+    BOUNDED = "bounded"  # as strict, else in a gap of its traffic, verified afterwards
+    IMMEDIATE = "immediate"  # one write, no wait (the paper's T_timer = 0)
 
 
 class Network(NamedTuple):
@@ -41,6 +49,7 @@ class FlowRule:
     min_bytes: int
     min_age_ns: int
     placement: Placement
+    order: Mode
     dwell_ns: int  # use on another core must last this long before the flow follows
     t_delete_ns: int  # an entry idle for this long goes (paper, section 3.3)
 

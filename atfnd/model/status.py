@@ -45,4 +45,6 @@ class Status:
     events_lost: int
     resyncs: int
     policy_files: tuple[str, ...]
+    moves: tuple[tuple[str, str, int], ...] = ()  # mechanism, verdict, how many
+    late_packets: int = 0  # that others overtook in a move of ours
     locality: float | None = None  # share of the table's bytes that came in on the right core

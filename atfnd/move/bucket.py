@@ -9,12 +9,17 @@ from __future__ import annotations
 
 from atfnd.move.timer import Times
 
-__all__ = ["spend", "spendable_ns"]
+__all__ = ["half_full_ns", "spend", "spendable_ns"]
 
 
 def spendable_ns(arrival_ns: int, times: Times) -> int:
     """When the next move is allowed."""
     return arrival_ns - (times.burst - 1) * times.move_every_ns
+
+
+def half_full_ns(spendable_ns: int, times: Times) -> int:
+    """When those that wait for the next move may begin several at once: looking at them costs."""
+    return spendable_ns + times.burst // 2 * times.move_every_ns
 
 
 def spend(arrival_ns: int, times: Times, now_ns: int) -> int:

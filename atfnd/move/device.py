@@ -93,7 +93,9 @@ def step(device: Device, event: Event, now_ns: int) -> Stepped:
     """Take one event into account, and begin what may begin."""
     match event:
         case Wanted():
-            return _admit(*_want(device, event, now_ns), now_ns)
+            device, ends = _want(device, event, now_ns)
+            lone = None if ends or event.action.key is None else event.subject
+            return _admit(device, ends, now_ns, lone)
         case Facts():
             return _know(device, event.port), ()
         case Polled() | Asleep():
@@ -137,14 +139,19 @@ def due_ns(device: Device) -> int | None:
 
 
 def _want(device: Device, wanted: Wanted, now_ns: int) -> Stepped:
-    """The last decision about a flow or a queue replaces one that waits, or has not written."""
+    """The last decision replaces one that waits or has not written. `immediate` waits for none."""
     if wanted.action.kind is ActionKind.KNOB:
         return replace(device, knobs=(*device.knobs, wanted.action)), ()
     subject = wanted.subject
     commands: tuple[Command, ...] = ()
     move = device.live.get(subject)
+    if move is not None and move.phase is Phase.RETIRE and not wanted.live:
+        return device, ()  # what is wanted once more
     if move is not None and move.phase in (Phase.ARM_GAP, Phase.RETIRE):
         moved = finish(move, now_ns, (Verdict.DEFERRED, "wanted otherwise meanwhile"))
+        device, commands = _put(device, subject, moved, now_ns)
+    elif move is not None and move.phase is Phase.VERIFY and wanted.mode is Mode.IMMEDIATE:
+        moved = finish(move, now_ns)
         device, commands = _put(device, subject, moved, now_ns)
     waiting = device.waiting.without(subject).put(subject, wanted)
     return replace(device, waiting=waiting), commands
@@ -169,21 +176,27 @@ def _forget(device: Device, event: Gone) -> Device:
     return replace(device, records=records, waiting=waiting)
 
 
-def _admit(device: Device, commands: tuple[Command, ...], now_ns: int) -> Stepped:
-    """Begin what waits and may begin, in the order it came; knobs go before all."""
+def _admit(
+    device: Device, commands: tuple[Command, ...], now_ns: int, lone: Subject | None = None
+) -> Stepped:
+    """Begin what waits and may begin, in the order it came; knobs go before all. `lone`: only of
+    this one may anything have changed."""
     if device.knobs and not device.live:
         device = replace(device, knobs=(), turning=(*device.turning, *device.knobs))
         return device, (*commands, *(Write(action) for action in device.turning))
     if device.knobs or device.turning:
         return replace(device, admit_ns=None), commands
-    early: list[int] = []
-    for subject, wanted in device.waiting.items():
-        if subject in device.live:
+    early = [] if lone is None or device.admit_ns is None else [device.admit_ns]
+    for subject in device.waiting if lone is None else (lone,):
+        wanted = device.waiting.get(subject)
+        if wanted is None or subject in device.live:
+            continue
+        if wanted.live and (at_ns := bucket.spendable_ns(device.arrival_ns, device.times)) > now_ns:
+            early.append(bucket.half_full_ns(at_ns, device.times))
             continue
         record = device.records.get(subject, Record(0))
-        at_ns = max(record.rests_until_ns, bucket.spendable_ns(device.arrival_ns, device.times))
-        if wanted.live and now_ns < at_ns:
-            early.append(at_ns)
+        if wanted.live and now_ns < record.rests_until_ns:
+            early.append(record.rests_until_ns)
             continue
         choice = choose(wanted, device.port, device.times, now_ns, _demoted(record))
         if _must_wait(device, wanted, choice):
@@ -271,7 +284,9 @@ def _learn(device: Device, move: Transition, ended: Ended, now_ns: int) -> Devic
     strikes = (*old.strikes, ended.mechanism) if strike else old.strikes
     doubled_ns = times.hold_down_ns << min(len(strikes), 16)
     rest_ns = min(max(doubled_ns, 8 * move.timer_ns), times.hold_down_max_ns)
-    records = device.records.put(ended.subject, Record(now_ns + rest_ns, strikes[-8:]))
+    records = device.records
+    if strikes or move.wanted.mode is not Mode.IMMEDIATE:  # else when is decided elsewhere
+        records = records.put(ended.subject, Record(now_ns + rest_ns, strikes[-8:]))
     strict, timers_ns = move.wanted.mode is Mode.STRICT, device.timers_ns
     teaches = strike or ended.verdict is Verdict.VERIFIED  # else nothing was there to be overtaken
     for queue in (teaches and move.wanted.origins) or ():

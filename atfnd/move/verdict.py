@@ -5,15 +5,9 @@ from __future__ import annotations
 
 from enum import Enum
 
+from atfnd.model import Mode
+
 __all__ = ["Mechanism", "Mode", "Verdict"]
-
-
-class Mode(Enum):
-    """What the operator asks for (a flow rule's `order`)."""
-
-    STRICT = "strict"  # only moves that cannot reorder; else the flow stays where it is
-    BOUNDED = "bounded"  # as strict, else in a gap of its traffic, verified afterwards
-    IMMEDIATE = "immediate"  # one write, no wait (the paper's T_timer = 0)
 
 
 class Mechanism(Enum):

@@ -186,6 +186,18 @@ class NicWatch:
         index = rss_queue(self.view.rss, key) if self.view.rss else None
         return next((queue for queue in self.view.queues if queue.index == index), None)
 
+    def rss_queues(self, key: FlowKey) -> frozenset[int] | None:
+        """The queues RSS gives a flow's packets to: all of the table for one that is open to any
+        remote. None: not known."""
+        if len(self.view.queues) == 1:
+            return frozenset({self.view.queues[0].index})
+        if self.view.rss is None:
+            return None
+        if not key.remote_port:
+            return frozenset(self.view.rss.table)
+        queue = self.predicted(key)
+        return None if queue is None else frozenset({queue.index})
+
     @property
     def listeners(self) -> tuple[LinkChanges | EthtoolChanges, ...]:
         """Readable when `changed` has something to read."""

@@ -12,7 +12,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from atfnd.model import FlowRule, InterfaceRule, Placement, Policy
+from atfnd.model import FlowRule, InterfaceRule, Mode, Placement, Policy
 from atfnd.policy.decode import decode
 from atfnd.policy.document import Document
 from atfnd.policy.problem import PolicyError, Problem
@@ -54,7 +54,8 @@ def check(config: Path | None = None) -> None:
     print(f"policy OK: {', '.join(policy.files) or 'built-in, no files'}")
     print(f"armed: {', '.join(armed) or 'no interface (observe only)'}")
     for rule in policy.flows:
-        print(f"{rule.name}: {rule.placement.value} ({rule.source})")
+        order = "" if rule.placement is Placement.LEAVE else f", order {rule.order.value}"
+        print(f"{rule.name}: {rule.placement.value}{order} ({rule.source})")
 
 
 def _files(config: Path | None, problems: list[Problem]) -> list[Path]:
@@ -149,6 +150,7 @@ def _flow_rule(rule: FlowEntry, source: str) -> FlowRule:
         min_bytes=match.min_bytes,
         min_age_ns=match.min_age,
         placement=Placement.LEAVE if rule.placement is None else Placement(rule.placement.near),
+        order=Mode(rule.order),
         dwell_ns=rule.dwell,
         t_delete_ns=rule.t_delete,
     )

@@ -172,6 +172,7 @@ class FlowEntry(Entry):
     name: Annotated[str, BeforeValidator(rule_name)]
     match: MatchEntry
     placement: Annotated[NearEntry | None, WrapValidator(leave_or_near)]
+    order: Literal["strict", "bounded", "immediate"] = "strict"
     t_delete: Annotated[Time, Field(gt=0)] = 30 * 10**9
     dwell: Time = 10 * 10**6
 

@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The moves of one NIC on the loop: what decide wants goes in, what became of it comes out, now or
+later.
+
+The machine (`move.device`) is told of time and evidence while something waits for it, every
+millisecond or as seldom as its cost asks for; what sees packets is attached only then.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+
+from atfnd.model import Action, ActionKind, FlowKey, Outcome
+from atfnd.move.command import Ended
+from atfnd.move.device import Device
+from atfnd.move.event import Event, Facts, Gone, Reset, Tick, Wanted
+from atfnd.move.mover import Mover
+from atfnd.move.timer import Times
+from atfnd.observe.nics import NicWatch
+from atfnd.observe.port import read_port
+from atfnd.program.blind import BlindHands
+from atfnd.program.hands import NicHands
+
+__all__ = ["Moving", "Said"]
+
+_LOOK_S = 0.001
+_SHARE = 0.1  # of one core that looking may cost
+_REST_S = 5.0  # without a move, until nothing is attached any more
+
+Said = Sequence[Outcome | Ended]
+
+
+class Moving:
+    """`apply` carries out an action, `cookie` is that of a flow's socket, `said` takes what becomes
+    of moves after `want` has returned. Changes nothing by itself."""
+
+    def __init__(
+        self,
+        watch: NicWatch,
+        apply: Callable[[Action], Outcome],
+        cookie: Callable[[FlowKey], int | None],
+        said: Callable[[Said], None],
+        hold_down_ns: int,
+    ) -> None:
+        self._watch, self._said = watch, said
+        self.blind: str | None = None  # why packets and polls cannot be seen
+        self._hands: NicHands | BlindHands
+        try:
+            self._hands = NicHands(apply, lambda: watch.view.queues, cookie)
+        except OSError as refusal:
+            self.blind = refusal.strerror or str(refusal)
+            self._hands = BlindHands(apply, self.blind)
+        times = Times(hold_down_ns=hold_down_ns)
+        self._mover = Mover(self._hands, Device(read_port(watch.view, None), times))
+        self._lives = watch.lives
+        self._timer: asyncio.TimerHandle | None = None
+        self._busy_s = 0.0  # loop time of the last move
+        self._reading = False
+
+    def want(self, wanted: Sequence[Wanted]) -> Said:
+        """Begin moves, or have them wait for their time. What is done already is returned."""
+        events: list[Event] = []
+        for each in wanted:
+            if each.action.key is not None and not each.live:
+                events.append(Gone(each.action.key))
+            events.append(each)
+        if any(each.live and each.action.kind is not ActionKind.KNOB for each in wanted):
+            self._start()
+        return self._tell(*events)
+
+    def know(self, *, measure: bool) -> None:
+        """The NIC has been read again: what moves depend on, and whether it was reset. With
+        `measure`, what a rule write takes here, if that is not known: writes a filter of no flow
+        and deletes it."""
+        if measure and self._hands.write_ns() is None:
+            self._hands.try_writes(self._watch.view.name)
+        facts = Facts(read_port(self._watch.view, self._hands.write_ns()))
+        reset = [Reset()] if self._lives != self._watch.lives else []
+        self._lives = self._watch.lives
+        said = self._tell(*reset, facts)
+        if said:
+            self._said(said)
+
+    def close(self) -> None:
+        """Nothing stays parked, nothing attached. Rules stay."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._mover.let_go()
+        self._rest(now=True)
+        self._hands.close()
+
+    def _tell(self, *events: Event) -> Said:
+        said = self._mover.tell(*events)
+        self._schedule(_LOOK_S)
+        return said
+
+    def _look(self) -> None:
+        """Tell the machine what was seen, and that time has passed."""
+        self._timer = None
+        began_s = time.thread_time()
+        said = self._mover.tell(*self._hands.evidence(self._hands.now_ns()), Tick())
+        if said:
+            self._said(said)
+        self._schedule(max(_LOOK_S, (time.thread_time() - began_s) / _SHARE))
+
+    def _schedule(self, least_s: float) -> None:
+        """The next look: when the machine waits for a time, at once when it waits for packets."""
+        if self._timer is not None:
+            return
+        loop = asyncio.get_running_loop()
+        if self._mover.due_ns() is not None:
+            self._busy_s = loop.time()
+            self._timer = loop.call_later(least_s, self._look)
+        elif self._reading:
+            self._timer = loop.call_later(_REST_S, self._rest)
+
+    def _start(self) -> None:
+        self._hands.start()
+        if not self._reading and self._hands.fileno() >= 0:
+            asyncio.get_running_loop().add_reader(self._hands.fileno(), self._look_now)
+            self._reading = True
+
+    def _look_now(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._look()
+
+    def _rest(self, *, now: bool = False) -> None:
+        self._timer = None
+        loop = asyncio.get_running_loop()
+        if not now and loop.time() - self._busy_s < _REST_S:
+            self._timer = loop.call_later(_REST_S, self._rest)
+            return
+        if self._reading:
+            loop.remove_reader(self._hands.fileno())
+            self._reading = False
+        self._hands.rest()

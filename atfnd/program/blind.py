@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""`move.mover.Hands` where the kernel refuses the programs that see packets and polls: rules are
+written, nothing is proven, so strict moves nothing.
+"""
+
+from __future__ import annotations
+
+import errno
+import time
+from collections.abc import Callable, Sequence
+
+from atfnd.model import Action, FlowKey, Outcome
+from atfnd.move.event import Event, EvidenceLost
+
+__all__ = ["BlindHands"]
+
+
+class BlindHands:
+    """`apply` carries out an action; `why` is the kernel's word."""
+
+    def __init__(self, apply: Callable[[Action], Outcome], why: str) -> None:
+        self.write, self._why = apply, f"packets are not seen here: {why}"
+        self._missed = False
+
+    def start(self) -> None: ...
+
+    def rest(self) -> None: ...
+
+    def close(self) -> None: ...
+
+    def fileno(self) -> int:
+        """There is nothing to wait for: -1."""
+        return -1
+
+    def now_ns(self) -> int:
+        return time.monotonic_ns()
+
+    def write_ns(self) -> int | None:
+        """Never known: a move is not to be proven."""
+        return None
+
+    def try_writes(self, nic: str) -> None: ...
+
+    def hold(self, queue: int, until_ns: int, drains: frozenset[int]) -> int:
+        raise OSError(errno.EOPNOTSUPP, self._why)
+
+    def in_force(self, queue: int) -> bool:
+        return False
+
+    def release(self, queue: int) -> bool:
+        return False
+
+    def watch(self, key: FlowKey, origins: frozenset[int], targets: frozenset[int]) -> None:
+        self._missed = True
+
+    def unwatch(self, key: FlowKey) -> None: ...
+
+    def delivered_ns(self, key: FlowKey) -> int | None:
+        return None
+
+    def drain_evidence(self, queue: int, from_ns: int) -> None: ...
+
+    def evidence(self, until_ns: int) -> Sequence[Event]:
+        missed, self._missed = self._missed, False
+        return [EvidenceLost()] if missed else []

@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""From a decision to the kernel: through the moves of the NIC, or at once; and what became of it.
+
+Every change goes through here, and only where the operator lets us write.
+"""
+
+from __future__ import annotations
+
+import time
+from functools import partial
+
+from atfnd.agenda import Agenda
+from atfnd.decide import audit
+from atfnd.model import Action, ActionKind, FlowKey, Means, Mode, Move, Outcome, Plan
+from atfnd.move.command import Ended
+from atfnd.move.event import Wanted
+from atfnd.move.plan import in_order, origins
+from atfnd.move.verdict import Verdict
+from atfnd.moving import Moving, Said
+from atfnd.observe.nics import NicWatch
+from atfnd.program.apply import apply
+from atfnd.program.journal import Journal
+from atfnd.program.originals import Originals
+from atfnd.published import Published
+
+__all__ = ["Programmed"]
+
+TOLD = {
+    Verdict.UNPROVEN,
+    Verdict.VIOLATED,
+    Verdict.NO_EFFECT,
+    Verdict.DEFERRED,
+    Verdict.RESYNC,
+}  # other ends are only counted: what was written is told of already
+
+
+class Programmed(Published):
+    """The part of the daemon that changes NICs."""
+
+    journal: Journal
+    originals: Originals
+    _agenda: Agenda
+    _moving: dict[str, Moving]  # by NIC: of those that are armed, from their first move on
+
+    def _carry_out(self, plan: Plan) -> list[Outcome]:
+        """Begin what was decided, as its policy's `order` asks, and return what is done already.
+        Only armed NICs are changed, whatever was decided: disarming is the kill switch."""
+        outcomes: list[Outcome] = []
+        allowed = in_order(tuple(a for a in plan if self.watches[a.nic].view.armed))
+        for name in dict.fromkeys(action.nic for action in allowed):
+            wanted = [self._wanted(action) for action in allowed if action.nic == name]
+            outcomes += self._settle(self._moves_of(self.watches[name]).want(wanted))
+        self._agenda.schedule()
+        return outcomes
+
+    def _wanted(self, action: Action) -> Wanted:
+        """An action with what its move depends on."""
+        mode = self.memory.settling.order(action.policy)
+        if action.key is None:
+            return Wanted(action, mode, origins(action, None, None))
+        rss = self.watches[action.nic].rss_queues(action.key)
+        flow = self.memory.table.get(action.key)
+        seen = None if flow is None else flow.rx_queue
+        return Wanted(action, mode, origins(action, rss, seen), rss, action.live)
+
+    def _write(self, plan: Plan) -> list[Outcome]:
+        """Carry out at once what moves no flow, or what an operator wants whatever it moves."""
+        outcomes = []
+        for action in in_order(plan):
+            if self.watches[action.nic].view.armed:
+                outcomes.append(self._apply(self.watches[action.nic], action))
+        self._agenda.schedule()
+        return self._settle(outcomes)
+
+    def _settle(self, said: Said) -> list[Outcome]:
+        """Take into account what became of actions and moves; returns the actions'."""
+        outcomes = [each for each in said if isinstance(each, Outcome)]
+        for each in said:
+            if isinstance(each, Outcome):
+                audit.settle(each, self.memory)
+                self.record(each)
+            else:
+                self._ended(each)
+        return outcomes
+
+    def _ended(self, ended: Ended) -> None:
+        key, verdict = ended.action.key, ended.verdict
+        how, late, took_ns = ended.mechanism.value, ended.violations, ended.took_ns
+        move, news = Move(how, verdict.value, ended.why, late, took_ns), True
+        if key is not None and not ended.action.live:
+            return  # of a flow that is gone
+        if key is not None:
+            deferred = verdict in (Verdict.DEFERRED, Verdict.RESYNC)
+            now_ns = time.monotonic_ns()
+            news = audit.moved(key, move, self.memory, now_ns, deferred=deferred)
+        self.count(move)
+        if news and verdict in TOLD:
+            self.log.add(
+                verdict.value, f"{how}: {late} packets late" if late else how, ended.why,
+                nic=ended.action.nic, flow=key, policy=ended.action.policy or None,
+            )  # fmt: skip
+
+    def _said(self, said: Said) -> None:
+        """What became of moves that took their time."""
+        outcomes = self._settle(said)
+        for name in {o.action.nic for o in outcomes if o.action.kind is ActionKind.QUEUE_CPU}:
+            self.watches[name].refresh()
+        self._agenda.schedule()
+
+    def _moves_of(self, watch: NicWatch) -> Moving:
+        """The moves of an armed NIC, from its first one on."""
+        name = watch.view.name
+        if name not in self._moving:
+            carry_out, hold_down_ns = partial(self._apply, watch), self.policy.hold_down_ns
+            moving = Moving(watch, carry_out, self._cookie, self._said, hold_down_ns)
+            self._moving[name] = moving
+            self._know(watch)
+        return self._moving[name]
+
+    def _know(self, watch: NicWatch) -> None:
+        """What moves depend on may be otherwise than it was."""
+        moving = self._moving.get(watch.view.name)
+        if moving is not None:
+            orders = self.memory.settling.order_by_policy.values()
+            by_rules = watch.view.armed and watch.view.means is Means.RULES
+            moving.know(measure=by_rules and any(o is not Mode.IMMEDIATE for o in orders))
+
+    def _still(self, watch: NicWatch) -> None:
+        """No move goes on: what is parked is released, what waits is forgotten."""
+        moving = self._moving.pop(watch.view.name, None)
+        if moving is not None:
+            moving.close()
+
+    def _cookie(self, key: FlowKey) -> int | None:
+        flow = self.memory.table.get(key)
+        return None if flow is None else flow.cookie
+
+    def _apply(self, watch: NicWatch, action: Action) -> Outcome:
+        return apply(watch.nic, self.journal, self.originals, action)
