@@ -19,12 +19,13 @@ from atfnd.model import FlowKey, Match, Protocol, Rule
 from atfnd.move.timer import Times
 from bench.traffic.sequence import Sequence, sequence
 from tests.daemons import ATFND, Daemon
-from tests.faulty import command
+from tests.faulty import with_fault
 from tests.labs import Lab, key_of
 from tests.moving import cookie_of
 from tests.wait import until
 
-__all__ = ["SOON_S", "A", "B", "Moves", "Traffic", "in_kernel", "moves", "restarts", "two_flows"]
+__all__ = ["SOON_S", "A", "B", "Moves", "Traffic", "in_kernel", "loaded", "moves", "restarts"]
+__all__ += ["stopped", "two_flows"]
 
 RATE_PPS = 2_000
 SOON_S = 1.0
@@ -111,10 +112,6 @@ class Moves(NamedTuple):
     def killed(self) -> None:
         assert self.process.wait(60) == -signal.SIGKILL
 
-    def stopped(self) -> bool:
-        stat = Path(f"/proc/{self.process.pid}/stat").read_text()
-        return stat.rpartition(")")[2].split()[0] == "T"
-
 
 @contextmanager
 def moves(
@@ -125,7 +122,7 @@ def moves(
     key, cookie = flow.key, cookie_of(flow.receiver)
     remote = key.remote_port if scene != "retire" else key.remote_port + 2  # nobody's
     arguments = (name, run_dir, scene, hold_max_ns, cookie, key.local_port, remote)
-    words = command(fault, name, MOVER, *arguments)
+    words = [*with_fault(fault, name), MOVER, *map(str, arguments)]
     with subprocess.Popen(
         words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as process:
@@ -142,10 +139,19 @@ def moves(
             process.kill()
 
 
+def stopped(pid: int) -> bool:
+    """By a signal."""
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
+
+
 def loaded(pid: int) -> Iterator[tuple[str, int]]:
-    """The BPF programs and links that a process has open."""
+    """The BPF programs and links that a process has open; what it closes now may be missing."""
     for each in Path(f"/proc/{pid}/fdinfo").iterdir():
-        for line in each.read_text().splitlines():
+        try:
+            lines = each.read_text().splitlines()
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        for line in lines:
             what, _, number = line.partition(":")
             if what in ("prog_id", "link_id"):
                 yield what.removesuffix("_id"), int(number)

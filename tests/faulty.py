@@ -29,7 +29,7 @@ from atfnd.program.hands import NicHands
 from atfnd.program.journal import Journal
 from tests.wait import until
 
-__all__ = ["command", "spinners"]
+__all__ = ["spinners", "with_fault"]
 
 CALLS = {
     **dict.fromkeys(("hold", "write", "drain_evidence", "evidence", "release"), NicHands),
@@ -83,10 +83,10 @@ def flap() -> None:
 FAULTS = {each.__name__: each for each in (kill, kill_spinner, stop, demote, flap)}
 
 
-def command(fault: str, lab: str, program: str, *arguments: object) -> list[str]:
-    """The command line of a program on this lab with `fault`: the four words of above."""
-    wrapped = [sys.executable, "-m", "tests.faulty", *fault.split(), program]
-    return ["env", f"LAB={lab}", *wrapped, *map(str, arguments)]
+def with_fault(fault: str, lab: str) -> list[str]:
+    """What goes before the command line of a Python program that steers this lab: `fault` are the
+    four words of above."""
+    return ["env", f"LAB={lab}", sys.executable, "-m", "tests.faulty", *fault.split()]
 
 
 def _note_phases() -> None:

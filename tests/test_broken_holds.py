@@ -6,12 +6,13 @@ from __future__ import annotations
 
 import signal
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from atfnd.move.timer import Times
-from tests.failing import Traffic, moves, restarts
+from tests.failing import Traffic, moves, restarts, stopped
 from tests.faulty import spinners
 from tests.wait import until
 
@@ -52,7 +53,7 @@ def test_stopped_while_it_holds(traffic: Traffic, tmp_path: Path, state: str, en
     """SIGSTOP: nobody lets go, and the hold ends nevertheless."""
     with moves(traffic, tmp_path, "strict", f"stop {state}") as moving:
         moving.faulted()
-        until(moving.stopped, "it is stopped")
+        until(partial(stopped, moving.process.pid), "it is stopped")
         traffic.flows()
         over_ns = time.monotonic_ns() + Times().hold_max_ns
         until(lambda: time.monotonic_ns() > over_ns, "its limit is over")
