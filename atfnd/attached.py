@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from atfnd.arming import Arming
-from atfnd.decide import audit, queues, steer
+from atfnd.decide import audit, queues, retire, steer
 from atfnd.decide.lost import lost
 from atfnd.errors import OperatorError
 from atfnd.model import Match, SocketUse
@@ -116,7 +116,7 @@ class Attached(Programmed):
         if new is None:
             self.arming.gone(watch)
         self._detach(watch)
-        flows = steer.nic_gone(name, self.memory)
+        flows = retire.nic_gone(name, self.memory)
         if new is None:
             for flow in flows:
                 self.journal.release(name, Match.of(flow.key))

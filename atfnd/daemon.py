@@ -17,7 +17,7 @@ from atfnd.agenda import Agenda
 from atfnd.arming import Arming
 from atfnd.attached import Attached
 from atfnd.chores import bugs, regularly
-from atfnd.decide import audit, steer
+from atfnd.decide import audit, retire, steer
 from atfnd.decide.memory import Memory, Settling
 from atfnd.decide.phantom import phantoms
 from atfnd.decide.table import FlowTable
@@ -59,7 +59,8 @@ class Daemon(Attached):
         dwell_ns = {rule.name: rule.dwell_ns for rule in policy.flows}
         orders = {rule.name: rule.order for rule in policy.flows}
         longest_ns = max(t_delete_ns.values())
-        settling = Settling(policy.hold_down_ns, longest_ns, t_delete_ns, dwell_ns, orders)
+        owners = {rule.name: rule.owner for rule in policy.flows}
+        settling = Settling(policy.hold_down_ns, longest_ns, t_delete_ns, dwell_ns, orders, owners)
         super().__init__(
             watches={},
             observer=observer,
@@ -127,7 +128,7 @@ class Daemon(Attached):
             if isinstance(latest, SocketSeen):
                 self._seen(latest)
             else:
-                self._carry_out(steer.gone(latest.cookie, self.memory))
+                self._carry_out(retire.gone(latest.cookie, self.memory))
         lost = self.observer.lost()
         if lost > self._lost:
             self.log.add("lost", f"{lost - self._lost} events lost", "re-reading every socket")
@@ -164,6 +165,9 @@ class Daemon(Attached):
         aged_out = ended & {use.cookie for use in uses}
         if aged_out:
             self.observer.forget(aged_out)
+        online = frozenset(cpu.index for cpu in self.topology().cpus if cpu.online)
+        for view in self._views().values():
+            self._carry_out(steer.own(view, online, self.memory, now_ns))
         self._carry_out(phantoms(self._views(), self.memory, now_ns))
         self._carry_out(steer.retry(self._views(), self.memory, now_ns))
         if turned_away := self.memory.readmit():
@@ -251,7 +255,7 @@ class Daemon(Attached):
         was_armed = watch.view.armed
         watch.arm(True)  # to delete what we left there is what the operator asks for
         self._still(watch)
-        self._write(steer.withdraw(watch.view, self.memory, "paused by the operator"))
+        self._write(retire.withdraw(watch.view, self.memory, "paused by the operator"))
         watch.arm(was_armed)
         watch.pause()
         self.log.add("pause", "paused: our rules are out", "asked for", nic=nic)

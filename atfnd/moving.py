@@ -98,7 +98,9 @@ class Moving:
 
     def _look(self) -> None:
         """Tell the machine what was seen, and that time has passed."""
-        self._timer = None
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
         began_s = time.thread_time()
         said = self._mover.tell(*self._hands.evidence(self._hands.now_ns()), Tick())
         if said:
@@ -106,26 +108,24 @@ class Moving:
         self._schedule(max(_LOOK_S, (time.thread_time() - began_s) / _SHARE))
 
     def _schedule(self, least_s: float) -> None:
-        """The next look: when the machine waits for a time, at once when it waits for packets."""
+        """The next look: when the machine waits for a time, or soon when packets are watched."""
         if self._timer is not None:
-            return
+            self._timer.cancel()
+            self._timer = None
         loop = asyncio.get_running_loop()
-        if self._mover.due_ns() is not None:
+        if (due_ns := self._mover.due_ns()) is not None:
             self._busy_s = loop.time()
-            self._timer = loop.call_later(least_s, self._look)
+            wait_s = (due_ns - self._hands.now_ns()) / 1e9
+            soon_s = least_s if self._hands.watching() else max(least_s, wait_s)
+            self._timer = loop.call_later(soon_s, self._look)
         elif self._reading:
             self._timer = loop.call_later(_REST_S, self._rest)
 
     def _start(self) -> None:
         self._hands.start()
         if not self._reading and self._hands.fileno() >= 0:
-            asyncio.get_running_loop().add_reader(self._hands.fileno(), self._look_now)
+            asyncio.get_running_loop().add_reader(self._hands.fileno(), self._look)
             self._reading = True
-
-    def _look_now(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-        self._look()
 
     def _rest(self, *, now: bool = False) -> None:
         self._timer = None

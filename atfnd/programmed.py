@@ -11,7 +11,8 @@ from functools import partial
 
 from atfnd.agenda import Agenda
 from atfnd.decide import audit
-from atfnd.model import Action, ActionKind, FlowKey, Means, Mode, Move, Outcome, Plan
+from atfnd.decide.follow import followed
+from atfnd.model import Action, FlowKey, Means, Mode, Move, Outcome, Plan
 from atfnd.move.command import Ended
 from atfnd.move.event import Wanted
 from atfnd.move.plan import in_order, origins
@@ -78,6 +79,7 @@ class Programmed(Published):
         for each in said:
             if isinstance(each, Outcome):
                 audit.settle(each, self.memory)
+                self._queue_moved(each)
                 self.record(each)
             else:
                 self._ended(each)
@@ -100,11 +102,15 @@ class Programmed(Published):
                 nic=ended.action.nic, flow=key, policy=ended.action.policy or None,
             )  # fmt: skip
 
+    def _queue_moved(self, outcome: Outcome) -> None:
+        action = outcome.action
+        if action.queue is not None and action.new is not None and not outcome.errno:
+            self.watches[action.nic].queue_moved(action.queue, action.new)
+            followed(action.nic, action.queue, action.new, self.memory)
+
     def _said(self, said: Said) -> None:
         """What became of moves that took their time."""
-        outcomes = self._settle(said)
-        for name in {o.action.nic for o in outcomes if o.action.kind is ActionKind.QUEUE_CPU}:
-            self.watches[name].refresh()
+        self._settle(said)
         self._agenda.schedule()
 
     def _moves_of(self, watch: NicWatch) -> Moving:

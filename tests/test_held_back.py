@@ -12,7 +12,7 @@ from atfnd.decide import audit, steer
 from atfnd.decide.memory import Memory, Settling
 from atfnd.decide.table import FlowTable
 from atfnd.model import Flow, FlowKey, FlowState, Match, Outcome, Plan, SocketUse
-from tests.values import NIC, RULE, key, seen
+from tests.values import AT_ONCE, NIC, RULE, key, seen
 
 __all__: list[str] = []
 
@@ -20,7 +20,7 @@ HOLD_NS, T_DELETE_NS = 100, 10_000
 
 
 def memory() -> Memory:
-    return Memory(FlowTable(100), Settling(HOLD_NS, T_DELETE_NS))
+    return Memory(FlowTable(100), Settling(HOLD_NS, T_DELETE_NS, order_by_policy=AT_ONCE))
 
 
 def carried_out(plan: Plan, known: Memory, at_ns: int) -> None:

@@ -14,13 +14,13 @@ from atfnd.decide.memory import Memory, Settling
 from atfnd.decide.phantom import phantoms
 from atfnd.decide.table import FlowTable
 from atfnd.model import ActionKind, FlowState, Match, Plan, Rule
-from tests.values import NIC, flow
+from tests.values import AT_ONCE, NIC, flow
 
 SECOND_NS = 1_000_000_000
 
 
 def memory(flows: int, **changes: object) -> Memory:
-    known = Memory(FlowTable(100), Settling(0, 30 * SECOND_NS))
+    known = Memory(FlowTable(100), Settling(0, 30 * SECOND_NS, order_by_policy=AT_ONCE))
     for number in range(flows):
         placed = {"state": FlowState.STEERED, "location": number, "target_queue": 1, **changes}
         known.table.put(flow(number, **placed))

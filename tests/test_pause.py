@@ -10,21 +10,21 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from atfnd.decide import audit, steer
+from atfnd.decide import audit, retire, steer
 from atfnd.decide.memory import Memory, Settling
 from atfnd.decide.table import FlowTable
 from atfnd.model import ActionKind, FlowState, Match, Outcome, Plan
 from tests.applications import delivered
 from tests.bed import a_bed
 from tests.labs import Lab
-from tests.values import NIC, flow, key
+from tests.values import AT_ONCE, NIC, flow, key
 
 PAUSED = replace(NIC, armed=False, paused=True)
 
 
 def steered_flows(*numbers: int) -> Memory:
     """One rule each, on queue 1; all on CPU 1."""
-    memory = Memory(FlowTable(100), Settling(0, 10_000))
+    memory = Memory(FlowTable(100), Settling(0, 10_000, order_by_policy=AT_ONCE))
     for number in numbers:
         place = {"state": FlowState.STEERED, "app_cpu": 1, "target_queue": 1, "target_cpu": 1}
         memory.table.put(flow(number, location=number, **place))
@@ -39,7 +39,7 @@ def settle(plan: Plan, memory: Memory, code: int = 0) -> None:
 @given(st.sets(st.integers(1, 50), max_size=20))
 def test_every_rule_goes_and_every_flow_comes_back(numbers: set[int]) -> None:
     memory = steered_flows(*numbers)
-    plan = steer.withdraw(NIC, memory, "paused")
+    plan = retire.withdraw(NIC, memory, "paused")
     assert {(a.kind, a.key, a.location) for a in plan} == {
         (ActionKind.DELETE, key(n), n) for n in numbers
     }
@@ -57,28 +57,28 @@ def test_every_rule_goes_and_every_flow_comes_back(numbers: set[int]) -> None:
 
 def test_another_nics_rules_stay() -> None:
     memory = steered_flows(1)
-    assert steer.withdraw(replace(NIC, name="other"), memory, "paused") == ()
+    assert retire.withdraw(replace(NIC, name="other"), memory, "paused") == ()
     assert [f.state for f in memory.table] == [FlowState.STEERED]
 
 
 def test_a_rule_that_cannot_be_deleted_is_still_ours() -> None:
     memory = steered_flows(1)
-    settle(steer.withdraw(NIC, memory, "paused"), memory, errno.EBUSY)
+    settle(retire.withdraw(NIC, memory, "paused"), memory, errno.EBUSY)
     (left,) = memory.table
     assert (left.state, left.location, left.why) == (FlowState.STEERED, 1, "refused")
 
 
 def test_a_rule_somebody_deleted_meanwhile_is_gone_all_the_same() -> None:
     memory = steered_flows(1)
-    settle(steer.withdraw(NIC, memory, "paused"), memory, errno.ENOENT)
+    settle(retire.withdraw(NIC, memory, "paused"), memory, errno.ENOENT)
     (left,) = memory.table
     assert (left.state, left.location) == (FlowState.OBSERVED, None)
 
 
 def test_a_flow_that_ends_during_a_pause_ends() -> None:
     memory = steered_flows(1)
-    settle(steer.withdraw(NIC, memory, "paused"), memory)
-    assert steer.gone(1001, memory) == ()
+    settle(retire.withdraw(NIC, memory, "paused"), memory)
+    assert retire.gone(1001, memory) == ()
     assert len(memory.table) == 0
 
 

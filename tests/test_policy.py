@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from atfnd.model import FlowKey, FlowRule, Mode, Network, Placement, Policy, Protocol
+from atfnd.model import FlowKey, FlowRule, Migrant, Mode, Network, Placement, Policy, Protocol
 from atfnd.policy import load as load_module
 from atfnd.policy.load import check, load
 from atfnd.policy.match import Matcher, armed, interface_rule, qualify, rule_budget
@@ -76,6 +76,7 @@ flows:
     t_delete: 1h
     dwell: 20us
     order: bounded
+    owner: process
 """,
     )
     file = tmp_path / "atfnd.yaml"
@@ -94,6 +95,7 @@ flows:
         min_age_ns=1500 * MS,
         placement=Placement.CORE,
         order=Mode.BOUNDED,
+        owner=Migrant.PROCESS,
         dwell_ns=20_000,
         t_delete_ns=3600 * 1000 * MS,
     )
@@ -245,6 +247,7 @@ def test_matches_as_the_words_say(
         min_age_ns=2,
         placement=Placement.LEAVE,
         order=Mode.STRICT,
+        owner=Migrant.THREAD,
         dwell_ns=0,
         t_delete_ns=1,
     )

@@ -8,11 +8,11 @@ from dataclasses import replace
 
 import pytest
 
-from atfnd.decide import audit, steer
+from atfnd.decide import audit, retire, steer
 from atfnd.decide.memory import Memory, Settling
 from atfnd.decide.table import FlowTable
 from atfnd.model import ActionKind, Flow, FlowState, Match, NicView, Outcome, Plan, Rule
-from tests.values import NIC, RULE, key, seen
+from tests.values import AT_ONCE, NIC, RULE, key, seen
 
 __all__: list[str] = []
 
@@ -23,7 +23,7 @@ OTHER = Rule(3, None, 0, None, "flow-type ether proto 0x88f7 action 0")
 
 
 def memory() -> Memory:
-    return Memory(FlowTable(100), Settling(0, 1000 * S))
+    return Memory(FlowTable(100), Settling(0, 1000 * S, order_by_policy=AT_ONCE))
 
 
 def settled(plan: Plan, known: Memory, at_ns: int) -> Plan:
@@ -100,7 +100,7 @@ def test_the_back_off_doubles_and_ends() -> None:
 def test_what_is_known_of_drops_ends_with_the_flow() -> None:
     known = steered()
     audit.check_rules(ASYNC, [], known, 3 * S)
-    steer.gone(1001, known)
+    retire.gone(1001, known)
     audit.check_sockets([], {}, known, 4 * S)
     assert not known.dropped
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from atfnd.decide import audit, steer
+from atfnd.decide import audit, retire, steer
 from atfnd.decide.memory import Memory, Settling
 from atfnd.decide.table import FlowTable
 from atfnd.model import (
@@ -25,14 +25,14 @@ from atfnd.model import (
     Thread,
 )
 from atfnd.move.plan import in_order
-from tests.values import NIC, RULE, key, seen
+from tests.values import AT_ONCE, NIC, RULE, key, seen
 
 HOLD_NS = 100
 T_DELETE_NS = 10_000
 
 
 def memory(capacity: int = 100) -> Memory:
-    return Memory(FlowTable(capacity), Settling(HOLD_NS, T_DELETE_NS))
+    return Memory(FlowTable(capacity), Settling(HOLD_NS, T_DELETE_NS, order_by_policy=AT_ONCE))
 
 
 def carried_out(plan: Plan, known: Memory, at_ns: int, location: int = 7) -> None:
@@ -158,7 +158,7 @@ def test_a_flow_that_found_the_nic_full_is_tried_again_when_there_is_room() -> N
     (action,) = steer.seen(seen(2, 1), small, RULE, known, 1)
     audit.settle(Outcome(action, 1, errno.ENOSPC, None, "full"), known)
     assert steer.retry({"nic": small}, known, 2) == ()
-    carried_out(steer.gone(1001, known), known, 3)
+    carried_out(retire.gone(1001, known), known, 3)
     (again,) = steer.retry({"nic": small}, known, 4)
     assert (again.kind, again.key) == (ActionKind.INSERT, key(2))
 
@@ -173,7 +173,7 @@ def test_our_share_of_the_filter_table_is_kept() -> None:
 def test_an_entry_ends_with_its_socket() -> None:
     known = memory()
     steered(known)
-    (action,) = steer.gone(1001, known)
+    (action,) = retire.gone(1001, known)
     assert (action.kind, action.location) == (ActionKind.DELETE, 7)
     audit.settle(Outcome(action, 2, 0, None, ""), known)
     assert len(known.table) == 0
@@ -216,7 +216,7 @@ def test_a_dual_stack_socket_ends_both_its_flows() -> None:
     for number in (1, 2):
         event = seen(number, 1, cookie=5)
         carried_out(steer.seen(event, NIC, RULE, known, 1), known, 1, location=number)
-    assert {action.key for action in steer.gone(5, known)} == {key(1), key(2)}
+    assert {action.key for action in retire.gone(5, known)} == {key(1), key(2)}
 
 
 @given(st.lists(st.tuples(st.sampled_from(ActionKind), st.integers(0, 3)), max_size=30))

@@ -8,7 +8,7 @@ import errno
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from atfnd.decide import audit, steer
+from atfnd.decide import audit, retire, steer
 from atfnd.model import Action, ActionKind, Match, Outcome, Plan, Rule, SocketUse
 from atfnd.move.plan import in_order
 from tests.test_steer import memory
@@ -49,7 +49,7 @@ class Steering(RuleBasedStateMachine):
 
     @rule(number=st.integers(0, 11))
     def close(self, number: int) -> None:
-        self.carry_out(steer.gone(1000 + number, self.memory))
+        self.carry_out(retire.gone(1000 + number, self.memory))
 
     @rule(step_ns=st.integers(1, 300))
     def wait(self, step_ns: int) -> None:

@@ -13,6 +13,7 @@ from atfnd.model import (
     FlowKey,
     FlowRule,
     FlowState,
+    Migrant,
     Mode,
     NicStats,
     NicView,
@@ -24,8 +25,9 @@ from atfnd.model import (
     Thread,
 )
 
-__all__ = ["NIC", "RULE", "THREAD", "flow", "key", "seen"]
+__all__ = ["AT_ONCE", "NIC", "RULE", "THREAD", "flow", "key", "seen"]
 
+AT_ONCE = {"rest": Mode.IMMEDIATE}  # how the flows below may be moved
 THREAD = Thread(tid=100, pid=100, comm="app", cgroup=None)
 NIC = NicView(
     name="nic",
@@ -45,7 +47,7 @@ NIC = NicView(
 RULE = FlowRule(
     name="rest", source="test:1", protocols=None, ports=None, local=None, remote=None,
     processes=None, min_bytes=0, min_age_ns=0, placement=Placement.CORE, order=Mode.IMMEDIATE,
-    dwell_ns=0, t_delete_ns=30_000_000_000,
+    owner=Migrant.THREAD, dwell_ns=0, t_delete_ns=30_000_000_000,
 )  # fmt: skip
 
 

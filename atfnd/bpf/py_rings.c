@@ -118,6 +118,24 @@ PyObject *transit_answer(PyObject *object, PyObject *args)
 	return PyLong_FromUnsignedLongLong(ring->drained.ended_ns);
 }
 
+PyObject *transit_polled(PyObject *object, PyObject *args)
+{
+	struct transit_object *self = transit_opened(object);
+	struct transit_ring *ring;
+	unsigned int napi_id;
+	__u64 ended_ns;
+
+	if (!self || !PyArg_ParseTuple(args, "I", &napi_id))
+		return NULL;
+	ring = transit_ring_of(self, napi_id);
+	if (!ring)
+		return NULL;
+	ended_ns = __atomic_load_n(&ring->polled_ns, __ATOMIC_SEQ_CST);
+	if (!ended_ns)
+		Py_RETURN_NONE;
+	return Py_BuildValue("KI", ended_ns, __atomic_load_n(&ring->polled_cpu, __ATOMIC_SEQ_CST));
+}
+
 PyObject *transit_idle(PyObject *object, PyObject *args)
 {
 	LIBBPF_OPTS(bpf_test_run_opts, run);

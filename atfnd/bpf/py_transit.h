@@ -37,6 +37,7 @@ PyObject *transit_watch(PyObject *object, PyObject *args);
 PyObject *transit_unwatch(PyObject *object, PyObject *args);
 PyObject *transit_ask(PyObject *object, PyObject *args);
 PyObject *transit_answer(PyObject *object, PyObject *args);
+PyObject *transit_polled(PyObject *object, PyObject *args);
 PyObject *transit_idle(PyObject *object, PyObject *args);
 
 PyObject *transit_park(PyObject *object, PyObject *args);

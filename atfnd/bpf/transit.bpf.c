@@ -155,6 +155,8 @@ int BPF_PROG(on_poll, struct napi_struct *napi, int work, int budget)
 		ring->polls++;
 		after_ns = *(volatile __u64 *)&ring->after_ns;
 		now = bpf_ktime_get_ns();
+		*(volatile __u32 *)&ring->polled_cpu = bpf_get_smp_processor_id();
+		*(volatile __u64 *)&ring->polled_ns = now;
 		if (!after_ns || now <= after_ns || ring->drained_after == after_ns)
 			return 0;
 		poll = (struct transit_poll){ now, work, budget };

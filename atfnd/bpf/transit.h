@@ -43,6 +43,9 @@ struct transit_ring {
 	struct transit_poll ended;   /* ... this one; the next one began after the question */
 	struct transit_poll drained; /* ... by this one */
 	__u64 polls;
+	__u64 polled_ns;  /* the end of the last one; read before polled_cpu, written after it */
+	__u32 polled_cpu; /* where it was */
+	__u32 pad_cpu;
 	__u64 napi; /* struct napi_struct *; 0: not known yet */
 	__u32 napi_id; /* 0: unused */
 	__u32 pad;

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from atfnd.decide.memory import Memory
-from atfnd.decide.steer import gone, idle
+from atfnd.decide.retire import gone, idle
 from atfnd.decide.table import t_delete_in_force_ns
 from atfnd.model import (
     Action,

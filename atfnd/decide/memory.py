@@ -9,8 +9,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from atfnd.decide.owner import OwnerId, Ownership
 from atfnd.decide.table import FlowTable
-from atfnd.model import Flow, FlowKey, Mode
+from atfnd.model import Flow, FlowKey, Migrant, Mode
 
 __all__ = ["NEVER_NS", "Buckets", "Elsewhere", "Memory", "Settling"]
 
@@ -32,6 +33,7 @@ class Settling:
     t_delete_by_policy_ns: Mapping[str, int] = field(default_factory=dict)
     dwell_by_policy_ns: Mapping[str, int] = field(default_factory=dict)
     order_by_policy: Mapping[str, Mode] = field(default_factory=dict)
+    owner_by_policy: Mapping[str, Migrant] = field(default_factory=dict)
 
     def order(self, policy: str) -> Mode:
         """How a flow of this policy may be moved; strict when none is known, as of one adopted."""
@@ -73,6 +75,8 @@ class Memory:
     listed_ns: dict[str, int] = field(default_factory=dict)  # NIC -> its rules were last listed
     dropped: dict[FlowKey, tuple[int, int]] = field(default_factory=dict)  # times, not before (ns)
     deferrals: dict[FlowKey, int] = field(default_factory=dict)  # in a row, of its move
+    owned: dict[str, Ownership] = field(default_factory=dict)  # by NIC: whose its queues are
+    load: dict[str, dict[OwnerId, tuple[int, int]]] = field(default_factory=dict)  # bytes
     overflow: int = 0  # flows turned away since start
     locality: float | None = None  # of the table's bytes between the last two audits
 

@@ -15,8 +15,11 @@ OFFLINE = "its CPU went offline, and this is the nearest one"
 ONLINE = "its CPU is online again"
 
 
-def same_core(queues: Sequence[Queue], cpu: int, load: Callable[[int], int]) -> Queue | None:
-    """The queue delivered on `cpu` with the fewest of our rules; None when no queue is."""
+def same_core(
+    queues: Sequence[Queue], cpu: int, load: Callable[[int], tuple[bool, int]]
+) -> Queue | None:
+    """The least loaded queue delivered on `cpu`; None when no queue is. `load`: whether another one
+    owns it, and how many of our rules point to it."""
     there = [queue for queue in queues if queue.cpu == cpu]
     return min(there, key=lambda queue: (load(queue.index), queue.index), default=None)
 

@@ -11,9 +11,11 @@ from dataclasses import replace
 from functools import lru_cache
 from itertools import islice
 
+from atfnd.decide import follow
 from atfnd.decide.means import no_filter, without_filter
 from atfnd.decide.memory import NEVER_NS, Memory
 from atfnd.decide.queues import same_core
+from atfnd.decide.retire import retire
 from atfnd.model import (
     Action,
     ActionKind,
@@ -24,17 +26,20 @@ from atfnd.model import (
     NicView,
     Placement,
     Plan,
+    Queue,
     SocketSeen,
 )
 
-__all__ = ["due", "gone", "idle", "nic_gone", "retry", "seen", "take_up", "withdraw"]
+__all__ = ["due", "own", "retry", "seen", "take_up"]
 
 _RETRIES = 16  # a look
 _HELD = FlowState.MANUAL, FlowState.RSS, FlowState.SHARED, FlowState.RFS  # and with a rule: kept
 
 
 @lru_cache(maxsize=4096)
-def _reason(cpu: int, queue: int | None) -> str:
+def _reason(cpu: int, queue: int | None, *, own: bool = False) -> str:
+    if own:
+        return f"its thread runs on CPU {cpu} and owns queue {queue}, which follows it"
     if queue is None:
         return f"its thread runs on CPU {cpu}, and no queue is delivered there"
     return f"its thread runs on CPU {cpu}, where queue {queue} is delivered"
@@ -55,14 +60,14 @@ def seen(
     if old is not None and _anothers(old, event, nic):
         return ()
     if rule is None or rule.placement is Placement.LEAVE:
-        return _retire(old, memory, "its policy now leaves it alone") if old else ()
+        return retire(old, memory, "its policy now leaves it alone") if old else ()
     arrives = rss_cpu if event.rx_cpu is None else event.rx_cpu
     manual = old is not None and old.state is FlowState.MANUAL
     unsteered = old is None or (old.location is None and old.state not in _HELD)
     by_rules = nic.means is Means.RULES or not nic.armed  # else it is evidence for what it shares
     if unsteered and by_rules and arrives == event.app_cpu:
-        return _retire(old, memory, "RSS delivers it there by itself") if old else ()
-    queue = same_core(nic.queues, event.app_cpu, lambda index: table.rules_on(nic.name, index))
+        return retire(old, memory, "RSS delivers it there by itself") if old else ()
+    queue = _guest_queue(event.app_cpu, nic, memory)
     flow = Flow(
         key=event.key,
         cookie=event.cookie,
@@ -83,6 +88,9 @@ def seen(
         policy=rule.name,
         why=old.why if old and manual else _reason(event.app_cpu, queue.index if queue else None),
     )
+    if not manual and (own_queue := follow.home(flow, nic, memory)) is not None:
+        why = _reason(event.app_cpu, own_queue.index, own=True)
+        flow = replace(flow, target_cpu=event.app_cpu, why=why)
     if old is None and table.full():
         memory.turn_away(
             replace(flow, state=FlowState.OVERFLOW, why="the Flow-to-Core table is full")
@@ -90,8 +98,33 @@ def seen(
         return ()
     memory.overflowed.pop(flow.key, None)
     table.put(flow)
-    plan = _place_after(event.off_since_ns + rule.dwell_ns, flow, nic, memory, now_ns)
+    at_ns = event.off_since_ns + rule.dwell_ns
+    plan = _owning(flow, nic, memory, now_ns) + _place_after(at_ns, flow, nic, memory, now_ns)
     return (*plan, *_taken_along(event, nic, memory, now_ns))
+
+
+def _guest_queue(cpu: int, nic: NicView, memory: Memory) -> Queue | None:
+    """The queue for a flow whose thread has none of its own: nobody's on that CPU, if there is."""
+    owned, rules_on = memory.owned.get(nic.name, {}), memory.table.rules_on
+    return same_core(nic.queues, cpu, lambda queue: (queue in owned, rules_on(nic.name, queue)))
+
+
+def _owning(flow: Flow, nic: NicView, memory: Memory, now_ns: int) -> Plan:
+    """Who uses this flow takes a queue, if one is free."""
+    owner = follow.owner_of(flow, memory)
+    if owner is None or follow.home(flow, nic, memory) or not follow.free(nic, memory):
+        return ()
+    online = {queue.cpu for queue in nic.queues if queue.cpu is not None} | {flow.app_cpu}
+    return own(nic, frozenset(online), memory, now_ns)
+
+
+def own(nic: NicView, online: frozenset[int], memory: Memory, now_ns: int) -> Plan:
+    """Look at whose the queues are; who owns one now has its flows placed there."""
+    new, plan = follow.look(nic, online, memory, now_ns)
+    for flow in list(memory.table) if new else ():
+        if flow.nic == nic.name and follow.owner_of(flow, memory) in new:
+            plan += _place(flow, nic, memory, now_ns)
+    return plan
 
 
 def _place_after(at_ns: int, flow: Flow, nic: NicView, memory: Memory, now_ns: int) -> Plan:
@@ -100,7 +133,16 @@ def _place_after(at_ns: int, flow: Flow, nic: NicView, memory: Memory, now_ns: i
     if at_ns > now_ns:
         memory.defer(flow.key, at_ns)
         return ()
-    return _place(flow, nic, memory, now_ns)
+    return _place_or_follow(flow, nic, memory, now_ns)
+
+
+def _place_or_follow(flow: Flow, nic: NicView, memory: Memory, now_ns: int) -> Plan:
+    """Place a flow; the queue of its thread goes where that runs."""
+    queue, owner = follow.home(flow, nic, memory), follow.owner_of(flow, memory)
+    if queue is None or owner is None or owner[0] != "thread" or flow.state is FlowState.MANUAL:
+        return _place(flow, nic, memory, now_ns)
+    plan = _place(flow, nic, memory, now_ns)  # first: it forgets when to look again
+    return follow.along(flow, queue, nic, memory, now_ns) + plan
 
 
 def _taken_along(event: SocketSeen, nic: NicView, memory: Memory, now_ns: int) -> Plan:
@@ -119,6 +161,9 @@ def _taken_along(event: SocketSeen, nic: NicView, memory: Memory, now_ns: int) -
             continue
         flow = replace(flow, app_cpu=cpu)
         memory.table.put(flow)
+        if follow.home(flow, nic, memory) is not None:
+            plan += _place(flow, nic, memory, now_ns)  # its queue goes along anyway
+            continue
         dwell_ns = memory.settling.dwell_by_policy_ns.get(flow.policy, 0)
         plan += _place_after(event.off_since_ns + dwell_ns, flow, nic, memory, now_ns)
     return tuple(plan)
@@ -141,17 +186,19 @@ def _place(flow: Flow, nic: NicView, memory: Memory, now_ns: int) -> Plan:
     if flow.location is None and nic.armed and (why := no_filter(nic, flow.key)) is not None:
         without_filter(flow, nic, memory, why)
         return ()
-    queue = same_core(nic.queues, flow.app_cpu, lambda index: table.rules_on(nic.name, index))
+    own_queue = follow.home(flow, nic, memory)
+    queue = own_queue or _guest_queue(flow.app_cpu, nic, memory)
     if queue is None:
         if flow.location is None:
             state = FlowState.WANTED if nic.armed else FlowState.OBSERVED
             table.put(replace(flow, state=state, target_queue=None, target_cpu=None))
         return ()
     current = next((q for q in nic.queues if q.index == flow.target_queue), None)
-    if flow.target_cpu != queue.cpu:
-        flow = replace(flow, target_cpu=queue.cpu)
+    if flow.target_cpu != flow.app_cpu:  # where an own queue is, or is about to be
+        flow = replace(flow, target_cpu=flow.app_cpu)
         table.put(flow)
-    if flow.location is not None and current is not None and current.cpu == flow.app_cpu:
+    there = current == own_queue if own_queue else current and current.cpu == flow.app_cpu
+    if flow.location is not None and current is not None and there:
         return ()
     if not nic.armed or nic.means is not Means.RULES:
         if flow.location is None:
@@ -173,57 +220,8 @@ def _place(flow: Flow, nic: NicView, memory: Memory, now_ns: int) -> Plan:
         return ()
     kind = ActionKind.INSERT if flow.location is None else ActionKind.REWRITE
     old = flow.rx_queue if flow.location is None else flow.target_queue
-    why = _reason(flow.app_cpu, queue.index)
+    why = _reason(flow.app_cpu, queue.index, own=own_queue is not None)
     return (Action(kind, nic.name, flow.key, flow.location, old, queue.index, why, flow.policy),)
-
-
-def gone(cookie: int, memory: Memory, why: str = "its socket was closed") -> Plan:
-    """A socket ended: its entries end, and their rules with them."""
-    plan: list[Action] = []
-    for flow in memory.table.of_cookie(cookie):
-        plan += _retire(flow, memory, why, live=False)
-    return tuple(plan)
-
-
-def idle(cookie: int, memory: Memory, why: str) -> Plan:
-    """A socket is not used, and lives: its entries end as those of one that is gone."""
-    plan: list[Action] = []
-    for flow in memory.table.of_cookie(cookie):
-        plan += _retire(flow, memory, why)
-    return tuple(plan)
-
-
-def nic_gone(name: str, memory: Memory) -> list[Flow]:
-    """A NIC is gone, and its rules with it: forget its flows, and return those that had one."""
-    gone = [flow for flow in memory.table if flow.nic == name]
-    for flow in gone:
-        memory.deferred.pop(flow.key, None)
-        memory.table.remove(flow.key)
-    for key in [key for key, flow in memory.overflowed.items() if flow.nic == name]:
-        del memory.overflowed[key]
-    memory.buckets.pop(name, None)
-    return [flow for flow in gone if flow.location is not None]
-
-
-def _retire(flow: Flow, memory: Memory, why: str, *, live: bool = True) -> Plan:
-    """Delete a flow's rule, or at once its entry when it has none."""
-    memory.deferred.pop(flow.key, None)
-    if flow.location is None:
-        memory.table.remove(flow.key)
-        return ()
-    return (
-        Action(
-            ActionKind.DELETE,
-            flow.nic,
-            flow.key,
-            flow.location,
-            flow.target_queue,
-            None,
-            why,
-            flow.policy,
-            live=live,
-        ),
-    )
 
 
 def due(nics: dict[str, NicView], memory: Memory, now_ns: int) -> Plan:
@@ -232,7 +230,7 @@ def due(nics: dict[str, NicView], memory: Memory, now_ns: int) -> Plan:
     for key in memory.take_due(now_ns):
         flow = memory.table.get(key)
         if flow is not None and flow.nic in nics:
-            plan += _place(flow, nics[flow.nic], memory, now_ns)
+            plan += _place_or_follow(flow, nics[flow.nic], memory, now_ns)
     return tuple(plan)
 
 
@@ -259,15 +257,4 @@ def take_up(nic: NicView, memory: Memory, now_ns: int, *, manual: bool = False) 
             flow = replace(flow, state=FlowState.WANTED)
             memory.table.put(flow)
         plan += _place(flow, nic, memory, now_ns)
-    return tuple(plan)
-
-
-def withdraw(nic: NicView, memory: Memory, why: str) -> Plan:
-    """Delete every rule of ours in a NIC. Its flows stay in the table as observed ones: `take_up`
-    brings their rules back."""
-    plan: list[Action] = []
-    for flow in list(memory.table.steered(nic.name)):
-        flow = replace(flow, state=FlowState.OBSERVED)
-        memory.table.put(flow)
-        plan += _retire(flow, memory, why)
     return tuple(plan)

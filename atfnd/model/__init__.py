@@ -36,7 +36,7 @@ from atfnd.model.nic import (
     Rss,
     Rule,
 )
-from atfnd.model.policy import FlowRule, InterfaceRule, Mode, Network, Placement, Policy
+from atfnd.model.policy import FlowRule, InterfaceRule, Migrant, Mode, Network, Placement, Policy
 from atfnd.model.status import Event, Status
 from atfnd.model.topology import Cpu, Node, Topology, cpu_list
 
@@ -61,6 +61,7 @@ __all__ = [
     "Machine",
     "Match",
     "Means",
+    "Migrant",
     "Mode",
     "Move",
     "Network",

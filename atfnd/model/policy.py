@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple
 
 from atfnd.model.flow import Protocol
 
-__all__ = ["FlowRule", "InterfaceRule", "Mode", "Network", "Placement", "Policy"]
+__all__ = ["FlowRule", "InterfaceRule", "Migrant", "Mode", "Network", "Placement", "Policy"]
 
 
 class Placement(Enum):
@@ -25,6 +25,14 @@ class Mode(Enum):
     STRICT = "strict"  # only moves that cannot reorder; else the flow stays where it is
     BOUNDED = "bounded"  # as strict, else in a gap of its traffic, verified afterwards
     IMMEDIATE = "immediate"  # one write, no wait (the paper's T_timer = 0)
+
+
+class Migrant(Enum):
+    """What migrates as one, and may own a queue that follows it (a flow rule's `owner`)."""
+
+    THREAD = "thread"
+    PROCESS = "process"  # by its busiest thread
+    CGROUP = "cgroup"
 
 
 class Network(NamedTuple):
@@ -50,6 +58,7 @@ class FlowRule:
     min_age_ns: int
     placement: Placement
     order: Mode
+    owner: Migrant
     dwell_ns: int  # use on another core must last this long before the flow follows
     t_delete_ns: int  # an entry idle for this long goes (paper, section 3.3)
 

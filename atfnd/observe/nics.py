@@ -119,6 +119,12 @@ class NicWatch:
         """Note which knobs somebody else moved after us."""
         self.view = replace(self.view, manual=knobs)
 
+    def queue_moved(self, index: int, cpu: int) -> None:
+        """Note where a queue was put."""
+        queues = tuple(replace(q, cpu=cpu) if q.index == index else q for q in self.view.queues)
+        self.view = replace(self.view, queues=queues)
+        self._confined.update({q.index: (cpu, q.pid) for q in queues if q.index == index})
+
     def unpinned(self) -> list[tuple[Queue, int]]:
         """Queues whose thread is a new one and on no CPU, with the CPU the old one had. A thread
         that somebody let run anywhere stays as he wants it."""

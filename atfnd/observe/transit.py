@@ -199,6 +199,10 @@ class Transit:
         """When it was drained; None: not yet. KeyError."""
         return self._bpf.answer(napi_id)
 
+    def polled(self, napi_id: int) -> tuple[int, int] | None:
+        """When its last poll ended, and on which CPU; None: none since it is watched. KeyError."""
+        return self._bpf.polled(napi_id)
+
     def idle(self, napi_id: int) -> bool:
         """Its ring is empty now and its NAPI thread asleep. Always False for a queue without a
         thread. KeyError."""

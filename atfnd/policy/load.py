@@ -12,7 +12,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from atfnd.model import FlowRule, InterfaceRule, Mode, Placement, Policy
+from atfnd.model import FlowRule, InterfaceRule, Migrant, Mode, Placement, Policy
 from atfnd.policy.decode import decode
 from atfnd.policy.document import Document
 from atfnd.policy.problem import PolicyError, Problem
@@ -151,6 +151,7 @@ def _flow_rule(rule: FlowEntry, source: str) -> FlowRule:
         min_age_ns=match.min_age,
         placement=Placement.LEAVE if rule.placement is None else Placement(rule.placement.near),
         order=Mode(rule.order),
+        owner=Migrant(rule.owner),
         dwell_ns=rule.dwell,
         t_delete_ns=rule.t_delete,
     )

@@ -173,6 +173,7 @@ class FlowEntry(Entry):
     match: MatchEntry
     placement: Annotated[NearEntry | None, WrapValidator(leave_or_near)]
     order: Literal["strict", "bounded", "immediate"] = "strict"
+    owner: Literal["thread", "process", "cgroup"] = "thread"
     t_delete: Annotated[Time, Field(gt=0)] = 30 * 10**9
     dwell: Time = 10 * 10**6
 

@@ -28,6 +28,10 @@ class BlindHands:
 
     def close(self) -> None: ...
 
+    def watching(self) -> bool:
+        """There is never evidence."""
+        return False
+
     def fileno(self) -> int:
         """There is nothing to wait for: -1."""
         return -1

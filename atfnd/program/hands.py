@@ -14,10 +14,10 @@ from __future__ import annotations
 
 import errno
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from atfnd.model import Action, ActionKind, FlowKey, Outcome, Protocol, Queue
-from atfnd.move.event import Asleep, Event, HoldLost, Polled
+from atfnd.move.event import Asleep, Event, HoldLost, Polled, Seen
 from atfnd.observe.passages import Passages
 from atfnd.observe.transit import End, Held, Transit
 from atfnd.program.hold import Hold
@@ -27,6 +27,7 @@ __all__ = ["NicHands"]
 
 RINGS = 16  # TRANSIT_RINGS
 TRIALS = 4
+FOLLOWED_NS = 1_000_000_000
 RULES = ActionKind.INSERT, ActionKind.REWRITE, ActionKind.DELETE
 # RFC 5737 and the port of RFC 863: no packet of it comes
 NOBODY = FlowKey(Protocol.TCP, bytes((192, 0, 2, 2)), 9, bytes((192, 0, 2, 1)), 9)
@@ -49,6 +50,7 @@ class NicHands:
         self._rings: dict[int, int | None] = {}  # watched: thread by NAPI id, the oldest first
         self._hold: tuple[int, int, Hold] | None = None  # A, B
         self._held: Held | None = None  # the last one, once it has ended
+        self._followed: dict[int, tuple[int, int]] = {}  # by queue: its new CPU, since
 
     def start(self) -> None:
         """See packets and polls from now on. OSError: the kernel refuses to attach."""
@@ -68,6 +70,10 @@ class NicHands:
             self._end()
         self._transit.close()
 
+    def watching(self) -> bool:
+        """There may be evidence before the machine's next time."""
+        return bool(self._passages) or bool(self._followed)
+
     def fileno(self) -> int:
         """Readable when packets were late."""
         return self._transit.fileno()
@@ -80,6 +86,8 @@ class NicHands:
         outcome = self._apply(action)
         if action.kind in RULES and not outcome.errno:
             self._writes.note(self.now_ns() - began_ns)
+        if action.kind is ActionKind.QUEUE_CPU and not outcome.errno and self._transit.started():
+            self._follow(action)
         return outcome
 
     def write_ns(self) -> int | None:
@@ -160,7 +168,7 @@ class NicHands:
         """While a queue is parked, how that ended, waited for; else what became of watched flows,
         now."""
         if self._hold is None:
-            return self._passages.events()
+            return [*self._passages.events(), *self._arrived()]
         a, b, hold = self._hold
         if not hold.settled(until_ns):
             return ()
@@ -180,6 +188,28 @@ class NicHands:
         (_, _, hold), self._hold = self._hold, None
         self._held = hold.let_go()
         return self._held
+
+    def _follow(self, action: Action) -> None:
+        """See whether a queue is polled on its new CPU."""
+        queue, cpu = action.queue, action.new
+        if queue is None or cpu is None or self._hold is not None:
+            return
+        self._watch_ring(self._queue(queue))
+        self._followed[queue] = cpu, self.now_ns()
+
+    def _arrived(self) -> Iterator[Seen]:
+        """Queues that were polled on their new CPU, each told once; or not within FOLLOWED_NS."""
+        for queue, (cpu, since_ns) in list(self._followed.items()):
+            queues = self._queues()
+            napi_id = queues[queue].napi_id if queue < len(queues) else None
+            known = napi_id in self._rings  # else it came up again, or gave way to others
+            polled = self._transit.polled(napi_id) if known and napi_id is not None else None
+            ended_ns, on_cpu = polled or (0, None)
+            there = ended_ns >= since_ns and on_cpu == cpu
+            if there or self.now_ns() - since_ns > FOLLOWED_NS:
+                del self._followed[queue]
+            if there:
+                yield Seen(queue, queue, ended_ns)
 
     def _queue(self, index: int) -> Queue:
         queues = self._queues()

@@ -6,8 +6,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from atfnd.move.frozenmap import FrozenMap
-from atfnd.move.owner import Follow, Owned, Owner, Ownership, Terms, assign
+from atfnd.decide.owner import Follow, Owned, Owner, Ownership, Terms, assign
 
 TERMS = Terms(idle_ns=1000, settle_ns=100)
 NOW_NS = 10_000
@@ -16,15 +15,15 @@ QUEUES = {0: 0, 1: 1}
 
 
 def owner(number: int, cpu: int, load: int = 100, used_ns: int = NOW_NS) -> Owner:
-    return Owner(number, cpu, load, used_ns)
+    return Owner(("thread", number), cpu, load, used_ns)
 
 
 def owned(*pairs: tuple[int, int], since_ns: int = 0, moved_ns: int = 0) -> Ownership:
-    return FrozenMap({queue: Owned(number, since_ns, moved_ns) for queue, number in pairs})
+    return {queue: Owned(("thread", number), since_ns, moved_ns) for queue, number in pairs}
 
 
 def who(ownership: Ownership) -> dict[int, int]:
-    return {queue: each.owner for queue, each in ownership.items()}
+    return {queue: each.owner[1] for queue, each in ownership.items()}
 
 
 def look(
@@ -77,7 +76,15 @@ def test_a_thread_that_ends_leaves_its_queue_where_it_is() -> None:
 
 def test_a_fork_owns_nothing_that_its_parent_owns() -> None:
     parent, child = owner(7, cpu=0), owner(8, cpu=0)
-    assert look(owned((0, 7)), parent, child) == ({0: 7, 1: 8}, [(1, 0)])
+    assert look(owned((0, 7)), parent, child) == ({0: 7}, [])
+    assert look(owned((0, 7)), parent, child._replace(cpu=1)) == ({0: 7, 1: 8}, [])
+
+
+def test_a_free_queue_comes_from_a_cpu_that_keeps_one_or_to_a_cpu_that_has_none() -> None:
+    alone, third = {0: 0, 1: 1, 2: 1}, owner(8, cpu=0)
+    after, follows = assign(owned((0, 7)), [owner(7, 0), third], alone, ONLINE, TERMS, NOW_NS)
+    assert (who(after), [(f.queue, f.cpu) for f in follows]) == ({0: 7, 1: 8}, [(1, 0)])
+    assert look(owned((0, 7)), owner(7, cpu=0), owner(8, cpu=3)) == ({0: 7, 1: 8}, [(1, 3)])
 
 
 def test_queues_leave_a_cpu_that_goes_offline() -> None:
@@ -89,7 +96,7 @@ def test_queues_leave_a_cpu_that_goes_offline() -> None:
 
 numbers = st.integers(0, 5)
 crowds = st.lists(
-    st.builds(Owner, numbers, numbers, st.integers(0, 9), st.integers(0, 3000)),
+    st.builds(owner, numbers, numbers, st.integers(0, 9), st.integers(0, 3000)),
     max_size=6, unique_by=lambda each: each.id,
 )  # fmt: skip
 
@@ -98,7 +105,7 @@ crowds = st.lists(
 def test_no_queue_is_without_a_live_cpu_and_no_owner_has_two(
     looks: list[tuple[list[Owner], frozenset[int]]],
 ) -> None:
-    ownership: Ownership = FrozenMap()
+    ownership: Ownership = {}
     queues: dict[int, int | None] = {0: 0, 1: 1, 2: 2}
     for step, (owners, online) in enumerate(looks):
         before = queues
@@ -106,6 +113,6 @@ def test_no_queue_is_without_a_live_cpu_and_no_owner_has_two(
         queues = {**queues, **{each.queue: each.cpu for each in follows}}
         assert set(queues.values()) <= online
         assert len(set(who(ownership).values())) == len(ownership)
-        assert set(who(ownership).values()) <= {each.id for each in owners}
-        assert len(ownership) == min(len(owners), len(queues))
+        assert set(who(ownership).values()) <= {each.id[1] for each in owners}
+        assert bool(ownership) == bool(owners)
         assert all(isinstance(f, Follow) and before[f.queue] != f.cpu for f in follows)

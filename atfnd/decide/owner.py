@@ -6,7 +6,9 @@ owns at most one queue, and a queue has at most one owner. The rules, in this or
 
 1. An owner that is gone (an exited thread, a closed last socket) loses its queue; the queue stays
    where it is. A child or a new thread is an owner of its own from its first socket call on.
-2. Without a queue, the busiest first: the free queue on its CPU, else the first free one.
+2. Without a queue, the busiest first: the free queue its flows are led to already, else one on its
+   CPU; else a free one from a CPU that
+   keeps another, or, if its own CPU has no queue at all, from any.
 3. With none free: that of the owner that has been idle for the longest, if for `idle_ns`; else that
    of the least busy one, if the newcomer is busier by a quarter and the queue has been owned for
    `settle_ns`. Who gets none is a guest: its flows are moved one by one, to a queue on its CPU.
@@ -23,24 +25,26 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from atfnd.move.frozenmap import FrozenMap
+__all__ = ["Follow", "Owned", "Owner", "OwnerId", "Ownership", "Terms", "assign"]
 
-__all__ = ["Follow", "Owned", "Owner", "Ownership", "Terms", "assign"]
+
+OwnerId = tuple[str, int]  # of what kind, and its tid, pid or cgroup id
 
 
 class Owner(NamedTuple):
     """One that uses sockets of this NIC."""
 
-    id: int  # tid, pid or cgroup id
+    id: OwnerId
     cpu: int  # it runs there
     load: int  # bytes or packets, of one recent period
     used_ns: int  # its last socket call
+    at: int | None = None  # the queue that most of its flows are led to by rules
 
 
 class Owned(NamedTuple):
     """A queue's owner, since when, and when the queue last changed its CPU for it."""
 
-    owner: int
+    owner: OwnerId
     since_ns: int
     moved_ns: int
 
@@ -60,7 +64,7 @@ class Follow(NamedTuple):
     why: str
 
 
-Ownership = FrozenMap[int, Owned]  # by queue
+Ownership = Mapping[int, Owned]  # by queue
 
 
 def assign(
@@ -90,21 +94,28 @@ def assign(
             queues = {**queues, queue_index: follow.cpu}
             if queue_index in kept:
                 kept[queue_index] = kept[queue_index]._replace(moved_ns=now_ns)
-    return FrozenMap(kept), tuple(follows)
+    return kept, tuple(follows)
 
 
 def _free(
     owner: Owner, kept: Mapping[int, Owned], queues: Mapping[int, int | None]
 ) -> tuple[int] | None:
     free = [queue for queue in sorted(queues) if queue not in kept]
+    if owner.at in free:
+        return (owner.at,)
     here = [queue for queue in free if queues[queue] == owner.cpu]
-    return next(((queue,) for queue in here + free), None)
+    if here or not free:
+        return (here[0],) if here else None
+    load = Counter(queues.values())
+    spare = [queue for queue in free if queues[queue] is None or load[queues[queue]] > 1]
+    others = spare if load[owner.cpu] else spare + free
+    return (others[0],) if others else None
 
 
 def _taken(
     owner: Owner,
     kept: Mapping[int, Owned],
-    known: Mapping[int, Owner],
+    known: Mapping[OwnerId, Owner],
     terms: Terms,
     now_ns: int,
 ) -> tuple[int] | None:
@@ -130,7 +141,7 @@ def _follow(
     queue: int,
     cpu: int | None,
     kept: Mapping[int, Owned],
-    known: Mapping[int, Owner],
+    known: Mapping[OwnerId, Owner],
     queues: Mapping[int, int | None],
     online: frozenset[int],
     terms: Terms,

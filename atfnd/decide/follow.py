@@ -1,0 +1,151 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Queues that follow their owners: a migration is one write, however many flows it moves. Pure.
+
+A thread (or process, or cgroup: the policy's `owner`) whose flows may not be moved at once owns a
+queue (`decide.owner`): its flows are placed there, and when it migrates, the queue goes with it and
+no flow changes its queue. Who owns none is a guest; its flows are moved one by one.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+from dataclasses import replace
+
+from atfnd.decide.memory import Memory
+from atfnd.decide.owner import Owner, OwnerId, Terms, assign
+from atfnd.model import (
+    Action,
+    ActionKind,
+    Flow,
+    FlowState,
+    Means,
+    Migrant,
+    Mode,
+    NicView,
+    Plan,
+    Queue,
+)
+
+__all__ = ["TERMS", "along", "followed", "free", "home", "look", "owner_of"]
+
+TERMS = Terms()
+
+
+def owner_of(flow: Flow, memory: Memory) -> OwnerId | None:
+    """Who takes this flow along; None: nobody, it is moved by itself."""
+    thread, settling = flow.thread, memory.settling
+    if thread is None or settling.order(flow.policy) is Mode.IMMEDIATE:
+        return None
+    match settling.owner_by_policy.get(flow.policy, Migrant.THREAD):
+        case Migrant.THREAD:
+            return "thread", thread.tid
+        case Migrant.PROCESS:
+            return "process", thread.pid
+        case Migrant.CGROUP:
+            return None if thread.cgroup is None else ("cgroup", thread.cgroup)
+
+
+def home(flow: Flow, nic: NicView, memory: Memory) -> Queue | None:
+    """The queue its owner owns."""
+    owner, owned = owner_of(flow, memory), memory.owned.get(nic.name)
+    if owner is None or not owned:
+        return None
+    index = next((queue for queue, each in owned.items() if each.owner == owner), None)
+    return next((queue for queue in nic.queues if queue.index == index), None)
+
+
+def free(nic: NicView, memory: Memory) -> bool:
+    """A queue may be had for the asking."""
+    owned = memory.owned.get(nic.name, {})
+    return any(queue not in owned for queue in _queues(nic))
+
+
+def along(flow: Flow, queue: Queue, nic: NicView, memory: Memory, now_ns: int) -> Plan:
+    """The queue follows the owner of this flow, which is used on another CPU; or later, when it has
+    just followed."""
+    held = memory.owned[nic.name][queue.index]
+    if queue.cpu == flow.app_cpu or queue.index not in _queues(nic) or not nic.armed:
+        return ()
+    if held.moved_ns and now_ns - held.moved_ns < TERMS.settle_ns:
+        memory.defer(flow.key, held.moved_ns + TERMS.settle_ns)
+        return ()
+    after = held._replace(moved_ns=now_ns)
+    memory.owned[nic.name] = {**memory.owned[nic.name], queue.index: after}
+    return (_follow(nic, queue.index, flow.app_cpu, f"its owner runs on CPU {flow.app_cpu}"),)
+
+
+def followed(nic: str, queue: int, cpu: int, memory: Memory) -> None:
+    """A queue is delivered on this CPU from now on, and the flows of its owner with it."""
+    held = memory.owned.get(nic, {}).get(queue)
+    if held is None:
+        return
+    kind, number = held.owner
+    flows = memory.table.of_thread(number) if kind == "thread" else list(memory.table)
+    for flow in flows:
+        here = flow.nic == nic and flow.target_queue == queue and flow.location is not None
+        if here and owner_of(flow, memory) == held.owner:
+            memory.table.put(replace(flow, target_cpu=cpu))
+
+
+def look(
+    nic: NicView, online: frozenset[int], memory: Memory, now_ns: int
+) -> tuple[set[OwnerId], Plan]:
+    """Whose the queues are, by what was used of late. Returns who owns one now and did not, whose
+    flows are to be placed again, and the queues that follow."""
+    queues = _queues(nic)
+    if not queues or not online or not nic.armed or nic.means is not Means.RULES:
+        memory.owned.pop(nic.name, None)
+        return set(), ()
+    before = memory.owned.get(nic.name, {})
+    had = {each.owner for each in before.values()}
+    owners = _owners(nic, memory)
+    after, follows = assign(before, owners, queues, online, TERMS, now_ns)
+    memory.owned[nic.name] = after
+    new = {each.owner for each in after.values()} - had
+    return new, tuple(_follow(nic, each.queue, each.cpu, each.why) for each in follows)
+
+
+def _queues(nic: NicView) -> dict[int, int | None]:
+    """The CPU of each queue that we may move."""
+    if not nic.caps.queue_cpu:
+        return {}
+    return {q.index: q.cpu for q in nic.queues if f"queue-cpu:{q.index}" not in nic.manual}
+
+
+def _owners(nic: NicView, memory: Memory) -> list[Owner]:
+    """Who uses flows of this NIC: where its busiest flow is used, and how much it carried lately,
+    what came before the last look counting half."""
+    flows: defaultdict[OwnerId, list[Flow]] = defaultdict(list)
+    for flow in memory.table:
+        owner = owner_of(flow, memory) if flow.nic == nic.name else None
+        if owner is not None and flow.state is not FlowState.MANUAL:
+            flows[owner].append(flow)
+    before = memory.load.get(nic.name, {})
+    memory.load[nic.name] = {}
+    for owner, used in flows.items():
+        total = sum(flow.bytes for flow in used)
+        then, recently = before.get(owner, (0, 0))
+        memory.load[nic.name][owner] = total, recently // 2 + max(0, total - then)
+    return [_owner(owner, used, memory.load[nic.name][owner][1]) for owner, used in flows.items()]
+
+
+def _owner(owner: OwnerId, flows: Iterable[Flow], load: int) -> Owner:
+    by_cpu = defaultdict[int, tuple[int, int]](lambda: (0, 0))
+    rules: Counter[int] = Counter()
+    for flow in flows:
+        if flow.location is not None and flow.target_queue is not None:
+            rules[flow.target_queue] += 1
+        used_ns, carried = by_cpu[flow.app_cpu]
+        by_cpu[flow.app_cpu] = max(used_ns, flow.used_ns), carried + flow.bytes
+    latest_ns = max(used_ns for used_ns, _ in by_cpu.values())
+    busiest = max(by_cpu, key=lambda cpu: (by_cpu[cpu][1], -cpu))
+    last = max(by_cpu, key=lambda cpu: (by_cpu[cpu][0], -cpu))
+    cpu = last if owner[0] == "thread" else busiest  # a thread is on one CPU: the last is true
+    at = min(rules, key=lambda queue: (-rules[queue], queue), default=None)
+    return Owner(owner, cpu, load, latest_ns, at)
+
+
+def _follow(nic: NicView, queue: int, cpu: int, why: str) -> Action:
+    old = next((each.cpu for each in nic.queues if each.index == queue), None)
+    return Action(ActionKind.QUEUE_CPU, nic.name, None, None, old, cpu, why, "", queue)

@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""How entries end: with their socket, for idleness, with their NIC, or by the operator. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from atfnd.decide.memory import Memory
+from atfnd.model import Action, ActionKind, Flow, FlowState, NicView, Plan
+
+__all__ = ["gone", "idle", "nic_gone", "retire", "withdraw"]
+
+
+def retire(flow: Flow, memory: Memory, why: str, *, live: bool = True) -> Plan:
+    """Delete a flow's rule, or at once its entry when it has none."""
+    memory.deferred.pop(flow.key, None)
+    if flow.location is None:
+        memory.table.remove(flow.key)
+        return ()
+    return (
+        Action(
+            ActionKind.DELETE,
+            flow.nic,
+            flow.key,
+            flow.location,
+            flow.target_queue,
+            None,
+            why,
+            flow.policy,
+            live=live,
+        ),
+    )
+
+
+def gone(cookie: int, memory: Memory, why: str = "its socket was closed") -> Plan:
+    """A socket ended: its entries end, and their rules with them."""
+    plan: list[Action] = []
+    for flow in memory.table.of_cookie(cookie):
+        plan += retire(flow, memory, why, live=False)
+    return tuple(plan)
+
+
+def idle(cookie: int, memory: Memory, why: str) -> Plan:
+    """A socket is not used, and lives: its entries end as those of one that is gone."""
+    plan: list[Action] = []
+    for flow in memory.table.of_cookie(cookie):
+        plan += retire(flow, memory, why)
+    return tuple(plan)
+
+
+def nic_gone(name: str, memory: Memory) -> list[Flow]:
+    """A NIC is gone, and its rules with it: forget its flows, and return those that had one."""
+    gone = [flow for flow in memory.table if flow.nic == name]
+    for flow in gone:
+        memory.deferred.pop(flow.key, None)
+        memory.table.remove(flow.key)
+    for key in [key for key, flow in memory.overflowed.items() if flow.nic == name]:
+        del memory.overflowed[key]
+    for by_nic in (memory.buckets, memory.owned, memory.load):
+        by_nic.pop(name, None)
+    return [flow for flow in gone if flow.location is not None]
+
+
+def withdraw(nic: NicView, memory: Memory, why: str) -> Plan:
+    """Delete every rule of ours in a NIC. Its flows stay in the table as observed ones: `take_up`
+    brings their rules back."""
+    plan: list[Action] = []
+    for flow in list(memory.table.steered(nic.name)):
+        flow = replace(flow, state=FlowState.OBSERVED)
+        memory.table.put(flow)
+        plan += retire(flow, memory, why)
+    return tuple(plan)
