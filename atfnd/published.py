@@ -149,11 +149,16 @@ class Published:
         for name, watch in self.watches.items():
             ours = frozenset(f.location for f in steered(name) if f.location is not None)
             try:
-                views.append(watch.shown(ours))
+                views.append(replace(watch.shown(ours), owners=self._owners(name)))
             except OSError as error:
                 if error.errno != errno.ENODEV:  # it is gone, and the loop is about to be told
                     raise
         return views
+
+    def _owners(self, nic: str) -> dict[int, str]:
+        """Whom its queues follow: `thread 4711`."""
+        owned = self.memory.owned.get(nic, {})
+        return {queue: f"{each.owner[0]} {each.owner[1]}" for queue, each in owned.items()}
 
     def topology(self) -> Topology:
         """CPUs as sysfs describes them now; an offline one shares what it shared before."""

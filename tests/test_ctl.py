@@ -26,8 +26,8 @@ def daemon(tmp_path: Path) -> Iterator[Serving]:
         ("flows", "PROTO LOCAL REMOTE TID COMM APP-CPU RX-QUEUE RX-CPU TARGET PLACED STATE RULE "
          "BYTES AGE NIC POLICY WHY",
          "tcp 10.0.0.2:5201 10.9.0.1:40000 4121 iperf3 3 3 3 3 yes steered 100 117.7M"),
-        ("queues", "NIC QUEUE NAPI IRQ THREADED PID CPU ALLOWED RULES PACKETS BY-RULE BY-RSS",
-         "lab:lab 0 8193 - yes 900 0 - 1 0 0 0"),
+        ("queues", "NIC QUEUE NAPI IRQ THREADED PID CPU OWNER ALLOWED RULES PACKETS BY-RULE BY-RSS",
+         "lab:lab 0 8193 - yes 900 0 - - 1 0 0 0"),
         ("nics", "NIC STATE UP DRIVER CLASS PROBED NODE QUEUES MOST RULES OURS FOREIGN SLOTS RING "
          "DROPS CONFLICTS NETNS MEANS WHY",
          "lab:lab armed yes lab K1 yes - 4 - 4 1 3 4096 256 5 0 /run/netns/lab-host rules -"),

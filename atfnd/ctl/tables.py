@@ -89,6 +89,7 @@ def status_table(status: Row) -> Table:
         ("locality", local),
         ("overflow", f"{status['overflow']} flows found the table or the NIC full"),
         ("actions", f"{applied} applied, {refused} refused"),
+        ("moves", _moves(status)),
         ("events lost", f"{status['events_lost']}, {status['resyncs']} re-syncs"),
     ]
     table = Table.grid(padding=(0, 2))
@@ -97,6 +98,11 @@ def status_table(status: Row) -> Table:
     for name, value in rows:
         table.add_row(name, text(value))
     return table
+
+
+def _moves(status: Row) -> str:
+    ends = [f"{m['count']} by {m['mechanism']} {m['verdict']}" for m in status["moves"]]
+    return f"{', '.join(ends) or 'none yet'}; {status['late_packets']} packets late"
 
 
 def flow_table(rows: Iterable[Row]) -> Table:
@@ -127,10 +133,10 @@ def _plain(columns: Iterable[str], names: str, rows: Iterable[Row]) -> Table:
 
 def queue_table(rows: Iterable[Row]) -> Table:
     columns = (
-        "NIC", ">QUEUE", ">NAPI", ">IRQ", "THREADED", ">PID", ">CPU", "ALLOWED", ">RULES",
-        ">PACKETS", ">BY-RULE", ">BY-RSS",
+        "NIC", ">QUEUE", ">NAPI", ">IRQ", "THREADED", ">PID", ">CPU", "OWNER", "ALLOWED",
+        ">RULES", ">PACKETS", ">BY-RULE", ">BY-RSS",
     )  # fmt: skip
-    names = "nic queue napi_id irq threaded pid cpu allowed_cpus rules packets by_rule by_rss"
+    names = "nic queue napi_id irq threaded pid cpu owner allowed_cpus rules packets by_rule by_rss"
     return _plain(columns, names, rows)
 
 

@@ -207,4 +207,5 @@ class NicView:
     paused: bool = False  # by the operator: our rules are out, nothing is changed
     knobs: Mapping[str, str] = field(default_factory=dict)  # as last read, see `nic.Nic.knobs`
     conflicts: tuple[Conflict, ...] = ()
+    owners: Mapping[int, str] = field(default_factory=dict)  # by queue: whom it follows
     manual: frozenset[str] = frozenset()  # knobs somebody else moved after us: let go of

@@ -18,7 +18,7 @@ from aiohttp import web
 
 from atfnd.errors import OperatorError
 from atfnd.model import Flow, FlowState, Level, NicView
-from atfnd.serve import Source, views
+from atfnd.serve import Source, moves, views
 from atfnd.serve.answers import JSON, error, number, one_object, query_of, row_list
 from atfnd.serve.explain import Explanation, explain, explain_absent
 from atfnd.serve.selector import Selector
@@ -79,7 +79,7 @@ class Api:
 
     async def status(self, request: web.Request) -> web.StreamResponse:
         query_of(request)
-        return one_object(views.status_view(self._source.status(), time.time()))
+        return one_object(moves.status_view(self._source.status(), time.time()))
 
     async def flows(self, request: web.Request) -> web.StreamResponse:
         query = query_of(request, "limit", "cursor", "state", "nic", "pid", "comm")

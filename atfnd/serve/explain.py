@@ -24,6 +24,7 @@ from atfnd.model import (
 from atfnd.serve.chain import nic_links, policy_link, queue_of, seen_link, thread_link
 from atfnd.serve.classify import catching_rule
 from atfnd.serve.means import by_entry, by_rfs, in_the_shade, means_link
+from atfnd.serve.moves import move_link
 from atfnd.serve.views import placed, rule_text
 
 __all__ = ["Explanation", "explain", "explain_absent"]
@@ -49,6 +50,7 @@ def explain(
     rule = catching_rule(nic.rules, flow.key)
     chain += means_link(nic)
     chain += nic_links(nic, rule, rss_queue)
+    chain += move_link(flow)
     chain.append(seen_link(flow, topology))
     verdict, advice = _verdict(flow, nic, rule)
     return Explanation(tuple(chain), verdict, advice)

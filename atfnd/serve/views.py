@@ -18,9 +18,9 @@ from atfnd.model import (
     Node,
     Protocol,
     Rule,
-    Status,
     endpoint,
 )
+from atfnd.serve.moves import move_view
 
 __all__ = [
     "View",
@@ -35,7 +35,6 @@ __all__ = [
     "queue_views",
     "rule_text",
     "rule_view",
-    "status_view",
 ]
 
 View = dict[str, object]
@@ -73,34 +72,12 @@ def flow_view(flow: Flow, now_ns: int) -> View:
         "bytes": flow.bytes,
         "age_s": _since(flow.used_ns, now_ns),
         "moved_s": _since(flow.moved_ns, now_ns) if flow.moved_ns else None,
+        "move": None if flow.move is None else move_view(flow.move),
     }
 
 
 def _since(at_ns: int, now_ns: int) -> float:
     return round(max(now_ns - at_ns, 0) / 1e9, 3)
-
-
-def status_view(status: Status, now_wall_s: float) -> View:
-    return {
-        "version": status.version,
-        "pid": status.pid,
-        "since_wall_s": status.since_wall_s,
-        "uptime_s": round(max(now_wall_s - status.since_wall_s, 0.0), 3),
-        "observer": status.observer,
-        "observer_why": status.observer_why,
-        "armed": list(status.armed),
-        "table_entries": status.table_entries,
-        "table_capacity": status.table_capacity,
-        "t_delete_s": status.t_delete_ns / 1e9,
-        "overflow": status.overflow,
-        "flows_by_state": dict(status.flows_by_state),
-        "locality": status.locality,
-        "actions_applied": status.actions_applied,
-        "actions_refused": status.actions_refused,
-        "events_lost": status.events_lost,
-        "resyncs": status.resyncs,
-        "policy_files": list(status.policy_files),
-    }
 
 
 def nic_view(nic: NicView) -> View:
@@ -185,6 +162,7 @@ def queue_views(nic: NicView) -> Iterator[View]:
             "threaded": queue.threaded,
             "pid": queue.pid,
             "cpu": queue.cpu,
+            "owner": nic.owners.get(queue.index),
             "allowed_cpus": nic.knobs.get(f"queue-cpu:{queue.index}"),
             "rules": rules[queue.index],
             "packets": stats.packets if stats else None,
