@@ -25,7 +25,7 @@ from tests.moving import cookie_of
 from tests.wait import until
 
 __all__ = ["SOON_S", "A", "B", "Moves", "Traffic", "in_kernel", "loaded", "moves", "restarts"]
-__all__ += ["stopped", "two_flows"]
+__all__ += ["restored", "stopped", "two_flows"]
 
 RATE_PPS = 2_000
 SOON_S = 1.0
@@ -167,8 +167,7 @@ def in_kernel() -> set[tuple[str, int]]:
 
 
 def restarts(traffic: Traffic, folder: Path) -> list[str]:
-    """A daemon takes over or deletes what was left; what it says of it. Then all is restored, and
-    none of our rules is there."""
+    """A daemon takes over or deletes what was left; what it says of it. Then all is restored."""
     daemon, name = Daemon(folder, LEAVE), traffic.lab.nic.name
     try:
         daemon.start("--nic", name, "--arm", name, "--observer", "bpf")
@@ -177,7 +176,12 @@ def restarts(traffic: Traffic, folder: Path) -> list[str]:
         assert daemon.end() == 0
     finally:
         daemon.reap()
-    run_dir = ["--run-dir", str(daemon.run_dir)]
-    subprocess.run([ATFND, "restore", *run_dir], stdout=subprocess.DEVNULL, check=True, timeout=60)
-    assert traffic.rules() == []
+    restored(traffic, daemon)
     return said
+
+
+def restored(traffic: Traffic, daemon: Daemon) -> None:
+    """None of our rules is left."""
+    words = [ATFND, "restore", "--run-dir", str(daemon.run_dir)]
+    subprocess.run(words, stdout=subprocess.DEVNULL, check=True, timeout=60)
+    assert traffic.rules() == []

@@ -12,11 +12,10 @@ from pathlib import Path
 import pytest
 
 from atfnd.move.timer import Times
-from tests.failing import Traffic, moves, restarts, stopped
+from tests.failing import Traffic, moves, stopped
 from tests.faulty import spinners
 from tests.wait import until
 
-ADOPTED = ["1 rules taken over, 0 orphans deleted"]
 HOUR_NS = 3600 * 10**9
 
 
@@ -27,7 +26,6 @@ def test_the_spinner_killed(traffic: Traffic, tmp_path: Path, state: str) -> Non
         moving.killed()
         traffic.flows()
     assert traffic.seats() == seats
-    assert restarts(traffic, tmp_path) == ADOPTED
 
 
 HELD = [
@@ -45,7 +43,6 @@ def test_the_spinner_robbed_of_its_cpu(
         moving.faulted()
         assert moving.says().startswith(ended)
         traffic.flows()
-    assert restarts(traffic, tmp_path) == ADOPTED
 
 
 @pytest.mark.parametrize(("state", "ended"), HELD)
@@ -61,7 +58,6 @@ def test_stopped_while_it_holds(traffic: Traffic, tmp_path: Path, state: str, en
         assert moving.says().startswith(ended)
         assert moving.says()  # and moves go on
         traffic.flows()
-    assert restarts(traffic, tmp_path) == ADOPTED
 
 
 @pytest.mark.parametrize(
@@ -83,4 +79,3 @@ def test_the_nic_is_reset(
         assert moving.says().partition(":")[0] in ended
         traffic.flows()
         assert not spinners(moving.process.pid)
-    assert restarts(traffic, tmp_path) == ADOPTED

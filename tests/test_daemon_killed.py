@@ -14,7 +14,7 @@ import pytest
 from atfnd.program.journal import Journal
 from tests.applications import CPUS, rss_cpu
 from tests.daemons import Daemon, standing
-from tests.failing import SOON_S, Traffic, in_kernel, loaded, restarts, stopped
+from tests.failing import SOON_S, Traffic, in_kernel, loaded, restarts, restored, stopped
 from tests.faulty import with_fault
 from tests.wait import until
 
@@ -33,6 +33,9 @@ flows:
 """
 
 
+ADOPTED = ["1 rules taken over, 0 orphans deleted"]
+
+
 def start(traffic: Traffic, folder: Path, fault: str | None = None) -> Daemon:
     daemon, name = Daemon(folder, STRICT), traffic.lab.nic.name
     wrapped = [] if fault is None else with_fault(fault, traffic.lab.name)
@@ -46,48 +49,10 @@ def rule_cpus(traffic: Traffic) -> list[int | None]:
     return [None if rule.queue is None else queues[rule.queue].cpu for rule in traffic.rules()]
 
 
-def off_rss(traffic: Traffic) -> int:
-    """A CPU where RSS does not deliver the flow."""
-    by_rss = rss_cpu(traffic.lab, traffic.moved.key)
-    return next(cpu for cpu in CPUS if cpu != by_rss)
-
-
-FIRST, LATER = "its first rule", "another queue"
-
-
-@pytest.mark.parametrize(
-    ("what", "state", "done"),
-    [
-        (FIRST, "hold before hold", False),
-        (FIRST, "hold after hold", False),
-        (FIRST, "commit after claim", False),
-        (FIRST, "commit after insert", True),
-        (FIRST, "settle before drain_evidence", True),
-        (FIRST, "verify before release", True),
-        (LATER, "hold after hold", False),
-        (LATER, "commit before insert", False),
-        (LATER, "commit after insert", True),
-        (LATER, "settle before evidence", True),
-        (LATER, "verify after release", True),
-        (LATER, "verify before evidence", True),
-    ],
-)
-def test_the_daemon_killed(
-    traffic: Traffic, tmp_path: Path, what: str, state: str, done: bool
-) -> None:
-    before, seats = standing(traffic.lab), traffic.seats()
-    application = traffic.moved.running.checker.pid
-    here = elsewhere = off_rss(traffic)
-    os.sched_setaffinity(application, {here})
-    if what == LATER:
-        daemon = start(traffic, tmp_path)
-        until(lambda: rule_cpus(traffic) == [here], "it has its first rule")
-        assert daemon.end() == 0
-        here = next(cpu for cpu in CPUS if cpu != elsewhere)
-        os.sched_setaffinity(application, {here})
-    daemon = start(traffic, tmp_path, f"kill {state}")
+def killed(daemon: Daemon, traffic: Traffic) -> None:
+    """By its fault: traffic flows, and nothing is attached."""
     assert daemon.process is not None
-    process, held = daemon.process, set(loaded(daemon.process.pid))
+    process, held = daemon.process, set[tuple[str, int]]()
 
     def dead() -> bool:
         held.update(loaded(process.pid))
@@ -96,17 +61,67 @@ def test_the_daemon_killed(
     until(dead, "the fault comes", 60)
     assert process.returncode == -signal.SIGKILL, daemon.said()
     traffic.flows()
-    assert traffic.seats() == seats
     assert held
     until(lambda: not held & in_kernel(), "nothing is attached", SOON_S)
-    left = [here] if done else [elsewhere] if what == LATER else []
-    assert rule_cpus(traffic) == left
+
+
+def off_rss(traffic: Traffic) -> int:
+    """A CPU where RSS does not deliver the flow."""
+    by_rss = rss_cpu(traffic.lab, traffic.moved.key)
+    return next(cpu for cpu in CPUS if cpu != by_rss)
+
+
+@pytest.mark.parametrize(
+    ("state", "done"),
+    [
+        ("hold before hold", False),
+        ("hold after hold", False),
+        ("commit after claim", False),
+        ("commit after insert", True),
+        ("settle before drain_evidence", True),
+        ("verify before release", True),
+        ("verify before evidence", True),
+    ],
+)
+def test_killed_over_a_first_rule(traffic: Traffic, tmp_path: Path, state: str, done: bool) -> None:
+    before, seats = standing(traffic.lab), traffic.seats()
+    there = off_rss(traffic)
+    os.sched_setaffinity(traffic.moved.running.checker.pid, {there})
+    killed(start(traffic, tmp_path, f"kill {state}"), traffic)
+    assert traffic.seats() == seats
+    assert rule_cpus(traffic) == ([there] if done else [])
     journal, name = Journal(tmp_path / "run/rules.journal"), traffic.lab.nic.name
     assert journal.ours(name, traffic.rules()) == traffic.rules()
     journal.close()
-    adopted = ["1 rules taken over, 0 orphans deleted"] if left else []
-    assert restarts(traffic, tmp_path) == adopted
+    assert restarts(traffic, tmp_path) == (ADOPTED if done else [])
     assert standing(traffic.lab) == before
+
+
+@pytest.mark.parametrize(
+    ("state", "done"),
+    [
+        ("commit before write", False),
+        ("commit after write", True),
+        ("verify before evidence", True),
+    ],
+)
+def test_killed_while_a_queue_follows(
+    traffic: Traffic, tmp_path: Path, state: str, done: bool
+) -> None:
+    """What it changed of the queue is known to `restore`."""
+    before, seats = standing(traffic.lab), traffic.seats()
+    application, there = traffic.moved.running.checker.pid, off_rss(traffic)
+    os.sched_setaffinity(application, {there})
+    daemon = start(traffic, tmp_path)
+    until(lambda: rule_cpus(traffic) == [there], "it has its first rule")
+    assert daemon.end() == 0
+    here = next(cpu for cpu in CPUS if cpu != there)
+    os.sched_setaffinity(application, {here})
+    killed(start(traffic, tmp_path, f"kill {state}"), traffic)
+    assert rule_cpus(traffic) == [here if done else there]
+    assert restarts(traffic, tmp_path) == ADOPTED
+    assert standing(traffic.lab) == before
+    assert traffic.seats() == seats
 
 
 @pytest.mark.parametrize("fault", ["stop", "flap"])
@@ -129,4 +144,4 @@ def test_the_daemon_goes_on(traffic: Traffic, tmp_path: Path, fault: str, state:
         assert daemon.end() == 0
     finally:
         daemon.reap()
-    assert restarts(traffic, tmp_path) == ["1 rules taken over, 0 orphans deleted"]
+    restored(traffic, daemon)
