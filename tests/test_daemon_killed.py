@@ -33,6 +33,7 @@ flows:
 """
 
 
+FAULT_S = 90  # beside others, moves are deferred, each time for longer
 ADOPTED = ["1 rules taken over, 0 orphans deleted"]
 
 
@@ -58,7 +59,7 @@ def killed(daemon: Daemon, traffic: Traffic) -> None:
         held.update(loaded(process.pid))
         return process.poll() is not None
 
-    until(dead, "the fault comes", 60)
+    until(dead, "the fault comes", FAULT_S)
     assert process.returncode == -signal.SIGKILL, daemon.said()
     traffic.flows()
     assert held
@@ -133,7 +134,7 @@ def test_the_daemon_goes_on(traffic: Traffic, tmp_path: Path, fault: str, state:
     os.sched_setaffinity(traffic.moved.running.checker.pid, {here})
     daemon = start(traffic, tmp_path, f"{fault} {state}")
     try:
-        until(lambda: "fault\n" in daemon.said(), "the fault comes", 60)
+        until(lambda: "fault\n" in daemon.said(), "the fault comes", FAULT_S)
         assert daemon.process is not None
         if fault == "stop":
             until(partial(stopped, daemon.process.pid), "it is stopped")
