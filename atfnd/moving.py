@@ -12,7 +12,7 @@ import asyncio
 import time
 from collections.abc import Callable, Sequence
 
-from atfnd.model import Action, ActionKind, FlowKey, Outcome
+from atfnd.model import Action, ActionKind, FlowKey, Mode, Outcome
 from atfnd.move.command import Ended
 from atfnd.move.device import Device
 from atfnd.move.event import Event, Facts, Gone, Reset, Tick, Wanted
@@ -27,6 +27,7 @@ __all__ = ["Moving", "Said"]
 
 _LOOK_S = 0.001
 _SHARE = 0.1  # of one core that looking may cost
+_FRESH_S = 1.0  # what somebody else changed may be unknown for so long
 _REST_S = 5.0  # without a move, until nothing is attached any more
 
 Said = Sequence[Outcome | Ended]
@@ -54,7 +55,7 @@ class Moving:
             self._hands = BlindHands(apply, self.blind)
         times = Times(hold_down_ns=hold_down_ns)
         self._mover = Mover(self._hands, Device(read_port(watch.view, None), times))
-        self._lives = watch.lives
+        self._lives, self._read_s = watch.lives, time.monotonic()
         self._timer: asyncio.TimerHandle | None = None
         self._busy_s = 0.0  # loop time of the last move
         self._reading = False
@@ -68,6 +69,8 @@ class Moving:
             events.append(each)
         if any(each.live and each.action.kind is not ActionKind.KNOB for each in wanted):
             self._start()
+        if any(each.mode is not Mode.IMMEDIATE for each in wanted):
+            events = [*self._facts(_FRESH_S), *events]
         return self._tell(*events)
 
     def know(self, *, measure: bool) -> None:
@@ -76,10 +79,7 @@ class Moving:
         and deletes it."""
         if measure and self._hands.write_ns() is None:
             self._hands.try_writes(self._watch.view.name)
-        facts = Facts(read_port(self._watch.view, self._hands.write_ns()))
-        reset = [Reset()] if self._lives != self._watch.lives else []
-        self._lives = self._watch.lives
-        said = self._tell(*reset, facts)
+        said = self._tell(*self._facts(0))
         if said:
             self._said(said)
 
@@ -90,6 +90,16 @@ class Moving:
         self._mover.let_go()
         self._rest(now=True)
         self._hands.close()
+
+    def _facts(self, fresh_s: float) -> list[Event]:
+        """What moves depend on, unless it was read not longer than so ago."""
+        now_s = time.monotonic()
+        if now_s - self._read_s < fresh_s:
+            return []
+        self._read_s = now_s
+        reset = [Reset()] if self._lives != self._watch.lives else []
+        self._lives = self._watch.lives
+        return [*reset, Facts(read_port(self._watch.view, self._hands.write_ns()))]
 
     def _tell(self, *events: Event) -> Said:
         said = self._mover.tell(*events)

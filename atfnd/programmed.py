@@ -41,6 +41,7 @@ class Programmed(Published):
     journal: Journal
     originals: Originals
     _agenda: Agenda
+    _last_end: dict[tuple[str, int | None], tuple[str, str]]  # of each queue: verdict, why
     _moving: dict[str, Moving]  # by NIC: of those that are armed, from their first move on
 
     def _carry_out(self, plan: Plan) -> list[Outcome]:
@@ -88,17 +89,21 @@ class Programmed(Published):
     def _ended(self, ended: Ended) -> None:
         key, verdict = ended.action.key, ended.verdict
         how, late, took_ns = ended.mechanism.value, ended.violations, ended.took_ns
-        move, news = Move(how, verdict.value, ended.why, late, took_ns), True
+        move = Move(how, verdict.value, ended.why, late, took_ns)
         if key is not None and not ended.action.live:
             return  # of a flow that is gone
-        if key is not None:
+        if key is None:
+            queue = ended.action.nic, ended.action.queue
+            news = self._last_end.get(queue) != (verdict.value, ended.why)
+            self._last_end[queue] = verdict.value, ended.why
+        else:
             deferred = verdict in (Verdict.DEFERRED, Verdict.RESYNC)
             now_ns = time.monotonic_ns()
             news = audit.moved(key, move, self.memory, now_ns, deferred=deferred)
         self.count(move)
         if news and verdict in TOLD:
             self.log.add(
-                verdict.value, f"{how}: {late} packets late" if late else how, ended.why,
+                verdict.value, _what(ended), ended.why,
                 nic=ended.action.nic, flow=key, policy=ended.action.policy or None,
             )  # fmt: skip
 
@@ -143,3 +148,14 @@ class Programmed(Published):
 
     def _apply(self, watch: NicWatch, action: Action) -> Outcome:
         return apply(watch.nic, self.journal, self.originals, action)
+
+
+def _what(ended: Ended) -> str:
+    action, how = ended.action, ended.mechanism.value
+    what = f"queue {action.old} -> {'-' if action.new is None else action.new}"
+    if action.queue is not None:
+        what = f"queue {action.queue} to CPU {action.new}"
+    if ended.verdict is Verdict.DEFERRED:
+        return f"{what}, not moved"
+    late = f", {ended.violations} packets late" if ended.violations else ""
+    return f"{what}, by {how}{late}"

@@ -33,7 +33,7 @@ from atfnd.move.verdict import Mode, Verdict
 from tests.move.check import PORT
 from tests.values import key
 
-TIMES = Times(burst=8)
+TIMES = Times(burst=8, late_ns=0)
 KNOB = Action(ActionKind.KNOB, "nic", None, None, None, None, "", "", knob="rps-cpus:0", value="0")
 
 
@@ -170,6 +170,18 @@ def test_a_queue_is_not_moved_while_a_flow_leaves_it(told: Told) -> None:
     told.written(follow)
     told(Seen(0, 0, told.now_ns))
     told(Tick(), TIMES.follow_ns)
+    assert told.verdicts() == [Verdict.PROVEN]
+
+
+def test_a_queue_follows_while_a_proven_flow_is_looked_at(told: Told) -> None:
+    told.device = replace(told.device, times=replace(TIMES, late_ns=50_000_000))
+    wanted = to(0, Mode.STRICT)
+    told(wanted)
+    proven(told, wanted)
+    assert not told.verdicts()  # what is late by less would still be told
+    action = Action(ActionKind.QUEUE_CPU, "nic", None, None, 0, 3, "", "", queue=0)
+    assert told(Wanted(action, Mode.STRICT, frozenset({0}))) == (Write(action),)
+    told(Tick(), 50_000_000)
     assert told.verdicts() == [Verdict.PROVEN]
 
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from atfnd.model import Action, ActionKind
+from atfnd.model import Action, ActionKind, FlowKey
 from atfnd.move import bucket
 from atfnd.move.choose import Choice, choose, why_no_hold
 from atfnd.move.command import Command, Ended, Write
@@ -226,6 +226,8 @@ def _must_wait(device: Device, wanted: Wanted, choice: Choice) -> bool:
         return True
     queue = wanted.action.queue
     for other, move in device.live.items():
+        if isinstance(other, FlowKey) and move.only_looked_at:
+            continue
         if queue is not None and (move.wanted.origins is None or queue in _concerned(move)):
             return True
         if isinstance(other, int) and (wanted.origins is None or other in _rings(wanted)):

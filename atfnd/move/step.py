@@ -91,7 +91,7 @@ def step(move: Transition, event: Event, times: Times, now_ns: int) -> Moved:
         case Idle():
             return _idle(move, event, now_ns)
         case Seen():
-            return _seen(move, event, now_ns)
+            return _seen(move, event, times, now_ns)
         case Violated():
             return replace(move, violations=move.violations + event.packets), ()
         case EvidenceLost():
@@ -151,8 +151,8 @@ def _idle(move: Transition, event: Idle, now_ns: int) -> Moved:
     return replace(move, phase=Phase.COMMIT), (Write(move.wanted.action, event.since_ns),)
 
 
-def _seen(move: Transition, event: Seen, now_ns: int) -> Moved:
-    """The first packet on a new ring starts the last wait: what it overtook shows within T_A."""
+def _seen(move: Transition, event: Seen, times: Times, now_ns: int) -> Moved:
+    """The first packet on a new ring starts the last wait: what it overtook shows in it."""
     if move.phase is not Phase.VERIFY or event.at_ns < move.done_ns:
         return move, ()
     if event.queue not in move.targets:
@@ -160,7 +160,8 @@ def _seen(move: Transition, event: Seen, now_ns: int) -> Moved:
         return replace(move, elsewhere=move.elsewhere or late), ()
     if move.seen:
         return move, ()
-    return replace(move, seen=True, due_ns=min(move.due_ns, now_ns + move.timer_ns)), ()
+    looks_ns = max(move.timer_ns, times.late_ns if move.watched else 0)
+    return replace(move, seen=True, due_ns=min(move.due_ns, now_ns + looks_ns)), ()
 
 
 def _reset(move: Transition, now_ns: int) -> Moved:

@@ -28,6 +28,7 @@ class Times:
     arm_ns: int = 1_000_000_000  # a gap is waited for so long
     quiet_ns: int = 1_000_000_000  # from a socket's end to the delete of its rule
     verify_ns: int = 1_000_000_000  # packets are waited for so long
+    late_ns: int = 50_000_000  # after the first, those that it overtook are, at least
     follow_ns: int = 1_000_000_000  # and so long on the new CPU
     hold_down_ns: int = 100_000_000  # between two moves of one flow, at least; doubled by strikes
     hold_down_max_ns: int = 60_000_000_000

@@ -70,6 +70,11 @@ class Transition:
         rings = self.wanted.rss if self.lost else self.wanted.targets
         return rings or frozenset()
 
+    @property
+    def only_looked_at(self) -> bool:
+        """It is in order, or was not promised to be: nothing has to wait for its end."""
+        return self.phase is Phase.VERIFY and self.mechanism is not Mechanism.GAP
+
     def next_due_ns(self) -> int | None:
         """When a Tick is needed. None: an answer is waited for, and it comes."""
         dues = [] if self.phase in (Phase.COMMIT, Phase.LET_GO) else [self.due_ns]

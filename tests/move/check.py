@@ -34,8 +34,8 @@ PORT = Port(
     holds_max=2,
 )  # fmt: skip
 TIMES = Times(
-    pipe_ns=1, hold_max_ns=2, arm_ns=2, quiet_ns=1, verify_ns=1, follow_ns=1, hold_down_ns=1,
-    learn_ns=0, move_every_ns=0, burst=1,
+    pipe_ns=1, hold_max_ns=2, arm_ns=2, quiet_ns=1, verify_ns=1, late_ns=0, follow_ns=1,
+    hold_down_ns=1, learn_ns=0, move_every_ns=0, burst=1,
 )  # fmt: skip
 
 

@@ -1,0 +1,156 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What an operator gets of `order`: the daemon moves flows under a stall that makes unprotected
+moves reorder.
+
+A receiver of numbered datagrams, which knows nothing of queues, tells what was late.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from atfnd.model import FlowKey, Protocol
+from bench.traffic.sequence import Sequence, sequence, stalled
+from tests.applications import CPUS, rss_cpu
+from tests.bed import Bed, a_bed
+from tests.daemons import Row, policy
+from tests.labs import Lab, a_lab, key_of
+from tests.wait import until
+
+RATE_PPS = 10_000
+BUSY_MS, PERIOD_MS = 3.0, 7.3  # not in step with what waits in whole milliseconds
+MOVES = 12
+PORTS = iter(range(4000, 5000))
+
+
+class Numbered:
+    """A flow of numbered datagrams, and the process that receives it."""
+
+    def __init__(self, bed: Bed, key: FlowKey, running: Sequence) -> None:
+        self.bed, self.key, self.running = bed, key, running
+        self.cpu = CPUS[0]
+
+    def on(self, cpu: int) -> None:
+        os.sched_setaffinity(self.running.checker.pid, {cpu})
+        self.cpu = cpu
+
+    def row(self) -> Row:
+        row = self.bed.daemon.flow(self.key)
+        return {} if row is None else row
+
+    def arrives(self) -> bool:
+        """A rule leads it to the CPU of its receiver."""
+        row = self.row()
+        there = row.get("app_cpu") == row.get("target_cpu") == self.cpu
+        ruled = row.get("state") == "steered"
+        return there and ruled and self.bed.cpu_of(row["target_queue"]) == self.cpu
+
+    def start(self, what: str) -> None:
+        """Run where RSS does not deliver it, and be placed."""
+        self.on(next(cpu for cpu in CPUS if cpu != rss_cpu(self.bed.lab, self.key)))
+        until(self.arrives, what)
+
+    def migrates(self) -> None:
+        self.on(next(cpu for cpu in CPUS if cpu != self.cpu))
+
+
+@contextmanager
+def numbered(bed: Bed, lab: Lab) -> Iterator[Numbered]:
+    sender, receiver = lab.udp_pair(socket.AF_INET, next(PORTS), next(PORTS))
+    with sequence(sender, receiver, RATE_PPS) as running:
+        yield Numbered(bed, key_of(receiver, Protocol.UDP), running)
+
+
+@contextmanager
+def strict(lab: Lab, folder: Path, order: str = "strict") -> Iterator[Bed]:
+    with a_bed(lab, folder, "bpf", policy(order=order, hold_down="50ms")) as bed:
+        bed.start()
+        yield bed
+
+
+def told(bed: Bed, mechanism: str, verdict: str) -> int:
+    counts = bed.daemon.status()["moves"]
+    ends = [each for each in counts if (each["mechanism"], each["verdict"]) == (mechanism, verdict)]
+    return sum(each["count"] for each in ends)
+
+
+def test_a_queue_follows_its_owner_and_nothing_is_late(lab: Lab, tmp_path: Path) -> None:
+    with strict(lab, tmp_path) as bed, numbered(bed, lab) as flow, stalled(CPUS[0], BUSY_MS, 7.3):
+        flow.start("it is placed")
+        rule = flow.row()["rule"]
+        for move in range(MOVES):
+            flow.migrates()
+            until(flow.arrives, f"its queue follows, {move}")
+        tally = flow.running.finish()
+        row = flow.row()
+        assert (tally.received > 0, tally.late_ns) == (True, [])
+        assert row["rule"] == rule
+        assert bed.daemon.events("rewrite") == []  # one write a migration: its queue's
+        owners = [each["owner"] for each in bed.daemon.get("/v1/queues")["queues"]]
+        assert owners[row["target_queue"]] == f"thread {flow.running.checker.pid}"
+        until(lambda: told(bed, "follow", "proven") >= MOVES, "each move is seen to its end")
+        assert bed.daemon.status()["late_packets"] == 0
+
+
+def test_a_guest_is_moved_by_hold_and_no_proven_move_is_late(tmp_path: Path) -> None:
+    with a_lab(queues=2) as lab, strict(lab, tmp_path) as bed, ExitStack() as flows:
+        owner = flows.enter_context(numbered(bed, lab))
+        owner.on(CPUS[1])
+        until(owner.arrives, "its thread owns the queue on its CPU")
+        guest = flows.enter_context(numbered(bed, lab))
+        guest.on(CPUS[1])
+        until(guest.arrives, "it is placed beside the owner")
+        flows.enter_context(stalled(CPUS[0], BUSY_MS, PERIOD_MS))
+        for move in range(MOVES):
+            guest.migrates()
+            until(guest.arrives, f"it is moved, {move}")
+        tallies = [each.running.finish() for each in (guest, owner)]
+        proven, unproven = told(bed, "hold", "proven"), told(bed, "hold", "unproven")
+        assert proven > 0
+        late = sum(len(tally.late_ns) for tally in tallies)
+        assert late == 0 or unproven + told(bed, "hold", "violated")
+        assert bed.daemon.status()["late_packets"] == late
+
+
+def test_immediate_moves_are_late_and_each_late_packet_is_told(tmp_path: Path) -> None:
+    with a_lab(queues=2) as lab, strict(lab, tmp_path, "immediate") as bed:
+        with numbered(bed, lab) as flow:
+            flow.start("it is placed")
+            with stalled(CPUS[0], BUSY_MS, PERIOD_MS):
+                while told(bed, "none", "violated") < 3:
+                    flow.migrates()
+                    until(flow.arrives, "it is moved")
+            tally = flow.running.finish()
+        until(lambda: bed.daemon.status()["late_packets"] == len(tally.late_ns), "all is told")
+        assert len(tally.late_ns) > 0
+        [first, *_] = bed.daemon.events("violated")
+        assert first["flow"] == str(flow.key)
+        assert "packets late" in first["what"]
+        assert "overtook" in bed.daemon.ctl("explain", first["flow"]).stdout or flow.row() == {}
+
+
+def test_strict_says_which_condition_keeps_a_flow_where_it_is(lab: Lab, tmp_path: Path) -> None:
+    with strict(lab, tmp_path) as bed, numbered(bed, lab) as flow:
+        flow.start("it is placed")
+        rule, queue = flow.row()["rule"], flow.row()["target_queue"]
+        for index in range(4):
+            ip_rps(lab, index, 3)
+        while not (events := bed.daemon.events("deferred")):  # what it knows may be a second old
+            flow.migrates()
+            until(lambda: flow.arrives() or bed.daemon.events("deferred"), "moved, or put off")
+        assert "RPS or RFS hands packets to other CPUs" in events[0]["why"]
+        assert events[0]["what"] == f"queue {queue} to CPU {flow.cpu}, not moved"
+        assert (flow.row()["rule"], flow.row()["target_queue"]) == (rule, queue)
+        assert bed.cpu_of(queue) != flow.cpu
+
+
+def ip_rps(lab: Lab, queue: int, cpus: int) -> None:
+    """As an admin does."""
+    path = f"/sys/class/net/r0/queues/rx-{queue}/rps_cpus"
+    command = ["ip", "netns", "exec", f"{lab.name}-host", "sh", "-c", f"echo {cpus} > {path}"]
+    subprocess.run(command, check=True)
