@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from atfnd.decide import buckets, steer
 from atfnd.decide.memory import Memory
-from atfnd.model import FlowKey, FlowState, Means, NicView, Outcome, Plan, Rss, Thread
+from atfnd.model import FlowKey, FlowState, Means, Mode, NicView, Outcome, Plan, Rss, Thread
 from tests.test_steer import HOLD_NS, memory
 from tests.values import NIC, RULE, flow, key, seen
 
@@ -94,6 +94,16 @@ def test_the_busier_flow_has_the_entry_and_the_other_is_told() -> None:
     used(nic, known, 9, cpu=3, now_ns=2)  # it comes to where its entry points
     turned(nic, known, 2)
     assert line(known, 9)[0] is FlowState.RSS
+
+
+def test_an_entry_stays_while_one_of_its_flows_keeps_its_order() -> None:
+    known = memory()
+    known.settling = replace(known.settling, order_by_policy={"rest": Mode.STRICT})
+    used(VIEW, known, 1, cpu=3, now_ns=1)
+    assert buckets.plan(VIEW, entry_of, known, 1) == ()
+    turned(VIEW, known, 1)
+    state, why = line(known, 1)
+    assert (state, "its order is strict" in why) == (FlowState.WANTED, True)
 
 
 def test_two_of_a_kind_do_not_take_turns() -> None:

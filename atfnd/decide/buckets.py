@@ -4,6 +4,8 @@
 A flow's hash selects an entry; the entry is pointed to a queue on the CPU where most of the recent
 bytes of the flows that share it are used. An entry without known flows keeps what it has. Moving
 an entry moves every flow that hashes to it, so it takes a clear majority, and time between moves.
+Nothing proves that such a move overtakes no packet: an entry stays while one of its flows keeps its
+order (`strict` or `bounded`).
 
 The function from flow to entry is given (`nic.toeplitz.rss_entry`): None for a flow whose packets
 do not hash to one entry.
@@ -16,12 +18,13 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from atfnd.decide.memory import Buckets, Memory
-from atfnd.model import Action, ActionKind, Flow, FlowKey, FlowState, NicView, Outcome, Plan
+from atfnd.model import Action, ActionKind, Flow, FlowKey, FlowState, Mode, NicView, Outcome, Plan
 
 __all__ = ["EntryOf", "let_go", "look", "plan", "settle", "wait"]
 
 EntryOf = Callable[[FlowKey], int | None]
 
+_UNPROVEN = "nothing proves that moving its entry of the indirection table reorders none"
 _BY_ENTRY = FlowState.RSS, FlowState.SHARED
 _SEEN_LATE_NS = 1_000_000_000  # after a move, where a flow was seen may be of before it
 
@@ -60,7 +63,7 @@ def plan(nic: NicView, entry_of: EntryOf, memory: Memory, now_ns: int) -> Plan:
     for entry in sorted(each for each in entries if each is not None):
         flows = _flows(entry, known, memory)
         queue = _wanted(entry, flows, nic, table, known)
-        if queue is None:
+        if queue is None or any(_keeps_order(flow, memory) for flow in flows):
             continue
         due_ns = known.moved_ns.get(entry, 0) + memory.settling.hold_down_ns
         if entry in known.moved_ns and due_ns > now_ns:
@@ -175,6 +178,10 @@ def _wanted(
     return min(queues, key=lambda index: (load[index], index))
 
 
+def _keeps_order(flow: Flow, memory: Memory) -> bool:
+    return memory.settling.order(flow.policy) is not Mode.IMMEDIATE
+
+
 def _cpu(nic: NicView, queue: int) -> int | None:
     return next((each.cpu for each in nic.queues if each.index == queue), None)
 
@@ -198,6 +205,10 @@ def _show(
         why = f"its entry {entry} of the indirection table points to queue {queue}, on its core"
     elif not any(each.cpu == flow.app_cpu for each in nic.queues):
         why = f"its thread runs on CPU {flow.app_cpu}, and no queue is delivered there"
+    elif _keeps_order(flow, memory):
+        why = f"not moved: {_UNPROVEN}, and its order is {memory.settling.order(flow.policy).value}"
+    elif any(_keeps_order(each, memory) for each in _flows(entry, known, memory)):
+        why = f"not moved: {_UNPROVEN}, and another flow of it keeps its order"
     elif cpu is not None and used[cpu]:
         state = FlowState.SHARED
         others = "a flow" if used[cpu] == 1 else f"{used[cpu]} flows"
