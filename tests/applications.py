@@ -19,7 +19,7 @@ from tests.labs import HOST, PEER, Ends, packed
 from tests.netns import Talker
 from tests.wait import until
 
-__all__ = ["CPUS", "Application", "Applications", "delivered"]
+__all__ = ["CPUS", "Application", "Applications", "delivered", "rss_cpu"]
 
 CPUS = sorted(os.sched_getaffinity(0))
 _ANY6 = bytes(16)

@@ -13,10 +13,11 @@ from hypothesis import settings
 from atfnd.observe import Qualify
 from atfnd.observe.bpf import BpfObserver
 from tests.daemons import OBSERVERS
+from tests.failing import Traffic, two_flows
 from tests.labs import Lab, a_lab
 from tests.observing import Watch
 
-__all__ = ["lab", "observer", "own_affinity", "shared_lab", "watch"]
+__all__ = ["flows", "lab", "observer", "own_affinity", "shared_lab", "traffic", "watch"]
 
 
 settings.register_profile("atfnd", deadline=None)  # no test asserts how fast a machine is
@@ -47,6 +48,24 @@ def shared_lab() -> Iterator[Lab]:
     """The same for the tests of one file, which leave their sockets and filters in it."""
     with a_lab() as made:
         yield made
+
+
+@pytest.fixture(scope="module")
+def flows(shared_lab: Lab) -> Iterator[Traffic]:
+    with two_flows(shared_lab) as made:
+        yield made
+
+
+@pytest.fixture
+def traffic(flows: Traffic) -> Iterator[Traffic]:
+    """Two flows that never stop; the lab is left as it was found, whatever the test did."""
+    nic = flows.lab.nic
+    cpus = [queue.cpu or 0 for queue in nic.queues()]
+    yield flows
+    for rule in flows.rules():
+        nic.delete(rule.location)
+    for queue, cpu in enumerate(cpus):
+        nic.set_queue_cpu(queue, cpu)
 
 
 @pytest.fixture(params=OBSERVERS)

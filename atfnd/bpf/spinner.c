@@ -62,9 +62,9 @@ static void *hold(void *argument)
 {
 	struct spinner *spinner = argument;
 	const volatile struct transit_ring *b = spinner->b;
-	__u64 polls = b->polls;
 	enum spinner_end end;
 
+	spinner->b_before = b->polls;
 	spinner->effective_ns = now_ns();
 	spinner_ask(spinner, spinner->effective_ns);
 	end = spin(spinner);
@@ -74,7 +74,7 @@ static void *hold(void *argument)
 		sem_post(&spinner->changed);
 		end = spin(spinner);
 	}
-	spinner->b_polls = b->polls - polls;
+	spinner->b_polls = b->polls - spinner->b_before;
 	spinner->released_ns = now_ns();
 	atomic_store(&spinner->end, end);
 	sem_post(&spinner->changed);
@@ -127,9 +127,16 @@ int spinner_wait(struct spinner *spinner, __u64 until_ns)
 	return atomic_load(&spinner->end) == SPINNER_ON ? error : 0;
 }
 
+static int b_polled(const struct spinner *spinner)
+{
+	const volatile struct transit_ring *b = spinner->b;
+
+	return b->polls != spinner->b_before;
+}
+
 int spinner_holds(struct spinner *spinner)
 {
-	return atomic_load(&spinner->end) == SPINNER_ON && now_ns() < spinner->until_ns;
+	return atomic_load(&spinner->end) == SPINNER_ON && now_ns() < spinner->until_ns && !b_polled(spinner);
 }
 
 int spinner_start(struct spinner *spinner)
@@ -147,7 +154,9 @@ int spinner_start(struct spinner *spinner)
 	if (atomic_load(&spinner->delivers) && spinner_holds(spinner))
 		return 0;
 	spinner_stop(spinner);
-	return spinner->effective_ns < spinner->ready_ns ? -EAGAIN : -ETIMEDOUT;
+	if (b_polled(spinner) || spinner->effective_ns >= spinner->ready_ns)
+		return -ETIMEDOUT;
+	return -EAGAIN;
 }
 
 void spinner_ask(struct spinner *spinner, __u64 after_ns)

@@ -37,6 +37,7 @@ struct spinner {
 	__u64 effective_ns;
 	__u64 proof_ns; /* when A was last seen drained or idle */
 	__u64 released_ns;
+	__u64 b_before; /* ends of polls of B before it */
 	__u64 b_polls; /* ends of a poll of B seen while it was held: it was not */
 };
 
@@ -45,7 +46,7 @@ struct spinner {
  * -EAGAIN (A stands still). `effective_ns` is set. */
 int spinner_start(struct spinner *spinner);
 
-/* It has its CPU, and its limit is not reached. */
+/* It has had its CPU since it began (B was not polled), and its limit is not reached. */
 int spinner_holds(struct spinner *spinner);
 
 /* From now on: is all delivered that is in ring A at `after_ns`? If so, the spinner ends. */

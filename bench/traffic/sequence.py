@@ -36,6 +36,7 @@ class Tally(NamedTuple):
     received: int
     highest: int
     late_ns: list[int]  # CLOCK_REALTIME of each late datagram
+    last_ns: int  # and of the last of all
 
 
 class Sequence(NamedTuple):
@@ -43,6 +44,12 @@ class Sequence(NamedTuple):
 
     sender: subprocess.Popen[str]
     checker: subprocess.Popen[str]
+
+    def so_far(self) -> Tally:
+        """What arrived until now."""
+        self.checker.send_signal(signal.SIGUSR1)
+        assert self.checker.stdout is not None
+        return Tally(*json.loads(self.checker.stdout.readline()))
 
     def finish(self) -> Tally:
         """Stop sending, let the checker read what is queued, and have its tally."""
@@ -90,6 +97,7 @@ def stalled(cpu: int, busy_ms: float = 3.0, period_ms: float = 10.0) -> Iterator
 
 def _send(sock: socket.socket, rate_pps: int) -> None:
     """In bursts, twice a millisecond; what the wire has no room for is sent again."""
+    print("ready", flush=True)
     number, began = 0, time.monotonic()
     while True:
         due = int((time.monotonic() - began) * rate_pps)
@@ -100,7 +108,7 @@ def _send(sock: socket.socket, rate_pps: int) -> None:
 
 
 def _check(sock: socket.socket) -> None:
-    received = highest = 0
+    received = highest = last_ns = 0
     late: list[int] = []
     stopping = False
 
@@ -109,7 +117,12 @@ def _check(sock: socket.socket) -> None:
         stopping = True
         sock.setblocking(False)
 
+    def tell(*_: object) -> None:
+        print(json.dumps((received, highest, late, last_ns)), flush=True)
+
     signal.signal(signal.SIGTERM, stop)
+    signal.signal(signal.SIGUSR1, tell)
+    print("ready", flush=True)
     sock.settimeout(0.1)
     while True:
         try:
@@ -121,17 +134,18 @@ def _check(sock: socket.socket) -> None:
                 break
             continue
         (number,) = _number.unpack(datagram)
-        received += 1
+        seconds, ns = _stamp.unpack(control[0][2])
+        received, last_ns = received + 1, seconds * 1_000_000_000 + ns
         if number < highest:
-            seconds, ns = _stamp.unpack(control[0][2])
-            late.append(seconds * 1_000_000_000 + ns)
+            late.append(last_ns)
         highest = max(highest, number)
-    print(json.dumps((received, highest, late)), flush=True)
+    tell()
 
 
 def _stall(cpu: int, busy_ms: float, period_ms: float) -> None:
     os.sched_setaffinity(0, {cpu})
     os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(PRIORITY))
+    print("ready", flush=True)
     while True:
         until = time.monotonic() + busy_ms / 1e3
         while time.monotonic() < until:
@@ -140,7 +154,6 @@ def _stall(cpu: int, busy_ms: float, period_ms: float) -> None:
 
 
 def main(role: str, *arguments: str) -> None:
-    print("ready", flush=True)
     if role == "stall":
         _stall(int(arguments[0]), float(arguments[1]), float(arguments[2]))
     with socket.socket(fileno=int(arguments[0])) as sock:

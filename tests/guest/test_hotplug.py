@@ -4,20 +4,27 @@
 from __future__ import annotations
 
 import select
+import socket
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from atfnd.decide.queues import OFFLINE, confine, homeless
 from atfnd.kernel.uevent import CpuChanges
+from atfnd.model import Match, Protocol
 from atfnd.observe.topology import topology
-from tests.labs import Lab
+from atfnd.observe.transit import End, Transit
+from atfnd.program.hold import Hold
+from tests.labs import Lab, key_of
 
 __all__: list[str] = []
 
 CPU = 3
+HOUR_NS = 3600 * 10**9
 
 
 def set_online(online: bool, cpu: int = CPU) -> None:
@@ -95,3 +102,27 @@ def test_a_queue_goes_to_the_nearest_cpu(lab: Lab, gone: tuple[int, ...], neares
         assert cpus[:2] == [0, 1]
         assert not set(cpus) & set(gone)
         assert cpus[min(gone)] == nearest
+
+
+def test_a_queue_that_is_held_when_its_cpu_goes_is_polled_again(lab: Lab) -> None:
+    """Its thread runs elsewhere, and so does what kept it from running: the hold says no more that
+    it is in force, long before its limit."""
+    sender, receiver = lab.udp_pair(socket.AF_INET, 5000, 5000)
+    lab.nic.insert(Match.of(key_of(receiver, Protocol.UDP)), CPU)
+    # this kernel does not say it, but the lab's are
+    a, b = (replace(lab.nic.queues()[index], threaded=True) for index in (0, CPU))
+    assert b.cpu == CPU
+    with closing(Transit()) as transit:
+        transit.start()
+        for queue in (a, b):
+            transit.watch(queue.napi_id or 0, queue.pid)
+        hold = Hold(transit, a, b, time.monotonic_ns() + HOUR_NS)
+        try:
+            assert hold.in_force()
+            with offline():
+                sender.send(b"x")
+                assert receiver.recv(1) == b"x"
+                assert not hold.in_force()
+        finally:
+            held = hold.let_go()
+    assert (held.end, held.unbroken) == (End.LET_GO, False)

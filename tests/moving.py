@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""One flow of the lab, moved by the machine of the moves with the kernel in its hands."""
+
+from __future__ import annotations
+
+import socket
+import sys
+import time
+from contextlib import ExitStack, closing
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+from atfnd.model import Action, ActionKind, FlowKey, Outcome
+from atfnd.move.command import Ended
+from atfnd.move.device import Device
+from atfnd.move.event import Event, Facts, Reset, Tick, Wanted
+from atfnd.move.frozenmap import FrozenMap
+from atfnd.move.mover import Mover
+from atfnd.move.timer import Times
+from atfnd.move.verdict import Mode, Verdict
+from atfnd.nic.lab import LabNic
+from atfnd.observe.nics import NicWatch
+from atfnd.observe.port import read_port
+from atfnd.program.apply import apply
+from atfnd.program.hands import NicHands
+from atfnd.program.journal import Journal
+from atfnd.program.originals import Originals
+from tests.wait import until
+
+__all__ = ["ANOTHER_AT_ONCE", "Moving", "cookie_of"]
+
+SO_COOKIE = 57  # asm-generic/socket.h
+ANOTHER_AT_ONCE = Times(hold_down_max_ns=0)  # a flow does not rest
+
+
+def cookie_of(receiver: socket.socket) -> int:
+    return int.from_bytes(receiver.getsockopt(socket.SOL_SOCKET, SO_COOKIE, 8), sys.byteorder)
+
+
+class Moving:
+    """One flow, the two queues it goes back and forth between, and all that became of it. Its
+    journals are in `run_dir`, under the names a daemon gives them."""
+
+    def __init__(
+        self, nic: LabNic, key: FlowKey, cookie: int, run_dir: Path, times: Times, undo: ExitStack
+    ) -> None:
+        self.key = key
+        self.nic = NicWatch(nic, armed=True, budget=None)
+        undo.callback(self.nic.close)
+        self.nic.inspect()
+        journal = undo.enter_context(closing(Journal(run_dir / "rules.journal")))
+        originals = undo.enter_context(closing(Originals(run_dir / "originals.journal")))
+        self.hands = undo.enter_context(
+            closing(
+                NicHands(
+                    partial(apply, nic, journal, originals),
+                    lambda: self.nic.view.queues,
+                    {key: cookie}.get,
+                )
+            )
+        )
+        self.hands.start()
+        assert self.hands.try_writes(nic.name).errno == 0
+        self.old, self.new = 0, 1
+        self.location: int | None = None
+        port = read_port(self.nic.view, self.hands.write_ns())
+        self.moves = Mover(self.hands, Device(port, times))
+        self.began_ns: list[int] = []  # CLOCK_REALTIME
+        self.ended: list[Ended] = []
+
+    def place(self) -> None:
+        """Its first rule, by no move."""
+        self.location = self.hands.write(self.action(ActionKind.INSERT, None, self.old)).location
+
+    def action(self, kind: ActionKind, old: int | None, new: int | None) -> Action:
+        location = None if old is None else self.location
+        return Action(kind, self.nic.view.name, self.key, location, old, new, "", "")
+
+    def tell(self, *events: Event) -> None:
+        """One more move begins. What was learned of the last is forgotten."""
+        device = self.moves.device
+        self.moves.device = replace(device, records=FrozenMap(), timers_ns=FrozenMap())
+        self.began_ns.append(time.time_ns())
+        self._said(self.moves.tell(*events))
+
+    def wanted(self, mode: Mode) -> Wanted:
+        """To the other queue."""
+        action = self.action(ActionKind.REWRITE, self.old, self.new)
+        return Wanted(action, mode, frozenset({self.old}), frozenset())
+
+    def want(self, mode: Mode) -> None:
+        """One more move, told of and not ended."""
+        self.tell(self.wanted(mode))
+
+    def look(self) -> bool:
+        """Tell what was seen, and that time has passed; has it ended?"""
+        seen = self.hands.evidence(self.hands.now_ns())
+        self._said(self.moves.tell(*seen, Tick()))
+        return len(self.ended) == len(self.began_ns)
+
+    def look_at_link(self) -> None:
+        """What the daemon does when rtnetlink says something."""
+        lives = self.nic.lives
+        if not self.nic.changed() or not self.nic.refresh():
+            return
+        facts = Facts(read_port(self.nic.view, self.hands.write_ns()))
+        again = (Reset(),) if self.nic.lives > lives else ()
+        self._said(self.moves.tell(facts, *again))
+
+    def move(self, mode: Mode) -> Ended:
+        self.want(mode)
+        until(self.look, "the move has ended")
+        return self.ended[-1]
+
+    def _said(self, said: list[Outcome | Ended]) -> None:
+        for each in said:
+            if isinstance(each, Ended):
+                self.ended.append(each)
+            elif not each.errno:
+                self.old, self.new = self.new, self.old
+
+    def count(self, verdict: Verdict) -> int:
+        return sum(each.verdict is verdict for each in self.ended)
