@@ -15,18 +15,18 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from atfnd.arming import Arming
+from atfnd.births import Born
 from atfnd.decide import audit, queues, retire, steer
 from atfnd.decide.lost import lost
 from atfnd.errors import OperatorError
 from atfnd.model import Match, SocketUse
 from atfnd.observe.interfaces import Interfaces
 from atfnd.observe.nics import NicWatch
-from atfnd.programmed import Programmed
 
 __all__ = ["Attached"]
 
 
-class Attached(Programmed):
+class Attached(Born):
     """The part of the daemon that follows its NICs."""
 
     interfaces: Interfaces
@@ -58,6 +58,7 @@ class Attached(Programmed):
         self.observer.watch(
             sorted({watch.nic.netns for watch in self.watches.values()}, key=str), napi_ids
         )
+        self._serve_births()
 
     def _arrivals(self) -> None:
         """A link is new, or has a new name: take what the operator wants and is not here yet."""

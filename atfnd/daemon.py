@@ -74,6 +74,7 @@ class Daemon(Attached):
         self.originals = originals
         self._homes = {}
         self._moving, self._last_end = {}, {}
+        self._open_births(policy)
         self.arming = Arming(self, originals, self._carry_out, self._write)
         self._agenda = Agenda(self.memory, self.arming.waiting, self._due)
 
@@ -86,9 +87,11 @@ class Daemon(Attached):
         self._each(self.arming.meet)
         self._bootstrap()
         loop.add_reader(self.observer.fileno(), self._drain)
+        if self._births is not None:
+            loop.add_reader(self._births.fileno(), self._newborn)
         loop.add_reader(self.interfaces.links.fileno(), self._arrivals)
         loop.add_reader(self.cpus.fileno(), self._cpus_changed)
-        chores = [regularly(self._audit), regularly(self._reconcile)]
+        chores = [regularly(each) for each in (self._audit, self._reconcile, self._look_at_ports)]
         for look in (self.arming.check, self.arming.inspect, self._know):
             chores.append(regularly(partial(self._each, look)))
         if self.observer.poll_interval_s() is not None:
@@ -102,6 +105,9 @@ class Daemon(Attached):
             for task in tasks:
                 task.cancel()
             loop.remove_reader(self.observer.fileno())
+            if self._births is not None:
+                loop.remove_reader(self._births.fileno())
+                self._births.close()
             loop.remove_reader(self.interfaces.links.fileno())
             loop.remove_reader(self.cpus.fileno())
             self.cpus.close()
@@ -158,7 +164,8 @@ class Daemon(Attached):
         """Entries against sockets: gone, used, idle."""
         if not len(self.memory.table) and not self.memory.overflowed:
             return
-        uses = self.observer.audit()
+        born = self._born_uses()
+        uses = [*self.observer.audit(), *born]
         before, now_ns = {flow.cookie for flow in self.memory.table}, time.monotonic_ns()
         self._carry_out(audit.check_sockets(uses, self._views(), self.memory, now_ns))
         ended = before - {flow.cookie for flow in self.memory.table}
@@ -176,7 +183,7 @@ class Daemon(Attached):
     def _resync(self) -> None:
         """After lost events: the sockets as they are, and an end to entries without one."""
         self.resyncs += 1
-        uses = self.observer.inventory()
+        uses = [*self.observer.inventory(), *self._born_uses()]
         now_ns = time.monotonic_ns()
         self._carry_out(audit.check_sockets(uses, self._views(), self.memory, now_ns))
 
@@ -192,7 +199,7 @@ class Daemon(Attached):
     def _adopt(self, inventory: Sequence[SocketUse], watches: Sequence[NicWatch]) -> None:
         """Take over the rules an earlier run left, by the journal and what the NIC holds. Orphans
         in a NIC that is not armed wait until it is."""
-        sockets = {Match.of(use.key): use for use in inventory}
+        sockets = {Match.of(use.key): use for use in (*inventory, *self._born_uses())}
         for watch in watches:
             name = watch.view.name
             known = {Match.of(flow.key) for flow in self.memory.table.steered(name)}

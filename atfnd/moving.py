@@ -73,14 +73,18 @@ class Moving:
             events = [*self._facts(_FRESH_S), *events]
         return self._tell(*events)
 
+    def tell(self, event: Event) -> None:
+        """Something was observed that a move may depend on."""
+        if said := self._tell(event):
+            self._said(said)
+
     def know(self, *, measure: bool) -> None:
         """The NIC has been read again: what moves depend on, and whether it was reset. With
         `measure`, what a rule write takes here, if that is not known: writes a filter of no flow
         and deletes it."""
         if measure and self._hands.write_ns() is None:
             self._hands.try_writes(self._watch.view.name)
-        said = self._tell(*self._facts(0))
-        if said:
+        if said := self._tell(*self._facts(0)):
             self._said(said)
 
     def close(self) -> None:

@@ -7,10 +7,12 @@ Every change goes through here, and only where the operator lets us write.
 from __future__ import annotations
 
 import time
+from abc import abstractmethod
+from collections.abc import Sequence
 from functools import partial
 
 from atfnd.agenda import Agenda
-from atfnd.decide import audit
+from atfnd.decide import audit, ports
 from atfnd.decide.follow import followed
 from atfnd.model import Action, FlowKey, Means, Mode, Move, Outcome, Plan
 from atfnd.move.command import Ended
@@ -51,9 +53,16 @@ class Programmed(Published):
         allowed = in_order(tuple(a for a in plan if self.watches[a.nic].view.armed))
         for name in dict.fromkeys(action.nic for action in allowed):
             wanted = [self._wanted(action) for action in allowed if action.nic == name]
-            outcomes += self._settle(self._moves_of(self.watches[name]).want(wanted))
+            outcomes += self._begin(self.watches[name], wanted)
         self._agenda.schedule()
         return outcomes
+
+    def _begin(self, watch: NicWatch, wanted: Sequence[Wanted]) -> list[Outcome]:
+        """Tell an armed NIC's moves; what is done already is returned."""
+        return self._settle(self._moves_of(watch).want(wanted))
+
+    @abstractmethod
+    def _was_born(self, key: FlowKey, *, failed: bool) -> bool: ...
 
     def _wanted(self, action: Action) -> Wanted:
         """An action with what its move depends on."""
@@ -61,6 +70,9 @@ class Programmed(Published):
         if action.key is None:
             return Wanted(action, mode, origins(action, None, None))
         rss = self.watches[action.nic].rss_queues(action.key)
+        port = ports.covering(action.key, self.memory)
+        if port is not None and port.target_queue is not None:
+            rss = frozenset({port.target_queue})  # its port's rule has it whenever none else has
         flow = self.memory.table.get(action.key)
         seen = None if flow is None else flow.rx_queue
         return Wanted(action, mode, origins(action, rss, seen), rss, action.live)
@@ -96,6 +108,8 @@ class Programmed(Published):
             queue = ended.action.nic, ended.action.queue
             news = self._last_end.get(queue) != (verdict.value, ended.why)
             self._last_end[queue] = verdict.value, ended.why
+        elif self._was_born(key, failed=verdict in (Verdict.DEFERRED, Verdict.REFUSED)):
+            news = True
         else:
             deferred = verdict in (Verdict.DEFERRED, Verdict.RESYNC)
             now_ns = time.monotonic_ns()

@@ -14,13 +14,17 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+import pytest
+
 from atfnd.model import FlowKey, Protocol
 from bench.traffic.sequence import Sequence, sequence, stalled
 from tests.applications import CPUS, rss_cpu
 from tests.bed import Bed, a_bed
 from tests.daemons import Row, policy
-from tests.labs import Lab, a_lab, key_of
+from tests.labs import HOST, Lab, a_lab, key_of
 from tests.wait import until
+
+pytestmark = pytest.mark.usefixtures("own_affinity")
 
 RATE_PPS = 10_000
 BUSY_MS, PERIOD_MS = 3.0, 7.3  # not in step with what waits in whole milliseconds
@@ -133,6 +137,35 @@ def test_immediate_moves_are_late_and_each_late_packet_is_told(tmp_path: Path) -
         assert "packets late" in first["what"]
         explained = bed.daemon.ctl("explain", first["flow"]).stdout
         assert "Its last move, without protection, ended as" in explained
+
+
+def test_connections_are_born_on_the_queue_of_who_listens(lab: Lab, tmp_path: Path) -> None:
+    with strict(lab, tmp_path) as bed:
+        os.sched_setaffinity(0, {CPUS[1]})
+        port = next(PORTS)
+        listener = lab.open("host", socket.AF_INET, socket.SOCK_STREAM)
+        listener.bind((HOST[socket.AF_INET], port))
+        listener.listen(50)
+        until(lambda: len(lab.nic.rules()) == 1, "its port has a rule")
+        [rule] = lab.nic.rules()
+        assert rule.match is not None
+        assert (rule.match.dst_port, rule.match.src_port) == (port, None)
+        assert rule.queue is not None
+        assert bed.cpu_of(rule.queue) == CPUS[1]
+        until(lambda: told(bed, "birth", "verified"), "no connection was on its way meanwhile")
+        pairs = []
+        for _ in range(20):
+            client = lab.open("peer", socket.AF_INET, socket.SOCK_STREAM)
+            client.connect((HOST[socket.AF_INET], port))
+            accepted = listener.accept()[0]
+            pairs.append((client, accepted))
+            for _ in range(20):
+                client.send(b"x")
+                assert accepted.recv(1) == b"x"
+            assert lab.queue_of(accepted) == rule.queue
+        assert [each.location for each in lab.nic.rules()] == [rule.location]
+        for _, accepted in pairs:
+            accepted.close()
 
 
 def test_strict_says_which_condition_keeps_a_flow_where_it_is(lab: Lab, tmp_path: Path) -> None:

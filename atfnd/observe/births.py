@@ -89,6 +89,10 @@ class Births:
             _bpf.map_delete(self._bpf.served(), inode.to_bytes(4, "little"))
         self._netns = wanted
 
+    def is_of(self, netns: int, path: str | None) -> bool:
+        """This inode number is that of a namespace that is served under this path."""
+        return netns in self._netns and self._netns[netns] == path
+
     def accepts(self, ports: Collection[int]) -> None:
         """Tell of connections that are accepted on these local ports, in place of those before."""
         wanted = frozenset(ports)
