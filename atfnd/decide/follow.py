@@ -27,7 +27,7 @@ from atfnd.model import (
     Queue,
 )
 
-__all__ = ["TERMS", "along", "followed", "free", "home", "look", "owner_of"]
+__all__ = ["TERMS", "along", "followed", "free", "home", "is_guest", "look", "owner_of"]
 
 TERMS = Terms()
 
@@ -53,6 +53,15 @@ def home(flow: Flow, nic: NicView, memory: Memory) -> Queue | None:
         return None
     index = next((queue for queue, each in owned.items() if each.owner == owner), None)
     return next((queue for queue in nic.queues if queue.index == index), None)
+
+
+def is_guest(flow: Flow, nic: NicView, memory: Memory) -> bool:
+    """A rule leads it to a queue that another one owns."""
+    owner, owned = owner_of(flow, memory), memory.owned.get(nic.name, {})
+    if owner is None or flow.location is None or flow.target_queue is None:
+        return False
+    held = owned.get(flow.target_queue)
+    return held is not None and held.owner != owner
 
 
 def free(nic: NicView, memory: Memory) -> bool:

@@ -33,6 +33,7 @@ from atfnd.model import (
 __all__ = ["due", "guest_queue", "own", "retry", "seen", "take_up"]
 
 _RETRIES = 16  # a look
+_GUEST_NS = 30_000_000  # who migrates as one may be several threads: its queue may come along
 _HELD = FlowState.MANUAL, FlowState.RSS, FlowState.SHARED, FlowState.RFS  # and with a rule: kept
 
 
@@ -130,6 +131,8 @@ def own(nic: NicView, online: frozenset[int], memory: Memory, now_ns: int) -> Pl
 def _place_after(at_ns: int, flow: Flow, nic: NicView, memory: Memory, now_ns: int) -> Plan:
     """Place a flow, or put it off: the observer waits for the shortest dwell of all rules, and
     this one's may be longer."""
+    if follow.is_guest(flow, nic, memory):
+        at_ns += _GUEST_NS
     if at_ns > now_ns:
         memory.defer(flow.key, at_ns)
         return ()
