@@ -7,119 +7,32 @@ knows nothing of queues, tells what was late.
 
 from __future__ import annotations
 
-import bisect
 import errno
 import os
-import socket
 import subprocess
-import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing
+from contextlib import ExitStack
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 import pytest
 
-from atfnd.model import Action, ActionKind, Outcome, Protocol
-from atfnd.move.command import Ended
-from atfnd.move.device import Device
-from atfnd.move.event import HoldLost, Polled, Tick, Wanted
-from atfnd.move.frozenmap import FrozenMap
-from atfnd.move.mover import Mover
+from atfnd.move.event import HoldLost, Polled
 from atfnd.move.timer import Times
 from atfnd.move.verdict import Mechanism, Mode, Verdict
 from atfnd.nic.lab_device import HOST_LINK
-from atfnd.observe.nics import NicWatch
-from atfnd.observe.port import read_port
-from atfnd.program.apply import apply
-from atfnd.program.hands import NicHands
-from atfnd.program.journal import Journal
-from atfnd.program.originals import Originals
-from bench.traffic.sequence import Tally, sequence, stalled
-from tests.labs import Lab, key_of
+from bench.traffic.sequence import sequence, stalled
+from tests.labs import Lab
+from tests.moving import ANOTHER_AT_ONCE, Moving
 from tests.wait import until
 
 pytestmark = pytest.mark.usefixtures("own_affinity")
 
-SO_COOKIE = 57  # asm-generic/socket.h
 RATE_PPS = 20_000
 STALL_MS, PERIOD_MS = 3.0, 7.3  # not in step with the 10 ms of `until`
-ANOTHER_AT_ONCE = Times(hold_down_max_ns=0)  # a flow does not rest
 LONGER_THAN_A_STALL_NS = 20_000_000
-
-
-class Moving:
-    """One flow, the two queues it goes back and forth between, and all that became of it."""
-
-    def __init__(self, lab: Lab, path: Path, times: Times, undo: ExitStack) -> None:
-        self.sender, self.receiver = lab.udp_pair(socket.AF_INET, 4000, 5000)
-        self.key = key_of(self.receiver, Protocol.UDP)
-        raw = self.receiver.getsockopt(socket.SOL_SOCKET, SO_COOKIE, 8)
-        cookies = {self.key: int.from_bytes(raw, sys.byteorder)}
-        self.nic = NicWatch(lab.nic, armed=True, budget=None)
-        undo.callback(self.nic.close)
-        self.nic.inspect()
-        journal, originals = Journal(path / "rules"), Originals(path / "originals")
-        self.hands = undo.enter_context(
-            closing(
-                NicHands(
-                    partial(apply, lab.nic, journal, originals),
-                    lambda: self.nic.view.queues,
-                    cookies.get,
-                )
-            )
-        )
-        undo.callback(journal.close)
-        undo.callback(originals.close)
-        self.hands.start()
-        assert self.hands.try_writes(lab.nic.name).errno == 0
-        assert lab.nic.rules() == []
-        self.old, self.new = 0, 1
-        self.location = self.hands.write(self._action(ActionKind.INSERT, None, self.old)).location
-        port = read_port(self.nic.view, self.hands.write_ns())
-        self.moves = Mover(self.hands, Device(port, times))
-        self.began_ns: list[int] = []  # CLOCK_REALTIME
-        self.ended: list[Ended] = []
-
-    def _action(self, kind: ActionKind, old: int | None, new: int) -> Action:
-        location = None if old is None else self.location
-        return Action(kind, self.nic.view.name, self.key, location, old, new, "", "")
-
-    def want(self, mode: Mode) -> None:
-        """One more move, told of and not ended. What it learned of the last is forgotten."""
-        device = self.moves.device
-        self.moves.device = replace(device, records=FrozenMap(), timers_ns=FrozenMap())
-        action = self._action(ActionKind.REWRITE, self.old, self.new)
-        self.began_ns.append(time.time_ns())
-        self._said(self.moves.tell(Wanted(action, mode, frozenset({self.old}), frozenset())))
-
-    def look(self) -> bool:
-        """Tell what was seen, and that time has passed; has it ended?"""
-        seen = self.hands.evidence(self.hands.now_ns())
-        self._said(self.moves.tell(*seen, Tick()))
-        return len(self.ended) == len(self.began_ns)
-
-    def move(self, mode: Mode) -> Ended:
-        self.want(mode)
-        until(self.look, "the move has ended")
-        return self.ended[-1]
-
-    def _said(self, said: list[Outcome | Ended]) -> None:
-        for each in said:
-            if isinstance(each, Ended):
-                self.ended.append(each)
-            elif not each.errno:
-                self.old, self.new = self.new, self.old
-
-    def late(self, tally: Tally) -> Counter[int]:
-        """Late datagrams by move, as the receiver saw them."""
-        return Counter(bisect.bisect(self.began_ns, at) - 1 for at in tally.late_ns)
-
-    def count(self, verdict: Verdict) -> int:
-        return sum(each.verdict is verdict for each in self.ended)
 
 
 Make = Callable[[Times], Moving]
