@@ -85,11 +85,12 @@ def _gro_flush_timeouts_ns(nic: NicView, interface: Interface) -> dict[int, int]
     of_napi: dict[int, int | None] = {}
     try:
         family = NapiFamily(nic.netns)
-    except FileNotFoundError:  # a kernel before 6.8
+    except FileNotFoundError:  # a kernel before 6.3
         pass
     else:
         try:
-            of_napi = {napi.id: napi.gro_flush_timeout_ns for napi in family.napis(nic.ifindex)}
+            napis = family.napis(nic.ifindex) or []
+            of_napi = {napi.id: napi.gro_flush_timeout_ns for napi in napis}
         finally:
             family.close()
     of_all = interface.read("gro_flush_timeout")
