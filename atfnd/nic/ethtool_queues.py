@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """A real NIC's receive queues: queue, NAPI, interrupt, CPU.
 
-The kernel is asked first (queue-get, napi-get); before 6.8 only NAPIs with threads are known. Drivers
-that link nothing (ixgbe, i40e, sfc, ...: reference/drivers.md) leave two deductions:
+The kernel is asked first (queue-get, napi-get); before 6.8 only NAPIs with threads are known.
+Drivers that link nothing (ixgbe, i40e, sfc, ...: reference/drivers.md) leave two deductions:
 
 - the interrupt of a queue by the name it was requested under (`kernel.irq_names`);
 - the NAPI of a queue by order: drivers create NAPIs and interrupt vectors in one loop, and ids go
