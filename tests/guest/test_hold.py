@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import os
 import socket
-from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import replace
@@ -110,7 +109,6 @@ def test_no_proven_move_reorders(flow: Moving, lab: Ends[Nic]) -> None:
         with stalled(A, STALL_MS, PERIOD_MS):
             until(enough, f"{MOVES} moves are proven", 60)
         tally = running.finish()
-    print(Counter((each.verdict.value, each.why) for each in flow.ended), tally.received)
     assert tally.received > MOVES
     late = {flow.ended[move].verdict for move in flow.late(tally)}
     assert late <= {Verdict.UNPROVEN, Verdict.VIOLATED}  # a hold that others cut short
@@ -131,5 +129,4 @@ def test_moves_that_wait_for_nothing_reorder(flow: Moving) -> None:
         with stalled(A, STALL_MS, PERIOD_MS):
             until(enough, "three moves reordered the flow", 60)
         tally = running.finish()
-    print(Counter((each.verdict.value, each.why) for each in flow.ended), tally.received)
     assert flow.late(tally)
