@@ -76,13 +76,14 @@ class Moving:
         location = None if old is None else self.location
         return Action(kind, self.nic.view.name, self.key, location, old, new, "", "")
 
-    def want(self, mode: Mode) -> None:
-        """One more move, told of and not ended. What it learned of the last is forgotten."""
+    def want(self, mode: Mode, rss: frozenset[int] = frozenset()) -> None:
+        """One more move, told of and not ended. What it learned of the last is forgotten. `rss`:
+        the queue that RSS gives the flow, where a change of its rule passes through that."""
         device = self.moves.device
         self.moves.device = replace(device, records=FrozenMap(), timers_ns=FrozenMap())
         action = self._action(ActionKind.REWRITE, self.old, self.new)
         self.began_ns.append(time.time_ns())
-        self._said(self.moves.tell(Wanted(action, mode, frozenset({self.old}), frozenset())))
+        self._said(self.moves.tell(Wanted(action, mode, frozenset({self.old}), rss)))
 
     def look(self) -> bool:
         """Tell what was seen, and that time has passed; has it ended?"""
@@ -90,8 +91,8 @@ class Moving:
         self._said(self.moves.tell(*seen, Tick()))
         return len(self.ended) == len(self.began_ns)
 
-    def move(self, mode: Mode) -> Ended:
-        self.want(mode)
+    def move(self, mode: Mode, rss: frozenset[int] = frozenset()) -> Ended:
+        self.want(mode, rss)
         until(self.look, "the move has ended")
         return self.ended[-1]
 

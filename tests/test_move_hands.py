@@ -156,6 +156,7 @@ def test_what_cannot_be_held_is_refused_and_nothing_parked(moving: Make) -> None
     assert refused(9, 0) == refused(1, 9) == errno.ENODEV
     flow.hands.hold(1, until_ns, frozenset({0}))
     assert refused(2, 0) == errno.EBUSY
+    assert refused(0, 1) == errno.EDEADLK  # one after the other, but 1 cannot drain
     assert flow.hands.in_force(1)
     assert not flow.hands.in_force(2)
     assert flow.hands.release(1)

@@ -30,6 +30,7 @@ from atfnd.kernel.packet_steering import FLOW_ENTRIES, read_steering
 from atfnd.kernel.rtnl import links
 from atfnd.model import Device, NicView, Queue
 from atfnd.move.port import Port, Ring, Stage
+from atfnd.observe.transit import HOLDS
 
 __all__ = ["read_port"]
 
@@ -77,6 +78,7 @@ def read_port(nic: NicView, write_ns: int | None, proc: Path = Path("/proc")) ->
             for queue in nic.queues
         ),
         write_ns=write_ns,
+        holds_max=HOLDS,
     )
 
 
