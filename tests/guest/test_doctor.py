@@ -15,7 +15,6 @@ import pytest
 
 from tests.bed import Bed, a_bed
 from tests.guest.simlab import NAME, a_simlab, ethtool, sh
-from tests.wait import until
 
 __all__: list[str] = []
 
@@ -82,26 +81,6 @@ def test_a_gate_is_opened_by_what_it_advises(bed: Bed) -> None:
     assert "steers each flow by a filter of its own" in said, said
     assert not any("proven when it is armed" in what for what in said)
     assert f"0 of {SLOTS} filter slots used, 0 by us, {SLOTS} free" in said
-
-
-def test_queues_are_given_threads_by_what_it_advises(bed: Bed) -> None:
-    """The policy may ask for strict order, and a move for a queue to be parked."""
-
-    def told() -> list[Any]:
-        return [each for what, each in findings(bed).items() if "without threads" in what]
-
-    assert [finding["level"] for finding in told()] == ["note"]
-    _, value, _, path = told()[0]["advice"].split()
-    Path(path).write_text(value)
-    try:
-        until(lambda: not told(), "it has seen the threads")
-        queues = bed.daemon.get("/v1/queues")["queues"]
-        assert [queue["threaded"] for queue in queues] == [True] * 4
-        for queue in queues:
-            assert Path(f"/proc/{queue['pid']}/comm").read_text().startswith(f"napi/{NAME}-")
-    finally:
-        Path(path).write_text("0")
-    until(told, "it has seen that they poll no longer")
 
 
 def test_filters_of_an_admin_fill_it(bed: Bed) -> None:
