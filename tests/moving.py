@@ -3,15 +3,17 @@
 
 from __future__ import annotations
 
+import bisect
 import socket
 import sys
 import time
+from collections import Counter
 from contextlib import ExitStack, closing
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from atfnd.model import Action, ActionKind, FlowKey, Outcome
+from atfnd.model import Action, ActionKind, FlowKey, Outcome, Protocol
 from atfnd.move.command import Ended
 from atfnd.move.device import Device
 from atfnd.move.event import Event, Facts, Reset, Tick, Wanted
@@ -19,16 +21,18 @@ from atfnd.move.frozenmap import FrozenMap
 from atfnd.move.mover import Mover
 from atfnd.move.timer import Times
 from atfnd.move.verdict import Mode, Verdict
-from atfnd.nic.lab import LabNic
+from atfnd.nic import Nic
 from atfnd.observe.nics import NicWatch
 from atfnd.observe.port import read_port
 from atfnd.program.apply import apply
 from atfnd.program.hands import NicHands
 from atfnd.program.journal import Journal
 from atfnd.program.originals import Originals
+from bench.traffic.sequence import Tally
+from tests.labs import Ends, key_of
 from tests.wait import until
 
-__all__ = ["ANOTHER_AT_ONCE", "Moving", "cookie_of"]
+__all__ = ["ANOTHER_AT_ONCE", "Flow", "Moving", "cookie_of"]
 
 SO_COOKIE = 57  # asm-generic/socket.h
 ANOTHER_AT_ONCE = Times(hold_down_max_ns=0)  # a flow does not rest
@@ -43,7 +47,7 @@ class Moving:
     journals are in `run_dir`, under the names a daemon gives them."""
 
     def __init__(
-        self, nic: LabNic, key: FlowKey, cookie: int, run_dir: Path, times: Times, undo: ExitStack
+        self, nic: Nic, key: FlowKey, cookie: int, run_dir: Path, times: Times, undo: ExitStack
     ) -> None:
         self.key = key
         self.nic = NicWatch(nic, armed=True, budget=None)
@@ -84,14 +88,15 @@ class Moving:
         self.began_ns.append(time.time_ns())
         self._said(self.moves.tell(*events))
 
-    def wanted(self, mode: Mode) -> Wanted:
-        """To the other queue."""
+    def wanted(self, mode: Mode, rss: frozenset[int] = frozenset()) -> Wanted:
+        """To the other queue. `rss`: the one that RSS gives the flow, where a change of its rule
+        passes through that."""
         action = self.action(ActionKind.REWRITE, self.old, self.new)
-        return Wanted(action, mode, frozenset({self.old}), frozenset())
+        return Wanted(action, mode, frozenset({self.old}), rss)
 
-    def want(self, mode: Mode) -> None:
+    def want(self, mode: Mode, rss: frozenset[int] = frozenset()) -> None:
         """One more move, told of and not ended."""
-        self.tell(self.wanted(mode))
+        self.tell(self.wanted(mode, rss))
 
     def look(self) -> bool:
         """Tell what was seen, and that time has passed; has it ended?"""
@@ -108,8 +113,8 @@ class Moving:
         again = (Reset(),) if self.nic.lives > lives else ()
         self._said(self.moves.tell(facts, *again))
 
-    def move(self, mode: Mode) -> Ended:
-        self.want(mode)
+    def move(self, mode: Mode, rss: frozenset[int] = frozenset()) -> Ended:
+        self.want(mode, rss)
         until(self.look, "the move has ended")
         return self.ended[-1]
 
@@ -122,3 +127,18 @@ class Moving:
 
     def count(self, verdict: Verdict) -> int:
         return sum(each.verdict is verdict for each in self.ended)
+
+
+class Flow(Moving):
+    """One that is sent from the peer of a NIC."""
+
+    def __init__(self, lab: Ends[Nic], path: Path, times: Times, undo: ExitStack) -> None:
+        self.sender, self.receiver = lab.udp_pair(socket.AF_INET, 4000, 5000)
+        key, cookie = key_of(self.receiver, Protocol.UDP), cookie_of(self.receiver)
+        super().__init__(lab.nic, key, cookie, path, times, undo)
+        assert lab.nic.rules() == []
+        self.place()
+
+    def late(self, tally: Tally) -> Counter[int]:
+        """Late datagrams by move, as the receiver saw them."""
+        return Counter(bisect.bisect(self.began_ns, at) - 1 for at in tally.late_ns)

@@ -50,7 +50,9 @@ def about(words: str, nic: NicView, machine: Machine = PATIENT) -> Finding:
 
 
 def test_a_nic_in_good_health() -> None:
-    findings = found(replace(HARDWARE, device=replace(HARDWARE.device, node=None)))
+    threads = tuple(replace(q, threaded=True, pid=900 + q.index) for q in HARDWARE.queues)
+    device = replace(HARDWARE.device, node=None)
+    findings = found(replace(HARDWARE, device=device, queues=threads))
     assert {each.level for each in findings} == {Level.OK}
     assert [each.what for each in findings] == [
         "steers each flow by a filter of its own",
@@ -59,6 +61,18 @@ def test_a_nic_in_good_health() -> None:
         "RSS spreads over 4 queues; its table of 128 can be written",
         "8 queues are delivered on CPUs 0-7",
     ]
+
+
+def test_a_queue_without_a_thread_cannot_be_parked() -> None:
+    finding = about("polled without threads: strict order", HARDWARE)
+    assert finding.level is Level.NOTE
+    assert finding.what.startswith("queues 0-7 are")
+    assert finding.advice == "echo 1 > /sys/class/net/eth0/threaded"
+    for other in (
+        replace(HARDWARE, means=Means.RSS),
+        replace(HARDWARE, queues=tuple(replace(q, threaded=None) for q in HARDWARE.queues)),
+    ):
+        assert not [each for each in found(other) if "without threads" in each.what]
 
 
 def test_another_node_is_worth_a_note() -> None:

@@ -13,10 +13,10 @@ import pytest
 
 from atfnd.errors import OperatorError
 from atfnd.kernel.cpulist import format_cpulist, format_cpumask
-from atfnd.kernel.napi import set_threaded
-from atfnd.kernel.netns import open_sysfs
+from atfnd.kernel.interface import Interface
 from atfnd.model import Actuator, Match, Queue, Rss
 from atfnd.nic.ethtool import EthtoolNic
+from atfnd.nic.ethtool_queues import Queues
 from tests.interfaces import QUEUES, Namespace, a_namespace
 
 __all__: list[str] = []
@@ -77,12 +77,13 @@ def test_queues_have_their_napis(nic: EthtoolNic, net: Namespace) -> None:
     assert refused.value.errno == errno.EOPNOTSUPP
 
 
+def make_threaded(net: Namespace) -> None:
+    with closing(Interface("v0", net.path)) as interface:
+        interface.write("threaded", "1")
+
+
 def test_a_napi_thread_is_confined(nic: EthtoolNic, net: Namespace) -> None:
-    sysfs = open_sysfs(net.path)
-    try:
-        set_threaded(sysfs, "v0")
-    finally:
-        os.close(sysfs)
+    make_threaded(net)
     queues = nic.queues()
     assert all(queue.threaded and queue.pid and queue.cpu is None for queue in queues)
     nic.set_queue_cpu(2, CPUS[-1])
@@ -100,6 +101,21 @@ def test_a_napi_thread_is_confined(nic: EthtoolNic, net: Namespace) -> None:
         with pytest.raises(OSError, match=r"Invalid argument|no queue") as refused:
             nic.set_queue_cpu(index, cpu)
         assert refused.value.errno == errno.EINVAL
+
+
+def test_threads_alone_tell_the_napis(nic: EthtoolNic, net: Namespace) -> None:
+    """As on a kernel that lists none: threads by their names, and queues by their order."""
+    net.ip("link set v0 name aslongasitmaybe")
+    with (
+        closing(Interface("aslongasitmaybe", net.path)) as interface,
+        closing(Queues(interface, None)) as queues,
+    ):
+        assert {queue.threaded for queue in queues.read()} == {None}
+        interface.write("threaded", "1")
+        assert queues.read() == nic.queues()
+        assert all(queue.threaded and queue.pid for queue in queues.read())
+        interface.write("threaded", "0")
+        assert {queue.threaded for queue in queues.read()} == {None}
 
 
 def test_down_and_up(nic: EthtoolNic, net: Namespace) -> None:

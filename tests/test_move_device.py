@@ -8,8 +8,8 @@ from dataclasses import replace
 
 import pytest
 
-from atfnd.model import Action, ActionKind, Outcome
-from atfnd.move.command import Command, Ended, Hold, Release, Unwatch, Watch, Write
+from atfnd.model import Action, ActionKind, Actuator, Outcome
+from atfnd.move.command import Command, DrainEvidence, Ended, Hold, Release, Unwatch, Watch, Write
 from atfnd.move.device import Device, due_ns, step
 from atfnd.move.event import (
     Asleep,
@@ -91,6 +91,21 @@ def test_a_strict_move_from_hold_to_proof(told: Told) -> None:
     told(Seen(key(0), 1, told.now_ns))
     assert Unwatch(key(0)) in told(Tick(), 10_000_000)
     assert told.verdicts() == [Verdict.PROVEN]
+
+
+def test_through_rss_the_new_ring_is_parked_first_and_released_last(told: Told) -> None:
+    told.device = replace(told.device, port=PORT._replace(actuator=Actuator.LONG_GAP))
+    wanted, until_ns = to(0, Mode.STRICT), told.now_ns + TIMES.hold_max_ns
+    holds = Hold(1, until_ns, frozenset({2})), Hold(2, until_ns, frozenset({0}))
+    assert told(wanted)[1:] == holds
+    assert told(Held(1, told.now_ns)) == ()
+    assert told(Held(2, told.now_ns)) == (Write(wanted.action),)
+    drains = told.written(wanted)
+    assert [each.queue for each in drains if isinstance(each, DrainEvidence)] == [0]
+    released = told(Asleep(0, told.now_ns + 100_000), 100_000)
+    assert released == (Release(2), DrainEvidence(2, told.now_ns))
+    told(Released(2, True))
+    assert told(Asleep(2, told.now_ns + 1)) == (Release(1),)
 
 
 def test_a_ring_whose_thread_sleeps_is_empty(told: Told) -> None:

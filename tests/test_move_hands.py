@@ -7,10 +7,8 @@ knows nothing of queues, tells what was late.
 
 from __future__ import annotations
 
-import bisect
 import errno
 import os
-import socket
 import subprocess
 import time
 from collections import Counter
@@ -21,14 +19,13 @@ from pathlib import Path
 
 import pytest
 
-from atfnd.model import Protocol
 from atfnd.move.event import HoldLost, Polled
 from atfnd.move.timer import Times
 from atfnd.move.verdict import Mechanism, Mode, Verdict
 from atfnd.nic.lab_device import HOST_LINK
-from bench.traffic.sequence import Tally, sequence, stalled
-from tests.labs import Lab, key_of
-from tests.moving import ANOTHER_AT_ONCE, Moving, cookie_of
+from bench.traffic.sequence import sequence, stalled
+from tests.labs import Lab
+from tests.moving import ANOTHER_AT_ONCE, Flow
 from tests.wait import until
 
 pytestmark = pytest.mark.usefixtures("own_affinity")
@@ -36,21 +33,6 @@ pytestmark = pytest.mark.usefixtures("own_affinity")
 RATE_PPS = 20_000
 STALL_MS, PERIOD_MS = 3.0, 7.3  # not in step with the 10 ms of `until`
 LONGER_THAN_A_STALL_NS = 20_000_000
-
-
-class Flow(Moving):
-    """One that is sent from the lab's peer."""
-
-    def __init__(self, lab: Lab, path: Path, times: Times, undo: ExitStack) -> None:
-        self.sender, self.receiver = lab.udp_pair(socket.AF_INET, 4000, 5000)
-        key, cookie = key_of(self.receiver, Protocol.UDP), cookie_of(self.receiver)
-        super().__init__(lab.nic, key, cookie, path, times, undo)
-        assert lab.nic.rules() == []
-        self.place()
-
-    def late(self, tally: Tally) -> Counter[int]:
-        """Late datagrams by move, as the receiver saw them."""
-        return Counter(bisect.bisect(self.began_ns, at) - 1 for at in tally.late_ns)
 
 
 Make = Callable[[Times], Flow]

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later
  *
- * The hold of one queue, step by step, as methods of type Transit: a spinner (spinner.c) keeps its CPU
- * while another queue drains. One at a time; its end is its own. sched(7).
+ * The hold of a queue, step by step, as methods of type Transit: a spinner (spinner.c) keeps its CPU
+ * while another queue drains; its end is its own. TRANSIT_HOLDS at a time. sched(7).
  */
 #define _GNU_SOURCE
 #include "py_transit.h"
@@ -10,31 +10,60 @@
 #include <sched.h>
 #include <stdlib.h>
 
-/* The object with a queue parked (it may have ended by itself), or NULL with an exception set. */
-static struct transit_object *holding(PyObject *object)
+/* The place of the hold of this queue (0: a place that is free), or NULL. */
+static struct spinner **find_place(struct transit_object *self, unsigned int napi_b)
 {
-	struct transit_object *self = transit_opened(object);
+	for (int i = 0; i < TRANSIT_HOLDS; i++) {
+		struct spinner *spinner = self->spinners[i];
 
-	if (!self || self->spinner)
-		return self;
-	PyErr_SetString(PyExc_ValueError, "no queue is parked");
+		if (spinner ? spinner->b->napi_id == napi_b : !napi_b)
+			return &self->spinners[i];
+	}
 	return NULL;
 }
 
-void transit_end_hold(struct transit_object *self)
+/* The place of a queue that is parked (it may have ended by itself), or NULL with an exception set. */
+static struct spinner **place_of(PyObject *object, unsigned int napi_b)
 {
-	struct spinner *spinner = self->spinner;
+	struct transit_object *self = transit_opened(object);
+	struct spinner **place = self && napi_b ? find_place(self, napi_b) : NULL;
 
-	if (!spinner)
-		return;
-	self->spinner = NULL;
+	if (self && !place)
+		PyErr_Format(PyExc_ValueError, "NAPI %u is not parked", napi_b);
+	return place;
+}
+
+int transit_in_hold(const struct transit_object *self, const struct transit_ring *ring)
+{
+	for (int i = 0; i < TRANSIT_HOLDS; i++) {
+		const struct spinner *spinner = self->spinners[i];
+
+		if (spinner && (!ring || ring == spinner->a || ring == spinner->b))
+			return 1;
+	}
+	return 0;
+}
+
+/* Ends a hold; its place is free, and the spinner the caller's. */
+static struct spinner *stop(struct spinner **place)
+{
+	struct spinner *spinner = *place;
+
+	*place = NULL;
 	Py_BEGIN_ALLOW_THREADS
 	spinner_stop(spinner);
 	Py_END_ALLOW_THREADS
-	free(spinner);
+	return spinner;
 }
 
-static PyObject *start(struct transit_object *self, struct spinner given)
+void transit_end_holds(struct transit_object *self)
+{
+	for (int i = 0; i < TRANSIT_HOLDS; i++)
+		if (self->spinners[i])
+			free(stop(&self->spinners[i]));
+}
+
+static PyObject *start(struct spinner **place, struct spinner given)
 {
 	struct spinner *spinner = malloc(sizeof(*spinner));
 	int error;
@@ -49,7 +78,7 @@ static PyObject *start(struct transit_object *self, struct spinner given)
 		free(spinner);
 		return ext_oserror(-error, "park a queue");
 	}
-	self->spinner = spinner;
+	*place = spinner;
 	return PyLong_FromUnsignedLongLong(spinner->effective_ns);
 }
 
@@ -59,11 +88,13 @@ PyObject *transit_park(PyObject *object, PyObject *args)
 	struct spinner spinner = { .end = SPINNER_ON };
 	unsigned int napi_a, napi_b;
 	unsigned long long ready_ns, until_ns;
+	struct spinner **place;
 
 	if (!self || !PyArg_ParseTuple(args, "IIiiKK", &napi_a, &napi_b, &spinner.cpu,
 				       &spinner.priority, &ready_ns, &until_ns))
 		return NULL;
-	if (self->spinner)
+	place = find_place(self, 0);
+	if (!place || (napi_b && find_place(self, napi_b)))
 		return ext_oserror(EBUSY, "park a queue");
 	if (!self->poll) {
 		PyErr_SetString(PyExc_ValueError, "transit is not started");
@@ -79,59 +110,67 @@ PyObject *transit_park(PyObject *object, PyObject *args)
 	spinner.until_ns = until_ns;
 	spinner.a_index = spinner.a - self->skeleton->bss->rings;
 	spinner.idle_program = bpf_program__fd(self->skeleton->progs.is_idle);
-	return start(self, spinner);
+	return start(place, spinner);
 }
 
-PyObject *transit_parked(PyObject *object, PyObject *unused)
+PyObject *transit_parked(PyObject *object, PyObject *args)
 {
 	struct transit_object *self = transit_opened(object);
+	struct spinner **place;
+	unsigned int napi_b;
 
-	(void)unused;
-	if (!self)
+	if (!self || !PyArg_ParseTuple(args, "I", &napi_b))
 		return NULL;
-	return PyBool_FromLong(self->spinner && spinner_holds(self->spinner));
+	place = napi_b ? find_place(self, napi_b) : NULL;
+	return PyBool_FromLong(place && spinner_holds(*place));
 }
 
 PyObject *transit_settle(PyObject *object, PyObject *args)
 {
-	struct transit_object *self = holding(object);
+	struct spinner **place;
+	unsigned int napi_b;
 	unsigned long long after_ns;
 
-	if (!self || !PyArg_ParseTuple(args, "K", &after_ns))
+	if (!PyArg_ParseTuple(args, "IK", &napi_b, &after_ns))
 		return NULL;
-	spinner_ask(self->spinner, after_ns);
+	place = place_of(object, napi_b);
+	if (!place)
+		return NULL;
+	spinner_ask(*place, after_ns);
 	Py_RETURN_NONE;
 }
 
 PyObject *transit_settled(PyObject *object, PyObject *args)
 {
-	struct transit_object *self = holding(object);
+	struct spinner **place;
+	unsigned int napi_b;
 	unsigned long long until_ns;
 	int error;
 
-	if (!self || !PyArg_ParseTuple(args, "K", &until_ns))
+	if (!PyArg_ParseTuple(args, "IK", &napi_b, &until_ns))
+		return NULL;
+	place = place_of(object, napi_b);
+	if (!place)
 		return NULL;
 	Py_BEGIN_ALLOW_THREADS
-	error = spinner_wait(self->spinner, until_ns);
+	error = spinner_wait(*place, until_ns);
 	Py_END_ALLOW_THREADS
 	return PyBool_FromLong(!error);
 }
 
-PyObject *transit_unpark(PyObject *object, PyObject *unused)
+PyObject *transit_unpark(PyObject *object, PyObject *args)
 {
-	struct transit_object *self = holding(object);
-	struct spinner *spinner;
 	struct transit_poll ended, drained;
+	struct spinner **place, *spinner;
+	unsigned int napi_b;
 	PyObject *told;
 
-	(void)unused;
-	if (!self)
+	if (!PyArg_ParseTuple(args, "I", &napi_b))
 		return NULL;
-	spinner = self->spinner;
-	self->spinner = NULL;
-	Py_BEGIN_ALLOW_THREADS
-	spinner_stop(spinner);
-	Py_END_ALLOW_THREADS
+	place = place_of(object, napi_b);
+	if (!place)
+		return NULL;
+	spinner = stop(place);
 	ended = spinner->a->ended;
 	drained = spinner->a->drained;
 	told = Py_BuildValue("(iKKKKKIIKII)", atomic_load(&spinner->end), spinner->effective_ns,

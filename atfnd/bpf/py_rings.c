@@ -80,8 +80,8 @@ PyObject *transit_unwatch(PyObject *object, PyObject *args)
 	ring = transit_ring_of(self, napi_id);
 	if (!ring)
 		return NULL;
-	if (self->spinner)
-		return ext_oserror(EBUSY, "unwatch a NAPI while a queue is parked");
+	if (transit_in_hold(self, ring))
+		return ext_oserror(EBUSY, "unwatch a NAPI that is part of a hold");
 	ring->napi_id = 0;
 	Py_RETURN_NONE;
 }

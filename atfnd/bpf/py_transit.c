@@ -37,7 +37,7 @@ static void release(struct transit_object *self)
 	struct transit *skeleton = self->skeleton;
 	struct ring_buffer *ring = self->ring;
 
-	transit_end_hold(self);
+	transit_end_holds(self);
 	detach(self);
 	self->skeleton = NULL;
 	self->ring = NULL;
@@ -136,7 +136,7 @@ static PyObject *transit_stop(PyObject *object, PyObject *unused)
 	(void)unused;
 	if (!self)
 		return NULL;
-	if (self->spinner)
+	if (transit_in_hold(self, NULL))
 		return ext_oserror(EBUSY, "detach the transit programs while a queue is parked");
 	detach(self);
 	Py_RETURN_NONE;
@@ -217,12 +217,15 @@ static PyMethodDef transit_type_methods[] = {
 	{ "park", transit_park, METH_VARARGS,
 	  "park(napi_a, napi_b, cpu, priority, ready_ns, until_ns) -> ns since when: keep B's CPU, and see\n"
 	  "A deliver by ready_ns." },
-	{ "parked", transit_parked, METH_NOARGS, "parked() -> bool: since park() returned, without end." },
-	{ "settle", transit_settle, METH_VARARGS, "settle(after_ns): end it when A is drained of what is in its ring then." },
-	{ "settled", transit_settled, METH_VARARGS, "settled(until_ns): wait for its end; False: not yet." },
-	{ "unpark", transit_unpark, METH_NOARGS,
-	  "unpark() -> (enum spinner_end, effective_ns, proof_ns, released_ns, polls of B in between,\n"
-	  "two ends of polls of A: ended_ns, work, budget each). End it." },
+	{ "parked", transit_parked, METH_VARARGS,
+	  "parked(napi_b) -> bool: since park() returned, without end." },
+	{ "settle", transit_settle, METH_VARARGS,
+	  "settle(napi_b, after_ns): end it when A is drained of what is in its ring then." },
+	{ "settled", transit_settled, METH_VARARGS,
+	  "settled(napi_b, until_ns): wait for its end; False: not yet." },
+	{ "unpark", transit_unpark, METH_VARARGS,
+	  "unpark(napi_b) -> (enum spinner_end, effective_ns, proof_ns, released_ns, polls of B in\n"
+	  "between, two ends of polls of A: ended_ns, work, budget each). End it." },
 	{ "close", transit_close, METH_NOARGS, "Detach and free the maps." },
 	{ NULL, NULL, 0, NULL },
 };

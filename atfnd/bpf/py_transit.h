@@ -15,12 +15,14 @@
 #include "transit.h"
 #include "transit.skel.h"
 
+#define TRANSIT_HOLDS 2 /* RSS's queue and the new one, where a rule is deleted and added */
+
 struct transit_object {
 	PyObject_HEAD
 	struct transit *skeleton;
 	struct bpf_link *delivery, *poll; /* while started */
 	struct ring_buffer *ring;
-	struct spinner *spinner; /* while a queue is parked */
+	struct spinner *spinners[TRANSIT_HOLDS]; /* of queues that are parked */
 	struct buffer drained; /* kept between calls */
 };
 
@@ -30,8 +32,11 @@ struct transit_object *transit_opened(PyObject *object);
 /* The ring of a queue that is watched, or NULL with an exception set. */
 struct transit_ring *transit_ring_of(struct transit_object *self, unsigned int napi_id);
 
-/* Ends the hold, if there is one. */
-void transit_end_hold(struct transit_object *self);
+/* Is a queue parked? By a hold that this ring is part of, if one is given. */
+int transit_in_hold(const struct transit_object *self, const struct transit_ring *ring);
+
+/* Ends every hold. */
+void transit_end_holds(struct transit_object *self);
 
 PyObject *transit_watch(PyObject *object, PyObject *args);
 PyObject *transit_unwatch(PyObject *object, PyObject *args);
@@ -41,9 +46,9 @@ PyObject *transit_polled(PyObject *object, PyObject *args);
 PyObject *transit_idle(PyObject *object, PyObject *args);
 
 PyObject *transit_park(PyObject *object, PyObject *args);
-PyObject *transit_parked(PyObject *object, PyObject *unused);
+PyObject *transit_parked(PyObject *object, PyObject *args);
 PyObject *transit_settle(PyObject *object, PyObject *args);
 PyObject *transit_settled(PyObject *object, PyObject *args);
-PyObject *transit_unpark(PyObject *object, PyObject *unused);
+PyObject *transit_unpark(PyObject *object, PyObject *args);
 
 #endif

@@ -6,13 +6,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
-from atfnd.model import Finding, Level, NicView, Queue, Topology, cpu_list
+from atfnd.model import Finding, Level, Means, NicView, Queue, Topology, cpu_list
 
 __all__ = ["queues_of"]
 
 
 def queues_of(nic: NicView, topology: Topology) -> Iterator[Finding]:
-    """Findings on RSS, on the number of queues, and on the CPU of each."""
+    """Findings on RSS, on the number of queues, on the CPU of each and on who polls them."""
     if nic.rss is not None:
         spread, entries = len(set(nic.rss.table)), len(nic.rss.table)
         written = "can" if nic.caps.rss_table else "cannot"
@@ -20,6 +20,7 @@ def queues_of(nic: NicView, topology: Topology) -> Iterator[Finding]:
         yield Finding(nic.name, Level.OK, what)
     if nic.queues:  # that one queue is too few is a conflict the NIC tells of itself
         yield from _cpus(nic, topology)
+        yield from _threads(nic)
     else:
         what = "it names no receive queue: where its packets arrive is not known"
         yield Finding(nic.name, Level.WARNING, what)
@@ -82,6 +83,15 @@ def _cpus(nic: NicView, topology: Topology) -> Iterator[Finding]:
             f"it is on NUMA node {node}, {_names(far)} on another: right for applications there, "
             "a detour for others",
         )
+
+
+def _threads(nic: NicView) -> Iterator[Finding]:
+    """Only a queue with a NAPI thread can be parked."""
+    without = [queue for queue in nic.queues if queue.threaded is False]
+    if without and nic.means is Means.RULES:
+        what = f"{_names(without)} polled without threads: strict order has only birth and follow"
+        advice = f"echo 1 > /sys/class/net/{nic.name}/threaded"
+        yield Finding(nic.name, Level.NOTE, what, advice)
 
 
 def _names(queues: Iterable[Queue]) -> str:

@@ -2,12 +2,12 @@
 """NAPI instances of a network device, and the threads that poll them.
 
 Reads the generic netlink family netdev, napi-get (Documentation/netlink/specs/netdev.yaml;
-net/core/netdev-genl.c). Writes /sys/class/net/*/threaded and the scheduling of a NAPI thread
-(sched(7)).
+net/core/netdev-genl.c). Writes the scheduling of a NAPI thread (sched(7)).
 """
 
 from __future__ import annotations
 
+import errno
 import os
 import struct
 import sys
@@ -15,12 +15,13 @@ from typing import NamedTuple
 
 from atfnd.kernel.netlink import DUMP, Netlink, attribute, attributes, generic_family
 
-__all__ = ["Napi", "NapiFamily", "make_realtime", "set_threaded", "thread_cpus", "thread_realtime"]
+__all__ = ["Napi", "NapiFamily", "make_realtime", "thread_cpus", "thread_realtime"]
 
 NETLINK_GENERIC = 16
 NETDEV_CMD_NAPI_GET = 11
 NAPI_IFINDEX, NAPI_ID, NAPI_IRQ, NAPI_PID = 1, 2, 3, 4
 NAPI_GRO_FLUSH_TIMEOUT, NAPI_THREADED = 6, 8
+NOT_SAID = {errno.EOPNOTSUPP, errno.ENOENT}
 
 _index = struct.Struct("=I")
 
@@ -46,12 +47,22 @@ class NapiFamily:
     def close(self) -> None:
         self._netlink.close()
 
-    def napis(self, ifindex: int) -> list[Napi]:
-        """The device's NAPI instances by ascending id; none while it is down. OSError(ENODEV)."""
-        request = struct.pack("=BBH", NETDEV_CMD_NAPI_GET, 1, 0)
-        request += attribute(NAPI_IFINDEX, struct.pack("=I", ifindex))
-        answers = self._netlink.request(self._family, request, DUMP)
-        return sorted(_napi(attributes(answer, at=4)) for answer in answers)
+    def napis(self, ifindex: int) -> list[Napi] | None:
+        """The device's NAPI instances by ascending id, as far as it is told (`napi_threads.polled`
+        knows more); none while it is down. None: a kernel before 6.8. OSError(ENODEV)."""
+        found = self._dump(NETDEV_CMD_NAPI_GET, attribute(NAPI_IFINDEX, _index.pack(ifindex)))
+        return None if found is None else sorted(map(_napi, found))
+
+    def _dump(self, command: int, request: bytes) -> list[dict[int, bytes]] | None:
+        """None: the kernel does not know the command, or has nothing to say."""
+        message = struct.pack("=BBH", command, 1, 0) + request
+        try:
+            answers = self._netlink.request(self._family, message, DUMP)
+        except OSError as refusal:
+            if refusal.errno not in NOT_SAID:
+                raise
+            return None
+        return [attributes(answer, at=4) for answer in answers]
 
 
 def _napi(found: dict[int, bytes]) -> Napi:
@@ -70,16 +81,6 @@ def _napi(found: dict[int, bytes]) -> Napi:
 
 def _number(found: dict[int, bytes], kind: int) -> int | None:
     return int.from_bytes(found[kind], sys.byteorder) if kind in found else None
-
-
-def set_threaded(sysfs: int, interface: str) -> None:
-    """Have every NAPI of the device polled by a thread of its own (net/core/dev.c,
-    netif_set_threaded); `sysfs` is from `netns.open_sysfs`."""
-    knob = os.open(f"class/net/{interface}/threaded", os.O_WRONLY, dir_fd=sysfs)
-    try:
-        os.write(knob, b"1")
-    finally:
-        os.close(knob)
 
 
 def thread_cpus(pid: int) -> frozenset[int]:

@@ -8,13 +8,12 @@ Reads the generic netlink family netdev: queue-get (6.8), qstats-get (6.9)
 
 from __future__ import annotations
 
-import errno
 import struct
 import sys
 from typing import NamedTuple
 
 from atfnd.kernel.napi import NapiFamily
-from atfnd.kernel.netlink import DUMP, attribute, attributes
+from atfnd.kernel.netlink import attribute
 
 __all__ = ["NetdevFamily", "QueueCounters", "ReceiveQueue"]
 
@@ -25,7 +24,6 @@ QSTATS_IFINDEX, QSTATS_QUEUE_TYPE, QSTATS_QUEUE_ID, QSTATS_SCOPE = 1, 2, 3, 4
 QSTATS_RX_PACKETS, QSTATS_RX_BYTES = 8, 9
 SCOPE_QUEUE = 1
 RX = 0
-NOT_SAID = {errno.EOPNOTSUPP, errno.ENOENT}
 
 _index = struct.Struct("=I")
 
@@ -69,16 +67,6 @@ class NetdevFamily(NapiFamily):
             for queue in found
             if _receives(queue, QSTATS_QUEUE_TYPE)
         )
-
-    def _dump(self, command: int, request: bytes) -> list[dict[int, bytes]] | None:
-        message = struct.pack("=BBH", command, 1, 0) + request
-        try:
-            answers = self._netlink.request(self._family, message, DUMP)
-        except OSError as refusal:
-            if refusal.errno not in NOT_SAID:
-                raise
-            return None
-        return [attributes(answer, at=4) for answer in answers]
 
 
 def _receives(found: dict[int, bytes], kind: int) -> bool:

@@ -15,9 +15,11 @@ from pyroute2 import IPRoute, netns
 from atfnd.bpf import _bpf
 from atfnd.errors import OperatorError
 from atfnd.kernel.clsact import EGRESS
+from atfnd.kernel.interface import Interface
 from atfnd.kernel.link import Link
-from atfnd.kernel.napi import NapiFamily, make_realtime, set_threaded, thread_cpus
-from atfnd.kernel.netns import in_netns, open_sysfs, write_sysctl
+from atfnd.kernel.napi import NapiFamily, make_realtime, thread_cpus
+from atfnd.kernel.napi_threads import polled
+from atfnd.kernel.netns import in_netns, write_sysctl
 from atfnd.lab.down import building, remove
 from atfnd.lab.status import LabStatus, lab_status
 from atfnd.lab.wiring import LINKS, PEER_LINK, PEER_WIRE_LINK, SYSCTLS, check_request, namespaces
@@ -127,21 +129,21 @@ def _set_offloads(path: str, name: str, tso: bool | None = None, gro: bool | Non
 
 def _start_threads(path: str, name: str, priority: int, pinned: bool) -> None:
     """A thread per queue; pinned, that of queue i runs on the i-th CPU, round and round."""
-    link, family, sysfs = Link(name, path), NapiFamily(path), open_sysfs(path)
+    interface, family = Interface(name, path), NapiFamily(path)
     try:
-        set_threaded(sysfs, name)
-        for queue, napi in enumerate(family.napis(link.ifindex())):
-            if napi.pid is None:
+        interface.write("threaded", "1")
+        told = family.napis(interface.ifindex)
+        for queue, napi in enumerate(polled(interface, told) if told else [None]):
+            if napi is None or napi.pid is None:
                 raise OperatorError(
-                    f"{name} has no NAPI threads", "the kernel must be 5.12 or later"
+                    f"{name} has no NAPI threads", "the kernel must be 6.8 or later"
                 )
             cpus = sorted(thread_cpus(napi.pid))  # every online one a kernel thread may use
             cpu = cpus[queue % len(cpus)] if pinned else None
             make_realtime(napi.pid, cpu, priority)
     finally:
-        os.close(sysfs)
         family.close()
-        link.close()
+        interface.close()
 
 
 def _attach_device(path: str, queues: int, slots: int) -> None:

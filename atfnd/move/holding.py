@@ -23,13 +23,17 @@ __all__ = ["expired", "held", "looked", "lost", "park", "released", "settle"]
 
 
 def park(move: Transition, times: Times, now_ns: int) -> Moved:
-    """Ask for every hold the move needs, before anything is written."""
+    """Ask for every hold the move needs, before anything is written: the new ring first, as long as
+    RSS's can still be seen to deliver."""
     queues = move.through | move.targets
     until_ns = now_ns + times.hold_max_ns
-    drains = (move.wanted.origins or frozenset()) - move.targets
-    holds = tuple(Hold(queue, until_ns, drains) for queue in sorted(queues))
+    origins = (move.wanted.origins or frozenset()) - move.targets
+    holds = [
+        *(Hold(queue, until_ns, move.through or origins) for queue in sorted(move.targets)),
+        *(Hold(queue, until_ns, origins) for queue in sorted(move.through)),
+    ]
     move = replace(move, phase=Phase.HOLD, asked=queues, due_ns=until_ns, hold_due_ns=until_ns)
-    return move, holds
+    return move, tuple(holds)
 
 
 def held(move: Transition, event: Held) -> Moved:

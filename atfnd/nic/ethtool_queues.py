@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """A real NIC's receive queues: queue, NAPI, interrupt, CPU.
 
-The kernel is asked first (queue-get, napi-get). Drivers that link nothing (ixgbe, i40e, sfc, ...:
-reference/drivers.md) leave two deductions:
+The kernel is asked first (queue-get, napi-get); before 6.8 only NAPIs with threads are known.
+Drivers that link nothing (ixgbe, i40e, sfc, ...: reference/drivers.md) leave two deductions:
 
 - the interrupt of a queue by the name it was requested under (`kernel.irq_names`);
 - the NAPI of a queue by order: drivers create NAPIs and interrupt vectors in one loop, and ids go
@@ -20,6 +20,7 @@ from atfnd.kernel.interface import Interface
 from atfnd.kernel.irq import Affinities, actions, device_irqs, set_affinity
 from atfnd.kernel.irq_names import QueueIrq, queue_irqs
 from atfnd.kernel.napi import Napi, thread_cpus
+from atfnd.kernel.napi_threads import polled
 from atfnd.kernel.netdev import NetdevFamily, ReceiveQueue
 from atfnd.kernel.packet_steering import receive_queues
 from atfnd.model import Queue
@@ -28,7 +29,7 @@ __all__ = ["Queues", "confine", "napi_by_order"]
 
 
 class Queues:
-    """Those of one interface. `netdev` None: a kernel before 6.3, where no NAPI is known."""
+    """Those of one interface. `netdev` None: a kernel before 6.3."""
 
     def __init__(self, interface: Interface, netdev: NetdevFamily | None) -> None:
         self._interface = interface
@@ -42,10 +43,11 @@ class Queues:
     def read(self) -> tuple[Queue, ...]:
         """In index order. While the link is down they have no NAPI and no interrupt."""
         said: list[ReceiveQueue] = []
-        napis: list[Napi] = []
+        told: list[Napi] | None = None
         if self._netdev is not None:
             said = self._netdev.receive_queues(self._interface.ifindex) or []
-            napis = self._polled(self._netdev.napis(self._interface.ifindex))
+            told = self._netdev.napis(self._interface.ifindex)
+        napis = polled(self._interface, told)
         count = len(said) or receive_queues(self._interface)
         by_id = {napi.id: napi for napi in napis}
         linked = {q.queue: by_id[q.napi_id] for q in said if q.napi_id in by_id}
@@ -56,13 +58,6 @@ class Queues:
             irqs = _by_queue([irq for irq in named if irq.receives], count) | irqs
         self._affinities.keep(irqs.values())
         return tuple(self._queue(i, linked.get(i), irqs.get(i)) for i in range(count))
-
-    def _polled(self, napis: list[Napi]) -> list[Napi]:
-        """Who polls them: of a thread that does not poll now there is nothing to say."""
-        if any(napi.threaded is None for napi in napis):
-            threaded = self._interface.read("threaded") == "1"
-            napis = [napi._replace(threaded=threaded) for napi in napis]
-        return [napi if napi.threaded else napi._replace(pid=None) for napi in napis]
 
     def cpus(self, queue: Queue) -> frozenset[int] | None:
         """CPUs the queue may be delivered on; None where that cannot be said."""

@@ -15,8 +15,10 @@ from collections.abc import Mapping
 from contextlib import ExitStack
 
 from atfnd.kernel.cpulist import format_cpulist, parse_cpulist
+from atfnd.kernel.interface import Interface
 from atfnd.kernel.link import Link, open_statistic
 from atfnd.kernel.napi import Napi, NapiFamily, make_realtime, thread_cpus
+from atfnd.kernel.napi_threads import polled
 from atfnd.model import (
     Actuator,
     Caps,
@@ -54,6 +56,8 @@ class LabNic:
             self._wire = Link(WIRE_LINK, wire_netns(name))
             undo.callback(self._wire.close)
             self._ifindex = self._host.ifindex()
+            self._interface = Interface(HOST_LINK, self._netns)
+            undo.callback(self._interface.close)
             self._napi = NapiFamily(self._netns)
             undo.callback(self._napi.close)
             self._dropped = open_statistic(wire_netns(name), WIRE_LINK, "tx_dropped")
@@ -135,7 +139,8 @@ class LabNic:
 
     def queues(self) -> tuple[Queue, ...]:
         """While the link is down a queue has no NAPI, thread or CPU."""
-        napis: list[Napi | None] = [*self._napi.napis(self._ifindex)]
+        told = self._napi.napis(self._ifindex) or []
+        napis: list[Napi | None] = [*polled(self._interface, told)]
         napis += [None] * (self._device.queues - len(napis))
         return tuple(_queue(index, napi) for index, napi in enumerate(napis))
 

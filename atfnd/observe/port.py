@@ -30,6 +30,7 @@ from atfnd.kernel.packet_steering import FLOW_ENTRIES, read_steering
 from atfnd.kernel.rtnl import links
 from atfnd.model import Device, NicView, Queue
 from atfnd.move.port import Port, Ring, Stage
+from atfnd.observe.transit import HOLDS
 
 __all__ = ["read_port"]
 
@@ -77,6 +78,7 @@ def read_port(nic: NicView, write_ns: int | None, proc: Path = Path("/proc")) ->
             for queue in nic.queues
         ),
         write_ns=write_ns,
+        holds_max=HOLDS,
     )
 
 
@@ -85,11 +87,12 @@ def _gro_flush_timeouts_ns(nic: NicView, interface: Interface) -> dict[int, int]
     of_napi: dict[int, int | None] = {}
     try:
         family = NapiFamily(nic.netns)
-    except FileNotFoundError:  # a kernel before 6.8
+    except FileNotFoundError:  # a kernel before 6.3
         pass
     else:
         try:
-            of_napi = {napi.id: napi.gro_flush_timeout_ns for napi in family.napis(nic.ifindex)}
+            napis = family.napis(nic.ifindex) or []
+            of_napi = {napi.id: napi.gro_flush_timeout_ns for napi in napis}
         finally:
             family.close()
     of_all = interface.read("gro_flush_timeout")

@@ -20,7 +20,9 @@ from atfnd.bpf import _bpf
 from atfnd.bpf.layout import layout
 from atfnd.kernel.cgroup import open_root
 
-__all__ = ["Drained", "End", "Held", "Late", "Passage", "PollEnd", "Transit"]
+__all__ = ["HOLDS", "Drained", "End", "Held", "Late", "Passage", "PollEnd", "Transit"]
+
+HOLDS = 2  # queues that can be parked at a time (TRANSIT_HOLDS)
 
 _FLOW = layout("transit", "transit_flow")
 _EVENT = layout("transit", "transit_event")
@@ -185,7 +187,7 @@ class Transit:
         self._bpf.watch(napi_id, tid or 0)
 
     def unwatch(self, napi_id: int) -> None:
-        """KeyError: it is not watched. OSError(EBUSY): a queue is parked."""
+        """KeyError: it is not watched. OSError(EBUSY): it is parked, or drains for one that is."""
         self._bpf.unwatch(napi_id)
 
     def ask(self, napi_id: int, after_ns: int) -> None:
@@ -215,27 +217,28 @@ class Transit:
         until `until_ns`. Returns since when, once A was seen to deliver after that; until
         `ready_ns` that is waited for.
 
-        It is started (ValueError), both queues are watched (KeyError). OSError: EPERM (no
-        SCHED_FIFO), EINVAL (no such CPU), ETIMEDOUT (others have the CPU), EAGAIN (A stands still),
-        EBUSY (a queue is parked). `program.hold` knows when this is safe.
+        Of two queues that are parked (HOLDS) each drains another one. It is started (ValueError),
+        both queues are watched (KeyError). OSError: EPERM (no SCHED_FIFO), EINVAL (no such CPU),
+        ETIMEDOUT (others have the CPU), EAGAIN (A stands still), EBUSY (B is parked, or as many
+        are). `program.hold` knows when this is safe.
         """
         return self._bpf.park(napi_a, napi_b, cpu, priority, ready_ns, until_ns)
 
-    def parked(self) -> bool:
+    def parked(self, napi_b: int) -> bool:
         """B has been parked since `park` returned, and is."""
-        return self._bpf.parked()
+        return self._bpf.parked(napi_b)
 
-    def settle(self, after_ns: int) -> None:
-        """Let the hold end by itself, once A has delivered all that is in its ring at `after_ns`.
-        ValueError: none was begun."""
-        self._bpf.settle(after_ns)
+    def settle(self, napi_b: int, after_ns: int) -> None:
+        """Let the hold of B end by itself, once A has delivered all that is in its ring at
+        `after_ns`. ValueError: none was begun."""
+        self._bpf.settle(napi_b, after_ns)
 
-    def settled(self, until_ns: int) -> bool:
+    def settled(self, napi_b: int, until_ns: int) -> bool:
         """Wait for its end; False: not before `until_ns`. ValueError."""
-        return self._bpf.settled(until_ns)
+        return self._bpf.settled(napi_b, until_ns)
 
-    def unpark(self) -> Held:
-        """End the hold, whether it has ended by itself or not. ValueError."""
-        end, effective_ns, proof_ns, released_ns, b_polls, *ends = self._bpf.unpark()
+    def unpark(self, napi_b: int) -> Held:
+        """End the hold of B, whether it has ended by itself or not. ValueError."""
+        end, effective_ns, proof_ns, released_ns, b_polls, *ends = self._bpf.unpark(napi_b)
         polls = PollEnd(*ends[:3]), PollEnd(*ends[3:])
         return Held(End(end), effective_ns, proof_ns, released_ns, b_polls > 0, polls)

@@ -2,9 +2,10 @@
 """What the moves of one NIC do to the kernel, and see of it: `move.mover.Hands`.
 
 Rules are written by `program.apply`, a queue is parked by `program.hold`, flows are seen by
-`observe.transit`. One queue is parked at a time, and one drains; the spinner is the judge of when B
-is polled again, at once and without us, and the machine judges the same evidence afterwards: the
-two ends of polls of A that the kernel told, or that its thread slept.
+`observe.transit`. A queue is parked while one other drains; through RSS two are, in a chain: RSS's
+while the old one drains, the new one while RSS's does. The spinner is the judge of when a queue is
+polled again, at once and without us, and the machine judges the same evidence afterwards: the two
+ends of polls that the kernel told, or that the thread slept.
 
 Attached from `start` to `rest` (1 to 13 ms each, and 0.3 us a packet between): a `start` belongs
 before a move is wanted, a `rest` after moves are over.
@@ -48,8 +49,9 @@ class NicHands:
         self._passages = Passages(self._transit)
         self._writes = WriteTimes()
         self._rings: dict[int, int | None] = {}  # watched: thread by NAPI id, the oldest first
-        self._hold: tuple[int, int, Hold] | None = None  # A, B
-        self._held: Held | None = None  # the last one, once it has ended
+        self._holds: dict[int, tuple[int, Hold]] = {}  # by what is parked: what drains meanwhile
+        self._asked: int | None = None  # the parked queue whose other is asked for evidence
+        self._held: dict[int, Held] = {}  # ended, and not released yet
         self._followed: dict[int, tuple[int, int]] = {}  # by queue: its new CPU, since
 
     def start(self) -> None:
@@ -62,12 +64,12 @@ class NicHands:
 
     def rest(self) -> None:
         """See nothing any more, if nothing is watched."""
-        if self._hold is None and not self._passages:
+        if not self._holds and not self._passages:
             self._transit.stop()
 
     def close(self) -> None:
-        if self._hold is not None:
-            self._end()
+        for queue in reversed(tuple(self._holds)):
+            self._end(queue)
         self._transit.close()
 
     def watching(self) -> bool:
@@ -109,11 +111,13 @@ class NicHands:
         return outcome
 
     def hold(self, queue: int, until_ns: int, drains: frozenset[int]) -> int:
-        """As `Hands.hold`. OSError: as `program.hold`; EBUSY (another queue is parked), EOPNOTSUPP
-        (not exactly one queue has to drain), ENODEV (there is no such queue now), ENOTCONN (not
-        started)."""
-        if self._hold is not None:
-            raise OSError(errno.EBUSY, f"queue {self._hold[1]} is parked")
+        """As `Hands.hold`; beside a hold only for the queue that is to drain meanwhile. OSError: as
+        `program.hold`; EBUSY (another queue is parked), EOPNOTSUPP (not exactly one queue has to
+        drain), ENODEV (there is no such queue now), ENOTCONN (not started)."""
+        for parked, (waited_for, _) in self._holds.items():
+            if waited_for != queue:
+                raise OSError(errno.EBUSY, f"queue {parked} is parked")
+        beside = next((other for _, other in self._holds.values()), None)
         if len(drains) != 1:
             raise OSError(errno.EOPNOTSUPP, f"{len(drains)} queues would have to drain, not one")
         if not self._transit.started():
@@ -122,25 +126,27 @@ class NicHands:
         a, b = self._queue(drain), self._queue(queue)
         for ring in (a, b):
             self._watch_ring(ring)
-        self._held = None
-        hold = Hold(self._transit, a, b, until_ns)
-        self._hold = drain, queue, hold
+        hold = Hold(self._transit, a, b, until_ns, beside)
+        self._holds[queue] = drain, hold
         return hold.effective_ns
 
     def in_force(self, queue: int) -> bool:
-        return self._hold is not None and self._hold[1] == queue and self._hold[2].in_force()
+        return queue in self._holds and self._holds[queue][1].in_force()
 
     def release(self, queue: int) -> bool:
-        if self._hold is not None and self._hold[1] == queue:
-            self._end()
-        held, self._held = self._held, None
+        if queue in self._holds:
+            self._end(queue)
+        held = self._held.pop(queue, None)
         return held is not None and held.unbroken
 
     def drain_evidence(self, queue: int, from_ns: int) -> None:
         """ValueError: no queue is parked while this one drains."""
-        if self._hold is None or self._hold[0] != queue:
-            raise ValueError(f"queue {queue} drains for no hold")
-        self._hold[2].settle(from_ns)
+        for parked, (drain, hold) in self._holds.items():
+            if drain == queue:
+                self._asked = parked
+                hold.settle(from_ns)
+                return
+        raise ValueError(f"queue {queue} drains for no hold")
 
     def watch(self, key: FlowKey, origins: frozenset[int], targets: frozenset[int]) -> None:
         """A flow that cannot be watched is lost evidence: its socket or queue is not known, it has
@@ -167,32 +173,31 @@ class NicHands:
     def evidence(self, until_ns: int) -> Sequence[Event]:
         """While a queue is parked, how that ended, waited for; else what became of watched flows,
         now."""
-        if self._hold is None:
+        if not self._holds:
             return [*self._passages.events(), *self._arrived()]
-        a, b, hold = self._hold
+        parked = self._asked if self._asked in self._holds else next(iter(self._holds))
+        drain, hold = self._holds[parked]
         if not hold.settled(until_ns):
             return ()
-        held = self._end()
+        held = self._end(parked)
         match held.end:
             case End.DRAINED:
-                return [Polled(a, *end) for end in held.polls]
+                return [Polled(drain, *end) for end in held.polls]
             case End.IDLE:
-                return [Asleep(a, held.proof_ns)]
+                return [Asleep(drain, held.proof_ns)]
             case End.EXPIRED | End.LET_GO:
-                return [HoldLost(b, "it ended at its limit")]
+                return [HoldLost(parked, "it ended at its limit")]
 
-    def _end(self) -> Held:
-        """ValueError: no queue is parked."""
-        if self._hold is None:
-            raise ValueError("no queue is parked")
-        (_, _, hold), self._hold = self._hold, None
-        self._held = hold.let_go()
-        return self._held
+    def _end(self, queue: int) -> Held:
+        """KeyError: it is not parked."""
+        _, hold = self._holds.pop(queue)
+        self._held[queue] = held = hold.let_go()
+        return held
 
     def _follow(self, action: Action) -> None:
         """See whether a queue is polled on its new CPU."""
         queue, cpu = action.queue, action.new
-        if queue is None or cpu is None or self._hold is not None:
+        if queue is None or cpu is None or self._holds:
             return
         self._watch_ring(self._queue(queue))
         self._followed[queue] = cpu, self.now_ns()

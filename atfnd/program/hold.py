@@ -48,41 +48,50 @@ class Hold:
     """One queue that is parked, from its making to `let_go`. Between the two the calling thread is
     a real-time one: it writes and waits, and nothing else."""
 
-    def __init__(self, transit: Transit, a: Queue, b: Queue, until_ns: int) -> None:
+    def __init__(
+        self, transit: Transit, a: Queue, b: Queue, until_ns: int, beside: Hold | None = None
+    ) -> None:
         """Park `b`, at most until `until_ns`, and see that `a` delivers meanwhile: a ring that
         stands still for half a millisecond may do so for long. `transit` is started and watches
-        both.
+        both. `beside`: a hold in force, which is to end after this one.
 
         OSError, and nothing is parked: EOPNOTSUPP (a queue without a NAPI thread), EINVAL (B's
         thread is not confined to one CPU, or its priority leaves no room above, or no CPU is left
-        to write from), ESRCH (the thread is gone), and those of `Transit.park`.
+        to write from), EDEADLK (A is polled on a CPU that is held), ESRCH (the thread is gone), and
+        those of `Transit.park`.
         """
         cpu, priority = _seat(b)
         if a.napi_id is None or b.napi_id is None or not a.threaded:
             raise OSError(errno.EOPNOTSUPP, f"queue {a.index} has no NAPI thread")
-        self._transit = transit
+        self._transit, self._napi_id = transit, b.napi_id
+        self._cpus: frozenset[int] = frozenset({cpu}) | (beside._cpus if beside else frozenset())
+        if a.cpu in self._cpus:
+            raise OSError(errno.EDEADLK, f"queue {a.index} is polled on CPU {a.cpu}, which is held")
         with ExitStack() as undo:
-            undo.enter_context(_prompt(priority, cpu, a.cpu))
+            if beside is None:
+                undo.enter_context(_prompt(priority, cpu, a.cpu))
+            else:
+                _leave(self._cpus, a.cpu)
             self.effective_ns = _park(transit, a, b, cpu, priority, until_ns)
             self._undo = undo.pop_all()
 
     def in_force(self) -> bool:
         """It has been since it was made."""
-        return self._transit.parked()
+        return self._transit.parked(self._napi_id)
 
     def settle(self, after_ns: int) -> None:
         """From now on it ends by itself, at once when A has delivered all that is in its ring at
         `after_ns`."""
-        self._transit.settle(after_ns)
+        self._transit.settle(self._napi_id, after_ns)
 
     def settled(self, until_ns: int) -> bool:
         """Wait for its end; False: not before `until_ns`."""
-        return self._transit.settled(until_ns)
+        return self._transit.settled(self._napi_id, until_ns)
 
     def let_go(self) -> Held:
         """Let `b` be polled, if it is not already, and say how it was held."""
         with self._undo:
-            return self._transit.unpark()
+            return self._transit.unpark(self._napi_id)
 
 
 def _park(transit: Transit, a: Queue, b: Queue, cpu: int, priority: int, until_ns: int) -> int:
@@ -118,14 +127,11 @@ def _seat(queue: Queue) -> tuple[int, int]:
 
 @contextmanager
 def _prompt(priority: int, held_cpu: int, busy_cpu: int | None) -> Iterator[None]:
-    """Run this thread at once and undisturbed, not on the held CPU, and if there are others not on
-    the one that has to drain. Without collecting garbage: that takes longer than a hold."""
+    """Run this thread at once and undisturbed, without collecting garbage: that takes longer than
+    a hold. What it was before is put back, its CPUs too."""
     before = os.sched_getaffinity(0)
-    free = before - {held_cpu}
-    if not free:
-        raise OSError(errno.EINVAL, f"CPU {held_cpu} is held, and there is no other to write from")
     policy, param, collects = os.sched_getscheduler(0), os.sched_getparam(0), gc.isenabled()
-    os.sched_setaffinity(0, free - {busy_cpu} or free)
+    _leave(frozenset({held_cpu}), busy_cpu)
     gc.disable()
     try:
         os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(priority))
@@ -135,3 +141,12 @@ def _prompt(priority: int, held_cpu: int, busy_cpu: int | None) -> Iterator[None
         os.sched_setaffinity(0, before)
         if collects:
             gc.enable()
+
+
+def _leave(held: frozenset[int], busy_cpu: int | None) -> None:
+    """Not on a held CPU, and if there are others not on the one that has to drain."""
+    free = os.sched_getaffinity(0) - held
+    if not free:
+        cpus = ", ".join(map(str, sorted(held)))
+        raise OSError(errno.EINVAL, f"CPU {cpus} is held, and there is no other to write from")
+    os.sched_setaffinity(0, free - {busy_cpu} or free)
