@@ -29,6 +29,7 @@ class Moved(NamedTuple):
     done_ns: int
     held: bool  # in between, the new queue was parked
     told: int | None  # datagrams late, by our own detection; None: it did not look
+    verdict: str  # how it ended, in our own words
 
 
 @dataclass(slots=True)
@@ -38,7 +39,7 @@ class Seen:
     late: int = 0
     stray: int = 0  # late, and of no move
     moves: int = 0  # of flows
-    reordered: int = 0
+    reordered: Counter[str] = field(default_factory=Counter)  # of these, by verdict
     disagreed: int = 0  # our own detection told of another number
     delays_ns: list[int] = field(default_factory=list)  # of all
     moved_ns: list[int] = field(default_factory=list)  # of flows just moved
@@ -80,7 +81,7 @@ def seen(moves: Sequence[Moved], datagrams: Iterable[Datagram]) -> Seen:
             late[flow, at] += at >= 0
             found.late += 1
     late = +late
-    found.reordered = len(late)
+    found.reordered.update(own.get(flow, everyones)[at].verdict for flow, at in late)
     found.moves = len(met | late.keys()) if of_all else sum(map(len, own.values()))
     for flow, of_flow in own.items():
         told = [move.told for move in of_flow]

@@ -105,7 +105,7 @@ def measured(program: Path, bed: Bed, way: Way, streams: int) -> Run:
         streams=streams,
         seconds=(moves[-1].done_ns - moves[0].began_ns) / 1e9 if moves else NONE_S,
         moves=found.moves,
-        reordered=found.reordered,
+        reordered=dict(found.reordered),
         queue_moves=sum(move.flow is None for move in done),
         writes=writes,
         late=found.late,
@@ -165,7 +165,8 @@ def _swapped(bed: Bed, traffic: Traffic, count: int) -> list[Move]:
 def _as_moved(move: Move) -> Moved:
     watched = move.ended is not None and move.flow is not None
     told = move.ended.violations if move.ended is not None and watched else None
-    return Moved(move.flow, move.began_ns, move.done_ns, move.held, told)
+    verdict = "by the kernel" if move.ended is None else move.ended.verdict.value
+    return Moved(move.flow, move.began_ns, move.done_ns, move.held, told, verdict)
 
 
 def _quantiles(samples: Sequence[int]) -> tuple[int, int] | None:

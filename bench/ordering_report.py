@@ -38,7 +38,7 @@ class Run(NamedTuple):
     streams: int
     seconds: float
     moves: int  # of flows, done
-    reordered: int  # moves with a late datagram
+    reordered: dict[str, int]  # moves with a late datagram, by how they ended
     queue_moves: int
     writes: int
     late: int  # datagrams, by their numbers
@@ -80,7 +80,7 @@ def _rows(report: Report, what: str, way: str, found: Sequence[Run]) -> Estimate
     moves = sum(each.moves for each in found)
     share = None
     if moves:
-        reordered = sum(each.reordered for each in found)
+        reordered = _total(found, way)[1]
         share = report.add(
             f"{what}, moves that reordered", way, "share", proportion(reordered, moves)
         )
@@ -107,7 +107,9 @@ def _rows(report: Report, what: str, way: str, found: Sequence[Run]) -> Estimate
 def _total(runs: Iterable[Run], *ways: str) -> tuple[int, int]:
     """Moves, and how many of them reordered."""
     of_ways = [each for each in runs if each.way in ways]
-    return sum(each.moves for each in of_ways), sum(each.reordered for each in of_ways)
+    return sum(each.moves for each in of_ways), sum(
+        sum(each.reordered.values()) for each in of_ways
+    )
 
 
 def _targets(report: Report, runs: Sequence[Run]) -> None:
@@ -124,6 +126,16 @@ def _targets(report: Report, runs: Sequence[Run]) -> None:
     report.targets.append(Target("immediate shows the effect", reordered, 1, True, "moves"))
 
 
+def _verdicts(way: str, runs: Sequence[Run]) -> list[str]:
+    """How its moves ended, and how many of each reordered."""
+    ended, reordered = Counter[str](), Counter[str]()
+    for each in runs:
+        ended.update(each.verdicts)
+        reordered.update(each.reordered)
+    words = [f"{n:,} {verdict} ({reordered[verdict]} reordered)" for verdict, n in ended.items()]
+    return [f"{way} ended as {', '.join(words)}"] if words else []
+
+
 def _notes(report: Report, runs: Sequence[Run]) -> None:
     ways = dict.fromkeys(each.way for each in runs)
     for way in ways:
@@ -131,6 +143,7 @@ def _notes(report: Report, runs: Sequence[Run]) -> None:
         if moves:
             share = proportion(reordered, moves)
             report.notes.append(f"{way}: {reordered} of {moves:,} moves reordered, {share.text()}")
+            report.notes += _verdicts(way, [each for each in runs if each.way == way])
     for way in ways:
         why: Counter[str] = Counter()
         for each in runs:
