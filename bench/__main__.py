@@ -12,7 +12,7 @@ from functools import partial
 from rich.console import Console
 
 from atfnd.errors import OperatorError
-from bench import cost, guest, locality, ordering, overhead, reaction, sockets
+from bench import cost, guest, locality, ordering, ordering_tcp, overhead, owners, reaction, sockets
 from bench.ending import ended_in_order
 from bench.report import Report, show, write
 
@@ -25,6 +25,8 @@ BENCHES: dict[str, Callable[[int], Report]] = {
     "cost": cost.run,
     "locality": locality.run,
     "ordering": ordering.run,
+    "ordering-tcp": ordering_tcp.run,
+    "owners": owners.run,
     **{name: partial(guest.run, name) for name in guest.NAMES},
 }
 ROUNDS = 6  # the fewest that give a median a 95 % interval

@@ -148,7 +148,7 @@ class Steering:
                 elif not each.errno:
                     self.queue_of[flow] = each.action.new or 0
             if not said:
-                time.sleep(0.0002)
+                time.sleep(0.0002 if live else 0.002)
         return found
 
     def follow(self, queue: int, cpus: Sequence[int], count: int) -> list[Move]:
