@@ -24,11 +24,13 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 
 from atfnd.kernel.link import Link
 from atfnd.kernel.napi import NapiFamily
 from atfnd.lab.wiring import PEER_WIRE_LINK
+from atfnd.move.frozenmap import FrozenMap
 from atfnd.move.verdict import Mode
 from atfnd.nic.lab_device import wire_netns
 from bench import ordering_report
@@ -54,8 +56,8 @@ WAYS = (
     Way("none", 0, 0),
     Way("none, calm", 0, 0, stall=False),
     Way("immediate", 1000, 10),
-    Way("bounded", 500, 10),
-    Way("gap", 200, 5),
+    Way("bounded", 1300, 20),
+    Way("gap", 400, 6),
     Way("strict", 4200, 40),
     Way("strict, calm", 500, 10, stall=False),
     Way("follow", 300, 10),
@@ -67,20 +69,31 @@ NUMBERS = re.compile(r"\d+")
 
 
 def run(rounds: int) -> Report:
-    """`rounds` rounds; in each, every count is moved in every way, in turn."""
+    """`rounds` rounds; in each, every count is moved in every way, in turn. As a daemon does, `gap`
+    remembers the T_A it has learned of each queue."""
     runs = []
+    learned: dict[int, FrozenMap[int, int]] = {}
     with ExitStack() as stack:
         program = built(Path(stack.enter_context(tempfile.TemporaryDirectory())))
         bed = stack.enter_context(lab_bed())
         for turn in range(rounds):
             for count in COUNTS:
                 for way in WAYS[:: -1 if turn % 2 else 1]:
-                    runs.append(measured(program, bed, way, count))
+                    timers_ns = learned.get(count) if way.name == "gap" else None
+                    runs.append(measured(program, bed, way, count, timers_ns))
+                    if way.name == "gap":
+                        learned[count] = FrozenMap(runs[-1].timers_ns)
     return ordering_report.report(runs)
 
 
-def measured(program: Path, bed: Bed, way: Way, streams: int) -> Run:
-    """One run: so many streams, moved this way."""
+def measured(
+    program: Path,
+    bed: Bed,
+    way: Way,
+    streams: int,
+    timers_ns: FrozenMap[int, int] | None = None,
+) -> Run:
+    """One run: so many streams, moved this way. `timers_ns`: T_A by queue, as learned before."""
     dropped = bed.ring_drops() or 0
     with ExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory())
@@ -90,7 +103,7 @@ def measured(program: Path, bed: Bed, way: Way, streams: int) -> Run:
         _keep_wire_from(bed, rest)
         if way.name == "rfs":
             stack.enter_context(rfs(bed))
-        moves, writes = _moved(bed, Path(folder), traffic, way)
+        moves, writes, timers_ns = _moved(bed, Path(folder), traffic, way, timers_ns or FrozenMap())
         tally = traffic.finish()
         found = seen([_as_moved(move) for move in moves if move.done], traffic.datagrams())
     done = [move for move in moves if move.done]
@@ -121,15 +134,18 @@ def measured(program: Path, bed: Bed, way: Way, streams: int) -> Run:
         delays_ns=_quantiles(found.delays_ns),
         moved_ns=_quantiles(found.moved_ns),
         neighbours_ns=_quantiles(found.neighbours_ns),
+        timers_ns=dict(timers_ns),
     )
 
 
-def _moved(bed: Bed, folder: Path, traffic: Traffic, way: Way) -> tuple[list[Move], int]:
-    """The moves of one run, and writes to the NIC for them."""
+def _moved(
+    bed: Bed, folder: Path, traffic: Traffic, way: Way, timers_ns: FrozenMap[int, int]
+) -> tuple[list[Move], int, FrozenMap[int, int]]:
+    """The moves of one run, the writes to the NIC for them, and what T_A is then."""
     stall = stalled(bed.cpus[0], STALL_MS, PERIOD_MS) if way.stall else contextlib.nullcontext()
     if way.name == "rfs":
         with stall:
-            return _swapped(bed, traffic, way.moves), 0
+            return _swapped(bed, traffic, way.moves), 0, timers_ns
     queues = (0,) if way.name == "follow" else range(len(bed.cpus))
     holds = way.name not in ("gap", "immediate")
     with (
@@ -137,6 +153,8 @@ def _moved(bed: Bed, folder: Path, traffic: Traffic, way: Way) -> tuple[list[Mov
         stall,
         _running_on(bed.cpus if holds else bed.cpus[1:]),  # not to be stalled with the queue
     ):
+        device = steered.mover.device
+        steered.mover.device = replace(device, timers_ns=timers_ns)
         if way.name == "follow":
             moves = steered.follow(0, bed.cpus, way.moves)
         elif way.moves:
@@ -147,7 +165,7 @@ def _moved(bed: Bed, folder: Path, traffic: Traffic, way: Way) -> tuple[list[Mov
         else:
             moves = []
             time.sleep(NONE_S)
-        return moves, steered.writes
+        return moves, steered.writes, steered.mover.device.timers_ns
 
 
 def _swapped(bed: Bed, traffic: Traffic, count: int) -> list[Move]:

@@ -54,6 +54,7 @@ class Run(NamedTuple):
     delays_ns: P50_P99 | None
     moved_ns: P50_P99 | None
     neighbours_ns: P50_P99 | None
+    timers_ns: dict[int, int]  # T_A by queue, afterwards
 
 
 def report(runs: Sequence[Run]) -> Report:
@@ -112,6 +113,16 @@ def _total(runs: Iterable[Run], *ways: str) -> tuple[int, int]:
     )
 
 
+def _learned(runs: Sequence[Run]) -> list[Run]:
+    """Runs of `gap` that knew T_A from one before."""
+    known, found = set[int](), []
+    for each in runs:
+        if each.way == "gap":
+            found += [each] if each.streams in known else []
+            known.add(each.streams)
+    return found
+
+
 def _targets(report: Report, runs: Sequence[Run]) -> None:
     strict, reordered = _total(runs, "strict")
     report.targets.append(Target("strict, moves that reordered", reordered, 0, False, "moves"))
@@ -150,6 +161,9 @@ def _notes(report: Report, runs: Sequence[Run]) -> None:
             if each.way == way:
                 why.update(each.deferred)
         report.notes += [f"{way}, deferred {n} ×: {words}" for words, n in why.most_common(3)]
+    for streams, timers_ns in {r.streams: r.timers_ns for r in runs if r.way == "gap"}.items():
+        taken = ", ".join(f"{ns / 1e6:.1f} ms" for ns in timers_ns.values())
+        report.notes.append(f"gap, T_A of the queues at the end, 2n = {streams}: {taken}")
     watched = [each for each in runs if each.verdicts]
     told, disagreed = sum(each.told for each in watched), sum(each.disagreed for each in watched)
     report.notes.append(
