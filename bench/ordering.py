@@ -44,7 +44,7 @@ from bench.report import Report
 from bench.traffic.datagrams import Load, Traffic, built, flowing
 from bench.traffic.sequence import stalled
 
-__all__ = ["COUNTS", "WAYS", "run"]
+__all__ = ["COUNTS", "PERIOD_MS", "STALL_MS", "WAYS", "keep_wire_from", "measured", "run"]
 
 COUNTS = (40, 200, 1000, 2000)
 LOAD = Load(rate_pps=20_000, active=20, train=64)
@@ -100,7 +100,7 @@ def measured(
         rest = set(bed.cpus[1:])
         traffic = stack.enter_context(flowing(program, bed, streams, LOAD))
         pin(traffic.sender.pid, rest)
-        _keep_wire_from(bed, rest)
+        keep_wire_from(bed, rest)
         if way.name == "rfs":
             stack.enter_context(rfs(bed))
         moves, writes, timers_ns = _moved(bed, Path(folder), traffic, way, timers_ns or FrozenMap())
@@ -195,7 +195,7 @@ def _quantiles(samples: Sequence[int]) -> tuple[int, int] | None:
     return ordered[len(ordered) // 2], ordered[len(ordered) * 99 // 100]
 
 
-def _keep_wire_from(bed: Bed, cpus: set[int]) -> None:
+def keep_wire_from(bed: Bed, cpus: set[int]) -> None:
     """The wire's thread on these CPUs only."""
     path = wire_netns(bed.peer.removesuffix("-peer"))
     link, family = Link(PEER_WIRE_LINK, path), NapiFamily(path)
