@@ -18,7 +18,7 @@ from bench.traffic.datagrams import Datagram
 __all__ = ["Moved", "Seen", "seen"]
 
 AFTER_NS = 5_000_000  # a datagram sent so soon after a move began is one of the moved flow
-AROUND_NS = 4_000_000  # a flow with traffic so near was moved with its queue
+AROUND_NS = 4_000_000  # a flow with traffic so near to a move of all flows was moved with them
 
 
 class Moved(NamedTuple):
@@ -46,8 +46,8 @@ class Seen:
     neighbours_ns: list[int] = field(default_factory=list)  # of others, sent during a hold
 
 
-def seen(moves: Sequence[Moved], datagrams: Iterable[Datagram]) -> Seen:
-    """Join moves and datagrams."""
+def seen(moves: Sequence[Moved], datagrams: Iterable[Datagram], around_ns: int = AROUND_NS) -> Seen:
+    """Join moves and datagrams. A move of all flows is one of those with traffic so near to it."""
     found = Seen()
     moves = sorted(moves, key=lambda move: move.began_ns)
     own: dict[int, list[Moved]] = defaultdict(list)
@@ -73,7 +73,7 @@ def seen(moves: Sequence[Moved], datagrams: Iterable[Datagram]) -> Seen:
             hold = bisect_right(held_from, sent_ns) - 1
             if hold >= 0 and sent_ns <= holds[hold].done_ns:
                 found.neighbours_ns.append(datagram.delay_ns)
-        if of_all and (near := _near(of_all, datagram.received_ns)) is not None:
+        if of_all and (near := _near(of_all, datagram.received_ns, around_ns)) is not None:
             met.add((flow, near))
         if datagram.late:
             at = bisect_right(began, datagram.received_ns) - 1
@@ -91,7 +91,7 @@ def seen(moves: Sequence[Moved], datagrams: Iterable[Datagram]) -> Seen:
     return found
 
 
-def _near(began: Sequence[int], received_ns: int) -> int | None:
+def _near(began: Sequence[int], received_ns: int, around_ns: int) -> int | None:
     """The move at whose time a datagram came."""
-    at = bisect_right(began, received_ns + AROUND_NS) - 1
-    return at if at >= 0 and received_ns <= began[at] + AROUND_NS else None
+    at = bisect_right(began, received_ns + around_ns) - 1
+    return at if at >= 0 and received_ns <= began[at] + around_ns else None

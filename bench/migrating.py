@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from bench import plot
 from bench.bed import Bed, lab_bed
-from bench.children import pin
+from bench.children import pin, until
 from bench.contenders import atfnd, rfs, rss
 from bench.daemon import DWELL_MS, Daemon
 from bench.lateness import Moved, seen
@@ -35,6 +35,7 @@ __all__ = ["run"]
 COUNTS = (40, 200, 1000, 2000)
 RATE_PPS = 20_000
 SWAPS, EVERY_S, SETTLE_S = 4, 2.0, 1.0
+ANSWER_S = 60.0
 ORDERS = ("immediate", "bounded", "strict")
 POLICY = """\
 version: 1
@@ -113,9 +114,9 @@ def measured(
                 calm[0] += found.local_segments
                 calm[1] += found.remote_segments
         whole = meter.totals().since(start)
-        writes = None if before is None else (_applied(daemon) or 0) - before
         tally = traffic.finish()
-        order = seen(moves, traffic.datagrams())
+        writes = None if before is None else (_applied(daemon) or 0) - before
+        order = seen(moves, traffic.datagrams(), round(EVERY_S / 2 * 1e9))
     return Run(
         contender=name,
         streams=streams,
@@ -139,8 +140,11 @@ def _place(bed: Bed, traffic: Traffic, turn: int) -> Moved:
 
 
 def _applied(daemon: Daemon | None) -> int | None:
-    """Writes the daemon has done."""
-    return None if daemon is None else int(daemon.ask("status")["actions_applied"])
+    """Writes the daemon has done. It may be too busy with them to answer at once."""
+    if daemon is None:
+        return None
+    until(daemon.ready, "the daemon answers", ANSWER_S)
+    return int(daemon.ask("status")["actions_applied"])
 
 
 def report(runs: Sequence[Run]) -> Report:
