@@ -41,6 +41,7 @@ class Seen:
     moves: int = 0  # of flows
     reordered: Counter[str] = field(default_factory=Counter)  # of these, by verdict
     disagreed: int = 0  # our own detection told of another number
+    late_after_ns: list[tuple[str, int]] = field(default_factory=list)  # its move's verdict, began
     delays_ns: list[int] = field(default_factory=list)  # of all
     moved_ns: list[int] = field(default_factory=list)  # of flows just moved
     neighbours_ns: list[int] = field(default_factory=list)  # of others, sent during a hold
@@ -79,6 +80,10 @@ def seen(moves: Sequence[Moved], datagrams: Iterable[Datagram], around_ns: int =
             at = bisect_right(began, datagram.received_ns) - 1
             found.stray += at < 0
             late[flow, at] += at >= 0
+            if at >= 0:
+                move = own.get(flow, everyones)[at]
+                after_ns = datagram.received_ns - move.began_ns
+                found.late_after_ns.append((move.verdict, after_ns))
             found.late += 1
     late = +late
     found.reordered.update(own.get(flow, everyones)[at].verdict for flow, at in late)

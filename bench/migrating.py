@@ -27,7 +27,7 @@ from bench.meter import Meter
 from bench.ordering import PERIOD_MS, STALL_MS, keep_wire_from
 from bench.report import Report, Target
 from bench.stats import Estimate, median, proportion
-from bench.traffic.datagrams import Load, Traffic, built, flowing
+from bench.traffic.datagrams import Load, Traffic, built, received, sent
 from bench.traffic.sequence import stalled
 
 __all__ = ["run"]
@@ -94,11 +94,13 @@ def measured(
     program: Path, bed: Bed, meter: Meter, name: str, streams: int, swaps: int = SWAPS
 ) -> Run:
     """One run."""
-    dropped, rest = bed.ring_drops() or 0, set(bed.cpus[1:])
-    load = Load(RATE_PPS, streams, 1)
-    with contenders()[name](bed) as daemon, flowing(program, bed, streams, load) as traffic:
-        pin(traffic.sender.pid, rest)
-        keep_wire_from(bed, rest)
+    dropped, others = bed.ring_drops() or 0, bed.cpus[1:]
+    keep_wire_from(bed, set(others))
+    with (
+        contenders()[name](bed) as daemon,
+        received(program, bed, streams, Load(RATE_PPS, streams, 1)) as receivers,
+        sent(program, bed, receivers, others) as traffic,
+    ):
         _place(bed, traffic, 0)
         time.sleep(SETTLE_S)
         before = _applied(daemon)

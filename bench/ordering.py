@@ -38,10 +38,10 @@ from bench.bed import Bed, lab_bed
 from bench.children import pin
 from bench.contenders import rfs
 from bench.lateness import Moved, seen
-from bench.moves import Move, seen_for_long, steering
+from bench.moves import Move, Steering, seen_for_long, steering
 from bench.ordering_report import Run, Way
 from bench.report import Report
-from bench.traffic.datagrams import Load, Traffic, built, flowing
+from bench.traffic.datagrams import Load, Traffic, built, received, sent
 from bench.traffic.sequence import stalled
 
 __all__ = ["COUNTS", "PERIOD_MS", "STALL_MS", "WAYS", "keep_wire_from", "measured", "run"]
@@ -65,6 +65,7 @@ WAYS = (
 )
 MODES = {"immediate": Mode.IMMEDIATE, "bounded": Mode.BOUNDED, "gap": Mode.BOUNDED}
 MODES |= {"strict": Mode.STRICT, "strict, calm": Mode.STRICT}
+NO_HOLD = ("gap", "immediate")
 NUMBERS = re.compile(r"\d+")
 
 
@@ -79,8 +80,8 @@ def run(rounds: int) -> Report:
         for turn in range(rounds):
             for count in COUNTS:
                 for way in WAYS[:: -1 if turn % 2 else 1]:
-                    timers_ns = learned.get(count) if way.name == "gap" else None
-                    runs.append(measured(program, bed, way, count, timers_ns))
+                    known = learned.get(count, FrozenMap()) if way.name == "gap" else FrozenMap()
+                    runs.append(measured(program, bed, way, count, known))
                     if way.name == "gap":
                         learned[count] = FrozenMap(runs[-1].timers_ns)
     return ordering_report.report(runs)
@@ -91,20 +92,22 @@ def measured(
     bed: Bed,
     way: Way,
     streams: int,
-    timers_ns: FrozenMap[int, int] | None = None,
+    timers_ns: FrozenMap[int, int] = FrozenMap(),  # noqa: B008 (a value)
 ) -> Run:
     """One run: so many streams, moved this way. `timers_ns`: T_A by queue, as learned before."""
-    dropped = bed.ring_drops() or 0
+    dropped, others = bed.ring_drops() or 0, bed.cpus[1:]
+    keep_wire_from(bed, set(others))
     with ExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory())
-        rest = set(bed.cpus[1:])
-        traffic = stack.enter_context(flowing(program, bed, streams, LOAD))
-        pin(traffic.sender.pid, rest)
-        keep_wire_from(bed, rest)
-        if way.name == "rfs":
-            stack.enter_context(rfs(bed))
-        moves, writes, timers_ns = _moved(bed, Path(folder), traffic, way, timers_ns or FrozenMap())
+        traffic = stack.enter_context(received(program, bed, streams, LOAD))
+        rules = stack.enter_context(_prepared(bed, Path(folder), traffic, way))
+        # none is sent before the rules stand or after they go: that moves flows too
+        traffic = stack.enter_context(sent(program, bed, traffic, others))
+        moves = _moved(bed, traffic, way, rules, timers_ns)
         tally = traffic.finish()
+        if rules is not None:
+            timers_ns = rules.mover.device.timers_ns
+        writes = 0 if rules is None else rules.writes
         found = seen([_as_moved(move) for move in moves if move.done], traffic.datagrams())
     done = [move for move in moves if move.done]
     told = sum(move.ended.violations for move in done if move.ended is not None)
@@ -125,6 +128,7 @@ def measured(
         told=told,
         disagreed=found.disagreed,
         stray=found.stray,
+        late_after_ns=found.late_after_ns,
         received=tally.received,
         lost=tally.lost,
         ring_drops=(bed.ring_drops() or 0) - dropped,
@@ -138,34 +142,39 @@ def measured(
     )
 
 
-def _moved(
-    bed: Bed, folder: Path, traffic: Traffic, way: Way, timers_ns: FrozenMap[int, int]
-) -> tuple[list[Move], int, FrozenMap[int, int]]:
-    """The moves of one run, the writes to the NIC for them, and what T_A is then."""
-    stall = stalled(bed.cpus[0], STALL_MS, PERIOD_MS) if way.stall else contextlib.nullcontext()
+@contextlib.contextmanager
+def _prepared(bed: Bed, folder: Path, traffic: Traffic, way: Way) -> Iterator[Steering | None]:
+    """The kernel's steering, or ours with a rule a flow."""
     if way.name == "rfs":
-        with stall:
-            return _swapped(bed, traffic, way.moves), 0, timers_ns
+        with rfs(bed):
+            yield None
+        return
     queues = (0,) if way.name == "follow" else range(len(bed.cpus))
-    holds = way.name not in ("gap", "immediate")
-    with (
-        steering(bed, folder, traffic.streams, queues, holds) as steered,
-        stall,
-        _running_on(bed.cpus if holds else bed.cpus[1:]),  # not to be stalled with the queue
-    ):
-        device = steered.mover.device
-        steered.mover.device = replace(device, timers_ns=timers_ns)
+    with steering(bed, folder, traffic.streams, queues, way.name not in NO_HOLD) as rules:
+        if way.name == "immediate":
+            seen_for_long(rules)
+        yield rules
+
+
+def _moved(
+    bed: Bed, traffic: Traffic, way: Way, rules: Steering | None, timers_ns: FrozenMap[int, int]
+) -> list[Move]:
+    """The moves of one run, under its stall."""
+    stall = stalled(bed.cpus[0], STALL_MS, PERIOD_MS) if way.stall else contextlib.nullcontext()
+    no_hold = way.name in NO_HOLD
+    cpus = bed.cpus[1:] if no_hold else bed.cpus  # not to be stalled with the queue
+    with stall, _running_on(cpus):
+        if rules is None:
+            return _swapped(bed, traffic, way.moves)
+        device = rules.mover.device
+        rules.mover.device = replace(device, timers_ns=timers_ns)
         if way.name == "follow":
-            moves = steered.follow(0, bed.cpus, way.moves)
-        elif way.moves:
-            if way.name == "immediate":
-                seen_for_long(steered)
-            mode, at_once = MODES[way.name], AT_ONCE if holds else LOAD.active
-            moves = steered.move(mode, way.moves, way.limit_s, at_once, traffic.sending)
-        else:
-            moves = []
+            return rules.follow(0, bed.cpus, way.moves)
+        if not way.moves:
             time.sleep(NONE_S)
-        return moves, steered.writes, steered.mover.device.timers_ns
+            return []
+        at_once = LOAD.active if no_hold else AT_ONCE
+        return rules.move(MODES[way.name], way.moves, way.limit_s, at_once, traffic.sending)
 
 
 def _swapped(bed: Bed, traffic: Traffic, count: int) -> list[Move]:

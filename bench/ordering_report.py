@@ -45,6 +45,7 @@ class Run(NamedTuple):
     told: int  # datagrams, by our own detection
     disagreed: int  # moves where the two differ
     stray: int  # late datagrams of no move
+    late_after_ns: list[tuple[str, int]]  # each late one: its move's verdict, and since it began
     received: int
     lost: int
     ring_drops: int
@@ -127,12 +128,15 @@ def _targets(report: Report, runs: Sequence[Run]) -> None:
     strict, reordered = _total(runs, "strict")
     report.targets.append(Target("strict, moves that reordered", reordered, 0, False, "moves"))
     report.targets.append(Target("strict, moves under stall", strict, MOVES, True, "moves"))
-    for way in ("bounded", "gap", "follow"):
-        moves, reordered = _total(runs, way)
-        share = reordered / max(moves, 1)
-        report.targets.append(
-            Target(f"{way}, moves that reordered", share, BOUNDED, False, "share")
-        )
+    for way, what, own in (
+        ("bounded", "bounded", runs),
+        ("gap", "gap, after the first round", _learned(runs)),
+        ("follow", "follow", runs),
+    ):
+        moves, reordered = _total(own, way)
+        if moves:
+            what, share = f"{what}, moves that reordered", reordered / moves
+            report.targets.append(Target(what, share, BOUNDED, False, "share"))
     _, reordered = _total(runs, "immediate")
     report.targets.append(Target("immediate shows the effect", reordered, 1, True, "moves"))
 

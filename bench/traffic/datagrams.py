@@ -11,7 +11,7 @@ import json
 import socket
 import struct
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import NamedTuple
@@ -21,7 +21,8 @@ from atfnd.model import FlowKey, Protocol
 from bench.bed import Bed, succeed
 from bench.children import Child, child
 
-__all__ = ["Datagram", "Load", "Stream", "Tally", "Traffic", "built", "flowing", "read_log"]
+__all__ = ["Datagram", "Load", "Stream", "Tally", "Traffic", "built", "read_log"]
+__all__ += ["received", "sent"]
 
 SOURCE = Path(__file__).with_suffix(".c")
 PORT, PEER_PORT = 10_000, 4000
@@ -71,14 +72,14 @@ class Datagram(NamedTuple):
 
 
 class Traffic(NamedTuple):
-    """A sender and its checkers at work."""
+    """Checkers at work, and a sender once it was started."""
 
-    sender: Child
     checkers: tuple[Child, ...]
     streams: tuple[Stream, ...]
     logs: tuple[Path, ...]
     load: Load
-    began_ns: int  # CLOCK_MONOTONIC
+    began_ns: int = 0  # CLOCK_MONOTONIC
+    sender: Child | None = None
 
     def sending(self) -> list[int]:
         """The flows whose turn it is now."""
@@ -86,7 +87,8 @@ class Traffic(NamedTuple):
 
     def finish(self) -> Tally:
         """Stop sending, let the checkers read what is queued, and count."""
-        self.sender.result()
+        if self.sender is not None:
+            self.sender.result()
         found = [checker.result() for checker in self.checkers]
         return Tally(sum(each["received"] for each in found), sum(each["lost"] for each in found))
 
@@ -110,8 +112,8 @@ def read_log(log: bytes) -> Iterator[Datagram]:
 
 
 @contextmanager
-def flowing(program: Path, bed: Bed, flows: int, load: Load) -> Iterator[Traffic]:
-    """That many flows to the host of a bed, a checker for each of its CPUs."""
+def received(program: Path, bed: Bed, flows: int, load: Load) -> Iterator[Traffic]:
+    """That many flows into the host of a bed, a checker for each of its CPUs; nothing is sent."""
     parts = len(bed.cpus)
     address, peer = socket.inet_aton(bed.address), socket.inet_aton(PEER4)
     with ExitStack() as stack:
@@ -129,8 +131,16 @@ def flowing(program: Path, bed: Bed, flows: int, load: Load) -> Iterator[Traffic
                 streams.append(Stream(key, cookie))
             checkers.append(checker)
             logs.append(log)
-        sent = (bed.address, PORT, flows, load.rate_pps, min(load.active, flows), load.train)
-        sender = stack.enter_context(child(str(program), "send", *map(str, sent), netns=bed.peer))
+        yield Traffic(tuple(checkers), tuple(streams), tuple(logs), load)
+
+
+@contextmanager
+def sent(program: Path, bed: Bed, traffic: Traffic, cpus: Iterable[int]) -> Iterator[Traffic]:
+    """The same traffic, sent, by a sender on these CPUs."""
+    load, flows = traffic.load, len(traffic.streams)
+    words = (bed.address, PORT, flows, load.rate_pps, min(load.active, flows), load.train)
+    command = (str(program), "send", *map(str, words))
+    with child(*command, netns=bed.peer, cpus=cpus) as sender:
         sender.said("ready")
         began_ns = json.loads(sender.text().splitlines()[0])["began_ns"]
-        yield Traffic(sender, tuple(checkers), tuple(streams), tuple(logs), load, began_ns)
+        yield traffic._replace(sender=sender, began_ns=began_ns)
