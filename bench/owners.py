@@ -96,11 +96,13 @@ def _exact(nic: Nic, flows: Sequence[FlowKey]) -> Rules:
 
 
 def _of_owners(nic: Nic, example: FlowKey) -> Rules:
+    """A filter for each owner's port, at a location of our choice: the driver itself keeps but a
+    part of a table for ports, which of ten filters is one."""
     rules: Rules = {}
     for queue, port in enumerate(PORTS):
         anyone = FlowKey(Protocol.TCP, example.local, port, bytes(4), 0)
         match = Match.of(anyone)
-        rules[nic.insert(match, queue)] = match, queue
+        rules[nic.insert(match, queue, location=queue)] = match, queue
     return rules
 
 
