@@ -209,7 +209,7 @@ def keep_wire_from(bed: Bed, cpus: set[int]) -> None:
     path = wire_netns(bed.peer.removesuffix("-peer"))
     link, family = Link(PEER_WIRE_LINK, path), NapiFamily(path)
     try:
-        for napi in family.napis(link.ifindex()):
+        for napi in family.napis(link.ifindex()) or ():
             if napi.pid is not None:
                 os.sched_setaffinity(napi.pid, cpus)
     finally:
