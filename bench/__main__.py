@@ -12,7 +12,18 @@ from functools import partial
 from rich.console import Console
 
 from atfnd.errors import OperatorError
-from bench import cost, guest, locality, overhead, reaction, sockets
+from bench import (
+    cost,
+    guest,
+    locality,
+    migrating,
+    ordering,
+    ordering_tcp,
+    overhead,
+    owners,
+    reaction,
+    sockets,
+)
 from bench.ending import ended_in_order
 from bench.report import Report, show, write
 
@@ -24,6 +35,10 @@ BENCHES: dict[str, Callable[[int], Report]] = {
     "inventory": sockets.run,
     "cost": cost.run,
     "locality": locality.run,
+    "ordering": ordering.run,
+    "ordering-tcp": ordering_tcp.run,
+    "owners": owners.run,
+    "migrating": migrating.run,
     **{name: partial(guest.run, name) for name in guest.NAMES},
 }
 ROUNDS = 6  # the fewest that give a median a 95 % interval

@@ -29,7 +29,7 @@ from bench.report import Report, Target
 from bench.softnet import handovers
 from bench.stats import Estimate, median, ratios
 
-__all__ = ["LAB", "SIMNIC", "Load", "measure", "report", "run"]
+__all__ = ["LAB", "PORTS", "SIMNIC", "Load", "measure", "report", "run", "streams"]
 
 MODES = ("pinned", "migrating")
 PORTS = (5001, 6001)
@@ -63,8 +63,8 @@ class Run(NamedTuple):
 
 
 @contextlib.contextmanager
-def streams(bed: Bed, count: int, bytes_per_s: int) -> Iterator[tuple[Child, ...]]:
-    """The two servers, with `count` streams in all running into them."""
+def streams(bed: Bed, count: int, bytes_per_s: int | None) -> Iterator[tuple[Child, ...]]:
+    """The two servers, with `count` streams in all running into them; None: as fast as TCP lets."""
     with contextlib.ExitStack() as stack:
         servers = []
         for port, cpu in zip(PORTS, bed.cpus, strict=False):
@@ -73,7 +73,9 @@ def streams(bed: Bed, count: int, bytes_per_s: int) -> Iterator[tuple[Child, ...
             servers[-1].said("ready")
         for port in PORTS:
             command = program("streams", "send", bed.address, port)
-            command += ("--streams", str(count // len(PORTS)), "--rate", str(bytes_per_s // count))
+            command += ("--streams", str(count // len(PORTS)))
+            if bytes_per_s is not None:
+                command += ("--rate", str(bytes_per_s // count))
             stack.enter_context(child(*command, netns=bed.peer)).said("connected")
         yield tuple(servers)
 

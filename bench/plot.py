@@ -44,8 +44,10 @@ def bars(
     series: Mapping[str, Sequence[Estimate]],
     bound: float | None = None,
     log: bool = False,
+    floor: float | None = None,
 ) -> None:
-    """One bar a group and series with its interval; `bound` is drawn as the target."""
+    """One bar a group and series with its interval; `bound` is drawn as the target. `floor`: the
+    axis is logarithmic from there up, and linear down to nothing."""
     width = 0.8 / len(series)
     with _picture(name, max(5.0, 1.6 * len(groups) + 2)) as axes:
         for number, (label, estimates) in enumerate(series.items()):
@@ -61,6 +63,9 @@ def bars(
         axes.set_xticks(range(len(groups)), groups)
         if log:
             axes.set_yscale("log")
+        if floor is not None:
+            axes.set_yscale("symlog", linthresh=floor)
+            axes.set_ylim(bottom=0)
         axes.set_ylabel(unit)
         axes.set_title(title)
         axes.legend(loc="upper left", bbox_to_anchor=(1.01, 1))

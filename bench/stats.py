@@ -1,20 +1,20 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Medians, quantiles and their confidence intervals. Pure; no distribution is assumed.
+"""Medians, quantiles, shares and their confidence intervals. Pure; no distribution is assumed.
 
-An interval is two order statistics of the samples (H. A. David, Order Statistics, section 7.1):
-the number of samples below the q-quantile is binomial(n, q), so the r-th and s-th smallest enclose
-it with probability P(r <= B < s). It needs n >= 6 for 95 % at the median; with fewer samples, or
-far in a tail, the interval is cut off at the smallest or largest sample and `coverage` says what is
-left.
+A quantile's interval is two order statistics of the samples (H. A. David, Order Statistics,
+section 7.1): the number of samples below the q-quantile is binomial(n, q), so the r-th and s-th
+smallest enclose it with probability P(r <= B < s). It needs n >= 6 for 95 % at the median; with
+fewer samples, or far in a tail, the interval is cut off at the smallest or largest sample and
+`coverage` says what is left.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
-__all__ = ["Estimate", "median", "quantile", "ratios"]
+__all__ = ["Estimate", "median", "proportion", "quantile", "ratios"]
 
 CONFIDENCE = 0.95
 
@@ -93,3 +93,35 @@ def ratios(
 ) -> Estimate:
     """Median of the per-round ratios ours/rival: what both felt in a round cancels out."""
     return median([a / b for a, b in zip(ours, rival, strict=True)], confidence)
+
+
+def proportion(count: int, n: int, confidence: float = CONFIDENCE) -> Estimate:
+    """`count` of `n` trials as a share, with its exact interval (Clopper and Pearson, Biometrika,
+    1934). Of none, or of all, the one-sided one: none of n bounds the share at about 3/n.
+    ValueError: without trials, or with more hits than those."""
+    if not 0 <= count <= n or not n:
+        raise ValueError(f"no share of {count} in {n} trials")
+    tail = 1 - confidence if count in (0, n) else (1 - confidence) / 2
+    low = 0.0 if not count else _share(lambda share: _at_most(count - 1, n, share) > 1 - tail)
+    high = 1.0 if count == n else _share(lambda share: _at_most(count, n, share) > tail)
+    return Estimate(count / n, low, high, confidence, n)
+
+
+def _share(below: Callable[[float], bool]) -> float:
+    """Where `below` turns false."""
+    low, high = 0.0, 1.0
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if below(middle) else (low, middle)
+    return low
+
+
+def _at_most(count: int, n: int, share: float) -> float:
+    """P(B <= count) of binomial(n, share)."""
+    if share in (0.0, 1.0):
+        return 1.0 - share
+    log_n, log_p, log_q = math.lgamma(n + 1), math.log(share), math.log1p(-share)
+    return math.fsum(
+        math.exp(log_n - math.lgamma(k + 1) - math.lgamma(n - k + 1) + k * log_p + (n - k) * log_q)
+        for k in range(count + 1)
+    )

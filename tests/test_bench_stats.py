@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench.stats import Estimate, median, quantile, ratios
+from bench.stats import Estimate, median, proportion, quantile, ratios
 
 finite = st.floats(-1e9, 1e9, allow_nan=False, allow_infinity=False)
 samples = st.lists(finite, min_size=1, max_size=200)
@@ -104,6 +104,39 @@ def test_ratios_need_rounds_of_both(ours: list[float], rival: list[float]) -> No
 def test_what_cannot_be_estimated_is_refused(values: list[float], q: float) -> None:
     with pytest.raises(ValueError, match="quantile"):
         quantile(values, q)
+
+
+@pytest.mark.parametrize(
+    ("count", "n", "low", "high"),
+    [
+        # Clopper and Pearson's tables; none of n is one-sided
+        (3, 10, 0.0667, 0.6525),
+        (1, 1000, 2.53e-5, 5.56e-3),
+        (0, 100_000, 0.0, 2.996e-5),
+        (10, 10, 0.7411, 1.0),
+    ],
+)
+def test_a_share_has_its_exact_interval(count: int, n: int, low: float, high: float) -> None:
+    found = proportion(count, n)
+    assert found.value == count / n
+    assert found.low == pytest.approx(low, rel=2e-3)
+    assert found.high == pytest.approx(high, rel=2e-3)
+
+
+@given(st.integers(1, 2000), st.data())
+def test_a_share_lies_in_its_interval_and_its_complement_in_the_complement(
+    n: int, data: st.DataObject
+) -> None:
+    count = data.draw(st.integers(0, n))
+    found, others = proportion(count, n), proportion(n - count, n)
+    assert 0 <= found.low <= found.value <= found.high <= 1
+    assert found.low == pytest.approx(1 - others.high, abs=1e-9)
+
+
+@pytest.mark.parametrize(("count", "n"), [(0, 0), (2, 1), (-1, 3)])
+def test_what_is_no_share_is_refused(count: int, n: int) -> None:
+    with pytest.raises(ValueError, match="no share"):
+        proportion(count, n)
 
 
 def test_text_is_scaled_and_short() -> None:

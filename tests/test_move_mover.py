@@ -203,3 +203,23 @@ def test_whatever_raises_nothing_stays_parked(call: str, monkeypatch: pytest.Mon
     with pytest.raises(RuntimeError, match="a bug"):
         moves.tell(to(nic, 0, 1))
     assert not nic.parked
+
+
+class Unattended(SimulatedNic):
+    """Its first hold is refused, and so late that the move's time is over: nobody ran us."""
+
+    refusals = 1
+
+    def hold(self, queue: int, until_ns: int, drains: frozenset[int]) -> int:
+        if self.refusals:
+            self.refusals -= 1
+            self.time_ns = until_ns + 1
+            raise OSError(errno.ETIMEDOUT, "others have the CPU")
+        return super().hold(queue, until_ns, drains)
+
+
+def test_an_answer_goes_to_the_move_that_asked() -> None:
+    nic = Unattended(0)
+    first, second = until_ended(mover(nic), nic, to(nic, 0, 1), to(nic, 3, 1), Tick())
+    assert (first.verdict, second.verdict) == (Verdict.DEFERRED, Verdict.PROVEN)
+    assert not nic.parked

@@ -107,8 +107,10 @@ class Mover:
         if isinstance(event, HoldLost):
             self._parked.discard(event.queue)
         self.device, commands = machine.step(self.device, event, self._hands.now_ns())
+        later, self._events = self._events, deque()
         for command in commands:
             self._carry_out(command)
+        self._events.extend(later)  # an answer goes to the move that asked, before others begin
 
     def _carry_out(self, command: Command) -> None:
         match command:

@@ -1,0 +1,235 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Moves of real flows by the machine of the moves, with the kernel in its hands: without a daemon.
+
+Writes rules (or queues' CPUs) of a bed's NIC through `program.apply`, as the daemon does. What the
+machine was given for the bench: a flow does not rest, nothing is remembered against it, the token
+bucket admits 10,000 moves a second, a quiet flow is waited for 50 ms, a queue's new CPU as long.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+from atfnd.errors import OperatorError
+from atfnd.model import Action, ActionKind, FlowKey, Outcome
+from atfnd.move.command import Ended
+from atfnd.move.device import Device
+from atfnd.move.event import Tick, Wanted
+from atfnd.move.frozenmap import FrozenMap
+from atfnd.move.mover import Mover
+from atfnd.move.timer import Times
+from atfnd.move.verdict import Mode, Verdict
+from atfnd.observe.nics import NicWatch
+from atfnd.observe.port import read_port
+from atfnd.program.apply import apply
+from atfnd.program.hands import NicHands
+from atfnd.program.journal import Journal
+from atfnd.program.originals import Originals
+from bench.bed import Bed
+from bench.traffic.datagrams import Stream
+
+__all__ = ["Move", "Steering", "seen_for_long", "steering"]
+
+TIMES = Times(
+    hold_down_max_ns=0,
+    move_every_ns=100_000,
+    verify_ns=50_000_000,
+    follow_ns=50_000_000,
+    quiet_ns=0,
+)
+LONGEST_STALL_NS = 20_000_000
+FOLLOW_EVERY_S = 0.01
+NOT_DONE = (Verdict.DEFERRED, Verdict.REFUSED)
+
+
+class Move(NamedTuple):
+    """One that ended. CLOCK_REALTIME; `done_ns` is when the rule was written and nothing held."""
+
+    flow: int | None  # None: a queue
+    began_ns: int
+    done_ns: int
+    held: bool
+    ended: Ended | None  # None: it was not ours (RFS)
+
+    @property
+    def done(self) -> bool:
+        return self.ended is None or self.ended.verdict not in NOT_DONE
+
+
+class _Hands(NicHands):
+    """Notes when a move began, wrote and let go: of one flow the last, of holds the one."""
+
+    began_ns: dict[FlowKey, int]
+    done_ns: dict[FlowKey, int]
+    latest: FlowKey | None = None
+    held: set[FlowKey]
+    writes = 0
+
+    def watch(self, key: FlowKey, origins: frozenset[int], targets: frozenset[int]) -> None:
+        self.began_ns[key], self.latest = time.time_ns(), key
+        self.held.discard(key)
+        super().watch(key, origins, targets)
+
+    def hold(self, queue: int, until_ns: int, drains: frozenset[int]) -> int:
+        parked_ns = super().hold(queue, until_ns, drains)
+        if self.latest is not None:
+            self.held.add(self.latest)
+        return parked_ns
+
+    def release(self, queue: int) -> bool:
+        unbroken = super().release(queue)
+        if self.latest is not None:
+            self.done_ns[self.latest] = time.time_ns()
+        return unbroken
+
+    def write(self, action: Action) -> Outcome:
+        outcome = super().write(action)
+        self.writes += 1
+        if action.key is not None:
+            self.done_ns[action.key] = time.time_ns()
+        return outcome
+
+
+@dataclass
+class Steering:
+    """Flows with a rule each, on the queues of one NIC, and the machine that moves them."""
+
+    watch: NicWatch
+    hands: _Hands
+    mover: Mover
+    streams: Sequence[Stream]
+    queue_of: list[int]
+    locations: list[int | None]
+
+    @property
+    def writes(self) -> int:
+        """Writes to the NIC since the flows have their rules."""
+        return self.hands.writes
+
+    def move(
+        self,
+        mode: Mode,
+        count: int,
+        limit_s: float,
+        at_once: int,
+        sending: Callable[[], Sequence[int]],
+    ) -> list[Move]:
+        """Move flows that are sending, the least moved first, each to the next queue, until `count`
+        moves are done, at most for `limit_s`. `at_once` are wanted at a time. Those that are
+        deferred are in the list too."""
+        numbers = {stream.key: flow for flow, stream in enumerate(self.streams)}
+        found: list[Move] = []
+        live: set[int] = set()
+        tries = Counter[int]()
+        done, end = 0, time.monotonic() + limit_s
+        while (goes_on := done < count and time.monotonic() < end) or live:
+            room = min(at_once, count - done) - len(live) if goes_on else 0
+            chosen = sorted(set(sending()) - live, key=lambda flow: tries[flow])[: max(room, 0)]
+            wanted = [self._wanted(flow, mode) for flow in chosen]
+            live.update(chosen)
+            tries.update(chosen)
+            # what a strike taught of one flow would end its moves
+            self.mover.device = replace(self.mover.device, records=FrozenMap())
+            said = self.mover.tell(*wanted, *self.hands.evidence(self.hands.now_ns()), Tick())
+            for each in said:
+                flow = numbers[each.action.key] if isinstance(each.action.key, FlowKey) else None
+                if flow is None:
+                    continue
+                if isinstance(each, Ended):
+                    found.append(self._move(flow, each))
+                    live.remove(flow)
+                    done += found[-1].done
+                elif not each.errno:
+                    self.queue_of[flow] = each.action.new or 0
+            if not said:
+                time.sleep(0.0002 if live else 0.002)
+        return found
+
+    def follow(self, queue: int, cpus: Sequence[int], count: int) -> list[Move]:
+        """Move a queue from CPU to CPU, with all its flows."""
+        found: list[Move] = []
+        for turn in range(count):
+            old, new = cpus[turn % len(cpus)], cpus[(turn + 1) % len(cpus)]
+            action = Action(
+                ActionKind.QUEUE_CPU, self.watch.view.name, None, None, old, new, "", "", queue
+            )
+            began_ns = time.time_ns()
+            said = self.mover.tell(Wanted(action, Mode.STRICT, frozenset({queue})), Tick())
+            done_ns = time.time_ns()
+            while not (ended := [each for each in said if isinstance(each, Ended)]):
+                time.sleep(0.0002)
+                said = self.mover.tell(*self.hands.evidence(self.hands.now_ns()), Tick())
+            found.append(Move(None, began_ns, done_ns, False, ended[0]))
+            time.sleep(max(0.0, began_ns / 1e9 + FOLLOW_EVERY_S - time.time()))
+        return found
+
+    def _wanted(self, flow: int, mode: Mode) -> Wanted:
+        old = self.queue_of[flow]
+        new = (old + 1) % len(self.watch.view.queues)
+        key, at = self.streams[flow].key, self.locations[flow]
+        action = Action(ActionKind.REWRITE, self.watch.view.name, key, at, old, new, "", "")
+        return Wanted(action, mode, frozenset({old}), frozenset())
+
+    def _move(self, flow: int, ended: Ended) -> Move:
+        key, now_ns = self.streams[flow].key, time.time_ns()
+        began_ns = self.hands.began_ns.get(key, now_ns)
+        done_ns = max(began_ns, self.hands.done_ns.get(key, began_ns))
+        return Move(flow, began_ns, done_ns, key in self.hands.held, ended)
+
+
+@contextmanager
+def steering(
+    bed: Bed, folder: Path, streams: Sequence[Stream], queues: Sequence[int], holds: bool = True
+) -> Iterator[Steering]:
+    """A rule for each stream, in turn to each of these queues; none is left. `holds` False: on a
+    NIC without NAPI threads, where only gaps are left to wait for."""
+    cookies = {stream.key: stream.cookie for stream in streams}
+    with ExitStack() as undo:
+        nic = undo.enter_context(bed.open())
+        watch = NicWatch(nic, armed=True, budget=None)
+        undo.callback(watch.close)
+        watch.inspect()
+        journal = undo.enter_context(closing(Journal(folder / "rules.journal")))
+        originals = undo.enter_context(closing(Originals(folder / "originals.journal")))
+        hands = undo.enter_context(
+            closing(
+                _Hands(
+                    partial(apply, nic, journal, originals), lambda: watch.view.queues, cookies.get
+                )
+            )
+        )
+        hands.began_ns, hands.done_ns, hands.held = {}, {}, set()
+        hands.start()
+        if hands.try_writes(nic.name).errno:
+            raise OperatorError(f"{nic.name} takes no filter", exit_code=1)
+        queue_of = [queues[flow % len(queues)] for flow in range(len(streams))]
+        locations = []
+        for stream, queue in zip(streams, queue_of, strict=True):
+            action = Action(ActionKind.INSERT, nic.name, stream.key, None, None, queue, "", "")
+            outcome = hands.write(action)
+            if outcome.errno:
+                raise OperatorError(outcome.left, exit_code=1)
+            locations.append(outcome.location)
+        undo.callback(bed.clear_rules)
+        hands.writes = 0
+        port = read_port(watch.view, hands.write_ns())
+        if not holds:
+            port = port._replace(holds_max=0)
+        mover = Mover(hands, Device(port, TIMES))
+        yield Steering(watch, hands, mover, streams, queue_of, locations)
+
+
+def seen_for_long(steering: Steering) -> None:
+    """Let a move be looked at until no stall can hide what it did: T_A, which nothing waits for in
+    mode immediate, becomes as long as a ring of the slowest kind takes."""
+    device = steering.mover.device
+    rings = tuple(ring._replace(service_pps=1_000.0) for ring in device.port.rings)
+    times = replace(device.times, timer_max_ns=LONGEST_STALL_NS)
+    steering.mover.device = replace(device, port=device.port._replace(rings=rings), times=times)

@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""`bench ordering`: what is sent arrives and is counted, moves are made as they were asked for, and
+what is reported is what was found."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from bench import plot
+from bench import report as report_module
+from bench.bed import Bed, lab_bed
+from bench.ordering import LOAD, WAYS, measured
+from bench.ordering_report import Run, report
+from bench.traffic.datagrams import LATE, Load, built, read_log, received, sent
+from tests.wait import until
+
+pytestmark = pytest.mark.usefixtures("own_affinity")
+
+NAMES = [way.name for way in WAYS]
+
+
+@pytest.fixture(scope="module")
+def bed() -> Iterator[Bed]:
+    with lab_bed(rules=64, queues=2) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return built(tmp_path_factory.mktemp("datagrams"))
+
+
+def test_a_log_is_read_as_it_was_written() -> None:
+    log = (10**18).to_bytes(8, "little") + (250).to_bytes(4, "little")
+    first, second = read_log(
+        log + (7).to_bytes(4, "little") + log + (LATE | 7).to_bytes(4, "little")
+    )
+    assert (first.received_ns, first.sent_ns, first.flow, first.late) == (
+        10**18,
+        10**18 - 250,
+        7,
+        False,
+    )
+    assert second == first._replace(late=True)
+
+
+def test_flows_take_turns() -> None:
+    load = Load(rate_pps=1000, active=2, train=5)
+    assert load.sending(6, 0) == load.sending(6, 9_999_999) == [0, 1]
+    assert load.sending(6, 10_000_000) == [2, 3]
+    assert load.sending(6, 30_000_000) == [0, 1]
+    assert load.sending(1, 5_000_000) == [0]
+    assert load.sending(3, 10_000_000) == [2, 0]
+
+
+def test_every_datagram_of_every_flow_arrives_once(bed: Bed, program: Path) -> None:
+    with received(program, bed, 6, Load(2000, 2, 4)) as traffic:
+        with sent(program, bed, traffic, bed.cpus) as sending:
+            until(lambda: bed.received() > 100, "some have come")
+            tally = sending.finish()
+        arrived = list(traffic.datagrams())
+    assert tally.lost == 0
+    assert tally.received == len(arrived) > 100
+    assert {each.flow for each in arrived} == set(range(6))
+    assert not any(each.late for each in arrived)
+    assert len({stream.cookie for stream in traffic.streams}) == 6
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_run_of_each_way_moves_what_it_was_asked_to(bed: Bed, program: Path, name: str) -> None:
+    way = WAYS[NAMES.index(name)]
+    found = measured(program, bed, way._replace(moves=min(way.moves, 5)), LOAD.active)
+    assert found.received > 0
+    if name in ("follow", "rfs"):
+        assert found.queue_moves == 5
+    else:
+        assert found.moves == min(way.moves, 5)
+    if way.moves and name != "rfs":
+        assert found.writes >= 5
+
+
+def a_run(way: str, moves: int, reordered: int) -> Run:
+    return Run(
+        way=way, streams=40, seconds=2.0, moves=moves, reordered={"violated": reordered},
+        queue_moves=0, writes=moves, late=reordered, told=reordered, disagreed=0, stray=0,
+        late_after_ns=[], received=10_000, lost=3, ring_drops=1,
+        verdicts={"verified": moves, "deferred": 5},
+        deferred={"a reason": 5}, took_ns=(1000, 2000), delays_ns=(3000, 4000),
+        moved_ns=None, neighbours_ns=None, timers_ns={0: 1000},
+    )  # fmt: skip
+
+
+def test_rounds_are_added_up_and_targets_judged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(plot, "FOLDER", tmp_path)
+    monkeypatch.setattr(report_module, "FOLDER", tmp_path)
+    runs = [a_run("strict", 60_000, 0), a_run("strict", 60_000, 0), a_run("immediate", 1000, 20)]
+    found = report([*runs, a_run("gap", 100, 1), a_run("gap", 100, 2)])
+    shares = {row.contender: row.estimate for row in found.rows if "moves that" in row.what}
+    assert shares["strict"].n == 120_000
+    assert shares["strict"].high == pytest.approx(3 / 120_000, rel=0.01)
+    assert shares["immediate"].value == 0.02
+    met = {target.what: target.met for target in found.targets}
+    assert met["strict, moves that reordered"]
+    assert met["strict, moves under stall"]
+    assert met["immediate shows the effect"]
+    assert not met["gap, after the first round, moves that reordered"]
+    assert any("strict, deferred 10 ×: a reason" in note for note in found.notes)
+    assert (tmp_path / "ordering.png").stat().st_size > 0
