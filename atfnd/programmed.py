@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from atfnd.agenda import Agenda
-from atfnd.decide import audit, ports
+from atfnd.decide import audit
 from atfnd.decide.follow import followed
 from atfnd.model import Action, FlowKey, Means, Mode, Move, Outcome, Plan
 from atfnd.move.command import Ended
@@ -70,7 +70,7 @@ class Programmed(Published):
         if action.key is None:
             return Wanted(action, mode, origins(action, None, None))
         rss = self.watches[action.nic].rss_queues(action.key)
-        port = ports.covering(action.key, self.memory)
+        port = self.memory.table.covering(action.key)
         if port is not None and port.target_queue is not None:
             rss = frozenset({port.target_queue})  # its port's rule has it whenever none else has
         flow = self.memory.table.get(action.key)

@@ -76,8 +76,13 @@ def test_a_thread_that_ends_leaves_its_queue_where_it_is() -> None:
 
 def test_a_fork_owns_nothing_that_its_parent_owns() -> None:
     parent, child = owner(7, cpu=0), owner(8, cpu=0)
-    assert look(owned((0, 7)), parent, child) == ({0: 7}, [])
+    assert look(owned((0, 7)), parent, child) == ({0: 7, 1: 8}, [(1, 0)])
     assert look(owned((0, 7)), parent, child._replace(cpu=1)) == ({0: 7, 1: 8}, [])
+
+
+def test_the_last_queue_of_a_cpu_stays_with_those_who_run_there() -> None:
+    parent, child, other = owner(7, 0, load=300), owner(8, 0, load=200), owner(9, 1)
+    assert look(owned((0, 7)), parent, child, other) == ({0: 7, 1: 9}, [])
 
 
 def test_a_free_queue_comes_from_a_cpu_that_keeps_one_or_to_a_cpu_that_has_none() -> None:

@@ -248,10 +248,13 @@ def test_steer_leaves_ports_alone() -> None:
     server = Server()
     server.done(server.look())
     moved = seen(9, 1, thread=THREAD, rx_cpu=0, off_since_ns=20)
-    plan = steer.seen(moved, EXACT_WINS, RULE, server.memory, SECOND_NS)
-    assert {action.key for action in plan} == {key(9)}
+    (follows,) = steer.seen(moved, EXACT_WINS, RULE, server.memory, SECOND_NS)
+    assert (follows.kind, follows.queue, follows.new) == (ActionKind.QUEUE_CPU, 2, 1)
+    flow = server.memory.table.get(key(9))
+    assert flow is not None
+    assert (flow.state, flow.target_queue) == (FlowState.PORT, 2)  # it needs no rule of its own
     swapped = replace(EXACT_WINS, queues=EXACT_WINS.queues[::-1])
-    assert {action.key for action in steer.take_up(swapped, server.memory, 1)} == {key(9)}
+    assert steer.take_up(swapped, server.memory, 1) == ()
 
 
 def test_a_connection_born_right_gets_no_rule_of_its_own() -> None:
@@ -260,10 +263,10 @@ def test_a_connection_born_right_gets_no_rule_of_its_own() -> None:
     right = seen(1, 2, rx_cpu=2, napi_id=102)
     assert steer.seen(right, EXACT_WINS, RULE, server.memory, 20) == ()
     assert server.memory.table.get(key(1)) is None
-    covered = ports.covering(key(1), server.memory)
+    covered = server.memory.table.covering(key(1))
     assert covered is not None
     assert covered.target_queue == 2
-    assert ports.covering(key(1)._replace(local_port=444), server.memory) is None
+    assert server.memory.table.covering(key(1)._replace(local_port=444)) is None
 
 
 def test_one_that_was_on_its_way_is_told_by_its_queue() -> None:

@@ -55,7 +55,7 @@ class Living(RuleBasedStateMachine):
         own = self.memory.table.get(connection)
         if own is not None and own.target_queue is not None:
             return own.target_queue
-        port = ports.covering(connection, self.memory)
+        port = self.memory.table.covering(connection)
         if port is not None and port.target_queue is not None:
             return port.target_queue
         return self.live[connection]

@@ -14,6 +14,7 @@ from dataclasses import replace
 
 from atfnd.decide.memory import Memory
 from atfnd.decide.owner import Owner, OwnerId, Terms, assign
+from atfnd.decide.table import FlowTable
 from atfnd.model import (
     Action,
     ActionKind,
@@ -92,7 +93,8 @@ def followed(nic: str, queue: int, cpu: int, memory: Memory) -> None:
     kind, number = held.owner
     flows = memory.table.of_thread(number) if kind == "thread" else list(memory.table)
     for flow in flows:
-        here = flow.nic == nic and flow.target_queue == queue and flow.location is not None
+        ruled = flow.location is not None or flow.state is FlowState.PORT
+        here = flow.nic == nic and flow.target_queue == queue and ruled
         if here and owner_of(flow, memory) == held.owner:
             memory.table.put(replace(flow, target_cpu=cpu))
 
@@ -136,15 +138,17 @@ def _owners(nic: NicView, memory: Memory) -> list[Owner]:
         total = sum(flow.bytes for flow in used)
         then, recently = before.get(owner, (0, 0))
         memory.load[nic.name][owner] = total, recently // 2 + max(0, total - then)
-    return [_owner(owner, used, memory.load[nic.name][owner][1]) for owner, used in flows.items()]
+    loads = memory.load[nic.name]
+    return [_owner(owner, used, loads[owner][1], memory.table) for owner, used in flows.items()]
 
 
-def _owner(owner: OwnerId, flows: Iterable[Flow], load: int) -> Owner:
+def _owner(owner: OwnerId, flows: Iterable[Flow], load: int, table: FlowTable) -> Owner:
     by_cpu = defaultdict[int, tuple[int, int]](lambda: (0, 0))
     rules: Counter[int] = Counter()
     for flow in flows:
-        if flow.location is not None and flow.target_queue is not None:
-            rules[flow.target_queue] += 1
+        ruled = flow if flow.location is not None else table.covering(flow.key)
+        if ruled is not None and ruled.target_queue is not None:
+            rules[ruled.target_queue] += 1
         used_ns, carried = by_cpu[flow.app_cpu]
         by_cpu[flow.app_cpu] = max(used_ns, flow.used_ns), carried + flow.bytes
     latest_ns = max(used_ns for used_ns, _ in by_cpu.values())

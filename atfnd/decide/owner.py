@@ -7,8 +7,8 @@ owns at most one queue, and a queue has at most one owner. The rules, in this or
 1. An owner that is gone (an exited thread, a closed last socket) loses its queue; the queue stays
    where it is. A child or a new thread is an owner of its own from its first socket call on.
 2. Without a queue, the busiest first: the free queue its flows are led to already, else one on its
-   CPU; else a free one from a CPU that
-   keeps another, or, if its own CPU has no queue at all, from any.
+   CPU; else a free one from a CPU that keeps another or where no owner runs, or, if its own CPU has
+   no queue at all, from any.
 3. With none free: that of the owner that has been idle for the longest, if for `idle_ns`; else that
    of the least busy one, if the newcomer is busier by a quarter and the queue has been owned for
    `settle_ns`. Who gets none is a guest: its flows are moved one by one, to a queue on its CPU.
@@ -79,11 +79,11 @@ def assign(
     queue, None where it is not confined to one. ValueError: no CPU is online."""
     if not online:
         raise ValueError("no CPU is online")
-    known = {owner.id: owner for owner in owners}
+    known, crowd = {owner.id: owner for owner in owners}, {owner.cpu for owner in owners}
     kept = {q: o for q, o in owned.items() if q in queues and o.owner in known}
     for owner in sorted(owners, key=lambda each: (-each.load, each.id)):
         if owner.id not in {each.owner for each in kept.values()}:
-            queue = _free(owner, kept, queues) or _taken(owner, kept, known, terms, now_ns)
+            queue = _free(owner, kept, queues, crowd) or _taken(owner, kept, known, terms, now_ns)
             if queue is not None:
                 kept[queue[0]] = Owned(owner.id, now_ns, 0)
     follows: list[Follow] = []
@@ -98,7 +98,7 @@ def assign(
 
 
 def _free(
-    owner: Owner, kept: Mapping[int, Owned], queues: Mapping[int, int | None]
+    owner: Owner, kept: Mapping[int, Owned], queues: Mapping[int, int | None], crowd: set[int]
 ) -> tuple[int] | None:
     free = [queue for queue in sorted(queues) if queue not in kept]
     if owner.at in free:
@@ -107,7 +107,7 @@ def _free(
     if here or not free:
         return (here[0],) if here else None
     load = Counter(queues.values())
-    spare = [queue for queue in free if queues[queue] is None or load[queues[queue]] > 1]
+    spare = [q for q in free if load[queues[q]] > 1 or queues[q] not in crowd]
     others = spare if load[owner.cpu] else spare + free
     return (others[0],) if others else None
 

@@ -17,6 +17,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from atfnd.decide import follow
 from atfnd.decide.birth import Birth, queue_for
 from atfnd.decide.listeners import Listeners
 from atfnd.decide.means import no_filter, no_room
@@ -37,7 +38,7 @@ from atfnd.model import (
     SocketUse,
 )
 
-__all__ = ["RuleOf", "covering", "exposed", "look", "wanted_again"]
+__all__ = ["RuleOf", "exposed", "look", "wanted_again"]
 
 _LINGER_NS = 10_000_000_000  # a server that restarts listens again
 _FAR_NS = 1_000_000_000  # a write is over by then
@@ -91,23 +92,10 @@ def wanted_again(event: Listening, listeners: Listeners, memory: Memory) -> tupl
     return (Birth(action, Mode.STRICT, queues, queues),)
 
 
-def covering(key: FlowKey, memory: Memory) -> Flow | None:
-    """The entry of the port's rule that delivers a connection without a rule of its own: it comes
-    through that one's queue, not through RSS's."""
-    if key.protocol != Protocol.TCP or key.listens:
-        return None
-    anyone = bytes(len(key.remote))
-    for local in (key.local, anyone):
-        entry = memory.table.get(key._replace(local=local, remote=anyone, remote_port=0))
-        if entry is not None and entry.location is not None:
-            return entry
-    return None
-
-
 def exposed(event: Accepted, nic: NicView, memory: Memory) -> FlowKey | None:
     """The port whose rule was written while this connection was on its way: its ACK came through
     another queue. None: it is in order."""
-    entry, own = covering(event.key, memory), memory.table.get(event.key)
+    entry, own = memory.table.covering(event.key), memory.table.get(event.key)
     if entry is None or (own is not None and own.location is not None):
         return None
     return None if _queue_of(event.napi_id, nic) == entry.target_queue else entry.key
@@ -134,7 +122,8 @@ def _wanted(
         location=None, rx_queue=None, rx_cpu=None, bytes=0, used_ns=now_ns, moved_ns=0, policy="",
         why="",
     )  # fmt: skip
-    if not users and listener.thread is not None and listener.cpu is not None:
+    alone = not users and listener.thread is not None and listener.cpu is not None
+    if alone:
         users = [plain]
     if not users:
         raise _No("who serves it is not known yet")
@@ -146,11 +135,22 @@ def _wanted(
     queues = {
         queue_for(replace(user, target_queue=now, policy=rule.name), nic, memory) for user in users
     }
-    queue = next(iter(queues))
+    queue = _own_queue(plain, next(iter(queues)), nic, memory) if alone else next(iter(queues))
     if len(queues) > 1 or queue is None:
         raise _No("its connections are used where several queues are delivered, or none")
     why = f"its connections are served where queue {queue} is delivered"
     return replace(entry or plain, policy=rule.name, why=why), queue, rule.order
+
+
+def _own_queue(port: Flow, queue: int | None, nic: NicView, memory: Memory) -> int | None:
+    """For who listens: `queue`, or where another owner or port has that, one that nobody has; it
+    follows as soon as its thread is seen to use connections."""
+    taken: set[int | None] = {*memory.owned.get(nic.name, {})}
+    taken |= {e.target_queue for e in memory.table.steered(nic.name) if e.key.listens}
+    if queue not in taken or follow.home(port, nic, memory) is not None:
+        return queue
+    spare = [each.index for each in nic.queues if each.index not in taken]
+    return spare[0] if spare and nic.caps.queue_cpu else queue
 
 
 def _placed(

@@ -34,7 +34,9 @@ __all__ = ["due", "guest_queue", "own", "retry", "seen", "take_up"]
 
 _RETRIES = 16  # a look
 _GUEST_NS = 30_000_000  # who migrates as one may be several threads: its queue may come along
-_HELD = FlowState.MANUAL, FlowState.RSS, FlowState.SHARED, FlowState.RFS  # and with a rule: kept
+_HELD = {  # kept, as those with a rule
+    FlowState.MANUAL, FlowState.RSS, FlowState.SHARED, FlowState.RFS, FlowState.PORT,
+}  # fmt: skip
 
 
 @lru_cache(maxsize=4096)
@@ -202,6 +204,11 @@ def _place(flow: Flow, nic: NicView, memory: Memory, now_ns: int) -> Plan:
         table.put(flow)
     there = current == own_queue if own_queue else current and current.cpu == flow.app_cpu
     if flow.location is not None and current is not None and there:
+        return ()
+    port = table.covering(flow.key)
+    if own_queue and flow.location is None and port and port.target_queue == own_queue.index:
+        why = f"the rule of its port leads it to queue {own_queue.index}, which follows its thread"
+        table.put(replace(flow, state=FlowState.PORT, target_queue=own_queue.index, why=why))
         return ()
     if not nic.armed or nic.means is not Means.RULES:
         if flow.location is None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from atfnd.decide.slots import FlowSlots
-from atfnd.model import Flow, FlowKey, FlowState
+from atfnd.model import Flow, FlowKey, FlowState, Protocol
 
 __all__ = ["FlowTable", "t_delete_in_force_ns"]
 
@@ -103,6 +103,18 @@ class FlowTable:
     def rules_in(self, nic: str) -> int:
         """How many rules this NIC holds for us."""
         return sum(count for (name, _), count in self._load.items() if name == nic)
+
+    def covering(self, key: FlowKey) -> Flow | None:
+        """The entry of the port's rule that delivers a connection without a rule of its own: it
+        comes through that one's queue, not through RSS's."""
+        if key.protocol != Protocol.TCP or key.listens:
+            return None
+        anyone = bytes(len(key.remote))
+        for local in (key.local, anyone):
+            entry = self.get(key._replace(local=local, remote=anyone, remote_port=0))
+            if entry is not None and entry.location is not None:
+                return entry
+        return None
 
     def steered(self, nic: str) -> Iterator[Flow]:
         """Flows with a rule in this NIC."""

@@ -126,6 +126,7 @@ class FlowState(Enum):
     MANUAL = "manual"  # somebody else changed its rule or entry: let go until armed again
     RSS = "rss"  # its entry of the indirection table points to its core
     SHARED = "shared"  # its entry serves busier flows, on another core
+    PORT = "port"  # its port's rule leads it to its owner's queue
     RFS = "rfs"  # the kernel hands its packets on to its core, after the NIC's
 
 

@@ -23,7 +23,7 @@ from atfnd.model import (
 )
 from atfnd.serve.chain import nic_links, policy_link, queue_of, seen_link, thread_link
 from atfnd.serve.classify import catching_rule
-from atfnd.serve.means import by_entry, by_rfs, in_the_shade, means_link
+from atfnd.serve.means import by_entry, by_port, by_rfs, in_the_shade, means_link
 from atfnd.serve.moves import move_link
 from atfnd.serve.views import placed, rule_text
 
@@ -113,6 +113,8 @@ def _verdict(flow: Flow, nic: NicView, rule: Rule | None) -> tuple[str, str | No
             return by_entry(flow)
         case FlowState.SHARED:
             return in_the_shade(flow)
+        case FlowState.PORT:
+            return by_port(flow)
         case FlowState.RFS:
             return by_rfs(flow)
         case FlowState.MANUAL:

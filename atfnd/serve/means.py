@@ -6,7 +6,7 @@ from __future__ import annotations
 from atfnd.model import Flow, Means, NicView
 from atfnd.serve.views import placed
 
-__all__ = ["by_entry", "by_rfs", "in_the_shade", "means_link"]
+__all__ = ["by_entry", "by_port", "by_rfs", "in_the_shade", "means_link"]
 
 
 def means_link(nic: NicView) -> list[str]:
@@ -25,6 +25,13 @@ def by_entry(flow: Flow) -> tuple[str, str | None]:
         "run explain again; if it stays so, look for RPS or RFS (queues/rx-*/rps_cpus, "
         "rps_flow_cnt), or a hash over other fields (ethtool -u IFACE rx-flow-hash)",
     )
+
+
+def by_port(flow: Flow) -> tuple[str, str | None]:
+    """Its port's rule leads it to its owner's queue."""
+    if placed(flow):
+        return f"Steered and verified: {flow.why}; its packets arrive on CPU {flow.rx_cpu}.", None
+    return f"Steered, not yet verified: {flow.why}.", None
 
 
 def in_the_shade(flow: Flow) -> tuple[str, str | None]:
