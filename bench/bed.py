@@ -36,6 +36,7 @@ class Bed:
     address: str  # IPv4 of the host
     ifindex: int
     cpus: tuple[int, ...]  # CPU of each receive queue
+    order: str = "strict"  # how atfnd may move flows here, where a bench does not say
     arfs: bool = False  # the kernel can write its filters (ndo_rx_flow_steer)
 
     def open(self) -> AbstractContextManager[Nic]:

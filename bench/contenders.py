@@ -16,7 +16,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 
 from bench.bed import Bed, succeed
-from bench.daemon import FOLLOW_TCP, Daemon, daemon
+from bench.daemon import Daemon, daemon, follow_tcp
 
 __all__ = ["arfs", "atfnd", "contenders", "rfs", "rss"]
 
@@ -86,10 +86,10 @@ def arfs(bed: Bed) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def atfnd(bed: Bed, config: str = FOLLOW_TCP) -> Iterator[Daemon]:
+def atfnd(bed: Bed, config: str | None = None) -> Iterator[Daemon]:
     """The daemon, armed on the NIC."""
     bed.clear_rules()
-    with daemon(bed.nic, config) as running:
+    with daemon(bed.nic, config or follow_tcp(bed.order)) as running:
         yield running
 
 

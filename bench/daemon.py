@@ -16,11 +16,15 @@ from typing import Any
 from atfnd.errors import OperatorError
 from bench.children import Child, child, until
 
-__all__ = ["FOLLOW_TCP", "Daemon", "daemon"]
+__all__ = ["FOLLOW_TCP", "Daemon", "daemon", "follow_tcp"]
 
 DWELL_MS = 10  # the product's default
 START_S = 120  # in a guest without KVM Python takes its time
-FOLLOW_TCP = f"""\
+
+
+def follow_tcp(order: str = "strict") -> str:
+    """The policy: every TCP flow to the core of its application."""
+    return f"""\
 version: 1
 about: Every TCP flow to the core of its application.
 flows:
@@ -28,7 +32,11 @@ flows:
     match: {{ protocol: tcp }}
     placement: {{ near: core }}
     dwell: {DWELL_MS}ms
+    order: {order}
 """
+
+
+FOLLOW_TCP = follow_tcp()
 
 
 class Daemon:

@@ -35,4 +35,6 @@ def sim_bed() -> Iterator[Bed]:
                 nic.set_queue_cpu(index, index)
             ifindex = nic.ifindex
         cpus = tuple(range(QUEUES))
-        yield Bed(DEVICE, DEVICE, None, PEER, HOST[socket.AF_INET], ifindex, cpus, arfs=True)
+        yield Bed(
+            DEVICE, DEVICE, None, PEER, HOST[socket.AF_INET], ifindex, cpus, "immediate", arfs=True
+        )

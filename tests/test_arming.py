@@ -113,6 +113,7 @@ def test_a_held_flow_follows_at_last(shared_lab: Lab, tmp_path: Path, observer: 
     match: { ports: 5400 }
     placement: { near: core }
     dwell: 3600s
+    order: immediate
 """
     config = policy(slow, hold_down="1s")
     with a_bed(shared_lab, tmp_path, observer, config) as bed:
