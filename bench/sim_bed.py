@@ -35,6 +35,7 @@ def sim_bed() -> Iterator[Bed]:
                 nic.set_queue_cpu(index, index)
             ifindex = nic.ifindex
         cpus = tuple(range(QUEUES))
+        # no NAPI has a thread here: `strict` could move no flow that lives already
         yield Bed(
             DEVICE, DEVICE, None, PEER, HOST[socket.AF_INET], ifindex, cpus, "immediate", arfs=True
         )
