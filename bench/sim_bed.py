@@ -19,7 +19,7 @@ __all__ = ["DEVICE", "TABLE", "sim_bed"]
 
 DEVICE, PEER_DEVICE, PEER = "sim0", "sim1", "peer"
 QUEUES = 4
-TABLE = 4096  # filter slots
+TABLE = 8192  # filter slots
 RING = 1024
 
 
