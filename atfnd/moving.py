@@ -103,7 +103,9 @@ class Moving:
         self._read_s = now_s
         reset = [Reset()] if self._lives != self._watch.lives else []
         self._lives = self._watch.lives
-        return [*reset, Facts(read_port(self._watch.view, self._hands.write_ns()))]
+        write_ns, service_pps = self._hands.write_ns(), self._hands.service_pps()
+        port = read_port(self._watch.view, write_ns, service_pps=service_pps)
+        return [*reset, Facts(port)]
 
     def _tell(self, *events: Event) -> Said:
         said = self._mover.tell(*events)

@@ -261,3 +261,17 @@ def test_a_ring_that_stands_still_is_neither_idle_nor_drained(lab: Lab, transit:
     moving.while_stalled(fill)
     assert moving.receiver.recv(1) == b"x"
     until(lambda: transit.idle(napi_a), "it was polled")
+
+
+def test_how_fast_a_ring_that_is_never_empty_is_polled(lab: Lab, transit: Transit) -> None:
+    moving = Moving(lab, transit, socket.AF_INET, Protocol.UDP)
+    queue = moving.queues[A]
+    assert queue.napi_id is not None
+    began_ns = time.monotonic_ns()
+    moving.deliver(3)
+    assert transit.served(queue.napi_id) == (0, 0)  # each poll found little, and then nothing
+    moving.while_stalled(lambda: moving.leave_behind([b"x"] * 200))
+    until(lambda: transit.served(queue.napi_id or 0)[0] >= 200 - 64, "three polls of 64, and 8")
+    packets, took_ns = transit.served(queue.napi_id)
+    assert packets == 200 - 64
+    assert 0 < took_ns < time.monotonic_ns() - began_ns

@@ -136,6 +136,20 @@ PyObject *transit_polled(PyObject *object, PyObject *args)
 	return Py_BuildValue("KI", ended_ns, __atomic_load_n(&ring->polled_cpu, __ATOMIC_SEQ_CST));
 }
 
+PyObject *transit_served(PyObject *object, PyObject *args)
+{
+	struct transit_object *self = transit_opened(object);
+	struct transit_ring *ring;
+	unsigned int napi_id;
+
+	if (!self || !PyArg_ParseTuple(args, "I", &napi_id))
+		return NULL;
+	ring = transit_ring_of(self, napi_id);
+	if (!ring)
+		return NULL;
+	return Py_BuildValue("KK", ring->served_packets, ring->served_ns);
+}
+
 PyObject *transit_idle(PyObject *object, PyObject *args)
 {
 	LIBBPF_OPTS(bpf_test_run_opts, run);

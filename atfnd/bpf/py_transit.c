@@ -213,6 +213,7 @@ static PyMethodDef transit_type_methods[] = {
 	  "ask(napi_id, after_ns): when is all delivered that is in its ring then?" },
 	{ "answer", transit_answer, METH_VARARGS, "answer(napi_id) -> ns, or None: not yet" },
 	{ "polled", transit_polled, METH_VARARGS, "polled(napi_id): when its last poll ended, and where." },
+	{ "served", transit_served, METH_VARARGS, "served(napi_id): packets and ns of polls without a pause." },
 	{ "idle", transit_idle, METH_VARARGS, "idle(napi_id): its ring is empty, its thread asleep." },
 	{ "park", transit_park, METH_VARARGS,
 	  "park(napi_a, napi_b, cpu, priority, ready_ns, until_ns) -> ns since when: keep B's CPU, and see\n"

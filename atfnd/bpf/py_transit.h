@@ -43,6 +43,7 @@ PyObject *transit_unwatch(PyObject *object, PyObject *args);
 PyObject *transit_ask(PyObject *object, PyObject *args);
 PyObject *transit_answer(PyObject *object, PyObject *args);
 PyObject *transit_polled(PyObject *object, PyObject *args);
+PyObject *transit_served(PyObject *object, PyObject *args);
 PyObject *transit_idle(PyObject *object, PyObject *args);
 
 PyObject *transit_park(PyObject *object, PyObject *args);

@@ -124,6 +124,20 @@ static bool gro_holds(const struct napi_struct *napi)
 	return BPF_CORE_READ(old, gro_bitmask) || BPF_CORE_READ(old, rx_count);
 }
 
+/* How fast a queue is polled that is never empty: R_service of the paper's T_timer. */
+static void note_service(struct transit_ring *ring, int work, int budget, __u64 now)
+{
+	if (ring->full) {
+		ring->served_ns += now - ring->polled_ns;
+		ring->served_packets += work;
+	}
+	if (ring->served_packets > TRANSIT_SERVED) {
+		ring->served_ns /= 2;
+		ring->served_packets /= 2;
+	}
+	ring->full = work >= budget;
+}
+
 static void tell_drained(struct transit_ring *ring, __u64 after_ns, struct transit_poll poll)
 {
 	struct transit_event *event;
@@ -155,6 +169,7 @@ int BPF_PROG(on_poll, struct napi_struct *napi, int work, int budget)
 		ring->polls++;
 		after_ns = *(volatile __u64 *)&ring->after_ns;
 		now = bpf_ktime_get_ns();
+		note_service(ring, work, budget, now);
 		*(volatile __u32 *)&ring->polled_cpu = bpf_get_smp_processor_id();
 		*(volatile __u64 *)&ring->polled_ns = now;
 		if (!after_ns || now <= after_ns || ring->drained_after == after_ns)

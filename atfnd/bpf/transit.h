@@ -9,6 +9,7 @@
 #include <linux/types.h>
 
 #define TRANSIT_RINGS 16
+#define TRANSIT_SERVED (1 << 16)
 
 /* One socket's packets on their way from queue A to queue B; the key is its cookie. */
 struct transit_flow {
@@ -45,7 +46,9 @@ struct transit_ring {
 	__u64 polls;
 	__u64 polled_ns;  /* the end of the last one; read before polled_cpu, written after it */
 	__u32 polled_cpu; /* where it was */
-	__u32 pad_cpu;
+	__u32 full;	  /* it took its whole budget: the next begins at once */
+	__u64 served_ns;  /* of polls that began so, ... */
+	__u64 served_packets; /* ... and what they polled; both halved at TRANSIT_SERVED */
 	__u64 napi; /* struct napi_struct *; 0: not known yet */
 	__u32 napi_id; /* 0: unused */
 	__u32 pad;

@@ -13,14 +13,15 @@ Reads the queues, the device and the capabilities as `NicWatch` last saw them, a
   program on it, which may redirect to a cpumap or not: delivery is not known then.
 
 Decryption is no stage of a flow that a filter of the NIC can match: its ports are not encrypted.
-How long softirqs wait (`softirq_ns`) and how fast a queue is polled (`service_pps`) is not
-measured: T_timer then takes its own figures (move/timer.py), and `strict` needs neither.
+How fast a queue is polled is given by who sees its polls. How long softirqs wait (`softirq_ns`) is
+not measured. Without these T_timer takes its own figures (move/timer.py); `strict` needs neither.
 """
 
 from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Mapping
 from pathlib import Path
 
 from atfnd.kernel.interface import Interface
@@ -50,8 +51,14 @@ BY_KIND = {
 UPPER = "upper_"
 
 
-def read_port(nic: NicView, write_ns: int | None, proc: Path = Path("/proc")) -> Port:
-    """`write_ns`: what a rule write takes. OSError(ENODEV): the interface is gone."""
+def read_port(
+    nic: NicView,
+    write_ns: int | None,
+    proc: Path = Path("/proc"),
+    service_pps: Mapping[int, float] | None = None,
+) -> Port:
+    """`write_ns`: what a rule write takes; `service_pps`: how fast queues are polled, by number.
+    OSError(ENODEV): the interface is gone."""
     names = links(nic.netns)
     if nic.ifindex not in names:
         raise OSError(errno.ENODEV, os.strerror(errno.ENODEV), nic.name)
@@ -71,6 +78,7 @@ def read_port(nic: NicView, write_ns: int | None, proc: Path = Path("/proc")) ->
                 rx_usecs=_rx_usecs(nic.device),
                 gro_flush_timeout_ns=gro_ns.get(queue.index),
                 busy_poll=busy_poll,
+                service_pps=(service_pps or {}).get(queue.index),
                 thread=queue.threaded,
                 irq_ns=0 if queue.irq is None else IRQ_NS,
                 no_hold=_no_hold(queue),

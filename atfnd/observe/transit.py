@@ -205,6 +205,11 @@ class Transit:
         """When its last poll ended, and on which CPU; None: none since it is watched. KeyError."""
         return self._bpf.polled(napi_id)
 
+    def served(self, napi_id: int) -> tuple[int, int]:
+        """Packets that polls without a pause before them took, and ns they lasted, of late.
+        KeyError."""
+        return self._bpf.served(napi_id)
+
     def idle(self, napi_id: int) -> bool:
         """Its ring is empty now and its NAPI thread asleep. Always False for a queue without a
         thread. KeyError."""

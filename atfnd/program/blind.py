@@ -43,6 +43,10 @@ class BlindHands:
         """Never known: a move is not to be proven."""
         return None
 
+    def service_pps(self) -> dict[int, float]:
+        """Never known."""
+        return {}
+
     def try_writes(self, nic: str) -> None: ...
 
     def hold(self, queue: int, until_ns: int, drains: frozenset[int]) -> int:

@@ -28,6 +28,7 @@ __all__ = ["NicHands"]
 
 RINGS = 16  # TRANSIT_RINGS
 TRIALS = 4
+SERVED = 1000
 FOLLOWED_NS = 1_000_000_000
 RULES = ActionKind.INSERT, ActionKind.REWRITE, ActionKind.DELETE
 # RFC 5737 and the port of RFC 863: no packet of it comes
@@ -95,6 +96,17 @@ class NicHands:
     def write_ns(self) -> int | None:
         """What a rule write takes here, by those of late. None: not known yet."""
         return self._writes.expected_ns()
+
+    def service_pps(self) -> dict[int, float]:
+        """How fast each queue was polled of late while its ring was not empty; without those that
+        were not seen so for SERVED packets."""
+        found = {}
+        for queue in self._queues():
+            if queue.napi_id in self._rings and queue.napi_id is not None:
+                packets, took_ns = self._transit.served(queue.napi_id)
+                if packets >= SERVED and took_ns:
+                    found[queue.index] = packets / took_ns * 1e9
+        return found
 
     def try_writes(self, nic: str) -> Outcome:
         """Write and delete a filter of no flow a few times, so that `write_ns` is that of now.
