@@ -92,6 +92,13 @@ def test_a_new_listeners_port_goes_to_its_threads_queue() -> None:
     assert (entry.state, entry.target_queue, entry.thread) == (FlowState.STEERED, 2, None)
 
 
+def test_ports_on_one_cpu_have_queues_of_their_own_while_there_are_any() -> None:
+    ports_of_one = [PORT._replace(local_port=port) for port in range(443, 449)]
+    server = Server(*(listening(port.local_port, port) for port in ports_of_one))
+    queues = [birth.action.new for birth in server.look()]
+    assert queues == [2, 0, 1, 3, 2, 2]  # then together
+
+
 def test_who_uses_its_connections_owns_it_and_not_who_listens() -> None:
     server = Server()
     server.memory.owned["nic"] = owning({3: OTHER})

@@ -69,7 +69,8 @@ def look(
     for key in listeners.sockets:
         place = key.family, key.local_port
         try:
-            wanted = _wanted(key, nic, rule_of, listeners, flows[place], memory, now_ns)
+            taken = {each.action.new for each in births}
+            wanted = _wanted(key, nic, rule_of, listeners, flows[place], taken, memory, now_ns)
             if wanted is not None:
                 births += _placed(*wanted, nic, live[place], memory, len(births))
         except _No as refusal:
@@ -103,7 +104,7 @@ def exposed(event: Accepted, nic: NicView, memory: Memory) -> FlowKey | None:
 
 def _wanted(
     key: FlowKey, nic: NicView, rule_of: RuleOf, listeners: Listeners, flows: Iterable[Flow],
-    memory: Memory, now_ns: int,
+    taken: set[int | None], memory: Memory, now_ns: int,
 ) -> tuple[Flow, int, Mode] | None:  # fmt: skip
     """A port's entry as it should be, the queue that its connections belong to, and how it may be
     moved: of who uses those that are known, else of who listens. None: as it is. _No: there is no
@@ -135,17 +136,21 @@ def _wanted(
     queues = {
         queue_for(replace(user, target_queue=now, policy=rule.name), nic, memory) for user in users
     }
-    queue = _own_queue(plain, next(iter(queues)), nic, memory) if alone else next(iter(queues))
+    queue = (
+        _own_queue(plain, next(iter(queues)), taken, nic, memory) if alone else next(iter(queues))
+    )
     if len(queues) > 1 or queue is None:
         raise _No("its connections are used where several queues are delivered, or none")
     why = f"its connections are served where queue {queue} is delivered"
     return replace(entry or plain, policy=rule.name, why=why), queue, rule.order
 
 
-def _own_queue(port: Flow, queue: int | None, nic: NicView, memory: Memory) -> int | None:
-    """For who listens: `queue`, or where another owner or port has that, one that nobody has; it
-    follows as soon as its thread is seen to use connections."""
-    taken: set[int | None] = {*memory.owned.get(nic.name, {})}
+def _own_queue(
+    port: Flow, queue: int | None, taken: set[int | None], nic: NicView, memory: Memory
+) -> int | None:
+    """For who listens: `queue`, or where that is taken, or another owner or port has it, one that
+    nobody has; it follows as soon as its thread is seen to use connections."""
+    taken = taken | {*memory.owned.get(nic.name, {})}
     taken |= {e.target_queue for e in memory.table.steered(nic.name) if e.key.listens}
     if queue not in taken or follow.home(port, nic, memory) is not None:
         return queue
