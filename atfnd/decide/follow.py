@@ -59,9 +59,10 @@ def home(flow: Flow, nic: NicView, memory: Memory) -> Queue | None:
 def is_guest(flow: Flow, nic: NicView, memory: Memory) -> bool:
     """A rule leads it to a queue that another one owns."""
     owner, owned = owner_of(flow, memory), memory.owned.get(nic.name, {})
-    if owner is None or flow.location is None or flow.target_queue is None:
+    ruled = flow if flow.location is not None else memory.table.covering(flow.key)
+    if owner is None or ruled is None or ruled.target_queue is None:
         return False
-    held = owned.get(flow.target_queue)
+    held = owned.get(ruled.target_queue)
     return held is not None and held.owner != owner
 
 
