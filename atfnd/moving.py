@@ -25,7 +25,8 @@ from atfnd.program.hands import NicHands
 
 __all__ = ["Moving", "Said"]
 
-_LOOK_S = 0.001
+_LOOK_S = 0.001  # for a gap; what happened after a move may be told later
+_LOOK_LATER_S = 0.005
 _SHARE = 0.1  # of one core that looking may cost
 _FRESH_S = 1.0  # what somebody else changed may be unknown for so long
 _REST_S = 5.0  # without a move, until nothing is attached any more
@@ -131,9 +132,11 @@ class Moving:
         loop = asyncio.get_running_loop()
         if (due_ns := self._mover.due_ns()) is not None:
             self._busy_s = loop.time()
-            wait_s = (due_ns - self._hands.now_ns()) / 1e9
-            soon_s = least_s if self._hands.watching() else max(least_s, wait_s)
-            self._timer = loop.call_later(soon_s, self._look)
+            soon_s = (due_ns - self._hands.now_ns()) / 1e9
+            if self._hands.watching():
+                look_s = _LOOK_S if self._mover.waits_for_gap() else _LOOK_LATER_S
+                soon_s = min(soon_s, look_s)
+            self._timer = loop.call_later(max(least_s, soon_s), self._look)
         elif self._reading:
             self._timer = loop.call_later(_REST_S, self._rest)
 

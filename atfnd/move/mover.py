@@ -27,6 +27,7 @@ from atfnd.move.command import (
 )
 from atfnd.move.device import Device
 from atfnd.move.event import Event, Held, HoldLost, Released, Tick, Written
+from atfnd.move.transition import Phase
 
 __all__ = ["Hands", "Mover"]
 
@@ -79,6 +80,10 @@ class Mover:
     def due_ns(self) -> int | None:
         """When to tell it Tick. None: nothing waits for a time."""
         return machine.due_ns(self.device)
+
+    def waits_for_gap(self) -> bool:
+        """Some flow's next pause is waited for, and may be short."""
+        return any(move.phase is Phase.ARM_GAP for move in self.device.live.values())
 
     def tell(self, *events: Event) -> list[Outcome | Ended]:
         """Take events into account and do what follows, to the end of any hold. Returns writes that

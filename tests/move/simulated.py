@@ -75,6 +75,9 @@ class SimulatedNic:
 
     def release(self, queue: int) -> bool:
         unbroken = self.parked.pop(queue, None) is not None
+        lost = [each for each in self.told if isinstance(each, HoldLost) and each.queue == queue]
+        for each in lost:
+            self.told.remove(each)  # as of the hands: what was released is told of no more
         if not self.parked:
             self.listened.clear()
         return unbroken
