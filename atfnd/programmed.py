@@ -6,6 +6,7 @@ Every change goes through here, and only where the operator lets us write.
 
 from __future__ import annotations
 
+import errno
 import time
 from abc import abstractmethod
 from collections.abc import Sequence
@@ -58,8 +59,15 @@ class Programmed(Published):
         return outcomes
 
     def _begin(self, watch: NicWatch, wanted: Sequence[Wanted]) -> list[Outcome]:
-        """Tell an armed NIC's moves; what is done already is returned."""
-        return self._settle(self._moves_of(watch).want(wanted))
+        """Tell an armed NIC's moves; what is done already is returned. Nothing is, of a NIC that is
+        gone: the loop is about to be told."""
+        try:
+            said = self._moves_of(watch).want(wanted)
+        except OSError as error:
+            if error.errno not in (errno.ENODEV, errno.ENOENT):
+                raise
+            return []
+        return self._settle(said)
 
     @abstractmethod
     def _was_born(self, key: FlowKey, *, failed: bool) -> bool: ...

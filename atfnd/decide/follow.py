@@ -105,7 +105,9 @@ def look(
 ) -> tuple[set[OwnerId], Plan]:
     """Whose the queues are, by what was used of late. Returns who owns one now and did not, whose
     flows are to be placed again, and the queues that follow."""
-    queues = _queues(nic)
+    queues, orders = _queues(nic), memory.settling.order_by_policy.values()
+    if orders and all(order is Mode.IMMEDIATE for order in orders):
+        return set(), ()
     if not queues or not online or not nic.armed or nic.means is not Means.RULES:
         memory.owned.pop(nic.name, None)
         return set(), ()

@@ -41,6 +41,7 @@ class FlowTable:
         self._cookies: dict[int, FlowKey | tuple[FlowKey, ...]] = {}
         self._threads: dict[int, set[FlowKey]] = {}
         self._load: dict[tuple[str, int], int] = {}
+        self._ports: set[FlowKey] = set()  # of listeners
 
     def __len__(self) -> int:
         return self._slots.taken()
@@ -74,12 +75,15 @@ class FlowTable:
                 self._threads.setdefault(flow.thread.tid, set()).add(flow.key)
         self._slots.put(flow.key, flow)
         self._count(flow, 1)
+        if flow.key.listens:
+            self._ports.add(flow.key)
 
     def remove(self, key: FlowKey) -> None:
         """Forget a flow; KeyError when it is not here."""
         flow = self._slots.drop(key)
         self._count(flow, -1)
         self._forget(flow)
+        self._ports.discard(key)
 
     def keys_of(self, cookie: int) -> tuple[FlowKey, ...]:
         """The flows of one socket: none, one, or two for a dual-stack UDP socket."""
@@ -107,7 +111,7 @@ class FlowTable:
     def covering(self, key: FlowKey) -> Flow | None:
         """The entry of the port's rule that delivers a connection without a rule of its own: it
         comes through that one's queue, not through RSS's."""
-        if key.protocol != Protocol.TCP or key.listens:
+        if not self._ports or key.protocol != Protocol.TCP or key.listens:
             return None
         anyone = bytes(len(key.remote))
         for local in (key.local, anyone):
