@@ -57,9 +57,10 @@ class Daemon(Attached):
     ) -> None:
         t_delete_ns = {rule.name: rule.t_delete_ns for rule in policy.flows}
         dwell_ns = {rule.name: rule.dwell_ns for rule in policy.flows}
-        orders = {rule.name: rule.order for rule in policy.flows}
         longest_ns = max(t_delete_ns.values())
-        owners = {rule.name: rule.owner for rule in policy.flows}
+        steering = [rule for rule in policy.flows if rule.placement is not Placement.LEAVE]
+        orders = {rule.name: rule.order for rule in steering}
+        owners = {rule.name: rule.owner for rule in steering}
         settling = Settling(policy.hold_down_ns, longest_ns, t_delete_ns, dwell_ns, orders, owners)
         super().__init__(
             watches={},
