@@ -173,7 +173,7 @@ class Daemon(Attached):
         aged_out = ended & {use.cookie for use in uses}
         if aged_out:
             self.observer.forget(aged_out)
-        online = frozenset(cpu.index for cpu in self.topology().cpus if cpu.online)
+        online = frozenset(cpu.index for cpu in self.cpus.known().cpus if cpu.online)
         for view in self._views().values():
             self._carry_out(steer.own(view, online, self.memory, now_ns))
         self._carry_out(phantoms(self._views(), self.memory, now_ns))

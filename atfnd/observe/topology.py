@@ -35,6 +35,10 @@ class CpuWatch:
         """Drain what there is to read: some CPU may be another now."""
         return self._changes.drain() != set()
 
+    def known(self) -> Topology:
+        """CPUs as last read: a change is told, and then they are read again."""
+        return self._last
+
     def read(self) -> Topology:
         """CPUs as sysfs describes them now."""
         self._last = topology(before=self._last)
