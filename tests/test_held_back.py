@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from atfnd.decide import audit, steer
 from atfnd.decide.memory import Memory, Settling
 from atfnd.decide.table import FlowTable
-from atfnd.model import Flow, FlowKey, FlowState, Match, Outcome, Plan, SocketUse
+from atfnd.model import Flow, FlowKey, FlowState, Match, Outcome, Plan, Protocol, SocketUse
 from tests.values import AT_ONCE, NIC, RULE, key, seen
 
 __all__: list[str] = []
@@ -82,7 +82,7 @@ def test_a_socket_with_the_same_addresses_on_another_nic_does_not_take_the_entry
 
 def test_sockets_that_share_a_udp_port_do_not_take_its_rule_from_each_other() -> None:
     known = memory()
-    port = key(1)._replace(remote=bytes(4), remote_port=0)
+    port = key(1)._replace(protocol=Protocol.UDP, remote=bytes(4), remote_port=0)
     event = seen(1, 1)._replace(key=port, rx_cpu=None)
     carried_out(steer.seen(event, NIC, RULE, known, 1), known, 1)
     assert steer.seen(event._replace(cookie=2001, app_cpu=2), NIC, RULE, known, 500) == ()
