@@ -58,10 +58,15 @@ def on_cpu(cpu: int) -> None:
     os.sched_setaffinity(0, {cpu})
 
 
-def direct(lab: Lab, port: int, family: int = socket.AF_INET) -> None:
+def direct(
+    lab: Lab,
+    port: int,
+    family: int = socket.AF_INET,
+    protocols: tuple[int, ...] = (socket.IPPROTO_TCP, socket.IPPROTO_UDP),
+) -> None:
     """Have everything for this port of the host arrive on RIGHT."""
     version = 4 if family == socket.AF_INET else 6
-    for protocol in (socket.IPPROTO_TCP, socket.IPPROTO_UDP):
+    for protocol in protocols:
         lab.nic.insert(Match(version, protocol, None, 0, None, 0, None, port), 0)
 
 

@@ -33,7 +33,7 @@ def datagram_sockets(lab: Lab) -> list[socket.socket]:
         receiver = lab.open("host", socket.AF_INET, socket.SOCK_DGRAM)
         receiver.bind((HOST[socket.AF_INET], 0))
         receiver.connect(peer.getsockname())
-        direct(lab, receiver.getsockname()[1])
+        direct(lab, receiver.getsockname()[1], protocols=(socket.IPPROTO_UDP,))
         peer.sendto(b"x", receiver.getsockname())
         receiver.recv(1)
         made.append(receiver)
