@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 
 from atfnd.agenda import Agenda
@@ -32,7 +32,7 @@ from atfnd.model import (
     SocketSeen,
     SocketUse,
 )
-from atfnd.observe import Observer
+from atfnd.observe import Observation, Observer
 from atfnd.observe.interfaces import Interfaces
 from atfnd.observe.nics import NicWatch, nic_of
 from atfnd.policy.match import Matcher
@@ -41,6 +41,8 @@ from atfnd.program.journal import Journal
 from atfnd.program.originals import Originals
 
 __all__ = ["Daemon"]
+
+_BATCHES = 16  # of observations a wake-up
 
 
 class Daemon(Attached):
@@ -126,7 +128,7 @@ class Daemon(Attached):
     def _drain(self) -> None:
         """One wake-up: of each socket what was observed last, decided and carried out in order."""
         waiting: dict[tuple[int, FlowKey | None], SocketSeen | SocketGone] = {}
-        for event in self.observer.drain():
+        for event in self._observed():
             if isinstance(event, SocketSeen | SocketGone):
                 of = event.cookie, event.key if isinstance(event, SocketSeen) else None
                 waiting.pop(of, None)
@@ -141,6 +143,14 @@ class Daemon(Attached):
             self.log.add("lost", f"{lost - self._lost} events lost", "re-reading every socket")
             self._lost = lost
             self._resync()
+
+    def _observed(self) -> Iterator[Observation]:
+        """What waits to be read; of a long burst the first part."""
+        polls = self.observer.poll_interval_s() is not None
+        for _ in range(1 if polls else _BATCHES):
+            if not (batch := self.observer.drain()):
+                break
+            yield from batch
 
     def _seen(self, event: SocketSeen) -> None:
         watch = nic_of(event, self.watches.values())

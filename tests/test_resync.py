@@ -52,7 +52,8 @@ def test_lost_events_lead_to_a_look_at_every_socket(lab: Lab, tmp_path: Path) ->
         def all_on(cpu: int, count: int) -> bool:
             rows = bed.daemon.flows()
             on = [row for row in rows if row["state"] == "steered" and row["app_cpu"] == cpu]
-            there = {bed.cpu_of(row["target_queue"]) for row in on} <= {cpu}
+            cpus = {queue.index: queue.cpu for queue in bed.lab.nic.queues()}
+            there = {cpus[row["target_queue"]] for row in on} <= {cpu}
             return there and len(rows) == len(on) == count
 
         on_cpu(WRONG)
