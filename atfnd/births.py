@@ -122,8 +122,7 @@ class Born(Programmed):
 
     def _accepted(self, event: Accepted) -> None:
         for watch in self.watches.values():
-            port = ports.exposed(event, watch.view, self.memory)
-            if port is not None:
+            for port in ports.exposed(event, watch.view, self.memory):
                 self._tell(port, Established(port, None))
 
     def _opened(self, event: Listening) -> None:

@@ -93,13 +93,14 @@ def wanted_again(event: Listening, listeners: Listeners, memory: Memory) -> tupl
     return (Birth(action, Mode.STRICT, queues, queues),)
 
 
-def exposed(event: Accepted, nic: NicView, memory: Memory) -> FlowKey | None:
-    """The port whose rule was written while this connection was on its way: its ACK came through
-    another queue. None: it is in order."""
-    entry, own = memory.table.covering(event.key), memory.table.get(event.key)
-    if entry is None or (own is not None and own.location is not None):
-        return None
-    return None if _queue_of(event.napi_id, nic) == entry.target_queue else entry.key
+def exposed(event: Accepted, nic: NicView, memory: Memory) -> list[FlowKey]:
+    """The ports whose rule was written while this connection was on its way: its ACK came through
+    another queue; or is still to be written, whichever it came through, for that would move it."""
+    own, through = memory.table.get(event.key), _queue_of(event.napi_id, nic)
+    if own is not None and own.location is not None:
+        return []
+    entries = memory.table.ports_of(event.key)
+    return [each.key for each in entries if each.location is None or each.target_queue != through]
 
 
 def _wanted(

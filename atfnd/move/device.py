@@ -125,10 +125,12 @@ def step(device: Device, event: Event, now_ns: int) -> Stepped:
             moved = step_one(device.live[subject], event, device.times, now_ns)
             device, more = _put(device, subject, moved, now_ns)
             commands += more
-    if isinstance(event, Reset):
-        for subject in device.waiting:
-            device, more = _outdated(device, subject, "the NIC was reset")
-            commands += more
+    if isinstance(event, Reset | EvidenceLost):
+        why = "the NIC was reset" if isinstance(event, Reset) else "telemetry was lost"
+        for subject, wanted in device.waiting.items():
+            if isinstance(event, Reset) or wanted.first_data_ns is not None:
+                device, more = _outdated(device, subject, why)
+                commands += more
     if isinstance(event, Tick) or any(isinstance(each, Ended) for each in commands):
         return _admit(device, commands, now_ns)
     return device, commands
@@ -230,15 +232,13 @@ def _must_wait(device: Device, wanted: Wanted, choice: Choice) -> bool:
     for other, move in device.live.items():
         if isinstance(other, FlowKey) and move.only_looked_at:
             continue
-        if queue is not None and (move.wanted.origins is None or queue in _concerned(move)):
+        if queue is not None and (
+            move.wanted.origins is None or queue in _rings(move.wanted) | move.through
+        ):
             return True
         if isinstance(other, int) and (wanted.origins is None or other in _rings(wanted)):
             return True
     return False
-
-
-def _concerned(move: Transition) -> frozenset[int]:
-    return _rings(move.wanted) | move.through
 
 
 def _rings(wanted: Wanted) -> frozenset[int]:
