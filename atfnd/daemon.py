@@ -76,7 +76,7 @@ class Daemon(Attached):
         self._lost = 0
         self.originals = originals
         self._homes = {}
-        self._moving, self._last_end = {}, {}
+        self._moving, self._living, self._last_end, self._heirs = {}, {}, {}, {}
         self._open_births(policy)
         self.arming = Arming(self, originals, self._carry_out, self._write)
         self._agenda = Agenda(self.memory, self.arming.waiting, self._due)

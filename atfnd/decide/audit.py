@@ -25,7 +25,7 @@ from atfnd.model import (
     SocketUse,
 )
 
-__all__ = ["adopt", "check_rules", "check_sockets", "moved", "settle"]
+__all__ = ["adopt", "check_rules", "check_sockets", "inherit", "moved", "settle"]
 
 
 def settle(outcome: Outcome, memory: Memory) -> None:
@@ -211,3 +211,20 @@ def adopt(
         memory.table.put(flow)
         adopted.append(flow)
     return adopted, tuple(plan)
+
+
+def inherit(nic: NicView, action: Action, cookie: int, memory: Memory, now_ns: int) -> Flow | None:
+    """A dead flow's rule, which `action` was to delete, is that of the socket that has its 5-tuple
+    now. None: it cannot be."""
+    if action.key is None or action.location is None:
+        raise ValueError(f"no rule: {action}")
+    flow = memory.table.get(action.key)
+    if flow is None:  # an earlier run's
+        match, use = Match.of(action.key), SocketUse(cookie, action.key, None, None, None, 0)
+        rule = Rule(action.location, match, action.old)
+        return next(iter(adopt(nic, [rule], {match: use}, memory, now_ns)[0]), None)
+    if flow.location != action.location:
+        return None
+    flow = replace(flow, cookie=cookie, bytes=0, used_ns=now_ns)
+    memory.table.put(flow)
+    return flow
