@@ -2,8 +2,8 @@
 """How long a packet may be on its way through a ring: T_timer, and what it learns. Pure.
 
 The paper's T_timer = (D - 1) / R_service is the time a full ring takes to be polled. It leaves out
-what ordering.md names: interrupt moderation, descriptor write-back, softirq latency, the GRO hold,
-the pipe between classification and ring, and rules that take effect later.
+interrupt moderation, descriptor write-back, the GRO hold, the pipe between classification and ring,
+and rules that take effect later. How long a softirq waits is learned (docs/ordering.md).
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def t_timer_ns(ring: Ring, port: Port, times: Times) -> int:
     usecs = _RX_USECS if ring.rx_usecs is None else ring.rx_usecs
     late_ns = port.programming_ns if port.asynchronous else 0
     gro_ns = ring.gro_flush_timeout_ns or 0
-    waits_ns = usecs * 1000 + ring.softirq_ns + gro_ns + late_ns
+    waits_ns = usecs * 1000 + gro_ns + late_ns
     return min(round(drain_ns) + waits_ns + pipe_ns(ring, times), times.timer_max_ns)
 
 
