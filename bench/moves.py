@@ -72,10 +72,16 @@ class _Hands(NicHands):
     held: set[FlowKey]
     writes = 0
 
-    def watch(self, key: FlowKey, origins: frozenset[int], targets: frozenset[int]) -> None:
+    def watch(
+        self,
+        key: FlowKey,
+        origins: frozenset[int],
+        targets: frozenset[int],
+        through: frozenset[int],
+    ) -> None:
         self.began_ns[key], self.latest = time.time_ns(), key
         self.held.discard(key)
-        super().watch(key, origins, targets)
+        super().watch(key, origins, targets, through)
 
     def hold(self, queue: int, until_ns: int, drains: frozenset[int]) -> int:
         parked_ns = super().hold(queue, until_ns, drains)

@@ -97,7 +97,8 @@ def test_through_rss_the_new_ring_is_parked_first_and_released_last(told: Told) 
     told.device = replace(told.device, port=PORT._replace(actuator=Actuator.LONG_GAP))
     wanted, until_ns = to(0, Mode.STRICT), told.now_ns + TIMES.hold_max_ns
     holds = Hold(1, until_ns, frozenset({2})), Hold(2, until_ns, frozenset({0}))
-    assert told(wanted)[1:] == holds
+    watched = Watch(key(0), wanted.origins or frozenset(), frozenset({1}), frozenset({2}))
+    assert told(wanted) == (watched, *holds)
     assert told(Held(1, told.now_ns)) == ()
     assert told(Held(2, told.now_ns)) == (Write(wanted.action),)
     drains = told.written(wanted)

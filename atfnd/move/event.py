@@ -117,8 +117,8 @@ class Seen(NamedTuple):
 
 
 class Violated(NamedTuple):
-    """Packets of a watched flow were delivered through an old ring after the first through the
-    new one: so many more."""
+    """Packets of a watched flow were delivered through an old ring, or one in between, after the
+    first through the new one: so many more."""
 
     key: FlowKey
     packets: int

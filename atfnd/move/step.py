@@ -63,7 +63,7 @@ def start(
     if not wanted.live and wanted.action.kind is ActionKind.DELETE:
         return replace(move, phase=Phase.RETIRE, due_ns=now_ns + times.quiet_ns), ()
     commands: tuple[Watch, ...] = ()
-    if (watch := _watch(wanted)) is not None:
+    if (watch := _watch(wanted, through)) is not None:
         move, commands = replace(move, watched=True), (watch,)
     match move.mechanism:
         case Mechanism.HOLD:
@@ -109,14 +109,14 @@ def step(move: Transition, event: Event, times: Times, now_ns: int) -> Moved:
             raise ValueError(f"not about a move under way: {event}")
 
 
-def _watch(wanted: Wanted) -> Watch | None:
+def _watch(wanted: Wanted, through: frozenset[int]) -> Watch | None:
     """A flow that is open to any remote cannot be watched: it is many."""
     key = wanted.action.key
     if not wanted.live or not isinstance(key, FlowKey) or not key.remote_port:
         return None
     if wanted.origins is None or wanted.targets is None or wanted.origins == wanted.targets:
         return None
-    return Watch(key, wanted.origins, wanted.targets)
+    return Watch(key, wanted.origins, wanted.targets, through)
 
 
 def _written(move: Transition, event: Written, times: Times, now_ns: int) -> Moved:

@@ -82,7 +82,13 @@ class SimulatedNic:
             self.listened.clear()
         return unbroken
 
-    def watch(self, key: FlowKey, origins: frozenset[int], targets: frozenset[int]) -> None:
+    def watch(
+        self,
+        key: FlowKey,
+        origins: frozenset[int],
+        targets: frozenset[int],
+        through: frozenset[int],
+    ) -> None:
         self.watched[key] = targets
         self.seen.discard(key)
 
