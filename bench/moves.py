@@ -46,6 +46,7 @@ TIMES = Times(
 )
 LONGEST_STALL_NS = 20_000_000
 FOLLOW_EVERY_S = 0.01
+GAP_S, DUE_S, LOOK_S = 0.001, 0.002, 0.005
 NOT_DONE = (Verdict.DEFERRED, Verdict.REFUSED)
 
 
@@ -149,7 +150,7 @@ class Steering:
                 elif not each.errno:
                     self.queue_of[flow] = each.action.new or 0
             if not said:
-                time.sleep(0.0002 if live else 0.002)
+                time.sleep(self._soon_s(len(live) < at_once and goes_on))
         return found
 
     def follow(self, queue: int, cpus: Sequence[int], count: int) -> list[Move]:
@@ -169,6 +170,13 @@ class Steering:
             found.append(Move(None, began_ns, done_ns, False, ended[0]))
             time.sleep(max(0.0, began_ns / 1e9 + FOLLOW_EVERY_S - time.time()))
         return found
+
+    def _soon_s(self, room: bool) -> float:
+        """The next look, as `atfnd.moving` has it; not later than another flow may be due."""
+        due_ns, look_s = self.mover.due_ns(), GAP_S if self.mover.waits_for_gap() else LOOK_S
+        if due_ns is not None:
+            look_s = min(look_s, (due_ns - self.hands.now_ns()) / 1e9)
+        return max(GAP_S, min(look_s, DUE_S) if room else look_s)
 
     def _wanted(self, flow: int, mode: Mode) -> Wanted:
         old = self.queue_of[flow]

@@ -17,7 +17,7 @@ from bench.stats import Estimate
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["bars", "distributions"]
+__all__ = ["bars", "distributions", "lines"]
 
 
 @contextmanager
@@ -84,3 +84,17 @@ def distributions(name: str, title: str, unit: str, samples: Mapping[str, Sequen
         axes.set_title(title)
         axes.grid(True, alpha=0.3)
         axes.legend()
+
+
+def lines(
+    name: str, title: str, across: str, unit: str, series: Mapping[str, Sequence[float]]
+) -> None:
+    """Each series' values in order, numbered from 1."""
+    with _picture(name, 7.0) as axes:
+        for label, values in series.items():
+            axes.plot(range(1, len(values) + 1), values, marker="o", label=label)
+        axes.set_xlabel(across)
+        axes.set_ylabel(unit)
+        axes.set_title(title)
+        axes.grid(True, alpha=0.3)
+        axes.legend(loc="upper left", bbox_to_anchor=(1.01, 1))

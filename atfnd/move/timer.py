@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""How long a packet may be on its way through a ring: T_timer, and what it learns. Pure.
+"""How long a packet may be on its way through a ring: T_timer. Pure.
 
 The paper's T_timer = (D - 1) / R_service is the time a full ring takes to be polled. It leaves out
 what ordering.md names: interrupt moderation, descriptor write-back, softirq latency, the GRO hold,
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from atfnd.move.port import Port, Ring
 
-__all__ = ["Times", "adapted_ns", "pipe_ns", "t_timer_ns"]
+__all__ = ["Times", "pipe_ns", "t_timer_ns"]
 
 _RING = 2048  # descriptors, where the driver does not say: the largest default (ice)
 _RX_USECS = 256  # where it does not say: the most that net_dim's profiles ask for
@@ -57,10 +57,3 @@ def t_timer_ns(ring: Ring, port: Port, times: Times) -> int:
     gro_ns = ring.gro_flush_timeout_ns or 0
     waits_ns = usecs * 1000 + ring.softirq_ns + gro_ns + late_ns
     return min(round(drain_ns) + waits_ns + pipe_ns(ring, times), times.timer_max_ns)
-
-
-def adapted_ns(timer_ns: int, violated: bool, strict: bool, floor_ns: int, times: Times) -> int:
-    """T_A += eta (1{violation} - epsilon), within [floor, cap]: it settles where a share epsilon of
-    the moves reorders; in strict it only grows."""
-    step = (1.0 if violated else 0.0) - (0.0 if strict else times.epsilon)
-    return max(floor_ns, min(times.timer_max_ns, timer_ns + round(times.learn_ns * step)))
