@@ -24,7 +24,7 @@ class Times:
     """Every time the machine waits, in nanoseconds (ordering.md, start values)."""
 
     pipe_ns: int = 20_000  # classification to descriptor, without moderation
-    hold_max_ns: int = 10_000_000  # typically 0.3 ms; what outlasts it may reorder
+    hold_max_ns: int = 50_000_000  # typically 0.3 ms; what outlasts it may reorder
     arm_ns: int = 1_000_000_000  # a gap is waited for so long
     quiet_ns: int = 1_000_000_000  # from a socket's end to the delete of its rule
     verify_ns: int = 1_000_000_000  # packets are waited for so long
