@@ -115,9 +115,11 @@ class Passages:
 
     def _violations(self) -> Iterator[Violated]:
         late: Counter[int] = Counter()
+        last_ns: dict[int, int] = {}
         for event in self._transit.drain():
             if isinstance(event, Late):
                 late[event.move] += event.packets
+                last_ns[event.move] = event.at_ns
         for key, flow in self._flows.items():
             if late[flow.move]:
-                yield Violated(key, late[flow.move])
+                yield Violated(key, late[flow.move], last_ns[flow.move])

@@ -149,7 +149,7 @@ class SimulatedNic:
         if sequence < self.last[flow]:
             self.overtaken[flow] += 1
             if flow in self.watched:
-                self.told.append(Violated(flow, 1))
+                self.told.append(Violated(flow, 1, self.time_ns))
         self.last[flow], self.last_ns[flow] = max(sequence, self.last[flow]), self.time_ns
         if queue in self.watched.get(flow, ()) and flow not in self.seen:
             self.seen.add(flow)
