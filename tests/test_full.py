@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""A full Flow-to-Core table, a full NIC: newcomers go by RSS, nobody is evicted, room is used."""
+"""A full Flow-to-Core table, a full NIC: newcomers go by RSS, room is used, the busy have filters."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from tests.labs import Lab, a_lab
 __all__: list[str] = []
 
 ROOM = 4
+SHARE = 2
 
 
 @pytest.fixture(scope="module")
@@ -79,7 +80,7 @@ def test_a_full_nic(small_lab: Lab, tmp_path: Path, observer: str) -> None:
 
 
 def test_a_nic_that_others_filled(small_lab: Lab, tmp_path: Path, observer: str) -> None:
-    """Our budget has room, the NIC has none: it refuses, and is asked again later."""
+    """Our budget has room, the NIC has none: it is asked when others have taken one out."""
     others = [
         small_lab.nic.insert(Match(4, 6, None, 0, None, 0, None, 81 + location), 0, location)
         for location in range(3)
@@ -89,9 +90,29 @@ def test_a_nic_that_others_filled(small_lab: Lab, tmp_path: Path, observer: str)
         bed.steered(bed.apps.tcp())
         late = bed.apps.tcp()
         row = bed.row(late, lambda row: row["state"] == "overflow", "overflows")
-        assert row["why"] == "the NIC's filter table is full: delivered by RSS"
-        assert bed.daemon.status()["actions_refused"] > 0
+        assert row["why"] == "the NIC's filter table is full, 3 are others': delivered by RSS"
+        assert bed.daemon.status()["actions_refused"] == 0
         small_lab.nic.delete(others.pop())
         bed.steered(late)
         there = {rule.location for rule in small_lab.nic.rules()}
         assert there >= set(others)
+
+
+def test_the_busy_take_the_filters_of_the_idle(
+    small_lab: Lab, tmp_path: Path, observer: str
+) -> None:
+    share = f'interfaces: [{{ match: {{ name: "*" }}, armed: true, rules: {{ max: {SHARE} }} }}]\n'
+    with a_bed(small_lab, tmp_path, observer, policy() + share) as bed:
+        bed.start()
+        first = [bed.apps.tcp() for _ in range(SHARE)]
+        for app in first:
+            bed.steered(app)
+            app.pause()
+        late = [bed.apps.tcp() for _ in range(SHARE)]
+        for app in late:
+            bed.steered(app)
+            delivered(bed.meter, app)
+        for app in first:
+            row = bed.row(app, lambda row: row["state"] == "overflow", "is known on")
+            assert (row["rule"], "its filter is worth 0 kB/s" in row["why"]) == (None, True)
+        assert {rule.match for rule in small_lab.nic.rules()} == {Match.of(a.key) for a in late}

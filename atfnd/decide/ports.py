@@ -17,10 +17,10 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from atfnd.decide import follow
+from atfnd.decide import budget, follow
 from atfnd.decide.birth import Birth, queue_for
 from atfnd.decide.listeners import Listeners
-from atfnd.decide.means import no_filter, no_room
+from atfnd.decide.means import no_filter
 from atfnd.decide.memory import Memory
 from atfnd.model import (
     Accepted,
@@ -72,7 +72,7 @@ def look(
             taken = {each.action.new for each in births}
             wanted = _wanted(key, nic, rule_of, listeners, flows[place], taken, memory, now_ns)
             if wanted is not None:
-                births += _placed(*wanted, nic, live[place], memory, len(births))
+                births += _placed(*wanted, nic, live[place], memory)
         except _No as refusal:
             listeners.why_not[key] = str(refusal)
         else:
@@ -159,8 +159,7 @@ def _own_queue(
 
 
 def _placed(
-    port: Flow, queue: int, order: Mode, nic: NicView, live: Iterable[SocketUse], memory: Memory,
-    wanted: int,
+    port: Flow, queue: int, order: Mode, nic: NicView, live: Iterable[SocketUse], memory: Memory
 ) -> Iterator[Birth]:  # fmt: skip
     """Bring a port's rule to this queue, if it is not there. _No: it may not be written now."""
     every = None if nic.rss is None else frozenset(nic.rss.table)
@@ -172,7 +171,7 @@ def _placed(
             action = _action(ActionKind.REWRITE, port, queue, port.why)
             yield Birth(action, order, frozenset({old}), every)
         return
-    if refusal := _why_none(port.key, nic, memory, wanted):
+    if refusal := _why_none(port.key, nic, memory):
         raise _No(refusal)
     if moved := _moved(port.key, queue, nic, live, memory):
         raise _No(f"{moved} live connections would change their queue")
@@ -183,6 +182,7 @@ def _placed(
     port = replace(port, thread=None, app_cpu=cpu, target_queue=None, target_cpu=cpu)
     memory.table.put(port)
     action = _action(ActionKind.INSERT, port, queue, port.why)
+    budget.ask(action, memory)
     yield Birth(action, order, every, every, first_data_ns=port.used_ns + _FAR_NS)
 
 
@@ -204,10 +204,10 @@ def _ended(
             yield Birth(replace(action, live=False), Mode.STRICT, None, None, live=False)
 
 
-def _why_none(key: FlowKey, nic: NicView, memory: Memory, wanted: int) -> str | None:
+def _why_none(key: FlowKey, nic: NicView, memory: Memory) -> str | None:
     if not nic.armed:
         return "the NIC is not armed"
-    if why := no_filter(nic, key) or no_room(nic, memory, wanted):
+    if why := no_filter(nic, key) or budget.no_room(nic, memory, key):
         return why
     if not nic.caps.exact_wins:
         return "which of two filters wins is not known of this NIC"

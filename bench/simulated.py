@@ -1,0 +1,158 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""A NIC and the flows that come through it, in simulated time: decided on by the real code.
+
+Nothing of the kernel is here. A write takes no time; one that `defers` chooses is put off, as a
+strict move may be. What is delivered where is computed from the rules, as the NIC would.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+from atfnd.decide import audit, budget, steer
+from atfnd.decide.memory import Memory
+from atfnd.model import (
+    Action,
+    ActionKind,
+    FlowKey,
+    FlowRule,
+    Move,
+    NicView,
+    Outcome,
+    Plan,
+    SocketSeen,
+    SocketUse,
+    Thread,
+    Topology,
+)
+from atfnd.move.plan import in_order
+
+__all__ = ["Load", "Simulated"]
+
+SECOND_NS = 1_000_000_000
+
+
+class Load(NamedTuple):
+    """One flow: its application's CPU and thread, what it carries, and where RSS delivers it."""
+
+    key: FlowKey
+    app_cpu: int
+    bytes_per_s: int
+    rss_queue: int
+    thread: Thread | None = None
+
+
+class Simulated:
+    """`nic` needs a CPU for each queue, and refuses more than `slots` rules. `deleted` counts
+    those that went again."""
+
+    def __init__(
+        self,
+        nic: NicView,
+        rule: FlowRule,
+        memory: Memory,
+        loads: Sequence[Load],
+        defers: Callable[[Action], bool] = lambda action: False,
+        slots: int | None = None,
+    ) -> None:
+        self.slots = slots
+        self.nic, self.rule, self.memory, self.defers = nic, rule, memory, defers
+        self.loads = list(loads)
+        self.now_ns = SECOND_NS
+        self.held: dict[int, tuple[FlowKey, int]] = {}
+        self.carried: dict[FlowKey, int] = {}
+        self.deleted = 0
+        self._cookies = {load.key: number + 1 for number, load in enumerate(loads)}
+        self._rss = {load.key: load.rss_queue for load in loads}
+
+    def start(self) -> None:
+        """Every flow is reported that is not where it belongs."""
+        for load in self.loads:
+            self.report(load)
+
+    def report(self, load: Load) -> None:
+        """The observer tells of a flow."""
+        queue = self.nic.queues[self.queue_of(load.key)]
+        event = SocketSeen(
+            self.now_ns, self._cookies[load.key], load.key, load.app_cpu, load.thread,
+            queue.napi_id, queue.cpu, self.carried.get(load.key, 0), self.now_ns, 0,
+        )  # fmt: skip
+        self.carry_out(steer.seen(event, self.nic, self.rule, self.memory, self.now_ns))
+
+    def queue_of(self, key: FlowKey) -> int:
+        """As the NIC delivers it: its own rule wins over its port's, and that over RSS."""
+        ruled = dict(self.held.values())
+        flow = self.memory.table.covering(key)
+        port = None if flow is None else ruled.get(flow.key)
+        return ruled.get(key, self._rss[key] if port is None else port)
+
+    def look(self, after_ns: int = 2 * SECOND_NS) -> None:
+        """As the daemon audits, so much later."""
+        self.now_ns += after_ns
+        uses = []
+        for load in self.loads:
+            carried = self.carried.get(load.key, 0) + load.bytes_per_s * after_ns // SECOND_NS
+            self.carried[load.key] = carried
+            at = self.nic.queues[self.queue_of(load.key)]
+            uses.append(
+                SocketUse(self._cookies[load.key], load.key, load.app_cpu, at.napi_id, at.cpu,
+                          carried, self.now_ns)
+            )  # fmt: skip
+        views = {self.nic.name: self.nic}
+        self.carry_out(audit.check_sockets(uses, views, self.memory, self.now_ns))
+        self.spend()
+        self.now_ns += 1
+        self.carry_out(steer.due(views, self.memory, self.now_ns))
+
+    def spend(self) -> None:
+        """As the daemon does after each audit."""
+        views = {self.nic.name: self.nic}
+        budget.weigh(self.nic, Topology(()), self._rss.get, self.memory, self.now_ns)
+        self.carry_out(steer.retry(views, self.memory, self.now_ns))
+        self.carry_out(budget.swaps(self.nic, self.memory, self.now_ns))
+
+    def carry_out(self, plan: Plan) -> None:
+        for action in in_order(plan):
+            if self.defers(action):
+                budget.ended(action, self.memory)
+                if action.key is not None:
+                    move = Move("none", "deferred", "simulated", 0, 0)
+                    audit.moved(action.key, move, self.memory, self.now_ns, deferred=True)
+            else:
+                audit.settle(self._write(action), self.memory)
+
+    def _write(self, action: Action) -> Outcome:
+        location = action.location
+        if action.kind is ActionKind.INSERT:
+            if len(self.held) == self.slots:
+                return Outcome(action, self.now_ns, errno.ENOSPC, None, "full")
+            location = next(at for at in range(len(self.held) + 1) if at not in self.held)
+        if action.key is None or location is None:
+            raise ValueError(f"no rule's action: {action}")
+        if action.kind is ActionKind.DELETE:
+            del self.held[location]
+            self.deleted += 1
+        elif action.new is not None:
+            self.held[location] = action.key, action.new
+        return Outcome(action, self.now_ns, 0, location, "simulated")
+
+    def placed(self) -> float:
+        """The share of all bytes that is delivered on its application's CPU now."""
+        total = sum(load.bytes_per_s for load in self.loads)
+        there = sum(
+            load.bytes_per_s
+            for load in self.loads
+            if self.nic.queues[self.queue_of(load.key)].cpu == load.app_cpu
+        )
+        return there / total if total else 1.0
+
+    def stops(self, number: int) -> None:
+        """A flow carries nothing any more."""
+        self.loads[number] = self.loads[number]._replace(bytes_per_s=0)
+
+    def others_took(self, filters: int) -> None:
+        """Somebody else has so many filters in the NIC."""
+        self.nic = replace(self.nic, foreign=filters)
