@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""A full Flow-to-Core table, a full NIC: newcomers go by RSS, room is used, the busy have filters."""
+"""A full Flow-to-Core table, a full NIC: newcomers go by RSS, and who is busy has the filters."""
 
 from __future__ import annotations
 
