@@ -73,7 +73,8 @@ class Living(RuleBasedStateMachine):
         event = Listening(self.now_ns, self.cookies, key, 1, thread, cpu)
         self.listeners.opened(event, self.memory)
         for birth in ports.wanted_again(event, self.listeners, self.memory):
-            self.deletes.pop(key, None)
+            assert birth.action.key is not None
+            self.deletes.pop(birth.action.key, None)
             self.carry_out(birth)
 
     @rule(data=st.data())

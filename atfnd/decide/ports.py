@@ -19,7 +19,7 @@ from dataclasses import replace
 
 from atfnd.decide import budget, follow
 from atfnd.decide.birth import Birth, queue_for
-from atfnd.decide.listeners import Listeners
+from atfnd.decide.listeners import Listeners, overlap
 from atfnd.decide.means import no_filter
 from atfnd.decide.memory import Memory
 from atfnd.model import (
@@ -78,19 +78,24 @@ def look(
         else:
             listeners.why_not.pop(key, None)
     for key, closed_ns in [*listeners.closed_ns.items()]:
-        if now_ns - closed_ns >= _LINGER_NS:
+        if now_ns - closed_ns >= _LINGER_NS and not listeners.rivals(key):
             births += _ended(key, nic, listeners, live[key.family, key.local_port], memory, now_ns)
     return tuple(births)
 
 
 def wanted_again(event: Listening, listeners: Listeners, memory: Memory) -> tuple[Birth, ...]:
-    """A port listens again whose rule is about to be deleted: that is revoked."""
-    entry = memory.table.get(event.key)
-    if listeners.asked_ns.pop(event.key, None) is None or entry is None or entry.location is None:
-        return ()
-    queues = None if entry.target_queue is None else frozenset({entry.target_queue})
-    action = _action(ActionKind.REWRITE, entry, entry.target_queue, "its port listens again")
-    return (Birth(action, Mode.STRICT, queues, queues),)
+    """A port listens again whose rule is about to be deleted: that is revoked. So is that of a rule
+    for another address that serves it as well."""
+    births = []
+    for key in [each for each in listeners.asked_ns if overlap(each, event.key)]:
+        del listeners.asked_ns[key]
+        entry = memory.table.get(key)
+        if entry is not None and entry.location is not None:
+            queues = None if entry.target_queue is None else frozenset({entry.target_queue})
+            why = "its port listens again"
+            action = _action(ActionKind.REWRITE, entry, entry.target_queue, why)
+            births.append(Birth(action, Mode.STRICT, queues, queues))
+    return tuple(births)
 
 
 def exposed(event: Accepted, nic: NicView, memory: Memory) -> FlowKey | None:
