@@ -8,17 +8,19 @@ strict move may be. What is delivered where is computed from the rules, as the N
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from atfnd.decide import audit, budget, steer
+from atfnd.decide import audit, budget, follow, ports, steer
+from atfnd.decide.listeners import Listeners
 from atfnd.decide.memory import Memory
 from atfnd.model import (
     Action,
     ActionKind,
     FlowKey,
     FlowRule,
+    Listening,
     Move,
     NicView,
     Outcome,
@@ -30,7 +32,7 @@ from atfnd.model import (
 )
 from atfnd.move.plan import in_order
 
-__all__ = ["Load", "Simulated"]
+__all__ = ["SECOND_NS", "Load", "Simulated"]
 
 SECOND_NS = 1_000_000_000
 
@@ -46,8 +48,9 @@ class Load(NamedTuple):
 
 
 class Simulated:
-    """`nic` needs a CPU for each queue, and refuses more than `slots` rules. `deleted` counts
-    those that went again."""
+    """`nic` needs a CPU for each queue, and refuses more than `slots` rules. `deleted` counts those
+    that went again, `writes` all writes of rules. `served` are ports that are listened on; by whom
+    is not known."""
 
     def __init__(
         self,
@@ -57,20 +60,31 @@ class Simulated:
         loads: Sequence[Load],
         defers: Callable[[Action], bool] = lambda action: False,
         slots: int | None = None,
+        served: Iterable[FlowKey] = (),
     ) -> None:
-        self.slots = slots
+        self.slots, self.listeners = slots, Listeners()
+        for number, port in enumerate(served):
+            self.listeners.opened(Listening(0, 1_000_000 + number, port, 1), memory)
         self.nic, self.rule, self.memory, self.defers = nic, rule, memory, defers
         self.loads = list(loads)
         self.now_ns = SECOND_NS
         self.held: dict[int, tuple[FlowKey, int]] = {}
         self.carried: dict[FlowKey, int] = {}
-        self.deleted = 0
+        self.deleted = self.writes = 0
         self._cookies = {load.key: number + 1 for number, load in enumerate(loads)}
         self._rss = {load.key: load.rss_queue for load in loads}
 
     def start(self) -> None:
         """Every flow is reported that is not where it belongs."""
         for load in self.loads:
+            self.report(load)
+
+    def arrive(self, loads: Iterable[Load]) -> None:
+        """More flows, and each is reported."""
+        for load in loads:
+            self.loads.append(load)
+            self._cookies[load.key] = len(self.loads)
+            self._rss[load.key] = load.rss_queue
             self.report(load)
 
     def report(self, load: Load) -> None:
@@ -84,10 +98,9 @@ class Simulated:
 
     def queue_of(self, key: FlowKey) -> int:
         """As the NIC delivers it: its own rule wins over its port's, and that over RSS."""
-        ruled = dict(self.held.values())
-        flow = self.memory.table.covering(key)
-        port = None if flow is None else ruled.get(flow.key)
-        return ruled.get(key, self._rss[key] if port is None else port)
+        ruled, anyone = dict(self.held.values()), bytes(len(key.remote))
+        port = key._replace(remote=anyone, remote_port=0)
+        return ruled.get(key, ruled.get(port, self._rss[key]))
 
     def look(self, after_ns: int = 2 * SECOND_NS) -> None:
         """As the daemon audits, so much later."""
@@ -101,11 +114,28 @@ class Simulated:
                 SocketUse(self._cookies[load.key], load.key, load.app_cpu, at.napi_id, at.cpu,
                           carried, self.now_ns)
             )  # fmt: skip
+        uses += self.listeners.uses(self.memory, self.now_ns)
         views = {self.nic.name: self.nic}
         self.carry_out(audit.check_sockets(uses, views, self.memory, self.now_ns))
+        online = frozenset(queue.cpu for queue in self.nic.queues if queue.cpu is not None)
+        self.carry_out(steer.own(self.nic, online, self.memory, self.now_ns))
         self.spend()
         self.now_ns += 1
         self.carry_out(steer.due(views, self.memory, self.now_ns))
+        if self.listeners.sockets:
+            self.aggregate()
+
+    def aggregate(self) -> None:
+        """As the daemon looks at ports."""
+        uses = []
+        for load in self.loads:
+            at = self.nic.queues[self.queue_of(load.key)]
+            uses.append(SocketUse(0, load.key, load.app_cpu, at.napi_id, at.cpu, 0))
+        births = ports.look(
+            self.nic, lambda key, comm: self.rule, self.listeners, uses, self.memory, self.now_ns
+        )
+        for birth in births:
+            self.carry_out((birth.action,))
 
     def spend(self) -> None:
         """As the daemon does after each audit."""
@@ -116,13 +146,20 @@ class Simulated:
 
     def carry_out(self, plan: Plan) -> None:
         for action in in_order(plan):
-            if self.defers(action):
+            if action.queue is not None and action.new is not None:
+                self._follow(action.queue, action.new)
+            elif self.defers(action):
                 budget.ended(action, self.memory)
                 if action.key is not None:
                     move = Move("none", "deferred", "simulated", 0, 0)
                     audit.moved(action.key, move, self.memory, self.now_ns, deferred=True)
             else:
                 audit.settle(self._write(action), self.memory)
+
+    def _follow(self, queue: int, cpu: int) -> None:
+        queues = (replace(q, cpu=cpu) if q.index == queue else q for q in self.nic.queues)
+        self.nic = replace(self.nic, queues=tuple(queues))
+        follow.followed(self.nic.name, queue, cpu, self.memory)
 
     def _write(self, action: Action) -> Outcome:
         location = action.location
@@ -132,6 +169,7 @@ class Simulated:
             location = next(at for at in range(len(self.held) + 1) if at not in self.held)
         if action.key is None or location is None:
             raise ValueError(f"no rule's action: {action}")
+        self.writes += 1
         if action.kind is ActionKind.DELETE:
             del self.held[location]
             self.deleted += 1

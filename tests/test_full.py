@@ -116,3 +116,25 @@ def test_the_busy_take_the_filters_of_the_idle(
             row = bed.row(app, lambda row: row["state"] == "overflow", "is known on")
             assert (row["rule"], "its filter is worth 0 kB/s" in row["why"]) == (None, True)
         assert {rule.match for rule in small_lab.nic.rules()} == {Match.of(a.key) for a in late}
+
+
+def test_connections_of_one_port_come_by_one_filter(small_lab: Lab, tmp_path: Path) -> None:
+    """What they free is another application's."""
+    config = policy(order="strict")
+    with a_bed(small_lab, tmp_path, "bpf", config) as bed:
+        server = bed.apps.tcp()
+        first = [server, bed.apps.joins(server), bed.apps.joins(server)]
+        bed.start()
+        for app in first:
+            bed.row(app, lambda row: row["state"] == "port", "comes by its port's rule")
+        more = [bed.apps.joins(server) for _ in range(ROOM)]
+        others = [bed.apps.tcp() for _ in range(ROOM - 1)]
+        for app in others:
+            bed.steered(app)
+        for app in (*first, *more, *others):
+            delivered(bed.meter, app)
+        ports = [rule.match for rule in small_lab.nic.rules() if rule.match]
+        assert len(ports) == ROOM
+        assert (server.key.local_port, None) in {(each.dst_port, each.src_port) for each in ports}
+        verdicts = {each["verdict"] for each in bed.daemon.status()["moves"]}
+        assert "violated" not in verdicts

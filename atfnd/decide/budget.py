@@ -14,6 +14,7 @@ import errno
 from collections.abc import Callable
 from heapq import nlargest, nsmallest
 
+from atfnd.decide.listeners import covers
 from atfnd.decide.memory import Memory, Weight
 from atfnd.model import (
     Action,
@@ -77,11 +78,15 @@ def no_room(nic: NicView, memory: Memory, key: FlowKey) -> str | None:
 
 
 def ask(action: Action, memory: Memory) -> None:
-    """A rule is about to be inserted: it has its slot from now on, until `settle` or `ended`."""
-    if action.kind is ActionKind.INSERT and action.key is not None:
-        spending = memory.spending_of(action.nic)
+    """A rule is about to be written, until `settle` or `ended`; a new one has its slot already."""
+    spending = memory.spending_of(action.nic)
+    if action.key is None or action.kind not in (ActionKind.INSERT, ActionKind.REWRITE):
+        return
+    if action.kind is ActionKind.INSERT:
         spending.inserting[action.key] = action
         spending.promised.discard(action.key)
+    else:
+        spending.rewriting[action.key] = action
 
 
 def settle(outcome: Outcome, memory: Memory) -> bool:
@@ -89,15 +94,17 @@ def settle(outcome: Outcome, memory: Memory) -> bool:
     action, spending = outcome.action, memory.spending_of(outcome.action.nic)
     if action.key is None:
         return False
-    newcomer = spending.swaps.get(action.key)
+    swapped, newcomer = action.key in spending.swaps, spending.swaps.get(action.key)
     ended(action, memory)
     if action.kind is ActionKind.INSERT:
         spending.refused |= outcome.errno == errno.ENOSPC
     done = action.kind is ActionKind.DELETE and outcome.errno in (0, errno.ENOENT)
-    if newcomer is None or not done:
+    if not swapped or not done:
         return False
-    flow = memory.table.get(newcomer)
-    if flow is not None and waits(flow):
+    flow = None if newcomer is None else memory.table.get(newcomer)
+    if newcomer in spending.covers:
+        spending.promised.add(newcomer)
+    elif newcomer is not None and flow is not None and waits(flow):
         spending.promised.add(newcomer)
         memory.defer(newcomer, outcome.at_ns)
     return action.live
@@ -108,8 +115,9 @@ def ended(action: Action, memory: Memory) -> None:
     spending = memory.spending_of(action.nic)
     if action.key is None:
         return
-    if spending.inserting.get(action.key) is action:  # and not one that was wanted since
-        del spending.inserting[action.key]
+    for asked in (spending.inserting, spending.rewriting):
+        if asked.get(action.key) is action:  # and not one that was wanted since
+            del asked[action.key]
     spending.swaps.pop(action.key, None)
 
 
@@ -128,7 +136,7 @@ def weigh(nic: NicView, topology: Topology, rss: RssOf, memory: Memory, now_ns: 
     """After an audit: what the filters of a NIC are worth, and would be to those that wait. Nothing
     is weighed where nobody waits."""
     spending, table = memory.spending_of(nic.name), memory.table
-    spending.promised.clear()  # whom a slot was promised has it by now, or has no use for it
+    spending.promised &= spending.covers  # a flow has its slot by now, or has no use for it
     spending.refused = False
     flows = [flow for flow in table if flow.nic == nic.name and (_ruled(flow) or waits(flow))]
     before, spending.weights = spending.weights, {}
@@ -161,9 +169,11 @@ def swaps(nic: NicView, memory: Memory, now_ns: int) -> Plan:
     spending = memory.spending_of(nic.name)
     if not nic.armed or nic.means is not Means.RULES:
         return ()
-    waiting: list[tuple[float, Flow]] = []
+    waiting: list[tuple[float, FlowKey]] = []
     ruled: list[tuple[float, Flow]] = []
-    busy = spending.inserting.keys() | spending.swaps.keys() | {*spending.swaps.values()}
+    asked = spending.inserting.keys() | spending.rewriting.keys()
+    busy = asked | spending.swaps.keys() | {*spending.swaps.values()}
+    ports = {(key.family, key.local_port) for key in asked if key.listens}
     for key, weight in spending.weights.items():
         flow = memory.table.get(key)
         if flow is None or weight.worth is None or key in busy or key in memory.deferred:
@@ -171,23 +181,34 @@ def swaps(nic: NicView, memory: Memory, now_ns: int) -> Plan:
         if flow.moved_ns and now_ns - flow.moved_ns < _HELD_NS:
             continue
         if waits(flow):
-            waiting.append((weight.worth, flow))
-        elif _ruled(flow):
+            waiting.append((weight.worth, key))
+        elif _ruled(flow) and not memory.table.covering(key):  # those are `aggregate`'s
+            if (key.family, key.local_port) in ports:
+                continue  # where it would go is about to change
             ruled.append((weight.worth, flow))
     plan: list[Action] = []
-    best = nlargest(_SWAPS, waiting, key=lambda each: each[0])
+    for port in sorted(spending.covers - spending.promised - busy):
+        fit = [each for each in ruled if not covers(port, each[1].key)]  # it moves none of its own
+        if fit and no_room(nic, memory, port) is not None:
+            worst_of = min(fit, key=lambda each: each[0])
+            ruled.remove(worst_of)
+            plan.append(_swap(worst_of[1], worst_of[0], port, "that serves several", memory))
+    best = nlargest(_SWAPS, waiting)
     worst = nsmallest(_SWAPS, ruled, key=lambda each: each[0])
     for (gain, newcomer), (loss, flow) in zip(best, worst, strict=False):
-        room = no_room(nic, memory, newcomer.key) is None and not spending.refused
+        room = no_room(nic, memory, newcomer) is None and not spending.refused
         if room or gain < _LEAST_BYTES_PER_S or gain <= _CLEARLY * loss:
             break
-        spending.swaps[flow.key] = newcomer.key
-        why = f"its filter is worth {_rate(loss)} and goes to {newcomer.key}, worth {_rate(gain)}"
-        plan.append(
-            Action(ActionKind.DELETE, nic.name, flow.key, flow.location, flow.target_queue, None,
-                   why, flow.policy)
-        )  # fmt: skip
+        plan.append(_swap(flow, loss, newcomer, f"worth {_rate(gain)}", memory))
     return tuple(plan)
+
+
+def _swap(flow: Flow, loss: float, newcomer: FlowKey, gains: str, memory: Memory) -> Action:
+    """Begin to take a flow's filter for another one."""
+    memory.spending_of(flow.nic).swaps[flow.key] = newcomer
+    why = f"its filter is worth {_rate(loss)} and goes to {newcomer}, {gains}"
+    kind, queue = ActionKind.DELETE, flow.target_queue
+    return Action(kind, flow.nic, flow.key, flow.location, queue, None, why, flow.policy)
 
 
 def _ruled(flow: Flow) -> bool:

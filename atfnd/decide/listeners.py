@@ -9,7 +9,12 @@ from dataclasses import dataclass, field, replace
 from atfnd.decide.memory import Memory
 from atfnd.model import FlowKey, Listening, SocketUse
 
-__all__ = ["Listeners", "overlap"]
+__all__ = ["Listeners", "covers", "overlap"]
+
+
+def covers(port: FlowKey, key: FlowKey) -> bool:
+    """A rule for this port serves this connection, or any to this port."""
+    return overlap(port, key) and (port.local == key.local or not any(port.local))
 
 
 def overlap(one: FlowKey, other: FlowKey) -> bool:

@@ -79,7 +79,9 @@ class Spending:
     """The filters of one NIC: which are spoken for, and what they are worth (`decide.budget`)."""
 
     inserting: dict[FlowKey, Action] = field(default_factory=dict)  # asked for, not answered
-    swaps: dict[FlowKey, FlowKey] = field(default_factory=dict)  # whose rule is to go, for whom
+    rewriting: dict[FlowKey, Action] = field(default_factory=dict)  # the same
+    swaps: dict[FlowKey, FlowKey | None] = field(default_factory=dict)  # whose rule goes, for whom
+    covers: set[FlowKey] = field(default_factory=set)  # ports whose rule would save others
     promised: set[FlowKey] = field(default_factory=set)  # a slot was cleared for them
     refused: bool = False  # the NIC found itself full since the last look
     weights: dict[FlowKey, Weight] = field(default_factory=dict)
