@@ -201,6 +201,14 @@ class Attached(Born):
         # Without a plan, for the timer: what the NIC dropped is tried again later.
         self._carry_out(steer.take_up(watch.view, self.memory, now_ns) if gone else ())
 
+    def _read_rules(self, watch: NicWatch) -> list[Rule]:
+        """Every rule of a NIC that takes any or held ours; others' are counted."""
+        if not watch.view.caps.rules and not self.journal.left.get(watch.view.name):
+            return []
+        rules = watch.read_rules()
+        self._count_others(watch, rules)
+        return rules
+
     def _count_others(self, watch: NicWatch, rules: Sequence[Rule]) -> None:
         """Rules that are neither in the table nor left by an earlier run are somebody else's."""
         name = watch.view.name

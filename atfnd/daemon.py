@@ -214,8 +214,7 @@ class Daemon(Attached):
         for watch in watches:
             name = watch.view.name
             known = {Match.of(flow.key) for flow in self.memory.table.steered(name)}
-            rules = watch.read_rules()
-            self._count_others(watch, rules)
+            rules = self._read_rules(watch)
             ours = [r for r in self.journal.ours(name, rules) if r.match not in known]
             if not ours:
                 continue

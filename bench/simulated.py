@@ -49,8 +49,8 @@ class Load(NamedTuple):
 
 class Simulated:
     """`nic` needs a CPU for each queue, and refuses more than `slots` rules. `deleted` counts those
-    that went again, `writes` all writes of rules. `served` are ports that are listened on; by whom
-    is not known."""
+    that went again, `writes` all writes of rules. `served` are the
+    ports that are listened on."""
 
     def __init__(
         self,
@@ -60,15 +60,17 @@ class Simulated:
         loads: Sequence[Load],
         defers: Callable[[Action], bool] = lambda action: False,
         slots: int | None = None,
-        served: Iterable[FlowKey] = (),
+        served: Iterable[Listening] = (),
     ) -> None:
         self.slots, self.listeners = slots, Listeners()
-        for number, port in enumerate(served):
-            self.listeners.opened(Listening(0, 1_000_000 + number, port, 1), memory)
+        for event in served:
+            self.listeners.opened(event, memory)
         self.nic, self.rule, self.memory, self.defers = nic, rule, memory, defers
         self.loads = list(loads)
         self.now_ns = SECOND_NS
         self.held: dict[int, tuple[FlowKey, int]] = {}
+        self._free: list[int] = []  # locations below the highest one in use
+        self._ruled: dict[FlowKey, int] = {}  # the same, by flow
         self.carried: dict[FlowKey, int] = {}
         self.deleted = self.writes = 0
         self._cookies = {load.key: number + 1 for number, load in enumerate(loads)}
@@ -98,9 +100,10 @@ class Simulated:
 
     def queue_of(self, key: FlowKey) -> int:
         """As the NIC delivers it: its own rule wins over its port's, and that over RSS."""
-        ruled, anyone = dict(self.held.values()), bytes(len(key.remote))
-        port = key._replace(remote=anyone, remote_port=0)
-        return ruled.get(key, ruled.get(port, self._rss[key]))
+        if (own := self._ruled.get(key)) is not None:
+            return own
+        port = key._replace(remote=bytes(len(key.remote)), remote_port=0)
+        return self._ruled.get(port, self._rss[key])
 
     def look(self, after_ns: int = 2 * SECOND_NS) -> None:
         """As the daemon audits, so much later."""
@@ -166,15 +169,17 @@ class Simulated:
         if action.kind is ActionKind.INSERT:
             if len(self.held) == self.slots:
                 return Outcome(action, self.now_ns, errno.ENOSPC, None, "full")
-            location = next(at for at in range(len(self.held) + 1) if at not in self.held)
+            location = self._free.pop() if self._free else len(self.held)
         if action.key is None or location is None:
             raise ValueError(f"no rule's action: {action}")
         self.writes += 1
         if action.kind is ActionKind.DELETE:
-            del self.held[location]
+            self._free.append(location)
+            del self.held[location], self._ruled[action.key]
             self.deleted += 1
         elif action.new is not None:
             self.held[location] = action.key, action.new
+            self._ruled[action.key] = action.new
         return Outcome(action, self.now_ns, 0, location, "simulated")
 
     def placed(self) -> float:

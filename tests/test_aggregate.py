@@ -12,7 +12,17 @@ from hypothesis import strategies as st
 from atfnd.decide import budget, steer
 from atfnd.decide.memory import Memory, Settling
 from atfnd.decide.table import FlowTable
-from atfnd.model import Action, ActionKind, FlowKey, FlowState, Mode, NicView, Placement, Thread
+from atfnd.model import (
+    Action,
+    ActionKind,
+    FlowKey,
+    FlowState,
+    Listening,
+    Mode,
+    NicView,
+    Placement,
+    Thread,
+)
 from atfnd.move.plan import in_order
 from bench.simulated import SECOND_NS, Load, Simulated
 from tests.test_ports import EXACT_WINS, OTHER, PORT
@@ -39,7 +49,8 @@ class Watched(Simulated):
     def __init__(
         self, nic: NicView, known: Memory, loads: list[Load], ports: Iterable[FlowKey]
     ) -> None:
-        super().__init__(nic, ORDERED, known, loads, served=ports)
+        served = [Listening(0, 10_000 + number, port, 1) for number, port in enumerate(ports)]
+        super().__init__(nic, ORDERED, known, loads, served=served)
         self.delays: list[bool] = []
         self.late: dict[FlowKey, Action] = {}
 
