@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from atfnd.agenda import Agenda
-from atfnd.decide import audit
+from atfnd.decide import audit, budget
 from atfnd.decide.follow import followed
 from atfnd.model import Action, ActionKind, FlowKey, Means, Mode, Move, Outcome, Plan
 from atfnd.move.command import Ended
@@ -114,6 +114,7 @@ class Programmed(Published):
         return outcomes
 
     def _ended(self, ended: Ended) -> None:
+        budget.ended(ended.action, self.memory)
         key, verdict = ended.action.key, ended.verdict
         how, late, took_ns = ended.mechanism.value, ended.violations, ended.took_ns
         move = Move(how, verdict.value, ended.why, late, took_ns)
@@ -168,6 +169,7 @@ class Programmed(Published):
     def _still(self, watch: NicWatch) -> None:
         """No move goes on: what is parked is released, what waits is forgotten."""
         moving = self._moving.pop(watch.view.name, None)
+        self.memory.spending.pop(watch.view.name, None)
         if moving is not None:
             moving.close()
         living = self._living.pop(watch.view.name, None)

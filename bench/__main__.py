@@ -24,6 +24,7 @@ from bench import (
     owners,
     reaction,
     sockets,
+    table,
 )
 from bench.ending import ended_in_order
 from bench.report import Report, show, write
@@ -40,6 +41,7 @@ BENCHES: dict[str, Callable[[int], Report]] = {
     "ordering": ordering.run,
     "ordering-tcp": ordering_tcp.run,
     "owners": owners.run,
+    "table": table.run,
     "migrating": migrating.run,
     **{name: partial(guest.run, name) for name in guest.NAMES},
 }

@@ -7,6 +7,7 @@ import errno
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
+from atfnd.decide import budget
 from atfnd.decide.memory import Memory
 from atfnd.decide.retire import gone, idle
 from atfnd.decide.table import t_delete_in_force_ns
@@ -31,6 +32,7 @@ __all__ = ["adopt", "check_rules", "check_sockets", "inherit", "moved", "settle"
 def settle(outcome: Outcome, memory: Memory) -> None:
     """Write what became of an action into the flow's entry."""
     action, table = outcome.action, memory.table
+    made_room = budget.settle(outcome, memory)
     flow = table.get(action.key) if action.key else None
     if flow is None:
         return
@@ -42,6 +44,9 @@ def settle(outcome: Outcome, memory: Memory) -> None:
             table.put(replace(flow, state=state, why=outcome.left))
         elif withdrawn:
             table.put(replace(flow, location=None, target_queue=None, why=action.why))
+        elif made_room:
+            memory.overflow += 1
+            table.put(_without_rule(flow, action.why, outcome.at_ns, table.covering(flow.key)))
         else:
             table.remove(flow.key)
     elif outcome.errno == 0:
@@ -67,6 +72,14 @@ def settle(outcome: Outcome, memory: Memory) -> None:
         memory.defer(flow.key, outcome.at_ns + memory.settling.hold_down_ns)
     else:
         table.put(replace(flow, why=outcome.left))
+
+
+def _without_rule(flow: Flow, why: str, at_ns: int, port: Flow | None) -> Flow:
+    """A flow whose rule made room: its port's rule may lead it where its own did."""
+    there = port is not None and port.target_queue == flow.target_queue
+    state = FlowState.PORT if there else FlowState.OVERFLOW
+    target = flow.target_queue if there else None
+    return replace(flow, state=state, location=None, target_queue=target, moved_ns=at_ns, why=why)
 
 
 def moved(key: FlowKey, move: Move, memory: Memory, now_ns: int, *, deferred: bool) -> bool:

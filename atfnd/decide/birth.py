@@ -11,9 +11,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import NamedTuple
 
-from atfnd.decide import follow, steer
+from atfnd.decide import budget, follow, steer
 from atfnd.decide.distance import Distances
-from atfnd.decide.means import no_filter, no_room
+from atfnd.decide.means import no_filter
 from atfnd.decide.memory import Memory
 from atfnd.model import (
     Action,
@@ -58,7 +58,7 @@ def connecting(
     table, least_ns = memory.table, distances.least_ns(event.key.remote)
     if table.get(event.key) is not None or table.full():
         return None
-    if no_filter(nic, event.key) is not None or no_room(nic, memory) is not None:
+    if no_filter(nic, event.key) is not None or budget.no_room(nic, memory, event.key) is not None:
         return None
     if least_ns is None and rule.order is Mode.STRICT:
         return None
@@ -75,6 +75,7 @@ def connecting(
     table.put(replace(flow, why=why))
     rss = None if rss_queue is None else frozenset({rss_queue})
     action = Action(ActionKind.INSERT, nic.name, event.key, None, rss_queue, queue, why, rule.name)
+    budget.ask(action, memory)
     first_ns = None if least_ns is None else event.at_ns + least_ns
     return Birth(action, rule.order, rss, rss, first_data_ns=first_ns)
 
