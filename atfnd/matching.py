@@ -62,7 +62,8 @@ class Matching:
     def __init__(self, policy: Policy, processes: Processes | None = None) -> None:
         self._matcher = Matcher(policy)
         asked = any(map(of_process, policy.flows))
-        self._processes = (processes or Processes()) if asked else None
+        command = any(rule.commands is not None for rule in policy.flows)
+        self._processes = (processes or Processes(command=command)) if asked else None
         self._ports = ListenedPorts() if asks_direction(policy) else None
         self._looks: dict[tuple[int, FlowKey], _Look] = {}  # by cookie and key
         self._most = policy.table_max
