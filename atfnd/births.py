@@ -7,6 +7,7 @@ is attached.
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Sequence
 
@@ -56,6 +57,10 @@ class Born(Programmed):
     def _open_births(self, policy: Policy) -> None:
         self._births, self._connects, self._listeners = None, Connects(), {}
         self._unborn, self._asked, self._births_lost = set(), set(), 0
+        self._start_births(policy)
+
+    def _start_births(self, policy: Policy) -> None:
+        """Attach, if this policy wants it."""
         if any(keeps_order_from_birth(rule) for rule in policy.flows):
             try:
                 self._births = Births()
@@ -63,6 +68,47 @@ class Born(Programmed):
             except OSError as refusal:
                 self.log.add("births", "flows are not placed at their birth", str(refusal))
                 self._births = None
+
+    def _births_as(self, policy: Policy) -> None:
+        """Another policy is in force: attach if it wants that, and have ports looked at again."""
+        if self._births is None:
+            self._start_births(policy)
+            if self._births is not None:
+                asyncio.get_running_loop().add_reader(self._births.fileno(), self._newborn)
+                self._serve_births()
+            return
+        for known in self._listeners.values():
+            for key in [*known.sockets, *known.closed_ns]:
+                entry = self.memory.table.get(key)
+                if entry is not None and not self._still_wants(key, entry.policy, known):
+                    known.unwanted.add(key)
+                else:
+                    known.unwanted.discard(key)
+        self._look_at_ports()
+
+    def _still_wants(self, key: FlowKey, policy: str, known: Listeners) -> bool:
+        """The policy has one rule for a port's connections. Of one whose thread is not known, the
+        rule it was given its filter by (none, if that was adopted) still is one that does so."""
+        threads = {each.thread for each in known.rivals(key)}
+        if not threads or None in threads:
+            rules = [rule for rule in self.policy.flows if policy in ("", rule.name)]
+            return any(map(keeps_order_from_birth, rules))
+        return all(self._of_port(key, each.comm) is not None for each in threads if each)
+
+    def _end_births(self) -> None:
+        """Detach when nothing is left of them."""
+        if self._births is None or any(map(keeps_order_from_birth, self.policy.flows)):
+            return
+        ports = any(flow.key.listens for flow in self.memory.table)
+        if not (ports or self._unborn or self._asked or self._connects.waiting(self.memory)):
+            self._close_births()
+            self._listeners = {}
+
+    def _close_births(self) -> None:
+        if self._births is not None:
+            asyncio.get_running_loop().remove_reader(self._births.fileno())
+            self._births.close()
+            self._births = None
 
     def _serve_births(self) -> None:
         """The NICs have changed."""

@@ -15,11 +15,11 @@ from functools import partial
 
 from atfnd.agenda import Agenda
 from atfnd.arming import Arming
-from atfnd.attached import Attached
 from atfnd.chores import bugs, regularly
 from atfnd.decide import audit, retire, steer
-from atfnd.decide.memory import Memory, Settling
+from atfnd.decide.memory import Memory
 from atfnd.decide.phantom import phantoms
+from atfnd.decide.renew import settling_of
 from atfnd.decide.table import FlowTable
 from atfnd.errors import OperatorError
 from atfnd.model import (
@@ -39,13 +39,14 @@ from atfnd.policy.match import Matcher
 from atfnd.program import knob
 from atfnd.program.journal import Journal
 from atfnd.program.originals import Originals
+from atfnd.reloading import Given, Reloading
 
 __all__ = ["Daemon"]
 
 _BATCHES = 16  # of observations a wake-up
 
 
-class Daemon(Attached):
+class Daemon(Reloading):
     """Steers the flows of some NICs, and shows them."""
 
     def __init__(
@@ -56,22 +57,17 @@ class Daemon(Attached):
         policy: Policy,
         journal: Journal,
         originals: Originals,
+        given: Given,
     ) -> None:
-        t_delete_ns = {rule.name: rule.t_delete_ns for rule in policy.flows}
-        dwell_ns = {rule.name: rule.dwell_ns for rule in policy.flows}
-        longest_ns = max(t_delete_ns.values())
-        steering = [rule for rule in policy.flows if rule.placement is not Placement.LEAVE]
-        orders = {rule.name: rule.order for rule in steering}
-        owners = {rule.name: rule.owner for rule in steering}
-        settling = Settling(policy.hold_down_ns, longest_ns, t_delete_ns, dwell_ns, orders, owners)
         super().__init__(
             watches={},
             observer=observer,
             observer_why=observer_why,
             policy=policy,
-            memory=Memory(FlowTable(policy.table_max), settling),
+            memory=Memory(FlowTable(policy.table_max), settling_of(policy)),
         )
-        self._matcher = Matcher(policy)
+        self._matcher, self._given = Matcher(policy), given
+        self._reloads, self.hangup = asyncio.Lock(), asyncio.Event()
         self.interfaces, self.journal = interfaces, journal
         self._lost = 0
         self.originals = originals
@@ -94,7 +90,8 @@ class Daemon(Attached):
             loop.add_reader(self._births.fileno(), self._newborn)
         loop.add_reader(self.interfaces.links.fileno(), self._arrivals)
         loop.add_reader(self.cpus.fileno(), self._cpus_changed)
-        chores = [regularly(each) for each in (self._audit, self._reconcile, self._look_at_ports)]
+        looks = self._audit, self._reconcile, self._look_at_ports, self._leave
+        chores = [self._hangups(), *map(regularly, looks)]
         for look in (self.arming.check, self.arming.inspect, self._know):
             chores.append(regularly(partial(self._each, look)))
         if self.observer.poll_interval_s() is not None:
@@ -108,9 +105,7 @@ class Daemon(Attached):
             for task in tasks:
                 task.cancel()
             loop.remove_reader(self.observer.fileno())
-            if self._births is not None:
-                loop.remove_reader(self._births.fileno())
-                self._births.close()
+            self._close_births()
             loop.remove_reader(self.interfaces.links.fileno())
             loop.remove_reader(self.cpus.fileno())
             self.cpus.close()
@@ -247,22 +242,13 @@ class Daemon(Attached):
 
     async def arm(self, nic: str) -> None:
         """Allow changes on a NIC, and place every flow that waits for it. KeyError: no such NIC."""
-        watch = self.watches[nic]
-        watch.arm(True)
-        self.armed_by_operator[nic] = True
-        self.log.add("arm", "armed", "asked for", nic=nic)
-        self._look_again(watch)
-        self.arming.meet(watch)
-        self._adopt(self.observer.inventory(), [watch])
-        plan = steer.take_up(watch.view, self.memory, time.monotonic_ns(), manual=True)
-        self._carry_out(plan)
+        watch, self.armed_by_operator[nic] = self.watches[nic], True
+        self._arm(watch, "asked for")
 
     async def disarm(self, nic: str) -> None:
         """Stop every change on a NIC at once; rules in place stay. KeyError: no such NIC."""
-        self._still(self.watches[nic])
-        self.watches[nic].arm(False)
-        self.armed_by_operator[nic] = False
-        self.log.add("disarm", "disarmed: nothing is changed any more", "asked for", nic=nic)
+        watch, self.armed_by_operator[nic] = self.watches[nic], False
+        self._disarm(watch, "asked for")
 
     async def pause(self, nic: str) -> None:
         """Take our rules out of a NIC and put its knobs back, armed or not, and change nothing

@@ -62,7 +62,11 @@ class Client:
 
     def order(self, nic: str, verb: str) -> Row:
         """`verb` is arm, disarm, pause or resume."""
-        return self._request("POST", f"/v1/nics/{quote(nic, safe=':')}/{verb}")
+        return self.post(f"/v1/nics/{quote(nic, safe=':')}/{verb}")
+
+    def post(self, path: str) -> Row:
+        """Have something done."""
+        return self._request("POST", path)
 
     def _request(self, method: str, url: str) -> Row:
         connection = _UnixConnection(self._path)

@@ -8,7 +8,7 @@ Addresses are packed bytes (4 or 16), ports are host-order integers, CPUs and qu
 from __future__ import annotations
 
 from atfnd.model.birth import Accepted, Born, Connected, Connecting, Listening
-from atfnd.model.change import Action, ActionKind, Outcome, Plan, brief
+from atfnd.model.change import Action, ActionKind, Outcome, Plan, Planned, brief
 from atfnd.model.finding import Finding, Interface, Level, LinkFile, Machine, Rival
 from atfnd.model.flow import (
     Flow,
@@ -77,6 +77,7 @@ __all__ = [
     "Outcome",
     "Placement",
     "Plan",
+    "Planned",
     "Policy",
     "Protocol",
     "Queue",

@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Another policy comes into force: every flow of the Flow-to-Core table is matched anew. Pure.
+
+A flow that is now left alone loses its rule by a normal move, in the order it was steered with;
+until that is done it is in `Memory.left`, and nothing else moves it. One that falls under another
+rule takes that one's terms. A smaller table evicts nobody: it turns newcomers away.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from atfnd.decide.memory import Memory, Settling
+from atfnd.decide.retire import retire
+from atfnd.model import (
+    Action,
+    ActionKind,
+    Flow,
+    FlowKey,
+    Mode,
+    Placement,
+    Plan,
+    Policy,
+)
+
+__all__ = ["Judge", "leave", "renew", "settling_of"]
+
+_LEFT = "its policy now leaves it alone"
+
+# The name of the rule that steers a flow by the new policy. None: it is left alone.
+Judge = Callable[[Flow], str | None]
+
+
+def settling_of(policy: Policy) -> Settling:
+    """Hysteresis and orders as a policy has them."""
+    t_delete_ns = {rule.name: rule.t_delete_ns for rule in policy.flows}
+    steering = [rule for rule in policy.flows if rule.placement is not Placement.LEAVE]
+    return Settling(
+        policy.hold_down_ns,
+        max(t_delete_ns.values()),
+        t_delete_ns,
+        {rule.name: rule.dwell_ns for rule in policy.flows},
+        {rule.name: rule.order for rule in steering},
+        {rule.name: rule.owner for rule in steering},
+    )
+
+
+def renew(policy: Policy, judge: Judge, memory: Memory, moving: Callable[[FlowKey], bool]) -> Plan:
+    """Take the terms of `policy` into force, and say what that changes at once; `steer.take_up` is
+    to follow. `moving`: a move of this flow waits or is under way.
+
+    A port's entry is not judged here: `ports.look` knows its connections.
+    """
+    before, table = memory.settling, memory.table
+    memory.settling, table.capacity = settling_of(policy), policy.table_max
+    was_left, memory.left = memory.left, {}
+    plan: list[Action] = []
+    leaving: dict[str, Mode] = {}
+    for flow in [flow for flow in table if not flow.key.listens]:
+        if (rule := judge(flow)) is None:
+            memory.left[flow.key] = flow.cookie
+            leaving[flow.policy] = before.order(flow.policy)
+            continue
+        if rule != flow.policy:
+            table.put(replace(flow, policy=rule))
+        if flow.key in was_left and flow.location is not None and moving(flow.key):
+            plan.append(_kept(flow, rule))
+    memory.settling = replace(memory.settling, leaving=leaving)
+    orders = memory.settling.order_by_policy.values()
+    if all(order is Mode.IMMEDIATE for order in orders):
+        memory.owned.clear()  # no queue follows anybody
+        memory.load.clear()
+    for key, flow in list(memory.overflowed.items()):
+        if (rule := judge(flow)) is None:
+            del memory.overflowed[key]
+        else:
+            memory.overflowed[key] = replace(flow, policy=rule)
+    return (*plan, *leave(memory, moving))
+
+
+def leave(memory: Memory, moving: Callable[[FlowKey], bool]) -> Plan:
+    """The rules that are to go by a new policy, as far as they are still there and nothing is under
+    way with them."""
+    plan: list[Action] = []
+    for key in list(memory.left):
+        flow = memory.table.get(key)
+        if flow is None or flow.cookie != memory.left[key]:
+            del memory.left[key]
+        elif not moving(key):
+            plan += retire(flow, memory, _LEFT)
+            if flow.location is None:
+                del memory.left[key]
+    return tuple(plan)
+
+
+def _kept(flow: Flow, rule: str) -> Action:
+    """Its rule was about to be deleted: that is revoked."""
+    kind, queue, why = ActionKind.REWRITE, flow.target_queue, "its policy steers it again"
+    return Action(kind, flow.nic, flow.key, flow.location, queue, queue, why, rule)
