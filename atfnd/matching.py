@@ -30,7 +30,7 @@ from atfnd.model import (
 )
 from atfnd.observe.ports import ListenedPorts
 from atfnd.observe.process import Processes
-from atfnd.policy.match import Matcher, of_key, of_process
+from atfnd.policy.match import Matcher, asks_direction, meets, of_key, of_process
 
 __all__ = ["Matching"]
 
@@ -42,8 +42,7 @@ class _Look:
     """The last look at a flow whose rule may change."""
 
     event: SocketSeen
-    facts: Facts
-    rule: FlowRule | None
+    others: tuple[FlowRule, ...]  # that it may fall under
     at_ns: int  # when its rate began to be measured
     bytes: int  # then
     rate_bit_s: int = 0  # the highest so far
@@ -64,8 +63,7 @@ class Matching:
         self._matcher = Matcher(policy)
         asked = any(map(of_process, policy.flows))
         self._processes = (processes or Processes()) if asked else None
-        asked = any(rule.direction is not None for rule in policy.flows)
-        self._ports = ListenedPorts() if asked else None
+        self._ports = ListenedPorts() if asks_direction(policy) else None
         self._looks: dict[tuple[int, FlowKey], _Look] = {}  # by cookie and key
         self._most = policy.table_max
 
@@ -85,8 +83,8 @@ class Matching:
         rule, others = self._matcher.look(facts)
         # One that was fast enough is to stay so.
         if (others or (rule and rule.min_rate_bit_s)) and len(self._looks) < self._most:
-            look = known or _Look(event, facts, rule, now_ns, event.bytes)
-            look.event, look.facts, look.rule = event, facts, rule
+            look = known or _Look(event, others, now_ns, event.bytes)
+            look.event, look.others = event, others
             self._looks[event.cookie, event.key] = look
         return rule
 
@@ -103,15 +101,9 @@ class Matching:
             if look is None:
                 continue
             self._looks[use.cookie, use.key] = look
-            born_ns = look.event.born_ns
-            rule = self._matcher.first_match(
-                look.facts._replace(
-                    bytes=use.bytes,
-                    age_ns=now_ns - born_ns if born_ns is not None else 0,
-                    rate_bit_s=look.measure(use.bytes, now_ns),
-                )
-            )
-            if rule is not look.rule:
+            born_ns, rate = look.event.born_ns, look.measure(use.bytes, now_ns)
+            age_ns = now_ns - born_ns if born_ns is not None else 0
+            if any(meets(rule, use.bytes, age_ns, rate) for rule in look.others):
                 flow = table.get(use.key)
                 rx_cpu = look.event.rx_cpu if use.rx_cpu is None else use.rx_cpu
                 app_cpu = look.event.app_cpu if flow is None else flow.app_cpu

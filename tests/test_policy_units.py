@@ -58,6 +58,8 @@ def test_a_rate_may_say_that_it_is_one() -> None:
     [
         (500, "`500` has no unit, expected a rate such as 500Mbit", "units: bit, kbit"),
         ("500", "`500` has no unit, expected a rate", "units: bit, kbit"),
+        ("500Mb", "unknown unit `Mb`", "did you mean 500Mbit?"),
+        ("1.5G", "unknown unit `G`", "did you mean 1.5Gbit?"),
         ("500mbit", "unknown unit `mbit`", "did you mean 500Mbit?"),
         ("500Mbps", "unknown unit `Mbps`", "did you mean 500Mbit?"),
         ("10MiB", "unknown unit `MiB`", "did you mean 10MiB/s?"),

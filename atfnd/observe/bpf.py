@@ -13,7 +13,7 @@ from functools import lru_cache
 
 from atfnd.bpf import _bpf
 from atfnd.bpf.layout import layout
-from atfnd.model import FlowKey, SocketGone, SocketSeen, SocketUse, Thread, ThreadMoved
+from atfnd.model import Direction, FlowKey, SocketGone, SocketSeen, SocketUse, Thread, ThreadMoved
 from atfnd.observe import NapiCounters, Observation, Qualify
 
 __all__ = ["BpfObserver"]
@@ -21,7 +21,8 @@ __all__ = ["BpfObserver"]
 _RECORD = layout("observer", "observer_record")
 _COUNTERS = layout("observer", "napi_counters").codec
 _SEEN, _GONE, _THREAD = 1, 2, 3  # enum observer_kind
-_DUAL_STACK = 1  # enum observer_flag
+_DUAL_STACK, _ACCEPTED, _CONNECTED = 1, 4, 8  # enum observer_flag
+_DIRECTIONS = {_ACCEPTED: Direction.ACCEPTED, _CONNECTED: Direction.CONNECTED}
 _NO_CPU = 0xFFFFFFFF
 _RETELL_NS = 1_000_000_000
 _ANY4 = bytes(4)
@@ -57,6 +58,7 @@ class BpfObserver:
     def __init__(self, qualify: Qualify, retell_ns: int = _RETELL_NS) -> None:
         self._bpf = _bpf.Observer()
         self._bpf.configure(qualify.dwell_ns, qualify.min_bytes, qualify.min_age_ns, retell_ns)
+        self._bpf.tell_direction(qualify.direction)
         self._netns: tuple[str | None, ...] = ()
         self._napis: frozenset[int] = frozenset()
 
@@ -90,10 +92,21 @@ class BpfObserver:
             if kind == _SEEN:
                 comm = row[15].rstrip(b"\0").decode("utf-8", "replace")
                 thread = _thread(tid, pid, comm, cgroup or None)
+                direction = _DIRECTIONS.get(row[20] & (_ACCEPTED | _CONNECTED))
                 for key in _keys(row):
                     add(
                         SocketSeen(
-                            at_ns, cookie, key, app, thread, napi, _cpu(rx), count, off_ns, born_ns
+                            at_ns,
+                            cookie,
+                            key,
+                            app,
+                            thread,
+                            napi,
+                            _cpu(rx),
+                            count,
+                            off_ns,
+                            born_ns,
+                            direction,
                         )
                     )
             elif kind == _GONE:

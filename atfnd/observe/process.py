@@ -20,7 +20,7 @@ _BYTES = 4096
 
 
 class Processes:
-    """Each is read when it is asked for, and kept: about 40 µs, once in `FRESH_NS`."""
+    """Each is read when it is asked for, and kept: 0.15 ms, once in `FRESH_NS`."""
 
     FRESH_NS = 10_000_000_000  # it may execute another program, or change its user
 

@@ -11,14 +11,24 @@ from __future__ import annotations
 
 import fnmatch
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from typing import TypeVar
 
 from atfnd.model import Facts, FlowRule, InterfaceRule, Network, Placement, Policy, Protocol
 from atfnd.policy.systemd import units_in
 
-__all__ = ["Matcher", "armed", "interface_rule", "of_key", "of_process", "qualify", "rule_budget"]
+__all__ = [
+    "Matcher",
+    "armed",
+    "asks_direction",
+    "interface_rule",
+    "meets",
+    "of_key",
+    "of_process",
+    "qualify",
+    "rule_budget",
+]
 
 NEVER = 2**63 - 1
 
@@ -40,19 +50,16 @@ class Matcher:
         """The rule for a flow; None when no rule matches, which means to leave it."""
         return self.look(facts)[0]
 
-    def look(self, facts: Facts) -> tuple[FlowRule | None, bool]:
-        """The rule for a flow, and whether it may fall under another one when it has carried more,
-        or faster, or for longer."""
-        others = False
-        for rule in self._alike(facts):
-            if (
-                facts.bytes >= rule.min_bytes
-                and facts.age_ns >= rule.min_age_ns
-                and facts.rate_bit_s >= rule.min_rate_bit_s
-            ):
-                return rule, others
-            others = True
-        return None, others
+    def look(self, facts: Facts) -> tuple[FlowRule | None, tuple[FlowRule, ...]]:
+        """The rule for a flow, and those that it will fall under instead when it is old or fast
+        enough or has carried enough for them (`meets`)."""
+        others: list[FlowRule] = []
+        for rule, tests in self._rules:
+            if all(test(facts) for test in tests):
+                if meets(rule, facts.bytes, facts.age_ns, facts.rate_bit_s):
+                    return rule, tuple(others)
+                others.append(rule)
+        return None, tuple(others)
 
     def of_port(self, facts: Facts) -> FlowRule | None:
         """The one rule for every connection to the port of a listener (the key is open to any
@@ -69,15 +76,23 @@ class Matcher:
             return rule if len(alike) == 1 else None
         return None
 
-    def _alike(self, facts: Facts) -> Iterator[FlowRule]:
-        """The rules that match, but for what the flow has carried."""
-        return (rule for rule, tests in self._rules if all(test(facts) for test in tests))
+
+def meets(rule: FlowRule, bytes: int, age_ns: int, rate_bit_s: int) -> bool:
+    """A flow like this is not below what the rule asks."""
+    return (
+        bytes >= rule.min_bytes and age_ns >= rule.min_age_ns and rate_bit_s >= rule.min_rate_bit_s
+    )
 
 
 def of_key(rule: FlowRule) -> bool:
     """It asks for nothing but a flow's ends, and what it has carried."""
     asked = (rule.processes, rule.interfaces, rule.direction)
     return all(each is None for each in asked) and not of_process(rule)
+
+
+def asks_direction(policy: Policy) -> bool:
+    """Some rule asks which end opened a connection."""
+    return any(rule.direction is not None for rule in policy.flows)
 
 
 def of_process(rule: FlowRule) -> bool:

@@ -62,7 +62,8 @@ def units(value: object) -> tuple[str, ...]:
     globs = _globs(value, "a unit name")
     for glob in globs:
         if not glob.endswith(UNIT_TYPES) and glob[-1] not in "*?]":
-            message = f"`{glob}` can match no unit that runs something: {', '.join(UNIT_TYPES)} do"
+            types = ", ".join(UNIT_TYPES)
+            message = f"`{glob}` can match no unit with processes: their names end with {types}"
             raise Mistake(message, f"did you mean {glob}.service?")
         if "/" in glob:
             message = f"`{glob}` can match no unit: a name has no / in it"

@@ -52,6 +52,8 @@ MEANT = {
     "mbps": "Mbit",
     "gbps": "Gbit",
     "kb/s": "kbit",
+    "Mb": "Mbit",
+    "Gb": "Gbit",
     "Mb/s": "Mbit",
     "Gb/s": "Gbit",
     "kB/s": "KiB/s",
@@ -105,7 +107,9 @@ def _quantity(value: object, units: Mapping[str, int], wanted: str) -> int:
 def _unit_hint(number: str, unit: str, units: Mapping[str, int]) -> str:
     by_lower = {name.lower(): name for name in units}
     lower = unit.lower()
-    known = by_lower.get(lower), MEANT.get(unit), MEANT.get(lower), by_lower.get(f"{lower}/s")
+    known = [by_lower.get(lower), MEANT.get(unit), MEANT.get(lower)]
+    if unit:
+        known += [by_lower.get(f"{lower}/s"), by_lower.get(f"{lower}bit")]
     if meant := next((each for each in known if each in units), None):
         return f"did you mean {number}{meant}?"
     return f"units: {', '.join(units)}"
