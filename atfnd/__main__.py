@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The command `atfnd`: run, check, restore, lab. Each verb imports only what it needs."""
+"""The command `atfnd`: run, check, schema, restore, lab. Each verb imports only what it needs."""
 
 from __future__ import annotations
 
@@ -11,15 +11,17 @@ import typer
 
 from atfnd.errors import OperatorError
 from atfnd.lab.cli import app as lab
+from atfnd.policy.cli import Config, check, schema
 
 __all__ = ["main"]
 
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
 app.add_typer(lab, name="lab")
+app.command()(check)
+app.command()(schema)
 
 Nics = Annotated[list[str] | None, typer.Option(metavar="NIC", help="E.g. lab:lab; repeatable.")]
 RunDir = Annotated[Path, typer.Option(help="Socket, lock and journal live here.")]
-Config = Annotated[Path | None, typer.Option(help="Policy file; policies.d stands beside it.")]
 Observer = Annotated[Literal["auto", "bpf", "sock_diag"] | None, typer.Option()]
 
 
@@ -30,14 +32,6 @@ def run(nic: Nics = None, arm: Nics = None, run_dir: RunDir = Path("/run/atfnd")
     from atfnd.run import run  # fmt: skip
 
     run(nic or [], arm or [], run_dir, config, observer)
-
-
-@app.command()
-def check(config: Config = None) -> None:
-    """Read the policy and say what is wrong with it; exit 2 when something is."""
-    from atfnd.policy.load import check  # fmt: skip
-
-    check(config)
 
 
 @app.command()

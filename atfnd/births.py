@@ -10,11 +10,13 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Sequence
+from functools import partial
 
 from atfnd.decide import birth, ports, retire
 from atfnd.decide.birth import Birth
 from atfnd.decide.connects import Connects
 from atfnd.decide.listeners import Listeners
+from atfnd.matching import Matching
 from atfnd.model import (
     Accepted,
     Connected,
@@ -27,11 +29,11 @@ from atfnd.model import (
     Policy,
     SocketGone,
     SocketUse,
+    Thread,
 )
 from atfnd.move.event import Established, Event, EvidenceLost, Wanted
 from atfnd.observe.births import Births
 from atfnd.observe.nics import NicWatch
-from atfnd.policy.match import Matcher
 from atfnd.programmed import Programmed
 
 __all__ = ["Born", "keeps_order_from_birth"]
@@ -39,14 +41,14 @@ __all__ = ["Born", "keeps_order_from_birth"]
 
 def keeps_order_from_birth(rule: FlowRule) -> bool:
     """It steers flows in order, and from their first byte on."""
-    early = not rule.min_bytes and not rule.min_age_ns
-    return early and rule.placement is not Placement.LEAVE and rule.order is not Mode.IMMEDIATE
+    late = rule.min_bytes or rule.min_age_ns or rule.min_rate_bit_s
+    return not late and rule.placement is not Placement.LEAVE and rule.order is not Mode.IMMEDIATE
 
 
 class Born(Programmed):
     """The part of the daemon that places flows at their birth."""
 
-    _matcher: Matcher
+    _matching: Matching
     _births: Births | None
     _connects: Connects
     _listeners: dict[str, Listeners]  # by NIC
@@ -77,23 +79,24 @@ class Born(Programmed):
                 asyncio.get_running_loop().add_reader(self._births.fileno(), self._newborn)
                 self._serve_births()
             return
-        for known in self._listeners.values():
+        for nic, known in self._listeners.items():
             for key in [*known.sockets, *known.closed_ns]:
                 entry = self.memory.table.get(key)
-                if entry is not None and not self._still_wants(key, entry.policy, known):
+                if entry is not None and not self._still_wants(nic, key, entry.policy, known):
                     known.unwanted.add(key)
                 else:
                     known.unwanted.discard(key)
         self._look_at_ports()
 
-    def _still_wants(self, key: FlowKey, policy: str, known: Listeners) -> bool:
+    def _still_wants(self, nic: str, key: FlowKey, policy: str, known: Listeners) -> bool:
         """The policy has one rule for a port's connections. Of one whose thread is not known, the
         rule it was given its filter by (none, if that was adopted) still is one that does so."""
-        threads = {each.thread for each in known.rivals(key)}
+        now_ns, threads = time.monotonic_ns(), {each.thread for each in known.rivals(key)}
         if not threads or None in threads:
             rules = [rule for rule in self.policy.flows if policy in ("", rule.name)]
             return any(map(keeps_order_from_birth, rules))
-        return all(self._of_port(key, each.comm) is not None for each in threads if each)
+        each_has = (self._of_port(nic, now_ns, key, each) for each in threads if each)
+        return all(rule is not None for rule in each_has)
 
     def _end_births(self) -> None:
         """Detach when nothing is left of them."""
@@ -152,14 +155,15 @@ class Born(Programmed):
             self._look_at_ports()
 
     def _connecting(self, event: Connecting) -> None:
-        rule = self._matcher.first_match(event.key, event.thread.comm, 0, 0)
-        if rule is None or not keeps_order_from_birth(rule):
-            return
-        for watch in self.watches.values():
+        for name, watch in self.watches.items():
             if not self._is_in(watch, event.netns) or not watch.owns(event.key.local):
                 continue
+            now_ns = time.monotonic_ns()
+            rule = self._matching.connecting(event, name, now_ns)
+            if rule is None or not keeps_order_from_birth(rule):
+                continue
             queue = watch.predicted(event.key)
-            rss, now_ns = queue.index if queue else None, time.monotonic_ns()
+            rss = queue.index if queue else None
             distances, memory = self._connects.distances, self.memory
             born = birth.connecting(event, watch.view, rule, rss, distances, memory, now_ns)
             if born is not None:
@@ -199,13 +203,16 @@ class Born(Programmed):
             if watch is None or not watch.view.armed:
                 continue
             now_ns = time.monotonic_ns()
-            born = ports.look(watch.view, self._of_port, known, uses, self.memory, now_ns)
+            rule_of = partial(self._of_port, name, now_ns)
+            born = ports.look(watch.view, rule_of, known, uses, self.memory, now_ns)
             self._asked |= {key for each in born if (key := each.action.key) is not None}
             self._bear(watch, born)
         self._births.accepts({key.local_port for key in self._asked})
 
-    def _of_port(self, key: FlowKey, comm: str | None) -> FlowRule | None:
-        rule = self._matcher.of_port(key, comm)
+    def _of_port(
+        self, nic: str, now_ns: int, key: FlowKey, thread: Thread | None
+    ) -> FlowRule | None:
+        rule = self._matching.of_port(key, thread, nic, now_ns)
         return rule if rule is not None and keeps_order_from_birth(rule) else None
 
     def _was_born(self, key: FlowKey, *, failed: bool) -> bool:

@@ -8,7 +8,6 @@ tells (idle flows, rules somebody changed), each bounded to a small share of one
 from __future__ import annotations
 
 import asyncio
-import sys
 import time
 from collections.abc import Iterator, Sequence
 from functools import partial
@@ -22,11 +21,11 @@ from atfnd.decide.phantom import phantoms
 from atfnd.decide.renew import settling_of
 from atfnd.decide.table import FlowTable
 from atfnd.errors import OperatorError
+from atfnd.matching import Matching
 from atfnd.model import (
     FlowKey,
     Match,
     NicView,
-    Placement,
     Policy,
     SocketGone,
     SocketSeen,
@@ -35,7 +34,6 @@ from atfnd.model import (
 from atfnd.observe import Observation, Observer
 from atfnd.observe.interfaces import Interfaces
 from atfnd.observe.nics import NicWatch, nic_of
-from atfnd.policy.match import Matcher
 from atfnd.program import knob
 from atfnd.program.journal import Journal
 from atfnd.program.originals import Originals
@@ -66,7 +64,7 @@ class Daemon(Reloading):
             policy=policy,
             memory=Memory(FlowTable(policy.table_max), settling_of(policy)),
         )
-        self._matcher, self._given = Matcher(policy), given
+        self._matching, self._given = Matching(policy), given
         self._reloads, self.hangup = asyncio.Lock(), asyncio.Event()
         self.interfaces, self.journal = interfaces, journal
         self._lost = 0
@@ -155,12 +153,7 @@ class Daemon(Reloading):
         if event.napi_id is None and event.key.remote_port:
             rss = watch.predicted(event.key)
         now_ns = time.monotonic_ns()
-        rule = self._matcher.first_match(
-            event.key,
-            event.thread.comm if event.thread else None,
-            event.bytes,
-            now_ns - event.born_ns if event.born_ns is not None else 0,
-        )
+        rule = self._matching.seen(event, watch.view, now_ns)
         rss_cpu = rss.cpu if rss else None
         self._carry_out(steer.seen(event, watch.view, rule, self.memory, now_ns, rss_cpu))
 
@@ -168,12 +161,15 @@ class Daemon(Reloading):
 
     def _audit(self) -> None:
         """Entries against sockets: gone, used, idle."""
-        if not len(self.memory.table) and not self.memory.overflowed:
+        table = self.memory.table
+        if not (len(table) or self.memory.overflowed or self._matching.waiting()):
             return
         born = self._born_uses()
         uses = [*self.observer.audit(), *born]
         before, now_ns = {flow.cookie for flow in self.memory.table}, time.monotonic_ns()
         self._carry_out(audit.check_sockets(uses, self._views(), self.memory, now_ns))
+        for event in self._matching.again(uses, table, now_ns):
+            self._seen(event)
         ended = before - {flow.cookie for flow in self.memory.table}
         aged_out = ended & {use.cookie for use in uses}
         if aged_out:
@@ -233,12 +229,8 @@ class Daemon(Reloading):
     # ---- what an operator may tell it
 
     def left_by(self, key: FlowKey) -> str | None:
-        """The rule that leaves a flow alone whatever it carries. One that asks for a process is
-        not named: whose flow it is, is not known here."""
-        rule = self._matcher.first_match(key, None, sys.maxsize, sys.maxsize)
-        if rule is None or rule.placement is not Placement.LEAVE or rule.processes is not None:
-            return None
-        return f"`{rule.name}` ({rule.source})"
+        """The rule of the policy that leaves a flow alone, if one does."""
+        return self._matching.left_by(key)
 
     async def arm(self, nic: str) -> None:
         """Allow changes on a NIC, and place every flow that waits for it. KeyError: no such NIC."""

@@ -23,7 +23,7 @@ from atfnd.model import Flow, FlowKey, Placement, Policy
 from atfnd.nic import Nic
 from atfnd.observe import Qualify
 from atfnd.observe.nics import NicWatch
-from atfnd.policy.match import Matcher, armed, qualify, rule_budget
+from atfnd.policy.match import armed, asks_direction, qualify, rule_budget
 
 __all__ = ["Given", "Reloading"]
 
@@ -76,8 +76,9 @@ class Reloading(Attached):
             what = f"daemon.observer: {policy.observer} holds from the next start on"
             self.log.add("reload", what, "a running daemon keeps its observer")
             policy = replace(policy, observer=self.policy.observer)
-        self.policy, self._matcher = policy, Matcher(policy)
-        self.observer.qualify(Qualify(*qualify(policy)))
+        self.policy = policy
+        self._matching.renew(policy)
+        self.observer.qualify(Qualify(*qualify(policy), direction=asks_direction(policy)))
         plan = renew(policy, self._steers, self.memory, self._moves)
         for moving in self._moving.values():
             moving.settle(policy.hold_down_ns)
@@ -103,8 +104,7 @@ class Reloading(Attached):
         whose user is not known yet, stays unless it is left alone whoever uses it."""
         if flow.thread is None:
             return flow.policy if self.left_by(flow.key) is None else None
-        age_ns = 0 if flow.born_ns is None else time.monotonic_ns() - flow.born_ns
-        rule = self._matcher.first_match(flow.key, flow.thread.comm, flow.bytes, age_ns)
+        rule = self._matching.of_flow(flow, self.watches[flow.nic].view, time.monotonic_ns())
         return None if rule is None or rule.placement is Placement.LEAVE else rule.name
 
     def _moves(self, key: FlowKey) -> bool:

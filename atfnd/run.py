@@ -24,7 +24,7 @@ from atfnd.observe.choose import choose
 from atfnd.observe.interfaces import Interfaces
 from atfnd.observe.nics import NicWatch
 from atfnd.policy.load import load
-from atfnd.policy.match import qualify
+from atfnd.policy.match import asks_direction, qualify
 from atfnd.program import knob
 from atfnd.program.journal import Journal
 from atfnd.program.originals import Originals
@@ -90,7 +90,8 @@ def run(
         interfaces = Interfaces(nics, partial(given.watch, policy))
         stack.callback(interfaces.close)
         watches = interfaces.start()
-        chosen, why = choose(observer or policy.observer, Qualify(*qualify(policy)))
+        told = Qualify(*qualify(policy), direction=asks_direction(policy))
+        chosen, why = choose(observer or policy.observer, told)
         stack.callback(chosen.close)
         journal, originals = _journals(run_dir, stack)
         daemon = Daemon(interfaces, chosen, why, policy, journal, originals, given)

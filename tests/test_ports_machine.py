@@ -31,8 +31,9 @@ KEYS = [PORT, PORT._replace(local=bytes(4)), PORT._replace(local_port=444)]
 THREADS = [Thread(tid, tid, comm, None) for tid, comm in ((1, "app"), (2, "app"), (3, "left"))]
 
 
-def steers(port: FlowKey, comm: str | None) -> FlowRule | None:
+def steers(port: FlowKey, thread: Thread | None) -> FlowRule | None:
     del port
+    comm = thread.comm if thread else None
     placement = Placement.LEAVE if comm == "left" else Placement.CORE
     return replace(RULE, name=str(comm), placement=placement)
 

@@ -36,6 +36,7 @@ from atfnd.model import (
     Placement,
     Protocol,
     SocketUse,
+    Thread,
 )
 
 __all__ = ["RuleOf", "exposed", "look", "wanted_again"]
@@ -48,8 +49,8 @@ _UNWANTED = "the policy has no rule for its connections any more"
 _Place = tuple[int, int]  # family, local port
 
 
-# The policy's one rule for all connections of a port that a thread of this name serves.
-RuleOf = Callable[[FlowKey, str | None], FlowRule | None]
+# The policy's one rule for all connections of a port that this thread serves.
+RuleOf = Callable[[FlowKey, Thread | None], FlowRule | None]
 
 
 class _No(Exception):
@@ -135,7 +136,7 @@ def _wanted(
         users = [plain]
     if not users:
         raise _No("who serves it is not known yet")
-    rules = {rule_of(key, user.thread.comm if user.thread else None) for user in users}
+    rules = {rule_of(key, user.thread) for user in users}
     rule = next(iter(rules))
     if len(rules) > 1 or rule is None or rule.placement is Placement.LEAVE:
         raise _No("the policy has no one rule that steers all its connections")

@@ -91,6 +91,7 @@ def seen(
         policy=rule.name,
         why=old.why if old and manual else _reason(event.app_cpu, queue.index if queue else None),
         born_ns=event.born_ns,
+        direction=event.direction,
     )
     if not manual and (own_queue := follow.home(flow, nic, memory)) is not None:
         why = _reason(event.app_cpu, own_queue.index, own=True)

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 from atfnd.model.birth import Accepted, Born, Connected, Connecting, Listening
 from atfnd.model.change import Action, ActionKind, Outcome, Plan, Planned, brief
+from atfnd.model.facts import Facts, Process
 from atfnd.model.finding import Finding, Interface, Level, LinkFile, Machine, Rival
 from atfnd.model.flow import (
+    Direction,
     Flow,
     FlowKey,
     FlowState,
@@ -53,7 +55,9 @@ __all__ = [
     "Connecting",
     "Cpu",
     "Device",
+    "Direction",
     "Event",
+    "Facts",
     "Finding",
     "Flow",
     "FlowKey",
@@ -79,6 +83,7 @@ __all__ = [
     "Plan",
     "Planned",
     "Policy",
+    "Process",
     "Protocol",
     "Queue",
     "QueueStats",

@@ -23,6 +23,7 @@ class Qualify(NamedTuple):
     dwell_ns: int
     min_bytes: int
     min_age_ns: int
+    direction: bool = False  # tell which end opened a connection, if it can be seen
 
 
 class NapiCounters(NamedTuple):

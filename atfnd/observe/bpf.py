@@ -13,7 +13,7 @@ from functools import lru_cache
 
 from atfnd.bpf import _bpf
 from atfnd.bpf.layout import layout
-from atfnd.model import FlowKey, SocketGone, SocketSeen, SocketUse, Thread, ThreadMoved
+from atfnd.model import Direction, FlowKey, SocketGone, SocketSeen, SocketUse, Thread, ThreadMoved
 from atfnd.observe import NapiCounters, Observation, Qualify
 
 __all__ = ["BpfObserver"]
@@ -21,7 +21,8 @@ __all__ = ["BpfObserver"]
 _RECORD = layout("observer", "observer_record")
 _COUNTERS = layout("observer", "napi_counters").codec
 _SEEN, _GONE, _THREAD = 1, 2, 3  # enum observer_kind
-_DUAL_STACK = 1  # enum observer_flag
+_DUAL_STACK, _ACCEPTED, _CONNECTED = 1, 4, 8  # enum observer_flag
+_DIRECTIONS = {_ACCEPTED: Direction.ACCEPTED, _CONNECTED: Direction.CONNECTED}
 _NO_CPU = 0xFFFFFFFF
 _MARKED = 65536  # max_entries of `marked`
 _RETELL_NS = 1_000_000_000
@@ -63,8 +64,9 @@ class BpfObserver:
 
     def qualify(self, qualify: Qualify) -> None:
         """Thresholds of the running programs, in their mapped data: nothing is attached anew."""
-        dwell_ns, min_bytes, min_age_ns = qualify
+        dwell_ns, min_bytes, min_age_ns, direction = qualify
         self._bpf.configure(dwell_ns, min_bytes, min_age_ns, self._retell_ns)
+        self._bpf.tell_direction(direction)
 
     def fileno(self) -> int:
         """epoll descriptor of the ring buffer."""
@@ -96,10 +98,21 @@ class BpfObserver:
             if kind == _SEEN:
                 comm = row[15].rstrip(b"\0").decode("utf-8", "replace")
                 thread = _thread(tid, pid, comm, cgroup or None)
+                direction = _DIRECTIONS.get(row[20] & (_ACCEPTED | _CONNECTED))
                 for key in _keys(row):
                     add(
                         SocketSeen(
-                            at_ns, cookie, key, app, thread, napi, _cpu(rx), count, off_ns, born_ns
+                            at_ns,
+                            cookie,
+                            key,
+                            app,
+                            thread,
+                            napi,
+                            _cpu(rx),
+                            count,
+                            off_ns,
+                            born_ns,
+                            direction,
                         )
                     )
             elif kind == _GONE:
