@@ -6,7 +6,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
 
 import pytest
 
@@ -19,53 +20,54 @@ from tests.labs import Lab
 GROUP = f"atfnd-test-{os.getpid()}.slice"
 UNIT = "echo.service"
 
-# port: the match that holds, and one that does not
+# The match that holds, and one that does not; a port for each, which stays in TIME-WAIT.
 MATCHES = {
-    7001: ('command: "*tests.talker echo tcp *"', "command: tests.talker"),
-    7002: ("user: root", "user: [nobody, 4294967294]"),
-    7003: (f"cgroup: /{GROUP}/*", f"cgroup: /{GROUP}"),
-    7004: (f"unit: {UNIT}", "unit: other.service"),
-    7005: ('interface: "lab:*"', 'interface: "eth*|lo"'),
-    7006: ("direction: accepted", "direction: connected"),
-    7007: ("direction: connected", "direction: accepted"),
-    7008: ("min_rate: 1Mbit", "min_rate: 1Tbit"),
+    "command": ('command: "*tests.talker echo tcp *"', "command: tests.talker"),
+    "user": ("user: root", "user: [nobody, 4294967294]"),
+    "cgroup": (f"cgroup: /{GROUP}/*", f"cgroup: /{GROUP}"),
+    "unit": (f"unit: {UNIT}", "unit: other.service"),
+    "interface": ('interface: "lab:*"', 'interface: "eth*|lo"'),
+    "accepted": ("direction: accepted", "direction: connected"),
+    "connected": ("direction: connected", "direction: accepted"),
+    "before": ("direction: accepted", "direction: connected"),
+    "rate": ("min_rate: 1Mbit", "min_rate: 1Tbit"),
 }
 
 
-def rules() -> str:
-    """Both of each, in this order, as `no-PORT` and `yes-PORT`."""
+def port(observer: str, kind: str) -> int:
+    return 7000 + 100 * OBSERVERS.index(observer) + list(MATCHES).index(kind)
+
+
+def rules(observer: str) -> str:
+    """Both of each, in this order, as `no-KIND` and `yes-KIND`."""
     return "\n".join(
-        f"  - {{ name: {word}-{port}, match: {{ ports: {port}, {match} }}, "
+        f"  - {{ name: {word}-{kind}, match: {{ ports: {port(observer, kind)}, {match} }}, "
         f"placement: {{ near: core }}, dwell: 20ms, order: immediate }}"
-        for port, (holds, fails) in MATCHES.items()
+        for kind, (holds, fails) in MATCHES.items()
         for word, match in (("no", fails), ("yes", holds))
     )
 
 
 @contextmanager
-def a_group() -> Iterator[Callable[[int], None]]:
-    """Moves a process into `/GROUP/UNIT`; at its end it goes back to the root."""
-    root = open_root()
-    moved = []
+def a_group() -> Iterator[Callable[[str | None], None]]:
+    """Makes `/GROUP/UNIT`; what is handed on moves us (None: back), and with us whom we start."""
+    root, ours = open_root(), Path("/proc/self/cgroup").read_text().splitlines()
+    home = next(line for line in ours if line.startswith("0::/")).removeprefix("0::/") or "."
 
-    def move(pid: int, group: str = f"{GROUP}/{UNIT}") -> None:
-        procs = os.open(f"{group}/cgroup.procs", os.O_WRONLY, dir_fd=root)
+    def move(group: str | None) -> None:
+        procs = os.open(f"{group or home}/cgroup.procs", os.O_WRONLY, dir_fd=root)
         try:
-            os.write(procs, f"{pid}\n".encode())
+            os.write(procs, f"{os.getpid()}\n".encode())
         finally:
             os.close(procs)
-        moved.append(pid)
 
-    try:
+    with ExitStack() as undo:
+        undo.callback(os.close, root)
         for each in (GROUP, f"{GROUP}/{UNIT}"):
             os.mkdir(each, dir_fd=root)
+            undo.callback(os.rmdir, each, dir_fd=root)
+        undo.callback(move, None)
         yield move
-    finally:
-        for pid in set(moved):
-            move(pid, ".")
-        for each in (f"{GROUP}/{UNIT}", GROUP):
-            os.rmdir(each, dir_fd=root)
-        os.close(root)
 
 
 @pytest.fixture(scope="module", params=OBSERVERS)
@@ -73,7 +75,7 @@ def bed(
     request: pytest.FixtureRequest, shared_lab: Lab, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Bed]:
     folder = tmp_path_factory.mktemp("daemon")
-    with a_bed(shared_lab, folder, request.param, policy(rules())) as made:
+    with a_bed(shared_lab, folder, request.param, policy(rules(request.param))) as made:
         made.start()
         yield made
 
@@ -83,36 +85,37 @@ def under(bed: Bed, app: Application, rule: str) -> None:
     assert row["pid"] == app.pid
 
 
-@pytest.mark.parametrize("port", [7001, 7002, 7005, 7006, 7008])
-def test_by_what_is_asked(bed: Bed, port: int) -> None:
-    app = bed.apps.tcp(port=port)
-    under(bed, app, f"yes-{port}")
+@pytest.mark.parametrize("kind", ["command", "user", "interface", "accepted", "rate"])
+def test_by_what_is_asked(bed: Bed, kind: str) -> None:
+    app = bed.apps.tcp(port=port(bed.observer, kind))
+    under(bed, app, f"yes-{kind}")
     bed.steered(app)
     app.end()
 
 
-@pytest.mark.parametrize("port", [7003, 7004])
-def test_by_its_control_group(bed: Bed, port: int) -> None:
+@pytest.mark.parametrize("kind", ["cgroup", "unit"])
+def test_by_its_control_group(bed: Bed, kind: str) -> None:
     with a_group() as move:
-        app = bed.apps.tcp(port=port)
-        app.pause()
-        move(app.pid)
-        app.resume()
-        under(bed, app, f"yes-{port}")
-        app.end()
+        move(f"{GROUP}/{UNIT}")
+        app = bed.apps.tcp(port=port(bed.observer, kind))
+        move(None)
+        try:
+            under(bed, app, f"yes-{kind}")
+        finally:
+            app.end()
 
 
 def test_a_connection_from_here(bed: Bed) -> None:
     """Only BPF sees who asked for it; where nobody listens, the other observer does not know."""
-    app = bed.apps.tcp_connected(port=7007)
-    under(bed, app, "yes-7007" if bed.observer == "bpf" else "everything")
+    app = bed.apps.tcp_connected(port=port(bed.observer, "connected"))
+    under(bed, app, "yes-connected" if bed.observer == "bpf" else "everything")
     app.end()
 
 
 def test_a_connection_from_before(bed: Bed) -> None:
     """Of one that was established before the daemon ran, the listener tells."""
     bed.daemon.end()
-    app = bed.apps.tcp(port=7006)
+    app = bed.apps.tcp(port=port(bed.observer, "before"))
     bed.start()
-    under(bed, app, "yes-7006")
+    under(bed, app, "yes-before")
     app.end()
