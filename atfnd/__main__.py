@@ -1,21 +1,22 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The command `atfnd`: run, check, restore, lab. Each verb imports only what it needs."""
+"""The command `atfnd`: run, check, replay, restore, lab. Each verb imports only what it needs."""
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
 
-from atfnd.errors import OperatorError
+from atfnd.errors import told
 from atfnd.lab.cli import app as lab
+from atfnd.replay.verb import replay
 
 __all__ = ["main"]
 
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
 app.add_typer(lab, name="lab")
+app.command()(replay)
 
 Nics = Annotated[list[str] | None, typer.Option(metavar="NIC", help="E.g. lab:lab; repeatable.")]
 RunDir = Annotated[Path, typer.Option(help="Socket, lock and journal live here.")]
@@ -50,10 +51,7 @@ def restore(run_dir: RunDir = Path("/run/atfnd")) -> None:
 
 def main() -> None:
     """Run the command; an operator's error is one line and an exit code."""
-    try:
-        app()
-    except OperatorError as error:
-        sys.exit(error.tell("atfnd"))
+    told("atfnd", app)
 
 
 if __name__ == "__main__":

@@ -39,6 +39,7 @@ from atfnd.policy.match import Matcher
 from atfnd.program import knob
 from atfnd.program.journal import Journal
 from atfnd.program.originals import Originals
+from atfnd.recording import Recorder
 from atfnd.reloading import Given, Reloading
 
 __all__ = ["Daemon"]
@@ -71,7 +72,7 @@ class Daemon(Reloading):
         self.interfaces, self.journal = interfaces, journal
         self._lost = 0
         self.originals = originals
-        self._homes = {}
+        self._homes, self.recorder = {}, Recorder(self)
         self._moving, self._last_end = {}, {}
         self._open_births(policy)
         self.arming = Arming(self, originals, self._carry_out, self._write)
@@ -132,6 +133,7 @@ class Daemon(Reloading):
             if isinstance(latest, SocketSeen):
                 self._seen(latest)
             else:
+                self.recorder.gone(latest)
                 self._carry_out(retire.gone(latest.cookie, self.memory))
         lost = self.observer.lost()
         if lost > self._lost:
@@ -151,6 +153,7 @@ class Daemon(Reloading):
         watch = nic_of(event, self.watches.values())
         if watch is None:
             return
+        self.recorder.seen(watch, event)
         rss = None  # where an observer that sees no queue may expect it
         if event.napi_id is None and event.key.remote_port:
             rss = watch.predicted(event.key)
@@ -172,6 +175,7 @@ class Daemon(Reloading):
             return
         born = self._born_uses()
         uses = [*self.observer.audit(), *born]
+        self.recorder.audited(uses)
         before, now_ns = {flow.cookie for flow in self.memory.table}, time.monotonic_ns()
         self._carry_out(audit.check_sockets(uses, self._views(), self.memory, now_ns))
         ended = before - {flow.cookie for flow in self.memory.table}
