@@ -37,6 +37,7 @@ from atfnd.observe.nics import NicWatch, nic_of
 from atfnd.program import knob
 from atfnd.program.journal import Journal
 from atfnd.program.originals import Originals
+from atfnd.recording import Recorder
 from atfnd.reloading import Given, Reloading
 
 __all__ = ["Daemon"]
@@ -69,7 +70,7 @@ class Daemon(Reloading):
         self.interfaces, self.journal = interfaces, journal
         self._lost = 0
         self.originals = originals
-        self._homes = {}
+        self._homes, self.recorder = {}, Recorder(self)
         self._moving, self._last_end = {}, {}
         self._open_births(policy)
         self.arming = Arming(self, originals, self._carry_out, self._write)
@@ -130,6 +131,7 @@ class Daemon(Reloading):
             if isinstance(latest, SocketSeen):
                 self._seen(latest)
             else:
+                self.recorder.gone(latest)
                 self._carry_out(retire.gone(latest.cookie, self.memory))
         lost = self.observer.lost()
         if lost > self._lost:
@@ -149,6 +151,7 @@ class Daemon(Reloading):
         watch = nic_of(event, self.watches.values())
         if watch is None:
             return
+        self.recorder.seen(watch, event)
         rss = None  # where an observer that sees no queue may expect it
         if event.napi_id is None and event.key.remote_port:
             rss = watch.predicted(event.key)
@@ -166,6 +169,7 @@ class Daemon(Reloading):
             return
         born = self._born_uses()
         uses = [*self.observer.audit(), *born]
+        self.recorder.audited(uses)
         before, now_ns = {flow.cookie for flow in self.memory.table}, time.monotonic_ns()
         self._carry_out(audit.check_sockets(uses, self._views(), self.memory, now_ns))
         for event in self._matching.again(uses, table, now_ns):

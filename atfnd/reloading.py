@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable
 from contextlib import suppress
 from dataclasses import replace
 from fnmatch import fnmatchcase
@@ -24,6 +24,7 @@ from atfnd.nic import Nic
 from atfnd.observe import Qualify
 from atfnd.observe.nics import NicWatch
 from atfnd.policy.match import armed, asks_direction, qualify, rule_budget
+from atfnd.recording import Recorder
 
 __all__ = ["Given", "Reloading"]
 
@@ -48,8 +49,13 @@ class Reloading(Attached):
     """The part of the daemon that takes another policy."""
 
     hangup: asyncio.Event  # SIGHUP
+    recorder: Recorder
     _given: Given
     _reloads: asyncio.Lock
+
+    def recording(self, seconds: float, most: int) -> AsyncGenerator[str, None]:
+        """As `serve.Source.recording`."""
+        return self.recorder.lines(seconds, most)
 
     async def reload(self) -> Policy:
         """Read the policy again and take it into force. OperatorError: it is wrong, and nothing has

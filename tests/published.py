@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -221,6 +221,10 @@ class Published:
         kind, why = ActionKind.INSERT, "its thread runs on CPU 3"
         action = Action(kind, nic, key(40_002), None, 0, 3, why, "bulk")
         return [Planned(action, None, ("ethtool -N eth1 flow-type tcp4 action 3",), None)]
+
+    async def recording(self, seconds: float, most: int) -> AsyncGenerator[str, None]:
+        for number in range(most):
+            yield f'{{"line": {number}, "of_s": {seconds}}}\n'
 
     async def reload(self) -> Policy:
         if self.mistake is not None:

@@ -71,6 +71,19 @@ def test_what_would_be_done(daemon: Serving) -> None:
     assert atfnctl(daemon, "plan", "--nic", "eth7").returncode == 2
 
 
+def test_a_recording(daemon: Serving, tmp_path: Path) -> None:
+    file = tmp_path / "seen.jsonl"
+    words = "record", str(file), "--seconds", "9", "--max", "3"
+    assert lines(daemon, *words) == [f"{file}: 3 lines"]
+    assert [json.loads(line)["line"] for line in file.read_text().splitlines()] == [0, 1, 2]
+    done = atfnctl(daemon, *words)  # it is not written over
+    assert (done.returncode, done.stderr) == (
+        2, f"atfnd: {file}: File exists\nhint: name a new file\n",
+    )  # fmt: skip
+    assert refusal(daemon, "/v1/record?seconds=0")[0] == 400
+    assert atfnctl(daemon, "record", str(tmp_path / "no/such")).returncode == 2
+
+
 def test_a_reload(daemon: Serving) -> None:
     assert lines(daemon, "reload") == ["2 flow rules in force: a.yaml"]
     daemon.do(lambda: setattr(daemon.source, "mistake", MISTAKE))

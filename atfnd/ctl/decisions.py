@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The verbs of atfnctl about what the daemon decides by: policy, plan, reload."""
+"""The verbs of atfnctl about what the daemon decides by: policy, plan, record, reload."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Annotated
+from pathlib import Path
+from typing import Annotated, BinaryIO
 
 import typer
 from rich.table import Table
@@ -57,6 +58,35 @@ def plan(nic: OnlyNic = None, socket: Socket = SOCKET, as_json: Json = False) ->
             output.say(line)
     if not rows:
         output.say("nothing is to be done")
+
+
+@app.command()
+def record(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A new one, for `atfnd replay`.")],
+    seconds: Annotated[int, typer.Option(min=1, max=3600, help="How long.")] = 60,
+    most: Annotated[int, typer.Option("--max", min=1, help="At most so many lines.")] = 100_000,
+    socket: Socket = SOCKET,
+) -> None:
+    """Write down what the daemon sees, for `atfnd replay`; Ctrl-C ends it early."""
+    lines = Client(socket).lines("/v1/record", seconds + 10.0, seconds=seconds, max=most)
+    count = 0
+    with _new(file) as out:
+        try:
+            for line in lines:
+                out.write(line)
+                count += 1
+        except KeyboardInterrupt:
+            pass  # he has seen enough
+        except OSError as refusal:
+            raise OperatorError(f"{file}: {refusal.strerror}", exit_code=1) from None
+    output.say(f"{file}: {count} lines")
+
+
+def _new(file: Path) -> BinaryIO:
+    try:
+        return file.open("xb", buffering=0)
+    except OSError as refusal:
+        raise OperatorError(f"{file}: {refusal.strerror}", "name a new file") from None
 
 
 @app.command()

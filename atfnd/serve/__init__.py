@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Sequence
 from typing import Protocol
 
 from atfnd.model import Event, Finding, Flow, FlowKey, NicView, Planned, Policy, Status, Topology
@@ -61,6 +61,9 @@ class Source(Protocol):
     async def plan(self, nic: str) -> Sequence[Planned]:
         """What would be done to this NIC now, in order, if it were armed, or what waits where it
         is. KeyError: no such NIC; OSError: it has just gone."""
+
+    def recording(self, seconds: float, most: int) -> AsyncGenerator[str, None]:
+        """What decisions are made of, as lines of JSON: for so long, and so many at most."""
 
     async def reload(self) -> Policy:
         """Read the policy again, and return the one in force. OperatorError: it is wrong, and

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """The resources of what the daemon decides by: the policy, what it would do, and another policy.
 
-`GET /v1/policy`, `GET /v1/plan`, `POST /v1/reload`: docs/api.md.
+`GET /v1/policy`, `/v1/plan`, `/v1/record`, `POST /v1/reload`: docs/api.md.
 """
 
 from __future__ import annotations
@@ -11,12 +11,13 @@ import socket
 import sys
 import time
 from collections import Counter
+from contextlib import aclosing
 
 from aiohttp import web
 
 from atfnd.model import FlowRule, InterfaceRule, Placement, Planned, Policy, Protocol
 from atfnd.serve import Source
-from atfnd.serve.answers import error, one_object, query_of, row_list
+from atfnd.serve.answers import error, number, one_object, query_of, row_list, write
 from atfnd.serve.views import View, placed
 
 __all__ = ["Decisions", "planned_view"]
@@ -34,6 +35,7 @@ class Decisions:
         return [
             web.get("/v1/policy", self.policy, allow_head=False),
             web.get("/v1/plan", self.plan, allow_head=False),
+            web.get("/v1/record", self.record, allow_head=False),
             web.post("/v1/reload", self.reload),
         ]
 
@@ -73,6 +75,19 @@ class Decisions:
         now_ns = time.monotonic_ns()
         rows = (planned_view(each, sources, now_ns) for each in planned)
         return await row_list(request, "actions", rows)
+
+    async def record(self, request: web.Request) -> web.StreamResponse:
+        """GET /v1/record?seconds=&max=: JSON lines as things are seen, until the time is over."""
+        query = query_of(request, "seconds", "max")
+        seconds = number(query, "seconds", 60, 1, 3600)
+        lines = self._source.recording(seconds, number(query, "max", 100_000, 1, 10_000_000))
+        response = web.StreamResponse(headers={"Content-Type": "application/x-ndjson"})
+        await response.prepare(request)
+        async with aclosing(lines):
+            async for line in lines:
+                await write(request, response, line)
+        await response.write_eof()
+        return response
 
     async def reload(self, request: web.Request) -> web.StreamResponse:
         """POST /v1/reload, of root only. A wrong policy is answered as a bad parameter is."""

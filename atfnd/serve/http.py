@@ -138,7 +138,9 @@ async def _answer_errors(request: web.Request, handler: Handler) -> web.StreamRe
     except web.HTTPNotFound as refusal:
         if refusal.content_type == "application/json":
             raise
-        paths = "/v1/{status,flows,explain,queues,nics,rules,topology,events,doctor,policy,plan}"
+        paths = (
+            "/v1/{status,flows,explain,queues,nics,rules,topology,events,doctor,policy,plan,record}"
+        )
         return error(404, f"nothing at {request.path}", f"there is {paths}")
 
 
