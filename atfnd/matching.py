@@ -68,7 +68,8 @@ class Matching:
         """Another policy is in force: ask `of_flow` of every flow there is. Rates stay known."""
         self._matcher = Matcher(policy)
         asked = any(map(of_process, policy.flows))
-        self._processes = (processes or Processes()) if asked else None
+        command = any(rule.commands is not None for rule in policy.flows)
+        self._processes = (processes or Processes(command=command)) if asked else None
         self._ports = ListenedPorts() if asks_direction(policy) else None
         self._most = policy.table_max
 

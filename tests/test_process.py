@@ -79,6 +79,12 @@ def test_what_is_hidden_is_unknown(tmp_path: Path) -> None:
     assert of(tmp_path) == Process()
 
 
+def test_a_command_line_nobody_asks_for_is_not_read(tmp_path: Path) -> None:
+    tree(tmp_path)
+    found = Processes(str(tmp_path), command=False).of(7, NOW_NS)
+    assert found == Process(None, 33, "/a.service")
+
+
 def test_it_is_read_again_when_it_may_be_another(tmp_path: Path) -> None:
     tree(tmp_path)
     processes = Processes(str(tmp_path))

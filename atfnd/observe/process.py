@@ -3,6 +3,8 @@
 
 /proc/PID/cmdline, status (`Uid:` real, effective, saved, file system) and cgroup (proc(5),
 cgroups(7)). A process that ends under our hands, or hides (hidepid), is unknown, not an error.
+Its command line is read only for who asks: it is in its own memory, and reading that waits for a
+process that is mapping memory and stuck (fs/proc/base.c, get_mm_cmdline()).
 """
 
 from __future__ import annotations
@@ -24,8 +26,8 @@ class Processes:
 
     FRESH_NS = 10_000_000_000  # it may execute another program, or change its user
 
-    def __init__(self, root: str = "/proc") -> None:
-        self._root = root
+    def __init__(self, root: str = "/proc", *, command: bool = True) -> None:
+        self._root, self._command = root, command
         self._known: dict[int, tuple[int, Process]] = {}
 
     def of(self, pid: int, now_ns: int) -> Process:
@@ -35,15 +37,16 @@ class Processes:
             return known[1]
         if len(self._known) >= _MOST:
             self._known.clear()
-        found = read_process(f"{self._root}/{pid}")
+        found = _process(f"{self._root}/{pid}", self._command)
         self._known[pid] = now_ns, found
         return found
 
 
-def read_process(folder: str) -> Process:
+def _process(folder: str, with_command: bool) -> Process:
     command = uid = cgroup = None
     with suppress(*_HIDDEN):
-        command = _read(f"{folder}/cmdline").rstrip("\0").replace("\0", " ")
+        if with_command:
+            command = _read(f"{folder}/cmdline").rstrip("\0").replace("\0", " ")
     with suppress(*_HIDDEN):
         lines = _read(f"{folder}/status").splitlines()
         uid = next((int(line.split()[2]) for line in lines if line.startswith("Uid:")), None)
