@@ -54,11 +54,13 @@ class Born(Programmed):
     _listeners: dict[str, Listeners]  # by NIC
     _unborn: set[FlowKey]  # connects whose rule is being written
     _asked: set[FlowKey]  # ports whose rule is being written
+    _unjudged: set[FlowKey]  # ports with a rule that another policy may not want
     _births_lost: int
 
     def _open_births(self, policy: Policy) -> None:
         self._births, self._connects, self._listeners = None, Connects(), {}
         self._unborn, self._asked, self._births_lost = set(), set(), 0
+        self._unjudged = set()
         self._start_births(policy)
 
     def _start_births(self, policy: Policy) -> None:
@@ -79,14 +81,24 @@ class Born(Programmed):
                 asyncio.get_running_loop().add_reader(self._births.fileno(), self._newborn)
                 self._serve_births()
             return
-        for nic, known in self._listeners.items():
-            for key in [*known.sockets, *known.closed_ns]:
-                entry = self.memory.table.get(key)
-                if entry is not None and not self._still_wants(nic, key, entry.policy, known):
+        self._unjudged = {flow.key for flow in self.memory.table if flow.key.listens}
+        self._judge_ports()
+        self._look_at_ports()
+
+    def _judge_ports(self) -> None:
+        """Whether another policy wants the rules of these ports; of those whose rule is just being
+        written, later."""
+        for key in list(self._unjudged):
+            entry = self.memory.table.get(key)
+            if any(moving.concerns(key) for moving in self._moving.values()):
+                continue
+            self._unjudged.discard(key)
+            for nic, known in self._listeners.items() if entry is not None else ():
+                listens = key in known.sockets or key in known.closed_ns
+                if listens and entry and not self._still_wants(nic, key, entry.policy, known):
                     known.unwanted.add(key)
                 else:
                     known.unwanted.discard(key)
-        self._look_at_ports()
 
     def _still_wants(self, nic: str, key: FlowKey, policy: str, known: Listeners) -> bool:
         """The policy has one rule for a port's connections. Of one whose thread is not known, the
@@ -99,7 +111,8 @@ class Born(Programmed):
         return all(rule is not None for rule in each_has)
 
     def _end_births(self) -> None:
-        """Detach when nothing is left of them."""
+        """Detach when another policy wants none and nothing is left of them."""
+        self._judge_ports()
         if self._births is None or any(map(keeps_order_from_birth, self.policy.flows)):
             return
         ports = any(flow.key.listens for flow in self.memory.table)

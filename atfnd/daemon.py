@@ -71,7 +71,7 @@ class Daemon(Reloading):
         self._lost = 0
         self.originals = originals
         self._homes, self.recorder = {}, Recorder(self)
-        self._moving, self._last_end = {}, {}
+        self._moving, self._last_end, self._strays = {}, {}, {}
         self._open_births(policy)
         self.arming = Arming(self, originals, self._carry_out, self._write)
         self._agenda = Agenda(self.memory, self.arming.waiting, self._due)

@@ -45,6 +45,9 @@ class Programmed(Published):
     originals: Originals
     _agenda: Agenda
     _last_end: dict[tuple[str, int | None], tuple[str, str]]  # of each queue: verdict, why
+    _strays: dict[
+        FlowKey | None, Action
+    ]  # deletes of rules that nobody wanted when they were there
     _moving: dict[str, Moving]  # by NIC: of those that are armed, from their first move on
 
     def _carry_out(self, plan: Plan) -> list[Outcome]:
@@ -99,7 +102,8 @@ class Programmed(Published):
         outcomes = [each for each in said if isinstance(each, Outcome)]
         for each in said:
             if isinstance(each, Outcome):
-                audit.settle(each, self.memory)
+                if (stray := audit.settle(each, self.memory)) is not None:
+                    self._strays[stray.key] = stray
                 self._queue_moved(each)
                 self.record(each)
             else:

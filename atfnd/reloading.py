@@ -17,13 +17,14 @@ from typing import NamedTuple
 
 from atfnd.attached import Attached
 from atfnd.decide import steer
-from atfnd.decide.renew import leave, renew
+from atfnd.decide.renew import homeward, leave, renew
 from atfnd.errors import OperatorError
-from atfnd.model import Flow, FlowKey, Placement, Policy
+from atfnd.model import Action, Flow, FlowKey, Placement, Policy
 from atfnd.nic import Nic
 from atfnd.observe import Qualify
 from atfnd.observe.nics import NicWatch
 from atfnd.policy.match import armed, asks_direction, qualify, rule_budget
+from atfnd.program import knob
 from atfnd.recording import Recorder
 
 __all__ = ["Given", "Reloading"]
@@ -90,6 +91,7 @@ class Reloading(Attached):
             moving.settle(policy.hold_down_ns)
         self._take_interfaces(policy)
         self._carry_out(plan)
+        self._each(self._go_home)
         self._each(self._know)
         self._births_as(policy)
         for watch in list(self.watches.values()):
@@ -124,6 +126,11 @@ class Reloading(Attached):
         ended = {cookie for key, cookie in before.items() if key not in self.memory.left}
         if ended:
             self.observer.forget(ended)
+        for key, stray in list(self._strays.items()):
+            if key is None or not self._moves(key):
+                del self._strays[key]
+                self._delete_stray(stray)
+        self._each(self._go_home)
         self._end_births()
 
     def _take_interfaces(self, policy: Policy) -> None:
@@ -141,6 +148,25 @@ class Reloading(Attached):
                     self._arm(watch, "the policy says so")
             elif watch.view.armed and not may_write:
                 self._disarm(watch, "the policy says so")
+
+    def _delete_stray(self, stray: Action) -> None:
+        """Unless it has an entry again, which knows where its rule is; again later if it has to
+        wait."""
+        entry = None if stray.key is None else self.memory.table.get(stray.key)
+        if stray.nic not in self.watches or (entry is not None and entry.location is not None):
+            return
+        if not any(outcome.errno in knob.DONE for outcome in self._carry_out((stray,))):
+            self._strays[stray.key] = stray
+
+    def _go_home(self, watch: NicWatch) -> None:
+        """Queues that followed somebody by another policy."""
+        name = watch.view.name
+        if not watch.view.armed or name not in self.memory.homeward:
+            return
+        held = self.originals.held(name).items()
+        before = {knob: value.original for knob, value in held if knob.startswith("queue-cpu:")}
+        if self._carry_out(homeward(watch.view, before, self.topology(), self.memory)):
+            self._carry_out(steer.take_up(watch.view, self.memory, time.monotonic_ns()))
 
     def _arm(self, watch: NicWatch, why: str) -> None:
         name = watch.view.name

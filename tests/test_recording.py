@@ -52,8 +52,10 @@ def test_what_was_only_observed_is_replayed(shared_lab: Lab, tmp_path: Path, obs
             later = bed.apps.tcp()
             for app in (before, later):
                 bed.row(app, lambda row: row["state"] == "observed", "is observed")
+                app.migrate()
+                bed.unknown_to_table(app)  # RSS has it right there
                 cpu = app.migrate()
-                bed.row(app, partial(used_on, cpu), "has migrated")
+                bed.row(app, partial(used_on, cpu), "has come back")
             audits = file.read_bytes().count(b'{"audited"')
             until(lambda: file.read_bytes().count(b'{"audited"') > audits + 1, "and looked at")
         finally:

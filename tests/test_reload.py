@@ -106,7 +106,9 @@ def test_a_flow_is_left_alone_and_steered_again(
 
 
 def test_thresholds_reach_the_observer(shared_lab: Lab, tmp_path: Path, observer: str) -> None:
-    high = policy("", dwell="20ms").replace("[tcp, udp]", "[tcp, udp], min_bytes: 1TiB")
+    # in place of the built-in one
+    none_else = "  - { name: rest, match: { protocol: tcp }, placement: leave }\n"
+    high = EVERYTHING.replace("[tcp, udp]", "[tcp, udp], min_bytes: 1TiB") + none_else
     with a_steered_bed(shared_lab, tmp_path, observer, high) as bed:
         app = bed.apps.tcp()
         delivered_before = bed.meter.read()

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from atfnd.decide import audit, steer
 from atfnd.decide.memory import Memory
-from atfnd.decide.renew import leave, renew, settling_of
+from atfnd.decide.renew import homeward, leave, renew, settling_of
 from atfnd.decide.table import FlowTable
 from atfnd.model import (
     ActionKind,
@@ -27,7 +27,9 @@ from atfnd.model import (
     Plan,
     Policy,
 )
-from tests.values import NIC, RULE, flow
+from tests.published import topology
+from tests.test_birth import owning
+from tests.values import NIC, RULE, THREAD, flow
 
 __all__: list[str] = []
 
@@ -207,3 +209,25 @@ def test_a_flow_of_another_rule_is_placed_by_its_terms() -> None:
     assert steer.take_up(NIC, memory, moved_ns + 499) == ()
     (action,) = steer.take_up(NIC, memory, moved_ns + 500)
     assert (action.kind, action.new, action.policy) == (ActionKind.REWRITE, 2, "bulk")
+
+
+def test_queues_go_home_when_nobody_owns_them_any_more() -> None:
+    followed = tuple(replace(queue, cpu=1) for queue in NIC.queues)
+    knobs = {f"queue-cpu:{queue.index}": "1" for queue in NIC.queues}
+    nic = replace(NIC, queues=followed, knobs=knobs, manual=frozenset({"queue-cpu:3"}))
+    originals = {"queue-cpu:0": "0", "queue-cpu:1": "1", "queue-cpu:2": "0-7", "queue-cpu:3": "5"}
+    strict = policy(rule("rest", Mode.STRICT))
+    memory = memory_of(steered(1), terms=strict)
+    memory.owned["nic"] = owning(dict.fromkeys(range(4), THREAD))
+    renew(strict, lambda flow: "rest", memory, resting)
+    assert homeward(nic, originals, topology(), memory) == ()
+    renew(ALL, lambda flow: "rest", memory, resting)
+    assert memory.owned["nic"] == {}
+    plan = homeward(nic, originals, topology(), memory)
+    assert [(action.queue, action.old, action.new) for action in plan] == [(0, 1, 0), (2, 1, 2)]
+    memory.owned["nic"] = owning({2: THREAD})  # it has found another one
+    (action,) = homeward(nic, originals, topology(), memory)
+    assert action.queue == 0
+    there = replace(nic, queues=NIC.queues)
+    assert homeward(there, originals, topology(), memory) == ()
+    assert memory.homeward == {}

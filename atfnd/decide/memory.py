@@ -79,6 +79,7 @@ class Memory:
     owned: dict[str, Ownership] = field(default_factory=dict)  # by NIC: whose its queues are
     load: dict[str, dict[OwnerId, tuple[int, int]]] = field(default_factory=dict)  # bytes
     left: dict[FlowKey, int] = field(default_factory=dict)  # to go, by a new policy: its cookie
+    homeward: dict[str, set[int]] = field(default_factory=dict)  # queues whose owners own no more
     overflow: int = 0  # flows turned away since start
     locality: float | None = None  # of the table's bytes between the last two audits
 

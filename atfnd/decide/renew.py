@@ -8,10 +8,16 @@ rule takes that one's terms. A smaller table evicts nobody: it turns newcomers a
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import defaultdict
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
+from atfnd.decide.follow import owner_of
+from atfnd.decide.means import of_queue
 from atfnd.decide.memory import Memory, Settling
+from atfnd.decide.owner import OwnerId
+from atfnd.decide.prepare import prepare
+from atfnd.decide.queues import confine
 from atfnd.decide.retire import retire
 from atfnd.model import (
     Action,
@@ -19,12 +25,14 @@ from atfnd.model import (
     Flow,
     FlowKey,
     Mode,
+    NicView,
     Placement,
     Plan,
     Policy,
+    Topology,
 )
 
-__all__ = ["Judge", "leave", "renew", "settling_of"]
+__all__ = ["Judge", "homeward", "leave", "renew", "settling_of"]
 
 _LEFT = "its policy now leaves it alone"
 
@@ -67,10 +75,7 @@ def renew(policy: Policy, judge: Judge, memory: Memory, moving: Callable[[FlowKe
         if flow.key in was_left and flow.location is not None and moving(flow.key):
             plan.append(_kept(flow, rule))
     memory.settling = replace(memory.settling, leaving=leaving)
-    orders = memory.settling.order_by_policy.values()
-    if all(order is Mode.IMMEDIATE for order in orders):
-        memory.owned.clear()  # no queue follows anybody
-        memory.load.clear()
+    _release(memory)
     for key, flow in list(memory.overflowed.items()):
         if (rule := judge(flow)) is None:
             del memory.overflowed[key]
@@ -92,6 +97,43 @@ def leave(memory: Memory, moving: Callable[[FlowKey], bool]) -> Plan:
             if flow.location is None:
                 del memory.left[key]
     return tuple(plan)
+
+
+def _release(memory: Memory) -> None:
+    """Owners without a flow that would make them one own nothing any more."""
+    owners: defaultdict[str, set[OwnerId | None]] = defaultdict(set)
+    for flow in memory.table:
+        owners[flow.nic].add(owner_of(flow, memory))
+    for name, owned in memory.owned.items():
+        memory.owned[name] = {q: each for q, each in owned.items() if each.owner in owners[name]}
+        released = owned.keys() - memory.owned[name].keys()
+        if released:
+            memory.homeward.setdefault(name, set()).update(released)
+
+
+def homeward(
+    nic: NicView, originals: Mapping[str, str], topology: Topology, memory: Memory
+) -> Plan:
+    """Queues that followed an owner and are nobody's by another policy: back to where a fresh start
+    has them. `originals` are the knobs that we wrote, as they were before. Until all are there,
+    it is to be asked again."""
+    queues = memory.homeward.get(nic.name, set()) - memory.owned.get(nic.name, {}).keys()
+    knobs = {of_queue("queue-cpu", index) for index in queues}
+    ours = {k: v for k, v in originals.items() if k in knobs and k not in nic.manual}
+    cpus = {queue.index: ours.get(of_queue("queue-cpu", queue.index)) for queue in nic.queues}
+    fresh = tuple(
+        q
+        if (was := cpus[q.index]) is None
+        else replace(q, cpu=int(was) if was.isdecimal() else None)
+        for q in nic.queues
+    )
+    plan = prepare(replace(nic, queues=fresh, knobs={**nic.knobs, **ours}), topology)
+    placed = {queue.index: queue.cpu for queue in fresh}
+    placed |= {each.queue or 0: each.new for each in plan if each.kind is ActionKind.QUEUE_CPU}
+    wanted = [(q, cpu) for q in nic.queues if (cpu := placed[q.index]) not in (None, q.cpu)]
+    if not wanted:
+        memory.homeward.pop(nic.name, None)
+    return confine(nic.name, wanted, "by its policy it follows nobody any more")
 
 
 def _kept(flow: Flow, rule: str) -> Action:
