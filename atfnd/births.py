@@ -7,6 +7,7 @@ is attached.
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Sequence
 from functools import partial
@@ -53,11 +54,17 @@ class Born(Programmed):
     _listeners: dict[str, Listeners]  # by NIC
     _unborn: set[FlowKey]  # connects whose rule is being written
     _asked: set[FlowKey]  # ports whose rule is being written
+    _unjudged: set[FlowKey]  # ports with a rule that another policy may not want
     _births_lost: int
 
     def _open_births(self, policy: Policy) -> None:
         self._births, self._connects, self._listeners = None, Connects(), {}
         self._unborn, self._asked, self._births_lost = set(), set(), 0
+        self._unjudged = set()
+        self._start_births(policy)
+
+    def _start_births(self, policy: Policy) -> None:
+        """Attach, if this policy wants it."""
         if any(keeps_order_from_birth(rule) for rule in policy.flows):
             try:
                 self._births = Births()
@@ -65,6 +72,59 @@ class Born(Programmed):
             except OSError as refusal:
                 self.log.add("births", "flows are not placed at their birth", str(refusal))
                 self._births = None
+
+    def _births_as(self, policy: Policy) -> None:
+        """Another policy is in force: attach if it wants that, and have ports looked at again."""
+        if self._births is None:
+            self._start_births(policy)
+            if self._births is not None:
+                asyncio.get_running_loop().add_reader(self._births.fileno(), self._newborn)
+                self._serve_births()
+            return
+        self._unjudged = {flow.key for flow in self.memory.table if flow.key.listens}
+        self._judge_ports()
+        self._look_at_ports()
+
+    def _judge_ports(self) -> None:
+        """Whether another policy wants the rules of these ports; of those whose rule is just being
+        written, later."""
+        for key in list(self._unjudged):
+            entry = self.memory.table.get(key)
+            if any(moving.concerns(key) for moving in self._moving.values()):
+                continue
+            self._unjudged.discard(key)
+            for nic, known in self._listeners.items() if entry is not None else ():
+                listens = key in known.sockets or key in known.closed_ns
+                if listens and entry and not self._still_wants(nic, key, entry.policy, known):
+                    known.unwanted.add(key)
+                else:
+                    known.unwanted.discard(key)
+
+    def _still_wants(self, nic: str, key: FlowKey, policy: str, known: Listeners) -> bool:
+        """The policy has one rule for a port's connections. Of one whose thread is not known, the
+        rule it was given its filter by (none, if that was adopted) still is one that does so."""
+        now_ns, threads = time.monotonic_ns(), {each.thread for each in known.rivals(key)}
+        if not threads or None in threads:
+            rules = [rule for rule in self.policy.flows if policy in ("", rule.name)]
+            return any(map(keeps_order_from_birth, rules))
+        each_has = (self._of_port(nic, now_ns, key, each) for each in threads if each)
+        return all(rule is not None for rule in each_has)
+
+    def _end_births(self) -> None:
+        """Detach when another policy wants none and nothing is left of them."""
+        self._judge_ports()
+        if self._births is None or any(map(keeps_order_from_birth, self.policy.flows)):
+            return
+        ports = any(flow.key.listens for flow in self.memory.table)
+        if not (ports or self._unborn or self._asked or self._connects.waiting(self.memory)):
+            self._close_births()
+            self._listeners = {}
+
+    def _close_births(self) -> None:
+        if self._births is not None:
+            asyncio.get_running_loop().remove_reader(self._births.fileno())
+            self._births.close()
+            self._births = None
 
     def _serve_births(self) -> None:
         """The NICs have changed."""

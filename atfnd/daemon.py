@@ -14,11 +14,11 @@ from functools import partial
 
 from atfnd.agenda import Agenda
 from atfnd.arming import Arming
-from atfnd.attached import Attached
 from atfnd.chores import bugs, regularly
 from atfnd.decide import audit, retire, steer
-from atfnd.decide.memory import Memory, Settling
+from atfnd.decide.memory import Memory
 from atfnd.decide.phantom import phantoms
+from atfnd.decide.renew import settling_of
 from atfnd.decide.table import FlowTable
 from atfnd.errors import OperatorError
 from atfnd.matching import Matching
@@ -26,7 +26,6 @@ from atfnd.model import (
     FlowKey,
     Match,
     NicView,
-    Placement,
     Policy,
     SocketGone,
     SocketSeen,
@@ -38,13 +37,15 @@ from atfnd.observe.nics import NicWatch, nic_of
 from atfnd.program import knob
 from atfnd.program.journal import Journal
 from atfnd.program.originals import Originals
+from atfnd.recording import Recorder
+from atfnd.reloading import Given, Reloading
 
 __all__ = ["Daemon"]
 
 _BATCHES = 16  # of observations a wake-up
 
 
-class Daemon(Attached):
+class Daemon(Reloading):
     """Steers the flows of some NICs, and shows them."""
 
     def __init__(
@@ -55,26 +56,21 @@ class Daemon(Attached):
         policy: Policy,
         journal: Journal,
         originals: Originals,
+        given: Given,
     ) -> None:
-        t_delete_ns = {rule.name: rule.t_delete_ns for rule in policy.flows}
-        dwell_ns = {rule.name: rule.dwell_ns for rule in policy.flows}
-        longest_ns = max(t_delete_ns.values())
-        steering = [rule for rule in policy.flows if rule.placement is not Placement.LEAVE]
-        orders = {rule.name: rule.order for rule in steering}
-        owners = {rule.name: rule.owner for rule in steering}
-        settling = Settling(policy.hold_down_ns, longest_ns, t_delete_ns, dwell_ns, orders, owners)
         super().__init__(
             watches={},
             observer=observer,
             observer_why=observer_why,
             policy=policy,
-            memory=Memory(FlowTable(policy.table_max), settling),
+            memory=Memory(FlowTable(policy.table_max), settling_of(policy)),
         )
-        self._matching = Matching(policy)
+        self._matching, self._given = Matching(policy), given
+        self._reloads, self.hangup = asyncio.Lock(), asyncio.Event()
         self.interfaces, self.journal = interfaces, journal
         self._lost = 0
         self.originals = originals
-        self._homes = {}
+        self._homes, self.recorder, self._strays = {}, Recorder(self), {}
         self._moving, self._living, self._last_end, self._heirs = {}, {}, {}, {}
         self._open_births(policy)
         self.arming = Arming(self, originals, self._carry_out, self._write)
@@ -93,7 +89,8 @@ class Daemon(Attached):
             loop.add_reader(self._births.fileno(), self._newborn)
         loop.add_reader(self.interfaces.links.fileno(), self._arrivals)
         loop.add_reader(self.cpus.fileno(), self._cpus_changed)
-        chores = [regularly(each) for each in (self._audit, self._reconcile, self._look_at_ports)]
+        looks = self._audit, self._reconcile, self._look_at_ports, self._leave
+        chores = [self._hangups(), *map(regularly, looks)]
         for look in (self.arming.check, self.arming.inspect, self._know):
             chores.append(regularly(partial(self._each, look)))
         if self.observer.poll_interval_s() is not None:
@@ -107,9 +104,7 @@ class Daemon(Attached):
             for task in tasks:
                 task.cancel()
             loop.remove_reader(self.observer.fileno())
-            if self._births is not None:
-                loop.remove_reader(self._births.fileno())
-                self._births.close()
+            self._close_births()
             loop.remove_reader(self.interfaces.links.fileno())
             loop.remove_reader(self.cpus.fileno())
             self.cpus.close()
@@ -136,6 +131,7 @@ class Daemon(Attached):
             if isinstance(latest, SocketSeen):
                 self._seen(latest)
             else:
+                self.recorder.gone(latest)
                 self._carry_out(retire.gone(latest.cookie, self.memory))
         lost = self.observer.lost()
         if lost > self._lost:
@@ -155,6 +151,7 @@ class Daemon(Attached):
         watch = nic_of(event, self.watches.values())
         if watch is None:
             return
+        self.recorder.seen(watch, event)
         rss = None  # where an observer that sees no queue may expect it
         if event.napi_id is None and event.key.remote_port:
             rss = watch.predicted(event.key)
@@ -172,6 +169,7 @@ class Daemon(Attached):
             return
         born = self._born_uses()
         uses = [*self.observer.audit(), *born]
+        self.recorder.audited(uses)
         before, now_ns = {flow.cookie for flow in self.memory.table}, time.monotonic_ns()
         self._carry_out(audit.check_sockets(uses, self._views(), self.memory, now_ns))
         for event in self._matching.again(uses, table, now_ns):
@@ -240,22 +238,13 @@ class Daemon(Attached):
 
     async def arm(self, nic: str) -> None:
         """Allow changes on a NIC, and place every flow that waits for it. KeyError: no such NIC."""
-        watch = self.watches[nic]
-        watch.arm(True)
-        self.armed_by_operator[nic] = True
-        self.log.add("arm", "armed", "asked for", nic=nic)
-        self._look_again(watch)
-        self.arming.meet(watch)
-        self._adopt(self.observer.inventory(), [watch])
-        plan = steer.take_up(watch.view, self.memory, time.monotonic_ns(), manual=True)
-        self._carry_out(plan)
+        watch, self.armed_by_operator[nic] = self.watches[nic], True
+        self._arm(watch, "asked for")
 
     async def disarm(self, nic: str) -> None:
         """Stop every change on a NIC at once; rules in place stay. KeyError: no such NIC."""
-        self._still(self.watches[nic])
-        self.watches[nic].arm(False)
-        self.armed_by_operator[nic] = False
-        self.log.add("disarm", "disarmed: nothing is changed any more", "asked for", nic=nic)
+        watch, self.armed_by_operator[nic] = self.watches[nic], False
+        self._disarm(watch, "asked for")
 
     async def pause(self, nic: str) -> None:
         """Take our rules out of a NIC and put its knobs back, armed or not, and change nothing

@@ -17,6 +17,7 @@ from atfnd.model import (
     Connecting,
     Direction,
     Facts,
+    Flow,
     FlowKey,
     FlowRule,
     NicView,
@@ -60,12 +61,16 @@ class Matching:
     """Remembers at most as many flows as the table holds."""
 
     def __init__(self, policy: Policy, processes: Processes | None = None) -> None:
+        self._looks: dict[tuple[int, FlowKey], _Look] = {}  # by cookie and key
+        self.renew(policy, processes)
+
+    def renew(self, policy: Policy, processes: Processes | None = None) -> None:
+        """Another policy is in force: ask `of_flow` of every flow there is. Rates stay known."""
         self._matcher = Matcher(policy)
         asked = any(map(of_process, policy.flows))
         command = any(rule.commands is not None for rule in policy.flows)
         self._processes = (processes or Processes(command=command)) if asked else None
         self._ports = ListenedPorts() if asks_direction(policy) else None
-        self._looks: dict[tuple[int, FlowKey], _Look] = {}  # by cookie and key
         self._most = policy.table_max
 
     def seen(self, event: SocketSeen, nic: NicView, now_ns: int) -> FlowRule | None:
@@ -88,6 +93,18 @@ class Matching:
             look.event, look.others = event, others
             self._looks[event.cookie, event.key] = look
         return rule
+
+    def of_flow(self, flow: Flow, nic: NicView, now_ns: int) -> FlowRule | None:
+        """The rule for a flow of the table, as it was `seen` last."""
+        known = self._looks.get((flow.cookie, flow.key))
+        if known is not None:
+            return self.seen(known.event._replace(bytes=flow.bytes), nic, now_ns)
+        napi_id = next((q.napi_id for q in nic.queues if q.index == flow.rx_queue), None)
+        event = SocketSeen(
+            now_ns, flow.cookie, flow.key, flow.app_cpu, flow.thread, napi_id, flow.rx_cpu,
+            flow.bytes, now_ns, flow.born_ns, flow.direction,
+        )  # fmt: skip
+        return self.seen(event, nic, now_ns)
 
     def waiting(self) -> bool:
         """There are flows to look at `again`."""

@@ -46,6 +46,9 @@ class Programmed(Published):
     originals: Originals
     _agenda: Agenda
     _last_end: dict[tuple[str, int | None], tuple[str, str]]  # of each queue: verdict, why
+    _strays: dict[
+        FlowKey | None, Action
+    ]  # deletes of rules that nobody wanted when they were there
     _moving: dict[str, Moving]  # by NIC: of those that are armed, from their first move on
     _living: dict[str, Living]  # by NIC, from its first dead flow on
     _heirs: dict[int, int]  # sockets that took a dead one's rule over, to be adopted: their CPU
@@ -102,7 +105,8 @@ class Programmed(Published):
         outcomes = [each for each in said if isinstance(each, Outcome)]
         for each in said:
             if isinstance(each, Outcome):
-                audit.settle(each, self.memory)
+                if (stray := audit.settle(each, self.memory)) is not None:
+                    self._strays[stray.key] = stray
                 self._queue_moved(each)
                 if each.errno == errno.ECANCELED:
                     self.log.add("kept", "its rule stays", each.left,

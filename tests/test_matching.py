@@ -149,3 +149,16 @@ def test_who_leaves_a_flow_is_named_only_if_its_key_tells() -> None:
     ):  # fmt: skip
         assert Matching(policy(replace(LEFT, **asked))).left_by(key(1)) is None
     assert Matching(policy(REST, LEFT)).left_by(key(1)) is None
+
+
+def test_another_policy_finds_a_flow_by_what_is_known_of_it() -> None:
+    matching, table = Matching(policy(FAST, REST)), FlowTable(16)
+    event = seen(1, 0, bytes=0, direction=Direction.CONNECTED)
+    matching.seen(event, NIC, 0)
+    matching.again([use(event, 10**9)], table, SECOND_NS)
+    out = replace(RULE, name="out", direction=Direction.CONNECTED, min_rate_bit_s=MBIT)
+    matching.renew(policy(out, REST))
+    assert name(matching.of_flow(flow(1, bytes=10**9), NIC, 2 * SECOND_NS)) == "out"
+    unseen = flow(2, direction=Direction.CONNECTED)
+    assert name(matching.of_flow(unseen, NIC, 2 * SECOND_NS)) == "rest"
+    assert matching.waiting()

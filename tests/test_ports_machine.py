@@ -143,6 +143,16 @@ class Living(RuleBasedStateMachine):
             else:
                 self.carry_out(birth)
 
+    @rule(key=st.sampled_from(KEYS))
+    def unwanted(self, key: FlowKey) -> None:
+        """Another policy has no rule for its connections."""
+        if self.memory.table.get(key) is not None:
+            self.listeners.unwanted.add(key)
+
+    @rule(key=st.sampled_from(KEYS))
+    def wanted(self, key: FlowKey) -> None:
+        self.listeners.unwanted.discard(key)
+
     @invariant()
     def it_keeps_within_its_share(self) -> None:
         table = self.memory.table

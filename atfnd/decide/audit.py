@@ -29,13 +29,18 @@ from atfnd.model import (
 __all__ = ["adopt", "check_rules", "check_sockets", "inherit", "moved", "settle"]
 
 
-def settle(outcome: Outcome, memory: Memory) -> None:
-    """Write what became of an action into the flow's entry."""
+def settle(outcome: Outcome, memory: Memory) -> Action | None:
+    """Write what became of an action into the flow's entry. Returns the delete of a rule that was
+    written when its flow had no entry any more."""
     action, table = outcome.action, memory.table
     made_room = budget.settle(outcome, memory)
     flow = table.get(action.key) if action.key else None
     if flow is None:
-        return
+        if action.kind is not ActionKind.INSERT or outcome.errno:
+            return None
+        why = "its flow was given up while it was written"
+        delete = replace(action, kind=ActionKind.DELETE, old=action.new, new=None, why=why)
+        return replace(delete, location=outcome.location)
     if action.kind is ActionKind.DELETE:
         withdrawn = flow.state is FlowState.OBSERVED  # only its rule was to go
         # ENOENT: somebody else deleted it first; either way it is not there any more.
@@ -72,6 +77,7 @@ def settle(outcome: Outcome, memory: Memory) -> None:
         memory.defer(flow.key, outcome.at_ns + memory.settling.hold_down_ns)
     else:
         table.put(replace(flow, why=outcome.left))
+    return None
 
 
 def _without_rule(flow: Flow, why: str, at_ns: int, port: Flow | None) -> Flow:

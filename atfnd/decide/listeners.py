@@ -33,6 +33,7 @@ class Listeners:
     closed_ns: dict[FlowKey, int] = field(default_factory=dict)  # the last listener
     asked_ns: dict[FlowKey, int] = field(default_factory=dict)  # for the end of its rule
     why_not: dict[FlowKey, str] = field(default_factory=dict)  # it has no rule, or an old one
+    unwanted: set[FlowKey] = field(default_factory=set)  # by a new policy: their rules are to go
 
     def opened(self, event: Listening, memory: Memory) -> None:
         """A socket listens. A rule that a former one left serves it."""
@@ -65,6 +66,7 @@ class Listeners:
         """Of a port that nobody listens on."""
         for known in (self.closed_ns, self.asked_ns, self.why_not):
             known.pop(key, None)
+        self.unwanted.discard(key)
 
     def rivals(self, key: FlowKey) -> list[Listening]:
         """Every listener that a connection to this port may belong to, by its address."""

@@ -34,10 +34,11 @@ class Settling:
     dwell_by_policy_ns: Mapping[str, int] = field(default_factory=dict)
     order_by_policy: Mapping[str, Mode] = field(default_factory=dict)
     owner_by_policy: Mapping[str, Migrant] = field(default_factory=dict)
+    leaving: Mapping[str, Mode] = field(default_factory=dict)  # orders of rules no longer in force
 
     def order(self, policy: str) -> Mode:
         """How a flow of this policy may be moved; strict when none is known, as of one adopted."""
-        return self.order_by_policy.get(policy, Mode.STRICT)
+        return self.order_by_policy.get(policy, self.leaving.get(policy, Mode.STRICT))
 
 
 class Elsewhere(NamedTuple):
@@ -107,6 +108,8 @@ class Memory:
     owned: dict[str, Ownership] = field(default_factory=dict)  # by NIC: whose its queues are
     load: dict[str, dict[OwnerId, tuple[int, int]]] = field(default_factory=dict)  # bytes
     spending: dict[str, Spending] = field(default_factory=dict)  # by NIC
+    left: dict[FlowKey, int] = field(default_factory=dict)  # to go, by a new policy: its cookie
+    homeward: dict[str, set[int]] = field(default_factory=dict)  # queues whose owners own no more
     overflow: int = 0  # flows turned away since start
     locality: float | None = None  # of the table's bytes between the last two audits
 

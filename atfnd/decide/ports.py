@@ -44,6 +44,7 @@ __all__ = ["RuleOf", "exposed", "look", "wanted_again"]
 _LINGER_NS = 10_000_000_000  # a server that restarts listens again
 _FAR_NS = 1_000_000_000  # a write is over by then
 _ASKED_NS = 5_000_000_000  # a delete takes a second, if it is not deferred
+_UNWANTED = "the policy has no rule for its connections any more"
 
 _Place = tuple[int, int]  # family, local port
 
@@ -74,6 +75,8 @@ def look(
     short, spending = aggregate.short(nic, memory), memory.spending_of(nic.name)
     spending.covers.clear()
     for key in listeners.sockets:
+        if key in listeners.unwanted:
+            continue
         place = key.family, key.local_port
         try:
             taken = {each.action.new for each in births}
@@ -96,6 +99,10 @@ def look(
     for key, closed_ns in [*listeners.closed_ns.items()]:
         if now_ns - closed_ns >= _LINGER_NS and not listeners.rivals(key):
             births += _ended(key, nic, listeners, live[key.family, key.local_port], memory, now_ns)
+    for key in list(listeners.unwanted):
+        births += _ended(
+            key, nic, listeners, live[key.family, key.local_port], memory, now_ns, _UNWANTED
+        )
     return tuple(births)
 
 
@@ -220,9 +227,9 @@ def _placed(
 
 def _ended(
     key: FlowKey, nic: NicView, listeners: Listeners, live: Iterable[SocketUse], memory: Memory,
-    now_ns: int,
+    now_ns: int, why: str = "nobody listens on its port any more",
 ) -> Iterator[Birth]:  # fmt: skip
-    """Nobody listens any more: the rule goes with the last connection that it delivers."""
+    """Its rule is not wanted any more, and goes with the last connection that it delivers."""
     entry = memory.table.get(key)
     if entry is None or entry.location is None:
         if entry is not None:
@@ -234,7 +241,7 @@ def _ended(
         asked_ns = listeners.asked_ns.get(key)
         if asked_ns is None or now_ns - asked_ns >= _ASKED_NS:
             listeners.asked_ns[key] = now_ns
-            action = _action(ActionKind.DELETE, entry, None, "nobody listens on its port any more")
+            action = _action(ActionKind.DELETE, entry, None, why)
             yield Birth(replace(action, live=False), Mode.STRICT, None, None, live=False)
 
 

@@ -90,6 +90,8 @@ def seen(
         moved_ns=old.moved_ns if old else 0,
         policy=rule.name,
         why=old.why if old and manual else _reason(event.app_cpu, queue.index if queue else None),
+        born_ns=event.born_ns,
+        direction=event.direction,
     )
     if not manual and (own_queue := follow.home(flow, nic, memory)) is not None:
         why = _reason(event.app_cpu, own_queue.index, own=True)
@@ -186,7 +188,7 @@ def _place(flow: Flow, nic: NicView, memory: Memory, now_ns: int) -> Plan:
     """The action that brings a flow of the table to its application's core, if one is due."""
     table = memory.table
     memory.deferred.pop(flow.key, None)
-    if flow.state is FlowState.MANUAL or flow.key.listens:
+    if flow.state is FlowState.MANUAL or flow.key.listens or flow.key in memory.left:
         return ()
     if flow.location is None and nic.armed and (why := no_filter(nic, flow.key)) is not None:
         without_filter(flow, nic, memory, why)

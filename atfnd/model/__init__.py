@@ -8,7 +8,7 @@ Addresses are packed bytes (4 or 16), ports are host-order integers, CPUs and qu
 from __future__ import annotations
 
 from atfnd.model.birth import Accepted, Born, Connected, Connecting, Listening
-from atfnd.model.change import Action, ActionKind, Outcome, Plan, brief
+from atfnd.model.change import Action, ActionKind, Outcome, Plan, Planned, brief
 from atfnd.model.facts import Facts, Process
 from atfnd.model.finding import Finding, Interface, Level, LinkFile, Machine, Rival
 from atfnd.model.flow import (
@@ -81,6 +81,7 @@ __all__ = [
     "Outcome",
     "Placement",
     "Plan",
+    "Planned",
     "Policy",
     "Process",
     "Protocol",

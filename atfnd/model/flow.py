@@ -170,3 +170,5 @@ class Flow:
     policy: str
     why: str
     move: Move | None = None  # how the last one ended
+    born_ns: int | None = None  # established, or first seen
+    direction: Direction | None = None

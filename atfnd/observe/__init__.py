@@ -49,6 +49,9 @@ class Observer(Protocol):
     def poll_interval_s(self) -> float | None:
         """How often `drain` must be called even if nothing is readable; None: never."""
 
+    def qualify(self, qualify: Qualify) -> None:
+        """Report by these thresholds from now on."""
+
     def watch(self, netns: Sequence[str | None], napi_ids: Iterable[int]) -> None:
         """Report only sockets in these namespaces that receive through one of these NAPIs (an
         observer that cannot see NAPIs reports them all). Replaces what was watched before."""

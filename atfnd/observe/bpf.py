@@ -24,6 +24,7 @@ _SEEN, _GONE, _THREAD = 1, 2, 3  # enum observer_kind
 _DUAL_STACK, _ACCEPTED, _CONNECTED = 1, 4, 8  # enum observer_flag
 _DIRECTIONS = {_ACCEPTED: Direction.ACCEPTED, _CONNECTED: Direction.CONNECTED}
 _NO_CPU = 0xFFFFFFFF
+_MARKED = 65536  # max_entries of `marked`
 _RETELL_NS = 1_000_000_000
 _ANY4 = bytes(4)
 # One object for all flows of a local end, of a thread.
@@ -56,11 +57,16 @@ class BpfObserver:
     name = "bpf"
 
     def __init__(self, qualify: Qualify, retell_ns: int = _RETELL_NS) -> None:
-        self._bpf = _bpf.Observer()
-        self._bpf.configure(qualify.dwell_ns, qualify.min_bytes, qualify.min_age_ns, retell_ns)
-        self._bpf.tell_direction(qualify.direction)
+        self._bpf, self._retell_ns = _bpf.Observer(), retell_ns
+        self.qualify(qualify)
         self._netns: tuple[str | None, ...] = ()
         self._napis: frozenset[int] = frozenset()
+
+    def qualify(self, qualify: Qualify) -> None:
+        """Thresholds of the running programs, in their mapped data: nothing is attached anew."""
+        dwell_ns, min_bytes, min_age_ns, direction = qualify
+        self._bpf.configure(dwell_ns, min_bytes, min_age_ns, self._retell_ns)
+        self._bpf.tell_direction(direction)
 
     def fileno(self) -> int:
         """epoll descriptor of the ring buffer."""
@@ -137,13 +143,16 @@ class BpfObserver:
         self._mark(dict.fromkeys(cookies, _NO_CPU), self.audit)
 
     def _mark(self, cpus: Mapping[int, int], walk: Callable[[], object]) -> None:
-        """What `walk` visits takes over its `told_cpu` from the map `marked`."""
-        marked = self._bpf.marked()
-        for cookie, cpu in cpus.items():
-            _bpf.map_update(marked, cookie.to_bytes(8, "little"), cpu.to_bytes(4, "little"))
-        walk()
-        for cookie in cpus:
-            _bpf.map_delete(marked, cookie.to_bytes(8, "little"))
+        """What `walk` visits takes its `told_cpu` from the map `marked`, a mapful at a time."""
+        marked, cookies = self._bpf.marked(), list(cpus)
+        for first in range(0, len(cookies), _MARKED):
+            some = cookies[first : first + _MARKED]
+            for cookie in some:
+                cpu = cpus[cookie].to_bytes(4, "little")
+                _bpf.map_update(marked, cookie.to_bytes(8, "little"), cpu)
+            walk()
+            for cookie in some:
+                _bpf.map_delete(marked, cookie.to_bytes(8, "little"))
 
     def audit(self) -> list[SocketUse]:
         """`iter/bpf_sk_storage_map`: visits only sockets with state, whatever their namespace."""

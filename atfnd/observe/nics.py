@@ -157,6 +157,14 @@ class NicWatch:
         """Note whether the operator lets us write; ends a pause."""
         self.view = replace(self.view, armed=armed, paused=False)
 
+    def allow(self, budget: int | None) -> None:
+        """Note how many rules of ours it may hold."""
+        self.view = replace(self.view, budget=budget)
+
+    def arm_on_resume(self, armed: bool) -> None:
+        """Note what the end of a pause brings back."""
+        self._armed_before_pause = armed
+
     def pause(self) -> None:
         """Nothing is written until `resume`."""
         if not self.view.paused:

@@ -64,6 +64,9 @@ class SockDiagObserver:
         self.ambiguous = 0
         self.reason = ""
 
+    def qualify(self, qualify: Qualify) -> None:
+        self._qualify = qualify
+
     def fileno(self) -> int:
         """Readable when a socket of a watched namespace ended, while any is reported."""
         return self._epoll.fileno()
