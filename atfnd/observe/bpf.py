@@ -56,7 +56,9 @@ class BpfObserver:
 
     def __init__(self, qualify: Qualify, retell_ns: int = _RETELL_NS) -> None:
         self._bpf = _bpf.Observer()
-        self._bpf.configure(qualify.dwell_ns, qualify.min_bytes, qualify.min_age_ns, retell_ns)
+        self._bpf.configure(
+            qualify.dwell_ns, qualify.min_bytes, qualify.min_age_ns, retell_ns, qualify.elsewhere
+        )
         self._netns: tuple[str | None, ...] = ()
         self._napis: frozenset[int] = frozenset()
 
@@ -122,6 +124,10 @@ class BpfObserver:
     def forget(self, cookies: Collection[int]) -> None:
         """Mark sockets as not reported, by one walk of the sockets that were."""
         self._mark(dict.fromkeys(cookies, _NO_CPU), self.audit)
+
+    def expect(self, cookie: int, cpu: int) -> None:
+        """One write into the map `due`."""
+        _bpf.map_update(self._bpf.due(), cookie.to_bytes(8, "little"), cpu.to_bytes(4, "little"))
 
     def _mark(self, cpus: Mapping[int, int], walk: Callable[[], object]) -> None:
         """What `walk` visits takes over its `told_cpu` from the map `marked`."""

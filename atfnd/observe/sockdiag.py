@@ -136,6 +136,9 @@ class SockDiagObserver:
                         self._reported += 1
         self._listen(self._reported > 0)
 
+    def expect(self, cookie: int, cpu: int) -> None:
+        """Nothing: where packets arrive is not seen."""
+
     def forget(self, cookies: Collection[int]) -> None:
         for uses in self._watched.values():
             for cookie in cookies:
@@ -182,7 +185,7 @@ class SockDiagObserver:
 
     def _poll(self, now: int, events: list[Observation]) -> None:
         began = time.thread_time_ns()
-        _, min_bytes, min_age_ns = self._qualify
+        _, min_bytes, min_age_ns, _ = self._qualify
         used = False
         self._threads.begin(now)
         for each, uses in self._watched.items():
