@@ -57,19 +57,12 @@ class Daemon(Attached):
         journal: Journal,
         originals: Originals,
     ) -> None:
-        t_delete_ns = {rule.name: rule.t_delete_ns for rule in policy.flows}
-        dwell_ns = {rule.name: rule.dwell_ns for rule in policy.flows}
-        longest_ns = max(t_delete_ns.values())
-        steering = [rule for rule in policy.flows if rule.placement is not Placement.LEAVE]
-        orders = {rule.name: rule.order for rule in steering}
-        owners = {rule.name: rule.owner for rule in steering}
-        settling = Settling(policy.hold_down_ns, longest_ns, t_delete_ns, dwell_ns, orders, owners)
         super().__init__(
             watches={},
             observer=observer,
             observer_why=observer_why,
             policy=policy,
-            memory=Memory(FlowTable(policy.table_max), settling),
+            memory=Memory(FlowTable(policy.table_max), Settling.of(policy)),
         )
         self._matcher = Matcher(policy)
         self.interfaces, self.journal = interfaces, journal
@@ -167,7 +160,7 @@ class Daemon(Attached):
             now_ns - event.born_ns if event.born_ns is not None else 0,
         )
         rss_cpu = rss.cpu if rss else None
-        self._carry_out(steer.seen(event, watch.view, rule, self.memory, now_ns, rss_cpu))
+        self._decide(event, watch.view, rule, now_ns, rss_cpu)
 
     # ---- decide again, without an event
 

@@ -93,7 +93,9 @@ def run(
         interfaces = Interfaces(nics, watch)
         stack.callback(interfaces.close)
         watches = interfaces.start()
-        chosen, why = choose(observer or policy.observer, Qualify(*qualify(policy)))
+        chosen, why = choose(
+            observer or policy.observer, Qualify(*qualify(policy), policy.elsewhere())
+        )
         stack.callback(chosen.close)
         journal, originals = _journals(run_dir, stack)
         daemon = Daemon(interfaces, chosen, why, policy, journal, originals)

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from atfnd.decide.owner import OwnerId, Ownership
 from atfnd.decide.table import FlowTable
-from atfnd.model import Flow, FlowKey, Migrant, Mode
+from atfnd.model import Cpu, Flow, FlowKey, Migrant, Mode, Placement, Policy
 
 __all__ = ["NEVER_NS", "Buckets", "Elsewhere", "Memory", "Settling"]
 
@@ -33,11 +33,37 @@ class Settling:
     t_delete_by_policy_ns: Mapping[str, int] = field(default_factory=dict)
     dwell_by_policy_ns: Mapping[str, int] = field(default_factory=dict)
     order_by_policy: Mapping[str, Mode] = field(default_factory=dict)
-    owner_by_policy: Mapping[str, Migrant] = field(default_factory=dict)
+    owner_by_policy: Mapping[str, Migrant | None] = field(default_factory=dict)  # None: nobody
+    placement_by_policy: Mapping[str, Placement] = field(default_factory=dict)
+    dedicated: frozenset[int] = frozenset()  # CPUs, of all policies
+    elsewhere: bool = False  # some flows go to another CPU than their application's
+
+    @classmethod
+    def of(cls, policy: Policy) -> Settling:
+        """What the rules of a policy say, by their names."""
+        steering = [rule for rule in policy.flows if rule.placement is not Placement.LEAVE]
+        return cls(
+            hold_down_ns=policy.hold_down_ns,
+            t_delete_ns=max(rule.t_delete_ns for rule in policy.flows),
+            t_delete_by_policy_ns={rule.name: rule.t_delete_ns for rule in policy.flows},
+            dwell_by_policy_ns={rule.name: rule.dwell_ns for rule in policy.flows},
+            order_by_policy={rule.name: rule.order for rule in steering},
+            owner_by_policy={
+                rule.name: rule.owner if rule.placement is Placement.CORE else None
+                for rule in steering
+            },
+            placement_by_policy={rule.name: rule.placement for rule in steering},
+            dedicated=policy.dedicated(),
+            elsewhere=policy.elsewhere(),
+        )
 
     def order(self, policy: str) -> Mode:
         """How a flow of this policy may be moved; strict when none is known, as of one adopted."""
         return self.order_by_policy.get(policy, Mode.STRICT)
+
+    def placement(self, policy: str) -> Placement:
+        """Where a flow of this policy goes; to its core when none is known, as of one adopted."""
+        return self.placement_by_policy.get(policy, Placement.CORE)
 
 
 class Elsewhere(NamedTuple):
@@ -77,6 +103,8 @@ class Memory:
     deferrals: dict[FlowKey, int] = field(default_factory=dict)  # in a row, of its move
     owned: dict[str, Ownership] = field(default_factory=dict)  # by NIC: whose its queues are
     load: dict[str, dict[OwnerId, tuple[int, int]]] = field(default_factory=dict)  # bytes
+    cpus: Mapping[int, Cpu] = field(default_factory=dict)  # as last read
+    cpusets: dict[int, frozenset[int] | None] = field(default_factory=dict)  # tid -> its cpuset
     overflow: int = 0  # flows turned away since start
     locality: float | None = None  # of the table's bytes between the last two audits
 

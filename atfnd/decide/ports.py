@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from atfnd.decide import follow
-from atfnd.decide.birth import Birth, queue_for
+from atfnd.decide.birth import Birth, spot_for
 from atfnd.decide.listeners import Listeners
 from atfnd.decide.means import no_filter, no_room
 from atfnd.decide.memory import Memory
@@ -133,12 +133,12 @@ def _wanted(
     if len(rules) > 1 or rule is None or rule.placement is Placement.LEAVE:
         raise _No("the policy has no one rule that steers all its connections")
     now = None if entry is None else entry.target_queue
-    queues = {
-        queue_for(replace(user, target_queue=now, policy=rule.name), nic, memory) for user in users
-    }
-    queue = (
-        _own_queue(plain, next(iter(queues)), taken, nic, memory) if alone else next(iter(queues))
-    )
+    users = [replace(user, target_queue=now, policy=rule.name) for user in users]
+    spots = [spot_for(user, rule.placement, nic, memory).queue for user in users]
+    queues = {None if queue is None else queue.index for queue in spots}
+    queue = next(iter(queues))
+    if alone and rule.placement is Placement.CORE:
+        queue = _own_queue(plain, queue, taken, nic, memory)
     if len(queues) > 1 or queue is None:
         raise _No("its connections are used where several queues are delivered, or none")
     why = f"its connections are served where queue {queue} is delivered"
@@ -154,7 +154,8 @@ def _own_queue(
     taken |= {e.target_queue for e in memory.table.steered(nic.name) if e.key.listens}
     if queue not in taken or follow.home(port, nic, memory) is not None:
         return queue
-    spare = [each.index for each in nic.queues if each.index not in taken]
+    free = [each for each in nic.queues if each.cpu not in memory.settling.dedicated]
+    spare = [each.index for each in free if each.index not in taken]
     return spare[0] if spare and nic.caps.queue_cpu else queue
 
 

@@ -37,7 +37,8 @@ from atfnd.model.nic import (
     Rss,
     Rule,
 )
-from atfnd.model.policy import FlowRule, InterfaceRule, Migrant, Mode, Network, Placement, Policy
+from atfnd.model.placement import Placement, PlacementKind
+from atfnd.model.policy import FlowRule, InterfaceRule, Migrant, Mode, Network, Policy
 from atfnd.model.status import Event, Status
 from atfnd.model.topology import Cpu, Node, Topology, cpu_list
 
@@ -76,6 +77,7 @@ __all__ = [
     "Node",
     "Outcome",
     "Placement",
+    "PlacementKind",
     "Plan",
     "Policy",
     "Protocol",

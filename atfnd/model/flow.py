@@ -161,3 +161,4 @@ class Flow:
     policy: str
     why: str
     move: Move | None = None  # how the last one ended
+    fell_back: str | None = None  # why it is not placed as its policy asks, and where instead
