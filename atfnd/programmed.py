@@ -25,8 +25,10 @@ from atfnd.model import (
     Move,
     NicView,
     Outcome,
+    Placement,
     Plan,
     SocketSeen,
+    Thread,
 )
 from atfnd.move.command import Ended
 from atfnd.move.event import Wanted
@@ -77,12 +79,18 @@ class Programmed(Published):
     ) -> None:  # fmt: skip
         """Place a socket's flow, and tell the observer where its packets are right if that may be
         on another CPU than the one it is used on."""
-        memory, thread, elsewhere = self.memory, event.thread, self.memory.settling.elsewhere
-        if elsewhere and thread is not None:
-            memory.cpusets[thread.tid] = cpuset_of(thread.tid)
+        memory = self.memory
+        self._know_cpuset(event.thread, rule)
         self._carry_out(steer.seen(event, nic, rule, memory, now_ns, rss_cpu))
-        if elsewhere:
+        if memory.settling.elsewhere:
             self.observer.expect(event.cookie, belongs(event, rule, memory))
+
+    def _know_cpuset(self, thread: Thread | None, rule: FlowRule | None) -> None:
+        """Where a thread may run, if its flow's place depends on that."""
+        if thread is None or rule is None or not self.memory.settling.elsewhere:
+            return
+        if rule.placement not in (Placement.LEAVE, Placement.CORE):
+            self.memory.cpusets[thread.tid] = cpuset_of(thread.tid)
 
     def _begin(self, watch: NicWatch, wanted: Sequence[Wanted]) -> list[Outcome]:
         """Tell an armed NIC's moves; what is done already is returned. Nothing is, of a NIC that is

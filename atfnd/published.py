@@ -89,7 +89,7 @@ class Published:
     armed_by_operator: dict[str, bool] = field(default_factory=dict)  # what he last said, by name
 
     def __post_init__(self) -> None:
-        self._know_cpus(self.cpus.known())
+        self.memory.know_cpus(self.cpus.known().cpus)
 
     def status(self) -> Status:
         """The daemon in one look."""
@@ -166,11 +166,8 @@ class Published:
     def topology(self) -> Topology:
         """CPUs as sysfs describes them now; an offline one shares what it shared before."""
         known = self.cpus.read()
-        self._know_cpus(known)
+        self.memory.know_cpus(known.cpus)
         return known
-
-    def _know_cpus(self, known: Topology) -> None:
-        self.memory.cpus = {cpu.index: cpu for cpu in known.cpus}
 
     async def doctor(self, nic: str | None) -> tuple[Sequence[NicView], Sequence[Finding]]:
         """As `serve.Source.doctor`. What takes time is read beside the loop."""

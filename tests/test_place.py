@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from hypothesis import given
 from hypothesis import strategies as st
 
-from atfnd.decide.place import Spot, Step, fits, place, steps
+from atfnd.decide.candidates import Step, fits, steps
+from atfnd.decide.place import Spot, place
 from atfnd.model import Cpu, Placement, PlacementKind, Queue
 
 __all__: list[str] = []

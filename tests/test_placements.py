@@ -144,6 +144,17 @@ def test_in_order_it_is_moved_by_itself_and_its_queue_stays(tmp_path: Path) -> N
         assert [queue.cpu for queue in lab.nic.queues()] == cpus
 
 
+def test_a_restart_keeps_it_where_it_is(bed: Bed) -> None:
+    app = by_rss(bed, NEAR)
+    before = placed(bed, app, another(app.cpu))
+    bed.daemon.end()
+    bed.start()
+    after = placed(bed, app, another(app.cpu))
+    assert (after["rule"], after["target_queue"]) == (before["rule"], before["target_queue"])
+    away(bed, app)
+    app.end()
+
+
 @pytest.fixture
 def one_sided() -> Iterator[Lab]:
     """All queues are delivered on one CPU."""

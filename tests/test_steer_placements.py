@@ -48,7 +48,8 @@ class Machine:
 
     def __init__(self, *rules: FlowRule, nic: NicView = NIC) -> None:
         policy = Policy((), rules, "auto", 100, 0, ())
-        self.memory = Memory(FlowTable(100), Settling.of(policy), cpus=CPUS)
+        self.memory = Memory(FlowTable(100), Settling.of(policy))
+        self.memory.know_cpus(CPUS.values())
         self.rule, self.nic, self.now_ns = rules[0], nic, 10**9
 
     def carry_out(self, plan: Plan) -> Plan:
@@ -97,7 +98,7 @@ def test_one_that_rss_delivers_under_that_cache_needs_no_rule() -> None:
 def test_it_moves_only_when_its_thread_goes_where_its_queue_is_not_right() -> None:
     wide = {i: replace(cpu, llc=(0, 1, 2, 3), node=0) for i, cpu in CPUS.items()}
     told = Machine(LLC)
-    told.memory.cpus = wide
+    told.memory.know_cpus(wide.values())
     (first,) = told.uses(cpu=0, rx_cpu=0)
     assert first.new == 1
     assert told.uses(cpu=2) == ()  # CPU 1 is still another core of the same cache
@@ -109,7 +110,7 @@ def test_it_moves_only_when_its_thread_goes_where_its_queue_is_not_right() -> No
 def test_flows_are_spread_over_equally_good_queues() -> None:
     wide = {i: replace(cpu, llc=(0, 1, 2, 3), node=0) for i, cpu in CPUS.items()}
     told = Machine(LLC)
-    told.memory.cpus = wide
+    told.memory.know_cpus(wide.values())
     queues = [action.new or 0 for n in range(6) for action in told.uses(0, n, rx_cpu=0)]
     assert sorted(queues) == [1, 1, 2, 2, 3, 3]
 

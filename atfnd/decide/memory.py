@@ -5,10 +5,11 @@ from __future__ import annotations
 
 import heapq
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from atfnd.decide.candidates import Step
 from atfnd.decide.owner import OwnerId, Ownership
 from atfnd.decide.table import FlowTable
 from atfnd.model import Cpu, Flow, FlowKey, Migrant, Mode, Placement, Policy
@@ -104,9 +105,16 @@ class Memory:
     owned: dict[str, Ownership] = field(default_factory=dict)  # by NIC: whose its queues are
     load: dict[str, dict[OwnerId, tuple[int, int]]] = field(default_factory=dict)  # bytes
     cpus: Mapping[int, Cpu] = field(default_factory=dict)  # as last read
+    steps: dict[tuple[Placement, int, frozenset[int] | None], list[Step]] = field(
+        default_factory=dict
+    )  # of these CPUs; bounded
     cpusets: dict[int, frozenset[int] | None] = field(default_factory=dict)  # tid -> its cpuset
     overflow: int = 0  # flows turned away since start
     locality: float | None = None  # of the table's bytes between the last two audits
+
+    def know_cpus(self, cpus: Iterable[Cpu]) -> None:
+        """They have been read (again)."""
+        self.cpus, self.steps = {cpu.index: cpu for cpu in cpus}, {}
 
     def defer(self, key: FlowKey, at_ns: int) -> None:
         """Look at this flow again, not before `at_ns`."""
