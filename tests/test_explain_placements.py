@@ -39,6 +39,14 @@ def test_a_fallback_is_not_what_was_asked_for() -> None:
     assert (view["placed"], view["fell_back"]) == (False, BACK)
 
 
+def test_a_rule_stays_where_nothing_better_can_be_had() -> None:
+    answer = told(target_cpu=None, fell_back=LEFT.replace("to RSS", "on queue 3"))
+    assert answer.verdict == (
+        "Its rule stays and leads it to queue 3, delivered on CPU 3: near smt: no queue is "
+        "delivered on the other thread of its core; left on queue 3."
+    )
+
+
 def test_nor_is_a_flow_that_is_left_to_rss() -> None:
     left = replace(LLC, state=FlowState.WANTED, target_queue=None, target_cpu=None, fell_back=LEFT)
     answer = explain(left, lab(), topology(), 1)

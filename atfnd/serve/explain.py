@@ -148,6 +148,9 @@ def _steered(flow: Flow, nic: NicView, rule: Rule | None) -> tuple[str, str | No
             f"{flow.target_queue}.",
             f"atfnd corrects its rules by itself; if it stays so: atfnctl rules --nic {nic.name}",
         )
+    if flow.target_cpu is None:
+        where = f"queue {queue.index}, delivered on CPU {queue.cpu}"
+        return f"Its rule stays and leads it to {where}: {flow.fell_back or flow.why}.", OTHERWISE
     if queue.cpu != flow.target_cpu:
         moved = "no one CPU" if queue.cpu is None else f"CPU {queue.cpu}"
         return (
