@@ -93,9 +93,8 @@ def run(
         interfaces = Interfaces(nics, watch)
         stack.callback(interfaces.close)
         watches = interfaces.start()
-        chosen, why = choose(
-            observer or policy.observer, Qualify(*qualify(policy), policy.elsewhere())
-        )
+        told = Qualify(*qualify(policy), elsewhere=policy.elsewhere())
+        chosen, why = choose(observer or policy.observer, told)
         stack.callback(chosen.close)
         journal, originals = _journals(run_dir, stack)
         daemon = Daemon(interfaces, chosen, why, policy, journal, originals)

@@ -24,6 +24,9 @@ _AGAIN_NS = 100_000_000  # after a move that was put off; doubled after each
 _AGAIN_MAX_NS = 30_000_000_000
 NEVER_NS = 1 << 63
 
+# A placement, the application's CPU, its thread's cpuset, the CPUs that rules dedicate.
+StepsOf = tuple[Placement, int, frozenset[int] | None, frozenset[int]]
+
 
 @dataclass(frozen=True, slots=True)
 class Settling:
@@ -105,9 +108,7 @@ class Memory:
     owned: dict[str, Ownership] = field(default_factory=dict)  # by NIC: whose its queues are
     load: dict[str, dict[OwnerId, tuple[int, int]]] = field(default_factory=dict)  # bytes
     cpus: Mapping[int, Cpu] = field(default_factory=dict)  # as last read
-    steps: dict[tuple[Placement, int, frozenset[int] | None], list[Step]] = field(
-        default_factory=dict
-    )  # of these CPUs; bounded
+    steps: dict[StepsOf, list[Step]] = field(default_factory=dict)  # of these CPUs; bounded
     cpusets: dict[int, frozenset[int] | None] = field(default_factory=dict)  # tid -> its cpuset
     overflow: int = 0  # flows turned away since start
     locality: float | None = None  # of the table's bytes between the last two audits

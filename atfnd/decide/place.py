@@ -147,10 +147,10 @@ def _reason(cpu: int, queue: int | None) -> str:
 
 def _steps(placement: Placement, app_cpu: int, thread: Thread | None, memory: Memory) -> list[Step]:
     allowed = None if thread is None else memory.cpusets.get(thread.tid)
-    known, of = memory.steps, (placement, app_cpu, allowed)
+    known, dedicated = memory.steps, memory.settling.dedicated
+    of = placement, app_cpu, allowed, dedicated
     if of not in known:
         if len(known) >= _STEPS_KNOWN:
             known.clear()
-        dedicated = memory.settling.dedicated
         known[of] = steps(app_cpu, placement, memory.cpus, allowed=allowed, dedicated=dedicated)
     return known[of]
