@@ -27,7 +27,7 @@ from atfnd.model import (
     SocketGone,
     SocketUse,
 )
-from atfnd.move.event import Established, Event, EvidenceLost, Wanted
+from atfnd.move.event import Established, Event, EvidenceLost, Gone, Wanted
 from atfnd.observe.births import Births
 from atfnd.observe.nics import NicWatch
 from atfnd.policy.match import Matcher
@@ -112,8 +112,13 @@ class Born(Programmed):
         for watch in self.watches.values():
             if not self._is_in(watch, event.netns) or not watch.owns(event.key.local):
                 continue
+            now_ns = time.monotonic_ns()
+            if birth.again(event, watch.view, rule, self.memory, now_ns):
+                self._tell(event.key, Gone(event.key))  # the socket that had it
+                self._agenda.schedule()
+                return
             queue = watch.predicted(event.key)
-            rss, now_ns = queue.index if queue else None, time.monotonic_ns()
+            rss = queue.index if queue else None
             distances, memory = self._connects.distances, self.memory
             self._know_cpuset(event.thread, rule)
             born = birth.connecting(event, watch.view, rule, rss, distances, memory, now_ns)
@@ -123,8 +128,7 @@ class Born(Programmed):
 
     def _accepted(self, event: Accepted) -> None:
         for watch in self.watches.values():
-            port = ports.exposed(event, watch.view, self.memory)
-            if port is not None:
+            for port in ports.exposed(event, watch.view, self.memory):
                 self._tell(port, Established(port, None))
 
     def _opened(self, event: Listening) -> None:
@@ -180,7 +184,8 @@ class Born(Programmed):
     def _born_uses(self) -> Sequence[SocketUse]:
         """What an audit of sockets does not know of."""
         now_ns = time.monotonic_ns()
-        self.observer.adopt(self._connects.adopt(self.memory))
+        heirs, self._heirs = self._heirs, {}
+        self.observer.adopt(heirs | self._connects.adopt(self.memory))
         listening = [
             use for each in self._listeners.values() for use in each.uses(self.memory, now_ns)
         ]

@@ -69,7 +69,7 @@ class Daemon(Attached):
         self._lost = 0
         self.originals = originals
         self._homes = {}
-        self._moving, self._last_end = {}, {}
+        self._moving, self._living, self._last_end, self._heirs = {}, {}, {}, {}
         self._open_births(policy)
         self.arming = Arming(self, originals, self._carry_out, self._write)
         self._agenda = Agenda(self.memory, self.arming.waiting, self._due)
@@ -180,7 +180,7 @@ class Daemon(Attached):
         for view in self._views().values():
             self._carry_out(steer.own(view, online, self.memory, now_ns))
         self._carry_out(phantoms(self._views(), self.memory, now_ns))
-        self._carry_out(steer.retry(self._views(), self.memory, now_ns))
+        self._spend(now_ns)
         if turned_away := self.memory.readmit():
             self.observer.forget(turned_away)  # used again, they are reported again
 
@@ -207,7 +207,7 @@ class Daemon(Attached):
         for watch in watches:
             name = watch.view.name
             known = {Match.of(flow.key) for flow in self.memory.table.steered(name)}
-            rules = watch.read_rules() if self.journal.left.get(name) else []
+            rules = self._read_rules(watch)
             ours = [r for r in self.journal.ours(name, rules) if r.match not in known]
             if not ours:
                 continue

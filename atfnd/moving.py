@@ -26,7 +26,7 @@ from atfnd.program.hands import NicHands
 __all__ = ["Moving", "Said"]
 
 _LOOK_S = 0.001  # for a gap; what happened after a move may be told later
-_LOOK_LATER_S = 0.005
+_LOOK_LATER_S = 0.02
 _SHARE = 0.1  # of one core that looking may cost
 _FRESH_S = 1.0  # what somebody else changed may be unknown for so long
 _REST_S = 5.0  # without a move, until nothing is attached any more

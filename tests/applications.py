@@ -91,6 +91,17 @@ class Applications:
         """The peer connects to the host and talks; the host echoes."""
         return self._served(Protocol.TCP, family, port, listen, by_rss)
 
+    def joins(self, server: Application) -> Application:
+        """Another peer connects to a server and talks; RSS delivers it on another CPU."""
+        local, remote = HOST[socket.AF_INET], PEER[socket.AF_INET]
+        keys = (server.key._replace(remote_port=next(_ports)) for _ in itertools.count())
+        key = next(key for key in keys if rss_cpu(self.lab, key) != server.cpu)
+        made = Application(key, server.cpu)
+        made.host = server.host
+        words = ("talk", "tcp", local, key.local_port, remote, key.remote_port)
+        made.peer = made.talks = self._talker("peer", None, *words)
+        return made
+
     def udp(self, family: int = socket.AF_INET, listen: str | None = None) -> Application:
         """An unconnected socket on the host echoes what the peer sends."""
         return self._served(Protocol.UDP, family, None, listen, False)

@@ -8,7 +8,7 @@ from dataclasses import replace
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from atfnd.decide import audit, ports
+from atfnd.decide import audit, budget, ports
 from atfnd.decide.birth import Birth
 from atfnd.decide.listeners import Listeners
 from atfnd.model import (
@@ -64,7 +64,10 @@ class Living(RuleBasedStateMachine):
         before = {each: self.queue_of(each) for each in self.live}
         location = birth.action.location or hash(birth.action.key) % 4000
         audit.settle(Outcome(birth.action, self.now_ns, 0, location, ""), self.memory)
-        if birth.action.kind is not ActionKind.REWRITE:  # one of those is held, or deferred
+        held = birth.action.kind is ActionKind.INSERT and birth.first_data_ns is None
+        if (
+            birth.action.kind is not ActionKind.REWRITE and not held
+        ):  # those are proven, or deferred
             assert {each: self.queue_of(each) for each in self.live} == before
 
     @rule(key=st.sampled_from(KEYS), thread=st.sampled_from(THREADS), cpu=st.integers(0, 4))
@@ -73,7 +76,8 @@ class Living(RuleBasedStateMachine):
         event = Listening(self.now_ns, self.cookies, key, 1, thread, cpu)
         self.listeners.opened(event, self.memory)
         for birth in ports.wanted_again(event, self.listeners, self.memory):
-            self.deletes.pop(key, None)
+            assert birth.action.key is not None
+            self.deletes.pop(birth.action.key, None)
             self.carry_out(birth)
 
     @rule(data=st.data())
@@ -95,8 +99,10 @@ class Living(RuleBasedStateMachine):
     @rule(data=st.data(), thread=st.sampled_from(THREADS), queue=st.integers(0, 3))
     @precondition(lambda self: self.live)
     def steer(self, data: st.DataObject, thread: Thread, queue: int) -> None:
-        """A rule of its own, which the machine of the moves has written safely; or none yet."""
+        """A rule of its own, which the machine of the moves has written safely; or it waits."""
         key = data.draw(st.sampled_from([*self.live]))
+        if (birth := self.deletes.pop(key, None)) is not None:
+            budget.ended(birth.action, self.memory)  # the last that is wanted
         has_rule = data.draw(st.booleans())
         table = self.memory.table
         own = table.get(key)
@@ -105,7 +111,7 @@ class Living(RuleBasedStateMachine):
         table.put(
             flow(
                 0, key=key, cookie=10_000 + hash(key) % 1000, thread=thread, app_cpu=queue,
-                state=FlowState.STEERED if has_rule else FlowState.WANTED,
+                state=FlowState.STEERED if has_rule else FlowState.OVERFLOW, policy=thread.comm,
                 target_queue=queue if has_rule else None, location=9 if has_rule else None,
             )
         )  # fmt: skip
@@ -115,6 +121,8 @@ class Living(RuleBasedStateMachine):
     def disconnect(self, data: st.DataObject) -> None:
         key = data.draw(st.sampled_from([*self.live]))
         del self.live[key]
+        if (birth := self.deletes.pop(key, None)) is not None:
+            budget.ended(birth.action, self.memory)
         if self.memory.table.get(key) is not None:
             self.memory.table.remove(key)
 

@@ -12,9 +12,9 @@ from typing import NamedTuple
 from atfnd.decide.candidates import Step
 from atfnd.decide.owner import OwnerId, Ownership
 from atfnd.decide.table import FlowTable
-from atfnd.model import Cpu, Flow, FlowKey, Migrant, Mode, Placement, Policy
+from atfnd.model import Action, Cpu, Flow, FlowKey, Migrant, Mode, Placement, Policy, Rss
 
-__all__ = ["NEVER_NS", "Buckets", "Elsewhere", "Memory", "Settling"]
+__all__ = ["NEVER_NS", "Buckets", "Elsewhere", "Memory", "Settling", "Spending", "Weight"]
 
 _OVERFLOW_SHOWN = 256
 _SETTLED_NS = 1_000_000_000  # an asynchronous driver has made up its mind about a rule
@@ -90,6 +90,35 @@ class Buckets:
     moved_ns: dict[int, int] = field(default_factory=dict)  # by entry
 
 
+class Weight(NamedTuple):
+    """What a flow carries, and how far off it would be delivered without a filter of its own."""
+
+    bytes: int  # at the last look
+    at_ns: int
+    bytes_per_s: float | None  # of late; None: looked at once
+    mismatch: float  # 0: on its application's core; 1: on another one of that node
+
+    @property
+    def worth(self) -> float | None:
+        """None: not measured yet."""
+        return None if self.bytes_per_s is None else self.bytes_per_s * self.mismatch
+
+
+@dataclass(slots=True)
+class Spending:
+    """The filters of one NIC: which are spoken for, and what they are worth (`decide.budget`)."""
+
+    inserting: dict[FlowKey, Action] = field(default_factory=dict)  # asked for, not answered
+    rewriting: dict[FlowKey, Action] = field(default_factory=dict)  # the same
+    swaps: dict[FlowKey, FlowKey | None] = field(default_factory=dict)  # whose rule goes, for whom
+    covers: set[FlowKey] = field(default_factory=set)  # ports whose rule would save others
+    promised: set[FlowKey] = field(default_factory=set)  # a slot was cleared for them
+    refused: bool = False  # the NIC found itself full since the last look
+    weights: dict[FlowKey, Weight] = field(default_factory=dict)
+    rss: Rss | None = None  # that `predicted` is by
+    predicted: dict[FlowKey, int | None] = field(default_factory=dict)  # RSS's queue
+
+
 @dataclass(slots=True)
 class Memory:
     """Changed only by the functions of this room."""
@@ -110,6 +139,7 @@ class Memory:
     cpus: Mapping[int, Cpu] = field(default_factory=dict)  # as last read
     steps: dict[StepsOf, list[Step]] = field(default_factory=dict)  # of these CPUs; bounded
     cpusets: dict[int, frozenset[int] | None] = field(default_factory=dict)  # tid -> its cpuset
+    spending: dict[str, Spending] = field(default_factory=dict)  # by NIC
     overflow: int = 0  # flows turned away since start
     locality: float | None = None  # of the table's bytes between the last two audits
 
@@ -123,6 +153,10 @@ class Memory:
             return
         self.deferred[key] = at_ns
         heapq.heappush(self.agenda, (at_ns, key))
+
+    def spending_of(self, nic: str) -> Spending:
+        """Of a NIC's filters."""
+        return self.spending.setdefault(nic, Spending())
 
     def next_due_ns(self) -> int | None:
         """When the first deferred flow is due."""

@@ -8,10 +8,10 @@ flow's entry believes in a rule only after `settle` has seen the outcome.
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import islice
+from heapq import nlargest
 
-from atfnd.decide import follow
-from atfnd.decide.means import no_filter, no_room, without_filter
+from atfnd.decide import budget, follow
+from atfnd.decide.means import no_filter, without_filter
 from atfnd.decide.memory import NEVER_NS, Memory
 from atfnd.decide.place import Spot, guest, right
 from atfnd.decide.retire import retire
@@ -222,14 +222,16 @@ def _place(flow: Flow, nic: NicView, memory: Memory, now_ns: int) -> Plan:
     if flow.moved_ns and now_ns - flow.moved_ns < memory.settling.hold_down_ns:
         memory.defer(flow.key, flow.moved_ns + memory.settling.hold_down_ns)
         return ()
-    if flow.location is None and (why := no_room(nic, memory)) is not None:
+    if flow.location is None and (why := budget.no_room(nic, memory, flow.key)) is not None:
         memory.overflow += flow.state is not FlowState.OVERFLOW
         table.put(replace(flow, state=FlowState.OVERFLOW, target_queue=None, why=why))
         return ()
     kind = ActionKind.INSERT if flow.location is None else ActionKind.REWRITE
     old = flow.rx_queue if flow.location is None else flow.target_queue
     why = _owns(flow.app_cpu, queue.index) if own_queue else spot.why
-    return (Action(kind, nic.name, flow.key, flow.location, old, queue.index, why, flow.policy),)
+    action = Action(kind, nic.name, flow.key, flow.location, old, queue.index, why, flow.policy)
+    budget.ask(action, memory)
+    return (action,)
 
 
 def due(nics: dict[str, NicView], memory: Memory, now_ns: int) -> Plan:
@@ -243,13 +245,12 @@ def due(nics: dict[str, NicView], memory: Memory, now_ns: int) -> Plan:
 
 
 def retry(nics: dict[str, NicView], memory: Memory, now_ns: int) -> Plan:
-    """A few of the flows that found a NIC full, as far as it has room again."""
+    """The worthiest of the flows that found a NIC full, as far as it has room again."""
     plan: list[Action] = []
-    full = (flow for flow in memory.table if flow.state is FlowState.OVERFLOW)
-    for flow in list(islice(full, _RETRIES)):
+    full = [flow for flow in memory.table if budget.waits(flow)]
+    for flow in nlargest(_RETRIES, full, key=lambda flow: budget.worth(flow, memory)):
         nic = nics.get(flow.nic)
-        slots = nic.caps.rule_slots if nic else None
-        if nic and (slots is None or memory.table.rules_in(nic.name) + len(plan) < slots):
+        if nic and budget.no_room(nic, memory, flow.key) is None:
             plan += _place(flow, nic, memory, now_ns)
     return tuple(plan)
 

@@ -140,6 +140,11 @@ class NicWatch:
         self._shown = None
         return self.nic.rules()
 
+    def others(self, count: int) -> None:
+        """Note how many of its rules are not ours."""
+        if self.view.foreign != count:
+            self.view = replace(self.view, foreign=count)
+
     def shown(self, owned: frozenset[int]) -> NicView:
         """The view with rules and counters not older than a tenth of a second."""
         now_ns = time.monotonic_ns()
