@@ -67,7 +67,8 @@ class Arming:
     def _prepare(self, watch: NicWatch) -> None:
         """What is missing for steering it."""
         self._prepared[watch.view.name] = watch.lives
-        if self._write(prepare(watch.view, self._shown.topology())):
+        dedicated = self._shown.memory.settling.dedicated
+        if self._write(prepare(watch.view, self._shown.topology(), dedicated)):
             watch.refresh()
             self._inspect(watch)
 

@@ -182,6 +182,7 @@ class Born(Programmed):
             queue = watch.predicted(event.key)
             rss = queue.index if queue else None
             distances, memory = self._connects.distances, self.memory
+            self._know_cpuset(event.thread, rule)
             born = birth.connecting(event, watch.view, rule, rss, distances, memory, now_ns)
             if born is not None:
                 self._unborn.add(event.key)

@@ -16,9 +16,8 @@ from atfnd.agenda import Agenda
 from atfnd.arming import Arming
 from atfnd.chores import bugs, regularly
 from atfnd.decide import audit, retire, steer
-from atfnd.decide.memory import Memory
+from atfnd.decide.memory import Memory, Settling
 from atfnd.decide.phantom import phantoms
-from atfnd.decide.renew import settling_of
 from atfnd.decide.table import FlowTable
 from atfnd.errors import OperatorError
 from atfnd.matching import Matching
@@ -63,7 +62,7 @@ class Daemon(Reloading):
             observer=observer,
             observer_why=observer_why,
             policy=policy,
-            memory=Memory(FlowTable(policy.table_max), settling_of(policy)),
+            memory=Memory(FlowTable(policy.table_max), Settling.of(policy)),
         )
         self._matching, self._given = Matching(policy), given
         self._reloads, self.hangup = asyncio.Lock(), asyncio.Event()
@@ -158,7 +157,7 @@ class Daemon(Reloading):
         now_ns = time.monotonic_ns()
         rule = self._matching.seen(event, watch.view, now_ns)
         rss_cpu = rss.cpu if rss else None
-        self._carry_out(steer.seen(event, watch.view, rule, self.memory, now_ns, rss_cpu))
+        self._decide(event, watch.view, rule, now_ns, rss_cpu)
 
     # ---- decide again, without an event
 

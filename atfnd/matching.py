@@ -81,7 +81,7 @@ class Matching:
             comm=event.thread.comm if event.thread else None,
             process=self._process(event.thread, now_ns),
             interface=nic.name,
-            direction=event.direction or self._direction(event.key, nic, now_ns),
+            direction=event.direction or self._direction(event, nic, now_ns),
             bytes=event.bytes,
             age_ns=now_ns - event.born_ns if event.born_ns is not None else 0,
             rate_bit_s=known.measure(event.bytes, now_ns) if known else 0,
@@ -160,9 +160,10 @@ class Matching:
             return Process()
         return self._processes.of(thread.pid, now_ns)
 
-    def _direction(self, key: FlowKey, nic: NicView, now_ns: int) -> Direction | None:
+    def _direction(self, event: SocketSeen, nic: NicView, now_ns: int) -> Direction | None:
         """Who listens there accepted it; if nobody does, he may have done so before."""
+        key = event.key
         if self._ports is None or key.protocol != Protocol.TCP:
             return None
-        listened = self._ports.serves(nic.netns, key, now_ns)
+        listened = self._ports.serves(nic.netns, key, now_ns, event.born_ns)
         return Direction.ACCEPTED if listened else None

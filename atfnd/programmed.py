@@ -13,14 +13,30 @@ from collections.abc import Sequence
 from functools import partial
 
 from atfnd.agenda import Agenda
-from atfnd.decide import audit, budget
+from atfnd.decide import audit, budget, steer
 from atfnd.decide.follow import followed
-from atfnd.model import Action, ActionKind, FlowKey, Means, Mode, Move, Outcome, Plan
+from atfnd.decide.place import belongs
+from atfnd.model import (
+    Action,
+    ActionKind,
+    FlowKey,
+    FlowRule,
+    Means,
+    Mode,
+    Move,
+    NicView,
+    Outcome,
+    Placement,
+    Plan,
+    SocketSeen,
+    Thread,
+)
 from atfnd.move.command import Ended
 from atfnd.move.event import Wanted
 from atfnd.move.plan import in_order, origins
 from atfnd.move.verdict import Verdict
 from atfnd.moving import Moving, Said
+from atfnd.observe.cpuset import cpuset_of
 from atfnd.observe.living import Living
 from atfnd.observe.nics import NicWatch
 from atfnd.program.apply import apply
@@ -63,6 +79,25 @@ class Programmed(Published):
             outcomes += self._begin(self.watches[name], wanted)
         self._agenda.schedule()
         return outcomes
+
+    def _decide(
+        self, event: SocketSeen, nic: NicView, rule: FlowRule | None, now_ns: int,
+        rss_cpu: int | None,
+    ) -> None:  # fmt: skip
+        """Place a socket's flow, and tell the observer where its packets are right if that may be
+        on another CPU than the one it is used on."""
+        memory = self.memory
+        self._know_cpuset(event.thread, rule)
+        self._carry_out(steer.seen(event, nic, rule, memory, now_ns, rss_cpu))
+        if memory.settling.elsewhere:
+            self.observer.expect(event.cookie, belongs(event, rule, memory))
+
+    def _know_cpuset(self, thread: Thread | None, rule: FlowRule | None) -> None:
+        """Where a thread may run, if its flow's place depends on that."""
+        if thread is None or rule is None or not self.memory.settling.elsewhere:
+            return
+        if rule.placement not in (Placement.LEAVE, Placement.CORE):
+            self.memory.cpusets[thread.tid] = cpuset_of(thread.tid)
 
     def _begin(self, watch: NicWatch, wanted: Sequence[Wanted]) -> list[Outcome]:
         """Tell an armed NIC's moves; what is done already is returned. Nothing is, of a NIC that is

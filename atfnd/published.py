@@ -93,6 +93,9 @@ class Published:
     cpus: CpuWatch = field(default_factory=CpuWatch)
     armed_by_operator: dict[str, bool] = field(default_factory=dict)  # what he last said, by name
 
+    def __post_init__(self) -> None:
+        self.memory.know_cpus(self.cpus.known().cpus)
+
     def status(self) -> Status:
         """The daemon in one look."""
         table, settling = self.memory.table, self.memory.settling
@@ -180,7 +183,9 @@ class Published:
 
     def topology(self) -> Topology:
         """CPUs as sysfs describes them now; an offline one shares what it shared before."""
-        return self.cpus.read()
+        known = self.cpus.read()
+        self.memory.know_cpus(known.cpus)
+        return known
 
     async def doctor(self, nic: str | None) -> tuple[Sequence[NicView], Sequence[Finding]]:
         """As `serve.Source.doctor`. What takes time is read beside the loop."""

@@ -27,7 +27,7 @@ from atfnd.policy.match import armed, asks_direction, qualify, rule_budget
 from atfnd.program import knob
 from atfnd.recording import Recorder
 
-__all__ = ["Given", "Reloading"]
+__all__ = ["Given", "Reloading", "asked"]
 
 
 class Given(NamedTuple):
@@ -44,6 +44,12 @@ class Given(NamedTuple):
         """A NIC that comes, as the policy wants it watched."""
         budget = rule_budget(policy, nic.name, nic.caps().rule_slots)
         return NicWatch(nic, self.armed(policy, nic.name), budget)
+
+
+def asked(policy: Policy) -> Qualify:
+    """What a policy has the observer tell of."""
+    direction, elsewhere = asks_direction(policy), policy.elsewhere()
+    return Qualify(*qualify(policy), direction=direction, elsewhere=elsewhere)
 
 
 class Reloading(Attached):
@@ -85,7 +91,7 @@ class Reloading(Attached):
             policy = replace(policy, observer=self.policy.observer)
         self.policy = policy
         self._matching.renew(policy)
-        self.observer.qualify(Qualify(*qualify(policy), direction=asks_direction(policy)))
+        self.observer.qualify(asked(policy))
         plan = renew(policy, self._steers, self.memory, self._moves)
         for moving in self._moving.values():
             moving.settle(policy.hold_down_ns)

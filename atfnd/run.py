@@ -19,16 +19,14 @@ from atfnd.daemon import Daemon
 from atfnd.errors import OperatorError
 from atfnd.nic import Nic
 from atfnd.nic.driver import open_nic
-from atfnd.observe import Qualify
 from atfnd.observe.choose import choose
 from atfnd.observe.interfaces import Interfaces
 from atfnd.observe.nics import NicWatch
 from atfnd.policy.load import load
-from atfnd.policy.match import asks_direction, qualify
 from atfnd.program import knob
 from atfnd.program.journal import Journal
 from atfnd.program.originals import Originals
-from atfnd.reloading import Given
+from atfnd.reloading import Given, asked
 from atfnd.serve.http import serve
 
 __all__ = ["RUN_DIR", "restore", "run"]
@@ -90,7 +88,7 @@ def run(
         interfaces = Interfaces(nics, partial(given.watch, policy))
         stack.callback(interfaces.close)
         watches = interfaces.start()
-        told = Qualify(*qualify(policy), direction=asks_direction(policy))
+        told = asked(policy)
         chosen, why = choose(observer or policy.observer, told)
         stack.callback(chosen.close)
         journal, originals = _journals(run_dir, stack)

@@ -94,8 +94,9 @@ def watch() -> Iterator[Watch]:
             min_bytes: int = 0,
             min_age_ns: int = 0,
             retell_ns: int = 3600 * 10**9,
+            elsewhere: bool = False,
         ) -> BpfObserver:
-            qualify = Qualify(dwell_ns, min_bytes, min_age_ns)
+            qualify = Qualify(dwell_ns, min_bytes, min_age_ns, elsewhere)
             observer = stack.enter_context(closing(BpfObserver(qualify, retell_ns)))
             napi_ids = [queue.napi_id for lab in labs for queue in lab.nic.queues()]
             observer.watch(

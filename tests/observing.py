@@ -45,6 +45,7 @@ class Watch(Protocol):
         min_bytes: int = 0,
         min_age_ns: int = 0,
         retell_ns: int = 3600 * 10**9,
+        elsewhere: bool = False,
     ) -> BpfObserver: ...
 
 

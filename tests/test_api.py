@@ -18,7 +18,7 @@ LAB = {"nic": "lab:lab", "paused": False}
 ETH1 = {"nic": "eth1", "paused": False}
 KEYS = [
     *("proto", "local", "remote", "pid", "tid", "comm", "app_cpu", "rx_queue", "rx_cpu"),
-    *("target_queue", "target_cpu", "placed", "state", "rule", "policy", "why"),
+    *("target_queue", "target_cpu", "placed", "fell_back", "state", "rule", "policy", "why"),
     *("nic", "cookie", "bytes", "age_s", "moved_s", "move"),
 ]
 

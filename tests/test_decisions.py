@@ -32,7 +32,7 @@ def test_what_each_rule_is_doing(daemon: Serving) -> None:
         "control", "built-in:12", None,
     )  # fmt: skip
     assert bulk == {
-        "rule": "bulk", "source": "a.yaml:7", "placement": "core", "order": "immediate",
+        "rule": "bulk", "source": "a.yaml:7", "placement": "near core", "order": "immediate",
         "flows": 3, "placed": 3, "bytes": 3 * 123_456_789, "filters": 3,
     }  # fmt: skip
     assert answer["interfaces"][0]["source"] == "built-in:8"
@@ -41,7 +41,8 @@ def test_what_each_rule_is_doing(daemon: Serving) -> None:
     header, first, second = lines(daemon, "policy")
     assert header.split()[:3] == ["RULE", "PLACEMENT", "ORDER"]
     assert first.split() == ["control", "leave", "-", "-", "-", "0", "-", "built-in:12"]
-    assert second.split() == ["bulk", "core", "immediate", "3", "3", "3", "353.2M", "a.yaml:7"]
+    words = ["bulk", "near", "core", "immediate", "3", "3", "3", "353.2M", "a.yaml:7"]
+    assert second.split() == words
 
 
 def test_which_rule_each_flow_matched(daemon: Serving) -> None:

@@ -128,7 +128,11 @@ BAD = [
         "4:23: expected core,",
         "did you mean core?",
     ),
-    (FLOW.replace("leave", "{}") + "{ports: 1}", "4:16: `near` is missing", None),
+    (
+        FLOW.replace("leave", "{}") + "{ports: 1}",
+        "4:16: a placement of no place",
+        "say one of near, cpus, dedicated",
+    ),
     # interfaces and daemon
     (IFACE + "armed: yes", "4:12: expected true or false, got `yes`", "did you mean true?"),
     (IFACE + 'armed: "true"', '4:12: expected true or false, got `"true"`', None),
@@ -257,7 +261,9 @@ def test_policies_d_that_is_not_a_directory(tmp_path: Path) -> None:
 
 
 KEYS = "version daemon table settle interfaces flows match name placement ports local process"
-MORE = "min_age t_delete rules max near leave core 10:30 22 2s 64KiB ::1/128 yes ~ { } [ ] & * !! ?"
+MORE = (
+    "min_age t_delete rules max near cpus leave core 10:30 22 2s 64KiB ::1/128 ~ { } [ ] & * !! ?"
+)
 MARKS = [
     "version: 1\n",
     ": ",
@@ -269,6 +275,7 @@ MARKS = [
     " ",
     '"',
     "\\U00110000",
+    "yes",
     "#",
     "é",
 ]

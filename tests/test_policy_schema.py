@@ -68,12 +68,12 @@ def test_most_mistakes_are_told() -> None:
 
 
 def _mappings(schema: dict[str, Any], at: str = "PolicyFile") -> dict[str, dict[str, Any]]:
-    """Those of a file but what stands under `placement`."""
+    """Those of a file."""
     mapping = schema if at == "PolicyFile" else schema["$defs"][at]
     found = {at: mapping}
     for key, value in mapping["properties"].items():
-        ref = value.get("$ref") or value.get("items", {}).get("$ref")
-        if ref and key != "placement":
+        choices = (value, value.get("items", {}), *value.get("anyOf", ()))
+        if ref := next((each["$ref"] for each in choices if "$ref" in each), None):
             found |= _mappings(schema, ref.rpartition("/")[2])
     return found
 

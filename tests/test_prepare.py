@@ -154,6 +154,11 @@ def test_neither_isolated_nor_offline_cpus() -> None:
     assert set(confined(prepare(loose(8), some)).values()) == {4, 5, 6, 7}
 
 
+def test_dedicated_cpus_get_the_first_queues_isolated_or_not() -> None:
+    cpus = Topology(tuple(replace(cpu, isolated=cpu.index > 5) for cpu in topology().cpus))
+    assert confined(prepare(loose(3), cpus, frozenset({3, 7}))) == {0: 3, 1: 7, 2: 0}
+
+
 def test_queues_that_are_on_a_cpu_stay() -> None:
     nic = loose(4)
     first = replace(nic.queues[0], cpu=4)

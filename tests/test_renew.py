@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from atfnd.decide import audit, steer
-from atfnd.decide.memory import Memory
-from atfnd.decide.renew import homeward, leave, renew, settling_of
+from atfnd.decide.memory import Memory, Settling
+from atfnd.decide.renew import homeward, leave, renew
 from atfnd.decide.table import FlowTable
 from atfnd.model import (
     ActionKind,
@@ -50,7 +50,7 @@ ALL = policy(*map(rule, NAMES))
 
 
 def memory_of(*flows: Flow, terms: Policy = ALL) -> Memory:
-    memory = Memory(FlowTable(terms.table_max), settling_of(terms))
+    memory = Memory(FlowTable(terms.table_max), Settling.of(terms))
     for each in flows:
         memory.table.put(each)
     return memory

@@ -44,7 +44,7 @@ static bool steerable(struct sock *sk)
 
 static struct socket_state *admit(struct sock *sk)
 {
-	struct socket_state fresh = { .told_cpu = OBSERVER_NO_CPU };
+	struct socket_state fresh = FRESH;
 
 	if (!steerable(sk))
 		return NULL;
@@ -59,6 +59,7 @@ static __always_inline int tell(struct sock *sk, struct socket_state *state, __u
 	struct observer_record *record = reserve(OBSERVER_SEEN);
 	struct thread_state thread = { .since_ns = state->window_ns, .cpu = state->window_cpu };
 	__u32 tid = pid_tgid;
+	__u64 cookie;
 
 	if (!record)
 		return 0; /* nothing is marked as told: the next call tries again */
@@ -75,6 +76,12 @@ static __always_inline int tell(struct sock *sk, struct socket_state *state, __u
 	state->backoff = state->told_cpu == state->window_cpu && state->backoff < MAX_BACKOFF ?
 				 state->backoff + 1 :
 				 0;
+	if (elsewhere && state->told_cpu != state->window_cpu) {
+		/* what was right for the CPU before is nothing for this one */
+		cookie = record->cookie;
+		bpf_map_delete_elem(&due, &cookie);
+	}
+	state->due_cpu = elsewhere ? OBSERVER_NO_CPU : state->window_cpu;
 	state->told_cpu = state->window_cpu;
 	state->told_ns = now;
 	state->tid = tid;
@@ -96,6 +103,22 @@ static __always_inline __u64 stay_began(struct socket_state *state, __u32 cpu, _
 		return now;
 	thread = bpf_map_lookup_elem(&threads, &tid);
 	return thread && thread->cpu == cpu ? thread->since_ns : now;
+}
+
+/* The CPU that the packets of a reported socket belong on: as user space said, who knows the
+ * policy, else the application's. */
+static __always_inline __u32 belongs(struct sock *sk, struct socket_state *state)
+{
+	__u64 cookie;
+	__u32 *said;
+
+	if (elsewhere) {
+		cookie = bpf_get_socket_cookie(sk);
+		said = bpf_map_lookup_elem(&due, &cookie);
+		if (said)
+			state->due_cpu = *said;
+	}
+	return state->due_cpu == OBSERVER_NO_CPU ? state->told_cpu : state->due_cpu;
 }
 
 static __always_inline int off_target(struct sock *sk, struct socket_state *state, __u32 cpu, int rx)
@@ -121,12 +144,12 @@ static __always_inline int off_target(struct sock *sk, struct socket_state *stat
 		if (dwell_ns)
 			return 0;
 	}
-	if (state->told_cpu == OBSERVER_NO_CPU && rx == (int)cpu) {
+	if (state->told_cpu == OBSERVER_NO_CPU && rx == (int)cpu && !elsewhere) {
 		state->window_ns = 0; /* RSS got it right by itself: nothing to steer */
 		return 0;
 	}
 	if (state->told_cpu == cpu) {
-		bool arrives = rx < 0 || rx == (int)cpu;
+		bool arrives = rx < 0 || rx == (int)belongs(sk, state);
 
 		if (arrives || now - state->told_ns < retell_ns << state->backoff) {
 			state->window_ns = 0;
@@ -157,8 +180,8 @@ static __always_inline int used(struct sock *sk, int length)
 	state->bytes += length;
 	rx = sk->__sk_common.skc_incoming_cpu;
 	/* rx < 0: no packet yet, or an unconnected UDP socket, whose packets leave no CPU. */
-	if (!state->window_ns && ((state->told_cpu == cpu && (rx == (int)cpu || rx < 0)) ||
-				  (state->told_cpu == OBSERVER_NO_CPU && rx == (int)cpu)))
+	if (!state->window_ns && ((state->told_cpu == cpu && (rx == (int)state->due_cpu || rx < 0)) ||
+				  (state->told_cpu == OBSERVER_NO_CPU && rx == (int)cpu && !elsewhere)))
 		return 0;
 	return off_target(sk, state, cpu, rx);
 }
@@ -194,7 +217,7 @@ int BPF_PROG(on_state, struct sock *sk, int old_state, int new_state)
 	} else if (new_state == TCP_ESTABLISHED && watched(sk)) {
 		/* sk_state is written after the tracepoint (inet_sk_set_state), so steerable()
 		 * would still see the old one; the birth time is all that is wanted here. */
-		struct socket_state fresh = { .told_cpu = OBSERVER_NO_CPU };
+		struct socket_state fresh = FRESH;
 
 		fresh.born_ns = bpf_ktime_get_ns();
 		bpf_sk_storage_get(&sockets, sk, &fresh, BPF_SK_STORAGE_GET_F_CREATE);

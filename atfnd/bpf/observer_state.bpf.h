@@ -25,7 +25,10 @@ struct socket_state {
 	__u32 told_cpu;
 	__u32 tid; /* who was reported with it, or who used it first */
 	__u32 backoff;
+	__u32 due_cpu; /* its packets arrive right there; OBSERVER_NO_CPU: ask `due` */
 };
+
+#define FRESH { .told_cpu = OBSERVER_NO_CPU, .due_cpu = OBSERVER_NO_CPU }
 
 /* Since when a thread that owns reported flows is on its CPU. */
 struct thread_state {
@@ -73,6 +76,15 @@ struct {
 	__type(value, __u32);
 } marked SEC(".maps");
 
+/* Where the packets of reported sockets are to arrive, if not all go to the application's CPU. By
+ * cookie; one that is forgotten here is reported again at worst. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 16384);
+	__type(key, __u64);
+	__type(value, __u32);
+} due SEC(".maps");
+
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
 	__uint(max_entries, 4 << 20);
@@ -84,6 +96,7 @@ __u64 min_bytes = 0;
 __u64 min_age_ns = 0;
 __u64 retell_ns = 1000000000;
 __u64 lost = 0;
+__u32 elsewhere = 0; /* some policy wants packets on another CPU than the application's */
 
 /* Puts the record's layout into this object's BTF, where user space reads it. */
 const struct observer_record *observer_record_layout __attribute__((unused));

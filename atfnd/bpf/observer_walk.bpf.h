@@ -9,7 +9,7 @@
 
 static struct socket_state *mark(struct sock *sk, struct socket_state *state)
 {
-	struct socket_state fresh = { .told_cpu = OBSERVER_NO_CPU };
+	struct socket_state fresh = FRESH;
 	__u64 cookie = bpf_get_socket_cookie(sk);
 	__u32 *cpu = bpf_map_lookup_elem(&marked, &cookie);
 
@@ -20,6 +20,7 @@ static struct socket_state *mark(struct sock *sk, struct socket_state *state)
 		state = bpf_sk_storage_get(&sockets, sk, &fresh, BPF_SK_STORAGE_GET_F_CREATE);
 	if (state) {
 		state->told_cpu = *cpu;
+		state->due_cpu = elsewhere ? OBSERVER_NO_CPU : *cpu;
 		state->told_ns = fresh.born_ns;
 		state->window_ns = 0;
 	}

@@ -134,16 +134,6 @@ static int is_open(struct observer_object *self)
 	return 0;
 }
 
-static PyObject *observer_tell_direction(PyObject *object, PyObject *wanted)
-{
-	struct observer_object *self = (struct observer_object *)object;
-
-	if (!is_open(self))
-		return NULL;
-	self->skeleton->bss->want_direction = wanted == Py_True;
-	Py_RETURN_NONE;
-}
-
 static PyObject *observer_close(PyObject *object, PyObject *unused)
 {
 	(void)unused;
@@ -155,14 +145,18 @@ static PyObject *observer_configure(PyObject *object, PyObject *args)
 {
 	struct observer_object *self = (struct observer_object *)object;
 	unsigned long long dwell_ns, min_bytes, min_age_ns, retell_ns;
+	int elsewhere, direction;
 
-	if (!PyArg_ParseTuple(args, "KKKK", &dwell_ns, &min_bytes, &min_age_ns, &retell_ns) ||
+	if (!PyArg_ParseTuple(args, "KKKKpp", &dwell_ns, &min_bytes, &min_age_ns, &retell_ns,
+			      &elsewhere, &direction) ||
 	    !is_open(self))
 		return NULL;
 	self->skeleton->data->dwell_ns = dwell_ns;
 	self->skeleton->bss->min_bytes = min_bytes;
 	self->skeleton->bss->min_age_ns = min_age_ns;
 	self->skeleton->data->retell_ns = retell_ns;
+	self->skeleton->bss->elsewhere = elsewhere;
+	self->skeleton->bss->want_direction = direction;
 	Py_RETURN_NONE;
 }
 
@@ -188,6 +182,14 @@ static PyObject *observer_marked(PyObject *object, PyObject *unused)
 
 	(void)unused;
 	return is_open(self) ? PyLong_FromLong(bpf_map__fd(self->skeleton->maps.marked)) : NULL;
+}
+
+static PyObject *observer_due(PyObject *object, PyObject *unused)
+{
+	struct observer_object *self = (struct observer_object *)object;
+
+	(void)unused;
+	return is_open(self) ? PyLong_FromLong(bpf_map__fd(self->skeleton->maps.due)) : NULL;
 }
 
 static PyObject *observer_lost(PyObject *object, PyObject *unused)
@@ -255,16 +257,15 @@ static PyObject *observer_sockets(PyObject *object, PyObject *args)
 
 static PyMethodDef methods[] = {
 	{ "configure", observer_configure, METH_VARARGS,
-	  "configure(dwell_ns, min_bytes, min_age_ns, retell_ns)" },
+	  "configure(dwell_ns, min_bytes, min_age_ns, retell_ns, elsewhere, direction)" },
 	{ "fileno", observer_fileno, METH_NOARGS, "An epoll descriptor, readable when records wait." },
 	{ "napis", observer_napis, METH_NOARGS, "Descriptor of the map of watched NAPIs." },
 	{ "marked", observer_marked, METH_NOARGS, "Descriptor of the map of sockets to mark." },
+	{ "due", observer_due, METH_NOARGS, "Descriptor of the map of CPUs packets are to arrive on." },
 	{ "lost", observer_lost, METH_NOARGS, "Records that found the ring buffer full." },
 	{ "drain", observer_drain, METH_NOARGS, "Up to 512 waiting records (struct observer_record), packed." },
 	{ "sockets", observer_sockets, METH_VARARGS,
 	  "sockets('tcp'|'udp'|'told', netns_fd=-1) -> packed records" },
-	{ "tell_direction", observer_tell_direction, METH_O,
-	  "tell_direction(wanted): which end opened connections established from now on." },
 	{ "close", observer_close, METH_NOARGS, "Detach and unload." },
 	{ NULL, NULL, 0, NULL },
 };

@@ -130,6 +130,8 @@ def check_sockets(uses: Iterable[SocketUse], nics: Mapping[str, NicView], memory
         del memory.overflowed[flow.key]  # its socket is gone
     for tid in [tid for tid in memory.thread_cpu if not table.of_thread(tid)]:
         del memory.thread_cpu[tid]
+    for tid in [tid for tid in memory.cpusets if not table.of_thread(tid)]:
+        del memory.cpusets[tid]
     memory.forget_ended()
     settling = memory.settling
     plan: list[Action] = []

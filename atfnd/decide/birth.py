@@ -11,10 +11,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import NamedTuple
 
-from atfnd.decide import budget, follow, steer
+from atfnd.decide import budget, follow
 from atfnd.decide.distance import Distances
 from atfnd.decide.means import no_filter
 from atfnd.decide.memory import Memory
+from atfnd.decide.place import Spot, guest
 from atfnd.model import (
     Action,
     ActionKind,
@@ -28,7 +29,7 @@ from atfnd.model import (
     Placement,
 )
 
-__all__ = ["Birth", "again", "connecting", "queue_for", "unborn"]
+__all__ = ["Birth", "again", "connecting", "spot_for", "unborn"]
 
 
 class Birth(NamedTuple):
@@ -68,11 +69,13 @@ def connecting(
         location=None, rx_queue=None, rx_cpu=None, bytes=0, used_ns=now_ns, moved_ns=0,
         policy=rule.name, why="",
     )  # fmt: skip
-    queue = queue_for(flow, nic, memory)
-    if queue is None or queue == rss_queue:
+    spot = spot_for(flow, rule.placement, nic, memory, rss_queue)
+    if spot.queue is None or spot.queue.index == rss_queue:
         return None
+    queue = spot.queue.index
     why = f"its thread connects on CPU {event.cpu}, and queue {queue} is where it belongs"
-    table.put(replace(flow, why=why))
+    cpu = event.cpu if rule.placement is Placement.CORE else spot.cpu
+    table.put(replace(flow, target_cpu=cpu, fell_back=spot.fell_back, why=why))
     rss = None if rss_queue is None else frozenset({rss_queue})
     action = Action(ActionKind.INSERT, nic.name, event.key, None, rss_queue, queue, why, rule.name)
     budget.ask(action, memory)
@@ -107,13 +110,18 @@ def unborn(key: FlowKey, memory: Memory) -> None:
         memory.table.remove(key)
 
 
-def queue_for(flow: Flow, nic: NicView, memory: Memory) -> int | None:
-    """The queue that its owner owns, else one that is delivered on its CPU: the one it has, if that
-    is."""
+def spot_for(
+    flow: Flow, placement: Placement, nic: NicView, memory: Memory, rss_queue: int | None = None
+) -> Spot:
+    """The queue that its owner owns, else one that meets its placement: the one it has, if that
+    does."""
     own = follow.home(flow, nic, memory)
     if own is not None:
-        return own.index
-    if any(q.index == flow.target_queue and q.cpu == flow.app_cpu for q in nic.queues):
-        return flow.target_queue
-    guest = steer.guest_queue(flow.app_cpu, nic, memory)
-    return None if guest is None else guest.index
+        return Spot(own, "", None)
+    if placement is not Placement.CORE:
+        current = flow.target_queue if rss_queue is None else rss_queue
+        return guest(placement, flow.app_cpu, flow.thread, nic, memory, current)
+    for queue in nic.queues:
+        if queue.index == flow.target_queue and queue.cpu == flow.app_cpu:
+            return Spot(queue, "", None)
+    return guest(placement, flow.app_cpu, flow.thread, nic, memory)

@@ -5,7 +5,7 @@ A flow's hash selects an entry; the entry is pointed to a queue on the CPU where
 bytes of the flows that share it are used. An entry without known flows keeps what it has. Moving
 an entry moves every flow that hashes to it, so it takes a clear majority, and time between moves.
 Nothing proves that such a move overtakes no packet: an entry stays while one of its flows keeps its
-order (`strict` or `bounded`).
+order (`strict` or `bounded`). Flows that are not to go to their own core have no say.
 
 The function from flow to entry is given (`nic.toeplitz.rss_entry`): None for a flow whose packets
 do not hash to one entry.
@@ -18,7 +18,18 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from atfnd.decide.memory import Buckets, Memory
-from atfnd.model import Action, ActionKind, Flow, FlowKey, FlowState, Mode, NicView, Outcome, Plan
+from atfnd.model import (
+    Action,
+    ActionKind,
+    Flow,
+    FlowKey,
+    FlowState,
+    Mode,
+    NicView,
+    Outcome,
+    Placement,
+    Plan,
+)
 
 __all__ = ["EntryOf", "let_go", "look", "plan", "settle", "wait"]
 
@@ -37,7 +48,12 @@ def wait(nic: NicView, key: FlowKey, memory: Memory) -> None:
 def look(nic: NicView, entry_of: EntryOf, memory: Memory) -> None:
     """Have every flow of the NIC looked at, let older bytes count less, forget what ended."""
     known = _of(nic, memory)
-    flows = {flow.key: flow for flow in memory.table if flow.nic == nic.name}
+    placement = memory.settling.placement
+    flows = {
+        flow.key: flow
+        for flow in memory.table
+        if flow.nic == nic.name and placement(flow.policy) is Placement.CORE
+    }
     known.entry = {key: entry for key, entry in known.entry.items() if key in flows}
     known.recent = {
         key: (flow.bytes, _weight(flow, known) // 2)

@@ -4,6 +4,9 @@
 A thread (or process, or cgroup: the policy's `owner`) whose flows may not be moved at once owns a
 queue (`decide.owner`): its flows are placed there, and when it migrates, the queue goes with it and
 no flow changes its queue. Who owns none is a guest; its flows are moved one by one.
+
+Only flows placed on their own core have an owner: all others are moved one by one, and seldom, as
+one stays where it is while its thread's new CPU is as near. No queue follows to a dedicated CPU.
 """
 
 from __future__ import annotations
@@ -38,6 +41,8 @@ def owner_of(flow: Flow, memory: Memory) -> OwnerId | None:
     thread, settling = flow.thread, memory.settling
     if thread is None or settling.order(flow.policy) is Mode.IMMEDIATE or flow.key in memory.left:
         return None
+    if flow.app_cpu in settling.dedicated:
+        return None
     match settling.owner_by_policy.get(flow.policy, Migrant.THREAD):
         case Migrant.THREAD:
             return "thread", thread.tid
@@ -45,6 +50,8 @@ def owner_of(flow: Flow, memory: Memory) -> OwnerId | None:
             return "process", thread.pid
         case Migrant.CGROUP:
             return None if thread.cgroup is None else ("cgroup", thread.cgroup)
+        case None:
+            return None
 
 
 def home(flow: Flow, nic: NicView, memory: Memory) -> Queue | None:
@@ -69,14 +76,14 @@ def is_guest(flow: Flow, nic: NicView, memory: Memory) -> bool:
 def free(nic: NicView, memory: Memory) -> bool:
     """A queue may be had for the asking."""
     owned = memory.owned.get(nic.name, {})
-    return any(queue not in owned for queue in _queues(nic))
+    return any(queue not in owned for queue in _queues(nic, memory))
 
 
 def along(flow: Flow, queue: Queue, nic: NicView, memory: Memory, now_ns: int) -> Plan:
     """The queue follows the owner of this flow, which is used on another CPU; or later, when it has
     just followed."""
     held = memory.owned[nic.name][queue.index]
-    if queue.cpu == flow.app_cpu or queue.index not in _queues(nic) or not nic.armed:
+    if queue.cpu == flow.app_cpu or queue.index not in _queues(nic, memory) or not nic.armed:
         return ()
     if held.moved_ns and now_ns - held.moved_ns < TERMS.settle_ns:
         memory.defer(flow.key, held.moved_ns + TERMS.settle_ns)
@@ -105,9 +112,10 @@ def look(
 ) -> tuple[set[OwnerId], Plan]:
     """Whose the queues are, by what was used of late. Returns who owns one now and did not, whose
     flows are to be placed again, and the queues that follow."""
-    queues, orders = _queues(nic), memory.settling.order_by_policy.values()
+    queues, orders = _queues(nic, memory), memory.settling.order_by_policy.values()
     if orders and all(order is Mode.IMMEDIATE for order in orders):
         return set(), ()
+    online -= memory.settling.dedicated
     if not queues or not online or not nic.armed or nic.means is not Means.RULES:
         memory.owned.pop(nic.name, None)
         return set(), ()
@@ -120,11 +128,13 @@ def look(
     return new, tuple(_follow(nic, each.queue, each.cpu, each.why) for each in follows)
 
 
-def _queues(nic: NicView) -> dict[int, int | None]:
-    """The CPU of each queue that we may move."""
+def _queues(nic: NicView, memory: Memory) -> dict[int, int | None]:
+    """The CPU of each queue that we may move. One on a dedicated CPU stays there."""
     if not nic.caps.queue_cpu:
         return {}
-    return {q.index: q.cpu for q in nic.queues if f"queue-cpu:{q.index}" not in nic.manual}
+    mine = {q.index: q.cpu for q in nic.queues if f"queue-cpu:{q.index}" not in nic.manual}
+    dedicated = memory.settling.dedicated
+    return {q: cpu for q, cpu in mine.items() if cpu not in dedicated} if dedicated else mine
 
 
 def _owners(nic: NicView, memory: Memory) -> list[Owner]:

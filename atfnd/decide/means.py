@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from atfnd.decide import buckets
 from atfnd.decide.memory import Memory
-from atfnd.model import Flow, FlowKey, FlowState, Match, Means, NicView, Protocol
+from atfnd.model import Flow, FlowKey, FlowState, Match, Means, NicView, Placement, Protocol
 
 __all__ = [
     "RFS_FLOWS",
@@ -88,14 +88,20 @@ def no_filter(nic: NicView, key: FlowKey) -> str | None:
 
 def without_filter(flow: Flow, nic: NicView, memory: Memory, why: str) -> None:
     """Write into the table what serves a flow of an armed NIC that no filter may be tried for."""
-    state, cpu = FlowState.WANTED, None
-    if nic.means is Means.RSS:
+    state, cpu, placement = FlowState.WANTED, None, memory.settling.placement(flow.policy)
+    fell_back = None
+    if nic.means is Means.RSS and placement is Placement.CORE:
         buckets.wait(nic, flow.key, memory)
         return
+    if placement is not Placement.CORE:
+        instead = "on its own CPU instead" if _rfs_is_on(nic) else "left to RSS"
+        fell_back = f"{placement}: that takes a filter; {instead}"
     if _rfs_is_on(nic):
         state, cpu = FlowState.RFS, flow.app_cpu
         why = f"RFS hands its packets on to CPU {cpu}, where its thread calls: {why}"
-    shown = replace(flow, state=state, target_queue=None, target_cpu=cpu, why=why)
+    shown = replace(
+        flow, state=state, target_queue=None, target_cpu=cpu, why=why, fell_back=fell_back
+    )
     if shown != flow:
         memory.table.put(shown)
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 
 import heapq
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from atfnd.decide.candidates import Step
 from atfnd.decide.owner import OwnerId, Ownership
 from atfnd.decide.table import FlowTable
-from atfnd.model import Action, Flow, FlowKey, Migrant, Mode, Rss
+from atfnd.model import Action, Cpu, Flow, FlowKey, Migrant, Mode, Placement, Policy, Rss
 
 __all__ = ["NEVER_NS", "Buckets", "Elsewhere", "Memory", "Settling", "Spending", "Weight"]
 
@@ -23,6 +24,9 @@ _AGAIN_NS = 100_000_000  # after a move that was put off; doubled after each
 _AGAIN_MAX_NS = 30_000_000_000
 NEVER_NS = 1 << 63
 
+# A placement, the application's CPU, its thread's cpuset, the CPUs that rules dedicate.
+StepsOf = tuple[Placement, int, frozenset[int] | None, frozenset[int]]
+
 
 @dataclass(frozen=True, slots=True)
 class Settling:
@@ -33,12 +37,38 @@ class Settling:
     t_delete_by_policy_ns: Mapping[str, int] = field(default_factory=dict)
     dwell_by_policy_ns: Mapping[str, int] = field(default_factory=dict)
     order_by_policy: Mapping[str, Mode] = field(default_factory=dict)
-    owner_by_policy: Mapping[str, Migrant] = field(default_factory=dict)
+    owner_by_policy: Mapping[str, Migrant | None] = field(default_factory=dict)  # None: nobody
     leaving: Mapping[str, Mode] = field(default_factory=dict)  # orders of rules no longer in force
+    placement_by_policy: Mapping[str, Placement] = field(default_factory=dict)
+    dedicated: frozenset[int] = frozenset()  # CPUs, of all policies
+    elsewhere: bool = False  # some flows go to another CPU than their application's
+
+    @classmethod
+    def of(cls, policy: Policy) -> Settling:
+        """What the rules of a policy say, by their names."""
+        steering = [rule for rule in policy.flows if rule.placement is not Placement.LEAVE]
+        return cls(
+            hold_down_ns=policy.hold_down_ns,
+            t_delete_ns=max(rule.t_delete_ns for rule in policy.flows),
+            t_delete_by_policy_ns={rule.name: rule.t_delete_ns for rule in policy.flows},
+            dwell_by_policy_ns={rule.name: rule.dwell_ns for rule in policy.flows},
+            order_by_policy={rule.name: rule.order for rule in steering},
+            owner_by_policy={
+                rule.name: rule.owner if rule.placement is Placement.CORE else None
+                for rule in steering
+            },
+            placement_by_policy={rule.name: rule.placement for rule in steering},
+            dedicated=policy.dedicated(),
+            elsewhere=policy.elsewhere(),
+        )
 
     def order(self, policy: str) -> Mode:
         """How a flow of this policy may be moved; strict when none is known, as of one adopted."""
         return self.order_by_policy.get(policy, self.leaving.get(policy, Mode.STRICT))
+
+    def placement(self, policy: str) -> Placement:
+        """Where a flow of this policy goes; to its core when none is known, as of one adopted."""
+        return self.placement_by_policy.get(policy, Placement.CORE)
 
 
 class Elsewhere(NamedTuple):
@@ -107,11 +137,18 @@ class Memory:
     deferrals: dict[FlowKey, int] = field(default_factory=dict)  # in a row, of its move
     owned: dict[str, Ownership] = field(default_factory=dict)  # by NIC: whose its queues are
     load: dict[str, dict[OwnerId, tuple[int, int]]] = field(default_factory=dict)  # bytes
+    cpus: Mapping[int, Cpu] = field(default_factory=dict)  # as last read
+    steps: dict[StepsOf, list[Step]] = field(default_factory=dict)  # of these CPUs; bounded
+    cpusets: dict[int, frozenset[int] | None] = field(default_factory=dict)  # tid -> its cpuset
     spending: dict[str, Spending] = field(default_factory=dict)  # by NIC
     left: dict[FlowKey, int] = field(default_factory=dict)  # to go, by a new policy: its cookie
     homeward: dict[str, set[int]] = field(default_factory=dict)  # queues whose owners own no more
     overflow: int = 0  # flows turned away since start
     locality: float | None = None  # of the table's bytes between the last two audits
+
+    def know_cpus(self, cpus: Iterable[Cpu]) -> None:
+        """They have been read (again)."""
+        self.cpus, self.steps = {cpu.index: cpu for cpu in cpus}, {}
 
     def defer(self, key: FlowKey, at_ns: int) -> None:
         """Look at this flow again, not before `at_ns`."""

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from atfnd.decide import aggregate, budget, follow
-from atfnd.decide.birth import Birth, queue_for
+from atfnd.decide.birth import Birth, spot_for
 from atfnd.decide.listeners import Listeners, covers, overlap
 from atfnd.decide.means import no_filter
 from atfnd.decide.memory import Memory
@@ -164,12 +164,12 @@ def _wanted(
     if len(rules) > 1 or rule is None or rule.placement is Placement.LEAVE:
         raise _No("the policy has no one rule that steers all its connections")
     now = None if entry is None else entry.target_queue
-    queues = {
-        queue_for(replace(user, target_queue=now, policy=rule.name), nic, memory) for user in users
-    }
-    queue = (
-        _own_queue(plain, next(iter(queues)), taken, nic, memory) if alone else next(iter(queues))
-    )
+    again = (replace(user, target_queue=now, policy=rule.name) for user in users)
+    spots = [spot_for(user, rule.placement, nic, memory).queue for user in again]
+    queues = {None if queue is None else queue.index for queue in spots}
+    queue = next(iter(queues))
+    if alone and rule.placement is Placement.CORE:
+        queue = _own_queue(plain, queue, taken, nic, memory)
     if len(queues) > 1 and short and now is None:
         queue = aggregate.queue_of_most(users)
         queues = {queue}
@@ -188,7 +188,8 @@ def _own_queue(
     taken |= {e.target_queue for e in memory.table.steered(nic.name) if e.key.listens}
     if queue not in taken or follow.home(port, nic, memory) is not None:
         return queue
-    spare = [each.index for each in nic.queues if each.index not in taken]
+    free = [each for each in nic.queues if each.cpu not in memory.settling.dedicated]
+    spare = [each.index for each in free if each.index not in taken]
     return spare[0] if spare and nic.caps.queue_cpu else queue
 
 

@@ -24,8 +24,9 @@ ANOTHER_STEERING = {
 }
 
 
-def prepare(nic: NicView, topology: Topology) -> Plan:
-    """The changes that arming `nic` begins with. Nothing when it has no means of steering."""
+def prepare(nic: NicView, topology: Topology, dedicated: frozenset[int] = frozenset()) -> Plan:
+    """The changes that arming `nic` begins with. Nothing when it has no means of steering. Of the
+    queues that go to some CPU, `dedicated` ones get the first, isolated or not."""
     match nic.means:
         case Means.NONE:
             return ()
@@ -35,7 +36,7 @@ def prepare(nic: NicView, topology: Topology) -> Plan:
             own = tuple(_one_owner(nic))
     if nic.means is Means.RFS and len(nic.queues) < 2:
         return own  # a lone queue belongs on no CPU more than on another
-    cpus = _placed(nic, topology)
+    cpus = _placed(nic, topology, dedicated)
     return (*own, *_confined(nic, cpus), *_completions(nic, cpus))
 
 
@@ -84,16 +85,19 @@ def _confined_to(nic: NicView, queue: Queue) -> int | None:
     return int(cpus) if cpus.isdecimal() else None
 
 
-def _placed(nic: NicView, topology: Topology) -> dict[int, int]:
+def _placed(nic: NicView, topology: Topology, dedicated: frozenset[int]) -> dict[int, int]:
     """The CPU of every queue: the one it is confined to, or is to be."""
     confined = {queue.index: _confined_to(nic, queue) for queue in nic.queues}
     placed = {index: cpu for index, cpu in confined.items() if cpu is not None}
-    cpus = {cpu.index: cpu for cpu in topology.cpus if cpu.online and not cpu.isolated}
+    online = (cpu for cpu in topology.cpus if cpu.online)
+    cpus = {cpu.index: cpu for cpu in online if not cpu.isolated or cpu.index in dedicated}
     for index, cpu in confined.items():
         knob = of_queue("queue-cpu", index)
         ours = nic.caps.queue_cpu and knob in nic.knobs and knob not in nic.manual
         if cpu is None and ours and cpus:
-            placed[index] = _best(nic, cpus, Counter(placed.values()))
+            queues = Counter(placed.values())
+            bare = {each: cpus[each] for each in dedicated & cpus.keys() if not queues[each]}
+            placed[index] = _best(nic, bare or cpus, queues)
     return placed
 
 

@@ -26,32 +26,17 @@ from atfnd.model import (
     FlowKey,
     Mode,
     NicView,
-    Placement,
     Plan,
     Policy,
     Topology,
 )
 
-__all__ = ["Judge", "homeward", "leave", "renew", "settling_of"]
+__all__ = ["Judge", "homeward", "leave", "renew"]
 
 _LEFT = "its policy now leaves it alone"
 
 # The name of the rule that steers a flow by the new policy. None: it is left alone.
 Judge = Callable[[Flow], str | None]
-
-
-def settling_of(policy: Policy) -> Settling:
-    """Hysteresis and orders as a policy has them."""
-    t_delete_ns = {rule.name: rule.t_delete_ns for rule in policy.flows}
-    steering = [rule for rule in policy.flows if rule.placement is not Placement.LEAVE]
-    return Settling(
-        policy.hold_down_ns,
-        max(t_delete_ns.values()),
-        t_delete_ns,
-        {rule.name: rule.dwell_ns for rule in policy.flows},
-        {rule.name: rule.order for rule in steering},
-        {rule.name: rule.owner for rule in steering},
-    )
 
 
 def renew(policy: Policy, judge: Judge, memory: Memory, moving: Callable[[FlowKey], bool]) -> Plan:
@@ -61,7 +46,7 @@ def renew(policy: Policy, judge: Judge, memory: Memory, moving: Callable[[FlowKe
     A port's entry is not judged here: `ports.look` knows its connections.
     """
     before, table = memory.settling, memory.table
-    memory.settling, table.capacity = settling_of(policy), policy.table_max
+    memory.settling, table.capacity = Settling.of(policy), policy.table_max
     was_left, memory.left = memory.left, {}
     plan: list[Action] = []
     leaving: dict[str, Mode] = {}

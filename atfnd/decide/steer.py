@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""From what was observed to what should change: same-core placement with hysteresis. Pure.
+"""From what was observed to what should change: placement with hysteresis. Pure.
 
 Each function takes one kind of evidence and the Memory, and returns the actions wanted now. A
 flow's entry believes in a rule only after `settle` has seen the outcome.
@@ -8,13 +8,12 @@ flow's entry believes in a rule only after `settle` has seen the outcome.
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import lru_cache
 from heapq import nlargest
 
 from atfnd.decide import budget, follow
 from atfnd.decide.means import no_filter, without_filter
 from atfnd.decide.memory import NEVER_NS, Memory
-from atfnd.decide.queues import same_core
+from atfnd.decide.place import Spot, guest, right
 from atfnd.decide.retire import retire
 from atfnd.model import (
     Action,
@@ -26,11 +25,10 @@ from atfnd.model import (
     NicView,
     Placement,
     Plan,
-    Queue,
     SocketSeen,
 )
 
-__all__ = ["due", "guest_queue", "own", "retry", "seen", "take_up"]
+__all__ = ["due", "own", "retry", "seen", "take_up"]
 
 _RETRIES = 16  # a look
 _GUEST_NS = 30_000_000  # who migrates as one may be several threads: its queue may come along
@@ -39,13 +37,8 @@ _HELD = {  # kept, as those with a rule
 }  # fmt: skip
 
 
-@lru_cache(maxsize=4096)
-def _reason(cpu: int, queue: int | None, *, own: bool = False) -> str:
-    if own:
-        return f"its thread runs on CPU {cpu} and owns queue {queue}, which follows it"
-    if queue is None:
-        return f"its thread runs on CPU {cpu}, and no queue is delivered there"
-    return f"its thread runs on CPU {cpu}, where queue {queue} is delivered"
+def _owns(cpu: int, queue: int) -> str:
+    return f"its thread runs on CPU {cpu} and owns queue {queue}, which follows it"
 
 
 def seen(
@@ -68,9 +61,11 @@ def seen(
     manual = old is not None and old.state is FlowState.MANUAL
     unsteered = old is None or (old.location is None and old.state not in _HELD)
     by_rules = nic.means is Means.RULES or not nic.armed  # else it is evidence for what it shares
-    if unsteered and by_rules and arrives == event.app_cpu:
+    placement = rule.placement
+    if unsteered and by_rules and right(placement, event.app_cpu, arrives, event.thread, memory):
         return retire(old, memory, "RSS delivers it there by itself") if old else ()
-    queue = guest_queue(event.app_cpu, nic, memory)
+    ruled = old.target_queue if old and old.location is not None else None
+    spot = guest(placement, event.app_cpu, event.thread, nic, memory, ruled)
     flow = Flow(
         key=event.key,
         cookie=event.cookie,
@@ -79,7 +74,7 @@ def seen(
         app_cpu=event.app_cpu,
         thread=event.thread,
         target_queue=old.target_queue if old else None,
-        target_cpu=queue.cpu if queue else None,
+        target_cpu=spot.cpu,
         location=old.location if old else None,
         rx_queue=next((q.index for q in nic.queues if q.napi_id == event.napi_id), None)
         if event.napi_id is not None
@@ -89,12 +84,13 @@ def seen(
         used_ns=now_ns,
         moved_ns=old.moved_ns if old else 0,
         policy=rule.name,
-        why=old.why if old and manual else _reason(event.app_cpu, queue.index if queue else None),
+        why=old.why if old and manual else spot.why,
+        fell_back=spot.fell_back,
         born_ns=event.born_ns,
         direction=event.direction,
     )
     if not manual and (own_queue := follow.home(flow, nic, memory)) is not None:
-        why = _reason(event.app_cpu, own_queue.index, own=True)
+        why = _owns(event.app_cpu, own_queue.index)
         flow = replace(flow, target_cpu=event.app_cpu, why=why)
     if old is None and table.full():
         memory.turn_away(
@@ -108,10 +104,10 @@ def seen(
     return (*plan, *_taken_along(event, nic, memory, now_ns))
 
 
-def guest_queue(cpu: int, nic: NicView, memory: Memory) -> Queue | None:
-    """The queue for a flow whose thread has none of its own: nobody's on that CPU, if there is."""
-    owned, rules_on = memory.owned.get(nic.name, {}), memory.table.rules_on
-    return same_core(nic.queues, cpu, lambda queue: (queue in owned, rules_on(nic.name, queue)))
+def _spot(flow: Flow, nic: NicView, memory: Memory) -> Spot:
+    placement = memory.settling.placement(flow.policy)
+    ruled = None if flow.location is None else flow.target_queue
+    return guest(placement, flow.app_cpu, flow.thread, nic, memory, ruled)
 
 
 def _owning(flow: Flow, nic: NicView, memory: Memory, now_ns: int) -> Plan:
@@ -185,7 +181,7 @@ def _anothers(old: Flow, event: SocketSeen, nic: NicView) -> bool:
 
 
 def _place(flow: Flow, nic: NicView, memory: Memory, now_ns: int) -> Plan:
-    """The action that brings a flow of the table to its application's core, if one is due."""
+    """The action that brings a flow of the table where it belongs, if one is due."""
     table = memory.table
     memory.deferred.pop(flow.key, None)
     if flow.state is FlowState.MANUAL or flow.key.listens or flow.key in memory.left:
@@ -194,17 +190,20 @@ def _place(flow: Flow, nic: NicView, memory: Memory, now_ns: int) -> Plan:
         without_filter(flow, nic, memory, why)
         return ()
     own_queue = follow.home(flow, nic, memory)
-    queue = own_queue or guest_queue(flow.app_cpu, nic, memory)
+    spot = Spot(own_queue, "", None) if own_queue else _spot(flow, nic, memory)
+    queue = spot.queue
     if queue is None:
         if flow.location is None:
             state = FlowState.WANTED if nic.armed else FlowState.OBSERVED
-            table.put(replace(flow, state=state, target_queue=None, target_cpu=None))
+            flow = replace(flow, state=state, target_queue=None, target_cpu=None)
+        table.put(replace(flow, fell_back=spot.fell_back))
         return ()
     current = next((q for q in nic.queues if q.index == flow.target_queue), None)
-    if flow.target_cpu != flow.app_cpu:  # where an own queue is, or is about to be
-        flow = replace(flow, target_cpu=flow.app_cpu)
+    cpu = flow.app_cpu if own_queue else queue.cpu  # an own queue is there, or is about to be
+    if (flow.target_cpu, flow.fell_back) != (cpu, spot.fell_back):
+        flow = replace(flow, target_cpu=cpu, fell_back=spot.fell_back)
         table.put(flow)
-    there = current == own_queue if own_queue else current and current.cpu == flow.app_cpu
+    there = current == own_queue if own_queue else current and current.cpu == queue.cpu
     if flow.location is not None and current is not None and there:
         return ()
     port = table.covering(flow.key)
@@ -231,7 +230,7 @@ def _place(flow: Flow, nic: NicView, memory: Memory, now_ns: int) -> Plan:
         return ()
     kind = ActionKind.INSERT if flow.location is None else ActionKind.REWRITE
     old = flow.rx_queue if flow.location is None else flow.target_queue
-    why = _reason(flow.app_cpu, queue.index, own=own_queue is not None)
+    why = _owns(flow.app_cpu, queue.index) if own_queue else spot.why
     action = Action(kind, nic.name, flow.key, flow.location, old, queue.index, why, flow.policy)
     budget.ask(action, memory)
     return (action,)

@@ -39,7 +39,8 @@ from atfnd.model.nic import (
     Rss,
     Rule,
 )
-from atfnd.model.policy import FlowRule, InterfaceRule, Migrant, Mode, Network, Placement, Policy
+from atfnd.model.placement import Placement, PlacementKind
+from atfnd.model.policy import FlowRule, InterfaceRule, Migrant, Mode, Network, Policy
 from atfnd.model.status import Event, Status
 from atfnd.model.topology import Cpu, Node, Topology, cpu_list
 
@@ -80,6 +81,7 @@ __all__ = [
     "Node",
     "Outcome",
     "Placement",
+    "PlacementKind",
     "Plan",
     "Planned",
     "Policy",

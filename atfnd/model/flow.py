@@ -172,3 +172,4 @@ class Flow:
     move: Move | None = None  # how the last one ended
     born_ns: int | None = None  # established, or first seen
     direction: Direction | None = None
+    fell_back: str | None = None  # why it is not placed as its policy asks, and where instead

@@ -8,15 +8,9 @@ from enum import Enum
 from typing import Literal, NamedTuple
 
 from atfnd.model.flow import Direction, Protocol
+from atfnd.model.placement import Placement, PlacementKind
 
-__all__ = ["FlowRule", "InterfaceRule", "Migrant", "Mode", "Network", "Placement", "Policy"]
-
-
-class Placement(Enum):
-    """Where a flow's packets are to arrive."""
-
-    LEAVE = "leave"  # wherever RSS delivers them
-    CORE = "core"  # on the core its application's thread uses the socket on
+__all__ = ["FlowRule", "InterfaceRule", "Migrant", "Mode", "Network", "Policy"]
 
 
 class Mode(Enum):
@@ -91,3 +85,14 @@ class Policy:
     table_max: int  # entries in the Flow-to-Core table
     hold_down_ns: int  # least time between two moves of one flow
     files: tuple[str, ...]  # what was read, in order
+
+    def elsewhere(self) -> bool:
+        """Some flows are to arrive on another CPU than their application's."""
+        usual = Placement.LEAVE, Placement.CORE
+        return any(rule.placement not in usual for rule in self.flows)
+
+    def dedicated(self) -> frozenset[int]:
+        """The CPUs that some rule dedicates to its flows."""
+        every = (rule.placement for rule in self.flows)
+        named = [each.cpus for each in every if each.kind is PlacementKind.DEDICATED]
+        return frozenset().union(*named)

@@ -24,6 +24,7 @@ class Qualify(NamedTuple):
     min_bytes: int
     min_age_ns: int
     direction: bool = False  # tell which end opened a connection, if it can be seen
+    elsewhere: bool = False  # also one that is used where its packets arrive (see `expect`)
 
 
 class NapiCounters(NamedTuple):
@@ -72,6 +73,10 @@ class Observer(Protocol):
 
     def forget(self, cookies: Collection[int]) -> None:
         """Treat these sockets as never reported: used again, they are reported again."""
+
+    def expect(self, cookie: int, cpu: int) -> None:
+        """The packets of this reported socket belong on `cpu`, not on the CPU it is used on. Only
+        where `Qualify.elsewhere`. An observer that does not see where they arrive need not know."""
 
     def audit(self) -> list[SocketUse]:
         """The sockets this observer has reported and that still exist."""

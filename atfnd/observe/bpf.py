@@ -64,9 +64,14 @@ class BpfObserver:
 
     def qualify(self, qualify: Qualify) -> None:
         """Thresholds of the running programs, in their mapped data: nothing is attached anew."""
-        dwell_ns, min_bytes, min_age_ns, direction = qualify
-        self._bpf.configure(dwell_ns, min_bytes, min_age_ns, self._retell_ns)
-        self._bpf.tell_direction(direction)
+        self._bpf.configure(
+            qualify.dwell_ns,
+            qualify.min_bytes,
+            qualify.min_age_ns,
+            self._retell_ns,
+            qualify.elsewhere,
+            qualify.direction,
+        )
 
     def fileno(self) -> int:
         """epoll descriptor of the ring buffer."""
@@ -141,6 +146,10 @@ class BpfObserver:
     def forget(self, cookies: Collection[int]) -> None:
         """Mark sockets as not reported, by one walk of the sockets that were."""
         self._mark(dict.fromkeys(cookies, _NO_CPU), self.audit)
+
+    def expect(self, cookie: int, cpu: int) -> None:
+        """One write into the map `due`."""
+        _bpf.map_update(self._bpf.due(), cookie.to_bytes(8, "little"), cpu.to_bytes(4, "little"))
 
     def _mark(self, cpus: Mapping[int, int], walk: Callable[[], object]) -> None:
         """What `walk` visits takes its `told_cpu` from the map `marked`, a mapful at a time."""

@@ -23,22 +23,33 @@ _Ends = frozenset[tuple[bytes, int]]
 
 
 class ListenedPorts:
-    """Read when asked, once in `FRESH_NS` at most."""
+    """Read when asked: once in `FRESH_NS` at most, or in `SOON_NS` for flows that are younger than
+    what is known."""
 
-    FRESH_NS = 1_000_000_000
+    FRESH_NS, SOON_NS = 1_000_000_000, 20_000_000
 
     def __init__(self) -> None:
         self._known: dict[str | None, tuple[int, _Ends]] = {}
 
-    def serves(self, netns: str | None, key: FlowKey, now_ns: int) -> bool:
-        """A socket of this namespace listens where this flow ends; none in one that is gone."""
+    def serves(
+        self, netns: str | None, key: FlowKey, now_ns: int, born_ns: int | None = None
+    ) -> bool:
+        """A socket of this namespace listens where this flow, first seen at `born_ns`, ends; none
+        in one that is gone."""
         looked_ns, ends = self._known.get(netns, (None, frozenset()))
-        if looked_ns is None or now_ns - looked_ns >= self.FRESH_NS:
+        found = _ends_at(key, ends)
+        younger = not found and born_ns is not None and born_ns > (looked_ns or 0)
+        after_ns = self.SOON_NS if younger else self.FRESH_NS
+        if looked_ns is None or now_ns - looked_ns >= after_ns:
             ends = _listened(netns)
             self._known[netns] = now_ns, ends
-        return not ends.isdisjoint(
-            {(key.local, key.local_port), (bytes(len(key.local)), key.local_port)}
-        )
+            return _ends_at(key, ends)
+        return found
+
+
+def _ends_at(key: FlowKey, ends: _Ends) -> bool:
+    anyone = bytes(len(key.local))
+    return (key.local, key.local_port) in ends or (anyone, key.local_port) in ends
 
 
 def _listened(netns: str | None) -> _Ends:

@@ -139,6 +139,9 @@ class SockDiagObserver:
                         self._reported += 1
         self._listen(self._reported > 0)
 
+    def expect(self, cookie: int, cpu: int) -> None:
+        """Nothing: where packets arrive is not seen."""
+
     def forget(self, cookies: Collection[int]) -> None:
         for uses in self._watched.values():
             for cookie in cookies:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 __all__ = ["KEYS", "MAPPINGS"]
 
-# By mapping of the schema; `placement` speaks for itself in docs/placements.md.
+# By mapping of the schema.
 MAPPINGS: Mapping[str, str] = {
     "PolicyFile": "A policy file of atfnd: which flows are steered, how, and on which interfaces.",
     "DaemonEntry": "Settings of the daemon itself. One file may have them.",
@@ -17,10 +17,18 @@ MAPPINGS: Mapping[str, str] = {
     "InterfaceMatchEntry": "Which interfaces a rule is for.",
     "RulesEntry": "Our share of an interface's filters.",
     "FlowEntry": "A rule for flows. The first that matches a flow decides.",
+    "PlacementEntry": "Where a flow's packets are to arrive. One of `near`, `cpus`, `dedicated`.",
     "MatchEntry": "Which flows a rule is for: a flow must meet every key that is written.",
 }
 
 KEYS: Mapping[str, Mapping[str, str]] = {
+    "PlacementEntry": {
+        "near": "The application's own `core`; its `smt` sibling; another core under the same last "
+        "level cache (`llc`); any other CPU of the same NUMA `node`.",
+        "avoid": "With `llc` and `node`: `smt`, never the sibling of the application's core.",
+        "cpus": "One of these CPUs, whatever the application runs on.",
+        "dedicated": "One of these CPUs, which serve no other flows.",
+    },
     "PolicyFile": {
         "version": "Of the format of this file.",
         "about": "What this policy is for, in your words.",

@@ -32,6 +32,8 @@ def json_schema() -> dict[str, Any]:
         if said := MAPPINGS.get(name):
             mapping["description"] = said
     made["$defs"]["MatchEntry"]["minProperties"] = 1
+    ways = [{"required": [way]} for way in ("near", "cpus", "dedicated")]
+    made["$defs"]["PlacementEntry"] |= {"oneOf": ways, "dependentRequired": {"avoid": ["near"]}}
     return {"$schema": _DIALECT, "title": "atfnd policy", **made}
 
 

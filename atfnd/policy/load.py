@@ -15,6 +15,7 @@ from pathlib import Path
 from atfnd.model import FlowRule, InterfaceRule, Migrant, Mode, Placement, Policy
 from atfnd.policy.decode import decode
 from atfnd.policy.document import Document
+from atfnd.policy.placement import placement_of, wrong_cpus
 from atfnd.policy.problem import PolicyError, Problem
 from atfnd.policy.schema import DaemonEntry, FlowEntry, InterfaceEntry, PolicyFile
 
@@ -42,6 +43,7 @@ def load(config: Path | None = None) -> Policy:
         if content is not None:
             contents.append((document, content))
     problems += _conflicts(contents)
+    problems += wrong_cpus(contents, os.sysconf("SC_NPROCESSORS_CONF"))
     if problems:
         raise PolicyError(problems)
     return _merge(contents)
@@ -55,7 +57,7 @@ def check(config: Path | None = None) -> None:
     print(f"armed: {', '.join(armed) or 'no interface (observe only)'}")
     for rule in policy.flows:
         order = "" if rule.placement is Placement.LEAVE else f", order {rule.order.value}"
-        print(f"{rule.name}: {rule.placement.value}{order} ({rule.source})")
+        print(f"{rule.name}: {rule.placement}{order} ({rule.source})")
 
 
 def _files(config: Path | None, problems: list[Problem]) -> list[Path]:
@@ -156,7 +158,7 @@ def _flow_rule(rule: FlowEntry, source: str) -> FlowRule:
         min_rate_bit_s=match.min_rate,
         min_bytes=match.min_bytes,
         min_age_ns=match.min_age,
-        placement=Placement.LEAVE if rule.placement is None else Placement(rule.placement.near),
+        placement=placement_of(rule.placement),
         order=Mode(rule.order),
         owner=Migrant(rule.owner),
         dwell_ns=rule.dwell,

@@ -23,6 +23,7 @@ _SECTIONS = {  # as in a file: from the outside in
     "": "PolicyFile",
     "flows[]": "FlowEntry",
     "flows[].match": "MatchEntry",
+    "flows[].placement": "PlacementEntry",
     "interfaces[]": "InterfaceEntry",
     "interfaces[].match": "InterfaceMatchEntry",
     "interfaces[].rules": "RulesEntry",

@@ -34,8 +34,11 @@ __all__ = [
     "Entry",
     "FlowEntry",
     "InterfaceEntry",
+    "PlacementEntry",
     "PolicyFile",
 ]
+
+NEAR = ("core", "smt", "llc", "node")
 
 
 def protocol(value: object) -> Protocol:
@@ -118,14 +121,27 @@ def something(wanted: str) -> BeforeValidator:
     return BeforeValidator(said_something)
 
 
-def leave_or_near(value: object, near: ValidatorFunctionWrapHandler) -> Any:
-    """`leave` (here None), or the mapping `{near: ...}`."""
+def cpu_range(value: object) -> tuple[int, int]:
+    """`2` or `4-6`, both ends in."""
+    text = str(value) if type(value) is int else value if isinstance(value, str) else ""
+    found = re.fullmatch(r"([0-9]{1,6})(?:-([0-9]{1,6}))?", text)
+    if found is None:
+        raise Mistake(f"expected a CPU or a range such as 4-6, got {said(value)}")
+    first, last = int(found[1]), int(found[2] or found[1])
+    if first > last:
+        raise Mistake(f"`{value}` is an empty range", f"did you mean {last}-{first}?")
+    return first, last
+
+
+def leave_or_mapping(value: object, mapping: ValidatorFunctionWrapHandler) -> Any:
+    """`leave` (here None), or the mapping `{near: ...}`, `{cpus: ...}`, `{dedicated: ...}`."""
     if value == "leave":
         return None
     if isinstance(value, dict):
-        return near(value)
+        return mapping(value)
     word = str(value)
-    hint = "did you mean {near: core}?" if word in ("core", "near") else None
+    near = "core" if word == "near" else word
+    hint = f"did you mean {{near: {near}}}?" if near in NEAR else None
     message = f"expected leave or {{near: core}}, got {said(value)}"
     raise Mistake(message, hint or did_you_mean(word, ["leave"]))
 
@@ -145,6 +161,7 @@ Rate = Annotated[int, BeforeValidator(rate_bit_s), WithJsonSchema(shape.RATE)]
 Count = Annotated[int, Field(ge=0, le=MAX)]
 Protocols = tuple[Annotated[Protocol, PlainValidator(protocol)], ...]
 Ports = tuple[Annotated[tuple[int, int], PlainValidator(port_range)], ...]
+Cpus = tuple[Annotated[tuple[int, int], PlainValidator(cpu_range)], ...]
 Networks = tuple[Annotated[Network, PlainValidator(network)], ...]
 Users = tuple[Annotated[int, PlainValidator(names.user)], ...]
 Globs = tuple[str, ...] | None
@@ -180,14 +197,27 @@ class MatchEntry(Entry):
         return self
 
 
-class NearEntry(Entry):
-    near: Literal["core"]
+class PlacementEntry(Entry):
+    near: Annotated[Literal["core", "smt", "llc", "node"] | None, something("a word")] = None
+    avoid: Annotated[Literal["smt"] | None, something("a word")] = None
+    cpus: Annotated[Cpus | None, *one_or_more_of(shape.CPU)] = None
+    dedicated: Annotated[Cpus | None, *one_or_more_of(shape.CPU)] = None
+
+    @model_validator(mode="after")
+    def _says_one_thing(self) -> PlacementEntry:
+        ways = [key for key in ("near", "cpus", "dedicated") if key in self.model_fields_set]
+        if len(ways) != 1:
+            told = " and ".join(ways) or "no place"
+            raise Mistake(f"a placement of {told}", "say one of near, cpus, dedicated")
+        if self.avoid is not None and self.near not in ("llc", "node"):
+            raise Mistake("avoid: smt goes with near: llc or near: node")
+        return self
 
 
 class FlowEntry(Entry):
     name: Annotated[str, BeforeValidator(rule_name), WithJsonSchema(shape.RULE_NAME)]
     match: MatchEntry
-    placement: Annotated[NearEntry | None, WrapValidator(leave_or_near)]
+    placement: Annotated[PlacementEntry | None, WrapValidator(leave_or_mapping)]
     order: Literal["strict", "bounded", "immediate"] = "strict"
     owner: Literal["thread", "process", "cgroup"] = "thread"
     t_delete: Annotated[Time, Field(gt=0)] = 30 * 10**9

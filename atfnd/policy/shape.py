@@ -16,6 +16,7 @@ from atfnd.policy.units import RATES, SIZES, TIMES
 __all__ = [
     "CGROUPS",
     "COMMANDS",
+    "CPU",
     "DIRECTION",
     "INTERFACES",
     "NETWORK",
@@ -65,6 +66,12 @@ QUANTITIES: Mapping[str, Mapping[str, int]] = {
 
 PROTOCOL: Shape = {"enum": [each.name.lower() for each in Protocol]}
 DIRECTION: Shape = {"enum": [each.value for each in Direction]}
+CPU: Shape = {
+    "anyOf": [
+        {"type": "integer", "minimum": 0, "maximum": 999999},
+        {"type": "string", "pattern": "^[0-9]{1,6}(-[0-9]{1,6})?$", "examples": ["4-6"]},
+    ]
+}
 PORT: Shape = {
     "anyOf": [
         {"type": "integer", "minimum": 1, "maximum": 65535},

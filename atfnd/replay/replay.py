@@ -14,9 +14,8 @@ from functools import partial
 
 from atfnd.decide import audit, buckets, steer
 from atfnd.decide.follow import followed
-from atfnd.decide.memory import Memory
+from atfnd.decide.memory import Memory, Settling
 from atfnd.decide.prepare import prepare
-from atfnd.decide.renew import settling_of
 from atfnd.decide.retire import gone
 from atfnd.decide.table import FlowTable
 from atfnd.model import (
@@ -29,7 +28,6 @@ from atfnd.model import (
     Outcome,
     Plan,
     Policy,
-    Process,
     SocketUse,
 )
 from atfnd.move.plan import in_order
@@ -62,12 +60,13 @@ class Replay:
     lost: int = 0
 
     def __post_init__(self) -> None:
-        self.memory = Memory(FlowTable(self.policy.table_max), settling_of(self.policy))
+        self.memory = Memory(FlowTable(self.policy.table_max), Settling.of(self.policy))
         self._matcher = Matcher(self.policy)
         self._nics: dict[str, NicView] = {}
         self._recorded: Machine | None = None
         self._last: dict[tuple[int, FlowKey], Seen] = {}
-        self._bytes: dict[tuple[int, FlowKey], int] = {}
+        self._counted: dict[tuple[int, FlowKey], tuple[int, int]] = {}  # when, bytes then
+        self._rates: dict[tuple[int, FlowKey], int] = {}  # bit/s, the highest so far
         self._locations = 0
 
     def take(self, line: Line) -> None:
@@ -109,10 +108,17 @@ class Replay:
             return
         comm = event.thread.comm if event.thread else None
         age_ns = now_ns - event.born_ns if event.born_ns is not None else 0
-        known = Facts(  # of its process and its rate a recording says nothing
-            event.key, comm, Process(), nic.name, event.direction, event.bytes, age_ns
+        rule = self._matcher.first_match(
+            Facts(
+                key=event.key,
+                comm=comm,
+                interface=line.nic,
+                direction=event.direction,
+                bytes=event.bytes,
+                age_ns=age_ns,
+                rate_bit_s=self._rates.get((event.cookie, event.key), 0),
+            )
         )
-        rule = self._matcher.first_match(known)
         if rule is not None:
             self.matched[rule.name].add(event.key)
         queue = self._queue_of(event.key, nic, line.rss_queue)
@@ -139,8 +145,11 @@ class Replay:
         nic = None if last is None else self._nics.get(last.nic)
         if last is None or nic is None or use.rx_cpu is None:
             return use
-        carried = max(0, use.bytes - self._bytes.get(place, last.event.bytes))
-        self._bytes[place] = use.bytes
+        since_ns, then = self._counted.get(place, (last.at_ns, last.event.bytes))
+        carried, took_ns = max(0, use.bytes - then), max(1, now_ns - since_ns)
+        self._counted[place] = now_ns, use.bytes
+        rate_bit_s = carried * 8 * 1_000_000_000 // took_ns
+        self._rates[place] = max(self._rates.get(place, 0), rate_bit_s)
         cpu, queue = last.event.app_cpu, self._queue_of(use.key, nic, last.rss_queue)
         replayed = use if queue is None else use._replace(
             rx_cpu=_cpu(nic, queue), napi_id=_napi_id(nic, queue)

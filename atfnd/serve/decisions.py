@@ -115,7 +115,7 @@ def _rule_view(rule: FlowRule, count: Counter[str]) -> View:
     return {
         "rule": rule.name,
         "source": rule.source,
-        "placement": rule.placement.value,
+        "placement": str(rule.placement),
         "order": None if left else rule.order.value,
         **doing,
         "filters": count["filters"],

@@ -30,6 +30,9 @@ from atfnd.serve.views import placed, rule_text
 __all__ = ["Explanation", "explain", "explain_absent"]
 
 
+OTHERWISE = "put a queue on such a CPU, or change its rule's placement"
+
+
 class Explanation(NamedTuple):
     """The chain from the application to its packets, what it comes to, and what to do (None:
     nothing)."""
@@ -145,6 +148,9 @@ def _steered(flow: Flow, nic: NicView, rule: Rule | None) -> tuple[str, str | No
             f"{flow.target_queue}.",
             f"atfnd corrects its rules by itself; if it stays so: atfnctl rules --nic {nic.name}",
         )
+    if flow.target_cpu is None:
+        where = f"queue {queue.index}, delivered on CPU {queue.cpu}"
+        return f"Its rule stays and leads it to {where}: {flow.fell_back or flow.why}.", OTHERWISE
     if queue.cpu != flow.target_cpu:
         moved = "no one CPU" if queue.cpu is None else f"CPU {queue.cpu}"
         return (
@@ -161,6 +167,9 @@ def _steered_and(flow: Flow, queue: Queue) -> tuple[str, str | None]:
         return "Steered; no packet has been observed since, so this is not yet verified.", None
     if placed(flow):
         return f"Steered and verified: its packets arrive on CPU {flow.rx_cpu}.", None
+    if flow.fell_back is not None and flow.rx_cpu == flow.target_cpu:
+        verdict = f"Its packets arrive on CPU {flow.rx_cpu}, a fallback: {flow.fell_back}."
+        return verdict, OTHERWISE
     if flow.used_ns <= flow.moved_ns:
         return (
             f"Steered; it has not been used since its rule changed, and before that its packets "
@@ -181,6 +190,8 @@ def _steered_and(flow: Flow, queue: Queue) -> tuple[str, str | None]:
 
 
 def _wanted(flow: Flow, nic: NicView) -> tuple[str, str | None]:
+    if flow.fell_back is not None and flow.target_cpu is None:
+        return f"Not steered: {flow.fell_back}.", OTHERWISE
     cpu = flow.app_cpu if flow.target_cpu is None else flow.target_cpu
     if flow.target_queue is not None or any(queue.cpu == cpu for queue in nic.queues):
         if not nic.caps.takes(Match.of(flow.key)):

@@ -41,10 +41,11 @@ View = dict[str, object]
 
 
 def placed(flow: Flow) -> bool | None:
-    """Its packets are observed on the CPU they should arrive on; None: not observed yet."""
-    if flow.rx_cpu is None or flow.target_cpu is None:
+    """Its packets are observed where its policy's placement wants them; None: not observed yet, or
+    wanted on no CPU. One that fell back is not, wherever they arrive."""
+    if flow.rx_cpu is None or (flow.target_cpu is None and flow.fell_back is None):
         return None
-    return flow.rx_cpu == flow.target_cpu
+    return flow.rx_cpu == flow.target_cpu and flow.fell_back is None
 
 
 def flow_view(flow: Flow, now_ns: int) -> View:
@@ -63,6 +64,7 @@ def flow_view(flow: Flow, now_ns: int) -> View:
         "target_queue": flow.target_queue,
         "target_cpu": flow.target_cpu,
         "placed": placed(flow),
+        "fell_back": flow.fell_back,
         "state": flow.state.value,
         "rule": flow.location,
         "policy": flow.policy,

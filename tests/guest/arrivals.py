@@ -59,16 +59,18 @@ def arrives_on(bed: Bed, app: Application) -> tuple[int, set[int]]:
     return queue, ran
 
 
-def arrives_only_on(bed: Bed, app: Application, queue: int) -> None:
-    """AssertionError unless its packets come to arrive on this queue, and that on its CPU alone."""
+def arrives_only_on(bed: Bed, app: Application, queue: int, on: int | None = None) -> None:
+    """AssertionError unless its packets come to arrive on this queue, and that on its CPU alone, or
+    on CPU `on`."""
+    cpu = app.cpu if on is None else on
     seen: list[tuple[int, set[int]]] = []
 
     def there() -> bool:
         seen[:] = [arrives_on(bed, app)]
-        return seen == [(queue, {app.cpu})]
+        return seen == [(queue, {cpu})]
 
     try:
-        until(there, f"{app.key} arrives on queue {queue} and CPU {app.cpu} only", 60)
+        until(there, f"{app.key} arrives on queue {queue} and CPU {cpu} only", 60)
     except AssertionError as late:
         row = bed.daemon.flow(app.key)
         raise AssertionError(f"{late}; it arrives on {seen}; its row is {row}") from late

@@ -1,0 +1,156 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Where a flow goes by its placement: which queue of the CPUs it may use, and what instead. Pure.
+
+The CPUs and the order in which they are tried are those of `candidates`; a fallback is said. Of
+equal queues one that no thread owns is taken, with the fewest of our rules, on the NIC's node; a
+flow that is led to a queue that fits stays there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from typing import NamedTuple
+
+from atfnd.decide.candidates import Step, fits, steps
+from atfnd.decide.memory import Memory
+from atfnd.decide.queues import same_core
+from atfnd.model import (
+    FlowRule,
+    NicView,
+    Placement,
+    PlacementKind,
+    Queue,
+    SocketSeen,
+    Thread,
+    cpu_list,
+)
+
+__all__ = ["Spot", "belongs", "guest", "place", "right"]
+
+_STEPS_KNOWN = 4096
+_HERE = {
+    PlacementKind.CORE: "on its own CPU",
+    PlacementKind.SMT: "on the other thread of its core",
+    PlacementKind.LLC: "on another core under its last-level cache",
+    PlacementKind.NODE: "on its NUMA node",
+}
+
+
+class Spot(NamedTuple):
+    """Where a flow belongs now. No queue: it is left where it is."""
+
+    queue: Queue | None
+    why: str
+    fell_back: str | None  # the placement is not met: why not, and what it is instead
+
+    @property
+    def cpu(self) -> int | None:
+        return None if self.queue is None else self.queue.cpu
+
+
+def place(
+    app_cpu: int,
+    placement: Placement,
+    tried: Sequence[Step],
+    queues: Sequence[Queue],
+    rank: Callable[[Queue], tuple[int, ...]],
+    current: int | None = None,
+) -> Spot:
+    """The first queue of the first step (`steps`) that has one; the lowest `rank` of equals, and
+    `current`, the queue that it is led to, before any other that fits."""
+    for step in tried:
+        here = [queue for queue in queues if fits(step, queue.cpu)]
+        found = next((queue for queue in here if queue.index == current), None)
+        for group in step.groups if found is None else ():
+            equals = [queue for queue in here if queue.cpu in group]
+            found = found or min(equals, key=rank, default=None)
+        if found is None:
+            continue
+        met = step.kind is placement.kind
+        at = f"queue {found.index} is delivered on CPU {found.cpu}"
+        fell_back = None if met else _missed(placement, tried[0], f"{_HERE[step.kind]} instead")
+        why = f"its thread runs on CPU {app_cpu}; {fell_back or placement}: {at}"
+        return Spot(found, why, fell_back)
+    left = _left(current)
+    fell_back = _missed(placement, tried[0], left) if tried else left
+    return Spot(None, f"its thread runs on CPU {app_cpu}; {fell_back}", fell_back)
+
+
+def _left(current: int | None) -> str:
+    return "left to RSS" if current is None else f"left on queue {current}"
+
+
+def _missed(placement: Placement, step: Step, instead: str) -> str:
+    where = _HERE.get(placement.kind, f"on CPUs {cpu_list(placement.cpus)}")
+    if any(step.groups):
+        return f"{placement}: no queue is delivered {where}; {instead}"
+    return f"{placement}: no CPU {where} is free for it; {instead}"
+
+
+def right(
+    placement: Placement, app_cpu: int, rx_cpu: int | None, thread: Thread | None, memory: Memory
+) -> bool:
+    """Packets that arrive on `rx_cpu` arrive as the placement asks, whoever brings them there."""
+    if placement is Placement.CORE:
+        return rx_cpu == app_cpu
+    tried = _steps(placement, app_cpu, thread, memory)
+    return bool(tried) and fits(tried[0], rx_cpu)
+
+
+def belongs(event: SocketSeen, rule: FlowRule | None, memory: Memory) -> int:
+    """The CPU on which the packets of a socket are right, after what was decided on it: where its
+    flow is led; or where they arrive, if that is left so as it meets the placement."""
+    flow = memory.table.get(event.key)
+    if flow is not None and flow.target_cpu is not None:
+        return flow.target_cpu
+    if flow is not None or rule is None or event.rx_cpu is None:
+        return event.app_cpu
+    left = right(rule.placement, event.app_cpu, event.rx_cpu, event.thread, memory)
+    return event.rx_cpu if left else event.app_cpu
+
+
+def guest(
+    placement: Placement,
+    app_cpu: int,
+    thread: Thread | None,
+    nic: NicView,
+    memory: Memory,
+    current: int | None = None,
+) -> Spot:
+    """The spot of a flow whose thread has no queue of its own. `current`: its rule's, or RSS's."""
+    owned, rules_on = memory.owned.get(nic.name, {}), memory.table.rules_on
+    if placement is Placement.CORE:  # the common one: no more than it needs
+        if app_cpu in memory.settling.dedicated:
+            other = f"{placement}: CPU {app_cpu} is dedicated to another rule; {_left(current)}"
+            return Spot(None, f"its thread runs on CPU {app_cpu}; {other}", other)
+        there = same_core(
+            nic.queues, app_cpu, lambda each: (each in owned, rules_on(nic.name, each))
+        )
+        return Spot(there, _reason(app_cpu, None if there is None else there.index), None)
+
+    def rank(queue: Queue) -> tuple[int, ...]:
+        cpu = memory.cpus.get(queue.cpu) if queue.cpu is not None else None
+        far = nic.device.node is not None and cpu is not None and cpu.node != nic.device.node
+        return queue.index in owned, rules_on(nic.name, queue.index), far, queue.index
+
+    tried = _steps(placement, app_cpu, thread, memory)
+    return place(app_cpu, placement, tried, nic.queues, rank, current)
+
+
+@lru_cache(maxsize=4096)
+def _reason(cpu: int, queue: int | None) -> str:
+    if queue is None:
+        return f"its thread runs on CPU {cpu}, and no queue is delivered there"
+    return f"its thread runs on CPU {cpu}, where queue {queue} is delivered"
+
+
+def _steps(placement: Placement, app_cpu: int, thread: Thread | None, memory: Memory) -> list[Step]:
+    allowed = None if thread is None else memory.cpusets.get(thread.tid)
+    known, dedicated = memory.steps, memory.settling.dedicated
+    of = placement, app_cpu, allowed, dedicated
+    if of not in known:
+        if len(known) >= _STEPS_KNOWN:
+            known.clear()
+        known[of] = steps(app_cpu, placement, memory.cpus, allowed=allowed, dedicated=dedicated)
+    return known[of]

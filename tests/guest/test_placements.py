@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Placements on two sockets of two cores, each a node with one L3: simnic with a queue a CPU."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.applications import Application
+from tests.bed import Bed, a_bed
+from tests.daemons import policy
+from tests.guest.arrivals import arrives_only_on
+from tests.guest.simlab import a_simlab
+
+__all__: list[str] = []
+
+RULES = """\
+  - name: llc
+    match: { ports: 24000 }
+    placement: { near: llc, avoid: smt }
+    order: immediate
+  - name: node
+    match: { ports: 24001 }
+    placement: { near: node }
+    order: immediate
+  - name: smt
+    match: { ports: 24002 }
+    placement: { near: smt }
+    order: immediate
+  - name: fixed
+    match: { ports: 24003 }
+    placement: { cpus: [1] }
+    order: immediate
+  - name: protocol
+    match: { ports: 24004 }
+    placement: { dedicated: [3] }
+    order: immediate
+"""
+
+
+@pytest.fixture(scope="module")
+def bed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bed]:
+    with (
+        a_simlab(queues=4, table=64) as lab,
+        a_bed(lab, tmp_path_factory.mktemp("daemon"), "bpf", policy(RULES)) as made,
+    ):
+        made.start()
+        yield made
+        made.daemon.end()
+
+
+def comes_to(bed: Bed, app: Application, cpu: int) -> None:
+    """Its packets come on this CPU, by `ethtool -S` and the interrupts."""
+    queue = next(queue.index for queue in bed.lab.nic.queues() if queue.cpu == cpu)
+    arrives_only_on(bed, app, queue, cpu)
+
+
+@pytest.mark.parametrize("port", [24000, 24001], ids=["llc", "node"])
+def test_it_goes_with_its_thread_from_socket_to_socket(bed: Bed, port: int) -> None:
+    app = bed.apps.tcp(port=port)
+    for own, near in ((0, 1), (3, 2), (1, 0)):
+        app.pin(own)
+        comes_to(bed, app, near)
+    app.end()
+
+
+def test_what_was_decided_is_shown(bed: Bed) -> None:
+    app = bed.apps.tcp(port=24000)
+    for own, near in ((1, 0), (0, 1)):  # one of these RSS has not right
+        app.pin(own)
+        comes_to(bed, app, near)
+    row = bed.row(app, lambda row: row["placed"] and row["app_cpu"] == 0, "is placed")
+    assert (row["target_cpu"], row["rx_cpu"], row["fell_back"]) == (1, 1, None)
+    told = " ".join(bed.daemon.ctl("explain", f"cookie:{row['cookie']}").stdout.split())
+    assert "Steered and verified: its packets arrive on CPU 1." in told
+    assert "under the same last-level cache as the application's CPU 0" in told
+    app.end()
+
+
+def test_a_core_of_one_thread_has_no_sibling(bed: Bed) -> None:
+    app = bed.apps.tcp(port=24002)
+    for own in (0, 2):
+        app.pin(own)
+        comes_to(bed, app, own)
+        row = bed.row(app, lambda row: row["app_cpu"] == app.cpu, "is known")
+        assert row["placed"] is False
+        assert row["fell_back"].startswith("near smt: no CPU on the other thread of its core")
+    app.end()
+
+
+@pytest.mark.parametrize(("port", "cpu"), [(24003, 1), (24004, 3)], ids=["cpus", "dedicated"])
+def test_named_cpus_get_it_from_both_sockets(bed: Bed, port: int, cpu: int) -> None:
+    app = bed.apps.tcp(port=port)
+    for own in (0, 2):
+        app.pin(own)
+        comes_to(bed, app, cpu)
+    app.end()
+
+
+def test_no_flow_of_another_rule_comes_to_a_dedicated_cpu(bed: Bed) -> None:
+    app = bed.apps.tcp(port=24000)
+    app.pin(2)  # its neighbour is dedicated: what is left is its own
+    comes_to(bed, app, 2)
+    row = bed.row(app, lambda row: row["app_cpu"] == 2, "is known")
+    assert row["fell_back"].endswith("on its own CPU instead")
+    app.end()
