@@ -38,6 +38,7 @@ class Bed:
     cpus: tuple[int, ...]  # CPU of each receive queue
     order: str = "strict"  # how atfnd may move flows here, where a bench does not say
     arfs: bool = False  # the kernel can write its filters (ndo_rx_flow_steer)
+    spare: tuple[int, ...] = ()  # CPUs without a queue: where senders and movers belong
 
     def open(self) -> AbstractContextManager[Nic]:
         """Its NIC, closed at the end of the `with`."""

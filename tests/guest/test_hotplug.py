@@ -129,6 +129,7 @@ def test_a_queue_that_is_held_when_its_cpu_goes_is_polled_again(lab: Lab) -> Non
         for queue in (a, b):
             transit.watch(queue.napi_id or 0, queue.pid)
         hold = until(lambda: parked(transit, a, b), "its CPU is free for the hold")
+        assert hold is not None
         try:
             assert hold.in_force()
             with offline():
