@@ -20,6 +20,7 @@ from atfnd.nic import Nic
 from atfnd.nic.driver import open_nic
 from bench.bed import Bed, succeed
 from tests.guest.simpair import HOST, simnic
+from tests.guest.simpair import PEER as THERE
 
 __all__ = ["DEVICE", "TABLE", "interrupts_along", "kernel_filters", "sim_bed", "threaded_bed"]
 
@@ -44,8 +45,11 @@ def _pair(queues: int) -> Iterator[Nic]:
 
 
 def _bed(nic: Nic, cpus: tuple[int, ...], order: str, spare: tuple[int, ...] = ()) -> Bed:
-    address = HOST[socket.AF_INET]
-    return Bed(DEVICE, DEVICE, None, PEER, address, nic.ifindex, cpus, order, True, spare)
+    here, there = HOST[socket.AF_INET], THERE[socket.AF_INET]
+    return Bed(
+        DEVICE, DEVICE, None, PEER, here, nic.ifindex, cpus, order, arfs=True, peer_address=there,
+        spare=spare,
+    )  # fmt: skip
 
 
 @contextlib.contextmanager
