@@ -53,7 +53,7 @@ LAB = Pace(
 )
 SIMNIC = Pace(
     counts=(40,),
-    load=Load(rate_pps=2000, active=8, train=32),
+    load=Load(rate_pps=2000, active=8, train=128),
     stall_ms=8.0,
     period_ms=27.3,
     swap_s=0.1,
