@@ -48,6 +48,9 @@ lint: setup ## ruff and mypy --strict
 	@$(VENV)/bin/ruff format --check .
 	@$(VENV)/bin/mypy
 
+docs: setup ## write the reference of policy keys in docs/policies.md
+	@$(PY) -m atfnd.policy.reference docs/policies.md
+
 bench: setup ## all benchmarks, or one: make bench NAME=reaction
 	@$(PY) -m bench $(NAME)
 
@@ -58,4 +61,4 @@ clean: ## remove everything built
 	rm -rf build $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find . -name __pycache__ -prune -exec rm -rf {} +
 
-.PHONY: help setup run test test-nic lint bench guest clean
+.PHONY: help setup run test test-nic lint docs bench guest clean

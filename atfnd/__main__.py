@@ -1,25 +1,28 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The command `atfnd`: run, check, restore, lab. Each verb imports only what it needs."""
+"""The command `atfnd`: run, check, schema, replay, restore, lab. Each imports what it needs."""
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
 
-from atfnd.errors import OperatorError
+from atfnd.errors import told
 from atfnd.lab.cli import app as lab
+from atfnd.policy.cli import Config, check, schema
+from atfnd.replay.verb import replay
 
 __all__ = ["main"]
 
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
 app.add_typer(lab, name="lab")
+app.command()(check)
+app.command()(schema)
+app.command()(replay)
 
 Nics = Annotated[list[str] | None, typer.Option(metavar="NIC", help="E.g. lab:lab; repeatable.")]
 RunDir = Annotated[Path, typer.Option(help="Socket, lock and journal live here.")]
-Config = Annotated[Path | None, typer.Option(help="Policy file; policies.d stands beside it.")]
 Observer = Annotated[Literal["auto", "bpf", "sock_diag"] | None, typer.Option()]
 
 
@@ -33,14 +36,6 @@ def run(nic: Nics = None, arm: Nics = None, run_dir: RunDir = Path("/run/atfnd")
 
 
 @app.command()
-def check(config: Config = None) -> None:
-    """Read the policy and say what is wrong with it; exit 2 when something is."""
-    from atfnd.policy.load import check  # fmt: skip
-
-    check(config)
-
-
-@app.command()
 def restore(run_dir: RunDir = Path("/run/atfnd")) -> None:
     """Undo what a stopped daemon left in its NICs: rules and settings."""
     from atfnd.run import restore  # fmt: skip
@@ -50,10 +45,7 @@ def restore(run_dir: RunDir = Path("/run/atfnd")) -> None:
 
 def main() -> None:
     """Run the command; an operator's error is one line and an exit code."""
-    try:
-        app()
-    except OperatorError as error:
-        sys.exit(error.tell("atfnd"))
+    told("atfnd", app)
 
 
 if __name__ == "__main__":

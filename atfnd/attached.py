@@ -13,13 +13,14 @@ import time
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 
 from atfnd.arming import Arming
 from atfnd.births import Born
-from atfnd.decide import audit, queues, retire, steer
+from atfnd.decide import audit, budget, queues, retire, steer
 from atfnd.decide.lost import lost
 from atfnd.errors import OperatorError
-from atfnd.model import Match, SocketUse
+from atfnd.model import Match, Rule, SocketUse
 from atfnd.observe.interfaces import Interfaces
 from atfnd.observe.nics import NicWatch
 
@@ -186,7 +187,7 @@ class Attached(Born):
         somebody, who has his way. A link that is down may have lost them all: it is asked when it
         is up."""
         name = watch.view.name
-        if not watch.view.up or not any(self.memory.table.steered(name)):
+        if not watch.view.up or not any(flow.nic == name for flow in self.memory.table):
             return
         now_ns, rules = time.monotonic_ns(), watch.read_rules()
         gone = lost(watch.view, rules, self.memory, disturbed=watch.disturbed())
@@ -196,5 +197,31 @@ class Attached(Born):
         for flow in audit.check_rules(watch.view, rules, self.memory, now_ns):
             self.journal.release(name, Match.of(flow.key))
             self.record_loss(flow)
+        self._count_others(watch, rules)
         # Without a plan, for the timer: what the NIC dropped is tried again later.
         self._carry_out(steer.take_up(watch.view, self.memory, now_ns) if gone else ())
+
+    def _read_rules(self, watch: NicWatch) -> list[Rule]:
+        """Every rule of a NIC that takes any or held ours; others' are counted."""
+        if not watch.view.caps.rules and not self.journal.left.get(watch.view.name):
+            return []
+        rules = watch.read_rules()
+        self._count_others(watch, rules)
+        return rules
+
+    def _count_others(self, watch: NicWatch, rules: Sequence[Rule]) -> None:
+        """Rules that are neither in the table nor left by an earlier run are somebody else's."""
+        name = watch.view.name
+        ours = {flow.location for flow in self.memory.table.steered(name)}
+        ours |= {rule.location for rule in self.journal.ours(name, rules)}
+        watch.others(sum(rule.location not in ours for rule in rules))
+
+    def _spend(self, now_ns: int) -> None:
+        """Give the filters there are to the flows they are worth most to."""
+        for name, watch in self.watches.items():
+            rss = partial(self.rss_queue, name)
+            budget.weigh(watch.view, self.cpus.known(), rss, self.memory, now_ns)
+        views = {name: watch.view for name, watch in self.watches.items()}
+        self._carry_out(steer.retry(views, self.memory, now_ns))
+        for view in views.values():
+            self._carry_out(budget.swaps(view, self.memory, now_ns))

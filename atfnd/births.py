@@ -7,13 +7,16 @@ is attached.
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Sequence
+from functools import partial
 
 from atfnd.decide import birth, ports, retire
 from atfnd.decide.birth import Birth
 from atfnd.decide.connects import Connects
 from atfnd.decide.listeners import Listeners
+from atfnd.matching import Matching
 from atfnd.model import (
     Accepted,
     Connected,
@@ -26,11 +29,11 @@ from atfnd.model import (
     Policy,
     SocketGone,
     SocketUse,
+    Thread,
 )
-from atfnd.move.event import Established, Event, EvidenceLost, Wanted
+from atfnd.move.event import Established, Event, EvidenceLost, Gone, Wanted
 from atfnd.observe.births import Births
 from atfnd.observe.nics import NicWatch
-from atfnd.policy.match import Matcher
 from atfnd.programmed import Programmed
 
 __all__ = ["Born", "keeps_order_from_birth"]
@@ -38,24 +41,30 @@ __all__ = ["Born", "keeps_order_from_birth"]
 
 def keeps_order_from_birth(rule: FlowRule) -> bool:
     """It steers flows in order, and from their first byte on."""
-    early = not rule.min_bytes and not rule.min_age_ns
-    return early and rule.placement is not Placement.LEAVE and rule.order is not Mode.IMMEDIATE
+    late = rule.min_bytes or rule.min_age_ns or rule.min_rate_bit_s
+    return not late and rule.placement is not Placement.LEAVE and rule.order is not Mode.IMMEDIATE
 
 
 class Born(Programmed):
     """The part of the daemon that places flows at their birth."""
 
-    _matcher: Matcher
+    _matching: Matching
     _births: Births | None
     _connects: Connects
     _listeners: dict[str, Listeners]  # by NIC
     _unborn: set[FlowKey]  # connects whose rule is being written
     _asked: set[FlowKey]  # ports whose rule is being written
+    _unjudged: set[FlowKey]  # ports with a rule that another policy may not want
     _births_lost: int
 
     def _open_births(self, policy: Policy) -> None:
         self._births, self._connects, self._listeners = None, Connects(), {}
         self._unborn, self._asked, self._births_lost = set(), set(), 0
+        self._unjudged = set()
+        self._start_births(policy)
+
+    def _start_births(self, policy: Policy) -> None:
+        """Attach, if this policy wants it."""
         if any(keeps_order_from_birth(rule) for rule in policy.flows):
             try:
                 self._births = Births()
@@ -63,6 +72,59 @@ class Born(Programmed):
             except OSError as refusal:
                 self.log.add("births", "flows are not placed at their birth", str(refusal))
                 self._births = None
+
+    def _births_as(self, policy: Policy) -> None:
+        """Another policy is in force: attach if it wants that, and have ports looked at again."""
+        if self._births is None:
+            self._start_births(policy)
+            if self._births is not None:
+                asyncio.get_running_loop().add_reader(self._births.fileno(), self._newborn)
+                self._serve_births()
+            return
+        self._unjudged = {flow.key for flow in self.memory.table if flow.key.listens}
+        self._judge_ports()
+        self._look_at_ports()
+
+    def _judge_ports(self) -> None:
+        """Whether another policy wants the rules of these ports; of those whose rule is just being
+        written, later."""
+        for key in list(self._unjudged):
+            entry = self.memory.table.get(key)
+            if any(moving.concerns(key) for moving in self._moving.values()):
+                continue
+            self._unjudged.discard(key)
+            for nic, known in self._listeners.items() if entry is not None else ():
+                listens = key in known.sockets or key in known.closed_ns
+                if listens and entry and not self._still_wants(nic, key, entry.policy, known):
+                    known.unwanted.add(key)
+                else:
+                    known.unwanted.discard(key)
+
+    def _still_wants(self, nic: str, key: FlowKey, policy: str, known: Listeners) -> bool:
+        """The policy has one rule for a port's connections. Of one whose thread is not known, the
+        rule it was given its filter by (none, if that was adopted) still is one that does so."""
+        now_ns, threads = time.monotonic_ns(), {each.thread for each in known.rivals(key)}
+        if not threads or None in threads:
+            rules = [rule for rule in self.policy.flows if policy in ("", rule.name)]
+            return any(map(keeps_order_from_birth, rules))
+        each_has = (self._of_port(nic, now_ns, key, each) for each in threads if each)
+        return all(rule is not None for rule in each_has)
+
+    def _end_births(self) -> None:
+        """Detach when another policy wants none and nothing is left of them."""
+        self._judge_ports()
+        if self._births is None or any(map(keeps_order_from_birth, self.policy.flows)):
+            return
+        ports = any(flow.key.listens for flow in self.memory.table)
+        if not (ports or self._unborn or self._asked or self._connects.waiting(self.memory)):
+            self._close_births()
+            self._listeners = {}
+
+    def _close_births(self) -> None:
+        if self._births is not None:
+            asyncio.get_running_loop().remove_reader(self._births.fileno())
+            self._births.close()
+            self._births = None
 
     def _serve_births(self) -> None:
         """The NICs have changed."""
@@ -106,14 +168,19 @@ class Born(Programmed):
             self._look_at_ports()
 
     def _connecting(self, event: Connecting) -> None:
-        rule = self._matcher.first_match(event.key, event.thread.comm, 0, 0)
-        if rule is None or not keeps_order_from_birth(rule):
-            return
-        for watch in self.watches.values():
+        for name, watch in self.watches.items():
             if not self._is_in(watch, event.netns) or not watch.owns(event.key.local):
                 continue
+            now_ns = time.monotonic_ns()
+            rule = self._matching.connecting(event, name, now_ns)
+            if rule is None or not keeps_order_from_birth(rule):
+                continue
+            if birth.again(event, watch.view, rule, self.memory, now_ns):
+                self._tell(event.key, Gone(event.key))  # the socket that had it
+                self._agenda.schedule()
+                return
             queue = watch.predicted(event.key)
-            rss, now_ns = queue.index if queue else None, time.monotonic_ns()
+            rss = queue.index if queue else None
             distances, memory = self._connects.distances, self.memory
             born = birth.connecting(event, watch.view, rule, rss, distances, memory, now_ns)
             if born is not None:
@@ -122,8 +189,7 @@ class Born(Programmed):
 
     def _accepted(self, event: Accepted) -> None:
         for watch in self.watches.values():
-            port = ports.exposed(event, watch.view, self.memory)
-            if port is not None:
+            for port in ports.exposed(event, watch.view, self.memory):
                 self._tell(port, Established(port, None))
 
     def _opened(self, event: Listening) -> None:
@@ -153,13 +219,16 @@ class Born(Programmed):
             if watch is None or not watch.view.armed:
                 continue
             now_ns = time.monotonic_ns()
-            born = ports.look(watch.view, self._of_port, known, uses, self.memory, now_ns)
+            rule_of = partial(self._of_port, name, now_ns)
+            born = ports.look(watch.view, rule_of, known, uses, self.memory, now_ns)
             self._asked |= {key for each in born if (key := each.action.key) is not None}
             self._bear(watch, born)
         self._births.accepts({key.local_port for key in self._asked})
 
-    def _of_port(self, key: FlowKey, comm: str | None) -> FlowRule | None:
-        rule = self._matcher.of_port(key, comm)
+    def _of_port(
+        self, nic: str, now_ns: int, key: FlowKey, thread: Thread | None
+    ) -> FlowRule | None:
+        rule = self._matching.of_port(key, thread, nic, now_ns)
         return rule if rule is not None and keeps_order_from_birth(rule) else None
 
     def _was_born(self, key: FlowKey, *, failed: bool) -> bool:
@@ -179,7 +248,8 @@ class Born(Programmed):
     def _born_uses(self) -> Sequence[SocketUse]:
         """What an audit of sockets does not know of."""
         now_ns = time.monotonic_ns()
-        self.observer.adopt(self._connects.adopt(self.memory))
+        heirs, self._heirs = self._heirs, {}
+        self.observer.adopt(heirs | self._connects.adopt(self.memory))
         listening = [
             use for each in self._listeners.values() for use in each.uses(self.memory, now_ns)
         ]

@@ -8,25 +8,24 @@ tells (idle flows, rules somebody changed), each bounded to a small share of one
 from __future__ import annotations
 
 import asyncio
-import sys
 import time
 from collections.abc import Iterator, Sequence
 from functools import partial
 
 from atfnd.agenda import Agenda
 from atfnd.arming import Arming
-from atfnd.attached import Attached
 from atfnd.chores import bugs, regularly
 from atfnd.decide import audit, retire, steer
-from atfnd.decide.memory import Memory, Settling
+from atfnd.decide.memory import Memory
 from atfnd.decide.phantom import phantoms
+from atfnd.decide.renew import settling_of
 from atfnd.decide.table import FlowTable
 from atfnd.errors import OperatorError
+from atfnd.matching import Matching
 from atfnd.model import (
     FlowKey,
     Match,
     NicView,
-    Placement,
     Policy,
     SocketGone,
     SocketSeen,
@@ -35,17 +34,18 @@ from atfnd.model import (
 from atfnd.observe import Observation, Observer
 from atfnd.observe.interfaces import Interfaces
 from atfnd.observe.nics import NicWatch, nic_of
-from atfnd.policy.match import Matcher
 from atfnd.program import knob
 from atfnd.program.journal import Journal
 from atfnd.program.originals import Originals
+from atfnd.recording import Recorder
+from atfnd.reloading import Given, Reloading
 
 __all__ = ["Daemon"]
 
 _BATCHES = 16  # of observations a wake-up
 
 
-class Daemon(Attached):
+class Daemon(Reloading):
     """Steers the flows of some NICs, and shows them."""
 
     def __init__(
@@ -56,27 +56,22 @@ class Daemon(Attached):
         policy: Policy,
         journal: Journal,
         originals: Originals,
+        given: Given,
     ) -> None:
-        t_delete_ns = {rule.name: rule.t_delete_ns for rule in policy.flows}
-        dwell_ns = {rule.name: rule.dwell_ns for rule in policy.flows}
-        longest_ns = max(t_delete_ns.values())
-        steering = [rule for rule in policy.flows if rule.placement is not Placement.LEAVE]
-        orders = {rule.name: rule.order for rule in steering}
-        owners = {rule.name: rule.owner for rule in steering}
-        settling = Settling(policy.hold_down_ns, longest_ns, t_delete_ns, dwell_ns, orders, owners)
         super().__init__(
             watches={},
             observer=observer,
             observer_why=observer_why,
             policy=policy,
-            memory=Memory(FlowTable(policy.table_max), settling),
+            memory=Memory(FlowTable(policy.table_max), settling_of(policy)),
         )
-        self._matcher = Matcher(policy)
+        self._matching, self._given = Matching(policy), given
+        self._reloads, self.hangup = asyncio.Lock(), asyncio.Event()
         self.interfaces, self.journal = interfaces, journal
         self._lost = 0
         self.originals = originals
-        self._homes = {}
-        self._moving, self._last_end = {}, {}
+        self._homes, self.recorder, self._strays = {}, Recorder(self), {}
+        self._moving, self._living, self._last_end, self._heirs = {}, {}, {}, {}
         self._open_births(policy)
         self.arming = Arming(self, originals, self._carry_out, self._write)
         self._agenda = Agenda(self.memory, self.arming.waiting, self._due)
@@ -94,7 +89,8 @@ class Daemon(Attached):
             loop.add_reader(self._births.fileno(), self._newborn)
         loop.add_reader(self.interfaces.links.fileno(), self._arrivals)
         loop.add_reader(self.cpus.fileno(), self._cpus_changed)
-        chores = [regularly(each) for each in (self._audit, self._reconcile, self._look_at_ports)]
+        looks = self._audit, self._reconcile, self._look_at_ports, self._leave
+        chores = [self._hangups(), *map(regularly, looks)]
         for look in (self.arming.check, self.arming.inspect, self._know):
             chores.append(regularly(partial(self._each, look)))
         if self.observer.poll_interval_s() is not None:
@@ -108,9 +104,7 @@ class Daemon(Attached):
             for task in tasks:
                 task.cancel()
             loop.remove_reader(self.observer.fileno())
-            if self._births is not None:
-                loop.remove_reader(self._births.fileno())
-                self._births.close()
+            self._close_births()
             loop.remove_reader(self.interfaces.links.fileno())
             loop.remove_reader(self.cpus.fileno())
             self.cpus.close()
@@ -137,6 +131,7 @@ class Daemon(Attached):
             if isinstance(latest, SocketSeen):
                 self._seen(latest)
             else:
+                self.recorder.gone(latest)
                 self._carry_out(retire.gone(latest.cookie, self.memory))
         lost = self.observer.lost()
         if lost > self._lost:
@@ -156,16 +151,12 @@ class Daemon(Attached):
         watch = nic_of(event, self.watches.values())
         if watch is None:
             return
+        self.recorder.seen(watch, event)
         rss = None  # where an observer that sees no queue may expect it
         if event.napi_id is None and event.key.remote_port:
             rss = watch.predicted(event.key)
         now_ns = time.monotonic_ns()
-        rule = self._matcher.first_match(
-            event.key,
-            event.thread.comm if event.thread else None,
-            event.bytes,
-            now_ns - event.born_ns if event.born_ns is not None else 0,
-        )
+        rule = self._matching.seen(event, watch.view, now_ns)
         rss_cpu = rss.cpu if rss else None
         self._carry_out(steer.seen(event, watch.view, rule, self.memory, now_ns, rss_cpu))
 
@@ -173,12 +164,16 @@ class Daemon(Attached):
 
     def _audit(self) -> None:
         """Entries against sockets: gone, used, idle."""
-        if not len(self.memory.table) and not self.memory.overflowed:
+        table = self.memory.table
+        if not (len(table) or self.memory.overflowed or self._matching.waiting()):
             return
         born = self._born_uses()
         uses = [*self.observer.audit(), *born]
+        self.recorder.audited(uses)
         before, now_ns = {flow.cookie for flow in self.memory.table}, time.monotonic_ns()
         self._carry_out(audit.check_sockets(uses, self._views(), self.memory, now_ns))
+        for event in self._matching.again(uses, table, now_ns):
+            self._seen(event)
         ended = before - {flow.cookie for flow in self.memory.table}
         aged_out = ended & {use.cookie for use in uses}
         if aged_out:
@@ -187,7 +182,7 @@ class Daemon(Attached):
         for view in self._views().values():
             self._carry_out(steer.own(view, online, self.memory, now_ns))
         self._carry_out(phantoms(self._views(), self.memory, now_ns))
-        self._carry_out(steer.retry(self._views(), self.memory, now_ns))
+        self._spend(now_ns)
         if turned_away := self.memory.readmit():
             self.observer.forget(turned_away)  # used again, they are reported again
 
@@ -214,7 +209,7 @@ class Daemon(Attached):
         for watch in watches:
             name = watch.view.name
             known = {Match.of(flow.key) for flow in self.memory.table.steered(name)}
-            rules = watch.read_rules() if self.journal.left.get(name) else []
+            rules = self._read_rules(watch)
             ours = [r for r in self.journal.ours(name, rules) if r.match not in known]
             if not ours:
                 continue
@@ -238,31 +233,18 @@ class Daemon(Attached):
     # ---- what an operator may tell it
 
     def left_by(self, key: FlowKey) -> str | None:
-        """The rule that leaves a flow alone whatever it carries. One that asks for a process is
-        not named: whose flow it is, is not known here."""
-        rule = self._matcher.first_match(key, None, sys.maxsize, sys.maxsize)
-        if rule is None or rule.placement is not Placement.LEAVE or rule.processes is not None:
-            return None
-        return f"`{rule.name}` ({rule.source})"
+        """The rule of the policy that leaves a flow alone, if one does."""
+        return self._matching.left_by(key)
 
     async def arm(self, nic: str) -> None:
         """Allow changes on a NIC, and place every flow that waits for it. KeyError: no such NIC."""
-        watch = self.watches[nic]
-        watch.arm(True)
-        self.armed_by_operator[nic] = True
-        self.log.add("arm", "armed", "asked for", nic=nic)
-        self._look_again(watch)
-        self.arming.meet(watch)
-        self._adopt(self.observer.inventory(), [watch])
-        plan = steer.take_up(watch.view, self.memory, time.monotonic_ns(), manual=True)
-        self._carry_out(plan)
+        watch, self.armed_by_operator[nic] = self.watches[nic], True
+        self._arm(watch, "asked for")
 
     async def disarm(self, nic: str) -> None:
         """Stop every change on a NIC at once; rules in place stay. KeyError: no such NIC."""
-        self._still(self.watches[nic])
-        self.watches[nic].arm(False)
-        self.armed_by_operator[nic] = False
-        self.log.add("disarm", "disarmed: nothing is changed any more", "asked for", nic=nic)
+        watch, self.armed_by_operator[nic] = self.watches[nic], False
+        self._disarm(watch, "asked for")
 
     async def pause(self, nic: str) -> None:
         """Take our rules out of a NIC and put its knobs back, armed or not, and change nothing

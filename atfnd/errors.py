@@ -7,8 +7,9 @@ Exit codes (design, section 7): 1 refused or "no", 2 usage or bad input, 3 daemo
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 
-__all__ = ["OperatorError"]
+__all__ = ["OperatorError", "told"]
 
 
 class OperatorError(Exception):
@@ -26,3 +27,11 @@ class OperatorError(Exception):
         if self.hint is not None:
             print(f"hint: {self.hint}", file=sys.stderr)
         return self.exit_code
+
+
+def told(program: str, command: Callable[[], object]) -> None:
+    """Run a command; its OperatorError is printed, and ends the process with its exit code."""
+    try:
+        command()
+    except OperatorError as error:
+        sys.exit(error.tell(program))

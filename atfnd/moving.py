@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from atfnd.model import Action, ActionKind, FlowKey, Mode, Outcome
 from atfnd.move.command import Ended
@@ -26,7 +27,7 @@ from atfnd.program.hands import NicHands
 __all__ = ["Moving", "Said"]
 
 _LOOK_S = 0.001  # for a gap; what happened after a move may be told later
-_LOOK_LATER_S = 0.005
+_LOOK_LATER_S = 0.02
 _SHARE = 0.1  # of one core that looking may cost
 _FRESH_S = 1.0  # what somebody else changed may be unknown for so long
 _REST_S = 5.0  # without a move, until nothing is attached any more
@@ -87,6 +88,16 @@ class Moving:
             self._hands.try_writes(self._watch.view.name)
         if said := self._tell(*self._facts(0)):
             self._said(said)
+
+    def settle(self, hold_down_ns: int) -> None:
+        """Flows rest so long between two moves from now on."""
+        device = self._mover.device
+        times = replace(device.times, hold_down_ns=hold_down_ns)
+        self._mover.device = replace(device, times=times)
+
+    def concerns(self, key: FlowKey) -> bool:
+        """A move of this flow waits or is under way."""
+        return key in self._mover.device.live or key in self._mover.device.waiting
 
     def close(self) -> None:
         """Nothing stays parked, nothing attached. Rules stay."""

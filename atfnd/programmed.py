@@ -13,14 +13,15 @@ from collections.abc import Sequence
 from functools import partial
 
 from atfnd.agenda import Agenda
-from atfnd.decide import audit
+from atfnd.decide import audit, budget
 from atfnd.decide.follow import followed
-from atfnd.model import Action, FlowKey, Means, Mode, Move, Outcome, Plan
+from atfnd.model import Action, ActionKind, FlowKey, Means, Mode, Move, Outcome, Plan
 from atfnd.move.command import Ended
 from atfnd.move.event import Wanted
 from atfnd.move.plan import in_order, origins
 from atfnd.move.verdict import Verdict
 from atfnd.moving import Moving, Said
+from atfnd.observe.living import Living
 from atfnd.observe.nics import NicWatch
 from atfnd.program.apply import apply
 from atfnd.program.journal import Journal
@@ -45,7 +46,12 @@ class Programmed(Published):
     originals: Originals
     _agenda: Agenda
     _last_end: dict[tuple[str, int | None], tuple[str, str]]  # of each queue: verdict, why
+    _strays: dict[
+        FlowKey | None, Action
+    ]  # deletes of rules that nobody wanted when they were there
     _moving: dict[str, Moving]  # by NIC: of those that are armed, from their first move on
+    _living: dict[str, Living]  # by NIC, from its first dead flow on
+    _heirs: dict[int, int]  # sockets that took a dead one's rule over, to be adopted: their CPU
 
     def _carry_out(self, plan: Plan) -> list[Outcome]:
         """Begin what was decided, as its policy's `order` asks, and return what is done already.
@@ -99,14 +105,20 @@ class Programmed(Published):
         outcomes = [each for each in said if isinstance(each, Outcome)]
         for each in said:
             if isinstance(each, Outcome):
-                audit.settle(each, self.memory)
+                if (stray := audit.settle(each, self.memory)) is not None:
+                    self._strays[stray.key] = stray
                 self._queue_moved(each)
-                self.record(each)
+                if each.errno == errno.ECANCELED:
+                    self.log.add("kept", "its rule stays", each.left,
+                                 nic=each.action.nic, flow=each.action.key)  # fmt: skip
+                else:
+                    self.record(each)
             else:
                 self._ended(each)
         return outcomes
 
     def _ended(self, ended: Ended) -> None:
+        budget.ended(ended.action, self.memory)
         key, verdict = ended.action.key, ended.verdict
         how, late, took_ns = ended.mechanism.value, ended.violations, ended.took_ns
         move = Move(how, verdict.value, ended.why, late, took_ns)
@@ -161,15 +173,43 @@ class Programmed(Published):
     def _still(self, watch: NicWatch) -> None:
         """No move goes on: what is parked is released, what waits is forgotten."""
         moving = self._moving.pop(watch.view.name, None)
+        self.memory.spending.pop(watch.view.name, None)
         if moving is not None:
             moving.close()
+        living = self._living.pop(watch.view.name, None)
+        if living is not None:
+            living.close()
 
     def _cookie(self, key: FlowKey) -> int | None:
         flow = self.memory.table.get(key)
         return None if flow is None else flow.cookie
 
     def _apply(self, watch: NicWatch, action: Action) -> Outcome:
+        if action.kind is ActionKind.DELETE and not action.live:
+            now_ns, at = time.monotonic_ns(), action.location
+            try:
+                if self._inherited(watch, action, now_ns):
+                    why = "another socket has its 5-tuple, and its rule"
+                    return Outcome(action, now_ns, errno.ECANCELED, at, why)
+            except OSError as refusal:
+                why = "whether its 5-tuple is used again is not known"
+                return Outcome(action, now_ns, refusal.errno or errno.EIO, at, why)
         return apply(watch.nic, self.journal, self.originals, action)
+
+    def _inherited(self, watch: NicWatch, action: Action, now_ns: int) -> bool:
+        """The last look before a dead flow's rule goes, which would move whoever came after it."""
+        name, key = watch.view.name, action.key
+        if key is None or key.listens:
+            return False
+        if name not in self._living:
+            self._living[name] = Living(watch.nic.netns)
+        cookie = self._living[name].cookie(key)
+        if cookie is None:
+            return False
+        flow = audit.inherit(watch.view, action, cookie, self.memory, now_ns)
+        if flow is not None:
+            self._heirs[cookie] = flow.app_cpu
+        return flow is not None
 
 
 def _what(ended: Ended) -> str:

@@ -13,7 +13,7 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import overload
 
 from atfnd import __version__
@@ -21,6 +21,7 @@ from atfnd.decide.doctor import examine
 from atfnd.decide.doctor_machine import examine_machine
 from atfnd.decide.means import means_of
 from atfnd.decide.memory import Memory
+from atfnd.decide.plan import copy_of, foreseen
 from atfnd.decide.table import t_delete_in_force_ns
 from atfnd.errors import OperatorError
 from atfnd.model import (
@@ -32,16 +33,20 @@ from atfnd.model import (
     Move,
     NicView,
     Outcome,
+    Planned,
     Policy,
     Status,
     Topology,
     brief,
 )
+from atfnd.move.plan import in_order
 from atfnd.nic.driver import open_nic
+from atfnd.nic.toeplitz import rss_entry
 from atfnd.observe import Observer
 from atfnd.observe.machine import machine
 from atfnd.observe.nics import NicWatch
 from atfnd.observe.topology import CpuWatch
+from atfnd.program.by_hand import by_hand
 from atfnd.serve.eventlog import EventLog
 
 __all__ = ["Published"]
@@ -159,6 +164,19 @@ class Published:
         """Whom its queues follow: `thread 4711`."""
         owned = self.memory.owned.get(nic, {})
         return {queue: f"{each.owner[0]} {each.owner[1]}" for queue, each in owned.items()}
+
+    async def plan(self, nic: str) -> Sequence[Planned]:
+        """As `serve.Source.plan`: what the daemon decides with, on a copy of what it knows."""
+        view, deferred = self.watches[nic].shown(frozenset()), self.memory.deferred
+        known, now_ns = copy_of(self.memory, nic), time.monotonic_ns()
+        entry_of = partial(rss_entry, view.rss) if view.rss else lambda key: None
+        cpus = self.topology()
+        actions = await asyncio.to_thread(foreseen, view, cpus, entry_of, known, now_ns)
+        actions = in_order(actions)
+        return [
+            Planned(action, deferred.get(action.key) if action.key else None, *hand)
+            for action, hand in zip(actions, by_hand(actions, view), strict=True)
+        ]
 
     def topology(self) -> Topology:
         """CPUs as sysfs describes them now; an offline one shares what it shared before."""

@@ -12,7 +12,7 @@ import os
 import signal
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from fnmatch import fnmatchcase
+from functools import partial
 from pathlib import Path
 
 from atfnd.daemon import Daemon
@@ -24,10 +24,11 @@ from atfnd.observe.choose import choose
 from atfnd.observe.interfaces import Interfaces
 from atfnd.observe.nics import NicWatch
 from atfnd.policy.load import load
-from atfnd.policy.match import armed, qualify, rule_budget
+from atfnd.policy.match import asks_direction, qualify
 from atfnd.program import knob
 from atfnd.program.journal import Journal
 from atfnd.program.originals import Originals
+from atfnd.reloading import Given
 from atfnd.serve.http import serve
 
 __all__ = ["RUN_DIR", "restore", "run"]
@@ -82,21 +83,18 @@ def run(
     for name in arm:
         if name not in nics:
             raise OperatorError(f"--arm {name}: it is not among the NICs", f"add --nic {name}")
-
-    def watch(nic: Nic) -> NicWatch:
-        name = nic.name
-        may_write = any(fnmatchcase(name, each) for each in arm) or armed(policy, name)
-        return NicWatch(nic, may_write, rule_budget(policy, name, nic.caps().rule_slots))
+    given = Given(partial(load, config), tuple(arm))
 
     with ExitStack() as stack:
         stack.enter_context(_alone(run_dir))
-        interfaces = Interfaces(nics, watch)
+        interfaces = Interfaces(nics, partial(given.watch, policy))
         stack.callback(interfaces.close)
         watches = interfaces.start()
-        chosen, why = choose(observer or policy.observer, Qualify(*qualify(policy)))
+        told = Qualify(*qualify(policy), direction=asks_direction(policy))
+        chosen, why = choose(observer or policy.observer, told)
         stack.callback(chosen.close)
         journal, originals = _journals(run_dir, stack)
-        daemon = Daemon(interfaces, chosen, why, policy, journal, originals)
+        daemon = Daemon(interfaces, chosen, why, policy, journal, originals, given)
         asyncio.run(_until_stopped(daemon, watches, run_dir / "atfnd.sock"))
 
 
@@ -105,6 +103,7 @@ async def _until_stopped(daemon: Daemon, watches: Sequence[NicWatch], socket_pat
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
+    loop.add_signal_handler(signal.SIGHUP, daemon.hangup.set)
     server = await serve(daemon, socket_path)
     try:
         await daemon.run(watches, stop)

@@ -16,6 +16,7 @@ from bench import (
     cost,
     guest,
     locality,
+    matrix,
     migrating,
     ordering,
     ordering_tcp,
@@ -23,6 +24,7 @@ from bench import (
     owners,
     reaction,
     sockets,
+    table,
 )
 from bench.ending import ended_in_order
 from bench.report import Report, show, write
@@ -35,9 +37,11 @@ BENCHES: dict[str, Callable[[int], Report]] = {
     "inventory": sockets.run,
     "cost": cost.run,
     "locality": locality.run,
+    "matrix": matrix.run,
     "ordering": ordering.run,
     "ordering-tcp": ordering_tcp.run,
     "owners": owners.run,
+    "table": table.run,
     "migrating": migrating.run,
     **{name: partial(guest.run, name) for name in guest.NAMES},
 }

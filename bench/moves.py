@@ -45,6 +45,7 @@ TIMES = Times(
     quiet_ns=0,
 )
 FOLLOW_EVERY_S = 0.01
+GAP_S, DUE_S, LOOK_S, LATEST_S = 0.001, 0.002, 0.02, 0.1
 NOT_DONE = (Verdict.DEFERRED, Verdict.REFUSED)
 
 
@@ -71,10 +72,16 @@ class _Hands(NicHands):
     held: set[FlowKey]
     writes = 0
 
-    def watch(self, key: FlowKey, origins: frozenset[int], targets: frozenset[int]) -> None:
+    def watch(
+        self,
+        key: FlowKey,
+        origins: frozenset[int],
+        targets: frozenset[int],
+        through: frozenset[int],
+    ) -> None:
         self.began_ns[key], self.latest = time.time_ns(), key
         self.held.discard(key)
-        super().watch(key, origins, targets)
+        super().watch(key, origins, targets, through)
 
     def hold(self, queue: int, until_ns: int, drains: frozenset[int]) -> int:
         parked_ns = super().hold(queue, until_ns, drains)
@@ -119,10 +126,11 @@ class Steering:
         limit_s: float,
         at_once: int,
         sending: Callable[[], Sequence[int]],
+        every_s: float = DUE_S,
     ) -> list[Move]:
         """Move flows that are sending, the least moved first, each to the next queue, until `count`
-        moves are done, at most for `limit_s`. `at_once` are wanted at a time. Those that are
-        deferred are in the list too."""
+        moves are done, at most for `limit_s`. `at_once` are wanted at a time, `sending` is asked
+        every so often. Those that are deferred are in the list too."""
         numbers = {stream.key: flow for flow, stream in enumerate(self.streams)}
         found: list[Move] = []
         live: set[int] = set()
@@ -148,7 +156,7 @@ class Steering:
                 elif not each.errno:
                     self.queue_of[flow] = each.action.new or 0
             if not said:
-                time.sleep(0.0002 if live else 0.002)
+                time.sleep(self._soon_s(every_s if len(live) < at_once and goes_on else LATEST_S))
         return found
 
     def follow(self, queue: int, cpus: Sequence[int], count: int) -> list[Move]:
@@ -168,6 +176,15 @@ class Steering:
             found.append(Move(None, began_ns, done_ns, False, ended[0]))
             time.sleep(max(0.0, began_ns / 1e9 + FOLLOW_EVERY_S - time.time()))
         return found
+
+    def _soon_s(self, every_s: float) -> float:
+        """The next look, as `atfnd.moving` has it, but within `every_s`."""
+        due_ns, look_s = self.mover.due_ns(), LATEST_S
+        if self.hands.watching():
+            look_s = GAP_S if self.mover.waits_for_gap() else LOOK_S
+        if due_ns is not None:
+            look_s = min(look_s, (due_ns - self.hands.now_ns()) / 1e9)
+        return max(GAP_S, min(look_s, every_s))
 
     def _wanted(self, flow: int, mode: Mode) -> Wanted:
         old = self.queue_of[flow]

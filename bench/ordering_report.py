@@ -20,6 +20,7 @@ __all__ = ["Run", "Way", "report"]
 P50_P99 = tuple[int, int]  # ns
 MOVES = 100_000  # of mode strict, together
 BOUNDED = 1e-4
+UNMOVED = ("none", "rfs")
 
 
 class Way(NamedTuple):
@@ -59,13 +60,16 @@ class Run(NamedTuple):
     timers_ns: dict[int, int]  # T_A by queue, afterwards
 
 
+Groups = dict[tuple[int, str], list[Run]]  # by streams and way
+
+
 def report(measured: Iterable[Sequence[Any]], *, emulated: bool = False) -> Report:
     """From all runs of all rounds, which may have been JSON in between. `emulated`: on simnic, in a
     guest without KVM, where one target holds: no move that was proven reordered."""
     runs, name = [Run(*each) for each in measured], "ordering-simnic" if emulated else "ordering"
     report = Report(name, "moves that reordered packets, by mode, under a stalled ring")
     report.samples["runs"] = [each._asdict() for each in runs]
-    groups: dict[tuple[int, str], list[Run]] = {}
+    groups: Groups = {}
     for each in runs:
         groups.setdefault((each.streams, each.way), []).append(each)
     shares: dict[str, list[Estimate]] = {}
@@ -81,7 +85,36 @@ def report(measured: Iterable[Sequence[Any]], *, emulated: bool = False) -> Repo
     whole = {way: each for way, each in shares.items() if len(each) == len(counts)}
     plot.bars(name, "Moves that reordered packets (under a stall)", "share of moves",
               counts, whole, BOUNDED, floor=1e-6)  # fmt: skip
+    _latencies(name, groups, counts)
+    _timers(name, runs)
     return report
+
+
+def _latencies(name: str, groups: Groups, counts: Sequence[str]) -> None:
+    """How long packets are on their way, of moved flows and of those beside them."""
+    series: dict[str, list[Estimate]] = {}
+    for (_, way), found in sorted(groups.items()):
+        for who, samples in (
+            ("all flows", [each.delays_ns for each in found] if way in UNMOVED else []),
+            ("moved", [each.moved_ns for each in found]),
+            ("held neighbours", [each.neighbours_ns for each in found]),
+        ):
+            if p99_ms := [each[1] / 1e6 for each in samples if each is not None]:
+                series.setdefault(f"{way}, {who}", []).append(median(p99_ms))
+    whole = {label: each for label, each in series.items() if len(each) == len(counts)}
+    if whole:
+        plot.bars(f"{name}-latency", "Packets on their way (under a stall)", "ms, p99",
+                  counts, whole)  # fmt: skip
+
+
+def _timers(name: str, runs: Iterable[Run]) -> None:
+    """T_A of each queue after each round of `gap`, as violations taught it."""
+    series: dict[str, list[float]] = {}
+    for each in runs:
+        for queue, timer_ns in each.timers_ns.items() if each.way == "gap" else ():
+            series.setdefault(f"2n = {each.streams}, queue {queue}", []).append(timer_ns / 1e6)
+    if series:
+        plot.lines(f"{name}-timer", "T_A as learned (gaps only)", "round", "ms", series)
 
 
 def _rows(report: Report, what: str, way: str, found: Sequence[Run]) -> Estimate | None:

@@ -111,7 +111,8 @@ def _run(
     if case.moves_per_s:
         moved.hands.start()
         due = _due(case.moves_per_s, STREAMS)
-        moves = moved.move(case.mode, int(case.moves_per_s * seconds), seconds, STREAMS, due)
+        count, every_s = int(case.moves_per_s * seconds), 0.2 / case.moves_per_s
+        moves = moved.move(case.mode, count, seconds, STREAMS, due, every_s)
     moved.hands.rest()
     time.sleep(max(0.0, began + seconds - time.monotonic()))
     taken = (_bytes(bed) - before) / (time.monotonic() - began)

@@ -17,7 +17,7 @@ from bench.stats import Estimate
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["bars", "distributions"]
+__all__ = ["bars", "distributions", "heat", "lines"]
 
 
 @contextmanager
@@ -84,3 +84,39 @@ def distributions(name: str, title: str, unit: str, samples: Mapping[str, Sequen
         axes.set_title(title)
         axes.grid(True, alpha=0.3)
         axes.legend()
+
+
+def lines(
+    name: str, title: str, across: str, unit: str, series: Mapping[str, Sequence[float]]
+) -> None:
+    """Each series' values in order, numbered from 1."""
+    with _picture(name, 7.0) as axes:
+        for label, values in series.items():
+            axes.plot(range(1, len(values) + 1), values, marker="o", label=label)
+        axes.set_xlabel(across)
+        axes.set_ylabel(unit)
+        axes.set_title(title)
+        axes.grid(True, alpha=0.3)
+        axes.legend(loc="upper left", bbox_to_anchor=(1.01, 1))
+
+
+def heat(
+    name: str,
+    title: str,
+    axes_of: tuple[str, str],
+    labels: Sequence[str],
+    values: Sequence[Sequence[float]],
+) -> None:
+    """A square of values, each written in its cell; `axes_of` names columns and rows."""
+    with _picture(name, 5.0) as axes:
+        axes.imshow(values, cmap="Blues", vmin=0)
+        top = max(map(max, values))
+        for row, cells in enumerate(values):
+            for column, value in enumerate(cells):
+                dark = value > top / 2
+                axes.text(column, row, f"{value:.4g}", ha="center", color="w" if dark else "k")
+        axes.set_xticks(range(len(labels)), labels)
+        axes.set_yticks(range(len(labels)), labels)
+        axes.set_xlabel(axes_of[0])
+        axes.set_ylabel(axes_of[1])
+        axes.set_title(title)

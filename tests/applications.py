@@ -91,18 +91,36 @@ class Applications:
         """The peer connects to the host and talks; the host echoes."""
         return self._served(Protocol.TCP, family, port, listen, by_rss)
 
+    def joins(self, server: Application) -> Application:
+        """Another peer connects to a server and talks; RSS delivers it on another CPU."""
+        local, remote = HOST[socket.AF_INET], PEER[socket.AF_INET]
+        keys = (server.key._replace(remote_port=next(_ports)) for _ in itertools.count())
+        key = next(key for key in keys if rss_cpu(self.lab, key) != server.cpu)
+        made = Application(key, server.cpu)
+        made.host = server.host
+        words = ("talk", "tcp", local, key.local_port, remote, key.remote_port)
+        made.peer = made.talks = self._talker("peer", None, *words)
+        return made
+
     def udp(self, family: int = socket.AF_INET, listen: str | None = None) -> Application:
         """An unconnected socket on the host echoes what the peer sends."""
         return self._served(Protocol.UDP, family, None, listen, False)
 
+    def tcp_connected(self, family: int = socket.AF_INET, port: int | None = None) -> Application:
+        """The host connects to `port` and talks; the peer echoes."""
+        return self._connected(Protocol.TCP, family, port or next(_ports))
+
     def udp_connected(self, family: int = socket.AF_INET) -> Application:
         """The host connects and talks; the peer echoes."""
-        port, local_port = next(_ports), next(_ports)
+        return self._connected(Protocol.UDP, family, next(_ports))
+
+    def _connected(self, protocol: Protocol, family: int, port: int) -> Application:
+        local_port, name = next(_ports), protocol.name.lower()
         local, remote = HOST[family], PEER[family]
-        key = FlowKey(Protocol.UDP, packed(local), local_port, packed(remote), port)
+        key = FlowKey(protocol, packed(local), local_port, packed(remote), port)
         made = Application(key, self._cpu(key, False))
-        made.peer = self._talker("peer", None, "echo", "udp", remote, port)
-        words = ("talk", "udp", remote, port, local, local_port)
+        made.peer = self._talker("peer", None, "echo", name, remote, port)
+        words = ("talk", name, remote, port, local, local_port)
         made.host = made.talks = self._talker("host", made.cpu, *words)
         return made
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +18,8 @@ from typing import TypeVar
 from atfnd.decide.slots import FlowSlots
 from atfnd.errors import OperatorError
 from atfnd.model import (
+    Action,
+    ActionKind,
     Actuator,
     Caps,
     Cpu,
@@ -26,11 +28,15 @@ from atfnd.model import (
     Flow,
     FlowKey,
     FlowState,
+    InterfaceRule,
     Level,
     Match,
     NicStats,
     NicView,
     Node,
+    Placement,
+    Planned,
+    Policy,
     Protocol,
     Queue,
     QueueStats,
@@ -41,6 +47,7 @@ from atfnd.model import (
     Topology,
 )
 from atfnd.serve.http import serve
+from tests.values import RULE
 
 __all__ = [
     "Published",
@@ -137,6 +144,7 @@ class Published:
             Finding("eth1", Level.WARNING, "irqbalance (pid 7) moves it", "ban them"),
             Finding(None, Level.NOTE, "eth9 is not watched", "--nic eth9"),
         ]
+        self.mistake: str | None = None  # in the policy's files
         self.log = [
             Event(n, n * 1000, 1_700_000_000.5, "insert", "lab:lab", key(n), f"#{n}", "why", "bulk")
             for n in range(1, 1501)
@@ -199,6 +207,29 @@ class Published:
 
     async def resume(self, nic: str) -> None:
         self._set(nic, armed=True, paused=False)
+
+    @property
+    def policy(self) -> Policy:
+        leave = replace(RULE, name="control", source="built-in:12", placement=Placement.LEAVE)
+        bulk = replace(RULE, name="bulk", source="a.yaml:7")
+        anywhere = InterfaceRule("*", "built-in:8", False, None, 0)
+        return Policy((anywhere,), (leave, bulk), "auto", 8192, 0, ("a.yaml",))
+
+    async def plan(self, nic: str) -> Sequence[Planned]:
+        if nic == "lab:lab":
+            return []
+        kind, why = ActionKind.INSERT, "its thread runs on CPU 3"
+        action = Action(kind, nic, key(40_002), None, 0, 3, why, "bulk")
+        return [Planned(action, None, ("ethtool -N eth1 flow-type tcp4 action 3",), None)]
+
+    async def recording(self, seconds: float, most: int) -> AsyncGenerator[str, None]:
+        for number in range(most):
+            yield f'{{"line": {number}, "of_s": {seconds}}}\n'
+
+    async def reload(self) -> Policy:
+        if self.mistake is not None:
+            raise OperatorError(self.mistake)
+        return self.policy
 
     async def doctor(self, nic: str | None) -> tuple[Sequence[NicView], Sequence[Finding]]:
         views = [view for view in self.views if nic in (None, view.name)]

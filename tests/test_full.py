@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""A full Flow-to-Core table, a full NIC: newcomers go by RSS, nobody is evicted, room is used."""
+"""A full Flow-to-Core table, a full NIC: newcomers go by RSS, and who is busy has the filters."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from tests.labs import Lab, a_lab
 __all__: list[str] = []
 
 ROOM = 4
+SHARE = 2
 
 
 @pytest.fixture(scope="module")
@@ -79,7 +80,7 @@ def test_a_full_nic(small_lab: Lab, tmp_path: Path, observer: str) -> None:
 
 
 def test_a_nic_that_others_filled(small_lab: Lab, tmp_path: Path, observer: str) -> None:
-    """Our budget has room, the NIC has none: it refuses, and is asked again later."""
+    """Our budget has room, the NIC has none: it is asked when others have taken one out."""
     others = [
         small_lab.nic.insert(Match(4, 6, None, 0, None, 0, None, 81 + location), 0, location)
         for location in range(3)
@@ -89,9 +90,51 @@ def test_a_nic_that_others_filled(small_lab: Lab, tmp_path: Path, observer: str)
         bed.steered(bed.apps.tcp())
         late = bed.apps.tcp()
         row = bed.row(late, lambda row: row["state"] == "overflow", "overflows")
-        assert row["why"] == "the NIC's filter table is full: delivered by RSS"
-        assert bed.daemon.status()["actions_refused"] > 0
+        assert row["why"] == "the NIC's filter table is full, 3 are others': delivered by RSS"
+        assert bed.daemon.status()["actions_refused"] == 0
         small_lab.nic.delete(others.pop())
         bed.steered(late)
         there = {rule.location for rule in small_lab.nic.rules()}
         assert there >= set(others)
+
+
+def test_the_busy_take_the_filters_of_the_idle(
+    small_lab: Lab, tmp_path: Path, observer: str
+) -> None:
+    share = f'interfaces: [{{ match: {{ name: "*" }}, armed: true, rules: {{ max: {SHARE} }} }}]\n'
+    with a_bed(small_lab, tmp_path, observer, policy() + share) as bed:
+        bed.start()
+        first = [bed.apps.tcp() for _ in range(SHARE)]
+        for app in first:
+            bed.steered(app)
+            app.pause()
+        late = [bed.apps.tcp() for _ in range(SHARE)]
+        for app in late:
+            bed.steered(app)
+            delivered(bed.meter, app)
+        for app in first:
+            row = bed.row(app, lambda row: row["state"] == "overflow", "is known on")
+            assert (row["rule"], "its filter is worth 0 kB/s" in row["why"]) == (None, True)
+        assert {rule.match for rule in small_lab.nic.rules()} == {Match.of(a.key) for a in late}
+
+
+def test_connections_of_one_port_come_by_one_filter(small_lab: Lab, tmp_path: Path) -> None:
+    """What they free is another application's."""
+    config = policy(order="strict")
+    with a_bed(small_lab, tmp_path, "bpf", config) as bed:
+        server = bed.apps.tcp()
+        first = [server, bed.apps.joins(server), bed.apps.joins(server)]
+        bed.start()
+        for app in first:
+            bed.row(app, lambda row: row["state"] == "port", "comes by its port's rule")
+        more = [bed.apps.joins(server) for _ in range(ROOM)]
+        others = [bed.apps.tcp() for _ in range(ROOM - 1)]
+        for app in others:
+            bed.steered(app)
+        for app in (*first, *more, *others):
+            delivered(bed.meter, app)
+        ports = [rule.match for rule in small_lab.nic.rules() if rule.match]
+        assert len(ports) == ROOM
+        assert (server.key.local_port, None) in {(each.dst_port, each.src_port) for each in ports}
+        verdicts = {each["verdict"] for each in bed.daemon.status()["moves"]}
+        assert "violated" not in verdicts

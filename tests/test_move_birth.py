@@ -65,12 +65,13 @@ def test_a_write_that_took_too_long_is_not() -> None:
     assert end.verdict is Verdict.UNPROVEN
 
 
-def test_a_birth_that_waits_is_none_once_it_is_established() -> None:
+@pytest.mark.parametrize("event", [Established(FLOW, 1_001), EvidenceLost()], ids=str)
+def test_a_birth_that_waits_is_none_once_it_may_be_established(event: Event) -> None:
     slow = Times(move_every_ns=10**9, burst=1)
     device, _ = machine.step(Device(LIKELY, slow), birth(key(2)), 1_000)
     device, commands = machine.step(device, birth(), 1_000)
     assert commands == ()
-    device, commands = machine.step(device, Established(FLOW, 1_001), 1_001)
+    device, commands = machine.step(device, event, 1_001)
     [end] = commands
     assert isinstance(end, Ended)
     assert end.verdict is Verdict.DEFERRED

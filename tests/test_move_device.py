@@ -9,11 +9,10 @@ from dataclasses import replace
 import pytest
 
 from atfnd.model import Action, ActionKind, Actuator, Outcome
-from atfnd.move.command import Command, DrainEvidence, Ended, Hold, Release, Unwatch, Watch, Write
-from atfnd.move.device import Device, due_ns, step
+from atfnd.move.command import DrainEvidence, Ended, Hold, Release, Unwatch, Watch, Write
+from atfnd.move.device import due_ns
 from atfnd.move.event import (
     Asleep,
-    Event,
     Facts,
     Gone,
     Held,
@@ -28,38 +27,13 @@ from atfnd.move.event import (
     Written,
 )
 from atfnd.move.port import Stage
-from atfnd.move.timer import Times, adapted_ns, pipe_ns, t_timer_ns
+from atfnd.move.timer import Times, t_timer_ns
 from atfnd.move.verdict import Mode, Verdict
 from tests.move.check import PORT
+from tests.move.told import TIMES, Told, to
 from tests.values import key
 
-TIMES = Times(burst=8, late_ns=0)
 KNOB = Action(ActionKind.KNOB, "nic", None, None, None, None, "", "", knob="rps-cpus:0", value="0")
-
-
-def to(number: int, mode: Mode, old: int = 0, new: int = 1) -> Wanted:
-    action = Action(ActionKind.REWRITE, "nic", key(number), number, old, new, "", "")
-    return Wanted(action, mode, frozenset({old}), frozenset({2}))
-
-
-class Told:
-    """A device, its clock, and what it asked for last."""
-
-    def __init__(self) -> None:
-        self.device, self.now_ns = Device(PORT, TIMES), 1_000_000_000
-        self.commands: tuple[Command, ...] = ()
-
-    def __call__(self, event: Event, after_ns: int = 0) -> tuple[Command, ...]:
-        self.now_ns += after_ns
-        self.device, self.commands = step(self.device, event, self.now_ns)
-        return self.commands
-
-    def written(self, wanted: Wanted, code: int = 0) -> tuple[Command, ...]:
-        outcome = Outcome(wanted.action, self.now_ns, code, 7, "the NIC said no")
-        return self(Written(outcome, self.now_ns, self.now_ns))
-
-    def verdicts(self) -> list[Verdict]:
-        return [each.verdict for each in self.commands if isinstance(each, Ended)]
 
 
 @pytest.fixture
@@ -97,7 +71,8 @@ def test_through_rss_the_new_ring_is_parked_first_and_released_last(told: Told) 
     told.device = replace(told.device, port=PORT._replace(actuator=Actuator.LONG_GAP))
     wanted, until_ns = to(0, Mode.STRICT), told.now_ns + TIMES.hold_max_ns
     holds = Hold(1, until_ns, frozenset({2})), Hold(2, until_ns, frozenset({0}))
-    assert told(wanted)[1:] == holds
+    watched = Watch(key(0), wanted.origins or frozenset(), frozenset({1}), frozenset({2}))
+    assert told(wanted) == (watched, *holds)
     assert told(Held(1, told.now_ns)) == ()
     assert told(Held(2, told.now_ns)) == (Write(wanted.action),)
     drains = told.written(wanted)
@@ -152,7 +127,7 @@ def test_a_violation_makes_the_timer_longer_and_the_flow_rest(told: Told) -> Non
     before_ns = told.device.timer_ns(frozenset({0}))
     told(wanted)
     told.written(wanted)
-    told(Violated(key(0), 3))
+    told(Violated(key(0), 3, told.now_ns))
     [*_, ended] = told(Tick(), TIMES.verify_ns)
     assert isinstance(ended, Ended)
     assert (ended.verdict, ended.violations) == (Verdict.VIOLATED, 3)
@@ -260,23 +235,13 @@ def test_a_burst_is_bounded(told: Told) -> None:
 
 
 def test_the_timer_has_the_paper_s_term_and_those_it_leaves_out() -> None:
-    ring = PORT.rings[0]._replace(size=513, service_pps=1e6, rx_usecs=50, softirq_ns=7_000)
+    ring = PORT.rings[0]._replace(size=513, service_pps=1e6, rx_usecs=50)
     port = PORT._replace(programming_ns=3_000)
     drain_ns, moderation_ns, write_back_ns = 512_000, 50_000, 20_000 + 50_000
-    plain_ns = drain_ns + moderation_ns + write_back_ns + 7_000
+    plain_ns = drain_ns + moderation_ns + write_back_ns
     assert t_timer_ns(ring, port, Times()) == plain_ns
     late = port._replace(asynchronous=True)
     assert t_timer_ns(ring, late, Times()) == plain_ns + 3_000
     held = ring._replace(gro_flush_timeout_ns=20_000)
     assert t_timer_ns(held, port, Times()) == plain_ns + 20_000
     assert t_timer_ns(ring._replace(service_pps=1.0), port, Times()) == Times().timer_max_ns
-
-
-def test_the_timer_settles_where_epsilon_of_the_moves_reorder() -> None:
-    times = replace(Times(), epsilon=0.01)
-    timer_ns, floor_ns = 10_000_000, pipe_ns(PORT.rings[0], times)
-    for move in range(1000):
-        timer_ns = adapted_ns(timer_ns, move % 100 == 0, False, floor_ns, times)
-    assert timer_ns == pytest.approx(10_000_000, abs=times.learn_ns)
-    assert adapted_ns(timer_ns, False, True, floor_ns, times) == timer_ns
-    assert adapted_ns(floor_ns, False, False, floor_ns, times) == floor_ns

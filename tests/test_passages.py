@@ -77,8 +77,11 @@ def test_a_flow_without_packets_is_idle_since_it_is_watched(watched: Watched) ->
 
 def test_violations_are_told_before_what_ends_a_move(watched: Watched) -> None:
     watched.to(B)
+    began_ns = time.monotonic_ns()
     late, *seen = watched.to(A, 5)
-    assert late == Violated(watched.flow, 5)
+    assert isinstance(late, Violated)
+    assert (late.key, late.packets) == (watched.flow, 5)
+    assert began_ns < late.at_ns < time.monotonic_ns()
     assert [type(each) for each in seen] == [Seen, Idle]
 
 

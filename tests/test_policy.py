@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import ipaddress
-from fractions import Fraction
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -12,13 +11,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from atfnd.model import FlowKey, FlowRule, Migrant, Mode, Network, Placement, Policy, Protocol
+from atfnd.model import (
+    Facts,
+    FlowKey,
+    FlowRule,
+    Migrant,
+    Mode,
+    Network,
+    Placement,
+    Policy,
+    Protocol,
+)
 from atfnd.policy import load as load_module
 from atfnd.policy.load import check, load
 from atfnd.policy.match import Matcher, armed, interface_rule, qualify, rule_budget
 from atfnd.policy.problem import Mistake, PolicyError
 from atfnd.policy.schema import network, port_range
-from atfnd.policy.units import MAX, SIZES, TIMES, size_bytes, time_ns
+from atfnd.policy.units import MAX
 
 EXAMPLES = sorted(Path(__file__).parents[1].glob("policies/*.yaml"))
 MS = 10**6
@@ -44,7 +53,7 @@ def key(
 
 
 def rule_for(policy: Policy, flow: FlowKey, comm: str | None = "x") -> str | None:
-    rule = Matcher(policy).first_match(flow, comm, MAX, MAX)
+    rule = Matcher(policy).first_match(Facts(flow, comm, bytes=MAX, age_ns=MAX))
     return None if rule is None else rule.name
 
 
@@ -192,20 +201,6 @@ def test_rules_stand_in_the_order_of_the_files(parts: list[list[int]]) -> None:
             assert [rule.name for rule in loaded] == ["control", *expected, "rest"]
 
 
-@given(st.sampled_from([(size_bytes, SIZES), (time_ns, TIMES)]), st.data())
-def test_units_multiply_exactly(kind: tuple[object, dict[str, int]], data: st.DataObject) -> None:
-    parse, units = (size_bytes, SIZES) if kind[0] is size_bytes else (time_ns, TIMES)
-    unit = data.draw(st.sampled_from(list(units)))
-    number = data.draw(st.from_regex(r"[0-9]{1,20}(\.[0-9]{1,4})?", fullmatch=True))
-    amount = Fraction(number) * units[unit]
-    if amount.denominator == 1 and amount <= MAX:
-        assert parse(number + unit) == amount
-        assert parse(f"{number} {unit}") == amount
-    else:
-        with pytest.raises(Mistake):
-            parse(number + unit)
-
-
 PORTS = st.integers(0, 65536)
 
 
@@ -258,9 +253,9 @@ def test_matches_as_the_words_say(
         and any(ipaddress.ip_address(address) in n for n in inside)
         and address != "0.0.0.0"
     )
-    assert (matcher.first_match(flow, None, 1, 2) is rule) == expected
-    assert matcher.first_match(flow, None, 0, 2) is None
-    assert matcher.first_match(flow, None, 1, 1) is None
+    assert (matcher.first_match(Facts(flow, bytes=1, age_ns=2)) is rule) == expected
+    assert matcher.first_match(Facts(flow, bytes=0, age_ns=2)) is None
+    assert matcher.first_match(Facts(flow, bytes=1, age_ns=1)) is None
 
 
 def test_a_process_matches_by_any_glob_and_an_unknown_one_only_to_be_left(tmp_path: Path) -> None:

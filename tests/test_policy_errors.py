@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 from hypothesis import example, given
@@ -158,13 +159,17 @@ BAD = [
 
 
 @pytest.mark.parametrize(("text", "place", "hint"), BAD)
-def test_says_what_is_wrong_and_where(
-    tmp_path: Path, text: str, place: str, hint: str | None
-) -> None:
-    file = tmp_path / "atfnd.yaml"
-    file.write_text(text, encoding="utf-8")
-    with pytest.raises(PolicyError) as caught:
-        load(file)
+def test_says_what_is_wrong_and_where(text: str, place: str, hint: str | None) -> None:
+    answered(text, place, hint)
+
+
+def answered(text: str, place: str, hint: str | None) -> None:
+    """AssertionError unless that is said of this file, once."""
+    with TemporaryDirectory() as folder:
+        file = Path(folder) / "atfnd.yaml"
+        file.write_text(text, encoding="utf-8")
+        with pytest.raises(PolicyError) as caught:
+            load(file)
     at = [p for p in caught.value.problems if f"{p.line}:{p.column}: {p.message}".startswith(place)]
     assert len(at) == 1, str(caught.value)
     assert (at[0].hint or "").startswith(hint or "")

@@ -8,7 +8,17 @@ from typing import Any
 
 import pytest
 
-from atfnd.model import FlowRule, Mode, Network, Placement, Policy, Protocol
+from atfnd.model import (
+    Direction,
+    Facts,
+    FlowRule,
+    Mode,
+    Network,
+    Placement,
+    Policy,
+    Process,
+    Protocol,
+)
 from atfnd.policy.match import Matcher
 from tests.values import RULE, key
 
@@ -18,9 +28,13 @@ TEN = (Network(4, b"\x0a\0\0\0", 8),)
 LEAVE = replace(RULE, name="left", placement=Placement.LEAVE)
 
 
-def of_port(*rules: FlowRule, bound: bool = True, comm: str | None = "app") -> FlowRule | None:
-    policy = Policy((), rules, "auto", 1, 0, ())
-    return Matcher(policy).of_port(PORT if bound else UNBOUND, comm)
+PROCESS = Process("app --serve", 33, "/system.slice/app.service")
+
+
+def of_port(*rules: FlowRule, bound: bool = True) -> FlowRule | None:
+    matcher = Matcher(Policy((), rules, "auto", 1, 0, ()))
+    key = PORT if bound else UNBOUND
+    return matcher.of_port(Facts(key, "app", PROCESS, "eth0", Direction.ACCEPTED))
 
 
 @pytest.mark.parametrize(
@@ -37,6 +51,17 @@ def of_port(*rules: FlowRule, bound: bool = True, comm: str | None = "app") -> F
         ({"local": TEN}, False, False),  # some of them come to such an address
         ({"processes": ("other",)}, True, True),
         ({"processes": ("app",)}, True, False),
+        ({"commands": ("*--client",)}, True, True),
+        ({"commands": ("*--serve",)}, True, False),
+        ({"users": frozenset({0})}, True, True),
+        ({"users": frozenset({33})}, True, False),
+        ({"cgroups": ("/user.slice/*",)}, True, True),
+        ({"units": ("app.service",)}, True, False),
+        ({"interfaces": ("eth1",)}, True, True),
+        ({"interfaces": ("eth*",)}, True, False),
+        ({"direction": Direction.CONNECTED}, True, True),
+        ({"direction": Direction.ACCEPTED}, True, False),
+        ({"min_rate_bit_s": 1}, True, False),
     ],
     ids=str,
 )
@@ -53,3 +78,9 @@ def test_rules_that_treat_them_alike_are_not() -> None:
     assert of_port(replace(RULE, min_bytes=1, order=Mode.BOUNDED), RULE) is None
     assert of_port(replace(RULE, min_bytes=1)) is None
     assert of_port() is None
+
+
+def test_a_rule_for_connections_from_here_is_none_for_a_port() -> None:
+    assert of_port(replace(RULE, direction=Direction.CONNECTED)) is None
+    assert of_port(rule := replace(RULE, direction=Direction.ACCEPTED)) is rule
+    assert of_port(replace(RULE, min_rate_bit_s=1)) is None

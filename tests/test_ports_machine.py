@@ -8,7 +8,7 @@ from dataclasses import replace
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from atfnd.decide import audit, ports
+from atfnd.decide import audit, budget, ports
 from atfnd.decide.birth import Birth
 from atfnd.decide.listeners import Listeners
 from atfnd.model import (
@@ -31,8 +31,9 @@ KEYS = [PORT, PORT._replace(local=bytes(4)), PORT._replace(local_port=444)]
 THREADS = [Thread(tid, tid, comm, None) for tid, comm in ((1, "app"), (2, "app"), (3, "left"))]
 
 
-def steers(port: FlowKey, comm: str | None) -> FlowRule | None:
+def steers(port: FlowKey, thread: Thread | None) -> FlowRule | None:
     del port
+    comm = thread.comm if thread else None
     placement = Placement.LEAVE if comm == "left" else Placement.CORE
     return replace(RULE, name=str(comm), placement=placement)
 
@@ -64,7 +65,10 @@ class Living(RuleBasedStateMachine):
         before = {each: self.queue_of(each) for each in self.live}
         location = birth.action.location or hash(birth.action.key) % 4000
         audit.settle(Outcome(birth.action, self.now_ns, 0, location, ""), self.memory)
-        if birth.action.kind is not ActionKind.REWRITE:  # one of those is held, or deferred
+        held = birth.action.kind is ActionKind.INSERT and birth.first_data_ns is None
+        if (
+            birth.action.kind is not ActionKind.REWRITE and not held
+        ):  # those are proven, or deferred
             assert {each: self.queue_of(each) for each in self.live} == before
 
     @rule(key=st.sampled_from(KEYS), thread=st.sampled_from(THREADS), cpu=st.integers(0, 4))
@@ -73,7 +77,8 @@ class Living(RuleBasedStateMachine):
         event = Listening(self.now_ns, self.cookies, key, 1, thread, cpu)
         self.listeners.opened(event, self.memory)
         for birth in ports.wanted_again(event, self.listeners, self.memory):
-            self.deletes.pop(key, None)
+            assert birth.action.key is not None
+            self.deletes.pop(birth.action.key, None)
             self.carry_out(birth)
 
     @rule(data=st.data())
@@ -95,8 +100,10 @@ class Living(RuleBasedStateMachine):
     @rule(data=st.data(), thread=st.sampled_from(THREADS), queue=st.integers(0, 3))
     @precondition(lambda self: self.live)
     def steer(self, data: st.DataObject, thread: Thread, queue: int) -> None:
-        """A rule of its own, which the machine of the moves has written safely; or none yet."""
+        """A rule of its own, which the machine of the moves has written safely; or it waits."""
         key = data.draw(st.sampled_from([*self.live]))
+        if (birth := self.deletes.pop(key, None)) is not None:
+            budget.ended(birth.action, self.memory)  # the last that is wanted
         has_rule = data.draw(st.booleans())
         table = self.memory.table
         own = table.get(key)
@@ -105,7 +112,7 @@ class Living(RuleBasedStateMachine):
         table.put(
             flow(
                 0, key=key, cookie=10_000 + hash(key) % 1000, thread=thread, app_cpu=queue,
-                state=FlowState.STEERED if has_rule else FlowState.WANTED,
+                state=FlowState.STEERED if has_rule else FlowState.OVERFLOW, policy=thread.comm,
                 target_queue=queue if has_rule else None, location=9 if has_rule else None,
             )
         )  # fmt: skip
@@ -115,6 +122,8 @@ class Living(RuleBasedStateMachine):
     def disconnect(self, data: st.DataObject) -> None:
         key = data.draw(st.sampled_from([*self.live]))
         del self.live[key]
+        if (birth := self.deletes.pop(key, None)) is not None:
+            budget.ended(birth.action, self.memory)
         if self.memory.table.get(key) is not None:
             self.memory.table.remove(key)
 
@@ -133,6 +142,16 @@ class Living(RuleBasedStateMachine):
                 self.deletes[birth.action.key] = birth
             else:
                 self.carry_out(birth)
+
+    @rule(key=st.sampled_from(KEYS))
+    def unwanted(self, key: FlowKey) -> None:
+        """Another policy has no rule for its connections."""
+        if self.memory.table.get(key) is not None:
+            self.listeners.unwanted.add(key)
+
+    @rule(key=st.sampled_from(KEYS))
+    def wanted(self, key: FlowKey) -> None:
+        self.listeners.unwanted.discard(key)
 
     @invariant()
     def it_keeps_within_its_share(self) -> None:

@@ -153,10 +153,9 @@ def test_a_full_nic_leaves_the_flow_to_rss_and_counts_it_once() -> None:
 
 def test_a_flow_that_found_the_nic_full_is_tried_again_when_there_is_room() -> None:
     known = memory()
-    small = replace(NIC, caps=replace(NIC.caps, rule_slots=1))
+    small = replace(NIC, budget=1)
     steered(known)
-    (action,) = steer.seen(seen(2, 1), small, RULE, known, 1)
-    audit.settle(Outcome(action, 1, errno.ENOSPC, None, "full"), known)
+    assert steer.seen(seen(2, 1), small, RULE, known, 1) == ()
     assert steer.retry({"nic": small}, known, 2) == ()
     carried_out(retire.gone(1001, known), known, 3)
     (again,) = steer.retry({"nic": small}, known, 4)

@@ -52,8 +52,9 @@ class Moving:
     def to(self, queue: int) -> None:
         self.nic.insert(Match.of(self.flow), queue, self.location)
 
-    def begin(self, move: int) -> None:
-        self.transit.begin(self.cookie, move, self.napis[A], self.napis[B])
+    def begin(self, move: int, between: int | None = None) -> None:
+        napi_r = 0 if between is None else self.napis[between]
+        self.transit.begin(self.cookie, move, self.napis[A], self.napis[B], napi_r)
 
     def deliver(self, count: int) -> None:
         """One packet at a time, each read before the next is sent."""
@@ -125,6 +126,19 @@ def test_each_packet_is_counted_by_the_queue_it_came_through(
     assert transit.read(moving.cookie) is None
 
 
+def test_what_comes_through_a_queue_in_between_may_be_late(lab: Lab, transit: Transit) -> None:
+    moving = Moving(lab, transit, socket.AF_INET, Protocol.UDP)
+    moving.begin(9, between=C)
+    for queue, count in ((C, 3), (B, 1), (C, 2)):
+        moving.to(queue)
+        moving.deliver(count)
+    seen = transit.end(moving.cookie)
+    assert (seen.b_packets, seen.elsewhere_packets, seen.late_packets) == (1, 5, 2)
+    found = late(transit)
+    assert {(event.move, event.napi_id) for event in found} == {(9, moving.napis[C])}
+    assert sum(event.packets for event in found) == 2
+
+
 @pytest.mark.parametrize("family", FAMILIES)
 def test_every_packet_left_behind_is_an_event_of_its_move(
     lab: Lab, transit: Transit, family: int
@@ -145,7 +159,7 @@ def test_every_packet_left_behind_is_an_event_of_its_move(
     assert (seen.a_packets, seen.b_packets, seen.late_packets) == (10, 1, 10)
     events = late(transit)
     assert sum(event.packets for event in events) == 10
-    assert {(event.move, event.cookie, event.napi_a) for event in events} == {
+    assert {(event.move, event.cookie, event.napi_id) for event in events} == {
         (42, moving.cookie, moving.napis[A])
     }
     assert {event.first_b_ns for event in events} == {seen.first_b_ns}

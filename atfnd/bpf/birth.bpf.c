@@ -135,6 +135,18 @@ static __always_inline void connected(struct bpf_sock_ops *ops, struct tcp_sock 
 	bpf_ringbuf_submit(event, 0);
 }
 
+/* Nothing that the peer sent before this segment is missing. One that is ahead of others may
+ * establish a connection too (tcp_check_req(), net/ipv4/tcp_minisocks.c, wants it in the window). */
+static __always_inline bool is_next(struct bpf_sock_ops *ops, const struct tcp_sock *tcp)
+{
+	const __be32 *header = ops->skb_data; /* of TCP: its second word is the sequence number */
+	const void *end = ops->skb_data_end;
+
+	if ((const void *)(header + 2) > end)
+		return false;
+	return (__s32)(bpf_ntohl(header[1]) - tcp->rcv_nxt) <= 0;
+}
+
 static __always_inline void accepted(struct bpf_sock_ops *ops, struct tcp_sock *tcp)
 {
 	struct sock *sk = (struct sock *)tcp;
@@ -147,7 +159,7 @@ static __always_inline void accepted(struct bpf_sock_ops *ops, struct tcp_sock *
 	if (!event)
 		return;
 	event->cookie = bpf_get_socket_cookie(ops);
-	event->napi_id = sk->sk_napi_id;
+	event->napi_id = is_next(ops, tcp) ? sk->sk_napi_id : 0;
 	describe(event, &sk->__sk_common);
 	bpf_ringbuf_submit(event, 0);
 }

@@ -27,7 +27,7 @@ struct birth_event {
 	__u32 cpu; /* CONNECTING, LISTENING: of the thread, as the next */
 	__u32 tid;
 	__u32 pid;
-	__u32 napi_id; /* ACCEPTED; 0: not known */
+	__u32 napi_id; /* ACCEPTED; 0: not known, or earlier segments may come through another */
 	__u8 local[16]; /* network order; 4-aligned: the verifier wants it for word compares */
 	__u8 remote[16];
 	__u8 comm[16];

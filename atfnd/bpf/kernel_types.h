@@ -60,6 +60,7 @@ struct net_device {
 
 struct tcp_sock {
 	int lsndtime;
+	__u32 rcv_nxt;
 	void *fastopen_req;
 };
 

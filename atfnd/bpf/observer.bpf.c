@@ -8,6 +8,7 @@
  * on a CPU other than the one last reported, or whose packets still arrive elsewhere after a report.
  * So records are O(migrations of flows that matter), never O(packets) or O(calls).
  */
+#include "observer_direction.bpf.h"
 #include "observer_record.bpf.h"
 #include "observer_walk.bpf.h"
 #include <bpf/bpf_helpers.h>
@@ -70,6 +71,7 @@ static __always_inline int tell(struct sock *sk, struct socket_state *state, __u
 	record->tid = tid;
 	record->pid = pid_tgid >> 32;
 	bpf_get_current_comm(record->comm, sizeof(record->comm));
+	tell_direction(record, sk);
 	state->backoff = state->told_cpu == state->window_cpu && state->backoff < MAX_BACKOFF ?
 				 state->backoff + 1 :
 				 0;
@@ -179,6 +181,7 @@ int BPF_PROG(on_state, struct sock *sk, int old_state, int new_state)
 	struct socket_state *state;
 	struct observer_record *record;
 
+	note_direction(sk, old_state, new_state);
 	if (new_state == TCP_CLOSE) {
 		state = bpf_sk_storage_get(&sockets, sk, 0, 0);
 		if (!state || state->told_cpu == OBSERVER_NO_CPU)

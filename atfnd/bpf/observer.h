@@ -20,6 +20,8 @@ enum observer_kind {
 enum observer_flag {
 	OBSERVER_DUAL_STACK = 1, /* an unconnected IPv6 socket that also receives IPv4 */
 	OBSERVER_TOLD = 2,       /* reported before */
+	OBSERVER_ACCEPTED = 4,   /* a listener took it; neither: not known */
+	OBSERVER_CONNECTED = 8,
 };
 
 struct observer_record {

@@ -134,6 +134,16 @@ static int is_open(struct observer_object *self)
 	return 0;
 }
 
+static PyObject *observer_tell_direction(PyObject *object, PyObject *wanted)
+{
+	struct observer_object *self = (struct observer_object *)object;
+
+	if (!is_open(self))
+		return NULL;
+	self->skeleton->bss->want_direction = wanted == Py_True;
+	Py_RETURN_NONE;
+}
+
 static PyObject *observer_close(PyObject *object, PyObject *unused)
 {
 	(void)unused;
@@ -253,6 +263,8 @@ static PyMethodDef methods[] = {
 	{ "drain", observer_drain, METH_NOARGS, "Up to 512 waiting records (struct observer_record), packed." },
 	{ "sockets", observer_sockets, METH_VARARGS,
 	  "sockets('tcp'|'udp'|'told', netns_fd=-1) -> packed records" },
+	{ "tell_direction", observer_tell_direction, METH_O,
+	  "tell_direction(wanted): which end opened connections established from now on." },
 	{ "close", observer_close, METH_NOARGS, "Detach and unload." },
 	{ NULL, NULL, 0, NULL },
 };

@@ -9,7 +9,8 @@
  * poll passes its packets on in lists, all of a list go by there before the first one goes on
  * (__netif_receive_skb_list_core(), net/core/dev.c), and another CPU's may come in between. The queue
  * is skb->napi_id, which skb_mark_napi_id() sets in napi_gro_receive(). One word, first_b_ns, orders
- * what two CPUs deliver at once: B's first packet sets it once, each packet of A reads it. From here
+ * what two CPUs deliver at once: B's first packet sets it once, each packet of A (and of RSS's
+ * queue, where a rule is deleted and added) reads it. From here
  * to the socket's queue it is a fraction of a microsecond, in which two CPUs can still change places.
  *
  * A poll's end is tracepoint napi:napi_poll. Drained after X is the second end after X (the first
@@ -65,17 +66,17 @@ static struct transit_event *reserve(__u32 kind, __u64 since_ns, __u32 napi_id)
 	return event;
 }
 
-static void through_a(__u64 cookie, struct transit_flow *flow, __u32 packets, __u64 now)
+/* Through A, or through what is between A and B. */
+static void note_late(__u64 cookie, struct transit_flow *flow, __u32 napi_id, __u32 packets,
+		      __u64 now)
 {
 	__u64 first_b_ns = *(volatile __u64 *)&flow->first_b_ns;
 	struct transit_event *event;
 
-	flow->last_a_ns = now;
-	__sync_fetch_and_add(&flow->a_packets, packets);
 	if (!first_b_ns)
 		return;
 	__sync_fetch_and_add(&flow->late_packets, packets);
-	event = reserve(TRANSIT_LATE, first_b_ns, flow->napi_a);
+	event = reserve(TRANSIT_LATE, first_b_ns, napi_id);
 	if (!event)
 		return;
 	event->at_ns = now;
@@ -96,7 +97,9 @@ int on_delivery(struct __sk_buff *skb)
 		return PASS;
 	now = bpf_ktime_get_ns();
 	if (napi_id == flow->napi_a) {
-		through_a(cookie, flow, packets, now);
+		flow->last_a_ns = now;
+		__sync_fetch_and_add(&flow->a_packets, packets);
+		note_late(cookie, flow, napi_id, packets, now);
 	} else if (napi_id == flow->napi_b) {
 		__sync_val_compare_and_swap(&flow->first_b_ns, 0, now);
 		flow->last_b_ns = now;
@@ -105,6 +108,8 @@ int on_delivery(struct __sk_buff *skb)
 		flow->elsewhere_napi = napi_id;
 		flow->last_elsewhere_ns = now;
 		__sync_fetch_and_add(&flow->elsewhere_packets, packets);
+		if (napi_id && napi_id == flow->napi_r)
+			note_late(cookie, flow, napi_id, packets, now);
 	}
 	return PASS;
 }

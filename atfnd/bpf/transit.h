@@ -20,12 +20,12 @@ struct transit_flow {
 	__u64 last_elsewhere_ns;
 	__u64 a_packets;
 	__u64 b_packets;
-	__u64 late_packets;	 /* through A after the first through B */
+	__u64 late_packets;	 /* through A or R after the first through B */
 	__u64 elsewhere_packets; /* through neither */
 	__u32 napi_a;
 	__u32 napi_b;
 	__u32 elsewhere_napi; /* of the last one */
-	__u32 pad;
+	__u32 napi_r;	      /* on the way from A to B; 0: none */
 };
 
 /* The end of a poll (tracepoint napi:napi_poll). */

@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import socket
 from collections.abc import Iterator
+from contextlib import contextmanager
 from http.client import HTTPConnection, HTTPException, HTTPResponse
 from typing import Any
 from urllib.parse import quote, urlencode
@@ -23,13 +24,13 @@ Row = dict[str, Any]
 
 
 class _UnixConnection(HTTPConnection):
-    def __init__(self, path: str) -> None:
-        super().__init__("localhost", timeout=TIMEOUT_S)
+    def __init__(self, path: str, patience_s: float) -> None:
+        super().__init__("localhost", timeout=patience_s)
         self._path = path
 
     def connect(self) -> None:
         self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self.sock.settimeout(TIMEOUT_S)
+        self.sock.settimeout(self.timeout)
         self.sock.connect(self._path)
 
 
@@ -62,14 +63,32 @@ class Client:
 
     def order(self, nic: str, verb: str) -> Row:
         """`verb` is arm, disarm, pause or resume."""
-        return self._request("POST", f"/v1/nics/{quote(nic, safe=':')}/{verb}")
+        return self.post(f"/v1/nics/{quote(nic, safe=':')}/{verb}")
+
+    def lines(self, path: str, patience_s: float, **query: object) -> Iterator[bytes]:
+        """An answer of lines, as they come; none may be `patience_s` late."""
+        with self._asked("GET", f"{path}?{urlencode(query)}", patience_s) as response:
+            if response.status != 200:
+                _reply(response, response.read())
+            yield from response
+
+    def post(self, path: str) -> Row:
+        """Have something done."""
+        return self._request("POST", path)
 
     def _request(self, method: str, url: str) -> Row:
-        connection = _UnixConnection(self._path)
+        with self._asked(method, url) as response:
+            return _reply(response, response.read())
+
+    @contextmanager
+    def _asked(
+        self, method: str, url: str, patience_s: float = TIMEOUT_S
+    ) -> Iterator[HTTPResponse]:
+        """The answer to one request, to be read in the block."""
+        connection = _UnixConnection(self._path, patience_s)
         try:
             connection.request(method, url)
-            response = connection.getresponse()
-            return _reply(response, response.read())
+            yield connection.getresponse()
         except (FileNotFoundError, ConnectionRefusedError):
             message = f"atfnd is not running: nothing listens on {self._path}"
             raise OperatorError(message, START, UNREACHABLE) from None

@@ -15,10 +15,12 @@ __all__ = [
     "flow_table",
     "nic_table",
     "node_table",
+    "plain",
     "queue_table",
     "rule_table",
     "say_explanation",
     "say_findings",
+    "size",
     "status_table",
     "topology_table",
 ]
@@ -58,7 +60,7 @@ def _span(seconds: float) -> str:
     return f"{hours}h{minutes:02}m" if hours < 48 else f"{hours // 24}d{hours % 24:02}h"
 
 
-def _size(count: int) -> str:
+def size(count: int) -> str:
     """Bytes in binary units."""
     amount = float(count)
     for unit in ("", "K", "M", "G", "T"):
@@ -116,7 +118,7 @@ def flow_table(rows: Iterable[Row]) -> Table:
         (
             [
                 *(row[name] for name in names.split()),
-                _size(row["bytes"]),
+                size(row["bytes"]),
                 _span(row["age_s"]),
                 row["nic"],
                 row["policy"],
@@ -127,7 +129,8 @@ def flow_table(rows: Iterable[Row]) -> Table:
     )
 
 
-def _plain(columns: Iterable[str], names: str, rows: Iterable[Row]) -> Table:
+def plain(columns: Iterable[str], names: str, rows: Iterable[Row]) -> Table:
+    """The fields of rows, in the order of `names`, under `columns`."""
     return _table(columns, ([row[name] for name in names.split()] for row in rows))
 
 
@@ -137,7 +140,7 @@ def queue_table(rows: Iterable[Row]) -> Table:
         ">RULES", ">PACKETS", ">BY-RULE", ">BY-RSS",
     )  # fmt: skip
     names = "nic queue napi_id irq threaded pid cpu owner allowed_cpus rules packets by_rule by_rss"
-    return _plain(columns, names, rows)
+    return plain(columns, names, rows)
 
 
 def nic_table(rows: Iterable[Row]) -> Table:
@@ -173,7 +176,7 @@ def nic_table(rows: Iterable[Row]) -> Table:
 
 def rule_table(rows: Iterable[Row]) -> Table:
     columns = ("NIC", ">LOCATION", ">QUEUE", ">HITS", "OURS", "MATCH")
-    return _plain(columns, "nic location queue hits ours match", rows)
+    return plain(columns, "nic location queue hits ours match", rows)
 
 
 def topology_table(rows: Iterable[Row]) -> Table:

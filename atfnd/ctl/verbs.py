@@ -24,7 +24,7 @@ ROWS = 200  # of a table, unless told otherwise
 POLL_S = 0.25
 
 app = typer.Typer(
-    help="Look at a running atfnd; arm, disarm, pause and resume its interfaces.",
+    help="Look at a running atfnd; arm, disarm, pause and resume its interfaces; reload it.",
     no_args_is_help=True,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,

@@ -7,6 +7,7 @@ import errno
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
+from atfnd.decide import budget
 from atfnd.decide.memory import Memory
 from atfnd.decide.retire import gone, idle
 from atfnd.decide.table import t_delete_in_force_ns
@@ -25,15 +26,21 @@ from atfnd.model import (
     SocketUse,
 )
 
-__all__ = ["adopt", "check_rules", "check_sockets", "moved", "settle"]
+__all__ = ["adopt", "check_rules", "check_sockets", "inherit", "moved", "settle"]
 
 
-def settle(outcome: Outcome, memory: Memory) -> None:
-    """Write what became of an action into the flow's entry."""
+def settle(outcome: Outcome, memory: Memory) -> Action | None:
+    """Write what became of an action into the flow's entry. Returns the delete of a rule that was
+    written when its flow had no entry any more."""
     action, table = outcome.action, memory.table
+    made_room = budget.settle(outcome, memory)
     flow = table.get(action.key) if action.key else None
     if flow is None:
-        return
+        if action.kind is not ActionKind.INSERT or outcome.errno:
+            return None
+        why = "its flow was given up while it was written"
+        delete = replace(action, kind=ActionKind.DELETE, old=action.new, new=None, why=why)
+        return replace(delete, location=outcome.location)
     if action.kind is ActionKind.DELETE:
         withdrawn = flow.state is FlowState.OBSERVED  # only its rule was to go
         # ENOENT: somebody else deleted it first; either way it is not there any more.
@@ -42,6 +49,9 @@ def settle(outcome: Outcome, memory: Memory) -> None:
             table.put(replace(flow, state=state, why=outcome.left))
         elif withdrawn:
             table.put(replace(flow, location=None, target_queue=None, why=action.why))
+        elif made_room:
+            memory.overflow += 1
+            table.put(_without_rule(flow, action.why, outcome.at_ns, table.covering(flow.key)))
         else:
             table.remove(flow.key)
     elif outcome.errno == 0:
@@ -67,6 +77,15 @@ def settle(outcome: Outcome, memory: Memory) -> None:
         memory.defer(flow.key, outcome.at_ns + memory.settling.hold_down_ns)
     else:
         table.put(replace(flow, why=outcome.left))
+    return None
+
+
+def _without_rule(flow: Flow, why: str, at_ns: int, port: Flow | None) -> Flow:
+    """A flow whose rule made room: its port's rule may lead it where its own did."""
+    there = port is not None and port.target_queue == flow.target_queue
+    state = FlowState.PORT if there else FlowState.OVERFLOW
+    target = flow.target_queue if there else None
+    return replace(flow, state=state, location=None, target_queue=target, moved_ns=at_ns, why=why)
 
 
 def moved(key: FlowKey, move: Move, memory: Memory, now_ns: int, *, deferred: bool) -> bool:
@@ -211,3 +230,20 @@ def adopt(
         memory.table.put(flow)
         adopted.append(flow)
     return adopted, tuple(plan)
+
+
+def inherit(nic: NicView, action: Action, cookie: int, memory: Memory, now_ns: int) -> Flow | None:
+    """A dead flow's rule, which `action` was to delete, is that of the socket that has its 5-tuple
+    now. None: it cannot be."""
+    if action.key is None or action.location is None:
+        raise ValueError(f"no rule: {action}")
+    flow = memory.table.get(action.key)
+    if flow is None:  # an earlier run's
+        match, use = Match.of(action.key), SocketUse(cookie, action.key, None, None, None, 0)
+        rule = Rule(action.location, match, action.old)
+        return next(iter(adopt(nic, [rule], {match: use}, memory, now_ns)[0]), None)
+    if flow.location != action.location:
+        return None
+    flow = replace(flow, cookie=cookie, bytes=0, used_ns=now_ns)
+    memory.table.put(flow)
+    return flow

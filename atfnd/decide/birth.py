@@ -11,9 +11,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import NamedTuple
 
-from atfnd.decide import follow, steer
+from atfnd.decide import budget, follow, steer
 from atfnd.decide.distance import Distances
-from atfnd.decide.means import no_filter, no_room
+from atfnd.decide.means import no_filter
 from atfnd.decide.memory import Memory
 from atfnd.model import (
     Action,
@@ -28,7 +28,7 @@ from atfnd.model import (
     Placement,
 )
 
-__all__ = ["Birth", "connecting", "queue_for", "unborn"]
+__all__ = ["Birth", "again", "connecting", "queue_for", "unborn"]
 
 
 class Birth(NamedTuple):
@@ -58,7 +58,7 @@ def connecting(
     table, least_ns = memory.table, distances.least_ns(event.key.remote)
     if table.get(event.key) is not None or table.full():
         return None
-    if no_filter(nic, event.key) is not None or no_room(nic, memory) is not None:
+    if no_filter(nic, event.key) is not None or budget.no_room(nic, memory, event.key) is not None:
         return None
     if least_ns is None and rule.order is Mode.STRICT:
         return None
@@ -75,8 +75,27 @@ def connecting(
     table.put(replace(flow, why=why))
     rss = None if rss_queue is None else frozenset({rss_queue})
     action = Action(ActionKind.INSERT, nic.name, event.key, None, rss_queue, queue, why, rule.name)
+    budget.ask(action, memory)
     first_ns = None if least_ns is None else event.at_ns + least_ns
     return Birth(action, rule.order, rss, rss, first_data_ns=first_ns)
+
+
+def again(event: Connecting, nic: NicView, rule: FlowRule, memory: Memory, now_ns: int) -> bool:
+    """A thread connects from a port that has a rule to that remote: the socket it was for is gone,
+    whether that was told yet or not, and the rule is this one's; if it does not lead where it
+    belongs, it is moved as any. False: there is none."""
+    old = memory.table.get(event.key)
+    if old is None or old.location is None or old.nic != nic.name or old.cookie == event.cookie:
+        return False
+    memory.table.put(
+        replace(
+            old, cookie=event.cookie, thread=event.thread, app_cpu=event.cpu, rx_queue=None,
+            rx_cpu=None, bytes=0, used_ns=now_ns, policy=rule.name,
+            why="its 5-tuple had a rule, and is used again",
+        )
+    )  # fmt: skip
+    memory.defer(event.key, now_ns)
+    return True
 
 
 def unborn(key: FlowKey, memory: Memory) -> None:

@@ -55,6 +55,11 @@ class Connects:
             if _entry(connect, memory) is not None
         ]
 
+    def waiting(self, memory: Memory) -> bool:
+        """Some entry is of a connect that no observer knows yet."""
+        known = [*self._open.values(), *self._answered.values()]
+        return any(_entry(connect, memory) is not None for connect in known)
+
     def adopt(self, memory: Memory) -> dict[int, int]:
         """Sockets (cookie to CPU) that an observer can take over now (`Observer.adopt`); from then
         on it tells of them."""

@@ -36,7 +36,7 @@ TERMS = Terms()
 def owner_of(flow: Flow, memory: Memory) -> OwnerId | None:
     """Who takes this flow along; None: nobody, it is moved by itself."""
     thread, settling = flow.thread, memory.settling
-    if thread is None or settling.order(flow.policy) is Mode.IMMEDIATE:
+    if thread is None or settling.order(flow.policy) is Mode.IMMEDIATE or flow.key in memory.left:
         return None
     match settling.owner_by_policy.get(flow.policy, Migrant.THREAD):
         case Migrant.THREAD:

@@ -9,7 +9,19 @@ from dataclasses import dataclass, field, replace
 from atfnd.decide.memory import Memory
 from atfnd.model import FlowKey, Listening, SocketUse
 
-__all__ = ["Listeners"]
+__all__ = ["Listeners", "covers", "overlap"]
+
+
+def covers(port: FlowKey, key: FlowKey) -> bool:
+    """A rule for this port serves this connection, or any to this port."""
+    return overlap(port, key) and (port.local == key.local or not any(port.local))
+
+
+def overlap(one: FlowKey, other: FlowKey) -> bool:
+    """A connection may be to either of these ports, by its address."""
+    if (one.family, one.local_port) != (other.family, other.local_port):
+        return False
+    return one.local == other.local or not any(one.local) or not any(other.local)
 
 
 @dataclass(slots=True)
@@ -21,6 +33,7 @@ class Listeners:
     closed_ns: dict[FlowKey, int] = field(default_factory=dict)  # the last listener
     asked_ns: dict[FlowKey, int] = field(default_factory=dict)  # for the end of its rule
     why_not: dict[FlowKey, str] = field(default_factory=dict)  # it has no rule, or an old one
+    unwanted: set[FlowKey] = field(default_factory=set)  # by a new policy: their rules are to go
 
     def opened(self, event: Listening, memory: Memory) -> None:
         """A socket listens. A rule that a former one left serves it."""
@@ -53,14 +66,14 @@ class Listeners:
         """Of a port that nobody listens on."""
         for known in (self.closed_ns, self.asked_ns, self.why_not):
             known.pop(key, None)
+        self.unwanted.discard(key)
 
     def rivals(self, key: FlowKey) -> list[Listening]:
         """Every listener that a connection to this port may belong to, by its address."""
         return [
             each
             for other, sockets in self.sockets.items()
-            if (other.family, other.local_port) == (key.family, key.local_port)
-            and (other.local == key.local or not any(other.local) or not any(key.local))
+            if overlap(other, key)
             for each in sockets.values()
         ]
 

@@ -19,7 +19,6 @@ __all__ = [
     "RFS_TABLE",
     "means_of",
     "no_filter",
-    "no_room",
     "of_queue",
     "without_filter",
 ]
@@ -85,14 +84,6 @@ def no_filter(nic: NicView, key: FlowKey) -> str | None:
     if nic.caps.flow_types is not None and (key.family, key.protocol) not in nic.caps.flow_types:
         return f"this NIC's filters take no {kind} flow"
     return "this NIC's filters name a whole 5-tuple, and this socket leaves the remote end open"
-
-
-def no_room(nic: NicView, memory: Memory, wanted: int = 0) -> str | None:
-    """Why one more rule of ours, beside those `wanted` already, would be too many; None: it would
-    not."""
-    if nic.budget is None or memory.table.rules_in(nic.name) + wanted < nic.budget:
-        return None
-    return f"our {nic.budget} rules of this NIC are in use: delivered by RSS"
 
 
 def without_filter(flow: Flow, nic: NicView, memory: Memory, why: str) -> None:

@@ -11,9 +11,9 @@ from typing import NamedTuple
 
 from atfnd.decide.owner import OwnerId, Ownership
 from atfnd.decide.table import FlowTable
-from atfnd.model import Flow, FlowKey, Migrant, Mode
+from atfnd.model import Action, Flow, FlowKey, Migrant, Mode, Rss
 
-__all__ = ["NEVER_NS", "Buckets", "Elsewhere", "Memory", "Settling"]
+__all__ = ["NEVER_NS", "Buckets", "Elsewhere", "Memory", "Settling", "Spending", "Weight"]
 
 _OVERFLOW_SHOWN = 256
 _SETTLED_NS = 1_000_000_000  # an asynchronous driver has made up its mind about a rule
@@ -34,10 +34,11 @@ class Settling:
     dwell_by_policy_ns: Mapping[str, int] = field(default_factory=dict)
     order_by_policy: Mapping[str, Mode] = field(default_factory=dict)
     owner_by_policy: Mapping[str, Migrant] = field(default_factory=dict)
+    leaving: Mapping[str, Mode] = field(default_factory=dict)  # orders of rules no longer in force
 
     def order(self, policy: str) -> Mode:
         """How a flow of this policy may be moved; strict when none is known, as of one adopted."""
-        return self.order_by_policy.get(policy, Mode.STRICT)
+        return self.order_by_policy.get(policy, self.leaving.get(policy, Mode.STRICT))
 
 
 class Elsewhere(NamedTuple):
@@ -60,6 +61,35 @@ class Buckets:
     moved_ns: dict[int, int] = field(default_factory=dict)  # by entry
 
 
+class Weight(NamedTuple):
+    """What a flow carries, and how far off it would be delivered without a filter of its own."""
+
+    bytes: int  # at the last look
+    at_ns: int
+    bytes_per_s: float | None  # of late; None: looked at once
+    mismatch: float  # 0: on its application's core; 1: on another one of that node
+
+    @property
+    def worth(self) -> float | None:
+        """None: not measured yet."""
+        return None if self.bytes_per_s is None else self.bytes_per_s * self.mismatch
+
+
+@dataclass(slots=True)
+class Spending:
+    """The filters of one NIC: which are spoken for, and what they are worth (`decide.budget`)."""
+
+    inserting: dict[FlowKey, Action] = field(default_factory=dict)  # asked for, not answered
+    rewriting: dict[FlowKey, Action] = field(default_factory=dict)  # the same
+    swaps: dict[FlowKey, FlowKey | None] = field(default_factory=dict)  # whose rule goes, for whom
+    covers: set[FlowKey] = field(default_factory=set)  # ports whose rule would save others
+    promised: set[FlowKey] = field(default_factory=set)  # a slot was cleared for them
+    refused: bool = False  # the NIC found itself full since the last look
+    weights: dict[FlowKey, Weight] = field(default_factory=dict)
+    rss: Rss | None = None  # that `predicted` is by
+    predicted: dict[FlowKey, int | None] = field(default_factory=dict)  # RSS's queue
+
+
 @dataclass(slots=True)
 class Memory:
     """Changed only by the functions of this room."""
@@ -77,6 +107,9 @@ class Memory:
     deferrals: dict[FlowKey, int] = field(default_factory=dict)  # in a row, of its move
     owned: dict[str, Ownership] = field(default_factory=dict)  # by NIC: whose its queues are
     load: dict[str, dict[OwnerId, tuple[int, int]]] = field(default_factory=dict)  # bytes
+    spending: dict[str, Spending] = field(default_factory=dict)  # by NIC
+    left: dict[FlowKey, int] = field(default_factory=dict)  # to go, by a new policy: its cookie
+    homeward: dict[str, set[int]] = field(default_factory=dict)  # queues whose owners own no more
     overflow: int = 0  # flows turned away since start
     locality: float | None = None  # of the table's bytes between the last two audits
 
@@ -86,6 +119,10 @@ class Memory:
             return
         self.deferred[key] = at_ns
         heapq.heappush(self.agenda, (at_ns, key))
+
+    def spending_of(self, nic: str) -> Spending:
+        """Of a NIC's filters."""
+        return self.spending.setdefault(nic, Spending())
 
     def next_due_ns(self) -> int | None:
         """When the first deferred flow is due."""

@@ -17,10 +17,10 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from atfnd.decide import follow
+from atfnd.decide import aggregate, budget, follow
 from atfnd.decide.birth import Birth, queue_for
-from atfnd.decide.listeners import Listeners
-from atfnd.decide.means import no_filter, no_room
+from atfnd.decide.listeners import Listeners, covers, overlap
+from atfnd.decide.means import no_filter
 from atfnd.decide.memory import Memory
 from atfnd.model import (
     Accepted,
@@ -36,6 +36,7 @@ from atfnd.model import (
     Placement,
     Protocol,
     SocketUse,
+    Thread,
 )
 
 __all__ = ["RuleOf", "exposed", "look", "wanted_again"]
@@ -43,16 +44,21 @@ __all__ = ["RuleOf", "exposed", "look", "wanted_again"]
 _LINGER_NS = 10_000_000_000  # a server that restarts listens again
 _FAR_NS = 1_000_000_000  # a write is over by then
 _ASKED_NS = 5_000_000_000  # a delete takes a second, if it is not deferred
+_UNWANTED = "the policy has no rule for its connections any more"
 
 _Place = tuple[int, int]  # family, local port
 
 
-# The policy's one rule for all connections of a port that a thread of this name serves.
-RuleOf = Callable[[FlowKey, str | None], FlowRule | None]
+# The policy's one rule for all connections of a port that this thread serves.
+RuleOf = Callable[[FlowKey, Thread | None], FlowRule | None]
 
 
 class _No(Exception):
     """Why a port has no rule, or not the one it should have."""
+
+
+class _NoRoom(_No):
+    """It has none because no filter is left."""
 
 
 def look(
@@ -66,55 +72,80 @@ def look(
     """What the ports of a NIC need now. `uses` is every connected socket as it is now."""
     flows, live = _accepted(nic, memory), _by_place(uses)
     births: list[Birth] = []
+    short, spending = aggregate.short(nic, memory), memory.spending_of(nic.name)
+    spending.covers.clear()
     for key in listeners.sockets:
+        if key in listeners.unwanted:
+            continue
         place = key.family, key.local_port
         try:
             taken = {each.action.new for each in births}
-            wanted = _wanted(key, nic, rule_of, listeners, flows[place], taken, memory, now_ns)
+            wanted = _wanted(
+                key, nic, rule_of, listeners, flows[place], taken, short, memory, now_ns
+            )
             if wanted is not None:
-                births += _placed(*wanted, nic, live[place], memory, len(births))
+                births += _placed(*wanted, nic, live[place], memory)
         except _No as refusal:
             listeners.why_not[key] = str(refusal)
+            if short and isinstance(refusal, _NoRoom) and aggregate.saves(key, flows[place]):
+                spending.covers.add(key)
         else:
             listeners.why_not.pop(key, None)
+        if short:
+            births += aggregate.joined(key, flows[place], nic, listeners, memory, now_ns)
+    spending.promised -= {
+        key for key in spending.promised if key.listens and key not in spending.covers
+    }
     for key, closed_ns in [*listeners.closed_ns.items()]:
-        if now_ns - closed_ns >= _LINGER_NS:
+        if now_ns - closed_ns >= _LINGER_NS and not listeners.rivals(key):
             births += _ended(key, nic, listeners, live[key.family, key.local_port], memory, now_ns)
+    for key in list(listeners.unwanted):
+        births += _ended(
+            key, nic, listeners, live[key.family, key.local_port], memory, now_ns, _UNWANTED
+        )
     return tuple(births)
 
 
 def wanted_again(event: Listening, listeners: Listeners, memory: Memory) -> tuple[Birth, ...]:
-    """A port listens again whose rule is about to be deleted: that is revoked."""
-    entry = memory.table.get(event.key)
-    if listeners.asked_ns.pop(event.key, None) is None or entry is None or entry.location is None:
-        return ()
-    queues = None if entry.target_queue is None else frozenset({entry.target_queue})
-    action = _action(ActionKind.REWRITE, entry, entry.target_queue, "its port listens again")
-    return (Birth(action, Mode.STRICT, queues, queues),)
+    """A port listens again whose rule is about to be deleted: that is revoked. So is that of a rule
+    for another address that serves it as well."""
+    births = []
+    for key in [each for each in listeners.asked_ns if overlap(each, event.key)]:
+        del listeners.asked_ns[key]
+        entry = memory.table.get(key)
+        if entry is not None and entry.location is not None:
+            queues = None if entry.target_queue is None else frozenset({entry.target_queue})
+            why = "its port listens again"
+            action = _action(ActionKind.REWRITE, entry, entry.target_queue, why)
+            budget.ask(action, memory)
+            births.append(Birth(action, Mode.STRICT, queues, queues))
+    return tuple(births)
 
 
-def exposed(event: Accepted, nic: NicView, memory: Memory) -> FlowKey | None:
-    """The port whose rule was written while this connection was on its way: its ACK came through
-    another queue. None: it is in order."""
-    entry, own = memory.table.covering(event.key), memory.table.get(event.key)
-    if entry is None or (own is not None and own.location is not None):
-        return None
-    return None if _queue_of(event.napi_id, nic) == entry.target_queue else entry.key
+def exposed(event: Accepted, nic: NicView, memory: Memory) -> list[FlowKey]:
+    """The ports whose rule was written while this connection was on its way: its ACK came through
+    another queue; or is still to be written, whichever it came through, for that would move it."""
+    own, through = memory.table.get(event.key), _queue_of(event.napi_id, nic)
+    if own is not None and own.location is not None:
+        return []
+    entries = memory.table.ports_of(event.key)
+    return [each.key for each in entries if each.location is None or each.target_queue != through]
 
 
 def _wanted(
     key: FlowKey, nic: NicView, rule_of: RuleOf, listeners: Listeners, flows: Iterable[Flow],
-    taken: set[int | None], memory: Memory, now_ns: int,
+    taken: set[int | None], short: bool, memory: Memory, now_ns: int,
 ) -> tuple[Flow, int, Mode] | None:  # fmt: skip
     """A port's entry as it should be, the queue that its connections belong to, and how it may be
-    moved: of who uses those that are known, else of who listens. None: as it is. _No: there is no
-    such queue, or several, or the policy does not want it."""
+    moved: of who uses those that are known (where filters are `short`, of who uses most), else of
+    who listens. None: as it is. _No: there is no such queue, or several, or the policy does not
+    want it."""
     rivals = listeners.rivals(key)
     if len(rivals) > 1:
         raise _No(f"{len(rivals)} sockets listen on its port")
     [listener] = rivals
     entry = memory.table.get(key)
-    users = [flow for flow in flows if flow.thread is not None and _covers(key, flow.key)]
+    users = [flow for flow in flows if flow.thread is not None and covers(key, flow.key)]
     if not users and entry is not None and entry.location is not None:
         return None  # where who listened was then, nobody knows better
     plain = Flow(
@@ -128,7 +159,7 @@ def _wanted(
         users = [plain]
     if not users:
         raise _No("who serves it is not known yet")
-    rules = {rule_of(key, user.thread.comm if user.thread else None) for user in users}
+    rules = {rule_of(key, user.thread) for user in users}
     rule = next(iter(rules))
     if len(rules) > 1 or rule is None or rule.placement is Placement.LEAVE:
         raise _No("the policy has no one rule that steers all its connections")
@@ -139,6 +170,9 @@ def _wanted(
     queue = (
         _own_queue(plain, next(iter(queues)), taken, nic, memory) if alone else next(iter(queues))
     )
+    if len(queues) > 1 and short and now is None:
+        queue = aggregate.queue_of_most(users)
+        queues = {queue}
     if len(queues) > 1 or queue is None:
         raise _No("its connections are used where several queues are delivered, or none")
     why = f"its connections are served where queue {queue} is delivered"
@@ -159,55 +193,62 @@ def _own_queue(
 
 
 def _placed(
-    port: Flow, queue: int, order: Mode, nic: NicView, live: Iterable[SocketUse], memory: Memory,
-    wanted: int,
+    port: Flow, queue: int, order: Mode, nic: NicView, live: Iterable[SocketUse], memory: Memory
 ) -> Iterator[Birth]:  # fmt: skip
     """Bring a port's rule to this queue, if it is not there. _No: it may not be written now."""
     every = None if nic.rss is None else frozenset(nic.rss.table)
     old = port.target_queue
     if port.nic != nic.name or port.state is FlowState.MANUAL:
         raise _No("its rule is not ours to change")
+    if _going(port.key, nic, memory):
+        raise _No("the rule of a connection is about to go")
     if port.location is not None:
         if old is not None and old != queue:
             action = _action(ActionKind.REWRITE, port, queue, port.why)
+            budget.ask(action, memory)
             yield Birth(action, order, frozenset({old}), every)
         return
-    if refusal := _why_none(port.key, nic, memory, wanted):
+    if refusal := _why_none(port.key, nic, memory):
         raise _No(refusal)
-    if moved := _moved(port.key, queue, nic, live, memory):
+    if moved := sum(_moves(port.key, queue, use, nic, memory) for use in live):
         raise _No(f"{moved} live connections would change their queue")
     cpu = next(each.cpu for each in nic.queues if each.index == queue)
     if cpu is None:
         raise _No(f"queue {queue} is not confined to one CPU")
+    if full := budget.no_room(nic, memory, port.key):
+        raise _NoRoom(full)
     # Of no thread: one that moves takes its flows along, and this is many.
     port = replace(port, thread=None, app_cpu=cpu, target_queue=None, target_cpu=cpu)
     memory.table.put(port)
     action = _action(ActionKind.INSERT, port, queue, port.why)
+    budget.ask(action, memory)
     yield Birth(action, order, every, every, first_data_ns=port.used_ns + _FAR_NS)
 
 
 def _ended(
     key: FlowKey, nic: NicView, listeners: Listeners, live: Iterable[SocketUse], memory: Memory,
-    now_ns: int,
+    now_ns: int, why: str = "nobody listens on its port any more",
 ) -> Iterator[Birth]:  # fmt: skip
-    """Nobody listens any more: the rule goes with the last connection that it delivers."""
+    """Its rule is not wanted any more, and goes with the last connection that it delivers."""
     entry = memory.table.get(key)
     if entry is None or entry.location is None:
         if entry is not None:
             memory.table.remove(key)
         listeners.forget(key)
-    elif not _moved(key, None, nic, live, memory):
+    elif not any(_moves(key, None, use, nic, memory) for use in live) and not _going(
+        key, nic, memory
+    ):
         asked_ns = listeners.asked_ns.get(key)
         if asked_ns is None or now_ns - asked_ns >= _ASKED_NS:
             listeners.asked_ns[key] = now_ns
-            action = _action(ActionKind.DELETE, entry, None, "nobody listens on its port any more")
+            action = _action(ActionKind.DELETE, entry, None, why)
             yield Birth(replace(action, live=False), Mode.STRICT, None, None, live=False)
 
 
-def _why_none(key: FlowKey, nic: NicView, memory: Memory, wanted: int) -> str | None:
+def _why_none(key: FlowKey, nic: NicView, memory: Memory) -> str | None:
     if not nic.armed:
         return "the NIC is not armed"
-    if why := no_filter(nic, key) or no_room(nic, memory, wanted):
+    if why := no_filter(nic, key):
         return why
     if not nic.caps.exact_wins:
         return "which of two filters wins is not known of this NIC"
@@ -216,21 +257,18 @@ def _why_none(key: FlowKey, nic: NicView, memory: Memory, wanted: int) -> str | 
     return None
 
 
-def _moved(
-    port: FlowKey, queue: int | None, nic: NicView, live: Iterable[SocketUse], memory: Memory
-) -> int:
-    """How many connections of a port have no rule of their own and do not come through `queue`."""
-    moved = 0
-    for use in live:
-        own = memory.table.get(use.key)
-        if _covers(port, use.key) and (own is None or own.location is None):
-            at = _queue_of(use.napi_id, nic)
-            moved += at is None or at != queue
-    return moved
+def _moves(port: FlowKey, queue: int | None, use: SocketUse, nic: NicView, memory: Memory) -> bool:
+    """A connection of a port has no rule of its own, and does not come through `queue`."""
+    own = memory.table.get(use.key)
+    if not covers(port, use.key) or (own is not None and own.location is not None):
+        return False
+    at = _queue_of(use.napi_id, nic)
+    return at is None or at != queue
 
 
-def _covers(port: FlowKey, key: FlowKey) -> bool:
-    return port.local == key.local or not any(port.local)
+def _going(port: FlowKey, nic: NicView, memory: Memory) -> bool:
+    """The rule of a connection is about to go, to where it was decided to."""
+    return any(covers(port, key) for key in memory.spending_of(nic.name).swaps)
 
 
 def _queue_of(napi_id: int | None, nic: NicView) -> int | None:

@@ -14,6 +14,7 @@ __all__ = ["gone", "idle", "nic_gone", "retire", "withdraw"]
 def retire(flow: Flow, memory: Memory, why: str, *, live: bool = True) -> Plan:
     """Delete a flow's rule, or at once its entry when it has none."""
     memory.deferred.pop(flow.key, None)
+    memory.spending_of(flow.nic).swaps.pop(flow.key, None)
     if flow.location is None:
         memory.table.remove(flow.key)
         return ()
@@ -56,7 +57,7 @@ def nic_gone(name: str, memory: Memory) -> list[Flow]:
         memory.table.remove(flow.key)
     for key in [key for key, flow in memory.overflowed.items() if flow.nic == name]:
         del memory.overflowed[key]
-    for by_nic in (memory.buckets, memory.owned, memory.load):
+    for by_nic in (memory.buckets, memory.owned, memory.load, memory.spending):
         by_nic.pop(name, None)
     return [flow for flow in gone if flow.location is not None]
 

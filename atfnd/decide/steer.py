@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import lru_cache
-from itertools import islice
+from heapq import nlargest
 
-from atfnd.decide import follow
-from atfnd.decide.means import no_filter, no_room, without_filter
+from atfnd.decide import budget, follow
+from atfnd.decide.means import no_filter, without_filter
 from atfnd.decide.memory import NEVER_NS, Memory
 from atfnd.decide.queues import same_core
 from atfnd.decide.retire import retire
@@ -90,6 +90,8 @@ def seen(
         moved_ns=old.moved_ns if old else 0,
         policy=rule.name,
         why=old.why if old and manual else _reason(event.app_cpu, queue.index if queue else None),
+        born_ns=event.born_ns,
+        direction=event.direction,
     )
     if not manual and (own_queue := follow.home(flow, nic, memory)) is not None:
         why = _reason(event.app_cpu, own_queue.index, own=True)
@@ -186,7 +188,7 @@ def _place(flow: Flow, nic: NicView, memory: Memory, now_ns: int) -> Plan:
     """The action that brings a flow of the table to its application's core, if one is due."""
     table = memory.table
     memory.deferred.pop(flow.key, None)
-    if flow.state is FlowState.MANUAL or flow.key.listens:
+    if flow.state is FlowState.MANUAL or flow.key.listens or flow.key in memory.left:
         return ()
     if flow.location is None and nic.armed and (why := no_filter(nic, flow.key)) is not None:
         without_filter(flow, nic, memory, why)
@@ -223,14 +225,16 @@ def _place(flow: Flow, nic: NicView, memory: Memory, now_ns: int) -> Plan:
     if flow.moved_ns and now_ns - flow.moved_ns < memory.settling.hold_down_ns:
         memory.defer(flow.key, flow.moved_ns + memory.settling.hold_down_ns)
         return ()
-    if flow.location is None and (why := no_room(nic, memory)) is not None:
+    if flow.location is None and (why := budget.no_room(nic, memory, flow.key)) is not None:
         memory.overflow += flow.state is not FlowState.OVERFLOW
         table.put(replace(flow, state=FlowState.OVERFLOW, target_queue=None, why=why))
         return ()
     kind = ActionKind.INSERT if flow.location is None else ActionKind.REWRITE
     old = flow.rx_queue if flow.location is None else flow.target_queue
     why = _reason(flow.app_cpu, queue.index, own=own_queue is not None)
-    return (Action(kind, nic.name, flow.key, flow.location, old, queue.index, why, flow.policy),)
+    action = Action(kind, nic.name, flow.key, flow.location, old, queue.index, why, flow.policy)
+    budget.ask(action, memory)
+    return (action,)
 
 
 def due(nics: dict[str, NicView], memory: Memory, now_ns: int) -> Plan:
@@ -244,13 +248,12 @@ def due(nics: dict[str, NicView], memory: Memory, now_ns: int) -> Plan:
 
 
 def retry(nics: dict[str, NicView], memory: Memory, now_ns: int) -> Plan:
-    """A few of the flows that found a NIC full, as far as it has room again."""
+    """The worthiest of the flows that found a NIC full, as far as it has room again."""
     plan: list[Action] = []
-    full = (flow for flow in memory.table if flow.state is FlowState.OVERFLOW)
-    for flow in list(islice(full, _RETRIES)):
+    full = [flow for flow in memory.table if budget.waits(flow)]
+    for flow in nlargest(_RETRIES, full, key=lambda flow: budget.worth(flow, memory)):
         nic = nics.get(flow.nic)
-        slots = nic.caps.rule_slots if nic else None
-        if nic and (slots is None or memory.table.rules_in(nic.name) + len(plan) < slots):
+        if nic and budget.no_room(nic, memory, flow.key) is None:
             plan += _place(flow, nic, memory, now_ns)
     return tuple(plan)
 

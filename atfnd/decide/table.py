@@ -111,14 +111,17 @@ class FlowTable:
     def covering(self, key: FlowKey) -> Flow | None:
         """The entry of the port's rule that delivers a connection without a rule of its own: it
         comes through that one's queue, not through RSS's."""
+        return next((entry for entry in self.ports_of(key) if entry.location is not None), None)
+
+    def ports_of(self, key: FlowKey) -> Iterator[Flow]:
+        """The entries of ports that a connection belongs to, with a rule or without one yet."""
         if not self._ports or key.protocol != Protocol.TCP or key.listens:
-            return None
+            return
         anyone = bytes(len(key.remote))
-        for local in (key.local, anyone):
+        for local in dict.fromkeys((key.local, anyone)):
             entry = self.get(key._replace(local=local, remote=anyone, remote_port=0))
-            if entry is not None and entry.location is not None:
-                return entry
-        return None
+            if entry is not None:
+                yield entry
 
     def steered(self, nic: str) -> Iterator[Flow]:
         """Flows with a rule in this NIC."""

@@ -16,7 +16,7 @@ from collections.abc import Iterable
 from atfnd.kernel.cpulist import format_cpulist, parse_cpulist
 from atfnd.kernel.interface import Interface
 
-__all__ = ["Affinities", "actions", "device_irqs", "movable", "set_affinity"]
+__all__ = ["Affinities", "actions", "affinity_file", "device_irqs", "movable", "set_affinity"]
 
 IRQS, ACTIONS = "/proc/irq", "/sys/kernel/irq"
 MAY, DOES = "smp_affinity_list", "effective_affinity_list"
@@ -75,11 +75,16 @@ class Affinities:
         return os.pread(descriptor, 4096, 0).decode().strip()
 
 
+def affinity_file(irq: int) -> str:
+    """The file that takes the CPUs it may be delivered on."""
+    return f"{IRQS}/{irq}/{MAY}"
+
+
 def set_affinity(irq: int, cpus: Iterable[int]) -> None:
     """OSError: EIO or EPERM for an interrupt whose affinity the kernel manages, EINVAL or ERANGE
     for no CPU that is online, ENOSPC when the CPU has no vector left; FileNotFoundError: no such
     interrupt."""
-    descriptor = _open(f"{IRQS}/{irq}/{MAY}", os.O_WRONLY)
+    descriptor = _open(affinity_file(irq), os.O_WRONLY)
     try:
         os.write(descriptor, format_cpulist(cpus).encode())
     finally:

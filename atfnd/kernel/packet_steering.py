@@ -20,6 +20,7 @@ __all__ = [
     "read_one",
     "read_steering",
     "receive_queues",
+    "steering_file",
     "write_steering",
 ]
 
@@ -79,19 +80,33 @@ def read_one(interface: Interface, name: str) -> str | None:
     return format_cpulist(parse_cpumask(value))
 
 
-def write_steering(interface: Interface, name: str, value: str) -> None:
-    """Write one of `read_steering`. KeyError: there is none of this name; ValueError: not of its
-    form; OSError: the kernel refuses."""
-    kind, _, index = name.partition(":")
+def steering_file(ifname: str, name: str, value: str) -> tuple[str, str]:
+    """The file of one of `read_steering`, and what is written to it for `value`. KeyError: there is
+    none of this name."""
     if name == FLOW_ENTRIES:
-        with open(SYSCTL, "w") as entries:
-            entries.write(str(int(value)))
-        return
+        return SYSCTL, str(int(value))
+    file, text = _file_and_text(name, value)
+    return f"/sys/class/net/{ifname}/{file}", text
+
+
+def _file_and_text(name: str, value: str) -> tuple[str, str]:
+    kind, _, index = name.partition(":")
     if kind not in FILES or not index.isdecimal():
         raise KeyError(name)
     side, file = FILES[kind]
     text = str(int(value)) if kind in COUNTS else format_cpumask(parse_cpulist(value))
+    return f"queues/{side}-{index}/{file}", text
+
+
+def write_steering(interface: Interface, name: str, value: str) -> None:
+    """Write one of `read_steering`. KeyError: there is none of this name; ValueError: not of its
+    form; OSError: the kernel refuses."""
+    if name == FLOW_ENTRIES:
+        with open(SYSCTL, "w") as entries:
+            entries.write(str(int(value)))
+        return
+    file, text = _file_and_text(name, value)
     try:
-        interface.write(f"queues/{side}-{index}/{file}", text)
+        interface.write(file, text)
     except FileNotFoundError:
         raise KeyError(name) from None

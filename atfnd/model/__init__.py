@@ -8,9 +8,11 @@ Addresses are packed bytes (4 or 16), ports are host-order integers, CPUs and qu
 from __future__ import annotations
 
 from atfnd.model.birth import Accepted, Born, Connected, Connecting, Listening
-from atfnd.model.change import Action, ActionKind, Outcome, Plan, brief
+from atfnd.model.change import Action, ActionKind, Outcome, Plan, Planned, brief
+from atfnd.model.facts import Facts, Process
 from atfnd.model.finding import Finding, Interface, Level, LinkFile, Machine, Rival
 from atfnd.model.flow import (
+    Direction,
     Flow,
     FlowKey,
     FlowState,
@@ -53,7 +55,9 @@ __all__ = [
     "Connecting",
     "Cpu",
     "Device",
+    "Direction",
     "Event",
+    "Facts",
     "Finding",
     "Flow",
     "FlowKey",
@@ -77,7 +81,9 @@ __all__ = [
     "Outcome",
     "Placement",
     "Plan",
+    "Planned",
     "Policy",
+    "Process",
     "Protocol",
     "Queue",
     "QueueStats",

@@ -43,7 +43,7 @@ class Listening(NamedTuple):
 
 class Accepted(NamedTuple):
     """A connection to a listener was established by an ACK that came through `napi_id`. Whatever
-    came before it was no data."""
+    came before it was no data. None: not known, or data that were sent before it are missing."""
 
     at_ns: int
     cookie: int

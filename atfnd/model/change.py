@@ -8,7 +8,7 @@ from enum import Enum
 
 from atfnd.model.flow import FlowKey
 
-__all__ = ["Action", "ActionKind", "Outcome", "Plan", "brief"]
+__all__ = ["Action", "ActionKind", "Outcome", "Plan", "Planned", "brief"]
 
 
 class ActionKind(Enum):
@@ -49,6 +49,16 @@ class Outcome:
     errno: int
     location: int | None
     left: str
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """An action that would be carried out, and how an admin would do it."""
+
+    action: Action
+    due_ns: int | None  # not before, CLOCK_MONOTONIC; None: now
+    commands: tuple[str, ...]  # of a shell, in order
+    cannot: str | None  # why there are no commands
 
 
 def brief(value: str) -> str:

@@ -9,6 +9,7 @@ from enum import Enum, IntEnum
 from typing import NamedTuple
 
 __all__ = [
+    "Direction",
     "Flow",
     "FlowKey",
     "FlowState",
@@ -68,6 +69,13 @@ class FlowKey(NamedTuple):
         return f"{name} {local} <- {endpoint(self.remote, self.remote_port)}"
 
 
+class Direction(Enum):
+    """Which end opened a connection."""
+
+    ACCEPTED = "accepted"  # the remote one: a listener here took it
+    CONNECTED = "connected"
+
+
 @dataclass(frozen=True, slots=True)
 class Thread:
     """The application thread a flow belongs to."""
@@ -91,6 +99,7 @@ class SocketSeen(NamedTuple):
     bytes: int
     off_since_ns: int  # first use on `app_cpu` of the streak that led to this
     born_ns: int | None  # established, or first seen
+    direction: Direction | None = None
 
 
 class SocketUse(NamedTuple):
@@ -161,3 +170,5 @@ class Flow:
     policy: str
     why: str
     move: Move | None = None  # how the last one ended
+    born_ns: int | None = None  # established, or first seen
+    direction: Direction | None = None

@@ -203,6 +203,7 @@ class NicView:
     ring_size: int | None
     stats: NicStats
     device: Device = field(default_factory=Device)
+    foreign: int | None = None  # filters of others, at the last look at them
     means: Means = Means.RULES
     means_why: str = ""
     paused: bool = False  # by the operator: our rules are out, nothing is changed

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Literal, NamedTuple
 
-from atfnd.model.flow import Protocol
+from atfnd.model.flow import Direction, Protocol
 
 __all__ = ["FlowRule", "InterfaceRule", "Migrant", "Mode", "Network", "Placement", "Policy"]
 
@@ -61,6 +61,13 @@ class FlowRule:
     owner: Migrant
     dwell_ns: int  # use on another core must last this long before the flow follows
     t_delete_ns: int  # an entry idle for this long goes (paper, section 3.3)
+    commands: tuple[str, ...] | None = None  # globs on its process's command line
+    users: frozenset[int] | None = None  # effective uids of its process
+    cgroups: tuple[str, ...] | None = None  # globs on its process's control group, from the root
+    units: tuple[str, ...] | None = None  # globs on the systemd units it is in
+    interfaces: tuple[str, ...] | None = None  # globs on the NIC's name
+    direction: Direction | None = None
+    min_rate_bit_s: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,11 +13,13 @@ __all__ = ["Command", "DrainEvidence", "Ended", "Hold", "Release", "Unwatch", "W
 
 
 class Watch(NamedTuple):
-    """Tell Idle, Seen and Violated of this flow: `origins` are its old rings, `targets` the new."""
+    """Tell Idle, Seen and Violated of this flow: `origins` are its old rings, `targets` the new,
+    `through` those in between, RSS's, where its rule is deleted and added."""
 
     key: FlowKey
     origins: frozenset[int]
     targets: frozenset[int]
+    through: frozenset[int] = frozenset()
 
 
 class Unwatch(NamedTuple):

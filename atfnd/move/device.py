@@ -13,8 +13,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Set
 from dataclasses import dataclass, replace
-from typing import NamedTuple
 
 from atfnd.model import Action, ActionKind, FlowKey
 from atfnd.move import bucket
@@ -41,23 +41,15 @@ from atfnd.move.event import (
     Written,
 )
 from atfnd.move.frozenmap import FrozenMap
+from atfnd.move.learn import Lesson, Record, adapted_ns, demoted, recorded, teaches
 from atfnd.move.port import Port
 from atfnd.move.step import start
 from atfnd.move.step import step as step_one
-from atfnd.move.timer import Times, adapted_ns, pipe_ns, t_timer_ns
+from atfnd.move.timer import Times, pipe_ns, t_timer_ns
 from atfnd.move.transition import TOO_EARLY, Moved, Phase, Transition, finish
 from atfnd.move.verdict import Mechanism, Mode, Verdict
 
 __all__ = ["Device", "Record", "due_ns", "step"]
-
-_DEMOTED_AFTER = 2  # strikes of one mechanism
-
-
-class Record(NamedTuple):
-    """What moves of one flow taught."""
-
-    rests_until_ns: int
-    strikes: tuple[Mechanism, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +67,7 @@ class Device:
     arrival_ns: int = 0  # of the token bucket
     admit_ns: int | None = None  # the next one that waits for a time may begin then
 
-    def timer_ns(self, origins: frozenset[int] | None) -> int:
+    def timer_ns(self, origins: Set[int] | None) -> int:
         """T_A of a move from these queues: the longest, of all queues where they are not known."""
         queues = range(len(self.port.rings)) if origins is None else origins
         return max((self._timer_ns(queue) for queue in queues), default=0)
@@ -125,10 +117,12 @@ def step(device: Device, event: Event, now_ns: int) -> Stepped:
             moved = step_one(device.live[subject], event, device.times, now_ns)
             device, more = _put(device, subject, moved, now_ns)
             commands += more
-    if isinstance(event, Reset):
-        for subject in device.waiting:
-            device, more = _outdated(device, subject, "the NIC was reset")
-            commands += more
+    if isinstance(event, Reset | EvidenceLost):
+        why = "the NIC was reset" if isinstance(event, Reset) else "telemetry was lost"
+        for subject, wanted in device.waiting.items():
+            if isinstance(event, Reset) or wanted.first_data_ns is not None:
+                device, more = _outdated(device, subject, why)
+                commands += more
     if isinstance(event, Tick) or any(isinstance(each, Ended) for each in commands):
         return _admit(device, commands, now_ns)
     return device, commands
@@ -200,7 +194,7 @@ def _admit(
         if wanted.live and now_ns < record.rests_until_ns:
             early.append(record.rests_until_ns)
             continue
-        choice = choose(wanted, device.port, device.times, now_ns, _demoted(record))
+        choice = choose(wanted, device.port, device.times, now_ns, demoted(record))
         if _must_wait(device, wanted, choice):
             continue
         device, more = _begin(device, wanted, choice, now_ns)
@@ -230,23 +224,17 @@ def _must_wait(device: Device, wanted: Wanted, choice: Choice) -> bool:
     for other, move in device.live.items():
         if isinstance(other, FlowKey) and move.only_looked_at:
             continue
-        if queue is not None and (move.wanted.origins is None or queue in _concerned(move)):
+        if queue is not None and (
+            move.wanted.origins is None or queue in _rings(move.wanted) | move.through
+        ):
             return True
         if isinstance(other, int) and (wanted.origins is None or other in _rings(wanted)):
             return True
     return False
 
 
-def _concerned(move: Transition) -> frozenset[int]:
-    return _rings(move.wanted) | move.through
-
-
 def _rings(wanted: Wanted) -> frozenset[int]:
     return (wanted.origins or frozenset()) | (wanted.targets or frozenset())
-
-
-def _demoted(record: Record) -> frozenset[Mechanism]:
-    return frozenset(m for m in record.strikes if record.strikes.count(m) >= _DEMOTED_AFTER)
 
 
 def _put(device: Device, subject: Subject, moved: Moved, now_ns: int) -> Stepped:
@@ -278,23 +266,15 @@ def _outdated(device: Device, subject: Subject, why: str) -> Stepped:
 
 
 def _learn(device: Device, move: Transition, ended: Ended, now_ns: int) -> Device:
-    """Feed a verdict back: T_A of its origins, the flow's hold-down, the mechanism's standing."""
+    """Feed a verdict back."""
     if not move.wanted.live:
         return replace(device, records=device.records.without(ended.subject))
     if ended.verdict in (Verdict.DONE, Verdict.DEFERRED, Verdict.RESYNC):
         return device
-    times, strike = device.times, ended.verdict.strike
-    old = device.records.get(ended.subject, Record(0))
-    strikes = (*old.strikes, ended.mechanism) if strike else old.strikes
-    doubled_ns = times.hold_down_ns << min(len(strikes), 16)
-    rest_ns = min(max(doubled_ns, 8 * move.timer_ns), times.hold_down_max_ns)
-    records = device.records
-    if strikes or move.wanted.mode is not Mode.IMMEDIATE:  # else when is decided elsewhere
-        records = records.put(ended.subject, Record(now_ns + rest_ns, strikes[-8:]))
-    strict, timers_ns = move.wanted.mode is Mode.STRICT, device.timers_ns
-    teaches = strike or ended.verdict is Verdict.VERIFIED  # else nothing was there to be overtaken
-    for queue in (teaches and move.mechanism is not Mechanism.BIRTH and move.wanted.origins) or ():
-        ring, was_ns = device.port.rings[queue], device.timer_ns(frozenset({queue}))
-        timer_ns = adapted_ns(was_ns, strike, strict, pipe_ns(ring, times), times)
-        timers_ns = timers_ns.put(queue, timer_ns)
+    times, timers_ns = device.times, device.timers_ns
+    lesson = Lesson(ended.verdict.strike, move.wanted.mode is Mode.STRICT, move.stayed_ns)
+    for queue in teaches(move, ended.verdict):
+        floor_ns, was_ns = pipe_ns(device.port.rings[queue], times), device.timer_ns({queue})
+        timers_ns = timers_ns.put(queue, adapted_ns(was_ns, lesson, floor_ns, times))
+    records = recorded(device.records, move, ended, times, now_ns)
     return replace(device, records=records, timers_ns=timers_ns)

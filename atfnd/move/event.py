@@ -117,11 +117,12 @@ class Seen(NamedTuple):
 
 
 class Violated(NamedTuple):
-    """Packets of a watched flow were delivered through an old ring after the first through the
-    new one: so many more."""
+    """Packets of a watched flow were delivered through an old ring, or one in between, after the
+    first through the new one: so many more, the last at `at_ns`."""
 
     key: FlowKey
     packets: int
+    at_ns: int
 
 
 class EvidenceLost(NamedTuple):

@@ -52,7 +52,13 @@ class Hands(Protocol):
     def release(self, queue: int) -> bool:
         """Let the queue be polled. Returns whether it was parked until now."""
 
-    def watch(self, key: FlowKey, origins: frozenset[int], targets: frozenset[int]) -> None:
+    def watch(
+        self,
+        key: FlowKey,
+        origins: frozenset[int],
+        targets: frozenset[int],
+        through: frozenset[int],
+    ) -> None:
         """From now on, tell Idle, Seen and Violated of this flow."""
 
     def unwatch(self, key: FlowKey) -> None: ...
@@ -129,8 +135,8 @@ class Mover:
                 self._events.append(Released(queue, unbroken))
             case DrainEvidence(queue, from_ns):
                 self._hands.drain_evidence(queue, from_ns)
-            case Watch(key, origins, targets):
-                self._hands.watch(key, origins, targets)
+            case Watch(key, origins, targets, through):
+                self._hands.watch(key, origins, targets, through)
             case Unwatch(key):
                 self._hands.unwatch(key)
             case Ended():

@@ -34,7 +34,6 @@ class Ring(NamedTuple):
     busy_poll: bool | None  # an application may poll it (F5: GRO is then flushed later)
     service_pps: float | None = None  # packets polled per second of polling
     thread: bool | None = None  # it is polled by one, whose sleep proves that the ring is empty
-    softirq_ns: int = 0  # from interrupt to poll, as measured: the longest
     irq_ns: int = 0  # from descriptor to interrupt taken, at the most; 0: it has none
     no_hold: str | None = None  # why its NAPI cannot be parked; None: it can
 

@@ -63,7 +63,7 @@ def start(
     if not wanted.live and wanted.action.kind is ActionKind.DELETE:
         return replace(move, phase=Phase.RETIRE, due_ns=now_ns + times.quiet_ns), ()
     commands: tuple[Watch, ...] = ()
-    if (watch := _watch(wanted)) is not None:
+    if (watch := _watch(wanted, through)) is not None:
         move, commands = replace(move, watched=True), (watch,)
     match move.mechanism:
         case Mechanism.HOLD:
@@ -94,7 +94,7 @@ def step(move: Transition, event: Event, times: Times, now_ns: int) -> Moved:
         case Seen():
             return _seen(move, event, times, now_ns)
         case Violated():
-            return replace(move, violations=move.violations + event.packets), ()
+            return _violated(move, event), ()
         case EvidenceLost():
             return replace(move, blind=True), ()
         case Reset():
@@ -109,14 +109,14 @@ def step(move: Transition, event: Event, times: Times, now_ns: int) -> Moved:
             raise ValueError(f"not about a move under way: {event}")
 
 
-def _watch(wanted: Wanted) -> Watch | None:
+def _watch(wanted: Wanted, through: frozenset[int]) -> Watch | None:
     """A flow that is open to any remote cannot be watched: it is many."""
     key = wanted.action.key
     if not wanted.live or not isinstance(key, FlowKey) or not key.remote_port:
         return None
     if wanted.origins is None or wanted.targets is None or wanted.origins == wanted.targets:
         return None
-    return Watch(key, wanted.origins, wanted.targets)
+    return Watch(key, wanted.origins, wanted.targets, through)
 
 
 def _written(move: Transition, event: Written, times: Times, now_ns: int) -> Moved:
@@ -151,7 +151,15 @@ def _written(move: Transition, event: Written, times: Times, now_ns: int) -> Mov
 def _idle(move: Transition, event: Idle, now_ns: int) -> Moved:
     if move.phase is not Phase.ARM_GAP or now_ns - event.since_ns < move.timer_ns:
         return move, ()
-    return replace(move, phase=Phase.COMMIT), (Write(move.wanted.action, event.since_ns),)
+    committed = replace(move, phase=Phase.COMMIT, idle_since_ns=event.since_ns)
+    return committed, (Write(move.wanted.action, event.since_ns),)
+
+
+def _violated(move: Transition, event: Violated) -> Transition:
+    """A gap would have been seen to be none, had it been waited for until this packet came."""
+    since_ns = move.done_ns if move.idle_since_ns is None else move.idle_since_ns
+    stayed_ns = max(move.stayed_ns, event.at_ns - since_ns)
+    return replace(move, violations=move.violations + event.packets, stayed_ns=stayed_ns)
 
 
 def _seen(move: Transition, event: Seen, times: Times, now_ns: int) -> Moved:
@@ -159,8 +167,10 @@ def _seen(move: Transition, event: Seen, times: Times, now_ns: int) -> Moved:
     if move.phase is not Phase.VERIFY or event.at_ns < move.done_ns:
         return move, ()
     if event.queue not in move.targets:
-        late = event.at_ns > move.done_ns + move.timer_ns
-        return replace(move, elsewhere=move.elsewhere or late), ()
+        after_ns = event.at_ns - move.done_ns
+        late, origins = after_ns > move.timer_ns, move.wanted.origins or ()
+        stayed_ns = max(move.stayed_ns, after_ns) if event.queue in origins else move.stayed_ns
+        return replace(move, elsewhere=move.elsewhere or late, stayed_ns=stayed_ns), ()
     if move.seen:
         return move, ()
     looks_ns = max(move.timer_ns, times.late_ns if move.watched else 0)

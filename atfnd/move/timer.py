@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""How long a packet may be on its way through a ring: T_timer, and what it learns. Pure.
+"""How long a packet may be on its way through a ring: T_timer. Pure.
 
 The paper's T_timer = (D - 1) / R_service is the time a full ring takes to be polled. It leaves out
-what ordering.md names: interrupt moderation, descriptor write-back, softirq latency, the GRO hold,
-the pipe between classification and ring, and rules that take effect later.
+interrupt moderation, descriptor write-back, the GRO hold, the pipe between classification and ring,
+and rules that take effect later. How long a softirq waits is learned (docs/ordering.md).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from atfnd.move.port import Port, Ring
 
-__all__ = ["Times", "adapted_ns", "pipe_ns", "t_timer_ns"]
+__all__ = ["Times", "pipe_ns", "t_timer_ns"]
 
 _RING = 2048  # descriptors, where the driver does not say: the largest default (ice)
 _RX_USECS = 256  # where it does not say: the most that net_dim's profiles ask for
@@ -24,7 +24,7 @@ class Times:
     """Every time the machine waits, in nanoseconds (ordering.md, start values)."""
 
     pipe_ns: int = 20_000  # classification to descriptor, without moderation
-    hold_max_ns: int = 10_000_000  # typically 0.3 ms; what outlasts it may reorder
+    hold_max_ns: int = 50_000_000  # typically 0.3 ms; what outlasts it may reorder
     arm_ns: int = 1_000_000_000  # a gap is waited for so long
     quiet_ns: int = 1_000_000_000  # from a socket's end to the delete of its rule
     verify_ns: int = 1_000_000_000  # packets are waited for so long
@@ -55,12 +55,5 @@ def t_timer_ns(ring: Ring, port: Port, times: Times) -> int:
     usecs = _RX_USECS if ring.rx_usecs is None else ring.rx_usecs
     late_ns = port.programming_ns if port.asynchronous else 0
     gro_ns = ring.gro_flush_timeout_ns or 0
-    waits_ns = usecs * 1000 + ring.softirq_ns + gro_ns + late_ns
+    waits_ns = usecs * 1000 + gro_ns + late_ns
     return min(round(drain_ns) + waits_ns + pipe_ns(ring, times), times.timer_max_ns)
-
-
-def adapted_ns(timer_ns: int, violated: bool, strict: bool, floor_ns: int, times: Times) -> int:
-    """T_A += eta (1{violation} - epsilon), within [floor, cap]: it settles where a share epsilon of
-    the moves reorders; in strict it only grows."""
-    step = (1.0 if violated else 0.0) - (0.0 if strict else times.epsilon)
-    return max(floor_ns, min(times.timer_max_ns, timer_ns + round(times.learn_ns * step)))

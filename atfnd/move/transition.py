@@ -57,7 +57,9 @@ class Transition:
     releasing: frozenset[int] = frozenset()
     hold_due_ns: int = 0  # T_hold_max
     drain: Drain = Drain()  # noqa: RUF009 (a NamedTuple is a value)
+    idle_since_ns: int | None = None  # what it was written upon, of a gap
     done_ns: int = 0  # T1
+    stayed_ns: int = 0  # a packet was in an old ring for so long, at least
     lost: bool = False  # the write was refused, and its rule is gone: RSS delivers
     broken: str | None = None  # why order is not proven
     blind: bool = False  # telemetry was lost

@@ -23,6 +23,7 @@ class Qualify(NamedTuple):
     dwell_ns: int
     min_bytes: int
     min_age_ns: int
+    direction: bool = False  # tell which end opened a connection, if it can be seen
 
 
 class NapiCounters(NamedTuple):
@@ -47,6 +48,9 @@ class Observer(Protocol):
 
     def poll_interval_s(self) -> float | None:
         """How often `drain` must be called even if nothing is readable; None: never."""
+
+    def qualify(self, qualify: Qualify) -> None:
+        """Report by these thresholds from now on."""
 
     def watch(self, netns: Sequence[str | None], napi_ids: Iterable[int]) -> None:
         """Report only sockets in these namespaces that receive through one of these NAPIs (an

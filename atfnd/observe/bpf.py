@@ -13,7 +13,7 @@ from functools import lru_cache
 
 from atfnd.bpf import _bpf
 from atfnd.bpf.layout import layout
-from atfnd.model import FlowKey, SocketGone, SocketSeen, SocketUse, Thread, ThreadMoved
+from atfnd.model import Direction, FlowKey, SocketGone, SocketSeen, SocketUse, Thread, ThreadMoved
 from atfnd.observe import NapiCounters, Observation, Qualify
 
 __all__ = ["BpfObserver"]
@@ -21,8 +21,10 @@ __all__ = ["BpfObserver"]
 _RECORD = layout("observer", "observer_record")
 _COUNTERS = layout("observer", "napi_counters").codec
 _SEEN, _GONE, _THREAD = 1, 2, 3  # enum observer_kind
-_DUAL_STACK = 1  # enum observer_flag
+_DUAL_STACK, _ACCEPTED, _CONNECTED = 1, 4, 8  # enum observer_flag
+_DIRECTIONS = {_ACCEPTED: Direction.ACCEPTED, _CONNECTED: Direction.CONNECTED}
 _NO_CPU = 0xFFFFFFFF
+_MARKED = 65536  # max_entries of `marked`
 _RETELL_NS = 1_000_000_000
 _ANY4 = bytes(4)
 # One object for all flows of a local end, of a thread.
@@ -55,10 +57,16 @@ class BpfObserver:
     name = "bpf"
 
     def __init__(self, qualify: Qualify, retell_ns: int = _RETELL_NS) -> None:
-        self._bpf = _bpf.Observer()
-        self._bpf.configure(qualify.dwell_ns, qualify.min_bytes, qualify.min_age_ns, retell_ns)
+        self._bpf, self._retell_ns = _bpf.Observer(), retell_ns
+        self.qualify(qualify)
         self._netns: tuple[str | None, ...] = ()
         self._napis: frozenset[int] = frozenset()
+
+    def qualify(self, qualify: Qualify) -> None:
+        """Thresholds of the running programs, in their mapped data: nothing is attached anew."""
+        dwell_ns, min_bytes, min_age_ns, direction = qualify
+        self._bpf.configure(dwell_ns, min_bytes, min_age_ns, self._retell_ns)
+        self._bpf.tell_direction(direction)
 
     def fileno(self) -> int:
         """epoll descriptor of the ring buffer."""
@@ -90,10 +98,21 @@ class BpfObserver:
             if kind == _SEEN:
                 comm = row[15].rstrip(b"\0").decode("utf-8", "replace")
                 thread = _thread(tid, pid, comm, cgroup or None)
+                direction = _DIRECTIONS.get(row[20] & (_ACCEPTED | _CONNECTED))
                 for key in _keys(row):
                     add(
                         SocketSeen(
-                            at_ns, cookie, key, app, thread, napi, _cpu(rx), count, off_ns, born_ns
+                            at_ns,
+                            cookie,
+                            key,
+                            app,
+                            thread,
+                            napi,
+                            _cpu(rx),
+                            count,
+                            off_ns,
+                            born_ns,
+                            direction,
                         )
                     )
             elif kind == _GONE:
@@ -124,13 +143,16 @@ class BpfObserver:
         self._mark(dict.fromkeys(cookies, _NO_CPU), self.audit)
 
     def _mark(self, cpus: Mapping[int, int], walk: Callable[[], object]) -> None:
-        """What `walk` visits takes over its `told_cpu` from the map `marked`."""
-        marked = self._bpf.marked()
-        for cookie, cpu in cpus.items():
-            _bpf.map_update(marked, cookie.to_bytes(8, "little"), cpu.to_bytes(4, "little"))
-        walk()
-        for cookie in cpus:
-            _bpf.map_delete(marked, cookie.to_bytes(8, "little"))
+        """What `walk` visits takes its `told_cpu` from the map `marked`, a mapful at a time."""
+        marked, cookies = self._bpf.marked(), list(cpus)
+        for first in range(0, len(cookies), _MARKED):
+            some = cookies[first : first + _MARKED]
+            for cookie in some:
+                cpu = cpus[cookie].to_bytes(4, "little")
+                _bpf.map_update(marked, cookie.to_bytes(8, "little"), cpu)
+            walk()
+            for cookie in some:
+                _bpf.map_delete(marked, cookie.to_bytes(8, "little"))
 
     def audit(self) -> list[SocketUse]:
         """`iter/bpf_sk_storage_map`: visits only sockets with state, whatever their namespace."""

@@ -46,6 +46,10 @@ class Interfaces:
             raise
         return opened
 
+    def watch_by(self, watch: Callable[[Nic], NicWatch]) -> None:
+        """Make the watches of NICs that come from now on so."""
+        self._watch = watch
+
     def missing(self, watched: Collection[str]) -> list[str]:
         """Interfaces that are here and wanted, and not `watched`, in name order."""
         return sorted(

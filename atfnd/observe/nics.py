@@ -140,6 +140,11 @@ class NicWatch:
         self._shown = None
         return self.nic.rules()
 
+    def others(self, count: int) -> None:
+        """Note how many of its rules are not ours."""
+        if self.view.foreign != count:
+            self.view = replace(self.view, foreign=count)
+
     def shown(self, owned: frozenset[int]) -> NicView:
         """The view with rules and counters not older than a tenth of a second."""
         now_ns = time.monotonic_ns()
@@ -151,6 +156,14 @@ class NicWatch:
     def arm(self, armed: bool) -> None:
         """Note whether the operator lets us write; ends a pause."""
         self.view = replace(self.view, armed=armed, paused=False)
+
+    def allow(self, budget: int | None) -> None:
+        """Note how many rules of ours it may hold."""
+        self.view = replace(self.view, budget=budget)
+
+    def arm_on_resume(self, armed: bool) -> None:
+        """Note what the end of a pause brings back."""
+        self._armed_before_pause = armed
 
     def pause(self) -> None:
         """Nothing is written until `resume`."""

@@ -60,12 +60,20 @@ class Passages:
         self._missed = False
 
     def watch(
-        self, key: FlowKey, cookie: int, a: Queue, b: Queue, queues: tuple[Queue, ...]
+        self,
+        key: FlowKey,
+        cookie: int,
+        a: Queue,
+        b: Queue,
+        queues: tuple[Queue, ...],
+        between: Queue | None = None,
     ) -> None:
-        """From now on, until `unwatch`. OSError: E2BIG (too many are), EEXIST (it is)."""
+        """From now on, until `unwatch`; after the first packet through B those through A and
+        `between` are violations. OSError: E2BIG (too many are), EEXIST (it is)."""
         napi_ids = {queue.napi_id: queue.index for queue in queues if queue.napi_id is not None}
         flow = _Flow(cookie, next(self._numbers), time.monotonic_ns(), napi_ids, a.index, b.index)
-        self._transit.begin(cookie, flow.move, a.napi_id or 0, b.napi_id or 0)
+        way = a.napi_id or 0, b.napi_id or 0, (between and between.napi_id) or 0
+        self._transit.begin(cookie, flow.move, *way)
         self._flows[key] = flow
 
     def miss(self) -> None:
@@ -107,9 +115,11 @@ class Passages:
 
     def _violations(self) -> Iterator[Violated]:
         late: Counter[int] = Counter()
+        last_ns: dict[int, int] = {}
         for event in self._transit.drain():
             if isinstance(event, Late):
                 late[event.move] += event.packets
+                last_ns[event.move] = event.at_ns
         for key, flow in self._flows.items():
             if late[flow.move]:
-                yield Violated(key, late[flow.move])
+                yield Violated(key, late[flow.move], last_ns[flow.move])

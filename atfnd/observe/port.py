@@ -13,8 +13,8 @@ Reads the queues, the device and the capabilities as `NicWatch` last saw them, a
   program on it, which may redirect to a cpumap or not: delivery is not known then.
 
 Decryption is no stage of a flow that a filter of the NIC can match: its ports are not encrypted.
-How fast a queue is polled is given by who sees its polls. How long softirqs wait (`softirq_ns`) is
-not measured. Without these T_timer takes its own figures (move/timer.py); `strict` needs neither.
+How fast a queue is polled is given by who sees its polls. Without it T_timer takes its own figure
+(move/timer.py); `strict` does not need it.
 """
 
 from __future__ import annotations

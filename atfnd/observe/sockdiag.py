@@ -64,6 +64,9 @@ class SockDiagObserver:
         self.ambiguous = 0
         self.reason = ""
 
+    def qualify(self, qualify: Qualify) -> None:
+        self._qualify = qualify
+
     def fileno(self) -> int:
         """Readable when a socket of a watched namespace ended, while any is reported."""
         return self._epoll.fileno()
@@ -182,7 +185,7 @@ class SockDiagObserver:
 
     def _poll(self, now: int, events: list[Observation]) -> None:
         began = time.thread_time_ns()
-        _, min_bytes, min_age_ns = self._qualify
+        min_bytes, min_age_ns = self._qualify.min_bytes, self._qualify.min_age_ns
         used = False
         self._threads.begin(now)
         for each, uses in self._watched.items():

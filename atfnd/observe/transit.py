@@ -3,10 +3,11 @@
 
 Reads what reaches sockets (an ingress program of the root cgroup, which lets everything pass) and
 the ends of polls (napi:napi_poll) through atfnd/bpf/transit.bpf.c, while attached; writes nothing
-but its own maps. A violation is a packet delivered through A after the first through B; each is an
-event, or counted in `lost`. The event is the truth: `end` may return counts that lack a packet
-delivered in the same instant, whose event comes nevertheless. All times are CLOCK_MONOTONIC
-nanoseconds, packets are those of the wire, a queue is its NAPI id, a flow its socket's cookie.
+but its own maps. A violation is a packet delivered through A (or R, RSS's queue, where a change
+passes through it) after the first through B; each is an event, or counted in `lost`. The event is
+the truth: `end` may return counts that lack a packet delivered in the same instant, whose event
+comes nevertheless. All times are CLOCK_MONOTONIC nanoseconds, packets are those of the wire, a
+queue is its NAPI id, a flow its socket's cookie.
 """
 
 from __future__ import annotations
@@ -40,20 +41,20 @@ class Passage(NamedTuple):
     last_b_ns: int | None
     a_packets: int
     b_packets: int
-    late_packets: int  # through A after the first through B: violations
-    elsewhere_packets: int  # through a third queue
+    late_packets: int  # through A, or R, after the first through B: violations
+    elsewhere_packets: int  # through a third queue, R among them
     elsewhere_napi: int | None  # the last of them
     last_elsewhere_ns: int | None
 
 
 class Late(NamedTuple):
-    """A violation: these packets came through A after `first_b_ns`."""
+    """A violation: these packets came through A, or R, after `first_b_ns`."""
 
     at_ns: int
     first_b_ns: int
     move: int
     cookie: int
-    napi_a: int
+    napi_id: int
     packets: int
 
 
@@ -157,10 +158,12 @@ class Transit:
         """epoll descriptor: readable when there are events."""
         return self._bpf.fileno()
 
-    def begin(self, cookie: int, move: int, napi_a: int, napi_b: int) -> None:
-        """Watch a flow before its rule is written. OSError: EEXIST (it is on the move already),
-        E2BIG (too many are)."""
-        given = dict.fromkeys(_FLOW.fields, 0) | {"move": move, "napi_a": napi_a, "napi_b": napi_b}
+    def begin(self, cookie: int, move: int, napi_a: int, napi_b: int, napi_r: int = 0) -> None:
+        """Watch a flow before its rule is written. What comes through R (0: there is none) is late
+        as what comes through A is. OSError: EEXIST (it is on the move already), E2BIG (too many
+        are)."""
+        given = dict.fromkeys(_FLOW.fields, 0) | {"move": move}
+        given |= {"napi_a": napi_a, "napi_b": napi_b, "napi_r": napi_r}
         value = _FLOW.codec.pack(*(given[field] for field in _FLOW.fields))
         _bpf.map_update(self._bpf.flows(), _key(cookie), value, _NEW)
 

@@ -2,9 +2,9 @@
 """Which rule of the policy a flow or an interface falls under. Pure; the first match wins.
 
 A port of a rule is compared with the flow's local and its remote port, so that one rule covers a
-service and its clients. An address of a flow that is not bound (all zero) is in no network. A
-process that the kernel did not name matches no rule that steers, but it may be the one that a
-`leave` rule protects: there it matches.
+service and its clients. An address of a flow that is not bound (all zero) is in no network. What is
+not known of a flow (its process, say) matches no rule that steers, but it may be what a `leave`
+rule protects: there it matches. UDP has no direction: no rule that asks for one matches it.
 """
 
 from __future__ import annotations
@@ -13,14 +13,27 @@ import fnmatch
 import re
 from collections.abc import Callable
 from dataclasses import replace
+from typing import TypeVar
 
-from atfnd.model import FlowKey, FlowRule, InterfaceRule, Network, Placement, Policy
+from atfnd.model import Facts, FlowRule, InterfaceRule, Network, Placement, Policy, Protocol
+from atfnd.policy.systemd import units_in
 
-__all__ = ["Matcher", "armed", "interface_rule", "qualify", "rule_budget"]
+__all__ = [
+    "Matcher",
+    "armed",
+    "asks_direction",
+    "interface_rule",
+    "meets",
+    "of_key",
+    "of_process",
+    "qualify",
+    "rule_budget",
+]
 
 NEVER = 2**63 - 1
 
-Test = Callable[[FlowKey, str | None], bool]
+T = TypeVar("T")
+Test = Callable[[Facts], bool]
 
 
 class Matcher:
@@ -33,38 +46,68 @@ class Matcher:
         anywhere = [replace(rule, remote=None, local=None) for rule in policy.flows]
         self._ports = {True: [*map(_tests, anyone)], False: [*map(_tests, anywhere)]}
 
-    def first_match(
-        self, key: FlowKey, comm: str | None, bytes: int, age_ns: int
-    ) -> FlowRule | None:
-        """The rule for a flow that has carried `bytes` in `age_ns`, used by thread `comm`; None
-        when no rule matches, which means to leave it."""
-        for rule, tests in self._rules:
-            if bytes < rule.min_bytes or age_ns < rule.min_age_ns:
-                continue
-            if all(test(key, comm) for test in tests):
-                return rule
-        return None
+    def first_match(self, facts: Facts) -> FlowRule | None:
+        """The rule for a flow; None when no rule matches, which means to leave it."""
+        return self.look(facts)[0]
 
-    def of_port(self, key: FlowKey, comm: str | None) -> FlowRule | None:
-        """The one rule for every connection to the port of a listener (`key` is open to any
+    def look(self, facts: Facts) -> tuple[FlowRule | None, tuple[FlowRule, ...]]:
+        """The rule for a flow, and those that it will fall under instead when it is old or fast
+        enough or has carried enough for them (`meets`)."""
+        others: list[FlowRule] = []
+        for rule, tests in self._rules:
+            if all(test(facts) for test in tests):
+                if meets(rule, facts.bytes, facts.age_ns, facts.rate_bit_s):
+                    return rule, tuple(others)
+                others.append(rule)
+        return None, tuple(others)
+
+    def of_port(self, facts: Facts) -> FlowRule | None:
+        """The one rule for every connection to the port of a listener (the key is open to any
         remote), from its first byte on; None: there is none, or some may fall under a rule that
         treats them otherwise. Ports are compared with the local one."""
-        bound, some = any(key.local), []
+        bound, some = any(facts.key.local), []
         for (rule, _), tests in zip(self._rules, self._ports[bound], strict=True):
-            if not all(test(key, comm) for test in tests):
+            if not all(test(facts) for test in tests):
                 continue
             some.append(rule)
-            if rule.remote or rule.min_bytes or rule.min_age_ns or (rule.local and not bound):
+            if rule.remote or _has_threshold(rule) or (rule.local and not bound):
                 continue
             alike = {(each.placement, each.order) for each in some}
             return rule if len(alike) == 1 else None
         return None
 
 
+def meets(rule: FlowRule, bytes: int, age_ns: int, rate_bit_s: int) -> bool:
+    """A flow like this is not below what the rule asks."""
+    return (
+        bytes >= rule.min_bytes and age_ns >= rule.min_age_ns and rate_bit_s >= rule.min_rate_bit_s
+    )
+
+
+def of_key(rule: FlowRule) -> bool:
+    """It asks for nothing but a flow's ends, and what it has carried."""
+    asked = (rule.processes, rule.interfaces, rule.direction)
+    return all(each is None for each in asked) and not of_process(rule)
+
+
+def asks_direction(policy: Policy) -> bool:
+    """Some rule asks which end opened a connection."""
+    return any(rule.direction is not None for rule in policy.flows)
+
+
+def of_process(rule: FlowRule) -> bool:
+    """It asks for more of a process than the name of a thread."""
+    return any(asked is not None for asked in (rule.commands, rule.users, rule.cgroups, rule.units))
+
+
+def _has_threshold(rule: FlowRule) -> bool:
+    return bool(rule.min_bytes or rule.min_age_ns or rule.min_rate_bit_s)
+
+
 def qualify(policy: Policy) -> tuple[int, int, int]:
     """(dwell_ns, min_bytes, min_age_ns): the loosest of all rules that steer. They are compiled
     into BPF: a flow below them cannot be steered by any rule. When no rule steers, nothing is ever
-    above them."""
+    above them. A rate is not asked there: it is known only later."""
     steering = [rule for rule in policy.flows if rule.placement is not Placement.LEAVE]
     return (
         min((rule.dwell_ns for rule in steering), default=NEVER),
@@ -95,26 +138,51 @@ def rule_budget(policy: Policy, ifname: str, slots: int | None) -> int | None:
 def _tests(rule: FlowRule) -> list[Test]:
     """Only what the rule asks for, cheapest first."""
     tests: list[Test] = []
+    unknown = rule.placement is Placement.LEAVE
+
+    def ask(fact: Callable[[Facts], T | None], holds: Callable[[T], object]) -> None:
+        def test(facts: Facts) -> bool:
+            value = fact(facts)
+            return unknown if value is None else bool(holds(value))
+
+        tests.append(test)
+
     if (protocols := rule.protocols) is not None:
-        tests.append(lambda key, comm: key.protocol in protocols)
+        tests.append(lambda facts: facts.key.protocol in protocols)
     if (ports := rule.ports) is not None:
         tests.append(
-            lambda key, comm: any(
-                low <= key.local_port <= high or low <= key.remote_port <= high
+            lambda facts: any(
+                low <= facts.key.local_port <= high or low <= facts.key.remote_port <= high
                 for low, high in ports
             )
         )
+    if (direction := rule.direction) is not None:
+        tests.append(lambda facts: facts.key.protocol != Protocol.UDP)
+        ask(lambda facts: facts.direction, lambda known: known is direction)
     if rule.local is not None:
         local = _inside(rule.local)
-        tests.append(lambda key, comm: local(key.local))
+        tests.append(lambda facts: local(facts.key.local))
     if rule.remote is not None:
         remote = _inside(rule.remote)
-        tests.append(lambda key, comm: remote(key.remote))
+        tests.append(lambda facts: remote(facts.key.remote))
+    if (users := rule.users) is not None:
+        ask(lambda facts: facts.process.uid, lambda uid: uid in users)
+    if rule.interfaces is not None:
+        ask(lambda facts: facts.interface, _any_of(rule.interfaces))
     if rule.processes is not None:
-        named = re.compile("|".join(map(fnmatch.translate, rule.processes))).match
-        unknown = rule.placement is Placement.LEAVE
-        tests.append(lambda key, comm: unknown if comm is None else named(comm) is not None)
+        ask(lambda facts: facts.comm, _any_of(rule.processes))
+    if rule.cgroups is not None:
+        ask(lambda facts: facts.process.cgroup, _any_of(rule.cgroups))
+    if rule.units is not None:
+        named = _any_of(rule.units)
+        ask(lambda facts: facts.process.cgroup, lambda path: any(map(named, units_in(path))))
+    if rule.commands is not None:
+        ask(lambda facts: facts.process.command, _any_of(rule.commands))
     return tests
+
+
+def _any_of(globs: tuple[str, ...]) -> Callable[[str], object]:
+    return re.compile("|".join(map(fnmatch.translate, globs))).match
 
 
 def _inside(networks: tuple[Network, ...]) -> Callable[[bytes], bool]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
+from collections.abc import Callable
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -18,13 +19,15 @@ from pydantic import (
     Field,
     PlainValidator,
     ValidatorFunctionWrapHandler,
+    WithJsonSchema,
     WrapValidator,
     model_validator,
 )
 
-from atfnd.model import Network, Protocol
+from atfnd.model import Direction, Network, Protocol
+from atfnd.policy import names, shape
 from atfnd.policy.problem import Mistake, did_you_mean, said
-from atfnd.policy.units import MAX, size_bytes, time_ns
+from atfnd.policy.units import MAX, rate_bit_s, size_bytes, time_ns
 
 __all__ = [
     "DaemonEntry",
@@ -33,8 +36,6 @@ __all__ = [
     "InterfaceEntry",
     "PolicyFile",
 ]
-
-COMM_LEN = 15  # TASK_COMM_LEN - 1, include/linux/sched.h
 
 
 def protocol(value: object) -> Protocol:
@@ -45,6 +46,15 @@ def protocol(value: object) -> Protocol:
             f"expected {', '.join(names)}, got {said(value)}", did_you_mean(str(value), names)
         )
     return Protocol[str(value).upper()]
+
+
+def direction(value: object) -> Direction:
+    """`accepted` or `connected`."""
+    known = [each.value for each in Direction]
+    if value not in known:
+        message = f"expected {' or '.join(known)}, got {said(value)}"
+        raise Mistake(message, did_you_mean(str(value), known))
+    return Direction(value)
 
 
 def port_range(value: object) -> tuple[int, int]:
@@ -83,23 +93,6 @@ def network(value: object) -> Network:
     return Network(inside.version, inside.network_address.packed, inside.prefixlen)
 
 
-def processes(value: object) -> tuple[str, ...]:
-    """Globs on a thread's name, separated by `|`; one that no name can match is a mistake."""
-    if not isinstance(value, str):
-        raise Mistake(f"expected a process name, got {said(value)}", "quote it")
-    globs = tuple(glob.strip() for glob in value.split("|"))
-    for glob in globs:
-        if not glob:
-            raise Mistake(f"{said(value)} has an empty name in it")
-        shortest = re.sub(r"\[[^]]+\]", "?", glob).replace("*", "")
-        if len(shortest.encode()) > COMM_LEN:
-            raise Mistake(
-                f"`{glob}` can match no process: the kernel keeps {COMM_LEN} bytes of a name",
-                f"did you mean {glob.encode()[:COMM_LEN].decode(errors='ignore')}?",
-            )
-    return globs
-
-
 def rule_name(value: object) -> str:
     """One word, to be told from the others in tables and logs."""
     if not isinstance(value, str) or not re.fullmatch(r"[\w.-]+", value):
@@ -114,11 +107,15 @@ def one_or_more(value: object) -> object:
     return value if isinstance(value, tuple) else (value,)
 
 
-def something(value: object) -> object:
+def something(wanted: str) -> BeforeValidator:
     """A key that may be left out is not written without a value."""
-    if value is None:
-        raise Mistake("expected a number, got nothing")
-    return value
+
+    def said_something(value: object) -> object:
+        if value is None:
+            raise Mistake(f"expected {wanted}, got nothing")
+        return value
+
+    return BeforeValidator(said_something)
 
 
 def leave_or_near(value: object, near: ValidatorFunctionWrapHandler) -> Any:
@@ -133,13 +130,25 @@ def leave_or_near(value: object, near: ValidatorFunctionWrapHandler) -> Any:
     raise Mistake(message, hint or did_you_mean(word, ["leave"]))
 
 
-Size = Annotated[int, BeforeValidator(size_bytes)]
-Time = Annotated[int, BeforeValidator(time_ns)]
+def one_or_more_of(item: shape.Shape) -> tuple[object, ...]:
+    listed = WithJsonSchema(shape.one_or_more(item))
+    return BeforeValidator(one_or_more), Field(min_length=1), listed
+
+
+def globs(parse: Callable[[object], tuple[str, ...]], of: shape.Shape) -> tuple[object, ...]:
+    return PlainValidator(parse), WithJsonSchema(of)
+
+
+Size = Annotated[int, BeforeValidator(size_bytes), WithJsonSchema(shape.SIZE)]
+Time = Annotated[int, BeforeValidator(time_ns), WithJsonSchema(shape.TIME)]
+Rate = Annotated[int, BeforeValidator(rate_bit_s), WithJsonSchema(shape.RATE)]
 Count = Annotated[int, Field(ge=0, le=MAX)]
 Protocols = tuple[Annotated[Protocol, PlainValidator(protocol)], ...]
 Ports = tuple[Annotated[tuple[int, int], PlainValidator(port_range)], ...]
 Networks = tuple[Annotated[Network, PlainValidator(network)], ...]
-OneOrMore = (BeforeValidator(one_or_more), Field(min_length=1))
+Users = tuple[Annotated[int, PlainValidator(names.user)], ...]
+Globs = tuple[str, ...] | None
+Opened = Annotated[Direction | None, PlainValidator(direction), WithJsonSchema(shape.DIRECTION)]
 
 
 class Entry(BaseModel):
@@ -149,13 +158,20 @@ class Entry(BaseModel):
 
 
 class MatchEntry(Entry):
-    protocol: Annotated[Protocols | None, *OneOrMore] = None
-    ports: Annotated[Ports | None, *OneOrMore] = None
-    local: Annotated[Networks | None, *OneOrMore] = None
-    remote: Annotated[Networks | None, *OneOrMore] = None
-    process: Annotated[tuple[str, ...] | None, PlainValidator(processes)] = None
+    protocol: Annotated[Protocols | None, *one_or_more_of(shape.PROTOCOL)] = None
+    ports: Annotated[Ports | None, *one_or_more_of(shape.PORT)] = None
+    local: Annotated[Networks | None, *one_or_more_of(shape.NETWORK)] = None
+    remote: Annotated[Networks | None, *one_or_more_of(shape.NETWORK)] = None
+    direction: Opened = None
+    interface: Annotated[Globs, *globs(names.interfaces, shape.INTERFACES)] = None
+    process: Annotated[Globs, *globs(names.processes, shape.PROCESSES)] = None
+    command: Annotated[Globs, *globs(names.commands, shape.COMMANDS)] = None
+    user: Annotated[Users | None, *one_or_more_of(shape.USER)] = None
+    cgroup: Annotated[Globs, *globs(names.cgroups, shape.CGROUPS)] = None
+    unit: Annotated[Globs, *globs(names.units, shape.UNITS)] = None
     min_bytes: Size = 0
     min_age: Time = 0
+    min_rate: Rate = 0
 
     @model_validator(mode="after")
     def _says_something(self) -> MatchEntry:
@@ -169,7 +185,7 @@ class NearEntry(Entry):
 
 
 class FlowEntry(Entry):
-    name: Annotated[str, BeforeValidator(rule_name)]
+    name: Annotated[str, BeforeValidator(rule_name), WithJsonSchema(shape.RULE_NAME)]
     match: MatchEntry
     placement: Annotated[NearEntry | None, WrapValidator(leave_or_near)]
     order: Literal["strict", "bounded", "immediate"] = "strict"
@@ -183,7 +199,7 @@ class InterfaceMatchEntry(Entry):
 
 
 class RulesEntry(Entry):
-    max: Annotated[Count | None, BeforeValidator(something)] = None
+    max: Annotated[Count | None, something("a number")] = None
     reserve: Count = 0
 
 
@@ -210,6 +226,6 @@ class DaemonEntry(Entry):
 class PolicyFile(Entry):
     version: Literal[1]
     about: str = ""
-    daemon: DaemonEntry | None = None
+    daemon: Annotated[DaemonEntry | None, something("a mapping")] = None
     interfaces: tuple[InterfaceEntry, ...] = ()
     flows: tuple[FlowEntry, ...] = ()

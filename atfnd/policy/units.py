@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Sizes (`64KiB`) and times (`200ms`) as a person writes them, in bytes and nanoseconds.
+"""Sizes (`64KiB`), times (`200ms`) and rates (`500Mbit`) as a person writes them, in bytes,
+nanoseconds and bits a second.
 
-A unit is always written, so that no number has to be guessed at; both fit a signed 64-bit integer,
+A unit is always written, so that no number has to be guessed at; all fit a signed 64-bit integer,
 because they are compiled into BPF.
 """
 
@@ -13,7 +14,7 @@ from fractions import Fraction
 
 from atfnd.policy.problem import Mistake, said
 
-__all__ = ["MAX", "size_bytes", "time_ns"]
+__all__ = ["MAX", "RATES", "SIZES", "TIMES", "in_words", "rate_bit_s", "size_bytes", "time_ns"]
 
 MAX = 2**63 - 1
 
@@ -26,6 +27,17 @@ TIMES = {
     "m": 60 * 10**9,
     "h": 3600 * 10**9,
 }
+RATES = {
+    "bit": 1,
+    "kbit": 10**3,
+    "Mbit": 10**6,
+    "Gbit": 10**9,
+    "Tbit": 10**12,
+    "B/s": 8,
+    "KiB/s": 8 * 2**10,
+    "MiB/s": 8 * 2**20,
+    "GiB/s": 8 * 2**30,
+}
 MEANT = {
     "k": "KiB",
     "kb": "KiB",
@@ -36,8 +48,19 @@ MEANT = {
     "µs": "us",
     "sec": "s",
     "min": "m",
+    "kbps": "kbit",
+    "mbps": "Mbit",
+    "gbps": "Gbit",
+    "kb/s": "kbit",
+    "Mb": "Mbit",
+    "Gb": "Gbit",
+    "Mb/s": "Mbit",
+    "Gb/s": "Gbit",
+    "kB/s": "KiB/s",
+    "MB/s": "MiB/s",
+    "GB/s": "GiB/s",
 }
-QUANTITY = re.compile(r"([0-9]+(?:\.[0-9]+)?) ?([^\W\d_]*)")
+QUANTITY = re.compile(r"([0-9]+(?:\.[0-9]+)?) ?((?:[^\W\d_]|/)*)")
 
 
 def size_bytes(value: object) -> int:
@@ -48,6 +71,18 @@ def size_bytes(value: object) -> int:
 def time_ns(value: object) -> int:
     """Nanoseconds of `200ms`, `30s`, `2m`; Mistake otherwise."""
     return _quantity(value, TIMES, "a time such as 200ms")
+
+
+def rate_bit_s(value: object) -> int:
+    """Bits a second of `500Mbit`, `500Mbit/s`, `10MiB/s`; Mistake otherwise."""
+    bare = value[:-2] if isinstance(value, str) and value.endswith("bit/s") else value
+    return _quantity(bare, RATES, "a rate such as 500Mbit")
+
+
+def in_words(amount: int, units: Mapping[str, int]) -> str:
+    """As a file may say it: in the largest unit of which it is a whole number."""
+    unit = max((u for u in units if amount % units[u] == 0), key=units.__getitem__)
+    return f"{amount // units[unit]}{unit}" if amount else f"0{next(iter(units))}"
 
 
 def _quantity(value: object, units: Mapping[str, int], wanted: str) -> int:
@@ -71,7 +106,10 @@ def _quantity(value: object, units: Mapping[str, int], wanted: str) -> int:
 
 def _unit_hint(number: str, unit: str, units: Mapping[str, int]) -> str:
     by_lower = {name.lower(): name for name in units}
-    meant = by_lower.get(unit.lower()) or MEANT.get(unit.lower())
-    if meant in units:
+    lower = unit.lower()
+    known = [by_lower.get(lower), MEANT.get(unit), MEANT.get(lower)]
+    if unit:
+        known += [by_lower.get(f"{lower}/s"), by_lower.get(f"{lower}bit")]
+    if meant := next((each for each in known if each in units), None):
         return f"did you mean {number}{meant}?"
     return f"units: {', '.join(units)}"

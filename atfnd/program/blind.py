@@ -58,7 +58,13 @@ class BlindHands:
     def release(self, queue: int) -> bool:
         return False
 
-    def watch(self, key: FlowKey, origins: frozenset[int], targets: frozenset[int]) -> None:
+    def watch(
+        self,
+        key: FlowKey,
+        origins: frozenset[int],
+        targets: frozenset[int],
+        through: frozenset[int],
+    ) -> None:
         self._missed = True
 
     def unwatch(self, key: FlowKey) -> None: ...

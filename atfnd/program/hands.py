@@ -160,17 +160,25 @@ class NicHands:
                 return
         raise ValueError(f"queue {queue} drains for no hold")
 
-    def watch(self, key: FlowKey, origins: frozenset[int], targets: frozenset[int]) -> None:
+    def watch(
+        self,
+        key: FlowKey,
+        origins: frozenset[int],
+        targets: frozenset[int],
+        through: frozenset[int],
+    ) -> None:
         """A flow that cannot be watched is lost evidence: its socket or queue is not known, it has
         several, the programs are not attached, or too many flows are watched."""
-        cookie = self._cookie(key)
-        if cookie is None or len(origins) != 1 or len(targets) != 1 or not self._transit.started():
+        cookie, started = self._cookie(key), self._transit.started()
+        rings = len(origins), len(targets), max(len(through), 1)
+        if cookie is None or rings != (1, 1, 1) or not started:
             self._passages.miss()
             return
         [a], [b] = origins, targets
         try:
             queues = self._queue(a), self._queue(b)
-            self._passages.watch(key, cookie, *queues, self._queues())
+            between = next((self._queue(each) for each in through), None)
+            self._passages.watch(key, cookie, *queues, self._queues(), between)
         except OSError as refusal:
             if refusal.errno not in (errno.ENODEV, errno.E2BIG, errno.EEXIST):
                 raise

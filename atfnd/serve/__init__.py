@@ -6,10 +6,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Sequence
 from typing import Protocol
 
-from atfnd.model import Event, Finding, Flow, FlowKey, NicView, Status, Topology
+from atfnd.model import Event, Finding, Flow, FlowKey, NicView, Planned, Policy, Status, Topology
 
 __all__ = ["Source"]
 
@@ -53,6 +53,21 @@ class Source(Protocol):
 
     async def resume(self, nic: str) -> None:
         """Put back what `pause` took out, if the NIC was armed then. Raises as `arm`."""
+
+    @property
+    def policy(self) -> Policy:
+        """What is in force."""
+
+    async def plan(self, nic: str) -> Sequence[Planned]:
+        """What would be done to this NIC now, in order, if it were armed, or what waits where it
+        is. KeyError: no such NIC; OSError: it has just gone."""
+
+    def recording(self, seconds: float, most: int) -> AsyncGenerator[str, None]:
+        """What decisions are made of, as lines of JSON: for so long, and so many at most."""
+
+    async def reload(self) -> Policy:
+        """Read the policy again, and return the one in force. OperatorError: it is wrong, and
+        nothing has changed."""
 
     async def doctor(self, nic: str | None) -> tuple[Sequence[NicView], Sequence[Finding]]:
         """What stands in the way on this NIC, or on every NIC watched and on the machine; and the

@@ -15,7 +15,7 @@ from aiohttp import web
 from atfnd.errors import OperatorError
 from atfnd.serve.views import View
 
-__all__ = ["JSON", "error", "number", "one_object", "query_of", "row_list"]
+__all__ = ["JSON", "error", "number", "one_object", "query_of", "row_list", "write"]
 
 ROWS = 16  # rows encoded before the loop has its turn
 WRITE_S = 10.0  # a reader that takes nothing for so long is let go
@@ -73,19 +73,19 @@ async def row_list(
         chunk.append(("\n" if first else ",\n") + json.dumps(row))
         first = False
         if len(chunk) >= ROWS:
-            await _write(request, response, chunk)
+            await write(request, response, "".join(chunk))
             chunk = []
     chunk.append("]" + "".join(f', "{key}": {json.dumps(value)}' for key, value in rest.items()))
-    await _write(request, response, [*chunk, "}\n"])
+    await write(request, response, "".join([*chunk, "}\n"]))
     await response.write_eof()
     return response
 
 
-async def _write(request: web.Request, response: web.StreamResponse, chunk: list[str]) -> None:
-    """ConnectionResetError: the reader went away, or took nothing for too long."""
+async def write(request: web.Request, response: web.StreamResponse, text: str) -> None:
+    """Part of an answer. ConnectionResetError: the reader went away, or took nothing for long."""
     try:
         async with asyncio.timeout(WRITE_S):
-            await response.write("".join(chunk).encode())
+            await response.write(text.encode())
     except TimeoutError:
         if request.transport is not None:
             request.transport.abort()

@@ -19,6 +19,7 @@ from atfnd.errors import OperatorError
 from atfnd.serve import Source
 from atfnd.serve.answers import error
 from atfnd.serve.api import Api
+from atfnd.serve.decisions import Decisions
 
 __all__ = ["Server", "serve"]
 
@@ -55,7 +56,7 @@ async def serve(source: Source, socket_path: str | os.PathLike[str]) -> Server:
     """
     path = Path(socket_path)
     app = web.Application(middlewares=[_answer_errors, _read_body], client_max_size=BODY_BYTES)
-    app.add_routes(Api(source).routes())
+    app.add_routes([*Api(source).routes(), *Decisions(source).routes()])
     runner = web.AppRunner(
         app,
         access_log=None,
@@ -137,7 +138,9 @@ async def _answer_errors(request: web.Request, handler: Handler) -> web.StreamRe
     except web.HTTPNotFound as refusal:
         if refusal.content_type == "application/json":
             raise
-        paths = "/v1/{status,flows,explain,queues,nics,rules,topology,events,doctor}"
+        paths = (
+            "/v1/{status,flows,explain,queues,nics,rules,topology,events,doctor,policy,plan,record}"
+        )
         return error(404, f"nothing at {request.path}", f"there is {paths}")
 
 

@@ -3,7 +3,8 @@
 
 - InOrder: no packet is delivered after a later one, unless a hold ended by itself, the NIC was
   reset (which moves flows by itself) or the daemon died
-- Honest: a move that is called proven had none, whatever happened
+- Honest: a move that is called proven had none, whatever happened; nor had one of a listener's port
+  that is called verified, if the connection was told of before it ended
 - I1 to I4, I6: one hold's rings, one write; parked before it, released after the old ring drained
 - FailOpen: when nothing can happen any more, nothing is parked, and nothing waits (I7)
 """
@@ -12,20 +13,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from atfnd.model import Action, ActionKind, Actuator, FlowKey
+from atfnd.model import Action, ActionKind, Actuator
 from atfnd.move.device import Device
 from atfnd.move.event import Wanted
 from atfnd.move.port import Port, Ring
 from atfnd.move.timer import Times
 from atfnd.move.verdict import Mode, Verdict
-from tests.move import nic
+from tests.move import births, nic
+from tests.move.births import KEY
 from tests.move.daemon import Daemon
 from tests.move.explore import Found, explore
 from tests.move.world import RINGS, A, B, R, Scene, World
 
 __all__ = ["KEY", "PORT", "TIMES", "check", "wanted"]
 
-KEY = FlowKey(6, b"\x0a\0\0\1", 443, b"\x0a\0\0\2", 1000)
 RING = Ring(
     size=1, rx_usecs=0, gro_flush_timeout_ns=0, busy_poll=False, service_pps=1e9, thread=True
 )
@@ -49,7 +50,10 @@ def wanted(kind: ActionKind = ActionKind.REWRITE, rss: int = R) -> Wanted:
 
 def check(scene: Scene, move: Wanted, port: Port = PORT, order_only: bool = False) -> Found:
     """Visit every state of a scene with the real machine in it (`order_only`: see Daemon)."""
-    daemon = Daemon(Device(port, TIMES), move, scene, order_only)
+    daemon = Daemon(Device(port, TIMES, arrival_ns=scene.begins), move, scene, order_only)
+    proofs = {Verdict.PROVEN.value}
+    if listens := births.listens(scene):
+        proofs.add(Verdict.VERIFIED.value)
 
     def steps(world: World) -> Iterator[tuple[str, World]]:
         if not world.wrong:
@@ -57,10 +61,10 @@ def check(scene: Scene, move: Wanted, port: Port = PORT, order_only: bool = Fals
             yield from daemon.moves(world)
 
     def broken(world: World, still: bool) -> str | None:
-        if world.overtaken and not world.excused:
+        if world.overtaken and not world.excused and not listens:
             return "InOrder: a packet was delivered after a later one"
-        if world.overtaken and world.verdict == Verdict.PROVEN.value:
-            return "Honest: called proven, and a packet was delivered after a later one"
+        if world.overtaken and world.verdict in proofs and not world.unawaited:
+            return f"Honest: called {world.verdict}, and a packet was delivered after a later one"
         if still and not world.wrong:
             return _left_behind(daemon, world)
         return world.wrong

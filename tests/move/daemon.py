@@ -26,6 +26,7 @@ from atfnd.move.event import (
     Wanted,
     Written,
 )
+from tests.move import births
 from tests.move.world import RINGS, B, Scene, World, Writing
 
 __all__ = ["Daemon"]
@@ -81,7 +82,8 @@ class Daemon:
                 yield from self._write(world, command)
             case Ended():
                 said = command.verdict.value
-                yield f"the move ended: {said}", self._over(world._replace(verdict=said))
+                world = world._replace(verdict=said, unawaited=births.unheard(world, self.scene))
+                yield f"the move ended: {said}", self._over(world)
             case _:
                 yield type(command).__name__, world
 
@@ -98,12 +100,13 @@ class Daemon:
         scene = self.scene
         if world.writes:
             world = world._replace(wrong="I2: a second write of one move")
-        world = world._replace(writes=world.writes + 1, listening=True)
+        world = world._replace(writes=world.writes + 1, listening=scene.birth is None)
         targets = self.wanted.targets or frozenset()
         needed = (set(scene.path) | targets) - (self.wanted.origins or frozenset())
         if (
             not self.order_only
             and not world.excused
+            and not births.unborn(world, scene)
             and any(not world.parked[ring] for ring in needed)
         ):
             world = world._replace(wrong="I3, I4: a write with a ring that is not parked")
@@ -131,7 +134,7 @@ class Daemon:
         if action.kind is ActionKind.DELETE and not writing.errno:
             location = None
         outcome = Outcome(action, world.now, writing.errno, location, "refused")
-        done = world._replace(writing=None)
+        done = world._replace(writing=None, ruled=not writing.errno)
         yield "the write returns", self._tell(done, Written(outcome, world.now, world.now))
 
     def _told(self, world: World) -> Steps:
@@ -140,6 +143,11 @@ class Daemon:
             yield f"it is told that {world.mail}", self._tell(after, world.mail)
             if self._may("lost event", world):
                 yield "an event is lost", self._tell(_fault(after), EvidenceLost())
+        if world.born is not None:
+            after, event = world._replace(born=None), births.told(world)
+            yield "a connection is told of", after if event is None else self._tell(after, event)
+            if self._may("lost event", world):
+                yield "its event is lost", self._tell(_fault(after), EvidenceLost())
         if world.via_new and world.verdict is None:
             key = self.wanted.subject
             told = self._tell(world._replace(via_new=False), Seen(key, B, world.now))
@@ -157,7 +165,8 @@ class Daemon:
     def _die(self, world: World) -> Steps:
         if self._may("crash", world):
             dead = _fault(world)._replace(machine=None, todo=(), mail=None, excused=True)
-            yield "the daemon is killed", dead._replace(via_new=False, reset_untold=False)
+            dead = dead._replace(via_new=False, reset_untold=False, born=None)
+            yield "the daemon is killed", dead
 
     def _cut(self, world: World) -> Steps:
         """The spinner dies: its queue polls again, and nobody knows yet."""
@@ -169,7 +178,10 @@ class Daemon:
         """No packet stays in the pipe over a tick, and no reset is not told; a hold ends at its
         deadline by itself."""
         if world.now < self.scene.ticks and not any(world.pipe) and not world.reset_untold:
-            world = world._replace(now=world.now + 1)
+            later = births.later(world, self.scene)
+            if later is None:
+                return
+            world = later._replace(now=world.now + 1)
             for ring, until in enumerate(world.parked):
                 if until and world.now >= until:
                     world = _ended_by_itself(world, ring)
@@ -178,8 +190,9 @@ class Daemon:
     def _over(self, world: World) -> World:
         """Nothing is told any more: only what is in flight is of interest."""
         over = world._replace(
-            mail=None, listening=False, via_new=False, reset_untold=False, cut=frozenset()
-        )
+            mail=None, listening=False, via_new=False, reset_untold=False, cut=frozenset(),
+            born=None,
+        )  # fmt: skip
         state = self.device(world)
         if state is None or state.live or state.waiting or world.todo:
             return over._replace(wrong="a move that has ended goes on")

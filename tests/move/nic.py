@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What a NIC may do next by itself: arrival, DMA, polls, GRO, the effect of a rule, a reset."""
+"""What a NIC may do next by itself: arrival, DMA, polls, GRO, the effect of a rule, a reset; and
+what the peer of a connect may: answer."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from atfnd.move.event import Asleep, Polled
+from tests.move import births
 from tests.move.world import RINGS, A, B, Poll, R, Scene, World, put
 
 __all__ = ["BUDGET", "moves"]
@@ -16,14 +18,16 @@ Steps = Iterator[tuple[str, World]]
 
 def moves(world: World, scene: Scene) -> Steps:
     """Every next step of the NIC."""
-    yield from _arrive(world, scene)
-    yield from _new(world)
+    if births.may_send(world, scene):
+        yield from _arrive(world, scene)
+    yield from births.answer(world, scene)
+    yield from _new(world, scene)
     for ring in (A, R):
         yield from _dma(world, ring)
         yield from _begin(world, ring, scene)
         yield from _end(world, ring, scene)
         yield from _sleep(world, ring, scene)
-    yield from _flush(world)
+    yield from _flush(world, scene)
     yield from _effect(world)
     yield from _reset(world, scene)
 
@@ -39,11 +43,11 @@ def _arrive(world: World, scene: Scene) -> Steps:
         yield f"packet {packet} is classified to {RINGS[to]}", world
 
 
-def _new(world: World) -> Steps:
+def _new(world: World, scene: Scene) -> Steps:
     """The new ring at its worst: no delay of its own, for a later poll of it is as good."""
     if world.ring[B] and not world.parked[B]:
         packets, world = world.ring[B], world._replace(ring=put(world.ring, B, ()))
-        yield f"B delivers {packets}", _deliver(world, B, packets)
+        yield f"B delivers {packets}", _deliver(world, scene, B, packets)
 
 
 def _dma(world: World, ring: int) -> Steps:
@@ -89,7 +93,7 @@ def _end(world: World, ring: int, scene: Scene) -> Steps:
         polls=(*world.polls[:ring], None, *world.polls[ring + 1 :]),
         gro=put(world.gro, ring, kept),
     )
-    world = _deliver(world, ring, packets[: len(packets) - len(kept)])
+    world = _deliver(world, scene, ring, packets[: len(packets) - len(kept)])
     if _listened(world):
         world = world._replace(mail=Polled(ring, world.now, poll.work, BUDGET))
     yield f"the poll of {RINGS[ring]} ends at {world.now}, work {poll.work} of {BUDGET}", world
@@ -104,18 +108,21 @@ def _sleep(world: World, ring: int, scene: Scene) -> Steps:
         yield f"{RINGS[ring]} is seen asleep at {world.now}", world._replace(mail=asleep)
 
 
-def _flush(world: World) -> Steps:
+def _flush(world: World, scene: Scene) -> Steps:
     for ring in (A, R):
         if world.gro[ring] and world.polls[ring] is None:
-            after = _deliver(world._replace(gro=put(world.gro, ring, ())), ring, world.gro[ring])
+            kept, after = world.gro[ring], world._replace(gro=put(world.gro, ring, ()))
+            after = _deliver(after, scene, ring, kept)
             yield f"GRO of {RINGS[ring]} is flushed by its timer", after
 
 
-def _deliver(world: World, ring: int, packets: tuple[int, ...]) -> World:
+def _deliver(world: World, scene: Scene, ring: int, packets: tuple[int, ...]) -> World:
     for packet in packets:
-        overtaken = world.overtaken or packet < world.last
+        world = births.accept(world, scene, ring, packet)
+        overtaken = world.overtaken or (births.data(packet, scene) and packet < world.last)
         last = max(packet, world.last)
-        world = world._replace(last=last, overtaken=overtaken, via_new=world.via_new or ring == B)
+        via_new = world.via_new or (ring == B and not births.listens(scene))
+        world = world._replace(last=last, overtaken=overtaken, via_new=via_new)
     return world
 
 

@@ -9,17 +9,23 @@ from typing import NamedTuple
 from atfnd.model import ActionKind, Actuator
 from atfnd.move.event import Wanted
 from atfnd.move.port import Port, Stage
+from tests.move import births
 from tests.move.check import PORT, wanted
-from tests.move.world import A, B, R, Scene
+from tests.move.world import A, B, Birth, R, Scene
 
 __all__ = [
     "ASYNCHRONOUS",
+    "BORN",
+    "CONNECT",
     "GRO",
     "IN_PLACE",
+    "LISTEN",
     "MOVED",
     "REFUSED",
     "THREE_PACKETS",
     "THROUGH_RSS",
+    "TOO_LATE",
+    "UNKNOWN_EFFECT",
     "Case",
 ]
 
@@ -48,6 +54,38 @@ ASYNCHRONOUS = Case(
     PORT._replace(asynchronous=True),
 )  # fmt: skip
 
+_ONLY_TOLD = frozenset({"refused write", "dropped write", "lost event"})
+_SLOW = frozenset({"nearer peer", "slow write"})
+CONNECT = Case(
+    Scene("a connect", faults=_ONLY_TOLD | _SLOW, most_faults=3, ticks=5,
+          birth=Birth(births.EXPECTED)),
+    births.wanted(),
+)  # fmt: skip
+WAITING = Case(
+    CONNECT.scene._replace(name="a connect that waits", begins=2), CONNECT.wanted,
+    PORT._replace(holds_max=0),
+)  # fmt: skip
+LISTEN = Case(
+    Scene("a listener", faults=_ONLY_TOLD, most_faults=2, ticks=5, birth=Birth(), begins=2),
+    births.wanted(births.PORT),
+)
+TOO_LATE = WAITING._replace(
+    scene=WAITING.scene._replace(name="a connect that waits too long", begins=births.EXPECTED + 1)
+)
+UNKNOWN_EFFECT = Case(
+    CONNECT.scene._replace(name="a connect, and an effect that comes late", late=True),
+    CONNECT.wanted, PORT._replace(asynchronous=True),
+)  # fmt: skip
+BORN = [
+    CONNECT,
+    Case(CONNECT.scene._replace(name="a connect, a reset, a crash", faults=_ALL | _SLOW,
+                                most_faults=1), CONNECT.wanted),
+    WAITING,
+    Case(LISTEN.scene._replace(name="a listener at once", begins=0), LISTEN.wanted),
+    LISTEN,
+    Case(LISTEN.scene._replace(name="a listener, a reset, a crash", packets=2, faults=_ALL),
+         LISTEN.wanted),
+]  # fmt: skip
 MOVED = [
     IN_PLACE,
     Case(IN_PLACE.scene._replace(name="two faults", most_faults=2), wanted()),
@@ -66,6 +104,8 @@ MOVED = [
 
 REFUSED = [
     GRO,
+    TOO_LATE,
+    UNKNOWN_EFFECT,
     ASYNCHRONOUS,
     Case(Scene("two rings to park, and one can be", path=(R, B), lost=(R,)), wanted(),
          _DELETES_AND_ADDS._replace(holds_max=1)),

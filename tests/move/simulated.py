@@ -82,7 +82,13 @@ class SimulatedNic:
             self.listened.clear()
         return unbroken
 
-    def watch(self, key: FlowKey, origins: frozenset[int], targets: frozenset[int]) -> None:
+    def watch(
+        self,
+        key: FlowKey,
+        origins: frozenset[int],
+        targets: frozenset[int],
+        through: frozenset[int],
+    ) -> None:
         self.watched[key] = targets
         self.seen.discard(key)
 
@@ -143,7 +149,7 @@ class SimulatedNic:
         if sequence < self.last[flow]:
             self.overtaken[flow] += 1
             if flow in self.watched:
-                self.told.append(Violated(flow, 1))
+                self.told.append(Violated(flow, 1, self.time_ns))
         self.last[flow], self.last_ns[flow] = max(sequence, self.last[flow]), self.time_ns
         if queue in self.watched.get(flow, ()) and flow not in self.seen:
             self.seen.add(flow)

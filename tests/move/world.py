@@ -9,14 +9,24 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from atfnd.model import Accepted
 from atfnd.move.command import Command
-from atfnd.move.event import Asleep, Polled
+from atfnd.move.event import Asleep, Established, Polled
 
-__all__ = ["RINGS", "A", "B", "Poll", "R", "Scene", "World", "Writing", "put"]
+__all__ = ["RINGS", "A", "B", "Birth", "Poll", "R", "Scene", "World", "Writing", "faulty", "put"]
 
 A, B, R = 0, 1, 2  # the old ring, the new one, RSS's
 RINGS = "ABR"
 Packets = tuple[int, ...]
+
+
+class Birth(NamedTuple):
+    """No data are in flight at first. Of a connect (`expected`): the peer sends some once it was
+    established, and that is after this instant, unless the peer is nearer or a write slower than
+    ever before, which are faults. Of a listener: packet 0 is the ACK of a handshake, the rest are
+    data, and the first that is delivered establishes the connection."""
+
+    expected: int | None = None
 
 
 class Scene(NamedTuple):
@@ -32,6 +42,8 @@ class Scene(NamedTuple):
     faults: frozenset[str] = frozenset()
     most_faults: int = 1
     ticks: int = 6
+    birth: Birth | None = None
+    begins: int = 0  # the machine may move nothing before (its token bucket)
 
 
 class Poll(NamedTuple):
@@ -72,6 +84,10 @@ class World(NamedTuple):
     reset_untold: bool = False
     faults: int = 0  # so many have happened
     writes: int = 0
+    established: int = 0  # when; 0: not yet
+    born: Established | Accepted | None = None  # not told yet
+    ruled: bool = False  # the write was told to have succeeded
+    unawaited: bool = False  # a listener's move ended before its connection was told of
     overtaken: bool = False
     excused: bool = False  # a hold ended by itself, the daemon died, or the NIC was reset
     verdict: str | None = None
@@ -81,3 +97,10 @@ class World(NamedTuple):
 def put(rings: tuple[Packets, ...], at: int, packets: Packets) -> tuple[Packets, ...]:
     """`rings` with other packets at one place."""
     return (*rings[:at], packets, *rings[at + 1 :])
+
+
+def faulty(world: World, scene: Scene, fault: str) -> World | None:
+    """The world with one more fault in it. None: not in this scene, or no more."""
+    if fault not in scene.faults or world.faults >= scene.most_faults:
+        return None
+    return world._replace(faults=world.faults + 1)

@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The verbs of atfnctl about what the daemon decides by: policy, plan, record, reload."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Annotated, BinaryIO
+
+import typer
+from rich.table import Table
+
+from atfnd.ctl import output
+from atfnd.ctl.client import Client, Row
+from atfnd.ctl.tables import plain, size
+from atfnd.ctl.verbs import SOCKET, Json, OnlyNic, Socket, app
+from atfnd.errors import OperatorError
+
+__all__ = ["app"]
+
+
+@app.command()
+def policy(
+    rule: Annotated[str | None, typer.Argument(metavar="RULE", help="Only this one.")] = None,
+    flows: Annotated[bool, typer.Option("--flows", help="Each flow, and what it matched.")] = False,
+    socket: Socket = SOCKET,
+    as_json: Json = False,
+) -> None:
+    """The policy's rules, where they are written, and what each is doing now."""
+    client = Client(socket)
+    answer = client.get("/v1/policy")
+    rules = {row["rule"]: row for row in answer["flows"] if rule in (None, row["rule"])}
+    if not rules:
+        known = ", ".join(row["rule"] for row in answer["flows"])
+        raise OperatorError(f"no flow rule is named {rule}", f"there are: {known}")
+    if flows:
+        rows = [
+            row | {"source": rules[row["policy"]]["source"]}
+            for row in client.pages("/v1/flows", "flows")
+            if row["policy"] in rules
+        ]
+        output.say_json(rows) if as_json else output.show(_matched(rows))
+    elif as_json:
+        output.say_json(answer if rule is None else rules[rule])
+    else:
+        output.show(_rules(rules.values()))
+
+
+@app.command()
+def plan(nic: OnlyNic = None, socket: Socket = SOCKET, as_json: Json = False) -> None:
+    """What would be done now, and why, and the commands that would do it by hand."""
+    rows = Client(socket).get("/v1/plan", nic=nic)["actions"]
+    if as_json:
+        output.say_json(rows)
+        return
+    for row in rows:
+        for line in _action(row):
+            output.say(line)
+    if not rows:
+        output.say("nothing is to be done")
+
+
+@app.command()
+def record(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A new one, for `atfnd replay`.")],
+    seconds: Annotated[int, typer.Option(min=1, max=3600, help="How long.")] = 60,
+    most: Annotated[int, typer.Option("--max", min=1, help="At most so many lines.")] = 100_000,
+    socket: Socket = SOCKET,
+) -> None:
+    """Write down what the daemon sees, for `atfnd replay`; Ctrl-C ends it early."""
+    lines = Client(socket).lines("/v1/record", seconds + 10.0, seconds=seconds, max=most)
+    count = 0
+    with _new(file) as out:
+        try:
+            for line in lines:
+                out.write(line)
+                count += 1
+        except KeyboardInterrupt:
+            pass  # he has seen enough
+        except OSError as refusal:
+            raise OperatorError(f"{file}: {refusal.strerror}", exit_code=1) from None
+    output.say(f"{file}: {count} lines")
+
+
+def _new(file: Path) -> BinaryIO:
+    try:
+        return file.open("xb", buffering=0)
+    except OSError as refusal:
+        raise OperatorError(f"{file}: {refusal.strerror}", "name a new file") from None
+
+
+@app.command()
+def reload(socket: Socket = SOCKET, as_json: Json = False) -> None:
+    """Read the policy again: wholly in force, or, if it is wrong, not at all (exit 2)."""
+    answer = Client(socket).post("/v1/reload")
+    if as_json:
+        output.say_json(answer)
+    else:
+        files = ", ".join(answer["files"]) or "built in"
+        output.say(f"{answer['flow_rules']} flow rules in force: {files}")
+
+
+def _rules(rows: Iterable[Row]) -> Table:
+    columns = (
+        "RULE", "PLACEMENT", "ORDER", ">FLOWS", ">PLACED", ">FILTERS", ">BYTES", "SOURCE",
+    )  # fmt: skip
+    shown = (row | {"bytes": None if row["bytes"] is None else size(row["bytes"])} for row in rows)
+    return plain(columns, "rule placement order flows placed filters bytes source", shown)
+
+
+def _matched(rows: Iterable[Row]) -> Table:
+    columns = "PROTO", "LOCAL", "REMOTE", "COMM", "STATE", "RULE", "SOURCE"
+    return plain(columns, "proto local remote comm state policy source", rows)
+
+
+def _action(row: Row) -> list[str]:
+    """What and why, then the commands, as a script would have them."""
+    about = " ".join(output.text(row[name]) for name in ("nic", "flow") if row[name] is not None)
+    what = f"queue {row['old']} -> {row['new']}"
+    if row["knob"] is not None:
+        what = f"{row['knob']} = {row['value'] or 'none'}"
+    elif row["queue"] is not None:
+        what = f"queue {row['queue']}: CPU {row['old']} -> {row['new']}"
+    when = "" if row["due_s"] is None else f", in {row['due_s']:.1f} s"
+    by = f" [{row['policy']}, {row['source']}]" if row["source"] else ""
+    lines = [f"# {row['kind']} {about} {what}{when} ({output.text(row['why'])}){by}"]
+    return [*lines, *row["commands"], *([f"# {row['cannot']}"] if row["cannot"] else [])]

@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What would be done to a NIC now: the decisions of the daemon on a copy of what it knows. Pure.
+
+Nothing here decides: `prepare`, `steer` and `buckets` do, as when a NIC is armed. What depends on
+the outcome of those actions (whose queue follows whom, a port's rule) is decided after them, and is
+not foreseen.
+"""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from dataclasses import replace
+
+from atfnd.decide import buckets, steer
+from atfnd.decide.memory import Memory
+from atfnd.decide.prepare import prepare
+from atfnd.decide.renew import leave
+from atfnd.decide.table import FlowTable
+from atfnd.model import ActionKind, Means, NicView, Plan, Topology
+
+__all__ = ["copy_of", "foreseen"]
+
+
+def foreseen(
+    nic: NicView, topology: Topology, entry_of: buckets.EntryOf, known: Memory, now_ns: int
+) -> Plan:
+    """The actions that arming this NIC would begin with, or that wait where it is armed. `known` is
+    a `copy_of` it, and is changed; `entry_of` is as for `buckets.plan`."""
+    armed = replace(nic, armed=True, manual=nic.manual if nic.armed else frozenset())
+    plan = prepare(armed, topology)
+    cpus = {each.queue: each.new for each in plan if each.kind is ActionKind.QUEUE_CPU}
+    queues = tuple(replace(q, cpu=cpus.get(q.index, q.cpu)) for q in nic.queues)
+    armed = replace(armed, queues=queues)
+    plan += leave(known, lambda key: False)
+    plan += steer.take_up(armed, known, now_ns, manual=not nic.armed)
+    if nic.means is Means.RSS:
+        buckets.look(armed, entry_of, known)
+        plan += buckets.plan(armed, entry_of, known, now_ns)
+    return plan
+
+
+def copy_of(memory: Memory, nic: str) -> Memory:
+    """What is known of one NIC's flows, to be changed without a trace."""
+    table = FlowTable(memory.table.capacity)
+    for flow in memory.table:
+        if flow.nic == nic:
+            table.put(flow)
+    left = {key: cookie for key, cookie in memory.left.items() if table.get(key) is not None}
+    known = {nic: deepcopy(memory.buckets[nic])} if nic in memory.buckets else {}
+    return Memory(
+        table,
+        memory.settling,
+        buckets=known,
+        dropped=dict(memory.dropped),
+        owned=dict(memory.owned),
+        left=left,
+    )

@@ -1,0 +1,29 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""`atfnd check` and `atfnd schema`: what policy files say, and what they may say."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+__all__ = ["Config", "check", "schema"]
+
+Config = Annotated[Path | None, typer.Option(help="Policy file; policies.d stands beside it.")]
+
+
+def check(config: Config = None) -> None:
+    """Read the policy and say what is wrong with it; exit 2 when something is."""
+    from atfnd.policy.load import check  # fmt: skip
+
+    check(config)
+
+
+def schema() -> None:
+    """Print the JSON Schema of a policy file, for editors."""
+    import json  # fmt: skip
+
+    from atfnd.policy.json_schema import json_schema  # fmt: skip
+
+    print(json.dumps(json_schema(), indent=2))

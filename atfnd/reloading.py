@@ -1,0 +1,185 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Another policy in a running daemon: read from the same files, and in force wholly or not at all.
+
+What an operator said by `atfnctl arm` and `disarm`, or by --arm, holds whatever the policy says.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from abc import abstractmethod
+from collections.abc import AsyncGenerator, Callable
+from contextlib import suppress
+from dataclasses import replace
+from fnmatch import fnmatchcase
+from typing import NamedTuple
+
+from atfnd.attached import Attached
+from atfnd.decide import steer
+from atfnd.decide.renew import homeward, leave, renew
+from atfnd.errors import OperatorError
+from atfnd.model import Action, Flow, FlowKey, Placement, Policy
+from atfnd.nic import Nic
+from atfnd.observe import Qualify
+from atfnd.observe.nics import NicWatch
+from atfnd.policy.match import armed, asks_direction, qualify, rule_budget
+from atfnd.program import knob
+from atfnd.recording import Recorder
+
+__all__ = ["Given", "Reloading"]
+
+
+class Given(NamedTuple):
+    """What the operator gave at the start. `load` reads the policy again: OperatorError."""
+
+    load: Callable[[], Policy]
+    arm: tuple[str, ...]  # shell patterns
+
+    def armed(self, policy: Policy, name: str) -> bool:
+        """We may write to this interface."""
+        return any(fnmatchcase(name, each) for each in self.arm) or armed(policy, name)
+
+    def watch(self, policy: Policy, nic: Nic) -> NicWatch:
+        """A NIC that comes, as the policy wants it watched."""
+        budget = rule_budget(policy, nic.name, nic.caps().rule_slots)
+        return NicWatch(nic, self.armed(policy, nic.name), budget)
+
+
+class Reloading(Attached):
+    """The part of the daemon that takes another policy."""
+
+    hangup: asyncio.Event  # SIGHUP
+    recorder: Recorder
+    _given: Given
+    _reloads: asyncio.Lock
+
+    def recording(self, seconds: float, most: int) -> AsyncGenerator[str, None]:
+        """As `serve.Source.recording`."""
+        return self.recorder.lines(seconds, most)
+
+    async def reload(self) -> Policy:
+        """Read the policy again and take it into force. OperatorError: it is wrong, and nothing has
+        changed."""
+        async with self._reloads:
+            try:
+                policy = await asyncio.to_thread(self._given.load)
+            except OperatorError as mistake:
+                self.log.add("reload-failed", "the running policy stays", mistake.message)
+                raise
+            self._take_into_force(policy)
+            return self.policy
+
+    async def _hangups(self) -> None:
+        while True:
+            await self.hangup.wait()
+            self.hangup.clear()
+            with suppress(OperatorError):  # it is told of in the log
+                await self.reload()
+
+    def _take_into_force(self, policy: Policy) -> None:
+        """Without a pause: nothing is decided by half of a policy."""
+        if policy.observer != self.policy.observer:
+            what = f"daemon.observer: {policy.observer} holds from the next start on"
+            self.log.add("reload", what, "a running daemon keeps its observer")
+            policy = replace(policy, observer=self.policy.observer)
+        self.policy = policy
+        self._matching.renew(policy)
+        self.observer.qualify(Qualify(*qualify(policy), direction=asks_direction(policy)))
+        plan = renew(policy, self._steers, self.memory, self._moves)
+        for moving in self._moving.values():
+            moving.settle(policy.hold_down_ns)
+        self._take_interfaces(policy)
+        self._carry_out(plan)
+        self._each(self._go_home)
+        self._each(self._know)
+        self._births_as(policy)
+        for watch in list(self.watches.values()):
+            with self._while_there(watch):
+                self._carry_out(steer.take_up(watch.view, self.memory, time.monotonic_ns()))
+        known = {flow.cookie for flow in self.flows() if flow is not None}
+        told = {use.cookie for use in self.observer.audit()} - known
+        if told:
+            self.observer.forget(told)  # used again, they are reported again
+        files = ", ".join(policy.files) or "built in"
+        self.log.add("reloaded", f"{len(policy.flows)} flow rules in force", files)
+
+    @abstractmethod
+    def left_by(self, key: FlowKey) -> str | None: ...
+
+    def _steers(self, flow: Flow) -> str | None:
+        """The rule that steers a flow of the table, by name. One taken over from an earlier run,
+        whose user is not known yet, stays unless it is left alone whoever uses it."""
+        if flow.thread is None:
+            return flow.policy if self.left_by(flow.key) is None else None
+        rule = self._matching.of_flow(flow, self.watches[flow.nic].view, time.monotonic_ns())
+        return None if rule is None or rule.placement is Placement.LEAVE else rule.name
+
+    def _moves(self, key: FlowKey) -> bool:
+        return any(moving.concerns(key) for moving in self._moving.values())
+
+    def _leave(self) -> None:
+        """Flows that the policy leaves alone since it is another one, and still have a rule; and
+        what saw births for one that wanted it."""
+        before = dict(self.memory.left)
+        self._carry_out(leave(self.memory, self._moves))
+        ended = {cookie for key, cookie in before.items() if key not in self.memory.left}
+        if ended:
+            self.observer.forget(ended)
+        for key, stray in list(self._strays.items()):
+            if key is None or not self._moves(key):
+                del self._strays[key]
+                self._delete_stray(stray)
+        self._each(self._go_home)
+        self._end_births()
+
+    def _take_interfaces(self, policy: Policy) -> None:
+        """Budgets and arming, of those that are here and of those to come."""
+        self.interfaces.watch_by(lambda nic: self._given.watch(self.policy, nic))
+        for name, watch in list(self.watches.items()):
+            watch.allow(rule_budget(policy, name, watch.view.caps.rule_slots))
+            if name in self.armed_by_operator:
+                continue
+            may_write = self._given.armed(policy, name)
+            if watch.view.paused:
+                watch.arm_on_resume(may_write)
+            elif may_write and not watch.view.armed:
+                with self._while_there(watch):
+                    self._arm(watch, "the policy says so")
+            elif watch.view.armed and not may_write:
+                self._disarm(watch, "the policy says so")
+
+    def _delete_stray(self, stray: Action) -> None:
+        """Unless it has an entry again, which knows where its rule is; again later if it has to
+        wait."""
+        entry = None if stray.key is None else self.memory.table.get(stray.key)
+        if stray.nic not in self.watches or (entry is not None and entry.location is not None):
+            return
+        if not any(outcome.errno in knob.DONE for outcome in self._carry_out((stray,))):
+            self._strays[stray.key] = stray
+
+    def _go_home(self, watch: NicWatch) -> None:
+        """Queues that followed somebody by another policy."""
+        name = watch.view.name
+        if not watch.view.armed or name not in self.memory.homeward:
+            return
+        held = self.originals.held(name).items()
+        before = {knob: value.original for knob, value in held if knob.startswith("queue-cpu:")}
+        if self._carry_out(homeward(watch.view, before, self.topology(), self.memory)):
+            self._carry_out(steer.take_up(watch.view, self.memory, time.monotonic_ns()))
+
+    def _arm(self, watch: NicWatch, why: str) -> None:
+        name = watch.view.name
+        watch.arm(True)
+        self.log.add("arm", "armed", why, nic=name)
+        self._look_again(watch)
+        self.arming.meet(watch)
+        self._adopt(self.observer.inventory(), [watch])
+        plan = steer.take_up(watch.view, self.memory, time.monotonic_ns(), manual=True)
+        self._carry_out(plan)
+
+    def _disarm(self, watch: NicWatch, why: str) -> None:
+        self._still(watch)
+        watch.arm(False)
+        what = "disarmed: nothing is changed any more"
+        self.log.add("disarm", what, why, nic=watch.view.name)

@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The commands of `atfnctl plan`, typed by hand, leave a NIC as the armed daemon does.
+
+The state is what ethtool(8) and /proc say: filters by location, the affinity of each interrupt.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.applications import Application
+from tests.bed import Bed, a_bed
+from tests.guest.arrivals import affinities
+from tests.guest.filters import listed
+from tests.guest.simlab import NAME, a_simlab, ethtool, sh
+from tests.wait import until
+
+__all__: list[str] = []
+
+
+@pytest.fixture(scope="module", params=["explicit", "any"])
+def bed(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bed]:
+    with (
+        a_simlab(queues=4, table=64, location=request.param) as lab,
+        a_bed(lab, tmp_path_factory.mktemp("daemon"), "bpf") as made,
+    ):
+        yield made
+
+
+def plan(bed: Bed) -> list[dict[str, object]]:
+    done = bed.daemon.ctl("plan", "--json")
+    assert done.returncode == 0, done.stderr
+    actions: list[dict[str, object]] = json.loads(done.stdout)
+    return actions
+
+
+def inserts(bed: Bed) -> int:
+    return sum(action["kind"] == "insert" for action in plan(bed))
+
+
+def state(bed: Bed) -> tuple[list[list[str]], list[str], list[str]]:
+    """Filters with their locations where those are ours to say; where each interrupt may run; XPS.
+    The queue CPUs are given in the order of the queues."""
+    filters = listed()
+    said = [[str(at), *lines] for at, lines in sorted(filters.items())]
+    if bed.lab.nic.caps().location_any:
+        said = sorted(filters.values())
+    transmit = sorted(Path("/sys/class/net", NAME, "queues").glob("tx-*/xps_cpus"))
+    return said, affinities(bed), [each.read_text() for each in transmit]
+
+
+def observed(bed: Bed, app: Application) -> None:
+    bed.row(app, lambda row: row["state"] == "observed", "is observed")
+
+
+def test_by_hand_is_as_by_the_daemon(bed: Bed) -> None:
+    bed.start(arm=False)
+    apps = [bed.apps.tcp() for _ in range(3)]
+    for app in apps:
+        observed(bed, app)
+        app.pause()  # nothing new is observed between the plan and its end
+    bare = state(bed)
+    until(lambda: inserts(bed) == len(apps), "every flow is in the plan", 30)
+    actions = plan(bed)
+    assert state(bed) == bare  # to plan is to change nothing
+    assert all(action["why"] and action["cannot"] is None for action in actions)
+    for action in actions:
+        assert isinstance(action["commands"], list)
+        for command in action["commands"]:
+            subprocess.run(["bash", "-c", command], check=True)
+    by_hand = state(bed)
+    assert len(by_hand[0]) == len(apps)
+    for location in listed():
+        ethtool("-N", NAME, "delete", location)
+    restore(bed, bare)
+    assert state(bed) == bare
+    assert bed.daemon.ctl("arm", NAME).returncode == 0
+    until(lambda: state(bed) == by_hand, "the daemon has made the same", 60)
+    assert inserts(bed) == 0
+    for app in apps:
+        app.end()
+    bed.unknown(*apps)
+    assert bed.daemon.end() == 0
+
+
+def restore(bed: Bed, bare: tuple[list[list[str]], list[str], list[str]]) -> None:
+    """Interrupts and XPS as they were before the plan."""
+    for queue, cpus in zip(bed.lab.nic.queues(), bare[1], strict=True):
+        Path(f"/proc/irq/{queue.irq}/smp_affinity_list").write_text(cpus)
+    transmit = sorted(Path("/sys/class/net", NAME, "queues").glob("tx-*/xps_cpus"))
+    for file, mask in zip(transmit, bare[2], strict=True):
+        file.write_text(mask)
+
+
+def test_a_rewrite_and_a_delete_by_hand(bed: Bed) -> None:
+    """What a disarmed daemon would do to the rules it left."""
+    bed.start()
+    app = bed.apps.tcp()
+    bed.steered(app)
+    assert bed.daemon.ctl("disarm", NAME).returncode == 0
+    app.migrate()
+    bed.row(app, lambda row: row["app_cpu"] == app.cpu, "has moved")
+    (action,) = [each for each in plan(bed) if each["flow"] is not None]
+    assert action["kind"] == "rewrite"
+    assert isinstance(action["commands"], list)
+    for command in action["commands"]:
+        sh("bash", "-c", command)
+    (lines,) = listed().values()
+    assert lines[-1] == f"Action: Direct to queue {action['new']}"
+    assert bed.cpu_of(int(str(action["new"]))) == app.cpu
+    app.end()
+    assert bed.daemon.end() == 0

@@ -1,0 +1,42 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""A device that is told of one event after the other, by a clock of its own."""
+
+from __future__ import annotations
+
+from atfnd.model import Action, ActionKind, Outcome
+from atfnd.move.command import Command, Ended
+from atfnd.move.device import Device, step
+from atfnd.move.event import Event, Wanted, Written
+from atfnd.move.timer import Times
+from atfnd.move.verdict import Mode, Verdict
+from tests.move.check import PORT
+from tests.values import key
+
+__all__ = ["TIMES", "Told", "to"]
+
+TIMES = Times(burst=8, late_ns=0)
+
+
+def to(number: int, mode: Mode, old: int = 0, new: int = 1) -> Wanted:
+    action = Action(ActionKind.REWRITE, "nic", key(number), number, old, new, "", "")
+    return Wanted(action, mode, frozenset({old}), frozenset({2}))
+
+
+class Told:
+    """A device, its clock, and what it asked for last."""
+
+    def __init__(self) -> None:
+        self.device, self.now_ns = Device(PORT, TIMES), 1_000_000_000
+        self.commands: tuple[Command, ...] = ()
+
+    def __call__(self, event: Event, after_ns: int = 0) -> tuple[Command, ...]:
+        self.now_ns += after_ns
+        self.device, self.commands = step(self.device, event, self.now_ns)
+        return self.commands
+
+    def written(self, wanted: Wanted, code: int = 0) -> tuple[Command, ...]:
+        outcome = Outcome(wanted.action, self.now_ns, code, 7, "the NIC said no")
+        return self(Written(outcome, self.now_ns, self.now_ns))
+
+    def verdicts(self) -> list[Verdict]:
+        return [each.verdict for each in self.commands if isinstance(each, Ended)]

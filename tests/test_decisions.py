@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The policy, the plan and a reload, over the API and as atfnctl shows them."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.asking import atfnctl, get, lines, refusal
+from tests.published import Serving, serving, three_flows
+
+__all__: list[str] = []
+
+MISTAKE = "1 error in the policy\na.yaml:7:3: unknown key `oder`\n    hint: did you mean order?"
+
+
+@pytest.fixture
+def daemon(tmp_path: Path) -> Iterator[Serving]:
+    with serving(tmp_path / "s", three_flows()) as made:
+        yield made
+
+
+def test_what_each_rule_is_doing(daemon: Serving) -> None:
+    answer = get(daemon, "/v1/policy")
+    assert answer["files"] == ["a.yaml"]
+    control, bulk = answer["flows"]
+    assert (control["rule"], control["source"], control["flows"]) == (
+        "control", "built-in:12", None,
+    )  # fmt: skip
+    assert bulk == {
+        "rule": "bulk", "source": "a.yaml:7", "placement": "core", "order": "immediate",
+        "flows": 3, "placed": 3, "bytes": 3 * 123_456_789, "filters": 3,
+    }  # fmt: skip
+    assert answer["interfaces"][0]["source"] == "built-in:8"
+    assert json.loads(atfnctl(daemon, "policy", "--json").stdout) == answer
+    assert json.loads(atfnctl(daemon, "policy", "bulk", "--json").stdout) == bulk
+    header, first, second = lines(daemon, "policy")
+    assert header.split()[:3] == ["RULE", "PLACEMENT", "ORDER"]
+    assert first.split() == ["control", "leave", "-", "-", "-", "0", "-", "built-in:12"]
+    assert second.split() == ["bulk", "core", "immediate", "3", "3", "3", "353.2M", "a.yaml:7"]
+
+
+def test_which_rule_each_flow_matched(daemon: Serving) -> None:
+    rows = json.loads(atfnctl(daemon, "policy", "--flows", "--json").stdout)
+    assert [(row["policy"], row["source"]) for row in rows] == [("bulk", "a.yaml:7")] * 3
+    assert all(line.endswith("a.yaml:7") for line in lines(daemon, "policy", "bulk", "--flows")[1:])
+    done = atfnctl(daemon, "policy", "bulky")
+    assert (done.returncode, done.stderr) == (
+        2, "atfnd: no flow rule is named bulky\nhint: there are: control, bulk\n",
+    )  # fmt: skip
+
+
+def test_what_would_be_done(daemon: Serving) -> None:
+    (action,) = get(daemon, "/v1/plan")["actions"]
+    assert (action["nic"], action["kind"], action["new"]) == ("eth1", "insert", 3)
+    assert (action["policy"], action["source"], action["due_s"]) == ("bulk", "a.yaml:7", None)
+    assert action["commands"] == ["ethtool -N eth1 flow-type tcp4 action 3"]
+    assert get(daemon, "/v1/plan?nic=lab:lab")["actions"] == []
+    assert lines(daemon, "plan") == [
+        "# insert eth1 tcp 10.0.0.2:5201 <- 10.9.0.1:40002 queue 0 -> 3"
+        " (its thread runs on CPU 3) [bulk, a.yaml:7]",
+        "ethtool -N eth1 flow-type tcp4 action 3",
+    ]
+    assert lines(daemon, "plan", "--nic", "lab:lab") == ["nothing is to be done"]
+    status, answer = refusal(daemon, "/v1/plan?nic=eth7")
+    assert (status, answer["hint"]) == (404, "interfaces atfnd watches: lab:lab, eth1")
+    assert atfnctl(daemon, "plan", "--nic", "eth7").returncode == 2
+
+
+def test_a_recording(daemon: Serving, tmp_path: Path) -> None:
+    file = tmp_path / "seen.jsonl"
+    words = "record", str(file), "--seconds", "9", "--max", "3"
+    assert lines(daemon, *words) == [f"{file}: 3 lines"]
+    assert [json.loads(line)["line"] for line in file.read_text().splitlines()] == [0, 1, 2]
+    done = atfnctl(daemon, *words)  # it is not written over
+    assert (done.returncode, done.stderr) == (
+        2, f"atfnd: {file}: File exists\nhint: name a new file\n",
+    )  # fmt: skip
+    assert refusal(daemon, "/v1/record?seconds=0")[0] == 400
+    assert atfnctl(daemon, "record", str(tmp_path / "no/such")).returncode == 2
+
+
+def test_a_reload(daemon: Serving) -> None:
+    assert lines(daemon, "reload") == ["2 flow rules in force: a.yaml"]
+    daemon.do(lambda: setattr(daemon.source, "mistake", MISTAKE))
+    done = atfnctl(daemon, "reload")
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", f"atfnd: {MISTAKE}\n")
+    assert refusal(daemon, "/v1/reload", "-X", "POST") == (400, {"error": MISTAKE, "hint": None})
+    assert refusal(daemon, "/v1/reload")[0] == 405
+
+
+def test_only_root_reloads(daemon: Serving) -> None:
+    """Whoever may open the socket: it is the process at its other end that counts."""
+    for folder in [daemon.socket, *daemon.socket.parents][:4]:
+        folder.chmod(0o777)
+    words = ["curl", "-sS", "--unix-socket", str(daemon.socket), "-X", "POST"]
+    done = subprocess.run(
+        [*words, "http://atfnd/v1/reload"], user=65534, group=65534, capture_output=True, text=True
+    )
+    answer = json.loads(done.stdout)
+    assert answer == {"error": "only root may reload the policy", "hint": "run it with sudo"}

@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""A daemon that only observes is recorded, and another policy is tried on what it saw."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from tests.asking import ATFNCTL, environment
+from tests.bed import a_bed
+from tests.daemons import ATFND, EVERYTHING, Row, policy
+from tests.labs import Lab
+from tests.wait import until
+
+__all__: list[str] = []
+
+LEAVE = policy("  - { name: all, match: { ports: [1-65535] }, placement: leave }")
+
+
+def used_on(cpu: int, row: Row) -> bool:
+    return bool(row["app_cpu"] == cpu)
+
+
+def replayed(file: Path, folder: Path, config: str) -> dict[str, Any]:
+    other = folder / "other.yaml"
+    other.write_text(config)
+    done = subprocess.run(
+        [ATFND, "replay", str(file), "--policy", str(other), "--json"],
+        capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def test_what_was_only_observed_is_replayed(shared_lab: Lab, tmp_path: Path, observer: str) -> None:
+    """One flow is there before, one comes; both migrate."""
+    file = tmp_path / "seen.jsonl"
+    with a_bed(shared_lab, tmp_path, observer) as bed:
+        bed.start(arm=False)
+        before = bed.apps.tcp()
+        bed.row(before, lambda row: row["state"] == "observed", "is observed")
+        recorder = subprocess.Popen(
+            [ATFNCTL, "record", str(file), "--seconds", "600"],
+            env=environment(bed.daemon.socket), stdout=subprocess.DEVNULL,
+        )  # fmt: skip
+        try:
+            until(lambda: file.exists() and file.stat().st_size, "it is recorded")
+            later = bed.apps.tcp()
+            for app in (before, later):
+                bed.row(app, lambda row: row["state"] == "observed", "is observed")
+                app.migrate()
+                bed.unknown_to_table(app)  # RSS has it right there
+                cpu = app.migrate()
+                bed.row(app, partial(used_on, cpu), "has come back")
+            audits = file.read_bytes().count(b'{"audited"')
+            until(lambda: file.read_bytes().count(b'{"audited"') > audits + 1, "and looked at")
+        finally:
+            recorder.terminate()
+            recorder.wait(30)
+        assert bed.daemon.status()["actions_applied"] == 0
+    left = replayed(file, tmp_path, LEAVE)
+    assert (left["actions"], left["most_filters"]) == ([], 0)
+    found = replayed(file, tmp_path, EVERYTHING)
+    moves = [each for each in found["actions"] if each["flow"] is not None]
+    assert {each["flow"] for each in moves} <= {str(app.key) for app in (before, later)}
+    assert {each["kind"] for each in moves} <= {"insert", "rewrite", "delete"}
+    assert moves
+    if observer == "bpf":  # the other sees no packets
+        assert found["locality_replayed"] > found["locality_recorded"]

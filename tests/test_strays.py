@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""A rule that was written when its flow had been given up is deleted, and nothing else is."""
+
+from __future__ import annotations
+
+import errno
+
+import pytest
+
+from atfnd.decide import audit
+from atfnd.decide.memory import Memory, Settling
+from atfnd.decide.table import FlowTable
+from atfnd.model import Action, ActionKind, Outcome
+from tests.values import AT_ONCE, flow, key
+
+__all__: list[str] = []
+
+
+def memory() -> Memory:
+    return Memory(FlowTable(100), Settling(0, 10_000, order_by_policy=AT_ONCE))
+
+
+def outcome(kind: ActionKind, code: int = 0) -> Outcome:
+    action = Action(kind, "nic", key(1), None, 3, 1, "why", "rest")
+    return Outcome(action, 5, code, None if code else 17, "")
+
+
+def test_a_rule_without_an_entry_goes_again() -> None:
+    stray = audit.settle(outcome(ActionKind.INSERT), memory())
+    assert stray is not None
+    assert (stray.kind, stray.key, stray.location) == (ActionKind.DELETE, key(1), 17)
+    assert (stray.old, stray.new, stray.policy) == (1, None, "rest")
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        outcome(ActionKind.INSERT, errno.ENOSPC),
+        outcome(ActionKind.DELETE),
+        outcome(ActionKind.REWRITE, errno.ENOENT),
+    ],
+)
+def test_what_left_no_rule_is_no_stray(other: Outcome) -> None:
+    assert audit.settle(other, memory()) is None
+
+
+def test_a_rule_with_its_entry_is_none() -> None:
+    known = memory()
+    known.table.put(flow(1))
+    assert audit.settle(outcome(ActionKind.INSERT), known) is None
+    (entry,) = known.table
+    assert entry.location == 17
