@@ -17,6 +17,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 
 from atfnd.errors import OperatorError
+from atfnd.lab.wiring import PEER4
 from atfnd.nic import Nic
 from atfnd.nic.driver import open_nic
 from bench.meter import Meter
@@ -38,6 +39,8 @@ class Bed:
     cpus: tuple[int, ...]  # CPU of each receive queue
     order: str = "strict"  # how atfnd may move flows here, where a bench does not say
     arfs: bool = False  # the kernel can write its filters (ndo_rx_flow_steer)
+    peer_address: str = PEER4
+    spare: tuple[int, ...] = ()  # CPUs without a queue: where senders and movers belong
 
     def open(self) -> AbstractContextManager[Nic]:
         """Its NIC, closed at the end of the `with`."""

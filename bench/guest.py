@@ -18,11 +18,11 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from atfnd.errors import OperatorError
-from bench import locality, reaction, rules
+from bench import locality, ordering, ordering_pace, ordering_report, reaction, rules
 from bench.ending import ended_in_order
 from bench.machine import Machine, machine
 from bench.report import Report
-from bench.sim_bed import sim_bed
+from bench.sim_bed import sim_bed, threaded_bed
 from tests.guest import boot
 from tests.guest import machine as emulated
 
@@ -46,6 +46,10 @@ _BENCHES = {
     "reaction-simnic": _Bench(
         partial(reaction.measure, make_bed=sim_bed, pace=reaction.SIMNIC),
         partial(reaction.report, pace=reaction.SIMNIC),
+    ),
+    "ordering-simnic": _Bench(
+        partial(ordering.measure, make_bed=threaded_bed, pace=ordering_pace.SIMNIC),
+        lambda measured: ordering_report.report(measured["runs"], emulated=True),
     ),
 }
 NAMES = tuple(_BENCHES)

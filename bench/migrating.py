@@ -24,7 +24,8 @@ from bench.contenders import atfnd, rfs, rss
 from bench.daemon import DWELL_MS, Daemon
 from bench.lateness import Moved, seen
 from bench.meter import Meter
-from bench.ordering import PERIOD_MS, STALL_MS, keep_wire_from
+from bench.ordering import keep_wire_from
+from bench.ordering_pace import PERIOD_MS, STALL_MS
 from bench.report import Report, Target
 from bench.stats import Estimate, median, proportion
 from bench.traffic.datagrams import Load, Traffic, built, received, sent

@@ -35,7 +35,7 @@ from atfnd.program.originals import Originals
 from bench.bed import Bed
 from bench.traffic.datagrams import Stream
 
-__all__ = ["Move", "Steering", "seen_for_long", "steering"]
+__all__ = ["TIMES", "Move", "Steering", "seen_for_long", "steering"]
 
 TIMES = Times(
     hold_down_max_ns=0,
@@ -44,7 +44,6 @@ TIMES = Times(
     follow_ns=50_000_000,
     quiet_ns=0,
 )
-LONGEST_STALL_NS = 20_000_000
 FOLLOW_EVERY_S = 0.01
 GAP_S, DUE_S, LOOK_S, LATEST_S = 0.001, 0.002, 0.02, 0.1
 NOT_DONE = (Verdict.DEFERRED, Verdict.REFUSED)
@@ -203,7 +202,12 @@ class Steering:
 
 @contextmanager
 def steering(
-    bed: Bed, folder: Path, streams: Sequence[Stream], queues: Sequence[int], holds: bool = True
+    bed: Bed,
+    folder: Path,
+    streams: Sequence[Stream],
+    queues: Sequence[int],
+    holds: bool = True,
+    times: Times = TIMES,
 ) -> Iterator[Steering]:
     """A rule for each stream, in turn to each of these queues; none is left. `holds` False: on a
     NIC without NAPI threads, where only gaps are left to wait for."""
@@ -239,14 +243,14 @@ def steering(
         port = read_port(watch.view, hands.write_ns())
         if not holds:
             port = port._replace(holds_max=0)
-        mover = Mover(hands, Device(port, TIMES))
+        mover = Mover(hands, Device(port, times))
         yield Steering(watch, hands, mover, streams, queue_of, locations)
 
 
-def seen_for_long(steering: Steering) -> None:
-    """Let a move be looked at until no stall can hide what it did: T_A, which nothing waits for in
-    mode immediate, becomes as long as a ring of the slowest kind takes."""
+def seen_for_long(steering: Steering, stall_ns: int) -> None:
+    """Let a move be looked at until no stall, at the most so long, can hide what it did: T_A, which
+    nothing waits for in mode immediate, becomes as long as a ring of the slowest kind takes."""
     device = steering.mover.device
     rings = tuple(ring._replace(service_pps=1_000.0) for ring in device.port.rings)
-    times = replace(device.times, timer_max_ns=LONGEST_STALL_NS)
+    times = replace(device.times, timer_max_ns=stall_ns)
     steering.mover.device = replace(device, port=device.port._replace(rings=rings), times=times)

@@ -12,14 +12,15 @@ import pytest
 from bench import plot
 from bench import report as report_module
 from bench.bed import Bed, lab_bed
-from bench.ordering import LOAD, WAYS, measured
+from bench.ordering import measured
+from bench.ordering_pace import LAB
 from bench.ordering_report import Run, report
 from bench.traffic.datagrams import LATE, Load, built, read_log, received, sent
 from tests.wait import until
 
 pytestmark = pytest.mark.usefixtures("own_affinity")
 
-NAMES = [way.name for way in WAYS]
+NAMES = [way.name for way in LAB.ways]
 
 
 @pytest.fixture(scope="module")
@@ -71,8 +72,9 @@ def test_every_datagram_of_every_flow_arrives_once(bed: Bed, program: Path) -> N
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_run_of_each_way_moves_what_it_was_asked_to(bed: Bed, program: Path, name: str) -> None:
-    way = WAYS[NAMES.index(name)]
-    found = measured(program, bed, way._replace(moves=min(way.moves, 5)), LOAD.active)
+    way = LAB.ways[NAMES.index(name)]
+    few = way._replace(moves=min(way.moves, 5))
+    found = measured(program, bed, LAB, few, LAB.load.active)
     assert found.received > 0
     if name in ("follow", "rfs"):
         assert found.queue_moves == 5
@@ -85,7 +87,8 @@ def test_a_run_of_each_way_moves_what_it_was_asked_to(bed: Bed, program: Path, n
 def a_run(way: str, moves: int, reordered: int) -> Run:
     return Run(
         way=way, streams=40, seconds=2.0, moves=moves, reordered={"violated": reordered},
-        queue_moves=0, writes=moves, late=reordered, told=reordered, disagreed=0, stray=0,
+        queue_moves=0, writes=moves, kernel_filters=0, late=reordered, told=reordered,
+        disagreed=0, stray=0,
         late_after_ns=[], received=10_000, lost=3, ring_drops=1,
         verdicts={"verified": moves, "deferred": 5},
         deferred={"a reason": 5}, took_ns=(1000, 2000), delays_ns=(3000, 4000),

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from bench import guest, locality, plot, reaction, rules
+from bench import guest, locality, ordering_report, plot, reaction, rules
 from bench.bed import Bed
 from bench.contenders import contenders
 from bench.netns import inode
@@ -107,6 +107,23 @@ def test_reaction_has_targets_on_the_lab_only() -> None:
     ]
 
 
+def test_of_emulated_moves_only_those_called_proven_are_judged(pictures: Path) -> None:
+    run = ordering_report.Run(
+        way="strict", streams=40, seconds=9.0, moves=50, reordered={"unproven": 2}, queue_moves=0,
+        writes=50, kernel_filters=0, late=3, told=3, disagreed=0, stray=0,
+        late_after_ns=[("unproven", 5)] * 3, received=900, lost=0, ring_drops=0,
+        verdicts={"proven": 48, "unproven": 2, "deferred": 9}, deferred={"others have CPU N": 9},
+        took_ns=(1, 2), delays_ns=(1, 2), moved_ns=None, neighbours_ns=None, timers_ns={0: 7},
+    )  # fmt: skip
+    kernels = run._replace(way="arfs", reordered={}, late=0, kernel_filters=4, verdicts={})
+    report = ordering_report.report(json.loads(json.dumps([run, kernels])), emulated=True)
+    assert [(target.reached, target.met) for target in report.targets] == [(0, True)]
+    assert "arfs: 4 filters of the kernel's in the NIC, 2n = 40" in report.notes
+    assert (pictures / "ordering-simnic.png").exists()
+    late = ordering_report.report([run._replace(reordered={"proven": 1})], emulated=True)
+    assert not late.targets[0].met
+
+
 def test_only_a_nic_with_arfs_runs_it() -> None:
     bed = Bed("eth0", "eth0", None, "peer", "10.0.0.1", 2, (0, 1))
     assert list(contenders(bed)) == ["rss", "rfs", "atfnd"]
@@ -117,4 +134,9 @@ def test_only_a_nic_with_arfs_runs_it() -> None:
 def test_what_this_machine_says() -> None:
     assert inode(None) == os.stat("/proc/self/ns/net").st_ino
     assert handovers() >= 0
-    assert guest.NAMES == ("rules", "locality-simnic", "reaction-simnic")
+    assert guest.NAMES == (
+        "rules",
+        "locality-simnic",
+        "reaction-simnic",
+        "ordering-simnic",
+    )

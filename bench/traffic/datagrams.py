@@ -16,7 +16,6 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-from atfnd.lab.wiring import PEER4
 from atfnd.model import FlowKey, Protocol
 from bench.bed import Bed, succeed
 from bench.children import Child, child
@@ -115,13 +114,13 @@ def read_log(log: bytes) -> Iterator[Datagram]:
 def received(program: Path, bed: Bed, flows: int, load: Load) -> Iterator[Traffic]:
     """That many flows into the host of a bed, a checker for each of its CPUs; nothing is sent."""
     parts = len(bed.cpus)
-    address, peer = socket.inet_aton(bed.address), socket.inet_aton(PEER4)
+    address, peer = socket.inet_aton(bed.address), socket.inet_aton(bed.peer_address)
     with ExitStack() as stack:
         checkers, streams, logs = [], [], []
         for part in range(parts):
             first, end = flows * part // parts, flows * (part + 1) // parts
             log = program.with_name(f"log{part}")
-            words = (bed.address, PORT, end - first, PEER4, first, log)
+            words = (bed.address, PORT, end - first, bed.peer_address, first, log)
             command = (str(program), "check", *map(str, words))
             checker = stack.enter_context(child(*command, netns=bed.host, cpus=bed.cpus))
             checker.said("ready")

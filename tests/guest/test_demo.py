@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The scenario of `make run` on the test driver, through the real ioctl path, on four CPUs."""
+"""The scenario of `make run` on the test driver, through the real ioctl path, on four CPUs. Flows
+keep their order with no NAPI thread to hold: by ports' rules, and queues that follow their servers.
+"""
 
 from __future__ import annotations
 
