@@ -71,7 +71,7 @@ def _mappings(schema: dict[str, Any], at: str = "PolicyFile") -> dict[str, dict[
     """Those of a file."""
     mapping = schema if at == "PolicyFile" else schema["$defs"][at]
     found = {at: mapping}
-    for key, value in mapping["properties"].items():
+    for value in mapping["properties"].values():
         choices = (value, value.get("items", {}), *value.get("anyOf", ()))
         if ref := next((each["$ref"] for each in choices if "$ref" in each), None):
             found |= _mappings(schema, ref.rpartition("/")[2])
