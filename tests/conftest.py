@@ -96,7 +96,7 @@ def watch() -> Iterator[Watch]:
             retell_ns: int = 3600 * 10**9,
             elsewhere: bool = False,
         ) -> BpfObserver:
-            qualify = Qualify(dwell_ns, min_bytes, min_age_ns, elsewhere)
+            qualify = Qualify(dwell_ns, min_bytes, min_age_ns, elsewhere=elsewhere)
             observer = stack.enter_context(closing(BpfObserver(qualify, retell_ns)))
             napi_ids = [queue.napi_id for lab in labs for queue in lab.nic.queues()]
             observer.watch(

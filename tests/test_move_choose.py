@@ -43,7 +43,7 @@ REFUSALS = [
     (ring(rx_usecs=None), "(rx-usecs) is not known"),
     (PORT._replace(write_ns=None), "how long a rule write takes here is not known yet"),
     (ring(thread=None), "queue 0 has no NAPI thread, whose sleep would prove it empty"),
-    (PORT._replace(write_ns=9_980_000), "be parked for 10000000 ns, and a move takes 10000000 ns"),
+    (PORT._replace(write_ns=49_980_000), "be parked for 50000000 ns, and a move takes 50000000 ns"),
 ]
 
 

@@ -27,7 +27,7 @@ RULES = f"""\
     placement: {{ near: llc, avoid: smt }}
     order: immediate
   - name: in-order
-    match: {{ ports: 24200-24399 }}
+    match: {{ ports: 24200-24399, min_bytes: 1KiB }}  # not from birth on, by the rule of its port
     placement: {{ near: llc, avoid: smt }}
   - name: fixed
     match: {{ ports: 24400-24599 }}
