@@ -2,7 +2,9 @@
 """What moves cost TCP: throughput beside that of flows that stay, and TCP's own counters.
 
 Eight streams on a lab NIC, one exact rule each, moved in turn by the daemon's machine and hands
-(bench/moves.py); contenders take turns on the same streams. `full`: as fast as TCP can. `stalled`:
+(bench/moves.py); contenders take turns of a second on the same streams, in an order drawn anew for
+each round: its throughput drifts by more than what is measured. `full`: as fast as TCP can.
+`stalled`:
 50 MB/s, and the CPU of queue 0 is taken for 3 of every 7.3 ms; what then counts as out of order
 came so by the moves, as long as no ring dropped anything. Eight moves a second are those of
 applications that change their core every second; a hundred, twelve times a second.
@@ -11,6 +13,7 @@ applications that change their core every second; a hundred, twelve times a seco
 from __future__ import annotations
 
 import contextlib
+import random
 import tempfile
 import time
 from collections.abc import Callable, Sequence
@@ -34,7 +37,7 @@ __all__ = ["run"]
 
 STREAMS = 8
 PACED_BYTES_PER_S = 50_000_000
-SECONDS = 3.0
+SECONDS, TURNS = 1.0, 10  # each contender's turns in a round
 STALL_MS, PERIOD_MS = 3.0, 7.3
 TARGET = 0.98
 
@@ -57,7 +60,7 @@ CASES = (
 
 
 class Run(NamedTuple):
-    """One case in one round. `counters` are host's and peer's together."""
+    """One case for one turn. `counters` are host's and peer's together."""
 
     load: str
     case: str
@@ -69,12 +72,14 @@ class Run(NamedTuple):
 
 
 def run(rounds: int) -> Report:
-    """`rounds` rounds of every load and case, in turn."""
+    """`rounds` rounds of every load and case."""
     runs = []
     with lab_bed() as bed:
         for turn in range(rounds):
+            order = [*CASES * TURNS]
+            random.Random(turn).shuffle(order)
             for load in ("full", "stalled"):
-                runs += measured(bed, load, CASES[:: -1 if turn % 2 else 1], SECONDS)
+                runs += measured(bed, load, order, SECONDS)
     return report(runs)
 
 
@@ -145,7 +150,7 @@ def _counters(ends: Sequence[TcpReordering]) -> Counters:
 
 
 def report(runs: Sequence[Run]) -> Report:
-    """Ratios are of runs of one round."""
+    """Ratios are of a case's turns and the unmoved ones, the first to the first and so on."""
     report = Report("ordering-tcp", "TCP beside moves of its flows")
     report.samples["runs"] = [
         {**each._asdict(), "counters": each.counters._asdict()} for each in runs
