@@ -93,7 +93,7 @@ class Moving:
         """Flows rest so long between two moves from now on."""
         device = self._mover.device
         times = replace(device.times, hold_down_ns=hold_down_ns)
-        self._mover.device = replace(device, times=times)
+        self._mover.device = device._replace(times=times)
 
     def concerns(self, key: FlowKey) -> bool:
         """A move of this flow waits or is under way."""

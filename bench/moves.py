@@ -143,7 +143,7 @@ class Steering:
             live.update(chosen)
             tries.update(chosen)
             # what a strike taught of one flow would end its moves
-            self.mover.device = replace(self.mover.device, records=FrozenMap())
+            self.mover.device = self.mover.device._replace(records=FrozenMap())
             said = self.mover.tell(*wanted, *self.hands.evidence(self.hands.now_ns()), Tick())
             for each in said:
                 flow = numbers[each.action.key] if isinstance(each.action.key, FlowKey) else None
@@ -253,4 +253,4 @@ def seen_for_long(steering: Steering, stall_ns: int) -> None:
     device = steering.mover.device
     rings = tuple(ring._replace(service_pps=1_000.0) for ring in device.port.rings)
     times = replace(device.times, timer_max_ns=stall_ns)
-    steering.mover.device = replace(device, port=device.port._replace(rings=rings), times=times)
+    steering.mover.device = device._replace(port=device.port._replace(rings=rings), times=times)

@@ -28,7 +28,6 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -54,7 +53,7 @@ from bench.traffic.sequence import stalled
 __all__ = ["keep_wire_from", "measure", "measured", "run"]
 
 NONE_S = 2.0
-AT_ONCE = 4  # holds take their turns, and a flow's turn to send is short
+AT_ONCE = 12  # holds take their turns, and a flow's turn to send is short
 MODES = {"immediate": Mode.IMMEDIATE, "bounded": Mode.BOUNDED, "gap": Mode.BOUNDED}
 MODES |= {"strict": Mode.STRICT, "strict, calm": Mode.STRICT}
 NO_HOLD = ("gap", "immediate")
@@ -180,7 +179,7 @@ def _moved(
         if rules is None:
             return _swapped(bed, pace, traffic, way.moves)
         device = rules.mover.device
-        rules.mover.device = replace(device, timers_ns=timers_ns)
+        rules.mover.device = device._replace(timers_ns=timers_ns)
         if way.name == "follow":
             return rules.follow(0, bed.cpus, way.moves)
         if not way.moves:

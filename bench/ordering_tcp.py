@@ -116,7 +116,7 @@ def _run(
     if case.moves_per_s:
         moved.hands.start()
         due = _due(case.moves_per_s, STREAMS)
-        count, every_s = int(case.moves_per_s * seconds), 0.2 / case.moves_per_s
+        count, every_s = int(case.moves_per_s * seconds), 1 / case.moves_per_s
         moves = moved.move(case.mode, count, seconds, STREAMS, due, every_s)
     moved.hands.rest()
     time.sleep(max(0.0, began + seconds - time.monotonic()))

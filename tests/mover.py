@@ -65,7 +65,7 @@ def main(
             flow.place()
         if scene == "bounded":
             device = flow.moves.device
-            flow.moves.device = replace(device, port=device.port._replace(holds_max=0))
+            flow.moves.device = device._replace(port=device.port._replace(holds_max=0))
         print("ready", flush=True)
         sys.stdin.readline()
         while not _told():

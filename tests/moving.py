@@ -9,7 +9,6 @@ import sys
 import time
 from collections import Counter
 from contextlib import ExitStack, closing
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -84,7 +83,7 @@ class Moving:
     def tell(self, *events: Event) -> None:
         """One more move begins. What was learned of the last is forgotten."""
         device = self.moves.device
-        self.moves.device = replace(device, records=FrozenMap(), timers_ns=FrozenMap())
+        self.moves.device = device._replace(records=FrozenMap(), timers_ns=FrozenMap())
         self.began_ns.append(time.time_ns())
         self._said(self.moves.tell(*events))
 

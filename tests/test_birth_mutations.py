@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -42,14 +41,14 @@ def a_birth_whose_rule_may_take_effect_later(patch: Patch) -> None:
 
 
 def established_at_any_time(patch: Patch) -> None:
-    patch.setattr(step, "_established", lambda move, event: replace(move, established=True))
+    patch.setattr(step, "_established", lambda move, event: move._replace(established=True))
 
 
 def established_in_the_instant_of_t1(patch: Patch) -> None:
     def established(move: Transition, event: Established) -> Transition:
         if event.at_ns is None or event.at_ns < move.done_ns:
             return move.breaks(TOO_EARLY)
-        return replace(move, established=True)
+        return move._replace(established=True)
 
     patch.setattr(step, "_established", established)
 

@@ -68,7 +68,7 @@ def test_a_strict_move_from_hold_to_proof(told: Told) -> None:
 
 
 def test_through_rss_the_new_ring_is_parked_first_and_released_last(told: Told) -> None:
-    told.device = replace(told.device, port=PORT._replace(actuator=Actuator.LONG_GAP))
+    told.device = told.device._replace(port=PORT._replace(actuator=Actuator.LONG_GAP))
     wanted, until_ns = to(0, Mode.STRICT), told.now_ns + TIMES.hold_max_ns
     holds = Hold(1, until_ns, frozenset({2})), Hold(2, until_ns, frozenset({0}))
     watched = Watch(key(0), wanted.origins or frozenset(), frozenset({1}), frozenset({2}))
@@ -164,7 +164,7 @@ def test_a_queue_is_not_moved_while_a_flow_leaves_it(told: Told) -> None:
 
 
 def test_a_queue_follows_while_a_proven_flow_is_looked_at(told: Told) -> None:
-    told.device = replace(told.device, times=replace(TIMES, late_ns=50_000_000))
+    told.device = told.device._replace(times=replace(TIMES, late_ns=50_000_000))
     wanted = to(0, Mode.STRICT)
     told(wanted)
     proven(told, wanted)

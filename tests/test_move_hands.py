@@ -65,7 +65,7 @@ def test_no_proven_move_reorders(moving: Make) -> None:
 def test_immediate_moves_reorder_and_each_violation_is_told(moving: Make) -> None:
     flow = moving(replace(ANOTHER_AT_ONCE, timer_max_ns=LONGER_THAN_A_STALL_NS))
     slow = tuple(ring._replace(service_pps=1_000.0) for ring in flow.moves.device.port.rings)
-    flow.moves.device = replace(flow.moves.device, port=flow.moves.device.port._replace(rings=slow))
+    flow.moves.device = flow.moves.device._replace(port=flow.moves.device.port._replace(rings=slow))
 
     os.sched_setaffinity(0, {flow.nic.view.queues[1].cpu or 0})  # not to be stalled with the queue
 
@@ -85,7 +85,7 @@ def test_a_bounded_move_waits_for_a_gap(moving: Make) -> None:
     flow = moving(replace(ANOTHER_AT_ONCE, timer_max_ns=LONGER_THAN_A_STALL_NS, arm_ns=300_000_000))
     port = flow.moves.device.port
     slow = tuple(ring._replace(service_pps=1_000.0) for ring in port.rings)
-    flow.moves.device = replace(flow.moves.device, port=port._replace(rings=slow, holds_max=0))
+    flow.moves.device = flow.moves.device._replace(port=port._replace(rings=slow, holds_max=0))
     with sequence(flow.sender, flow.receiver, RATE_PPS) as running:
         busy = flow.move(Mode.BOUNDED)
         running.finish()

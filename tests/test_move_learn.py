@@ -37,7 +37,7 @@ def test_a_timer_becomes_as_long_as_a_packet_was_seen_to_stay(told: Told) -> Non
     """One gap that was none is enough to know better: it was idle for 1 ms, the packet that was
     overtaken came 4 ms later."""
     queue, wanted = frozenset({0}), to(0, Mode.BOUNDED)
-    told.device = replace(told.device, port=PORT._replace(holds_max=0))
+    told.device = told.device._replace(port=PORT._replace(holds_max=0))
     told(wanted)
     idle_ns = max(told.device.timer_ns(queue), 1_000_000)
     told(Idle(key(0), told.now_ns - idle_ns))

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 import pytest
@@ -57,7 +56,7 @@ def hold_after_the_write(patch: Patch) -> None:
         queues = move.through | move.targets
         until_ns = now_ns + times.hold_max_ns
         holds = tuple(Hold(queue, until_ns, frozenset()) for queue in sorted(queues))
-        move = replace(move, asked=queues, held=queues, due_ns=until_ns, hold_due_ns=until_ns)
+        move = move._replace(asked=queues, held=queues, due_ns=until_ns, hold_due_ns=until_ns)
         return move, (Write(move.wanted.action), *holds)
 
     patch.setattr(holding, "park", park)
@@ -89,11 +88,11 @@ def release_on_lost_telemetry(patch: Patch) -> None:
 def drained_then_switch(patch: Patch) -> None:
     def park(move: Transition, times: Any, now_ns: int) -> Moved:
         rings = move.wanted.origins or frozenset()
-        move = replace(move, phase=Phase.SETTLE, due_ns=now_ns + 9, drain=Drain(rings, now_ns))
+        move = move._replace(phase=Phase.SETTLE, due_ns=now_ns + 9, drain=Drain(rings, now_ns))
         return move, tuple(DrainEvidence(queue, now_ns) for queue in rings)
 
     def following(move: Transition, times: Any, now_ns: int) -> Moved:
-        return replace(move, phase=Phase.COMMIT), (Write(move.wanted.action),)
+        return move._replace(phase=Phase.COMMIT), (Write(move.wanted.action),)
 
     patch.setattr(holding, "park", park)
     patch.setattr(holding, "_next", following)

@@ -14,7 +14,7 @@
 from __future__ import annotations
 
 from collections.abc import Set
-from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from atfnd.model import Action, ActionKind, FlowKey
 from atfnd.move import bucket
@@ -52,18 +52,17 @@ from atfnd.move.verdict import Mechanism, Mode, Verdict
 __all__ = ["Device", "Record", "due_ns", "step"]
 
 
-@dataclass(frozen=True, slots=True)
-class Device:
+class Device(NamedTuple):
     """One NIC's moves. `timers_ns` is T_A by queue, of queues that have learned one."""
 
     port: Port
     times: Times
-    live: FrozenMap[Subject, Transition] = FrozenMap()  # noqa: RUF009 (a value)
-    waiting: FrozenMap[Subject, Wanted] = FrozenMap()  # noqa: RUF009
+    live: FrozenMap[Subject, Transition] = FrozenMap()
+    waiting: FrozenMap[Subject, Wanted] = FrozenMap()
     knobs: tuple[Action, ...] = ()  # to be turned once nothing is live
     turning: tuple[Action, ...] = ()  # their writes are out
-    records: FrozenMap[Subject, Record] = FrozenMap()  # noqa: RUF009
-    timers_ns: FrozenMap[int, int] = FrozenMap()  # noqa: RUF009
+    records: FrozenMap[Subject, Record] = FrozenMap()
+    timers_ns: FrozenMap[int, int] = FrozenMap()
     arrival_ns: int = 0  # of the token bucket
     admit_ns: int | None = None  # the next one that waits for a time may begin then
 
@@ -108,7 +107,7 @@ def step(device: Device, event: Event, now_ns: int) -> Stepped:
             action = event.outcome.action
             if action in device.turning:
                 turning = tuple(each for each in device.turning if each != action)
-                return _admit(replace(device, turning=turning), (), now_ns)
+                return _admit(device._replace(turning=turning), (), now_ns)
             subjects = [s for s in (action.key, action.queue) if s is not None][:1]
         case EvidenceLost() | Reset() | Tick():
             subjects = list(device.live)
@@ -137,7 +136,7 @@ def due_ns(device: Device) -> int | None:
 def _want(device: Device, wanted: Wanted, now_ns: int) -> Stepped:
     """The last decision replaces one that waits or has not written. `immediate` waits for none."""
     if wanted.action.kind is ActionKind.KNOB:
-        return replace(device, knobs=(*device.knobs, wanted.action)), ()
+        return device._replace(knobs=(*device.knobs, wanted.action)), ()
     subject = wanted.subject
     commands: tuple[Command, ...] = ()
     move = device.live.get(subject)
@@ -150,7 +149,7 @@ def _want(device: Device, wanted: Wanted, now_ns: int) -> Stepped:
         moved = finish(move, now_ns)
         device, commands = _put(device, subject, moved, now_ns)
     waiting = device.waiting.without(subject).put(subject, wanted)
-    return replace(device, waiting=waiting), commands
+    return device._replace(waiting=waiting), commands
 
 
 def _know(device: Device, port: Port) -> Device:
@@ -161,7 +160,7 @@ def _know(device: Device, port: Port) -> Device:
             why = why_no_hold(move.wanted, port, device.times)
             live = live.put(subject, move.breaks(f"on the way: {why}") if why else move)
     kept = {q: t for q, t in device.timers_ns.items() if q < len(port.rings)}
-    return replace(device, port=port, live=live, timers_ns=FrozenMap(kept))
+    return device._replace(port=port, live=live, timers_ns=FrozenMap(kept))
 
 
 def _forget(device: Device, event: Gone) -> Device:
@@ -169,7 +168,7 @@ def _forget(device: Device, event: Gone) -> Device:
     records, waiting = device.records.without(event.key), device.waiting
     if event.key in waiting and waiting[event.key].live:
         waiting = waiting.without(event.key)
-    return replace(device, records=records, waiting=waiting)
+    return device._replace(records=records, waiting=waiting)
 
 
 def _admit(
@@ -178,10 +177,10 @@ def _admit(
     """Begin what waits and may begin, in the order it came; knobs go before all. `lone`: only of
     this one may anything have changed."""
     if device.knobs and not device.live:
-        device = replace(device, knobs=(), turning=(*device.turning, *device.knobs))
+        device = device._replace(knobs=(), turning=(*device.turning, *device.knobs))
         return device, (*commands, *(Write(action) for action in device.turning))
     if device.knobs or device.turning:
-        return replace(device, admit_ns=None), commands
+        return device._replace(admit_ns=None), commands
     early = [] if lone is None or device.admit_ns is None else [device.admit_ns]
     for subject in device.waiting if lone is None else (lone,):
         wanted = device.waiting.get(subject)
@@ -199,18 +198,18 @@ def _admit(
             continue
         device, more = _begin(device, wanted, choice, now_ns)
         commands += more
-    return replace(device, admit_ns=min(early, default=None)), commands
+    return device._replace(admit_ns=min(early, default=None)), commands
 
 
 def _begin(device: Device, wanted: Wanted, choice: Choice, now_ns: int) -> Stepped:
     subject = wanted.subject
-    device = replace(device, waiting=device.waiting.without(subject))
+    device = device._replace(waiting=device.waiting.without(subject))
     if choice.mechanism is None:
         why, action = choice.why, wanted.action
         return device, (Ended(subject, action, Mechanism.NONE, Verdict.DEFERRED, why, 0, 0),)
     if wanted.live:
         arrival_ns = bucket.spend(device.arrival_ns, device.times, now_ns)
-        device = replace(device, arrival_ns=arrival_ns)
+        device = device._replace(arrival_ns=arrival_ns)
     timer_ns = device.timer_ns(wanted.origins)
     moved = start(wanted, choice, device.port, device.times, timer_ns, now_ns)
     return _put(device, subject, moved, now_ns)
@@ -244,8 +243,8 @@ def _put(device: Device, subject: Subject, moved: Moved, now_ns: int) -> Stepped
     if move is before:
         return device, commands
     if move is not None:
-        return replace(device, live=device.live.put(subject, move)), commands
-    device = replace(device, live=device.live.without(subject))
+        return device._replace(live=device.live.put(subject, move)), commands
+    device = device._replace(live=device.live.without(subject))
     for command in commands:
         if isinstance(command, Ended) and before is not None:
             device = _learn(device, before, command, now_ns)
@@ -260,7 +259,7 @@ def _outdated(device: Device, subject: Subject, why: str) -> Stepped:
     wanted = device.waiting.get(subject)
     if wanted is None or not wanted.live or isinstance(subject, int):
         return device, ()
-    device = replace(device, waiting=device.waiting.without(subject))
+    device = device._replace(waiting=device.waiting.without(subject))
     ended = Ended(subject, wanted.action, Mechanism.NONE, Verdict.DEFERRED, why, 0, 0)
     return device, (ended,)
 
@@ -268,7 +267,7 @@ def _outdated(device: Device, subject: Subject, why: str) -> Stepped:
 def _learn(device: Device, move: Transition, ended: Ended, now_ns: int) -> Device:
     """Feed a verdict back."""
     if not move.wanted.live:
-        return replace(device, records=device.records.without(ended.subject))
+        return device._replace(records=device.records.without(ended.subject))
     if ended.verdict in (Verdict.DONE, Verdict.DEFERRED, Verdict.RESYNC):
         return device
     times, timers_ns = device.times, device.timers_ns
@@ -277,4 +276,4 @@ def _learn(device: Device, move: Transition, ended: Ended, now_ns: int) -> Devic
         floor_ns, was_ns = pipe_ns(device.port.rings[queue], times), device.timer_ns({queue})
         timers_ns = timers_ns.put(queue, adapted_ns(was_ns, lesson, floor_ns, times))
     records = recorded(device.records, move, ended, times, now_ns)
-    return replace(device, records=records, timers_ns=timers_ns)
+    return device._replace(records=records, timers_ns=timers_ns)

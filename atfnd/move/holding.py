@@ -9,8 +9,6 @@ T_hold_max; if it ends before the proof, the move says so (ordering.md I3, I4, I
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from atfnd.move import evidence
 from atfnd.move.command import Command, DrainEvidence, Hold, Write
 from atfnd.move.event import Asleep, Held, HoldLost, Polled, Released
@@ -32,7 +30,7 @@ def park(move: Transition, times: Times, now_ns: int) -> Moved:
         *(Hold(queue, until_ns, move.through or origins) for queue in sorted(move.targets)),
         *(Hold(queue, until_ns, origins) for queue in sorted(move.through)),
     ]
-    move = replace(move, phase=Phase.HOLD, asked=queues, due_ns=until_ns, hold_due_ns=until_ns)
+    move = move._replace(phase=Phase.HOLD, asked=queues, due_ns=until_ns, hold_due_ns=until_ns)
     return move, tuple(holds)
 
 
@@ -40,10 +38,10 @@ def held(move: Transition, event: Held) -> Moved:
     """One more ring is parked; with the last one the write goes out."""
     if move.phase is not Phase.HOLD or event.queue not in move.asked - move.releasing:
         return move, ()
-    move = replace(move, held=move.held | {event.queue})
+    move = move._replace(held=move.held | {event.queue})
     if move.held != move.asked:
         return move, ()
-    return replace(move, phase=Phase.COMMIT), (Write(move.wanted.action),)
+    return move._replace(phase=Phase.COMMIT), (Write(move.wanted.action),)
 
 
 def settle(move: Transition, times: Times, now_ns: int) -> Moved:
@@ -55,7 +53,7 @@ def settle(move: Transition, times: Times, now_ns: int) -> Moved:
         return _to_verify(move, times, now_ns)
     rings = (move.wanted.origins or frozenset()) - move.targets
     from_ns = evidence.opens_ns(move.done_ns, move.pipe_ns)
-    move = replace(move, phase=Phase.SETTLE, due_ns=move.hold_due_ns)
+    move = move._replace(phase=Phase.SETTLE, due_ns=move.hold_due_ns)
     return _drain(move, rings, from_ns, times, now_ns)
 
 
@@ -68,7 +66,7 @@ def looked(move: Transition, event: Polled | Asleep, times: Times, now_ns: int) 
             drain = move.drain.after(event)
         case Asleep():
             drain = move.drain.slept(event)
-    move = replace(move, drain=drain)
+    move = move._replace(drain=drain)
     return _next(move, times, now_ns) if not move.drain.waiting else (move, ())
 
 
@@ -118,13 +116,13 @@ def _give_up(move: Transition, why: str, times: Times, now_ns: int) -> Moved:
 def _without(move: Transition, queue: int) -> Transition:
     gone = frozenset({queue})
     rest = move.releasing - gone
-    return replace(move, asked=move.asked - gone, held=move.held - gone, releasing=rest)
+    return move._replace(asked=move.asked - gone, held=move.held - gone, releasing=rest)
 
 
 def _drain(
     move: Transition, rings: frozenset[int], from_ns: int, times: Times, now_ns: int
 ) -> Moved:
-    move = replace(move, drain=Drain(rings, from_ns))
+    move = move._replace(drain=Drain(rings, from_ns))
     if not rings:
         return _next(move, times, now_ns)
     return move, tuple(DrainEvidence(queue, from_ns) for queue in sorted(rings))
@@ -144,4 +142,4 @@ def _next(move: Transition, times: Times, now_ns: int) -> Moved:
 def _to_verify(move: Transition, times: Times, now_ns: int) -> Moved:
     commands: tuple[Command, ...]
     move, commands = release(move, move.asked)
-    return replace(move, phase=Phase.VERIFY, due_ns=now_ns + times.verify_ns), commands
+    return move._replace(phase=Phase.VERIFY, due_ns=now_ns + times.verify_ns), commands

@@ -8,7 +8,6 @@ always gives. What is parked is released at T_hold_max in every phase.
 from __future__ import annotations
 
 import errno
-from dataclasses import replace
 
 from atfnd.model import ActionKind, FlowKey
 from atfnd.move import holding
@@ -61,16 +60,16 @@ def start(
         due_ns=now_ns,
     )
     if not wanted.live and wanted.action.kind is ActionKind.DELETE:
-        return replace(move, phase=Phase.RETIRE, due_ns=now_ns + times.quiet_ns), ()
+        return move._replace(phase=Phase.RETIRE, due_ns=now_ns + times.quiet_ns), ()
     commands: tuple[Watch, ...] = ()
     if (watch := _watch(wanted, through)) is not None:
-        move, commands = replace(move, watched=True), (watch,)
+        move, commands = move._replace(watched=True), (watch,)
     match move.mechanism:
         case Mechanism.HOLD:
             parked, holds = holding.park(move, times, now_ns)
             return parked, (*commands, *holds)
         case Mechanism.GAP:
-            armed = replace(move, phase=Phase.ARM_GAP, due_ns=now_ns + times.arm_ns)
+            armed = move._replace(phase=Phase.ARM_GAP, due_ns=now_ns + times.arm_ns)
             return armed, commands
         case Mechanism.BIRTH | Mechanism.FOLLOW | Mechanism.NONE:
             return move, (*commands, Write(wanted.action))
@@ -96,7 +95,7 @@ def step(move: Transition, event: Event, times: Times, now_ns: int) -> Moved:
         case Violated():
             return _violated(move, event), ()
         case EvidenceLost():
-            return replace(move, blind=True), ()
+            return move._replace(blind=True), ()
         case Reset():
             return _reset(move, now_ns)
         case Established():
@@ -124,7 +123,7 @@ def _written(move: Transition, event: Written, times: Times, now_ns: int) -> Mov
         return move, ()
     outcome = event.outcome
     if outcome.errno == errno.ECANCELED and move.mechanism is Mechanism.GAP:
-        armed = replace(move, phase=Phase.ARM_GAP, due_ns=move.began_ns + times.arm_ns)
+        armed = move._replace(phase=Phase.ARM_GAP, due_ns=move.began_ns + times.arm_ns)
         return (armed, ()) if move.settled is None else finish(armed, now_ns)
     lost = outcome.errno != 0 and rule_is_lost(move, outcome.location)
     if outcome.errno and not lost:
@@ -132,7 +131,7 @@ def _written(move: Transition, event: Written, times: Times, now_ns: int) -> Mov
         return finish(move, now_ns, move.settled or (verdict, outcome.left))
     if move.settled is not None:
         return finish(move, now_ns)
-    move = replace(move, done_ns=event.done_ns, lost=lost)
+    move = move._replace(done_ns=event.done_ns, lost=lost)
     match move.mechanism:
         case Mechanism.HOLD:
             return holding.settle(move, times, now_ns)
@@ -145,13 +144,13 @@ def _written(move: Transition, event: Written, times: Times, now_ns: int) -> Mov
         case _:
             pass
     wait_ns = times.follow_ns if move.mechanism is Mechanism.FOLLOW else times.verify_ns
-    return replace(move, phase=Phase.VERIFY, due_ns=now_ns + wait_ns), ()
+    return move._replace(phase=Phase.VERIFY, due_ns=now_ns + wait_ns), ()
 
 
 def _idle(move: Transition, event: Idle, now_ns: int) -> Moved:
     if move.phase is not Phase.ARM_GAP or now_ns - event.since_ns < move.timer_ns:
         return move, ()
-    committed = replace(move, phase=Phase.COMMIT, idle_since_ns=event.since_ns)
+    committed = move._replace(phase=Phase.COMMIT, idle_since_ns=event.since_ns)
     return committed, (Write(move.wanted.action, event.since_ns),)
 
 
@@ -159,7 +158,7 @@ def _violated(move: Transition, event: Violated) -> Transition:
     """A gap would have been seen to be none, had it been waited for until this packet came."""
     since_ns = move.done_ns if move.idle_since_ns is None else move.idle_since_ns
     stayed_ns = max(move.stayed_ns, event.at_ns - since_ns)
-    return replace(move, violations=move.violations + event.packets, stayed_ns=stayed_ns)
+    return move._replace(violations=move.violations + event.packets, stayed_ns=stayed_ns)
 
 
 def _seen(move: Transition, event: Seen, times: Times, now_ns: int) -> Moved:
@@ -170,24 +169,24 @@ def _seen(move: Transition, event: Seen, times: Times, now_ns: int) -> Moved:
         after_ns = event.at_ns - move.done_ns
         late, origins = after_ns > move.timer_ns, move.wanted.origins or ()
         stayed_ns = max(move.stayed_ns, after_ns) if event.queue in origins else move.stayed_ns
-        return replace(move, elsewhere=move.elsewhere or late, stayed_ns=stayed_ns), ()
+        return move._replace(elsewhere=move.elsewhere or late, stayed_ns=stayed_ns), ()
     if move.seen:
         return move, ()
     looks_ns = max(move.timer_ns, times.late_ns if move.watched else 0)
-    return replace(move, seen=True, due_ns=min(move.due_ns, now_ns + looks_ns)), ()
+    return move._replace(seen=True, due_ns=min(move.due_ns, now_ns + looks_ns)), ()
 
 
 def _reset(move: Transition, now_ns: int) -> Moved:
     settled = Verdict.RESYNC, "the NIC was reset"
     if move.phase is not Phase.COMMIT:
         return finish(move, now_ns, settled)
-    return release(replace(move, settled=settled), move.asked)
+    return release(move._replace(settled=settled), move.asked)
 
 
 def _established(move: Transition, event: Established) -> Transition:
     if move.phase is Phase.COMMIT or event.at_ns is None or event.at_ns <= move.done_ns:
         return move.breaks(TOO_EARLY) if move.mechanism is Mechanism.BIRTH else move
-    return replace(move, established=True)
+    return move._replace(established=True)
 
 
 def _gone(move: Transition, now_ns: int) -> Moved:
@@ -210,6 +209,6 @@ def _tick(move: Transition, times: Times, now_ns: int) -> Moved:
             why = f"never idle for {move.timer_ns} ns within {times.arm_ns} ns"
             return finish(move, now_ns, (Verdict.DEFERRED, why))
         case Phase.RETIRE:
-            return replace(move, phase=Phase.COMMIT), (Write(move.wanted.action),)
+            return move._replace(phase=Phase.COMMIT), (Write(move.wanted.action),)
         case _:
             return finish(move, now_ns)

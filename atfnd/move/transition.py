@@ -13,8 +13,8 @@ LET_GO    decided; the last hold is not known to be over yet
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from enum import Enum
+from typing import NamedTuple
 
 from atfnd.model import ActionKind, FlowKey
 from atfnd.move.command import Command, Ended, Release, Unwatch
@@ -37,8 +37,7 @@ class Phase(Enum):
     LET_GO = "let-go"
 
 
-@dataclass(frozen=True, slots=True)
-class Transition:
+class Transition(NamedTuple):
     """`asked` holds are those whose end was not told yet; `held` of them are parked; `releasing`
     of them we have asked to end."""
 
@@ -56,7 +55,7 @@ class Transition:
     held: frozenset[int] = frozenset()
     releasing: frozenset[int] = frozenset()
     hold_due_ns: int = 0  # T_hold_max
-    drain: Drain = Drain()  # noqa: RUF009 (a NamedTuple is a value)
+    drain: Drain = Drain()
     idle_since_ns: int | None = None  # what it was written upon, of a gap
     done_ns: int = 0  # T1
     stayed_ns: int = 0  # a packet was in an old ring for so long, at least
@@ -89,7 +88,7 @@ class Transition:
 
     def breaks(self, why: str) -> Transition:
         """Order is no longer proven; the first reason stays."""
-        return replace(self, broken=self.broken or why)
+        return self._replace(broken=self.broken or why)
 
     def verdict(self) -> tuple[Verdict, str]:
         """What became of it, by what is known now."""
@@ -140,16 +139,16 @@ def release(move: Transition, queues: frozenset[int]) -> tuple[Transition, tuple
     """Ask for the end of these holds, once each."""
     now = (queues & move.asked) - move.releasing
     commands = tuple(Release(queue) for queue in sorted(now))
-    return replace(move, releasing=move.releasing | now, held=move.held - now), commands
+    return move._replace(releasing=move.releasing | now, held=move.held - now), commands
 
 
 def finish(move: Transition, now_ns: int, settled: tuple[Verdict, str] | None = None) -> Moved:
     """End a move, or let go of what is parked for it first. `settled` overrides what is known."""
     if settled is not None:
-        move = replace(move, settled=settled)
+        move = move._replace(settled=settled)
     move, commands = release(move, move.asked)
     if move.asked:
-        return replace(move, phase=Phase.LET_GO), commands
+        return move._replace(phase=Phase.LET_GO), commands
     action = move.wanted.action
     if move.watched and isinstance(action.key, FlowKey):
         commands = (*commands, Unwatch(action.key))
