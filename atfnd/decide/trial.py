@@ -1,0 +1,201 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The placement `auto`, of one application: on its core, or off it where that was measured to pay.
+
+Pure. It begins on its `core`. When that is saturated (softirq and its threads, two windows in a
+row), its flows are moved to `llc` for a window, and back for another of the same length: A, B, A. A
+window counts only if every flow was where it is to be measured from its begin to its end. Where
+`llc` gained less than `margin` on either window on the core, or a window tells nothing, it stays on
+its core and waits, twice as long after each time.
+
+Where `llc` pays it stays, however the figures vary, until the application carries less than half of
+what saturated its core, five windows in a row.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import NamedTuple
+
+from atfnd.decide.window import Verdict, Window, compare, rate_of
+from atfnd.model import Placement, PlacementKind
+
+__all__ = ["LLC", "Phase", "State", "Terms", "Turn", "begin", "told", "void", "watched"]
+
+LLC = Placement(PlacementKind.LLC)
+
+
+class Terms(NamedTuple):
+    """When to try, and what to believe."""
+
+    share: float = 0.9  # of a CPU: saturated
+    windows: int = 2  # in a row
+    margin: float = 0.25  # of the product of both gains; below is noise
+    least_bytes: int = 1 << 20  # of a window
+    uneven: float = 1.5  # windows are of equal length, up to this
+    patience_ns: int = 60_000_000_000  # until its flows are where they are to be measured
+    every_ns: int = 60_000_000_000  # between the begins of two trials of a NIC
+    back_off_ns: int = 120_000_000_000
+    back_off_max_ns: int = 3_600_000_000_000
+    slack: float = 0.5  # of the bytes a second that saturated its core
+    slack_windows: int = 5  # in a row
+
+
+class Phase(Enum):
+    CORE = "core"
+    AWAY = "llc is being tried"  # B
+    HOME = "llc was tried, and core is measured once more"  # the second A
+    KEPT = "llc"
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """Where an application stands."""
+
+    phase: Phase = Phase.CORE
+    since_ns: int = 0
+    settled: bool = False  # at the last look its flows were where they belong
+    count: int = 0  # windows in a row: saturated (CORE), slack (KEPT)
+    before: Window | None = None  # A
+    tried: Window | None = None  # B
+    last: Verdict | None = None  # of the last trial that told something
+    failed: int = 0  # times in a row
+    not_before_ns: int = 0  # the next trial
+
+    @property
+    def trying(self) -> bool:
+        return self.phase in (Phase.AWAY, Phase.HOME)
+
+    @property
+    def placement(self) -> Placement:
+        """In force now."""
+        return LLC if self.phase in (Phase.AWAY, Phase.KEPT) else Placement.CORE
+
+    def ready(self, now_ns: int, terms: Terms) -> bool:
+        """A trial may begin, as far as it is concerned."""
+        saturated = self.phase is Phase.CORE and self.count >= terms.windows
+        return saturated and self.not_before_ns <= now_ns
+
+
+class Turn(NamedTuple):
+    """Its state from now on; and an event, where its placement is another one or that ended."""
+
+    state: State
+    kind: str | None = None  # trial, kept, back
+    what: str = ""
+    why: str = ""
+
+
+def watched(state: State, window: Window, now_ns: int, terms: Terms) -> Turn:
+    """One more window."""
+    match state.phase:
+        case Phase.CORE:
+            return Turn(_at_core(state, window, terms))
+        case Phase.AWAY | Phase.HOME:
+            return _tried(state, window, now_ns, terms)
+        case Phase.KEPT:
+            return _kept(state, window, now_ns, terms)
+
+
+def begin(state: State, window: Window, now_ns: int) -> Turn:
+    """A trial begins; `window` is the A before it."""
+    cpu, share = window.fullest()
+    full = f"softirq and its threads take {share:.0%} of CPU {cpu}"
+    why = f"{full}; it carries {window.figures(window.cpus)}"
+    away = replace(
+        state, phase=Phase.AWAY, since_ns=now_ns, settled=False, count=0, before=window, tried=None
+    )
+    return Turn(away, "trial", "near core -> near llc", why)
+
+
+def void(state: State, why: str, now_ns: int, terms: Terms) -> Turn:
+    """A trial ends and tells nothing."""
+    return _fail(state, f"void: {why}", now_ns, terms)
+
+
+def _fail(
+    state: State, why: str, now_ns: int, terms: Terms, verdict: Verdict | None = None
+) -> Turn:
+    """To its core, and not away again for a while."""
+    wait_ns = min(terms.back_off_ns << min(state.failed, 32), terms.back_off_max_ns)
+    home = State(
+        since_ns=now_ns,
+        last=verdict or state.last,
+        failed=state.failed + 1,
+        not_before_ns=now_ns + wait_ns,
+    )
+    return Turn(home, "back", "near core", why)
+
+
+def told(state: State, now_ns: int) -> str:
+    """For `explain`, in a clause."""
+    age = f"{max(0, now_ns - state.since_ns) / 1e9:.0f} s"
+    match state.phase:
+        case Phase.KEPT:
+            return f"auto: llc since {age}, {state.last}"
+        case Phase.AWAY | Phase.HOME:
+            return f"auto: {state.phase.value}, for {age}"
+        case Phase.CORE:
+            wait_s = (state.not_before_ns - now_ns) / 1e9
+            again = f"; not tried again within {wait_s:.0f} s" if wait_s > 0 else ""
+            if state.last is not None:
+                return f"auto: core; llc carried {state.last}{again}"
+            return f"auto: core, until that is saturated and llc was measured to be better{again}"
+
+
+def _at_core(state: State, window: Window, terms: Terms) -> State:
+    """Count the windows that call for a trial: its core is saturated, and `llc` can be had."""
+    tells = window.void is None and window.nowhere is None and window.bytes >= terms.least_bytes
+    full = window.fullest()[1] >= terms.share
+    count = state.count + 1 if state.settled and window.there and tells and full else 0
+    return replace(state, settled=window.there, count=count)
+
+
+def _tried(state: State, window: Window, now_ns: int, terms: Terms) -> Turn:
+    """A trial goes on: its flows are on their way, or this is a window of it."""
+    before, tried = state.before, state.tried
+    if before is None:
+        raise ValueError(f"a trial without a window before it: {state}")
+    moved = state.settled and window.there
+    why = window.void or ("it has other flows by now" if window.flows != before.flows else None)
+    if why is None and moved:
+        why = _unlike(window, before, terms)
+    elif why is None and now_ns - state.since_ns > terms.patience_ns:
+        why = f"its flows were not moved within {terms.patience_ns // 10**9} s"
+    if why is not None:
+        return void(state, why, now_ns, terms)
+    if not moved:
+        return Turn(replace(state, settled=window.there))
+    verdict = compare(window, before) if tried is None else compare(tried, before, window)
+    if verdict.gain < 1 + terms.margin:
+        return _fail(state, verdict.in_full(), now_ns, terms, verdict)
+    if tried is None:
+        home = replace(state, phase=Phase.HOME, since_ns=now_ns, settled=False, tried=window)
+        return Turn(home, "trial", "near llc -> near core, to compare", verdict.in_full())
+    kept = State(Phase.KEPT, now_ns, last=verdict, failed=state.failed)
+    return Turn(kept, "kept", "near llc", verdict.in_full())
+
+
+def _unlike(window: Window, before: Window, terms: Terms) -> str | None:
+    """Why this window cannot be compared with that one."""
+    if window.bytes < terms.least_bytes:
+        return "it carried too few bytes"
+    shorter, longer = sorted((window.length_ns, before.length_ns))
+    return "its windows are of unequal length" if longer > terms.uneven * shorter else None
+
+
+def _kept(state: State, window: Window, now_ns: int, terms: Terms) -> Turn:
+    """It stays away, unless there is so little to do that its core would do."""
+    verdict = state.last
+    if verdict is None:
+        raise ValueError(f"kept without a verdict: {state}")
+    if window.void is not None or window.bytes < terms.least_bytes:
+        return Turn(state)
+    rate, then = window.bytes * 1e9 / window.length_ns, verdict.core.bytes_per_s
+    state = replace(state, count=state.count + 1 if rate < terms.slack * then else 0)
+    if state.count < terms.slack_windows:
+        return Turn(state)
+    if now_ns - state.since_ns >= terms.back_off_max_ns:
+        state = replace(state, failed=0)  # it was good for long
+    why = f"it carries {rate_of(rate)}, and its core was saturated by {rate_of(then)}"
+    return _fail(state, why, now_ns, terms, verdict)
