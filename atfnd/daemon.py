@@ -38,6 +38,7 @@ from atfnd.program.journal import Journal
 from atfnd.program.originals import Originals
 from atfnd.recording import Recorder
 from atfnd.reloading import Given, Reloading
+from atfnd.trying import Trying
 
 __all__ = ["Daemon"]
 
@@ -73,6 +74,7 @@ class Daemon(Reloading):
         self._moving, self._living, self._last_end, self._heirs = {}, {}, {}, {}
         self._open_births(policy)
         self.arming = Arming(self, originals, self._carry_out, self._write)
+        self._trying = Trying(self, self._carry_out)
         self._agenda = Agenda(self.memory, self.arming.waiting, self._due)
 
     async def run(self, nics: Sequence[NicWatch], stop: asyncio.Event) -> None:
@@ -88,7 +90,7 @@ class Daemon(Reloading):
             loop.add_reader(self._births.fileno(), self._newborn)
         loop.add_reader(self.interfaces.links.fileno(), self._arrivals)
         loop.add_reader(self.cpus.fileno(), self._cpus_changed)
-        looks = self._audit, self._reconcile, self._look_at_ports, self._leave
+        looks = self._audit, self._reconcile, self._look_at_ports, self._leave, self._trying.look
         chores = [self._hangups(), *map(regularly, looks)]
         for look in (self.arming.check, self.arming.inspect, self._know):
             chores.append(regularly(partial(self._each, look)))

@@ -17,6 +17,7 @@ from functools import lru_cache, partial
 from typing import overload
 
 from atfnd import __version__
+from atfnd.decide import auto
 from atfnd.decide.doctor import examine
 from atfnd.decide.doctor_machine import examine_machine
 from atfnd.decide.means import means_of
@@ -209,6 +210,10 @@ class Published:
     def events(self, after_seq: int, limit: int) -> Sequence[Event]:
         """Oldest first, numbered above `after_seq`."""
         return self.log.after(after_seq, limit)
+
+    def auto(self, flow: Flow) -> str | None:
+        """As `serve.Source.auto`."""
+        return auto.said(flow, self.memory, time.monotonic_ns())
 
     def rss_queue(self, nic: str, key: FlowKey) -> int | None:
         """Where RSS alone would deliver a flow."""

@@ -144,6 +144,7 @@ class Published:
             Finding("eth1", Level.WARNING, "irqbalance (pid 7) moves it", "ban them"),
             Finding(None, Level.NOTE, "eth9 is not watched", "--nic eth9"),
         ]
+        self.told_of_auto = "auto: core"
         self.mistake: str | None = None  # in the policy's files
         self.log = [
             Event(n, n * 1000, 1_700_000_000.5, "insert", "lab:lab", key(n), f"#{n}", "why", "bulk")
@@ -221,6 +222,9 @@ class Published:
         kind, why = ActionKind.INSERT, "its thread runs on CPU 3"
         action = Action(kind, nic, key(40_002), None, 0, 3, why, "bulk")
         return [Planned(action, None, ("ethtool -N eth1 flow-type tcp4 action 3",), None)]
+
+    def auto(self, flow: Flow) -> str | None:
+        return self.told_of_auto if flow.policy == "auto" else None
 
     async def recording(self, seconds: float, most: int) -> AsyncGenerator[str, None]:
         for number in range(most):

@@ -156,7 +156,7 @@ def worlds(
     shape = draw(st.tuples(st.integers(1, 2), st.integers(1, 3), st.integers(1, 2)))
     count = shape[0] * shape[1] * shape[2]
     cpus = machine(*shape, offline=draw(some(count)), isolated=draw(some(count)))
-    kind = draw(st.sampled_from(PlacementKind))
+    kind = draw(st.sampled_from([k for k in PlacementKind if k is not PlacementKind.AUTO]))
     named = draw(some(count)) if kind in (PlacementKind.CPUS, PlacementKind.DEDICATED) else ()
     avoid = kind in (PlacementKind.LLC, PlacementKind.NODE) and draw(st.booleans())
     placement = Placement(kind, frozenset(named), avoid)

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from typing import Any
 
 import pytest
 
@@ -114,7 +115,7 @@ def test_flows_that_cannot_be_moved_are_not_waited_for_for_ever() -> None:
         ({"began_ns": 0}, "void: its windows are of unequal length"),
     ],
 )
-def test_a_window_that_tells_nothing_ends_the_trial(changes: dict[str, object], why: str) -> None:
+def test_a_window_that_tells_nothing_ends_the_trial(changes: dict[str, Any], why: str) -> None:
     world = World()
     world.until("trial")
     world.look()  # they have come there
@@ -132,7 +133,7 @@ def test_a_window_that_tells_nothing_ends_the_trial(changes: dict[str, object], 
         {"nowhere": "near llc: no queue is delivered there"},
     ],
 )
-def test_nor_does_it_begin_one(changes: dict[str, object]) -> None:
+def test_nor_does_it_begin_one(changes: dict[str, Any]) -> None:
     world = World()
     for _ in range(50):
         assert world.look(**changes) == []

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections import Counter
 from itertools import pairwise
+from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -19,6 +20,7 @@ __all__: list[str] = []
 
 TERMS = Terms()
 BUSY = APP._replace(comm="busy")
+Change = dict[str, Any]
 OTHER_NIC = APP._replace(nic="other")
 
 
@@ -27,9 +29,9 @@ def loads(low: float, high: float) -> st.SearchStrategy[Load]:
 
 
 @st.composite
-def lives(draw: st.DrawFn) -> list[dict[str, object]]:
+def lives(draw: st.DrawFn) -> list[Change]:
     """What happens look by look; mostly that its core is full."""
-    odd = st.sampled_from(
+    odd: st.SearchStrategy[Change] = st.sampled_from(
         [
             {"void": "events were lost"},
             {"bytes": 0},
@@ -38,14 +40,14 @@ def lives(draw: st.DrawFn) -> list[dict[str, object]]:
             {"flows": frozenset({key(2)})},
         ]
     )
-    usual = st.just(dict[str, object]())
+    usual = st.just(Change())
     looks = draw(st.lists(st.one_of(usual, usual, usual, odd), min_size=1, max_size=30))
     return looks * 12
 
 
 @given(loads(1e6, 1e10), loads(1e6, 1e10), lives(), st.sampled_from([1, 2, 3, 25]))
 def test_never_more_trials_than_the_bound(
-    core: Load, llc: Load, life: list[dict[str, object]], slow: int
+    core: Load, llc: Load, life: list[Change], slow: int
 ) -> None:
     world = World(core=Load(core.bytes_per_s, 1.0), llc=llc, slow=slow)
     began_ns, apps = world.now_ns, (APP, BUSY, OTHER_NIC)

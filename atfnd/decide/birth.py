@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from atfnd.decide import budget, follow
+from atfnd.decide.auto import in_force
 from atfnd.decide.distance import Distances
 from atfnd.decide.means import no_filter
 from atfnd.decide.memory import Memory
@@ -115,6 +116,7 @@ def spot_for(
 ) -> Spot:
     """The queue that its owner owns, else one that meets its placement: the one it has, if that
     does."""
+    placement = in_force(placement, nic.name, flow.policy, flow.thread, memory)
     own = follow.home(flow, nic, memory)
     if own is not None:
         return Spot(own, "", None)

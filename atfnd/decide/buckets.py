@@ -17,6 +17,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
+from atfnd.decide.auto import placement_of
 from atfnd.decide.memory import Buckets, Memory
 from atfnd.model import (
     Action,
@@ -48,11 +49,10 @@ def wait(nic: NicView, key: FlowKey, memory: Memory) -> None:
 def look(nic: NicView, entry_of: EntryOf, memory: Memory) -> None:
     """Have every flow of the NIC looked at, let older bytes count less, forget what ended."""
     known = _of(nic, memory)
-    placement = memory.settling.placement
     flows = {
         flow.key: flow
         for flow in memory.table
-        if flow.nic == nic.name and placement(flow.policy) is Placement.CORE
+        if flow.nic == nic.name and placement_of(flow, memory) is Placement.CORE
     }
     known.entry = {key: entry for key, entry in known.entry.items() if key in flows}
     known.recent = {

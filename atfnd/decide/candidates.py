@@ -46,7 +46,9 @@ def steps(
 ) -> list[Step]:
     """The CPUs a placement may use, best first: its own step, and those it falls back to. `cpus`
     is every CPU by number, `allowed` the cpuset of the thread (None: not known, or any),
-    `dedicated` all CPUs that some rule dedicates."""
+    `dedicated` all CPUs that some rule dedicates. ValueError: of `auto`, which is another one."""
+    if placement.kind is PlacementKind.AUTO:
+        raise ValueError("what `auto` comes to is known to auto.in_force")
     online = {index for index, cpu in cpus.items() if cpu.online}
     if placement.kind in (PlacementKind.CPUS, PlacementKind.DEDICATED):
         mine = placement.kind is PlacementKind.DEDICATED

@@ -15,6 +15,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable
 from dataclasses import replace
 
+from atfnd.decide.auto import placement_of
 from atfnd.decide.memory import Memory
 from atfnd.decide.owner import Owner, OwnerId, Terms, assign
 from atfnd.decide.table import FlowTable
@@ -27,6 +28,7 @@ from atfnd.model import (
     Migrant,
     Mode,
     NicView,
+    Placement,
     Plan,
     Queue,
 )
@@ -42,6 +44,8 @@ def owner_of(flow: Flow, memory: Memory) -> OwnerId | None:
     if thread is None or settling.order(flow.policy) is Mode.IMMEDIATE or flow.key in memory.left:
         return None
     if flow.app_cpu in settling.dedicated:
+        return None
+    if memory.trials.states and placement_of(flow, memory) is not Placement.CORE:
         return None
     match settling.owner_by_policy.get(flow.policy, Migrant.THREAD):
         case Migrant.THREAD:

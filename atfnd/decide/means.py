@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from atfnd.decide import buckets
+from atfnd.decide.auto import placement_of
 from atfnd.decide.memory import Memory
 from atfnd.model import Flow, FlowKey, FlowState, Match, Means, NicView, Placement, Protocol
 
@@ -88,7 +89,7 @@ def no_filter(nic: NicView, key: FlowKey) -> str | None:
 
 def without_filter(flow: Flow, nic: NicView, memory: Memory, why: str) -> None:
     """Write into the table what serves a flow of an armed NIC that no filter may be tried for."""
-    state, cpu, placement = FlowState.WANTED, None, memory.settling.placement(flow.policy)
+    state, cpu, placement = FlowState.WANTED, None, placement_of(flow, memory)
     fell_back = None
     if nic.means is Means.RSS and placement is Placement.CORE:
         buckets.wait(nic, flow.key, memory)

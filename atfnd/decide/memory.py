@@ -12,6 +12,7 @@ from typing import NamedTuple
 from atfnd.decide.candidates import Step
 from atfnd.decide.owner import OwnerId, Ownership
 from atfnd.decide.table import FlowTable
+from atfnd.decide.trials import Trials
 from atfnd.model import Action, Cpu, Flow, FlowKey, Migrant, Mode, Placement, Policy, Rss
 
 __all__ = ["NEVER_NS", "Buckets", "Elsewhere", "Memory", "Settling", "Spending", "Weight"]
@@ -23,6 +24,7 @@ _BACK_OFF_NS = 1_000_000_000  # after the first; doubled after each
 _AGAIN_NS = 100_000_000  # after a move that was put off; doubled after each
 _AGAIN_MAX_NS = 30_000_000_000
 NEVER_NS = 1 << 63
+_MAY_OWN = Placement.CORE, Placement.AUTO  # the latter while it is on its core
 
 # A placement, the application's CPU, its thread's cpuset, the CPUs that rules dedicate.
 StepsOf = tuple[Placement, int, frozenset[int] | None, frozenset[int]]
@@ -54,8 +56,7 @@ class Settling:
             dwell_by_policy_ns={rule.name: rule.dwell_ns for rule in policy.flows},
             order_by_policy={rule.name: rule.order for rule in steering},
             owner_by_policy={
-                rule.name: rule.owner if rule.placement is Placement.CORE else None
-                for rule in steering
+                rule.name: rule.owner if rule.placement in _MAY_OWN else None for rule in steering
             },
             placement_by_policy={rule.name: rule.placement for rule in steering},
             dedicated=policy.dedicated(),
@@ -67,7 +68,7 @@ class Settling:
         return self.order_by_policy.get(policy, self.leaving.get(policy, Mode.STRICT))
 
     def placement(self, policy: str) -> Placement:
-        """Where a flow of this policy goes; to its core when none is known, as of one adopted."""
+        """As its rule says (`auto.placement_of`: what is in force); `core` when none is known."""
         return self.placement_by_policy.get(policy, Placement.CORE)
 
 
@@ -143,6 +144,7 @@ class Memory:
     spending: dict[str, Spending] = field(default_factory=dict)  # by NIC
     left: dict[FlowKey, int] = field(default_factory=dict)  # to go, by a new policy: its cookie
     homeward: dict[str, set[int]] = field(default_factory=dict)  # queues whose owners own no more
+    trials: Trials = field(default_factory=Trials)  # of the placement `auto`
     overflow: int = 0  # flows turned away since start
     locality: float | None = None  # of the table's bytes between the last two audits
 

@@ -106,6 +106,8 @@ def belongs(event: SocketSeen, rule: FlowRule | None, memory: Memory) -> int:
         return flow.target_cpu
     if flow is not None or rule is None or event.rx_cpu is None:
         return event.app_cpu
+    if rule.placement is Placement.AUTO:
+        return event.app_cpu  # never left so
     left = right(rule.placement, event.app_cpu, event.rx_cpu, event.thread, memory)
     return event.rx_cpu if left else event.app_cpu
 

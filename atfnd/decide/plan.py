@@ -54,4 +54,7 @@ def copy_of(memory: Memory, nic: str) -> Memory:
         dropped=dict(memory.dropped),
         owned=dict(memory.owned),
         left=left,
+        cpus=memory.cpus,
+        cpusets=dict(memory.cpusets),
+        trials=memory.trials,
     )

@@ -7,10 +7,12 @@ flow's entry believes in a rule only after `settle` has seen the outcome.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 from heapq import nlargest
 
 from atfnd.decide import budget, follow
+from atfnd.decide.auto import in_force, placement_of
 from atfnd.decide.means import no_filter, without_filter
 from atfnd.decide.memory import NEVER_NS, Memory
 from atfnd.decide.place import Spot, guest, right
@@ -19,6 +21,7 @@ from atfnd.model import (
     Action,
     ActionKind,
     Flow,
+    FlowKey,
     FlowRule,
     FlowState,
     Means,
@@ -61,7 +64,8 @@ def seen(
     manual = old is not None and old.state is FlowState.MANUAL
     unsteered = old is None or (old.location is None and old.state not in _HELD)
     by_rules = nic.means is Means.RULES or not nic.armed  # else it is evidence for what it shares
-    placement = rule.placement
+    placement = in_force(rule.placement, nic.name, rule.name, event.thread, memory)
+    unsteered = unsteered and rule.placement is not Placement.AUTO  # which has to be measured
     if unsteered and by_rules and right(placement, event.app_cpu, arrives, event.thread, memory):
         return retire(old, memory, "RSS delivers it there by itself") if old else ()
     ruled = old.target_queue if old and old.location is not None else None
@@ -105,9 +109,8 @@ def seen(
 
 
 def _spot(flow: Flow, nic: NicView, memory: Memory) -> Spot:
-    placement = memory.settling.placement(flow.policy)
     ruled = None if flow.location is None else flow.target_queue
-    return guest(placement, flow.app_cpu, flow.thread, nic, memory, ruled)
+    return guest(placement_of(flow, memory), flow.app_cpu, flow.thread, nic, memory, ruled)
 
 
 def _owning(flow: Flow, nic: NicView, memory: Memory, now_ns: int) -> Plan:
@@ -257,11 +260,19 @@ def retry(nics: dict[str, NicView], memory: Memory, now_ns: int) -> Plan:
     return tuple(plan)
 
 
-def take_up(nic: NicView, memory: Memory, now_ns: int, *, manual: bool = False) -> Plan:
-    """Look at every flow of one NIC again: it was armed, or its queues moved. With `manual`, also
-    at those that were let go."""
+def take_up(
+    nic: NicView,
+    memory: Memory,
+    now_ns: int,
+    *,
+    manual: bool = False,
+    only: Collection[FlowKey] | None = None,
+) -> Plan:
+    """Look at every flow of one NIC again, or `only` at these: it was armed, or its queues moved,
+    or they are to go elsewhere. With `manual`, also at those that were let go."""
     plan: list[Action] = []
-    for flow in [flow for flow in memory.table if flow.nic == nic.name]:
+    every = memory.table if only is None else filter(None, map(memory.table.get, only))
+    for flow in [flow for flow in every if flow.nic == nic.name]:
         if manual:
             memory.dropped.pop(flow.key, None)
         if manual and flow.state is FlowState.MANUAL:

@@ -14,6 +14,7 @@ __all__ = ["Placement", "PlacementKind"]
 
 class PlacementKind(Enum):
     LEAVE = "leave"  # wherever RSS delivers them
+    AUTO = "auto"  # `core`, or `llc` where that was measured to pay
     CORE = "core"  # the CPU its application's thread uses the socket on
     SMT = "smt"  # the other thread of that core
     LLC = "llc"  # another core under the same last-level cache
@@ -32,12 +33,15 @@ class Placement:
 
     LEAVE: ClassVar[Placement]  # the only ones of their kind: compared by `is`
     CORE: ClassVar[Placement]
+    AUTO: ClassVar[Placement]
 
     def __str__(self) -> str:
-        """`leave`, `near llc, avoid smt`, `cpus 2,4-6`."""
+        """`leave`, `auto`, `near llc, avoid smt`, `cpus 2,4-6`."""
         match self.kind:
             case PlacementKind.LEAVE:
                 return "leave"
+            case PlacementKind.AUTO:
+                return "auto"
             case PlacementKind.CPUS | PlacementKind.DEDICATED:
                 return f"{self.kind.value} {cpu_list(self.cpus)}"
             case PlacementKind.CORE | PlacementKind.SMT | PlacementKind.LLC | PlacementKind.NODE:
@@ -46,3 +50,4 @@ class Placement:
 
 Placement.LEAVE = Placement(PlacementKind.LEAVE)
 Placement.CORE = Placement(PlacementKind.CORE)
+Placement.AUTO = Placement(PlacementKind.AUTO)

@@ -43,10 +43,17 @@ class Explanation(NamedTuple):
 
 
 def explain(
-    flow: Flow, nic: NicView | None, topology: Topology, rss_queue: int | None
+    flow: Flow,
+    nic: NicView | None,
+    topology: Topology,
+    rss_queue: int | None,
+    auto: str | None = None,
 ) -> Explanation:
-    """A flow of the table; `nic` None: its interface is gone. `rss_queue`: where RSS sends it."""
+    """A flow of the table; `nic` None: its interface is gone. `rss_queue`: where RSS sends it;
+    `auto`: as `Source.auto`."""
     chain = [thread_link(flow), policy_link(flow)]
+    if auto is not None:
+        chain.append(f"{auto}.")
     if nic is None:
         verdict = f"{flow.nic} is gone, so nothing is delivered through it."
         return Explanation((*chain, seen_link(flow, topology)), verdict, None)

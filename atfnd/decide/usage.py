@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""From two looks at CPUs, threads and sockets to the windows of the trials. Pure.
+
+What the network costs on a CPU is its softirq time and that of the NAPI threads of the NIC's queues
+there. Without CONFIG_IRQ_TIME_ACCOUNTING a thread that is interrupted by softirqs is charged for
+them, too: so a CPU is never taken to have spent more than it was busy.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from atfnd.decide.auto import placement_of
+from atfnd.decide.memory import Memory
+from atfnd.decide.place import guest, right
+from atfnd.decide.trial import LLC
+from atfnd.decide.trials import Application
+from atfnd.decide.window import Window
+from atfnd.model import CpuTime, Flow, FlowKey, FlowState, NicView
+
+__all__ = ["Look", "windows"]
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What was read at one moment."""
+
+    time: CpuTime
+    bytes: Mapping[FlowKey, int]  # of the flows of all applications
+    lost: int  # events, since the start
+
+
+def windows(
+    before: Look,
+    now: Look,
+    nic: NicView,
+    flows_of: Mapping[Application, Sequence[Flow]],
+    memory: Memory,
+) -> dict[Application, Window]:
+    """Of each application on this NIC, what it did between the looks."""
+    network_ns = _network(before.time, now.time, nic)
+    return {
+        application: _window(before, now, nic, flows, network_ns, memory)
+        for application, flows in flows_of.items()
+        if application.nic == nic.name
+    }
+
+
+def _window(
+    before: Look,
+    now: Look,
+    nic: NicView,
+    flows: Sequence[Flow],
+    network_ns: Mapping[int, int],
+    memory: Memory,
+) -> Window:
+    keys = frozenset(flow.key for flow in flows)
+    void = "events were lost" if now.lost != before.lost else None
+    if not keys <= before.bytes.keys() & now.bytes.keys():
+        void = void or "it has other flows by now"
+    carried = sum(now.bytes.get(key, 0) - before.bytes.get(key, 0) for key in keys)
+    on_cpu = {flow.thread.tid: flow.app_cpu for flow in flows if flow.thread is not None}
+    ran_ns: defaultdict[int, int] = defaultdict(int)
+    for tid, cpu in on_cpu.items():
+        then, since = now.time.ran_ns.get(tid), before.time.ran_ns.get(tid)
+        if then is None or since is None:
+            void = void or "the kernel does not tell the CPU time of its threads"
+        else:
+            ran_ns[cpu] += then - since
+    spent_ns = {}
+    for cpu, busy_ns in now.time.busy_ns.items():
+        most_ns = busy_ns - before.time.busy_ns.get(cpu, busy_ns)
+        spent_ns[cpu] = max(0, min(ran_ns[cpu] + network_ns.get(cpu, 0), most_ns))
+    led_to = [_led_to(flow, nic, memory) for flow in flows]
+    return Window(
+        began_ns=before.time.at_ns,
+        ended_ns=now.time.at_ns,
+        bytes=max(0, carried),
+        spent_ns=spent_ns,
+        app_cpus=frozenset(on_cpu.values()),
+        rx_cpus=frozenset(cpu for cpu in led_to if cpu is not None),
+        flows=keys,
+        there=None not in led_to,
+        nowhere=_nowhere(flows, nic, memory),
+        void=void,
+    )
+
+
+def _network(before: CpuTime, now: CpuTime, nic: NicView) -> dict[int, int]:
+    """By CPU: softirqs, and the NAPI threads of the queues there."""
+    spent_ns: defaultdict[int, int] = defaultdict(int)
+    for cpu, softirq_ns in now.softirq_ns.items():
+        spent_ns[cpu] = softirq_ns - before.softirq_ns.get(cpu, softirq_ns)
+    for queue in nic.queues:
+        if queue.cpu is not None and queue.pid is not None:
+            ran_ns = now.ran_ns.get(queue.pid, 0)
+            spent_ns[queue.cpu] += ran_ns - before.ran_ns.get(queue.pid, ran_ns)
+    return dict(spent_ns)
+
+
+def _led_to(flow: Flow, nic: NicView, memory: Memory) -> int | None:
+    """The CPU that a rule leads it to, if that is where its placement in force asks."""
+    ruled = flow.location is not None or flow.state is FlowState.PORT
+    queue = next((each for each in nic.queues if each.index == flow.target_queue), None)
+    if not ruled or queue is None:
+        return None
+    placement = placement_of(flow, memory)
+    fits = right(placement, flow.app_cpu, queue.cpu, flow.thread, memory)
+    return queue.cpu if fits else None
+
+
+def _nowhere(flows: Sequence[Flow], nic: NicView, memory: Memory) -> str | None:
+    """Why some flow could not have `llc`."""
+    for flow in flows:
+        spot = guest(LLC, flow.app_cpu, flow.thread, nic, memory)
+        if spot.fell_back is not None:
+            return spot.fell_back
+    return None
