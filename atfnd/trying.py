@@ -54,6 +54,10 @@ class Trying:
         for each in turned:
             self._turn(each, nics, flows)
 
+    def steady(self) -> bool:
+        """A trial goes on: its windows are to be of one length."""
+        return self._shown.memory.trials.trying()
+
     def _nics(self) -> dict[str, NicView]:
         """Where flows can be moved."""
         views = {name: watch.view for name, watch in self._shown.watches.items()}

@@ -46,3 +46,22 @@ def test_a_bug_in_a_timer_is_raised() -> None:
 def test_a_bug_in_a_chore_is_raised() -> None:
     with pytest.raises(ZeroDivisionError):
         asyncio.run(regularly(_boom))
+
+
+def test_while_it_is_to_be_steady_a_chore_that_costs_much_runs_as_often(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The clocks are made up: a run costs 4 ms of CPU time, eight seconds' share."""
+    slept: list[float] = []
+    spent_s = iter(each for run in range(100) for each in (run, run + 0.004))
+
+    async def sleep(seconds: float) -> None:
+        if len(slept) == 5:
+            raise ZeroDivisionError("enough")
+        slept.append(seconds)
+
+    monkeypatch.setattr("asyncio.sleep", sleep)
+    monkeypatch.setattr("time.thread_time", lambda: next(spent_s))
+    with pytest.raises(ZeroDivisionError):
+        asyncio.run(regularly(lambda: None, lambda: len(slept) < 3))
+    assert slept == [2, 2, 2, pytest.approx(8), pytest.approx(8)]

@@ -153,12 +153,16 @@ def test_without_such_a_rule_nothing_is_read(make: Make) -> None:
 
 def test_a_full_core_is_tried_and_what_pays_is_kept(make: Make) -> None:
     bench = make()
-    bench.look(4)
+    bench.look(3)
+    assert not bench.trying.steady()
+    bench.look()
     assert bench.events() == ["trial"]
+    assert bench.trying.steady()
     assert [(a.key, a.old, a.new) for plan in bench.moved for a in plan] == [(key(1), 0, 1)]
     assert bench.kernel.expected == {1001: 1}
     bench.look(10)
     assert bench.events() == ["trial", "trial", "kept"]
+    assert not bench.trying.steady()
     assert [a.new for plan in bench.moved for a in plan] == [1, 0, 1]
     assert bench.kernel.flow.target_cpu == 1
     (event,) = [each for each in bench.shown.events(0, 10) if each.kind == "kept"]

@@ -53,6 +53,11 @@ class Trials:
         state = self.states.get(application)
         return Placement.CORE if state is None else state.placement
 
+    def trying(self, nic: str | None = None) -> bool:
+        """A trial goes on, on this NIC or on any."""
+        every = self.states.items()
+        return any(state.trying for each, state in every if nic in (None, each.nic))
+
     def told(self, application: Application, now_ns: int) -> str:
         """Of an application's flows, in a clause."""
         return trial.told(self.states.get(application, State()), now_ns)
@@ -93,7 +98,7 @@ class Trials:
         last_ns = self.begun_ns.get(nic)
         if last_ns is not None and now_ns - last_ns < self.terms.every_ns:
             return
-        if any(state.trying for each, state in self.states.items() if each.nic == nic):
+        if self.trying(nic):
             return
         ready = [each for each in windows if self.states[each].ready(now_ns, self.terms)]
         chosen = max(ready, key=lambda each: windows[each].bytes, default=None)
