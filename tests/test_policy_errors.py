@@ -110,17 +110,17 @@ BAD = [
     ),
     (
         FLOW.replace(": leave", ": leav") + "{ports: 1}",
-        "4:16: expected leave or",
+        "4:16: expected leave, auto or",
         "did you mean leave",
     ),
     (
         FLOW.replace(": leave", ": core") + "{ports: 1}",
-        "4:16: expected leave or",
+        "4:16: expected leave, auto or",
         "did you mean {near",
     ),
     (
         FLOW.replace(": leave", ":") + "{ports: 1}",
-        "4:15: expected leave or {near: core}, got no",
+        "4:15: expected leave, auto or {near: core}, got no",
         None,
     ),
     (
@@ -192,7 +192,7 @@ def test_prints_the_line_a_caret_and_the_hint(tmp_path: Path) -> None:
         "      match: {prots: [22]}\n"
         "              ^^^^^\n"
         "    hint: did you mean ports?\n"
-        f"{file}:5:14: expected leave or {{near: core}}, got `leav`\n"
+        f"{file}:5:14: expected leave, auto or {{near: core}}, got `leav`\n"
         "      placement: leav\n"
         "                 ^^^^\n"
         "    hint: did you mean leave?"

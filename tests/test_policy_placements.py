@@ -42,6 +42,7 @@ def wrong(text: str, possible: int = 8) -> list[str]:
     ("written", "meant", "told"),
     [
         ("leave", Placement.LEAVE, "leave"),
+        ("auto", Placement.AUTO, "auto"),
         ("{near: core}", Placement.CORE, "near core"),
         ("{near: smt}", Placement(PlacementKind.SMT), "near smt"),
         ("{near: llc}", Placement(PlacementKind.LLC), "near llc"),
@@ -98,7 +99,7 @@ def test_a_list_of_cpus_has_numbers_and_ranges() -> None:
         ("{cpus: [6-4]}", "`6-4` is an empty range [did you mean 4-6?]"),
         ("{cpus: -1}", "expected a CPU or a range such as 4-6, got `-1`"),
         ("{dedicated: 1.5}", "expected a CPU or a range such as 4-6, got `1.5`"),
-        ("llc", "expected leave or {near: core}, got `llc` [did you mean {near: llc}?]"),
+        ("llc", "expected leave, auto or {near: core}, got `llc` [did you mean {near: llc}?]"),
         ("{nearly: core}", "unknown key `nearly` [did you mean near?]"),
     ],
 )

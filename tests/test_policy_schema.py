@@ -107,7 +107,8 @@ VALUE = st.one_of(LEAF, st.lists(LEAF, max_size=2))
 def _documents(name: str = "PolicyFile") -> st.SearchStrategy[dict[str, Any]]:
     """Files with a known key in any place, and mostly with what is needed."""
     mapping = _mappings(SCHEMA)[name]
-    needed: dict[str, Any] = {"version": st.just(1), "name": WORDS, "placement": st.just("leave")}
+    words = st.sampled_from(["leave", "auto"])
+    needed: dict[str, Any] = {"version": st.just(1), "name": WORDS, "placement": words}
     made: dict[str, st.SearchStrategy[Any]] = {}
     for key, value in mapping["properties"].items():
         items = value.get("items", {})

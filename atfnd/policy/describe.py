@@ -65,8 +65,8 @@ KEYS: Mapping[str, Mapping[str, str]] = {
     "FlowEntry": {
         "name": "Unique among all files. Shown as the flow's `policy`.",
         "match": "Which flows this rule is for.",
-        "placement": "Where a flow's packets are to arrive: `leave` it to RSS, or near its "
-        "application.",
+        "placement": "Where a flow's packets are to arrive: `leave` it to RSS, near its "
+        "application, or `auto`: on its core, or off it where that was measured to pay.",
         "order": "How it may be moved: `strict`, only where that cannot reorder its packets; "
         "`bounded`, else in a gap of its traffic, verified afterwards; `immediate`, at once.",
         "owner": "What migrates as one, and may own a queue that follows it: the `thread` that "

@@ -25,7 +25,7 @@ def json_schema() -> dict[str, Any]:
     mappings: dict[str, Any] = {"PolicyFile": made, **made["$defs"]}
     for name, mapping in mappings.items():
         for key, value in mapping.get("properties", {}).items():
-            _as_written(value, null="leave" if key == "placement" else None)
+            _as_written(value, ("leave", "auto") if key == "placement" else ())
             if said := KEYS.get(name, {}).get(key):
                 value["description"] = said
         mapping.pop("title", None)
@@ -37,16 +37,15 @@ def json_schema() -> dict[str, Any]:
     return {"$schema": _DIALECT, "title": "atfnd policy", **made}
 
 
-def _as_written(value: dict[str, Any], null: str | None) -> None:
-    """A value as it stands in a file: no key stands there without one, and None is written as
-    `null`; a quantity's default has its unit."""
+def _as_written(value: dict[str, Any], words: tuple[str, ...]) -> None:
+    """A value as it stands in a file: no key stands there without one, and instead of a mapping
+    one of `words` may; a quantity's default has its unit."""
     value.pop("title", None)
     value.pop("exclusiveMinimum", None)  # of a quantity, which is text
     choices = value.pop("anyOf", None)
     if choices is not None:
         kept = [each for each in choices if each != {"type": "null"}]
-        if null is not None and len(kept) < len(choices):
-            kept.insert(0, {"const": null})
+        kept = [*({"const": word} for word in words), *kept]
         value.update(kept[0] if len(kept) == 1 else {"anyOf": kept})
     units = QUANTITIES.get(value.get("pattern", ""))
     default = value.pop("default", None)

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from atfnd.model import Placement, PlacementKind
 from atfnd.policy.document import Document
 from atfnd.policy.problem import Problem
-from atfnd.policy.schema import PlacementEntry, PolicyFile
+from atfnd.policy.schema import AUTO, PlacementEntry, PolicyFile
 
 __all__ = ["placement_of", "wrong_cpus"]
 
@@ -33,6 +33,8 @@ def placement_of(entry: PlacementEntry | None) -> Placement:
     """None is `leave`."""
     if entry is None:
         return Placement.LEAVE
+    if entry is AUTO:
+        return Placement.AUTO
     if entry.near == "core":
         return Placement.CORE
     if entry.near is not None:

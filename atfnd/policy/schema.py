@@ -30,6 +30,7 @@ from atfnd.policy.problem import Mistake, did_you_mean, said
 from atfnd.policy.units import MAX, rate_bit_s, size_bytes, time_ns
 
 __all__ = [
+    "AUTO",
     "DaemonEntry",
     "Entry",
     "FlowEntry",
@@ -133,17 +134,19 @@ def cpu_range(value: object) -> tuple[int, int]:
     return first, last
 
 
-def leave_or_mapping(value: object, mapping: ValidatorFunctionWrapHandler) -> Any:
-    """`leave` (here None), or the mapping `{near: ...}`, `{cpus: ...}`, `{dedicated: ...}`."""
+def word_or_mapping(value: object, mapping: ValidatorFunctionWrapHandler) -> Any:
+    """`leave` (here None), `auto` (AUTO), or a mapping: `{near: ...}`, `{cpus: ...}`."""
     if value == "leave":
         return None
+    if value == "auto":
+        return AUTO
     if isinstance(value, dict):
         return mapping(value)
     word = str(value)
     near = "core" if word == "near" else word
     hint = f"did you mean {{near: {near}}}?" if near in NEAR else None
-    message = f"expected leave or {{near: core}}, got {said(value)}"
-    raise Mistake(message, hint or did_you_mean(word, ["leave"]))
+    message = f"expected leave, auto or {{near: core}}, got {said(value)}"
+    raise Mistake(message, hint or did_you_mean(word, ["leave", "auto"]))
 
 
 def one_or_more_of(item: shape.Shape) -> tuple[object, ...]:
@@ -214,10 +217,13 @@ class PlacementEntry(Entry):
         return self
 
 
+AUTO = PlacementEntry.model_construct()  # what the word stands for: it says no way of its own
+
+
 class FlowEntry(Entry):
     name: Annotated[str, BeforeValidator(rule_name), WithJsonSchema(shape.RULE_NAME)]
     match: MatchEntry
-    placement: Annotated[PlacementEntry | None, WrapValidator(leave_or_mapping)]
+    placement: Annotated[PlacementEntry | None, WrapValidator(word_or_mapping)]
     order: Literal["strict", "bounded", "immediate"] = "strict"
     owner: Literal["thread", "process", "cgroup"] = "thread"
     t_delete: Annotated[Time, Field(gt=0)] = 30 * 10**9
