@@ -6,7 +6,8 @@
 
 Commands, one a line, each answered by `ok`: `pin CPU`, `pause`, `resume`, `idle` (open one more
 connection and leave it alone), `thread CPU` (a second thread that runs there), `close` (the talking
-or accepted socket).
+or accepted socket), `busy` (ask for data again and again instead of waiting), `load BYTES` (a
+message is this long).
 """
 
 from __future__ import annotations
@@ -47,7 +48,8 @@ class Talker:
         self.family = socket.AF_INET6 if ":" in address else socket.AF_INET
         self.peer, self.local = (address, int(port)), (local, int(local_port))
         self.talks = role == "talk"
-        self.paused = False
+        self.paused = self.busy = False
+        self.message = MESSAGE
         self.idle: list[socket.socket] = []
         self.stream: socket.socket | None = None
         self.selector = selectors.DefaultSelector()
@@ -103,6 +105,10 @@ class Talker:
                 self.idle.append(self.connect())
             case ["thread", cpu]:
                 threading.Thread(target=_spin, args=(int(cpu),), daemon=True).start()
+            case ["busy"]:
+                self.busy = True
+            case ["load", size]:
+                self.message = b"x" * int(size)
             case ["close"] if self.stream:
                 self.selector.unregister(self.stream)
                 self.stream.close()
@@ -110,11 +116,12 @@ class Talker:
         print("ok", flush=True)
 
     def turn(self) -> None:
-        ready = self.selector.select(PACE_S if self.talks and not self.paused else None)
+        wait_s = PACE_S if self.talks and not self.paused else None
+        ready = self.selector.select(0 if self.busy else wait_s)
         for key, _ in ready:
             key.data(key.fileobj)
         if not ready and self.talks and not self.paused and self.stream:
-            self.stream.send(MESSAGE)
+            self.stream.send(self.message)
 
     def run(self) -> None:
         while True:
