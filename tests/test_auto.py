@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from atfnd.decide import birth, follow, steer
+from atfnd.decide import birth, buckets, follow, steer
 from atfnd.decide.auto import applications, placement_of, said
 from atfnd.decide.distance import Distances
 from atfnd.decide.place import belongs
@@ -45,6 +45,7 @@ def test_a_flow_goes_to_its_core_at_first() -> None:
     assert action.new == 0
     assert (told.flow().target_cpu, told.flow().fell_back) == (0, None)
     assert belongs(told.event(0), AUTO, told.memory) == 0
+    assert belongs(told.event(0, number=2, rx_cpu=3), AUTO, told.memory) == 0  # turned away
 
 
 def test_it_takes_a_filter_where_rss_is_right_too_for_it_has_to_be_measured() -> None:
@@ -64,9 +65,11 @@ def test_its_flows_and_no_others_go_where_its_trial_has_them() -> None:
     told.carry_out((action,))
     assert steer.take_up(NIC, told.memory, told.now_ns) == ()
     assert (told.flow(1).target_cpu, told.flow(2).target_cpu) == (1, 0)
+    told.uses(cpu=0, number=3)
+    told.uses(cpu=0, number=4)
     away(told, Phase.HOME)
-    (back,) = steer.take_up(NIC, told.memory, told.now_ns, only=[key(1)])
-    assert back.new == 0
+    some = steer.take_up(NIC, told.memory, told.now_ns, only=[key(1), key(3), key(99)])
+    assert [(action.key, action.new) for action in some] == [(key(1), 0), (key(3), 0)]
 
 
 def test_it_is_remembered_for_a_process_that_is_started_anew() -> None:
@@ -123,6 +126,9 @@ def test_without_filters_it_is_core(means: Means) -> None:
     assert told.uses(cpu=0) == ()
     assert told.flow().fell_back is None
     if means is Means.RSS:
+        assert told.memory.buckets["nic"].waiting == {key(1)}
+        told.memory.buckets.clear()
+        buckets.look(nic, lambda _: 0, told.memory)
         assert told.memory.buckets["nic"].waiting == {key(1)}
 
 
