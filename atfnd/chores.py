@@ -15,17 +15,17 @@ _SHARE = 0.0005  # of one core that each may cost
 _AT_LEAST_EVERY_S = 20.0  # whatever it costs: what a NIC lost is put back by then
 
 
-async def regularly(chore: Callable[[], None], steady: Callable[[], bool] | None = None) -> None:
+async def regularly(chore: Callable[[], None], pressing: Callable[[], bool] | None = None) -> None:
     """Every two seconds, or less often when one run costs more than its share, within bounds. While
-    it is asked to be `steady`, as often as before, whatever a run costs: that must have an end."""
+    it is `pressing`, every two seconds, whatever a run costs: that must have an end."""
     every_s = _EVERY_S
     while True:
         await asyncio.sleep(every_s)
         began_s = time.thread_time()
         chore()
         cost_s = time.thread_time() - began_s
-        if steady is None or not steady():
-            every_s = min(max(_EVERY_S, cost_s / _SHARE), _AT_LEAST_EVERY_S)
+        hurry = pressing is not None and pressing()
+        every_s = _EVERY_S if hurry else min(max(_EVERY_S, cost_s / _SHARE), _AT_LEAST_EVERY_S)
 
 
 def bugs(loop: asyncio.AbstractEventLoop) -> asyncio.Future[None]:

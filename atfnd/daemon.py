@@ -92,7 +92,7 @@ class Daemon(Reloading):
         loop.add_reader(self.cpus.fileno(), self._cpus_changed)
         looks = self._audit, self._reconcile, self._look_at_ports, self._leave
         chores = [self._hangups(), *map(regularly, looks)]
-        chores.append(regularly(self._trying.look, self._trying.steady))
+        chores.append(regularly(self._trying.look, self._trying.pressing))
         for look in (self.arming.check, self.arming.inspect, self._know):
             chores.append(regularly(partial(self._each, look)))
         if self.observer.poll_interval_s() is not None:

@@ -54,9 +54,9 @@ class Trying:
         for each in turned:
             self._turn(each, nics, flows)
 
-    def steady(self) -> bool:
-        """A trial goes on: its windows are to be of one length."""
-        return self._shown.memory.trials.trying()
+    def pressing(self) -> bool:
+        """A trial goes on, or may begin: its windows are to be short, and of one length."""
+        return self._shown.memory.trials.pressing(time.monotonic_ns())
 
     def _nics(self) -> dict[str, NicView]:
         """Where flows can be moved."""

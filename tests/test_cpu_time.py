@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -44,12 +46,14 @@ def test_a_cpu_is_busy_but_for_idle_and_stolen_time(proc: Path) -> None:
 def test_a_thread_that_is_gone_is_missing(proc: Path) -> None:
     now = cpu_time([(5, 5), (5, 6), (5, 7), (8, 8)], str(proc))
     assert now.ran_ns == {5: 100, 6: 2_000_000_000_000}
+    assert now.waited_ns == {5: 7, 6: 7}
 
 
 def test_and_so_is_every_one_where_the_kernel_does_not_tell(proc: Path) -> None:
     for path in proc.glob("5/task/*/schedstat"):
         path.unlink()
-    assert cpu_time([(5, 5), (5, 6)], str(proc)).ran_ns == {}
+    now = cpu_time([(5, 5), (5, 6)], str(proc))
+    assert (now.ran_ns, now.waited_ns) == ({}, {})
 
 
 def test_our_own_time_grows_as_we_work() -> None:
@@ -65,3 +69,20 @@ def test_our_own_time_grows_as_we_work() -> None:
 
     until(worked, "20 ms of CPU time")
     assert first.at_ns < time.monotonic_ns()
+
+
+@pytest.mark.usefixtures("own_affinity")
+def test_who_is_ready_and_has_no_cpu_waits() -> None:
+    cpu = min(os.sched_getaffinity(0))
+    os.sched_setaffinity(0, {cpu})
+    me = (os.getpid(), threading.get_native_id())
+    spins = f"import os; os.sched_setaffinity(0, {{{cpu}}})\nwhile True: pass"
+    with subprocess.Popen([sys.executable, "-c", spins]) as rival:
+        first = cpu_time([me]).waited_ns[me[1]]
+
+        def waited() -> bool:
+            sum(range(100_000))
+            return cpu_time([me]).waited_ns[me[1]] - first > 20_000_000
+
+        until(waited, "to wait for 20 ms")
+        rival.kill()

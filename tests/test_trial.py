@@ -37,11 +37,13 @@ def test_a_full_core_is_tried_a_b_a_and_what_pays_is_kept() -> None:
     first, _, kept = (each for _, each in world.said)
     assert first.what == "app: near core -> near llc"
     assert first.why == (
-        "softirq and its threads take 98% of CPU 0; it carries 1.00 GB/s at 1.02 GB a CPU-second"
+        "softirq and its threads take 98% of CPU 0; "
+        "it carries 1.00 GB/s at 1.02 GB a CPU-second and 0.98 ns a byte"
     )
     assert kept.why == (
-        "0.98 x the bytes a CPU-second and 1.90 x the bytes a second of core: "
-        "core 1.00 GB/s at 1.02 GB a CPU-second, llc 1.90 GB/s at 1.00 GB a CPU-second"
+        "0.98 x the bytes a CPU-second, 1.90 x the bytes a second and 1.02 x the time a byte "
+        "of core: core 1.00 GB/s at 1.02 GB a CPU-second and 0.98 ns a byte, "
+        "llc 1.90 GB/s at 1.00 GB a CPU-second and 1 ns a byte"
     )
 
 
@@ -89,7 +91,16 @@ def test_a_gain_that_goes_when_it_is_back_was_none() -> None:
 def test_fewer_bytes_for_much_less_cpu_may_pay_too() -> None:
     world = World(llc=Load(1e9, 0.6))
     world.until("kept")
-    assert "1.63 x the bytes a CPU-second and 1.00 x" in world.said[-1][1].why
+    assert "1.63 x the bytes a CPU-second, 1.00 x" in world.said[-1][1].why
+
+
+def test_as_many_bytes_that_wait_less_may_pay_too() -> None:
+    """The peer sends at a rate of its own."""
+    world = World(core=Load(1e9, 0.98, waits=0.9), llc=Load(1e9, 1.2, waits=0.05))
+    world.until("kept")
+    assert world.said[-1][1].why.startswith(
+        "0.82 x the bytes a CPU-second, 1.00 x the bytes a second and 0.66 x the time a byte"
+    )
 
 
 def test_flows_that_move_slowly_are_waited_for() -> None:
@@ -182,12 +193,13 @@ def test_it_is_told_in_a_clause() -> None:
     assert told() == "auto: llc is being tried, for 1 s"
     world.until("back")
     assert told() == (
-        "auto: core; llc carried 0.62 x the bytes a CPU-second and 1.02 x the bytes a second of "
-        "core; not tried again within 120 s"
+        "auto: core; llc carried 0.62 x the bytes a CPU-second, 1.02 x the bytes a second and "
+        "1.60 x the time a byte of core; not tried again within 120 s"
     )
     world = World()
     world.until("kept")
     world.now_ns += 12 * SECOND_NS
     assert told() == (
-        "auto: llc since 12 s, 0.98 x the bytes a CPU-second and 1.90 x the bytes a second of core"
+        "auto: llc since 12 s, 0.98 x the bytes a CPU-second, 1.90 x the bytes a second and "
+        "1.02 x the time a byte of core"
     )

@@ -64,7 +64,8 @@ class Fake:
     def cpu_time(self, threads: Iterable[tuple[int, int]]) -> CpuTime:
         self.asked = set(threads)
         softirq = {0: 0, 1: self.spent_ns[1]}
-        return CpuTime(self.now_ns, dict(self.spent_ns), softirq, {THREAD.tid: self.spent_ns[0]})
+        ran = {THREAD.tid: self.spent_ns[0]}
+        return CpuTime(self.now_ns, dict(self.spent_ns), softirq, ran, {THREAD.tid: 0})
 
     @property
     def flow(self) -> Flow:
@@ -153,21 +154,24 @@ def test_without_such_a_rule_nothing_is_read(make: Make) -> None:
 
 def test_a_full_core_is_tried_and_what_pays_is_kept(make: Make) -> None:
     bench = make()
-    bench.look(3)
-    assert not bench.trying.steady()
+    bench.look(2)
+    assert not bench.trying.pressing()
+    bench.look()
+    assert bench.trying.pressing()
+    assert bench.events() == []
     bench.look()
     assert bench.events() == ["trial"]
-    assert bench.trying.steady()
+    assert bench.trying.pressing()
     assert [(a.key, a.old, a.new) for plan in bench.moved for a in plan] == [(key(1), 0, 1)]
     assert bench.kernel.expected == {1001: 1}
     bench.look(10)
     assert bench.events() == ["trial", "trial", "kept"]
-    assert not bench.trying.steady()
+    assert not bench.trying.pressing()
     assert [a.new for plan in bench.moved for a in plan] == [1, 0, 1]
     assert bench.kernel.flow.target_cpu == 1
     (event,) = [each for each in bench.shown.events(0, 10) if each.kind == "kept"]
     assert (event.nic, event.policy, event.what) == ("nic", "rest", "app: near llc")
-    assert event.why.startswith("1.00 x the bytes a CPU-second and 2.00 x the bytes a second")
+    assert event.why.startswith("1.00 x the bytes a CPU-second, 2.00 x the bytes a second")
     clause = bench.shown.auto(bench.kernel.flow)
     assert clause is not None
     assert clause.startswith("auto: llc since")

@@ -28,13 +28,15 @@ CARRIED = {key(1): MB}
 def look(
     at_s: float, cpus_ms: Mapping[int, tuple[int, int]], ran_ms: Mapping[int, int],
     carried: Mapping[FlowKey, int] = CARRIED, lost: int = 0,
+    waited_ms: Mapping[int, int] | None = None,
 ) -> Look:  # fmt: skip
-    """By CPU: busy, and of it in softirqs."""
+    """By CPU: busy, and of it in softirqs. Who is not said to have waited has not."""
     spent = CpuTime(
         int(at_s * SECOND_NS),
         {cpu: busy * MB for cpu, (busy, _) in cpus_ms.items()},
         {cpu: softirq * MB for cpu, (_, softirq) in cpus_ms.items()},
         {tid: ran * MB for tid, ran in ran_ms.items()},
+        {tid: ran * MB for tid, ran in {**dict.fromkeys(ran_ms, 0), **(waited_ms or {})}.items()},
     )
     return Look(spent, carried, lost)
 
@@ -69,6 +71,18 @@ def test_its_threads_softirqs_and_napi_threads_are_what_it_costs() -> None:
 def test_a_cpu_spends_no_more_than_it_was_busy() -> None:
     now = look(12, {0: (1700, 900), 1: (0, 0)}, {THREAD.tid: 1250, NAPI0: 5, NAPI1: 0})
     assert told_of(now).spent_ns[0] == 1200 * MB
+
+
+def test_they_wait_where_they_run() -> None:
+    before = {0: (500, 100), 1: (0, 0)}
+    ran = {THREAD.tid: 50, NAPI0: 5, NAPI1: 0}
+    now = look(12, before, ran, waited_ms={THREAD.tid: 300, NAPI0: 20, NAPI1: 7})
+    assert told_of(now).waited_ns == {0: 320 * MB, 1: 7 * MB}
+
+
+def test_a_napi_thread_that_is_new_has_not_waited_yet() -> None:
+    now = look(12, {0: (500, 100)}, {THREAD.tid: 50, 1002: 70}, waited_ms={1002: 60})
+    assert not any(told_of(now).waited_ns.values())
 
 
 def test_nothing_goes_backwards() -> None:

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from atfnd.decide.trial import LLC, Phase, State
@@ -20,10 +20,12 @@ LOOK_NS = 2 * SECOND_NS
 
 @dataclass(frozen=True)
 class Load:
-    """Bytes a second, and the share of one CPU that they take; on CPU 0, or on CPUs 0 and 1."""
+    """Bytes a second, and the share of one CPU that they take; on CPU 0, or on CPUs 0 and 1. How
+    many threads are ready, and wait for CPU 0."""
 
     bytes_per_s: float
     cpu: float
+    waits: float = 0.0
 
     def window(self, now_ns: int, placement: object, **changes: Any) -> Window:
         """Of the last look."""
@@ -34,6 +36,7 @@ class Load:
             ended_ns=now_ns,
             bytes=int(self.bytes_per_s * LOOK_NS / SECOND_NS),
             spent_ns={cpu: int(share * LOOK_NS) for cpu, share in on.items()},
+            waited_ns={0: int(self.waits * LOOK_NS)},
             app_cpus=frozenset({0}),
             rx_cpus=frozenset({1 if away else 0}),
             flows=frozenset({key(1)}),
@@ -73,7 +76,7 @@ class World:
         looks = looks + 1 if was == placement else 1
         self._moving[app] = placement, looks
         load = self.llc if placement == LLC else self.core
-        noisy = Load(load.bytes_per_s * noise, load.cpu)
+        noisy = replace(load, bytes_per_s=load.bytes_per_s * noise)
         return noisy.window(self.now_ns, placement, **{"there": looks >= self.slow, **changes})
 
     def until(self, *kinds: str, most: int = 100) -> list[str]:

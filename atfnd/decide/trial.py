@@ -4,8 +4,8 @@
 Pure. It begins on its `core`. When that is saturated (softirq and its threads, two windows in a
 row), its flows are moved to `llc` for a window, and back for another of the same length: A, B, A. A
 window counts only if every flow was where it is to be measured from its begin to its end. Where
-`llc` gained less than `margin` on either window on the core, or a window tells nothing, it stays on
-its core and waits, twice as long after each time.
+`llc` did not pay against either window on the core (`window.Verdict.pays`), or a window tells
+nothing, it stays on its core and waits, twice as long after each time.
 
 Where `llc` pays it stays, however the figures vary, until the application carries less than half of
 what saturated its core, five windows in a row.
@@ -30,7 +30,7 @@ class Terms(NamedTuple):
 
     share: float = 0.9  # of a CPU: saturated
     windows: int = 2  # in a row
-    margin: float = 0.25  # of the product of both gains; below is noise
+    margin: float = 0.25  # of a gain; below is noise
     least_bytes: int = 1 << 20  # of a window
     uneven: float = 1.5  # windows are of equal length, up to this
     patience_ns: int = 60_000_000_000  # until its flows are where they are to be measured
@@ -71,9 +71,9 @@ class State:
         """In force now."""
         return LLC if self.phase in (Phase.AWAY, Phase.KEPT) else Placement.CORE
 
-    def ready(self, now_ns: int, terms: Terms) -> bool:
-        """A trial may begin, as far as it is concerned."""
-        saturated = self.phase is Phase.CORE and self.count >= terms.windows
+    def full(self, now_ns: int, windows: int) -> bool:
+        """Its core was full for so many windows, and it may be tried."""
+        saturated = self.phase is Phase.CORE and self.count >= windows
         return saturated and self.not_before_ns <= now_ns
 
 
@@ -166,8 +166,9 @@ def _tried(state: State, window: Window, now_ns: int, terms: Terms) -> Turn:
         return void(state, why, now_ns, terms)
     if not moved:
         return Turn(replace(state, settled=window.there))
-    verdict = compare(window, before) if tried is None else compare(tried, before, window)
-    if verdict.gain < 1 + terms.margin:
+    off, *on = (window, before) if tried is None else (tried, before, window)
+    verdict = compare(terms.margin, off, *on)
+    if not verdict.pays(terms.margin):
         return _fail(state, verdict.in_full(), now_ns, terms, verdict)
     if tried is None:
         home = replace(state, phase=Phase.HOME, since_ns=now_ns, settled=False, tried=window)

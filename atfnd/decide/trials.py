@@ -53,10 +53,16 @@ class Trials:
         state = self.states.get(application)
         return Placement.CORE if state is None else state.placement
 
-    def trying(self, nic: str | None = None) -> bool:
-        """A trial goes on, on this NIC or on any."""
-        every = self.states.items()
-        return any(state.trying for each, state in every if nic in (None, each.nic))
+    def trying(self, nic: str) -> bool:
+        """A trial goes on there."""
+        return any(state.trying for each, state in self.states.items() if each.nic == nic)
+
+    def pressing(self, now_ns: int) -> bool:
+        """A trial goes on, or begins if the core of some application is full in one more window."""
+        return any(
+            state.trying or (state.full(now_ns, 1) and self._may_begin(each.nic, now_ns))
+            for each, state in self.states.items()
+        )
 
     def told(self, application: Application, now_ns: int) -> str:
         """Of an application's flows, in a clause."""
@@ -95,17 +101,19 @@ class Trials:
         turned: list[Turned],
     ) -> None:
         """A trial of the one that carries most, of those whose core is saturated."""
-        last_ns = self.begun_ns.get(nic)
-        if last_ns is not None and now_ns - last_ns < self.terms.every_ns:
+        if not self._may_begin(nic, now_ns) or self.trying(nic):
             return
-        if self.trying(nic):
-            return
-        ready = [each for each in windows if self.states[each].ready(now_ns, self.terms)]
+        count = self.terms.windows
+        ready = [each for each in windows if self.states[each].full(now_ns, count)]
         chosen = max(ready, key=lambda each: windows[each].bytes, default=None)
         if chosen is not None:
             self.begun_ns[nic] = now_ns
             turn = trial.begin(self.states[chosen], windows[chosen], now_ns)
             self._take(chosen, turn, turned)
+
+    def _may_begin(self, nic: str, now_ns: int) -> bool:
+        last_ns = self.begun_ns.get(nic)
+        return last_ns is None or now_ns - last_ns >= self.terms.every_ns
 
     def _take(self, application: Application, turn: Turn, turned: list[Turned]) -> None:
         self.states[application] = turn.state

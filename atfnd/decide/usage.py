@@ -3,14 +3,16 @@
 
 What the network costs on a CPU is its softirq time and that of the NAPI threads of the NIC's queues
 there. Without CONFIG_IRQ_TIME_ACCOUNTING a thread that is interrupted by softirqs is charged for
-them, too: so a CPU is never taken to have spent more than it was busy.
+them, too: so a CPU is never taken to have spent more than it was busy. That they waited for is what
+these threads were ready for, and another one had the CPU; how long softirqs waited nobody tells.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from atfnd.decide.auto import placement_of
 from atfnd.decide.memory import Memory
@@ -32,6 +34,13 @@ class Look:
     lost: int  # events, since the start
 
 
+class _Spent(NamedTuple):
+    """Between two looks, by CPU."""
+
+    ran_ns: defaultdict[int, int]
+    waited_ns: defaultdict[int, int]
+
+
 def windows(
     before: Look,
     now: Look,
@@ -40,9 +49,9 @@ def windows(
     memory: Memory,
 ) -> dict[Application, Window]:
     """Of each application on this NIC, what it did between the looks."""
-    network_ns = _network(before.time, now.time, nic)
+    network = _network(before.time, now.time, nic)
     return {
-        application: _window(before, now, nic, flows, network_ns, memory)
+        application: _window(before, now, nic, flows, network, memory)
         for application, flows in flows_of.items()
         if application.nic == nic.name
     }
@@ -53,7 +62,7 @@ def _window(
     now: Look,
     nic: NicView,
     flows: Sequence[Flow],
-    network_ns: Mapping[int, int],
+    network: _Spent,
     memory: Memory,
 ) -> Window:
     keys = frozenset(flow.key for flow in flows)
@@ -62,23 +71,21 @@ def _window(
         void = void or "it has other flows by now"
     carried = sum(now.bytes.get(key, 0) - before.bytes.get(key, 0) for key in keys)
     on_cpu = {flow.thread.tid: flow.app_cpu for flow in flows if flow.thread is not None}
-    ran_ns: defaultdict[int, int] = defaultdict(int)
-    for tid, cpu in on_cpu.items():
-        then, since = now.time.ran_ns.get(tid), before.time.ran_ns.get(tid)
-        if then is None or since is None:
-            void = void or "the kernel does not tell the CPU time of its threads"
-        else:
-            ran_ns[cpu] += then - since
-    spent_ns = {}
+    if not on_cpu.keys() <= before.time.ran_ns.keys() & now.time.ran_ns.keys():
+        void = void or "the kernel does not tell the CPU time of its threads"
+    own = _of_threads(before.time, now.time, on_cpu.items())
+    spent_ns, waited_ns = {}, {}
     for cpu, busy_ns in now.time.busy_ns.items():
         most_ns = busy_ns - before.time.busy_ns.get(cpu, busy_ns)
-        spent_ns[cpu] = max(0, min(ran_ns[cpu] + network_ns.get(cpu, 0), most_ns))
+        spent_ns[cpu] = max(0, min(own.ran_ns[cpu] + network.ran_ns[cpu], most_ns))
+        waited_ns[cpu] = max(0, own.waited_ns[cpu] + network.waited_ns[cpu])
     led_to = [_led_to(flow, nic, memory) for flow in flows]
     return Window(
         began_ns=before.time.at_ns,
         ended_ns=now.time.at_ns,
         bytes=max(0, carried),
         spent_ns=spent_ns,
+        waited_ns=waited_ns,
         app_cpus=frozenset(on_cpu.values()),
         rx_cpus=frozenset(cpu for cpu in led_to if cpu is not None),
         flows=keys,
@@ -88,16 +95,26 @@ def _window(
     )
 
 
-def _network(before: CpuTime, now: CpuTime, nic: NicView) -> dict[int, int]:
-    """By CPU: softirqs, and the NAPI threads of the queues there."""
-    spent_ns: defaultdict[int, int] = defaultdict(int)
+def _network(before: CpuTime, now: CpuTime, nic: NicView) -> _Spent:
+    """Softirqs, and the NAPI threads of the queues."""
+    threads = ((q.pid, q.cpu) for q in nic.queues if q.pid is not None and q.cpu is not None)
+    spent = _of_threads(before, now, threads)
     for cpu, softirq_ns in now.softirq_ns.items():
-        spent_ns[cpu] = softirq_ns - before.softirq_ns.get(cpu, softirq_ns)
-    for queue in nic.queues:
-        if queue.cpu is not None and queue.pid is not None:
-            ran_ns = now.ran_ns.get(queue.pid, 0)
-            spent_ns[queue.cpu] += ran_ns - before.ran_ns.get(queue.pid, ran_ns)
-    return dict(spent_ns)
+        spent.ran_ns[cpu] += softirq_ns - before.softirq_ns.get(cpu, softirq_ns)
+    return spent
+
+
+def _of_threads(before: CpuTime, now: CpuTime, threads: Iterable[tuple[int, int]]) -> _Spent:
+    """Each a tid and its CPU. One that was not known before has spent nothing yet."""
+    spent = _Spent(defaultdict(int), defaultdict(int))
+    for tid, cpu in threads:
+        for by_cpu, then, since in (
+            (spent.ran_ns, before.ran_ns, now.ran_ns),
+            (spent.waited_ns, before.waited_ns, now.waited_ns),
+        ):
+            total_ns = since.get(tid, 0)
+            by_cpu[cpu] += total_ns - then.get(tid, total_ns)
+    return spent
 
 
 def _led_to(flow: Flow, nic: NicView, memory: Memory) -> int | None:

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What an application carried between two looks, for how much CPU time; two of them compared. Pure.
+"""What an application carried between two looks, for how much CPU time and how quickly; two of them
+compared. Pure.
 
-Bytes a second stand for latency, too: who waits for answers gets more of them the sooner they come
-(Little's law).
+Latency has two measures. Who waits for answers gets more of them the sooner they come (Little's
+law): bytes a second. What the peer sends at a rate of its own comes at that rate wherever it is
+delivered: there, the time that threads ran or were ready and waited for a CPU, by byte, tells.
 """
 
 from __future__ import annotations
@@ -20,9 +22,13 @@ class Figures(NamedTuple):
 
     bytes_per_s: float
     bytes_per_cpu_s: float
+    ns_per_byte: float  # run, or waited for a CPU
 
     def __str__(self) -> str:
-        return f"{rate_of(self.bytes_per_s)} at {_si(self.bytes_per_cpu_s)}B a CPU-second"
+        return (
+            f"{rate_of(self.bytes_per_s)} at {_si(self.bytes_per_cpu_s)}B a CPU-second and "
+            f"{self.ns_per_byte:.3g} ns a byte"
+        )
 
 
 class Window(NamedTuple):
@@ -32,6 +38,7 @@ class Window(NamedTuple):
     ended_ns: int
     bytes: int  # of its flows, both ways
     spent_ns: Mapping[int, int]  # by CPU: softirq, NAPI threads, and the application's threads
+    waited_ns: Mapping[int, int]  # by CPU: these threads, ready to run there
     app_cpus: frozenset[int]  # its threads are used there
     rx_cpus: frozenset[int]  # its packets are led there
     flows: frozenset[FlowKey]
@@ -50,15 +57,21 @@ class Window(NamedTuple):
 
     def fullest(self) -> tuple[int | None, float]:
         """The busiest CPU of its threads, and the share of it that they and the network took."""
-        cpu = max(self.app_cpus, key=lambda each: (self._on(each), -each), default=None)
-        return cpu, 0.0 if cpu is None else self._on(cpu) / self.length_ns
+        cpu = max(self.app_cpus, key=lambda each: (self._spent(each), -each), default=None)
+        return cpu, 0.0 if cpu is None else self._spent(cpu) / self.length_ns
 
     def figures(self, cpus: Iterable[int]) -> Figures:
-        """By the time spent on these CPUs."""
-        cost_ns = max(1, sum(map(self._on, cpus)))
-        return Figures(self.bytes * 1e9 / self.length_ns, self.bytes * 1e9 / cost_ns)
+        """By the time spent and waited on these CPUs."""
+        on = tuple(cpus)
+        spent_ns = max(1, sum(map(self._spent, on)))
+        took_ns = spent_ns + sum(self.waited_ns.get(cpu, 0) for cpu in on)
+        return Figures(
+            self.bytes * 1e9 / self.length_ns,
+            self.bytes * 1e9 / spent_ns,
+            took_ns / max(1, self.bytes),
+        )
 
-    def _on(self, cpu: int) -> int:
+    def _spent(self, cpu: int) -> int:
         return self.spent_ns.get(cpu, 0)
 
 
@@ -70,23 +83,41 @@ class Verdict(NamedTuple):
 
     @property
     def rate(self) -> float:
+        """Times the bytes a second."""
         return self.llc.bytes_per_s / max(1.0, self.core.bytes_per_s)
 
     @property
     def efficiency(self) -> float:
+        """Times the bytes a CPU-second."""
         return self.llc.bytes_per_cpu_s / max(1.0, self.core.bytes_per_cpu_s)
 
     @property
+    def time(self) -> float:
+        """Times the time a byte, run and waited."""
+        return self.llc.ns_per_byte / max(1e-9, self.core.ns_per_byte)
+
+    @property
+    def quickness(self) -> float:
+        """By how much latency is lower, by the measure that tells more of it."""
+        return max(self.rate, 1 / max(1e-9, self.time))
+
+    @property
     def gain(self) -> float:
-        """What decides. A core that is full carries more when its work is on two, mostly for more
-        CPU a byte (Hanford et al., Future Generation Computer Systems, 2015): one gain may pay for
-        the loss of the other."""
-        return self.rate * self.efficiency
+        """Below 1, what it lost in one outweighs what it gained in the other: a core that is full
+        carries more when its work is on two, mostly for more CPU a byte (Hanford et al., Future
+        Generation Computer Systems, 2015)."""
+        return self.efficiency * self.quickness
+
+    def pays(self, margin: float) -> bool:
+        """More bytes a CPU-second or lower latency, by `margin` at least; not at the cost of as
+        much of the other; and it carries no less than before, but for the margin."""
+        gained = max(self.efficiency, self.quickness) >= 1 + margin
+        return gained and self.gain >= 1 and self.rate >= 1 / (1 + margin)
 
     def __str__(self) -> str:
         return (
-            f"{self.efficiency:.2f} x the bytes a CPU-second and {self.rate:.2f} x the bytes a "
-            "second of core"
+            f"{self.efficiency:.2f} x the bytes a CPU-second, {self.rate:.2f} x the bytes a second "
+            f"and {self.time:.2f} x the time a byte of core"
         )
 
     def in_full(self) -> str:
@@ -94,12 +125,13 @@ class Verdict(NamedTuple):
         return f"{self}: core {self.core}, llc {self.llc}"
 
 
-def compare(llc: Window, *core: Window) -> Verdict:
-    """Against that window on the core which `llc` gained less on; each by what it spent on all
+def compare(margin: float, llc: Window, *core: Window) -> Verdict:
+    """Against that window on the core which speaks most for the core; each by what it spent on all
     CPUs that any of them has to do with."""
     cpus = frozenset(llc.cpus.union(*(each.cpus for each in core)))
     tried = llc.figures(cpus)
-    return min((Verdict(each.figures(cpus), tried) for each in core), key=lambda each: each.gain)
+    verdicts = (Verdict(each.figures(cpus), tried) for each in core)
+    return min(verdicts, key=lambda each: (each.pays(margin), each.gain))
 
 
 def rate_of(bytes_per_s: float) -> str:

@@ -2,9 +2,10 @@
 """CPU time of CPUs and of single threads. Reads /proc.
 
 /proc/stat, its lines `cpuN` (proc(5): user, nice, system, idle, iowait, irq, softirq, steal, in
-clock ticks; guests' time is in user's) and /proc/PID/task/TID/schedstat (ns run, without
-CONFIG_SCHED_INFO not there; Documentation/scheduler/sched-stats.rst). What ksoftirqd does counts
-as softirq there, what a NAPI thread does as system: that one is to be asked for as a thread.
+clock ticks; guests' time is in user's) and /proc/PID/task/TID/schedstat (ns run, ns waited on a
+run queue; without CONFIG_SCHED_INFO not there; Documentation/scheduler/sched-stats.rst). What
+ksoftirqd does counts as softirq there, what a NAPI thread does as system: that one is to be asked
+for as a thread.
 """
 
 from __future__ import annotations
@@ -24,12 +25,13 @@ _TICK_NS = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
 def cpu_time(threads: Iterable[tuple[int, int]], root: str = "/proc") -> CpuTime:
     """Of every online CPU, and of these threads (pid, tid): 10 µs each. One that is gone is
     missing, and so is every one where the kernel does not tell."""
-    ran_ns = {}
+    ran_ns, waited_ns = {}, {}
     for pid, tid in threads:
         try:
-            ran_ns[tid] = int(_read(f"{root}/{pid}/task/{tid}/schedstat", 128).split()[0])
+            ran, waited, _ = map(int, _read(f"{root}/{pid}/task/{tid}/schedstat", 128).split())
         except _GONE:
             continue
+        ran_ns[tid], waited_ns[tid] = ran, waited
     busy_ns, softirq_ns = {}, {}
     for line in _read(f"{root}/stat", 1 << 20).splitlines():
         name, *fields = line.split()
@@ -40,7 +42,7 @@ def cpu_time(threads: Iterable[tuple[int, int]], root: str = "/proc") -> CpuTime
             cpu = int(name.removeprefix("cpu"))
             busy_ns[cpu] = (user + nice + system + irq + softirq) * _TICK_NS
             softirq_ns[cpu] = softirq * _TICK_NS
-    return CpuTime(time.monotonic_ns(), busy_ns, softirq_ns, ran_ns)
+    return CpuTime(time.monotonic_ns(), busy_ns, softirq_ns, ran_ns, waited_ns)
 
 
 def _read(path: str, most: int) -> str:
