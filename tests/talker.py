@@ -6,8 +6,9 @@
 
 Commands, one a line, each answered by `ok`: `pin CPU`, `pause`, `resume`, `idle` (open one more
 connection and leave it alone), `thread CPU` (a second thread that runs there), `close` (the talking
-or accepted socket), `busy` (ask for data again and again instead of waiting), `load BYTES` (a
-message is this long).
+or accepted socket), `busy` (ask for data again and again instead of waiting), `rest` (but for
+0.2 ms in 10), `load BYTES` (a message is this long), `ask` (the next message once the last one has
+come back whole).
 """
 
 from __future__ import annotations
@@ -18,11 +19,13 @@ import selectors
 import socket
 import sys
 import threading
+import time
 
 __all__: list[str] = []
 
 MESSAGE = b"x" * 1000
 PACE_S = 0.002
+BUSY_S, REST_S = 0.0098, 0.0002
 
 
 def _spin(cpu: int) -> None:
@@ -48,8 +51,10 @@ class Talker:
         self.family = socket.AF_INET6 if ":" in address else socket.AF_INET
         self.peer, self.local = (address, int(port)), (local, int(local_port))
         self.talks = role == "talk"
-        self.paused = self.busy = False
+        self.paused = self.busy = self.asks = False
         self.message = MESSAGE
+        self.awaited = 0  # bytes
+        self.rest_at: float | None = None
         self.idle: list[socket.socket] = []
         self.stream: socket.socket | None = None
         self.selector = selectors.DefaultSelector()
@@ -89,6 +94,14 @@ class Talker:
             made.close()
         elif not self.talks:
             made.sendto(data, sender) if sender else made.sendall(data)
+        elif self.asks:
+            self.awaited -= len(data)
+            self.ask()
+
+    def ask(self) -> None:
+        if self.stream and self.awaited <= 0:
+            self.awaited = len(self.message)
+            self.stream.sendall(self.message)
 
     def command(self, _: object) -> None:
         words = sys.stdin.readline().split()
@@ -105,8 +118,12 @@ class Talker:
                 self.idle.append(self.connect())
             case ["thread", cpu]:
                 threading.Thread(target=_spin, args=(int(cpu),), daemon=True).start()
+            case ["ask"]:
+                self.asks, self.awaited = True, 0
             case ["busy"]:
                 self.busy = True
+            case ["rest"]:
+                self.rest_at = 0.0
             case ["load", size]:
                 self.message = b"x" * int(size)
             case ["close"] if self.stream:
@@ -116,12 +133,15 @@ class Talker:
         print("ok", flush=True)
 
     def turn(self) -> None:
+        if self.rest_at is not None and self.rest_at < time.monotonic():
+            threading.Event().wait(REST_S)
+            self.rest_at = time.monotonic() + BUSY_S
         wait_s = PACE_S if self.talks and not self.paused else None
         ready = self.selector.select(0 if self.busy else wait_s)
         for key, _ in ready:
             key.data(key.fileobj)
         if not ready and self.talks and not self.paused and self.stream:
-            self.stream.send(self.message)
+            self.ask() if self.asks else self.stream.send(self.message)
 
     def run(self) -> None:
         while True:
