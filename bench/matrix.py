@@ -6,6 +6,10 @@ is confined to, one TCP stream as fast as it goes, and one connection of request
 daemon: one exact rule leads the flow to its queue. The sender, the wire and the peer's acks run
 wherever the scheduler puts them, on the same CPUs: on a small machine they are part of what is
 measured. `busy` is the time all CPUs were not idle (/proc/stat), everything included.
+
+Then the same with a daemon whose policy says `placement: auto`, for each CPU of the application: a
+stream is waited for until a trial has decided, or none began. What was chosen stands beside the
+best and the worst cell of that CPU. A daemon for each, for it remembers.
 """
 
 from __future__ import annotations
@@ -14,22 +18,50 @@ import contextlib
 import json
 import time
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import psutil
 
 from atfnd.model import Match
 from bench import plot
 from bench.bed import Bed, lab_bed
-from bench.children import Child, child, program
+from bench.children import Child, child, program, until
 from bench.connections import connections
+from bench.daemon import Daemon, daemon
 from bench.report import Report
 from bench.stats import median
 
-__all__ = ["Cell", "measured", "report", "run"]
+__all__ = ["Cell", "Chosen", "chosen", "measured", "report", "run"]
 
 STREAM_PORT, ASK_PORT = 5301, 5302
 SETTLE_S, SECONDS = 0.5, 2.0
+AUTO = f"""\
+version: 1
+about: A stream and an application that answers requests, each for itself.
+flows:
+  - name: streams
+    match: {{{{ ports: {STREAM_PORT} }}}}
+    placement: auto
+    order: {{order}}
+  - name: requests
+    match: {{{{ ports: {ASK_PORT} }}}}
+    placement: auto
+    order: {{order}}
+"""
+BEGIN_S = 15.0  # a core that is full is tried after three looks, 2 s apart
+DECIDE_S = 180.0  # a trial is given a minute to move its flows, twice
+
+
+class Traffic(NamedTuple):
+    """A program of ours, its roles on the host and on the peer."""
+
+    name: str
+    roles: tuple[str, str]
+    port: int
+
+
+STREAM = Traffic("streams", ("receive", "send"), STREAM_PORT)
+ASKED = Traffic("rr", ("serve", "drive"), ASK_PORT)
 
 
 class Cell(NamedTuple):
@@ -43,50 +75,122 @@ class Cell(NamedTuple):
     p99_ns: int
 
 
+class Chosen(NamedTuple):
+    """What `auto` came to for a stream."""
+
+    flow_cpu: int
+    app_cpu: int
+    why: str  # by what measurement
+    cells: tuple[Cell, ...]  # its rounds; their flow_cpu: where its packets were led then
+
+
 def run(rounds: int) -> Report:
-    """`rounds` rounds of every pair, forwards and backwards in turn."""
+    """`rounds` rounds of every pair, forwards and backwards in turn; then `auto`, as often."""
     cells = []
     with lab_bed() as bed:
         pairs = [(flow, app) for flow in range(len(bed.cpus)) for app in range(len(bed.cpus))]
         for turn in range(rounds):
             for queue, app in pairs[:: -1 if turn % 2 else 1]:
                 cells.append(measured(bed, queue, bed.cpus[app]))
-    return report(cells)
+        autos = [chosen(bed, cpu, rounds) for cpu in dict.fromkeys(bed.cpus)]
+    return report(cells, autos)
 
 
 def measured(bed: Bed, queue: int, app_cpu: int) -> Cell:
     """One pair: the stream, then the requests."""
-    with _led(bed, "streams", ("receive", "send"), STREAM_PORT, queue, app_cpu):
+    with _connected(bed, STREAM, app_cpu), _led(bed, queue):
         time.sleep(SETTLE_S)
-        before, busy_s, began = _bytes(bed), _busy_s(), time.monotonic()
-        time.sleep(SECONDS)
-        carried, seconds = _bytes(bed) - before, time.monotonic() - began
-        busy_s = _busy_s() - busy_s
-    with _led(bed, "rr", ("serve", "drive"), ASK_PORT, queue, app_cpu) as asking:
-        time.sleep(SECONDS)
-        p50_ns, p99_ns = json.loads(asking.stop().splitlines()[-1])["took_ns"]
-    return Cell(
-        bed.cpus[queue], app_cpu, carried / seconds, carried / max(busy_s, 0.01), p50_ns, p99_ns
-    )
+        bytes_per_s, bytes_per_busy_s = _carried(bed)
+    with _connected(bed, ASKED, app_cpu) as asking, _led(bed, queue):
+        p50_ns, p99_ns = _took(asking)
+    return Cell(bed.cpus[queue], app_cpu, bytes_per_s, bytes_per_busy_s, p50_ns, p99_ns)
+
+
+def chosen(bed: Bed, app_cpu: int, rounds: int) -> Chosen:
+    """Where `auto` has the packets of an application on this CPU, and what it carries then. The
+    requests are another application's, under a rule of their own."""
+    with daemon(bed.nic, AUTO.format(order=bed.order)) as running:
+        streams: list[tuple[int, float, float]] = []
+        cells: list[Cell] = []
+        with _connected(bed, STREAM, app_cpu):
+            _led_to(running, "streams")
+            why = _decided(running)
+            for _ in range(rounds):
+                streams.append((_led_to(running, "streams"), *_carried(bed)))
+        for flow_cpu, bytes_per_s, bytes_per_busy_s in streams:
+            with _connected(bed, ASKED, app_cpu) as asking:
+                _led_to(running, "requests")
+                took_ns = _took(asking)
+            cells.append(Cell(flow_cpu, app_cpu, bytes_per_s, bytes_per_busy_s, *took_ns))
+    return Chosen(cells[-1].flow_cpu, app_cpu, why, tuple(cells))
+
+
+def _decided(running: Daemon) -> str:
+    """What `auto` says of the stream, once it has decided: a trial has ended, or none has begun."""
+    began = time.monotonic()
+    while time.monotonic() - began < DECIDE_S:
+        kinds = [each["kind"] for each in _events(running)]
+        if {"kept", "back"} & set(kinds):
+            break
+        if "trial" not in kinds and time.monotonic() - began > BEGIN_S:
+            break
+        time.sleep(SETTLE_S)
+    told = [f"{each['what']}: {each['why']}" for each in _events(running)]
+    return told[-1] if told else "near core: that was never full"
+
+
+def _events(running: Daemon) -> list[dict[str, Any]]:
+    return [each for each in running.ask("events") if each["kind"] in ("trial", "kept", "back")]
+
+
+def _led_to(running: Daemon, rule: str) -> int:
+    """The CPU where the flow of a rule is delivered."""
+
+    def steered() -> list[int]:
+        rows = (row for row in running.ask("flows") if row["policy"] == rule)
+        return [row["target_cpu"] for row in rows if row["state"] == "steered"]
+
+    return int(until(steered, f"the flow of {rule} is steered", BEGIN_S)[0])
+
+
+def _carried(bed: Bed) -> tuple[float, float]:
+    """Bytes a second, and a busy second."""
+    before, busy_s, began = _bytes(bed), _busy_s(), time.monotonic()
+    time.sleep(SECONDS)
+    carried, seconds = _bytes(bed) - before, time.monotonic() - began
+    return carried / seconds, carried / max(_busy_s() - busy_s, 0.01)
+
+
+def _took(asking: Child) -> tuple[int, int]:
+    """From request to answer, p50 and p99, after a while."""
+    time.sleep(SECONDS)
+    p50_ns, p99_ns = json.loads(asking.stop().splitlines()[-1])["took_ns"]
+    return p50_ns, p99_ns
 
 
 @contextlib.contextmanager
-def _led(
-    bed: Bed, name: str, roles: tuple[str, str], port: int, queue: int, app_cpu: int
-) -> Iterator[Child]:
-    """One connection to a receiver on `app_cpu`, whose packets a rule leads to `queue`; yields its
-    other end."""
-    receive, send = (program(name, role, bed.address, port) for role in roles)
-    with child(*receive, netns=bed.host, cpus=[app_cpu]) as receiver, bed.open() as nic:
+def _connected(bed: Bed, traffic: Traffic, app_cpu: int) -> Iterator[Child]:
+    """One connection to a receiver on `app_cpu`; yields its other end."""
+    ours, theirs = (
+        program(traffic.name, role, bed.address, traffic.port) for role in traffic.roles
+    )
+    with child(*ours, netns=bed.host, cpus=[app_cpu]) as receiver:
         receiver.said("ready")
-        with child(*send, netns=bed.peer) as sender:
+        with child(*theirs, netns=bed.peer) as sender:
             sender.said("connected")
-            [key] = connections(bed)
-            location = nic.insert(Match.of(key), queue)
-            try:
-                yield sender
-            finally:
-                nic.delete(location)
+            yield sender
+
+
+@contextlib.contextmanager
+def _led(bed: Bed, queue: int) -> Iterator[None]:
+    """A rule leads the one connection there is to this queue."""
+    with bed.open() as nic:
+        [key] = connections(bed)
+        location = nic.insert(Match.of(key), queue)
+        try:
+            yield
+        finally:
+            nic.delete(location)
 
 
 def _bytes(bed: Bed) -> int:
@@ -99,10 +203,15 @@ def _busy_s() -> float:
     return float(sum(times) - times.idle - times.iowait)
 
 
-def report(cells: Sequence[Cell]) -> Report:
-    """A row and a picture's cell for each pair: the median of its rounds."""
+def report(cells: Sequence[Cell], autos: Sequence[Chosen] = ()) -> Report:
+    """A row and a picture's cell for each pair: the median of its rounds. What `auto` chose beside
+    the best and the worst cell of its application's CPU."""
     report = Report("matrix", "a flow's CPU against its application's, after the third paper")
     report.samples["cells"] = [each._asdict() for each in cells]
+    report.samples["auto"] = [
+        {**auto._asdict(), "cells": [each._asdict() for each in auto.cells]} for auto in autos
+    ]
+    report.notes += [f"auto, application on CPU {auto.app_cpu}: {auto.why}" for auto in autos]
     pairs: dict[tuple[int, int], list[Cell]] = {}
     for each in cells:
         pairs.setdefault((each.flow_cpu, each.app_cpu), []).append(each)
@@ -118,6 +227,12 @@ def report(cells: Sequence[Cell]) -> Report:
             at = f"packets on CPU {flow}, application on CPU {app}"
             estimate = median(getattr(each, field) * scale for each in found)
             values[flow, app] = report.add(what, at, unit, estimate).value
+        for auto in autos:
+            estimate = median(getattr(each, field) * scale for each in auto.cells)
+            here = sorted(value for (_, app), value in values.items() if app == auto.app_cpu)
+            best, worst = (here[0], here[-1]) if field.endswith("_ns") else (here[-1], here[0])
+            at = f"auto on CPU {auto.flow_cpu}, application on CPU {auto.app_cpu}"
+            report.add(what, f"{at}; cells: best {best:.3g}, worst {worst:.3g}", unit, estimate)
         plot.heat(
             f"matrix-{field.removesuffix('_ns').replace('_', '-')}",
             f"{what} ({unit})",

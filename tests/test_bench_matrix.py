@@ -9,7 +9,7 @@ import pytest
 
 from bench import matrix, plot
 from bench.bed import lab_bed
-from bench.matrix import Cell
+from bench.matrix import Cell, Chosen
 
 pytestmark = pytest.mark.usefixtures("own_affinity")
 
@@ -43,3 +43,36 @@ def test_the_matrix_is_drawn_with_the_flows_cpu_down(monkeypatch: pytest.MonkeyP
     assert (axes[1], labels) == ("the flow's CPU", ["0", "2"])
     assert values == [[0, 2], [20, 22]]
     assert len(found.rows) == 16
+
+
+def test_what_auto_chose_stands_beside_the_best_and_the_worst_cell_of_its_cpu(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(plot, "heat", lambda *_: None)
+    cells = [
+        Cell(f, a, 1e6 * (10 * f + a + 1), 2e6, 1000 * (1 + f), 4000)
+        for f in (0, 2)
+        for a in (0, 2)
+    ]
+    auto = Chosen(2, 0, "near llc: it paid", (Cell(2, 0, 19e6, 2e6, 2500, 4000),) * 3)
+    found = matrix.report(cells, [auto])
+    said = {row.what: row for row in found.rows if row.contender.startswith("auto")}
+    throughput = said["throughput"]
+    assert throughput.contender == ("auto on CPU 2, application on CPU 0; cells: best 21, worst 1")
+    assert throughput.estimate.value == 19
+    assert said["request to answer, p50"].contender.endswith("cells: best 1, worst 3")
+    assert found.notes == ["auto, application on CPU 0: near llc: it paid"]
+
+
+def test_auto_is_asked_what_it_chose_and_measured_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(matrix, "SECONDS", 0.5)
+    with lab_bed(queues=2) as bed:
+        found = matrix.chosen(bed, bed.cpus[0], 2)
+        assert found.app_cpu == bed.cpus[0]
+        assert len(found.cells) == 2
+        for cell in found.cells:
+            assert cell.bytes_per_s > 0
+            assert 0 < cell.p50_ns <= cell.p99_ns
+        off = found.flow_cpu != found.app_cpu
+        assert ("near llc: " in found.why) is off, found
+        assert "near core: " in found.why or off
