@@ -156,6 +156,8 @@ class Daemon(Reloading):
             rss = watch.predicted(event.key)
         now_ns = time.monotonic_ns()
         rule = self._matching.seen(event, watch.view, now_ns)
+        if groups := self._matching.groups(event.thread, now_ns):
+            self.observer.learn(*groups)
         rss_cpu = rss.cpu if rss else None
         self._decide(event, watch.view, rule, now_ns, rss_cpu)
 

@@ -23,6 +23,7 @@ from atfnd.model import Action, Flow, FlowKey, Placement, Policy
 from atfnd.nic import Nic
 from atfnd.observe import Qualify
 from atfnd.observe.nics import NicWatch
+from atfnd.policy.compile import compiled
 from atfnd.policy.match import armed, asks_direction, qualify, rule_budget
 from atfnd.program import knob
 from atfnd.recording import Recorder
@@ -49,7 +50,7 @@ class Given(NamedTuple):
 def asked(policy: Policy) -> Qualify:
     """What a policy has the observer tell of."""
     direction, elsewhere = asks_direction(policy), policy.elsewhere()
-    return Qualify(*qualify(policy), direction=direction, elsewhere=elsewhere)
+    return Qualify(*qualify(policy), direction, elsewhere, compiled(policy).clauses)
 
 
 class Reloading(Attached):
