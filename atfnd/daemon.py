@@ -65,7 +65,7 @@ class Daemon(Reloading):
             memory=Memory(FlowTable(policy.table_max), Settling.of(policy)),
         )
         self._matching, self._given = Matching(policy), given
-        self._reloads, self.hangup = asyncio.Lock(), asyncio.Event()
+        self._reloads, self._recordings, self.hangup = asyncio.Lock(), 0, asyncio.Event()
         self.interfaces, self.journal = interfaces, journal
         self._lost = 0
         self.originals = originals
