@@ -222,6 +222,8 @@ def test_a_control_group_is_silent_once_it_is_known(shared_lab: Lab, observer: B
         assert told(observer, pairs[3]) == []
         observer.qualify(under(GROUPED))  # the same, but it may be another
         assert told(observer, pairs[3]) == [0]
+        observer.learn(event.thread.cgroup, path, groups)
+        assert told(observer, pairs[4]) == []
 
 
 def test_what_is_written_takes_the_place_of_what_was(

@@ -192,6 +192,13 @@ def test_what_the_kernel_does_not_see_may_be_otherwise(unseen: dict[str, Any]) -
     assert silent([rule], Facts(key(1)))  # nothing steers it, whoever uses it
 
 
+def test_udp_has_no_direction_in_the_kernel_either() -> None:
+    facts = Facts(key(1)._replace(protocol=Protocol.UDP))
+    for direction in Direction:
+        assert silent([replace(RULE, direction=direction)], facts)
+        assert not silent([replace(LEAVE, direction=direction), RULE], facts)
+
+
 def test_the_loosest_that_a_flow_may_fall_under() -> None:
     web = replace(RULE, ports=((443, 443),), min_bytes=1000, min_age_ns=5)
     fast = replace(RULE, processes=("nginx",), min_bytes=10, min_age_ns=50)

@@ -11,19 +11,24 @@ from __future__ import annotations
 
 import fnmatch
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import fields, replace
 from itertools import product
 from math import prod
 from typing import NamedTuple
 
 from atfnd.model import Clause, FlowRule, Placement, Policy
-from atfnd.policy.match import has_threshold, qualify
+from atfnd.policy.match import qualify
 from atfnd.policy.systemd import units_in
 
 __all__ = ["CLAUSES", "GROUPS", "Compiled", "compiled"]
 
 CLAUSES = 256  # atfnd/bpf/clause.h
 GROUPS = 64  # bits of clause_facts.groups
+
+# Of the fields of a rule: what BPF sees of a flow, and what is asked of none.
+_SEEN = {"protocols", "ports", "local", "remote", "direction", "cgroups", "units"}
+_NO_MATCH = {"name", "source", "placement", "order", "owner", "dwell_ns", "t_delete_ns"}
+_UNSEEN = {field.name for field in fields(FlowRule)} - _SEEN - _NO_MATCH
 
 
 class Compiled(NamedTuple):
@@ -62,8 +67,7 @@ def compiled(policy: Policy) -> Compiled:
 
 def _is_seen(rule: FlowRule) -> bool:
     """Whether a flow falls under this rule can be told in the kernel, once and for all."""
-    unseen = rule.processes, rule.commands, rule.users, rule.interfaces
-    return all(asked is None for asked in unseen) and not has_threshold(rule)
+    return all(getattr(rule, name) in (None, 0) for name in _UNSEEN)
 
 
 def _count(rule: FlowRule) -> int:
