@@ -66,7 +66,7 @@ class Daemon(Reloading):
             memory=Memory(FlowTable(policy.table_max), Settling.of(policy)),
         )
         self._matching, self._given = Matching(policy), given
-        self._reloads, self.hangup = asyncio.Lock(), asyncio.Event()
+        self._reloads, self._recordings, self.hangup = asyncio.Lock(), 0, asyncio.Event()
         self.interfaces, self.journal = interfaces, journal
         self._lost = 0
         self.originals = originals
@@ -159,6 +159,8 @@ class Daemon(Reloading):
             rss = watch.predicted(event.key)
         now_ns = time.monotonic_ns()
         rule = self._matching.seen(event, watch.view, now_ns)
+        if groups := self._matching.groups(event.thread, now_ns):
+            self.observer.learn(*groups)
         rss_cpu = rss.cpu if rss else None
         self._decide(event, watch.view, rule, now_ns, rss_cpu)
 

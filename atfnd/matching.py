@@ -31,6 +31,7 @@ from atfnd.model import (
 )
 from atfnd.observe.ports import ListenedPorts
 from atfnd.observe.process import Processes
+from atfnd.policy.compile import compiled
 from atfnd.policy.match import Matcher, asks_direction, meets, of_key, of_process
 
 __all__ = ["Matching"]
@@ -66,7 +67,7 @@ class Matching:
 
     def renew(self, policy: Policy, processes: Processes | None = None) -> None:
         """Another policy is in force: ask `of_flow` of every flow there is. Rates stay known."""
-        self._matcher = Matcher(policy)
+        self._matcher, self._compiled = Matcher(policy), compiled(policy)
         asked = any(map(of_process, policy.flows))
         command = any(rule.commands is not None for rule in policy.flows)
         self._processes = (processes or Processes(command=command)) if asked else None
@@ -93,6 +94,14 @@ class Matching:
             look.event, look.others = event, others
             self._looks[event.cookie, event.key] = look
         return rule
+
+    def groups(self, thread: Thread | None, now_ns: int) -> tuple[int, str, int] | None:
+        """Of a thread that uses a flow: its control group, its path and the groups of the policy's
+        clauses that it is in. None: not known, or none is asked for."""
+        if thread is None or thread.cgroup is None or not self._compiled.groups:
+            return None
+        path = self._process(thread, now_ns).cgroup
+        return None if path is None else (thread.cgroup, path, self._compiled.groups_of(path))
 
     def of_flow(self, flow: Flow, nic: NicView, now_ns: int) -> FlowRule | None:
         """The rule for a flow of the table, as it was `seen` last."""

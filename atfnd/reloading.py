@@ -10,7 +10,7 @@ import asyncio
 import time
 from abc import abstractmethod
 from collections.abc import AsyncGenerator, Callable
-from contextlib import suppress
+from contextlib import aclosing, suppress
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from typing import NamedTuple
@@ -23,6 +23,7 @@ from atfnd.model import Action, Flow, FlowKey, Placement, Policy
 from atfnd.nic import Nic
 from atfnd.observe import Qualify
 from atfnd.observe.nics import NicWatch
+from atfnd.policy.compile import compiled
 from atfnd.policy.match import armed, asks_direction, qualify, rule_budget
 from atfnd.program import knob
 from atfnd.recording import Recorder
@@ -49,7 +50,7 @@ class Given(NamedTuple):
 def asked(policy: Policy) -> Qualify:
     """What a policy has the observer tell of."""
     direction, elsewhere = asks_direction(policy), policy.elsewhere()
-    return Qualify(*qualify(policy), direction=direction, elsewhere=elsewhere)
+    return Qualify(*qualify(policy), direction, elsewhere, compiled(policy).clauses)
 
 
 class Reloading(Attached):
@@ -59,10 +60,26 @@ class Reloading(Attached):
     recorder: Recorder
     _given: Given
     _reloads: asyncio.Lock
+    _recordings: int  # that are being made
 
-    def recording(self, seconds: float, most: int) -> AsyncGenerator[str, None]:
-        """As `serve.Source.recording`."""
-        return self.recorder.lines(seconds, most)
+    async def recording(self, seconds: float, most: int) -> AsyncGenerator[str, None]:
+        """As `serve.Source.recording`. Another policy is to be tried on it: as long as it is made,
+        the observer is silent of nobody by this one's rules."""
+        self._recordings += 1
+        self._ask()
+        try:
+            async with aclosing(self.recorder.lines(seconds, most)) as lines:
+                async for line in lines:
+                    yield line
+        finally:
+            self._recordings -= 1
+            self._ask()
+            self._forget_unknown()
+
+    def _ask(self) -> None:
+        """What the policy wants to be told of."""
+        wanted = asked(self.policy)
+        self.observer.qualify(wanted._replace(clauses=()) if self._recordings else wanted)
 
     async def reload(self) -> Policy:
         """Read the policy again and take it into force. OperatorError: it is wrong, and nothing has
@@ -91,7 +108,7 @@ class Reloading(Attached):
             policy = replace(policy, observer=self.policy.observer)
         self.policy = policy
         self._matching.renew(policy)
-        self.observer.qualify(asked(policy))
+        self._ask()
         plan = renew(policy, self._steers, self.memory, self._moves)
         for moving in self._moving.values():
             moving.settle(policy.hold_down_ns)
@@ -103,12 +120,16 @@ class Reloading(Attached):
         for watch in list(self.watches.values()):
             with self._while_there(watch):
                 self._carry_out(steer.take_up(watch.view, self.memory, time.monotonic_ns()))
-        known = {flow.cookie for flow in self.flows() if flow is not None}
-        told = {use.cookie for use in self.observer.audit()} - known
-        if told:
-            self.observer.forget(told)  # used again, they are reported again
+        self._forget_unknown()
         files = ", ".join(policy.files) or "built in"
         self.log.add("reloaded", f"{len(policy.flows)} flow rules in force", files)
+
+    def _forget_unknown(self) -> None:
+        """Sockets that were told of and have no entry: used again, they are told of again, if they
+        are to be."""
+        known = {flow.cookie for flow in self.flows() if flow is not None}
+        if told := {use.cookie for use in self.observer.audit()} - known:
+            self.observer.forget(told)
 
     @abstractmethod
     def left_by(self, key: FlowKey) -> str | None: ...

@@ -3,13 +3,15 @@
 
 Calls are made in C (`atfnd/bpf/py_calls.c`) by this process, pinned to one core, and timed in its
 CPU time; the observer is attached and detached in the same process, in many short turns, because
-the machine drifts by more in a second than the observer costs. Sockets of two kinds: `not steered`
-come in through no NIC that is watched; `steered` do, and take the observer's fast path. (They are
-sockets of lo, whose NAPI ids are watched for this purpose only.)
+the machine drifts by more in a second than the observer costs. Sockets of three kinds: `not
+steered` come in through no NIC that is watched; `steered` do, and take the observer's fast path;
+`left alone` do, and a rule of the policy leaves them. (They are sockets of lo, whose NAPI ids are
+watched for this purpose only.)
 
-`receive of a byte` is a socket call and nothing else: queued data is read byte by byte. The `pairs`
-send and receive 64 bytes over lo, so that they also pay for the softirq and NAPI poll of every
-packet, whose tracepoint the observer listens to: on a NIC a poll serves many packets.
+`receive of a byte` is a socket call and nothing else: queued data is read byte by byte, `off its
+core` on another one than it arrived on: one that is steered is told of there, and nobody moves it.
+The `pairs` send and receive 64 bytes over lo, so that they also pay for the softirq and NAPI poll
+of every packet, whose tracepoint the observer listens to: on a NIC a poll serves many packets.
 
 Throughput is iperf3's through the lab NIC with the daemon only observing, so that better steering
 cannot hide a cost.
@@ -22,9 +24,11 @@ import os
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, closing
+from functools import partial
 from typing import NamedTuple
 
 from atfnd.bpf import _bpf
+from atfnd.model import Clause, SocketSeen
 from atfnd.observe import Qualify
 from atfnd.observe.bpf import BpfObserver
 from bench import plot
@@ -43,7 +47,8 @@ NO_NAPI_ID = 2**32 - 1
 IPERF_STREAMS = 4
 IPERF_S = 3.0
 CALL_NS, RATIO = 120.0, 0.98
-STATES = ("detached", "not steered", "steered")
+STATES = ("detached", "not steered", "steered", "left alone")
+RECEIVE = "receive of a byte"
 
 
 class Loop(NamedTuple):
@@ -84,20 +89,20 @@ def _tcp(stack: ExitStack) -> tuple[socket.socket, socket.socket]:
 
 
 @contextlib.contextmanager
-def _loops() -> Iterator[list[Loop]]:
-    """The sockets of every loop, open as long as the `with` lasts."""
+def _loops(cpu: int, other: int) -> Iterator[list[Loop]]:
+    """The sockets of every loop, used on `cpu` and open as long as the `with` lasts."""
     with ExitStack() as stack:
-        udp, tcp, (writer, reader) = _udp(stack), _tcp(stack), _tcp(stack)
-        writer.setblocking(False)
+        udp, tcp = _udp(stack), _tcp(stack)
+        here, elsewhere = _tcp(stack), _tcp(stack)
 
-        def byte_receives() -> int:
-            with contextlib.suppress(BlockingIOError):
-                while True:
-                    writer.send(bytes(1 << 16))
-            return _bpf.byte_receives(reader.fileno(), BYTES)
+        def byte_receives(pair: tuple[socket.socket, socket.socket], sent_on: int) -> int:
+            with _on_one_cpu(sent_on):
+                pair[0].sendall(bytes(BYTES))  # no more: what waits is sent by who reads
+            return _bpf.byte_receives(pair[1].fileno(), BYTES)
 
         yield [
-            Loop("receive of a byte", BYTES, byte_receives),
+            Loop(RECEIVE, BYTES, partial(byte_receives, here, cpu)),
+            Loop(f"{RECEIVE}, off its core", BYTES, partial(byte_receives, elsewhere, other)),
             Loop(
                 "udp pairs on lo",
                 2 * PAIRS,
@@ -111,26 +116,32 @@ def _loops() -> Iterator[list[Loop]]:
         ]
 
 
-def _observing(state: str) -> AbstractContextManager[object]:
+def _observing(state: str) -> AbstractContextManager[BpfObserver | None]:
     if state == "detached":
         return contextlib.nullcontext()
-    observer = BpfObserver(Qualify(10_000_000, 0, 0))
-    observer.watch([None], LO_NAPI_IDS if state == "steered" else [NO_NAPI_ID])
+    left = (Clause(True),) if state == "left alone" else ()
+    observer = BpfObserver(Qualify(10_000_000, 0, 0, clauses=left))
+    observer.watch([None], [NO_NAPI_ID] if state == "not steered" else LO_NAPI_IDS)
     return closing(observer)
 
 
-def _calls(rounds: int) -> dict[str, dict[str, list[float]]]:
-    """ns a call, by loop and state: the best of a few runs each turn."""
+def _calls(rounds: int) -> tuple[dict[str, dict[str, list[float]]], dict[str, int]]:
+    """ns a call, by loop and state: the best of a few runs each turn. And how often all these
+    sockets were told of, by state."""
     found: dict[str, dict[str, list[float]]] = {}
-    cpu = max(os.sched_getaffinity(0))
-    with _on_one_cpu(cpu), _loops() as loops:
+    events = dict.fromkeys(STATES[1:], 0)
+    other, *_, cpu = sorted(os.sched_getaffinity(0))
+    with _on_one_cpu(cpu), _loops(cpu, other) as loops:
         for turn in range(rounds * TURNS):
             for state in STATES[:: 1 if turn % 2 else -1]:
-                with _observing(state):
+                with _observing(state) as observer:
                     for name, calls, run in loops:
                         best = min(run() for _ in range(BEST_OF)) / calls
                         found.setdefault(name, {s: [] for s in STATES})[state].append(best)
-    return found
+                    if observer is not None:
+                        seen = (isinstance(each, SocketSeen) for each in observer.drain())
+                        events[state] += sum(seen)
+    return found, events
 
 
 def _throughput(bed: Bed) -> float:
@@ -160,8 +171,9 @@ def _rates(rounds: int) -> dict[str, list[float]]:
 def run(rounds: int) -> Report:
     """`rounds` rounds; what is added is the median of differences within a turn."""
     report = Report("overhead", "what the observer adds to a socket call")
-    calls, rates = _calls(rounds), _rates(rounds)
-    report.samples = {"call_ns": calls, "iperf3_bits_per_s": rates}
+    (calls, events), rates = _calls(rounds), _rates(rounds)
+    report.samples = {"call_ns": calls, "events": events, "iperf3_bits_per_s": rates}
+    report.notes.append(f"told of: {', '.join(f'{s} {count}' for s, count in events.items())}")
     bars: dict[str, list[Estimate]] = {state: [] for state in STATES[1:]}
     for name, series in calls.items():
         report.add(name, "detached", "ns/call", median(series["detached"]))
@@ -169,7 +181,7 @@ def run(rounds: int) -> Report:
             paired = zip(series[state], series["detached"], strict=True)
             added = report.add(name, f"added, {state}", "ns/call", median(a - b for a, b in paired))
             bars[state].append(added)
-            if name == "receive of a byte":
+            if name == RECEIVE:
                 what = f"added to a call, {state}"
                 report.targets.append(Target(what, added.value, CALL_NS, False, "ns"))
     for state, each in rates.items():

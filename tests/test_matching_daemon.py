@@ -4,21 +4,15 @@ kind of match. Before each rule stands one that differs in that match alone, and
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
-from pathlib import Path
+from collections.abc import Iterator
 
 import pytest
 
-from atfnd.kernel.cgroup import open_root
 from tests.applications import Application
 from tests.bed import Bed, a_bed
 from tests.daemons import OBSERVERS, policy
+from tests.groups import GROUP, UNIT, a_group
 from tests.labs import Lab
-
-GROUP = f"atfnd-test-{os.getpid()}.slice"
-UNIT = "echo.service"
 
 # The match that holds, and one that does not; a port for each, which stays in TIME-WAIT.
 MATCHES = {
@@ -46,28 +40,6 @@ def rules(observer: str) -> str:
         for kind, (holds, fails) in MATCHES.items()
         for word, match in (("no", fails), ("yes", holds))
     )
-
-
-@contextmanager
-def a_group() -> Iterator[Callable[[str | None], None]]:
-    """Makes `/GROUP/UNIT`; what is handed on moves us (None: back), and with us whom we start."""
-    root, ours = open_root(), Path("/proc/self/cgroup").read_text().splitlines()
-    home = next(line for line in ours if line.startswith("0::/")).removeprefix("0::/") or "."
-
-    def move(group: str | None) -> None:
-        procs = os.open(f"{group or home}/cgroup.procs", os.O_WRONLY, dir_fd=root)
-        try:
-            os.write(procs, f"{os.getpid()}\n".encode())
-        finally:
-            os.close(procs)
-
-    with ExitStack() as undo:
-        undo.callback(os.close, root)
-        for each in (GROUP, f"{GROUP}/{UNIT}"):
-            os.mkdir(each, dir_fd=root)
-            undo.callback(os.rmdir, each, dir_fd=root)
-        undo.callback(move, None)
-        yield move
 
 
 @pytest.fixture(scope="module", params=OBSERVERS)

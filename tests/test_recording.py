@@ -5,12 +5,14 @@ from __future__ import annotations
 
 import json
 import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from tests.asking import ATFNCTL, environment
-from tests.bed import a_bed
+from tests.bed import Bed, a_bed
 from tests.daemons import ATFND, EVERYTHING, Row, policy
 from tests.labs import Lab
 from tests.wait import until
@@ -36,6 +38,20 @@ def replayed(file: Path, folder: Path, config: str) -> dict[str, Any]:
     return found
 
 
+@contextmanager
+def recording(bed: Bed, file: Path) -> Iterator[None]:
+    recorder = subprocess.Popen(
+        [ATFNCTL, "record", str(file), "--seconds", "600"],
+        env=environment(bed.daemon.socket), stdout=subprocess.DEVNULL,
+    )  # fmt: skip
+    try:
+        until(lambda: file.exists() and file.stat().st_size, "it is recorded")
+        yield
+    finally:
+        recorder.terminate()
+        recorder.wait(30)
+
+
 def test_what_was_only_observed_is_replayed(shared_lab: Lab, tmp_path: Path, observer: str) -> None:
     """One flow is there before, one comes; both migrate."""
     file = tmp_path / "seen.jsonl"
@@ -43,12 +59,7 @@ def test_what_was_only_observed_is_replayed(shared_lab: Lab, tmp_path: Path, obs
         bed.start(arm=False)
         before = bed.apps.tcp()
         bed.row(before, lambda row: row["state"] == "observed", "is observed")
-        recorder = subprocess.Popen(
-            [ATFNCTL, "record", str(file), "--seconds", "600"],
-            env=environment(bed.daemon.socket), stdout=subprocess.DEVNULL,
-        )  # fmt: skip
-        try:
-            until(lambda: file.exists() and file.stat().st_size, "it is recorded")
+        with recording(bed, file):
             later = bed.apps.tcp()
             for app in (before, later):
                 bed.row(app, lambda row: row["state"] == "observed", "is observed")
@@ -58,9 +69,6 @@ def test_what_was_only_observed_is_replayed(shared_lab: Lab, tmp_path: Path, obs
                 bed.row(app, partial(used_on, cpu), "has come back")
             audits = file.read_bytes().count(b'{"audited"')
             until(lambda: file.read_bytes().count(b'{"audited"') > audits + 1, "and looked at")
-        finally:
-            recorder.terminate()
-            recorder.wait(30)
         assert bed.daemon.status()["actions_applied"] == 0
     left = replayed(file, tmp_path, LEAVE)
     assert (left["actions"], left["most_filters"]) == ([], 0)
@@ -71,3 +79,14 @@ def test_what_was_only_observed_is_replayed(shared_lab: Lab, tmp_path: Path, obs
     assert moves
     if observer == "bpf":  # the other sees no packets
         assert found["locality_replayed"] > found["locality_recorded"]
+
+
+def test_what_the_policy_leaves_alone_is_recorded_too(shared_lab: Lab, tmp_path: Path) -> None:
+    """The kernel is silent of it only while nobody records."""
+    file = tmp_path / "seen.jsonl"
+    with a_bed(shared_lab, tmp_path, "bpf", LEAVE) as bed:
+        bed.start()
+        app = bed.apps.tcp()
+        with recording(bed, file):
+            until(lambda: f'"remote_port": {app.key.remote_port}' in file.read_text(), "it is seen")
+        assert bed.daemon.flow(app.key) is None

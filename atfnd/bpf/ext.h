@@ -24,6 +24,7 @@ extern PyMethodDef classifier_methods[];
 extern PyMethodDef meter_methods[];
 extern PyMethodDef calls_methods[];
 extern PyMethodDef sockdiag_methods[];
+extern PyMethodDef clause_methods[];
 
 /* Adds the file's types to the module; 0 or -1 with an exception set. */
 int observer_add_types(PyObject *module);

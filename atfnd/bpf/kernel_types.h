@@ -97,6 +97,7 @@ struct task_struct {
 	int pid;
 	int tgid;
 	char comm[16];
+	struct task_struct *group_leader;
 	struct css_set *cgroups;
 	void *worker_private;
 };

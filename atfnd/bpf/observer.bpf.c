@@ -10,13 +10,10 @@
  */
 #include "observer_direction.bpf.h"
 #include "observer_record.bpf.h"
+#include "observer_verdict.bpf.h"
 #include "observer_walk.bpf.h"
 #include <bpf/bpf_helpers.h>
 #include <bpf/bpf_tracing.h>
-
-#define IPPROTO_TCP 6
-#define IPPROTO_UDP 17
-#define IPPROTO_SCTP 132
 
 #define MAX_BACKOFF 6
 
@@ -158,7 +155,7 @@ static __always_inline int off_target(struct sock *sk, struct socket_state *stat
 			return 0;
 		}
 	}
-	if (state->bytes < min_bytes || now - state->born_ns < min_age_ns || !watched(sk))
+	if (!is_worth_telling(sk, state, now) || !watched(sk))
 		return 0;
 	return tell(sk, state, now);
 }
@@ -182,6 +179,8 @@ static __always_inline int used(struct sock *sk, int length)
 	/* rx < 0: no packet yet, or an unconnected UDP socket, whose packets leave no CPU. */
 	if (!state->window_ns && ((state->told_cpu == cpu && (rx == (int)state->due_cpu || rx < 0)) ||
 				  (state->told_cpu == OBSERVER_NO_CPU && rx == (int)cpu && !elsewhere)))
+		return 0;
+	if (is_left(sk, state))
 		return 0;
 	return off_target(sk, state, cpu, rx);
 }

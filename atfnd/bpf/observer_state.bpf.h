@@ -5,9 +5,14 @@
 #ifndef ATFND_OBSERVER_STATE_BPF_H
 #define ATFND_OBSERVER_STATE_BPF_H
 
+#include "clause.h"
 #include "kernel_types.h"
 #include "observer.h"
 #include <bpf/bpf_helpers.h>
+
+#define IPPROTO_TCP 6
+#define IPPROTO_UDP 17
+#define IPPROTO_SCTP 132
 
 /* include/net/tcp_states.h; SCTP's established is the same number. */
 enum { TCP_ESTABLISHED = 1, TCP_FIN_WAIT1 = 4, TCP_FIN_WAIT2 = 5, TCP_CLOSE = 7, TCP_CLOSE_WAIT = 8 };
@@ -26,6 +31,10 @@ struct socket_state {
 	__u32 tid; /* who was reported with it, or who used it first */
 	__u32 backoff;
 	__u32 due_cpu; /* its packets arrive right there; OBSERVER_NO_CPU: ask `due` */
+	__u32 generation; /* the policy's that `verdict` is by, 0: not judged yet */
+	__u64 cgroup; /* the user's that it is of, if that was asked for */
+	__u64 judged_jiffies;
+	struct clause_verdict verdict;
 };
 
 #define FRESH { .told_cpu = OBSERVER_NO_CPU, .due_cpu = OBSERVER_NO_CPU }
@@ -92,8 +101,6 @@ struct {
 
 /* Settable at run time through the mapped .data/.bss. */
 __u64 dwell_ns = 100000000;
-__u64 min_bytes = 0;
-__u64 min_age_ns = 0;
 __u64 retell_ns = 1000000000;
 __u64 lost = 0;
 __u32 elsewhere = 0; /* some policy wants packets on another CPU than the application's */

@@ -58,7 +58,7 @@ static int module_exec(PyObject *module)
 {
 	PyMethodDef *tables[] = { layout_methods,     map_methods,   observer_methods,
 				  classifier_methods, meter_methods, calls_methods,
-				  sockdiag_methods };
+				  sockdiag_methods,   clause_methods };
 
 	libbpf_set_print(keep_message);
 	for (size_t i = 0; i < sizeof(tables) / sizeof(*tables); i++)

@@ -144,19 +144,21 @@ static PyObject *observer_close(PyObject *object, PyObject *unused)
 static PyObject *observer_configure(PyObject *object, PyObject *args)
 {
 	struct observer_object *self = (struct observer_object *)object;
-	unsigned long long dwell_ns, min_bytes, min_age_ns, retell_ns;
-	int elsewhere, direction;
+	unsigned long long dwell_ns, retell_ns;
+	int elsewhere, direction, grouped;
+	unsigned int generation;
 
-	if (!PyArg_ParseTuple(args, "KKKKpp", &dwell_ns, &min_bytes, &min_age_ns, &retell_ns,
-			      &elsewhere, &direction) ||
+	if (!PyArg_ParseTuple(args, "KKpppI", &dwell_ns, &retell_ns, &elsewhere, &direction,
+			      &grouped, &generation) ||
 	    !is_open(self))
 		return NULL;
 	self->skeleton->data->dwell_ns = dwell_ns;
-	self->skeleton->bss->min_bytes = min_bytes;
-	self->skeleton->bss->min_age_ns = min_age_ns;
 	self->skeleton->data->retell_ns = retell_ns;
 	self->skeleton->bss->elsewhere = elsewhere;
 	self->skeleton->bss->want_direction = direction;
+	self->skeleton->bss->grouped = grouped;
+	/* Last: from now on its clauses are in force. */
+	__atomic_store_n(&self->skeleton->bss->generation, generation, __ATOMIC_RELEASE);
 	Py_RETURN_NONE;
 }
 
@@ -168,28 +170,16 @@ static PyObject *observer_fileno(PyObject *object, PyObject *unused)
 	return is_open(self) ? PyLong_FromLong(ring_buffer__epoll_fd(self->ring)) : NULL;
 }
 
-static PyObject *observer_napis(PyObject *object, PyObject *unused)
+static PyObject *observer_map(PyObject *object, PyObject *args)
 {
 	struct observer_object *self = (struct observer_object *)object;
+	const char *name;
+	int fd;
 
-	(void)unused;
-	return is_open(self) ? PyLong_FromLong(bpf_map__fd(self->skeleton->maps.napis)) : NULL;
-}
-
-static PyObject *observer_marked(PyObject *object, PyObject *unused)
-{
-	struct observer_object *self = (struct observer_object *)object;
-
-	(void)unused;
-	return is_open(self) ? PyLong_FromLong(bpf_map__fd(self->skeleton->maps.marked)) : NULL;
-}
-
-static PyObject *observer_due(PyObject *object, PyObject *unused)
-{
-	struct observer_object *self = (struct observer_object *)object;
-
-	(void)unused;
-	return is_open(self) ? PyLong_FromLong(bpf_map__fd(self->skeleton->maps.due)) : NULL;
+	if (!PyArg_ParseTuple(args, "s", &name) || !is_open(self))
+		return NULL;
+	fd = bpf_object__find_map_fd_by_name(self->skeleton->obj, name);
+	return fd < 0 ? PyErr_Format(PyExc_KeyError, "no map %s", name) : PyLong_FromLong(fd);
 }
 
 static PyObject *observer_lost(PyObject *object, PyObject *unused)
@@ -257,11 +247,9 @@ static PyObject *observer_sockets(PyObject *object, PyObject *args)
 
 static PyMethodDef methods[] = {
 	{ "configure", observer_configure, METH_VARARGS,
-	  "configure(dwell_ns, min_bytes, min_age_ns, retell_ns, elsewhere, direction)" },
+	  "configure(dwell_ns, retell_ns, elsewhere, direction, grouped, generation)" },
 	{ "fileno", observer_fileno, METH_NOARGS, "An epoll descriptor, readable when records wait." },
-	{ "napis", observer_napis, METH_NOARGS, "Descriptor of the map of watched NAPIs." },
-	{ "marked", observer_marked, METH_NOARGS, "Descriptor of the map of sockets to mark." },
-	{ "due", observer_due, METH_NOARGS, "Descriptor of the map of CPUs packets are to arrive on." },
+	{ "map", observer_map, METH_VARARGS, "map(name): descriptor of a map of the programs." },
 	{ "lost", observer_lost, METH_NOARGS, "Records that found the ring buffer full." },
 	{ "drain", observer_drain, METH_NOARGS, "Up to 512 waiting records (struct observer_record), packed." },
 	{ "sockets", observer_sockets, METH_VARARGS,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from atfnd.model.birth import Accepted, Born, Connected, Connecting, Listening
 from atfnd.model.change import Action, ActionKind, Outcome, Plan, Planned, brief
+from atfnd.model.clause import Clause
 from atfnd.model.cpu_time import CpuTime
 from atfnd.model.facts import Facts, Process
 from atfnd.model.finding import Finding, Interface, Level, LinkFile, Machine, Rival
@@ -52,6 +53,7 @@ __all__ = [
     "Actuator",
     "Born",
     "Caps",
+    "Clause",
     "Conflict",
     "Connected",
     "Connecting",

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
-from atfnd.model import SocketGone, SocketSeen, SocketUse, ThreadMoved
+from atfnd.model import Clause, SocketGone, SocketSeen, SocketUse, ThreadMoved
 
 __all__ = ["NapiCounters", "Observation", "Observer", "Qualify"]
 
@@ -25,6 +25,7 @@ class Qualify(NamedTuple):
     min_age_ns: int
     direction: bool = False  # tell which end opened a connection, if it can be seen
     elsewhere: bool = False  # also one that is used where its packets arrive (see `expect`)
+    clauses: tuple[Clause, ...] = ()  # in place of min_bytes and min_age_ns, where BPF observes
 
 
 class NapiCounters(NamedTuple):
@@ -77,6 +78,11 @@ class Observer(Protocol):
     def expect(self, cookie: int, cpu: int) -> None:
         """The packets of this reported socket belong on `cpu`, not on the CPU it is used on. Only
         where `Qualify.elsewhere`. An observer that does not see where they arrive need not know."""
+
+    def learn(self, cgroup: int, path: str, groups: int) -> None:
+        """The control group of this id (that of the hierarchy version 2) is at `path`, hence in
+        these of the groups that `Qualify.clauses` name: bit i is group i. What is not so, or is of
+        another policy, is let go of; flows of a group that is not known are told of."""
 
     def audit(self) -> list[SocketUse]:
         """The sockets this observer has reported and that still exist."""

@@ -13,8 +13,18 @@ from functools import lru_cache
 
 from atfnd.bpf import _bpf
 from atfnd.bpf.layout import layout
-from atfnd.model import Direction, FlowKey, SocketGone, SocketSeen, SocketUse, Thread, ThreadMoved
+from atfnd.model import (
+    Clause,
+    Direction,
+    FlowKey,
+    SocketGone,
+    SocketSeen,
+    SocketUse,
+    Thread,
+    ThreadMoved,
+)
 from atfnd.observe import NapiCounters, Observation, Qualify
+from atfnd.observe.clauses import ClauseMaps
 
 __all__ = ["BpfObserver"]
 
@@ -58,20 +68,28 @@ class BpfObserver:
 
     def __init__(self, qualify: Qualify, retell_ns: int = _RETELL_NS) -> None:
         self._bpf, self._retell_ns = _bpf.Observer(), retell_ns
+        self._napi_map, self._due = self._bpf.map("napis"), self._bpf.map("due")
+        self._clauses = ClauseMaps(self._bpf)
         self.qualify(qualify)
         self._netns: tuple[str | None, ...] = ()
         self._napis: frozenset[int] = frozenset()
 
     def qualify(self, qualify: Qualify) -> None:
-        """Thresholds of the running programs, in their mapped data: nothing is attached anew."""
+        """Clauses in their map, the rest in the programs' mapped data: nothing is attached anew."""
+        every = Clause(False, min_bytes=qualify.min_bytes, min_age_ns=qualify.min_age_ns)
+        clauses = qualify.clauses or (every, Clause(True))
         self._bpf.configure(
             qualify.dwell_ns,
-            qualify.min_bytes,
-            qualify.min_age_ns,
             self._retell_ns,
             qualify.elsewhere,
             qualify.direction,
+            any(clause.group is not None for clause in clauses),
+            self._clauses.write(clauses),
         )
+
+    def learn(self, cgroup: int, path: str, groups: int) -> None:
+        """One write into the map `groups`."""
+        self._clauses.learn(cgroup, path, groups)
 
     def fileno(self) -> int:
         """epoll descriptor of the ring buffer."""
@@ -86,9 +104,9 @@ class BpfObserver:
         self._netns = tuple(netns)
         wanted = frozenset(napi_ids)
         for napi_id in wanted - self._napis:
-            _bpf.map_update(self._bpf.napis(), napi_id.to_bytes(4, "little"), bytes(_COUNTERS.size))
+            _bpf.map_update(self._napi_map, napi_id.to_bytes(4, "little"), bytes(_COUNTERS.size))
         for napi_id in self._napis - wanted:
-            _bpf.map_delete(self._bpf.napis(), napi_id.to_bytes(4, "little"))
+            _bpf.map_delete(self._napi_map, napi_id.to_bytes(4, "little"))
         self._napis = wanted
 
     def drain(self) -> list[Observation]:
@@ -149,11 +167,11 @@ class BpfObserver:
 
     def expect(self, cookie: int, cpu: int) -> None:
         """One write into the map `due`."""
-        _bpf.map_update(self._bpf.due(), cookie.to_bytes(8, "little"), cpu.to_bytes(4, "little"))
+        _bpf.map_update(self._due, cookie.to_bytes(8, "little"), cpu.to_bytes(4, "little"))
 
     def _mark(self, cpus: Mapping[int, int], walk: Callable[[], object]) -> None:
         """What `walk` visits takes its `told_cpu` from the map `marked`, a mapful at a time."""
-        marked, cookies = self._bpf.marked(), list(cpus)
+        marked, cookies = self._bpf.map("marked"), list(cpus)
         for first in range(0, len(cookies), _MARKED):
             some = cookies[first : first + _MARKED]
             for cookie in some:
@@ -183,9 +201,10 @@ class BpfObserver:
         """Polls and packets of each watched NAPI since it was first watched."""
         return [
             NapiCounters(int.from_bytes(napi_id, "little"), *_COUNTERS.unpack(counters))
-            for napi_id, counters in _bpf.map_items(self._bpf.napis())
+            for napi_id, counters in _bpf.map_items(self._napi_map)
         ]
 
     def close(self) -> None:
         """Detach; the kernel frees the sockets' state with the map."""
+        self._clauses.close()
         self._bpf.close()

@@ -142,6 +142,9 @@ class SockDiagObserver:
     def expect(self, cookie: int, cpu: int) -> None:
         """Nothing: where packets arrive is not seen."""
 
+    def learn(self, cgroup: int, path: str, groups: int) -> None:
+        """Nothing: here only thresholds are compared."""
+
     def forget(self, cookies: Collection[int]) -> None:
         for uses in self._watched.values():
             for cookie in cookies:
