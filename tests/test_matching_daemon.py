@@ -4,70 +4,19 @@ kind of match. Before each rule stands one that differs in that match alone, and
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
-from pathlib import Path
+from collections.abc import Iterator
 
 import pytest
 
-from atfnd.kernel.cgroup import open_root
-from tests.applications import Application
 from tests.bed import Bed, a_bed
 from tests.daemons import OBSERVERS, policy
 from tests.labs import Lab
-
-GROUP = f"atfnd-test-{os.getpid()}.slice"
-UNIT = "echo.service"
-
-# The match that holds, and one that does not; a port for each, which stays in TIME-WAIT.
-MATCHES = {
-    "command": ('command: "*tests.talker echo tcp *"', "command: tests.talker"),
-    "user": ("user: root", "user: [nobody, 4294967294]"),
-    "cgroup": (f"cgroup: /{GROUP}/*", f"cgroup: /{GROUP}"),
-    "unit": (f"unit: {UNIT}", "unit: other.service"),
-    "interface": ('interface: "lab:*"', 'interface: "eth*|lo"'),
-    "accepted": ("direction: accepted", "direction: connected"),
-    "connected": ("direction: connected", "direction: accepted"),
-    "before": ("direction: accepted", "direction: connected"),
-    "rate": ("min_rate: 1Mbit", "min_rate: 1Tbit"),
-}
+from tests.matches import KINDS, a_group, port, rules, under
 
 
-def port(observer: str, kind: str) -> int:
-    return 7000 + 100 * OBSERVERS.index(observer) + list(MATCHES).index(kind)
-
-
-def rules(observer: str) -> str:
-    """Both of each, in this order, as `no-KIND` and `yes-KIND`."""
-    return "\n".join(
-        f"  - {{ name: {word}-{kind}, match: {{ ports: {port(observer, kind)}, {match} }}, "
-        f"placement: {{ near: core }}, dwell: 20ms, order: immediate }}"
-        for kind, (holds, fails) in MATCHES.items()
-        for word, match in (("no", fails), ("yes", holds))
-    )
-
-
-@contextmanager
-def a_group() -> Iterator[Callable[[str | None], None]]:
-    """Makes `/GROUP/UNIT`; what is handed on moves us (None: back), and with us whom we start."""
-    root, ours = open_root(), Path("/proc/self/cgroup").read_text().splitlines()
-    home = next(line for line in ours if line.startswith("0::/")).removeprefix("0::/") or "."
-
-    def move(group: str | None) -> None:
-        procs = os.open(f"{group or home}/cgroup.procs", os.O_WRONLY, dir_fd=root)
-        try:
-            os.write(procs, f"{os.getpid()}\n".encode())
-        finally:
-            os.close(procs)
-
-    with ExitStack() as undo:
-        undo.callback(os.close, root)
-        for each in (GROUP, f"{GROUP}/{UNIT}"):
-            os.mkdir(each, dir_fd=root)
-            undo.callback(os.rmdir, each, dir_fd=root)
-        undo.callback(move, None)
-        yield move
+def first(observer: str) -> int:
+    """Of the ports."""
+    return 7000 + 100 * OBSERVERS.index(observer)
 
 
 @pytest.fixture(scope="module", params=OBSERVERS)
@@ -75,19 +24,14 @@ def bed(
     request: pytest.FixtureRequest, shared_lab: Lab, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Bed]:
     folder = tmp_path_factory.mktemp("daemon")
-    with a_bed(shared_lab, folder, request.param, policy(rules(request.param))) as made:
+    with a_bed(shared_lab, folder, request.param, policy(rules(first(request.param)))) as made:
         made.start()
         yield made
 
 
-def under(bed: Bed, app: Application, rule: str) -> None:
-    row = bed.row(app, lambda row: row["policy"] == rule, f"falls under `{rule}`")
-    assert row["pid"] == app.pid
-
-
-@pytest.mark.parametrize("kind", ["command", "user", "interface", "accepted", "rate"])
+@pytest.mark.parametrize("kind", KINDS)
 def test_by_what_is_asked(bed: Bed, kind: str) -> None:
-    app = bed.apps.tcp(port=port(bed.observer, kind))
+    app = bed.apps.tcp(port=port(first(bed.observer), kind))
     under(bed, app, f"yes-{kind}")
     bed.steered(app)
     app.end()
@@ -96,9 +40,9 @@ def test_by_what_is_asked(bed: Bed, kind: str) -> None:
 @pytest.mark.parametrize("kind", ["cgroup", "unit"])
 def test_by_its_control_group(bed: Bed, kind: str) -> None:
     with a_group() as move:
-        move(f"{GROUP}/{UNIT}")
-        app = bed.apps.tcp(port=port(bed.observer, kind))
-        move(None)
+        move(True)
+        app = bed.apps.tcp(port=port(first(bed.observer), kind))
+        move(False)
         try:
             under(bed, app, f"yes-{kind}")
         finally:
@@ -107,7 +51,7 @@ def test_by_its_control_group(bed: Bed, kind: str) -> None:
 
 def test_a_connection_from_here(bed: Bed) -> None:
     """Only BPF sees who asked for it; where nobody listens, the other observer does not know."""
-    app = bed.apps.tcp_connected(port=port(bed.observer, "connected"))
+    app = bed.apps.tcp_connected(port=port(first(bed.observer), "connected"))
     under(bed, app, "yes-connected" if bed.observer == "bpf" else "everything")
     app.end()
 
@@ -115,7 +59,7 @@ def test_a_connection_from_here(bed: Bed) -> None:
 def test_a_connection_from_before(bed: Bed) -> None:
     """Of one that was established before the daemon ran, the listener tells."""
     bed.daemon.end()
-    app = bed.apps.tcp(port=port(bed.observer, "before"))
+    app = bed.apps.tcp(port=port(first(bed.observer), "before"))
     bed.start()
     under(bed, app, "yes-before")
     app.end()
