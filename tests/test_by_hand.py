@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from atfnd.decide import steer
 from atfnd.decide.memory import Memory, Settling
 from atfnd.decide.plan import copy_of, foreseen
+from atfnd.decide.prepare import prepare
 from atfnd.decide.table import FlowTable
 from atfnd.model import (
     Action,
@@ -21,6 +22,9 @@ from atfnd.model import (
     FlowState,
     Match,
     NicView,
+    Placement,
+    PlacementKind,
+    Policy,
     Protocol,
     Queue,
     Rule,
@@ -180,6 +184,45 @@ def test_queues_are_foreseen_where_they_are_put_first() -> None:
     assert confined.keys() == {0, 1, 2, 3}
     (insert,) = [each for each in plan if each.kind is ActionKind.INSERT]
     assert confined[insert.new] == 0
+
+
+PLACEMENTS = [
+    Placement(PlacementKind.LLC, avoid_smt=True),
+    Placement(PlacementKind.NODE),
+    Placement(PlacementKind.SMT),
+    Placement(PlacementKind.CPUS, frozenset({2})),
+    Placement(PlacementKind.DEDICATED, frozenset({3})),
+]
+
+
+@pytest.mark.parametrize("placement", PLACEMENTS, ids=str)
+def test_other_placements_are_foreseen_as_arming_decides_them(placement: Placement) -> None:
+    """By the machine's CPUs, the cpusets of threads, and what filters there are for them."""
+    policy = Policy((), (replace(WANTED, placement=placement),), "auto", 100, 0, ())
+    memory = Memory(FlowTable(100), Settling.of(policy))
+    memory.know_cpus(topology().cpus)
+    memory.cpusets[1] = frozenset({0})
+    memory.spending_of(NIC.name).promised.add(key(99))  # of three slots, one is spoken for
+    unarmed, armed = (replace(nic, budget=3) for nic in (UNARMED, NIC))
+    for number in range(4):
+        used = seen(number, 0, thread=Thread(number, number, "app", None), rx_cpu=1)
+        assert steer.seen(used, unarmed, policy.flows[0], memory, 5) == ()
+    plan = foreseen(unarmed, topology(), lambda key: None, copy_of(memory, NIC.name), 6)
+    assert memory.spending_of(NIC.name).promised == {key(99)}
+    assert plan == steer.take_up(armed, memory, 6, manual=True)
+    usual = placement.kind in (PlacementKind.NODE, PlacementKind.SMT)  # RSS has them right
+    assert usual or {2, 3} & {each.new for each in plan}
+
+
+def test_dedicated_cpus_are_foreseen_to_have_a_queue() -> None:
+    knobs = {f"queue-cpu:{queue.index}": "0-7" for queue in NIC.queues}
+    nic = replace(UNARMED, queues=tuple(replace(q, cpu=None) for q in NIC.queues), knobs=knobs)
+    placement = Placement(PlacementKind.DEDICATED, frozenset({7}))
+    policy = Policy((), (replace(WANTED, placement=placement),), "auto", 100, 0, ())
+    memory = Memory(FlowTable(100), Settling.of(policy))
+    plan = foreseen(nic, topology(), lambda key: None, copy_of(memory, NIC.name), 6)
+    assert plan == prepare(replace(nic, armed=True), topology(), policy.dedicated())
+    assert 7 in {each.new for each in plan}
 
 
 def test_flows_of_another_nic_and_flows_that_leave() -> None:

@@ -62,6 +62,16 @@ def test_isolated_cpus_are_left_in_peace_while_there_are_others() -> None:
     assert homeless(QUEUES[3:4], alone) == [(QUEUES[3], 2)]
 
 
+def test_a_dedicated_cpu_takes_in_its_own_and_others_only_if_there_is_no_other() -> None:
+    queue = QUEUES[3:4]
+    assert homeless(queue, without(3), frozenset({2})) == [(QUEUES[3], 0)]
+    assert homeless(queue, without(3), frozenset({2, 3})) == [(QUEUES[3], 2)]
+    assert homeless(queue, without(3, isolated=(3,)), frozenset({2})) == [(QUEUES[3], 0)]
+    rest_isolated = without(3, isolated=(0, 1, 4, 5, 6, 7))
+    assert homeless(queue, rest_isolated, frozenset({2})) == [(QUEUES[3], 0)]
+    assert homeless(queue, without(3), frozenset(range(8)) - {3}) == [(QUEUES[3], 2)]
+
+
 def test_the_node_at_the_shorter_distance() -> None:
     whole = without(0, 1)
     cpus = [replace(cpu, node=cpu.index // 2, smt=(), llc=()) for cpu in whole.cpus]
@@ -83,12 +93,13 @@ def test_the_plan_says_why() -> None:
     st.sets(st.integers(0, 7), max_size=7),
     st.sets(st.integers(0, 7)),
     st.lists(st.none() | st.integers(0, 7), max_size=12),
+    st.frozensets(st.integers(0, 7)),
 )
 def test_a_queue_is_never_left_without_a_live_cpu(
-    offline: set[int], isolated: set[int], cpus: list[int | None]
+    offline: set[int], isolated: set[int], cpus: list[int | None], dedicated: frozenset[int]
 ) -> None:
     queues = [Queue(n, None, None, cpu, None, None) for n, cpu in enumerate(cpus)]
-    moves = dict(homeless(queues, without(*offline, isolated=isolated)))
+    moves = dict(homeless(queues, without(*offline, isolated=isolated), dedicated))
     for queue in queues:
         assert (queue in moves) == (queue.cpu in offline)
         assert moves.get(queue) not in offline

@@ -8,38 +8,16 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.applications import Application
 from tests.bed import Bed, a_bed
 from tests.daemons import OBSERVERS, policy
 from tests.groups import GROUP, UNIT, a_group
 from tests.labs import Lab
-
-# The match that holds, and one that does not; a port for each, which stays in TIME-WAIT.
-MATCHES = {
-    "command": ('command: "*tests.talker echo tcp *"', "command: tests.talker"),
-    "user": ("user: root", "user: [nobody, 4294967294]"),
-    "cgroup": (f"cgroup: /{GROUP}/*", f"cgroup: /{GROUP}"),
-    "unit": (f"unit: {UNIT}", "unit: other.service"),
-    "interface": ('interface: "lab:*"', 'interface: "eth*|lo"'),
-    "accepted": ("direction: accepted", "direction: connected"),
-    "connected": ("direction: connected", "direction: accepted"),
-    "before": ("direction: accepted", "direction: connected"),
-    "rate": ("min_rate: 1Mbit", "min_rate: 1Tbit"),
-}
+from tests.matches import KINDS, port, rules, under
 
 
-def port(observer: str, kind: str) -> int:
-    return 7000 + 100 * OBSERVERS.index(observer) + list(MATCHES).index(kind)
-
-
-def rules(observer: str) -> str:
-    """Both of each, in this order, as `no-KIND` and `yes-KIND`."""
-    return "\n".join(
-        f"  - {{ name: {word}-{kind}, match: {{ ports: {port(observer, kind)}, {match} }}, "
-        f"placement: {{ near: core }}, dwell: 20ms, order: immediate }}"
-        for kind, (holds, fails) in MATCHES.items()
-        for word, match in (("no", fails), ("yes", holds))
-    )
+def first(observer: str) -> int:
+    """Of the ports."""
+    return 7000 + 100 * OBSERVERS.index(observer)
 
 
 @pytest.fixture(scope="module", params=OBSERVERS)
@@ -47,19 +25,14 @@ def bed(
     request: pytest.FixtureRequest, shared_lab: Lab, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Bed]:
     folder = tmp_path_factory.mktemp("daemon")
-    with a_bed(shared_lab, folder, request.param, policy(rules(request.param))) as made:
+    with a_bed(shared_lab, folder, request.param, policy(rules(first(request.param)))) as made:
         made.start()
         yield made
 
 
-def under(bed: Bed, app: Application, rule: str) -> None:
-    row = bed.row(app, lambda row: row["policy"] == rule, f"falls under `{rule}`")
-    assert row["pid"] == app.pid
-
-
-@pytest.mark.parametrize("kind", ["command", "user", "interface", "accepted", "rate"])
+@pytest.mark.parametrize("kind", KINDS)
 def test_by_what_is_asked(bed: Bed, kind: str) -> None:
-    app = bed.apps.tcp(port=port(bed.observer, kind))
+    app = bed.apps.tcp(port=port(first(bed.observer), kind))
     under(bed, app, f"yes-{kind}")
     bed.steered(app)
     app.end()
@@ -69,7 +42,7 @@ def test_by_what_is_asked(bed: Bed, kind: str) -> None:
 def test_by_its_control_group(bed: Bed, kind: str) -> None:
     with a_group() as move:
         move(f"{GROUP}/{UNIT}")
-        app = bed.apps.tcp(port=port(bed.observer, kind))
+        app = bed.apps.tcp(port=port(first(bed.observer), kind))
         move(None)
         try:
             under(bed, app, f"yes-{kind}")
@@ -79,7 +52,7 @@ def test_by_its_control_group(bed: Bed, kind: str) -> None:
 
 def test_a_connection_from_here(bed: Bed) -> None:
     """Only BPF sees who asked for it; where nobody listens, the other observer does not know."""
-    app = bed.apps.tcp_connected(port=port(bed.observer, "connected"))
+    app = bed.apps.tcp_connected(port=port(first(bed.observer), "connected"))
     under(bed, app, "yes-connected" if bed.observer == "bpf" else "everything")
     app.end()
 
@@ -87,7 +60,7 @@ def test_a_connection_from_here(bed: Bed) -> None:
 def test_a_connection_from_before(bed: Bed) -> None:
     """Of one that was established before the daemon ran, the listener tells."""
     bed.daemon.end()
-    app = bed.apps.tcp(port=port(bed.observer, "before"))
+    app = bed.apps.tcp(port=port(first(bed.observer), "before"))
     bed.start()
     under(bed, app, "yes-before")
     app.end()

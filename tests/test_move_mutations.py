@@ -8,15 +8,16 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from atfnd.model import ActionKind
 from atfnd.move import choose, device, evidence, holding, step
 from atfnd.move.command import DrainEvidence, Hold, Write
-from atfnd.move.event import Asleep, EvidenceLost, Polled
+from atfnd.move.event import Asleep, EvidenceLost, Polled, Wanted
 from atfnd.move.evidence import Drain
 from atfnd.move.port import Stage
 from atfnd.move.transition import Moved, Phase, Transition
 from tests.move.check import check
 from tests.move.cpus import check_follow
-from tests.move.scenes import ASYNCHRONOUS, GRO, IN_PLACE, THREE_PACKETS, THROUGH_RSS, Case
+from tests.move.scenes import ASYNCHRONOUS, GRO, IN_PLACE, KNOB, THREE_PACKETS, THROUGH_RSS, Case
 
 Patch = pytest.MonkeyPatch
 
@@ -118,6 +119,18 @@ def call_a_broken_hold_proven(patch: Patch) -> None:
     patch.setattr(Transition, "breaks", lambda move, why: move)
 
 
+def turn_knobs_at_once(patch: Patch) -> None:
+    real = device._want
+
+    def want(known: device.Device, wanted: Wanted, now_ns: int) -> device.Stepped:
+        if wanted.action.kind is not ActionKind.KNOB:
+            return real(known, wanted, now_ns)
+        turning = (*known.turning, wanted.action)
+        return known._replace(turning=turning), (Write(wanted.action),)
+
+    patch.setattr(device, "_want", want)
+
+
 class Mutation(NamedTuple):
     """A change of the code, and the property of the case that must be seen to break."""
 
@@ -144,6 +157,7 @@ MUTATIONS = [
     Mutation(release_at_the_write, IN_PLACE, "InOrder"),
     Mutation(ask_no_driver_when_its_rules_take_effect, ASYNCHRONOUS, "InOrder"),
     Mutation(call_a_broken_hold_proven, IN_PLACE, "Honest"),
+    Mutation(turn_knobs_at_once, KNOB, "I5"),
 ]
 
 

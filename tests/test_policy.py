@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import ipaddress
+import re
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -68,7 +69,7 @@ daemon:
   table: {max: 7}
   settle: {hold_down: 2m}
 interfaces:
-  - match: {name: "lab:*"}
+  - match: {name: "lab:* | sim?"}
     armed: true
     rules: {max: 5, reserve: 2}
 flows:
@@ -114,6 +115,7 @@ flows:
     assert policy.files == (str(file),)
     assert interface_rule(policy, "lab:a").source == f"{file}:8"
     assert armed(policy, "lab:a")
+    assert armed(policy, "sim0")
     assert not armed(policy, "eth0")
     assert [rule_budget(policy, "lab:a", n) for n in (None, 100, 6, 1)] == [5, 5, 4, 0]
     assert rule_budget(policy, "eth0", None) is None
@@ -179,6 +181,12 @@ def test_names_and_daemon_settings_are_given_once(tmp_path: Path) -> None:
 def test_examples_validate(example: Path, capsys: pytest.CaptureFixture[str]) -> None:
     check(example)
     assert capsys.readouterr().out.startswith(f"policy OK: {example}\n")
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.name)
+def test_examples_open_with_what_they_are_for_and_what_they_cost(example: Path) -> None:
+    opening, _, _ = example.read_text().partition("version:")
+    assert re.search(r"^# For: .{40}[^\0]*^# Cost: .{10}", opening, re.MULTILINE)
 
 
 def test_there_are_examples() -> None:

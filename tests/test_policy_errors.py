@@ -19,7 +19,7 @@ FLOW = "version: 1\nflows:\n  - name: a\n    placement: leave\n    match: "
 DAEMON = "version: 1\ndaemon: "
 IFACE = 'version: 1\ninterfaces:\n  - match: {name: "eth*"}\n    '
 
-# what is written, `line:column: message`, hint
+# what is written, `line:column: message`, hint (None: what the key means, or another one)
 BAD = [
     # the file
     ("", "1:1: the file says nothing", "a policy begins with `version: 1`"),
@@ -146,6 +146,7 @@ BAD = [
     (IFACE + "rules: {max: }", "4:17: expected a number, got nothing", None),
     (IFACE + "rules: {reserve: -1}", "4:22: must be 0 or more", None),
     (IFACE.replace('"eth*"', '""'), "3:19: `name` is empty", None),
+    (IFACE.replace('"eth*"', '"eth*|"'), "3:19: `eth*|` has an empty name in it", None),
     (IFACE.replace("name", "nam"), "3:13: unknown key `nam`", "did you mean name?"),
     (
         DAEMON + "{observer: bpff}",
@@ -177,7 +178,7 @@ def answered(text: str, place: str, hint: str | None) -> None:
     at = [p for p in caught.value.problems if f"{p.line}:{p.column}: {p.message}".startswith(place)]
     assert len(at) == 1, str(caught.value)
     assert (at[0].hint or "").startswith(hint or "")
-    assert (at[0].hint is None) == (hint is None)
+    assert at[0].hint
     assert str(at[0]).startswith(f"{file}:{place}")
 
 
@@ -291,4 +292,5 @@ def test_any_bytes_are_a_policy_or_problems_with_a_place(data: bytes) -> None:
     for problem in problems:
         assert problem.line is not None
         assert problem.column is not None
+        assert problem.hint
         assert str(problem).isprintable() or "\n" in str(problem)

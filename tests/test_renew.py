@@ -24,6 +24,7 @@ from atfnd.model import (
     Mode,
     Outcome,
     Placement,
+    PlacementKind,
     Plan,
     Policy,
 )
@@ -225,6 +226,11 @@ def test_queues_go_home_when_nobody_owns_them_any_more() -> None:
     assert memory.owned["nic"] == {}
     plan = homeward(nic, originals, topology(), memory)
     assert [(action.queue, action.old, action.new) for action in plan] == [(0, 1, 0), (2, 1, 2)]
+    own = replace(rule("rest"), placement=Placement(PlacementKind.DEDICATED, frozenset({7})))
+    memory.settling = Settling.of(policy(own))
+    homes = {action.queue: action.new for action in homeward(nic, originals, topology(), memory)}
+    assert homes == {0: 0, 2: 7}  # where arming would put it
+    memory.settling = Settling.of(ALL)
     memory.owned["nic"] = owning({2: THREAD})  # it has found another one
     (action,) = homeward(nic, originals, topology(), memory)
     assert action.queue == 0

@@ -8,11 +8,11 @@ not foreseen.
 
 from __future__ import annotations
 
-from copy import deepcopy
-from dataclasses import replace
+from copy import copy, deepcopy
+from dataclasses import fields, replace
 
 from atfnd.decide import buckets, steer
-from atfnd.decide.memory import Memory
+from atfnd.decide.memory import Memory, Spending
 from atfnd.decide.prepare import prepare
 from atfnd.decide.renew import leave
 from atfnd.decide.table import FlowTable
@@ -27,7 +27,7 @@ def foreseen(
     """The actions that arming this NIC would begin with, or that wait where it is armed. `known` is
     a `copy_of` it, and is changed; `entry_of` is as for `buckets.plan`."""
     armed = replace(nic, armed=True, manual=nic.manual if nic.armed else frozenset())
-    plan = prepare(armed, topology)
+    plan = prepare(armed, topology, known.settling.dedicated)
     cpus = {each.queue: each.new for each in plan if each.kind is ActionKind.QUEUE_CPU}
     queues = tuple(replace(q, cpu=cpus.get(q.index, q.cpu)) for q in nic.queues)
     armed = replace(armed, queues=queues)
@@ -53,8 +53,14 @@ def copy_of(memory: Memory, nic: str) -> Memory:
         buckets=known,
         dropped=dict(memory.dropped),
         owned=dict(memory.owned),
-        left=left,
         cpus=memory.cpus,
         cpusets=dict(memory.cpusets),
+        spending={nic: _copied(memory.spending[nic])} if nic in memory.spending else {},
+        left=left,
         trials=memory.trials,
     )
+
+
+def _copied(spending: Spending) -> Spending:
+    """What is in it is never changed, only what holds it."""
+    return Spending(**{each.name: copy(getattr(spending, each.name)) for each in fields(spending)})

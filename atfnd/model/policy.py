@@ -68,7 +68,7 @@ class FlowRule:
 class InterfaceRule:
     """One interface rule of the policy: may we write there, and how much of the filter table."""
 
-    name: str  # glob
+    name: str  # globs, joined by `|`
     source: str  # file:line
     armed: bool
     rules_max: int | None  # at most this many rules of ours

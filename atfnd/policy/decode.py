@@ -9,6 +9,7 @@ from typing import Any, get_args
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
+from atfnd.policy.describe import KEYS
 from atfnd.policy.document import Document, Path
 from atfnd.policy.problem import Mistake, Problem, did_you_mean
 from atfnd.policy.schema import Entry, PolicyFile
@@ -36,7 +37,13 @@ def decode(document: Document) -> tuple[PolicyFile | None, list[Problem]]:
 
 
 def _problem(document: Document, error: ErrorDetails) -> Problem:
-    """One finding of pydantic (docs: errors/validation_errors) in our words."""
+    """One finding of pydantic, with what its key means where nothing better is known."""
+    found = _in_words(document, error)
+    return found if found.hint is not None else found._replace(hint=_meaning(error["loc"]))
+
+
+def _in_words(document: Document, error: ErrorDetails) -> Problem:
+    """The finding (pydantic's docs: errors/validation_errors) in our words."""
     path: Path = error["loc"]
     context: dict[str, Any] = error.get("ctx", {})
     hint: str | None
@@ -83,6 +90,15 @@ def _problem(document: Document, error: ErrorDetails) -> Problem:
 
 def _expected(document: Document, path: Path, wanted: str, hint: str | None = None) -> Problem:
     return document.problem(path, f"expected {wanted}, got {document.words(path)}", hint)
+
+
+def _meaning(path: Path) -> str:
+    """Of the key at `path`, or around it."""
+    entry: type[Entry] = PolicyFile
+    *around, last = [key for key in path if isinstance(key, str)]
+    for key in around:
+        entry = _entry_in(entry.model_fields[key].annotation)
+    return f"`{last}`: {KEYS[entry.__name__][last]}"
 
 
 def _known_keys(path: Path) -> list[str]:

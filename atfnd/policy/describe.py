@@ -56,7 +56,7 @@ KEYS: Mapping[str, Mapping[str, str]] = {
         "rules": "Our share of its filters.",
     },
     "InterfaceMatchEntry": {
-        "name": "A glob on the interface's name.",
+        "name": "Globs on the interface's name.",
     },
     "RulesEntry": {
         "max": "At most this many filters of ours; else as many as there are.",

@@ -22,6 +22,8 @@ Path = tuple[str | int, ...]
 
 INTEGER = re.compile(r"-?(0|[1-9][0-9]{0,17})")
 SURROGATE = re.compile("[\ud800-\udfff]")
+ESCAPES = 'in double quotes: "\\x41", "\\u0041" or "\\U00000041"'
+DEPTH = "a policy is at most a few mappings deep"
 LINE_BREAK = re.compile(r"\r\n|[\r\n\x85\u2028\u2029]")  # as PyYAML counts them
 
 
@@ -30,7 +32,7 @@ class _PlainLoader(yaml.SafeLoader):
 
     def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
         event = self.peek_event()  # type: ignore[no-untyped-call]
-        problem = None
+        problem, note = None, "write out what is meant, at each place"
         if isinstance(event, yaml.AliasEvent):
             problem = "a YAML alias is not read here"
         elif getattr(event, "anchor", None) is not None:
@@ -38,9 +40,9 @@ class _PlainLoader(yaml.SafeLoader):
         elif getattr(event, "tag", None) is not None:
             problem = "a YAML tag is not read here"
         elif isinstance(event, yaml.ScalarEvent) and SURROGATE.search(event.value):
-            problem = "half of a surrogate pair is no character"
+            problem, note = "half of a surrogate pair is no character", ESCAPES
         if problem is not None:
-            raise yaml.MarkedYAMLError(problem=problem, problem_mark=event.start_mark)
+            raise yaml.MarkedYAMLError(problem=problem, problem_mark=event.start_mark, note=note)
         return super().compose_node(parent, index)
 
 
@@ -99,19 +101,20 @@ class Document:
             loader = _PlainLoader(self._text)
         except UnicodeDecodeError as error:
             before = data[: error.start].decode("utf-8-sig")
-            raise _MalformedError(self._after(before, "not UTF-8")) from None
+            raise _MalformedError(self._after(before, "not UTF-8", "save it as UTF-8")) from None
         except yaml.reader.ReaderError as error:
             before = self._text[: error.position]
-            raise _MalformedError(self._after(before, "a control character")) from None
+            raise _MalformedError(self._after(before, "a control character", ESCAPES)) from None
         try:
             return loader.get_single_node()
         except yaml.MarkedYAMLError as error:
             raise _MalformedError(self._malformed(error)) from None
         except RecursionError:
-            raise _MalformedError(self._after("", "nested too deeply")) from None
+            raise _MalformedError(self._after("", "nested too deeply", DEPTH)) from None
         except (ValueError, OverflowError):  # chr() of an escape, int() of a %YAML directive
             before = self._text[: loader.get_mark().index]
-            raise _MalformedError(self._after(before, "no such character or version")) from None
+            problem = self._after(before, "no such character or version", ESCAPES)
+            raise _MalformedError(problem) from None
 
     def _read(self, node: yaml.Node, path: Path) -> Tree:
         self._values[path] = node
@@ -122,7 +125,7 @@ class Document:
         tree: dict[str, Tree] = {}
         for key, value in node.value:
             if not isinstance(key, yaml.ScalarNode):
-                self.problems.append(self._at_node(key, "a key is a single word", None))
+                self.problems.append(self._at_node(key, "a key is a single word", "`key: value`"))
                 continue
             at = (*path, key.value)
             if at in self._keys:
@@ -152,7 +155,7 @@ class Document:
         mark = error.problem_mark
         assert mark is not None  # what composing raises says where it stopped
         message = ", ".join(words for words in (error.context, error.problem) if words)
-        hint = None
+        hint = error.note or "quote a value that has signs of YAML in it"
         if "\\t" in message:
             hint = "YAML is indented with spaces"
         elif error.context_mark is not None and error.context_mark.line != mark.line:

@@ -118,7 +118,11 @@ def qualify(policy: Policy) -> tuple[int, int, int]:
 
 def interface_rule(policy: Policy, ifname: str) -> InterfaceRule:
     """The rule for an interface; the built-in last one matches any."""
-    return next(r for r in policy.interfaces if fnmatch.fnmatchcase(ifname, r.name))
+    return next(rule for rule in policy.interfaces if _named(rule.name, ifname))
+
+
+def _named(globs: str, ifname: str) -> bool:
+    return any(fnmatch.fnmatchcase(ifname, glob.strip()) for glob in globs.split("|"))
 
 
 def armed(policy: Policy, ifname: str) -> bool:

@@ -13,7 +13,7 @@ import re
 from atfnd.policy.problem import Mistake, did_you_mean, said
 from atfnd.policy.systemd import UNIT_TYPES
 
-__all__ = ["cgroups", "commands", "interfaces", "processes", "units", "user"]
+__all__ = ["are_interfaces", "cgroups", "commands", "interfaces", "processes", "units", "user"]
 
 COMM_LEN = 15  # TASK_COMM_LEN - 1, include/linux/sched.h
 NO_UID = 2**32 - 1  # (uid_t)-1 is nobody's, setresuid(2)
@@ -41,6 +41,12 @@ def commands(value: object) -> tuple[str, ...]:
 def interfaces(value: object) -> tuple[str, ...]:
     """Globs on an interface's name."""
     return _globs(value, "an interface name")
+
+
+def are_interfaces(value: str) -> str:
+    """The same, as they are written."""
+    interfaces(value)
+    return value
 
 
 def cgroups(value: object) -> tuple[str, ...]:

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Annotated, Any, Literal
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     BeforeValidator,
     ConfigDict,
@@ -231,7 +232,10 @@ class FlowEntry(Entry):
 
 
 class InterfaceMatchEntry(Entry):
-    name: Annotated[str, Field(min_length=1)]
+    name: Annotated[
+        str, Field(min_length=1), AfterValidator(names.are_interfaces),
+        WithJsonSchema(shape.INTERFACES),
+    ]  # fmt: skip
 
 
 class RulesEntry(Entry):

@@ -6,58 +6,22 @@ Told by what we did not write: sysfs, procfs, `ethtool -x` and `ethtool -S`, and
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from atfnd.nic.toeplitz import rss_entry
 from tests.applications import Application, delivered
-from tests.bed import Bed, a_bed
+from tests.bed import Bed
 from tests.daemons import ATFND, Row
 from tests.guest.arrivals import affinities, arrives_only_on, irq_of
-from tests.guest.simlab import NAME, a_simlab, ethtool, sh
+from tests.guest.knobs import QUEUES, SOCK_FLOWS, knobs, on_simnic, set_up_arfs, table
+from tests.guest.simlab import NAME, ethtool, sh
 from tests.wait import until
 
 __all__: list[str] = []
 
 CPUS = (0, 1, 2, 3)
-QUEUES = Path("/sys/class/net") / NAME / "queues"
-SOCK_FLOWS = Path("/proc/sys/net/core/rps_sock_flow_entries")
-
-
-@contextmanager
-def on_simnic(folder: Path, **parameters: object) -> Iterator[Bed]:
-    """A daemon's bed on simnic; aRFS is set up on it, as an admin would."""
-    before = SOCK_FLOWS.read_text()
-    try:
-        with a_simlab(**parameters) as lab, a_bed(lab, folder, "bpf") as bed:
-            yield bed
-            if bed.daemon.process is not None:
-                bed.daemon.end()
-    finally:
-        SOCK_FLOWS.write_text(before)
-
-
-def set_up_arfs() -> None:
-    SOCK_FLOWS.write_text("32768")
-    for queue in QUEUES.glob("rx-*"):
-        (queue / "rps_flow_cnt").write_text("2048")
-
-
-def knobs(bed: Bed) -> dict[str, str]:
-    """Every file that arming may change, and the indirection table."""
-    files = [SOCK_FLOWS, *QUEUES.glob("rx-*/rps_*"), *QUEUES.glob("tx-*/xps_*")]
-    files += [Path(f"/proc/irq/{q.irq}/smp_affinity_list") for q in bed.lab.nic.queues() if q.irq]
-    return {str(file): file.read_text().strip() for file in files} | {"rss": str(table())}
-
-
-def table() -> list[int]:
-    """The indirection table, as `ethtool -x` prints it."""
-    rows = re.findall(r"^ +\d+:((?: +\d+)+)$", ethtool("-x", NAME), re.MULTILINE)
-    return [int(queue) for row in rows for queue in row.split()]
 
 
 def read(side: str, file: str) -> list[str]:

@@ -1,13 +1,12 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """The commands of `atfnctl plan`, typed by hand, leave a NIC as the armed daemon does.
 
-The state is what ethtool(8) and /proc say: filters by location, the affinity of each interrupt.
+The state is what ethtool(8), /proc and sysfs say: filters by location, the affinity of each
+interrupt, XPS. Knobs of other steerings are in test_plan_knobs.py.
 """
 
 from __future__ import annotations
 
-import json
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,28 +14,28 @@ import pytest
 
 from tests.applications import Application
 from tests.bed import Bed, a_bed
+from tests.daemons import EVERYTHING, policy
 from tests.guest.arrivals import affinities
 from tests.guest.filters import listed
-from tests.guest.simlab import NAME, a_simlab, ethtool, sh
+from tests.guest.plans import plan, typed
+from tests.guest.simlab import NAME, a_simlab, ethtool
 from tests.wait import until
 
 __all__: list[str] = []
 
 
-@pytest.fixture(scope="module", params=["explicit", "any"])
+NEAR = EVERYTHING.replace("near: core", "near: llc, avoid: smt")
+BEDS = [("explicit", EVERYTHING), ("any", EVERYTHING), ("explicit", NEAR)]
+
+
+@pytest.fixture(scope="module")
 def bed(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bed]:
+    location, config = request.param
     with (
-        a_simlab(queues=4, table=64, location=request.param) as lab,
-        a_bed(lab, tmp_path_factory.mktemp("daemon"), "bpf") as made,
+        a_simlab(queues=4, table=64, location=location) as lab,
+        a_bed(lab, tmp_path_factory.mktemp("daemon"), "bpf", config) as made,
     ):
         yield made
-
-
-def plan(bed: Bed) -> list[dict[str, object]]:
-    done = bed.daemon.ctl("plan", "--json")
-    assert done.returncode == 0, done.stderr
-    actions: list[dict[str, object]] = json.loads(done.stdout)
-    return actions
 
 
 def inserts(bed: Bed) -> int:
@@ -58,9 +57,11 @@ def observed(bed: Bed, app: Application) -> None:
     bed.row(app, lambda row: row["state"] == "observed", "is observed")
 
 
+@pytest.mark.parametrize("bed", BEDS, indirect=True, ids=["explicit", "any", "near"])
 def test_by_hand_is_as_by_the_daemon(bed: Bed) -> None:
     bed.start(arm=False)
-    apps = [bed.apps.tcp() for _ in range(3)]
+    near = "llc" in bed.daemon.config.read_text()
+    apps = [bed.apps.tcp(by_rss=near) for _ in range(3)]  # RSS has none of them right
     for app in apps:
         observed(bed, app)
         app.pause()  # nothing new is observed between the plan and its end
@@ -69,14 +70,10 @@ def test_by_hand_is_as_by_the_daemon(bed: Bed) -> None:
     actions = plan(bed)
     assert state(bed) == bare  # to plan is to change nothing
     assert all(action["why"] and action["cannot"] is None for action in actions)
-    for action in actions:
-        assert isinstance(action["commands"], list)
-        for command in action["commands"]:
-            subprocess.run(["bash", "-c", command], check=True)
+    typed(actions)
     by_hand = state(bed)
     assert len(by_hand[0]) == len(apps)
-    for location in listed():
-        ethtool("-N", NAME, "delete", location)
+    cleared()
     restore(bed, bare)
     assert state(bed) == bare
     assert bed.daemon.ctl("arm", NAME).returncode == 0
@@ -88,6 +85,12 @@ def test_by_hand_is_as_by_the_daemon(bed: Bed) -> None:
     assert bed.daemon.end() == 0
 
 
+def cleared() -> None:
+    """No filter is left."""
+    for location in listed():
+        ethtool("-N", NAME, "delete", location)
+
+
 def restore(bed: Bed, bare: tuple[list[list[str]], list[str], list[str]]) -> None:
     """Interrupts and XPS as they were before the plan."""
     for queue, cpus in zip(bed.lab.nic.queues(), bare[1], strict=True):
@@ -97,8 +100,9 @@ def restore(bed: Bed, bare: tuple[list[list[str]], list[str], list[str]]) -> Non
         file.write_text(mask)
 
 
-def test_a_rewrite_and_a_delete_by_hand(bed: Bed) -> None:
-    """What a disarmed daemon would do to the rules it left."""
+@pytest.mark.parametrize("bed", BEDS[:2], indirect=True, ids=["explicit", "any"])
+def test_a_rewrite_by_hand(bed: Bed) -> None:
+    """What a disarmed daemon would do to a rule it left."""
     bed.start()
     app = bed.apps.tcp()
     bed.steered(app)
@@ -107,11 +111,29 @@ def test_a_rewrite_and_a_delete_by_hand(bed: Bed) -> None:
     bed.row(app, lambda row: row["app_cpu"] == app.cpu, "has moved")
     (action,) = [each for each in plan(bed) if each["flow"] is not None]
     assert action["kind"] == "rewrite"
-    assert isinstance(action["commands"], list)
-    for command in action["commands"]:
-        sh("bash", "-c", command)
+    typed([action])
     (lines,) = listed().values()
     assert lines[-1] == f"Action: Direct to queue {action['new']}"
     assert bed.cpu_of(int(str(action["new"]))) == app.cpu
     app.end()
+    assert bed.daemon.end() == 0
+    cleared()
+
+
+@pytest.mark.parametrize("bed", BEDS[:2], indirect=True, ids=["explicit", "any"])
+def test_a_delete_by_hand(bed: Bed) -> None:
+    """Of a rule whose flow another policy leaves alone."""
+    bed.start()
+    app = bed.apps.tcp()
+    bed.steered(app)
+    assert bed.daemon.ctl("disarm", NAME).returncode == 0
+    left = f"  - {{ name: left, match: {{ ports: {app.key.local_port} }}, placement: leave }}"
+    bed.daemon.config.write_text(policy(left))
+    assert bed.daemon.ctl("reload").returncode == 0
+    (action,) = [each for each in plan(bed) if each["flow"] is not None]
+    assert action["kind"] == "delete"
+    typed([action])
+    assert listed() == {}
+    app.end()
+    bed.daemon.config.write_text(EVERYTHING)
     assert bed.daemon.end() == 0

@@ -6,6 +6,7 @@
 - Honest: a move that is called proven had none, whatever happened; nor had one of a listener's port
   that is called verified, if the connection was told of before it ended
 - I1 to I4, I6: one hold's rings, one write; parked before it, released after the old ring drained
+- I5: a knob that is wanted meanwhile is not turned before the move has ended
 - FailOpen: when nothing can happen any more, nothing is parked, and nothing waits (I7)
 """
 

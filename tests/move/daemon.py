@@ -10,7 +10,7 @@ from __future__ import annotations
 import errno
 from collections.abc import Iterator
 
-from atfnd.model import ActionKind, Outcome
+from atfnd.model import Action, ActionKind, Outcome
 from atfnd.move import device
 from atfnd.move.command import Command, DrainEvidence, Ended, Hold, Release, Unwatch, Watch, Write
 from atfnd.move.device import Device
@@ -26,12 +26,14 @@ from atfnd.move.event import (
     Wanted,
     Written,
 )
+from atfnd.move.verdict import Mode
 from tests.move import births
 from tests.move.world import RINGS, B, Scene, World, Writing
 
 __all__ = ["Daemon"]
 
 Steps = Iterator[tuple[str, World]]
+KNOB = Action(ActionKind.KNOB, "nic", None, None, None, None, "", "", knob="rps-cpus:0")
 
 
 class Daemon:
@@ -78,6 +80,8 @@ class Daemon:
                 freed = freed._replace(cut=freed.cut - {command.queue})
                 told = self._tell(freed, Released(command.queue, unbroken))
                 yield f"{RINGS[command.queue]} is released", told
+            case Write(action=action) if action == KNOB:
+                yield "a knob is turned", self._turned(world)
             case Write():
                 yield from self._write(world, command)
             case Ended():
@@ -95,6 +99,14 @@ class Daemon:
         if self._may("refused hold", world) or world.now >= hold.until_ns:
             told = self._tell(_fault(world), HoldLost(hold.queue, "refused"))
             yield f"{name} cannot be parked", told
+
+    def _turned(self, world: World) -> World:
+        at = self.device(world)
+        if at is not None and at.live:
+            return world._replace(wrong="I5: a knob is turned while a move is live")
+        return self._tell(
+            world, Written(Outcome(KNOB, world.now, 0, None, ""), world.now, world.now)
+        )
 
     def _write(self, world: World, write: Write) -> Steps:
         scene = self.scene
@@ -143,6 +155,8 @@ class Daemon:
             yield f"it is told that {world.mail}", self._tell(after, world.mail)
             if self._may("lost event", world):
                 yield "an event is lost", self._tell(_fault(after), EvidenceLost())
+        if self._may("a knob", world):
+            yield "a knob is wanted", self._tell(_fault(world), Wanted(KNOB, Mode.STRICT))
         if world.born is not None:
             after, event = world._replace(born=None), births.told(world)
             yield "a connection is told of", after if event is None else self._tell(after, event)
@@ -193,10 +207,10 @@ class Daemon:
             mail=None, listening=False, via_new=False, reset_untold=False, cut=frozenset(),
             born=None,
         )  # fmt: skip
-        state = self.device(world)
-        if state is None or state.live or state.waiting or world.todo:
+        state, todo = self.device(world), [each for each in world.todo if each != Write(KNOB)]
+        if state is None or state.live or state.waiting or todo:
             return over._replace(wrong="a move that has ended goes on")
-        return over._replace(machine=0, now=self.scene.ticks)
+        return over._replace(machine=0, now=self.scene.ticks, todo=())
 
     def _may(self, fault: str, world: World) -> bool:
         return fault in self.scene.faults and world.faults < self.scene.most_faults

@@ -19,6 +19,7 @@ __all__ = [
     "CONNECT",
     "GRO",
     "IN_PLACE",
+    "KNOB",
     "LISTEN",
     "MOVED",
     "REFUSED",
@@ -53,6 +54,10 @@ ASYNCHRONOUS = Case(
     Scene("an effect that comes late", late=True, ticks=4), wanted(),
     PORT._replace(asynchronous=True),
 )  # fmt: skip
+
+KNOB = Case(
+    Scene("a knob is wanted meanwhile", packets=2, faults=frozenset({"a knob"}), ticks=4), wanted()
+)
 
 _ONLY_TOLD = frozenset({"refused write", "dropped write", "lost event"})
 _SLOW = frozenset({"nearer peer", "slow write"})
@@ -91,6 +96,7 @@ MOVED = [
     Case(IN_PLACE.scene._replace(name="two faults", most_faults=2), wanted()),
     THROUGH_RSS,
     THREE_PACKETS,
+    KNOB,
     Case(Scene("a first rule", packets=2, faults=_ALL, ticks=4), wanted(ActionKind.INSERT, rss=A)),
     Case(Scene("a deleted rule", packets=2, faults=_ALL, ticks=4),
          wanted(ActionKind.DELETE, rss=B)),

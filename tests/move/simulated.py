@@ -67,6 +67,7 @@ class SimulatedNic:
         del drains
         if self.refuse_hold:
             raise OSError(errno.EPERM, "no real-time priority")
+        assert not self.parked, "I1: one queue is held at a time"
         self.parked[queue] = until_ns
         return self.time_ns
 

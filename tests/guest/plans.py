@@ -1,0 +1,26 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What `atfnctl plan` tells, and typing it."""
+
+from __future__ import annotations
+
+import json
+
+from tests.bed import Bed
+from tests.guest.simlab import sh
+
+__all__ = ["plan", "typed"]
+
+
+def plan(bed: Bed) -> list[dict[str, object]]:
+    done = bed.daemon.ctl("plan", "--json")
+    assert done.returncode == 0, done.stderr
+    actions: list[dict[str, object]] = json.loads(done.stdout)
+    return actions
+
+
+def typed(actions: list[dict[str, object]]) -> None:
+    """As an admin would, in this order."""
+    for action in actions:
+        assert isinstance(action["commands"], list)
+        for command in action["commands"]:
+            sh("bash", "-c", command)
