@@ -194,6 +194,9 @@ class Published:
     def left_by(self, key: FlowKey) -> str | None:
         return "`control` (built-in:12)" if 22 in (key.local_port, key.remote_port) else None
 
+    def kept_off(self, flow: Flow) -> str | None:
+        return None
+
     async def arm(self, nic: str) -> None:
         self._set(nic, armed=True)
 

@@ -5,8 +5,8 @@
     python -m tests.talker talk tcp|udp ADDRESS PORT LOCAL [LOCAL_PORT]
 
 Commands, one a line, each answered by `ok`: `pin CPU`, `pause`, `resume`, `idle` (open one more
-connection and leave it alone), `thread CPU` (a second thread that runs there), `close` (the talking
-or accepted socket).
+connection and leave it alone), `thread CPU` (a second thread that runs there), `child` (a process
+that ends with us), `close` (the talking or accepted socket).
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import errno
 import os
 import selectors
 import socket
+import subprocess
 import sys
 import threading
 
@@ -49,6 +50,7 @@ class Talker:
         self.talks = role == "talk"
         self.paused = False
         self.idle: list[socket.socket] = []
+        self.children: list[subprocess.Popen[bytes]] = []
         self.stream: socket.socket | None = None
         self.selector = selectors.DefaultSelector()
         self.selector.register(sys.stdin, selectors.EVENT_READ, self.command)
@@ -103,6 +105,8 @@ class Talker:
                 self.idle.append(self.connect())
             case ["thread", cpu]:
                 threading.Thread(target=_spin, args=(int(cpu),), daemon=True).start()
+            case ["child"]:
+                self.children.append(subprocess.Popen(["cat"], stdin=subprocess.PIPE))
             case ["close"] if self.stream:
                 self.selector.unregister(self.stream)
                 self.stream.close()

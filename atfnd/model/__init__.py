@@ -8,6 +8,7 @@ Addresses are packed bytes (4 or 16), ports are host-order integers, CPUs and qu
 from __future__ import annotations
 
 from atfnd.model.birth import Accepted, Born, Connected, Connecting, Listening
+from atfnd.model.cgroup import Cgroup, CgroupId, Member, Pin
 from atfnd.model.change import Action, ActionKind, Outcome, Plan, Planned, brief
 from atfnd.model.facts import Facts, Process
 from atfnd.model.finding import Finding, Interface, Level, LinkFile, Machine, Rival
@@ -51,6 +52,8 @@ __all__ = [
     "Actuator",
     "Born",
     "Caps",
+    "Cgroup",
+    "CgroupId",
     "Conflict",
     "Connected",
     "Connecting",
@@ -72,6 +75,7 @@ __all__ = [
     "Machine",
     "Match",
     "Means",
+    "Member",
     "Migrant",
     "Mode",
     "Move",
@@ -80,6 +84,7 @@ __all__ = [
     "NicView",
     "Node",
     "Outcome",
+    "Pin",
     "Placement",
     "PlacementKind",
     "Plan",

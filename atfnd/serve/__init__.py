@@ -37,6 +37,10 @@ class Source(Protocol):
         """The queue RSS gives this flow on that NIC (Toeplitz and indirection table); None when
         it depends on the remote, or the NIC did not say."""
 
+    def kept_off(self, flow: Flow) -> str | None:
+        """Whether the application of this flow is kept off the CPUs that its policy dedicates, as a
+        sentence; None: its policy does not say `keep_off`, or it was not looked at yet."""
+
     def left_by(self, key: FlowKey) -> str | None:
         """The policy rule that leaves this flow alone, whoever uses it, as `name` (file:line)."""
 

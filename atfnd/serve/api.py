@@ -123,7 +123,8 @@ class Api:
             flow = found[0]
             nic = next((nic for nic in nics if nic.name == flow.nic), None)
             rss_queue = source.rss_queue(flow.nic, flow.key) if nic else None
-            told = explain(flow, nic, source.topology(), rss_queue)
+            kept_off = source.kept_off(flow)
+            told = explain(flow, nic, source.topology(), rss_queue, kept_off)
             view = views.flow_view(flow, time.monotonic_ns())
         elif selector.keys:
             key = selector.keys[0]

@@ -43,10 +43,16 @@ class Explanation(NamedTuple):
 
 
 def explain(
-    flow: Flow, nic: NicView | None, topology: Topology, rss_queue: int | None
+    flow: Flow,
+    nic: NicView | None,
+    topology: Topology,
+    rss_queue: int | None,
+    kept_off: str | None = None,
 ) -> Explanation:
-    """A flow of the table; `nic` None: its interface is gone. `rss_queue`: where RSS sends it."""
+    """A flow of the table; `nic` None: its interface is gone. `rss_queue`: where RSS sends it;
+    `kept_off`: whether its application is kept off CPUs that are dedicated."""
     chain = [thread_link(flow), policy_link(flow)]
+    chain += [] if kept_off is None else [kept_off]
     if nic is None:
         verdict = f"{flow.nic} is gone, so nothing is delivered through it."
         return Explanation((*chain, seen_link(flow, topology)), verdict, None)
