@@ -160,7 +160,7 @@ class Attached(Born):
             name, view = watch.view.name, watch.view
             if not view.armed:
                 continue
-            left = queues.homeless(view.queues, cpus)
+            left = queues.homeless(view.queues, cpus, self.memory.settling.dedicated)
             for queue, _ in left:
                 if queue.cpu is not None:
                     self._homes.setdefault((name, queue.index), queue.cpu)

@@ -20,7 +20,10 @@ from atfnd.model import (
     FlowKey,
     FlowState,
     Match,
+    Mode,
     NicView,
+    Placement,
+    PlacementKind,
     Protocol,
     Queue,
     Rule,
@@ -180,6 +183,26 @@ def test_queues_are_foreseen_where_they_are_put_first() -> None:
     assert confined.keys() == {0, 1, 2, 3}
     (insert,) = [each for each in plan if each.kind is ActionKind.INSERT]
     assert confined[insert.new] == 0
+
+
+def test_other_placements_are_foreseen_and_dedicated_cpus_get_a_queue_first() -> None:
+    """What plan knows of CPUs and what the policy dedicates is what arming knows."""
+    protocol = Placement(PlacementKind.DEDICATED, frozenset({5}))
+    rule = replace(WANTED, name="protocol", placement=protocol)
+    terms = Settling(
+        0, 10_000, order_by_policy={"protocol": Mode.IMMEDIATE}, elsewhere=True,
+        placement_by_policy={"protocol": protocol}, dedicated=protocol.cpus,
+    )  # fmt: skip
+    memory, queues = Memory(FlowTable(100), terms), NIC.queues[:2]
+    memory.know_cpus(topology().cpus)
+    assert steer.seen(seen(0, 0), UNARMED, rule, memory, 5) == ()
+    anywhere = tuple(replace(queue, cpu=None) for queue in queues)
+    knobs = {f"queue-cpu:{queue.index}": "0-7" for queue in queues}
+    nic = replace(UNARMED, queues=anywhere, knobs=knobs)
+    plan = foreseen(nic, topology(), lambda key: None, copy_of(memory, nic.name), 6)
+    confined = {each.queue: each.new for each in plan if each.kind is ActionKind.QUEUE_CPU}
+    (insert,) = [each for each in plan if each.kind is ActionKind.INSERT]
+    assert confined[insert.new] == 5
 
 
 def test_flows_of_another_nic_and_flows_that_leave() -> None:

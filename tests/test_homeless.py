@@ -62,6 +62,11 @@ def test_isolated_cpus_are_left_in_peace_while_there_are_others() -> None:
     assert homeless(QUEUES[3:4], alone) == [(QUEUES[3], 2)]
 
 
+def test_a_dedicated_cpu_takes_no_queue_in_while_there_are_others() -> None:
+    assert homeless(QUEUES[3:4], without(3), frozenset({2, 3})) == [(QUEUES[3], 0)]
+    assert homeless(QUEUES[3:4], without(3), frozenset(range(8))) == [(QUEUES[3], 2)]
+
+
 def test_the_node_at_the_shorter_distance() -> None:
     whole = without(0, 1)
     cpus = [replace(cpu, node=cpu.index // 2, smt=(), llc=()) for cpu in whole.cpus]

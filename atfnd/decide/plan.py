@@ -27,7 +27,7 @@ def foreseen(
     """The actions that arming this NIC would begin with, or that wait where it is armed. `known` is
     a `copy_of` it, and is changed; `entry_of` is as for `buckets.plan`."""
     armed = replace(nic, armed=True, manual=nic.manual if nic.armed else frozenset())
-    plan = prepare(armed, topology)
+    plan = prepare(armed, topology, known.settling.dedicated)
     cpus = {each.queue: each.new for each in plan if each.kind is ActionKind.QUEUE_CPU}
     queues = tuple(replace(q, cpu=cpus.get(q.index, q.cpu)) for q in nic.queues)
     armed = replace(armed, queues=queues)
@@ -53,5 +53,7 @@ def copy_of(memory: Memory, nic: str) -> Memory:
         buckets=known,
         dropped=dict(memory.dropped),
         owned=dict(memory.owned),
+        cpus=memory.cpus,
+        cpusets=dict(memory.cpusets),
         left=left,
     )

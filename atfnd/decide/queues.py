@@ -32,10 +32,13 @@ def confine(nic: str, unpinned: Iterable[tuple[Queue, int]], why: str = LINK_FLA
     )
 
 
-def homeless(queues: Sequence[Queue], topology: Topology) -> list[tuple[Queue, int]]:
+def homeless(
+    queues: Sequence[Queue], topology: Topology, dedicated: frozenset[int] = frozenset()
+) -> list[tuple[Queue, int]]:
     """Queues whose CPU is offline, each with the nearest online one: its SMT sibling, else under
     its last-level cache, on its node, on the next node; of equally near ones that with the fewest
-    queues. An isolated CPU does not stand in for one that is not, unless there are no others.
+    queues. An isolated CPU does not stand in for one that is not, and a `dedicated` one for none,
+    unless there are no others.
 
     `queues` are as they were before the CPU went: the kernel lets their interrupts and threads run
     anywhere since (kernel/irq/cpuhotplug.c). `topology` must know what the CPU shared
@@ -49,7 +52,8 @@ def homeless(queues: Sequence[Queue], topology: Topology) -> list[tuple[Queue, i
         home = cpus.get(queue.cpu) if queue.cpu is not None else None
         if home is None or home.online:
             continue
-        fit = [cpu for cpu in online if home.isolated or not cpu.isolated] or online
+        usual = [cpu for cpu in online if cpu.index not in dedicated] or online
+        fit = [cpu for cpu in usual if home.isolated or not cpu.isolated] or usual
         nearest = min(
             fit, key=lambda cpu: (_distance(home, cpu, topology), load[cpu.index], cpu.index)
         )

@@ -112,7 +112,8 @@ def homeward(
         else replace(q, cpu=int(was) if was.isdecimal() else None)
         for q in nic.queues
     )
-    plan = prepare(replace(nic, queues=fresh, knobs={**nic.knobs, **ours}), topology)
+    nic_before = replace(nic, queues=fresh, knobs={**nic.knobs, **ours})
+    plan = prepare(nic_before, topology, memory.settling.dedicated)
     placed = {queue.index: queue.cpu for queue in fresh}
     placed |= {each.queue or 0: each.new for each in plan if each.kind is ActionKind.QUEUE_CPU}
     wanted = [(q, cpu) for q in nic.queues if (cpu := placed[q.index]) not in (None, q.cpu)]
