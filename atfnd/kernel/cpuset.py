@@ -99,7 +99,7 @@ def write_cpus(folder: Path, cpus: str) -> None:
 
 def _write(file: Path, text: str) -> None:
     """One write(2); a line feed, for without a byte there is none."""
-    fd = os.open(file, os.O_WRONLY | os.O_CLOEXEC)
+    fd = os.open(file, os.O_WRONLY | os.O_TRUNC | os.O_CLOEXEC)  # as a shell does
     try:
         os.write(fd, f"{text}\n".encode())
     finally:
