@@ -20,6 +20,7 @@ from atfnd.decide.memory import Memory, Settling
 from atfnd.decide.phantom import phantoms
 from atfnd.decide.table import FlowTable
 from atfnd.errors import OperatorError
+from atfnd.keeping_off import KeepingOff
 from atfnd.matching import Matching
 from atfnd.model import (
     FlowKey,
@@ -70,6 +71,7 @@ class Daemon(Reloading):
         self.interfaces, self.journal = interfaces, journal
         self._lost = 0
         self.originals = originals
+        self.keeping_off = KeepingOff(originals, self.record, self.log)
         self._homes, self.recorder, self._strays = {}, Recorder(self), {}
         self._moving, self._living, self._last_end, self._heirs = {}, {}, {}, {}
         self._open_births(policy)
@@ -90,7 +92,7 @@ class Daemon(Reloading):
             loop.add_reader(self._births.fileno(), self._newborn)
         loop.add_reader(self.interfaces.links.fileno(), self._arrivals)
         loop.add_reader(self.cpus.fileno(), self._cpus_changed)
-        looks = self._audit, self._reconcile, self._look_at_ports, self._leave
+        looks = self._audit, self._reconcile, self._look_at_ports, self._leave, self._keep_off
         chores = [self._hangups(), *map(regularly, looks)]
         chores.append(regularly(self._trying.look, self._trying.pressing))
         for look in (self.arming.check, self.arming.inspect, self._know):
@@ -231,6 +233,9 @@ class Daemon(Reloading):
         self._carry_out(steer.due(self._views(), self.memory, time.monotonic_ns()))
         self._each(self.arming.turn)
 
+    def _keep_off(self) -> None:
+        self.keeping_off.look(self.policy, self.memory.table, self._views())
+
     def _views(self) -> dict[str, NicView]:
         return {name: watch.view for name, watch in self.watches.items()}
 
@@ -243,6 +248,7 @@ class Daemon(Reloading):
     async def arm(self, nic: str) -> None:
         """Allow changes on a NIC, and place every flow that waits for it. KeyError: no such NIC."""
         watch, self.armed_by_operator[nic] = self.watches[nic], True
+        self.keeping_off.arm()
         self._arm(watch, "asked for")
 
     async def disarm(self, nic: str) -> None:
@@ -264,6 +270,7 @@ class Daemon(Reloading):
         watch.pause()
         self.log.add("pause", "paused: our rules are out", "asked for", nic=nic)
         refused = [each.knob for each in self.arming.undo(watch) if each.errno not in knob.DONE]
+        refused += self.keeping_off.pause(self._views())
         self._carry_out(steer.take_up(watch.view, self.memory, time.monotonic_ns()))
         if left := self.memory.table.rules_in(nic):
             refused.append(f"{left} rules")

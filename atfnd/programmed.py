@@ -88,6 +88,7 @@ class Programmed(Published):
         on another CPU than the one it is used on."""
         memory = self.memory
         self._know_cpuset(event.thread, rule)
+        self.keeping_off.seen(event.thread, rule, nic.name)
         self._carry_out(steer.seen(event, nic, rule, memory, now_ns, rss_cpu))
         if memory.settling.elsewhere:
             self.observer.expect(event.cookie, belongs(event, rule, memory))

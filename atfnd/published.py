@@ -25,6 +25,7 @@ from atfnd.decide.memory import Memory
 from atfnd.decide.plan import copy_of, foreseen
 from atfnd.decide.table import t_delete_in_force_ns
 from atfnd.errors import OperatorError
+from atfnd.keeping_off import KeepingOff
 from atfnd.model import (
     Event,
     Finding,
@@ -93,6 +94,7 @@ class Published:
     late_packets: int = 0  # that were overtaken in a move
     cpus: CpuWatch = field(default_factory=CpuWatch)
     armed_by_operator: dict[str, bool] = field(default_factory=dict)  # what he last said, by name
+    keeping_off: KeepingOff = field(init=False)
 
     def __post_init__(self) -> None:
         self.memory.know_cpus(self.cpus.known().cpus)
@@ -176,7 +178,7 @@ class Published:
         entry_of = partial(rss_entry, view.rss) if view.rss else lambda key: None
         cpus = self.topology()
         actions = await asyncio.to_thread(foreseen, view, cpus, entry_of, known, now_ns)
-        actions = in_order(actions)
+        actions = (*in_order(actions), *self.keeping_off.planned(nic))
         return [
             Planned(action, deferred.get(action.key) if action.key else None, *hand)
             for action, hand in zip(actions, by_hand(actions, view), strict=True)
@@ -205,15 +207,21 @@ class Published:
         findings = [each for view in views for each in examine(view, cpus, around, watched=watched)]
         if nic is None:
             findings += examine_machine(around, self.status(), self.watches)
+            findings += self.keeping_off.findings()
         return views, findings
 
     def events(self, after_seq: int, limit: int) -> Sequence[Event]:
         """Oldest first, numbered above `after_seq`."""
         return self.log.after(after_seq, limit)
 
-    def auto(self, flow: Flow) -> str | None:
-        """As `serve.Source.auto`."""
-        return auto.said(flow, self.memory, time.monotonic_ns())
+    def remarks(self, flow: Flow) -> tuple[str, ...]:
+        """As `serve.Source.remarks`."""
+        tried, kept_off = (
+            auto.said(flow, self.memory, time.monotonic_ns()),
+            self.keeping_off.told(flow),
+        )
+        found = (None if tried is None else f"{tried}.", kept_off)
+        return tuple(each for each in found if each is not None)
 
     def rss_queue(self, nic: str, key: FlowKey) -> int | None:
         """Where RSS alone would deliver a flow."""

@@ -24,6 +24,7 @@ from atfnd.observe.interfaces import Interfaces
 from atfnd.observe.nics import NicWatch
 from atfnd.policy.load import load
 from atfnd.program import knob
+from atfnd.program.cpuset import CGROUPS, Cpusets
 from atfnd.program.journal import Journal
 from atfnd.program.originals import Originals
 from atfnd.reloading import Given, asked
@@ -121,7 +122,7 @@ def restore(run_dir: Path = RUN_DIR) -> None:
         refused = []
         for name in dict.fromkeys([*left, *originals.nics()]):
             try:
-                nic = open_nic(name)
+                nic = Cpusets() if name == CGROUPS else open_nic(name)
             except OperatorError as gone:
                 print(f"{name}: {gone.message}: its rules and knobs went with it")
                 for match in list(journal.left.get(name, ())):
@@ -129,10 +130,10 @@ def restore(run_dir: Path = RUN_DIR) -> None:
                 for each in originals.held(name):
                     originals.forget(name, each)
                 continue
-            if name in left:
+            if not isinstance(nic, Cpusets) and name in left:
                 print(f"{name}: {_delete_rules(nic, journal)} rules deleted")
             for each, code, what in knob.undo(nic, originals):
-                print(f"{name}: {each} {what}")
+                print(f"{each} {what}" if name == CGROUPS else f"{name}: {each} {what}")
                 refused += [f"{name} {each}"] if code not in knob.DONE else []
             nic.close()
     if refused:

@@ -223,8 +223,8 @@ class Published:
         action = Action(kind, nic, key(40_002), None, 0, 3, why, "bulk")
         return [Planned(action, None, ("ethtool -N eth1 flow-type tcp4 action 3",), None)]
 
-    def auto(self, flow: Flow) -> str | None:
-        return self.told_of_auto if flow.policy == "auto" else None
+    def remarks(self, flow: Flow) -> tuple[str, ...]:
+        return (f"{self.told_of_auto}.",) if self.told_of_auto and flow.policy == "auto" else ()
 
     async def recording(self, seconds: float, most: int) -> AsyncGenerator[str, None]:
         for number in range(most):

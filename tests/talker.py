@@ -5,10 +5,10 @@
     python -m tests.talker talk tcp|udp ADDRESS PORT LOCAL [LOCAL_PORT]
 
 Commands, one a line, each answered by `ok`: `pin CPU`, `pause`, `resume`, `idle` (open one more
-connection and leave it alone), `thread CPU` (a second thread that runs there), `close` (the talking
-or accepted socket), `busy` (ask for data again and again instead of waiting), `rest` (but for
-0.2 ms in 10), `load BYTES` (a message is this long), `ask` (the next message once the last one has
-come back whole).
+connection and leave it alone), `thread CPU` (a second thread that runs there), `child` (a process
+that ends with us), `close` (the talking or accepted socket), `busy` (ask for data again and again
+instead of waiting), `rest` (but for 0.2 ms in 10), `load BYTES` (a message is this long), `ask`
+(the next message once the last one has come back whole).
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import errno
 import os
 import selectors
 import socket
+import subprocess
 import sys
 import threading
 import time
@@ -56,6 +57,7 @@ class Talker:
         self.awaited = 0  # bytes
         self.rest_at: float | None = None
         self.idle: list[socket.socket] = []
+        self.children: list[subprocess.Popen[bytes]] = []
         self.stream: socket.socket | None = None
         self.selector = selectors.DefaultSelector()
         self.selector.register(sys.stdin, selectors.EVENT_READ, self.command)
@@ -126,6 +128,8 @@ class Talker:
                 self.rest_at = 0.0
             case ["load", size]:
                 self.message = b"x" * int(size)
+            case ["child"]:
+                self.children.append(subprocess.Popen(["cat"], stdin=subprocess.PIPE))
             case ["close"] if self.stream:
                 self.selector.unregister(self.stream)
                 self.stream.close()

@@ -56,7 +56,7 @@ def test_nor_is_a_flow_that_is_left_to_rss() -> None:
 
 
 def test_of_auto_it_says_what_was_measured() -> None:
-    clause = "auto: llc since 12 s, 1.40 x the bytes a CPU-second and 1.10 x the bytes a second"
-    answer = explain(LLC, lab(OURS), topology(), 1, clause)
-    assert f"{clause}." in answer.chain
+    remark = "auto: llc since 12 s, 1.40 x the bytes a CPU-second and 1.10 x the bytes a second."
+    answer = explain(LLC, lab(OURS), topology(), 1, (remark,))
+    assert remark in answer.chain
     assert all(not link.startswith("auto") for link in told().chain)

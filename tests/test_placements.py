@@ -178,6 +178,29 @@ def test_what_cannot_be_met_falls_back_and_says_so(one_sided: Lab, tmp_path: Pat
         assert "a fallback: near llc, avoid smt" in " ".join(told.stdout.split())
 
 
+def test_an_application_that_shares_its_cgroup_is_not_kept_off_and_told_so(
+    lab: Lab, tmp_path: Path
+) -> None:
+    """On any machine: ours, which runs the test, is in the same cgroup."""
+    asked = RULES.replace(f"cpus: [{FIRST}]", f"dedicated: [{FIRST}], keep_off: true")
+    with a_bed(lab, tmp_path, "bpf", policy(asked)) as bed:
+        bed.start()
+        app = by_rss(bed, FIXED, OTHER)
+        row = placed(bed, app, FIRST)
+        said = f"the application of `fixed` is not kept off CPUs {FIRST}: "
+
+        def told() -> bool:
+            chain = bed.daemon.get(f"/v1/explain?flow=cookie:{row['cookie']}")["chain"]
+            return any(said in link for link in chain)
+
+        until(told, "explain says why", 60)
+        (event,) = bed.daemon.events("not-kept-off")
+        assert said in event["what"]
+        assert any(said in f["what"] for f in bed.daemon.get("/v1/doctor")["findings"])
+        assert not [e for e in bed.daemon.events("knob") if "cpuset" in e["what"]]
+        away(bed, app)
+
+
 def test_a_dedicated_cpu_serves_its_flows_and_no_others(lab: Lab, tmp_path: Path) -> None:
     with a_bed(lab, tmp_path, "bpf", policy(DEDICATED, order="strict")) as bed:
         bed.start()

@@ -58,6 +58,11 @@ def wrong(text: str, possible: int = 8) -> list[str]:
         ),
         ("{cpus: 0}", Placement(PlacementKind.CPUS, frozenset({0})), "cpus 0"),
         ("{dedicated: [0]}", Placement(PlacementKind.DEDICATED, frozenset({0})), "dedicated 0"),
+        (
+            "{dedicated: 0, keep_off: true}",
+            Placement(PlacementKind.DEDICATED, frozenset({0}), keep_off=True),
+            "dedicated 0, keep off",
+        ),
     ],
 )
 def test_what_is_written_is_what_is_meant(
@@ -89,6 +94,8 @@ def test_a_list_of_cpus_has_numbers_and_ranges() -> None:
         ("{near: core, avoid: smt}", "avoid: smt goes with near: llc or near: node"),
         ("{near: smt, avoid: smt}", "avoid: smt goes with near: llc or near: node"),
         ("{cpus: 1, avoid: smt}", "avoid: smt goes with near: llc or near: node"),
+        ("{cpus: 1, keep_off: true}", "keep_off goes with dedicated"),
+        ("{near: core, keep_off: false}", "keep_off goes with dedicated"),
         ("{near: numa}", "expected core, smt, llc or node, got `numa`"),
         ("{near: lcc}", "expected core, smt, llc or node, got `lcc` [did you mean llc?]"),
         ("{near: }", "expected a word, got nothing"),

@@ -19,6 +19,7 @@ from atfnd.model import (
     Means,
     Mode,
     Placement,
+    PlacementKind,
     Policy,
     SocketSeen,
     SocketUse,
@@ -134,6 +135,23 @@ def test_what_rss_has_right_takes_no_filter_whatever_was_steered_then() -> None:
     """It was recorded on CPU 3 because a rule led it there; RSS alone has it on 2."""
     replay = played(POLICY, used(1, 2, SECOND_NS, rss_queue=2))
     assert replay.decided == []
+
+
+@pytest.mark.parametrize(
+    ("placement", "queue"),
+    [
+        (Placement(PlacementKind.SMT), 1),
+        (Placement(PlacementKind.DEDICATED, frozenset({2})), 2),
+    ],
+    ids=str,
+)
+def test_other_placements_are_decided_by_the_recorded_cpus(
+    placement: Placement, queue: int
+) -> None:
+    policy = replace(POLICY, flows=(replace(RULE, placement=placement),))
+    replay = played(policy, used(1, 0, SECOND_NS))
+    told = [(each.action.kind, each.action.new) for each in replay.decided]
+    assert told == [(ActionKind.INSERT, queue)]
 
 
 def test_what_a_policy_leaves_is_left() -> None:

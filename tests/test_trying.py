@@ -92,6 +92,8 @@ class Bench:
         memory = Memory(FlowTable(100), Settling.of(said))
         watch: Any = SimpleNamespace(view=NIC)
         self.shown = Published({"nic": watch}, SimpleNamespace(), "", said, memory)
+        nobody: Any = SimpleNamespace(told=lambda flow: None)
+        self.shown.keeping_off = nobody
         memory.know_cpus(CPUS.values())
         self.kernel = self.shown.observer = Fake(self.shown)  # type: ignore[assignment]
         self.rule, self.moved = rule, list[Plan]()
@@ -172,9 +174,8 @@ def test_a_full_core_is_tried_and_what_pays_is_kept(make: Make) -> None:
     (event,) = [each for each in bench.shown.events(0, 10) if each.kind == "kept"]
     assert (event.nic, event.policy, event.what) == ("nic", "rest", "app: near llc")
     assert event.why.startswith("1.00 x the bytes a CPU-second, 2.00 x the bytes a second")
-    clause = bench.shown.auto(bench.kernel.flow)
-    assert clause is not None
-    assert clause.startswith("auto: llc since")
+    (remark,) = bench.shown.remarks(bench.kernel.flow)
+    assert remark.startswith("auto: llc since")
 
 
 def test_what_does_not_pay_goes_back(make: Make) -> None:

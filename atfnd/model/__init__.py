@@ -8,6 +8,7 @@ Addresses are packed bytes (4 or 16), ports are host-order integers, CPUs and qu
 from __future__ import annotations
 
 from atfnd.model.birth import Accepted, Born, Connected, Connecting, Listening
+from atfnd.model.cgroup import Cgroup, CgroupId, Member, Pin
 from atfnd.model.change import Action, ActionKind, Outcome, Plan, Planned, brief
 from atfnd.model.clause import Clause
 from atfnd.model.cpu_time import CpuTime
@@ -53,6 +54,8 @@ __all__ = [
     "Actuator",
     "Born",
     "Caps",
+    "Cgroup",
+    "CgroupId",
     "Clause",
     "Conflict",
     "Connected",
@@ -76,6 +79,7 @@ __all__ = [
     "Machine",
     "Match",
     "Means",
+    "Member",
     "Migrant",
     "Mode",
     "Move",
@@ -84,6 +88,7 @@ __all__ = [
     "NicView",
     "Node",
     "Outcome",
+    "Pin",
     "Placement",
     "PlacementKind",
     "Plan",

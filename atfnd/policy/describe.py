@@ -28,6 +28,8 @@ KEYS: Mapping[str, Mapping[str, str]] = {
         "avoid": "With `llc` and `node`: `smt`, never the sibling of the application's core.",
         "cpus": "One of these CPUs, whatever the application runs on.",
         "dedicated": "One of these CPUs, which serve no other flows.",
+        "keep_off": "With `dedicated`: take these CPUs out of the cpuset of the cgroup that the "
+        "application has for itself. What must be so: docs/placements.md.",
     },
     "PolicyFile": {
         "version": "Of the format of this file.",

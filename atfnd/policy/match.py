@@ -15,7 +15,17 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TypeVar
 
-from atfnd.model import Facts, FlowRule, InterfaceRule, Network, Placement, Policy, Protocol
+from atfnd.model import (
+    Facts,
+    FlowKey,
+    FlowRule,
+    InterfaceRule,
+    Network,
+    Placement,
+    Policy,
+    Process,
+    Protocol,
+)
 from atfnd.policy.systemd import units_in
 
 __all__ = [
@@ -24,6 +34,7 @@ __all__ = [
     "asks_direction",
     "interface_rule",
     "meets",
+    "names",
     "of_key",
     "of_process",
     "qualify",
@@ -31,6 +42,7 @@ __all__ = [
 ]
 
 NEVER = 2**63 - 1
+_NO_FLOW = FlowKey(Protocol.TCP, bytes(4), 0, bytes(4), 0)
 
 T = TypeVar("T")
 Test = Callable[[Facts], bool]
@@ -93,6 +105,20 @@ def of_key(rule: FlowRule) -> bool:
 def asks_direction(policy: Policy) -> bool:
     """Some rule asks which end opened a connection."""
     return any(rule.direction is not None for rule in policy.flows)
+
+
+def names(rule: FlowRule) -> Callable[[str, Process], bool]:
+    """Whether a process (its main thread's name, and what it is) is the rule's, by what that asks
+    of processes; whatever its flows are. No process is, of a rule that asks nothing of them."""
+    if rule.processes is None and not of_process(rule):
+        return lambda comm, process: False
+    tests = _tests(
+        replace(
+            rule, protocols=None, ports=None, local=None, remote=None, direction=None,
+            interfaces=None,
+        )
+    )  # fmt: skip
+    return lambda comm, process: all(test(Facts(_NO_FLOW, comm, process)) for test in tests)
 
 
 def of_process(rule: FlowRule) -> bool:

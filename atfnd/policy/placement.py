@@ -41,7 +41,8 @@ def placement_of(entry: PlacementEntry | None) -> Placement:
         return Placement(PlacementKind(entry.near), avoid_smt=entry.avoid == "smt")
     ranges = entry.cpus or entry.dedicated or ()
     cpus = frozenset(cpu for first, last in ranges for cpu in range(first, last + 1))
-    return Placement(PlacementKind.CPUS if entry.cpus else PlacementKind.DEDICATED, cpus)
+    kind = PlacementKind.CPUS if entry.cpus else PlacementKind.DEDICATED
+    return Placement(kind, cpus, keep_off=entry.keep_off)
 
 
 def wrong_cpus(contents: Sequence[tuple[Document, PolicyFile]], possible: int) -> list[Problem]:

@@ -206,6 +206,7 @@ class PlacementEntry(Entry):
     avoid: Annotated[Literal["smt"] | None, something("a word")] = None
     cpus: Annotated[Cpus | None, *one_or_more_of(shape.CPU)] = None
     dedicated: Annotated[Cpus | None, *one_or_more_of(shape.CPU)] = None
+    keep_off: bool = False
 
     @model_validator(mode="after")
     def _says_one_thing(self) -> PlacementEntry:
@@ -215,6 +216,8 @@ class PlacementEntry(Entry):
             raise Mistake(f"a placement of {told}", "say one of near, cpus, dedicated")
         if self.avoid is not None and self.near not in ("llc", "node"):
             raise Mistake("avoid: smt goes with near: llc or near: node")
+        if "keep_off" in self.model_fields_set and self.dedicated is None:
+            raise Mistake("keep_off goes with dedicated")
         return self
 
 

@@ -12,9 +12,10 @@ from itertools import groupby
 from shlex import quote
 from typing import NamedTuple
 
+from atfnd.kernel.cpuset import cpus_file
 from atfnd.kernel.irq import affinity_file
 from atfnd.kernel.packet_steering import steering_file
-from atfnd.model import Action, ActionKind, Actuator, Match, NicView, Plan, Protocol
+from atfnd.model import Action, ActionKind, Actuator, CgroupId, Match, NicView, Plan, Protocol
 from atfnd.nic.location import choose, is_port
 
 __all__ = ["ByHand", "by_hand"]
@@ -71,6 +72,9 @@ def _by_hand(action: Action, nic: NicView, places: _Places) -> ByHand:
             return ByHand((), _LAB.format("filters")) if lab else _filter(action, nic, places)
         case ActionKind.QUEUE_CPU:
             return _queue_cpu(action, nic)
+        case ActionKind.KNOB if (action.knob or "").startswith("cpuset.cpus:"):
+            file = cpus_file(CgroupId.of(action.knob or "").path)
+            return ByHand((f"echo {action.value} > {quote(file)}",))
         case ActionKind.KNOB:
             return ByHand((), _LAB.format("table")) if lab else _knob(action, nic)
 

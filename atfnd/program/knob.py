@@ -10,17 +10,25 @@ from __future__ import annotations
 import errno
 import os
 import time
-from collections.abc import Callable, Mapping
-from typing import NamedTuple
+from collections.abc import Callable, Collection, Mapping
+from typing import NamedTuple, Protocol
 
 from atfnd.model import Action, ActionKind, Outcome, brief
-from atfnd.nic import Nic
 from atfnd.program.originals import Held, Originals
 
-__all__ = ["DONE", "Undone", "apply", "drifted", "undo", "written"]
+__all__ = ["DONE", "Knobs", "Undone", "apply", "drifted", "undo", "written"]
 
 DONE = 0, errno.ESTALE, errno.ENOENT, errno.ENODEV  # undone, or nothing of ours is there
 _MACHINE_WIDE = "rps-sock-flow-entries"  # net.core: one for all NICs
+
+
+class Knobs(Protocol):
+    """What has them: a NIC (`nic.Nic`), or the cgroups (`program.cpuset`)."""
+
+    @property
+    def name(self) -> str: ...
+    def knob(self, name: str) -> str | None: ...
+    def set_knob(self, name: str, value: str) -> None: ...
 
 
 class Undone(NamedTuple):
@@ -31,7 +39,7 @@ class Undone(NamedTuple):
     left: str
 
 
-def apply(nic: Nic, originals: Originals, action: Action) -> Outcome:
+def apply(nic: Knobs, originals: Originals, action: Action) -> Outcome:
     """Write `action.knob`; a refusal is an Outcome. ESTALE: it is not what we wrote last, so it is
     somebody else's. EIO: the kernel took it and did nothing."""
     knob, value = action.knob, action.value
@@ -61,7 +69,7 @@ def apply(nic: Nic, originals: Originals, action: Action) -> Outcome:
 
 
 def written(
-    nic: Nic, originals: Originals, knob: str, value: str, write: Callable[[], None]
+    nic: Knobs, originals: Originals, knob: str, value: str, write: Callable[[], None]
 ) -> str | None:
     """Journal, write and read back. OSError: refused, and the journal is as before."""
     before = nic.knob(knob)
@@ -90,11 +98,14 @@ def drifted(nic: str, knobs: Mapping[str, str], originals: Originals) -> dict[st
     return {knob: knobs[knob] for knob, ours in held if knob in knobs and _moved(ours, knobs[knob])}
 
 
-def undo(nic: Nic, originals: Originals) -> list[Undone]:
-    """Put back, last written first, every original whose knob is what we wrote. One that somebody
-    else moved since is left as it is. All are forgotten but those the kernel refuses."""
+def undo(nic: Knobs, originals: Originals, only: Collection[str] | None = None) -> list[Undone]:
+    """Put back, last written first, every original (or `only` these) whose knob is what we wrote.
+    One that somebody else moved since is left as it is. All are forgotten but those the kernel
+    refuses."""
     done = []
     for knob, held in reversed(list(originals.held(nic.name).items())):
+        if only is not None and knob not in only:
+            continue
         code, left = _undo(nic, originals, knob, held)
         if code in DONE:
             originals.forget(nic.name, knob)
@@ -102,7 +113,7 @@ def undo(nic: Nic, originals: Originals) -> list[Undone]:
     return done
 
 
-def _undo(nic: Nic, originals: Originals, knob: str, held: Held) -> tuple[int, str]:
+def _undo(nic: Knobs, originals: Originals, knob: str, held: Held) -> tuple[int, str]:
     try:
         now = nic.knob(knob)
         if now is None:
@@ -116,13 +127,16 @@ def _undo(nic: Nic, originals: Originals, knob: str, held: Held) -> tuple[int, s
             originals.wrote(other, knob, now)
             return 0, f"left at {brief(now)} for {other}"
         _set(nic, knob, held.original)
+        after = nic.knob(knob)
     except OSError as refusal:
         code = refusal.errno or errno.EIO
         return code, f"the kernel refused to put back {brief(held.original)} ({os.strerror(code)})"
+    if after not in (None, held.original):
+        return 0, f"is {brief(after)}, which stands for {brief(held.original)}"
     return 0, f"is {brief(held.original)} again"
 
 
-def _set(nic: Nic, knob: str, value: str) -> None:
+def _set(nic: Knobs, knob: str, value: str) -> None:
     """OSError(ENOENT): it has gone since it was read, with its queue or its interface."""
     try:
         nic.set_knob(knob, value)

@@ -90,6 +90,7 @@ class Replay:
     def _machine(self, line: Machine) -> None:
         """NICs as they are; a queue that was moved here stays where it was moved."""
         before, self._recorded = self._recorded, line
+        self.memory.know_cpus(line.topology.cpus)
         old = {} if before is None else {nic.name: nic for nic in before.nics}
         for nic in line.nics:
             if old.get(nic.name) == nic:
@@ -97,7 +98,8 @@ class Replay:
             budget = rule_budget(self.policy, nic.name, nic.caps.rule_slots)
             view = replace(nic, armed=True, budget=budget, manual=frozenset())
             self._nics[nic.name] = view
-            self._carry_out(prepare(view, line.topology), line.at_ns)
+            dedicated = self.memory.settling.dedicated
+            self._carry_out(prepare(view, line.topology, dedicated), line.at_ns)
             self._carry_out(
                 steer.take_up(self._nics[nic.name], self.memory, line.at_ns), line.at_ns
             )

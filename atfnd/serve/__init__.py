@@ -37,9 +37,9 @@ class Source(Protocol):
         """The queue RSS gives this flow on that NIC (Toeplitz and indirection table); None when
         it depends on the remote, or the NIC did not say."""
 
-    def auto(self, flow: Flow) -> str | None:
-        """What `auto` comes to for a flow of the table, and by what measurement, in a clause; None:
-        its placement is another one."""
+    def remarks(self, flow: Flow) -> tuple[str, ...]:
+        """Sentences on the application of a flow of the table: what `auto` came to, and by what
+        measurement; whether it is kept off CPUs that its policy dedicates."""
 
     def left_by(self, key: FlowKey) -> str | None:
         """The policy rule that leaves this flow alone, whoever uses it, as `name` (file:line)."""

@@ -123,7 +123,7 @@ class Api:
             flow = found[0]
             nic = next((nic for nic in nics if nic.name == flow.nic), None)
             rss_queue = source.rss_queue(flow.nic, flow.key) if nic else None
-            told = explain(flow, nic, source.topology(), rss_queue, source.auto(flow))
+            told = explain(flow, nic, source.topology(), rss_queue, source.remarks(flow))
             view = views.flow_view(flow, time.monotonic_ns())
         elif selector.keys:
             key = selector.keys[0]

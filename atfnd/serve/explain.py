@@ -47,13 +47,11 @@ def explain(
     nic: NicView | None,
     topology: Topology,
     rss_queue: int | None,
-    auto: str | None = None,
+    remarks: Sequence[str] = (),
 ) -> Explanation:
     """A flow of the table; `nic` None: its interface is gone. `rss_queue`: where RSS sends it;
-    `auto`: as `Source.auto`."""
-    chain = [thread_link(flow), policy_link(flow)]
-    if auto is not None:
-        chain.append(f"{auto}.")
+    `remarks`: as `Source.remarks`."""
+    chain = [thread_link(flow), policy_link(flow), *remarks]
     if nic is None:
         verdict = f"{flow.nic} is gone, so nothing is delivered through it."
         return Explanation((*chain, seen_link(flow, topology)), verdict, None)

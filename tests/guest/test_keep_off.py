@@ -1,0 +1,257 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Applications kept off dedicated CPUs, in real cgroups of version 2: simnic, and a daemon."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import signal
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.applications import Application
+from tests.bed import Bed, a_bed
+from tests.daemons import ATFND, policy
+from tests.guest.simlab import a_simlab
+from tests.guest.test_hotplug import offline
+from tests.wait import until
+
+__all__: list[str] = []
+
+TOP = Path("/sys/fs/cgroup")
+PROTOCOL = """\
+  - name: protocol
+    match: { ports: 24000-24100 }
+    placement: { dedicated: [3], keep_off: true }
+    order: immediate
+"""
+PORTS = itertools.count(24000)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def cpusets() -> None:
+    (TOP / "cgroup.subtree_control").write_text("+cpuset")
+
+
+@pytest.fixture(scope="module")
+def bed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bed]:
+    with (
+        a_simlab(queues=4, table=64) as lab,
+        a_bed(lab, tmp_path_factory.mktemp("daemon"), "bpf", policy(PROTOCOL)) as made,
+    ):
+        made.start()
+        yield made
+        made.daemon.end()
+
+
+class Group:
+    """A cgroup of its own, and an application in it that may run on every CPU."""
+
+    def __init__(self, bed: Bed, path: str, cpus: str = "") -> None:
+        self.path, self.folder = path, TOP / path.lstrip("/")
+        self.folder.mkdir(parents=True)
+        if cpus:
+            (self.folder / "cpuset.cpus").write_text(cpus)
+        self.app = bed.apps.tcp(port=next(PORTS))
+        self.add(self.app.pid)
+        os.sched_setaffinity(self.app.pid, range(4))
+
+    def add(self, pid: int) -> None:
+        (self.folder / "cgroup.procs").write_text(str(pid))
+
+    @property
+    def cpus(self) -> str:
+        return (self.folder / "cpuset.cpus").read_text().strip()
+
+    @cpus.setter
+    def cpus(self, text: str) -> None:
+        (self.folder / "cpuset.cpus").write_text(text)
+
+    def comes_to(self, cpus: str) -> None:
+        until(lambda: self.cpus == cpus, f"{self.path} is on {cpus}, not on {self.cpus}", 60)
+
+    def threads(self) -> list[set[int]]:
+        tids = (self.folder / "cgroup.threads").read_text().split()
+        return [set(os.sched_getaffinity(int(tid))) for tid in tids]
+
+    def remove(self) -> None:
+        until(lambda: not (self.folder / "cgroup.procs").read_text(), "it is empty", 30)
+        self.folder.rmdir()
+
+
+@pytest.fixture
+def group(bed: Bed, request: pytest.FixtureRequest) -> Iterator[Callable[..., Group]]:
+    made: list[Group] = []
+
+    def make(cpus: str = "", folder: str = "") -> Group:
+        made.append(Group(bed, f"{folder}/t{len(made)}-{next(PORTS)}", cpus))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.app.end()
+        each.remove()
+
+
+def explained(bed: Bed, app: Application) -> str:
+    row = bed.row(app, lambda row: True, "is known")
+    chain = bed.daemon.get(f"/v1/explain?flow=cookie:{row['cookie']}")["chain"]
+    return next((link for link in chain if "kept off" in link), "")
+
+
+def says(bed: Bed, app: Application, what: str) -> None:
+    until(lambda: what in explained(bed, app), f"explain says {what}", 60)
+
+
+def about(bed: Bed, group: Group, *kinds: str) -> list[str]:
+    return [e["what"] for e in bed.daemon.events(*kinds) if f"{group.path} " in f"{e['what']} "]
+
+
+def test_threads_and_children_are_kept_off(bed: Bed, group: Callable[..., Group]) -> None:
+    it = group()
+    it.comes_to("0-2")
+    says(bed, it.app, f"cgroup {it.path} is kept off CPUs 3: cpuset.cpus is 0-2.")
+    assert len(about(bed, it, "knob")) == 1
+    it.app.host.tell("child")
+    it.app.host.tell("thread 1")
+    until(lambda: len(it.threads()) == 3, "it has a thread and a child", 30)
+    assert not any(3 in cpus for cpus in it.threads())
+    with pytest.raises(OSError, match="Invalid argument"):
+        os.sched_setaffinity(it.app.pid, {3})
+    told = bed.daemon.get("/v1/doctor")["findings"]
+    assert any(f["level"] == "ok" and it.path in f["what"] for f in told), told
+    assert len(about(bed, it, "knob", "undo")) == 1
+
+
+@contextmanager
+def a_stranger() -> Iterator[int]:
+    with subprocess.Popen(["sleep", "1000"]) as process:
+        yield process.pid
+        process.kill()
+
+
+def test_a_cgroup_is_given_back_while_it_is_shared(bed: Bed, group: Callable[..., Group]) -> None:
+    it = group("1-3")
+    it.comes_to("1-2")
+    with a_stranger() as pid:
+        it.add(pid)
+        it.comes_to("1-3")
+        says(bed, it.app, f"is shared: process {pid} (sleep)")
+    it.comes_to("1-2")
+
+
+def test_what_somebody_else_writes_is_his(bed: Bed, group: Callable[..., Group]) -> None:
+    it = group()
+    it.comes_to("0-2")
+    it.cpus = "0-3"
+    says(bed, it.app, "somebody else set its cpuset.cpus to 0-3")
+    assert about(bed, it, "manual")
+    assert it.cpus == "0-3"
+    bed.daemon.post(f"/v1/nics/{bed.lab.nic.name}/arm")
+    it.comes_to("0-2")
+
+
+def test_a_pin_is_not_overruled_and_others_are_kept(bed: Bed, group: Callable[..., Group]) -> None:
+    nic = bed.lab.nic.name
+    bed.daemon.post(f"/v1/nics/{nic}/disarm")
+    it, wide = group(), group()
+    it.app.pin(3)
+    os.sched_setaffinity(wide.app.pid, {1, 3})
+    bed.daemon.post(f"/v1/nics/{nic}/arm")
+    says(bed, it.app, "is pinned to CPU 3")
+    wide.comes_to("0-2")
+    assert (it.cpus, wide.threads()) == ("", [{1}])
+
+
+def test_cpus_that_go_offline(bed: Bed, group: Callable[..., Group]) -> None:
+    it = group("2-3")
+    it.comes_to("2")
+    with offline(3):
+        says(bed, it.app, "cpuset.cpus is 2.")
+    with offline(2):
+        it.comes_to("2-3")
+        says(bed, it.app, "has no other CPU that is online (it has 3)")
+        assert it.threads() == [{3}]
+    it.comes_to("2")
+
+
+def test_no_controller_is_enabled(bed: Bed, group: Callable[..., Group]) -> None:
+    it = group(folder="/plain")
+    says(bed, it.app, "(enable cpuset in the cgroup.subtree_control of /plain).")
+    assert not (it.folder / "cpuset.cpus").exists()
+    assert (TOP / "plain/cgroup.subtree_control").read_text().strip() == ""
+
+
+def test_the_root_is_left_alone(bed: Bed) -> None:
+    app = bed.apps.tcp(port=next(PORTS))
+    says(bed, app, "it is in the root cgroup")
+    app.end()
+
+
+def test_a_cgroup_made_anew_is_another_one(bed: Bed, group: Callable[..., Group]) -> None:
+    first = group()
+    first.comes_to("0-2")
+    first.app.end()
+    first.remove()
+    again = Group(bed, first.path)
+    again.comes_to("0-2")
+    assert not about(bed, again, "manual")
+    again.app.end()
+
+
+def test_a_pause_gives_back_and_a_resume_takes(bed: Bed, group: Callable[..., Group]) -> None:
+    it, nic = group("0-3"), bed.lab.nic.name
+    it.comes_to("0-2")
+    bed.daemon.post(f"/v1/nics/{nic}/pause")
+    assert it.cpus == "0-3"
+    bed.daemon.post(f"/v1/nics/{nic}/resume")
+    it.comes_to("0-2")
+
+
+def test_another_policy_gives_back(bed: Bed, group: Callable[..., Group]) -> None:
+    it, config = group("0-3"), bed.daemon.config
+    it.comes_to("0-2")
+    text = config.read_text()
+    config.write_text(text.replace("keep_off: true", "keep_off: false"))
+    bed.daemon.post("/v1/reload")
+    it.comes_to("0-3")
+    config.write_text(text)
+    bed.daemon.post("/v1/reload")
+    it.comes_to("0-2")
+
+
+def test_a_killed_daemon_is_adopted_and_restored(bed: Bed, group: Callable[..., Group]) -> None:
+    it, whole = group("1-3"), group()
+    it.comes_to("1-2")
+    whole.comes_to("0-2")
+    bed.daemon.end(signal.SIGKILL)
+    bed.start()
+    says(bed, it.app, "cpuset.cpus is 1-2.")
+    assert not about(bed, it, "knob", "undo", "manual")
+    bed.daemon.end()
+    assert it.cpus == "1-2"
+    done = subprocess.run(
+        [ATFND, "restore", "--run-dir", str(bed.daemon.run_dir)], capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    assert f"{it.path} is 1-3 again" in done.stdout
+    assert f"{whole.path} is 0-3, which stands for none" in done.stdout
+    assert (it.cpus, whole.cpus) == ("1-3", "0-3")
+    bed.start()
+
+
+def test_nothing_is_written_until_it_is_armed(bed: Bed, group: Callable[..., Group]) -> None:
+    bed.daemon.end()
+    bed.start(arm=False)
+    it, nic = group("0-3"), bed.lab.nic.name
+    says(bed, it.app, f"cpuset.cpus of {it.path} would be 0-2 (atfnctl arm {nic})")
+    rows = bed.daemon.get(f"/v1/plan?nic={nic}")["actions"]
+    (row,) = [row for row in rows if it.path in (row["knob"] or "")]
+    assert row["commands"] == [f"echo 0-2 > {it.folder}/cpuset.cpus"]
+    assert it.cpus == "0-3"
+    bed.daemon.post(f"/v1/nics/{nic}/arm")
+    it.comes_to("0-2")
