@@ -88,7 +88,7 @@ class Daemon(Reloading):
             loop.add_reader(self._births.fileno(), self._newborn)
         loop.add_reader(self.interfaces.links.fileno(), self._arrivals)
         loop.add_reader(self.cpus.fileno(), self._cpus_changed)
-        looks = self._audit, self._reconcile, self._look_at_ports, self._leave
+        looks = self._audit, self._reconcile, self._look_at_ports, self._look_at_spans, self._leave
         chores = [self._hangups(), *map(regularly, looks)]
         for look in (self.arming.check, self.arming.inspect, self._know):
             chores.append(regularly(partial(self._each, look)))

@@ -86,7 +86,7 @@ class Recorder:
         watches = self._shown.watches
         now_ns = time.monotonic_ns()
         for flow in list(self._shown.flows()):
-            if flow is not None and flow.nic in watches and not flow.key.listens:
+            if flow is not None and flow.nic in watches and not flow.key.wide:
                 watch = watches[flow.nic]
                 yield _seen(watch, _as_seen(flow, watch, now_ns), now_ns)
 

@@ -38,6 +38,7 @@ from atfnd.model.nic import (
     QueueStats,
     Rss,
     Rule,
+    Shape,
 )
 from atfnd.model.placement import Placement, PlacementKind
 from atfnd.model.policy import FlowRule, InterfaceRule, Migrant, Mode, Network, Policy
@@ -92,6 +93,7 @@ __all__ = [
     "Rival",
     "Rss",
     "Rule",
+    "Shape",
     "SocketGone",
     "SocketSeen",
     "SocketUse",
