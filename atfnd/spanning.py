@@ -40,4 +40,6 @@ class Spanning(Born):
         known = self._listeners.get(nic)
         if known is None or key.protocol != Protocol.TCP:
             return False
-        return any(covers(port, key) for port in known.sockets if port not in known.why_not)
+        spending = self.memory.spending_of(nic)  # those wait for a slot
+        hopeless = known.why_not.keys() - spending.covers - spending.promised
+        return any(covers(port, key) for port in known.sockets if port not in hopeless)

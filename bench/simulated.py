@@ -166,7 +166,9 @@ class Simulated:
 
     def _listened(self, key: FlowKey) -> bool:
         known = self.listeners
-        return any(covers(port, key) for port in known.sockets if port not in known.why_not)
+        spending = self.memory.spending_of(self.nic.name)
+        hopeless = known.why_not.keys() - spending.covers - spending.promised
+        return any(covers(port, key) for port in known.sockets if port not in hopeless)
 
     def spend(self) -> None:
         """As the daemon does after each audit."""

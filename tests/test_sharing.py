@@ -15,10 +15,11 @@ from pathlib import Path
 import pytest
 
 from atfnd.model import FlowKey, Match, Protocol
+from atfnd.nic import Nic
 from tests.applications import CPUS, rss_cpu
 from tests.bed import Bed, a_bed
 from tests.daemons import policy
-from tests.labs import HOST, PEER, Lab, a_lab, key_of, packed
+from tests.labs import HOST, PEER, Ends, Lab, a_lab, key_of, packed
 from tests.wait import until
 
 pytestmark = pytest.mark.usefixtures("own_affinity")
@@ -41,7 +42,7 @@ def a_small_share(folder: Path) -> Iterator[tuple[Bed, Lab]]:
 class Numbered:
     """Datagrams of a peer's port to many sockets, each flow's numbered."""
 
-    def __init__(self, lab: Lab, port: int) -> None:
+    def __init__(self, lab: Ends[Nic], port: int) -> None:
         self.lab, self.sender = lab, lab.open("peer", V4, socket.SOCK_DGRAM)
         self.sender.bind((PEER[V4], port))
         self.receivers = [self._receiver(port, 7000 + number) for number in range(FLOWS)]

@@ -301,7 +301,7 @@ def flows() -> st.SearchStrategy[list[Load]]:
         st.builds(
             lambda net, host, port, remote_port, local, protocol, thread, rss, rate: load(
                 f"{net}.{host}",
-                remote_port,
+                remote_port if port > 1024 else 50_000 + host,  # from no service to a service
                 thread,
                 local_port=port,
                 local=local,

@@ -30,7 +30,7 @@ from atfnd.decide.connections import (
 from atfnd.decide.listeners import Listeners
 from atfnd.decide.means import no_filter
 from atfnd.decide.memory import Memory
-from atfnd.decide.wide import covers, overlap
+from atfnd.decide.wide import covers, meet, overlap
 from atfnd.model import (
     Accepted,
     Action,
@@ -210,7 +210,7 @@ def _placed(
         raise _No("its rule is not ours to change")
     if going(port.key, nic, memory):
         raise _No("the rule of a connection is about to go")
-    crossing = (each for each in memory.table.spans(nic.name) if overlap(each.key, port.key))
+    crossing = (each for each in memory.table.spans(nic.name) if meet(each.key, port.key))
     if any(each.target_queue != queue for each in crossing):
         raise _No("a rule for some of its connections leads elsewhere")
     if port.location is not None:

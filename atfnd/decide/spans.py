@@ -28,7 +28,7 @@ from atfnd.decide import aggregate, budget
 from atfnd.decide.birth import Birth
 from atfnd.decide.memory import Memory
 from atfnd.decide.unruled import Unruled
-from atfnd.decide.wide import Opening, bits, covers, may_catch, overlap, within
+from atfnd.decide.wide import Opening, bits, covers, may_catch, meet, overlap, within
 from atfnd.model import (
     Action,
     ActionKind,
@@ -240,7 +240,7 @@ def _fits(
         return False
     if any(each.queue != queue and may_catch(each.match, key) for each in nic.theirs):
         return False
-    wide = (flow for flow in memory.table.wide(nic.name) if overlap(flow.key, key))
+    wide = (flow for flow in memory.table.wide(nic.name) if meet(flow.key, key))
     if any(flow.location is None or flow.target_queue != queue for flow in wide):
         return False
     return all(

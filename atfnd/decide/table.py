@@ -147,7 +147,9 @@ class FlowTable:
             return
         anyone = bytes(len(key.remote))
         for local in dict.fromkeys((key.local, anyone)):
-            entry = self.get(key._replace(local=local, remote=anyone, remote_port=0))
+            entry = self.get(
+                key._replace(local=local, remote=anyone, remote_port=0, remote_prefix=0)
+            )
             if entry is not None:
                 yield entry
 

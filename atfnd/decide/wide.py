@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from atfnd.model import FlowKey, Match
 
-__all__ = ["Opening", "bits", "covers", "may_catch", "overlap", "within"]
+__all__ = ["Opening", "bits", "covers", "may_catch", "meet", "overlap", "within"]
 
 
 class Opening(NamedTuple):
@@ -62,6 +62,15 @@ def overlap(one: FlowKey, other: FlowKey) -> bool:
         and (one.remote_port == other.remote_port or not one.remote_port or not other.remote_port)
         and _first(one.remote, common) == _first(other.remote, common)
     )
+
+
+def meet(one: FlowKey, other: FlowKey) -> bool:
+    """Some flow may come by either. None comes from a service to a service: a listener's port and
+    a span of remote ports do not meet."""
+    for port, span in ((one, other), (other, one)):
+        if port.listens and span.remote_port and not span.local_port:
+            return False
+    return overlap(one, other)
 
 
 def may_catch(match: Match | None, key: FlowKey) -> bool:
