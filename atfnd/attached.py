@@ -16,18 +16,18 @@ from contextlib import contextmanager
 from functools import partial
 
 from atfnd.arming import Arming
-from atfnd.births import Born
 from atfnd.decide import audit, budget, queues, retire, steer
 from atfnd.decide.lost import lost
 from atfnd.errors import OperatorError
 from atfnd.model import Match, Rule, SocketUse
 from atfnd.observe.interfaces import Interfaces
 from atfnd.observe.nics import NicWatch
+from atfnd.spanning import Spanning
 
 __all__ = ["Attached"]
 
 
-class Attached(Born):
+class Attached(Spanning):
     """The part of the daemon that follows its NICs."""
 
     interfaces: Interfaces
@@ -214,7 +214,8 @@ class Attached(Born):
         name = watch.view.name
         ours = {flow.location for flow in self.memory.table.steered(name)}
         ours |= {rule.location for rule in self.journal.ours(name, rules)}
-        watch.others(sum(rule.location not in ours for rule in rules))
+        theirs = (rule for rule in rules if rule.location not in ours)
+        watch.others(tuple(rule._replace(hits=None) for rule in theirs))
 
     def _spend(self, now_ns: int) -> None:
         """Give the filters there are to the flows they are worth most to."""

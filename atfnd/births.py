@@ -12,7 +12,7 @@ import time
 from collections.abc import Sequence
 from functools import partial
 
-from atfnd.decide import birth, ports, retire
+from atfnd.decide import birth, budget, ports, retire
 from atfnd.decide.birth import Birth
 from atfnd.decide.connects import Connects
 from atfnd.decide.listeners import Listeners
@@ -179,8 +179,10 @@ class Born(Programmed):
                 self._tell(event.key, Gone(event.key))  # the socket that had it
                 self._agenda.schedule()
                 return
-            queue = watch.predicted(event.key)
+            queue, wide = watch.predicted(event.key), self.memory.table.covering(event.key)
             rss = queue.index if queue else None
+            if wide is not None:
+                rss = wide.target_queue  # its rule has it whenever none else has
             distances, memory = self._connects.distances, self.memory
             self._know_cpuset(event.thread, rule)
             born = birth.connecting(event, watch.view, rule, rss, distances, memory, now_ns)
@@ -241,10 +243,22 @@ class Born(Programmed):
             return failed
         if key in self._asked:
             self._asked.discard(key)
+            if failed:
+                self._not_had(key)
             if self._births is not None:
                 self._births.accepts({each.local_port for each in self._asked})
             return failed
-        return key.listens
+        if key.wide and not key.listens and failed:
+            self._not_had(key)
+        return failed if key.wide and not key.listens else key.listens
+
+    def _not_had(self, key: FlowKey) -> None:
+        """A rule for many flows was put off or refused."""
+        entry = self.memory.table.get(key)
+        if entry is not None and entry.location is None:
+            budget.put_off(key, entry.nic, self.memory, time.monotonic_ns())
+            if not key.listens:
+                self.memory.table.remove(key)
 
     def _born_uses(self) -> Sequence[SocketUse]:
         """What an audit of sockets does not know of."""

@@ -92,7 +92,8 @@ class Daemon(Reloading):
             loop.add_reader(self._births.fileno(), self._newborn)
         loop.add_reader(self.interfaces.links.fileno(), self._arrivals)
         loop.add_reader(self.cpus.fileno(), self._cpus_changed)
-        looks = self._audit, self._reconcile, self._look_at_ports, self._leave, self._keep_off
+        looks = [self._audit, self._reconcile, self._look_at_ports, self._look_at_spans]
+        looks += [self._leave, self._keep_off]
         chores = [self._hangups(), *map(regularly, looks)]
         chores.append(regularly(self._trying.look, self._trying.pressing))
         for look in (self.arming.check, self.arming.inspect, self._know):

@@ -32,6 +32,7 @@ from atfnd.model import (
 from atfnd.observe.ports import ListenedPorts
 from atfnd.observe.process import Processes
 from atfnd.policy.compile import compiled
+from atfnd.policy.many import of_many
 from atfnd.policy.match import Matcher, asks_direction, meets, of_key, of_process
 
 __all__ = ["Matching"]
@@ -67,7 +68,7 @@ class Matching:
 
     def renew(self, policy: Policy, processes: Processes | None = None) -> None:
         """Another policy is in force: ask `of_flow` of every flow there is. Rates stay known."""
-        self._matcher, self._compiled = Matcher(policy), compiled(policy)
+        self._matcher, self._compiled, self._rules = Matcher(policy), compiled(policy), policy.flows
         asked = any(map(of_process, policy.flows))
         command = any(rule.commands is not None for rule in policy.flows)
         self._processes = (processes or Processes(command=command)) if asked else None
@@ -154,6 +155,10 @@ class Matching:
         comm = thread.comm if thread else None
         process = self._process(thread, now_ns)
         return self._matcher.of_port(Facts(key, comm, process, nic, Direction.ACCEPTED))
+
+    def of_many(self, key: FlowKey, nic: str) -> FlowRule | None:
+        """The one rule for all flows that a wide key stands for, whosever they are."""
+        return of_many(self._rules, key, nic)
 
     def left_by(self, key: FlowKey) -> str | None:
         """The rule that leaves a flow alone whatever it carries. One that asks for more than its

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from atfnd.agenda import Agenda
-from atfnd.decide import audit, budget, steer
+from atfnd.decide import audit, budget, spans, steer
 from atfnd.decide.follow import followed
 from atfnd.decide.place import belongs
 from atfnd.model import (
@@ -225,7 +225,7 @@ class Programmed(Published):
             now_ns, at = time.monotonic_ns(), action.location
             try:
                 if self._inherited(watch, action, now_ns):
-                    why = "another socket has its 5-tuple, and its rule"
+                    why = "another socket comes by its rule"
                     return Outcome(action, now_ns, errno.ECANCELED, at, why)
             except OSError as refusal:
                 why = "whether its 5-tuple is used again is not known"
@@ -237,6 +237,8 @@ class Programmed(Published):
         name, key = watch.view.name, action.key
         if key is None or key.listens:
             return False
+        if key.wide:
+            return spans.anyone_at(key, self.observer.inventory(), self.memory)
         if name not in self._living:
             self._living[name] = Living(watch.nic.netns)
         cookie = self._living[name].cookie(key)

@@ -7,8 +7,10 @@ import asyncio
 import time
 from collections.abc import AsyncGenerator, Iterator, Sequence
 
-from atfnd.model import Flow, SocketGone, SocketSeen, SocketUse
+from atfnd.model import Direction, Flow, Process, Protocol, SocketGone, SocketSeen, SocketUse
 from atfnd.observe.nics import NicWatch
+from atfnd.observe.ports import ListenedPorts
+from atfnd.observe.process import Processes
 from atfnd.published import Published
 from atfnd.replay.recording import Audited, End, Gone, Line, Machine, Seen, line_of
 
@@ -38,6 +40,7 @@ class Recorder:
         self._shown = shown
         self._readers: set[_Reader] = set()
         self._stood: object = None  # the NICs, when the machine was last told
+        self._processes, self._ports = Processes(command=True), ListenedPorts()
 
     async def lines(self, seconds: float, most: int) -> AsyncGenerator[str, None]:
         """A recording, line by line: what is known at the start, then what is seen."""
@@ -61,7 +64,7 @@ class Recorder:
     def seen(self, watch: NicWatch, event: SocketSeen) -> None:
         """A socket was observed on a NIC of ours."""
         if self._readers:
-            self._tell(_seen(watch, event, event.at_ns))
+            self._tell(self._seen(watch, event, event.at_ns))
 
     def gone(self, event: SocketGone) -> None:
         """A socket has ended."""
@@ -86,23 +89,29 @@ class Recorder:
         watches = self._shown.watches
         now_ns = time.monotonic_ns()
         for flow in list(self._shown.flows()):
-            if flow is not None and flow.nic in watches and not flow.key.listens:
+            if flow is not None and flow.nic in watches and not flow.key.wide:
                 watch = watches[flow.nic]
-                yield _seen(watch, _as_seen(flow, watch, now_ns), now_ns)
+                yield self._seen(watch, _as_seen(flow, watch, now_ns), now_ns)
 
     def _machine(self) -> Machine:
         self._stood = self._stands()
         views = tuple(watch.view for watch in self._shown.watches.values())
         return Machine(time.monotonic_ns(), views, self._shown.topology())
 
+    def _seen(self, watch: NicWatch, event: SocketSeen, at_ns: int) -> Seen:
+        """With what another policy may ask of its process, and which end opened it."""
+        now_ns, thread = time.monotonic_ns(), event.thread
+        rss = watch.predicted(event.key) if event.key.remote_port else None
+        process = Process() if thread is None else self._processes.of(thread.pid, now_ns)
+        if event.direction is None and event.key.protocol == Protocol.TCP:
+            netns, born_ns = watch.nic.netns, event.born_ns
+            listened = self._ports.serves(netns, event.key, now_ns, born_ns)
+            event = event._replace(direction=Direction.ACCEPTED if listened else None)
+        return Seen(at_ns, watch.view.name, event, rss.index if rss else None, process)
+
     def _stands(self) -> object:
         """What makes a NIC another one. Not the CPUs of its queues: we move those ourselves."""
         return {name: watch.lives for name, watch in self._shown.watches.items()}
-
-
-def _seen(watch: NicWatch, event: SocketSeen, at_ns: int) -> Seen:
-    rss = watch.predicted(event.key) if event.key.remote_port else None
-    return Seen(at_ns, watch.view.name, event, rss.index if rss else None)
 
 
 def _as_seen(flow: Flow, watch: NicWatch, now_ns: int) -> SocketSeen:
@@ -110,5 +119,5 @@ def _as_seen(flow: Flow, watch: NicWatch, now_ns: int) -> SocketSeen:
     napi_id = next((q.napi_id for q in queues if q.index == flow.rx_queue), None)
     return SocketSeen(
         now_ns, flow.cookie, flow.key, flow.app_cpu, flow.thread, napi_id, flow.rx_cpu,
-        flow.bytes, flow.used_ns, flow.born_ns,
+        flow.bytes, flow.used_ns, flow.born_ns, flow.direction,
     )  # fmt: skip

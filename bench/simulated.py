@@ -12,9 +12,11 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from atfnd.decide import audit, budget, follow, ports, steer
+from atfnd.decide import aggregate, audit, budget, follow, ports, spans, steer
+from atfnd.decide.birth import Birth
 from atfnd.decide.listeners import Listeners
 from atfnd.decide.memory import Memory
+from atfnd.decide.wide import covers
 from atfnd.model import (
     Action,
     ActionKind,
@@ -50,7 +52,7 @@ class Load(NamedTuple):
 class Simulated:
     """`nic` needs a CPU for each queue, and refuses more than `slots` rules. `deleted` counts those
     that went again, `writes` all writes of rules. `served` are the
-    ports that are listened on."""
+    ports that are listened on; with `spanned`, flows of prefixes may share a filter, too."""
 
     def __init__(
         self,
@@ -61,8 +63,9 @@ class Simulated:
         defers: Callable[[Action], bool] = lambda action: False,
         slots: int | None = None,
         served: Iterable[Listening] = (),
+        spanned: bool = False,
     ) -> None:
-        self.slots, self.listeners = slots, Listeners()
+        self.slots, self.listeners, self.spanned = slots, Listeners(), spanned
         for event in served:
             self.listeners.opened(event, memory)
         self.nic, self.rule, self.memory, self.defers = nic, rule, memory, defers
@@ -71,6 +74,7 @@ class Simulated:
         self.held: dict[int, tuple[FlowKey, int]] = {}
         self._free: list[int] = []  # locations below the highest one in use
         self._ruled: dict[FlowKey, int] = {}  # the same, by flow
+        self._wide: dict[FlowKey, int] = {}  # those for many flows
         self.carried: dict[FlowKey, int] = {}
         self.deleted = self.writes = 0
         self._cookies = {load.key: number + 1 for number, load in enumerate(loads)}
@@ -96,14 +100,23 @@ class Simulated:
             self.now_ns, self._cookies[load.key], load.key, load.app_cpu, load.thread,
             queue.napi_id, queue.cpu, self.carried.get(load.key, 0), self.now_ns, 0,
         )  # fmt: skip
-        self.carry_out(steer.seen(event, self.nic, self.rule, self.memory, self.now_ns))
+        rule = self.rule_for(load.key)
+        self.carry_out(steer.seen(event, self.nic, rule, self.memory, self.now_ns))
 
     def queue_of(self, key: FlowKey) -> int:
-        """As the NIC delivers it: its own rule wins over its port's, and that over RSS."""
+        """As the NIC delivers it: its own rule wins over one for many, and that over RSS."""
         if (own := self._ruled.get(key)) is not None:
             return own
-        port = key._replace(remote=bytes(len(key.remote)), remote_port=0)
-        return self._ruled.get(port, self._rss[key])
+        wide = (queue for each, queue in self._wide.items() if covers(each, key))
+        return next(wide, self._rss[key])
+
+    def rule_for(self, key: FlowKey) -> FlowRule | None:
+        """The policy's, for a flow."""
+        return self.rule
+
+    def rule_of(self, wide: FlowKey) -> FlowRule | None:
+        """The policy's one rule for all that a wide key stands for."""
+        return self.rule
 
     def look(self, after_ns: int = 2 * SECOND_NS) -> None:
         """As the daemon audits, so much later."""
@@ -126,19 +139,36 @@ class Simulated:
         self.now_ns += 1
         self.carry_out(steer.due(views, self.memory, self.now_ns))
         if self.listeners.sockets:
-            self.aggregate()
+            births = ports.look(
+                self.nic, lambda key, comm: self.rule_of(key), self.listeners, self.sockets(),
+                self.memory, self.now_ns,
+            )  # fmt: skip
+            self.bear(births)
+        if self.spanned:
+            births = spans.look(
+                self.nic, self.rule_of, self._listened, self.sockets(), self.memory, self.now_ns
+            )
+            self.bear(births)
+        aggregate.stranded(self.nic, self.memory, self.now_ns)
 
-    def aggregate(self) -> None:
-        """As the daemon looks at ports."""
-        uses = []
+    def sockets(self) -> list[SocketUse]:
+        """All there are, where they are delivered now."""
+        found = []
         for load in self.loads:
             at = self.nic.queues[self.queue_of(load.key)]
-            uses.append(SocketUse(0, load.key, load.app_cpu, at.napi_id, at.cpu, 0))
-        births = ports.look(
-            self.nic, lambda key, comm: self.rule, self.listeners, uses, self.memory, self.now_ns
-        )
+            found.append(SocketUse(0, load.key, load.app_cpu, at.napi_id, at.cpu, 0))
+        return found
+
+    def bear(self, births: Iterable[Birth]) -> None:
+        """Rules for many flows, and those that they make needless."""
         for birth in births:
             self.carry_out((birth.action,))
+
+    def _listened(self, key: FlowKey) -> bool:
+        known = self.listeners
+        spending = self.memory.spending_of(self.nic.name)
+        hopeless = known.why_not.keys() - spending.covers - spending.promised
+        return any(covers(port, key) for port in known.sockets if port not in hopeless)
 
     def spend(self) -> None:
         """As the daemon does after each audit."""
@@ -153,7 +183,9 @@ class Simulated:
                 self._follow(action.queue, action.new)
             elif self.defers(action):
                 budget.ended(action, self.memory)
-                if action.key is not None:
+                if action.key is not None and action.key.wide:
+                    budget.put_off(action.key, self.nic.name, self.memory, self.now_ns)
+                elif action.key is not None:
                     move = Move("none", "deferred", "simulated", 0, 0)
                     audit.moved(action.key, move, self.memory, self.now_ns, deferred=True)
             else:
@@ -166,21 +198,30 @@ class Simulated:
 
     def _write(self, action: Action) -> Outcome:
         location = action.location
-        if action.kind is ActionKind.INSERT:
-            if len(self.held) == self.slots:
+        if action.kind is ActionKind.INSERT and action.key is not None:
+            location = self.location_for(action.key)
+            if location is None:
                 return Outcome(action, self.now_ns, errno.ENOSPC, None, "full")
-            location = self._free.pop() if self._free else len(self.held)
         if action.key is None or location is None:
             raise ValueError(f"no rule's action: {action}")
         self.writes += 1
         if action.kind is ActionKind.DELETE:
             self._free.append(location)
             del self.held[location], self._ruled[action.key]
+            self._wide.pop(action.key, None)
             self.deleted += 1
         elif action.new is not None:
             self.held[location] = action.key, action.new
             self._ruled[action.key] = action.new
+            if action.key.wide:
+                self._wide[action.key] = action.new
         return Outcome(action, self.now_ns, 0, location, "simulated")
+
+    def location_for(self, key: FlowKey) -> int | None:
+        """Where a new rule goes; None: the table is full."""
+        if len(self.held) == self.slots:
+            return None
+        return self._free.pop() if self._free else len(self.held)
 
     def placed(self) -> float:
         """The share of all bytes that is delivered on its application's CPU now."""

@@ -10,6 +10,8 @@ They come in random order, some at each look, so that who comes first is anybody
 - `first come`: whoever finds a filter keeps it;
 - `worth`: the worthiest have them (decide/budget.py);
 - `worth, ports`: and flows of a port come by one rule, if that moves none (decide/aggregate.py);
+- `worth, spans`: and flows of a remote prefix do, too: each application's remotes are of one /16
+  (decide/spans.py);
 - `worth, born`: the servers listen when we are there already: their ports have a rule from then on.
 """
 
@@ -35,6 +37,7 @@ from atfnd.model import (
     Protocol,
     Queue,
     Rss,
+    Shape,
     Thread,
 )
 from bench import plot
@@ -47,7 +50,7 @@ __all__ = ["CONTENDERS", "measured", "run"]
 APPS = 8
 FLOWS = 1000
 TABLES = (16, 32, 64, 128, 256, 512, 1024)
-CONTENDERS = ("rss", "first come", "worth", "worth, ports", "worth, born")
+CONTENDERS = ("rss", "first come", "worth", "worth, ports", "worth, spans", "worth, born")
 BYTES_PER_S = 1_000_000_000  # of the busiest
 COME_AT_A_LOOK = 50
 LOOKS = 60
@@ -57,6 +60,11 @@ RULE = FlowRule(
     processes=None, min_bytes=0, min_age_ns=0, placement=Placement.CORE, order=Mode.STRICT,
     owner=Migrant.THREAD, dwell_ns=0, t_delete_ns=1 << 60,
 )  # fmt: skip
+SHAPES = frozenset(
+    Shape(4, Protocol.TCP, *address, *ports)
+    for address in ((True, False), (False, True))
+    for ports in ((True, False), (False, True), (False, False))
+)
 
 
 class Run(NamedTuple):
@@ -95,9 +103,10 @@ def measured(table: int, contender: str, seed: int, flows: int = FLOWS) -> Run:
     nic = _nic(0 if contender == "rss" else table)
     kind = FirstCome if contender == "first come" else Simulated
     served = _listeners(loads, known=contender == "worth, born")
-    if contender not in ("worth, ports", "worth, born"):
+    if contender not in ("worth, ports", "worth, spans", "worth, born"):
         served = []
-    simulated = kind(nic, RULE, memory, [], served=served)
+    spanned = contender == "worth, spans"
+    simulated = kind(nic, RULE, memory, [], served=served, spanned=spanned)
     simulated.look()
     for _ in range(LOOKS):
         some, loads = loads[:COME_AT_A_LOOK], loads[COME_AT_A_LOOK:]
@@ -111,7 +120,7 @@ def _flows(chance: random.Random, count: int) -> list[Load]:
     loads = []
     for rank in range(count):
         app = chance.randrange(APPS)
-        remote = bytes([10, 1 + rank // 65536, rank // 256 % 256, rank % 256])
+        remote = bytes([10, 1 + app, rank // 256 % 256, rank % 256])
         serves = app % 2 == 0
         local, port = (80 + app, 1024 + rank) if serves else (1024 + rank, 443)
         key = FlowKey(Protocol.TCP, LOCAL, local, remote, port)
@@ -136,8 +145,9 @@ def _listeners(loads: Sequence[Load], *, known: bool) -> list[Listening]:
 def _nic(filters: int) -> NicView:
     """One queue a CPU, replaced in place, ports' filters behind all others."""
     caps = Caps(
-        "simulated", True, None, True, False, True, True, Actuator.IN_PLACE, exact_wins=True
-    )
+        "simulated", True, None, True, False, True, True, Actuator.IN_PLACE, shapes=SHAPES,
+        exact_wins=True,
+    )  # fmt: skip
     queues = tuple(Queue(i, 100 + i, None, i, True, None) for i in range(APPS))
     return NicView(
         name="simulated", netns=None, ifindex=1, armed=True, budget=filters, up=True, caps=caps,

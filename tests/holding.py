@@ -21,7 +21,7 @@ def under_hold(
 ) -> Held:
     """Park `b`, do `what`, wait until `a` is drained. OSError: it cannot be parked."""
     until_ns = time.monotonic_ns() + limit_ns
-    hold = Hold(transit, a, b, until_ns)
+    hold = Hold(transit, [a], b, until_ns)
     try:
         what()
         hold.settle(time.monotonic_ns() + PIPE_NS)

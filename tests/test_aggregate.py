@@ -9,7 +9,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from atfnd.decide import budget, steer
+from atfnd.decide import aggregate, budget, steer
 from atfnd.decide.memory import Memory, Settling
 from atfnd.decide.table import FlowTable
 from atfnd.model import (
@@ -72,6 +72,9 @@ class Watched(Simulated):
 
     def written(self, action: Action) -> None:
         before = {load.key: self.queue_of(load.key) for load in self.loads}
+        flows = (self.memory.table.get(load.key) for load in self.loads)
+        homes = ((f, aggregate.belongs(f, self.nic, self.memory)) for f in flows if f)
+        waiting = {f.key for f, at in homes if budget.waits(f) and at == action.new}
         super().carry_out((action,))
         after = {load.key: self.queue_of(load.key) for load in self.loads}
         moved = {each for each in before if before[each] != after[each]}
@@ -79,7 +82,7 @@ class Watched(Simulated):
             assert moved <= ({action.key} if "port" not in action.why else set())
             return
         assert all(each.local_port == action.key.local_port for each in moved)
-        assert action.kind is ActionKind.REWRITE or not moved
+        assert action.kind is ActionKind.REWRITE or moved <= waiting
 
 
 def bed(loads: list[Load], room: int, ports: tuple[int, ...] = (443,)) -> Watched:

@@ -22,6 +22,7 @@ from atfnd.observe.transit import End, Transit
 from atfnd.program.hold import Hold
 from tests.holding import under_hold
 from tests.labs import Lab, key_of
+from tests.wait import until
 
 pytestmark = pytest.mark.usefixtures("own_affinity")
 
@@ -43,6 +44,11 @@ def transit(lab: Lab) -> Iterator[Transit]:
 
 def queues(lab: Lab) -> tuple[Queue, Queue]:
     return lab.nic.queues()[A], lab.nic.queues()[B]
+
+
+def pair(lab: Lab) -> tuple[list[Queue], Queue]:
+    a, b = queues(lab)
+    return [a], b
 
 
 class Flow:
@@ -99,9 +105,41 @@ def test_a_held_queue_delivers_nothing_until_the_other_is_idle(
     assert through_b.receiver.recv(1) == b"y"
     assert got == [b"written"]
     assert (held.end, held.leaky, held.unbroken) == (End.IDLE, False, True)
-    assert held.effective_ns <= held.proof_ns <= held.released_ns
+    assert held.effective_ns <= held.proofs[0].at_ns <= held.released_ns
     assert seat(b) == before
     assert own_seat() == ours
+
+
+def test_a_queue_is_held_until_each_of_the_others_has_delivered(
+    lab: Lab, transit: Transit, through_a: Flow, through_b: Flow
+) -> None:
+    a, b = queues(lab)
+    c = lab.nic.queues()[2]
+    through_c = Flow(lab, 5002, c.index)
+    through_a.deliver()
+    through_c.deliver()
+    transit.watch(c.napi_id or 0, c.pid)
+    assert c.pid is not None
+    assert c.cpu is not None
+    assert b.cpu is not None
+    hold = Hold(transit, [a, c], b, time.monotonic_ns() + LONG_NS)
+    os.sched_setaffinity(c.pid, {b.cpu})  # kept from both: C stands still
+    through_c.sender.send(b"x")
+    until(lambda: (lab.nic.stats().queues[c.index].packets or 0) > 1, "it is in C's ring")
+    through_b.sender.send(b"y")
+    through_a.deliver()
+    through_b.receiver.setblocking(False)
+    hold.settle(time.monotonic_ns())
+    assert not hold.settled(time.monotonic_ns() + LIMIT_NS)
+    with pytest.raises(BlockingIOError):
+        through_b.receiver.recv(1)
+    os.sched_setaffinity(c.pid, {c.cpu})
+    assert hold.settled(time.monotonic_ns() + LONG_NS)
+    held = hold.let_go()
+    assert held.unbroken
+    assert [proof.end is not None for proof in held.proofs] == [True, True]
+    assert held.proofs[1].at_ns >= held.proofs[0].at_ns
+    assert through_c.receiver.recv(1) == b"x"
 
 
 def test_the_limit_releases_the_queue_in_the_middle_of_a_write(
@@ -110,7 +148,7 @@ def test_the_limit_releases_the_queue_in_the_middle_of_a_write(
     through_a.deliver()
     a, b = queues(lab)
     until_ns = time.monotonic_ns() + LIMIT_NS
-    hold = Hold(transit, a, b, until_ns)
+    hold = Hold(transit, [a], b, until_ns)
     through_b.deliver()  # arrives only because B is polled again
     assert not hold.in_force()
     held = hold.let_go()
@@ -121,7 +159,7 @@ def test_the_limit_releases_the_queue_in_the_middle_of_a_write(
 def test_no_hold_begins_when_its_limit_is_over(lab: Lab, transit: Transit, through_b: Flow) -> None:
     ours = own_seat()
     with pytest.raises(OSError, match=r"queue|CPU") as refusal:
-        Hold(transit, *queues(lab), time.monotonic_ns())
+        Hold(transit, *pair(lab), time.monotonic_ns())
     assert refusal.value.errno in (errno.EAGAIN, errno.ETIMEDOUT)
     assert own_seat() == ours
     through_b.deliver()
@@ -134,7 +172,7 @@ def test_no_hold_begins_while_the_other_queue_stands_still(
     still = replace(a, napi_id=UNPOLLED)
     transit.watch(UNPOLLED, None)
     with pytest.raises(OSError, match=r"queue 0 stands still") as refusal:
-        Hold(transit, still, b, time.monotonic_ns() + LIMIT_NS)
+        Hold(transit, [still], b, time.monotonic_ns() + LIMIT_NS)
     assert refusal.value.errno == errno.EAGAIN
     through_b.deliver()
 
@@ -144,7 +182,7 @@ def test_a_queue_that_is_let_go_of_is_polled_again(
 ) -> None:
     through_a.deliver()
     ours = own_seat()
-    hold = Hold(transit, *queues(lab), time.monotonic_ns() + LONG_NS)
+    hold = Hold(transit, *pair(lab), time.monotonic_ns() + LONG_NS)
     assert hold.in_force()
     with pytest.raises(OSError, match="parked") as refusal:
         transit.stop()  # nobody would see B polled
@@ -179,7 +217,7 @@ def test_a_queue_that_cannot_be_held_is_refused(lab: Lab, transit: Transit) -> N
 
     def refused(queue: Queue) -> int | None:
         with pytest.raises(OSError, match=r"queue|CPU") as refusal:
-            Hold(transit, a, queue, time.monotonic_ns() + LIMIT_NS)
+            Hold(transit, [a], queue, time.monotonic_ns() + LIMIT_NS)
         return refusal.value.errno
 
     assert refused(replace(b, threaded=False)) == errno.EOPNOTSUPP
@@ -193,12 +231,12 @@ def test_a_queue_that_cannot_be_held_is_refused(lab: Lab, transit: Transit) -> N
     assert refused(b) == errno.EINVAL
     os.sched_setaffinity(b.pid, {b.cpu})
     with pytest.raises(KeyError):
-        Hold(transit, a, replace(b, napi_id=1), time.monotonic_ns() + LIMIT_NS)
+        Hold(transit, [a], replace(b, napi_id=1), time.monotonic_ns() + LIMIT_NS)
     transit.stop()
     with pytest.raises(ValueError, match="not started"):  # nobody would see B polled
-        Hold(transit, a, b, time.monotonic_ns() + LIMIT_NS)
+        Hold(transit, [a], b, time.monotonic_ns() + LIMIT_NS)
     transit.start()
-    assert Hold(transit, a, b, time.monotonic_ns() + LIMIT_NS).let_go().effective_ns
+    assert Hold(transit, [a], b, time.monotonic_ns() + LIMIT_NS).let_go().effective_ns
 
 
 HOLD_FOR_EVER = """
@@ -213,7 +251,7 @@ a, b = nic.queues()[:2]
 for queue in (a, b):
     transit.watch(queue.napi_id, queue.pid)
 
-hold = Hold(transit, a, b, time.monotonic_ns() + 3600 * 10**9)
+hold = Hold(transit, [a], b, time.monotonic_ns() + 3600 * 10**9)
 print("held", flush=True)
 time.sleep(3600)
 """

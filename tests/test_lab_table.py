@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from atfnd.bpf import _bpf
 from atfnd.model import Match, Rule
 from atfnd.nic.lab import LabNic
+from atfnd.nic.location import is_wide
 from tests.labs import Lab, a_lab
 from tests.wait import until
 
@@ -173,7 +174,8 @@ def test_any_sequence_against_a_model(lab: Lab, done: list[tuple[str, int, int, 
             model[location] = (match, queue)
         elif what == "any" and all(held != match for held, _ in model.values()):
             chosen = nic.insert(match, queue)
-            assert chosen == max(at for at in range(3840) if at not in model)
+            slots = 4096 if is_wide(match) else 3840
+            assert chosen == max(at for at in range(slots) if at not in model)
             model[chosen] = (match, queue)
         else:
             at = location if what == "insert" else None

@@ -152,8 +152,9 @@ def test_what_cannot_be_held_is_refused_and_nothing_parked(moving: Make) -> None
             flow.hands.hold(queue, until_ns, frozenset(drains))
         return refusal.value.errno
 
-    assert refused(1) == refused(1, 0, 2) == errno.EOPNOTSUPP
-    assert refused(9, 0) == refused(1, 9) == errno.ENODEV
+    assert refused(1) == refused(1, *range(2, 18)) == errno.EOPNOTSUPP
+    assert refused(9, 0) == refused(1, 9) == refused(1, 0, 9) == errno.ENODEV
+    assert refused(1, 0, 3) == errno.EDEADLK  # 3 is polled where 1 is
     flow.hands.hold(1, until_ns, frozenset({0}))
     assert refused(2, 0) == errno.EBUSY
     assert flow.hands.in_force(1)

@@ -90,3 +90,38 @@ def test_what_the_policy_leaves_alone_is_recorded_too(shared_lab: Lab, tmp_path:
         with recording(bed, file):
             until(lambda: f'"remote_port": {app.key.remote_port}' in file.read_text(), "it is seen")
         assert bed.daemon.flow(app.key) is None
+
+
+OF_PROCESS = policy(
+    """\
+  - name: mine
+    match: { command: "*tests.talker echo tcp *", user: root, direction: accepted }
+    placement: { near: core }
+    order: immediate
+  - { name: others, match: { protocol: [tcp, udp] }, placement: leave }"""
+)
+
+
+def test_what_a_process_is_decides_as_it_did_in_the_daemon(shared_lab: Lab, tmp_path: Path) -> None:
+    """Recorded under a policy that asks nothing of processes; then a daemon under the one that
+    does, and what that one would have decided."""
+    file = tmp_path / "seen.jsonl"
+    with a_bed(shared_lab, tmp_path, "bpf") as bed:
+        bed.start(arm=False)
+        accepted, connected, other = bed.apps.tcp(), bed.apps.tcp_connected(), bed.apps.udp()
+        apps = accepted, connected, other
+        for app in apps:
+            bed.row(app, lambda row: row["state"] == "observed", "is observed")
+        done = bed.daemon.ctl("record", str(file), "--seconds", "1")
+        assert done.returncode == 0, done.stderr
+        bed.daemon.config.write_text(OF_PROCESS)
+        bed.daemon.end()
+        bed.start()
+        bed.steered(accepted)
+        steered = {app.key for app in apps if bed.rule(app)}
+    found = replayed(file, tmp_path, OF_PROCESS)
+    inserted = [each for each in found["actions"] if each["kind"] == "insert"]
+    assert {each["flow"] for each in inserted} == {str(key) for key in steered}
+    assert {each["policy"] for each in inserted} == {"mine"}
+    flows = {each["rule"]: each["flows"] for each in found["rules"]}
+    assert (flows["mine"], flows["others"]) == (1, 2)

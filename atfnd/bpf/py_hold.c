@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later
  *
  * The hold of a queue, step by step, as methods of type Transit: a spinner (spinner.c) keeps its CPU
- * while another queue drains; its end is its own. TRANSIT_HOLDS at a time. sched(7).
+ * while other queues drain; its end is its own. TRANSIT_HOLDS at a time. sched(7).
  */
 #define _GNU_SOURCE
 #include "py_transit.h"
@@ -38,8 +38,11 @@ int transit_in_hold(const struct transit_object *self, const struct transit_ring
 	for (int i = 0; i < TRANSIT_HOLDS; i++) {
 		const struct spinner *spinner = self->spinners[i];
 
-		if (spinner && (!ring || ring == spinner->a || ring == spinner->b))
+		if (spinner && (!ring || ring == spinner->b))
 			return 1;
+		for (int old = 0; spinner && old < spinner->olds; old++)
+			if (ring == spinner->old[old].ring)
+				return 1;
 	}
 	return 0;
 }
@@ -82,15 +85,40 @@ static PyObject *start(struct spinner **place, struct spinner given)
 	return PyLong_FromUnsignedLongLong(spinner->effective_ns);
 }
 
+/* The queues A of a hold, from a tuple of their NAPI ids. 0, or -1 with an exception set. */
+static int take_olds(struct transit_object *self, struct spinner *spinner, PyObject *napis)
+{
+	Py_ssize_t count = PyTuple_Size(napis);
+
+	if (count < 1 || count > TRANSIT_RINGS) {
+		PyErr_SetString(PyExc_ValueError, "no queue drains, or too many do");
+		return -1;
+	}
+	for (Py_ssize_t i = 0; i < count; i++) {
+		unsigned long napi_id = PyLong_AsUnsignedLong(PyTuple_GetItem(napis, i));
+		struct spinner_old *old = &spinner->old[i];
+
+		if (PyErr_Occurred())
+			return -1;
+		old->ring = transit_ring_of(self, napi_id);
+		if (!old->ring)
+			return -1;
+		old->index = old->ring - self->skeleton->bss->rings;
+	}
+	spinner->olds = count;
+	return 0;
+}
+
 PyObject *transit_park(PyObject *object, PyObject *args)
 {
 	struct transit_object *self = transit_opened(object);
 	struct spinner spinner = { .end = SPINNER_ON };
-	unsigned int napi_a, napi_b;
+	unsigned int napi_b;
+	PyObject *napis_a;
 	unsigned long long ready_ns, until_ns;
 	struct spinner **place;
 
-	if (!self || !PyArg_ParseTuple(args, "IIiiKK", &napi_a, &napi_b, &spinner.cpu,
+	if (!self || !PyArg_ParseTuple(args, "O!IiiKK", &PyTuple_Type, &napis_a, &napi_b, &spinner.cpu,
 				       &spinner.priority, &ready_ns, &until_ns))
 		return NULL;
 	place = find_place(self, 0);
@@ -102,13 +130,13 @@ PyObject *transit_park(PyObject *object, PyObject *args)
 	}
 	if (spinner.cpu < 0 || spinner.cpu >= CPU_SETSIZE)
 		return ext_oserror(EINVAL, "park a queue");
-	spinner.a = transit_ring_of(self, napi_a);
-	spinner.b = spinner.a ? transit_ring_of(self, napi_b) : NULL;
+	if (take_olds(self, &spinner, napis_a))
+		return NULL;
+	spinner.b = transit_ring_of(self, napi_b);
 	if (!spinner.b)
 		return NULL;
 	spinner.ready_ns = ready_ns;
 	spinner.until_ns = until_ns;
-	spinner.a_index = spinner.a - self->skeleton->bss->rings;
 	spinner.idle_program = bpf_program__fd(self->skeleton->progs.is_idle);
 	return start(place, spinner);
 }
@@ -158,12 +186,31 @@ PyObject *transit_settled(PyObject *object, PyObject *args)
 	return PyBool_FromLong(!error);
 }
 
+/* What each queue A did: (end, when, and the ends of two polls). NULL with an exception set. */
+static PyObject *told_olds(const struct spinner *spinner)
+{
+	PyObject *all = PyTuple_New(spinner->olds);
+
+	for (int i = 0; all && i < spinner->olds; i++) {
+		const struct spinner_old *old = &spinner->old[i];
+		struct transit_poll ended = old->ring->ended, drained = old->ring->drained;
+		PyObject *one = Py_BuildValue("(iKKIIKII)", old->end, old->proof_ns, ended.ended_ns,
+					      ended.work, ended.budget, drained.ended_ns,
+					      drained.work, drained.budget);
+
+		if (!one || PyTuple_SetItem(all, i, one)) {
+			Py_DECREF(all);
+			return NULL;
+		}
+	}
+	return all;
+}
+
 PyObject *transit_unpark(PyObject *object, PyObject *args)
 {
-	struct transit_poll ended, drained;
 	struct spinner **place, *spinner;
 	unsigned int napi_b;
-	PyObject *told;
+	PyObject *told, *olds;
 
 	if (!PyArg_ParseTuple(args, "I", &napi_b))
 		return NULL;
@@ -171,12 +218,10 @@ PyObject *transit_unpark(PyObject *object, PyObject *args)
 	if (!place)
 		return NULL;
 	spinner = stop(place);
-	ended = spinner->a->ended;
-	drained = spinner->a->drained;
-	told = Py_BuildValue("(iKKKKKIIKII)", atomic_load(&spinner->end), spinner->effective_ns,
-			     spinner->proof_ns, spinner->released_ns, spinner->b_polls,
-			     ended.ended_ns, ended.work, ended.budget, drained.ended_ns,
-			     drained.work, drained.budget);
+	olds = told_olds(spinner);
+	told = !olds ? NULL
+		     : Py_BuildValue("(iKKKN)", atomic_load(&spinner->end), spinner->effective_ns,
+				     spinner->released_ns, spinner->b_polls, olds);
 	free(spinner);
 	return told;
 }

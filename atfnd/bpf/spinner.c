@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later
  *
  * A thread of SCHED_FIFO above the NAPI thread's priority, confined to the same CPU, that spins until
- * the other ring is drained or its limit is reached. It is its own clock and its own judge: what ends
+ * the other rings are drained or its limit is reached. It is its own clock and its own judge: what ends
  * a hold is in memory that BPF writes, so no other thread and no Python is between the evidence and
  * the release. When the process dies, so does the spinner, and the NAPI thread runs.
  *
@@ -29,35 +29,56 @@ static __u64 now_ns(void)
 	return (__u64)at.tv_sec * SECOND_NS + (__u64)at.tv_nsec;
 }
 
-static int idle(const struct spinner *spinner)
+static int idle(const struct spinner *spinner, __u32 index)
 {
-	__u32 index = spinner->a_index;
 	LIBBPF_OPTS(bpf_test_run_opts, run, .ctx_in = &index, .ctx_size_in = sizeof(index));
 
 	return !bpf_prog_test_run_opts(spinner->idle_program, &run) && run.retval == 1;
 }
 
-/* Until ring A has delivered all it held at the question's time. */
+/* Looks at the rings that are not proven yet: is each by now? */
+static enum spinner_end proven(struct spinner *spinner, __u64 question, __u64 now)
+{
+	enum spinner_end end = SPINNER_IDLE;
+
+	for (int i = 0; i < spinner->olds; i++) {
+		struct spinner_old *old = &spinner->old[i];
+		const volatile struct transit_ring *ring = old->ring;
+
+		if (old->end == SPINNER_ON) {
+			if (ring->drained_after == question)
+				old->end = SPINNER_DRAINED;
+			else if (now > question && idle(spinner, old->index))
+				old->end = SPINNER_IDLE;
+			old->proof_ns = now;
+		}
+		if (old->end == SPINNER_ON)
+			end = SPINNER_ON;
+		else if (end != SPINNER_ON && old->end == SPINNER_DRAINED)
+			end = SPINNER_DRAINED;
+	}
+	return end;
+}
+
+/* Until each ring A has delivered all it held at the question's time. */
 static enum spinner_end spin(struct spinner *spinner)
 {
-	const volatile struct transit_ring *a = spinner->a;
-
+	for (int i = 0; i < spinner->olds; i++)
+		spinner->old[i].end = SPINNER_ON;
 	for (;;) {
 		__u64 now = now_ns(), question = atomic_load(&spinner->question);
+		enum spinner_end end = question ? proven(spinner, question, now) : SPINNER_ON;
 
-		spinner->proof_ns = now;
 		if (atomic_load(&spinner->let_go))
 			return SPINNER_LET_GO;
-		if (question && a->drained_after == question)
-			return SPINNER_DRAINED;
-		if (question && now > question && idle(spinner))
-			return SPINNER_IDLE;
+		if (end != SPINNER_ON)
+			return end;
 		if (now >= spinner->until_ns)
 			return SPINNER_EXPIRED;
 	}
 }
 
-/* Twice: nothing is written while A stands still, and then what it holds is waited for. */
+/* Twice: nothing is written while an A stands still, and then what they hold is waited for. */
 static void *hold(void *argument)
 {
 	struct spinner *spinner = argument;
@@ -106,7 +127,7 @@ static int create(struct spinner *spinner)
 	return -error;
 }
 
-/* Asleep, so that ring A can be polled where we run. -ETIMEDOUT: there was no change until then. */
+/* Asleep, so that a ring A can be polled where we run. -ETIMEDOUT: there was no change until then. */
 static int wait_changed(struct spinner *spinner, __u64 until_ns)
 {
 	struct timespec until = { .tv_sec = until_ns / SECOND_NS, .tv_nsec = until_ns % SECOND_NS };
@@ -161,7 +182,8 @@ int spinner_start(struct spinner *spinner)
 
 void spinner_ask(struct spinner *spinner, __u64 after_ns)
 {
-	__atomic_store_n(&spinner->a->after_ns, after_ns, __ATOMIC_SEQ_CST);
+	for (int i = 0; i < spinner->olds; i++)
+		__atomic_store_n(&spinner->old[i].ring->after_ns, after_ns, __ATOMIC_SEQ_CST);
 	atomic_store(&spinner->question, after_ns);
 }
 

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""One rule for many flows, where filters are short: those of one port that go to one queue. Pure.
+"""One rule for many flows, where filters are short: of one port (`ports`), of a remote prefix or
+a local address (`spans`), that go to one queue. Pure.
 
-The port's rule comes first, where that moves no connection (`ports`); then the rules of those that
-it would deliver just so are deleted, and no flow changes its queue. A flow that goes elsewhere has
-a rule of its own, which wins. Whose flows a port's rule may serve is the policy's to say, of all
-its connections at once: one that leaves some of them alone has none.
+The wide rule comes first: where it moves no flow, or only such as wait for a filter and belong to
+its queue. Then the rules of those that it would deliver just so are deleted, and no flow changes
+its queue. A flow that goes elsewhere has a rule of its own, which wins. Whose flows a wide rule may
+serve is the policy's to say, of all that it would take at once.
 """
 
 from __future__ import annotations
@@ -15,16 +16,16 @@ from dataclasses import replace
 
 from atfnd.decide import budget, follow
 from atfnd.decide.birth import Birth
-from atfnd.decide.listeners import Listeners, covers, overlap
 from atfnd.decide.memory import Memory
+from atfnd.decide.wide import covers
 from atfnd.model import Action, ActionKind, Flow, FlowKey, FlowState, NicView
 
-__all__ = ["joined", "queue_of_most", "saves", "short"]
+__all__ = ["belongs", "joined", "queue_of_most", "rests", "saves", "short", "stranded"]
 
 _MOST = 0.75  # before it is full: flows that wait would be moved by their port's rule
 _JOIN = 8  # flows of a port a look: each write is done before anything else is decided
 _RESTS_NS = 5_000_000_000  # since its last move
-_WHY = "the rule of its port leads it there too, and filters are short"
+_SHORT = "leads it there too, and filters are short"
 
 
 def short(nic: NicView, memory: Memory) -> bool:
@@ -35,29 +36,55 @@ def short(nic: NicView, memory: Memory) -> bool:
     return any(flow.nic == nic.name and budget.waits(flow) for flow in memory.table)
 
 
-def queue_of_most(flows: Iterable[Flow]) -> int | None:
-    """The queue that most of these flows have rules to. None: no two have one to the same."""
-    rules = Counter(flow.target_queue for flow in flows if flow.location is not None)
+def queue_of_most(flows: Iterable[Flow], nic: NicView, memory: Memory) -> int | None:
+    """The queue that most of these flows have rules to, or belong to and wait for one. None: no two
+    do to the same."""
+    rules = Counter(
+        flow.target_queue if flow.location is not None else belongs(flow, nic, memory)
+        for flow in flows
+        if flow.location is not None or budget.waits(flow)
+    )
+    rules.pop(None, None)
     queue = min(rules, key=lambda each: (-rules[each], each or 0), default=None)
     return queue if rules[queue] > 1 else None
 
 
-def saves(port: FlowKey, flows: Iterable[Flow]) -> bool:
-    """A rule for this port would make others needless."""
-    return queue_of_most(each for each in flows if covers(port, each.key)) is not None
+def belongs(flow: Flow, nic: NicView, memory: Memory) -> int | None:
+    """The queue of its owner."""
+    home = follow.home(flow, nic, memory)
+    return None if home is None else home.index
+
+
+def saves(port: FlowKey, flows: Iterable[Flow], nic: NicView, memory: Memory) -> bool:
+    """A rule for this port would make others needless, or carry flows that wait."""
+    covered = (each for each in flows if covers(port, each.key))
+    return queue_of_most(covered, nic, memory) is not None
+
+
+def rests(key: FlowKey, nic: NicView, memory: Memory, now_ns: int) -> bool:
+    """A wide rule that was not to be had a moment ago."""
+    return now_ns < memory.spending_of(nic.name).later.get(key, (0, 0))[1]
+
+
+def stranded(nic: NicView, memory: Memory, now_ns: int) -> None:
+    """Flows whose wide rule is gone, or leads elsewhere now, wait for one of their own."""
+    led = [f for f in memory.table if f.nic == nic.name and f.state is FlowState.PORT]
+    asked = memory.spending_of(nic.name).inserting
+    for flow in (each for each in led if each.key not in asked):
+        wide = memory.table.covering(flow.key)
+        if wide is None or wide.target_queue != flow.target_queue:
+            why = "the rule that led it is not there any more"
+            flow = replace(flow, state=FlowState.OVERFLOW, target_queue=None, why=why)
+            memory.table.put(flow)
+            memory.defer(flow.key, now_ns)
 
 
 def joined(
-    key: FlowKey, flows: Iterable[Flow], nic: NicView, listeners: Listeners, memory: Memory,
-    now_ns: int,
-) -> Iterator[Birth]:  # fmt: skip
-    """The rules of connections (`flows`) that their port's makes needless, a few a look; those that
-    wait for one are served by it. Not where two ports' rules serve a connection: which of them wins
-    is not known."""
+    key: FlowKey, flows: Iterable[Flow], nic: NicView, memory: Memory, now_ns: int
+) -> Iterator[Birth]:
+    """The rules of `flows` that this wide one makes needless, a few a look; those that wait for one
+    are served by it."""
     port, spending = memory.table.get(key), memory.spending_of(nic.name)
-    others = (*listeners.sockets, *listeners.closed_ns)
-    if any(o != key and overlap(o, key) and memory.table.get(o) is not None for o in others):
-        return
     if port is None or port.location is None or port.target_queue is None:
         return
     if port.state is not FlowState.STEERED or key in spending.rewriting:
@@ -70,16 +97,20 @@ def joined(
     ]
     for flow in served:
         if budget.waits(flow) and flow.key not in spending.inserting:
-            why = f"the rule of its port leads it to queue {port.target_queue}"
+            why = f"the rule of {_what(key)} leads it to queue {port.target_queue}"
             target = port.target_queue
             memory.table.put(replace(flow, state=FlowState.PORT, target_queue=target, why=why))
     for flow in [each for each in served if _joins(each, port, memory, now_ns)][:_JOIN]:
         spending.swaps[flow.key] = None
         action = Action(
-            ActionKind.DELETE, nic.name, flow.key, flow.location, flow.target_queue, None, _WHY,
-            flow.policy,
+            ActionKind.DELETE, nic.name, flow.key, flow.location, flow.target_queue, None,
+            f"the rule of {_what(key)} {_SHORT}", flow.policy,
         )  # fmt: skip
         yield Birth(action, memory.settling.order(flow.policy), queues, queues)
+
+
+def _what(key: FlowKey) -> str:
+    return "its port" if key.listens else str(key)
 
 
 def _home(flow: Flow, port: Flow, nic: NicView, memory: Memory) -> bool:

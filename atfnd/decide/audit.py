@@ -11,6 +11,7 @@ from atfnd.decide import budget
 from atfnd.decide.memory import Memory
 from atfnd.decide.retire import gone, idle
 from atfnd.decide.table import t_delete_in_force_ns
+from atfnd.decide.wide import covers
 from atfnd.model import (
     Action,
     ActionKind,
@@ -136,6 +137,8 @@ def check_sockets(uses: Iterable[SocketUse], nics: Mapping[str, NicView], memory
     settling = memory.settling
     plan: list[Action] = []
     for flow in list(table):
+        if flow.key.wide and not flow.key.listens:
+            continue  # of no socket: `spans` knows when it ends
         if flow.key not in alive:
             plan += gone(flow.cookie, memory, "its socket is gone")
             continue
@@ -207,13 +210,17 @@ def adopt(
             raise ValueError(f"no rule of ours: {rule}")
         use = sockets.get(rule.match)
         cpu = next((q.cpu for q in nic.queues if q.index == rule.queue), None)
+        key = rule.match.key()
+        if use is None and key.wide and not key.listens:
+            inside = (each for each in sockets.values() if covers(key, each.key))
+            use = next((each._replace(key=key, cookie=0) for each in inside), None)
         if use is None or cpu is None or memory.table.full():
             why = "left by an earlier run, and its socket is gone"
             plan.append(
                 Action(
                     ActionKind.DELETE,
                     nic.name,
-                    rule.match.key(),
+                    key,
                     rule.location,
                     rule.queue,
                     None,

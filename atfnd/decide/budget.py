@@ -14,8 +14,8 @@ import errno
 from collections.abc import Callable
 from heapq import nlargest, nsmallest
 
-from atfnd.decide.listeners import covers
 from atfnd.decide.memory import Memory, Weight
+from atfnd.decide.wide import covers
 from atfnd.model import (
     Action,
     ActionKind,
@@ -34,6 +34,7 @@ __all__ = [
     "ask",
     "ended",
     "no_room",
+    "put_off",
     "settle",
     "share",
     "swaps",
@@ -46,6 +47,7 @@ _SWAPS = 16  # a look
 _CLEARLY = 2.0  # times the worth of who has the filter
 _LEAST_BYTES_PER_S = 10_000  # is worth the two moves of a swap
 _HELD_NS = 5_000_000_000  # a filter, or to have lost one
+_LATER_NS, _LATEST_NS = 10_000_000_000, 1_280_000_000_000  # a wide rule that was put off
 _MEASURED_NS = 1_000_000_000  # at least
 _PREDICTED = 512  # hashes a look
 _SAME_NODE, _OTHER_NODE = 10, 20  # ACPI SLIT
@@ -98,6 +100,8 @@ def settle(outcome: Outcome, memory: Memory) -> bool:
     ended(action, memory)
     if action.kind is ActionKind.INSERT:
         spending.refused |= outcome.errno == errno.ENOSPC
+        if action.key.wide and not outcome.errno:
+            spending.spans_later = 0, 0
     done = action.kind is ActionKind.DELETE and outcome.errno in (0, errno.ENOENT)
     if not swapped or not done:
         return False
@@ -121,8 +125,25 @@ def ended(action: Action, memory: Memory) -> None:
     spending.swaps.pop(action.key, None)
 
 
+def put_off(key: FlowKey, nic: str, memory: Memory, now_ns: int) -> None:
+    """A rule for many flows could not be had: it is not tried again for a while, a longer one each
+    time, and no filter is taken for it."""
+    spending = memory.spending_of(nic)
+    spending.later[key] = _later(spending.later.get(key, (0, 0))[0], now_ns)
+    if not key.listens:
+        spending.spans_later = _later(spending.spans_later[0], now_ns)
+    spending.covers.discard(key)
+    spending.promised.discard(key)
+
+
+def _later(times: int, now_ns: int) -> tuple[int, int]:
+    return times + 1, now_ns + min(_LATER_NS << min(times, 16), _LATEST_NS)
+
+
 def waits(flow: Flow) -> bool:
     """It found no filter left."""
+    if flow.key.wide:
+        return False
     return flow.state is FlowState.OVERFLOW and flow.location is None
 
 
@@ -173,7 +194,7 @@ def swaps(nic: NicView, memory: Memory, now_ns: int) -> Plan:
     ruled: list[tuple[float, Flow]] = []
     asked = spending.inserting.keys() | spending.rewriting.keys()
     busy = asked | spending.swaps.keys() | {*spending.swaps.values()}
-    ports = {(key.family, key.local_port) for key in asked if key.listens}
+    changing = [key for key in asked if key.wide]
     for key, weight in spending.weights.items():
         flow = memory.table.get(key)
         if flow is None or weight.worth is None or key in busy or key in memory.deferred:
@@ -183,16 +204,17 @@ def swaps(nic: NicView, memory: Memory, now_ns: int) -> Plan:
         if waits(flow):
             waiting.append((weight.worth, key))
         elif _ruled(flow) and not memory.table.covering(key):  # those are `aggregate`'s
-            if (key.family, key.local_port) in ports:
+            if any(covers(wide, key) for wide in changing):
                 continue  # where it would go is about to change
             ruled.append((weight.worth, flow))
     plan: list[Action] = []
-    for port in sorted(spending.covers - spending.promised - busy):
-        fit = [each for each in ruled if not covers(port, each[1].key)]  # it moves none of its own
-        if fit and no_room(nic, memory, port) is not None:
-            worst_of = min(fit, key=lambda each: each[0])
+    for wide in sorted(spending.covers - spending.promised - busy):
+        fit = [each for each in ruled if not covers(wide, each[1].key)] or ruled  # else its own
+        if fit and no_room(nic, memory, wide) is not None:
+            highest = nic.budget != share(nic)  # the table is full: exact ones are above it
+            worst_of = min(fit, key=lambda each: -(each[1].location or 0) if highest else each[0])
             ruled.remove(worst_of)
-            plan.append(_swap(worst_of[1], worst_of[0], port, "that serves several", memory))
+            plan.append(_swap(worst_of[1], worst_of[0], wide, "that serves several", memory))
     best = nlargest(_SWAPS, waiting)
     worst = nsmallest(_SWAPS, ruled, key=lambda each: each[0])
     for (gain, newcomer), (loss, flow) in zip(best, worst, strict=False):
@@ -214,7 +236,7 @@ def _swap(flow: Flow, loss: float, newcomer: FlowKey, gains: str, memory: Memory
 def _ruled(flow: Flow) -> bool:
     """It has a filter of its own, which may be taken from it."""
     steered = flow.state is FlowState.STEERED and flow.location is not None
-    return steered and not flow.key.listens
+    return steered and not flow.key.wide
 
 
 def _weight(flow: Flow, mismatch: float, old: Weight | None, now_ns: int) -> Weight:

@@ -7,21 +7,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from atfnd.decide.memory import Memory
+from atfnd.decide.wide import overlap
 from atfnd.model import FlowKey, Listening, SocketUse
 
-__all__ = ["Listeners", "covers", "overlap"]
-
-
-def covers(port: FlowKey, key: FlowKey) -> bool:
-    """A rule for this port serves this connection, or any to this port."""
-    return overlap(port, key) and (port.local == key.local or not any(port.local))
-
-
-def overlap(one: FlowKey, other: FlowKey) -> bool:
-    """A connection may be to either of these ports, by its address."""
-    if (one.family, one.local_port) != (other.family, other.local_port):
-        return False
-    return one.local == other.local or not any(one.local) or not any(other.local)
+__all__ = ["Listeners"]
 
 
 @dataclass(slots=True)

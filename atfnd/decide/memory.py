@@ -113,7 +113,10 @@ class Spending:
     inserting: dict[FlowKey, Action] = field(default_factory=dict)  # asked for, not answered
     rewriting: dict[FlowKey, Action] = field(default_factory=dict)  # the same
     swaps: dict[FlowKey, FlowKey | None] = field(default_factory=dict)  # whose rule goes, for whom
-    covers: set[FlowKey] = field(default_factory=set)  # ports whose rule would save others
+    covers: set[FlowKey] = field(default_factory=set)  # for many flows: theirs would save others
+    later: dict[FlowKey, tuple[int, int]] = field(default_factory=dict)  # of those: see `put_off`
+    spans_later: tuple[int, int] = (0, 0)  # the same, of any span
+    unused_ns: dict[FlowKey, int] = field(default_factory=dict)  # spans nobody comes by, since
     promised: set[FlowKey] = field(default_factory=set)  # a slot was cleared for them
     refused: bool = False  # the NIC found itself full since the last look
     weights: dict[FlowKey, Weight] = field(default_factory=dict)

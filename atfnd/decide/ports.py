@@ -13,15 +13,24 @@ A connection that is being established while the rule is written may have data o
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from atfnd.decide import aggregate, budget, follow
 from atfnd.decide.birth import Birth, spot_for
-from atfnd.decide.listeners import Listeners, covers, overlap
+from atfnd.decide.connections import (
+    accepted,
+    by_place,
+    going,
+    moves,
+    queue_of,
+    rivalled,
+    waits_for,
+)
+from atfnd.decide.listeners import Listeners
 from atfnd.decide.means import no_filter
 from atfnd.decide.memory import Memory
+from atfnd.decide.wide import covers, meet, overlap
 from atfnd.model import (
     Accepted,
     Action,
@@ -34,7 +43,6 @@ from atfnd.model import (
     Mode,
     NicView,
     Placement,
-    Protocol,
     SocketUse,
     Thread,
 )
@@ -45,9 +53,6 @@ _LINGER_NS = 10_000_000_000  # a server that restarts listens again
 _FAR_NS = 1_000_000_000  # a write is over by then
 _ASKED_NS = 5_000_000_000  # a delete takes a second, if it is not deferred
 _UNWANTED = "the policy has no rule for its connections any more"
-
-_Place = tuple[int, int]  # family, local port
-
 
 # The policy's one rule for all connections of a port that this thread serves.
 RuleOf = Callable[[FlowKey, Thread | None], FlowRule | None]
@@ -70,10 +75,10 @@ def look(
     now_ns: int,
 ) -> tuple[Birth, ...]:
     """What the ports of a NIC need now. `uses` is every connected socket as it is now."""
-    flows, live = _accepted(nic, memory), _by_place(uses)
+    flows, live = accepted(nic, memory), by_place(uses)
     births: list[Birth] = []
     short, spending = aggregate.short(nic, memory), memory.spending_of(nic.name)
-    spending.covers.clear()
+    spending.covers = {key for key in spending.covers if not key.listens}
     for key in listeners.sockets:
         if key in listeners.unwanted:
             continue
@@ -84,15 +89,16 @@ def look(
                 key, nic, rule_of, listeners, flows[place], taken, short, memory, now_ns
             )
             if wanted is not None:
-                births += _placed(*wanted, nic, live[place], memory)
+                births += _placed(*wanted, nic, live[place], short, memory, now_ns)
         except _No as refusal:
             listeners.why_not[key] = str(refusal)
-            if short and isinstance(refusal, _NoRoom) and aggregate.saves(key, flows[place]):
+            wide = short and isinstance(refusal, _NoRoom)
+            if wide and aggregate.saves(key, flows[place], nic, memory):
                 spending.covers.add(key)
         else:
             listeners.why_not.pop(key, None)
-        if short:
-            births += aggregate.joined(key, flows[place], nic, listeners, memory, now_ns)
+        if short and not rivalled(key, listeners, memory):
+            births += aggregate.joined(key, flows[place], nic, memory, now_ns)
     spending.promised -= {
         key for key in spending.promised if key.listens and key not in spending.covers
     }
@@ -125,7 +131,7 @@ def wanted_again(event: Listening, listeners: Listeners, memory: Memory) -> tupl
 def exposed(event: Accepted, nic: NicView, memory: Memory) -> list[FlowKey]:
     """The ports whose rule was written while this connection was on its way: its ACK came through
     another queue; or is still to be written, whichever it came through, for that would move it."""
-    own, through = memory.table.get(event.key), _queue_of(event.napi_id, nic)
+    own, through = memory.table.get(event.key), queue_of(event.napi_id, nic)
     if own is not None and own.location is not None:
         return []
     entries = memory.table.ports_of(event.key)
@@ -171,7 +177,7 @@ def _wanted(
     if alone and rule.placement is Placement.CORE:
         queue = _own_queue(plain, queue, taken, nic, memory)
     if len(queues) > 1 and short and now is None:
-        queue = aggregate.queue_of_most(users)
+        queue = aggregate.queue_of_most(users, nic, memory)
         queues = {queue}
     if len(queues) > 1 or queue is None:
         raise _No("its connections are used where several queues are delivered, or none")
@@ -194,15 +200,19 @@ def _own_queue(
 
 
 def _placed(
-    port: Flow, queue: int, order: Mode, nic: NicView, live: Iterable[SocketUse], memory: Memory
+    port: Flow, queue: int, order: Mode, nic: NicView, live: Iterable[SocketUse], short: bool,
+    memory: Memory, now_ns: int,
 ) -> Iterator[Birth]:  # fmt: skip
     """Bring a port's rule to this queue, if it is not there. _No: it may not be written now."""
     every = None if nic.rss is None else frozenset(nic.rss.table)
     old = port.target_queue
     if port.nic != nic.name or port.state is FlowState.MANUAL:
         raise _No("its rule is not ours to change")
-    if _going(port.key, nic, memory):
+    if going(port.key, nic, memory):
         raise _No("the rule of a connection is about to go")
+    crossing = (each for each in memory.table.spans(nic.name) if meet(each.key, port.key))
+    if any(each.target_queue != queue for each in crossing):
+        raise _No("a rule for some of its connections leads elsewhere")
     if port.location is not None:
         if old is not None and old != queue:
             action = _action(ActionKind.REWRITE, port, queue, port.why)
@@ -211,8 +221,12 @@ def _placed(
         return
     if refusal := _why_none(port.key, nic, memory):
         raise _No(refusal)
-    if moved := sum(_moves(port.key, queue, use, nic, memory) for use in live):
-        raise _No(f"{moved} live connections would change their queue")
+    moved = [use for use in live if moves(port.key, queue, use, nic, memory)]
+    carried = sum(waits_for(use.key, queue, nic, memory) for use in moved) if short else 0
+    if carried < len(moved):
+        raise _No(f"{len(moved) - carried} live connections would change their queue")
+    if moved and aggregate.rests(port.key, nic, memory, now_ns):
+        raise _No(f"its rule would move {len(moved)} connections that wait: tried, and put off")
     cpu = next(each.cpu for each in nic.queues if each.index == queue)
     if cpu is None:
         raise _No(f"queue {queue} is not confined to one CPU")
@@ -223,7 +237,8 @@ def _placed(
     memory.table.put(port)
     action = _action(ActionKind.INSERT, port, queue, port.why)
     budget.ask(action, memory)
-    yield Birth(action, order, every, every, first_data_ns=port.used_ns + _FAR_NS)
+    # Those that wait have data in other queues: only a hold proves that these have drained.
+    yield Birth(action, order, every, every, first_data_ns=None if moved else now_ns + _FAR_NS)
 
 
 def _ended(
@@ -236,7 +251,7 @@ def _ended(
         if entry is not None:
             memory.table.remove(key)
         listeners.forget(key)
-    elif not any(_moves(key, None, use, nic, memory) for use in live) and not _going(
+    elif not any(moves(key, None, use, nic, memory) for use in live) and not going(
         key, nic, memory
     ):
         asked_ns = listeners.asked_ns.get(key)
@@ -256,43 +271,6 @@ def _why_none(key: FlowKey, nic: NicView, memory: Memory) -> str | None:
     if memory.table.full() and memory.table.get(key) is None:
         return "the Flow-to-Core table is full"
     return None
-
-
-def _moves(port: FlowKey, queue: int | None, use: SocketUse, nic: NicView, memory: Memory) -> bool:
-    """A connection of a port has no rule of its own, and does not come through `queue`."""
-    own = memory.table.get(use.key)
-    if not covers(port, use.key) or (own is not None and own.location is not None):
-        return False
-    at = _queue_of(use.napi_id, nic)
-    return at is None or at != queue
-
-
-def _going(port: FlowKey, nic: NicView, memory: Memory) -> bool:
-    """The rule of a connection is about to go, to where it was decided to."""
-    return any(covers(port, key) for key in memory.spending_of(nic.name).swaps)
-
-
-def _queue_of(napi_id: int | None, nic: NicView) -> int | None:
-    found = (q.index for q in nic.queues if q.napi_id is not None and q.napi_id == napi_id)
-    return next(found, None)
-
-
-def _accepted(nic: NicView, memory: Memory) -> Mapping[_Place, list[Flow]]:
-    """The connections of this NIC that the table knows."""
-    found: defaultdict[_Place, list[Flow]] = defaultdict(list)
-    for flow in memory.table:
-        key = flow.key
-        if flow.nic == nic.name and key.protocol == Protocol.TCP and not key.listens:
-            found[key.family, key.local_port].append(flow)
-    return found
-
-
-def _by_place(uses: Iterable[SocketUse]) -> Mapping[_Place, list[SocketUse]]:
-    found: defaultdict[_Place, list[SocketUse]] = defaultdict(list)
-    for use in uses:
-        if use.key.protocol == Protocol.TCP and not use.key.listens:
-            found[use.key.family, use.key.local_port].append(use)
-    return found
 
 
 def _action(kind: ActionKind, flow: Flow, queue: int | None, why: str) -> Action:

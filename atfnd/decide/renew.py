@@ -50,7 +50,7 @@ def renew(policy: Policy, judge: Judge, memory: Memory, moving: Callable[[FlowKe
     was_left, memory.left = memory.left, {}
     plan: list[Action] = []
     leaving: dict[str, Mode] = {}
-    for flow in [flow for flow in table if not flow.key.listens]:
+    for flow in [flow for flow in table if not flow.key.wide]:
         if (rule := judge(flow)) is None:
             memory.left[flow.key] = flow.cookie
             leaving[flow.policy] = before.order(flow.policy)

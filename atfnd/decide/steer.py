@@ -187,7 +187,7 @@ def _place(flow: Flow, nic: NicView, memory: Memory, now_ns: int) -> Plan:
     """The action that brings a flow of the table where it belongs, if one is due."""
     table = memory.table
     memory.deferred.pop(flow.key, None)
-    if flow.state is FlowState.MANUAL or flow.key.listens or flow.key in memory.left:
+    if flow.state is FlowState.MANUAL or flow.key.wide or flow.key in memory.left:
         return ()
     if flow.location is None and nic.armed and (why := no_filter(nic, flow.key)) is not None:
         without_filter(flow, nic, memory, why)
@@ -211,7 +211,8 @@ def _place(flow: Flow, nic: NicView, memory: Memory, now_ns: int) -> Plan:
         return ()
     port = table.covering(flow.key)
     if own_queue and flow.location is None and port and port.target_queue == own_queue.index:
-        why = f"the rule of its port leads it to queue {own_queue.index}, which follows its thread"
+        whose = "its port" if port.key.listens else str(port.key)
+        why = f"the rule of {whose} leads it to queue {own_queue.index}, which follows its thread"
         table.put(replace(flow, state=FlowState.PORT, target_queue=own_queue.index, why=why))
         return ()
     if not nic.armed or nic.means is not Means.RULES:

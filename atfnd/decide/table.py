@@ -7,9 +7,11 @@ flow that is not here is delivered by RSS. Nothing is evicted to admit a newcome
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from atfnd.decide.slots import FlowSlots
+from atfnd.decide.wide import Opening, covers, within
 from atfnd.model import Flow, FlowKey, FlowState, Protocol
 
 __all__ = ["FlowTable", "t_delete_in_force_ns"]
@@ -42,6 +44,8 @@ class FlowTable:
         self._threads: dict[int, set[FlowKey]] = {}
         self._load: dict[tuple[str, int], int] = {}
         self._ports: set[FlowKey] = set()  # of listeners
+        self._spans: dict[FlowKey, Opening] = {}  # of other keys that stand for many flows
+        self._openings: Counter[Opening] = Counter()
 
     def __len__(self) -> int:
         return self._slots.taken()
@@ -77,6 +81,9 @@ class FlowTable:
         self._count(flow, 1)
         if flow.key.listens:
             self._ports.add(flow.key)
+        elif old is None and flow.key.wide:
+            self._spans[flow.key] = opening = Opening.of(flow.key)
+            self._openings[opening] += 1
 
     def remove(self, key: FlowKey) -> None:
         """Forget a flow; KeyError when it is not here."""
@@ -84,6 +91,8 @@ class FlowTable:
         self._count(flow, -1)
         self._forget(flow)
         self._ports.discard(key)
+        if (opening := self._spans.pop(key, None)) is not None:
+            self._openings -= Counter([opening])
 
     def keys_of(self, cookie: int) -> tuple[FlowKey, ...]:
         """The flows of one socket: none, one, or two for a dual-stack UDP socket."""
@@ -109,9 +118,28 @@ class FlowTable:
         return sum(count for (name, _), count in self._load.items() if name == nic)
 
     def covering(self, key: FlowKey) -> Flow | None:
-        """The entry of the port's rule that delivers a connection without a rule of its own: it
-        comes through that one's queue, not through RSS's."""
-        return next((entry for entry in self.ports_of(key) if entry.location is not None), None)
+        """The entry of the rule that delivers a flow without one of its own, of its port or of a
+        span: it comes through that one's queue, not through RSS's."""
+        entries = (*self.ports_of(key), *self._spans_of(key))
+        return next((entry for entry in entries if entry.location is not None), None)
+
+    def spans(self, nic: str) -> list[Flow]:
+        """The entries that stand for many flows and are no port's."""
+        found = [self.get(key) for key in self._spans]
+        return [entry for entry in found if entry is not None and entry.nic == nic]
+
+    def wide(self, nic: str) -> list[Flow]:
+        """The entries that stand for many flows, of ports and spans."""
+        ports = (self.get(key) for key in self._ports)
+        found = [entry for entry in ports if entry is not None and entry.nic == nic]
+        return found + self.spans(nic)
+
+    def _spans_of(self, key: FlowKey) -> Iterator[Flow]:
+        for opening in self._openings:
+            wide = within(key, opening)
+            entry = self.get(wide) if wide != key and wide in self._spans else None
+            if entry is not None and covers(wide, key):
+                yield entry
 
     def ports_of(self, key: FlowKey) -> Iterator[Flow]:
         """The entries of ports that a connection belongs to, with a rule or without one yet."""
@@ -119,7 +147,9 @@ class FlowTable:
             return
         anyone = bytes(len(key.remote))
         for local in dict.fromkeys((key.local, anyone)):
-            entry = self.get(key._replace(local=local, remote=anyone, remote_port=0))
+            entry = self.get(
+                key._replace(local=local, remote=anyone, remote_port=0, remote_prefix=0)
+            )
             if entry is not None:
                 yield entry
 

@@ -41,6 +41,7 @@ from atfnd.model.nic import (
     QueueStats,
     Rss,
     Rule,
+    Shape,
 )
 from atfnd.model.placement import Placement, PlacementKind
 from atfnd.model.policy import FlowRule, InterfaceRule, Migrant, Mode, Network, Policy
@@ -101,6 +102,7 @@ __all__ = [
     "Rival",
     "Rss",
     "Rule",
+    "Shape",
     "SocketGone",
     "SocketSeen",
     "SocketUse",

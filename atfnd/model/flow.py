@@ -44,7 +44,8 @@ class FlowKey(NamedTuple):
     """One flow in the receive direction: packets come from `remote` and go to `local`.
 
     An unconnected UDP socket's flow has an all-zero remote (and, bound to any, an all-zero local):
-    it stands for everything that reaches that local port.
+    it stands for everything that reaches that local port. A key that stands for many flows leaves
+    more open (`wide`): ports that are 0, or what of the remote address is behind `remote_prefix`.
     """
 
     protocol: int
@@ -52,6 +53,7 @@ class FlowKey(NamedTuple):
     local_port: int
     remote: bytes
     remote_port: int
+    remote_prefix: int = 0  # bits of `remote` that count, the others being zero; 0: it is whole
 
     @property
     def family(self) -> int:
@@ -61,12 +63,26 @@ class FlowKey(NamedTuple):
     @property
     def listens(self) -> bool:
         """It stands for all connections to a TCP port."""
-        return self.protocol == Protocol.TCP and not self.remote_port
+        tcp = self.protocol == Protocol.TCP and bool(self.local_port)
+        return tcp and not self.remote_port and not self.remote_prefix
+
+    @property
+    def wide(self) -> bool:
+        """It stands for flows of many sockets: those of a port, of a remote prefix, of a local
+        address."""
+        return bool(self.remote_prefix) or not self.local_port or self.listens
+
+    def source(self) -> str:
+        """The remote end: `10.0.0.1:443`, `10.0.0.0/24:*`."""
+        if not self.remote_prefix:
+            return endpoint(self.remote, self.remote_port)
+        network = f"{ipaddress.ip_address(self.remote)}/{self.remote_prefix}"
+        network = f"[{network}]" if ":" in network else network
+        return f"{network}:{self.remote_port or '*'}"
 
     def __str__(self) -> str:
         name = Protocol(self.protocol).name.lower()
-        local = endpoint(self.local, self.local_port)
-        return f"{name} {local} <- {endpoint(self.remote, self.remote_port)}"
+        return f"{name} {endpoint(self.local, self.local_port)} <- {self.source()}"
 
 
 class Direction(Enum):

@@ -11,7 +11,18 @@ from typing import NamedTuple
 from atfnd.model.flow import FlowKey
 
 __all__ = ["Actuator", "Caps", "Conflict", "Device", "Match", "Means", "NicStats", "NicView"]
-__all__ += ["Queue", "QueueStats", "Rss", "Rule"]
+__all__ += ["Queue", "QueueStats", "Rss", "Rule", "Shape"]
+
+
+class Shape(NamedTuple):
+    """A kind of filter with open fields: of one local address, or any if it names a port."""
+
+    family: int
+    protocol: int
+    part: bool  # it names a part of a remote address; or all of it (`whole`), or nothing
+    whole: bool
+    local_port: bool  # it names one
+    remote_port: bool
 
 
 class Match(NamedTuple):
@@ -39,7 +50,7 @@ class Match(NamedTuple):
             key.family,
             key.protocol,
             src,
-            bits if src else 0,
+            key.remote_prefix or (bits if src else 0),
             dst,
             bits if dst else 0,
             key.remote_port or None,
@@ -56,9 +67,24 @@ class Match(NamedTuple):
             self.src or anything,
             self.src_port or 0,
         )
+        bits = len(anything) * 8
+        if self.src is not None and (self.src_prefix < bits or None in (*self[6:],)):
+            key = key._replace(remote_prefix=self.src_prefix)
         if Match.of(key) != self:
             raise ValueError(f"no flow's match: {self}")
         return key
+
+    @property
+    def shape(self) -> Shape | None:
+        """None: it names a whole 5-tuple, or a local port and nothing of the remote end."""
+        bits = 32 if self.family == 4 else 128
+        whole, part = self.src_prefix == bits, 0 < self.src_prefix < bits
+        ports = self.dst_port is not None, self.src_port is not None
+        if self.protocol is None or (whole and ports == (True, True)):
+            return None
+        if not (whole or part) and ports == (True, False):
+            return None
+        return Shape(self.family, self.protocol, part, whole, *ports)
 
 
 class Rule(NamedTuple):
@@ -130,7 +156,8 @@ class Caps:
     flow_types: frozenset[tuple[int, int]] | None = None  # (family, protocol); None: all of ours
     asynchronous: bool = False  # the NIC may drop a filter after it has accepted it
     probed: bool = True
-    exact_wins: bool = False  # over a port's, of two filters of ours; else nobody knows which does
+    shapes: frozenset[Shape] = frozenset()  # with open fields, that it was shown to take
+    exact_wins: bool = False  # over one with open fields; else nobody knows which of two does
     why: str | None = None  # why there are no rules, or what limits them
 
     def takes(self, match: Match) -> bool:
@@ -139,6 +166,9 @@ class Caps:
             return False
         if self.flow_types is not None and (match.family, match.protocol) not in self.flow_types:
             return False
+        shape = match.shape
+        if shape is not None:
+            return self.prefix_masks and shape in self.shapes
         return self.prefix_masks or None not in match
 
 
@@ -204,6 +234,7 @@ class NicView:
     stats: NicStats
     device: Device = field(default_factory=Device)
     foreign: int | None = None  # filters of others, at the last look at them
+    theirs: tuple[Rule, ...] = ()  # those
     means: Means = Means.RULES
     means_why: str = ""
     paused: bool = False  # by the operator: our rules are out, nothing is changed

@@ -169,6 +169,7 @@ def _why_no_gap(wanted: Wanted) -> str | None:
         return "not in strict mode"
     if wanted.origins is None or wanted.targets is None:
         return "through which queues its packets come is not known"
-    if wanted.action.key is None or not wanted.action.key.remote_port:
+    key = wanted.action.key
+    if key is None or key.wide or not key.remote_port:
         return "it is open to any remote, and its gaps cannot be seen"
     return None

@@ -105,6 +105,8 @@ class Transition(NamedTuple):
             if self.blind:
                 return Verdict.UNPROVEN, "telemetry was lost"
             return Verdict.VERIFIED, "no connection was being established"
+        if self.mechanism is Mechanism.HOLD and self._open():
+            return Verdict.PROVEN, self.why
         if not self.seen:
             if self.elsewhere:
                 return Verdict.NO_EFFECT, "its packets still come as before"
@@ -123,9 +125,9 @@ class Transition(NamedTuple):
         return "when it was established is not known"
 
     def _open(self) -> bool:
-        """It is many flows: a key that is open to any remote."""
+        """It is many flows, which nobody watches: a key that is open to many remotes."""
         key = self.wanted.action.key
-        return key is not None and not key.remote_port
+        return key is not None and (key.wide or not key.remote_port)
 
     def _checked(self) -> bool:
         """Every packet around the move was seen, the new ring's first among them."""

@@ -61,8 +61,8 @@ class Nic(Protocol):
 
     def insert(self, match: Match, queue: int, location: int | None = None) -> int:
         """Insert a filter and return its location. With None a free location is taken, from the
-        top of the table down (a TCP port's where all others win), or the NIC chooses; a filter of
-        somebody else is never overwritten. With a location, the filter there (ours, of the same
+        top of the table down (for many flows: where all others win), or the NIC chooses; a filter
+        of somebody else is never overwritten. With a location, the filter there (ours, of the same
         match) gets another queue, by the means of the NIC's actuator class, or is written anew with
         the queue it has; when that fails it may be gone, which `rule` tells. ENOENT, EEXIST: it is
         gone, or another one is there."""

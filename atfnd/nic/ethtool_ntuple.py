@@ -17,7 +17,7 @@ from typing import TypeVar
 from atfnd.kernel.rxnfc import Rxnfc
 from atfnd.model import Match, Rule
 from atfnd.nic.drivers import Capacity, Driver, Overwrite
-from atfnd.nic.location import choose, is_port
+from atfnd.nic.location import choose, is_wide
 
 __all__ = ["Ntuple"]
 
@@ -79,7 +79,7 @@ class Ntuple:
             if self.overwrite in (Overwrite.BY_MATCH, Overwrite.TRY):
                 self._refuse_known(match)
             return self._insert_anywhere(match, queue)
-        location = self._free_location(is_port(match))
+        location = self._free_location(is_wide(match))
         try:
             return self.rxnfc.insert(match, queue, location)
         except OSError:
@@ -149,12 +149,12 @@ class Ntuple:
             self.delete(location)
         return moved
 
-    def _free_location(self, for_port: bool) -> int:
+    def _free_location(self, wide: bool) -> int:
         for looked in (False, True):
             if looked:
                 self._look_for_free()
             while True:
-                location = choose(self._free, self._size, for_port, self._is_port)
+                location = choose(self._free, self._size, wide, self._is_wide)
                 if location is None:
                     break
                 self._free &= ~(1 << location)
@@ -162,10 +162,10 @@ class Ntuple:
                     return location
         raise OSError(errno.ENOSPC, f"no location of {self.slots()} is free for it")
 
-    def _is_port(self, location: int) -> bool | None:
-        """The filter there is a port's; None: it is none of our kind, or gone."""
+    def _is_wide(self, location: int) -> bool | None:
+        """The filter there is for many; None: it is none of our kind, or gone."""
         rule = self.rule(location)
-        return None if rule is None or rule.match is None else is_port(rule.match)
+        return None if rule is None or rule.match is None else is_wide(rule.match)
 
     def _look_for_free(self) -> None:
         used, self._size = self.rxnfc.locations()[0], self.slots() or 0

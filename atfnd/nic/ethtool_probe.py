@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import errno
 import time
+from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import replace
 
-from atfnd.model import Actuator, Caps, Match, Protocol
+from atfnd.model import Actuator, Caps, Match, Protocol, Shape
 from atfnd.nic.drivers import ALL, Masks, Overwrite
 from atfnd.nic.ethtool_ntuple import Ntuple
 
@@ -20,6 +21,7 @@ __all__ = ["expected", "probed"]
 
 _SRC = {4: bytes((192, 0, 2, 1)), 6: bytes.fromhex("20010db8") + bytes(11) + b"\1"}
 _DST = {4: bytes((192, 0, 2, 2)), 6: bytes.fromhex("20010db8") + bytes(11) + b"\2"}
+_SPANNED = (Protocol.TCP, Protocol.UDP)  # whose flows may share a filter with open fields
 _DISCARD = 9  # the port of RFC 863
 _NOT_NOW = ("ENOSPC", "EBUSY", "EAGAIN", "ENETDOWN")  # at another time perhaps
 _SETTLED_S = 0.25  # by then an asynchronous driver shows what it accepted
@@ -58,7 +60,7 @@ def expected(ntuple: Ntuple) -> Caps:
 
 
 def probed(ntuple: Ntuple) -> Caps:
-    """Insert one filter of each flow type, one that leaves fields open, and move one; all are gone
+    """Insert one filter of each flow type, some that leave fields open, and move one; all are gone
     afterwards. What is refused for now only (table full, link down) stays as expected.
 
     OSError: the NIC is gone, or a filter of the probe could not be removed.
@@ -86,6 +88,7 @@ def probed(ntuple: Ntuple) -> Caps:
         rules=True,
         prefix_masks=before.prefix_masks if trial.open_refused is None else not trial.open_refused,
         actuator=actuator,
+        shapes=trial.shapes,
         flow_types=accepted | (trial.not_now.keys() & (before.flow_types or ALL)),
         asynchronous=ntuple.asynchronous,
         probed=True,
@@ -111,6 +114,7 @@ class _Trial:
         self._first = True
         self.not_now: dict[tuple[int, int], str] = {}
         self.open_refused: str | None = None  # None: not known, empty: it was accepted
+        self.shapes: frozenset[Shape] = frozenset()  # that were accepted
 
     def of(self, family: int, protocol: int) -> str | None:
         """None when the NIC takes filters of this flow type, else why not."""
@@ -125,12 +129,24 @@ class _Trial:
                 self._first = False
                 self._try_open(undo, exact)
                 self._try_move(undo, exact, location)
+            if location is not None and self.open_refused == "" and protocol in _SPANNED:
+                self._try_shapes(exact)
         return why or None
 
     def _try_open(self, undo: ExitStack, exact: Match) -> None:
         """Beside the exact one: some drivers have one set of fields for all."""
         _, why = self._insert(undo, exact._replace(src=None, src_prefix=0, src_port=None))
         self.open_refused = None if why in _NOT_NOW else why
+
+    def _try_shapes(self, exact: Match) -> None:
+        """Beside the exact one, one after the other."""
+        if self._ntuple.location_any():
+            return  # which of two wins is not known there: none is ever asked for
+        for match in _open_matches(exact):
+            with ExitStack() as undo:
+                location, _ = self._insert(undo, match)
+                if location is not None and match.shape is not None:
+                    self.shapes |= {match.shape}
 
     def _try_move(self, undo: ExitStack, exact: Match, location: int) -> None:
         """Learn what an insert does where this match has a filter already."""
@@ -173,6 +189,19 @@ class _Trial:
         if rule.match != match:
             return None, "accepted as another filter"
         return location, ""
+
+
+def _open_matches(exact: Match) -> Iterator[Match]:
+    """Filters for the flows of a remote prefix or address, with one port or none, and for those of
+    a local address."""
+    source, bits = exact.src or b"", exact.src_prefix
+    part = source[: len(source) - 1] + b"\0", bits - 8
+    for src, prefix in (part, (source, bits)):
+        some = exact._replace(src=src, src_prefix=prefix)
+        yield some._replace(src_port=None)
+        yield some._replace(dst_port=None)
+        yield some._replace(src_port=None, dst_port=None)
+    yield exact._replace(src=None, src_prefix=0, src_port=None, dst_port=None)
 
 
 def _name(error: OSError) -> str:

@@ -13,6 +13,7 @@ import errno
 import os
 from collections.abc import Mapping
 from contextlib import ExitStack
+from itertools import product
 
 from atfnd.kernel.cpulist import format_cpulist, parse_cpulist
 from atfnd.kernel.interface import Interface
@@ -26,10 +27,12 @@ from atfnd.model import (
     Device,
     Match,
     NicStats,
+    Protocol,
     Queue,
     QueueStats,
     Rss,
     Rule,
+    Shape,
 )
 from atfnd.nic.lab_device import HOST_LINK, WIRE_LINK, LabDevice, host_netns, wire_netns
 from atfnd.nic.lab_ntuple import Ntuple
@@ -39,6 +42,13 @@ __all__ = ["INTERRUPT_PRIORITY", "LabNic", "write_rss"]
 
 INTERRUPT_PRIORITY = 10  # SCHED_FIFO: as SCHED_OTHER a NAPI thread waits behind busy processes
 RING_SIZE = 256  # drivers/net/veth.c, VETH_RING_SIZE
+_SHAPES = frozenset(  # every kind: its classifier compares by any mask
+    Shape(family, protocol, *address, *ports)
+    for family in (4, 6)
+    for protocol in Protocol
+    for address in ((True, False), (False, True), (False, False))
+    for ports in product((True, False), repeat=2)
+)
 
 
 class LabNic:
@@ -93,6 +103,7 @@ class LabNic:
             rss_table=True,
             queue_cpu=True,
             actuator=Actuator.IN_PLACE,
+            shapes=_SHAPES,
             exact_wins=True,
         )
 

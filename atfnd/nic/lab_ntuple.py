@@ -19,7 +19,7 @@ from atfnd.bpf import _bpf
 from atfnd.bpf.layout import layout
 from atfnd.model import Match, Protocol, Rule
 from atfnd.nic.lab_device import MASKS, RULE, LabDevice
-from atfnd.nic.location import choose, is_port
+from atfnd.nic.location import choose, is_wide
 
 __all__ = ["Ntuple"]
 
@@ -149,7 +149,7 @@ class Ntuple:
                 device.rules_u32[there * RULE_WORDS + QUEUE_WORD] = queue
                 return there
             if location is None:
-                location = self._free_location(is_port(match))
+                location = self._free_location(is_wide(match))
             with device.changing():
                 if self._used(location):
                     self._remove(location)
@@ -186,21 +186,21 @@ class Ntuple:
     def _used(self, location: int) -> bool:
         return not self._device.free[location // 8] >> location % 8 & 1
 
-    def _free_location(self, for_port: bool) -> int:
+    def _free_location(self, wide: bool) -> int:
         slots = self._device.slots
         free = int.from_bytes(bytes(self._device.free[: (slots + 7) // 8]), "little")
-        location = choose(free, slots, for_port, self._is_port)
+        location = choose(free, slots, wide, self._is_wide)
         if location is None:
             raise _refuse(errno.ENOSPC, f"no location of {slots} is free for it")
         return location
 
-    def _is_port(self, location: int) -> bool:
-        """The rule there is a port's."""
+    def _is_wide(self, location: int) -> bool:
+        """The rule there is for many."""
         device, at = self._device, location * RULE.size
         key = bytes(device.rules[at : at + TUPLE.size])
         number = key[MASK_NUMBER]
         mask = bytes(device.mask[number * TUPLE.size : (number + 1) * TUPLE.size])
-        return is_port(_match_of(key, mask))
+        return is_wide(_match_of(key, mask))
 
     def _mask_number(self, family: int, mask: bytes) -> int:
         """The number of this mask, or the one it can have."""

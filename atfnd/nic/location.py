@@ -2,8 +2,8 @@
 """Where in the filter table a new filter goes, on a NIC that lets us choose. Pure.
 
 Of two filters that match a packet the one at the lower location wins (struct ethtool_rx_flow_spec,
-include/uapi/linux/ethtool.h). So the filter of a TCP port goes to the top sixteenth of the table,
-which others enter last, from below: a connection's own filter always wins over its port's.
+include/uapi/linux/ethtool.h). So a filter for many flows goes to the top sixteenth of the table,
+which others enter last, from below: a flow's own filter always wins over one with open fields.
 Locations are taken from the highest down, so that low ones stay for who chooses one.
 """
 
@@ -13,28 +13,29 @@ from collections.abc import Callable
 
 from atfnd.model import Match, Protocol
 
-__all__ = ["choose", "is_port"]
+__all__ = ["choose", "is_wide"]
 
 _SHARE = 16
 
 
-def is_port(match: Match) -> bool:
-    """It takes the TCP connections of any remote."""
-    return match.protocol == Protocol.TCP and match.src is None and match.src_port is None
+def is_wide(match: Match) -> bool:
+    """It takes the flows of many sockets: of a TCP port, a remote prefix, a local address."""
+    port = match.protocol == Protocol.TCP and match.src is None and match.src_port is None
+    return port or match.shape is not None
 
 
-def choose(free: int, slots: int, for_port: bool, held: Callable[[int], bool | None]) -> int | None:
+def choose(free: int, slots: int, wide: bool, held: Callable[[int], bool | None]) -> int | None:
     """A location for a new filter; None: there is no room for it. `free` has a bit set for each
-    free location; `held` tells of a used one whether its filter is a port's, None of one that is
+    free location; `held` tells of a used one whether its filter is for many, None of one that is
     not like ours."""
     floor = slots - min(slots, max(1, slots // _SHARE))
     below, above = free & (1 << floor) - 1, free >> floor
-    if below and not for_port:
+    if below and not wide:
         return below.bit_length() - 1
     if not above:
         return None
     used = [at for at in range(floor, slots) if not free >> at & 1]
-    if for_port:
+    if wide:
         highest = free.bit_length() - 1
         beaten = any(held(at) is False for at in used if at > highest)
         return None if beaten else highest

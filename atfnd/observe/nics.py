@@ -140,10 +140,10 @@ class NicWatch:
         self._shown = None
         return self.nic.rules()
 
-    def others(self, count: int) -> None:
-        """Note how many of its rules are not ours."""
-        if self.view.foreign != count:
-            self.view = replace(self.view, foreign=count)
+    def others(self, rules: tuple[Rule, ...]) -> None:
+        """Note which of its rules are not ours."""
+        if self.view.foreign != len(rules) or self.view.theirs != rules:
+            self.view = replace(self.view, foreign=len(rules), theirs=rules)
 
     def shown(self, owned: frozenset[int]) -> NicView:
         """The view with rules and counters not older than a tenth of a second."""

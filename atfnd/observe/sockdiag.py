@@ -120,7 +120,10 @@ class SockDiagObserver:
             known = {cookie: use.cpu for cookie, use in uses.items()}
             for dump in each.dumps:
                 found += [
-                    new(SocketUse, (cookie, key, known.get(cookie), None, None, _count(count)))
+                    new(
+                        SocketUse,
+                        (cookie, key, known.get(cookie), None, None, _count(count), None),
+                    )
                     for cookie, key, count in flows(dump.dump())
                 ]
         return found

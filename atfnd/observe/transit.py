@@ -69,8 +69,8 @@ class Drained(NamedTuple):
 class End(Enum):
     """What ended a hold (enum spinner_end)."""
 
-    DRAINED = 1  # A delivered all it held
-    IDLE = 2  # A was empty and asleep
+    DRAINED = 1  # each A delivered all it held
+    IDLE = 2  # the same; each was empty and asleep
     EXPIRED = 3  # the limit came first: if the rule was written, what A held may be late
     LET_GO = 4  # `unpark` did
 
@@ -83,19 +83,26 @@ class PollEnd(NamedTuple):
     budget: int
 
 
+class Proof(NamedTuple):
+    """What a queue A did while B was held."""
+
+    end: End | None  # DRAINED or IDLE; None: it proved nothing
+    at_ns: int  # when it was seen drained or asleep
+    polls: tuple[PollEnd, PollEnd]  # DRAINED: the second poll began after the question
+
+
 class Held(NamedTuple):
     """How queue B was held, from `effective_ns` to `released_ns` unless `leaky`."""
 
     end: End
     effective_ns: int
-    proof_ns: int  # when A was seen drained or asleep
     released_ns: int
     leaky: bool  # B was polled meanwhile: busy polling, or a scheduler that let its thread run
-    polls: tuple[PollEnd, PollEnd]  # DRAINED: the second poll of A began after the question
+    proofs: tuple[Proof, ...]  # of each A
 
     @property
     def unbroken(self) -> bool:
-        """B was not polled until A was drained, or until we let go of it."""
+        """B was not polled until each A was drained, or until we let go of it."""
         return self.end is not End.EXPIRED and not self.leaky
 
 
@@ -219,25 +226,31 @@ class Transit:
         return self._bpf.idle(napi_id)
 
     def park(
-        self, napi_a: int, napi_b: int, cpu: int, priority: int, ready_ns: int, until_ns: int
+        self,
+        napis_a: tuple[int, ...],
+        napi_b: int,
+        cpu: int,
+        priority: int,
+        ready_ns: int,
+        until_ns: int,
     ) -> int:
         """Keep `cpu` from B's NAPI thread with a SCHED_FIFO thread, until `unpark`, and at most
-        until `until_ns`. Returns since when, once A was seen to deliver after that; until
+        until `until_ns`. Returns since when, once each A was seen to deliver after that; until
         `ready_ns` that is waited for.
 
-        Of two queues that are parked (HOLDS) each drains another one. It is started (ValueError),
-        both queues are watched (KeyError). OSError: EPERM (no SCHED_FIFO), EINVAL (no such CPU),
-        ETIMEDOUT (others have the CPU), EAGAIN (A stands still), EBUSY (B is parked, or as many
-        are). `program.hold` knows when this is safe.
+        Two queues that are parked (HOLDS) drain different ones. It is started and some queue
+        drains (ValueError), all are watched (KeyError). OSError: EPERM (no SCHED_FIFO), EINVAL (no
+        such CPU), ETIMEDOUT (others have the CPU), EAGAIN (an A stands still), EBUSY (B is parked,
+        or as many are). `program.hold` knows when this is safe.
         """
-        return self._bpf.park(napi_a, napi_b, cpu, priority, ready_ns, until_ns)
+        return self._bpf.park(napis_a, napi_b, cpu, priority, ready_ns, until_ns)
 
     def parked(self, napi_b: int) -> bool:
         """B has been parked since `park` returned, and is."""
         return self._bpf.parked(napi_b)
 
     def settle(self, napi_b: int, after_ns: int) -> None:
-        """Let the hold of B end by itself, once A has delivered all that is in its ring at
+        """Let the hold of B end by itself, once each A has delivered all that is in its ring at
         `after_ns`. ValueError: none was begun."""
         self._bpf.settle(napi_b, after_ns)
 
@@ -247,6 +260,9 @@ class Transit:
 
     def unpark(self, napi_b: int) -> Held:
         """End the hold of B, whether it has ended by itself or not. ValueError."""
-        end, effective_ns, proof_ns, released_ns, b_polls, *ends = self._bpf.unpark(napi_b)
-        polls = PollEnd(*ends[:3]), PollEnd(*ends[3:])
-        return Held(End(end), effective_ns, proof_ns, released_ns, b_polls > 0, polls)
+        end, effective_ns, released_ns, b_polls, olds = self._bpf.unpark(napi_b)
+        proofs = tuple(
+            Proof(End(how) if how else None, at_ns, (PollEnd(*ends[:3]), PollEnd(*ends[3:])))
+            for how, at_ns, *ends in olds
+        )
+        return Held(End(end), effective_ns, released_ns, b_polls > 0, proofs)

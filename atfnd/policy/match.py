@@ -32,6 +32,7 @@ __all__ = [
     "Matcher",
     "armed",
     "asks_direction",
+    "has_threshold",
     "interface_rule",
     "meets",
     "names",
@@ -82,7 +83,7 @@ class Matcher:
             if not all(test(facts) for test in tests):
                 continue
             some.append(rule)
-            if rule.remote or _has_threshold(rule) or (rule.local and not bound):
+            if rule.remote or has_threshold(rule) or (rule.local and not bound):
                 continue
             alike = {(each.placement, each.order) for each in some}
             return rule if len(alike) == 1 else None
@@ -126,7 +127,8 @@ def of_process(rule: FlowRule) -> bool:
     return any(asked is not None for asked in (rule.commands, rule.users, rule.cgroups, rule.units))
 
 
-def _has_threshold(rule: FlowRule) -> bool:
+def has_threshold(rule: FlowRule) -> bool:
+    """It asks for bytes, an age or a rate: no flow meets it from its first byte on."""
     return bool(rule.min_bytes or rule.min_age_ns or rule.min_rate_bit_s)
 
 

@@ -16,7 +16,7 @@ from atfnd.kernel.cpuset import cpus_file
 from atfnd.kernel.irq import affinity_file
 from atfnd.kernel.packet_steering import steering_file
 from atfnd.model import Action, ActionKind, Actuator, CgroupId, Match, NicView, Plan, Protocol
-from atfnd.nic.location import choose, is_port
+from atfnd.nic.location import choose, is_wide
 
 __all__ = ["ByHand", "by_hand"]
 
@@ -52,7 +52,7 @@ class _Places:
         free = (1 << self._slots) - 1
         for location in self._held:
             free &= ~(1 << location)
-        chosen = choose(free, self._slots, is_port(match), self._is_port)
+        chosen = choose(free, self._slots, is_wide(match), self._is_wide)
         if chosen is not None:
             self._held[chosen] = match
         return chosen
@@ -60,9 +60,9 @@ class _Places:
     def leave(self, location: int) -> None:
         self._held.pop(location, None)
 
-    def _is_port(self, location: int) -> bool | None:
+    def _is_wide(self, location: int) -> bool | None:
         match = self._held[location]
-        return None if match is None else is_port(match)
+        return None if match is None else is_wide(match)
 
 
 def _by_hand(action: Action, nic: NicView, places: _Places) -> ByHand:

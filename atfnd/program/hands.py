@@ -2,7 +2,7 @@
 """What the moves of one NIC do to the kernel, and see of it: `move.mover.Hands`.
 
 Rules are written by `program.apply`, a queue is parked by `program.hold`, flows are seen by
-`observe.transit`. A queue is parked while one other drains; through RSS two are, in a chain: RSS's
+`observe.transit`. A queue is parked while others drain; through RSS two are, in a chain: RSS's
 while the old one drains, the new one while RSS's does. The spinner is the judge of when a queue is
 polled again, at once and without us, and the machine judges the same evidence afterwards: the two
 ends of polls that the kernel told, or that the thread slept.
@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator, Sequence
 from atfnd.model import Action, ActionKind, FlowKey, Outcome, Protocol, Queue
 from atfnd.move.event import Asleep, Event, HoldLost, Polled, Seen
 from atfnd.observe.passages import Passages
-from atfnd.observe.transit import End, Held, Transit
+from atfnd.observe.transit import End, Held, Proof, Transit
 from atfnd.program.hold import Hold
 from atfnd.program.write_times import WriteTimes
 
@@ -50,8 +50,9 @@ class NicHands:
         self._passages = Passages(self._transit)
         self._writes = WriteTimes()
         self._rings: dict[int, int | None] = {}  # watched: thread by NAPI id, the oldest first
-        self._holds: dict[int, tuple[int, Hold]] = {}  # by what is parked: what drains meanwhile
-        self._asked: int | None = None  # the parked queue whose other is asked for evidence
+        self._holds: dict[int, tuple[frozenset[int], Hold]] = {}  # by what is parked: what drains
+        self._asked: int | None = None  # the parked queue whose others are asked for evidence
+        self._settles: tuple[int, int] | None = None  # it, and from when on they are
         self._held: dict[int, Held] = {}  # ended, and not released yet
         self._followed: dict[int, tuple[int, int]] = {}  # by queue: its new CPU, since
 
@@ -124,22 +125,22 @@ class NicHands:
 
     def hold(self, queue: int, until_ns: int, drains: frozenset[int]) -> int:
         """As `Hands.hold`; beside a hold only for the queue that is to drain meanwhile. OSError: as
-        `program.hold`; EBUSY (another queue is parked), EOPNOTSUPP (not exactly one queue has to
-        drain), ENODEV (there is no such queue now), ENOTCONN (not started)."""
+        `program.hold`; EBUSY (another queue is parked), EOPNOTSUPP (no queue has to drain, or more
+        than are watched), ENODEV (there is no such queue now), ENOTCONN (not started)."""
         for parked, (waited_for, _) in self._holds.items():
-            if waited_for != queue:
+            if queue not in waited_for:
                 raise OSError(errno.EBUSY, f"queue {parked} is parked")
         beside = next((other for _, other in self._holds.values()), None)
-        if len(drains) != 1:
-            raise OSError(errno.EOPNOTSUPP, f"{len(drains)} queues would have to drain, not one")
+        if not 0 < len(drains) < RINGS:
+            raise OSError(errno.EOPNOTSUPP, f"{len(drains)} queues would have to drain")
         if not self._transit.started():
             raise OSError(errno.ENOTCONN, "polls are not seen now")
-        [drain] = drains
-        a, b = self._queue(drain), self._queue(queue)
-        for ring in (a, b):
+        olds, b = [self._queue(each) for each in sorted(drains)], self._queue(queue)
+        for ring in (*olds, b):
             self._watch_ring(ring)
-        hold = Hold(self._transit, a, b, until_ns, beside)
-        self._holds[queue] = drain, hold
+        hold = Hold(self._transit, olds, b, until_ns, beside)
+        self._holds[queue] = drains, hold
+        self._settles = None
         return hold.effective_ns
 
     def in_force(self, queue: int) -> bool:
@@ -153,10 +154,11 @@ class NicHands:
 
     def drain_evidence(self, queue: int, from_ns: int) -> None:
         """ValueError: no queue is parked while this one drains."""
-        for parked, (drain, hold) in self._holds.items():
-            if drain == queue:
-                self._asked = parked
-                hold.settle(from_ns)
+        for parked, (drains, hold) in self._holds.items():
+            if queue in drains:
+                if self._settles != (parked, from_ns):  # the question is one for all
+                    self._asked, self._settles = parked, (parked, from_ns)
+                    hold.settle(from_ns)
                 return
         raise ValueError(f"queue {queue} drains for no hold")
 
@@ -196,15 +198,17 @@ class NicHands:
         if not self._holds:
             return [*self._passages.events(), *self._arrived()]
         parked = self._asked if self._asked in self._holds else next(iter(self._holds))
-        drain, hold = self._holds[parked]
+        drains, hold = self._holds[parked]
         if not hold.settled(until_ns):
             return ()
         held = self._end(parked)
         match held.end:
-            case End.DRAINED:
-                return [Polled(drain, *end) for end in held.polls]
-            case End.IDLE:
-                return [Asleep(drain, held.proof_ns)]
+            case End.DRAINED | End.IDLE:
+                return [
+                    event
+                    for drain, proof in zip(sorted(drains), held.proofs, strict=True)
+                    for event in _proven(drain, proof)
+                ]
             case End.EXPIRED | End.LET_GO:
                 return [HoldLost(parked, "it ended at its limit")]
 
@@ -259,3 +263,10 @@ class NicHands:
                 self._transit.unwatch(oldest)
             self._transit.watch(napi_id, thread)
         self._rings[napi_id] = thread
+
+
+def _proven(queue: int, proof: Proof) -> list[Event]:
+    """What an old queue did, as the machine is told of it."""
+    if proof.end is End.IDLE:
+        return [Asleep(queue, proof.at_ns)]
+    return [Polled(queue, *end) for end in proof.polls]

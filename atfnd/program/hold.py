@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Hold queue B while a flow's rule changes from A to B and A delivers what it still has, in steps.
+"""Hold queue B while a rule changes from A to B and A delivers what it still has, in steps. Of one
+that many flows come by, A is several queues.
 
 A queue polled by a thread of its own (threaded NAPI: napi_threaded_poll(), net/core/dev.c) is held
 by keeping its CPU: the thread is confined to one CPU, and there a SCHED_FIFO thread of higher
@@ -32,7 +33,7 @@ import errno
 import gc
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 
 from atfnd.model import Queue
@@ -49,30 +50,41 @@ class Hold:
     a real-time one: it writes and waits, and nothing else."""
 
     def __init__(
-        self, transit: Transit, a: Queue, b: Queue, until_ns: int, beside: Hold | None = None
+        self,
+        transit: Transit,
+        olds: Sequence[Queue],
+        b: Queue,
+        until_ns: int,
+        beside: Hold | None = None,
     ) -> None:
-        """Park `b`, at most until `until_ns`, and see that `a` delivers meanwhile: a ring that
-        stands still for half a millisecond may do so for long. `transit` is started and watches
-        both. `beside`: a hold in force, which is to end after this one.
+        """Park `b`, at most until `until_ns`, and see that each A (`olds`) delivers meanwhile: a
+        ring that stands still for half a millisecond may do so for long. `transit` is started and
+        watches all. `beside`: a hold in force, which is to end after this one.
 
         OSError, and nothing is parked: EOPNOTSUPP (a queue without a NAPI thread), EINVAL (B's
         thread is not confined to one CPU, or its priority leaves no room above, or no CPU is left
-        to write from), EDEADLK (A is polled on a CPU that is held), ESRCH (the thread is gone), and
-        those of `Transit.park`.
+        to write from), EDEADLK (an A is polled on a CPU that is held), ESRCH (the thread is gone),
+        and those of `Transit.park`.
         """
         cpu, priority = _seat(b)
-        if a.napi_id is None or b.napi_id is None or not a.threaded:
-            raise OSError(errno.EOPNOTSUPP, f"queue {a.index} has no NAPI thread")
+        for a in olds:
+            if a.napi_id is None or not a.threaded:
+                raise OSError(errno.EOPNOTSUPP, f"queue {a.index} has no NAPI thread")
+        if b.napi_id is None:
+            raise OSError(errno.EOPNOTSUPP, f"queue {b.index} has no NAPI thread")
         self._transit, self._napi_id = transit, b.napi_id
         self._cpus: frozenset[int] = frozenset({cpu}) | (beside._cpus if beside else frozenset())
-        if a.cpu in self._cpus:
-            raise OSError(errno.EDEADLK, f"queue {a.index} is polled on CPU {a.cpu}, which is held")
+        for a in olds:
+            if a.cpu in self._cpus:
+                what = f"queue {a.index} is polled on CPU {a.cpu}, which is held"
+                raise OSError(errno.EDEADLK, what)
+        busy = {a.cpu for a in olds}
         with ExitStack() as undo:
             if beside is None:
-                undo.enter_context(_prompt(priority, cpu, a.cpu))
+                undo.enter_context(_prompt(priority, cpu, busy))
             else:
-                _leave(self._cpus, a.cpu)
-            self.effective_ns = _park(transit, a, b, cpu, priority, until_ns)
+                _leave(self._cpus, busy)
+            self.effective_ns = _park(transit, olds, b, cpu, priority, until_ns)
             self._undo = undo.pop_all()
 
     def in_force(self) -> bool:
@@ -80,8 +92,8 @@ class Hold:
         return self._transit.parked(self._napi_id)
 
     def settle(self, after_ns: int) -> None:
-        """From now on it ends by itself, at once when A has delivered all that is in its ring at
-        `after_ns`."""
+        """From now on it ends by itself, at once when each A has delivered all that is in its ring
+        at `after_ns`."""
         self._transit.settle(self._napi_id, after_ns)
 
     def settled(self, until_ns: int) -> bool:
@@ -94,19 +106,28 @@ class Hold:
             return self._transit.unpark(self._napi_id)
 
 
-def _park(transit: Transit, a: Queue, b: Queue, cpu: int, priority: int, until_ns: int) -> int:
+def _park(
+    transit: Transit, olds: Sequence[Queue], b: Queue, cpu: int, priority: int, until_ns: int
+) -> int:
     """`Transit.park`, with a refusal in words of queues."""
-    napi_a, napi_b, ready_ns = a.napi_id or 0, b.napi_id or 0, time.monotonic_ns() + READY_NS
+    napis, ready_ns = tuple(a.napi_id or 0 for a in olds), time.monotonic_ns() + READY_NS
+    ready_ns = min(ready_ns, until_ns)
     try:
-        return transit.park(napi_a, napi_b, cpu, priority, min(ready_ns, until_ns), until_ns)
+        return transit.park(napis, b.napi_id or 0, cpu, priority, ready_ns, until_ns)
     except OSError as refusal:
         match refusal.errno:
             case errno.EAGAIN:
-                raise OSError(errno.EAGAIN, f"queue {a.index} stands still") from refusal
+                raise OSError(errno.EAGAIN, _still(olds)) from refusal
             case errno.ETIMEDOUT:
                 raise OSError(errno.ETIMEDOUT, f"others have CPU {cpu}") from refusal
             case _:
                 raise
+
+
+def _still(olds: Sequence[Queue]) -> str:
+    names = ", ".join(str(a.index) for a in olds)
+    one = f"queue {names}" if len(olds) == 1 else f"one of queues {names}"
+    return f"{one} stands still"
 
 
 def _seat(queue: Queue) -> tuple[int, int]:
@@ -126,12 +147,12 @@ def _seat(queue: Queue) -> tuple[int, int]:
 
 
 @contextmanager
-def _prompt(priority: int, held_cpu: int, busy_cpu: int | None) -> Iterator[None]:
+def _prompt(priority: int, held_cpu: int, busy: set[int | None]) -> Iterator[None]:
     """Run this thread at once and undisturbed, without collecting garbage: that takes longer than
     a hold. What it was before is put back, its CPUs too."""
     before = os.sched_getaffinity(0)
     policy, param, collects = os.sched_getscheduler(0), os.sched_getparam(0), gc.isenabled()
-    _leave(frozenset({held_cpu}), busy_cpu)
+    _leave(frozenset({held_cpu}), busy)
     gc.disable()
     try:
         os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(priority))
@@ -143,10 +164,10 @@ def _prompt(priority: int, held_cpu: int, busy_cpu: int | None) -> Iterator[None
             gc.enable()
 
 
-def _leave(held: frozenset[int], busy_cpu: int | None) -> None:
-    """Not on a held CPU, and if there are others not on the one that has to drain."""
+def _leave(held: frozenset[int], busy: set[int | None]) -> None:
+    """Not on a held CPU, and if there are others not on one that has to drain."""
     free = os.sched_getaffinity(0) - held
     if not free:
         cpus = ", ".join(map(str, sorted(held)))
         raise OSError(errno.EINVAL, f"CPU {cpus} is held, and there is no other to write from")
-    os.sched_setaffinity(0, free - {busy_cpu} or free)
+    os.sched_setaffinity(0, free - busy or free)

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from atfnd.errors import OperatorError
-from atfnd.model import NicView, SocketSeen, SocketUse, Topology
+from atfnd.model import NicView, Process, SocketSeen, SocketUse, Topology
 from atfnd.replay.codec import decoded, encoded
 
 __all__ = ["Audited", "End", "Gone", "Line", "Machine", "Seen", "line_of", "lines_of"]
@@ -33,6 +33,7 @@ class Seen(NamedTuple):
     nic: str
     event: SocketSeen
     rss_queue: int | None  # where RSS alone would deliver it
+    process: Process = Process()  # of its thread, whatever the policy of then asked for
 
 
 class Gone(NamedTuple):

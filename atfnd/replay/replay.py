@@ -114,6 +114,7 @@ class Replay:
             Facts(
                 key=event.key,
                 comm=comm,
+                process=line.process,
                 interface=line.nic,
                 direction=event.direction,
                 bytes=event.bytes,

@@ -54,7 +54,7 @@ def flow_view(flow: Flow, now_ns: int) -> View:
     return {
         "proto": Protocol(key.protocol).name.lower(),
         "local": endpoint(key.local, key.local_port),
-        "remote": endpoint(key.remote, key.remote_port),
+        "remote": key.source(),
         "pid": thread.pid if thread else None,
         "tid": thread.tid if thread else None,
         "comm": thread.comm if thread else None,

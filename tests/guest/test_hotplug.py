@@ -109,7 +109,7 @@ def test_a_queue_goes_to_the_nearest_cpu(lab: Lab, gone: tuple[int, ...], neares
 def parked(transit: Transit, a: Queue, b: Queue) -> Hold | None:
     """None: others had the CPU just now, which is no error of a hold."""
     try:
-        return Hold(transit, a, b, time.monotonic_ns() + HOUR_NS)
+        return Hold(transit, [a], b, time.monotonic_ns() + HOUR_NS)
     except OSError as refused:
         if refused.errno not in (errno.ETIMEDOUT, errno.EAGAIN):
             raise
