@@ -5,6 +5,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from atfnd.decide import audit, follow, steer
 from atfnd.decide.memory import Memory, Settling
 from atfnd.decide.table import FlowTable
@@ -129,11 +131,16 @@ def test_a_flow_that_could_not_be_moved_stays_and_is_tried_again_later_each_time
     assert flow.why == "not moved yet: hold: queue 1 has no NAPI thread"
 
 
-def test_a_process_is_followed_by_its_busiest_thread() -> None:
-    told = Machine(Migrant.PROCESS)
+@pytest.mark.parametrize(
+    ("migrant", "owner"), [(Migrant.PROCESS, ("process", 1)), (Migrant.CGROUP, ("cgroup", 7))]
+)
+def test_a_process_or_cgroup_is_followed_by_its_busiest_thread(
+    migrant: Migrant, owner: tuple[str, int]
+) -> None:
+    told = Machine(migrant)
     told.uses(0, 1, LISTENER)
-    told.uses(1, 1, WORKER)
-    assert {each.owner for each in told.memory.owned["nic"].values()} == {("process", 1)}
+    told.uses(1, 1, WORKER if migrant is Migrant.PROCESS else replace(WORKER, pid=2))
+    assert {each.owner for each in told.memory.owned["nic"].values()} == {owner}
     told.later()
     busy = told.memory.table.get(key(1))
     assert busy is not None

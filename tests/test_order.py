@@ -8,6 +8,7 @@ A receiver of numbered datagrams, which knows nothing of queues, tells what was 
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import subprocess
 from collections.abc import Iterator
@@ -119,6 +120,36 @@ def test_a_guest_is_moved_by_hold_and_no_proven_move_is_late(tmp_path: Path) -> 
         assert proven > 0
         late = sum(len(tally.late_ns) for tally in tallies)
         assert late == 0 or unproven + told(bed, "hold", "violated")
+        assert bed.daemon.status()["late_packets"] == late
+
+
+def test_a_queue_changes_its_owner_and_nothing_is_late(tmp_path: Path) -> None:
+    """The owner falls silent, its guest gets the queue and takes it along; the owner comes back."""
+    with a_lab(queues=2) as lab, strict(lab, tmp_path) as bed, ExitStack() as flows:
+        old, new = (flows.enter_context(numbered(bed, lab)) for _ in range(2))
+
+        def owns(flow: Numbered) -> bool:
+            queues = bed.daemon.get("/v1/queues")["queues"]
+            owner = f"thread {flow.running.checker.pid}"
+            return owner in [each["owner"] for each in queues if each["cpu"] == flow.cpu]
+
+        third = flows.enter_context(numbered(bed, lab))  # who has the other queue
+        old.start("it is placed")
+        third.on(next(cpu for cpu in CPUS if cpu != old.cpu))
+        until(lambda: owns(old) and owns(third), "both queues are owned", LONG_S)
+        new.start("it is placed, as a guest")
+        flows.enter_context(stalled(CPUS[0], BUSY_MS, PERIOD_MS))
+        host = old if old.cpu == new.cpu else third
+        host.running.sender.send_signal(signal.SIGSTOP)
+        until(lambda: owns(new), "it owns the queue of who is silent", LONG_S)
+        for move in range(MOVES):
+            new.migrates()
+            until(lambda: owns(new) and new.arrives(), f"its queue comes along, {move}", LONG_S)
+        host.running.sender.send_signal(signal.SIGCONT)
+        host.on(next(cpu for cpu in CPUS if cpu != new.cpu))
+        until(host.arrives, "it is delivered on its core again", LONG_S)
+        late = sum(len(each.running.finish().late_ns) for each in (old, new, third))
+        assert late == 0 or told(bed, "hold", "unproven") + told(bed, "hold", "violated")
         assert bed.daemon.status()["late_packets"] == late
 
 

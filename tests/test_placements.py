@@ -21,6 +21,7 @@ __all__: list[str] = []
 
 FIRST, OTHER = CPUS[:2]
 NEAR, IN_ORDER, FIXED, USUAL = map(itertools.count, (24000, 24200, 24400, 24600))  # local ports
+SIBLING = itertools.count(24800)
 RULES = f"""\
   - name: near
     match: {{ ports: 24000-24199 }}
@@ -32,6 +33,10 @@ RULES = f"""\
   - name: fixed
     match: {{ ports: 24400-24599 }}
     placement: {{ cpus: [{FIRST}] }}
+    order: immediate
+  - name: sibling
+    match: {{ ports: 24800-24999 }}
+    placement: {{ near: smt }}
     order: immediate
 """
 DEDICATED = RULES.replace("cpus", "dedicated")
@@ -113,6 +118,16 @@ def test_one_that_rss_keeps_off_its_core_takes_no_rule(bed: Bed) -> None:
     assert (bed.daemon.flow(right.key), bed.rule(right)) == (None, None)
     for app in (right, wrong):
         app.end()
+
+
+def test_a_core_of_one_thread_is_its_own_sibling(bed: Bed) -> None:
+    app = bed.apps.tcp(port=next(SIBLING))
+    row = bed.row(app, lambda row: row["target_cpu"] == app.cpu, "is led to its own core")
+    assert row["fell_back"] == (
+        "near smt: no CPU on the other thread of its core is free for it; on its own CPU instead"
+    )
+    delivered(bed.meter, app)
+    app.end()
 
 
 def test_a_fixed_cpu_stays_whatever_the_application_does(bed: Bed) -> None:
