@@ -13,10 +13,9 @@ import os
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from atfnd.decide.keep_off import Ruling, judge, unseen
+from atfnd.decide.keep_off import Ruling, Told, judge, refusal, sentence, unseen
 from atfnd.model import (
     Action,
     ActionKind,
@@ -32,7 +31,6 @@ from atfnd.model import (
     Policy,
     Thread,
     brief,
-    cpu_list,
 )
 from atfnd.observe import cgroup as observe
 from atfnd.observe.process import Processes
@@ -57,17 +55,6 @@ class _Use(NamedTuple):
 _Uses = Mapping[int, set[_Use]]  # of the processes of a cgroup, by pid
 
 
-@dataclass(slots=True)
-class _Told:
-    """What there is to say of one cgroup."""
-
-    text: str
-    advice: str | None
-    off: bool
-    action: Action | None = None  # that would be carried out if its NIC were armed
-    nics: set[str] = field(default_factory=set)
-
-
 class KeepingOff:
     """`record` counts and logs an outcome. OSError: the journal cannot be written."""
 
@@ -79,7 +66,7 @@ class KeepingOff:
         self._policy: Policy | None = None
         self._known: dict[_Id, set[_Use]] = {}
         self._seen: dict[int, set[_Use]] = defaultdict(set)  # by pid, since the last look
-        self._told: dict[str | None, _Told] = {}  # by path
+        self._told: dict[str | None, Told] = {}  # by path
         self._paths: dict[int, str | None] = {}  # by pid
         self._adopted = set(originals.held(CGROUPS))  # whose processes this run has not seen yet
         self._manual: dict[str, str] = {}  # by knob: what somebody else wrote
@@ -107,24 +94,26 @@ class KeepingOff:
         if rules:
             self._gather(rules, flows)
             cpusets, ours = observe.has_cpusets(), {CgroupId.of(name).path for name in held}
-            for path, known in self._by_cgroup(rules).items():
+            for path, known in self._by_cgroup(rules, nics).items():
                 usable = cpusets and path is not None and not path.startswith("/..")
                 pins = path not in ours
                 group = observe.cgroup(path, pins=pins) if path and usable else None
                 uses = set().union(*known.values())
                 used_by = [rules[name] for name in sorted({use.rule for use in uses})]
                 through = {use.nic for use in uses}
-                told, writable = self._told, bool(through & armed)
-                if group is None:
-                    ruling = unseen(path, cpusets=cpusets)
-                    told[path] = _Told(_sentence(ruling, used_by), ruling.advice, False)
-                else:
+                writable = bool(through & armed)
+                if group is not None:
                     judged.add(group.id.knob)
-                    told[path] = self._judge(group, known, used_by, writable)
-                told[path].nics = through
-                self._say(told[path], before.get(path), used_by, writable)
+                    said = self._judge(group, known, used_by, writable)
+                else:
+                    said = refusal(unseen(path, cpusets=cpusets), used_by)
+                self._told[path], said.nics = said, through
+                self._say(said, before.get(path), used_by, writable)
         for name in held.keys() - judged:
-            self._leave(name, bool(rules), bool(armed))
+            self._leave(name, bool(rules), bool(armed) or not nics)
+        for remembered in (self._manual, self._refused):
+            for name in remembered.keys() - judged - held.keys():
+                del remembered[name]
 
     def arm(self) -> None:
         """A NIC was armed by an operator: what was let go of is looked at again."""
@@ -171,11 +160,13 @@ class KeepingOff:
                 self._known.setdefault((pid, born), set()).update(uses)
         self._seen.clear()
 
-    def _by_cgroup(self, rules: Mapping[str, FlowRule]) -> dict[str | None, dict[int, set[_Use]]]:
-        """Processes of these rules that live, by pid."""
+    def _by_cgroup(
+        self, rules: Mapping[str, FlowRule], nics: Mapping[str, NicView]
+    ) -> dict[str | None, dict[int, set[_Use]]]:
+        """Processes of these rules that live, by pid; of a NIC that is gone none is."""
         groups: dict[str | None, dict[int, set[_Use]]] = defaultdict(dict)
         for (pid, born), uses in list(self._known.items()):
-            of_rules = {use for use in uses if use.rule in rules}
+            of_rules = {use for use in uses if use.rule in rules and use.nic in nics}
             if not of_rules or observe.born(pid) != born:
                 del self._known[pid, born]
                 continue
@@ -189,7 +180,7 @@ class KeepingOff:
         known: _Uses,
         rules: list[FlowRule],
         writable: bool,
-    ) -> _Told:
+    ) -> Told:
         name = group.id.knob
         self._adopted.discard(name)
         held = self._still_ours(group, self._originals.held(CGROUPS).get(name))
@@ -204,14 +195,13 @@ class KeepingOff:
         )
         if name in self._manual:
             manual = f"somebody else set its cpuset.cpus to {brief(self._manual[name])}"
-            again = "to have it kept off again: atfnctl arm"
-            return _Told(_sentence(Ruling(None, manual), rules), again, False)
+            return refusal(Ruling(None, manual, "to have it kept off again: atfnctl arm"), rules)
         if ruling.cpus is None:
             if held is not None and writable:
                 self._put_back(name, ruling.why)
-            return _Told(_sentence(ruling, rules), ruling.advice, ruling.off)
+            return refusal(ruling, rules)
         if ruling.cpus == group.cpus:
-            return _Told(f"{_sentence(ruling, rules)}: cpuset.cpus is {group.cpus}", None, True)
+            return Told(f"{sentence(ruling, rules)}: cpuset.cpus is {group.cpus}", None, True)
         return self._narrow(group, ruling, rules, known, writable)
 
     def _narrow(
@@ -221,7 +211,7 @@ class KeepingOff:
         rules: list[FlowRule],
         known: _Uses,
         writable: bool,
-    ) -> _Told:
+    ) -> Told:
         name, nic = group.id.knob, min(set().union(*known.values())).nic
         why = f"{rules[0].placement}: {ruling.why}"
         action = Action(
@@ -230,17 +220,17 @@ class KeepingOff:
         )  # fmt: skip
         if not writable:
             would = f"{nic} is not armed: cpuset.cpus of {group.id.path} would be {ruling.cpus}"
-            return _Told(_sentence(Ruling(None, would), rules), f"atfnctl arm {nic}", False, action)
+            return refusal(Ruling(None, would, f"atfnctl arm {nic}"), rules, action)
         if name not in self._refused or self._refused[name] != ruling.cpus:
             outcome = knob.apply(self._cpusets, self._originals, action)
             self._record(outcome)
             if not outcome.errno:
                 self._refused.pop(name, None)
-                text = f"{_sentence(ruling, rules)}: cpuset.cpus is {ruling.cpus}"
-                return _Told(text, None, True)
+                text = f"{sentence(ruling, rules)}: cpuset.cpus is {ruling.cpus}"
+                return Told(text, None, True)
             self._refused[name] = ruling.cpus
         refused = f"the kernel refused cpuset.cpus {ruling.cpus} of {group.id.path}"
-        return _Told(_sentence(Ruling(None, refused), rules), "atfnctl events says why", False)
+        return refusal(Ruling(None, refused, "atfnctl events says why"), rules)
 
     def _still_ours(self, group: Cgroup, held: Held | None) -> Held | None:
         """What somebody else wrote over ours is his."""
@@ -262,11 +252,11 @@ class KeepingOff:
             if any(test(m.comm, self._processes.of(m.pid, now_ns)) for test in tests)
         }
 
-    def _leave(self, name: str, rules: bool, armed: bool) -> None:
+    def _leave(self, name: str, rules: bool, writable: bool) -> None:
         """A cgroup of ours in which no process of a rule is known to live."""
         if self._cpusets.knob(name) is None:
             self._originals.forget(CGROUPS, name)  # it is gone
-        elif armed and not (rules and name in self._adopted):
+        elif writable and not (rules and name in self._adopted):
             self._put_back(name, "no process in it is of a rule that keeps it off any CPU")
 
     def _put_back(self, name: str, why: str) -> list[str]:
@@ -283,15 +273,7 @@ class KeepingOff:
         self._adopted.discard(name)
         return refused
 
-    def _say(self, told: _Told, before: _Told | None, rules: list[FlowRule], armed: bool) -> None:
+    def _say(self, told: Told, before: Told | None, rules: list[FlowRule], armed: bool) -> None:
         """Once, why an application is not kept off."""
         if armed and not told.off and (before is None or before.text != told.text):
             self._log.add("not-kept-off", told.text, told.advice or "", policy=rules[0].name)
-
-
-def _sentence(ruling: Ruling, rules: list[FlowRule]) -> str:
-    if ruling.off:
-        return ruling.why
-    cpus = cpu_list(frozenset().union(*(rule.placement.cpus for rule in rules)))
-    whose = ", ".join(f"`{rule.name}`" for rule in rules)
-    return f"the application of {whose} is not kept off CPUs {cpus}: {ruling.why}"

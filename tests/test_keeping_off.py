@@ -182,6 +182,13 @@ def test_a_cgroup_of_the_same_name_is_another_one(world: World) -> None:
     assert len(world.originals.held(CGROUPS)) == 1
 
 
+def test_a_nic_that_is_gone_needs_nothing(world: World) -> None:
+    before = world.cpus
+    world.look()
+    world.keeping_off.look(KEEP, (), {})
+    assert world.cpus == before
+
+
 def test_a_refusal_is_an_outcome_once(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(folder: Path, cpus: str) -> None:
         raise OSError(errno.EACCES, "no", str(folder))

@@ -12,12 +12,13 @@ have to be repeated for threads born meanwhile, and nothing tells of those what 
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from atfnd.model import Cgroup, cpu_list
+from atfnd.model import Action, Cgroup, FlowRule, cpu_list
 
-__all__ = ["Ruling", "family", "judge", "unseen"]
+__all__ = ["Ruling", "Told", "family", "judge", "refusal", "sentence", "unseen"]
 
 _UNITS = ".service", ".scope"
 
@@ -29,6 +30,31 @@ class Ruling(NamedTuple):
     why: str
     advice: str | None = None
     off: bool = False  # it has none of the CPUs anyway
+
+
+@dataclass(slots=True)
+class Told:
+    """What there is to say of one cgroup."""
+
+    text: str
+    advice: str | None
+    off: bool
+    action: Action | None = None  # that would be carried out if its NIC were armed
+    nics: set[str] = field(default_factory=set)  # through which it has flows
+
+
+def sentence(ruling: Ruling, rules: Sequence[FlowRule]) -> str:
+    """It is off, or why the application of these rules is not."""
+    if ruling.off:
+        return ruling.why
+    cpus = cpu_list(frozenset().union(*(rule.placement.cpus for rule in rules)))
+    whose = ", ".join(f"`{rule.name}`" for rule in rules)
+    return f"the application of {whose} is not kept off CPUs {cpus}: {ruling.why}"
+
+
+def refusal(ruling: Ruling, rules: Sequence[FlowRule], action: Action | None = None) -> Told:
+    """Nothing is written; `action` would be."""
+    return Told(sentence(ruling, rules), ruling.advice, ruling.off, action)
 
 
 def unseen(path: str | None, *, cpusets: bool) -> Ruling:
