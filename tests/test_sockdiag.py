@@ -81,7 +81,7 @@ def test_one_event_per_change_of_core(net: Net, transport: str, app: str, peer: 
     assert len({event.cookie for event in events}) == 1
     event = events[0]
     assert event.key[:3] == (Protocol[transport.upper()], packed(app), event.key.local_port)
-    assert event.key[3:] == (packed(peer), 7000)
+    assert event.key[3:5] == (packed(peer), 7000)
     assert event.thread is not None
     assert (event.thread.pid, event.thread.tid) == (talk.process.pid, talk.process.pid)
     assert (event.napi_id, event.rx_cpu) == (None, None)

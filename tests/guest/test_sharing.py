@@ -52,7 +52,7 @@ def test_flows_of_one_remote_share_a_filter(tmp_path: Path) -> None:
             queue = lab.nic.queues()[rule.queue or 0]
             assert queue.cpu == 2
             before = flows.sent
-            until(lambda: flows.pump() or flows.sent > before + 50, "they go on")
+            until(lambda: flows.pump() > before + 50, "they go on")
             assert flows.late == []
             for receiver in flows.receivers:
                 assert lab.queue_of(receiver) == rule.queue
