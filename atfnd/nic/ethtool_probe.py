@@ -127,7 +127,8 @@ class _Trial:
                 self.not_now[family, protocol] = why
             if location is not None and self._first:
                 self._first = False
-                self._try_open(undo, exact)
+                with ExitStack() as soon:  # in a small table it has the one place of its kind
+                    self._try_open(soon, exact)
                 self._try_move(undo, exact, location)
             if location is not None and self.open_refused == "" and protocol in _SPANNED:
                 self._try_shapes(exact)
