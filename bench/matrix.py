@@ -9,7 +9,7 @@ measured. `busy` is the time all CPUs were not idle (/proc/stat), everything inc
 
 Then the same with a daemon whose policy says `placement: auto`, for each CPU of the application: a
 stream is waited for until a trial has decided, or none began. What was chosen stands beside the
-best and the worst cell of that CPU. A daemon for each, for it remembers.
+best and the worst cell of that CPU.
 """
 
 from __future__ import annotations
@@ -18,13 +18,14 @@ import contextlib
 import json
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
 
 import psutil
 
 from atfnd.model import Match
 from bench import plot
-from bench.bed import Bed, lab_bed
+from bench.bed import Bed, BedMaker, lab_bed
 from bench.children import Child, child, program, until
 from bench.connections import connections
 from bench.daemon import Daemon, daemon
@@ -35,18 +36,14 @@ __all__ = ["Cell", "Chosen", "chosen", "measured", "report", "run"]
 
 STREAM_PORT, ASK_PORT = 5301, 5302
 SETTLE_S, SECONDS = 0.5, 2.0
-AUTO = f"""\
+AUTO = """\
 version: 1
-about: A stream and an application that answers requests, each for itself.
+about: Every TCP flow under auto.
 flows:
-  - name: streams
-    match: {{{{ ports: {STREAM_PORT} }}}}
+  - name: auto
+    match: {{ protocol: tcp }}
     placement: auto
-    order: {{order}}
-  - name: requests
-    match: {{{{ ports: {ASK_PORT} }}}}
-    placement: auto
-    order: {{order}}
+    order: {order}
 """
 BEGIN_S = 15.0  # a core that is full is tried after three looks, 2 s apart
 DECIDE_S = 180.0  # a trial is given a minute to move its flows, twice
@@ -92,7 +89,7 @@ def run(rounds: int) -> Report:
         for turn in range(rounds):
             for queue, app in pairs[:: -1 if turn % 2 else 1]:
                 cells.append(measured(bed, queue, bed.cpus[app]))
-        autos = [chosen(bed, cpu, rounds) for cpu in dict.fromkeys(bed.cpus)]
+    autos = [chosen(cpu, rounds) for cpu in dict.fromkeys(bed.cpus)]
     return report(cells, autos)
 
 
@@ -106,23 +103,28 @@ def measured(bed: Bed, queue: int, app_cpu: int) -> Cell:
     return Cell(bed.cpus[queue], app_cpu, bytes_per_s, bytes_per_busy_s, p50_ns, p99_ns)
 
 
-def chosen(bed: Bed, app_cpu: int, rounds: int) -> Chosen:
-    """Where `auto` has the packets of an application on this CPU, and what it carries then. The
-    requests are another application's, under a rule of their own."""
-    with daemon(bed.nic, AUTO.format(order=bed.order)) as running:
-        streams: list[tuple[int, float, float]] = []
-        cells: list[Cell] = []
-        with _connected(bed, STREAM, app_cpu):
-            _led_to(running, "streams")
-            why = _decided(running)
-            for _ in range(rounds):
-                streams.append((_led_to(running, "streams"), *_carried(bed)))
+def chosen(app_cpu: int, rounds: int, make: BedMaker = lab_bed) -> Chosen:
+    """Where `auto` has the packets of an application on this CPU, and what it carries then: a
+    stream, and then one that answers requests. Each has a NIC and a daemon of its own: queues that
+    follow a thread would be missed by the other one, and filters outlive their daemon."""
+    streams: list[tuple[int, float, float]] = []
+    cells: list[Cell] = []
+    with make() as bed, _auto(bed) as running, _connected(bed, STREAM, app_cpu):
+        _led_to(running)
+        why = _decided(running)
+        for _ in range(rounds):
+            streams.append((_led_to(running), *_carried(bed)))
+    with make() as bed, _auto(bed) as running:
         for flow_cpu, bytes_per_s, bytes_per_busy_s in streams:
             with _connected(bed, ASKED, app_cpu) as asking:
-                _led_to(running, "requests")
+                _led_to(running)
                 took_ns = _took(asking)
             cells.append(Cell(flow_cpu, app_cpu, bytes_per_s, bytes_per_busy_s, *took_ns))
-    return Chosen(cells[-1].flow_cpu, app_cpu, why, tuple(cells))
+    return Chosen(streams[-1][0], app_cpu, why, tuple(cells))
+
+
+def _auto(bed: Bed) -> AbstractContextManager[Daemon]:
+    return daemon(bed.nic, AUTO.format(order=bed.order))
 
 
 def _decided(running: Daemon) -> str:
@@ -143,14 +145,14 @@ def _events(running: Daemon) -> list[dict[str, Any]]:
     return [each for each in running.ask("events") if each["kind"] in ("trial", "kept", "back")]
 
 
-def _led_to(running: Daemon, rule: str) -> int:
-    """The CPU where the flow of a rule is delivered."""
+def _led_to(running: Daemon) -> int:
+    """The CPU where the one flow there is is delivered, by a filter of its own or its port's."""
 
-    def steered() -> list[int]:
-        rows = (row for row in running.ask("flows") if row["policy"] == rule)
-        return [row["target_cpu"] for row in rows if row["state"] == "steered"]
+    def led() -> list[int]:
+        rows = (row for row in running.ask("flows") if not row["remote"].endswith(":*"))
+        return [row["target_cpu"] for row in rows if row["state"] in ("steered", "port")]
 
-    return int(until(steered, f"the flow of {rule} is steered", BEGIN_S)[0])
+    return int(until(led, "the flow is steered", DECIDE_S)[0])
 
 
 def _carried(bed: Bed) -> tuple[float, float]:
