@@ -21,6 +21,7 @@ from atfnd.decide.phantom import phantoms
 from atfnd.decide.table import FlowTable
 from atfnd.errors import OperatorError
 from atfnd.keeping_off import KeepingOff
+from atfnd.loads import Loads
 from atfnd.matching import Matching
 from atfnd.model import (
     FlowKey,
@@ -93,7 +94,7 @@ class Daemon(Reloading):
         loop.add_reader(self.interfaces.links.fileno(), self._arrivals)
         loop.add_reader(self.cpus.fileno(), self._cpus_changed)
         looks = [self._audit, self._reconcile, self._look_at_ports, self._look_at_spans]
-        looks += [self._leave, self._keep_off]
+        looks += [self._leave, self._keep_off, Loads(self.memory).look]
         chores = [self._hangups(), *map(regularly, looks)]
         chores.append(regularly(self._trying.look, self._trying.pressing))
         for look in (self.arming.check, self.arming.inspect, self._know):

@@ -142,6 +142,7 @@ class Memory:
     owned: dict[str, Ownership] = field(default_factory=dict)  # by NIC: whose its queues are
     load: dict[str, dict[OwnerId, tuple[int, int]]] = field(default_factory=dict)  # bytes
     cpus: Mapping[int, Cpu] = field(default_factory=dict)  # as last read
+    busy: Mapping[int, int] = field(default_factory=dict)  # by CPU, in quarters (`load`)
     steps: dict[StepsOf, list[Step]] = field(default_factory=dict)  # of these CPUs; bounded
     cpusets: dict[int, frozenset[int] | None] = field(default_factory=dict)  # tid -> its cpuset
     spending: dict[str, Spending] = field(default_factory=dict)  # by NIC

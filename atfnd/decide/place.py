@@ -2,8 +2,8 @@
 """Where a flow goes by its placement: which queue of the CPUs it may use, and what instead. Pure.
 
 The CPUs and the order in which they are tried are those of `candidates`; a fallback is said. Of
-equal queues one that no thread owns is taken, with the fewest of our rules, on the NIC's node; a
-flow that is led to a queue that fits stays there.
+equal queues one that no thread owns is taken, on the least busy CPU, with the fewest of our rules,
+on the NIC's node; a flow that is led to a queue that fits stays there.
 """
 
 from __future__ import annotations
@@ -134,7 +134,8 @@ def guest(
     def rank(queue: Queue) -> tuple[int, ...]:
         cpu = memory.cpus.get(queue.cpu) if queue.cpu is not None else None
         far = nic.device.node is not None and cpu is not None and cpu.node != nic.device.node
-        return queue.index in owned, rules_on(nic.name, queue.index), far, queue.index
+        busy = 0 if queue.cpu is None else memory.busy.get(queue.cpu, 0)
+        return queue.index in owned, busy, rules_on(nic.name, queue.index), far, queue.index
 
     tried = _steps(placement, app_cpu, thread, memory)
     return place(app_cpu, placement, tried, nic.queues, rank, current)

@@ -54,6 +54,7 @@ def copy_of(memory: Memory, nic: str) -> Memory:
         dropped=dict(memory.dropped),
         owned=dict(memory.owned),
         cpus=memory.cpus,
+        busy=memory.busy,
         cpusets=dict(memory.cpusets),
         spending={nic: _copied(memory.spending[nic])} if nic in memory.spending else {},
         left=left,

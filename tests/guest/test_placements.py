@@ -3,7 +3,12 @@
 
 from __future__ import annotations
 
+import itertools
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 
@@ -12,6 +17,7 @@ from tests.bed import Bed, a_bed
 from tests.daemons import policy
 from tests.guest.arrivals import arrives_only_on
 from tests.guest.simlab import a_simlab
+from tests.wait import until
 
 __all__: list[str] = []
 
@@ -36,7 +42,12 @@ RULES = """\
     match: { ports: 24004 }
     placement: { dedicated: [3] }
     order: immediate
+  - name: choice
+    match: { ports: 24100-24199 }
+    placement: { cpus: [1, 2] }
+    order: immediate
 """
+PORTS = itertools.count(24100)
 
 
 @pytest.fixture(scope="module")
@@ -105,3 +116,38 @@ def test_no_flow_of_another_rule_comes_to_a_dedicated_cpu(bed: Bed) -> None:
     row = bed.row(app, lambda row: row["app_cpu"] == 2, "is known")
     assert row["fell_back"].endswith("on its own CPU instead")
     app.end()
+
+
+@contextmanager
+def hogged(cpu: int) -> Iterator[None]:
+    hog = subprocess.Popen([sys.executable, "-c", "while True: pass"])
+    os.sched_setaffinity(hog.pid, {cpu})
+    try:
+        yield
+    finally:
+        hog.kill()
+        hog.wait()
+
+
+def led(bed: Bed) -> set[int]:
+    """The CPUs where two new flows are led whom RSS delivers elsewhere."""
+    apps: list[Application] = []
+    while len(apps) < 2:
+        app = bed.apps.tcp(port=next(PORTS), by_rss=True)
+        if app.cpu in (0, 3):
+            apps.append(app)
+        else:
+            app.end()
+    there = {bed.row(app, lambda row: row["placed"], "is placed")["target_cpu"] for app in apps}
+    for app in apps:
+        app.end()
+    return there
+
+
+@pytest.mark.parametrize(("busy", "other"), [(1, 2), (2, 1)])
+def test_of_cpus_that_are_equally_good_a_busy_one_is_spared(
+    bed: Bed, busy: int, other: int
+) -> None:
+    """Else two flows would go to one each."""
+    with hogged(busy):
+        until(lambda: led(bed) == {other}, f"CPU {busy} is seen to be busy", 120)
