@@ -144,6 +144,8 @@ class Programmed(Published):
                 if (stray := audit.settle(each, self.memory)) is not None:
                     self._strays[stray.key] = stray
                 self._queue_moved(each)
+                if (watch := self.watches.get(each.action.nic)) is not None:
+                    audit.overtaken(each, watch.view, self.memory)
                 if each.errno == errno.ECANCELED:
                     self.log.add("kept", "its rule stays", each.left,
                                  nic=each.action.nic, flow=each.action.key)  # fmt: skip

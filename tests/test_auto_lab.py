@@ -150,7 +150,7 @@ def test_a_full_core_is_tried_and_what_pays_is_kept_and_remembered(bed: Bed) -> 
         figures = FIGURES.fullmatch(each["why"])
         assert figures is not None, each
         efficiency, rate, time = map(float, figures.groups())
-        assert max(efficiency, rate, 1 / time) >= 1.24  # told to two places
+        assert max(efficiency, rate) >= 1.24 or time <= 0.81  # told to two places
     seen_off_its_core(bed, app)
     assert "auto: llc since" in explained(bed, app)
     printed = bed.daemon.ctl("events").stdout

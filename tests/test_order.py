@@ -66,8 +66,12 @@ class Numbered:
 
 
 @contextmanager
-def numbered(bed: Bed, lab: Lab) -> Iterator[Numbered]:
-    sender, receiver = lab.udp_pair(socket.AF_INET, next(PORTS), next(PORTS))
+def numbered(bed: Bed, lab: Lab, by_rss: int | None = None) -> Iterator[Numbered]:
+    """`by_rss`: one that RSS delivers on this CPU."""
+    while True:
+        sender, receiver = lab.udp_pair(socket.AF_INET, next(PORTS), next(PORTS))
+        if by_rss in (None, rss_cpu(bed.lab, key_of(receiver, Protocol.UDP))):
+            break
     with sequence(sender, receiver, RATE_PPS) as running:
         yield Numbered(bed, key_of(receiver, Protocol.UDP), running)
 
@@ -126,17 +130,18 @@ def test_a_guest_is_moved_by_hold_and_no_proven_move_is_late(tmp_path: Path) -> 
 def test_a_queue_changes_its_owner_and_nothing_is_late(tmp_path: Path) -> None:
     """The owner falls silent, its guest gets the queue and takes it along; the owner comes back."""
     with a_lab(queues=2) as lab, strict(lab, tmp_path) as bed, ExitStack() as flows:
-        old, new = (flows.enter_context(numbered(bed, lab)) for _ in range(2))
+        old = flows.enter_context(numbered(bed, lab))
 
         def owns(flow: Numbered) -> bool:
             queues = bed.daemon.get("/v1/queues")["queues"]
             owner = f"thread {flow.running.checker.pid}"
             return owner in [each["owner"] for each in queues if each["cpu"] == flow.cpu]
 
-        third = flows.enter_context(numbered(bed, lab))  # who has the other queue
         old.start("it is placed")
+        third = flows.enter_context(numbered(bed, lab, old.cpu))  # who has the other queue
         third.on(next(cpu for cpu in CPUS if cpu != old.cpu))
         until(lambda: owns(old) and owns(third), "both queues are owned", LONG_S)
+        new = flows.enter_context(numbered(bed, lab))
         new.start("it is placed, as a guest")
         flows.enter_context(stalled(CPUS[0], BUSY_MS, PERIOD_MS))
         host = old if old.cpu == new.cpu else third

@@ -114,6 +114,23 @@ def test_a_thread_that_came_back_before_the_hold_down_ended_moves_nothing() -> N
     assert not known.deferred
 
 
+def test_a_move_that_waited_until_it_was_decided_otherwise_is_taken_back() -> None:
+    """Its thread went to CPU 2 and came back before the move there had its turn."""
+    known = memory()
+    steered(known, cpu=1, at_ns=1)
+    (late,) = steer.seen(seen(1, 2), NIC, RULE, known, 1000)
+    assert steer.seen(seen(1, 1), NIC, RULE, known, 1001) == ()
+    done = Outcome(late, 1002, 0, 7, "")
+    audit.settle(done, known)
+    audit.overtaken(done, NIC, known)
+    (back,) = steer.due({"nic": NIC}, known, 1002 + HOLD_NS)
+    assert (back.kind, back.old, back.new) == (ActionKind.REWRITE, 2, 1)
+    done = Outcome(back, 2000, 0, 7, "")
+    audit.settle(done, known)
+    audit.overtaken(done, NIC, known)
+    assert not known.deferred
+
+
 def test_a_rules_own_dwell_is_waited_for() -> None:
     known = memory()
     slow = replace(RULE, dwell_ns=500)

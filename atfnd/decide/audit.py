@@ -27,7 +27,7 @@ from atfnd.model import (
     SocketUse,
 )
 
-__all__ = ["adopt", "check_rules", "check_sockets", "inherit", "moved", "settle"]
+__all__ = ["adopt", "check_rules", "check_sockets", "inherit", "moved", "overtaken", "settle"]
 
 
 def settle(outcome: Outcome, memory: Memory) -> Action | None:
@@ -79,6 +79,18 @@ def settle(outcome: Outcome, memory: Memory) -> Action | None:
     else:
         table.put(replace(flow, why=outcome.left))
     return None
+
+
+def overtaken(outcome: Outcome, nic: NicView, memory: Memory) -> None:
+    """A move may have waited its turn while its thread went on, and what was decided then was to
+    leave the flow where it still was: look again at one that is led elsewhere by now."""
+    action = outcome.action
+    flow = memory.table.get(action.key) if action.key else None
+    if flow is None or flow.key.wide or outcome.errno or action.kind is ActionKind.DELETE:
+        return
+    cpu = next((queue.cpu for queue in nic.queues if queue.index == flow.target_queue), None)
+    if cpu != flow.target_cpu:
+        memory.defer(flow.key, outcome.at_ns + memory.settling.hold_down_ns)
 
 
 def _without_rule(flow: Flow, why: str, at_ns: int, port: Flow | None) -> Flow:
