@@ -94,9 +94,10 @@ class Daemon(Reloading):
         loop.add_reader(self.interfaces.links.fileno(), self._arrivals)
         loop.add_reader(self.cpus.fileno(), self._cpus_changed)
         looks = [self._audit, self._reconcile, self._look_at_ports, self._look_at_spans]
-        looks += [self._leave, self._keep_off, Loads(self.memory).look]
+        looks += [self._leave, Loads(self.memory).look]
         chores = [self._hangups(), *map(regularly, looks)]
         chores.append(regularly(self._trying.look, self._trying.pressing))
+        chores.append(regularly(self._keep_off, self.keeping_off.pressing))
         for look in (self.arming.check, self.arming.inspect, self._know):
             chores.append(regularly(partial(self._each, look)))
         if self.observer.poll_interval_s() is not None:

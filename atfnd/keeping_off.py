@@ -44,6 +44,8 @@ __all__ = ["KeepingOff"]
 
 _Id = tuple[int, int]  # a process: pid, when it was started
 
+_EAGER = 5  # looks in a hurry after one that found something changed
+
 
 class _Use(NamedTuple):
     """A process has or had a flow of this rule, through this NIC."""
@@ -71,6 +73,7 @@ class KeepingOff:
         self._adopted = set(originals.held(CGROUPS))  # whose processes this run has not seen yet
         self._manual: dict[str, str] = {}  # by knob: what somebody else wrote
         self._refused: dict[str, str | None] = {}  # by knob: what the kernel did not take
+        self._eager = 0
 
     def seen(self, thread: Thread | None, rule: FlowRule | None, nic: str) -> None:
         """A thread uses a socket that falls under a rule. It may have no entry in the table."""
@@ -88,6 +91,7 @@ class KeepingOff:
             self._processes = Processes(command=asked)
         if not rules and not held:
             self._seen.clear()
+            self._eager = 0
             return
         armed = {name for name, nic in nics.items() if nic.armed}
         judged: set[str] = set()
@@ -114,6 +118,13 @@ class KeepingOff:
         for remembered in (self._manual, self._refused):
             for name in remembered.keys() - judged - held.keys():
                 del remembered[name]
+        texts = {path: told.text for path, told in self._told.items()}
+        news = texts != {path: told.text for path, told in before.items()}
+        self._eager = _EAGER if news else max(0, self._eager - 1)
+
+    def pressing(self) -> bool:
+        """Something was otherwise a moment ago, and more may follow."""
+        return self._eager > 0
 
     def arm(self) -> None:
         """A NIC was armed by an operator: what was let go of is looked at again."""

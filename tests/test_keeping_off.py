@@ -125,6 +125,16 @@ def test_nothing_is_written_where_it_is_not_armed(world: World) -> None:
     assert world.look(DROP) == before
 
 
+def test_it_hurries_after_a_change_and_comes_to_rest(world: World) -> None:
+    assert not world.keeping_off.pressing()
+    world.look()
+    looks = 0
+    while world.keeping_off.pressing():
+        world.look()
+        looks += 1
+    assert 0 < looks < 10
+
+
 def test_what_somebody_else_writes_is_his_until_it_is_armed_again(world: World) -> None:
     world.look()
     world.write("cpuset.cpus", str(LAST))
