@@ -128,7 +128,7 @@ class KeepingOff:
 
     def arm(self) -> None:
         """A NIC was armed by an operator: what was let go of is looked at again."""
-        self._manual, self._refused = {}, {}
+        self._manual, self._refused, self._eager = {}, {}, _EAGER
 
     def pause(self, nics: Mapping[str, NicView]) -> list[str]:
         """Put back what no NIC that is armed needs; what the kernel refused."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import itertools
 import os
-import signal
 import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -15,9 +14,8 @@ import pytest
 
 from tests.applications import Application
 from tests.bed import Bed, a_bed
-from tests.daemons import ATFND, policy
+from tests.daemons import policy
 from tests.guest.simlab import a_simlab
-from tests.guest.test_hotplug import offline
 from tests.wait import until
 
 __all__: list[str] = []
@@ -152,106 +150,4 @@ def test_what_somebody_else_writes_is_his(bed: Bed, group: Callable[..., Group])
     assert about(bed, it, "manual")
     assert it.cpus == "0-3"
     bed.daemon.post(f"/v1/nics/{bed.lab.nic.name}/arm")
-    it.comes_to("0-2")
-
-
-def test_a_pin_is_not_overruled_and_others_are_kept(bed: Bed, group: Callable[..., Group]) -> None:
-    nic = bed.lab.nic.name
-    bed.daemon.post(f"/v1/nics/{nic}/disarm")
-    it, wide = group(), group()
-    it.app.pin(3)
-    os.sched_setaffinity(wide.app.pid, {1, 3})
-    bed.daemon.post(f"/v1/nics/{nic}/arm")
-    says(bed, it.app, "is pinned to CPU 3")
-    wide.comes_to("0-2")
-    assert (it.cpus, wide.threads()) == ("", [{1}])
-
-
-def test_cpus_that_go_offline(bed: Bed, group: Callable[..., Group]) -> None:
-    it = group("2-3")
-    it.comes_to("2")
-    with offline(3):
-        says(bed, it.app, "cpuset.cpus is 2.")
-    with offline(2):
-        it.comes_to("2-3")
-        says(bed, it.app, "has no other CPU that is online (it has 3)")
-        assert it.threads() == [{3}]
-    it.comes_to("2")
-
-
-def test_no_controller_is_enabled(bed: Bed, group: Callable[..., Group]) -> None:
-    it = group(folder="/plain")
-    says(bed, it.app, "(enable cpuset in the cgroup.subtree_control of /plain).")
-    assert not (it.folder / "cpuset.cpus").exists()
-    assert (TOP / "plain/cgroup.subtree_control").read_text().strip() == ""
-
-
-def test_the_root_is_left_alone(bed: Bed) -> None:
-    app = bed.apps.tcp(port=next(PORTS))
-    says(bed, app, "it is in the root cgroup")
-    app.end()
-
-
-def test_a_cgroup_made_anew_is_another_one(bed: Bed, group: Callable[..., Group]) -> None:
-    first = group()
-    first.comes_to("0-2")
-    first.app.end()
-    first.remove()
-    again = Group(bed, first.path)
-    again.comes_to("0-2")
-    assert not about(bed, again, "manual")
-    again.app.end()
-
-
-def test_a_pause_gives_back_and_a_resume_takes(bed: Bed, group: Callable[..., Group]) -> None:
-    it, nic = group("0-3"), bed.lab.nic.name
-    it.comes_to("0-2")
-    bed.daemon.post(f"/v1/nics/{nic}/pause")
-    assert it.cpus == "0-3"
-    bed.daemon.post(f"/v1/nics/{nic}/resume")
-    it.comes_to("0-2")
-
-
-def test_another_policy_gives_back(bed: Bed, group: Callable[..., Group]) -> None:
-    it, config = group("0-3"), bed.daemon.config
-    it.comes_to("0-2")
-    text = config.read_text()
-    config.write_text(text.replace("keep_off: true", "keep_off: false"))
-    bed.daemon.post("/v1/reload")
-    it.comes_to("0-3")
-    config.write_text(text)
-    bed.daemon.post("/v1/reload")
-    it.comes_to("0-2")
-
-
-def test_a_killed_daemon_is_adopted_and_restored(bed: Bed, group: Callable[..., Group]) -> None:
-    it, whole = group("1-3"), group()
-    it.comes_to("1-2")
-    whole.comes_to("0-2")
-    bed.daemon.end(signal.SIGKILL)
-    bed.start()
-    says(bed, it.app, "cpuset.cpus is 1-2.")
-    assert not about(bed, it, "knob", "undo", "manual")
-    bed.daemon.end()
-    assert it.cpus == "1-2"
-    done = subprocess.run(
-        [ATFND, "restore", "--run-dir", str(bed.daemon.run_dir)], capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stderr
-    assert f"{it.path} is 1-3 again" in done.stdout
-    assert f"{whole.path} is 0-3, which stands for none" in done.stdout
-    assert (it.cpus, whole.cpus) == ("1-3", "0-3")
-    bed.start()
-
-
-def test_nothing_is_written_until_it_is_armed(bed: Bed, group: Callable[..., Group]) -> None:
-    bed.daemon.end()
-    bed.start(arm=False)
-    it, nic = group("0-3"), bed.lab.nic.name
-    says(bed, it.app, f"cpuset.cpus of {it.path} would be 0-2 (atfnctl arm {nic})")
-    rows = bed.daemon.get(f"/v1/plan?nic={nic}")["actions"]
-    (row,) = [row for row in rows if it.path in (row["knob"] or "")]
-    assert row["commands"] == [f"echo 0-2 > {it.folder}/cpuset.cpus"]
-    assert it.cpus == "0-3"
-    bed.daemon.post(f"/v1/nics/{nic}/arm")
     it.comes_to("0-2")
