@@ -245,3 +245,37 @@ def test_the_timer_has_the_paper_s_term_and_those_it_leaves_out() -> None:
     held = ring._replace(gro_flush_timeout_ns=20_000)
     assert t_timer_ns(held, port, Times()) == plain_ns + 20_000
     assert t_timer_ns(ring._replace(service_pps=1.0), port, Times()) == Times().timer_max_ns
+
+
+TWO_CHANNELS = Facts(PORT._replace(rings=PORT.rings[:2]))
+
+
+@pytest.mark.parametrize("mode", list(Mode))
+@pytest.mark.parametrize(("old", "new"), [(2, 0), (0, 2)], ids=["from", "to"])
+def test_a_move_decided_before_a_channel_was_taken_away(
+    told: Told, mode: Mode, old: int, new: int
+) -> None:
+    """It is never proven by a ring that is gone; at once, it is tried, for the kernel to refuse."""
+    told(TWO_CHANNELS)
+    wanted = to(0, mode, old, new)._replace(rss=frozenset({2}))
+    commands = told(wanted)
+    if mode is Mode.IMMEDIATE:
+        assert commands == (Write(wanted.action),)
+    else:
+        assert not any(isinstance(each, Hold | Write) for each in commands)
+    if new == 2 and mode is not Mode.IMMEDIATE:
+        assert told.verdicts() == [Verdict.DEFERRED]
+
+
+def test_a_channel_is_taken_away_under_a_move(told: Told) -> None:
+    """What it said of how long packets stay is of no ring there is."""
+    wanted = to(0, Mode.STRICT, 2, 0)
+    told(wanted)
+    told(Held(0, told.now_ns))
+    told.written(wanted)
+    told(TWO_CHANNELS)
+    told(Violated(key(0), 1, told.now_ns))
+    told(Released(0, True))
+    told(Reset(), 10_000_000)
+    told(Tick(), 10_000_000_000)
+    assert (dict(told.device.live), dict(told.device.timers_ns)) == ({}, {})

@@ -16,7 +16,7 @@ from atfnd.move.port import Port
 from atfnd.move.timer import Times, pipe_ns
 from atfnd.move.verdict import Mechanism, Mode
 
-__all__ = ["Choice", "choose", "passing", "why_no_hold"]
+__all__ = ["Choice", "choose", "passing", "still_there", "why_no_hold"]
 
 NONE: frozenset[Mechanism] = frozenset()
 
@@ -26,6 +26,15 @@ class Choice(NamedTuple):
 
     mechanism: Mechanism | None
     why: str
+
+
+def still_there(wanted: Wanted, port: Port) -> Wanted:
+    """The move, where rings it was decided with are gone (an admin took channels away, and the
+    table is not told yet): then it is not known through which ones its packets come."""
+    named = (wanted.origins or frozenset()) | (wanted.rss or frozenset())
+    if all(queue < len(port.rings) for queue in named):
+        return wanted
+    return wanted._replace(origins=None, rss=None)
 
 
 def choose(
@@ -38,6 +47,8 @@ def choose(
         return Choice(Mechanism.NONE, "its packets keep their queue")
     if wanted.mode is Mode.IMMEDIATE:
         return Choice(Mechanism.NONE, "the mode is immediate")
+    if why_not := _why_gone(wanted, port):
+        return Choice(None, why_not)
     if wanted.action.kind is ActionKind.QUEUE_CPU:
         why_not = _why_not_inline(port)
         if why_not is None:
@@ -79,6 +90,11 @@ def _changes_ring(wanted: Wanted, port: Port) -> bool:
     return wanted.origins != wanted.targets or bool(passing(wanted, port))
 
 
+def _why_gone(wanted: Wanted, port: Port) -> str | None:
+    gone = [queue for queue in _targets(wanted) if queue >= len(port.rings)]
+    return f"queue {gone[0]} is gone" if gone else None
+
+
 def _targets(wanted: Wanted) -> frozenset[int]:
     return wanted.targets or frozenset()
 
@@ -99,6 +115,8 @@ def why_no_hold(wanted: Wanted, port: Port, times: Times) -> str | None:
     """The first condition of HOLD that fails. None: it is strict here."""
     if wanted.origins is None or wanted.targets is None:
         return "through which queues its packets come is not known"
+    if why := _why_gone(wanted, port):
+        return why
     through = passing(wanted, port)
     if wanted.rss is None and wanted.action.kind is ActionKind.REWRITE and _gap(port):
         return "a rule change passes through RSS here, and RSS's queue is not known"

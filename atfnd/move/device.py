@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from atfnd.model import Action, ActionKind, FlowKey
 from atfnd.move import bucket
-from atfnd.move.choose import Choice, choose, why_no_hold
+from atfnd.move.choose import Choice, choose, still_there, why_no_hold
 from atfnd.move.command import Command, Ended, Write
 from atfnd.move.event import (
     Asleep,
@@ -157,7 +157,7 @@ def _know(device: Device, port: Port) -> Device:
     live = device.live
     for subject, move in live.items():
         if move.mechanism is Mechanism.HOLD:
-            why = why_no_hold(move.wanted, port, device.times)
+            why = why_no_hold(still_there(move.wanted, port), port, device.times)
             live = live.put(subject, move.breaks(f"on the way: {why}") if why else move)
     kept = {q: t for q, t in device.timers_ns.items() if q < len(port.rings)}
     return device._replace(port=port, live=live, timers_ns=FrozenMap(kept))
@@ -186,6 +186,7 @@ def _admit(
         wanted = device.waiting.get(subject)
         if wanted is None or subject in device.live:
             continue
+        wanted = still_there(wanted, device.port)
         if wanted.live and (at_ns := bucket.spendable_ns(device.arrival_ns, device.times)) > now_ns:
             early.append(bucket.half_full_ns(at_ns, device.times))
             continue
@@ -272,7 +273,7 @@ def _learn(device: Device, move: Transition, ended: Ended, now_ns: int) -> Devic
         return device
     times, timers_ns = device.times, device.timers_ns
     lesson = Lesson(ended.verdict.strike, move.wanted.mode is Mode.STRICT, move.stayed_ns)
-    for queue in teaches(move, ended.verdict):
+    for queue in teaches(move, ended.verdict) & set(range(len(device.port.rings))):
         floor_ns, was_ns = pipe_ns(device.port.rings[queue], times), device.timer_ns({queue})
         timers_ns = timers_ns.put(queue, adapted_ns(was_ns, lesson, floor_ns, times))
     records = recorded(device.records, move, ended, times, now_ns)
