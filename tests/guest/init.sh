@@ -22,8 +22,9 @@ mkdir /root/run/guest
 share run /root/run/guest rw
 grep -q guest.init=systemd /root/proc/cmdline || exec switch_root /root /bin/bash /run/guest/session.sh
 
-# What the host has enabled is not wanted here, nor are logins. tmpfiles.d would empty /tmp.
-rm -rf /root/etc/systemd/system/*.wants
+# What the host has enabled is not wanted here, nor are logins; its packages may start services. tmpfiles.d would
+# empty /tmp.
+rm -rf /root/etc/systemd/system/*.wants /root/usr/sbin/policy-rc.d
 ln -s /dev/null /root/etc/tmpfiles.d/tmp.conf
 echo 0123456789abcdef0123456789abcdef >/root/etc/machine-id
 units=/root/run/systemd/system
