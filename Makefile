@@ -3,14 +3,22 @@
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
 PYTHON ?= /usr/bin/python3
-VENV := .venv
+VENV ?= .venv
 PY := $(VENV)/bin/python
 APT := clang llvm gcc libc6-dev make cmake ninja-build pkg-config bpftool libbpf-dev libelf-dev zlib1g-dev \
-       libnl-3-dev ethtool iproute2 iperf3 curl procps python3-dev python3-venv kmod bc
+       libnl-3-dev ethtool iproute2 iperf3 curl procps python3-dev python3-venv kmod bc systemd dbus man-db zsh fish
 C_SOURCES := $(wildcard atfnd/bpf/*.c atfnd/bpf/*.h atfnd/bpf/CMakeLists.txt)
 NAME ?= all
 export CMD ?= uname -a; lscpu
 GUEST ?=
+APT_DEB := debhelper dpkg-dev fakeroot
+PREFIX ?= /usr/local
+SYSCONFDIR ?= /etc
+UNITDIR ?= $(PREFIX)/lib/systemd/system
+WHEELS ?= build/wheels
+LIB := $(DESTDIR)$(PREFIX)/lib/atfnd
+SHARE := $(DESTDIR)$(PREFIX)/share
+ZSH := $(DESTDIR)$(or $(ZSHDIR),$(PREFIX)/share/zsh/site-functions)
 
 help: ## what each target does
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 18
@@ -57,8 +65,63 @@ bench: setup ## all benchmarks, or one: make bench NAME=reaction
 guest: setup ## a command in the guest: make guest CMD="nproc" [GUEST="--nic igb:2"]
 	@$(PY) -m tests.guest $(GUEST) -- bash -c "$$CMD"
 
+wheels: setup
+	@rm -rf $(WHEELS)
+	@$(VENV)/bin/pip freeze --disable-pip-version-check --exclude-editable >build/constraints
+	@$(VENV)/bin/pip wheel -q --disable-pip-version-check --no-build-isolation -c build/constraints -w $(WHEELS) .
+
+install: wheels ## install below PREFIX (/usr/local) with its Python dependencies, and the systemd unit
+	@$(MAKE) --no-print-directory install-tree
+	@test -n "$(DESTDIR)" || ! command -v systemd-sysusers >/dev/null || systemd-sysusers atfnd.conf
+
+install-tree: # from the wheels, without a network
+	@rm -rf $(LIB)
+	@$(VENV)/bin/pip install -q --disable-pip-version-check --root-user-action ignore --no-compile \
+	  --no-index --find-links $(WHEELS) --target $(LIB) atfnd
+	@rm -rf $(LIB)/bin
+	@$(PYTHON) -m compileall -q --invalidation-mode unchecked-hash -s "$(DESTDIR)" -p / $(LIB)
+	@for each in sbin/atfnd:atfnd.__main__ bin/atfnctl:atfnd.ctl; do \
+	  install -d $(DESTDIR)$(PREFIX)/$${each%%/*}; \
+	  sed 's|@lib@|$(PREFIX)/lib/atfnd|; s|@module@|'$${each#*:}'|' systemd/launcher.in \
+	    >$(DESTDIR)$(PREFIX)/$${each%%:*} && chmod 755 $(DESTDIR)$(PREFIX)/$${each%%:*}; done
+	@install -d $(DESTDIR)$(UNITDIR) $(DESTDIR)$(PREFIX)/lib/sysusers.d
+	@sed 's|@sbindir@|$(PREFIX)/sbin|; s|@bindir@|$(PREFIX)/bin|' systemd/atfnd.service.in >$(DESTDIR)$(UNITDIR)/atfnd.service
+	@install -m 644 systemd/atfnd.sysusers $(DESTDIR)$(PREFIX)/lib/sysusers.d/atfnd.conf
+	@$(PY) -m atfnd.manual build/man policies/data-transfer.yaml
+	@install -d $(SHARE)/man/man1 $(SHARE)/man/man5 $(SHARE)/man/man8
+	@for each in build/man/*; do install -m 644 $$each $(SHARE)/man/man$${each##*.}/; done
+	@install -d $(SHARE)/bash-completion/completions $(ZSH) $(SHARE)/fish/vendor_completions.d
+	@for each in atfnd atfnctl; do \
+	  name() { sed "s|@prog@|$$each|g; s|@PROG@|$${each^^}|g" completions/$$1.in; }; \
+	  name bash >$(SHARE)/bash-completion/completions/$$each; \
+	  name zsh >$(ZSH)/_$$each; name fish >$(SHARE)/fish/vendor_completions.d/$$each.fish; done
+	@install -d $(DESTDIR)$(SYSCONFDIR)/atfnd/policies $(DESTDIR)$(SYSCONFDIR)/atfnd/policies.d
+	@cp -n policies/*.yaml $(DESTDIR)$(SYSCONFDIR)/atfnd/policies/
+	@cp -n systemd/atfnd.yaml $(DESTDIR)$(SYSCONFDIR)/atfnd/atfnd.yaml
+
+uninstall: ## remove what `make install` put there; /etc/atfnd stays
+	rm -rf $(LIB) $(DESTDIR)$(PREFIX)/sbin/atfnd $(DESTDIR)$(PREFIX)/bin/atfnctl
+	rm -f $(DESTDIR)$(UNITDIR)/atfnd.service $(DESTDIR)$(PREFIX)/lib/sysusers.d/atfnd.conf
+	rm -f $(SHARE)/man/man?/{atfnd.8,atfnctl.1,atfnd.yaml.5} $(ZSH)/_{atfnd,atfnctl}
+	rm -f $(SHARE)/{bash-completion/completions/{atfnd,atfnctl},fish/vendor_completions.d/{atfnd,atfnctl}.fish}
+
+man: setup ## build/man: atfnd(8), atfnctl(1), atfnd.yaml(5)
+	@$(PY) -m atfnd.manual build/man policies/data-transfer.yaml
+
+deb: wheels ## build/deb/atfnd_*.deb
+	@missing=""; for p in $(APT_DEB); do dpkg-query -W -f='$${Status}' $$p 2>/dev/null | grep -q 'ok installed' || missing="$$missing $$p"; done; \
+	if [ -n "$$missing" ]; then echo "installing:$$missing"; apt-get update -q && DEBIAN_FRONTEND=noninteractive apt-get install -qy --no-install-recommends $$missing; fi
+	@rm -rf build/deb && mkdir -p build/deb/source
+	@git ls-files -z | xargs -0 cp --parents -t build/deb/source
+	@cd build/deb/source && VENV=$(abspath $(VENV)) WHEELS=$(abspath $(WHEELS)) dpkg-buildpackage -b -us -uc
+	@rm -rf build/deb/source
+
+lintian: deb ## what Debian's checker says of the package
+	@command -v lintian >/dev/null || DEBIAN_FRONTEND=noninteractive apt-get install -qy --no-install-recommends lintian
+	@lintian --fail-on error,warning --suppress-tags bogus-mail-host build/deb/atfnd_*.changes
+
 clean: ## remove everything built
 	rm -rf build $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find . -name __pycache__ -prune -exec rm -rf {} +
 
-.PHONY: help setup run test test-nic lint docs bench guest clean
+.PHONY: help setup run test test-nic lint docs bench guest wheels install install-tree man uninstall deb lintian clean

@@ -15,7 +15,11 @@ from atfnd.replay.verb import replay
 
 __all__ = ["main"]
 
-app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
+app = typer.Typer(
+    help="Steers each flow's packets to the core its application runs on.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+)
 app.add_typer(lab, name="lab")
 app.command()(check)
 app.command()(schema)

@@ -5,27 +5,68 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from typing import Any
 
-__all__ = ["bugs", "regularly"]
+__all__ = ["Rounds", "bugs", "regularly"]
 
 _EVERY_S = 2.0  # while a chore is cheap
 _SHARE = 0.0005  # of one core that each may cost
 _AT_LEAST_EVERY_S = 20.0  # whatever it costs: what a NIC lost is put back by then
 
 
-async def regularly(chore: Callable[[], None], pressing: Callable[[], bool] | None = None) -> None:
+async def regularly(
+    chore: Callable[[], None],
+    pressing: Callable[[], bool] | None = None,
+    at_least_every_s: float = _AT_LEAST_EVERY_S,
+) -> None:
     """Every two seconds, or less often when one run costs more than its share, within bounds. While
     it is `pressing`, every two seconds, whatever a run costs: that must have an end."""
-    every_s = _EVERY_S
+    every_s = min(_EVERY_S, at_least_every_s)
     while True:
         await asyncio.sleep(every_s)
         began_s = time.thread_time()
         chore()
         cost_s = time.thread_time() - began_s
         hurry = pressing is not None and pressing()
-        every_s = _EVERY_S if hurry else min(max(_EVERY_S, cost_s / _SHARE), _AT_LEAST_EVERY_S)
+        every_s = min(_EVERY_S if hurry else max(_EVERY_S, cost_s / _SHARE), at_least_every_s)
+
+
+class Rounds:
+    """A round is completed when each of its chores has run to its end since the last one was; then
+    `completed` is called. With `within_s` a round takes less than that, whatever a chore costs."""
+
+    def __init__(self, completed: Callable[[], None], within_s: float | None) -> None:
+        self._completed = completed
+        bounds = (_AT_LEAST_EVERY_S, *(() if within_s is None else (within_s / 3,)))
+        self._at_least_every_s = min(bounds)
+        self._chores = 0
+        self._left: set[int] = set()
+
+    def regularly(
+        self, chore: Callable[[], None], pressing: Callable[[], bool] | None = None
+    ) -> Coroutine[Any, Any, None]:
+        """As the function of this name, and as a part of every round."""
+        ran = self.part()
+
+        def run() -> None:
+            chore()
+            ran()
+
+        return regularly(run, pressing, self._at_least_every_s)
+
+    def part(self) -> Callable[[], None]:
+        """One more chore that rounds wait for; to be called whenever it has run."""
+        number, self._chores = self._chores, self._chores + 1
+        self._left.add(number)
+
+        def ran() -> None:
+            self._left.discard(number)
+            if not self._left:
+                self._left.update(range(self._chores))
+                self._completed()
+
+        return ran
 
 
 def bugs(loop: asyncio.AbstractEventLoop) -> asyncio.Future[None]:

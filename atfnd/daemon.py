@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 from atfnd.agenda import Agenda
 from atfnd.arming import Arming
-from atfnd.chores import bugs, regularly
+from atfnd.chores import Rounds, bugs
 from atfnd.decide import audit, retire, steer
 from atfnd.decide.memory import Memory, Settling
 from atfnd.decide.phantom import phantoms
@@ -93,21 +93,24 @@ class Daemon(Reloading):
             loop.add_reader(self._births.fileno(), self._newborn)
         loop.add_reader(self.interfaces.links.fileno(), self._arrivals)
         loop.add_reader(self.cpus.fileno(), self._cpus_changed)
+        rounds = Rounds(self.tell_alive, self.notify.watchdog_s)
         looks = [self._audit, self._reconcile, self._look_at_ports, self._look_at_spans]
         looks += [self._leave, Loads(self.memory).look]
-        chores = [self._hangups(), *map(regularly, looks)]
-        chores.append(regularly(self._trying.look, self._trying.pressing))
-        chores.append(regularly(self._keep_off, self.keeping_off.pressing))
+        chores = [self._hangups(), *map(rounds.regularly, looks)]
+        chores.append(rounds.regularly(self._trying.look, self._trying.pressing))
+        chores.append(rounds.regularly(self._keep_off, self.keeping_off.pressing))
         for look in (self.arming.check, self.arming.inspect, self._know):
-            chores.append(regularly(partial(self._each, look)))
+            chores.append(rounds.regularly(partial(self._each, look)))
         if self.observer.poll_interval_s() is not None:
-            chores.append(self._poll())
+            chores.append(self._poll(rounds.part()))
+        self.tell_ready()
         tasks = [asyncio.ensure_future(each) for each in (bugs(loop), stop.wait(), *chores)]
         try:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             for task in done:
                 task.result()  # a bug ends the daemon loudly; the rules stay, traffic flows on
         finally:
+            self.notify.stopping()
             for task in tasks:
                 task.cancel()
             loop.remove_reader(self.observer.fileno())
@@ -119,10 +122,11 @@ class Daemon(Reloading):
                 self._still(watch)
                 self._detach(watch)
 
-    async def _poll(self) -> None:
+    async def _poll(self, ran: Callable[[], None]) -> None:
         while (every_s := self.observer.poll_interval_s()) is not None:
             await asyncio.sleep(every_s)
             self._drain()
+            ran()
 
     # ---- observe
 

@@ -50,6 +50,7 @@ from atfnd.observe.nics import NicWatch
 from atfnd.observe.topology import CpuWatch
 from atfnd.program.by_hand import by_hand
 from atfnd.serve.eventlog import EventLog
+from atfnd.serve.notify import Notify
 
 __all__ = ["Published"]
 
@@ -94,6 +95,8 @@ class Published:
     late_packets: int = 0  # that were overtaken in a move
     cpus: CpuWatch = field(default_factory=CpuWatch)
     armed_by_operator: dict[str, bool] = field(default_factory=dict)  # what he last said, by name
+    notify: Notify = field(default_factory=Notify)
+    reload_refused: str = ""  # why the last reload was, if it was
     keeping_off: KeepingOff = field(init=False)
 
     def __post_init__(self) -> None:
@@ -123,6 +126,23 @@ class Published:
             moves=tuple((*how, n) for how, n in sorted(self.moves.items())),
             late_packets=self.late_packets,
         )
+
+    def tell_ready(self) -> None:
+        """The service manager, that the first look or another policy is complete."""
+        self.notify.ready(self._in_short())
+
+    def tell_alive(self) -> None:
+        """The service manager, that the loop went round once more."""
+        self.notify.alive(self._in_short())
+
+    def _in_short(self) -> str:
+        """Cheap: said with every round."""
+        armed = [name for name, watch in self.watches.items() if watch.view.armed]
+        named = f": {' '.join(armed)}" if armed else ""
+        rules = sum(map(self.memory.table.rules_in, self.watches))
+        said = f"{len(armed)} of {len(self.watches)} NICs armed{named}"
+        said += f"; {len(self.memory.table)} flows known, {rules} by a rule"
+        return f"{said}; not reloaded: {self.reload_refused}" if self.reload_refused else said
 
     def record(self, outcome: Outcome) -> None:
         """Count what became of an action, and log it."""

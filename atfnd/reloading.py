@@ -85,12 +85,18 @@ class Reloading(Attached):
         """Read the policy again and take it into force. OperatorError: it is wrong, and nothing has
         changed."""
         async with self._reloads:
+            self.notify.reloading()
             try:
                 policy = await asyncio.to_thread(self._given.load)
+                self.reload_refused = ""
             except OperatorError as mistake:
                 self.log.add("reload-failed", "the running policy stays", mistake.message)
+                self.reload_refused = " ".join(mistake.message.splitlines()[:2])
                 raise
-            self._take_into_force(policy)
+            else:
+                self._take_into_force(policy)
+            finally:
+                self.tell_ready()
             return self.policy
 
     async def _hangups(self) -> None:

@@ -7,6 +7,7 @@ Everything that can be wrong is found before anything is changed.
 from __future__ import annotations
 
 import asyncio
+import faulthandler
 import fcntl
 import os
 import signal
@@ -29,6 +30,7 @@ from atfnd.program.journal import Journal
 from atfnd.program.originals import Originals
 from atfnd.reloading import Given, asked
 from atfnd.serve.http import serve
+from atfnd.serve.notify import Notify
 
 __all__ = ["RUN_DIR", "restore", "run"]
 
@@ -94,6 +96,8 @@ def run(
         stack.callback(chosen.close)
         journal, originals = _journals(run_dir, stack)
         daemon = Daemon(interfaces, chosen, why, policy, journal, originals, given)
+        faulthandler.enable()  # a watchdog's SIGABRT shows where the loop stood
+        daemon.notify = Notify.of(os.environ, daemon.log)
         asyncio.run(_until_stopped(daemon, watches, run_dir / "atfnd.sock"))
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from atfnd.errors import OperatorError
+from tests.debian import build
 from tests.guest import boot
 from tests.guest.boot import BUILD, ROOT, TIMED_OUT, Outcome, run
 from tests.guest.collected import machine_of, run_tests
@@ -37,6 +38,8 @@ def bytecode() -> None:
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
 def test_in_the_guest(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     report = io.BytesIO()
+    if machine_of(file).init == "systemd":
+        build()
     outcome = run_tests(file, report, FILE_S)
     said = report.getvalue().decode()
     assert outcome.exit_code == 0, f"{said}\n{outcome.console}"

@@ -16,9 +16,15 @@ __all__ = ["open_root"]
 
 
 def open_root() -> int:
-    """A directory descriptor of the root; the caller closes it. OSError: no such hierarchy."""
-    mount = detached("cgroup2")
+    """A directory descriptor of the root; the caller closes it. OSError: no such hierarchy.
+
+    Who may not mount (CAP_SYS_ADMIN) has the one that systemd mounts (file-hierarchy(7))."""
+    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
     try:
-        return os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=mount)
+        mount = detached("cgroup2")
+    except PermissionError:
+        return os.open("/sys/fs/cgroup", flags)
+    try:
+        return os.open(".", flags, dir_fd=mount)
     finally:
         os.close(mount)

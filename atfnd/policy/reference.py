@@ -16,8 +16,11 @@ from typing import Any
 
 from atfnd.policy.json_schema import json_schema
 
-__all__ = ["MARKER", "reference", "with_reference"]
+__all__ = ["MARKER", "NEEDED", "Key", "reference", "sections", "with_reference"]
 
+Key = tuple[str, str, str, str]  # its name, what may stand there, default, meaning
+
+NEEDED = "**needed**"  # as a default
 MARKER = "<!-- From here on written by `make docs`. -->\n"
 _SECTIONS = {  # as in a file: from the outside in
     "": "PolicyFile",
@@ -33,12 +36,17 @@ _SECTIONS = {  # as in a file: from the outside in
 }
 
 
-def reference() -> str:
-    """A table of keys for each mapping."""
+def sections() -> Iterator[tuple[str, str, list[Key]]]:
+    """Each mapping of a file: where it stands ("" is the file), what it is, its keys."""
     schema = json_schema()
     mappings = {"PolicyFile": schema, **schema["$defs"]}
-    lines = (line for path, name in _SECTIONS.items() for line in _section(path, mappings[name]))
-    return "\n".join(lines)
+    for path, name in _SECTIONS.items():
+        yield path, mappings[name]["description"], list(_keys(mappings[name]))
+
+
+def reference() -> str:
+    """A table of keys for each mapping."""
+    return "\n".join(line for section in sections() for line in _table(*section))
 
 
 def with_reference(text: str) -> str:
@@ -49,18 +57,23 @@ def with_reference(text: str) -> str:
     return f"{guide}{MARKER}\n{reference()}"
 
 
-def _section(path: str, mapping: dict[str, Any]) -> Iterator[str]:
+def _table(path: str, about: str, keys: list[Key]) -> Iterator[str]:
     yield f"### `{path}`" if path else "### The file"
-    yield f"{mapping['description']}\n"
+    yield f"{about}\n"
     yield "| key | value | default | |"
     yield "|---|---|---|---|"
+    for key, *rest in keys:
+        cells = (f"`{key}`", *rest)
+        yield "| " + " | ".join(each.replace("|", "\\|") for each in cells) + " |"
+    yield ""
+
+
+def _keys(mapping: dict[str, Any]) -> Iterator[Key]:
     required = mapping.get("required", ())
     for key, value in mapping["properties"].items():
         default = _code(value["default"]) if "default" in value else ""
-        default = "**needed**" if key in required else default
-        row = (f"`{key}`", _value(value), default, value.get("description", ""))
-        yield "| " + " | ".join(each.replace("|", "\\|") for each in row) + " |"
-    yield ""
+        default = NEEDED if key in required else default
+        yield key, _value(value), default, value.get("description", "")
 
 
 def _value(value: dict[str, Any]) -> str:

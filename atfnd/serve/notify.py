@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What the service manager is told: ready, reloading, stopping, and that the loop still goes round.
+
+One datagram each to the socket that NOTIFY_SOCKET names (sd_notify(3)); without it, nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from collections.abc import MutableMapping
+from dataclasses import dataclass, field
+
+from atfnd.serve.eventlog import EventLog
+
+__all__ = ["Notify"]
+
+SEND_S = 5.0  # for what is said once; a sign of life has to come again anyway
+
+
+@dataclass(frozen=True, slots=True)
+class Notify:
+    """`address` "" is nobody; `watchdog_s` is in what time a sign of life has to come, None: never.
+    What cannot be told is in `log`."""
+
+    address: str = ""
+    watchdog_s: float | None = None
+    log: EventLog = field(default_factory=EventLog)
+
+    @classmethod
+    def of(cls, environment: MutableMapping[str, str], log: EventLog) -> Notify:
+        """What the manager said, taken out of the environment: no child speaks for us."""
+        address = environment.pop("NOTIFY_SOCKET", "")
+        watchdog_us = environment.pop("WATCHDOG_USEC", "")
+        pid = environment.pop("WATCHDOG_PID", str(os.getpid()))
+        watched = watchdog_us.isdigit() and int(watchdog_us) and pid == str(os.getpid())
+        return cls(address, int(watchdog_us) / 1e6 if watched else None, log)
+
+    def ready(self, status: str) -> None:
+        """Started, or done with reloading."""
+        self._tell(f"READY=1\nSTATUS={_line(status)}", SEND_S)
+
+    def reloading(self) -> None:
+        """Until `ready`. The time tells the manager which reload this is (sd_notify(3))."""
+        now_us = time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000
+        self._tell(f"RELOADING=1\nMONOTONIC_USEC={now_us}\nSTATUS=reading the policy", SEND_S)
+
+    def alive(self, status: str) -> None:
+        """The loop has gone round; feeds the watchdog where there is one."""
+        watchdog = "" if self.watchdog_s is None else "WATCHDOG=1\n"
+        self._tell(f"{watchdog}STATUS={_line(status)}", 0.0)
+
+    def stopping(self) -> None:
+        """From now on nothing is steered."""
+        self._tell("STOPPING=1\nSTATUS=stopping; rules stay in the NICs", SEND_S)
+
+    def _tell(self, message: str, within_s: float) -> None:
+        if not self.address:
+            return
+        abstract = self.address.startswith("@")
+        to = f"\0{self.address[1:]}" if abstract else self.address
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as out:
+            out.settimeout(within_s)
+            try:
+                out.sendto(message.encode(), to)
+            except OSError as refusal:
+                what = f"the service manager was not told {message.partition(chr(10))[0]}"
+                self.log.add("notify", what, refusal.strerror or str(refusal))
+
+
+def _line(status: str) -> str:
+    """A line ends where the next variable begins."""
+    return " ".join(status.split())

@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The unit file, read by systemd's own tools: nothing in it is unknown, and it is confined."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+__all__: list[str] = []
+
+ROOT = Path(__file__).parents[1]
+PAGE = ROOT / "docs/service.md"
+
+
+@pytest.fixture
+def unit(tmp_path: Path) -> Path:
+    """As installed, but for its programs, which systemd looks for."""
+    text = (ROOT / "systemd/atfnd.service.in").read_text()
+    text = re.sub(r"@s?bindir@/atfn\w+", "/bin/true", text)
+    assert not re.search(r"@\w+@", text)
+    made = tmp_path / "atfnd.service"
+    made.write_text(re.sub(r"(?m)^Documentation=.*\n", "", text))
+    return made
+
+
+def test_systemd_knows_every_word_of_it(unit: Path) -> None:
+    done = subprocess.run(["systemd-analyze", "verify", unit], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_it_is_confined_and_the_page_says_why_no_further(unit: Path) -> None:
+    words = ["systemd-analyze", "security", "--offline=yes", "--no-pager"]
+    done = subprocess.run([*words, unit], capture_output=True, text=True, check=True)
+    level = re.search(r"Overall exposure level for atfnd.service: ([\d.]+)", done.stdout)
+    assert level is not None
+    assert float(level[1]) < 3.0
+    said = PAGE.read_text()
+    assert f"says {level[1]}." in said
+    done = subprocess.run(
+        [*words, "--json=short", unit], capture_output=True, text=True, check=True
+    )
+    open_points = {row["name"] for row in json.loads(done.stdout) if row["exposure"]}
+    explained = set(re.findall(r"^\| `([A-Z][^`]*)` \|", said.replace("\\|", "|"), re.MULTILINE))
+    assert explained == open_points
