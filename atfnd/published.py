@@ -155,16 +155,25 @@ class Published:
         return _Joined(self.memory.table.slots(), list(self.memory.overflowed.values()))
 
     def nics(self) -> Sequence[NicView]:
-        """Every NIC with its rules and counters, not older than a tenth of a second."""
-        views, steered = [], self.memory.table.steered
+        """Every NIC with its rules and counters, as fresh as `NicWatch.shown` has them."""
+        views = []
         for name, watch in self.watches.items():
-            ours = frozenset(f.location for f in steered(name) if f.location is not None)
             try:
-                views.append(replace(watch.shown(ours), owners=self._owners(name)))
+                shown = watch.shown(partial(self._locations, name))
+                views.append(replace(shown, owners=self._owners(name)))
             except OSError as error:
                 if error.errno != errno.ENODEV:  # it is gone, and the loop is about to be told
                     raise
         return views
+
+    def names(self) -> Sequence[str]:
+        """The NICs, without a look at them."""
+        return list(self.watches)
+
+    def _locations(self, nic: str) -> frozenset[int]:
+        """Of our rules in it."""
+        steered = self.memory.table.steered(nic)
+        return frozenset(flow.location for flow in steered if flow.location is not None)
 
     def _owners(self, nic: str) -> dict[int, str]:
         """Whom its queues follow: `thread 4711`."""
@@ -173,7 +182,10 @@ class Published:
 
     async def plan(self, nic: str) -> Sequence[Planned]:
         """As `serve.Source.plan`: what the daemon decides with, on a copy of what it knows."""
-        view, deferred = self.watches[nic].shown(frozenset()), self.memory.deferred
+        view, deferred = (
+            self.watches[nic].shown(partial(self._locations, nic)),
+            self.memory.deferred,
+        )
         known, now_ns = copy_of(self.memory, nic), time.monotonic_ns()
         entry_of = partial(rss_entry, view.rss) if view.rss else lambda key: None
         cpus = self.topology()
@@ -223,6 +235,10 @@ class Published:
         found = (None if tried is None else f"{tried}.", kept_off)
         return tuple(each for each in found if each is not None)
 
+    async def later_than(self, seq: int) -> None:
+        """As `serve.Source.later_than`."""
+        await self.log.later(seq)
+
     def rss_queue(self, nic: str, key: FlowKey) -> int | None:
         """Where RSS alone would deliver a flow."""
         queue = self.watches[nic].predicted(key)
@@ -246,7 +262,7 @@ def _glance(name: str) -> NicView:
     try:
         watch.inspect()
         watch.steered_by(*means_of(watch.view))
-        return watch.shown(frozenset())
+        return watch.shown(frozenset)
     finally:
         watch.close()
 

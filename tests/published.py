@@ -146,10 +146,17 @@ class Published:
         ]
         self.told_of_auto = "auto: core"
         self.mistake: str | None = None  # in the policy's files
+        self._news = asyncio.Event()
         self.log = [
             Event(n, n * 1000, 1_700_000_000.5, "insert", "lab:lab", key(n), f"#{n}", "why", "bulk")
             for n in range(1, 1501)
         ]
+
+    def tell(self, event: Event) -> None:
+        """One more event; called on the server's loop."""
+        self.log.append(event)
+        self._news.set()
+        self._news = asyncio.Event()
 
     def fill(self, remote_ports: Iterable[int]) -> None:
         """Put a steered flow for each of these ports in the table."""
@@ -180,6 +187,9 @@ class Published:
     def flows(self) -> Sequence[Flow | None]:
         return self.table
 
+    def names(self) -> Sequence[str]:
+        return [nic.name for nic in self.views]
+
     def nics(self) -> Sequence[NicView]:
         return self.views
 
@@ -188,6 +198,10 @@ class Published:
 
     def events(self, after_seq: int, limit: int) -> Sequence[Event]:
         return [event for event in self.log if event.seq > after_seq][:limit]
+
+    async def later_than(self, seq: int) -> None:
+        while self.log[-1].seq <= seq:
+            await self._news.wait()
 
     def rss_queue(self, nic: str, key: FlowKey) -> int | None:
         return key.remote_port % 4 if key.remote_port else None

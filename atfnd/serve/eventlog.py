@@ -7,6 +7,7 @@ thousand flows that follow their application would be a thousand lines.
 
 from __future__ import annotations
 
+import asyncio
 import sys
 import time
 from collections import deque
@@ -26,6 +27,7 @@ class EventLog:
     def __init__(self) -> None:
         self._events: deque[Event] = deque(maxlen=_KEPT)
         self._seq = 0
+        self._news: asyncio.Event | None = None  # set when one comes; None: nobody waits
 
     def add(
         self,
@@ -41,6 +43,9 @@ class EventLog:
         self._seq += 1
         now = time.monotonic_ns()
         self._events.append(Event(self._seq, now, time.time(), kind, nic, flow, what, why, policy))
+        if self._news is not None:
+            self._news.set()
+            self._news = None
         if flow is not None:
             return
         where = f"{nic}: " if nic else ""
@@ -52,3 +57,10 @@ class EventLog:
             return []
         skip = max(0, seq + 1 - self._events[0].seq)
         return list(islice(self._events, skip, skip + limit))
+
+    async def later(self, seq: int) -> None:
+        """Return once there is an event numbered above `seq`."""
+        while self._seq <= seq:
+            if self._news is None:
+                self._news = asyncio.Event()
+            await self._news.wait()
