@@ -23,11 +23,12 @@ from atfnd.serve import Source
 from atfnd.serve.answers import STREAMS, TURN, error
 from atfnd.serve.api import Api
 from atfnd.serve.decisions import Decisions
+from atfnd.serve.description import Description
 from atfnd.serve.door import Door, uid_of
 from atfnd.serve.events import Events
 from atfnd.serve.flows import Flows
 
-__all__ = ["Server", "serve"]
+__all__ = ["Server", "application", "serve"]
 
 READ_S = 10.0  # for the head of a request, its body, and between two requests
 STOP_S = 2.0  # for requests under way when the daemon stops
@@ -66,13 +67,7 @@ async def serve(source: Source, socket_path: str | os.PathLike[str]) -> Server:
     OperatorError: something else lives at that path, or it cannot be made.
     """
     path = Path(socket_path)
-    app = web.Application(
-        middlewares=[_answer_errors, _only_root_changes, _read_body], client_max_size=BODY_BYTES
-    )
-    app[TURN], app[STREAMS] = asyncio.Lock(), WeakSet()
-    app.on_shutdown.append(_end_streams)
-    for resources in (Api, Flows, Events, Decisions):
-        app.add_routes(resources(source).routes())
+    app = application(source)
     runner = web.AppRunner(
         app,
         access_log=None,
@@ -93,6 +88,18 @@ async def serve(source: Source, socket_path: str | os.PathLike[str]) -> Server:
         path.unlink(missing_ok=True)
         raise
     return Server(runner, listening, path, (found.st_dev, found.st_ino))
+
+
+def application(source: Source) -> web.Application:
+    """Every resource, behind what holds for each of them."""
+    app = web.Application(
+        middlewares=[_answer_errors, _only_root_changes, _read_body], client_max_size=BODY_BYTES
+    )
+    app[TURN], app[STREAMS] = asyncio.Lock(), WeakSet()
+    app.on_shutdown.append(_end_streams)
+    for resources in (Description, Api, Flows, Events, Decisions):
+        app.add_routes(resources(source).routes())
+    return app
 
 
 async def _end_streams(app: web.Application) -> None:
@@ -171,10 +178,7 @@ async def _answer_errors(request: web.Request, handler: Handler) -> web.StreamRe
     except web.HTTPNotFound as refusal:
         if refusal.content_type == "application/json":
             raise
-        paths = (
-            "/v1/{status,flows,explain,queues,nics,rules,topology,events,doctor,policy,plan,record}"
-        )
-        return error(404, f"nothing at {request.path}", f"there is {paths}")
+        return error(404, f"nothing at {request.path}", "/v1/openapi.yaml says what there is")
 
 
 @web.middleware
