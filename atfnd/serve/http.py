@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import grp
+import logging
 import os
 import socket
 import stat
@@ -17,6 +18,7 @@ from pathlib import Path
 from weakref import WeakSet
 
 from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
 
 from atfnd.errors import OperatorError
 from atfnd.serve import Source
@@ -68,9 +70,12 @@ async def serve(source: Source, socket_path: str | os.PathLike[str]) -> Server:
     """
     path = Path(socket_path)
     app = application(source)
+    logger = logging.getLogger("atfnd.serve")
+    logger.addFilter(_is_bug)
     runner = web.AppRunner(
         app,
         access_log=None,
+        logger=logger,
         keepalive_timeout=READ_S,
         lingering_time=1.0,
         shutdown_timeout=STOP_S,
@@ -105,6 +110,12 @@ def application(source: Source) -> web.Application:
 async def _end_streams(app: web.Application) -> None:
     for task in app[STREAMS]:
         task.cancel()
+
+
+def _is_bug(record: logging.LogRecord) -> bool:
+    """Not that a client sends what is no HTTP, or goes away in the middle of an answer."""
+    fault = record.exc_info[1] if record.exc_info else None
+    return not isinstance(fault, HttpProcessingError | ConnectionError)
 
 
 def _bind(path: Path) -> socket.socket:
