@@ -94,7 +94,7 @@ class Daemon(Reloading):
         loop.add_reader(self.cpus.fileno(), self._cpus_changed)
         looks = [self._audit, self._reconcile, self._look_at_ports, self._look_at_spans]
         looks += [self._leave, self._keep_off]
-        chores = [self._hangups(), *map(regularly, looks)]
+        chores = [self._hangups(), self.punctuality.watch(), *map(regularly, looks)]
         chores.append(regularly(self._trying.look, self._trying.pressing))
         for look in (self.arming.check, self.arming.inspect, self._know):
             chores.append(regularly(partial(self._each, look)))

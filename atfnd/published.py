@@ -18,6 +18,7 @@ from typing import overload
 
 from atfnd import __version__
 from atfnd.decide import auto
+from atfnd.decide.budget import share
 from atfnd.decide.doctor import examine
 from atfnd.decide.doctor_machine import examine_machine
 from atfnd.decide.means import means_of
@@ -26,17 +27,21 @@ from atfnd.decide.plan import copy_of, foreseen
 from atfnd.decide.table import t_delete_in_force_ns
 from atfnd.errors import OperatorError
 from atfnd.keeping_off import KeepingOff
+from atfnd.lateness import Punctuality
 from atfnd.model import (
+    Counts,
     Event,
     Finding,
     Flow,
     FlowKey,
     FlowState,
     Move,
+    NicCounts,
     NicView,
     Outcome,
     Planned,
     Policy,
+    Received,
     Status,
     Topology,
     brief,
@@ -87,12 +92,12 @@ class Published:
     memory: Memory
     log: EventLog = field(default_factory=EventLog)
     since_wall_s: float = field(default_factory=time.time)
-    applied: int = 0
-    refused: int = 0
+    changes: Counter[tuple[str, str, int]] = field(default_factory=Counter)  # NIC, kind, errno
     resyncs: int = 0
     moves: Counter[tuple[str, str]] = field(default_factory=Counter)  # by mechanism and verdict
     late_packets: int = 0  # that were overtaken in a move
     cpus: CpuWatch = field(default_factory=CpuWatch)
+    punctuality: Punctuality = field(default_factory=Punctuality)
     armed_by_operator: dict[str, bool] = field(default_factory=dict)  # what he last said, by name
     keeping_off: KeepingOff = field(init=False)
 
@@ -114,8 +119,8 @@ class Published:
             t_delete_ns=t_delete_in_force_ns(settling.t_delete_ns, len(table), table.capacity),
             overflow=self.memory.overflow,
             flows_by_state=tuple((s.value, n) for s, n in table.by_state().items()),
-            actions_applied=self.applied,
-            actions_refused=self.refused,
+            actions_applied=sum(n for (_, _, code), n in self.changes.items() if not code),
+            actions_refused=sum(n for (_, _, code), n in self.changes.items() if code),
             events_lost=self.observer.lost(),
             resyncs=self.resyncs,
             policy_files=self.policy.files,
@@ -124,11 +129,36 @@ class Published:
             late_packets=self.late_packets,
         )
 
+    def counts(self) -> Counts:
+        """The daemon in numbers: nothing is read for them."""
+        table = self.memory.table
+        return Counts(
+            status=self.status(),
+            flows=table.standing(),
+            changes=self.changes,
+            nics=tuple(self._counted(watch.view) for watch in self.watches.values()),
+            lateness=self.punctuality.counted(),
+            log_lost=0,
+        )
+
+    def _counted(self, nic: NicView) -> NicCounts:
+        memory = self.memory
+        return NicCounts(
+            name=nic.name,
+            armed=nic.armed,
+            paused=nic.paused,
+            up=nic.up,
+            rules=memory.table.rules_in(nic.name),
+            foreign=nic.foreign,
+            rules_max=share(nic),
+            rule_slots=nic.caps.rule_slots,
+            received=memory.received.get(nic.name, Received(0, 0)),
+        )
+
     def record(self, outcome: Outcome) -> None:
         """Count what became of an action, and log it."""
         action = outcome.action
-        self.applied += outcome.errno == 0
-        self.refused += outcome.errno != 0
+        self.changes[action.nic, action.kind.value, outcome.errno] += 1
         what = (
             f"{action.knob} = {brief(action.value)}"
             if action.value is not None

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import threading
+from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -20,18 +21,22 @@ from atfnd.errors import OperatorError
 from atfnd.model import (
     Action,
     ActionKind,
+    Counts,
     Event,
     Finding,
     Flow,
     FlowKey,
     FlowState,
     InterfaceRule,
+    Lateness,
     Level,
     Match,
+    NicCounts,
     NicView,
     Placement,
     Planned,
     Policy,
+    Received,
     Status,
     Topology,
 )
@@ -108,6 +113,20 @@ class Published:
             policy_files=("/etc/atfnd/policies.d/a.yaml",),
             locality=0.995,
         )
+
+    def counts(self) -> Counts:
+        nics = [
+            NicCounts(
+                nic.name, nic.armed, nic.paused, nic.up, len(nic.owned), nic.foreign, nic.budget,
+                nic.caps.rule_slots, Received(1000, 900),
+            )
+            for nic in self.views
+        ]  # fmt: skip
+        flows = Counter((f.nic, f.state, f.policy) for f in self.table if f is not None)
+        changes = {("lab:lab", "insert", 0): 16, ("lab:lab", "insert", errno.ENOSPC): 1}
+        lateness = Lateness((0.001, 0.01), (90, 9, 1), 0.25)
+        status = replace(self.status(), moves=(("hold", "proven", 3),))
+        return Counts(status, flows, changes, tuple(nics), lateness, 0)
 
     def flows(self) -> Sequence[Flow | None]:
         return self.table

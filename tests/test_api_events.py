@@ -14,8 +14,9 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from tests.asking import refusal
+from tests.asking import curl, refusal
 from tests.published import Serving, serving, three_flows
+from tests.wait import until
 
 RUN = 1_700_000_000_000  # ms, when the published daemon started
 
@@ -107,6 +108,18 @@ def test_silence_is_not_the_end(daemon: Serving, monkeypatch: pytest.MonkeyPatch
         for _ in range(3):
             assert stream.answer.readline() == b":\n"
             assert stream.answer.readline() == b"\n"
+
+
+def test_a_client_that_goes_makes_room_at_once(
+    daemon: Serving, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of streams and of recordings, which may have nothing to say for long."""
+    monkeypatch.setattr("atfnd.serve.door.CLIENTS", 2)
+    monkeypatch.setattr("atfnd.serve.door.ROOT_CLIENTS", 0)
+    for _ in range(9):
+        with closing(Stream(daemon, "/v1/events/stream?after=1500")):
+            pass
+        until(lambda: curl(daemon, "/v1/status")[0] == 200, "there is room", 4)
 
 
 def test_a_stop_ends_the_stream(tmp_path: Path) -> None:

@@ -9,7 +9,18 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Sequence
 from typing import Protocol
 
-from atfnd.model import Event, Finding, Flow, FlowKey, NicView, Planned, Policy, Status, Topology
+from atfnd.model import (
+    Counts,
+    Event,
+    Finding,
+    Flow,
+    FlowKey,
+    NicView,
+    Planned,
+    Policy,
+    Status,
+    Topology,
+)
 
 __all__ = ["Source"]
 
@@ -19,6 +30,9 @@ class Source(Protocol):
     daemon already knows: a request costs the kernel nothing, but for `nics`."""
 
     def status(self) -> Status: ...
+
+    def counts(self) -> Counts:
+        """What is counted since the start."""
 
     def flows(self) -> Sequence[Flow | None]:
         """The Flow-to-Core table by slot, live. A flow keeps its slot for as long as it is in the

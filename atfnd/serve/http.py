@@ -29,6 +29,7 @@ from atfnd.serve.description import Description
 from atfnd.serve.door import Door, uid_of
 from atfnd.serve.events import Events
 from atfnd.serve.flows import Flows
+from atfnd.serve.metrics import Metrics
 
 __all__ = ["Server", "application", "serve"]
 
@@ -79,7 +80,7 @@ async def serve(source: Source, socket_path: str | os.PathLike[str]) -> Server:
         keepalive_timeout=READ_S,
         lingering_time=1.0,
         shutdown_timeout=STOP_S,
-        handler_cancellation=False,
+        handler_cancellation=True,
     )
     listener = _bind(path)
     try:
@@ -98,11 +99,18 @@ async def serve(source: Source, socket_path: str | os.PathLike[str]) -> Server:
 def application(source: Source) -> web.Application:
     """Every resource, behind what holds for each of them."""
     app = web.Application(
-        middlewares=[_answer_errors, _only_root_changes, _read_body], client_max_size=BODY_BYTES
+        middlewares=[
+            _answer_errors,
+            _only_root_changes,
+            _read_body,
+            _to_the_end,
+            _answer_errors,
+        ],
+        client_max_size=BODY_BYTES,
     )
     app[TURN], app[STREAMS] = asyncio.Lock(), WeakSet()
     app.on_shutdown.append(_end_streams)
-    for resources in (Description, Api, Flows, Events, Decisions):
+    for resources in (Description, Api, Flows, Events, Decisions, Metrics):
         app.add_routes(resources(source).routes())
     return app
 
@@ -195,9 +203,20 @@ async def _answer_errors(request: web.Request, handler: Handler) -> web.StreamRe
 @web.middleware
 async def _only_root_changes(request: web.Request, handler: Handler) -> web.StreamResponse:
     """Who may open the socket may read; what changes anything is asked by root's processes."""
-    changes = request.method != "GET" and request.match_info.http_exception is None
-    if changes and uid_of(request.transport) != 0:
+    if _changes(request) and uid_of(request.transport) != 0:
         return error(403, "only root may change anything", "run it with sudo")
+    return await handler(request)
+
+
+def _changes(request: web.Request) -> bool:
+    return request.method != "GET" and request.match_info.http_exception is None
+
+
+@web.middleware
+async def _to_the_end(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """What only reads ends when its client goes; what was asked to be changed is done."""
+    if _changes(request):
+        return await asyncio.shield(asyncio.ensure_future(handler(request)))
     return await handler(request)
 
 
