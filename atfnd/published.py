@@ -13,7 +13,7 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache, partial
+from functools import partial
 from typing import overload
 
 from atfnd import __version__
@@ -44,7 +44,6 @@ from atfnd.model import (
     Received,
     Status,
     Topology,
-    brief,
 )
 from atfnd.move.plan import in_order
 from atfnd.nic.driver import open_nic
@@ -55,6 +54,7 @@ from atfnd.observe.nics import NicWatch
 from atfnd.observe.topology import CpuWatch
 from atfnd.program.by_hand import by_hand
 from atfnd.serve.eventlog import EventLog
+from atfnd.telling import tell
 
 __all__ = ["Published"]
 
@@ -138,7 +138,7 @@ class Published:
             changes=self.changes,
             nics=tuple(self._counted(watch.view) for watch in self.watches.values()),
             lateness=self.punctuality.counted(),
-            log_lost=0,
+            log_lost=self.log.lost,
         )
 
     def _counted(self, nic: NicView) -> NicCounts:
@@ -159,15 +159,8 @@ class Published:
         """Count what became of an action, and log it."""
         action = outcome.action
         self.changes[action.nic, action.kind.value, outcome.errno] += 1
-        what = (
-            f"{action.knob} = {brief(action.value)}"
-            if action.value is not None
-            else (_moved(action.queue, action.old, action.new))
-        )
-        kind, why = action.kind.value, action.why
-        if outcome.errno:
-            kind, why = "refused", f"{os.strerror(outcome.errno)}; {outcome.left}"
-        self.log.add(kind, what, why, nic=action.nic, flow=action.key, policy=action.policy or None)
+        watch = self.watches.get(action.nic)
+        tell(self.log, outcome, {} if watch is None else watch.view.knobs, self.policy)
 
     def count(self, move: Move) -> None:
         """Count how a move ended."""
@@ -273,12 +266,6 @@ class Published:
         """Where RSS alone would deliver a flow."""
         queue = self.watches[nic].predicted(key)
         return queue.index if queue else None
-
-
-@lru_cache(maxsize=1024)
-def _moved(queue: int | None, old: int | None, new: int | None) -> str:
-    place = "queue" if queue is None else f"queue {queue}: CPU"
-    return f"{place} {'-' if old is None else old} -> {'-' if new is None else new}"
 
 
 def _glance(name: str) -> NicView:

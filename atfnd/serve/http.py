@@ -154,7 +154,8 @@ def _give_to_group(path: Path) -> None:
         group = grp.getgrnam(GROUP).gr_gid
     except KeyError:
         return
-    os.chown(path, -1, group)
+    if path.lstat().st_gid != group:  # the service's own is it: it needs no right to change it
+        os.chown(path, -1, group)
 
 
 def _remove_stale(path: Path) -> None:
