@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import itertools
 import os
 import time
 from collections import Counter
@@ -17,13 +18,13 @@ from functools import partial
 from typing import overload
 
 from atfnd import __version__
+from atfnd.counting import counts_of
 from atfnd.decide import auto
-from atfnd.decide.budget import share
 from atfnd.decide.doctor import examine
 from atfnd.decide.doctor_machine import examine_machine
 from atfnd.decide.means import means_of
 from atfnd.decide.memory import Memory
-from atfnd.decide.plan import copy_of, foreseen
+from atfnd.decide.plan import copy_of
 from atfnd.decide.table import t_delete_in_force_ns
 from atfnd.errors import OperatorError
 from atfnd.keeping_off import KeepingOff
@@ -36,27 +37,26 @@ from atfnd.model import (
     FlowKey,
     FlowState,
     Move,
-    NicCounts,
     NicView,
     Outcome,
     Planned,
     Policy,
-    Received,
     Status,
     Topology,
 )
-from atfnd.move.plan import in_order
 from atfnd.nic.driver import open_nic
 from atfnd.nic.toeplitz import rss_entry
 from atfnd.observe import Observer
 from atfnd.observe.machine import machine
 from atfnd.observe.nics import NicWatch
 from atfnd.observe.topology import CpuWatch
-from atfnd.program.by_hand import by_hand
+from atfnd.planning import planned
 from atfnd.serve.eventlog import EventLog
 from atfnd.telling import tell
 
 __all__ = ["Published"]
+
+_PART = 1000  # slots copied before the loop has its turn
 
 
 class _Joined(Sequence[Flow | None]):
@@ -136,23 +136,9 @@ class Published:
             status=self.status(),
             flows=table.standing(),
             changes=self.changes,
-            nics=tuple(self._counted(watch.view) for watch in self.watches.values()),
+            nics=tuple(counts_of(watch.view, self.memory) for watch in self.watches.values()),
             lateness=self.punctuality.counted(),
             log_lost=self.log.lost,
-        )
-
-    def _counted(self, nic: NicView) -> NicCounts:
-        memory = self.memory
-        return NicCounts(
-            name=nic.name,
-            armed=nic.armed,
-            paused=nic.paused,
-            up=nic.up,
-            rules=memory.table.rules_in(nic.name),
-            foreign=nic.foreign,
-            rules_max=share(nic),
-            rule_slots=nic.caps.rule_slots,
-            received=memory.received.get(nic.name, Received(0, 0)),
         )
 
     def record(self, outcome: Outcome) -> None:
@@ -204,20 +190,21 @@ class Published:
         return {queue: f"{each.owner[0]} {each.owner[1]}" for queue, each in owned.items()}
 
     async def plan(self, nic: str) -> Sequence[Planned]:
-        """As `serve.Source.plan`: what the daemon decides with, on a copy of what it knows."""
-        view, deferred = (
-            self.watches[nic].shown(partial(self._locations, nic)),
-            self.memory.deferred,
-        )
-        known, now_ns = copy_of(self.memory, nic), time.monotonic_ns()
+        """As `serve.Source.plan`: what the daemon decides with, on a copy of what it knows. The
+        flows are copied a part at a time, and the rest is done beside the loop."""
+        view = self.watches[nic].shown(partial(self._locations, nic))
         entry_of = partial(rss_entry, view.rss) if view.rss else lambda key: None
-        cpus = self.topology()
-        actions = await asyncio.to_thread(foreseen, view, cpus, entry_of, known, now_ns)
-        actions = (*in_order(actions), *self.keeping_off.planned(nic))
-        return [
-            Planned(action, deferred.get(action.key) if action.key else None, *hand)
-            for action, hand in zip(actions, by_hand(actions, view), strict=True)
-        ]
+        cpus, flows, table = self.topology(), list[Flow](), self.memory.table.slots()
+        for at in itertools.count(step=_PART):
+            flows += (flow for flow in table[at : at + _PART] if flow and flow.nic == nic)
+            await asyncio.sleep(0)
+            if at >= len(table):
+                break
+        known, now_ns = copy_of(self.memory, nic), time.monotonic_ns()
+        deferred, more = dict(self.memory.deferred), tuple(self.keeping_off.planned(nic))
+        return await asyncio.to_thread(
+            planned, view, cpus, entry_of, known, flows, now_ns, deferred, more
+        )
 
     def topology(self) -> Topology:
         """CPUs as sysfs describes them now; an offline one shares what it shared before."""

@@ -77,6 +77,9 @@ class Published:
         self.told_of_auto = "auto: core"
         self.mistake: str | None = None  # in the policy's files
         self._news = asyncio.Event()
+        self.reloads = self.reloaded = 0  # begun, and done once the gate is open
+        self.gate = asyncio.Event()
+        self.gate.set()
         self.log = [
             Event(n, n * 1000, 1_700_000_000.5, "insert", "lab:lab", key(n), f"#{n}", "why", "bulk")
             for n in range(1, 1501)
@@ -189,6 +192,9 @@ class Published:
             yield f'{{"line": {number}, "of_s": {seconds}}}\n'
 
     async def reload(self) -> Policy:
+        self.reloads += 1
+        await self.gate.wait()
+        self.reloaded += 1
         if self.mistake is not None:
             raise OperatorError(self.mistake)
         return self.policy

@@ -81,6 +81,18 @@ def test_what_is_no_request_of_ours_is_no_matter_of_rights(daemon: Serving) -> N
     assert ask(daemon, "/v1/nics/eth1/explode", "-X", "POST", group=member)[0] == 404
 
 
+def test_what_was_asked_is_done_though_nobody_waits_for_the_answer(daemon: Serving) -> None:
+    daemon.do(daemon.source.gate.clear)
+    with socket.socket(socket.AF_UNIX) as client:
+        client.connect(str(daemon.socket))
+        client.sendall(b"POST /v1/reload HTTP/1.1\r\nHost: x\r\n\r\n")
+        until(lambda: daemon.source.reloads == 1, "it has begun")
+    get(daemon, "/v1/status")
+    assert daemon.source.reloaded == 0
+    daemon.do(daemon.source.gate.set)
+    until(lambda: daemon.source.reloaded == 1, "it is done")
+
+
 class TestLimits:
     """No more than two clients, and one more of root's."""
 

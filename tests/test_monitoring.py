@@ -113,7 +113,7 @@ def of_a_running_daemon(lab: Lab, folder: Path) -> Samples:
             looked = value(found, "atfnd_loop_lateness_seconds_count")
             return found if local and looked else None
 
-        found = until(counted, "an audit sees its bytes")
+        found = until(counted, "an audit sees its bytes", 60)
         assert found is not None
         steered = {"interface": name, "state": "steered", "policy": "everything"}
         assert value(found, "atfnd_flows", **steered) == 1
