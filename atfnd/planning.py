@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What would be done to a NIC, and how an admin would do it. Pure: it may take long, beside the loop."""
+"""What would be done to a NIC, and how an admin would do it. Pure; it may take long."""
 
 from __future__ import annotations
 
