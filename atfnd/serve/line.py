@@ -16,6 +16,7 @@ UNWANTED = {
     "lost-rule",
     "manual",
     "no effect",
+    "not-kept-off",
     "refused",
     "reload-failed",
     "unproven",
