@@ -122,11 +122,14 @@ class Arming:
 
     def undo(self, watch: NicWatch) -> list[knob.Undone]:
         """Put every knob of this NIC back that is still as we left it. Armed or not."""
-        name = watch.view.name
+        name, knobs = watch.view.name, watch.view.knobs
+        held = {each: value.original for each, value in self._originals.held(name).items()}
         done = knob.undo(watch.nic, self._originals)
-        for what in done:
-            kind = "undo" if what.errno == 0 else "refused"
-            self._shown.log.add(kind, f"{what.knob} {what.left}", "asked for", nic=name)
+        for each, code, left in done:
+            self._shown.log.add(
+                "refused" if code else "undo", f"{each} {left}", "asked for", nic=name,
+                old=knobs.get(each), new=held[each], errno=errno.errorcode.get(code),
+            )  # fmt: skip
         self._shown.memory.buckets.pop(name, None)
         self._inspect(watch)
         return done

@@ -96,7 +96,7 @@ class Daemon(Reloading):
         rounds = Rounds(self.tell_alive, self.notify.watchdog_s)
         looks = [self._audit, self._reconcile, self._look_at_ports, self._look_at_spans]
         looks += [self._leave, Loads(self.memory).look]
-        chores = [self._hangups(), *map(rounds.regularly, looks)]
+        chores = [self._hangups(), self.punctuality.watch(), *map(rounds.regularly, looks)]
         chores.append(rounds.regularly(self._trying.look, self._trying.pressing))
         chores.append(rounds.regularly(self._keep_off, self.keeping_off.pressing))
         for look in (self.arming.check, self.arming.inspect, self._know):

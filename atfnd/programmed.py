@@ -43,6 +43,7 @@ from atfnd.program.apply import apply
 from atfnd.program.journal import Journal
 from atfnd.program.originals import Originals
 from atfnd.published import Published
+from atfnd.telling import tell_end
 
 __all__ = ["Programmed"]
 
@@ -174,10 +175,7 @@ class Programmed(Published):
             news = audit.moved(key, move, self.memory, now_ns, deferred=deferred)
         self.count(move)
         if news and verdict in TOLD:
-            self.log.add(
-                verdict.value, _what(ended), ended.why,
-                nic=ended.action.nic, flow=key, policy=ended.action.policy or None,
-            )  # fmt: skip
+            tell_end(self.log, ended, self.policy)
 
     def _queue_moved(self, outcome: Outcome) -> None:
         action = outcome.action
@@ -250,14 +248,3 @@ class Programmed(Published):
         if flow is not None:
             self._heirs[cookie] = flow.app_cpu
         return flow is not None
-
-
-def _what(ended: Ended) -> str:
-    action, how = ended.action, ended.mechanism.value
-    what = f"queue {action.old} -> {'-' if action.new is None else action.new}"
-    if action.queue is not None:
-        what = f"queue {action.queue} to CPU {action.new}"
-    if ended.verdict is Verdict.DEFERRED:
-        return f"{what}, not moved"
-    late = f", {ended.violations} packets late" if ended.violations else ""
-    return f"{what}, by {how}{late}"

@@ -8,25 +8,29 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import itertools
 import os
 import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache, partial
+from functools import partial
 from typing import overload
 
 from atfnd import __version__
+from atfnd.counting import counts_of, in_short
 from atfnd.decide import auto
 from atfnd.decide.doctor import examine
 from atfnd.decide.doctor_machine import examine_machine
 from atfnd.decide.means import means_of
 from atfnd.decide.memory import Memory
-from atfnd.decide.plan import copy_of, foreseen
+from atfnd.decide.plan import copy_of
 from atfnd.decide.table import t_delete_in_force_ns
 from atfnd.errors import OperatorError
 from atfnd.keeping_off import KeepingOff
+from atfnd.lateness import Punctuality
 from atfnd.model import (
+    Counts,
     Event,
     Finding,
     Flow,
@@ -39,20 +43,21 @@ from atfnd.model import (
     Policy,
     Status,
     Topology,
-    brief,
 )
-from atfnd.move.plan import in_order
 from atfnd.nic.driver import open_nic
 from atfnd.nic.toeplitz import rss_entry
 from atfnd.observe import Observer
 from atfnd.observe.machine import machine
 from atfnd.observe.nics import NicWatch
 from atfnd.observe.topology import CpuWatch
-from atfnd.program.by_hand import by_hand
+from atfnd.planning import planned
 from atfnd.serve.eventlog import EventLog
 from atfnd.serve.notify import Notify
+from atfnd.telling import tell
 
 __all__ = ["Published"]
+
+_PART = 1000  # slots copied before the loop has its turn
 
 
 class _Joined(Sequence[Flow | None]):
@@ -88,12 +93,12 @@ class Published:
     memory: Memory
     log: EventLog = field(default_factory=EventLog)
     since_wall_s: float = field(default_factory=time.time)
-    applied: int = 0
-    refused: int = 0
+    changes: Counter[tuple[str, str, int]] = field(default_factory=Counter)  # NIC, kind, errno
     resyncs: int = 0
     moves: Counter[tuple[str, str]] = field(default_factory=Counter)  # by mechanism and verdict
     late_packets: int = 0  # that were overtaken in a move
     cpus: CpuWatch = field(default_factory=CpuWatch)
+    punctuality: Punctuality = field(default_factory=Punctuality)
     armed_by_operator: dict[str, bool] = field(default_factory=dict)  # what he last said, by name
     notify: Notify = field(default_factory=Notify)
     reload_refused: str = ""  # why the last reload was, if it was
@@ -117,8 +122,8 @@ class Published:
             t_delete_ns=t_delete_in_force_ns(settling.t_delete_ns, len(table), table.capacity),
             overflow=self.memory.overflow,
             flows_by_state=tuple((s.value, n) for s, n in table.by_state().items()),
-            actions_applied=self.applied,
-            actions_refused=self.refused,
+            actions_applied=sum(n for (_, _, code), n in self.changes.items() if not code),
+            actions_refused=sum(n for (_, _, code), n in self.changes.items() if code),
             events_lost=self.observer.lost(),
             resyncs=self.resyncs,
             policy_files=self.policy.files,
@@ -136,28 +141,27 @@ class Published:
         self.notify.alive(self._in_short())
 
     def _in_short(self) -> str:
-        """Cheap: said with every round."""
-        armed = [name for name, watch in self.watches.items() if watch.view.armed]
-        named = f": {' '.join(armed)}" if armed else ""
-        rules = sum(map(self.memory.table.rules_in, self.watches))
-        said = f"{len(armed)} of {len(self.watches)} NICs armed{named}"
-        said += f"; {len(self.memory.table)} flows known, {rules} by a rule"
+        said = in_short((watch.view for watch in self.watches.values()), self.memory)
         return f"{said}; not reloaded: {self.reload_refused}" if self.reload_refused else said
+
+    def counts(self) -> Counts:
+        """The daemon in numbers: nothing is read for them."""
+        table = self.memory.table
+        return Counts(
+            status=self.status(),
+            flows=table.standing(),
+            changes=self.changes,
+            nics=tuple(counts_of(watch.view, self.memory) for watch in self.watches.values()),
+            lateness=self.punctuality.counted(),
+            log_lost=self.log.lost,
+        )
 
     def record(self, outcome: Outcome) -> None:
         """Count what became of an action, and log it."""
         action = outcome.action
-        self.applied += outcome.errno == 0
-        self.refused += outcome.errno != 0
-        what = (
-            f"{action.knob} = {brief(action.value)}"
-            if action.value is not None
-            else (_moved(action.queue, action.old, action.new))
-        )
-        kind, why = action.kind.value, action.why
-        if outcome.errno:
-            kind, why = "refused", f"{os.strerror(outcome.errno)}; {outcome.left}"
-        self.log.add(kind, what, why, nic=action.nic, flow=action.key, policy=action.policy or None)
+        self.changes[action.nic, action.kind.value, outcome.errno] += 1
+        watch = self.watches.get(action.nic)
+        tell(self.log, outcome, {} if watch is None else watch.view.knobs, self.policy)
 
     def count(self, move: Move) -> None:
         """Count how a move ended."""
@@ -175,16 +179,25 @@ class Published:
         return _Joined(self.memory.table.slots(), list(self.memory.overflowed.values()))
 
     def nics(self) -> Sequence[NicView]:
-        """Every NIC with its rules and counters, not older than a tenth of a second."""
-        views, steered = [], self.memory.table.steered
+        """Every NIC with its rules and counters, as fresh as `NicWatch.shown` has them."""
+        views = []
         for name, watch in self.watches.items():
-            ours = frozenset(f.location for f in steered(name) if f.location is not None)
             try:
-                views.append(replace(watch.shown(ours), owners=self._owners(name)))
+                shown = watch.shown(partial(self._locations, name))
+                views.append(replace(shown, owners=self._owners(name)))
             except OSError as error:
                 if error.errno != errno.ENODEV:  # it is gone, and the loop is about to be told
                     raise
         return views
+
+    def names(self) -> Sequence[str]:
+        """The NICs, without a look at them."""
+        return list(self.watches)
+
+    def _locations(self, nic: str) -> frozenset[int]:
+        """Of our rules in it."""
+        steered = self.memory.table.steered(nic)
+        return frozenset(flow.location for flow in steered if flow.location is not None)
 
     def _owners(self, nic: str) -> dict[int, str]:
         """Whom its queues follow: `thread 4711`."""
@@ -192,17 +205,21 @@ class Published:
         return {queue: f"{each.owner[0]} {each.owner[1]}" for queue, each in owned.items()}
 
     async def plan(self, nic: str) -> Sequence[Planned]:
-        """As `serve.Source.plan`: what the daemon decides with, on a copy of what it knows."""
-        view, deferred = self.watches[nic].shown(frozenset()), self.memory.deferred
-        known, now_ns = copy_of(self.memory, nic), time.monotonic_ns()
+        """As `serve.Source.plan`: what the daemon decides with, on a copy of what it knows. The
+        flows are copied a part at a time, and the rest is done beside the loop."""
+        view = self.watches[nic].shown(partial(self._locations, nic))
         entry_of = partial(rss_entry, view.rss) if view.rss else lambda key: None
-        cpus = self.topology()
-        actions = await asyncio.to_thread(foreseen, view, cpus, entry_of, known, now_ns)
-        actions = (*in_order(actions), *self.keeping_off.planned(nic))
-        return [
-            Planned(action, deferred.get(action.key) if action.key else None, *hand)
-            for action, hand in zip(actions, by_hand(actions, view), strict=True)
-        ]
+        cpus, flows, table = self.topology(), list[Flow](), self.memory.table.slots()
+        for at in itertools.count(step=_PART):
+            flows += (flow for flow in table[at : at + _PART] if flow and flow.nic == nic)
+            await asyncio.sleep(0)
+            if at >= len(table):
+                break
+        known, now_ns = copy_of(self.memory, nic), time.monotonic_ns()
+        deferred, more = dict(self.memory.deferred), tuple(self.keeping_off.planned(nic))
+        return await asyncio.to_thread(
+            planned, view, cpus, entry_of, known, flows, now_ns, deferred, more
+        )
 
     def topology(self) -> Topology:
         """CPUs as sysfs describes them now; an offline one shares what it shared before."""
@@ -243,16 +260,14 @@ class Published:
         found = (None if tried is None else f"{tried}.", kept_off)
         return tuple(each for each in found if each is not None)
 
+    async def later_than(self, seq: int) -> None:
+        """As `serve.Source.later_than`."""
+        await self.log.later(seq)
+
     def rss_queue(self, nic: str, key: FlowKey) -> int | None:
         """Where RSS alone would deliver a flow."""
         queue = self.watches[nic].predicted(key)
         return queue.index if queue else None
-
-
-@lru_cache(maxsize=1024)
-def _moved(queue: int | None, old: int | None, new: int | None) -> str:
-    place = "queue" if queue is None else f"queue {queue}: CPU"
-    return f"{place} {'-' if old is None else old} -> {'-' if new is None else new}"
 
 
 def _glance(name: str) -> NicView:
@@ -266,7 +281,7 @@ def _glance(name: str) -> NicView:
     try:
         watch.inspect()
         watch.steered_by(*means_of(watch.view))
-        return watch.shown(frozenset())
+        return watch.shown(frozenset)
     finally:
         watch.close()
 

@@ -202,9 +202,9 @@ class Reloading(Attached):
             self._carry_out(steer.take_up(watch.view, self.memory, time.monotonic_ns()))
 
     def _arm(self, watch: NicWatch, why: str) -> None:
-        name = watch.view.name
+        name, old = watch.view.name, _standing(watch)
         watch.arm(True)
-        self.log.add("arm", "armed", why, nic=name)
+        self.log.add("arm", "armed", why, nic=name, old=old, new=_standing(watch))
         self._look_again(watch)
         self.arming.meet(watch)
         self._adopt(self.observer.inventory(), [watch])
@@ -213,6 +213,11 @@ class Reloading(Attached):
 
     def _disarm(self, watch: NicWatch, why: str) -> None:
         self._still(watch)
+        name, old = watch.view.name, _standing(watch)
         watch.arm(False)
         what = "disarmed: nothing is changed any more"
-        self.log.add("disarm", what, why, nic=watch.view.name)
+        self.log.add("disarm", what, why, nic=name, old=old, new=_standing(watch))
+
+
+def _standing(watch: NicWatch) -> str:
+    return "armed" if watch.view.armed else "not armed"

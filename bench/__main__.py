@@ -23,6 +23,7 @@ from bench import (
     overhead,
     owners,
     reaction,
+    serving,
     sockets,
     table,
 )
@@ -42,6 +43,7 @@ BENCHES: dict[str, Callable[[int], Report]] = {
     "ordering-tcp": ordering_tcp.run,
     "owners": owners.run,
     "table": table.run,
+    "serving": serving.run,
     "migrating": migrating.run,
     **{name: partial(guest.run, name) for name in guest.NAMES},
 }

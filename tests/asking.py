@@ -8,11 +8,11 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from tests.published import Serving
 
-__all__ = ["ATFNCTL", "atfnctl", "curl", "environment", "get", "lines", "refusal"]
+__all__ = ["ATFNCTL", "Served", "atfnctl", "curl", "environment", "get", "lines", "refusal"]
 
 ATFNCTL = str(Path(sys.executable).parent / "atfnctl")
 
@@ -35,7 +35,14 @@ def lines(daemon: Serving, *words: str) -> list[str]:
     return [line.rstrip() for line in done.stdout.splitlines()]
 
 
-def curl(daemon: Serving, path: str, *options: str) -> tuple[int, str, str]:
+class Served(Protocol):
+    """A daemon, or what stands for one."""
+
+    @property
+    def socket(self) -> Path: ...
+
+
+def curl(daemon: Served, path: str, *options: str) -> tuple[int, str, str]:
     """Status, content type and body."""
     done = subprocess.run(
         ["curl", "-sS", "--unix-socket", str(daemon.socket), "-o", "-", "-w",

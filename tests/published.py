@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import threading
+from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -20,33 +21,27 @@ from atfnd.errors import OperatorError
 from atfnd.model import (
     Action,
     ActionKind,
-    Actuator,
-    Caps,
-    Cpu,
+    Counts,
     Event,
     Finding,
     Flow,
     FlowKey,
     FlowState,
     InterfaceRule,
+    Lateness,
     Level,
     Match,
-    NicStats,
+    NicCounts,
     NicView,
-    Node,
     Placement,
     Planned,
     Policy,
-    Protocol,
-    Queue,
-    QueueStats,
-    Rss,
-    Rule,
+    Received,
     Status,
-    Thread,
     Topology,
 )
 from atfnd.serve.http import serve
+from tests.shown import flow, key, lab, rule, topology
 from tests.values import RULE
 
 __all__ = [
@@ -62,71 +57,6 @@ __all__ = [
 ]
 
 T = TypeVar("T")
-LOCAL, REMOTE = bytes([10, 0, 0, 2]), bytes([10, 9, 0, 1])
-
-
-def key(remote_port: int, local_port: int = 5201) -> FlowKey:
-    return FlowKey(Protocol.TCP, LOCAL, local_port, REMOTE, remote_port)
-
-
-def flow(remote_port: int, state: FlowState = FlowState.STEERED) -> Flow:
-    """Steered by rule 100 to queue 3 on CPU 3, where its thread runs and its packets arrive."""
-    return Flow(
-        key=key(remote_port),
-        cookie=1_000_000 + remote_port,
-        nic="lab:lab",
-        state=state,
-        app_cpu=3,
-        thread=Thread(tid=4121, pid=4120, comm="iperf3", cgroup=None),
-        target_queue=3,
-        target_cpu=3,
-        location=100,
-        rx_queue=3,
-        rx_cpu=3,
-        bytes=123_456_789,
-        used_ns=2_000,
-        moved_ns=1_000,
-        policy="bulk",
-        why="same core as the application",
-    )
-
-
-def rule(location: int, match: Match, queue: int) -> Rule:
-    return Rule(location, match, queue, hits=7)
-
-
-def lab(*rules: Rule, owned: frozenset[int] = frozenset({100})) -> NicView:
-    queues = tuple(Queue(n, 8193 + n, None, n, True, 900 + n) for n in range(4))
-    stats = tuple(QueueStats(n, 10 * n, 1500 * n, 7 * n, 3 * n) for n in range(4))
-    return NicView(
-        name="lab:lab",
-        netns="/run/netns/lab-host",
-        ifindex=2,
-        budget=None,
-        armed=True,
-        up=True,
-        caps=Caps("lab", True, 4096, True, True, True, True, Actuator.IN_PLACE),
-        queues=queues,
-        rules=rules,
-        owned=owned,
-        rss=Rss(bytes(range(40)), (0, 1, 2, 3) * 32),
-        ring_size=256,
-        stats=NicStats(stats, 5),
-    )
-
-
-def topology() -> Topology:
-    """Two nodes of two cores of two threads: SMT (0 1)(2 3)(4 5)(6 7), cache (0-3)(4-7)."""
-    return Topology(
-        tuple(
-            Cpu(n, True, n // 4, n // 4, n // 2, (n & ~1, n | 1), tuple(range(n & ~3, (n | 3) + 1)))
-            for n in range(8)
-        ),
-        tuple(
-            Node(n, tuple(range(4 * n, 4 * n + 4)), {m: 10 + 11 * (m != n) for m in range(2)})
-            for n in range(2)
-        ),
-    )
 
 
 class Published:
@@ -146,10 +76,20 @@ class Published:
         ]
         self.told_of_auto = "auto: core"
         self.mistake: str | None = None  # in the policy's files
+        self._news = asyncio.Event()
+        self.reloads = self.reloaded = 0  # begun, and done once the gate is open
+        self.gate = asyncio.Event()
+        self.gate.set()
         self.log = [
             Event(n, n * 1000, 1_700_000_000.5, "insert", "lab:lab", key(n), f"#{n}", "why", "bulk")
             for n in range(1, 1501)
         ]
+
+    def tell(self, event: Event) -> None:
+        """One more event; called on the server's loop."""
+        self.log.append(event)
+        self._news.set()
+        self._news = asyncio.Event()
 
     def fill(self, remote_ports: Iterable[int]) -> None:
         """Put a steered flow for each of these ports in the table."""
@@ -177,8 +117,25 @@ class Published:
             locality=0.995,
         )
 
+    def counts(self) -> Counts:
+        nics = [
+            NicCounts(
+                nic.name, nic.armed, nic.paused, nic.up, len(nic.owned), nic.foreign, nic.budget,
+                nic.caps.rule_slots, Received(1000, 900),
+            )
+            for nic in self.views
+        ]  # fmt: skip
+        flows = Counter((f.nic, f.state, f.policy) for f in self.table if f is not None)
+        changes = {("lab:lab", "insert", 0): 16, ("lab:lab", "insert", errno.ENOSPC): 1}
+        lateness = Lateness((0.001, 0.01), (90, 9, 1), 0.25)
+        status = replace(self.status(), moves=(("hold", "proven", 3),))
+        return Counts(status, flows, changes, tuple(nics), lateness, 0)
+
     def flows(self) -> Sequence[Flow | None]:
         return self.table
+
+    def names(self) -> Sequence[str]:
+        return [nic.name for nic in self.views]
 
     def nics(self) -> Sequence[NicView]:
         return self.views
@@ -188,6 +145,10 @@ class Published:
 
     def events(self, after_seq: int, limit: int) -> Sequence[Event]:
         return [event for event in self.log if event.seq > after_seq][:limit]
+
+    async def later_than(self, seq: int) -> None:
+        while self.log[-1].seq <= seq:
+            await self._news.wait()
 
     def rss_queue(self, nic: str, key: FlowKey) -> int | None:
         return key.remote_port % 4 if key.remote_port else None
@@ -231,6 +192,9 @@ class Published:
             yield f'{{"line": {number}, "of_s": {seconds}}}\n'
 
     async def reload(self) -> Policy:
+        self.reloads += 1
+        await self.gate.wait()
+        self.reloaded += 1
         if self.mistake is not None:
             raise OperatorError(self.mistake)
         return self.policy

@@ -3,11 +3,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from atfnd.decide.table import FlowTable, t_delete_in_force_ns
+from atfnd.model import FlowState
 from tests.values import flow, key
 
 
@@ -33,13 +36,20 @@ class TableMachine(RuleBasedStateMachine):
         self.table = FlowTable(8)
         self.plain: dict[int, tuple[int, int | None]] = {}
 
-    @rule(number=st.integers(0, 11), cookie=st.integers(1, 6), queue=st.none() | st.integers(0, 2))
-    def put(self, number: int, cookie: int, queue: int | None) -> None:
+    @rule(
+        number=st.integers(0, 11),
+        cookie=st.integers(1, 6),
+        queue=st.none() | st.integers(0, 2),
+        state=st.sampled_from([FlowState.STEERED, FlowState.WANTED]),
+    )
+    def put(self, number: int, cookie: int, queue: int | None, state: FlowState) -> None:
         if number not in self.plain and self.table.full():
             assert len(self.plain) == 8
             return
         location = None if queue is None else number
-        self.table.put(flow(number, cookie=cookie, target_queue=queue, location=location))
+        self.table.put(
+            flow(number, cookie=cookie, target_queue=queue, location=location, state=state)
+        )
         self.plain[number] = cookie, queue
 
     @precondition(lambda self: self.plain)
@@ -60,6 +70,9 @@ class TableMachine(RuleBasedStateMachine):
             expected_load = sum(q == queue for _, q in self.plain.values())
             assert self.table.rules_on("nic", queue) == expected_load
         assert self.table.rules_in("nic") == sum(q is not None for _, q in self.plain.values())
+        stand = Counter((f.nic, f.state, f.policy) for f in self.table)
+        assert dict(self.table.standing()) == stand
+        assert sum(self.table.by_state().values()) == len(self.table)
 
 
 TestTableMachine = TableMachine.TestCase

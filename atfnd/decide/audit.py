@@ -125,7 +125,8 @@ def check_sockets(uses: Iterable[SocketUse], nics: Mapping[str, NicView], memory
     table = memory.table
     alive: set[FlowKey] = set()
     turned_away = {flow.cookie for flow in memory.overflowed.values()}
-    local_bytes = seen_bytes = 0
+    seen: dict[str, int] = {}
+    local: dict[str, int] = {}
     for use in uses:
         turned_away.discard(use.cookie)
         flow = table.get(use.key)
@@ -136,9 +137,11 @@ def check_sockets(uses: Iterable[SocketUse], nics: Mapping[str, NicView], memory
         if after != flow:
             table.put(after)
         if after.rx_cpu is not None:
-            seen_bytes += max(0, after.bytes - flow.bytes)
-            local_bytes += max(0, after.bytes - flow.bytes) * (after.rx_cpu == after.app_cpu)
-    memory.locality = local_bytes / seen_bytes if seen_bytes else None
+            count = max(0, after.bytes - flow.bytes)
+            seen[flow.nic] = seen.get(flow.nic, 0) + count
+            if after.rx_cpu == after.app_cpu:
+                local[flow.nic] = local.get(flow.nic, 0) + count
+    memory.arrived(seen, local)
     for flow in [each for each in memory.overflowed.values() if each.cookie in turned_away]:
         del memory.overflowed[flow.key]  # its socket is gone
     for tid in [tid for tid in memory.thread_cpu if not table.of_thread(tid)]:

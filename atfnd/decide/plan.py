@@ -8,6 +8,7 @@ not foreseen.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from copy import copy, deepcopy
 from dataclasses import fields, replace
 
@@ -16,16 +17,26 @@ from atfnd.decide.memory import Memory, Spending
 from atfnd.decide.prepare import prepare
 from atfnd.decide.renew import leave
 from atfnd.decide.table import FlowTable
-from atfnd.model import ActionKind, Means, NicView, Plan, Topology
+from atfnd.model import ActionKind, Flow, Means, NicView, Plan, Topology
 
 __all__ = ["copy_of", "foreseen"]
 
 
 def foreseen(
-    nic: NicView, topology: Topology, entry_of: buckets.EntryOf, known: Memory, now_ns: int
+    nic: NicView,
+    topology: Topology,
+    entry_of: buckets.EntryOf,
+    known: Memory,
+    flows: Iterable[Flow],
+    now_ns: int,
 ) -> Plan:
     """The actions that arming this NIC would begin with, or that wait where it is armed. `known` is
-    a `copy_of` it, and is changed; `entry_of` is as for `buckets.plan`."""
+    a `copy_of` what is known, and is changed; `flows` are the NIC's; `entry_of` is as for
+    `buckets.plan`."""
+    for flow in flows:
+        known.table.put(flow)
+    for key in [key for key in known.left if known.table.get(key) is None]:
+        del known.left[key]
     armed = replace(nic, armed=True, manual=nic.manual if nic.armed else frozenset())
     plan = prepare(armed, topology, known.settling.dedicated)
     cpus = {each.queue: each.new for each in plan if each.kind is ActionKind.QUEUE_CPU}
@@ -40,15 +51,11 @@ def foreseen(
 
 
 def copy_of(memory: Memory, nic: str) -> Memory:
-    """What is known of one NIC's flows, to be changed without a trace."""
-    table = FlowTable(memory.table.capacity)
-    for flow in memory.table:
-        if flow.nic == nic:
-            table.put(flow)
-    left = {key: cookie for key, cookie in memory.left.items() if table.get(key) is not None}
+    """What is known of one NIC, to be changed without a trace; its flows, which may be many, are
+    left to `foreseen`."""
     known = {nic: deepcopy(memory.buckets[nic])} if nic in memory.buckets else {}
     return Memory(
-        table,
+        FlowTable(memory.table.capacity),
         memory.settling,
         buckets=known,
         dropped=dict(memory.dropped),
@@ -57,7 +64,7 @@ def copy_of(memory: Memory, nic: str) -> Memory:
         busy=memory.busy,
         cpusets=dict(memory.cpusets),
         spending={nic: _copied(memory.spending[nic])} if nic in memory.spending else {},
-        left=left,
+        left=dict(memory.left),
         trials=memory.trials,
     )
 

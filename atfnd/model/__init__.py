@@ -11,6 +11,7 @@ from atfnd.model.birth import Accepted, Born, Connected, Connecting, Listening
 from atfnd.model.cgroup import Cgroup, CgroupId, Member, Pin
 from atfnd.model.change import Action, ActionKind, Outcome, Plan, Planned, brief
 from atfnd.model.clause import Clause
+from atfnd.model.counts import Counts, Lateness, NicCounts, Received
 from atfnd.model.cpu_time import CpuTime
 from atfnd.model.facts import Facts, Process
 from atfnd.model.finding import Finding, Interface, Level, LinkFile, Machine, Rival
@@ -61,6 +62,7 @@ __all__ = [
     "Conflict",
     "Connected",
     "Connecting",
+    "Counts",
     "Cpu",
     "CpuTime",
     "Device",
@@ -74,6 +76,7 @@ __all__ = [
     "FlowState",
     "Interface",
     "InterfaceRule",
+    "Lateness",
     "Level",
     "LinkFile",
     "Listening",
@@ -85,6 +88,7 @@ __all__ = [
     "Mode",
     "Move",
     "Network",
+    "NicCounts",
     "NicStats",
     "NicView",
     "Node",
@@ -99,6 +103,7 @@ __all__ = [
     "Protocol",
     "Queue",
     "QueueStats",
+    "Received",
     "Rival",
     "Rss",
     "Rule",

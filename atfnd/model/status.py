@@ -23,6 +23,10 @@ class Event:
     what: str
     why: str
     policy: str | None
+    old: str | None = None  # of a change: what was there, as far as was known, and what is now
+    new: str | None = None
+    source: str | None = None  # file:line of the policy's rule
+    errno: str | None = None  # ENOSPC: the kernel refused
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import errno
 import os
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from atfnd.kernel.ethtool_changes import EthtoolChanges
@@ -22,7 +22,8 @@ from atfnd.nic.toeplitz import rss_queue
 
 __all__ = ["NicWatch", "nic_of"]
 
-_FRESH_NS = 100_000_000
+_FRESH_NS = 100_000_000  # what is shown of rules and counters may be so old
+_SHARE = 0.01  # of one core that reading them to be shown may cost
 _DISTURBED_NS = 10_000_000_000  # a reset takes seconds on some NICs
 
 
@@ -35,7 +36,8 @@ class NicWatch:
         self.napi_ids: set[int] = set()  # present and past
         self._confined: dict[int, tuple[int, int | None]] = {}  # queue: CPU, pid of its thread
         self._addresses: frozenset[bytes] | None = None
-        self._shown: tuple[int, tuple[Rule, ...], NicStats] | None = None
+        self._shown: tuple[tuple[Rule, ...], NicStats, frozenset[int]] | None = None
+        self._fresh_until_ns = 0
         self._disturbed_ns: int | None = None
         self.lives = 0  # how often its link or queues were found to be new ones
         self._armed_before_pause = armed
@@ -145,13 +147,17 @@ class NicWatch:
         if self.view.foreign != len(rules) or self.view.theirs != rules:
             self.view = replace(self.view, foreign=len(rules), theirs=rules)
 
-    def shown(self, owned: frozenset[int]) -> NicView:
-        """The view with rules and counters not older than a tenth of a second."""
+    def shown(self, owned: Callable[[], frozenset[int]]) -> NicView:
+        """The view with rules and counters not older than a tenth of a second, or than a hundred
+        times as long as it takes to read them: thousands of filters are one call each. `owned`
+        gives the locations of those that are ours."""
         now_ns = time.monotonic_ns()
-        if self._shown is None or now_ns - self._shown[0] > _FRESH_NS:
-            self._shown = now_ns, tuple(self.nic.rules()), self.nic.stats()
-        _, rules, stats = self._shown
-        return replace(self.view, rules=rules, stats=stats, owned=owned)
+        if self._shown is None or now_ns > self._fresh_until_ns:
+            self._shown = tuple(self.nic.rules()), self.nic.stats(), owned()
+            took_ns = time.monotonic_ns() - now_ns
+            self._fresh_until_ns = now_ns + max(_FRESH_NS, int(took_ns / _SHARE))
+        rules, stats, ours = self._shown
+        return replace(self.view, rules=rules, stats=stats, owned=ours)
 
     def arm(self, armed: bool) -> None:
         """Note whether the operator lets us write; ends a pause."""

@@ -9,29 +9,50 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Sequence
 from typing import Protocol
 
-from atfnd.model import Event, Finding, Flow, FlowKey, NicView, Planned, Policy, Status, Topology
+from atfnd.model import (
+    Counts,
+    Event,
+    Finding,
+    Flow,
+    FlowKey,
+    NicView,
+    Planned,
+    Policy,
+    Status,
+    Topology,
+)
 
 __all__ = ["Source"]
 
 
 class Source(Protocol):
     """The daemon as the API sees it. What is no coroutine returns at once and reads what the
-    daemon already knows: a request costs the kernel nothing."""
+    daemon already knows: a request costs the kernel nothing, but for `nics`."""
 
     def status(self) -> Status: ...
+
+    def counts(self) -> Counts:
+        """What is counted since the start."""
 
     def flows(self) -> Sequence[Flow | None]:
         """The Flow-to-Core table by slot, live. A flow keeps its slot for as long as it is in the
         table; None is a free slot. It is indexed and sliced a page at a time, so a page costs a
         page however big the table is (`decide.slots.FlowSlots` is such a sequence)."""
 
-    def nics(self) -> Sequence[NicView]: ...
+    def names(self) -> Sequence[str]:
+        """The interfaces it watches."""
+
+    def nics(self) -> Sequence[NicView]:
+        """With rules and counters: this may read the kernel, at a bounded cost."""
 
     def topology(self) -> Topology: ...
 
     def events(self, after_seq: int, limit: int) -> Sequence[Event]:
         """The oldest `limit` retained events with `seq > after_seq`, oldest first; 1 is the first
         seq after a start."""
+
+    async def later_than(self, seq: int) -> None:
+        """Return once an event is numbered above `seq`."""
 
     def rss_queue(self, nic: str, key: FlowKey) -> int | None:
         """The queue RSS gives this flow on that NIC (Toeplitz and indirection table); None when

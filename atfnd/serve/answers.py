@@ -1,25 +1,35 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Requests and answers of the API: a query's parameters, JSON objects, lists of rows.
 
-Long lists are written row by row: one large json.dumps would hold the daemon's loop.
+Long answers are made in slices, and one answer takes one slice in a round of the daemon's loop:
+what else waits there waits for one slice at the most, however many flows and readers there are.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterable, Mapping
+import time
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
+from typing import TypeVar
+from weakref import WeakSet
 
 from aiohttp import web
 
 from atfnd.errors import OperatorError
 from atfnd.serve.views import View
 
-__all__ = ["JSON", "error", "number", "one_object", "query_of", "row_list", "write"]
+__all__ = ["JSON", "LINES", "STREAMS", "TURN"]
+__all__ += ["error", "line_stream", "number", "one_object", "query_of", "row_list", "slices"]
+__all__ += ["streaming", "write"]
 
-ROWS = 16  # rows encoded before the loop has its turn
+SLICE_S = 0.0005  # of the loop's time
 WRITE_S = 10.0  # a reader that takes nothing for so long is let go
-JSON = "application/json"
+JSON, LINES = "application/json", "application/x-ndjson"
+TURN = web.AppKey("TURN", asyncio.Lock)
+STREAMS = web.AppKey("STREAMS", WeakSet[asyncio.Task[object]])  # answers that end with the server
+
+T = TypeVar("T")
 
 
 def error(status: int, message: str, hint: str | None = None) -> web.Response:
@@ -62,22 +72,65 @@ def one_object(view: Mapping[str, object]) -> web.Response:
     return web.Response(text=json.dumps(view) + "\n", content_type=JSON)
 
 
+async def slices(request: web.Request, rows: Iterable[T | None]) -> AsyncGenerator[list[T], None]:
+    """Rows, a slice at a time; None is a step without one. An answer of more than one slice leaves
+    the loop alone for as long as it has used it: half of the daemon's time stays its own."""
+    steps, more = iter(rows), True
+    while more:
+        async with request.app[TURN]:
+            part: list[T] = []
+            began_s = time.perf_counter()
+            more = False
+            for row in steps:
+                if row is not None:
+                    part.append(row)
+                if time.perf_counter() - began_s > SLICE_S:
+                    more = True
+                    break
+            await asyncio.sleep(time.perf_counter() - began_s if more else 0)
+        yield part
+
+
 async def row_list(
-    request: web.Request, name: str, rows: Iterable[View], **rest: object
+    request: web.Request,
+    name: str,
+    rows: Iterable[View | None],
+    rest: Callable[[], Mapping[str, object]] = dict,
 ) -> web.StreamResponse:
-    """`{name: [...], **rest}`, one row a line."""
+    """`{name: [...], **rest}`, one row a line; `rest` is asked for after the last row."""
     response = web.StreamResponse(headers={"Content-Type": JSON})
     await response.prepare(request)
-    chunk, first = [f'{{"{name}": ['], True
-    for row in rows:
-        chunk.append(("\n" if first else ",\n") + json.dumps(row))
-        first = False
-        if len(chunk) >= ROWS:
-            await write(request, response, "".join(chunk))
-            chunk = []
-    chunk.append("]" + "".join(f', "{key}": {json.dumps(value)}' for key, value in rest.items()))
-    await write(request, response, "".join([*chunk, "}\n"]))
+    before = f'{{"{name}": [\n'
+    async for part in slices(request, (row if row is None else json.dumps(row) for row in rows)):
+        if part:
+            await write(request, response, before + ",\n".join(part))
+            before = ",\n"
+    opening = f'{{"{name}": [' if before[0] == "{" else ""
+    ends = "".join(f', "{key}": {json.dumps(value)}' for key, value in rest().items())
+    await write(request, response, f"{opening}]{ends}}}\n")
     await response.write_eof()
+    return response
+
+
+async def line_stream(request: web.Request, rows: Iterable[View | None]) -> web.StreamResponse:
+    """One row a line, and nothing around them."""
+    response = web.StreamResponse(headers={"Content-Type": LINES})
+    await response.prepare(request)
+    async for part in slices(request, (row if row is None else json.dumps(row) for row in rows)):
+        if part:
+            await write(request, response, "\n".join(part) + "\n")
+    await response.write_eof()
+    return response
+
+
+async def streaming(request: web.Request, content_type: str) -> web.StreamResponse:
+    """The beginning of an answer without a foreseeable end; it ends when the server stops."""
+    task = asyncio.current_task()
+    assert task is not None
+    request.app[STREAMS].add(task)
+    headers = {"Content-Type": content_type, "Cache-Control": "no-store"}
+    response = web.StreamResponse(headers=headers)
+    await response.prepare(request)
     return response
 
 

@@ -7,8 +7,6 @@
 from __future__ import annotations
 
 import asyncio
-import socket
-import sys
 import time
 from collections import Counter
 from contextlib import aclosing
@@ -17,12 +15,22 @@ from aiohttp import web
 
 from atfnd.model import FlowRule, InterfaceRule, Placement, Planned, Policy, Protocol
 from atfnd.serve import Source
-from atfnd.serve.answers import error, number, one_object, query_of, row_list, write
+from atfnd.serve.answers import (
+    LINES,
+    error,
+    number,
+    one_object,
+    query_of,
+    row_list,
+    slices,
+    streaming,
+    write,
+)
+from atfnd.serve.flows import Walk
+from atfnd.serve.interfaces import known
 from atfnd.serve.views import View, placed
 
 __all__ = ["Decisions", "planned_view"]
-
-WINDOW = 256  # slots looked at before the loop has its turn
 
 
 class Decisions:
@@ -30,6 +38,7 @@ class Decisions:
 
     def __init__(self, source: Source) -> None:
         self._source = source
+        self._one_plan = asyncio.Lock()  # each is the work of all decisions
 
     def routes(self) -> list[web.RouteDef]:
         return [
@@ -42,18 +51,16 @@ class Decisions:
     async def policy(self, request: web.Request) -> web.StreamResponse:
         """Every rule of the policy in force, and what it is doing now."""
         query_of(request)
-        policy, table, slot = self._source.policy, self._source.flows(), 0
+        policy = self._source.policy
         counts: dict[str, Counter[str]] = {rule.name: Counter() for rule in policy.flows}
-        while slot < len(table):
-            for flow in table[slot : slot + WINDOW]:
-                if flow is not None and flow.policy in counts:
+        async for some in slices(request, Walk(self._source.flows())):
+            for flow in some:
+                if flow.policy in counts:
                     count = counts[flow.policy]
                     count["flows"] += 1
                     count["placed"] += placed(flow) is True
                     count["bytes"] += flow.bytes
                     count["filters"] += flow.location is not None
-            slot += WINDOW
-            await asyncio.sleep(0)
         flows = [_rule_view(rule, counts[rule.name]) for rule in policy.flows]
         interfaces = [_interface_view(rule) for rule in policy.interfaces]
         return one_object({"files": list(policy.files), "interfaces": interfaces, "flows": flows})
@@ -61,14 +68,11 @@ class Decisions:
     async def plan(self, request: web.Request) -> web.StreamResponse:
         """GET /v1/plan?nic=: of this interface, or of all."""
         query, source = query_of(request, "nic"), self._source
-        names = [nic.name for nic in source.nics()]
-        if (wanted := query.get("nic", names and names[0])) not in names:
-            known = ", ".join(names) or "none"
-            return error(404, f"no such interface: {wanted}", f"interfaces atfnd watches: {known}")
         planned: list[Planned] = []
-        for name in [query["nic"]] if "nic" in query else names:
+        for name in [known(source, query["nic"])] if "nic" in query else source.names():
             try:
-                planned += await source.plan(name)
+                async with self._one_plan:
+                    planned += await source.plan(name)
             except (KeyError, OSError):
                 return error(409, f"{name} has just gone", "see `atfnctl events`")
         sources = _sources(source.policy)
@@ -81,8 +85,7 @@ class Decisions:
         query = query_of(request, "seconds", "max")
         seconds = number(query, "seconds", 60, 1, 3600)
         lines = self._source.recording(seconds, number(query, "max", 100_000, 1, 10_000_000))
-        response = web.StreamResponse(headers={"Content-Type": "application/x-ndjson"})
-        await response.prepare(request)
+        response = await streaming(request, LINES)
         async with aclosing(lines):
             async for line in lines:
                 await write(request, response, line)
@@ -90,22 +93,10 @@ class Decisions:
         return response
 
     async def reload(self, request: web.Request) -> web.StreamResponse:
-        """POST /v1/reload, of root only. A wrong policy is answered as a bad parameter is."""
+        """POST /v1/reload. A wrong policy is answered as a bad parameter is."""
         query_of(request)
-        if _uid_of(request) != 0:
-            return error(403, "only root may reload the policy", "run it with sudo")
         policy = await self._source.reload()
         return one_object({"files": list(policy.files), "flow_rules": len(policy.flows)})
-
-
-def _uid_of(request: web.Request) -> int | None:
-    """Whose process is at the other end: struct ucred (unix(7), SO_PEERCRED)."""
-    transport = request.transport
-    peer = None if transport is None else transport.get_extra_info("socket")
-    if peer is None:
-        return None
-    said = peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
-    return int.from_bytes(said[4:8], sys.byteorder)
 
 
 def _rule_view(rule: FlowRule, count: Counter[str]) -> View:

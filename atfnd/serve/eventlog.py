@@ -1,19 +1,17 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The last things the daemon did or noticed, numbered.
-
-What concerns the daemon or a NIC is also a line on stderr; what concerns one flow is not, because a
-thousand flows that follow their application would be a thousand lines.
-"""
+"""The last things the daemon did or noticed, numbered; each is told to the log as it comes."""
 
 from __future__ import annotations
 
-import sys
+import asyncio
 import time
 from collections import deque
 from collections.abc import Sequence
 from itertools import islice
 
 from atfnd.model import Event, FlowKey
+from atfnd.serve.journald import Journald
+from atfnd.serve.line import Stderr
 
 __all__ = ["EventLog"]
 
@@ -24,8 +22,10 @@ class EventLog:
     """Bounded; readers ask for what came after the last number they saw."""
 
     def __init__(self) -> None:
+        self._out: Journald | Stderr = Journald() if Journald.is_ours() else Stderr()
         self._events: deque[Event] = deque(maxlen=_KEPT)
         self._seq = 0
+        self._news: asyncio.Event | None = None  # set when one comes; None: nobody waits
 
     def add(
         self,
@@ -36,15 +36,27 @@ class EventLog:
         nic: str | None = None,
         flow: FlowKey | None = None,
         policy: str | None = None,
+        old: str | None = None,
+        new: str | None = None,
+        source: str | None = None,
+        errno: str | None = None,
     ) -> None:
-        """Keep one event. `what` is a clause, `why` its reason."""
+        """Keep one event and tell it. `what` is a clause, `why` its reason."""
         self._seq += 1
         now = time.monotonic_ns()
-        self._events.append(Event(self._seq, now, time.time(), kind, nic, flow, what, why, policy))
-        if flow is not None:
-            return
-        where = f"{nic}: " if nic else ""
-        print(f"{kind}: {where}{what}{f' ({why})' if why else ''}", file=sys.stderr, flush=True)
+        event = Event(
+            self._seq, now, time.time(), kind, nic, flow, what, why, policy, old, new, source, errno
+        )
+        self._events.append(event)
+        if self._news is not None:
+            self._news.set()
+            self._news = None
+        self._out.tell(event)
+
+    @property
+    def lost(self) -> int:
+        """How many of them the log did not take."""
+        return self._out.lost
 
     def after(self, seq: int, limit: int) -> Sequence[Event]:
         """At most `limit` kept events numbered above `seq`, oldest first."""
@@ -52,3 +64,10 @@ class EventLog:
             return []
         skip = max(0, seq + 1 - self._events[0].seq)
         return list(islice(self._events, skip, skip + limit))
+
+    async def later(self, seq: int) -> None:
+        """Return once there is an event numbered above `seq`."""
+        while self._seq <= seq:
+            if self._news is None:
+                self._news = asyncio.Event()
+            await self._news.wait()

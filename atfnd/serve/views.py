@@ -273,4 +273,8 @@ def event_view(event: Event) -> View:
         "what": event.what,
         "why": event.why,
         "policy": event.policy,
+        "old": event.old,
+        "new": event.new,
+        "source": event.source,
+        "errno": event.errno,
     }

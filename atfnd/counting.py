@@ -1,0 +1,37 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What is counted of NICs, from what is known. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from atfnd.decide.budget import share
+from atfnd.decide.memory import Memory
+from atfnd.model import NicCounts, NicView, Received
+
+__all__ = ["counts_of", "in_short"]
+
+
+def counts_of(nic: NicView, memory: Memory) -> NicCounts:
+    """Without a look at it."""
+    return NicCounts(
+        name=nic.name,
+        armed=nic.armed,
+        paused=nic.paused,
+        up=nic.up,
+        rules=memory.table.rules_in(nic.name),
+        foreign=nic.foreign,
+        rules_max=share(nic),
+        rule_slots=nic.caps.rule_slots,
+        received=memory.received.get(nic.name, Received(0, 0)),
+    )
+
+
+def in_short(nics: Iterable[NicView], memory: Memory) -> str:
+    """All of them in a line. Cheap: it is said whenever the loop has gone round."""
+    known = list(nics)
+    armed = [nic.name for nic in known if nic.armed]
+    named = f": {' '.join(armed)}" if armed else ""
+    rules = sum(memory.table.rules_in(nic.name) for nic in known)
+    said = f"{len(armed)} of {len(known)} NICs armed{named}"
+    return f"{said}; {len(memory.table)} flows known, {rules} by a rule"

@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What is counted since the start, for those who watch over time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from atfnd.model.flow import FlowState
+from atfnd.model.status import Status
+
+__all__ = ["Counts", "Lateness", "NicCounts", "Received"]
+
+
+class Received(NamedTuple):
+    """Bytes of flows of the table that were seen to arrive, by audits."""
+
+    total: int
+    local: int  # of these on the CPU their socket was used on
+
+
+class Lateness(NamedTuple):
+    """How late the loop was, at regular looks: a histogram."""
+
+    bounds_s: tuple[float, ...]  # ascending
+    counts: tuple[int, ...]  # up to each bound, and one more: above the last
+    sum_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class NicCounts:
+    """One NIC, without a look at it."""
+
+    name: str
+    armed: bool
+    paused: bool
+    up: bool
+    rules: int  # ours
+    foreign: int | None  # others', at the last look at them
+    rules_max: int | None  # how many may be ours
+    rule_slots: int | None
+    received: Received
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """The daemon in numbers."""
+
+    status: Status
+    flows: Mapping[tuple[str, FlowState, str], int]  # by NIC, state, rule of the policy
+    changes: Mapping[tuple[str, str, int], int]  # by NIC, kind, errno; 0 is applied
+    nics: tuple[NicCounts, ...]
+    lateness: Lateness
+    log_lost: int  # messages that found no room in the log

@@ -1,0 +1,188 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""`GET /metrics`: what the daemon counts, for Prometheus.
+
+Names and units follow its conventions (https://prometheus.io/docs/practices/naming/). Locality of
+an interface is what a recording rule makes of `atfnd_received_bytes_total` (monitoring/).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import time
+from collections.abc import Iterable, Iterator
+
+from aiohttp import web
+from prometheus_client import CollectorRegistry, ProcessCollector
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    InfoMetricFamily,
+    Metric,
+)
+from prometheus_client.exposition import choose_encoder
+from prometheus_client.registry import Collector
+
+from atfnd.model import Counts, Lateness, NicCounts
+from atfnd.serve import Source
+from atfnd.serve.answers import TURN, query_of
+
+__all__ = ["Metrics", "families"]
+
+
+class Metrics:
+    """Handler over one source, and the registry that asks it."""
+
+    def __init__(self, source: Source) -> None:
+        self._registry = CollectorRegistry(auto_describe=False)
+        self._registry.register(_Collected(source))
+        ProcessCollector(registry=self._registry)
+
+    def routes(self) -> list[web.RouteDef]:
+        return [web.get("/metrics", self.metrics, allow_head=False)]
+
+    async def metrics(self, request: web.Request) -> web.StreamResponse:
+        """GET /metrics: text, or OpenMetrics where it is asked for."""
+        query_of(request)
+        encode, content_type = choose_encoder(request.headers.get("Accept", ""))
+        async with request.app[TURN]:
+            began_s = time.perf_counter()
+            body = encode(self._registry)
+            await asyncio.sleep(time.perf_counter() - began_s)
+        return web.Response(body=body, headers={"Content-Type": content_type})
+
+
+class _Collected(Collector):
+    def __init__(self, source: Source) -> None:
+        self._source = source
+
+    def collect(self) -> Iterable[Metric]:
+        return families(self._source.counts())
+
+
+def families(counts: Counts) -> Iterator[Metric]:
+    """Every metric family of ours."""
+    status = counts.status
+    build = {"version": status.version, "observer": status.observer}
+    yield InfoMetricFamily("atfnd_build", "Version and observer.", build)
+    yield from _table(counts)
+    yield from _changes(counts)
+    yield from _nics(counts.nics)
+    yield _counter(
+        "atfnd_events_lost", "Observations that found no room in the ring.", status.events_lost
+    )
+    yield _counter("atfnd_resyncs", "Times every socket was read again.", status.resyncs)
+    yield _counter(
+        "atfnd_log_messages_lost", "Log messages the journal did not take.", counts.log_lost
+    )
+    yield _lateness(counts.lateness)
+
+
+def _counter(name: str, about: str, value: float) -> Metric:
+    return CounterMetricFamily(name, about, value=value)
+
+
+def _gauge(name: str, about: str, value: float) -> Metric:
+    return GaugeMetricFamily(name, about, value=value)
+
+
+def _table(counts: Counts) -> Iterator[Metric]:
+    status = counts.status
+    flows = GaugeMetricFamily(
+        "atfnd_flows", "Flows of the Flow-to-Core table.", labels=("interface", "state", "policy")
+    )
+    for (nic, state, policy), count in sorted(counts.flows.items(), key=_order):
+        flows.add_metric((nic, state.value, policy), count)
+    yield flows
+    capacity = status.table_capacity
+    yield _gauge("atfnd_flow_table_capacity", "Flows the table may hold.", capacity)
+    yield _gauge(
+        "atfnd_flow_timeout_seconds",
+        "T_delete in force: shorter as the table fills.",
+        status.t_delete_ns / 1e9,
+    )
+    yield _counter(
+        "atfnd_flow_table_overflows", "Flows that found the table full.", status.overflow
+    )
+
+
+def _order(item: tuple[tuple[str, object, str], int]) -> tuple[str, str, str]:
+    nic, state, policy = item[0]
+    return nic, str(state), policy
+
+
+def _changes(counts: Counts) -> Iterator[Metric]:
+    moves = CounterMetricFamily(
+        "atfnd_moves", "Moves of flows and queues that ended.", labels=("mechanism", "verdict")
+    )
+    for mechanism, verdict, count in counts.status.moves:
+        moves.add_metric((mechanism, verdict), count)
+    yield moves
+    yield _counter(
+        "atfnd_order_violations",
+        "Packets that others overtook in a move.",
+        counts.status.late_packets,
+    )
+    applied = CounterMetricFamily(
+        "atfnd_changes", "Changes of an interface, by kind.", labels=("interface", "kind")
+    )
+    refused = CounterMetricFamily(
+        "atfnd_refusals",
+        "Changes that the kernel refused.",
+        labels=("interface", "kind", "errno"),
+    )
+    for (nic, kind, code), count in sorted(counts.changes.items()):
+        if code:
+            refused.add_metric((nic, kind, errno.errorcode.get(code, str(code))), count)
+        else:
+            applied.add_metric((nic, kind), count)
+    yield applied
+    yield refused
+
+
+def _nics(nics: Iterable[NicCounts]) -> Iterator[Metric]:
+    def gauge(name: str, about: str, *labels: str) -> GaugeMetricFamily:
+        return GaugeMetricFamily(name, about, labels=("interface", *labels))
+
+    armed = gauge("atfnd_interface_armed", "1 where atfnd may change the interface.")
+    paused = gauge("atfnd_interface_paused", "1 where an operator paused it.")
+    up = gauge("atfnd_interface_up", "1 where the link is up.")
+    rules = gauge("atfnd_rules", "Filters in the interface, by whose they are.", "owner")
+    most = gauge("atfnd_rules_max", "Filters that may be atfnd's: policy, and room in the table.")
+    slots = gauge("atfnd_rule_slots", "Size of the filter table.")
+    received = CounterMetricFamily(
+        "atfnd_received_bytes",
+        "Bytes of the table's flows, by whether they arrived on their application's CPU.",
+        labels=("interface", "local"),
+    )
+    for nic in nics:
+        of = (nic.name,)
+        armed.add_metric(of, nic.armed)
+        paused.add_metric(of, nic.paused)
+        up.add_metric(of, nic.up)
+        rules.add_metric((nic.name, "atfnd"), nic.rules)
+        for family, owner, value in (
+            (rules, ("others",), nic.foreign),
+            (most, (), nic.rules_max),
+            (slots, (), nic.rule_slots),
+        ):
+            if value is not None:
+                family.add_metric((nic.name, *owner), value)
+        total, local = nic.received
+        received.add_metric((nic.name, "true"), local)
+        received.add_metric((nic.name, "false"), total - local)
+    yield from (armed, paused, up, rules, most, slots, received)
+
+
+def _lateness(lateness: Lateness) -> Metric:
+    buckets, below = [], 0
+    for bound_s, count in zip((*lateness.bounds_s, float("inf")), lateness.counts, strict=True):
+        below += count
+        buckets.append(("+Inf" if bound_s == float("inf") else str(bound_s), below))
+    return HistogramMetricFamily(
+        "atfnd_loop_lateness_seconds",
+        "How late the daemon's loop was, looked at four times a second.",
+        buckets=buckets,
+        sum_value=lateness.sum_s,
+    )

@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""A client of the API that asks for all flows, again and again, without a pause: `stream` takes the
+stream of them, `pages` walks the pages. Prints how many it got, as JSON, at SIGTERM."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import re
+import socket
+from http.client import HTTPConnection
+
+from bench.traffic import leave_on_sigterm
+
+__all__ = ["dump"]
+
+NEXT = re.compile(rb'"next": ([0-9]+)')
+CHUNK = 1 << 16
+
+
+class _Client(HTTPConnection):
+    def __init__(self, path: str) -> None:
+        super().__init__("atfnd", timeout=60)
+        self._path = path
+
+    def connect(self) -> None:
+        self.sock = socket.socket(socket.AF_UNIX)
+        self.sock.settimeout(self.timeout)
+        self.sock.connect(self._path)
+
+
+def dump(path: str, *, pages: bool) -> None:
+    """Until SIGTERM."""
+    client, lines, dumps, cursor = _Client(path), 0, 0, b"0"
+    with contextlib.suppress(SystemExit):
+        print("ready", flush=True)
+        while True:
+            where = f"?limit=1000&cursor={cursor.decode()}" if pages else "/stream"
+            client.request("GET", f"/v1/flows{where}")
+            answer, last = client.getresponse(), b""
+            while chunk := answer.read1(CHUNK):
+                lines += chunk.count(b"\n")
+                last = (last + chunk)[-64:]
+            more = NEXT.search(last) if pages else None
+            cursor = b"0" if more is None else more[1]
+            dumps += more is None
+    print(json.dumps({"lines": lines, "dumps": dumps}), flush=True)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("how", choices=["stream", "pages"])
+    parser.add_argument("socket")
+    given = parser.parse_args()
+    leave_on_sigterm()
+    dump(given.socket, pages=given.how == "pages")

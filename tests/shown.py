@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What a daemon may show: flows, an interface of four queues on CPUs 0-3, CPUs."""
+
+from __future__ import annotations
+
+from atfnd.model import (
+    Actuator,
+    Caps,
+    Cpu,
+    Flow,
+    FlowKey,
+    FlowState,
+    Match,
+    NicStats,
+    NicView,
+    Node,
+    Protocol,
+    Queue,
+    QueueStats,
+    Rss,
+    Rule,
+    Thread,
+    Topology,
+)
+
+__all__ = ["flow", "key", "lab", "rule", "topology"]
+
+LOCAL, REMOTE = bytes([10, 0, 0, 2]), bytes([10, 9, 0, 1])
+
+
+def key(remote_port: int, local_port: int = 5201) -> FlowKey:
+    return FlowKey(Protocol.TCP, LOCAL, local_port, REMOTE, remote_port)
+
+
+def flow(remote_port: int, state: FlowState = FlowState.STEERED) -> Flow:
+    """Steered by rule 100 to queue 3 on CPU 3, where its thread runs and its packets arrive."""
+    return Flow(
+        key=key(remote_port),
+        cookie=1_000_000 + remote_port,
+        nic="lab:lab",
+        state=state,
+        app_cpu=3,
+        thread=Thread(tid=4121, pid=4120, comm="iperf3", cgroup=None),
+        target_queue=3,
+        target_cpu=3,
+        location=100,
+        rx_queue=3,
+        rx_cpu=3,
+        bytes=123_456_789,
+        used_ns=2_000,
+        moved_ns=1_000,
+        policy="bulk",
+        why="same core as the application",
+    )
+
+
+def rule(location: int, match: Match, queue: int) -> Rule:
+    return Rule(location, match, queue, hits=7)
+
+
+def lab(*rules: Rule, owned: frozenset[int] = frozenset({100})) -> NicView:
+    queues = tuple(Queue(n, 8193 + n, None, n, True, 900 + n) for n in range(4))
+    stats = tuple(QueueStats(n, 10 * n, 1500 * n, 7 * n, 3 * n) for n in range(4))
+    return NicView(
+        name="lab:lab",
+        netns="/run/netns/lab-host",
+        ifindex=2,
+        budget=None,
+        armed=True,
+        up=True,
+        caps=Caps("lab", True, 4096, True, True, True, True, Actuator.IN_PLACE),
+        queues=queues,
+        rules=rules,
+        owned=owned,
+        rss=Rss(bytes(range(40)), (0, 1, 2, 3) * 32),
+        ring_size=256,
+        stats=NicStats(stats, 5),
+    )
+
+
+def topology() -> Topology:
+    """Two nodes of two cores of two threads: SMT (0 1)(2 3)(4 5)(6 7), cache (0-3)(4-7)."""
+    return Topology(
+        tuple(
+            Cpu(n, True, n // 4, n // 4, n // 2, (n & ~1, n | 1), tuple(range(n & ~3, (n | 3) + 1)))
+            for n in range(8)
+        ),
+        tuple(
+            Node(n, tuple(range(4 * n, 4 * n + 4)), {m: 10 + 11 * (m != n) for m in range(2)})
+            for n in range(2)
+        ),
+    )

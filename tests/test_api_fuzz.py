@@ -1,0 +1,170 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Requests nobody meant: by schemathesis from the description of the API, and raw bytes.
+
+Seeded and bounded: the same requests each time, and no new ones after LIMIT_S.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+import requests
+import schemathesis
+from hypothesis import HealthCheck, Phase, given, seed, settings
+from hypothesis import strategies as st
+from hypothesis.errors import Unsatisfiable
+from schemathesis.generation import GenerationMode
+
+from tests.bed import Bed, a_bed
+from tests.daemons import standing
+from tests.labs import Lab
+from tests.openapi import DOCUMENT, agrees, operations
+from tests.peers import NOBODY, connected, session
+from tests.published import Serving, serving, three_flows
+
+SEED = 20261122
+LIMIT_S = 50.0
+EXAMPLES = 30  # of an operation, valid and not
+ENDLESS = {"/v1/events/stream", "/v1/record"}
+REPEATABLE = settings(
+    deadline=None, database=None, phases=[Phase.generate],
+    suppress_health_check=list(HealthCheck),
+)  # fmt: skip
+
+
+@dataclass
+class Fuzzed:
+    """What was asked, and answered."""
+
+    asked: int = 0
+    statuses: set[int] = field(default_factory=set)
+    end_s: float = field(default_factory=lambda: time.monotonic() + LIMIT_S)
+
+
+def fuzz(client: requests.Session, *methods: str) -> Fuzzed:
+    """Ask every operation of these methods for what its description allows, and for what not. Each
+    answer is one that is described, or AssertionError."""
+    found = Fuzzed()
+    schema = schemathesis.openapi.from_dict(DOCUMENT)
+    for method, path in operations():
+        operation = schema[path][method]
+        if method not in methods:
+            continue
+        for mode in GenerationMode:
+            _fuzz_one(operation.as_strategy(generation_mode=mode), client, found)
+    return found
+
+
+def _fuzz_one(cases: st.SearchStrategy[Any], client: requests.Session, found: Fuzzed) -> None:
+    @seed(SEED)
+    @settings(REPEATABLE, max_examples=EXAMPLES)
+    @given(case=cases)
+    def ask(case: Any) -> None:
+        if time.monotonic() > found.end_s:
+            return
+        words = case.as_transport_kwargs(base_url="http://atfnd")
+        try:
+            request = client.prepare_request(requests.Request(**words))
+        except (requests.RequestException, UnicodeError):
+            return  # no client could say it
+        endless = case.path in ENDLESS
+        answer = client.send(request, stream=endless, timeout=60)
+        with closing(answer):
+            found.asked += 1
+            found.statuses.add(answer.status_code)
+            kind = answer.headers["Content-Type"]
+            if not (endless and answer.ok):
+                agrees(case.method, case.path, answer.status_code, kind, answer.text)
+
+    try:
+        ask()
+    except Unsatisfiable:
+        return  # without parameters nothing can be wrong with them
+
+
+@pytest.fixture
+def bed(shared_lab: Lab) -> Iterator[Bed]:
+    """A daemon whose socket anybody may open."""
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)
+        with a_bed(shared_lab, Path(folder), "bpf") as made:
+            made.start(arm=False)
+            made.daemon.socket.chmod(0o666)
+            yield made
+
+
+def unchanged(lab: Lab, bed: Bed, then: Callable[[], None]) -> None:
+    """The machine and what the daemon may do are as before; it has complained of nothing."""
+
+    def shown() -> object:
+        return standing(lab), bed.daemon.status()["armed"], bed.daemon.events(), bed.daemon.said()
+
+    before = shown()
+    then()
+    assert shown() == before
+    assert bed.daemon.process is not None
+    assert bed.daemon.process.poll() is None
+
+
+def test_a_reader_can_ask_for_anything_and_changes_nothing(shared_lab: Lab, bed: Bed) -> None:
+    def ask() -> None:
+        with session(bed.daemon.socket, NOBODY) as client:
+            found = fuzz(client, "GET", "POST")
+        assert found.asked > 100
+        assert {200, 400, 403} <= found.statuses
+        assert found.statuses <= {200, 400, 403, 404, 405, 409, 413}
+
+    unchanged(shared_lab, bed, ask)
+
+
+@pytest.fixture
+def served(tmp_path: Path) -> Iterator[Serving]:
+    with serving(tmp_path / "atfnd.sock", three_flows()) as running:
+        yield running
+
+
+def test_root_may_mistype_anything(served: Serving) -> None:
+    """What nobody can arm is not armed, and the API answers on."""
+    with session(served.socket, 0) as client:
+        found = fuzz(client, "POST")
+        assert found.statuses <= {200, 400, 404, 405, 409, 413}
+        assert client.get("http://atfnd/v1/status").json()["armed"] == ["lab:lab"]
+
+
+WORDS = [
+    b"GET ", b"POST ", b"\x00", b"/v1/status", b"/v1/nics/lab:lab/arm", b"/v1/reload",
+    b"/v1/flows?", b" HTTP/1.1", b" HTTP/9.9", b" HTTP/1.0",
+    b"\r\n", b"\n", b"\r\n\r\n", b"Host: x",
+    b"Content-Length: 5", b"Content-Length: -1", b"Content-Length: 99999999999999999999",
+    b"Transfer-Encoding: chunked", b"0\r\n\r\n", b"5\r\nhello\r\n", b"FFFFFFFFFFFFFFFF\r\n",
+    b"Expect: 100-continue", b"Connection: Upgrade", b"Upgrade: websocket", b"hello", b"%00%ff%",
+    b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", b"X: " + b"y" * 9000, b"../" * 50, b"\xff\xfe\x80",
+]  # fmt: skip
+
+
+def test_bytes_that_are_no_request(shared_lab: Lab, bed: Bed) -> None:
+    end_s = time.monotonic() + LIMIT_S
+
+    @seed(SEED)
+    @settings(REPEATABLE, max_examples=2000)
+    @given(st.lists(st.sampled_from(WORDS) | st.binary(max_size=20), max_size=12).map(b"".join))
+    def send(text: bytes) -> None:
+        if time.monotonic() > end_s:
+            return
+        with connected(bed.daemon.socket, NOBODY) as client:
+            try:
+                client.sendall(text)
+                client.shutdown(1)
+                while client.recv(65536):
+                    pass
+            except (BrokenPipeError, ConnectionResetError):
+                return  # it has heard enough
+
+    unchanged(shared_lab, bed, send)
