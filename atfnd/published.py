@@ -93,7 +93,6 @@ class Published:
     moves: Counter[tuple[str, str]] = field(default_factory=Counter)  # by mechanism and verdict
     late_packets: int = 0  # that were overtaken in a move
     cpus: CpuWatch = field(default_factory=CpuWatch)
-    armed_by_operator: dict[str, bool] = field(default_factory=dict)  # what he last said, by name
     keeping_off: KeepingOff = field(init=False)
 
     def __post_init__(self) -> None:

@@ -235,7 +235,7 @@ def test_what_somebody_else_moved_is_said() -> None:
     nic = replace(HARDWARE, manual=frozenset({"rss", "queue-cpu:3"}))
     finding = about("somebody else moved queue-cpu:3, rss after us", nic)
     assert (finding.level, finding.advice) == (
-        Level.WARNING, "to take it back: atfnctl arm eth0",
+        Level.WARNING, "to take it back: atfnctl resume eth0",
     )  # fmt: skip
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from atfnd.model.birth import Accepted, Born, Connected, Connecting, Listening
 from atfnd.model.cgroup import Cgroup, CgroupId, Member, Pin
-from atfnd.model.change import Action, ActionKind, Outcome, Plan, Planned, brief
+from atfnd.model.change import Action, ActionKind, Outcome, Plan, Planned, Restored, brief
 from atfnd.model.clause import Clause
 from atfnd.model.cpu_time import CpuTime
 from atfnd.model.facts import Facts, Process
@@ -99,6 +99,7 @@ __all__ = [
     "Protocol",
     "Queue",
     "QueueStats",
+    "Restored",
     "Rival",
     "Rss",
     "Rule",

@@ -74,7 +74,8 @@ class Api:
         }
         return [
             *(web.get(path, handler, allow_head=False) for path, handler in read.items()),
-            *(web.post(f"/v1/nics/{{nic}}/{verb}", self.order) for verb in ORDERS),
+            *(web.post(f"/v1/nics/{{nic}}/{verb}", self.order) for verb in (*ORDERS, "restore")),
+            web.post("/v1/disarm", self.disarm),
         ]
 
     async def status(self, request: web.Request) -> web.StreamResponse:
@@ -216,8 +217,12 @@ class Api:
         """POST /v1/nics/{nic}/{verb}."""
         query_of(request)
         nic, verb = self._nic(request.match_info["nic"]).name, request.path.rpartition("/")[2]
+        restored: dict[str, object] = {}
         try:
-            await ORDERS[verb](self._source, nic)
+            if verb == "restore":
+                restored = views.restored_view(await self._source.restore(nic))
+            else:
+                await ORDERS[verb](self._source, nic)
         except KeyError:
             self._nic(nic)  # it may just have gone
             raise
@@ -226,7 +231,14 @@ class Api:
         except OSError as refusal:
             return _refused(verb, nic, refusal)
         view = self._nic(nic)
-        return one_object({"nic": nic, "armed": view.armed, "paused": view.paused})
+        answer = {"nic": nic, "armed": view.armed, "paused": view.paused}
+        return one_object({**answer, **restored})
+
+    async def disarm(self, request: web.Request) -> web.StreamResponse:
+        """POST /v1/disarm: nothing is changed any more, on any interface."""
+        query_of(request)
+        await self._source.disarm(None)
+        return one_object({"armed": list(self._source.status().armed)})
 
     def _nic(self, name: str) -> NicView:
         nics = self._source.nics()

@@ -136,7 +136,7 @@ def test_a_rule_somebody_deletes_is_let_go(bed: Bed, apps: list[Application]) ->
 
     until(let_go, "it is let go", 60)
     assert len(listed()) == len(apps) - 1
-    assert bed.daemon.ctl("arm", NAME).returncode == 0  # the way to have it back
+    assert bed.daemon.ctl("resume", NAME).returncode == 0  # the way to have it back
     whole(bed, apps)
 
 
