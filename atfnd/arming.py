@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Sequence
 from functools import partial
 
+from atfnd.balancing import Balancing
 from atfnd.decide import buckets, queues, steer
 from atfnd.decide.means import means_of
 from atfnd.decide.prepare import prepare
@@ -19,6 +20,7 @@ from atfnd.model import Means, Outcome, Plan, Queue, brief
 from atfnd.nic.toeplitz import rss_entry
 from atfnd.observe.nics import NicWatch
 from atfnd.program import knob
+from atfnd.program.balance import BALANCER
 from atfnd.program.originals import Originals
 from atfnd.published import Published
 
@@ -37,6 +39,7 @@ class Arming:
         write: Callable[[Plan], list[Outcome]],
     ) -> None:
         self._shown = shown
+        self.balancing = Balancing(shown, originals, self.put_back)
         self._originals = originals
         self._carry_out, self._write = carry_out, write
         self._prepared: dict[str, int] = {}  # by NIC: in which of its lives
@@ -54,6 +57,7 @@ class Arming:
     def take_back(self, watch: NicWatch) -> None:
         """What somebody else moved is ours again, by the operator's word."""
         self._originals.take_back(watch.view.name)
+        self._originals.take_back(BALANCER)
         watch.manual(frozenset())
 
     def confine(self, watch: NicWatch) -> None:
@@ -77,6 +81,25 @@ class Arming:
         if self._write(queues.confine(name, where, why)):
             watch.refresh()
 
+    def put_back(self, watch: NicWatch, irqs: frozenset[int]) -> None:
+        """Queues of these interrupts, that irqbalance moved before it was told not to."""
+        name, held = watch.view.name, self._originals.held(watch.view.name)
+        watch.read_knobs()
+        moved = knob.drifted(name, watch.view.knobs, self._originals)
+        where = []
+        for queue in watch.view.queues:
+            each = f"queue-cpu:{queue.index}"
+            if queue.irq in irqs and each in moved and (held[each].wrote or "").isdecimal():
+                where.append((queue, int(held[each].wrote or "")))
+        self.put_queues(watch, where, "irqbalance moved it before it was told not to")
+
+    def _moved(self, watch: NicWatch) -> dict[str, str]:
+        """What somebody else moved. Not what an irqbalance may have, which is about to be told."""
+        moved = knob.drifted(watch.view.name, watch.view.knobs, self._originals)
+        irqs = {f"queue-cpu:{q.index}": q.irq for q in watch.view.queues if q.irq is not None}
+        doubted = self.balancing.may_have_moved
+        return {k: v for k, v in moved.items() if k not in irqs or not doubted(irqs[k])}
+
     def _allow(self, watch: NicWatch, knob: str) -> None:
         """That a knob is not as we left it is nobody's wish."""
         now = watch.nic.knob(knob)
@@ -88,6 +111,7 @@ class Arming:
         self._prepared[watch.view.name] = watch.lives
         self._originals.lives(watch.view.name, watch.life())
         dedicated = self._shown.memory.settling.dedicated
+        self.balancing.look_soon()
         if self._write(prepare(watch.view, self._shown.topology(), dedicated)):
             watch.refresh()
             self._inspect(watch)
@@ -109,7 +133,7 @@ class Arming:
             return
         before = watch.view.means, watch.view.means_why
         watch.read_knobs()
-        self._let_go(watch, knob.drifted(watch.view.name, watch.view.knobs, self._originals))
+        self._let_go(watch, self._moved(watch))
         if watch.view.means is Means.RSS:
             buckets.look(watch.view, self._entry_of(watch), self._shown.memory)
             self._carry_out(())  # what waits now is on the agenda
@@ -160,7 +184,7 @@ class Arming:
         in; by itself, if it came up anew since."""
         name = watch.view.name
         if self._originals.life(name) == watch.life():
-            self._let_go(watch, knob.drifted(name, watch.view.knobs, self._originals))
+            self._let_go(watch, self._moved(watch))
         else:
             self._forget_drifted(watch)
 

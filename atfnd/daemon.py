@@ -96,7 +96,7 @@ class Daemon(Operated):
         loop.add_reader(self.cpus.fileno(), self._cpus_changed)
         looks = [self._audit, self._reconcile, self._look_at_ports, self._look_at_spans]
         looks += [self._leave, self._keep_off]
-        chores = [self._hangups(), *map(regularly, looks)]
+        chores = [self._hangups(), self.arming.balancing.keep(), *map(regularly, looks)]
         chores.append(regularly(self._trying.look, self._trying.pressing))
         for look in (self.arming.check, self.arming.inspect, self._know):
             chores.append(regularly(partial(self._each, look)))
@@ -116,7 +116,7 @@ class Daemon(Operated):
             loop.remove_reader(self.cpus.fileno())
             self.cpus.close()
             if stop.is_set() and self.policy.on_stop == "restore":
-                self.restored = self._restore_all()
+                self.restored = [*self._restore_all(), *self.arming.balancing.lift_all()]
             for watch in self.watches.values():
                 self._still(watch)
                 self._detach(watch)

@@ -53,6 +53,7 @@ class Operated(Reloading):
         self._order("pause", nic)
         self.log.add("pause", "paused: our rules are out", "asked for", nic=nic)
         self._carry_out(steer.take_up(watch.view, self.memory, time.monotonic_ns()))
+        done += await self.arming.balancing.lift(nic)
         if refused := ", ".join(each.what for each in done if not each.done):
             what = f"{nic} is paused, but the kernel keeps of us: {refused}"
             raise OperatorError(what, f"atfnctl events --nic {nic} says why")
@@ -82,7 +83,7 @@ class Operated(Reloading):
         done = self._take_out(watch, "restored by the operator")
         self._disarm(watch, "restored: nothing of ours is in it")
         self._carry_out(steer.take_up(watch.view, self.memory, time.monotonic_ns()))
-        return done
+        return [*done, *await self.arming.balancing.lift(nic)]
 
     def _restore_all(self) -> list[Restored]:
         """As `restore` of every NIC, but that what was said of it holds."""

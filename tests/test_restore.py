@@ -60,8 +60,8 @@ def changed_by_hand(bed: Bed) -> int:
     return rule.location
 
 
-def test_a_running_daemon_puts_all_back_and_disarms(bed: Bed) -> None:
-    name, before = bed.lab.nic.name, standing(bed.lab)
+def test_a_running_daemon_puts_all_back_and_disarms(bed: Bed, lab: Lab) -> None:
+    name, before = lab.nic.name, standing(lab)
     foreign = bed.lab.nic.insert(Match.of(key(7)), 0)
     bed.start()
     apps = [bed.apps.tcp(), bed.apps.udp_connected()]
@@ -73,10 +73,10 @@ def test_a_running_daemon_puts_all_back_and_disarms(bed: Bed) -> None:
     assert done.stdout.splitlines()[-1] == f"{name} is disarmed: nothing of ours is in it"
     assert [rule.location for rule in bed.lab.nic.rules()] == [foreign]
     bed.lab.nic.delete(foreign)
-    assert standing(bed.lab) == before
+    assert standing(lab) == before
     late = bed.apps.tcp()
     bed.row(late, lambda row: row["state"] == "observed", "is observed")
-    assert standing(bed.lab) == before
+    assert standing(lab) == before
     (answer,) = json.loads(bed.daemon.ctl("restore", "--json").stdout)  # again, and every one
     assert (answer["armed"], answer["restored"], answer["clear"]) == (False, [], True)
     assert bed.daemon.ctl("arm", name).returncode == 0

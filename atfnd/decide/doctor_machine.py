@@ -126,10 +126,23 @@ def _irqbalance(nic: NicView, rival: Rival) -> Iterator[Finding]:
         what = f"{who} leaves its interrupts alone"
         yield Finding(nic.name, Level.OK, what)
         return
+    if not rival.answers:
+        yield Finding(
+            nic.name,
+            Level.NOTE,
+            f"{who} does not say now whether it leaves its interrupts {cpu_list(moved)} alone",
+            "ask again: it answers nobody for some seconds after it was told something",
+        )
+        return
     bans = " ".join(f"--banirq={irq}" for irq in sorted(moved)[:4]) + " ..." * (len(moved) > 4)
     yield Finding(
         nic.name,
         Level.WARNING,
         f"{who} moves its interrupts {cpu_list(moved)}: no queue stays on its CPU",
-        f"ban them in IRQBALANCE_ARGS (/etc/default/irqbalance): {bans}",
+        (
+            "atfnd could not have it leave them alone (atfnctl events): "
+            if nic.armed
+            else "once armed, atfnd has it leave them alone; or "
+        )
+        + f"ban them in IRQBALANCE_ARGS (/etc/default/irqbalance): {bans}",
     )

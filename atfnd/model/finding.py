@@ -36,6 +36,7 @@ class Rival(NamedTuple):
     pid: int
     banned_irqs: frozenset[int] = frozenset()  # irqbalance was told to leave these alone
     profile: str | None = None  # of tuned
+    answers: bool = True  # False: an irqbalance that said nothing, and its options are all we know
 
 
 class LinkFile(NamedTuple):

@@ -11,7 +11,7 @@ from atfnd.errors import OperatorError
 from atfnd.model import Restored
 from atfnd.nic import Nic
 from atfnd.nic.driver import open_nic
-from atfnd.program import knob
+from atfnd.program import balance, knob
 from atfnd.program.journal import Journal
 from atfnd.program.originals import Originals
 
@@ -22,9 +22,11 @@ def restored(journal: Journal, originals: Originals) -> list[Restored]:
     """Delete every rule that the journal names and put every knob back that is as we left it. What
     somebody else changed since stays his; what the kernel refuses stays in the journals."""
     done: list[Restored] = []
-    for name in dict.fromkeys(
-        [*(nic for nic, ours in journal.left.items() if ours), *originals.nics()]
-    ):
+    with_rules = [nic for nic, ours in journal.left.items() if ours]
+    done += balance.restored(originals)
+    for name in dict.fromkeys([*with_rules, *originals.nics()]):
+        if name == balance.BALANCER:
+            continue  # it kept what it was told
         try:
             nic = open_nic(name)
         except OperatorError as gone:
