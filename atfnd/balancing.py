@@ -46,8 +46,7 @@ class Balancing:
     async def keep(self) -> None:
         """Look now and then, and when `look_soon` says so."""
         while True:
-            async with self._one:
-                await self._look()
+            await self.look()
             try:
                 await asyncio.wait_for(self._awake.wait(), LOOK_S)
             except TimeoutError:
@@ -68,6 +67,11 @@ class Balancing:
 
     def _hopeful(self, pid: int) -> bool:
         return pid not in self._refused and self._doubts.get(pid, 0) < DOUBTS
+
+    async def look(self) -> None:
+        """Tell every irqbalance that runs now what it is not to move."""
+        async with self._one:
+            await self._look()
 
     async def _look(self) -> None:
         here = balance.running()

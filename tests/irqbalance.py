@@ -14,7 +14,7 @@ from atfnd.kernel.irqbalance import spared
 from tests.guest.fetch import irqbalance
 from tests.wait import until
 
-__all__ = ["balancer"]
+__all__ = ["balancer", "spares"]
 
 SOCKETS = Path("/run/irqbalance")
 # In a mount namespace of its own: what it would write there is refused.
@@ -42,3 +42,10 @@ def balancer(*options: str, interval_s: int = 1, tied: bool = True) -> Iterator[
         process.wait(30)
         if made:
             SOCKETS.rmdir()
+
+
+def spares(pid: int) -> set[int]:
+    """What it leaves alone. AssertionError: it does not say."""
+    told = spared(pid, patience_s=30)
+    assert told is not None
+    return set(told)

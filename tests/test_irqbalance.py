@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 import errno
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,14 +15,14 @@ from typing import Any
 import pytest
 
 from atfnd.balancing import Balancing
-from atfnd.kernel import irqbalance
 from atfnd.model import Queue
 from atfnd.program import balance
 from atfnd.program.balance import BALANCER
 from atfnd.program.originals import Originals
 from atfnd.serve.eventlog import EventLog
-from tests.irqbalance import balancer
+from tests.irqbalance import balancer, spares
 from tests.values import NIC
+from tests.wait import until
 
 __all__: list[str] = []
 
@@ -49,19 +49,7 @@ class Host:
         self.runner = asyncio.Runner()
 
     def look_until(self, holds: Callable[[], bool]) -> None:
-        async def looking() -> None:
-            keeping = asyncio.ensure_future(self.balancing.keep())
-            for _ in range(600):
-                if holds():
-                    break
-                self.balancing.look_soon()
-                await asyncio.sleep(0.05)
-            keeping.cancel()
-            with suppress(asyncio.CancelledError):
-                await keeping
-
-        self.runner.run(looking())
-        assert holds()
+        until(lambda: self.runner.run(self.balancing.look()) or holds(), "it has looked", 60)
 
     def kinds(self) -> list[str]:
         return [event.kind for event in self.log.after(0, 100)]
@@ -69,27 +57,27 @@ class Host:
 
 def test_bans_are_merged_and_taken_back() -> None:
     with balancer(f"--banirq={ADMINS}") as pid:
-        assert irqbalance.spared(pid) == {ADMINS}
+        assert spares(pid) == {ADMINS}
         assert balance.banned(pid, OURS) == (0, "as planned")
-        assert irqbalance.spared(pid, patience_s=30) == {ADMINS, *OURS}
+        assert spares(pid) == {ADMINS, *OURS}
         assert balance.unban(pid, OURS) == (0, "as planned")
-        assert irqbalance.spared(pid, patience_s=30) == {ADMINS}
+        assert spares(pid) == {ADMINS}
         assert balance.unban(pid, [ADMINS])[0] == 0  # the last one
-        assert irqbalance.spared(pid, patience_s=30) == frozenset()
+        assert spares(pid) == set()
 
 
 def test_a_list_too_long_for_it_is_not_sent_in_part() -> None:
     with balancer(f"--banirq={ADMINS}") as pid:
         code, _ = balance.banned(pid, range(10_000, 10_090))
         assert code == errno.E2BIG
-        assert irqbalance.spared(pid, patience_s=30) == {ADMINS}
+        assert spares(pid) == {ADMINS}
 
 
 def test_a_nic_is_spared_while_it_is_armed_and_after_every_restart(originals: Originals) -> None:
     host = Host(originals)
     with ExitStack() as stack:
         pid = stack.enter_context(balancer(f"--banirq={ADMINS}"))
-        host.look_until(lambda: irqbalance.spared(pid) == {ADMINS, *OURS})
+        host.look_until(lambda: spares(pid) == {ADMINS, *OURS})
         assert host.put_back == [frozenset(OURS)]
         assert not host.balancing.may_have_moved(OURS[0])
         host.watch.view = replace(host.watch.view, armed=False)  # changes nothing
@@ -97,39 +85,39 @@ def test_a_nic_is_spared_while_it_is_armed_and_after_every_restart(originals: Or
         assert {ban.pid for ban in balance.bans(originals)} == {pid}
         with balancer() as another:
             host.look_until(lambda: balance.bans(originals) == [])
-            assert irqbalance.spared(another) == frozenset()
+            assert spares(another) == set()
             assert host.balancing.may_have_moved(OURS[0])
             host.watch.view = replace(host.watch.view, armed=True)
-            host.look_until(lambda: irqbalance.spared(another) == set(OURS))
+            host.look_until(lambda: spares(another) == set(OURS))
     assert host.kinds() == ["ban", "ban"]
 
 
 def test_what_somebody_else_has_it_move_again_is_his(originals: Originals) -> None:
     host = Host(originals)
     with balancer() as pid:
-        host.look_until(lambda: irqbalance.spared(pid) == set(OURS))
+        host.look_until(lambda: spares(pid) == set(OURS))
         assert balance.unban(pid, OURS[:1])[0] == 0  # as in irqbalance-ui
         host.look_until(lambda: "manual" in host.kinds())
-        assert irqbalance.spared(pid, patience_s=30) == {OURS[1]}
+        assert spares(pid) == {OURS[1]}
         assert not host.balancing.may_have_moved(OURS[0])
         originals.take_back(BALANCER)  # atfnctl resume
-        host.look_until(lambda: irqbalance.spared(pid) == set(OURS))
+        host.look_until(lambda: spares(pid) == set(OURS))
 
 
 def test_only_our_bans_are_lifted(originals: Originals) -> None:
     host = Host(originals)
     with balancer(f"--banirq={OURS[0]}") as pid:
-        host.look_until(lambda: irqbalance.spared(pid) == set(OURS))
+        host.look_until(lambda: spares(pid) == set(OURS))
         (done,) = balance.restored(originals)
         assert (done.errno, done.left) == (0, "is lifted")
         assert str(OURS[1]) in done.what
-        assert irqbalance.spared(pid, patience_s=30) == {OURS[0]}
+        assert spares(pid) == {OURS[0]}
     assert originals.nics() == []
 
 
 def test_bans_end_with_their_irqbalance(originals: Originals) -> None:
     host = Host(originals)
     with balancer() as pid:
-        host.look_until(lambda: irqbalance.spared(pid) == set(OURS))
+        host.look_until(lambda: spares(pid) == set(OURS))
     assert balance.restored(originals) == []
     assert originals.nics() == []

@@ -40,12 +40,13 @@ class Rival(NamedTuple):
 
 
 class LinkFile(NamedTuple):
-    """A systemd .link file that sets interrupts, queues or filters of interfaces (systemd.link(5)),
-    when they appear."""
+    """A file that has interrupts, queues or filters of interfaces set when they appear: of systemd
+    (systemd.link(5)) or NetworkManager (nm-settings-keyfile(5))."""
 
     path: str
     settings: tuple[str, ...]  # `IRQAffinityPolicy=spread`
     interfaces: frozenset[str]  # it is the file of these
+    by: str = "systemd-udevd"
 
 
 class Interface(NamedTuple):

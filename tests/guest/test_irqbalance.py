@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The real irqbalance and atfnd on one NIC with MSI-X vectors: neither moves what is the other's."""
+"""The real irqbalance and atfnd on one NIC with MSI-X vectors: each has what is its own."""
 
 from __future__ import annotations
 
@@ -9,10 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from atfnd.kernel.irqbalance import spared
 from tests.bed import Bed, a_bed
 from tests.guest.simlab import NAME, a_simlab
-from tests.irqbalance import balancer
+from tests.irqbalance import balancer, spares
 from tests.wait import until
 
 __all__: list[str] = []
@@ -64,15 +63,15 @@ def test_each_leaves_alone_what_is_the_others(bed: Bed) -> None:
     with balancer(f"--banirq={ADMINS}", tied=False) as pid:
         until(lambda: ALL not in places(bed), "irqbalance places them: they are its", 60)
         until(lambda: any("moves its interrupts" in each for each in findings(bed)), "it is said")
-        assert spared(pid, patience_s=30) == {ADMINS}  # nothing is told before we are armed
+        assert spares(pid) == {ADMINS}  # nothing is told before we are armed
         assert bed.daemon.ctl("arm", NAME).returncode == 0
-        until(lambda: spared(pid) == {ADMINS, *irqs(bed)}, "it is told", 60)
+        until(lambda: spares(pid) == {ADMINS, *irqs(bed)}, "it is told", 60)
         until(lambda: all(each.isdecimal() for each in places(bed)), "each is on a CPU", 60)
         kept = places(bed)
         looked(pid, 4)
         assert places(bed) == kept
     with balancer(f"--banirq={ADMINS}", tied=False) as pid:
-        until(lambda: spared(pid) == {ADMINS, *irqs(bed)}, "the next one is told", 60)
+        until(lambda: spares(pid) == {ADMINS, *irqs(bed)}, "the next one is told", 60)
         until(lambda: places(bed) == kept, "what it moved before is back", 60)
         looked(pid, 4)
         assert places(bed) == kept
@@ -87,5 +86,5 @@ def test_each_leaves_alone_what_is_the_others(bed: Bed) -> None:
         done = bed.daemon.ctl("restore", NAME)
         assert done.returncode == 0, done.stdout
         assert "irqbalance's ban of interrupts" in done.stdout
-        until(lambda: spared(pid) == {ADMINS}, "all are irqbalance's again", 60)
+        until(lambda: spares(pid) == {ADMINS}, "all are irqbalance's again", 60)
         assert places(bed)[2] != kept[2]
