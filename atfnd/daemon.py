@@ -24,7 +24,6 @@ from atfnd.matching import Matching
 from atfnd.model import (
     FlowKey,
     Match,
-    NicView,
     Policy,
     SocketGone,
     SocketSeen,
@@ -240,9 +239,6 @@ class Daemon(Operated):
 
     def _keep_off(self) -> None:
         self.keeping_off.look(self.policy, self.memory.table, self._views())
-
-    def _views(self) -> dict[str, NicView]:
-        return {name: watch.view for name, watch in self.watches.items()}
 
     # ---- what an operator may tell it
 

@@ -12,8 +12,9 @@ from collections.abc import Sequence
 
 from atfnd.decide import retire, steer
 from atfnd.errors import OperatorError
-from atfnd.model import Action, ActionKind, FlowState, Outcome, Restored
+from atfnd.model import Action, ActionKind, FlowState, NicView, Outcome, Restored
 from atfnd.observe.nics import NicWatch
+from atfnd.program.cpuset import CGROUPS
 from atfnd.program.orders import ALL
 from atfnd.program.record_file import Unrecorded
 from atfnd.reloading import Reloading
@@ -30,6 +31,7 @@ class Operated(Reloading):
         """Allow changes on a NIC, and place every flow that waits for it. KeyError: no such NIC."""
         watch = self.watches[nic]
         self._order("arm", nic)
+        self.keeping_off.arm()
         self._arm(watch, "asked for")
 
     async def disarm(self, nic: str | None) -> None:
@@ -53,7 +55,7 @@ class Operated(Reloading):
         self._order("pause", nic)
         self.log.add("pause", "paused: our rules are out", "asked for", nic=nic)
         self._carry_out(steer.take_up(watch.view, self.memory, time.monotonic_ns()))
-        done += await self.arming.balancing.lift(nic)
+        done += [*self._let_loose(), *await self.arming.balancing.lift(nic)]
         if refused := ", ".join(each.what for each in done if not each.done):
             what = f"{nic} is paused, but the kernel keeps of us: {refused}"
             raise OperatorError(what, f"atfnctl events --nic {nic} says why")
@@ -69,6 +71,7 @@ class Operated(Reloading):
         self.log.add("resume", "resumed", "asked for", nic=nic)
         armed = watch.resume()
         self.arming.take_back(watch)
+        self.keeping_off.take_back()
         self.arming.meet(watch)
         if armed:
             self._look_again(watch)
@@ -83,7 +86,7 @@ class Operated(Reloading):
         done = self._take_out(watch, "restored by the operator")
         self._disarm(watch, "restored: nothing of ours is in it")
         self._carry_out(steer.take_up(watch.view, self.memory, time.monotonic_ns()))
-        return [*done, *await self.arming.balancing.lift(nic)]
+        return [*done, *self._let_loose(), *await self.arming.balancing.lift(nic)]
 
     def _restore_all(self) -> list[Restored]:
         """As `restore` of every NIC, but that what was said of it holds."""
@@ -92,7 +95,7 @@ class Operated(Reloading):
             with self._while_there(watch):
                 done += self._take_out(watch, "atfnd stops, and the policy says on_stop: restore")
                 watch.arm(False)
-        return done
+        return [*done, *self._let_loose()]
 
     def _take_out(self, watch: NicWatch, why: str) -> list[Restored]:
         """Every rule and every knob of ours. The NIC is armed then: that takes writing."""
@@ -121,6 +124,17 @@ class Operated(Reloading):
                 key, at, queue = rule.match.key(), rule.location, rule.queue
                 plan.append(Action(ActionKind.DELETE, name, key, at, queue, None, why, ""))
         return plan
+
+    def _let_loose(self) -> list[Restored]:
+        """Give cgroups the CPUs back that no NIC asks for any more, which is armed."""
+        before = self.originals.held(CGROUPS).keys()
+        refused = self.keeping_off.pause(self._views())
+        back = before - self.originals.held(CGROUPS).keys()
+        done = [Restored(CGROUPS, name, 0, "is as it was, or somebody else's") for name in back]
+        return [*done, *(Restored(CGROUPS, name, errno.EPERM, "is left") for name in refused)]
+
+    def _views(self) -> dict[str, NicView]:
+        return {name: watch.view for name, watch in self.watches.items()}
 
     def _order(self, verb: str, nic: str) -> None:
         try:

@@ -119,7 +119,7 @@ def restore(run_dir: Path = RUN_DIR) -> None:
         journal, originals, _ = _journals(run_dir, stack)
         done = restored(journal, originals)
         for each in done:
-            print(f"{each.nic}: {each.what} {each.left}")
+            print(each)
         if not done:
             print("nothing to restore")
     _say_refused(done)
@@ -127,7 +127,7 @@ def restore(run_dir: Path = RUN_DIR) -> None:
 
 def _say_refused(done: Sequence[Restored]) -> None:
     """OperatorError: something of ours is left."""
-    refused = ", ".join(f"{each.nic}: {each.what} {each.left}" for each in done if not each.done)
+    refused = ", ".join(str(each) for each in done if not each.done)
     if refused:
         raise OperatorError(f"not restored: {refused}", "atfnd restore tries again", exit_code=1)
 

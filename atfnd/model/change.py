@@ -66,10 +66,13 @@ class Planned:
 class Restored(NamedTuple):
     """What became of one thing that was ours, when all was to be as before us."""
 
-    nic: str
+    nic: str  # `/cgroups`: of no NIC
     what: str  # `rules`, or a knob's name
     errno: int  # 0: it is as it was; ESTALE: somebody else's now; or the kernel's refusal
     left: str  # what is in place, in words
+
+    def __str__(self) -> str:
+        return f"{'' if self.nic.startswith('/') else f'{self.nic}: '}{self.what} {self.left}"
 
     @property
     def done(self) -> bool:

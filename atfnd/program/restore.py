@@ -12,6 +12,7 @@ from atfnd.model import Restored
 from atfnd.nic import Nic
 from atfnd.nic.driver import open_nic
 from atfnd.program import balance, knob
+from atfnd.program.cpuset import CGROUPS, Cpusets
 from atfnd.program.journal import Journal
 from atfnd.program.originals import Originals
 
@@ -27,6 +28,10 @@ def restored(journal: Journal, originals: Originals) -> list[Restored]:
     for name in dict.fromkeys([*with_rules, *originals.nics()]):
         if name == balance.BALANCER:
             continue  # it kept what it was told
+        if name == CGROUPS:
+            done += (Restored(name, *each) for each in knob.undo(Cpusets(), originals))
+            originals.take_back(name)
+            continue
         try:
             nic = open_nic(name)
         except OperatorError as gone:
