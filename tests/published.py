@@ -22,7 +22,6 @@ from atfnd.model import (
     ActionKind,
     Actuator,
     Caps,
-    Cpu,
     Event,
     Finding,
     Flow,
@@ -33,7 +32,6 @@ from atfnd.model import (
     Match,
     NicStats,
     NicView,
-    Node,
     Placement,
     Planned,
     Policy,
@@ -48,6 +46,7 @@ from atfnd.model import (
     Topology,
 )
 from atfnd.serve.http import serve
+from tests.machines import topology
 from tests.values import RULE
 
 __all__ = [
@@ -113,20 +112,6 @@ def lab(*rules: Rule, owned: frozenset[int] = frozenset({100})) -> NicView:
         rss=Rss(bytes(range(40)), (0, 1, 2, 3) * 32),
         ring_size=256,
         stats=NicStats(stats, 5),
-    )
-
-
-def topology() -> Topology:
-    """Two nodes of two cores of two threads: SMT (0 1)(2 3)(4 5)(6 7), cache (0-3)(4-7)."""
-    return Topology(
-        tuple(
-            Cpu(n, True, n // 4, n // 4, n // 2, (n & ~1, n | 1), tuple(range(n & ~3, (n | 3) + 1)))
-            for n in range(8)
-        ),
-        tuple(
-            Node(n, tuple(range(4 * n, 4 * n + 4)), {m: 10 + 11 * (m != n) for m in range(2)})
-            for n in range(2)
-        ),
     )
 
 
