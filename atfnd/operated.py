@@ -100,9 +100,9 @@ class Operated(Reloading):
     def _take_out(self, watch: NicWatch, why: str) -> list[Restored]:
         """Every rule and every knob of ours. The NIC is armed then: that takes writing."""
         name = watch.view.name
+        self._check_rules(watch)  # what somebody changed a moment ago is his
         watch.arm(True)
         self._still(watch)
-        self._check_rules(watch)  # what somebody changed a moment ago is his
         plan = retire.withdraw(watch.view, self.memory, why)
         outcomes = self._write((*plan, *self._orphans(watch, why)))
         done = [_of_rule(outcome) for outcome in outcomes]

@@ -50,7 +50,8 @@ class RecordFile:
         text = path.read_bytes()
         self.records, whole, self.damaged = _decoded(text)
         if self.damaged:
-            path.with_suffix(".damaged").write_bytes(text)
+            with suppress(OSError):  # no room for it
+                path.with_suffix(".damaged").write_bytes(text)
         os.ftruncate(self._file, whole)
         self._size = whole
         if not text[:whole].endswith(b"\n") and whole:
