@@ -16,32 +16,36 @@ from tests.wait import until
 
 __all__ = ["balancer", "spares"]
 
-SOCKETS = Path("/run/irqbalance")
-# In a mount namespace of its own: what it would write there is refused.
-_HANDS_TIED = "mount --bind /proc/irq /proc/irq && mount -o remount,ro,bind /proc/irq && "
+_SOCKETS = Path("/run/irqbalance")
+# In a mount namespace of its own: its socket is made in a folder of the test, and what it would
+# write of interrupts is refused.
+_HANDS_TIED = (
+    "mount --bind /proc/irq /proc/irq && mount -o remount,ro,bind /proc/irq && "
+    "mount -t tmpfs none /run && mkdir /run/irqbalance && mount --bind {} /run/irqbalance && "
+)
 
 
 @contextmanager
-def balancer(*options: str, interval_s: int = 1, tied: bool = True) -> Iterator[int]:
-    """Its pid, once it answers. It looks at the interrupts every `interval_s`."""
+def balancer(*options: str, tied: Path | None, interval_s: int = 1) -> Iterator[int]:
+    """Its pid, once it answers. It looks at the interrupts every `interval_s`. Tied, it moves none,
+    and its socket is in the folder `irqbalance` of this one."""
     tree = irqbalance()
     libraries = [tree / "usr/lib/x86_64-linux-gnu", tree / "lib/x86_64-linux-gnu"]
     environment = {**os.environ, "LD_LIBRARY_PATH": ":".join(map(str, libraries))}
     words = [str(tree / "usr/sbin/irqbalance"), "--foreground", f"--interval={interval_s}"]
-    script = f"{_HANDS_TIED if tied else ''}exec {shlex.join([*words, *options])}"
-    made = not SOCKETS.exists()
-    SOCKETS.mkdir(exist_ok=True)
+    sockets = _SOCKETS if tied is None else tied / "irqbalance"
+    sockets.mkdir(exist_ok=True)
+    tie = "" if tied is None else _HANDS_TIED.format(shlex.quote(str(sockets)))
+    script = f"{tie}exec {shlex.join([*words, *options])}"
     process = subprocess.Popen(
         ["unshare", "--mount", "sh", "-c", script], env=environment, stdout=subprocess.DEVNULL
     )
     try:
-        until(lambda: spared(process.pid) is not None, "irqbalance answers", 60)
+        until(lambda: spared(process.pid, tied) is not None, "irqbalance answers", 60)
         yield process.pid
     finally:
         process.terminate()
         process.wait(30)
-        if made:
-            SOCKETS.rmdir()
 
 
 def spares(pid: int) -> set[int]:

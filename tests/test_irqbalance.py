@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from atfnd.balancing import Balancing
+from atfnd.kernel import irqbalance
 from atfnd.model import Queue
 from atfnd.program import balance
 from atfnd.program.balance import BALANCER
@@ -36,6 +37,13 @@ def originals(tmp_path: Path) -> Iterator[Originals]:
     made.close()
 
 
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """In the place of /run: the machine's own irqbalance is told nothing."""
+    monkeypatch.setattr(irqbalance, "_RUN", tmp_path)
+    return tmp_path
+
+
 class Host:
     """Balancing of one armed NIC with interrupts of its own: model values, the rest is real."""
 
@@ -55,8 +63,8 @@ class Host:
         return [event.kind for event in self.log.after(0, 100)]
 
 
-def test_bans_are_merged_and_taken_back() -> None:
-    with balancer(f"--banirq={ADMINS}") as pid:
+def test_bans_are_merged_and_taken_back(run: Path) -> None:
+    with balancer(f"--banirq={ADMINS}", tied=run) as pid:
         assert spares(pid) == {ADMINS}
         assert balance.banned(pid, OURS) == (0, "as planned")
         assert spares(pid) == {ADMINS, *OURS}
@@ -66,24 +74,26 @@ def test_bans_are_merged_and_taken_back() -> None:
         assert spares(pid) == set()
 
 
-def test_a_list_too_long_for_it_is_not_sent_in_part() -> None:
-    with balancer(f"--banirq={ADMINS}") as pid:
+def test_a_list_too_long_for_it_is_not_sent_in_part(run: Path) -> None:
+    with balancer(f"--banirq={ADMINS}", tied=run) as pid:
         code, _ = balance.banned(pid, range(10_000, 10_090))
         assert code == errno.E2BIG
         assert spares(pid) == {ADMINS}
 
 
-def test_a_nic_is_spared_while_it_is_armed_and_after_every_restart(originals: Originals) -> None:
+def test_a_nic_is_spared_while_it_is_armed_and_after_every_restart(
+    originals: Originals, run: Path
+) -> None:
     host = Host(originals)
     with ExitStack() as stack:
-        pid = stack.enter_context(balancer(f"--banirq={ADMINS}"))
+        pid = stack.enter_context(balancer(f"--banirq={ADMINS}", tied=run))
         host.look_until(lambda: spares(pid) == {ADMINS, *OURS})
         assert host.put_back == [frozenset(OURS)]
         assert not host.balancing.may_have_moved(OURS[0])
         host.watch.view = replace(host.watch.view, armed=False)  # changes nothing
         stack.close()
         assert {ban.pid for ban in balance.bans(originals)} == {pid}
-        with balancer() as another:
+        with balancer(tied=run) as another:
             host.look_until(lambda: balance.bans(originals) == [])
             assert spares(another) == set()
             assert host.balancing.may_have_moved(OURS[0])
@@ -92,9 +102,9 @@ def test_a_nic_is_spared_while_it_is_armed_and_after_every_restart(originals: Or
     assert host.kinds() == ["ban", "ban"]
 
 
-def test_what_somebody_else_has_it_move_again_is_his(originals: Originals) -> None:
+def test_what_somebody_else_has_it_move_again_is_his(originals: Originals, run: Path) -> None:
     host = Host(originals)
-    with balancer() as pid:
+    with balancer(tied=run) as pid:
         host.look_until(lambda: spares(pid) == set(OURS))
         assert balance.unban(pid, OURS[:1])[0] == 0  # as in irqbalance-ui
         host.look_until(lambda: "manual" in host.kinds())
@@ -104,9 +114,9 @@ def test_what_somebody_else_has_it_move_again_is_his(originals: Originals) -> No
         host.look_until(lambda: spares(pid) == set(OURS))
 
 
-def test_only_our_bans_are_lifted(originals: Originals) -> None:
+def test_only_our_bans_are_lifted(originals: Originals, run: Path) -> None:
     host = Host(originals)
-    with balancer(f"--banirq={OURS[0]}") as pid:
+    with balancer(f"--banirq={OURS[0]}", tied=run) as pid:
         host.look_until(lambda: spares(pid) == set(OURS))
         (done,) = balance.restored(originals)
         assert (done.errno, done.left) == (0, "is lifted")
@@ -115,9 +125,9 @@ def test_only_our_bans_are_lifted(originals: Originals) -> None:
     assert originals.nics() == []
 
 
-def test_bans_end_with_their_irqbalance(originals: Originals) -> None:
+def test_bans_end_with_their_irqbalance(originals: Originals, run: Path) -> None:
     host = Host(originals)
-    with balancer() as pid:
+    with balancer(tied=run) as pid:
         host.look_until(lambda: spares(pid) == set(OURS))
     assert balance.restored(originals) == []
     assert originals.nics() == []

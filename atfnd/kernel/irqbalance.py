@@ -29,9 +29,9 @@ _RUN, _PROC = Path("/run"), Path("/proc")
 _credentials = struct.Struct("=iII")
 
 
-def running(run: Path = _RUN, proc: Path = _PROC) -> frozenset[int]:
+def running(run: Path | None = None, proc: Path = _PROC) -> frozenset[int]:
     """Those that have made a socket where it is to be, and live. Costs microseconds."""
-    names = (run / "irqbalance").glob("irqbalance*.sock")
+    names = ((run or _RUN) / "irqbalance").glob("irqbalance*.sock")
     found = (re.fullmatch(r"irqbalance(\d+)\.sock", path.name) for path in names)
     return frozenset(int(pid[1]) for pid in found if pid and _is_one(int(pid[1]), proc))
 
@@ -42,7 +42,9 @@ def _is_one(pid: int, proc: Path) -> bool:
     return False
 
 
-def spared(pid: int, run: Path = _RUN, patience_s: float = ANSWER_S) -> frozenset[int] | None:
+def spared(
+    pid: int, run: Path | None = None, patience_s: float = ANSWER_S
+) -> frozenset[int] | None:
     """Interrupts it was told to leave alone. None: it does not answer now, or was built without a
     socket."""
     try:
@@ -55,7 +57,9 @@ def spared(pid: int, run: Path = _RUN, patience_s: float = ANSWER_S) -> frozense
     return frozenset(map(int, re.findall(r"\bIRQ (\d+) LOAD", answer)))
 
 
-def spare(pid: int, irqs: Iterable[int], run: Path = _RUN, patience_s: float = ANSWER_S) -> None:
+def spare(
+    pid: int, irqs: Iterable[int], run: Path | None = None, patience_s: float = ANSWER_S
+) -> None:
     """Have it leave these alone and no others; with none, balance all. OSError: nobody listens;
     E2BIG: more than a message holds. That it took it, `spared` tells."""
     told = b"settings ban irqs " + (" ".join(map(str, sorted(irqs))) or "NONE").encode()
@@ -65,10 +69,10 @@ def spare(pid: int, irqs: Iterable[int], run: Path = _RUN, patience_s: float = A
         sent.recv(1)  # it closes when it has read it
 
 
-def _told(pid: int, message: bytes, run: Path, patience_s: float) -> socket.socket:
+def _told(pid: int, message: bytes, run: Path | None, patience_s: float) -> socket.socket:
     """A file where it can make one, else an abstract address."""
     name = f"irqbalance{pid}.sock"
-    path = run / "irqbalance" / name
+    path = (run or _RUN) / "irqbalance" / name
     telling = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
     try:
         telling.settimeout(patience_s)

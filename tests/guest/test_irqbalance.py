@@ -60,7 +60,7 @@ def findings(bed: Bed) -> list[str]:
 def test_each_leaves_alone_what_is_the_others(bed: Bed) -> None:
     for irq in irqs(bed):
         where(irq).write_text(ALL)
-    with balancer(f"--banirq={ADMINS}", tied=False) as pid:
+    with balancer(f"--banirq={ADMINS}", tied=None) as pid:
         until(lambda: ALL not in places(bed), "irqbalance places them: they are its", 60)
         until(lambda: any("moves its interrupts" in each for each in findings(bed)), "it is said")
         assert spares(pid) == {ADMINS}  # nothing is told before we are armed
@@ -70,7 +70,7 @@ def test_each_leaves_alone_what_is_the_others(bed: Bed) -> None:
         kept = places(bed)
         looked(pid, 4)
         assert places(bed) == kept
-    with balancer(f"--banirq={ADMINS}", tied=False) as pid:
+    with balancer(f"--banirq={ADMINS}", tied=None) as pid:
         until(lambda: spares(pid) == {ADMINS, *irqs(bed)}, "the next one is told", 60)
         until(lambda: places(bed) == kept, "what it moved before is back", 60)
         looked(pid, 4)
