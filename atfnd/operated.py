@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import errno
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from atfnd.decide import retire, steer
 from atfnd.errors import OperatorError
 from atfnd.model import Action, ActionKind, FlowState, NicView, Outcome, Restored
 from atfnd.observe.nics import NicWatch
+from atfnd.program.balance import BALANCER
 from atfnd.program.cpuset import CGROUPS
 from atfnd.program.orders import ALL
 from atfnd.program.record_file import Unrecorded
@@ -64,8 +65,11 @@ class Operated(Reloading):
         """Put back what `pause` took out, if the NIC was armed then, and take back what was let go
         of because somebody else had moved it. KeyError: no such NIC."""
         watch = self.watches[nic]
-        his = [f for f in self.memory.table if f.nic == nic and f.state is FlowState.MANUAL]
-        if not (watch.view.paused or watch.view.manual or his):
+        his: Collection[object] = watch.view.manual
+        for of in (CGROUPS, BALANCER):
+            his = his or self.originals.manual(of)
+        his = his or [f for f in self.memory.table if (f.nic, f.state) == (nic, FlowState.MANUAL)]
+        if not (watch.view.paused or his):
             return
         self._order("resume", nic)
         self.log.add("resume", "resumed", "asked for", nic=nic)
