@@ -9,16 +9,18 @@ from __future__ import annotations
 
 import errno
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
+from atfnd.balancing import Balancing
 from atfnd.decide import buckets, queues, steer
 from atfnd.decide.means import means_of
 from atfnd.decide.prepare import prepare
-from atfnd.model import Means, Outcome, Plan, brief
+from atfnd.model import Means, Outcome, Plan, Queue, brief
 from atfnd.nic.toeplitz import rss_entry
 from atfnd.observe.nics import NicWatch
 from atfnd.program import knob
+from atfnd.program.balance import BALANCER
 from atfnd.program.originals import Originals
 from atfnd.published import Published
 
@@ -37,6 +39,7 @@ class Arming:
         write: Callable[[Plan], list[Outcome]],
     ) -> None:
         self._shown = shown
+        self.balancing = Balancing(shown, originals, self.put_back)
         self._originals = originals
         self._carry_out, self._write = carry_out, write
         self._prepared: dict[str, int] = {}  # by NIC: in which of its lives
@@ -46,10 +49,16 @@ class Arming:
         if not watch.view.armed:
             self._inspect(watch)
             return
-        watch.manual(frozenset())
+        watch.manual(self._originals.manual(watch.view.name))
         self._inspect(watch, prove=True)
-        self._forget_drifted(watch)
+        self._after_absence(watch)
         self._prepare(watch)
+
+    def take_back(self, watch: NicWatch) -> None:
+        """What somebody else moved is ours again, by the operator's word."""
+        self._originals.take_back(watch.view.name)
+        self._originals.take_back(BALANCER)
+        watch.manual(frozenset())
 
     def confine(self, watch: NicWatch) -> None:
         """Put queues back on the CPUs that a link flap made them forget; and whatever else a NIC
@@ -57,17 +66,52 @@ class Arming:
         name = watch.view.name
         if not watch.view.armed:
             return
-        if self._write(queues.confine(name, watch.unpinned())):
-            watch.refresh()
+        self.put_queues(watch, watch.unpinned(), queues.LINK_FLAP)
         if self._prepared.get(name) != watch.lives:
             self._inspect(watch)
             self._forget_drifted(watch)
             self._prepare(watch)
 
+    def put_queues(self, watch: NicWatch, where: Sequence[tuple[Queue, int]], why: str) -> None:
+        """Put queues that the kernel moved by itself on the CPUs beside them, but those that are
+        somebody else's."""
+        name, where = watch.view.name, [each for each in where if _ours(watch, each[0])]
+        for queue, _ in where:
+            self._allow(watch, f"queue-cpu:{queue.index}")
+        if self._write(queues.confine(name, where, why)):
+            watch.refresh()
+
+    def put_back(self, watch: NicWatch, irqs: frozenset[int]) -> None:
+        """Queues of these interrupts, that irqbalance moved before it was told not to."""
+        name, held = watch.view.name, self._originals.held(watch.view.name)
+        watch.read_knobs()
+        moved = knob.drifted(name, watch.view.knobs, self._originals)
+        where = []
+        for queue in watch.view.queues:
+            each = f"queue-cpu:{queue.index}"
+            if queue.irq in irqs and each in moved and (held[each].wrote or "").isdecimal():
+                where.append((queue, int(held[each].wrote or "")))
+        self.put_queues(watch, where, "irqbalance moved it before it was told not to")
+
+    def _moved(self, watch: NicWatch) -> dict[str, str]:
+        """What somebody else moved. Not what an irqbalance may have, which is about to be told."""
+        moved = knob.drifted(watch.view.name, watch.view.knobs, self._originals)
+        irqs = {f"queue-cpu:{q.index}": q.irq for q in watch.view.queues if q.irq is not None}
+        doubted = self.balancing.may_have_moved
+        return {k: v for k, v in moved.items() if k not in irqs or not doubted(irqs[k])}
+
+    def _allow(self, watch: NicWatch, knob: str) -> None:
+        """That a knob is not as we left it is nobody's wish."""
+        now = watch.nic.knob(knob)
+        if now is not None:
+            self._originals.settled(watch.view.name, knob, now)
+
     def _prepare(self, watch: NicWatch) -> None:
         """What is missing for steering it."""
         self._prepared[watch.view.name] = watch.lives
+        self._originals.lives(watch.view.name, watch.life())
         dedicated = self._shown.memory.settling.dedicated
+        self.balancing.look_soon()
         if self._write(prepare(watch.view, self._shown.topology(), dedicated)):
             watch.refresh()
             self._inspect(watch)
@@ -89,7 +133,7 @@ class Arming:
             return
         before = watch.view.means, watch.view.means_why
         watch.read_knobs()
-        self._let_go(watch, knob.drifted(watch.view.name, watch.view.knobs, self._originals))
+        self._let_go(watch, self._moved(watch))
         if watch.view.means is Means.RSS:
             buckets.look(watch.view, self._entry_of(watch), self._shown.memory)
             self._carry_out(())  # what waits now is on the agenda
@@ -138,6 +182,15 @@ class Arming:
         """A NIC is gone, and its knobs with it; what is the machine's is put back."""
         knob.undo(watch.nic, self._originals)
 
+    def _after_absence(self, watch: NicWatch) -> None:
+        """What moved while we did not look: by somebody, if this is the NIC's life that we wrote
+        in; by itself, if it came up anew since."""
+        name = watch.view.name
+        if self._originals.life(name) == watch.life():
+            self._let_go(watch, self._moved(watch))
+        else:
+            self._forget_drifted(watch)
+
     def _forget_drifted(self, watch: NicWatch) -> None:
         """What these knobs are now is their original value when they are written again."""
         name = watch.view.name
@@ -155,8 +208,8 @@ class Arming:
     def _let_go(self, watch: NicWatch, moved: dict[str, str]) -> None:
         name = watch.view.name
         for each, value in moved.items():
-            self._originals.forget(name, each)
-            why = "somebody else moved it: let go until armed again"
+            self._originals.let_go(name, each)
+            why = f"somebody else moved it: left alone until `atfnctl resume {name}`"
             self._shown.log.add("manual", f"{each} is {brief(value)}", why, nic=name)
         if moved:
             watch.manual(watch.view.manual | moved.keys())
@@ -169,3 +222,8 @@ class Arming:
         if rss is None:
             return lambda key: None
         return partial(rss_entry, rss)
+
+
+def _ours(watch: NicWatch, queue: Queue) -> bool:
+    """Nobody else has put this queue where it is."""
+    return f"queue-cpu:{queue.index}" not in watch.view.manual

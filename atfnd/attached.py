@@ -12,7 +12,7 @@ import errno
 import time
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 
 from atfnd.arming import Arming
@@ -22,6 +22,8 @@ from atfnd.errors import OperatorError
 from atfnd.model import Match, Rule, SocketUse
 from atfnd.observe.interfaces import Interfaces
 from atfnd.observe.nics import NicWatch
+from atfnd.program.orders import Orders
+from atfnd.program.record_file import Unrecorded
 from atfnd.spanning import Spanning
 
 __all__ = ["Attached"]
@@ -32,15 +34,23 @@ class Attached(Spanning):
 
     interfaces: Interfaces
     arming: Arming
+    orders: Orders
     _homes: dict[tuple[str, int], int]  # NIC, queue: the CPU it had before that went offline
 
     @abstractmethod
     def _adopt(self, inventory: Sequence[SocketUse], watches: Sequence[NicWatch]) -> None: ...
 
     def _attach(self, watch: NicWatch) -> None:
-        """Serve a NIC from now on."""
-        loop = asyncio.get_running_loop()
-        self.watches[watch.view.name] = watch
+        """Serve a NIC from now on. What the operator last said of it holds."""
+        loop, name = asyncio.get_running_loop(), watch.view.name
+        if (armed := self.orders.armed(name)) is not None and armed != watch.view.armed:
+            watch.arm(armed)
+            what = "armed" if armed else "disarmed"
+            self.log.add("arm" if armed else "disarm", what, "asked for before", nic=name)
+        if self.orders.paused(name):
+            watch.pause()
+            self.log.add("pause", "paused", "asked for before", nic=name)
+        self.watches[name] = watch
         for listener in watch.listeners:
             loop.add_reader(listener.fileno(), self._changed, watch)
 
@@ -77,9 +87,8 @@ class Attached(Spanning):
             self._take(watch, "it has come")
 
     def _take(self, watch: NicWatch, why: str) -> None:
-        """Serve a NIC that comes while we run; what the operator last said of it holds."""
+        """Serve a NIC that comes while we run."""
         name = watch.view.name
-        watch.arm(self.armed_by_operator.get(name, watch.view.armed))
         self._attach(watch)
         self._watch()
         self.log.add("attach", f"watched, {len(watch.view.queues)} queues", why, nic=name)
@@ -130,11 +139,19 @@ class Attached(Spanning):
         self._watch()
         self.observer.forget({flow.cookie for flow in flows})
         if new is not None:
-            self.armed_by_operator.setdefault(new, watch.view.armed)
+            self._holds_for(new, watch)
             try:
                 self._take(self.interfaces.open(new), f"it was {name}")
             except OperatorError as refusal:
                 self.log.add("refused", "not watched", refusal.message, nic=new)
+
+    def _holds_for(self, new: str, watch: NicWatch) -> None:
+        """What holds for a NIC holds under its new name."""
+        with suppress(Unrecorded):
+            if self.orders.armed(new) is None:
+                self.orders.say("arm" if watch.view.armed else "disarm", new)
+            if watch.view.paused:
+                self.orders.say("pause", new)
 
     def _look_again(self, watch: NicWatch) -> None:
         """Re-resolve a NIC's queues; put back the CPUs and the rules a flap or reset lost."""
@@ -170,10 +187,9 @@ class Attached(Spanning):
                 if self._homes.get((name, queue.index)) in online
             ]
             with self._while_there(watch):
-                self._write(queues.confine(name, left, queues.OFFLINE))
-                self._write(queues.confine(name, back, queues.ONLINE))
+                self.arming.put_queues(watch, left, queues.OFFLINE)
+                self.arming.put_queues(watch, back, queues.ONLINE)
                 if left or back:
-                    watch.refresh()
                     self._carry_out(steer.take_up(watch.view, self.memory, time.monotonic_ns()))
 
     def _reconcile(self) -> None:

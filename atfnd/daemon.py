@@ -19,14 +19,12 @@ from atfnd.decide import audit, retire, steer
 from atfnd.decide.memory import Memory, Settling
 from atfnd.decide.phantom import phantoms
 from atfnd.decide.table import FlowTable
-from atfnd.errors import OperatorError
 from atfnd.keeping_off import KeepingOff
 from atfnd.loads import Loads
 from atfnd.matching import Matching
 from atfnd.model import (
     FlowKey,
     Match,
-    NicView,
     Policy,
     SocketGone,
     SocketSeen,
@@ -35,11 +33,12 @@ from atfnd.model import (
 from atfnd.observe import Observation, Observer
 from atfnd.observe.interfaces import Interfaces
 from atfnd.observe.nics import NicWatch, nic_of
-from atfnd.program import knob
+from atfnd.operated import Operated
 from atfnd.program.journal import Journal
+from atfnd.program.orders import Orders
 from atfnd.program.originals import Originals
 from atfnd.recording import Recorder
-from atfnd.reloading import Given, Reloading
+from atfnd.reloading import Given
 from atfnd.trying import Trying
 
 __all__ = ["Daemon"]
@@ -47,7 +46,7 @@ __all__ = ["Daemon"]
 _BATCHES = 16  # of observations a wake-up
 
 
-class Daemon(Reloading):
+class Daemon(Operated):
     """Steers the flows of some NICs, and shows them."""
 
     def __init__(
@@ -58,6 +57,7 @@ class Daemon(Reloading):
         policy: Policy,
         journal: Journal,
         originals: Originals,
+        orders: Orders,
         given: Given,
     ) -> None:
         super().__init__(
@@ -71,7 +71,7 @@ class Daemon(Reloading):
         self._reloads, self._recordings, self.hangup = asyncio.Lock(), 0, asyncio.Event()
         self.interfaces, self.journal = interfaces, journal
         self._lost = 0
-        self.originals = originals
+        self.originals, self.orders = originals, orders
         self.keeping_off = KeepingOff(originals, self.record, self.log)
         self._homes, self.recorder, self._strays = {}, Recorder(self), {}
         self._moving, self._living, self._last_end, self._heirs = {}, {}, {}, {}
@@ -81,7 +81,8 @@ class Daemon(Reloading):
         self._agenda = Agenda(self.memory, self.arming.waiting, self._due)
 
     async def run(self, nics: Sequence[NicWatch], stop: asyncio.Event) -> None:
-        """Adopt, then steer until `stop` is set. Rules stay in the NIC: a restart adopts them."""
+        """Adopt, then steer until `stop` is set. Rules stay in the NIC, and a restart adopts them,
+        unless the policy says `on_stop: restore`."""
         loop = asyncio.get_running_loop()
         for watch in nics:
             self._attach(watch)
@@ -96,7 +97,8 @@ class Daemon(Reloading):
         rounds = Rounds(self.tell_alive, self.notify.watchdog_s)
         looks = [self._audit, self._reconcile, self._look_at_ports, self._look_at_spans]
         looks += [self._leave, Loads(self.memory).look]
-        chores = [self._hangups(), self.punctuality.watch(), *map(rounds.regularly, looks)]
+        chores = [self._hangups(), self.punctuality.watch(), self.arming.balancing.keep()]
+        chores += map(rounds.regularly, looks)
         chores.append(rounds.regularly(self._trying.look, self._trying.pressing))
         chores.append(rounds.regularly(self._keep_off, self.keeping_off.pressing))
         for look in (self.arming.check, self.arming.inspect, self._know):
@@ -118,6 +120,8 @@ class Daemon(Reloading):
             loop.remove_reader(self.interfaces.links.fileno())
             loop.remove_reader(self.cpus.fileno())
             self.cpus.close()
+            if stop.is_set() and self.policy.on_stop == "restore":
+                self.restored = [*self._restore_all(), *self.arming.balancing.lift_all()]
             for watch in self.watches.values():
                 self._still(watch)
                 self._detach(watch)
@@ -243,56 +247,8 @@ class Daemon(Reloading):
     def _keep_off(self) -> None:
         self.keeping_off.look(self.policy, self.memory.table, self._views())
 
-    def _views(self) -> dict[str, NicView]:
-        return {name: watch.view for name, watch in self.watches.items()}
-
     # ---- what an operator may tell it
 
     def left_by(self, key: FlowKey) -> str | None:
         """The rule of the policy that leaves a flow alone, if one does."""
         return self._matching.left_by(key)
-
-    async def arm(self, nic: str) -> None:
-        """Allow changes on a NIC, and place every flow that waits for it. KeyError: no such NIC."""
-        watch, self.armed_by_operator[nic] = self.watches[nic], True
-        self.keeping_off.arm()
-        self._arm(watch, "asked for")
-
-    async def disarm(self, nic: str) -> None:
-        """Stop every change on a NIC at once; rules in place stay. KeyError: no such NIC."""
-        watch, self.armed_by_operator[nic] = self.watches[nic], False
-        self._disarm(watch, "asked for")
-
-    async def pause(self, nic: str) -> None:
-        """Take our rules out of a NIC and put its knobs back, armed or not, and change nothing
-        until `resume`. OperatorError: the kernel refused some of it. KeyError: no such NIC."""
-        watch = self.watches[nic]
-        if watch.view.paused:
-            return
-        was_armed = watch.view.armed
-        watch.arm(True)  # to delete what we left there is what the operator asks for
-        self._still(watch)
-        self._write(retire.withdraw(watch.view, self.memory, "paused by the operator"))
-        watch.arm(was_armed)
-        watch.pause()
-        self.log.add("pause", "paused: our rules are out", "asked for", nic=nic)
-        refused = [each.knob for each in self.arming.undo(watch) if each.errno not in knob.DONE]
-        refused += self.keeping_off.pause(self._views())
-        self._carry_out(steer.take_up(watch.view, self.memory, time.monotonic_ns()))
-        if left := self.memory.table.rules_in(nic):
-            refused.append(f"{left} rules")
-        if refused:
-            what = f"{nic} is paused, but the kernel keeps of us: {', '.join(refused)}"
-            raise OperatorError(what, f"atfnctl events --nic {nic} says why")
-
-    async def resume(self, nic: str) -> None:
-        """Put back what `pause` took out, if the NIC was armed then. KeyError: no such NIC."""
-        watch = self.watches[nic]
-        if not watch.view.paused:
-            return
-        self.log.add("resume", "resumed", "asked for", nic=nic)
-        armed = watch.resume()
-        self.arming.meet(watch)
-        if armed:
-            self._look_again(watch)
-            self._carry_out(steer.take_up(watch.view, self.memory, time.monotonic_ns()))

@@ -4,7 +4,7 @@
 Looked at regularly: who belongs to a rule by a flow, in which cgroup it is, and whether that may
 be narrowed (`decide.keep_off`). A cgroup stays narrowed while a process of the rule lives in it. It
 gets back what it had when there is none, when it is shared, or when the rule is gone; and what
-somebody else wrote meanwhile is his, until a NIC is armed again.
+somebody else wrote meanwhile is his, until a NIC is resumed.
 """
 
 from __future__ import annotations
@@ -71,7 +71,6 @@ class KeepingOff:
         self._told: dict[str | None, Told] = {}  # by path
         self._paths: dict[int, str | None] = {}  # by pid
         self._adopted = set(originals.held(CGROUPS))  # whose processes this run has not seen yet
-        self._manual: dict[str, str] = {}  # by knob: what somebody else wrote
         self._refused: dict[str, str | None] = {}  # by knob: what the kernel did not take
         self._eager = 0
 
@@ -115,9 +114,8 @@ class KeepingOff:
                 self._say(said, before.get(path), used_by, writable)
         for name in held.keys() - judged:
             self._leave(name, bool(rules), bool(armed) or not nics)
-        for remembered in (self._manual, self._refused):
-            for name in remembered.keys() - judged - held.keys():
-                del remembered[name]
+        for name in self._refused.keys() - judged - held.keys():
+            del self._refused[name]
         texts = {path: told.text for path, told in self._told.items()}
         news = texts != {path: told.text for path, told in before.items()}
         self._eager = _EAGER if news else max(0, self._eager - 1)
@@ -127,8 +125,13 @@ class KeepingOff:
         return self._eager > 0
 
     def arm(self) -> None:
-        """A NIC was armed by an operator: what was let go of is looked at again."""
-        self._manual, self._refused, self._eager = {}, {}, _EAGER
+        """A NIC was armed by an operator: what the kernel refused is tried again."""
+        self._refused, self._eager = {}, _EAGER
+
+    def take_back(self) -> None:
+        """A NIC was resumed: what was let go of is looked at again."""
+        self._originals.take_back(CGROUPS)
+        self.arm()
 
     def pause(self, nics: Mapping[str, NicView]) -> list[str]:
         """Put back what no NIC that is armed needs; what the kernel refused."""
@@ -204,9 +207,9 @@ class KeepingOff:
             original,
             observe.asked_for(group.cpus if original is None else original),
         )
-        if name in self._manual:
-            manual = f"somebody else set its cpuset.cpus to {brief(self._manual[name])}"
-            return refusal(Ruling(None, manual, "to have it kept off again: atfnctl arm"), rules)
+        if name in self._originals.manual(CGROUPS):
+            manual = f"somebody else set its cpuset.cpus to {brief(group.cpus or '')}"
+            return refusal(Ruling(None, manual, "to have it kept off again: atfnctl resume"), rules)
         if ruling.cpus is None:
             if held is not None and writable:
                 self._put_back(name, ruling.why)
@@ -245,12 +248,11 @@ class KeepingOff:
 
     def _still_ours(self, group: Cgroup, held: Held | None) -> Held | None:
         """What somebody else wrote over ours is his."""
-        if held is None or held.wrote is None or held.wrote == group.cpus:
+        if held is None or held.ours(group.cpus or ""):
             return held
         name, now = group.id.knob, group.cpus or ""
-        self._originals.forget(CGROUPS, name)
-        self._manual[name] = now
-        why = "somebody else moved it: let go until armed again"
+        self._originals.let_go(CGROUPS, name)
+        why = "somebody else moved it: left alone until `atfnctl resume`"
         self._log.add("manual", f"{name} is {brief(now)}", why)
         return None
 

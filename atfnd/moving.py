@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from atfnd.model import Action, ActionKind, FlowKey, Mode, Outcome
+from atfnd.model import Action, ActionKind, FlowKey, Mode, Outcome, Policy
 from atfnd.move.command import Ended
 from atfnd.move.device import Device
 from atfnd.move.event import Event, Facts, Gone, Reset, Tick, Wanted
@@ -45,7 +45,7 @@ class Moving:
         apply: Callable[[Action], Outcome],
         cookie: Callable[[FlowKey], int | None],
         said: Callable[[Said], None],
-        hold_down_ns: int,
+        policy: Policy,
     ) -> None:
         self._watch, self._said = watch, said
         self.blind: str | None = None  # why packets and polls cannot be seen
@@ -55,7 +55,7 @@ class Moving:
         except OSError as refusal:
             self.blind = refusal.strerror or str(refusal)
             self._hands = BlindHands(apply, self.blind)
-        times = Times(hold_down_ns=hold_down_ns)
+        times = _paced(Times(), policy)
         self._mover = Mover(self._hands, Device(read_port(watch.view, None), times))
         self._lives, self._read_s = watch.lives, time.monotonic()
         self._timer: asyncio.TimerHandle | None = None
@@ -89,11 +89,10 @@ class Moving:
         if said := self._tell(*self._facts(0)):
             self._said(said)
 
-    def settle(self, hold_down_ns: int) -> None:
-        """Flows rest so long between two moves from now on."""
+    def settle(self, policy: Policy) -> None:
+        """Flows rest, and moves are few, by this policy from now on."""
         device = self._mover.device
-        times = replace(device.times, hold_down_ns=hold_down_ns)
-        self._mover.device = device._replace(times=times)
+        self._mover.device = device._replace(times=_paced(device.times, policy))
 
     def concerns(self, key: FlowKey) -> bool:
         """A move of this flow waits or is under way."""
@@ -167,3 +166,8 @@ class Moving:
             loop.remove_reader(self._hands.fileno())
             self._reading = False
         self._hands.rest()
+
+
+def _paced(times: Times, policy: Policy) -> Times:
+    every_ns = 1_000_000_000 // policy.moves_per_s
+    return replace(times, hold_down_ns=policy.hold_down_ns, move_every_ns=every_ns)

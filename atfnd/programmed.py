@@ -192,8 +192,8 @@ class Programmed(Published):
         """The moves of an armed NIC, from its first one on."""
         name = watch.view.name
         if name not in self._moving:
-            carry_out, hold_down_ns = partial(self._apply, watch), self.policy.hold_down_ns
-            moving = Moving(watch, carry_out, self._cookie, self._said, hold_down_ns)
+            carry_out = partial(self._apply, watch)
+            moving = Moving(watch, carry_out, self._cookie, self._said, self.policy)
             self._moving[name] = moving
             self._know(watch)
         return self._moving[name]

@@ -99,7 +99,6 @@ class Published:
     late_packets: int = 0  # that were overtaken in a move
     cpus: CpuWatch = field(default_factory=CpuWatch)
     punctuality: Punctuality = field(default_factory=Punctuality)
-    armed_by_operator: dict[str, bool] = field(default_factory=dict)  # what he last said, by name
     notify: Notify = field(default_factory=Notify)
     reload_refused: str = ""  # why the last reload was, if it was
     keeping_off: KeepingOff = field(init=False)

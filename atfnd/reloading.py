@@ -117,7 +117,7 @@ class Reloading(Attached):
         self._ask()
         plan = renew(policy, self._steers, self.memory, self._moves)
         for moving in self._moving.values():
-            moving.settle(policy.hold_down_ns)
+            moving.settle(policy)
         self._take_interfaces(policy)
         self._carry_out(plan)
         self._each(self._go_home)
@@ -171,7 +171,7 @@ class Reloading(Attached):
         self.interfaces.watch_by(lambda nic: self._given.watch(self.policy, nic))
         for name, watch in list(self.watches.items()):
             watch.allow(rule_budget(policy, name, watch.view.caps.rule_slots))
-            if name in self.armed_by_operator:
+            if self.orders.armed(name) is not None:
                 continue
             may_write = self._given.armed(policy, name)
             if watch.view.paused:
@@ -208,8 +208,7 @@ class Reloading(Attached):
         self._look_again(watch)
         self.arming.meet(watch)
         self._adopt(self.observer.inventory(), [watch])
-        plan = steer.take_up(watch.view, self.memory, time.monotonic_ns(), manual=True)
-        self._carry_out(plan)
+        self._carry_out(steer.take_up(watch.view, self.memory, time.monotonic_ns()))
 
     def _disarm(self, watch: NicWatch, why: str) -> None:
         self._still(watch)

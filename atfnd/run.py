@@ -11,6 +11,7 @@ import faulthandler
 import fcntl
 import os
 import signal
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
@@ -18,16 +19,15 @@ from pathlib import Path
 
 from atfnd.daemon import Daemon
 from atfnd.errors import OperatorError
-from atfnd.nic import Nic
-from atfnd.nic.driver import open_nic
+from atfnd.model import Restored
 from atfnd.observe.choose import choose
 from atfnd.observe.interfaces import Interfaces
 from atfnd.observe.nics import NicWatch
 from atfnd.policy.load import load
-from atfnd.program import knob
-from atfnd.program.cpuset import CGROUPS, Cpusets
 from atfnd.program.journal import Journal
+from atfnd.program.orders import Orders
 from atfnd.program.originals import Originals
+from atfnd.program.restore import restored
 from atfnd.reloading import Given, asked
 from atfnd.serve.http import serve
 from atfnd.serve.notify import Notify
@@ -94,11 +94,12 @@ def run(
         told = asked(policy)
         chosen, why = choose(observer or policy.observer, told)
         stack.callback(chosen.close)
-        journal, originals = _journals(run_dir, stack)
-        daemon = Daemon(interfaces, chosen, why, policy, journal, originals, given)
+        journals = _journals(run_dir, stack)
+        daemon = Daemon(interfaces, chosen, why, policy, *journals, given)
         faulthandler.enable()  # a watchdog's SIGABRT shows where the loop stood
         daemon.notify = Notify.of(os.environ, daemon.log)
         asyncio.run(_until_stopped(daemon, watches, run_dir / "atfnd.sock"))
+        _say_refused(daemon.restored)
 
 
 async def _until_stopped(daemon: Daemon, watches: Sequence[NicWatch], socket_path: Path) -> None:
@@ -116,49 +117,39 @@ async def _until_stopped(daemon: Daemon, watches: Sequence[NicWatch], socket_pat
 
 def restore(run_dir: Path = RUN_DIR) -> None:
     """`atfnd restore`: delete every rule a stopped daemon left, put every knob back that is still
-    as it left it, and nothing else. OperatorError at the end: a knob was refused."""
+    as it left it, and nothing else. OperatorError at the end: something was refused."""
     _need_root()
     with _alone(run_dir), ExitStack() as stack:
-        journal, originals = _journals(run_dir, stack)
-        left = {name for name, ours in journal.left.items() if ours}
-        if not left and not originals.nics():
+        journal, originals, _ = _journals(run_dir, stack)
+        done = restored(journal, originals)
+        for each in done:
+            print(each)
+        if not done:
             print("nothing to restore")
-        refused = []
-        for name in dict.fromkeys([*left, *originals.nics()]):
-            try:
-                nic = Cpusets() if name == CGROUPS else open_nic(name)
-            except OperatorError as gone:
-                print(f"{name}: {gone.message}: its rules and knobs went with it")
-                for match in list(journal.left.get(name, ())):
-                    journal.release(name, match)
-                for each in originals.held(name):
-                    originals.forget(name, each)
-                continue
-            if not isinstance(nic, Cpusets) and name in left:
-                print(f"{name}: {_delete_rules(nic, journal)} rules deleted")
-            for each, code, what in knob.undo(nic, originals):
-                print(f"{each} {what}" if name == CGROUPS else f"{name}: {each} {what}")
-                refused += [f"{name} {each}"] if code not in knob.DONE else []
-            nic.close()
+    _say_refused(done)
+
+
+def _say_refused(done: Sequence[Restored]) -> None:
+    """OperatorError: something of ours is left."""
+    refused = ", ".join(str(each) for each in done if not each.done)
     if refused:
-        raise OperatorError(f"refused: {', '.join(refused)}", "run restore again", exit_code=1)
+        raise OperatorError(f"not restored: {refused}", "atfnd restore tries again", exit_code=1)
 
 
-def _delete_rules(nic: Nic, journal: Journal) -> int:
-    """Delete what the journal names; how many there were."""
-    deleted, ours = 0, list(journal.left[nic.name])
-    for rule in journal.ours(nic.name, nic.rules()):
-        nic.delete(rule.location)
-        deleted += 1
-    for match in ours:
-        journal.release(nic.name, match)
-    return deleted
-
-
-def _journals(run_dir: Path, stack: ExitStack) -> tuple[Journal, Originals]:
-    """Rules and knobs of ours; closed with the stack."""
-    journal = Journal(run_dir / "rules.journal")
-    stack.callback(journal.close)
-    originals = Originals(run_dir / "originals.journal")
-    stack.callback(originals.close)
-    return journal, originals
+def _journals(run_dir: Path, stack: ExitStack) -> tuple[Journal, Originals, Orders]:
+    """Rules and knobs of ours, and the operator's orders; closed with the stack. OperatorError: one
+    cannot be written."""
+    try:
+        journal = Journal(run_dir / "rules.journal")
+        stack.callback(journal.close)
+        originals = Originals(run_dir / "originals.journal")
+        stack.callback(originals.close)
+        orders = Orders(run_dir / "orders.journal")
+        stack.callback(orders.close)
+    except OSError as refusal:
+        what = f"{refusal.filename or run_dir}: {refusal.strerror}"
+        raise OperatorError(what, "nothing is changed without a journal") from refusal
+    for name in ("rules", "originals", "orders"):
+        if (damaged := run_dir / f"{name}.damaged").exists():
+            print(f"atfnd: {damaged}: some of this journal could not be read", file=sys.stderr)
+    return journal, originals, orders

@@ -37,11 +37,13 @@ from atfnd.model import (
     Planned,
     Policy,
     Received,
+    Restored,
     Status,
     Topology,
 )
 from atfnd.serve.http import serve
-from tests.shown import flow, key, lab, rule, topology
+from tests.machines import topology
+from tests.shown import flow, key, lab, rule
 from tests.values import RULE
 
 __all__ = [
@@ -159,16 +161,22 @@ class Published:
     async def arm(self, nic: str) -> None:
         self._set(nic, armed=True)
 
-    async def disarm(self, nic: str) -> None:
+    async def disarm(self, nic: str | None) -> None:
         if nic == "stuck0":
             raise OSError(errno.EPERM, "Operation not permitted")
-        self._set(nic, armed=False)
+        for name in [view.name for view in self.views] if nic is None else [nic]:
+            self._set(name, armed=False)
 
     async def pause(self, nic: str) -> None:
         self._set(nic, armed=False, paused=True)
 
     async def resume(self, nic: str) -> None:
         self._set(nic, armed=True, paused=False)
+
+    async def restore(self, nic: str) -> Sequence[Restored]:
+        self._set(nic, armed=False, paused=False)
+        his = Restored(nic, "rss", errno.ESTALE, "left at 0-3: somebody else set it")
+        return [his, Restored(nic, "xps", errno.EPERM, "is left")] if nic == "eth1" else [his]
 
     @property
     def policy(self) -> Policy:

@@ -6,24 +6,21 @@ from __future__ import annotations
 from atfnd.model import (
     Actuator,
     Caps,
-    Cpu,
     Flow,
     FlowKey,
     FlowState,
     Match,
     NicStats,
     NicView,
-    Node,
     Protocol,
     Queue,
     QueueStats,
     Rss,
     Rule,
     Thread,
-    Topology,
 )
 
-__all__ = ["flow", "key", "lab", "rule", "topology"]
+__all__ = ["flow", "key", "lab", "rule"]
 
 LOCAL, REMOTE = bytes([10, 0, 0, 2]), bytes([10, 9, 0, 1])
 
@@ -75,18 +72,4 @@ def lab(*rules: Rule, owned: frozenset[int] = frozenset({100})) -> NicView:
         rss=Rss(bytes(range(40)), (0, 1, 2, 3) * 32),
         ring_size=256,
         stats=NicStats(stats, 5),
-    )
-
-
-def topology() -> Topology:
-    """Two nodes of two cores of two threads: SMT (0 1)(2 3)(4 5)(6 7), cache (0-3)(4-7)."""
-    return Topology(
-        tuple(
-            Cpu(n, True, n // 4, n // 4, n // 2, (n & ~1, n | 1), tuple(range(n & ~3, (n | 3) + 1)))
-            for n in range(8)
-        ),
-        tuple(
-            Node(n, tuple(range(4 * n, 4 * n + 4)), {m: 10 + 11 * (m != n) for m in range(2)})
-            for n in range(2)
-        ),
     )

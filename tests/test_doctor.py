@@ -17,7 +17,6 @@ from atfnd.model import (
     Device,
     Finding,
     Level,
-    LinkFile,
     Machine,
     Match,
     Means,
@@ -235,27 +234,8 @@ def test_what_somebody_else_moved_is_said() -> None:
     nic = replace(HARDWARE, manual=frozenset({"rss", "queue-cpu:3"}))
     finding = about("somebody else moved queue-cpu:3, rss after us", nic)
     assert (finding.level, finding.advice) == (
-        Level.WARNING, "to take it back: atfnctl arm eth0",
+        Level.WARNING, "to take it back: atfnctl resume eth0",
     )  # fmt: skip
-
-
-def test_irqbalance_is_in_the_way_until_it_spares_the_interrupts() -> None:
-    machine = Machine(rivals=(Rival("irqbalance", 7, frozenset({40, 41})),))
-    finding = about("irqbalance (pid 7) moves its interrupts 42-47", HARDWARE, machine)
-    assert finding.level is Level.WARNING
-    assert "--banirq=42 --banirq=43 --banirq=44 --banirq=45 ..." in (finding.advice or "")
-    machine = Machine(rivals=(Rival("irqbalance", 7, frozenset(range(40, 48))),))
-    assert about("leaves its interrupts alone", HARDWARE, machine).level is Level.OK
-    assert found(NIC, machine) == found(NIC)  # a lab NIC has no interrupts
-
-
-def test_a_link_file_of_this_interface() -> None:
-    file = LinkFile("/etc/systemd/network/1.link", ("IRQAffinity=0",), frozenset({"eth0"}))
-    machine = Machine(link_files=(file,))
-    assert about("1.link sets IRQAffinity=0", HARDWARE, machine).level is Level.WARNING
-    assert found(replace(HARDWARE, name="eth1"), machine) == found(replace(HARDWARE, name="eth1"))
-    elsewhere = replace(HARDWARE, netns="/run/netns/x")
-    assert found(elsewhere, machine) == found(elsewhere)
 
 
 CAPS = st.builds(

@@ -105,7 +105,7 @@ def test_packets_follow_the_application_by_entries_alone(bed: Bed) -> None:
     assert restored(bed).stdout == "nothing to restore\n"
 
 
-def test_a_table_somebody_else_writes_is_his_until_armed_again(bed: Bed) -> None:
+def test_a_table_somebody_else_writes_is_his_until_resumed(bed: Bed) -> None:
     app = bed.apps.tcp()
     row = by_entry(bed, app)
     key, table = rss_of(bed).key, rss_of(bed).table
@@ -118,12 +118,12 @@ def test_a_table_somebody_else_writes_is_his_until_armed_again(bed: Bed) -> None
     assert rss_of(bed) == his
     assert bed.daemon.get("/v1/nics")["nics"][0]["manual"] == ["rss"]
 
-    assert bed.daemon.ctl("arm", row["nic"]).returncode == 0
+    assert bed.daemon.ctl("resume", row["nic"]).returncode == 0
     by_entry(bed, app)
     delivered(bed.meter, app)
     bed.daemon.end(signal.SIGKILL)
     assert restored(bed).returncode == 0
-    assert rss_of(bed) == his  # what was there when it was armed again
+    assert rss_of(bed) == his  # what was there when it was taken back
 
 
 def test_restore_leaves_what_somebody_else_wrote_since(bed: Bed) -> None:

@@ -104,7 +104,7 @@ def test_it_is_journaled_then_written_and_undone(world: World) -> None:
     world.look()
     assert narrowed(world)
     (held,) = world.originals.held(CGROUPS).values()
-    assert held == (before, world.cpus)
+    assert (held.original, held.wrote) == (before, world.cpus)
     world.look()
     assert [each.errno for each in world.outcomes] == [0]
     (done,) = knob.undo(Cpusets(), world.originals)
@@ -135,7 +135,7 @@ def test_it_hurries_after_a_change_and_comes_to_rest(world: World) -> None:
     assert 0 < looks < 10
 
 
-def test_what_somebody_else_writes_is_his_until_it_is_armed_again(world: World) -> None:
+def test_what_somebody_else_writes_is_his_until_it_is_taken_back(world: World) -> None:
     world.look()
     world.write("cpuset.cpus", str(LAST))
     assert world.look() == world.look() == str(LAST)
@@ -144,6 +144,12 @@ def test_what_somebody_else_writes_is_his_until_it_is_armed_again(world: World) 
     told = world.keeping_off.told(MINE)
     assert told is not None
     assert f"somebody else set its cpuset.cpus to {LAST}" in told
+    world.keeping_off.arm()
+    world.originals.close()
+    world.fresh()  # neither arming nor a restart makes it ours
+    assert world.look() == str(LAST)
+    world.keeping_off.take_back()
+    assert "somebody else" not in ((world.look() and world.keeping_off.told(MINE)) or "")
 
 
 def test_a_stranger_ends_it_while_he_is_there(world: World) -> None:

@@ -106,18 +106,25 @@ class Dies(LabNic):
 
 
 @pytest.mark.parametrize("before_write", [True, False])
+@pytest.mark.parametrize("written_before", [True, False])
 def test_killed_around_a_write_the_next_run_puts_it_right(
-    lab: Lab, tmp_path: Path, before_write: bool
+    lab: Lab, tmp_path: Path, before_write: bool, written_before: bool
 ) -> None:
     before, value = lab.nic.knobs(), reversed_table(lab)
     dying = Dies(lab.name)
     dying.before_write = before_write
     path = tmp_path / "originals.journal"
+    if written_before:
+        ones = " ".join(["1"] * len(lab.nic.rss().table))
+        first = Originals(path)
+        assert knob.apply(lab.nic, first, action(lab, "rss", ones)).errno == 0
+        first.close()
     with pytest.raises(KeyboardInterrupt):
         knob.apply(dying, Originals(path), action(lab, "rss", value))
     dying.close()
     assert (lab.nic.knob("rss") == value) is not before_write
     later = Originals(path)
+    assert knob.drifted(lab.nic.name, lab.nic.knobs(), later) == {}
     assert [done.errno for done in knob.undo(lab.nic, later)] == [0]
     assert lab.nic.knobs() == before
     assert later.nics() == []

@@ -14,7 +14,8 @@ from atfnd.program.originals import Held, Originals
 KNOBS = st.sampled_from(["rss", "queue-cpu:0", "xps-cpus:1"])
 VALUES = st.sampled_from(["", "0", "0-3", "0 1 2 3"])
 STEPS = st.lists(
-    st.tuples(st.sampled_from(["note", "wrote", "forget"]), KNOBS, VALUES), max_size=20
+    st.tuples(st.sampled_from(["note", "wrote", "settled", "forget", "let_go"]), KNOBS, VALUES),
+    max_size=20,
 )
 
 
@@ -26,9 +27,14 @@ def done(journal: Originals, model: dict[str, Held], step: tuple[str, str, str])
         model.setdefault(knob, Held(value, None))
     elif verb == "wrote" and knob in model:
         journal.wrote("nic", knob, value)
-        model[knob] = model[knob]._replace(wrote=value)
-    elif verb == "forget":
-        journal.forget("nic", knob)
+        original, wrote, _ = model[knob]
+        model[knob] = Held(original, value, original if wrote is None else wrote)
+    elif verb == "settled":
+        journal.settled("nic", knob, value)
+        if knob in model:
+            model[knob] = Held(model[knob].original, value)
+    elif verb in ("forget", "let_go"):
+        (journal.forget if verb == "forget" else journal.let_go)("nic", knob)
         model.pop(knob, None)
 
 
@@ -81,11 +87,33 @@ def test_a_renamed_interface_keeps_its_originals(tmp_path: Path) -> None:
     journal = Originals(path)
     journal.note("eth0", "rss", "0 1")
     journal.wrote("eth0", "rss", "1 1")
+    journal.let_go("eth0", "xps-cpus:0")
+    journal.lives("eth0", "3 8201")
     journal.rename("eth0", "lan0")
     journal.close()
     journal = Originals(path)
     assert journal.nics() == ["lan0"]
-    assert journal.held("lan0") == {"rss": Held("0 1", "1 1")}
+    assert journal.held("lan0") == {"rss": Held("0 1", "1 1", "0 1")}
+    assert journal.manual("lan0") == {"xps-cpus:0"}
+    assert journal.life("lan0") == "3 8201"
+    journal.close()
+
+
+def test_what_was_let_go_stays_so_until_it_is_taken_back(tmp_path: Path) -> None:
+    path = tmp_path / "originals.journal"
+    journal = Originals(path)
+    journal.note("eth0", "rss", "0 1")
+    journal.wrote("eth0", "rss", "1 1")
+    journal.let_go("eth0", "rss")
+    for _ in range(2):  # also written anew
+        journal.close()
+        journal = Originals(path)
+        assert journal.manual("eth0") == {"rss"}
+        assert journal.held("eth0") == {}
+    journal.take_back("eth0")
+    journal.close()
+    journal = Originals(path)
+    assert journal.manual("eth0") == frozenset()
     journal.close()
 
 
@@ -97,5 +125,6 @@ def test_it_does_not_grow_with_time(tmp_path: Path) -> None:
     for number in range(2000):
         journal.wrote("nic", "rss", f"{table}{number}")
     assert path.stat().st_size <= 2 << 20
-    assert journal.held("nic") == {"rss": Held("0 1", f"{table}1999")}
+    held = journal.held("nic")["rss"]
+    assert (held.original, held.wrote) == ("0 1", f"{table}1999")
     journal.close()

@@ -151,18 +151,6 @@ def test_parts_alone_are_read_without_a_main_file(
     assert armed(load(), "eth0")
 
 
-def test_a_rule_of_a_built_in_name_replaces_it_where_it_stands(tmp_path: Path) -> None:
-    policy = policy_of(
-        tmp_path,
-        "version: 1\nflows:\n"
-        "- {name: rest, match: {protocol: udp}, placement: leave}\n"
-        "- {name: control, match: {ports: 22}, placement: {near: core}}\n",
-    )
-    assert [rule.name for rule in policy.flows] == ["rest", "control"]
-    assert rule_for(policy, key(local="10.0.0.1:22")) == "control"
-    assert rule_for(policy, key()) is None
-
-
 def test_names_and_daemon_settings_are_given_once(tmp_path: Path) -> None:
     (tmp_path / "policies.d").mkdir()
     text = "version: 1\ndaemon: {}\nflows:\n- {name: a, match: {ports: 1}, placement: leave}\n"

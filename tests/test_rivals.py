@@ -18,8 +18,9 @@ from pathlib import Path
 
 import pytest
 
+from atfnd.kernel.irqbalance import spared
 from atfnd.model import Rival
-from atfnd.observe.rivals import banned_irqs, rivals
+from atfnd.observe.rivals import rivals
 from tests.wait import until
 
 
@@ -48,7 +49,7 @@ def found(pid: int, root: Path = Path("/")) -> list[Rival]:
 def test_what_irqbalance_was_told_to_spare(tmp_path: Path) -> None:
     words = ("--banirq=41", "--banirq", "42", "-i", "43", "-i44", "--banmod=nvme", "--banirq=x")
     with decoy(tmp_path, "irqbalance", *words) as pid:
-        assert found(pid) == [Rival("irqbalance", pid, frozenset({41, 42, 43, 44}))]
+        assert found(pid) == [Rival("irqbalance", pid, frozenset({41, 42, 43, 44}), answers=False)]
     assert found(pid) == []
 
 
@@ -101,7 +102,7 @@ def test_what_irqbalance_answers(tmp_path: Path, abstract: bool) -> None:
         (tmp_path / "irqbalance").mkdir()
         address = str(tmp_path / "irqbalance/irqbalance1234567.sock")
     with answering(address, SETUP) as asked:
-        assert banned_irqs(1234567, tmp_path) == frozenset({52, 7})
+        assert spared(1234567, tmp_path) == frozenset({52, 7})
     question, credentials = asked
     assert question == b"setup"
     assert int.from_bytes(credentials[:4], "little") == os.getpid()
@@ -112,12 +113,12 @@ def test_its_answer_counts_more_than_its_options(tmp_path: Path) -> None:
     with decoy(tmp_path, "irqbalance", "--banirq=41") as pid:
         with answering(f"\0irqbalance{pid}.sock", SETUP):
             assert found(pid) == [Rival("irqbalance", pid, frozenset({52, 7}))]
-        assert found(pid) == [Rival("irqbalance", pid, frozenset({41}))]
+        assert found(pid) == [Rival("irqbalance", pid, frozenset({41}), answers=False)]
 
 
 def test_an_irqbalance_that_does_not_answer_says_nothing(tmp_path: Path) -> None:
-    assert banned_irqs(1234567, tmp_path) is None
+    assert spared(1234567, tmp_path) is None
     with closing(socket.socket(socket.AF_UNIX)) as silent:
         silent.bind("\0irqbalance1234568.sock")
         silent.listen()
-        assert banned_irqs(1234568, tmp_path) is None
+        assert spared(1234568, tmp_path) is None

@@ -16,6 +16,7 @@ from atfnd.errors import OperatorError
 __all__ = ["Client", "Row"]
 
 TIMEOUT_S = 10.0
+ORDER_S = 60.0  # irqbalance may sleep before it takes an interrupt back
 PAGE = 1000
 REFUSED, BAD_INPUT, UNREACHABLE = 1, 2, 3
 START = "start it: systemctl start atfnd, or in the foreground: atfnd run"
@@ -62,8 +63,8 @@ class Client:
                 return
 
     def order(self, nic: str, verb: str) -> Row:
-        """`verb` is arm, disarm, pause or resume."""
-        return self.post(f"/v1/nics/{quote(nic, safe=':')}/{verb}")
+        """`verb` is arm, disarm, pause, resume or restore."""
+        return self._request("POST", f"/v1/nics/{quote(nic, safe=':')}/{verb}", ORDER_S)
 
     def lines(self, path: str, patience_s: float, **query: object) -> Iterator[bytes]:
         """An answer of lines, as they come; none may be `patience_s` late."""
@@ -76,8 +77,8 @@ class Client:
         """Have something done."""
         return self._request("POST", path)
 
-    def _request(self, method: str, url: str) -> Row:
-        with self._asked(method, url) as response:
+    def _request(self, method: str, url: str, patience_s: float = TIMEOUT_S) -> Row:
+        with self._asked(method, url, patience_s) as response:
             return _reply(response, response.read())
 
     @contextmanager

@@ -218,9 +218,18 @@ def arm(nic: Interface, socket: Socket = SOCKET, as_json: Json = False) -> None:
 
 
 @app.command()
-def disarm(nic: Interface, socket: Socket = SOCKET, as_json: Json = False) -> None:
-    """Stop atfnd from changing this interface, at once; its rules there stay."""
-    _order(nic, "disarm", "is disarmed", socket, as_json)
+def disarm(
+    nic: Annotated[str | None, typer.Argument(metavar="NIC", help="Else every one.")] = None,
+    socket: Socket = SOCKET,
+    as_json: Json = False,
+) -> None:
+    """Stop atfnd from changing this interface, or any, at once; its rules there stay. Holds until
+    `arm`, also for an atfnd that starts again and for interfaces that come."""
+    if nic is not None:
+        _order(nic, "disarm", "is disarmed", socket, as_json)
+        return
+    answer = Client(socket).post("/v1/disarm")
+    output.say_json(answer) if as_json else output.say("every interface is disarmed")
 
 
 @app.command()
@@ -231,8 +240,30 @@ def pause(nic: Interface, socket: Socket = SOCKET, as_json: Json = False) -> Non
 
 @app.command()
 def resume(nic: Interface, socket: Socket = SOCKET, as_json: Json = False) -> None:
-    """End a pause: steer again, if it was armed."""
+    """End a pause: steer again, if it was armed; and take back what somebody else has moved."""
     _order(nic, "resume", "is resumed", socket, as_json)
+
+
+@app.command()
+def restore(
+    nic: Annotated[str | None, typer.Argument(metavar="NIC", help="Else every one.")] = None,
+    socket: Socket = SOCKET,
+    as_json: Json = False,
+) -> None:
+    """Take our rules out and put back what we changed, but not what somebody else changed since;
+    disarms. Exit 1 if something could not be put back."""
+    client = Client(socket)
+    names = [nic] if nic else [row["nic"] for row in client.get("/v1/nics")["nics"]]
+    answers = [client.order(name, "restore") for name in names]
+    if as_json:
+        output.say_json(answers)
+    for answer in () if as_json else answers:
+        for row in answer["restored"]:
+            output.say(f"{answer['nic']}: {row['what']} {row['left']}")
+        state = "nothing of ours is in it" if answer["clear"] else "something of ours is left"
+        output.say(f"{answer['nic']} is disarmed: {state}")
+    if not all(answer["clear"] for answer in answers):
+        raise typer.Exit(1)
 
 
 def _order(nic: str, verb: str, done: str, socket: str, as_json: bool) -> None:

@@ -122,7 +122,7 @@ def settle(
 
 
 def let_go(nic: NicView, memory: Memory, why: str) -> list[Flow]:
-    """Somebody else wrote the table: its flows are his until we are armed again. Returns them."""
+    """Somebody else wrote the table: its flows are his until it is taken back. Returns them."""
     memory.buckets.pop(nic.name, None)
     flows = [flow for flow in memory.table if flow.nic == nic.name and flow.state in _BY_ENTRY]
     gone = [replace(f, state=FlowState.MANUAL, target_queue=None, why=why) for f in flows]

@@ -99,7 +99,7 @@ def _state(nic: NicView, watched: bool) -> Iterator[Finding]:
     if nic.manual:
         knobs = ", ".join(sorted(nic.manual))
         what = f"somebody else moved {knobs} after us: atfnd has let go of that"
-        yield Finding(nic.name, Level.WARNING, what, f"to take it back: atfnctl arm {nic.name}")
+        yield Finding(nic.name, Level.WARNING, what, f"to take it back: atfnctl resume {nic.name}")
 
 
 def _filters(nic: NicView) -> Iterator[Finding]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 
-from atfnd.model import Finding, Level, Machine, NicView, Rival, Status, cpu_list
+from atfnd.model import Finding, Level, LinkFile, Machine, NicView, Rival, Status, cpu_list
 
 __all__ = ["examine_machine", "rivals_of"]
 
@@ -112,8 +112,15 @@ def rivals_of(nic: NicView, machine: Machine) -> Iterator[Finding]:
                 nic.name,
                 Level.WARNING,
                 f"{file.path} sets {', '.join(file.settings)} whenever the interface appears",
-                "take the setting out; the file's place in /etc/systemd/network wins over others",
+                _take_out(file),
             )
+
+
+def _take_out(file: LinkFile) -> str:
+    if file.by == "NetworkManager":
+        keys = " ".join(f"ethtool.{each.partition('=')[0]} ''" for each in file.settings)
+        return f"nmcli connection modify NAME {keys}"
+    return "take the setting out; the file's place in /etc/systemd/network wins over others"
 
 
 def _irqbalance(nic: NicView, rival: Rival) -> Iterator[Finding]:
@@ -126,10 +133,23 @@ def _irqbalance(nic: NicView, rival: Rival) -> Iterator[Finding]:
         what = f"{who} leaves its interrupts alone"
         yield Finding(nic.name, Level.OK, what)
         return
+    if not rival.answers:
+        yield Finding(
+            nic.name,
+            Level.NOTE,
+            f"{who} does not say now whether it leaves its interrupts {cpu_list(moved)} alone",
+            "ask again: it answers nobody for some seconds after it was told something",
+        )
+        return
     bans = " ".join(f"--banirq={irq}" for irq in sorted(moved)[:4]) + " ..." * (len(moved) > 4)
     yield Finding(
         nic.name,
         Level.WARNING,
         f"{who} moves its interrupts {cpu_list(moved)}: no queue stays on its CPU",
-        f"ban them in IRQBALANCE_ARGS (/etc/default/irqbalance): {bans}",
+        (
+            "atfnd could not have it leave them alone (atfnctl events): "
+            if nic.armed
+            else "once armed, atfnd has it leave them alone; or "
+        )
+        + f"ban them in IRQBALANCE_ARGS (/etc/default/irqbalance): {bans}",
     )

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from atfnd.model.birth import Accepted, Born, Connected, Connecting, Listening
 from atfnd.model.cgroup import Cgroup, CgroupId, Member, Pin
-from atfnd.model.change import Action, ActionKind, Outcome, Plan, Planned, brief
+from atfnd.model.change import Action, ActionKind, Outcome, Plan, Planned, Restored, brief
 from atfnd.model.clause import Clause
 from atfnd.model.counts import Counts, Lateness, NicCounts, Received
 from atfnd.model.cpu_time import CpuTime
@@ -104,6 +104,7 @@ __all__ = [
     "Queue",
     "QueueStats",
     "Received",
+    "Restored",
     "Rival",
     "Rss",
     "Rule",

@@ -5,10 +5,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
+from errno import ENODEV, ENOENT, ESTALE
+from typing import NamedTuple
 
 from atfnd.model.flow import FlowKey
 
-__all__ = ["Action", "ActionKind", "Outcome", "Plan", "Planned", "brief"]
+__all__ = ["Action", "ActionKind", "Outcome", "Plan", "Planned", "Restored", "brief"]
 
 
 class ActionKind(Enum):
@@ -59,6 +61,23 @@ class Planned:
     due_ns: int | None  # not before, CLOCK_MONOTONIC; None: now
     commands: tuple[str, ...]  # of a shell, in order
     cannot: str | None  # why there are no commands
+
+
+class Restored(NamedTuple):
+    """What became of one thing that was ours, when all was to be as before us."""
+
+    nic: str  # `/cgroups`: of no NIC
+    what: str  # `rules`, or a knob's name
+    errno: int  # 0: it is as it was; ESTALE: somebody else's now; or the kernel's refusal
+    left: str  # what is in place, in words
+
+    def __str__(self) -> str:
+        return f"{'' if self.nic.startswith('/') else f'{self.nic}: '}{self.what} {self.left}"
+
+    @property
+    def done(self) -> bool:
+        """Nothing of ours is left of it."""
+        return self.errno in (0, ESTALE, ENOENT, ENODEV)
 
 
 def brief(value: str) -> str:

@@ -36,15 +36,17 @@ class Rival(NamedTuple):
     pid: int
     banned_irqs: frozenset[int] = frozenset()  # irqbalance was told to leave these alone
     profile: str | None = None  # of tuned
+    answers: bool = True  # False: an irqbalance that said nothing, and its options are all we know
 
 
 class LinkFile(NamedTuple):
-    """A systemd .link file that sets interrupts, queues or filters of interfaces (systemd.link(5)),
-    when they appear."""
+    """A file that has interrupts, queues or filters of interfaces set when they appear: of systemd
+    (systemd.link(5)) or NetworkManager (nm-settings-keyfile(5))."""
 
     path: str
     settings: tuple[str, ...]  # `IRQAffinityPolicy=spread`
     interfaces: frozenset[str]  # it is the file of these
+    by: str = "systemd-udevd"
 
 
 class Interface(NamedTuple):

@@ -148,7 +148,7 @@ class FlowState(Enum):
     OBSERVED = "observed"  # the interface is not armed: shown, not changed
     STEERED = "steered"  # a rule is in the NIC
     OVERFLOW = "overflow"  # table or NIC full: delivered by RSS
-    MANUAL = "manual"  # somebody else changed its rule or entry: let go until armed again
+    MANUAL = "manual"  # somebody else changed its rule or entry: let go until resumed
     RSS = "rss"  # its entry of the indirection table points to its core
     SHARED = "shared"  # its entry serves busier flows, on another core
     PORT = "port"  # its port's rule leads it to its owner's queue

@@ -85,6 +85,8 @@ class Policy:
     table_max: int  # entries in the Flow-to-Core table
     hold_down_ns: int  # least time between two moves of one flow
     files: tuple[str, ...]  # what was read, in order
+    moves_per_s: int = 1000  # of one NIC, on average
+    on_stop: Literal["keep", "restore"] = "keep"  # what becomes of rules and knobs
 
     def elsewhere(self) -> bool:
         """Some flows are to arrive on another CPU than their application's."""

@@ -17,6 +17,7 @@ from atfnd.kernel.napi import NETLINK_GENERIC
 from atfnd.kernel.netlink import Netlink, generic_family
 from atfnd.model import Interface, Machine
 from atfnd.observe.link_files import Candidate, link_files
+from atfnd.observe.nm_profiles import nm_profiles
 from atfnd.observe.rivals import rivals
 
 __all__ = ["machine"]
@@ -28,9 +29,10 @@ CAP_SYS_ADMIN = 21  # stands for CAP_BPF and CAP_PERFMON
 def machine(root: Path = Path("/")) -> Machine:
     """What `decide.doctor` has to know; interfaces are those of our own network namespace."""
     found = _interfaces(root / "sys/class/net")
+    candidates = [candidate for candidate, _ in found]
     return Machine(
         rivals=rivals(root),
-        link_files=link_files([candidate for candidate, _ in found], root),
+        link_files=(*link_files(candidates, root), *nm_profiles(candidates, root)),
         interfaces=tuple(
             Interface(candidate.name, candidate.driver, queues)
             for candidate, queues in found

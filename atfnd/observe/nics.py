@@ -77,6 +77,11 @@ class NicWatch:
         """What no reset leaves as it is: a NIC that comes up again has new NAPIs."""
         return self.view.up, *((queue.index, queue.napi_id) for queue in self.view.queues)
 
+    def life(self) -> str:
+        """Of this interface with these queues: a device that comes anew, or a driver that made its
+        queues anew, has another one. What came anew has no setting of ours."""
+        return " ".join(map(str, (self.view.ifindex, *(q.napi_id for q in self.view.queues))))
+
     def disturbed(self) -> bool:
         """Link, queues or settings changed a moment ago: the NIC may have lost rules by itself."""
         since_ns = self._disturbed_ns

@@ -9,34 +9,31 @@ from __future__ import annotations
 
 import os
 import re
-import socket
-import struct
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
+from atfnd.kernel.irqbalance import spared
 from atfnd.model import Rival
 
-__all__ = ["NAMES", "banned_irqs", "rivals"]
+__all__ = ["NAMES", "rivals"]
 
 NAMES = ("irqbalance", "numad", "tuned")
-ANSWER_BYTES = 8192  # what irqbalance's own user interface reads
-ANSWER_S = 2.0  # it answers between two looks at the interrupts
 
 _GONE = (FileNotFoundError, ProcessLookupError)
-_credentials = struct.Struct("=iII")
 
 
 def rivals(root: Path = Path("/")) -> tuple[Rival, ...]:
     """Those that run now, by name and process; a process that ends under our hands is none."""
     found = []
     for pid, name in _running(root / "proc"):
-        banned = frozenset[int]()
+        banned, answers = frozenset[int](), True
         if name == "irqbalance":
-            told = banned_irqs(pid, root / "run")
+            told = spared(pid, root / "run")
+            answers = told is not None
             banned = _banned_by_option(root / "proc", pid) if told is None else told
         profile = _profile(root) if name == "tuned" else None
-        found.append(Rival(name, pid, banned, profile))
+        found.append(Rival(name, pid, banned, profile, answers))
     return tuple(sorted(found, key=lambda rival: (rival.name, rival.pid)))
 
 
@@ -55,30 +52,6 @@ def _banned_by_option(proc: Path, pid: int) -> frozenset[int]:
         words = (proc / str(pid) / "cmdline").read_text(errors="replace").replace("\0", " ")
         return frozenset(map(int, re.findall(r"(?<!\S)(?:--banirq[= ]|-i ?)(\d+)(?!\S)", words)))
     return frozenset()
-
-
-def banned_irqs(pid: int, run: Path = Path("/run")) -> frozenset[int] | None:
-    """What irqbalance answers to `setup`: `SLEEP s IRQ n LOAD l DIFF d CLASS c ... BANNED cpus`,
-    with an `IRQ n` for each it was told to leave alone, by its options or since. It wants to be
-    asked by root, with SCM_CREDENTIALS. None when it does not answer: it may be starting, or built
-    without."""
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC) as asking:
-        asking.settimeout(ANSWER_S)
-        who = _credentials.pack(os.getpid(), os.getuid(), os.getgid())
-        try:
-            asking.connect(_socket_of(pid, run))
-            asking.sendmsg([b"setup"], [(socket.SOL_SOCKET, socket.SCM_CREDENTIALS, who)])
-            answer = asking.recv(ANSWER_BYTES).decode(errors="replace")
-        except OSError:  # no such socket, nobody listens, no answer in time
-            return None
-    return frozenset(map(int, re.findall(r"\bIRQ (\d+) LOAD", answer)))
-
-
-def _socket_of(pid: int, run: Path) -> str:
-    """A file where it can make one, else an abstract address."""
-    name = f"irqbalance{pid}.sock"
-    path = run / "irqbalance" / name
-    return str(path) if path.exists() else f"\0{name}"
 
 
 def _profile(root: Path) -> str | None:

@@ -12,7 +12,7 @@ MAPPINGS: Mapping[str, str] = {
     "PolicyFile": "A policy file of atfnd: which flows are steered, how, and on which interfaces.",
     "DaemonEntry": "Settings of the daemon itself. One file may have them.",
     "TableEntry": "The Flow-to-Core table.",
-    "SettleEntry": "How often a flow may move.",
+    "SettleEntry": "How often flows may move.",
     "InterfaceEntry": "A rule for interfaces. The first that matches an interface decides.",
     "InterfaceMatchEntry": "Which interfaces a rule is for.",
     "RulesEntry": "Our share of an interface's filters.",
@@ -43,14 +43,17 @@ KEYS: Mapping[str, Mapping[str, str]] = {
     "DaemonEntry": {
         "observer": "How sockets are watched: `bpf`; `sock_diag`, by polling; or `auto`, bpf where "
         "the kernel allows it.",
+        "on_stop": "When atfnd is stopped, `keep` its filters and settings, so that traffic goes "
+        "on as it was and the next start takes them over; or `restore` what was before it.",
         "table": "The Flow-to-Core table.",
-        "settle": "How often a flow may move.",
+        "settle": "How often flows may move.",
     },
     "TableEntry": {
         "max": "Flows followed at once. One more is turned away and delivered by RSS.",
     },
     "SettleEntry": {
         "hold_down": "Least time between two moves of one flow.",
+        "moves": "Moves of flows and queues a second on one interface, on average; 16 at once.",
     },
     "InterfaceEntry": {
         "match": "Which interfaces this rule is for.",
@@ -76,6 +79,8 @@ KEYS: Mapping[str, Mapping[str, str]] = {
         "t_delete": "An entry that is idle for this long goes, and its filter with it; sooner as "
         "the table fills.",
         "dwell": "Use on another core must last this long before the flow follows.",
+        "replaces_built_in": "Needed in a rule named `control`: that it stands in the place of the "
+        "built-in one, which leaves ssh and BGP alone, is meant.",
     },
     "MatchEntry": {
         "protocol": "The transport.",

@@ -22,6 +22,8 @@ from atfnd.policy.schema import DaemonEntry, FlowEntry, InterfaceEntry, PolicyFi
 __all__ = ["DEFAULT_CONFIG", "check", "load"]
 
 DEFAULT_CONFIG = Path("/etc/atfnd/atfnd.yaml")
+PROTECTS = "control"  # the ways in: it is replaced by who says so, and stands first
+BUILT_IN_RULES = PROTECTS, "rest"
 BUILT_IN = Path(__file__).with_name("builtin.yaml")
 
 Content = tuple[Document, PolicyFile]
@@ -100,6 +102,14 @@ def _conflicts(contents: Sequence[Content]) -> list[Problem]:
                 problems.append(document.problem(("flows", i, "name"), message, hint))
             else:
                 rules[rule.name] = f"{document.file}:{document.line(('flows', i))}"
+            if rule.name == PROTECTS and not rule.replaces_built_in:
+                message = f"`{PROTECTS}` is the built-in rule that leaves ssh and BGP alone"
+                hint = "name yours otherwise, or write replaces_built_in: true"
+                problems.append(document.problem(("flows", i, "name"), message, hint))
+            if rule.replaces_built_in and rule.name not in BUILT_IN_RULES:
+                message = f"there is no built-in rule `{rule.name}`"
+                hint = f"there are {' and '.join(BUILT_IN_RULES)}"
+                problems.append(document.problem(("flows", i, "replaces_built_in"), message, hint))
         if content.daemon is not None:
             if daemon is not None:
                 hint = f"they are in {daemon}: keep them in one file"
@@ -115,13 +125,15 @@ def _merge(contents: Sequence[Content]) -> Policy:
         raise PolicyError(wrong)
     first, last = _flow_rules(document, built_in)
     flows = [rule for each in contents for rule in _flow_rules(*each)]
+    first = next((rule for rule in flows if rule.name == PROTECTS), first)
+    flows = [rule for rule in flows if rule.name != PROTECTS]
     names = {rule.name for rule in flows}
     interfaces = [rule for each in contents for rule in _interface_rules(*each)]
     daemon = next((c.daemon for _, c in contents if c.daemon is not None), DaemonEntry())
     return Policy(
         interfaces=(*interfaces, *_interface_rules(document, built_in)),
         flows=(
-            *([first] if first.name not in names else []),
+            first,
             *flows,
             *([last] if last.name not in names else []),
         ),
@@ -129,6 +141,8 @@ def _merge(contents: Sequence[Content]) -> Policy:
         table_max=daemon.table.max,
         hold_down_ns=daemon.settle.hold_down,
         files=tuple(document.file for document, _ in contents),
+        moves_per_s=daemon.settle.moves,
+        on_stop=daemon.on_stop,
     )
 
 

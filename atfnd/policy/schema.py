@@ -232,6 +232,7 @@ class FlowEntry(Entry):
     owner: Literal["thread", "process", "cgroup"] = "thread"
     t_delete: Annotated[Time, Field(gt=0)] = 30 * 10**9
     dwell: Time = 10 * 10**6
+    replaces_built_in: bool = False
 
 
 class InterfaceMatchEntry(Entry):
@@ -258,10 +259,12 @@ class TableEntry(Entry):
 
 class SettleEntry(Entry):
     hold_down: Time = 100 * 10**6
+    moves: Annotated[int, Field(ge=1, le=1_000_000)] = 1000
 
 
 class DaemonEntry(Entry):
     observer: Literal["auto", "bpf", "sock_diag"] = "auto"
+    on_stop: Literal["keep", "restore"] = "keep"
     table: TableEntry = TableEntry()
     settle: SettleEntry = SettleEntry()
 

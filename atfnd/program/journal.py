@@ -1,110 +1,103 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Which rules in which NIC are ours, written before the rule is: what a restart re-adopts.
 
-An append-only file of JSON lines: `["+", nic, match]` before an insert, `["@", nic, match,
-location]` after it, `["-", nic, match]` after a delete or a refusal; when it has grown it is
-written anew, with what is left. It is written without fsync, because filters do not outlive the
-power either; a line cut short by a kill is the last one and names a rule that was not written yet,
-or is the location of one, and then the match alone tells whose it is.
+A `RecordFile`: `["+", nic, match, queue]` before an insert, `["@", nic, match, location]` after it,
+`[">", nic, match, queue]` before it gets another queue, `["-", nic, match]` after a delete or a
+refusal; `["=", nic, match, location, queues]` is all that is known of one. It is written without
+fsync, because filters do not outlive the power either. A rule that was killed between insert and
+location is known by its match alone.
 """
 
 from __future__ import annotations
 
-import json
-import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from atfnd.model import Match, Rule
+from atfnd.program.record_file import Record, RecordFile, Unrecorded
 
 __all__ = ["Journal"]
-
-_GROWTH_BYTES = 1 << 20
-
-_json = json.JSONEncoder(separators=(",", ":")).encode  # json.dumps makes an encoder every time
-
 
 Rules = dict[Match, int | None]  # by match: the location, None as long as it is not known
 
 
-def _encode(sign: str, nic: str, match: Match, location: int | None = None) -> bytes:
-    fields = [field.hex() if isinstance(field, bytes) else field for field in match]
-    line = [sign, nic, fields] if location is None else [sign, nic, fields, location]
-    return _json(line).encode() + b"\n"
+def _encode(match: Match) -> Record:
+    return [field.hex() if isinstance(field, bytes) else field for field in match]
 
 
-def _decode(line: bytes) -> tuple[str, str, Match, int | None] | None:
-    """One line, None when it is torn or not ours."""
-    try:
-        sign, nic, fields, *rest = json.loads(line)
-        family, protocol, src, src_prefix, dst, dst_prefix, src_port, dst_port = fields
-        match = Match(
-            family, protocol,
-            None if src is None else bytes.fromhex(src), src_prefix,
-            None if dst is None else bytes.fromhex(dst), dst_prefix,
-            src_port, dst_port,
-        )  # fmt: skip
-    except (ValueError, TypeError):
-        return None
-    return sign, nic, match, rest[0] if rest else None
+def _decode(fields: Record) -> Match:
+    family, protocol, src, src_prefix, dst, dst_prefix, src_port, dst_port = fields
+    return Match(
+        family, protocol,
+        None if src is None else bytes.fromhex(src), src_prefix,
+        None if dst is None else bytes.fromhex(dst), dst_prefix,
+        src_port, dst_port,
+    )  # fmt: skip
 
 
 class Journal:
-    """Matches we have in NICs. OSError when it cannot be written: then nothing may be changed.
+    """Matches we have in NICs. Unrecorded: what was to be written ahead is not: do not do it.
 
-    `left` is what an earlier run left and nobody has released since, by NIC.
+    `left` is what an earlier run left and nobody has released since, by NIC; `damaged` lines of the
+    file could not be read.
     """
 
     def __init__(self, path: Path) -> None:
-        self._path = path
-        self._file = -1
-        self.left = self._read()
-        self._compact(self.left)
+        self._now: dict[str, Rules] = {}
+        # The queue it has and the one it may have had before; without an entry, any is ours.
+        self._queues: dict[tuple[str, Match], tuple[int, ...]] = {}
+        self._file = RecordFile(path, self._held)
+        for sign, nic, fields, *rest in self._file.records:
+            self._note(sign, nic, _decode(fields), *rest)
+        self.damaged = self._file.damaged
+        self.left: dict[str, Rules] = {nic: dict(rules) for nic, rules in self._now.items()}
+        self._file.compact(sync=False)
 
-    def _read(self) -> dict[str, Rules]:
-        """What the file says we have in NICs."""
-        left: dict[str, Rules] = {}
-        if self._path.exists():
-            for line in self._path.read_bytes().splitlines():
-                entry = _decode(line)
-                if entry is None:
-                    continue
-                sign, nic, match, location = entry
-                if sign == "-":
-                    left.get(nic, {}).pop(match, None)
-                else:
-                    left.setdefault(nic, {})[match] = location
-        return left
+    def _note(self, sign: str, nic: str, match: Match, *rest: Any) -> None:
+        rules, before = self._now.setdefault(nic, {}), self._queues.get((nic, match), ())
+        match sign, rest:
+            case "+", (queue,):
+                rules[match] = None
+                self._queues[nic, match] = () if queue is None else (queue,)
+            case "@", (location,):
+                rules[match] = location
+            case ">", (queue,) if match in rules:
+                self._queues[nic, match] = (*before[-1:], queue) if before else ()
+            case "=", (location, queues):
+                rules[match], self._queues[nic, match] = location, tuple(queues)
+            case "-", ():
+                rules.pop(match, None)
+                self._queues.pop((nic, match), None)
 
-    def _compact(self, held: dict[str, Rules]) -> None:
-        """Write only this, atomically, and go on from there."""
-        fresh = self._path.with_suffix(".new")
-        lines = [
-            _encode("+" if location is None else "@", nic, match, location)
-            for nic, owned in held.items()
-            for match, location in owned.items()
-        ]
-        size = fresh.write_bytes(b"".join(lines))
-        fresh.chmod(0o600)
-        fresh.replace(self._path)
-        if self._file >= 0:
-            os.close(self._file)
-        self._file = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
-        self._room = max(_GROWTH_BYTES, size)
+    def _held(self) -> Iterator[Record]:
+        for nic, match in [(nic, match) for nic, rules in self._now.items() for match in rules]:
+            if match in self._now.get(nic, {}):
+                queues = self._queues.get((nic, match), ())
+                yield ["=", nic, _encode(match), self._now[nic][match], list(queues)]
 
-    def _append(self, line: bytes) -> None:
-        os.write(self._file, line)
-        self._room -= len(line)
-        if self._room < 0:
-            self._compact(self._read())
+    def _append(self, sign: str, nic: str, match: Match, *rest: int | None) -> None:
+        self._file.append([sign, nic, _encode(match), *rest], sync=False)
+        self._note(sign, nic, match, *rest)
 
-    def claim(self, nic: str, match: Match) -> None:
-        """Before the insert."""
-        self._append(_encode("+", nic, match))
+    def _append_if_possible(self, sign: str, nic: str, match: Match, *rest: int) -> None:
+        """What is done already: a file that cannot be written has it when it is written anew."""
+        with suppress(Unrecorded):
+            self._file.append([sign, nic, _encode(match), *rest], sync=False)
+        self._note(sign, nic, match, *rest)
+
+    def claim(self, nic: str, match: Match, queue: int | None = None) -> None:
+        """Before the insert. None: whatever queue it is found on, it is ours."""
+        self._append("+", nic, match, queue)
 
     def locate(self, nic: str, match: Match, location: int) -> None:
         """After the insert: a filter of the same match at another location is not ours."""
-        self._append(_encode("@", nic, match, location))
+        self._append_if_possible("@", nic, match, location)
+
+    def turn(self, nic: str, match: Match, queue: int) -> None:
+        """Before it is given another queue. One that is found on a third queue is not ours."""
+        self._append(">", nic, match, queue)
 
     def ours(self, nic: str, rules: Iterable[Rule]) -> list[Rule]:
         """Those of the NIC's rules that an earlier run left. Of two with one match and no location
@@ -113,23 +106,25 @@ class Journal:
         found = {
             rule.match: rule
             for rule in sorted(rules, key=lambda rule: rule.location)
-            if rule.match in left and left[rule.match] in (None, rule.location)
+            if rule.match in left
+            and left[rule.match] in (None, rule.location)
+            and rule.queue in (self._queues.get((nic, rule.match)) or (rule.queue,))
         }
         return list(found.values())
 
     def release(self, nic: str, match: Match) -> None:
         """After the delete, or after a refused insert."""
         self.left.get(nic, {}).pop(match, None)
-        self._append(_encode("-", nic, match))
+        self._append_if_possible("-", nic, match)
 
     def rename(self, old: str, new: str) -> None:
         """An interface has another name now; its rules are `left` to be adopted under it."""
-        held = self._read()
-        if moved := held.pop(old, {}):
-            held.setdefault(new, {}).update(moved)
-            self._compact(held)
+        for match, location in self._now.pop(old, {}).items():
+            self._now.setdefault(new, {})[match] = location
+            self._queues[new, match] = self._queues.pop((old, match), ())
+        self._file.compact(sync=False)
         self.left.pop(old, None)
-        self.left[new] = dict(held.get(new, {}))
+        self.left[new] = dict(self._now.get(new, {}))
 
     def close(self) -> None:
-        os.close(self._file)
+        self._file.close()

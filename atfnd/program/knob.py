@@ -15,8 +15,9 @@ from typing import NamedTuple, Protocol
 
 from atfnd.model import Action, ActionKind, Outcome, brief
 from atfnd.program.originals import Held, Originals
+from atfnd.program.record_file import Unrecorded
 
-__all__ = ["DONE", "Knobs", "Undone", "apply", "drifted", "undo", "written"]
+__all__ = ["DONE", "Knobs", "Undone", "apply", "drifted", "unchanged", "undo", "written"]
 
 DONE = 0, errno.ESTALE, errno.ENOENT, errno.ENODEV  # undone, or nothing of ours is there
 _MACHINE_WIDE = "rps-sock-flow-entries"  # net.core: one for all NICs
@@ -55,12 +56,9 @@ def apply(nic: Knobs, originals: Originals, action: Action) -> Outcome:
             return outcome(0, "it is so already")
         if before is None:
             return outcome(errno.ENOENT, f"this NIC has no {knob} now")
-        if _moved(originals.held(nic.name).get(knob), before):
-            return outcome(errno.ESTALE, f"somebody else set {knob} to {brief(before)}")
         after = written(nic, originals, knob, value, lambda: _set(nic, knob, value))
     except OSError as refusal:
-        code = refusal.errno or errno.EIO
-        return outcome(code, f"{knob} stays as it is ({os.strerror(code)})")
+        return outcome(refusal.errno or errno.EIO, f"{knob} {unchanged(refusal)}")
     if after == before:
         return outcome(errno.EIO, f"the kernel took it, and {knob} is {brief(before)} still")
     if after is not None and after != value:
@@ -71,10 +69,13 @@ def apply(nic: Knobs, originals: Originals, action: Action) -> Outcome:
 def written(
     nic: Knobs, originals: Originals, knob: str, value: str, write: Callable[[], None]
 ) -> str | None:
-    """Journal, write and read back. OSError: refused, and the journal is as before."""
+    """Journal, write and read back. OSError: refused, and the journal is as before. ESTALE: it is
+    not what we wrote last, so it is somebody else's."""
     before = nic.knob(knob)
     if before is None:
         raise OSError(errno.ENOENT, f"no {knob} now")
+    if _moved(originals.held(nic.name).get(knob), before):
+        raise OSError(errno.ESTALE, f"somebody else set it to {brief(before)}")
     held = originals.held(nic.name).get(knob)
     originals.note(nic.name, knob, before)
     originals.wrote(nic.name, knob, value)
@@ -84,12 +85,21 @@ def written(
         if held is None or held.wrote is None:
             originals.forget(nic.name, knob)
         else:
-            originals.wrote(nic.name, knob, held.wrote)
+            originals.settled(nic.name, knob, held.wrote)
         raise
     after = nic.knob(knob)
-    if after is not None and after != value:
-        originals.wrote(nic.name, knob, after)  # the kernel's own words for it
+    originals.settled(nic.name, knob, value if after is None else after)  # in the kernel's words
     return after
+
+
+def unchanged(refusal: OSError) -> str:
+    """Why something stays as it is, in words."""
+    if refusal.errno == errno.ESTALE:
+        return f"is left: {refusal.strerror}"
+    why = os.strerror(refusal.errno or errno.EIO)
+    if isinstance(refusal, Unrecorded):
+        why = f"the journal cannot be written: {why}"
+    return f"stays as it is ({why})"
 
 
 def drifted(nic: str, knobs: Mapping[str, str], originals: Originals) -> dict[str, str]:
@@ -146,7 +156,7 @@ def _set(nic: Knobs, knob: str, value: str) -> None:
 
 def _moved(held: Held | None, now: str) -> bool:
     """It is not what we wrote last."""
-    return held is not None and held.wrote is not None and now != held.wrote
+    return held is not None and not held.ours(now)
 
 
 def _also_needs(nic: str, originals: Originals) -> str | None:

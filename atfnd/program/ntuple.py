@@ -10,6 +10,7 @@ import time
 from atfnd.model import Action, ActionKind, Match, Outcome
 from atfnd.nic import Nic
 from atfnd.program.journal import Journal
+from atfnd.program.record_file import Unrecorded
 
 __all__ = ["apply"]
 
@@ -23,6 +24,9 @@ def apply(nic: Nic, journal: Journal, action: Action) -> Outcome:
     """
     try:
         location = _write(nic, journal, action)
+    except Unrecorded as refusal:
+        left = f"the journal cannot be written ({refusal.strerror}): nothing is changed"
+        return Outcome(action, time.monotonic_ns(), errno.EIO, action.location, left)
     except OSError as refusal:
         code = refusal.errno or errno.EIO
         location, left = action.location, _left(action, code)
@@ -68,11 +72,12 @@ def _write(nic: Nic, journal: Journal, action: Action) -> int | None:
         raise ValueError(f"an insert without a flow or a queue: {action}")
     match = Match.of(action.key)
     if action.kind is ActionKind.REWRITE:
+        journal.turn(nic.name, match, action.new)
         location = nic.insert(match, action.new, action.location)
         if location != action.location:
             journal.locate(nic.name, match, location)
         return location
-    journal.claim(nic.name, match)
+    journal.claim(nic.name, match, action.new)
     try:
         location = nic.insert(match, action.new)
     except OSError:

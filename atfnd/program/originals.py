@@ -1,22 +1,25 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Knobs we changed: what they were before, and what we wrote last. Read to undo it.
 
-A file of JSON lines in the run directory: `["=", nic, knob, original]` before the first write of a
-knob, `[">", nic, knob, value]` before each write, `["-", nic, knob]` when it is let go of. Each is
-fsynced, unlike the journal of rules: a knob outlives the daemon and looks like anybody's. A line
-cut short by a kill is the last one, and the write it announces was not done.
+A `RecordFile`: `["=", nic, knob, original]` before the first write of a knob, `[">", nic, knob,
+value]` before each write, both fsynced: a knob outlives the daemon and looks like anybody's.
+`["!", nic, knob, value]` after a write: what the kernel has now; `["-", nic, knob]` when it is let
+go of; `["*", nic, knob, original, ...]` is all that is known of one.
+
+What somebody else moved is remembered, too, until it is taken back: `["~", nic, knob]`, `["+",
+nic]`; and which life of a NIC (`NicWatch.life`) the values were written in: `["&", nic, life]`.
 """
 
 from __future__ import annotations
 
-import json
-import os
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-__all__ = ["Held", "Originals"]
+from atfnd.program.record_file import Record, RecordFile, Unrecorded
 
-_GROWTH_BYTES = 1 << 20
+__all__ = ["Held", "Originals"]
 
 
 class Held(NamedTuple):
@@ -24,29 +27,87 @@ class Held(NamedTuple):
 
     original: str  # before our first write
     wrote: str | None  # last; None: we were about to
+    earlier: str | None = None  # what it was before that, until the last write is known done
+
+    def ours(self, now: str) -> bool:
+        """What it reads now is what we wrote, or what it was before."""
+        return self.wrote is None or now in (self.wrote, self.earlier)
 
 
 class Originals:
-    """Original values by NIC and knob. OSError when the file cannot be written: then nothing may
-    be changed."""
+    """Original values by NIC and knob. Unrecorded: what was to be written ahead is not, and must
+    not be done. `damaged` lines of the file could not be read."""
 
     def __init__(self, path: Path) -> None:
-        self._path = path
-        self._file = -1
-        self._held = _read(path)
-        self._compact()
+        self._held: dict[str, dict[str, Held]] = {}
+        self._manual: dict[str, set[str]] = {}
+        self._lives: dict[str, str] = {}
+        self._file = RecordFile(path, self._records)
+        for sign, nic, *rest in self._file.records:
+            self._take(sign, nic, *rest)
+        self.damaged = self._file.damaged
+        self._file.compact(sync=True)
+
+    def _take(self, sign: str, nic: str, *rest: str) -> None:
+        knobs = self._held.setdefault(nic, {})
+        match sign, rest:
+            case "=", (knob, original):
+                knobs.setdefault(knob, Held(original, None))
+                self._manual.get(nic, set()).discard(knob)
+            case ">", (knob, value) if knob in knobs:
+                original, wrote, _ = knobs[knob]
+                knobs[knob] = Held(original, value, original if wrote is None else wrote)
+            case "!", (knob, value) if knob in knobs:
+                knobs[knob] = Held(knobs[knob].original, value)
+            case "*", (knob, *held):
+                knobs[knob] = Held(*held)
+                self._manual.get(nic, set()).discard(knob)
+            case "-", (knob,):
+                knobs.pop(knob, None)
+            case "~", (knob,):
+                knobs.pop(knob, None)
+                self._manual.setdefault(nic, set()).add(knob)
+            case "+", ():
+                self._manual.pop(nic, None)
+            case "&", (life,):
+                self._lives[nic] = life
+
+    def _records(self) -> Iterator[Record]:
+        for nic in list(self._manual):  # before what is held: it ends that
+            for knob in sorted(self._manual.get(nic, ())):
+                if knob not in self._held.get(nic, {}):
+                    yield ["~", nic, knob]
+        for nic, knob in [(nic, knob) for nic, knobs in self._held.items() for knob in knobs]:
+            if knob in self._held.get(nic, {}):
+                yield ["*", nic, knob, *self._held[nic][knob]]
+        for nic in list(self._lives):
+            if nic in self._lives and (self._held.get(nic) or self._manual.get(nic)):
+                yield ["&", nic, self._lives[nic]]
+
+    def _ahead(self, *record: str) -> None:
+        self._file.append(list(record), sync=True)
+        self._take(*record)
+
+    def _after(self, *record: str) -> None:
+        """What is so already: a file that cannot be written has it when it is written anew."""
+        with suppress(Unrecorded):
+            self._file.append(list(record), sync=False)
+        self._take(*record)
 
     def note(self, nic: str, knob: str, original: str) -> None:
         """Before the first write of a knob; of one that is held already, the first one stays."""
         if knob not in self._held.get(nic, {}):
-            self._append("=", nic, knob, original)
-            self._held.setdefault(nic, {})[knob] = Held(original, None)
+            self._ahead("=", nic, knob, original)
 
     def wrote(self, nic: str, knob: str, value: str) -> None:
         """Before each write of a knob that is held. KeyError: it is not."""
-        held = self._held[nic][knob]
-        self._append(">", nic, knob, value)
-        self._held[nic][knob] = held._replace(wrote=value)
+        self._held[nic][knob]
+        self._ahead(">", nic, knob, value)
+
+    def settled(self, nic: str, knob: str, value: str) -> None:
+        """After a write, or when the kernel moved a knob by itself: this is ours now."""
+        if knob in self._held.get(nic, {}):
+            self._after("!", nic, knob, value)
 
     def held(self, nic: str) -> dict[str, Held]:
         """What is ours on this NIC, in the order it was first written."""
@@ -57,73 +118,41 @@ class Originals:
         return [nic for nic, knobs in self._held.items() if knobs]
 
     def forget(self, nic: str, knob: str) -> None:
-        """It is put back, or somebody else's now."""
-        if self._held.get(nic, {}).pop(knob, None) is not None:
-            self._append("-", nic, knob)
+        """It is put back, or gone."""
+        if knob in self._held.get(nic, {}):
+            self._after("-", nic, knob)
+
+    def let_go(self, nic: str, knob: str) -> None:
+        """Somebody else moved it: his, until it is taken back."""
+        self._after("~", nic, knob)
+
+    def manual(self, nic: str) -> frozenset[str]:
+        """Knobs that somebody else moved after us, and that nobody has taken back."""
+        return frozenset(self._manual.get(nic, ()))
+
+    def take_back(self, nic: str) -> None:
+        """What was let go of may be written again."""
+        if self._manual.get(nic):
+            self._after("+", nic)
+
+    def life(self, nic: str) -> str | None:
+        """In which life of it our values were written. None: it was not noted."""
+        return self._lives.get(nic)
+
+    def lives(self, nic: str, life: str) -> None:
+        """Note that our values are those of this life."""
+        if self._lives.get(nic) != life:
+            self._after("&", nic, life)
 
     def rename(self, old: str, new: str) -> None:
         """An interface has another name now."""
         if knobs := self._held.pop(old, None):
             self._held[new] = {**self._held.get(new, {}), **knobs}
-            self._compact()
+        if manual := self._manual.pop(old, None):
+            self._manual.setdefault(new, set()).update(manual)
+        if life := self._lives.pop(old, None):
+            self._lives[new] = life
+        self._file.compact(sync=True)
 
     def close(self) -> None:
-        os.close(self._file)
-
-    def _append(self, *entry: str) -> None:
-        line = _line(*entry)
-        os.write(self._file, line)
-        os.fsync(self._file)
-        self._room -= len(line)
-        if self._room < 0:
-            self._held = _read(self._path)
-            self._compact()
-
-    def _compact(self) -> None:
-        """Write only what is held, atomically, and go on from there."""
-        fresh = self._path.with_suffix(".new")
-        size = 0
-        with fresh.open("wb") as file:
-            for nic, knobs in self._held.items():
-                for knob, (original, wrote) in knobs.items():
-                    size += file.write(_line("=", nic, knob, original))
-                    if wrote is not None:
-                        size += file.write(_line(">", nic, knob, wrote))
-            file.flush()
-            os.fsync(file.fileno())
-        fresh.chmod(0o600)
-        fresh.replace(self._path)
-        if self._file >= 0:
-            os.close(self._file)
-        self._file = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
-        self._room = max(_GROWTH_BYTES, size)
-
-
-def _line(*entry: str) -> bytes:
-    return json.dumps(entry, separators=(",", ":")).encode() + b"\n"
-
-
-def _read(path: Path) -> dict[str, dict[str, Held]]:
-    """What the file says is ours."""
-    held: dict[str, dict[str, Held]] = {}
-    if not path.exists():
-        return held
-    for line in path.read_bytes().splitlines():
-        match _decoded(line):
-            case ["=", nic, knob, original]:
-                held.setdefault(nic, {}).setdefault(knob, Held(original, None))
-            case [">", nic, knob, value] if knob in held.get(nic, {}):
-                held[nic][knob] = held[nic][knob]._replace(wrote=value)
-            case ["-", nic, knob]:
-                held.get(nic, {}).pop(knob, None)
-    return held
-
-
-def _decoded(line: bytes) -> list[str]:
-    """One line; empty when it is torn or not ours."""
-    try:
-        entry = json.loads(line)
-    except ValueError:
-        return []
-    whole = isinstance(entry, list) and all(isinstance(field, str) for field in entry)
-    return entry if whole else []
+        self._file.close()

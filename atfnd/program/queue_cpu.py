@@ -7,19 +7,19 @@ Journaled as the knob `queue-cpu:N`, which holds the CPU list of the thread or t
 from __future__ import annotations
 
 import errno
-import os
 import time
 
 from atfnd.model import Action, Outcome
 from atfnd.nic import Nic
-from atfnd.program.knob import written
+from atfnd.program.knob import unchanged, written
 from atfnd.program.originals import Originals
 
 __all__ = ["apply"]
 
 
 def apply(nic: Nic, originals: Originals, action: Action) -> Outcome:
-    """Confine queue `action.queue` to CPU `action.new`; a kernel refusal is an Outcome."""
+    """Confine queue `action.queue` to CPU `action.new`; a refusal is an Outcome, and
+    ESTALE is that somebody else put it where it is."""
     queue, cpu = action.queue, action.new
     if queue is None or cpu is None:
         raise ValueError(f"a queue's CPU without queue or CPU: {action}")
@@ -28,6 +28,6 @@ def apply(nic: Nic, originals: Originals, action: Action) -> Outcome:
         written(nic, originals, knob, str(cpu), lambda: nic.set_queue_cpu(queue, cpu))
     except OSError as refusal:
         code = refusal.errno or errno.EIO
-        left = f"queue {queue} stays where it is ({os.strerror(code)})"
+        left = f"queue {queue}'s CPU {unchanged(refusal)}"
         return Outcome(action, time.monotonic_ns(), code, None, left)
     return Outcome(action, time.monotonic_ns(), 0, None, "as planned")

@@ -18,6 +18,7 @@ from atfnd.model import (
     NicView,
     Planned,
     Policy,
+    Restored,
     Status,
     Topology,
 )
@@ -69,15 +70,21 @@ class Source(Protocol):
         """Let the daemon change this NIC. KeyError: no such NIC; OperatorError: it cannot be
         steered; OSError: the kernel refused."""
 
-    async def disarm(self, nic: str) -> None:
-        """Stop every change on this NIC; rules in place stay. Raises as `arm`."""
+    async def disarm(self, nic: str | None) -> None:
+        """Stop every change on this NIC, or on all, also on those to come; rules in place stay.
+        Raises as `arm`."""
 
     async def pause(self, nic: str) -> None:
         """Remove our rules from this NIC and put back what we changed there, so that an admin can
         change its channels; nothing is changed until `resume`. Raises as `arm`."""
 
     async def resume(self, nic: str) -> None:
-        """Put back what `pause` took out, if the NIC was armed then. Raises as `arm`."""
+        """Put back what `pause` took out, if the NIC was armed then, and take back what somebody
+        else has moved. Raises as `arm`."""
+
+    async def restore(self, nic: str) -> Sequence[Restored]:
+        """Take out and put back everything of ours on this NIC, disarm it, and say what became of
+        each. Raises as `arm`."""
 
     @property
     def policy(self) -> Policy:

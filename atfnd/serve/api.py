@@ -55,7 +55,8 @@ class Api:
         }
         return [
             *(web.get(path, handler, allow_head=False) for path, handler in read.items()),
-            *(web.post(f"/v1/nics/{{nic}}/{verb}", self.order) for verb in ORDERS),
+            *(web.post(f"/v1/nics/{{nic}}/{verb}", self.order) for verb in (*ORDERS, "restore")),
+            web.post("/v1/disarm", self.disarm),
         ]
 
     async def status(self, request: web.Request) -> web.StreamResponse:
@@ -160,8 +161,12 @@ class Api:
         """POST /v1/nics/{nic}/{verb}."""
         query_of(request)
         nic, verb = known(self._source, request.match_info["nic"]), request.path.rpartition("/")[2]
+        restored: dict[str, object] = {}
         try:
-            await ORDERS[verb](self._source, nic)
+            if verb == "restore":
+                restored = views.restored_view(await self._source.restore(nic))
+            else:
+                await ORDERS[verb](self._source, nic)
         except KeyError:
             known(self._source, nic)  # it may just have gone
             raise
@@ -170,7 +175,14 @@ class Api:
         except OSError as refusal:
             return _refused(verb, nic, refusal)
         view = seen(self._source, nic)
-        return one_object({"nic": nic, "armed": view.armed, "paused": view.paused})
+        answer = {"nic": nic, "armed": view.armed, "paused": view.paused}
+        return one_object({**answer, **restored})
+
+    async def disarm(self, request: web.Request) -> web.StreamResponse:
+        """POST /v1/disarm: nothing is changed any more, on any interface."""
+        query_of(request)
+        await self._source.disarm(None)
+        return one_object({"armed": list(self._source.status().armed)})
 
 
 def _refused(verb: str, nic: str, refusal: OSError) -> web.Response:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import errno
 import ipaddress
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -17,6 +18,7 @@ from atfnd.model import (
     NicView,
     Node,
     Protocol,
+    Restored,
     Rule,
     endpoint,
 )
@@ -33,6 +35,7 @@ __all__ = [
     "node_view",
     "placed",
     "queue_views",
+    "restored_view",
     "rule_text",
     "rule_view",
 ]
@@ -278,3 +281,17 @@ def event_view(event: Event) -> View:
         "source": event.source,
         "errno": event.errno,
     }
+
+
+def restored_view(restored: Sequence[Restored]) -> View:
+    """`errno` is the kernel's name of its refusal."""
+    rows = [
+        {
+            "what": each.what,
+            "done": each.done,
+            "errno": None if each.done else errno.errorcode.get(each.errno, str(each.errno)),
+            "left": each.left,
+        }
+        for each in restored
+    ]
+    return {"restored": rows, "clear": all(each.done for each in restored)}

@@ -27,7 +27,7 @@ from typing import BinaryIO
 
 from atfnd.errors import OperatorError
 from tests.guest import simnic_module
-from tests.guest.fetch import Parts, parts
+from tests.guest.fetch import Parts, irqbalance, parts
 from tests.guest.initramfs import initramfs
 from tests.guest.machine import Machine
 from tests.guest.tsc import tsc_khz
@@ -78,6 +78,7 @@ def run(
     on sys.stderr. OperatorError: none of ATTEMPTS could be started.
     """
     found = parts()
+    irqbalance()  # the guest has no network
     simnic_module.build(found, BUILD)
     copies = {"stdout": stdout, "stderr": stderr}
     with _folder() as folder:

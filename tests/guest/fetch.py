@@ -19,7 +19,7 @@ from pathlib import Path
 
 from atfnd.errors import OperatorError
 
-__all__ = ["Parts", "parts"]
+__all__ = ["Parts", "irqbalance", "parts"]
 
 SOURCES = """\
 Types: deb
@@ -88,6 +88,22 @@ def parts() -> Parts:
                 found = _cached(cache)
     assert found is not None
     return found
+
+
+def irqbalance() -> Path:
+    """irqbalance with the libraries that this machine lacks, unpacked and cached; nothing is
+    installed, for that would start it. OperatorError: apt cannot get it."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "atfnd/irqbalance"
+    cache.parent.mkdir(parents=True, exist_ok=True)
+    with (cache.parent / "irqbalance.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not cache.is_dir():
+            with tempfile.TemporaryDirectory(dir=cache.parent, prefix="fetch-") as name:
+                apt = _apt(Path(name))
+                _call(apt, "apt-get", "-q", "update")
+                _unpack(apt, Path(name) / "tree", "install", "irqbalance")
+                (Path(name) / "tree").rename(cache)
+    return cache
 
 
 def _cached(cache: Path) -> Parts | None:

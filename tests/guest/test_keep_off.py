@@ -149,5 +149,5 @@ def test_what_somebody_else_writes_is_his(bed: Bed, group: Callable[..., Group])
     says(bed, it.app, "somebody else set its cpuset.cpus to 0-3")
     assert about(bed, it, "manual")
     assert it.cpus == "0-3"
-    bed.daemon.post(f"/v1/nics/{bed.lab.nic.name}/arm")
+    bed.daemon.post(f"/v1/nics/{bed.lab.nic.name}/resume")
     it.comes_to("0-2")

@@ -136,7 +136,7 @@ def test_a_rule_somebody_deletes_is_let_go(bed: Bed, apps: list[Application]) ->
 
     until(let_go, "it is let go", 60)
     assert len(listed()) == len(apps) - 1
-    assert bed.daemon.ctl("arm", NAME).returncode == 0  # the way to have it back
+    assert bed.daemon.ctl("resume", NAME).returncode == 0  # the way to have it back
     whole(bed, apps)
 
 
@@ -164,3 +164,18 @@ def test_the_driver_is_unloaded_and_comes_back(bed: Bed) -> None:
     assert bed.daemon.ctl("status").returncode == 0
     done = subprocess.run(["dmesg"], capture_output=True, text=True, check=True)
     assert not re.search(r"WARNING|BUG:|Oops", done.stdout)
+
+
+def test_a_pause_outlives_the_driver(bed: Bed) -> None:
+    """It is what a pause is for."""
+    assert bed.daemon.ctl("pause", NAME).returncode == 0
+    until(unloaded, "simnic is unloaded", 30)
+    until(lambda: not nics(bed), "the daemon lets go", 30)
+    sh("insmod", MODULE, *(f"{name}={value}" for name, value in PARAMETERS.items()))
+    wire()
+    until(lambda: NAME in nics(bed), "it is taken again", 60)
+    assert nics(bed)[NAME]["paused"]
+    app = bed.apps.tcp()
+    bed.row(app, lambda row: row["state"] == "observed", "is only observed")
+    assert bed.daemon.ctl("resume", NAME).returncode == 0
+    bed.steered(app)

@@ -1,0 +1,154 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What an operator may tell a running daemon: arm, disarm, pause, resume, restore.
+
+Orders hold until the next one, also for an interface that goes and comes, and for the next run.
+"""
+
+from __future__ import annotations
+
+import errno
+import time
+from collections.abc import Collection, Sequence
+
+from atfnd.decide import retire, steer
+from atfnd.errors import OperatorError
+from atfnd.model import Action, ActionKind, FlowState, NicView, Outcome, Restored
+from atfnd.observe.nics import NicWatch
+from atfnd.program.balance import BALANCER
+from atfnd.program.cpuset import CGROUPS
+from atfnd.program.orders import ALL
+from atfnd.program.record_file import Unrecorded
+from atfnd.reloading import Reloading
+
+__all__ = ["Operated"]
+
+
+class Operated(Reloading):
+    """The part of the daemon that obeys."""
+
+    restored: Sequence[Restored] = ()  # at a stop, where the policy asks for that
+
+    async def arm(self, nic: str) -> None:
+        """Allow changes on a NIC, and place every flow that waits for it. KeyError: no such NIC."""
+        watch = self.watches[nic]
+        self._order("arm", nic)
+        self.keeping_off.arm()
+        self._arm(watch, "asked for")
+
+    async def disarm(self, nic: str | None) -> None:
+        """Stop every change on a NIC at once, or on all, also on those to come; rules in place
+        stay. KeyError: no such NIC."""
+        watches = list(self.watches.values()) if nic is None else [self.watches[nic]]
+        for watch in watches:
+            self._disarm(watch, "asked for")
+        self._order("disarm", ALL if nic is None else nic)
+
+    async def pause(self, nic: str) -> None:
+        """Take our rules out of a NIC and put its knobs back, armed or not, and change nothing
+        until `resume`. OperatorError: the kernel refused some of it. KeyError: no such NIC."""
+        watch = self.watches[nic]
+        if watch.view.paused:
+            return
+        was_armed = watch.view.armed
+        done = self._take_out(watch, "paused by the operator")
+        watch.arm(was_armed)
+        watch.pause()
+        self._order("pause", nic)
+        self.log.add("pause", "paused: our rules are out", "asked for", nic=nic)
+        self._carry_out(steer.take_up(watch.view, self.memory, time.monotonic_ns()))
+        done += [*self._let_loose(), *await self.arming.balancing.lift(nic)]
+        if refused := ", ".join(each.what for each in done if not each.done):
+            what = f"{nic} is paused, but the kernel keeps of us: {refused}"
+            raise OperatorError(what, f"atfnctl events --nic {nic} says why")
+
+    async def resume(self, nic: str) -> None:
+        """Put back what `pause` took out, if the NIC was armed then, and take back what was let go
+        of because somebody else had moved it. KeyError: no such NIC."""
+        watch = self.watches[nic]
+        his: Collection[object] = watch.view.manual
+        for of in (CGROUPS, BALANCER):
+            his = his or self.originals.manual(of)
+        his = his or [f for f in self.memory.table if (f.nic, f.state) == (nic, FlowState.MANUAL)]
+        if not (watch.view.paused or his):
+            return
+        self._order("resume", nic)
+        self.log.add("resume", "resumed", "asked for", nic=nic)
+        armed = watch.resume()
+        self.arming.take_back(watch)
+        self.keeping_off.take_back()
+        self.arming.meet(watch)
+        if armed:
+            self._look_again(watch)
+            plan = steer.take_up(watch.view, self.memory, time.monotonic_ns(), manual=True)
+            self._carry_out(plan)
+
+    async def restore(self, nic: str) -> Sequence[Restored]:
+        """Take our rules out of a NIC and put its knobs back, armed or not, and leave it disarmed.
+        What became of each. KeyError: no such NIC."""
+        watch = self.watches[nic]
+        self._order("disarm", nic)
+        done = self._take_out(watch, "restored by the operator")
+        self._disarm(watch, "restored: nothing of ours is in it")
+        self._carry_out(steer.take_up(watch.view, self.memory, time.monotonic_ns()))
+        return [*done, *self._let_loose(), *await self.arming.balancing.lift(nic)]
+
+    def _restore_all(self) -> list[Restored]:
+        """As `restore` of every NIC, but that what was said of it holds."""
+        done = []
+        for watch in list(self.watches.values()):
+            with self._while_there(watch):
+                done += self._take_out(watch, "atfnd stops, and the policy says on_stop: restore")
+                watch.arm(False)
+        return [*done, *self._let_loose()]
+
+    def _take_out(self, watch: NicWatch, why: str) -> list[Restored]:
+        """Every rule and every knob of ours. The NIC is armed then: that takes writing."""
+        name = watch.view.name
+        self._check_rules(watch)  # what somebody changed a moment ago is his
+        watch.arm(True)
+        self._still(watch)
+        plan = retire.withdraw(watch.view, self.memory, why)
+        outcomes = self._write((*plan, *self._orphans(watch, why)))
+        done = [_of_rule(outcome) for outcome in outcomes]
+        deleted = sum(each.done for each in done)
+        done = [each for each in done if not each.done]
+        if deleted:
+            done.insert(0, Restored(name, "rules", 0, f"{deleted} deleted"))
+        return [*done, *(Restored(name, *each) for each in self.arming.undo(watch))]
+
+    def _orphans(self, watch: NicWatch, why: str) -> list[Action]:
+        """Deletes of rules that an earlier run left and that are in no entry."""
+        name = watch.view.name
+        if not self.journal.left.get(name):
+            return []
+        known = {flow.location for flow in self.memory.table.steered(name)}
+        plan = []
+        for rule in self.journal.ours(name, watch.read_rules()):
+            if rule.match is not None and rule.location not in known:
+                key, at, queue = rule.match.key(), rule.location, rule.queue
+                plan.append(Action(ActionKind.DELETE, name, key, at, queue, None, why, ""))
+        return plan
+
+    def _let_loose(self) -> list[Restored]:
+        """Give cgroups the CPUs back that no NIC asks for any more, which is armed."""
+        before = self.originals.held(CGROUPS).keys()
+        refused = self.keeping_off.pause(self._views())
+        back = before - self.originals.held(CGROUPS).keys()
+        done = [Restored(CGROUPS, name, 0, "is as it was, or somebody else's") for name in back]
+        return [*done, *(Restored(CGROUPS, name, errno.EPERM, "is left") for name in refused)]
+
+    def _views(self) -> dict[str, NicView]:
+        return {name: watch.view for name, watch in self.watches.items()}
+
+    def _order(self, verb: str, nic: str) -> None:
+        try:
+            self.orders.say(verb, nic)
+        except Unrecorded as refusal:
+            why = f"it holds for this run only: {refusal.strerror}"
+            self.log.add("unrecorded", f"{verb} {nic}", why, nic=None if nic == ALL else nic)
+
+
+def _of_rule(outcome: Outcome) -> Restored:
+    action = outcome.action
+    code = 0 if outcome.errno in (0, errno.ENOENT) else outcome.errno
+    return Restored(action.nic, f"rule {action.location} ({action.key})", code, outcome.left)

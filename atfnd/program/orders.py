@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What the operator said by `atfnctl`, by interface: armed, disarmed, paused. It outlives daemon
+and device, for a kill switch that a crash undoes is none; not the power: then the policy counts.
+
+A `RecordFile`: `["arm", nic]`, `["disarm", nic]`, `["disarm", "*"]` (all, also those to come),
+`["pause", nic]`, `["resume", nic]`. One that was damaged reads as `["disarm", "*"]`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from atfnd.program.record_file import Record, RecordFile
+
+__all__ = ["ALL", "Orders"]
+
+ALL = "*"
+
+
+class Orders:
+    """The last word on each interface. Unrecorded: it holds for this run only."""
+
+    def __init__(self, path: Path) -> None:
+        self._armed: dict[str, bool] = {}
+        self._paused: set[str] = set()
+        self._others: bool | None = None  # those that are not named
+        self._file = RecordFile(path, self._records)
+        for verb, nic in self._file.records:
+            self._take(verb, nic)
+        self.damaged = self._file.damaged
+        if self.damaged:
+            self._take("disarm", ALL)
+        self._file.compact(sync=True)
+
+    def _take(self, verb: str, nic: str) -> None:
+        if verb == "disarm" and nic == ALL:
+            self._armed.clear()
+            self._paused.clear()
+            self._others = False
+        elif verb in ("arm", "disarm"):
+            self._armed[nic] = verb == "arm"
+            self._paused.discard(nic)
+        elif verb == "pause":
+            self._paused.add(nic)
+        elif verb == "resume":
+            self._paused.discard(nic)
+
+    def _records(self) -> Iterator[Record]:
+        if self._others is False:
+            yield ["disarm", ALL]
+        for nic in list(self._armed):
+            if nic in self._armed:
+                yield ["arm" if self._armed[nic] else "disarm", nic]
+        for nic in sorted(self._paused):
+            if nic in self._paused:
+                yield ["pause", nic]
+
+    def say(self, verb: str, nic: str) -> None:
+        """`arm`, `disarm`, `pause` or `resume` an interface, or `disarm` ALL."""
+        self._take(verb, nic)
+        self._file.append([verb, nic], sync=True)
+
+    def armed(self, nic: str) -> bool | None:
+        """None: nothing was said, and the policy counts."""
+        return self._armed.get(nic, self._others)
+
+    def paused(self, nic: str) -> bool:
+        return nic in self._paused
+
+    def close(self) -> None:
+        self._file.close()

@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The real irqbalance is told which interrupts are ours, beside what it was told by others."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from atfnd.balancing import Balancing
+from atfnd.kernel import irqbalance
+from atfnd.model import Queue
+from atfnd.program import balance
+from atfnd.program.balance import BALANCER
+from atfnd.program.originals import Originals
+from atfnd.serve.eventlog import EventLog
+from tests.irqbalance import balancer, spares
+from tests.values import NIC
+from tests.wait import until
+
+__all__: list[str] = []
+
+ADMINS, OURS = 9001, (9011, 9012)  # none of them exists
+
+
+@pytest.fixture
+def originals(tmp_path: Path) -> Iterator[Originals]:
+    made = Originals(tmp_path / "originals.journal")
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """In the place of /run: the machine's own irqbalance is told nothing."""
+    monkeypatch.setattr(irqbalance, "_RUN", tmp_path)
+    return tmp_path
+
+
+class Host:
+    """Balancing of one armed NIC with interrupts of its own: model values, the rest is real."""
+
+    def __init__(self, originals: Originals) -> None:
+        queues = tuple(Queue(i, None, irq, i, None, None) for i, irq in enumerate(OURS))
+        self.watch: Any = SimpleNamespace(view=replace(NIC, armed=True, queues=queues))
+        self.log, self.put_back = EventLog(), list[frozenset[int]]()
+        shown: Any = SimpleNamespace(watches={"nic": self.watch}, log=self.log)
+        put_back: Callable[..., None] = lambda watch, irqs: self.put_back.append(irqs)  # noqa: E731
+        self.balancing = Balancing(shown, originals, put_back)
+        self.runner = asyncio.Runner()
+
+    def look_until(self, holds: Callable[[], bool]) -> None:
+        until(lambda: self.runner.run(self.balancing.look()) or holds(), "it has looked", 60)
+
+    def kinds(self) -> list[str]:
+        return [event.kind for event in self.log.after(0, 100)]
+
+
+def test_bans_are_merged_and_taken_back(run: Path) -> None:
+    with balancer(f"--banirq={ADMINS}", tied=run) as pid:
+        assert spares(pid) == {ADMINS}
+        assert balance.banned(pid, OURS) == (0, "as planned")
+        assert spares(pid) == {ADMINS, *OURS}
+        assert balance.unban(pid, OURS) == (0, "as planned")
+        assert spares(pid) == {ADMINS}
+        assert balance.unban(pid, [ADMINS])[0] == 0  # the last one
+        assert spares(pid) == set()
+
+
+def test_a_list_too_long_for_it_is_not_sent_in_part(run: Path) -> None:
+    with balancer(f"--banirq={ADMINS}", tied=run) as pid:
+        code, _ = balance.banned(pid, range(10_000, 10_090))
+        assert code == errno.E2BIG
+        assert spares(pid) == {ADMINS}
+
+
+def test_a_nic_is_spared_while_it_is_armed_and_after_every_restart(
+    originals: Originals, run: Path
+) -> None:
+    host = Host(originals)
+    with ExitStack() as stack:
+        pid = stack.enter_context(balancer(f"--banirq={ADMINS}", tied=run))
+        host.look_until(lambda: spares(pid) == {ADMINS, *OURS})
+        assert host.put_back == [frozenset(OURS)]
+        assert not host.balancing.may_have_moved(OURS[0])
+        host.watch.view = replace(host.watch.view, armed=False)  # changes nothing
+        stack.close()
+        assert {ban.pid for ban in balance.bans(originals)} == {pid}
+        with balancer(tied=run) as another:
+            host.look_until(lambda: balance.bans(originals) == [])
+            assert spares(another) == set()
+            assert host.balancing.may_have_moved(OURS[0])
+            host.watch.view = replace(host.watch.view, armed=True)
+            host.look_until(lambda: spares(another) == set(OURS))
+    assert host.kinds() == ["ban", "ban"]
+
+
+def test_what_somebody_else_has_it_move_again_is_his(originals: Originals, run: Path) -> None:
+    host = Host(originals)
+    with balancer(tied=run) as pid:
+        host.look_until(lambda: spares(pid) == set(OURS))
+        assert balance.unban(pid, OURS[:1])[0] == 0  # as in irqbalance-ui
+        host.look_until(lambda: "manual" in host.kinds())
+        assert spares(pid) == {OURS[1]}
+        assert not host.balancing.may_have_moved(OURS[0])
+        originals.take_back(BALANCER)  # atfnctl resume
+        host.look_until(lambda: spares(pid) == set(OURS))
+
+
+def test_only_our_bans_are_lifted(originals: Originals, run: Path) -> None:
+    host = Host(originals)
+    with balancer(f"--banirq={OURS[0]}", tied=run) as pid:
+        host.look_until(lambda: spares(pid) == set(OURS))
+        (done,) = balance.restored(originals)
+        assert (done.errno, done.left) == (0, "is lifted")
+        assert str(OURS[1]) in done.what
+        assert spares(pid) == {OURS[0]}
+    assert originals.nics() == []
+
+
+def test_bans_end_with_their_irqbalance(originals: Originals, run: Path) -> None:
+    host = Host(originals)
+    with balancer(tied=run) as pid:
+        host.look_until(lambda: spares(pid) == set(OURS))
+    assert balance.restored(originals) == []
+    assert originals.nics() == []
