@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The guest: what it promises its users, and every file of tests/guest/ in a guest of its own."""
+"""The guest: what it promises its users, and every file of tests/guest/ in one."""
 
 from __future__ import annotations
 
@@ -17,15 +17,19 @@ from atfnd.errors import OperatorError
 from tests.debian import build
 from tests.guest import boot
 from tests.guest.boot import BUILD, ROOT, TIMED_OUT, Outcome, run
-from tests.guest.collected import machine_of, run_tests
+from tests.guest.collected import machine_of, run_tests, together
 from tests.guest.machine import Machine
 from tests.wait import until
 
 FILES = sorted((ROOT / "tests/guest").glob("test_*.py"))
-FILE_S = 1500.0
+FILES_S = 2400.0
 COMMAND_S = 300.0
 
-pytestmark = pytest.mark.timeout(FILE_S + 300)
+pytestmark = pytest.mark.timeout(FILES_S + 300)
+
+
+def named(files: tuple[Path, ...]) -> str:
+    return " ".join(file.stem.removeprefix("test_") for file in files)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -35,17 +39,17 @@ def bytecode() -> None:
         assert compileall.compile_dir(ROOT / folder, quiet=1)
 
 
-@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
-def test_in_the_guest(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("files", together(FILES), ids=named)
+def test_in_the_guest(files: tuple[Path, ...], capsys: pytest.CaptureFixture[str]) -> None:
     report = io.BytesIO()
-    if machine_of(file).init == "systemd":
+    if machine_of(files[0]).init == "systemd":
         build()
-    outcome = run_tests(file, report, FILE_S)
+    outcome = run_tests(files, report, FILES_S)
     said = report.getvalue().decode()
     assert outcome.exit_code == 0, f"{said}\n{outcome.console}"
     assert outcome.complaints == ()
     with capsys.disabled():
-        print(f"\n{file.relative_to(ROOT)} in the guest: {said.splitlines()[-1]}")
+        print(f"\n{named(files)} in the guest: {said.splitlines()[-1]}")
 
 
 def shell(command: str, timeout_s: float = COMMAND_S) -> tuple[Outcome, str, str]:
