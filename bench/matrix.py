@@ -45,8 +45,7 @@ flows:
     placement: auto
     order: {order}
 """
-BEGIN_S = 15.0  # a core that is full is tried after three looks, 2 s apart
-DECIDE_S = 180.0  # a trial is given a minute to move its flows, twice
+DECIDE_S = 180.0  # for a core to be full three looks in a row, and a trial's two moves
 
 
 class Traffic(NamedTuple):
@@ -111,15 +110,17 @@ def chosen(app_cpu: int, rounds: int, make: BedMaker = lab_bed) -> Chosen:
     cells: list[Cell] = []
     with make() as bed, _auto(bed) as running, _connected(bed, STREAM, app_cpu):
         _led_to(running)
-        why = _decided(running)
+        _decided(running)
         for _ in range(rounds):
             streams.append((_led_to(running), *_carried(bed)))
+        told = [f"{each['what']}: {each['why']}" for each in _events(running)]
     with make() as bed, _auto(bed) as running:
         for flow_cpu, bytes_per_s, bytes_per_busy_s in streams:
             with _connected(bed, ASKED, app_cpu) as asking:
                 _led_to(running)
                 took_ns = _took(asking)
             cells.append(Cell(flow_cpu, app_cpu, bytes_per_s, bytes_per_busy_s, *took_ns))
+    why = told[-1] if told else "near core: that was never full"
     return Chosen(streams[-1][0], app_cpu, why, tuple(cells))
 
 
@@ -127,18 +128,14 @@ def _auto(bed: Bed) -> AbstractContextManager[Daemon]:
     return daemon(bed.nic, AUTO.format(order=bed.order))
 
 
-def _decided(running: Daemon) -> str:
-    """What `auto` says of the stream, once it has decided: a trial has ended, or none has begun."""
-    began = time.monotonic()
-    while time.monotonic() - began < DECIDE_S:
-        kinds = [each["kind"] for each in _events(running)]
-        if {"kept", "back"} & set(kinds):
-            break
-        if "trial" not in kinds and time.monotonic() - began > BEGIN_S:
-            break
+def _decided(running: Daemon) -> None:
+    """Wait until `auto` has come to an end with the stream: a trial was kept or taken back. On a
+    core that is never full none begins."""
+    end = time.monotonic() + DECIDE_S
+    while time.monotonic() < end:
+        if {"kept", "back"} & {each["kind"] for each in _events(running)}:
+            return
         time.sleep(SETTLE_S)
-    told = [f"{each['what']}: {each['why']}" for each in _events(running)]
-    return told[-1] if told else "near core: that was never full"
 
 
 def _events(running: Daemon) -> list[dict[str, Any]]:

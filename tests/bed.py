@@ -48,9 +48,16 @@ class Bed:
         try:
             row = until(found, f"{app.key} {what}", 30)
         except AssertionError as late:
-            raise AssertionError(f"{late}; its row is {self.daemon.flow(app.key)}") from late
+            raise AssertionError(f"{late}; {self._known_of(app)}") from late
         assert row is not None
         return row
+
+    def _known_of(self, app: Application) -> str:
+        """For the report of a failure: what the daemon shows and said, and whether it talks."""
+        said = [event for event in self.daemon.events() if str(app.key.local_port) in str(event)]
+        talks = [each.process.poll() is None for each in (app.peer, app.host)]
+        status = self.daemon.status()
+        return f"row {self.daemon.flow(app.key)}; talks {talks}; events {said[-8:]}; {status}"
 
     def steered(self, app: Application) -> Row:
         """Its row, once a rule leads it to its application's CPU."""

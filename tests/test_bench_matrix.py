@@ -66,6 +66,7 @@ def test_what_auto_chose_stands_beside_the_best_and_the_worst_cell_of_its_cpu(
 
 def test_auto_is_asked_what_it_chose_and_measured_there(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(matrix, "SECONDS", 0.5)
+    monkeypatch.setattr(matrix, "DECIDE_S", 90.0)
     found = matrix.chosen(1, 2, lambda: lab_bed(queues=2))
     assert found.app_cpu == 1
     assert len(found.cells) == 2
