@@ -56,7 +56,9 @@ class Moving:
             self.blind = refusal.strerror or str(refusal)
             self._hands = BlindHands(apply, self.blind)
         times = Times(hold_down_ns=hold_down_ns)
-        self._mover = Mover(self._hands, Device(read_port(watch.view, None), times))
+        self._mover = Mover(
+            self._hands, Device(read_port(watch.view, watch.nic.interface, None), times)
+        )
         self._lives, self._read_s = watch.lives, time.monotonic()
         self._timer: asyncio.TimerHandle | None = None
         self._busy_s = 0.0  # loop time of the last move
@@ -116,7 +118,8 @@ class Moving:
         reset = [Reset()] if self._lives != self._watch.lives else []
         self._lives = self._watch.lives
         write_ns, service_pps = self._hands.write_ns(), self._hands.service_pps()
-        port = read_port(self._watch.view, write_ns, service_pps=service_pps)
+        watch = self._watch
+        port = read_port(watch.view, watch.nic.interface, write_ns, service_pps=service_pps)
         return [*reset, Facts(port)]
 
     def _tell(self, *events: Event) -> Said:
