@@ -55,8 +55,8 @@ class Moving:
         except OSError as refusal:
             self.blind = refusal.strerror or str(refusal)
             self._hands = BlindHands(apply, self.blind)
-        times = _paced(Times(), policy)
-        self._mover = Mover(self._hands, Device(read_port(watch.view, None), times))
+        times, port = _paced(Times(), policy), read_port(watch.view, watch.nic.interface, None)
+        self._mover = Mover(self._hands, Device(port, times))
         self._lives, self._read_s = watch.lives, time.monotonic()
         self._timer: asyncio.TimerHandle | None = None
         self._busy_s = 0.0  # loop time of the last move
@@ -115,7 +115,8 @@ class Moving:
         reset = [Reset()] if self._lives != self._watch.lives else []
         self._lives = self._watch.lives
         write_ns, service_pps = self._hands.write_ns(), self._hands.service_pps()
-        port = read_port(self._watch.view, write_ns, service_pps=service_pps)
+        watch = self._watch
+        port = read_port(watch.view, watch.nic.interface, write_ns, service_pps=service_pps)
         return [*reset, Facts(port)]
 
     def _tell(self, *events: Event) -> Said:

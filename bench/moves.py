@@ -240,7 +240,7 @@ def steering(
             locations.append(outcome.location)
         undo.callback(bed.clear_rules)
         hands.writes = 0
-        port = read_port(watch.view, hands.write_ns())
+        port = read_port(watch.view, watch.nic.interface, hands.write_ns())
         if not holds:
             port = port._replace(holds_max=0)
         mover = Mover(hands, Device(port, times))

@@ -67,7 +67,7 @@ class Moving:
         assert self.hands.try_writes(nic.name).errno == 0
         self.old, self.new = 0, 1
         self.location: int | None = None
-        port = read_port(self.nic.view, self.hands.write_ns())
+        port = read_port(self.nic.view, self.nic.nic.interface, self.hands.write_ns())
         self.moves = Mover(self.hands, Device(port, times))
         self.began_ns: list[int] = []  # CLOCK_REALTIME
         self.ended: list[Ended] = []
@@ -108,7 +108,7 @@ class Moving:
         lives = self.nic.lives
         if not self.nic.changed() or not self.nic.refresh():
             return
-        facts = Facts(read_port(self.nic.view, self.hands.write_ns()))
+        facts = Facts(read_port(self.nic.view, self.nic.nic.interface, self.hands.write_ns()))
         again = (Reset(),) if self.nic.lives > lives else ()
         self._said(self.moves.tell(facts, *again))
 

@@ -71,7 +71,10 @@ class Nursery:
         self.ended: list[Ended] = []
 
     def a_mover(self, times: Times) -> Mover:
-        return Mover(self.hands, Device(read_port(self.nic.view, self.hands.write_ns()), times))
+        return Mover(
+            self.hands,
+            Device(read_port(self.nic.view, self.nic.nic.interface, self.hands.write_ns()), times),
+        )
 
     def _cookie(self, key: FlowKey) -> int | None:
         flow = self.memory.table.get(key)

@@ -25,7 +25,7 @@ class Other:
     """An interface of four queues, and what stands on it."""
 
     def __init__(self, net: Namespace, watch: NicWatch, interface: Interface) -> None:
-        self.net, self._watch, self._interface = net, watch, interface
+        self.net, self._watch, self.interface = net, watch, interface
 
     @property
     def view(self) -> NicView:
@@ -34,10 +34,10 @@ class Other:
 
     @property
     def port(self) -> Port:
-        return read_port(self.view, None)
+        return read_port(self.view, self.interface, None)
 
     def write(self, path: str, text: str) -> None:
-        self._interface.write(path, text)
+        self.interface.write(path, text)
 
 
 @pytest.fixture
@@ -61,7 +61,7 @@ def sysctls(root: Path, busy_poll: str, busy_read: str) -> Path:
 def test_all_is_known_of_the_lab(lab: Lab, tmp_path: Path) -> None:
     with closing(NicWatch(lab.nic, armed=True, budget=None)) as watch:
         watch.inspect()
-        port = read_port(watch.view, 7, sysctls(tmp_path, "0\n", "0\n"))
+        port = read_port(watch.view, lab.nic.interface, 7, sysctls(tmp_path, "0\n", "0\n"))
     ring = Ring(256, rx_usecs=0, gro_flush_timeout_ns=0, busy_poll=False, thread=True)
     assert port == Port(Actuator.IN_PLACE, False, frozenset(), (ring,) * 4, write_ns=7, holds_max=2)
 
@@ -88,12 +88,12 @@ def test_gro_timeouts_are_those_of_each_queue(other: Other) -> None:
 def test_sockets_may_be_busy_polled(
     other: Other, tmp_path: Path, values: tuple[str, str], polls: bool
 ) -> None:
-    port = read_port(other.view, None, sysctls(tmp_path, *values))
+    port = read_port(other.view, other.interface, None, sysctls(tmp_path, *values))
     assert {ring.busy_poll for ring in port.rings} == {polls}
 
 
 def test_another_network_namespace_does_not_say_whether(other: Other, tmp_path: Path) -> None:
-    port = read_port(other.view, None, tmp_path)
+    port = read_port(other.view, other.interface, None, tmp_path)
     assert {ring.busy_poll for ring in port.rings} == {None}
 
 
@@ -130,7 +130,7 @@ def test_an_xdp_program_may_do_anything(other: Other, tmp_path: Path) -> None:
 
 def test_adaptive_moderation_is_taken_for_its_most(other: Other) -> None:
     def usecs(device: Device) -> set[int | None]:
-        port = read_port(replace(other.view, device=device), None)
+        port = read_port(replace(other.view, device=device), other.interface, None)
         return {ring.rx_usecs for ring in port.rings}
 
     assert usecs(Device()) == {None}
@@ -140,7 +140,8 @@ def test_adaptive_moderation_is_taken_for_its_most(other: Other) -> None:
 
 def test_an_interrupt_is_on_its_way_for_some_time(other: Other) -> None:
     first, *rest = other.view.queues
-    port = read_port(replace(other.view, queues=(replace(first, irq=40), *rest)), None)
+    view = replace(other.view, queues=(replace(first, irq=40), *rest))
+    port = read_port(view, other.interface, None)
     assert port.rings[0].irq_ns > 0
     assert {ring.irq_ns for ring in port.rings[1:]} == {0}
     assert pipe_ns(port.rings[0], Times()) > pipe_ns(port.rings[1], Times())
@@ -150,4 +151,4 @@ def test_an_interface_that_is_gone(other: Other) -> None:
     view = other.view
     other.net.ip("link del v0")
     with pytest.raises(OSError, match="No such device"):
-        read_port(view, None)
+        read_port(view, other.interface, None)

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol
 
+from atfnd.kernel.interface import Interface
 from atfnd.model import Caps, Conflict, Device, Match, NicStats, Queue, Rss, Rule
 
 __all__ = ["Nic"]
@@ -30,6 +31,10 @@ class Nic(Protocol):
 
     @property
     def ifindex(self) -> int: ...
+
+    @property
+    def interface(self) -> Interface:
+        """What receives the packets, for what filters and queues are not asked. Closed with it."""
 
     def caps(self) -> Caps:
         """What was probed, or else what is expected of this driver. Writes nothing."""

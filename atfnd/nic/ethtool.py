@@ -92,6 +92,10 @@ class EthtoolNic:
     def ifindex(self) -> int:
         return self._interface.ifindex
 
+    @property
+    def interface(self) -> Interface:
+        return self._interface
+
     def caps(self) -> Caps:
         """RSS table and queue CPUs as they are now: a link that is down has no interrupts."""
         caps = self._probed or expected(self._rules())

@@ -93,6 +93,10 @@ class LabNic:
     def ifindex(self) -> int:
         return self._ifindex
 
+    @property
+    def interface(self) -> Interface:
+        return self._interface
+
     def caps(self) -> Caps:
         return Caps(
             driver="lab",

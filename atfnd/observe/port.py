@@ -53,21 +53,19 @@ UPPER = "upper_"
 
 def read_port(
     nic: NicView,
+    interface: Interface,
     write_ns: int | None,
     proc: Path = Path("/proc"),
     service_pps: Mapping[int, float] | None = None,
 ) -> Port:
-    """`write_ns`: what a rule write takes; `service_pps`: how fast queues are polled, by number.
-    OSError(ENODEV): the interface is gone."""
+    """`interface` is the NIC's own: to open its sysfs anew waits for RCU when it is closed (umount,
+    namespace_unlock()), for seconds on a busy machine. `write_ns`: what a rule write takes;
+    `service_pps`: how fast queues are polled, by number. OSError(ENODEV): the interface is gone."""
     names = links(nic.netns)
     if nic.ifindex not in names:
         raise OSError(errno.ENODEV, os.strerror(errno.ENODEV), nic.name)
-    interface = Interface(names[nic.ifindex], nic.netns)
-    try:
-        gro_ns, busy_poll = _gro_flush_timeouts_ns(nic, interface), _busy_poll(proc)
-        stages = _stages(nic, interface, {name: index for index, name in names.items()})
-    finally:
-        interface.close()
+    gro_ns, busy_poll = _gro_flush_timeouts_ns(nic, interface), _busy_poll(proc)
+    stages = _stages(nic, interface, {name: index for index, name in names.items()})
     return Port(
         actuator=nic.caps.actuator,
         asynchronous=nic.caps.asynchronous,
