@@ -112,7 +112,8 @@ class Daemon(Operated):
             for task in done:
                 task.result()  # a bug ends the daemon loudly; the rules stay, traffic flows on
         finally:
-            self.notify.stopping()
+            restoring = stop.is_set() and self.policy.on_stop == "restore"
+            self.notify.stopping(restoring=restoring)
             for task in tasks:
                 task.cancel()
             loop.remove_reader(self.observer.fileno())
@@ -120,7 +121,7 @@ class Daemon(Operated):
             loop.remove_reader(self.interfaces.links.fileno())
             loop.remove_reader(self.cpus.fileno())
             self.cpus.close()
-            if stop.is_set() and self.policy.on_stop == "restore":
+            if restoring:
                 self.restored = [*self._restore_all(), *self.arming.balancing.lift_all()]
             for watch in self.watches.values():
                 self._still(watch)

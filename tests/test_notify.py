@@ -60,7 +60,7 @@ def test_messages(manager: Manager) -> None:
     notify.ready("two\nlines")
     notify.reloading()
     notify.alive("well")
-    notify.stopping()
+    notify.stopping(restoring=False)
     ready, reloading, alive, stopping = manager.said()
     assert ready == {"READY": "1", "STATUS": "two lines"}
     assert reloading["RELOADING"] == "1"

@@ -51,9 +51,10 @@ class Notify:
         watchdog = "" if self.watchdog_s is None else "WATCHDOG=1\n"
         self._tell(f"{watchdog}STATUS={_line(status)}", 0.0)
 
-    def stopping(self) -> None:
+    def stopping(self, *, restoring: bool) -> None:
         """From now on nothing is steered."""
-        self._tell("STOPPING=1\nSTATUS=stopping; rules stay in the NICs", SEND_S)
+        left = "what it changed is put back" if restoring else "rules stay in the NICs"
+        self._tell(f"STOPPING=1\nSTATUS=stopping; {left}", SEND_S)
 
     def _tell(self, message: str, within_s: float) -> None:
         if not self.address:
