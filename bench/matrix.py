@@ -184,7 +184,7 @@ def _connected(bed: Bed, traffic: Traffic, app_cpu: int) -> Iterator[Child]:
 def _led(bed: Bed, queue: int) -> Iterator[None]:
     """A rule leads the one connection there is to this queue."""
     with bed.open() as nic:
-        [key] = connections(bed)
+        [key] = until(lambda: connections(bed), "it is accepted")
         location = nic.insert(Match.of(key), queue)
         try:
             yield
