@@ -21,7 +21,8 @@ __all__ = ["app"]
 
 SOCKET = "/run/atfnd/atfnd.sock"
 ROWS = 200  # of a table, unless told otherwise
-POLL_S = 0.25
+AGAIN_S = 0.25
+BEATS_S = 20.0  # a stream says something every 5 s
 
 app = typer.Typer(
     help="Look at a running atfnd; arm, disarm, pause and resume its interfaces; reload it.",
@@ -197,18 +198,27 @@ def _follow(client: Client, after: int) -> Iterator[Row]:
     """As `_events`, without end; a daemon that started again counts from 1."""
     since = None
     while True:
-        page = client.get("/v1/events", after=after, limit=1000)
-        if since not in (None, page["since_wall_s"]):
-            since, after = page["since_wall_s"], 0
-            continue
-        since = page["since_wall_s"]
-        for row in page["events"]:
-            if row["seq"] > after + 1 and after:
-                print(f"atfnd: {row['seq'] - after - 1} events were not retained", file=sys.stderr)
+        known = client.get("/v1/events", after=after, limit=1)["since_wall_s"]
+        if since not in (None, known):
+            after = 0
+        since = known
+        for row in _streamed(client, after):
             yield row
             after = row["seq"]
-        if not page["events"]:
-            time.sleep(POLL_S)
+        time.sleep(AGAIN_S)
+
+
+def _streamed(client: Client, after: int) -> Iterator[Row]:
+    """Until the daemon ends: server-sent events, whose data is one line each."""
+    for line in client.lines("/v1/events/stream", BEATS_S, after=after):
+        field, _, value = line.decode().partition(": ")
+        if field != "data":
+            continue
+        row = json.loads(value)
+        if "seq" in row:
+            yield row
+        else:
+            print(f"atfnd: {row['count']} events were not retained", file=sys.stderr)
 
 
 @app.command()
