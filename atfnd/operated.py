@@ -113,7 +113,7 @@ class Operated(Reloading):
         deleted = sum(each.done for each in done)
         done = [each for each in done if not each.done]
         if deleted:
-            done.insert(0, Restored(name, "rules", 0, f"{deleted} deleted"))
+            done.insert(0, Restored(name, f"{deleted} rules", 0, "deleted"))
         return [*done, *(Restored(name, *each) for each in self.arming.undo(watch))]
 
     def _orphans(self, watch: NicWatch, why: str) -> list[Action]:

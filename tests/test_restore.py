@@ -69,7 +69,7 @@ def test_a_running_daemon_puts_all_back_and_disarms(bed: Bed, lab: Lab) -> None:
         bed.steered(app)
     done = bed.daemon.ctl("restore", name)
     assert done.returncode == 0
-    assert done.stdout.splitlines()[0] == f"{name}: rules 2 deleted"
+    assert done.stdout.splitlines()[0] == f"{name}: 2 rules deleted"
     assert done.stdout.splitlines()[-1] == f"{name} is disarmed: nothing of ours is in it"
     assert [rule.location for rule in bed.lab.nic.rules()] == [foreign]
     bed.lab.nic.delete(foreign)

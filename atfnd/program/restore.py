@@ -82,7 +82,7 @@ def _rules(nic: Nic, journal: Journal) -> Iterator[Restored]:
             journal.release(nic.name, match)
     others = len(named) - deleted - len(left)
     if deleted:
-        yield Restored(nic.name, "rules", 0, f"{deleted} deleted")
+        yield Restored(nic.name, f"{deleted} rules", 0, "deleted")
     if others:
         why = f"{others} not there any more, or changed by somebody since"
         yield Restored(nic.name, "rules", errno.ESTALE, why)
