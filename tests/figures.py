@@ -47,6 +47,7 @@ def a_look(at_s: float, carried: int, busy_s: float = 0, events: tuple[Row, ...]
     return Look(
         status=STATUS,
         flows=[flow],
+        flows_age_s=0.0,
         queues=[{**queue, "packets": carried // 1000, "bytes": None}],
         cpu_time={
             "read_ns": at_ns,
@@ -81,6 +82,7 @@ FIGURES = st.builds(
     Figures,
     status=st.just(STATUS) | st.just({**STATUS, "locality": None}),
     flows=FLOWS,
+    flows_age_s=st.floats(0, 1e4),
     cpus=st.lists(
         _cpus | st.builds(CpuFigure, st.integers(0, 9), st.none(), st.none()), max_size=9
     ),

@@ -196,6 +196,28 @@ def test_the_terminal_is_left_as_it_was(bed: Bed, tmp_path: Path, end: str, code
         assert "LAST MOVES" not in terminal.screen()
 
 
+def test_a_daemon_that_is_stuck_and_a_terminal_that_is_closed(bed: Bed, tmp_path: Path) -> None:
+    """Keys are heard while it does not answer; nothing of ours is left behind."""
+    assert bed.daemon.process is not None
+    running = f"sh -c 'echo $$ >{tmp_path}/pid; exec {ATFNCTL} top'; echo ended with $?"
+    with a_terminal(tmp_path, 80, 24, ATFND_SOCKET=str(bed.daemon.socket)) as terminal:
+        terminal.run(running)
+        terminal.has("q quit")
+        bed.daemon.process.send_signal(signal.SIGSTOP)
+        try:
+            terminal.press("h")
+            terminal.has("the other way round")
+            terminal.press("x", "q")
+            terminal.has("ended with 0")
+        finally:
+            bed.daemon.process.send_signal(signal.SIGCONT)
+        terminal.run(running)
+        terminal.has("q quit")
+        pid = int((tmp_path / "pid").read_text())
+        assert Path(f"/proc/{pid}").exists()
+    until(lambda: not Path(f"/proc/{pid}").exists(), "it ended with its terminal")
+
+
 def test_no_colour(bed: Bed, tmp_path: Path) -> None:
     """NO_COLOR leaves bold and reverse."""
     app = bed.apps.tcp()

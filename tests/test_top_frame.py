@@ -37,6 +37,7 @@ def some(flows: int = 1, cpus: int = 2, queues: int = 4, moves: int = 5) -> Figu
     return Figures(
         status=STATUS,
         flows=[a_flow(pid=n, bits_per_s=n * 1e6) for n in range(flows)],
+        flows_age_s=0.0,
         cpus=[CpuFigure(n, 0.5, n / cpus / 2) for n in range(cpus)],
         queues=[QueueFigure("eth0", n, n, n * 1e3, None) for n in range(queues)],
         moves=[an_event("insert") for _ in range(moves)],
@@ -95,6 +96,7 @@ def test_trouble_filter_pause_and_nothing() -> None:
     assert drawn(figures, View(words="ip", paused=True))[1].split("  ")[1:3] == [
         "only 'ip': 1 flows", "PAUSED",
     ]  # fmt: skip
+    assert drawn(replace(figures, flows_age_s=8.4))[1].strip() == "by BIT/S  flows of 8 s ago"
     assert drawn(figures, View(column=2, turned=True))[1].strip() == "by PID, turned"
     assert any(
         line.startswith("no flow has these words") for line in drawn(figures, View(words="x"))

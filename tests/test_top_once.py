@@ -6,7 +6,6 @@ from __future__ import annotations
 import json
 import os
 import pty
-import signal
 import subprocess
 import threading
 from collections.abc import Iterator
@@ -15,7 +14,10 @@ from pathlib import Path
 
 import pytest
 
+from atfnd.ctl.client import Client
 from atfnd.ctl.top.asking import PATIENCE_S, Patience
+from atfnd.ctl.top.figures import Series
+from atfnd.ctl.top.look import Looks
 from tests.asking import ATFNCTL, atfnctl, environment
 from tests.published import Serving, flow, key, serving, three_flows
 from tests.test_ctl_streams import Stream
@@ -62,9 +64,20 @@ def test_a_pipe_gets_one_frame(daemon: Serving) -> None:
     assert all(line == line.rstrip() for line in lines)
 
 
+def test_a_reader_that_has_had_enough(daemon: Serving) -> None:
+    daemon.do(lambda: daemon.source.fill(range(3000)))
+    done = subprocess.run(
+        f"{ATFNCTL} top --interval 0.1 | head -1; exit ${{PIPESTATUS[0]}}",
+        shell=True, executable="/bin/bash", env=environment(daemon), capture_output=True, text=True,
+        timeout=60,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.count("\n") == 1
+
+
 def test_json(daemon: Serving) -> None:
     answer = json.loads(atfnctl(daemon, "top", "--json", "--interval", "0.1").stdout)
-    assert answer.keys() == {"status", "flows", "cpus", "queues", "moves"}
+    assert answer.keys() == {"status", "flows", "flows_age_s", "cpus", "queues", "moves"}
     rates = sorted(row["bits_per_s"] for row in answer["flows"])
     assert rates == [320_000_000, 320_008_000, 320_016_000]
     assert answer["cpus"][1] == {"cpu": 1, "network": 0.0, "application": 0.5}
@@ -151,8 +164,20 @@ def test_ctrl_c_without_a_terminal(tmp_path: Path) -> None:
         running.source.status = lambda: (asked.set(), told())[1]  # type: ignore[method-assign,func-returns-value]
         stream = Stream(running, "top")
         until(asked.is_set, "it asks")
-        stream.process.send_signal(signal.SIGINT)
         assert stream.interrupt() == (0, b"")
+
+
+def test_a_big_table_is_read_seldom(daemon: Serving) -> None:
+    """The rest of it is read with every look."""
+    daemon.do(lambda: daemon.source.fill(range(2000)))
+    looks, series = Looks(Client(str(daemon.socket)), None), Series()
+    first, second = looks.look(), looks.look()
+    assert len(first.flows) == 2003
+    assert second.flows is first.flows
+    assert second.flows_age_s > first.flows_age_s
+    assert second.cpu_time["read_ns"] > first.cpu_time["read_ns"]
+    assert series.see(first).flows is series.see(second).flows
+    until(lambda: looks.look().flows is not first.flows, "it is read again")
 
 
 def test_patience_ends() -> None:

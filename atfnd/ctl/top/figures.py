@@ -68,6 +68,7 @@ class Figures:
 
     status: Row
     flows: Sequence[FlowFigure]
+    flows_age_s: float
     cpus: Sequence[CpuFigure]
     queues: Sequence[QueueFigure]
     moves: Sequence[Row]  # events, the last one first
@@ -82,19 +83,27 @@ class Series:
     """Looks, each with those before it."""
 
     def __init__(self) -> None:
-        self._rates = Rates()
+        self._rates, self._flow_rates = Rates(), Rates()
         self._since_wall_s: float | None = None
         self._moves: deque[Row] = deque(maxlen=MOVES)
+        self._rows: Sequence[Row] = ()
+        self._flows: list[FlowFigure] = []
 
     def see(self, look: Look) -> Figures:
         """Figures by this look and the ones before. Another daemon has other counters."""
         if look.status["since_wall_s"] != self._since_wall_s:
-            self._rates, self._since_wall_s = Rates(), look.status["since_wall_s"]
+            self._rates, self._flow_rates = Rates(), Rates()
+            self._since_wall_s = look.status["since_wall_s"]
         self._rates.see(_readings(look))
+        if look.flows is not self._rows:
+            self._rows = look.flows
+            self._flow_rates.see(map(_carried, look.flows))
+            self._flows = [self._flow(row) for row in look.flows]
         self._moves.extendleft(event for event in look.events if is_move(event))
         return Figures(
             status=look.status,
-            flows=[self._flow(row) for row in look.flows],
+            flows=self._flows,
+            flows_age_s=look.flows_age_s,
             cpus=list(self._cpus(look.cpu_time)),
             queues=[self._queue(row) for row in look.queues],
             moves=list(self._moves),
@@ -103,7 +112,9 @@ class Series:
     def _flow(self, row: Row) -> FlowFigure:
         fields = {name: row[name] for name in _FLOW}
         return FlowFigure(
-            _bits(self._rates.per_s(_of_flow(row))), **fields, why=row["fell_back"] or row["why"]
+            _bits(self._flow_rates.per_s(_of_flow(row))),
+            **fields,
+            why=row["fell_back"] or row["why"],
         )
 
     def _queue(self, row: Row) -> QueueFigure:
@@ -144,14 +155,16 @@ def _of_flow(row: Row) -> Hashable:
     return "flow", row["nic"], row["cookie"], row["proto"], row["local"], row["remote"]
 
 
+def _carried(row: Row) -> tuple[Hashable, Reading]:
+    return _of_flow(row), Reading(row["read_ns"], row["bytes"])
+
+
 def _bits(bytes_per_s: float | None) -> float | None:
     return None if bytes_per_s is None else bytes_per_s * 8
 
 
 def _readings(look: Look) -> Iterator[tuple[Hashable, Reading]]:
-    """Of every counter that the kernel tells."""
-    for row in look.flows:
-        yield _of_flow(row), Reading(row["read_ns"], row["bytes"])
+    """Of every counter of queues and CPUs that the kernel tells."""
     for row in look.queues:
         for what in ("packets", "bytes"):
             if row[what] is not None and row["read_ns"] is not None:

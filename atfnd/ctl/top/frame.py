@@ -31,6 +31,7 @@ _KEYS = "q quit  / filter  < > sort  r reverse  p pause  arrows scroll  h help"
 _CELL = 40  # columns of a CPU or a queue
 _BAR = 10
 _NAME = 12  # of a queue
+_OLD_S = 1.5  # a table that takes long to read is read less often
 _PAGE = 160  # without a terminal, CPUs and queues take no more
 
 
@@ -73,7 +74,7 @@ def frame(
     its order, and the view is within them (`View.within`). `trouble`: why there is nothing newer.
     """
     room = _room(figures, size)
-    lines = [_daemon(figures), _holds(view, len(flows), trouble)]
+    lines = [_daemon(figures), _holds(view, len(flows), figures.flows_age_s, trouble)]
     if view.help:
         lines += [Text(f"  {keys:<32}{what}") for keys, what in HELP]
     else:
@@ -128,13 +129,14 @@ def _daemon(figures: Figures) -> Text:
     return Text("  ".join(words), _BOLD)
 
 
-def _holds(view: View, flows: int, trouble: str) -> Text:
+def _holds(view: View, flows: int, age_s: float, trouble: str) -> Text:
     if trouble:
         return Text(text(trouble), _BAD)
     if view.typed is not None:
         return Text(f"filter: {text(view.typed)}_  ({flows} flows; Enter keeps, Esc drops)", _BOLD)
     column = COLUMNS[view.column]
     words = [f"by {column.name}{', turned' if view.turned else ''}"]
+    words += [f"flows of {age_s:.0f} s ago"] if age_s >= _OLD_S else []
     words += [f"only {text(view.words)!r}: {flows} flows"] if view.words else []
     words += ["PAUSED"] if view.paused else []
     return Text("  ".join(words))

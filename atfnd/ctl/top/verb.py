@@ -32,15 +32,15 @@ def top(
     from atfnd.ctl.top.loop import Live
     from atfnd.ctl.top.once import figures_once
 
-    looks = Looks(Client(socket), nic)
+    client = Client(socket)
     try:
         if once or as_json or not sys.stdout.isatty():
-            figures = figures_once(looks, interval)
+            figures = figures_once(Looks(client, nic, flows_share=1.0), interval)
             if as_json:
                 output.say_json(asdict(figures))
             else:
                 output.show_lines(partial(page, figures))
-        elif number := Live(looks, interval).run():
+        elif number := Live(Looks(client, nic), interval).run():
             raise typer.Exit(128 + number)
     except KeyboardInterrupt:
         return
