@@ -92,9 +92,9 @@ def test_of_many_cpus_the_busiest_are_shown() -> None:
 def test_trouble_filter_pause_and_nothing() -> None:
     figures = some()
     assert drawn(figures, trouble="gone")[1].strip() == "gone"
-    assert drawn(figures, View(typed="ip"))[1].startswith("filter: ip_  (1 flows")
+    assert drawn(figures, View(typed="ip"))[1].startswith("filter: ip_  (1 of 1;")
     assert drawn(figures, View(words="ip", paused=True))[1].split("  ")[1:3] == [
-        "only 'ip': 1 flows", "PAUSED",
+        "only 'ip': 1 of 1", "PAUSED",
     ]  # fmt: skip
     assert drawn(replace(figures, flows_age_s=8.4))[1].strip() == "by BIT/S  flows of 8 s ago"
     assert drawn(figures, View(column=2, turned=True))[1].strip() == "by PID, turned"

@@ -28,6 +28,13 @@ _HEAD = Style(reverse=True)
 _AT = Style(bold=True, reverse=True)
 _BAD, _GOOD, _FAINT, _BOLD = map(Style.parse, ("red", "green", "dim", "bold"))
 _KEYS = "q quit  / filter  < > sort  r reverse  p pause  arrows scroll  h help"
+_MEANS = (
+    ("# and |, net and app", "softirqs and NAPI threads; all else that kept a CPU busy"),
+    ("BIT/S", "what the application has moved; - until it was read twice"),
+    ("CPU", "where the application uses it"),
+    ("RXQ, RX, TO", "queue and CPU its packets arrive on; the CPU they should"),
+    ("PLACED, WHY", "whether the policy has what it asks for, and why"),
+)
 _CELL = 40  # columns of a CPU or a queue
 _BAR = 10
 _NAME = 12  # of a queue
@@ -74,9 +81,9 @@ def frame(
     its order, and the view is within them (`View.within`). `trouble`: why there is nothing newer.
     """
     room = _room(figures, size)
-    lines = [_daemon(figures), _holds(view, len(flows), figures.flows_age_s, trouble)]
+    lines = [_daemon(figures), _holds(figures, len(flows), view, trouble)]
     if view.help:
-        lines += [Text(f"  {keys:<32}{what}") for keys, what in HELP]
+        lines += [Text(f"  {what:<32}{means}") for what, means in (*HELP, ("", ""), *_MEANS)]
     else:
         cpus, queues = _chosen_cpus(figures, room, size), _chosen_queues(figures, room, size)
         lines += _cells(map(_cpu, cpus), size.width)
@@ -114,14 +121,14 @@ def _fitted(line: Text, width: int) -> Text:
 
 def _daemon(figures: Figures) -> Text:
     status = figures.status
-    placed = sum(flow.placed is True for flow in figures.flows)
+    flows, placed = len(figures.flows), sum(flow.placed is True for flow in figures.flows)
     known = [flow.bits_per_s for flow in figures.flows if flow.bits_per_s is not None]
     locality = "-" if status["locality"] is None else f"{status['locality']:.0%}"
     nics = sorted({queue.nic for queue in figures.queues})
     stands = ", ".join(f"{nic} {'armed' if nic in status['armed'] else 'observed'}" for nic in nics)
     words = [
         f"atfnd {status['version']}",
-        f"{len(figures.flows)} flows, {placed} placed",
+        f"{flows} flow{'s' * (flows != 1)}, {placed} placed",
         f"{rate(sum(known) if known else None)}bit/s",
         f"locality {locality}",
         text(stands),
@@ -129,15 +136,16 @@ def _daemon(figures: Figures) -> Text:
     return Text("  ".join(words), _BOLD)
 
 
-def _holds(view: View, flows: int, age_s: float, trouble: str) -> Text:
+def _holds(figures: Figures, found: int, view: View, trouble: str) -> Text:
     if trouble:
         return Text(text(trouble), _BAD)
+    of_all = f"{found} of {len(figures.flows)}"
     if view.typed is not None:
-        return Text(f"filter: {text(view.typed)}_  ({flows} flows; Enter keeps, Esc drops)", _BOLD)
+        return Text(f"filter: {text(view.typed)}_  ({of_all}; Enter keeps, Esc drops)", _BOLD)
     column = COLUMNS[view.column]
     words = [f"by {column.name}{', turned' if view.turned else ''}"]
-    words += [f"flows of {age_s:.0f} s ago"] if age_s >= _OLD_S else []
-    words += [f"only {text(view.words)!r}: {flows} flows"] if view.words else []
+    words += [f"flows of {figures.flows_age_s:.0f} s ago"] if figures.flows_age_s >= _OLD_S else []
+    words += [f"only {text(view.words)!r}: {of_all}"] if view.words else []
     words += ["PAUSED"] if view.paused else []
     return Text("  ".join(words))
 
@@ -233,7 +241,7 @@ def _at_hand(flows: Sequence[FlowFigure], view: View) -> list[Text]:
 def _move(event: Row) -> Text:
     about = event["flow"] if event["flow"] is not None else event["nic"]
     at = datetime.fromisoformat(event["time"]).astimezone()
-    line = Text(f"{at:%H:%M:%S} ", _FAINT)
+    line = Text().append(f"{at:%H:%M:%S} ", _FAINT)
     bad = event["kind"] in ("violated", "unproven", "no effect")
     line.append(f"{text(event['kind']):<9} ", _BAD if bad else _GOOD)
-    return line.append(f"{text(about)}  {text(event['what'])}  ({text(event['why'])})", Style())
+    return line.append(f"{text(about)}  {text(event['what'])}  ({text(event['why'])})")
