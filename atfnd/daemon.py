@@ -201,6 +201,7 @@ class Daemon(Operated):
             return
         uses = [*told, *born]
         before, now_ns = {flow.cookie for flow in self.memory.table}, time.monotonic_ns()
+        self.audited_ns = now_ns
         self._carry_out(audit.check_sockets(uses, self._views(), self.memory, now_ns))
         for event in self._matching.again(uses, table, now_ns):
             self._seen(event)
@@ -220,7 +221,7 @@ class Daemon(Operated):
         """After lost events: the sockets as they are, and an end to entries without one."""
         self.resyncs += 1
         uses = [*self.observer.inventory(), *self._born_uses()]
-        now_ns = time.monotonic_ns()
+        self.audited_ns = now_ns = time.monotonic_ns()
         self._carry_out(audit.check_sockets(uses, self._views(), self.memory, now_ns))
 
     def _bootstrap(self) -> None:

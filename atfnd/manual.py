@@ -19,7 +19,7 @@ from typer.main import get_command
 
 from atfnd import __version__
 from atfnd.__main__ import app as atfnd
-from atfnd.ctl.decisions import app as atfnctl
+from atfnd.ctl.top.verb import app as atfnctl
 from atfnd.policy.reference import NEEDED, sections
 
 __all__ = ["pages"]

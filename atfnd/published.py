@@ -15,10 +15,10 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import overload
 
 from atfnd import __version__
 from atfnd.counting import counts_of, in_short
+from atfnd.cpu_times import CpuTimes
 from atfnd.decide import auto
 from atfnd.decide.doctor import examine
 from atfnd.decide.doctor_machine import examine_machine
@@ -27,16 +27,19 @@ from atfnd.decide.memory import Memory
 from atfnd.decide.plan import copy_of
 from atfnd.decide.table import t_delete_in_force_ns
 from atfnd.errors import OperatorError
+from atfnd.joined import Joined
 from atfnd.keeping_off import KeepingOff
 from atfnd.lateness import Punctuality
 from atfnd.model import (
     Counts,
+    CpuTime,
     Event,
     Finding,
     Flow,
     FlowKey,
     FlowState,
     Move,
+    NapiTime,
     NicView,
     Outcome,
     Planned,
@@ -60,28 +63,6 @@ __all__ = ["Published"]
 _PART = 1000  # slots copied before the loop has its turn
 
 
-class _Joined(Sequence[Flow | None]):
-    """Two sequences one after the other, neither copied."""
-
-    def __init__(self, first: Sequence[Flow | None], second: Sequence[Flow | None]) -> None:
-        self._first, self._second = first, second
-
-    def __len__(self) -> int:
-        return len(self._first) + len(self._second)
-
-    @overload
-    def __getitem__(self, at: int) -> Flow | None: ...
-    @overload
-    def __getitem__(self, at: slice) -> Sequence[Flow | None]: ...
-    def __getitem__(self, at: int | slice) -> Flow | Sequence[Flow | None] | None:
-        border = len(self._first)
-        if isinstance(at, int):
-            return self._first[at] if at < border else self._second[at - border]
-        start, stop, _ = at.indices(len(self))
-        tail = self._second[max(0, start - border) : max(0, stop - border)]
-        return [*self._first[start:stop], *tail]
-
-
 @dataclass
 class Published:
     """The loop's state, and the counts only it can keep."""
@@ -98,6 +79,8 @@ class Published:
     moves: Counter[tuple[str, str]] = field(default_factory=Counter)  # by mechanism and verdict
     late_packets: int = 0  # that were overtaken in a move
     cpus: CpuWatch = field(default_factory=CpuWatch)
+    cpu_times: CpuTimes = field(default_factory=CpuTimes)
+    audited_ns: int = 0  # when the table's bytes were last read
     punctuality: Punctuality = field(default_factory=Punctuality)
     notify: Notify = field(default_factory=Notify)
     reload_refused: str = ""  # why the last reload was, if it was
@@ -175,7 +158,7 @@ class Published:
 
     def flows(self) -> Sequence[Flow | None]:
         """The live Flow-to-Core table by slot, then the last flows that found it full."""
-        return _Joined(self.memory.table.slots(), list(self.memory.overflowed.values()))
+        return Joined(self.memory.table.slots(), list(self.memory.overflowed.values()))
 
     def nics(self) -> Sequence[NicView]:
         """Every NIC with its rules and counters, as fresh as `NicWatch.shown` has them."""
@@ -225,6 +208,10 @@ class Published:
         known = self.cpus.read()
         self.memory.know_cpus(known.cpus)
         return known
+
+    def cpu_time(self) -> tuple[CpuTime, Sequence[NapiTime]]:
+        """As `serve.Source.cpu_time`."""
+        return self.cpu_times.shown(watch.view for watch in self.watches.values())
 
     async def doctor(self, nic: str | None) -> tuple[Sequence[NicView], Sequence[Finding]]:
         """As `serve.Source.doctor`. What takes time is read beside the loop."""

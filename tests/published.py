@@ -22,6 +22,7 @@ from atfnd.model import (
     Action,
     ActionKind,
     Counts,
+    CpuTime,
     Event,
     Finding,
     Flow,
@@ -31,6 +32,7 @@ from atfnd.model import (
     Lateness,
     Level,
     Match,
+    NapiTime,
     NicCounts,
     NicView,
     Placement,
@@ -76,6 +78,11 @@ class Published:
             Finding("eth1", Level.WARNING, "irqbalance (pid 7) moves it", "ban them"),
             Finding(None, Level.NOTE, "eth9 is not watched", "--nic eth9"),
         ]
+        self.audited = 0
+        self.spent = (
+            CpuTime(7 * 10**9, {0: 5 * 10**9, 1: 10**9}, {0: 10**9, 1: 0}, {900: 2 * 10**9}, {}),
+            [NapiTime("lab:lab", 0, 0, 2 * 10**9)],
+        )
         self.told_of_auto = "auto: core"
         self.mistake: str | None = None  # in the policy's files
         self._news = asyncio.Event()
@@ -136,6 +143,10 @@ class Published:
     def flows(self) -> Sequence[Flow | None]:
         return self.table
 
+    @property
+    def audited_ns(self) -> int:
+        return self.audited
+
     def names(self) -> Sequence[str]:
         return [nic.name for nic in self.views]
 
@@ -147,6 +158,9 @@ class Published:
 
     def events(self, after_seq: int, limit: int) -> Sequence[Event]:
         return [event for event in self.log if event.seq > after_seq][:limit]
+
+    def cpu_time(self) -> tuple[CpuTime, Sequence[NapiTime]]:
+        return self.spent
 
     async def later_than(self, seq: int) -> None:
         while self.log[-1].seq <= seq:

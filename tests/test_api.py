@@ -19,7 +19,7 @@ ETH1 = {"nic": "eth1", "paused": False}
 KEYS = [
     *("proto", "local", "remote", "pid", "tid", "comm", "app_cpu", "rx_queue", "rx_cpu"),
     *("target_queue", "target_cpu", "placed", "fell_back", "state", "rule", "policy", "why"),
-    *("nic", "cookie", "bytes", "age_s", "moved_s", "move"),
+    *("nic", "cookie", "bytes", "read_ns", "age_s", "moved_s", "move"),
 ]
 
 
@@ -95,7 +95,7 @@ def test_queues(daemon: Serving) -> None:
     assert rows[3] == {
         "nic": "lab:lab", "queue": 3, "napi_id": 8196, "irq": None, "threaded": True, "pid": 903,
         "cpu": 3, "owner": None, "allowed_cpus": None, "rules": 3, "packets": 30, "bytes": 4500,
-        "by_rule": 21, "by_rss": 9,
+        "by_rule": 21, "by_rss": 9, "read_ns": None,
     }  # fmt: skip
     assert len(get(daemon, "/v1/queues?nic=eth1")["queues"]) == 4
 

@@ -74,6 +74,7 @@ def test_it_is_served(daemon: Serving) -> None:
         ("/v1/nics", ""),
         ("/v1/rules", "nic=lab:lab&limit=2"),
         ("/v1/topology", ""),
+        ("/v1/cpu-time", ""),
         ("/v1/events", "limit=5"),
         ("/v1/doctor", ""),
         ("/v1/policy", ""),

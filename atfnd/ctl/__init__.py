@@ -17,8 +17,8 @@ __all__ = ["main"]
 
 def main() -> None:
     """Run one verb and exit."""
-    from atfnd.ctl.decisions import app
     from atfnd.ctl.output import OutputClosed
+    from atfnd.ctl.top.verb import app
 
     try:
         app(prog_name="atfnctl")

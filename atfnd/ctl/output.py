@@ -13,10 +13,12 @@ from typing import NoReturn
 from rich.console import Console
 from rich.live import Live
 from rich.table import Table
+from rich.text import Text
 
 from atfnd.ctl.client import Row
 
-__all__ = ["OutputClosed", "say", "say_json", "say_json_list", "show", "text", "watch"]
+__all__ = ["OutputClosed", "say", "say_json", "say_json_list", "show", "show_lines"]
+__all__ += ["text", "watch"]
 
 WIDE = 400  # columns when the output is no terminal: nothing is cut off for grep
 
@@ -61,6 +63,13 @@ def say_json_list(rows: Iterable[Row]) -> None:
 
 def show(table: Table) -> None:
     _console().print(table)
+
+
+def show_lines(lines: Callable[[int], Iterable[Text]]) -> None:
+    """Lines for a width."""
+    console = _console()
+    for line in lines(console.width):
+        console.print(line, no_wrap=True, crop=True)
 
 
 def watch(table: Callable[[], Table], interval_s: float) -> None:

@@ -128,7 +128,9 @@ def check_sockets(uses: Iterable[SocketUse], nics: Mapping[str, NicView], memory
     seen: dict[str, int] = {}
     local: dict[str, int] = {}
     for use in uses:
-        turned_away.discard(use.cookie)
+        if use.cookie in turned_away:
+            turned_away.discard(use.cookie)
+            _show_on(use, nics, memory, now_ns)
         flow = table.get(use.key)
         if flow is None or flow.cookie != use.cookie:
             continue
@@ -167,6 +169,13 @@ def check_sockets(uses: Iterable[SocketUse], nics: Mapping[str, NicView], memory
         if now_ns - flow.used_ns > t_delete_ns:
             plan += idle(flow.cookie, memory, f"idle for more than {t_delete_ns / 1e9:.1f} s")
     return tuple({(a.key, a.kind): a for a in plan}.values())
+
+
+def _show_on(use: SocketUse, nics: Mapping[str, NicView], memory: Memory, now_ns: int) -> None:
+    """A flow that found the table full is shown, too."""
+    flow = memory.overflowed.get(use.key)
+    if flow is not None and flow.cookie == use.cookie:
+        memory.overflowed[use.key] = _refreshed(flow, use, nics.get(flow.nic), now_ns)
 
 
 def _refreshed(flow: Flow, use: SocketUse, nic: NicView | None, now_ns: int) -> Flow:

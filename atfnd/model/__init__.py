@@ -12,7 +12,7 @@ from atfnd.model.cgroup import Cgroup, CgroupId, Member, Pin
 from atfnd.model.change import Action, ActionKind, Outcome, Plan, Planned, Restored, brief
 from atfnd.model.clause import Clause
 from atfnd.model.counts import Counts, Lateness, NicCounts, Received
-from atfnd.model.cpu_time import CpuTime
+from atfnd.model.cpu_time import CpuTime, NapiTime
 from atfnd.model.facts import Facts, Process
 from atfnd.model.finding import Finding, Interface, Level, LinkFile, Machine, Rival
 from atfnd.model.flow import (
@@ -87,6 +87,7 @@ __all__ = [
     "Migrant",
     "Mode",
     "Move",
+    "NapiTime",
     "Network",
     "NicCounts",
     "NicStats",

@@ -5,8 +5,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
-__all__ = ["CpuTime"]
+__all__ = ["CpuTime", "NapiTime"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,3 +19,12 @@ class CpuTime:
     softirq_ns: Mapping[int, int]  # of it, handling softirqs
     ran_ns: Mapping[int, int]  # by tid, of the threads that were asked for
     waited_ns: Mapping[int, int]  # by tid: ready, and another one had the CPU
+
+
+class NapiTime(NamedTuple):
+    """What the thread that polls a queue has spent, and the CPU the queue is delivered on."""
+
+    nic: str
+    queue: int
+    cpu: int | None
+    ran_ns: int

@@ -242,3 +242,4 @@ class NicView:
     conflicts: tuple[Conflict, ...] = ()
     owners: Mapping[int, str] = field(default_factory=dict)  # by queue: whom it follows
     manual: frozenset[str] = frozenset()  # knobs somebody else moved after us: let go of
+    read_ns: int | None = None  # when `rules` and `stats` were

@@ -36,7 +36,7 @@ class NicWatch:
         self.napi_ids: set[int] = set()  # present and past
         self._confined: dict[int, tuple[int, int | None]] = {}  # queue: CPU, pid of its thread
         self._addresses: frozenset[bytes] | None = None
-        self._shown: tuple[tuple[Rule, ...], NicStats, frozenset[int]] | None = None
+        self._shown: tuple[tuple[Rule, ...], NicStats, frozenset[int], int] | None = None
         self._fresh_until_ns = 0
         self._disturbed_ns: int | None = None
         self.lives = 0  # how often its link or queues were found to be new ones
@@ -158,11 +158,11 @@ class NicWatch:
         gives the locations of those that are ours."""
         now_ns = time.monotonic_ns()
         if self._shown is None or now_ns > self._fresh_until_ns:
-            self._shown = tuple(self.nic.rules()), self.nic.stats(), owned()
+            self._shown = tuple(self.nic.rules()), self.nic.stats(), owned(), now_ns
             took_ns = time.monotonic_ns() - now_ns
             self._fresh_until_ns = now_ns + max(_FRESH_NS, int(took_ns / _SHARE))
-        rules, stats, ours = self._shown
-        return replace(self.view, rules=rules, stats=stats, owned=ours)
+        rules, stats, ours, read_ns = self._shown
+        return replace(self.view, rules=rules, stats=stats, owned=ours, read_ns=read_ns)
 
     def arm(self, armed: bool) -> None:
         """Note whether the operator lets us write; ends a pause."""

@@ -11,10 +11,12 @@ from typing import Protocol
 
 from atfnd.model import (
     Counts,
+    CpuTime,
     Event,
     Finding,
     Flow,
     FlowKey,
+    NapiTime,
     NicView,
     Planned,
     Policy,
@@ -40,6 +42,10 @@ class Source(Protocol):
         table; None is a free slot. It is indexed and sliced a page at a time, so a page costs a
         page however big the table is (`decide.slots.FlowSlots` is such a sequence)."""
 
+    @property
+    def audited_ns(self) -> int:
+        """When the bytes of every flow were last read (CLOCK_MONOTONIC); 0 is never."""
+
     def names(self) -> Sequence[str]:
         """The interfaces it watches."""
 
@@ -47,6 +53,10 @@ class Source(Protocol):
         """With rules and counters: this may read the kernel, at a bounded cost."""
 
     def topology(self) -> Topology: ...
+
+    def cpu_time(self) -> tuple[CpuTime, Sequence[NapiTime]]:
+        """Of every CPU, and of the NAPI threads there are. This may read the kernel, at a bounded
+        cost."""
 
     def events(self, after_seq: int, limit: int) -> Sequence[Event]:
         """The oldest `limit` retained events with `seq > after_seq`, oldest first; 1 is the first

@@ -76,7 +76,7 @@ class Api:
             nic = next((nic for nic in nics if nic.name == flow.nic), None)
             rss_queue = source.rss_queue(flow.nic, flow.key) if nic else None
             told = explain(flow, nic, source.topology(), rss_queue, source.remarks(flow))
-            view = views.flow_view(flow, time.monotonic_ns())
+            view = views.flow_view(flow, time.monotonic_ns(), source.audited_ns)
         elif selector.keys:
             key = selector.keys[0]
             there = [(nic, source.rss_queue(nic.name, key)) for nic in nics]

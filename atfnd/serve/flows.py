@@ -88,7 +88,7 @@ class Flows:
         query = query_of(request, "limit", "cursor", *ONLY)
         limit = number(query, "limit", 100, 1, PAGE)
         walk = Walk(self._source.flows(), number(query, "cursor", 0, 0))
-        rows = _rows(walk, self._only(query), limit)
+        rows = _rows(self._source, walk, self._only(query), limit)
         return await row_list(
             request, "flows", rows, lambda: {"next": walk.slot if walk.more() else None}
         )
@@ -96,7 +96,7 @@ class Flows:
     async def stream(self, request: web.Request) -> web.StreamResponse:
         """GET /v1/flows/stream?state=&nic=&pid=&comm=: JSON lines, all there are."""
         only = self._only(query_of(request, *ONLY))
-        return await line_stream(request, _rows(Walk(self._source.flows()), only))
+        return await line_stream(request, _rows(self._source, Walk(self._source.flows()), only))
 
     def _only(self, query: Mapping[str, str]) -> FlowFilter:
         only = FlowFilter.of(query)
@@ -105,13 +105,15 @@ class Flows:
         return only
 
 
-def _rows(walk: Walk, only: FlowFilter, limit: int | None = None) -> Iterator[views.View | None]:
+def _rows(
+    source: Source, walk: Walk, only: FlowFilter, limit: int | None = None
+) -> Iterator[views.View | None]:
     count = 0
     for flow in walk:
         if flow is None or not only.passes(flow):
             yield None
             continue
-        yield views.flow_view(flow, time.monotonic_ns())
+        yield views.flow_view(flow, time.monotonic_ns(), source.audited_ns)
         count += 1
         if count == limit:
             return

@@ -24,6 +24,7 @@ from atfnd.errors import OperatorError
 from atfnd.serve import Source
 from atfnd.serve.answers import STREAMS, TURN, error
 from atfnd.serve.api import Api
+from atfnd.serve.cpu_time import CpuTimes
 from atfnd.serve.decisions import Decisions
 from atfnd.serve.description import Description
 from atfnd.serve.door import Door, uid_of
@@ -110,7 +111,7 @@ def application(source: Source) -> web.Application:
     )
     app[TURN], app[STREAMS] = asyncio.Lock(), WeakSet()
     app.on_shutdown.append(_end_streams)
-    for resources in (Description, Api, Flows, Events, Decisions, Metrics):
+    for resources in (Description, Api, CpuTimes, Flows, Events, Decisions, Metrics):
         app.add_routes(resources(source).routes())
     return app
 

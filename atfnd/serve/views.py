@@ -51,8 +51,8 @@ def placed(flow: Flow) -> bool | None:
     return flow.rx_cpu == flow.target_cpu and flow.fell_back is None
 
 
-def flow_view(flow: Flow, now_ns: int) -> View:
-    """`now_ns` is CLOCK_MONOTONIC, as the flow's own times."""
+def flow_view(flow: Flow, now_ns: int, audited_ns: int = 0) -> View:
+    """`now_ns` is CLOCK_MONOTONIC, as the flow's own times; `audited_ns`, of the last audit."""
     key, thread = flow.key, flow.thread
     return {
         "proto": Protocol(key.protocol).name.lower(),
@@ -75,6 +75,7 @@ def flow_view(flow: Flow, now_ns: int) -> View:
         "nic": flow.nic,
         "cookie": flow.cookie,
         "bytes": flow.bytes,
+        "read_ns": max(flow.used_ns, audited_ns),
         "age_s": _since(flow.used_ns, now_ns),
         "moved_s": _since(flow.moved_ns, now_ns) if flow.moved_ns else None,
         "move": None if flow.move is None else move_view(flow.move),
@@ -174,6 +175,7 @@ def queue_views(nic: NicView) -> Iterator[View]:
             "bytes": stats.bytes if stats else None,
             "by_rule": stats.by_rule if stats else None,
             "by_rss": stats.by_rss if stats else None,
+            "read_ns": nic.read_ns,
         }
 
 

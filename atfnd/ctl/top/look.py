@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What the daemon answers at one moment. Reads its API.
+
+The whole table costs the daemon time, and what is told of it changes with the audits, which are
+seldom where it is big: it is read during a part of the time only.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from atfnd.ctl.client import TIMEOUT_S, Client, Row
+
+__all__ = ["Look", "Looks"]
+
+PAGE = 1000  # of events: what a daemon retains
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """Objects of the API, as docs/api.md has them."""
+
+    status: Row
+    flows: Sequence[Row]  # the same object where they were not read again
+    flows_age_s: float
+    queues: Sequence[Row]
+    cpu_time: Row
+    events: Sequence[Row]  # since the look before
+
+
+class Looks:
+    """One after the other, at one daemon after the other."""
+
+    def __init__(self, client: Client, nic: str | None, flows_share: float = 0.1) -> None:
+        """`flows_share` is of the time, for reading the table."""
+        self._client, self._nic, self._share = client, nic, flows_share
+        self._since_wall_s: float | None = None
+        self._after = 0
+        self._flows: list[Row] = []
+        self._flows_at_s, self._flows_due_s = 0.0, 0.0
+
+    def look(self) -> Look:
+        """As things are now. OperatorError: the daemon does not answer, or refuses."""
+        get, only = self._client.get, {} if self._nic is None else {"nic": self._nic}
+        status = get("/v1/status")
+        if time.monotonic() >= self._flows_due_s or status["since_wall_s"] != self._since_wall_s:
+            self._read_flows(**only)
+        return Look(
+            status=status,
+            flows=self._flows,
+            flows_age_s=time.monotonic() - self._flows_at_s,
+            queues=get("/v1/queues", **only)["queues"],
+            cpu_time=get("/v1/cpu-time"),
+            events=self._events(),
+        )
+
+    def _read_flows(self, **only: str) -> None:
+        began_s = time.monotonic()
+        lines = self._client.lines("/v1/flows/stream", TIMEOUT_S, **only)
+        self._flows = [json.loads(line) for line in lines]
+        self._flows_at_s = time.monotonic()
+        self._flows_due_s = began_s + (self._flows_at_s - began_s) / self._share
+
+    def _events(self) -> list[Row]:
+        """A daemon that started again counts from 1."""
+        page = self._page()
+        if page["since_wall_s"] != self._since_wall_s and self._after:
+            self._after = 0
+            page = self._page()
+        self._since_wall_s, self._after = page["since_wall_s"], page["next"]
+        rows: list[Row] = page["events"]
+        return [row for row in rows if self._nic in (None, row["nic"])]
+
+    def _page(self) -> dict[str, Any]:
+        return self._client.get("/v1/events", after=self._after, limit=PAGE)

@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The verb `top` of atfnctl."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import asdict
+from functools import partial
+from typing import Annotated
+
+import typer
+
+from atfnd.ctl import output
+from atfnd.ctl.client import Client
+from atfnd.ctl.decisions import app
+from atfnd.ctl.verbs import SOCKET, Json, OnlyNic, Socket
+
+__all__ = ["app"]
+
+
+@app.command()
+def top(
+    interval: Annotated[float, typer.Option(min=0.1, help="Seconds between two looks.")] = 1.0,
+    nic: OnlyNic = None,
+    once: Annotated[bool, typer.Option("--once", help="One frame; so without a terminal.")] = False,
+    socket: Socket = SOCKET,
+    as_json: Json = False,
+) -> None:
+    """Flows by rate, CPUs, queues and moves, live; the key h tells of the others, q quits."""
+    from atfnd.ctl.top.frame import page
+    from atfnd.ctl.top.look import Looks
+    from atfnd.ctl.top.loop import Live
+    from atfnd.ctl.top.once import figures_once
+
+    client = Client(socket)
+    try:
+        if once or as_json or not sys.stdout.isatty():
+            figures = figures_once(Looks(client, nic, flows_share=1.0), interval)
+            if as_json:
+                output.say_json(asdict(figures))
+            else:
+                output.show_lines(partial(page, figures))
+        elif number := Live(Looks(client, nic), interval).run():
+            raise typer.Exit(128 + number)
+    except KeyboardInterrupt:
+        return

@@ -1,0 +1,165 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What the keys changed of what is shown, and the flows in that order. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from atfnd.ctl.output import text
+from atfnd.ctl.top.figures import FlowFigure
+
+__all__ = ["COLUMNS", "HELP", "Column", "View", "press", "shown"]
+
+
+class Column(NamedTuple):
+    """One of the flow table, on terminals from `from_width` on; `width` 0: what is left."""
+
+    name: str
+    of: Callable[[FlowFigure], object]
+    width: int
+    from_width: int = 0
+
+    @property
+    def number(self) -> bool:
+        """Numbers are to the right, and the highest comes first."""
+        return self.name in _NUMBERS
+
+
+_NUMBERS = {"BIT/S", "PID", "CPU", "RXQ", "RX", "TO"}
+COLUMNS = (
+    Column("BIT/S", lambda flow: flow.bits_per_s, 6),
+    Column("COMM", lambda flow: flow.comm, 15),
+    Column("PID", lambda flow: flow.pid, 7),
+    Column("CPU", lambda flow: flow.app_cpu, 4),
+    Column("RXQ", lambda flow: flow.rx_queue, 4),
+    Column("RX", lambda flow: flow.rx_cpu, 4),
+    Column("TO", lambda flow: flow.target_cpu, 4, 100),
+    Column("PLACED", lambda flow: flow.placed, 6),
+    Column("STATE", lambda flow: flow.state, 8, 90),
+    Column("PROTO", lambda flow: flow.proto, 5, 150),
+    Column("LOCAL", lambda flow: flow.local, 21, 130),
+    Column("REMOTE", lambda flow: flow.remote, 21, 110),
+    Column("NIC", lambda flow: flow.nic, 15, 190),
+    Column("POLICY", lambda flow: flow.policy, 12, 190),
+    Column("WHY", lambda flow: flow.why, 0),
+)
+HELP = (
+    ("up, down, PgUp, PgDn, Home, End", "go through the flows; j and k, too"),
+    ("left, right or < >", "the column to sort by"),
+    ("r", "the other way round"),
+    ("/", "only flows with all these words; Enter keeps, Esc drops them"),
+    ("p or space", "pause, and go on"),
+    ("q or Ctrl-C", "quit"),
+    ("h or ?", "this; any key ends it"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """`typed` is the text of a filter that is being written; `at` counts flows, `first` is the one
+    that is shown in the first line."""
+
+    column: int = 0
+    turned: bool = False
+    words: str = ""
+    typed: str | None = None
+    paused: bool = False
+    help: bool = False
+    at: int = 0
+    first: int = 0
+    over: bool = False  # the operator has seen enough
+
+    @property
+    def order(self) -> tuple[int, bool, str]:
+        """What `shown` depends on."""
+        return self.column, self.turned, self.wanted
+
+    @property
+    def wanted(self) -> str:
+        """The filter in force: as it is typed."""
+        return self.words if self.typed is None else self.typed
+
+    def within(self, flows: int, lines: int) -> View:
+        """With so many flows, and so many lines for them: `at` is one of them, and is shown."""
+        at = max(0, min(self.at, flows - 1))
+        last_first = max(0, flows - lines)
+        first = min(max(self.first, at - max(lines, 1) + 1), at, last_first)
+        return replace(self, at=at, first=max(0, first))
+
+
+def press(view: View, key: str, lines: int) -> View:
+    """What a key does; `lines` is a page. A key without a meaning does nothing."""
+    if key == "ctrl-c":
+        return replace(view, over=True)
+    if view.help:
+        return replace(view, help=False)
+    if view.typed is not None:
+        return _type(view, view.typed, key)
+    match key:
+        case "q":
+            return replace(view, over=True)
+        case "/":
+            return replace(view, typed="")
+        case "esc":
+            return replace(view, words="", at=0)
+        case "r":
+            return replace(view, turned=not view.turned)
+        case "p" | " ":
+            return replace(view, paused=not view.paused)
+        case "h" | "?":
+            return replace(view, help=True)
+        case "left" | "<" | "right" | ">":
+            step = -1 if key in ("left", "<") else 1
+            return replace(view, column=(view.column + step) % len(COLUMNS), turned=False)
+    steps = {
+        "up": -1, "k": -1, "down": 1, "j": 1, "pgup": -lines, "pgdn": lines,
+        "home": -view.at, "end": 1 << 40,
+    }  # fmt: skip
+    return replace(view, at=max(0, view.at + steps.get(key, 0)))
+
+
+def _type(view: View, typed: str, key: str) -> View:
+    match key:
+        case "enter":
+            return replace(view, words=typed, typed=None, at=0)
+        case "esc":
+            return replace(view, words="", typed=None, at=0)
+        case "backspace":
+            return replace(view, typed=typed[:-1])
+        case "ctrl-u":
+            return replace(view, typed="")
+    return replace(view, typed=typed + key) if len(key) == 1 else view
+
+
+def shown(flows: Iterable[FlowFigure], view: View) -> list[FlowFigure]:
+    """Those that the filter leaves, in the view's order."""
+    wanted = view.wanted.casefold().split()
+    if wanted:
+        flows = (flow for flow in flows if all(word in _line(flow) for word in wanted))
+    return _ordered(flows, COLUMNS[view.column], view.turned)
+
+
+def _line(flow: FlowFigure) -> str:
+    """What a wide table shows of it, but for its rate."""
+    values = (column.of(flow) for column in COLUMNS if column.name != "BIT/S")
+    return " ".join(map(text, values)).casefold()
+
+
+def _ordered(flows: Iterable[FlowFigure], column: Column, turned: bool) -> list[FlowFigure]:
+    """Numbers from the highest down, words from A on, or the other way round. What is not known
+    comes last; equals come by their addresses, so that they stay."""
+    rows = sorted(flows, key=lambda flow: (flow.nic, flow.proto, flow.local, flow.remote))
+    known = [flow for flow in rows if column.of(flow) is not None]
+    unknown = [flow for flow in rows if column.of(flow) is None]
+    if column.number:
+        known.sort(key=lambda flow: _number(column.of(flow)), reverse=not turned)
+    else:
+        known.sort(key=lambda flow: text(column.of(flow)).casefold(), reverse=turned)
+    return known + unknown
+
+
+def _number(value: object) -> float:
+    assert isinstance(value, int | float)
+    return value

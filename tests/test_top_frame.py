@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Frames of `atfnctl top`: they fit, whatever there is to show."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from atfnd.ctl.top.figures import CpuFigure, Figures, QueueFigure
+from atfnd.ctl.top.frame import Size, flow_lines, frame, page
+from atfnd.ctl.top.view import View, shown
+from tests.figures import FIGURES, STATUS, a_flow, an_event
+
+__all__: list[str] = []
+
+VIEWS = st.builds(
+    View, column=st.integers(0, 14), turned=st.booleans(), words=st.sampled_from(["", "a", "10"]),
+    typed=st.none() | st.text(max_size=9), paused=st.booleans(), help=st.booleans(),
+    at=st.integers(0, 20), first=st.integers(0, 20),
+)  # fmt: skip
+SIZES = st.builds(Size, st.integers(1, 300), st.integers(1, 80))
+
+
+SIZE = Size(80, 24)
+START = View()
+
+
+def drawn(figures: Figures, view: View = START, trouble: str = "", size: Size = SIZE) -> list[str]:
+    flows = shown(figures.flows, view)
+    view = view.within(len(flows), flow_lines(figures, size))
+    return [line.plain for line in frame(figures, flows, view, trouble, size)]
+
+
+def some(flows: int = 1, cpus: int = 2, queues: int = 4, moves: int = 5) -> Figures:
+    return Figures(
+        status=STATUS,
+        flows=[a_flow(pid=n, bits_per_s=n * 1e6) for n in range(flows)],
+        flows_age_s=0.0,
+        cpus=[CpuFigure(n, 0.5, n / cpus / 2) for n in range(cpus)],
+        queues=[QueueFigure("eth0", n, n, n * 1e3, None) for n in range(queues)],
+        moves=[an_event("insert") for _ in range(moves)],
+    )
+
+
+@given(FIGURES, VIEWS, st.text(max_size=100), SIZES)
+def test_a_frame_has_the_terminals_size(
+    figures: Figures, view: View, trouble: str, size: Size
+) -> None:
+    flows = shown(figures.flows, view)
+    at = view.within(len(flows), flow_lines(figures, size))
+    lines = frame(figures, flows, at, trouble, size)
+    assert [line.cell_len for line in lines] == [size.width] * size.height
+    assert all(line.plain.isprintable() for line in lines)
+
+
+@given(FIGURES, st.integers(20, 400))
+def test_a_page_has_every_flow(figures: Figures, width: int) -> None:
+    lines = page(figures, width)
+    assert all(line.cell_len <= width for line in lines)
+    assert len(lines) >= len(figures.flows) + len(figures.moves) + 3
+
+
+def test_at_80_columns_by_24_lines() -> None:
+    lines = drawn(some(flows=40))
+    assert lines[0].startswith(
+        "atfnd 0.1.0  40 flows, 40 placed  780Mbit/s  locality 50%  eth0 arm"
+    )
+    assert lines[2].rstrip() == (
+        "CPU 0   [#####.....] net  50% app   0%  CPU 1   [#####|||..] net  50% app  25%"
+    )
+    assert lines[3].rstrip() == (
+        "eth0/0       CPU 0      0pkt/s     -b/s eth0/1       CPU 1   1.0kpkt/s     -b/s"
+    )
+    assert "BIT/Sv COMM" in lines[5]
+    assert lines[6].split()[:7] == ["39.0M", "iperf3", "39", "1", "2", "1", "yes"]
+    assert "LAST MOVES" in lines[-5]
+    assert lines[-7].startswith("1/40  tcp 10.0.0.1:80 <- 10.0.0.2:4000  eth0  steered  [rest]")
+    assert lines[-6].strip() == "its thread runs on CPU 1"
+    assert flow_lines(some(flows=40), Size(80, 24)) == 11
+
+
+def test_of_many_cpus_the_busiest_are_shown() -> None:
+    text = "\n".join(drawn(some(cpus=256, queues=256), size=Size(80, 24)))
+    assert "CPU 255 [" in text
+    assert "CPU 0   [" not in text
+    assert "eth0/255" in text
+    assert flow_lines(some(cpus=256, queues=256), Size(80, 24)) >= 6
+
+
+def test_trouble_filter_pause_and_nothing() -> None:
+    figures = some()
+    assert drawn(figures, trouble="gone")[1].strip() == "gone"
+    assert drawn(figures, View(typed="ip"))[1].startswith("filter: ip_  (1 of 1;")
+    assert drawn(figures, View(words="ip", paused=True))[1].split("  ")[1:3] == [
+        "only 'ip': 1 of 1", "PAUSED",
+    ]  # fmt: skip
+    assert drawn(replace(figures, flows_age_s=8.4))[1].strip() == "by BIT/S  flows of 8 s ago"
+    assert drawn(figures, View(column=2, turned=True))[1].strip() == "by PID, turned"
+    assert any(
+        line.startswith("no flow has these words") for line in drawn(figures, View(words="x"))
+    )
+    assert any(line.startswith("no flow ") for line in drawn(replace(figures, flows=[])))
+    assert any("the other way round" in line for line in drawn(figures, View(help=True)))
