@@ -27,6 +27,7 @@ from atfnd.policy.compile import compiled
 from atfnd.policy.match import armed, asks_direction, qualify, rule_budget
 from atfnd.program import knob
 from atfnd.recording import Recorder
+from atfnd.serve.loopback import Page
 
 __all__ = ["Given", "Reloading", "asked"]
 
@@ -57,6 +58,7 @@ class Reloading(Attached):
     """The part of the daemon that takes another policy."""
 
     hangup: asyncio.Event  # SIGHUP
+    page: Page
     recorder: Recorder
     _given: Given
     _reloads: asyncio.Lock
@@ -123,6 +125,7 @@ class Reloading(Attached):
         self._each(self._go_home)
         self._each(self._know)
         self._births_as(policy)
+        self.page.want(policy.web_port)
         for watch in list(self.watches.values()):
             with self._while_there(watch):
                 self._carry_out(steer.take_up(watch.view, self.memory, time.monotonic_ns()))

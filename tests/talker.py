@@ -9,7 +9,7 @@ connection and leave it alone), `thread CPU` (a second thread that runs there), 
 that ends with us), `close` (the talking or accepted socket), `busy` (ask for data again and again
 instead of waiting), `rest` (but for 0.2 ms in 10), `load BYTES` (a message is this long), `ask`
 (the next message once the last one has come back whole), `threads` (each connection from now on
-has a thread of its own), `together CPU` (pins all of them).
+has a thread of its own), `together CPU` (pins all of them), `name TEXT` (of the thread).
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 
 __all__: list[str] = []
 
@@ -134,6 +135,8 @@ class Talker:
                 self.idle.append(self.connect())
             case ["thread", cpu]:
                 threading.Thread(target=_spin, args=(int(cpu),), daemon=True).start()
+            case ["name", *words]:
+                Path("/proc/self/comm").write_text(" ".join(words))
             case ["ask"]:
                 self.asks, self.awaited = True, 0
             case ["busy"]:
