@@ -9,17 +9,18 @@ import fcntl
 import json
 import os
 import select
+import signal
 import subprocess
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 __all__ = ["Tab", "chromium"]
 
 PROGRAM = "chromium-headless-shell"
-ANSWER_S = 60.0
+ANSWER_S, END_S = 60.0, 30.0
 OPTIONS = (
     "--remote-debugging-pipe",
     "--no-sandbox",  # it is root's, as the tests are
@@ -136,17 +137,20 @@ def chromium(folder: Path) -> Iterator[Tab]:
     process = subprocess.Popen(
         ["bash", "-c", begin, "bash", str(told), str(says), *words],
         pass_fds=(told, says), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL, start_new_session=True,
     )  # fmt: skip
     os.close(told)
     os.close(says)
     try:
         yield Tab(tells, hears)
     finally:
-        process.kill()
-        process.wait(30)
-        os.close(tells)
+        os.close(tells)  # it ends with the pipe
         os.close(hears)
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(END_S)
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
 
 
 def _pipe() -> tuple[int, int]:

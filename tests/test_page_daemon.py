@@ -132,3 +132,12 @@ def test_off_by_default_and_by_a_reload(bed: tuple[Bed, int]) -> None:
     until(lambda: len(sockets()) == 2, "it is served again")
     served = f"served at http://localhost:{port}/"
     assert [each["what"] for each in here.daemon.events("page")] == [served, served]
+
+
+def test_the_daemon_ends_while_somebody_looks(bed: tuple[Bed, int], page: LookedAt) -> None:
+    here, port = bed
+    page.open()
+    assert here.daemon.end() == 0
+    assert not listens(port)
+    assert "Traceback" not in here.daemon.said()
+    until(lambda: "does not answer" in (page.text("#connection") or ""), "the page says so")

@@ -144,12 +144,12 @@ function speed(before, flow, now) {
   return more > 0 && over > 0.01 ? { bytes: flow.bytes, at, more, over } : before;
 }
 
-/** What is not known comes last. */
+/** What is not known comes last; of what is equal, who moved more bytes first. */
 function by(column, up) {
   return (one, other) => {
     const [a, b] = [valueOf(column, one), valueOf(column, other)];
     const unknown = Number(a === null || a === UNKNOWN) - Number(b === null || b === UNKNOWN);
     const order = typeof a === "number" ? a - b : String(a).localeCompare(String(b), "en", { numeric: true });
-    return unknown || (up ? order : -order) || one.name.localeCompare(other.name);
+    return unknown || (up ? order : -order) || other.bytes - one.bytes || one.name.localeCompare(other.name);
   };
 }
