@@ -6,7 +6,8 @@ PYTHON ?= /usr/bin/python3
 VENV ?= .venv
 PY := $(VENV)/bin/python
 APT := clang llvm gcc libc6-dev make cmake ninja-build pkg-config bpftool libbpf-dev libelf-dev zlib1g-dev \
-       libnl-3-dev ethtool iproute2 iperf3 curl procps python3-dev python3-venv kmod bc systemd dbus man-db zsh fish tmux
+       libnl-3-dev ethtool iproute2 iperf3 curl procps python3-dev python3-venv kmod bc systemd dbus man-db zsh fish tmux \
+       chromium-headless-shell
 C_SOURCES := $(wildcard atfnd/bpf/*.c atfnd/bpf/*.h atfnd/bpf/CMakeLists.txt)
 NAME ?= all
 export CMD ?= uname -a; lscpu

@@ -40,6 +40,7 @@ from atfnd.program.orders import Orders
 from atfnd.program.originals import Originals
 from atfnd.recording import Recorder
 from atfnd.reloading import Given
+from atfnd.serve.loopback import Page
 from atfnd.trying import Trying
 
 __all__ = ["Daemon"]
@@ -80,6 +81,8 @@ class Daemon(Operated):
         self._open_births(policy)
         self.arming = Arming(self, originals, self._carry_out, self._write)
         self._trying = Trying(self, self._carry_out)
+        self.page = Page(self, self.log)
+        self.page.want(policy.web_port)
         self._agenda = Agenda(self.memory, self.arming.waiting, self._due)
 
     async def run(self, nics: Sequence[NicWatch], stop: asyncio.Event) -> None:
@@ -100,6 +103,7 @@ class Daemon(Operated):
         looks = [self._audit, self._reconcile, self._look_at_ports, self._look_at_spans]
         looks += [self._leave, Loads(self.memory).look]
         chores = [self._hangups(), self.punctuality.watch(), self.arming.balancing.keep()]
+        chores.append(self.page.keep())
         chores += map(rounds.regularly, looks)
         chores.append(rounds.regularly(self._trying.look, self._trying.pressing))
         chores.append(rounds.regularly(self._keep_off, self.keeping_off.pressing))

@@ -26,6 +26,7 @@ from atfnd.observe.nics import NicWatch
 from atfnd.policy.compile import compiled
 from atfnd.policy.match import armed, asks_direction, qualify, rule_budget
 from atfnd.program import knob
+from atfnd.serve.loopback import Page
 
 __all__ = ["Given", "Reloading", "asked"]
 
@@ -56,6 +57,7 @@ class Reloading(Attached):
     """The part of the daemon that takes another policy."""
 
     hangup: asyncio.Event  # SIGHUP
+    page: Page
     _given: Given
     _reloads: asyncio.Lock
 
@@ -126,6 +128,7 @@ class Reloading(Attached):
         self._each(self._go_home)
         self._each(self._know)
         self._births_as(policy)
+        self.page.want(policy.web_port)
         for watch in list(self.watches.values()):
             with self._while_there(watch):
                 self._carry_out(steer.take_up(watch.view, self.memory, time.monotonic_ns()))

@@ -108,7 +108,7 @@ async def _until_stopped(daemon: Daemon, watches: Sequence[NicWatch], socket_pat
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     loop.add_signal_handler(signal.SIGHUP, daemon.hangup.set)
-    server = await serve(daemon, socket_path)
+    server = await serve(daemon, socket_path, daemon.page.turn)
     try:
         await daemon.run(watches, stop)
     finally:

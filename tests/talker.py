@@ -9,7 +9,8 @@ connection and leave it alone), `thread CPU` (a second thread that runs there), 
 that ends with us), `also LOCAL_PORT` (talk from there as well), `close` (the talking or accepted
 socket), `busy` (ask for data again and again instead of waiting), `rest` (but for 0.2 ms in 10),
 `load BYTES` (a message is this long), `ask` (the next message once the last one has come back
-whole), `threads` (each connection from now on has a thread of its own), `together CPU` (pins them).
+whole), `threads` (each connection from now on has a thread of its own), `together CPU` (pins them),
+`name TEXT` (of the thread).
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 
 __all__: list[str] = []
 
@@ -138,6 +140,8 @@ class Talker:
                 self.selector.register(made, selectors.EVENT_READ, self.receive)
             case ["thread", cpu]:
                 threading.Thread(target=_spin, args=(int(cpu),), daemon=True).start()
+            case ["name", *words]:
+                Path("/proc/self/comm").write_text(" ".join(words))
             case ["ask"]:
                 self.asks, self.awaited = True, 0
             case ["busy"]:

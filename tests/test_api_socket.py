@@ -88,7 +88,7 @@ def test_a_stop_ends_idle_connections(tmp_path: Path) -> None:
 def test_a_client_that_sends_nothing_is_let_go(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("atfnd.serve.http.READ_S", 0.1)
+    monkeypatch.setattr("atfnd.serve.requests.READ_S", 0.1)
     with serving(tmp_path / "atfnd.sock") as running, socket.socket(socket.AF_UNIX) as client:
         client.settimeout(30)
         client.connect(str(running.socket))
@@ -97,7 +97,7 @@ def test_a_client_that_sends_nothing_is_let_go(
 
 
 def test_a_body_that_does_not_come_is_408(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("atfnd.serve.http.READ_S", 0.1)
+    monkeypatch.setattr("atfnd.serve.requests.READ_S", 0.1)
     with serving(tmp_path / "atfnd.sock") as running, socket.socket(socket.AF_UNIX) as client:
         client.settimeout(30)
         client.connect(str(running.socket))

@@ -25,6 +25,7 @@ STORY = """
 make -s install
 cd /
 test -x /usr/local/sbin/atfnd
+test -s /usr/local/lib/atfnd/atfnd/serve/page/index.html
 getent group atfnd
 atfnd check
 atfnctl status || test $? = 3

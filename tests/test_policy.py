@@ -68,6 +68,7 @@ daemon:
   observer: sock_diag
   table: {max: 7}
   settle: {hold_down: 2m}
+  web: {port: 8650}
 interfaces:
   - match: {name: "lab:* | sim?"}
     armed: true
@@ -92,7 +93,7 @@ flows:
     file = tmp_path / "atfnd.yaml"
     assert policy.flows[1] == FlowRule(
         name="one",
-        source=f"{file}:12",
+        source=f"{file}:13",
         protocols=frozenset({Protocol.TCP, Protocol.SCTP}),
         ports=((22, 22), (8000, 8010)),
         local=(Network(4, bytes([10, 0, 0, 0]), 8),),
@@ -112,8 +113,9 @@ flows:
     assert [rule.name for rule in policy.flows] == ["control", "one", "rest"]
     assert (policy.observer, policy.table_max) == ("sock_diag", 7)
     assert policy.hold_down_ns == 120_000 * MS
+    assert policy.web_port == 8650
     assert policy.files == (str(file),)
-    assert interface_rule(policy, "lab:a").source == f"{file}:8"
+    assert interface_rule(policy, "lab:a").source == f"{file}:9"
     assert armed(policy, "lab:a")
     assert armed(policy, "sim0")
     assert not armed(policy, "eth0")

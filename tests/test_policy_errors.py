@@ -153,6 +153,10 @@ BAD = [
         "2:20: expected auto, bpf or sock_diag, got `bpff`",
         "did you mean",
     ),
+    (DAEMON + "{web: 8650}", "2:15: expected a mapping, got `8650`", "known here: port"),
+    (DAEMON + "{web: {}}", "2:15: `port` is missing", None),
+    (DAEMON + "{web: {port: 80}}", "2:22: must be 1024 or more", None),
+    (DAEMON + "{web: {port: 70000}}", "2:22: must be 65535 or less", None),
     (DAEMON + "{table: {max: 0}}", "2:23: must be 1 or more", None),
     (DAEMON + "{table: {max: 99999999}}", "2:23: must be 16777216 or less", None),
     (

@@ -12,7 +12,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 FOLDERS = ("atfnd", "tests", "bench")
-SUFFIXES = {".py", ".pyi", ".c", ".h"}
+SUFFIXES = {".py", ".pyi", ".c", ".h", ".js", ".css"}
 
 MAX_LINES = {"atfnd/__main__.py": 60}
 MAX_LINES_ELSEWHERE = 300

@@ -87,6 +87,7 @@ class Policy:
     files: tuple[str, ...]  # what was read, in order
     moves_per_s: int = 1000  # of one NIC, on average
     on_stop: Literal["keep", "restore"] = "keep"  # what becomes of rules and knobs
+    web_port: int | None = None  # of the page, on loopback; None: there is none
 
     def elsewhere(self) -> bool:
         """Some flows are to arrive on another CPU than their application's."""

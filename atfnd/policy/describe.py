@@ -13,6 +13,7 @@ MAPPINGS: Mapping[str, str] = {
     "DaemonEntry": "Settings of the daemon itself. One file may have them.",
     "TableEntry": "The Flow-to-Core table.",
     "SettleEntry": "How often flows may move.",
+    "WebEntry": "A page for browsers, which every local user may read: docs/page.md.",
     "InterfaceEntry": "A rule for interfaces. The first that matches an interface decides.",
     "InterfaceMatchEntry": "Which interfaces a rule is for.",
     "RulesEntry": "Our share of an interface's filters.",
@@ -47,6 +48,10 @@ KEYS: Mapping[str, Mapping[str, str]] = {
         "on as it was and the next start takes them over; or `restore` what was before it.",
         "table": "The Flow-to-Core table.",
         "settle": "How often flows may move.",
+        "web": "A page that shows what atfnd does; none, if left out.",
+    },
+    "WebEntry": {
+        "port": "TCP, of 127.0.0.1 and ::1.",
     },
     "TableEntry": {
         "max": "Flows followed at once. One more is turned away and delivered by RSS.",

@@ -143,6 +143,7 @@ def _merge(contents: Sequence[Content]) -> Policy:
         files=tuple(document.file for document, _ in contents),
         moves_per_s=daemon.settle.moves,
         on_stop=daemon.on_stop,
+        web_port=None if daemon.web is None else daemon.web.port,
     )
 
 

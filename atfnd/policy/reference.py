@@ -33,6 +33,7 @@ _SECTIONS = {  # as in a file: from the outside in
     "daemon": "DaemonEntry",
     "daemon.table": "TableEntry",
     "daemon.settle": "SettleEntry",
+    "daemon.web": "WebEntry",
 }
 
 

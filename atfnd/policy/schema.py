@@ -262,11 +262,16 @@ class SettleEntry(Entry):
     moves: Annotated[int, Field(ge=1, le=1_000_000)] = 1000
 
 
+class WebEntry(Entry):
+    port: Annotated[int, Field(ge=1024, le=65535)]
+
+
 class DaemonEntry(Entry):
     observer: Literal["auto", "bpf", "sock_diag"] = "auto"
     on_stop: Literal["keep", "restore"] = "keep"
     table: TableEntry = TableEntry()
     settle: SettleEntry = SettleEntry()
+    web: Annotated[WebEntry | None, something("a mapping")] = None
 
 
 class PolicyFile(Entry):

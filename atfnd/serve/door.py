@@ -35,8 +35,10 @@ def uid_of(transport: asyncio.BaseTransport | None) -> int | None:
 class Door:
     """Makes the protocol of each connection."""
 
-    def __init__(self, server: web.Server) -> None:
+    def __init__(self, server: web.Server, most: int | None = None) -> None:
+        """`most`: connections at once, and none more for root."""
         self._server = server
+        self._most = most
         self._refused: set[_Visitor] = set()
 
     def __call__(self) -> asyncio.Protocol:
@@ -44,7 +46,9 @@ class Door:
 
     def enter(self, visitor: _Visitor, transport: asyncio.Transport) -> None:
         """Let it in, or tell it why not."""
-        most = CLIENTS + (ROOT_CLIENTS if uid_of(transport) == 0 else 0)
+        most = self._most
+        if most is None:
+            most = CLIENTS + (ROOT_CLIENTS if uid_of(transport) == 0 else 0)
         if len(self._server.connections) < most:
             handler = self._server()
             transport.set_protocol(handler)

@@ -1,28 +1,23 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The HTTP server on its Unix socket: who may connect, how long and how much they may send.
+"""The HTTP server on its Unix socket: who may connect, and who may change anything.
 
-Writes one socket file, mode 0660, of the group `atfnd` where there is one. Every error is answered
-as `{"error": ..., "hint": ...}`.
+Writes one socket file, mode 0660, of the group `atfnd` where there is one.
 """
 
 from __future__ import annotations
 
 import asyncio
 import grp
-import logging
 import os
 import socket
 import stat
-from collections.abc import Awaitable, Callable
 from pathlib import Path
-from weakref import WeakSet
 
 from aiohttp import web
-from aiohttp.http_exceptions import HttpProcessingError
 
 from atfnd.errors import OperatorError
 from atfnd.serve import Source
-from atfnd.serve.answers import STREAMS, TURN, error
+from atfnd.serve.answers import error
 from atfnd.serve.api import Api
 from atfnd.serve.cpu_time import CpuTimes
 from atfnd.serve.decisions import Decisions
@@ -31,16 +26,13 @@ from atfnd.serve.door import Door, uid_of
 from atfnd.serve.events import Events
 from atfnd.serve.flows import Flows
 from atfnd.serve.metrics import Metrics
+from atfnd.serve.requests import BODY_BYTES, Handler, answer_errors, prepared, read_body
 
 __all__ = ["Server", "application", "serve"]
 
-READ_S = 10.0  # for the head of a request, its body, and between two requests
-STOP_S = 2.0  # for requests under way when the daemon stops
-BODY_BYTES = 4096
 MODE = 0o660
 GROUP = "atfnd"
-
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+ELSEWHERE = "/v1/openapi.yaml says what there is"
 
 
 class Server:
@@ -65,24 +57,16 @@ class Server:
             self._path.unlink()
 
 
-async def serve(source: Source, socket_path: str | os.PathLike[str]) -> Server:
-    """Publish `source` at `socket_path` and return once it can be connected to.
+async def serve(
+    source: Source, socket_path: str | os.PathLike[str], turn: asyncio.Lock | None = None
+) -> Server:
+    """Publish `source` at `socket_path` and return once it can be connected to. Long answers take
+    turns by `turn`, with those of whoever else has it.
 
     OperatorError: something else lives at that path, or it cannot be made.
     """
     path = Path(socket_path)
-    app = application(source)
-    logger = logging.getLogger("atfnd.serve")
-    logger.addFilter(_is_bug)
-    runner = web.AppRunner(
-        app,
-        access_log=None,
-        logger=logger,
-        keepalive_timeout=READ_S,
-        lingering_time=1.0,
-        shutdown_timeout=STOP_S,
-        handler_cancellation=True,
-    )
+    runner = prepared(application(source), turn or asyncio.Lock(), ELSEWHERE)
     listener = _bind(path)
     try:
         found = path.lstat()
@@ -100,31 +84,12 @@ async def serve(source: Source, socket_path: str | os.PathLike[str]) -> Server:
 def application(source: Source) -> web.Application:
     """Every resource, behind what holds for each of them."""
     app = web.Application(
-        middlewares=[
-            _answer_errors,
-            _only_root_changes,
-            _read_body,
-            _to_the_end,
-            _answer_errors,
-        ],
+        middlewares=[answer_errors, _only_root_changes, read_body, _to_the_end, answer_errors],
         client_max_size=BODY_BYTES,
     )
-    app[TURN], app[STREAMS] = asyncio.Lock(), WeakSet()
-    app.on_shutdown.append(_end_streams)
     for resources in (Description, Api, CpuTimes, Flows, Events, Decisions, Metrics):
         app.add_routes(resources(source).routes())
     return app
-
-
-async def _end_streams(app: web.Application) -> None:
-    for task in app[STREAMS]:
-        task.cancel()
-
-
-def _is_bug(record: logging.LogRecord) -> bool:
-    """Not that a client sends what is no HTTP, or goes away in the middle of an answer."""
-    fault = record.exc_info[1] if record.exc_info else None
-    return not isinstance(fault, HttpProcessingError | ConnectionError)
 
 
 def _bind(path: Path) -> socket.socket:
@@ -182,27 +147,6 @@ def _remove_stale(path: Path) -> None:
 
 
 @web.middleware
-async def _answer_errors(request: web.Request, handler: Handler) -> web.StreamResponse:
-    try:
-        return await handler(request)
-    except OperatorError as mistake:
-        return error(400, mistake.message, mistake.hint)
-    except web.HTTPMethodNotAllowed as refusal:
-        allowed = ", ".join(sorted(refusal.allowed_methods))
-        answer = error(405, f"{request.path} does not take {request.method}", f"use {allowed}")
-        answer.headers["Allow"] = allowed
-        return answer
-    except web.HTTPRequestEntityTooLarge:
-        answer = error(413, f"the body is over {BODY_BYTES} bytes", "no request here takes a body")
-        answer.force_close()
-        return answer
-    except web.HTTPNotFound as refusal:
-        if refusal.content_type == "application/json":
-            raise
-        return error(404, f"nothing at {request.path}", "/v1/openapi.yaml says what there is")
-
-
-@web.middleware
 async def _only_root_changes(request: web.Request, handler: Handler) -> web.StreamResponse:
     """Who may open the socket may read; what changes anything is asked by root's processes."""
     if _changes(request) and uid_of(request.transport) != 0:
@@ -219,20 +163,4 @@ async def _to_the_end(request: web.Request, handler: Handler) -> web.StreamRespo
     """What only reads ends when its client goes; what was asked to be changed is done."""
     if _changes(request):
         return await asyncio.shield(asyncio.ensure_future(handler(request)))
-    return await handler(request)
-
-
-@web.middleware
-async def _read_body(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """No request takes a body; one that has one is read to its end, within limits, and refused."""
-    if request.can_read_body:
-        try:
-            async with asyncio.timeout(READ_S):
-                body = await request.read()
-        except TimeoutError:
-            answer = error(408, f"the body did not come within {READ_S:.0f} s")
-            answer.force_close()
-            return answer
-        if body:
-            raise OperatorError("no request here takes a body", "send the request without one")
     return await handler(request)

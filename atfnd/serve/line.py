@@ -17,6 +17,7 @@ UNWANTED = {
     "manual",
     "no effect",
     "not-kept-off",
+    "not-served",
     "refused",
     "reload-failed",
     "unproven",

@@ -22,6 +22,7 @@ from tests.bed import Bed, a_bed
 from tests.daemons import policy
 from tests.debian import NEWER, PACKAGE
 from tests.guest.simlab import NAME, a_simlab, sh
+from tests.paged import ask, listens
 from tests.wait import until
 
 __all__: list[str] = []
@@ -134,6 +135,21 @@ def test_reload_waits_and_tells_a_mistake(bed: Bed, app: Application) -> None:
     assert systemctl("reload").returncode == 0
     assert "not reloaded" not in show("StatusText")
     bed.steered(app)
+
+
+def test_its_page_is_served_within_its_bounds() -> None:
+    port, web = 8650, ETC / "policies.d/20-web.yaml"
+    assert not listens(port)
+    web.write_text(f"version: 1\ndaemon: {{ web: {{ port: {port} }} }}\n")
+    try:
+        assert systemctl("reload").returncode == 0, journal()
+        until(lambda: listens(port) and listens(port, "::1"), "the page is served")
+        assert ask(port, "/").status == 200
+        assert f'"pid": {show("MainPID")},' in ask(port, "/v1/status", address="::1").body
+    finally:
+        web.unlink()
+    assert systemctl("reload").returncode == 0, journal()
+    until(lambda: not listens(port), "it is not served any more")
 
 
 def test_killed_it_comes_back_and_takes_its_rule_over(bed: Bed, app: Application) -> None:

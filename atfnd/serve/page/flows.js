@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// The Flow-to-Core table, filtered and sorted: the fastest flows of those that pass the filter.
+
+import { element, fill, mark, say } from "./element.js";
+import { UNKNOWN, bits, counted, span, whole } from "./number.js";
+
+const MOST = 1000; // rows
+
+const of = (number, noun) => (number === null ? UNKNOWN : `${noun} ${number}`);
+const threadOf = ({ pid, tid }) => (tid === pid ? pid : `${pid}/${tid}`);
+const yes = (known) => (known === null ? UNKNOWN : known ? "yes" : "no");
+
+/** What a column shows of a flow, and by what it is sorted where that is another value. */
+const COLUMNS = {
+  application: [(flow) => (flow.comm === null ? UNKNOWN : `${flow.comm} (${threadOf(flow)})`)],
+  flow: [(flow) => `${flow.proto} ${flow.local} ← ${flow.remote}`],
+  interface: [(flow) => flow.nic],
+  rate: [(flow) => bits(flow.rate), (flow) => flow.rate],
+  "used on": [(flow) => of(flow.app_cpu, "CPU"), (flow) => flow.app_cpu],
+  "arrives on": [
+    (flow) => (flow.rx_cpu === null ? UNKNOWN : `CPU ${flow.rx_cpu}, ${of(flow.rx_queue, "queue")}`),
+    (flow) => flow.rx_cpu,
+  ],
+  placed: [(flow) => yes(flow.placed)],
+  state: [(flow) => flow.state],
+  policy: [(flow) => flow.policy],
+  "last move": [
+    (flow) => (flow.move === null ? UNKNOWN : `${flow.move.mechanism}: ${flow.move.verdict}`),
+  ],
+  moved: [(flow) => (flow.moved_s === null ? UNKNOWN : `${span(flow.moved_s)} ago`), (flow) => flow.moved_s],
+  why: [(flow) => flow.why],
+};
+
+const textOf = (column, flow) => COLUMNS[column][0](flow);
+const valueOf = (column, flow) => COLUMNS[column].at(-1)(flow);
+
+export class Flows {
+  #head;
+  #body;
+  #filter;
+  #misplaced;
+  #cut;
+  #flows = [];
+  #counted = new Map(); // of a flow: bytes, when they were, how many more in how long
+  #rows = new Map();
+  #sorted = { column: "rate", up: false };
+
+  constructor(table, filter, misplaced, cut) {
+    this.#body = table.tBodies[0];
+    this.#filter = filter;
+    this.#misplaced = misplaced;
+    this.#cut = cut;
+    this.#head = Object.keys(COLUMNS).map((column) => {
+      const button = element("button", { type: "button" }, column);
+      button.addEventListener("click", () => this.#sort(column));
+      return element("th", { scope: "col", "data-of": column }, button);
+    });
+    table.tHead.append(element("tr", {}, ...this.#head));
+    filter.addEventListener("input", () => this.show());
+    misplaced.addEventListener("change", () => this.show());
+  }
+
+  forget() {
+    this.#counted.clear();
+  }
+
+  /** The whole table, at `now` in ms. */
+  count(flows, now) {
+    const counted = new Map();
+    for (const flow of flows) {
+      flow.name = `${flow.nic} ${flow.cookie} ${flow.proto} ${flow.local} ${flow.remote}`;
+      const seen = speed(this.#counted.get(flow.name), flow, now / 1000);
+      counted.set(flow.name, seen);
+      const over = Math.max(seen.over, now / 1000 - seen.at);
+      flow.rate = seen.more === null ? null : (8 * seen.more) / over;
+    }
+    this.#flows = flows;
+    this.#counted = counted;
+  }
+
+  show() {
+    const words = this.#filter.value.toLowerCase().split(/\s+/).filter((word) => word);
+    const passing = this.#flows.filter(
+      (flow) => (flow.placed === false || !this.#misplaced.checked) && has(flow, words),
+    );
+    const shown = passing.length > MOST ? passing.toSorted(by("rate", false)).slice(0, MOST) : passing;
+    const { column, up } = this.#sorted;
+    fill(this.#body, shown.toSorted(by(column, up)).map((flow) => this.#row(flow)));
+    for (const head of this.#head) {
+      mark(head, "aria-sort", head.dataset.of !== column ? "none" : up ? "ascending" : "descending");
+    }
+    this.#drop(shown);
+    const many = whole(passing.length);
+    const which = passing.length > MOST ? `the fastest ${whole(MOST)} of ${many}` : many;
+    const all = passing.length < this.#flows.length ? ` that pass, of ${counted(this.#flows.length, "flow")}` : "";
+    say(this.#cut, all ? which + all : `${which} ${passing.length === 1 ? "flow" : "flows"}`);
+  }
+
+  #sort(column) {
+    const again = this.#sorted.column === column;
+    this.#sorted = { column, up: again ? !this.#sorted.up : column !== "rate" };
+    this.show();
+  }
+
+  #row(flow) {
+    let row = this.#rows.get(flow.name);
+    if (row === undefined) {
+      row = element("tr", {}, ...Object.keys(COLUMNS).map((column) => element("td", { "data-of": column })));
+      this.#rows.set(flow.name, row);
+    }
+    Object.keys(COLUMNS).forEach((column, n) => say(row.cells[n], textOf(column, flow)));
+    mark(row, "data-placed", yes(flow.placed));
+    mark(row, "data-state", flow.state);
+    return row;
+  }
+
+  /** Rows that are not shown any more. */
+  #drop(shown) {
+    const names = new Set(shown.map((flow) => flow.name));
+    for (const name of [...this.#rows.keys()].filter((each) => !names.has(each))) {
+      this.#rows.delete(name);
+    }
+  }
+}
+
+/** Each of these words stands in some column of it. */
+function has(flow, words) {
+  if (words.length === 0) {
+    return true;
+  }
+  const text = Object.keys(COLUMNS).map((column) => textOf(column, flow)).join(" ").toLowerCase();
+  return words.every((word) => text.includes(word));
+}
+
+/** How many bytes more it had, in how many seconds, when they were last seen to be more: the daemon
+ * looks at a socket every few seconds. */
+function speed(before, flow, now) {
+  const at = now - flow.age_s;
+  if (before === undefined || flow.bytes < before.bytes) {
+    return { bytes: flow.bytes, at, more: null, over: 0 };
+  }
+  const over = at - before.at;
+  const more = flow.bytes - before.bytes;
+  return more > 0 && over > 0.01 ? { bytes: flow.bytes, at, more, over } : before;
+}
+
+/** What is not known comes last; of what is equal, who moved more bytes first. */
+function by(column, up) {
+  return (one, other) => {
+    const [a, b] = [valueOf(column, one), valueOf(column, other)];
+    const unknown = Number(a === null || a === UNKNOWN) - Number(b === null || b === UNKNOWN);
+    const order = typeof a === "number" ? a - b : String(a).localeCompare(String(b), "en", { numeric: true });
+    return unknown || (up ? order : -order) || other.bytes - one.bytes || one.name.localeCompare(other.name);
+  };
+}

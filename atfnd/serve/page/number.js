@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// Numbers as they are shown. Null is "not known": a dash.
+
+const WHOLE = new Intl.NumberFormat("en", { maximumFractionDigits: 0 });
+const SHORT = new Intl.NumberFormat("en", { notation: "compact", maximumSignificantDigits: 3 });
+const BITS = ["bit/s", "kbit/s", "Mbit/s", "Gbit/s", "Tbit/s"];
+
+export const UNKNOWN = "–";
+
+/** 12,345 */
+export function whole(value) {
+  return value === null ? UNKNOWN : WHOLE.format(value);
+}
+
+/** 12.3K */
+export function short(value) {
+  return value === null ? UNKNOWN : SHORT.format(value < 10 ? Math.round(value) : value);
+}
+
+/** 1.5 Mbit/s */
+export function bits(perSecond) {
+  if (perSecond === null) {
+    return UNKNOWN;
+  }
+  const step = Math.min(Math.max(Math.floor(Math.log10(Math.max(perSecond, 1)) / 3), 0), BITS.length - 1);
+  return `${(perSecond / 1000 ** step).toLocaleString("en", { maximumSignificantDigits: 3 })} ${BITS[step]}`;
+}
+
+/** 3 flows, 1 flow */
+export function counted(count, noun) {
+  return `${whole(count)} ${noun}${count === 1 ? "" : "s"}`;
+}
+
+/** 2 h 5 min */
+export function span(seconds) {
+  const minutes = Math.floor(seconds / 60);
+  if (minutes < 1) {
+    return `${Math.floor(seconds)} s`;
+  }
+  if (minutes < 60) {
+    return `${minutes} min`;
+  }
+  const hours = Math.floor(minutes / 60);
+  return hours < 48 ? `${hours} h ${minutes % 60} min` : `${Math.floor(hours / 24)} days`;
+}

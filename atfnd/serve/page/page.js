@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// The page: asks the daemon again and again while somebody looks at it, and shows what it says.
+
+import { lines, object } from "./ask.js";
+import { element, say } from "./element.js";
+import { Flows } from "./flows.js";
+import { Heat } from "./heat.js";
+import { Moves } from "./moves.js";
+import { counted, span, whole } from "./number.js";
+
+const EVERY_MS = 2000;
+const SHARE = 4; // times as long as the flows took, the daemon is left alone then
+const at = (id) => document.getElementById(id);
+
+const heat = new Heat(at("heat"), at("legend"), at("every-cpu"));
+const flows = new Flows(at("flows"), at("filter"), at("misplaced"), at("cut"));
+const moves = new Moves(at("moves"));
+let cpus = null;
+let run = null; // of the daemon: counts of another one begin anew
+let looking = null;
+
+/** The line on top. */
+function showStatus(status, queues) {
+  const nics = [...new Set(queues.map((queue) => queue.nic))];
+  const watched = nics.filter((nic) => !status.armed.includes(nic));
+  const losses = [
+    [status.events_lost, "event"],
+    [status.overflow, "flow", "turned away"],
+    [status.actions_refused, "change", "refused"],
+    [status.late_packets, "packet", "overtaken"],
+  ].filter(([count]) => count > 0);
+  const said = {
+    armed: status.armed.join(", ") || "no interface: nothing is changed",
+    "only watched": watched.join(", "),
+    observer: `${status.observer} (${status.observer_why})`,
+    table: `${whole(status.table_entries)} of ${counted(status.table_capacity, "flow")}`,
+    "on their core": status.locality === null ? "" : `${(100 * status.locality).toFixed(1)} % of bytes`,
+    lost: losses.map(([count, noun, how = ""]) => `${counted(count, noun)} ${how}`.trim()).join(", ") || "nothing",
+    runs: `atfnd ${status.version}, for ${span(status.uptime_s)}`,
+  };
+  const list = at("status");
+  for (const [name, text] of Object.entries(said)) {
+    let value = list.querySelector(`[data-of="${name}"]`);
+    if (value === null) {
+      value = element("dd", { "data-of": name });
+      list.append(element("div", {}, element("dt", {}, name), value));
+    }
+    value.parentElement.hidden = text === "";
+    say(value, text);
+  }
+}
+
+/** Ask for everything once, and show it. */
+async function look(signal) {
+  const status = await object("/v1/status", signal);
+  if (run !== status.since_wall_s) {
+    run = status.since_wall_s;
+    cpus = null;
+    for (const each of [heat, flows, moves]) {
+      each.forget();
+    }
+  }
+  moves.count(status.moves, performance.now());
+  const { queues } = await object("/v1/queues", signal);
+  heat.count(queues, performance.now());
+  showStatus(status, queues);
+  heat.show(cpus);
+  const rows = [];
+  const began = performance.now();
+  for await (const row of lines("/v1/flows/stream", signal)) {
+    rows.push(row);
+  }
+  flows.count(rows, performance.now());
+  flows.show();
+  heat.use(rows);
+  cpus ??= (await object("/v1/topology", signal)).cpus;
+  heat.show(cpus);
+  moves.show(performance.now());
+  return performance.now() - began;
+}
+
+/** Until nobody looks any more. */
+async function watch(signal) {
+  while (!signal.aborted) {
+    let took = 0;
+    try {
+      took = await look(signal);
+      say(at("connection"), "live");
+      document.body.classList.remove("stale");
+    } catch (fault) {
+      if (signal.aborted) {
+        return;
+      }
+      say(at("connection"), `the daemon does not answer: ${fault.message}`);
+      document.body.classList.add("stale");
+    }
+    await new Promise((done) => setTimeout(done, Math.max(EVERY_MS, SHARE * took)));
+  }
+}
+
+function begin() {
+  looking?.abort();
+  if (document.hidden) {
+    say(at("connection"), "paused while hidden");
+    return;
+  }
+  looking = new AbortController();
+  watch(looking.signal);
+}
+
+document.addEventListener("visibilitychange", begin);
+begin();
