@@ -12,10 +12,10 @@ import time
 from collections.abc import Sequence
 from functools import partial
 
-from atfnd.decide import birth, budget, ports, retire
+from atfnd.decide import birth, budget, ports
 from atfnd.decide.birth import Birth
-from atfnd.decide.connects import Connects
 from atfnd.decide.listeners import Listeners
+from atfnd.decide.newborn import Newborn, keeps_order_from_birth, ordered
 from atfnd.matching import Matching
 from atfnd.model import (
     Accepted,
@@ -24,8 +24,6 @@ from atfnd.model import (
     FlowKey,
     FlowRule,
     Listening,
-    Mode,
-    Placement,
     Policy,
     SocketGone,
     SocketUse,
@@ -35,37 +33,34 @@ from atfnd.move.event import Established, Event, EvidenceLost, Gone, Wanted
 from atfnd.observe.births import Births
 from atfnd.observe.nics import NicWatch
 from atfnd.programmed import Programmed
+from atfnd.recording import Recorder
+from atfnd.replay.recording import LookAt
 
-__all__ = ["Born", "keeps_order_from_birth"]
-
-
-def keeps_order_from_birth(rule: FlowRule) -> bool:
-    """It steers flows in order, and from their first byte on."""
-    late = rule.min_bytes or rule.min_age_ns or rule.min_rate_bit_s
-    return not late and rule.placement is not Placement.LEAVE and rule.order is not Mode.IMMEDIATE
+__all__ = ["Born"]
 
 
 class Born(Programmed):
     """The part of the daemon that places flows at their birth."""
 
     _matching: Matching
+    recorder: Recorder
+    _recordings: int  # that are being made
     _births: Births | None
-    _connects: Connects
-    _listeners: dict[str, Listeners]  # by NIC
+    _newborn: Newborn
     _unborn: set[FlowKey]  # connects whose rule is being written
     _asked: set[FlowKey]  # ports whose rule is being written
     _unjudged: set[FlowKey]  # ports with a rule that another policy may not want
     _births_lost: int
 
     def _open_births(self, policy: Policy) -> None:
-        self._births, self._connects, self._listeners = None, Connects(), {}
+        self._births = None
         self._unborn, self._asked, self._births_lost = set(), set(), 0
         self._unjudged = set()
         self._start_births(policy)
 
     def _start_births(self, policy: Policy) -> None:
-        """Attach, if this policy wants it."""
-        if any(keeps_order_from_birth(rule) for rule in policy.flows):
+        """Attach, if this policy wants it, or somebody records."""
+        if self._recordings or any(map(keeps_order_from_birth, policy.flows)):
             try:
                 self._births = Births()
                 self._births.start()
@@ -74,11 +69,12 @@ class Born(Programmed):
                 self._births = None
 
     def _births_as(self, policy: Policy) -> None:
-        """Another policy is in force: attach if it wants that, and have ports looked at again."""
+        """Another policy is in force: attach if it wants that, and have ports looked at again. Or
+        what happens is recorded, for whatever policy."""
         if self._births is None:
             self._start_births(policy)
             if self._births is not None:
-                asyncio.get_running_loop().add_reader(self._births.fileno(), self._newborn)
+                asyncio.get_running_loop().add_reader(self._births.fileno(), self._hear)
                 self._serve_births()
             return
         self._unjudged = {flow.key for flow in self.memory.table if flow.key.listens}
@@ -93,7 +89,7 @@ class Born(Programmed):
             if any(moving.concerns(key) for moving in self._moving.values()):
                 continue
             self._unjudged.discard(key)
-            for nic, known in self._listeners.items() if entry is not None else ():
+            for nic, known in self._newborn.listeners.items() if entry is not None else ():
                 listens = key in known.sockets or key in known.closed_ns
                 if listens and entry and not self._still_wants(nic, key, entry.policy, known):
                     known.unwanted.add(key)
@@ -107,18 +103,21 @@ class Born(Programmed):
         if not threads or None in threads:
             rules = [rule for rule in self.policy.flows if policy in ("", rule.name)]
             return any(map(keeps_order_from_birth, rules))
-        each_has = (self._of_port(nic, now_ns, key, each) for each in threads if each)
+        each_has = (ordered(self._of_port(nic, now_ns, key, each)) for each in threads if each)
         return all(rule is not None for rule in each_has)
 
     def _end_births(self) -> None:
         """Detach when another policy wants none and nothing is left of them."""
         self._judge_ports()
-        if self._births is None or any(map(keeps_order_from_birth, self.policy.flows)):
+        wanted = self._recordings or any(map(keeps_order_from_birth, self.policy.flows))
+        if self._births is None or wanted:
             return
         ports = any(flow.key.listens for flow in self.memory.table)
-        if not (ports or self._unborn or self._asked or self._connects.waiting(self.memory)):
+        if not (
+            ports or self._unborn or self._asked or self._newborn.connects.waiting(self.memory)
+        ):
             self._close_births()
-            self._listeners = {}
+            self._newborn.keep(())
 
     def _close_births(self) -> None:
         if self._births is not None:
@@ -128,8 +127,7 @@ class Born(Programmed):
 
     def _serve_births(self) -> None:
         """The NICs have changed."""
-        here = self._listeners.items()
-        self._listeners = {name: known for name, known in here if name in self.watches}
+        self._newborn.keep(self.watches)
         if self._births is not None:
             self._births.serve(sorted({w.nic.netns for w in self.watches.values()}, key=str))
             self._find_listeners()
@@ -140,15 +138,17 @@ class Born(Programmed):
             return
         found, now_ns = self._births.listeners(), time.monotonic_ns()
         for name, watch in self.watches.items():
-            known = self._listeners.setdefault(name, Listeners())
-            known.found([each for each in found if self._only(watch, each)], self.memory, now_ns)
+            here = [each for each in found if self._only(watch, each)]
+            self._newborn.found(name, here, self.memory, now_ns)
+        self.recorder.found()
 
-    def _newborn(self) -> None:
+    def _hear(self) -> None:
         """One wake-up: what connects, listens, was answered or accepted."""
         if self._births is None:
             return
         events = self._births.drain()
-        for fresh in self._connects.heard(events, self.memory):
+        self.recorder.heard(events, self._received_by)
+        for fresh in self._newborn.connects.heard(events, self.memory):
             self._connecting(fresh)
         for event in events:
             if isinstance(event, Connected):
@@ -168,24 +168,19 @@ class Born(Programmed):
             self._look_at_ports()
 
     def _connecting(self, event: Connecting) -> None:
-        for name, watch in self.watches.items():
-            if not self._is_in(watch, event.netns) or not watch.owns(event.key.local):
-                continue
+        for watch in self._received_by(event):
             now_ns = time.monotonic_ns()
-            rule = self._matching.connecting(event, name, now_ns)
-            if rule is None or not keeps_order_from_birth(rule):
+            rule = ordered(self._matching.connecting(event, watch.view.name, now_ns))
+            if rule is None:
                 continue
             if birth.again(event, watch.view, rule, self.memory, now_ns):
                 self._tell(event.key, Gone(event.key))  # the socket that had it
                 self._agenda.schedule()
                 return
-            queue, wide = watch.predicted(event.key), self.memory.table.covering(event.key)
-            rss = queue.index if queue else None
-            if wide is not None:
-                rss = wide.target_queue  # its rule has it whenever none else has
-            distances, memory = self._connects.distances, self.memory
             self._know_cpuset(event.thread, rule)
-            born = birth.connecting(event, watch.view, rule, rss, distances, memory, now_ns)
+            queue = watch.predicted(event.key)
+            rss = queue.index if queue else None
+            born = self._newborn.connecting(event, watch.view, rule, rss, self.memory, now_ns)
             if born is not None:
                 self._unborn.add(event.key)
                 self._bear(watch, [born])
@@ -198,32 +193,24 @@ class Born(Programmed):
     def _opened(self, event: Listening) -> None:
         for name, watch in self.watches.items():
             if self._only(watch, event):
-                known = self._listeners.setdefault(name, Listeners())
-                self._bear(watch, ports.wanted_again(event, known, self.memory))
-                known.opened(event, self.memory)
+                self._bear(watch, self._newborn.opened(event, name, self.memory))
 
     def _closed(self, event: SocketGone) -> None:
-        now_ns = time.monotonic_ns()
-        if not any(each.closed(event.cookie, now_ns) for each in self._listeners.values()):
-            self._carry_out(retire.gone(event.cookie, self.memory))
+        self._carry_out(self._newborn.closed(event.cookie, self.memory, time.monotonic_ns()))
 
     def _look_at_ports(self) -> None:
         """Which ports need a rule, or another one. Accepted connections are told from before the
         sockets are read."""
-        if self._births is None or not any(
-            known.sockets or known.closed_ns for known in self._listeners.values()
-        ):
+        if self._births is None or not self._newborn.listening():
             return
-        keys = {key for known in self._listeners.values() for key in known.sockets}
+        keys = {key for known in self._newborn.listeners.values() for key in known.sockets}
         self._births.accepts({key.local_port for key in keys | self._asked})
         uses = self.observer.inventory()
-        for name, known in self._listeners.items():
-            watch = self.watches.get(name)
-            if watch is None or not watch.view.armed:
-                continue
+        self.recorder.looked(LookAt.PORTS, uses)
+        for name, watch in self.watches.items():
             now_ns = time.monotonic_ns()
             rule_of = partial(self._of_port, name, now_ns)
-            born = ports.look(watch.view, rule_of, known, uses, self.memory, now_ns)
+            born = self._newborn.look_at_ports(watch.view, rule_of, uses, self.memory, now_ns)
             self._asked |= {key for each in born if (key := each.action.key) is not None}
             self._bear(watch, born)
         self._births.accepts({key.local_port for key in self._asked})
@@ -231,8 +218,7 @@ class Born(Programmed):
     def _of_port(
         self, nic: str, now_ns: int, key: FlowKey, thread: Thread | None
     ) -> FlowRule | None:
-        rule = self._matching.of_port(key, thread, nic, now_ns)
-        return rule if rule is not None and keeps_order_from_birth(rule) else None
+        return self._matching.of_port(key, thread, nic, now_ns)
 
     def _was_born(self, key: FlowKey, *, failed: bool) -> bool:
         """A birth has ended; False: it was none."""
@@ -262,13 +248,9 @@ class Born(Programmed):
 
     def _born_uses(self) -> Sequence[SocketUse]:
         """What an audit of sockets does not know of."""
-        now_ns = time.monotonic_ns()
         heirs, self._heirs = self._heirs, {}
-        self.observer.adopt(heirs | self._connects.adopt(self.memory))
-        listening = [
-            use for each in self._listeners.values() for use in each.uses(self.memory, now_ns)
-        ]
-        return [*self._connects.uses(self.memory, now_ns), *listening]
+        self.observer.adopt(heirs | self._newborn.connects.adopt(self.memory))
+        return self._newborn.uses(self.memory, time.monotonic_ns())
 
     def _tell(self, key: FlowKey, event: Event) -> None:
         """Tell the moves of the NIC that a flow is of."""
@@ -283,12 +265,14 @@ class Born(Programmed):
 
     def _only(self, watch: NicWatch, event: Listening) -> bool:
         """It receives through this NIC, and through no other."""
-        here = [
+        return self._received_by(event) == [watch]
+
+    def _received_by(self, event: Connecting | Listening) -> list[NicWatch]:
+        """The NICs of its namespace that have its local address."""
+        return [
             each
             for each in self.watches.values()
-            if self._is_in(each, event.netns) and each.owns(event.key.local)
+            if self._births is not None
+            and self._births.is_of(event.netns, each.nic.netns)
+            and each.owns(event.key.local)
         ]
-        return here == [watch]
-
-    def _is_in(self, watch: NicWatch, netns: int) -> bool:
-        return self._births is not None and self._births.is_of(netns, watch.nic.netns)

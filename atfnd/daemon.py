@@ -17,6 +17,7 @@ from atfnd.arming import Arming
 from atfnd.chores import bugs, regularly
 from atfnd.decide import audit, retire, steer
 from atfnd.decide.memory import Memory, Settling
+from atfnd.decide.newborn import Newborn
 from atfnd.decide.phantom import phantoms
 from atfnd.decide.table import FlowTable
 from atfnd.errors import OperatorError
@@ -73,7 +74,8 @@ class Daemon(Reloading):
         self._lost = 0
         self.originals = originals
         self.keeping_off = KeepingOff(originals, self.record, self.log)
-        self._homes, self.recorder, self._strays = {}, Recorder(self), {}
+        self._homes, self._strays, self._newborn = {}, {}, Newborn()
+        self.recorder = Recorder(self, self._newborn)
         self._moving, self._living, self._last_end, self._heirs = {}, {}, {}, {}
         self._open_births(policy)
         self.arming = Arming(self, originals, self._carry_out, self._write)
@@ -90,7 +92,7 @@ class Daemon(Reloading):
         self._bootstrap()
         loop.add_reader(self.observer.fileno(), self._drain)
         if self._births is not None:
-            loop.add_reader(self._births.fileno(), self._newborn)
+            loop.add_reader(self._births.fileno(), self._hear)
         loop.add_reader(self.interfaces.links.fileno(), self._arrivals)
         loop.add_reader(self.cpus.fileno(), self._cpus_changed)
         looks = [self._audit, self._reconcile, self._look_at_ports, self._look_at_spans]
@@ -159,6 +161,8 @@ class Daemon(Reloading):
         if watch is None:
             return
         self.recorder.seen(watch, event)
+        if self._is_only_recorded(event):
+            return
         rss = None  # where an observer that sees no queue may expect it
         if event.napi_id is None and event.key.remote_port:
             rss = watch.predicted(event.key)
@@ -169,16 +173,24 @@ class Daemon(Reloading):
         rss_cpu = rss.cpu if rss else None
         self._decide(event, watch.view, rule, now_ns, rss_cpu)
 
+    def _is_only_recorded(self, event: SocketSeen) -> bool:
+        """It would not have been told of, but that somebody records."""
+        right = event.rx_cpu == event.app_cpu and not self.policy.elsewhere()
+        return bool(self._recordings) and right and self.memory.table.get(event.key) is None
+
     # ---- decide again, without an event
 
     def _audit(self) -> None:
         """Entries against sockets: gone, used, idle."""
         table = self.memory.table
-        if not (len(table) or self.memory.overflowed or self._matching.waiting()):
+        idle = not (len(table) or self.memory.overflowed or self._matching.waiting())
+        if idle and not self.recorder.active():
             return
-        born = self._born_uses()
-        uses = [*self.observer.audit(), *born]
-        self.recorder.audited(uses)
+        born, told = self._born_uses(), self.observer.audit()
+        self.recorder.audited(told)
+        if idle:
+            return
+        uses = [*told, *born]
         before, now_ns = {flow.cookie for flow in self.memory.table}, time.monotonic_ns()
         self._carry_out(audit.check_sockets(uses, self._views(), self.memory, now_ns))
         for event in self._matching.again(uses, table, now_ns):

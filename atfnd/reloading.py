@@ -26,7 +26,6 @@ from atfnd.observe.nics import NicWatch
 from atfnd.policy.compile import compiled
 from atfnd.policy.match import armed, asks_direction, qualify, rule_budget
 from atfnd.program import knob
-from atfnd.recording import Recorder
 
 __all__ = ["Given", "Reloading", "asked"]
 
@@ -57,16 +56,17 @@ class Reloading(Attached):
     """The part of the daemon that takes another policy."""
 
     hangup: asyncio.Event  # SIGHUP
-    recorder: Recorder
     _given: Given
     _reloads: asyncio.Lock
-    _recordings: int  # that are being made
 
     async def recording(self, seconds: float, most: int) -> AsyncGenerator[str, None]:
         """As `serve.Source.recording`. Another policy is to be tried on it: as long as it is made,
-        the observer is silent of nobody by this one's rules."""
+        the observer is silent of nobody by this one's rules, nor of whose packets arrive right, and
+        births are observed."""
         self._recordings += 1
         self._ask()
+        if self._births is None:
+            self._births_as(self.policy)
         try:
             async with aclosing(self.recorder.lines(seconds, most)) as lines:
                 async for line in lines:
@@ -79,7 +79,9 @@ class Reloading(Attached):
     def _ask(self) -> None:
         """What the policy wants to be told of."""
         wanted = asked(self.policy)
-        self.observer.qualify(wanted._replace(clauses=()) if self._recordings else wanted)
+        if self._recordings:
+            wanted = wanted._replace(clauses=(), elsewhere=True)
+        self.observer.qualify(wanted)
 
     async def reload(self) -> Policy:
         """Read the policy again and take it into force. OperatorError: it is wrong, and nothing has

@@ -6,9 +6,10 @@
 
 Commands, one a line, each answered by `ok`: `pin CPU`, `pause`, `resume`, `idle` (open one more
 connection and leave it alone), `thread CPU` (a second thread that runs there), `child` (a process
-that ends with us), `close` (the talking or accepted socket), `busy` (ask for data again and again
-instead of waiting), `rest` (but for 0.2 ms in 10), `load BYTES` (a message is this long), `ask`
-(the next message once the last one has come back whole).
+that ends with us), `also LOCAL_PORT` (talk from there as well), `close` (the talking or accepted
+socket), `busy` (ask for data again and again instead of waiting), `rest` (but for 0.2 ms in 10),
+`load BYTES` (a message is this long), `ask` (the next message once the last one has come back
+whole).
 """
 
 from __future__ import annotations
@@ -57,12 +58,13 @@ class Talker:
         self.awaited = 0  # bytes
         self.rest_at: float | None = None
         self.idle: list[socket.socket] = []
+        self.also: list[socket.socket] = []
         self.children: list[subprocess.Popen[bytes]] = []
         self.stream: socket.socket | None = None
         self.selector = selectors.DefaultSelector()
         self.selector.register(sys.stdin, selectors.EVENT_READ, self.command)
         if self.talks:
-            self.use(self.connect())
+            self.use(self.connect(self.local))
         else:
             listener = socket.socket(self.family, self.kind)
             if self.family == socket.AF_INET6:
@@ -74,9 +76,9 @@ class Talker:
             else:
                 self.use(listener)
 
-    def connect(self) -> socket.socket:
+    def connect(self, local: tuple[str, int]) -> socket.socket:
         made = socket.socket(self.family, self.kind)
-        made.bind(self.local)
+        made.bind(local)
         made.connect(self.peer)
         return made
 
@@ -117,7 +119,10 @@ class Talker:
             case ["resume"]:
                 self.paused = False
             case ["idle"]:
-                self.idle.append(self.connect())
+                self.idle.append(self.connect(self.local))
+            case ["also", port]:
+                self.also.append(made := self.connect((self.local[0], int(port))))
+                self.selector.register(made, selectors.EVENT_READ, self.receive)
             case ["thread", cpu]:
                 threading.Thread(target=_spin, args=(int(cpu),), daemon=True).start()
             case ["ask"]:
@@ -146,6 +151,8 @@ class Talker:
             key.data(key.fileobj)
         if not ready and self.talks and not self.paused and self.stream:
             self.ask() if self.asks else self.stream.send(self.message)
+            for made in self.also:
+                made.send(self.message)
 
     def run(self) -> None:
         while True:

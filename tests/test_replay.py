@@ -157,7 +157,7 @@ def test_other_placements_are_decided_by_the_recorded_cpus(
 def test_what_a_policy_leaves_is_left() -> None:
     replay = played(LEAVE, used(1, 2, SECOND_NS), audited(3 * SECOND_NS, (1, 4096)))
     assert replay.decided == []
-    assert replay.matched == {"rest": {key(1)}}
+    assert replay.matching.matched == {"rest": {key(1)}}
 
 
 def test_locality_is_that_of_the_replayed_rules() -> None:

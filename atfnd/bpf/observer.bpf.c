@@ -152,6 +152,8 @@ static __always_inline int off_target(struct sock *sk, struct socket_state *stat
 			state->window_ns = 0;
 			if (arrives)
 				state->backoff = 0;
+			if (!elsewhere) /* and it was, when this socket was reported */
+				state->due_cpu = state->told_cpu;
 			return 0;
 		}
 	}

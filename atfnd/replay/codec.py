@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Values of `model` as JSON and back, by their annotations. Pure.
 
-An object has a key for each field; bytes are hexadecimal, an enum its value, a set a sorted list.
+An object has a key for each field; bytes are hexadecimal, an enum its value, a set a sorted list. A
+field that may be one of several types says which: `{"listening": {...}}`.
 """
 
 from __future__ import annotations
@@ -35,10 +36,30 @@ def encoded(value: object) -> Json:
             names = getattr(value, "_fields", None)
             if names is None:
                 return [encoded(each) for each in value]
-            return {name: encoded(each) for name, each in zip(names, value, strict=True)}
+            several = _several(type(value))
+            return {
+                name: _named(each) if name in several else encoded(each)
+                for name, each in zip(names, value, strict=True)
+            }
         case _ if is_dataclass(value):
             return {each.name: encoded(getattr(value, each.name)) for each in fields(value)}
     raise TypeError(f"no words for {value!r}")
+
+
+def _named(value: object) -> Json:
+    return {type(value).__name__.lower(): encoded(value)}
+
+
+@lru_cache(maxsize=256)
+def _several(kind: Any) -> frozenset[str]:
+    """The fields of a tuple that may be of several types."""
+    return frozenset(name for name, hint in get_type_hints(kind).items() if len(_some(hint)) > 1)
+
+
+def _some(kind: Any) -> list[Any]:
+    """The types of a union, but None; none of what is no union."""
+    union = get_origin(kind) in (Union, types.UnionType)
+    return [each for each in get_args(kind) if each is not types.NoneType] if union else []
 
 
 def decoded(kind: Any, data: Json) -> Any:
@@ -50,9 +71,10 @@ def decoded(kind: Any, data: Json) -> Any:
 @lru_cache(maxsize=256)
 def _decoder(kind: Any) -> Callable[[Json], Any]:
     origin, of = get_origin(kind), get_args(kind)
-    if origin in (Union, types.UnionType):
-        (some,) = [each for each in of if each is not types.NoneType]
-        return lambda data: None if data is None else decoded(some, data)
+    if len(some := _some(kind)) > 1:
+        return _of_several({each.__name__.lower(): each for each in some})
+    if some:
+        return lambda data: None if data is None else decoded(some[0], data)
     if origin is tuple:
         if of[1:] == (...,):
             return lambda data: tuple(decoded(of[0], each) for each in _a(list, data))
@@ -68,6 +90,16 @@ def _decoder(kind: Any) -> Callable[[Json], Any]:
     if is_dataclass(kind) or hasattr(kind, "_fields"):
         return _of_fields(kind)
     return lambda data: _a(kind, data)
+
+
+def _of_several(kinds: Mapping[str, Any]) -> Callable[[Json], Any]:
+    def decode(data: Json) -> Any:
+        [(name, fields)] = _a(dict, data).items()
+        if name not in kinds:
+            raise ValueError(f"{name!r} is none of {', '.join(kinds)}")
+        return decoded(kinds[name], fields)
+
+    return decode
 
 
 def _of_fields(kind: Any) -> Callable[[Json], Any]:

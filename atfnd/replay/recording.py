@@ -3,19 +3,51 @@
 
 Each is `{"kind": {fields}}`, the first the machine. Times are CLOCK_MONOTONIC nanoseconds of the
 recorded machine. Pure.
+
+The machine names the format. A field that is new does not change it: who does not know it passes it
+over, and one that is missing has its default. A kind of line that is new does: formats up to
+`FORMAT` are read, later ones refused. Format 1 (it names none) has no births and no sockets.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from enum import Enum
 from typing import NamedTuple
 
 from atfnd.errors import OperatorError
-from atfnd.model import NicView, Process, SocketSeen, SocketUse, Topology
+from atfnd.model import (
+    Born,
+    FlowKey,
+    Listening,
+    NicView,
+    Process,
+    SocketSeen,
+    SocketUse,
+    Topology,
+)
 from atfnd.replay.codec import decoded, encoded
 
-__all__ = ["Audited", "End", "Gone", "Line", "Machine", "Seen", "line_of", "lines_of"]
+__all__ = [
+    "FORMAT",
+    "Audited",
+    "Births",
+    "End",
+    "Gone",
+    "Heard",
+    "Line",
+    "Listeners",
+    "LookAt",
+    "Looked",
+    "Machine",
+    "Seen",
+    "Socket",
+    "line_of",
+    "lines_of",
+]
+
+FORMAT = 2  # 2: births, listeners, looks
 
 
 class Machine(NamedTuple):
@@ -24,6 +56,7 @@ class Machine(NamedTuple):
     at_ns: int
     nics: tuple[NicView, ...]
     topology: Topology
+    format: int = 1
 
 
 class Seen(NamedTuple):
@@ -43,6 +76,54 @@ class Gone(NamedTuple):
     cookie: int
 
 
+class Heard(NamedTuple):
+    """What was told of births, and by which NICs it may be received."""
+
+    event: Born
+    nics: Mapping[str, int | None] = {}  # with the queue where RSS alone would deliver a connect
+    process: Process = Process()  # of its thread
+
+
+class Births(NamedTuple):
+    """What was read of births at one time, in its order."""
+
+    at_ns: int
+    events: tuple[Heard, ...]
+
+
+class Listeners(NamedTuple):
+    """Every listener that receives through one NIC alone, by NIC."""
+
+    at_ns: int
+    nics: Mapping[str, tuple[Listening, ...]]
+
+
+class LookAt(Enum):
+    """What the daemon looked at."""
+
+    PORTS = "ports"
+    SPANS = "spans"
+
+
+class Socket(NamedTuple):
+    """A connected socket, by the NAPI that its last packet came through."""
+
+    cookie: int
+    key: FlowKey
+    napi_id: int | None
+    nic: str | None
+    rss_queue: int | None  # where RSS alone would deliver it
+
+
+class Looked(NamedTuple):
+    """A look at every connected socket: what came or changed, and went, since the last line."""
+
+    at_ns: int
+    at: LookAt | None  # None: only told
+    came: tuple[Socket, ...] = ()
+    gone: tuple[tuple[int, FlowKey], ...] = ()
+
+
 class Audited(NamedTuple):
     """Every socket that was reported and lives."""
 
@@ -57,8 +138,9 @@ class End(NamedTuple):
     lost: int  # lines that the reader was too slow for
 
 
-Line = Machine | Seen | Gone | Audited | End
-_KINDS = {kind.__name__.lower(): kind for kind in (Machine, Seen, Gone, Audited, End)}
+Line = Machine | Seen | Gone | Births | Listeners | Looked | Audited | End
+_EVERY = Machine, Seen, Gone, Births, Listeners, Looked, Audited, End
+_KINDS = {kind.__name__.lower(): kind for kind in _EVERY}
 
 
 def line_of(line: Line) -> str:
@@ -76,6 +158,9 @@ def lines_of(text: Iterable[str], file: str) -> Iterator[Line]:
         line = _line(words, f"{file}:{number}")
         if number == 1 and not isinstance(line, Machine):
             raise _none(f"{file}:1: it does not begin with the machine")
+        if isinstance(line, Machine) and line.format > FORMAT:
+            what = f"{file}:{number}: format {line.format}, of a later atfnd"
+            raise OperatorError(what, f"this one replays formats up to {FORMAT}")
         yield line
     if number == 0:
         raise _none(f"{file}: it is empty")

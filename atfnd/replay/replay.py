@@ -8,32 +8,51 @@ replayed rules lead them, else where RSS does.
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from atfnd.decide import audit, buckets, steer
+from atfnd.decide import aggregate, audit, birth, buckets, budget, spans, steer
+from atfnd.decide.birth import Birth
 from atfnd.decide.follow import followed
 from atfnd.decide.memory import Memory, Settling
+from atfnd.decide.newborn import Newborn, ordered
 from atfnd.decide.prepare import prepare
 from atfnd.decide.retire import gone
 from atfnd.decide.table import FlowTable
 from atfnd.model import (
     Action,
     ActionKind,
-    Facts,
+    Connecting,
     FlowKey,
-    Means,
+    Listening,
     NicView,
     Outcome,
     Plan,
     Policy,
+    SocketGone,
     SocketUse,
+    Topology,
 )
 from atfnd.move.plan import in_order
 from atfnd.nic.toeplitz import rss_entry
-from atfnd.policy.match import Matcher, rule_budget
-from atfnd.replay.recording import Audited, End, Gone, Line, Machine, Seen
+from atfnd.policy.match import rule_budget
+from atfnd.replay.delivery import by_rss, changed, cpu_of, delivered, napi_id_of
+from atfnd.replay.matching import Matching
+from atfnd.replay.recording import (
+    Audited,
+    Births,
+    End,
+    Gone,
+    Heard,
+    Line,
+    Listeners,
+    LookAt,
+    Looked,
+    Machine,
+    Seen,
+)
+from atfnd.replay.sockets import Sockets
 
 __all__ = ["Decided", "Replay"]
 
@@ -48,25 +67,24 @@ class Decided:
 
 @dataclass
 class Replay:
-    """Takes lines in their order. `decided` grows; `matched` are the flows each rule ever had."""
+    """Takes lines in their order. `decided` grows."""
 
     policy: Policy
     decided: list[Decided] = field(default_factory=list)
-    matched: dict[str, set[FlowKey]] = field(default_factory=lambda: defaultdict(set))
     bytes_seen: int = 0
     bytes_there: int = 0  # of those, on the application's CPU as recorded
     bytes_replayed: int = 0  # and as replayed
     most_filters: int = 0
     lost: int = 0
+    format: int = 0  # of the recording
 
     def __post_init__(self) -> None:
         self.memory = Memory(FlowTable(self.policy.table_max), Settling.of(self.policy))
-        self._matcher = Matcher(self.policy)
+        self.matching, self._newborn = Matching(self.policy), Newborn()
+        self._sockets = Sockets()
         self._nics: dict[str, NicView] = {}
-        self._recorded: Machine | None = None
-        self._last: dict[tuple[int, FlowKey], Seen] = {}
-        self._counted: dict[tuple[int, FlowKey], tuple[int, int]] = {}  # when, bytes then
-        self._rates: dict[tuple[int, FlowKey], int] = {}  # bit/s, the highest so far
+        self._recorded: dict[str, NicView] = {}
+        self._topology = Topology((), ())
         self._locations = 0
 
     def take(self, line: Line) -> None:
@@ -77,10 +95,18 @@ class Replay:
             case Machine():
                 self._machine(line)
             case Seen():
-                self._last[line.event.cookie, line.event.key] = line
+                self._sockets.saw(line)
                 self._seen(line)
             case Gone():
                 self._carry_out(gone(line.cookie, self.memory), line.at_ns)
+            case Births():
+                self._born(line)
+            case Listeners():
+                for nic, found in line.nics.items():
+                    self._newborn.found(nic, found, self.memory, line.at_ns)
+            case Looked():
+                self._sockets.looked(line)
+                self._look(line.at, line.at_ns)
             case Audited():
                 self._audited(line)
             case End():
@@ -89,9 +115,9 @@ class Replay:
 
     def _machine(self, line: Machine) -> None:
         """NICs as they are; a queue that was moved here stays where it was moved."""
-        before, self._recorded = self._recorded, line
+        old, self._recorded = self._recorded, {nic.name: nic for nic in line.nics}
+        self._topology, self.format = line.topology, line.format
         self.memory.know_cpus(line.topology.cpus)
-        old = {} if before is None else {nic.name: nic for nic in before.nics}
         for nic in line.nics:
             if old.get(nic.name) == nic:
                 continue
@@ -108,75 +134,116 @@ class Replay:
         nic, event, now_ns = self._nics.get(line.nic), line.event, line.at_ns
         if nic is None:
             return
-        comm = event.thread.comm if event.thread else None
-        age_ns = now_ns - event.born_ns if event.born_ns is not None else 0
-        rule = self._matcher.first_match(
-            Facts(
-                key=event.key,
-                comm=comm,
-                process=line.process,
-                interface=line.nic,
-                direction=event.direction,
-                bytes=event.bytes,
-                age_ns=age_ns,
-                rate_bit_s=self._rates.get((event.cookie, event.key), 0),
-            )
-        )
-        if rule is not None:
-            self.matched[rule.name].add(event.key)
-        queue = self._queue_of(event.key, nic, line.rss_queue)
+        rule = self.matching.seen(line)
+        queue = delivered(event.key, nic, line.rss_queue, self.memory.table)
         if queue is not None and event.rx_cpu is not None:
-            event = event._replace(rx_cpu=_cpu(nic, queue), napi_id=_napi_id(nic, queue))
+            event = event._replace(rx_cpu=cpu_of(nic, queue), napi_id=napi_id_of(nic, queue))
         self._carry_out(steer.seen(event, nic, rule, self.memory, now_ns), now_ns)
+
+    def _born(self, line: Births) -> None:
+        """Nobody else is in doubt: whoever was answered, or accepted, was so before its rule."""
+        memory, now_ns = self.memory, line.at_ns
+        fresh = self._newborn.connects.heard([each.event for each in line.events], memory)
+        for each in line.events:
+            self.matching.hear(each)
+            if isinstance(each.event, Connecting) and each.event in fresh:
+                self._connecting(each.event, each, now_ns)
+        for each in line.events:
+            if isinstance(each.event, Listening) and len(each.nics) == 1:
+                [nic] = each.nics
+                self._bear(self._newborn.opened(each.event, nic, memory), now_ns)
+            elif isinstance(each.event, SocketGone):
+                plan = self._newborn.closed(each.event.cookie, memory, now_ns)
+                self._carry_out(plan, now_ns)
+
+    def _connecting(self, event: Connecting, heard: Heard, now_ns: int) -> None:
+        for name, rss_queue in heard.nics.items():
+            nic, rule = self._nics.get(name), ordered(self.matching.connecting(event, name))
+            if nic is None or rule is None:
+                continue
+            if birth.again(event, nic, rule, self.memory, now_ns):
+                return
+            queue = by_rss(event.key, nic, rss_queue)
+            born = self._newborn.connecting(event, nic, rule, queue, self.memory, now_ns)
+            self._bear([] if born is None else [born], now_ns)
+
+    def _look(self, at: LookAt | None, now_ns: int) -> None:
+        """At the ports, or at flows that may share a filter."""
+        for name in self._nics if at is LookAt.PORTS and self._newborn.listening() else ():
+            of_port = partial(self.matching.of_port, name)
+            look = partial(self._newborn.look_at_ports, self._nics[name], of_port)
+            self._bear(look(self._uses(), self.memory, now_ns), now_ns)
+        if at is not LookAt.SPANS:
+            return
+        for name in self._nics:
+            if spans.wanted(self._nics[name], self.memory):
+                of_many = partial(self.matching.of_many, name)
+                look = partial(self._newborn.look_at_spans, self._nics[name], of_many)
+                self._bear(look(self._uses(), self.memory, now_ns), now_ns)
+        for nic in self._nics.values():
+            aggregate.stranded(nic, self.memory, now_ns)
+
+    def _uses(self) -> Sequence[SocketUse]:
+        """Every connected socket, by the queue that it would come through."""
+        return [
+            self._delivered(SocketUse(each.cookie, each.key, None, each.napi_id, None, 0))
+            for each in self._sockets.every()
+        ]
+
+    def _bear(self, births: Iterable[Birth], now_ns: int) -> None:
+        for each in births:
+            self._carry_out((each.action,), now_ns)
 
     def _audited(self, line: Audited) -> None:
         memory, now_ns = self.memory, line.at_ns
-        uses = [self._audit(use, now_ns) for use in line.uses]
+        uses = [self._audit(use, now_ns) for use in line.uses if not use.key.wide]
+        known = {(use.cookie, use.key) for use in uses}
+        born = self._newborn.uses(memory, now_ns)
+        uses += [use for use in born if (use.cookie, use.key) not in known]
         self._carry_out(audit.check_sockets(uses, self._nics, memory, now_ns), now_ns)
-        cpus = () if self._recorded is None else self._recorded.topology.cpus
-        online = frozenset(cpu.index for cpu in cpus if cpu.online)
+        online = frozenset(cpu.index for cpu in self._topology.cpus if cpu.online)
         for name in self._nics:
             self._carry_out(steer.own(self._nics[name], online, memory, now_ns), now_ns)
+        for nic in self._nics.values():
+            rss = partial(self._rss_queue, nic)
+            budget.weigh(nic, self._topology, rss, memory, now_ns)
         self._carry_out(steer.retry(self._nics, memory, now_ns), now_ns)
+        for name in self._nics:
+            self._carry_out(budget.swaps(self._nics[name], memory, now_ns), now_ns)
         memory.readmit()
 
     def _audit(self, use: SocketUse, now_ns: int) -> SocketUse:
         """Count the bytes since the last audit: where they came, and where they would have. A flow
         that has no entry and is used is observed again, as the daemon has it."""
-        place = use.cookie, use.key
-        last = self._last.get(place)
-        nic = None if last is None else self._nics.get(last.nic)
-        if last is None or nic is None or use.rx_cpu is None:
-            return use
-        since_ns, then = self._counted.get(place, (last.at_ns, last.event.bytes))
-        carried, took_ns = max(0, use.bytes - then), max(1, now_ns - since_ns)
-        self._counted[place] = now_ns, use.bytes
-        rate_bit_s = carried * 8 * 1_000_000_000 // took_ns
-        self._rates[place] = max(self._rates.get(place, 0), rate_bit_s)
-        cpu, queue = last.event.app_cpu, self._queue_of(use.key, nic, last.rss_queue)
-        replayed = use if queue is None else use._replace(
-            rx_cpu=_cpu(nic, queue), napi_id=_napi_id(nic, queue)
-        )  # fmt: skip
+        last, replayed = self._sockets.last(use), self._delivered(use)
+        if last is None or last.nic not in self._nics or use.rx_cpu is None:
+            return replayed
+        carried, took_ns = self._sockets.count(use, last.event, now_ns)
+        self.matching.measure(use.cookie, use.key, carried, took_ns)
+        cpu = last.event.app_cpu
         self.bytes_seen += carried
         self.bytes_there += carried * (use.rx_cpu == cpu)
         self.bytes_replayed += carried * (replayed.rx_cpu == cpu)
         if carried and self.memory.table.get(use.key) is None:
             event = last.event._replace(bytes=use.bytes)
-            self._last[place] = last._replace(event=event)
+            self._sockets.saw(last._replace(event=event))
             self._seen(last._replace(event=event, at_ns=now_ns))
         return replayed
 
-    def _queue_of(self, key: FlowKey, nic: NicView, rss_queue: int | None) -> int | None:
-        """Where the replayed rules and table deliver a flow; None: not known."""
-        flow = self.memory.table.get(key)
-        if flow is not None and flow.location is not None:
-            return flow.target_queue
-        if (port := self.memory.table.covering(key)) is not None:
-            return port.target_queue
-        if nic.means is Means.RSS and nic.rss is not None:
-            entry = rss_entry(nic.rss, key)
-            return rss_queue if entry is None else nic.rss.table[entry]
-        return rss_queue
+    def _delivered(self, use: SocketUse) -> SocketUse:
+        """As it would be seen: its packets come as the replayed rules have them."""
+        place = self._sockets.place(use)
+        nic = None if place is None else self._nics.get(place.nic)
+        if place is None or nic is None:
+            return use
+        queue = delivered(use.key, nic, place.rss_queue, self.memory.table)
+        if queue is None:
+            return use
+        rx_cpu = None if use.rx_cpu is None else cpu_of(nic, queue)
+        return use._replace(rx_cpu=rx_cpu, napi_id=napi_id_of(nic, queue))
+
+    def _rss_queue(self, nic: NicView, key: FlowKey) -> int | None:
+        return by_rss(key, nic, self._sockets.rss_queue(key))
 
     def _carry_out(self, plan: Plan, now_ns: int) -> list[Outcome]:
         outcomes = []
@@ -187,25 +254,16 @@ class Replay:
             self.decided.append(Decided(now_ns, action))
             self._change(action)
             audit.settle(outcomes[-1], self.memory)
+            audit.overtaken(outcomes[-1], self._nics[action.nic], self.memory)
         filters = sum(self.memory.table.rules_in(name) for name in self._nics)
         self.most_filters = max(self.most_filters, filters)
         return outcomes
 
     def _change(self, action: Action) -> None:
         """The NIC as it is after an action."""
-        nic = self._nics[action.nic]
-        if action.kind is ActionKind.QUEUE_CPU and action.queue is not None:
-            queues = (replace(q, cpu=action.new) if q.index == action.queue else q
-                      for q in nic.queues)  # fmt: skip
-            self._nics[action.nic] = replace(nic, queues=tuple(queues))
-            if action.new is not None:
-                followed(action.nic, action.queue, action.new, self.memory)
-        elif action.knob == "rss" and nic.rss is not None:
-            table = tuple(map(int, (action.value or "").split()))
-            self._nics[action.nic] = replace(nic, rss=replace(nic.rss, table=table))
-        elif action.knob is not None:
-            knobs = {**nic.knobs, action.knob: action.value or ""}
-            self._nics[action.nic] = replace(nic, knobs=knobs)
+        self._nics[action.nic] = changed(self._nics[action.nic], action)
+        if action.queue is not None and action.new is not None:
+            followed(action.nic, action.queue, action.new, self.memory)
 
     def _turn(self, now_ns: int) -> None:
         """Entries of the indirection table whose flows wait."""
@@ -215,11 +273,3 @@ class Replay:
                 plan = buckets.plan(before, partial(rss_entry, before.rss), self.memory, now_ns)
                 outcomes = self._carry_out(plan, now_ns)
                 buckets.settle(before, self._nics[name], outcomes, self.memory, now_ns)
-
-
-def _napi_id(nic: NicView, queue: int) -> int | None:
-    return next((each.napi_id for each in nic.queues if each.index == queue), None)
-
-
-def _cpu(nic: NicView, queue: int) -> int | None:
-    return next((each.cpu for each in nic.queues if each.index == queue), None)

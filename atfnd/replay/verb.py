@@ -60,7 +60,7 @@ def _summary(played: Replay, took_ns: int) -> dict[str, Any]:
         {
             "rule": rule.name,
             "source": rule.source,
-            "flows": len(played.matched.get(rule.name, ())),
+            "flows": len(played.matching.matched.get(rule.name, ())),
             "actions": sum(each.action.policy == rule.name for each in played.decided),
         }
         for rule in played.policy.flows
@@ -76,6 +76,7 @@ def _summary(played: Replay, took_ns: int) -> dict[str, Any]:
         "locality_recorded": played.bytes_there / seen if seen else None,
         "locality_replayed": played.bytes_replayed / seen if seen else None,
         "lost": played.lost,
+        "format": played.format,
     }
 
 
@@ -91,6 +92,8 @@ def _words(played: Replay, took_ns: int) -> Iterator[str]:
     if found["bytes"]:
         before, after = found["locality_recorded"], found["locality_replayed"]
         yield f"bytes on the application's core: {before:.1%} recorded, {after:.1%} replayed"
+    if played.format < 2:
+        yield "recorded by an older atfnd: without births, hence without rules for many flows"
     if found["lost"]:
         yield f"{found['lost']} lines were lost while it was recorded"
 

@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""A NIC as a replay has it: what actions change, and where it delivers a flow. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from atfnd.decide.table import FlowTable
+from atfnd.model import Action, ActionKind, FlowKey, Means, NicView
+from atfnd.nic.toeplitz import rss_entry
+
+__all__ = ["by_rss", "changed", "cpu_of", "delivered", "napi_id_of"]
+
+
+def changed(nic: NicView, action: Action) -> NicView:
+    """The NIC after an action; rules are not in it, but in the Flow-to-Core table."""
+    if action.kind is ActionKind.QUEUE_CPU and action.queue is not None:
+        queues = (replace(q, cpu=action.new) if q.index == action.queue else q for q in nic.queues)
+        return replace(nic, queues=tuple(queues))
+    if action.knob == "rss" and nic.rss is not None:
+        table = tuple(map(int, (action.value or "").split()))
+        return replace(nic, rss=replace(nic.rss, table=table))
+    if action.knob is not None:
+        return replace(nic, knobs={**nic.knobs, action.knob: action.value or ""})
+    return nic
+
+
+def delivered(key: FlowKey, nic: NicView, rss_queue: int | None, table: FlowTable) -> int | None:
+    """The queue that rules, else the indirection table, else RSS as recorded deliver a flow by;
+    None: not known."""
+    flow = table.get(key)
+    if flow is not None and flow.location is not None:
+        return flow.target_queue
+    if (wide := table.covering(key)) is not None:
+        return wide.target_queue
+    return by_rss(key, nic, rss_queue)
+
+
+def by_rss(key: FlowKey, nic: NicView, rss_queue: int | None) -> int | None:
+    """The queue without any rule: `rss_queue`, as recorded, unless the table is replayed."""
+    if nic.means is Means.RSS and nic.rss is not None:
+        entry = rss_entry(nic.rss, key)
+        return rss_queue if entry is None else nic.rss.table[entry]
+    return rss_queue
+
+
+def napi_id_of(nic: NicView, queue: int) -> int | None:
+    """Of a queue."""
+    return next((each.napi_id for each in nic.queues if each.index == queue), None)
+
+
+def cpu_of(nic: NicView, queue: int) -> int | None:
+    """Of a queue."""
+    return next((each.cpu for each in nic.queues if each.index == queue), None)

@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The sockets of a recording, as it told of them last. Pure."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from atfnd.model import FlowKey, SocketSeen, SocketUse
+from atfnd.replay.recording import Looked, Seen, Socket
+
+__all__ = ["Place", "Sockets"]
+
+
+class Place(NamedTuple):
+    """Where a socket receives."""
+
+    nic: str
+    rss_queue: int | None  # by RSS alone
+
+
+class Sockets:
+    """Of all NICs; those that were seen in use stay known."""
+
+    def __init__(self) -> None:
+        self._seen: dict[tuple[int, FlowKey], Seen] = {}
+        self._there: dict[tuple[int, FlowKey], Socket] = {}
+        self._rss: dict[FlowKey, int | None] = {}
+        self._counted: dict[tuple[int, FlowKey], tuple[int, int]] = {}  # when, bytes then
+
+    def saw(self, line: Seen) -> None:
+        """It was in use."""
+        self._seen[line.event.cookie, line.event.key] = line
+        self._rss[line.event.key] = line.rss_queue
+
+    def looked(self, line: Looked) -> None:
+        """Which there are."""
+        for gone in line.gone:
+            self._there.pop(gone, None)
+        for each in line.came:
+            self._there[each.cookie, each.key] = each
+            self._rss[each.key] = each.rss_queue
+
+    def every(self) -> list[Socket]:
+        """All that are connected."""
+        return list(self._there.values())
+
+    def rss_queue(self, key: FlowKey) -> int | None:
+        """Where RSS would deliver a flow. None: not known."""
+        return self._rss.get(key)
+
+    def place(self, use: SocketUse) -> Place | None:
+        """None: on no NIC that is known."""
+        if (seen := self._seen.get((use.cookie, use.key))) is not None:
+            return Place(seen.nic, seen.rss_queue)
+        there = self._there.get((use.cookie, use.key))
+        return None if there is None or there.nic is None else Place(there.nic, there.rss_queue)
+
+    def last(self, use: SocketUse) -> Seen | None:
+        """When it was last in use, off the CPU that was known."""
+        return self._seen.get((use.cookie, use.key))
+
+    def count(self, use: SocketUse, last: SocketSeen, now_ns: int) -> tuple[int, int]:
+        """Its bytes since it was last counted, and how long that is."""
+        place = use.cookie, use.key
+        since_ns, then = self._counted.get(place, (last.at_ns, last.bytes))
+        self._counted[place] = now_ns, use.bytes
+        return max(0, use.bytes - then), now_ns - since_ns
