@@ -204,7 +204,12 @@ class Recorder:
 
     def _stands(self) -> object:
         """What makes a NIC another one. Not the CPUs of its queues: we move those ourselves."""
-        return {name: watch.lives for name, watch in self._shown.watches.items()}
+        return {name: _stands(watch) for name, watch in self._shown.watches.items()}
+
+
+def _stands(watch: NicWatch) -> object:
+    view = watch.view
+    return watch.lives, view.caps, view.means, view.theirs, view.foreign
 
 
 def _napi_ids(uses: Sequence[SocketUse]) -> dict[tuple[int, FlowKey], int | None]:

@@ -65,6 +65,7 @@ class Reloading(Attached):
         births are observed."""
         self._recordings += 1
         self._ask()
+        self._forget_unknown()
         if self._births is None:
             self._births_as(self.policy)
         try:

@@ -14,25 +14,37 @@ from hypothesis import strategies as st
 
 from atfnd.errors import OperatorError
 from atfnd.model import (
+    Accepted,
     ActionKind,
+    Connected,
+    Connecting,
     InterfaceRule,
+    Listening,
     Means,
     Mode,
     Placement,
     PlacementKind,
     Policy,
+    SocketGone,
     SocketSeen,
     SocketUse,
     Thread,
 )
 from atfnd.replay.codec import decoded, encoded
 from atfnd.replay.recording import (
+    FORMAT,
     Audited,
+    Births,
     End,
     Gone,
+    Heard,
     Line,
+    Listeners,
+    LookAt,
+    Looked,
     Machine,
     Seen,
+    Socket,
     line_of,
     lines_of,
 )
@@ -77,7 +89,27 @@ events = st.builds(
     st.none() | st.integers(1), st.none() | st.integers(0, 9), st.integers(0), st.integers(0),
     st.none() | st.integers(0),
 )  # fmt: skip
+keys = st.builds(key, st.integers(0, 9))
+numbers, maybe = st.integers(0), st.none() | st.integers(0)
+born = st.one_of(
+    st.builds(Connecting, numbers, numbers, keys, numbers, threads, numbers),
+    st.builds(Connected, numbers, numbers, keys, numbers),
+    st.builds(Listening, numbers, numbers, keys, numbers, st.none() | threads, maybe),
+    st.builds(Accepted, numbers, numbers, keys, maybe),
+    st.builds(SocketGone, numbers, numbers),
+)
+heard = st.builds(Heard, born, st.dictionaries(st.text(max_size=5), maybe, max_size=2))
+sockets = st.builds(Socket, numbers, keys, maybe, st.none() | st.just("nic"), maybe)
 some_lines = st.one_of(
+    st.builds(Births, numbers, st.lists(heard, max_size=3).map(tuple)),
+    st.builds(Listeners, numbers, st.just({"nic": (Listening(1, 2, key(3), 4),)})),
+    st.builds(
+        Looked,
+        numbers,
+        st.none() | st.sampled_from(LookAt),
+        st.lists(sockets).map(tuple),
+        st.lists(st.tuples(numbers, keys)).map(tuple),
+    ),
     st.builds(Seen, st.integers(0), st.text(max_size=5), events, st.none() | st.integers(0, 9)),
     st.builds(Gone, st.integers(0), st.integers(0)),
     st.just(audited(5, (1, 2), (3, 4))),
@@ -100,6 +132,11 @@ def test_what_is_written_is_read(lines: list[Line]) -> None:
         (['{"gone": {"at_ns": 1, "cookie": 2}}\n'], "file:1: it does not begin with the machine"),
         ([line_of(MACHINE), '{"gone": {"at_ns": 1}}\n'], "file:2: Gone"),
         ([line_of(MACHINE), '{"gone": {"at_ns": "x", "cookie": 1}}\n'], "file:2: expected int"),
+        (
+            [line_of(MACHINE), '{"births": {"at_ns": 1, "events": [{"event": {"other": {}}}]}}\n'],
+            "file:2: 'other' is none of ",
+        ),
+        ([line_of(MACHINE), '{"births": {"at_ns": 1, "events": [{"event": {}}]}}\n'], "file:2: "),
         ([line_of(MACHINE), '{"other": {}}\n'], "file:2: "),
         ([line_of(MACHINE), "[]\n"], "file:2: "),
         ([line_of(MACHINE), "what\n"], "file:2: "),
@@ -110,6 +147,15 @@ def test_what_is_none_is_said_with_its_place(text: list[str], said: str) -> None
         list(lines_of(text, "file"))
     assert said in refused.value.message
     assert refused.value.exit_code == 2
+
+
+def test_a_recording_of_a_later_format_is_refused() -> None:
+    with pytest.raises(OperatorError) as refused:
+        list(lines_of([line_of(MACHINE._replace(format=FORMAT + 1))], "file"))
+    assert (refused.value.message, refused.value.exit_code) == (
+        "file:1: format 3, of a later atfnd", 2,
+    )  # fmt: skip
+    assert refused.value.hint == "this one replays formats up to 2"
 
 
 def test_a_field_of_a_later_version_is_passed_over() -> None:

@@ -9,7 +9,7 @@ from atfnd.decide.table import FlowTable
 from atfnd.model import Action, ActionKind, FlowKey, Means, NicView
 from atfnd.nic.toeplitz import rss_entry
 
-__all__ = ["by_rss", "changed", "cpu_of", "delivered", "napi_id_of"]
+__all__ = ["as_moved", "by_rss", "changed", "cpu_of", "delivered", "napi_id_of"]
 
 
 def changed(nic: NicView, action: Action) -> NicView:
@@ -23,6 +23,18 @@ def changed(nic: NicView, action: Action) -> NicView:
     if action.knob is not None:
         return replace(nic, knobs={**nic.knobs, action.knob: action.value or ""})
     return nic
+
+
+def as_moved(nic: NicView, before: NicView | None) -> NicView:
+    """A NIC that was read again: its queues and knobs are as the replay moved them, if these are
+    still the same queues."""
+    if before is None or _napi_ids(before) != _napi_ids(nic):
+        return nic
+    return replace(nic, queues=before.queues, rss=before.rss, knobs=before.knobs)
+
+
+def _napi_ids(nic: NicView) -> list[int | None]:
+    return [queue.napi_id for queue in nic.queues]
 
 
 def delivered(key: FlowKey, nic: NicView, rss_queue: int | None, table: FlowTable) -> int | None:

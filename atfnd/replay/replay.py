@@ -37,7 +37,7 @@ from atfnd.model import (
 from atfnd.move.plan import in_order
 from atfnd.nic.toeplitz import rss_entry
 from atfnd.policy.match import rule_budget
-from atfnd.replay.delivery import by_rss, changed, cpu_of, delivered, napi_id_of
+from atfnd.replay.delivery import as_moved, by_rss, changed, cpu_of, delivered, napi_id_of
 from atfnd.replay.matching import Matching
 from atfnd.replay.recording import (
     Audited,
@@ -123,6 +123,7 @@ class Replay:
                 continue
             budget = rule_budget(self.policy, nic.name, nic.caps.rule_slots)
             view = replace(nic, armed=True, budget=budget, manual=frozenset())
+            view = as_moved(view, self._nics.get(nic.name))
             self._nics[nic.name] = view
             dedicated = self.memory.settling.dedicated
             self._carry_out(prepare(view, line.topology, dedicated), line.at_ns)
