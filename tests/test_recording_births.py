@@ -4,9 +4,12 @@ did, by another one what that one would have done."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from atfnd.model import FlowKey
 from tests.bed import Bed, a_bed
@@ -22,12 +25,19 @@ BOUNDED = policy(order="bounded")
 FEW = BOUNDED + 'interfaces: [{ match: { name: "*" }, rules: { max: 8 } }]\n'
 MOVES = "insert", "rewrite", "delete", "queue-cpu"
 
-Done = tuple[str, str | None, str | None]  # what kind, of which flow, where to
+Done = tuple[str, str | None, str]  # what kind, of which flow, from where to where
+
+
+@pytest.fixture
+def two_queues() -> Iterator[Lab]:
+    """One a CPU: each can be held."""
+    with a_lab(queues=2) as made:
+        yield made
 
 
 def did(bed: Bed) -> list[Done]:
     """What the daemon did, in its order."""
-    return [(row["kind"], row["flow"], row["new"]) for row in bed.daemon.events(*MOVES)]
+    return [(row["kind"], row["flow"], row["what"]) for row in bed.daemon.events(*MOVES)]
 
 
 def would(found: dict[str, Any]) -> list[Done]:
@@ -36,8 +46,9 @@ def would(found: dict[str, Any]) -> list[Done]:
 
 
 def _done(row: Row) -> Done:
-    to = "queue" if row["queue"] is None else "CPU"
-    return row["kind"], row["flow"], None if row["new"] is None else f"{to} {row['new']}"
+    what = "queue" if row["queue"] is None else f"queue {row['queue']}: CPU"
+    old, new = ("-" if place is None else place for place in (row["old"], row["new"]))
+    return row["kind"], row["flow"], f"{what} {old} -> {new}"
 
 
 def recorded(bed: Bed, file: Path, happens: Callable[[], None]) -> list[Done]:
@@ -56,9 +67,29 @@ def keys_in(bed: Bed) -> list[FlowKey]:
     return [rule.match.key() for rule in bed.lab.nic.rules() if rule.match]
 
 
-def test_a_servers_connections_are_replayed_by_its_ports_rule(lab: Lab, tmp_path: Path) -> None:
+def moved_since(bed: Bed, before: int) -> bool:
+    """A queue went to another CPU, after so many actions."""
+    return "queue-cpu" in {kind for kind, _, _ in did(bed)[before:]}
+
+
+def links(pid: int) -> int:
+    """How many BPF links a process holds."""
+    return sum("link_type:" in said(file) for file in Path(f"/proc/{pid}/fdinfo").iterdir())
+
+
+def said(file: Path) -> str:
+    try:
+        return file.read_text()
+    except FileNotFoundError:
+        return ""
+
+
+def test_a_servers_connections_are_replayed_by_its_ports_rule(
+    two_queues: Lab, tmp_path: Path
+) -> None:
+    """The server migrates, and its queue with it; a connection of ours comes and goes."""
     file, keys = tmp_path / "seen.jsonl", list[FlowKey]()
-    with a_bed(lab, tmp_path, "bpf", STRICT) as bed:
+    with a_bed(two_queues, tmp_path, "bpf", STRICT) as bed:
 
         def happens() -> None:
             server = bed.apps.tcp()
@@ -68,19 +99,31 @@ def test_a_servers_connections_are_replayed_by_its_ports_rule(lab: Lab, tmp_path
             keys.extend(app.key for app in apps)
             wanted = [f'"remote_port": {app.key.remote_port}' for app in apps]
             until(lambda: all(each in file.read_text() for each in wanted), "they are seen")
+            for _ in range(2):
+                moved = partial(moved_since, bed, len(did(bed)))
+                server.migrate()
+                until(moved, "its queue follows")
+            ours = bed.apps.tcp_connected()
+            bed.steered(ours)
+            ours.end()
+            bed.unknown(ours)
 
         done = recorded(bed, file, happens)
     assert would(replayed(file, tmp_path, STRICT)) == done
     port = keys[0]._replace(remote=bytes(4), remote_port=0)
-    assert {flow for _, flow, _ in done if flow} == {str(port)}
+    assert str(port) in {flow for _, flow, _ in done}
+    assert not {flow for _, flow, _ in done} & set(map(str, keys))
+    assert [kind for kind, _, _ in done].count("queue-cpu") >= 2
     other = would(replayed(file, tmp_path, EVERYTHING))
-    assert {flow for kind, flow, _ in other if kind == "insert"} == set(map(str, keys))
+    assert {flow for kind, flow, _ in other if kind == "insert"} >= set(map(str, keys))
+    assert str(port) not in {flow for _, flow, _ in other}
 
 
-def test_flows_of_a_prefix_are_replayed_by_their_shared_rule(tmp_path: Path) -> None:
-    """A queue each CPU has of its own can be held."""
+def test_flows_of_a_prefix_are_replayed_by_their_shared_rule(
+    two_queues: Lab, tmp_path: Path
+) -> None:
     file, keys = tmp_path / "seen.jsonl", list[FlowKey]()
-    with a_lab(queues=2) as lab, a_bed(lab, tmp_path, "bpf", FEW) as bed:
+    with a_bed(two_queues, tmp_path, "bpf", FEW) as bed:
 
         def happens() -> None:
             app = bed.apps.udp_connected()
@@ -94,3 +137,23 @@ def test_flows_of_a_prefix_are_replayed_by_their_shared_rule(tmp_path: Path) -> 
     other = would(replayed(file, tmp_path, BOUNDED))
     assert {flow for kind, flow, _ in other if kind == "insert"} == set(map(str, keys))
     assert "delete" not in {kind for kind, _, _ in other}
+
+
+def test_births_are_recorded_for_a_policy_that_wants_them(two_queues: Lab, tmp_path: Path) -> None:
+    """The daemon's own wants none: it observes them as long as it is recorded."""
+    file = tmp_path / "seen.jsonl"
+    with a_bed(two_queues, tmp_path, "bpf") as bed:
+        bed.start()
+        assert bed.daemon.process is not None
+        held, pid = links(bed.daemon.process.pid), bed.daemon.process.pid
+        with recording(bed, file):
+            until(lambda: links(pid) > held, "births are observed")
+            server = bed.apps.tcp()
+            port = server.key._replace(remote=bytes(4), remote_port=0)
+            apps = [server, *(bed.apps.joins(server) for _ in range(2))]
+            for app in apps:
+                bed.steered(app)
+        until(lambda: links(pid) == held, "and are not any more")
+        assert {flow for _, flow, _ in did(bed)} == {str(app.key) for app in apps}
+    found = would(replayed(file, tmp_path, STRICT))
+    assert {flow for kind, flow, _ in found if kind == "insert"} == {str(port)}
