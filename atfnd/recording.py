@@ -46,7 +46,7 @@ from atfnd.replay.recording import (
 __all__ = ["Recorder"]
 
 _WAITING = 10_000  # lines a reader may be behind
-_A_LINE = 500  # sockets
+_A_LINE = 100  # sockets: 2 ms of the loop
 
 ReceivedBy = Callable[[Connecting | Listening], Sequence[NicWatch]]
 
