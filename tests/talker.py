@@ -9,7 +9,7 @@ connection and leave it alone), `thread CPU` (a second thread that runs there), 
 that ends with us), `also LOCAL_PORT` (talk from there as well), `close` (the talking or accepted
 socket), `busy` (ask for data again and again instead of waiting), `rest` (but for 0.2 ms in 10),
 `load BYTES` (a message is this long), `ask` (the next message once the last one has come back
-whole).
+whole), `threads` (each connection from now on has a thread of its own), `together CPU` (pins them).
 """
 
 from __future__ import annotations
@@ -37,6 +37,11 @@ def _spin(cpu: int) -> None:
         wake.wait(PACE_S)
 
 
+def _echo(made: socket.socket) -> None:
+    while data := made.recv(65536):
+        made.sendall(data)
+
+
 class Talker:
     """One selector, one thread: what the socket does happens on the core we are pinned to."""
 
@@ -53,7 +58,7 @@ class Talker:
         self.family = socket.AF_INET6 if ":" in address else socket.AF_INET
         self.peer, self.local = (address, int(port)), (local, int(local_port))
         self.talks = role == "talk"
-        self.paused = self.busy = self.asks = False
+        self.paused = self.busy = self.asks = self.threads = False
         self.message = MESSAGE
         self.awaited = 0  # bytes
         self.rest_at: float | None = None
@@ -88,6 +93,9 @@ class Talker:
 
     def accept(self, listener: socket.socket) -> None:
         made = listener.accept()[0]
+        if self.threads:
+            threading.Thread(target=_echo, args=(made,), daemon=True).start()
+            return
         self.selector.register(made, selectors.EVENT_READ, self.receive)
         self.stream = self.stream or made
 
@@ -114,6 +122,11 @@ class Talker:
                 raise SystemExit
             case ["pin", cpu]:
                 os.sched_setaffinity(0, {int(cpu)})
+            case ["threads"]:
+                self.threads = True
+            case ["together", cpu]:
+                for tid in os.listdir("/proc/self/task"):
+                    os.sched_setaffinity(int(tid), {int(cpu)})
             case ["pause"]:
                 self.paused = True
             case ["resume"]:
