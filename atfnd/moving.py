@@ -103,7 +103,7 @@ class Moving:
         if self._timer is not None:
             self._timer.cancel()
         self._mover.let_go()
-        self._rest(now=True)
+        self._rest()
         self._hands.close()
 
     def _facts(self, fresh_s: float) -> list[Event]:
@@ -148,21 +148,19 @@ class Moving:
                 look_s = _LOOK_S if self._mover.waits_for_gap() else _LOOK_LATER_S
                 soon_s = min(soon_s, look_s)
             self._timer = loop.call_later(max(least_s, soon_s), self._look)
-        elif self._reading:
-            self._timer = loop.call_later(_REST_S, self._rest)
+        elif self._reading:  # since the last move, not since the NIC was last looked at
+            self._timer = loop.call_later(self._busy_s + _REST_S - loop.time(), self._rest)
 
     def _start(self) -> None:
         self._hands.start()
+        self._busy_s = asyncio.get_running_loop().time()
         if not self._reading and self._hands.fileno() >= 0:
             asyncio.get_running_loop().add_reader(self._hands.fileno(), self._look)
             self._reading = True
 
-    def _rest(self, *, now: bool = False) -> None:
+    def _rest(self) -> None:
         self._timer = None
         loop = asyncio.get_running_loop()
-        if not now and loop.time() - self._busy_s < _REST_S:
-            self._timer = loop.call_later(_REST_S, self._rest)
-            return
         if self._reading:
             loop.remove_reader(self._hands.fileno())
             self._reading = False

@@ -45,6 +45,7 @@ from atfnd.replay.recording import (
 
 __all__ = ["Recorder"]
 
+_BEAT_S = 2.0
 _WAITING = 10_000  # lines a reader may be behind
 _A_LINE = 100  # sockets: 2 ms of the loop
 
@@ -80,7 +81,8 @@ class Recorder:
         return bool(self._readers)
 
     async def lines(self, seconds: float, most: int) -> AsyncGenerator[str, None]:
-        """A recording, line by line: what is known at the start, then what is seen."""
+        """A recording, line by line: what is known at the start, then what is seen. Now and then
+        "": so that it is looked whether anybody still reads."""
         loop, reader = asyncio.get_running_loop(), _Reader()
         end_s, count = loop.time() + seconds, 0
         self._readers.add(reader)
@@ -89,9 +91,10 @@ class Recorder:
                 yield line_of(line)
             while count < most and (left_s := end_s - loop.time()) > 0:
                 try:
-                    text = await asyncio.wait_for(reader.queue.get(), left_s)
+                    text = await asyncio.wait_for(reader.queue.get(), min(left_s, _BEAT_S))
                 except TimeoutError:
-                    break
+                    yield ""
+                    continue
                 count += 1
                 yield text
             yield line_of(End(time.monotonic_ns(), reader.lost))

@@ -88,7 +88,10 @@ class Decisions:
         response = await streaming(request, LINES)
         async with aclosing(lines):
             async for line in lines:
-                await write(request, response, line)
+                if request.transport is None:
+                    return response  # he is gone
+                if line:
+                    await write(request, response, line)
         await response.write_eof()
         return response
 
