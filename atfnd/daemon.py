@@ -186,11 +186,6 @@ class Daemon(Operated):
         rss_cpu = rss.cpu if rss else None
         self._decide(event, watch.view, rule, now_ns, rss_cpu)
 
-    def _is_only_recorded(self, event: SocketSeen) -> bool:
-        """It would not have been told of, but that somebody records."""
-        right = event.rx_cpu == event.app_cpu and not self.policy.elsewhere()
-        return bool(self._recordings) and right and self.memory.table.get(event.key) is None
-
     # ---- decide again, without an event
 
     def _audit(self) -> None:
@@ -210,8 +205,7 @@ class Daemon(Operated):
         for event in self._matching.again(uses, table, now_ns):
             self._seen(event)
         ended = before - {flow.cookie for flow in self.memory.table}
-        aged_out = ended & {use.cookie for use in uses}
-        if aged_out:
+        if aged_out := ended & {use.cookie for use in uses}:
             self.observer.forget(aged_out)
         online = frozenset(cpu.index for cpu in self.cpus.known().cpus if cpu.online)
         for view in self._views().values():

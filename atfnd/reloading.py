@@ -19,7 +19,7 @@ from atfnd.attached import Attached
 from atfnd.decide import steer
 from atfnd.decide.renew import homeward, leave, renew
 from atfnd.errors import OperatorError
-from atfnd.model import Action, Flow, FlowKey, Placement, Policy
+from atfnd.model import Action, Flow, FlowKey, Placement, Policy, SocketSeen
 from atfnd.nic import Nic
 from atfnd.observe import Qualify
 from atfnd.observe.nics import NicWatch
@@ -78,6 +78,11 @@ class Reloading(Attached):
             self._recordings -= 1
             self._ask()
             self._forget_unknown()
+
+    def _is_only_recorded(self, event: SocketSeen) -> bool:
+        """It would not have been told of, but that somebody records."""
+        right = event.rx_cpu == event.app_cpu and not self.policy.elsewhere()
+        return bool(self._recordings) and right and self.memory.table.get(event.key) is None
 
     def _ask(self) -> None:
         """What the policy wants to be told of."""
