@@ -221,6 +221,8 @@ class Programmed(Published):
         return None if flow is None else flow.cookie
 
     def _apply(self, watch: NicWatch, action: Action) -> Outcome:
+        if (late := audit.without_rule(action, self.memory, time.monotonic_ns())) is not None:
+            return late
         if action.kind is ActionKind.DELETE and not action.live:
             now_ns, at = time.monotonic_ns(), action.location
             try:

@@ -203,14 +203,15 @@ class Reloading(Attached):
             self._strays[stray.key] = stray
 
     def _go_home(self, watch: NicWatch) -> None:
-        """Queues that followed somebody by another policy."""
+        """Queues that followed somebody by another policy. When one is back is seen by the next
+        look: the flows that it was led away from are placed then."""
         name = watch.view.name
         if not watch.view.armed or name not in self.memory.homeward:
             return
         held = self.originals.held(name).items()
         before = {knob: value.original for knob, value in held if knob.startswith("queue-cpu:")}
-        if self._carry_out(homeward(watch.view, before, self.topology(), self.memory)):
-            self._carry_out(steer.take_up(watch.view, self.memory, time.monotonic_ns()))
+        self._carry_out(homeward(watch.view, before, self.topology(), self.memory))
+        self._carry_out(steer.take_up(watch.view, self.memory, time.monotonic_ns()))
 
     def _arm(self, watch: NicWatch, why: str) -> None:
         name, old = watch.view.name, _standing(watch)

@@ -237,3 +237,22 @@ def test_queues_go_home_when_nobody_owns_them_any_more() -> None:
     there = replace(nic, queues=NIC.queues)
     assert homeward(there, originals, topology(), memory) == ()
     assert memory.homeward == {}
+
+
+def test_a_rule_is_not_brought_back_when_its_delete_came_first() -> None:
+    memory = memory_of(steered(1))
+    key = flow(1).key
+    delete = renew(ALL, named({key: None}), memory, lambda _: False)
+    assert [action.kind for action in delete] == [ActionKind.DELETE]
+    kept = renew(ALL, named({key: "rest"}), memory, lambda _: True)
+    assert [action.kind for action in kept] == [ActionKind.REWRITE]
+    assert audit.without_rule(kept[0], memory, 5) is None
+    settle(delete, memory)
+    late = audit.without_rule(kept[0], memory, 6)
+    assert late is not None
+    assert (late.errno, late.location) == (errno.ENOENT, None)
+    again = replace(steered(1), state=FlowState.WANTED, location=None, target_queue=None)
+    memory.table.put(again)  # seen again meanwhile
+    assert audit.without_rule(kept[0], memory, 6) == late
+    audit.settle(late, memory)
+    assert memory.take_due(10**12) == [key]  # it gets a rule of its own

@@ -27,7 +27,16 @@ from atfnd.model import (
     SocketUse,
 )
 
-__all__ = ["adopt", "check_rules", "check_sockets", "inherit", "moved", "overtaken", "settle"]
+__all__ = [
+    "adopt",
+    "check_rules",
+    "check_sockets",
+    "inherit",
+    "moved",
+    "overtaken",
+    "settle",
+    "without_rule",
+]
 
 
 def settle(outcome: Outcome, memory: Memory) -> Action | None:
@@ -79,6 +88,15 @@ def settle(outcome: Outcome, memory: Memory) -> Action | None:
     else:
         table.put(replace(flow, why=outcome.left))
     return None
+
+
+def without_rule(action: Action, memory: Memory, now_ns: int) -> Outcome | None:
+    """What comes of a rewrite whose rule was deleted before its turn: nothing is written. A NIC
+    would take it for a new rule, which nobody would know of."""
+    flow = memory.table.get(action.key) if action.key else None
+    if action.kind is not ActionKind.REWRITE or (flow is not None and flow.location is not None):
+        return None
+    return Outcome(action, now_ns, errno.ENOENT, None, "its rule was deleted before its turn")
 
 
 def overtaken(outcome: Outcome, nic: NicView, memory: Memory) -> None:

@@ -128,8 +128,10 @@ def test_threads_and_children_are_kept_off(bed: Bed, group: Callable[..., Group]
 @contextmanager
 def a_stranger() -> Iterator[int]:
     with subprocess.Popen(["sleep", "1000"]) as process:
-        yield process.pid
-        process.kill()
+        try:
+            yield process.pid
+        finally:
+            process.kill()
 
 
 def test_a_cgroup_is_given_back_while_it_is_shared(bed: Bed, group: Callable[..., Group]) -> None:
