@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from atfnd.nic.driver import open_nic
 from tests.applications import Application, delivered
 from tests.bed import Bed, a_bed
 from tests.daemons import Row
@@ -175,6 +176,8 @@ def test_a_pause_outlives_the_driver(bed: Bed) -> None:
     wire()
     until(lambda: NAME in nics(bed), "it is taken again", 60)
     assert nics(bed)[NAME]["paused"]
+    bed.lab.nic.close()
+    bed.lab.nic = open_nic(NAME)
     app = bed.apps.tcp()
     bed.row(app, lambda row: row["state"] == "observed", "is only observed")
     assert bed.daemon.ctl("resume", NAME).returncode == 0
