@@ -12,7 +12,7 @@ from pathlib import Path
 
 from tests.applications import CPUS, Application, delivered
 from tests.bed import Bed, a_bed
-from tests.daemons import policy
+from tests.daemons import Row, policy
 from tests.groups import GROUP, UNIT, a_group
 from tests.labs import Lab
 from tests.wait import until
@@ -42,6 +42,10 @@ def one_queue(bed: Bed, apps: Sequence[Application], cpu: int) -> str | None:
     return queue["owner"] if queue["cpu"] == cpu else None
 
 
+def led(row: Row) -> bool:
+    return row["rule"] is not None or row["state"] == "port"
+
+
 def owns(bed: Bed, apps: Sequence[Application], cpu: int, owner: str) -> bool:
     return one_queue(bed, apps, cpu) == owner
 
@@ -69,7 +73,7 @@ def test_the_threads_of_a_process(lab: Lab, tmp_path: Path) -> None:
         apps = [server, bed.apps.joins(server), bed.apps.joins(server)]
         bed.start()
         for app in apps:
-            bed.row(app, bool, "is known: RSS did not have it right")
+            bed.row(app, led, "has a rule: RSS, which is right elsewhere, does not lead it")
         server.host.tell(f"together {server.cpu}")
         owner = f"process {server.pid}"
         until(partial(owns, bed, apps, server.cpu, owner), "it owns their queue", 60)
@@ -87,7 +91,7 @@ def test_the_processes_of_a_cgroup(lab: Lab, tmp_path: Path) -> None:
             move(None)
         bed.start()
         for app in apps:
-            bed.row(app, bool, "is known: RSS did not have it right")
+            bed.row(app, led, "has a rule: RSS, which is right elsewhere, does not lead it")
             app.pin(CPUS[0])
         found = until(lambda: one_queue(bed, apps, CPUS[0]), "one owns their queue", 60)
         assert found is not None
