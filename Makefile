@@ -100,7 +100,10 @@ install-tree: # from the wheels, without a network
 	@cp -n policies/*.yaml $(DESTDIR)$(SYSCONFDIR)/atfnd/policies/
 	@cp -n systemd/atfnd.yaml $(DESTDIR)$(SYSCONFDIR)/atfnd/atfnd.yaml
 
-uninstall: ## remove what `make install` put there; /etc/atfnd stays
+uninstall: ## stop it, undo what it did, remove what `make install` put there; /etc/atfnd stays
+	@test -n "$(DESTDIR)" || ! test -x $(PREFIX)/sbin/atfnd || { \
+	  ! command -v systemctl >/dev/null || systemctl disable --now atfnd || true; \
+	  $(PREFIX)/sbin/atfnd restore || echo "atfnd: not everything could be put back" >&2; }
 	rm -rf $(LIB) $(DESTDIR)$(PREFIX)/sbin/atfnd $(DESTDIR)$(PREFIX)/bin/atfnctl
 	rm -f $(DESTDIR)$(UNITDIR)/atfnd.service $(DESTDIR)$(PREFIX)/lib/sysusers.d/atfnd.conf
 	rm -f $(SHARE)/man/man?/{atfnd.8,atfnctl.1,atfnd.yaml.5} $(ZSH)/_{atfnd,atfnctl}
