@@ -33,7 +33,8 @@ _FILES = {
 }
 _SIGNALS = {
     "SIGHUP": "Read the policy again; a wrong one changes nothing. As `atfnctl reload`.",
-    "SIGTERM, SIGINT": "Stop. Rules stay in the NICs, and the next start takes them over.",
+    "SIGTERM, SIGINT": "Stop. Rules stay in the NICs, and the next start takes them over, unless "
+    "the policy says `on_stop: restore`.",
 }
 _EXIT = {
     "0": "Done.",

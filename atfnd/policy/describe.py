@@ -25,7 +25,7 @@ MAPPINGS: Mapping[str, str] = {
 KEYS: Mapping[str, Mapping[str, str]] = {
     "PlacementEntry": {
         "near": "The application's own `core`; its `smt` sibling; another core under the same last "
-        "level cache (`llc`); any other CPU of the same NUMA `node`.",
+        "level cache (`llc`) or of its NUMA `node`. Where it has none: docs/placements.md.",
         "avoid": "With `llc` and `node`: `smt`, never the sibling of the application's core.",
         "cpus": "One of these CPUs, whatever the application runs on.",
         "dedicated": "One of these CPUs, which serve no other flows.",
