@@ -30,6 +30,8 @@ _FILES = {
     "/etc/atfnd/policies/": "Policies to begin with; read only once they are in policies.d.",
     "/run/atfnd/atfnd.sock": "Where it answers atfnctl(1). Group atfnd may read.",
     "/run/atfnd/*.journal": "What of the NICs is ours, and what was there before.",
+    "/usr/share/doc/atfnd/": "What is called docs/ here, a dashboard and alert rules; below "
+    "/usr/local after `make install`.",
 }
 _SIGNALS = {
     "SIGHUP": "Read the policy again; a wrong one changes nothing. As `atfnctl reload`.",

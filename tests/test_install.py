@@ -28,6 +28,8 @@ make -s install
 cd /
 test -x /usr/local/sbin/atfnd
 test -s /usr/local/lib/atfnd/atfnd/serve/page/index.html
+cmp /usr/local/share/doc/atfnd/docs/service.md "$OLDPWD/docs/service.md"
+cmp /usr/local/share/doc/atfnd/monitoring/atfnd.rules.yaml "$OLDPWD/monitoring/atfnd.rules.yaml"
 getent group atfnd
 atfnd check
 atfnctl status || test $? = 3
