@@ -96,12 +96,17 @@ install-tree: # from the wheels, without a network
 	  name() { sed "s|@prog@|$$each|g; s|@PROG@|$${each^^}|g" completions/$$1.in; }; \
 	  name bash >$(SHARE)/bash-completion/completions/$$each; \
 	  name zsh >$(ZSH)/_$$each; name fish >$(SHARE)/fish/vendor_completions.d/$$each.fish; done
+	@for each in README.md docs/*.md docs/plots/* monitoring/*; do \
+	  install -D -m 644 $$each $(SHARE)/doc/atfnd/$$each; done
 	@install -d $(DESTDIR)$(SYSCONFDIR)/atfnd/policies $(DESTDIR)$(SYSCONFDIR)/atfnd/policies.d
 	@cp -n policies/*.yaml $(DESTDIR)$(SYSCONFDIR)/atfnd/policies/
 	@cp -n systemd/atfnd.yaml $(DESTDIR)$(SYSCONFDIR)/atfnd/atfnd.yaml
 
-uninstall: ## remove what `make install` put there; /etc/atfnd stays
-	rm -rf $(LIB) $(DESTDIR)$(PREFIX)/sbin/atfnd $(DESTDIR)$(PREFIX)/bin/atfnctl
+uninstall: ## stop it, undo what it did, remove what `make install` put there; /etc/atfnd stays
+	@test -n "$(DESTDIR)" || ! test -x $(PREFIX)/sbin/atfnd || { \
+	  ! command -v systemctl >/dev/null || systemctl disable --now atfnd || true; \
+	  $(PREFIX)/sbin/atfnd restore || echo "atfnd: not everything could be put back" >&2; }
+	rm -rf $(LIB) $(SHARE)/doc/atfnd $(DESTDIR)$(PREFIX)/sbin/atfnd $(DESTDIR)$(PREFIX)/bin/atfnctl
 	rm -f $(DESTDIR)$(UNITDIR)/atfnd.service $(DESTDIR)$(PREFIX)/lib/sysusers.d/atfnd.conf
 	rm -f $(SHARE)/man/man?/{atfnd.8,atfnctl.1,atfnd.yaml.5} $(ZSH)/_{atfnd,atfnctl}
 	rm -f $(SHARE)/{bash-completion/completions/{atfnd,atfnctl},fish/vendor_completions.d/{atfnd,atfnctl}.fish}

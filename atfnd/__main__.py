@@ -25,15 +25,19 @@ app.command()(check)
 app.command()(schema)
 app.command()(replay)
 
-Nics = Annotated[list[str] | None, typer.Option(metavar="NIC", help="E.g. lab:lab; repeatable.")]
-RunDir = Annotated[Path, typer.Option(help="Socket, lock and journal live here.")]
-Observer = Annotated[Literal["auto", "bpf", "sock_diag"] | None, typer.Option()]
+NICS = "eth2, lab:lab, or 'eth*': each with a device behind it; repeatable."
+ARM = "One of them, as --nic names it. Others: by the policy, or `atfnctl arm`."
+OBSERVER = "Instead of the policy's `daemon.observer`."
+Nics = Annotated[list[str] | None, typer.Option(metavar="NIC", help=NICS)]
+Arm = Annotated[list[str] | None, typer.Option(metavar="NIC", help=ARM)]
+RunDir = Annotated[Path, typer.Option(help="Socket, lock and journals live here.")]
+Observer = Annotated[Literal["auto", "bpf", "sock_diag"] | None, typer.Option(help=OBSERVER)]
 
 
 @app.command()
-def run(nic: Nics = None, arm: Nics = None, run_dir: RunDir = Path("/run/atfnd"),
+def run(nic: Nics = None, arm: Arm = None, run_dir: RunDir = Path("/run/atfnd"),
         config: Config = None, observer: Observer = None) -> None:  # fmt: skip
-    """Watch sockets and steer the flows of each --nic; change only those that --arm names."""
+    """Watch the sockets of each --nic and steer their flows; change only NICs that are armed."""
     from atfnd.run import run  # fmt: skip
 
     run(nic or [], arm or [], run_dir, config, observer)

@@ -30,10 +30,13 @@ _FILES = {
     "/etc/atfnd/policies/": "Policies to begin with; read only once they are in policies.d.",
     "/run/atfnd/atfnd.sock": "Where it answers atfnctl(1). Group atfnd may read.",
     "/run/atfnd/*.journal": "What of the NICs is ours, and what was there before.",
+    "/usr/share/doc/atfnd/": "What is called docs/ here, a dashboard and alert rules; below "
+    "/usr/local after `make install`.",
 }
 _SIGNALS = {
     "SIGHUP": "Read the policy again; a wrong one changes nothing. As `atfnctl reload`.",
-    "SIGTERM, SIGINT": "Stop. Rules stay in the NICs, and the next start takes them over.",
+    "SIGTERM, SIGINT": "Stop. Rules stay in the NICs, and the next start takes them over, unless "
+    "the policy says `on_stop: restore`.",
 }
 _EXIT = {
     "0": "Done.",

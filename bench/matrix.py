@@ -36,6 +36,7 @@ __all__ = ["Cell", "Chosen", "chosen", "measured", "report", "run"]
 
 STREAM_PORT, ASK_PORT = 5301, 5302
 SETTLE_S, SECONDS = 0.5, 2.0
+NEVER = "near core: that was never full"
 AUTO = """\
 version: 1
 about: Every TCP flow under auto.
@@ -45,6 +46,7 @@ flows:
     placement: auto
     order: {order}
 """
+LED_S = 180.0
 DECIDE_S = 180.0  # for a core to be full three looks in a row, and a trial's two moves
 
 
@@ -120,7 +122,7 @@ def chosen(app_cpu: int, rounds: int, make: BedMaker = lab_bed) -> Chosen:
                 _led_to(running)
                 took_ns = _took(asking)
             cells.append(Cell(flow_cpu, app_cpu, bytes_per_s, bytes_per_busy_s, *took_ns))
-    why = told[-1] if told else "near core: that was never full"
+    why = told[-1] if told else NEVER
     return Chosen(streams[-1][0], app_cpu, why, tuple(cells))
 
 
@@ -149,7 +151,7 @@ def _led_to(running: Daemon) -> int:
         rows = (row for row in running.ask("flows") if not row["remote"].endswith(":*"))
         return [row["target_cpu"] for row in rows if row["state"] in ("steered", "port")]
 
-    return int(until(led, "the flow is steered", DECIDE_S)[0])
+    return int(until(led, "the flow is steered", LED_S)[0])
 
 
 def _carried(bed: Bed) -> tuple[float, float]:

@@ -32,11 +32,31 @@ def test_what_replaces_control_stands_before_all_others(tmp_path: Path) -> None:
     assert rule_for(policy, key(local="10.0.0.1:22")) == "all"
 
 
+def test_what_leaves_the_ways_in_alone_may_be_named_control(tmp_path: Path) -> None:
+    policy = policy_of(
+        tmp_path,
+        "version: 1\nflows:\n"
+        "- {name: all, match: {protocol: tcp}, placement: {near: core}}\n"
+        "- {name: control, match: {ports: [20-23, 179, 6653]}, placement: leave}\n",
+    )
+    assert [rule.name for rule in policy.flows] == ["control", "all", "rest"]
+    assert rule_for(policy, key(local="10.0.0.1:22")) == "control"
+    assert rule_for(policy, key(local="10.0.0.1:6653")) == "control"
+
+
 @pytest.mark.parametrize(
     ("rule", "said"),
     [
         (
             "{name: control, match: {ports: 9000}, placement: {near: core}}",
+            "`control` is the built-in rule that leaves ssh and BGP alone",
+        ),
+        (
+            "{name: control, match: {ports: 179}, placement: leave}",
+            "`control` is the built-in rule that leaves ssh and BGP alone",
+        ),
+        (
+            "{name: control, match: {ports: [22, 179], remote: 10.0.0.0/8}, placement: leave}",
             "`control` is the built-in rule that leaves ssh and BGP alone",
         ),
         (

@@ -46,3 +46,19 @@ def test_it_is_confined_and_the_page_says_why_no_further(unit: Path) -> None:
     open_points = {row["name"] for row in json.loads(done.stdout) if row["exposure"]}
     explained = set(re.findall(r"^\| `([A-Z][^`]*)` \|", said.replace("\\|", "|"), re.MULTILINE))
     assert explained == open_points
+
+
+def test_systemd_knows_every_setting_that_policies_and_pages_advise(tmp_path: Path) -> None:
+    pages = [*ROOT.glob("policies/*.yaml"), *ROOT.glob("docs/*.md")]
+    text = "\n".join(page.read_text() for page in pages)
+    lines = set(re.findall(r"AllowedCPUs=[\d,-]+|(?<=`)[A-Z]\w+=(?=[@A-Z\d])[^`~]+(?=`)", text))
+    assert {line.partition("=")[0] for line in lines} >= {"AllowedCPUs", "SystemCallFilter"}
+    made = tmp_path / "advised.service"
+    made.write_text("\n".join(["[Service]", "ExecStart=/bin/true", *sorted(lines), ""]))
+    units = [made]
+    for name, unit in re.findall(r"^# /etc/systemd/system/(\S+)\n([^#`]+)", text, re.MULTILINE):
+        units.append(tmp_path / name)
+        units[-1].write_text(unit)
+    assert len(units) == 3
+    done = subprocess.run(["systemd-analyze", "verify", *units], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, ""), lines

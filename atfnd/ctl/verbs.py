@@ -25,7 +25,7 @@ AGAIN_S = 0.25
 BEATS_S = 20.0  # a stream says something every 5 s
 
 app = typer.Typer(
-    help="Look at a running atfnd; arm, disarm, pause and resume its interfaces; reload it.",
+    help="Look at a running atfnd; arm, disarm, pause and resume its interfaces; undo; reload.",
     no_args_is_help=True,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,

@@ -10,7 +10,9 @@ import typer
 
 __all__ = ["Config", "check", "schema"]
 
-Config = Annotated[Path | None, typer.Option(help="Policy file; policies.d stands beside it.")]
+Config = Annotated[Path | None, typer.Option(
+    help="Policy file, else /etc/atfnd/atfnd.yaml; policies.d stands beside it."
+)]  # fmt: skip
 
 
 def check(config: Config = None) -> None:

@@ -25,7 +25,7 @@ MAPPINGS: Mapping[str, str] = {
 KEYS: Mapping[str, Mapping[str, str]] = {
     "PlacementEntry": {
         "near": "The application's own `core`; its `smt` sibling; another core under the same last "
-        "level cache (`llc`); any other CPU of the same NUMA `node`.",
+        "level cache (`llc`) or of its NUMA `node`. Where it has none: docs/placements.md.",
         "avoid": "With `llc` and `node`: `smt`, never the sibling of the application's core.",
         "cpus": "One of these CPUs, whatever the application runs on.",
         "dedicated": "One of these CPUs, which serve no other flows.",
@@ -84,8 +84,8 @@ KEYS: Mapping[str, Mapping[str, str]] = {
         "t_delete": "An entry that is idle for this long goes, and its filter with it; sooner as "
         "the table fills.",
         "dwell": "Use on another core must last this long before the flow follows.",
-        "replaces_built_in": "Needed in a rule named `control`: that it stands in the place of the "
-        "built-in one, which leaves ssh and BGP alone, is meant.",
+        "replaces_built_in": "Needed in a rule named `control` that does not leave ports 22 and "
+        "179 (ssh, BGP) alone, as the built-in one does: that it stands in its place is meant.",
     },
     "MatchEntry": {
         "protocol": "The transport.",

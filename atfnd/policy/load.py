@@ -102,9 +102,9 @@ def _conflicts(contents: Sequence[Content]) -> list[Problem]:
                 problems.append(document.problem(("flows", i, "name"), message, hint))
             else:
                 rules[rule.name] = f"{document.file}:{document.line(('flows', i))}"
-            if rule.name == PROTECTS and not rule.replaces_built_in:
+            if rule.name == PROTECTS and not (rule.replaces_built_in or _protects(rule)):
                 message = f"`{PROTECTS}` is the built-in rule that leaves ssh and BGP alone"
-                hint = "name yours otherwise, or write replaces_built_in: true"
+                hint = "leave their ports in yours, name it otherwise, or replaces_built_in: true"
                 problems.append(document.problem(("flows", i, "name"), message, hint))
             if rule.replaces_built_in and rule.name not in BUILT_IN_RULES:
                 message = f"there is no built-in rule `{rule.name}`"
@@ -118,11 +118,27 @@ def _conflicts(contents: Sequence[Content]) -> list[Problem]:
     return problems
 
 
-def _merge(contents: Sequence[Content]) -> Policy:
+def _built_in() -> Content:
     document = Document("built-in", BUILT_IN.read_bytes())
-    built_in, wrong = decode(document)
-    if built_in is None:
+    content, wrong = decode(document)
+    if content is None:
         raise PolicyError(wrong)
+    return document, content
+
+
+def _protects(rule: FlowEntry) -> bool:
+    """Whether it leaves all that the built-in rule leaves."""
+    ours = next(each for each in _built_in()[1].flows if each.name == PROTECTS).match.ports or ()
+    theirs = rule.match.ports or ()
+    return (
+        rule.placement is None
+        and rule.match.model_fields_set == {"ports"}
+        and all(any(low <= first and last <= high for low, high in theirs) for first, last in ours)
+    )
+
+
+def _merge(contents: Sequence[Content]) -> Policy:
+    document, built_in = _built_in()
     first, last = _flow_rules(document, built_in)
     flows = [rule for each in contents for rule in _flow_rules(*each)]
     first = next((rule for rule in flows if rule.name == PROTECTS), first)

@@ -22,7 +22,8 @@ __all__ = ["replay"]
 def replay(
     file: Annotated[Path, typer.Argument(help="What `atfnctl record` wrote.")],
     policy: Annotated[
-        Path | None, typer.Option(help="Policy file; policies.d stands beside it.")
+        Path | None,
+        typer.Option(help="Policy file, else /etc/atfnd/atfnd.yaml; policies.d stands beside it."),
     ] = None,
     actions: Annotated[bool, typer.Option("--actions", help="Each action, and why.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,

@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What the documents lead to is there: pages, headings, files, `make` targets, verbs."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.main import get_command
+
+from atfnd.__main__ import app as atfnd
+from atfnd.ctl.top.verb import app as atfnctl
+
+__all__: list[str] = []
+
+ROOT = Path(__file__).parents[1]
+PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("tests/guest/**/*.md")])
+LINK = re.compile(r"\]\((?!https?:)([^)#]*)(?:#([^)]*))?\)")
+MINE = re.compile(r"`((?:atfnd|bench|debian|docs|monitoring|policies|systemd|tests)/[\w./-]+)`")
+CODE = re.compile(r"```\w*\n(.*?)```|`([^`\n]+)`", re.DOTALL)
+pages = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+
+
+def anchors(page: Path) -> set[str]:
+    heads = re.findall(r"^#+ (.*)", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", head.lower()).replace(" ", "-") for head in heads}
+
+
+def commands(text: str) -> str:
+    """What is set as code, a piece a line."""
+    return "\n".join(block or word for block, word in CODE.findall(text))
+
+
+@pages
+def test_links_lead_somewhere(page: Path) -> None:
+    for path, anchor in LINK.findall(page.read_text()):
+        there = page.parent / path if path else page
+        assert there.exists(), path
+        assert not anchor or anchor in anchors(there), f"{path}#{anchor}"
+
+
+@pages
+def test_files_are_there(page: Path) -> None:
+    named = [name for name in MINE.findall(page.read_text()) if "*" not in name]
+    assert [name for name in named if not (ROOT / name).exists()] == []
+
+
+def test_the_readme_leads_to_every_page() -> None:
+    linked = {path for path, _ in LINK.findall((ROOT / "README.md").read_text())}
+    assert {f"docs/{page.name}" for page in ROOT.glob("docs/*.md")} <= linked
+
+
+@pages
+def test_commands_are_there(page: Path) -> None:
+    code = commands(page.read_text())
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    assert set(re.findall(r"(?:^|[=;&] *)make ([a-z][a-z-]+)", code, re.MULTILINE)) <= targets
+    for name, app in (("atfnd", atfnd), ("atfnctl", atfnctl)):
+        group: Any = get_command(app)
+        said = set(re.findall(rf"(?:^|[;&] *){name} ([a-z]+)", code, re.MULTILINE))
+        assert said <= set(group.commands), name
