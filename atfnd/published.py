@@ -74,6 +74,7 @@ class Published:
     memory: Memory
     log: EventLog = field(default_factory=EventLog)
     since_wall_s: float = field(default_factory=time.time)
+    since_ns: int = field(default_factory=time.monotonic_ns)
     changes: Counter[tuple[str, str, int]] = field(default_factory=Counter)  # NIC, kind, errno
     resyncs: int = 0
     moves: Counter[tuple[str, str]] = field(default_factory=Counter)  # by mechanism and verdict
@@ -96,6 +97,7 @@ class Published:
             version=__version__,
             pid=os.getpid(),
             since_wall_s=self.since_wall_s,
+            since_ns=self.since_ns,
             observer=self.observer.name,
             observer_why=self.observer_why,
             armed=tuple(name for name, watch in self.watches.items() if watch.view.armed),

@@ -110,6 +110,7 @@ class Published:
             version="0.1.0",
             pid=4242,
             since_wall_s=1_700_000_000.0,
+            since_ns=1,
             observer="bpf",
             observer_why="tracepoints attached",
             armed=tuple(nic.name for nic in self.views if nic.armed),

@@ -36,6 +36,7 @@ class Status:
     version: str
     pid: int
     since_wall_s: float
+    since_ns: int  # CLOCK_MONOTONIC
     observer: str  # bpf or sock_diag
     observer_why: str
     armed: tuple[str, ...]

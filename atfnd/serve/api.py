@@ -61,7 +61,7 @@ class Api:
 
     async def status(self, request: web.Request) -> web.StreamResponse:
         query_of(request)
-        return one_object(moves.status_view(self._source.status(), time.time()))
+        return one_object(moves.status_view(self._source.status(), time.monotonic_ns()))
 
     async def explain(self, request: web.Request) -> web.StreamResponse:
         selector = Selector.parse(query_of(request, "flow").get("flow", ""))

@@ -34,13 +34,13 @@ def move_link(flow: Flow) -> list[str]:
     return [f"Its last move, {how}, ended as {move.verdict} in {took_ms:.1f} ms{late}: {move.why}."]
 
 
-def status_view(status: Status, now_wall_s: float) -> View:
+def status_view(status: Status, now_ns: int) -> View:
     """The daemon in one look."""
     return {
         "version": status.version,
         "pid": status.pid,
         "since_wall_s": status.since_wall_s,
-        "uptime_s": round(max(now_wall_s - status.since_wall_s, 0.0), 3),
+        "uptime_s": round((now_ns - status.since_ns) / 1e9, 3),
         "observer": status.observer,
         "observer_why": status.observer_why,
         "armed": list(status.armed),

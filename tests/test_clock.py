@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Nothing is decided by a clock that can be set (tests/guest/test_clock.py sets it)."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+SHOWN = {  # when a daemon began and when something happened, for people
+    ("atfnd/published.py", "time"),
+    ("atfnd/serve/eventlog.py", "time"),
+}
+SET = {"time", "time_ns", "localtime", "gmtime", "now", "utcnow", "today", "CLOCK_REALTIME"}
+OF = {"time", "datetime", "date"}
+
+
+def settable(source: str) -> Iterator[str]:
+    """Names of clocks that can be set, as `time.time`, and what was imported from `time`."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Attribute) and node.attr in SET:
+            if isinstance(node.value, ast.Name) and node.value.id in OF:
+                yield node.attr
+        elif isinstance(node, ast.ImportFrom) and node.module == "time":
+            yield from (each.name for each in node.names)
+
+
+def test_a_planted_one_is_found() -> None:
+    planted = "import time\nfrom time import time_ns\nx = time.time()\ny = datetime.now(UTC)\n"
+    assert sorted(settable(planted)) == ["now", "time", "time_ns"]
+    assert list(settable("import time\nx = time.monotonic_ns()\n")) == []
+
+
+def test_python_only_shows_it() -> None:
+    found = {
+        (str(file.relative_to(ROOT)), name)
+        for file in (ROOT / "atfnd").rglob("*.py")
+        for name in settable(file.read_text())
+    }
+    assert found == SHOWN
+
+
+def test_c_never_reads_it() -> None:
+    text = "".join(file.read_text() for file in (ROOT / "atfnd/bpf").glob("*.[ch]"))
+    assert "bpf_ktime_get_ns" in text
+    assert not re.search(r"CLOCK_REALTIME|gettimeofday|bpf_ktime_get_(boot|tai|coarse)", text)
