@@ -124,6 +124,7 @@ def test_a_rewrite_by_hand(bed: Bed) -> None:
 def test_a_delete_by_hand(bed: Bed) -> None:
     """Of a rule whose flow another policy leaves alone."""
     bed.start()
+    assert bed.daemon.ctl("arm", NAME).returncode == 0  # the order before holds until the next boot
     app = bed.apps.tcp()
     bed.steered(app)
     assert bed.daemon.ctl("disarm", NAME).returncode == 0
