@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import replace
@@ -27,6 +29,12 @@ from tests.wait import until
 
 __all__: list[str] = []
 
+ASKS = """\
+import sys, pathlib
+from atfnd.kernel import irqbalance
+irqbalance._PROC = run = pathlib.Path(sys.argv[2])
+assert irqbalance.spared(int(sys.argv[1]), run, 0.1) is None
+"""  # and is in a hurry to end
 ADMINS, OURS = 9001, (9011, 9012)  # none of them exists
 
 
@@ -72,6 +80,27 @@ def test_bans_are_merged_and_taken_back(run: Path) -> None:
         assert spares(pid) == {ADMINS}
         assert balance.unban(pid, [ADMINS])[0] == 0  # the last one
         assert spares(pid) == set()
+
+
+def test_one_that_sleeps_survives_being_asked(run: Path) -> None:
+    """It dies of SIGPIPE when who asked has hung up."""
+    with balancer(tied=run, interval_s=5) as pid:
+        irqbalance.spare(pid, OURS)
+        sleeps(pid)
+        assert irqbalance.spared(pid, patience_s=0.1) is None
+        with pytest.MonkeyPatch.context() as blind:
+            blind.setattr(irqbalance, "_PROC", run)  # as if it had waited for a message just now
+            assert irqbalance.spared(pid, patience_s=0.1) is None
+        assert spares(pid) == set(OURS)
+        irqbalance.spare(pid, OURS[:1])
+        sleeps(pid)
+        subprocess.run([sys.executable, "-c", ASKS, str(pid), str(run)], check=True, timeout=60)
+        assert spares(pid) == {OURS[0]}
+
+
+def sleeps(pid: int) -> None:
+    """Wait until it takes its rest after it was told something."""
+    until(lambda: "nanosleep" in Path(f"/proc/{pid}/wchan").read_text(), "it sleeps")
 
 
 def test_a_list_too_long_for_it_is_not_sent_in_part(run: Path) -> None:

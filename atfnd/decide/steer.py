@@ -40,8 +40,12 @@ _HELD = {  # kept, as those with a rule
 }  # fmt: skip
 
 
-def _owns(cpu: int, queue: int) -> str:
-    return f"its thread runs on CPU {cpu} and owns queue {queue}, which follows it"
+def _owns(flow: Flow, queue: int, memory: Memory) -> str:
+    kind = (follow.owner_of(flow, memory) or ("thread", 0))[0]
+    if kind == "thread":
+        return f"its thread runs on CPU {flow.app_cpu} and owns queue {queue}, which follows it"
+    of = f"which follows the busiest of its {kind}'s threads"
+    return f"its thread runs on CPU {flow.app_cpu}; its {kind} owns queue {queue}, {of}"
 
 
 def seen(
@@ -94,7 +98,7 @@ def seen(
         direction=event.direction,
     )
     if not manual and (own_queue := follow.home(flow, nic, memory)) is not None:
-        why = _owns(event.app_cpu, own_queue.index)
+        why = _owns(flow, own_queue.index, memory)
         flow = replace(flow, target_cpu=event.app_cpu, why=why)
     if old is None and table.full():
         memory.turn_away(
@@ -234,7 +238,7 @@ def _place(flow: Flow, nic: NicView, memory: Memory, now_ns: int) -> Plan:
         return ()
     kind = ActionKind.INSERT if flow.location is None else ActionKind.REWRITE
     old = flow.rx_queue if flow.location is None else flow.target_queue
-    why = _owns(flow.app_cpu, queue.index) if own_queue else spot.why
+    why = _owns(flow, queue.index, memory) if own_queue else spot.why
     action = Action(kind, nic.name, flow.key, flow.location, old, queue.index, why, flow.policy)
     budget.ask(action, memory)
     return (action,)

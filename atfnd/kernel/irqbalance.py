@@ -5,16 +5,21 @@ By irqbalance.c of 1.9.2: it reads one message of at most 500 bytes, wants SCM_C
 and takes `settings ban irqs N N ...` for its whole list, which ends at an interrupt 0. It heeds the
 list from its next look at the interrupts on, and answers nobody while it sleeps after that, for its
 interval (10 s). `setup` answers `SLEEP s IRQ n LOAD l DIFF d CLASS c ... BANNED cpus`, with an `IRQ
-n` for each interrupt it was told to leave alone, by its options or since.
+n` for each interrupt it was told to leave alone, by its options or since. Who asks and hangs up
+before the answer ends it, by SIGPIPE: it is asked while it waits to be, and then not hung up on.
 """
 
 from __future__ import annotations
 
+import atexit
 import errno
 import os
 import re
+import select
 import socket
 import struct
+import threading
+import time
 from collections.abc import Iterable
 from contextlib import closing, suppress
 from pathlib import Path
@@ -24,9 +29,13 @@ __all__ = ["running", "spare", "spared"]
 MESSAGE_BYTES = 499
 ANSWER_BYTES = 8192  # what irqbalance's own user interface reads
 ANSWER_S = 2.0
+LONGEST_SLEEP_S = 30.0  # of one with a usual interval
+_SOON_S = 0.01
 
 _RUN, _PROC = Path("/run"), Path("/proc")
 _credentials = struct.Struct("=iII")
+_asked: dict[int, socket.socket] = {}  # by pid: an answer is due
+_asking = threading.Lock()
 
 
 def running(run: Path | None = None, proc: Path = _PROC) -> frozenset[int]:
@@ -46,15 +55,51 @@ def spared(
     pid: int, run: Path | None = None, patience_s: float = ANSWER_S
 ) -> frozenset[int] | None:
     """Interrupts it was told to leave alone. None: it does not answer now, or was built without a
-    socket."""
-    try:
-        with closing(_told(pid, b"setup", run, patience_s)) as asked:
+    socket. What it does not answer in time stays open until it does, at the longest until a while
+    after the end of this process."""
+    end_s = time.monotonic() + patience_s
+    with _asking:
+        if not _listens(pid, end_s):
+            return None
+        try:
+            asked = _asked[pid] = _told(pid, b"setup", run, patience_s)
+            if not _readable(asked, end_s):
+                return None
             answer = asked.recv(ANSWER_BYTES).decode(errors="replace")
-    except OSError:
-        return None
+        except OSError:
+            return None
+        _asked.pop(pid).close()
     if not answer.startswith("SLEEP "):
         return None
     return frozenset(map(int, re.findall(r"\bIRQ (\d+) LOAD", answer)))
+
+
+def _listens(pid: int, end_s: float) -> bool:
+    """It waits for a message, and not for the time of its next look (/proc/PID/wchan, proc(5)); and
+    owes no answer."""
+    for each in list(_asked):
+        if _readable(_asked[each], end_s if each == pid else 0):
+            _asked.pop(each).close()
+    with suppress(OSError):
+        while "nanosleep" in (_PROC / str(pid) / "wchan").read_text():
+            if time.monotonic() > end_s:
+                return False
+            time.sleep(_SOON_S)
+    return pid not in _asked
+
+
+def _readable(asked: socket.socket, end_s: float) -> bool:
+    waiting = select.poll()
+    waiting.register(asked, select.POLLIN)
+    return bool(waiting.poll(max(0.0, end_s - time.monotonic()) * 1000))
+
+
+@atexit.register
+def _stay() -> None:
+    """Until what was asked is answered."""
+    end_s = time.monotonic() + LONGEST_SLEEP_S
+    for asked in _asked.values():
+        _readable(asked, end_s)
 
 
 def spare(

@@ -46,6 +46,7 @@ def looked(pid: int, times: int) -> None:
 
     def woken() -> int:
         status = Path(f"/proc/{pid}/status").read_text()
+        assert re.search(r"^State:\s*[^ZX]", status, re.MULTILINE), status  # its parent is this
         found = re.search(r"^voluntary_ctxt_switches:\s*(\d+)", status, re.MULTILINE)
         return int(found[1]) if found else 0
 
