@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from atfnd.attached import Attached
 from atfnd.decide import steer
-from atfnd.decide.renew import homeward, leave, renew
+from atfnd.decide.renew import homeward, leave, renew, strays
 from atfnd.errors import OperatorError
 from atfnd.model import Action, Flow, FlowKey, Placement, Policy, SocketSeen
 from atfnd.nic import Nic
@@ -130,6 +130,8 @@ class Reloading(Attached):
             moving.settle(policy)
         self._take_interfaces(policy)
         self._carry_out(plan)
+        for watch in self.watches.values():
+            strays(watch.view, self.memory)
         self._each(self._go_home)
         self._each(self._know)
         self._births_as(policy)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from atfnd.decide import audit, steer
 from atfnd.decide.memory import Memory, Settling
-from atfnd.decide.renew import homeward, leave, renew
+from atfnd.decide.renew import homeward, leave, renew, strays
 from atfnd.decide.table import FlowTable
 from atfnd.model import (
     ActionKind,
@@ -237,6 +237,20 @@ def test_queues_go_home_when_nobody_owns_them_any_more() -> None:
     there = replace(nic, queues=NIC.queues)
     assert homeward(there, originals, topology(), memory) == ()
     assert memory.homeward == {}
+
+
+def test_queues_of_owners_that_are_gone_go_home_with_the_others() -> None:
+    followed = tuple(replace(queue, cpu=1) for queue in NIC.queues)
+    nic = replace(NIC, queues=followed, knobs={f"queue-cpu:{q.index}": "1" for q in followed})
+    originals = {"queue-cpu:0": "0", "queue-cpu:2": "2", "queue-cpu:3": "3"}
+    memory = memory_of(terms=policy(rule("rest", Mode.STRICT)))
+    strays(nic, memory)
+    assert homeward(nic, originals, topology(), memory) == ()  # the next owner may want them there
+    memory.settling = Settling.of(ALL)
+    strays(nic, memory)
+    cpus = [replace(cpu, online=cpu.index != 3) for cpu in topology().cpus]
+    plan = homeward(nic, originals, replace(topology(), cpus=tuple(cpus)), memory)
+    assert [(action.queue, action.new) for action in plan] == [(0, 0), (2, 2)]
 
 
 def test_a_rule_is_not_brought_back_when_its_delete_came_first() -> None:

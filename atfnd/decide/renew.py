@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from atfnd.decide.follow import owner_of
+from atfnd.decide.follow import none, owner_of
 from atfnd.decide.means import of_queue
 from atfnd.decide.memory import Memory, Settling
 from atfnd.decide.owner import OwnerId
@@ -31,7 +31,7 @@ from atfnd.model import (
     Topology,
 )
 
-__all__ = ["Judge", "homeward", "leave", "renew"]
+__all__ = ["Judge", "homeward", "leave", "renew", "strays"]
 
 _LEFT = "its policy now leaves it alone"
 
@@ -96,6 +96,13 @@ def _release(memory: Memory) -> None:
             memory.homeward.setdefault(name, set()).update(released)
 
 
+def strays(nic: NicView, memory: Memory) -> None:
+    """`nic` was armed, or has another policy. Where that has no queue follow anybody, those that
+    did go home: also of an owner that is gone, and of an earlier run."""
+    if none(memory):
+        memory.homeward[nic.name] = {queue.index for queue in nic.queues}
+
+
 def homeward(
     nic: NicView, originals: Mapping[str, str], topology: Topology, memory: Memory
 ) -> Plan:
@@ -116,7 +123,9 @@ def homeward(
     plan = prepare(replace(nic, queues=fresh, knobs={**nic.knobs, **ours}), topology, dedicated)
     placed = {queue.index: queue.cpu for queue in fresh}
     placed |= {each.queue or 0: each.new for each in plan if each.kind is ActionKind.QUEUE_CPU}
-    wanted = [(q, cpu) for q in nic.queues if (cpu := placed[q.index]) not in (None, q.cpu)]
+    online = {cpu.index for cpu in topology.cpus if cpu.online}
+    moved = [(q, cpu) for q in nic.queues if (cpu := placed[q.index]) != q.cpu]
+    wanted = [(q, cpu) for q, cpu in moved if cpu in online]
     if not wanted:
         memory.homeward.pop(nic.name, None)
     return confine(nic.name, wanted, "by its policy it follows nobody any more")

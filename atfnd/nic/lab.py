@@ -176,7 +176,8 @@ class LabNic:
         return self._ntuple.list()
 
     def rule(self, location: int) -> Rule | None:
-        return next((rule for rule in self.rules() if rule.location == location), None)
+        self._host.up()
+        return self._ntuple.rule(location)
 
     def insert(self, match: Match, queue: int, location: int | None = None) -> int:
         """As `Nic.insert`; the highest free location when none is given. Hits of a rule whose

@@ -163,6 +163,16 @@ class Ntuple:
             with self._device.changing():
                 self._remove(location)
 
+    def rule(self, location: int) -> Rule | None:
+        device = self._device
+        with self._whole():
+            if not 0 <= location < device.slots:
+                return None
+            key, queue, used, hits = RULE.unpack_from(device.rules, location * RULE.size)
+            at = key[MASK_NUMBER] * TUPLE.size
+            mask = bytes(device.mask[at : at + TUPLE.size])
+        return Rule(location, _match_of(key, mask), queue, hits) if used else None
+
     def list(self) -> list[Rule]:
         device = self._device
         with self._whole():

@@ -54,6 +54,8 @@ def _after_rewrite(
             return 0, action.location, f"{refused}, and yet it did"
         return code, action.location, f"{refused}: it still points to queue {there.queue}"
     journal.release(nic.name, match)
+    if code == errno.ENOENT:
+        return code, None, "somebody else deleted its rule, or replaced it: delivered by RSS"
     return code, None, f"{refused} and lost it: delivered by RSS"
 
 
@@ -62,7 +64,8 @@ def _write(nic: Nic, journal: Journal, action: Action) -> int | None:
         if action.location is None or action.key is None:
             raise ValueError(f"a delete without a flow or a location: {action}")
         try:
-            nic.delete(action.location)
+            if _is_there(nic, action.location, Match.of(action.key)):
+                nic.delete(action.location)
         except OSError as refusal:
             if refusal.errno != errno.ENOENT:
                 raise
@@ -72,6 +75,8 @@ def _write(nic: Nic, journal: Journal, action: Action) -> int | None:
         raise ValueError(f"an insert without a flow or a queue: {action}")
     match = Match.of(action.key)
     if action.kind is ActionKind.REWRITE:
+        if action.location is None or not _is_there(nic, action.location, match):
+            raise OSError(errno.ENOENT, f"no rule of ours at location {action.location}")
         journal.turn(nic.name, match, action.new)
         location = nic.insert(match, action.new, action.location)
         if location != action.location:
@@ -85,6 +90,13 @@ def _write(nic: Nic, journal: Journal, action: Action) -> int | None:
         raise
     journal.locate(nic.name, match, location)
     return location
+
+
+def _is_there(nic: Nic, location: int, match: Match) -> bool:
+    """Still: who deletes a rule of ours frees its location for his own, and a NIC is told to change
+    or delete whatever is at a location. Between this look and the write lie microseconds."""
+    there = nic.rule(location)
+    return there is not None and there.match == match
 
 
 def _left(action: Action, code: int) -> str:
