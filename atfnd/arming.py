@@ -16,7 +16,6 @@ from atfnd.balancing import Balancing
 from atfnd.decide import buckets, queues, steer
 from atfnd.decide.means import means_of
 from atfnd.decide.prepare import prepare
-from atfnd.decide.renew import strays
 from atfnd.model import Means, Outcome, Plan, Queue, brief
 from atfnd.nic.toeplitz import rss_entry
 from atfnd.observe.nics import NicWatch
@@ -54,7 +53,7 @@ class Arming:
         self._inspect(watch, prove=True)
         self._after_absence(watch)
         self._prepare(watch)
-        strays(watch.view, self._shown.memory)
+        self._shown.memory.strays.add(watch.view.name)
 
     def take_back(self, watch: NicWatch) -> None:
         """What somebody else moved is ours again, by the operator's word."""

@@ -130,8 +130,7 @@ class Reloading(Attached):
             moving.settle(policy)
         self._take_interfaces(policy)
         self._carry_out(plan)
-        for watch in self.watches.values():
-            strays(watch.view, self.memory)
+        self.memory.strays |= self.watches.keys()
         self._each(self._go_home)
         self._each(self._know)
         self._births_as(policy)
@@ -208,7 +207,10 @@ class Reloading(Attached):
         """Queues that followed somebody by another policy. When one is back is seen by the next
         look: the flows that it was led away from are placed then."""
         name = watch.view.name
-        if not watch.view.armed or name not in self.memory.homeward:
+        if not watch.view.armed:
+            return
+        strays(watch.view, self.memory)
+        if name not in self.memory.homeward:
             return
         held = self.originals.held(name).items()
         before = {knob: value.original for knob, value in held if knob.startswith("queue-cpu:")}

@@ -243,14 +243,21 @@ def test_queues_of_owners_that_are_gone_go_home_with_the_others() -> None:
     followed = tuple(replace(queue, cpu=1) for queue in NIC.queues)
     nic = replace(NIC, queues=followed, knobs={f"queue-cpu:{q.index}": "1" for q in followed})
     originals = {"queue-cpu:0": "0", "queue-cpu:2": "2", "queue-cpu:3": "3"}
-    memory = memory_of(terms=policy(rule("rest", Mode.STRICT)))
-    strays(nic, memory)
-    assert homeward(nic, originals, topology(), memory) == ()  # the next owner may want them there
-    memory.settling = Settling.of(ALL)
+    memory = memory_of(steered(1), terms=policy(rule("rest", Mode.STRICT)))
+    memory.strays.add("nic")
+    strays(nic, memory)  # the next owner may want them there
+    assert (memory.strays, memory.homeward) == (set(), {})
+
+    memory = memory_of(steered(1), replace(steered(2), policy=""), terms=ALL)
+    memory.strays.add("nic")
+    strays(nic, memory)  # whose the second is will be seen
+    assert (memory.strays, memory.homeward) == ({"nic"}, {})
+    memory.table.put(steered(2))
     strays(nic, memory)
     cpus = [replace(cpu, online=cpu.index != 3) for cpu in topology().cpus]
     plan = homeward(nic, originals, replace(topology(), cpus=tuple(cpus)), memory)
     assert [(action.queue, action.new) for action in plan] == [(0, 0), (2, 2)]
+    assert memory.strays == set()
 
 
 def test_a_rule_is_not_brought_back_when_its_delete_came_first() -> None:

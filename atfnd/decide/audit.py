@@ -276,7 +276,7 @@ def adopt(
             key=use.key, cookie=use.cookie, nic=nic.name, state=FlowState.STEERED, app_cpu=cpu,
             thread=None, target_queue=rule.queue, target_cpu=cpu, location=rule.location,
             rx_queue=None, rx_cpu=use.rx_cpu, bytes=use.bytes, used_ns=now_ns, moved_ns=0,
-            policy="", why="adopted from an earlier run; its thread has not called yet",
+            policy="", why="adopted from an earlier run; its thread has not moved since",
         )  # fmt: skip
         memory.table.put(flow)
         adopted.append(flow)

@@ -33,7 +33,7 @@ from atfnd.model import (
     Queue,
 )
 
-__all__ = ["TERMS", "along", "followed", "free", "home", "is_guest", "look", "none", "owner_of"]
+__all__ = ["TERMS", "along", "followed", "free", "home", "is_guest", "look", "owner_of"]
 
 TERMS = Terms()
 
@@ -77,12 +77,6 @@ def is_guest(flow: Flow, nic: NicView, memory: Memory) -> bool:
     return held is not None and held.owner != owner
 
 
-def none(memory: Memory) -> bool:
-    """By this policy no queue follows anybody."""
-    orders = memory.settling.order_by_policy.values()
-    return bool(orders) and all(order is Mode.IMMEDIATE for order in orders)
-
-
 def free(nic: NicView, memory: Memory) -> bool:
     """A queue may be had for the asking."""
     owned = memory.owned.get(nic.name, {})
@@ -122,8 +116,8 @@ def look(
 ) -> tuple[set[OwnerId], Plan]:
     """Whose the queues are, by what was used of late. Returns who owns one now and did not, whose
     flows are to be placed again, and the queues that follow."""
-    queues = _queues(nic, memory)
-    if none(memory):
+    queues, orders = _queues(nic, memory), memory.settling.order_by_policy.values()
+    if orders and all(order is Mode.IMMEDIATE for order in orders):
         return set(), ()
     online -= memory.settling.dedicated
     if not queues or not online or not nic.armed or nic.means is not Means.RULES:

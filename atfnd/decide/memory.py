@@ -148,6 +148,7 @@ class Memory:
     spending: dict[str, Spending] = field(default_factory=dict)  # by NIC
     left: dict[FlowKey, int] = field(default_factory=dict)  # to go, by a new policy: its cookie
     homeward: dict[str, set[int]] = field(default_factory=dict)  # queues whose owners own no more
+    strays: set[str] = field(default_factory=set)  # NICs that may have more of them
     trials: Trials = field(default_factory=Trials)  # of the placement `auto`
     overflow: int = 0  # flows turned away since start
     locality: float | None = None  # of the table's bytes between the last two audits

@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from atfnd.decide.follow import none, owner_of
+from atfnd.decide.follow import owner_of
 from atfnd.decide.means import of_queue
 from atfnd.decide.memory import Memory, Settling
 from atfnd.decide.owner import OwnerId
@@ -97,9 +97,18 @@ def _release(memory: Memory) -> None:
 
 
 def strays(nic: NicView, memory: Memory) -> None:
-    """`nic` was armed, or has another policy. Where that has no queue follow anybody, those that
-    did go home: also of an owner that is gone, and of an earlier run."""
-    if none(memory):
+    """`nic` was armed, or has another policy (`Memory.strays`). Where no flow has a queue follow
+    anybody, those that did go home: also of an owner that is gone, and of an earlier run. While it
+    is not known whose a flow is, it is to be asked again."""
+    for flow in memory.table if nic.name in memory.strays else ():
+        if flow.nic == nic.name and not flow.key.wide:
+            if not flow.policy:
+                return  # taken over from an earlier run
+            if owner_of(flow, memory) is not None:
+                memory.strays.discard(nic.name)
+                return
+    if nic.name in memory.strays:
+        memory.strays.discard(nic.name)
         memory.homeward[nic.name] = {queue.index for queue in nic.queues}
 
 
