@@ -91,7 +91,8 @@ def settled(bed: Bed, apps: list[Application]) -> dict[str, Any]:
     shown = ("armed", "paused", "up", "driver", "means", "queues", "manual", "rules_foreign", "rss")
     return {
         **{name: nic[name] for name in shown},
-        **{name: status[name] for name in ("observer", "overflow", "table_capacity")},
+        **{name: status[name] for name in ("observer", "table_capacity")},
+        "turned away": status["flows_by_state"]["overflow"],  # now; its policy may have been small
         "queues on a CPU": cpus,
         "policy": [row["rule"] for row in bed.daemon.get("/v1/policy")["flows"]],
     }
