@@ -107,12 +107,13 @@ class Bed:
 @contextmanager
 def a_bed(lab: Ends[Nic], folder: Path, observer: str, config: str = EVERYTHING) -> Iterator[Bed]:
     """The daemon is not started yet; it is killed at the end if it still runs."""
-    daemon, apps = Daemon(folder, config), Applications(lab)
+    apps = Applications(lab)
     with Meter(lab.nic.ifindex, os.stat(lab.netns["host"]).st_ino) as meter:
+        made = Bed(lab, Daemon(folder, config), apps, meter, observer)
         try:
-            yield Bed(lab, daemon, apps, meter, observer)
+            yield made
         finally:
-            daemon.reap()
+            made.daemon.reap()  # a test may have another one by now
             apps.close()
             if exists(lab.netns["host"]):
                 _clear(lab.nic)
