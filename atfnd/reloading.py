@@ -209,13 +209,16 @@ class Reloading(Attached):
         name = watch.view.name
         if not watch.view.armed:
             return
+        some = name in self.memory.homeward
         strays(watch.view, self.memory)
         if name not in self.memory.homeward:
             return
         held = self.originals.held(name).items()
         before = {knob: value.original for knob, value in held if knob.startswith("queue-cpu:")}
-        self._carry_out(homeward(watch.view, before, self.topology(), self.memory))
-        self._carry_out(steer.take_up(watch.view, self.memory, time.monotonic_ns()))
+        plan = homeward(watch.view, before, self.topology(), self.memory)
+        self._carry_out(plan)
+        if some or plan:
+            self._carry_out(steer.take_up(watch.view, self.memory, time.monotonic_ns()))
 
     def _arm(self, watch: NicWatch, why: str) -> None:
         name, old = watch.view.name, _standing(watch)
