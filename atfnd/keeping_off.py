@@ -236,7 +236,7 @@ class KeepingOff:
             would = f"{nic} is not armed: cpuset.cpus of {group.id.path} would be {ruling.cpus}"
             return refusal(Ruling(None, would, f"atfnctl arm {nic}"), rules, action)
         if name not in self._refused or self._refused[name] != ruling.cpus:
-            outcome = knob.apply(self._cpusets, self._originals, action)
+            outcome = knob.apply(self._cpusets, self._originals, action, verbatim=True)
             self._record(outcome)
             if not outcome.errno:
                 self._refused.pop(name, None)

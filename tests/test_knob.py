@@ -131,6 +131,27 @@ def test_killed_around_a_write_the_next_run_puts_it_right(
     later.close()
 
 
+class Overtaken(LabNic):
+    """A fake for what cannot be had to order: somebody writes right after us."""
+
+    his = ""
+
+    def set_knob(self, name: str, value: str) -> None:
+        super().set_knob(name, value)
+        super().set_knob(name, self.his)
+
+
+def test_what_somebody_writes_right_after_us_is_his(lab: Lab, originals: Originals) -> None:
+    nic = Overtaken(lab.name)
+    nic.his = " ".join(["1"] * len(lab.nic.rss().table))
+    ours = action(lab, "rss", reversed_table(lab))
+    assert knob.apply(nic, originals, ours, verbatim=True).errno == 0
+    assert knob.drifted(nic.name, nic.knobs(), originals) == {"rss": nic.his}
+    assert [each.errno for each in knob.undo(nic, originals)] == [errno.ESTALE]
+    assert nic.knob("rss") == nic.his
+    nic.close()
+
+
 class Deaf(LabNic):
     """A fake for what cannot be had here: a kernel that takes a value and keeps the old one."""
 

@@ -11,6 +11,7 @@ import errno
 import os
 import time
 from collections.abc import Callable, Collection, Mapping
+from functools import partial
 from typing import NamedTuple, Protocol
 
 from atfnd.model import Action, ActionKind, Outcome, brief
@@ -40,9 +41,11 @@ class Undone(NamedTuple):
     left: str
 
 
-def apply(nic: Knobs, originals: Originals, action: Action) -> Outcome:
+def apply(nic: Knobs, originals: Originals, action: Action, *, verbatim: bool = False) -> Outcome:
     """Write `action.knob`; a refusal is an Outcome. ESTALE: it is not what we wrote last, so it is
-    somebody else's. EIO: the kernel took it and did nothing."""
+    somebody else's. EIO: the kernel took it and did nothing. `verbatim`: it reads as it is written,
+    so what it reads otherwise, however soon, is somebody else's; else that is the kernel's way to
+    say what was written."""
     knob, value = action.knob, action.value
     if action.kind is not ActionKind.KNOB or knob is None or value is None:
         raise ValueError(f"a knob without name or value: {action}")
@@ -56,7 +59,8 @@ def apply(nic: Knobs, originals: Originals, action: Action) -> Outcome:
             return outcome(0, "it is so already")
         if before is None:
             return outcome(errno.ENOENT, f"this NIC has no {knob} now")
-        after = written(nic, originals, knob, value, lambda: _set(nic, knob, value))
+        write = partial(_set, nic, knob, value)
+        after = written(nic, originals, knob, value, write, verbatim=verbatim)
     except OSError as refusal:
         return outcome(refusal.errno or errno.EIO, f"{knob} {unchanged(refusal)}")
     if after == before:
@@ -67,10 +71,16 @@ def apply(nic: Knobs, originals: Originals, action: Action) -> Outcome:
 
 
 def written(
-    nic: Knobs, originals: Originals, knob: str, value: str, write: Callable[[], None]
+    nic: Knobs,
+    originals: Originals,
+    knob: str,
+    value: str,
+    write: Callable[[], None],
+    *,
+    verbatim: bool = False,
 ) -> str | None:
-    """Journal, write and read back. OSError: refused, and the journal is as before. ESTALE: it is
-    not what we wrote last, so it is somebody else's."""
+    """Journal, write and, unless `verbatim`, read back. OSError: refused, and the journal is as
+    before. ESTALE: it is not what we wrote last, so it is somebody else's."""
     before = nic.knob(knob)
     if before is None:
         raise OSError(errno.ENOENT, f"no {knob} now")
@@ -87,7 +97,7 @@ def written(
         else:
             originals.settled(nic.name, knob, held.wrote)
         raise
-    after = nic.knob(knob)
+    after = value if verbatim else nic.knob(knob)
     originals.settled(nic.name, knob, value if after is None else after)  # in the kernel's words
     return after
 
