@@ -29,6 +29,7 @@ _FILES = {
     "/etc/atfnd/policies.d/*.yaml": "More of it, read in the order of their names.",
     "/etc/atfnd/policies/": "Policies to begin with; read only once they are in policies.d.",
     "/run/atfnd/atfnd.sock": "Where it answers atfnctl(1). Group atfnd may read.",
+    "/run/atfnd/atfnd-root.sock": "The same, for root alone.",
     "/run/atfnd/*.journal": "What of the NICs is ours, and what was there before.",
     "/usr/share/doc/atfnd/": "What is called docs/ here, a dashboard and alert rules; below "
     "/usr/local after `make install`.",

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 
 from atfnd.model import Action, ActionKind, FlowKey, Mode, Outcome, Policy
@@ -102,9 +103,10 @@ class Moving:
         """Nothing stays parked, nothing attached. Rules stay."""
         if self._timer is not None:
             self._timer.cancel()
-        self._mover.let_go()
-        self._rest()
-        self._hands.close()
+        with ExitStack() as ending:  # each step is taken, whatever becomes of the others
+            ending.callback(self._hands.close)
+            ending.callback(self._rest)
+            ending.callback(self._mover.let_go)
 
     def _facts(self, fresh_s: float) -> list[Event]:
         """What moves depend on, unless it was read not longer than so ago."""

@@ -37,11 +37,22 @@ class Operated(Reloading):
 
     async def disarm(self, nic: str | None) -> None:
         """Stop every change on a NIC at once, or on all, also on those to come; rules in place
-        stay. KeyError: no such NIC."""
+        stay. KeyError: no such NIC. OperatorError: it is in force, but a restart will not know of
+        it, or a move did not end in order."""
         watches = list(self.watches.values()) if nic is None else [self.watches[nic]]
-        for watch in watches:
-            self._disarm(watch, "asked for")
-        self._order("disarm", ALL if nic is None else nic)
+        but, hint = [], "it is in force all the same; `atfnctl events` says more"
+        try:
+            self._disarm(watches, "asked for")
+        except OSError as refusal:
+            but.append(f"moves under way did not end in order: {refusal.strerror}")
+        finally:
+            refused = self._order("disarm", ALL if nic is None else nic)
+        if refused is not None:
+            but.append(f"that cannot be written down, and holds for this run only: {refused}")
+            hint = "it is in force all the same; make room, then disarm again"
+        if but:
+            whom = "every interface" if nic is None else nic
+            raise OperatorError(f"{whom} is disarmed, but {'; '.join(but)}", hint)
 
     async def pause(self, nic: str) -> None:
         """Take our rules out of a NIC and put its knobs back, armed or not, and change nothing
@@ -88,7 +99,7 @@ class Operated(Reloading):
         watch = self.watches[nic]
         self._order("disarm", nic)
         done = self._take_out(watch, "restored by the operator")
-        self._disarm(watch, "restored: nothing of ours is in it")
+        self._disarm([watch], "restored: nothing of ours is in it")
         self._carry_out(steer.take_up(watch.view, self.memory, time.monotonic_ns()))
         return [*done, *self._let_loose(), *await self.arming.balancing.lift(nic)]
 
@@ -140,12 +151,15 @@ class Operated(Reloading):
     def _views(self) -> dict[str, NicView]:
         return {name: watch.view for name, watch in self.watches.items()}
 
-    def _order(self, verb: str, nic: str) -> None:
+    def _order(self, verb: str, nic: str) -> str | None:
+        """It holds from now on. Why a restart will not know of it, if it will not."""
         try:
             self.orders.say(verb, nic)
         except Unrecorded as refusal:
             why = f"it holds for this run only: {refusal.strerror}"
             self.log.add("unrecorded", f"{verb} {nic}", why, nic=None if nic == ALL else nic)
+            return refusal.strerror
+        return None
 
 
 def _of_rule(outcome: Outcome) -> Restored:

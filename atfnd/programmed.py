@@ -10,6 +10,7 @@ import errno
 import time
 from abc import abstractmethod
 from collections.abc import Sequence
+from contextlib import ExitStack
 from functools import partial
 
 from atfnd.agenda import Agenda
@@ -210,11 +211,12 @@ class Programmed(Published):
         """No move goes on: what is parked is released, what waits is forgotten."""
         moving = self._moving.pop(watch.view.name, None)
         self.memory.spending.pop(watch.view.name, None)
-        if moving is not None:
-            moving.close()
         living = self._living.pop(watch.view.name, None)
-        if living is not None:
-            living.close()
+        with ExitStack() as ending:
+            if living is not None:
+                ending.callback(living.close)
+            if moving is not None:
+                ending.callback(moving.close)
 
     def _cookie(self, key: FlowKey) -> int | None:
         flow = self.memory.table.get(key)

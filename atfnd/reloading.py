@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 import time
 from abc import abstractmethod
-from collections.abc import AsyncGenerator, Callable
-from contextlib import aclosing, suppress
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import ExitStack, aclosing, suppress
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from typing import NamedTuple
@@ -192,7 +192,7 @@ class Reloading(Attached):
                 with self._while_there(watch):
                     self._arm(watch, "the policy says so")
             elif watch.view.armed and not may_write:
-                self._disarm(watch, "the policy says so")
+                self._disarm([watch], "the policy says so")
 
     def _delete_stray(self, stray: Action) -> None:
         """Unless it has an entry again, which knows where its rule is; again later if it has to
@@ -229,12 +229,17 @@ class Reloading(Attached):
         self._adopt(self.observer.inventory(), [watch])
         self._carry_out(steer.take_up(watch.view, self.memory, time.monotonic_ns()))
 
-    def _disarm(self, watch: NicWatch, why: str) -> None:
-        self._still(watch)
-        name, old = watch.view.name, _standing(watch)
-        watch.arm(False)
-        what = "disarmed: nothing is changed any more"
-        self.log.add("disarm", what, why, nic=name, old=old, new=_standing(watch))
+    def _disarm(self, watches: Sequence[NicWatch], why: str) -> None:
+        """None of them is armed before anything else happens. OSError: moves that were under way
+        could not be ended in order; those of every NIC have been ended as far as they could."""
+        stood = [(watch, _standing(watch)) for watch in watches]
+        for watch in watches:
+            watch.arm(False)
+        with ExitStack() as ending:
+            for watch, old in stood:
+                ending.callback(self._still, watch)
+                what, new = "disarmed: nothing is changed any more", _standing(watch)
+                self.log.add("disarm", what, why, nic=watch.view.name, old=old, new=new)
 
 
 def _standing(watch: NicWatch) -> str:

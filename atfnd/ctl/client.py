@@ -4,18 +4,23 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.client import HTTPConnection, HTTPException, HTTPResponse
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlencode
 
 from atfnd.errors import OperatorError
+from atfnd.model.socket_path import of_root
 
 __all__ = ["Client", "Row"]
 
 TIMEOUT_S = 10.0
+AGAIN_S = 0.01  # until a socket whose backlog is full is tried again
 ORDER_S = 60.0  # irqbalance may sleep before it takes an interrupt back
 PAGE = 1000
 REFUSED, BAD_INPUT, UNREACHABLE = 1, 2, 3
@@ -30,9 +35,32 @@ class _UnixConnection(HTTPConnection):
         self._path = path
 
     def connect(self) -> None:
-        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self.sock.settimeout(self.timeout)
-        self.sock.connect(self._path)
+        """Root comes in by its own socket, which nobody else can keep busy, where there is one."""
+        path = Path(self._path)
+        if os.geteuid() == 0:
+            with suppress(FileNotFoundError, ConnectionRefusedError, PermissionError):
+                self.sock = self._connected(of_root(path))
+                return
+        self.sock = self._connected(path)
+
+    def _connected(self, path: Path) -> socket.socket:
+        """OSError: nobody listens there. BlockingIOError: its backlog was full all the time."""
+        tried_until_s = time.monotonic() + min(TIMEOUT_S, self.timeout or TIMEOUT_S)
+        while True:
+            made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+            try:
+                made.settimeout(self.timeout)
+                made.connect(str(path))
+            except BlockingIOError:
+                made.close()
+                if time.monotonic() > tried_until_s:
+                    raise
+                time.sleep(AGAIN_S)
+            except OSError:
+                made.close()
+                raise
+            else:
+                return made
 
 
 class Client:
@@ -97,6 +125,9 @@ class Client:
             message = f"not permitted to connect to {self._path}"
             hint = "run it as root, or as a member of the socket's group"
             raise OperatorError(message, hint, UNREACHABLE) from None
+        except BlockingIOError:
+            message = f"too many clients wait for atfnd on {self._path}"
+            raise OperatorError(message, "try again, or as root", UNREACHABLE) from None
         except (OSError, HTTPException, json.JSONDecodeError) as fault:
             reason = "no answer in time" if isinstance(fault, TimeoutError) else str(fault)
             message = f"no answer from atfnd on {self._path}: {reason}"

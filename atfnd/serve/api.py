@@ -181,7 +181,10 @@ class Api:
     async def disarm(self, request: web.Request) -> web.StreamResponse:
         """POST /v1/disarm: nothing is changed any more, on any interface."""
         query_of(request)
-        await self._source.disarm(None)
+        try:
+            await self._source.disarm(None)
+        except OperatorError as refusal:
+            return error(409, refusal.message, refusal.hint)
         return one_object({"armed": list(self._source.status().armed)})
 
 

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """The HTTP server on its Unix socket: who may connect, and who may change anything.
 
-Writes one socket file, mode 0660, of the group `atfnd` where there is one.
+Writes two socket files: one of mode 0660, of the group `atfnd` where there is one, and one beside
+it of mode 0600, whose backlog nobody but root can fill.
 """
 
 from __future__ import annotations
@@ -11,11 +12,13 @@ import grp
 import os
 import socket
 import stat
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 from aiohttp import web
 
 from atfnd.errors import OperatorError
+from atfnd.model.socket_path import of_root
 from atfnd.serve import Source
 from atfnd.serve.answers import error
 from atfnd.serve.api import Api
@@ -30,31 +33,33 @@ from atfnd.serve.requests import BODY_BYTES, Handler, answer_errors, prepared, r
 
 __all__ = ["Server", "application", "serve"]
 
-MODE = 0o660
+MODE, ROOT_MODE = 0o660, 0o600
 GROUP = "atfnd"
 ELSEWHERE = "/v1/openapi.yaml says what there is"
 
 
-class Server:
-    """A running API. `stop` ends it and removes the socket file if it is still ours."""
+class _Listener:
+    """A bound socket, and the file it is found by."""
 
-    def __init__(
-        self, runner: web.AppRunner, listening: asyncio.Server, path: Path, file: tuple[int, int]
-    ) -> None:
-        self._runner = runner
-        self._listening = listening
-        self._path = path
-        self._file = file
+    def __init__(self, path: Path, *, group: bool) -> None:
+        self.socket, self._path = _bind(path, group=group), path
+        self._file = _identity(path)
+
+    def close(self) -> None:
+        """Removes the file if it is still this socket's."""
+        self.socket.close()
+        if self._file is not None and _identity(self._path) == self._file:
+            self._path.unlink()
+
+
+class Server:
+    """A running API. `stop` ends it and removes the socket files if they are still ours."""
+
+    def __init__(self, ending: AsyncExitStack) -> None:
+        self._ending = ending
 
     async def stop(self) -> None:
-        self._listening.close()
-        await self._runner.cleanup()
-        try:
-            found = self._path.lstat()
-        except FileNotFoundError:
-            return
-        if (found.st_dev, found.st_ino) == self._file:
-            self._path.unlink()
+        await self._ending.aclose()
 
 
 async def serve(
@@ -65,20 +70,20 @@ async def serve(
 
     OperatorError: something else lives at that path, or it cannot be made.
     """
-    path = Path(socket_path)
+    path, loop = Path(socket_path), asyncio.get_running_loop()
     runner = prepared(application(source), turn or asyncio.Lock(), ELSEWHERE)
-    listener = _bind(path)
-    try:
-        found = path.lstat()
+    async with AsyncExitStack() as ending:
+        listeners = [_Listener(path, group=True)]
+        ending.callback(listeners[0].close)
+        listeners.append(_Listener(of_root(path), group=False))
+        ending.callback(listeners[1].close)
+        ending.push_async_callback(runner.cleanup)
         await runner.setup()
         assert runner.server is not None
-        loop = asyncio.get_running_loop()
-        listening = await loop.create_server(Door(runner.server), sock=listener)
-    except BaseException:
-        listener.close()
-        path.unlink(missing_ok=True)
-        raise
-    return Server(runner, listening, path, (found.st_dev, found.st_ino))
+        door = Door(runner.server)
+        for each in listeners:
+            ending.callback((await loop.create_server(door, sock=each.socket)).close)
+        return Server(ending.pop_all())
 
 
 def application(source: Source) -> web.Application:
@@ -92,15 +97,25 @@ def application(source: Source) -> web.Application:
     return app
 
 
-def _bind(path: Path) -> socket.socket:
+def _identity(path: Path) -> tuple[int, int] | None:
+    """Which file it is."""
+    try:
+        found = path.lstat()
+    except FileNotFoundError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+def _bind(path: Path, *, group: bool) -> socket.socket:
     """A bound socket that does not listen yet: nobody connects before owner and mode are right."""
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
     try:
         path.parent.mkdir(mode=0o755, exist_ok=True)
         _remove_stale(path)
         listener.bind(str(path))
-        path.chmod(MODE)
-        _give_to_group(path)
+        path.chmod(MODE if group else ROOT_MODE)
+        if group:
+            _give_to_group(path)
     except OSError as refusal:
         listener.close()
         reason = refusal.strerror or str(refusal)
