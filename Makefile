@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-# One command each: `make run` (demo), `make test` (lint, types, every test), `make bench`.
+# One command each: `make run` (demo), `make test` (lint, types, tests of minutes), `make bench`.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
 PYTHON ?= /usr/bin/python3
@@ -12,6 +12,7 @@ C_SOURCES := $(wildcard atfnd/bpf/*.c atfnd/bpf/*.h atfnd/bpf/CMakeLists.txt)
 NAME ?= all
 export CMD ?= uname -a; lscpu
 GUEST ?=
+HOURS ?= 4
 APT_DEB := debhelper dpkg-dev fakeroot
 PREFIX ?= /usr/local
 SYSCONFDIR ?= /etc
@@ -45,8 +46,17 @@ setup: build/.ext ## install what is needed and build the extension
 run: setup ## demo: lab NIC, daemon, real traffic; ends with build/run.json
 	@$(PY) -m bench.demo
 
-test: setup lint ## lint, types and every test
-	@$(PY) -m pytest
+test: setup lint ## lint, types and the quick tests, one guest among them: minutes
+	@$(PY) -m tests quick
+
+test-rest: setup ## what `make test-all` runs besides `make test`
+	@$(PY) -m tests rest
+
+test-all: setup lint ## lint, types and every test
+	@$(PY) -m tests all
+
+soak: setup ## faults by chance, random tests: make soak HOURS=4
+	@$(PY) -m tests soak --hours $(HOURS)
 
 test-nic: setup ## prove a real NIC: NIC=eth2 make test-nic (docs/testing.md)
 	@test -n "$(NIC)" || { echo "name it: NIC=eth2 make test-nic" >&2; exit 2; }
@@ -130,4 +140,4 @@ clean: ## remove everything built
 	rm -rf build $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find . -name __pycache__ -prune -exec rm -rf {} +
 
-.PHONY: help setup run test test-nic lint docs bench guest wheels install install-tree man uninstall deb lintian clean
+.PHONY: help setup run test test-rest test-all soak test-nic lint docs bench guest wheels install install-tree man uninstall deb lintian clean

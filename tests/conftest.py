@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Fixtures for every test."""
+"""Fixtures for every test, its tier (tests/tiers.py), and the time after which none is begun."""
 
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Generator, Iterator
 from contextlib import ExitStack, closing
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -16,12 +18,70 @@ from tests.daemons import OBSERVERS
 from tests.failing import Traffic, two_flows
 from tests.labs import Lab, a_lab
 from tests.observing import Watch
+from tests.tiers import LONG, markers
 
 __all__ = ["flows", "lab", "observer", "own_affinity", "shared_lab", "traffic", "watch"]
 
 
-settings.register_profile("atfnd", deadline=None)  # no test asserts how fast a machine is
-settings.load_profile("atfnd")
+# No test asserts how fast a machine is. The suite draws the same examples in each run.
+settings.register_profile("suite", deadline=None, derandomize=True)
+settings.register_profile("soak", deadline=None, max_examples=1000)
+settings.load_profile(os.environ.get("ATFND_HYPOTHESIS", "suite"))
+
+UNTIL_S = float(os.environ.get("ATFND_TESTS_UNTIL", "inf"))  # since the epoch
+BEGUN = pytest.StashKey[set[str]]()
+NOT_BEGUN = pytest.StashKey[set[str]]()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.stash[BEGUN], config.stash[NOT_BEGUN] = set(), set()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark each test with its tier; long files come first. UsageError: workers of pytest-xdist
+    would not agree on a test's name."""
+    for item in items:
+        if " object at 0x" in item.nodeid:
+            raise pytest.UsageError(f"{item.nodeid}: an address is no id, give it `ids`")
+        for marker in markers(item.path, item.name.partition("[")[0]):
+            item.add_marker(marker)
+    order = {stem: place for place, stem in enumerate(LONG)}
+    items.sort(key=lambda item: order.get(item.path.stem, len(LONG)))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item) -> bool | None:
+    """Begin no other file, and no other guest, once the time is over."""
+    file, stash = item.path.name, item.config.stash
+    if item.path.stem == "test_guest":
+        file = item.name
+    if file not in stash[BEGUN] and time.time() > UNTIL_S:
+        stash[NOT_BEGUN].add(file)
+        return True
+    stash[BEGUN].add(file)
+    return None
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """A worker of pytest-xdist hands on what it has not begun."""
+    output: dict[str, object] | None = getattr(session.config, "workeroutput", None)
+    if output is not None:
+        left: set[str] = session.config.stash[NOT_BEGUN]
+        output["not begun"] = sorted(left)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """As handed on; a worker that died says nothing."""
+    node.config.stash[NOT_BEGUN].update(getattr(node, "workeroutput", {}).get("not begun", ()))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    left: set[str] = terminalreporter.config.stash[NOT_BEGUN]
+    if left:
+        terminalreporter.section("NOT RUN, for the time was over")
+        for each in sorted(left):
+            terminalreporter.line(f"not run: {each}")
 
 
 @pytest.hookimpl(wrapper=True)

@@ -115,7 +115,7 @@ def test_the_queue_a_thread_owns_goes_before_that_of_its_cpu() -> None:
         {"event": syn(cpu=9)},  # where no queue is delivered
         {"distances": Distances()},
     ],
-    ids=str,
+    ids=["no rule", "left", "not armed", "no budget", "no rules", "rss", "no queue", "unknown"],
 )
 def test_what_is_not_wanted_or_possible_leaves_no_trace(change: dict[str, object]) -> None:
     memory_ = memory()

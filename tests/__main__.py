@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""`python -m tests quick|rest|all|soak`: a tier of the suite (tests/tiers.py), in two pytest runs:
+the first takes files beside each other. Exits 1 when one of them failed.
+
+ATFND_WORKERS: how many files at once. ATFND_TESTS_UNTIL: seconds since the epoch; no file is begun
+later, and those left out are named.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tests.tiers import SOAK
+
+__all__ = ["main"]
+
+HERE = Path(__file__).parent
+WORKERS = os.environ.get("ATFND_WORKERS") or str(len(os.sched_getaffinity(0)) + 2)
+BESIDE = ("-n", WORKERS, "--dist", "loadfile", "--no-loadscope-reorder")
+TIERS = {"quick": "quick", "rest": "full", "all": "quick or full"}
+CLOSING = ("short test summary info", "NOT RUN")
+NO_TESTS = 5  # pytest's exit code when nothing was selected
+
+
+@dataclass
+class Ran:
+    """One run of pytest: what it ended with."""
+
+    name: str
+    code: int
+    took_s: float
+    closing: list[str] = field(default_factory=list)
+
+
+def ran(name: str, words: Sequence[str], more: Mapping[str, str] | None = None) -> Ran:
+    """Run pytest; its output is copied as it comes."""
+    began_s, closing, summing, last = time.monotonic(), list[str](), False, ""
+    print(f"==== {name}: pytest {' '.join(words)}", flush=True)
+    with subprocess.Popen(
+        [sys.executable, "-m", "pytest", *words],
+        env=os.environ | (more or {}),
+        stdout=subprocess.PIPE,
+        text=True,
+        errors="replace",
+    ) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            print(line, end="", flush=True)
+            summing = summing or any(words in line for words in CLOSING)
+            if summing:
+                closing.append(line.rstrip())
+            last = line.rstrip()
+    code = 0 if process.returncode == NO_TESTS else process.returncode
+    return Ran(name, code, time.monotonic() - began_s, closing or [last])
+
+
+def tier(name: str) -> list[Ran]:
+    """Files beside each other, then those that run alone."""
+    selected = TIERS[name]
+    return [
+        ran("beside each other", ["-q", "-m", f"({selected}) and not alone", *BESIDE]),
+        ran("alone", ["-q", "-m", f"({selected}) and alone", "--durations=10"]),
+    ]
+
+
+def soak(hours: float) -> list[Ran]:
+    """Rounds of faults by chance, each with a seed of its own, until the time is over."""
+    end_s, done = time.monotonic() + hours * 3600, list[Ran]()
+    files = [str(HERE / f"{each}.py") for each in SOAK]
+    while not done or time.monotonic() < end_s:
+        seed = random.randrange(1 << 31)
+        more = {
+            "ATFND_HYPOTHESIS": "soak",
+            "ATFND_SOAK": "10",
+            "ATFND_FAULTS_SEED": str(seed),
+            "ATFND_FAULTS_S": "1200",
+        }
+        done.append(ran(f"faults, seed {seed}", ["-q", *files, "-o", "timeout=7200"], more))
+        done.append(ran("hypothesis", ["-q", "-m", "hypothesis", *BESIDE], more))
+    return done
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests", description=__doc__)
+    parser.add_argument("tier", choices=[*TIERS, "soak"])
+    parser.add_argument("--hours", type=float, default=4.0, help="of soak")
+    options = parser.parse_args()
+    done = soak(options.hours) if options.tier == "soak" else tier(options.tier)
+    print("==== what became of it")
+    for each in done:
+        for line in each.closing:
+            print(line)
+        print(f"{each.name}: {'failed' if each.code else 'passed'}, {each.took_s:.0f} s")
+    return 1 if any(each.code for each in done) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

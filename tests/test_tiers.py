@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Every test has one tier, and the table names files that are there."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests import tiers
+from tests.tiers import markers
+
+__all__: list[str] = []
+
+HERE = Path(__file__).parent
+
+
+def test_the_table_names_files_that_are_there() -> None:
+    named = {*tiers.FULL, *tiers.ALONE, *tiers.LONG, *tiers.SOAK}
+    assert {each for each in named if not (HERE / f"{each}.py").exists()} == set()
+
+
+@pytest.mark.parametrize(
+    ("file", "test", "expected"),
+    [
+        ("test_new.py", "test_x", {"quick"}),
+        ("test_bench_table.py", "test_x", {"full", "alone"}),
+        ("test_guest.py", "test_in_the_guest", {"full", "alone"}),
+        ("test_guest.py", "test_the_main_job_in_the_guest", {"quick", "alone"}),
+    ],
+)
+def test_a_test_is_of_one_tier(file: str, test: str, expected: set[str]) -> None:
+    assert markers(HERE / file, test) == expected
+
+
+@pytest.mark.parametrize("more", [[], ["-n", "2", "--dist", "loadfile"]], ids=["one", "workers"])
+def test_no_file_is_begun_when_the_time_is_over(more: list[str]) -> None:
+    files = [str(HERE / each) for each in ("test_clock.py", "test_location.py")]
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *more, *files],
+        env=os.environ | {"ATFND_TESTS_UNTIL": str(time.time() - 1)},
+        capture_output=True,
+        text=True,
+    )
+    assert "not run: test_clock.py\nnot run: test_location.py\n" in done.stdout
+    assert " passed" not in done.stdout

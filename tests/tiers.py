@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Which test runs in which tier, and which runs alone: the one table of it.
+
+`quick` is `make test`; `full` is what `make test-all` runs besides. A file that is not named here
+is quick and runs beside others. `soak` repeats what has chance or counts in it, for hours.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+__all__ = ["ALONE", "FULL", "LONG", "SMOKE", "SOAK", "markers"]
+
+# Not in `make test`: long runs, and what measures.
+FULL = {
+    "test_auto_lab": "trials of a placement last seconds each",
+    "test_bench_harness": "runs the bench",
+    "test_bench_lateness": "runs the bench",
+    "test_bench_matrix": "runs the bench",
+    "test_bench_migrating": "runs the bench",
+    "test_bench_ordering": "runs the bench",
+    "test_bench_owners": "runs the bench",
+    "test_bench_serving": "runs the bench",
+    "test_bench_simnic": "runs the bench, in the guest",
+    "test_bench_table": "runs the bench",
+    "test_broken_holds": "kills at every step of a move",
+    "test_daemon_killed": "kills at every step of a move",
+    "test_fail_open": "kills at every step of a move",
+    "test_guest": "every file of tests/guest",
+    "test_random_faults": "faults by chance",
+    "test_reload_often": "fifty policies",
+}
+# One of a file that is else `full`, in `make test`.
+SMOKE = {"test_the_main_job_in_the_guest"}
+
+# Nothing runs beside them.
+ALONE = {
+    "test_auto_lab": "threads with real-time priority, and shares of CPUs",
+    "test_bench_harness": "measures",
+    "test_bench_lateness": "measures",
+    "test_bench_matrix": "measures",
+    "test_bench_migrating": "measures",
+    "test_bench_ordering": "measures",
+    "test_bench_owners": "measures",
+    "test_bench_serving": "measures",
+    "test_bench_simnic": "a guest keeps both CPUs busy",
+    "test_bench_table": "measures",
+    "test_guest": "a guest keeps both CPUs busy",
+}
+
+# First, so that no worker is left with one of them at the end.
+LONG: tuple[str, ...] = ()
+
+# What `make soak` repeats, besides everything that hypothesis drives.
+SOAK = (
+    "test_random_faults",
+    "test_reload_often",
+    "test_daemon_killed",
+    "test_fail_open",
+    "test_broken_holds",
+    "test_restore",
+    "test_auto_lab",
+)
+
+
+def markers(file: Path, test: str) -> set[str]:
+    """The tier of a test function of this file, and `alone`."""
+    stem = file.stem
+    found = {"full" if stem in FULL and test not in SMOKE else "quick"}
+    return found | ({"alone"} if stem in ALONE else set())
