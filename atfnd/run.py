@@ -7,6 +7,7 @@ Everything that can be wrong is found before anything is changed.
 from __future__ import annotations
 
 import asyncio
+import errno
 import faulthandler
 import fcntl
 import os
@@ -31,6 +32,7 @@ from atfnd.program.restore import restored
 from atfnd.reloading import Given, asked
 from atfnd.serve.http import serve
 from atfnd.serve.notify import Notify
+from atfnd.trust import doubt, open_regular
 
 __all__ = ["RUN_DIR", "restore", "run"]
 
@@ -46,12 +48,16 @@ def _need_root() -> None:
 def _alone(run_dir: Path) -> Iterator[None]:
     """Only one daemon per run directory; the lock dies with its holder."""
     try:
-        run_dir.mkdir(parents=True, exist_ok=True)
-        lock = os.open(run_dir / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        run_dir.mkdir(mode=0o755, parents=True, exist_ok=True)
+        if run_dir.is_symlink():
+            raise OSError(errno.ELOOP, "it is a symbolic link", str(run_dir))
+        suspect = doubt(run_dir, run_dir.stat(), os.geteuid())
+        if suspect is not None:
+            raise OperatorError(f"{suspect.why}: not a place for journals", suspect.mend)
+        lock = open_regular(run_dir / "lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW)
     except OSError as error:
-        raise OperatorError(
-            f"{run_dir}: {error.strerror}", "name another one with --run-dir"
-        ) from error
+        at = f"{error.filename or run_dir}: {error.strerror}"
+        raise OperatorError(at, "name another one with --run-dir") from error
     try:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -96,6 +102,8 @@ def run(
         stack.callback(chosen.close)
         journals = _journals(run_dir, stack)
         daemon = Daemon(interfaces, chosen, why, policy, *journals, given)
+        for trouble in _troubles(*journals):
+            daemon.log.add("journal", trouble)
         faulthandler.enable()  # a watchdog's SIGABRT shows where the loop stood
         daemon.notify = Notify.of(os.environ, daemon.log)
         asyncio.run(_until_stopped(daemon, watches, run_dir / "atfnd.sock"))
@@ -120,7 +128,9 @@ def restore(run_dir: Path = RUN_DIR) -> None:
     as it left it, and nothing else. OperatorError at the end: something was refused."""
     _need_root()
     with _alone(run_dir), ExitStack() as stack:
-        journal, originals, _ = _journals(run_dir, stack)
+        journal, originals, orders = _journals(run_dir, stack)
+        for trouble in _troubles(journal, originals, orders):
+            print(f"atfnd: {trouble}", file=sys.stderr)
         done = restored(journal, originals)
         for each in done:
             print(each)
@@ -149,7 +159,11 @@ def _journals(run_dir: Path, stack: ExitStack) -> tuple[Journal, Originals, Orde
     except OSError as refusal:
         what = f"{refusal.filename or run_dir}: {refusal.strerror}"
         raise OperatorError(what, "nothing is changed without a journal") from refusal
-    for name in ("rules", "originals", "orders"):
-        if (damaged := run_dir / f"{name}.damaged").exists():
-            print(f"atfnd: {damaged}: some of this journal could not be read", file=sys.stderr)
     return journal, originals, orders
+
+
+def _troubles(*journals: Journal | Originals | Orders) -> Iterator[str]:
+    """What of the journals could not be taken over."""
+    for each in journals:
+        if each.trouble is not None:
+            yield each.trouble

@@ -3,14 +3,21 @@
 
 from __future__ import annotations
 
+import json
 import tempfile
+import zlib
+from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from atfnd.model import Match, Rule
 from atfnd.program.journal import Journal
+from atfnd.program.orders import Orders
+from atfnd.program.originals import Originals
+from atfnd.program.record_file import Record
 from tests.values import key
 
 MATCHES = [Match.of(key(number)) for number in range(6)]
@@ -107,3 +114,65 @@ def test_a_renamed_interface_keeps_its_rules(tmp_path: Path) -> None:
     journal.rename("eth0", "lan0")
     assert journal.left["lan0"] == {MATCHES[0]: 7}
     assert Journal(path).left == {"eth1": {MATCHES[1]: None}, "lan0": {MATCHES[0]: 7}}
+
+
+def line(record: Record) -> bytes:
+    """As an atfnd wrote it before journals named their format."""
+    text = json.dumps(record, separators=(",", ":")).encode()
+    return b"%08x %b\n" % (zlib.crc32(text), text)
+
+
+FIELDS = [2, 6, "0a080001", 32, "0a090001", 32, 40000, 5201]
+STRANGE: list[Record] = [
+    ["+"],
+    ["+", "eth0", FIELDS],
+    ["+", "eth0", FIELDS, 1, 2, 3],
+    ["+", "eth0", FIELDS, "one"],
+    ["+", "eth0", FIELDS[:-1], 1],
+    ["+", "eth0", [*FIELDS, 7], 1],
+    ["+", "eth0", [2, 6, "no address", *FIELDS[3:]], 1],
+    ["=", "eth0", FIELDS, 7, None],
+    ["=", "eth0", FIELDS, 7, [None]],
+    ["?", "eth0", FIELDS],
+    [7, "eth0", FIELDS],
+    ["=", "eth0", "rss", 1],
+    ["*", "eth0", "rss"],
+    ["*", "eth0", "rss", "a", "b", "c", "d"],
+    ["disarm", "eth0", "why"],
+    ["dance", "eth0"],
+    ["disarm", ["eth0"]],
+    [None],
+    [{"a": 1}],
+]
+
+
+@pytest.mark.parametrize("strange", STRANGE, ids=json.dumps)
+@pytest.mark.parametrize("kind", [Journal, Originals, Orders])
+def test_a_record_of_another_shape_is_said_and_costs_no_other(
+    tmp_path: Path, kind: Callable[[Path], Journal | Originals | Orders], strange: Record
+) -> None:
+    path = tmp_path / "some.journal"
+    text = line(strange)
+    path.write_bytes(text)
+    journal = kind(path)
+    assert journal.trouble is not None
+    assert "some.damaged" in journal.trouble
+    assert path.with_suffix(".damaged").read_bytes() == text
+    journal.close()
+    second = kind(path)
+    assert second.trouble is None
+    second.close()
+
+
+def test_files_from_before_journals_named_their_format_are_taken_over(tmp_path: Path) -> None:
+    rules, originals, orders = (tmp_path / name for name in ("a", "b", "c"))
+    rules.write_bytes(line(["+", "eth0", FIELDS, 3]) + line(["@", "eth0", FIELDS, 9]))
+    originals.write_bytes(line(["=", "eth0", "rss", "0 1"]) + line([">", "eth0", "rss", "1 1"]))
+    orders.write_bytes(line(["arm", "eth0"]) + line(["disarm", "eth1"]))
+    journal, values, said = Journal(rules), Originals(originals), Orders(orders)
+    assert [journal.trouble, values.trouble, said.trouble] == [None] * 3
+    assert list(journal.left["eth0"].values()) == [9]
+    assert values.held("eth0")["rss"] == ("0 1", "1 1", "0 1")
+    assert [said.armed(nic) for nic in ("eth0", "eth1", "eth2")] == [True, False, None]
+    for each in (journal, values, said):
+        each.close()

@@ -17,9 +17,10 @@ ROOT = Path(__file__).parents[1]
 IMPORTS_ONLY = {
     "model": {"model"},
     "errors": {"errors"},
+    "trust": {"trust"},
     "decide": {"decide", "model"},
     "move": {"move", "model"},
-    "policy": {"policy", "model", "errors"},
+    "policy": {"policy", "model", "errors", "trust"},
     "serve": {"serve", "model", "errors"},
     "ctl": {"ctl", "model", "errors"},
 }

@@ -56,7 +56,7 @@ def test_an_order_that_cannot_be_read_disarms_all(tmp_path: Path) -> None:
     text = path.read_bytes()
     path.write_bytes(text.replace(b"eth0", b"eth7"))
     orders = Orders(path)
-    assert orders.damaged == 1
+    assert orders.trouble is not None
     assert [orders.armed(nic) for nic in ("eth0", "eth1", "eth9")] == [False, False, False]
     orders.close()
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import tempfile
 from collections.abc import Iterator
@@ -15,10 +16,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from atfnd.program import record_file
-from atfnd.program.record_file import Record, RecordFile, Unrecorded
+from atfnd.program.record_file import Format, Record, RecordFile, Unrecorded
 
 __all__: list[str] = []
 
+FORMAT = Format("a", 1)
 RECORDS: list[Record] = [["=", "eth0", "rss", "0 1"], ["+", "\r\n\x85ü"], ["-", 7, None, [1]]]
 
 
@@ -26,14 +28,19 @@ def nothing() -> Iterator[Record]:
     return iter(())
 
 
+def opened(path: Path, format_: Format = FORMAT) -> tuple[RecordFile, list[Record]]:
+    records: list[Record] = []
+    return RecordFile(path, format_, records.append, nothing), records
+
+
 def read(path: Path) -> tuple[list[Record], int]:
-    file = RecordFile(path, nothing)
+    file, records = opened(path)
     file.close()
-    return file.records, file.damaged
+    return records, file.damaged
 
 
 def written(path: Path, records: list[Record] = RECORDS) -> bytes:
-    file = RecordFile(path, nothing)
+    file, _ = opened(path)
     for record in records:
         file.append(record, sync=True)
     file.close()
@@ -46,7 +53,7 @@ def test_cut_at_every_byte_it_has_every_whole_record_and_takes_more(tmp_path: Pa
     ends = [i for i, byte in enumerate(text) if byte == ord("\n")]  # alone it may be missing
     for cut in range(len(text) + 1):
         path.write_bytes(text[:cut])
-        whole = RECORDS[: sum(end <= cut for end in ends)]
+        whole = RECORDS[: max(sum(end <= cut for end in ends) - 1, 0)]  # the first is the format
         assert read(path) == (whole, 0)
         written(path, [["later"]])
         assert read(path) == ([*whole, ["later"]], 0)
@@ -61,7 +68,9 @@ def test_a_damaged_byte_costs_no_other_record(tmp_path: Path, bit: int) -> None:
         path.with_suffix(".damaged").unlink(missing_ok=True)
         hit, newline = text[:at].count(b"\n"), text[at : at + 1] == b"\n"
         found, damaged = read(path)
-        assert found == RECORDS[:hit] + RECORDS[hit + 1 + newline :]  # a newline joins two
+        lines = [["format", "a", 1], *RECORDS]
+        left = lines[:hit] + lines[hit + 1 + newline :]  # a newline joins two
+        assert found == [record for record in left if record[0] != "format"]
         last = at == len(text) - 1  # looks as if it was cut short
         assert damaged == 1 - last or (damaged == 2 and text[at] ^ bit == ord("\n"))
         assert path.with_suffix(".damaged").exists() == bool(damaged)
@@ -101,7 +110,7 @@ def test_what_holds_survives_every_point_of_writing_it_anew(steps: list[tuple[in
                     del known[key]
             return known
 
-        file = RecordFile(path, held)
+        file = RecordFile(path, FORMAT, list[Record]().append, held)
         for key, value in steps:
             file.append([key, value], sync=False)
             if value:
@@ -127,7 +136,7 @@ def tiny(tmp_path: Path) -> Iterator[Path]:
 def test_a_full_disk_refuses_and_spoils_nothing(tiny: Path) -> None:
     path = tiny / "a.journal"
     kept: list[Record] = [["first"]]
-    file = RecordFile(path, lambda: iter(kept))
+    file = RecordFile(path, FORMAT, list[Record]().append, lambda: iter(kept))
     file.append(["first"], sync=True)
     filler = tiny / "filler"
     with filler.open("wb", buffering=0) as full, suppress(OSError):
@@ -148,3 +157,69 @@ def test_a_full_disk_refuses_and_spoils_nothing(tiny: Path) -> None:
     file.append(["last"], sync=True)
     file.close()
     assert read(path) == ([*kept, ["last"]], 0)
+
+
+def test_a_file_of_another_format_is_set_aside_and_said(tmp_path: Path) -> None:
+    path = tmp_path / "a.journal"
+    newer = Format("a", 2)
+    file, _ = opened(path, newer)
+    file.append(["of the future", 1, 2, 3], sync=True)
+    file.close()
+    text = path.read_bytes()
+    file, records = opened(path)
+    assert (records, file.unknown) == ([], "a 2")
+    assert path.with_suffix(".unknown").read_bytes() == text
+    trouble = file.trouble()
+    assert trouble is not None
+    assert "a.unknown" in trouble
+    file.append(["now"], sync=True)
+    file.close()
+    file, records = opened(path)
+    assert (records, file.unknown, file.trouble()) == ([["now"]], None, None)
+    file.close()
+
+
+def test_a_file_without_a_format_is_of_the_first_one(tmp_path: Path) -> None:
+    path = tmp_path / "a.journal"
+    text = written(path)
+    path.write_bytes(text.split(b"\n", 1)[1])  # as atfnd wrote it before it named the format
+    assert read(path) == (RECORDS, 0)
+    file, records = opened(path, Format("a", 2))
+    assert (records, file.unknown) == ([], "a 1")
+    file.close()
+
+
+def test_a_record_of_no_known_shape_costs_no_other(tmp_path: Path) -> None:
+    path = tmp_path / "a.journal"
+    text = written(path)
+    taken = []
+
+    def take(record: Record) -> None:
+        if record == RECORDS[1]:
+            raise ValueError(record)
+        taken.append(record)
+
+    file = RecordFile(path, FORMAT, take, nothing)
+    assert (taken, file.damaged) == ([RECORDS[0], RECORDS[2]], 1)
+    assert path.with_suffix(".damaged").read_bytes() == text
+    file.close()
+
+
+def test_what_is_no_regular_file_is_refused_at_once(tmp_path: Path) -> None:
+    path = tmp_path / "a.journal"
+    os.mkfifo(path)
+    with pytest.raises(OSError, match="a FIFO, not a regular file"):
+        opened(path)
+    path.unlink()
+    (tmp_path / "other").write_text("theirs")
+    path.symlink_to(tmp_path / "other")
+    with pytest.raises(OSError, match="a symbolic link"):
+        opened(path)
+    path.unlink()
+    for suffix in (".new", ".damaged"):  # what is written beside it
+        path.with_suffix(suffix).symlink_to(tmp_path / "other")
+    path.write_bytes(b"damaged\n")
+    file, _ = opened(path)
+    file.compact(sync=True)
+    file.close()
+    assert (tmp_path / "other").read_text() == "theirs"

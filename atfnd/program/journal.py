@@ -16,9 +16,11 @@ from pathlib import Path
 from typing import Any
 
 from atfnd.model import Match, Rule
-from atfnd.program.record_file import Record, RecordFile, Unrecorded
+from atfnd.program.record_file import Format, Record, RecordFile, Unrecorded
 
 __all__ = ["Journal"]
+
+FORMAT = Format("rules", 1)
 
 Rules = dict[Match, int | None]  # by match: the location, None as long as it is not known
 
@@ -28,48 +30,66 @@ def _encode(match: Match) -> Record:
 
 
 def _decode(fields: Record) -> Match:
-    family, protocol, src, src_prefix, dst, dst_prefix, src_port, dst_port = fields
-    return Match(
-        family, protocol,
-        None if src is None else bytes.fromhex(src), src_prefix,
-        None if dst is None else bytes.fromhex(dst), dst_prefix,
-        src_port, dst_port,
-    )  # fmt: skip
+    """ValueError: not the fields of a match."""
+    match fields:
+        case [
+            int() as family, int() | None as protocol,
+            str() | None as src, int() as src_prefix, str() | None as dst, int() as dst_prefix,
+            int() | None as src_port, int() | None as dst_port,
+        ]:  # fmt: skip
+            return Match(
+                family, protocol,
+                None if src is None else bytes.fromhex(src), src_prefix,
+                None if dst is None else bytes.fromhex(dst), dst_prefix,
+                src_port, dst_port,
+            )  # fmt: skip
+    raise ValueError(fields)
 
 
 class Journal:
     """Matches we have in NICs. Unrecorded: what was to be written ahead is not: do not do it.
 
-    `left` is what an earlier run left and nobody has released since, by NIC; `damaged` lines of the
-    file could not be read.
+    `left` is what an earlier run left and nobody has released since, by NIC; `trouble` is
+    what could not be taken over, as a sentence.
     """
 
     def __init__(self, path: Path) -> None:
         self._now: dict[str, Rules] = {}
         # The queue it has and the one it may have had before; without an entry, any is ours.
         self._queues: dict[tuple[str, Match], tuple[int, ...]] = {}
-        self._file = RecordFile(path, self._held)
-        for sign, nic, fields, *rest in self._file.records:
-            self._note(sign, nic, _decode(fields), *rest)
-        self.damaged = self._file.damaged
+        self._file = RecordFile(path, FORMAT, self._take, self._held)
+        self.trouble = self._file.trouble()
         self.left: dict[str, Rules] = {nic: dict(rules) for nic, rules in self._now.items()}
         self._file.compact(sync=False)
+
+    def _take(self, record: Record) -> None:
+        """A record of the file. ValueError: it is of no shape that is written here."""
+        match record:
+            case [str() as sign, str() as nic, list() as fields, *rest]:
+                self._note(sign, nic, _decode(fields), *rest)
+            case _:
+                raise ValueError(record)
 
     def _note(self, sign: str, nic: str, match: Match, *rest: Any) -> None:
         rules, before = self._now.setdefault(nic, {}), self._queues.get((nic, match), ())
         match sign, rest:
-            case "+", (queue,):
+            case "+", [int() | None as queue]:
                 rules[match] = None
                 self._queues[nic, match] = () if queue is None else (queue,)
-            case "@", (location,):
+            case "@", [int() as location]:
                 rules[match] = location
-            case ">", (queue,) if match in rules:
-                self._queues[nic, match] = (*before[-1:], queue) if before else ()
-            case "=", (location, queues):
+            case ">", [int() as queue]:
+                if match in rules:
+                    self._queues[nic, match] = (*before[-1:], queue) if before else ()
+            case "=", [int() | None as location, [*queues]] if all(
+                isinstance(queue, int) for queue in queues
+            ):
                 rules[match], self._queues[nic, match] = location, tuple(queues)
-            case "-", ():
+            case "-", []:
                 rules.pop(match, None)
                 self._queues.pop((nic, match), None)
+            case _:
+                raise ValueError((sign, *rest))
 
     def _held(self) -> Iterator[Record]:
         for nic, match in [(nic, match) for nic, rules in self._now.items() for match in rules]:

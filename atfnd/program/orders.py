@@ -3,7 +3,8 @@
 and device, for a kill switch that a crash undoes is none; not the power: then the policy counts.
 
 A `RecordFile`: `["arm", nic]`, `["disarm", nic]`, `["disarm", "*"]` (all, also those to come),
-`["pause", nic]`, `["resume", nic]`. One that was damaged reads as `["disarm", "*"]`.
+`["pause", nic]`, `["resume", nic]`. A file that was damaged or of an unknown format reads as
+`["disarm", "*"]`.
 """
 
 from __future__ import annotations
@@ -11,27 +12,36 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from atfnd.program.record_file import Record, RecordFile
+from atfnd.program.record_file import Format, Record, RecordFile
 
 __all__ = ["ALL", "Orders"]
+
+FORMAT = Format("orders", 1)
 
 ALL = "*"
 
 
 class Orders:
-    """The last word on each interface. Unrecorded: it holds for this run only."""
+    """The last word on each interface. Unrecorded: it holds for this run only. `trouble` is what of
+    the file could not be taken over, as a sentence."""
 
     def __init__(self, path: Path) -> None:
         self._armed: dict[str, bool] = {}
         self._paused: set[str] = set()
         self._others: bool | None = None  # those that are not named
-        self._file = RecordFile(path, self._records)
-        for verb, nic in self._file.records:
-            self._take(verb, nic)
-        self.damaged = self._file.damaged
-        if self.damaged:
+        self._file = RecordFile(path, FORMAT, self._take_record, self._records)
+        self.trouble = self._file.trouble()
+        if self.trouble:
             self._take("disarm", ALL)
         self._file.compact(sync=True)
+
+    def _take_record(self, record: Record) -> None:
+        """A record of the file. ValueError: it is of no shape that is written here."""
+        match record:
+            case ["arm" | "disarm" | "pause" | "resume" as verb, str() as nic]:
+                self._take(verb, nic)
+            case _:
+                raise ValueError(record)
 
     def _take(self, verb: str, nic: str) -> None:
         if verb == "disarm" and nic == ALL:

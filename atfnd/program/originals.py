@@ -17,9 +17,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from atfnd.program.record_file import Record, RecordFile, Unrecorded
+from atfnd.program.record_file import Format, Record, RecordFile, Unrecorded
 
 __all__ = ["Held", "Originals"]
+
+FORMAT = Format("originals", 1)
 
 
 class Held(NamedTuple):
@@ -36,17 +38,25 @@ class Held(NamedTuple):
 
 class Originals:
     """Original values by NIC and knob. Unrecorded: what was to be written ahead is not, and must
-    not be done. `damaged` lines of the file could not be read."""
+    not be done. `trouble` is what could not be taken over, as a sentence."""
 
     def __init__(self, path: Path) -> None:
         self._held: dict[str, dict[str, Held]] = {}
         self._manual: dict[str, set[str]] = {}
         self._lives: dict[str, str] = {}
-        self._file = RecordFile(path, self._records)
-        for sign, nic, *rest in self._file.records:
-            self._take(sign, nic, *rest)
-        self.damaged = self._file.damaged
+        self._file = RecordFile(path, FORMAT, self._take_record, self._records)
+        self.trouble = self._file.trouble()
         self._file.compact(sync=True)
+
+    def _take_record(self, record: Record) -> None:
+        """A record of the file. ValueError: it is of no shape that is written here."""
+        match record:
+            case ["*", str(), str(), str(), str() | None, str() | None]:
+                self._take(*record)
+            case [str(), str(), *rest] if all(isinstance(each, str) for each in rest):
+                self._take(*record)
+            case _:
+                raise ValueError(record)
 
     def _take(self, sign: str, nic: str, *rest: str) -> None:
         knobs = self._held.setdefault(nic, {})
@@ -54,13 +64,15 @@ class Originals:
             case "=", (knob, original):
                 knobs.setdefault(knob, Held(original, None))
                 self._manual.get(nic, set()).discard(knob)
-            case ">", (knob, value) if knob in knobs:
-                original, wrote, _ = knobs[knob]
-                knobs[knob] = Held(original, value, original if wrote is None else wrote)
-            case "!", (knob, value) if knob in knobs:
-                knobs[knob] = Held(knobs[knob].original, value)
-            case "*", (knob, *held):
-                knobs[knob] = Held(*held)
+            case ">", (knob, value):
+                if knob in knobs:
+                    original, wrote, _ = knobs[knob]
+                    knobs[knob] = Held(original, value, original if wrote is None else wrote)
+            case "!", (knob, value):
+                if knob in knobs:
+                    knobs[knob] = Held(knobs[knob].original, value)
+            case "*", (knob, original, wrote, earlier):
+                knobs[knob] = Held(original, wrote, earlier)
                 self._manual.get(nic, set()).discard(knob)
             case "-", (knob,):
                 knobs.pop(knob, None)
@@ -71,6 +83,8 @@ class Originals:
                 self._manual.pop(nic, None)
             case "&", (life,):
                 self._lives[nic] = life
+            case _:
+                raise ValueError((sign, *rest))
 
     def _records(self) -> Iterator[Record]:
         for nic in list(self._manual):  # before what is held: it ends that

@@ -5,6 +5,9 @@ A line is the CRC-32 of a record in hexadecimal, a blank, and the record as a JS
 cut short is the last line, and is cut off; any other line whose checksum is wrong says nothing, and
 the file is kept as `NAME.damaged`. A file that has grown is written anew with what still holds, a
 few records with each append, and takes the old one's place when it is whole.
+
+The first record names the format: `["format", name, version]`. A file without one is of version 1.
+A file of another format is set aside as `NAME.unknown`, and an empty one takes its place.
 """
 
 from __future__ import annotations
@@ -16,14 +19,19 @@ import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-__all__ = ["Record", "RecordFile", "Unrecorded"]
+from atfnd.trust import open_regular
+
+__all__ = ["Format", "Record", "RecordFile", "Unrecorded"]
 
 Record = list[Any]  # of what JSON knows
 
 _GROWTH_BYTES = 1 << 20
 _COPIED = 8  # records with each append, which stays short for it
+
+_FORMAT = "format"
+_FIRST_VERSION = 1  # files of this version may have no record of their format
 
 _json = json.JSONEncoder(separators=(",", ":")).encode  # json.dumps makes an encoder every time
 
@@ -32,31 +40,85 @@ class Unrecorded(OSError):
     """A record could not be written: what it announces must not be done."""
 
 
+class Format(NamedTuple):
+    """Which records a file has, and what they mean. Another meaning is another version."""
+
+    name: str
+    version: int
+
+
 class RecordFile:
-    """`records` is what the file says, in order; `damaged` counts lines that say nothing. OSError:
-    it cannot be read, or not be opened to be written.
+    """OSError: it cannot be read, not be opened to be written, or is no regular file.
+
+    `take` is given each record that the file has, in order. ValueError out of it: the record has
+    none of the shapes of this format, and counts as `damaged` with the lines that say nothing.
+    `unknown` is the format of a file that was set aside, else None.
 
     `held` yields the records of what holds now. It is asked for the next one whenever a record is
     appended, before that one counts, and must not yield what has ceased to hold.
     """
 
-    def __init__(self, path: Path, held: Callable[[], Iterator[Record]]) -> None:
+    def __init__(
+        self,
+        path: Path,
+        format_: Format,
+        take: Callable[[Record], None],
+        held: Callable[[], Iterator[Record]],
+    ) -> None:
         self._path, self._fresh_path = path, path.with_suffix(".new")
-        self._held = held
-        self._file = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        self._format, self._held = format_, held
         self._fresh = -1
         self._left: Iterator[Record] = iter(())
         self._room = _GROWTH_BYTES
-        text = path.read_bytes()
-        self.records, whole, self.damaged = _decoded(text)
+        self.unknown: str | None = None
+        self._file = _opened(path)
+        try:
+            self._read(take)
+        except BaseException:
+            os.close(self._file)
+            raise
+        _sync_folder(path)
+
+    def _read(self, take: Callable[[Record], None]) -> None:
+        text = _all_of(self._file)
+        records, whole, self.damaged = _decoded(text)
+        if (other := _format_of(records, self._format)) is not None:
+            self.unknown = other
+            self._path.replace(self._path.with_suffix(".unknown"))
+            os.close(self._file)
+            self._file = _opened(self._path)
+            text, records, whole, self.damaged = b"", [], 0, 0
+        for record in records:
+            if record[0] == _FORMAT:
+                continue
+            try:
+                take(record)
+            except ValueError:
+                self.damaged += 1
         if self.damaged:
             with suppress(OSError):  # no room for it
-                path.with_suffix(".damaged").write_bytes(text)
+                _write_new(self._path.with_suffix(".damaged"), text)
         os.ftruncate(self._file, whole)
         self._size = whole
         if not text[:whole].endswith(b"\n") and whole:
             self._write(b"\n")  # alone it may be missing
-        _sync_folder(path)
+        if not whole:
+            with suppress(OSError):  # no room: what comes after will be refused, or not
+                self._write(_encoded([_FORMAT, *self._format]))
+
+    def trouble(self) -> str | None:
+        """What of the file could not be taken over, as a sentence. None: all of it was."""
+        if self.unknown is not None:
+            kept = self._path.with_suffix(".unknown")
+            known = "{} {}".format(*self._format)
+            return (
+                f"{self._path}: set aside as {kept.name}: it is of format {self.unknown}, "
+                f"and this atfnd reads {known}"
+            )
+        if self.damaged:
+            kept = self._path.with_suffix(".damaged")
+            return f"{self._path}: {self.damaged} lines could not be read; kept as {kept.name}"
+        return None
 
     def append(self, record: Record, *, sync: bool) -> None:
         """Returns when it is in the file; with `sync`, on the disk. Unrecorded: it is not."""
@@ -113,9 +175,9 @@ class RecordFile:
                 self._fresh_path.unlink()
 
     def _begin(self) -> None:
-        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
-        self._fresh = os.open(self._fresh_path, flags, 0o600)
+        self._fresh = _made(self._fresh_path)
         self._left = self._held()
+        _write_whole(self._fresh, _encoded([_FORMAT, *self._format]))
 
     def _copy(self, most: int) -> bool:
         """True: nothing is left to copy."""
@@ -136,6 +198,39 @@ class RecordFile:
         self._room = max(_GROWTH_BYTES, self._size)
         if sync:
             _sync_folder(self._path)
+
+
+def _opened(path: Path) -> int:
+    """OSError: a link, or no regular file."""
+    return open_regular(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW)
+
+
+def _made(path: Path) -> int:
+    """A new and empty file in the place of what is there."""
+    path.unlink(missing_ok=True)
+    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
+    return os.open(path, flags, 0o600)
+
+
+def _write_new(path: Path, text: bytes) -> None:
+    file = _made(path)
+    try:
+        _write_whole(file, text)
+    finally:
+        os.close(file)
+
+
+def _all_of(file: int) -> bytes:
+    with os.fdopen(os.dup(file), "rb") as reader:
+        return reader.read()
+
+
+def _format_of(records: list[Record], ours: Format) -> str | None:
+    """The format of a file that is not ours, in its own words. None: it is ours."""
+    first = records[0] if records else None
+    if first is None or first[0] != _FORMAT:
+        return None if ours.version == _FIRST_VERSION else f"{ours.name} {_FIRST_VERSION}"
+    return None if first[1:] == list(ours) else " ".join(map(str, first[1:]))
 
 
 def _encoded(record: Record) -> bytes:

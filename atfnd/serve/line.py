@@ -12,6 +12,7 @@ __all__ = ["Stderr", "line_of", "priority_of"]
 WARNING, NOTICE, INFO = 4, 5, 6
 UNWANTED = {
     "dropped",
+    "journal",
     "lost",
     "lost-rule",
     "manual",
