@@ -186,8 +186,9 @@ class Born(Programmed):
                 self._bear(watch, [born])
 
     def _accepted(self, event: Accepted) -> None:
-        for watch in self.watches.values():
-            for port in ports.exposed(event, watch.view, self.memory):
+        for name, watch in self.watches.items():
+            known = self._newborn.listeners.get(name)
+            for port in ports.exposed(event, watch.view, known, self.memory):
                 self._tell(port, Established(port, None))
 
     def _opened(self, event: Listening) -> None:

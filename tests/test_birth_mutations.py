@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from atfnd.decide import ports
+from atfnd.decide.listeners import Listeners
 from atfnd.decide.memory import Memory
 from atfnd.model import Accepted, FlowKey, NicView
 from atfnd.move import choose, device, step
@@ -64,8 +65,10 @@ def a_connection_through_an_old_ring_ignored(patch: Patch) -> None:
 def a_connection_before_the_rule_ignored(patch: Patch) -> None:
     real = ports.exposed
 
-    def exposed(event: Accepted, nic: NicView, memory: Memory) -> list[FlowKey]:
-        return real(event, nic, memory) if memory.table.covering(event.key) else []
+    def exposed(
+        event: Accepted, nic: NicView, listeners: Listeners | None, memory: Memory
+    ) -> list[FlowKey]:
+        return real(event, nic, listeners, memory) if memory.table.covering(event.key) else []
 
     patch.setattr(ports, "exposed", exposed)
 

@@ -21,11 +21,14 @@ FLOW = key(1)
 PORT = FLOW._replace(remote=bytes(4), remote_port=0)
 
 
-def birth(of: object = FLOW, first_data_ns: int = 1_000_000_000) -> Wanted:
+def birth(
+    of: object = FLOW, first_data_ns: int = 1_000_000_000, kind: ActionKind = ActionKind.INSERT
+) -> Wanted:
     assert isinstance(of, type(FLOW))
-    action = Action(ActionKind.INSERT, "nic", of, None, None, 1, "", "")
+    action = Action(kind, "nic", of, None, None, 1, "", "")
     rss = frozenset({0}) if of.remote_port else frozenset({0, 1, 2})
-    return Wanted(action, Mode.STRICT, rss, rss, first_data_ns=first_data_ns)
+    before = frozenset({0}) if kind is ActionKind.DELETE else rss
+    return Wanted(action, Mode.STRICT, before, rss, first_data_ns=first_data_ns)
 
 
 def ended(wanted: Wanted, *events: Event, done_ns: int = T1) -> Ended:
@@ -78,8 +81,10 @@ def test_a_birth_that_waits_is_none_once_it_may_be_established(event: Event) -> 
     assert FLOW not in device.waiting
 
 
-def test_a_port_is_verified_unless_a_connection_came_through_an_old_ring() -> None:
-    assert ended(birth(PORT)).verdict is Verdict.VERIFIED
-    assert ended(birth(PORT), EvidenceLost()).verdict is Verdict.UNPROVEN
-    end = ended(birth(PORT), Established(PORT, None))
+@pytest.mark.parametrize("kind", [ActionKind.INSERT, ActionKind.DELETE])
+def test_a_port_is_verified_unless_a_connection_came_through_an_old_ring(kind: ActionKind) -> None:
+    wanted = birth(PORT, kind=kind)
+    assert ended(wanted).verdict is Verdict.VERIFIED
+    assert ended(wanted, EvidenceLost()).verdict is Verdict.UNPROVEN
+    end = ended(wanted, Established(PORT, None))
     assert end.verdict is Verdict.UNPROVEN

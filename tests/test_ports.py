@@ -282,12 +282,14 @@ def test_one_that_was_on_its_way_is_told_by_its_queue() -> None:
     napis = {0: 100, 1: 101, 2: 102, -1: None}
     through = {queue: Accepted(9, 1001, key(1), napi) for queue, napi in napis.items()}
     for event in through.values():  # its port's rule is not written yet, and would move it
-        assert ports.exposed(event, EXACT_WINS, server.memory) == [PORT]
+        assert ports.exposed(event, EXACT_WINS, server.listeners, server.memory) == [PORT]
     server.done(born)
     for queue, event in through.items():
-        assert ports.exposed(event, EXACT_WINS, server.memory) == [PORT] * (queue != 2)
+        assert ports.exposed(event, EXACT_WINS, server.listeners, server.memory) == [PORT] * (
+            queue != 2
+        )
     server.memory.table.put(flow(1, location=4, target_queue=1))
-    assert ports.exposed(through[1], EXACT_WINS, server.memory) == []
+    assert ports.exposed(through[1], EXACT_WINS, server.listeners, server.memory) == []
 
 
 def test_listeners_that_were_lost_track_of_are_found() -> None:

@@ -12,6 +12,7 @@ from atfnd.decide import audit, budget, ports
 from atfnd.decide.birth import Birth
 from atfnd.decide.listeners import Listeners
 from atfnd.model import (
+    Accepted,
     ActionKind,
     FlowKey,
     FlowRule,
@@ -93,9 +94,20 @@ class Living(RuleBasedStateMachine):
         port = data.draw(st.sampled_from([*self.listeners.sockets]))
         local = port.local if any(port.local) else KEYS[0].local
         remote = key(number)
-        self.live.setdefault(
+        self.connects(
             FlowKey(port.protocol, local, port.local_port, remote.remote, remote.remote_port), rss
         )
+
+    def connects(self, connection: FlowKey, rss: int) -> None:
+        """What the daemon is told of it may put off the delete of its port's rule."""
+        if connection in self.live:
+            return
+        self.live[connection] = rss
+        event = Accepted(self.now_ns, 1, connection, 100 + self.queue_of(connection))
+        for port in ports.exposed(event, self.nic, self.listeners, self.memory):
+            birth = self.deletes.get(port)
+            if birth is not None and birth.live:
+                budget.ended(self.deletes.pop(port).action, self.memory)
 
     @rule(data=st.data(), thread=st.sampled_from(THREADS), queue=st.integers(0, 3))
     @precondition(lambda self: self.live)
@@ -165,3 +177,23 @@ class Living(RuleBasedStateMachine):
 
 
 TestLiving = Living.TestCase
+
+
+def test_the_rule_of_a_port_that_still_listens_goes_under_no_connection() -> None:
+    """As hypothesis found it: the delete was under way when somebody connected."""
+    living = Living()
+    living.listen(PORT, THREADS[0], 1)
+    living.look(1)
+    assert living.memory.table.get(PORT) is not None
+    living.unwanted(PORT)
+    living.look(1)
+    assert living.deletes.keys() == {PORT}
+    remote = key(1)
+    connection = PORT._replace(remote=remote.remote, remote_port=remote.remote_port)
+    living.connects(connection, 0)
+    living.look(1)
+    assert living.queue_of(connection) == 1
+    del living.live[connection]
+    living.look(5 * 10**9)
+    living.look(1)
+    assert living.memory.table.get(PORT) is None

@@ -5,12 +5,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from atfnd.decide.memory import Memory
 from atfnd.decide.wide import overlap
 from atfnd.model import FlowKey, Listening, SocketUse
 
-__all__ = ["Listeners"]
+__all__ = ["Asked", "Listeners"]
+
+
+class Asked(NamedTuple):
+    """A port's rule is to be deleted."""
+
+    at_ns: int
+    queue: int | None  # that it leads to
 
 
 @dataclass(slots=True)
@@ -20,7 +28,7 @@ class Listeners:
 
     sockets: dict[FlowKey, dict[int, Listening]] = field(default_factory=dict)  # by cookie
     closed_ns: dict[FlowKey, int] = field(default_factory=dict)  # the last listener
-    asked_ns: dict[FlowKey, int] = field(default_factory=dict)  # for the end of its rule
+    asked: dict[FlowKey, Asked] = field(default_factory=dict)  # for the end of its rule
     why_not: dict[FlowKey, str] = field(default_factory=dict)  # it has no rule, or an old one
     unwanted: set[FlowKey] = field(default_factory=set)  # by a new policy: their rules are to go
 
@@ -53,7 +61,7 @@ class Listeners:
 
     def forget(self, key: FlowKey) -> None:
         """Of a port that nobody listens on."""
-        for known in (self.closed_ns, self.asked_ns, self.why_not):
+        for known in (self.closed_ns, self.asked, self.why_not):
             known.pop(key, None)
         self.unwanted.discard(key)
 

@@ -8,7 +8,8 @@ then until no connection is left that it delivers. Another owner's queue is a re
 machine of the moves may be able to prove.
 
 A connection that is being established while the rule is written may have data on both sides of it:
-`exposed` tells, by the queue that its ACK came through.
+`exposed` tells, by the queue that its ACK came through. So it is with the delete of a rule that
+nobody wants while its port still listens.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from atfnd.decide.connections import (
     rivalled,
     waits_for,
 )
-from atfnd.decide.listeners import Listeners
+from atfnd.decide.listeners import Asked, Listeners
 from atfnd.decide.means import no_filter
 from atfnd.decide.memory import Memory
 from atfnd.decide.wide import covers, meet, overlap
@@ -116,8 +117,8 @@ def wanted_again(event: Listening, listeners: Listeners, memory: Memory) -> tupl
     """A port listens again whose rule is about to be deleted: that is revoked. So is that of a rule
     for another address that serves it as well."""
     births = []
-    for key in [each for each in listeners.asked_ns if overlap(each, event.key)]:
-        del listeners.asked_ns[key]
+    for key in [each for each in listeners.asked if overlap(each, event.key)]:
+        del listeners.asked[key]
         entry = memory.table.get(key)
         if entry is not None and entry.location is not None:
             queues = None if entry.target_queue is None else frozenset({entry.target_queue})
@@ -128,14 +129,24 @@ def wanted_again(event: Listening, listeners: Listeners, memory: Memory) -> tupl
     return tuple(births)
 
 
-def exposed(event: Accepted, nic: NicView, memory: Memory) -> list[FlowKey]:
+def exposed(
+    event: Accepted, nic: NicView, listeners: Listeners | None, memory: Memory
+) -> list[FlowKey]:
     """The ports whose rule was written while this connection was on its way: its ACK came through
-    another queue; or is still to be written, whichever it came through, for that would move it."""
+    another queue; or is still to be written, whichever it came through, for that would move it. And
+    those whose rule is deleted, or about to be, through whose queue it came."""
     own, through = memory.table.get(event.key), queue_of(event.napi_id, nic)
     if own is not None and own.location is not None:
         return []
-    entries = memory.table.ports_of(event.key)
-    return [each.key for each in entries if each.location is None or each.target_queue != through]
+    asked = {} if listeners is None else listeners.asked
+    going = [
+        key
+        for key, each in asked.items()
+        if covers(key, event.key) and through in (None, each.queue)
+    ]
+    entries = [each for each in memory.table.ports_of(event.key) if each.key not in asked]
+    late = [e.key for e in entries if e.location is None or e.target_queue != through]
+    return late + going
 
 
 def _wanted(
@@ -245,20 +256,27 @@ def _ended(
     key: FlowKey, nic: NicView, listeners: Listeners, live: Iterable[SocketUse], memory: Memory,
     now_ns: int, why: str = "nobody listens on its port any more",
 ) -> Iterator[Birth]:  # fmt: skip
-    """Its rule is not wanted any more, and goes with the last connection that it delivers."""
+    """Its rule is not wanted any more, and goes with the last connection that it delivers. While
+    somebody listens, another one may come before the delete is written: that is a birth, too."""
     entry = memory.table.get(key)
     if entry is None or entry.location is None:
         if entry is not None:
             memory.table.remove(key)
         listeners.forget(key)
-    elif not any(moves(key, None, use, nic, memory) for use in live) and not going(
-        key, nic, memory
-    ):
-        asked_ns = listeners.asked_ns.get(key)
-        if asked_ns is None or now_ns - asked_ns >= _ASKED_NS:
-            listeners.asked_ns[key] = now_ns
-            action = _action(ActionKind.DELETE, entry, None, why)
-            yield Birth(replace(action, live=False), Mode.STRICT, None, None, live=False)
+        return
+    if any(moves(key, None, use, nic, memory) for use in live) or going(key, nic, memory):
+        return
+    asked = listeners.asked.get(key)
+    if asked is not None and now_ns - asked.at_ns < _ASKED_NS:
+        return
+    listeners.asked[key] = Asked(now_ns, entry.target_queue)
+    action = _action(ActionKind.DELETE, entry, None, why)
+    if not listeners.rivals(key):
+        yield Birth(replace(action, live=False), Mode.STRICT, None, None, live=False)
+        return
+    at = None if entry.target_queue is None else frozenset({entry.target_queue})
+    every = None if nic.rss is None else frozenset(nic.rss.table)
+    yield Birth(action, Mode.STRICT, at, every, first_data_ns=now_ns + _FAR_NS)
 
 
 def _why_none(key: FlowKey, nic: NicView, memory: Memory) -> str | None:

@@ -100,7 +100,7 @@ def _targets(wanted: Wanted) -> frozenset[int]:
 
 
 def _why_no_birth(wanted: Wanted, port: Port, now_ns: int) -> str | None:
-    if wanted.action.kind is not ActionKind.INSERT or wanted.first_data_ns is None:
+    if wanted.first_data_ns is None:
         return "data may be in flight"
     if port.asynchronous:
         return "this NIC does not say when a rule takes effect"

@@ -81,7 +81,7 @@ def told(world: World) -> Event | None:
     """What the daemon makes of a connection that was established (`Born._accepted`)."""
     if not isinstance(world.born, Accepted):
         return world.born
-    exposed = ports.exposed(world.born, NIC, _known(world.ruled))
+    exposed = ports.exposed(world.born, NIC, None, _known(world.ruled))
     return Established(PORT, None) if PORT in exposed else None
 
 
