@@ -11,9 +11,12 @@ import socket
 import subprocess
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -27,6 +30,7 @@ from atfnd.model.socket_path import of_root
 from atfnd.observe.nics import NicWatch
 from atfnd.program.orders import Orders
 from atfnd.program.record_file import Record, RecordFile, Unrecorded
+from atfnd.serve.accepting import AT_ONCE, Accepting
 from atfnd.serve.eventlog import EventLog
 from tests.asking import atfnctl, get, refusal
 from tests.published import Published, Serving, serving, three_flows
@@ -160,13 +164,39 @@ def test_a_flood_of_connections_does_not_keep_root_out(daemon: Serving) -> None:
         assert flood.stdout is not None
         assert flood.stdout.readline() == b"ok\n"
         try:
-            for _ in range(5):
+            for _ in range(2):
                 done = atfnctl(daemon, "disarm")
                 assert (done.returncode, done.stdout) == (0, "every interface is disarmed\n")
             assert flood.poll() is None
         finally:
             flood.kill()
     assert daemon.source.status().armed == ()
+
+
+def test_who_connects_again_and_again_waits(tmp_path: Path) -> None:
+    """In the kernel, at no cost of ours; who comes by root's socket does not."""
+    taken: Counter[str] = Counter()
+
+    def protocol(of: str) -> asyncio.Protocol:
+        taken[of] += 1
+        return asyncio.Protocol()
+
+    async def flooded() -> None:
+        with ExitStack() as stack:
+            for of, every_s in (("all", 3600), ("root", 0)):
+                listener = stack.enter_context(socket.socket(socket.AF_UNIX))
+                listener.bind(str(tmp_path / of))
+                listener.setblocking(False)
+                accepting = Accepting(listener, partial(protocol, of), every_s)
+                stack.callback(accepting.close)
+                for _ in range(AT_ONCE + 20):
+                    client = stack.enter_context(socket.socket(socket.AF_UNIX))
+                    client.connect(str(tmp_path / of))
+            while taken["root"] < AT_ONCE + 20:
+                await asyncio.sleep(0)
+
+    asyncio.run(flooded())
+    assert taken == {"all": AT_ONCE, "root": AT_ONCE + 20}
 
 
 def test_roots_socket_is_roots(daemon: Serving) -> None:

@@ -20,6 +20,7 @@ from aiohttp import web
 from atfnd.errors import OperatorError
 from atfnd.model.socket_path import of_root
 from atfnd.serve import Source
+from atfnd.serve.accepting import Accepting
 from atfnd.serve.answers import error
 from atfnd.serve.api import Api
 from atfnd.serve.cpu_time import CpuTimes
@@ -35,6 +36,7 @@ __all__ = ["Server", "application", "serve"]
 
 MODE, ROOT_MODE = 0o660, 0o600
 GROUP = "atfnd"
+EVERY_S = 0.005  # on an average, who may read is let in; root is at once
 ELSEWHERE = "/v1/openapi.yaml says what there is"
 
 
@@ -70,7 +72,7 @@ async def serve(
 
     OperatorError: something else lives at that path, or it cannot be made.
     """
-    path, loop = Path(socket_path), asyncio.get_running_loop()
+    path = Path(socket_path)
     runner = prepared(application(source), turn or asyncio.Lock(), ELSEWHERE)
     async with AsyncExitStack() as ending:
         listeners = [_Listener(path, group=True)]
@@ -81,8 +83,9 @@ async def serve(
         await runner.setup()
         assert runner.server is not None
         door = Door(runner.server)
-        for each in listeners:
-            ending.callback((await loop.create_server(door, sock=each.socket)).close)
+        for each, every_s in zip(listeners, (EVERY_S, 0), strict=True):
+            accepting = Accepting(each.socket, door, every_s)
+            ending.callback(accepting.close)
         return Server(ending.pop_all())
 
 
