@@ -8,9 +8,11 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from subprocess import PIPE
 from typing import Any, Protocol
 
 from tests.published import Serving
+from tests.zygote import Forked
 
 __all__ = ["ATFNCTL", "Served", "atfnctl", "curl", "environment", "get", "lines", "refusal"]
 
@@ -24,9 +26,14 @@ def environment(daemon: Serving | Path) -> dict[str, str]:
 
 
 def atfnctl(daemon: Serving | Path, *words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [ATFNCTL, *words], env=environment(daemon), capture_output=True, text=True, timeout=60
-    )
+    command, ours = [ATFNCTL, *words], environment(daemon)
+    with Forked(command, env=ours, stdout=PIPE, stderr=PIPE, text=True) as process:
+        try:
+            stdout, stderr = process.communicate(timeout=60)
+        except BaseException:
+            process.kill()
+            raise
+    return subprocess.CompletedProcess(command, process.returncode, stdout, stderr)
 
 
 def lines(daemon: Serving, *words: str) -> list[str]:

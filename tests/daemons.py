@@ -20,6 +20,7 @@ from atfnd.model import FlowKey, Protocol, endpoint
 from tests.asking import atfnctl
 from tests.labs import Lab
 from tests.wait import until
+from tests.zygote import Forked
 
 __all__ = ["ATFND", "EVERYTHING", "OBSERVERS", "Daemon", "Row", "policy", "standing"]
 
@@ -84,8 +85,9 @@ class Daemon:
     def spawn(self, *options: str, wrapped: Sequence[str] = ()) -> subprocess.Popen[bytes]:
         """Start it, and do not wait; `wrapped` is a command line that runs it."""
         words = ["run", "--run-dir", str(self.run_dir), "--config", str(self.config), *options]
+        starts = Forked if not wrapped or wrapped[1:2] == ["-m"] else subprocess.Popen
         with self._said.open("ab") as said:
-            self.process = subprocess.Popen(
+            self.process = starts(
                 [*wrapped, ATFND, *words], stdin=subprocess.DEVNULL, stdout=said, stderr=said
             )
         return self.process

@@ -23,6 +23,7 @@ from tests.faulty import with_fault
 from tests.labs import Lab, key_of
 from tests.moving import cookie_of
 from tests.wait import until
+from tests.zygote import Forked
 
 __all__ = ["SOON_S", "A", "B", "Moves", "Traffic", "in_kernel", "loaded", "moves", "restarts"]
 __all__ += ["restored", "stopped", "two_flows"]
@@ -123,9 +124,7 @@ def moves(
     remote = key.remote_port if scene != "retire" else key.remote_port + 2  # nobody's
     arguments = (name, run_dir, scene, hold_max_ns, cookie, key.local_port, remote)
     words = [*with_fault(fault, name), MOVER, *map(str, arguments)]
-    with subprocess.Popen(
-        words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as process:
+    with Forked(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdin is not None
             made = Moves(process, set())

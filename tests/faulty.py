@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Runs a Python program with a fault in it, which comes once, at one call in one state of a move.
 
-    python -m tests.faulty FAULT PHASE WHEN CALL PROGRAM [ARGUMENT...]
+    python -m tests.faulty LAB FAULT PHASE WHEN CALL PROGRAM [ARGUMENT...]
 
 This is the fake: nothing is replaced, but before or after (WHEN) a CALL of the hands, the journal
 or the NIC, while a move is in PHASE, the program does FAULT to itself. It works in whatever moves
@@ -38,6 +38,7 @@ CALLS = {
 }
 Call = Callable[..., Any]
 
+_labs: list[str] = []
 _hands: list[NicHands] = []
 _phases: set[Phase] = set()
 
@@ -75,7 +76,7 @@ def demote() -> None:
 def flap() -> None:
     """The NIC is reset: its link goes down and up."""
     for state in ("down", "up"):
-        host = f"{os.environ['LAB']}-host"
+        host = f"{_labs[0]}-host"
         subprocess.run(["ip", "-n", host, "link", "set", HOST_LINK, state], check=True)
     print("fault", flush=True)
 
@@ -86,7 +87,7 @@ FAULTS = {each.__name__: each for each in (kill, kill_spinner, stop, demote, fla
 def with_fault(fault: str, lab: str) -> list[str]:
     """What goes before the command line of a Python program that steers this lab: `fault` are the
     four words of above."""
-    return ["env", f"LAB={lab}", sys.executable, "-m", "tests.faulty", *fault.split()]
+    return [sys.executable, "-m", "tests.faulty", lab, *fault.split()]
 
 
 def _note_phases() -> None:
@@ -124,7 +125,10 @@ def _plant(fault: Callable[[], None], phase: Phase, when: str, name: str) -> Non
     setattr(owner, name, planted)
 
 
-def main(fault: str, phase: str, when: str, call: str, program: str, *arguments: str) -> None:
+def main(
+    lab: str, fault: str, phase: str, when: str, call: str, program: str, *arguments: str
+) -> None:
+    _labs.append(lab)
     _note_phases()
     _plant(FAULTS[fault], Phase(phase), when, call)
     sys.argv = [program, *arguments]

@@ -16,6 +16,8 @@ from typing import TypeVar
 
 from pyroute2 import netns
 
+from tests.zygote import Forked
+
 __all__ = ["APP4", "APP6", "PEER4", "PEER6", "Net", "Talker", "packed"]
 
 T = TypeVar("T")
@@ -69,10 +71,10 @@ class Talker:
     """A `tests.talker` process in the namespace `name`, from its start on `cpu` if one is given."""
 
     def __init__(self, stack: ExitStack, name: str, *args: object, cpu: int | None = None) -> None:
-        confined = [] if cpu is None else ["taskset", "-c", str(cpu)]
-        program = [sys.executable, "-m", "tests.talker", *map(str, args)]
-        self.process = subprocess.Popen(
-            ["ip", "netns", "exec", name, *confined, *program],
+        self.process = Forked(
+            [sys.executable, "-m", "tests.talker", *map(str, args)],
+            netns=name,
+            cpu=cpu,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
