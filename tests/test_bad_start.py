@@ -28,7 +28,7 @@ def refused(
 ) -> tuple[int, str]:
     """Exit code and stderr of a start that fails, after a look at what it left."""
     before = standing(lab)
-    code = daemon.spawn(*options, wrapped=wrapped).wait(60)
+    code = daemon.spawn(*options, wrapped=wrapped or ["env"]).wait(60)
     assert standing(lab) == before
     assert not daemon.socket.exists()
     said = daemon.said()
