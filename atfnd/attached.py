@@ -43,6 +43,7 @@ class Attached(Spanning):
     def _attach(self, watch: NicWatch) -> None:
         """Serve a NIC from now on. What the operator last said of it holds."""
         loop, name = asyncio.get_running_loop(), watch.view.name
+        watch.reads_by(partial(self.observer.reads, name))
         if (armed := self.orders.armed(name)) is not None and armed != watch.view.armed:
             watch.arm(armed)
             what = "armed" if armed else "disarmed"
@@ -63,12 +64,11 @@ class Attached(Spanning):
 
     def _watch(self) -> None:
         """Tell the observer whose NAPIs are ours."""
-        napi_ids: set[int] = set()
-        for watch in self.watches.values():
-            napi_ids |= watch.napi_ids
-        self.observer.watch(
-            sorted({watch.nic.netns for watch in self.watches.values()}, key=str), napi_ids
-        )
+        watches = self.watches.values()
+        napis = {napi_id: watch.view.name for watch in watches for napi_id in watch.napi_ids}
+        self.observer.watch(sorted({watch.nic.netns for watch in watches}, key=str), napis)
+        for watch in watches:
+            watch.look_at_reads()
         self._serve_births()
 
     def _arrivals(self) -> None:

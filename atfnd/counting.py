@@ -7,12 +7,12 @@ from collections.abc import Iterable
 
 from atfnd.decide.budget import share
 from atfnd.decide.memory import Memory
-from atfnd.model import NicCounts, NicView, Received
+from atfnd.model import NicCounts, NicReads, NicView
 
 __all__ = ["counts_of", "in_short"]
 
 
-def counts_of(nic: NicView, memory: Memory) -> NicCounts:
+def counts_of(nic: NicView, reads: NicReads | None, memory: Memory) -> NicCounts:
     """Without a look at it."""
     return NicCounts(
         name=nic.name,
@@ -23,7 +23,7 @@ def counts_of(nic: NicView, memory: Memory) -> NicCounts:
         foreign=nic.foreign,
         rules_max=share(nic),
         rule_slots=nic.caps.rule_slots,
-        received=memory.received.get(nic.name, Received(0, 0)),
+        reads=reads,
     )
 
 

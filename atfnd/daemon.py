@@ -101,7 +101,7 @@ class Daemon(Operated):
         loop.add_reader(self.cpus.fileno(), self._cpus_changed)
         rounds = Rounds(self.tell_alive, self.notify.watchdog_s)
         looks = [self._audit, self._reconcile, self._look_at_ports, self._look_at_spans]
-        looks += [self._leave, Loads(self.memory).look]
+        looks += [self._leave, Loads(self.memory).look, self._look_at_reads]
         chores = [self._hangups(), self.punctuality.watch(), self.arming.balancing.keep()]
         chores.append(self.page.keep())
         chores += map(rounds.regularly, looks)
@@ -214,6 +214,10 @@ class Daemon(Operated):
         self._spend(now_ns)
         if turned_away := self.memory.readmit():
             self.observer.forget(turned_away)  # used again, they are reported again
+
+    def _look_at_reads(self) -> None:
+        for watch in self.watches.values():
+            watch.look_at_reads()
 
     def _resync(self) -> None:
         """After lost events: the sockets as they are, and an end to entries without one."""

@@ -40,6 +40,7 @@ from atfnd.model import (
     FlowState,
     Move,
     NapiTime,
+    NicReads,
     NicView,
     Outcome,
     Planned,
@@ -111,10 +112,15 @@ class Published:
             events_lost=self.observer.lost(),
             resyncs=self.resyncs,
             policy_files=self.policy.files,
-            locality=self.memory.locality,
+            reads=self._reads(),
             moves=tuple((*how, n) for how, n in sorted(self.moves.items())),
             late_packets=self.late_packets,
         )
+
+    def _reads(self) -> tuple[NicReads, ...] | None:
+        """By NIC; None: this observer does not measure it."""
+        found = tuple(reads for watch in self.watches.values() if (reads := watch.reads()))
+        return found or (() if self.observer.name == "bpf" else None)
 
     def tell_ready(self) -> None:
         """The service manager, that the first look or another policy is complete."""
@@ -135,7 +141,9 @@ class Published:
             status=self.status(),
             flows=table.standing(),
             changes=self.changes,
-            nics=tuple(counts_of(watch.view, self.memory) for watch in self.watches.values()),
+            nics=tuple(
+                counts_of(watch.view, watch.reads(), self.memory) for watch in self.watches.values()
+            ),
             lateness=self.punctuality.counted(),
             log_lost=self.log.lost,
         )

@@ -86,8 +86,8 @@ def _hold(address: str, count: int) -> None:
 
 def _measure(sockets: int, rounds: int) -> dict[str, list[float]]:
     bpf, sock_diag = BpfObserver(Qualify(0, 0, 0)), SockDiagObserver(Qualify(0, 0, 0))
-    bpf.watch([None], ())
-    sock_diag.watch([None], ())
+    bpf.watch([None], {})
+    sock_diag.watch([None], {})
     pyroute2 = DiagSocket()
     pyroute2.bind()
 

@@ -121,7 +121,8 @@ def _observing(state: str) -> AbstractContextManager[BpfObserver | None]:
         return contextlib.nullcontext()
     left = (Clause(True),) if state == "left alone" else ()
     observer = BpfObserver(Qualify(10_000_000, 0, 0, clauses=left))
-    observer.watch([None], [NO_NAPI_ID] if state == "not steered" else LO_NAPI_IDS)
+    napi_ids = [NO_NAPI_ID] if state == "not steered" else LO_NAPI_IDS
+    observer.watch([None], dict.fromkeys(napi_ids, "lo"))
     return closing(observer)
 
 

@@ -17,7 +17,7 @@ from atfnd.observe.bpf import BpfObserver
 from tests.daemons import OBSERVERS
 from tests.failing import Traffic, two_flows
 from tests.labs import Lab, a_lab
-from tests.observing import Watch
+from tests.observing import Watch, napis
 from tests.tiers import LONG, markers
 
 __all__ = ["flows", "lab", "observer", "own_affinity", "shared_lab", "traffic", "watch"]
@@ -158,10 +158,7 @@ def watch() -> Iterator[Watch]:
         ) -> BpfObserver:
             qualify = Qualify(dwell_ns, min_bytes, min_age_ns, elsewhere=elsewhere)
             observer = stack.enter_context(closing(BpfObserver(qualify, retell_ns)))
-            napi_ids = [queue.napi_id for lab in labs for queue in lab.nic.queues()]
-            observer.watch(
-                [lab.netns["host"] for lab in labs], [each for each in napi_ids if each is not None]
-            )
+            observer.watch([lab.netns["host"] for lab in labs], napis(*labs))
             return observer
 
         yield make

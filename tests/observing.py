@@ -23,6 +23,7 @@ __all__ = [
     "direct",
     "directed",
     "lockstep",
+    "napis",
     "on_cpu",
     "use",
 ]
@@ -52,6 +53,16 @@ class Watch(Protocol):
 def cookie(made: socket.socket) -> int:
     """What the kernel and every observation call this socket."""
     return int.from_bytes(made.getsockopt(socket.SOL_SOCKET, SO_COOKIE, 8), "little")
+
+
+def napis(*labs: Lab) -> dict[int, str]:
+    """What an observer of these labs watches."""
+    return {
+        queue.napi_id: lab.nic.name
+        for lab in labs
+        for queue in lab.nic.queues()
+        if queue.napi_id is not None
+    }
 
 
 def on_cpu(cpu: int) -> None:

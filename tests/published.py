@@ -34,11 +34,12 @@ from atfnd.model import (
     Match,
     NapiTime,
     NicCounts,
+    NicReads,
     NicView,
     Placement,
     Planned,
     Policy,
-    Received,
+    ReadBytes,
     Restored,
     Status,
     Topology,
@@ -105,6 +106,10 @@ class Published:
         for port in remote_ports:
             self.table.put(key(port), flow(port))
 
+    reads = NicReads(
+        "lab:lab", ReadBytes(850, 50, 7), ReadBytes(50, 50), ReadBytes(199, 1), 10_000_000_000
+    )
+
     def status(self) -> Status:
         return Status(
             version="0.1.0",
@@ -124,14 +129,14 @@ class Published:
             events_lost=0,
             resyncs=1,
             policy_files=("/etc/atfnd/policies.d/a.yaml",),
-            locality=0.995,
+            reads=(self.reads,),
         )
 
     def counts(self) -> Counts:
         nics = [
             NicCounts(
                 nic.name, nic.armed, nic.paused, nic.up, len(nic.owned), nic.foreign, nic.budget,
-                nic.caps.rule_slots, Received(1000, 900),
+                nic.caps.rule_slots, self.reads if nic.armed else None,
             )
             for nic in self.views
         ]  # fmt: skip

@@ -37,6 +37,11 @@ def test_status(daemon: Serving) -> None:
     assert status["t_delete_s"] == 30
     assert status["flows_by_state"] == {"steered": 2, "observed": 1}
     assert status["locality"] == 0.995
+    (reads,) = status["reads"]
+    assert (reads["nic"], reads["recent_s"]) == ("lab:lab", 10)
+    assert reads["recent"] == {"local": 199, "remote": 1, "unseen": 0, "locality": 0.995}
+    assert reads["armed"] == {"local": 850, "remote": 50, "unseen": 7, "locality": 850 / 900}
+    assert reads["unarmed"] == {"local": 50, "remote": 50, "unseen": 0, "locality": 0.5}
     assert status["uptime_s"] > 0
 
 

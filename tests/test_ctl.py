@@ -58,7 +58,8 @@ def test_status(daemon: Serving) -> None:
     assert told["armed"] == "lab:lab"
     assert told["table"] == "3 of 8192 flows (0.0%), t_delete 30 s"
     assert told["flows"] == "2 steered, 1 observed"
-    assert told["locality"] == "99.50% of the table's bytes on the application's core"
+    assert told["locality"] == "99.50% of bytes processed on the CPU that read them, last 10 s"
+    assert told["since start"] == "94.44% of 900 while armed, 50.00% of 100 while not armed"
     assert told["actions"] == "17 applied, 1 refused"
     assert told["events lost"] == "0, 1 re-syncs"
     assert json.loads("\n".join(lines(daemon, "status", "--json")))["overflow"] == 3

@@ -54,6 +54,9 @@ def test_what_is_counted(daemon: Serving) -> None:
     assert value(found, "atfnd_flows", **of, state="observed", policy="bulk") == 1
     assert value(found, "atfnd_changes_total", **of, kind="insert") == 16
     assert value(found, "atfnd_refusals_total", **of, kind="insert", errno="ENOSPC") == 1
+    read = {(w, a): value(found, "atfnd_read_bytes_total", **of, local=w, armed=a)
+            for w in ("true", "false", "unseen") for a in ("true", "false")}  # fmt: skip
+    assert list(read.values()) == [850, 50, 50, 50, 7, 0]
     assert value(found, "atfnd_received_bytes_total", **of, local="true") == 900
     assert value(found, "atfnd_received_bytes_total", **of, local="false") == 100
     assert value(found, "atfnd_interface_armed", interface="eth1") == 0
@@ -113,7 +116,7 @@ def of_a_running_daemon(lab: Lab, folder: Path) -> Samples:
             looked = value(found, "atfnd_loop_lateness_seconds_count")
             return found if local and looked else None
 
-        found = until(counted, "an audit sees its bytes", 60)
+        found = until(counted, "its bytes are counted", 60)
         assert found is not None
         steered = {"interface": name, "state": "steered", "policy": "everything"}
         assert value(found, "atfnd_flows", **steered) == 1

@@ -15,7 +15,7 @@ from atfnd.observe.bpf import BpfObserver
 from atfnd.observe.ports import ListenedPorts
 from tests.labs import HOST, PEER, Lab
 from tests.netns import APP4, APP6, PEER4, PEER6, Net, packed
-from tests.observing import WRONG, Pair, directed, on_cpu, use
+from tests.observing import WRONG, Pair, directed, napis, on_cpu, use
 
 V4, V6 = socket.AF_INET, socket.AF_INET6
 NOW_NS = 10**12
@@ -32,8 +32,7 @@ def watching(shared_lab: Lab) -> Iterator[Watching]:
             observer = stack.enter_context(
                 closing(BpfObserver(Qualify(0, 0, 0, direction=direction)))
             )
-            napi_ids = [queue.napi_id for queue in shared_lab.nic.queues()]
-            observer.watch([shared_lab.netns["host"]], [each for each in napi_ids if each])
+            observer.watch([shared_lab.netns["host"]], napis(shared_lab))
             return observer
 
         yield make

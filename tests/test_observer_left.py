@@ -20,7 +20,7 @@ from atfnd.observe.bpf import BpfObserver
 from atfnd.policy.compile import compiled
 from tests.groups import GROUP, UNIT, a_group
 from tests.labs import HOST, PEER, Lab, packed
-from tests.observing import RIGHT, WRONG, Pair, cookie, directed, lockstep, on_cpu, use
+from tests.observing import RIGHT, WRONG, Pair, cookie, directed, lockstep, napis, on_cpu, use
 from tests.values import RULE
 
 V4, V6 = socket.AF_INET, socket.AF_INET6
@@ -42,8 +42,7 @@ def under(*rules: FlowRule, direction: bool = False) -> Qualify:
 @pytest.fixture
 def observer(shared_lab: Lab) -> Iterator[BpfObserver]:
     with closing(BpfObserver(under(), RETELL_NS)) as made:
-        napi_ids = [queue.napi_id for queue in shared_lab.nic.queues()]
-        made.watch([shared_lab.netns["host"]], [each for each in napi_ids if each is not None])
+        made.watch([shared_lab.netns["host"]], napis(shared_lab))
         on_cpu(WRONG)
         yield made
 

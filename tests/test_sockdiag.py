@@ -31,7 +31,7 @@ def net() -> Iterator[Net]:
 def watching(net: Net, qualify: Qualify = EAGER) -> SockDiagObserver:
     observer = SockDiagObserver(qualify, POLL_S)
     net.stack.callback(observer.close)
-    observer.watch([net.path], ())
+    observer.watch([net.path], {})
     return observer
 
 
@@ -231,9 +231,9 @@ def test_other_namespaces_are_not_ours(net: Net) -> None:
         other.socket(socket.AF_INET, socket.SOCK_DGRAM).bind((PEER4, 0))
         observer = watching(net)
         assert observer.inventory() == []
-        observer.watch([net.path, other.path], ())
+        observer.watch([net.path, other.path], {})
         assert len(observer.inventory()) == 1
-        observer.watch([], ())
+        observer.watch([], {})
         assert observer.inventory() == []
 
 
@@ -241,7 +241,7 @@ def test_a_namespace_that_is_not_there_changes_nothing(net: Net) -> None:
     net.socket(socket.AF_INET, socket.SOCK_DGRAM).bind((PEER4, 0))
     observer = watching(net)
     with pytest.raises(FileNotFoundError):
-        observer.watch([net.path, net.path + "-not"], ())
+        observer.watch([net.path, net.path + "-not"], {})
     assert len(observer.inventory()) == 1
 
 

@@ -9,6 +9,7 @@
  * So records are O(migrations of flows that matter), never O(packets) or O(calls).
  */
 #include "observer_direction.bpf.h"
+#include "observer_read.bpf.h"
 #include "observer_record.bpf.h"
 #include "observer_verdict.bpf.h"
 #include "observer_walk.bpf.h"
@@ -162,20 +163,19 @@ static __always_inline int off_target(struct sock *sk, struct socket_state *stat
 	return tell(sk, state, now);
 }
 
-static __always_inline int used(struct sock *sk, int length)
+/* Of a socket that receives through a watched NIC; NULL: it does not. */
+static __always_inline struct socket_state *state_of(struct sock *sk)
+{
+	struct socket_state *state = bpf_sk_storage_get(&sockets, sk, 0, 0);
+
+	return state ?: watched(sk) ? admit(sk) : NULL;
+}
+
+static __always_inline int used(struct sock *sk, struct socket_state *state, int length)
 {
 	__u32 cpu = bpf_get_smp_processor_id();
-	struct socket_state *state;
 	int rx;
 
-	if (length <= 0)
-		return 0;
-	state = bpf_sk_storage_get(&sockets, sk, 0, 0);
-	if (!state) {
-		state = watched(sk) ? admit(sk) : NULL;
-		if (!state)
-			return 0;
-	}
 	state->bytes += length;
 	rx = sk->__sk_common.skc_incoming_cpu;
 	/* rx < 0: no packet yet, or an unconnected UDP socket, whose packets leave no CPU. */
@@ -188,15 +188,22 @@ static __always_inline int used(struct sock *sk, int length)
 }
 
 SEC("tp_btf/sock_recv_length")
-int BPF_PROG(on_recv, struct sock *sk, int length)
+int BPF_PROG(on_recv, struct sock *sk, int length, int flags)
 {
-	return used(sk, length);
+	struct socket_state *state = length > 0 ? state_of(sk) : NULL;
+
+	if (!state)
+		return 0;
+	count_read(sk, state, length, flags);
+	return used(sk, state, length);
 }
 
 SEC("tp_btf/sock_send_length")
 int BPF_PROG(on_send, struct sock *sk, int length)
 {
-	return used(sk, length);
+	struct socket_state *state = length > 0 ? state_of(sk) : NULL;
+
+	return state ? used(sk, state, length) : 0;
 }
 
 SEC("tp_btf/inet_sock_set_state")

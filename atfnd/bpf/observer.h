@@ -9,6 +9,7 @@
 #include <linux/types.h>
 
 #define OBSERVER_NO_CPU 0xffffffffu
+#define OBSERVER_NICS 1024 /* whose reads are counted; OBSERVER_NICS itself is none of them */
 
 enum observer_kind {
 	OBSERVER_SEEN = 1,   /* a qualified socket is used off the CPU it was last reported on */
@@ -46,6 +47,13 @@ struct observer_record {
 	__u8 family; /* 4 or 6; an IPv4-mapped socket is 4 */
 	__u8 protocol;
 	__u8 flags;
+};
+
+/* Bytes that applications read, by where the kernel had processed them. */
+struct read_counters {
+	__u64 local;  /* on the CPU that read them */
+	__u64 remote; /* on another one */
+	__u64 unseen; /* the kernel keeps no CPU: unconnected UDP */
 };
 
 #endif

@@ -32,6 +32,9 @@ struct socket_state {
 	__u32 backoff;
 	__u32 due_cpu; /* its packets arrive right there; OBSERVER_NO_CPU: ask `due` */
 	__u32 generation; /* the policy's that `verdict` is by, 0: not judged yet */
+	__u32 napi_id;    /* that `nic` is by, in watching number `watching` */
+	__u32 watching;
+	__u32 nic; /* which of `reads` is its NIC's */
 	__u64 cgroup; /* the user's that it is of, if that was asked for */
 	__u64 judged_jiffies;
 	struct clause_verdict verdict;
@@ -50,6 +53,7 @@ struct napi_counters {
 	__u64 packets;
 	__u64 full_polls;
 	__u64 last_ns;
+	__u32 nic; /* which of `reads` is its NIC's: user space says */
 };
 
 struct {
@@ -66,6 +70,14 @@ struct {
 	__type(key, __u32);
 	__type(value, struct napi_counters);
 } napis SEC(".maps");
+
+/* By NIC. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, OBSERVER_NICS);
+	__type(key, __u32);
+	__type(value, struct read_counters);
+} reads SEC(".maps");
 
 /* Threads that own a reported flow, by tid. */
 struct {
@@ -104,6 +116,8 @@ __u64 dwell_ns = 100000000;
 __u64 retell_ns = 1000000000;
 __u64 lost = 0;
 __u32 elsewhere = 0; /* some policy wants packets on another CPU than the application's */
+
+__u32 watching = 1; /* counts the sets of NAPIs watched: what a socket keeps of an earlier one is old */
 
 /* Puts the record's layout into this object's BTF, where user space reads it. */
 const struct observer_record *observer_record_layout __attribute__((unused));

@@ -162,6 +162,47 @@ static PyObject *observer_configure(PyObject *object, PyObject *args)
 	Py_RETURN_NONE;
 }
 
+/* Last of what `watch` says: sockets ask anew which NIC they are of. */
+static PyObject *observer_watching(PyObject *object, PyObject *args)
+{
+	struct observer_object *self = (struct observer_object *)object;
+	unsigned int watching;
+
+	if (!PyArg_ParseTuple(args, "I", &watching) || !is_open(self))
+		return NULL;
+	__atomic_store_n(&self->skeleton->data->watching, watching, __ATOMIC_RELEASE);
+	Py_RETURN_NONE;
+}
+
+static PyObject *observer_reads(PyObject *object, PyObject *args)
+{
+	struct observer_object *self = (struct observer_object *)object;
+	int cpus = libbpf_num_possible_cpus();
+	unsigned long long local = 0, remote = 0, unseen = 0;
+	unsigned int nic;
+
+	if (!PyArg_ParseTuple(args, "I", &nic) || !is_open(self))
+		return NULL;
+	if (cpus < 0)
+		return ext_oserror(-cpus, "count CPUs");
+
+	struct read_counters *each = malloc((size_t)cpus * sizeof(*each));
+
+	if (!each)
+		return PyErr_NoMemory();
+	if (bpf_map_lookup_elem(bpf_map__fd(self->skeleton->maps.reads), &nic, each)) {
+		free(each);
+		return ext_oserror(errno, "read the observer's counters");
+	}
+	for (int cpu = 0; cpu < cpus; cpu++) {
+		local += each[cpu].local;
+		remote += each[cpu].remote;
+		unseen += each[cpu].unseen;
+	}
+	free(each);
+	return Py_BuildValue("(KKK)", local, remote, unseen);
+}
+
 static PyObject *observer_fileno(PyObject *object, PyObject *unused)
 {
 	struct observer_object *self = (struct observer_object *)object;
@@ -248,6 +289,10 @@ static PyObject *observer_sockets(PyObject *object, PyObject *args)
 static PyMethodDef methods[] = {
 	{ "configure", observer_configure, METH_VARARGS,
 	  "configure(dwell_ns, retell_ns, elsewhere, direction, grouped, generation)" },
+	{ "watching", observer_watching, METH_VARARGS,
+	  "watching(number): the map `napis` is another than under any earlier number." },
+	{ "reads", observer_reads, METH_VARARGS,
+	  "reads(nic) -> (local, remote, unseen): bytes, as struct read_counters, of all CPUs." },
 	{ "fileno", observer_fileno, METH_NOARGS, "An epoll descriptor, readable when records wait." },
 	{ "map", observer_map, METH_VARARGS, "map(name): descriptor of a map of the programs." },
 	{ "lost", observer_lost, METH_NOARGS, "Records that found the ring buffer full." },

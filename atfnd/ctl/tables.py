@@ -74,12 +74,6 @@ def status_table(status: Row) -> Table:
     states = ", ".join(f"{count} {state}" for state, count in status["flows_by_state"].items())
     entries, capacity = status["table_entries"], status["table_capacity"]
     fill = f" ({entries / capacity:.1%})" if capacity else ""
-    locality = status["locality"]
-    local = (
-        "not measured"
-        if locality is None
-        else f"{locality:.2%} of the table's bytes on the application's core"
-    )
     applied, refused = status["actions_applied"], status["actions_refused"]
     rows = [
         ("atfnd", f"{status['version']}, pid {status['pid']}, up {_span(status['uptime_s'])}"),
@@ -88,7 +82,8 @@ def status_table(status: Row) -> Table:
         ("policies", ", ".join(status["policy_files"]) or "built in"),
         ("table", f"{entries} of {capacity} flows{fill}, t_delete {status['t_delete_s']:g} s"),
         ("flows", states or "none"),
-        ("locality", local),
+        ("locality", _locality(status)),
+        ("since start", _since_start(status)),
         ("overflow", f"{status['overflow']} flows found the table or the NIC full"),
         ("actions", f"{applied} applied, {refused} refused"),
         ("moves", _moves(status)),
@@ -100,6 +95,42 @@ def status_table(status: Row) -> Table:
     for name, value in rows:
         table.add_row(name, text(value))
     return table
+
+
+def _locality(status: Row) -> str:
+    """Read locality of late, or why there is none."""
+    reads = status["reads"]
+    if reads is None:
+        return f"not measured: the {status['observer']} observer does not see where packets go"
+    if status["locality"] is not None:
+        seconds = max(nic["recent_s"] for nic in reads)
+        where = f"processed on the CPU that read them, last {seconds:.0f} s"
+        return f"{status['locality']:.2%} of bytes {where}"
+    ever = [sum(_read(status, when)) for when in ("armed", "unarmed")]
+    if not any(ever):
+        return "no data read yet"
+    if any(nic["recent"]["unseen"] for nic in reads):
+        return "not known: the kernel keeps no CPU for unconnected UDP, and nothing else was read"
+    return "no data read lately"
+
+
+def _since_start(status: Row) -> str:
+    """Read locality with us and without."""
+    said = []
+    for when, name in (("armed", "armed"), ("unarmed", "not armed")):
+        local, remote, _ = _read(status, when)
+        if local + remote:
+            said.append(f"{local / (local + remote):.2%} of {size(local + remote)} while {name}")
+    return ", ".join(said) or "-"
+
+
+def _read(status: Row, when: str) -> tuple[int, int, int]:
+    """Bytes that were read through all NICs: local, remote, of no known CPU."""
+    counts = [nic[when] for nic in status["reads"] or ()]
+    local, remote, unseen = (
+        sum(c[where] for c in counts) for where in ("local", "remote", "unseen")
+    )
+    return local, remote, unseen
 
 
 def _moves(status: Row) -> str:

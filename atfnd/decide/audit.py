@@ -143,8 +143,6 @@ def check_sockets(uses: Iterable[SocketUse], nics: Mapping[str, NicView], memory
     table = memory.table
     alive: set[FlowKey] = set()
     turned_away = {flow.cookie for flow in memory.overflowed.values()}
-    seen: dict[str, int] = {}
-    local: dict[str, int] = {}
     for use in uses:
         if use.cookie in turned_away:
             turned_away.discard(use.cookie)
@@ -156,12 +154,6 @@ def check_sockets(uses: Iterable[SocketUse], nics: Mapping[str, NicView], memory
         after = _refreshed(flow, use, nics.get(flow.nic), now_ns)
         if after != flow:
             table.put(after)
-        if after.rx_cpu is not None:
-            count = max(0, after.bytes - flow.bytes)
-            seen[flow.nic] = seen.get(flow.nic, 0) + count
-            if after.rx_cpu == after.app_cpu:
-                local[flow.nic] = local.get(flow.nic, 0) + count
-    memory.arrived(seen, local)
     for flow in [each for each in memory.overflowed.values() if each.cookie in turned_away]:
         del memory.overflowed[flow.key]  # its socket is gone
     for tid in [tid for tid in memory.thread_cpu if not table.of_thread(tid)]:

@@ -13,7 +13,7 @@ from atfnd.decide.candidates import Step
 from atfnd.decide.owner import OwnerId, Ownership
 from atfnd.decide.table import FlowTable
 from atfnd.decide.trials import Trials
-from atfnd.model import Action, Cpu, Flow, FlowKey, Migrant, Mode, Placement, Policy, Received, Rss
+from atfnd.model import Action, Cpu, Flow, FlowKey, Migrant, Mode, Placement, Policy, Rss
 
 __all__ = ["NEVER_NS", "Buckets", "Elsewhere", "Memory", "Settling", "Spending", "Weight"]
 
@@ -151,22 +151,10 @@ class Memory:
     strays: set[str] = field(default_factory=set)  # NICs that may have more of them
     trials: Trials = field(default_factory=Trials)  # of the placement `auto`
     overflow: int = 0  # flows turned away since start
-    locality: float | None = None  # of the table's bytes between the last two audits
-    received: dict[str, Received] = field(default_factory=dict)  # by NIC, since start
 
     def know_cpus(self, cpus: Iterable[Cpu]) -> None:
         """They have been read (again)."""
         self.cpus, self.steps = {cpu.index: cpu for cpu in cpus}, {}
-
-    def arrived(self, seen: Mapping[str, int], local: Mapping[str, int]) -> None:
-        """Bytes by NIC since the audit before, and those of them that arrived on the CPU their
-        socket was used on."""
-        for nic, count in seen.items():
-            before = self.received.get(nic, Received(0, 0))
-            here = local.get(nic, 0)
-            self.received[nic] = Received(before.total + count, before.local + here)
-        total = sum(seen.values())
-        self.locality = sum(local.values()) / total if total else None
 
     def defer(self, key: FlowKey, at_ns: int) -> None:
         """Look at this flow again, not before `at_ns`."""

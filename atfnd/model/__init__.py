@@ -11,7 +11,7 @@ from atfnd.model.birth import Accepted, Born, Connected, Connecting, Listening
 from atfnd.model.cgroup import Cgroup, CgroupId, Member, Pin
 from atfnd.model.change import Action, ActionKind, Outcome, Plan, Planned, Restored, brief
 from atfnd.model.clause import Clause
-from atfnd.model.counts import Counts, Lateness, NicCounts, Received
+from atfnd.model.counts import Counts, Lateness, NicCounts
 from atfnd.model.cpu_time import CpuTime, NapiTime
 from atfnd.model.facts import Facts, Process
 from atfnd.model.finding import Finding, Interface, Level, LinkFile, Machine, Rival
@@ -46,6 +46,7 @@ from atfnd.model.nic import (
 )
 from atfnd.model.placement import Placement, PlacementKind
 from atfnd.model.policy import FlowRule, InterfaceRule, Migrant, Mode, Network, Policy
+from atfnd.model.reads import NicReads, ReadBytes
 from atfnd.model.status import Event, Status
 from atfnd.model.topology import Cpu, Node, Topology, cpu_list
 
@@ -90,6 +91,7 @@ __all__ = [
     "NapiTime",
     "Network",
     "NicCounts",
+    "NicReads",
     "NicStats",
     "NicView",
     "Node",
@@ -104,7 +106,7 @@ __all__ = [
     "Protocol",
     "Queue",
     "QueueStats",
-    "Received",
+    "ReadBytes",
     "Restored",
     "Rival",
     "Rss",

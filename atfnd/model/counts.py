@@ -8,16 +8,10 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from atfnd.model.flow import FlowState
+from atfnd.model.reads import NicReads
 from atfnd.model.status import Status
 
-__all__ = ["Counts", "Lateness", "NicCounts", "Received"]
-
-
-class Received(NamedTuple):
-    """Bytes of flows of the table that were seen to arrive, by audits."""
-
-    total: int
-    local: int  # of these on the CPU their socket was used on
+__all__ = ["Counts", "Lateness", "NicCounts"]
 
 
 class Lateness(NamedTuple):
@@ -40,7 +34,7 @@ class NicCounts:
     foreign: int | None  # others', at the last look at them
     rules_max: int | None  # how many may be ours
     rule_slots: int | None
-    received: Received
+    reads: NicReads | None  # at the last look; None: not measured
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,8 +4,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import reduce
 
 from atfnd.model.flow import FlowKey
+from atfnd.model.reads import NicReads, ReadBytes
 
 __all__ = ["Event", "Status"]
 
@@ -52,4 +54,10 @@ class Status:
     policy_files: tuple[str, ...]
     moves: tuple[tuple[str, str, int], ...] = ()  # mechanism, verdict, how many
     late_packets: int = 0  # that others overtook in a move of ours
-    locality: float | None = None  # share of the table's bytes that came in on the right core
+    reads: tuple[NicReads, ...] | None = ()  # by NIC, at the last look; None: not measured
+
+    @property
+    def locality(self) -> float | None:
+        """Of what was read of late, through all NICs: the share whose data had been processed on
+        the CPU that read them. None: nothing was read, or it is not measured."""
+        return reduce(ReadBytes.plus, (nic.recent for nic in self.reads or ()), ReadBytes()).share

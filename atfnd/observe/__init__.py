@@ -7,10 +7,10 @@ over netlink and /proc), for kernels without usable BPF.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
-from atfnd.model import Clause, SocketGone, SocketSeen, SocketUse, ThreadMoved
+from atfnd.model import Clause, ReadBytes, SocketGone, SocketSeen, SocketUse, ThreadMoved
 
 __all__ = ["NapiCounters", "Observation", "Observer", "Qualify"]
 
@@ -54,9 +54,10 @@ class Observer(Protocol):
     def qualify(self, qualify: Qualify) -> None:
         """Report by these thresholds from now on."""
 
-    def watch(self, netns: Sequence[str | None], napi_ids: Iterable[int]) -> None:
+    def watch(self, netns: Sequence[str | None], napis: Mapping[int, str]) -> None:
         """Report only sockets in these namespaces that receive through one of these NAPIs (an
-        observer that cannot see NAPIs reports them all). Replaces what was watched before."""
+        observer that cannot see NAPIs reports them all); `napis` has the NIC of each. Replaces
+        what was watched before."""
 
     def drain(self) -> list[Observation]:
         """What happened since the last call, oldest first; of a burst a part, then `fileno` stays
@@ -86,6 +87,10 @@ class Observer(Protocol):
 
     def audit(self) -> list[SocketUse]:
         """The sockets this observer has reported and that still exist."""
+
+    def reads(self, nic: str) -> ReadBytes | None:
+        """Bytes that were read of what came in through this NIC, since it was first watched. None:
+        it is not watched, or this observer cannot see it."""
 
     def napi_counters(self) -> list[NapiCounters]:
         """Per watched NAPI; empty when the observer cannot see them."""

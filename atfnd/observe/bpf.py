@@ -8,7 +8,7 @@ user space.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import lru_cache
 
 from atfnd.bpf import _bpf
@@ -17,6 +17,7 @@ from atfnd.model import (
     Clause,
     Direction,
     FlowKey,
+    ReadBytes,
     SocketGone,
     SocketSeen,
     SocketUse,
@@ -25,6 +26,7 @@ from atfnd.model import (
 )
 from atfnd.observe import NapiCounters, Observation, Qualify
 from atfnd.observe.clauses import ClauseMaps
+from atfnd.observe.reads import Slots
 
 __all__ = ["BpfObserver"]
 
@@ -35,6 +37,7 @@ _DUAL_STACK, _ACCEPTED, _CONNECTED = 1, 4, 8  # enum observer_flag
 _DIRECTIONS = {_ACCEPTED: Direction.ACCEPTED, _CONNECTED: Direction.CONNECTED}
 _NO_CPU = 0xFFFFFFFF
 _MARKED = 65536  # max_entries of `marked`
+_NICS = 1024  # OBSERVER_NICS
 _RETELL_NS = 1_000_000_000
 _ANY4 = bytes(4)
 # One object for all flows of a local end, of a thread.
@@ -72,7 +75,9 @@ class BpfObserver:
         self._clauses = ClauseMaps(self._bpf)
         self.qualify(qualify)
         self._netns: tuple[str | None, ...] = ()
-        self._napis: frozenset[int] = frozenset()
+        self._napis: dict[int, int] = {}  # watched, and the slot of its NIC
+        self._slots, self._watching = Slots(_NICS), 1
+        self._reads: dict[str, tuple[int, ReadBytes]] = {}  # by NIC: slot, and what was in it
 
     def qualify(self, qualify: Qualify) -> None:
         """Clauses in their map, the rest in the programs' mapped data: nothing is attached anew."""
@@ -99,14 +104,24 @@ class BpfObserver:
         """None: the ring buffer wakes us."""
         return None
 
-    def watch(self, netns: Sequence[str | None], napi_ids: Iterable[int]) -> None:
+    def watch(self, netns: Sequence[str | None], napis: Mapping[int, str]) -> None:
         """Replace the watched NAPIs (kernel-wide unique ids); counters of kept ones go on."""
         self._netns = tuple(netns)
-        wanted = frozenset(napi_ids)
-        for napi_id in wanted - self._napis:
-            _bpf.map_update(self._napi_map, napi_id.to_bytes(4, "little"), bytes(_COUNTERS.size))
-        for napi_id in self._napis - wanted:
+        slots = self._slots.assign(napis.values())
+        for nic in self._reads.keys() - slots.keys():
+            del self._reads[nic]
+        for nic in slots.keys() - self._reads.keys():
+            if slots[nic] != self._slots.none:
+                self._reads[nic] = slots[nic], ReadBytes(*self._bpf.reads(slots[nic]))
+        wanted = {napi_id: slots[nic] for napi_id, nic in napis.items()}
+        for napi_id, slot in wanted.items() - self._napis.items():
+            fresh = _COUNTERS.pack(0, 0, 0, 0, slot)
+            _bpf.map_update(self._napi_map, napi_id.to_bytes(4, "little"), fresh)
+        for napi_id in self._napis.keys() - wanted.keys():
             _bpf.map_delete(self._napi_map, napi_id.to_bytes(4, "little"))
+        if wanted != self._napis:
+            self._watching += 1
+            self._bpf.watching(self._watching)
         self._napis = wanted
 
     def drain(self) -> list[Observation]:
@@ -197,10 +212,17 @@ class BpfObserver:
             for key in _keys(row):
                 yield SocketUse(cookie, key, _cpu(app), napi, _cpu(rx), count)
 
+    def reads(self, nic: str) -> ReadBytes | None:
+        """One read of a per-CPU map."""
+        if nic not in self._reads:
+            return None
+        slot, before = self._reads[nic]
+        return ReadBytes(*self._bpf.reads(slot)).since(before)
+
     def napi_counters(self) -> list[NapiCounters]:
         """Polls and packets of each watched NAPI since it was first watched."""
         return [
-            NapiCounters(int.from_bytes(napi_id, "little"), *_COUNTERS.unpack(counters))
+            NapiCounters(int.from_bytes(napi_id, "little"), *_COUNTERS.unpack(counters)[:-1])
             for napi_id, counters in _bpf.map_items(self._napi_map)
         ]
 

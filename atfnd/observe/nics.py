@@ -16,9 +16,21 @@ from dataclasses import replace
 
 from atfnd.kernel.ethtool_changes import EthtoolChanges
 from atfnd.kernel.rtnl import LinkChanges, addresses, links
-from atfnd.model import FlowKey, Means, NicStats, NicView, Queue, Rule, SocketSeen, SocketUse
+from atfnd.model import (
+    FlowKey,
+    Means,
+    NicReads,
+    NicStats,
+    NicView,
+    Queue,
+    ReadBytes,
+    Rule,
+    SocketSeen,
+    SocketUse,
+)
 from atfnd.nic import Nic
 from atfnd.nic.toeplitz import rss_queue
+from atfnd.observe.reads import Reads
 
 __all__ = ["NicWatch", "nic_of"]
 
@@ -41,6 +53,7 @@ class NicWatch:
         self._disturbed_ns: int | None = None
         self.lives = 0  # how often its link or queues were found to be new ones
         self._armed_before_pause = armed
+        self._reads = Reads(lambda: None, 0)
         self.view = NicView(
             name=nic.name,
             netns=nic.netns,
@@ -164,8 +177,21 @@ class NicWatch:
         rules, stats, ours, read_ns = self._shown
         return replace(self.view, rules=rules, stats=stats, owned=ours, read_ns=read_ns)
 
+    def reads_by(self, count: Callable[[], ReadBytes | None]) -> None:
+        """What counts the bytes that are read of what it receives."""
+        self._reads = Reads(count, time.monotonic_ns())
+
+    def look_at_reads(self) -> None:
+        """Count what was read since the last look, as read while armed or not, whichever it is."""
+        self._reads.look(time.monotonic_ns(), armed=self.view.armed)
+
+    def reads(self) -> NicReads | None:
+        """Its read locality at the last look; None: not measured."""
+        return self._reads.shown(self.view.name)
+
     def arm(self, armed: bool) -> None:
         """Note whether the operator lets us write; ends a pause."""
+        self.look_at_reads()
         self.view = replace(self.view, armed=armed, paused=False)
 
     def allow(self, budget: int | None) -> None:
@@ -180,6 +206,7 @@ class NicWatch:
         """Nothing is written until `resume`."""
         if not self.view.paused:
             self._armed_before_pause = self.view.armed
+        self.look_at_reads()
         self.view = replace(self.view, armed=False, paused=True)
 
     def resume(self) -> bool:

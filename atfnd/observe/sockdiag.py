@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import select
 import time
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from atfnd.kernel.inet_diag import NOT_SAID, Namespace, SocketRecord, flow_keys, flows, records
@@ -75,9 +75,9 @@ class SockDiagObserver:
         """At least `poll_s`; longer when a poll costs more than its share, 5 s at most."""
         return self._interval_s
 
-    def watch(self, netns: Sequence[str | None], napi_ids: Iterable[int]) -> None:
+    def watch(self, netns: Sequence[str | None], napis: Mapping[int, str]) -> None:
         """See `Observer.watch`; NAPIs cannot be seen here. OSError: no such namespace."""
-        del napi_ids
+        del napis
         kept = {each.path: each for each in self._watched if each.path in netns}
         opened: dict[str | None, Namespace] = {}
         try:
@@ -165,6 +165,9 @@ class SockDiagObserver:
             if use.reported is not None
             for key in use.keys
         ]
+
+    def reads(self, nic: str) -> None:
+        """Not measured: where the kernel processed what a socket reads is not in its dumps."""
 
     def napi_counters(self) -> list[NapiCounters]:
         return []

@@ -2,7 +2,7 @@
 """`GET /metrics`: what the daemon counts, for Prometheus.
 
 Names and units follow its conventions (https://prometheus.io/docs/practices/naming/). Locality of
-an interface is what a recording rule makes of `atfnd_received_bytes_total` (monitoring/).
+an interface is what recording rules make of `atfnd_read_bytes_total` (monitoring/).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from prometheus_client.core import (
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
-from atfnd.model import Counts, Lateness, NicCounts
+from atfnd.model import Counts, Lateness, NicCounts, ReadBytes
 from atfnd.serve import Source
 from atfnd.serve.answers import TURN, query_of
 
@@ -151,9 +151,15 @@ def _nics(nics: Iterable[NicCounts]) -> Iterator[Metric]:
     rules = gauge("atfnd_rules", "Filters in the interface, by whose they are.", "owner")
     most = gauge("atfnd_rules_max", "Filters that may be atfnd's: policy, and room in the table.")
     slots = gauge("atfnd_rule_slots", "Size of the filter table.")
+    read = CounterMetricFamily(
+        "atfnd_read_bytes",
+        "Bytes that applications read, by whether the kernel had processed them on the reading "
+        "CPU, and whether the interface was armed.",
+        labels=("interface", "local", "armed"),
+    )
     received = CounterMetricFamily(
         "atfnd_received_bytes",
-        "Bytes of the table's flows, by whether they arrived on their application's CPU.",
+        "Sums of atfnd_read_bytes, armed and not, of which the CPU is known.",
         labels=("interface", "local"),
     )
     for nic in nics:
@@ -169,10 +175,19 @@ def _nics(nics: Iterable[NicCounts]) -> Iterator[Metric]:
         ):
             if value is not None:
                 family.add_metric((nic.name, *owner), value)
-        total, local = nic.received
-        received.add_metric((nic.name, "true"), local)
-        received.add_metric((nic.name, "false"), total - local)
-    yield from (armed, paused, up, rules, most, slots, received)
+        if nic.reads is None:
+            continue
+        for when, count in (("true", nic.reads.armed), ("false", nic.reads.unarmed)):
+            for where, value in _by_locality(count):
+                read.add_metric((nic.name, where, when), value)
+        for where, value in _by_locality(nic.reads.armed.plus(nic.reads.unarmed)):
+            if where != "unseen":
+                received.add_metric((nic.name, where), value)
+    yield from (armed, paused, up, rules, most, slots, read, received)
+
+
+def _by_locality(count: ReadBytes) -> tuple[tuple[str, int], ...]:
+    return ("true", count.local), ("false", count.remote), ("unseen", count.unseen)
 
 
 def _lateness(lateness: Lateness) -> Metric:

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from atfnd.model import Flow, Move, Status
+from atfnd.model import Flow, Move, NicReads, ReadBytes, Status
 
 __all__ = ["move_link", "move_view", "status_view"]
 
@@ -50,6 +50,7 @@ def status_view(status: Status, now_ns: int) -> View:
         "overflow": status.overflow,
         "flows_by_state": dict(status.flows_by_state),
         "locality": status.locality,
+        "reads": None if status.reads is None else [_reads_view(nic) for nic in status.reads],
         "actions_applied": status.actions_applied,
         "actions_refused": status.actions_refused,
         "events_lost": status.events_lost,
@@ -61,3 +62,17 @@ def status_view(status: Status, now_ns: int) -> View:
         "late_packets": status.late_packets,
         "policy_files": list(status.policy_files),
     }
+
+
+def _reads_view(reads: NicReads) -> View:
+    return {
+        "nic": reads.nic,
+        "recent_s": round(reads.recent_ns / 1e9, 3),
+        "recent": _bytes_view(reads.recent),
+        "armed": _bytes_view(reads.armed),
+        "unarmed": _bytes_view(reads.unarmed),
+    }
+
+
+def _bytes_view(read: ReadBytes) -> View:
+    return {**read._asdict(), "locality": read.share}

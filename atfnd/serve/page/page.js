@@ -34,7 +34,7 @@ function showStatus(status, queues) {
     "only watched": watched.join(", "),
     observer: `${status.observer} (${status.observer_why})`,
     table: `${whole(status.table_entries)} of ${counted(status.table_capacity, "flow")}`,
-    "on their core": status.locality === null ? "" : `${(100 * status.locality).toFixed(1)} % of bytes`,
+    "read where processed": locality(status),
     lost: losses.map(([count, noun, how = ""]) => `${counted(count, noun)} ${how}`.trim()).join(", ") || "nothing",
     runs: `atfnd ${status.version}, for ${span(status.uptime_s)}`,
   };
@@ -48,6 +48,18 @@ function showStatus(status, queues) {
     value.parentElement.hidden = text === "";
     say(value, text);
   }
+}
+
+/** Share of the bytes that were read on the CPU that had processed them: of late, with and without us. */
+function locality(status) {
+  const share = (name, where) => {
+    const sum = (of) => (status.reads ?? []).reduce((bytes, nic) => bytes + nic[name][of], 0);
+    const [local, remote] = [sum("local"), sum("remote")];
+    return local + remote === 0 ? [] : [`${((100 * local) / (local + remote)).toFixed(1)} % ${where}`];
+  };
+  const said = [...share("recent", "of bytes now"), ...share("armed", "while armed"), ...share("unarmed", "while not")];
+  if (status.reads === null) return `not measured by ${status.observer}`;
+  return said.join(", ") || "no data read yet";
 }
 
 /** Ask for everything once, and show it. */

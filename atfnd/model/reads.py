@@ -1,0 +1,43 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What applications read, by where the kernel had processed it: read locality."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+__all__ = ["NicReads", "ReadBytes"]
+
+
+class ReadBytes(NamedTuple):
+    """Bytes that socket calls returned, of data that came in through a NIC."""
+
+    local: int = 0  # processed on the CPU that read them
+    remote: int = 0  # processed on another one
+    unseen: int = 0  # the kernel keeps no CPU: unconnected UDP
+
+    @property
+    def share(self) -> float | None:
+        """Read locality, 0 to 1, of the bytes whose CPU is known; None: there are none."""
+        known = self.local + self.remote
+        return self.local / known if known else None
+
+    @property
+    def total(self) -> int:
+        return sum(self)
+
+    def plus(self, more: ReadBytes) -> ReadBytes:
+        return ReadBytes(*(a + b for a, b in zip(self, more, strict=True)))
+
+    def since(self, earlier: ReadBytes) -> ReadBytes:
+        """What was counted between two readings of one counter."""
+        return ReadBytes(*(now - was for now, was in zip(self, earlier, strict=True)))
+
+
+class NicReads(NamedTuple):
+    """Of one NIC. With and without us: `armed` is what was read while we might change the NIC."""
+
+    nic: str
+    armed: ReadBytes  # since start
+    unarmed: ReadBytes  # since start
+    recent: ReadBytes
+    recent_ns: int  # how long `recent` is: 10 s, less after the start
