@@ -35,6 +35,7 @@ class Attached(Spanning):
     interfaces: Interfaces
     arming: Arming
     orders: Orders
+    _unwatched: int = 0  # queues that the observer has no room for
     _homes: dict[tuple[str, int], int]  # NIC, queue: the CPU it had before that went offline
 
     @abstractmethod
@@ -65,8 +66,13 @@ class Attached(Spanning):
     def _watch(self) -> None:
         """Tell the observer whose NAPIs are ours."""
         watches = self.watches.values()
-        napis = {napi_id: watch.view.name for watch in watches for napi_id in watch.napi_ids}
-        self.observer.watch(sorted({watch.nic.netns for watch in watches}, key=str), napis)
+        napis = {each: watch.view.name for watch in watches for each in watch.napi_ids.now}
+        napis |= {each: watch.view.name for watch in watches for each in watch.napi_ids}
+        unwatched = self.observer.watch(sorted({w.nic.netns for w in watches}, key=str), napis)
+        if unwatched > self._unwatched:
+            why = "there are more queues than the observer's map holds"
+            self.log.add("napis", f"{unwatched} queues, past or present, are not seen", why)
+        self._unwatched = unwatched
         for watch in watches:
             watch.look_at_reads()
         self._serve_births()

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
+from math import inf
 
 from atfnd.model import Action, ActionKind, FlowKey, Mode, Outcome, Policy
 from atfnd.move.command import Ended
@@ -38,7 +39,8 @@ Said = Sequence[Outcome | Ended]
 
 class Moving:
     """`apply` carries out an action, `cookie` is that of a flow's socket, `said` takes what becomes
-    of moves after `want` has returned. Changes nothing by itself."""
+    of moves after `want` has returned, `blind` why packets and polls cannot be seen. Changes
+    nothing by itself."""
 
     def __init__(
         self,
@@ -47,15 +49,14 @@ class Moving:
         cookie: Callable[[FlowKey], int | None],
         said: Callable[[Said], None],
         policy: Policy,
+        blind: Callable[[str], None],
     ) -> None:
-        self._watch, self._said = watch, said
-        self.blind: str | None = None  # why packets and polls cannot be seen
+        self._watch, self._said, self._apply, self._blind = watch, said, apply, blind
         self._hands: NicHands | BlindHands
         try:
             self._hands = NicHands(apply, lambda: watch.view.queues, cookie)
         except OSError as refusal:
-            self.blind = refusal.strerror or str(refusal)
-            self._hands = BlindHands(apply, self.blind)
+            self._hands = self._blinded(refusal)
         times, port = _paced(Times(), policy), read_port(watch.view, watch.nic.interface, None)
         self._mover = Mover(self._hands, Device(port, times))
         self._lives, self._read_s = watch.lives, time.monotonic()
@@ -153,8 +154,20 @@ class Moving:
         elif self._reading:  # since the last move, not since the NIC was last looked at
             self._timer = loop.call_later(self._busy_s + _REST_S - loop.time(), self._rest)
 
+    def _blinded(self, refusal: OSError) -> BlindHands:
+        why = refusal.strerror or str(refusal)
+        self._blind(why)
+        return BlindHands(self._apply, why)
+
     def _start(self) -> None:
-        self._hands.start()
+        """Have packets and polls seen. Where the kernel refuses, moves go on without, until the NIC
+        is watched anew."""
+        try:
+            self._hands.start()
+        except OSError as refusal:
+            self._hands.close()
+            self._hands = self._mover.hands = self._blinded(refusal)
+            self._read_s = -inf  # what a write takes counts no more
         self._busy_s = asyncio.get_running_loop().time()
         if not self._reading and self._hands.fileno() >= 0:
             asyncio.get_running_loop().add_reader(self._hands.fileno(), self._look)

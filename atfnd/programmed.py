@@ -194,10 +194,15 @@ class Programmed(Published):
         name = watch.view.name
         if name not in self._moving:
             carry_out = partial(self._apply, watch)
-            moving = Moving(watch, carry_out, self._cookie, self._said, self.policy)
+            blind = partial(self._cannot_prove, name)
+            moving = Moving(watch, carry_out, self._cookie, self._said, self.policy, blind)
             self._moving[name] = moving
             self._know(watch)
         return self._moving[name]
+
+    def _cannot_prove(self, nic: str, why: str) -> None:
+        what = "packets are not seen on their way: no move is proven"
+        self.log.add("not-followed", what, why, nic=nic)
 
     def _know(self, watch: NicWatch) -> None:
         """What moves depend on may be otherwise than it was."""

@@ -102,6 +102,8 @@ def run(
         stack.callback(chosen.close)
         journals = _journals(run_dir, stack)
         daemon = Daemon(interfaces, chosen, why, policy, *journals, given)
+        for name, refusal in interfaces.refused.items():
+            daemon.log.add("refused", "not watched", refusal, nic=name)
         for trouble in _troubles(*journals):
             daemon.log.add("journal", trouble)
         faulthandler.enable()  # a watchdog's SIGABRT shows where the loop stood

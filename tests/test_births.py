@@ -258,3 +258,9 @@ def test_two_of_us_go_side_by_side(lab: Lab, births: Births) -> None:
         assert [each.cookie for each in told(other)] == [each.cookie for each in told(births)]
     a_listener(lab, "host", socket.AF_INET, 81, HOST4)
     assert len(told(births)) == 1
+
+
+def test_every_port_may_be_asked_about_at_once() -> None:
+    with closing(Births()) as births:
+        births.accepts(range(1, 65536))
+        births.accepts([])

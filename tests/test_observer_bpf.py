@@ -12,11 +12,13 @@ import socket
 import threading
 import time
 from collections import Counter
+from contextlib import closing
 
 import pytest
 
 from atfnd.model import FlowKey, Protocol, SocketGone, SocketSeen, ThreadMoved
-from atfnd.observe import Observation
+from atfnd.observe import Observation, Qualify
+from atfnd.observe.bpf import BpfObserver
 from tests.labs import HOST, PEER, Lab, a_lab, key_of, packed
 from tests.observing import RIGHT, WRONG, Watch, cookie, direct, directed, lockstep, on_cpu, use
 
@@ -259,3 +261,11 @@ def test_sockets_of_two_namespaces_are_seen(shared_lab: Lab, watch: Watch) -> No
         told = {each.cookie for each in seen(observer.drain())}
         assert told == {cookie(receiver) for _, receiver in pairs}
         assert told <= {each.cookie for each in observer.inventory()}
+
+
+def test_more_queues_than_the_map_holds_are_counted_and_the_first_are_seen() -> None:
+    with closing(BpfObserver(Qualify(0, 0, 0))) as observer:
+        assert observer.watch([None], dict.fromkeys(range(1, 5001), "nic")) == 5000 - 4096
+        assert {each.napi_id for each in observer.napi_counters()} == set(range(1, 4097))
+        assert observer.watch([None], dict.fromkeys(range(4000, 6000), "nic")) == 0
+        assert {each.napi_id for each in observer.napi_counters()} == set(range(4000, 6000))

@@ -30,10 +30,11 @@ struct {
 	__type(value, __u8);
 } served SEC(".maps");
 
-/* Local ports whose accepted connections are told. */
+/* Local ports whose accepted connections are told: as many as there are. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, 4096);
+	__uint(max_entries, 65536);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
 	__type(key, __u16);
 	__type(value, __u8);
 } accepting SEC(".maps");

@@ -40,7 +40,7 @@ class Driver(NamedTuple):
 
 
 def _text(field: bytes) -> str | None:
-    return field.split(b"\0", 1)[0].decode() or None
+    return os.fsdecode(field.split(b"\0", 1)[0]) or None
 
 
 def _sysfs(netns: str | None) -> int:
@@ -58,12 +58,12 @@ class Interface:
 
     def __init__(self, name: str, netns: str | None = None) -> None:
         """OSError(ENODEV): no interface `name` there; FileNotFoundError: no such namespace."""
-        if len(name.encode()) > NAME_BYTES:
+        if len(os.fsencode(name)) > NAME_BYTES:
             raise OSError(errno.ENODEV, os.strerror(errno.ENODEV))
         with ExitStack() as undo:
             self._socket = open_socket(netns, socket.AF_INET, socket.SOCK_DGRAM)
             undo.callback(self._socket.close)
-            answer = fcntl.ioctl(self._socket, SIOCGIFINDEX, _by_name.pack(name.encode()))
+            answer = fcntl.ioctl(self._socket, SIOCGIFINDEX, _by_name.pack(os.fsencode(name)))
             self.ifindex: int = _with_int.unpack(answer)[1]
             self._sysfs = _sysfs(netns)
             undo.callback(os.close, self._sysfs)
@@ -77,6 +77,16 @@ class Interface:
         answer = fcntl.ioctl(self._socket, SIOCGIFNAME, _with_int.pack(b"", self.ifindex))
         return str(_text(_with_int.unpack(answer)[0]))
 
+    def index_of(self, name: str) -> int | None:
+        """Index of another interface of the same namespace. None: there is none of that name."""
+        try:
+            answer = fcntl.ioctl(self._socket, SIOCGIFINDEX, _by_name.pack(os.fsencode(name)))
+        except OSError as refusal:
+            if refusal.errno != errno.ENODEV:
+                raise
+            return None
+        return int(_with_int.unpack(answer)[1])
+
     def up(self) -> bool:
         """Administratively up."""
         return bool(self._flags() & IFF_UP)
@@ -85,7 +95,7 @@ class Interface:
         return bool(self._flags() & IFF_LOOPBACK)
 
     def _flags(self) -> int:
-        answer = fcntl.ioctl(self._socket, SIOCGIFFLAGS, _by_name.pack(self.name().encode()))
+        answer = fcntl.ioctl(self._socket, SIOCGIFFLAGS, _by_name.pack(os.fsencode(self.name())))
         return int(_with_flags.unpack(answer)[1])
 
     def ethtool(self, command: bytearray) -> None:
@@ -93,7 +103,9 @@ class Interface:
         OSError(EOPNOTSUPP): not by this driver."""
         structure = (ctypes.c_char * len(command)).from_buffer(command)
         pointer = ctypes.addressof(structure)
-        fcntl.ioctl(self._socket, SIOCETHTOOL, _with_pointer.pack(self.name().encode(), pointer))
+        fcntl.ioctl(
+            self._socket, SIOCETHTOOL, _with_pointer.pack(os.fsencode(self.name()), pointer)
+        )
 
     def driver(self) -> Driver:
         command = bytearray(_drvinfo.pack(ETHTOOL_GDRVINFO, b"", b"", b"", b"", b""))

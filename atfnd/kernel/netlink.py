@@ -8,6 +8,7 @@ own words (NETLINK_EXT_ACK).
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
 import struct
@@ -18,7 +19,8 @@ from atfnd.kernel.netns import open_socket
 __all__ = ["DUMP", "Netlink", "attribute", "attributes", "generic_family", "generic_group"]
 
 SOL_NETLINK, NETLINK_CAP_ACK, NETLINK_EXT_ACK = 270, 10, 11
-NLM_F_REQUEST, NLM_F_ACK, DUMP = 1, 4, 0x300
+NLM_F_REQUEST, NLM_F_ACK, NLM_F_DUMP_INTR, DUMP = 1, 4, 0x10, 0x300
+DUMPS = 8  # tries, until a dump is given up that changes interrupt
 NLMSG_ERROR, NLMSG_DONE = 2, 3
 NLM_F_ACK_TLVS = 0x200
 NLMSGERR_ATTR_MSG = 1
@@ -59,20 +61,32 @@ class Netlink:
         self._socket.setsockopt(SOL_NETLINK, NETLINK_EXT_ACK, 1)
         self._socket.bind((0, 0))
         self._sequence = 0
+        self._interrupted = False
 
     def close(self) -> None:
         self._socket.close()
 
     def request(self, kind: int, payload: bytes, flags: int = 0) -> list[bytes]:
-        """Send one message and return the payloads of its answers, without their headers."""
+        """Send one message and return the payloads of its answers, without their headers. A dump
+        that a change interrupted may lack an object or have one twice: it is asked for again.
+        InterruptedError: every time."""
+        for _ in range(DUMPS):
+            answers, whole = self._asked(kind, payload, flags)
+            if whole:
+                return answers
+        raise InterruptedError(errno.EINTR, f"what was listed changed meanwhile, {DUMPS} times")
+
+    def _asked(self, kind: int, payload: bytes, flags: int) -> tuple[list[bytes], bool]:
+        """The answers, and whether they are of one moment."""
         self._sequence = self._sequence % 0xFFFFFFFF + 1
         flags |= NLM_F_REQUEST | (0 if flags & DUMP else NLM_F_ACK)
         length = _header.size + len(payload)
         self._socket.send(_header.pack(length, kind, flags, self._sequence, 0) + payload)
         answers: list[bytes] = []
+        self._interrupted = False
         while self._receive(answers):
             pass
-        return answers
+        return answers, not self._interrupted
 
     def _receive(self, answers: list[bytes]) -> bool:
         """Read one datagram; False when it held the end of the answer."""
@@ -83,20 +97,21 @@ class Netlink:
             at += (length + 3) & ~3
             if sequence != self._sequence:
                 continue
+            self._interrupted |= bool(flags & NLM_F_DUMP_INTR)
             if kind in (NLMSG_ERROR, NLMSG_DONE):
-                errno = -_error.unpack_from(payload)[0] if len(payload) >= _error.size else 0
-                if errno:
-                    raise OSError(errno, _words(errno, kind, flags, payload))
+                code = -_error.unpack_from(payload)[0] if len(payload) >= _error.size else 0
+                if code:
+                    raise OSError(code, _words(code, kind, flags, payload))
                 return False
             answers.append(payload)
         return True
 
 
-def _words(errno: int, kind: int, flags: int, payload: bytes) -> str:
+def _words(code: int, kind: int, flags: int, payload: bytes) -> str:
     """strerror and what the kernel added; an error echoes our header first (NETLINK_CAP_ACK)."""
     at = _error.size + (_header.size if kind == NLMSG_ERROR else 0)
     said = attributes(payload, at).get(NLMSGERR_ATTR_MSG) if flags & NLM_F_ACK_TLVS else None
-    text = os.strerror(errno)
+    text = os.strerror(code)
     return f"{text} ({said.rstrip(bytes(1)).decode()})" if said else text
 
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import socket
 import struct
 
@@ -38,16 +39,17 @@ def addresses(netns: str | None, ifindex: int) -> frozenset[bytes]:
 
 
 def links(netns: str | None = None) -> dict[int, str]:
-    """Name of every network device by its ifindex."""
+    """Name of every network device by its ifindex, decoded as file names are: it may be any bytes.
+    InterruptedError: they change faster than they can be read."""
     netlink = Netlink(socket.NETLINK_ROUTE, netns)
     try:
         answers = netlink.request(RTM_GETLINK, _ifinfo.pack(0, 0, 0, 0, 0), DUMP)
     finally:
         netlink.close()
     return {
-        _ifinfo.unpack_from(answer)[2]: attributes(answer, at=_ifinfo.size)[IFLA_IFNAME]
-        .rstrip(bytes(1))
-        .decode()
+        _ifinfo.unpack_from(answer)[2]: os.fsdecode(
+            attributes(answer, at=_ifinfo.size)[IFLA_IFNAME].rstrip(bytes(1))
+        )
         for answer in answers
     }
 

@@ -78,7 +78,7 @@ class Mover:
 
     def __init__(self, hands: Hands, device: Device) -> None:
         self.device = device
-        self._hands = hands
+        self.hands = hands
         self._events: deque[Event] = deque()
         self._parked: set[int] = set()
         self._said: list[Outcome | Ended] = []
@@ -99,8 +99,8 @@ class Mover:
         try:
             while self._events or self._parked:
                 if not self._events:
-                    until_ns = self.due_ns() or self._hands.now_ns()
-                    self._events.extend(self._hands.evidence(until_ns) or (Tick(),))
+                    until_ns = self.due_ns() or self.hands.now_ns()
+                    self._events.extend(self.hands.evidence(until_ns) or (Tick(),))
                 self._step(self._events.popleft())
         except BaseException:
             self._events.clear()
@@ -112,12 +112,12 @@ class Mover:
         """Release whatever is parked, without a word to the machine: the end of the daemon."""
         parked, self._parked = self._parked, set()
         for queue in parked:
-            self._hands.release(queue)
+            self.hands.release(queue)
 
     def _step(self, event: Event) -> None:
         if isinstance(event, HoldLost):
             self._parked.discard(event.queue)
-        self.device, commands = machine.step(self.device, event, self._hands.now_ns())
+        self.device, commands = machine.step(self.device, event, self.hands.now_ns())
         later, self._events = self._events, deque()
         for command in commands:
             self._carry_out(command)
@@ -130,15 +130,15 @@ class Mover:
             case Hold():
                 self._hold(command)
             case Release(queue):
-                unbroken = self._hands.release(queue)
+                unbroken = self.hands.release(queue)
                 self._parked.discard(queue)
                 self._events.append(Released(queue, unbroken))
             case DrainEvidence(queue, from_ns):
-                self._hands.drain_evidence(queue, from_ns)
+                self.hands.drain_evidence(queue, from_ns)
             case Watch(key, origins, targets, through):
-                self._hands.watch(key, origins, targets, through)
+                self.hands.watch(key, origins, targets, through)
             case Unwatch(key):
-                self._hands.unwatch(key)
+                self.hands.unwatch(key)
             case Ended():
                 self._said.append(command)
 
@@ -146,7 +146,7 @@ class Mover:
         queue = hold.queue
         self._parked.add(queue)
         try:
-            at_ns = self._hands.hold(queue, hold.until_ns, hold.drains)
+            at_ns = self.hands.hold(queue, hold.until_ns, hold.drains)
         except OSError as refusal:
             self._parked.discard(queue)
             self._events.append(HoldLost(queue, refusal.strerror or str(refusal)))
@@ -154,14 +154,14 @@ class Mover:
             self._events.append(Held(queue, at_ns))
 
     def _write(self, write: Write) -> None:
-        began_ns = self._hands.now_ns()
+        began_ns = self.hands.now_ns()
         if (why := self._why_not_now(write)) is not None:
             action = write.action
             outcome = Outcome(action, began_ns, errno.ECANCELED, action.location, why)
         else:
-            outcome = self._hands.write(write.action)
+            outcome = self.hands.write(write.action)
             self._said.append(outcome)
-        self._events.append(Written(outcome, began_ns, self._hands.now_ns()))
+        self._events.append(Written(outcome, began_ns, self.hands.now_ns()))
 
     def _why_not_now(self, write: Write) -> str | None:
         """The last look before a write: is what it was decided on still so?"""
@@ -169,10 +169,10 @@ class Mover:
         if key is None:
             return None
         move = self.device.live.get(key)
-        if move is not None and not all(self._hands.in_force(queue) for queue in move.held):
+        if move is not None and not all(self.hands.in_force(queue) for queue in move.held):
             return "a hold was over before the write"
         if since_ns is not None:
-            last_ns = self._hands.delivered_ns(key)
+            last_ns = self.hands.delivered_ns(key)
             if last_ns is None or last_ns > since_ns:
                 return "it was idle no longer"
         return None

@@ -54,10 +54,11 @@ class Observer(Protocol):
     def qualify(self, qualify: Qualify) -> None:
         """Report by these thresholds from now on."""
 
-    def watch(self, netns: Sequence[str | None], napis: Mapping[int, str]) -> None:
+    def watch(self, netns: Sequence[str | None], napis: Mapping[int, str]) -> int:
         """Report only sockets in these namespaces that receive through one of these NAPIs (an
         observer that cannot see NAPIs reports them all); `napis` has the NIC of each. Replaces
-        what was watched before."""
+        what was watched before. Returns how many of the NAPIs, from the last one on, found no room:
+        their sockets go unseen."""
 
     def drain(self) -> list[Observation]:
         """What happened since the last call, oldest first; of a burst a part, then `fileno` stays

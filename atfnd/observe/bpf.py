@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import lru_cache
+from itertools import islice
 
 from atfnd.bpf import _bpf
 from atfnd.bpf.layout import layout
@@ -36,7 +37,7 @@ _SEEN, _GONE, _THREAD = 1, 2, 3  # enum observer_kind
 _DUAL_STACK, _ACCEPTED, _CONNECTED = 1, 4, 8  # enum observer_flag
 _DIRECTIONS = {_ACCEPTED: Direction.ACCEPTED, _CONNECTED: Direction.CONNECTED}
 _NO_CPU = 0xFFFFFFFF
-_MARKED = 65536  # max_entries of `marked`
+_NAPIS, _MARKED = 4096, 65536  # max_entries of `napis` and `marked`
 _NICS = 1024  # OBSERVER_NICS
 _RETELL_NS = 1_000_000_000
 _ANY4 = bytes(4)
@@ -104,8 +105,9 @@ class BpfObserver:
         """None: the ring buffer wakes us."""
         return None
 
-    def watch(self, netns: Sequence[str | None], napis: Mapping[int, str]) -> None:
-        """Replace the watched NAPIs (kernel-wide unique ids); counters of kept ones go on."""
+    def watch(self, netns: Sequence[str | None], napis: Mapping[int, str]) -> int:
+        """Replace the watched NAPIs (kernel-wide unique ids), of more than the map holds the first;
+        counters of kept ones go on."""
         self._netns = tuple(netns)
         slots = self._slots.assign(napis.values())
         for nic in self._reads.keys() - slots.keys():
@@ -113,16 +115,17 @@ class BpfObserver:
         for nic in slots.keys() - self._reads.keys():
             if slots[nic] != self._slots.none:
                 self._reads[nic] = slots[nic], ReadBytes(*self._bpf.reads(slots[nic]))
-        wanted = {napi_id: slots[nic] for napi_id, nic in napis.items()}
+        wanted = {napi_id: slots[nic] for napi_id, nic in islice(napis.items(), _NAPIS)}
+        for napi_id in self._napis.keys() - wanted.keys():
+            _bpf.map_delete(self._napi_map, napi_id.to_bytes(4, "little"))
         for napi_id, slot in wanted.items() - self._napis.items():
             fresh = _COUNTERS.pack(0, 0, 0, 0, slot)
             _bpf.map_update(self._napi_map, napi_id.to_bytes(4, "little"), fresh)
-        for napi_id in self._napis.keys() - wanted.keys():
-            _bpf.map_delete(self._napi_map, napi_id.to_bytes(4, "little"))
         if wanted != self._napis:
             self._watching += 1
             self._bpf.watching(self._watching)
         self._napis = wanted
+        return len(napis) - len(wanted)
 
     def drain(self) -> list[Observation]:
         """Decode what is in the ring buffer, oldest first; of a burst the first 512, and the

@@ -29,21 +29,29 @@ class Interfaces:
         self._wanted = tuple(dict.fromkeys(wanted))
         self._watch = watch
         self.links = LinkChanges(None)
+        self.refused: dict[str, str] = {}  # what a pattern took at the start, and why it was left
 
     def start(self) -> list[NicWatch]:
         """Open what is here. OperatorError for a name that is not, before anything is opened by
-        a pattern; what was opened is closed again."""
+        a pattern; what was opened is closed again. What a pattern takes may be gone again, or none
+        that can be watched: it is `refused`."""
         opened: list[NicWatch] = []
         try:
             for name in self._wanted:
                 if not _is_pattern(name):
                     opened.append(self.open(name))
             for name in self.missing({watch.view.name for watch in opened}):
-                opened.append(self.open(name))
-        except OperatorError:
+                try:
+                    opened.append(self.open(name))
+                except OperatorError as refusal:
+                    self.refused[name] = refusal.message
+        except (OperatorError, OSError) as refusal:
             for watch in opened:
                 watch.close()
-            raise
+            if isinstance(refusal, OperatorError):
+                raise
+            what = f"the interfaces cannot be listed: {refusal.strerror}"
+            raise OperatorError(what, exit_code=1) from refusal
         return opened
 
     def watch_by(self, watch: Callable[[Nic], NicWatch]) -> None:
@@ -58,11 +66,16 @@ class Interfaces:
 
     def open(self, name: str) -> NicWatch:
         """OperatorError: it cannot be watched, or is gone again."""
-        nic = open_nic(name)
+        if not name.isprintable():  # a name is any bytes; ours go into JSON, metrics and the log
+            raise OperatorError(f"interface {name!a} is not watched: its name is not readable text")
         try:
-            return self._watch(nic)
+            nic = open_nic(name)
+            try:
+                return self._watch(nic)
+            except BaseException:
+                nic.close()
+                raise
         except OSError as error:
-            nic.close()
             raise OperatorError(f"{name}: {error.strerror}", exit_code=1) from error
 
     def _wants(self, name: str) -> bool:

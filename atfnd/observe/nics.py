@@ -11,11 +11,11 @@ from __future__ import annotations
 import errno
 import os
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 
 from atfnd.kernel.ethtool_changes import EthtoolChanges
-from atfnd.kernel.rtnl import LinkChanges, addresses, links
+from atfnd.kernel.rtnl import LinkChanges, addresses
 from atfnd.model import (
     FlowKey,
     Means,
@@ -32,11 +32,37 @@ from atfnd.nic import Nic
 from atfnd.nic.toeplitz import rss_queue
 from atfnd.observe.reads import Reads
 
-__all__ = ["NicWatch", "nic_of"]
+__all__ = ["NapiIds", "NicWatch", "nic_of"]
 
 _FRESH_NS = 100_000_000  # what is shown of rules and counters may be so old
 _SHARE = 0.01  # of one core that reading them to be shown may cost
 _DISTURBED_NS = 10_000_000_000  # a reset takes seconds on some NICs
+_PAST = 256  # NAPI ids of queues that are gone, remembered for each NIC
+
+
+class NapiIds:
+    """NAPI ids that are a NIC's: of its queues now, and of the `past` ones that went last."""
+
+    def __init__(self, past: int = _PAST) -> None:
+        self._past = past
+        self.now: frozenset[int] = frozenset()
+        self._known: dict[int, None] = {}  # what went last stands last
+
+    def read(self, ids: Iterable[int]) -> None:
+        """These are the queues' now."""
+        self.now = frozenset(ids)
+        for each in self.now:
+            self._known.pop(each, None)
+            self._known[each] = None
+        for each in list(self._known)[: max(len(self._known) - len(self.now) - self._past, 0)]:
+            del self._known[each]
+
+    def __contains__(self, napi_id: int) -> bool:
+        return napi_id in self._known
+
+    def __iter__(self) -> Iterator[int]:
+        """Those of now first, then those that went last."""
+        return reversed(self._known)
 
 
 class NicWatch:
@@ -45,7 +71,7 @@ class NicWatch:
     def __init__(self, nic: Nic, armed: bool, budget: int | None) -> None:
         self.nic = nic
         self.links, self.settings = LinkChanges(nic.netns), EthtoolChanges(nic.netns)
-        self.napi_ids: set[int] = set()  # present and past
+        self.napi_ids = NapiIds()
         self._confined: dict[int, tuple[int, int | None]] = {}  # queue: CPU, pid of its thread
         self._addresses: frozenset[bytes] | None = None
         self._shown: tuple[tuple[Rule, ...], NicStats, frozenset[int], int] | None = None
@@ -77,7 +103,7 @@ class NicWatch:
         before, stood = self.view, self._stands()
         queues = self.nic.queues()
         self.view = replace(self.view, up=self.nic.up(), queues=queues, rss=self.nic.rss())
-        self.napi_ids.update(queue.napi_id for queue in queues if queue.napi_id is not None)
+        self.napi_ids.read(queue.napi_id for queue in queues if queue.napi_id is not None)
         for queue in queues:
             if queue.cpu is not None:
                 self._confined[queue.index] = queue.cpu, queue.pid
@@ -102,7 +128,12 @@ class NicWatch:
 
     def name_now(self) -> str | None:
         """What the kernel calls this interface now; None when it is gone."""
-        return links(self.nic.netns).get(self.view.ifindex)
+        try:
+            return self.nic.interface.name()
+        except OSError as refusal:
+            if refusal.errno != errno.ENODEV:
+                raise
+            return None
 
     def still_there(self) -> None:
         """OSError(ENODEV) when the interface is gone or has another name: a name may be another's

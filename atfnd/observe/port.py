@@ -19,8 +19,6 @@ How fast a queue is polled is given by who sees its polls. Without it T_timer ta
 
 from __future__ import annotations
 
-import errno
-import os
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -28,7 +26,6 @@ from atfnd.kernel.interface import Interface
 from atfnd.kernel.link_kind import link_kind
 from atfnd.kernel.napi import NapiFamily
 from atfnd.kernel.packet_steering import FLOW_ENTRIES, read_steering
-from atfnd.kernel.rtnl import links
 from atfnd.model import Device, NicView, Queue
 from atfnd.move.port import Port, Ring, Stage
 from atfnd.observe.transit import HOLDS
@@ -61,11 +58,9 @@ def read_port(
     """`interface` is the NIC's own: to open its sysfs anew waits for RCU when it is closed (umount,
     namespace_unlock()), for seconds on a busy machine. `write_ns`: what a rule write takes;
     `service_pps`: how fast queues are polled, by number. OSError(ENODEV): the interface is gone."""
-    names = links(nic.netns)
-    if nic.ifindex not in names:
-        raise OSError(errno.ENODEV, os.strerror(errno.ENODEV), nic.name)
+    interface.name()  # ENODEV: no file of it is there either, and none would say so
     gro_ns, busy_poll = _gro_flush_timeouts_ns(nic, interface), _busy_poll(proc)
-    stages = _stages(nic, interface, {name: index for index, name in names.items()})
+    stages = _stages(nic, interface)
     return Port(
         actuator=nic.caps.actuator,
         asynchronous=nic.caps.asynchronous,
@@ -121,17 +116,16 @@ def _busy_poll(proc: Path) -> bool | None:
     return any(int(value) for value in values)
 
 
-def _stages(
-    nic: NicView, interface: Interface, ifindexes: dict[str, int]
-) -> frozenset[Stage] | None:
+def _stages(nic: NicView, interface: Interface) -> frozenset[Stage] | None:
     """None: what stands there, or an XDP program, may do anything."""
     if link_kind(nic.netns, nic.ifindex).xdp is not None:
         return None
     stages = {Stage.RPS} if _steers(read_steering(interface)) else set()
     for name in (each.removeprefix(UPPER) for each in interface.list() if each.startswith(UPPER)):
-        if name not in ifindexes:
+        ifindex = interface.index_of(name)
+        if ifindex is None:
             return None
-        kind = link_kind(nic.netns, ifindexes[name]).kind
+        kind = link_kind(nic.netns, ifindex).kind
         if kind in BY_KIND:
             stages.add(BY_KIND[kind])
         elif kind not in INLINE:

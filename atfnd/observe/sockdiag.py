@@ -75,7 +75,7 @@ class SockDiagObserver:
         """At least `poll_s`; longer when a poll costs more than its share, 5 s at most."""
         return self._interval_s
 
-    def watch(self, netns: Sequence[str | None], napis: Mapping[int, str]) -> None:
+    def watch(self, netns: Sequence[str | None], napis: Mapping[int, str]) -> int:
         """See `Observer.watch`; NAPIs cannot be seen here. OSError: no such namespace."""
         del napis
         kept = {each.path: each for each in self._watched if each.path in netns}
@@ -95,6 +95,7 @@ class SockDiagObserver:
         self._listen(self._reported > 0)
         self._due_ns = 0
         self._interval_s = self._poll_s
+        return 0
 
     def drain(self) -> list[Observation]:
         """Ends of sockets at once; a poll, if one is due, for everything else."""
