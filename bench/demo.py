@@ -3,8 +3,8 @@
 
 RSS, then software RFS (then aRFS, where the NIC can), then atfnd, each with iperf3 (two servers,
 one a core, as in the paper) and request/response, while the application threads change cores. The
-meter says which share of the packets came in on the application's core; under atfnd the live flow
-table is shown. Ends with a summary and `build/run.json`; leaves nothing behind.
+meter says which share of the bytes was read on the core that had processed them; under atfnd the
+live flow table is shown. Ends with a summary and `build/run.json`; leaves nothing behind.
 
 The NIC is a lab NIC; with the argument `simnic`, inside the guest, it is the test driver.
 """
@@ -107,8 +107,8 @@ def _phase(name: str, bed: Bed, pace: Pace, meter: Meter, console: Console) -> P
                 steered = max(steered, _show_flows(running, console, move))
             time.sleep(max(0.0, due - time.monotonic()))
         reading = meter.read().since(start)
-    if reading.totals.locality is None:
-        raise OperatorError(f"{name}: no packet reached the NIC", exit_code=1)
+    if reading.totals.read_locality is None:
+        raise OperatorError(f"{name}: nothing was read", exit_code=1)
     if name == "atfnd" and not steered:
         raise OperatorError("atfnd steered no flow", "run `make test`", exit_code=1)
     return Phase(name, reading, len(reading.flows), steered)
@@ -125,16 +125,16 @@ def _show_flows(running: Daemon, console: Console, move: int) -> int:
 
 
 def _summary(phases: list[Phase], seconds: float, console: Console) -> None:
-    table = Table(title="Packets delivered on the core their application runs on")
+    table = Table(title="Bytes read on the core that had processed them")
     table.add_column("delivery")
-    for column in ("share", "packets", "flows", "steered"):
+    for column in ("share", "MB read", "flows", "steered"):
         table.add_column(column, justify="right")
     for phase in phases:
         totals = phase.reading.totals
-        packets = totals.local_segments + totals.remote_segments
-        share = f"{totals.locality:.1%}"
+        megabytes = (totals.local_bytes + totals.remote_bytes) / 1e6
+        share = f"{totals.read_locality:.1%}"
         steered = str(phase.steered) if phase.name == "atfnd" else "-"
-        table.add_row(phase.name, share, f"{packets:,}", str(phase.flows), steered)
+        table.add_row(phase.name, share, f"{megabytes:,.0f}", str(phase.flows), steered)
     console.print(table)
     console.print(f"{seconds:.0f} s; written to {RESULT}")
 
@@ -153,10 +153,12 @@ def run(console: Console, make_bed: BedMaker, pace: Pace) -> list[Phase]:
         for name in contenders(bed):
             console.print(f"\n[bold]{name}[/bold]: applications move every {pace.move_every_s:g} s")
             phases.append(_phase(name, bed, pace, meter, console))
-            console.print(f"{name}: {phases[-1].reading.totals.locality:.1%} on the right core")
+            share = phases[-1].reading.totals.read_locality
+            console.print(f"{name}: {share:.1%} read on the core that had processed them")
     seconds = time.monotonic() - began
     result: dict[str, float | int] = {
-        f"locality_{phase.name}": round(phase.reading.totals.locality or 0.0, 4) for phase in phases
+        f"locality_{phase.name}": round(phase.reading.totals.read_locality or 0.0, 4)
+        for phase in phases
     }
     result |= {"flows": phases[-1].flows, "steered": phases[-1].steered}
     result["seconds"] = round(seconds, 1)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Share of packets delivered on their application's core, for the paper's stream counts.
+"""Share of bytes read on the core that had processed them, for the paper's stream counts.
 
 The paper's experiment 1 (section 4): two servers, ports 5001 and 6001, n TCP streams each, one
 server a core, 2n = 40, 200, 1000, 2000. Here every count carries the same offered load, paced, so
@@ -81,9 +81,9 @@ def streams(bed: Bed, count: int, bytes_per_s: int | None) -> Iterator[tuple[Chi
 
 
 def _share(counts: Totals) -> float:
-    locality = counts.locality
+    locality = counts.read_locality
     if locality is None:
-        raise OperatorError("no packet reached the metered NIC", exit_code=1)
+        raise OperatorError("nothing was read", exit_code=1)
     return locality
 
 
@@ -102,14 +102,14 @@ def _shares(
         calm = meter.totals()
         time.sleep(load.move_every_s - load.settle_s)
         found = meter.totals().since(calm)
-        settled[0] += found.local_segments
-        settled[1] += found.remote_segments
+        settled[0] += found.local_bytes
+        settled[1] += found.remote_bytes
     for server in servers:
         server.check()
     whole = meter.totals().since(start)
     interrupts = handovers() - interrupts
     skbs = whole.local_skbs + whole.remote_skbs + whole.unknown_skbs
-    calm_counts = whole._replace(local_segments=settled[0], remote_segments=settled[1])
+    calm_counts = whole._replace(local_bytes=settled[0], remote_bytes=settled[1])
     return _share(whole), _share(calm_counts), 1000 * interrupts / skbs
 
 
@@ -118,7 +118,7 @@ def measure(rounds: int, make_bed: BedMaker, load: Load) -> dict[str, Any]:
     runs = []
     with make_bed() as bed, bed.meter() as meter:
         if len(bed.cpus) < len(PORTS):
-            raise OperatorError("locality needs two CPUs: with one, every packet is local")
+            raise OperatorError("locality needs two CPUs: with one, every byte is local")
         received, rivals = bed.received(), contenders(bed)
         for turn in range(rounds):
             first = turn % len(rivals)
@@ -148,7 +148,7 @@ def run(rounds: int) -> Report:
 
 def report(measured: dict[str, Any], load: Load) -> Report:
     """From what `measure` found, which may have been JSON in between."""
-    report = Report(load.name, "share of packets delivered on the application's core")
+    report = Report(load.name, "share of bytes read on the core that had processed them")
     report.notes += measured["notes"]
     runs = [Run(*each) for each in measured["runs"]]
     report.samples["runs"] = [each._asdict() for each in runs]
@@ -174,6 +174,6 @@ def report(measured: dict[str, Any], load: Load) -> Report:
             report.add(what, f"atfnd / {name}", "×", ratios(ours, settled))
     for mode, series in pictures.items():
         groups = [str(count) for count in load.counts]
-        title = f"Packets on the application's core, {mode} (settled)"
+        title = f"Bytes read on the core that had processed them, {mode} (settled)"
         plot.bars(f"{load.name}-{mode}", title, "share", groups, series, TARGET)
     return report

@@ -1,10 +1,14 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Ground truth from atfnd/bpf/meter.bpf.c: was a packet delivered on its application's core?
+"""Ground truth from atfnd/bpf/meter.bpf.c: were data processed on the CPU that read them, and was a
+packet delivered on the CPU of its application's last call?
 
-Reads tracepoints net:netif_receive_skb and sock:sock_{send,recv}_length; changes nothing. Shares
-are of segments: an skb merged by GRO counts as the packets it was made of (gso_segs), because they
-are what came over the wire; skbs are counted beside. Segments of flows whose application has made
-no call yet are `unknown` and in no share.
+The first is read locality, in bytes, which is what benches report; reads of every TCP and UDP
+socket of the namespace count. The second tells when delivery followed an application; RFS is
+right in it by construction. Reads tracepoints net:netif_receive_skb and
+sock:sock_{send,recv}_length; changes nothing. Shares of delivery are of segments: an skb merged
+by GRO counts as the packets it was made of (gso_segs), because they are what came over the wire;
+skbs are counted beside. Segments of flows whose application has made no call yet are `unknown`
+and in no share.
 """
 
 from __future__ import annotations
@@ -36,10 +40,21 @@ class Totals(NamedTuple):
     untracked: int
     superseded: int
     lost: int
+    local_bytes: int
+    remote_bytes: int
+    unseen_bytes: int
+
+    @property
+    def read_locality(self) -> float | None:
+        """Share of bytes that were read on the CPU that had processed them, 0 to 1; None: none
+        were read, or only from unconnected UDP sockets."""
+        known = self.local_bytes + self.remote_bytes
+        return self.local_bytes / known if known else None
 
     @property
     def locality(self) -> float | None:
-        """Share of segments delivered on the application's core, 0 to 1; None without traffic."""
+        """Share of segments delivered on the CPU of the application's last call, 0 to 1; None
+        without traffic."""
         known = self.local_segments + self.remote_segments
         return self.local_segments / known if known else None
 
@@ -55,10 +70,12 @@ class FlowCount(NamedTuple):
     remote_segments: int
     moves: int  # times its application's CPU changed
     app_cpu: int
+    local_bytes: int = 0  # as of Totals
+    remote_bytes: int = 0
 
     @property
     def locality(self) -> float | None:
-        """Share of its segments delivered on the application's core; None without traffic."""
+        """Share of its segments delivered on the CPU of its last call; None without traffic."""
         known = self.local_segments + self.remote_segments
         return self.local_segments / known if known else None
 
@@ -89,7 +106,11 @@ class Reading:
             was = earlier.flows.get(key, FlowCount(0, 0, 0, 0))
             local, remote = now[0] - was[0], now[1] - was[1]
             if local or remote:
-                flows[key] = FlowCount(local, remote, now.moves - was.moves, now.app_cpu)
+                moves, read = (
+                    now.moves - was.moves,
+                    (a - b for a, b in zip(now[4:], was[4:], strict=True)),
+                )
+                flows[key] = FlowCount(local, remote, moves, now.app_cpu, *read)
         return Reading(self.totals.since(earlier.totals), flows)
 
 

@@ -57,7 +57,7 @@ class Run(NamedTuple):
 
     contender: str
     streams: int
-    local: float | None  # on the application's core
+    local: float | None  # share of bytes read on the core that had processed them
     settled: float | None  # the same, from a second after each migration on
     moves: int  # of flows with their applications
     reordered: int
@@ -114,8 +114,8 @@ def measured(
                 settled = meter.totals()
                 time.sleep(EVERY_S - SETTLE_S)
                 found = meter.totals().since(settled)
-                calm[0] += found.local_segments
-                calm[1] += found.remote_segments
+                calm[0] += found.local_bytes
+                calm[1] += found.remote_bytes
         whole = meter.totals().since(start)
         tally = traffic.finish()
         writes = None if before is None else (_applied(daemon) or 0) - before
@@ -123,7 +123,7 @@ def measured(
     return Run(
         contender=name,
         streams=streams,
-        local=whole.locality,
+        local=whole.read_locality,
         settled=calm[0] / sum(calm) if sum(calm) else None,
         moves=order.moves,
         reordered=order.reordered.total(),
@@ -152,7 +152,7 @@ def _applied(daemon: Daemon | None) -> int | None:
 
 def report(runs: Sequence[Run]) -> Report:
     """Moves of all rounds are added up; shares are medians over rounds."""
-    report = Report("migrating", "packets on a migrating application's core, and their order")
+    report = Report("migrating", "bytes read on the core that had processed them, and their order")
     report.samples["runs"] = [each._asdict() for each in runs]
     groups: dict[tuple[int, str], list[Run]] = {}
     for each in runs:
@@ -161,9 +161,9 @@ def report(runs: Sequence[Run]) -> Report:
     for (streams, name), found in groups.items():
         what = f"2n = {streams}"
         local = median(each.local for each in found if each.local is not None)
-        report.add(f"{what}, on its core, all of it", name, "share", local)
+        report.add(f"{what}, read where processed, all of it", name, "share", local)
         settled = median(each.settled for each in found if each.settled is not None)
-        report.add(f"{what}, on its core, settled", name, "share", settled)
+        report.add(f"{what}, read where processed, settled", name, "share", settled)
         pictures.setdefault(name, []).append(local)
         if moves := sum(each.moves for each in found):
             reordered = proportion(sum(each.reordered for each in found), moves)
@@ -184,5 +184,11 @@ def report(runs: Sequence[Run]) -> Report:
             what = "atfnd, strict, packets reordered"
             report.targets.append(Target(what, overtaken, 0, False, "packets"))
     counts = [str(count) for count in dict.fromkeys(each.streams for each in runs)]
-    plot.bars("migrating", "Packets on a migrating application's core", "share", counts, pictures)
+    plot.bars(
+        "migrating",
+        "Bytes read on the core that had processed them, migrating",
+        "share",
+        counts,
+        pictures,
+    )
     return report

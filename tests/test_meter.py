@@ -139,9 +139,43 @@ def test_every_datagram_is_counted_where_it_was_delivered(
         one_on(OTHER_CPU)  # delivered before the first call there
         away = enough_on(OTHER_CPU, REMOTE)
         ((key, flow),) = away.flows.items()
-        assert flow == (0, away.totals.remote_segments, 0, OTHER_CPU)
+        assert flow[:4] == (0, away.totals.remote_segments, 0, OTHER_CPU)
+        assert sum(flow[4:]) == (flow.remote_bytes if connected else 0)
         assert (key.protocol, key.local_port) == (Protocol.UDP, target[1])
         assert any(key.remote) == connected
+
+
+@pytest.mark.usefixtures("_own_affinity")
+@pytest.mark.parametrize("connected", [True, False])
+def test_what_counts_is_where_the_data_are_read(pair: Pair, connected: bool) -> None:
+    """Its packets are always delivered on the CPU of its last call, and it reads on another."""
+    receiver = udp(pair.host, socket.AF_INET, V4[1])
+    sender = udp(pair.peer, socket.AF_INET, V4[0])
+    with contextlib.closing(receiver), contextlib.closing(sender), pair.meter() as meter:
+        if connected:
+            receiver.connect(sender.getsockname())
+        made = itertools.count()
+
+        def counted() -> bool:
+            for _ in range(20):
+                os.sched_setaffinity(0, {DELIVERY_CPU})
+                receiver.sendto(b"x", sender.getsockname())
+                sender.sendto(bytes(10), receiver.getsockname())
+                os.sched_setaffinity(0, {OTHER_CPU})
+                receiver.recv(10)
+                next(made)
+            totals = meter.totals()
+            return totals.remote_bytes + totals.unseen_bytes >= 10 * ENOUGH
+
+        until(counted, "enough reads are counted")
+        totals, read = meter.totals(), 10 * next(made)
+        assert (totals.locality, totals.local_bytes) == (1.0, 0)
+        if connected:
+            assert (totals.read_locality, totals.unseen_bytes) == (0.0, 0)
+            assert totals.remote_bytes <= read
+        else:
+            assert (totals.read_locality, totals.remote_bytes) == (None, 0)
+            assert totals.unseen_bytes <= read
 
 
 def sink(listener: socket.socket, cpu: int, total: int) -> threading.Thread:
@@ -178,6 +212,8 @@ def test_tcp_segments_are_those_of_the_wire_even_when_gro_merges_them(pair: Pair
         assert totals.unknown_segments <= 3  # handshake, ACK of "x" (traced after its send)
         assert segments > sum(totals[3:6]), "GRO merged nothing: the test proves nothing"
         assert totals.locality == (1.0 if cpu == DELIVERY_CPU else 0.0)
+        assert totals.read_locality == totals.locality
+        assert totals.local_bytes + totals.remote_bytes <= total
 
 
 @pytest.mark.usefixtures("_own_affinity")

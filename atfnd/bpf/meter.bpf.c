@@ -7,7 +7,9 @@
  * (net/core/dev.c), after get_rps_cpu() has chosen a CPU and enqueue_to_backlog() has moved the skb
  * there, so the running CPU is the one that does protocol processing under RSS, RPS, RFS and
  * filters alike. The application's CPU is that of its last call: sock:sock_{send,recv}_length fire
- * in process context (net/socket.c).
+ * in process context (net/socket.c). That is where RFS sends a packet by construction, wherever its
+ * thread is by the time it reads; so read locality is counted beside, at each read: the CPU that
+ * reads against sk_incoming_cpu, that of the last packet that was processed.
  */
 #include "kernel_types.h"
 #include "meter.h"
@@ -27,6 +29,8 @@
 #define IPPROTO_TCP 6
 #define IPPROTO_UDP 17
 #define IP_MF_OFFSET 0x3fff
+#define MSG_PEEK 2 /* include/linux/socket.h: the data stay where they are */
+#define MSG_ERRQUEUE 0x2000
 
 const volatile __u32 netns;   /* inode number of the network namespace */
 const volatile __u32 ifindex; /* device that receives */
@@ -121,10 +125,38 @@ static int socket_call(struct sock *sk)
 	return 0;
 }
 
-SEC("tp_btf/sock_recv_length")
-int BPF_PROG(on_recv, struct sock *sk)
+static void count_read(struct sock *sk, __u32 length)
 {
-	return socket_call(sk);
+	int rx = sk->__sk_common.skc_incoming_cpu;
+	struct meter_totals *count = this_cpu_totals();
+	struct meter_key key = {};
+	struct meter_flow *flow;
+
+	if (!count || sk->__sk_common.skc_net.net->ns.inum != netns || key_of_socket(sk, &key))
+		return;
+	if (rx < 0 || (key.protocol == IPPROTO_UDP && !key.remote_port)) {
+		__sync_fetch_and_add(&count->unseen_bytes, length);
+		return;
+	}
+	flow = bpf_map_lookup_elem(&flows, &key);
+	if (rx == (int)bpf_get_smp_processor_id()) {
+		__sync_fetch_and_add(&count->local_bytes, length);
+		if (flow)
+			__sync_fetch_and_add(&flow->local_bytes, length);
+	} else {
+		__sync_fetch_and_add(&count->remote_bytes, length);
+		if (flow)
+			__sync_fetch_and_add(&flow->remote_bytes, length);
+	}
+}
+
+SEC("tp_btf/sock_recv_length")
+int BPF_PROG(on_recv, struct sock *sk, int length, int flags)
+{
+	socket_call(sk);
+	if (length > 0 && !(flags & (MSG_PEEK | MSG_ERRQUEUE)))
+		count_read(sk, length);
+	return 0;
 }
 
 SEC("tp_btf/sock_send_length")

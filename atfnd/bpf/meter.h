@@ -30,6 +30,8 @@ struct meter_flow {
 	__u32 from_cpu;	       /* app_cpu before the last change */
 	__u32 pending;	       /* changed, and nothing delivered on app_cpu since */
 	__u32 pad;
+	__u64 local_bytes;     /* read on the CPU that had processed them */
+	__u64 remote_bytes;    /* read on another one */
 };
 
 /* Per CPU; a merged (GRO) skb is one skb of many segments. */
@@ -44,6 +46,9 @@ struct meter_totals {
 	__u64 untracked;	/* socket calls on flows that found the flow map full */
 	__u64 superseded;	/* CPU changes before the previous one was reacted to */
 	__u64 lost;		/* reactions that found the ring full */
+	__u64 local_bytes;	/* read on the CPU that had processed them */
+	__u64 remote_bytes;	/* read on another one */
+	__u64 unseen_bytes;	/* read from unconnected UDP sockets: the kernel keeps no CPU */
 };
 
 /* One application move that was reacted to. */

@@ -25,7 +25,7 @@ def test_flows_are_placed_and_follow_their_applications(
     busy = [f for f in ours.reading.flows.values() if f.local_segments + f.remote_segments > 100]
     assert len(busy) > 3
     assert all(flow.local_segments > flow.remote_segments for flow in busy), busy
-    share = {name: phase.reading.totals.locality or 0.0 for name, phase in phases.items()}
-    assert share["atfnd"] > max(0.8, 1.5 * share["rss"]), share  # RSS: one packet in four
+    share = {name: phase.reading.totals.read_locality or 0.0 for name, phase in phases.items()}
+    assert share["atfnd"] > max(0.8, 1.5 * share["rss"]), share  # RSS: one byte in four
     assert json.loads((tmp_path / "run.json").read_text())["locality_atfnd"] > 0.8
     assert not os.path.exists("/sys/class/net/sim0")
