@@ -5,41 +5,58 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Coroutine
-from typing import Any
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any, NamedTuple
 
-__all__ = ["Rounds", "bugs", "regularly"]
+__all__ = ["Pace", "Rounds", "bugs", "regularly"]
 
-_EVERY_S = 2.0  # while a chore is cheap
-_SHARE = 0.0005  # of one core that each may cost
-_AT_LEAST_EVERY_S = 20.0  # whatever it costs: what a NIC lost is put back by then
+
+class Pace(NamedTuple):
+    """How often a chore runs."""
+
+    every_s: float = 2.0  # while it is cheap
+    share: float = 0.0005  # of one core that it may cost
+    at_least_every_s: float = 20.0  # whatever it costs: what a NIC lost is put back by then
+
+    @classmethod
+    def of(cls, environment: Mapping[str, str]) -> Pace:
+        """ATFND_PACE: so many times as often as usual, for tests that wait for a chore."""
+        times = float(environment.get("ATFND_PACE", "1"))
+        usual = cls()
+        return cls(usual.every_s / times, usual.share * times, usual.at_least_every_s / times)
 
 
 async def regularly(
     chore: Callable[[], None],
     pressing: Callable[[], bool] | None = None,
-    at_least_every_s: float = _AT_LEAST_EVERY_S,
+    pace: Pace = Pace(),  # noqa: B008, it is immutable
 ) -> None:
-    """Every two seconds, or less often when one run costs more than its share, within bounds. While
-    it is `pressing`, every two seconds, whatever a run costs: that must have an end."""
-    every_s = min(_EVERY_S, at_least_every_s)
+    """Every `every_s`, or less often when one run costs more than its share, within bounds. While
+    it is `pressing`, every `every_s`, whatever a run costs: that must have an end."""
+    usual_s, share, at_least_every_s = pace
+    every_s = min(usual_s, at_least_every_s)
     while True:
         await asyncio.sleep(every_s)
         began_s = time.thread_time()
         chore()
         cost_s = time.thread_time() - began_s
         hurry = pressing is not None and pressing()
-        every_s = min(_EVERY_S if hurry else max(_EVERY_S, cost_s / _SHARE), at_least_every_s)
+        every_s = min(usual_s if hurry else max(usual_s, cost_s / share), at_least_every_s)
 
 
 class Rounds:
     """A round is completed when each of its chores has run to its end since the last one was; then
     `completed` is called. With `within_s` a round takes less than that, whatever a chore costs."""
 
-    def __init__(self, completed: Callable[[], None], within_s: float | None) -> None:
+    def __init__(
+        self,
+        completed: Callable[[], None],
+        within_s: float | None,
+        pace: Pace = Pace(),  # noqa: B008, it is immutable
+    ) -> None:
         self._completed = completed
-        bounds = (_AT_LEAST_EVERY_S, *(() if within_s is None else (within_s / 3,)))
-        self._at_least_every_s = min(bounds)
+        bounds = (pace.at_least_every_s, *(() if within_s is None else (within_s / 3,)))
+        self._pace = pace._replace(at_least_every_s=min(bounds))
         self._chores = 0
         self._left: set[int] = set()
 
@@ -53,7 +70,7 @@ class Rounds:
             chore()
             ran()
 
-        return regularly(run, pressing, self._at_least_every_s)
+        return regularly(run, pressing, self._pace)
 
     def part(self) -> Callable[[], None]:
         """One more chore that rounds wait for; to be called whenever it has run."""

@@ -14,7 +14,7 @@ from functools import partial
 
 from atfnd.agenda import Agenda
 from atfnd.arming import Arming
-from atfnd.chores import Rounds, bugs
+from atfnd.chores import Pace, Rounds, bugs
 from atfnd.decide import audit, retire, steer
 from atfnd.decide.memory import Memory, Settling
 from atfnd.decide.newborn import Newborn
@@ -72,7 +72,7 @@ class Daemon(Operated):
         self._matching, self._given = Matching(policy), given
         self._reloads, self._recordings, self.hangup = asyncio.Lock(), 0, asyncio.Event()
         self.interfaces, self.journal = interfaces, journal
-        self._lost = 0
+        self._lost, self.pace = 0, Pace()
         self.originals, self.orders = originals, orders
         self.keeping_off = KeepingOff(originals, self.record, self.log)
         self._homes, self._strays, self._newborn = {}, {}, Newborn()
@@ -99,7 +99,7 @@ class Daemon(Operated):
             loop.add_reader(self._births.fileno(), self._hear)
         loop.add_reader(self.interfaces.links.fileno(), self._arrivals)
         loop.add_reader(self.cpus.fileno(), self._cpus_changed)
-        rounds = Rounds(self.tell_alive, self.notify.watchdog_s)
+        rounds = Rounds(self.tell_alive, self.notify.watchdog_s, self.pace)
         looks = [self._audit, self._reconcile, self._look_at_ports, self._look_at_spans]
         looks += [self._leave, Loads(self.memory).look, self._look_at_reads]
         chores = [self._hangups(), self.punctuality.watch(), self.arming.balancing.keep()]

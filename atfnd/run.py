@@ -18,6 +18,7 @@ from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 
+from atfnd.chores import Pace
 from atfnd.daemon import Daemon
 from atfnd.errors import OperatorError
 from atfnd.model import Restored
@@ -107,7 +108,7 @@ def run(
         for trouble in _troubles(*journals):
             daemon.log.add("journal", trouble)
         faulthandler.enable()  # a watchdog's SIGABRT shows where the loop stood
-        daemon.notify = Notify.of(os.environ, daemon.log)
+        daemon.notify, daemon.pace = Notify.of(os.environ, daemon.log), Pace.of(os.environ)
         asyncio.run(_until_stopped(daemon, watches, run_dir / "atfnd.sock"))
         _say_refused(daemon.restored)
 

@@ -11,7 +11,6 @@ from pathlib import Path
 from subprocess import PIPE
 from typing import Any, Protocol
 
-from tests.published import Serving
 from tests.zygote import Forked
 
 __all__ = ["ATFNCTL", "Served", "atfnctl", "curl", "environment", "get", "lines", "refusal"]
@@ -19,13 +18,20 @@ __all__ = ["ATFNCTL", "Served", "atfnctl", "curl", "environment", "get", "lines"
 ATFNCTL = str(Path(sys.executable).parent / "atfnctl")
 
 
-def environment(daemon: Serving | Path) -> dict[str, str]:
+class Served(Protocol):
+    """A daemon, or what stands for one."""
+
+    @property
+    def socket(self) -> Path: ...
+
+
+def environment(daemon: Served | Path) -> dict[str, str]:
     path = daemon if isinstance(daemon, Path) else daemon.socket
     hidden = ("COLUMNS", "LINES")
     return {k: v for k, v in os.environ.items() if k not in hidden} | {"ATFND_SOCKET": str(path)}
 
 
-def atfnctl(daemon: Serving | Path, *words: str) -> subprocess.CompletedProcess[str]:
+def atfnctl(daemon: Served | Path, *words: str) -> subprocess.CompletedProcess[str]:
     command, ours = [ATFNCTL, *words], environment(daemon)
     with Forked(command, env=ours, stdout=PIPE, stderr=PIPE, text=True) as process:
         try:
@@ -36,17 +42,10 @@ def atfnctl(daemon: Serving | Path, *words: str) -> subprocess.CompletedProcess[
     return subprocess.CompletedProcess(command, process.returncode, stdout, stderr)
 
 
-def lines(daemon: Serving, *words: str) -> list[str]:
+def lines(daemon: Served, *words: str) -> list[str]:
     done = atfnctl(daemon, *words)
     assert (done.returncode, done.stderr) == (0, ""), done.stderr
     return [line.rstrip() for line in done.stdout.splitlines()]
-
-
-class Served(Protocol):
-    """A daemon, or what stands for one."""
-
-    @property
-    def socket(self) -> Path: ...
 
 
 def curl(daemon: Served, path: str, *options: str) -> tuple[int, str, str]:
@@ -61,13 +60,13 @@ def curl(daemon: Served, path: str, *options: str) -> tuple[int, str, str]:
     return int(status), content_type, body
 
 
-def get(daemon: Serving, path: str, *options: str) -> Any:
+def get(daemon: Served, path: str, *options: str) -> Any:
     status, content_type, body = curl(daemon, path, *options)
     assert (status, content_type.split(";")[0]) == (200, "application/json"), body
     return json.loads(body)
 
 
-def refusal(daemon: Serving, path: str, *options: str) -> tuple[int, dict[str, str | None]]:
+def refusal(daemon: Served, path: str, *options: str) -> tuple[int, dict[str, str | None]]:
     status, content_type, body = curl(daemon, path, *options)
     assert content_type.split(";")[0] == "application/json"
     answer = json.loads(body)

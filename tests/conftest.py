@@ -10,7 +10,6 @@ from contextlib import ExitStack, closing
 from typing import Any
 
 import pytest
-from hypothesis import settings
 
 from atfnd.observe import Qualify
 from atfnd.observe.bpf import BpfObserver
@@ -23,10 +22,13 @@ from tests.tiers import LONG, markers
 __all__ = ["flows", "lab", "observer", "own_affinity", "shared_lab", "traffic", "watch"]
 
 
-# No test asserts how fast a machine is. The suite draws the same examples in each run.
-settings.register_profile("suite", deadline=None, derandomize=True)
-settings.register_profile("soak", deadline=None, max_examples=1000)
-settings.load_profile(os.environ.get("ATFND_HYPOTHESIS", "suite"))
+if "ATFND_GUEST" not in os.environ:  # seconds to import there, and nobody uses it
+    from hypothesis import settings
+
+    # No test asserts how fast a machine is. The suite draws the same examples in each run.
+    settings.register_profile("suite", deadline=None, derandomize=True)
+    settings.register_profile("soak", deadline=None, max_examples=1000)
+    settings.load_profile(os.environ.get("ATFND_HYPOTHESIS", "suite"))
 
 UNTIL_S = float(os.environ.get("ATFND_TESTS_UNTIL", "inf"))  # since the epoch
 BEGUN = pytest.StashKey[set[str]]()

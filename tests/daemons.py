@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import os
 import signal
 import socket
 import subprocess
@@ -27,6 +28,7 @@ __all__ = ["ATFND", "EVERYTHING", "OBSERVERS", "Daemon", "Row", "policy", "stand
 ATFND = str(Path(sys.executable).parent / "atfnd")
 OBSERVERS = ["bpf", "sock_diag"]
 STOP_S = 30.0
+PACE = "10"  # times as often as usual, a daemon of a test looks (atfnd/chores.py)
 
 Row = dict[str, Any]
 
@@ -88,7 +90,11 @@ class Daemon:
         starts = Forked if not wrapped or wrapped[1:2] == ["-m"] else subprocess.Popen
         with self._said.open("ab") as said:
             self.process = starts(
-                [*wrapped, ATFND, *words], stdin=subprocess.DEVNULL, stdout=said, stderr=said
+                [*wrapped, ATFND, *words],
+                env=os.environ | {"ATFND_PACE": PACE},
+                stdin=subprocess.DEVNULL,
+                stdout=said,
+                stderr=said,
             )
         return self.process
 

@@ -50,7 +50,7 @@ def test_nothing_is_left_but_the_rules(
         before = standing(shared_lab)
         assert bed.daemon.end(number) == (-number if number == signal.SIGKILL else 0)
         left = {"lock", "rules.journal", "originals.journal", "orders.journal"}
-        left |= {"atfnd.sock"} if number == signal.SIGKILL else set()
+        left |= {"atfnd.sock", "atfnd-root.sock"} if number == signal.SIGKILL else set()
         assert {each.name for each in bed.daemon.run_dir.iterdir()} == left
         assert standing(shared_lab) == before
         until(lambda: not any(loaded(*each) for each in objects), "its BPF objects are freed")

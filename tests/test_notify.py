@@ -154,7 +154,8 @@ def test_a_daemon_from_start_to_stop(
 ) -> None:
     daemon = Daemon(tmp_path)
     told = f"NOTIFY_SOCKET={manager.address}"
-    wrapped = ("env", told, "WATCHDOG_USEC=60000000")
+    # At its usual pace: what nobody reads in time would fill the manager's queue.
+    wrapped = ("env", told, "WATCHDOG_USEC=60000000", "ATFND_PACE=1")
     try:
         daemon.start("--nic", lab.nic.name, "--observer", observer, wrapped=wrapped)
         until(lambda: len(manager.said()) > 1, "a round is completed", 60)

@@ -29,7 +29,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-__all__ = ["Forked"]
+__all__ = ["Forked", "start"]
 
 CLONE_PARENT = 0x00008000  # linux/sched.h: a child of the zygote's parent, which asks
 CLONE_NEWNET = 0x40000000
@@ -87,6 +87,12 @@ class _Zygote:
 _zygotes: list[_Zygote] = []
 
 
+def start() -> None:
+    """Have it import what it needs, before the first request."""
+    if not _zygotes:
+        _zygotes.append(_Zygote())
+
+
 def _inherited() -> tuple[object, ...]:
     """What a child has of its parent and no request names."""
     namespaces = [os.readlink(f"/proc/self/ns/{each}") for each in ("mnt", "net", "user", "uts")]
@@ -110,8 +116,7 @@ class Forked(subprocess.Popen[Any]):
         to_child, from_child, errors = (words[10:12], words[13:11:-1], words[15:13:-1])
         if platform.machine() != "x86_64":
             return self._execute_program(*words)
-        if not _zygotes:
-            _zygotes.append(_Zygote())
+        start()
         if _zygotes[-1].inherits != _inherited():
             return self._execute_program(*words)
         request = Request(

@@ -20,7 +20,9 @@ __all__ = ["machine_of", "run_tests", "together"]
 
 # Start-up is what costs under TCG: nothing is loaded or written that the tests do not need.
 PYTEST = ("-q", "-p", "no:cacheprovider", "-p", "pytest_timeout", "-o", "timeout=600")
-TOGETHER = 4  # files in one guest: what is left by one would show in the next
+TOGETHER = (
+    9  # files in one guest: a start is half a minute, but with a guest that dies all are lost
+)
 ENVIRONMENT = ("PYTEST_DISABLE_PLUGIN_AUTOLOAD=1", "PYTHONDONTWRITEBYTECODE=1")
 
 
@@ -37,7 +39,7 @@ def machine_of(file: Path) -> Machine:
 
 
 def together(files: Iterable[Path]) -> list[tuple[Path, ...]]:
-    """Files that want the same machine, a few at a time: a start is half a minute."""
+    """Files that want the same machine, some at a time."""
     wanting: dict[Machine, list[Path]] = {}
     for file in files:
         wanting.setdefault(machine_of(file), []).append(file)
