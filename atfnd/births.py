@@ -19,6 +19,7 @@ from atfnd.decide.newborn import Newborn, keeps_order_from_birth, ordered
 from atfnd.matching import Matching
 from atfnd.model import (
     Accepted,
+    ActionKind,
     Connected,
     Connecting,
     FlowKey,
@@ -28,10 +29,11 @@ from atfnd.model import (
     SocketGone,
     SocketUse,
     Thread,
+    ThreadReads,
 )
 from atfnd.move.event import Established, Event, EvidenceLost, Gone, Wanted
 from atfnd.observe.births import Births
-from atfnd.observe.nics import NicWatch
+from atfnd.observe.nics import NicWatch, nic_of
 from atfnd.programmed import Programmed
 from atfnd.recording import Recorder
 from atfnd.replay.recording import LookAt
@@ -213,8 +215,30 @@ class Born(Programmed):
             rule_of = partial(self._of_port, name, now_ns)
             born = self._newborn.look_at_ports(watch.view, rule_of, uses, self.memory, now_ns)
             self._asked |= {key for each in born if (key := each.action.key) is not None}
+            self._heirs |= self._keeping(born)
             self._bear(watch, born)
         self._births.accepts({key.local_port for key in self._asked})
+
+    def _keeping(self, born: Sequence[Birth]) -> dict[int, int]:
+        """The sockets of connections that keep the queue of their port's rule by one of their own:
+        the observer is to know them, with the CPU they are used on."""
+        keys = [each.action.key for each in born if each.action.kind is ActionKind.INSERT]
+        flows = [self.memory.table.get(key) for key in keys if key is not None and not key.wide]
+        return {flow.cookie: flow.app_cpu for flow in flows if flow is not None}
+
+    def _read_first(self, event: ThreadReads) -> None:
+        """Who serves a port is seen by who reads its connections."""
+        watch = nic_of(event, self.watches.values())
+        if watch is None:
+            return
+        self.recorder.reads(event, watch.view.name)
+        if self._newborn.read(event, watch.view.name):
+            self._look_at_ports()
+
+    def port_remarks(self, key: FlowKey) -> tuple[str, ...]:
+        """As `serve.Source.port_remarks`."""
+        found = (self._newborn.why_no_port(nic, key) for nic in self.watches)
+        return tuple(each for each in found if each is not None)
 
     def _of_port(
         self, nic: str, now_ns: int, key: FlowKey, thread: Thread | None

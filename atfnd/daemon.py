@@ -30,6 +30,7 @@ from atfnd.model import (
     SocketGone,
     SocketSeen,
     SocketUse,
+    ThreadReads,
 )
 from atfnd.observe import Observation, Observer
 from atfnd.observe.interfaces import Interfaces
@@ -149,6 +150,8 @@ class Daemon(Operated):
                 of = event.cookie, event.key if isinstance(event, SocketSeen) else None
                 waiting.pop(of, None)
                 waiting[of] = event
+            elif isinstance(event, ThreadReads):
+                self._read_first(event)
         for latest in waiting.values():
             if isinstance(latest, SocketSeen):
                 self._seen(latest)

@@ -21,6 +21,7 @@ from atfnd.model import (
     SocketSeen,
     SocketUse,
     Thread,
+    ThreadReads,
 )
 from atfnd.observe.nics import NicWatch, nic_of
 from atfnd.observe.ports import ListenedPorts
@@ -123,6 +124,11 @@ class Recorder:
         if self._readers and events:
             heard = tuple(self._heard(event, received_by) for event in events)
             self._tell(Births(time.monotonic_ns(), heard))
+
+    def reads(self, event: ThreadReads, nic: str) -> None:
+        """A thread was the first to read a connection that came in through this NIC."""
+        if self._readers:
+            self._tell(Births(event.at_ns, (Heard(event, {nic: None}),)))
 
     def found(self) -> None:
         """Every listener was looked for."""

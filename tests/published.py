@@ -212,6 +212,9 @@ class Published:
         action = Action(kind, nic, key(40_002), None, 0, 3, why, "bulk")
         return [Planned(action, None, ("ethtool -N eth1 flow-type tcp4 action 3",), None)]
 
+    def port_remarks(self, key: FlowKey) -> tuple[str, ...]:
+        return ()
+
     def remarks(self, flow: Flow) -> tuple[str, ...]:
         return (f"{self.told_of_auto}.",) if self.told_of_auto and flow.policy == "auto" else ()
 

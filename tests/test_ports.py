@@ -27,6 +27,7 @@ from atfnd.model import (
     Placement,
     SocketUse,
     Thread,
+    ThreadReads,
 )
 from tests.test_birth import memory, owning
 from tests.values import NIC, RULE, THREAD, flow, key, seen
@@ -55,6 +56,9 @@ class Server:
         self.nic: NicView = EXACT_WINS
         for event in events or (listening(),):
             self.listeners.opened(event, self.memory)
+
+    def reads(self, thread: Thread, at_ns: int) -> FlowKey | None:
+        return self.listeners.read(ThreadReads(at_ns, key(1), 102, thread))
 
     def look(self, *uses: SocketUse, now_ns: int = 10) -> tuple[Birth, ...]:
         return ports.look(
@@ -300,3 +304,114 @@ def test_listeners_that_were_lost_track_of_are_found() -> None:
     assert server.listeners.sockets[PORT] == {1: listening()}  # its thread is not forgotten
     server.listeners.found([], server.memory, 70)
     assert server.listeners.closed_ns == {PORT: 70}
+
+
+def test_a_port_that_two_threads_read_gets_no_rule() -> None:
+    server = Server()
+    assert server.reads(THREAD, SECOND_NS) is None
+    assert server.listeners.several(PORT) is None
+    assert server.reads(OTHER, 2 * SECOND_NS) == PORT
+    assert server.reads(OTHER, 3 * SECOND_NS) is None  # no news
+    assert server.look(now_ns=3 * SECOND_NS) == ()
+    assert server.why == f"threads {THREAD.tid} and 200 both read its connections"
+    assert server.entry() is None
+
+
+def test_the_rule_of_a_port_that_comes_to_be_read_by_two_threads_is_taken_back() -> None:
+    server = Server()
+    server.done(server.look())
+    server.reads(THREAD, SECOND_NS)
+    server.reads(OTHER, SECOND_NS)
+    came, elsewhere = connection(1, 2), connection(2, 0)
+    server.memory.table.put(flow(2, location=4, target_queue=0, app_cpu=0))
+    pin, delete = server.look(came, elsewhere, now_ns=2 * SECOND_NS)
+    assert (pin.action.kind, pin.action.key, pin.action.new) == (ActionKind.INSERT, key(1), 2)
+    assert pin.origins == frozenset({2})  # it keeps its queue
+    assert (delete.action.kind, delete.action.key, delete.live) == (ActionKind.DELETE, PORT, True)
+    assert delete.first_data_ns is not None
+    assert server.look(came, elsewhere, now_ns=2 * SECOND_NS) == ()
+    through = {queue: Accepted(9, 1003, key(3), 100 + queue) for queue in (0, 2)}
+    told = {
+        queue: ports.exposed(event, EXACT_WINS, server.listeners, server.memory)
+        for queue, event in through.items()
+    }
+    assert told == {0: [], 2: [PORT]}
+    server.done((pin, delete))
+    assert server.entry() is None
+    kept = server.entry(key(1))
+    assert kept is not None
+    assert (kept.cookie, kept.target_queue, kept.state) == (1001, 2, FlowState.STEERED)
+    assert server.look(came, elsewhere, now_ns=3 * SECOND_NS) == ()
+    assert "both read" in (server.why or "")
+
+
+def test_of_many_connections_some_get_their_rule_at_each_look() -> None:
+    server = Server()
+    server.nic = replace(EXACT_WINS, budget=100)
+    server.memory = memory(capacity=100)
+    server.done(server.look())
+    server.reads(THREAD, SECOND_NS)
+    server.reads(OTHER, SECOND_NS)
+    live = [connection(number, 2) for number in range(20)]
+    first = server.look(*live, now_ns=2 * SECOND_NS)
+    assert {birth.action.kind for birth in first} == {ActionKind.INSERT}
+    assert len(first) == 16
+    server.done(first)
+    *rest, delete = server.look(*live, now_ns=3 * SECOND_NS)
+    assert len(rest) == 4
+    assert delete.action.kind is ActionKind.DELETE
+
+
+def test_a_port_that_finds_no_room_for_its_connections_keeps_its_rule() -> None:
+    server = Server()
+    server.done(server.look())
+    server.reads(THREAD, SECOND_NS)
+    server.reads(OTHER, SECOND_NS)
+    server.nic = replace(EXACT_WINS, budget=1)
+    assert server.look(connection(1, 2), now_ns=2 * SECOND_NS) == ()
+    assert server.look(now_ns=2 * SECOND_NS)[0].action.kind is ActionKind.DELETE
+
+
+def test_a_port_gets_its_rule_once_one_thread_alone_has_read_for_a_minute() -> None:
+    server = Server()
+    server.reads(THREAD, 0)
+    server.reads(OTHER, 0)
+    assert server.look(now_ns=1000 * SECOND_NS) == ()  # nobody has read since
+    for second in range(1000, 1060):
+        server.reads(OTHER, second * SECOND_NS)
+        assert server.look(now_ns=second * SECOND_NS) == ()
+    server.reads(OTHER, 1060 * SECOND_NS)
+    (birth,) = server.look(now_ns=1060 * SECOND_NS)
+    assert birth.action.kind is ActionKind.INSERT
+
+
+def test_threads_one_after_the_other_are_one_at_a_time() -> None:
+    server = Server()
+    for second in range(0, 600, 11):
+        server.reads(replace(THREAD, tid=second), second * SECOND_NS)
+        assert server.listeners.several(PORT) is None
+
+
+def test_who_listens_after_another_one_has_readers_of_its_own() -> None:
+    server = Server()
+    server.reads(THREAD, SECOND_NS)
+    server.listeners.closed(1, SECOND_NS)
+    server.listeners.opened(listening(2), server.memory)
+    server.reads(OTHER, 2 * SECOND_NS)
+    assert server.listeners.several(PORT) is None
+
+
+def test_a_port_open_to_any_address_has_the_readers_of_each() -> None:
+    everywhere = PORT._replace(local=bytes(4))
+    server = Server(listening(1, everywhere))
+    server.reads(THREAD, SECOND_NS)
+    assert server.reads(OTHER, SECOND_NS) == everywhere
+    assert server.listeners.several(PORT) is not None
+    assert server.listeners.several(PORT._replace(local_port=444)) is None
+
+
+def test_more_than_two_readers_are_told_by_their_number() -> None:
+    server = Server()
+    for tid in (5, 3, 9, 7):
+        server.reads(replace(THREAD, tid=tid), SECOND_NS)
+    assert server.listeners.several(PORT) == "threads 3, 5 and 2 more read its connections"

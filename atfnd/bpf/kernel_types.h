@@ -47,10 +47,15 @@ struct sock_common {
 	int skc_incoming_cpu;
 };
 
+struct sock_reuseport {
+	__u16 num_socks;
+};
+
 struct sock {
 	struct sock_common __sk_common;
 	unsigned int sk_napi_id;
 	__u16 sk_protocol;
+	struct sock_reuseport *sk_reuseport_cb;
 };
 
 struct net_device {

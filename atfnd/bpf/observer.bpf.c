@@ -17,6 +17,7 @@
 #include <bpf/bpf_tracing.h>
 
 #define MAX_BACKOFF 6
+#define READERS_NS 1000000000ull
 
 /* It comes in through a NIC that user space watches. */
 static __always_inline bool watched(struct sock *sk)
@@ -171,6 +172,44 @@ static __always_inline struct socket_state *state_of(struct sock *sk)
 	return state ?: watched(sk) ? admit(sk) : NULL;
 }
 
+/* This thread is to be told as a reader of the port: neither is it one of the two that were told in
+ * this second, nor were two. */
+static __always_inline bool is_news(struct sock *sk, __u32 tid)
+{
+	struct service service = { sk->__sk_common.skc_net.net->ns.inum, sk->__sk_common.skc_num };
+	struct service_readers fresh = { bpf_ktime_get_ns(), tid, 0 };
+	struct service_readers *known = bpf_map_lookup_elem(&readers, &service);
+
+	if (!known || fresh.since_ns - known->since_ns > READERS_NS) {
+		bpf_map_update_elem(&readers, &service, &fresh, BPF_ANY);
+		return true;
+	}
+	if (known->first == tid || known->second)
+		return false;
+	known->second = tid;
+	return true;
+}
+
+/* Who serves a port reads its connections, each at least once: however short they are. */
+static __always_inline void first_read(struct sock *sk, struct socket_state *state)
+{
+	__u64 pid_tgid = bpf_get_current_pid_tgid();
+	struct observer_record *record;
+
+	state->unread = 0;
+	if (!is_news(sk, pid_tgid))
+		return;
+	record = reserve(OBSERVER_READS);
+	if (!record)
+		return;
+	describe(record, sk);
+	record->tid = pid_tgid;
+	record->pid = pid_tgid >> 32;
+	record->cgroup = bpf_get_current_cgroup_id();
+	bpf_get_current_comm(record->comm, sizeof(record->comm));
+	bpf_ringbuf_submit(record, 0);
+}
+
 static __always_inline int used(struct sock *sk, struct socket_state *state, int length)
 {
 	__u32 cpu = bpf_get_smp_processor_id();
@@ -195,6 +234,8 @@ int BPF_PROG(on_recv, struct sock *sk, int length, int flags)
 	if (!state)
 		return 0;
 	count_read(sk, state, length, flags);
+	if (state->unread)
+		first_read(sk, state);
 	return used(sk, state, length);
 }
 
@@ -228,6 +269,7 @@ int BPF_PROG(on_state, struct sock *sk, int old_state, int new_state)
 		struct socket_state fresh = FRESH;
 
 		fresh.born_ns = bpf_ktime_get_ns();
+		fresh.unread = old_state == TCP_SYN_RECV;
 		bpf_sk_storage_get(&sockets, sk, &fresh, BPF_SK_STORAGE_GET_F_CREATE);
 	}
 	return 0;

@@ -16,6 +16,7 @@ enum observer_kind {
 	OBSERVER_GONE = 2,   /* a reported socket was closed: only cookie and at_ns are set */
 	OBSERVER_THREAD = 3, /* a thread that owns reported flows migrates: tid and app_cpu */
 	OBSERVER_SOCKET = 4, /* one row of an iterator */
+	OBSERVER_READS = 5,  /* a thread read an accepted connection first, of the two told a second */
 };
 
 enum observer_flag {
@@ -23,6 +24,7 @@ enum observer_flag {
 	OBSERVER_TOLD = 2,       /* reported before */
 	OBSERVER_ACCEPTED = 4,   /* a listener took it; neither: not known */
 	OBSERVER_CONNECTED = 8,
+	OBSERVER_GROUP = 16, /* one of several UDP sockets of this address and port (SO_REUSEPORT) */
 };
 
 struct observer_record {

@@ -24,6 +24,9 @@ static __always_inline void describe(struct observer_record *record, struct sock
 	record->family = read_ends(common, record->local, record->remote, &both);
 	if (both)
 		record->flags |= OBSERVER_DUAL_STACK;
+	if (sk->sk_protocol == IPPROTO_UDP && !common->skc_dport && sk->sk_reuseport_cb &&
+	    sk->sk_reuseport_cb->num_socks > 1)
+		record->flags |= OBSERVER_GROUP;
 }
 
 static __always_inline struct observer_record *reserve(__u32 kind)

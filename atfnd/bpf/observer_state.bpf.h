@@ -35,6 +35,7 @@ struct socket_state {
 	__u32 napi_id;    /* that `nic` is by, in watching number `watching` */
 	__u32 watching;
 	__u32 nic; /* which of `reads` is its NIC's */
+	__u32 unread; /* a listener took it, and nobody has read from it */
 	__u64 cgroup; /* the user's that it is of, if that was asked for */
 	__u64 judged_jiffies;
 	struct clause_verdict verdict;
@@ -46,6 +47,19 @@ struct socket_state {
 struct thread_state {
 	__u64 since_ns;
 	__u32 cpu;
+};
+
+struct service {
+	__u32 netns;
+	__u32 port;
+};
+
+/* Which threads were told, of those that were first to read a connection of a port. Two are enough
+ * to know that there are several. */
+struct service_readers {
+	__u64 since_ns;
+	__u32 first;
+	__u32 second;
 };
 
 struct napi_counters {
@@ -86,6 +100,14 @@ struct {
 	__type(key, __u32);
 	__type(value, struct thread_state);
 } threads SEC(".maps");
+
+/* Accepting ports whose connections were read. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 4096);
+	__type(key, struct service);
+	__type(value, struct service_readers);
+} readers SEC(".maps");
 
 /* What the next walk of an iterator writes into told_cpu: adopted sockets (rules of an earlier run)
  * get a CPU, forgotten ones OBSERVER_NO_CPU. By cookie. */

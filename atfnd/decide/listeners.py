@@ -8,8 +8,9 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from atfnd.decide.memory import Memory
+from atfnd.decide.readers import Readers
 from atfnd.decide.wide import overlap
-from atfnd.model import FlowKey, Listening, SocketUse
+from atfnd.model import FlowKey, Listening, SocketUse, ThreadReads
 
 __all__ = ["Asked", "Listeners"]
 
@@ -31,6 +32,7 @@ class Listeners:
     asked: dict[FlowKey, Asked] = field(default_factory=dict)  # for the end of its rule
     why_not: dict[FlowKey, str] = field(default_factory=dict)  # it has no rule, or an old one
     unwanted: set[FlowKey] = field(default_factory=set)  # by a new policy: their rules are to go
+    readers: dict[FlowKey, Readers] = field(default_factory=dict)  # of the connections of a port
 
     def opened(self, event: Listening, memory: Memory) -> None:
         """A socket listens. A rule that a former one left serves it."""
@@ -48,7 +50,29 @@ class Listeners:
             if not self.sockets[key]:
                 del self.sockets[key]
                 self.closed_ns[key] = now_ns
+                if key in self.readers:
+                    self.readers[key].restarted()
         return bool(keys)
+
+    def read(self, event: ThreadReads) -> FlowKey | None:
+        """A thread has read a connection. Returns a port that has just come to be served by several
+        threads."""
+        port = event.key._replace(remote=bytes(len(event.key.remote)), remote_port=0)
+        for key in (port, port._replace(local=bytes(len(port.local)))):
+            if key in self.sockets:
+                known = self.readers.setdefault(key, Readers())
+                before = known.why_no_filter()
+                known.heard(event.thread, event.at_ns)
+                return key if before is None and known.why_no_filter() is not None else None
+        return None
+
+    def several(self, key: FlowKey) -> str | None:
+        """Several threads read the connections of this port, or of one that has some of them. None:
+        one, or none is known."""
+        for other, readers in self.readers.items():
+            if overlap(other, key) and (why := readers.why_no_filter()) is not None:
+                return why
+        return None
 
     def found(self, listeners: Iterable[Listening], memory: Memory, now_ns: int) -> None:
         """These are all there are: at the start, and when events were lost. A thread that is known
@@ -60,7 +84,9 @@ class Listeners:
             self.closed_ns.setdefault(key, now_ns)
 
     def forget(self, key: FlowKey) -> None:
-        """Of a port that nobody listens on."""
+        """Of a port that has no rule: why it was to go, and, if nobody listens, its readers."""
+        if key not in self.sockets:
+            self.readers.pop(key, None)
         for known in (self.closed_ns, self.asked, self.why_not):
             known.pop(key, None)
         self.unwanted.discard(key)

@@ -28,6 +28,7 @@ from atfnd.model import (
     Protocol,
     SocketUse,
     Thread,
+    ThreadReads,
 )
 
 __all__ = ["Newborn", "keeps_order_from_birth", "ordered"]
@@ -77,6 +78,20 @@ class Newborn:
         births = ports.wanted_again(event, known, memory)
         known.opened(event, memory)
         return births
+
+    def read(self, event: ThreadReads, nic: str) -> bool:
+        """A thread has read an accepted connection. True: look at the ports, for several threads
+        are seen to serve one."""
+        known = self.listeners.get(nic)
+        return known is not None and known.read(event) is not None
+
+    def why_no_port(self, nic: str, key: FlowKey) -> str | None:
+        """Why the port of a connection is to have no filter. None: it may have one."""
+        known = self.listeners.get(nic)
+        if known is None or key.protocol != Protocol.TCP or not key.local_port:
+            return None
+        why = next((known.several(port) for port in known.sockets if covers(port, key)), None)
+        return None if why is None else f"No filter for the port: {why}."
 
     def closed(self, cookie: int, memory: Memory, now_ns: int) -> Plan:
         """A socket that connected or listened is gone."""

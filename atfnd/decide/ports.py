@@ -9,7 +9,8 @@ machine of the moves may be able to prove.
 
 A connection that is being established while the rule is written may have data on both sides of it:
 `exposed` tells, by the queue that its ACK came through. So it is with the delete of a rule that
-nobody wants while its port still listens.
+nobody wants while its port still listens: another policy does not, or several threads read its
+connections (`readers`).
 """
 
 from __future__ import annotations
@@ -52,6 +53,7 @@ __all__ = ["RuleOf", "exposed", "look", "wanted_again"]
 
 _LINGER_NS = 10_000_000_000  # a server that restarts listens again
 _FAR_NS = 1_000_000_000  # a write is over by then
+_PINNED = 16  # connections a look that get a rule of their own, so that their port's may go
 _ASKED_NS = 5_000_000_000  # a delete takes a second, if it is not deferred
 _UNWANTED = "the policy has no rule for its connections any more"
 
@@ -84,6 +86,10 @@ def look(
         if key in listeners.unwanted:
             continue
         place = key.family, key.local_port
+        if (why := listeners.several(key)) is not None:
+            births += _ended(key, nic, listeners, live[place], memory, now_ns, why)
+            listeners.why_not[key] = why
+            continue
         try:
             taken = {each.action.new for each in births}
             wanted = _wanted(
@@ -257,26 +263,52 @@ def _ended(
     now_ns: int, why: str = "nobody listens on its port any more",
 ) -> Iterator[Birth]:  # fmt: skip
     """Its rule is not wanted any more, and goes with the last connection that it delivers. While
-    somebody listens, another one may come before the delete is written: that is a birth, too."""
+    somebody listens there may be no last one: each gets a rule of its own for the queue that it
+    has, and who comes before the delete is written puts it off: that is a birth, too."""
     entry = memory.table.get(key)
     if entry is None or entry.location is None:
         if entry is not None:
             memory.table.remove(key)
         listeners.forget(key)
         return
-    if any(moves(key, None, use, nic, memory) for use in live) or going(key, nic, memory):
-        return
     asked = listeners.asked.get(key)
-    if asked is not None and now_ns - asked.at_ns < _ASKED_NS:
+    if going(key, nic, memory) or (asked is not None and now_ns - asked.at_ns < _ASKED_NS):
         return
-    listeners.asked[key] = Asked(now_ns, entry.target_queue)
-    action = _action(ActionKind.DELETE, entry, None, why)
+    left = [use for use in live if moves(key, None, use, nic, memory)]
     if not listeners.rivals(key):
-        yield Birth(replace(action, live=False), Mode.STRICT, None, None, live=False)
+        if not left:
+            listeners.asked[key] = Asked(now_ns, entry.target_queue)
+            action = replace(_action(ActionKind.DELETE, entry, None, why), live=False)
+            yield Birth(action, Mode.STRICT, None, None, live=False)
         return
-    at = None if entry.target_queue is None else frozenset({entry.target_queue})
+    if entry.target_queue is None:
+        return
+    at = frozenset({entry.target_queue})
     every = None if nic.rss is None else frozenset(nic.rss.table)
-    yield Birth(action, Mode.STRICT, at, every, first_data_ns=now_ns + _FAR_NS)
+    for use in left[:_PINNED]:
+        if budget.no_room(nic, memory, use.key) is not None or memory.table.full():
+            return
+        flow = _pinned(use, entry, memory, now_ns)
+        memory.table.put(flow)
+        action = _action(ActionKind.INSERT, flow, entry.target_queue, flow.why)
+        budget.ask(action, memory)
+        yield Birth(action, Mode.STRICT, at, at)
+    if len(left) <= _PINNED:
+        listeners.asked[key] = Asked(now_ns, entry.target_queue)
+        action = _action(ActionKind.DELETE, entry, None, why)
+        yield Birth(action, Mode.STRICT, at, every, first_data_ns=now_ns + _FAR_NS)
+
+
+def _pinned(use: SocketUse, port: Flow, memory: Memory, now_ns: int) -> Flow:
+    """A connection that is to keep the queue of its port's rule when that is gone."""
+    why = f"it keeps queue {port.target_queue}, as the rule of its port goes"
+    known = memory.table.get(use.key)
+    if known is not None:
+        return replace(known, why=why)
+    return replace(
+        port, key=use.key, cookie=use.cookie, state=FlowState.WANTED, target_queue=None,
+        location=None, rx_queue=port.target_queue, used_ns=now_ns, moved_ns=0, why=why,
+    )  # fmt: skip
 
 
 def _why_none(key: FlowKey, nic: NicView, memory: Memory) -> str | None:

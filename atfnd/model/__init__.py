@@ -27,6 +27,7 @@ from atfnd.model.flow import (
     SocketUse,
     Thread,
     ThreadMoved,
+    ThreadReads,
     endpoint,
 )
 from atfnd.model.nic import (
@@ -118,6 +119,7 @@ __all__ = [
     "Status",
     "Thread",
     "ThreadMoved",
+    "ThreadReads",
     "Topology",
     "brief",
     "cpu_list",

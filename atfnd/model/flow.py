@@ -20,6 +20,7 @@ __all__ = [
     "SocketUse",
     "Thread",
     "ThreadMoved",
+    "ThreadReads",
     "endpoint",
 ]
 
@@ -116,6 +117,7 @@ class SocketSeen(NamedTuple):
     off_since_ns: int  # first use on `app_cpu` of the streak that led to this
     born_ns: int | None  # established, or first seen
     direction: Direction | None = None
+    group: bool = False  # one of several UDP sockets of its address and port (SO_REUSEPORT)
 
 
 class SocketUse(NamedTuple):
@@ -139,6 +141,16 @@ class ThreadMoved(NamedTuple):
     at_ns: int
     tid: int
     cpu: int
+
+
+class ThreadReads(NamedTuple):
+    """A thread was the first to read an accepted connection. Of a port, two threads at the most are
+    told in a second."""
+
+    at_ns: int
+    key: FlowKey
+    napi_id: int | None
+    thread: Thread
 
 
 class FlowState(Enum):

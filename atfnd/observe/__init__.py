@@ -10,11 +10,19 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
-from atfnd.model import Clause, ReadBytes, SocketGone, SocketSeen, SocketUse, ThreadMoved
+from atfnd.model import (
+    Clause,
+    ReadBytes,
+    SocketGone,
+    SocketSeen,
+    SocketUse,
+    ThreadMoved,
+    ThreadReads,
+)
 
 __all__ = ["NapiCounters", "Observation", "Observer", "Qualify"]
 
-Observation = SocketSeen | SocketGone | ThreadMoved
+Observation = SocketSeen | SocketGone | ThreadMoved | ThreadReads
 
 
 class Qualify(NamedTuple):

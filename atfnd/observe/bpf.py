@@ -24,6 +24,7 @@ from atfnd.model import (
     SocketUse,
     Thread,
     ThreadMoved,
+    ThreadReads,
 )
 from atfnd.observe import NapiCounters, Observation, Qualify
 from atfnd.observe.clauses import ClauseMaps
@@ -33,8 +34,8 @@ __all__ = ["BpfObserver"]
 
 _RECORD = layout("observer", "observer_record")
 _COUNTERS = layout("observer", "napi_counters").codec
-_SEEN, _GONE, _THREAD = 1, 2, 3  # enum observer_kind
-_DUAL_STACK, _ACCEPTED, _CONNECTED = 1, 4, 8  # enum observer_flag
+_SEEN, _GONE, _THREAD, _READS = 1, 2, 3, 5  # enum observer_kind
+_DUAL_STACK, _ACCEPTED, _CONNECTED, _GROUP = 1, 4, 8, 16  # enum observer_flag
 _DIRECTIONS = {_ACCEPTED: Direction.ACCEPTED, _CONNECTED: Direction.CONNECTED}
 _NO_CPU = 0xFFFFFFFF
 _NAPIS, _MARKED = 4096, 65536  # max_entries of `napis` and `marked`
@@ -136,9 +137,12 @@ class BpfObserver:
             at_ns, cookie, count, cgroup, off_ns, born_ns, kind, _, app, rx, napi, tid, pid, *_ = (
                 row
             )
-            if kind == _SEEN:
+            if kind in (_SEEN, _READS):
                 comm = row[15].rstrip(b"\0").decode("utf-8", "replace")
                 thread = _thread(tid, pid, comm, cgroup or None)
+            if kind == _READS:
+                add(ThreadReads(at_ns, next(_keys(row)), napi, thread))
+            elif kind == _SEEN:
                 direction = _DIRECTIONS.get(row[20] & (_ACCEPTED | _CONNECTED))
                 for key in _keys(row):
                     add(
@@ -154,6 +158,7 @@ class BpfObserver:
                             off_ns,
                             born_ns,
                             direction,
+                            bool(row[20] & _GROUP),
                         )
                     )
             elif kind == _GONE:

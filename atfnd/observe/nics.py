@@ -27,6 +27,7 @@ from atfnd.model import (
     Rule,
     SocketSeen,
     SocketUse,
+    ThreadReads,
 )
 from atfnd.nic import Nic
 from atfnd.nic.toeplitz import rss_queue
@@ -297,7 +298,9 @@ class NicWatch:
         self.nic.close()
 
 
-def nic_of(event: SocketSeen | SocketUse, watches: Iterable[NicWatch]) -> NicWatch | None:
+def nic_of(
+    event: SocketSeen | SocketUse | ThreadReads, watches: Iterable[NicWatch]
+) -> NicWatch | None:
     """Where a socket receives: by NAPI where the observer sees it, else by its local address."""
     for watch in watches:
         if event.napi_id is not None:

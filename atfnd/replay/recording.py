@@ -25,6 +25,7 @@ from atfnd.model import (
     Process,
     SocketSeen,
     SocketUse,
+    ThreadReads,
     Topology,
 )
 from atfnd.replay.codec import decoded, encoded
@@ -47,7 +48,7 @@ __all__ = [
     "lines_of",
 ]
 
-FORMAT = 2  # 2: births, listeners, looks
+FORMAT = 3  # 2: births, listeners, looks; 3: who reads the connections of a port
 
 
 class Machine(NamedTuple):
@@ -79,7 +80,7 @@ class Gone(NamedTuple):
 class Heard(NamedTuple):
     """What was told of births, and by which NICs it may be received."""
 
-    event: Born
+    event: Born | ThreadReads
     nics: Mapping[str, int | None] = {}  # with the queue where RSS alone would deliver a connect
     process: Process = Process()  # of its thread
 

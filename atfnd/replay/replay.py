@@ -32,6 +32,7 @@ from atfnd.model import (
     Policy,
     SocketGone,
     SocketUse,
+    ThreadReads,
     Topology,
 )
 from atfnd.move.plan import in_order
@@ -144,7 +145,8 @@ class Replay:
     def _born(self, line: Births) -> None:
         """Nobody else is in doubt: whoever was answered, or accepted, was so before its rule."""
         memory, now_ns = self.memory, line.at_ns
-        fresh = self._newborn.connects.heard([each.event for each in line.events], memory)
+        events = [e.event for e in line.events if not isinstance(e.event, ThreadReads)]
+        fresh = self._newborn.connects.heard(events, memory)
         for each in line.events:
             self.matching.hear(each)
             if isinstance(each.event, Connecting) and each.event in fresh:
@@ -153,6 +155,9 @@ class Replay:
             if isinstance(each.event, Listening) and len(each.nics) == 1:
                 [nic] = each.nics
                 self._bear(self._newborn.opened(each.event, nic, memory), now_ns)
+            elif isinstance(each.event, ThreadReads):
+                for nic in each.nics:
+                    self._newborn.read(each.event, nic)
             elif isinstance(each.event, SocketGone):
                 plan = self._newborn.closed(each.event.cookie, memory, now_ns)
                 self._carry_out(plan, now_ns)

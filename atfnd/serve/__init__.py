@@ -73,6 +73,10 @@ class Source(Protocol):
         """Sentences on the application of a flow of the table: what `auto` came to, and by what
         measurement; whether it is kept off CPUs that its policy dedicates."""
 
+    def port_remarks(self, key: FlowKey) -> tuple[str, ...]:
+        """Sentences on the listening port of a connection, which may have no entry: why no filter
+        is to bring all of its connections to one queue."""
+
     def left_by(self, key: FlowKey) -> str | None:
         """The policy rule that leaves this flow alone, whoever uses it, as `name` (file:line)."""
 

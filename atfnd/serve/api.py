@@ -75,12 +75,13 @@ class Api:
             flow = found[0]
             nic = next((nic for nic in nics if nic.name == flow.nic), None)
             rss_queue = source.rss_queue(flow.nic, flow.key) if nic else None
-            told = explain(flow, nic, source.topology(), rss_queue, source.remarks(flow))
+            remarks = (*source.remarks(flow), *source.port_remarks(flow.key))
+            told = explain(flow, nic, source.topology(), rss_queue, remarks)
             view = views.flow_view(flow, time.monotonic_ns(), source.audited_ns)
         elif selector.keys:
             key = selector.keys[0]
             there = [(nic, source.rss_queue(nic.name, key)) for nic in nics]
-            told = explain_absent(key, there, source.left_by(key))
+            told = explain_absent(key, there, source.left_by(key), source.port_remarks(key))
             view = None
         else:
             told = Explanation(

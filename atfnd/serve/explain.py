@@ -65,11 +65,15 @@ def explain(
 
 
 def explain_absent(
-    key: FlowKey, nics: Sequence[tuple[NicView, int | None]], left_by: str | None = None
+    key: FlowKey,
+    nics: Sequence[tuple[NicView, int | None]],
+    left_by: str | None = None,
+    remarks: Sequence[str] = (),
 ) -> Explanation:
     """A flow that is not in the table; with each NIC comes the queue RSS gives the flow there.
-    `left_by` is the policy rule that leaves such flows alone, if one does."""
-    chain = [f"{key} is not in the Flow-to-Core table."]
+    `left_by` is the policy rule that leaves such flows alone, if one does; `remarks`: as
+    `Source.port_remarks`."""
+    chain = [f"{key} is not in the Flow-to-Core table.", *remarks]
     for nic, rss_queue in nics:
         if not nic.up:
             chain.append(f"{nic.name} is down: it delivers nothing.")
