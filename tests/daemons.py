@@ -20,15 +20,17 @@ from typing import Any
 from atfnd.model import FlowKey, Protocol, endpoint
 from tests.asking import atfnctl
 from tests.labs import Lab
-from tests.wait import until
+from tests.wait import EMULATED, until
 from tests.zygote import Forked
 
 __all__ = ["ATFND", "EVERYTHING", "OBSERVERS", "Daemon", "Row", "policy", "standing"]
 
 ATFND = str(Path(sys.executable).parent / "atfnd")
 OBSERVERS = ["bpf", "sock_diag"]
-STOP_S = 30.0
-PACE = "10"  # times as often as usual, a daemon of a test looks (atfnd/chores.py)
+STOP_S, ANSWER_S = 30.0 * EMULATED, 30.0 * EMULATED
+# So many times as often as usual a daemon of a test looks (atfnd/chores.py). A look costs more in
+# the guest: it has to leave time for everything else.
+PACE = "10" if EMULATED == 1 else "4"
 
 Row = dict[str, Any]
 
@@ -64,7 +66,7 @@ class _Api(http.client.HTTPConnection):
     """HTTP to a Unix socket."""
 
     def __init__(self, path: Path) -> None:
-        super().__init__("atfnd", timeout=30)
+        super().__init__("atfnd", timeout=ANSWER_S)
         self._path = path
 
     def connect(self) -> None:

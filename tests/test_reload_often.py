@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import subprocess
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from tests.wait import until
 
 __all__: list[str] = []
 
-RELOADS = 50
+RELOADS = 50 * int(os.environ.get("ATFND_SOAK", "1"))
 QUIET = "  - {{ name: quiet, match: {{ ports: [{}] }}, placement: leave }}"
 LEFT, ON_ITS_CORE = "left alone", "on its core"
 

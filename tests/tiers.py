@@ -26,7 +26,10 @@ FULL = {
     "test_broken_holds": "kills at every step of a move",
     "test_daemon_killed": "kills at every step of a move",
     "test_fail_open": "kills at every step of a move",
+    "test_full": "thousands of flows",
     "test_guest": "every file of tests/guest",
+    "test_order": "minutes of traffic",
+    "test_page_shown": "a browser that draws large tables",
     "test_random_faults": "faults by chance",
     "test_reload_often": "fifty policies",
 }
@@ -49,7 +52,26 @@ ALONE = {
 }
 
 # First, so that no worker is left with one of them at the end.
-LONG: tuple[str, ...] = ()
+LONG = (
+    "test_fail_open",
+    "test_daemon_killed",
+    "test_order",
+    "test_move_proof",
+    "test_page_shown",
+    "test_top",
+    "test_reload",
+    "test_indirection",
+    "test_restore",
+    "test_ending",
+    "test_adoption",
+    "test_steering",
+    "test_placements",
+    "test_recording",
+    "test_orders",
+    "test_manual",
+    "test_manual_knobs",
+    "test_matching_daemon",
+)
 
 # What `make soak` repeats, besides everything that hypothesis drives.
 SOAK = (

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
-__all__ = ["until"]
+__all__ = ["EMULATED", "until"]
 
 T = TypeVar("T")
 EMULATED = 5 if os.environ.get("ATFND_GUEST") else 1  # in the guest every CPU is an emulated one
