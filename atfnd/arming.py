@@ -15,7 +15,8 @@ from functools import partial
 from atfnd.balancing import Balancing
 from atfnd.decide import buckets, queues, steer
 from atfnd.decide.means import means_of
-from atfnd.decide.prepare import prepare
+from atfnd.decide.owner import Lent
+from atfnd.decide.prepare import homes, prepare
 from atfnd.model import Means, Outcome, Plan, Queue, brief
 from atfnd.nic.toeplitz import rss_entry
 from atfnd.observe.nics import NicWatch
@@ -53,7 +54,16 @@ class Arming:
         self._inspect(watch, prove=True)
         self._after_absence(watch)
         self._prepare(watch)
-        self._shown.memory.strays.add(watch.view.name)
+        self.know_homes(watch)
+
+    def know_homes(self, watch: NicWatch) -> None:
+        """Where its queues go when nobody owns them."""
+        name, memory = watch.view.name, self._shown.memory
+        originals = {each: held.original for each, held in self._originals.held(name).items()}
+        dedicated = memory.settling.dedicated
+        found = homes(watch.view, originals, self._shown.topology(), dedicated)
+        memory.lent.setdefault(name, Lent()).homes = found
+        memory.look_at_queues(name)
 
     def take_back(self, watch: NicWatch) -> None:
         """What somebody else moved is ours again, by the operator's word."""

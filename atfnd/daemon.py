@@ -196,10 +196,12 @@ class Daemon(Operated):
         table = self.memory.table
         idle = not (len(table) or self.memory.overflowed or self._matching.waiting())
         if idle and not self.recorder.active():
+            self._share_queues()
             return
         born, told = self._born_uses(), self.observer.audit()
         self.recorder.audited(told)
         if idle:
+            self._share_queues()
             return
         uses = [*told, *born]
         before, now_ns = {flow.cookie for flow in self.memory.table}, time.monotonic_ns()
@@ -210,9 +212,7 @@ class Daemon(Operated):
         ended = before - {flow.cookie for flow in self.memory.table}
         if aged_out := ended & {use.cookie for use in uses}:
             self.observer.forget(aged_out)
-        online = frozenset(cpu.index for cpu in self.cpus.known().cpus if cpu.online)
-        for view in self._views().values():
-            self._carry_out(steer.own(view, online, self.memory, now_ns))
+        self._share_queues()
         self._carry_out(phantoms(self._views(), self.memory, now_ns))
         self._spend(now_ns)
         if turned_away := self.memory.readmit():
@@ -221,6 +221,12 @@ class Daemon(Operated):
     def _look_at_reads(self) -> None:
         for watch in self.watches.values():
             watch.look_at_reads()
+
+    def _share_queues(self) -> None:
+        """Whose the queues are by now; those that nobody owns go home."""
+        online = frozenset(cpu.index for cpu in self.cpus.known().cpus if cpu.online)
+        for view in self._views().values():
+            self._carry_out(steer.own(view, online, self.memory, time.monotonic_ns()))
 
     def _resync(self) -> None:
         """After lost events: the sockets as they are, and an end to entries without one."""

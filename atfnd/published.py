@@ -176,7 +176,7 @@ class Published:
         for name, watch in self.watches.items():
             try:
                 shown = watch.shown(partial(self._locations, name))
-                views.append(replace(shown, owners=self._owners(name)))
+                views.append(replace(shown, owners=self._owners(name), homes=self._homes_of(name)))
             except OSError as error:
                 if error.errno != errno.ENODEV:  # it is gone, and the loop is about to be told
                     raise
@@ -195,6 +195,11 @@ class Published:
         """Whom its queues follow: `thread 4711`."""
         owned = self.memory.owned.get(nic, {})
         return {queue: f"{each.owner[0]} {each.owner[1]}" for queue, each in owned.items()}
+
+    def _homes_of(self, nic: str) -> dict[int, int]:
+        """The CPUs that its queues go back to when nobody owns them."""
+        lent = self.memory.lent.get(nic)
+        return {} if lent is None else dict(lent.homes)
 
     async def plan(self, nic: str) -> Sequence[Planned]:
         """As `serve.Source.plan`: what the daemon decides with, on a copy of what it knows. The

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from atfnd.attached import Attached
 from atfnd.decide import steer
-from atfnd.decide.renew import homeward, leave, renew, strays
+from atfnd.decide.renew import leave, renew
 from atfnd.errors import OperatorError
 from atfnd.model import Action, Flow, FlowKey, Placement, Policy, SocketSeen
 from atfnd.nic import Nic
@@ -130,8 +130,7 @@ class Reloading(Attached):
             moving.settle(policy)
         self._take_interfaces(policy)
         self._carry_out(plan)
-        self.memory.strays |= self.watches.keys()
-        self._each(self._go_home)
+        self._each(self._know_homes)
         self._each(self._know)
         self._births_as(policy)
         self.page.want(policy.web_port)
@@ -175,7 +174,6 @@ class Reloading(Attached):
             if key is None or not self._moves(key):
                 del self._strays[key]
                 self._delete_stray(stray)
-        self._each(self._go_home)
         self._end_births()
 
     def _take_interfaces(self, policy: Policy) -> None:
@@ -203,22 +201,10 @@ class Reloading(Attached):
         if not any(outcome.errno in knob.DONE for outcome in self._carry_out((stray,))):
             self._strays[stray.key] = stray
 
-    def _go_home(self, watch: NicWatch) -> None:
-        """Queues that followed somebody by another policy. When one is back is seen by the next
-        look: the flows that it was led away from are placed then."""
-        name = watch.view.name
-        if not watch.view.armed:
-            return
-        some = name in self.memory.homeward
-        strays(watch.view, self.memory)
-        if name not in self.memory.homeward:
-            return
-        held = self.originals.held(name).items()
-        before = {knob: value.original for knob, value in held if knob.startswith("queue-cpu:")}
-        plan = homeward(watch.view, before, self.topology(), self.memory)
-        self._carry_out(plan)
-        if some or plan:
-            self._carry_out(steer.take_up(watch.view, self.memory, time.monotonic_ns()))
+    def _know_homes(self, watch: NicWatch) -> None:
+        """The policy may have queues that followed somebody follow nobody any more."""
+        if watch.view.armed:
+            self.arming.know_homes(watch)
 
     def _arm(self, watch: NicWatch, why: str) -> None:
         name, old = watch.view.name, _standing(watch)

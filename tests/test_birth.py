@@ -58,7 +58,7 @@ def memory(capacity: int = 100) -> Memory:
 
 def owning(threads: dict[int, Thread]) -> dict[int, Owned]:
     """Whose the queues are."""
-    return {queue: Owned(("thread", each.tid), 0, 0) for queue, each in threads.items()}
+    return {queue: Owned(("thread", each.tid), 0) for queue, each in threads.items()}
 
 
 def placed(

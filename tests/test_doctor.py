@@ -203,6 +203,14 @@ def test_queues_and_cpus() -> None:
     assert not [f for f in found(everywhere) if "sharing" in f.what]
 
 
+def test_a_queue_that_follows_its_owner_is_no_reason_to_move_one() -> None:
+    """Queue 2 of CPU 2 follows a thread to CPU 1, and goes back."""
+    followed = replace(on(0, 1, 1, *range(3, 8)), homes={2: 2}, owners={2: "thread 7"})
+    assert about("queues of CPUs 2 follow their owners", followed).level is Level.OK
+    said = [f"{each.what} {each.advice}" for each in found(followed)]
+    assert not [each for each in said if "have no queue" in each or "sharing" in each]
+
+
 def test_queues_on_cpus_that_are_off_or_isolated() -> None:
     cpus = topology().cpus
     changed = replace(

@@ -189,3 +189,18 @@ def test_a_flow_without_a_remote_has_no_rss_queue() -> None:
     open_ended = FlowKey(Protocol.UDP, bytes(4), 53, bytes(4), 0)
     answer = explain_absent(open_ended, [(lab(), None)])
     assert answer.chain[1] == "lab:lab: no rule catches it; RSS chooses a queue for each remote."
+
+
+def test_no_advice_to_give_a_cpu_the_queue_that_was_just_taken_from_it() -> None:
+    nic = lab(OURS)
+    queues = tuple(replace(q, cpu=1) if q.index == 3 else q for q in nic.queues)
+    nic = replace(nic, queues=queues, homes={3: 3}, owners={3: "thread 7"})
+    waits = replace(
+        flow(40_000), state=FlowState.WANTED, location=None, target_queue=None, target_cpu=None
+    )
+    back = "nothing: queue 3 of CPU 3 follows thread 7 to CPU 1, and goes back after"
+    assert told(waits, nic).advice == back
+    assert told(replace(waits, fell_back="no queue is delivered there"), nic).advice == back
+    steered = replace(flow(40_000), target_cpu=None, fell_back="no queue is delivered there")
+    nic = replace(nic, rules=(), queues=queues)
+    assert "put a queue" not in str(told(steered, nic).advice)

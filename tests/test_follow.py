@@ -14,7 +14,7 @@ from atfnd.model import Action, ActionKind, Migrant, Mode, Move, NicView, Outcom
 from atfnd.move.plan import in_order
 from tests.values import NIC, RULE, THREAD, key, seen
 
-SETTLE_NS = follow.TERMS.settle_ns
+REST_NS = follow.TERMS.rest_ns
 LATER_NS = 1_000_000_000
 STRICT = replace(RULE, order=Mode.STRICT)
 ONLINE = frozenset(range(4))
@@ -84,7 +84,7 @@ def test_a_queue_rests_before_it_follows_again() -> None:
     told.uses(0, 1)
     assert kinds(told.uses(0, 2)) == [ActionKind.QUEUE_CPU]
     assert told.uses(0, 3) == []
-    assert kinds(told.later(SETTLE_NS)) == [ActionKind.QUEUE_CPU]
+    assert kinds(told.later(REST_NS)) == [ActionKind.QUEUE_CPU]
     assert told.nic.queues[1].cpu == 3
 
 

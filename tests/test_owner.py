@@ -6,9 +6,9 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from atfnd.decide.owner import Follow, Owned, Owner, Ownership, Terms, assign
+from atfnd.decide.owner import Follow, Lent, Owned, Owner, Ownership, Terms, assign
 
-TERMS = Terms(idle_ns=1000, settle_ns=100)
+TERMS = Terms(idle_ns=1000, settle_ns=100, away_ns=2000, rest_ns=100)
 NOW_NS = 10_000
 ONLINE = frozenset(range(4))
 QUEUES = {0: 0, 1: 1}
@@ -18,8 +18,8 @@ def owner(number: int, cpu: int, load: int = 100, used_ns: int = NOW_NS) -> Owne
     return Owner(("thread", number), cpu, load, used_ns)
 
 
-def owned(*pairs: tuple[int, int], since_ns: int = 0, moved_ns: int = 0) -> Ownership:
-    return {queue: Owned(("thread", number), since_ns, moved_ns) for queue, number in pairs}
+def owned(*pairs: tuple[int, int], since_ns: int = 0) -> Ownership:
+    return {queue: Owned(("thread", number), since_ns) for queue, number in pairs}
 
 
 def who(ownership: Ownership) -> dict[int, int]:
@@ -27,9 +27,9 @@ def who(ownership: Ownership) -> dict[int, int]:
 
 
 def look(
-    before: Ownership, *owners: Owner, online: frozenset[int] = ONLINE
+    before: Ownership, *owners: Owner, online: frozenset[int] = ONLINE, lent: Lent | None = None
 ) -> tuple[dict[int, int], list[tuple[int, int]]]:
-    after, follows = assign(before, owners, QUEUES, online, TERMS, NOW_NS)
+    after, follows = assign(before, owners, QUEUES, online, TERMS, NOW_NS, lent)
     return who(after), [(follow.queue, follow.cpu) for follow in follows]
 
 
@@ -42,7 +42,13 @@ def test_a_queue_follows_its_owner() -> None:
 
 
 def test_a_queue_that_has_just_followed_stays() -> None:
-    assert look(owned((0, 7), moved_ns=NOW_NS - 99), owner(7, cpu=3)) == ({0: 7}, [])
+    just, rested = Lent(moved_ns={0: NOW_NS - 99}), Lent(moved_ns={0: NOW_NS - 100})
+    assert look(owned((0, 7)), owner(7, cpu=3), lent=just) == ({0: 7}, [])
+    assert look(owned((0, 7)), owner(7, cpu=3), lent=rested) == ({0: 7}, [(0, 3)])
+    assert (
+        look(owned(), owner(7, cpu=3), lent=Lent(moved_ns={0: NOW_NS - 99, 1: NOW_NS - 99}))[1]
+        == []
+    )
 
 
 def test_a_queue_does_not_follow_an_idle_owner_which_keeps_it() -> None:
@@ -70,8 +76,56 @@ def test_a_queue_is_not_taken_from_who_has_just_got_it() -> None:
     assert look(before, owner(1, 0), owner(2, 1), owner(3, 2, load=999))[0] == {0: 1, 1: 2}
 
 
-def test_a_thread_that_ends_leaves_its_queue_where_it_is() -> None:
-    assert look(owned((0, 7), (1, 8)), owner(8, cpu=1)) == ({1: 8}, [])
+def test_the_queue_of_a_thread_that_ends_waits_and_goes_home() -> None:
+    lent = Lent(homes={0: 2, 1: 1})
+    assert look(owned((0, 7), (1, 8)), owner(8, cpu=1), lent=lent) == ({1: 8}, [])
+    assert lent.free_ns == {0: NOW_NS}
+    lent.free_ns[0] = NOW_NS - 1999
+    assert look(owned((1, 8)), owner(8, cpu=1), lent=lent) == ({1: 8}, [])
+    lent.free_ns[0] = NOW_NS - 2000
+    assert look(owned((1, 8)), owner(8, cpu=1), lent=lent) == ({1: 8}, [(0, 2)])
+
+
+def test_a_queue_stays_where_its_home_is_offline() -> None:
+    lent = Lent(homes={0: 2}, free_ns={0: 0})
+    assert look(owned(), online=frozenset({0, 1}), lent=lent) == ({}, [])
+
+
+def test_an_owner_that_is_idle_for_long_owns_nothing() -> None:
+    lent = Lent(homes={0: 2}, free_ns={0: 0})
+    assert look(owned((0, 7)), owner(7, 3, used_ns=NOW_NS - 2000), lent=lent)[0] == {}
+
+
+def test_an_owner_without_room_on_its_cpu_is_a_guest_there() -> None:
+    queues, online = {0: 0, 1: 1, 2: 1}, frozenset({0, 1})  # two queues a CPU, one more at most
+    crowded = {**queues, 0: 1}
+    assert assign(owned((0, 7)), [owner(7, 1)], queues, online, TERMS, NOW_NS)[1] != ()
+    crowd = {**crowded, 3: 0}
+    after, follows = assign(owned((3, 7)), [owner(7, 1)], crowd, online, TERMS, NOW_NS)
+    assert (who(after), follows) == ({}, ())
+    after, follows = assign(owned(), [owner(7, 1)._replace(at=3)], crowd, online, TERMS, NOW_NS)
+    assert (who(after), follows) == ({0: 7}, ())
+
+
+def test_queues_in_each_other_s_homes_make_room() -> None:
+    """An admin had two of four queues on one CPU of four, and two on another one."""
+    lent = Lent(homes={0: 0, 1: 0, 2: 1, 3: 1})
+    queues: dict[int, int | None] = {0: 0, 1: 1, 2: 0, 3: 1}
+    for step in range(4):
+        _, follows = assign({}, (), queues, ONLINE, TERMS, step * 5000, lent)
+        queues |= {each.queue: each.cpu for each in follows}
+    assert queues == lent.homes
+
+
+def test_queues_that_crowd_a_cpu_as_another_one_came_back_leave_it() -> None:
+    """Three CPUs of four were offline."""
+    lent, crowd = Lent(homes={0: 0, 1: 1, 2: 2, 3: 3}), dict.fromkeys(range(4), 0)
+    owners = [owner(number, 0) for number in range(4)]
+    before = owned(*((number, number) for number in range(4)))
+    after, follows = assign(before, owners, crowd, ONLINE, TERMS, NOW_NS, lent)
+    assert len(follows) >= 2
+    assert all(each.cpu == lent.homes[each.queue] for each in follows)
+    assert not {each.queue for each in follows} & after.keys()
 
 
 def test_a_fork_owns_nothing_that_its_parent_owns() -> None:
@@ -111,10 +165,10 @@ def test_no_queue_is_without_a_live_cpu_and_no_owner_has_two(
     looks: list[tuple[list[Owner], frozenset[int]]],
 ) -> None:
     ownership: Ownership = {}
-    queues: dict[int, int | None] = {0: 0, 1: 1, 2: 2}
+    terms, queues = TERMS._replace(away_ns=10**6), dict[int, int | None]({0: 0, 1: 1, 2: 2})
     for step, (owners, online) in enumerate(looks):
         before = queues
-        ownership, follows = assign(ownership, owners, queues, online, TERMS, step * 300)
+        ownership, follows = assign(ownership, owners, queues, online, terms, step * 300)
         queues = {**queues, **{each.queue: each.cpu for each in follows}}
         assert set(queues.values()) <= online
         assert len(set(who(ownership).values())) == len(ownership)

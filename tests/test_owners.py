@@ -78,6 +78,27 @@ def migrate(bed: Bed, apps: Sequence[Application], owner: str, hosts: Sequence[s
     assert [each for each in bed.daemon.status()["moves"] if each["verdict"] == "violated"] == []
 
 
+def test_the_queue_of_a_thread_that_ended_goes_home(lab: Lab, tmp_path: Path) -> None:
+    with a_bed(lab, tmp_path, "bpf", owned_by("thread")) as bed:
+        homes = {queue.index: queue.cpu for queue in lab.nic.queues()}
+        app = bed.apps.tcp()
+        bed.start()
+        queue = bed.row(app, led, "has a rule: RSS does not lead it there")["target_queue"]
+        until(partial(owns, bed, [app], app.cpu, f"thread {app.pid}"), "it owns a queue", 60)
+        if bed.cpu_of(queue) == homes[queue]:
+            app.migrate()
+        until(lambda: bed.cpu_of(queue) == app.cpu != homes[queue], "its queue follows it", 60)
+        app.end()
+        until(
+            lambda: {each.index: each.cpu for each in lab.nic.queues()} == homes,
+            "every queue is on its CPU again", 30,
+        )  # fmt: skip
+        why = "nobody owns it: it goes back to the CPU it had"
+        until(lambda: any(e["why"] == why for e in bed.daemon.events("queue-cpu")), "said so", 5)
+        moves = bed.daemon.status()["moves"]
+        assert [each for each in moves if each["verdict"] == "violated"] == []
+
+
 def test_the_threads_of_a_process(lab: Lab, tmp_path: Path) -> None:
     with a_bed(lab, tmp_path, "bpf", owned_by("process")) as bed:
         server = bed.apps.tcp()

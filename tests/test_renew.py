@@ -12,7 +12,9 @@ from hypothesis import strategies as st
 
 from atfnd.decide import audit, steer
 from atfnd.decide.memory import Memory, Settling
-from atfnd.decide.renew import homeward, leave, renew, strays
+from atfnd.decide.owner import Lent
+from atfnd.decide.prepare import homes
+from atfnd.decide.renew import leave, renew
 from atfnd.decide.table import FlowTable
 from atfnd.model import (
     ActionKind,
@@ -24,7 +26,6 @@ from atfnd.model import (
     Mode,
     Outcome,
     Placement,
-    PlacementKind,
     Plan,
     Policy,
 )
@@ -36,6 +37,7 @@ __all__: list[str] = []
 
 NAMES = ["rest", "bulk", "other"]
 STATES = [FlowState.STEERED, FlowState.WANTED, FlowState.OVERFLOW, FlowState.MANUAL]
+SECOND_NS = 1_000_000_000
 ANYWHERE = InterfaceRule("*", "test:1", True, None, 0)
 
 
@@ -213,51 +215,48 @@ def test_a_flow_of_another_rule_is_placed_by_its_terms() -> None:
 
 
 def test_queues_go_home_when_nobody_owns_them_any_more() -> None:
-    followed = tuple(replace(queue, cpu=1) for queue in NIC.queues)
-    knobs = {f"queue-cpu:{queue.index}": "1" for queue in NIC.queues}
+    followed = tuple(replace(queue, cpu=4 + queue.index) for queue in NIC.queues)
+    knobs = {f"queue-cpu:{queue.index}": str(queue.cpu) for queue in followed}
     nic = replace(NIC, queues=followed, knobs=knobs, manual=frozenset({"queue-cpu:3"}))
-    originals = {"queue-cpu:0": "0", "queue-cpu:1": "1", "queue-cpu:2": "0-7", "queue-cpu:3": "5"}
+    originals = {"queue-cpu:0": "0", "queue-cpu:1": "5", "queue-cpu:2": "0-7", "queue-cpu:3": "3"}
     strict = policy(rule("rest", Mode.STRICT))
     memory = memory_of(steered(1), terms=strict)
     memory.owned["nic"] = owning(dict.fromkeys(range(4), THREAD))
+    online = frozenset(cpu.index for cpu in topology().cpus)
+    memory.lent["nic"] = Lent(homes=homes(nic, originals, topology()))
+    assert memory.lent["nic"].homes == {0: 0, 1: 5, 2: 2, 3: 7}
     renew(strict, lambda flow: "rest", memory, resting)
-    assert homeward(nic, originals, topology(), memory) == ()
+    assert memory.owned["nic"]
     renew(ALL, lambda flow: "rest", memory, resting)
     assert memory.owned["nic"] == {}
-    plan = homeward(nic, originals, topology(), memory)
-    assert [(action.queue, action.old, action.new) for action in plan] == [(0, 1, 0), (2, 1, 2)]
-    own = replace(rule("rest"), placement=Placement(PlacementKind.DEDICATED, frozenset({7})))
-    memory.settling = Settling.of(policy(own))
-    homes = {action.queue: action.new for action in homeward(nic, originals, topology(), memory)}
-    assert homes == {0: 0, 2: 7}  # where arming would put it
-    memory.settling = Settling.of(ALL)
-    memory.owned["nic"] = owning({2: THREAD})  # it has found another one
-    (action,) = homeward(nic, originals, topology(), memory)
-    assert action.queue == 0
-    there = replace(nic, queues=NIC.queues)
-    assert homeward(there, originals, topology(), memory) == ()
-    assert memory.homeward == {}
+    assert memory.next_due_ns() == SECOND_NS
+    assert steer.own(nic, online, memory, 11 * SECOND_NS) == ()
+    plan = steer.own(nic, online, memory, 13 * SECOND_NS)
+    assert [(each.queue, each.old, each.new) for each in plan] == [(0, 4, 0), (2, 6, 2)]
 
 
-def test_queues_of_owners_that_are_gone_go_home_with_the_others() -> None:
-    followed = tuple(replace(queue, cpu=1) for queue in NIC.queues)
-    nic = replace(NIC, queues=followed, knobs={f"queue-cpu:{q.index}": "1" for q in followed})
-    originals = {"queue-cpu:0": "0", "queue-cpu:2": "2", "queue-cpu:3": "3"}
-    memory = memory_of(steered(1), terms=policy(rule("rest", Mode.STRICT)))
-    memory.strays.add("nic")
-    strays(nic, memory)  # the next owner may want them there
-    assert (memory.strays, memory.homeward) == (set(), {})
+def test_the_home_of_a_queue_that_was_loose_is_where_arming_put_it() -> None:
+    knobs = {f"queue-cpu:{queue.index}": str(queue.cpu) for queue in NIC.queues}
+    nic = replace(NIC, knobs=knobs)
+    assert homes(nic, {"queue-cpu:2": "0-7"}, topology(), frozenset({7}))[2] == 7
+    memory = memory_of(terms=ALL)
+    memory.settling = replace(memory.settling, dedicated=frozenset({7}))
+    memory.lent["nic"] = Lent(homes={0: 0, 1: 1, 2: 7, 3: 3})
+    online = frozenset(range(8))
+    assert steer.own(nic, online, memory, SECOND_NS) == ()
+    [home] = steer.own(nic, online, memory, 3 * SECOND_NS)
+    assert (home.queue, home.new) == (2, 7)
 
-    memory = memory_of(steered(1), replace(steered(2), policy=""), terms=ALL)
-    memory.strays.add("nic")
-    strays(nic, memory)  # whose the second is will be seen
-    assert (memory.strays, memory.homeward) == ({"nic"}, {})
-    memory.table.put(steered(2))
-    strays(nic, memory)
-    cpus = [replace(cpu, online=cpu.index != 3) for cpu in topology().cpus]
-    plan = homeward(nic, originals, replace(topology(), cpus=tuple(cpus)), memory)
-    assert [(action.queue, action.new) for action in plan] == [(0, 0), (2, 2)]
-    assert memory.strays == set()
+
+def test_a_queue_of_flows_that_an_earlier_run_left_waits_until_whose_they_are_is_known() -> None:
+    memory = memory_of(replace(steered(1), policy="", thread=None, used_ns=SECOND_NS), terms=ALL)
+    memory.lent["nic"] = Lent(homes={0: 0, 1: 3, 2: 2, 3: 3})
+    online = frozenset(range(4))
+    for at_s in (1, 4, 7):
+        assert steer.own(NIC, online, memory, at_s * SECOND_NS) == ()
+    memory.audited_ns = 7 * SECOND_NS  # it has not been used
+    [home] = steer.own(NIC, online, memory, 10 * SECOND_NS)
+    assert (home.queue, home.new) == (1, 3)
 
 
 def test_a_rule_is_not_brought_back_when_its_delete_came_first() -> None:

@@ -63,6 +63,7 @@ def settle(outcome: Outcome, memory: Memory) -> Action | None:
             memory.overflow += 1
             table.put(_without_rule(flow, action.why, outcome.at_ns, table.covering(flow.key)))
         else:
+            memory.unused(flow)
             table.remove(flow.key)
     elif outcome.errno == 0:
         memory.deferrals.pop(flow.key, None)
@@ -140,7 +141,7 @@ def moved(key: FlowKey, move: Move, memory: Memory, now_ns: int, *, deferred: bo
 def check_sockets(uses: Iterable[SocketUse], nics: Mapping[str, NicView], memory: Memory,
                   now_ns: int) -> Plan:  # fmt: skip
     """Audit: flows whose socket is gone end, used ones are young again, idle ones age out."""
-    table = memory.table
+    table, memory.audited_ns = memory.table, now_ns
     alive: set[FlowKey] = set()
     turned_away = {flow.cookie for flow in memory.overflowed.values()}
     for use in uses:

@@ -58,12 +58,16 @@ def _cpus(nic: NicView, topology: Topology) -> Iterator[Finding]:
             f"{_names(isolated)} on isolated CPUs, whose peace the packets disturb",
             f"unless the applications run there: {_place_by(nic, isolated)}",
         )
-    free = [
+    bare = [
         cpu.index
         for cpu in topology.cpus
         if cpu.online and not cpu.isolated and cpu.index not in taken
     ]
-    crowded = [queue for queue in confined if taken[queue.cpu] > 1]
+    free = [cpu for cpu in bare if nic.taken_from(cpu) is None]
+    if lent := [cpu for cpu in bare if cpu not in free]:
+        what = f"queues of CPUs {cpu_list(lent)} follow their owners now, and go back afterwards"
+        yield Finding(nic.name, Level.OK, what)
+    crowded = [q for q in confined if taken[q.cpu] > 1 and q.index not in nic.owners]
     if crowded and free:
         what = f"{_names(crowded)} sharing CPUs, while CPUs {cpu_list(free)} have no queue"
         yield Finding(nic.name, Level.WARNING, what, _place_by(nic, crowded))

@@ -10,10 +10,21 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from atfnd.decide.candidates import Step
-from atfnd.decide.owner import OwnerId, Ownership
+from atfnd.decide.owner import Lent, OwnerId, Ownership
 from atfnd.decide.table import FlowTable
 from atfnd.decide.trials import Trials
-from atfnd.model import Action, Cpu, Flow, FlowKey, Migrant, Mode, Placement, Policy, Rss
+from atfnd.model import (
+    Action,
+    Cpu,
+    Flow,
+    FlowKey,
+    Migrant,
+    Mode,
+    NicView,
+    Placement,
+    Policy,
+    Rss,
+)
 
 __all__ = ["NEVER_NS", "Buckets", "Elsewhere", "Memory", "Settling", "Spending", "Weight"]
 
@@ -21,6 +32,7 @@ _OVERFLOW_SHOWN = 256
 _SETTLED_NS = 1_000_000_000  # an asynchronous driver has made up its mind about a rule
 _DROPS = 7  # of one flow's rule by the NIC, before it is left to RSS
 _BACK_OFF_NS = 1_000_000_000  # after the first; doubled after each
+_LOOK_NS = 1_000_000_000  # between two looks at whose the queues are, if nothing else asks for one
 _AGAIN_NS = 100_000_000  # after a move that was put off; doubled after each
 _AGAIN_MAX_NS = 30_000_000_000
 NEVER_NS = 1 << 63
@@ -147,10 +159,43 @@ class Memory:
     cpusets: dict[int, frozenset[int] | None] = field(default_factory=dict)  # tid -> its cpuset
     spending: dict[str, Spending] = field(default_factory=dict)  # by NIC
     left: dict[FlowKey, int] = field(default_factory=dict)  # to go, by a new policy: its cookie
-    homeward: dict[str, set[int]] = field(default_factory=dict)  # queues whose owners own no more
-    strays: set[str] = field(default_factory=set)  # NICs that may have more of them
+    lent: dict[str, Lent] = field(default_factory=dict)  # by NIC: its queues, whoever owns them
+    queues_due_ns: dict[str, int] = field(default_factory=dict)  # by NIC: see whose queues are
+    audited_ns: int = 0  # when what was used of late was last read
     trials: Trials = field(default_factory=Trials)  # of the placement `auto`
     overflow: int = 0  # flows turned away since start
+
+    def lent_of(self, nic: NicView) -> Lent:
+        """Of a NIC's queues. Where nobody said otherwise, home is where they are now."""
+        lent = self.lent.setdefault(nic.name, Lent())
+        for queue in nic.queues:
+            if queue.cpu is not None:
+                lent.homes.setdefault(queue.index, queue.cpu)
+        return lent
+
+    def online(self, nic: NicView) -> frozenset[int]:
+        """The CPUs that are online, as last read; those of its queues, if none was."""
+        known = frozenset(cpu.index for cpu in self.cpus.values() if cpu.online)
+        return known or frozenset(queue.cpu for queue in nic.queues if queue.cpu is not None)
+
+    def in_use(self, flow: Flow, idle_ns: int) -> bool:
+        """It was used within `idle_ns` before the last audit, or since."""
+        return flow.used_ns > self.audited_ns - idle_ns
+
+    def unused(self, flow: Flow) -> None:
+        """An entry is about to end. If its thread has no other one and owns a queue, see soon whose
+        the queues are."""
+        thread = flow.thread
+        if thread is None or len(self.table.of_thread(thread.tid)) > 1:
+            return
+        ids = ("thread", thread.tid), ("process", thread.pid), ("cgroup", thread.cgroup)
+        if any(each.owner in ids for each in self.owned.get(flow.nic, {}).values()):
+            self.look_at_queues(flow.nic)
+
+    def look_at_queues(self, nic: str) -> None:
+        """See soon whose the queues of a NIC are: that goes through the whole table."""
+        looked_ns = self.lent[nic].looked_ns if nic in self.lent else 0
+        self.queues_due_ns.setdefault(nic, looked_ns + _LOOK_NS)
 
     def know_cpus(self, cpus: Iterable[Cpu]) -> None:
         """They have been read (again)."""
@@ -168,7 +213,11 @@ class Memory:
         return self.spending.setdefault(nic, Spending())
 
     def next_due_ns(self) -> int | None:
-        """When the first deferred flow is due."""
+        """When the first deferred flow, or a look at whose the queues are, is due."""
+        flow_ns, queue_ns = self._next_flow_ns(), min(self.queues_due_ns.values(), default=None)
+        return min((each for each in (flow_ns, queue_ns) if each is not None), default=None)
+
+    def _next_flow_ns(self) -> int | None:
         while self.agenda and self.deferred.get(self.agenda[0][1]) != self.agenda[0][0]:
             heapq.heappop(self.agenda)
         return self.agenda[0][0] if self.agenda else None
@@ -176,7 +225,7 @@ class Memory:
     def take_due(self, now_ns: int) -> list[FlowKey]:
         """The flows that are due, which are deferred no more."""
         keys = []
-        while (at_ns := self.next_due_ns()) is not None and at_ns <= now_ns:
+        while (at_ns := self._next_flow_ns()) is not None and at_ns <= now_ns:
             _, key = heapq.heappop(self.agenda)
             del self.deferred[key]
             keys.append(key)

@@ -1,19 +1,23 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Who owns a queue, so that the queue may follow it. Pure.
+"""Who owns a queue, so that the queue may follow it, and when the queue goes home. Pure.
 
 An owner is whatever migrates as one: a thread, or a process or cgroup by its busiest thread. It
 owns at most one queue, and a queue has at most one owner. The rules, in this order:
 
-1. An owner that is gone (an exited thread, a closed last socket) loses its queue; the queue stays
-   where it is. A child or a new thread is an owner of its own from its first socket call on.
+1. An owner that is gone (an exited thread, a closed last socket), or that has been idle for
+   `away_ns`, loses its queue. A child or a new thread is an owner of its own from its first socket
+   call on.
 2. Without a queue, the busiest first: the free queue its flows are led to already, else one on its
    CPU; else a free one from a CPU that keeps another or where no owner runs, or, if its own CPU has
    no queue at all, from any.
 3. With none free: that of the owner that has been idle for the longest, if for `idle_ns`; else that
    of the least busy one, if the newcomer is busier by a quarter and the queue has been owned for
    `settle_ns`. Who gets none is a guest: its flows are moved one by one, to a queue on its CPU.
-4. A queue follows its owner, not again within `settle_ns`. An idle owner is not followed.
-5. Before all that: a queue whose CPU went offline goes to its owner's CPU, else to the CPU online
+4. A queue follows its owner. An idle owner is not followed. Where its CPU has no room for one more
+   queue (`most_on_a_cpu`), the owner loses its queue and is a guest there.
+5. A queue that nobody has owned for `away_ns` goes home: to the CPU it had before it followed.
+6. No queue changes its CPU twice within `rest_ns`, whoever owns it.
+7. Before all that: a queue whose CPU went offline goes to its owner's CPU, else to the CPU online
    with the fewest queues. No queue is ever left without one.
 
 Two busy threads that use one queue are one owner and one guest; nobody is owner for having shared.
@@ -23,9 +27,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
-__all__ = ["Follow", "Owned", "Owner", "OwnerId", "Ownership", "Terms", "assign"]
+__all__ = ["Follow", "Lent", "Owned", "Owner", "OwnerId", "Ownership", "Terms", "assign"]
+__all__ += ["most_on_a_cpu"]
 
 
 OwnerId = tuple[str, int]  # of what kind, and its tid, pid or cgroup id
@@ -42,11 +48,10 @@ class Owner(NamedTuple):
 
 
 class Owned(NamedTuple):
-    """A queue's owner, since when, and when the queue last changed its CPU for it."""
+    """A queue's owner, and since when."""
 
     owner: OwnerId
     since_ns: int
-    moved_ns: int
 
 
 class Terms(NamedTuple):
@@ -54,6 +59,23 @@ class Terms(NamedTuple):
 
     idle_ns: int = 1_000_000_000
     settle_ns: int = 100_000_000
+    away_ns: int = 2_000_000_000
+    rest_ns: int = 1_000_000_000
+
+
+@dataclass(slots=True)
+class Lent:
+    """What is remembered of the queues of one NIC whoever owns them, by queue."""
+
+    homes: dict[int, int] = field(default_factory=dict)  # the CPU each is on when nobody owns it
+    free_ns: dict[int, int] = field(default_factory=dict)  # since when nobody owns it
+    moved_ns: dict[int, int] = field(default_factory=dict)  # when it last changed its CPU for us
+    looked_ns: int = 0  # when it was last seen whose they are
+
+    def rests(self, queue: int, terms: Terms, now_ns: int) -> bool:
+        """It has just changed its CPU."""
+        moved_ns = self.moved_ns.get(queue)
+        return moved_ns is not None and now_ns - moved_ns < terms.rest_ns
 
 
 class Follow(NamedTuple):
@@ -67,6 +89,11 @@ class Follow(NamedTuple):
 Ownership = Mapping[int, Owned]  # by queue
 
 
+def most_on_a_cpu(queues: int, cpus: int) -> int:
+    """How many of a NIC's queues may be delivered on one CPU."""
+    return -(-queues // max(cpus, 1)) + 1
+
+
 def assign(
     owned: Ownership,
     owners: Sequence[Owner],
@@ -74,90 +101,181 @@ def assign(
     online: frozenset[int],
     terms: Terms,
     now_ns: int,
+    lent: Lent | None = None,
+    *,
+    fixed: Counter[int] | None = None,
+    dedicated: frozenset[int] = frozenset(),
 ) -> tuple[Ownership, tuple[Follow, ...]]:
     """Who owns what from now on, and which queues change their CPU. `queues` is the CPU of each
-    queue, None where it is not confined to one. ValueError: no CPU is online."""
+    queue that we may move, None where it is not confined to one; `fixed`, how many others a CPU
+    has; `dedicated`, CPUs that are online and serve no owner. `lent` is brought up to date. A queue
+    without a home, or whose home is not online, stays where it is. ValueError: no CPU is online."""
     if not online:
         raise ValueError("no CPU is online")
-    known, crowd = {owner.id: owner for owner in owners}, {owner.cpu for owner in owners}
-    kept = {q: o for q, o in owned.items() if q in queues and o.owner in known}
-    for owner in sorted(owners, key=lambda each: (-each.load, each.id)):
-        if owner.id not in {each.owner for each in kept.values()}:
-            queue = _free(owner, kept, queues, crowd) or _taken(owner, kept, known, terms, now_ns)
-            if queue is not None:
-                kept[queue[0]] = Owned(owner.id, now_ns, 0)
-    follows: list[Follow] = []
-    for queue_index, cpu in sorted(queues.items()):
-        follow = _follow(queue_index, cpu, kept, known, queues, online, terms, now_ns)
-        if follow is not None:
-            follows.append(follow)
-            queues = {**queues, queue_index: follow.cpu}
-            if queue_index in kept:
-                kept[queue_index] = kept[queue_index]._replace(moved_ns=now_ns)
-    return kept, tuple(follows)
+    others = Counter() if fixed is None else fixed
+    state = _State(owned, owners, queues, online, terms, now_ns, lent or Lent(), others, dedicated)
+    return state.assign()
 
 
-def _free(
-    owner: Owner, kept: Mapping[int, Owned], queues: Mapping[int, int | None], crowd: set[int]
-) -> tuple[int] | None:
-    free = [queue for queue in sorted(queues) if queue not in kept]
-    if owner.at in free:
-        return (owner.at,)
-    here = [queue for queue in free if queues[queue] == owner.cpu]
-    if here or not free:
-        return (here[0],) if here else None
-    load = Counter(queues.values())
-    spare = [q for q in free if load[queues[q]] > 1 or queues[q] not in crowd]
-    others = spare if load[owner.cpu] else spare + free
-    return (others[0],) if others else None
+class _State:
+    """The queues of one NIC while they are assigned anew."""
 
+    def __init__(
+        self,
+        owned: Ownership,
+        owners: Sequence[Owner],
+        queues: Mapping[int, int | None],
+        online: frozenset[int],
+        terms: Terms,
+        now_ns: int,
+        lent: Lent,
+        fixed: Counter[int],
+        dedicated: frozenset[int],
+    ) -> None:
+        self.owners = sorted(owners, key=lambda each: (-each.load, each.id))
+        self.known = {owner.id: owner for owner in owners}
+        self.crowd = {owner.cpu for owner in owners}
+        self.queues, self.online, self.dedicated = dict(queues), online, dedicated
+        self.lent, self.terms, self.now_ns = lent, terms, now_ns
+        self.on_cpu = Counter(cpu for cpu in queues.values() if cpu is not None) + fixed
+        self.at_home = Counter(lent.homes[q] for q in queues if q in lent.homes) + fixed
+        self.most = most_on_a_cpu(len(queues) + fixed.total(), len(online))
+        self.kept = {q: o for q, o in owned.items() if q in queues and self._stays(o.owner)}
+        self.follows: list[Follow] = []
 
-def _taken(
-    owner: Owner,
-    kept: Mapping[int, Owned],
-    known: Mapping[OwnerId, Owner],
-    terms: Terms,
-    now_ns: int,
-) -> tuple[int] | None:
-    """A queue that is taken from its owner for a newcomer that uses its sockets."""
-    if now_ns - owner.used_ns >= terms.idle_ns:
-        return None
-    idle = [
-        (known[each.owner].used_ns, queue)
-        for queue, each in kept.items()
-        if now_ns - known[each.owner].used_ns >= terms.idle_ns
-    ]
-    if idle:
-        return (min(idle)[1],)
-    slack = [
-        (known[each.owner].load, queue)
-        for queue, each in kept.items()
-        if now_ns - each.since_ns >= terms.settle_ns and owner.load * 4 > known[each.owner].load * 5
-    ]
-    return (min(slack)[1],) if slack else None
+    def assign(self) -> tuple[Ownership, tuple[Follow, ...]]:
+        owning = {each.owner for each in self.kept.values()}
+        for owner in self.owners:
+            if owner.id not in owning and self._stays(owner.id):
+                found = self._free(owner) or self._taken(owner)
+                if found is not None:
+                    self.kept[found[0]] = Owned(owner.id, self.now_ns)
+        for queue in sorted(self.queues):
+            self._leave_offline(queue)
+        for queue in sorted(self.kept):
+            self._follow(queue)
+        free_ns = self.lent.free_ns
+        free = [queue for queue in self.queues if queue not in self.kept]
+        self.lent.free_ns = {queue: free_ns.get(queue, self.now_ns) for queue in free}
+        self._go_home()
+        return self.kept, tuple(self.follows)
 
+    def _stays(self, owner: OwnerId) -> bool:
+        """It is there, and has not been idle for so long that it owns nothing."""
+        known = self.known.get(owner)
+        return known is not None and self.now_ns - known.used_ns < self.terms.away_ns
 
-def _follow(
-    queue: int,
-    cpu: int | None,
-    kept: Mapping[int, Owned],
-    known: Mapping[OwnerId, Owner],
-    queues: Mapping[int, int | None],
-    online: frozenset[int],
-    terms: Terms,
-    now_ns: int,
-) -> Follow | None:
-    held = kept.get(queue)
-    owner = known[held.owner] if held is not None else None
-    if cpu is not None and cpu not in online:
-        if owner is not None and owner.cpu in online:
-            return Follow(queue, owner.cpu, f"CPU {cpu} went offline; its owner runs here")
-        load = Counter(each for each in queues.values() if each in online)
-        least = min(online, key=lambda each: (load[each], each))
-        return Follow(queue, least, f"CPU {cpu} went offline")
-    if held is None or owner is None or owner.cpu == cpu or owner.cpu not in online:
-        return None
-    rests = held.moved_ns and now_ns - held.moved_ns < terms.settle_ns
-    if rests or now_ns - owner.used_ns >= terms.idle_ns:
-        return None
-    return Follow(queue, owner.cpu, f"its owner runs on CPU {owner.cpu}")
+    def _room(self, cpu: int) -> bool:
+        """One more queue may be delivered on this CPU."""
+        return self.on_cpu[cpu] < self.most
+
+    def _may_have(self, owner: Owner, queue: int) -> bool:
+        """This queue is on the owner's CPU, or may follow it there."""
+        return self.queues[queue] == owner.cpu or self._room(owner.cpu)
+
+    def _free(self, owner: Owner) -> tuple[int] | None:
+        free = [queue for queue in sorted(self.queues) if queue not in self.kept]
+        free = [queue for queue in free if self._may_have(owner, queue)]
+        if owner.at in free:
+            return (owner.at,)
+        here = [queue for queue in free if self.queues[queue] == owner.cpu]
+        if here or not free:
+            return (here[0],) if here else None
+        crowd, on = self.crowd, self.queues
+        spare = [q for q in free if self._served(on[q]) > 1 or on[q] not in crowd]
+        others = spare if self._served(owner.cpu) else spare + free
+        return (others[0],) if others else None
+
+    def _served(self, cpu: int | None) -> int:
+        """How many queues we may move are on this CPU."""
+        return sum(each == cpu for each in self.queues.values())
+
+    def _taken(self, owner: Owner) -> tuple[int] | None:
+        """A queue that is taken from its owner for a newcomer that uses its sockets."""
+        if self.now_ns - owner.used_ns >= self.terms.idle_ns:
+            return None
+        theirs = {q: self.known[each.owner] for q, each in self.kept.items()}
+        theirs = {q: other for q, other in theirs.items() if self._may_have(owner, q)}
+        idle = [
+            (other.used_ns, queue)
+            for queue, other in theirs.items()
+            if self.now_ns - other.used_ns >= self.terms.idle_ns
+        ]
+        if idle:
+            return (min(idle)[1],)
+        slack = [
+            (other.load, queue)
+            for queue, other in theirs.items()
+            if self.now_ns - self.kept[queue].since_ns >= self.terms.settle_ns
+            and owner.load * 4 > other.load * 5
+        ]
+        return (min(slack)[1],) if slack else None
+
+    def _leave_offline(self, queue: int) -> None:
+        cpu = self.queues[queue]
+        if cpu is None or cpu in self.online or cpu in self.dedicated:
+            return
+        held = self.kept.get(queue)
+        to = None if held is None else self.known[held.owner].cpu
+        if to is not None and to in self.online and self._room(to):
+            self._move(queue, to, f"CPU {cpu} went offline; its owner runs here")
+        else:
+            self._move(queue, self._least(), f"CPU {cpu} went offline")
+
+    def _least(self) -> int:
+        """The CPU with the fewest queues."""
+        return min(self.online, key=lambda each: (self.on_cpu[each], each))
+
+    def _follow(self, queue: int) -> None:
+        owner, cpu = self.known[self.kept[queue].owner], self.queues[queue]
+        if owner.cpu == cpu or owner.cpu not in self.online or queue in self._moved():
+            return
+        if self.now_ns - owner.used_ns >= self.terms.idle_ns:
+            return
+        if not self._room(owner.cpu):
+            del self.kept[queue]
+        elif not self.lent.rests(queue, self.terms, self.now_ns):
+            self._move(queue, owner.cpu, f"its owner runs on CPU {owner.cpu}")
+
+    def _go_home(self) -> None:
+        """Queues that nobody owns go home where there is room; so does whichever is away where
+        there are more than may be, as after a CPU came back. A queue whose home is full waits; and
+        where queues are in each other's homes, one of them makes room."""
+        waits: list[int] = []
+        for queue, home in sorted(self.lent.homes.items()):
+            cpu = self.queues.get(queue, home)
+            crowded = cpu is not None and self.on_cpu[cpu] > max(self.most, self.at_home[cpu])
+            if cpu == home or not (home in self.online or home in self.dedicated):
+                continue
+            if not (crowded or self._was_left(queue)) or queue in self._moved():
+                continue
+            if self.lent.rests(queue, self.terms, self.now_ns):
+                continue
+            full = self.on_cpu[home] >= max(self.most, self.at_home[home])
+            if full and home in self.online:
+                waits.append(queue)
+            elif queue in self.kept:
+                del self.kept[queue]
+                self._move(queue, home, f"more than {self.most} queues are on CPU {cpu}")
+            else:
+                self._move(queue, home, "nobody owns it: it goes back to the CPU it had")
+        if waits and not self.follows:
+            least = self._least()
+            stuck = [queue for queue in waits if self.on_cpu[self.queues[queue] or 0] >= self.most]
+            if stuck and self._room(least):
+                self._move(stuck[0], least, "nobody owns it: it makes room for another one")
+
+    def _was_left(self, queue: int) -> bool:
+        """Nobody has owned it for a while."""
+        free_ns = self.lent.free_ns.get(queue)
+        return free_ns is not None and self.now_ns - free_ns >= self.terms.away_ns
+
+    def _moved(self) -> set[int]:
+        return {each.queue for each in self.follows}
+
+    def _move(self, queue: int, cpu: int, why: str) -> None:
+        """Where it leaves from it counts on: its move may be put off."""
+        self.follows.append(Follow(queue, cpu, why))
+        self.on_cpu[cpu] += 1
+        self.queues[queue] = cpu
+        self.lent.moved_ns[queue] = self.now_ns

@@ -10,12 +10,13 @@ follow them (XPS). What is so already is left, and so is what somebody else move
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 from atfnd.decide.means import RFS_FLOWS, RFS_TABLE, of_queue
 from atfnd.model import Action, ActionKind, Cpu, Means, NicView, Plan, Queue, Topology
 
-__all__ = ["prepare"]
+__all__ = ["homes", "prepare"]
 
 RFS_ENTRIES = 32768  # Documentation/networking/scaling.rst: "works fairly well"
 ANOTHER_STEERING = {
@@ -38,6 +39,23 @@ def prepare(nic: NicView, topology: Topology, dedicated: frozenset[int] = frozen
         return own  # a lone queue belongs on no CPU more than on another
     cpus = _placed(nic, topology, dedicated)
     return (*own, *_confined(nic, cpus), *_completions(nic, cpus))
+
+
+def homes(
+    nic: NicView,
+    originals: Mapping[str, str],
+    topology: Topology,
+    dedicated: frozenset[int] = frozenset(),
+) -> dict[int, int]:
+    """The CPU of each queue before it followed anybody: where it was found, or where arming put it.
+    `originals` are the knobs that we wrote, as they were before."""
+    knobs = {of_queue("queue-cpu", queue.index): queue for queue in nic.queues}
+    ours = {k: v for k, v in originals.items() if k in knobs and k not in nic.manual}
+    cpus = {knobs[k].index: int(v) if v.isdecimal() else None for k, v in ours.items()}
+    found = tuple(replace(q, cpu=cpus.get(q.index, q.cpu)) for q in nic.queues)
+    fresh = replace(nic, queues=found, knobs={**nic.knobs, **ours})
+    placed = {queue.index: queue.cpu for queue in found} | _placed(fresh, topology, dedicated)
+    return {index: cpu for index, cpu in placed.items() if cpu is not None}
 
 
 def _set(nic: NicView, knob: str, value: str, why: str) -> Iterator[Action]:

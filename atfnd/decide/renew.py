@@ -9,15 +9,12 @@ rule takes that one's terms. A smaller table evicts nobody: it turns newcomers a
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 
 from atfnd.decide.follow import owner_of
-from atfnd.decide.means import of_queue
 from atfnd.decide.memory import Memory, Settling
 from atfnd.decide.owner import OwnerId
-from atfnd.decide.prepare import prepare
-from atfnd.decide.queues import confine
 from atfnd.decide.retire import retire
 from atfnd.model import (
     Action,
@@ -25,13 +22,11 @@ from atfnd.model import (
     Flow,
     FlowKey,
     Mode,
-    NicView,
     Plan,
     Policy,
-    Topology,
 )
 
-__all__ = ["Judge", "homeward", "leave", "renew", "strays"]
+__all__ = ["Judge", "leave", "renew"]
 
 _LEFT = "its policy now leaves it alone"
 
@@ -91,53 +86,7 @@ def _release(memory: Memory) -> None:
         owners[flow.nic].add(owner_of(flow, memory))
     for name, owned in memory.owned.items():
         memory.owned[name] = {q: each for q, each in owned.items() if each.owner in owners[name]}
-        released = owned.keys() - memory.owned[name].keys()
-        if released:
-            memory.homeward.setdefault(name, set()).update(released)
-
-
-def strays(nic: NicView, memory: Memory) -> None:
-    """`nic` was armed, or has another policy (`Memory.strays`). Where no flow has a queue follow
-    anybody, those that did go home: also of an owner that is gone, and of an earlier run. While it
-    is not known whose a flow is, it is to be asked again."""
-    for flow in memory.table if nic.name in memory.strays else ():
-        if flow.nic == nic.name and not flow.key.wide:
-            if not flow.policy:
-                return  # taken over from an earlier run
-            if owner_of(flow, memory) is not None:
-                memory.strays.discard(nic.name)
-                return
-    if nic.name in memory.strays:
-        memory.strays.discard(nic.name)
-        memory.homeward[nic.name] = {queue.index for queue in nic.queues}
-
-
-def homeward(
-    nic: NicView, originals: Mapping[str, str], topology: Topology, memory: Memory
-) -> Plan:
-    """Queues that followed an owner and are nobody's by another policy: back to where a fresh start
-    has them. `originals` are the knobs that we wrote, as they were before. Until all are there,
-    it is to be asked again."""
-    queues = memory.homeward.get(nic.name, set()) - memory.owned.get(nic.name, {}).keys()
-    knobs = {of_queue("queue-cpu", index) for index in queues}
-    ours = {k: v for k, v in originals.items() if k in knobs and k not in nic.manual}
-    cpus = {queue.index: ours.get(of_queue("queue-cpu", queue.index)) for queue in nic.queues}
-    fresh = tuple(
-        q
-        if (was := cpus[q.index]) is None
-        else replace(q, cpu=int(was) if was.isdecimal() else None)
-        for q in nic.queues
-    )
-    dedicated = memory.settling.dedicated
-    plan = prepare(replace(nic, queues=fresh, knobs={**nic.knobs, **ours}), topology, dedicated)
-    placed = {queue.index: queue.cpu for queue in fresh}
-    placed |= {each.queue or 0: each.new for each in plan if each.kind is ActionKind.QUEUE_CPU}
-    online = {cpu.index for cpu in topology.cpus if cpu.online}
-    moved = [(q, cpu) for q in nic.queues if (cpu := placed[q.index]) != q.cpu]
-    wanted = [(q, cpu) for q, cpu in moved if cpu in online]
-    if not wanted:
-        memory.homeward.pop(nic.name, None)
-    return confine(nic.name, wanted, "by its policy it follows nobody any more")
+        memory.look_at_queues(name)
 
 
 def _kept(flow: Flow, rule: str) -> Action:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from atfnd.decide.memory import Memory
 from atfnd.model import Action, ActionKind, Flow, FlowState, NicView, Plan
@@ -16,6 +17,7 @@ def retire(flow: Flow, memory: Memory, why: str, *, live: bool = True) -> Plan:
     memory.deferred.pop(flow.key, None)
     memory.spending_of(flow.nic).swaps.pop(flow.key, None)
     if flow.location is None:
+        memory.unused(flow)
         memory.table.remove(flow.key)
         return ()
     return (
@@ -57,9 +59,17 @@ def nic_gone(name: str, memory: Memory) -> list[Flow]:
         memory.table.remove(flow.key)
     for key in [key for key, flow in memory.overflowed.items() if flow.nic == name]:
         del memory.overflowed[key]
-    for by_nic in (memory.buckets, memory.owned, memory.load, memory.spending):
+    for by_nic in _of_nic(memory):
         by_nic.pop(name, None)
     return [flow for flow in gone if flow.location is not None]
+
+
+def _of_nic(memory: Memory) -> tuple[dict[str, Any], ...]:
+    """What is remembered by the name of a NIC."""
+    return (
+        memory.buckets, memory.owned, memory.lent, memory.queues_due_ns, memory.load,
+        memory.spending, memory.listed_ns,
+    )  # fmt: skip
 
 
 def withdraw(nic: NicView, memory: Memory, why: str) -> Plan:

@@ -122,15 +122,16 @@ def _owning(flow: Flow, nic: NicView, memory: Memory, now_ns: int) -> Plan:
     owner = follow.owner_of(flow, memory)
     if owner is None or follow.home(flow, nic, memory) or not follow.free(nic, memory):
         return ()
-    online = {queue.cpu for queue in nic.queues if queue.cpu is not None} | {flow.app_cpu}
-    return own(nic, frozenset(online), memory, now_ns)
+    return own(nic, memory.online(nic) | {flow.app_cpu}, memory, now_ns)
 
 
 def own(nic: NicView, online: frozenset[int], memory: Memory, now_ns: int) -> Plan:
-    """Look at whose the queues are; who owns one now has its flows placed there."""
-    new, plan = follow.look(nic, online, memory, now_ns)
-    for flow in list(memory.table) if new else ():
-        if flow.nic == nic.name and follow.owner_of(flow, memory) in new:
+    """Look at whose the queues are; who owns one now has its flows placed there, and who owns one
+    no more has them placed as a guest's."""
+    others, plan = follow.look(nic, online, memory, now_ns)
+    for flow in list(memory.table) if others else ():
+        used = memory.in_use(flow, follow.TERMS.away_ns)
+        if flow.nic == nic.name and used and follow.owner_of(flow, memory) in others:
             plan += _place(flow, nic, memory, now_ns)
     return plan
 
@@ -150,6 +151,8 @@ def _place_or_follow(flow: Flow, nic: NicView, memory: Memory, now_ns: int) -> P
     """Place a flow; the queue of its thread goes where that runs."""
     queue, owner = follow.home(flow, nic, memory), follow.owner_of(flow, memory)
     if queue is None or owner is None or owner[0] != "thread" or flow.state is FlowState.MANUAL:
+        return _place(flow, nic, memory, now_ns)
+    if not follow.may_follow(flow, queue, nic, memory):
         return _place(flow, nic, memory, now_ns)
     plan = _place(flow, nic, memory, now_ns)  # first: it forgets when to look again
     return follow.along(flow, queue, nic, memory, now_ns) + plan
@@ -245,8 +248,12 @@ def _place(flow: Flow, nic: NicView, memory: Memory, now_ns: int) -> Plan:
 
 
 def due(nics: dict[str, NicView], memory: Memory, now_ns: int) -> Plan:
-    """Moves whose dwell or hold-down is over."""
+    """Moves whose dwell or hold-down is over, and queues that may follow or go home by now."""
     plan: list[Action] = []
+    for name in [name for name, at_ns in memory.queues_due_ns.items() if at_ns <= now_ns]:
+        memory.queues_due_ns.pop(name)
+        if name in nics:
+            plan += own(nics[name], memory.online(nics[name]), memory, now_ns)
     for key in memory.take_due(now_ns):
         flow = memory.table.get(key)
         if flow is not None and flow.nic in nics:

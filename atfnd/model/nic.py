@@ -241,5 +241,13 @@ class NicView:
     knobs: Mapping[str, str] = field(default_factory=dict)  # as last read, see `nic.Nic.knobs`
     conflicts: tuple[Conflict, ...] = ()
     owners: Mapping[int, str] = field(default_factory=dict)  # by queue: whom it follows
+    homes: Mapping[int, int] = field(default_factory=dict)  # by queue: its CPU if it follows nobody
     manual: frozenset[str] = frozenset()  # knobs somebody else moved after us: let go of
     read_ns: int | None = None  # when `rules` and `stats` were
+
+    def taken_from(self, cpu: int) -> Queue | None:
+        """A queue that we have taken from this CPU, to which it goes back."""
+        away = (
+            queue for queue in self.queues if self.homes.get(queue.index, queue.cpu) != queue.cpu
+        )
+        return next((queue for queue in away if self.homes[queue.index] == cpu), None)

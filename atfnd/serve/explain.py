@@ -159,7 +159,9 @@ def _steered(flow: Flow, nic: NicView, rule: Rule | None) -> tuple[str, str | No
         )
     if flow.target_cpu is None:
         where = f"queue {queue.index}, delivered on CPU {queue.cpu}"
-        return f"Its rule stays and leads it to {where}: {flow.fell_back or flow.why}.", OTHERWISE
+        return f"Its rule stays and leads it to {where}: {flow.fell_back or flow.why}.", _otherwise(
+            flow, nic
+        )
     if queue.cpu != flow.target_cpu:
         moved = "no one CPU" if queue.cpu is None else f"CPU {queue.cpu}"
         return (
@@ -167,10 +169,10 @@ def _steered(flow: Flow, nic: NicView, rule: Rule | None) -> tuple[str, str | No
             "someone moved it.",
             _pin(queue, flow.target_cpu) or "see who else sets affinities, irqbalance for one",
         )
-    return _steered_and(flow, queue)
+    return _steered_and(flow, nic, queue)
 
 
-def _steered_and(flow: Flow, queue: Queue) -> tuple[str, str | None]:
+def _steered_and(flow: Flow, nic: NicView, queue: Queue) -> tuple[str, str | None]:
     """The whole chain holds on paper; what was observed decides."""
     if flow.rx_cpu is None:
         return "Steered; no packet has been observed since, so this is not yet verified.", None
@@ -178,7 +180,7 @@ def _steered_and(flow: Flow, queue: Queue) -> tuple[str, str | None]:
         return f"Steered and verified: its packets arrive on CPU {flow.rx_cpu}.", None
     if flow.fell_back is not None and flow.rx_cpu == flow.target_cpu:
         verdict = f"Its packets arrive on CPU {flow.rx_cpu}, a fallback: {flow.fell_back}."
-        return verdict, OTHERWISE
+        return verdict, _otherwise(flow, nic)
     if flow.used_ns <= flow.moved_ns:
         return (
             f"Steered; it has not been used since its rule changed, and before that its packets "
@@ -200,7 +202,7 @@ def _steered_and(flow: Flow, queue: Queue) -> tuple[str, str | None]:
 
 def _wanted(flow: Flow, nic: NicView) -> tuple[str, str | None]:
     if flow.fell_back is not None and flow.target_cpu is None:
-        return f"Not steered: {flow.fell_back}.", OTHERWISE
+        return f"Not steered: {flow.fell_back}.", _otherwise(flow, nic)
     cpu = flow.app_cpu if flow.target_cpu is None else flow.target_cpu
     if flow.target_queue is not None or any(queue.cpu == cpu for queue in nic.queues):
         if not nic.caps.takes(Match.of(flow.key)):
@@ -211,6 +213,8 @@ def _wanted(flow: Flow, nic: NicView) -> tuple[str, str | None]:
         )
     served = sorted({queue.cpu for queue in nic.queues if queue.cpu is not None})
     verdict = f"No queue of {nic.name} is delivered on CPU {cpu}, so no rule can bring it there."
+    if (taken := nic.taken_from(cpu)) is not None:
+        return verdict, _lent(taken, cpu, nic)
     ways = []
     if served and flow.thread is not None:
         taskset = f"taskset -pc {cpu_list(served)} {flow.thread.tid}"
@@ -220,6 +224,21 @@ def _wanted(flow: Flow, nic: NicView) -> tuple[str, str | None]:
         ways.append(f"give that CPU a queue: {pin}")
     ways.append("add queues (ethtool -L)")
     return verdict, "; or ".join(ways)
+
+
+def _otherwise(flow: Flow, nic: NicView) -> str:
+    """What to do for a flow whose placement cannot be had."""
+    taken = nic.taken_from(flow.app_cpu)
+    return OTHERWISE if taken is None else _lent(taken, flow.app_cpu, nic)
+
+
+def _lent(queue: Queue, cpu: int, nic: NicView) -> str:
+    """A queue of this CPU is elsewhere because we moved it: an operator has nothing to do."""
+    whose = nic.owners.get(queue.index)
+    why = f"follows {whose}" if whose is not None else "followed its owner"
+    return (
+        f"nothing: queue {queue.index} of CPU {cpu} {why} to CPU {queue.cpu}, and goes back after"
+    )
 
 
 def _pin(queue: Queue, cpu: int | None) -> str | None:
