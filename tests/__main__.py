@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.tiers import SOAK
+from tests.tiers import ALONE, SOAK
 
 __all__ = ["main"]
 
@@ -26,6 +26,7 @@ HERE = Path(__file__).parent
 WORKERS = os.environ.get("ATFND_WORKERS") or str(len(os.sched_getaffinity(0)) + 2)
 BESIDE = ("-n", WORKERS, "--dist", "loadfile", "--no-loadscope-reorder")
 TIERS = {"quick": "quick", "rest": "full", "all": "quick or full"}
+PREPARE = "from tests.guest.boot import prepare; prepare()"
 CLOSING = ("short test summary info", "NOT RUN")
 NO_TESTS = 5  # pytest's exit code when nothing was selected
 
@@ -63,12 +64,13 @@ def ran(name: str, words: Sequence[str], more: Mapping[str, str] | None = None) 
 
 
 def tier(name: str) -> list[Ran]:
-    """Files beside each other, then those that run alone."""
-    selected = TIERS[name]
-    return [
-        ran("beside each other", ["-q", "-m", f"({selected}) and not alone", *BESIDE]),
-        ran("alone", ["-q", "-m", f"({selected}) and alone", "--durations=10"]),
-    ]
+    """Files beside each other, then those that run alone. What the guest is made of is downloaded
+    meanwhile; its tests tell what is wrong with that."""
+    selected, words = TIERS[name], ["-q", "--durations=10", "-m"]
+    with subprocess.Popen([sys.executable, "-c", PREPARE]):
+        beside = ran("beside each other", [*words, f"({selected}) and not alone", *BESIDE])
+    files = [str(HERE / f"{stem}.py") for stem in sorted(ALONE)]
+    return [beside, ran("alone", [*words, selected, *files])]
 
 
 def soak(hours: float) -> list[Ran]:

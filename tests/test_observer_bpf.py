@@ -21,6 +21,7 @@ from atfnd.observe import Observation, Qualify
 from atfnd.observe.bpf import BpfObserver
 from tests.labs import HOST, PEER, Lab, a_lab, key_of, packed
 from tests.observing import RIGHT, WRONG, Watch, cookie, direct, directed, lockstep, on_cpu, use
+from tests.wait import until
 
 __all__: list[str] = []
 
@@ -228,7 +229,7 @@ def test_the_end_of_reported_sockets_only_is_told(shared_lab: Lab, watch: Watch)
     for _, receiver in (silent, reported):
         receiver.close()
     assert use(reported, lambda: gone(observer.drain()), "the end", touch=False) == [ended]
-    assert observer.audit() == []
+    until(lambda: observer.audit() == [], "the kernel has freed the sockets")
 
 
 def test_migrations_of_threads_that_own_a_reported_flow_are_told(

@@ -15,7 +15,6 @@ __all__ = ["ALONE", "FULL", "LONG", "SMOKE", "SOAK", "markers"]
 FULL = {
     "test_auto_lab": "trials of a placement last seconds each",
     "test_bench_harness": "runs the bench",
-    "test_bench_lateness": "runs the bench",
     "test_bench_matrix": "runs the bench",
     "test_bench_migrating": "runs the bench",
     "test_bench_ordering": "runs the bench",
@@ -40,7 +39,6 @@ SMOKE = {"test_the_main_job_in_the_guest"}
 ALONE = {
     "test_auto_lab": "threads with real-time priority, and shares of CPUs",
     "test_bench_harness": "measures",
-    "test_bench_lateness": "measures",
     "test_bench_matrix": "measures",
     "test_bench_migrating": "measures",
     "test_bench_ordering": "measures",

@@ -32,7 +32,7 @@ from tests.guest.initramfs import initramfs
 from tests.guest.machine import Machine
 from tests.guest.tsc import tsc_khz
 
-__all__ = ["ROOT", "TIMED_OUT", "Outcome", "run"]
+__all__ = ["ROOT", "TIMED_OUT", "Outcome", "prepare", "run"]
 
 ROOT = Path(__file__).resolve().parents[2]
 BUILD = ROOT / "build/guest"
@@ -77,9 +77,7 @@ def run(
     A guest that dies or stands still before the command starts is started again, and that is told
     on sys.stderr. OperatorError: none of ATTEMPTS could be started.
     """
-    found = parts()
-    irqbalance()  # the guest has no network
-    simnic_module.build(found, BUILD)
+    found = prepare()
     copies = {"stdout": stdout, "stderr": stderr}
     with _folder() as folder:
         (folder / "initramfs").write_bytes(initramfs(found))
@@ -98,6 +96,14 @@ def run(
             said = f"{(folder / 'qemu').read_text()}{console}"
             print(f"guest: no command started in attempt {attempt}:\n{said}", file=sys.stderr)
     raise OperatorError(f"the guest did not start:\n{said}")
+
+
+def prepare() -> Parts:
+    """Download and build what a guest is made of, where it is missing. OperatorError as `run`."""
+    found = parts()
+    irqbalance()  # the guest has no network
+    simnic_module.build(found, BUILD)
+    return found
 
 
 @contextmanager
