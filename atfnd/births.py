@@ -173,7 +173,7 @@ class Born(Programmed):
         for watch in self._received_by(event):
             now_ns = time.monotonic_ns()
             rule = ordered(self._matching.connecting(event, watch.view.name, now_ns))
-            if rule is None:
+            if rule is None or watch.tunnel_of(event.key) is not None:
                 continue
             if birth.again(event, watch.view, rule, self.memory, now_ns):
                 self._tell(event.key, Gone(event.key))  # the socket that had it

@@ -176,6 +176,7 @@ class Daemon(Operated):
         watch = nic_of(event, self.watches.values())
         if watch is None:
             return
+        event = event._replace(tunnel=watch.tunnel_of(event.key))
         self.recorder.seen(watch, event)
         if self._is_only_recorded(event):
             return

@@ -233,7 +233,9 @@ def _rss_queue(watch: NicWatch, key: FlowKey) -> int | None:
 def _as_seen(flow: Flow, watch: NicWatch, now_ns: int) -> SocketSeen:
     queues = watch.view.queues
     napi_id = next((q.napi_id for q in queues if q.index == flow.rx_queue), None)
+    tunnel = watch.tunnel_of(flow.key)
     return SocketSeen(
         now_ns, flow.cookie, flow.key, flow.app_cpu, flow.thread, napi_id, flow.rx_cpu,
         flow.bytes, flow.used_ns, flow.born_ns, flow.direction,
+        group=flow.left is not None and tunnel is None, tunnel=tunnel,
     )  # fmt: skip

@@ -54,6 +54,8 @@ _AGAIN_NS = 1_000_000_000  # a look goes through the whole table
 def owner_of(flow: Flow, memory: Memory) -> OwnerId | None:
     """Who takes this flow along; None: nobody, it is moved by itself."""
     thread, settling = flow.thread, memory.settling
+    if flow.left is not None:
+        return None
     if thread is None or settling.order(flow.policy) is Mode.IMMEDIATE or flow.key in memory.left:
         return None
     if flow.app_cpu in settling.dedicated:

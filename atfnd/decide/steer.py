@@ -40,6 +40,17 @@ _HELD = {  # kept, as those with a rule
 }  # fmt: skip
 
 
+def _why_left(event: SocketSeen) -> str | None:
+    """Why a filter for the socket's 5-tuple would be wrong, or would never match."""
+    if event.tunnel is not None:
+        return f"its packets come by {event.tunnel}, and the NIC sees another 5-tuple"
+    if event.group and not event.key.remote_port:
+        return (
+            "several sockets share its port (SO_REUSEPORT): one filter would bring all to one queue"
+        )
+    return None
+
+
 def _owns(flow: Flow, queue: int, memory: Memory) -> str:
     kind = (follow.owner_of(flow, memory) or ("thread", 0))[0]
     if kind == "thread":
@@ -59,7 +70,9 @@ def seen(
     """A qualified socket is used off the CPU it was last reported on. `rss_cpu` is where RSS would
     deliver it, for an observer that does not see where packets arrive."""
     table = memory.table
-    old = table.get(event.key)
+    old, left = table.get(event.key), _why_left(event)
+    if old is not None and left is not None and old.location is not None and old.nic == nic.name:
+        return retire(old, memory, left)
     if old is not None and _anothers(old, event, nic):
         return ()
     if rule is None or rule.placement is Placement.LEAVE:
@@ -94,6 +107,7 @@ def seen(
         policy=rule.name,
         why=old.why if old and manual else spot.why,
         fell_back=spot.fell_back,
+        left=left,
         born_ns=event.born_ns,
         direction=event.direction,
     )
@@ -195,6 +209,11 @@ def _place(flow: Flow, nic: NicView, memory: Memory, now_ns: int) -> Plan:
     table = memory.table
     memory.deferred.pop(flow.key, None)
     if flow.state is FlowState.MANUAL or flow.key.wide or flow.key in memory.left:
+        return ()
+    if flow.left is not None and flow.location is None:
+        state = FlowState.WANTED if nic.armed else FlowState.OBSERVED
+        left = replace(flow, state=state, target_queue=None, target_cpu=None, fell_back=None)
+        table.put(replace(left, why=flow.left))
         return ()
     if flow.location is None and nic.armed and (why := no_filter(nic, flow.key)) is not None:
         without_filter(flow, nic, memory, why)

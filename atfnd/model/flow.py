@@ -118,6 +118,7 @@ class SocketSeen(NamedTuple):
     born_ns: int | None  # established, or first seen
     direction: Direction | None = None
     group: bool = False  # one of several UDP sockets of its address and port (SO_REUSEPORT)
+    tunnel: str | None = None  # in which its packets come, so that the NIC sees another 5-tuple
 
 
 class SocketUse(NamedTuple):
@@ -201,3 +202,4 @@ class Flow:
     born_ns: int | None = None  # established, or first seen
     direction: Direction | None = None
     fell_back: str | None = None  # why it is not placed as its policy asks, and where instead
+    left: str | None = None  # why no filter is to be written for it: RSS delivers it

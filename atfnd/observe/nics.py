@@ -16,6 +16,7 @@ from dataclasses import replace
 
 from atfnd.kernel.ethtool_changes import EthtoolChanges
 from atfnd.kernel.rtnl import LinkChanges, addresses
+from atfnd.kernel.tunnels import IpsecPolicy, Tunnel, encrypted, ipsec_policies, tunnels
 from atfnd.model import (
     FlowKey,
     Means,
@@ -35,6 +36,7 @@ from atfnd.observe.reads import Reads
 
 __all__ = ["NapiIds", "NicWatch", "nic_of"]
 
+_IPSEC_NS = 10_000_000_000
 _FRESH_NS = 100_000_000  # what is shown of rules and counters may be so old
 _SHARE = 0.01  # of one core that reading them to be shown may cost
 _DISTURBED_NS = 10_000_000_000  # a reset takes seconds on some NICs
@@ -75,6 +77,9 @@ class NicWatch:
         self.napi_ids = NapiIds()
         self._confined: dict[int, tuple[int, int | None]] = {}  # queue: CPU, pid of its thread
         self._addresses: frozenset[bytes] | None = None
+        self._tunnels: dict[bytes, Tunnel] | None = None  # by address
+        self._ipsec: tuple[IpsecPolicy, ...] = ()
+        self._ipsec_until_ns = 0
         self._shown: tuple[tuple[Rule, ...], NicStats, frozenset[int], int] | None = None
         self._fresh_until_ns = 0
         self._disturbed_ns: int | None = None
@@ -257,15 +262,38 @@ class NicWatch:
             self._addresses = addresses(self.nic.netns, self.nic.ifindex)
         return not any(local) or local in self._addresses
 
+    def tunnel_of(self, key: FlowKey) -> str | None:
+        """The tunnel that packets of a flow come in by, in words: the device that has its local
+        address, or IPsec. None: none that is known. Read anew when links or addresses changed, and
+        IPsec's policies once in 10 s at most."""
+        if not any(key.local):
+            return None
+        now_ns = time.monotonic_ns()
+        try:
+            if self._tunnels is None:
+                self._tunnels = tunnels(self.nic.netns, self.nic.ifindex)
+            if now_ns >= self._ipsec_until_ns:
+                self._ipsec = ipsec_policies(self.nic.netns)
+                self._ipsec_until_ns = now_ns + _IPSEC_NS
+        except (FileNotFoundError, InterruptedError):
+            return None  # its namespace is going, or too much of it changes: asked again
+        if (found := self._tunnels.get(key.local)) is not None and not self.owns(key.local):
+            return str(found)
+        ends = key.protocol, key.local, key.local_port, key.remote, key.remote_port
+        return "IPsec" if encrypted(self._ipsec, *ends) else None
+
     def changed(self) -> bool:
         """Drain rtnetlink and ethtool's notifications: something about this interface may be new.
         Forgets its addresses."""
+        links, settings = self.links.drain(), self.settings.drain()
         by_link, by_setting = (
             interfaces is None or self.view.ifindex in interfaces
-            for interfaces in (self.links.drain(), self.settings.drain())
+            for interfaces in (links, settings)
         )
         if by_link:
             self._addresses = None
+        if links != set():
+            self._tunnels = None
         if by_setting:
             self._disturbed_ns = time.monotonic_ns()
         return by_link or by_setting

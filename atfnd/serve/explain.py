@@ -201,6 +201,8 @@ def _steered_and(flow: Flow, nic: NicView, queue: Queue) -> tuple[str, str | Non
 
 
 def _wanted(flow: Flow, nic: NicView) -> tuple[str, str | None]:
+    if flow.left is not None:
+        return f"Left to RSS: {flow.left}.", None
     if flow.fell_back is not None and flow.target_cpu is None:
         return f"Not steered: {flow.fell_back}.", _otherwise(flow, nic)
     cpu = flow.app_cpu if flow.target_cpu is None else flow.target_cpu
