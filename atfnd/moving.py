@@ -54,7 +54,7 @@ class Moving:
         self._watch, self._said, self._apply, self._blind = watch, said, apply, blind
         self._hands: NicHands | BlindHands
         try:
-            self._hands = NicHands(apply, lambda: watch.view.queues, cookie)
+            self._hands = NicHands(apply, lambda: watch.view.queues, cookie, watch.nic.rule)
         except OSError as refusal:
             self._hands = self._blinded(refusal)
         times, port = _paced(Times(), policy), read_port(watch.view, watch.nic.interface, None)

@@ -60,6 +60,7 @@ class Moving:
                     partial(apply, nic, journal, originals),
                     lambda: self.nic.view.queues,
                     {key: cookie}.get,
+                    nic.rule,
                 )
             )
         )

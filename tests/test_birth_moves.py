@@ -58,7 +58,7 @@ class Nursery:
         self.nic.inspect()
         journal, originals = Journal(path / "rules"), Originals(path / "originals")
         write = partial(apply, lab.nic, journal, originals)
-        hands = NicHands(write, lambda: self.nic.view.queues, self._cookie)
+        hands = NicHands(write, lambda: self.nic.view.queues, self._cookie, lab.nic.rule)
         self.hands = undo.enter_context(closing(hands))
         undo.callback(journal.close)
         undo.callback(originals.close)

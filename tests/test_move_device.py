@@ -9,10 +9,20 @@ from dataclasses import replace
 import pytest
 
 from atfnd.model import Action, ActionKind, Actuator, Outcome
-from atfnd.move.command import DrainEvidence, Ended, Hold, Release, Unwatch, Watch, Write
+from atfnd.move.command import (
+    DrainEvidence,
+    Ended,
+    Hold,
+    Release,
+    Reread,
+    Unwatch,
+    Watch,
+    Write,
+)
 from atfnd.move.device import due_ns
 from atfnd.move.event import (
     Asleep,
+    Disturbed,
     Facts,
     Gone,
     Held,
@@ -279,3 +289,91 @@ def test_a_channel_is_taken_away_under_a_move(told: Told) -> None:
     told(Reset(), 10_000_000)
     told(Tick(), 10_000_000_000)
     assert (dict(told.device.live), dict(told.device.timers_ns)) == ({}, {})
+
+
+class TestDisturbed:
+    """Somebody else deletes or changes the filter in the middle of a move: it is not ours that
+    packets are late by, and it teaches nothing."""
+
+    def taught(self, told: Told) -> bool:
+        records = dict(told.device.records).values()
+        return bool(told.device.timers_ns) or any(record.strikes for record in records)
+
+    def end(self, told: Told) -> Ended:
+        [ended] = [each for each in told.commands if isinstance(each, Ended)]
+        return ended
+
+    @pytest.mark.parametrize("mode", [Mode.IMMEDIATE, Mode.STRICT])
+    def test_after_the_write(self, told: Told, mode: Mode) -> None:
+        wanted = to(0, mode)
+        told(wanted)
+        if mode is Mode.STRICT:
+            told(Held(1, told.now_ns))
+        told.written(wanted)
+        if mode is Mode.STRICT:
+            for _ in range(3):
+                told(Polled(0, told.now_ns, 0, 64), 50_000)
+            told(Released(1, True))
+        told(Seen(key(0), 1, told.now_ns))
+        first_ns = told.now_ns
+        assert told(Violated(key(0), 3, first_ns + 1_000, first_ns)) == (Reread(key(0), 7, 1),)
+        told(Disturbed(key(0)))
+        ended = self.end(told)
+        assert (ended.verdict, ended.violations) == (Verdict.RESYNC, 0)
+        assert not self.taught(told)
+        assert dict(told.device.live) == {}
+
+    def test_a_filter_that_stands_is_our_own_fault(self, told: Told) -> None:
+        wanted = to(0, Mode.IMMEDIATE)
+        told(wanted)
+        told.written(wanted)
+        told(Violated(key(0), 3, told.now_ns, told.now_ns))
+        told(Tick(), TIMES.verify_ns)
+        assert (told.verdicts(), self.end(told).violations) == ([Verdict.VIOLATED], 3)
+        assert self.taught(told)
+
+    def test_packets_that_come_as_before(self, told: Told) -> None:
+        """Not that the filter had no effect."""
+        wanted = to(0, Mode.IMMEDIATE)
+        told(wanted)
+        told.written(wanted)
+        late_ns = told.device.timer_ns(frozenset({0})) + 1
+        assert told(Seen(key(0), 0, told.now_ns + late_ns), late_ns) == (Reread(key(0), 7, 1),)
+        assert told(Seen(key(0), 0, told.now_ns + 1), 1) == ()  # asked once
+        told(Disturbed(key(0)))
+        assert told.verdicts() == [Verdict.RESYNC]
+        assert not self.taught(told)
+
+    @pytest.mark.parametrize("mode", [Mode.IMMEDIATE, Mode.STRICT])
+    def test_before_the_write(self, told: Told, mode: Mode) -> None:
+        """The rewrite finds nothing: RSS delivers, and what is late is late by that."""
+        wanted = to(0, mode)
+        told(wanted)
+        if mode is Mode.STRICT:
+            told(Held(1, told.now_ns))
+        left = "somebody else deleted its rule, or replaced it: delivered by RSS"
+        outcome = Outcome(wanted.action, told.now_ns, errno.ENOENT, None, left)
+        told(Written(outcome, told.now_ns, told.now_ns))
+        if mode is Mode.STRICT:
+            assert told.commands == (Release(1),)
+            told(Released(1, True))
+        assert (self.end(told).verdict, self.end(told).why) == (Verdict.RESYNC, left)
+        assert not self.taught(told)
+
+    def test_led_there_before_the_write(self, told: Told) -> None:
+        """As of a delete that finds its rule deleted."""
+        wanted = to(0, Mode.IMMEDIATE)
+        first_ns = told.now_ns
+        told(wanted, 1_000)
+        told.written(wanted)
+        told(Violated(key(0), 2, told.now_ns + 5_000, first_ns), 5_000)
+        assert (told.verdicts(), self.end(told).violations) == ([Verdict.RESYNC], 0)
+        assert not self.taught(told)
+
+    def test_while_it_waits_for_a_gap(self, told: Told) -> None:
+        """It is not written any more: what was decided was decided on something else."""
+        told.device = told.device._replace(port=PORT._replace(holds_max=0))
+        told(to(0, Mode.BOUNDED))
+        told(Violated(key(0), 2, told.now_ns + 5_000, told.now_ns), 5_000)
+        assert (told.verdicts(), self.end(told).violations) == ([Verdict.RESYNC], 0)
+        assert not any(isinstance(each, Write) for each in told.commands)

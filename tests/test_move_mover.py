@@ -223,3 +223,27 @@ def test_an_answer_goes_to_the_move_that_asked() -> None:
     first, second = until_ended(mover(nic), nic, to(nic, 0, 1), to(nic, 3, 1), Tick())
     assert (first.verdict, second.verdict) == (Verdict.DEFERRED, Verdict.PROVEN)
     assert not nic.parked
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_what_somebody_else_deletes_is_not_late_by_us(seed: int) -> None:
+    """Packets go to RSS's queue, which is the old one, in the middle of a proven move."""
+    nic = SimulatedNic(seed)
+    moves = mover(nic)
+    said = ends(moves.tell(to(nic, 0, 1)))
+    while key(0) not in nic.seen:
+        nic.pass_time(10_000)
+    nic.stalled = {1}
+    nic.pass_time(10_000)
+    nic.pass_time(10_000)
+    nic.somebody_deletes(key(0))
+    for _ in range(10):
+        nic.pass_time(10_000)
+    nic.stalled = set()
+    for _ in range(10):
+        nic.pass_time(10_000)
+    [ended] = [*said, *until_ended(moves, nic, *nic.evidence(nic.time_ns))]
+    assert ended.verdict in (Verdict.RESYNC, Verdict.PROVEN)
+    assert ended.violations == 0
+    assert not any(record.strikes for _, record in moves.device.records.items())
+    assert nic.overtaken[key(0)] == 0 or ended.verdict is Verdict.RESYNC

@@ -9,7 +9,8 @@ from atfnd.model import Action, FlowKey
 from atfnd.move.event import Subject
 from atfnd.move.verdict import Mechanism, Verdict
 
-__all__ = ["Command", "DrainEvidence", "Ended", "Hold", "Release", "Unwatch", "Watch", "Write"]
+__all__ = ["Command", "DrainEvidence", "Ended", "Hold", "Release"]
+__all__ += ["Reread", "Unwatch", "Watch", "Write"]
 
 
 class Watch(NamedTuple):
@@ -24,6 +25,14 @@ class Watch(NamedTuple):
 
 class Unwatch(NamedTuple):
     key: FlowKey
+
+
+class Reread(NamedTuple):
+    """Answer Disturbed, at once, if the filter at `location` is not this flow's to `queue`."""
+
+    key: FlowKey
+    location: int
+    queue: int
 
 
 class Hold(NamedTuple):
@@ -69,4 +78,4 @@ class Ended(NamedTuple):
     took_ns: int
 
 
-Command = Watch | Unwatch | Hold | Release | Write | DrainEvidence | Ended
+Command = Watch | Unwatch | Hold | Release | Reread | Write | DrainEvidence | Ended

@@ -22,6 +22,7 @@ from atfnd.move.choose import Choice, choose, still_there, why_no_hold
 from atfnd.move.command import Command, Ended, Write
 from atfnd.move.event import (
     Asleep,
+    Disturbed,
     Established,
     Event,
     EvidenceLost,
@@ -95,7 +96,7 @@ def step(device: Device, event: Event, now_ns: int) -> Stepped:
             subjects = [s for s, m in device.live.items() if m.phase is Phase.SETTLE]
         case Held() | HoldLost() | Released():
             subjects = [s for s, m in device.live.items() if m.asked]
-        case Idle() | Violated():
+        case Idle() | Violated() | Disturbed():
             subjects = [event.key]
         case Seen():
             subjects = [event.subject]

@@ -9,7 +9,17 @@ from atfnd.model import Action, ActionKind, FlowKey, Outcome
 from atfnd.move.port import Port
 from atfnd.move.verdict import Mode
 
-__all__ = ["Asleep", "Established", "Event", "EvidenceLost", "Facts", "Gone", "Held", "HoldLost"]
+__all__ = [
+    "Asleep",
+    "Disturbed",
+    "Established",
+    "Event",
+    "EvidenceLost",
+    "Facts",
+    "Gone",
+    "Held",
+    "HoldLost",
+]
 __all__ += ["Idle", "Polled", "Released", "Reset", "Seen", "Subject", "Tick", "Violated", "Wanted"]
 __all__ += ["Written"]
 
@@ -118,11 +128,19 @@ class Seen(NamedTuple):
 
 class Violated(NamedTuple):
     """Packets of a watched flow were delivered through an old ring, or one in between, after the
-    first through the new one: so many more, the last at `at_ns`."""
+    first through the new one, which came at `first_ns`: so many more, the last at `at_ns`."""
 
     key: FlowKey
     packets: int
     at_ns: int
+    first_ns: int | None = None  # None: not known
+
+
+class Disturbed(NamedTuple):
+    """The answer to Reread: the filter of this flow is not as it was written. Somebody else deleted
+    or changed it, or the NIC lost it."""
+
+    key: FlowKey
 
 
 class EvidenceLost(NamedTuple):
@@ -154,5 +172,5 @@ class Tick(NamedTuple):
 
 Event = (
     Wanted | Facts | Idle | Held | HoldLost | Released | Written | Polled | Asleep
-    | Seen | Violated | EvidenceLost | Reset | Established | Gone | Tick
+    | Seen | Violated | Disturbed | EvidenceLost | Reset | Established | Gone | Tick
 )  # fmt: skip

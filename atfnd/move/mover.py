@@ -21,12 +21,13 @@ from atfnd.move.command import (
     Ended,
     Hold,
     Release,
+    Reread,
     Unwatch,
     Watch,
     Write,
 )
 from atfnd.move.device import Device
-from atfnd.move.event import Event, Held, HoldLost, Released, Tick, Written
+from atfnd.move.event import Disturbed, Event, Held, HoldLost, Released, Tick, Written
 from atfnd.move.transition import Phase
 
 __all__ = ["Hands", "Mover"]
@@ -62,6 +63,10 @@ class Hands(Protocol):
         """From now on, tell Idle, Seen and Violated of this flow."""
 
     def unwatch(self, key: FlowKey) -> None: ...
+
+    def stands(self, key: FlowKey, location: int, queue: int) -> bool:
+        """The filter at `location` is this flow's, to `queue`; True too where the NIC does not
+        say."""
 
     def delivered_ns(self, key: FlowKey) -> int | None:
         """When a watched flow was last delivered a packet; None: not known."""
@@ -139,6 +144,9 @@ class Mover:
                 self.hands.watch(key, origins, targets, through)
             case Unwatch(key):
                 self.hands.unwatch(key)
+            case Reread(key, location, queue):
+                if not self.hands.stands(key, location, queue):
+                    self._events.append(Disturbed(key))
             case Ended():
                 self._said.append(command)
 

@@ -12,9 +12,10 @@ import errno
 from atfnd.model import ActionKind, FlowKey
 from atfnd.move import holding
 from atfnd.move.choose import Choice, passing
-from atfnd.move.command import Watch, Write
+from atfnd.move.command import Reread, Watch, Write
 from atfnd.move.event import (
     Asleep,
+    Disturbed,
     Established,
     Event,
     EvidenceLost,
@@ -38,6 +39,9 @@ from atfnd.move.transition import TOO_EARLY, Moved, Phase, Transition, finish, r
 from atfnd.move.verdict import Mechanism, Verdict
 
 __all__ = ["start", "step"]
+
+DISTURBED = "its filter was changed or deleted meanwhile, not by us"
+MOVED = "its packets came through the new queue before the write: somebody else led them there"
 
 
 def start(
@@ -93,11 +97,13 @@ def step(move: Transition, event: Event, times: Times, now_ns: int) -> Moved:
         case Seen():
             return _seen(move, event, times, now_ns)
         case Violated():
-            return _violated(move, event), ()
+            return _violated(move, event, now_ns)
+        case Disturbed():
+            return _resync(move, DISTURBED, now_ns)
         case EvidenceLost():
             return move._replace(blind=True), ()
         case Reset():
-            return _reset(move, now_ns)
+            return _resync(move, "the NIC was reset", now_ns)
         case Established():
             return _established(move, event), ()
         case Gone():
@@ -126,12 +132,15 @@ def _written(move: Transition, event: Written, times: Times, now_ns: int) -> Mov
         armed = move._replace(phase=Phase.ARM_GAP, due_ns=move.began_ns + times.arm_ns)
         return (armed, ()) if move.settled is None else finish(armed, now_ns)
     lost = outcome.errno != 0 and rule_is_lost(move, outcome.location)
+    if lost and outcome.errno == errno.ENOENT:  # before the write: there was nothing to move
+        return finish(move, now_ns, move.settled or (Verdict.RESYNC, outcome.left))
     if outcome.errno and not lost:
         verdict = Verdict.DEFERRED if outcome.errno == errno.ECANCELED else Verdict.REFUSED
         return finish(move, now_ns, move.settled or (verdict, outcome.left))
     if move.settled is not None:
         return finish(move, now_ns)
-    move = move._replace(done_ns=event.done_ns, lost=lost)
+    move = move._replace(began_write_ns=event.began_ns, done_ns=event.done_ns, lost=lost)
+    move = move._replace(location=outcome.location)
     match move.mechanism:
         case Mechanism.HOLD:
             return holding.settle(move, times, now_ns)
@@ -154,11 +163,24 @@ def _idle(move: Transition, event: Idle, now_ns: int) -> Moved:
     return committed, (Write(move.wanted.action, event.since_ns),)
 
 
-def _violated(move: Transition, event: Violated) -> Transition:
-    """A gap would have been seen to be none, had it been waited for until this packet came."""
+def _violated(move: Transition, event: Violated, now_ns: int) -> Moved:
+    """A gap would have been seen to be none, had it been waited for until this packet came. No
+    packet is late by our write that was not sent to the new ring by it."""
+    unwritten = not move.done_ns
+    if unwritten or (event.first_ns is not None and event.first_ns < move.began_write_ns):
+        return _resync(move, MOVED, now_ns)
     since_ns = move.done_ns if move.idle_since_ns is None else move.idle_since_ns
     stayed_ns = max(move.stayed_ns, event.at_ns - since_ns)
-    return move._replace(violations=move.violations + event.packets, stayed_ns=stayed_ns)
+    move = move._replace(violations=move.violations + event.packets, stayed_ns=stayed_ns)
+    return move, _reread(move)
+
+
+def _reread(move: Transition) -> tuple[Reread, ...]:
+    """Whether the filter that was written still stands."""
+    action, at = move.wanted.action, move.location
+    if at is None or action.new is None or not isinstance(action.key, FlowKey):
+        return ()
+    return (Reread(action.key, at, action.new),)
 
 
 def _seen(move: Transition, event: Seen, times: Times, now_ns: int) -> Moved:
@@ -169,15 +191,18 @@ def _seen(move: Transition, event: Seen, times: Times, now_ns: int) -> Moved:
         after_ns = event.at_ns - move.done_ns
         late, origins = after_ns > move.timer_ns, move.wanted.origins or ()
         stayed_ns = max(move.stayed_ns, after_ns) if event.queue in origins else move.stayed_ns
-        return move._replace(elsewhere=move.elsewhere or late, stayed_ns=stayed_ns), ()
+        first = late and not move.elsewhere
+        move = move._replace(elsewhere=move.elsewhere or late, stayed_ns=stayed_ns)
+        return move, _reread(move) if first else ()
     if move.seen:
         return move, ()
     looks_ns = max(move.timer_ns, times.late_ns if move.watched else 0)
     return move._replace(seen=True, due_ns=min(move.due_ns, now_ns + looks_ns)), ()
 
 
-def _reset(move: Transition, now_ns: int) -> Moved:
-    settled = Verdict.RESYNC, "the NIC was reset"
+def _resync(move: Transition, why: str, now_ns: int) -> Moved:
+    """What became of it by us is not known any more."""
+    settled = Verdict.RESYNC, why
     if move.phase is not Phase.COMMIT:
         return finish(move, now_ns, settled)
     return release(move._replace(settled=settled), move.asked)

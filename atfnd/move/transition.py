@@ -57,7 +57,9 @@ class Transition(NamedTuple):
     hold_due_ns: int = 0  # T_hold_max
     drain: Drain = Drain()
     idle_since_ns: int | None = None  # what it was written upon, of a gap
+    began_write_ns: int = 0  # T0
     done_ns: int = 0  # T1
+    location: int | None = None  # of the filter that was written
     stayed_ns: int = 0  # a packet was in an old ring for so long, at least
     lost: bool = False  # the write was refused, and its rule is gone: RSS delivers
     broken: str | None = None  # why order is not proven
@@ -155,9 +157,10 @@ def finish(move: Transition, now_ns: int, settled: tuple[Verdict, str] | None = 
     if move.watched and isinstance(action.key, FlowKey):
         commands = (*commands, Unwatch(action.key))
     verdict, why = move.verdict()
+    late = 0 if verdict is Verdict.RESYNC else move.violations  # not of this move
     took_ns = now_ns - move.began_ns
     subject, how = move.wanted.subject, move.mechanism
-    ended = Ended(subject, action, how, verdict, why, move.violations, took_ns)
+    ended = Ended(subject, action, how, verdict, why, late, took_ns)
     return None, (*commands, ended)
 
 

@@ -116,10 +116,13 @@ class Passages:
     def _violations(self) -> Iterator[Violated]:
         late: Counter[int] = Counter()
         last_ns: dict[int, int] = {}
+        first_ns: dict[int, int] = {}
         for event in self._transit.drain():
             if isinstance(event, Late):
                 late[event.move] += event.packets
                 last_ns[event.move] = event.at_ns
+                first_ns[event.move] = event.first_b_ns
         for key, flow in self._flows.items():
             if late[flow.move]:
-                yield Violated(key, late[flow.move], last_ns[flow.move])
+                number = flow.move
+                yield Violated(key, late[number], last_ns[number], first_ns[number])

@@ -52,6 +52,10 @@ class BlindHands:
     def hold(self, queue: int, until_ns: int, drains: frozenset[int]) -> int:
         raise OSError(errno.EOPNOTSUPP, self._why)
 
+    def stands(self, key: FlowKey, location: int, queue: int) -> bool:
+        """Never asked: what is not seen is not late."""
+        return True
+
     def in_force(self, queue: int) -> bool:
         return False
 

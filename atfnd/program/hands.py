@@ -17,7 +17,7 @@ import errno
 import time
 from collections.abc import Callable, Iterator, Sequence
 
-from atfnd.model import Action, ActionKind, FlowKey, Outcome, Protocol, Queue
+from atfnd.model import Action, ActionKind, FlowKey, Match, Outcome, Protocol, Queue, Rule
 from atfnd.move.event import Asleep, Event, HoldLost, Polled, Seen
 from atfnd.observe.passages import Passages
 from atfnd.observe.transit import End, Held, Proof, Transit
@@ -37,15 +37,17 @@ NOBODY = FlowKey(Protocol.TCP, bytes((192, 0, 2, 2)), 9, bytes((192, 0, 2, 1)), 
 
 class NicHands:
     """`apply` carries out an action, `queues` are those of the NIC as last read, `cookie` is that
-    of a flow's socket (None: not known). OSError: the kernel refuses the programs."""
+    of a flow's socket (None: not known), `rule` is what the NIC has at a location. OSError: the
+    kernel refuses the programs."""
 
     def __init__(
         self,
         apply: Callable[[Action], Outcome],
         queues: Callable[[], tuple[Queue, ...]],
         cookie: Callable[[FlowKey], int | None],
+        rule: Callable[[int], Rule | None],
     ) -> None:
-        self._apply, self._queues, self._cookie = apply, queues, cookie
+        self._apply, self._queues, self._cookie, self._rule = apply, queues, cookie, rule
         self._transit = Transit()
         self._passages = Passages(self._transit)
         self._writes = WriteTimes()
@@ -188,6 +190,13 @@ class NicHands:
 
     def unwatch(self, key: FlowKey) -> None:
         self._passages.unwatch(key)
+
+    def stands(self, key: FlowKey, location: int, queue: int) -> bool:
+        try:
+            there = self._rule(location)
+        except OSError:
+            return True
+        return there is not None and (there.match, there.queue) == (Match.of(key), queue)
 
     def delivered_ns(self, key: FlowKey) -> int | None:
         return self._passages.delivered_ns(key)

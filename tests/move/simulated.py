@@ -34,6 +34,8 @@ class SimulatedNic:
         self.watched: dict[FlowKey, frozenset[int]] = {}
         self.seen: set[FlowKey] = set()  # on a new ring, and told
         self.listened: dict[int, int] = {}
+        self.filters: dict[int, tuple[FlowKey, int]] = {}  # by location
+        self.first_ns: dict[FlowKey, int] = {}  # of the watched, on a new ring
         self.told: list[Event] = []
         self.overtaken: dict[FlowKey, int] = dict.fromkeys(self.route, 0)
         self.written: list[Action] = []
@@ -60,6 +62,9 @@ class SimulatedNic:
         if not code and action.key is not None:
             deleted = action.kind is ActionKind.DELETE or action.new is None
             self.route[action.key] = self.rss[action.key] if deleted else action.new or 0
+            self.filters.pop(action.location or 0, None)
+            if not deleted and action.new is not None:
+                self.filters[action.location or 0] = action.key, action.new
         self.pass_time(PORT_WRITE_NS // 2)
         return Outcome(action, self.time_ns, code, action.location, "refused" if code else "")
 
@@ -92,9 +97,13 @@ class SimulatedNic:
     ) -> None:
         self.watched[key] = targets
         self.seen.discard(key)
+        self.first_ns.pop(key, None)
 
     def unwatch(self, key: FlowKey) -> None:
         del self.watched[key]
+
+    def stands(self, key: FlowKey, location: int, queue: int) -> bool:
+        return self.filters.get(location) == (key, queue)
 
     def delivered_ns(self, key: FlowKey) -> int | None:
         return self.last_ns[key]
@@ -150,11 +159,19 @@ class SimulatedNic:
         if sequence < self.last[flow]:
             self.overtaken[flow] += 1
             if flow in self.watched:
-                self.told.append(Violated(flow, 1, self.time_ns))
+                first_ns = self.first_ns.get(flow)
+                self.told.append(Violated(flow, 1, self.time_ns, first_ns))
         self.last[flow], self.last_ns[flow] = max(sequence, self.last[flow]), self.time_ns
         if queue in self.watched.get(flow, ()) and flow not in self.seen:
             self.seen.add(flow)
+            self.first_ns[flow] = self.time_ns
             self.told.append(Seen(flow, queue, self.time_ns))
+
+    def somebody_deletes(self, key: FlowKey) -> None:
+        """Another program deletes the filter of a flow: it comes by RSS."""
+        for location in [at for at, (flow, _) in self.filters.items() if flow == key]:
+            del self.filters[location]
+        self.route[key] = self.rss[key]
 
     def idle(self) -> list[Event]:
         """What a watch tells of flows that were given nothing lately."""
