@@ -84,13 +84,15 @@ class Attached(Spanning):
         for watch in list(self.watches.values()):
             with self._while_there(watch):
                 watch.still_there()  # a new name of one we have is no arrival
-        for name in self.interfaces.missing(self.watches):
-            try:
-                watch = self.interfaces.open(name)
-            except OperatorError as refusal:
-                self.log.add("refused", "not watched", refusal.message, nic=name)
-                continue
+        self._take_new()
+
+    def _take_new(self) -> None:
+        """What the operator wants, is here and not watched."""
+        for watch in self.interfaces.come(self.watches, self._not_watched):
             self._take(watch, "it has come")
+
+    def _not_watched(self, name: str, why: str) -> None:
+        self.log.add("refused", "not watched", why, nic=name)
 
     def _take(self, watch: NicWatch, why: str) -> None:
         """Serve a NIC that comes while we run."""
@@ -134,13 +136,18 @@ class Attached(Spanning):
             self.arming.gone(watch)
         self._detach(watch)
         flows = retire.nic_gone(name, self.memory)
+        homes = {at: cpu for at, cpu in self._homes.items() if at[0] == name}
+        for at in homes:
+            del self._homes[at]
         if new is None:
             for flow in flows:
-                self.journal.release(name, Match.of(flow.key))
+                if flow.location is not None:
+                    self.journal.release(name, Match.of(flow.key))
             self.log.add("gone", "not watched any more", "the interface is gone", nic=name)
         else:
             self.journal.rename(name, new)
             self.originals.rename(name, new)
+            self._homes |= {(new, queue): cpu for (_, queue), cpu in homes.items()}
             self.log.add("gone", f"is {new} now", "the interface was renamed", nic=name)
         self._watch()
         self.observer.forget({flow.cookie for flow in flows})
@@ -149,7 +156,7 @@ class Attached(Spanning):
             try:
                 self._take(self.interfaces.open(new), f"it was {name}")
             except OperatorError as refusal:
-                self.log.add("refused", "not watched", refusal.message, nic=new)
+                self._not_watched(new, refusal.message)
 
     def _holds_for(self, new: str, watch: NicWatch) -> None:
         """What holds for a NIC holds under its new name."""
@@ -203,6 +210,7 @@ class Attached(Spanning):
         self._cpus_changed()
         self._each(self._look_again)
         self._each(self._check_rules)
+        self._take_new()  # no event tells of a lab: its links are in namespaces of their own
 
     def _check_rules(self, watch: NicWatch) -> None:
         """A rule that is not there was lost by the NIC, which gets it again, or taken out by

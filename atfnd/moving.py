@@ -96,6 +96,11 @@ class Moving:
         device = self._mover.device
         self._mover.device = device._replace(times=_paced(device.times, policy))
 
+    def flows(self) -> list[FlowKey]:
+        """Whose moves wait or are under way."""
+        subjects = (*self._mover.device.live, *self._mover.device.waiting)
+        return [each for each in dict.fromkeys(subjects) if isinstance(each, FlowKey)]
+
     def concerns(self, key: FlowKey) -> bool:
         """A move of this flow waits or is under way."""
         return key in self._mover.device.live or key in self._mover.device.waiting

@@ -215,6 +215,8 @@ class Programmed(Published):
     def _still(self, watch: NicWatch) -> None:
         """No move goes on: what is parked is released, what waits is forgotten."""
         moving = self._moving.pop(watch.view.name, None)
+        for key in moving.flows() if moving is not None else ():
+            self._was_born(key, failed=True)
         self.memory.spending.pop(watch.view.name, None)
         living = self._living.pop(watch.view.name, None)
         with ExitStack() as ending:

@@ -218,14 +218,14 @@ class Reloading(Attached):
     def _disarm(self, watches: Sequence[NicWatch], why: str) -> None:
         """None of them is armed before anything else happens. OSError: moves that were under way
         could not be ended in order; those of every NIC have been ended as far as they could."""
-        stood = [(watch, _standing(watch)) for watch in watches]
-        for watch in watches:
-            watch.arm(False)
-        with ExitStack() as ending:
-            for watch, old in stood:
+        what, new = "disarmed: nothing is changed any more", "not armed"
+        with ExitStack() as ending:  # what is named last is done first, and all whatever fails
+            for watch in watches:
+                name, old = watch.view.name, _standing(watch)
                 ending.callback(self._still, watch)
-                what, new = "disarmed: nothing is changed any more", _standing(watch)
-                self.log.add("disarm", what, why, nic=watch.view.name, old=old, new=new)
+                ending.callback(self.log.add, "disarm", what, why, nic=name, old=old, new=new)
+            for watch in watches:
+                ending.callback(watch.arm, False)
 
 
 def _standing(watch: NicWatch) -> str:

@@ -68,8 +68,9 @@ def a_daemon(folder: Path, close: Callable[[Daemon], None]) -> Daemon:
     for name in ("eth0", "eth1"):
         watch = NicWatch.__new__(NicWatch)
         watch.view = replace(NIC, name=name, armed=True)
+        watch.reads_by(lambda: None)
         daemon.watches[name] = watch
-        daemon._moving[name] = SimpleNamespace(close=lambda: close(daemon))
+        daemon._moving[name] = SimpleNamespace(flows=list, close=lambda: close(daemon))
     made: Daemon = daemon
     return made
 
@@ -94,6 +95,20 @@ def test_nothing_is_armed_when_moves_are_ended(tmp_path: Path) -> None:
     assert armed(daemon) == [False, False]
     daemon.orders.close()
     assert Orders(tmp_path / "orders.journal").armed("eth9") is False
+
+
+def test_a_look_that_fails_leaves_nothing_armed(tmp_path: Path) -> None:
+    """What was read until then is counted as armed, and that may not be had."""
+
+    def refuse() -> None:
+        raise OSError(errno.EPERM, "Operation not permitted")
+
+    daemon = a_daemon(tmp_path, lambda daemon: None)
+    for watch in daemon.watches.values():
+        watch.reads_by(refuse)
+    with pytest.raises(OperatorError, match="is disarmed, but"):
+        asyncio.run(daemon.disarm(None))
+    assert armed(daemon) == [False, False]
 
 
 def test_a_bug_while_moves_are_ended_arms_nothing(tmp_path: Path) -> None:

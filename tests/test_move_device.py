@@ -315,8 +315,7 @@ class TestDisturbed:
                 told(Polled(0, told.now_ns, 0, 64), 50_000)
             told(Released(1, True))
         told(Seen(key(0), 1, told.now_ns))
-        first_ns = told.now_ns
-        assert told(Violated(key(0), 3, first_ns + 1_000, first_ns)) == (Reread(key(0), 7, 1),)
+        assert told(Violated(key(0), 3, told.now_ns + 1_000)) == (Reread(key(0), 7, 1),)
         told(Disturbed(key(0)))
         ended = self.end(told)
         assert (ended.verdict, ended.violations) == (Verdict.RESYNC, 0)
@@ -327,7 +326,7 @@ class TestDisturbed:
         wanted = to(0, Mode.IMMEDIATE)
         told(wanted)
         told.written(wanted)
-        told(Violated(key(0), 3, told.now_ns, told.now_ns))
+        told(Violated(key(0), 3, told.now_ns))
         told(Tick(), TIMES.verify_ns)
         assert (told.verdicts(), self.end(told).violations) == ([Verdict.VIOLATED], 3)
         assert self.taught(told)
@@ -360,20 +359,10 @@ class TestDisturbed:
         assert (self.end(told).verdict, self.end(told).why) == (Verdict.RESYNC, left)
         assert not self.taught(told)
 
-    def test_led_there_before_the_write(self, told: Told) -> None:
-        """As of a delete that finds its rule deleted."""
-        wanted = to(0, Mode.IMMEDIATE)
-        first_ns = told.now_ns
-        told(wanted, 1_000)
-        told.written(wanted)
-        told(Violated(key(0), 2, told.now_ns + 5_000, first_ns), 5_000)
-        assert (told.verdicts(), self.end(told).violations) == ([Verdict.RESYNC], 0)
-        assert not self.taught(told)
-
     def test_while_it_waits_for_a_gap(self, told: Told) -> None:
         """It is not written any more: what was decided was decided on something else."""
         told.device = told.device._replace(port=PORT._replace(holds_max=0))
         told(to(0, Mode.BOUNDED))
-        told(Violated(key(0), 2, told.now_ns + 5_000, told.now_ns), 5_000)
+        told(Violated(key(0), 2, told.now_ns + 5_000), 5_000)
         assert (told.verdicts(), self.end(told).violations) == ([Verdict.RESYNC], 0)
         assert not any(isinstance(each, Write) for each in told.commands)

@@ -13,7 +13,7 @@ from contextlib import closing
 import pytest
 
 from atfnd.model import FlowKey, Match, Protocol
-from atfnd.move.event import Event, EvidenceLost, Idle, Seen, Violated
+from atfnd.move.event import Disturbed, Event, EvidenceLost, Idle, Seen, Violated
 from atfnd.observe.passages import Passages
 from atfnd.observe.transit import Transit
 from tests.labs import Lab, key_of
@@ -83,6 +83,15 @@ def test_violations_are_told_before_what_ends_a_move(watched: Watched) -> None:
     assert (late.key, late.packets) == (watched.flow, 5)
     assert began_ns < late.at_ns < time.monotonic_ns()
     assert [type(each) for each in seen] == [Seen, Idle]
+
+
+def test_packets_that_were_led_there_before_the_write(watched: Watched) -> None:
+    """By somebody else, as by a delete of the filter that was to be deleted."""
+    watched.to(B)
+    watched.passages.wrote(watched.flow, time.monotonic_ns())
+    disturbed, late, *_ = watched.to(A, 5)
+    assert disturbed == Disturbed(watched.flow)
+    assert isinstance(late, Violated)
 
 
 def test_violations_of_a_move_that_is_over_are_nobodys(watched: Watched) -> None:

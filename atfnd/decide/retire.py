@@ -52,16 +52,18 @@ def idle(cookie: int, memory: Memory, why: str) -> Plan:
 
 
 def nic_gone(name: str, memory: Memory) -> list[Flow]:
-    """A NIC is gone, and its rules with it: forget its flows, and return those that had one."""
+    """A NIC is gone, and its rules with it: forget its flows, and return them, those that found no
+    room in the table too."""
     gone = [flow for flow in memory.table if flow.nic == name]
     for flow in gone:
         memory.deferred.pop(flow.key, None)
         memory.table.remove(flow.key)
-    for key in [key for key, flow in memory.overflowed.items() if flow.nic == name]:
-        del memory.overflowed[key]
+    turned_away = [flow for flow in memory.overflowed.values() if flow.nic == name]
+    for flow in turned_away:
+        del memory.overflowed[flow.key]
     for by_nic in _of_nic(memory):
         by_nic.pop(name, None)
-    return [flow for flow in gone if flow.location is not None]
+    return [*gone, *turned_away]
 
 
 def _of_nic(memory: Memory) -> tuple[dict[str, Any], ...]:

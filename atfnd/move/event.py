@@ -128,17 +128,17 @@ class Seen(NamedTuple):
 
 class Violated(NamedTuple):
     """Packets of a watched flow were delivered through an old ring, or one in between, after the
-    first through the new one, which came at `first_ns`: so many more, the last at `at_ns`."""
+    first through the new one: so many more, the last at `at_ns`."""
 
     key: FlowKey
     packets: int
     at_ns: int
-    first_ns: int | None = None  # None: not known
 
 
 class Disturbed(NamedTuple):
-    """The answer to Reread: the filter of this flow is not as it was written. Somebody else deleted
-    or changed it, or the NIC lost it."""
+    """Not we lead this flow where it comes now. Somebody else deleted or changed its filter, or the
+    NIC lost it: it is not as it was written (the answer to Reread), or packets came through the new
+    queue before the write."""
 
     key: FlowKey
 

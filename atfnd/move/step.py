@@ -41,7 +41,6 @@ from atfnd.move.verdict import Mechanism, Verdict
 __all__ = ["start", "step"]
 
 DISTURBED = "its filter was changed or deleted meanwhile, not by us"
-MOVED = "its packets came through the new queue before the write: somebody else led them there"
 
 
 def start(
@@ -139,8 +138,7 @@ def _written(move: Transition, event: Written, times: Times, now_ns: int) -> Mov
         return finish(move, now_ns, move.settled or (verdict, outcome.left))
     if move.settled is not None:
         return finish(move, now_ns)
-    move = move._replace(began_write_ns=event.began_ns, done_ns=event.done_ns, lost=lost)
-    move = move._replace(location=outcome.location)
+    move = move._replace(done_ns=event.done_ns, lost=lost, location=outcome.location)
     match move.mechanism:
         case Mechanism.HOLD:
             return holding.settle(move, times, now_ns)
@@ -164,11 +162,10 @@ def _idle(move: Transition, event: Idle, now_ns: int) -> Moved:
 
 
 def _violated(move: Transition, event: Violated, now_ns: int) -> Moved:
-    """A gap would have been seen to be none, had it been waited for until this packet came. No
-    packet is late by our write that was not sent to the new ring by it."""
-    unwritten = not move.done_ns
-    if unwritten or (event.first_ns is not None and event.first_ns < move.began_write_ns):
-        return _resync(move, MOVED, now_ns)
+    """A gap would have been seen to be none, had it been waited for until this packet came. Before
+    the write nothing is late by it."""
+    if not move.done_ns:
+        return _resync(move, DISTURBED, now_ns)
     since_ns = move.done_ns if move.idle_since_ns is None else move.idle_since_ns
     stayed_ns = max(move.stayed_ns, event.at_ns - since_ns)
     move = move._replace(violations=move.violations + event.packets, stayed_ns=stayed_ns)

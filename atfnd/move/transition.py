@@ -57,7 +57,6 @@ class Transition(NamedTuple):
     hold_due_ns: int = 0  # T_hold_max
     drain: Drain = Drain()
     idle_since_ns: int | None = None  # what it was written upon, of a gap
-    began_write_ns: int = 0  # T0
     done_ns: int = 0  # T1
     location: int | None = None  # of the filter that was written
     stayed_ns: int = 0  # a packet was in an old ring for so long, at least

@@ -9,12 +9,14 @@ import socket
 from atfnd.errors import OperatorError
 from atfnd.kernel.interface import Interface
 from atfnd.kernel.link_kind import link_kind, lower_interfaces
+from atfnd.kernel.netns import exists
 from atfnd.nic import Nic
 from atfnd.nic.ethtool import EthtoolNic
 from atfnd.nic.ethtool_conflicts import stacked
 from atfnd.nic.lab import LabNic
+from atfnd.nic.lab_device import host_netns
 
-__all__ = ["open_nic"]
+__all__ = ["lab_is_there", "open_nic"]
 
 
 def open_nic(name: str) -> Nic:
@@ -38,6 +40,12 @@ def open_nic(name: str) -> Nic:
     finally:
         interface.close()
     return EthtoolNic(name)
+
+
+def lab_is_there(name: str) -> bool:
+    """`name` is that of a lab, and there is a namespace for its NIC."""
+    driver, colon, rest = name.partition(":")
+    return driver == "lab" and bool(colon and rest) and exists(host_netns(rest))
 
 
 def _refuse_stacked(interface: Interface, name: str) -> None:

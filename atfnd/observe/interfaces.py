@@ -7,14 +7,14 @@ device behind it that matches, whenever it comes. Reads rtnetlink and /sys/class
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from fnmatch import fnmatchcase
 
 from atfnd.errors import OperatorError
 from atfnd.kernel.link import physical
 from atfnd.kernel.rtnl import LinkChanges, links
 from atfnd.nic import Nic
-from atfnd.nic.driver import open_nic
+from atfnd.nic.driver import lab_is_there, open_nic
 from atfnd.observe.nics import NicWatch
 
 __all__ = ["Interfaces"]
@@ -28,6 +28,7 @@ class Interfaces:
     def __init__(self, wanted: Sequence[str], watch: Callable[[Nic], NicWatch]) -> None:
         self._wanted = tuple(dict.fromkeys(wanted))
         self._watch = watch
+        self._refused: dict[str, str] = {}  # by name: why it is not watched, as was said
         self.links = LinkChanges(None)
         self.refused: dict[str, str] = {}  # what a pattern took at the start, and why it was left
 
@@ -59,10 +60,28 @@ class Interfaces:
         self._watch = watch
 
     def missing(self, watched: Collection[str]) -> list[str]:
-        """Interfaces that are here and wanted, and not `watched`, in name order."""
-        return sorted(
-            name for name in links().values() if name not in watched and self._wants(name)
-        )
+        """Interfaces and labs that are here and wanted, and not `watched`, in name order."""
+        here = {name for name in links().values() if self._wants(name)}
+        here.update(name for name in self._wanted if lab_is_there(name))
+        return sorted(here.difference(watched))
+
+    def come(
+        self, watched: Collection[str], refused: Callable[[str, str], None]
+    ) -> Iterator[NicWatch]:
+        """Open what is here, wanted and not `watched`. `refused` takes the name of one that cannot
+        be watched, and why: once, until it goes or the reason is another."""
+        missing = self.missing(watched)
+        self._refused = {name: why for name, why in self._refused.items() if name in missing}
+        for name in missing:
+            try:
+                watch = self.open(name)
+            except OperatorError as refusal:
+                if self._refused.get(name) != refusal.message:
+                    refused(name, refusal.message)
+                self._refused[name] = refusal.message
+                continue
+            self._refused.pop(name, None)
+            yield watch
 
     def open(self, name: str) -> NicWatch:
         """OperatorError: it cannot be watched, or is gone again."""

@@ -228,8 +228,9 @@ class NicWatch:
 
     def arm(self, armed: bool) -> None:
         """Note whether the operator lets us write; ends a pause."""
-        self.look_at_reads()
-        self.view = replace(self.view, armed=armed, paused=False)
+        was_armed = self.view.armed
+        self.view = replace(self.view, armed=armed, paused=False)  # before anything that may fail
+        self._reads.look(time.monotonic_ns(), armed=was_armed)
 
     def allow(self, budget: int | None) -> None:
         """Note how many rules of ours it may hold."""

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from atfnd.model import FlowKey, Queue
-from atfnd.move.event import Event, EvidenceLost, Idle, Seen, Violated
+from atfnd.move.event import Disturbed, Event, EvidenceLost, Idle, Seen, Violated
 from atfnd.observe.transit import Late, Passage, Transit
 
 __all__ = ["Passages"]
@@ -31,6 +31,7 @@ class _Flow:
     a: int
     b: int
     last: Passage | None = None  # as told
+    written_ns: int | None = None  # when the write began that moves it
 
     def delivered_ns(self, seen: Passage) -> int:
         times = seen.last_a_ns, seen.last_b_ns, seen.last_elsewhere_ns
@@ -76,6 +77,12 @@ class Passages:
         self._transit.begin(cookie, flow.move, *way)
         self._flows[key] = flow
 
+    def wrote(self, key: FlowKey, began_ns: int) -> None:
+        """What moves a flow was written, beginning then. What is late by packets that came through
+        B before is not late by that."""
+        if (flow := self._flows.get(key)) is not None:
+            flow.written_ns = began_ns
+
     def miss(self) -> None:
         """A flow is on the move that cannot be watched."""
         self._missed = True
@@ -113,7 +120,7 @@ class Passages:
             told.append(Idle(key, flow.delivered_ns(passage)))
         return told
 
-    def _violations(self) -> Iterator[Violated]:
+    def _violations(self) -> Iterator[Violated | Disturbed]:
         late: Counter[int] = Counter()
         last_ns: dict[int, int] = {}
         first_ns: dict[int, int] = {}
@@ -124,5 +131,6 @@ class Passages:
                 first_ns[event.move] = event.first_b_ns
         for key, flow in self._flows.items():
             if late[flow.move]:
-                number = flow.move
-                yield Violated(key, late[number], last_ns[number], first_ns[number])
+                if flow.written_ns is not None and first_ns[flow.move] < flow.written_ns:
+                    yield Disturbed(key)
+                yield Violated(key, late[flow.move], last_ns[flow.move])

@@ -92,6 +92,8 @@ class NicHands:
         outcome = self._apply(action)
         if action.kind in RULES and not outcome.errno:
             self._writes.note(self.now_ns() - began_ns)
+            if action.key is not None:
+                self._passages.wrote(action.key, began_ns)
         if action.kind is ActionKind.QUEUE_CPU and not outcome.errno and self._transit.started():
             self._follow(action)
         return outcome

@@ -35,7 +35,6 @@ class SimulatedNic:
         self.seen: set[FlowKey] = set()  # on a new ring, and told
         self.listened: dict[int, int] = {}
         self.filters: dict[int, tuple[FlowKey, int]] = {}  # by location
-        self.first_ns: dict[FlowKey, int] = {}  # of the watched, on a new ring
         self.told: list[Event] = []
         self.overtaken: dict[FlowKey, int] = dict.fromkeys(self.route, 0)
         self.written: list[Action] = []
@@ -97,7 +96,6 @@ class SimulatedNic:
     ) -> None:
         self.watched[key] = targets
         self.seen.discard(key)
-        self.first_ns.pop(key, None)
 
     def unwatch(self, key: FlowKey) -> None:
         del self.watched[key]
@@ -159,12 +157,10 @@ class SimulatedNic:
         if sequence < self.last[flow]:
             self.overtaken[flow] += 1
             if flow in self.watched:
-                first_ns = self.first_ns.get(flow)
-                self.told.append(Violated(flow, 1, self.time_ns, first_ns))
+                self.told.append(Violated(flow, 1, self.time_ns))
         self.last[flow], self.last_ns[flow] = max(sequence, self.last[flow]), self.time_ns
         if queue in self.watched.get(flow, ()) and flow not in self.seen:
             self.seen.add(flow)
-            self.first_ns[flow] = self.time_ns
             self.told.append(Seen(flow, queue, self.time_ns))
 
     def somebody_deletes(self, key: FlowKey) -> None:
