@@ -222,7 +222,10 @@ def steering(
         hands = undo.enter_context(
             closing(
                 _Hands(
-                    partial(apply, nic, journal, originals), lambda: watch.view.queues, cookies.get
+                    partial(apply, nic, journal, originals),
+                    lambda: watch.view.queues,
+                    cookies.get,
+                    nic.rule,
                 )
             )
         )
