@@ -1,14 +1,22 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What the loop does without being woken, at a bounded cost; and what it does with a bug."""
+"""What the loop does without being woken, at a bounded cost; and what it does with a bug, or where
+the kernel has no room."""
 
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
 import time
 from collections.abc import Callable, Coroutine, Mapping
+from math import inf
 from typing import Any, NamedTuple
 
-__all__ = ["Pace", "Rounds", "bugs", "regularly"]
+__all__ = ["Pace", "Rounds", "Shortage", "bugs", "regularly"]
+
+_SAID_EVERY_S = 60.0
+# No descriptor, no memory, or what is dumped changes all the time: it passes.
+_SHORTAGES = {errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS, errno.EINTR}
 
 
 class Pace(NamedTuple):
@@ -24,6 +32,33 @@ class Pace(NamedTuple):
         times = float(environment.get("ATFND_PACE", "1"))
         usual = cls()
         return cls(usual.every_s / times, usual.share * times, usual.at_least_every_s / times)
+
+
+class Shortage:
+    """What the kernel had no room for: `say` is told why, at most once a minute. What was not done
+    for it is done by a re-sync, once it is `over`."""
+
+    def __init__(self, say: Callable[[str], None]) -> None:
+        self._say, self._said_s, self._count = say, -inf, 0
+        self._missed = False
+
+    def take(self, error: BaseException) -> bool:
+        """It is one, and is noted. False: it is something else."""
+        if not isinstance(error, OSError) or error.errno not in _SHORTAGES:
+            return False
+        self._missed = True
+        self._count += 1
+        now_s = time.monotonic()
+        if now_s - self._said_s >= _SAID_EVERY_S:
+            times = f", {self._count} times since it was last said" if self._count > 1 else ""
+            self._say(f"{os.strerror(error.errno or 0)}{times}")
+            self._said_s, self._count = now_s, 0
+        return True
+
+    def over(self) -> bool:
+        """Something was missed since the last call."""
+        missed, self._missed = self._missed, False
+        return missed
 
 
 async def regularly(
@@ -46,15 +81,17 @@ async def regularly(
 
 class Rounds:
     """A round is completed when each of its chores has run to its end since the last one was; then
-    `completed` is called. With `within_s` a round takes less than that, whatever a chore costs."""
+    `completed` is called. With `within_s` a round takes less than that, whatever a chore costs. A
+    chore that meets a shortage has run: it is tried again in its time."""
 
     def __init__(
         self,
         completed: Callable[[], None],
         within_s: float | None,
+        shortage: Shortage,
         pace: Pace = Pace(),  # noqa: B008, it is immutable
     ) -> None:
-        self._completed = completed
+        self._completed, self._shortage = completed, shortage
         bounds = (pace.at_least_every_s, *(() if within_s is None else (within_s / 3,)))
         self._pace = pace._replace(at_least_every_s=min(bounds))
         self._chores = 0
@@ -67,7 +104,11 @@ class Rounds:
         ran = self.part()
 
         def run() -> None:
-            chore()
+            try:
+                chore()
+            except OSError as error:
+                if not self._shortage.take(error):
+                    raise
             ran()
 
         return regularly(run, pressing, self._pace)
@@ -86,12 +127,15 @@ class Rounds:
         return ran
 
 
-def bugs(loop: asyncio.AbstractEventLoop) -> asyncio.Future[None]:
-    """Fails with what a reader or a timer of the loop raises; asyncio alone would only log it."""
+def bugs(loop: asyncio.AbstractEventLoop, shortage: Shortage) -> asyncio.Future[None]:
+    """Fails with what a reader or a timer of the loop raises; asyncio alone would only log it. A
+    shortage is none."""
     bug: asyncio.Future[None] = loop.create_future()
 
     def on_error(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         error = context.get("exception")
+        if error is not None and shortage.take(error):
+            return
         if "handle" in context and error is not None and not bug.done():
             bug.set_exception(error)
         else:

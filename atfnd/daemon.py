@@ -14,7 +14,7 @@ from functools import partial
 
 from atfnd.agenda import Agenda
 from atfnd.arming import Arming
-from atfnd.chores import Pace, Rounds, bugs
+from atfnd.chores import Pace, Rounds, Shortage, bugs
 from atfnd.decide import audit, retire, steer
 from atfnd.decide.memory import Memory, Settling
 from atfnd.decide.newborn import Newborn
@@ -74,6 +74,8 @@ class Daemon(Operated):
         self._reloads, self._recordings, self.hangup = asyncio.Lock(), 0, asyncio.Event()
         self.interfaces, self.journal = interfaces, journal
         self._lost, self.pace = 0, Pace()
+        what = "the kernel has no room: some of it is done later"
+        self._shortage = Shortage(partial(self.log.add, "shortage", what))
         self.originals, self.orders = originals, orders
         self.keeping_off = KeepingOff(originals, self.record, self.log)
         self._homes, self._strays, self._newborn = {}, {}, Newborn()
@@ -100,9 +102,9 @@ class Daemon(Operated):
             loop.add_reader(self._births.fileno(), self._hear)
         loop.add_reader(self.interfaces.links.fileno(), self._arrivals)
         loop.add_reader(self.cpus.fileno(), self._cpus_changed)
-        rounds = Rounds(self.tell_alive, self.notify.watchdog_s, self.pace)
+        rounds = Rounds(self.tell_alive, self.notify.watchdog_s, self._shortage, self.pace)
         looks = [self._audit, self._reconcile, self._look_at_ports, self._look_at_spans]
-        looks += [self._leave, Loads(self.memory).look, self._look_at_reads]
+        looks += [self._recover, self._leave, Loads(self.memory).look, self._look_at_reads]
         chores = [self._hangups(), self.punctuality.watch(), self.arming.balancing.keep()]
         chores.append(self.page.keep())
         chores += map(rounds.regularly, looks)
@@ -113,7 +115,10 @@ class Daemon(Operated):
         if self.observer.poll_interval_s() is not None:
             chores.append(self._poll(rounds.part()))
         self.tell_ready()
-        tasks = [asyncio.ensure_future(each) for each in (bugs(loop), stop.wait(), *chores)]
+        tasks = [
+            asyncio.ensure_future(each)
+            for each in (bugs(loop, self._shortage), stop.wait(), *chores)
+        ]
         try:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             for task in done:
@@ -137,8 +142,17 @@ class Daemon(Operated):
     async def _poll(self, ran: Callable[[], None]) -> None:
         while (every_s := self.observer.poll_interval_s()) is not None:
             await asyncio.sleep(every_s)
-            self._drain()
+            try:
+                self._drain()
+            except OSError as error:
+                if not self._shortage.take(error):
+                    raise
             ran()
+
+    def _recover(self) -> None:
+        """What was observed while the kernel had no room may not have been taken into account."""
+        if self._shortage.over():
+            self._resync()
 
     # ---- observe
 

@@ -4,11 +4,14 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
 import socket
+import time
 
 import pytest
 
-from atfnd.chores import bugs, regularly
+from atfnd.chores import Rounds, Shortage, bugs, regularly
 
 
 def _boom() -> None:
@@ -18,7 +21,7 @@ def _boom() -> None:
 def test_a_bug_in_a_reader_is_raised() -> None:
     async def run() -> None:
         loop = asyncio.get_running_loop()
-        bug = bugs(loop)
+        bug = bugs(loop, Shortage(print))
         here, there = socket.socketpair()
         with here, there:
             loop.add_reader(here, _boom)
@@ -35,7 +38,7 @@ def test_a_bug_in_a_reader_is_raised() -> None:
 def test_a_bug_in_a_timer_is_raised() -> None:
     async def run() -> None:
         loop = asyncio.get_running_loop()
-        bug = bugs(loop)
+        bug = bugs(loop, Shortage(print))
         loop.call_soon(_boom)
         await asyncio.wait_for(bug, 10)
 
@@ -65,3 +68,45 @@ def test_while_it_is_pressing_a_chore_that_costs_much_runs_often(
     with pytest.raises(ZeroDivisionError):
         asyncio.run(regularly(lambda: None, lambda: len(slept) == 3))
     assert slept == [2, pytest.approx(8), pytest.approx(8), 2, pytest.approx(8)]
+
+
+def none_left() -> None:
+    raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+
+def test_where_descriptors_are_exhausted_the_loop_goes_on_and_says_it_once() -> None:
+    said: list[str] = []
+    shortage = Shortage(said.append)
+    rounds: list[int] = []
+
+    async def run() -> None:
+        loop = asyncio.get_running_loop()
+        bug = bugs(loop, shortage)
+        for _ in range(1000):
+            loop.call_soon(none_left)
+        loop.call_exception_handler({"message": "accept", "exception": OSError(errno.ENFILE, "")})
+        each = Rounds(lambda: rounds.append(1), 0.03, shortage)
+        chore = asyncio.ensure_future(each.regularly(none_left))
+        while len(rounds) < 3:
+            await asyncio.sleep(0)
+        chore.cancel()
+        assert not bug.done()
+
+    asyncio.run(run())
+    assert said == ["Too many open files in system"]
+    assert (shortage.over(), shortage.over()) == (True, False)
+
+
+def test_a_shortage_is_said_again_after_a_minute(monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
+    shortage, now_s = Shortage(said.append), [0.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now_s[0])
+    for second in range(61):
+        now_s[0] = float(second)
+        assert shortage.take(OSError(errno.ENFILE, ""))
+    assert said == [
+        "Too many open files in system",
+        "Too many open files in system, 60 times since it was last said",
+    ]
+    assert not shortage.take(OSError(errno.ENODEV, ""))
+    assert not shortage.take(ValueError())

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from atfnd.chores import Rounds
+from atfnd.chores import Rounds, Shortage
 from atfnd.serve.eventlog import EventLog
 from atfnd.serve.notify import Notify
 from tests.daemons import Daemon
@@ -110,7 +110,7 @@ def test_a_manager_that_does_not_hear_is_told_of(tmp_path: Path) -> None:
 
 def test_a_round_is_every_chore_once_more() -> None:
     rounds: list[int] = []
-    each = Rounds(lambda: rounds.append(1), None)
+    each = Rounds(lambda: rounds.append(1), None, Shortage(print))
     first, second = each.part(), each.part()
     first()
     first()
@@ -131,7 +131,7 @@ def test_a_chore_that_stands_still_ends_the_signs_of_life(stuck: bool) -> None:
 
     async def run() -> None:
         enough = asyncio.Event()
-        each = Rounds(lambda: rounds.append(1), within_s=0.03)
+        each = Rounds(lambda: rounds.append(1), 0.03, Shortage(print))
         if stuck:
             each.part()
 

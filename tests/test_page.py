@@ -193,3 +193,45 @@ def test_requests_are_paced_all_clients_together(monkeypatch: pytest.MonkeyPatch
         client.setblocking(False)
         with pytest.raises(BlockingIOError):
             client.recv(1)
+
+
+def answered(port: int, head: bytes) -> bytes:
+    """All that is answered until the connection is closed."""
+    with socket.create_connection(("127.0.0.1", port), 30) as client:
+        client.sendall(head)
+        return b"".join(iter(lambda: client.recv(1 << 16), b""))
+
+
+@pytest.mark.parametrize("path", [b"/", b"/v1/status", b"/nowhere"])
+@pytest.mark.parametrize("method", [b"GET", b"POST"])
+def test_nothing_strange_may_be_expected(
+    port: int, caplog: pytest.LogCaptureFixture, path: bytes, method: bytes
+) -> None:
+    head = b"%b %b HTTP/1.1\r\nHost: localhost\r\nExpect: %b\r\n\r\n"
+    for expected in (b"\xff", b"\xed\xb3\xbf", b"tea"):
+        assert answered(port, head % (method, path, expected)).startswith(b"HTTP/1.1 417 ")
+    assert caplog.records == []
+
+
+@pytest.mark.parametrize(
+    ("head", "status"),
+    [
+        (b"GET /slow HTTP/1.1\r\nHost: localhost\r\n\r\n", 404),
+        (b"GET /slow HTTP/1.1\r\nHost: elsewhere\r\n\r\n", 421),
+        (b"POST /slow HTTP/1.1\r\nHost: localhost\r\n\r\n", 405),
+        (b"GET /slow HTTP/1.1\r\nHost: localhost\r\nSec-Fetch-Site: cross-site\r\n\r\n", 403),
+        (b"GET /slow HTTP/1.1\r\nHost: localhost\r\nExpect: tea\r\n\r\n", 417),
+    ],
+    ids=lambda value: str(value) if isinstance(value, int) else "",
+)
+def test_refusals_are_paced_too(monkeypatch: pytest.MonkeyPatch, head: bytes, status: int) -> None:
+    del status
+    monkeypatch.setitem(loopback.EVERY_S, "/slow", 60.0)
+    port = free_port()
+    with paging(Published(), port), socket.create_connection(("127.0.0.1", port), 30) as client:
+        client.sendall(head)
+        for _ in range(3):
+            assert ask(port, "/v1/status").status == 200
+        client.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            client.recv(1)

@@ -46,7 +46,9 @@ class Accepting:
             taken, _ = self._listener.accept()
         except (BlockingIOError, InterruptedError, ConnectionAbortedError):
             return
-        except OSError:
+        except OSError as refusal:
+            told = {"message": "no connection is taken for a while", "exception": refusal}
+            self._loop.call_exception_handler(told)
             self._rest(NO_ROOM_S)
             return
         taken.setblocking(False)

@@ -53,7 +53,7 @@ def query_of(request: web.Request, *known: str) -> dict[str, str]:
 
 
 def number(
-    query: Mapping[str, str], name: str, default: int, low: int, high: int = 2**63 - 1
+    query: Mapping[str, str], name: str, default: int, low: int, high: int = 2**53 - 1
 ) -> int:
     """One whole number of the query, or OperatorError."""
     text = query.get(name)

@@ -30,7 +30,7 @@ from atfnd.serve.door import Door, uid_of
 from atfnd.serve.events import Events
 from atfnd.serve.flows import Flows
 from atfnd.serve.metrics import Metrics
-from atfnd.serve.requests import BODY_BYTES, Handler, answer_errors, prepared, read_body
+from atfnd.serve.requests import BODY_BYTES, Handler, answer_errors, prepared, read_body, serving
 
 __all__ = ["Server", "application", "serve"]
 
@@ -80,9 +80,7 @@ async def serve(
         listeners.append(_Listener(of_root(path), group=False))
         ending.callback(listeners[1].close)
         ending.push_async_callback(runner.cleanup)
-        await runner.setup()
-        assert runner.server is not None
-        door = Door(runner.server)
+        door = Door(await serving(runner))
         for each, every_s in zip(listeners, (EVERY_S, 0), strict=True):
             accepting = Accepting(each.socket, door, every_s)
             ending.callback(accepting.close)

@@ -22,6 +22,7 @@ UNWANTED = {
     "not-kept-off",
     "not-served",
     "refused",
+    "shortage",
     "reload-failed",
     "unproven",
     "violated",

@@ -16,15 +16,23 @@ from contextlib import suppress
 from pathlib import Path
 
 from aiohttp import web
-from aiohttp.typedefs import Middleware
 
 from atfnd.serve import Source
+from atfnd.serve.accepting import Accepting
 from atfnd.serve.answers import error, query_of
 from atfnd.serve.api import Api
 from atfnd.serve.door import Door
 from atfnd.serve.eventlog import EventLog
 from atfnd.serve.flows import Flows
-from atfnd.serve.requests import BODY_BYTES, Handler, answer_errors, prepared, read_body
+from atfnd.serve.requests import (
+    BODY_BYTES,
+    Handler,
+    Pace,
+    answer_errors,
+    prepared,
+    read_body,
+    serving,
+)
 
 __all__ = ["Page"]
 
@@ -32,8 +40,8 @@ ADDRESSES = (socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1")
 NO_IPV6 = {errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL}
 AGAIN_S = 10.0  # until a port that was taken is tried again
 CLIENTS = 16  # connections at once
-# Between two requests, whoever asks: local users may not keep the daemon busy. CPUs are read from
-# sysfs each time.
+# Between two requests, and two connections, whoever asks: local users may not keep the daemon
+# busy. CPUs are read from sysfs each time.
 SOON_S = 0.02
 EVERY_S = {"/v1/topology": 1.0}
 READ = "/v1/status", "/v1/queues", "/v1/topology", "/v1/flows/stream"
@@ -71,7 +79,7 @@ class Page:
         self._port: int | None = None  # where we listen
         self._changed = asyncio.Event()
         self._runner: web.AppRunner | None = None
-        self._listening: list[asyncio.Server] = []
+        self._listening: list[tuple[socket.socket, Accepting]] = []
         self._said = ""
 
     def want(self, port: int | None) -> None:
@@ -107,19 +115,18 @@ class Page:
             self._say("not-served", f"the page is not served on port {port}", why)
             return
         self._runner = prepared(app, self.turn, "/ is the page")
-        await self._runner.setup()
-        assert self._runner.server is not None
-        loop = asyncio.get_running_loop()
-        door = Door(self._runner.server, CLIENTS)
-        self._listening = [await loop.create_server(door, sock=each) for each in bound]
+        door = Door(await serving(self._runner, _paced()), CLIENTS)
+        for each in bound:
+            self._listening.append((each, Accepting(each, door, SOON_S)))
         self._port = port
         self._say("page", f"served at http://localhost:{port}/", "any local user may read it")
 
     async def _close(self) -> None:
         listening, runner = self._listening, self._runner
         self._port, self._listening, self._runner = None, [], None
-        for each in listening:
-            each.close()
+        for bound, accepting in listening:
+            accepting.close()
+            bound.close()
         if runner is not None:
             await runner.cleanup()
 
@@ -158,7 +165,7 @@ def _bound(port: int) -> list[socket.socket]:
 def _application(source: Source) -> web.Application:
     """The page's files and what it reads."""
     app = web.Application(
-        middlewares=[_guard, answer_errors, _paced(), read_body, answer_errors],
+        middlewares=[_guard, answer_errors, read_body, answer_errors],
         client_max_size=BODY_BYTES,
     )
     app.on_response_prepare.append(_add_headers)
@@ -203,15 +210,13 @@ async def _guard(request: web.Request, handler: Handler) -> web.StreamResponse:
     return await handler(request)
 
 
-def _paced() -> Middleware:
-    """So many requests a second, all clients together; one more waits."""
+def _paced() -> Pace:
+    """So many requests a second, all clients together; one more waits, whatever its answer."""
     turns: defaultdict[float, asyncio.Lock] = defaultdict(asyncio.Lock)
 
-    @web.middleware
-    async def pace(request: web.Request, handler: Handler) -> web.StreamResponse:
+    async def pace(request: web.BaseRequest) -> None:
         every_s = EVERY_S.get(request.path, SOON_S)
         async with turns[every_s]:
             await asyncio.sleep(every_s)
-        return await handler(request)
 
     return pace

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Awaitable, Callable
 from weakref import WeakSet
 
@@ -18,14 +19,17 @@ from aiohttp.http_exceptions import HttpProcessingError
 from atfnd.errors import OperatorError
 from atfnd.serve.answers import STREAMS, TURN, error
 
-__all__ = ["BODY_BYTES", "ELSEWHERE", "Handler", "answer_errors", "prepared", "read_body"]
+__all__ = ["BODY_BYTES", "ELSEWHERE", "Handler", "Pace", "answer_errors", "prepared", "read_body"]
+__all__ += ["Few", "serving"]
 
 READ_S = 10.0  # for the head of a request, its body, and between two requests
 STOP_S = 2.0  # for requests under way when the daemon stops
 BODY_BYTES = 4096
+BUGS, BUGS_S = 5, 60.0  # tracebacks of requests that are logged, in so long
 ELSEWHERE = web.AppKey("ELSEWHERE", str)  # the hint for who asks for what is not there
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+Pace = Callable[[web.BaseRequest], Awaitable[None]]
 
 
 def prepared(app: web.Application, turn: asyncio.Lock, elsewhere: str) -> web.AppRunner:
@@ -34,6 +38,7 @@ def prepared(app: web.Application, turn: asyncio.Lock, elsewhere: str) -> web.Ap
     app.on_shutdown.append(_end_streams)
     logger = logging.getLogger("atfnd.serve")
     logger.addFilter(_is_bug)
+    logger.addFilter(_few)
     return web.AppRunner(
         app,
         access_log=None,
@@ -43,6 +48,53 @@ def prepared(app: web.Application, turn: asyncio.Lock, elsewhere: str) -> web.Ap
         shutdown_timeout=STOP_S,
         handler_cancellation=True,
     )
+
+
+async def serving(runner: web.AppRunner, pace: Pace | None = None) -> web.Server:
+    """The server of a `prepared` runner. What holds before a request is looked at is done here, and
+    so for each answer: it waits for its `pace`, and may expect nothing. (aiohttp answers `Expect`
+    before every middleware, and does not survive one that is no text.)"""
+    await runner.setup()
+    server = runner.server
+    assert server is not None
+    answer = server.request_handler
+
+    async def handle(request: web.BaseRequest) -> web.StreamResponse:
+        if pace is not None:
+            await pace(request)
+        if request.headers.get("Expect", "100-continue").lower() != "100-continue":
+            refused = error(417, "nothing but 100-continue may be expected", "leave out `Expect`")
+            refused.force_close()
+            return refused
+        return await answer(request)
+
+    server.request_handler = handle
+    return server
+
+
+class Few:
+    """A filter of a log: at most so many records in so long; the next one has how many were left
+    out."""
+
+    def __init__(self, most: int, every_s: float) -> None:
+        self._most, self._every_s = most, every_s
+        self._since_s, self._said, self._left_out = time.monotonic(), 0, 0
+
+    def __call__(self, record: logging.LogRecord) -> bool:
+        now_s = time.monotonic()
+        if now_s - self._since_s >= self._every_s:
+            self._since_s, self._said = now_s, 0
+        if self._said >= self._most:
+            self._left_out += 1
+            return False
+        self._said += 1
+        if self._left_out:
+            record.msg = f"{record.getMessage()} ({self._left_out} more were not logged)"
+            record.args, self._left_out = (), 0
+        return True
+
+
+_few = Few(BUGS, BUGS_S)
 
 
 async def _end_streams(app: web.Application) -> None:
