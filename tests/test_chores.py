@@ -85,10 +85,15 @@ def test_where_descriptors_are_exhausted_the_loop_goes_on_and_says_it_once() -> 
         for _ in range(1000):
             loop.call_soon(none_left)
         loop.call_exception_handler({"message": "accept", "exception": OSError(errno.ENFILE, "")})
-        each = Rounds(lambda: rounds.append(1), 0.03, shortage)
-        chore = asyncio.ensure_future(each.regularly(none_left))
-        while len(rounds) < 3:
-            await asyncio.sleep(0)
+        third = asyncio.Event()
+
+        def completed() -> None:
+            rounds.append(1)
+            if len(rounds) == 3:
+                third.set()
+
+        chore = asyncio.ensure_future(Rounds(completed, 0.03, shortage).regularly(none_left))
+        await third.wait()
         chore.cancel()
         assert not bug.done()
 
