@@ -85,13 +85,14 @@ def run(
 ) -> None:
     """Steer `nics` until SIGTERM or SIGINT. OperatorError before anything is changed."""
     _need_root()
-    policy = load(config)
+    read = partial(load, config, trusting=False)
+    policy = read()
     if not nics:
         raise OperatorError("no NIC to steer", "name one: --nic lab:lab (after `atfnd lab up`)")
     for name in arm:
         if name not in nics:
             raise OperatorError(f"--arm {name}: it is not among the NICs", f"add --nic {name}")
-    given = Given(partial(load, config), tuple(arm))
+    given = Given(read, tuple(arm))
 
     with ExitStack() as stack:
         stack.enter_context(_alone(run_dir))

@@ -251,7 +251,10 @@ def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
     start = "1 error in the policy\n"
     missing = tmp_path / "no.yaml"
     assert _unreadable(missing) == f"{start}{missing}: cannot be read: No such file or directory"
-    assert _unreadable(tmp_path) == f"{start}{tmp_path}: cannot be read: Is a directory"
+    assert (
+        _unreadable(tmp_path)
+        == f"{start}{tmp_path}: cannot be read: it is a directory, not a regular file"
+    )
     loop = tmp_path / "loop.yaml"
     loop.symlink_to(loop)
     assert "loop.yaml: cannot be read: Too many levels of symbolic links" in _unreadable(loop)

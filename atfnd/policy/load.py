@@ -8,7 +8,9 @@ that no setting silently overrides another. Nothing is written; a bad file is a 
 
 from __future__ import annotations
 
+import errno
 import os
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -18,9 +20,11 @@ from atfnd.policy.document import Document
 from atfnd.policy.placement import placement_of, wrong_cpus
 from atfnd.policy.problem import PolicyError, Problem
 from atfnd.policy.schema import DaemonEntry, FlowEntry, InterfaceEntry, PolicyFile
+from atfnd.trust import doubt, open_regular
 
 __all__ = ["DEFAULT_CONFIG", "check", "load"]
 
+MOST_BYTES = 1 << 20  # of one file
 DEFAULT_CONFIG = Path("/etc/atfnd/atfnd.yaml")
 PROTECTS = "control"  # the ways in: it is replaced by who says so, and stands first
 BUILT_IN_RULES = PROTECTS, "rest"
@@ -29,17 +33,22 @@ BUILT_IN = Path(__file__).with_name("builtin.yaml")
 Content = tuple[Document, PolicyFile]
 
 
-def load(config: Path | None = None) -> Policy:
+def load(config: Path | None = None, *, trusting: bool = True) -> Policy:
     """The policy of `config` and its `policies.d`; without `config`, of DEFAULT_CONFIG if it is
-    there. Raises PolicyError with every problem of every file."""
+    there. Raises PolicyError with every problem of every file. Unless `trusting`, that somebody
+    other than root and we may change a file is one."""
     problems: list[Problem] = []
     contents = []
     for path in _files(config, problems):
         try:
-            document = Document(str(path), path.read_bytes())
+            text, suspect = _read(path)
         except OSError as error:
             problems.append(_unreadable(path, error))
             continue
+        if suspect is not None and not trusting:
+            problems.append(suspect)
+            continue
+        document = Document(str(path), text)
         content, wrong = decode(document)
         problems += wrong
         if content is not None:
@@ -52,8 +61,13 @@ def load(config: Path | None = None) -> Policy:
 
 
 def check(config: Path | None = None) -> None:
-    """`atfnd check`: print what the policy comes to, or raise PolicyError."""
+    """`atfnd check`: print what the policy comes to, or raise PolicyError. That others may change a
+    file is said on stderr: here it is read all the same."""
     policy = load(config)
+    for path in policy.files:
+        suspect = _read(Path(path))[1]
+        if suspect is not None:
+            print(f"atfnd run will refuse it: {suspect}", file=sys.stderr)
     armed = [rule.name for rule in policy.interfaces if rule.armed]
     print(f"policy OK: {', '.join(policy.files) or 'built-in, no files'}")
     print(f"armed: {', '.join(armed) or 'no interface (observe only)'}")
@@ -79,6 +93,20 @@ def _files(config: Path | None, problems: list[Problem]) -> list[Path]:
             problems.append(_whole_file(directory / name, "only *.yaml is read here", hint))
     parts = [directory / name for name in names if name.endswith(".yaml")]
     return [main, *parts] if there else parts
+
+
+def _read(path: Path) -> tuple[bytes, Problem | None]:
+    """A file's text, and who else may change it. OSError: it cannot be read, is no regular file
+    (which may have no end), or is over MOST_BYTES."""
+    file = open_regular(path, os.O_RDONLY)
+    with os.fdopen(file, "rb") as reader:
+        text = reader.read(MOST_BYTES + 1)
+        suspect = doubt(path, os.fstat(file), os.geteuid())
+    if len(text) > MOST_BYTES:
+        raise OSError(errno.EFBIG, f"it is over {MOST_BYTES} bytes", str(path))
+    if suspect is None:
+        return text, None
+    return text, _whole_file(path, f"not to be trusted: {suspect.why}", suspect.mend)
 
 
 def _unreadable(path: Path, error: OSError) -> Problem:
