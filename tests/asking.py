@@ -11,7 +11,7 @@ from pathlib import Path
 from subprocess import PIPE
 from typing import Any, Protocol
 
-from tests.wait import EMULATED
+from tests.wait import SLOWER
 from tests.zygote import Forked
 
 __all__ = ["ATFNCTL", "Served", "atfnctl", "curl", "environment", "get", "lines", "refusal"]
@@ -36,7 +36,7 @@ def atfnctl(daemon: Served | Path, *words: str) -> subprocess.CompletedProcess[s
     command, ours = [ATFNCTL, *words], environment(daemon)
     with Forked(command, env=ours, stdout=PIPE, stderr=PIPE, text=True) as process:
         try:
-            stdout, stderr = process.communicate(timeout=60 * EMULATED)
+            stdout, stderr = process.communicate(timeout=60 * SLOWER)
         except BaseException:
             process.kill()
             raise

@@ -20,14 +20,14 @@ from typing import Any
 from atfnd.model import FlowKey, Protocol, endpoint
 from tests.asking import atfnctl
 from tests.labs import Lab
-from tests.wait import EMULATED, until
+from tests.wait import EMULATED, SLOWER, until
 from tests.zygote import Forked
 
 __all__ = ["ATFND", "EVERYTHING", "OBSERVERS", "Daemon", "Row", "policy", "standing"]
 
 ATFND = str(Path(sys.executable).parent / "atfnd")
 OBSERVERS = ["bpf", "sock_diag"]
-STOP_S, ANSWER_S = 30.0 * EMULATED, 30.0 * EMULATED
+STOP_S, ANSWER_S = 30.0 * SLOWER, 30.0 * SLOWER
 # So many times as often as usual a daemon of a test looks (atfnd/chores.py). A look costs more in
 # the guest: it has to leave time for everything else.
 PACE = "10" if EMULATED == 1 else "4"

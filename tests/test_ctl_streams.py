@@ -105,6 +105,6 @@ def test_a_start_is_light() -> None:
     heavy = {"aiohttp", "asyncio", "pyroute2", "pydantic", "yaml", "psutil"}
     assert not loaded & heavy
     ours = {name for name in loaded if name.startswith("atfnd.")}
-    assert ours <= {"atfnd.ctl", "atfnd.errors"} | {
+    assert ours <= {"atfnd.ctl", "atfnd.errors", "atfnd.socket_path"} | {
         f"atfnd.ctl.{name}" for name in ("client", "output", "tables", "verbs")
     }

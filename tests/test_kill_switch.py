@@ -26,12 +26,12 @@ import pytest
 from atfnd.ctl.client import Client
 from atfnd.daemon import Daemon
 from atfnd.errors import OperatorError
-from atfnd.model.socket_path import of_root
 from atfnd.observe.nics import NicWatch
 from atfnd.program.orders import Orders
 from atfnd.program.record_file import Record, RecordFile, Unrecorded
 from atfnd.serve.accepting import AT_ONCE, Accepting
 from atfnd.serve.eventlog import EventLog
+from atfnd.socket_path import of_root
 from tests.asking import atfnctl, get, refusal
 from tests.published import Published, Serving, serving, three_flows
 from tests.test_api_peers import GROUP, NOBODY

@@ -18,11 +18,12 @@ IMPORTS_ONLY = {
     "model": {"model"},
     "errors": {"errors"},
     "trust": {"trust"},
+    "socket_path": {"socket_path"},
     "decide": {"decide", "model"},
     "move": {"move", "model"},
     "policy": {"policy", "model", "errors", "trust"},
-    "serve": {"serve", "model", "errors"},
-    "ctl": {"ctl", "model", "errors"},
+    "serve": {"serve", "model", "errors", "socket_path"},
+    "ctl": {"ctl", "model", "errors", "socket_path"},
 }
 IMPORTED_ONLY_BY = {
     "kernel": {"kernel", "observe", "nic", "program", "lab"},

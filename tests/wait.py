@@ -8,15 +8,18 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
-__all__ = ["EMULATED", "until"]
+__all__ = ["EMULATED", "SLOWER", "until"]
 
 T = TypeVar("T")
 EMULATED = 5 if os.environ.get("ATFND_GUEST") else 1  # in the guest every CPU is an emulated one
 
+# Deadlines are for a machine of its own; a worker of pytest-xdist shares it with others.
+SLOWER = EMULATED * (2 if "PYTEST_XDIST_WORKER" in os.environ else 1)
+
 
 def until(condition: Callable[[], T], what: str, deadline_s: float = 30.0) -> T:
     """Poll `condition` every 10 ms until it is truthy and return it; AssertionError at deadline."""
-    deadline_s *= EMULATED
+    deadline_s *= SLOWER
     end = time.monotonic() + deadline_s
     while not (value := condition()):
         if time.monotonic() > end:

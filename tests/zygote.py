@@ -168,7 +168,8 @@ def _become(request: Request, files: Sequence[int]) -> Request:
     os.chdir(request.folder)
     os.environ.clear()
     os.environ.update(request.environment)
-    os.sched_setaffinity(0, request.cpus)
+    if os.sched_getaffinity(0) != set(request.cpus):  # else it has no mask of its own
+        os.sched_setaffinity(0, request.cpus)
     if request.netns is not None:
         there = os.open(NETNS / request.netns, os.O_RDONLY)
         if C.setns(there, CLONE_NEWNET) != 0:

@@ -15,7 +15,7 @@ from typing import Any
 from urllib.parse import quote, urlencode
 
 from atfnd.errors import OperatorError
-from atfnd.model.socket_path import of_root
+from atfnd.socket_path import of_root
 
 __all__ = ["Client", "Row"]
 

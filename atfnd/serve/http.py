@@ -18,7 +18,6 @@ from pathlib import Path
 from aiohttp import web
 
 from atfnd.errors import OperatorError
-from atfnd.model.socket_path import of_root
 from atfnd.serve import Source
 from atfnd.serve.accepting import Accepting
 from atfnd.serve.answers import error
@@ -31,6 +30,7 @@ from atfnd.serve.events import Events
 from atfnd.serve.flows import Flows
 from atfnd.serve.metrics import Metrics
 from atfnd.serve.requests import BODY_BYTES, Handler, answer_errors, prepared, read_body, serving
+from atfnd.socket_path import of_root
 
 __all__ = ["Server", "application", "serve"]
 
