@@ -216,6 +216,26 @@ def test_only_sockets_that_receive_through_a_watched_nic_are_reported(
     assert {each.cookie for each in seen(observer.drain())} == {cookie(pair[1])}
 
 
+@pytest.mark.parametrize("family", FAMILIES)
+def test_so_is_the_end_of_udp_sockets(shared_lab: Lab, watch: Watch, family: int) -> None:
+    """Which has no state that changes: not of one that is read elsewhere too, until its last."""
+    observer = watch(shared_lab)
+    assert observer.ends_unseen is None
+    reported, silent = (directed(shared_lab, shared_lab.udp_pair, family) for _ in range(2))
+    on_cpu(RIGHT)
+    lockstep(*silent)
+    on_cpu(WRONG)
+    lockstep(*reported)
+    ended = cookie(reported[1])
+    assert [each.cookie for each in seen(observer.drain())] == [ended]
+    another = reported[1].dup()
+    for _, receiver in (silent, reported):
+        receiver.close()
+    assert gone(observer.drain()) == []
+    another.close()
+    assert gone(observer.drain()) == [ended]
+
+
 def test_the_end_of_reported_sockets_only_is_told(shared_lab: Lab, watch: Watch) -> None:
     observer = watch(shared_lab)
     reported, silent = (directed(shared_lab, shared_lab.tcp_pair) for _ in range(2))

@@ -247,22 +247,35 @@ int BPF_PROG(on_send, struct sock *sk, int length)
 	return state ? used(sk, state, length) : 0;
 }
 
+static __always_inline void tell_end(struct socket_state *state, __u64 cookie)
+{
+	struct observer_record *record;
+
+	if (!state || state->told_cpu == OBSERVER_NO_CPU)
+		return;
+	record = reserve(OBSERVER_GONE);
+	if (!record)
+		return;
+	record->cookie = cookie;
+	bpf_ringbuf_submit(record, 0);
+}
+
+/* The last close of any socket, in inet_release() (net/ipv4/af_inet.c). The end of a UDP socket is
+ * no change of a state. */
+SEC("cgroup/sock_release")
+int on_release(struct bpf_sock *sk)
+{
+	if (sk->protocol == IPPROTO_UDP)
+		tell_end(bpf_sk_storage_get(&sockets, sk, 0, 0), bpf_get_socket_cookie(sk));
+	return 1;
+}
+
 SEC("tp_btf/inet_sock_set_state")
 int BPF_PROG(on_state, struct sock *sk, int old_state, int new_state)
 {
-	struct socket_state *state;
-	struct observer_record *record;
-
 	note_direction(sk, old_state, new_state);
 	if (new_state == TCP_CLOSE) {
-		state = bpf_sk_storage_get(&sockets, sk, 0, 0);
-		if (!state || state->told_cpu == OBSERVER_NO_CPU)
-			return 0;
-		record = reserve(OBSERVER_GONE);
-		if (!record)
-			return 0;
-		record->cookie = bpf_get_socket_cookie(sk);
-		bpf_ringbuf_submit(record, 0);
+		tell_end(bpf_sk_storage_get(&sockets, sk, 0, 0), bpf_get_socket_cookie(sk));
 	} else if (new_state == TCP_ESTABLISHED && watched(sk)) {
 		/* sk_state is written after the tracepoint (inet_sk_set_state), so steerable()
 		 * would still see the old one; the birth time is all that is wanted here. */

@@ -23,6 +23,7 @@ struct observer_object {
 	struct observer *skeleton;
 	struct bpf_link *events[EVENT_PROGRAMS];
 	struct bpf_link *tcp, *udp, *told;
+	struct bpf_link *ends; /* NULL: the end of UDP sockets is not seen */
 	struct ring_buffer *ring;
 	struct buffer drained; /* kept between calls */
 };
@@ -46,6 +47,8 @@ static void release(struct observer_object *self)
 		bpf_link__destroy(self->events[i]);
 		self->events[i] = NULL;
 	}
+	bpf_link__destroy(self->ends);
+	self->ends = NULL;
 	bpf_link__destroy(self->tcp);
 	bpf_link__destroy(self->udp);
 	bpf_link__destroy(self->told);
@@ -58,6 +61,27 @@ static void release(struct observer_object *self)
 	self->drained = (struct buffer){ 0 };
 }
 
+/* With all programs, or else without the one that not every kernel takes. */
+static struct observer *loaded(void)
+{
+	struct observer *skeleton = observer__open_and_load();
+
+	if (skeleton)
+		return skeleton;
+	skeleton = observer__open();
+	if (!skeleton)
+		return NULL;
+	bpf_program__set_autoload(skeleton->progs.on_release, false);
+	if (!observer__load(skeleton))
+		return skeleton;
+
+	int error = errno;
+
+	observer__destroy(skeleton);
+	errno = error;
+	return NULL;
+}
+
 /* 0 or a negative errno; what was opened before a failure is released by the caller. */
 static int open_all(struct observer_object *self, const char **what)
 {
@@ -66,7 +90,7 @@ static int open_all(struct observer_object *self, const char **what)
 	LIBBPF_OPTS(bpf_iter_attach_opts, options, .link_info = &info, .link_info_len = sizeof(info));
 
 	*what = "load the observer's BPF programs";
-	self->skeleton = observer__open_and_load();
+	self->skeleton = loaded();
 	if (!self->skeleton)
 		return -errno;
 	*what = "attach the observer's tracepoints";
@@ -138,6 +162,24 @@ static PyObject *observer_close(PyObject *object, PyObject *unused)
 {
 	(void)unused;
 	release((struct observer_object *)object);
+	Py_RETURN_NONE;
+}
+
+static PyObject *observer_see_ends(PyObject *object, PyObject *args)
+{
+	struct observer_object *self = (struct observer_object *)object;
+	int cgroup, error = 0;
+
+	if (!PyArg_ParseTuple(args, "i", &cgroup) || !is_open(self))
+		return NULL;
+	if (!self->ends) {
+		Py_BEGIN_ALLOW_THREADS
+		self->ends = bpf_program__attach_cgroup(self->skeleton->progs.on_release, cgroup);
+		error = self->ends ? 0 : errno;
+		Py_END_ALLOW_THREADS
+	}
+	if (error)
+		return ext_oserror(error, "attach to the end of sockets");
 	Py_RETURN_NONE;
 }
 
@@ -287,6 +329,8 @@ static PyObject *observer_sockets(PyObject *object, PyObject *args)
 }
 
 static PyMethodDef methods[] = {
+	{ "see_ends", observer_see_ends, METH_VARARGS,
+	  "see_ends(cgroup): have the end of this cgroup's UDP sockets told; OSError: it cannot be." },
 	{ "configure", observer_configure, METH_VARARGS,
 	  "configure(dwell_ns, retell_ns, elsewhere, direction, grouped, generation)" },
 	{ "watching", observer_watching, METH_VARARGS,

@@ -14,6 +14,7 @@ from itertools import islice
 
 from atfnd.bpf import _bpf
 from atfnd.bpf.layout import layout
+from atfnd.kernel.cgroup import open_root
 from atfnd.model import (
     Clause,
     Direction,
@@ -76,10 +77,24 @@ class BpfObserver:
         self._napi_map, self._due = self._bpf.map("napis"), self._bpf.map("due")
         self._clauses = ClauseMaps(self._bpf)
         self.qualify(qualify)
+        self.ends_unseen = self._see_ends()  # why those of UDP sockets are not told; None: they are
         self._netns: tuple[str | None, ...] = ()
         self._napis: dict[int, int] = {}  # watched, and the slot of its NIC
         self._slots, self._watching = Slots(_NICS), 1
         self._reads: dict[str, tuple[int, ReadBytes]] = {}  # by NIC: slot, and what was in it
+
+    def _see_ends(self) -> str | None:
+        try:
+            root = open_root()
+        except OSError as refusal:
+            return refusal.strerror
+        try:
+            self._bpf.see_ends(root)
+        except OSError as refusal:
+            return refusal.strerror
+        finally:
+            os.close(root)
+        return None
 
     def qualify(self, qualify: Qualify) -> None:
         """Clauses in their map, the rest in the programs' mapped data: nothing is attached anew."""

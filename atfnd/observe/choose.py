@@ -21,7 +21,7 @@ def choose(wanted: str, qualify: Qualify) -> tuple[Observer, str]:
     if wanted == "sock_diag":
         return SockDiagObserver(qualify), "asked for"
     try:
-        return BpfObserver(qualify), "asked for" if wanted == "bpf" else "the kernel carries it"
+        observer = BpfObserver(qualify)
     except OSError as refusal:
         why = _why(refusal)
         if wanted == "bpf":
@@ -31,6 +31,10 @@ def choose(wanted: str, qualify: Qualify) -> tuple[Observer, str]:
                 exit_code=1,
             ) from refusal
         return SockDiagObserver(qualify), f"no BPF: {why}"
+    why = "asked for" if wanted == "bpf" else "the kernel carries it"
+    if (refused := observer.ends_unseen) is not None:
+        why += f"; but that a UDP socket was closed is found by looking ({refused})"
+    return observer, why
 
 
 def _why(refusal: OSError) -> str:
