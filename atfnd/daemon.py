@@ -35,6 +35,7 @@ from atfnd.model import (
 from atfnd.observe import Observation, Observer
 from atfnd.observe.interfaces import Interfaces
 from atfnd.observe.nics import NicWatch, nic_of
+from atfnd.observe.threads import ended_threads, sees_every_thread
 from atfnd.operated import Operated
 from atfnd.program.journal import Journal
 from atfnd.program.orders import Orders
@@ -76,6 +77,7 @@ class Daemon(Operated):
         self._lost, self.pace = 0, Pace()
         what = "the kernel has no room: some of it is done later"
         self._shortage = Shortage(partial(self.log.add, "shortage", what))
+        self._sees_threads = sees_every_thread()
         self.originals, self.orders = originals, orders
         self.keeping_off = KeepingOff(originals, self.record, self.log)
         self._homes, self._strays, self._newborn = {}, {}, Newborn()
@@ -221,6 +223,8 @@ class Daemon(Operated):
         uses = [*told, *born]
         before, now_ns = {flow.cookie for flow in self.memory.table}, time.monotonic_ns()
         self.audited_ns = now_ns
+        if self._sees_threads:
+            audit.threads_ended(ended_threads(table.threads()), self.memory)
         self._carry_out(audit.check_sockets(uses, self._views(), self.memory, now_ns))
         for event in self._matching.again(uses, table, now_ns):
             self._seen(event)

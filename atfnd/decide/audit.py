@@ -4,11 +4,13 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from atfnd.decide import budget
+from atfnd.decide.follow import owner_of
 from atfnd.decide.memory import Memory
+from atfnd.decide.place import without_queue
 from atfnd.decide.retire import gone, idle
 from atfnd.decide.table import t_delete_in_force_ns
 from atfnd.decide.wide import covers
@@ -35,6 +37,7 @@ __all__ = [
     "moved",
     "overtaken",
     "settle",
+    "threads_ended",
     "without_rule",
 ]
 
@@ -152,7 +155,7 @@ def check_sockets(uses: Iterable[SocketUse], nics: Mapping[str, NicView], memory
         if flow is None or flow.cookie != use.cookie:
             continue
         alive.add(use.key)
-        after = _refreshed(flow, use, nics.get(flow.nic), now_ns)
+        after = _refreshed(flow, use, nics.get(flow.nic), memory, now_ns)
         if after != flow:
             table.put(after)
     for flow in [each for each in memory.overflowed.values() if each.cookie in turned_away]:
@@ -182,24 +185,42 @@ def check_sockets(uses: Iterable[SocketUse], nics: Mapping[str, NicView], memory
     return tuple({(a.key, a.kind): a for a in plan}.values())
 
 
+def threads_ended(tids: Collection[int], memory: Memory) -> None:
+    """Nobody is known to use the flows of these threads, until one is seen to. A process or a
+    control group goes on to own its flows."""
+    for tid in tids:
+        for flow in memory.table.of_thread(tid):
+            owner = owner_of(flow, memory)
+            if owner is None or owner[0] == "thread":
+                memory.table.put(replace(flow, thread=None))
+        memory.thread_cpu.pop(tid, None)
+
+
 def _show_on(use: SocketUse, nics: Mapping[str, NicView], memory: Memory, now_ns: int) -> None:
     """A flow that found the table full is shown, too."""
     flow = memory.overflowed.get(use.key)
     if flow is not None and flow.cookie == use.cookie:
-        memory.overflowed[use.key] = _refreshed(flow, use, nics.get(flow.nic), now_ns)
+        memory.overflowed[use.key] = _refreshed(flow, use, nics.get(flow.nic), memory, now_ns)
 
 
-def _refreshed(flow: Flow, use: SocketUse, nic: NicView | None, now_ns: int) -> Flow:
+def _refreshed(
+    flow: Flow, use: SocketUse, nic: NicView | None, memory: Memory, now_ns: int
+) -> Flow:
     """The entry with what an audit saw of its socket."""
     queues = nic.queues if nic is not None and use.napi_id is not None else ()
-    used_ns = flow.used_ns if use.bytes == flow.bytes else now_ns
-    return replace(
+    unused = use.bytes == flow.bytes
+    used_ns = flow.used_ns if unused else now_ns
+    rx_cpu = flow.rx_cpu if use.rx_cpu is None else use.rx_cpu
+    if unused and flow.rx_cpu is None and flow.target_cpu not in (None, rx_cpu):
+        rx_cpu = None  # its last packet came before its queue followed its owner
+    flow = replace(
         flow,
         rx_queue=next((q.index for q in queues if q.napi_id == use.napi_id), flow.rx_queue),
-        rx_cpu=flow.rx_cpu if use.rx_cpu is None else use.rx_cpu,
+        rx_cpu=rx_cpu,
         bytes=use.bytes,
         used_ns=used_ns if use.used_ns is None else max(used_ns, use.used_ns),
     )
+    return flow if nic is None else without_queue(flow, nic, memory)
 
 
 def check_rules(nic: NicView, rules: Sequence[Rule], memory: Memory, now_ns: int) -> list[Flow]:

@@ -142,7 +142,9 @@ def followed(nic: str, queue: int, cpu: int, memory: Memory) -> None:
         ruled = flow.location is not None or flow.state is FlowState.PORT
         here = flow.nic == nic and flow.target_queue == queue and ruled
         if here and owner_of(flow, memory) == held.owner:
-            memory.table.put(replace(flow, target_cpu=cpu))
+            stale = flow.rx_queue == queue and flow.rx_cpu != cpu  # seen before it followed
+            rx_cpu = None if stale else flow.rx_cpu
+            memory.table.put(replace(flow, target_cpu=cpu, rx_cpu=rx_cpu))
 
 
 def look(

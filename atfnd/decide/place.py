@@ -9,6 +9,7 @@ on the NIC's node; a flow that is led to a queue that fits stays there.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -16,7 +17,9 @@ from atfnd.decide.candidates import Step, fits, steps
 from atfnd.decide.memory import Memory
 from atfnd.decide.queues import same_core
 from atfnd.model import (
+    Flow,
     FlowRule,
+    FlowState,
     NicView,
     Placement,
     PlacementKind,
@@ -26,7 +29,7 @@ from atfnd.model import (
     cpu_list,
 )
 
-__all__ = ["Spot", "belongs", "guest", "place", "right"]
+__all__ = ["Spot", "belongs", "guest", "place", "right", "without_queue"]
 
 _STEPS_KNOWN = 4096
 _HERE = {
@@ -146,6 +149,25 @@ def _reason(cpu: int, queue: int | None) -> str:
     if queue is None:
         return f"its thread runs on CPU {cpu}, and no queue is delivered there"
     return f"its thread runs on CPU {cpu}, where queue {queue} is delivered"
+
+
+@lru_cache(maxsize=4096)
+def _arrives(cpu: int) -> str:
+    return f"its packets arrive on CPU {cpu}, where its thread runs, without a rule"
+
+
+def without_queue(flow: Flow, nic: NicView, memory: Memory) -> Flow:
+    """The entry of a flow that waits for a queue on its core, with the reason that holds by now:
+    its packets may have come to arrive there, or a queue to be delivered there."""
+    waits = flow.state in (FlowState.WANTED, FlowState.OBSERVED) and flow.location is None
+    cpu = flow.app_cpu
+    known = flow.why in (_reason(cpu, None), _arrives(cpu))
+    if not (waits and known and flow.target_queue is None and flow.fell_back is None):
+        return flow
+    if flow.rx_cpu == cpu:
+        return replace(flow, target_cpu=cpu, why=_arrives(cpu))
+    queue = guest(Placement.CORE, cpu, flow.thread, nic, memory).queue
+    return replace(flow, target_cpu=None, why=_reason(cpu, None if queue is None else queue.index))
 
 
 def _steps(placement: Placement, app_cpu: int, thread: Thread | None, memory: Memory) -> list[Step]:

@@ -106,6 +106,10 @@ class FlowTable:
         """The flows of one socket."""
         return [flow for key in self.keys_of(cookie) if (flow := self.get(key)) is not None]
 
+    def threads(self) -> set[int]:
+        """By whom flows were last seen to be used."""
+        return set(self._threads)
+
     def of_thread(self, tid: int) -> list[Flow]:
         """The flows a thread was last seen to use."""
         return [f for key in self._threads.get(tid, ()) if (f := self.get(key)) is not None]

@@ -11,13 +11,21 @@ capabilities we lack) holds nothing we could name and counts in `unreadable`.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from typing import NamedTuple
 
-__all__ = ["SocketOwners", "ThreadSample", "ThreadUse", "read_threads"]
+__all__ = [
+    "SocketOwners",
+    "ThreadSample",
+    "ThreadUse",
+    "ended_threads",
+    "read_threads",
+    "sees_every_thread",
+]
 
 _SECOND_NS = 1_000_000_000
+_INITIAL = 0xEFFFFFFC
 _GONE = (FileNotFoundError, ProcessLookupError)
 
 
@@ -65,6 +73,17 @@ def _read(path: str) -> str:
         return os.read(fd, 4096).decode(errors="replace")
     finally:
         os.close(fd)
+
+
+def ended_threads(tids: Iterable[int], root: str = "/proc") -> set[int]:
+    """Which of these threads, numbered as in the initial PID namespace, have ended."""
+    return {tid for tid in tids if not os.path.exists(f"{root}/{tid}")}
+
+
+def sees_every_thread(root: str = "/proc") -> bool:
+    """This /proc numbers threads as the kernel does: it is of the initial PID namespace
+    (PROC_PID_INIT_INO, include/linux/proc_ns.h)."""
+    return os.stat(f"{root}/self/ns/pid").st_ino == _INITIAL
 
 
 class ThreadUse:

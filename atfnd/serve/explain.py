@@ -163,6 +163,8 @@ def _steered(flow: Flow, nic: NicView, rule: Rule | None) -> tuple[str, str | No
             flow, nic
         )
     if queue.cpu != flow.target_cpu:
+        if (followed := _followed(flow, nic, queue)) is not None:
+            return followed, None
         moved = "no one CPU" if queue.cpu is None else f"CPU {queue.cpu}"
         return (
             f"Queue {queue.index} is delivered on {moved}, no longer on CPU {flow.target_cpu}: "
@@ -170,6 +172,22 @@ def _steered(flow: Flow, nic: NicView, rule: Rule | None) -> tuple[str, str | No
             _pin(queue, flow.target_cpu) or "see who else sets affinities, irqbalance for one",
         )
     return _steered_and(flow, nic, queue)
+
+
+def _followed(flow: Flow, nic: NicView, queue: Queue) -> str | None:
+    """A queue that is not where this flow's entry has it, as we moved it or are about to. None:
+    that is somebody else's doing."""
+    owner = nic.owners.get(queue.index)
+    if owner is None or queue.cpu is None or f"queue-cpu:{queue.index}" in nic.manual:
+        return None
+    at = f"Queue {queue.index} is"
+    thread = flow.thread
+    mine = thread and {f"thread {thread.tid}", f"process {thread.pid}", f"cgroup {thread.cgroup}"}
+    if mine and owner in mine:
+        runs = f"it follows {owner}, which runs on CPU {flow.app_cpu} now"
+        return f"{at} still delivered on CPU {queue.cpu}: {runs}."
+    where = f"where it followed {owner}, not on CPU {flow.target_cpu}"
+    return f"{at} delivered on CPU {queue.cpu}, {where}."
 
 
 def _steered_and(flow: Flow, nic: NicView, queue: Queue) -> tuple[str, str | None]:
@@ -203,6 +221,9 @@ def _steered_and(flow: Flow, nic: NicView, queue: Queue) -> tuple[str, str | Non
 def _wanted(flow: Flow, nic: NicView) -> tuple[str, str | None]:
     if flow.left is not None:
         return f"Left to RSS: {flow.left}.", None
+    if placed(flow) and flow.target_queue is None:
+        where = f"its packets arrive on CPU {flow.rx_cpu}, where its thread runs"
+        return f"Not steered, and need not be: {where}.", None
     if flow.fell_back is not None and flow.target_cpu is None:
         return f"Not steered: {flow.fell_back}.", _otherwise(flow, nic)
     cpu = flow.app_cpu if flow.target_cpu is None else flow.target_cpu
