@@ -62,6 +62,9 @@ test-nic: setup ## prove a real NIC: NIC=eth2 make test-nic (docs/testing.md)
 	@test -n "$(NIC)" || { echo "name it: NIC=eth2 make test-nic" >&2; exit 2; }
 	@NIC=$(NIC) $(PY) -m pytest tests/nic
 
+mutants: setup ## faults made in the code, one by one, that pure tests are to see: make mutants [WORDS="spans"]
+	@$(PY) -m tests.mutants $(WORDS)
+
 lint: setup ## ruff and mypy --strict
 	@$(VENV)/bin/ruff check .
 	@$(VENV)/bin/ruff format --check .
@@ -140,4 +143,4 @@ clean: ## remove everything built
 	rm -rf build $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find . -name __pycache__ -prune -exec rm -rf {} +
 
-.PHONY: help setup run test test-rest test-all soak test-nic lint docs bench guest wheels install install-tree man uninstall deb lintian clean
+.PHONY: help setup mutants run test test-rest test-all soak test-nic lint docs bench guest wheels install install-tree man uninstall deb lintian clean

@@ -96,7 +96,8 @@ class Transition(NamedTuple):
         if self.settled is not None:
             return self.settled
         if self.violations:
-            return Verdict.VIOLATED, f"{self.violations} packets overtook others"
+            late = f"{self.violations} packets overtook others"
+            return Verdict.VIOLATED, late if self.broken is None else f"{late}: {self.broken}"
         broken = self.broken or self._unborn()
         if broken is not None and not (self.wanted.mode is Mode.BOUNDED and self._checked()):
             return Verdict.UNPROVEN, broken
