@@ -13,8 +13,8 @@ __all__ = ["handovers"]
 RECEIVED_RPS = 9  # column
 
 
-def handovers() -> int:
+def handovers(path: Path = Path("/proc/net/softnet_stat")) -> int:
     """Times since boot that a CPU was interrupted by another one to take packets over, as RPS and
     RFS do; packets that come while it is still at it come without another interrupt."""
-    lines = Path("/proc/net/softnet_stat").read_text().splitlines()
+    lines = path.read_text().splitlines()
     return sum(int(line.split()[RECEIVED_RPS], 16) for line in lines)

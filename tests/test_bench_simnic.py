@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 from pathlib import Path
 
@@ -38,7 +39,9 @@ def ioctl(program: Path, *arguments: str, rules: str = "") -> subprocess.Complet
 
 
 def test_the_rival_in_c_says_what_the_kernel_says(rules_ioctl: Path) -> None:
-    assert int(ioctl(rules_ioctl, "lo", "insert").stdout) >= 0
+    none = ioctl(rules_ioctl, "lo", "insert")
+    assert (none.returncode, none.stderr) == (0, "")
+    assert re.fullmatch(r"\d+\n", none.stdout)  # nanoseconds, of no rules
     for step in ("insert", "delete"):
         refused = ioctl(rules_ioctl, "lo", step, rules="10.0.0.1 1 10.0.0.2 2 0 7\n")
         assert refused.returncode == 1
@@ -131,9 +134,15 @@ def test_only_a_nic_with_arfs_runs_it() -> None:
     assert list(contenders(with_arfs)) == ["rss", "rfs", "arfs", "atfnd"]
 
 
+def test_handovers_are_those_of_every_cpu(tmp_path: Path) -> None:
+    """As net/core/net-procfs.c prints them: hexadecimal, a line a CPU, received_rps the tenth."""
+    lines = [f"{7:08x} " * 9 + f"{count:08x} " + f"{9:08x} " * 5 for count in (0, 10, 0x1F)]
+    (tmp_path / "softnet_stat").write_text("\n".join(lines) + "\n")
+    assert handovers(tmp_path / "softnet_stat") == 41
+
+
 def test_what_this_machine_says() -> None:
     assert inode(None) == os.stat("/proc/self/ns/net").st_ino
-    assert handovers() >= 0
     assert guest.NAMES == (
         "rules",
         "locality-simnic",
