@@ -29,7 +29,7 @@ def _of(file: str, tests: str, *changes: tuple[str, str] | tuple[str, str, str])
     return [Mutation(file, tuple(tests.split()), *change) for change in changes]
 
 
-_STEER = "steer two_nics steer_placements follow budget pause rule_checks renew steer_machine"
+_STEER = "steer two_nics steer_placements follow budget rule_checks renew steer_machine"
 _MOVE = "move_step move_device move_choose move_birth move_learn"
 _SPANS = "spans spans_guards"
 
@@ -381,7 +381,7 @@ MUTATIONS = [
         ("if cpu != flow.target_cpu:", "if False:"),
     ),
     *_of(
-        "decide/retire.py", "two_nics steer budget pause rule_checks inherited",
+        "decide/retire.py", "two_nics steer budget rule_checks inherited",
         ("memory.spending_of(flow.nic).swaps.pop(flow.key, None)", "pass"),
         ("    memory.deferred.pop(flow.key, None)\n    memory.spending_of", "    memory.spending_of"),
         ("if flow.location is None:\n        memory.table.remove", "if False:\n        memory.table.remove"),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The table of faults is true of the code as it is; a fault is made in the module that is tested."""
+"""The table of faults is true of the code; a fault is made in the module that is tested."""
 
 from __future__ import annotations
 
