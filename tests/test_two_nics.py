@@ -38,7 +38,7 @@ ONE, TWO = replace(NIC, name="one"), replace(NIC, name="two", ifindex=2)
 BOTH = {"one": ONE, "two": TWO}
 STRICT = replace(RULE, order=Mode.STRICT)
 ONLINE = frozenset(range(4))
-SETTLE_NS = follow.TERMS.settle_ns
+REST_NS = follow.TERMS.rest_ns
 
 
 def memory(order: Mode = Mode.IMMEDIATE) -> Memory:
@@ -290,7 +290,7 @@ def test_a_queue_follows_again_once_it_has_rested() -> None:
     made.uses(1, "one", 1)
     made.now_ns += 10**9
     assert [each.new for each in made.uses(1, "one", 2)] == [2]
-    made.now_ns += SETTLE_NS - 1
+    made.now_ns += REST_NS - 1
     assert made.uses(1, "one", 3) == []
     assert made.carry_out(steer.due(made.nics, made.memory, made.now_ns)) == []
     made.now_ns += 1
@@ -304,8 +304,8 @@ def test_nobody_owns_a_queue_of_a_nic_whose_rules_are_not_ours_to_write(
     made = Machine()
     made.uses(1, "one", 1)
     now = replace(made.nics["one"], **change)  # type: ignore[arg-type]
-    assert follow.look(now, ONLINE, made.memory, made.now_ns) == (set(), ())
-    assert made.owned("one") == {}
+    _, plan = follow.look(now, ONLINE, made.memory, made.now_ns)
+    assert (plan, made.owned("one")) == ((), {})
 
 
 def test_a_flow_that_the_policy_leaves_has_no_owner() -> None:
