@@ -390,10 +390,10 @@ MUTATIONS = [
         ("    memory.deferred.pop(flow.key, None)\n    memory.spending_of", "    memory.spending_of"),
         ("if flow.location is None:\n        memory.unused", "if False:\n        memory.unused"),
         ("gone = [flow for flow in memory.table if flow.nic == name]", "gone = list(memory.table)"),
-        ("memory.overflowed.items() if flow.nic == name", "memory.overflowed.items()"),
+        ("memory.overflowed.values() if flow.nic == name]", "memory.overflowed.values()]"),
         ("flow = replace(flow, state=FlowState.OBSERVED)", "pass"),
         ("plan += retire(flow, memory, why, live=False)", "plan += retire(flow, memory, why)"),
-        ("return [flow for flow in gone if flow.location is not None]", "return gone"),
+        ("return [*gone, *turned_away]", "return gone"),
     ),
     *_of(
         "decide/lost.py", "lost two_nics",

@@ -250,7 +250,7 @@ def test_a_hold_that_is_whole_proves_and_lost_telemetry_does_not_take_that_away(
     assert move.commands == (Release(1),)
     move(Released(1, True))(Seen(key(0), 1, move.now_ns))(Tick(), TIMES.verify_ns)
     assert move.ended().verdict is Verdict.PROVEN
-    assert Unwatch(key(0)) in move.commands
+    assert Unwatch(key(0)) in list[object](move.commands)
 
 
 def test_what_was_not_promised_is_not_verified_when_telemetry_was_lost() -> None:
@@ -395,7 +395,7 @@ def test_a_hold_is_chosen_where_it_proves() -> None:
     ],
 )
 def test_and_not_where_it_does_not(changes: dict[str, object], why: str) -> None:
-    choice = chosen(wanted(), **changes)
+    choice = chosen(wanted(), PORT, **changes)
     assert choice.mechanism is None
     assert why in choice.why
 

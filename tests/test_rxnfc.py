@@ -9,7 +9,7 @@ import fcntl
 import os
 import struct
 from collections import defaultdict, deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -199,7 +199,7 @@ def test_no_rule_is_said_in_two_ways(driver: Driver, rxnfc: Rxnfc, code: int) ->
 
 @pytest.mark.parametrize("code", [errno.EOPNOTSUPP, errno.ENODEV, errno.EPERM, errno.EBUSY])
 def test_a_refusal_has_the_drivers_errno(driver: Driver, rxnfc: Rxnfc, code: int) -> None:
-    calls = {
+    calls: dict[int, Callable[[], object]] = {
         GRXRINGS: rxnfc.rings,
         GFLAGS: rxnfc.ntuple_on,
         GRXCLSRLCNT: rxnfc.count,

@@ -53,8 +53,8 @@ class Log:
         self.polled = 0
         poll = observer._poll
 
-        def counted(now_ns: int, events: list[Observation]) -> None:
-            poll(now_ns, events)
+        def counted(now: int, events: list[Observation]) -> None:
+            poll(now, events)
             self.polled += 1
 
         observer._poll = counted  # type: ignore[method-assign]
