@@ -415,3 +415,25 @@ def test_more_than_two_readers_are_told_by_their_number() -> None:
     for tid in (5, 3, 9, 7):
         server.reads(replace(THREAD, tid=tid), SECOND_NS)
     assert server.listeners.several(PORT) == "threads 3, 5 and 2 more read its connections"
+
+
+def test_the_rule_of_a_port_is_taken_back_when_a_second_socket_listens_on_it() -> None:
+    """unbound: each of its threads has a socket, one after the other."""
+    server = Server()
+    server.done(server.look())
+    server.listeners.opened(listening(2), server.memory)
+    (delete,) = server.look(now_ns=2 * SECOND_NS)
+    assert (delete.action.kind, delete.live) == (ActionKind.DELETE, True)
+    server.done((delete,))
+    assert server.look(now_ns=3 * SECOND_NS) == ()
+    assert server.why == "2 sockets listen on its port"
+
+
+def test_a_connection_that_was_seen_elsewhere_keeps_the_rule_of_its_port() -> None:
+    """Another port's rule may have it, or it has had no packet since."""
+    server = Server()
+    server.done(server.look())
+    server.reads(THREAD, SECOND_NS)
+    server.reads(OTHER, SECOND_NS)
+    assert server.look(connection(1, 0), now_ns=2 * SECOND_NS) == ()
+    assert len(server.look(connection(1, 2), now_ns=3 * SECOND_NS)) == 2

@@ -22,6 +22,7 @@ from atfnd.model import (
     Placement,
     SocketUse,
     Thread,
+    ThreadReads,
 )
 from tests.test_birth import memory, owning
 from tests.test_ports import EXACT_WINS, PORT
@@ -108,6 +109,12 @@ class Living(RuleBasedStateMachine):
             birth = self.deletes.get(port)
             if birth is not None and birth.live:
                 budget.ended(self.deletes.pop(port).action, self.memory)
+
+    @rule(port=st.sampled_from(KEYS[::2]), thread=st.sampled_from(THREADS[:2]))
+    def read(self, port: FlowKey, thread: Thread) -> None:
+        """A thread reads a connection: two of them serve the port."""
+        connection = port._replace(remote=key(0).remote, remote_port=1)
+        self.listeners.read(ThreadReads(self.now_ns, connection, None, thread))
 
     @rule(data=st.data(), thread=st.sampled_from(THREADS), queue=st.integers(0, 3))
     @precondition(lambda self: self.live)

@@ -31,6 +31,7 @@ FULL = {
     "test_page_shown": "a browser that draws large tables",
     "test_random_faults": "faults by chance",
     "test_reload_often": "fifty policies",
+    "test_servers": "downloads nginx, memcached and unbound",
 }
 # One of a file that is else `full`, in `make test`.
 SMOKE = {"test_the_main_job_in_the_guest"}

@@ -86,7 +86,7 @@ def look(
         if key in listeners.unwanted:
             continue
         place = key.family, key.local_port
-        if (why := listeners.several(key)) is not None:
+        if (why := _why_nobodys(key, listeners)) is not None:
             births += _ended(key, nic, listeners, live[place], memory, now_ns, why)
             listeners.why_not[key] = why
             continue
@@ -155,6 +155,13 @@ def exposed(
     return late + going
 
 
+def _why_nobodys(key: FlowKey, listeners: Listeners) -> str | None:
+    """Why no one thread serves a port: the kernel spreads connections over several sockets, or
+    several threads read them."""
+    rivals = len(listeners.rivals(key))
+    return f"{rivals} sockets listen on its port" if rivals > 1 else listeners.several(key)
+
+
 def _wanted(
     key: FlowKey, nic: NicView, rule_of: RuleOf, listeners: Listeners, flows: Iterable[Flow],
     taken: set[int | None], short: bool, memory: Memory, now_ns: int,
@@ -163,10 +170,7 @@ def _wanted(
     moved: of who uses those that are known (where filters are `short`, of who uses most), else of
     who listens. None: as it is. _No: there is no such queue, or several, or the policy does not
     want it."""
-    rivals = listeners.rivals(key)
-    if len(rivals) > 1:
-        raise _No(f"{len(rivals)} sockets listen on its port")
-    [listener] = rivals
+    [listener] = listeners.rivals(key)
     entry = memory.table.get(key)
     users = [flow for flow in flows if flow.thread is not None and covers(key, flow.key)]
     if not users and entry is not None and entry.location is not None:
@@ -285,15 +289,17 @@ def _ended(
         return
     at = frozenset({entry.target_queue})
     every = None if nic.rss is None else frozenset(nic.rss.table)
-    for use in left[:_PINNED]:
+    here = [use for use in left if queue_of(use.napi_id, nic) == entry.target_queue]
+    for use in here[:_PINNED]:
         if budget.no_room(nic, memory, use.key) is not None or memory.table.full():
             return
         flow = _pinned(use, entry, memory, now_ns)
         memory.table.put(flow)
         action = _action(ActionKind.INSERT, flow, entry.target_queue, flow.why)
+        action = replace(action, policy=entry.policy)
         budget.ask(action, memory)
         yield Birth(action, Mode.STRICT, at, at)
-    if len(left) <= _PINNED:
+    if len(left) == len(here) <= _PINNED:
         listeners.asked[key] = Asked(now_ns, entry.target_queue)
         action = _action(ActionKind.DELETE, entry, None, why)
         yield Birth(action, Mode.STRICT, at, every, first_data_ns=now_ns + _FAR_NS)

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from atfnd.errors import OperatorError
 
-__all__ = ["Parts", "irqbalance", "parts"]
+__all__ = ["Parts", "irqbalance", "parts", "servers"]
 
 SOURCES = """\
 Types: deb
@@ -91,18 +91,28 @@ def parts() -> Parts:
 
 
 def irqbalance() -> Path:
-    """irqbalance with the libraries that this machine lacks, unpacked and cached; nothing is
-    installed, for that would start it. OperatorError: apt cannot get it."""
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "atfnd/irqbalance"
+    """irqbalance, as `_programs`."""
+    return _programs("irqbalance", "irqbalance")
+
+
+def servers() -> Path:
+    """nginx, memcached and unbound, as `_programs`."""
+    return _programs("servers", "nginx", "memcached", "unbound")
+
+
+def _programs(name: str, *packages: str) -> Path:
+    """Programs with the libraries that this machine lacks, unpacked and cached; nothing is
+    installed, for that would start them. OperatorError: apt cannot get them."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "atfnd" / name
     cache.parent.mkdir(parents=True, exist_ok=True)
-    with (cache.parent / "irqbalance.lock").open("w") as lock:
+    with (cache.parent / f"{name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not cache.is_dir():
-            with tempfile.TemporaryDirectory(dir=cache.parent, prefix="fetch-") as name:
-                apt = _apt(Path(name))
+            with tempfile.TemporaryDirectory(dir=cache.parent, prefix="fetch-") as scratch:
+                apt = _apt(Path(scratch))
                 _call(apt, "apt-get", "-q", "update")
-                _unpack(apt, Path(name) / "tree", "install", "irqbalance")
-                (Path(name) / "tree").rename(cache)
+                _unpack(apt, Path(scratch) / "tree", "install", *packages)
+                (Path(scratch) / "tree").rename(cache)
     return cache
 
 
