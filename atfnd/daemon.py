@@ -20,6 +20,7 @@ from atfnd.decide.memory import Memory, Settling
 from atfnd.decide.newborn import Newborn
 from atfnd.decide.phantom import phantoms
 from atfnd.decide.table import FlowTable
+from atfnd.decide.turns import Turns, decision_every_ns
 from atfnd.keeping_off import KeepingOff
 from atfnd.loads import Loads
 from atfnd.matching import Matching
@@ -47,11 +48,14 @@ from atfnd.trying import Trying
 
 __all__ = ["Daemon"]
 
+_TURN_S = 0.001  # between two turns: whatever else waits is served
 _BATCHES = 16  # of observations a wake-up
 
 
 class Daemon(Operated):
     """Steers the flows of some NICs, and shows them."""
+
+    _turn: asyncio.TimerHandle | None  # the next one
 
     def __init__(
         self,
@@ -78,6 +82,7 @@ class Daemon(Operated):
         what = "the kernel has no room: some of it is done later"
         self._shortage = Shortage(partial(self.log.add, "shortage", what))
         self._sees_threads = sees_every_thread()
+        self._turns, self._turn = Turns(), None
         self.originals, self.orders = originals, orders
         self.keeping_off = KeepingOff(originals, self.record, self.log)
         self._homes, self._strays, self._newborn = {}, {}, Newborn()
@@ -130,6 +135,8 @@ class Daemon(Operated):
             self.notify.stopping(restoring=restoring)
             for task in tasks:
                 task.cancel()
+            if self._turn is not None:
+                self._turn.cancel()
             loop.remove_reader(self.observer.fileno())
             self._close_births()
             loop.remove_reader(self.interfaces.links.fileno())
@@ -170,15 +177,29 @@ class Daemon(Operated):
                 self._read_first(event)
         for latest in waiting.values():
             if isinstance(latest, SocketSeen):
-                self._seen(latest)
+                self._turns.add(latest)
             else:
+                self._turns.gone(latest.cookie)
                 self.recorder.gone(latest)
                 self._carry_out(retire.gone(latest.cookie, self.memory))
+        self._take_turns()
         lost = self.observer.lost()
         if lost > self._lost:
             self.log.add("lost", f"{lost - self._lost} events lost", "re-reading every socket")
             self._lost = lost
             self._resync()
+
+    def _take_turns(self) -> None:
+        """Decide on what waits, as far as it is its users' turn."""
+        if self._turn is not None:
+            self._turn.cancel()
+            self._turn = None
+        every_ns = decision_every_ns(self.policy)
+        for event in self._turns.take(every_ns, time.monotonic_ns()):
+            self._seen(event)
+        if (due_ns := self._turns.due_ns(every_ns)) is not None:
+            wait_s = max(_TURN_S, (due_ns - time.monotonic_ns()) / 1e9)
+            self._turn = asyncio.get_running_loop().call_later(wait_s, self._take_turns)
 
     def _observed(self) -> Iterator[Observation]:
         """What waits to be read; of a long burst the first part."""

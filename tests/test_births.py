@@ -92,6 +92,7 @@ def test_a_connect_is_told_before_its_syn_and_when_it_was_answered(
     assert connecting.netns == os.stat(lab.netns["host"]).st_ino
     thread = connecting.thread
     assert (thread.tid, thread.pid) == (threading.get_native_id(), os.getpid())
+    assert thread.uid == os.getuid()
     with open(f"/proc/self/task/{thread.tid}/comm") as file:
         assert thread.comm == file.read().strip()
     assert thread.cgroup is not None

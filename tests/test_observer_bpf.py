@@ -69,7 +69,8 @@ def test_every_migration_of_every_socket_is_one_event(
         napi_ids = {queue.napi_id for queue in shared_lab.nic.queues() if queue.index == 0}
         assert {each.napi_id for each in mine} == napi_ids
         threads = {each.thread for each in mine}
-        assert {(t.tid, t.pid) for t in threads if t} == {(threading.get_native_id(), os.getpid())}
+        me = threading.get_native_id(), os.getpid(), os.getuid()
+        assert {(t.tid, t.pid, t.uid) for t in threads if t} == {me}
         counts = [each.bytes for each in mine]
         assert counts == sorted(counts)
     assert observer.lost() == 0

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 import select
 import socket
 import time
@@ -92,6 +93,7 @@ def test_one_event_per_change_of_core(net: Net, transport: str, app: str, peer: 
     assert event.key[3:5] == (packed(peer), 7000)
     assert event.thread is not None
     assert (event.thread.pid, event.thread.tid) == (talk.process.pid, talk.process.pid)
+    assert event.thread.uid == os.getuid()
     assert (event.napi_id, event.rx_cpu) == (None, None)
     assert event.at_ns - event.off_since_ns >= EAGER.dwell_ns
     assert (event.bytes > 0) == (transport == "tcp")

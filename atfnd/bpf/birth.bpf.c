@@ -96,6 +96,7 @@ static __always_inline void name_thread(struct birth_event *event)
 	event->cpu = bpf_get_smp_processor_id();
 	event->tid = task->pid;
 	event->pid = task->tgid;
+	event->uid = BPF_CORE_READ(task, cred, uid.val);
 	event->cgroup = BPF_CORE_READ(task, cgroups, dfl_cgrp, kn, id);
 	bpf_probe_read_kernel(event->comm, sizeof(event->comm), task->comm);
 }

@@ -35,6 +35,7 @@ struct birth_event {
 	__u16 remote_port;
 	__u8 family; /* 4 or 6; an IPv4-mapped socket is 4 */
 	__u8 flags;
+	__u32 uid; /* real, of the whole machine */
 };
 
 #endif

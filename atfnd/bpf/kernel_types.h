@@ -97,12 +97,21 @@ struct css_set {
 	struct cgroup *dfl_cgrp;
 };
 
+typedef struct {
+	unsigned int val;
+} kuid_t;
+
+struct cred {
+	kuid_t uid;
+};
+
 struct task_struct {
 	unsigned int __state;
 	int pid;
 	int tgid;
 	char comm[16];
 	struct task_struct *group_leader;
+	const struct cred *cred;
 	struct css_set *cgroups;
 	void *worker_private;
 };

@@ -70,6 +70,7 @@ static __always_inline int tell(struct sock *sk, struct socket_state *state, __u
 	record->cgroup = bpf_get_current_cgroup_id();
 	record->tid = tid;
 	record->pid = pid_tgid >> 32;
+	record->uid = bpf_get_current_uid_gid();
 	bpf_get_current_comm(record->comm, sizeof(record->comm));
 	tell_direction(record, sk);
 	state->backoff = state->told_cpu == state->window_cpu && state->backoff < MAX_BACKOFF ?
@@ -205,6 +206,7 @@ static __always_inline void first_read(struct sock *sk, struct socket_state *sta
 	describe(record, sk);
 	record->tid = pid_tgid;
 	record->pid = pid_tgid >> 32;
+	record->uid = bpf_get_current_uid_gid();
 	record->cgroup = bpf_get_current_cgroup_id();
 	bpf_get_current_comm(record->comm, sizeof(record->comm));
 	bpf_ringbuf_submit(record, 0);

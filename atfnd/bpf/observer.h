@@ -49,6 +49,7 @@ struct observer_record {
 	__u8 family; /* 4 or 6; an IPv4-mapped socket is 4 */
 	__u8 protocol;
 	__u8 flags;
+	__u32 uid; /* real, of the whole machine */
 };
 
 /* Bytes that applications read, by where the kernel had processed them. */

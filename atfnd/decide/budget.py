@@ -4,6 +4,8 @@
 What a filter is worth is its flow's bytes per second of late, times how far from its application's
 core the flow would be delivered without it. Where no filter is left for a flow, it waits; at every
 look the worthiest that wait take the filters of the least worthy, if they are worth clearly more.
+Before that, users and control groups get equal shares (`decide.shares`): a flow of one that has few
+filters takes that of one that has more, at once.
 That a rule goes is a move of its flow, back to RSS, as its policy's `order` allows; the slot is
 promised to the flow it was cleared for. The Flow-to-Core table keeps both.
 """
@@ -11,10 +13,13 @@ promised to the flow it was cleared for. The Flow-to-Core table keeps both.
 from __future__ import annotations
 
 import errno
+from collections import Counter
 from collections.abc import Callable
 from heapq import nlargest, nsmallest
+from itertools import islice
 
 from atfnd.decide.memory import Memory, Weight
+from atfnd.decide.shares import Tenant, fair, held_by, may_take, tenants_of
 from atfnd.decide.wide import covers
 from atfnd.model import (
     Action,
@@ -33,8 +38,11 @@ __all__ = [
     "RssOf",
     "ask",
     "ended",
+    "full_share",
+    "make_room",
     "no_room",
     "put_off",
+    "said",
     "settle",
     "share",
     "swaps",
@@ -44,6 +52,7 @@ __all__ = [
 ]
 
 _SWAPS = 16  # a look
+_RICHEST, _LOOKED_AT = 4, 64  # tenants, and filters of one, to choose from
 _CLEARLY = 2.0  # times the worth of who has the filter
 _LEAST_BYTES_PER_S = 10_000  # is worth the two moves of a swap
 _HELD_NS = 5_000_000_000  # a filter, or to have lost one
@@ -73,10 +82,78 @@ def no_room(nic: NicView, memory: Memory, key: FlowKey) -> str | None:
     spoken_for = spending.inserting.keys() | spending.promised
     ours = memory.table.rules_in(nic.name) + len(spoken_for) - (key in spoken_for)
     if ours < bound:
-        return None
+        return full_share(nic, memory, key)
     if bound != nic.budget:
         return f"the NIC's filter table is full, {nic.foreign} are others': delivered by RSS"
     return f"our {bound} rules of this NIC are in use: delivered by RSS"
+
+
+def full_share(nic: NicView, memory: Memory, key: FlowKey) -> str | None:
+    """Why one more rule for this flow would be more than its user or control group may have, though
+    nobody else wants it; None: it would not."""
+    flow, bound = memory.table.get(key), share(nic)
+    most = memory.settling.filters
+    if flow is None or bound is None or key.wide or all(each >= 100 for each in most.values()):
+        return None
+    held = _held(nic, memory)
+    for tenant in tenants_of(flow.thread):
+        percent = most.get(tenant[0], 100)
+        if held.get(tenant, 0) * 100 >= bound * percent:
+            whose = "user" if tenant[0] == "user" else "control group"
+            return f"its {whose} has its share of the filters, {percent} %: delivered by RSS"
+    return None
+
+
+def said(flow: Flow, nic: NicView, memory: Memory, why: str) -> str:
+    """Why it waits, and what others of its user or control group have."""
+    mine = tenants_of(flow.thread)
+    held = held_by(mine, _held(nic, memory))
+    alone = memory.table.filters_of(nic.name).keys() <= {*mine}
+    if alone or not held or full_share(nic, memory, flow.key) is not None:
+        return why
+    return f"{why}; its user or control group has {held} of the filters, and nobody has two more"
+
+
+def _held(nic: NicView, memory: Memory) -> Counter[Tenant]:
+    """The filters of each tenant, and those that are about to be theirs."""
+    table, spending = memory.table, memory.spending_of(nic.name)
+    held = Counter({who: len(keys) for who, keys in table.filters_of(nic.name).items()})
+    for key in spending.inserting.keys() | spending.promised | {*spending.swaps.values()}:
+        flow = None if key is None or key.wide else table.get(key)
+        if flow is not None and flow.location is None:
+            held.update(tenants_of(flow.thread))
+    for key in spending.swaps:
+        flow = table.get(key)
+        if flow is not None and flow.location is not None:
+            held.subtract(tenants_of(flow.thread))
+    return held
+
+
+def make_room(flow: Flow, nic: NicView, memory: Memory) -> Plan:
+    """A rule to delete, for a flow that found no filter left: of who has more than his share. None,
+    if nobody has."""
+    spending, table = memory.spending_of(nic.name), memory.table
+    if not nic.armed or nic.means is not Means.RULES or flow.key in spending.swaps.values():
+        return ()
+    if full_share(nic, memory, flow.key) is not None:
+        return ()
+    held, mine = _held(nic, memory), tenants_of(flow.thread)
+    filters = table.filters_of(nic.name)
+    others = [each for each in filters if each not in mine and held[each] >= 2]
+    busy = spending.rewriting.keys() | spending.inserting.keys() | spending.swaps.keys()
+    for rich in nlargest(_RICHEST, others, key=lambda each: held[each]):
+        found = (table.get(key) for key in islice(filters[rich], _LOOKED_AT))
+        fit = [
+            each
+            for each in found
+            if each is not None and _ruled(each) and each.key not in busy
+            if may_take(mine, tenants_of(each.thread), held) and not table.covering(each.key)
+        ]
+        if fit:
+            loser = min(fit, key=lambda each: worth(each, memory))
+            gains = f"whose user or control group has fewer ({held_by(mine, held)})"
+            return (_swap(loser, worth(loser, memory), flow.key, gains, memory),)
+    return ()
 
 
 def ask(action: Action, memory: Memory) -> None:
@@ -215,10 +292,23 @@ def swaps(nic: NicView, memory: Memory, now_ns: int) -> Plan:
             worst_of = min(fit, key=lambda each: -(each[1].location or 0) if highest else each[0])
             ruled.remove(worst_of)
             plan.append(_swap(worst_of[1], worst_of[0], wide, "that serves several", memory))
-    best = nlargest(_SWAPS, waiting)
+    held = _held(nic, memory)
+    best: list[tuple[float, FlowKey]] = []
+    for gain, newcomer in nlargest(_SWAPS, waiting):
+        asks = memory.table.get(newcomer)
+        made = () if asks is None else make_room(asks, nic, memory)
+        plan += made
+        if not made:
+            best.append((gain, newcomer))
+    gone = {each.key for each in plan}
+    ruled = [each for each in ruled if each[1].key not in gone]
     worst = nsmallest(_SWAPS, ruled, key=lambda each: each[0])
     for (gain, newcomer), (loss, flow) in zip(best, worst, strict=False):
         room = no_room(nic, memory, newcomer) is None and not spending.refused
+        entry = memory.table.get(newcomer)
+        mine = tenants_of(None if entry is None else entry.thread)
+        if not fair(mine, tenants_of(flow.thread), held):
+            continue
         if room or gain < _LEAST_BYTES_PER_S or gain <= _CLEARLY * loss:
             break
         plan.append(_swap(flow, loss, newcomer, f"worth {_rate(gain)}", memory))

@@ -14,12 +14,13 @@ A queue that nobody owns any more goes home (`Memory.lent`), by a move like any 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from atfnd.decide.auto import placement_of
 from atfnd.decide.memory import Memory
 from atfnd.decide.owner import Lent, Owner, OwnerId, Terms, assign, most_on_a_cpu
+from atfnd.decide.shares import tenants_of
 from atfnd.decide.table import FlowTable
 from atfnd.model import (
     Action,
@@ -120,6 +121,9 @@ def along(flow: Flow, queue: Queue, nic: NicView, memory: Memory, now_ns: int) -
     if lent.rests(queue.index, TERMS, now_ns):
         memory.defer(flow.key, lent.moved_ns[queue.index] + TERMS.rest_ns)
         return ()
+    if (at_ns := memory.turn_ns(flow, now_ns)) > now_ns:
+        memory.defer(flow.key, at_ns)
+        return ()
     lent.moved_ns[queue.index] = now_ns
     return (_follow(nic, queue.index, flow.app_cpu, f"its owner runs on CPU {flow.app_cpu}"),)
 
@@ -171,7 +175,7 @@ def look(
     fixed = Counter(q.cpu for q in nic.queues if q.cpu is not None and q.index not in queues)
     after, follows = assign(
         before, owners, queues, usual, TERMS, now_ns, lent,
-        fixed=fixed, dedicated=online & dedicated,
+        fixed=fixed, dedicated=online & dedicated, shares=memory.settling.queues,
     )  # fmt: skip
     memory.owned[nic.name] = after
     lent.looked_ns = now_ns
@@ -248,7 +252,7 @@ def _owners(nic: NicView, memory: Memory, now_ns: int) -> list[Owner]:
     return [each._replace(used_ns=min(each.used_ns + unknown_ns, now_ns)) for each in found]
 
 
-def _owner(owner: OwnerId, flows: Iterable[Flow], load: int, table: FlowTable) -> Owner:
+def _owner(owner: OwnerId, flows: Sequence[Flow], load: int, table: FlowTable) -> Owner:
     by_cpu = defaultdict[int, tuple[int, int]](lambda: (0, 0))
     rules: Counter[int] = Counter()
     for flow in flows:
@@ -262,7 +266,7 @@ def _owner(owner: OwnerId, flows: Iterable[Flow], load: int, table: FlowTable) -
     last = max(by_cpu, key=lambda cpu: (by_cpu[cpu][0], -cpu))
     cpu = last if owner[0] == "thread" else busiest  # a thread is on one CPU: the last is true
     at = min(rules, key=lambda queue: (-rules[queue], queue), default=None)
-    return Owner(owner, cpu, load, latest_ns, at)
+    return Owner(owner, cpu, load, latest_ns, at, tenants_of(flows[0].thread))
 
 
 def _follow(nic: NicView, queue: int, cpu: int, why: str) -> Action:

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from atfnd.decide.candidates import Step
 from atfnd.decide.owner import Lent, OwnerId, Ownership
+from atfnd.decide.shares import Rates, move_every_ns, tenants_of
 from atfnd.decide.table import FlowTable
 from atfnd.decide.trials import Trials
 from atfnd.model import (
@@ -55,6 +56,9 @@ class Settling:
     leaving: Mapping[str, Mode] = field(default_factory=dict)  # orders of rules no longer in force
     placement_by_policy: Mapping[str, Placement] = field(default_factory=dict)
     dedicated: frozenset[int] = frozenset()  # CPUs, of all policies
+    filters: Mapping[str, int] = field(default_factory=dict)  # percent, by kind of tenant
+    queues: Mapping[str, int] = field(default_factory=dict)  # percent, by kind of tenant
+    move_every_ns: Mapping[str, int] = field(default_factory=dict)  # by kind of tenant
     elsewhere: bool = False  # some flows go to another CPU than their application's
 
     @classmethod
@@ -72,6 +76,9 @@ class Settling:
             },
             placement_by_policy={rule.name: rule.placement for rule in steering},
             dedicated=policy.dedicated(),
+            filters={"user": policy.user_share.filters, "cgroup": policy.cgroup_share.filters},
+            queues={"user": policy.user_share.queues, "cgroup": policy.cgroup_share.queues},
+            move_every_ns=move_every_ns(policy),
             elsewhere=policy.elsewhere(),
         )
 
@@ -161,6 +168,8 @@ class Memory:
     left: dict[FlowKey, int] = field(default_factory=dict)  # to go, by a new policy: its cookie
     lent: dict[str, Lent] = field(default_factory=dict)  # by NIC: its queues, whoever owns them
     queues_due_ns: dict[str, int] = field(default_factory=dict)  # by NIC: see whose queues are
+    rates: Rates = field(default_factory=Rates)
+    turns_ns: dict[FlowKey, int] = field(default_factory=dict)  # when a move may be, by its shares
     audited_ns: int = 0  # when what was used of late was last read
     trials: Trials = field(default_factory=Trials)  # of the placement `auto`
     overflow: int = 0  # flows turned away since start
@@ -255,6 +264,16 @@ class Memory:
         then = "left to RSS" if again_ns == NEVER_NS else "tried again later"
         return f"the NIC accepted its rule and dropped it {often}: {then}"
 
+    def turn_ns(self, flow: Flow, now_ns: int) -> int:
+        """When this flow may be moved, by the shares of whose it is: now, or its turn is kept."""
+        at_ns = self.turns_ns.pop(flow.key, None)
+        if at_ns is None:
+            every_ns = self.settling.move_every_ns
+            at_ns = self.rates.take(flow.nic, tenants_of(flow.thread), every_ns, now_ns)
+        if at_ns > now_ns:
+            self.turns_ns[flow.key] = at_ns
+        return at_ns
+
     def put_off(self, flow: Flow, now_ns: int, *, tried: bool) -> None:
         """A move of this flow was not to be had: look again, later each time if it was not even
         tried."""
@@ -265,7 +284,7 @@ class Memory:
 
     def forget_ended(self) -> None:
         """What was remembered of flows that are not in the table any more."""
-        for of_flow in (self.dropped, self.deferrals):
+        for of_flow in (self.dropped, self.deferrals, self.turns_ns):
             for key in [key for key in of_flow if self.table.get(key) is None]:
                 del of_flow[key]
 

@@ -7,12 +7,14 @@ owns at most one queue, and a queue has at most one owner. The rules, in this or
 1. An owner that is gone (an exited thread, a closed last socket), or that has been idle for
    `away_ns`, loses its queue. A child or a new thread is an owner of its own from its first socket
    call on.
-2. Without a queue, the busiest first: the free queue its flows are led to already, else one on its
-   CPU; else a free one from a CPU that keeps another or where no owner runs, or, if its own CPU has
-   no queue at all, from any.
-3. With none free: that of the owner that has been idle for the longest, if for `idle_ns`; else that
-   of the least busy one, if the newcomer is busier by a quarter and the queue has been owned for
-   `settle_ns`. Who gets none is a guest: its flows are moved one by one, to a queue on its CPU.
+2. Without a queue, the busiest of each user and control group first, then the second of each: the
+   free queue its flows are led to already, else one on its CPU; else a free one from a CPU that
+   keeps another or where no owner runs, or, if its own CPU has no queue at all, from any.
+3. With none free: that of the owner that has been idle for the longest, if for `idle_ns`; else one
+   of a user or control group that owns two more than the newcomer's; else that of the least busy
+   one, if the newcomer is busier by a quarter and its user and group would not own more than the
+   other's do. The latter two have been owned for `settle_ns`. Nobody owns more than the policy's
+   share. Who gets none is a guest: its flows are moved one by one, to a queue on its CPU.
 4. A queue follows its owner. An idle owner is not followed. Where its CPU has no room for one more
    queue (`most_on_a_cpu`), the owner loses its queue and is a guest there.
 5. A queue that nobody has owned for `away_ns` goes home: to the CPU it had before it followed.
@@ -30,6 +32,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from atfnd.decide.shares import Tenant, fair, held_by, may_take
+
 __all__ = ["Follow", "Lent", "Owned", "Owner", "OwnerId", "Ownership", "Terms", "assign"]
 __all__ += ["most_on_a_cpu"]
 
@@ -45,6 +49,7 @@ class Owner(NamedTuple):
     load: int  # bytes or packets, of one recent period
     used_ns: int  # its last socket call
     at: int | None = None  # the queue that most of its flows are led to by rules
+    tenants: tuple[Tenant, ...] = ()  # whose it is (`shares`)
 
 
 class Owned(NamedTuple):
@@ -105,16 +110,31 @@ def assign(
     *,
     fixed: Counter[int] | None = None,
     dedicated: frozenset[int] = frozenset(),
+    shares: Mapping[str, int] | None = None,
 ) -> tuple[Ownership, tuple[Follow, ...]]:
     """Who owns what from now on, and which queues change their CPU. `queues` is the CPU of each
     queue that we may move, None where it is not confined to one; `fixed`, how many others a CPU
-    has; `dedicated`, CPUs that are online and serve no owner. `lent` is brought up to date. A queue
-    without a home, or whose home is not online, stays where it is. ValueError: no CPU is online."""
+    has; `dedicated`, CPUs that are online and serve no owner; `shares`, percent of the queues that
+    one tenant may own, by its kind. `lent` is brought up to date. A queue without a home, or whose
+    home is not online, stays where it is. ValueError: no CPU is online."""
     if not online:
         raise ValueError("no CPU is online")
     others = Counter() if fixed is None else fixed
-    state = _State(owned, owners, queues, online, terms, now_ns, lent or Lent(), others, dedicated)
+    state = _State(
+        owned, owners, queues, online, terms, now_ns, lent or Lent(), others, dedicated,
+        shares or {},
+    )  # fmt: skip
     return state.assign()
+
+
+def _in_turn(owners: Sequence[Owner]) -> list[Owner]:
+    """The busiest of each tenant first, then the second of each."""
+    before, turns = Counter[Tenant](), list[tuple[int, int, OwnerId, Owner]]()
+    for owner in sorted(owners, key=lambda each: (-each.load, each.id)):
+        turn = max((before[each] for each in owner.tenants), default=0)
+        before.update(owner.tenants)
+        turns.append((turn, -owner.load, owner.id, owner))
+    return [owner for *_, owner in sorted(turns)]
 
 
 class _State:
@@ -131,8 +151,11 @@ class _State:
         lent: Lent,
         fixed: Counter[int],
         dedicated: frozenset[int],
+        shares: Mapping[str, int],
     ) -> None:
-        self.owners = sorted(owners, key=lambda each: (-each.load, each.id))
+        self.owners = _in_turn(owners)
+        most = len(queues) + fixed.total()
+        self.shares = {kind: -(-most * share // 100) for kind, share in shares.items()}
         self.known = {owner.id: owner for owner in owners}
         self.crowd = {owner.cpu for owner in owners}
         self.queues, self.online, self.dedicated = dict(queues), online, dedicated
@@ -147,18 +170,28 @@ class _State:
         owning = {each.owner for each in self.kept.values()}
         for owner in self.owners:
             if owner.id not in owning and self._stays(owner.id):
-                found = self._free(owner) or self._taken(owner)
+                free = self._free(owner) if self._within_share(owner) else None
+                found = free or self._taken(owner)
                 if found is not None:
                     self.kept[found[0]] = Owned(owner.id, self.now_ns)
         for queue in sorted(self.queues):
             self._leave_offline(queue)
         for queue in sorted(self.kept):
             self._follow(queue)
-        free_ns = self.lent.free_ns
-        free = [queue for queue in self.queues if queue not in self.kept]
-        self.lent.free_ns = {queue: free_ns.get(queue, self.now_ns) for queue in free}
+        free_ns, left = self.lent.free_ns, self.queues.keys() - self.kept.keys()
+        self.lent.free_ns = {queue: free_ns.get(queue, self.now_ns) for queue in left}
         self._go_home()
         return self.kept, tuple(self.follows)
+
+    def _held(self) -> Counter[Tenant]:
+        """How many queues each tenant owns."""
+        owning = (self.known[each.owner].tenants for each in self.kept.values())
+        return Counter(tenant for tenants in owning for tenant in tenants)
+
+    def _within_share(self, owner: Owner) -> bool:
+        """Its tenants may own one more."""
+        held = self._held()
+        return all(held[each] < self.shares.get(each[0], held[each] + 1) for each in owner.tenants)
 
     def _stays(self, owner: OwnerId) -> bool:
         """It is there, and has not been idle for so long that it owns nothing."""
@@ -202,12 +235,24 @@ class _State:
             if self.now_ns - other.used_ns >= self.terms.idle_ns
         ]
         if idle:
-            return (min(idle)[1],)
+            return (min(idle)[1],) if self._within_share(owner) else None
+        held = self._held()
+        settled = {
+            q: other
+            for q, other in theirs.items()
+            if self.now_ns - self.kept[q].since_ns >= self.terms.settle_ns
+        }
+        rich = [
+            (-held_by({*other.tenants} - {*owner.tenants}, held), other.load, queue)
+            for queue, other in settled.items()
+            if may_take(owner.tenants, other.tenants, held)
+        ]
+        if rich:
+            return (min(rich)[2],)
         slack = [
             (other.load, queue)
-            for queue, other in theirs.items()
-            if self.now_ns - self.kept[queue].since_ns >= self.terms.settle_ns
-            and owner.load * 4 > other.load * 5
+            for queue, other in settled.items()
+            if owner.load * 4 > other.load * 5 and fair(owner.tenants, other.tenants, held)
         ]
         return (min(slack)[1],) if slack else None
 

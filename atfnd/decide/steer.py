@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import replace
 from heapq import nlargest
+from itertools import islice
 
 from atfnd.decide import budget, follow
 from atfnd.decide.auto import in_force, placement_of
@@ -17,6 +18,7 @@ from atfnd.decide.means import no_filter, without_filter
 from atfnd.decide.memory import NEVER_NS, Memory
 from atfnd.decide.place import Spot, guest, right
 from atfnd.decide.retire import retire
+from atfnd.decide.shares import held_by, may_take, tenants_of
 from atfnd.model import (
     Action,
     ActionKind,
@@ -34,7 +36,10 @@ from atfnd.model import (
 __all__ = ["due", "own", "retry", "seen", "take_up"]
 
 _RETRIES = 16  # a look
+_LOOKED_AT = 64  # entries of one user
 _GUEST_NS = 30_000_000  # who migrates as one may be several threads: its queue may come along
+_PROMISED = "it waits for a filter of a user or control group that has more than its share"
+_TURN = "it waits for its turn: its user or control group has its share of the moves"
 _HELD = {  # kept, as those with a rule
     FlowState.MANUAL, FlowState.RSS, FlowState.SHARED, FlowState.RFS, FlowState.PORT,
 }  # fmt: skip
@@ -114,7 +119,7 @@ def seen(
     if not manual and (own_queue := follow.home(flow, nic, memory)) is not None:
         why = _owns(flow, own_queue.index, memory)
         flow = replace(flow, target_cpu=event.app_cpu, why=why)
-    if old is None and table.full():
+    if old is None and table.full() and not _admitted(flow, memory):
         memory.turn_away(
             replace(flow, state=FlowState.OVERFLOW, why="the Flow-to-Core table is full")
         )
@@ -124,6 +129,23 @@ def seen(
     at_ns = event.off_since_ns + rule.dwell_ns
     plan = _owning(flow, nic, memory, now_ns) + _place_after(at_ns, flow, nic, memory, now_ns)
     return (*plan, *_taken_along(event, nic, memory, now_ns))
+
+
+def _admitted(flow: Flow, memory: Memory) -> bool:
+    """In a full table a flow takes the place of one without a rule, of who has more entries."""
+    table, mine = memory.table, tenants_of(flow.thread)
+    rich = max((each for each in table.entries if each not in mine), default=None,
+               key=lambda each: table.entries[each])  # fmt: skip
+    for key in [] if rich is None else [*islice(table.bare_of(rich), _LOOKED_AT)]:
+        other = table.get(key)
+        if other is None or other.state not in (FlowState.OVERFLOW, FlowState.OBSERVED):
+            continue
+        if may_take(mine, tenants_of(other.thread), table.entries):
+            retire(other, memory, "its place in the table goes to a user who has fewer")
+            why = "the Flow-to-Core table is full, and its user has more of it than others"
+            memory.turn_away(replace(other, state=FlowState.OVERFLOW, why=why))
+            return True
+    return False
 
 
 def _spot(flow: Flow, nic: NicView, memory: Memory) -> Spot:
@@ -256,7 +278,14 @@ def _place(flow: Flow, nic: NicView, memory: Memory, now_ns: int) -> Plan:
         return ()
     if flow.location is None and (why := budget.no_room(nic, memory, flow.key)) is not None:
         memory.overflow += flow.state is not FlowState.OVERFLOW
-        table.put(replace(flow, state=FlowState.OVERFLOW, target_queue=None, why=why))
+        waits = replace(flow, state=FlowState.OVERFLOW, target_queue=None)
+        table.put(waits)
+        plan = budget.make_room(waits, nic, memory)
+        table.put(replace(waits, why=_PROMISED if plan else budget.said(waits, nic, memory, why)))
+        return plan
+    if (at_ns := memory.turn_ns(flow, now_ns)) > now_ns:
+        memory.defer(flow.key, at_ns)
+        table.put(replace(flow, why=_TURN) if flow.location is None else flow)
         return ()
     kind = ActionKind.INSERT if flow.location is None else ActionKind.REWRITE
     old = flow.rx_queue if flow.location is None else flow.target_queue
@@ -284,7 +313,12 @@ def retry(nics: dict[str, NicView], memory: Memory, now_ns: int) -> Plan:
     """The worthiest of the flows that found a NIC full, as far as it has room again."""
     plan: list[Action] = []
     full = [flow for flow in memory.table if budget.waits(flow)]
-    for flow in nlargest(_RETRIES, full, key=lambda flow: budget.worth(flow, memory)):
+
+    def first(flow: Flow) -> tuple[int, float]:
+        held = {who: len(keys) for who, keys in memory.table.filters_of(flow.nic).items()}
+        return -held_by(tenants_of(flow.thread), held), budget.worth(flow, memory)
+
+    for flow in nlargest(_RETRIES, full, key=first):
         nic = nics.get(flow.nic)
         if nic and budget.no_room(nic, memory, flow.key) is None:
             plan += _place(flow, nic, memory, now_ns)

@@ -8,8 +8,9 @@ flow that is not here is delivered by RSS. Nothing is evicted to admit a newcome
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
+from atfnd.decide.shares import Tenant, tenants_of
 from atfnd.decide.slots import FlowSlots
 from atfnd.decide.wide import Opening, covers, within
 from atfnd.model import Flow, FlowKey, FlowState, Protocol
@@ -47,6 +48,9 @@ class FlowTable:
         self._spans: dict[FlowKey, Opening] = {}  # of other keys that stand for many flows
         self._openings: Counter[Opening] = Counter()
         self._stand: dict[tuple[str, FlowState, str], int] = {}
+        self._filters: dict[str, dict[Tenant, set[FlowKey]]] = {}  # by NIC: flows with one
+        self._bare: dict[Tenant, set[FlowKey]] = {}  # flows without
+        self.entries: Counter[Tenant] = Counter()  # of this table
 
     def __len__(self) -> int:
         return self._slots.taken()
@@ -122,6 +126,14 @@ class FlowTable:
         """How many rules this NIC holds for us."""
         return sum(count for (name, _), count in self._load.items() if name == nic)
 
+    def filters_of(self, nic: str) -> Mapping[Tenant, Collection[FlowKey]]:
+        """The flows with a filter of their own in this NIC, by tenant: kept, not counted."""
+        return self._filters.get(nic, {})
+
+    def bare_of(self, tenant: Tenant) -> Collection[FlowKey]:
+        """The flows of a tenant that have no filter of their own."""
+        return self._bare.get(tenant, ())
+
     def covering(self, key: FlowKey) -> Flow | None:
         """The entry of the rule that delivers a flow without one of its own, of its port or of a
         span: it comes through that one's queue, not through RSS's."""
@@ -195,3 +207,20 @@ class FlowTable:
         if flow.location is not None and flow.target_queue is not None:
             place = flow.nic, flow.target_queue
             self._load[place] = self._load.get(place, 0) + change
+        if not flow.key.wide:
+            self._count_tenants(flow, change)
+
+    def _count_tenants(self, flow: Flow, change: int) -> None:
+        ruled = flow.location is not None
+        by_tenant = self._filters.setdefault(flow.nic, {}) if ruled else self._bare
+        for tenant in tenants_of(flow.thread):
+            self.entries[tenant] += change
+            if change > 0:
+                by_tenant.setdefault(tenant, set()).add(flow.key)
+                continue
+            keys = by_tenant[tenant]
+            keys.discard(flow.key)
+            if not keys:
+                del by_tenant[tenant]
+            if not self.entries[tenant]:
+                del self.entries[tenant]

@@ -46,7 +46,7 @@ from atfnd.model.nic import (
     Shape,
 )
 from atfnd.model.placement import Placement, PlacementKind
-from atfnd.model.policy import FlowRule, InterfaceRule, Migrant, Mode, Network, Policy
+from atfnd.model.policy import FlowRule, InterfaceRule, Migrant, Mode, Network, Policy, Share
 from atfnd.model.reads import NicReads, ReadBytes
 from atfnd.model.status import Event, Status
 from atfnd.model.topology import Cpu, Node, Topology, cpu_list
@@ -113,6 +113,7 @@ __all__ = [
     "Rss",
     "Rule",
     "Shape",
+    "Share",
     "SocketGone",
     "SocketSeen",
     "SocketUse",

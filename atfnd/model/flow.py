@@ -101,6 +101,7 @@ class Thread:
     pid: int
     comm: str
     cgroup: int | None
+    uid: int | None = None  # whose it is, of the whole machine
 
 
 class SocketSeen(NamedTuple):

@@ -3,14 +3,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Literal, NamedTuple
 
 from atfnd.model.flow import Direction, Protocol
 from atfnd.model.placement import Placement, PlacementKind
 
-__all__ = ["FlowRule", "InterfaceRule", "Migrant", "Mode", "Network", "Policy"]
+__all__ = ["FlowRule", "InterfaceRule", "Migrant", "Mode", "Network", "Policy", "Share"]
 
 
 class Mode(Enum):
@@ -75,6 +75,16 @@ class InterfaceRule:
     rules_reserve: int  # slots left free for others
 
 
+class Share(NamedTuple):
+    """What one user, or one control group, may have: of filters and queues percent of an
+    interface's, of moves percent of `moves_per_s`; decisions a second."""
+
+    filters: int = 100
+    queues: int = 100
+    moves: int = 50
+    decisions: int = 4000
+
+
 @dataclass(frozen=True, slots=True)
 class Policy:
     """What the operator wants. The first rule that matches wins, in `interfaces` and in `flows`."""
@@ -87,6 +97,8 @@ class Policy:
     files: tuple[str, ...]  # what was read, in order
     moves_per_s: int = 1000  # of one NIC, on average
     on_stop: Literal["keep", "restore"] = "keep"  # what becomes of rules and knobs
+    user_share: Share = field(default_factory=Share)
+    cgroup_share: Share = field(default_factory=Share)
     web_port: int | None = None  # of the page, on loopback; None: there is none
 
     def elsewhere(self) -> bool:

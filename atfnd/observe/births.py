@@ -42,13 +42,13 @@ _RING_BYTES = 1 << 20
 _ANY4 = bytes(4)
 
 _Row = tuple[
-    int, int, int, int, int, int, int, int, int, int, bytes, bytes, bytes, int, int, int, int
+    int, int, int, int, int, int, int, int, int, int, bytes, bytes, bytes, int, int, int, int, int
 ]  # fmt: skip
 
 
 def _born(row: _Row) -> Iterator[Born]:
     at_ns, cookie, cgroup, handshake_ns, kind, netns, cpu, tid, pid, napi_id = row[:10]
-    local, remote, name, local_port, remote_port, family, flags = row[10:]
+    local, remote, name, local_port, remote_port, family, flags, uid = row[10:]
     size = 4 if family == 4 else 16
     key = FlowKey(Protocol.TCP, local[:size], local_port, remote[:size], remote_port)
     if kind == _CONNECTED:
@@ -57,7 +57,7 @@ def _born(row: _Row) -> Iterator[Born]:
         yield Accepted(at_ns, cookie, key, napi_id or None)
     elif kind in (_CONNECTING, _LISTENING):
         comm = name.rstrip(b"\0").decode("utf-8", "replace")
-        thread = Thread(tid, pid, comm, cgroup or None)
+        thread = Thread(tid, pid, comm, cgroup or None, uid)
         if kind == _CONNECTING:
             yield Connecting(at_ns, cookie, key, netns, thread, cpu)
             return

@@ -49,13 +49,13 @@ _thread = lru_cache(maxsize=4096)(Thread)  # one object for all flows of a threa
 
 _Row = tuple[
     int, int, int, int, int, int, int, int, int, int, int, int, int,
-    bytes, bytes, bytes, int, int, int, int, int,
+    bytes, bytes, bytes, int, int, int, int, int, int,
 ]  # fmt: skip
 
 
 def _keys(row: _Row) -> Iterator[FlowKey]:
     """The flows of one record's socket: two for an unconnected dual-stack socket, else one."""
-    *_, local, remote, _, local_port, remote_port, family, protocol, flags = row
+    *_, local, remote, _, local_port, remote_port, family, protocol, flags, _ = row
     size = 4 if family == 4 else 16
     address, port = _one(local[:size], local_port)
     yield FlowKey(protocol, address, port, remote[:size], remote_port)
@@ -154,7 +154,7 @@ class BpfObserver:
             )
             if kind in (_SEEN, _READS):
                 comm = row[15].rstrip(b"\0").decode("utf-8", "replace")
-                thread = _thread(tid, pid, comm, cgroup or None)
+                thread = _thread(tid, pid, comm, cgroup or None, row[21])
             if kind == _READS:
                 add(ThreadReads(at_ns, next(_keys(row)), napi, thread))
             elif kind == _SEEN:

@@ -284,4 +284,4 @@ def _count(said: int) -> int:
 def _thread(record: SocketRecord, active: list[tuple[int, ThreadSample]]) -> Thread:
     """Of several threads on one core the lowest tid stands for them all."""
     pid, thread = min(active, key=lambda each: each[1].tid)
-    return Thread(thread.tid, pid, thread.comm, record.cgroup or None)
+    return Thread(thread.tid, pid, thread.comm, record.cgroup or None, record.uid)

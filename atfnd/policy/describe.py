@@ -13,6 +13,9 @@ MAPPINGS: Mapping[str, str] = {
     "DaemonEntry": "Settings of the daemon itself. One file may have them.",
     "TableEntry": "The Flow-to-Core table.",
     "SettleEntry": "How often flows may move.",
+    "SharesEntry": "What one user, and one control group, may have where nobody else wants it. "
+    "Where several do, each gets an equal share of filters and queues, whatever stands here.",
+    "ShareEntry": "The most of one user, or of one control group.",
     "WebEntry": "A page for browsers, which every local user may read: docs/page.md.",
     "InterfaceEntry": "A rule for interfaces. The first that matches an interface decides.",
     "InterfaceMatchEntry": "Which interfaces a rule is for.",
@@ -48,7 +51,19 @@ KEYS: Mapping[str, Mapping[str, str]] = {
         "on as it was and the next start takes them over; or `restore` what was before it.",
         "table": "The Flow-to-Core table.",
         "settle": "How often flows may move.",
+        "shares": "The most of one user and of one control group.",
         "web": "A page that shows what atfnd does; none, if left out.",
+    },
+    "SharesEntry": {
+        "user": "Of one user: the real uid of the thread that uses a socket.",
+        "cgroup": "Of one control group, whoever its users are: the same keys.",
+    },
+    "ShareEntry": {
+        "filters": "Percent of the filters of an interface that may be ours.",
+        "queues": "Percent of the queues of an interface that may follow its threads.",
+        "moves": "Percent of `settle.moves`, on each interface; 16 at once.",
+        "decisions": "Events that are decided on in a second; 64 at once. The others wait, and of "
+        "each socket only the last one counts.",
     },
     "WebEntry": {
         "port": "TCP, of 127.0.0.1 and ::1.",

@@ -14,12 +14,12 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from atfnd.model import FlowRule, InterfaceRule, Migrant, Mode, Placement, Policy
+from atfnd.model import FlowRule, InterfaceRule, Migrant, Mode, Placement, Policy, Share
 from atfnd.policy.decode import decode
 from atfnd.policy.document import Document
 from atfnd.policy.placement import placement_of, wrong_cpus
 from atfnd.policy.problem import PolicyError, Problem
-from atfnd.policy.schema import DaemonEntry, FlowEntry, InterfaceEntry, PolicyFile
+from atfnd.policy.schema import DaemonEntry, FlowEntry, InterfaceEntry, PolicyFile, ShareEntry
 from atfnd.trust import doubt, open_regular
 
 __all__ = ["DEFAULT_CONFIG", "check", "load"]
@@ -187,8 +187,14 @@ def _merge(contents: Sequence[Content]) -> Policy:
         files=tuple(document.file for document, _ in contents),
         moves_per_s=daemon.settle.moves,
         on_stop=daemon.on_stop,
+        user_share=_share(daemon.shares.user),
+        cgroup_share=_share(daemon.shares.cgroup),
         web_port=None if daemon.web is None else daemon.web.port,
     )
+
+
+def _share(entry: ShareEntry) -> Share:
+    return Share(entry.filters, entry.queues, entry.moves, entry.decisions)
 
 
 def _flow_rules(document: Document, content: PolicyFile) -> list[FlowRule]:

@@ -33,6 +33,8 @@ _SECTIONS = {  # as in a file: from the outside in
     "daemon": "DaemonEntry",
     "daemon.table": "TableEntry",
     "daemon.settle": "SettleEntry",
+    "daemon.shares": "SharesEntry",
+    "daemon.shares.user": "ShareEntry",
     "daemon.web": "WebEntry",
 }
 

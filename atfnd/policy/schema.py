@@ -262,6 +262,21 @@ class SettleEntry(Entry):
     moves: Annotated[int, Field(ge=1, le=1_000_000)] = 1000
 
 
+Percent = Annotated[int, Field(ge=1, le=100)]
+
+
+class ShareEntry(Entry):
+    filters: Percent = 100
+    queues: Percent = 100
+    moves: Percent = 50
+    decisions: Annotated[int, Field(ge=10, le=1_000_000)] = 4000
+
+
+class SharesEntry(Entry):
+    user: ShareEntry = ShareEntry()
+    cgroup: ShareEntry = ShareEntry()
+
+
 class WebEntry(Entry):
     port: Annotated[int, Field(ge=1024, le=65535)]
 
@@ -271,6 +286,7 @@ class DaemonEntry(Entry):
     on_stop: Literal["keep", "restore"] = "keep"
     table: TableEntry = TableEntry()
     settle: SettleEntry = SettleEntry()
+    shares: SharesEntry = SharesEntry()
     web: Annotated[WebEntry | None, something("a mapping")] = None
 
 

@@ -281,6 +281,7 @@ def _overflow(flow: Flow, nic: NicView) -> tuple[str, str | None]:
     foreign = len(nic.rules) - len(nic.owned)
     if slots is not None and len(nic.rules) >= slots:
         why = f"{nic.name}'s filter table is full ({fill}, {foreign} not ours)"
+        why += f": {flow.why}" if "its user" in flow.why else ""
     else:
         why = f"there was no room for it ({nic.name} holds {fill}): {flow.why}"
     return (
