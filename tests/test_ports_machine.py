@@ -11,6 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from atfnd.decide import audit, budget, ports
 from atfnd.decide.birth import Birth
 from atfnd.decide.listeners import Listeners
+from atfnd.decide.wide import covers
 from atfnd.model import (
     Accepted,
     ActionKind,
@@ -128,6 +129,11 @@ class Living(RuleBasedStateMachine):
         own = table.get(key)
         if (own is None and table.full()) or table.rules_in("nic") >= BUDGET:
             return
+        if own is not None and own.location is not None and not has_rule:
+            # It goes back to its port's rule while that one is about to go. The daemon does not see
+            # the two together: `budget` does not know which ports' deletes `ports` has asked for.
+            for port in [each for each in self.deletes if covers(each, key)]:
+                budget.ended(self.deletes.pop(port).action, self.memory)
         table.put(
             flow(
                 0, key=key, cookie=10_000 + hash(key) % 1000, thread=thread, app_cpu=queue,
