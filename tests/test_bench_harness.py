@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -27,6 +28,7 @@ from bench.traffic import iperf
 from tests.wait import until
 
 LO = "127.0.0.1"
+MESSAGE_BYTES = 64
 
 
 @pytest.fixture(scope="module")
@@ -107,6 +109,13 @@ def taken_from(netns: str, port: int) -> bool:
     return any("bytes_received:" in line and line.split()[0] == "0" for line in lines)
 
 
+def answered(netns: str, port: int) -> int:
+    """Bytes that connections to this port have received, all together."""
+    listed = ["ss", "-N", netns, "-HtinO", "state", "established", "dport", "=", f":{port}"]
+    said = subprocess.run(listed, capture_output=True, text=True, check=True).stdout
+    return sum(map(int, re.findall(r"bytes_received:(\d+)", said)))
+
+
 def test_streams_carry_bytes_on_the_cpu_they_are_pinned_to(netns: str) -> None:
     receive = program("streams", "receive", LO, 7000)
     send = program("streams", "send", LO, 7000, "--streams", 300, "--rate", 10_000)
@@ -134,7 +143,10 @@ def test_request_response_counts_its_transactions(netns: str) -> None:
         command = program("rr", "drive", LO, 7001, "--connections", 20)
         driver = stack.enter_context(child(*command, netns=netns))
         driver.said("connected")
-        assert driver.result()["transactions"] >= 0
+        until(lambda: taken_from(netns, 7001), "a request is read")
+        # Each connection has one request under way, so these are answered one after the other.
+        until(lambda: answered(netns, 7001) >= 2 * 20 * MESSAGE_BYTES, "two rounds are answered")
+        assert driver.result()["transactions"] >= 20
 
 
 def test_connections_are_held_open_and_churned(netns: str) -> None:

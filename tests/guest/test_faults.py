@@ -166,9 +166,10 @@ def test_an_insert_is_refused_in_the_middle_of_a_batch(tmp_path: Path) -> None:
         assert bed.daemon.ctl("arm", NAME).returncode == 0
         whole(bed, apps)  # the probe is over
         assert bed.daemon.ctl("pause", NAME).returncode == 0
-        (FAULTS / "fail_insert").write_text("16 6")  # EBUSY, after the probe's and two of ours
+        (FAULTS / "fail_insert").write_text("16 2")  # EBUSY, after two of our five
         assert bed.daemon.ctl("resume", NAME).returncode == 0
         whole(bed, apps)  # the refused one is tried again
+        assert (FAULTS / "fail_insert").read_text() == "0 0\n"  # it was refused, once
         refused = [row for row in bed.daemon.events("refused") if "busy" in row["why"].lower()]
         assert len(refused) <= 1
 
