@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import replace
 
 import pytest
@@ -282,3 +283,20 @@ def test_whatever_a_nic_is_it_is_told_truly(
     irqs = {queue.irq for queue in queues} - {None}
     moved = [each for each in findings if "irqbalance" in each.what and each.level in IN_THE_WAY]
     assert bool(moved) == bool(irqs - banned)
+
+
+@given(st.sampled_from(["$(reboot)", "a;b", "it's", "`x`", "eth0&", "a|b", ">x", "*"]), st.data())
+def test_no_name_is_a_command_of_its_own(name: str, data: st.DataObject) -> None:
+    """An interface may be called so, and its advice is pasted into root's shell."""
+    nic = data.draw(st.sampled_from([
+        replace(NIC, name=name, armed=False),
+        replace(NIC, name=name, armed=False, paused=True),
+        replace(NIC, name=name, up=False),
+        replace(NIC, name=name, device=Device(channels=1, channels_max=8), queues=NIC.queues[:1]),
+        replace(NIC, name=name, queues=tuple(replace(q, threaded=False) for q in NIC.queues)),
+        replace(NIC, name=name, manual=frozenset({"rss"})),
+    ]))  # fmt: skip
+    for finding in examine(nic, topology(), Machine()):
+        if finding.advice is not None and name in finding.advice:
+            rest = finding.advice.replace(shlex.quote(name), "").replace(f"bring {name} up", "")
+            assert name not in rest

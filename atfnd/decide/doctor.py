@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from shlex import quote
 
 from atfnd.decide.doctor_machine import rivals_of
 from atfnd.decide.doctor_queues import queues_of
@@ -74,7 +75,7 @@ def _means(nic: NicView) -> Iterator[Finding]:
 
 def _gate(nic: NicView) -> str | None:
     if nic.device.ntuple is False:
-        return f"ethtool -K {nic.name} ntuple on (some drivers reset the link for it)"
+        return f"ethtool -K {quote(nic.name)} ntuple on (some drivers reset the link for it)"
     return None
 
 
@@ -84,7 +85,7 @@ def _state(nic: NicView, watched: bool) -> Iterator[Finding]:
             nic.name,
             Level.NOTE,
             "atfnd does not watch it",
-            f"start atfnd with --nic {nic.name} as well",
+            f"start atfnd with --nic {quote(nic.name)} as well",
         )
     if not nic.up:
         yield Finding(
@@ -92,14 +93,16 @@ def _state(nic: NicView, watched: bool) -> Iterator[Finding]:
         )
     if nic.paused:
         what = "it is paused: our rules are out, and nothing is changed"
-        yield Finding(nic.name, Level.NOTE, what, f"atfnctl resume {nic.name}")
+        yield Finding(nic.name, Level.NOTE, what, f"atfnctl resume {quote(nic.name)}")
     elif watched and not nic.armed:
         what = "it is not armed: it is observed, and nothing is changed"
-        yield Finding(nic.name, Level.NOTE, what, f"atfnctl arm {nic.name}")
+        yield Finding(nic.name, Level.NOTE, what, f"atfnctl arm {quote(nic.name)}")
     if nic.manual:
         knobs = ", ".join(sorted(nic.manual))
         what = f"somebody else moved {knobs} after us: atfnd has let go of that"
-        yield Finding(nic.name, Level.WARNING, what, f"to take it back: atfnctl resume {nic.name}")
+        yield Finding(
+            nic.name, Level.WARNING, what, f"to take it back: atfnctl resume {quote(nic.name)}"
+        )
 
 
 def _filters(nic: NicView) -> Iterator[Finding]:
@@ -124,7 +127,7 @@ def _filters(nic: NicView) -> Iterator[Finding]:
             advice = (
                 "let the policy match fewer flows (min_rate, min_bytes)"
                 if ours
-                else f"they are not ours: ethtool -n {nic.name} lists them"
+                else f"they are not ours: ethtool -n {quote(nic.name)} lists them"
             )
         yield Finding(nic.name, level, what, advice)
     if foreign > 0:

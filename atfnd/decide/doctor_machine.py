@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
+from shlex import quote
 
 from atfnd.model import Finding, Level, LinkFile, Machine, NicView, Rival, Status, cpu_list
 
@@ -33,8 +34,8 @@ def examine_machine(
                 Level.NOTE,
                 f"{each.name} ({each.driver or 'unknown driver'}, {each.queues} queues) is not "
                 "watched",
-                f"start atfnd with --nic {each.name} as well; what it could do there: atfnctl "
-                f"doctor {each.name}",
+                f"start atfnd with --nic {quote(each.name)} as well; what it could do there: "
+                f"atfnctl doctor {quote(each.name)}",
             )
             for each in machine.interfaces
             if each.name not in watched
@@ -118,7 +119,9 @@ def rivals_of(nic: NicView, machine: Machine) -> Iterator[Finding]:
 
 def _take_out(file: LinkFile) -> str:
     if file.by == "NetworkManager":
-        keys = " ".join(f"ethtool.{each.partition('=')[0]} ''" for each in file.settings)
+        keys = " ".join(
+            f"{quote('ethtool.' + each.partition('=')[0])} ''" for each in file.settings
+        )
         return f"nmcli connection modify NAME {keys}"
     return "take the setting out; the file's place in /etc/systemd/network wins over others"
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from shlex import quote
 
 from atfnd.model import Finding, Level, Means, NicView, Queue, Topology, cpu_list
 
@@ -94,7 +95,7 @@ def _threads(nic: NicView) -> Iterator[Finding]:
     without = [queue for queue in nic.queues if queue.threaded is False]
     if without and nic.means is Means.RULES:
         what = f"{_names(without)} polled without threads: strict order has only birth and follow"
-        advice = f"echo 1 > /sys/class/net/{nic.name}/threaded"
+        advice = f"echo 1 > /sys/class/net/{quote(nic.name)}/threaded"
         yield Finding(nic.name, Level.NOTE, what, advice)
 
 
@@ -125,4 +126,6 @@ def _place_by(nic: NicView, queues: list[Queue]) -> str:
 
 def _more_queues(nic: NicView) -> str | None:
     now, most = nic.device.channels or len(nic.queues), nic.device.channels_max
-    return f"ethtool -L {nic.name} combined {most}" if most is not None and most > now else None
+    return (
+        f"ethtool -L {quote(nic.name)} combined {most}" if most is not None and most > now else None
+    )
