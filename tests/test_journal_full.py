@@ -23,7 +23,7 @@ def small(tmp_path: Path) -> Iterator[Path]:
     """A folder whose run directory is a file system of 256 KiB."""
     run = tmp_path / "run"
     run.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", run], check=True)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=256k,mode=700", "tmpfs", run], check=True)
     try:
         yield tmp_path
     finally:

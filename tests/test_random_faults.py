@@ -48,7 +48,7 @@ def folder(tmp_path: Path) -> Iterator[Path]:
     """Its run directory is a file system of 8 MiB."""
     run = tmp_path / "run"
     run.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", run], check=True)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8m,mode=700", "tmpfs", run], check=True)
     try:
         yield tmp_path
     finally:

@@ -48,6 +48,8 @@ ALONE = {
     "test_bench_simnic": "a guest keeps both CPUs busy",
     "test_bench_table": "measures",
     "test_guest": "a guest keeps both CPUs busy",
+    "test_hold": "a hold gives up where others keep its CPU",
+    "test_order": "counts late packets",
 }
 
 # First, so that no worker is left with one of them at the end.
