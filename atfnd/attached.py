@@ -139,10 +139,10 @@ class Attached(Spanning):
         homes = {at: cpu for at, cpu in self._homes.items() if at[0] == name}
         for at in homes:
             del self._homes[at]
+        self._strays.forget(name)
         if new is None:
-            for flow in flows:
-                if flow.location is not None:
-                    self.journal.release(name, Match.of(flow.key))
+            for match in self.journal.left.get(name, {}):
+                self.journal.release(name, match)
             self.log.add("gone", "not watched any more", "the interface is gone", nic=name)
         else:
             self.journal.rename(name, new)
@@ -233,7 +233,7 @@ class Attached(Spanning):
 
     def _read_rules(self, watch: NicWatch) -> list[Rule]:
         """Every rule of a NIC that takes any or held ours; others' are counted."""
-        if not watch.view.caps.rules and not self.journal.left.get(watch.view.name):
+        if not watch.view.caps.rules and not self.journal.names(watch.view.name):
             return []
         rules = watch.read_rules()
         self._count_others(watch, rules)

@@ -263,6 +263,12 @@ class Born(Programmed):
             self._not_had(key)
         return failed if key.wide and not key.listens else key.listens
 
+    def _not_born(self, key: FlowKey | None) -> None:
+        """What was to be written at a birth was dropped, for its entry is gone."""
+        if key is not None and self.memory.table.get(key) is None:
+            self._unborn.discard(key)
+            self._asked.discard(key)
+
     def _not_had(self, key: FlowKey) -> None:
         """A rule for many flows was put off or refused."""
         entry = self.memory.table.get(key)

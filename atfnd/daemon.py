@@ -19,6 +19,7 @@ from atfnd.decide import audit, retire, steer
 from atfnd.decide.memory import Memory, Settling
 from atfnd.decide.newborn import Newborn
 from atfnd.decide.phantom import phantoms
+from atfnd.decide.strays import Strays
 from atfnd.decide.table import FlowTable
 from atfnd.decide.turns import Turns, decision_every_ns
 from atfnd.keeping_off import KeepingOff
@@ -85,7 +86,7 @@ class Daemon(Operated):
         self._turns, self._turn = Turns(), None
         self.originals, self.orders = originals, orders
         self.keeping_off = KeepingOff(originals, self.record, self.log)
-        self._homes, self._strays, self._newborn = {}, {}, Newborn()
+        self._homes, self._strays, self._newborn = {}, Strays(), Newborn()
         self.recorder = Recorder(self, self._newborn)
         self._moving, self._living, self._last_end, self._heirs = {}, {}, {}, {}
         self._open_births(policy)

@@ -17,6 +17,7 @@ from atfnd.agenda import Agenda
 from atfnd.decide import audit, budget, spans, steer
 from atfnd.decide.follow import followed
 from atfnd.decide.place import belongs
+from atfnd.decide.strays import Strays
 from atfnd.model import (
     Action,
     ActionKind,
@@ -64,9 +65,7 @@ class Programmed(Published):
     originals: Originals
     _agenda: Agenda
     _last_end: dict[tuple[str, int | None], tuple[str, str]]  # of each queue: verdict, why
-    _strays: dict[
-        FlowKey | None, Action
-    ]  # deletes of rules that nobody wanted when they were there
+    _strays: Strays
     _moving: dict[str, Moving]  # by NIC: of those that are armed, from their first move on
     _living: dict[str, Living]  # by NIC, from its first dead flow on
     _heirs: dict[int, int]  # sockets that took a dead one's rule over, to be adopted: their CPU
@@ -114,6 +113,9 @@ class Programmed(Published):
         return self._settle(said)
 
     @abstractmethod
+    def _not_born(self, key: FlowKey | None) -> None: ...
+
+    @abstractmethod
     def _was_born(self, key: FlowKey, *, failed: bool) -> bool: ...
 
     def _wanted(self, action: Action) -> Wanted:
@@ -143,19 +145,28 @@ class Programmed(Published):
         outcomes = [each for each in said if isinstance(each, Outcome)]
         for each in said:
             if isinstance(each, Outcome):
+                self._strays.settle(each)
                 if (stray := audit.settle(each, self.memory)) is not None:
-                    self._strays[stray.key] = stray
+                    self._strays.note(stray)
                 self._queue_moved(each)
                 if (watch := self.watches.get(each.action.nic)) is not None:
                     audit.overtaken(each, watch.view, self.memory)
-                if each.errno == errno.ECANCELED:
-                    self.log.add("kept", "its rule stays", each.left,
-                                 nic=each.action.nic, flow=each.action.key)  # fmt: skip
-                else:
-                    self.record(each)
+                self._tell_of(each)
             else:
                 self._ended(each)
         return outcomes
+
+    def _tell_of(self, outcome: Outcome) -> None:
+        """What was dropped is only counted, with the end of its move."""
+        action = outcome.action
+        if outcome.errno == errno.ECANCELED:
+            self.log.add("kept", "its rule stays", outcome.left, nic=action.nic, flow=action.key)
+        elif outcome.found:
+            self.log.add(
+                "adopt", "its rule is found", outcome.left, nic=action.nic, flow=action.key
+            )
+        elif not outcome.superseded:
+            self.record(outcome)
 
     def _ended(self, ended: Ended) -> None:
         budget.ended(ended.action, self.memory)
@@ -164,6 +175,10 @@ class Programmed(Published):
         move = Move(how, verdict.value, ended.why, late, took_ns)
         if key is not None and not ended.action.live:
             return  # of a flow that is gone
+        if verdict is Verdict.SUPERSEDED:
+            self._not_born(key)
+            self.count(move)
+            return
         if key is None:
             queue = ended.action.nic, ended.action.queue
             news = self._last_end.get(queue) != (verdict.value, ended.why)
@@ -230,7 +245,7 @@ class Programmed(Published):
         return None if flow is None else flow.cookie
 
     def _apply(self, watch: NicWatch, action: Action) -> Outcome:
-        if (late := audit.without_rule(action, self.memory, time.monotonic_ns())) is not None:
+        if (late := audit.outlived(action, self.memory, time.monotonic_ns())) is not None:
             return late
         if action.kind is ActionKind.DELETE and not action.live:
             now_ns, at = time.monotonic_ns(), action.location

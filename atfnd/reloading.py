@@ -19,13 +19,12 @@ from atfnd.attached import Attached
 from atfnd.decide import steer
 from atfnd.decide.renew import leave, renew
 from atfnd.errors import OperatorError
-from atfnd.model import Action, Flow, FlowKey, Placement, Policy, SocketSeen
+from atfnd.model import Flow, FlowKey, Placement, Policy, SocketSeen
 from atfnd.nic import Nic
 from atfnd.observe import Qualify
 from atfnd.observe.nics import NicWatch
 from atfnd.policy.compile import compiled
 from atfnd.policy.match import armed, asks_direction, qualify, rule_budget
-from atfnd.program import knob
 from atfnd.serve.loopback import Page
 
 __all__ = ["Given", "Reloading", "asked"]
@@ -170,10 +169,7 @@ class Reloading(Attached):
         ended = {cookie for key, cookie in before.items() if key not in self.memory.left}
         if ended:
             self.observer.forget(ended)
-        for key, stray in list(self._strays.items()):
-            if key is None or not self._moves(key):
-                del self._strays[key]
-                self._delete_stray(stray)
+        self._carry_out(self._strays.due(self.memory, self._moves))
         self._end_births()
 
     def _take_interfaces(self, policy: Policy) -> None:
@@ -191,15 +187,6 @@ class Reloading(Attached):
                     self._arm(watch, "the policy says so")
             elif watch.view.armed and not may_write:
                 self._disarm([watch], "the policy says so")
-
-    def _delete_stray(self, stray: Action) -> None:
-        """Unless it has an entry again, which knows where its rule is; again later if it has to
-        wait."""
-        entry = None if stray.key is None else self.memory.table.get(stray.key)
-        if stray.nic not in self.watches or (entry is not None and entry.location is not None):
-            return
-        if not any(outcome.errno in knob.DONE for outcome in self._carry_out((stray,))):
-            self._strays[stray.key] = stray
 
     def _know_homes(self, watch: NicWatch) -> None:
         """The policy may have queues that followed somebody follow nobody any more."""

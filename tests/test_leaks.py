@@ -13,9 +13,10 @@ import pytest
 from atfnd.daemon import Daemon
 from atfnd.decide.memory import Memory, Settling
 from atfnd.decide.retire import nic_gone
+from atfnd.decide.strays import Strays
 from atfnd.decide.table import FlowTable
 from atfnd.errors import OperatorError
-from atfnd.model import FlowKey, FlowState
+from atfnd.model import FlowKey, FlowState, Match
 from atfnd.observe import interfaces
 from atfnd.observe.interfaces import Interfaces
 from atfnd.observe.nics import NicWatch
@@ -32,6 +33,7 @@ def a_daemon(*entries: int) -> Any:
     daemon.memory, daemon.log = Memory(FlowTable(64), Settling(100, 10**12)), EventLog()
     daemon._moving, daemon._living, daemon._births = {}, {}, None
     daemon._unborn, daemon._asked, daemon._homes = set(), set(), {}
+    daemon._strays = Strays()
     for number in entries:
         daemon.memory.table.put(flow(number))
     return daemon
@@ -95,7 +97,9 @@ class TestGone:
         renamed = SimpleNamespace(rename=lambda old, new: None)
         daemon.originals = renamed
         daemon.journal = SimpleNamespace(
-            release=lambda name, match: released.append(match), rename=renamed.rename
+            release=lambda name, match: released.append(match),
+            rename=renamed.rename,
+            left={"nic": {Match.of(key(2)): 5}},
         )
         daemon.observer = SimpleNamespace(forget=forgotten.update)
         daemon._detach = daemon._take = lambda *watch: None

@@ -266,13 +266,26 @@ def test_a_rule_is_not_brought_back_when_its_delete_came_first() -> None:
     assert [action.kind for action in delete] == [ActionKind.DELETE]
     kept = renew(ALL, named({key: "rest"}), memory, lambda _: True)
     assert [action.kind for action in kept] == [ActionKind.REWRITE]
-    assert audit.without_rule(kept[0], memory, 5) is None
+    assert audit.outlived(kept[0], memory, 5) is None
     settle(delete, memory)
-    late = audit.without_rule(kept[0], memory, 6)
+    late = audit.outlived(kept[0], memory, 6)
+    assert late is not None
+    assert late.superseded
+    again = replace(steered(1), state=FlowState.WANTED, location=None, target_queue=None)
+    memory.table.put(again)  # seen again meanwhile, and decided anew
+    assert audit.outlived(kept[0], memory, 6) == late
+    audit.settle(late, memory)
+    assert memory.table.get(key) == again
+
+
+def test_a_rewrite_whose_rule_was_lost_before_its_turn_is_not_written() -> None:
+    memory = memory_of(steered(1))
+    key = flow(1).key
+    renew(ALL, named({key: None}), memory, lambda _: False)
+    kept = renew(ALL, named({key: "rest"}), memory, lambda _: True)
+    memory.table.put(replace(steered(1), location=None, target_queue=None))
+    late = audit.outlived(kept[0], memory, 6)
     assert late is not None
     assert (late.errno, late.location) == (errno.ENOENT, None)
-    again = replace(steered(1), state=FlowState.WANTED, location=None, target_queue=None)
-    memory.table.put(again)  # seen again meanwhile
-    assert audit.without_rule(kept[0], memory, 6) == late
     audit.settle(late, memory)
     assert memory.take_due(10**12) == [key]  # it gets a rule of its own

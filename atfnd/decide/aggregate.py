@@ -105,6 +105,7 @@ def joined(
         action = Action(
             ActionKind.DELETE, nic.name, flow.key, flow.location, flow.target_queue, None,
             f"the rule of {_what(key)} {_SHORT}", flow.policy,
+            generation=memory.table.generation(flow.key),
         )  # fmt: skip
         yield Birth(action, memory.settling.order(flow.policy), queues, queues)
 

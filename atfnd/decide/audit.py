@@ -35,11 +35,13 @@ __all__ = [
     "check_sockets",
     "inherit",
     "moved",
+    "outlived",
     "overtaken",
     "settle",
     "threads_ended",
-    "without_rule",
 ]
+
+_OF_FILTERS = ActionKind.INSERT, ActionKind.REWRITE, ActionKind.DELETE
 
 
 def settle(outcome: Outcome, memory: Memory) -> Action | None:
@@ -47,13 +49,18 @@ def settle(outcome: Outcome, memory: Memory) -> Action | None:
     written when its flow had no entry any more."""
     action, table = outcome.action, memory.table
     made_room = budget.settle(outcome, memory)
+    if outcome.superseded:
+        return None
     flow = table.get(action.key) if action.key else None
     if flow is None:
-        if action.kind is not ActionKind.INSERT or outcome.errno:
+        if action.kind is not ActionKind.INSERT or (outcome.errno and not outcome.found):
             return None
         why = "its flow was given up while it was written"
-        delete = replace(action, kind=ActionKind.DELETE, old=action.new, new=None, why=why)
-        return replace(delete, location=outcome.location)
+        delete = replace(action, kind=ActionKind.DELETE, new=None, why=why, generation=0)
+        old = action.new if outcome.queue is None else outcome.queue
+        return replace(delete, old=old, location=outcome.location)
+    if action.kind is ActionKind.DELETE and action.location != flow.location:
+        return None  # of a rule that is not this entry's
     if action.kind is ActionKind.DELETE:
         withdrawn = flow.state is FlowState.OBSERVED  # only its rule was to go
         # ENOENT: somebody else deleted it first; either way it is not there any more.
@@ -80,6 +87,12 @@ def settle(outcome: Outcome, memory: Memory) -> Action | None:
                 why=action.why,
             )
         )
+    elif outcome.found:
+        at, queue = outcome.location, outcome.queue
+        found = replace(flow, state=FlowState.STEERED, location=at, target_queue=queue)
+        table.put(replace(found, moved_ns=outcome.at_ns, why=outcome.left))
+        if queue != action.new:
+            memory.defer(flow.key, outcome.at_ns + memory.settling.hold_down_ns)
     elif action.kind is ActionKind.INSERT:
         full = outcome.errno == errno.ENOSPC
         state = FlowState.OVERFLOW if full else FlowState.WANTED
@@ -94,10 +107,21 @@ def settle(outcome: Outcome, memory: Memory) -> Action | None:
     return None
 
 
-def without_rule(action: Action, memory: Memory, now_ns: int) -> Outcome | None:
-    """What comes of a rewrite whose rule was deleted before its turn: nothing is written. A NIC
-    would take it for a new rule, which nobody would know of."""
-    flow = memory.table.get(action.key) if action.key else None
+def outlived(action: Action, memory: Memory, now_ns: int) -> Outcome | None:
+    """What comes of an action at its turn, if the entry that it was decided for is no more, or has
+    no rule any more to rewrite: nothing is written. None: it is to be carried out.
+
+    A NIC would take such a rewrite for a new rule, and keep what was inserted for an entry that is
+    gone: nobody would know of either. A rule that no entry has is deleted for whomever it was."""
+    key = action.key
+    if key is None or action.kind not in _OF_FILTERS:
+        return None
+    flow = memory.table.get(key)
+    if action.generation and action.generation != memory.table.generation(key):
+        if action.kind is not ActionKind.DELETE or (flow and flow.location == action.location):
+            left = "superseded: the entry that it was decided for is no more"
+            return Outcome(action, now_ns, errno.ESTALE, action.location, left)
+        return None
     if action.kind is not ActionKind.REWRITE or (flow is not None and flow.location is not None):
         return None
     return Outcome(action, now_ns, errno.ENOENT, None, "its rule was deleted before its turn")

@@ -78,7 +78,10 @@ def connecting(
     cpu = event.cpu if rule.placement is Placement.CORE else spot.cpu
     table.put(replace(flow, target_cpu=cpu, fell_back=spot.fell_back, why=why))
     rss = None if rss_queue is None else frozenset({rss_queue})
-    action = Action(ActionKind.INSERT, nic.name, event.key, None, rss_queue, queue, why, rule.name)
+    action = Action(
+        ActionKind.INSERT, nic.name, event.key, None, rss_queue, queue, why, rule.name,
+        generation=table.generation(event.key),
+    )  # fmt: skip
     budget.ask(action, memory)
     first_ns = None if least_ns is None else event.at_ns + least_ns
     return Birth(action, rule.order, rss, rss, first_data_ns=first_ns)

@@ -320,7 +320,10 @@ def _swap(flow: Flow, loss: float, newcomer: FlowKey, gains: str, memory: Memory
     memory.spending_of(flow.nic).swaps[flow.key] = newcomer
     why = f"its filter is worth {_rate(loss)} and goes to {newcomer}, {gains}"
     kind, queue = ActionKind.DELETE, flow.target_queue
-    return Action(kind, flow.nic, flow.key, flow.location, queue, None, why, flow.policy)
+    return Action(
+        kind, flow.nic, flow.key, flow.location, queue, None, why, flow.policy,
+        generation=memory.table.generation(flow.key),
+    )  # fmt: skip
 
 
 def _ruled(flow: Flow) -> bool:

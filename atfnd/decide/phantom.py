@@ -42,7 +42,7 @@ def phantoms(nics: Mapping[str, NicView], memory: Memory, now_ns: int) -> Plan:
             continue
         if seen.looks == _LOOKS:
             seen = Elsewhere(flow.bytes, 0, seen.attempts + 1)
-            plan.append(_anew(flow))
+            plan.append(_anew(flow, memory))
         watched[flow.key] = seen
     memory.elsewhere = watched
     for flow in manual:
@@ -60,10 +60,11 @@ def _delivered_elsewhere(flow: Flow) -> bool:
     )
 
 
-def _anew(flow: Flow) -> Action:
+def _anew(flow: Flow, memory: Memory) -> Action:
     """A rewrite to the queue it names already (`program.ntuple`: delete, then insert)."""
     queue = flow.target_queue
     why = f"the NIC lists its rule, and delivers on queue {flow.rx_queue}: written anew"
     return Action(
-        ActionKind.REWRITE, flow.nic, flow.key, flow.location, queue, queue, why, flow.policy
-    )
+        ActionKind.REWRITE, flow.nic, flow.key, flow.location, queue, queue, why, flow.policy,
+        generation=memory.table.generation(flow.key),
+    )  # fmt: skip

@@ -129,7 +129,7 @@ def wanted_again(event: Listening, listeners: Listeners, memory: Memory) -> tupl
         if entry is not None and entry.location is not None:
             queues = None if entry.target_queue is None else frozenset({entry.target_queue})
             why = "its port listens again"
-            action = _action(ActionKind.REWRITE, entry, entry.target_queue, why)
+            action = _action(ActionKind.REWRITE, entry, entry.target_queue, why, memory)
             budget.ask(action, memory)
             births.append(Birth(action, Mode.STRICT, queues, queues))
     return tuple(births)
@@ -236,7 +236,7 @@ def _placed(
         raise _No("a rule for some of its connections leads elsewhere")
     if port.location is not None:
         if old is not None and old != queue:
-            action = _action(ActionKind.REWRITE, port, queue, port.why)
+            action = _action(ActionKind.REWRITE, port, queue, port.why, memory)
             budget.ask(action, memory)
             yield Birth(action, order, frozenset({old}), every)
         return
@@ -256,7 +256,7 @@ def _placed(
     # Of no thread: one that moves takes its flows along, and this is many.
     port = replace(port, thread=None, app_cpu=cpu, target_queue=None, target_cpu=cpu)
     memory.table.put(port)
-    action = _action(ActionKind.INSERT, port, queue, port.why)
+    action = _action(ActionKind.INSERT, port, queue, port.why, memory)
     budget.ask(action, memory)
     # Those that wait have data in other queues: only a hold proves that these have drained.
     yield Birth(action, order, every, every, first_data_ns=None if moved else now_ns + _FAR_NS)
@@ -282,7 +282,7 @@ def _ended(
     if not listeners.rivals(key):
         if not left:
             listeners.asked[key] = Asked(now_ns, entry.target_queue)
-            action = replace(_action(ActionKind.DELETE, entry, None, why), live=False)
+            action = replace(_action(ActionKind.DELETE, entry, None, why, memory), live=False)
             yield Birth(action, Mode.STRICT, None, None, live=False)
         return
     if entry.target_queue is None:
@@ -295,13 +295,13 @@ def _ended(
             return
         flow = _pinned(use, entry, memory, now_ns)
         memory.table.put(flow)
-        action = _action(ActionKind.INSERT, flow, entry.target_queue, flow.why)
+        action = _action(ActionKind.INSERT, flow, entry.target_queue, flow.why, memory)
         action = replace(action, policy=entry.policy)
         budget.ask(action, memory)
         yield Birth(action, Mode.STRICT, at, at)
     if len(left) == len(here) <= _PINNED:
         listeners.asked[key] = Asked(now_ns, entry.target_queue)
-        action = _action(ActionKind.DELETE, entry, None, why)
+        action = _action(ActionKind.DELETE, entry, None, why, memory)
         yield Birth(action, Mode.STRICT, at, every, first_data_ns=now_ns + _FAR_NS)
 
 
@@ -329,6 +329,8 @@ def _why_none(key: FlowKey, nic: NicView, memory: Memory) -> str | None:
     return None
 
 
-def _action(kind: ActionKind, flow: Flow, queue: int | None, why: str) -> Action:
-    old = flow.target_queue
-    return Action(kind, flow.nic, flow.key, flow.location, old, queue, why, flow.policy)
+def _action(kind: ActionKind, flow: Flow, queue: int | None, why: str, memory: Memory) -> Action:
+    return Action(
+        kind, flow.nic, flow.key, flow.location, flow.target_queue, queue, why, flow.policy,
+        generation=memory.table.generation(flow.key),
+    )  # fmt: skip

@@ -53,7 +53,7 @@ def renew(policy: Policy, judge: Judge, memory: Memory, moving: Callable[[FlowKe
         if rule != flow.policy:
             table.put(replace(flow, policy=rule))
         if flow.key in was_left and flow.location is not None and moving(flow.key):
-            plan.append(_kept(flow, rule))
+            plan.append(_kept(flow, rule, memory))
     memory.settling = replace(memory.settling, leaving=leaving)
     _release(memory)
     for key, flow in list(memory.overflowed.items()):
@@ -89,7 +89,10 @@ def _release(memory: Memory) -> None:
         memory.look_at_queues(name)
 
 
-def _kept(flow: Flow, rule: str) -> Action:
+def _kept(flow: Flow, rule: str, memory: Memory) -> Action:
     """Its rule was about to be deleted: that is revoked."""
     kind, queue, why = ActionKind.REWRITE, flow.target_queue, "its policy steers it again"
-    return Action(kind, flow.nic, flow.key, flow.location, queue, queue, why, rule)
+    return Action(
+        kind, flow.nic, flow.key, flow.location, queue, queue, why, rule,
+        generation=memory.table.generation(flow.key),
+    )  # fmt: skip

@@ -31,6 +31,7 @@ def retire(flow: Flow, memory: Memory, why: str, *, live: bool = True) -> Plan:
             why,
             flow.policy,
             live=live,
+            generation=memory.table.generation(flow.key),
         ),
     )
 

@@ -111,13 +111,15 @@ def _kept(
     over = memory.table.covering(span.key)
     if over is not None and over.target_queue == span.target_queue:
         queues = frozenset({span.target_queue})
-        yield Birth(_deleted(span, f"{over.key} leads there too"), Mode.STRICT, queues, queues)
+        yield Birth(
+            _deleted(span, f"{over.key} leads there too", memory), Mode.STRICT, queues, queues
+        )
         return
     if anyone_at(span.key, uses, memory):
         spending.unused_ns.pop(span.key, None)
     elif now_ns - spending.unused_ns.setdefault(span.key, now_ns) >= _UNUSED_NS:
         spending.unused_ns[span.key] = now_ns  # asked again, if it is not gone by then
-        delete = replace(_deleted(span, "nobody comes by it any more"), live=False)
+        delete = replace(_deleted(span, "nobody comes by it any more", memory), live=False)
         yield Birth(delete, Mode.STRICT, None, None, live=False)
         return
     rule = rule_of(span.key)
@@ -261,12 +263,18 @@ def _written(
             policy=rule.name, why=why,
         )
     )  # fmt: skip
-    action = Action(ActionKind.INSERT, nic.name, found.key, None, None, queue, why, rule.name)
+    action = Action(
+        ActionKind.INSERT, nic.name, found.key, None, None, queue, why, rule.name,
+        generation=memory.table.generation(found.key),
+    )  # fmt: skip
     budget.ask(action, memory)
     every = None if nic.rss is None else frozenset(nic.rss.table)
     return Birth(action, rule.order, every, every)
 
 
-def _deleted(span: Flow, why: str) -> Action:
+def _deleted(span: Flow, why: str, memory: Memory) -> Action:
     queue, kind = span.target_queue, ActionKind.DELETE
-    return Action(kind, span.nic, span.key, span.location, queue, None, why, span.policy)
+    return Action(
+        kind, span.nic, span.key, span.location, queue, None, why, span.policy,
+        generation=memory.table.generation(span.key),
+    )  # fmt: skip

@@ -290,7 +290,10 @@ def _place(flow: Flow, nic: NicView, memory: Memory, now_ns: int) -> Plan:
     kind = ActionKind.INSERT if flow.location is None else ActionKind.REWRITE
     old = flow.rx_queue if flow.location is None else flow.target_queue
     why = _owns(flow, queue.index, memory) if own_queue else spot.why
-    action = Action(kind, nic.name, flow.key, flow.location, old, queue.index, why, flow.policy)
+    action = Action(
+        kind, nic.name, flow.key, flow.location, old, queue.index, why, flow.policy,
+        generation=table.generation(flow.key),
+    )  # fmt: skip
     budget.ask(action, memory)
     return (action,)
 

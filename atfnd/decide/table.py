@@ -51,6 +51,8 @@ class FlowTable:
         self._filters: dict[str, dict[Tenant, set[FlowKey]]] = {}  # by NIC: flows with one
         self._bare: dict[Tenant, set[FlowKey]] = {}  # flows without
         self.entries: Counter[Tenant] = Counter()  # of this table
+        self._generations: dict[FlowKey, int] = {}
+        self._begun = 0  # generations
 
     def __len__(self) -> int:
         return self._slots.taken()
@@ -66,6 +68,11 @@ class FlowTable:
     def get(self, key: FlowKey) -> Flow | None:
         return self._slots.of(key)
 
+    def generation(self, key: FlowKey) -> int:
+        """Of the entry: another one as soon as it is another socket's. What was decided for an
+        earlier one does not count any more. 0: there is none."""
+        return self._generations.get(key, 0)
+
     def full(self) -> bool:
         """No room for a newcomer."""
         return len(self) >= self.capacity
@@ -73,6 +80,9 @@ class FlowTable:
     def put(self, flow: Flow) -> None:
         """Add or replace; the caller has asked `full` for a new key."""
         old = self.get(flow.key)
+        if old is None or (old.cookie != flow.cookie and not flow.key.wide):
+            self._begun += 1
+            self._generations[flow.key] = self._begun
         if old is not None:
             self._count(old, -1)
         if old is None or (old.cookie, old.thread) != (flow.cookie, flow.thread):
@@ -93,6 +103,7 @@ class FlowTable:
     def remove(self, key: FlowKey) -> None:
         """Forget a flow; KeyError when it is not here."""
         flow = self._slots.drop(key)
+        del self._generations[key]
         self._count(flow, -1)
         self._forget(flow)
         self._ports.discard(key)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
-from errno import ENODEV, ENOENT, ESTALE
+from errno import EEXIST, ENODEV, ENOENT, ESTALE
 from typing import NamedTuple
 
 from atfnd.model.flow import FlowKey
@@ -23,7 +23,8 @@ class ActionKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """One change of one knob: what, old, new, why."""
+    """One change of one knob: what, old, new, why; and of which entry of the table, by generation
+    (`FlowTable.generation`): it must not outlive that."""
 
     kind: ActionKind
     nic: str
@@ -37,6 +38,7 @@ class Action:
     knob: str | None = None  # KNOB: its name (`nic.Nic.knobs`)
     value: str | None = None  # KNOB: what to write
     live: bool = True  # False: the flow's socket is gone
+    generation: int = 0  # 0: of no entry, as what is left of an earlier run
 
 
 Plan = tuple[Action, ...]
@@ -44,13 +46,26 @@ Plan = tuple[Action, ...]
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of an action. `errno` 0 is applied; `left` says what is in place now."""
+    """What became of an action. `errno` 0 is applied; `left` says what is in place now. EEXIST of
+    an insert, with a location: our rule was there already, and points to `queue`."""
 
     action: Action
     at_ns: int
     errno: int
     location: int | None
     left: str
+    queue: int | None = None
+
+    @property
+    def superseded(self) -> bool:
+        """It was dropped: the entry that a flow's action was decided for is no more."""
+        return self.action.key is not None and self.errno == ESTALE
+
+    @property
+    def found(self) -> bool:
+        """An insert that was not needed: our rule was there."""
+        inserted = self.action.kind is ActionKind.INSERT
+        return inserted and self.errno == EEXIST and self.location is not None
 
 
 @dataclass(frozen=True, slots=True)

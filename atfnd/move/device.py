@@ -79,6 +79,8 @@ class Device(NamedTuple):
         return t_timer_ns(self.port.rings[queue], self.port, self.times)
 
 
+_UNCHANGED = Verdict.DEFERRED, Verdict.REFUSED, Verdict.SUPERSEDED  # its packets come as before
+
 Stepped = tuple[Device, tuple[Command, ...]]
 
 
@@ -250,7 +252,7 @@ def _put(device: Device, subject: Subject, moved: Moved, now_ns: int) -> Stepped
     for command in commands:
         if isinstance(command, Ended) and before is not None:
             device = _learn(device, before, command, now_ns)
-            if command.verdict not in (Verdict.DEFERRED, Verdict.REFUSED):
+            if command.verdict not in _UNCHANGED:
                 device, more = _outdated(device, subject, "its queue has changed meanwhile")
                 commands = (*commands, *more)
     return device, commands
@@ -270,7 +272,7 @@ def _learn(device: Device, move: Transition, ended: Ended, now_ns: int) -> Devic
     """Feed a verdict back."""
     if not move.wanted.live:
         return device._replace(records=device.records.without(ended.subject))
-    if ended.verdict in (Verdict.DONE, Verdict.DEFERRED, Verdict.RESYNC):
+    if ended.verdict in (Verdict.DONE, Verdict.DEFERRED, Verdict.RESYNC, Verdict.SUPERSEDED):
         return device
     times, timers_ns = device.times, device.timers_ns
     lesson = Lesson(ended.verdict.strike, move.wanted.mode is Mode.STRICT, move.stayed_ns)

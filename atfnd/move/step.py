@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import errno
 
-from atfnd.model import ActionKind, FlowKey
+from atfnd.model import ActionKind, FlowKey, Outcome
 from atfnd.move import holding
 from atfnd.move.choose import Choice, passing
 from atfnd.move.command import Reread, Watch, Write
@@ -134,8 +134,7 @@ def _written(move: Transition, event: Written, times: Times, now_ns: int) -> Mov
     if lost and outcome.errno == errno.ENOENT:  # before the write: there was nothing to move
         return finish(move, now_ns, move.settled or (Verdict.RESYNC, outcome.left))
     if outcome.errno and not lost:
-        verdict = Verdict.DEFERRED if outcome.errno == errno.ECANCELED else Verdict.REFUSED
-        return finish(move, now_ns, move.settled or (verdict, outcome.left))
+        return finish(move, now_ns, move.settled or (_not_written(outcome), outcome.left))
     if move.settled is not None:
         return finish(move, now_ns)
     move = move._replace(done_ns=event.done_ns, lost=lost, location=outcome.location)
@@ -152,6 +151,12 @@ def _written(move: Transition, event: Written, times: Times, now_ns: int) -> Mov
             pass
     wait_ns = times.follow_ns if move.mechanism is Mechanism.FOLLOW else times.verify_ns
     return move._replace(phase=Phase.VERIFY, due_ns=now_ns + wait_ns), ()
+
+
+def _not_written(outcome: Outcome) -> Verdict:
+    if outcome.superseded:
+        return Verdict.SUPERSEDED
+    return Verdict.DEFERRED if outcome.errno == errno.ECANCELED else Verdict.REFUSED
 
 
 def _idle(move: Transition, event: Idle, now_ns: int) -> Moved:

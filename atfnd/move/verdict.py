@@ -31,6 +31,7 @@ class Verdict(Enum):
     NO_EFFECT = "no effect"  # accepted by the kernel, and packets still come as before
     REFUSED = "refused"  # by the kernel
     DEFERRED = "deferred"  # not tried, or given up before the write: it stays where it is
+    SUPERSEDED = "superseded"  # not written: its flow is another one's now, or given up
     RESYNC = "resync"  # the NIC was reset, or somebody else moved it, in the middle: look again
     DONE = "done"  # what could not reorder anything: a dead flow's rule, or a mode without order
 

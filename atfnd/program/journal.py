@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Which rules in which NIC are ours, written before the rule is: what a restart re-adopts.
+"""Which rules in which NIC are ours, written before the rule is: what undo and a restart go by.
 
 A `RecordFile`: `["+", nic, match, queue]` before an insert, `["@", nic, match, location]` after it,
-`[">", nic, match, queue]` before it gets another queue, `["-", nic, match]` after a delete or a
-refusal; `["=", nic, match, location, queues]` is all that is known of one. It is written without
-fsync, because filters do not outlive the power either. A rule that was killed between insert and
-location is known by its match alone.
+`[">", nic, match, queue]` before it gets another queue, which may come with another location,
+`["-", nic, match]` after a delete or a refusal; `["=", nic, match, location, queues]` is all that
+is known of one. It is written without fsync, because filters do not outlive the power either. A
+rule that was killed between insert and location is known by its match and its queues alone.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ def _decode(fields: Record) -> Match:
 class Journal:
     """Matches we have in NICs. Unrecorded: what was to be written ahead is not: do not do it.
 
-    `left` is what an earlier run left and nobody has released since, by NIC; `trouble` is
-    what could not be taken over, as a sentence.
+    What is named is ours, by this run or an earlier one, until it is released. `trouble` is what
+    could not be taken over, as a sentence.
     """
 
     def __init__(self, path: Path) -> None:
@@ -59,7 +59,6 @@ class Journal:
         self._queues: dict[tuple[str, Match], tuple[int, ...]] = {}
         self._file = RecordFile(path, FORMAT, self._take, self._held)
         self.trouble = self._file.trouble()
-        self.left: dict[str, Rules] = {nic: dict(rules) for nic, rules in self._now.items()}
         self._file.compact(sync=False)
 
     def _take(self, record: Record) -> None:
@@ -81,6 +80,7 @@ class Journal:
             case ">", [int() as queue]:
                 if match in rules:
                     self._queues[nic, match] = (*before[-1:], queue) if before else ()
+                    rules[match] = None
             case "=", [int() | None as location, [*queues]] if all(
                 isinstance(queue, int) for queue in queues
             ):
@@ -107,44 +107,58 @@ class Journal:
             self._file.append([sign, nic, _encode(match), *rest], sync=False)
         self._note(sign, nic, match, *rest)
 
+    @property
+    def left(self) -> dict[str, Rules]:
+        """What is named, by NIC: each match with its location, None where that is not known."""
+        return {nic: dict(rules) for nic, rules in self._now.items()}
+
+    def names(self, nic: str, match: Match | None = None) -> bool:
+        """This match is named in this NIC; without one, any is."""
+        rules = self._now.get(nic, {})
+        return bool(rules) if match is None else match in rules
+
+    def location(self, nic: str, match: Match) -> int | None:
+        """Where it is. None: not known, or it is not named."""
+        return self._now.get(nic, {}).get(match)
+
     def claim(self, nic: str, match: Match, queue: int | None = None) -> None:
-        """Before the insert. None: whatever queue it is found on, it is ours."""
+        """Before the insert of a match that is not named: who claims may release, nobody else. With
+        None it is ours on whatever queue it is found."""
         self._append("+", nic, match, queue)
 
     def locate(self, nic: str, match: Match, location: int) -> None:
-        """After the insert: a filter of the same match at another location is not ours."""
+        """After the write: a filter of the same match at another location is not ours."""
         self._append_if_possible("@", nic, match, location)
 
     def turn(self, nic: str, match: Match, queue: int) -> None:
-        """Before it is given another queue. One that is found on a third queue is not ours."""
+        """Before it is given another queue: until `locate`, it is ours wherever it is found on one
+        of the two. One that is found on a third queue is not ours."""
         self._append(">", nic, match, queue)
 
     def ours(self, nic: str, rules: Iterable[Rule]) -> list[Rule]:
-        """Those of the NIC's rules that an earlier run left. Of two with one match and no location
-        known, the one at the higher location: we insert from the top of the table down."""
-        left = self.left.get(nic, {})
+        """Those of the NIC's rules that are named. Of two with one match and no location known, the
+        one at the higher location: we insert from the top of the table down."""
+        named = self._now.get(nic, {})
         found = {
             rule.match: rule
             for rule in sorted(rules, key=lambda rule: rule.location)
-            if rule.match in left
-            and left[rule.match] in (None, rule.location)
+            if rule.match in named
+            and named[rule.match] in (None, rule.location)
             and rule.queue in (self._queues.get((nic, rule.match)) or (rule.queue,))
         }
         return list(found.values())
 
     def release(self, nic: str, match: Match) -> None:
-        """After the delete, or after a refused insert."""
-        self.left.get(nic, {}).pop(match, None)
+        """After the delete, after a refused insert that claimed it, or when what is there was read
+        and is not ours."""
         self._append_if_possible("-", nic, match)
 
     def rename(self, old: str, new: str) -> None:
-        """An interface has another name now; its rules are `left` to be adopted under it."""
+        """An interface has another name now; its rules are named under that."""
         for match, location in self._now.pop(old, {}).items():
             self._now.setdefault(new, {})[match] = location
             self._queues[new, match] = self._queues.pop((old, match), ())
         self._file.compact(sync=False)
-        self.left.pop(old, None)
-        self.left[new] = dict(self._now.get(new, {}))
 
     def close(self) -> None:
         self._file.close()

@@ -7,22 +7,33 @@ import errno
 import os
 import time
 
-from atfnd.model import Action, ActionKind, Match, Outcome
+from atfnd.model import Action, ActionKind, Match, Outcome, Rule
 from atfnd.nic import Nic
 from atfnd.program.journal import Journal
 from atfnd.program.record_file import Unrecorded
 
 __all__ = ["apply"]
 
+# A refused insert with one of these has changed nothing; with another one, the NIC is read.
+_NOTHING_DONE = {
+    errno.EEXIST, errno.ENOSPC, errno.EINVAL, errno.EOPNOTSUPP, errno.EPERM, errno.ENODEV,
+}  # fmt: skip
+
 
 def apply(nic: Nic, journal: Journal, action: Action) -> Outcome:
     """Insert, rewrite or delete one rule. A kernel refusal is an Outcome, never an exception.
 
     Reads and writes the NIC's filter table; the journal is written before an insert and after a
-    delete, so that at any instant every rule of ours in the NIC is in it. After a refused rewrite
+    delete, so that at any instant every rule of ours in the NIC is in it. A match that the journal
+    names already may be in the NIC: an insert of it first reads all filters there, and what it
+    finds of ours is the outcome (EEXIST, with its `location` and `queue`). After a refused rewrite
     the NIC is asked what it has now: some drivers lose the rule. `location` None: it is lost.
     """
     try:
+        if action.kind is ActionKind.INSERT and (there := _there(nic, journal, action)):
+            left = f"its rule was there already, and points to queue {there.queue}"
+            now_ns = time.monotonic_ns()
+            return Outcome(action, now_ns, errno.EEXIST, there.location, left, there.queue)
         location = _write(nic, journal, action)
     except Unrecorded as refusal:
         left = f"the journal cannot be written ({refusal.strerror}): nothing is changed"
@@ -49,7 +60,8 @@ def _after_rewrite(
         words = os.strerror(error.errno or errno.EIO)
         return code, action.location, f"{refused}, and does not say what is left of it ({words})"
     match = Match.of(action.key)
-    if there is not None and there.match == match:
+    if there is not None and _is_ours(nic, journal, there, match):
+        journal.locate(nic.name, match, action.location)
         if there.queue == action.new:
             return 0, action.location, f"{refused}, and yet it did"
         return code, action.location, f"{refused}: it still points to queue {there.queue}"
@@ -63,40 +75,68 @@ def _write(nic: Nic, journal: Journal, action: Action) -> int | None:
     if action.kind is ActionKind.DELETE:
         if action.location is None or action.key is None:
             raise ValueError(f"a delete without a flow or a location: {action}")
+        match = Match.of(action.key)
         try:
-            if _is_there(nic, action.location, Match.of(action.key)):
+            if _is_there(nic, journal, action.location, match):
                 nic.delete(action.location)
         except OSError as refusal:
             if refusal.errno != errno.ENOENT:
                 raise
-        journal.release(nic.name, Match.of(action.key))
+        if journal.location(nic.name, match) in (None, action.location):
+            journal.release(nic.name, match)
         return None
     if action.key is None or action.new is None:
         raise ValueError(f"an insert without a flow or a queue: {action}")
     match = Match.of(action.key)
     if action.kind is ActionKind.REWRITE:
-        if action.location is None or not _is_there(nic, action.location, match):
+        if action.location is None or not _is_there(nic, journal, action.location, match):
             raise OSError(errno.ENOENT, f"no rule of ours at location {action.location}")
         journal.turn(nic.name, match, action.new)
         location = nic.insert(match, action.new, action.location)
-        if location != action.location:
-            journal.locate(nic.name, match, location)
+        journal.locate(nic.name, match, location)
         return location
     journal.claim(nic.name, match, action.new)
     try:
         location = nic.insert(match, action.new)
-    except OSError:
-        journal.release(nic.name, match)
-        raise
+    except OSError as refusal:
+        done = None if refusal.errno in _NOTHING_DONE else _found(nic, journal, match)
+        if done is None:
+            journal.release(nic.name, match)
+            raise
+        location = done.location
     journal.locate(nic.name, match, location)
     return location
 
 
-def _is_there(nic: Nic, location: int, match: Match) -> bool:
-    """Still: who deletes a rule of ours frees its location for his own, and a NIC is told to change
-    or delete whatever is at a location. Between this look and the write lie microseconds."""
+def _there(nic: Nic, journal: Journal, action: Action) -> Rule | None:
+    """The rule of ours that is there before an insert: an earlier one's, that nobody knew of. A
+    name of what is not there, or is somebody else's, is released."""
+    if action.key is None or not journal.names(nic.name, match := Match.of(action.key)):
+        return None
+    if (found := _found(nic, journal, match)) is None:
+        journal.release(nic.name, match)
+    else:
+        journal.locate(nic.name, match, found.location)
+    return found
+
+
+def _found(nic: Nic, journal: Journal, match: Match) -> Rule | None:
+    """The rule of ours with this match, by all that the NIC lists. OSError: it does not, and the
+    journal names it on."""
+    ours = journal.ours(nic.name, [rule for rule in nic.rules() if rule.match == match])
+    return next(iter(ours), None)
+
+
+def _is_there(nic: Nic, journal: Journal, location: int, match: Match) -> bool:
+    """Still: who deletes a rule of ours frees its location for his own, who points it elsewhere has
+    made it his, and a NIC is told to change or delete whatever is at a location. Between this look
+    and the write lie microseconds."""
     there = nic.rule(location)
-    return there is not None and there.match == match
+    return there is not None and _is_ours(nic, journal, there, match)
+
+
+def _is_ours(nic: Nic, journal: Journal, there: Rule, match: Match) -> bool:
+    return there.match == match and bool(journal.ours(nic.name, [there]))
 
 
 def _left(action: Action, code: int) -> str:

@@ -9,7 +9,7 @@ const BINS = 60;
 const GAP_MS = 60_000; // without a look: what ended meanwhile is of no known time
 const HIGH = 100;
 const GOOD = ["proven", "verified", "quiet", "done"];
-const VERDICTS = [...GOOD, "unproven", "resync", "deferred", "no effect", "refused", "violated"];
+const VERDICTS = [...GOOD, "unproven", "resync", "deferred", "superseded", "no effect", "refused", "violated"];
 const MECHANISMS = ["birth", "follow", "hold", "gap", "none"];
 const HOW = { none: "at once" };
 
