@@ -9,16 +9,18 @@ from __future__ import annotations
 import errno
 import time
 from collections.abc import Collection, Sequence
+from functools import partial
 
-from atfnd.decide import retire, steer
+from atfnd.decide import steer
 from atfnd.errors import OperatorError
-from atfnd.model import Action, ActionKind, FlowState, NicView, Outcome, Restored
+from atfnd.model import FlowState, NicView, Restored
 from atfnd.observe.nics import NicWatch
 from atfnd.program.balance import BALANCER
 from atfnd.program.cpuset import CGROUPS
 from atfnd.program.orders import ALL
 from atfnd.program.record_file import Unrecorded
 from atfnd.reloading import Reloading
+from atfnd.undoing import Undoing
 
 __all__ = ["Operated"]
 
@@ -58,13 +60,11 @@ class Operated(Reloading):
         """Take our rules out of a NIC and put its knobs back, armed or not, and change nothing
         until `resume`. OperatorError: the kernel refused some of it. KeyError: no such NIC."""
         watch = self.watches[nic]
-        if watch.view.paused:
+        if watch.view.paused and not (self.journal.names(nic) or self.originals.held(nic)):
             return
-        was_armed = watch.view.armed
-        done = self._take_out(watch, "paused by the operator")
-        watch.arm(was_armed)
         watch.pause()
         self._order("pause", nic)
+        done = self._take_out(watch, "paused by the operator")
         self.log.add("pause", "paused: our rules are out", "asked for", nic=nic)
         self._carry_out(steer.take_up(watch.view, self.memory, time.monotonic_ns()))
         done += [*self._let_loose(), *await self.arming.balancing.lift(nic)]
@@ -97,9 +97,11 @@ class Operated(Reloading):
         """Take our rules out of a NIC and put its knobs back, armed or not, and leave it disarmed.
         What became of each. KeyError: no such NIC."""
         watch = self.watches[nic]
-        self._order("disarm", nic)
+        try:
+            self._disarm([watch], "restored by the operator")
+        finally:
+            self._order("disarm", nic)
         done = self._take_out(watch, "restored by the operator")
-        self._disarm([watch], "restored: nothing of ours is in it")
         self._carry_out(steer.take_up(watch.view, self.memory, time.monotonic_ns()))
         return [*done, *self._let_loose(), *await self.arming.balancing.lift(nic)]
 
@@ -107,38 +109,22 @@ class Operated(Reloading):
         """As `restore` of every NIC, but that what was said of it holds."""
         done = []
         for watch in list(self.watches.values()):
+            watch.arm(False)
             with self._while_there(watch):
                 done += self._take_out(watch, "atfnd stops, and the policy says on_stop: restore")
-                watch.arm(False)
         return [*done, *self._let_loose()]
 
     def _take_out(self, watch: NicWatch, why: str) -> list[Restored]:
-        """Every rule and every knob of ours. The NIC is armed then: that takes writing."""
-        name = watch.view.name
-        self._check_rules(watch)  # what somebody changed a moment ago is his
-        watch.arm(True)
+        """Every rule and every knob of ours. The NIC is disarmed, and undoing does not arm it."""
         self._still(watch)
-        plan = retire.withdraw(watch.view, self.memory, why)
-        outcomes = self._write((*plan, *self._orphans(watch, why)))
-        done = [_of_rule(outcome) for outcome in outcomes]
-        deleted = sum(each.done for each in done)
-        done = [each for each in done if not each.done]
-        if deleted:
-            done.insert(0, Restored(name, f"{deleted} rules", 0, "deleted"))
-        return [*done, *(Restored(name, *each) for each in self.arming.undo(watch))]
-
-    def _orphans(self, watch: NicWatch, why: str) -> list[Action]:
-        """Deletes of rules that an earlier run left and that are in no entry."""
-        name = watch.view.name
-        if not self.journal.left.get(name):
-            return []
-        known = {flow.location for flow in self.memory.table.steered(name)}
-        plan = []
-        for rule in self.journal.ours(name, watch.read_rules()):
-            if rule.match is not None and rule.location not in known:
-                key, at, queue = rule.match.key(), rule.location, rule.queue
-                plan.append(Action(ActionKind.DELETE, name, key, at, queue, None, why, ""))
-        return plan
+        try:
+            self._check_rules(watch)  # what somebody changed a moment ago is his
+        except OSError as refusal:  # it does not list them: `take_out` tells that
+            if refusal.errno == errno.ENODEV:
+                raise
+        undoing = Undoing(self.memory, self._strays, self.journal, self.originals)
+        put_back = partial(self.arming.undo, watch)
+        return undoing.take_out(watch.nic, watch.view, why, self._settle, put_back)
 
     def _let_loose(self) -> list[Restored]:
         """Give cgroups the CPUs back that no NIC asks for any more, which is armed."""
@@ -160,9 +146,3 @@ class Operated(Reloading):
             self.log.add("unrecorded", f"{verb} {nic}", why, nic=None if nic == ALL else nic)
             return refusal.strerror
         return None
-
-
-def _of_rule(outcome: Outcome) -> Restored:
-    action = outcome.action
-    code = 0 if outcome.errno in (0, errno.ENOENT) else outcome.errno
-    return Restored(action.nic, f"rule {action.location} ({action.key})", code, outcome.left)

@@ -32,8 +32,9 @@ class Held(NamedTuple):
     earlier: str | None = None  # what it was before that, until the last write is known done
 
     def ours(self, now: str) -> bool:
-        """What it reads now is what we wrote, or what it was before."""
-        return self.wrote is None or now in (self.wrote, self.earlier)
+        """What it reads now is what we wrote, or what it was before that. What was not written yet
+        and reads otherwise than before was written by somebody else."""
+        return now == self.original if self.wrote is None else now in (self.wrote, self.earlier)
 
 
 class Originals:

@@ -15,15 +15,17 @@ from atfnd.program import balance, knob
 from atfnd.program.cpuset import CGROUPS, Cpusets
 from atfnd.program.journal import Journal
 from atfnd.program.originals import Originals
+from atfnd.program.undo import Undo
 
 __all__ = ["restored"]
 
 
 def restored(journal: Journal, originals: Originals) -> list[Restored]:
-    """Delete every rule that the journal names and put every knob back that is as we left it. What
-    somebody else changed since stays his; what the kernel refuses stays in the journals."""
+    """Delete every rule that the journal names, put every knob back that is as we left it, and read
+    each NIC afterwards. What somebody else changed since stays his; what the kernel refuses stays
+    in the journals; what is not as it was before us is told, and not `done`."""
     done: list[Restored] = []
-    with_rules = [nic for nic, ours in journal.left.items() if ours]
+    with_rules = [nic for nic, rules in journal.left.items() if rules]
     done += balance.restored(originals)
     for name in dict.fromkeys([*with_rules, *originals.nics()]):
         if name == balance.BALANCER:
@@ -40,8 +42,7 @@ def restored(journal: Journal, originals: Originals) -> list[Restored]:
             done.append(Restored(name, "its rules and knobs", errno.ENODEV, why))
             continue
         try:
-            done += _rules(nic, journal)
-            done += (Restored(name, *each) for each in knob.undo(nic, originals))
+            done += _undone(nic, journal, originals)
         finally:
             nic.close()
         originals.take_back(name)
@@ -55,34 +56,21 @@ def _forget(name: str, journal: Journal, originals: Originals) -> None:
         originals.forget(name, each)
 
 
-def _rules(nic: Nic, journal: Journal) -> Iterator[Restored]:
-    named = list(journal.left.get(nic.name, ()))
-    if not named:
-        return
-    try:
-        rules = nic.rules()
-    except OSError as refusal:
-        code = refusal.errno or errno.EIO
-        why = f"are left: the kernel does not list them ({os.strerror(code)})"
-        yield Restored(nic.name, "rules", code, why)
-        return
-    deleted, left = 0, set()
-    for rule in journal.ours(nic.name, rules):
-        try:
-            nic.delete(rule.location)
-            deleted += 1
-        except OSError as refusal:
-            code = refusal.errno or errno.EIO
-            if code != errno.ENOENT:
-                left.add(rule.match)
-                why = f"is left: the kernel refused to delete it ({os.strerror(code)})"
-                yield Restored(nic.name, f"rule {rule.location}", code, why)
-    for match in named:
-        if match not in left:
-            journal.release(nic.name, match)
-    others = len(named) - deleted - len(left)
+def _undone(nic: Nic, journal: Journal, originals: Originals) -> Iterator[Restored]:
+    named = len(journal.left.get(nic.name, ()))
+    undo = Undo(nic, journal, originals)
+    outcomes = undo.filters("atfnd restore")
+    refused = [each for each in outcomes if each.errno]
+    for each in refused:
+        words = os.strerror(each.errno)
+        why = f"is left: the kernel refused to delete it ({words})"
+        yield Restored(nic.name, f"rule {each.action.location}", each.errno, why)
+    deleted = len(outcomes) - len(refused)
     if deleted:
         yield Restored(nic.name, f"{deleted} rules", 0, "deleted")
-    if others:
+    if others := named - len(outcomes) if undo.read else 0:
         why = f"{others} not there any more, or changed by somebody since"
         yield Restored(nic.name, "rules", errno.ESTALE, why)
+    undone = knob.undo(nic, originals)
+    yield from (Restored(nic.name, *each) for each in undone)
+    yield from undo.differences(undone)
