@@ -258,16 +258,30 @@ class Programmed(Published):
                 return Outcome(action, now_ns, refusal.errno or errno.EIO, at, why)
         return apply(watch.nic, self.journal, self.originals, action)
 
+    def _lives(self, nic: str, key: FlowKey) -> bool:
+        """A socket has this 5-tuple; or many may, or the kernel does not say."""
+        if key.listens or key.wide:
+            return True
+        try:
+            return self._socket_of(self.watches[nic], key) is not None
+        except OSError:
+            return True
+
+    def _socket_of(self, watch: NicWatch, key: FlowKey) -> int | None:
+        """The cookie of a flow's socket, None without one. OSError: the kernel does not say."""
+        name = watch.view.name
+        if name not in self._living:
+            self._living[name] = Living(watch.nic.netns)
+        return self._living[name].cookie(key)
+
     def _inherited(self, watch: NicWatch, action: Action, now_ns: int) -> bool:
         """The last look before a dead flow's rule goes, which would move whoever came after it."""
-        name, key = watch.view.name, action.key
+        key = action.key
         if key is None or key.listens:
             return False
         if key.wide:
             return spans.anyone_at(key, self.observer.inventory(), self.memory)
-        if name not in self._living:
-            self._living[name] = Living(watch.nic.netns)
-        cookie = self._living[name].cookie(key)
+        cookie = self._socket_of(watch, key)
         if cookie is None:
             return False
         flow = audit.inherit(watch.view, action, cookie, self.memory, now_ns)

@@ -169,7 +169,7 @@ class Reloading(Attached):
         ended = {cookie for key, cookie in before.items() if key not in self.memory.left}
         if ended:
             self.observer.forget(ended)
-        self._carry_out(self._strays.due(self.memory, self._moves))
+        self._carry_out(self._strays.due(self.memory, self._moves, self._lives))
         self._end_births()
 
     def _take_interfaces(self, policy: Policy) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from atfnd.decide import audit
 from atfnd.decide.memory import Memory, Settling
+from atfnd.decide.strays import Strays
 from atfnd.decide.table import FlowTable
 from atfnd.model import Action, ActionKind, Outcome
 from tests.values import AT_ONCE, flow, key
@@ -50,3 +51,15 @@ def test_a_rule_with_its_entry_is_none() -> None:
     assert audit.settle(outcome(ActionKind.INSERT), known) is None
     (entry,) = known.table
     assert entry.location == 17
+
+
+def test_only_a_living_flow_is_waited_for() -> None:
+    """A dead one has no packets whose order a hold could keep: its rule stayed for 25 s."""
+    known, strays = memory(), Strays()
+    for number in (1, 2):
+        action = Action(ActionKind.INSERT, "nic", key(number), None, 3, 1, "why", "rest")
+        stray = audit.settle(Outcome(action, 5, 0, 17 + number, ""), known)
+        assert stray is not None
+        strays.note(stray)
+    due = strays.due(known, lambda _: False, lambda nic, flow: (nic, flow) == ("nic", key(2)))
+    assert {action.key: action.live for action in due} == {key(1): False, key(2): True}

@@ -371,7 +371,8 @@ class World:
         run.check_rules()
         moving = run.mover.device
         busy = {*moving.live, *(subject for subject in moving.waiting)}
-        run.carry_out(run.strays.due(run.memory, busy.__contains__))
+        used = {use.key for use in self.uses()}
+        run.carry_out(run.strays.due(run.memory, busy.__contains__, lambda _, flow: flow in used))
 
     def turned(self, run: Run) -> None:
         """A setting, or a queue's CPU."""

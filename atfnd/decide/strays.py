@@ -27,17 +27,26 @@ class Strays:
         """A rule was written, or was found, that no entry is for (`audit.settle`)."""
         self._deletes[delete.nic, delete.key] = delete
 
-    def due(self, memory: Memory, moving: Callable[[FlowKey], bool]) -> Plan:
+    def due(
+        self,
+        memory: Memory,
+        moving: Callable[[FlowKey], bool],
+        living: Callable[[str, FlowKey], bool],
+    ) -> Plan:
         """Deletes to be carried out now. One whose flow has an entry with a rule is over: that is
-        the rule."""
+        the rule. Packets of a flow on a NIC that is `living` keep their order; the rule of a dead
+        one goes at once."""
         plan: list[Action] = []
         for of, delete in list(self._deletes.items()):
             entry = None if delete.key is None else memory.table.get(delete.key)
             if entry is not None and entry.location is not None and entry.nic == delete.nic:
                 del self._deletes[of]
-            elif delete.key is None or not moving(delete.key):
-                generation = 0 if delete.key is None else memory.table.generation(delete.key)
-                plan.append(replace(delete, generation=generation))
+            elif delete.key is None:
+                plan.append(replace(delete, generation=0))
+            elif not moving(delete.key):
+                generation = memory.table.generation(delete.key)
+                live = living(delete.nic, delete.key)
+                plan.append(replace(delete, generation=generation, live=live))
         return tuple(plan)
 
     def settle(self, outcome: Outcome) -> None:
