@@ -20,7 +20,7 @@ mkdir "$0/upper" "$0/work" "$0/root"
 mount -t overlay -o "lowerdir=/,upperdir=$0/upper,workdir=$0/work" overlay "$0/root"
 for each in proc dev sys; do mount --rbind /$each "$0/root/$each"; done
 mkdir -p "$0/root/run/atfnd"
-mount -t tmpfs tmpfs "$0/root/run/atfnd"
+mount -t tmpfs -o mode=755 tmpfs "$0/root/run/atfnd"
 exec chroot "$0/root" bash -ec 'cd "$0"; eval "$1"' "$1" "$2"
 """
 STORY = """
