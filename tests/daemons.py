@@ -89,7 +89,8 @@ class Daemon:
     def spawn(self, *options: str, wrapped: Sequence[str] = ()) -> subprocess.Popen[bytes]:
         """Start it, and do not wait; `wrapped` is a command line that runs it."""
         words = ["run", "--run-dir", str(self.run_dir), "--config", str(self.config), *options]
-        starts = Forked if not wrapped or wrapped[0] == sys.executable else subprocess.Popen
+        forked = not wrapped or [*wrapped[:2]] == [sys.executable, "-m"]
+        starts = Forked if forked else subprocess.Popen
         with self._said.open("ab") as said:
             self.process = starts(
                 [*wrapped, ATFND, *words],
