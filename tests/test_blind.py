@@ -28,8 +28,8 @@ EXCLUSIVE = "Operation not permitted"  # the root cgroup has an ingress program 
 class Refused(BlindHands):
     """As `NicHands` there: it is made, and cannot be started."""
 
-    def __init__(self, apply: object, queues: object, cookie: object) -> None:
-        del apply, queues, cookie
+    def __init__(self, apply: object, queues: object, cookie: object, rule: object) -> None:
+        del apply, queues, cookie, rule
         self.closed = False
 
     def start(self) -> None:
@@ -53,7 +53,9 @@ def test_moves_go_on_without_it_and_it_is_said_once(
         return Outcome(action, 1, 0, 7, "")
 
     async def moved() -> list[Outcome | Ended]:
-        watch = cast(NicWatch, SimpleNamespace(view=NIC, nic=SimpleNamespace(interface=None)))
+        watch = cast(
+            NicWatch, SimpleNamespace(view=NIC, nic=SimpleNamespace(interface=None, rule=None))
+        )
         watch.lives = 0
         policy = SimpleNamespace(hold_down_ns=0, moves_per_s=1000, flows=(RULE,))
         made = moving.Moving(

@@ -69,5 +69,5 @@ def test_a_flow_without_an_entry_where_rfs_serves_every_flow() -> None:
 def test_a_kind_of_flow_that_no_filter_takes() -> None:
     nic = replace(lab(), caps=replace(lab().caps, flow_types=frozenset()))
     why = "this NIC's filters take no IPv4 TCP flow"
-    answer = explain(served(FlowState.WANTED, why, target_queue=None), nic, topology(), 1)
+    answer = explain(served(FlowState.WANTED, why, target_queue=None, rx_cpu=1), nic, topology(), 1)
     assert (answer.verdict, answer.advice) == (f"Not steered: {why}. RSS delivers it.", None)
