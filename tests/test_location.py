@@ -6,7 +6,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from atfnd.nic.location import choose
+from atfnd.model import Match
+from atfnd.nic.location import choose, is_wide
 
 
 def place(held: dict[int, bool], slots: int, for_port: bool) -> int | None:
@@ -59,3 +60,30 @@ def test_a_filter_that_is_not_like_ours_is_in_nobodys_way() -> None:
     assert choose(0b0100_0000_0000_0000, 16, True, foreign) is None
     assert choose(0b1 << 15, 16, True, foreign) == 15
     assert choose(0b1 << 31, 32, False, lambda _: None) == 31
+
+
+def test_a_small_table_has_one_place_for_ports() -> None:
+    assert [place({}, slots, True) for slots in (1, 4, 15)] == [0, 3, 14]
+    assert place({}, 4, False) == 2
+
+
+def test_a_ports_filter_is_not_put_before_another_one() -> None:
+    assert place({31: False}, 32, True) is None
+    assert place({31: True}, 32, True) == 30
+
+
+def test_others_enter_the_ports_places_last_and_from_below() -> None:
+    below = dict.fromkeys(range(30), False)
+    assert place(below, 32, False) == 30
+    assert place(below | {30: False}, 32, False) == 31
+    assert place(below | {30: True}, 32, False) is None  # it would lose
+    assert place(below | {31: True}, 32, False) == 30
+
+
+def test_which_filters_are_for_many() -> None:
+    here, there = bytes([10, 0, 0, 1]), bytes([10, 1, 0, 0])
+    assert is_wide(Match(4, 6, None, 0, here, 32, None, 443))  # of a TCP port
+    assert not is_wide(Match(4, 17, None, 0, here, 32, None, 53))  # of one UDP socket
+    assert is_wide(Match(4, 6, there, 24, here, 32, None, 443))
+    assert is_wide(Match(4, 17, None, 0, here, 32, None, None))
+    assert not is_wide(Match(4, 6, there, 32, here, 32, 9, 443))
