@@ -122,8 +122,7 @@ def test_no_move_under_a_hold_reorders(mover: Mover) -> None:
 
     with sequence(mover.sender, mover.receiver, RATE_PPS) as running:
         with stalled(mover.a.cpu or 0, STALL_MS):
-            while len(helds) < 300:
-                mover.move(held)
+            until(lambda: (mover.move(held), len(helds) >= 300)[1], "three hundred holds", 100)
         tally = running.finish()
     mover.count()
     assert {held.end for held in helds} <= {End.DRAINED, End.IDLE}
