@@ -120,9 +120,13 @@ def test_no_move_under_a_hold_reorders(mover: Mover) -> None:
             return False
         return True
 
+    def enough() -> bool:
+        mover.move(held)
+        return len(helds) >= 300
+
     with sequence(mover.sender, mover.receiver, RATE_PPS) as running:
         with stalled(mover.a.cpu or 0, STALL_MS):
-            until(lambda: (mover.move(held), len(helds) >= 300)[1], "three hundred holds", 100)
+            until(enough, "three hundred holds", 100)
         tally = running.finish()
     mover.count()
     assert {held.end for held in helds} <= {End.DRAINED, End.IDLE}
