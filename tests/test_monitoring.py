@@ -114,9 +114,10 @@ def of_a_running_daemon(lab: Lab, folder: Path) -> Samples:
             found = scraped(bed.daemon)
             local = value(found, "atfnd_received_bytes_total", interface=name, local="true")
             looked = value(found, "atfnd_loop_lateness_seconds_count")
-            return found if local and looked else None
+            moved = any(each == "atfnd_moves_total" for each, _ in found)
+            return found if local and looked and moved else None
 
-        found = until(counted, "its bytes are counted", 60)
+        found = until(counted, "its bytes and its move are counted", 60)
         assert found is not None
         steered = {"interface": name, "state": "steered", "policy": "everything"}
         assert value(found, "atfnd_flows", **steered) == 1

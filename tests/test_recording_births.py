@@ -132,7 +132,8 @@ def test_flows_of_a_prefix_are_replayed_by_their_shared_rule(
             until(lambda: keys_in(bed) == [shared], "they share a filter, and have no other")
 
         done = recorded(bed, file, happens)
-    assert would(replayed(file, tmp_path, FEW)) == done
+    # A filter whose move has to wait is written later than it was decided.
+    assert sorted(would(replayed(file, tmp_path, FEW))) == sorted(done)
     assert any("/32" in (flow or "") for kind, flow, _ in done if kind == "insert")
     other = would(replayed(file, tmp_path, BOUNDED))
     assert {flow for kind, flow, _ in other if kind == "insert"} == set(map(str, keys))
