@@ -8,16 +8,27 @@
 #include <bpf/bpf.h>
 #include <errno.h>
 #include <stdlib.h>
-#include <unistd.h>
+
+/* The kernel copies a value for each possible CPU out of these: more than value_size. */
+static int is_percpu(const struct bpf_map_info *info)
+{
+	return info->type == BPF_MAP_TYPE_PERCPU_ARRAY || info->type == BPF_MAP_TYPE_PERCPU_HASH ||
+	       info->type == BPF_MAP_TYPE_LRU_PERCPU_HASH ||
+	       info->type == BPF_MAP_TYPE_PERCPU_CGROUP_STORAGE;
+}
 
 static int map_info(int fd, struct bpf_map_info *info)
 {
 	__u32 length = sizeof(*info);
 
 	memset(info, 0, sizeof(*info));
-	if (!bpf_obj_get_info_by_fd(fd, info, &length))
+	if (bpf_obj_get_info_by_fd(fd, info, &length)) {
+		ext_oserror(errno, "map info");
+		return -1;
+	}
+	if (!is_percpu(info))
 		return 0;
-	ext_oserror(errno, "map info");
+	PyErr_Format(PyExc_ValueError, "map %s has a value for each CPU", info->name);
 	return -1;
 }
 
@@ -53,20 +64,6 @@ static PyObject *map_update(PyObject *self, PyObject *args)
 	Py_RETURN_NONE;
 }
 
-static int is_percpu(const struct bpf_map_info *info)
-{
-	return info->type == BPF_MAP_TYPE_PERCPU_ARRAY || info->type == BPF_MAP_TYPE_PERCPU_HASH ||
-	       info->type == BPF_MAP_TYPE_LRU_PERCPU_HASH;
-}
-
-/* Bytes of one looked-up value: on per-CPU maps one 8-aligned value a possible CPU, in CPU order. */
-static size_t value_bytes(const struct bpf_map_info *info)
-{
-	if (!is_percpu(info))
-		return info->value_size;
-	return (size_t)((info->value_size + 7) & ~7u) * (size_t)sysconf(_SC_NPROCESSORS_CONF);
-}
-
 static PyObject *map_lookup(PyObject *self, PyObject *args)
 {
 	struct bpf_map_info info;
@@ -80,13 +77,13 @@ static PyObject *map_lookup(PyObject *self, PyObject *args)
 	if (map_with_key(fd, key_length, &info))
 		return NULL;
 
-	void *value = malloc(value_bytes(&info));
+	void *value = malloc(info.value_size);
 	PyObject *result;
 
 	if (!value)
 		return PyErr_NoMemory();
 	if (!bpf_map_lookup_elem(fd, key, value))
-		result = PyBytes_FromStringAndSize(value, value_bytes(&info));
+		result = PyBytes_FromStringAndSize(value, (Py_ssize_t)info.value_size);
 	else if (errno == ENOENT)
 		result = Py_NewRef(Py_None);
 	else
@@ -126,14 +123,14 @@ static PyObject *map_take(PyObject *self, PyObject *args)
 	if (map_with_key(fd, key_length, &info))
 		return NULL;
 
-	void *value = malloc(value_bytes(&info));
+	void *value = malloc(info.value_size);
 
 	if (!value)
 		return PyErr_NoMemory();
 	if (bpf_map_lookup_and_delete_elem(fd, key, value))
 		result = ext_oserror(errno, "map take");
 	else
-		result = PyBytes_FromStringAndSize(value, value_bytes(&info));
+		result = PyBytes_FromStringAndSize(value, (Py_ssize_t)info.value_size);
 	free(value);
 	return result;
 }
@@ -151,18 +148,23 @@ static PyObject *map_items(PyObject *self, PyObject *args)
 	if (map_info(fd, &info))
 		return NULL;
 
-	char *key = malloc(info.key_size), *value = malloc(value_bytes(&info));
-	PyObject *list = PyList_New(0);
+	char *key = malloc(info.key_size), *value = malloc(info.value_size);
+	PyObject *list = key && value ? PyList_New(0) : PyErr_NoMemory();
 	int first = 1;
 
-	for (__u32 i = 0; list && key && value && i < info.max_entries; i++) {
-		if (bpf_map_get_next_key(fd, first ? NULL : key, key))
+	for (__u32 i = 0; list && i < info.max_entries; i++) {
+		if (bpf_map_get_next_key(fd, first ? NULL : key, key)) {
+			if (errno != ENOENT) { /* ENOENT: the end */
+				ext_oserror(errno, "map walk");
+				Py_CLEAR(list);
+			}
 			break;
+		}
 		first = 0;
 		if (bpf_map_lookup_elem(fd, key, value))
 			continue;
 		PyObject *item = Py_BuildValue("(y#y#)", key, (Py_ssize_t)info.key_size, value,
-					       (Py_ssize_t)value_bytes(&info));
+					       (Py_ssize_t)info.value_size);
 
 		if (!item || PyList_Append(list, item))
 			Py_CLEAR(list);
