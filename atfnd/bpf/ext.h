@@ -12,6 +12,17 @@
 /* Sets OSError(err, "what: strerror") and returns NULL; err is a positive errno. */
 PyObject *ext_oserror(int err, const char *what);
 
+/* While a call of an object runs without the GIL, another thread can call the same object. It is refused:
+ * each method and `close` asks ext_is_free() first, which is 1, or 0 with RuntimeError set. `self` is
+ * any object with `int busy`. Its dealloc need not ask: whoever calls an object holds a reference. */
+int ext_is_free(int busy);
+#define EXT_BEGIN_BUSY(self)   \
+	(self)->busy = 1;      \
+	Py_BEGIN_ALLOW_THREADS
+#define EXT_END_BUSY(self)     \
+	Py_END_ALLOW_THREADS   \
+	(self)->busy = 0;
+
 /* Enters the namespace of descriptor netns (-1: stay). Returns what ext_leave_netns() wants, or a
  * value below -1, which is -errno - 1. Nothing may return to Python in between. */
 int ext_enter_netns(int netns);

@@ -20,6 +20,7 @@ struct birth_object {
 	struct bpf_link *births, *ends; /* while started */
 	struct ring_buffer *ring;
 	struct buffer drained; /* kept between calls */
+	int busy;
 };
 
 static int keep_event(void *context, void *data, size_t size)
@@ -39,10 +40,10 @@ static void detach(struct birth_object *self)
 	struct bpf_link *births = self->births, *ends = self->ends;
 
 	self->births = self->ends = NULL;
-	Py_BEGIN_ALLOW_THREADS
+	EXT_BEGIN_BUSY(self)
 	bpf_link__destroy(births);
 	bpf_link__destroy(ends);
-	Py_END_ALLOW_THREADS
+	EXT_END_BUSY(self)
 }
 
 static void release(struct birth_object *self)
@@ -53,10 +54,10 @@ static void release(struct birth_object *self)
 	detach(self);
 	self->skeleton = NULL;
 	self->ring = NULL;
-	Py_BEGIN_ALLOW_THREADS
+	EXT_BEGIN_BUSY(self)
 	ring_buffer__free(ring);
 	birth__destroy(skeleton);
-	Py_END_ALLOW_THREADS
+	EXT_END_BUSY(self)
 	free(self->drained.bytes);
 	self->drained = (struct buffer){ 0 };
 }
@@ -70,9 +71,9 @@ static int load(struct birth_object *self, unsigned int bytes)
 		return -errno;
 	error = bpf_map__set_max_entries(self->skeleton->maps.events, bytes);
 	if (!error) {
-		Py_BEGIN_ALLOW_THREADS
+		EXT_BEGIN_BUSY(self)
 		error = birth__load(self->skeleton);
-		Py_END_ALLOW_THREADS
+		EXT_END_BUSY(self)
 	}
 	if (error)
 		return error;
@@ -87,7 +88,8 @@ static int birth_init(PyObject *object, PyObject *args, PyObject *kwargs)
 	unsigned int bytes = 1 << 20;
 	int error;
 
-	if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|I", names, &bytes))
+	if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|I", names, &bytes) ||
+	    !ext_is_free(self->busy))
 		return -1;
 	release(self);
 	error = load(self, bytes);
@@ -114,6 +116,8 @@ static struct birth_object *opened(PyObject *object)
 {
 	struct birth_object *self = (struct birth_object *)object;
 
+	if (!ext_is_free(self->busy))
+		return NULL;
 	if (self->skeleton)
 		return self;
 	PyErr_SetString(PyExc_ValueError, "birth is closed");
@@ -129,13 +133,13 @@ static PyObject *birth_start(PyObject *object, PyObject *args)
 		return NULL;
 	if (self->births)
 		return ext_oserror(EALREADY, "attach the birth programs");
-	Py_BEGIN_ALLOW_THREADS
+	EXT_BEGIN_BUSY(self)
 	self->ends = bpf_program__attach(self->skeleton->progs.on_state);
 	if (self->ends)
 		self->births = bpf_program__attach_cgroup(self->skeleton->progs.on_birth, cgroup);
 	if (!self->births)
 		error = errno;
-	Py_END_ALLOW_THREADS
+	EXT_END_BUSY(self)
 	if (!error)
 		Py_RETURN_NONE;
 	detach(self);
@@ -202,9 +206,9 @@ static PyObject *birth_drain(PyObject *object, PyObject *unused)
 	if (!self)
 		return NULL;
 	self->drained.used = 0;
-	Py_BEGIN_ALLOW_THREADS
+	EXT_BEGIN_BUSY(self)
 	error = ring_buffer__consume(self->ring);
-	Py_END_ALLOW_THREADS
+	EXT_END_BUSY(self)
 	if (error < 0)
 		return ext_oserror(-error, "drain the births");
 	return PyBytes_FromStringAndSize(self->drained.bytes ? self->drained.bytes : "",
@@ -213,8 +217,12 @@ static PyObject *birth_drain(PyObject *object, PyObject *unused)
 
 static PyObject *birth_close(PyObject *object, PyObject *unused)
 {
+	struct birth_object *self = (struct birth_object *)object;
+
 	(void)unused;
-	release((struct birth_object *)object);
+	if (!ext_is_free(self->busy))
+		return NULL;
+	release(self);
 	Py_RETURN_NONE;
 }
 

@@ -23,12 +23,11 @@ static struct spinner **find_place(struct transit_object *self, unsigned int nap
 }
 
 /* The place of a queue that is parked (it may have ended by itself), or NULL with an exception set. */
-static struct spinner **place_of(PyObject *object, unsigned int napi_b)
+static struct spinner **place_of(struct transit_object *self, unsigned int napi_b)
 {
-	struct transit_object *self = transit_opened(object);
-	struct spinner **place = self && napi_b ? find_place(self, napi_b) : NULL;
+	struct spinner **place = napi_b ? find_place(self, napi_b) : NULL;
 
-	if (self && !place)
+	if (!place)
 		PyErr_Format(PyExc_ValueError, "NAPI %u is not parked", napi_b);
 	return place;
 }
@@ -48,14 +47,14 @@ int transit_in_hold(const struct transit_object *self, const struct transit_ring
 }
 
 /* Ends a hold; its place is free, and the spinner the caller's. */
-static struct spinner *stop(struct spinner **place)
+static struct spinner *stop(struct transit_object *self, struct spinner **place)
 {
 	struct spinner *spinner = *place;
 
 	*place = NULL;
-	Py_BEGIN_ALLOW_THREADS
+	EXT_BEGIN_BUSY(self)
 	spinner_stop(spinner);
-	Py_END_ALLOW_THREADS
+	EXT_END_BUSY(self)
 	return spinner;
 }
 
@@ -63,10 +62,10 @@ void transit_end_holds(struct transit_object *self)
 {
 	for (int i = 0; i < TRANSIT_HOLDS; i++)
 		if (self->spinners[i])
-			free(stop(&self->spinners[i]));
+			free(stop(self, &self->spinners[i]));
 }
 
-static PyObject *start(struct spinner **place, struct spinner given)
+static PyObject *start(struct transit_object *self, struct spinner **place, struct spinner given)
 {
 	struct spinner *spinner = malloc(sizeof(*spinner));
 	int error;
@@ -74,9 +73,9 @@ static PyObject *start(struct spinner **place, struct spinner given)
 	if (!spinner)
 		return PyErr_NoMemory();
 	*spinner = given;
-	Py_BEGIN_ALLOW_THREADS
+	EXT_BEGIN_BUSY(self)
 	error = spinner_start(spinner);
-	Py_END_ALLOW_THREADS
+	EXT_END_BUSY(self)
 	if (error) {
 		free(spinner);
 		return ext_oserror(-error, "park a queue");
@@ -138,7 +137,7 @@ PyObject *transit_park(PyObject *object, PyObject *args)
 	spinner.ready_ns = ready_ns;
 	spinner.until_ns = until_ns;
 	spinner.idle_program = bpf_program__fd(self->skeleton->progs.is_idle);
-	return start(place, spinner);
+	return start(self, place, spinner);
 }
 
 PyObject *transit_parked(PyObject *object, PyObject *args)
@@ -155,13 +154,14 @@ PyObject *transit_parked(PyObject *object, PyObject *args)
 
 PyObject *transit_settle(PyObject *object, PyObject *args)
 {
+	struct transit_object *self = transit_opened(object);
 	struct spinner **place;
 	unsigned int napi_b;
 	unsigned long long after_ns;
 
-	if (!PyArg_ParseTuple(args, "IK", &napi_b, &after_ns))
+	if (!self || !PyArg_ParseTuple(args, "IK", &napi_b, &after_ns))
 		return NULL;
-	place = place_of(object, napi_b);
+	place = place_of(self, napi_b);
 	if (!place)
 		return NULL;
 	spinner_ask(*place, after_ns);
@@ -170,19 +170,20 @@ PyObject *transit_settle(PyObject *object, PyObject *args)
 
 PyObject *transit_settled(PyObject *object, PyObject *args)
 {
+	struct transit_object *self = transit_opened(object);
 	struct spinner **place;
 	unsigned int napi_b;
 	unsigned long long until_ns;
 	int error;
 
-	if (!PyArg_ParseTuple(args, "IK", &napi_b, &until_ns))
+	if (!self || !PyArg_ParseTuple(args, "IK", &napi_b, &until_ns))
 		return NULL;
-	place = place_of(object, napi_b);
+	place = place_of(self, napi_b);
 	if (!place)
 		return NULL;
-	Py_BEGIN_ALLOW_THREADS
+	EXT_BEGIN_BUSY(self)
 	error = spinner_wait(*place, until_ns);
-	Py_END_ALLOW_THREADS
+	EXT_END_BUSY(self)
 	return PyBool_FromLong(!error);
 }
 
@@ -208,17 +209,20 @@ static PyObject *told_olds(const struct spinner *spinner)
 
 PyObject *transit_unpark(PyObject *object, PyObject *args)
 {
+	struct transit_object *self = transit_opened(object);
 	struct spinner **place, *spinner;
 	unsigned int napi_b;
 	PyObject *told, *olds;
 
-	if (!PyArg_ParseTuple(args, "I", &napi_b))
+	if (!self || !PyArg_ParseTuple(args, "I", &napi_b))
 		return NULL;
-	place = place_of(object, napi_b);
+	place = place_of(self, napi_b);
 	if (!place)
 		return NULL;
-	spinner = stop(place);
+	spinner = stop(self, place);
+	self->busy = 1; /* it reads rings, and Python's garbage collection can let another thread in */
 	olds = told_olds(spinner);
+	self->busy = 0;
 	told = !olds ? NULL
 		     : Py_BuildValue("(iKKKN)", atomic_load(&spinner->end), spinner->effective_ns,
 				     spinner->released_ns, spinner->b_polls, olds);

@@ -18,6 +18,7 @@ struct meter_object {
 	struct meter *skeleton;
 	struct ring_buffer *ring;
 	PyObject *drained; /* list the ring's callback appends to, only while draining */
+	int busy;
 };
 
 static int on_reaction(void *context, void *data, size_t size)
@@ -37,10 +38,10 @@ static void release(struct meter_object *self)
 
 	self->skeleton = NULL;
 	self->ring = NULL;
-	Py_BEGIN_ALLOW_THREADS
+	EXT_BEGIN_BUSY(self)
 	ring_buffer__free(ring);
 	meter__destroy(skeleton);
-	Py_END_ALLOW_THREADS
+	EXT_END_BUSY(self)
 }
 
 static int load(struct meter_object *self, unsigned int ifindex, unsigned int netns,
@@ -55,9 +56,9 @@ static int load(struct meter_object *self, unsigned int ifindex, unsigned int ne
 	self->skeleton->rodata->netns = netns;
 	err = bpf_map__set_max_entries(self->skeleton->maps.flows, flows);
 	if (!err) {
-		Py_BEGIN_ALLOW_THREADS
+		EXT_BEGIN_BUSY(self)
 		err = meter__load(self->skeleton);
-		Py_END_ALLOW_THREADS
+		EXT_END_BUSY(self)
 	}
 	if (err)
 		return err;
@@ -73,7 +74,8 @@ static int meter_init(PyObject *object, PyObject *args, PyObject *kwargs)
 	unsigned int ifindex, netns, flows = 65536;
 	int err;
 
-	if (!PyArg_ParseTupleAndKeywords(args, kwargs, "II|I", names, &ifindex, &netns, &flows))
+	if (!PyArg_ParseTupleAndKeywords(args, kwargs, "II|I", names, &ifindex, &netns, &flows) ||
+	    !ext_is_free(self->busy))
 		return -1;
 	release(self);
 	err = load(self, ifindex, netns, flows);
@@ -99,6 +101,8 @@ static struct meter_object *opened(PyObject *object)
 {
 	struct meter_object *self = (struct meter_object *)object;
 
+	if (!ext_is_free(self->busy))
+		return NULL;
 	if (self->skeleton)
 		return self;
 	PyErr_SetString(PyExc_ValueError, "the meter is closed");
@@ -113,9 +117,9 @@ static PyObject *meter_start(PyObject *object, PyObject *unused)
 	(void)unused;
 	if (!self)
 		return NULL;
-	Py_BEGIN_ALLOW_THREADS
+	EXT_BEGIN_BUSY(self)
 	err = meter__attach(self->skeleton);
-	Py_END_ALLOW_THREADS
+	EXT_END_BUSY(self)
 	if (err)
 		return ext_oserror(-err, "attach the meter");
 	Py_RETURN_NONE;
@@ -128,9 +132,9 @@ static PyObject *meter_stop(PyObject *object, PyObject *unused)
 	(void)unused;
 	if (!self)
 		return NULL;
-	Py_BEGIN_ALLOW_THREADS
+	EXT_BEGIN_BUSY(self)
 	meter__detach(self->skeleton);
-	Py_END_ALLOW_THREADS
+	EXT_END_BUSY(self)
 	Py_RETURN_NONE;
 }
 
@@ -176,10 +180,10 @@ static PyObject *meter_flows(PyObject *object, PyObject *unused)
 	PyObject *result = NULL;
 
 	if (keys && values) {
-		Py_BEGIN_ALLOW_THREADS
+		EXT_BEGIN_BUSY(self)
 		if (bpf_map_lookup_batch(fd, NULL, &batch, keys, values, &count, NULL))
 			err = errno == ENOENT ? 0 : errno; /* ENOENT: the end was reached */
-		Py_END_ALLOW_THREADS
+		EXT_END_BUSY(self)
 		if (err)
 			ext_oserror(err, "read the meter's flows");
 		else
@@ -219,8 +223,12 @@ static PyObject *meter_reactions(PyObject *object, PyObject *unused)
 
 static PyObject *meter_close(PyObject *object, PyObject *unused)
 {
+	struct meter_object *self = (struct meter_object *)object;
+
 	(void)unused;
-	release((struct meter_object *)object);
+	if (!ext_is_free(self->busy))
+		return NULL;
+	release(self);
 	Py_RETURN_NONE;
 }
 

@@ -6,6 +6,7 @@
 #include "ext.h"
 
 #include <bpf/libbpf.h>
+#include <pthread.h>
 #include <stdarg.h>
 #include <string.h>
 
@@ -21,18 +22,28 @@ PyObject *ext_oserror(int err, const char *what)
 	return NULL;
 }
 
+int ext_is_free(int busy)
+{
+	if (busy)
+		PyErr_SetString(PyExc_RuntimeError, "busy in another thread");
+	return !busy;
+}
+
 /* libbpf explains a refused program at length, verifier log and all; its last words are kept. */
 static char messages[16384];
+static pthread_mutex_t messages_lock = PTHREAD_MUTEX_INITIALIZER; /* libbpf runs without the GIL */
 
 static int keep_message(enum libbpf_print_level level, const char *format, va_list args)
 {
 	char message[sizeof(messages) / 2];
-	size_t kept = strlen(messages), added;
+	size_t kept, added;
 
 	if (level != LIBBPF_WARN)
 		return 0;
 	vsnprintf(message, sizeof(message), format, args);
 	added = strlen(message);
+	pthread_mutex_lock(&messages_lock);
+	kept = strlen(messages);
 	if (kept + added >= sizeof(messages)) {
 		size_t forgotten = kept + added + 1 - sizeof(messages);
 
@@ -40,13 +51,19 @@ static int keep_message(enum libbpf_print_level level, const char *format, va_li
 		kept -= forgotten;
 	}
 	memcpy(messages + kept, message, added + 1);
+	pthread_mutex_unlock(&messages_lock);
 	return 0;
 }
 
 static PyObject *libbpf_message(PyObject *self, PyObject *unused)
 {
+	PyObject *text;
+
 	(void)self, (void)unused;
-	return PyUnicode_DecodeUTF8(messages, strlen(messages), "replace");
+	pthread_mutex_lock(&messages_lock);
+	text = PyUnicode_DecodeUTF8(messages, strlen(messages), "replace");
+	pthread_mutex_unlock(&messages_lock);
+	return text;
 }
 
 static PyMethodDef module_methods[] = {

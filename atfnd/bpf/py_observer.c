@@ -26,6 +26,7 @@ struct observer_object {
 	struct bpf_link *ends; /* NULL: the end of UDP sockets is not seen */
 	struct ring_buffer *ring;
 	struct buffer drained; /* kept between calls */
+	int busy;
 };
 
 static int keep_record(void *context, void *data, size_t size)
@@ -152,6 +153,8 @@ static void observer_dealloc(PyObject *object)
 
 static int is_open(struct observer_object *self)
 {
+	if (!ext_is_free(self->busy))
+		return 0;
 	if (self->skeleton)
 		return 1;
 	PyErr_SetString(PyExc_ValueError, "the observer is closed");
@@ -160,8 +163,12 @@ static int is_open(struct observer_object *self)
 
 static PyObject *observer_close(PyObject *object, PyObject *unused)
 {
+	struct observer_object *self = (struct observer_object *)object;
+
 	(void)unused;
-	release((struct observer_object *)object);
+	if (!ext_is_free(self->busy))
+		return NULL;
+	release(self);
 	Py_RETURN_NONE;
 }
 
@@ -170,13 +177,13 @@ static PyObject *observer_see_ends(PyObject *object, PyObject *args)
 	struct observer_object *self = (struct observer_object *)object;
 	int cgroup, error = 0;
 
-	if (!PyArg_ParseTuple(args, "i", &cgroup) || !is_open(self))
+	if (!is_open(self) || !PyArg_ParseTuple(args, "i", &cgroup))
 		return NULL;
 	if (!self->ends) {
-		Py_BEGIN_ALLOW_THREADS
+		EXT_BEGIN_BUSY(self)
 		self->ends = bpf_program__attach_cgroup(self->skeleton->progs.on_release, cgroup);
 		error = self->ends ? 0 : errno;
-		Py_END_ALLOW_THREADS
+		EXT_END_BUSY(self)
 	}
 	if (error)
 		return ext_oserror(error, "attach to the end of sockets");
@@ -190,9 +197,8 @@ static PyObject *observer_configure(PyObject *object, PyObject *args)
 	int elsewhere, direction, grouped;
 	unsigned int generation;
 
-	if (!PyArg_ParseTuple(args, "KKpppI", &dwell_ns, &retell_ns, &elsewhere, &direction,
-			      &grouped, &generation) ||
-	    !is_open(self))
+	if (!is_open(self) || !PyArg_ParseTuple(args, "KKpppI", &dwell_ns, &retell_ns, &elsewhere,
+						&direction, &grouped, &generation))
 		return NULL;
 	self->skeleton->data->dwell_ns = dwell_ns;
 	self->skeleton->data->retell_ns = retell_ns;
@@ -210,7 +216,7 @@ static PyObject *observer_watching(PyObject *object, PyObject *args)
 	struct observer_object *self = (struct observer_object *)object;
 	unsigned int watching;
 
-	if (!PyArg_ParseTuple(args, "I", &watching) || !is_open(self))
+	if (!is_open(self) || !PyArg_ParseTuple(args, "I", &watching))
 		return NULL;
 	__atomic_store_n(&self->skeleton->data->watching, watching, __ATOMIC_RELEASE);
 	Py_RETURN_NONE;
@@ -223,7 +229,7 @@ static PyObject *observer_reads(PyObject *object, PyObject *args)
 	unsigned long long local = 0, remote = 0, unseen = 0;
 	unsigned int nic;
 
-	if (!PyArg_ParseTuple(args, "I", &nic) || !is_open(self))
+	if (!is_open(self) || !PyArg_ParseTuple(args, "I", &nic))
 		return NULL;
 	if (cpus < 0)
 		return ext_oserror(-cpus, "count CPUs");
@@ -259,7 +265,7 @@ static PyObject *observer_map(PyObject *object, PyObject *args)
 	const char *name;
 	int fd;
 
-	if (!PyArg_ParseTuple(args, "s", &name) || !is_open(self))
+	if (!is_open(self) || !PyArg_ParseTuple(args, "s", &name))
 		return NULL;
 	fd = bpf_object__find_map_fd_by_name(self->skeleton->obj, name);
 	return fd < 0 ? PyErr_Format(PyExc_KeyError, "no map %s", name) : PyLong_FromLong(fd);
@@ -282,9 +288,9 @@ static PyObject *observer_drain(PyObject *object, PyObject *unused)
 	if (!is_open(self))
 		return NULL;
 	self->drained.used = 0;
-	Py_BEGIN_ALLOW_THREADS
+	EXT_BEGIN_BUSY(self)
 	error = ring_buffer__consume(self->ring);
-	Py_END_ALLOW_THREADS
+	EXT_END_BUSY(self)
 	if (error < 0 && error != -EAGAIN)
 		return ext_oserror(-error, "drain the observer's ring buffer");
 	return PyBytes_FromStringAndSize(self->drained.bytes ? self->drained.bytes : "",
@@ -300,7 +306,7 @@ static PyObject *observer_sockets(PyObject *object, PyObject *args)
 	int netns = -1, fd, error;
 	PyObject *result;
 
-	if (!PyArg_ParseTuple(args, "s|i", &which, &netns) || !is_open(self))
+	if (!is_open(self) || !PyArg_ParseTuple(args, "s|i", &which, &netns))
 		return NULL;
 	link = !strcmp(which, "tcp") ? self->tcp :
 	       !strcmp(which, "udp") ? self->udp :
@@ -318,9 +324,9 @@ static PyObject *observer_sockets(PyObject *object, PyObject *args)
 	ext_leave_netns(home);
 	if (fd < 0)
 		return ext_oserror(error, "open the socket iterator");
-	Py_BEGIN_ALLOW_THREADS
+	EXT_BEGIN_BUSY(self)
 	error = buffer_read(fd, &rows);
-	Py_END_ALLOW_THREADS
+	EXT_END_BUSY(self)
 	close(fd);
 	result = error ? ext_oserror(-error, "read the socket iterator")
 		       : PyBytes_FromStringAndSize(rows.bytes ? rows.bytes : "", rows.used);

@@ -12,8 +12,7 @@
 
 #include "sockdiag.h"
 
-/* One open netlink socket and what is reused from call to call. The GIL is released while a call
- * reads, so a second thread could come in: `busy` turns it away. */
+/* One open netlink socket and what is reused from call to call. */
 struct reader {
 	PyObject_HEAD
 	struct nl_sock *socket;
@@ -48,8 +47,8 @@ static PyObject *reader_close(PyObject *object, PyObject *unused)
 	struct reader *self = (struct reader *)object;
 
 	(void)unused;
-	if (self->busy)
-		return ext_oserror(EBUSY, "close sock_diag");
+	if (!ext_is_free(self->busy))
+		return NULL;
 	reader_release(self);
 	Py_RETURN_NONE;
 }
@@ -72,12 +71,17 @@ static struct reader *reader_open(PyTypeObject *type, int netns_fd)
 	return NULL;
 }
 
-static int reader_enter(struct reader *self)
+/* The open reader, or NULL with an exception set. */
+static struct reader *opened(PyObject *object)
 {
-	if (self->socket && !self->busy)
-		return self->busy = 1;
-	ext_oserror(self->busy ? EBUSY : EBADF, "sock_diag");
-	return 0;
+	struct reader *self = (struct reader *)object;
+
+	if (!ext_is_free(self->busy))
+		return NULL;
+	if (self->socket)
+		return self;
+	ext_oserror(EBADF, "sock_diag");
+	return NULL;
 }
 
 static PyObject *reader_records(struct reader *self)
@@ -107,18 +111,17 @@ static PyObject *sockdiag_new(PyTypeObject *type, PyObject *args, PyObject *kwar
 
 static PyObject *sockdiag_dump_all(PyObject *object, PyObject *unused)
 {
-	struct reader *self = (struct reader *)object;
+	struct reader *self = opened(object);
 	PyObject *result;
 	int err;
 
 	(void)unused;
-	if (!reader_enter(self))
+	if (!self)
 		return NULL;
-	Py_BEGIN_ALLOW_THREADS
+	EXT_BEGIN_BUSY(self)
 	err = sockdiag_dump(self->socket, self->family, self->protocol, self->states, &self->records);
-	Py_END_ALLOW_THREADS
+	EXT_END_BUSY(self)
 	result = err ? ext_oserror(err, "sock_diag dump") : reader_records(self);
-	self->busy = 0;
 	return result;
 }
 
@@ -137,7 +140,7 @@ static PyObject *gone_list(const __u64 *gone, size_t count)
 
 static PyObject *sockdiag_changes(PyObject *object, PyObject *args)
 {
-	struct reader *self = (struct reader *)object;
+	struct reader *self = opened(object);
 	unsigned long long min_bytes, min_age_ns;
 	PyObject *records = NULL, *cookies = NULL;
 	__u64 *gone = NULL;
@@ -145,16 +148,16 @@ static PyObject *sockdiag_changes(PyObject *object, PyObject *args)
 	struct timespec now;
 	int err;
 
-	if (!PyArg_ParseTuple(args, "KK", &min_bytes, &min_age_ns) || !reader_enter(self))
+	if (!self || !PyArg_ParseTuple(args, "KK", &min_bytes, &min_age_ns))
 		return NULL;
-	Py_BEGIN_ALLOW_THREADS
+	EXT_BEGIN_BUSY(self)
 	clock_gettime(CLOCK_MONOTONIC, &now);
 	err = sockdiag_dump(self->socket, self->family, self->protocol, self->states, &self->records);
 	if (!err)
 		err = seen_compare(self->seen, &self->records,
 				   now.tv_sec * 1000000000ULL + now.tv_nsec, min_bytes, min_age_ns,
 				   &gone, &gone_count);
-	Py_END_ALLOW_THREADS
+	EXT_END_BUSY(self)
 	if (err) {
 		ext_oserror(err, "sock_diag dump");
 	} else {
@@ -162,7 +165,6 @@ static PyObject *sockdiag_changes(PyObject *object, PyObject *args)
 		cookies = gone_list(gone, gone_count);
 	}
 	free(gone);
-	self->busy = 0;
 	if (records && cookies)
 		return Py_BuildValue("(NN)", records, cookies);
 	Py_XDECREF(records);
@@ -189,34 +191,34 @@ static PyObject *listener_new(PyTypeObject *type, PyObject *args, PyObject *kwar
 
 static PyObject *listener_fileno(PyObject *object, PyObject *unused)
 {
-	struct reader *self = (struct reader *)object;
+	struct reader *self = opened(object);
 
 	(void)unused;
-	return self->socket ? PyLong_FromLong(nl_socket_get_fd(self->socket))
-			    : ext_oserror(EBADF, "sock_diag");
+	return self ? PyLong_FromLong(nl_socket_get_fd(self->socket)) : NULL;
 }
 
 static PyObject *listener_drain(PyObject *object, PyObject *unused)
 {
-	struct reader *self = (struct reader *)object;
+	struct reader *self = opened(object);
 	PyObject *result;
 	int err;
 
 	(void)unused;
-	if (!reader_enter(self))
+	if (!self)
 		return NULL;
-	Py_BEGIN_ALLOW_THREADS
+	EXT_BEGIN_BUSY(self)
 	err = sockdiag_destroyed(self->socket, &self->records, &self->lost);
-	Py_END_ALLOW_THREADS
+	EXT_END_BUSY(self)
 	result = err ? ext_oserror(err, "read socket destruction") : reader_records(self);
-	self->busy = 0;
 	return result;
 }
 
 static PyObject *listener_lost(PyObject *object, PyObject *unused)
 {
+	struct reader *self = (struct reader *)object;
+
 	(void)unused;
-	return PyLong_FromUnsignedLongLong(((struct reader *)object)->lost);
+	return ext_is_free(self->busy) ? PyLong_FromUnsignedLongLong(self->lost) : NULL;
 }
 
 static PyObject *sockdiag_layout(PyObject *self, PyObject *unused)

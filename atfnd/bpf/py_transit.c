@@ -26,10 +26,10 @@ static void detach(struct transit_object *self)
 	struct bpf_link *delivery = self->delivery, *poll = self->poll;
 
 	self->delivery = self->poll = NULL;
-	Py_BEGIN_ALLOW_THREADS
+	EXT_BEGIN_BUSY(self)
 	bpf_link__destroy(delivery);
 	bpf_link__destroy(poll);
-	Py_END_ALLOW_THREADS
+	EXT_END_BUSY(self)
 }
 
 static void release(struct transit_object *self)
@@ -41,10 +41,10 @@ static void release(struct transit_object *self)
 	detach(self);
 	self->skeleton = NULL;
 	self->ring = NULL;
-	Py_BEGIN_ALLOW_THREADS
+	EXT_BEGIN_BUSY(self)
 	ring_buffer__free(ring);
 	transit__destroy(skeleton);
-	Py_END_ALLOW_THREADS
+	EXT_END_BUSY(self)
 	free(self->drained.bytes);
 	self->drained = (struct buffer){ 0 };
 }
@@ -58,9 +58,9 @@ static int load(struct transit_object *self, unsigned int flows)
 		return -errno;
 	error = bpf_map__set_max_entries(self->skeleton->maps.flows, flows);
 	if (!error) {
-		Py_BEGIN_ALLOW_THREADS
+		EXT_BEGIN_BUSY(self)
 		error = transit__load(self->skeleton);
-		Py_END_ALLOW_THREADS
+		EXT_END_BUSY(self)
 	}
 	if (error)
 		return error;
@@ -75,7 +75,8 @@ static int transit_init(PyObject *object, PyObject *args, PyObject *kwargs)
 	unsigned int flows = 1024;
 	int error;
 
-	if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|I", names, &flows))
+	if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|I", names, &flows) ||
+	    !ext_is_free(self->busy))
 		return -1;
 	release(self);
 	error = load(self, flows);
@@ -101,6 +102,8 @@ struct transit_object *transit_opened(PyObject *object)
 {
 	struct transit_object *self = (struct transit_object *)object;
 
+	if (!ext_is_free(self->busy))
+		return NULL;
 	if (self->skeleton)
 		return self;
 	PyErr_SetString(PyExc_ValueError, "transit is closed");
@@ -116,13 +119,13 @@ static PyObject *transit_start(PyObject *object, PyObject *args)
 		return NULL;
 	if (self->poll)
 		return ext_oserror(EALREADY, "attach the transit programs");
-	Py_BEGIN_ALLOW_THREADS
+	EXT_BEGIN_BUSY(self)
 	self->poll = bpf_program__attach(self->skeleton->progs.on_poll);
 	if (self->poll)
 		self->delivery = bpf_program__attach_cgroup(self->skeleton->progs.on_delivery, cgroup);
 	if (!self->delivery)
 		error = errno;
-	Py_END_ALLOW_THREADS
+	EXT_END_BUSY(self)
 	if (!error)
 		Py_RETURN_NONE;
 	detach(self);
@@ -183,9 +186,9 @@ static PyObject *transit_drain(PyObject *object, PyObject *unused)
 	if (!self)
 		return NULL;
 	self->drained.used = 0;
-	Py_BEGIN_ALLOW_THREADS
+	EXT_BEGIN_BUSY(self)
 	error = ring_buffer__consume(self->ring);
-	Py_END_ALLOW_THREADS
+	EXT_END_BUSY(self)
 	if (error < 0)
 		return ext_oserror(-error, "drain the transit events");
 	return PyBytes_FromStringAndSize(self->drained.bytes ? self->drained.bytes : "",
@@ -194,8 +197,12 @@ static PyObject *transit_drain(PyObject *object, PyObject *unused)
 
 static PyObject *transit_close(PyObject *object, PyObject *unused)
 {
+	struct transit_object *self = (struct transit_object *)object;
+
 	(void)unused;
-	release((struct transit_object *)object);
+	if (!ext_is_free(self->busy))
+		return NULL;
+	release(self);
 	Py_RETURN_NONE;
 }
 

@@ -24,6 +24,7 @@ struct transit_object {
 	struct ring_buffer *ring;
 	struct spinner *spinners[TRANSIT_HOLDS]; /* of queues that are parked */
 	struct buffer drained; /* kept between calls */
+	int busy;
 };
 
 /* The open object, or NULL with an exception set. */
