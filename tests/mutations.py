@@ -310,7 +310,7 @@ MUTATIONS = [
         ("return had ^ have, tuple", "return had | have, tuple"),
     ),
     *_of(
-        "decide/owner.py", "owner follow",
+        "decide/owner.py", "owner_guards owner follow",
         ("if q in queues and self._stays(o.owner)", "if self._stays(o.owner)"),
         ("if q in queues and self._stays(o.owner)", "if q in queues and self.known.get(o.owner)"),
         ("key=lambda each: (-each.load, each.id)", "key=lambda each: (each.load, each.id)"),
@@ -328,7 +328,7 @@ MUTATIONS = [
         ("return self.on_cpu[cpu] < self.most", "return True"),
     ),
     *_of(
-        "decide/budget.py", "budget aggregate aggregate_guards spans steer",
+        "decide/budget.py", "budget_guards budget aggregate aggregate_guards spans steer",
         ("max(0, nic.caps.rule_slots - nic.foreign)", "nic.caps.rule_slots"),
         ("return min(bounds, default=None)", "return max(bounds, default=None)"),
         ("- (key in spoken_for)", ""),
@@ -403,7 +403,7 @@ MUTATIONS = [
         ("not missing or not (disturbed or wiped)", "not missing"),
     ),
     *_of(
-        "decide/table.py", "table",
+        "decide/table.py", "table_guards table",
         ("if fill <= _KNEE:", "if fill <= 1.0:"),
         ("return len(self) >= self.capacity", "return len(self) > self.capacity"),
         ("for (name, _), count in self._load.items() if name == nic", "for (name, _), count in self._load.items()"),
