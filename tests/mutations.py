@@ -285,7 +285,7 @@ MUTATIONS = [
         ("        if manual:\n            memory.dropped", "        if False:\n            memory.dropped"),
     ),
     *_of(
-        "decide/follow.py", "two_nics follow owner steer_placements auto",
+        "decide/follow.py", "follow_guards two_nics follow owner steer_placements auto",
         ("queue.index not in _queues(nic, memory) or not nic.armed:", "queue.index not in _queues(nic, memory):"),
         ("queue.cpu == flow.app_cpu or queue.index not in _queues(nic, memory)", "queue.cpu == flow.app_cpu"),
         ("    if not nic.armed:\n        memory.owned.pop", "    if False:\n        memory.owned.pop"),

@@ -3,15 +3,17 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from atfnd.decide.table import FlowTable, t_delete_in_force_ns
 from atfnd.model import FlowState
 from tests.values import flow, key
 
 __all__: list[str] = []
 
-ANY = {"remote": bytes(4), "remote_port": 0}
+PORT = key(0)._replace(remote=bytes(4), remote_port=0)
 SPAN = key(0)._replace(remote=bytes([10, 1, 0, 0]), remote_port=0, remote_prefix=24)
-RULED = {"state": FlowState.STEERED, "location": 1, "target_queue": 2}
+RULED: dict[str, Any] = {"state": FlowState.STEERED, "location": 1, "target_queue": 2}
 
 
 def test_t_delete_is_shorter_as_soon_as_the_table_is_more_than_half_full() -> None:
@@ -50,7 +52,7 @@ def test_a_rule_that_goes_is_not_counted_any_more() -> None:
 
 def test_a_flow_is_covered_by_a_wide_entry_only_once_that_has_its_rule() -> None:
     table = FlowTable(9)
-    for wide in (key(0)._replace(**ANY), SPAN):
+    for wide in (PORT, SPAN):
         table.put(flow(0, key=wide, cookie=0))
         assert table.covering(key(7)) is None
         table.put(ruled := flow(0, key=wide, cookie=0, **RULED))
@@ -63,7 +65,7 @@ def test_the_spans_of_one_nic_are_not_those_of_another() -> None:
     table = FlowTable(9)
     table.put(here := flow(0, key=SPAN, cookie=0))
     table.put(there := flow(0, key=SPAN._replace(local_port=444), cookie=0, nic="other"))
-    table.put(port := flow(1, key=key(0)._replace(**ANY)))
+    table.put(port := flow(1, key=PORT))
     assert table.spans("nic") == [here]
     assert table.spans("other") == [there]
     assert table.wide("nic") == [port, here]
