@@ -13,7 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from atfnd.model import Action, ActionKind, Outcome
 from atfnd.move.command import Ended
 from atfnd.move.device import Device
-from atfnd.move.event import Event, EvidenceLost, Facts, Gone, Reset, Tick, Wanted
+from atfnd.move.event import Event, EvidenceLost, Facts, Gone, Polled, Reset, Tick, Wanted
 from atfnd.move.mover import Mover
 from atfnd.move.port import Stage
 from atfnd.move.timer import Times
@@ -247,3 +247,10 @@ def test_what_somebody_else_deletes_is_not_late_by_us(seed: int) -> None:
     assert ended.violations == 0
     assert not any(record.strikes for _, record in moves.device.records.items())
     assert nic.overtaken[key(0)] == 0 or ended.verdict is Verdict.RESYNC
+
+
+def test_a_long_burst_of_evidence_is_not_copied_at_each_of_its_events() -> None:
+    """It was: the daemon stood still for minutes after a hold beside a busy queue."""
+    nic = SimulatedNic(1)
+    moves = mover(nic)
+    assert moves.tell(*(Polled(0, at_ns, 1, 64) for at_ns in range(200_000))) == []

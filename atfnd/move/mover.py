@@ -123,10 +123,14 @@ class Mover:
         if isinstance(event, HoldLost):
             self._parked.discard(event.queue)
         self.device, commands = machine.step(self.device, event, self.hands.now_ns())
+        if not commands:
+            return
         later, self._events = self._events, deque()
         for command in commands:
             self._carry_out(command)
-        self._events.extend(later)  # an answer goes to the move that asked, before others begin
+        # An answer goes to the move that asked, before others begin.
+        answers, self._events = self._events, later
+        self._events.extendleft(reversed(answers))
 
     def _carry_out(self, command: Command) -> None:
         match command:
