@@ -29,7 +29,9 @@ def _of(file: str, tests: str, *changes: tuple[str, str] | tuple[str, str, str])
     return [Mutation(file, tuple(tests.split()), *change) for change in changes]
 
 
-_STEER = "steer two_nics steer_placements follow budget rule_checks renew steer_machine"
+_STEER = (
+    "steer_guards steer two_nics steer_placements follow budget rule_checks renew steer_machine"
+)
 _MOVE = "move_step move_device move_choose move_birth move_learn"
 _SPANS = "spans spans_guards"
 
@@ -179,7 +181,7 @@ MUTATIONS = [
         ("return port or match.shape is not None", "return port"),
     ),
     *_of(
-        "policy/match.py", "policy_matches policy_ports policy policy_compile",
+        "policy/match.py", "match_guards policy_matches policy_ports policy policy_compile",
         ("low <= facts.key.local_port <= high or low", "low"),
         (" or low <= facts.key.remote_port <= high\n", "\n"),
         ("return value != 0 and any(", "return any("),
@@ -366,7 +368,7 @@ MUTATIONS = [
         (" or budget.no_room(nic, memory, event.key) is not None:", ":"),
     ),
     *_of(
-        "decide/audit.py", "two_nics steer steer_machine rule_checks strays held_back renew",
+        "decide/audit.py", "audit_guards two_nics steer steer_machine rule_checks strays held_back renew",
         ("if action.kind is not ActionKind.INSERT or (outcome.errno and not outcome.found):", "if action.kind is not ActionKind.INSERT:"),
         ("if outcome.errno not in (0, errno.ENOENT):", "if outcome.errno:"),
         ("moved_ns=outcome.at_ns,\n                why=action.why", "moved_ns=0,\n                why=action.why"),
@@ -481,7 +483,7 @@ MUTATIONS = [
         ("return poll.queue in drain.marked", "return True"),
     ),
     *_of(
-        "move/device.py", _MOVE,
+        "move/device.py", "move_device_guards " + _MOVE,
         ("any(move.asked for move in device.live.values())", "False"),
         ("if wanted.live and now_ns < record.rests_until_ns:", "if False:"),
         ("if device.knobs and not device.live:", "if device.knobs:"),
