@@ -120,3 +120,12 @@ def test_who_owns_a_queue_has_its_flows_of_that_nic_placed_and_no_others() -> No
     assert owning(NIC, here, there) == [(ActionKind.INSERT, key(1))]
     idle = replace(here, used_ns=NOW_NS - 3 * 10**9)
     assert owning(NIC, idle, there) == []
+
+
+def test_a_flow_that_finds_no_filter_left_is_counted_once_however_often_it_is_used() -> None:
+    known, full = memory(), replace(NIC, budget=0)
+    for cpu in (1, 2, 1):
+        assert steer.seen(seen(1, cpu), full, RULE, known, NOW_NS) == ()
+    assert known.overflow == 1
+    steer.seen(seen(2, 1), full, RULE, known, NOW_NS)
+    assert known.overflow == 2
