@@ -8,6 +8,7 @@ import socket
 import subprocess
 from contextlib import closing
 from dataclasses import replace
+from itertools import cycle
 from pathlib import Path
 
 import pytest
@@ -171,15 +172,14 @@ def test_a_flow_in_vxlan_is_left_to_rss_and_says_so(lab: Lab, tmp_path: Path) ->
             client.connect((INNER["host"], 5200))
             accepted, _ = listener.accept()
             inner = key_of(accepted, Protocol.TCP)
-            cpus = sorted(os.sched_getaffinity(0))
+            turns = cycle(os.sched_getaffinity(0))
 
             def used() -> bool:
-                """On each CPU in turn, so that it is off its packets' for long enough."""
-                for cpu in cpus:
-                    on_cpu(cpu)
-                    for _ in range(500):
-                        client.send(b"x")
-                        accepted.recv(1)
+                """On each CPU in turn: off its packets' for long enough, until it is back there."""
+                on_cpu(next(turns))
+                for _ in range(500):
+                    client.send(b"x")
+                    accepted.recv(1)
                 row = bed.daemon.flow(inner)
                 assert row is None or row["state"] == "wanted", row
                 return row is not None and "vx0 (vxlan)" in row["why"]

@@ -87,11 +87,11 @@ def test_signals_are_taken_as_python_takes_them() -> None:
 
 def test_other_limits_are_inherited_by_an_exec() -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (64, hard))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft - 1, hard))
     try:
         with Forked(TALKER, stdin=PIPE, stdout=PIPE) as made:
             assert ok(made)
-            assert resource.prlimit(made.pid, resource.RLIMIT_NOFILE) == (64, hard)
+            assert resource.prlimit(made.pid, resource.RLIMIT_NOFILE) == (soft - 1, hard)
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
