@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, field
@@ -152,23 +153,39 @@ WORDS = [
     b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", b"X: " + b"y" * 9000, b"../" * 50, b"\xff\xfe\x80",
 ]  # fmt: skip
 
+BEGINNINGS = [b"", b"GET /v1/status HTTP/1.1\r\nHost: x\r\n", b"POST /v1/reload HTTP/1.1\r\n"]
+
 
 def test_bytes_that_are_no_request(shared_lab: Lab, bed: Bed) -> None:
     end_s = time.monotonic() + LIMIT_S
+    answers: Counter[bytes] = Counter()
 
     @seed(SEED)
     @settings(REPEATABLE, max_examples=2000)
-    @given(st.lists(st.sampled_from(WORDS) | st.binary(max_size=20), max_size=12).map(b"".join))
-    def send(text: bytes) -> None:
+    @given(
+        st.sampled_from(BEGINNINGS),
+        st.lists(st.sampled_from(WORDS) | st.binary(max_size=20), max_size=12).map(b"".join),
+        st.sampled_from([b"", b"\r\n\r\n"]),
+    )
+    def send(beginning: bytes, text: bytes, end: bytes) -> None:
         if time.monotonic() > end_s:
             return
         with connected(bed.daemon.socket, NOBODY) as client:
+            client.settimeout(0.2)
             try:
-                client.sendall(text)
-                client.shutdown(1)
-                while client.recv(65536):
-                    pass
+                client.sendall(beginning + text + end)
+                if not end:  # it has no more to say, and is not answered what it did not end
+                    client.shutdown(1)
+                answer = client.recv(65536)
+            except TimeoutError:
+                answers[b"more is waited for"] += 1
             except (BrokenPipeError, ConnectionResetError):
-                return  # it has heard enough
+                answers[b"hung up"] += 1  # it has heard enough
+            else:
+                answers[answer.partition(b"\r\n")[0]] += 1
 
     unchanged(shared_lab, bed, send)
+    assert answers.total() > 100
+    usual = {b"", b"HTTP/1.0 400 Bad Request", b"HTTP/1.1 200 OK", b"HTTP/1.1 403 Forbidden"}
+    assert usual <= answers.keys(), answers
+    assert not any(b" 5" in line[:10] for line in answers), answers

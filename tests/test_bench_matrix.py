@@ -74,7 +74,9 @@ def test_auto_is_asked_what_it_chose_and_measured_there(monkeypatch: pytest.Monk
     for cell in found.cells:
         assert cell.bytes_per_s > 0
         assert 0 < cell.p50_ns <= cell.p99_ns
+        assert cell.app_cpu == found.app_cpu
+    assert found.flow_cpu == found.cells[-1].flow_cpu
     if found.why == matrix.NEVER:
-        assert found.flow_cpu == found.app_cpu
+        assert {cell.flow_cpu for cell in found.cells} == {found.app_cpu}
     else:
         assert found.why.startswith("near "), found

@@ -20,7 +20,7 @@ import pytest
 from atfnd.model import Match, Protocol, Queue
 from atfnd.observe.transit import End, Transit
 from atfnd.program.hold import Hold
-from tests.holding import under_hold
+from tests.holding import hold_of, under_hold
 from tests.labs import Lab, key_of
 from tests.wait import until
 
@@ -122,7 +122,7 @@ def test_a_queue_is_held_until_each_of_the_others_has_delivered(
     assert c.pid is not None
     assert c.cpu is not None
     assert b.cpu is not None
-    hold = Hold(transit, [a, c], b, time.monotonic_ns() + LONG_NS)
+    hold = hold_of(transit, [a, c], b, LONG_NS)
     os.sched_setaffinity(c.pid, {b.cpu})  # kept from both: C stands still
     through_c.sender.send(b"x")
     until(lambda: (lab.nic.stats().queues[c.index].packets or 0) > 1, "it is in C's ring")
@@ -148,7 +148,7 @@ def test_the_limit_releases_the_queue_in_the_middle_of_a_write(
     through_a.deliver()
     a, b = queues(lab)
     until_ns = time.monotonic_ns() + LIMIT_NS
-    hold = Hold(transit, [a], b, until_ns)
+    hold = hold_of(transit, [a], b, LIMIT_NS)
     through_b.deliver()  # arrives only because B is polled again
     assert not hold.in_force()
     held = hold.let_go()
@@ -172,7 +172,7 @@ def test_no_hold_begins_while_the_other_queue_stands_still(
     still = replace(a, napi_id=UNPOLLED)
     transit.watch(UNPOLLED, None)
     with pytest.raises(OSError, match=r"queue 0 stands still") as refusal:
-        Hold(transit, [still], b, time.monotonic_ns() + LIMIT_NS)
+        hold_of(transit, [still], b, LIMIT_NS)
     assert refusal.value.errno == errno.EAGAIN
     through_b.deliver()
 
@@ -182,7 +182,7 @@ def test_a_queue_that_is_let_go_of_is_polled_again(
 ) -> None:
     through_a.deliver()
     ours = own_seat()
-    hold = Hold(transit, *pair(lab), time.monotonic_ns() + LONG_NS)
+    hold = hold_of(transit, *pair(lab), LONG_NS)
     assert hold.in_force()
     with pytest.raises(OSError, match="parked") as refusal:
         transit.stop()  # nobody would see B polled
@@ -236,14 +236,14 @@ def test_a_queue_that_cannot_be_held_is_refused(lab: Lab, transit: Transit) -> N
     with pytest.raises(ValueError, match="not started"):  # nobody would see B polled
         Hold(transit, [a], b, time.monotonic_ns() + LIMIT_NS)
     transit.start()
-    assert Hold(transit, [a], b, time.monotonic_ns() + LIMIT_NS).let_go().effective_ns
+    assert hold_of(transit, [a], b, LIMIT_NS).let_go().effective_ns
 
 
 HOLD_FOR_EVER = """
 import sys, time
 from atfnd.nic.lab import LabNic
 from atfnd.observe.transit import Transit
-from atfnd.program.hold import Hold
+from tests.holding import hold_of
 
 nic, transit = LabNic.open(sys.argv[1]), Transit()
 transit.start()
@@ -251,7 +251,7 @@ a, b = nic.queues()[:2]
 for queue in (a, b):
     transit.watch(queue.napi_id, queue.pid)
 
-hold = Hold(transit, [a], b, time.monotonic_ns() + 3600 * 10**9)
+hold = hold_of(transit, [a], b, 3600 * 10**9)
 print("held", flush=True)
 time.sleep(3600)
 """
