@@ -13,6 +13,7 @@ __all__ = ["ALONE", "FULL", "LONG", "SMOKE", "SOAK", "markers"]
 
 # Not in `make test`: long runs, and what measures.
 FULL = {
+    "test_api_fuzz": "thousands of requests",
     "test_auto_lab": "trials of a placement last seconds each",
     "test_bench_harness": "runs the bench",
     "test_bench_matrix": "runs the bench",
@@ -28,6 +29,9 @@ FULL = {
     "test_flood": "50,000 attempts a second",
     "test_full": "thousands of flows",
     "test_guest": "every file of tests/guest",
+    "test_indirection": "minutes of traffic",
+    "test_install": "builds a package from nothing",
+    "test_move_proof": "every way that a move can take",
     "test_order": "minutes of traffic",
     "test_page_shown": "a browser that draws large tables",
     "test_random_faults": "faults by chance",
