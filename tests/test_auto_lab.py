@@ -63,7 +63,10 @@ def bed(
 ) -> Iterator[Bed]:
     folder = tmp_path_factory.mktemp("daemon")
     with a_bed(shared_lab, folder, request.param, policy(RULES)) as made:
-        made.start()
+        name, usual = shared_lab.nic.name, ["env", "ATFND_PACE=1"]  # windows of two seconds
+        made.daemon.start(
+            "--nic", name, "--arm", name, "--observer", request.param, wrapped=usual
+        )  # fmt: skip
         yield made
 
 
