@@ -14,7 +14,7 @@ import pytest
 from atfnd.program.journal import Journal
 from tests.applications import CPUS, rss_cpu
 from tests.daemons import Daemon, standing
-from tests.failing import SOON_S, Traffic, in_kernel, loaded, restarts, restored, stopped
+from tests.failing import Traffic, in_kernel, loaded, restarts, restored, stopped
 from tests.faulty import with_fault
 from tests.wait import until
 
@@ -63,7 +63,7 @@ def killed(daemon: Daemon, traffic: Traffic) -> None:
     assert process.returncode == -signal.SIGKILL, daemon.said()
     traffic.flows()
     assert held
-    until(lambda: not held & in_kernel(), "nothing is attached", SOON_S)
+    until(lambda: not held & in_kernel(), "nothing is attached")
 
 
 def off_rss(traffic: Traffic) -> int:

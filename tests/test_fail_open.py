@@ -10,7 +10,7 @@ import pytest
 
 from atfnd.program.journal import Journal
 from tests.daemons import standing
-from tests.failing import SOON_S, A, B, Traffic, in_kernel, moves, restarts
+from tests.failing import A, B, Traffic, in_kernel, moves, restarts
 from tests.wait import until
 
 ADOPTED, ORPHANED = "1 rules taken over, 0 orphans deleted", "0 rules taken over, 1 orphans deleted"
@@ -50,7 +50,7 @@ def test_killed(
         moving.killed()
         traffic.flows()
         assert traffic.seats() == seats
-        until(lambda: not moving.loaded & in_kernel(), "nothing is attached", SOON_S)
+        until(lambda: not moving.loaded & in_kernel(), "nothing is attached")
     assert [rule.queue for rule in traffic.rules()] == ([] if queue is None else [queue])
     journal, name = Journal(tmp_path / "run/rules.journal"), traffic.lab.nic.name
     assert journal.ours(name, traffic.rules()) == traffic.rules()
