@@ -24,6 +24,7 @@ FULL = {
     "test_bench_simnic": "runs the bench, in the guest",
     "test_bench_table": "runs the bench",
     "test_broken_holds": "kills at every step of a move",
+    "test_completion": "three shells that start slowly",
     "test_daemon_killed": "kills at every step of a move",
     "test_fail_open": "kills at every step of a move",
     "test_flood": "50,000 attempts a second",
@@ -31,12 +32,16 @@ FULL = {
     "test_guest": "every file of tests/guest",
     "test_indirection": "minutes of traffic",
     "test_install": "builds a package from nothing",
+    "test_irqbalance": "waits for the sleep of a real irqbalance",
     "test_move_proof": "every way that a move can take",
     "test_order": "minutes of traffic",
     "test_page_shown": "a browser that draws large tables",
     "test_random_faults": "faults by chance",
+    "test_reload": "a policy after the other under traffic",
     "test_reload_often": "fifty policies",
     "test_servers": "downloads nginx, memcached and unbound",
+    "test_sharing": "flows that come to share a filter, and leave it",
+    "test_top": "minutes at a terminal",
 }
 # One of a file that is else `full`, in `make test`.
 SMOKE = {"test_the_main_job_in_the_guest"}
