@@ -4,31 +4,35 @@ half a millisecond, which a virtual CPU may be gone for."""
 
 from __future__ import annotations
 
-import errno
 import time
 from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 from atfnd.model import Queue
 from atfnd.observe.transit import Held, Transit
 from atfnd.program.hold import Hold
 
-__all__ = ["PIPE_NS", "hold_of", "under_hold"]
+__all__ = ["PIPE_NS", "hold_of", "patiently", "under_hold"]
 
 PIPE_NS = 20_000
 LATE_NS = 10**9
 TRIES = 200
+T = TypeVar("T")
 
 
-def hold_of(
-    transit: Transit, olds: Sequence[Queue], b: Queue, limit_ns: int, tries: int = TRIES
-) -> Hold:
-    """Park `b`, at most for `limit_ns`; tried again while others have its CPU."""
-    try:
-        return Hold(transit, olds, b, time.monotonic_ns() + limit_ns)
-    except TimeoutError as refusal:
-        if refusal.errno != errno.ETIMEDOUT or tries <= 1:
-            raise
-    return hold_of(transit, olds, b, limit_ns, tries - 1)
+def patiently(hold: Callable[[], T]) -> T:
+    """Try a hold again while others have its CPU."""
+    for _ in range(TRIES):
+        try:
+            return hold()
+        except TimeoutError:
+            continue
+    return hold()
+
+
+def hold_of(transit: Transit, olds: Sequence[Queue], b: Queue, limit_ns: int) -> Hold:
+    """Park `b`, at most for `limit_ns`."""
+    return patiently(lambda: Hold(transit, olds, b, time.monotonic_ns() + limit_ns))
 
 
 def under_hold(

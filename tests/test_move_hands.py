@@ -24,6 +24,7 @@ from atfnd.move.timer import Times
 from atfnd.move.verdict import Mechanism, Mode, Verdict
 from atfnd.nic.lab_device import HOST_LINK
 from bench.traffic.sequence import sequence, stalled
+from tests.holding import patiently
 from tests.labs import Lab
 from tests.moving import ANOTHER_AT_ONCE, Flow
 from tests.wait import until
@@ -122,7 +123,7 @@ def test_a_ring_that_takes_several_polls_proves_it_by_their_ends(moving: Make) -
     assert a.cpu is not None
     assert b.cpu is not None
     until_ns = time.monotonic_ns() + 10 * 10**9
-    effective_ns = flow.hands.hold(1, until_ns, frozenset({0}))
+    effective_ns = patiently(lambda: flow.hands.hold(1, until_ns, frozenset({0})))
     os.sched_setaffinity(a.pid, {b.cpu})  # kept from both
     before = flow.nic.nic.stats().queues[0].packets or 0
     for _ in range(200):
@@ -155,7 +156,7 @@ def test_what_cannot_be_held_is_refused_and_nothing_parked(moving: Make) -> None
     assert refused(1) == refused(1, *range(2, 18)) == errno.EOPNOTSUPP
     assert refused(9, 0) == refused(1, 9) == refused(1, 0, 9) == errno.ENODEV
     assert refused(1, 0, 3) == errno.EDEADLK  # 3 is polled where 1 is
-    flow.hands.hold(1, until_ns, frozenset({0}))
+    patiently(lambda: flow.hands.hold(1, until_ns, frozenset({0})))
     assert refused(2, 0) == errno.EBUSY
     assert flow.hands.in_force(1)
     assert not flow.hands.in_force(2)
@@ -168,7 +169,7 @@ def test_what_cannot_be_held_is_refused_and_nothing_parked(moving: Make) -> None
 def test_a_hold_that_runs_out_says_so_and_was_broken(moving: Make) -> None:
     flow = moving(ANOTHER_AT_ONCE)
     until_ns = time.monotonic_ns() + 50_000_000
-    flow.hands.hold(1, until_ns, frozenset({0}))
+    patiently(lambda: flow.hands.hold(1, until_ns, frozenset({0})))
     flow.hands.drain_evidence(0, until_ns + 10**9)  # which is too late
     told = [*flow.hands.evidence(until_ns), *flow.hands.evidence(until_ns + 10**9)]
     assert [each for each in told if isinstance(each, HoldLost)] == [
