@@ -16,7 +16,7 @@ __all__ = ["PIPE_NS", "hold_of", "patiently", "under_hold"]
 
 PIPE_NS = 20_000
 LATE_NS = 10**9
-TRIES = 200
+TRIES = 20
 T = TypeVar("T")
 
 
