@@ -28,6 +28,11 @@ def listed() -> list[int]:
     return sorted(int(n) for n in re.findall(r"^Filter: (\d+)", ethtool("-n", NAME), re.MULTILINE))
 
 
+def shown(bed: Bed) -> list[int]:
+    rules = bed.daemon.get(f"/v1/rules?nic={NAME}")["rules"]
+    return sorted(row["location"] for row in rules)
+
+
 def foreign(location: str, port: str) -> str:
     """Somebody else's filter: what he put in, as ethtool shows it."""
     ethtool("-N", NAME, "flow-type", "tcp4", "dst-port", port, "action", "1", "loc", location)
@@ -44,8 +49,7 @@ def a_nic(folder: Path, *, arm: bool = True, **parameters: object) -> Iterator[B
         yield bed
         last = bed.apps.tcp(by_rss=True)
         until(lambda: last.talks.process.poll() is None, "an application runs")
-        shown = bed.daemon.get(f"/v1/rules?nic={NAME}")["rules"]
-        assert sorted(row["location"] for row in shown) == listed()
+        until(lambda: shown(bed) == listed(), "the table shown is the NIC's")
         delivered(bed.meter, last)
         assert bed.daemon.end() == 0
         sh(ATFND, "restore", "--run-dir", bed.daemon.run_dir)
