@@ -14,7 +14,17 @@ from typing import Any, Protocol
 from tests.wait import SLOWER
 from tests.zygote import Forked
 
-__all__ = ["ATFNCTL", "Served", "atfnctl", "curl", "environment", "get", "lines", "refusal"]
+__all__ = [
+    "ATFNCTL",
+    "Served",
+    "atfnctl",
+    "curl",
+    "environment",
+    "forked",
+    "get",
+    "lines",
+    "refusal",
+]
 
 ATFNCTL = str(Path(sys.executable).parent / "atfnctl")
 
@@ -33,8 +43,14 @@ def environment(daemon: Served | Path) -> dict[str, str]:
 
 
 def atfnctl(daemon: Served | Path, *words: str) -> subprocess.CompletedProcess[str]:
-    command, ours = [ATFNCTL, *words], environment(daemon)
-    with Forked(command, env=ours, stdout=PIPE, stderr=PIPE, text=True) as process:
+    return forked([ATFNCTL, *words], environment(daemon))
+
+
+def forked(
+    command: list[str], variables: dict[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    """What a command of ours prints, and its exit code."""
+    with Forked(command, env=variables, stdout=PIPE, stderr=PIPE, text=True) as process:
         try:
             stdout, stderr = process.communicate(timeout=60 * SLOWER)
         except BaseException:

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from atfnd.model import FlowKey, Protocol, endpoint
-from tests.asking import atfnctl
+from tests.asking import atfnctl, forked
 from tests.labs import Lab
 from tests.wait import EMULATED, SLOWER, until
 from tests.zygote import Forked
@@ -132,6 +132,10 @@ class Daemon:
 
     def ctl(self, *words: str) -> subprocess.CompletedProcess[str]:
         return atfnctl(self.socket, *words)
+
+    def restore(self) -> subprocess.CompletedProcess[str]:
+        """`atfnd restore` of its run directory."""
+        return forked([ATFND, "restore", "--run-dir", str(self.run_dir)])
 
     def get(self, path: str) -> Any:
         """GET a resource of the API: what a test polls, because atfnctl starts slowly."""

@@ -18,7 +18,7 @@ from typing import NamedTuple
 from atfnd.model import FlowKey, Match, Protocol, Rule
 from atfnd.move.timer import Times
 from bench.traffic.sequence import Sequence, sequence
-from tests.daemons import ATFND, Daemon
+from tests.daemons import Daemon
 from tests.faulty import with_fault
 from tests.labs import Lab, key_of
 from tests.moving import cookie_of
@@ -181,6 +181,5 @@ def restarts(traffic: Traffic, folder: Path) -> list[str]:
 
 def restored(traffic: Traffic, daemon: Daemon) -> None:
     """None of our rules is left."""
-    words = [ATFND, "restore", "--run-dir", str(daemon.run_dir)]
-    subprocess.run(words, stdout=subprocess.DEVNULL, check=True, timeout=60)
+    assert daemon.restore().returncode == 0
     assert traffic.rules() == []

@@ -5,7 +5,6 @@ them. What others put into the NIC, or changed there, is theirs."""
 from __future__ import annotations
 
 import signal
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,22 +13,13 @@ import pytest
 from atfnd.model import Match, Rule
 from tests.applications import Application, delivered
 from tests.bed import Bed, a_bed
-from tests.daemons import ATFND, standing
+from tests.daemons import standing
 from tests.labs import HOST, Lab, packed
 from tests.wait import until
 
 __all__: list[str] = []
 
 FOREIGN = Match(4, 6, None, 0, packed(HOST[2]), 32, None, 8080)
-
-
-def restored(bed: Bed) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [ATFND, "restore", "--run-dir", str(bed.daemon.run_dir)],
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
 
 
 def rules(lab: Lab) -> list[Rule]:
@@ -109,11 +99,11 @@ def test_a_clean_stop_keeps_the_rules_and_restore_deletes_ours(
         before = rules(shared_lab)
         assert bed.daemon.end() == 0
         assert rules(shared_lab) == before
-        done = restored(bed)
+        done = bed.daemon.restore()
         name = shared_lab.nic.name
         assert (done.returncode, done.stdout) == (0, f"{name}: 3 rules deleted\n"), done.stderr
         assert [rule.location for rule in rules(shared_lab)] == [foreign]
-        assert restored(bed).stdout == "nothing to restore\n"
+        assert bed.daemon.restore().stdout == "nothing to restore\n"
 
 
 def deleted(lab: Lab, rule: Rule) -> None:
@@ -168,7 +158,7 @@ def _let_go_over_a_restart(bed: Bed, app: Application, other: Application) -> No
     app.end()
     bed.unknown_to_table(app)
     bed.daemon.end(signal.SIGKILL)
-    assert restored(bed).stdout == f"{bed.lab.nic.name}: 1 rules deleted\n"
+    assert bed.daemon.restore().stdout == f"{bed.lab.nic.name}: 1 rules deleted\n"
     assert bed.rule(other) is None
 
 
@@ -187,5 +177,5 @@ def test_a_foreign_rule_is_never_touched(shared_lab: Lab, tmp_path: Path) -> Non
         app.end()
         bed.unknown_to_table(app)
         assert bed.daemon.end() == 0
-        assert restored(bed).stdout == "nothing to restore\n"
+        assert bed.daemon.restore().stdout == "nothing to restore\n"
         assert rules(shared_lab) == [Rule(location, Match.of(app.key), wrong)]

@@ -134,12 +134,7 @@ def test_a_second_daemon_on_the_same_run_dir(daemon: Daemon, shared_lab: Lab) ->
     )
     assert standing(shared_lab) == before
     assert daemon.status()["pid"] == first.pid
-    restore = subprocess.run(
-        [ATFND, "restore", "--run-dir", str(daemon.run_dir)],
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
+    restore = daemon.restore()
     assert (restore.returncode, restore.stderr) == (1, second.stderr)
     assert daemon.end() == 0
 

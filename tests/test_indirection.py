@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import signal
 import socket
-import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -19,7 +18,7 @@ from atfnd.model import Rss
 from atfnd.nic.toeplitz import rss_entry
 from tests.applications import Application, Applications, delivered
 from tests.bed import Bed, a_bed
-from tests.daemons import ATFND, Row
+from tests.daemons import Row
 from tests.labs import Lab
 from tests.refusals import NO_RULES
 from tests.wait import until
@@ -66,13 +65,6 @@ def by_entry(bed: Bed, app: Application) -> Row:
     )
 
 
-def restored(bed: Bed) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [ATFND, "restore", "--run-dir", str(bed.daemon.run_dir)],
-        capture_output=True, text=True, check=False, timeout=60,
-    )  # fmt: skip
-
-
 def test_packets_follow_the_application_by_entries_alone(bed: Bed) -> None:
     before = rss_of(bed)
     apps = {kind: make(bed.apps) for kind, make in FLOWS.items()}
@@ -99,10 +91,10 @@ def test_packets_follow_the_application_by_entries_alone(bed: Bed) -> None:
 
     bed.daemon.end()
     assert rss_of(bed) == after  # a stop keeps, as with rules
-    done = restored(bed)
+    done = bed.daemon.restore()
     assert (done.returncode, done.stderr) == (0, "")
     assert rss_of(bed) == before
-    assert restored(bed).stdout == "nothing to restore\n"
+    assert bed.daemon.restore().stdout == "nothing to restore\n"
 
 
 def test_a_table_somebody_else_writes_is_his_until_resumed(bed: Bed) -> None:
@@ -122,7 +114,7 @@ def test_a_table_somebody_else_writes_is_his_until_resumed(bed: Bed) -> None:
     by_entry(bed, app)
     delivered(bed.meter, app)
     bed.daemon.end(signal.SIGKILL)
-    assert restored(bed).returncode == 0
+    assert bed.daemon.restore().returncode == 0
     assert rss_of(bed) == his  # what was there when it was taken back
 
 
@@ -131,7 +123,7 @@ def test_restore_leaves_what_somebody_else_wrote_since(bed: Bed) -> None:
     bed.daemon.end(signal.SIGKILL)
     his = Rss(rss_of(bed).key, (1,) * len(rss_of(bed).table))
     bed.lab.nic.set_rss(his)
-    done = restored(bed)
+    done = bed.daemon.restore()
     assert done.returncode == 0
     assert "rss left at" in done.stdout
     assert "somebody else set it" in done.stdout
@@ -149,5 +141,5 @@ def test_a_restart_knows_the_first_table(bed: Bed) -> None:
         delivered(bed.meter, app)
     bed.daemon.end()
     assert rss_of(bed) != first
-    assert restored(bed).returncode == 0
+    assert bed.daemon.restore().returncode == 0
     assert rss_of(bed) == first

@@ -15,7 +15,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from tests.applications import CPUS
-from tests.daemons import ATFND, Daemon
+from tests.daemons import Daemon
 from tests.labs import Lab
 from tests.wait import until
 
@@ -63,13 +63,6 @@ def clients(lab: Lab, seconds: int) -> list[subprocess.Popen[bytes]]:
     ]
 
 
-def restored(daemon: Daemon) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [ATFND, "restore", "--run-dir", str(daemon.run_dir)],
-        capture_output=True, text=True, check=False, timeout=60,
-    )  # fmt: skip
-
-
 def test_no_filter_of_udp_flows_that_come_and_go(lab: Lab, tmp_path: Path) -> None:
     daemon, name = Daemon(tmp_path, BUILT_IN), lab.nic.name
     try:
@@ -79,7 +72,7 @@ def test_no_filter_of_udp_flows_that_come_and_go(lab: Lab, tmp_path: Path) -> No
                 wander(pids, clients(lab, 4))
         exists = [e for e in daemon.events("refused") if "File exists" in str(e)]
         daemon.end()
-        done = restored(daemon)
+        done = daemon.restore()
         assert (done.returncode, lab.nic.rules()) == (0, [])
         assert exists == []
     finally:
@@ -98,7 +91,7 @@ def test_no_filter_after_a_kill_in_the_middle(lab: Lab, tmp_path: Path) -> None:
                 wander(pids, running, 12)
                 daemon.end(signal.SIGKILL)
                 before = len(lab.nic.rules())
-                done = restored(daemon)
+                done = daemon.restore()
                 for each in running:
                     each.wait(60)
                 left.append((before, done.returncode, len(lab.nic.rules())))

@@ -12,7 +12,6 @@ import pytest
 
 from tests.applications import delivered
 from tests.bed import Bed, a_bed
-from tests.daemons import ATFND
 from tests.labs import Lab
 from tests.wait import until
 
@@ -38,10 +37,8 @@ def cpu(bed: Bed) -> int | None:
 
 
 def restored(bed: Bed) -> str:
-    done = subprocess.run(
-        [ATFND, "restore", "--run-dir", str(bed.daemon.run_dir)],
-        capture_output=True, text=True, check=True, timeout=60,
-    )  # fmt: skip
+    done = bed.daemon.restore()
+    assert done.returncode == 0, done
     return done.stdout
 
 

@@ -22,7 +22,7 @@ import pytest
 from bench.meter import FlowCount
 from tests.applications import CPUS, Application, delivered, rss_cpu
 from tests.bed import Bed, a_bed
-from tests.daemons import ATFND, EVERYTHING, Daemon
+from tests.daemons import EVERYTHING, Daemon
 from tests.faults import Faults
 from tests.labs import Lab, a_lab
 from tests.test_reload_often import ON_ITS_CORE, state
@@ -117,8 +117,7 @@ def test_it_ends_as_a_fresh_start(small: Lab, folder: Path, tmp_path_factory: An
         ended = settled(bed, faults.apps)
         assert bed.daemon.end() == 0
         assert "Traceback" not in bed.daemon.said()
-        restore = [ATFND, "restore", "--run-dir", str(bed.daemon.run_dir)]
-        subprocess.run(restore, check=True, capture_output=True)
+        assert bed.daemon.restore().returncode == 0
         assert (small.nic.rules(), small.nic.rss()) == ([], before)
         bed.daemon = Daemon(tmp_path_factory.mktemp("fresh"), EVERYTHING)
         bed.start()

@@ -5,13 +5,12 @@ from __future__ import annotations
 
 import itertools
 import os
-import subprocess
 from pathlib import Path
 
 from atfnd.model import FlowKey, Match
 from tests.applications import Application, delivered, rss_cpu
 from tests.bed import Bed, a_bed
-from tests.daemons import ATFND, EVERYTHING, policy
+from tests.daemons import EVERYTHING, policy
 from tests.labs import Lab
 from tests.wait import until
 
@@ -99,8 +98,7 @@ def test_fifty_reloads_end_as_a_fresh_start(shared_lab: Lab, tmp_path: Path) -> 
         settled(bed, apps, left, homes)
         shown = bed.daemon.get("/v1/policy")
         assert bed.daemon.end() == 0
-        run_dir = str(bed.daemon.run_dir)
-        subprocess.run([ATFND, "restore", "--run-dir", run_dir], check=True, capture_output=True)
+        assert bed.daemon.restore().returncode == 0
         assert shared_lab.nic.rules() == []
         bed.start()
         settled(bed, apps, left, homes)

@@ -15,9 +15,8 @@ import pytest
 
 from tests.applications import CPUS, delivered
 from tests.bed import Bed, a_bed
-from tests.daemons import ATFND
 from tests.guest.arrivals import affinities, arrives_only_on
-from tests.guest.simlab import a_lab_between, ethtool, ports, sh
+from tests.guest.simlab import a_lab_between, ethtool, ports
 
 __all__: list[str] = []
 
@@ -102,5 +101,5 @@ def test_a_connection_is_delivered_where_its_application_runs(
 
 def test_restore_puts_everything_back(bed: Bed, name: str) -> None:
     assert bed.daemon.end() == 0
-    sh(ATFND, "restore", "--run-dir", bed.daemon.run_dir)
+    assert bed.daemon.restore().returncode == 0
     assert (kernel_state(name), affinities(bed)) == BEFORE[name]

@@ -12,7 +12,6 @@ from pathlib import Path
 
 from tests.applications import Application, delivered
 from tests.bed import Bed, a_bed
-from tests.daemons import ATFND
 from tests.guest.simlab import FAULTS, NAME, a_simlab, ethtool, sh
 from tests.labs import HOST
 from tests.wait import until
@@ -52,7 +51,7 @@ def a_nic(folder: Path, *, arm: bool = True, **parameters: object) -> Iterator[B
         until(lambda: shown(bed) == listed(), "the table shown is the NIC's")
         delivered(bed.meter, last)
         assert bed.daemon.end() == 0
-        sh(ATFND, "restore", "--run-dir", bed.daemon.run_dir)
+        assert bed.daemon.restore().returncode == 0
         assert listed() == ([int(BEFORE)] if his else [])
         assert his in (None, ethtool("-n", NAME, "rule", BEFORE) if his else None)
         bed.apps.close()

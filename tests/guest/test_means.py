@@ -13,10 +13,10 @@ import pytest
 from atfnd.nic.toeplitz import rss_entry
 from tests.applications import Application, delivered
 from tests.bed import Bed
-from tests.daemons import ATFND, Row
+from tests.daemons import Row
 from tests.guest.arrivals import affinities, arrives_only_on, irq_of
 from tests.guest.knobs import QUEUES, SOCK_FLOWS, knobs, on_simnic, set_up_arfs, table
-from tests.guest.simlab import NAME, ethtool, sh
+from tests.guest.simlab import NAME, ethtool
 from tests.wait import until
 
 __all__: list[str] = []
@@ -30,7 +30,7 @@ def read(side: str, file: str) -> list[str]:
 
 
 def restored(bed: Bed) -> None:
-    sh(ATFND, "restore", "--run-dir", bed.daemon.run_dir)
+    assert bed.daemon.restore().returncode == 0
 
 
 @pytest.mark.parametrize("rules", [0, 1])

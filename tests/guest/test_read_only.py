@@ -9,7 +9,6 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tests.applications import delivered
-from tests.daemons import ATFND
 from tests.guest.knobs import knobs, on_simnic
 from tests.guest.simlab import NAME, sh
 from tests.wait import until
@@ -51,5 +50,5 @@ def test_what_is_refused_is_said_and_the_rest_is_done(tmp_path: Path) -> None:
         until(lambda: changed() == {"smp_affinity_list", "xps_cpus"}, "it is set")
         bed.steered(app)
         assert bed.daemon.end() == 0
-        sh(ATFND, "restore", "--run-dir", bed.daemon.run_dir)
+        assert bed.daemon.restore().returncode == 0
         assert changed() == set()
