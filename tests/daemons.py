@@ -144,6 +144,10 @@ class Daemon:
     def post(self, path: str) -> Any:
         return self._ask("POST", path)
 
+    def order(self, verb: str, nic: str) -> None:
+        """As `atfnctl arm NIC` and the like, without its start."""
+        self.post(f"/v1/nics/{nic}/{verb}")
+
     def _ask(self, method: str, path: str) -> Any:
         api = _Api(self.socket)
         try:

@@ -1,9 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What `atfnctl plan` tells, and typing it."""
+"""What `atfnctl plan --json` prints, and typing it."""
 
 from __future__ import annotations
-
-import json
 
 from tests.bed import Bed
 from tests.guest.simlab import sh
@@ -12,9 +10,7 @@ __all__ = ["plan", "typed"]
 
 
 def plan(bed: Bed) -> list[dict[str, object]]:
-    done = bed.daemon.ctl("plan", "--json")
-    assert done.returncode == 0, done.stderr
-    actions: list[dict[str, object]] = json.loads(done.stdout)
+    actions: list[dict[str, object]] = bed.daemon.get("/v1/plan")["actions"]
     return actions
 
 

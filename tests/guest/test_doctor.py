@@ -70,13 +70,13 @@ def test_queues_are_where_proc_says(bed: Bed) -> None:
 
 def test_a_gate_is_opened_by_what_it_advises(bed: Bed) -> None:
     """Armed, it is proven what it can do: with ntuple off, no filter."""
-    assert bed.daemon.ctl("arm", NAME).returncode == 0
+    bed.daemon.order("arm", NAME)
     gates = [each for what, each in findings(bed).items() if "it takes no filters now" in what]
     assert [gate["level"] for gate in gates] == ["warning"], findings(bed)
     command, _, _ = gates[0]["advice"].partition(" (")
     assert command == f"ethtool -K {NAME} ntuple on"
     sh(*command.split())
-    assert bed.daemon.ctl("arm", NAME).returncode == 0
+    bed.daemon.order("arm", NAME)
     said = findings(bed)
     assert "steers each flow by a filter of its own" in said, said
     assert not any("proven when it is armed" in what for what in said)
@@ -111,7 +111,7 @@ def test_the_admin_turns_channels_in_a_pause(bed: Bed) -> None:
     """A filter that names queue 3 refuses fewer than 4 channels; a pause takes ours out."""
     app = bed.apps.tcp()
     bed.steered(app)
-    assert bed.daemon.ctl("pause", NAME).returncode == 0
+    bed.daemon.order("pause", NAME)
     assert "Total 0 rules" in ethtool("-n", NAME)
     said = findings(bed)
     assert said["it is paused: our rules are out, and nothing is changed"]["advice"] == (
@@ -119,7 +119,7 @@ def test_the_admin_turns_channels_in_a_pause(bed: Bed) -> None:
     )
     sh("ethtool", "-L", NAME, "combined", 2)
     sh("ethtool", "-L", NAME, "combined", 4)
-    assert bed.daemon.ctl("resume", NAME).returncode == 0
+    bed.daemon.order("resume", NAME)
     bed.steered(app)
     assert "Total 1 rules" in ethtool("-n", NAME)
 

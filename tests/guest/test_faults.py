@@ -140,7 +140,7 @@ def test_a_filter_of_the_same_flow_is_somebody_elses(tmp_path: Path) -> None:
             *("loc", DURING),
         )  # fmt: skip
         his = ethtool("-n", NAME, "rule", DURING)
-        assert bed.daemon.ctl("arm", NAME).returncode == 0
+        bed.daemon.order("arm", NAME)
         whole(bed, [other])
         row = bed.row(app, lambda row: row["rule"] is None, "has no rule of ours")
         assert row["state"] == "wanted"
@@ -166,11 +166,11 @@ def test_an_insert_is_refused_in_the_middle_of_a_batch(tmp_path: Path) -> None:
         apps = [bed.apps.tcp() for _ in range(5)]
         for app in apps:
             bed.row(app, lambda row: row["state"] == "observed", "is seen")
-        assert bed.daemon.ctl("arm", NAME).returncode == 0
+        bed.daemon.order("arm", NAME)
         whole(bed, apps)  # the probe is over
-        assert bed.daemon.ctl("pause", NAME).returncode == 0
+        bed.daemon.order("pause", NAME)
         (FAULTS / "fail_insert").write_text("16 2")  # EBUSY, after two of our five
-        assert bed.daemon.ctl("resume", NAME).returncode == 0
+        bed.daemon.order("resume", NAME)
         whole(bed, apps)  # the refused one is tried again
         assert (FAULTS / "fail_insert").read_text() == "0 0\n"  # it was refused, once
         refused = [row for row in bed.daemon.events("refused") if "busy" in row["why"].lower()]

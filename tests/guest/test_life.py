@@ -87,11 +87,11 @@ def test_a_reset(bed: Bed, apps: list[Application], how: str) -> None:
 
 
 def test_pause_gives_the_nic_back_and_resume_takes_it_up(bed: Bed, apps: list[Application]) -> None:
-    assert bed.daemon.ctl("pause", NAME).returncode == 0
+    bed.daemon.order("pause", NAME)
     assert listed() == []
     assert nics(bed)[NAME]["paused"]
     sh("ethtool", "-L", NAME, "combined", 2)
-    assert bed.daemon.ctl("resume", NAME).returncode == 0
+    bed.daemon.order("resume", NAME)
     until(lambda: nics(bed)[NAME]["queues"] == 2, "the daemon sees two queues", 30)
     sh("ethtool", "-L", NAME, "combined", 4)
     until(lambda: nics(bed)[NAME]["queues"] == 4, "the daemon sees four queues", 30)
@@ -117,9 +117,9 @@ def test_somebody_elses_rules_are_never_touched(bed: Bed, apps: list[Application
     assert ethtool("-n", NAME, "rule", "3") == foreign
     shown = bed.daemon.get(f"/v1/rules?nic={NAME}")["rules"]
     assert [row["location"] for row in shown if not row["ours"]] == [3]
-    assert bed.daemon.ctl("pause", NAME).returncode == 0
+    bed.daemon.order("pause", NAME)
     assert listed() == [3]
-    assert bed.daemon.ctl("resume", NAME).returncode == 0
+    bed.daemon.order("resume", NAME)
     for app in apps:
         bed.steered(app)
     ethtool("-N", NAME, "delete", "3")
@@ -137,7 +137,7 @@ def test_a_rule_somebody_deletes_is_let_go(bed: Bed, apps: list[Application]) ->
 
     until(let_go, "it is let go", 60)
     assert len(listed()) == len(apps) - 1
-    assert bed.daemon.ctl("resume", NAME).returncode == 0  # the way to have it back
+    bed.daemon.order("resume", NAME)  # the way to have it back
     whole(bed, apps)
 
 
@@ -169,7 +169,7 @@ def test_the_driver_is_unloaded_and_comes_back(bed: Bed) -> None:
 
 def test_a_pause_outlives_the_driver(bed: Bed) -> None:
     """It is what a pause is for."""
-    assert bed.daemon.ctl("pause", NAME).returncode == 0
+    bed.daemon.order("pause", NAME)
     until(unloaded, "simnic is unloaded", 30)
     until(lambda: not nics(bed), "the daemon lets go", 30)
     sh("insmod", MODULE, *(f"{name}={value}" for name, value in PARAMETERS.items()))
@@ -180,5 +180,5 @@ def test_a_pause_outlives_the_driver(bed: Bed) -> None:
     bed.lab.nic = open_nic(NAME)
     app = bed.apps.tcp()
     bed.row(app, lambda row: row["state"] == "observed", "is only observed")
-    assert bed.daemon.ctl("resume", NAME).returncode == 0
+    bed.daemon.order("resume", NAME)
     bed.steered(app)

@@ -41,7 +41,7 @@ def test_one_owner_while_armed_and_all_as_before_afterwards(tmp_path: Path, rule
         assert affinities(bed) == ["0-3"] * 4
         bed.start(arm=False)
         assert knobs(bed) == before  # shown, not changed
-        assert bed.daemon.ctl("arm", NAME).returncode == 0
+        bed.daemon.order("arm", NAME)
         assert read("rx", "rps_flow_cnt") == ["0"] * 4
         cpus = affinities(bed)
         assert sorted(cpus) == ["0", "1", "2", "3"]
@@ -51,7 +51,7 @@ def test_one_owner_while_armed_and_all_as_before_afterwards(tmp_path: Path, rule
         assert nic["means"] == ("rules" if rules else "rss")
         app = bed.apps.tcp()
         bed.row(app, lambda row: row["state"] in ("steered", "rss"), "is steered")
-        assert bed.daemon.ctl("disarm", NAME).returncode == 0
+        bed.daemon.order("disarm", NAME)
         assert affinities(bed) == cpus  # disarming stops changes, and undoes none
         assert bed.daemon.end() == 0
         restored(bed)

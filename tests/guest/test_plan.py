@@ -76,7 +76,7 @@ def test_by_hand_is_as_by_the_daemon(bed: Bed) -> None:
     cleared()
     restore(bed, bare)
     assert state(bed) == bare
-    assert bed.daemon.ctl("arm", NAME).returncode == 0
+    bed.daemon.order("arm", NAME)
     until(lambda: state(bed) == by_hand, "the daemon has made the same", 60)
     assert inserts(bed) == 0
     for app in apps:
@@ -106,7 +106,7 @@ def test_a_rewrite_by_hand(bed: Bed) -> None:
     bed.start()
     app = bed.apps.tcp()
     bed.steered(app)
-    assert bed.daemon.ctl("disarm", NAME).returncode == 0
+    bed.daemon.order("disarm", NAME)
     app.migrate()
     bed.row(app, lambda row: row["app_cpu"] == app.cpu, "has moved")
     (action,) = [each for each in plan(bed) if each["flow"] is not None]
@@ -124,10 +124,10 @@ def test_a_rewrite_by_hand(bed: Bed) -> None:
 def test_a_delete_by_hand(bed: Bed) -> None:
     """Of a rule whose flow another policy leaves alone."""
     bed.start()
-    assert bed.daemon.ctl("arm", NAME).returncode == 0  # the order before holds until the next boot
+    bed.daemon.order("arm", NAME)  # the order before holds until the next boot
     app = bed.apps.tcp()
     bed.steered(app)
-    assert bed.daemon.ctl("disarm", NAME).returncode == 0
+    bed.daemon.order("disarm", NAME)
     left = f"  - {{ name: left, match: {{ ports: {app.key.local_port} }}, placement: leave }}"
     bed.daemon.config.write_text(policy(left))
     assert bed.daemon.ctl("reload").returncode == 0

@@ -45,8 +45,8 @@ def test_what_is_refused_is_said_and_the_rest_is_done(tmp_path: Path) -> None:
             refused = bed.daemon.events("refused")
             assert {row["errno"] for row in refused} == {"EROFS"}
             assert all(row["what"].startswith("xps-cpus:") for row in refused)
-        assert bed.daemon.ctl("disarm", NAME).returncode == 0
-        assert bed.daemon.ctl("arm", NAME).returncode == 0
+        bed.daemon.order("disarm", NAME)
+        bed.daemon.order("arm", NAME)
         until(lambda: changed() == {"smp_affinity_list", "xps_cpus"}, "it is set")
         bed.steered(app)
         assert bed.daemon.end() == 0
