@@ -167,6 +167,24 @@ def test_a_refused_rewrite_that_left_the_rule(bed: Bed, code: int) -> None:
     assert bed.adopted() == [location]
 
 
+def test_a_rewrite_after_a_refused_one_is_ours_if_it_is_killed(bed: Bed) -> None:
+    """It is on the queue that it had before both, which the journal must not have forgotten."""
+    location = bed.inserted()
+    for new in (2, 3):
+        bed.nic.refuse("insert", errno.EIO)
+        outcome = bed.apply(ActionKind.REWRITE, location, new)
+        assert (outcome.errno, outcome.location) == (errno.EIO, location)
+        assert bed.adopted() == [location]
+
+
+def test_a_rule_on_a_queue_that_we_were_refused_is_somebody_elses(bed: Bed) -> None:
+    location = bed.inserted()
+    bed.nic.refuse("insert", errno.EIO)
+    bed.apply(ActionKind.REWRITE, location, 3)
+    bed.nic.put(location, MATCH, 3)
+    assert bed.adopted() == []
+
+
 @pytest.mark.parametrize("code", REFUSALS, ids=errno.errorcode.get)
 def test_a_refused_rewrite_that_lost_the_rule(bed: Bed, code: int) -> None:
     location = bed.inserted()

@@ -2,10 +2,11 @@
 """Which rules in which NIC are ours, written before the rule is: what undo and a restart go by.
 
 A `RecordFile`: `["+", nic, match, queue]` before an insert, `["@", nic, match, location]` after it,
-`[">", nic, match, queue]` before it gets another queue, which may come with another location,
 `["-", nic, match]` after a delete or a refusal; `["=", nic, match, location, queues]` is all that
-is known of one. It is written without fsync, because filters do not outlive the power either. A
-rule that was killed between insert and location is known by its match and its queues alone.
+is known of one: before it gets another queue, which may come with another location, and after that
+was refused. `[">", nic, match, queue]` was written for it by earlier versions. The file is written
+without fsync, because filters do not outlive the power either. A rule that was killed between
+insert and location is known by its match and its queues alone.
 """
 
 from __future__ import annotations
@@ -97,11 +98,13 @@ class Journal:
                 queues = self._queues.get((nic, match), ())
                 yield ["=", nic, _encode(match), self._now[nic][match], list(queues)]
 
-    def _append(self, sign: str, nic: str, match: Match, *rest: int | None) -> None:
+    def _append(self, sign: str, nic: str, match: Match, *rest: int | list[int] | None) -> None:
         self._file.append([sign, nic, _encode(match), *rest], sync=False)
         self._note(sign, nic, match, *rest)
 
-    def _append_if_possible(self, sign: str, nic: str, match: Match, *rest: int) -> None:
+    def _append_if_possible(
+        self, sign: str, nic: str, match: Match, *rest: int | list[int]
+    ) -> None:
         """What is done already: a file that cannot be written has it when it is written anew."""
         with suppress(Unrecorded):
             self._file.append([sign, nic, _encode(match), *rest], sync=False)
@@ -130,10 +133,15 @@ class Journal:
         """After the write: a filter of the same match at another location is not ours."""
         self._append_if_possible("@", nic, match, location)
 
-    def turn(self, nic: str, match: Match, queue: int) -> None:
-        """Before it is given another queue: until `locate`, it is ours wherever it is found on one
-        of the two. One that is found on a third queue is not ours."""
-        self._append(">", nic, match, queue)
+    def turn(self, nic: str, match: Match, old: int | None, queue: int) -> None:
+        """Before it is given another queue than `old`, the one that the NIC says it has: until
+        `locate`, it is ours wherever it is found on one of the two. One that is found on a third
+        queue is not ours."""
+        self._append("=", nic, match, None, [queue] if old is None else [old, queue])
+
+    def stays(self, nic: str, match: Match, location: int, queue: int) -> None:
+        """After another queue was refused: it was read, and is there, and has this one."""
+        self._append_if_possible("=", nic, match, location, [queue])
 
     def ours(self, nic: str, rules: Iterable[Rule]) -> list[Rule]:
         """Those of the NIC's rules that are named. Of two with one match and no location known, the

@@ -61,9 +61,11 @@ def _after_rewrite(
         return code, action.location, f"{refused}, and does not say what is left of it ({words})"
     match = Match.of(action.key)
     if there is not None and _is_ours(nic, journal, there, match):
-        journal.locate(nic.name, match, action.location)
         if there.queue == action.new:
+            journal.locate(nic.name, match, action.location)
             return 0, action.location, f"{refused}, and yet it did"
+        if there.queue is not None:
+            journal.stays(nic.name, match, action.location, there.queue)
         return code, action.location, f"{refused}: it still points to queue {there.queue}"
     journal.release(nic.name, match)
     if code == errno.ENOENT:
@@ -77,7 +79,7 @@ def _write(nic: Nic, journal: Journal, action: Action) -> int | None:
             raise ValueError(f"a delete without a flow or a location: {action}")
         match = Match.of(action.key)
         try:
-            if _is_there(nic, journal, action.location, match):
+            if _there_still(nic, journal, action.location, match) is not None:
                 nic.delete(action.location)
         except OSError as refusal:
             if refusal.errno != errno.ENOENT:
@@ -89,9 +91,11 @@ def _write(nic: Nic, journal: Journal, action: Action) -> int | None:
         raise ValueError(f"an insert without a flow or a queue: {action}")
     match = Match.of(action.key)
     if action.kind is ActionKind.REWRITE:
-        if action.location is None or not _is_there(nic, journal, action.location, match):
-            raise OSError(errno.ENOENT, f"no rule of ours at location {action.location}")
-        journal.turn(nic.name, match, action.new)
+        at = action.location
+        there = None if at is None else _there_still(nic, journal, at, match)
+        if there is None:
+            raise OSError(errno.ENOENT, f"no rule of ours at location {at}")
+        journal.turn(nic.name, match, there.queue, action.new)
         location = nic.insert(match, action.new, action.location)
         journal.locate(nic.name, match, location)
         return location
@@ -127,12 +131,12 @@ def _found(nic: Nic, journal: Journal, match: Match) -> Rule | None:
     return next(iter(ours), None)
 
 
-def _is_there(nic: Nic, journal: Journal, location: int, match: Match) -> bool:
-    """Still: who deletes a rule of ours frees its location for his own, who points it elsewhere has
-    made it his, and a NIC is told to change or delete whatever is at a location. Between this look
-    and the write lie microseconds."""
+def _there_still(nic: Nic, journal: Journal, location: int, match: Match) -> Rule | None:
+    """Our rule at this location. Who deletes a rule of ours frees its location for his own, who
+    points it elsewhere has made it his, and a NIC is told to change or delete whatever is at a
+    location. Between this look and the write lie microseconds."""
     there = nic.rule(location)
-    return there is not None and _is_ours(nic, journal, there, match)
+    return there if there is not None and _is_ours(nic, journal, there, match) else None
 
 
 def _is_ours(nic: Nic, journal: Journal, there: Rule, match: Match) -> bool:
