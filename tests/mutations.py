@@ -125,7 +125,7 @@ MUTATIONS = [
         "program/ntuple.py", "ntuple",
         ("return Outcome(action, time.monotonic_ns(), errno.EIO, action.location, left)", "return Outcome(action, time.monotonic_ns(), 0, action.location, left)"),
         ("if action.kind is ActionKind.REWRITE:\n            code", "if False:\n            code"),
-        ("there is not None and _is_ours(nic, journal, there, match):\n        journal", "there is not None:\n        journal"),
+        ("there is not None and _is_ours(nic, journal, there, match):\n        if", "there is not None:\n        if"),
         ("if there.queue == action.new:", "if False:"),
         ("    journal.release(nic.name, match)\n    if code", "    if code"),
         ("if _there_still(nic, journal, action.location, match) is not None:\n                nic.delete", "if True:\n                nic.delete"),
