@@ -24,8 +24,7 @@ MODELS = {
     "nvme": (None, "nvme,msix_qsize=65"),
 }
 # As AMD, TCG gives every core an L3 of its own; as Intel, one to a socket.
-# Without what makes TCG walk or switch page tables more often.
-CPU = "max,vendor=GenuineIntel,-la57,-pku,-smap,-smep"
+CPU = "max,vendor=GenuineIntel"
 VIRTIO_QUEUES = 4
 MEMORY_MIB = 2048
 BOOT_S = {"session": 60.0, "systemd": 120.0}  # under load; alone they take five and fifteen
