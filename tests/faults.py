@@ -164,7 +164,7 @@ class Faults:
     # ---- the operator
 
     def _told(self, verb: str) -> None:
-        self.bed.daemon.post(f"/v1/nics/{self.nic.name}/{verb}")
+        self.bed.daemon.order(verb, self.nic.name)
 
     def paused(self) -> None:
         self._told("pause")

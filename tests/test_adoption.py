@@ -82,7 +82,7 @@ def test_a_restart_that_is_not_armed_deletes_orphans_once_it_is(
         bed.start(arm=False)
         bed.steered(lives)
         assert standing(shared_lab) == before
-        bed.daemon.post(f"/v1/nics/{shared_lab.nic.name}/arm")
+        bed.daemon.order("arm", shared_lab.nic.name)
         alone = [Match.of(lives.key)]
         until(lambda: [r.match for r in rules(shared_lab)] == alone, "the orphan is deleted")
 
@@ -170,7 +170,7 @@ def test_a_foreign_rule_is_never_touched(shared_lab: Lab, tmp_path: Path) -> Non
         bed.row(app, lambda row: row["state"] == "observed", "is observed")
         wrong = next(q.index for q in shared_lab.nic.queues() if q.cpu != app.cpu)
         location = shared_lab.nic.insert(Match.of(app.key), wrong)
-        bed.daemon.post(f"/v1/nics/{shared_lab.nic.name}/arm")
+        bed.daemon.order("arm", shared_lab.nic.name)
         row = bed.row(app, lambda row: row["state"] == "wanted", "is refused")
         assert "File exists" in row["why"]
         until(lambda: bed.daemon.events("refused"), "the refusal is an event")
