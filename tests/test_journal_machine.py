@@ -88,11 +88,11 @@ def steps(draw: st.DrawFn, state: State) -> Step:
     if what == "release":
         return Step(lambda journal: journal.release(*at), [without(state, at)])
     queue = draw(st.sampled_from(QUEUES))
-    old = draw(st.sampled_from(known.queues or QUEUES))
-    turned = known._replace(queues=(old, queue))
+    had = draw(st.sampled_from(known.queues or QUEUES))
+    turned = known._replace(queues=(had, queue))
 
     def turn(journal: Journal) -> None:
-        journal.turn(*at, old, queue)
+        journal.turn(*at, had, queue)
         journal.locate(*at, location)
 
     on_the_way = [state | {at: turned._replace(location=each)} for each in (None, known.location)]
