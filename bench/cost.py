@@ -101,7 +101,7 @@ def churning(bed: Bed) -> Iterator[None]:
 
 
 def _steered(running: Daemon) -> int:
-    return int(dict(running.ask("status")["flows_by_state"]).get("steered", 0))
+    return int(dict(running.status()["flows_by_state"]).get("steered", 0))
 
 
 def _wait_for_steered(running: Daemon, flows: int) -> None:

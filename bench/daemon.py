@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The daemon as an operator runs it: `atfnd run` as a process, asked over its socket with
-`atfnctl`, stopped with SIGTERM."""
+"""The daemon as an operator runs it: `atfnd run` as a process, asked over its socket, stopped with
+SIGTERM."""
 
 from __future__ import annotations
 
 import contextlib
-import json
 import subprocess
 import sys
 import tempfile
@@ -13,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from atfnd.ctl.client import UNREACHABLE, Client
 from atfnd.errors import OperatorError
 from bench.children import Child, child, until
 
@@ -45,28 +45,40 @@ class Daemon:
     def __init__(self, process: Child, socket: Path) -> None:
         self.process = process
         self.socket = socket
-
-    def _ctl(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        ctl = str(Path(sys.executable).with_name("atfnctl"))
-        return subprocess.run(
-            (ctl, *arguments, "--socket", str(self.socket)), capture_output=True, text=True
-        )
+        self._client = Client(str(socket))
 
     def ready(self) -> bool:
-        """It answers; as long as it has no socket it is not asked, which would slow its start."""
+        """It answers. OperatorError: it has ended."""
         self.process.check()
-        return self.socket.exists() and self._ctl("status").returncode == 0
+        try:
+            self.status()
+        except OperatorError as unreachable:
+            if unreachable.exit_code != UNREACHABLE:
+                raise
+            return False
+        return True
+
+    def status(self) -> dict[str, Any]:
+        """As `/v1/status` of docs/api.md; no process is started for it, which would be measured."""
+        return self._client.get("/v1/status")
+
+    def flows(self) -> list[dict[str, Any]]:
+        """Every row of `/v1/flows`."""
+        return list(self._client.pages("/v1/flows", "flows"))
+
+    def events(self) -> list[dict[str, Any]]:
+        """Every retained event of `/v1/events`."""
+        return list(self._client.events())
 
     def table(self, *arguments: str) -> str:
         """What `atfnctl` prints for an operator; OperatorError when it refuses."""
-        done = self._ctl(*arguments)
+        ctl = str(Path(sys.executable).with_name("atfnctl"))
+        done = subprocess.run(
+            (ctl, *arguments, "--socket", str(self.socket)), capture_output=True, text=True
+        )
         if done.returncode:
             raise OperatorError(f"atfnctl {' '.join(arguments)}: {done.stderr.strip()}")
         return done.stdout
-
-    def ask(self, *arguments: str) -> Any:
-        """The same as JSON."""
-        return json.loads(self.table(*arguments, "--json"))
 
 
 @contextlib.contextmanager

@@ -116,7 +116,7 @@ def _phase(name: str, bed: Bed, pace: Pace, meter: Meter, console: Console) -> P
 
 def _show_flows(running: Daemon, console: Console, move: int) -> int:
     """Print the live table as an operator would; returns how many flows are steered."""
-    rows = running.ask("flows")
+    rows = running.flows()
     steered = sum(1 for row in rows if row["state"] in ("steered", "port"))
     console.print(f"[bold]atfnctl flows[/bold], after move {move + 1}: {steered} steered")
     if move in (0, MOVES - 1):

@@ -141,14 +141,14 @@ def _decided(running: Daemon) -> None:
 
 
 def _events(running: Daemon) -> list[dict[str, Any]]:
-    return [each for each in running.ask("events") if each["kind"] in ("trial", "kept", "back")]
+    return [each for each in running.events() if each["kind"] in ("trial", "kept", "back")]
 
 
 def _led_to(running: Daemon) -> int:
     """The CPU where the one flow there is is delivered, by a filter of its own or its port's."""
 
     def led() -> list[int]:
-        rows = (row for row in running.ask("flows") if not row["remote"].endswith(":*"))
+        rows = (row for row in running.flows() if not row["remote"].endswith(":*"))
         return [row["target_cpu"] for row in rows if row["state"] in ("steered", "port")]
 
     return int(until(led, "the flow is steered", LED_S)[0])

@@ -147,7 +147,7 @@ def _applied(daemon: Daemon | None) -> int | None:
     if daemon is None:
         return None
     until(daemon.ready, "the daemon answers", ANSWER_S)
-    return int(daemon.ask("status")["actions_applied"])
+    return int(daemon.status()["actions_applied"])
 
 
 def report(runs: Sequence[Run]) -> Report:

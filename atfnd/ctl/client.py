@@ -90,6 +90,12 @@ class Client:
             if cursor is None:
                 return
 
+    def events(self, after: int = 0) -> Iterator[Row]:
+        """Every retained event since number `after`, asked for a page at a time."""
+        while page := self.get("/v1/events", after=after, limit=PAGE)["events"]:
+            yield from page
+            after = page[-1]["seq"]
+
     def order(self, nic: str, verb: str) -> Row:
         """`verb` is arm, disarm, pause, resume or restore."""
         return self._request("POST", f"/v1/nics/{quote(nic, safe=':')}/{verb}", ORDER_S)

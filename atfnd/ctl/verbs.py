@@ -172,7 +172,7 @@ def events(
     """What the daemon did and noticed, and why; --json --follow prints one object a line."""
     client = Client(socket)
     if not follow:
-        rows = (row for row in _events(client, after) if nic in (None, row["nic"]))
+        rows = (row for row in client.events(after) if nic in (None, row["nic"]))
         if as_json:
             output.say_json_list(rows)
         else:
@@ -187,15 +187,8 @@ def events(
         return
 
 
-def _events(client: Client, after: int) -> Iterator[Row]:
-    """Every retained event, a page at a time."""
-    while page := client.get("/v1/events", after=after, limit=1000)["events"]:
-        yield from page
-        after = page[-1]["seq"]
-
-
 def _follow(client: Client, after: int) -> Iterator[Row]:
-    """As `_events`, without end; a daemon that started again counts from 1."""
+    """As `Client.events`, without end; a daemon that started again counts from 1."""
     since = None
     while True:
         known = client.get("/v1/events", after=after, limit=1)["since_wall_s"]
