@@ -32,8 +32,7 @@ def jumped(seconds: int) -> Iterator[None]:
         time.clock_settime(time.CLOCK_REALTIME, time.time() - seconds)
 
 
-@pytest.mark.parametrize("order", ["immediate", "strict"])
-@pytest.mark.parametrize("years", [10, -10])
+@pytest.mark.parametrize(("years", "order"), [(10, "strict"), (-10, "immediate")])
 def test_a_jump(lab: Lab, tmp_path: Path, years: int, order: str) -> None:
     with a_bed(lab, tmp_path, "bpf", policy(order=order)) as bed:
         bed.start()
