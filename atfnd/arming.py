@@ -113,7 +113,12 @@ class Arming:
 
     def _allow(self, watch: NicWatch, knob: str) -> None:
         """That a knob is not as we left it is nobody's wish."""
-        now = watch.nic.knob(knob)
+        try:
+            now = watch.nic.knob(knob)
+        except OSError as refusal:
+            if refusal.errno != errno.ENETDOWN:
+                raise
+            return  # it is looked at again when the link is up
         if now is not None:
             self._originals.settled(watch.view.name, knob, now)
 

@@ -8,15 +8,18 @@ import errno
 import os
 from collections.abc import Iterator
 from contextlib import closing
+from pathlib import Path
 
 import pytest
 
 from atfnd.errors import OperatorError
 from atfnd.kernel.cpulist import format_cpulist, format_cpumask
 from atfnd.kernel.interface import Interface
-from atfnd.model import Actuator, Match, Queue, Rss
+from atfnd.model import Action, ActionKind, Actuator, Match, Queue, Rss
 from atfnd.nic.ethtool import EthtoolNic
 from atfnd.nic.ethtool_queues import Queues
+from atfnd.program import knob, queue_cpu
+from atfnd.program.originals import Originals
 from tests.interfaces import QUEUES, Namespace, a_namespace
 
 __all__: list[str] = []
@@ -130,6 +133,27 @@ def test_down_and_up(nic: EthtoolNic, net: Namespace) -> None:
     after = {queue.napi_id for queue in nic.queues()}
     assert None not in after
     assert not before & after
+
+
+def test_a_queues_cpu_is_not_forgotten_while_the_link_is_down(
+    nic: EthtoolNic, net: Namespace, tmp_path: Path
+) -> None:
+    """What cannot be read cannot be put back: a later undo does it."""
+    make_threaded(net)
+    before = nic.knob("queue-cpu:0")
+    assert before is not None
+    with closing(Originals(tmp_path / "originals.journal")) as originals:
+        action = Action(ActionKind.QUEUE_CPU, "v0", None, None, None, CPUS[-1], "", "", queue=0)
+        assert queue_cpu.apply(nic, originals, action).errno == 0
+        net.ip("link set v0 down")
+        [undone] = knob.undo(nic, originals)
+        assert (undone.knob, undone.errno) == ("queue-cpu:0", errno.ENETDOWN)
+        assert originals.held("v0")["queue-cpu:0"].original == before
+        assert nic.knob(f"queue-cpu:{QUEUES}") is None
+        net.ip("link set v0 up")
+        [undone] = knob.undo(nic, originals)
+        assert (undone.errno, nic.knob("queue-cpu:0")) == (0, before)
+        assert originals.held("v0") == {}
 
 
 def test_fewer_channels(nic: EthtoolNic, net: Namespace) -> None:

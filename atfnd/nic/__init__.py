@@ -88,7 +88,8 @@ class Nic(Protocol):
         driver's private flag, `on` or `off`). What the kernel does not have is not here."""
 
     def knob(self, name: str) -> str | None:
-        """One of `knobs`, as the kernel has it now. None: there is no such knob."""
+        """One of `knobs`, as the kernel has it now. None: there is no such knob. OSError(ENETDOWN):
+        it cannot be read while the link is down, and comes back with it."""
 
     def set_knob(self, name: str, value: str) -> None:
         """Write one of `knobs`. KeyError: there is no such knob."""

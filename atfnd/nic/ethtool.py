@@ -230,7 +230,13 @@ class EthtoolNic:
         return self._knobs.read()
 
     def knob(self, name: str) -> str | None:
-        return self._knobs.one(name)
+        """As `Nic.knob`; OSError(ENETDOWN) for a queue whose interrupt is free while the link is
+        down. The interrupt keeps its CPUs meanwhile (kernel/irq/manage.c, irq_setup_affinity)."""
+        value = self._knobs.one(name)
+        of_queues = {f"queue-cpu:{index}" for index in range(self._count())}
+        if value is None and name in of_queues and not self.up():
+            raise OSError(errno.ENETDOWN, f"no {name} while the link is down")
+        return value
 
     def set_knob(self, name: str, value: str) -> None:
         """As `Nic.set_knob`; ValueError: not a value of this knob."""

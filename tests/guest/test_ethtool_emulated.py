@@ -4,19 +4,23 @@
 
 from __future__ import annotations
 
+import errno
 import re
 import subprocess
 from collections.abc import Iterator
 from contextlib import closing
+from pathlib import Path
 
 import pytest
 
 from atfnd.kernel.ethtool_changes import EthtoolChanges
 from atfnd.kernel.interface import Interface
-from atfnd.model import Queue, Rss
+from atfnd.model import Action, ActionKind, Queue, Rss
 from atfnd.nic.driver import open_nic
 from atfnd.nic.ethtool import EthtoolNic
 from atfnd.nic.ethtool_queues import Queues
+from atfnd.program import knob, queue_cpu
+from atfnd.program.originals import Originals
 from tests.guest.simlab import ethtool, interrupts, ports, sh
 from tests.guest.wired import Wired, wired
 from tests.wait import until
@@ -220,3 +224,24 @@ def test_down_and_up(nic: EthtoolNic, port: Wired) -> None:
     last = until(lambda: complete(nic, 4), "the queues are back")[-1]
     all_to(nic, 3)
     comes_by(port, last)
+
+
+def test_a_restore_while_the_link_is_down_is_refused_and_done_later(
+    nic: EthtoolNic, port: Wired, tmp_path: Path
+) -> None:
+    """An interrupt keeps its CPUs while it is free, so the original value is kept as well."""
+    before = nic.knob("queue-cpu:1")
+    assert before is not None
+    with closing(Originals(tmp_path / "originals.journal")) as originals:
+        action = Action(ActionKind.QUEUE_CPU, port.name, None, None, None, 2, "", "", queue=1)
+        assert queue_cpu.apply(nic, originals, action).errno == 0
+        sh("ip", "link", "set", port.name, "down")
+        readable = "queue-cpu:1" in nic.knobs()  # virtio_net keeps its interrupts
+        undone = knob.undo(nic, originals)
+        assert [each.errno for each in undone] == [0 if readable else errno.ENETDOWN]
+        sh("ip", "link", "set", port.name, "up")
+        until(lambda: complete(nic, 4), "the queues are back")
+        assert (nic.knob("queue-cpu:1") == "2") is not readable
+        again = knob.undo(nic, originals)
+        assert [each.errno for each in again] == ([] if readable else [0])
+        assert nic.knob("queue-cpu:1") == before
