@@ -41,7 +41,8 @@ TIMED_OUT = 124  # as timeout(1)
 KERNEL_ARGUMENTS = (
     "console=ttyS0 loglevel=5 panic=-1 oops=panic mitigations=off tsc=reliable no_timer_check "
     "8250.nr_uarts=1 i8042.nokbd i8042.noaux random.trust_cpu=on apparmor=0 selinux=0 audit=0 "
-    "nokaslr net.ifnames=0 maxcpus=1"  # session.sh brings up the others
+    "init_on_alloc=0 rcupdate.rcu_expedited=1 nokaslr net.ifnames=0 "
+    "maxcpus=1"  # session.sh brings up the others
 )
 COMPLAINT = re.compile(
     r"(WARNING|BUG|INFO): |Oops|general protection|unable to handle|self-detected stall"
