@@ -51,6 +51,10 @@ class Nics:
         return cls(match[1], int(match[2]), None if match[3] is None else int(match[3]))
 
 
+EVERY = "every"  # of `--nic`: one machine that serves the files which want any of them
+FLEET = ("igb:2@1", "virtio:2@0", "vmxnet3:2", "e1000e:2", "nvme:2@1")
+
+
 @dataclass(frozen=True, slots=True)
 class Machine:
     """`sockets` is also the number of NUMA nodes; each socket has one L3 cache."""
@@ -63,7 +67,9 @@ class Machine:
 
     @staticmethod
     def add_arguments(parser: ArgumentParser) -> None:
-        parser.add_argument("--nic", action="append", default=[], metavar="MODEL:COUNT[@NODE]")
+        parser.add_argument(
+            "--nic", action="append", default=[], metavar="MODEL:COUNT[@NODE]|every"
+        )
         parser.add_argument("--cpus", default="2x2x1", metavar="SOCKETSxCORESxTHREADS")
         parser.add_argument("--init", choices=tuple(BOOT_S), default="session")
 
@@ -74,7 +80,8 @@ class Machine:
         if match is None:
             raise OperatorError(f"--cpus {options.cpus}: not SOCKETSxCORESxTHREADS", "2x2x1")
         sockets, cores, threads = map(int, match.groups())
-        return cls(sockets, cores, threads, tuple(map(Nics.parse, options.nic)), options.init)
+        nics = FLEET if options.nic == [EVERY] else options.nic
+        return cls(sockets, cores, threads, tuple(map(Nics.parse, nics)), options.init)
 
     @property
     def boot_s(self) -> float:

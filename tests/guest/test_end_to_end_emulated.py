@@ -20,7 +20,7 @@ from tests.guest.simlab import a_lab_between, ethtool, ports
 
 __all__: list[str] = []
 
-GUEST = ["--nic", "igb:2", "--nic", "virtio:2"]
+GUEST = ["--nic", "every"]
 MEANS = {"igb": "rfs", "virtio_net": "rss"}
 NO_RULES = re.compile("(igb|virtio_net) has no (5-tuple filters|filter table)")
 SAID = {"igb": "(RFS)", "virtio_net": "indirection table points to queue"}

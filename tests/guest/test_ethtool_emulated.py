@@ -27,7 +27,7 @@ from tests.wait import until
 
 __all__: list[str] = []
 
-GUEST = ["--nic", "igb:2", "--nic", "virtio:2"]
+GUEST = ["--nic", "every"]
 CPUS = range(4)
 
 

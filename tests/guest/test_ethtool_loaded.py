@@ -15,7 +15,7 @@ from tests.wait import until
 
 __all__: list[str] = []
 
-GUEST = ["--nic", "nvme:2@1"]
+GUEST = ["--nic", "every"]
 
 
 @pytest.mark.parametrize("pairs", [1, 0], ids=["platform", "msix"])

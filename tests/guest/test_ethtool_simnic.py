@@ -20,7 +20,7 @@ from tests.wait import until
 
 __all__: list[str] = []
 
-GUEST = ["--nic", "nvme:2@1"]
+GUEST = ["--nic", "every"]
 CPUS = range(4)
 
 

@@ -15,7 +15,7 @@ import pytest
 
 from atfnd.kernel.netns import open_socket, path_of
 
-GUEST = ["--nic", "igb:2@1", "--nic", "virtio:2@0", "--nic", "vmxnet3:2", "--nic", "e1000e:2"]
+GUEST = ["--nic", "every"]
 IGB = ("igb", 4, 1, [r"{nic}-rx-{queue}", r"{nic}-tx-{queue}"])
 VIRTIO = ("virtio_net", 4, 0, [r"virtio\d+-input\.{queue}", r"virtio\d+-output\.{queue}"])
 VMXNET3 = ("vmxnet3", 4, None, [r"{nic}-rxtx-{queue}"])

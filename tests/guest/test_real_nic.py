@@ -11,20 +11,24 @@ import pytest
 
 from tests.guest.simlab import ports, sh
 from tests.guest.wired import simnic, wired
+from tests.zygote import Forked
 
 __all__: list[str] = []
 
-GUEST = ["--nic", "igb:2", "--nic", "virtio:2"]
+GUEST = ["--nic", "every"]
+PLUGINS = ("-p", "no:cacheprovider", "-p", "pytest_timeout")  # the others take long to load here
 
 
 def proven(name: str) -> str:
     """What pytest says of tests/nic on this NIC."""
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/nic"]
+    command = [sys.executable, "-m", "pytest", "-q", *PLUGINS, "tests/nic"]
     environment = {**os.environ, "NIC": name}
-    environment.pop("PYTEST_DISABLE_PLUGIN_AUTOLOAD", None)  # ours; make does not set it
-    done = subprocess.run(command, env=environment, capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+    with Forked(
+        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    ) as running:
+        said, _ = running.communicate()
+    assert running.returncode == 0, said
+    return str(said)
 
 
 def test_a_nic_with_filters() -> None:

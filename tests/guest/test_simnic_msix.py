@@ -13,7 +13,7 @@ from tests.guest.hardware import effective_cpus, ethtool, interrupts, queue_of, 
 from tests.guest.rxnfc import Filter, insert
 from tests.guest.simpair import HOST, PEER, open_host, open_peer, simnic
 
-GUEST = ["--nic", "nvme:2@1"]
+GUEST = ["--nic", "every"]
 NIC = "sim0"
 FLOW = Filter(PEER[socket.AF_INET], 5001, HOST[socket.AF_INET], 7001)
 
