@@ -8,7 +8,9 @@ PY := $(VENV)/bin/python
 APT := clang llvm gcc libc6-dev make cmake ninja-build pkg-config bpftool libbpf-dev libelf-dev zlib1g-dev \
        libnl-3-dev ethtool iproute2 iperf3 curl procps python3-dev python3-venv kmod bc systemd dbus man-db zsh fish tmux \
        chromium-headless-shell
-C_SOURCES := $(wildcard atfnd/bpf/*.c atfnd/bpf/*.h atfnd/bpf/CMakeLists.txt)
+C_SOURCES := $(wildcard atfnd/bpf/*/*.[ch] atfnd/bpf/*.cmake atfnd/bpf/CMakeLists.txt)
+BENCH_SOURCES := $(wildcard bench/extension/*.c bench/extension/*.h bench/extension/CMakeLists.txt)
+C_FORMATTED := $(wildcard atfnd/bpf/*/*.[ch] bench/*.[ch] bench/*/*.[ch])
 NAME ?= all
 export CMD ?= uname -a; lscpu
 GUEST ?=
@@ -41,7 +43,13 @@ build/.ext: build/.venv $(C_SOURCES)
 	@$(VENV)/bin/pip install -q --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $@
 
-setup: build/.ext ## install what is needed and build the extension
+build/.bench: build/.venv $(C_SOURCES) $(BENCH_SOURCES)
+	@cmake -S bench/extension -B build/bench -G Ninja --log-level=WARNING -DCMAKE_BUILD_TYPE=Release \
+	  -DPython_EXECUTABLE=$(abspath $(PY)) >/dev/null
+	@cmake --build build/bench -- --quiet
+	@touch $@
+
+setup: build/.ext build/.bench ## install what is needed and build the extensions
 
 run: setup ## demo: lab NIC, daemon, real traffic; ends with build/run.json
 	@$(PY) -m bench.demo
@@ -60,18 +68,31 @@ soak: setup ## faults by chance, random tests: make soak HOURS=4
 
 test-nic: setup ## prove a real NIC: NIC=eth2 make test-nic (docs/testing.md)
 	@test -n "$(NIC)" || { echo "name it: NIC=eth2 make test-nic" >&2; exit 2; }
-	@NIC=$(NIC) $(PY) -m pytest tests/nic
+	@NIC=$(NIC) $(PY) -m pytest tests/hardware
+
+sanitize: setup ## the extension's tests under AddressSanitizer and UndefinedBehaviorSanitizer
+	@for each in atfnd/bpf:bpf bench/extension:bench; do \
+	  cmake -S $${each%%:*} -B build/sanitize/$${each##*:} -G Ninja -DSANITIZE=ON \
+	    -DPython_EXECUTABLE=$(abspath $(PY)) >/dev/null && \
+	  cmake --build build/sanitize/$${each##*:} -- --quiet || exit; done
+	@LD_PRELOAD=$$(gcc -print-file-name=libasan.so) PYTHONMALLOC=malloc \
+	  ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1 UBSAN_OPTIONS=print_stacktrace=1 $(PY) -m tests.sanitize $(TESTS)
 
 mutants: setup ## faults made in the code, one by one, that pure tests are to see: make mutants [WORDS="spans"]
 	@$(PY) -m tests.mutants $(WORDS)
 
-lint: setup ## ruff and mypy --strict
+lint: setup ## ruff, mypy --strict and clang-format
 	@$(VENV)/bin/ruff check .
 	@$(VENV)/bin/ruff format --check .
 	@$(VENV)/bin/mypy
+	@$(VENV)/bin/clang-format --dry-run -Werror $(C_FORMATTED)
+
+format: setup ## write Python and C as `make lint` wants them
+	@$(VENV)/bin/ruff format -q .
+	@$(VENV)/bin/clang-format -i $(C_FORMATTED)
 
 docs: setup ## write the reference of policy keys in docs/policies.md
-	@$(PY) -m atfnd.policy.reference docs/policies.md
+	@$(PY) -m atfnd.policy.file.reference docs/policies.md
 
 bench: setup ## all benchmarks, or one: make bench NAME=reaction
 	@$(PY) -m bench $(NAME)
@@ -94,14 +115,14 @@ install-tree: # from the wheels, without a network
 	  --no-index --find-links $(WHEELS) --target $(LIB) atfnd
 	@rm -rf $(LIB)/bin
 	@$(PYTHON) -m compileall -q --invalidation-mode unchecked-hash -s "$(DESTDIR)" -p / $(LIB)
-	@for each in sbin/atfnd:atfnd.__main__ bin/atfnctl:atfnd.ctl; do \
+	@for each in sbin/atfnd:atfnd.cli.commands bin/atfnctl:atfnd.ctl; do \
 	  install -d $(DESTDIR)$(PREFIX)/$${each%%/*}; \
-	  sed 's|@lib@|$(PREFIX)/lib/atfnd|; s|@module@|'$${each#*:}'|' systemd/launcher.in \
+	  sed 's|@lib@|$(PREFIX)/lib/atfnd|; s|@module@|'$${each#*:}'|' packaging/launcher.in \
 	    >$(DESTDIR)$(PREFIX)/$${each%%:*} && chmod 755 $(DESTDIR)$(PREFIX)/$${each%%:*}; done
 	@install -d $(DESTDIR)$(UNITDIR) $(DESTDIR)$(PREFIX)/lib/sysusers.d
-	@sed 's|@sbindir@|$(PREFIX)/sbin|; s|@bindir@|$(PREFIX)/bin|' systemd/atfnd.service.in >$(DESTDIR)$(UNITDIR)/atfnd.service
-	@install -m 644 systemd/atfnd.sysusers $(DESTDIR)$(PREFIX)/lib/sysusers.d/atfnd.conf
-	@$(PY) -m atfnd.manual build/man policies/data-transfer.yaml
+	@sed 's|/usr/local/|$(PREFIX)/|' atfnd.service >$(DESTDIR)$(UNITDIR)/atfnd.service
+	@install -m 644 packaging/atfnd.sysusers $(DESTDIR)$(PREFIX)/lib/sysusers.d/atfnd.conf
+	@$(PY) -m atfnd.cli.manual build/man policies/data-transfer.yaml
 	@install -d $(SHARE)/man/man1 $(SHARE)/man/man5 $(SHARE)/man/man8
 	@for each in build/man/*; do install -m 644 $$each $(SHARE)/man/man$${each##*.}/; done
 	@install -d $(SHARE)/bash-completion/completions $(ZSH) $(SHARE)/fish/vendor_completions.d
@@ -113,7 +134,7 @@ install-tree: # from the wheels, without a network
 	  install -D -m 644 $$each $(SHARE)/doc/atfnd/$$each; done
 	@install -d $(DESTDIR)$(SYSCONFDIR)/atfnd/policies $(DESTDIR)$(SYSCONFDIR)/atfnd/policies.d
 	@cp -n policies/*.yaml $(DESTDIR)$(SYSCONFDIR)/atfnd/policies/
-	@cp -n systemd/atfnd.yaml $(DESTDIR)$(SYSCONFDIR)/atfnd/atfnd.yaml
+	@cp -n packaging/atfnd.yaml $(DESTDIR)$(SYSCONFDIR)/atfnd/atfnd.yaml
 
 uninstall: ## stop it, undo what it did, remove what `make install` put there; /etc/atfnd stays
 	@test -n "$(DESTDIR)" || ! test -x $(PREFIX)/sbin/atfnd || { \
@@ -125,7 +146,7 @@ uninstall: ## stop it, undo what it did, remove what `make install` put there; /
 	rm -f $(SHARE)/{bash-completion/completions/{atfnd,atfnctl},fish/vendor_completions.d/{atfnd,atfnctl}.fish}
 
 man: setup ## build/man: atfnd(8), atfnctl(1), atfnd.yaml(5)
-	@$(PY) -m atfnd.manual build/man policies/data-transfer.yaml
+	@$(PY) -m atfnd.cli.manual build/man policies/data-transfer.yaml
 
 deb: wheels ## build/deb/atfnd_*.deb
 	@missing=""; for p in $(APT_DEB); do dpkg-query -W -f='$${Status}' $$p 2>/dev/null | grep -q 'ok installed' || missing="$$missing $$p"; done; \
@@ -140,7 +161,7 @@ lintian: deb ## what Debian's checker says of the package
 	@lintian --fail-on error,warning --suppress-tags bogus-mail-host build/deb/atfnd_*.changes
 
 clean: ## remove everything built
-	rm -rf build $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf build bench/extension/_bench.abi3.so $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find . -name __pycache__ -prune -exec rm -rf {} +
 
-.PHONY: help setup mutants run test test-rest test-all soak test-nic lint docs bench guest wheels install install-tree man uninstall deb lintian clean
+.PHONY: help setup sanitize mutants run test test-rest test-all soak test-nic lint format docs bench guest wheels install install-tree man uninstall deb lintian clean

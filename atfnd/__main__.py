@@ -1,60 +1,11 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The command `atfnd`: run, check, schema, replay, restore, lab. Each imports what it needs."""
+"""`python -m atfnd` is the command `atfnd`."""
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Annotated, Literal
-
-import typer
-
-from atfnd.errors import told
-from atfnd.lab.cli import app as lab
-from atfnd.policy.cli import Config, check, schema
-from atfnd.replay.verb import replay
+from atfnd.cli.commands import main
 
 __all__ = ["main"]
-
-app = typer.Typer(
-    help="Steers each flow's packets to the core its application runs on.",
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-)
-app.add_typer(lab, name="lab")
-app.command()(check)
-app.command()(schema)
-app.command()(replay)
-
-NICS = "eth2, lab:lab, or 'eth*': each with a device behind it; repeatable."
-ARM = "One of them, as --nic names it. Others: by the policy, or `atfnctl arm`."
-OBSERVER = "Instead of the policy's `daemon.observer`."
-Nics = Annotated[list[str] | None, typer.Option(metavar="NIC", help=NICS)]
-Arm = Annotated[list[str] | None, typer.Option(metavar="NIC", help=ARM)]
-RunDir = Annotated[Path, typer.Option(help="Socket, lock and journals live here.")]
-Observer = Annotated[Literal["auto", "bpf", "sock_diag"] | None, typer.Option(help=OBSERVER)]
-
-
-@app.command()
-def run(nic: Nics = None, arm: Arm = None, run_dir: RunDir = Path("/run/atfnd"),
-        config: Config = None, observer: Observer = None) -> None:  # fmt: skip
-    """Watch the sockets of each --nic and steer their flows; change only NICs that are armed."""
-    from atfnd.run import run  # fmt: skip
-
-    run(nic or [], arm or [], run_dir, config, observer)
-
-
-@app.command()
-def restore(run_dir: RunDir = Path("/run/atfnd")) -> None:
-    """Undo what a stopped daemon left in its NICs: rules and settings."""
-    from atfnd.run import restore  # fmt: skip
-
-    restore(run_dir)
-
-
-def main() -> None:
-    """Run the command; an operator's error is one line and an exit code."""
-    told("atfnd", app)
-
 
 if __name__ == "__main__":
     main()

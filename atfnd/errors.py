@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 
-__all__ = ["OperatorError", "told"]
+__all__ = ["OperatorError", "reported"]
 
 
 class OperatorError(Exception):
@@ -29,8 +29,8 @@ class OperatorError(Exception):
         return self.exit_code
 
 
-def told(program: str, command: Callable[[], object]) -> None:
-    """Run a command; its OperatorError is printed, and ends the process with its exit code."""
+def reported(program: str, command: Callable[[], object]) -> None:
+    """Run a command; if it raises OperatorError, print that and exit with its code."""
     try:
         command()
     except OperatorError as error:

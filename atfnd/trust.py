@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Who else may change a file that we act on: its owner and mode, and those of its folders.
+"""Which users may change a file that we act on: its owner and mode, and those of its folders.
 
-Root and we ourselves are trusted, nobody else. In a folder with the sticky bit (/tmp) others may
-make files but not replace ours. Reads stat(2); changes nothing.
+Only root and our own user are trusted. In a folder with the sticky bit (/tmp) others may make files
+but not replace ours. Reads stat(2); changes nothing.
 """
 
 from __future__ import annotations

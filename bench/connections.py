@@ -6,8 +6,8 @@ from __future__ import annotations
 from contextlib import closing
 from typing import NamedTuple
 
-from atfnd.kernel.inet_diag import Namespace, flows
-from atfnd.kernel.netns import path_of
+from atfnd.kernel.netlink.inet_diag import Namespace, flows
+from atfnd.kernel.system.netns import path_of
 from atfnd.model import FlowKey, Protocol
 from bench.bed import Bed
 

@@ -25,8 +25,8 @@ from typing import TypedDict
 from pyroute2 import DiagSocket, netns
 
 from atfnd.observe import Qualify
-from atfnd.observe.bpf import BpfObserver
-from atfnd.observe.sockdiag import SockDiagObserver
+from atfnd.observe.sockets.bpf import BpfObserver
+from atfnd.observe.sockets.sockdiag import SockDiagObserver
 
 __all__ = ["Inventories", "run"]
 

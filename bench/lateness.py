@@ -27,7 +27,7 @@ class Moved(NamedTuple):
     flow: int | None  # None: all flows at once, by their queue or with their application
     began_ns: int
     done_ns: int
-    held: bool  # in between, the new queue was parked
+    held: bool  # in between, the new queue was quiesced
     told: int | None  # datagrams late, by our own detection; None: it did not look
     verdict: str  # how it ended, in our own words
 
@@ -40,7 +40,7 @@ class Seen:
     stray: int = 0  # late, and of no move
     moves: int = 0  # of flows
     reordered: Counter[str] = field(default_factory=Counter)  # of these, by verdict
-    disagreed: int = 0  # our own detection told of another number
+    disagreed: int = 0  # our own detection reported another number
     late_after_ns: list[tuple[str, int]] = field(default_factory=list)  # its move's verdict, began
     delays_ns: list[int] = field(default_factory=list)  # of all
     moved_ns: list[int] = field(default_factory=list)  # of flows just moved

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Ground truth from atfnd/bpf/meter.bpf.c: were data processed on the CPU that read them, and was a
-packet delivered on the CPU of its application's last call?
+"""Ground truth from bench/extension/meter.bpf.c: were data processed on the CPU that read them, and
+was a packet delivered on the CPU of its application's last call?
 
 The first is read locality, in bytes, which is what benches report; reads of every TCP and UDP
 socket of the namespace count. The second tells when delivery followed an application; RFS is
@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import NamedTuple, Self
 
-from atfnd.bpf import _bpf
-from atfnd.bpf.layout import Layout, layout
+from atfnd.bpf.layout import Layout, layout_of
 from atfnd.model import FlowKey
+from bench.extension import _bench
 
 __all__ = ["FlowCount", "Meter", "Reaction", "Reading", "Totals"]
 
@@ -131,15 +131,19 @@ def _key(protocol: int, local: bytes, local_port: int, remote: bytes, remote_por
     )
 
 
+def _layout(name: str) -> Layout:
+    return layout_of(*_bench.layout("meter", name))
+
+
 class Meter:
     """Counts what device `ifindex` of the namespace with inode `netns` delivers, while started."""
 
     def __init__(self, ifindex: int, netns: int, flows: int = 65536) -> None:
-        self._meter = _bpf.Meter(ifindex, netns, flows)
-        self._totals = layout("meter", "meter_totals")
-        self._key = layout("meter", "meter_key")
-        self._flow = layout("meter", "meter_flow")
-        self._reaction = layout("meter", "meter_reaction")
+        self._meter = _bench.Meter(ifindex, netns, flows)
+        self._totals = _layout("meter_totals")
+        self._key = _layout("meter_key")
+        self._flow = _layout("meter_flow")
+        self._reaction = _layout("meter_reaction")
         tuple_fields = ("protocol", "local", "local_port", "remote", "remote_port")
         self._key_columns = _columns(self._key, *tuple_fields)
         self._reaction_key = _columns(self._reaction, *tuple_fields)
@@ -176,8 +180,7 @@ class Meter:
     def reactions(self) -> list[Reaction]:
         """Moves reacted to since the last call, oldest first."""
         found = []
-        for raw in self._meter.reactions():
-            row = self._reaction.codec.unpack(raw)
+        for row in self._reaction.codec.iter_unpack(self._meter.drain()):
             key = _key(*(row[i] for i in self._reaction_key))
             changed, last_remote, *rest = (row[i] for i in self._reaction_columns)
             found.append(Reaction(key, changed, last_remote or None, *rest))

@@ -20,18 +20,18 @@ from typing import NamedTuple
 from atfnd.errors import OperatorError
 from atfnd.model import Action, ActionKind, FlowKey, Outcome
 from atfnd.move.command import Ended
-from atfnd.move.device import Device
-from atfnd.move.event import Tick, Wanted
+from atfnd.move.device import NicMoves
+from atfnd.move.event import TimerDue, Wanted
 from atfnd.move.frozenmap import FrozenMap
 from atfnd.move.mover import Mover
 from atfnd.move.timer import Times
 from atfnd.move.verdict import Mode, Verdict
-from atfnd.observe.nics import NicWatch
-from atfnd.observe.port import read_port
+from atfnd.observe.nics.move_port import read_port
+from atfnd.observe.nics.watch import NicWatch
+from atfnd.program.actuator import NicActuator
 from atfnd.program.apply import apply
-from atfnd.program.hands import NicHands
-from atfnd.program.journal import Journal
-from atfnd.program.originals import Originals
+from atfnd.program.journals.filter_journal import FilterJournal
+from atfnd.program.journals.undo_journal import UndoJournal
 from bench.bed import Bed
 from bench.traffic.datagrams import Stream
 
@@ -63,7 +63,7 @@ class Move(NamedTuple):
         return self.ended is None or self.ended.verdict not in NOT_DONE
 
 
-class _Hands(NicHands):
+class _Actuator(NicActuator):
     """Notes when a move began, wrote and let go: of one flow the last, of holds the one."""
 
     began_ns: dict[FlowKey, int]
@@ -84,10 +84,10 @@ class _Hands(NicHands):
         super().watch(key, origins, targets, through)
 
     def hold(self, queue: int, until_ns: int, drains: frozenset[int]) -> int:
-        parked_ns = super().hold(queue, until_ns, drains)
+        quiesced_ns = super().hold(queue, until_ns, drains)
         if self.latest is not None:
             self.held.add(self.latest)
-        return parked_ns
+        return quiesced_ns
 
     def release(self, queue: int) -> bool:
         unbroken = super().release(queue)
@@ -108,7 +108,7 @@ class Steering:
     """Flows with a rule each, on the queues of one NIC, and the machine that moves them."""
 
     watch: NicWatch
-    hands: _Hands
+    actuator: _Actuator
     mover: Mover
     streams: Sequence[Stream]
     queue_of: list[int]
@@ -117,7 +117,7 @@ class Steering:
     @property
     def writes(self) -> int:
         """Writes to the NIC since the flows have their rules."""
-        return self.hands.writes
+        return self.actuator.writes
 
     def move(
         self,
@@ -144,7 +144,9 @@ class Steering:
             tries.update(chosen)
             # what a strike taught of one flow would end its moves
             self.mover.device = self.mover.device._replace(records=FrozenMap())
-            said = self.mover.tell(*wanted, *self.hands.evidence(self.hands.now_ns()), Tick())
+            said = self.mover.tell(
+                *wanted, *self.actuator.evidence(self.actuator.now_ns()), TimerDue()
+            )
             for each in said:
                 flow = numbers[each.action.key] if isinstance(each.action.key, FlowKey) else None
                 if flow is None:
@@ -168,11 +170,11 @@ class Steering:
                 ActionKind.QUEUE_CPU, self.watch.view.name, None, None, old, new, "", "", queue
             )
             began_ns = time.time_ns()
-            said = self.mover.tell(Wanted(action, Mode.STRICT, frozenset({queue})), Tick())
+            said = self.mover.tell(Wanted(action, Mode.STRICT, frozenset({queue})), TimerDue())
             done_ns = time.time_ns()
             while not (ended := [each for each in said if isinstance(each, Ended)]):
                 time.sleep(0.0002)
-                said = self.mover.tell(*self.hands.evidence(self.hands.now_ns()), Tick())
+                said = self.mover.tell(*self.actuator.evidence(self.actuator.now_ns()), TimerDue())
             found.append(Move(None, began_ns, done_ns, False, ended[0]))
             time.sleep(max(0.0, began_ns / 1e9 + FOLLOW_EVERY_S - time.time()))
         return found
@@ -180,10 +182,10 @@ class Steering:
     def _soon_s(self, every_s: float) -> float:
         """The next look, as `atfnd.moving` has it, but within `every_s`."""
         due_ns, look_s = self.mover.due_ns(), LATEST_S
-        if self.hands.watching():
+        if self.actuator.watching():
             look_s = GAP_S if self.mover.waits_for_gap() else LOOK_S
         if due_ns is not None:
-            look_s = min(look_s, (due_ns - self.hands.now_ns()) / 1e9)
+            look_s = min(look_s, (due_ns - self.actuator.now_ns()) / 1e9)
         return max(GAP_S, min(look_s, every_s))
 
     def _wanted(self, flow: int, mode: Mode) -> Wanted:
@@ -195,9 +197,9 @@ class Steering:
 
     def _move(self, flow: int, ended: Ended) -> Move:
         key, now_ns = self.streams[flow].key, time.time_ns()
-        began_ns = self.hands.began_ns.get(key, now_ns)
-        done_ns = max(began_ns, self.hands.done_ns.get(key, began_ns))
-        return Move(flow, began_ns, done_ns, key in self.hands.held, ended)
+        began_ns = self.actuator.began_ns.get(key, now_ns)
+        done_ns = max(began_ns, self.actuator.done_ns.get(key, began_ns))
+        return Move(flow, began_ns, done_ns, key in self.actuator.held, ended)
 
 
 @contextmanager
@@ -217,37 +219,37 @@ def steering(
         watch = NicWatch(nic, armed=True, budget=None)
         undo.callback(watch.close)
         watch.inspect()
-        journal = undo.enter_context(closing(Journal(folder / "rules.journal")))
-        originals = undo.enter_context(closing(Originals(folder / "originals.journal")))
-        hands = undo.enter_context(
+        journal = undo.enter_context(closing(FilterJournal(folder / "rules.journal")))
+        undo_journal = undo.enter_context(closing(UndoJournal(folder / "originals.journal")))
+        actuator = undo.enter_context(
             closing(
-                _Hands(
-                    partial(apply, nic, journal, originals),
+                _Actuator(
+                    partial(apply, nic, journal, undo_journal),
                     lambda: watch.view.queues,
                     cookies.get,
                     nic.rule,
                 )
             )
         )
-        hands.began_ns, hands.done_ns, hands.held = {}, {}, set()
-        hands.start()
-        if hands.try_writes(nic.name).errno:
+        actuator.began_ns, actuator.done_ns, actuator.held = {}, {}, set()
+        actuator.start()
+        if actuator.try_writes(nic.name).errno:
             raise OperatorError(f"{nic.name} takes no filter", exit_code=1)
         queue_of = [queues[flow % len(queues)] for flow in range(len(streams))]
         locations = []
         for stream, queue in zip(streams, queue_of, strict=True):
             action = Action(ActionKind.INSERT, nic.name, stream.key, None, None, queue, "", "")
-            outcome = hands.write(action)
+            outcome = actuator.write(action)
             if outcome.errno:
                 raise OperatorError(outcome.left, exit_code=1)
             locations.append(outcome.location)
         undo.callback(bed.clear_rules)
-        hands.writes = 0
-        port = read_port(watch.view, watch.nic.interface, hands.write_ns())
+        actuator.writes = 0
+        port = read_port(watch.view, watch.nic.interface, actuator.write_ns())
         if not holds:
             port = port._replace(holds_max=0)
-        mover = Mover(hands, Device(port, times))
-        yield Steering(watch, hands, mover, streams, queue_of, locations)
+        mover = Mover(actuator, NicMoves(port, times))
+        yield Steering(watch, actuator, mover, streams, queue_of, locations)
 
 
 def seen_for_long(steering: Steering, stall_ns: int) -> None:

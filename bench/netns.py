@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable
 from typing import TypeVar
 
-from atfnd.kernel.netns import in_netns, path_of
+from atfnd.kernel.system.netns import in_netns, path_of
 
 __all__ = ["inode", "within"]
 

@@ -31,12 +31,12 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from atfnd.kernel.link import Link
-from atfnd.kernel.napi import NapiFamily
+from atfnd.kernel.interface import Interface
+from atfnd.kernel.netlink.netdev import NetdevFamily
 from atfnd.lab.wiring import PEER_WIRE_LINK
 from atfnd.move.frozenmap import FrozenMap
 from atfnd.move.verdict import Mode
-from atfnd.nic.lab_device import wire_netns
+from atfnd.nic.lab.device import wire_netns
 from bench import ordering_report
 from bench.bed import Bed, BedMaker, lab_bed
 from bench.children import pin
@@ -221,9 +221,9 @@ def keep_wire_from(bed: Bed, cpus: set[int]) -> None:
     if bed.host is None:
         return
     path = wire_netns(bed.peer.removesuffix("-peer"))
-    link, family = Link(PEER_WIRE_LINK, path), NapiFamily(path)
+    link, family = Interface(PEER_WIRE_LINK, path), NetdevFamily(path)
     try:
-        for napi in family.napis(link.ifindex()) or ():
+        for napi in family.napis(link.ifindex) or ():
             if napi.pid is not None:
                 os.sched_setaffinity(napi.pid, cpus)
     finally:

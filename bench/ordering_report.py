@@ -219,7 +219,7 @@ def _notes(report: Report, runs: Sequence[Run]) -> None:
     watched = [each for each in runs if each.verdicts]
     told, disagreed = sum(each.told for each in watched), sum(each.disagreed for each in watched)
     report.notes.append(
-        f"our own detection told of {told:,} late packets; it differs from the datagrams' numbers "
+        f"our own detection reported {told:,} late packets; it differs from the datagrams' numbers "
         f"in {disagreed:,} moves"
     )
     received, lost = sum(each.received for each in runs), sum(each.lost for each in runs)

@@ -21,8 +21,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from atfnd.errors import OperatorError
-from atfnd.kernel.netns import path_of
-from atfnd.kernel.tcp_reordering import Counters, TcpReordering
+from atfnd.kernel.system.netns import path_of
 from atfnd.move.verdict import Mode
 from bench.bed import Bed, lab_bed
 from bench.connections import connections
@@ -30,6 +29,7 @@ from bench.locality import streams
 from bench.moves import Move, Steering, steering
 from bench.report import Report, Target
 from bench.stats import median, ratios
+from bench.tcp_reordering import Counters, TcpReordering
 from bench.traffic.datagrams import Stream
 from bench.traffic.sequence import stalled
 
@@ -114,11 +114,11 @@ def _run(
     before, began = _bytes(bed), time.monotonic()
     moves: list[Move] = []
     if case.moves_per_s:
-        moved.hands.start()
+        moved.actuator.start()
         due = _due(case.moves_per_s, STREAMS)
         count, every_s = int(case.moves_per_s * seconds), 1 / case.moves_per_s
         moves = moved.move(case.mode, count, seconds, STREAMS, due, every_s)
-    moved.hands.rest()
+    moved.actuator.rest()
     time.sleep(max(0.0, began + seconds - time.monotonic()))
     taken = (_bytes(bed) - before) / (time.monotonic() - began)
     found = Counters(*(b - a for a, b in zip(counters, _counters(ends), strict=True)))

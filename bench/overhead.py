@@ -1,17 +1,17 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """What the observer adds to a socket call, and what that does to throughput.
 
-Calls are made in C (`atfnd/bpf/py_calls.c`) by this process, pinned to one core, and timed in its
-CPU time; the observer is attached and detached in the same process, in many short turns, because
-the machine drifts by more in a second than the observer costs. Sockets of three kinds: `not
+Calls are made in C (`bench/extension/py_calls.c`) by this process, pinned to one core, and timed
+in its CPU time; the observer is attached and detached in the same process, in many short turns,
+because the machine drifts by more in a second than the observer costs. Sockets of three kinds: `not
 steered` come in through no NIC that is watched; `steered` do, and take the observer's fast path;
 `left alone` do, and a rule of the policy leaves them. (They are sockets of lo, whose NAPI ids are
 watched for this purpose only.)
 
 `receive of a byte` is a socket call and nothing else: queued data is read byte by byte, `off its
-core` on another one than it arrived on: one that is steered is told of there, and nobody moves it.
+core` on another one than it arrived on: one that is steered is reported there, and nobody moves it.
 The `pairs` send and receive 64 bytes over lo, so that they also pay for the softirq and NAPI poll
-of every packet, whose tracepoint the observer listens to: on a NIC a poll serves many packets.
+of every packet: on a NIC a poll serves many packets.
 
 Throughput is iperf3's through the lab NIC with the daemon only observing, so that better steering
 cannot hide a cost.
@@ -27,13 +27,13 @@ from contextlib import AbstractContextManager, ExitStack, closing
 from functools import partial
 from typing import NamedTuple
 
-from atfnd.bpf import _bpf
 from atfnd.model import Clause, SocketSeen
 from atfnd.observe import Qualify
-from atfnd.observe.bpf import BpfObserver
+from atfnd.observe.sockets.bpf import BpfObserver
 from bench import plot
 from bench.bed import Bed, lab_bed
 from bench.daemon import daemon
+from bench.extension import _bench
 from bench.report import Report, Target
 from bench.stats import Estimate, median, ratios
 from bench.traffic import iperf
@@ -98,7 +98,7 @@ def _loops(cpu: int, other: int) -> Iterator[list[Loop]]:
         def byte_receives(pair: tuple[socket.socket, socket.socket], sent_on: int) -> int:
             with _on_one_cpu(sent_on):
                 pair[0].sendall(bytes(BYTES))  # no more: what waits is sent by who reads
-            return _bpf.byte_receives(pair[1].fileno(), BYTES)
+            return _bench.byte_receives(pair[1].fileno(), BYTES)
 
         yield [
             Loop(RECEIVE, BYTES, partial(byte_receives, here, cpu)),
@@ -106,12 +106,12 @@ def _loops(cpu: int, other: int) -> Iterator[list[Loop]]:
             Loop(
                 "udp pairs on lo",
                 2 * PAIRS,
-                lambda: _bpf.call_pairs(udp[0].fileno(), udp[1].fileno(), PAIRS),
+                lambda: _bench.call_pairs(udp[0].fileno(), udp[1].fileno(), PAIRS),
             ),
             Loop(
                 "tcp pairs on lo",
                 2 * PAIRS,
-                lambda: _bpf.call_pairs(tcp[0].fileno(), tcp[1].fileno(), PAIRS),
+                lambda: _bench.call_pairs(tcp[0].fileno(), tcp[1].fileno(), PAIRS),
             ),
         ]
 
@@ -128,7 +128,7 @@ def _observing(state: str) -> AbstractContextManager[BpfObserver | None]:
 
 def _calls(rounds: int) -> tuple[dict[str, dict[str, list[float]]], dict[str, int]]:
     """ns a call, by loop and state: the best of a few runs each turn. And how often all these
-    sockets were told of, by state."""
+    sockets were reported, by state."""
     found: dict[str, dict[str, list[float]]] = {}
     events = dict.fromkeys(STATES[1:], 0)
     other, *_, cpu = sorted(os.sched_getaffinity(0))
@@ -174,7 +174,7 @@ def run(rounds: int) -> Report:
     report = Report("overhead", "what the observer adds to a socket call")
     (calls, events), rates = _calls(rounds), _rates(rounds)
     report.samples = {"call_ns": calls, "events": events, "iperf3_bits_per_s": rates}
-    report.notes.append(f"told of: {', '.join(f'{s} {count}' for s, count in events.items())}")
+    report.notes.append(f"reported: {', '.join(f'{s} {count}' for s, count in events.items())}")
     bars: dict[str, list[Estimate]] = {state: [] for state in STATES[1:]}
     for name, series in calls.items():
         report.add(name, "detached", "ns/call", median(series["detached"]))

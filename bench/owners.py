@@ -30,7 +30,7 @@ __all__ = ["TABLES", "run"]
 
 PAPER = (40, 200, 1000, 2000)
 TABLES = {10: PAPER, 100: PAPER, 1000: PAPER, 4096: (2, 20, 200, 2000)}
-MEANS = ("exact", "follow")
+METHODS = ("exact", "follow")
 OFFERED_BYTES_PER_S = 30_000_000
 EACH_COMES_S = 0.6  # and in this time three times
 
@@ -40,7 +40,7 @@ class Run(NamedTuple):
 
     table: int
     streams: int
-    means: str
+    method: str
     rules: int
     placed: float
     placed_after: float  # its owner's move
@@ -55,28 +55,28 @@ def run(rounds: int) -> Report:
         for table, counts in TABLES.items():
             with lab_bed(rules=table, queues=len(PORTS)) as bed, bed.meter() as meter:
                 for count in counts:
-                    runs += [measured(bed, meter, table, count, means) for means in MEANS]
+                    runs += [measured(bed, meter, table, count, method) for method in METHODS]
     return report(runs)
 
 
-def measured(bed: Bed, meter: Meter, table: int, count: int, means: str) -> Run:
+def measured(bed: Bed, meter: Meter, table: int, count: int, method: str) -> Run:
     """One run; the table and the queues' CPUs are as they were afterwards."""
     with streams(bed, count, OFFERED_BYTES_PER_S) as servers, bed.open() as nic:
         flows = list(connections(bed))
         try:
-            rules = _exact(nic, flows) if means == "exact" else _of_owners(nic, flows[0])
+            rules = _exact(nic, flows) if method == "exact" else _of_owners(nic, flows[0])
             placed = _placed(meter, flows)
             for number, server in enumerate(servers):
                 pin(server.pid, [bed.cpus[1 - number]])
             began = time.perf_counter_ns()
-            writes = _moved(bed, nic, rules, means)
+            writes = _moved(bed, nic, rules, method)
             took_ns = time.perf_counter_ns() - began
             after = _placed(meter, flows)
         finally:
             bed.clear_rules()
             for queue, cpu in enumerate(bed.cpus):
                 nic.set_queue_cpu(queue, cpu)
-    return Run(table, count, means, len(rules), placed, after, writes, took_ns)
+    return Run(table, count, method, len(rules), placed, after, writes, took_ns)
 
 
 Rules = dict[int, tuple[Match, int]]  # by location: what it matches, and its queue
@@ -106,9 +106,9 @@ def _of_owners(nic: Nic, example: FlowKey) -> Rules:
     return rules
 
 
-def _moved(bed: Bed, nic: Nic, rules: Rules, means: str) -> int:
+def _moved(bed: Bed, nic: Nic, rules: Rules, method: str) -> int:
     """Both owners have changed CPU: how many writes it took to follow."""
-    if means == "follow":
+    if method == "follow":
         for queue, cpu in enumerate(reversed(bed.cpus)):
             nic.set_queue_cpu(queue, cpu)
         return len(bed.cpus)
@@ -132,10 +132,10 @@ def report(runs: Sequence[Run]) -> Report:
     report.samples["runs"] = [each._asdict() for each in runs]
     groups: dict[tuple[int, int, str], list[Run]] = {}
     for each in runs:
-        groups.setdefault((each.table, each.streams, each.means), []).append(each)
+        groups.setdefault((each.table, each.streams, each.method), []).append(each)
     pictures: dict[str, list[Estimate]] = {}
-    for (table, count, means), found in groups.items():
-        what, who = f"table of {table}, 2n = {count}", f"{means}"
+    for (table, count, method), found in groups.items():
+        what, who = f"table of {table}, 2n = {count}", f"{method}"
         share = report.add(f"{what}, placed", who, "share", median(r.placed for r in found))
         after = median(each.placed_after for each in found)
         report.add(f"{what}, placed after a move", who, "share", after)
@@ -143,8 +143,8 @@ def report(runs: Sequence[Run]) -> Report:
         report.add(f"{what}, writes an owner's move", who, "writes", writes)
         took = median(each.took_ns / len(PORTS) / 1000 for each in found)
         report.add(f"{what}, time an owner's move", who, "us", took)
-        pictures.setdefault(f"{means}, {table}", []).append(share)
-        if means == "follow":
+        pictures.setdefault(f"{method}, {table}", []).append(share)
+        if method == "follow":
             report.targets += [
                 Target(f"follow, {what}, writes", writes.value, 1, False, "writes"),
                 Target(f"follow, {what}, placed", after.value, 1, True, "share"),

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Filters inserted, given another queue and deleted per second, on the test driver in the guest.
 
-`atfnd` is what the daemon does with a plan: `move.plan` and `program.ntuple`, journal included,
-on the NIC of `nic/ethtool.py`. `ethtool` is one process per filter, from a shell script, as an
+`atfnd` is what the daemon does with a plan: `move.plan` and `program.filter`, journal included,
+on the NIC of `nic/ethtool/nic.py`. `ethtool` is one process per filter, from a shell script, as an
 operator does it. `ioctl` is the bare loop in C (rules_ioctl.c). All write the same BATCH of filters
 to the same locations, the last ones of a table that holds the rest of its size already; every
 filter is read back after each step. `ethtool` and `ioctl` are given the locations, atfnd finds
@@ -23,8 +23,8 @@ from atfnd.errors import OperatorError
 from atfnd.model import Action, ActionKind, FlowKey, Match, Protocol
 from atfnd.move.plan import in_order
 from atfnd.nic import Nic
-from atfnd.program import ntuple
-from atfnd.program.journal import Journal
+from atfnd.program import filter
+from atfnd.program.journals.filter_journal import FilterJournal
 from bench import plot
 from bench.bed import succeed
 from bench.report import Report, Target
@@ -112,7 +112,7 @@ def _ioctl(program: Path) -> Step:
     return step
 
 
-def _atfnd(nic: Nic, journal: Journal) -> Step:
+def _atfnd(nic: Nic, journal: FilterJournal) -> Step:
     def step(name: str, filters: Sequence[Filter]) -> int:
         kind = {
             "insert": ActionKind.INSERT,
@@ -129,7 +129,7 @@ def _atfnd(nic: Nic, journal: Journal) -> Step:
             for each in filters
         )  # fmt: skip
         began = time.perf_counter_ns()
-        outcomes = [ntuple.apply(nic, journal, action) for action in in_order(plan)]
+        outcomes = [filter.apply(nic, journal, action) for action in in_order(plan)]
         took = time.perf_counter_ns() - began
         for outcome in outcomes:
             if outcome.errno:
@@ -167,7 +167,7 @@ def _rivals() -> Iterator[tuple[Nic, dict[str, Step]]]:
         program = compiled(folder)
         nic = stack.enter_context(bed.open())
         nic.probe()
-        journal = stack.enter_context(closing(Journal(folder / "rules.journal")))
+        journal = stack.enter_context(closing(FilterJournal(folder / "rules.journal")))
         yield (
             nic,
             {"ethtool": _ethtool, "atfnd": _atfnd(nic, journal), "ioctl": _ioctl(program)},

@@ -2,7 +2,7 @@
 """What the API costs the daemon's loop: how late an event's callback is while clients dump the
 whole Flow-to-Core table of FLOWS flows in a tight loop.
 
-The server and what it shows are the daemon's own (`serve`, `Published`), on a loop of their own;
+The server and what it shows are the daemon's own (`serve`, `Reporter`), on a loop of their own;
 there is no NIC, and flows are made up. Events come through a pipe from another process, about one
 a millisecond, with the time they were written; late is when their callback runs. Clients, that
 process and the loop share the machine's CPUs, as they would.
@@ -21,13 +21,28 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import cast
 
-from atfnd.decide.memory import Memory, Settling
-from atfnd.decide.table import FlowTable
-from atfnd.model import Flow, FlowKey, FlowState, Policy, Protocol, Thread
+from atfnd.daemon.changes import ChangeLog
+from atfnd.daemon.cpu_exclusion import CpuExclusion
+from atfnd.daemon.in_force import InForce
+from atfnd.daemon.reporter import Reporter
+from atfnd.engine.engine import Engine
+from atfnd.model import (
+    Flow,
+    FlowKey,
+    FlowRule,
+    FlowState,
+    Migrant,
+    Mode,
+    Placement,
+    Policy,
+    Protocol,
+    Thread,
+)
 from atfnd.observe import Observer
-from atfnd.published import Published
+from atfnd.observe.machine.topology import CpuWatch
 from atfnd.serve import Source
-from atfnd.serve.http import serve
+from atfnd.serve.api.http import serve
+from atfnd.serve.log.event_log import EventLog
 from bench import plot
 from bench.children import child, program
 from bench.report import Report, Target
@@ -55,9 +70,27 @@ class _NoObserver:
         return 0
 
 
-def shown(flows: int) -> Published:
+class _Shown:
+    """What `daemon.served.Served` shows, without a daemon that takes orders."""
+
+    audited_ns = 0
+
+    def __init__(self, reporter: Reporter, policy: Policy) -> None:
+        self._reporter, self.policy = reporter, policy
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._reporter, name)
+
+
+def shown(flows: int) -> Source:
     """A daemon's state with so many steered flows."""
-    memory = Memory(FlowTable(flows), Settling(10_000_000, 1 << 60))
+    rule = FlowRule(
+        name="rest", source="a bench", protocols=None, ports=None, local=None, remote=None,
+        processes=None, min_bytes=0, min_age_ns=0, placement=Placement.CORE, order=Mode.STRICT,
+        owner=Migrant.THREAD, dwell_ns=0, t_delete_ns=1 << 60,
+    )  # fmt: skip
+    policy = Policy((), (rule,), "auto", flows, 10_000_000, ())
+    engine = Engine(policy, lambda nic, key: None)
     thread = Thread(4121, 4120, "nginx", None)
     now_ns = time.monotonic_ns()
     for n in range(flows):
@@ -66,12 +99,15 @@ def shown(flows: int) -> Published:
         flow = Flow(
             key=key, cookie=n, nic="eth0", state=FlowState.STEERED, app_cpu=n % 8,
             thread=thread, target_queue=n % 8, target_cpu=n % 8, location=n, rx_queue=n % 8,
-            rx_cpu=n % 8, bytes=n * 1500, used_ns=now_ns, moved_ns=now_ns, policy="rest",
+            rx_cpu=n % 8, bytes=n * 1500, used_ns=now_ns, moved_ns=now_ns, rule_name="rest",
             why="same core as the application",
         )  # fmt: skip
-        memory.table.put(flow)
-    policy = Policy((), (), "auto", flows, 0, ())
-    return Published({}, cast(Observer, _NoObserver()), "a bench", policy, memory)
+        engine.memory.table.put(flow)
+    in_force = InForce(policy)
+    changes = ChangeLog(EventLog(), {}, in_force)
+    observer, nobody = cast(Observer, _NoObserver()), cast(CpuExclusion, None)
+    reporter = Reporter(engine, {}, observer, "a bench", in_force, changes, nobody, CpuWatch())
+    return cast(Source, _Shown(reporter, policy))
 
 
 class Loop:
@@ -92,7 +128,7 @@ class Loop:
             self.late_ns.append(now_ns - int.from_bytes(data[at : at + 8], "little"))
 
     async def _serve(self, path: Path, flows: int) -> None:
-        self._server = await serve(cast(Source, shown(flows)), path)
+        self._server = await serve(shown(flows), path)
 
     def start(self, path: Path, flows: int) -> None:
         self._thread.start()

@@ -15,7 +15,7 @@ import socket
 from collections.abc import Iterator
 from pathlib import Path
 
-from atfnd.kernel.irq import set_affinity
+from atfnd.kernel.interrupts.irq import set_affinity
 from atfnd.nic import Nic
 from atfnd.nic.driver import open_nic
 from bench.bed import Bed, succeed

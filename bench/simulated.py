@@ -12,11 +12,14 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from atfnd.decide import aggregate, audit, budget, follow, ports, spans, steer
-from atfnd.decide.birth import Birth
-from atfnd.decide.listeners import Listeners
-from atfnd.decide.memory import Memory
-from atfnd.decide.wide import covers
+from atfnd.engine import audit
+from atfnd.engine.filters import aggregate, budget, port_rules, prefix_rules
+from atfnd.engine.filters.listeners import Listeners
+from atfnd.engine.handshake.birth import Birth
+from atfnd.engine.ownership import follow
+from atfnd.engine.placement import steer
+from atfnd.engine.table.memory import Memory
+from atfnd.engine.table.wide_key import covers
 from atfnd.model import (
     Action,
     ActionKind,
@@ -67,7 +70,7 @@ class Simulated:
     ) -> None:
         self.slots, self.listeners, self.spanned = slots, Listeners(), spanned
         for event in served:
-            self.listeners.opened(event, memory)
+            self.listeners.opened(event, memory.table)
         self.nic, self.rule, self.memory, self.defers = nic, rule, memory, defers
         self.loads = list(loads)
         self.now_ns = SECOND_NS
@@ -130,7 +133,7 @@ class Simulated:
                 SocketUse(self._cookies[load.key], load.key, load.app_cpu, at.napi_id, at.cpu,
                           carried, self.now_ns)
             )  # fmt: skip
-        uses += self.listeners.uses(self.memory, self.now_ns)
+        uses += self.listeners.uses(self.memory.table, self.now_ns)
         views = {self.nic.name: self.nic}
         self.carry_out(audit.check_sockets(uses, views, self.memory, self.now_ns))
         online = frozenset(queue.cpu for queue in self.nic.queues if queue.cpu is not None)
@@ -139,13 +142,13 @@ class Simulated:
         self.now_ns += 1
         self.carry_out(steer.due(views, self.memory, self.now_ns))
         if self.listeners.sockets:
-            births = ports.look(
+            births = port_rules.look(
                 self.nic, lambda key, comm: self.rule_of(key), self.listeners, self.sockets(),
                 self.memory, self.now_ns,
             )  # fmt: skip
             self.bear(births)
         if self.spanned:
-            births = spans.look(
+            births = prefix_rules.look(
                 self.nic, self.rule_of, self._listened, self.sockets(), self.memory, self.now_ns
             )
             self.bear(births)
@@ -166,7 +169,7 @@ class Simulated:
 
     def _listened(self, key: FlowKey) -> bool:
         known = self.listeners
-        spending = self.memory.spending_of(self.nic.name)
+        spending = self.memory.nics[self.nic.name].spending
         hopeless = known.why_not.keys() - spending.covers - spending.promised
         return any(covers(port, key) for port in known.sockets if port not in hopeless)
 
@@ -189,7 +192,7 @@ class Simulated:
                     move = Move("none", "deferred", "simulated", 0, 0)
                     audit.moved(action.key, move, self.memory, self.now_ns, deferred=True)
             else:
-                audit.settle(self._write(action), self.memory)
+                audit.record(self._write(action), self.memory)
 
     def _follow(self, queue: int, cpu: int) -> None:
         queues = (replace(q, cpu=cpu) if q.index == queue else q for q in self.nic.queues)
@@ -238,5 +241,5 @@ class Simulated:
         self.loads[number] = self.loads[number]._replace(bytes_per_s=0)
 
     def others_took(self, filters: int) -> None:
-        """Somebody else has so many filters in the NIC."""
+        """Another program has so many filters in the NIC."""
         self.nic = replace(self.nic, foreign=filters)

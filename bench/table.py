@@ -7,11 +7,12 @@ ports we learn late, the others connect. What flows carry is Zipf's: the n-th mo
 They come in random order, some at each look, so that who comes first is anybody. Contenders:
 
 - `rss`: no filter;
-- `first come`: whoever finds a filter keeps it;
-- `worth`: the worthiest have them (decide/budget.py);
-- `worth, ports`: and flows of a port come by one rule, if that moves none (decide/aggregate.py);
-- `worth, spans`: and flows of a remote prefix do, too: each application's remotes are of one /16
-  (decide/spans.py);
+- `first come`: the first flow that finds a filter keeps it;
+- `worth`: the worthiest have them (engine/filters/budget.py);
+- `worth, ports`: and flows of a port come by one rule, if that moves none
+  (engine/filters/aggregate.py);
+- `worth, prefixes`: and flows of a remote prefix do, too: each application's remotes are of one /16
+  (engine/filters/prefix_rules.py);
 - `worth, born`: the servers listen when we are there already: their ports have a rule from then on.
 """
 
@@ -19,10 +20,11 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
-from atfnd.decide.memory import Memory, Settling
-from atfnd.decide.table import FlowTable
+from atfnd.engine.table.flow_table import FlowTable
+from atfnd.engine.table.memory import Memory, RulesInForce
 from atfnd.model import (
     Actuator,
     Caps,
@@ -50,7 +52,7 @@ __all__ = ["CONTENDERS", "measured", "run"]
 APPS = 8
 FLOWS = 1000
 TABLES = (16, 32, 64, 128, 256, 512, 1024)
-CONTENDERS = ("rss", "first come", "worth", "worth, ports", "worth, spans", "worth, born")
+CONTENDERS = ("rss", "first come", "worth", "worth, ports", "worth, prefixes", "worth, born")
 BYTES_PER_S = 1_000_000_000  # of the busiest
 COME_AT_A_LOOK = 50
 LOOKS = 60
@@ -98,14 +100,14 @@ def run(rounds: int) -> Report:
 def measured(table: int, contender: str, seed: int, flows: int = FLOWS) -> Run:
     """One run, at its end."""
     loads = _flows(random.Random(seed), flows)
-    settling = Settling(10_000_000, 1 << 60, order_by_policy={RULE.name: RULE.order})
-    memory = Memory(FlowTable(2 * flows), settling)
+    rules = {RULE.name: replace(RULE, t_delete_ns=1 << 60)}
+    memory = Memory(FlowTable(2 * flows), RulesInForce(10_000_000, 1 << 60, rules))
     nic = _nic(0 if contender == "rss" else table)
     kind = FirstCome if contender == "first come" else Simulated
     served = _listeners(loads, known=contender == "worth, born")
-    if contender not in ("worth, ports", "worth, spans", "worth, born"):
+    if contender not in ("worth, ports", "worth, prefixes", "worth, born"):
         served = []
-    spanned = contender == "worth, spans"
+    spanned = contender == "worth, prefixes"
     simulated = kind(nic, RULE, memory, [], served=served, spanned=spanned)
     simulated.look()
     for _ in range(LOOKS):

@@ -16,18 +16,17 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
-from tests.tiers import ALONE, SOAK
+from tests.tiers import ALONE, SOAK, file_of
 
 __all__ = ["main"]
 
-HERE = Path(__file__).parent
 WORKERS = os.environ.get("ATFND_WORKERS") or str(len(os.sched_getaffinity(0)) + 2)
 BESIDE = ("-n", WORKERS, "--dist", "loadfile", "--no-loadscope-reorder")
 TIERS = {"quick": "quick", "rest": "full", "all": "quick or full"}
 PREPARE = "from tests.guest.boot import prepare; prepare()"
 CLOSING = ("short test summary info", "NOT RUN")
+SETTLED = {"PYTHONHASHSEED": "0"}  # a seed of the simulation is one run, here and by hand
 NO_TESTS = 5  # pytest's exit code when nothing was selected
 
 
@@ -47,7 +46,7 @@ def ran(name: str, words: Sequence[str], more: Mapping[str, str] | None = None) 
     print(f"==== {name}: pytest {' '.join(words)}", flush=True)
     with subprocess.Popen(
         [sys.executable, "-m", "pytest", *words],
-        env=os.environ | (more or {}),
+        env={**os.environ, **SETTLED, **(more or {})},
         stdout=subprocess.PIPE,
         text=True,
         errors="replace",
@@ -69,14 +68,14 @@ def tier(name: str) -> list[Ran]:
     selected, words = TIERS[name], ["-q", "--durations=10", "-m"]
     with subprocess.Popen([sys.executable, "-c", PREPARE]):
         beside = ran("beside each other", [*words, f"({selected}) and not alone", *BESIDE])
-    files = [str(HERE / f"{stem}.py") for stem in sorted(ALONE)]
+    files = [str(file_of(stem)) for stem in sorted(ALONE)]
     return [beside, ran("alone", [*words, selected, *files])]
 
 
 def soak(hours: float) -> list[Ran]:
     """Rounds of faults by chance, each with a seed of its own, until the time is over."""
     end_s, done = time.monotonic() + hours * 3600, list[Ran]()
-    files = [str(HERE / f"{each}.py") for each in SOAK]
+    files = [str(file_of(each)) for each in SOAK]
     while not done or time.monotonic() < end_s:
         seed = random.randrange(1 << 31)
         more = {

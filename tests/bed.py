@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from atfnd.kernel.netns import exists
+from atfnd.kernel.system.netns import exists
 from atfnd.model import Match, Rule
 from atfnd.nic import Nic
 from bench.meter import Meter

@@ -88,7 +88,7 @@ class Tab:
         return made["result"].get("value")
 
     def events(self, method: str) -> list[Message]:
-        """What was told of so far, of this kind."""
+        """What was reported so far, of this kind."""
         self.value("0")
         return [each["params"] for each in self.seen if each.get("method") == method]
 

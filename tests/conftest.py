@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from atfnd.observe import Qualify
-from atfnd.observe.bpf import BpfObserver
+from atfnd.observe.sockets.bpf import BpfObserver
 from tests.daemons import OBSERVERS
 from tests.failing import Traffic, two_flows
 from tests.labs import Lab, a_lab

@@ -28,8 +28,8 @@ __all__ = ["ATFND", "EVERYTHING", "OBSERVERS", "Daemon", "Row", "policy", "stand
 ATFND = str(Path(sys.executable).parent / "atfnd")
 OBSERVERS = ["bpf", "sock_diag"]
 STOP_S, ANSWER_S = 30.0 * SLOWER, 30.0 * SLOWER
-# So many times as often as usual a daemon of a test looks (atfnd/chores.py). A look costs more in
-# the guest: it has to leave time for everything else.
+# So many times as often as usual a daemon of a test looks (atfnd/daemon/chores.py). A look costs
+# more in the emulated guest, and would leave no time for everything else.
 PACE = "10" if EMULATED == 1 else "4"
 
 Row = dict[str, Any]

@@ -158,11 +158,19 @@ def loaded(pid: int) -> Iterator[tuple[str, int]]:
 
 def in_kernel() -> set[tuple[str, int]]:
     """All there are."""
-    listed = {
-        kind: json.loads(subprocess.check_output(["bpftool", "-j", kind, "show"], text=True))
-        for kind in ("prog", "link")
-    }
-    return {(kind, each["id"]) for kind, rows in listed.items() for each in rows}
+    return {(kind, each) for kind in ("prog", "link") for each in _ids(kind)}
+
+
+def _ids(kind: str) -> list[int]:
+    """bpftool fails when one of them, of any process, goes while it lists them."""
+
+    def listed() -> tuple[list[int]] | None:
+        done = subprocess.run(["bpftool", "-j", kind, "show"], capture_output=True, text=True)
+        return ([each["id"] for each in json.loads(done.stdout)],) if not done.returncode else None
+
+    found = until(listed, f"bpftool lists every {kind}")
+    assert found is not None
+    return found[0]
 
 
 def restarts(traffic: Traffic, folder: Path) -> list[str]:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """A NIC in memory, for pure tests of what writes to one: it refuses what it is ordered to refuse.
 
-It implements `nic.Nic`. Rules, queue CPUs and knobs are kept as a real NIC keeps them; every call
-that writes is noted in `calls`. `refuse` orders the answer of the next calls of one name; `loses`,
-`does_it_anyway` and `elsewhere` are what drivers do when they are asked to rewrite a rule.
+It implements `nic.Nic`. Rules, queue CPUs and settings are kept as a real NIC keeps them; every
+call that writes is noted in `calls`. `refuse` orders the answer of the next calls of one name;
+`loses`, `does_it_anyway` and `elsewhere` are what drivers do when they are asked to rewrite a rule.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import Any
 
 from atfnd.kernel.interface import Interface
 from atfnd.model import Actuator, Caps, Conflict, Device, Match, NicStats, Queue, Rss, Rule
+from atfnd.nic import Claims
 
 __all__ = ["FakeNic"]
 
@@ -33,7 +34,7 @@ class FakeNic:
         self.name, self.ifindex, self.slots = name, ifindex, slots
         self.table: dict[int, Rule] = {}
         self.cpus = list(range(queues))
-        self.settings = {f"queue-cpu:{queue}": str(queue) for queue in range(queues)}
+        self.values = {f"queue-cpu:{queue}": str(queue) for queue in range(queues)}
         self.table_of_rss = Rss(bytes(40), tuple(range(queues)) * 4)
         self.calls: list[tuple[Any, ...]] = []
         self.loses = False  # a refused rewrite has taken the rule out
@@ -47,7 +48,7 @@ class FakeNic:
         self._refusals[call] += codes
 
     def put(self, location: int, match: Match | None, queue: int | None) -> Rule:
-        """Somebody else writes a filter, over whatever is there."""
+        """Another program writes a filter, over whatever is there."""
         self.table[location] = Rule(location, match, queue, other=None if match else "drop")
         return self.table[location]
 
@@ -65,7 +66,7 @@ class FakeNic:
     def caps(self) -> Caps:
         return CAPS
 
-    def probe(self) -> Caps:
+    def probe(self, claims: Claims | None = None) -> Caps:
         return CAPS
 
     def device(self) -> Device:
@@ -82,7 +83,7 @@ class FakeNic:
         return tuple(Queue(i, 100 + i, None, cpu, True, None) for i, cpu in enumerate(self.cpus))
 
     def set_queue_cpu(self, index: int, cpu: int) -> None:
-        self.set_knob(f"queue-cpu:{index}", str(cpu))
+        self.write_setting(f"queue-cpu:{index}", str(cpu))
 
     def rules(self) -> list[Rule]:
         self._asked("rules")
@@ -136,20 +137,20 @@ class FakeNic:
         self._asked("set_rss")
         self.table_of_rss = rss
 
-    def knobs(self) -> Mapping[str, str]:
-        self._asked("knobs")
-        return dict(self.settings)
+    def settings(self) -> Mapping[str, str]:
+        self._asked("settings")
+        return dict(self.values)
 
-    def knob(self, name: str) -> str | None:
-        self._asked("knob")
-        return self.settings.get(name)
+    def setting(self, name: str) -> str | None:
+        self._asked("setting")
+        return self.values.get(name)
 
-    def set_knob(self, name: str, value: str) -> None:
-        self.calls.append(("set_knob", name, value))
-        self._asked("set_knob")
-        if name not in self.settings:
+    def write_setting(self, name: str, value: str) -> None:
+        self.calls.append(("write_setting", name, value))
+        self._asked("write_setting")
+        if name not in self.values:
             raise KeyError(name)
-        self.settings[name] = value
+        self.values[name] = value
         if name.startswith("queue-cpu:"):
             self.cpus[int(name.partition(":")[2])] = int(value)
 

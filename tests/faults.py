@@ -2,7 +2,7 @@
 """What goes wrong on a machine, by chance: each method of `Faults` but the first few is one fault.
 
 A fault leaves the machine in order (a link that went down is up again), but not what came of it:
-what the daemon let go of stays so, others' filters stay, and so does what the operator said.
+what the daemon released stays so, others' filters stay, and so does what the operator said.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from contextlib import suppress
 from functools import partial
 
 from atfnd.model import Match
-from atfnd.nic.lab_device import HOST_LINK
-from atfnd.program.journal import Journal
+from atfnd.nic.lab.device import HOST_LINK
+from atfnd.program.journals.filter_journal import FilterJournal
 from tests.applications import Application
 from tests.bed import Bed
 from tests.daemons import EVERYTHING, OBSERVERS, policy
@@ -147,13 +147,13 @@ class Faults:
 
     def _cut(self) -> None:
         """The end of the journal of our filters is lost, which a kill cannot do. Those it does not
-        name any more are nobody's; whoever spoiled it deletes them."""
+        name any more are nobody's; the test that spoiled it deletes them."""
         path = self.bed.daemon.run_dir / "rules.journal"
         text = path.read_bytes()
         path.write_bytes(text[: self.chance.randrange(len(text) + 1)])
         copy = path.with_suffix(".copy")
         copy.write_bytes(path.read_bytes())
-        journal = Journal(copy)
+        journal = FilterJournal(copy)
         named = {rule.location for rule in journal.ours(self.nic.name, self.nic.rules())}
         journal.close()
         copy.unlink()
@@ -215,7 +215,7 @@ class Faults:
     def others_gone(self) -> None:
         """What others inserted is there until they delete it."""
         theirs = [rule for rule in self.nic.rules() if rule.match in self._theirs]
-        assert {rule.match for rule in theirs} == self._theirs, "a filter of somebody else is gone"
+        assert {rule.match for rule in theirs} == self._theirs, "a foreign filter is gone"
         for rule in theirs:
             self.nic.delete(rule.location)
         self._theirs.clear()

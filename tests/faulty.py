@@ -20,26 +20,26 @@ from collections.abc import Callable
 from typing import Any
 
 from atfnd.move import device as machine
-from atfnd.move.device import Device
+from atfnd.move.device import NicMoves
 from atfnd.move.event import Event
 from atfnd.move.transition import Phase
-from atfnd.nic.lab import LabNic
-from atfnd.nic.lab_device import HOST_LINK
-from atfnd.program.hands import NicHands
-from atfnd.program.journal import Journal
+from atfnd.nic.lab.device import HOST_LINK
+from atfnd.nic.lab.nic import LabNic
+from atfnd.program.actuator import NicActuator
+from atfnd.program.journals.filter_journal import FilterJournal
 from tests.wait import until
 
 __all__ = ["spinners", "with_fault"]
 
 CALLS = {
-    **dict.fromkeys(("hold", "write", "drain_evidence", "evidence", "release"), NicHands),
-    **dict.fromkeys(("claim", "locate"), Journal),
+    **dict.fromkeys(("hold", "write", "drain_evidence", "evidence", "release"), NicActuator),
+    **dict.fromkeys(("claim", "locate"), FilterJournal),
     **dict.fromkeys(("insert", "delete"), LabNic),
 }
 Call = Callable[..., Any]
 
 _labs: list[str] = []
-_hands: list[NicHands] = []
+_actuator: list[NicActuator] = []
 _phases: set[Phase] = set()
 
 
@@ -66,10 +66,10 @@ def stop() -> None:
 
 def demote() -> None:
     """The spinner loses its CPU: as when somebody with more authority takes it."""
-    [tid], [hands] = spinners(os.getpid()), _hands
-    held = [queue for queue in range(2) if hands.in_force(queue)]
+    [tid], [actuator] = spinners(os.getpid()), _actuator
+    held = [queue for queue in range(2) if actuator.in_force(queue)]
     os.sched_setscheduler(tid, os.SCHED_OTHER, os.sched_param(0))
-    until(lambda: not any(hands.in_force(queue) for queue in held), "what was held is polled")
+    until(lambda: not any(actuator.in_force(queue) for queue in held), "what was held is polled")
     print("fault", flush=True)
 
 
@@ -93,7 +93,7 @@ def with_fault(fault: str, lab: str) -> list[str]:
 def _note_phases() -> None:
     step = machine.step
 
-    def noted(device: Device, event: Event, now_ns: int) -> machine.Stepped:
+    def noted(device: NicMoves, event: Event, now_ns: int) -> machine.Stepped:
         stepped = step(device, event, now_ns)
         _phases.clear()
         _phases.update(move.phase for move in stepped[0].live.values())
@@ -108,8 +108,8 @@ def _plant(fault: Callable[[], None], phase: Phase, when: str, name: str) -> Non
 
     def now(self: object) -> None:
         setattr(owner, name, real)
-        if isinstance(self, NicHands):
-            _hands.append(self)
+        if isinstance(self, NicActuator):
+            _actuator.append(self)
         fault()
 
     @functools.wraps(real)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from atfnd.kernel.cgroup import open_root
+from atfnd.kernel.system.cgroup import open_root
 
 __all__ = ["GROUP", "UNIT", "a_group"]
 

@@ -9,8 +9,8 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from atfnd.model import Queue
-from atfnd.observe.transit import Held, Transit
-from atfnd.program.hold import Hold
+from atfnd.observe.sockets.transit import HoldResult, Transit
+from atfnd.program.quiesce import QueueHold
 
 __all__ = ["PIPE_NS", "hold_of", "patiently", "under_hold"]
 
@@ -30,15 +30,15 @@ def patiently(hold: Callable[[], T]) -> T:
     return hold()
 
 
-def hold_of(transit: Transit, olds: Sequence[Queue], b: Queue, limit_ns: int) -> Hold:
-    """Park `b`, at most for `limit_ns`."""
-    return patiently(lambda: Hold(transit, olds, b, time.monotonic_ns() + limit_ns))
+def hold_of(transit: Transit, olds: Sequence[Queue], b: Queue, limit_ns: int) -> QueueHold:
+    """Quiesce `b`, at most for `limit_ns`."""
+    return patiently(lambda: QueueHold(transit, olds, b, time.monotonic_ns() + limit_ns))
 
 
 def under_hold(
     transit: Transit, a: Queue, b: Queue, what: Callable[[], object], limit_ns: int
-) -> Held:
-    """Park `b`, do `what`, wait until `a` is drained. OSError: it cannot be parked."""
+) -> HoldResult:
+    """Quiesce `b`, do `what`, wait until `a` is drained. OSError: it cannot be quiesced."""
     hold = hold_of(transit, [a], b, limit_ns)
     until_ns = time.monotonic_ns() + limit_ns
     try:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from atfnd.kernel.netns import path_of
+from atfnd.kernel.system.netns import path_of
 
 __all__ = ["QUEUES", "Namespace", "a_namespace", "xdp_pass"]
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from atfnd.kernel.irqbalance import spared
+from atfnd.kernel.interrupts.irqbalance import spared
 from tests.guest.fetch import irqbalance
 from tests.wait import until
 

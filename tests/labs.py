@@ -14,13 +14,13 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
-from atfnd.kernel.netns import open_socket
+from atfnd.kernel.system.netns import open_socket
 from atfnd.lab.down import down
 from atfnd.lab.up import up
 from atfnd.lab.wiring import HOST4, HOST6, PEER4, PEER6, namespaces
 from atfnd.model import FlowKey
 from atfnd.nic import Nic
-from atfnd.nic.lab import LabNic
+from atfnd.nic.lab.nic import LabNic
 
 __all__ = ["HOST", "PEER", "Ends", "Lab", "a_lab", "key_of", "packed", "unique_name"]
 

@@ -112,7 +112,7 @@ class LookedAt:
         assert [each for each in found if each[1] < each[2]] == []
 
     def is_by_itself(self) -> None:
-        """AssertionError: it asked somebody else for something, or the browser complained."""
+        """AssertionError: it asked another program for something, or the browser complained."""
         assert self.tab.faults() == []
         places = {urlsplit(each)[:2] for each in self.tab.asked}
         assert places == {("http", f"localhost:{self.port}")}

@@ -22,7 +22,7 @@ from atfnd.lab.wiring import HOST4, PEER4
 from atfnd.model import ActionKind, FlowKey, Protocol
 from atfnd.move.event import Event, Reset, Wanted
 from atfnd.move.verdict import Mode
-from atfnd.nic.lab import LabNic
+from atfnd.nic.lab.nic import LabNic
 from tests.labs import packed
 from tests.moving import ANOTHER_AT_ONCE, Moving
 

@@ -14,19 +14,19 @@ from pathlib import Path
 
 from atfnd.model import Action, ActionKind, FlowKey, Outcome, Protocol
 from atfnd.move.command import Ended
-from atfnd.move.device import Device
-from atfnd.move.event import Event, Facts, Reset, Tick, Wanted
+from atfnd.move.device import NicMoves
+from atfnd.move.event import Event, PortChanged, Reset, TimerDue, Wanted
 from atfnd.move.frozenmap import FrozenMap
 from atfnd.move.mover import Mover
 from atfnd.move.timer import Times
 from atfnd.move.verdict import Mode, Verdict
 from atfnd.nic import Nic
-from atfnd.observe.nics import NicWatch
-from atfnd.observe.port import read_port
+from atfnd.observe.nics.move_port import read_port
+from atfnd.observe.nics.watch import NicWatch
+from atfnd.program.actuator import NicActuator
 from atfnd.program.apply import apply
-from atfnd.program.hands import NicHands
-from atfnd.program.journal import Journal
-from atfnd.program.originals import Originals
+from atfnd.program.journals.filter_journal import FilterJournal
+from atfnd.program.journals.undo_journal import UndoJournal
 from bench.traffic.sequence import Tally
 from tests.labs import Ends, key_of
 from tests.wait import until
@@ -52,30 +52,30 @@ class Moving:
         self.nic = NicWatch(nic, armed=True, budget=None)
         undo.callback(self.nic.close)
         self.nic.inspect()
-        journal = undo.enter_context(closing(Journal(run_dir / "rules.journal")))
-        originals = undo.enter_context(closing(Originals(run_dir / "originals.journal")))
-        self.hands = undo.enter_context(
+        journal = undo.enter_context(closing(FilterJournal(run_dir / "rules.journal")))
+        undo_journal = undo.enter_context(closing(UndoJournal(run_dir / "originals.journal")))
+        self.actuator = undo.enter_context(
             closing(
-                NicHands(
-                    partial(apply, nic, journal, originals),
+                NicActuator(
+                    partial(apply, nic, journal, undo_journal),
                     lambda: self.nic.view.queues,
                     {key: cookie}.get,
                     nic.rule,
                 )
             )
         )
-        self.hands.start()
-        assert self.hands.try_writes(nic.name).errno == 0
+        self.actuator.start()
+        assert self.actuator.try_writes(nic.name).errno == 0
         self.old, self.new = 0, 1
         self.location: int | None = None
-        port = read_port(self.nic.view, self.nic.nic.interface, self.hands.write_ns())
-        self.moves = Mover(self.hands, Device(port, times))
+        port = read_port(self.nic.view, self.nic.nic.interface, self.actuator.write_ns())
+        self.moves = Mover(self.actuator, NicMoves(port, times))
         self.began_ns: list[int] = []  # CLOCK_REALTIME
         self.ended: list[Ended] = []
 
     def place(self) -> None:
         """Its first rule, by no move."""
-        self.location = self.hands.write(self.action(ActionKind.INSERT, None, self.old)).location
+        self.location = self.actuator.write(self.action(ActionKind.INSERT, None, self.old)).location
 
     def action(self, kind: ActionKind, old: int | None, new: int | None) -> Action:
         location = None if old is None else self.location
@@ -95,13 +95,13 @@ class Moving:
         return Wanted(action, mode, frozenset({self.old}), rss)
 
     def want(self, mode: Mode, rss: frozenset[int] = frozenset()) -> None:
-        """One more move, told of and not ended."""
+        """One more move, reported and not ended."""
         self.tell(self.wanted(mode, rss))
 
     def look(self) -> bool:
         """Tell what was seen, and that time has passed; has it ended?"""
-        seen = self.hands.evidence(self.hands.now_ns())
-        self._said(self.moves.tell(*seen, Tick()))
+        seen = self.actuator.evidence(self.actuator.now_ns())
+        self._said(self.moves.tell(*seen, TimerDue()))
         return len(self.ended) == len(self.began_ns)
 
     def look_at_link(self) -> None:
@@ -109,7 +109,9 @@ class Moving:
         lives = self.nic.lives
         if not self.nic.changed() or not self.nic.refresh():
             return
-        facts = Facts(read_port(self.nic.view, self.nic.nic.interface, self.hands.write_ns()))
+        facts = PortChanged(
+            read_port(self.nic.view, self.nic.nic.interface, self.actuator.write_ns())
+        )
         again = (Reset(),) if self.nic.lives > lives else ()
         self._said(self.moves.tell(facts, *again))
 

@@ -15,6 +15,7 @@ import importlib.abc
 import importlib.machinery
 import importlib.util
 import os
+import resource
 import signal
 import sys
 from collections import Counter
@@ -27,11 +28,12 @@ import pytest
 from hypothesis import Phase, settings
 
 from tests.mutations import MUTATIONS, Mutation
+from tests.tiers import file_of
 
 __all__ = ["Verdict", "changed", "judge", "passes"]
 
 ROOT = Path(__file__).parent.parent
-LIMIT_S = 300  # a fault that makes a loop endless is seen, too
+LIMIT_S = 120  # of CPU time: a fault that makes a loop endless is seen, too, on a busy machine
 EXAMPLES = 25  # of what hypothesis tries: a fault that needs more is hardly tested
 NOT_IMPORTED = 99
 # No plugin and no fixture of ours: what the tests of pure code do without costs most of a run.
@@ -96,7 +98,8 @@ def _run(mutation: Mutation, text: str) -> int:
     """Exit status of pytest in a child; what was killed for its time is minus the signal."""
     child = os.fork()
     if not child:
-        signal.alarm(LIMIT_S)
+        resource.setrlimit(resource.RLIMIT_CPU, (LIMIT_S, LIMIT_S))
+        signal.alarm(20 * LIMIT_S)  # it waits for what never comes
         os._exit(_tested(mutation, text))
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
@@ -109,7 +112,7 @@ def _tested(mutation: Mutation, text: str) -> int:
     silence = os.open(os.devnull, os.O_WRONLY)
     for stream in (1, 2):
         os.dup2(silence, stream)
-    files = [f"{ROOT}/tests/test_{each}.py" for each in mutation.tests]
+    files = [str(file_of(f"test_{each}")) for each in mutation.tests]
     code = pytest.main([*PLAIN, f"--rootdir={ROOT}", *files])
     return int(code) if finder.imported else NOT_IMPORTED
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Protocol, TypeVar
 
 from atfnd.model import Match
-from atfnd.observe.bpf import BpfObserver
+from atfnd.observe.sockets.bpf import BpfObserver
 from tests.labs import Lab
 from tests.wait import until
 

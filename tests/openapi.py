@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What atfnd/serve/openapi.yaml says an answer must be."""
+"""What atfnd/serve/api/openapi.yaml says an answer must be."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import yaml
 from jsonschema import Draft202012Validator, FormatChecker
 
-from atfnd.serve.description import FILE
+from atfnd.serve.api.description import FILE
 
 __all__ = ["DOCUMENT", "agrees", "operations", "schema_of"]
 

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import NamedTuple, TypeVar
 
-from atfnd.serve.eventlog import EventLog
-from atfnd.serve.loopback import Page
+from atfnd.serve.api.loopback import Page
+from atfnd.serve.log.event_log import EventLog
 from tests.published import Published
 from tests.wait import until
 

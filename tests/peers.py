@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Connecting to a Unix socket as somebody else, and HTTP with `requests` over such a socket."""
+"""Connecting to a Unix socket as another user, and HTTP with `requests` over such a socket."""
 
 from __future__ import annotations
 

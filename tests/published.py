@@ -16,7 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
-from atfnd.decide.slots import FlowSlots
+from atfnd.engine.table.slots import FlowSlots
 from atfnd.errors import OperatorError
 from atfnd.model import (
     Action,
@@ -44,7 +44,7 @@ from atfnd.model import (
     Status,
     Topology,
 )
-from atfnd.serve.http import serve
+from atfnd.serve.api.http import serve
 from tests.machines import topology
 from tests.shown import flow, key, lab, rule
 from tests.values import RULE
@@ -140,7 +140,7 @@ class Published:
             )
             for nic in self.views
         ]  # fmt: skip
-        flows = Counter((f.nic, f.state, f.policy) for f in self.table if f is not None)
+        flows = Counter((f.nic, f.state, f.rule_name) for f in self.table if f is not None)
         changes = {("lab:lab", "insert", 0): 16, ("lab:lab", "insert", errno.ENOSPC): 1}
         lateness = Lateness((0.001, 0.01), (90, 9, 1), 0.25)
         status = replace(self.status(), moves=(("hold", "proven", 3),))
@@ -195,7 +195,7 @@ class Published:
 
     async def restore(self, nic: str) -> Sequence[Restored]:
         self._set(nic, armed=False, paused=False)
-        his = Restored(nic, "rss", errno.ESTALE, "left at 0-3: somebody else set it")
+        his = Restored(nic, "rss", errno.ESTALE, "left at 0-3: another program set it")
         return [his, Restored(nic, "xps", errno.EPERM, "is left")] if nic == "eth1" else [his]
 
     @property
@@ -216,7 +216,7 @@ class Published:
         return ()
 
     def remarks(self, flow: Flow) -> tuple[str, ...]:
-        return (f"{self.told_of_auto}.",) if self.told_of_auto and flow.policy == "auto" else ()
+        return (f"{self.told_of_auto}.",) if self.told_of_auto and flow.rule_name == "auto" else ()
 
     async def recording(self, seconds: float, most: int) -> AsyncGenerator[str, None]:
         for number in range(most):

@@ -12,8 +12,8 @@ __all__ = ["NO_BPF", "NO_BTF", "NO_ROOT", "NO_RULES"]
 
 # Everything is imported before the user changes: another user may be unable to read the tree.
 _AS_NOBODY = """
-import os, sys, atfnd.run
-from atfnd.__main__ import main
+import os, sys, atfnd.cli.run
+from atfnd.cli.commands import main
 os.setgroups([]); os.setgid(65534); os.setuid(65534)
 sys.argv[0] = sys.argv.pop(1)
 main()
@@ -39,9 +39,9 @@ os.execv(sys.argv[1], sys.argv[1:])
 _WITHOUT_RULES = """
 import dataclasses, errno, sys
 import atfnd.nic.driver
-from atfnd.__main__ import main
+from atfnd.cli.commands import main
 from atfnd.model import Actuator
-from atfnd.nic.lab import LabNic
+from atfnd.nic.lab.nic import LabNic
 class Filterless(LabNic):
     def caps(self):
         return dataclasses.replace(

@@ -46,7 +46,7 @@ def flow(remote_port: int, state: FlowState = FlowState.STEERED) -> Flow:
         bytes=123_456_789,
         used_ns=2_000,
         moved_ns=1_000,
-        policy="bulk",
+        rule_name="bulk",
         why="same core as the application",
     )
 

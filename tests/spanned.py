@@ -5,10 +5,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from atfnd.decide import aggregate, budget
-from atfnd.decide.memory import Memory, Settling
-from atfnd.decide.table import FlowTable
-from atfnd.decide.wide import bits, covers
+from atfnd.engine.filters import aggregate, budget
+from atfnd.engine.table.flow_table import FlowTable
+from atfnd.engine.table.memory import Memory, RulesInForce
+from atfnd.engine.table.wide_key import bits, covers
 from atfnd.model import (
     Action,
     ActionKind,
@@ -29,10 +29,9 @@ from atfnd.model import (
 )
 from atfnd.move.plan import in_order
 from atfnd.nic.location import choose, is_wide
-from atfnd.policy.many import of_many
-from atfnd.policy.match import Matcher
+from atfnd.policy.match.match import Matcher
 from bench.simulated import Load, Simulated
-from tests.test_ports import EXACT_WINS, OTHER
+from tests.engine.test_port_rules import EXACT_WINS, OTHER
 from tests.values import RULE, THREAD
 
 __all__ = ["HERE", "LEFT", "ORDERED", "TCP", "THERE", "UDP", "Bed", "load", "network"]
@@ -63,8 +62,9 @@ class Bed(Simulated):
     def __init__(self, loads: list[Load], rules: tuple[FlowRule, ...], slots: int, room: int,
                  served: tuple[Listening, ...] = ()) -> None:  # fmt: skip
         caps = replace(EXACT_WINS.caps, shapes=SHAPES, rule_slots=slots)
-        orders = {each.name: each.order for each in rules if each.placement is Placement.CORE}
-        known = Memory(FlowTable(1000), Settling(100, 1 << 60, order_by_policy=orders))
+        core = [each for each in rules if each.placement is Placement.CORE]
+        by_name = {each.name: replace(each, t_delete_ns=1 << 60) for each in core}
+        known = Memory(FlowTable(1000), RulesInForce(100, 1 << 60, by_name))
         nic = replace(EXACT_WINS, caps=caps, budget=room, foreign=0)
         super().__init__(nic, ORDERED, known, loads, slots=slots, served=served, spanned=True)
         self.rules, self._matcher = rules, Matcher(_policy(rules))
@@ -73,10 +73,8 @@ class Bed(Simulated):
         return self._matcher.first_match(Facts(key, interface="nic"))
 
     def rule_of(self, wide: FlowKey) -> FlowRule | None:
-        if wide.listens:
-            rule = self._matcher.of_port(Facts(wide, interface="nic"))
-        else:
-            rule = of_many(self.rules, wide, "nic")
+        of_key = self._matcher.of_port if wide.listens else self._matcher.of_many
+        rule = of_key(Facts(wide, interface="nic"))
         return None if rule is None or rule.placement is Placement.LEAVE else rule
 
     def location_for(self, key: FlowKey) -> int | None:
@@ -114,7 +112,7 @@ class Bed(Simulated):
         at = {each.key: aggregate.belongs(each, self.nic, self.memory) for each in flows}
         return {key for key, queue in at.items() if queue == action.new}
 
-    def spans(self) -> set[FlowKey]:
+    def prefix_rules(self) -> set[FlowKey]:
         return {held for held, _ in self.held.values() if held.wide and not held.listens}
 
     def check(self) -> None:
@@ -126,11 +124,11 @@ class Bed(Simulated):
                 assert at == load.rss_queue, f"{load.key} is to be left alone"
             elif flow is not None and flow.state in (FlowState.STEERED, FlowState.PORT):
                 assert at == flow.target_queue
-                assert flow.policy == rule.name
+                assert flow.rule_name == rule.name
             wide = self.memory.table.covering(load.key)
             if wide is not None and not wide.key.listens:  # those go by what is alike
                 assert rule is not None
-                assert wide.policy == rule.name
+                assert wide.rule_name == rule.name
 
 
 def _policy(rules: tuple[FlowRule, ...]) -> Policy:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from typer.main import get_command
 
-from atfnd.__main__ import app as atfnd
+from atfnd.cli.commands import app as atfnd
 from atfnd.ctl.top.verb import app as atfnctl
 
 __all__: list[str] = []
@@ -18,7 +18,7 @@ __all__: list[str] = []
 ROOT = Path(__file__).parents[1]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("tests/guest/**/*.md")])
 LINK = re.compile(r"\]\((?!https?:)([^)#]*)(?:#([^)]*))?\)")
-MINE = re.compile(r"`((?:atfnd|bench|debian|docs|monitoring|policies|systemd|tests)/[\w./-]+)`")
+MINE = re.compile(r"`((?:atfnd|bench|debian|docs|monitoring|packaging|policies|tests)/[\w./-]+)`")
 CODE = re.compile(r"```\w*\n(.*?)```|`([^`\n]+)`", re.DOTALL)
 pages = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 

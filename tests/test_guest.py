@@ -24,6 +24,11 @@ from tests.wait import until
 MAIN_JOB = ROOT / "tests/guest/test_end_to_end.py"  # of `make test`
 FILES = sorted({*(ROOT / "tests/guest").glob("test_*.py")} - {MAIN_JOB})
 FILES_S = 2400.0
+# A kernel changes its own code by way of a breakpoint (text_poke_bp_batch(), Linux 6.12
+# arch/x86/kernel/alternative.c): when BPF programs and tracepoints are attached, among others. An
+# emulated CPU may still run it from what it has translated when it has been taken out, and nobody
+# waits for it any more. No CPU does that, so it says nothing about us.
+STALE_BREAKPOINT = "Oops: int3"
 COMMAND_S = 300.0
 
 pytestmark = pytest.mark.timeout(FILES_S + 300)
@@ -56,6 +61,11 @@ def passes(files: tuple[Path, ...], capsys: pytest.CaptureFixture[str]) -> None:
     if machine_of(files[0]).init == "systemd":
         build()
     outcome = run_tests(files, report, FILES_S)
+    if outcome.exit_code is None and STALE_BREAKPOINT in outcome.console:
+        with capsys.disabled():
+            print(f"\n{named(files)}: the emulated CPU met a stale breakpoint, once more")
+        report = io.BytesIO()
+        outcome = run_tests(files, report, FILES_S)
     said = report.getvalue().decode()
     assert outcome.exit_code == 0, f"{said}\n{outcome.console}"
     assert outcome.complaints == ()

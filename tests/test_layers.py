@@ -19,7 +19,8 @@ IMPORTS_ONLY = {
     "errors": {"errors"},
     "trust": {"trust"},
     "socket_path": {"socket_path"},
-    "decide": {"decide", "model"},
+    "engine": {"engine", "move", "model"},
+    "diagnose": {"diagnose", "model"},
     "move": {"move", "model"},
     "policy": {"policy", "model", "errors", "trust"},
     "serve": {"serve", "model", "errors", "socket_path"},
@@ -28,9 +29,9 @@ IMPORTS_ONLY = {
 IMPORTED_ONLY_BY = {
     "kernel": {"kernel", "observe", "nic", "program", "lab"},
     "bpf": {"bpf", "kernel", "observe", "nic", "lab"},
-    "daemon": {"run"},
-    "run": {"__main__"},
-    "lab": {"lab", "__main__"},
+    "daemon": {"daemon", "cli"},
+    "cli": {"cli", "__main__"},
+    "lab": {"lab", "cli"},
 }
 SPEAKS_KERNEL = {"kernel", "bpf", "observe"}
 KERNEL_PATH = re.compile(r"/(proc|sys)(/|$)")
@@ -115,38 +116,52 @@ def _kernel_words(source: str) -> Iterator[tuple[int, str]]:
                 yield node.lineno, text
 
 
+def names_of_two(sources: Sources) -> list[str]:
+    """A public class has its name for itself, so that a word means one thing in the tree."""
+    files: dict[str, list[str]] = {}
+    for path, source in sources.items():
+        for node in ast.walk(ast.parse(source)):
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                files.setdefault(node.name, []).append(f"{path}:{node.lineno}")
+    return [f"{name}: {', '.join(at)}" for name, at in sorted(files.items()) if len(at) > 1]
+
+
 def ours() -> Sources:
     files = sorted((ROOT / "atfnd").rglob("*.py"))
     return {str(f.relative_to(ROOT / "atfnd")): f.read_text(encoding="utf-8") for f in files}
 
 
-@pytest.mark.parametrize("rule", [bad_imports, cycles, kernel_speech], ids=lambda f: f.__name__)
+RULES = [bad_imports, cycles, kernel_speech, names_of_two]
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda f: f.__name__)
 def test_rooms(rule: object) -> None:
     assert callable(rule)
     assert "\n".join(rule(ours())) == ""
 
 
 PLANTED_IMPORTS = [
-    ("decide/x.py", "from atfnd.kernel.link import y", 2),
-    ("decide/x.py", "from atfnd.errors import OperatorError", 1),
-    ("decide/x.py", "def f():\n    import atfnd.policy.match", 1),
-    ("decide/x.py", "from ..nic import Nic", 1),
-    ("decide/x.py", "from . import table", 0),
-    ("decide/x.py", "from atfnd.model import Flow\nimport dataclasses", 0),
+    ("engine/x.py", "from atfnd.kernel.netlink.rtnl import y", 2),
+    ("engine/x.py", "from atfnd.errors import OperatorError", 1),
+    ("engine/x.py", "def f():\n    import atfnd.policy.match.match", 1),
+    ("engine/x.py", "from ..nic import Nic", 1),
+    ("engine/x.py", "from . import table", 0),
+    ("engine/x.py", "from atfnd.model import Flow\nimport dataclasses", 0),
     ("model.py", "from atfnd import errors", 1),
     ("model.py", "from atfnd.errors import OperatorError", 1),
     ("errors.py", "import atfnd.model", 1),
-    ("move/birth.py", "from atfnd.program.ntuple import insert", 1),
+    ("move/birth.py", "from atfnd.program.filter import insert", 1),
     ("move/mover.py", "from atfnd.bpf import _bpf", 2),
     ("ctl/verbs.py", "from atfnd.serve import api", 1),
     ("ctl/verbs.py", "from atfnd import __version__", 0),
-    ("serve/api.py", "if TYPE_CHECKING:\n    from atfnd.policy.load import load", 1),
-    ("policy/load.py", "from atfnd.kernel import x", 2),
+    ("serve/api/routes.py", "if TYPE_CHECKING:\n    from atfnd.policy.file.load import load", 1),
+    ("policy/file/load.py", "from atfnd.kernel import x", 2),
     ("program/x.py", "from atfnd.bpf import _bpf", 1),
     ("program/x.py", "from atfnd.kernel import x", 0),
-    ("serve/x.py", "from atfnd.daemon import Daemon", 2),
-    ("nic/lab.py", "from atfnd.lab.up import up", 1),
-    ("__main__.py", "from atfnd.run import run\nfrom atfnd.lab.up import up", 0),
+    ("serve/x.py", "from atfnd.daemon.supervisor import Supervisor", 2),
+    ("nic/lab/nic.py", "from atfnd.lab.up import up", 1),
+    ("cli/commands.py", "from atfnd.daemon import x\nfrom atfnd.lab.up import up", 0),
+    ("__main__.py", "from atfnd.lab.up import up", 1),
 ]
 
 
@@ -179,3 +194,11 @@ PLANTED_SPEECH = [
 @pytest.mark.parametrize(("path", "source", "count"), PLANTED_SPEECH)
 def test_planted_speech(path: str, source: str, count: int) -> None:
     assert len(kernel_speech({path: source})) == count
+
+
+def test_planted_names() -> None:
+    one, other = "class Flow: ...\nclass _Row: ...", "class Rule: ...\nclass _Row: ..."
+    assert names_of_two({"a.py": one, "b.py": other}) == []
+    assert names_of_two({"a.py": one, "b.py": f"{other}\nclass Flow: ..."}) == [
+        "Flow: a.py:1, b.py:3"
+    ]

@@ -12,6 +12,7 @@ import pytest
 
 from tests.mutants import ROOT, changed
 from tests.mutations import MUTATIONS, Mutation
+from tests.tiers import file_of
 
 __all__: list[str] = []
 
@@ -23,7 +24,7 @@ def test_its_text_is_in_its_file_once_and_what_it_becomes_is_python(mutation: Mu
     was = ast.dump(ast.parse((ROOT / "atfnd" / mutation.file).read_text()))
     assert ast.dump(ast.parse(text)) != was
     for each in mutation.tests:
-        assert (ROOT / f"tests/test_{each}.py").is_file()
+        assert file_of(f"test_{each}")
 
 
 def test_no_fault_is_made_twice() -> None:

@@ -117,7 +117,7 @@ PLANTED = [
     (bad_name, "atfnd/misc/irq.py", "", 1),
     (bad_name, "tests/net_helpers.py", "", 1),
     (bad_name, "atfnd/bpf/common.h", "", 1),
-    (bad_name, "atfnd/kernel/irq.py", "", 0),
+    (bad_name, "atfnd/kernel/interrupts/irq.py", "", 0),
     (left_for_later, "atfnd/bpf/x.c", "/* TO" + "DO: later */", 1),
     (left_for_later, "atfnd/x.py", "# FIX" + "ME", 1),
     (bad_opening, "atfnd/x.py", "import os\n", 1),

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-__all__ = ["ALONE", "FULL", "LONG", "SMOKE", "SOAK", "markers"]
+__all__ = ["ALONE", "FULL", "LONG", "SMOKE", "SOAK", "file_of", "markers"]
+
+HERE = Path(__file__).parent
 
 # Not in `make test`: long runs, and what measures.
 FULL = {
@@ -79,9 +81,9 @@ LONG = (
     "test_steering",
     "test_placements",
     "test_recording",
-    "test_orders",
+    "test_operator_journal",
     "test_manual",
-    "test_manual_knobs",
+    "test_manual_settings",
     "test_matching_daemon",
 )
 
@@ -94,7 +96,15 @@ SOAK = (
     "test_broken_holds",
     "test_restore",
     "test_auto_lab",
+    "test_run",
+    "test_whole",
 )
+
+
+def file_of(stem: str) -> Path:
+    """Where the test file of this name is; the guest's own do not count. ValueError: not one."""
+    [file] = [each for each in HERE.rglob(f"{stem}.py") if each.parent.name != "guest"]
+    return file
 
 
 def markers(file: Path, test: str) -> set[str]:

@@ -6,9 +6,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from atfnd.decide.trial import LLC, Phase, State
-from atfnd.decide.trials import Application, Trials, Turned
-from atfnd.decide.window import Window
+from atfnd.engine.trials.trial import LLC, State, TrialPhase
+from atfnd.engine.trials.trials import Application, Trials, Turned
+from atfnd.engine.trials.window import Window
 from tests.values import key
 
 __all__ = ["APP", "SECOND_NS", "Load", "World"]
@@ -92,7 +92,7 @@ class World:
         return self.trials.states.get(APP, State())
 
     @property
-    def phase(self) -> Phase:
+    def phase(self) -> TrialPhase:
         return self.state.phase
 
     @property

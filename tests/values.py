@@ -6,6 +6,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from atfnd.engine.table.memory import RulesInForce
 from atfnd.model import (
     Actuator,
     Caps,
@@ -25,9 +26,8 @@ from atfnd.model import (
     Thread,
 )
 
-__all__ = ["AT_ONCE", "NIC", "RULE", "THREAD", "flow", "key", "seen"]
+__all__ = ["NIC", "RULE", "THREAD", "flow", "key", "one_rule", "seen"]
 
-AT_ONCE = {"rest": Mode.IMMEDIATE}  # how the flows below may be moved
 THREAD = Thread(tid=100, pid=100, comm="app", cgroup=None)
 NIC = NicView(
     name="nic",
@@ -51,6 +51,15 @@ RULE = FlowRule(
 )  # fmt: skip
 
 
+def one_rule(
+    hold_down_ns: int, t_delete_ns: int, order: Mode = Mode.IMMEDIATE,
+    owner: Migrant = Migrant.THREAD, **changes: Any,
+) -> RulesInForce:  # fmt: skip
+    """The flows below fall under it."""
+    rule = replace(RULE, order=order, owner=owner, t_delete_ns=t_delete_ns)
+    return RulesInForce(hold_down_ns, t_delete_ns, {"rest": rule}, **changes)
+
+
 def key(number: int) -> FlowKey:
     """Flow `number`: 10.0.0.1:443 from 10.1.x.x:1000."""
     return FlowKey(Protocol.TCP, b"\x0a\0\0\1", 443, b"\x0a\1" + number.to_bytes(2, "big"), 1000)
@@ -61,7 +70,7 @@ def flow(number: int, **changes: Any) -> Flow:
     plain = Flow(
         key=key(number), cookie=1000 + number, nic="nic", state=FlowState.WANTED, app_cpu=0,
         thread=THREAD, target_queue=None, target_cpu=None, location=None, rx_queue=None,
-        rx_cpu=None, bytes=0, used_ns=0, moved_ns=0, policy="rest", why="",
+        rx_cpu=None, bytes=0, used_ns=0, moved_ns=0, rule_name="rest", why="",
     )  # fmt: skip
     return replace(plain, **changes)
 

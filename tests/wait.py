@@ -17,12 +17,14 @@ EMULATED = 5 if os.environ.get("ATFND_GUEST") else 1  # in the guest every CPU i
 SLOWER = EMULATED * (2 if "PYTEST_XDIST_WORKER" in os.environ else 1)
 
 
-def until(condition: Callable[[], T], what: str, deadline_s: float = 30.0) -> T:
-    """Poll `condition` every 10 ms until it is truthy and return it; AssertionError at deadline."""
+def until(
+    condition: Callable[[], T], what: str, deadline_s: float = 30.0, every_s: float = 0.01
+) -> T:
+    """Poll `condition` until it is truthy and return it; AssertionError at deadline."""
     deadline_s *= SLOWER
     end = time.monotonic() + deadline_s
     while not (value := condition()):
         if time.monotonic() > end:
             raise AssertionError(f"not within {deadline_s} s: {what} (last: {value!r})")
-        time.sleep(0.01)
+        time.sleep(every_s)
     return value

@@ -7,11 +7,12 @@ The C headers in this folder are the only place where a layout is written (style
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from atfnd.bpf import _bpf
 
-__all__ = ["Layout", "layout"]
+__all__ = ["Layout", "layout", "layout_of"]
 
 
 class Layout(NamedTuple):
@@ -23,7 +24,12 @@ class Layout(NamedTuple):
 
 def layout(program: str, name: str) -> Layout:
     """The layout of `struct name` in BPF object `program`; KeyError when there is none."""
-    size, members = _bpf.layout(program, name)
+    return layout_of(*_bpf.layout(program, name))
+
+
+def layout_of(size: int, members: Iterable[tuple[str, int, str]]) -> Layout:
+    """The layout of a struct of `size` bytes: the name, offset and `struct` code of each member."""
+    members = tuple(members)
     code, at = "=", 0
     for _, offset, field in members:
         code += f"{offset - at}x" if offset > at else ""

@@ -2,7 +2,7 @@
 """atfnctl: looks at a running daemon and tells it a few things, all over its Unix socket.
 
 Exit codes: 0 done, 1 the daemon refused or the answer is "no", 2 usage or bad input, 3 daemon
-unreachable. Whoever closes our output early (`| head`) has had enough: that is 0.
+unreachable. If our output is closed early (`| head`), the exit code is 0.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ class _UnixConnection(HTTPConnection):
         self._path = path
 
     def connect(self) -> None:
-        """Root comes in by its own socket, which nobody else can keep busy, where there is one."""
+        """Root uses its own socket, if there is one, which no other user can keep busy."""
         path = Path(self._path)
         if os.geteuid() == 0:
             with suppress(FileNotFoundError, ConnectionRefusedError, PermissionError):
@@ -44,7 +44,7 @@ class _UnixConnection(HTTPConnection):
         self.sock = self._connected(path)
 
     def _connected(self, path: Path) -> socket.socket:
-        """OSError: nobody listens there. BlockingIOError: its backlog was full all the time."""
+        """OSError: no daemon listens there. BlockingIOError: its backlog was full all the time."""
         tried_until_s = time.monotonic() + min(TIMEOUT_S, self.timeout or TIMEOUT_S)
         while True:
             made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)

@@ -21,12 +21,12 @@ __all__ = ["app"]
 
 @app.command()
 def policy(
-    rule: Annotated[str | None, typer.Argument(metavar="RULE", help="Only this one.")] = None,
-    flows: Annotated[bool, typer.Option("--flows", help="Each flow, and what it matched.")] = False,
+    rule: Annotated[str | None, typer.Argument(metavar="RULE", help="Only this rule.")] = None,
+    flows: Annotated[bool, typer.Option("--flows", help="Each flow and its rule.")] = False,
     socket: Socket = SOCKET,
     as_json: Json = False,
 ) -> None:
-    """The policy's rules, where they are written, and what each is doing now."""
+    """The rules of the policy: file and line, and what each one does now."""
     client = Client(socket)
     answer = client.get("/v1/policy")
     rules = {row["rule"]: row for row in answer["flows"] if rule in (None, row["rule"])}
@@ -48,7 +48,7 @@ def policy(
 
 @app.command()
 def plan(nic: OnlyNic = None, socket: Socket = SOCKET, as_json: Json = False) -> None:
-    """What would be done now, and why, and the commands that would do it by hand."""
+    """What would be done now, the reason, and the shell commands that do the same."""
     rows = Client(socket).get("/v1/plan", nic=nic)["actions"]
     if as_json:
         output.say_json(rows)
@@ -62,12 +62,12 @@ def plan(nic: OnlyNic = None, socket: Socket = SOCKET, as_json: Json = False) ->
 
 @app.command()
 def record(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="A new one, for `atfnd replay`.")],
-    seconds: Annotated[int, typer.Option(min=1, max=3600, help="How long.")] = 60,
-    most: Annotated[int, typer.Option("--max", min=1, help="At most so many lines.")] = 100_000,
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A new file.")],
+    seconds: Annotated[int, typer.Option(min=1, max=3600, help="Duration in seconds.")] = 60,
+    most: Annotated[int, typer.Option("--max", min=1, help="The most lines to write.")] = 100_000,
     socket: Socket = SOCKET,
 ) -> None:
-    """Write down what the daemon sees, for `atfnd replay`; Ctrl-C ends it early."""
+    """Record what the daemon observes, for `atfnd replay`; Ctrl-C ends it early."""
     lines = Client(socket).lines("/v1/record", seconds + 10.0, seconds=seconds, max=most)
     count = 0
     with _new(file) as out:
@@ -76,7 +76,7 @@ def record(
                 out.write(line)
                 count += 1
         except KeyboardInterrupt:
-            pass  # he has seen enough
+            pass  # the reader has seen enough
         except OSError as refusal:
             raise OperatorError(f"{file}: {refusal.strerror}", exit_code=1) from None
     output.say(f"{file}: {count} lines")
@@ -91,7 +91,7 @@ def _new(file: Path) -> BinaryIO:
 
 @app.command()
 def reload(socket: Socket = SOCKET, as_json: Json = False) -> None:
-    """Read the policy again: wholly in force, or, if it is wrong, not at all (exit 2)."""
+    """Read the policy again. If it is wrong, nothing changes (exit 2)."""
     answer = Client(socket).post("/v1/reload")
     if as_json:
         output.say_json(answer)

@@ -24,7 +24,7 @@ WIDE = 400  # columns when the output is no terminal: nothing is cut off for gre
 
 
 class OutputClosed(Exception):
-    """Nobody reads our standard output any more."""
+    """Our standard output was closed at its other end."""
 
 
 class _Console(Console):
@@ -73,7 +73,8 @@ def show_lines(lines: Callable[[int], Iterable[Text]]) -> None:
 
 
 def watch(table: Callable[[], Table], interval_s: float) -> None:
-    """Show a table anew until Ctrl-C; on what is no terminal, one below the other."""
+    """Show a table again and again until Ctrl-C; if the output is no terminal, one below the
+    other."""
     console = _console()
     try:
         if not console.is_terminal:
@@ -89,7 +90,7 @@ def watch(table: Callable[[], Table], interval_s: float) -> None:
 
 
 def text(value: object) -> str:
-    """A value of an answer as a table shows it; `-` for what is not known."""
+    """A value of an answer as a table shows it; `-` for an unknown one."""
     match value:
         case None:
             return "-"

@@ -98,7 +98,7 @@ def status_table(status: Row) -> Table:
 
 
 def _locality(status: Row) -> str:
-    """Read locality of late, or why there is none."""
+    """Recent read locality, or why there is none."""
     reads = status["reads"]
     if reads is None:
         return f"not measured: the {status['observer']} observer does not see where packets go"
@@ -125,7 +125,8 @@ def _since_start(status: Row) -> str:
 
 
 def _read(status: Row, when: str) -> tuple[int, int, int]:
-    """Bytes that were read through all NICs: local, remote, of no known CPU."""
+    """Bytes that were read through all NICs: on the processing CPU, on another, on an unknown
+    one."""
     counts = [nic[when] for nic in status["reads"] or ()]
     local, remote, unseen = (
         sum(c[where] for c in counts) for where in ("local", "remote", "unseen")

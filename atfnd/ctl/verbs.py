@@ -20,12 +20,12 @@ from atfnd.errors import OperatorError
 __all__ = ["app"]
 
 SOCKET = "/run/atfnd/atfnd.sock"
-ROWS = 200  # of a table, unless told otherwise
+ROWS = 200  # of a table, by default
 AGAIN_S = 0.25
 BEATS_S = 20.0  # a stream says something every 5 s
 
 app = typer.Typer(
-    help="Look at a running atfnd; arm, disarm, pause and resume its interfaces; undo; reload.",
+    help="Show what atfnd does; arm, disarm, pause, resume and restore its interfaces.",
     no_args_is_help=True,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
@@ -36,13 +36,13 @@ Socket = Annotated[
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 OnlyNic = Annotated[str | None, typer.Option("--nic", metavar="NIC", help="Only this interface.")]
-Limit = Annotated[int | None, typer.Option(min=1, help="At most so many rows.")]
+Limit = Annotated[int | None, typer.Option(min=1, help="The most rows to print.")]
 Interface = Annotated[str, typer.Argument(metavar="NIC")]
 
 
 @app.command()
 def status(socket: Socket = SOCKET, as_json: Json = False) -> None:
-    """The daemon in one look: observer, armed interfaces, table, losses."""
+    """Summary of the daemon: observer, armed interfaces, table, losses."""
     answer = Client(socket).get("/v1/status")
     output.say_json(answer) if as_json else output.show(tables.status_table(answer))
 
@@ -54,8 +54,8 @@ def flows(
     pid: Annotated[int | None, typer.Option(min=1, help="Only this process.")] = None,
     comm: Annotated[str | None, typer.Option(help="Thread name, as a shell pattern.")] = None,
     limit: Limit = None,
-    watch: Annotated[bool, typer.Option("--watch", help="Show it anew until Ctrl-C.")] = False,
-    interval: Annotated[float, typer.Option(min=0.1, help="Seconds between two looks.")] = 1.0,
+    watch: Annotated[bool, typer.Option("--watch", help="Repeat until Ctrl-C.")] = False,
+    interval: Annotated[float, typer.Option(min=0.1, help="Seconds between updates.")] = 1.0,
     socket: Socket = SOCKET,
     as_json: Json = False,
 ) -> None:
@@ -92,7 +92,7 @@ def explain(
     socket: Socket = SOCKET,
     as_json: Json = False,
 ) -> None:
-    """Why a flow's packets arrive where they do; exit 1 if atfnd has no entry for it."""
+    """Why the packets of a flow arrive where they do; exit 1 if the flow has no entry."""
     answer = Client(socket).get("/v1/explain", flow=" ".join(flow))
     if as_json:
         output.say_json(answer)
@@ -104,7 +104,7 @@ def explain(
 
 @app.command()
 def queues(nic: OnlyNic = None, socket: Socket = SOCKET, as_json: Json = False) -> None:
-    """Receive queues: who polls them, on which CPU, and what chose their packets."""
+    """Receive queues: interrupt or thread, CPU, and how packets were assigned to them."""
     rows = Client(socket).get("/v1/queues", nic=nic)["queues"]
     output.say_json(rows) if as_json else output.show(tables.queue_table(rows))
 
@@ -150,11 +150,11 @@ def topology(socket: Socket = SOCKET, as_json: Json = False) -> None:
 
 @app.command()
 def doctor(
-    nic: Annotated[str | None, typer.Argument(metavar="NIC", help="Watched or not.")] = None,
+    nic: Annotated[str | None, typer.Argument(metavar="NIC", help="Observed or not.")] = None,
     socket: Socket = SOCKET,
     as_json: Json = False,
 ) -> None:
-    """What atfnd can do, what stands in its way, what to do about it; exit 1 if something does."""
+    """What atfnd can do, what prevents it, and what to do; exit 1 if something prevents it."""
     answer = Client(socket).get("/v1/doctor", nic=nic)
     output.say_json(answer) if as_json else tables.say_findings(answer)
     if not answer["clear"]:
@@ -163,13 +163,15 @@ def doctor(
 
 @app.command()
 def events(
-    after: Annotated[int, typer.Option(min=0, metavar="SEQ", help="Only later ones.")] = 0,
+    after: Annotated[
+        int, typer.Option(min=0, metavar="SEQ", help="Only events after this one.")
+    ] = 0,
     nic: OnlyNic = None,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Wait for more.")] = False,
     socket: Socket = SOCKET,
     as_json: Json = False,
 ) -> None:
-    """What the daemon did and noticed, and why; --json --follow prints one object a line."""
+    """What the daemon did and noticed, and why; --json --follow prints one object per line."""
     client = Client(socket)
     if not follow:
         rows = (row for row in client.events(after) if nic in (None, row["nic"]))
@@ -216,18 +218,18 @@ def _streamed(client: Client, after: int) -> Iterator[Row]:
 
 @app.command()
 def arm(nic: Interface, socket: Socket = SOCKET, as_json: Json = False) -> None:
-    """Let atfnd change this interface."""
+    """Allow atfnd to change this interface."""
     _order(nic, "arm", "is armed", socket, as_json)
 
 
 @app.command()
 def disarm(
-    nic: Annotated[str | None, typer.Argument(metavar="NIC", help="Else every one.")] = None,
+    nic: Annotated[str | None, typer.Argument(metavar="NIC", help="Default: all.")] = None,
     socket: Socket = SOCKET,
     as_json: Json = False,
 ) -> None:
-    """Stop atfnd from changing this interface, or any, at once; its rules there stay. Holds until
-    `arm`, also for an atfnd that starts again and for interfaces that come."""
+    """Stop every change of this interface, or of all, at once; filters stay. Holds until `arm`,
+    also after a restart and for interfaces that appear later."""
     if nic is not None:
         _order(nic, "disarm", "is disarmed", socket, as_json)
         return
@@ -237,24 +239,24 @@ def disarm(
 
 @app.command()
 def pause(nic: Interface, socket: Socket = SOCKET, as_json: Json = False) -> None:
-    """Take our rules out and put back what we changed: for `ethtool -L`, a driver update."""
+    """Delete our filters and restore settings, for `ethtool -L` or a driver update."""
     _order(nic, "pause", "is paused: nothing of ours is in it", socket, as_json)
 
 
 @app.command()
 def resume(nic: Interface, socket: Socket = SOCKET, as_json: Json = False) -> None:
-    """End a pause: steer again, if it was armed; and take back what somebody else has moved."""
+    """End a pause and steer again if armed; set again what another program changed."""
     _order(nic, "resume", "is resumed", socket, as_json)
 
 
 @app.command()
 def restore(
-    nic: Annotated[str | None, typer.Argument(metavar="NIC", help="Else every one.")] = None,
+    nic: Annotated[str | None, typer.Argument(metavar="NIC", help="Default: all.")] = None,
     socket: Socket = SOCKET,
     as_json: Json = False,
 ) -> None:
-    """Take our rules out and put back what we changed, but not what somebody else changed since;
-    disarms. Exit 1 if something could not be put back."""
+    """Disarm, delete our filters and restore settings, except those that another program changed
+    since. Exit 1 if something could not be restored."""
     client = Client(socket)
     names = [nic] if nic else [row["nic"] for row in client.get("/v1/nics")["nics"]]
     answers = [client.order(name, "restore") for name in names]

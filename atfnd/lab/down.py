@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from pyroute2 import IPRoute, netns
 from pyroute2.netlink.exceptions import NetlinkError
 
-from atfnd.kernel.netns import RUN_DIR, exists, in_netns
+from atfnd.kernel.system.netns import RUN_DIR, exists, in_netns
 from atfnd.lab.wiring import LINKS, check_request, namespaces
 
 __all__ = ["building", "down", "remove"]

@@ -4,14 +4,15 @@
 from __future__ import annotations
 
 import os
+from contextlib import closing
 from dataclasses import dataclass
 
 from atfnd.errors import OperatorError
-from atfnd.kernel.link import Link
-from atfnd.kernel.netns import exists
+from atfnd.kernel.interface import Interface
+from atfnd.kernel.system.netns import exists
 from atfnd.lab.wiring import LINKS, check_request, namespaces
 from atfnd.model import NicStats, Queue
-from atfnd.nic.lab import LabNic
+from atfnd.nic.lab.nic import LabNic
 
 __all__ = ["LabStatus", "lab_status"]
 
@@ -73,12 +74,10 @@ def _opened(name: str, nic: LabNic, there: tuple[str, ...]) -> LabStatus:
 def _link_problems(paths: dict[str, str]) -> list[str]:
     problems = []
     for role, name, *_ in LINKS:
-        link = Link(name, paths[role])
         try:
-            if not link.up():
-                problems.append(f"{name} in {paths[role]} is down")
+            with closing(Interface(name, paths[role])) as link:
+                if not link.up():
+                    problems.append(f"{name} in {paths[role]} is down")
         except OSError as error:
             problems.append(f"{name} in {paths[role]}: {error.strerror}")
-        finally:
-            link.close()
     return problems

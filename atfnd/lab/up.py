@@ -1,31 +1,31 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Bring a lab up: namespaces, links, offloads, NAPI threads, then the classifier as its NIC.
 
-Writes only inside the lab's own namespaces. What fails half-way is taken down again; what was
-killed half-way is found broken and built anew by the next `up`.
+Writes only inside the lab's own namespaces. A lab that fails half-way is taken down again; one that
+was killed half-way is found broken and rebuilt by the next `up`.
 """
 
 from __future__ import annotations
 
 import os
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 
 from pyroute2 import IPRoute, netns
 
 from atfnd.bpf import _bpf
 from atfnd.errors import OperatorError
-from atfnd.kernel.clsact import EGRESS
 from atfnd.kernel.interface import Interface
-from atfnd.kernel.link import Link
-from atfnd.kernel.napi import NapiFamily, make_realtime, thread_cpus
-from atfnd.kernel.napi_threads import polled
-from atfnd.kernel.netns import in_netns, write_sysctl
+from atfnd.kernel.interrupts.napi import make_realtime, thread_cpus
+from atfnd.kernel.interrupts.napi_threads import polled
+from atfnd.kernel.netlink.clsact import EGRESS
+from atfnd.kernel.netlink.netdev import NetdevFamily
+from atfnd.kernel.system.netns import in_netns, write_sysctl
 from atfnd.lab.down import building, remove
 from atfnd.lab.status import LabStatus, lab_status
 from atfnd.lab.wiring import LINKS, PEER_LINK, PEER_WIRE_LINK, SYSCTLS, check_request, namespaces
 from atfnd.model import Rss
-from atfnd.nic.lab import INTERRUPT_PRIORITY, write_rss
-from atfnd.nic.lab_device import HOST_LINK, MAX_QUEUES, MAX_SLOTS, WIRE_LINK, LabDevice
+from atfnd.nic.lab.device import HOST_LINK, MAX_QUEUES, MAX_SLOTS, WIRE_LINK, LabDevice
+from atfnd.nic.lab.nic import INTERRUPT_PRIORITY, write_rss
 from atfnd.nic.toeplitz import MICROSOFT_KEY
 
 __all__ = ["DEFAULT_SLOTS", "up"]
@@ -117,19 +117,16 @@ def _configure_links(role: str) -> None:
 
 
 def _set_offloads(path: str, name: str, tso: bool | None = None, gro: bool | None = None) -> None:
-    link = Link(name, path)
-    try:
+    with closing(Interface(name, path)) as link:
         if tso is not None:
             link.set_tso(tso)
         if gro is not None:
             link.set_gro(gro)
-    finally:
-        link.close()
 
 
 def _start_threads(path: str, name: str, priority: int, pinned: bool) -> None:
     """A thread per queue; pinned, that of queue i runs on the i-th CPU, round and round."""
-    interface, family = Interface(name, path), NapiFamily(path)
+    interface, family = Interface(name, path), NetdevFamily(path)
     try:
         interface.write("threaded", "1")
         told = family.napis(interface.ifindex)

@@ -17,10 +17,10 @@ import re
 from typing import NamedTuple
 
 from atfnd.errors import OperatorError
-from atfnd.nic.lab_device import HOST_LINK, WIRE_LINK, host_netns, peer_netns, wire_netns
+from atfnd.nic.lab.device import HOST_LINK, WIRE_LINK, host_netns, peer_netns, wire_netns
 
 __all__ = ["HOST4", "HOST6", "LINKS", "PEER4", "PEER6", "PEER_LINK", "PEER_WIRE_LINK"]
-__all__ += ["SYSCTLS", "Link", "check_request", "namespaces"]
+__all__ += ["SYSCTLS", "LabLink", "check_request", "namespaces"]
 
 PEER_LINK, PEER_WIRE_LINK = "p0", "w0"
 PEER4, HOST4 = "10.8.0.1", "10.9.0.1"
@@ -28,7 +28,7 @@ PEER6, HOST6 = "fd00:8::1", "fd00:9::1"
 PEER_MAC, HOST_MAC = "02:00:00:00:08:01", "02:00:00:00:09:01"
 
 
-class Link(NamedTuple):
+class LabLink(NamedTuple):
     """One interface, with (address, prefix length) pairs."""
 
     netns: str  # peer, wire or host
@@ -38,10 +38,10 @@ class Link(NamedTuple):
 
 
 LINKS = (
-    Link("peer", PEER_LINK, PEER_MAC, ((PEER4, 15), (PEER6, 31))),
-    Link("wire", PEER_WIRE_LINK, PEER_MAC, (("10.8.255.254", 16), ("fd00:8::ffff", 32))),
-    Link("wire", WIRE_LINK, HOST_MAC, (("10.9.255.254", 16), ("fd00:9::ffff", 32))),
-    Link("host", HOST_LINK, HOST_MAC, ((HOST4, 15), (HOST6, 31))),
+    LabLink("peer", PEER_LINK, PEER_MAC, ((PEER4, 15), (PEER6, 31))),
+    LabLink("wire", PEER_WIRE_LINK, PEER_MAC, (("10.8.255.254", 16), ("fd00:8::ffff", 32))),
+    LabLink("wire", WIRE_LINK, HOST_MAC, (("10.9.255.254", 16), ("fd00:9::ffff", 32))),
+    LabLink("host", HOST_LINK, HOST_MAC, ((HOST4, 15), (HOST6, 31))),
 )
 
 # net/ipv6/addrconf.c: no link-local addresses (1: none) and no duplicate detection; addresses stay

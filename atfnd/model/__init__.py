@@ -14,7 +14,7 @@ from atfnd.model.clause import Clause
 from atfnd.model.counts import Counts, Lateness, NicCounts
 from atfnd.model.cpu_time import CpuTime, NapiTime
 from atfnd.model.facts import Facts, Process
-from atfnd.model.finding import Finding, Interface, Level, LinkFile, Machine, Rival
+from atfnd.model.finding import Finding, FoundInterface, Level, LinkFile, Machine, Rival
 from atfnd.model.flow import (
     Direction,
     Flow,
@@ -26,7 +26,6 @@ from atfnd.model.flow import (
     SocketSeen,
     SocketUse,
     Thread,
-    ThreadMoved,
     ThreadReads,
     endpoint,
 )
@@ -36,7 +35,6 @@ from atfnd.model.nic import (
     Conflict,
     Device,
     Match,
-    Means,
     NicStats,
     NicView,
     Queue,
@@ -44,6 +42,7 @@ from atfnd.model.nic import (
     Rss,
     Rule,
     Shape,
+    SteeringMethod,
 )
 from atfnd.model.placement import Placement, PlacementKind
 from atfnd.model.policy import FlowRule, InterfaceRule, Migrant, Mode, Network, Policy, Share
@@ -76,7 +75,7 @@ __all__ = [
     "FlowKey",
     "FlowRule",
     "FlowState",
-    "Interface",
+    "FoundInterface",
     "InterfaceRule",
     "Lateness",
     "Level",
@@ -84,7 +83,6 @@ __all__ = [
     "Listening",
     "Machine",
     "Match",
-    "Means",
     "Member",
     "Migrant",
     "Mode",
@@ -118,8 +116,8 @@ __all__ = [
     "SocketSeen",
     "SocketUse",
     "Status",
+    "SteeringMethod",
     "Thread",
-    "ThreadMoved",
     "ThreadReads",
     "Topology",
     "brief",

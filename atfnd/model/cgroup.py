@@ -16,16 +16,16 @@ class CgroupId(NamedTuple):
     number: int  # of its directory; never used twice (kernfs)
 
     @property
-    def knob(self) -> str:
+    def setting(self) -> str:
         """Its `cpuset.cpus` among what we changed."""
         return f"cpuset.cpus:{self.number}:{self.path}"
 
     @classmethod
-    def of(cls, knob: str) -> CgroupId:
-        """ValueError: the knob is no cgroup's."""
-        kind, number, path = knob.split(":", 2)
+    def of(cls, setting: str) -> CgroupId:
+        """ValueError: the setting is no cgroup's."""
+        kind, number, path = setting.split(":", 2)
         if kind != "cpuset.cpus":
-            raise ValueError(f"not a cgroup's: {knob}")
+            raise ValueError(f"not a cgroup's: {setting}")
         return cls(path, int(number))
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""A change of one knob: wanted, and what became of it."""
+"""A change of one setting: what was wanted, and its outcome."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ class ActionKind(Enum):
     REWRITE = "rewrite"
     DELETE = "delete"
     QUEUE_CPU = "queue-cpu"
-    KNOB = "knob"
+    SETTING = "knob"  # its name in the API, the log and recordings
 
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """One change of one knob: what, old, new, why; and of which entry of the table, by generation
-    (`FlowTable.generation`): it must not outlive that."""
+    """One change of one setting: what, old, new, why; and the generation of its table entry
+    (`FlowTable.generation`), because the action must not outlive the entry."""
 
     kind: ActionKind
     nic: str
@@ -35,10 +35,18 @@ class Action:
     why: str
     policy: str
     queue: int | None = None  # QUEUE_CPU: the queue moved
-    knob: str | None = None  # KNOB: its name (`nic.Nic.knobs`)
-    value: str | None = None  # KNOB: what to write
+    setting: str | None = None  # SETTING: its name (`nic.Nic.settings`)
+    value: str | None = None  # SETTING: what to write
     live: bool = True  # False: the flow's socket is gone
-    generation: int = 0  # 0: of no entry, as what is left of an earlier run
+    generation: int = 0  # 0: of no entry, as for what an earlier run left
+
+    @classmethod
+    def of_setting(
+        cls, nic: str, setting: str, value: str | None, why: str = "", policy: str = ""
+    ) -> Action:
+        """Write this value to this setting."""
+        kind = ActionKind.SETTING
+        return cls(kind, nic, None, None, None, None, why, policy, setting=setting, value=value)
 
 
 Plan = tuple[Action, ...]
@@ -46,8 +54,8 @@ Plan = tuple[Action, ...]
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of an action. `errno` 0 is applied; `left` says what is in place now. EEXIST of
-    an insert, with a location: our rule was there already, and points to `queue`."""
+    """The outcome of an action. `errno` 0: applied; `left` says what is in place now. EEXIST for an
+    insert, with a location: our rule was there already, and points to `queue`."""
 
     action: Action
     at_ns: int
@@ -79,11 +87,11 @@ class Planned:
 
 
 class Restored(NamedTuple):
-    """What became of one thing that was ours, when all was to be as before us."""
+    """The result for one change of ours, when everything should be put back."""
 
     nic: str  # `/cgroups`: of no NIC
-    what: str  # `rules`, or a knob's name
-    errno: int  # 0: it is as it was; ESTALE: somebody else's now; or the kernel's refusal
+    what: str  # `rules`, or a setting's name
+    errno: int  # 0: it is as it was; ESTALE: another program's now; or the kernel's refusal
     left: str  # what is in place, in words
 
     def __str__(self) -> str:
@@ -96,5 +104,5 @@ class Restored(NamedTuple):
 
 
 def brief(value: str) -> str:
-    """A knob's value in a line: `none`, or the beginning of a table of hundreds of entries."""
+    """A setting's value in a line: `none`, or the beginning of a table of hundreds of entries."""
     return (value if len(value) <= 40 else f"{value[:37]}...") or "none"

@@ -12,8 +12,9 @@ __all__ = ["Clause"]
 
 
 class Clause(NamedTuple):
-    """One of a list: a flow is told of when it has what the loosest clause asks that it meets,
-    before the first that it meets and that `leaves`; never, when there is none.
+    """One of a list. Of the clauses that a flow meets, those before the first that `leaves` count:
+    the flow is reported once it reaches the thresholds of the loosest of them. If none counts, it
+    is never reported.
 
     What is not known of a flow (`direction`, `group`) is met where the clause does not leave.
     """

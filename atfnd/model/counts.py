@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What is counted since the start, for those who watch over time."""
+"""What is counted since the start, for monitoring over time."""
 
 from __future__ import annotations
 

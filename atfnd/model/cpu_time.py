@@ -18,7 +18,7 @@ class CpuTime:
     busy_ns: Mapping[int, int]  # by CPU: all but idle time, and what a hypervisor took
     softirq_ns: Mapping[int, int]  # of it, handling softirqs
     ran_ns: Mapping[int, int]  # by tid, of the threads that were asked for
-    waited_ns: Mapping[int, int]  # by tid: ready, and another one had the CPU
+    waited_ns: Mapping[int, int]  # by tid: ready, while another thread had the CPU
 
 
 class NapiTime(NamedTuple):

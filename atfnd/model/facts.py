@@ -11,7 +11,7 @@ __all__ = ["Facts", "Process"]
 
 
 class Process(NamedTuple):
-    """What a process is, but for the names of its threads."""
+    """What a process is, without the names of its threads."""
 
     command: str | None = None  # its arguments, joined by spaces; empty for a kernel thread
     uid: int | None = None  # effective

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What stands between atfnd and steering, and what is known of the machine to say so."""
+"""What hinders steering, and the facts about the machine that show it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple
 
-__all__ = ["Finding", "Interface", "Level", "LinkFile", "Machine", "Rival"]
+__all__ = ["Finding", "FoundInterface", "Level", "LinkFile", "Machine", "Rival"]
 
 
 class Level(Enum):
@@ -34,7 +34,7 @@ class Rival(NamedTuple):
 
     name: str
     pid: int
-    banned_irqs: frozenset[int] = frozenset()  # irqbalance was told to leave these alone
+    banned_irqs: frozenset[int] = frozenset()  # irqbalance was asked to leave these alone
     profile: str | None = None  # of tuned
     answers: bool = True  # False: an irqbalance that said nothing, and its options are all we know
 
@@ -49,7 +49,7 @@ class LinkFile(NamedTuple):
     by: str = "systemd-udevd"
 
 
-class Interface(NamedTuple):
+class FoundInterface(NamedTuple):
     """A network device of our namespace with hardware behind it and several receive queues."""
 
     name: str
@@ -63,7 +63,7 @@ class Machine:
 
     rivals: tuple[Rival, ...] = ()
     link_files: tuple[LinkFile, ...] = ()
-    interfaces: tuple[Interface, ...] = ()
+    interfaces: tuple[FoundInterface, ...] = ()
     missing_capabilities: frozenset[str] = frozenset()  # of those we use: `CAP_NET_ADMIN`
     lockdown: str | None = None  # none, integrity or confidentiality
     btf: bool = True

@@ -19,7 +19,6 @@ __all__ = [
     "SocketSeen",
     "SocketUse",
     "Thread",
-    "ThreadMoved",
     "ThreadReads",
     "endpoint",
 ]
@@ -131,7 +130,7 @@ class SocketUse(NamedTuple):
     napi_id: int | None
     rx_cpu: int | None
     bytes: int
-    used_ns: int | None = None  # last use; None: a change of `bytes` tells
+    used_ns: int | None = None  # last use; None: a change of `bytes` shows it
 
 
 class SocketGone(NamedTuple):
@@ -139,15 +138,9 @@ class SocketGone(NamedTuple):
     cookie: int
 
 
-class ThreadMoved(NamedTuple):
-    at_ns: int
-    tid: int
-    cpu: int
-
-
 class ThreadReads(NamedTuple):
-    """A thread was the first to read an accepted connection. Of a port, two threads at the most are
-    told in a second."""
+    """A thread was the first to read an accepted connection. At most two threads of a port are
+    reported in a second."""
 
     at_ns: int
     key: FlowKey
@@ -162,7 +155,7 @@ class FlowState(Enum):
     OBSERVED = "observed"  # the interface is not armed: shown, not changed
     STEERED = "steered"  # a rule is in the NIC
     OVERFLOW = "overflow"  # table or NIC full: delivered by RSS
-    MANUAL = "manual"  # somebody else changed its rule or entry: let go until resumed
+    MANUAL = "manual"  # another program changed its rule or entry: left alone until resumed
     RSS = "rss"  # its entry of the indirection table points to its core
     SHARED = "shared"  # its entry serves busier flows, on another core
     PORT = "port"  # its port's rule leads it to its owner's queue
@@ -197,10 +190,10 @@ class Flow:
     bytes: int
     used_ns: int  # last time it was seen in use
     moved_ns: int  # last time its rule changed, 0 for never
-    policy: str
+    rule_name: str  # of the policy's rule that steers it; empty for one of an earlier run
     why: str
     move: Move | None = None  # how the last one ended
     born_ns: int | None = None  # established, or first seen
     direction: Direction | None = None
     fell_back: str | None = None  # why it is not placed as its policy asks, and where instead
-    left: str | None = None  # why no filter is to be written for it: RSS delivers it
+    left: str | None = None  # why no filter is written for it: RSS delivers it

@@ -10,7 +10,16 @@ from typing import NamedTuple
 
 from atfnd.model.flow import FlowKey
 
-__all__ = ["Actuator", "Caps", "Conflict", "Device", "Match", "Means", "NicStats", "NicView"]
+__all__ = [
+    "Actuator",
+    "Caps",
+    "Conflict",
+    "Device",
+    "Match",
+    "NicStats",
+    "NicView",
+    "SteeringMethod",
+]
 __all__ += ["Queue", "QueueStats", "Rss", "Rule", "Shape"]
 
 
@@ -119,7 +128,7 @@ class Rss:
 
     key: bytes  # empty: the NIC does not say
     table: tuple[int, ...]
-    toeplitz: bool = True  # the hash; nothing can be predicted of another one
+    toeplitz: bool = True  # the hash; with any other, nothing can be predicted
     addresses_only: frozenset[tuple[int, int]] = frozenset()  # (family, protocol) without its ports
 
 
@@ -128,11 +137,11 @@ class Actuator(Enum):
 
     IN_PLACE = "K1"  # one atomic write
     SHORT_GAP = "K2"  # delete and add in one call: microseconds through RSS
-    LONG_GAP = "K3"  # 100 microseconds or more through RSS; also of a driver nobody knows
+    LONG_GAP = "K3"  # 100 microseconds or more through RSS; also for an unknown driver
     NONE = "K4"  # no 5-tuple filters
 
 
-class Means(Enum):
+class SteeringMethod(Enum):
     """How the flows of a NIC are steered."""
 
     RULES = "rules"  # one filter a flow
@@ -157,7 +166,7 @@ class Caps:
     asynchronous: bool = False  # the NIC may drop a filter after it has accepted it
     probed: bool = True
     shapes: frozenset[Shape] = frozenset()  # with open fields, that it was shown to take
-    exact_wins: bool = False  # over one with open fields; else nobody knows which of two does
+    exact_wins: bool = False  # over one with open fields; else it is unknown which one wins
     why: str | None = None  # why there are no rules, or what limits them
 
     def takes(self, match: Match) -> bool:
@@ -235,14 +244,14 @@ class NicView:
     device: Device = field(default_factory=Device)
     foreign: int | None = None  # filters of others, at the last look at them
     theirs: tuple[Rule, ...] = ()  # those
-    means: Means = Means.RULES
-    means_why: str = ""
+    method: SteeringMethod = SteeringMethod.RULES
+    method_why: str = ""
     paused: bool = False  # by the operator: our rules are out, nothing is changed
-    knobs: Mapping[str, str] = field(default_factory=dict)  # as last read, see `nic.Nic.knobs`
+    settings: Mapping[str, str] = field(default_factory=dict)  # of `nic.Nic.settings`, as last read
     conflicts: tuple[Conflict, ...] = ()
-    owners: Mapping[int, str] = field(default_factory=dict)  # by queue: whom it follows
-    homes: Mapping[int, int] = field(default_factory=dict)  # by queue: its CPU if it follows nobody
-    manual: frozenset[str] = frozenset()  # knobs somebody else moved after us: let go of
+    owners: Mapping[int, str] = field(default_factory=dict)  # by queue: its owner
+    homes: Mapping[int, int] = field(default_factory=dict)  # by queue: its CPU without an owner
+    manual: frozenset[str] = frozenset()  # settings that another program changed: left alone
     read_ns: int | None = None  # when `rules` and `stats` were
 
     def taken_from(self, cpu: int) -> Queue | None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Where a flow's packets are to arrive, seen from the CPU its application runs on."""
+"""Where a flow's packets should arrive, relative to the CPU its application runs on."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Placement:
     kind: PlacementKind
     cpus: frozenset[int] = frozenset()  # of CPUS and DEDICATED
     avoid_smt: bool = False  # never the other thread of the application's core
-    keep_off: bool = False  # of DEDICATED: the application's cgroup is to be kept off them
+    keep_off: bool = False  # DEDICATED: keep the application's cgroup off them
 
     LEAVE: ClassVar[Placement]  # the only ones of their kind: compared by `is`
     CORE: ClassVar[Placement]

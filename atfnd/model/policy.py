@@ -76,8 +76,8 @@ class InterfaceRule:
 
 
 class Share(NamedTuple):
-    """What one user, or one control group, may have: of filters and queues percent of an
-    interface's, of moves percent of `moves_per_s`; decisions a second."""
+    """The most for one user, or one control group: filters and queues in percent of an interface's,
+    moves in percent of `moves_per_s`, decisions per second."""
 
     filters: int = 100
     queues: int = 100
@@ -96,13 +96,13 @@ class Policy:
     hold_down_ns: int  # least time between two moves of one flow
     files: tuple[str, ...]  # what was read, in order
     moves_per_s: int = 1000  # of one NIC, on average
-    on_stop: Literal["keep", "restore"] = "keep"  # what becomes of rules and knobs
+    on_stop: Literal["keep", "restore"] = "keep"  # rules and settings when the daemon stops
     user_share: Share = field(default_factory=Share)
     cgroup_share: Share = field(default_factory=Share)
     web_port: int | None = None  # of the page, on loopback; None: there is none
 
     def elsewhere(self) -> bool:
-        """Some flows are to arrive on another CPU than their application's."""
+        """Some flows should arrive on another CPU than that of their application."""
         usual = Placement.LEAVE, Placement.CORE
         return any(rule.placement not in usual for rule in self.flows)
 

@@ -12,7 +12,7 @@ class ReadBytes(NamedTuple):
     """Bytes that socket calls returned, of data that came in through a NIC."""
 
     local: int = 0  # processed on the CPU that read them
-    remote: int = 0  # processed on another one
+    remote: int = 0  # processed on another CPU
     unseen: int = 0  # the kernel keeps no CPU: unconnected UDP
 
     @property
@@ -34,7 +34,8 @@ class ReadBytes(NamedTuple):
 
 
 class NicReads(NamedTuple):
-    """Of one NIC. With and without us: `armed` is what was read while we might change the NIC."""
+    """The reads of one NIC: `armed` counts those while we might change the NIC, the other those
+    while we might not."""
 
     nic: str
     armed: ReadBytes  # since start

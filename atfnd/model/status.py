@@ -25,7 +25,7 @@ class Event:
     what: str
     why: str
     policy: str | None
-    old: str | None = None  # of a change: what was there, as far as was known, and what is now
+    old: str | None = None  # of a change: what was there, as far as known, and what is now
     new: str | None = None
     source: str | None = None  # file:line of the policy's rule
     errno: str | None = None  # ENOSPC: the kernel refused
@@ -58,6 +58,6 @@ class Status:
 
     @property
     def locality(self) -> float | None:
-        """Of what was read of late, through all NICs: the share whose data had been processed on
-        the CPU that read them. None: nothing was read, or it is not measured."""
+        """Of the recent reads, through all NICs: the share whose data had been processed on the CPU
+        that read them. None: nothing was read, or it is not measured."""
         return reduce(ReadBytes.plus, (nic.recent for nic in self.reads or ()), ReadBytes()).share

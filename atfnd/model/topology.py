@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""CPUs and who shares what with whom."""
+"""CPUs and what they share."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["Cpu", "Node", "Topology", "cpu_list"]
 
 @dataclass(frozen=True, slots=True)
 class Cpu:
-    """One logical CPU and who shares what with it."""
+    """One logical CPU and what it shares with others."""
 
     index: int
     online: bool

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Which mechanism moves a flow, by mode and by what is known of the NIC. Pure.
 
-PLAN of ordering.md. Each mechanism has its conditions; the first that does not hold is a sentence
-for `atfnctl explain`. What the kernel did not say holds nowhere.
+PLAN of ordering.md. Each mechanism has its conditions; the first that fails becomes a sentence for
+`atfnctl explain`. A value that the kernel did not give meets no condition.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ class Choice(NamedTuple):
 
 
 def still_there(wanted: Wanted, port: Port) -> Wanted:
-    """The move, where rings it was decided with are gone (an admin took channels away, and the
-    table is not told yet): then it is not known through which ones its packets come."""
+    """The move, after rings that it was decided with have gone (an admin took channels away, and
+    the table does not know yet): then it is not known through which rings its packets come."""
     named = (wanted.origins or frozenset()) | (wanted.rss or frozenset())
     if all(queue < len(port.rings) for queue in named):
         return wanted
@@ -83,8 +83,8 @@ def passing(wanted: Wanted, port: Port) -> frozenset[int]:
 
 
 def _changes_ring(wanted: Wanted, port: Port) -> bool:
-    """A queue's CPU counts: its packets change their place of delivery. So does a rule written
-    anew with the queue it has, where that passes through RSS."""
+    """A change of a queue's CPU counts: its packets are then delivered elsewhere. So does rewriting
+    a rule with the queue it has, where the write passes through RSS."""
     if wanted.action.kind is ActionKind.QUEUE_CPU or None in (wanted.origins, wanted.targets):
         return True
     return wanted.origins != wanted.targets or bool(passing(wanted, port))
@@ -112,9 +112,9 @@ def _why_no_birth(wanted: Wanted, port: Port, now_ns: int) -> str | None:
 
 
 def why_no_hold(wanted: Wanted, port: Port, times: Times) -> str | None:
-    """The first condition of HOLD that fails. None: it is strict here."""
+    """The first condition of HOLD that fails. None: HOLD is strict here."""
     if wanted.origins is None or wanted.targets is None:
-        return "through which queues its packets come is not known"
+        return "it is not known through which queues its packets come"
     if why := _why_gone(wanted, port):
         return why
     through = passing(wanted, port)
@@ -131,10 +131,10 @@ def why_no_hold(wanted: Wanted, port: Port, times: Times) -> str | None:
     held = through | wanted.targets
     if len(held) > port.holds_max:
         names = ", ".join(str(queue) for queue in sorted(held))
-        return f"queues {names} would have to be parked at once, and {port.holds_max} can be"
+        return f"queues {names} would have to be quiesced at once, and {port.holds_max} can be"
     for queue in sorted(held):
         if why := port.rings[queue].no_hold:
-            return f"queue {queue} cannot be parked: {why}"
+            return f"queue {queue} cannot be quiesced: {why}"
     drains = (wanted.origins - wanted.targets) | through
     return _why_no_drain(drains, port) or _why_too_long(drains, port, times)
 
@@ -152,7 +152,7 @@ def _why_not_inline(port: Port) -> str | None:
 
 
 def _why_no_drain(queues: Iterable[int], port: Port) -> str | None:
-    """Why a poll's end would be no proof that its packets were delivered (F1, F5)."""
+    """Why the end of a poll does not prove that its packets were delivered (F1, F5)."""
     for queue in sorted(queues):
         ring = port.rings[queue]
         if ring.gro_flush_timeout_ns is None or ring.busy_poll is None:
@@ -167,8 +167,8 @@ def _why_no_drain(queues: Iterable[int], port: Port) -> str | None:
 
 
 def _why_too_long(queues: frozenset[int], port: Port, times: Times) -> str | None:
-    """Why T_hold_max would be over before the proof: it takes a write and T_pipe, and then that the
-    ring is polled twice, or that nothing is in it and its thread sleeps."""
+    """Why T_hold_max would end before the proof. The hold takes a write and T_pipe, and then either
+    two polls of the ring, or an empty ring whose thread sleeps."""
     if port.write_ns is None:
         return "how long a rule write takes here is not known yet"
     for queue in sorted(queues):
@@ -178,7 +178,7 @@ def _why_too_long(queues: frozenset[int], port: Port, times: Times) -> str | Non
         least_ns = port.write_ns + pipe_ns(ring, times)
         if least_ns >= times.hold_max_ns:
             limit_ns = times.hold_max_ns
-            return f"a queue may be parked for {limit_ns} ns, and a move takes {least_ns} ns"
+            return f"a queue may be quiesced for {limit_ns} ns, and a move takes {least_ns} ns"
     return None
 
 
@@ -186,7 +186,7 @@ def _why_no_gap(wanted: Wanted) -> str | None:
     if wanted.mode is Mode.STRICT:
         return "not in strict mode"
     if wanted.origins is None or wanted.targets is None:
-        return "through which queues its packets come is not known"
+        return "it is not known through which queues its packets come"
     key = wanted.action.key
     if key is None or key.wide or not key.remote_port:
         return "it is open to any remote, and its gaps cannot be seen"

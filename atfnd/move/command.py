@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What the machine of the moves asks for. Each is carried out in order, at once. Pure values."""
+"""What the machine of the moves asks for. Each command is carried out in order, at once. Pure
+values."""
 
 from __future__ import annotations
 
@@ -14,8 +15,8 @@ __all__ += ["Reread", "Unwatch", "Watch", "Write"]
 
 
 class Watch(NamedTuple):
-    """Tell Idle, Seen and Violated of this flow: `origins` are its old rings, `targets` the new,
-    `through` those in between, RSS's, where its rule is deleted and added."""
+    """Report Idle, Seen and Violated for this flow: `origins` are its old rings, `targets` the new
+    ones, `through` those in between (RSS's rings, where its rule is deleted and added)."""
 
     key: FlowKey
     origins: frozenset[int]
@@ -28,7 +29,7 @@ class Unwatch(NamedTuple):
 
 
 class Reread(NamedTuple):
-    """Answer Disturbed, at once, if the filter at `location` is not this flow's to `queue`."""
+    """Answer Disturbed, at once, if the filter at `location` does not lead this flow to `queue`."""
 
     key: FlowKey
     location: int
@@ -36,9 +37,9 @@ class Reread(NamedTuple):
 
 
 class Hold(NamedTuple):
-    """Park a queue's NAPI, and answer Held once it is parked and `drains`, the rings that are to
+    """Quiesce a queue's NAPI, and answer Held once it is quiesced and `drains`, the rings that must
     drain meanwhile, were seen to deliver since; else HoldLost. The hold ends by itself at
-    `until_ns`, whatever became of us (I7)."""
+    `until_ns`, whatever has happened to us (I7)."""
 
     queue: int
     until_ns: int
@@ -46,21 +47,21 @@ class Hold(NamedTuple):
 
 
 class Release(NamedTuple):
-    """End a hold, and answer Released. One that has ended already is answered the same."""
+    """End a hold, and answer Released. A hold that has ended already gets the same answer."""
 
     queue: int
 
 
 class Write(NamedTuple):
-    """Carry out one action, and answer Written. ECANCELED without writing: a hold of this move is
-    not in force, or the flow was delivered a packet after `unless_after_ns`."""
+    """Carry out one action, and answer Written. ECANCELED, and no write: a hold of this move is not
+    in force, or the flow was delivered a packet after `unless_after_ns`."""
 
     action: Action
     unless_after_ns: int | None = None
 
 
 class DrainEvidence(NamedTuple):
-    """Tell Polled and Asleep of this queue, of what is at `from_ns` or later."""
+    """Report Polled and Asleep for this queue, from `from_ns` on."""
 
     queue: int
     from_ns: int

@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """All moves of one NIC: which may run at the same time, and what is learned from each. Pure.
 
-`step(device, event, now) -> (device, commands)`. The state is a value. What waits, waits here:
+`step(device, event, now) -> (device, commands)`. The state is a value. These rules make a move
+wait:
 
-- one move a flow, one write under way a flow; what is wanted meanwhile waits, the last one (I1, I2)
+- one move and one write under way per flow; of what is wanted meanwhile, the last one waits (I1,
+  I2)
 - one hold a NIC (I1), and no queue changes its CPU while a move of a flow concerns it
-- no other steering knob is turned while a move is live, and no move begins before it is turned (I5)
+- no other steering setting is written while a move is live, and no move begins before it is written
+  (I5)
 - a flow rests for its hold-down between two moves, doubled by each strike; a mechanism that failed
   it twice is not tried on it again
 - a token bucket bounds moves a second; a dead flow's delete costs nothing
@@ -14,6 +17,7 @@
 from __future__ import annotations
 
 from collections.abc import Set
+from dataclasses import replace
 from typing import NamedTuple
 
 from atfnd.model import Action, ActionKind, FlowKey
@@ -26,17 +30,17 @@ from atfnd.move.event import (
     Established,
     Event,
     EvidenceLost,
-    Facts,
-    Gone,
-    Held,
+    FlowClosed,
     HoldLost,
     Idle,
     Polled,
+    PortChanged,
+    QueueHeld,
     Released,
     Reset,
     Seen,
     Subject,
-    Tick,
+    TimerDue,
     Violated,
     Wanted,
     Written,
@@ -50,25 +54,26 @@ from atfnd.move.timer import Times, pipe_ns, t_timer_ns
 from atfnd.move.transition import TOO_EARLY, Moved, Phase, Transition, finish
 from atfnd.move.verdict import Mechanism, Mode, Verdict
 
-__all__ = ["Device", "Record", "due_ns", "step"]
+__all__ = ["NicMoves", "Record", "due_ns", "step"]
 
 
-class Device(NamedTuple):
+class NicMoves(NamedTuple):
     """One NIC's moves. `timers_ns` is T_A by queue, of queues that have learned one."""
 
     port: Port
     times: Times
     live: FrozenMap[Subject, Transition] = FrozenMap()
     waiting: FrozenMap[Subject, Wanted] = FrozenMap()
-    knobs: tuple[Action, ...] = ()  # to be turned once nothing is live
-    turning: tuple[Action, ...] = ()  # their writes are out
+    settings: tuple[Action, ...] = ()  # to be written once no move is live
+    turning: tuple[Action, ...] = ()  # being written
     records: FrozenMap[Subject, Record] = FrozenMap()
     timers_ns: FrozenMap[int, int] = FrozenMap()
     arrival_ns: int = 0  # of the token bucket
-    admit_ns: int | None = None  # the next one that waits for a time may begin then
+    admit_ns: int | None = None  # when the next one that waits for a time may begin
 
     def timer_ns(self, origins: Set[int] | None) -> int:
-        """T_A of a move from these queues: the longest, of all queues where they are not known."""
+        """T_A of a move from these queues: the longest of them; of all queues, if they are not
+        known."""
         queues = range(len(self.port.rings)) if origins is None else origins
         return max((self._timer_ns(queue) for queue in queues), default=0)
 
@@ -81,10 +86,10 @@ class Device(NamedTuple):
 
 _UNCHANGED = Verdict.DEFERRED, Verdict.REFUSED, Verdict.SUPERSEDED  # its packets come as before
 
-Stepped = tuple[Device, tuple[Command, ...]]
+Stepped = tuple[NicMoves, tuple[Command, ...]]
 
 
-def step(device: Device, event: Event, now_ns: int) -> Stepped:
+def step(device: NicMoves, event: Event, now_ns: int) -> Stepped:
     """Take one event into account, and begin what may begin."""
     commands: tuple[Command, ...] = ()
     match event:
@@ -92,17 +97,17 @@ def step(device: Device, event: Event, now_ns: int) -> Stepped:
             device, ends = _want(device, event, now_ns)
             lone = None if ends or event.action.key is None else event.subject
             return _admit(device, ends, now_ns, lone)
-        case Facts():
+        case PortChanged():
             return _know(device, event.port), ()
         case Polled() | Asleep():
             subjects = [s for s, m in device.live.items() if m.phase is Phase.SETTLE]
-        case Held() | HoldLost() | Released():
+        case QueueHeld() | HoldLost() | Released():
             subjects = [s for s, m in device.live.items() if m.asked]
         case Idle() | Violated() | Disturbed():
             subjects = [event.key]
         case Seen():
             subjects = [event.subject]
-        case Gone():
+        case FlowClosed():
             subjects, device = [event.key], _forget(device, event)
         case Established():
             subjects, (device, commands) = [event.key], _outdated(device, event.key, TOO_EARLY)
@@ -112,7 +117,7 @@ def step(device: Device, event: Event, now_ns: int) -> Stepped:
                 turning = tuple(each for each in device.turning if each != action)
                 return _admit(device._replace(turning=turning), (), now_ns)
             subjects = [s for s in (action.key, action.queue) if s is not None][:1]
-        case EvidenceLost() | Reset() | Tick():
+        case EvidenceLost() | Reset() | TimerDue():
             subjects = list(device.live)
     for subject in subjects:
         if subject in device.live:
@@ -125,28 +130,32 @@ def step(device: Device, event: Event, now_ns: int) -> Stepped:
             if isinstance(event, Reset) or wanted.first_data_ns is not None:
                 device, more = _outdated(device, subject, why)
                 commands += more
-    if isinstance(event, Tick) or any(isinstance(each, Ended) for each in commands):
+    if isinstance(event, TimerDue) or any(isinstance(each, Ended) for each in commands):
         return _admit(device, commands, now_ns)
     return device, commands
 
 
-def due_ns(device: Device) -> int | None:
+def due_ns(device: NicMoves) -> int | None:
     """When a Tick is needed. None: nothing waits for a time."""
     dues = [move.next_due_ns() for move in device.live.values()]
     return min((due for due in (device.admit_ns, *dues) if due is not None), default=None)
 
 
-def _want(device: Device, wanted: Wanted, now_ns: int) -> Stepped:
-    """The last decision replaces one that waits or has not written. `immediate` waits for none."""
-    if wanted.action.kind is ActionKind.KNOB:
-        return device._replace(knobs=(*device.knobs, wanted.action)), ()
+def _want(device: NicMoves, wanted: Wanted, now_ns: int) -> Stepped:
+    """The last decision replaces one that waits or has not written. `immediate` does not wait."""
+    if wanted.action.kind is ActionKind.SETTING:
+        return device._replace(settings=(*device.settings, wanted.action)), ()
     subject = wanted.subject
     commands: tuple[Command, ...] = ()
     move = device.live.get(subject)
     if move is not None and move.phase is Phase.RETIRE and not wanted.live:
-        return device, ()  # what is wanted once more
+        return device, ()  # the same is wanted once more
+    if move is not None and move.phase is Phase.ARM_GAP and _same(move.wanted, wanted):
+        # Its wait would begin anew, each time that it is decided again.
+        live = device.live.put(subject, move._replace(wanted=wanted))
+        return device._replace(live=live), ()
     if move is not None and move.phase in (Phase.ARM_GAP, Phase.RETIRE):
-        moved = finish(move, now_ns, (Verdict.DEFERRED, "wanted otherwise meanwhile"))
+        moved = finish(move, now_ns, (Verdict.DEFERRED, "another decision replaced it"))
         device, commands = _put(device, subject, moved, now_ns)
     elif move is not None and move.phase is Phase.VERIFY and wanted.mode is Mode.IMMEDIATE:
         moved = finish(move, now_ns)
@@ -155,8 +164,14 @@ def _want(device: Device, wanted: Wanted, now_ns: int) -> Stepped:
     return device._replace(waiting=waiting), commands
 
 
-def _know(device: Device, port: Port) -> Device:
-    """The NIC is otherwise than it was: a hold that would not be chosen now proves nothing."""
+def _same(one: Wanted, other: Wanted) -> bool:
+    """They want the same, whatever the reason."""
+    action, again = (replace(each.action, why="", policy="") for each in (one, other))
+    return action == again and one[1:] == other[1:]
+
+
+def _know(device: NicMoves, port: Port) -> NicMoves:
+    """The NIC has changed: a hold that would not be chosen now proves nothing."""
     live = device.live
     for subject, move in live.items():
         if move.mechanism is Mechanism.HOLD:
@@ -166,8 +181,8 @@ def _know(device: Device, port: Port) -> Device:
     return device._replace(port=port, live=live, timers_ns=FrozenMap(kept))
 
 
-def _forget(device: Device, event: Gone) -> Device:
-    """A dead flow's waiting move is pointless, but for the delete of its rule."""
+def _forget(device: NicMoves, event: FlowClosed) -> NicMoves:
+    """A dead flow's waiting move is pointless, except the delete of its rule."""
     records, waiting = device.records.without(event.key), device.waiting
     if event.key in waiting and waiting[event.key].live:
         waiting = waiting.without(event.key)
@@ -175,14 +190,14 @@ def _forget(device: Device, event: Gone) -> Device:
 
 
 def _admit(
-    device: Device, commands: tuple[Command, ...], now_ns: int, lone: Subject | None = None
+    device: NicMoves, commands: tuple[Command, ...], now_ns: int, lone: Subject | None = None
 ) -> Stepped:
-    """Begin what waits and may begin, in the order it came; knobs go before all. `lone`: only of
-    this one may anything have changed."""
-    if device.knobs and not device.live:
-        device = device._replace(knobs=(), turning=(*device.turning, *device.knobs))
+    """Begin what waits and may begin, in the order it came; settings go first. `lone`: nothing has
+    changed except for this one."""
+    if device.settings and not device.live:
+        device = device._replace(settings=(), turning=(*device.turning, *device.settings))
         return device, (*commands, *(Write(action) for action in device.turning))
-    if device.knobs or device.turning:
+    if device.settings or device.turning:
         return device._replace(admit_ns=None), commands
     early = [] if lone is None or device.admit_ns is None else [device.admit_ns]
     for subject in device.waiting if lone is None else (lone,):
@@ -205,7 +220,7 @@ def _admit(
     return device._replace(admit_ns=min(early, default=None)), commands
 
 
-def _begin(device: Device, wanted: Wanted, choice: Choice, now_ns: int) -> Stepped:
+def _begin(device: NicMoves, wanted: Wanted, choice: Choice, now_ns: int) -> Stepped:
     subject = wanted.subject
     device = device._replace(waiting=device.waiting.without(subject))
     if choice.mechanism is None:
@@ -219,7 +234,7 @@ def _begin(device: Device, wanted: Wanted, choice: Choice, now_ns: int) -> Stepp
     return _put(device, subject, moved, now_ns)
 
 
-def _must_wait(device: Device, wanted: Wanted, choice: Choice) -> bool:
+def _must_wait(device: NicMoves, wanted: Wanted, choice: Choice) -> bool:
     """Another move stands in its way: a hold, or one that concerns the queue to be moved."""
     if choice.mechanism is Mechanism.HOLD and any(move.asked for move in device.live.values()):
         return True
@@ -240,8 +255,8 @@ def _rings(wanted: Wanted) -> frozenset[int]:
     return (wanted.origins or frozenset()) | (wanted.targets or frozenset())
 
 
-def _put(device: Device, subject: Subject, moved: Moved, now_ns: int) -> Stepped:
-    """Put back a move that goes on; learn from one that has ended."""
+def _put(device: NicMoves, subject: Subject, moved: Moved, now_ns: int) -> Stepped:
+    """Store a move that goes on; learn from one that has ended."""
     move, commands = moved
     before = device.live.get(subject)
     if move is before:
@@ -258,8 +273,8 @@ def _put(device: Device, subject: Subject, moved: Moved, now_ns: int) -> Stepped
     return device, commands
 
 
-def _outdated(device: Device, subject: Subject, why: str) -> Stepped:
-    """A waiting move of a living flow names origins that are not its own any more: decide again."""
+def _outdated(device: NicMoves, subject: Subject, why: str) -> Stepped:
+    """A waiting move of a living flow names origins that no longer hold: decide again."""
     wanted = device.waiting.get(subject)
     if wanted is None or not wanted.live or isinstance(subject, int):
         return device, ()
@@ -268,8 +283,8 @@ def _outdated(device: Device, subject: Subject, why: str) -> Stepped:
     return device, (ended,)
 
 
-def _learn(device: Device, move: Transition, ended: Ended, now_ns: int) -> Device:
-    """Feed a verdict back."""
+def _learn(device: NicMoves, move: Transition, ended: Ended, now_ns: int) -> NicMoves:
+    """Feed a verdict back into the timers and the records."""
     if not move.wanted.live:
         return device._replace(records=device.records.without(ended.subject))
     if ended.verdict in (Verdict.DONE, Verdict.DEFERRED, Verdict.RESYNC, Verdict.SUPERSEDED):

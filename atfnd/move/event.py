@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What the machine of the moves is told. Times are CLOCK_MONOTONIC nanoseconds. Pure values."""
+"""The events that the machine of the moves takes. Times are CLOCK_MONOTONIC nanoseconds. Pure
+values."""
 
 from __future__ import annotations
 
@@ -15,12 +16,22 @@ __all__ = [
     "Established",
     "Event",
     "EvidenceLost",
-    "Facts",
-    "Gone",
-    "Held",
+    "FlowClosed",
     "HoldLost",
+    "PortChanged",
+    "QueueHeld",
 ]
-__all__ += ["Idle", "Polled", "Released", "Reset", "Seen", "Subject", "Tick", "Violated", "Wanted"]
+__all__ += [
+    "Idle",
+    "Polled",
+    "Released",
+    "Reset",
+    "Seen",
+    "Subject",
+    "TimerDue",
+    "Violated",
+    "Wanted",
+]
 __all__ += ["Written"]
 
 Subject = FlowKey | int  # what is moved: a flow, or a queue to another CPU
@@ -29,9 +40,10 @@ Subject = FlowKey | int  # what is moved: a flow, or a queue to another CPU
 class Wanted(NamedTuple):
     """A decision: this action, in this mode.
 
-    `origins` are the queues the flow's packets come through before it: the rule's queue, or
-    without a rule the one RSS gives them (of a flow that is open to any remote: all of RSS's).
-    `rss` are those they come through whenever no rule stands. For a queue's CPU: its one queue.
+    `origins` are the queues that the flow's packets come through before it: the rule's queue, or
+    without a rule the one that RSS gives them (for a key that is open to any remote: all queues of
+    RSS). `rss` are the queues they come through while there is no rule. For a queue's CPU: that one
+    queue.
     """
 
     action: Action
@@ -39,7 +51,7 @@ class Wanted(NamedTuple):
     origins: frozenset[int] | None = None  # None: not known
     rss: frozenset[int] | None = None  # None: not known
     live: bool = True  # its socket lives; of a queue: it delivers
-    first_data_ns: int | None = None  # data cannot come before; None: it may be in flight
+    first_data_ns: int | None = None  # no data can come before this; None: data may be in flight
 
     @property
     def subject(self) -> Subject:
@@ -59,8 +71,8 @@ class Wanted(NamedTuple):
         return None if self.action.new is None else frozenset({self.action.new})
 
 
-class Facts(NamedTuple):
-    """The NIC as it is from now on."""
+class PortChanged(NamedTuple):
+    """The NIC has changed: this is its present state."""
 
     port: Port
 
@@ -72,8 +84,8 @@ class Idle(NamedTuple):
     since_ns: int
 
 
-class Held(NamedTuple):
-    """The queue is parked: from `at_ns` on its NAPI does not poll."""
+class QueueHeld(NamedTuple):
+    """The queue is quiesced: from `at_ns` on its NAPI does not poll."""
 
     queue: int
     at_ns: int
@@ -94,7 +106,7 @@ class Released(NamedTuple):
 
 
 class Written(NamedTuple):
-    """The answer to Write: what became of it, and between which instants."""
+    """The answer to Write: its result, and the instants between which it was carried out."""
 
     outcome: Outcome
     began_ns: int  # T0
@@ -128,7 +140,7 @@ class Seen(NamedTuple):
 
 class Violated(NamedTuple):
     """Packets of a watched flow were delivered through an old ring, or one in between, after the
-    first through the new one: so many more, the last at `at_ns`."""
+    first through the new one: their number, and when the last was delivered."""
 
     key: FlowKey
     packets: int
@@ -136,15 +148,15 @@ class Violated(NamedTuple):
 
 
 class Disturbed(NamedTuple):
-    """Not we lead this flow where it comes now. Somebody else deleted or changed its filter, or the
-    NIC lost it: it is not as it was written (the answer to Reread), or packets came through the new
-    queue before the write."""
+    """Something other than our rule decides where this flow goes now. Another program deleted or
+    changed its filter, or the NIC lost it: either the filter is not as it was written (the answer
+    to Reread), or packets came through the new queue before the write."""
 
     key: FlowKey
 
 
 class EvidenceLost(NamedTuple):
-    """Telemetry was lost: what was not told may have happened."""
+    """Telemetry was lost: any event may be missing."""
 
 
 class Reset(NamedTuple):
@@ -152,25 +164,25 @@ class Reset(NamedTuple):
 
 
 class Established(NamedTuple):
-    """A connection of this flow was established: its first data were sent after `at_ns`. Of a key
-    that is open to any remote it is one of many, told only when it came through an old ring: its
-    data may be on both sides of a write that was under way (`at_ns` None)."""
+    """A connection of this flow was established: its first data were sent after `at_ns`. For a key
+    that is open to any remote it is one of many connections, and is reported only if it came
+    through an old ring: its data may be in both rings when a write was under way (`at_ns` None)."""
 
     key: FlowKey
     at_ns: int | None
 
 
-class Gone(NamedTuple):
+class FlowClosed(NamedTuple):
     """The flow's socket was closed."""
 
     key: FlowKey
 
 
-class Tick(NamedTuple):
+class TimerDue(NamedTuple):
     """Time has passed (`device.due_ns`)."""
 
 
 Event = (
-    Wanted | Facts | Idle | Held | HoldLost | Released | Written | Polled | Asleep
-    | Seen | Violated | Disturbed | EvidenceLost | Reset | Established | Gone | Tick
+    Wanted | PortChanged | Idle | QueueHeld | HoldLost | Released | Written | Polled | Asleep
+    | Seen | Violated | Disturbed | EvidenceLost | Reset | Established | FlowClosed | TimerDue
 )  # fmt: skip

@@ -43,7 +43,7 @@ class FrozenMap(Mapping[K, V]):
 
     @classmethod
     def _of(cls, items: dict[K, V]) -> FrozenMap[K, V]:
-        """Of a dict that nobody else has."""
+        """From a dict that nothing else refers to."""
         made = cls()
         made._items = items
         return made

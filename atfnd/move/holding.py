@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Mechanism `hold`: park the new ring, write, prove that the old one drained, release. Pure.
+"""Mechanism `hold`: quiesce the new ring, write, prove that the old one drained, release. Pure.
 
 Packets in the old ring A were classified before those in the new ring B. B is not polled until A
 has delivered, so none of B's goes ahead. Where a driver deletes and adds a rule, packets come
@@ -11,18 +11,18 @@ from __future__ import annotations
 
 from atfnd.move import evidence
 from atfnd.move.command import Command, DrainEvidence, Hold, Write
-from atfnd.move.event import Asleep, Held, HoldLost, Polled, Released
+from atfnd.move.event import Asleep, HoldLost, Polled, QueueHeld, Released
 from atfnd.move.evidence import Drain
 from atfnd.move.timer import Times
 from atfnd.move.transition import Moved, Phase, Transition, finish, release
 from atfnd.move.verdict import Verdict
 
-__all__ = ["expired", "held", "looked", "lost", "park", "released", "settle"]
+__all__ = ["expired", "held", "looked", "lost", "quiesce", "released", "settle"]
 
 
-def park(move: Transition, times: Times, now_ns: int) -> Moved:
-    """Ask for every hold the move needs, before anything is written: the new ring first, as long as
-    RSS's can still be seen to deliver."""
+def quiesce(move: Transition, times: Times, now_ns: int) -> Moved:
+    """Ask for every hold that the move needs, before anything is written: the new ring first, while
+    RSS's ring can still be seen to deliver."""
     queues = move.through | move.targets
     until_ns = now_ns + times.hold_max_ns
     origins = (move.wanted.origins or frozenset()) - move.targets
@@ -34,8 +34,8 @@ def park(move: Transition, times: Times, now_ns: int) -> Moved:
     return move, tuple(holds)
 
 
-def held(move: Transition, event: Held) -> Moved:
-    """One more ring is parked; with the last one the write goes out."""
+def held(move: Transition, event: QueueHeld) -> Moved:
+    """One more ring is quiesced; with the last one the write goes out."""
     if move.phase is not Phase.HOLD or event.queue not in move.asked - move.releasing:
         return move, ()
     move = move._replace(held=move.held | {event.queue})
@@ -48,7 +48,7 @@ def settle(move: Transition, times: Times, now_ns: int) -> Moved:
     """The write is done: ask the old rings for proof."""
     safe = move.asked | (move.wanted.origins or frozenset())
     if move.lost and not (move.targets and move.targets <= safe):
-        move = move.breaks("its rule was lost, and RSS's ring was not parked")
+        move = move.breaks("its rule was lost, and RSS's ring was not quiesced")
     if move.broken is not None or not move.asked - move.releasing:
         return _to_verify(move, times, now_ns)
     rings = (move.wanted.origins or frozenset()) - move.targets
@@ -58,7 +58,7 @@ def settle(move: Transition, times: Times, now_ns: int) -> Moved:
 
 
 def looked(move: Transition, event: Polled | Asleep, times: Times, now_ns: int) -> Moved:
-    """A poll ended, or a thread slept, while the old rings are to drain."""
+    """A poll ended, or a thread slept, while the old rings have to drain."""
     if move.phase is not Phase.SETTLE:
         return move, ()
     match event:
@@ -71,7 +71,7 @@ def looked(move: Transition, event: Polled | Asleep, times: Times, now_ns: int) 
 
 
 def released(move: Transition, event: Released, now_ns: int) -> Moved:
-    """A hold is over, and was it in force until we ended it?"""
+    """A hold is over. Was it in force until we ended it?"""
     if event.queue not in move.asked:
         return move, ()
     asked_for = event.queue in move.releasing
@@ -84,13 +84,13 @@ def released(move: Transition, event: Released, now_ns: int) -> Moved:
 
 
 def lost(move: Transition, event: HoldLost, times: Times, now_ns: int) -> Moved:
-    """A hold could not be had, or ended by itself: before the write nothing has happened."""
+    """A hold was refused, or ended by itself: before the write, nothing has happened."""
     if event.queue not in move.asked:
         return move, ()
     move = _without(move, event.queue)
     if now_ns >= move.hold_due_ns:
         return expired(move, times, now_ns)
-    return _give_up(move, f"queue {event.queue} is not parked: {event.why}", times, now_ns)
+    return _give_up(move, f"queue {event.queue} is not quiesced: {event.why}", times, now_ns)
 
 
 def expired(move: Transition, times: Times, now_ns: int) -> Moved:
@@ -129,7 +129,8 @@ def _drain(
 
 
 def _next(move: Transition, times: Times, now_ns: int) -> Moved:
-    """The old rings have drained: release RSS's first, and the new one once that has drained."""
+    """The old rings have drained: release RSS's ring first, and the new one once RSS's has
+    drained."""
     between = (move.through & move.held) - move.targets
     if not between or move.lost:
         return _to_verify(move, times, now_ns)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What a move that has ended teaches: T_A of the queues it left, and of its flow when to move again
-and how not to. Pure."""
+"""What a finished move teaches: T_A of the queues it left, and for its flow when to move again and
+how not to. Pure."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Record(NamedTuple):
 
 
 class Lesson(NamedTuple):
-    """Of one move, for the queues it left."""
+    """From one move, for the queues it left."""
 
     violated: bool
     strict: bool
@@ -37,7 +37,7 @@ Records = FrozenMap[Subject, Record]
 
 
 def demoted(record: Record) -> frozenset[Mechanism]:
-    """What is not tried on this flow again."""
+    """The mechanisms that are not tried on this flow again."""
     return frozenset(m for m in record.strikes if record.strikes.count(m) >= _DEMOTED_AFTER)
 
 
@@ -50,12 +50,12 @@ def recorded(
     doubled_ns = times.hold_down_ns << min(len(strikes), 16)
     rest_ns = min(max(doubled_ns, 8 * move.timer_ns), times.hold_down_max_ns)
     if not strikes and move.wanted.mode is Mode.IMMEDIATE:
-        return records  # when is decided elsewhere
+        return records  # decided elsewhere
     return records.put(ended.subject, Record(now_ns + rest_ns, strikes[-8:]))
 
 
 def teaches(move: Transition, verdict: Verdict) -> frozenset[int]:
-    """The queues of which it says how long a packet stays there: those where one could have been
+    """The queues for which it shows how long a packet stays there: those where one could have been
     overtaken."""
     if move.mechanism is Mechanism.BIRTH or not (verdict.strike or verdict is Verdict.VERIFIED):
         return frozenset()
@@ -64,8 +64,8 @@ def teaches(move: Transition, verdict: Verdict) -> frozenset[int]:
 
 def adapted_ns(timer_ns: int, lesson: Lesson, floor_ns: int, times: Times) -> int:
     """T_A += eta (1{violation} - epsilon), within [floor, cap]: it settles where a share epsilon of
-    the moves reorders; in strict it only grows. A packet that was seen to stay longer makes T_A as
-    long at once: a gap of that length would not have been one."""
+    the moves reorders; in strict it only grows. If a packet is seen to stay longer, T_A becomes
+    that long at once: a shorter gap would not have been safe."""
     epsilon = 0.0 if lesson.strict else times.epsilon
     step = (1.0 if lesson.violated else 0.0) - epsilon
     wanted_ns = max(timer_ns + round(times.learn_ns * step), lesson.stayed_ns)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""From a plan of decide to the moves of a NIC: in which order, and from which queues. Pure."""
+"""From a plan of the engine to the moves of a NIC: in which order, and from which queues. Pure."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from atfnd.model import Action, ActionKind, FlowKey, Plan
 __all__ = ["in_order", "origins"]
 
 _ORDER = {
-    ActionKind.KNOB: 0,  # before rules: another steering is off before ours is on
+    ActionKind.SETTING: 0,  # before rules: another steering is off before ours is on
     ActionKind.QUEUE_CPU: 0,
     ActionKind.DELETE: 1,  # before inserts: they may need the slot
     ActionKind.REWRITE: 2,
@@ -17,8 +17,8 @@ _ORDER = {
 
 
 def in_order(plan: Plan) -> Plan:
-    """A plan as it is carried out: one operation a flow (ordering.md, I1), the last one wanted,
-    those that free room first."""
+    """A plan in the order it is carried out: one operation per flow (ordering.md, I1), the last one
+    wanted, and first those that free room."""
     last: dict[FlowKey | int, Action] = {}
     for index, action in enumerate(plan):
         last[action.key if action.key is not None else index] = action
@@ -27,7 +27,7 @@ def in_order(plan: Plan) -> Plan:
 
 def origins(action: Action, rss: frozenset[int] | None, seen: int | None) -> frozenset[int] | None:
     """The queues a flow's packets come through before an action. `rss`: by the indirection table;
-    `seen`: where the last one came, of a flow that is observed. None: not known."""
+    `seen`: where the last packet of an observed flow came. None: not known."""
     if action.kind is ActionKind.QUEUE_CPU:
         return None if action.queue is None else frozenset({action.queue})
     if action.kind is ActionKind.INSERT:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What has to be known of a NIC before a move of one of its flows can be judged. Pure values.
+"""What must be known of a NIC before a move of one of its flows can be judged. Pure values.
 
-None is "the kernel did not say", which is never taken for "no".
+None means "the kernel did not say", which never counts as "no".
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ __all__ = ["Port", "Ring", "Stage"]
 
 
 class Stage(Enum):
-    """A queue of each CPU's own between a NAPI's poll and the socket: what a poll delivered may
-    wait there on the CPU that polled, while another CPU goes ahead."""
+    """A per-CPU queue between a NAPI's poll and the socket: delivered packets may wait there on the
+    CPU that polled, while another CPU goes ahead."""
 
     RPS = "RPS or RFS hands packets to other CPUs"
     GRO_CELLS = "a tunnel collects packets per CPU (gro_cells)"
@@ -29,13 +29,13 @@ class Ring(NamedTuple):
     """One receive queue with its NAPI."""
 
     size: int | None  # descriptors
-    rx_usecs: int | None  # the most that moderation may hold an interrupt or a write-back back
+    rx_usecs: int | None  # the longest that moderation may delay an interrupt or a write-back
     gro_flush_timeout_ns: int | None
     busy_poll: bool | None  # an application may poll it (F5: GRO is then flushed later)
     service_pps: float | None = None  # packets polled per second of polling
-    thread: bool | None = None  # it is polled by one, whose sleep proves that the ring is empty
-    irq_ns: int = 0  # from descriptor to interrupt taken, at the most; 0: it has none
-    no_hold: str | None = None  # why its NAPI cannot be parked; None: it can
+    thread: bool | None = None  # one thread polls it, whose sleep proves that the ring is empty
+    irq_ns: int = 0  # from descriptor to interrupt taken, at most; 0: it has none
+    no_hold: str | None = None  # why its NAPI cannot be quiesced; None: it can
 
 
 class Port(NamedTuple):
@@ -46,5 +46,5 @@ class Port(NamedTuple):
     stages: frozenset[Stage] | None  # after NAPI; empty: delivery is inline up to the socket
     rings: tuple[Ring, ...]
     write_ns: int | None  # a rule write, as measured
-    holds_max: int = 1  # queues that can be parked at the same time
-    programming_ns: int = 0  # asynchronous: from the write's return to its effect, the longest
+    holds_max: int = 1  # queues that can be quiesced at the same time
+    programming_ns: int = 0  # asynchronous: from the write's return to its effect, at most

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """One move: `start` it, and `step` it on with each event. Pure: events in, commands out.
 
-Every phase but COMMIT and LET_GO has a deadline, and these end with an answer that the runner
-always gives. What is parked is released at T_hold_max in every phase.
+Every phase has a deadline, except COMMIT and LET_GO, which end with an answer that the runner
+always gives. In every phase, quiesced queues are released at T_hold_max.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from atfnd.move.event import (
     Established,
     Event,
     EvidenceLost,
-    Facts,
-    Gone,
-    Held,
+    FlowClosed,
     HoldLost,
     Idle,
     Polled,
+    PortChanged,
+    QueueHeld,
     Released,
     Reset,
     Seen,
-    Tick,
+    TimerDue,
     Violated,
     Wanted,
     Written,
@@ -46,7 +46,7 @@ DISTURBED = "its filter was changed or deleted meanwhile, not by us"
 def start(
     wanted: Wanted, choice: Choice, port: Port, times: Times, timer_ns: int, now_ns: int
 ) -> Moved:
-    """Begin a move by the mechanism chosen. ValueError: none was."""
+    """Begin a move by the mechanism chosen. ValueError: there is none."""
     if choice.mechanism is None:
         raise ValueError(f"a deferred move is not started: {wanted}")
     through = passing(wanted, port) if wanted.live else frozenset()
@@ -69,8 +69,8 @@ def start(
         move, commands = move._replace(watched=True), (watch,)
     match move.mechanism:
         case Mechanism.HOLD:
-            parked, holds = holding.park(move, times, now_ns)
-            return parked, (*commands, *holds)
+            quiesced, holds = holding.quiesce(move, times, now_ns)
+            return quiesced, (*commands, *holds)
         case Mechanism.GAP:
             armed = move._replace(phase=Phase.ARM_GAP, due_ns=now_ns + times.arm_ns)
             return armed, commands
@@ -79,9 +79,10 @@ def start(
 
 
 def step(move: Transition, event: Event, times: Times, now_ns: int) -> Moved:
-    """Take one event into account. What does not concern this move or its phase changes nothing."""
+    """Take one event into account. An event that does not concern this move or its phase changes
+    nothing."""
     match event:
-        case Held():
+        case QueueHeld():
             return holding.held(move, event)
         case HoldLost():
             return holding.lost(move, event, times, now_ns)
@@ -105,16 +106,16 @@ def step(move: Transition, event: Event, times: Times, now_ns: int) -> Moved:
             return _resync(move, "the NIC was reset", now_ns)
         case Established():
             return _established(move, event), ()
-        case Gone():
+        case FlowClosed():
             return _gone(move, now_ns)
-        case Tick():
+        case TimerDue():
             return _tick(move, times, now_ns)
-        case Wanted() | Facts():
+        case Wanted() | PortChanged():
             raise ValueError(f"not about a move under way: {event}")
 
 
 def _watch(wanted: Wanted, through: frozenset[int]) -> Watch | None:
-    """What is open to many remotes cannot be watched: it is many flows."""
+    """A key that is open to many remotes cannot be watched: it is many flows."""
     key = wanted.action.key
     if not wanted.live or not isinstance(key, FlowKey) or key.wide or not key.remote_port:
         return None
@@ -129,13 +130,13 @@ def _written(move: Transition, event: Written, times: Times, now_ns: int) -> Mov
     outcome = event.outcome
     if outcome.errno == errno.ECANCELED and move.mechanism is Mechanism.GAP:
         armed = move._replace(phase=Phase.ARM_GAP, due_ns=move.began_ns + times.arm_ns)
-        return (armed, ()) if move.settled is None else finish(armed, now_ns)
+        return (armed, ()) if move.decided is None else finish(armed, now_ns)
     lost = outcome.errno != 0 and rule_is_lost(move, outcome.location)
     if lost and outcome.errno == errno.ENOENT:  # before the write: there was nothing to move
-        return finish(move, now_ns, move.settled or (Verdict.RESYNC, outcome.left))
+        return finish(move, now_ns, move.decided or (Verdict.RESYNC, outcome.left))
     if outcome.errno and not lost:
-        return finish(move, now_ns, move.settled or (_not_written(outcome), outcome.left))
-    if move.settled is not None:
+        return finish(move, now_ns, move.decided or (_not_written(outcome), outcome.left))
+    if move.decided is not None:
         return finish(move, now_ns)
     move = move._replace(done_ns=event.done_ns, lost=lost, location=outcome.location)
     match move.mechanism:
@@ -167,8 +168,8 @@ def _idle(move: Transition, event: Idle, now_ns: int) -> Moved:
 
 
 def _violated(move: Transition, event: Violated, now_ns: int) -> Moved:
-    """A gap would have been seen to be none, had it been waited for until this packet came. Before
-    the write nothing is late by it."""
+    """Had we waited until this packet came, the gap would have been seen to be none. Before the
+    write, nothing is late because of it."""
     if not move.done_ns:
         return _resync(move, DISTURBED, now_ns)
     since_ns = move.done_ns if move.idle_since_ns is None else move.idle_since_ns
@@ -178,7 +179,7 @@ def _violated(move: Transition, event: Violated, now_ns: int) -> Moved:
 
 
 def _reread(move: Transition) -> tuple[Reread, ...]:
-    """Whether the filter that was written still stands."""
+    """Read whether the filter that was written is still there."""
     action, at = move.wanted.action, move.location
     if at is None or action.new is None or not isinstance(action.key, FlowKey):
         return ()
@@ -186,7 +187,8 @@ def _reread(move: Transition) -> tuple[Reread, ...]:
 
 
 def _seen(move: Transition, event: Seen, times: Times, now_ns: int) -> Moved:
-    """The first packet on a new ring starts the last wait: what it overtook shows in it."""
+    """The first packet on a new ring starts the last wait: packets that it overtook arrive during
+    it."""
     if move.phase is not Phase.VERIFY or event.at_ns < move.done_ns:
         return move, ()
     if event.queue not in move.targets:
@@ -203,11 +205,11 @@ def _seen(move: Transition, event: Seen, times: Times, now_ns: int) -> Moved:
 
 
 def _resync(move: Transition, why: str, now_ns: int) -> Moved:
-    """What became of it by us is not known any more."""
-    settled = Verdict.RESYNC, why
+    """The result of our write is no longer known."""
+    decided = Verdict.RESYNC, why
     if move.phase is not Phase.COMMIT:
-        return finish(move, now_ns, settled)
-    return release(move._replace(settled=settled), move.asked)
+        return finish(move, now_ns, decided)
+    return release(move._replace(decided=decided), move.asked)
 
 
 def _established(move: Transition, event: Established) -> Transition:

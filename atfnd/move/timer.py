@@ -24,18 +24,18 @@ class Times:
     """Every time the machine waits, in nanoseconds (ordering.md, start values)."""
 
     pipe_ns: int = 20_000  # classification to descriptor, without moderation
-    hold_max_ns: int = 50_000_000  # typically 0.3 ms; what outlasts it may reorder
-    arm_ns: int = 1_000_000_000  # a gap is waited for so long
+    hold_max_ns: int = 50_000_000  # typically 0.3 ms; a move that outlasts it may reorder
+    arm_ns: int = 1_000_000_000  # how long a gap is waited for
     quiet_ns: int = 1_000_000_000  # from a socket's end to the delete of its rule
-    verify_ns: int = 1_000_000_000  # packets are waited for so long
-    late_ns: int = 50_000_000  # after the first, those that it overtook are, at least
+    verify_ns: int = 1_000_000_000  # how long packets are waited for
+    late_ns: int = 50_000_000  # the least wait for packets that it overtook
     follow_ns: int = 1_000_000_000  # and so long on the new CPU
     hold_down_ns: int = 100_000_000  # between two moves of one flow, at least; doubled by strikes
     hold_down_max_ns: int = 60_000_000_000
     timer_max_ns: int = 100_000_000
     learn_ns: int = 1_000_000  # eta: a violation makes T_A longer by this
     epsilon: float = 1e-4  # violations a move that `bounded` settles at; strict: none
-    move_every_ns: int = 1_000_000  # token bucket: a move takes so long to earn
+    move_every_ns: int = 1_000_000  # token bucket: time to earn a move
     burst: int = 16
 
 
@@ -47,8 +47,8 @@ def pipe_ns(ring: Ring, times: Times) -> int:
 
 
 def t_timer_ns(ring: Ring, port: Port, times: Times) -> int:
-    """The time after which a packet given to this ring has been delivered, by all that is known:
-    a full ring, and each delay before and after it, moderation once for the interrupt and once
+    """The time after which a packet given to this ring has surely been delivered: the time for a
+    full ring, and each delay before and after it, with moderation once for the interrupt and once
     (in T_pipe) for the write-back."""
     size = _RING if ring.size is None else ring.size
     drain_ns = (size - 1) / (ring.service_pps or _SERVICE_PPS) * 1e9

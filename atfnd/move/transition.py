@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""One move as a value: where it stands, what is parked for it, what broke. Pure.
+"""One move as a value: where it stands, what is quiesced for it, what broke. Pure.
 
 ARM_GAP   wait until the flow has been idle for T_A
-HOLD      park each ring its packets could come to, until every one is parked
+HOLD      quiesce each ring its packets could come to, until every one is quiesced
 COMMIT    the write is out; T1 is known from its answer
 SETTLE    the old rings prove that they drained after T1 + T_pipe; then the new one is released.
           Where a change passes through RSS, RSS's ring is released first and drained in turn
@@ -38,15 +38,15 @@ class Phase(Enum):
 
 
 class Transition(NamedTuple):
-    """`asked` holds are those whose end was not told yet; `held` of them are parked; `releasing`
-    of them we have asked to end."""
+    """`asked` are holds whose end has not been reported yet; `held` of them are quiesced;
+    `releasing` of them we have asked to end."""
 
     wanted: Wanted
     mechanism: Mechanism
     why: str
     began_ns: int
     timer_ns: int  # T_A
-    pipe_ns: int  # T_pipe of the rings that are to drain
+    pipe_ns: int  # T_pipe of the rings that must drain
     through: frozenset[int]  # RSS's rings that the write passes through
     phase: Phase
     due_ns: int  # of the phase
@@ -56,10 +56,10 @@ class Transition(NamedTuple):
     releasing: frozenset[int] = frozenset()
     hold_due_ns: int = 0  # T_hold_max
     drain: Drain = Drain()
-    idle_since_ns: int | None = None  # what it was written upon, of a gap
+    idle_since_ns: int | None = None  # of a gap: what the write relied on
     done_ns: int = 0  # T1
     location: int | None = None  # of the filter that was written
-    stayed_ns: int = 0  # a packet was in an old ring for so long, at least
+    stayed_ns: int = 0  # a packet was in an old ring at least this long
     lost: bool = False  # the write was refused, and its rule is gone: RSS delivers
     broken: str | None = None  # why order is not proven
     blind: bool = False  # telemetry was lost
@@ -67,7 +67,7 @@ class Transition(NamedTuple):
     violations: int = 0
     seen: bool = False  # on a new ring
     elsewhere: bool = False  # on another ring, long after the write
-    settled: tuple[Verdict, str] | None = None  # decided before VERIFY
+    decided: tuple[Verdict, str] | None = None  # decided before VERIFY
 
     @property
     def targets(self) -> frozenset[int]:
@@ -77,11 +77,11 @@ class Transition(NamedTuple):
 
     @property
     def only_looked_at(self) -> bool:
-        """It is in order, or was not promised to be: nothing has to wait for its end."""
+        """It is in order, or order was not promised: nothing has to wait for its end."""
         return self.phase is Phase.VERIFY and self.mechanism is not Mechanism.GAP
 
     def next_due_ns(self) -> int | None:
-        """When a Tick is needed. None: an answer is waited for, and it comes."""
+        """When a Tick is needed. None: an answer is due, and will come."""
         dues = [] if self.phase in (Phase.COMMIT, Phase.LET_GO) else [self.due_ns]
         if self.asked - self.releasing:
             dues.append(self.hold_due_ns)
@@ -92,9 +92,9 @@ class Transition(NamedTuple):
         return self._replace(broken=self.broken or why)
 
     def verdict(self) -> tuple[Verdict, str]:
-        """What became of it, by what is known now."""
-        if self.settled is not None:
-            return self.settled
+        """The verdict by what is known now."""
+        if self.decided is not None:
+            return self.decided
         if self.violations:
             late = f"{self.violations} packets overtook others"
             return Verdict.VIOLATED, late if self.broken is None else f"{late}: {self.broken}"
@@ -121,13 +121,14 @@ class Transition(NamedTuple):
         return Verdict.VERIFIED, "every packet was seen in order"
 
     def _unborn(self) -> str | None:
-        """Why a birth is not proven: a connect is by its answer, which came after the rule."""
+        """Why a birth is not proven: the answer to a connect proves it only if it came after the
+        rule."""
         if self.mechanism is not Mechanism.BIRTH or self.established or not self.seen:
             return None
-        return "when it was established is not known"
+        return "it is not known when it was established"
 
     def _open(self) -> bool:
-        """It is many flows, which nobody watches: a key that is open to many remotes."""
+        """It is many flows, which cannot be watched: a key that is open to many remotes."""
         key = self.wanted.action.key
         return key is not None and (key.wide or not key.remote_port)
 
@@ -146,10 +147,10 @@ def release(move: Transition, queues: frozenset[int]) -> tuple[Transition, tuple
     return move._replace(releasing=move.releasing | now, held=move.held - now), commands
 
 
-def finish(move: Transition, now_ns: int, settled: tuple[Verdict, str] | None = None) -> Moved:
-    """End a move, or let go of what is parked for it first. `settled` overrides what is known."""
-    if settled is not None:
-        move = move._replace(settled=settled)
+def finish(move: Transition, now_ns: int, decided: tuple[Verdict, str] | None = None) -> Moved:
+    """End a move; first release what is quiesced for it. `decided` overrides what is known."""
+    if decided is not None:
+        move = move._replace(decided=decided)
     move, commands = release(move, move.asked)
     if move.asked:
         return move._replace(phase=Phase.LET_GO), commands
@@ -165,5 +166,5 @@ def finish(move: Transition, now_ns: int, settled: tuple[Verdict, str] | None = 
 
 
 def rule_is_lost(move: Transition, location: int | None) -> bool:
-    """Of a refused write: the rule that was there is gone. An insert had none to lose."""
+    """A write was refused, and the old rule is gone. An insert had none to lose."""
     return move.wanted.action.kind is ActionKind.REWRITE and location is None

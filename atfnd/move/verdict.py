@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""How a flow may be moved, by which means it is, and how a move ended. Pure values."""
+"""How a flow may be moved, by which means it is moved, and how a move ended. Pure values."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Mechanism(Enum):
 
     BIRTH = "birth"  # no data can have been sent yet
     FOLLOW = "follow"  # the flow keeps its ring; the ring's NAPI changes its CPU
-    HOLD = "hold"  # the new ring is parked until the old one has drained
+    HOLD = "hold"  # the new ring is quiesced until the old one has drained
     GAP = "gap"  # the flow has been idle for longer than the old ring can hold a packet
     NONE = "none"  # nothing: there is nothing to keep, or the mode does not ask for it
 
@@ -31,11 +31,11 @@ class Verdict(Enum):
     NO_EFFECT = "no effect"  # accepted by the kernel, and packets still come as before
     REFUSED = "refused"  # by the kernel
     DEFERRED = "deferred"  # not tried, or given up before the write: it stays where it is
-    SUPERSEDED = "superseded"  # not written: its flow is another one's now, or given up
-    RESYNC = "resync"  # the NIC was reset, or somebody else moved it, in the middle: look again
-    DONE = "done"  # what could not reorder anything: a dead flow's rule, or a mode without order
+    SUPERSEDED = "superseded"  # not written: its flow has another socket, or was given up
+    RESYNC = "resync"  # reset, or moved by another program, meanwhile: look again
+    DONE = "done"  # could not reorder anything: a dead flow's rule, or a mode without order
 
     @property
     def strike(self) -> bool:
-        """Counts against the timer and the mechanism."""
+        """It counts against the timer and the mechanism."""
         return self in (Verdict.VIOLATED, Verdict.UNPROVEN)

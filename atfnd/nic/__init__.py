@@ -15,7 +15,17 @@ from typing import Protocol
 from atfnd.kernel.interface import Interface
 from atfnd.model import Caps, Conflict, Device, Match, NicStats, Queue, Rss, Rule
 
-__all__ = ["Nic"]
+__all__ = ["Claims", "Nic"]
+
+
+class Claims(Protocol):
+    """Names filters of one NIC as ours, so that they are found after a kill."""
+
+    def claim(self, match: Match) -> None:
+        """Before the insert, on whatever queue. OSError: it is not named, so do not insert it."""
+
+    def release(self, match: Match) -> None:
+        """It is not there: after the delete, or a refusal that leaves no doubt."""
 
 
 class Nic(Protocol):
@@ -34,20 +44,23 @@ class Nic(Protocol):
 
     @property
     def interface(self) -> Interface:
-        """What receives the packets, for what filters and queues are not asked. Closed with it."""
+        """The interface that receives the packets, for what filters and queues do not show. Closed
+        with the NIC."""
 
     def caps(self) -> Caps:
-        """What was probed, or else what is expected of this driver. Writes nothing."""
+        """The capabilities that were probed, or else those expected of this driver. Writes
+        nothing."""
 
-    def probe(self) -> Caps:
+    def probe(self, claims: Claims | None = None) -> Caps:
         """Prove capabilities by doing each once and undoing it; `caps` says the same from now on.
-        Writes: only for a NIC the operator has armed."""
+        Writes: only for a NIC the operator has armed. `claims` names each filter before it is
+        written; None: nobody would look for what a kill leaves behind."""
 
     def device(self) -> Device:
         """Driver, bus, NUMA node, channels, rings, coalescing, features: what ethtool shows."""
 
     def conflicts(self) -> tuple[Conflict, ...]:
-        """What is set up on this NIC, by whomever, that works against steering."""
+        """What works against steering on this NIC, whichever program set it up."""
 
     def up(self) -> bool:
         """Administratively up and able to deliver."""
@@ -65,12 +78,12 @@ class Nic(Protocol):
         """The filter at one location, None when there is none."""
 
     def insert(self, match: Match, queue: int, location: int | None = None) -> int:
-        """Insert a filter and return its location. With None a free location is taken, from the
-        top of the table down (for many flows: where all others win), or the NIC chooses; a filter
-        of somebody else is never overwritten. With a location, the filter there (ours, of the same
-        match) gets another queue, by the means of the NIC's actuator class, or is written anew with
-        the queue it has; when that fails it may be gone, which `rule` tells. ENOENT, EEXIST: it is
-        gone, or another one is there."""
+        """Insert a filter and return its location. With None a free location is taken, from the top
+        of the table down (a filter for many flows: where all others win over it), or the NIC
+        chooses; a filter of another program is never overwritten. With a location, the filter there
+        (ours, of the same match) gets another queue, by the means of the NIC's actuator class, or
+        is written anew with the queue it has; when that fails it may be gone, which `rule` shows.
+        ENOENT, EEXIST: it is gone, or another one is there."""
 
     def delete(self, location: int) -> None: ...
 
@@ -78,21 +91,22 @@ class Nic(Protocol):
         """None when it has one queue or does not say."""
 
     def set_rss(self, rss: Rss) -> None:
-        """Write the indirection table (and the key, if it is another one)."""
+        """Write the indirection table (and the key, if it differs)."""
 
-    def knobs(self) -> Mapping[str, str]:
+    def settings(self) -> Mapping[str, str]:
         """Every other setting that steers packets of this NIC, by name, as text, as the kernel has
         it now: `queue-cpu:N` (CPU list of queue N's IRQ or NAPI thread), `rps-cpus:N`,
         `rps-flow-cnt:N`, `xps-cpus:N`, `xps-rxqs:N` (CPU or queue lists, `` is none), `rss` (the
         table's entries, or `default`), `rps-sock-flow-entries` (machine-wide), `priv:FLAG` (a
-        driver's private flag, `on` or `off`). What the kernel does not have is not here."""
+        driver's private flag, `on` or `off`). A setting that the kernel does not have is left
+        out."""
 
-    def knob(self, name: str) -> str | None:
-        """One of `knobs`, as the kernel has it now. None: there is no such knob. OSError(ENETDOWN):
-        it cannot be read while the link is down, and comes back with it."""
+    def setting(self, name: str) -> str | None:
+        """One of `settings`, as the kernel has it now. None: there is no such setting.
+        OSError(ENETDOWN): it cannot be read while the link is down, and comes back with it."""
 
-    def set_knob(self, name: str, value: str) -> None:
-        """Write one of `knobs`. KeyError: there is no such knob."""
+    def write_setting(self, name: str, value: str) -> None:
+        """Write one of `settings`. KeyError: there is no such setting."""
 
     def ring_size(self) -> int | None:
         """Descriptors in one receive ring."""

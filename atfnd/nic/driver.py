@@ -8,20 +8,21 @@ import socket
 
 from atfnd.errors import OperatorError
 from atfnd.kernel.interface import Interface
-from atfnd.kernel.link_kind import link_kind, lower_interfaces
-from atfnd.kernel.netns import exists
+from atfnd.kernel.netlink.rtnl import link
+from atfnd.kernel.system.netns import exists
 from atfnd.nic import Nic
-from atfnd.nic.ethtool import EthtoolNic
-from atfnd.nic.ethtool_conflicts import stacked
-from atfnd.nic.lab import LabNic
-from atfnd.nic.lab_device import host_netns
+from atfnd.nic.ethtool.conflicts import stacked
+from atfnd.nic.ethtool.nic import EthtoolNic
+from atfnd.nic.lab.device import host_netns
+from atfnd.nic.lab.nic import LabNic
 
 __all__ = ["lab_is_there", "open_nic"]
 
 
 def open_nic(name: str) -> Nic:
     """`lab:NAME` opens a lab NIC, another name the interface of our namespace. OperatorError when
-    there is none, or none that packets come in by: loopback, bonds, bridges, VLANs, tunnels."""
+    there is none, or when packets do not come in through it: loopback, bonds, bridges, VLANs,
+    tunnels."""
     driver, colon, rest = name.partition(":")
     if colon and driver == "lab" and rest:
         return LabNic.open(rest)
@@ -51,8 +52,8 @@ def lab_is_there(name: str) -> bool:
 def _refuse_stacked(interface: Interface, name: str) -> None:
     if interface.loopback():
         raise OperatorError(f"{name} is the loopback interface: no packet comes in there")
-    lower = lower_interfaces(interface)
-    kind = link_kind(None, interface.ifindex).kind
+    lower = interface.lower()
+    kind = link(None, interface.ifindex).kind
     above = stacked(kind, lower, "device" in interface.list())
     if above is not None:
         use = " ".join(f"--nic {port}" for port in lower)

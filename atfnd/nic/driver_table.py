@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Every driver we know something of, read from Linux 7.2 (drivers/net/ethernet/, virtio_net.c).
+"""Every driver that we know something about, read from Linux 7.2 (drivers/net/ethernet/,
+virtio_net.c).
 
-`python -m tests.test_hardware_page` writes docs/hardware.md anew from this table.
+`python -m tests.nic.test_hardware_page` writes docs/hardware.md anew from this table.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """What is known of each driver's filter table: a type, and how to look one up.
 
-The facts are in `driver_table`, read from Linux 7.2 (drivers/net/ethernet/). They are what is
+The facts are in `driver_table`, read from Linux 7.2 (drivers/net/ethernet/). They are only
 expected; what a NIC can do is probed. docs/hardware.md shows the same table.
 """
 
@@ -42,7 +42,8 @@ class Masks(Enum):
 
 
 class Placing(Enum):
-    """Who chooses the location of a filter. Whether the driver may is asked, not looked up here."""
+    """What chooses the location of a filter. Whether the driver may choose is asked, not looked up
+    here."""
 
     EXPLICIT = "we choose"
     DRIVER = "the driver chooses"
@@ -50,7 +51,7 @@ class Placing(Enum):
 
 
 class Capacity(Enum):
-    """Who says how many locations there are."""
+    """What says how many locations there are."""
 
     COUNT = "ETHTOOL_GRXCLSRLCNT"
     LIST = "ETHTOOL_GRXCLSRLALL"
@@ -58,7 +59,7 @@ class Capacity(Enum):
 
 
 class Overwrite(Enum):
-    """What an insert does that gives a filter of ours another queue."""
+    """What an insert does that leads a filter of ours to another queue."""
 
     IN_PLACE = "replaces it in one write"
     GAP = "written over, by RSS in between"
@@ -69,7 +70,7 @@ class Overwrite(Enum):
 
 
 class Loses(Enum):
-    """What takes every filter out of the NIC."""
+    """What deletes every filter in the NIC."""
 
     IFDOWN = "link down"
     CHANNELS = "channel change"
@@ -79,7 +80,7 @@ class Loses(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Driver:
-    """One driver's filters. The default is the safe one, for a driver nobody knows."""
+    """One driver's filters. The default is the safe one, for an unknown driver."""
 
     name: str
     nics: str = ""  # what it drives
@@ -94,7 +95,7 @@ class Driver:
     asynchronous: bool = False  # accepts a filter and may drop it later
     needs_ntuple: bool = False  # the feature must be on
     loses: frozenset[Loses] = frozenset()
-    gates: tuple[str, ...] = ()  # what else must be so, with the command if there is one; `{nic}`
+    gates: tuple[str, ...] = ()  # other requirements, with the command if there is one; `{nic}`
     atr_flag: str | None = None  # private flag of automatic steering that outranks or fights rules
     quirks: tuple[str, ...] = ()
 
@@ -104,7 +105,7 @@ class Driver:
         return self.actuator is not Actuator.NONE
 
     def gates_of(self, nic: str) -> tuple[str, ...]:
-        """Everything that must be so on this NIC, with the command."""
+        """All requirements on this NIC, with the command for each."""
         gates = (gate.format(nic=nic) for gate in self.gates)
         if not self.needs_ntuple:
             return tuple(gates)

@@ -3,8 +3,9 @@
 
 Of two filters that match a packet the one at the lower location wins (struct ethtool_rx_flow_spec,
 include/uapi/linux/ethtool.h). So a filter for many flows goes to the top sixteenth of the table,
-which others enter last, from below: a flow's own filter always wins over one with open fields.
-Locations are taken from the highest down, so that low ones stay for who chooses one.
+which other filters enter last, from below: a flow's own filter always wins over one with open
+fields. Locations are taken from the highest down, so that low ones stay free for programs that
+choose one.
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ def is_wide(match: Match) -> bool:
 
 def choose(free: int, slots: int, wide: bool, held: Callable[[int], bool | None]) -> int | None:
     """A location for a new filter; None: there is no room for it. `free` has a bit set for each
-    free location; `held` tells of a used one whether its filter is for many, None of one that is
-    not like ours."""
+    free location; `held` says of a used one whether its filter is for many flows; None: that filter
+    is not like ours."""
     floor = slots - min(slots, max(1, slots // _SHARE))
     below, above = free & (1 << floor) - 1, free >> floor
     if below and not wide:

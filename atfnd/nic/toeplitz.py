@@ -66,9 +66,9 @@ def hash_table(key: bytes) -> array[int]:
 
 
 def rss_entry(rss: Rss, key: FlowKey) -> int | None:
-    """The entry of the indirection table that a flow's packets select; None for an unconnected
-    socket's flow, which has no one remote, and where the NIC's hash is another one or its key is
-    not said."""
+    """The entry of the indirection table that a flow's packets select; None for the flow of an
+    unconnected socket, which has no single remote, and where the NIC uses another hash or does not
+    say its key."""
     if not key.remote_port or not any(key.local):
         return None
     family = 4 if len(key.local) == 4 else 6
@@ -81,6 +81,6 @@ def rss_entry(rss: Rss, key: FlowKey) -> int | None:
 
 
 def rss_queue(rss: Rss, key: FlowKey) -> int | None:
-    """The queue RSS gives a flow's packets; None where `rss_entry` is."""
+    """The queue that RSS gives a flow's packets; None where `rss_entry` is None."""
     entry = rss_entry(rss, key)
     return None if entry is None else rss.table[entry]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Kernel to events: which core each socket's application uses it on.
+"""From kernel to events: the CPU on which each socket's application uses it.
 
 Two observers, one interface: `bpf` (tracepoints, socket storage, iterators) and `sock_diag` (dumps
 over netlink and /proc), for kernels without usable BPF.
@@ -16,34 +16,23 @@ from atfnd.model import (
     SocketGone,
     SocketSeen,
     SocketUse,
-    ThreadMoved,
     ThreadReads,
 )
 
-__all__ = ["NapiCounters", "Observation", "Observer", "Qualify"]
+__all__ = ["Observation", "Observer", "Qualify"]
 
-Observation = SocketSeen | SocketGone | ThreadMoved | ThreadReads
+Observation = SocketSeen | SocketGone | ThreadReads
 
 
 class Qualify(NamedTuple):
-    """When a socket is worth an event; below it, nobody above the kernel hears of it."""
+    """When a socket is worth an event; below that, the kernel does not report it."""
 
     dwell_ns: int
     min_bytes: int
     min_age_ns: int
-    direction: bool = False  # tell which end opened a connection, if it can be seen
+    direction: bool = False  # say which end opened a connection, if it can be seen
     elsewhere: bool = False  # also one that is used where its packets arrive (see `expect`)
     clauses: tuple[Clause, ...] = ()  # in place of min_bytes and min_age_ns, where BPF observes
-
-
-class NapiCounters(NamedTuple):
-    """tracepoint napi:napi_poll of one NAPI: ends of polls, packets, polls that used the budget."""
-
-    napi_id: int
-    polls: int
-    packets: int
-    full_polls: int
-    last_ns: int
 
 
 class Observer(Protocol):
@@ -64,13 +53,13 @@ class Observer(Protocol):
 
     def watch(self, netns: Sequence[str | None], napis: Mapping[int, str]) -> int:
         """Report only sockets in these namespaces that receive through one of these NAPIs (an
-        observer that cannot see NAPIs reports them all); `napis` has the NIC of each. Replaces
-        what was watched before. Returns how many of the NAPIs, from the last one on, found no room:
-        their sockets go unseen."""
+        observer that cannot see NAPIs reports them all); `napis` has the NIC of each. Replaces what
+        was watched before. Returns how many NAPIs at the end found no room: their sockets go
+        unseen."""
 
     def drain(self) -> list[Observation]:
-        """What happened since the last call, oldest first; of a burst a part, then `fileno` stays
-        readable."""
+        """What happened since the last call, oldest first; of a burst only a part, and then
+        `fileno` stays readable."""
 
     def lost(self) -> int:
         """Events the kernel could not hand over, since start: each calls for a re-sync."""
@@ -91,17 +80,14 @@ class Observer(Protocol):
 
     def learn(self, cgroup: int, path: str, groups: int) -> None:
         """The control group of this id (that of the hierarchy version 2) is at `path`, hence in
-        these of the groups that `Qualify.clauses` name: bit i is group i. What is not so, or is of
-        another policy, is let go of; flows of a group that is not known are told of."""
+        these of the groups that `Qualify.clauses` name: bit i is group i. If this is no longer
+        true, or is from another policy, it is dropped; flows of an unknown group are reported."""
 
     def audit(self) -> list[SocketUse]:
         """The sockets this observer has reported and that still exist."""
 
     def reads(self, nic: str) -> ReadBytes | None:
-        """Bytes that were read of what came in through this NIC, since it was first watched. None:
-        it is not watched, or this observer cannot see it."""
-
-    def napi_counters(self) -> list[NapiCounters]:
-        """Per watched NAPI; empty when the observer cannot see them."""
+        """Bytes that applications read of what came in through this NIC, since it was first
+        watched. None: it is not watched, or this observer cannot see it."""
 
     def close(self) -> None: ...

@@ -11,13 +11,13 @@ import typer
 __all__ = ["Config", "check", "schema"]
 
 Config = Annotated[Path | None, typer.Option(
-    help="Policy file, else /etc/atfnd/atfnd.yaml; policies.d stands beside it."
+    help="Policy file (default: /etc/atfnd/atfnd.yaml); policies.d beside it is read too."
 )]  # fmt: skip
 
 
 def check(config: Config = None) -> None:
-    """Read the policy and say what is wrong with it; exit 2 when something is."""
-    from atfnd.policy.load import check  # fmt: skip
+    """Read the policy and report mistakes; exit 2 if there are any."""
+    from atfnd.policy.file.load import check  # fmt: skip
 
     check(config)
 
@@ -26,6 +26,6 @@ def schema() -> None:
     """Print the JSON Schema of a policy file, for editors."""
     import json  # fmt: skip
 
-    from atfnd.policy.json_schema import json_schema  # fmt: skip
+    from atfnd.policy.file.json_schema import json_schema  # fmt: skip
 
     print(json.dumps(json_schema(), indent=2))

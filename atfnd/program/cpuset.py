@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The cpusets of cgroups, as knobs that are written, undone and found to have drifted (`knob`).
+"""The cpusets of cgroups, as settings that are written, undone and found to have drifted
+(`setting`).
 
 Kernels before 6.2 forget what threads pinned themselves to when their cpuset is written
 (kernel/sched/core.c, __set_cpus_allowed_ptr(): user_cpus_ptr): what is lost is set again.
@@ -11,7 +12,7 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
-from atfnd.kernel.cpuset import effective, folder, read_cpus, threads, write_cpus
+from atfnd.kernel.system.cpuset import effective, folder, read_cpus, threads, write_cpus
 from atfnd.model import CgroupId
 
 __all__ = ["CGROUPS", "Cpusets", "lost_pin"]
@@ -22,16 +23,16 @@ Cpus = frozenset[int]
 
 
 class Cpusets:
-    """cpuset.cpus of every cgroup, by `CgroupId.knob`."""
+    """cpuset.cpus of every cgroup, by `CgroupId.setting`."""
 
     name = CGROUPS
 
-    def knob(self, name: str) -> str | None:
+    def setting(self, name: str) -> str | None:
         """As the kernel has it now; None: the cgroup is gone, or has no cpuset."""
         there = folder(CgroupId.of(name))
         return None if there is None else read_cpus(there)
 
-    def set_knob(self, name: str, value: str) -> None:
+    def write_setting(self, name: str, value: str) -> None:
         """KeyError: the cgroup is gone. OSError: the kernel refused."""
         there = folder(CgroupId.of(name))
         if there is None:
@@ -57,7 +58,7 @@ def _affinities(there: Path) -> dict[int, Cpus]:
 
 
 def lost_pin(was: Cpus, had: Cpus, now: Cpus, has: Cpus) -> Cpus | None:
-    """What a thread is to be pinned to again. Its affinity `was` narrower than the cpuset it `had`
-    and is `now` all that it `has`; None: nothing was lost, or nothing of it is left."""
+    """The CPUs to pin a thread to again. Its affinity `was` narrower than the cpuset it `had`, and
+    is `now` all that it `has`; None: nothing was lost, or nothing of it is left."""
     own = was & has
     return own if not had <= was and has <= now and own and own != has else None

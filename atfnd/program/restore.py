@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Everything back to what it was before us, by the journals alone: no daemon runs."""
+"""Puts everything back to what it was before us, from the journals alone: no daemon runs."""
 
 from __future__ import annotations
 
@@ -11,54 +11,54 @@ from atfnd.errors import OperatorError
 from atfnd.model import Restored
 from atfnd.nic import Nic
 from atfnd.nic.driver import open_nic
-from atfnd.program import balance, knob
+from atfnd.program import balance, setting
 from atfnd.program.cpuset import CGROUPS, Cpusets
-from atfnd.program.journal import Journal
-from atfnd.program.originals import Originals
+from atfnd.program.journals.filter_journal import FilterJournal
+from atfnd.program.journals.undo_journal import UndoJournal
 from atfnd.program.undo import Undo
 
 __all__ = ["restored"]
 
 
-def restored(journal: Journal, originals: Originals) -> list[Restored]:
-    """Delete every rule that the journal names, put every knob back that is as we left it, and read
-    each NIC afterwards. What somebody else changed since stays his; what the kernel refuses stays
-    in the journals; what is not as it was before us is told, and not `done`."""
+def restored(journal: FilterJournal, undo_journal: UndoJournal) -> list[Restored]:
+    """Delete every rule that the journal names, put back every setting that still has our value,
+    and read each NIC afterwards. What another program changed since stays as it is; what the kernel
+    refuses stays in the journals; what still differs from before us is reported as not `done`."""
     done: list[Restored] = []
     with_rules = [nic for nic, rules in journal.left.items() if rules]
-    done += balance.restored(originals)
-    for name in dict.fromkeys([*with_rules, *originals.nics()]):
+    done += balance.restored(undo_journal)
+    for name in dict.fromkeys([*with_rules, *undo_journal.nics()]):
         if name == balance.BALANCER:
-            continue  # it kept what it was told
+            continue  # it stays as it was set
         if name == CGROUPS:
-            done += (Restored(name, *each) for each in knob.undo(Cpusets(), originals))
-            originals.take_back(name)
+            done += (Restored(name, *each) for each in setting.undo(Cpusets(), undo_journal))
+            undo_journal.take_back(name)
             continue
         try:
             nic = open_nic(name)
         except OperatorError as gone:
-            _forget(name, journal, originals)
+            _forget(name, journal, undo_journal)
             why = f"{gone.message}: they went with it"
-            done.append(Restored(name, "its rules and knobs", errno.ENODEV, why))
+            done.append(Restored(name, "its rules and settings", errno.ENODEV, why))
             continue
         try:
-            done += _undone(nic, journal, originals)
+            done += _undone(nic, journal, undo_journal)
         finally:
             nic.close()
-        originals.take_back(name)
+        undo_journal.take_back(name)
     return done
 
 
-def _forget(name: str, journal: Journal, originals: Originals) -> None:
+def _forget(name: str, journal: FilterJournal, undo_journal: UndoJournal) -> None:
     for match in list(journal.left.get(name, ())):
         journal.release(name, match)
-    for each in originals.held(name):
-        originals.forget(name, each)
+    for each in undo_journal.held(name):
+        undo_journal.forget(name, each)
 
 
-def _undone(nic: Nic, journal: Journal, originals: Originals) -> Iterator[Restored]:
+def _undone(nic: Nic, journal: FilterJournal, undo_journal: UndoJournal) -> Iterator[Restored]:
     named = len(journal.left.get(nic.name, ()))
-    undo = Undo(nic, journal, originals)
+    undo = Undo(nic, journal, undo_journal)
     outcomes = undo.filters("atfnd restore")
     refused = [each for each in outcomes if each.errno]
     for each in refused:
@@ -69,8 +69,8 @@ def _undone(nic: Nic, journal: Journal, originals: Originals) -> Iterator[Restor
     if deleted:
         yield Restored(nic.name, f"{deleted} rules", 0, "deleted")
     if others := named - len(outcomes) if undo.read else 0:
-        why = f"{others} not there any more, or changed by somebody since"
+        why = f"{others} gone, or changed by another program since"
         yield Restored(nic.name, "rules", errno.ESTALE, why)
-    undone = knob.undo(nic, originals)
+    undone = setting.undo(nic, undo_journal)
     yield from (Restored(nic.name, *each) for each in undone)
     yield from undo.differences(undone)

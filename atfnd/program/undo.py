@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Takes what the journals name as ours out of one NIC, and reads it afterwards: is it as before us?
 
-Filters that somebody else put there, and settings that somebody else moved since, stay as they are.
+Filters of other programs, and settings that another program changed since, stay as they are.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from atfnd.model import Action, ActionKind, Match, Outcome, Restored, Rule, brief
 from atfnd.nic import Nic
-from atfnd.program import ntuple
-from atfnd.program.journal import Journal
-from atfnd.program.knob import Undone
-from atfnd.program.originals import Originals
+from atfnd.program import filter
+from atfnd.program.journals.filter_journal import FilterJournal
+from atfnd.program.journals.undo_journal import UndoJournal
+from atfnd.program.setting import Undone
 
 __all__ = ["Undo"]
 
@@ -24,13 +24,13 @@ _NOT_AS_IT_WAS = errno.EIO
 
 
 class Undo:
-    """One undo of one NIC: `filters`, then the settings (`knob.undo`), then `differences`. Nothing
-    else may write to the NIC meanwhile. OSError(ENODEV): the NIC is gone."""
+    """One undo of one NIC: `filters`, then the settings (`setting.undo`), then `differences`.
+    Nothing else may write to the NIC meanwhile. OSError(ENODEV): the NIC is gone."""
 
-    def __init__(self, nic: Nic, journal: Journal, originals: Originals) -> None:
+    def __init__(self, nic: Nic, journal: FilterJournal, undo_journal: UndoJournal) -> None:
         """Reads the filters, if any is named, and what the settings were."""
-        self._nic, self._journal, self._originals = nic, journal, originals
-        self._held = originals.held(nic.name)
+        self._nic, self._journal, self._undo_journal = nic, journal, undo_journal
+        self._held = undo_journal.held(nic.name)
         self._before: list[Rule] = []
         self._unread: OSError | None = None
         self._refused: set[Match | None] = set()
@@ -49,9 +49,9 @@ class Undo:
         return self._unread is None
 
     def filters(self, why: str, known: Iterable[Action] = ()) -> list[Outcome]:
-        """Delete every filter of ours. `known` are deletes of those that have an entry; what of
-        them is not there is told so (ENOENT) and not written. What is named and is neither there
-        nor refused is released."""
+        """Delete every filter of ours. `known` are deletes of those that have an entry; for one
+        that is not there the outcome is ENOENT, and nothing is written. A match that is named and
+        is neither there nor refused is released."""
         if self._unread is not None:
             return []
         name, outcomes = self._nic.name, []
@@ -62,25 +62,25 @@ class Undo:
             delete = entries.pop((rule.match, rule.location), None) or Action(
                 ActionKind.DELETE, name, rule.match.key(), rule.location, rule.queue, None, why, ""
             )
-            outcome = ntuple.apply(self._nic, self._journal, delete)
+            outcome = filter.apply(self._nic, self._journal, delete)
             outcomes.append(outcome)
             if outcome.errno:
                 self._refused.add(rule.match)
         for match in self._journal.left.get(name, {}):
             if match not in self._refused:
                 self._journal.release(name, match)
-        left = "it is not there any more, or somebody else changed it"
+        left = "it is gone, or another program changed it"
         for each in entries.values():
             outcomes.append(Outcome(each, time.monotonic_ns(), errno.ENOENT, None, left))
         return outcomes
 
     def differences(self, undone: Sequence[Undone]) -> list[Restored]:
-        """What is not as it was before us, and was not told before; `undone` is what became of the
+        """What differs from before us, and was not reported yet; `undone` are the results for the
         settings. A filter that is still there is named again, so that the next undo finds it."""
         name = self._nic.name
         if self._unread is not None:
             return [_unread(name, self._unread)]
-        return [*self._filters_left(), *self._moved({each.knob: each for each in undone})]
+        return [*self._filters_left(), *self._moved({each.setting: each for each in undone})]
 
     def _filters_left(self) -> list[Restored]:
         if not self._before:
@@ -100,27 +100,31 @@ class Undo:
                 found.append(Restored(name, f"rule {rule.location}", _NOT_AS_IT_WAS, why))
         for rule in self._before:
             if rule not in self._ours and (rule.location, rule.match) not in after:
-                why = "of somebody else is gone, and was there before"
+                why = "of another program is gone, but was there before"
                 found.append(Restored(name, f"rule {rule.location}", _NOT_AS_IT_WAS, why))
         return found
 
     def _moved(self, undone: Mapping[str, Undone]) -> list[Restored]:
         found = []
-        for knob, held in self._held.items():
-            done = undone.get(knob)
+        for setting, held in self._held.items():
+            done = undone.get(setting)
             if done is not None and done.errno:
-                continue  # somebody else's, gone or refused: told
-            if any(knob in self._originals.held(other) for other in self._originals.nics()):
+                continue  # another program's, gone or refused: reported already
+            if any(
+                setting in self._undo_journal.held(other) for other in self._undo_journal.nics()
+            ):
                 continue  # of the whole machine, and another NIC needs it
             try:
-                now = self._nic.knob(knob)
+                now = self._nic.setting(setting)
             except OSError as refusal:
                 words = os.strerror(refusal.errno or errno.EIO)
-                found.append(Restored(self._nic.name, knob, _NOT_AS_IT_WAS, f"unreadable: {words}"))
+                found.append(
+                    Restored(self._nic.name, setting, _NOT_AS_IT_WAS, f"unreadable: {words}")
+                )
                 continue
             if now is not None and now != held.original:
                 why = f"is {brief(now)} and not {brief(held.original)}, as it was"
-                found.append(Restored(self._nic.name, knob, _NOT_AS_IT_WAS, why))
+                found.append(Restored(self._nic.name, setting, _NOT_AS_IT_WAS, why))
         return found
 
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """How long a NIC takes to write a rule: as measured, each write from call to answer. Pure.
 
-A hold has to outlast a write. What it is expected to take decides only whether one is tried: a
-write that outlasts its hold is seen to. So one that was long by accident does not count.
+A hold has to outlast a write. The expected time only decides whether a hold is tried: a write that
+outlasts its hold is noticed. So one write that happened to be slow does not count.
 """
 
 from __future__ import annotations
@@ -24,5 +24,5 @@ class WriteTimes:
         self._took_ns.append(took_ns)
 
     def expected_ns(self) -> int | None:
-        """The longest but one of the last 16, as soon as there are two. None: there were not."""
+        """The second longest of the last 16, as soon as there are two. None: there are fewer."""
         return sorted(self._took_ns)[-2] if len(self._took_ns) > 1 else None

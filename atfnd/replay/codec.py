@@ -18,6 +18,9 @@ __all__ = ["decoded", "encoded"]
 
 Json = Any  # what json.loads gives
 
+# Fields that recordings of earlier versions have under another name.
+FORMER = {"knob": "setting", "knobs": "settings", "means": "method", "means_why": "method_why"}
+
 
 def encoded(value: object) -> Json:
     """As json.dumps takes it."""
@@ -57,14 +60,14 @@ def _several(kind: Any) -> frozenset[str]:
 
 
 def _some(kind: Any) -> list[Any]:
-    """The types of a union, but None; none of what is no union."""
+    """The types of a union, without None; empty if it is no union."""
     union = get_origin(kind) in (Union, types.UnionType)
     return [each for each in get_args(kind) if each is not types.NoneType] if union else []
 
 
 def decoded(kind: Any, data: Json) -> Any:
-    """A value of this type. ValueError: it is none. A field that is missing has its default, one
-    that nobody knows is passed over: a recording may be of another version."""
+    """A value of this type. ValueError: it is none. A missing field gets its default, an unknown
+    one is skipped: a recording may be of another version."""
     return _decoder(kind)(data)
 
 
@@ -106,7 +109,11 @@ def _of_fields(kind: Any) -> Callable[[Json], Any]:
     hints = get_type_hints(kind)
 
     def decode(data: Json) -> Any:
-        known = {name: each for name, each in _a(dict, data).items() if name in hints}
+        named = {
+            name if name in hints else FORMER.get(name, name): each
+            for name, each in _a(dict, data).items()
+        }
+        known = {name: each for name, each in named.items() if name in hints}
         try:
             return kind(**{name: decoded(hints[name], each) for name, each in known.items()})
         except TypeError as missing:

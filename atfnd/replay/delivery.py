@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from atfnd.decide.table import FlowTable
-from atfnd.model import Action, ActionKind, FlowKey, Means, NicView
+from atfnd.engine.table.flow_table import FlowTable
+from atfnd.model import Action, ActionKind, FlowKey, NicView, SteeringMethod
 from atfnd.nic.toeplitz import rss_entry
 
 __all__ = ["as_moved", "by_rss", "changed", "cpu_of", "delivered", "napi_id_of"]
@@ -17,20 +17,20 @@ def changed(nic: NicView, action: Action) -> NicView:
     if action.kind is ActionKind.QUEUE_CPU and action.queue is not None:
         queues = (replace(q, cpu=action.new) if q.index == action.queue else q for q in nic.queues)
         return replace(nic, queues=tuple(queues))
-    if action.knob == "rss" and nic.rss is not None:
+    if action.setting == "rss" and nic.rss is not None:
         table = tuple(map(int, (action.value or "").split()))
         return replace(nic, rss=replace(nic.rss, table=table))
-    if action.knob is not None:
-        return replace(nic, knobs={**nic.knobs, action.knob: action.value or ""})
+    if action.setting is not None:
+        return replace(nic, settings={**nic.settings, action.setting: action.value or ""})
     return nic
 
 
 def as_moved(nic: NicView, before: NicView | None) -> NicView:
-    """A NIC that was read again: its queues and knobs are as the replay moved them, if these are
+    """A NIC that was read again: its queues and settings are as the replay moved them, if these are
     still the same queues."""
     if before is None or _napi_ids(before) != _napi_ids(nic):
         return nic
-    return replace(nic, queues=before.queues, rss=before.rss, knobs=before.knobs)
+    return replace(nic, queues=before.queues, rss=before.rss, settings=before.settings)
 
 
 def _napi_ids(nic: NicView) -> list[int | None]:
@@ -50,7 +50,7 @@ def delivered(key: FlowKey, nic: NicView, rss_queue: int | None, table: FlowTabl
 
 def by_rss(key: FlowKey, nic: NicView, rss_queue: int | None) -> int | None:
     """The queue without any rule: `rss_queue`, as recorded, unless the table is replayed."""
-    if nic.means is Means.RSS and nic.rss is not None:
+    if nic.method is SteeringMethod.RSS and nic.rss is not None:
         entry = rss_entry(nic.rss, key)
         return rss_queue if entry is None else nic.rss.table[entry]
     return rss_queue

@@ -4,8 +4,8 @@
 Each is `{"kind": {fields}}`, the first the machine. Times are CLOCK_MONOTONIC nanoseconds of the
 recorded machine. Pure.
 
-The machine names the format. A field that is new does not change it: who does not know it passes it
-over, and one that is missing has its default. A kind of line that is new does: formats up to
+The machine names the format. A new field does not change it: a reader that does not know the field
+skips it, and a missing field has its default. A kind of line that is new does: formats up to
 `FORMAT` are read, later ones refused. Format 1 (it names none) has no births and no sockets.
 """
 
@@ -33,26 +33,26 @@ from atfnd.replay.codec import decoded, encoded
 __all__ = [
     "FORMAT",
     "Audited",
-    "Births",
-    "End",
-    "Gone",
-    "Heard",
     "Line",
-    "Listeners",
     "LookAt",
     "Looked",
-    "Machine",
-    "Seen",
+    "RecordedBirth",
+    "RecordedBirths",
+    "RecordedClose",
+    "RecordedListeners",
+    "RecordedMachine",
+    "RecordedSocket",
+    "RecordingEnd",
     "Socket",
     "line_of",
     "lines_of",
 ]
 
-FORMAT = 3  # 2: births, listeners, looks; 3: who reads the connections of a port
+FORMAT = 3  # 2: births, listeners, looks; 3: which threads read the connections of a port
 
 
-class Machine(NamedTuple):
-    """The NICs and CPUs; again whenever they are otherwise."""
+class RecordedMachine(NamedTuple):
+    """The NICs and CPUs; again whenever they change."""
 
     at_ns: int
     nics: tuple[NicView, ...]
@@ -60,7 +60,7 @@ class Machine(NamedTuple):
     format: int = 1
 
 
-class Seen(NamedTuple):
+class RecordedSocket(NamedTuple):
     """A socket was observed on a NIC."""
 
     at_ns: int
@@ -70,29 +70,29 @@ class Seen(NamedTuple):
     process: Process = Process()  # of its thread, whatever the policy of then asked for
 
 
-class Gone(NamedTuple):
+class RecordedClose(NamedTuple):
     """A socket has ended."""
 
     at_ns: int
     cookie: int
 
 
-class Heard(NamedTuple):
-    """What was told of births, and by which NICs it may be received."""
+class RecordedBirth(NamedTuple):
+    """A birth event, and the NICs that may receive the flow."""
 
     event: Born | ThreadReads
     nics: Mapping[str, int | None] = {}  # with the queue where RSS alone would deliver a connect
     process: Process = Process()  # of its thread
 
 
-class Births(NamedTuple):
+class RecordedBirths(NamedTuple):
     """What was read of births at one time, in its order."""
 
     at_ns: int
-    events: tuple[Heard, ...]
+    events: tuple[RecordedBirth, ...]
 
 
-class Listeners(NamedTuple):
+class RecordedListeners(NamedTuple):
     """Every listener that receives through one NIC alone, by NIC."""
 
     at_ns: int
@@ -120,7 +120,7 @@ class Looked(NamedTuple):
     """A look at every connected socket: what came or changed, and went, since the last line."""
 
     at_ns: int
-    at: LookAt | None  # None: only told
+    at: LookAt | None  # None: only reported
     came: tuple[Socket, ...] = ()
     gone: tuple[tuple[int, FlowKey], ...] = ()
 
@@ -132,21 +132,40 @@ class Audited(NamedTuple):
     uses: tuple[SocketUse, ...]
 
 
-class End(NamedTuple):
+class RecordingEnd(NamedTuple):
     """The last line of a whole recording."""
 
     at_ns: int
     lost: int  # lines that the reader was too slow for
 
 
-Line = Machine | Seen | Gone | Births | Listeners | Looked | Audited | End
-_EVERY = Machine, Seen, Gone, Births, Listeners, Looked, Audited, End
-_KINDS = {kind.__name__.lower(): kind for kind in _EVERY}
+Line = (
+    RecordedMachine
+    | RecordedSocket
+    | RecordedClose
+    | RecordedBirths
+    | RecordedListeners
+    | Looked
+    | Audited
+    | RecordingEnd
+)
+
+_KINDS: dict[str, type[Line]] = {
+    "machine": RecordedMachine,
+    "seen": RecordedSocket,
+    "gone": RecordedClose,
+    "births": RecordedBirths,
+    "listeners": RecordedListeners,
+    "looked": Looked,
+    "audited": Audited,
+    "end": RecordingEnd,
+}
+_NAMES = {kind: name for name, kind in _KINDS.items()}
 
 
 def line_of(line: Line) -> str:
     """One line, with its end."""
-    return json.dumps({type(line).__name__.lower(): encoded(line)}) + "\n"
+    return json.dumps({_NAMES[type(line)]: encoded(line)}) + "\n"
 
 
 def lines_of(text: Iterable[str], file: str) -> Iterator[Line]:
@@ -157,9 +176,9 @@ def lines_of(text: Iterable[str], file: str) -> Iterator[Line]:
         if not words.endswith("\n"):
             break  # it was being written
         line = _line(words, f"{file}:{number}")
-        if number == 1 and not isinstance(line, Machine):
+        if number == 1 and not isinstance(line, RecordedMachine):
             raise _none(f"{file}:1: it does not begin with the machine")
-        if isinstance(line, Machine) and line.format > FORMAT:
+        if isinstance(line, RecordedMachine) and line.format > FORMAT:
             what = f"{file}:{number}: format {line.format}, of a later atfnd"
             raise OperatorError(what, f"this one replays formats up to {FORMAT}")
         yield line

@@ -1,25 +1,44 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What a policy would have decided by a recording: the daemon's own decisions, by its clock. Pure.
+"""What a policy would have decided by a recording: the daemon's engine, by the recording's clock.
+Pure.
 
 Every action succeeds at once, on a NIC that is armed: neither the moves that keep order nor a
 kernel's refusal are here. Threads are taken to run where they ran, packets to arrive where the
-replayed rules lead them, else where RSS does.
+replayed filters lead them, else where RSS does.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from atfnd.decide import aggregate, audit, birth, buckets, budget, spans, steer
-from atfnd.decide.birth import Birth
-from atfnd.decide.follow import followed
-from atfnd.decide.memory import Memory, Settling
-from atfnd.decide.newborn import Newborn, ordered
-from atfnd.decide.prepare import prepare
-from atfnd.decide.retire import gone
-from atfnd.decide.table import FlowTable
+from atfnd.engine.command import Begin, Command, LookAtStrays
+from atfnd.engine.engine import Engine
+from atfnd.engine.event import (
+    BirthHeard,
+    BirthsHeard,
+    Event,
+    ListenersFound,
+    MovesReported,
+    NicAttached,
+    NicChanged,
+    Offer,
+    PortsLooked,
+    PrefixesLooked,
+    QueuesLooked,
+    Reviewed,
+    SocketClosed,
+    SocketReported,
+    SocketsAudited,
+    StraysLooked,
+    TakenUp,
+    Tick,
+)
+from atfnd.engine.handshake.handshake import ordered
+from atfnd.engine.indirection import entries
+from atfnd.engine.prepare import prepare
 from atfnd.model import (
     Action,
     ActionKind,
@@ -30,28 +49,27 @@ from atfnd.model import (
     Outcome,
     Plan,
     Policy,
-    SocketGone,
     SocketUse,
     ThreadReads,
     Topology,
 )
 from atfnd.move.plan import in_order
 from atfnd.nic.toeplitz import rss_entry
-from atfnd.policy.match import rule_budget
+from atfnd.policy.match.match import rule_budget
 from atfnd.replay.delivery import as_moved, by_rss, changed, cpu_of, delivered, napi_id_of
-from atfnd.replay.matching import Matching
+from atfnd.replay.matching import RecordedMatching
 from atfnd.replay.recording import (
     Audited,
-    Births,
-    End,
-    Gone,
-    Heard,
     Line,
-    Listeners,
     LookAt,
     Looked,
-    Machine,
-    Seen,
+    RecordedBirth,
+    RecordedBirths,
+    RecordedClose,
+    RecordedListeners,
+    RecordedMachine,
+    RecordedSocket,
+    RecordingEnd,
 )
 from atfnd.replay.sockets import Sockets
 
@@ -80,41 +98,40 @@ class Replay:
     format: int = 0  # of the recording
 
     def __post_init__(self) -> None:
-        self.memory = Memory(FlowTable(self.policy.table_max), Settling.of(self.policy))
-        self.matching, self._newborn = Matching(self.policy), Newborn()
+        self._engine = Engine(self.policy, self._rss_queue)
+        self.memory, self.matching = self._engine.memory, RecordedMatching(self.policy)
         self._sockets = Sockets()
-        self._nics: dict[str, NicView] = {}
         self._recorded: dict[str, NicView] = {}
         self._topology = Topology((), ())
         self._locations = 0
 
     def take(self, line: Line) -> None:
         """One line."""
-        while (due_ns := self.memory.next_due_ns()) is not None and due_ns <= line.at_ns:
-            self._carry_out(steer.due(self._nics, self.memory, due_ns), due_ns)
+        while (due_ns := self._engine.due_ns()) is not None and due_ns <= line.at_ns:
+            self._tell(Tick(), due_ns)
         match line:
-            case Machine():
+            case RecordedMachine():
                 self._machine(line)
-            case Seen():
+            case RecordedSocket():
                 self._sockets.saw(line)
                 self._seen(line)
-            case Gone():
-                self._carry_out(gone(line.cookie, self.memory), line.at_ns)
-            case Births():
+            case RecordedClose():
+                self._tell(SocketClosed(line.cookie), line.at_ns)
+            case RecordedBirths():
                 self._born(line)
-            case Listeners():
+            case RecordedListeners():
                 for nic, found in line.nics.items():
-                    self._newborn.found(nic, found, self.memory, line.at_ns)
+                    self._tell(ListenersFound(nic, found), line.at_ns)
             case Looked():
                 self._sockets.looked(line)
                 self._look(line.at, line.at_ns)
             case Audited():
                 self._audited(line)
-            case End():
+            case RecordingEnd():
                 self.lost += line.lost
         self._turn(line.at_ns)
 
-    def _machine(self, line: Machine) -> None:
+    def _machine(self, line: RecordedMachine) -> None:
         """NICs as they are; a queue that was moved here stays where it was moved."""
         old, self._recorded = self._recorded, {nic.name: nic for nic in line.nics}
         self._topology, self.format = line.topology, line.format
@@ -124,70 +141,58 @@ class Replay:
                 continue
             budget = rule_budget(self.policy, nic.name, nic.caps.rule_slots)
             view = replace(nic, armed=True, budget=budget, manual=frozenset())
-            view = as_moved(view, self._nics.get(nic.name))
-            self._nics[nic.name] = view
-            dedicated = self.memory.settling.dedicated
-            self._carry_out(prepare(view, line.topology, dedicated), line.at_ns)
-            self._carry_out(
-                steer.take_up(self._nics[nic.name], self.memory, line.at_ns), line.at_ns
-            )
+            known = self._engine.views.get(nic.name)
+            view = as_moved(view, known)
+            self._tell(NicAttached(view) if known is None else NicChanged(view), line.at_ns)
+            dedicated = self.memory.in_force.dedicated
+            self._write(prepare(view, line.topology, dedicated), line.at_ns)
+            self._tell(TakenUp(nic.name), line.at_ns)
 
-    def _seen(self, line: Seen) -> None:
-        nic, event, now_ns = self._nics.get(line.nic), line.event, line.at_ns
-        if nic is None:
+    def _seen(self, line: RecordedSocket) -> None:
+        event, now_ns = line.event, line.at_ns
+        if line.nic not in self._engine.views:
             return
-        rule = self.matching.seen(line)
+        nic = self._engine.views[line.nic]
+        rule = self.matching.seen(line, nic)
         queue = delivered(event.key, nic, line.rss_queue, self.memory.table)
         if queue is not None and event.rx_cpu is not None:
             event = event._replace(rx_cpu=cpu_of(nic, queue), napi_id=napi_id_of(nic, queue))
-        self._carry_out(steer.seen(event, nic, rule, self.memory, now_ns), now_ns)
+        self._tell(SocketReported(line.nic, event, rule), now_ns)
 
-    def _born(self, line: Births) -> None:
-        """Nobody else is in doubt: whoever was answered, or accepted, was so before its rule."""
-        memory, now_ns = self.memory, line.at_ns
-        events = [e.event for e in line.events if not isinstance(e.event, ThreadReads)]
-        fresh = self._newborn.connects.heard(events, memory)
+    def _born(self, line: RecordedBirths) -> None:
+        """All others are certain: a connection that was answered, or accepted, was so before its
+        filter."""
         for each in line.events:
             self.matching.hear(each)
-            if isinstance(each.event, Connecting) and each.event in fresh:
-                self._connecting(each.event, each, now_ns)
-        for each in line.events:
-            if isinstance(each.event, Listening) and len(each.nics) == 1:
-                [nic] = each.nics
-                self._bear(self._newborn.opened(each.event, nic, memory), now_ns)
-            elif isinstance(each.event, ThreadReads):
-                for nic in each.nics:
-                    self._newborn.read(each.event, nic)
-            elif isinstance(each.event, SocketGone):
-                plan = self._newborn.closed(each.event.cookie, memory, now_ns)
-                self._carry_out(plan, now_ns)
+        self._tell(BirthsHeard(tuple(map(self._heard, line.events))), line.at_ns)
 
-    def _connecting(self, event: Connecting, heard: Heard, now_ns: int) -> None:
+    def _heard(self, heard: RecordedBirth) -> BirthHeard:
+        event, only = heard.event, next(iter(heard.nics), None)
+        if isinstance(event, Connecting):
+            return BirthHeard(event, offers=partial(self._offers, event, heard))
+        if isinstance(event, Listening) and len(heard.nics) != 1:
+            only = None
+        return BirthHeard(event, only if isinstance(event, Listening | ThreadReads) else None)
+
+    def _offers(self, event: Connecting, heard: RecordedBirth) -> Sequence[Offer]:
+        offers = []
         for name, rss_queue in heard.nics.items():
-            nic, rule = self._nics.get(name), ordered(self.matching.connecting(event, name))
-            if nic is None or rule is None:
-                continue
-            if birth.again(event, nic, rule, self.memory, now_ns):
-                return
-            queue = by_rss(event.key, nic, rss_queue)
-            born = self._newborn.connecting(event, nic, rule, queue, self.memory, now_ns)
-            self._bear([] if born is None else [born], now_ns)
+            rule = ordered(self.matching.connecting(event, name))
+            if name in self._engine.views and rule is not None:
+                queue = by_rss(event.key, self._engine.views[name], rss_queue)
+                offers.append(Offer(name, rule, queue))
+        return offers
 
     def _look(self, at: LookAt | None, now_ns: int) -> None:
         """At the ports, or at flows that may share a filter."""
-        for name in self._nics if at is LookAt.PORTS and self._newborn.listening() else ():
-            of_port = partial(self.matching.of_port, name)
-            look = partial(self._newborn.look_at_ports, self._nics[name], of_port)
-            self._bear(look(self._uses(), self.memory, now_ns), now_ns)
-        if at is not LookAt.SPANS:
-            return
-        for name in self._nics:
-            if spans.wanted(self._nics[name], self.memory):
-                of_many = partial(self.matching.of_many, name)
-                look = partial(self._newborn.look_at_spans, self._nics[name], of_many)
-                self._bear(look(self._uses(), self.memory, now_ns), now_ns)
-        for nic in self._nics.values():
-            aggregate.stranded(nic, self.memory, now_ns)
+        nics = self._engine.views
+        if at is LookAt.PORTS and self._engine.handshakes.listening(self.memory):
+            of_port = {name: partial(self.matching.of_port, name) for name in nics}
+            self._tell(PortsLooked(of_port, self._uses()), now_ns)
+        if at is LookAt.SPANS:
+            share = filter(self._engine.may_share, nics)
+            of_many = {name: partial(self.matching.of_many, name) for name in share}
+            self._tell(PrefixesLooked(of_many, self._uses() if of_many else ()), now_ns)
 
     def _uses(self) -> Sequence[SocketUse]:
         """Every connected socket, by the queue that it would come through."""
@@ -196,36 +201,22 @@ class Replay:
             for each in self._sockets.every()
         ]
 
-    def _bear(self, births: Iterable[Birth], now_ns: int) -> None:
-        for each in births:
-            self._carry_out((each.action,), now_ns)
-
     def _audited(self, line: Audited) -> None:
-        memory, now_ns = self.memory, line.at_ns
+        now_ns = line.at_ns
         uses = [self._audit(use, now_ns) for use in line.uses if not use.key.wide]
-        known = {(use.cookie, use.key) for use in uses}
-        born = self._newborn.uses(memory, now_ns)
-        uses += [use for use in born if (use.cookie, use.key) not in known]
-        self._carry_out(audit.check_sockets(uses, self._nics, memory, now_ns), now_ns)
+        self._tell(SocketsAudited(uses), now_ns)
         online = frozenset(cpu.index for cpu in self._topology.cpus if cpu.online)
-        for name in self._nics:
-            self._carry_out(steer.own(self._nics[name], online, memory, now_ns), now_ns)
-        for nic in self._nics.values():
-            rss = partial(self._rss_queue, nic)
-            budget.weigh(nic, self._topology, rss, memory, now_ns)
-        self._carry_out(steer.retry(self._nics, memory, now_ns), now_ns)
-        for name in self._nics:
-            self._carry_out(budget.swaps(self._nics[name], memory, now_ns), now_ns)
-        memory.readmit()
+        self._tell(QueuesLooked(online), now_ns)
+        self._tell(Reviewed(self._topology), now_ns)
 
     def _audit(self, use: SocketUse, now_ns: int) -> SocketUse:
         """Count the bytes since the last audit: where they came, and where they would have. A flow
         that has no entry and is used is observed again, as the daemon has it."""
         last, replayed = self._sockets.last(use), self._delivered(use)
-        if last is None or last.nic not in self._nics or use.rx_cpu is None:
+        if last is None or last.nic not in self._engine.views or use.rx_cpu is None:
             return replayed
-        carried, took_ns = self._sockets.count(use, last.event, now_ns)
-        self.matching.measure(use.cookie, use.key, carried, took_ns)
+        carried = self._sockets.count(use, last.event)
+        self.matching.measure(use, now_ns)
         cpu = last.event.app_cpu
         self.bytes_seen += carried
         self.bytes_there += carried * (use.rx_cpu == cpu)
@@ -239,9 +230,9 @@ class Replay:
     def _delivered(self, use: SocketUse) -> SocketUse:
         """As it would be seen: its packets come as the replayed rules have them."""
         place = self._sockets.place(use)
-        nic = None if place is None else self._nics.get(place.nic)
-        if place is None or nic is None:
+        if place is None or place.nic not in self._engine.views:
             return use
+        nic = self._engine.views[place.nic]
         queue = delivered(use.key, nic, place.rss_queue, self.memory.table)
         if queue is None:
             return use
@@ -251,31 +242,50 @@ class Replay:
     def _rss_queue(self, nic: NicView, key: FlowKey) -> int | None:
         return by_rss(key, nic, self._sockets.rss_queue(key))
 
-    def _carry_out(self, plan: Plan, now_ns: int) -> list[Outcome]:
+    def _tell(self, event: Event, now_ns: int) -> None:
+        """One event, and all that follows from it."""
+        todo = deque[Command](self._engine.handle(event, now_ns))
+        while todo:
+            command = todo.popleft()
+            if isinstance(command, Begin):
+                said = self._done([each.action for each in command.wanted], now_ns)
+                todo.extendleft(reversed(self._reported(said, now_ns)))
+            elif isinstance(command, LookAtStrays):
+                dead = dict.fromkeys(command.keys, False)
+                todo.extend(self._engine.handle(StraysLooked(dead), now_ns))
+
+    def _write(self, plan: Plan, now_ns: int) -> list[Outcome]:
+        """Actions that move no flow."""
+        said = self._done(in_order(plan), now_ns)
+        self._reported(said, now_ns)
+        return said
+
+    def _reported(self, said: Sequence[Outcome], now_ns: int) -> Sequence[Command]:
+        commands = self._engine.handle(MovesReported(said), now_ns)
+        filters = sum(self.memory.table.rules_in(name) for name in self._engine.views)
+        self.most_filters = max(self.most_filters, filters)
+        return commands
+
+    def _done(self, actions: Iterable[Action], now_ns: int) -> list[Outcome]:
+        """The NICs as they are after these actions."""
         outcomes = []
-        for action in in_order(plan):
+        for action in actions:
             self._locations += action.kind is ActionKind.INSERT
             location = self._locations if action.location is None else action.location
             outcomes.append(Outcome(action, now_ns, 0, location, "as planned"))
             self.decided.append(Decided(now_ns, action))
-            self._change(action)
-            audit.settle(outcomes[-1], self.memory)
-            audit.overtaken(outcomes[-1], self._nics[action.nic], self.memory)
-        filters = sum(self.memory.table.rules_in(name) for name in self._nics)
-        self.most_filters = max(self.most_filters, filters)
+            view = changed(self._engine.views[action.nic], action)
+            self._engine.handle(NicChanged(view), now_ns)
         return outcomes
-
-    def _change(self, action: Action) -> None:
-        """The NIC as it is after an action."""
-        self._nics[action.nic] = changed(self._nics[action.nic], action)
-        if action.queue is not None and action.new is not None:
-            followed(action.nic, action.queue, action.new, self.memory)
 
     def _turn(self, now_ns: int) -> None:
         """Entries of the indirection table whose flows wait."""
-        for name, known in self.memory.buckets.items():
-            before = self._nics[name]
+        for name, of_nic in list(self.memory.nics.items()):
+            if (known := of_nic.buckets) is None:
+                continue
+            before = self._engine.views[name]
             if known.waiting and before.rss is not None:
-                plan = buckets.plan(before, partial(rss_entry, before.rss), self.memory, now_ns)
-                outcomes = self._carry_out(plan, now_ns)
-                buckets.settle(before, self._nics[name], outcomes, self.memory, now_ns)
+                plan = entries.plan(before, partial(rss_entry, before.rss), self.memory, now_ns)
+                outcomes = self._write(plan, now_ns)
+                after = self._engine.views[name]
+                entries.record(before, after, outcomes, self.memory, now_ns)

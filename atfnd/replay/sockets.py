@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The sockets of a recording, as it told of them last. Pure."""
+"""The sockets of a recording, as it last reported them. Pure."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
 from atfnd.model import FlowKey, SocketSeen, SocketUse
-from atfnd.replay.recording import Looked, Seen, Socket
+from atfnd.replay.recording import Looked, RecordedSocket, Socket
 
 __all__ = ["Place", "Sockets"]
 
@@ -22,12 +22,12 @@ class Sockets:
     """Of all NICs; those that were seen in use stay known."""
 
     def __init__(self) -> None:
-        self._seen: dict[tuple[int, FlowKey], Seen] = {}
+        self._seen: dict[tuple[int, FlowKey], RecordedSocket] = {}
         self._there: dict[tuple[int, FlowKey], Socket] = {}
         self._rss: dict[FlowKey, int | None] = {}
-        self._counted: dict[tuple[int, FlowKey], tuple[int, int]] = {}  # when, bytes then
+        self._counted: dict[tuple[int, FlowKey], int] = {}  # bytes
 
-    def saw(self, line: Seen) -> None:
+    def saw(self, line: RecordedSocket) -> None:
         """It was in use."""
         self._seen[line.event.cookie, line.event.key] = line
         self._rss[line.event.key] = line.rss_queue
@@ -55,13 +55,13 @@ class Sockets:
         there = self._there.get((use.cookie, use.key))
         return None if there is None or there.nic is None else Place(there.nic, there.rss_queue)
 
-    def last(self, use: SocketUse) -> Seen | None:
+    def last(self, use: SocketUse) -> RecordedSocket | None:
         """When it was last in use, off the CPU that was known."""
         return self._seen.get((use.cookie, use.key))
 
-    def count(self, use: SocketUse, last: SocketSeen, now_ns: int) -> tuple[int, int]:
-        """Its bytes since it was last counted, and how long that is."""
+    def count(self, use: SocketUse, last: SocketSeen) -> int:
+        """Its bytes since it was last counted."""
         place = use.cookie, use.key
-        since_ns, then = self._counted.get(place, (last.at_ns, last.bytes))
-        self._counted[place] = now_ns, use.bytes
-        return max(0, use.bytes - then), now_ns - since_ns
+        then = self._counted.get(place, last.bytes)
+        self._counted[place] = use.bytes
+        return max(0, use.bytes - then)

@@ -23,13 +23,17 @@ def replay(
     file: Annotated[Path, typer.Argument(help="What `atfnctl record` wrote.")],
     policy: Annotated[
         Path | None,
-        typer.Option(help="Policy file, else /etc/atfnd/atfnd.yaml; policies.d stands beside it."),
+        typer.Option(
+            help="Policy file (default: /etc/atfnd/atfnd.yaml); policies.d beside it is read too."
+        ),
     ] = None,
-    actions: Annotated[bool, typer.Option("--actions", help="Each action, and why.")] = False,
+    actions: Annotated[
+        bool, typer.Option("--actions", help="List each action with its reason.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Show what a policy would have decided by a recording; needs no root and no daemon."""
-    from atfnd.policy.load import load
+    """Show what a policy would have decided from a recording; needs no root and no daemon."""
+    from atfnd.policy.file.load import load
     from atfnd.replay.recording import lines_of
     from atfnd.replay.replay import Replay
 
@@ -107,7 +111,7 @@ def _row(decided: Decided, began_ns: int) -> dict[str, Any]:
         "kind": action.kind.value,
         "flow": None if action.key is None else str(action.key),
         "queue": action.queue,
-        "knob": action.knob,
+        "knob": action.setting,
         "value": action.value,
         "old": action.old,
         "new": action.new,

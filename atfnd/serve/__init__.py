@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What the daemon shows, and the few things it can be told: HTTP and JSON over a Unix socket.
+"""What the daemon shows, and the few orders it takes: HTTP and JSON over a Unix socket.
 
 `Source` is what the daemon provides; `http.serve` publishes it. Reads nothing from the kernel.
 """
@@ -29,8 +29,8 @@ __all__ = ["Source"]
 
 
 class Source(Protocol):
-    """The daemon as the API sees it. What is no coroutine returns at once and reads what the
-    daemon already knows: a request costs the kernel nothing, but for `nics`."""
+    """The daemon as the API sees it. A method that is no coroutine returns at once, and reads what
+    the daemon already knows. Only `nics` and `cpu_time` ask the kernel."""
 
     def status(self) -> Status: ...
 
@@ -40,7 +40,7 @@ class Source(Protocol):
     def flows(self) -> Sequence[Flow | None]:
         """The Flow-to-Core table by slot, live. A flow keeps its slot for as long as it is in the
         table; None is a free slot. It is indexed and sliced a page at a time, so a page costs a
-        page however big the table is (`decide.slots.FlowSlots` is such a sequence)."""
+        page however big the table is (`engine.table.slots.FlowSlots` is such a sequence)."""
 
     @property
     def audited_ns(self) -> int:
@@ -55,8 +55,7 @@ class Source(Protocol):
     def topology(self) -> Topology: ...
 
     def cpu_time(self) -> tuple[CpuTime, Sequence[NapiTime]]:
-        """Of every CPU, and of the NAPI threads there are. This may read the kernel, at a bounded
-        cost."""
+        """For every CPU, and for each NAPI thread. This may read the kernel, at a bounded cost."""
 
     def events(self, after_seq: int, limit: int) -> Sequence[Event]:
         """The oldest `limit` retained events with `seq > after_seq`, oldest first; 1 is the first
@@ -70,15 +69,15 @@ class Source(Protocol):
         it depends on the remote, or the NIC did not say."""
 
     def remarks(self, flow: Flow) -> tuple[str, ...]:
-        """Sentences on the application of a flow of the table: what `auto` came to, and by what
+        """Sentences on the application of a flow of the table: what `auto` has chosen, and by what
         measurement; whether it is kept off CPUs that its policy dedicates."""
 
     def port_remarks(self, key: FlowKey) -> tuple[str, ...]:
         """Sentences on the listening port of a connection, which may have no entry: why no filter
-        is to bring all of its connections to one queue."""
+        may bring all of its connections to one queue."""
 
     def left_by(self, key: FlowKey) -> str | None:
-        """The policy rule that leaves this flow alone, whoever uses it, as `name` (file:line)."""
+        """The policy rule that leaves this flow alone for every user, as `name` (file:line)."""
 
     async def arm(self, nic: str) -> None:
         """Let the daemon change this NIC. KeyError: no such NIC; OperatorError: it cannot be
@@ -93,29 +92,30 @@ class Source(Protocol):
         change its channels; nothing is changed until `resume`. Raises as `arm`."""
 
     async def resume(self, nic: str) -> None:
-        """Put back what `pause` took out, if the NIC was armed then, and take back what somebody
-        else has moved. Raises as `arm`."""
+        """Put back what `pause` took out, if the NIC was armed then, and take back what another
+        program has moved. Raises as `arm`."""
 
     async def restore(self, nic: str) -> Sequence[Restored]:
-        """Take out and put back everything of ours on this NIC, disarm it, and say what became of
-        each. Raises as `arm`."""
+        """Take out and put back all that we changed on this NIC, disarm it, and return the result
+        for each change. Raises as `arm`."""
 
     @property
     def policy(self) -> Policy:
-        """What is in force."""
+        """The policy in force."""
 
     async def plan(self, nic: str) -> Sequence[Planned]:
-        """What would be done to this NIC now, in order, if it were armed, or what waits where it
-        is. KeyError: no such NIC; OSError: it has just gone."""
+        """What would be done to this NIC now, in order, if it were armed; or what waits, if it is.
+        KeyError: no such NIC; OSError: it has just gone."""
 
     def recording(self, seconds: float, most: int) -> AsyncGenerator[str, None]:
-        """What decisions are made of, as lines of JSON: for so long, and so many at most."""
+        """What decisions are based on, as lines of JSON: for so many seconds, and so many lines at
+        most."""
 
     async def reload(self) -> Policy:
         """Read the policy again, and return the one in force. OperatorError: it is wrong, and
         nothing has changed."""
 
     async def doctor(self, nic: str | None) -> tuple[Sequence[NicView], Sequence[Finding]]:
-        """What stands in the way on this NIC, or on every NIC watched and on the machine; and the
+        """What hinders steering on this NIC, or on every watched NIC and on the machine; and the
         NICs looked at. Each is opened, only read, and closed, watched or not. OperatorError: no
         such interface; OSError: the kernel refused."""

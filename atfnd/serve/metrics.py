@@ -26,7 +26,7 @@ from prometheus_client.registry import Collector
 
 from atfnd.model import Counts, Lateness, NicCounts, ReadBytes
 from atfnd.serve import Source
-from atfnd.serve.answers import TURN, query_of
+from atfnd.serve.api.answers import TURN, query_of
 
 __all__ = ["Metrics", "families"]
 

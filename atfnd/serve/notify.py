@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What the service manager is told: ready, reloading, stopping, and that the loop still goes round.
+"""What we report to the service manager: ready, reloading, stopping, and that the loop still runs.
 
 One datagram each to the socket that NOTIFY_SOCKET names (sd_notify(3)); without it, nothing.
 """
@@ -12,17 +12,17 @@ import time
 from collections.abc import MutableMapping
 from dataclasses import dataclass, field
 
-from atfnd.serve.eventlog import EventLog
+from atfnd.serve.log.event_log import EventLog
 
 __all__ = ["Notify"]
 
-SEND_S = 5.0  # for what is said once; a sign of life has to come again anyway
+SEND_S = 5.0  # for a message that is sent once; a sign of life is repeated anyway
 
 
 @dataclass(frozen=True, slots=True)
 class Notify:
-    """`address` "" is nobody; `watchdog_s` is in what time a sign of life has to come, None: never.
-    What cannot be told is in `log`."""
+    """`address` "" is no manager; `watchdog_s` is the time within which a sign of life must come,
+    None: never. `log` gets what could not be sent."""
 
     address: str = ""
     watchdog_s: float | None = None
@@ -30,7 +30,7 @@ class Notify:
 
     @classmethod
     def of(cls, environment: MutableMapping[str, str], log: EventLog) -> Notify:
-        """What the manager said, taken out of the environment: no child speaks for us."""
+        """What the manager set, taken out of the environment: no child speaks for us."""
         address = environment.pop("NOTIFY_SOCKET", "")
         watchdog_us = environment.pop("WATCHDOG_USEC", "")
         pid = environment.pop("WATCHDOG_PID", str(os.getpid()))
@@ -47,12 +47,12 @@ class Notify:
         self._tell(f"RELOADING=1\nMONOTONIC_USEC={now_us}\nSTATUS=reading the policy", SEND_S)
 
     def alive(self, status: str) -> None:
-        """The loop has gone round; feeds the watchdog where there is one."""
+        """The loop has made another pass; feeds the watchdog where there is one."""
         watchdog = "" if self.watchdog_s is None else "WATCHDOG=1\n"
         self._tell(f"{watchdog}STATUS={_line(status)}", 0.0)
 
     def stopping(self, *, restoring: bool) -> None:
-        """From now on nothing is steered."""
+        """From now on, nothing is steered."""
         left = "what it changed is put back" if restoring else "rules stay in the NICs"
         self._tell(f"STOPPING=1\nSTATUS=stopping; {left}", SEND_S)
 
@@ -66,7 +66,7 @@ class Notify:
             try:
                 out.sendto(message.encode(), to)
             except OSError as refusal:
-                what = f"the service manager was not told {message.partition(chr(10))[0]}"
+                what = f"the service manager did not get {message.partition(chr(10))[0]}"
                 self.log.add("notify", what, refusal.strerror or str(refusal))
 
 

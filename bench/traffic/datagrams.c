@@ -114,7 +114,8 @@ static void send_all(const char *host, unsigned int port, unsigned int count, do
 
 	for (int i = 0; i < BATCH; i++) {
 		parts[i] = (struct iovec){ &datagrams[i], sizeof(datagrams[i]) };
-		messages[i].msg_hdr = (struct msghdr){ &to[i], sizeof(to[i]), &parts[i], 1, NULL, 0, 0 };
+		messages[i].msg_hdr = (struct msghdr){ &to[i], sizeof(to[i]), &parts[i], 1, NULL, 0,
+						       0 };
 	}
 	printf("{\"began_ns\": %lld}\nready\n", (long long)began);
 	fflush(stdout);

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from atfnd.kernel.netns import open_socket, path_of
+from atfnd.kernel.system.netns import open_socket, path_of
 from tests.wait import until
 
 __all__ = ["HOST", "MODULE", "PEER", "fault", "open_host", "open_peer", "simnic", "unload"]

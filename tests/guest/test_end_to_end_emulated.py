@@ -21,13 +21,13 @@ from tests.guest.simlab import a_lab_between, ethtool, ports
 __all__: list[str] = []
 
 GUEST = ["--nic", "every"]
-MEANS = {"igb": "rfs", "virtio_net": "rss"}
+METHODS = {"igb": "rfs", "virtio_net": "rss"}
 NO_RULES = re.compile("(igb|virtio_net) has no (5-tuple filters|filter table)")
 SAID = {"igb": "(RFS)", "virtio_net": "indirection table points to queue"}
 SOCK_FLOWS = Path("/proc/sys/net/core/rps_sock_flow_entries")
 
 
-@pytest.fixture(scope="module", params=MEANS)
+@pytest.fixture(scope="module", params=METHODS)
 def bed(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bed]:
     near, far = ports(request.param)[:2]
     with (
@@ -79,7 +79,7 @@ def test_the_driver_refuses_filters_and_so_do_we(bed: Bed, name: str, driver: st
     )
     assert re.search("not supported|Cannot insert|Invalid", refused.stderr), refused
     (nic,) = bed.daemon.get("/v1/nics")["nics"]
-    assert nic["means"] == MEANS[driver]
+    assert nic["means"] == METHODS[driver]
     assert NO_RULES.search(nic["means_why"]), nic["means_why"]
     said = bed.daemon.get(f"/v1/doctor?nic={name}")["findings"]
     assert any(NO_RULES.search(each["what"]) for each in said), json.dumps(said, indent=1)

@@ -13,14 +13,14 @@ from pathlib import Path
 
 import pytest
 
-from atfnd.kernel.ethtool_changes import EthtoolChanges
+from atfnd.kernel.ethtool.changes import ethtool_changes
 from atfnd.kernel.interface import Interface
 from atfnd.model import Action, ActionKind, Queue, Rss
 from atfnd.nic.driver import open_nic
-from atfnd.nic.ethtool import EthtoolNic
-from atfnd.nic.ethtool_queues import Queues
-from atfnd.program import knob, queue_cpu
-from atfnd.program.originals import Originals
+from atfnd.nic.ethtool.nic import EthtoolNic
+from atfnd.nic.ethtool.queues import Queues
+from atfnd.program import queue_cpu, setting
+from atfnd.program.journals.undo_journal import UndoJournal
 from tests.guest.simlab import ethtool, interrupts, ports, sh
 from tests.guest.wired import Wired, wired
 from tests.wait import until
@@ -43,12 +43,12 @@ def nic(port: Wired) -> Iterator[EthtoolNic]:
     opened = open_nic(port.name)
     assert isinstance(opened, EthtoolNic)
     with closing(opened):
-        before = dict(opened.knobs())
+        before = dict(opened.settings())
         yield opened
         for name, value in before.items():
-            if opened.knobs().get(name) != value:
-                opened.set_knob(name, value)
-        assert opened.knobs() == before
+            if opened.settings().get(name) != value:
+                opened.write_setting(name, value)
+        assert opened.settings() == before
 
 
 def all_to(nic: EthtoolNic, queue: int) -> None:
@@ -95,7 +95,7 @@ def test_a_queue_moves(nic: EthtoolNic, port: Wired) -> None:
         nic.set_queue_cpu(1, cpu)
         queue = nic.queues()[1]
         assert queue.cpu == cpu
-        assert nic.knobs()["queue-cpu:1"] == str(cpu)
+        assert nic.settings()["queue-cpu:1"] == str(cpu)
         assert queue.irq is not None
         before = interrupts(queue.irq)[cpu]
         comes_on(port, cpu)
@@ -109,7 +109,7 @@ def comes_on(port: Wired, cpu: int) -> None:
 def test_a_queue_that_may_be_anywhere_is_somewhere(nic: EthtoolNic, port: Wired) -> None:
     """Of several CPUs the interrupt controller chooses one."""
     all_to(nic, 2)
-    nic.set_knob("queue-cpu:2", "0-3")
+    nic.write_setting("queue-cpu:2", "0-3")
     until(lambda: port.cpu() == nic.queues()[2].cpu, "it is said where")
 
 
@@ -126,10 +126,10 @@ def test_the_rss_table(nic: EthtoolNic, port: Wired) -> None:
     wanted = tuple(3 - entry % 4 for entry in range(len(rss.table)))
     nic.set_rss(Rss(rss.key, wanted))
     assert shown_table(port.name) == wanted
-    assert nic.knobs()["rss"] == " ".join(map(str, wanted))
-    nic.set_knob("rss", "default")
+    assert nic.settings()["rss"] == " ".join(map(str, wanted))
+    nic.write_setting("rss", "default")
     assert shown_table(port.name) == tuple(entry % 4 for entry in range(len(rss.table)))
-    assert nic.knobs()["rss"] == "default"
+    assert nic.settings()["rss"] == "default"
     for table in (wanted[:-1], (4, *wanted[1:])):
         with pytest.raises(OSError, match=r"entries, not|Invalid argument"):
             nic.set_rss(Rss(rss.key, table))
@@ -164,9 +164,9 @@ def test_what_ethtool_shows(nic: EthtoolNic, port: Wired) -> None:
 
 def test_an_admin_changes_channels(nic: EthtoolNic, port: Wired) -> None:
     """Interrupts are freed and requested again, under the same numbers or others."""
-    with closing(EthtoolChanges(None)) as changes:
+    with closing(ethtool_changes(None)) as changes:
         for count in (2, 3, 4):
-            nic.set_knob("rss", "default")
+            nic.write_setting("rss", "default")
             changes.drain()
             ethtool("-L", port.name, "combined", count)
             assert changes.drain() == {nic.ifindex}
@@ -199,13 +199,13 @@ def test_a_kernel_without_the_family_netdev(nic: EthtoolNic, port: Wired) -> Non
 def test_a_private_flag(nic: EthtoolNic, port: Wired) -> None:
     """igb has one, virtio_net none."""
     shown = re.findall(r"^(\S+) *: (on|off)$", shown_flags(port.name), re.MULTILINE)
-    flags = {name: value for name, value in nic.knobs().items() if name.startswith("priv:")}
+    flags = {name: value for name, value in nic.settings().items() if name.startswith("priv:")}
     assert flags == {f"priv:{name}": value for name, value in shown}
     for name in flags:
-        nic.set_knob(name, "on")
+        nic.write_setting(name, "on")
         assert re.search(rf"^{name[5:]} *: on$", shown_flags(port.name), re.MULTILINE)
         with pytest.raises(ValueError, match="on or off"):
-            nic.set_knob(name, "1")
+            nic.write_setting(name, "1")
 
 
 def shown_flags(name: str) -> str:
@@ -230,18 +230,18 @@ def test_a_restore_while_the_link_is_down_is_refused_and_done_later(
     nic: EthtoolNic, port: Wired, tmp_path: Path
 ) -> None:
     """An interrupt keeps its CPUs while it is free, so the original value is kept as well."""
-    before = nic.knob("queue-cpu:1")
+    before = nic.setting("queue-cpu:1")
     assert before is not None
-    with closing(Originals(tmp_path / "originals.journal")) as originals:
+    with closing(UndoJournal(tmp_path / "originals.journal")) as undo_journal:
         action = Action(ActionKind.QUEUE_CPU, port.name, None, None, None, 2, "", "", queue=1)
-        assert queue_cpu.apply(nic, originals, action).errno == 0
+        assert queue_cpu.apply(nic, undo_journal, action).errno == 0
         sh("ip", "link", "set", port.name, "down")
-        readable = "queue-cpu:1" in nic.knobs()  # virtio_net keeps its interrupts
-        undone = knob.undo(nic, originals)
+        readable = "queue-cpu:1" in nic.settings()  # virtio_net keeps its interrupts
+        undone = setting.undo(nic, undo_journal)
         assert [each.errno for each in undone] == [0 if readable else errno.ENETDOWN]
         sh("ip", "link", "set", port.name, "up")
         until(lambda: complete(nic, 4), "the queues are back")
-        assert (nic.knob("queue-cpu:1") == "2") is not readable
-        again = knob.undo(nic, originals)
+        assert (nic.setting("queue-cpu:1") == "2") is not readable
+        again = setting.undo(nic, undo_journal)
         assert [each.errno for each in again] == ([] if readable else [0])
-        assert nic.knob("queue-cpu:1") == before
+        assert nic.setting("queue-cpu:1") == before

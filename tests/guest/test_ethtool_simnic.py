@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from atfnd.kernel.ethtool_changes import EthtoolChanges
+from atfnd.kernel.ethtool.changes import ethtool_changes
 from atfnd.model import Match, Queue, Rss
-from atfnd.nic.ethtool import EthtoolNic
+from atfnd.nic.ethtool.nic import EthtoolNic
 from atfnd.nic.toeplitz import rss_queue
 from tests.guest.simlab import NAME, ethtool, interrupts, sh
 from tests.guest.wired import FLOW, Wired, simnic
@@ -58,7 +58,7 @@ def test_the_chain(bed: Bed) -> None:
         name = Path(f"/sys/kernel/irq/{irq}/actions").read_text().strip()
         assert re.fullmatch(rf".*-{queue.index}", name)
     assert [queue.cpu for queue in nic.queues()] == [3, 2, 1, 0]
-    nic.set_knob("rss", "default")
+    nic.write_setting("rss", "default")
 
 
 def test_the_queue_rss_gives_a_flow(bed: Bed) -> None:
@@ -79,13 +79,13 @@ def test_the_queue_rss_gives_a_flow(bed: Bed) -> None:
 
 def test_a_reset_table_lets_channels_be_reduced(bed: Bed) -> None:
     _, nic = bed
-    nic.set_knob("rss", " ".join("3" for _ in range(len((nic.rss() or Rss(b"", ())).table))))
+    nic.write_setting("rss", " ".join("3" for _ in range(len((nic.rss() or Rss(b"", ())).table))))
     with pytest.raises(AssertionError, match="Invalid argument"):
         ethtool("-L", NAME, "combined", 2)
-    nic.set_knob("rss", "default")
+    nic.write_setting("rss", "default")
     ethtool("-L", NAME, "combined", 2)
     assert len(nic.queues()) == 2
-    assert nic.knobs()["rss"] == "default"
+    assert nic.settings()["rss"] == "default"
     ethtool("-L", NAME, "combined", 4)
     assert len(nic.queues()) == 4
 
@@ -122,7 +122,7 @@ def test_what_ethtool_shows(bed: Bed) -> None:
 )
 def test_an_admin_is_heard(bed: Bed, command: tuple[object, ...]) -> None:
     _, nic = bed
-    with closing(EthtoolChanges(None)) as changes:
+    with closing(ethtool_changes(None)) as changes:
         option, *rest = command
         ethtool(option, NAME, *rest)
         assert changes.drain() == {nic.ifindex}
@@ -142,7 +142,7 @@ def test_counters_by_queue(bed: Bed) -> None:
         for a, b in zip(before.queues, after.queues, strict=True)
     ]
     assert gained[2] >= 20
-    nic.set_knob("rss", "default")
+    nic.write_setting("rss", "default")
 
 
 def test_drops_of_a_full_ring(bed: Bed) -> None:
@@ -162,12 +162,12 @@ def test_drops_of_a_full_ring(bed: Bed) -> None:
 def test_accelerated_rfs_is_found(bed: Bed) -> None:
     _, nic = bed
     assert nic.conflicts() == ()
-    nic.set_knob("rps-sock-flow-entries", "1024")
-    nic.set_knob("rps-flow-cnt:1", "256")
+    nic.write_setting("rps-sock-flow-entries", "1024")
+    nic.write_setting("rps-flow-cnt:1", "256")
     (conflict,) = nic.conflicts()
     assert conflict.what == "accelerated RFS steers flows of queue 1 with filters, too"
-    nic.set_knob("rps-flow-cnt:1", "0")
-    nic.set_knob("rps-sock-flow-entries", "0")
+    nic.write_setting("rps-flow-cnt:1", "0")
+    nic.write_setting("rps-sock-flow-entries", "0")
     assert nic.conflicts() == ()
 
 
@@ -188,25 +188,25 @@ def test_a_threaded_napi(bed: Bed) -> None:
         assert Path(f"/proc/irq/{queue.irq}/smp_affinity_list").read_text().strip() == "0"
     threaded.write_text("0")
     assert nic.queues()[1].cpu == 0
-    nic.set_knob("rss", "default")
+    nic.write_setting("rss", "default")
 
 
 def test_what_was_probed(bed: Bed) -> None:
     _, nic = bed
-    before = dict(nic.knobs())
+    before = dict(nic.settings())
     caps = nic.probe()
     assert caps.probed
     assert (caps.rules, caps.rss_table, caps.queue_cpu) == (True, True, True)
     assert nic.rules() == []
-    assert nic.knobs() == before
+    assert nic.settings() == before
 
 
-def test_every_knob_can_be_written(bed: Bed) -> None:
+def test_every_setting_can_be_written(bed: Bed) -> None:
     _, nic = bed
-    before = dict(nic.knobs())
+    before = dict(nic.settings())
     for name, value in before.items():
-        nic.set_knob(name, value)
-    assert nic.knobs() == before
+        nic.write_setting(name, value)
+    assert nic.settings() == before
 
 
 def test_renamed(bed: Bed) -> None:

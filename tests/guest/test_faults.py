@@ -33,14 +33,14 @@ def shown(bed: Bed) -> list[int]:
 
 
 def foreign(location: str, port: str) -> str:
-    """Somebody else's filter: what he put in, as ethtool shows it."""
+    """Another program's filter: what he put in, as ethtool shows it."""
     ethtool("-N", NAME, "flow-type", "tcp4", "dst-port", port, "action", "1", "loc", location)
     return ethtool("-n", NAME, "rule", location)
 
 
 @contextmanager
 def a_nic(folder: Path, *, arm: bool = True, **parameters: object) -> Iterator[Bed]:
-    """simnic as ordered, with a rule of somebody else's, and a daemon on it; at the end everything
+    """simnic as ordered, with a rule of another program, and a daemon on it; at the end everything
     the issue of faults asks for holds."""
     with a_simlab(queues=4, **{"table": 64, **parameters}) as lab, a_bed(lab, folder, "bpf") as bed:
         his = foreign(BEFORE, "7") if parameters.get("masks", 1) else None

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from atfnd.kernel.irq import set_affinity
+from atfnd.kernel.interrupts.irq import set_affinity
 from atfnd.model import Actuator, Match, Protocol
 from atfnd.move.verdict import Mechanism, Mode, Verdict
 from atfnd.nic import Nic
@@ -129,7 +129,7 @@ def strict_moves(flow: Flow, moves: int, rss: frozenset[int] = frozenset()) -> N
     assert late <= {Verdict.UNPROVEN, Verdict.VIOLATED}  # a hold that others cut short
     held = [each for each in flow.ended if each.verdict is not Verdict.DEFERRED]
     assert {each.mechanism for each in held} == {Mechanism.HOLD}
-    assert not any(flow.hands.in_force(queue.index) for queue in nic.queues())
+    assert not any(flow.actuator.in_force(queue.index) for queue in nic.queues())
     assert (seats(nic), os.sched_getscheduler(0)) == (before, ours)
     assert os.sched_getaffinity(0) == {SHARED}
 
@@ -149,7 +149,7 @@ def through_rss(tmp_path: Path) -> Iterator[Flow]:
 
 
 def test_no_proven_move_through_rss_reorders(through_rss: Flow) -> None:
-    """Both its ring and the new one are parked."""
+    """Both its ring and the new one are quiesced."""
     nic = through_rss.nic.nic
     before = nic.stats().queues[2].packets or 0
     strict_moves(through_rss, MOVES_THROUGH_RSS, frozenset({2}))

@@ -14,12 +14,13 @@ from pathlib import Path
 
 import pytest
 
-from atfnd.decide.queues import OFFLINE, confine, homeless
-from atfnd.kernel.uevent import CpuChanges
+from atfnd.engine.placement.queues import OFFLINE, confine, homeless
+from atfnd.kernel.netlink.requests import Changes
+from atfnd.kernel.netlink.uevent import cpu_changes
 from atfnd.model import Match, Protocol, Queue
-from atfnd.observe.topology import topology
-from atfnd.observe.transit import Transit
-from atfnd.program.hold import Hold
+from atfnd.observe.machine.topology import topology
+from atfnd.observe.sockets.transit import Transit
+from atfnd.program.quiesce import QueueHold
 from tests.labs import Lab, key_of
 from tests.wait import until
 
@@ -44,17 +45,17 @@ def offline(cpu: int = CPU) -> Iterator[None]:
 
 
 @pytest.fixture
-def changes() -> Iterator[CpuChanges]:
-    with closing(CpuChanges()) as listening:
+def changes() -> Iterator[Changes]:
+    with closing(cpu_changes()) as listening:
         yield listening
 
 
-def told(changes: CpuChanges) -> set[int] | None:
+def told(changes: Changes) -> set[int] | None:
     assert select.select([changes.fileno()], [], [], 30)[0], "the kernel says nothing"
     return changes.drain()
 
 
-def test_the_kernel_tells_of_a_cpu_that_goes_and_comes(changes: CpuChanges) -> None:
+def test_the_kernel_tells_of_a_cpu_that_goes_and_comes(changes: Changes) -> None:
     with offline():
         assert told(changes) == {CPU}
         assert [cpu.index for cpu in topology().cpus if not cpu.online] == [CPU]
@@ -63,7 +64,7 @@ def test_the_kernel_tells_of_a_cpu_that_goes_and_comes(changes: CpuChanges) -> N
     assert changes.drain() == set()
 
 
-def test_more_changes_than_the_socket_holds_are_not_taken_for_none(changes: CpuChanges) -> None:
+def test_more_changes_than_the_socket_holds_are_not_taken_for_none(changes: Changes) -> None:
     """A uevent is about 200 bytes, the socket holds some hundreds: `udevadm trigger` by hand."""
     for _ in range(2000):
         Path(f"/sys/devices/system/cpu/cpu{CPU}/uevent").write_text("change")
@@ -106,10 +107,10 @@ def test_a_queue_goes_to_the_nearest_cpu(lab: Lab, gone: tuple[int, ...], neares
         assert cpus[min(gone)] == nearest
 
 
-def parked(transit: Transit, a: Queue, b: Queue) -> Hold | None:
+def quiesced(transit: Transit, a: Queue, b: Queue) -> QueueHold | None:
     """None: others had the CPU just now, which is no error of a hold."""
     try:
-        return Hold(transit, [a], b, time.monotonic_ns() + LIMIT_NS)
+        return QueueHold(transit, [a], b, time.monotonic_ns() + LIMIT_NS)
     except OSError as refused:
         if refused.errno not in (errno.ETIMEDOUT, errno.EAGAIN):
             raise
@@ -128,7 +129,7 @@ def test_a_queue_that_is_held_when_its_cpu_goes_is_polled_again(lab: Lab) -> Non
         transit.start()
         for queue in (a, b):
             transit.watch(queue.napi_id or 0, queue.pid)
-        hold = until(lambda: parked(transit, a, b), "its CPU is free for the hold")
+        hold = until(lambda: quiesced(transit, a, b), "its CPU is free for the hold")
         assert hold is not None
         try:
             assert hold.in_force()

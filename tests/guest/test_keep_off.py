@@ -55,7 +55,7 @@ class Group:
         if cpus:
             (self.folder / "cpuset.cpus").write_text(cpus)
         self.app = bed.apps.tcp(port=next(PORTS))
-        while rss_cpu(bed.lab, self.app.key) == 3:  # right by itself: nothing would be told of it
+        while rss_cpu(bed.lab, self.app.key) == 3:  # right by itself: it would not be reported
             self.app.end()
             self.app = bed.apps.tcp(port=next(PORTS))
         self.add(self.app.pid)
@@ -151,7 +151,7 @@ def test_what_somebody_else_writes_is_his(bed: Bed, group: Callable[..., Group])
     it = group()
     it.comes_to("0-2")
     it.cpus = "0-3"
-    says(bed, it.app, "somebody else set its cpuset.cpus to 0-3")
+    says(bed, it.app, "another program set its cpuset.cpus to 0-3")
     assert about(bed, it, "manual")
     assert it.cpus == "0-3"
     bed.daemon.post(f"/v1/nics/{bed.lab.nic.name}/resume")

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """A NIC that changes under a running daemon: it comes late, flaps, is renamed, reset, unloaded, and
-an admin changes its channels. Rules are never doubled, leaked, or taken from somebody else."""
+an admin changes its channels. Rules are never doubled, leaked, or taken from another program."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from atfnd.kernel.netns import open_socket, path_of
+from atfnd.kernel.system.netns import open_socket, path_of
 
 GUEST = ["--nic", "every"]
 IGB = ("igb", 4, 1, [r"{nic}-rx-{queue}", r"{nic}-tx-{queue}"])

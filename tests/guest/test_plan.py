@@ -2,7 +2,7 @@
 """The commands of `atfnctl plan`, typed by hand, leave a NIC as the armed daemon does.
 
 The state is what ethtool(8), /proc and sysfs say: filters by location, the affinity of each
-interrupt, XPS. Knobs of other steerings are in test_plan_knobs.py.
+interrupt, XPS. Settings of other steerings are in test_plan_settings.py.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tests.applications import delivered
-from tests.guest.knobs import knobs, on_simnic
+from tests.guest.settings import on_simnic, settings
 from tests.guest.simlab import NAME, sh
 from tests.wait import until
 
@@ -28,10 +28,12 @@ def read_only() -> Iterator[None]:
 
 def test_what_is_refused_is_said_and_the_rest_is_done(tmp_path: Path) -> None:
     with on_simnic(tmp_path, queues=4, table=64) as bed:
-        before = knobs(bed)
+        before = settings(bed)
 
         def changed() -> set[str]:
-            return {Path(file).name for file, value in knobs(bed).items() if value != before[file]}
+            return {
+                Path(file).name for file, value in settings(bed).items() if value != before[file]
+            }
 
         with read_only():
             bed.start()

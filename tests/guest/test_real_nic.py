@@ -20,8 +20,8 @@ PLUGINS = ("-p", "no:cacheprovider", "-p", "pytest_timeout")  # the others take 
 
 
 def proven(name: str) -> str:
-    """What pytest says of tests/nic on this NIC."""
-    command = [sys.executable, "-m", "pytest", "-q", *PLUGINS, "tests/nic"]
+    """What pytest says of tests/hardware on this NIC."""
+    command = [sys.executable, "-m", "pytest", "-q", *PLUGINS, "tests/hardware"]
     environment = {**os.environ, "NIC": name}
     with Forked(
         command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True

@@ -10,8 +10,8 @@ import pytest
 
 from atfnd.model import Action, ActionKind, Actuator, Caps, FlowKey, Match, Rule
 from atfnd.nic import Nic
-from atfnd.program import ntuple
-from atfnd.program.journal import Journal
+from atfnd.program import filter
+from atfnd.program.journals.filter_journal import FilterJournal
 from tests.guest.filters import add_foreign, listed, match_of, shown
 from tests.guest.simlab import FAULTS, a_simlab, ethtool
 from tests.wait import until
@@ -196,30 +196,30 @@ def rewrite(location: int, queue: int) -> Action:
 def test_a_refused_move_says_what_it_left(tmp_path: Path) -> None:
     match = Match.of(KEY)
     for overwrite, lost in (("in_place", False), ("gap", True)):
-        journal = Journal(tmp_path / overwrite)
+        journal = FilterJournal(tmp_path / overwrite)
         with a_simlab(table=8, location="explicit", overwrite=overwrite) as lab:
             at = lab.nic.insert(match, 1)
             journal.claim("sim0", match)
             fault("fail_insert", errno.EIO)
-            outcome = ntuple.apply(lab.nic, journal, rewrite(at, 2))
+            outcome = filter.apply(lab.nic, journal, rewrite(at, 2))
             assert outcome.errno == errno.EIO
             assert outcome.location == (None if lost else at)
             assert listed() == ({} if lost else {at: shown(Rule(at, match, 1))})
             left = "lost it: delivered by RSS" if lost else "still points to queue 1"
             assert left in outcome.left
         journal.close()
-        assert Journal(tmp_path / overwrite).left.get("sim0", {}).keys() == (
+        assert FilterJournal(tmp_path / overwrite).left.get("sim0", {}).keys() == (
             set() if lost else {match}
         )
 
 
 def test_an_insert_refused_in_the_middle_of_many(tmp_path: Path) -> None:
-    journal = Journal(tmp_path / "journal")
+    journal = FilterJournal(tmp_path / "journal")
     keys = [KEY._replace(remote_port=2000 + n) for n in range(5)]
     with a_simlab(table=8, location="explicit") as lab:
         fault("fail_insert", f"{errno.ENOMEM} 2")
         outcomes = [
-            ntuple.apply(
+            filter.apply(
                 lab.nic,
                 journal,
                 Action(ActionKind.INSERT, "sim0", key, None, None, 1, "why", "test"),

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from atfnd.model import Cpu
-from atfnd.observe.topology import topology
+from atfnd.observe.machine.topology import topology
 from tests.guest.lscpu import lscpu
 
 GUEST = ["--cpus", "2x1x2"]

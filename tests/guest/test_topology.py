@@ -6,7 +6,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from atfnd.model import Cpu
-from atfnd.observe.topology import topology
+from atfnd.observe.machine.topology import topology
 from tests.guest.lscpu import lscpu
 
 ONLINE = Path("/sys/devices/system/cpu/cpu3/online")

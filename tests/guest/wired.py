@@ -13,9 +13,9 @@ from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from atfnd.kernel.netns import open_socket, path_of
+from atfnd.kernel.system.netns import open_socket, path_of
 from atfnd.model import FlowKey, Protocol
-from atfnd.nic.ethtool import EthtoolNic
+from atfnd.nic.ethtool.nic import EthtoolNic
 from tests.guest.simlab import MODULE, NAME, sh, unloaded
 from tests.netns import packed
 from tests.wait import until

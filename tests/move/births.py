@@ -11,14 +11,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import lru_cache
 
-from atfnd.decide import ports
-from atfnd.decide.memory import Memory
+from atfnd.engine.filters import port_rules
+from atfnd.engine.table.memory import Memory
 from atfnd.model import Accepted, Action, ActionKind, FlowKey
 from atfnd.move.command import Write
 from atfnd.move.event import Established, Event, Wanted
 from atfnd.move.verdict import Mode
+from tests.engine.test_birth import memory
 from tests.move.world import A, B, R, Scene, World, faulty
-from tests.test_birth import memory
 from tests.values import NIC, flow
 
 __all__ = ["EXPECTED", "KEY", "PORT", "accept", "answer", "data", "later", "listens"]
@@ -81,7 +81,7 @@ def told(world: World) -> Event | None:
     """What the daemon makes of a connection that was established (`Born._accepted`)."""
     if not isinstance(world.born, Accepted):
         return world.born
-    exposed = ports.exposed(world.born, NIC, None, _known(world.ruled))
+    exposed = port_rules.exposed(world.born, NIC, None, _known(world.ruled))
     return Established(PORT, None) if PORT in exposed else None
 
 
@@ -102,7 +102,7 @@ def unborn(world: World, scene: Scene) -> bool:
 
 def later(world: World, scene: Scene) -> World | None:
     """Before the clock goes on. None: it may not, for a write is over by the instant that was
-    expected, or slower than ever; an accepted connection is told of within a tick; and the end
+    expected, or slower than ever; an accepted connection is reported within a tick; and the end
     of what is written is to be seen."""
     if scene.birth is None:
         return world
@@ -118,7 +118,7 @@ def later(world: World, scene: Scene) -> World | None:
 
 
 def unheard(world: World, scene: Scene) -> bool:
-    """Of a listener: a connection was under way, and nobody was told of it yet."""
+    """Of a listener: a connection was under way, and it was not reported yet."""
     return listens(scene) and (world.born is not None or not world.established)
 
 

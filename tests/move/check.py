@@ -4,10 +4,10 @@
 - InOrder: no packet is delivered after a later one, unless a hold ended by itself, the NIC was
   reset (which moves flows by itself) or the daemon died
 - Honest: a move that is called proven had none, whatever happened; nor had one of a listener's port
-  that is called verified, if the connection was told of before it ended
-- I1 to I4, I6: one hold's rings, one write; parked before it, released after the old ring drained
-- I5: a knob that is wanted meanwhile is not turned before the move has ended
-- FailOpen: when nothing can happen any more, nothing is parked, and nothing waits (I7)
+  that is called verified, if the connection was reported before it ended
+- I1 to I4, I6: one hold's rings, one write; quiesced before it, released after the old ring drained
+- I5: a setting that is wanted meanwhile is not turned before the move has ended
+- FailOpen: when nothing can happen any more, nothing is quiesced, and nothing waits (I7)
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from atfnd.model import Action, ActionKind, Actuator
-from atfnd.move.device import Device
+from atfnd.move.device import NicMoves
 from atfnd.move.event import Wanted
 from atfnd.move.port import Port, Ring
 from atfnd.move.timer import Times
@@ -51,7 +51,7 @@ def wanted(kind: ActionKind = ActionKind.REWRITE, rss: int = R) -> Wanted:
 
 def check(scene: Scene, move: Wanted, port: Port = PORT, order_only: bool = False) -> Found:
     """Visit every state of a scene with the real machine in it (`order_only`: see Daemon)."""
-    daemon = Daemon(Device(port, TIMES, arrival_ns=scene.begins), move, scene, order_only)
+    daemon = Daemon(NicMoves(port, TIMES, arrival_ns=scene.begins), move, scene, order_only)
     proofs = {Verdict.PROVEN.value}
     if listens := births.listens(scene):
         proofs.add(Verdict.VERIFIED.value)
@@ -74,9 +74,9 @@ def check(scene: Scene, move: Wanted, port: Port = PORT, order_only: bool = Fals
 
 
 def _left_behind(daemon: Daemon, world: World) -> str | None:
-    parked = [RINGS[ring] for ring, until in enumerate(world.parked) if until]
-    if parked:
-        return f"FailOpen: ring {', '.join(parked)} is parked for ever"
+    quiesced = [RINGS[ring] for ring, until in enumerate(world.quiesced) if until]
+    if quiesced:
+        return f"FailOpen: ring {', '.join(quiesced)} is quiesced for ever"
     if any(world.ring) or any(world.pipe):
         return "FailOpen: packets are left"
     if world.machine is not None and world.verdict is None:

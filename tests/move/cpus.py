@@ -10,8 +10,8 @@ from typing import NamedTuple
 from atfnd.model import Action, ActionKind, Outcome
 from atfnd.move import device
 from atfnd.move.command import Ended, Write
-from atfnd.move.device import Device
-from atfnd.move.event import Event, Seen, Tick, Wanted, Written
+from atfnd.move.device import NicMoves
+from atfnd.move.event import Event, Seen, TimerDue, Wanted, Written
 from atfnd.move.port import Stage
 from atfnd.move.verdict import Mode
 from tests.move.check import PORT, TIMES
@@ -27,7 +27,7 @@ WANTED = Wanted(ACTION, Mode.STRICT, frozenset({0}))
 class Follow(NamedTuple):
     """`backlogs`: packets that wait on a CPU for its softirq, in scenes with such a stage."""
 
-    machine: Device
+    machine: NicMoves
     write: bool = False  # asked for, not carried out
     affinity: int = 0  # written
     cpu: int = 0  # where the NAPI will be polled next
@@ -43,7 +43,7 @@ class Follow(NamedTuple):
 def check_follow(stages: frozenset[Stage]) -> Found:
     """Visit every state of one migration; `stages` are those of the NIC."""
     port = PORT._replace(stages=stages)
-    first = _tell(Follow(Device(port, TIMES)), WANTED, 1)
+    first = _tell(Follow(NicMoves(port, TIMES)), WANTED, 1)
 
     def steps(state: Follow) -> Iterator[tuple[str, Follow]]:
         yield from _machine(state)
@@ -77,7 +77,7 @@ def _machine(state: Follow) -> Iterator[tuple[str, Follow]]:
     if state.verdict is None and state.cpu == 1:
         yield "packets are seen on CPU 1", _tell(state, Seen(0, 0, 1), 1)
     if state.verdict is None:
-        yield "time passes", _tell(state, Tick(), 99)
+        yield "time passes", _tell(state, TimerDue(), 99)
 
 
 def _napi(state: Follow, staged: bool) -> Iterator[tuple[str, Follow]]:

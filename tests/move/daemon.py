@@ -13,16 +13,16 @@ from collections.abc import Iterator
 from atfnd.model import Action, ActionKind, Outcome
 from atfnd.move import device
 from atfnd.move.command import Command, DrainEvidence, Ended, Hold, Release, Unwatch, Watch, Write
-from atfnd.move.device import Device
+from atfnd.move.device import NicMoves
 from atfnd.move.event import (
     Event,
     EvidenceLost,
-    Held,
     HoldLost,
+    QueueHeld,
     Released,
     Reset,
     Seen,
-    Tick,
+    TimerDue,
     Wanted,
     Written,
 )
@@ -33,7 +33,7 @@ from tests.move.world import RINGS, B, Scene, World, Writing
 __all__ = ["Daemon"]
 
 Steps = Iterator[tuple[str, World]]
-KNOB = Action(ActionKind.KNOB, "nic", None, None, None, None, "", "", knob="rps-cpus:0")
+SETTING = Action.of_setting("nic", "rps-cpus:0", None)
 
 
 class Daemon:
@@ -41,15 +41,15 @@ class Daemon:
     `order_only`: I3 and I4 are not looked at, so that what they are for is seen."""
 
     def __init__(
-        self, first: Device, wanted: Wanted, scene: Scene, order_only: bool = False
+        self, first: NicMoves, wanted: Wanted, scene: Scene, order_only: bool = False
     ) -> None:
         self.wanted, self.scene, self.order_only = wanted, scene, order_only
-        self._states: list[Device] = []
-        self._numbers: dict[Device, int] = {}
+        self._states: list[NicMoves] = []
+        self._numbers: dict[NicMoves, int] = {}
         self._steps: dict[tuple[int, type[Event], Event, int], tuple[int, tuple[Command, ...]]] = {}
         self.first = self._tell(World(self._number(first), scene.route), wanted)
 
-    def device(self, world: World) -> Device | None:
+    def device(self, world: World) -> NicMoves | None:
         """The machine of a state of the world."""
         return None if world.machine is None else self._states[world.machine]
 
@@ -75,13 +75,13 @@ class Daemon:
             case Hold():
                 yield from self._hold(world, command)
             case Release():
-                unbroken = bool(world.parked[command.queue])
-                freed = _parked(world, command.queue, 0)
+                unbroken = bool(world.quiesced[command.queue])
+                freed = _quiesced(world, command.queue, 0)
                 freed = freed._replace(cut=freed.cut - {command.queue})
                 told = self._tell(freed, Released(command.queue, unbroken))
                 yield f"{RINGS[command.queue]} is released", told
-            case Write(action=action) if action == KNOB:
-                yield "a knob is turned", self._turned(world)
+            case Write(action=action) if action == SETTING:
+                yield "a setting is written", self._turned(world)
             case Write():
                 yield from self._write(world, command)
             case Ended():
@@ -94,18 +94,18 @@ class Daemon:
     def _hold(self, world: World, hold: Hold) -> Steps:
         name = RINGS[hold.queue]
         if world.now < hold.until_ns:
-            parked = _parked(world, hold.queue, hold.until_ns)
-            yield f"{name} is parked", self._tell(parked, Held(hold.queue, world.now))
+            quiesced = _quiesced(world, hold.queue, hold.until_ns)
+            yield f"{name} is quiesced", self._tell(quiesced, QueueHeld(hold.queue, world.now))
         if self._may("refused hold", world) or world.now >= hold.until_ns:
             told = self._tell(_fault(world), HoldLost(hold.queue, "refused"))
-            yield f"{name} cannot be parked", told
+            yield f"{name} cannot be quiesced", told
 
     def _turned(self, world: World) -> World:
         at = self.device(world)
         if at is not None and at.live:
-            return world._replace(wrong="I5: a knob is turned while a move is live")
+            return world._replace(wrong="I5: a setting is written while a move is live")
         return self._tell(
-            world, Written(Outcome(KNOB, world.now, 0, None, ""), world.now, world.now)
+            world, Written(Outcome(SETTING, world.now, 0, None, ""), world.now, world.now)
         )
 
     def _write(self, world: World, write: Write) -> Steps:
@@ -119,9 +119,9 @@ class Daemon:
             not self.order_only
             and not world.excused
             and not births.unborn(world, scene)
-            and any(not world.parked[ring] for ring in needed)
+            and any(not world.quiesced[ring] for ring in needed)
         ):
-            world = world._replace(wrong="I3, I4: a write with a ring that is not parked")
+            world = world._replace(wrong="I3, I4: a write with a ring that is not quiesced")
         if scene.late:
             writing = Writing(())
             yield "the write begins", world._replace(writing=writing, drift=scene.path)
@@ -155,11 +155,11 @@ class Daemon:
             yield f"it is told that {world.mail}", self._tell(after, world.mail)
             if self._may("lost event", world):
                 yield "an event is lost", self._tell(_fault(after), EvidenceLost())
-        if self._may("a knob", world):
-            yield "a knob is wanted", self._tell(_fault(world), Wanted(KNOB, Mode.STRICT))
+        if self._may("a setting", world):
+            yield "a setting is wanted", self._tell(_fault(world), Wanted(SETTING, Mode.STRICT))
         if world.born is not None:
             after, event = world._replace(born=None), births.told(world)
-            yield "a connection is told of", after if event is None else self._tell(after, event)
+            yield "a connection is reported", after if event is None else self._tell(after, event)
             if self._may("lost event", world):
                 yield "its event is lost", self._tell(_fault(after), EvidenceLost())
         if world.via_new and world.verdict is None:
@@ -174,7 +174,7 @@ class Daemon:
         at = self.device(world)
         due = None if at is None else device.due_ns(at)
         if due is not None and due <= world.now:
-            yield f"it is {world.now}", self._tell(world, Tick())
+            yield f"it is {world.now}", self._tell(world, TimerDue())
 
     def _die(self, world: World) -> Steps:
         if self._may("crash", world):
@@ -184,7 +184,7 @@ class Daemon:
 
     def _cut(self, world: World) -> Steps:
         """The spinner dies: its queue polls again, and nobody knows yet."""
-        for ring, until in enumerate(world.parked):
+        for ring, until in enumerate(world.quiesced):
             if until and self._may("broken hold", world):
                 yield f"the hold of {RINGS[ring]} dies", _ended_by_itself(_fault(world), ring)
 
@@ -196,7 +196,7 @@ class Daemon:
             if later is None:
                 return
             world = later._replace(now=world.now + 1)
-            for ring, until in enumerate(world.parked):
+            for ring, until in enumerate(world.quiesced):
                 if until and world.now >= until:
                     world = _ended_by_itself(world, ring)
             yield f"the clock goes to {world.now}", world
@@ -207,7 +207,7 @@ class Daemon:
             mail=None, listening=False, via_new=False, reset_untold=False, cut=frozenset(),
             born=None,
         )  # fmt: skip
-        state, todo = self.device(world), [each for each in world.todo if each != Write(KNOB)]
+        state, todo = self.device(world), [each for each in world.todo if each != Write(SETTING)]
         if state is None or state.live or state.waiting or todo:
             return over._replace(wrong="a move that has ended goes on")
         return over._replace(machine=0, now=self.scene.ticks, todo=())
@@ -215,7 +215,7 @@ class Daemon:
     def _may(self, fault: str, world: World) -> bool:
         return fault in self.scene.faults and world.faults < self.scene.most_faults
 
-    def _number(self, state: Device) -> int:
+    def _number(self, state: NicMoves) -> int:
         number = self._numbers.setdefault(state, len(self._states))
         if number == len(self._states):
             self._states.append(state)
@@ -239,11 +239,11 @@ def _fault(world: World) -> World:
     return world._replace(faults=world.faults + 1)
 
 
-def _parked(world: World, ring: int, until: int) -> World:
-    parked = (*world.parked[:ring], until, *world.parked[ring + 1 :])
-    return world._replace(parked=parked)
+def _quiesced(world: World, ring: int, until: int) -> World:
+    quiesced = (*world.quiesced[:ring], until, *world.quiesced[ring + 1 :])
+    return world._replace(quiesced=quiesced)
 
 
 def _ended_by_itself(world: World, ring: int) -> World:
     cut = world.cut | {ring} if world.machine is not None else world.cut
-    return _parked(world, ring, 0)._replace(cut=cut, excused=True)
+    return _quiesced(world, ring, 0)._replace(cut=cut, excused=True)

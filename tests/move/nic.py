@@ -45,7 +45,7 @@ def _arrive(world: World, scene: Scene) -> Steps:
 
 def _new(world: World, scene: Scene) -> Steps:
     """The new ring at its worst: no delay of its own, for a later poll of it is as good."""
-    if world.ring[B] and not world.parked[B]:
+    if world.ring[B] and not world.quiesced[B]:
         packets, world = world.ring[B], world._replace(ring=put(world.ring, B, ()))
         yield f"B delivers {packets}", _deliver(world, scene, B, packets)
 
@@ -61,7 +61,7 @@ def _dma(world: World, ring: int) -> Steps:
 def _begin(world: World, ring: int, scene: Scene) -> Steps:
     """A poll takes all there is, or stops short and says budget - 1, for it is told to move to
     another CPU (F2). An empty ring is polled for the flows of others, where somebody listens."""
-    if world.parked[ring] or world.polls[ring] is not None:
+    if world.quiesced[ring] or world.polls[ring] is not None:
         return
     packets, name = world.ring[ring], RINGS[ring]
     if packets or (ring in (A, *scene.path[:-1]) and _listened(world)):
@@ -85,7 +85,7 @@ def _polling(world: World, ring: int, count: int | None, work: int) -> World:
 
 def _end(world: World, ring: int, scene: Scene) -> Steps:
     poll = world.polls[ring]
-    if poll is None or world.parked[ring]:
+    if poll is None or world.quiesced[ring]:
         return
     packets = world.gro[ring] + poll.taken
     kept = packets[-1:] if scene.gro else ()
@@ -101,7 +101,7 @@ def _end(world: World, ring: int, scene: Scene) -> Steps:
 
 def _sleep(world: World, ring: int, scene: Scene) -> Steps:
     """A look at the thread of a ring that somebody listens to finds it asleep, the ring empty."""
-    if ring not in (A, *scene.path[:-1]) or not _listened(world) or world.parked[ring]:
+    if ring not in (A, *scene.path[:-1]) or not _listened(world) or world.quiesced[ring]:
         return
     if not world.ring[ring] and not world.gro[ring] and world.polls[ring] is None:
         asleep = Asleep(ring, world.now)
@@ -138,7 +138,7 @@ def _effect(world: World) -> Steps:
 
 
 def _reset(world: World, scene: Scene) -> Steps:
-    """Rings and rules go; a reset waits for polls under way (napi_disable), parked ones too."""
+    """Rings and rules go; a reset waits for polls under way (napi_disable), quiesced ones too."""
     if "reset" in scene.faults and world.faults < scene.most_faults and not any(world.polls):
         empty: tuple[tuple[int, ...], ...] = ((), (), ())
         world = world._replace(pipe=empty, ring=empty, gro=empty, route=R, drift=())

@@ -19,10 +19,10 @@ __all__ = [
     "CONNECT",
     "GRO",
     "IN_PLACE",
-    "KNOB",
     "LISTEN",
     "MOVED",
     "REFUSED",
+    "SETTING",
     "THREE_PACKETS",
     "THROUGH_RSS",
     "TOO_LATE",
@@ -55,8 +55,9 @@ ASYNCHRONOUS = Case(
     PORT._replace(asynchronous=True),
 )  # fmt: skip
 
-KNOB = Case(
-    Scene("a knob is wanted meanwhile", packets=2, faults=frozenset({"a knob"}), ticks=4), wanted()
+SETTING = Case(
+    Scene("a setting is wanted meanwhile", packets=2, faults=frozenset({"a setting"}), ticks=4),
+    wanted(),
 )
 
 _ONLY_TOLD = frozenset({"refused write", "dropped write", "lost event"})
@@ -96,7 +97,7 @@ MOVED = [
     Case(IN_PLACE.scene._replace(name="two faults", most_faults=2), wanted()),
     THROUGH_RSS,
     THREE_PACKETS,
-    KNOB,
+    SETTING,
     Case(Scene("a first rule", packets=2, faults=_ALL, ticks=4), wanted(ActionKind.INSERT, rss=A)),
     Case(Scene("a deleted rule", packets=2, faults=_ALL, ticks=4),
          wanted(ActionKind.DELETE, rss=B)),
@@ -113,7 +114,7 @@ REFUSED = [
     TOO_LATE,
     UNKNOWN_EFFECT,
     ASYNCHRONOUS,
-    Case(Scene("two rings to park, and one can be", path=(R, B), lost=(R,)), wanted(),
+    Case(Scene("two rings to quiesce, and one can be", path=(R, B), lost=(R,)), wanted(),
          _DELETES_AND_ADDS._replace(holds_max=1)),
     Case(Scene("a stage of each CPU"), wanted(), PORT._replace(stages=frozenset({Stage.RPS}))),
     Case(Scene("the same rule anew", path=(R, A)),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""A NIC in simulated time behind `mover.Hands`: packets in rings, polls at random."""
+"""A NIC in simulated time behind `mover.MoveActuator`: packets in rings, polls at random."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class SimulatedNic:
         self.last = dict.fromkeys(self.route, -1)
         self.last_ns = dict.fromkeys(self.route, 0)
         self.rings: list[list[tuple[int, FlowKey, int]]] = [[] for _ in range(QUEUES)]
-        self.parked: dict[int, int] = {}  # queue -> until
+        self.quiesced: dict[int, int] = {}  # queue -> until
         self.watched: dict[FlowKey, frozenset[int]] = {}
         self.seen: set[FlowKey] = set()  # on a new ring, and told
         self.listened: dict[int, int] = {}
@@ -46,7 +46,7 @@ class SimulatedNic:
         self.break_hold = False
         self.lost_journal = False
 
-    # ---- what Hands asks for
+    # ---- what MoveActuator asks for
 
     def now_ns(self) -> int:
         self.pass_time(500)
@@ -71,19 +71,19 @@ class SimulatedNic:
         del drains
         if self.refuse_hold:
             raise OSError(errno.EPERM, "no real-time priority")
-        assert not self.parked, "I1: one queue is held at a time"
-        self.parked[queue] = until_ns
+        assert not self.quiesced, "I1: one queue is held at a time"
+        self.quiesced[queue] = until_ns
         return self.time_ns
 
     def in_force(self, queue: int) -> bool:
-        return queue in self.parked
+        return queue in self.quiesced
 
     def release(self, queue: int) -> bool:
-        unbroken = self.parked.pop(queue, None) is not None
+        unbroken = self.quiesced.pop(queue, None) is not None
         lost = [each for each in self.told if isinstance(each, HoldLost) and each.queue == queue]
         for each in lost:
-            self.told.remove(each)  # as of the hands: what was released is told of no more
-        if not self.parked:
+            self.told.remove(each)  # as the actuator does: what was released is reported no more
+        if not self.quiesced:
             self.listened.clear()
         return unbroken
 
@@ -120,10 +120,10 @@ class SimulatedNic:
     def pass_time(self, ns: int) -> None:
         """Packets come in, rings are polled, holds run out."""
         self.time_ns += ns
-        if self.break_hold and self.parked:
-            self._cut(min(self.parked))
+        if self.break_hold and self.quiesced:
+            self._cut(min(self.quiesced))
             self.break_hold = False
-        for queue in [q for q, until_ns in self.parked.items() if self.time_ns >= until_ns]:
+        for queue in [q for q, until_ns in self.quiesced.items() if self.time_ns >= until_ns]:
             self._cut(queue)
         if self.talking:
             for flow, queue in self.route.items():
@@ -131,11 +131,11 @@ class SimulatedNic:
                     self.rings[queue].append((self.time_ns, flow, self.sent[flow]))
                     self.sent[flow] += 1
         for queue in range(QUEUES):
-            if queue not in self.parked and queue not in self.stalled:
+            if queue not in self.quiesced and queue not in self.stalled:
                 self._poll(queue)
 
     def _cut(self, queue: int) -> None:
-        del self.parked[queue]
+        del self.quiesced[queue]
         self.told.append(HoldLost(queue, "it ended by itself"))
 
     def _poll(self, queue: int) -> None:

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""A device that is told of one event after the other, by a clock of its own."""
+"""A device that hears one event after the other, by a clock of its own."""
 
 from __future__ import annotations
 
 from atfnd.model import Action, ActionKind, Outcome
 from atfnd.move.command import Command, Ended
-from atfnd.move.device import Device, step
+from atfnd.move.device import NicMoves, step
 from atfnd.move.event import Event, Wanted, Written
 from atfnd.move.timer import Times
 from atfnd.move.verdict import Mode, Verdict
@@ -26,7 +26,7 @@ class Told:
     """A device, its clock, and what it asked for last."""
 
     def __init__(self) -> None:
-        self.device, self.now_ns = Device(PORT, TIMES), 1_000_000_000
+        self.device, self.now_ns = NicMoves(PORT, TIMES), 1_000_000_000
         self.commands: tuple[Command, ...] = ()
 
     def __call__(self, event: Event, after_ns: int = 0) -> tuple[Command, ...]:

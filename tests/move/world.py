@@ -71,7 +71,7 @@ class World(NamedTuple):
     ring: tuple[Packets, ...] = ((), (), ())
     gro: tuple[Packets, ...] = ((), (), ())
     polls: tuple[Poll | None, ...] = (None, None, None)
-    parked: tuple[int, ...] = (0, 0, 0)  # until; 0: it polls
+    quiesced: tuple[int, ...] = (0, 0, 0)  # until; 0: it polls
     cut: frozenset[int] = frozenset()  # holds that ended by themselves, and nobody was told yet
     last: int = -1  # delivered
     via_new: bool = False  # a packet came through the new ring, and nobody was told yet
@@ -87,7 +87,7 @@ class World(NamedTuple):
     established: int = 0  # when; 0: not yet
     born: Established | Accepted | None = None  # not told yet
     ruled: bool = False  # the write was told to have succeeded
-    unawaited: bool = False  # a listener's move ended before its connection was told of
+    unawaited: bool = False  # a listener's move ended before its connection was reported
     overtaken: bool = False
     excused: bool = False  # a hold ended by itself, the daemon died, or the NIC was reset
     verdict: str | None = None

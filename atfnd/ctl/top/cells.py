@@ -7,7 +7,7 @@ __all__ = ["bar", "rate"]
 
 
 def rate(per_s: float | None) -> str:
-    """`0`, `87`, `9.4k`, `941M`: five characters at most, `-` for what is not known."""
+    """`0`, `87`, `9.4k`, `941M`: five characters at most, `-` for an unknown rate."""
     if per_s is None:
         return "-"
     amount = float(per_s)

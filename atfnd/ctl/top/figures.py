@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What is shown of looks: flows, CPUs, queues with their rates, and the last moves. Pure.
+"""The figures that are shown, from looks: flows, CPUs, queues with their rates, and the last moves.
+Pure.
 
 The network's share of a CPU is its softirq time and that of the NAPI threads of the queues that are
 delivered there; the rest of the time that it is busy counts as its applications'.
@@ -64,7 +65,7 @@ class QueueFigure:
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """What there is to show."""
+    """All figures that are shown."""
 
     status: Row
     flows: Sequence[FlowFigure]

@@ -99,7 +99,7 @@ def frame(
 
 
 def page(figures: Figures, width: int) -> list[Text]:
-    """All there is, without a view and keys, on as many lines as it takes."""
+    """All figures, without a view and keys, on as many lines as needed."""
     flows = shown(figures.flows, View())
     lines = [_daemon(figures)]
     lines += _cells(map(_cpu, figures.cpus), min(width, _PAGE))
@@ -223,7 +223,7 @@ def _value(column: Column, flow: FlowFigure) -> str:
 
 def _cell(value: str, column: Column, width: int) -> str:
     if not column.width:
-        return set_cell_size(value, width)  # what is too long is cut off with the line
+        return set_cell_size(value, width)  # longer text is cut off with the line
     if column.number:
         value = value.rjust(column.width)
     return set_cell_size(value, column.width)

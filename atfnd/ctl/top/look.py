@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """What the daemon answers at one moment. Reads its API.
 
-The whole table costs the daemon time, and what is told of it changes with the audits, which are
-seldom where it is big: it is read during a part of the time only.
+Reading the whole table costs the daemon time, and its figures change only with the audits, which
+are rare where it is big: so it is not read at every look.
 """
 
 from __future__ import annotations

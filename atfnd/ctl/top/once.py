@@ -14,8 +14,8 @@ _MOST_S = 5.0  # the bytes of flows are read every 2 s; in a big table less ofte
 
 
 def figures_once(looks: Looks, interval_s: float) -> Figures:
-    """By looks that are so far apart: as many as it takes until every rate is known, or it takes
-    too long. OperatorError: the daemon does not answer, or refuses."""
+    """The figures of as many looks as it takes until every rate is known, or until it takes too
+    long. OperatorError: the daemon does not answer, or refuses."""
     series, end_s = Series(), time.monotonic() + _MOST_S
     while not (figures := series.see(looks.look())).known() and time.monotonic() < end_s:
         time.sleep(interval_s)

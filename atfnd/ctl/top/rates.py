@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 __all__ = ["WINDOW_NS", "Rates", "Reading"]
 
-WINDOW_NS = 500_000_000  # a rate is of at least so long, where there is so much
+WINDOW_NS = 500_000_000  # a rate covers at least this time, if readings reach back so far
 
 
 class Reading(NamedTuple):
@@ -19,13 +19,13 @@ class Reading(NamedTuple):
 
 
 class Rates:
-    """Readings by counter: of each as many as a rate over WINDOW_NS takes."""
+    """Readings by counter: as many of each as a rate over WINDOW_NS needs."""
 
     def __init__(self) -> None:
         self._readings: dict[Hashable, tuple[Reading, ...]] = {}
 
     def see(self, readings: Iterable[tuple[Hashable, Reading]]) -> None:
-        """What all counters are now; one that is not among them is forgotten."""
+        """The present values of all counters; a counter that is not among them is forgotten."""
         self._readings = {of: _grown(self._readings.get(of, ()), new) for of, new in readings}
 
     def per_s(self, of: Hashable) -> float | None:
@@ -38,7 +38,8 @@ class Rates:
 
 
 def _grown(known: tuple[Reading, ...], new: Reading) -> tuple[Reading, ...]:
-    """Without those that are older than a rate needs. A counter that went back began anew."""
+    """The readings, without those that are older than a rate needs. A counter that went down has
+    started again."""
     if not known or new.total < known[-1].total:
         return (new,)
     if new.at_ns <= known[-1].at_ns:

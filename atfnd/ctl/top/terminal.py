@@ -65,7 +65,7 @@ class Terminal:
         self._console.show_cursor(False)
 
     def leave(self) -> None:
-        """Its settings and its screen as they were; it may be closed by now."""
+        """Restore its settings and its screen; it may be closed already."""
         with suppress(OSError):
             self._console.show_cursor(True)
             self._console.set_alt_screen(False)

@@ -20,13 +20,13 @@ __all__ = ["app"]
 
 @app.command()
 def top(
-    interval: Annotated[float, typer.Option(min=0.1, help="Seconds between two looks.")] = 1.0,
+    interval: Annotated[float, typer.Option(min=0.1, help="Seconds between updates.")] = 1.0,
     nic: OnlyNic = None,
-    once: Annotated[bool, typer.Option("--once", help="One frame; so without a terminal.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Print one frame and end.")] = False,
     socket: Socket = SOCKET,
     as_json: Json = False,
 ) -> None:
-    """Flows by rate, CPUs, queues and moves, live; the key h tells of the others, q quits."""
+    """Flows by rate, CPUs, queues and moves, live; h shows the keys, q quits."""
     from atfnd.ctl.top.frame import page
     from atfnd.ctl.top.look import Looks
     from atfnd.ctl.top.loop import Live

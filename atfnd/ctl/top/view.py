@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What the keys changed of what is shown, and the flows in that order. Pure."""
+"""Which flows are shown, and in which order, as the keys chose. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ __all__ = ["COLUMNS", "HELP", "Column", "View", "press", "shown"]
 
 
 class Column(NamedTuple):
-    """One of the flow table, on terminals from `from_width` on; `width` 0: what is left."""
+    """A column of the flow table, on terminals from `from_width` on; `width` 0: the remaining
+    width."""
 
     name: str
     of: Callable[[FlowFigure], object]
@@ -23,7 +24,7 @@ class Column(NamedTuple):
 
     @property
     def number(self) -> bool:
-        """Numbers are to the right, and the highest comes first."""
+        """Numbers are right-aligned, and the highest comes first."""
         return self.name in _NUMBERS
 
 
@@ -58,8 +59,8 @@ HELP = (
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """`typed` is the text of a filter that is being written; `at` counts flows, `first` is the one
-    that is shown in the first line."""
+    """`typed` is the text of a filter that is being typed; `at` counts flows, `first` is the flow
+    in the first line."""
 
     column: int = 0
     turned: bool = False
@@ -142,14 +143,14 @@ def shown(flows: Iterable[FlowFigure], view: View) -> list[FlowFigure]:
 
 
 def _line(flow: FlowFigure) -> str:
-    """What a wide table shows of it, but for its rate."""
+    """What a wide table shows of a flow, without its rate."""
     values = (column.of(flow) for column in COLUMNS if column.name != "BIT/S")
     return " ".join(map(text, values)).casefold()
 
 
 def _ordered(flows: Iterable[FlowFigure], column: Column, turned: bool) -> list[FlowFigure]:
-    """Numbers from the highest down, words from A on, or the other way round. What is not known
-    comes last; equals come by their addresses, so that they stay."""
+    """Numbers from the highest down, words from A on, or the other way round. Unknown values come
+    last; equal ones are sorted by address, so that they keep their place."""
     rows = sorted(flows, key=lambda flow: (flow.nic, flow.proto, flow.local, flow.remote))
     known = [flow for flow in rows if column.of(flow) is not None]
     unknown = [flow for flow in rows if column.of(flow) is None]

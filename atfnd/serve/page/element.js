@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// Elements of the page. What the daemon says is set as text, never read as HTML: names of processes are anybody's.
+// Elements of the page. What the daemon says is set as text, never read as HTML: any user can
+// choose the name of a process.
 
 const SVG = "http://www.w3.org/2000/svg";
 

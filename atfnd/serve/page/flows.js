@@ -144,7 +144,7 @@ function speed(before, flow, now) {
   return more > 0 && over > 0.01 ? { bytes: flow.bytes, at, more, over } : before;
 }
 
-/** What is not known comes last; of what is equal, who moved more bytes first. */
+/** Unknown values come last; of equal ones, the flow that moved more bytes comes first. */
 function by(column, up) {
   return (one, other) => {
     const [a, b] = [valueOf(column, one), valueOf(column, other)];

@@ -47,7 +47,7 @@ export class Heat {
     this.#counted = counted;
   }
 
-  /** Flows of the table: who reads what where. */
+  /** Flows of the table: which application reads which queue's packets on which CPU. */
   use(flows) {
     this.#used.clear();
     for (const flow of flows) {

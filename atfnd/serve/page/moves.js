@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// Moves that ended, over time: by what became of them, and by how they were made.
+// Moves that ended, over time: by their verdict, and by their mechanism.
 
 import { drawn, element, fill, mark, say } from "./element.js";
 import { counted, whole } from "./number.js";

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// The page: asks the daemon again and again while somebody looks at it, and shows what it says.
+// The page: polls the daemon while it is visible, and shows the answers.
 
 import { lines, object } from "./ask.js";
 import { element, say } from "./element.js";
@@ -9,14 +9,14 @@ import { Moves } from "./moves.js";
 import { counted, span, whole } from "./number.js";
 
 const EVERY_MS = 2000;
-const SHARE = 4; // times as long as the flows took, the daemon is left alone then
+const SHARE = 4; // rest between flow reads, in times of one read
 const at = (id) => document.getElementById(id);
 
 const heat = new Heat(at("heat"), at("legend"), at("every-cpu"));
 const flows = new Flows(at("flows"), at("filter"), at("misplaced"), at("cut"));
 const moves = new Moves(at("moves"));
 let cpus = null;
-let run = null; // of the daemon: counts of another one begin anew
+let run = null; // of the daemon: a new run counts from zero
 let looking = null;
 
 /** The line on top. */
@@ -50,7 +50,8 @@ function showStatus(status, queues) {
   }
 }
 
-/** Share of the bytes that were read on the CPU that had processed them: of late, with and without us. */
+/** Share of the bytes that were read on the CPU that had processed them: lately, while armed and
+ * while not. */
 function locality(status) {
   const share = (name, where) => {
     const sum = (of) => (status.reads ?? []).reduce((bytes, nic) => bytes + nic[name][of], 0);
@@ -91,7 +92,7 @@ async function look(signal) {
   return performance.now() - began;
 }
 
-/** Until nobody looks any more. */
+/** While the page is visible. */
 async function watch(signal) {
   while (!signal.aborted) {
     let took = 0;

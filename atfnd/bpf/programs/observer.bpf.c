@@ -1,0 +1,309 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/*
+ * Which core does the application use each socket on?
+ *
+ * The only evidence taken is a socket call in process context (sock_recv_length, sock_send_length):
+ * the CPU of a transmitted packet is no evidence, softirq ACKs pollute it (Wu, DeMar, Crawford, IEEE
+ * Comm. Letters 15(2), 2011). A record goes up only for a qualified socket that was used for `dwell`
+ * on a CPU other than the one last reported, or whose packets still arrive elsewhere after a report.
+ * So records are O(migrations of flows that matter), never O(packets) or O(calls).
+ */
+#include "observer_direction.bpf.h"
+#include "observer_read.bpf.h"
+#include "observer_record.bpf.h"
+#include "observer_verdict.bpf.h"
+#include "observer_walk.bpf.h"
+#include <bpf/bpf_helpers.h>
+#include <bpf/bpf_tracing.h>
+
+#define MAX_BACKOFF 6
+#define READERS_NS 1000000000ull
+
+/* It comes in through a NIC that user space watches. */
+static __always_inline bool watched(struct sock *sk)
+{
+	__u32 napi_id = sk->sk_napi_id;
+
+	return bpf_map_lookup_elem(&napis, &napi_id);
+}
+
+static bool steerable(struct sock *sk)
+{
+	__u16 family = sk->__sk_common.skc_family;
+	__u16 protocol = sk->sk_protocol;
+
+	if (family != AF_INET && family != AF_INET6)
+		return false;
+	if (protocol == IPPROTO_UDP)
+		return sk->__sk_common.skc_num != 0;
+	if (protocol != IPPROTO_TCP && protocol != IPPROTO_SCTP)
+		return false;
+	return RECEIVING_STATES >> sk->__sk_common.skc_state & 1;
+}
+
+static struct socket_state *admit(struct sock *sk)
+{
+	struct socket_state fresh = FRESH;
+
+	if (!steerable(sk))
+		return NULL;
+	fresh.born_ns = bpf_ktime_get_ns();
+	fresh.tid = bpf_get_current_pid_tgid();
+	return bpf_sk_storage_get(&sockets, sk, &fresh, BPF_SK_STORAGE_GET_F_CREATE);
+}
+
+static __always_inline int tell(struct sock *sk, struct socket_state *state, __u64 now)
+{
+	__u64 pid_tgid = bpf_get_current_pid_tgid();
+	struct observer_record *record = reserve(OBSERVER_SEEN);
+	struct thread_state thread = { .since_ns = state->window_ns, .cpu = state->window_cpu };
+	__u32 tid = pid_tgid;
+	__u64 cookie;
+
+	if (!record)
+		return 0; /* nothing is marked as reported: the next call tries again */
+	describe(record, sk);
+	record->bytes = state->bytes;
+	record->app_cpu = state->window_cpu;
+	record->off_since_ns = state->window_ns;
+	record->born_ns = state->born_ns;
+	record->cgroup = bpf_get_current_cgroup_id();
+	record->tid = tid;
+	record->pid = pid_tgid >> 32;
+	record->uid = bpf_get_current_uid_gid();
+	bpf_get_current_comm(record->comm, sizeof(record->comm));
+	tell_direction(record, sk);
+	state->backoff = state->told_cpu == state->window_cpu && state->backoff < MAX_BACKOFF
+				 ? state->backoff + 1
+				 : 0;
+	if (elsewhere && state->told_cpu != state->window_cpu) {
+		/* what was right for the CPU before is nothing for this one */
+		cookie = record->cookie;
+		bpf_map_delete_elem(&due, &cookie);
+	}
+	state->due_cpu = elsewhere ? OBSERVER_NO_CPU : state->window_cpu;
+	state->told_cpu = state->window_cpu;
+	state->told_ns = now;
+	state->tid = tid;
+	state->window_ns = 0;
+	bpf_ringbuf_submit(record, 0);
+	bpf_map_update_elem(&threads, &tid, &thread, BPF_NOEXIST);
+	return 0;
+}
+
+/* When the stay on this CPU began. A thread that moved takes its sockets along: the sockets it was
+ * reported with count from its arrival, so one that it calls seldom need not be called twice. This
+ * does not hold for the sockets of another thread: it may use such a socket only once. */
+static __always_inline __u64 stay_began(struct socket_state *state, __u32 cpu, __u64 now)
+{
+	__u32 tid = bpf_get_current_pid_tgid();
+	struct thread_state *thread;
+
+	if (state->tid != tid)
+		return now;
+	thread = bpf_map_lookup_elem(&threads, &tid);
+	return thread && thread->cpu == cpu ? thread->since_ns : now;
+}
+
+/* The CPU that the packets of a reported socket belong on: the one user space set, which knows the
+ * policy; else the application's. */
+static __always_inline __u32 belongs(struct sock *sk, struct socket_state *state)
+{
+	__u64 cookie;
+	__u32 *said;
+
+	if (elsewhere) {
+		cookie = bpf_get_socket_cookie(sk);
+		said = bpf_map_lookup_elem(&due, &cookie);
+		if (said)
+			state->due_cpu = *said;
+	}
+	return state->due_cpu == OBSERVER_NO_CPU ? state->told_cpu : state->due_cpu;
+}
+
+static __always_inline int off_target(struct sock *sk, struct socket_state *state, __u32 cpu,
+				      int rx)
+{
+	__u64 now = bpf_ktime_get_ns();
+
+	if (!state->window_ns) {
+		state->window_ns = stay_began(state, cpu, now);
+		state->window_cpu = cpu;
+		state->window_calls = 0;
+		state->window_hits = 0;
+	}
+	state->window_calls++;
+	state->window_hits += cpu == state->window_cpu;
+	if (now - state->window_ns < dwell_ns)
+		return 0;
+	/* Dwell is over: one CPU must have had nine calls of ten, this one among them. */
+	if (cpu != state->window_cpu || state->window_hits * 10 < state->window_calls * 9) {
+		state->window_ns = now;
+		state->window_cpu = cpu;
+		state->window_calls = 1;
+		state->window_hits = 1;
+		if (dwell_ns)
+			return 0;
+	}
+	if (state->told_cpu == OBSERVER_NO_CPU && rx == (int)cpu && !elsewhere) {
+		state->window_ns = 0; /* RSS got it right by itself: nothing to steer */
+		return 0;
+	}
+	if (state->told_cpu == cpu) {
+		bool arrives = rx < 0 || rx == (int)belongs(sk, state);
+
+		if (arrives || now - state->told_ns < retell_ns << state->backoff) {
+			state->window_ns = 0;
+			if (arrives)
+				state->backoff = 0;
+			if (!elsewhere) /* and it was, when this socket was reported */
+				state->due_cpu = state->told_cpu;
+			return 0;
+		}
+	}
+	if (!is_worth_telling(sk, state, now) || !watched(sk))
+		return 0;
+	return tell(sk, state, now);
+}
+
+/* Of a socket that receives through a watched NIC; NULL: it does not. */
+static __always_inline struct socket_state *state_of(struct sock *sk)
+{
+	struct socket_state *state = bpf_sk_storage_get(&sockets, sk, 0, 0);
+
+	return state ?: watched(sk) ? admit(sk) : NULL;
+}
+
+/* This thread must be reported as a reader of the port: it is not one of the two that were reported
+ * in this second, and there were not two yet. */
+static __always_inline bool is_news(struct sock *sk, __u32 tid)
+{
+	struct service service = { sk->__sk_common.skc_net.net->ns.inum, sk->__sk_common.skc_num };
+	struct service_readers fresh = { bpf_ktime_get_ns(), tid, 0 };
+	struct service_readers *known = bpf_map_lookup_elem(&readers, &service);
+
+	if (!known || fresh.since_ns - known->since_ns > READERS_NS) {
+		bpf_map_update_elem(&readers, &service, &fresh, BPF_ANY);
+		return true;
+	}
+	if (known->first == tid || known->second)
+		return false;
+	known->second = tid;
+	return true;
+}
+
+/* The thread that serves a port reads each of its connections at least once, however short they
+ * are. */
+static __always_inline void first_read(struct sock *sk, struct socket_state *state)
+{
+	__u64 pid_tgid = bpf_get_current_pid_tgid();
+	struct observer_record *record;
+
+	state->unread = 0;
+	if (!is_news(sk, pid_tgid))
+		return;
+	record = reserve(OBSERVER_READS);
+	if (!record)
+		return;
+	describe(record, sk);
+	record->tid = pid_tgid;
+	record->pid = pid_tgid >> 32;
+	record->uid = bpf_get_current_uid_gid();
+	record->cgroup = bpf_get_current_cgroup_id();
+	bpf_get_current_comm(record->comm, sizeof(record->comm));
+	bpf_ringbuf_submit(record, 0);
+}
+
+static __always_inline int used(struct sock *sk, struct socket_state *state, int length)
+{
+	__u32 cpu = bpf_get_smp_processor_id();
+	int rx;
+
+	state->bytes += length;
+	rx = sk->__sk_common.skc_incoming_cpu;
+	/* rx < 0: no packet yet, or an unconnected UDP socket, whose packets leave no CPU. */
+	if (!state->window_ns &&
+	    ((state->told_cpu == cpu && (rx == (int)state->due_cpu || rx < 0)) ||
+	     (state->told_cpu == OBSERVER_NO_CPU && rx == (int)cpu && !elsewhere)))
+		return 0;
+	if (is_left(sk, state))
+		return 0;
+	return off_target(sk, state, cpu, rx);
+}
+
+SEC("tp_btf/sock_recv_length")
+int BPF_PROG(on_recv, struct sock *sk, int length, int flags)
+{
+	struct socket_state *state = length > 0 ? state_of(sk) : NULL;
+
+	if (!state)
+		return 0;
+	count_read(sk, state, length, flags);
+	if (state->unread)
+		first_read(sk, state);
+	return used(sk, state, length);
+}
+
+SEC("tp_btf/sock_send_length")
+int BPF_PROG(on_send, struct sock *sk, int length)
+{
+	struct socket_state *state = length > 0 ? state_of(sk) : NULL;
+
+	return state ? used(sk, state, length) : 0;
+}
+
+static __always_inline void tell_end(struct socket_state *state, __u64 cookie)
+{
+	struct observer_record *record;
+
+	if (!state || state->told_cpu == OBSERVER_NO_CPU)
+		return;
+	record = reserve(OBSERVER_GONE);
+	if (!record)
+		return;
+	record->cookie = cookie;
+	bpf_ringbuf_submit(record, 0);
+}
+
+/* The last close of any socket, in inet_release() (net/ipv4/af_inet.c). The end of a UDP socket is
+ * no change of a state. */
+SEC("cgroup/sock_release")
+int on_release(struct bpf_sock *sk)
+{
+	if (sk->protocol == IPPROTO_UDP)
+		tell_end(bpf_sk_storage_get(&sockets, sk, 0, 0), bpf_get_socket_cookie(sk));
+	return 1;
+}
+
+SEC("tp_btf/inet_sock_set_state")
+int BPF_PROG(on_state, struct sock *sk, int old_state, int new_state)
+{
+	note_direction(sk, old_state, new_state);
+	if (new_state == TCP_CLOSE) {
+		tell_end(bpf_sk_storage_get(&sockets, sk, 0, 0), bpf_get_socket_cookie(sk));
+	} else if (new_state == TCP_ESTABLISHED && watched(sk)) {
+		/* sk_state is written after the tracepoint (inet_sk_set_state), so steerable()
+		 * would still see the old one; the birth time is all that is wanted here. */
+		struct socket_state fresh = FRESH;
+
+		fresh.born_ns = bpf_ktime_get_ns();
+		fresh.unread = old_state == TCP_SYN_RECV;
+		bpf_sk_storage_get(&sockets, sk, &fresh, BPF_SK_STORAGE_GET_F_CREATE);
+	}
+	return 0;
+}
+
+SEC("tp_btf/sched_migrate_task")
+int BPF_PROG(on_migrate, struct task_struct *task, int destination)
+{
+	__u32 tid = task->pid;
+	struct thread_state *thread = bpf_map_lookup_elem(&threads, &tid);
+
+	if (!thread)
+		return 0;
+	thread->cpu = destination;
+	thread->since_ns = bpf_ktime_get_ns();
+	return 0;
+}
+
+char _license[] SEC("license") = "GPL";

@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later
+ *
+ * Read locality: of the bytes that applications read, how many were processed on the CPU that read
+ * them? sk_incoming_cpu is written where protocol processing is done, after RPS and RFS
+ * (tcp_v4_rcv, tcp_v6_rcv; __udp_queue_rcv_skb of connected sockets only).
+ */
+#ifndef ATFND_OBSERVER_READ_BPF_H
+#define ATFND_OBSERVER_READ_BPF_H
+
+#include "observer_state.bpf.h"
+
+#define MSG_PEEK 2 /* include/linux/socket.h: the data stay where they are */
+#define MSG_ERRQUEUE 0x2000
+
+/* Which NIC a socket receives through; looked up again when its NAPI changes, or the set that is
+ * watched. */
+static __always_inline __u32 nic_of(struct sock *sk, struct socket_state *state)
+{
+	__u32 napi_id = sk->sk_napi_id;
+	__u32 *nic;
+
+	if (state->napi_id != napi_id || state->watching != watching) {
+		nic = bpf_map_lookup_elem(&napis, &napi_id);
+		state->nic = nic ? *nic : OBSERVER_NICS;
+		state->napi_id = napi_id;
+		state->watching = watching;
+	}
+	return state->nic;
+}
+
+/* An atomic add to a counter of this CPU: a reader that is preempted in a plain one would write an
+ * old sum over a newer one. */
+static __always_inline void count_read(struct sock *sk, struct socket_state *state, int length,
+				       int flags)
+{
+	__u32 nic = nic_of(sk, state);
+	struct read_counters *counters = bpf_map_lookup_elem(&reads, &nic);
+	int rx = sk->__sk_common.skc_incoming_cpu;
+
+	if (!counters || flags & (MSG_PEEK | MSG_ERRQUEUE))
+		return;
+	/* What an unconnected UDP socket has there is SO_INCOMING_CPU, if anything. */
+	if (rx < 0 || (sk->sk_protocol == IPPROTO_UDP && !sk->__sk_common.skc_dport))
+		__sync_fetch_and_add(&counters->unseen, length);
+	else if (rx == (int)bpf_get_smp_processor_id())
+		__sync_fetch_and_add(&counters->local, length);
+	else
+		__sync_fetch_and_add(&counters->remote, length);
+}
+
+#endif

@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later
+ *
+ * What the observer and user space share: one record for everything that goes up. The Python side
+ * takes its format from the BTF of this struct (atfnd/bpf/layout.py).
+ */
+#ifndef ATFND_OBSERVER_H
+#define ATFND_OBSERVER_H
+
+#include <linux/types.h>
+
+#define OBSERVER_NO_CPU 0xffffffffu
+#define OBSERVER_NICS 1024 /* whose reads are counted; OBSERVER_NICS itself is none of them */
+
+enum observer_kind {
+	OBSERVER_SEEN = 1,   /* a qualified socket is used off the CPU it was last reported on */
+	OBSERVER_GONE = 2,   /* a reported socket was closed: only cookie and at_ns are set */
+	OBSERVER_SOCKET = 3, /* one row of an iterator */
+	/* a thread read an accepted connection first, of the two reported a second */
+	OBSERVER_READS = 4,
+};
+
+enum observer_flag {
+	OBSERVER_DUAL_STACK = 1, /* an unconnected IPv6 socket that also receives IPv4 */
+	OBSERVER_TOLD = 2,	 /* reported before */
+	OBSERVER_ACCEPTED = 4,	 /* a listener took it; neither: not known */
+	OBSERVER_CONNECTED = 8,
+	/* one of several UDP sockets of this address and port (SO_REUSEPORT) */
+	OBSERVER_GROUP = 16,
+};
+
+struct observer_record {
+	__u64 at_ns;
+	__u64 cookie;
+	__u64 bytes;
+	__u64 cgroup;
+	__u64 off_since_ns;
+	__u64 born_ns; /* established, or first used after the observer started */
+	__u32 kind;
+	__u32 netns;
+	__u32 app_cpu;
+	__u32 rx_cpu;
+	__u32 napi_id;
+	__u32 tid;
+	__u32 pid;
+	__u8 local[16]; /* network order; 4-aligned: the verifier wants it for word compares */
+	__u8 remote[16];
+	__u8 comm[16];
+	__u16 local_port;
+	__u16 remote_port;
+	__u8 family; /* 4 or 6; an IPv4-mapped socket is 4 */
+	__u8 protocol;
+	__u8 flags;
+	__u32 uid; /* real, of the whole machine */
+};
+
+/* Bytes that applications read, by where the kernel had processed them. */
+struct read_counters {
+	__u64 local;  /* on the CPU that read them */
+	__u64 remote; /* on another one */
+	__u64 unseen; /* the kernel keeps no CPU: unconnected UDP */
+};
+
+#endif

@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The command `atfnd`: run, check, schema, replay, restore, lab. Each imports what it needs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from atfnd.errors import reported
+from atfnd.lab.cli import app as lab
+from atfnd.policy.cli import Config, check, schema
+from atfnd.replay.verb import replay
+
+__all__ = ["app", "main"]
+
+app = typer.Typer(
+    help="Steers each flow's packets to the core its application runs on.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+)
+app.add_typer(lab, name="lab")
+app.command()(check)
+app.command()(schema)
+app.command()(replay)
+
+NICS = "eth2, lab:lab, or 'eth*': every interface that has a device; repeatable."
+ARM = "Arm this --nic. The policy and `atfnctl arm` arm others."
+OBSERVER = "Overrides `daemon.observer` of the policy."
+Nics = Annotated[list[str] | None, typer.Option(metavar="NIC", help=NICS)]
+Arm = Annotated[list[str] | None, typer.Option(metavar="NIC", help=ARM)]
+RunDir = Annotated[Path, typer.Option(help="Directory of socket, lock and journals.")]
+Observer = Annotated[Literal["auto", "bpf", "sock_diag"] | None, typer.Option(help=OBSERVER)]
+
+
+@app.command()
+def run(nic: Nics = None, arm: Arm = None, run_dir: RunDir = Path("/run/atfnd"),
+        config: Config = None, observer: Observer = None) -> None:  # fmt: skip
+    """Observe the sockets of each --nic and steer their flows; changes armed NICs only."""
+    from atfnd.cli.run import run  # fmt: skip
+
+    run(nic or [], arm or [], run_dir, config, observer)
+
+
+@app.command()
+def restore(run_dir: RunDir = Path("/run/atfnd")) -> None:
+    """Delete the filters and restore the settings that a stopped daemon left in its NICs."""
+    from atfnd.cli.run import restore  # fmt: skip
+
+    restore(run_dir)
+
+
+def main() -> None:
+    """Run the command; an operator's error is one line and an exit code."""
+    reported("atfnd", app)

@@ -1,0 +1,271 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What steering a NIC takes besides its rules: proof of what it can, other steering off, queues on
+CPUs, and, without rules, its indirection table. Each change is journaled and can be undone.
+
+Runs on the daemon's loop. OSError(ENODEV): the NIC is gone.
+"""
+
+from __future__ import annotations
+
+import errno
+import time
+from collections.abc import Sequence
+from functools import partial
+
+from atfnd.daemon.balancing import Balancing
+from atfnd.daemon.executor import Executor
+from atfnd.daemon.in_force import InForce
+from atfnd.daemon.session import NicSession, Sessions
+from atfnd.engine.engine import Engine
+from atfnd.engine.indirection import entries
+from atfnd.engine.placement import queues, steer
+from atfnd.engine.placement.steering_method import method_of
+from atfnd.engine.prepare import homes, prepare
+from atfnd.model import Queue, SteeringMethod, Topology, brief
+from atfnd.nic import Claims
+from atfnd.nic.toeplitz import rss_entry
+from atfnd.observe.machine.topology import CpuWatch
+from atfnd.policy.match.match import rule_budget
+from atfnd.program import setting
+from atfnd.program.balance import BALANCER
+from atfnd.program.journals.filter_journal import FilterJournal
+from atfnd.program.journals.undo_journal import UndoJournal
+from atfnd.serve.log.event_log import EventLog
+
+__all__ = ["Arming"]
+
+
+class Arming:
+    """Writes only through the executor: a NIC that is not armed stays as it is."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        executor: Executor,
+        sessions: Sessions,
+        journal: FilterJournal,
+        undo_journal: UndoJournal,
+        cpus: CpuWatch,
+        in_force: InForce,
+        log: EventLog,
+    ) -> None:
+        self._memory, self._executor, self._sessions = engine.memory, executor, sessions
+        self._journal, self._undo_journal, self._cpus = journal, undo_journal, cpus
+        self._in_force, self._log = in_force, log
+        self.balancing = Balancing(sessions, log, undo_journal, self.put_back)
+
+    def meet(self, session: NicSession) -> None:
+        """A NIC that is new here, or was armed just now."""
+        session.met = False
+        if not session.view.armed:
+            self._inspect(session)
+            session.met = True
+            return
+        session.watch.manual(self._undo_journal.manual(session.view.name))
+        self._inspect(session, self._journal.claims(session.view.name))
+        self._after_absence(session)
+        self._prepare(session)
+        self.know_homes(session)
+        session.met = True
+
+    def know_homes(self, session: NicSession) -> None:
+        """Note where its queues go when they have no owner."""
+        name, memory = session.view.name, self._memory
+        undo_journal = {each: held.original for each, held in self._undo_journal.held(name).items()}
+        dedicated = memory.in_force.dedicated
+        found = homes(session.view, undo_journal, self._topology(), dedicated)
+        memory.nics[name].lent.homes = found
+        memory.look_at_queues(name)
+
+    def take_back(self, session: NicSession) -> None:
+        """What another program moved is ours again, because the operator said so."""
+        self._undo_journal.take_back(session.view.name)
+        self._undo_journal.take_back(BALANCER)
+        session.watch.manual(frozenset())
+
+    def confine(self, session: NicSession) -> None:
+        """Put queues back on the CPUs that a link flap made them forget, and restore everything
+        else that the NIC has lost by itself on coming up."""
+        if not session.view.armed or not session.met:
+            return
+        self.put_queues(session, session.watch.unpinned(), queues.LINK_FLAP)
+        if session.prepared != session.watch.lives:
+            self._inspect(session)
+            self._forget_drifted(session)
+            self._prepare(session)
+
+    def put_queues(self, session: NicSession, where: Sequence[tuple[Queue, int]], why: str) -> None:
+        """Put queues that the kernel moved by itself on the CPUs beside them, except queues that
+        another program has placed."""
+        name, where = session.view.name, [each for each in where if _ours(session, each[0])]
+        for queue, _ in where:
+            self._allow(session, f"queue-cpu:{queue.index}")
+        if self._executor.write(queues.confine(name, where, why)):
+            session.watch.refresh()
+
+    def put_back(self, session: NicSession, irqs: frozenset[int]) -> None:
+        """Put back the queues of these interrupts, which irqbalance moved before we told it to
+        leave them alone."""
+        name, held = session.view.name, self._undo_journal.held(session.view.name)
+        session.watch.read_settings()
+        moved = setting.drifted(name, session.view.settings, self._undo_journal)
+        where = []
+        for queue in session.view.queues:
+            each = f"queue-cpu:{queue.index}"
+            if queue.irq in irqs and each in moved and (held[each].wrote or "").isdecimal():
+                where.append((queue, int(held[each].wrote or "")))
+        self.put_queues(session, where, "irqbalance moved it before atfnd asked it not to")
+
+    def _moved(self, session: NicSession) -> dict[str, str]:
+        """What another program moved. This leaves out what an irqbalance may have moved that we are
+        about to tell."""
+        moved = setting.drifted(session.view.name, session.view.settings, self._undo_journal)
+        irqs = {f"queue-cpu:{q.index}": q.irq for q in session.view.queues if q.irq is not None}
+        doubted = self.balancing.may_have_moved
+        return {k: v for k, v in moved.items() if k not in irqs or not doubted(irqs[k])}
+
+    def _allow(self, session: NicSession, setting: str) -> None:
+        """A setting changed without another program: its present value now counts as ours."""
+        try:
+            now = session.watch.nic.setting(setting)
+        except OSError as refusal:
+            if refusal.errno != errno.ENETDOWN:
+                raise
+            return  # it is read again when the link is up
+        if now is not None:
+            self._undo_journal.confirmed(session.view.name, setting, now)
+
+    def _prepare(self, session: NicSession) -> None:
+        """Make the changes that steering it needs."""
+        session.prepared = session.watch.lives
+        self._undo_journal.lives(session.view.name, session.watch.life())
+        dedicated = self._memory.in_force.dedicated
+        self.balancing.look_soon()
+        if self._executor.write(prepare(session.view, self._topology(), dedicated)):
+            session.watch.refresh()
+            self._inspect(session)
+
+    def waiting(self) -> bool:
+        """Some flow waits for `turn`."""
+        known = (self._memory.nics[name].buckets for name in self._sessions)
+        return any(each is not None and each.waiting for each in known)
+
+    def inspect(self, session: NicSession) -> None:
+        """Look at capabilities and conflicts again; they may ask for other means."""
+        before = session.view.method, session.view.method_why
+        self._inspect(session)
+        self._take_up_if_other(session, before)
+
+    def check(self, session: NicSession) -> None:
+        """What another program moved stays as it left it. Look at indirection entries again,
+        too."""
+        if not session.view.armed:
+            return
+        before = session.view.method, session.view.method_why
+        session.watch.read_settings()
+        self._let_go(session, self._moved(session))
+        if session.view.method is SteeringMethod.RSS:
+            entries.look(session.view, self._entry_of(session), self._memory)
+            self._executor.move(())  # what waits now is on the agenda
+        self._take_up_if_other(session, before)
+
+    def _take_up_if_other(self, session: NicSession, before: tuple[SteeringMethod, str]) -> None:
+        if before != (session.view.method, session.view.method_why):
+            plan = steer.take_up(session.view, self._memory, time.monotonic_ns())
+            self._executor.move(plan)
+
+    def turn(self, session: NicSession) -> None:
+        """Point the indirection entries of waiting flows to the CPUs where these are used."""
+        memory = self._memory
+        known = memory.nics[session.view.name].buckets
+        if known is None or not known.waiting:
+            return
+        session.watch.read_rss()
+        before = session.view
+        if not before.armed or before.method is not SteeringMethod.RSS or before.rss is None:
+            known.waiting.clear()  # they are looked at again when it is
+            return
+        plan = entries.plan(before, self._entry_of(session), memory, time.monotonic_ns())
+        outcomes = self._executor.move(plan)
+        if outcomes:
+            session.watch.read_rss()
+        if any(outcome.errno == errno.ESTALE for outcome in outcomes):
+            self.check(session)
+            return
+        entries.record(before, session.view, outcomes, memory, time.monotonic_ns())
+
+    def undo(self, session: NicSession) -> list[setting.Undone]:
+        """Put back every setting of this NIC that still has our value. Armed or not."""
+        name, settings = session.view.name, session.view.settings
+        held = {each: value.original for each, value in self._undo_journal.held(name).items()}
+        done = setting.undo(session.watch.nic, self._undo_journal)
+        for each, code, left in done:
+            self._log.add(
+                "refused" if code else "undo", f"{each} {left}", "asked for", nic=name,
+                old=settings.get(each), new=held[each], errno=errno.errorcode.get(code),
+            )  # fmt: skip
+        self._memory.nics[name].buckets = None
+        self._inspect(session)
+        return done
+
+    def gone(self, session: NicSession) -> None:
+        """A NIC is gone, and its settings with it; put back what we changed for the whole
+        machine."""
+        setting.undo(session.watch.nic, self._undo_journal)
+
+    def _after_absence(self, session: NicSession) -> None:
+        """Settings that moved while no daemon ran: another program moved them if the NIC is still
+        the instance that we wrote to; if it has come up anew since, it lost them by itself."""
+        name = session.view.name
+        if self._undo_journal.life(name) == session.watch.life():
+            self._let_go(session, self._moved(session))
+        else:
+            self._forget_drifted(session)
+
+    def _forget_drifted(self, session: NicSession) -> None:
+        """What these settings are now is their original value when they are written again."""
+        name = session.view.name
+        for each in setting.drifted(name, session.view.settings, self._undo_journal):
+            self._undo_journal.forget(name, each)
+
+    def _inspect(self, session: NicSession, prove: Claims | None = None) -> None:
+        """Read the NIC again, and choose how its flows are steered. `prove` as for
+        `NicWatch.inspect`."""
+        slots = session.view.caps.rule_slots
+        session.watch.inspect(prove)
+        if session.view.caps.rule_slots != slots:  # unknown when it was opened, or another table
+            policy, now = self._in_force.policy, session.view.caps.rule_slots
+            session.watch.allow(rule_budget(policy, session.name, now))
+        method, why = method_of(session.view)
+        if (method, why) != (session.view.method, session.view.method_why):
+            session.watch.steered_by(method, why)
+            self._log.add("means", method.value, why, nic=session.view.name)
+
+    def _let_go(self, session: NicSession, moved: dict[str, str]) -> None:
+        name = session.view.name
+        for each, value in moved.items():
+            self._undo_journal.let_go(name, each)
+            why = f"another program changed it: left alone until `atfnctl resume {name}`"
+            self._log.add("manual", f"{each} is {brief(value)}", why, nic=name)
+        if moved:
+            session.watch.manual(session.view.manual | moved.keys())
+            session.watch.steered_by(*method_of(session.view))
+        if "rss" in moved:
+            entries.let_go(session.view, self._memory, session.view.method_why)
+
+    def _topology(self) -> Topology:
+        """CPUs as sysfs describes them now."""
+        known = self._cpus.read()
+        self._memory.know_cpus(known.cpus)
+        return known
+
+    def _entry_of(self, session: NicSession) -> entries.EntryOf:
+        rss = session.view.rss
+        if rss is None:
+            return lambda key: None
+        return partial(rss_entry, rss)
+
+
+def _ours(session: NicSession, queue: Queue) -> bool:
+    """No other program has put this queue where it is."""
+    return f"queue-cpu:{queue.index}" not in session.view.manual

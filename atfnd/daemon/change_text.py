@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""How a change is written to the log: what, old, new, why, and the policy's file:line."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Mapping
+from fnmatch import fnmatchcase
+from functools import lru_cache
+
+from atfnd.model import Action, Outcome, Policy, brief
+from atfnd.move.command import Ended
+from atfnd.move.verdict import Verdict
+from atfnd.serve.log.event_log import EventLog
+
+__all__ = ["source_of", "tell", "tell_end"]
+
+
+def tell(log: EventLog, outcome: Outcome, settings: Mapping[str, str], policy: Policy) -> None:
+    """`settings` are those of the NIC, as last read before the change."""
+    action = outcome.action
+    what = _moved(action.queue, action.old, action.new)
+    old, new = _place(action.queue, action.old), _place(action.queue, action.new)
+    if action.setting is not None and action.value is not None:
+        old, new = settings.get(action.setting), action.value
+        what = f"{action.setting} = {brief(action.value)}"
+    kind, why, code = action.kind.value, action.why, None
+    if outcome.errno:
+        code = errno.errorcode.get(outcome.errno, str(outcome.errno))
+        kind, why = "refused", f"{os.strerror(outcome.errno)}; {outcome.left}"
+    log.add(
+        kind, what, why, nic=action.nic, flow=action.key, policy=action.policy or None,
+        old=old, new=new, source=source_of(action, policy), errno=code,
+    )  # fmt: skip
+
+
+def tell_end(log: EventLog, ended: Ended, policy: Policy) -> None:
+    """How a move ended."""
+    action = ended.action
+    log.add(
+        ended.verdict.value, _how(ended), ended.why, nic=action.nic, flow=action.key,
+        policy=action.policy or None, old=_place(action.queue, action.old),
+        new=_place(action.queue, action.new), source=source_of(action, policy),
+    )  # fmt: skip
+
+
+def source_of(action: Action, policy: Policy) -> str | None:
+    """file:line of the rule that wants it; for what concerns an interface, that of the interface's
+    rule."""
+    for rule in policy.flows:
+        if rule.name == action.policy:
+            return rule.source
+    if action.key is None:
+        for each in policy.interfaces:
+            if fnmatchcase(action.nic, each.name):
+                return each.source
+    return None
+
+
+@lru_cache(maxsize=1024)
+def _moved(queue: int | None, old: int | None, new: int | None) -> str:
+    place = "queue" if queue is None else f"queue {queue}: CPU"
+    return f"{place} {'-' if old is None else old} -> {'-' if new is None else new}"
+
+
+@lru_cache(maxsize=1024)
+def _place(queue: int | None, number: int | None) -> str | None:
+    """What `old` and `new` of an action mean: its queue's CPU, or a flow's queue."""
+    if number is None:
+        return None
+    return f"queue {number}" if queue is None else f"CPU {number}"
+
+
+def _how(ended: Ended) -> str:
+    action, how = ended.action, ended.mechanism.value
+    what = f"queue {action.old} -> {'-' if action.new is None else action.new}"
+    if action.queue is not None:
+        what = f"queue {action.queue} to CPU {action.new}"
+    if ended.verdict is Verdict.DEFERRED:
+        return f"{what}, not moved"
+    late = f", {ended.violations} packets late" if ended.violations else ""
+    return f"{what}, by {how}{late}"

@@ -1,0 +1,293 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The only way to the kernel: carries out what the engine asks for, and gives back the results.
+Writes to a NIC only while it is armed; an undo also writes to one that is not, and needs a
+permit."""
+
+from __future__ import annotations
+
+import errno
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+from atfnd.daemon.changes import ChangeLog
+from atfnd.daemon.in_force import InForce
+from atfnd.daemon.moving import Moving, Said
+from atfnd.daemon.session import NicSession, Sessions
+from atfnd.daemon.undoing import Undoing
+from atfnd.engine.command import (
+    Adopt,
+    Begin,
+    Command,
+    Expect,
+    Forget,
+    Log,
+    LookAtStrays,
+    ReleaseClaim,
+    ReportEnd,
+    ReportOutcome,
+    TellMoves,
+)
+from atfnd.engine.engine import Engine
+from atfnd.engine.event import Event, MovesDropped, MovesReported, StraysLooked
+from atfnd.model import (
+    Action,
+    ActionKind,
+    FlowKey,
+    Mode,
+    Outcome,
+    Plan,
+    Restored,
+    SteeringMethod,
+)
+from atfnd.move.plan import in_order
+from atfnd.observe import Observer
+from atfnd.program.apply import apply
+from atfnd.program.journals.filter_journal import FilterJournal
+from atfnd.program.journals.undo_journal import UndoJournal
+from atfnd.program.setting import Undone
+
+__all__ = ["Executor", "UndoPermit"]
+
+Answer = Callable[[Any], Iterable[Event]]
+
+
+class UndoPermit(NamedTuple):
+    """An operator, or the policy at a stop, wants all our changes out of a NIC."""
+
+    nic: str
+    why: str
+
+
+class Executor:
+    """`observer` learns what the engine wants of it; `answer` registers the parts that carry out
+    other commands. `changed` is called when the engine may want a tick at another time."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        sessions: Sessions,
+        observer: Observer,
+        journal: FilterJournal,
+        undo_journal: UndoJournal,
+        changes: ChangeLog,
+        in_force: InForce,
+    ) -> None:
+        self._engine, self._sessions, self._observer = engine, sessions, observer
+        self._journal, self._undo_journal = journal, undo_journal
+        self._changes, self._in_force = changes, in_force
+        self.changed: Callable[[], None] = lambda: None
+        self._carriers: dict[type[Command], Answer] = {
+            Adopt: self._adopt,
+            Begin: self._begin,
+            Expect: self._expect,
+            Forget: self._forget,
+            Log: self._log,
+            LookAtStrays: self._look_at_strays,
+            ReleaseClaim: self._release_claim,
+            ReportEnd: self._report_end,
+            ReportOutcome: self._report_outcome,
+            TellMoves: self._tell_moves,
+        }
+
+    def answer(self, kind: type[Command], by: Answer) -> None:
+        """`by` carries out commands of this kind, and returns events."""
+        self._carriers[kind] = by
+
+    def take(self, *events: Event) -> list[Outcome]:
+        """Give events to the engine, and carry out all that it asks for. Returns the outcomes of
+        actions that are done already."""
+        done: list[Outcome] = []
+        for event in events:
+            done += self.carry_out(self.decide(event))
+        return done
+
+    def decide(self, event: Event) -> Sequence[Command]:
+        """What the engine asks for, to be carried out before the next event."""
+        return self._engine.handle(event, time.monotonic_ns())
+
+    def carry_out(self, commands: Iterable[Command]) -> list[Outcome]:
+        """As `take`, for commands that are already decided."""
+        done: list[Outcome] = []
+        todo = deque(commands)
+        while todo:
+            for answer in self._carriers[type(command := todo.popleft())](command):
+                if isinstance(answer, MovesReported):
+                    done += [each for each in answer.said if isinstance(each, Outcome)]
+                todo.extendleft(reversed(self.decide(answer)))
+        self.changed()
+        return done
+
+    def move(self, plan: Plan) -> list[Outcome]:
+        """Begin moves for a plan, as its policy's `order` asks, and return the outcomes there are
+        already."""
+        allowed = in_order(tuple(action for action in plan if self._armed(action.nic)))
+        return self.carry_out(
+            Begin(name, tuple(self._engine.wanted(each) for each in allowed if each.nic == name))
+            for name in dict.fromkeys(action.nic for action in allowed)
+        )
+
+    def write(self, plan: Plan) -> list[Outcome]:
+        """Carry out a plan that moves no flow, at once."""
+        done = [
+            self._apply(self._sessions[action.nic], action)
+            for action in in_order(plan)
+            if self._armed(action.nic)
+        ]
+        self._report(done)
+        return done
+
+    def still(self, session: NicSession) -> str | None:
+        """End all moves of this NIC. What the kernel refuses of that is logged and returned: it
+        stands in nobody's way."""
+        flows = [] if session.moves is None else session.moves.flows()
+        why = None
+        try:
+            session.end_moves()
+        except OSError as refusal:
+            why = refusal.strerror or str(refusal)
+            what = "moves under way did not end in order"
+            self._changes.log.add("refused", what, why, nic=session.name)
+        finally:
+            self.take(MovesDropped(session.name, flows))
+        return why
+
+    def know(self, session: NicSession) -> None:
+        """What moves depend on may have changed."""
+        if session.moves is not None:
+            steering = self._engine.memory.in_force.steering()
+            view = session.view
+            by_rules = view.armed and view.method is SteeringMethod.RULES
+            in_order = any(rule.order is not Mode.IMMEDIATE for rule in steering)
+            session.moves.know(measure=by_rules and in_order)
+
+    def take_out(
+        self, session: NicSession, permit: UndoPermit, put_back: Callable[[], list[Undone]]
+    ) -> list[Restored]:
+        """Take all our changes out of a NIC; no move of it is under way. `put_back` undoes its
+        settings. ValueError: the permit is not for this NIC, or it is armed."""
+        if permit.nic != session.name:
+            raise ValueError(f"{permit} does not permit {session.name}")
+        undoing = Undoing(self._engine.memory, self._journal, self._undo_journal)
+        nic, view = session.watch.nic, session.view
+        return undoing.take_out(nic, view, permit.why, self._report, put_back)
+
+    def _armed(self, nic: str) -> bool:
+        """We may write: this is the one place that asks."""
+        return nic in self._sessions and self._sessions[nic].view.armed
+
+    def _report(self, said: Said) -> None:
+        """Give the results of actions and moves to the engine."""
+        for each in said:
+            if isinstance(each, Outcome):
+                self._queue_moved(each)
+        self.take(MovesReported(tuple(said)))
+
+    def _queue_moved(self, outcome: Outcome) -> None:
+        action = outcome.action
+        if action.queue is not None and action.new is not None and not outcome.errno:
+            self._sessions[action.nic].watch.queue_moved(action.queue, action.new)
+
+    # ---- commands
+
+    def _begin(self, command: Begin) -> Sequence[MovesReported]:
+        """Nothing is done on a NIC that is gone: the loop is about to hear of that."""
+        if not self._armed(command.nic):
+            return ()
+        try:
+            said = self._moves_of(self._sessions[command.nic]).want(command.wanted)
+        except OSError as error:
+            if error.errno not in (errno.ENODEV, errno.ENOENT):
+                raise
+            return ()
+        for each in said:
+            if isinstance(each, Outcome):
+                self._queue_moved(each)
+        return (MovesReported(tuple(said)),) if said else ()
+
+    def _tell_moves(self, command: TellMoves) -> Iterable[Event]:
+        for name, session in self._sessions.items():
+            if session.moves is not None and command.nic in (None, name):
+                session.moves.tell(command.event)
+        return ()
+
+    def _look_at_strays(self, command: LookAtStrays) -> Iterable[Event]:
+        living = {(nic, key): self._sessions[nic].lives(key) for nic, key in command.keys}
+        return (StraysLooked(living),)
+
+    def _expect(self, command: Expect) -> Iterable[Event]:
+        self._observer.expect(command.cookie, command.cpu)
+        return ()
+
+    def _adopt(self, command: Adopt) -> Iterable[Event]:
+        self._observer.adopt(command.cpus)
+        return ()
+
+    def _forget(self, command: Forget) -> Iterable[Event]:
+        self._observer.forget(command.cookies)
+        return ()
+
+    def _release_claim(self, command: ReleaseClaim) -> Iterable[Event]:
+        self._journal.release(command.nic, command.match)
+        return ()
+
+    def _report_outcome(self, command: ReportOutcome) -> Iterable[Event]:
+        self._changes.record(command.outcome)
+        return ()
+
+    def _report_end(self, command: ReportEnd) -> Iterable[Event]:
+        self._changes.ended(command.ended, news=command.news)
+        return ()
+
+    def _log(self, command: Log) -> Iterable[Event]:
+        self._changes.log.add(command.kind, command.what, command.why, **command.fields)
+        return ()
+
+    # ---- moves
+
+    def _moves_of(self, session: NicSession) -> Moving:
+        """The moves of an armed NIC, from its first one on."""
+        if session.moves is None:
+            carry_out = partial(self._apply, session)
+            blind = partial(self._cannot_prove, session.name)
+            session.moves = Moving(
+                session.watch, carry_out, self._cookie, self._report, self._in_force.policy, blind
+            )
+            self.know(session)
+        return session.moves
+
+    def _cannot_prove(self, nic: str, why: str) -> None:
+        what = "packets cannot be observed: no move is proven"
+        self._changes.log.add("not-followed", what, why, nic=nic)
+
+    def _cookie(self, key: FlowKey) -> int | None:
+        flow = self._engine.memory.table.get(key)
+        return None if flow is None else flow.cookie
+
+    def _apply(self, session: NicSession, action: Action) -> Outcome:
+        now_ns = time.monotonic_ns()
+        if (late := self._engine.outlived(action, now_ns)) is not None:
+            return late
+        if action.kind is ActionKind.DELETE and not action.live:
+            at = action.location
+            try:
+                if self._inherited(session, action, now_ns):
+                    why = "another socket uses its rule now"
+                    return Outcome(action, now_ns, errno.ECANCELED, at, why)
+            except OSError as refusal:
+                why = "it is not known whether its 5-tuple is in use again"
+                return Outcome(action, now_ns, refusal.errno or errno.EIO, at, why)
+        return apply(session.watch.nic, self._journal, self._undo_journal, action)
+
+    def _inherited(self, session: NicSession, action: Action, now_ns: int) -> bool:
+        """The last look before a closed flow's filter is deleted: the delete would move a new
+        socket that has the same 5-tuple."""
+        key = action.key
+        if key is None or key.listens:
+            return False
+        if key.wide:
+            return self._engine.anyone_at(key, self._observer.inventory())
+        cookie = session.socket_of(key)
+        return cookie is not None and self._engine.inherited(action, cookie, now_ns)

@@ -1,0 +1,229 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Connects and listeners, given to the engine: flows that keep their order are placed before their
+data.
+
+Only for rules of the policy that keep order and match from the first byte on; without any, nothing
+is attached.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterable, Sequence
+from functools import partial
+
+from atfnd.daemon.cpusets import cpusets_of
+from atfnd.daemon.executor import Executor
+from atfnd.daemon.in_force import InForce
+from atfnd.daemon.recording import Recorder
+from atfnd.daemon.session import Sessions
+from atfnd.engine.command import FindListeners, LookAtPorts, WatchAccepts
+from atfnd.engine.engine import Engine
+from atfnd.engine.event import (
+    BirthHeard,
+    BirthsHeard,
+    BirthsLost,
+    Event,
+    ListenersFound,
+    Offer,
+    PortsDue,
+    PortsJudged,
+    PortsLooked,
+    PrefixesLooked,
+)
+from atfnd.engine.handshake.handshake import keeps_order_from_birth, ordered
+from atfnd.model import Born, Connecting, FlowKey, FlowRule, Listening, Thread, ThreadReads
+from atfnd.observe import Observer
+from atfnd.observe.nics.watch import NicWatch, nic_of
+from atfnd.observe.sockets.handshakes import Births
+from atfnd.policy.match.matching import Matching
+from atfnd.replay.recording import LookAt
+from atfnd.serve.log.event_log import EventLog
+
+__all__ = ["BirthReader"]
+
+
+class BirthReader:
+    """Attached while the policy in force wants it, or a recording is being made."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        executor: Executor,
+        sessions: Sessions,
+        observer: Observer,
+        matching: Matching,
+        recorder: Recorder,
+        in_force: InForce,
+        log: EventLog,
+    ) -> None:
+        self._engine, self._executor, self._sessions = engine, executor, sessions
+        self._observer, self._matching, self._recorder = observer, matching, recorder
+        self._in_force, self._log = in_force, log
+        self._births: Births | None = None
+        self._lost = 0
+        executor.answer(LookAtPorts, self._look_at_ports)
+        executor.answer(FindListeners, self._find_listeners)
+        executor.answer(WatchAccepts, self._watch_accepts)
+
+    @property
+    def attached(self) -> bool:
+        return self._births is not None
+
+    def start(self) -> None:
+        """Attach if the policy wants it, or a recording is being made."""
+        if self._births is not None or not self._wanted():
+            return
+        try:
+            self._births = Births()
+            self._births.start()
+        except OSError as refusal:
+            self._log.add("births", "flows are not placed at their birth", str(refusal))
+            self._births = None
+            return
+        asyncio.get_running_loop().add_reader(self._births.fileno(), self.read)
+
+    def _wanted(self) -> bool:
+        by_policy = any(map(keeps_order_from_birth, self._in_force.policy.flows))
+        return by_policy or self._recorder.asked()
+
+    def renew(self) -> None:
+        """Another policy is in force, or a recording has begun: attach if that is wanted, and have
+        ports looked at again."""
+        if self._births is None:
+            self.start()
+            self.serve()
+            return
+        self._judge_ports()
+        self.look_at_ports()
+
+    def end(self) -> None:
+        """Detach when nothing wants births any more, and nothing is left of them."""
+        self._judge_ports()
+        if self._births is None or self._wanted() or self._engine.has_births():
+            return
+        self.close()
+        for nic in self._engine.memory.nics.values():
+            nic.listeners = None
+
+    def close(self) -> None:
+        if self._births is not None:
+            asyncio.get_running_loop().remove_reader(self._births.fileno())
+            self._births.close()
+            self._births = None
+
+    def serve(self) -> None:
+        """The NICs have changed."""
+        if self._births is not None:
+            netns = {session.watch.nic.netns for session in self._sessions.values()}
+            self._births.serve(sorted(netns, key=str))
+            self._find_listeners()
+
+    def read(self) -> None:
+        """One wake-up: what connects, listens, was answered or accepted."""
+        if self._births is None:
+            return
+        events = self._births.drain()
+        self._recorder.heard(events, self._received_by)
+        if events:
+            self._executor.take(BirthsHeard(tuple(map(self._heard, events))))
+        if (lost := self._births.lost()) > self._lost:
+            self._lost = lost
+            self._executor.take(BirthsLost())
+
+    def read_first(self, event: ThreadReads) -> None:
+        """The thread that reads a port's connections is the one that serves it."""
+        watch = nic_of(event, (session.watch for session in self._sessions.values()))
+        if watch is not None:
+            self._recorder.reads(event, watch.view.name)
+            self._executor.take(BirthsHeard((BirthHeard(event, watch.view.name),)))
+
+    def look_at_ports(self) -> None:
+        """Which ports need a filter, or a different one."""
+        if self._births is not None:
+            self._executor.take(PortsDue())
+
+    def look_at_prefixes(self) -> None:
+        """Which flows may share a filter, and which shared filters no flow needs."""
+        nics = [name for name in self._sessions if self._engine.may_share(name)]
+        uses = self._observer.inventory() if nics or self._recorder.active() else ()
+        self._recorder.looked(LookAt.SPANS, uses)
+        of_many = {name: partial(self._of_many, name) for name in nics}
+        self._executor.take(PrefixesLooked(of_many, uses))
+
+    def remarks(self, key: FlowKey) -> tuple[str, ...]:
+        """As `serve.Source.port_remarks`."""
+        handshakes, memory = self._engine.handshakes, self._engine.memory
+        found = (handshakes.why_no_port(nic, key, memory) for nic in self._sessions)
+        return tuple(each for each in found if each is not None)
+
+    def _judge_ports(self) -> None:
+        now_ns = time.monotonic_ns()
+        rule_of = {name: partial(self._of_port, name, now_ns) for name in self._sessions}
+        self._executor.take(PortsJudged(rule_of))
+
+    def _look_at_ports(self, command: LookAtPorts) -> Iterable[Event]:
+        """Accepted connections are seen from before the sockets are read."""
+        if self._births is None:
+            return ()
+        self._births.accepts(command.ports)
+        uses, now_ns = self._observer.inventory(), time.monotonic_ns()
+        self._recorder.looked(LookAt.PORTS, uses)
+        rule_of = {name: partial(self._of_port, name, now_ns) for name in self._sessions}
+        return (PortsLooked(rule_of, uses),)
+
+    def _find_listeners(self, command: FindListeners | None = None) -> Iterable[Event]:
+        """These are all there are."""
+        if self._births is not None:
+            found = self._births.listeners()
+            for name in self._sessions:
+                here = tuple(each for each in found if self._only(each) == name)
+                self._executor.take(ListenersFound(name, here))
+            self._recorder.found()
+        return ()
+
+    def _watch_accepts(self, command: WatchAccepts) -> Iterable[Event]:
+        if self._births is not None:
+            self._births.accepts(command.ports)
+        return ()
+
+    def _heard(self, event: Born) -> BirthHeard:
+        if isinstance(event, Connecting):
+            return BirthHeard(event, offers=partial(self._offers, event))
+        return BirthHeard(event, self._only(event) if isinstance(event, Listening) else None)
+
+    def _offers(self, event: Connecting) -> Sequence[Offer]:
+        offers = []
+        for watch in self._received_by(event):
+            name, now_ns = watch.view.name, time.monotonic_ns()
+            rule = ordered(self._matching.connecting(event, name, now_ns))
+            if rule is None or watch.tunnel_of(event.key) is not None:
+                continue
+            queue = watch.predicted(event.key)
+            cpusets = cpusets_of(event.thread, rule, self._in_force.policy)
+            offers.append(Offer(name, rule, queue.index if queue else None, cpusets))
+        return offers
+
+    def _of_port(
+        self, nic: str, now_ns: int, key: FlowKey, thread: Thread | None
+    ) -> FlowRule | None:
+        return self._matching.of_port(key, thread, nic, now_ns)
+
+    def _of_many(self, nic: str, key: FlowKey) -> FlowRule | None:
+        return self._matching.of_many(key, nic)
+
+    def _only(self, event: Listening) -> str | None:
+        """The NIC that it receives through, if there is no other."""
+        watches = self._received_by(event)
+        return watches[0].view.name if len(watches) == 1 else None
+
+    def _received_by(self, event: Connecting | Listening) -> list[NicWatch]:
+        """The NICs of its namespace that have its local address."""
+        return [
+            session.watch
+            for session in self._sessions.values()
+            if self._births is not None
+            and self._births.is_of(event.netns, session.watch.nic.netns)
+            and session.watch.owns(event.key.local)
+        ]

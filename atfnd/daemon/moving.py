@@ -1,0 +1,198 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The moves of one NIC on the loop: takes what the engine wants, and returns the results, now or
+later.
+
+While something waits for it, the machine (`move.device`) gets time and evidence every millisecond,
+or less often if its cost asks for that. Packets are observed only during that time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from math import inf
+
+from atfnd.model import Action, ActionKind, FlowKey, Mode, Outcome, Policy
+from atfnd.move.command import Ended
+from atfnd.move.device import NicMoves
+from atfnd.move.event import Event, FlowClosed, PortChanged, Reset, TimerDue, Wanted
+from atfnd.move.mover import Mover
+from atfnd.move.timer import Times
+from atfnd.observe.nics.move_port import read_port
+from atfnd.observe.nics.watch import NicWatch
+from atfnd.program.actuator import NicActuator
+from atfnd.program.blind_actuator import BlindActuator
+
+__all__ = ["Moving", "Said"]
+
+_LOOK_S = 0.001  # for a gap; the machine may hear later of what follows a move
+_LOOK_LATER_S = 0.02
+_SHARE = 0.1  # of one core that looking may cost
+_FRESH_S = 1.0  # a change by another program may go unnoticed for so long
+_MEASURE_AFTER_S, _MEASURE_LATEST_S = 5.0, 600.0  # again, after a refusal
+_REST_S = 5.0  # without a move, until nothing is attached any more
+
+Said = Sequence[Outcome | Ended]
+
+
+class Moving:
+    """`apply` carries out an action, `cookie` returns that of a flow's socket, `said` takes the
+    results of moves that end after `want` has returned, `blind` says why packets and polls cannot
+    be seen. It changes nothing by itself."""
+
+    def __init__(
+        self,
+        watch: NicWatch,
+        apply: Callable[[Action], Outcome],
+        cookie: Callable[[FlowKey], int | None],
+        said: Callable[[Said], None],
+        policy: Policy,
+        blind: Callable[[str], None],
+    ) -> None:
+        self._watch, self._said, self._apply, self._blind = watch, said, apply, blind
+        self._actuator: NicActuator | BlindActuator
+        try:
+            self._actuator = NicActuator(apply, lambda: watch.view.queues, cookie, watch.nic.rule)
+        except OSError as refusal:
+            self._actuator = self._blinded(refusal)
+        times, port = _paced(Times(), policy), read_port(watch.view, watch.nic.interface, None)
+        self._mover = Mover(self._actuator, NicMoves(port, times))
+        self._lives, self._read_s = watch.lives, time.monotonic()
+        self._measure_at_s, self._measure_after_s = 0.0, _MEASURE_AFTER_S
+        self._timer: asyncio.TimerHandle | None = None
+        self._busy_s = 0.0  # loop time of the last move
+        self._reading = False
+
+    def want(self, wanted: Sequence[Wanted]) -> Said:
+        """Begin moves, or queue them until they are due. Returns what is done already."""
+        events: list[Event] = []
+        for each in wanted:
+            if each.action.key is not None and not each.live:
+                events.append(FlowClosed(each.action.key))
+            events.append(each)
+        if any(each.live and each.action.kind is not ActionKind.SETTING for each in wanted):
+            self._start()
+        if any(each.mode is not Mode.IMMEDIATE for each in wanted):
+            events = [*self._facts(_FRESH_S), *events]
+        return self._tell(*events)
+
+    def tell(self, event: Event) -> None:
+        """Something happened that a move may depend on."""
+        if said := self._tell(event):
+            self._said(said)
+
+    def know(self, *, measure: bool) -> None:
+        """The NIC has been read again: what moves depend on, and whether it was reset. With
+        `measure`, measure what a rule write takes here, if that is not known: write a filter that
+        matches no flow, and delete it."""
+        now_s = time.monotonic()
+        due = measure and self._actuator.write_ns() is None and now_s >= self._measure_at_s
+        outcome = self._actuator.try_writes(self._watch.view.name) if due else None
+        if outcome is not None and outcome.errno:
+            self._measure_at_s = now_s + self._measure_after_s
+            self._measure_after_s = min(2 * self._measure_after_s, _MEASURE_LATEST_S)
+        if said := self._tell(*self._facts(0)):
+            self._said(said)
+
+    def use(self, policy: Policy) -> None:
+        """From now on this policy sets how long flows rest and how many moves there may be."""
+        device = self._mover.device
+        self._mover.device = device._replace(times=_paced(device.times, policy))
+
+    def flows(self) -> list[FlowKey]:
+        """The flows whose moves wait or are under way."""
+        subjects = (*self._mover.device.live, *self._mover.device.waiting)
+        return [each for each in dict.fromkeys(subjects) if isinstance(each, FlowKey)]
+
+    def concerns(self, key: FlowKey) -> bool:
+        """A move of this flow waits or is under way."""
+        return key in self._mover.device.live or key in self._mover.device.waiting
+
+    def close(self) -> None:
+        """End quiescing, and detach everything. Rules stay."""
+        if self._timer is not None:
+            self._timer.cancel()
+        with ExitStack() as ending:  # each step runs, whatever the others do
+            ending.callback(self._actuator.close)
+            ending.callback(self._rest)
+            ending.callback(self._mover.let_go)
+
+    def _facts(self, fresh_s: float) -> list[Event]:
+        """What moves depend on, unless it was read less than `fresh_s` ago."""
+        now_s = time.monotonic()
+        if now_s - self._read_s < fresh_s:
+            return []
+        self._read_s = now_s
+        reset = [Reset()] if self._lives != self._watch.lives else []
+        self._lives = self._watch.lives
+        write_ns, service_pps = self._actuator.write_ns(), self._actuator.service_pps()
+        watch = self._watch
+        port = read_port(watch.view, watch.nic.interface, write_ns, service_pps=service_pps)
+        return [*reset, PortChanged(port)]
+
+    def _tell(self, *events: Event) -> Said:
+        said = self._mover.tell(*events)
+        self._schedule(_LOOK_S)
+        return said
+
+    def _look(self) -> None:
+        """Give the machine what was seen, and the time."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        began_s = time.thread_time()
+        said = self._mover.tell(*self._actuator.evidence(self._actuator.now_ns()), TimerDue())
+        if said:
+            self._said(said)
+        self._schedule(max(_LOOK_S, (time.thread_time() - began_s) / _SHARE))
+
+    def _schedule(self, least_s: float) -> None:
+        """The next look: when the machine waits for a time, or soon when packets are watched."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        loop = asyncio.get_running_loop()
+        if (due_ns := self._mover.due_ns()) is not None:
+            self._busy_s = loop.time()
+            soon_s = (due_ns - self._actuator.now_ns()) / 1e9
+            if self._actuator.watching():
+                look_s = _LOOK_S if self._mover.waits_for_gap() else _LOOK_LATER_S
+                soon_s = min(soon_s, look_s)
+            self._timer = loop.call_later(max(least_s, soon_s), self._look)
+        elif self._reading:  # since the last move, not since the NIC was last looked at
+            self._timer = loop.call_later(self._busy_s + _REST_S - loop.time(), self._rest)
+
+    def _blinded(self, refusal: OSError) -> BlindActuator:
+        why = refusal.strerror or str(refusal)
+        self._blind(why)
+        return BlindActuator(self._apply, why)
+
+    def _start(self) -> None:
+        """Attach what observes packets and polls. If the kernel refuses, moves go on without it
+        until the NIC is watched anew."""
+        try:
+            self._actuator.start()
+        except OSError as refusal:
+            self._actuator.close()
+            self._actuator = self._mover.actuator = self._blinded(refusal)
+            self._read_s = -inf  # the time that a write took counts no more
+        self._busy_s = asyncio.get_running_loop().time()
+        if not self._reading and self._actuator.fileno() >= 0:
+            asyncio.get_running_loop().add_reader(self._actuator.fileno(), self._look)
+            self._reading = True
+
+    def _rest(self) -> None:
+        self._timer = None
+        loop = asyncio.get_running_loop()
+        if self._reading:
+            loop.remove_reader(self._actuator.fileno())
+            self._reading = False
+        self._actuator.rest()
+
+
+def _paced(times: Times, policy: Policy) -> Times:
+    every_ns = 1_000_000_000 // policy.moves_per_s
+    return replace(times, hold_down_ns=policy.hold_down_ns, move_every_ns=every_ns)

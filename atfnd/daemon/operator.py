@@ -1,0 +1,209 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What an operator may ask of a running daemon: arm, disarm, pause, resume, restore.
+
+An order holds until the next one, also while an interface goes and comes back, and for the next
+run.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Collection, Sequence
+from contextlib import ExitStack
+from functools import partial
+
+from atfnd.daemon.arming import Arming
+from atfnd.daemon.cpu_exclusion import CpuExclusion
+from atfnd.daemon.executor import Executor, UndoPermit
+from atfnd.daemon.nics import ServedNics
+from atfnd.daemon.session import NicSession, views_of
+from atfnd.engine.event import TakenUp
+from atfnd.engine.table.flow_table import FlowTable
+from atfnd.errors import OperatorError
+from atfnd.model import FlowState, Restored
+from atfnd.program.balance import BALANCER
+from atfnd.program.cpuset import CGROUPS
+from atfnd.program.journals.filter_journal import FilterJournal
+from atfnd.program.journals.operator_journal import ALL, OperatorJournal
+from atfnd.program.journals.record_file import Unrecorded
+from atfnd.program.journals.undo_journal import UndoJournal
+from atfnd.serve.log.event_log import EventLog
+
+__all__ = ["OperatorCommands"]
+
+
+class OperatorCommands:
+    """By the name of a NIC; KeyError: there is none of that name."""
+
+    def __init__(
+        self,
+        nics: ServedNics,
+        executor: Executor,
+        arming: Arming,
+        cpu_exclusion: CpuExclusion,
+        table: FlowTable,
+        journal: FilterJournal,
+        undo_journal: UndoJournal,
+        operator_journal: OperatorJournal,
+        log: EventLog,
+    ) -> None:
+        self._nics, self._executor, self._arming = nics, executor, arming
+        self._cpu_exclusion, self._table = cpu_exclusion, table
+        self._journal, self._undo_journal = journal, undo_journal
+        self._operator_journal, self._log = operator_journal, log
+        self.restored: Sequence[Restored] = ()  # at a stop, where the policy asks for that
+
+    async def arm(self, nic: str) -> None:
+        """Allow changes on a NIC, and place every flow that waits for it."""
+        session = self._nics.sessions[nic]
+        self._order("arm", nic)
+        self._cpu_exclusion.arm()
+        self.arm_now(session, "asked for")
+
+    async def disarm(self, nic: str | None) -> None:
+        """Stop every change at once, on one NIC or on all, also on those to come; filters in place
+        stay. OperatorError: the order is in force, but a restart will not know of it, or a move did
+        not end in order."""
+        every = self._nics.sessions
+        sessions = list(every.values()) if nic is None else [every[nic]]
+        but, hint = list[str](), "it is in force all the same; `atfnctl events` says more"
+        try:
+            refusals = self.disarm_now(sessions, "asked for")
+            but += [f"moves under way did not end in order: {why}" for why in refusals[:1]]
+        except OSError as refusal:
+            but.append(f"it could not be read: {refusal.strerror}")
+        finally:
+            refused = self._order("disarm", ALL if nic is None else nic)
+        if refused is not None:
+            but.append(f"the order cannot be recorded, and holds for this run only: {refused}")
+            hint = "it is in force all the same; make room, then disarm again"
+        if but:
+            where = "every interface" if nic is None else nic
+            raise OperatorError(f"{where} is disarmed, but {'; '.join(but)}", hint)
+
+    async def pause(self, nic: str) -> None:
+        """Take our filters out of a NIC and put its settings back, armed or not, and change nothing
+        until `resume`. OperatorError: the kernel refused some of it."""
+        session = self._nics.sessions[nic]
+        if session.view.paused and not (self._journal.names(nic) or self._undo_journal.held(nic)):
+            return
+        session.watch.pause()
+        self._order("pause", nic)
+        done = self._take_out(session, "paused by the operator")
+        self._log.add("pause", "paused: our rules are out", "asked for", nic=nic)
+        self._executor.take(TakenUp(nic))
+        done += [*self._release_cgroups(), *await self._arming.balancing.lift(nic)]
+        if refused := ", ".join(each.what for each in done if not each.done):
+            what = f"{nic} is paused, but the kernel refused to undo: {refused}"
+            raise OperatorError(what, f"atfnctl events --nic {nic} says why")
+
+    async def resume(self, nic: str) -> None:
+        """Put back what `pause` took out, if the NIC was armed then, and take over again what we
+        left alone because another program had moved it."""
+        session = self._nics.sessions[nic]
+        theirs: Collection[object] = session.view.manual
+        for of in (CGROUPS, BALANCER):
+            theirs = theirs or self._undo_journal.manual(of)
+        manual = [f for f in self._table if (f.nic, f.state) == (nic, FlowState.MANUAL)]
+        if not (session.view.paused or theirs or manual):
+            return
+        self._order("resume", nic)
+        self._log.add("resume", "resumed", "asked for", nic=nic)
+        armed = session.watch.resume()
+        self._arming.take_back(session)
+        self._cpu_exclusion.take_back()
+        with self._nics.while_there(session):
+            self._arming.meet(session)
+            if armed:
+                self._nics.look_again(session)
+        if armed and nic in self._nics.sessions:
+            self._executor.take(TakenUp(nic, manual=True))
+
+    async def restore(self, nic: str) -> Sequence[Restored]:
+        """Take our filters out of a NIC and put its settings back, armed or not, and leave it
+        disarmed. Returns the result for each of them."""
+        session = self._nics.sessions[nic]
+        try:
+            self.disarm_now([session], "restored by the operator")
+        finally:
+            self._order("disarm", nic)
+        done = self._take_out(session, "restored by the operator")
+        self._executor.take(TakenUp(nic))
+        return [*done, *self._release_cgroups(), *await self._arming.balancing.lift(nic)]
+
+    def restore_all(self) -> None:
+        """As `restore` of every NIC, but orders that were given hold."""
+        done: list[Restored] = []
+        for session in list(self._nics.sessions.values()):
+            session.watch.arm(False)
+            with self._nics.while_there(session):
+                why = "atfnd stops, and the policy says on_stop: restore"
+                done += self._take_out(session, why)
+        done += self._release_cgroups()
+        self.restored = [*done, *self._arming.balancing.lift_all()]
+
+    def arm_now(self, session: NicSession, why: str) -> None:
+        """From now on we may write to it."""
+        name, old = session.name, _standing(session)
+        session.watch.arm(True)
+        self._log.add("arm", "armed", why, nic=name, old=old, new=_standing(session))
+        with self._nics.while_there(session):
+            self._nics.look_again(session)
+            self._arming.meet(session)
+            self._nics.adopt(session)
+        if name in self._nics.sessions:
+            self._executor.take(TakenUp(name))
+
+    def disarm_now(self, sessions: Sequence[NicSession], why: str) -> list[str]:
+        """Disarm all of them before anything else happens. Returns why moves that were under way
+        could not be ended in order. OSError: what they have read until now cannot be counted; they
+        are disarmed."""
+        what, new, refused = "disarmed: nothing is changed any more", "not armed", list[str]()
+
+        def still(session: NicSession) -> None:
+            if (refusal := self._executor.still(session)) is not None:
+                refused.append(refusal)
+
+        with ExitStack() as ending:  # the last callback runs first; all run, whatever fails
+            for session in sessions:
+                name, old = session.name, _standing(session)
+                ending.callback(still, session)
+                ending.callback(self._log.add, "disarm", what, why, nic=name, old=old, new=new)
+            for session in sessions:
+                ending.callback(session.watch.arm, False)
+        return refused
+
+    def _take_out(self, session: NicSession, why: str) -> list[Restored]:
+        """Undo every filter and every setting of ours. The NIC is disarmed, and undoing does not
+        arm it."""
+        self._executor.still(session)
+        try:
+            self._nics.check_filters(session)  # what another program has just changed is theirs
+        except OSError as refusal:  # it does not list them: `take_out` says that
+            if refusal.errno == errno.ENODEV:
+                raise
+        permit = UndoPermit(session.name, why)
+        return self._executor.take_out(session, permit, partial(self._arming.undo, session))
+
+    def _release_cgroups(self) -> list[Restored]:
+        """Give cgroups back the CPUs that no armed NIC asks for any more."""
+        before = self._undo_journal.held(CGROUPS).keys()
+        refused = self._cpu_exclusion.pause(views_of(self._nics.sessions))
+        back = before - self._undo_journal.held(CGROUPS).keys()
+        done = [Restored(CGROUPS, name, 0, "is as it was, or another program's") for name in back]
+        return [*done, *(Restored(CGROUPS, name, errno.EPERM, "is left") for name in refused)]
+
+    def _order(self, verb: str, nic: str) -> str | None:
+        """Record the order: it holds from now on. Returns why a restart will not know of it, if
+        so."""
+        try:
+            self._operator_journal.say(verb, nic)
+        except Unrecorded as refusal:
+            why = f"it holds for this run only: {refusal.strerror}"
+            self._log.add("unrecorded", f"{verb} {nic}", why, nic=None if nic == ALL else nic)
+            return refusal.strerror
+        return None
+
+
+def _standing(session: NicSession) -> str:
+    return "armed" if session.view.armed else "not armed"

@@ -1,0 +1,33 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What would be done to a NIC, and how an admin would do it. Pure; it may take long."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from atfnd.engine.indirection.entries import EntryOf
+from atfnd.engine.plan import foreseen
+from atfnd.engine.table.memory import Memory
+from atfnd.model import Flow, FlowKey, NicView, Plan, Planned, Topology
+from atfnd.move.plan import in_order
+from atfnd.program.shell_commands import by_hand
+
+__all__ = ["planned"]
+
+
+def planned(
+    view: NicView,
+    cpus: Topology,
+    entry_of: EntryOf,
+    known: Memory,
+    flows: Sequence[Flow],
+    now_ns: int,
+    deferred: Mapping[FlowKey, int],
+    more: Plan,
+) -> list[Planned]:
+    """`known` is a copy, as for `foreseen`, and is changed; `more` comes after that."""
+    actions = (*in_order(foreseen(view, cpus, entry_of, known, flows, now_ns)), *more)
+    return [
+        Planned(action, deferred.get(action.key) if action.key else None, *hand)
+        for action, hand in zip(actions, by_hand(actions, view), strict=True)
+    ]

@@ -1,0 +1,277 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What the daemon shows: the `serve.Source` of the API, read from the loop's own state.
+
+All methods run on the loop and return at once, except `doctor`. None changes anything.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import itertools
+import os
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+
+from atfnd import __version__
+from atfnd.daemon.changes import ChangeLog
+from atfnd.daemon.counting import counts_of, in_short
+from atfnd.daemon.cpu_exclusion import CpuExclusion
+from atfnd.daemon.cpu_times import CpuTimeReader
+from atfnd.daemon.in_force import InForce
+from atfnd.daemon.joined import Joined
+from atfnd.daemon.lateness import Punctuality
+from atfnd.daemon.planning import planned
+from atfnd.daemon.session import Sessions
+from atfnd.diagnose.doctor import examine
+from atfnd.diagnose.machine import examine_machine
+from atfnd.engine.engine import Engine
+from atfnd.engine.placement import auto
+from atfnd.engine.placement.steering_method import method_of
+from atfnd.engine.plan import copy_of
+from atfnd.engine.table.flow_table import t_delete_in_force_ns
+from atfnd.errors import OperatorError
+from atfnd.model import (
+    Counts,
+    CpuTime,
+    Event,
+    Finding,
+    Flow,
+    FlowKey,
+    NapiTime,
+    NicReads,
+    NicView,
+    Planned,
+    Status,
+    Topology,
+)
+from atfnd.nic.driver import open_nic
+from atfnd.nic.toeplitz import rss_entry
+from atfnd.observe import Observer
+from atfnd.observe.machine.machine import machine
+from atfnd.observe.machine.topology import CpuWatch
+from atfnd.observe.nics.watch import NicWatch
+from atfnd.serve.notify import Notify
+
+__all__ = ["Reporter"]
+
+_PART = 1000  # slots copied before the loop has its turn
+
+
+class Reporter:
+    """Reads the loop's own state."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        sessions: Sessions,
+        observer: Observer,
+        observer_why: str,
+        in_force: InForce,
+        changes: ChangeLog,
+        cpu_exclusion: CpuExclusion,
+        cpus: CpuWatch,
+    ) -> None:
+        self.memory, self._engine, self._sessions = engine.memory, engine, sessions
+        self._observer, self._observer_why = observer, observer_why
+        self._in_force, self._changes, self._cpu_exclusion = in_force, changes, cpu_exclusion
+        self._cpus, self._cpu_times = cpus, CpuTimeReader()
+        self._since_wall_s, self._since_ns = time.time(), time.monotonic_ns()
+        self.punctuality, self.notify = Punctuality(), Notify()
+        self.resyncs: Callable[[], int] = lambda: 0
+
+    def status(self) -> Status:
+        """The daemon at a glance."""
+        table, in_force = self.memory.table, self.memory.in_force
+        return Status(
+            version=__version__,
+            pid=os.getpid(),
+            since_wall_s=self._since_wall_s,
+            since_ns=self._since_ns,
+            observer=self._observer.name,
+            observer_why=self._observer_why,
+            armed=tuple(name for name, each in self._sessions.items() if each.view.armed),
+            table_entries=len(table),
+            table_capacity=table.capacity,
+            t_delete_ns=t_delete_in_force_ns(in_force.t_delete_ns, len(table), table.capacity),
+            overflow=self.memory.overflow,
+            flows_by_state=tuple((s.value, n) for s, n in table.by_state().items()),
+            actions_applied=sum(n for (_, _, code), n in self._changes.changes.items() if not code),
+            actions_refused=sum(n for (_, _, code), n in self._changes.changes.items() if code),
+            events_lost=self._observer.lost(),
+            resyncs=self.resyncs(),
+            policy_files=self._in_force.policy.files,
+            reads=self._reads(),
+            moves=tuple((*how, n) for how, n in sorted(self._changes.moves.items())),
+            late_packets=self._changes.late_packets,
+        )
+
+    def _reads(self) -> tuple[NicReads, ...] | None:
+        """By NIC; None: this observer does not measure it."""
+        found = tuple(reads for each in self._sessions.values() if (reads := each.watch.reads()))
+        return found or (() if self._observer.name == "bpf" else None)
+
+    def tell_ready(self) -> None:
+        """Tell the service manager that the first look, or another policy, is complete."""
+        self.notify.ready(self._in_short())
+
+    def tell_alive(self) -> None:
+        """Tell the service manager that the loop has made another pass."""
+        self.notify.alive(self._in_short())
+
+    def _in_short(self) -> str:
+        said = in_short((each.view for each in self._sessions.values()), self.memory)
+        refused = self._in_force.refused
+        return f"{said}; not reloaded: {refused}" if refused else said
+
+    def counts(self) -> Counts:
+        """The daemon in numbers: nothing is read to get them."""
+        table = self.memory.table
+        return Counts(
+            status=self.status(),
+            flows=table.standing(),
+            changes=self._changes.changes,
+            nics=tuple(
+                counts_of(each.view, each.watch.reads(), self.memory)
+                for each in self._sessions.values()
+            ),
+            lateness=self.punctuality.counted(),
+            log_lost=self._changes.log.lost,
+        )
+
+    def flows(self) -> Sequence[Flow | None]:
+        """The live Flow-to-Core table by slot, then the last flows that found it full."""
+        return Joined(self.memory.table.slots(), list(self.memory.overflowed.values()))
+
+    def nics(self) -> Sequence[NicView]:
+        """Every NIC with its rules and counters, as fresh as `NicWatch.shown` has them."""
+        views = []
+        for name, session in self._sessions.items():
+            try:
+                shown = session.watch.shown(partial(self._locations, name))
+                views.append(replace(shown, owners=self._owners(name), homes=self._homes_of(name)))
+            except OSError as error:
+                if error.errno != errno.ENODEV:  # it is gone, and the loop is about to hear of that
+                    why = error.strerror or str(error)
+                    what = f"{name} cannot be read now: {why}"
+                    raise OperatorError(what, "ask again in a while", exit_code=1) from error
+        return views
+
+    def names(self) -> Sequence[str]:
+        """The NICs, without a look at them."""
+        return list(self._sessions)
+
+    def _locations(self, nic: str) -> frozenset[int]:
+        """The locations of our rules in it."""
+        steered = self.memory.table.steered(nic)
+        return frozenset(flow.location for flow in steered if flow.location is not None)
+
+    def _owners(self, nic: str) -> dict[int, str]:
+        """The owner of each of its queues: `thread 4711`."""
+        owned = self.memory.nics[nic].owned
+        return {queue: f"{each.owner[0]} {each.owner[1]}" for queue, each in owned.items()}
+
+    def _homes_of(self, nic: str) -> dict[int, int]:
+        """The CPUs that its queues go back to when they have no owner."""
+        return dict(self.memory.nics[nic].lent.homes)
+
+    async def plan(self, nic: str) -> Sequence[Planned]:
+        """As `serve.Source.plan`: what the daemon decides with, on a copy of what it knows. The
+        flows are copied a part at a time, and the rest is done in a thread."""
+        view = self._sessions[nic].watch.shown(partial(self._locations, nic))
+        entry_of = partial(rss_entry, view.rss) if view.rss else lambda key: None
+        cpus, flows, table = self.topology(), list[Flow](), self.memory.table.slots()
+        for at in itertools.count(step=_PART):
+            flows += (flow for flow in table[at : at + _PART] if flow and flow.nic == nic)
+            await asyncio.sleep(0)
+            if at >= len(table):
+                break
+        known, now_ns = copy_of(self.memory, nic), time.monotonic_ns()
+        deferred, more = self.memory.deferred(), tuple(self._cpu_exclusion.planned(nic))
+        return await asyncio.to_thread(
+            planned, view, cpus, entry_of, known, flows, now_ns, deferred, more
+        )
+
+    def topology(self) -> Topology:
+        """CPUs as sysfs describes them now; an offline one shares what it shared before."""
+        known = self._cpus.read()
+        self.memory.know_cpus(known.cpus)
+        return known
+
+    def cpu_time(self) -> tuple[CpuTime, Sequence[NapiTime]]:
+        """As `serve.Source.cpu_time`."""
+        return self._cpu_times.shown(each.view for each in self._sessions.values())
+
+    async def doctor(self, nic: str | None) -> tuple[Sequence[NicView], Sequence[Finding]]:
+        """As `serve.Source.doctor`. Slow reads run in a thread."""
+        around = await asyncio.to_thread(machine)
+        looked = []
+        for name in list(self._sessions) if nic is None else [nic]:
+            try:
+                looked.append(await asyncio.to_thread(_glance, name))
+            except OperatorError:
+                if nic is not None:
+                    raise  # else it has gone since we began
+        known = {view.name: view for view in self.nics()}
+        watched = nic is None or nic in known
+        views = [_as_now(known[view.name], view) if view.name in known else view for view in looked]
+        cpus = self.topology()
+        findings = [each for view in views for each in examine(view, cpus, around, watched=watched)]
+        if nic is None:
+            findings += examine_machine(around, self.status(), self._sessions)
+            findings += self._cpu_exclusion.findings()
+        return views, findings
+
+    def events(self, after_seq: int, limit: int) -> Sequence[Event]:
+        """Oldest first, numbered above `after_seq`."""
+        return self._changes.log.after(after_seq, limit)
+
+    def remarks(self, flow: Flow) -> tuple[str, ...]:
+        """As `serve.Source.remarks`."""
+        tried, kept_off = (
+            auto.said(flow, self.memory, time.monotonic_ns()),
+            self._cpu_exclusion.report(flow),
+        )
+        found = (None if tried is None else f"{tried}.", kept_off)
+        return tuple(each for each in found if each is not None)
+
+    async def later_than(self, seq: int) -> None:
+        """As `serve.Source.later_than`."""
+        await self._changes.log.later(seq)
+
+    def rss_queue(self, nic: str, key: FlowKey) -> int | None:
+        """Where RSS alone would deliver a flow."""
+        queue = self._sessions[nic].watch.predicted(key)
+        return queue.index if queue else None
+
+
+def _glance(name: str) -> NicView:
+    """One look at a NIC, watched or not. OperatorError: no such interface."""
+    nic = open_nic(name)
+    try:
+        watch = NicWatch(nic, armed=False, budget=None)
+    except OSError:
+        nic.close()
+        raise
+    try:
+        watch.inspect()
+        watch.steered_by(*method_of(watch.view))
+        return watch.shown(frozenset)
+    finally:
+        watch.close()
+
+
+def _as_now(known: NicView, seen: NicView) -> NicView:
+    """What we know of a NIC, with what was just seen of it: no event reports a change of an
+    affinity, and chores run seldom."""
+    return replace(
+        known,
+        up=seen.up,
+        queues=seen.queues,
+        rss=seen.rss,
+        device=seen.device,
+        settings=seen.settings,
+        conflicts=seen.conflicts,
+    )

@@ -1,0 +1,49 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The daemon as the API sees it: what it shows, and which orders it takes."""
+
+from __future__ import annotations
+
+from atfnd.daemon.handshakes import BirthReader
+from atfnd.daemon.in_force import InForce
+from atfnd.daemon.operator import OperatorCommands
+from atfnd.daemon.reload import PolicyReload
+from atfnd.daemon.reporter import Reporter
+from atfnd.daemon.sockets import SocketReader
+from atfnd.model import Policy
+from atfnd.policy.match.matching import Matching
+
+__all__ = ["Served"]
+
+
+class Served:
+    """A `serve.Source` that passes each question to the part that knows the answer."""
+
+    def __init__(
+        self,
+        reporter: Reporter,
+        operator: OperatorCommands,
+        reload: PolicyReload,
+        sockets: SocketReader,
+        births: BirthReader,
+        matching: Matching,
+        in_force: InForce,
+    ) -> None:
+        self._sockets, self._in_force = sockets, in_force
+        self.status, self.counts = reporter.status, reporter.counts
+        self.flows, self.names, self.nics = reporter.flows, reporter.names, reporter.nics
+        self.topology, self.cpu_time = reporter.topology, reporter.cpu_time
+        self.events, self.later_than = reporter.events, reporter.later_than
+        self.rss_queue, self.remarks = reporter.rss_queue, reporter.remarks
+        self.plan, self.doctor = reporter.plan, reporter.doctor
+        self.port_remarks, self.left_by = births.remarks, matching.left_by
+        self.arm, self.disarm = operator.arm, operator.disarm
+        self.pause, self.resume, self.restore = operator.pause, operator.resume, operator.restore
+        self.reload, self.recording = reload.reload, reload.recording
+
+    @property
+    def audited_ns(self) -> int:
+        return self._sockets.audited_ns
+
+    @property
+    def policy(self) -> Policy:
+        return self._in_force.policy

@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""One NIC that is served: what watches it, its moves, and what is remembered of it. All of that
+ends with the session."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+
+from atfnd.daemon.moving import Moving
+from atfnd.model import FlowKey, NicView
+from atfnd.observe.nics.watch import NicWatch
+from atfnd.observe.sockets.socket_lookup import SocketLookup
+
+__all__ = ["NicSession", "Sessions", "concerned", "views_of"]
+
+
+class NicSession:
+    """Changed by those that serve it."""
+
+    def __init__(self, watch: NicWatch) -> None:
+        self.watch = watch
+        self.moves: Moving | None = None  # while it is armed, from its first move on
+        self.displaced: dict[int, int] = {}  # queue: the CPU it had before that went offline
+        self.prepared: int | None = None  # the instance of the NIC that was prepared
+        self.met = False  # what steering it takes was looked at
+        self.unread = ""  # why it could not be read at the last look
+        self._living: SocketLookup | None = None  # from its first dead flow on
+
+    @property
+    def view(self) -> NicView:
+        return self.watch.view
+
+    @property
+    def name(self) -> str:
+        return self.watch.view.name
+
+    def moves_flow(self, key: FlowKey) -> bool:
+        """A move of this flow waits or is under way."""
+        return self.moves is not None and self.moves.concerns(key)
+
+    def socket_of(self, key: FlowKey) -> int | None:
+        """The cookie of a flow's socket; None: there is none. OSError: the kernel does not say."""
+        if self._living is None:
+            self._living = SocketLookup(self.watch.nic.netns)
+        return self._living.cookie(key)
+
+    def lives(self, key: FlowKey) -> bool:
+        """A socket has this 5-tuple; or many may, or the kernel does not say."""
+        if key.listens or key.wide:
+            return True
+        try:
+            return self.socket_of(key) is not None
+        except OSError:
+            return True
+
+    def end_moves(self) -> None:
+        """End all moves: what is quiesced is polled again, what waits is forgotten. OSError: not
+        all of that was possible."""
+        moves, self.moves = self.moves, None
+        living, self._living = self._living, None
+        with ExitStack() as ending:
+            if living is not None:
+                ending.callback(living.close)
+            if moves is not None:
+                ending.callback(moves.close)
+
+
+Sessions = dict[str, NicSession]  # by name
+
+
+def views_of(sessions: Sessions) -> dict[str, NicView]:
+    return {name: session.view for name, session in sessions.items()}
+
+
+def concerned(sessions: Sessions, key: FlowKey) -> bool:
+    """A move of this flow waits or is under way on some NIC."""
+    return any(session.moves_flow(key) for session in sessions.values())

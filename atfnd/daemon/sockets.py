@@ -1,0 +1,198 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Takes what an observer reports of sockets, matches it against the policy, and gives it to the
+engine."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator, Sequence
+
+from atfnd.daemon.cpu_exclusion import CpuExclusion
+from atfnd.daemon.cpusets import cpusets_of
+from atfnd.daemon.executor import Executor
+from atfnd.daemon.handshakes import BirthReader
+from atfnd.daemon.in_force import InForce
+from atfnd.daemon.recording import Recorder
+from atfnd.daemon.session import Sessions
+from atfnd.engine.engine import Engine
+from atfnd.engine.event import (
+    AuditDue,
+    FiltersLeft,
+    QueuesLooked,
+    Reviewed,
+    SocketClosed,
+    SocketReported,
+    SocketsAudited,
+)
+from atfnd.engine.turns import Turns, decision_every_ns
+from atfnd.model import FlowKey, Rule, SocketGone, SocketSeen, ThreadReads
+from atfnd.observe import Observation, Observer
+from atfnd.observe.machine.topology import CpuWatch
+from atfnd.observe.nics.watch import nic_of
+from atfnd.observe.processes.threads import ended_threads, sees_every_thread
+from atfnd.policy.match.matching import Matching
+from atfnd.serve.log.event_log import EventLog
+
+__all__ = ["SocketReader"]
+
+_TURN_S = 0.001  # between two turns, so that other work gets served
+_BATCHES = 16  # of observations a wake-up
+
+
+class SocketReader:
+    """Reads the observer, and the sockets themselves."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        executor: Executor,
+        sessions: Sessions,
+        observer: Observer,
+        matching: Matching,
+        births: BirthReader,
+        recorder: Recorder,
+        cpu_exclusion: CpuExclusion,
+        cpus: CpuWatch,
+        in_force: InForce,
+        log: EventLog,
+    ) -> None:
+        self._engine, self._executor, self._sessions = engine, executor, sessions
+        self._observer, self._matching, self._births = observer, matching, births
+        self._recorder, self._cpu_exclusion, self._cpus = recorder, cpu_exclusion, cpus
+        self._in_force, self._log = in_force, log
+        self._turns, self._lost = Turns(), 0
+        self._turn: asyncio.TimerHandle | None = None  # the next one
+        self._sees_threads = sees_every_thread()
+        self.audited_ns = 0  # when the table's bytes were last read
+        self.resyncs = 0
+
+    def read(self) -> None:
+        """One wake-up: take the last observation of each socket, in order."""
+        waiting: dict[tuple[int, FlowKey | None], SocketSeen | SocketGone] = {}
+        for event in self._observed():
+            if isinstance(event, SocketSeen | SocketGone):
+                of = event.cookie, event.key if isinstance(event, SocketSeen) else None
+                waiting.pop(of, None)
+                waiting[of] = event
+            elif isinstance(event, ThreadReads):
+                self._births.read_first(event)
+        for latest in waiting.values():
+            if isinstance(latest, SocketSeen):
+                self._turns.add(latest)
+            else:
+                self._turns.gone(latest.cookie)
+                self._recorder.gone(latest)
+                self._executor.take(SocketClosed(latest.cookie))
+        self._take_turns()
+        lost = self._observer.lost()
+        if lost > self._lost:
+            self._log.add("lost", f"{lost - self._lost} events lost", "re-reading every socket")
+            self._lost = lost
+            self.resync()
+
+    def close(self) -> None:
+        """Drop whatever waits for its turn."""
+        if self._turn is not None:
+            self._turn.cancel()
+            self._turn = None
+
+    def _take_turns(self) -> None:
+        """Decide on waiting events, as far as it is their users' turn."""
+        self.close()
+        every_ns = decision_every_ns(self._in_force.policy)
+        for event in self._turns.take(every_ns, time.monotonic_ns()):
+            self._seen(event)
+        if (due_ns := self._turns.due_ns(every_ns)) is not None:
+            wait_s = max(_TURN_S, (due_ns - time.monotonic_ns()) / 1e9)
+            self._turn = asyncio.get_running_loop().call_later(wait_s, self._take_turns)
+
+    def _observed(self) -> Iterator[Observation]:
+        """Observations that wait to be read; of a long burst, the first part."""
+        polls = self._observer.poll_interval_s() is not None
+        for _ in range(1 if polls else _BATCHES):
+            if not (batch := self._observer.drain()):
+                break
+            yield from batch
+
+    def _seen(self, event: SocketSeen) -> None:
+        watch = nic_of(event, (session.watch for session in self._sessions.values()))
+        if watch is None:
+            return
+        event = event._replace(tunnel=watch.tunnel_of(event.key))
+        self._recorder.seen(watch, event)
+        if self._recorder.asked() and self._is_only_recorded(event):
+            return
+        rss = None  # where an observer that sees no queue may expect it
+        if event.napi_id is None and event.key.remote_port:
+            rss = watch.predicted(event.key)
+        now_ns, name = time.monotonic_ns(), watch.view.name
+        rule = self._matching.seen(event, watch.view, now_ns)
+        if groups := self._matching.groups(event.thread, now_ns):
+            self._observer.learn(*groups)
+        self._cpu_exclusion.seen(event.thread, rule, name)
+        cpusets = cpusets_of(event.thread, rule, self._in_force.policy)
+        self._executor.take(SocketReported(name, event, rule, rss.cpu if rss else None, cpusets))
+
+    def _is_only_recorded(self, event: SocketSeen) -> bool:
+        """It is reported only because a recording is being made."""
+        right = event.rx_cpu == event.app_cpu and not self._in_force.policy.elsewhere()
+        return right and self._engine.memory.table.get(event.key) is None
+
+    # ---- again, without an event
+
+    def audit(self) -> None:
+        """Compare entries with sockets: gone, used, idle."""
+        memory = self._engine.memory
+        idle = not (len(memory.table) or memory.overflowed or self._matching.waiting())
+        if idle and not self._recorder.active():
+            self.share_queues()
+            return
+        self._executor.take(AuditDue())
+        uses = self._observer.audit()
+        self._recorder.audited(uses)
+        if idle:
+            self.share_queues()
+            return
+        self.audited_ns = now_ns = time.monotonic_ns()
+        ended = ended_threads(memory.table.threads()) if self._sees_threads else ()
+        self._executor.take(SocketsAudited(uses, tuple(ended)))
+        for event in self._matching.again(uses, memory.table, now_ns):
+            self._seen(event)
+        self.share_queues()
+        self._executor.take(Reviewed(self._cpus.known()))
+
+    def share_queues(self) -> None:
+        """Decide which thread owns which queue; queues without an owner go home."""
+        online = frozenset(cpu.index for cpu in self._cpus.known().cpus if cpu.online)
+        self._executor.take(QueuesLooked(online))
+
+    def resync(self) -> None:
+        """After lost events: read the sockets as they are, and end entries without one."""
+        self.resyncs += 1
+        self._executor.take(AuditDue())
+        self.audited_ns = time.monotonic_ns()
+        self._executor.take(SocketsAudited(self._observer.inventory()))
+
+    def bootstrap(self) -> None:
+        """The sockets that were there before us."""
+        watches = [session.watch for session in self._sessions.values()]
+        nics = [nic_of(use, watches) for use in self._observer.inventory()]
+        for watch in watches:
+            what = f"{nics.count(watch)} sockets receive through it"
+            self._log.add("bootstrap", what, "there before this run", nic=watch.view.name)
+
+    def adopt(self, nic: str, left: Sequence[Rule]) -> None:
+        """Take over the filters that an earlier run left in a NIC, with their sockets."""
+        if left:
+            self._executor.take(AuditDue())
+            self._executor.take(FiltersLeft(nic, left, self._observer.inventory()))
+
+    def forget_unknown(self) -> None:
+        """Sockets that were reported and have no entry: have the observer report them again when
+        they are used, if the policy wants them."""
+        memory = self._engine.memory
+        known = {flow.cookie for flow in memory.table}
+        known |= {flow.cookie for flow in memory.overflowed.values()}
+        if told := {use.cookie for use in self._observer.audit()} - known:
+            self._observer.forget(told)

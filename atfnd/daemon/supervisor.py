@@ -1,0 +1,238 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The loop: builds the daemon's parts, has them read what is ready, and looks regularly for what no
+event reports.
+
+One asyncio loop, one thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from atfnd.daemon.agenda import Agenda
+from atfnd.daemon.arming import Arming
+from atfnd.daemon.changes import ChangeLog
+from atfnd.daemon.chores import Pace, Rounds, Shortage, bugs
+from atfnd.daemon.cpu_exclusion import CpuExclusion
+from atfnd.daemon.executor import Executor
+from atfnd.daemon.handshakes import BirthReader
+from atfnd.daemon.in_force import InForce
+from atfnd.daemon.loads import Loads
+from atfnd.daemon.matching import sources
+from atfnd.daemon.nics import ServedNics
+from atfnd.daemon.operator import OperatorCommands
+from atfnd.daemon.recording import Recorder
+from atfnd.daemon.reload import Given, PolicyReload
+from atfnd.daemon.reporter import Reporter
+from atfnd.daemon.served import Served
+from atfnd.daemon.session import Sessions, concerned, views_of
+from atfnd.daemon.sockets import SocketReader
+from atfnd.daemon.trying import Trying
+from atfnd.engine.engine import Engine
+from atfnd.engine.event import RemainsDue, Tick
+from atfnd.model import FlowKey, NicView, Policy, Restored
+from atfnd.nic.toeplitz import rss_queue
+from atfnd.observe import Observer
+from atfnd.observe.machine.topology import CpuWatch
+from atfnd.observe.nics.interfaces import Interfaces
+from atfnd.observe.nics.watch import NicWatch
+from atfnd.policy.match.matching import Matching
+from atfnd.program.journals.filter_journal import FilterJournal
+from atfnd.program.journals.operator_journal import OperatorJournal
+from atfnd.program.journals.undo_journal import UndoJournal
+from atfnd.serve.api.loopback import Page
+from atfnd.serve.log.event_log import EventLog
+from atfnd.serve.notify import Notify
+
+__all__ = ["Supervisor"]
+
+
+class Supervisor:
+    """Steers the flows of some NICs, and shows them."""
+
+    def __init__(
+        self,
+        interfaces: Interfaces,
+        observer: Observer,
+        observer_why: str,
+        policy: Policy,
+        journal: FilterJournal,
+        undo_journal: UndoJournal,
+        operator_journal: OperatorJournal,
+        given: Given,
+    ) -> None:
+        self.log, self.pace = EventLog(), Pace()
+        self._sessions: Sessions = {}
+        self._in_force, self._cpus, self._observer = InForce(policy), CpuWatch(), observer
+        sessions, cpus, log, in_force = self._sessions, self._cpus, self.log, self._in_force
+        self._engine = engine = Engine(policy, _rss_index, partial(concerned, sessions))
+        engine.memory.know_cpus(cpus.known().cpus)
+        changes, matching = ChangeLog(log, sessions, in_force), Matching(policy, sources(policy))
+        self._executor = executor = Executor(
+            engine, sessions, observer, journal, undo_journal, changes, in_force
+        )
+        self._cpu_exclusion = cpu_exclusion = CpuExclusion(undo_journal, changes.record, log)
+        recorder = Recorder(engine, sessions, observer, cpus)
+        self._births = births = BirthReader(
+            engine, executor, sessions, observer, matching, recorder, in_force, log
+        )
+        self._sockets = sockets = SocketReader(
+            engine, executor, sessions, observer, matching, births, recorder, cpu_exclusion, cpus,
+            in_force, log,
+        )  # fmt: skip
+        self._arming = arming = Arming(
+            engine, executor, sessions, journal, undo_journal, cpus, in_force, log
+        )
+        self._nics = nics = ServedNics(
+            interfaces, sessions, engine, executor, arming, sockets, births, observer, cpus,
+            journal, undo_journal, operator_journal, log,
+        )  # fmt: skip
+        self._operator = operator = OperatorCommands(
+            nics,
+            executor,
+            arming,
+            cpu_exclusion,
+            engine.memory.table,
+            journal,
+            undo_journal,
+            operator_journal,
+            log,
+        )
+        self._trying = Trying(engine.memory, sessions, observer, in_force, log, executor.move)
+        self._reporter = reporter = Reporter(
+            engine, sessions, observer, observer_why, in_force, changes, cpu_exclusion, cpus
+        )
+        reporter.resyncs = lambda: sockets.resyncs
+        page_of: list[Page] = []
+        self._agenda = Agenda(engine.memory, arming.waiting, self._due)
+        executor.changed = self._agenda.schedule
+        what = "the kernel has no room: some work is done later"
+        self._shortage = Shortage(partial(log.add, "shortage", what))
+        self._reload = reload = PolicyReload(
+            given, in_force, executor, nics, arming, sockets, births, observer, matching, recorder,
+            operator, operator_journal, lambda port: page_of[0].want(port), log,
+        )  # fmt: skip
+        self.source = Served(reporter, operator, reload, sockets, births, matching, in_force)
+        self.page = Page(self.source, log)
+        page_of.append(self.page)
+        self.page.want(policy.web_port)
+        reload.tell_ready = reporter.tell_ready
+
+    @property
+    def hangup(self) -> asyncio.Event:
+        """Set at SIGHUP."""
+        return self._reload.hangup
+
+    @property
+    def restored(self) -> Sequence[Restored]:
+        """At a stop, where the policy asks for that."""
+        return self._operator.restored
+
+    def notify_by(self, notify: Notify) -> None:
+        """The service manager."""
+        self._reporter.notify = self._reload.notify = notify
+
+    async def run(self, nics: Sequence[NicWatch], stop: asyncio.Event) -> None:
+        """Adopt, then steer until `stop` is set. Filters stay in the NIC, and a restart adopts
+        them, unless the policy says `on_stop: restore`."""
+        loop = asyncio.get_running_loop()
+        self._births.start()
+        for watch in nics:
+            self._nics.attach(watch)
+        self._nics.watch()
+        self._nics.each(self._arming.meet)
+        self._sockets.bootstrap()
+        self._nics.each(self._nics.adopt)
+        loop.add_reader(self._observer.fileno(), self._sockets.read)
+        loop.add_reader(self._nics.interfaces.links.fileno(), self._nics.arrivals)
+        loop.add_reader(self._cpus.fileno(), self._nics.cpus_changed)
+        tasks = [asyncio.ensure_future(each) for each in (stop.wait(), *self._chores(loop))]
+        self._reporter.tell_ready()
+        try:
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                task.result()  # a bug ends the daemon loudly; the filters stay, traffic flows on
+        finally:
+            restoring = stop.is_set() and self._in_force.policy.on_stop == "restore"
+            self._reporter.notify.stopping(restoring=restoring)
+            for task in tasks:
+                task.cancel()
+            self._sockets.close()
+            loop.remove_reader(self._observer.fileno())
+            self._births.close()
+            loop.remove_reader(self._nics.interfaces.links.fileno())
+            loop.remove_reader(self._cpus.fileno())
+            self._cpus.close()
+            if restoring:
+                self._operator.restore_all()
+            for session in self._sessions.values():
+                self._executor.still(session)
+                self._nics.detach(session)
+
+    def _chores(self, loop: asyncio.AbstractEventLoop) -> list[asyncio.Future[None]]:
+        """Regular work that no event starts, at a bounded cost."""
+        rounds = Rounds(
+            self._reporter.tell_alive, self._reporter.notify.watchdog_s, self._shortage, self.pace
+        )
+        looks: list[Callable[[], None]] = [
+            self._sockets.audit,
+            self._nics.reconcile,
+            self._births.look_at_ports,
+            self._births.look_at_prefixes,
+            self._recover,
+            self._leave,
+            Loads(self._engine.memory).look,
+            self._look_at_reads,
+        ]
+        for look in (self._arming.check, self._arming.inspect, self._executor.know):
+            looks.append(partial(self._nics.each, look))
+        chores = [self._reload.hangups(), self._reporter.punctuality.watch()]
+        chores += [self._arming.balancing.keep(), self.page.keep()]
+        chores += map(rounds.regularly, looks)
+        chores.append(rounds.regularly(self._trying.look, self._trying.pressing))
+        chores.append(rounds.regularly(self._keep_off, self._cpu_exclusion.pressing))
+        if self._observer.poll_interval_s() is not None:
+            chores.append(self._poll(rounds.part()))
+        return [bugs(loop, self._shortage), *map(asyncio.ensure_future, chores)]
+
+    async def _poll(self, ran: Callable[[], None]) -> None:
+        while (every_s := self._observer.poll_interval_s()) is not None:
+            await asyncio.sleep(every_s)
+            try:
+                self._sockets.read()
+            except OSError as error:
+                if not self._shortage.take(error):
+                    raise
+            ran()
+
+    def _recover(self) -> None:
+        """Events that came during a shortage may not have been taken into account: read everything
+        again."""
+        if self._shortage.over():
+            self._sockets.resync()
+
+    def _leave(self) -> None:
+        self._executor.take(RemainsDue())
+        self._births.end()
+
+    def _look_at_reads(self) -> None:
+        for session in self._sessions.values():
+            session.watch.look_at_reads()
+
+    def _due(self) -> None:
+        """Carry out moves that are due, and turn indirection entries whose flows wait."""
+        self._executor.take(Tick())
+        self._nics.each(self._arming.turn)
+
+    def _keep_off(self) -> None:
+        table = self._engine.memory.table
+        self._cpu_exclusion.look(self._in_force.policy, table, views_of(self._sessions))
+
+
+def _rss_index(view: NicView, key: FlowKey) -> int | None:
+    """Toeplitz over the tuple and the indirection table; None: not known, or the flow hashes to no
+    queue."""
+    index = rss_queue(view.rss, key) if view.rss else None
+    return index if any(queue.index == index for queue in view.queues) else None

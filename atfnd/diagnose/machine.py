@@ -1,0 +1,159 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What surrounds the NICs and works against steering: daemons, settings, rights, kernel. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from shlex import quote
+
+from atfnd.model import Finding, Level, LinkFile, Machine, NicView, Rival, Status, cpu_list
+
+__all__ = ["examine_machine", "rivals_of"]
+
+_RIGHTS = {
+    "CAP_NET_ADMIN": (Level.BLOCKER, "no filter, table or queue can be changed"),
+    "CAP_SYS_NICE": (Level.WARNING, "NAPI threads cannot be given a CPU"),
+    "CAP_BPF": (Level.WARNING, "the kernel refuses the BPF observer"),
+    "CAP_PERFMON": (Level.WARNING, "the kernel does not let the BPF observer trace"),
+}
+_ISOLATES = ("cpu-partitioning", "realtime", "isolat")  # profiles of tuned that move interrupts
+
+
+def examine_machine(
+    machine: Machine, status: Status, watched: Collection[str]
+) -> tuple[Finding, ...]:
+    """Findings that concern no single NIC. `watched` are the interfaces that atfnd was started
+    with."""
+    return (
+        *_observer(machine, status),
+        *_rights(machine),
+        *_kernel(machine),
+        *_daemons(machine),
+        *(
+            Finding(
+                None,
+                Level.NOTE,
+                f"{each.name} ({each.driver or 'unknown driver'}, {each.queues} queues) is not "
+                "watched",
+                f"start atfnd with --nic {quote(each.name)} as well; what it could do there: "
+                f"atfnctl doctor {quote(each.name)}",
+            )
+            for each in machine.interfaces
+            if each.name not in watched
+        ),
+    )
+
+
+def _observer(machine: Machine, status: Status) -> Iterator[Finding]:
+    """The running observer was found by attaching it: that proves more than any feature list."""
+    if status.observer == "bpf":
+        yield Finding(None, Level.OK, f"sockets are observed by BPF: {status.observer_why}")
+        return
+    advice = "see why above; atfnd run --observer bpf says more"
+    if not machine.btf:
+        advice = "run a kernel with CONFIG_DEBUG_INFO_BTF"
+    elif machine.lockdown == "confidentiality":
+        advice = "the kernel is locked down: boot with lockdown=integrity, or without"
+    yield Finding(
+        None,
+        Level.WARNING,
+        f"sockets are observed by {status.observer} ({status.observer_why}): later, at a higher "
+        "cost, and without the queues packets come from",
+        advice,
+    )
+
+
+def _rights(machine: Machine) -> Iterator[Finding]:
+    for name in sorted(machine.missing_capabilities):
+        level, effect = _RIGHTS.get(name, (Level.WARNING, "something will be refused"))
+        advice = f"AmbientCapabilities={name} in the unit, or run it as root"
+        yield Finding(None, level, f"the daemon lacks {name}: {effect}", advice)
+
+
+def _kernel(machine: Machine) -> Iterator[Finding]:
+    if not machine.netdev_family:
+        what = "the kernel has no netdev netlink family: a queue's interrupt is known by its name"
+        yield Finding(None, Level.NOTE, what)
+    if not machine.ethtool_family:
+        what = "the kernel has no ethtool netlink family: changes are noticed at the next look only"
+        yield Finding(None, Level.NOTE, what)
+
+
+def _daemons(machine: Machine) -> Iterator[Finding]:
+    for rival in machine.rivals:
+        who = f"{rival.name} (pid {rival.pid})"
+        if rival.name == "tuned":
+            profile = rival.profile or "none"
+            isolates = any(word in profile for word in _ISOLATES)
+            yield Finding(
+                None,
+                Level.WARNING if isolates else Level.NOTE,
+                f"{who}, profile {profile}, "
+                + ("moves interrupts" if isolates else "may set interrupts, channels and rings"),
+                "leave [irqbalance], [net] and isolated_cores out of its profile; it undoes its "
+                "settings when it stops",
+            )
+        elif rival.name == "numad":
+            yield Finding(
+                None,
+                Level.NOTE,
+                f"{who} moves processes between NUMA nodes: their flows follow, a move each",
+                "bind what you steer (taskset, numactl), or stop it",
+            )
+
+
+def rivals_of(nic: NicView, machine: Machine) -> Iterator[Finding]:
+    """Daemons and settings that move this NIC's interrupts or change its filters."""
+    for rival in machine.rivals:
+        if rival.name == "irqbalance":
+            yield from _irqbalance(nic, rival)
+    device = nic.name.rpartition(":")[2]
+    for file in machine.link_files:
+        if nic.netns is None and device in file.interfaces:
+            yield Finding(
+                nic.name,
+                Level.WARNING,
+                f"{file.path} sets {', '.join(file.settings)} whenever the interface appears",
+                _take_out(file),
+            )
+
+
+def _take_out(file: LinkFile) -> str:
+    if file.by == "NetworkManager":
+        keys = " ".join(
+            f"{quote('ethtool.' + each.partition('=')[0])} ''" for each in file.settings
+        )
+        return f"nmcli connection modify NAME {keys}"
+    return "take the setting out; the file's place in /etc/systemd/network wins over others"
+
+
+def _irqbalance(nic: NicView, rival: Rival) -> Iterator[Finding]:
+    irqs = {queue.irq for queue in nic.queues if queue.irq is not None}
+    moved = irqs - rival.banned_irqs
+    who = f"irqbalance (pid {rival.pid})"
+    if not irqs:
+        return
+    if not moved:
+        what = f"{who} leaves its interrupts alone"
+        yield Finding(nic.name, Level.OK, what)
+        return
+    if not rival.answers:
+        yield Finding(
+            nic.name,
+            Level.NOTE,
+            f"{who} does not say now whether it leaves its interrupts {cpu_list(moved)} alone",
+            "ask again: it answers nothing for some seconds after a request",
+        )
+        return
+    bans = " ".join(f"--banirq={irq}" for irq in sorted(moved)[:4]) + " ..." * (len(moved) > 4)
+    yield Finding(
+        nic.name,
+        Level.WARNING,
+        f"{who} moves its interrupts {cpu_list(moved)}: no queue stays on its CPU",
+        (
+            "atfnd could not make it leave them alone (atfnctl events): "
+            if nic.armed
+            else "once armed, atfnd asks it to leave them alone; or "
+        )
+        + f"ban them in IRQBALANCE_ARGS (/etc/default/irqbalance): {bans}",
+    )

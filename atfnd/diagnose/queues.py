@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Compares a NIC's queues with the machine's CPUs: what is delivered where, and what is wrong.
+Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from shlex import quote
+
+from atfnd.model import Finding, Level, NicView, Queue, SteeringMethod, Topology, cpu_list
+
+__all__ = ["queues_of"]
+
+
+def queues_of(nic: NicView, topology: Topology) -> Iterator[Finding]:
+    """Findings on RSS, the number of queues, the CPU of each queue, and what polls it."""
+    if nic.rss is not None:
+        spread, entries = len(set(nic.rss.table)), len(nic.rss.table)
+        written = "can" if nic.caps.rss_table else "cannot"
+        what = f"RSS spreads over {spread} queues; its table of {entries} {written} be written"
+        yield Finding(nic.name, Level.OK, what)
+    if nic.queues:  # the NIC itself reports a single queue as a conflict
+        yield from _cpus(nic, topology)
+        yield from _threads(nic)
+    else:
+        what = "it names no receive queue: it is not known where its packets arrive"
+        yield Finding(nic.name, Level.WARNING, what)
+
+
+def _cpus(nic: NicView, topology: Topology) -> Iterator[Finding]:
+    cpus = {cpu.index: cpu for cpu in topology.cpus}
+    confined = [queue for queue in nic.queues if queue.cpu is not None]
+    loose = [queue for queue in nic.queues if queue.cpu is None]
+    taken = Counter(queue.cpu for queue in confined)
+    served = cpu_list(cpu for cpu in taken if cpu is not None)
+    on = f" on CPUs {served}" if served else ""
+    count = "1 queue is" if len(nic.queues) == 1 else f"{len(nic.queues)} queues are"
+    yield Finding(nic.name, Level.OK, f"{count} delivered{on}")
+    if loose and nic.up:
+        yield Finding(
+            nic.name,
+            Level.WARNING,
+            f"{_names(loose)} not confined to one CPU: no flow can be steered there",
+            _place_by(nic, loose),
+        )
+    several = [q for q in confined if _allowed(nic, q) not in (None, str(q.cpu))]
+    if several:
+        what = f"{_names(several)} allowed on several CPUs: the kernel chose, and may choose again"
+        yield Finding(nic.name, Level.NOTE, what, _place_by(nic, several))
+    offline = [q for q in confined if q.cpu in cpus and not cpus[q.cpu].online]
+    if offline:
+        what = f"{_names(offline)} on an offline CPU"
+        yield Finding(nic.name, Level.WARNING, what, _place_by(nic, offline))
+    isolated = [q for q in confined if q.cpu in cpus and cpus[q.cpu].isolated]
+    if isolated:
+        yield Finding(
+            nic.name,
+            Level.WARNING,
+            f"{_names(isolated)} on isolated CPUs, which the packets disturb",
+            f"unless the applications run there: {_place_by(nic, isolated)}",
+        )
+    bare = [
+        cpu.index
+        for cpu in topology.cpus
+        if cpu.online and not cpu.isolated and cpu.index not in taken
+    ]
+    free = [cpu for cpu in bare if nic.taken_from(cpu) is None]
+    if lent := [cpu for cpu in bare if cpu not in free]:
+        what = f"queues of CPUs {cpu_list(lent)} follow their owners now, and go back afterwards"
+        yield Finding(nic.name, Level.OK, what)
+    crowded = [q for q in confined if taken[q.cpu] > 1 and q.index not in nic.owners]
+    if crowded and free:
+        what = f"{_names(crowded)} sharing CPUs, while CPUs {cpu_list(free)} have no queue"
+        yield Finding(nic.name, Level.WARNING, what, _place_by(nic, crowded))
+    elif free and not loose:
+        yield Finding(
+            nic.name,
+            Level.NOTE,
+            f"CPUs {cpu_list(free)} have no queue: flows of applications there stay where they are",
+            _more_queues(nic),
+        )
+    node = nic.device.node
+    far = [q for q in confined if q.cpu in cpus and cpus[q.cpu].node not in (None, node)]
+    if node is not None and far:
+        yield Finding(
+            nic.name,
+            Level.NOTE,
+            f"it is on NUMA node {node}, {_names(far)} on another: right for applications there, "
+            "a detour for others",
+        )
+
+
+def _threads(nic: NicView) -> Iterator[Finding]:
+    """Only a queue with a NAPI thread can be quiesced."""
+    without = [queue for queue in nic.queues if queue.threaded is False]
+    if without and nic.method is SteeringMethod.RULES:
+        what = f"{_names(without)} polled without threads: strict order has only birth and follow"
+        advice = f"echo 1 > /sys/class/net/{quote(nic.name)}/threaded"
+        yield Finding(nic.name, Level.NOTE, what, advice)
+
+
+def _names(queues: Iterable[Queue]) -> str:
+    """`queue 3 is`, `queues 0-3,7 are`."""
+    indices = [queue.index for queue in queues]
+    if len(indices) == 1:
+        return f"queue {indices[0]} is"
+    return f"queues {cpu_list(indices)} are"
+
+
+def _allowed(nic: NicView, queue: Queue) -> str | None:
+    """The CPU list of its affinity, where it was read."""
+    return nic.settings.get(f"queue-cpu:{queue.index}")
+
+
+def _place_by(nic: NicView, queues: list[Queue]) -> str:
+    """How to confine a queue, with the first as an example."""
+    queue = queues[0]
+    if not nic.caps.queue_cpu:
+        return "its interrupts cannot be moved: give it another number of queues (ethtool -L)"
+    if queue.threaded and queue.pid is not None:
+        return f"taskset -pc CPU {queue.pid} (queue {queue.index})"
+    if queue.irq is not None:
+        return f"echo CPU > /proc/irq/{queue.irq}/smp_affinity_list (queue {queue.index})"
+    return "bring the interface up first"
+
+
+def _more_queues(nic: NicView) -> str | None:
+    now, most = nic.device.channels or len(nic.queues), nic.device.channels_max
+    return (
+        f"ethtool -L {quote(nic.name)} combined {most}" if most is not None and most > now else None
+    )

@@ -1,0 +1,338 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Compares the table with what is observed: outcomes, socket audits, rule lists. Pure."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from atfnd.engine.filters import budget
+from atfnd.engine.ownership.follow import owner_of
+from atfnd.engine.placement.place import without_queue
+from atfnd.engine.table.flow_table import t_delete_in_force_ns
+from atfnd.engine.table.memory import Memory
+from atfnd.engine.table.retire import gone, idle
+from atfnd.engine.table.wide_key import covers
+from atfnd.model import (
+    Action,
+    ActionKind,
+    Flow,
+    FlowKey,
+    FlowState,
+    Match,
+    Move,
+    NicView,
+    Outcome,
+    Plan,
+    Rule,
+    SocketUse,
+)
+
+__all__ = [
+    "adopt",
+    "check_rules",
+    "check_sockets",
+    "inherit",
+    "moved",
+    "outlived",
+    "overtaken",
+    "record",
+    "threads_ended",
+]
+
+_OF_FILTERS = ActionKind.INSERT, ActionKind.REWRITE, ActionKind.DELETE
+
+
+def record(outcome: Outcome, memory: Memory) -> Action | None:
+    """Write the outcome of an action into the flow's entry. Returns a delete for a rule that was
+    written after the flow's entry had ended."""
+    action, table = outcome.action, memory.table
+    made_room = budget.record(outcome, memory)
+    if outcome.superseded:
+        return None
+    flow = table.get(action.key) if action.key else None
+    if flow is None:
+        if action.kind is not ActionKind.INSERT or (outcome.errno and not outcome.found):
+            return None
+        why = "its flow was given up while it was written"
+        delete = replace(action, kind=ActionKind.DELETE, new=None, why=why, generation=0)
+        old = action.new if outcome.queue is None else outcome.queue
+        return replace(delete, old=old, location=outcome.location)
+    if action.kind is ActionKind.DELETE and action.location != flow.location:
+        return None  # it concerns another rule than this entry's
+    if action.kind is ActionKind.DELETE:
+        withdrawn = flow.state is FlowState.OBSERVED  # only its rule was to be deleted
+        # ENOENT: another program deleted it first; either way it is gone.
+        if outcome.errno not in (0, errno.ENOENT):
+            state = FlowState.STEERED if withdrawn else flow.state
+            table.put(replace(flow, state=state, why=outcome.left))
+        elif withdrawn:
+            table.put(replace(flow, location=None, target_queue=None, why=action.why))
+        elif made_room:
+            memory.overflow += 1
+            table.put(_without_rule(flow, action.why, outcome.at_ns, table.covering(flow.key)))
+        else:
+            memory.unused(flow)
+            table.remove(flow.key)
+    elif outcome.errno == 0:
+        memory.not_put_off(flow.key)
+        table.put(
+            replace(
+                flow,
+                state=FlowState.STEERED,
+                location=outcome.location,
+                target_queue=action.new,
+                moved_ns=outcome.at_ns,
+                why=action.why,
+            )
+        )
+    elif outcome.found:
+        at, queue = outcome.location, outcome.queue
+        found = replace(flow, state=FlowState.STEERED, location=at, target_queue=queue)
+        table.put(replace(found, moved_ns=outcome.at_ns, why=outcome.left))
+        if queue != action.new:
+            memory.defer(flow.key, outcome.at_ns + memory.in_force.hold_down_ns)
+    elif action.kind is ActionKind.INSERT:
+        full = outcome.errno == errno.ENOSPC
+        state = FlowState.OVERFLOW if full else FlowState.WANTED
+        memory.overflow += full and flow.state is not FlowState.OVERFLOW
+        table.put(replace(flow, state=state, target_queue=None, why=outcome.left))
+    elif outcome.location is None:  # refused, and the old rule is lost
+        lost = replace(flow, state=FlowState.WANTED, location=None, target_queue=None)
+        table.put(replace(lost, moved_ns=outcome.at_ns, why=outcome.left))
+        memory.defer(flow.key, outcome.at_ns + memory.in_force.hold_down_ns)
+    else:
+        table.put(replace(flow, why=outcome.left))
+    return None
+
+
+def outlived(action: Action, memory: Memory, now_ns: int) -> Outcome | None:
+    """The outcome of an action, at its turn, whose entry has ended or has no rule left to rewrite:
+    nothing is written. None: carry it out.
+
+    A NIC would take such a rewrite for a new rule, and would keep a rule that no entry knows of.
+    The delete of a rule that no entry has is carried out, whichever flow it was for."""
+    key = action.key
+    if key is None or action.kind not in _OF_FILTERS:
+        return None
+    flow = memory.table.get(key)
+    if action.generation and action.generation != memory.table.generation(key):
+        if action.kind is not ActionKind.DELETE or (flow and flow.location == action.location):
+            left = "superseded: its entry has ended"
+            return Outcome(action, now_ns, errno.ESTALE, action.location, left)
+        return None
+    if action.kind is not ActionKind.REWRITE or (flow is not None and flow.location is not None):
+        return None
+    return Outcome(action, now_ns, errno.ENOENT, None, "its rule was deleted before its turn")
+
+
+def overtaken(outcome: Outcome, nic: NicView, memory: Memory) -> None:
+    """While a move waited its turn, its thread may have moved on, and the decision then may have
+    been to leave the flow where it still was. If the flow has been led elsewhere since, look at it
+    again."""
+    action = outcome.action
+    flow = memory.table.get(action.key) if action.key else None
+    if flow is None or flow.key.wide or outcome.errno or action.kind is ActionKind.DELETE:
+        return
+    cpu = next((queue.cpu for queue in nic.queues if queue.index == flow.target_queue), None)
+    if cpu != flow.target_cpu:
+        memory.defer(flow.key, outcome.at_ns + memory.in_force.hold_down_ns)
+
+
+def _without_rule(flow: Flow, why: str, at_ns: int, port: Flow | None) -> Flow:
+    """A flow whose rule made room: its port's rule may lead it where its own did."""
+    there = port is not None and port.target_queue == flow.target_queue
+    state = FlowState.PORT if there else FlowState.OVERFLOW
+    target = flow.target_queue if there else None
+    return replace(flow, state=state, location=None, target_queue=target, moved_ns=at_ns, why=why)
+
+
+def moved(key: FlowKey, move: Move, memory: Memory, now_ns: int, *, deferred: bool) -> bool:
+    """Write how a move ended into the flow's entry; a move that was put off is decided again later.
+    False: that it was put off, and why, is already known."""
+    flow = memory.table.get(key)
+    if flow is None:
+        return not deferred
+    if not deferred:
+        memory.table.put(replace(flow, move=move))
+        return True
+    memory.put_off(flow, move.why, now_ns, tried=move.mechanism != "none")
+    news = flow.move is None or (flow.move.verdict, flow.move.why) != (move.verdict, move.why)
+    unsteered = flow.location is None
+    target = None if unsteered else flow.target_queue
+    why = f"not moved yet: {move.why}"
+    if not unsteered:
+        why = f"its rule still leads it to queue {target}; {why}"
+    memory.table.put(replace(flow, move=move, why=why, target_queue=target))
+    return news
+
+
+def check_sockets(uses: Iterable[SocketUse], nics: Mapping[str, NicView], memory: Memory,
+                  now_ns: int) -> Plan:  # fmt: skip
+    """Audit: end flows whose socket is gone, note those in use, expire idle ones."""
+    table, memory.audited_ns = memory.table, now_ns
+    alive: set[FlowKey] = set()
+    turned_away = {flow.cookie for flow in memory.overflowed.values()}
+    for use in uses:
+        if use.cookie in turned_away:
+            turned_away.discard(use.cookie)
+            _show_on(use, nics, memory, now_ns)
+        flow = table.get(use.key)
+        if flow is None or flow.cookie != use.cookie:
+            continue
+        alive.add(use.key)
+        after = _refreshed(flow, use, nics.get(flow.nic), memory, now_ns)
+        if after != flow:
+            table.put(after)
+    for flow in [each for each in memory.overflowed.values() if each.cookie in turned_away]:
+        del memory.overflowed[flow.key]  # its socket is gone
+    for tid in [tid for tid in memory.thread_cpu if not table.of_thread(tid)]:
+        del memory.thread_cpu[tid]
+    for tid in [tid for tid in memory.cpusets if not table.of_thread(tid)]:
+        del memory.cpusets[tid]
+    plan: list[Action] = []
+    for flow in list(table):
+        if flow.key.wide and not flow.key.listens:
+            continue  # it has no socket: `prefix_rules` knows when it ends
+        if flow.key not in alive:
+            plan += gone(flow.cookie, memory, "its socket is gone")
+            continue
+        if flow.state is FlowState.MANUAL:
+            continue  # forgotten, it would be steered again at its next use
+        t_delete_ns = t_delete_in_force_ns(
+            memory.in_force.idle_ns(flow.rule_name), len(table), table.capacity
+        )
+        if now_ns - flow.used_ns > t_delete_ns:
+            plan += idle(flow.cookie, memory, f"idle for more than {t_delete_ns / 1e9:.1f} s")
+    return tuple({(a.key, a.kind): a for a in plan}.values())
+
+
+def threads_ended(tids: Collection[int], memory: Memory) -> None:
+    """These threads have ended: the user of their flows is unknown until another thread uses them.
+    A process or a control group goes on owning its flows."""
+    for tid in tids:
+        for flow in memory.table.of_thread(tid):
+            owner = owner_of(flow, memory)
+            if owner is None or owner[0] == "thread":
+                memory.table.put(replace(flow, thread=None))
+        memory.thread_cpu.pop(tid, None)
+
+
+def _show_on(use: SocketUse, nics: Mapping[str, NicView], memory: Memory, now_ns: int) -> None:
+    """Update a flow that found the table full, for show."""
+    flow = memory.overflowed.get(use.key)
+    if flow is not None and flow.cookie == use.cookie:
+        memory.overflowed[use.key] = _refreshed(flow, use, nics.get(flow.nic), memory, now_ns)
+
+
+def _refreshed(
+    flow: Flow, use: SocketUse, nic: NicView | None, memory: Memory, now_ns: int
+) -> Flow:
+    """The entry with what an audit saw of its socket."""
+    queues = nic.queues if nic is not None and use.napi_id is not None else ()
+    unused = use.bytes == flow.bytes
+    used_ns = flow.used_ns if unused else now_ns
+    rx_cpu = flow.rx_cpu if use.rx_cpu is None else use.rx_cpu
+    if unused and flow.rx_cpu is None and flow.target_cpu not in (None, rx_cpu):
+        rx_cpu = None  # it last received before its queue followed its owner
+    flow = replace(
+        flow,
+        rx_queue=next((q.index for q in queues if q.napi_id == use.napi_id), flow.rx_queue),
+        rx_cpu=rx_cpu,
+        bytes=use.bytes,
+        used_ns=used_ns if use.used_ns is None else max(used_ns, use.used_ns),
+    )
+    return flow if nic is None else without_queue(flow, nic, memory)
+
+
+def check_rules(nic: NicView, rules: Sequence[Rule], memory: Memory, now_ns: int) -> list[Flow]:
+    """Compare our entries with the NIC's list, read at `now_ns`. If another program deleted or
+    rewrote a rule of ours, we leave the flow alone: it becomes MANUAL. One that the NIC accepted
+    and never held (an asynchronous driver, a full table) is inserted again, after a longer wait
+    each time. Returns those flows."""
+    there = {rule.location: rule for rule in rules}
+    full = nic.caps.rule_slots is not None and len(rules) >= nic.caps.rule_slots
+    changed = []
+    for flow in list(memory.table.steered(nic.name)):
+        rule = there.get(flow.location) if flow.location is not None else None
+        if rule is not None and rule.match == Match.of(flow.key):
+            if rule.queue == flow.target_queue:
+                if memory.would_be_listed(flow, now_ns):
+                    memory.not_dropped(flow.key)
+                continue
+            state, why = FlowState.MANUAL, f"another program pointed its rule to queue {rule.queue}"
+        elif not nic.caps.asynchronous or memory.was_there(flow):
+            why = f"another program removed its rule at location {flow.location}"
+            state = FlowState.MANUAL
+        elif not memory.would_be_listed(flow, now_ns):
+            continue
+        else:
+            why = memory.dropped_by_nic(flow.key, now_ns)
+            state = FlowState.OVERFLOW if full else FlowState.WANTED
+        after = replace(flow, state=state, location=None, target_queue=None, why=why)
+        memory.table.put(after)
+        changed.append(after)
+    memory.nics[nic.name].listed_ns = now_ns
+    return changed
+
+
+def adopt(
+    nic: NicView, ours: Sequence[Rule], sockets: Mapping[Match, SocketUse], memory: Memory,
+    now_ns: int,
+) -> tuple[list[Flow], Plan]:  # fmt: skip
+    """Rules an earlier daemon left: those with a living socket become entries, the rest are
+    deleted. `sockets` is the inventory by exact match."""
+    adopted: list[Flow] = []
+    plan: list[Action] = []
+    for rule in ours:
+        if rule.match is None:
+            raise ValueError(f"no rule of ours: {rule}")
+        use = sockets.get(rule.match)
+        cpu = next((q.cpu for q in nic.queues if q.index == rule.queue), None)
+        key = rule.match.key()
+        if use is None and key.wide and not key.listens:
+            inside = (each for each in sockets.values() if covers(key, each.key))
+            use = next((each._replace(key=key, cookie=0) for each in inside), None)
+        if use is None or cpu is None or memory.table.full():
+            why = "left by an earlier run, and its socket is gone"
+            plan.append(
+                Action(
+                    ActionKind.DELETE,
+                    nic.name,
+                    key,
+                    rule.location,
+                    rule.queue,
+                    None,
+                    why,
+                    "",
+                    live=False,
+                )
+            )
+            continue
+        flow = Flow(
+            key=use.key, cookie=use.cookie, nic=nic.name, state=FlowState.STEERED, app_cpu=cpu,
+            thread=None, target_queue=rule.queue, target_cpu=cpu, location=rule.location,
+            rx_queue=None, rx_cpu=use.rx_cpu, bytes=use.bytes, used_ns=now_ns, moved_ns=0,
+            rule_name="", why="adopted from an earlier run; its thread has not moved since",
+        )  # fmt: skip
+        memory.table.put(flow)
+        adopted.append(flow)
+    return adopted, tuple(plan)
+
+
+def inherit(nic: NicView, action: Action, cookie: int, memory: Memory, now_ns: int) -> Flow | None:
+    """The socket that now has a dead flow's 5-tuple takes over the rule that `action` was to
+    delete. None: it cannot."""
+    if action.key is None or action.location is None:
+        raise ValueError(f"no rule: {action}")
+    flow = memory.table.get(action.key)
+    if flow is None:  # its rule is an earlier run's
+        match, use = Match.of(action.key), SocketUse(cookie, action.key, None, None, None, 0)
+        rule = Rule(action.location, match, action.old)
+        return next(iter(adopt(nic, [rule], {match: use}, memory, now_ns)[0]), None)
+    if flow.location != action.location:
+        return None
+    flow = replace(flow, cookie=cookie, bytes=0, used_ns=now_ns)
+    memory.table.put(flow)
+    return flow

@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What the engine asks for. Commands are carried out in order. Pure values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from atfnd.model import FlowKey, Match, Outcome
+from atfnd.move.command import Ended
+from atfnd.move.event import Event as MoveEvent
+from atfnd.move.event import Wanted
+
+__all__ = [
+    "Adopt",
+    "Begin",
+    "Command",
+    "Expect",
+    "FindListeners",
+    "Forget",
+    "Log",
+    "LookAtPorts",
+    "LookAtStrays",
+    "ReleaseClaim",
+    "ReportEnd",
+    "ReportOutcome",
+    "TellMoves",
+    "WatchAccepts",
+]
+
+
+class Begin(NamedTuple):
+    """Begin these moves of one NIC, if it is armed; their results come as a `MovesReported`."""
+
+    nic: str
+    wanted: tuple[Wanted, ...]
+
+
+class TellMoves(NamedTuple):
+    """Something happened that a move of this NIC may depend on; None: of any NIC."""
+
+    nic: str | None
+    event: MoveEvent
+
+
+class Expect(NamedTuple):
+    """The packets of a socket arrive where they should on this CPU: the observer does not report
+    the socket while they arrive there."""
+
+    cookie: int
+    cpu: int
+
+
+class Adopt(NamedTuple):
+    """The observer takes these sockets as known, each used on this CPU."""
+
+    cpus: Mapping[int, int]  # by cookie
+
+
+class Forget(NamedTuple):
+    """These sockets are reported again when they are used again."""
+
+    cookies: frozenset[int]
+
+
+class WatchAccepts(NamedTuple):
+    """Watch which threads accept connections of these ports, and of no others."""
+
+    ports: frozenset[int]
+
+
+class LookAtPorts(NamedTuple):
+    """A `PortsLooked` is wanted now. Accepts on `ports` must be watched before the sockets are
+    read."""
+
+    ports: frozenset[int]
+
+
+class FindListeners(NamedTuple):
+    """A `ListenersFound` of each NIC is wanted now."""
+
+
+class LookAtStrays(NamedTuple):
+    """A `StraysLooked` for these filters is wanted now."""
+
+    keys: tuple[tuple[str, FlowKey], ...]  # NIC, flow
+
+
+class ReleaseClaim(NamedTuple):
+    """The journal drops a filter that the NIC does not hold, or that belongs to another program."""
+
+    nic: str
+    match: Match
+
+
+class ReportOutcome(NamedTuple):
+    """Count and log the outcome of an action."""
+
+    outcome: Outcome
+
+
+class ReportEnd(NamedTuple):
+    """Count how a move ended. `news`: log it, too."""
+
+    ended: Ended
+    news: bool
+
+
+class Log(NamedTuple):
+    """A line of the log. `fields`: `nic`, `flow`."""
+
+    kind: str
+    what: str
+    why: str
+    fields: Mapping[str, Any] = {}
+
+
+Command = (
+    Begin | TellMoves | Expect | Adopt | Forget | WatchAccepts | LookAtPorts | FindListeners
+    | LookAtStrays | ReleaseClaim | ReportOutcome | ReportEnd | Log
+)  # fmt: skip

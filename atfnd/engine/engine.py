@@ -1,0 +1,589 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The engine: takes events, changes what it knows, and returns commands.
+
+It owns everything that is known of flows, their owners and their NICs. It reads no clock and does
+no I/O. The daemon and `atfnd replay` drive this one object.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import Any
+
+from atfnd.engine import audit
+from atfnd.engine.command import (
+    Adopt,
+    Begin,
+    Command,
+    Expect,
+    FindListeners,
+    Forget,
+    Log,
+    LookAtPorts,
+    LookAtStrays,
+    ReleaseClaim,
+    ReportEnd,
+    ReportOutcome,
+    TellMoves,
+    WatchAccepts,
+)
+from atfnd.engine.event import (
+    AuditDue,
+    BirthHeard,
+    BirthsHeard,
+    BirthsLost,
+    Event,
+    FiltersLeft,
+    FiltersListed,
+    ListenersFound,
+    MovesDropped,
+    MovesReported,
+    NicAttached,
+    NicChanged,
+    NicLost,
+    Offer,
+    PolicyLoaded,
+    PortsDue,
+    PortsJudged,
+    PortsLooked,
+    PrefixesLooked,
+    QueuesLooked,
+    RemainsDue,
+    Reviewed,
+    SocketClosed,
+    SocketReported,
+    SocketsAudited,
+    StraysLooked,
+    TakenUp,
+    Tick,
+)
+from atfnd.engine.filters import aggregate, budget, port_rules, prefix_rules, strays
+from atfnd.engine.filters.ineffective import ineffective
+from atfnd.engine.filters.listeners import Listeners
+from atfnd.engine.filters.lost import lost
+from atfnd.engine.handshake import birth
+from atfnd.engine.handshake.birth import Birth
+from atfnd.engine.handshake.handshake import Handshakes, keeps_order_from_birth, listeners, ordered
+from atfnd.engine.ownership.follow import followed
+from atfnd.engine.placement import steer
+from atfnd.engine.placement.place import belongs
+from atfnd.engine.placement.renew import leave, renew
+from atfnd.engine.table import retire
+from atfnd.engine.table.flow_table import FlowTable
+from atfnd.engine.table.memory import Memory, RulesInForce, Spending
+from atfnd.model import (
+    Accepted,
+    Action,
+    ActionKind,
+    Connected,
+    Connecting,
+    Flow,
+    FlowKey,
+    FlowRule,
+    FlowState,
+    Listening,
+    Match,
+    Move,
+    NicView,
+    Outcome,
+    Plan,
+    Policy,
+    SocketGone,
+    SocketUse,
+    Thread,
+    ThreadReads,
+)
+from atfnd.move.command import Ended
+from atfnd.move.event import Established, EvidenceLost, FlowClosed, Wanted
+from atfnd.move.plan import in_order, origins
+from atfnd.move.verdict import Mechanism, Verdict
+
+__all__ = ["Engine"]
+
+NEWS = {
+    Verdict.UNPROVEN,
+    Verdict.VIOLATED,
+    Verdict.NO_EFFECT,
+    Verdict.DEFERRED,
+    Verdict.RESYNC,
+}  # other ends are only counted: the write itself is already in the log
+
+RssQueue = Callable[[NicView, FlowKey], int | None]
+PortRuleOf = Callable[[FlowKey, Thread | None], FlowRule | None]
+
+
+class Engine:
+    """`rss_queue` is where RSS alone delivers a flow of a NIC; `moving`: a move of this flow waits
+    or is under way."""
+
+    def __init__(
+        self,
+        policy: Policy,
+        rss_queue: RssQueue,
+        moving: Callable[[FlowKey], bool] = lambda key: False,
+    ) -> None:
+        self.memory = Memory(FlowTable(policy.table_max), RulesInForce.of(policy))
+        self.handshakes = Handshakes()
+        self.views: dict[str, NicView] = {}  # of every NIC
+        self._policy, self._rss_queue, self._moving = policy, rss_queue, moving
+        self._connects: set[FlowKey] = set()  # whose filter is being written
+        self._ports: set[FlowKey] = set()  # the same
+        self._unjudged: set[FlowKey] = set()  # ports with a filter that a new policy may not want
+        self._heirs: dict[int, int] = {}  # sockets that take over the filter of a closed one: CPU
+        self._audited: set[int] = set()  # living sockets that had an entry at the last audit
+        self._commands: list[Command] = []
+        self._handlers: dict[type, Callable[[Any, int], None]] = {
+            AuditDue: self._audit_due,
+            BirthsHeard: self._births_heard,
+            BirthsLost: self._births_lost,
+            FiltersLeft: self._filters_left,
+            FiltersListed: self._filters_listed,
+            ListenersFound: self._listeners_found,
+            MovesDropped: self._moves_dropped,
+            MovesReported: self._moves_reported,
+            NicAttached: self._nic_attached,
+            NicChanged: self._nic_changed,
+            NicLost: self._nic_lost,
+            PolicyLoaded: self._policy_loaded,
+            PortsDue: self._ports_due,
+            PortsJudged: self._ports_judged,
+            PortsLooked: self._ports_looked,
+            PrefixesLooked: self._prefixes_looked,
+            QueuesLooked: self._queues_looked,
+            RemainsDue: self._remains_due,
+            Reviewed: self._reviewed,
+            SocketClosed: self._socket_closed,
+            SocketReported: self._socket_reported,
+            SocketsAudited: self._sockets_audited,
+            StraysLooked: self._strays_looked,
+            TakenUp: self._taken_up,
+            Tick: self._tick,
+        }
+
+    def handle(self, event: Event, now_ns: int) -> Sequence[Command]:
+        """Take one event into account. The caller carries out the returned commands in order, and
+        gives their results back as events."""
+        before, commands = self._commands, list[Command]()
+        self._commands = commands
+        try:
+            self._handlers[type(event)](event, now_ns)
+        finally:
+            self._commands = before
+        return commands
+
+    def due_ns(self) -> int | None:
+        """When the engine wants a `Tick`."""
+        return self.memory.next_due_ns()
+
+    # ---- NICs
+
+    def _nic_attached(self, event: NicAttached, now_ns: int) -> None:
+        self.views[event.view.name] = event.view
+
+    def _nic_changed(self, event: NicChanged, now_ns: int) -> None:
+        self.views[event.view.name] = event.view
+
+    def _nic_lost(self, event: NicLost, now_ns: int) -> None:
+        flows = retire.nic_gone(event.nic, self.memory)
+        del self.views[event.nic]
+        self._say(Forget(frozenset(flow.cookie for flow in flows)))
+
+    def _taken_up(self, event: TakenUp, now_ns: int) -> None:
+        nic = self.views[event.nic]
+        self._begin(steer.take_up(nic, self.memory, now_ns, manual=event.manual))
+
+    def _filters_listed(self, event: FiltersListed, now_ns: int) -> None:
+        """A filter is missing because the NIC lost it (we write it again) or because another
+        program deleted it (we leave it alone)."""
+        name, nic = event.nic, self.views[event.nic]
+        gone = lost(nic, event.rules, self.memory, disturbed=event.disturbed)
+        for flow in gone:
+            self._say(ReleaseClaim(name, Match.of(flow.key)))
+            self._log("lost-rule", "rule lost", flow.why, nic=name, flow=flow.key)
+        for flow in audit.check_rules(nic, event.rules, self.memory, now_ns):
+            self._say(ReleaseClaim(name, Match.of(flow.key)))
+            manual = flow.state is FlowState.MANUAL
+            kind, what = ("manual", "let go") if manual else ("dropped", "by the NIC")
+            self._log(kind, what, flow.why, nic=name, flow=flow.key)
+        # What the NIC dropped is tried again later, by the timer.
+        if gone:
+            self._begin(steer.take_up(nic, self.memory, now_ns))
+
+    def _filters_left(self, event: FiltersLeft, now_ns: int) -> None:
+        """Take over the filters that an earlier run left. A filter without a socket stays until its
+        NIC is armed."""
+        name, nic, memory = event.nic, self.views[event.nic], self.memory
+        uses = (*event.uses, *self.handshakes.uses(memory, now_ns))
+        sockets = {Match.of(use.key): use for use in uses}
+        known = {Match.of(flow.key) for flow in memory.table.steered(name)}
+        ours = [rule for rule in event.rules if rule.match not in known]
+        if not ours:
+            return
+        flows, plan = audit.adopt(nic, ours, sockets, memory, now_ns)
+        self._say(Adopt({flow.cookie: flow.app_cpu for flow in flows}))
+        self._begin(plan)
+        done = "deleted" if nic.armed else "left, for the NIC is not armed"
+        what = f"{len(flows)} rules taken over, {len(plan)} orphans {done}"
+        self._log("adopt", what, "left by an earlier run", nic=name)
+
+    # ---- sockets
+
+    def _socket_reported(self, event: SocketReported, now_ns: int) -> None:
+        nic, seen, memory = self.views[event.nic], event.seen, self.memory
+        memory.cpusets.update(event.cpusets)
+        self._begin(steer.seen(seen, nic, event.rule, memory, now_ns, event.rss_cpu))
+        if memory.in_force.elsewhere:
+            self._say(Expect(seen.cookie, belongs(seen, event.rule, memory)))
+
+    def _socket_closed(self, event: SocketClosed, now_ns: int) -> None:
+        self._begin(retire.gone(event.cookie, self.memory))
+
+    def _audit_due(self, event: AuditDue, now_ns: int) -> None:
+        heirs, self._heirs = self._heirs, {}
+        self._say(Adopt(heirs | self.handshakes.connects.adopt(self.memory)))
+
+    def _sockets_audited(self, event: SocketsAudited, now_ns: int) -> None:
+        """Entries against sockets: gone, used, idle."""
+        memory = self.memory
+        before = {flow.cookie for flow in memory.table}
+        audit.threads_ended(event.ended, memory)
+        known = {(use.cookie, use.key) for use in event.uses}
+        born = self.handshakes.uses(memory, now_ns)
+        uses = [*event.uses, *(use for use in born if (use.cookie, use.key) not in known)]
+        self._begin(audit.check_sockets(uses, self.views, memory, now_ns))
+        self._audited = before & {use.cookie for use in uses}
+
+    def _queues_looked(self, event: QueuesLooked, now_ns: int) -> None:
+        for nic in self.views.values():
+            self._begin(steer.own(nic, event.online, self.memory, now_ns))
+
+    def _reviewed(self, event: Reviewed, now_ns: int) -> None:
+        memory = self.memory
+        aged_out = self._audited - {flow.cookie for flow in memory.table}
+        self._audited = set()
+        if aged_out:
+            self._say(Forget(frozenset(aged_out)))
+        self._begin(ineffective(self.views, memory, now_ns))
+        for nic in self.views.values():
+            budget.weigh(nic, event.topology, partial(self._rss_queue, nic), memory, now_ns)
+        self._begin(steer.retry(self.views, memory, now_ns))
+        for nic in self.views.values():
+            self._begin(budget.swaps(nic, memory, now_ns))
+            memory.nics[nic.name].rates.forget(now_ns)
+        if turned_away := memory.readmit():
+            self._say(Forget(frozenset(turned_away)))  # used again, they are reported again
+
+    def _tick(self, event: Tick, now_ns: int) -> None:
+        """Begin the moves that are due, and the removal of what the policy now leaves alone."""
+        self._begin(steer.due(self.views, self.memory, now_ns))
+
+    # ---- births
+
+    def _births_heard(self, event: BirthsHeard, now_ns: int) -> None:
+        births = [each.event for each in event.events if not isinstance(each.event, ThreadReads)]
+        offers = {id(each.event): each.offers for each in event.events}
+        for fresh in self.handshakes.connects.heard(births, self.memory):
+            offered = offers[id(fresh)]
+            self._connecting(fresh, offered() if offered is not None else (), now_ns)
+        look = False
+        for heard in event.events:
+            look |= self._heard(heard, now_ns)
+        if look:
+            self._look_at_ports()
+
+    def _heard(self, heard: BirthHeard, now_ns: int) -> bool:
+        """Take one observation of a birth. True: look at the ports."""
+        event = heard.event
+        if isinstance(event, Connected):
+            self._tell(event.key, Established(event.key, event.at_ns))
+        elif isinstance(event, Accepted):
+            for name, nic in self.views.items():
+                known = self.memory.nics[name].listeners
+                for port in port_rules.exposed(event, nic, known, self.memory):
+                    self._tell(port, Established(port, None))
+        elif isinstance(event, Listening):
+            if heard.nic is not None:
+                self._bear(heard.nic, self.handshakes.opened(event, heard.nic, self.memory))
+            return True
+        elif isinstance(event, SocketGone):
+            self._begin(self.handshakes.closed(event.cookie, self.memory, now_ns))
+        elif isinstance(event, ThreadReads) and heard.nic is not None:
+            return self.handshakes.read(event, heard.nic, self.memory)
+        return False
+
+    def _births_lost(self, event: BirthsLost, now_ns: int) -> None:
+        self._say(FindListeners())
+        self._say(TellMoves(None, EvidenceLost()))
+
+    def _listeners_found(self, event: ListenersFound, now_ns: int) -> None:
+        self.handshakes.found(event.nic, event.listeners, self.memory, now_ns)
+
+    def _connecting(self, event: Connecting, offers: Iterable[Offer], now_ns: int) -> None:
+        for offer in offers:
+            nic, rule, memory = self.views[offer.nic], ordered(offer.rule), self.memory
+            if rule is None:
+                continue
+            if birth.again(event, nic, rule, memory, now_ns):
+                self._tell(event.key, FlowClosed(event.key))  # the socket that had it
+                return
+            memory.cpusets.update(offer.cpusets)
+            born = self.handshakes.connecting(event, nic, rule, offer.rss_queue, memory, now_ns)
+            if born is not None:
+                self._connects.add(event.key)
+                self._bear(offer.nic, [born])
+
+    def _ports_due(self, event: PortsDue, now_ns: int) -> None:
+        self._look_at_ports()
+
+    def _look_at_ports(self) -> None:
+        if self.handshakes.listening(self.memory):
+            keys = {key for known in listeners(self.memory).values() for key in known.sockets}
+            self._say(LookAtPorts(frozenset(key.local_port for key in keys | self._ports)))
+
+    def _ports_looked(self, event: PortsLooked, now_ns: int) -> None:
+        for name, rule_of in event.rule_of.items():
+            nic = self.views[name]
+            born = self.handshakes.look_at_ports(nic, rule_of, event.uses, self.memory, now_ns)
+            self._ports |= {key for each in born if (key := each.action.key) is not None}
+            self._heirs |= self._keeping(born)
+            self._bear(name, born)
+        self._watch_accepts()
+
+    def _keeping(self, born: Sequence[Birth]) -> dict[int, int]:
+        """The sockets of connections that get a filter of their own to keep the queue of their
+        port's filter: the observer must know them, with the CPU each is used on."""
+        keys = [each.action.key for each in born if each.action.kind is ActionKind.INSERT]
+        flows = [self.memory.table.get(key) for key in keys if key is not None and not key.wide]
+        return {flow.cookie: flow.app_cpu for flow in flows if flow is not None}
+
+    def _prefixes_looked(self, event: PrefixesLooked, now_ns: int) -> None:
+        for name, rule_of in event.rule_of.items():
+            nic = self.views[name]
+            look = self.handshakes.look_at_prefixes
+            self._bear(name, look(nic, rule_of, event.uses, self.memory, now_ns))
+        for nic in self.views.values():
+            aggregate.stranded(nic, self.memory, now_ns)
+
+    def may_share(self, nic: str) -> bool:
+        """Some flows of this NIC may share a filter, or do."""
+        return prefix_rules.wanted(self.views[nic], self.memory)
+
+    def has_births(self) -> bool:
+        """Something that was decided at a birth has not ended yet."""
+        some_port = any(flow.key.listens for flow in self.memory.table)
+        waiting = self.handshakes.connects.waiting(self.memory)
+        return bool(some_port or self._connects or self._ports or waiting)
+
+    def _watch_accepts(self) -> None:
+        self._say(WatchAccepts(frozenset(key.local_port for key in self._ports)))
+
+    def _born(self, key: FlowKey, now_ns: int, *, failed: bool) -> bool:
+        """The move of a birth has ended. False: the flow was not being born."""
+        if key in self._connects:
+            self._connects.discard(key)
+            if failed:
+                birth.unborn(key, self.memory)
+            return failed
+        if key in self._ports:
+            self._ports.discard(key)
+            if failed:
+                self._not_had(key, now_ns)
+            self._watch_accepts()
+            return failed
+        if key.wide and not key.listens and failed:
+            self._not_had(key, now_ns)
+        return failed if key.wide and not key.listens else key.listens
+
+    def _not_born(self, key: FlowKey | None) -> None:
+        """The write for a birth was dropped, because its entry is gone."""
+        if key is not None and self.memory.table.get(key) is None:
+            self._connects.discard(key)
+            self._ports.discard(key)
+
+    def _not_had(self, key: FlowKey, now_ns: int) -> None:
+        """A filter for many flows was put off or refused."""
+        entry = self.memory.table.get(key)
+        if entry is not None and entry.location is None:
+            budget.put_off(key, entry.nic, self.memory, now_ns)
+            if not key.listens:
+                self.memory.table.remove(key)
+
+    def _port_stays(self, key: FlowKey, ended: Ended, now_ns: int) -> bool:
+        """If this is a port's filter that is in the NIC and could not be moved or deleted, that is
+        tried later. False: it is known why."""
+        entry, tried = self.memory.table.get(key), ended.mechanism is not Mechanism.NONE
+        if entry is None or entry.location is None or not key.listens:
+            return True
+        return self.memory.put_off(entry, ended.why, now_ns, tried=tried)
+
+    # ---- results of commands
+
+    def _moves_reported(self, event: MovesReported, now_ns: int) -> None:
+        for each in event.said:
+            if isinstance(each, Outcome):
+                self._applied(each)
+            else:
+                self._move_ended(each, now_ns)
+
+    def _applied(self, outcome: Outcome) -> None:
+        action = outcome.action
+        strays.record(outcome, self.memory)
+        if (stray := audit.record(outcome, self.memory)) is not None:
+            strays.note(stray, self.memory)
+        if action.queue is not None and action.new is not None and not outcome.errno:
+            followed(action.nic, action.queue, action.new, self.memory)
+        if action.nic in self.views:
+            audit.overtaken(outcome, self.views[action.nic], self.memory)
+        if outcome.errno == errno.ECANCELED:
+            self._log("kept", "its rule stays", outcome.left, nic=action.nic, flow=action.key)
+        elif outcome.found:
+            self._log("adopt", "its rule is found", outcome.left, nic=action.nic, flow=action.key)
+        elif not outcome.superseded:
+            self._say(ReportOutcome(outcome))
+
+    def _move_ended(self, ended: Ended, now_ns: int) -> None:
+        budget.ended(ended.action, self.memory)
+        key, verdict = ended.action.key, ended.verdict
+        how, late, took_ns = ended.mechanism.value, ended.violations, ended.took_ns
+        if key is not None and not ended.action.live:  # of a flow that is gone, or of a port
+            if key in self._ports:
+                self._born(key, now_ns, failed=verdict is not Verdict.DONE)
+            return
+        if verdict is Verdict.SUPERSEDED:
+            self._not_born(key)
+            self._say(ReportEnd(ended, news=False))
+            return
+        if key is None:
+            name, queue, end = ended.action.nic, ended.action.queue, (verdict.value, ended.why)
+            last_end = self.memory.nics[name].last_end if name in self.views else {}
+            news = last_end.get(queue) != end
+            last_end[queue] = end
+        elif self._born(key, now_ns, failed=verdict in (Verdict.DEFERRED, Verdict.REFUSED)):
+            news = self._port_stays(key, ended, now_ns)
+        else:
+            deferred = verdict in (Verdict.DEFERRED, Verdict.RESYNC)
+            move = Move(how, verdict.value, ended.why, late, took_ns)
+            news = audit.moved(key, move, self.memory, now_ns, deferred=deferred)
+        self._say(ReportEnd(ended, news and verdict in NEWS))
+
+    def _moves_dropped(self, event: MovesDropped, now_ns: int) -> None:
+        for key in event.flows:
+            self._born(key, now_ns, failed=True)
+        self.memory.nics[event.nic].spending = Spending()
+
+    def outlived(self, action: Action, now_ns: int) -> Outcome | None:
+        """The outcome of an action whose reason has gone by the time its turn comes: nothing is
+        written. None: carry it out."""
+        return audit.outlived(action, self.memory, now_ns)
+
+    def inherited(self, action: Action, cookie: int, now_ns: int) -> bool:
+        """Another socket now has the 5-tuple of a closed flow: it takes over the filter that
+        `action` was to delete. False: it cannot."""
+        nic = self.views[action.nic]
+        flow = audit.inherit(nic, action, cookie, self.memory, now_ns)
+        if flow is not None:
+            self._heirs[cookie] = flow.app_cpu
+        return flow is not None
+
+    def anyone_at(self, key: FlowKey, uses: Sequence[SocketUse]) -> bool:
+        """Some flow needs the filter of a prefix."""
+        return prefix_rules.anyone_at(key, uses, self.memory)
+
+    # ---- another policy
+
+    def _policy_loaded(self, event: PolicyLoaded, now_ns: int) -> None:
+        self._policy = event.policy
+        self._unjudged = {flow.key for flow in self.memory.table if flow.key.listens}
+        self._begin(renew(event.policy, event.judge, self.memory, self._moving))
+
+    def _ports_judged(self, event: PortsJudged, now_ns: int) -> None:
+        """Ports whose filter is being written are judged later."""
+        for key in [key for key in self._unjudged if not self._moving(key)]:
+            entry = self.memory.table.get(key)
+            self._unjudged.discard(key)
+            if entry is None:
+                continue
+            for nic, known in listeners(self.memory).items():
+                listens = key in known.sockets or key in known.closed_ns
+                if listens and not self._wants(event.rule_of[nic], entry, known):
+                    known.unwanted.add(key)
+                else:
+                    known.unwanted.discard(key)
+
+    def _wants(self, rule_of: PortRuleOf, entry: Flow, known: Listeners) -> bool:
+        """The policy has one rule for a port's connections. If we do not know the thread of a port,
+        the policy rule that gave it its filter (none, if the filter was adopted) must still
+        steer."""
+        threads = {each.thread for each in known.rivals(entry.key)}
+        if not threads or None in threads:
+            rules = [rule for rule in self._policy.flows if entry.rule_name in ("", rule.name)]
+            return any(map(keeps_order_from_birth, rules))
+        return all(ordered(rule_of(entry.key, each)) is not None for each in threads)
+
+    def _remains_due(self, event: RemainsDue, now_ns: int) -> None:
+        before = dict(self.memory.left)
+        self._begin(leave(self.memory, self._moving))
+        ended = {cookie for key, cookie in before.items() if key not in self.memory.left}
+        if ended:
+            self._say(Forget(frozenset(ended)))
+        if any(nic.strays for nic in self.memory.nics.values()):
+            self._say(LookAtStrays(strays.keys(self.memory)))
+
+    def _strays_looked(self, event: StraysLooked, now_ns: int) -> None:
+        def living(nic: str, key: FlowKey) -> bool:
+            return event.living.get((nic, key), True)
+
+        self._begin(strays.due(self.memory, self._moving, living))
+
+    # ---- commands
+
+    def _say(self, command: Command) -> None:
+        self._commands.append(command)
+
+    def _log(self, kind: str, what: str, why: str, **fields: Any) -> None:
+        self._say(Log(kind, what, why, fields))
+
+    def _begin(self, plan: Plan) -> None:
+        """Moves for a plan, as its policy's `order` asks."""
+        ordered_plan = in_order(plan)
+        for name in dict.fromkeys(action.nic for action in ordered_plan):
+            if name in self.views:
+                actions = (action for action in ordered_plan if action.nic == name)
+                self._say(Begin(name, tuple(map(self.wanted, actions))))
+
+    def _bear(self, nic: str, births: Sequence[Birth]) -> None:
+        if births:
+            self._say(Begin(nic, tuple(Wanted(*each) for each in births)))
+
+    def _tell(self, key: FlowKey, event: Established | FlowClosed) -> None:
+        """The moves of the NIC that a flow is of."""
+        flow = self.memory.table.get(key)
+        if flow is not None:
+            self._say(TellMoves(flow.nic, event))
+
+    def wanted(self, action: Action) -> Wanted:
+        """An action with what its move depends on."""
+        mode = self.memory.in_force.order(action.policy)
+        if action.key is None:
+            return Wanted(action, mode, origins(action, None, None))
+        rss = self._rss_queues(self.views[action.nic], action.key)
+        port = self.memory.table.covering(action.key)
+        if port is not None and port.target_queue is not None:
+            rss = frozenset({port.target_queue})  # its port's filter serves it until then
+        flow = self.memory.table.get(action.key)
+        seen = None if flow is None else flow.rx_queue
+        return Wanted(action, mode, origins(action, rss, seen), rss, action.live)
+
+    def _rss_queues(self, nic: NicView, key: FlowKey) -> frozenset[int] | None:
+        """The queues that RSS gives a flow's packets to: the whole table, for a key that is open to
+        any remote. None: not known."""
+        if len(nic.queues) == 1:
+            return frozenset({nic.queues[0].index})
+        if nic.rss is None:
+            return None
+        if not key.remote_port:
+            return frozenset(nic.rss.table)
+        queue = self._rss_queue(nic, key)
+        return None if queue is None else frozenset({queue})

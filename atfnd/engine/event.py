@@ -1,0 +1,252 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What the engine is given. Pure values; times are CLOCK_MONOTONIC nanoseconds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import NamedTuple
+
+from atfnd.model import (
+    Born,
+    Flow,
+    FlowKey,
+    FlowRule,
+    Listening,
+    NicView,
+    Outcome,
+    Policy,
+    Rule,
+    SocketSeen,
+    SocketUse,
+    Thread,
+    ThreadReads,
+    Topology,
+)
+from atfnd.move.command import Ended
+
+__all__ = [
+    "AuditDue",
+    "BirthHeard",
+    "BirthsHeard",
+    "BirthsLost",
+    "Event",
+    "FiltersLeft",
+    "FiltersListed",
+    "ListenersFound",
+    "MovesDropped",
+    "MovesReported",
+    "NicAttached",
+    "NicChanged",
+    "NicLost",
+    "Offer",
+    "PolicyLoaded",
+    "PortsDue",
+    "PortsJudged",
+    "PortsLooked",
+    "PrefixesLooked",
+    "QueuesLooked",
+    "RemainsDue",
+    "Reviewed",
+    "SocketClosed",
+    "SocketReported",
+    "SocketsAudited",
+    "StraysLooked",
+    "TakenUp",
+    "Tick",
+]
+
+Cpusets = Mapping[int, frozenset[int] | None]  # by thread; None: any CPU
+NOTHING: Cpusets = MappingProxyType({})
+
+
+class NicAttached(NamedTuple):
+    """A NIC is served from now on."""
+
+    view: NicView
+
+
+class NicChanged(NamedTuple):
+    """What is known of a NIC has changed."""
+
+    view: NicView
+
+
+class NicLost(NamedTuple):
+    """A NIC is gone, or has been renamed."""
+
+    nic: str
+
+
+class SocketReported(NamedTuple):
+    """A thread uses a socket that the policy asks for on another CPU than its packets arrive on, or
+    than it was last reported on. `rule` is the policy's rule for it; `rss_cpu` is where RSS would
+    deliver it, for an observer that does not see where packets arrive."""
+
+    nic: str
+    seen: SocketSeen
+    rule: FlowRule | None
+    rss_cpu: int | None = None
+    cpusets: Cpusets = NOTHING  # of its thread, where its place depends on that
+
+
+class SocketClosed(NamedTuple):
+    cookie: int
+
+
+class AuditDue(NamedTuple):
+    """An observer of sockets is about to be read: before that, it must know the sockets that it
+    does not know yet."""
+
+
+class SocketsAudited(NamedTuple):
+    """Every reported socket that is still open. `ended`: threads that have exited. A `Reviewed`
+    follows, after the flows that now fall under another rule have been reported."""
+
+    uses: Sequence[SocketUse]
+    ended: Sequence[int] = ()
+
+
+class QueuesLooked(NamedTuple):
+    """It is time to decide which thread owns which queue. `online`: the CPUs that are online."""
+
+    online: frozenset[int]
+
+
+class Reviewed(NamedTuple):
+    """The end of an audit: filters go to the flows that gain most from them."""
+
+    topology: Topology
+
+
+class Offer(NamedTuple):
+    """A NIC that a connection may come by, with the policy's rule for it. `rss_queue`: where RSS
+    would deliver it."""
+
+    nic: str
+    rule: FlowRule
+    rss_queue: int | None
+    cpusets: Cpusets = NOTHING
+
+
+class BirthHeard(NamedTuple):
+    """One observation about a birth: `nic` is the only NIC that a listener receives through;
+    `offers` are wanted for a connect that is still open and unanswered."""
+
+    event: Born | ThreadReads
+    nic: str | None = None
+    offers: Callable[[], Sequence[Offer]] | None = None
+
+
+class BirthsHeard(NamedTuple):
+    """What was read of births at one time, in its order."""
+
+    events: Sequence[BirthHeard]
+
+
+class BirthsLost(NamedTuple):
+    """Births were missed."""
+
+
+class ListenersFound(NamedTuple):
+    """All that listen on a NIC and on no other."""
+
+    nic: str
+    listeners: Sequence[Listening]
+
+
+class PortsLooked(NamedTuple):
+    """Every connected socket, to see which ports need a filter. `rule_of`, by NIC, gives the one
+    policy rule for the connections of a port that a thread serves."""
+
+    rule_of: Mapping[str, Callable[[FlowKey, Thread | None], FlowRule | None]]
+    uses: Sequence[SocketUse]
+
+
+class PortsDue(NamedTuple):
+    """It is time to see which ports need a filter, or a different one."""
+
+
+class PortsJudged(NamedTuple):
+    """Another policy is in force, which may not want the filters of some ports. `rule_of` as in
+    `PortsLooked`."""
+
+    rule_of: Mapping[str, Callable[[FlowKey, Thread | None], FlowRule | None]]
+
+
+class PrefixesLooked(NamedTuple):
+    """Every connected socket, to see which flows may share a filter. `rule_of`, by NIC, gives the
+    one policy rule for all flows that a key covers."""
+
+    rule_of: Mapping[str, Callable[[FlowKey], FlowRule | None]]
+    uses: Sequence[SocketUse]
+
+
+class MovesReported(NamedTuple):
+    """The results of commands and moves of a NIC, in order."""
+
+    said: Sequence[Outcome | Ended]
+
+
+class MovesDropped(NamedTuple):
+    """All moves of this NIC have stopped: it was disarmed, or is gone. `flows`: the flows that were
+    moving."""
+
+    nic: str
+    flows: Sequence[FlowKey]
+
+
+class FiltersLeft(NamedTuple):
+    """Filters of ours that an earlier run left in a NIC, and every socket."""
+
+    nic: str
+    rules: Sequence[Rule]
+    uses: Sequence[SocketUse]
+
+
+class FiltersListed(NamedTuple):
+    """The filters that a NIC holds. `disturbed`: the NIC says that another program has just changed
+    it."""
+
+    nic: str
+    rules: Sequence[Rule]
+    disturbed: bool
+
+
+class RemainsDue(NamedTuple):
+    """It is time to delete the filters of flows that the policy now leaves alone, and filters that
+    no flow of the table has."""
+
+
+class StraysLooked(NamedTuple):
+    """Whether a socket has the 5-tuple of a filter that no flow of the table has."""
+
+    living: Mapping[tuple[str, FlowKey], bool]
+
+
+class TakenUp(NamedTuple):
+    """Look at the flows of a NIC again: it was armed, or its queues moved. `manual`: include the
+    flows that another program steers."""
+
+    nic: str
+    manual: bool = False
+
+
+class PolicyLoaded(NamedTuple):
+    """Another policy is in force. `judge` names the rule that now steers a flow; None: it is left
+    alone."""
+
+    policy: Policy
+    judge: Callable[[Flow], str | None]
+
+
+class Tick(NamedTuple):
+    """Time has passed (`Engine.due_ns`)."""
+
+
+Event = (
+    NicAttached | NicChanged | NicLost | SocketReported | SocketClosed | SocketsAudited | Reviewed
+    | BirthsHeard | BirthsLost | ListenersFound | PortsLooked | PrefixesLooked | MovesReported
+    | MovesDropped | FiltersListed | FiltersLeft | StraysLooked | TakenUp | PolicyLoaded | Tick
+    | AuditDue | PortsDue | PortsJudged | QueuesLooked | RemainsDue
+)  # fmt: skip

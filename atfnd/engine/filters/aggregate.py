@@ -1,0 +1,138 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""One rule for many flows, where filters are short: for one port (`port_rules`), or for a remote
+prefix or a local address (`prefix_rules`), with all its flows on one queue. Pure.
+
+The wide rule comes first: it is written where it moves no flow, or only flows that wait for a
+filter and belong to its queue. Then the rules of the flows that it would deliver to the same queue
+are deleted, and no flow changes its queue. A flow that goes elsewhere has a rule of its own, which
+wins. The policy says which flows a wide rule may serve, counting all that it would catch.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+
+from atfnd.engine.filters import budget
+from atfnd.engine.handshake.birth import Birth
+from atfnd.engine.ownership import follow
+from atfnd.engine.table.memory import Memory
+from atfnd.engine.table.wide_key import covers
+from atfnd.model import Action, ActionKind, Flow, FlowKey, FlowState, NicView
+
+__all__ = ["belongs", "joined", "queue_of_most", "rests", "saves", "short", "stranded"]
+
+_MOST = 0.75  # start before our share is full: flows that wait would be moved by their port's rule
+_JOIN = 8  # flows of a port in one look: each write is done before anything else is decided
+_RESTS_NS = 5_000_000_000  # since its last move
+_SHORT = "leads it there too, and filters are short"
+
+
+def short(nic: NicView, memory: Memory) -> bool:
+    """Most of our share is in use, or a flow waits for a filter."""
+    room = budget.share(nic)
+    if room is not None and memory.table.rules_in(nic.name) >= room * _MOST:
+        return True
+    return any(flow.nic == nic.name and budget.waits(flow) for flow in memory.table)
+
+
+def queue_of_most(flows: Iterable[Flow], nic: NicView, memory: Memory) -> int | None:
+    """The queue that most of these flows have rules to, or wait for a rule to. None: no two flows
+    share one."""
+    rules = Counter(
+        flow.target_queue if flow.location is not None else belongs(flow, nic, memory)
+        for flow in flows
+        if flow.location is not None or budget.waits(flow)
+    )
+    rules.pop(None, None)
+    queue = min(rules, key=lambda each: (-rules[each], each or 0), default=None)
+    return queue if rules[queue] > 1 else None
+
+
+def belongs(flow: Flow, nic: NicView, memory: Memory) -> int | None:
+    """The queue that its owner owns."""
+    home = follow.home(flow, nic, memory)
+    return None if home is None else home.index
+
+
+def saves(port: FlowKey, flows: Iterable[Flow], nic: NicView, memory: Memory) -> bool:
+    """A rule for this port would make other rules needless, or carry flows that wait."""
+    covered = (each for each in flows if covers(port, each.key))
+    return queue_of_most(covered, nic, memory) is not None
+
+
+def rests(key: FlowKey, nic: NicView, memory: Memory, now_ns: int) -> bool:
+    """A wide rule that could not be written a moment ago."""
+    return now_ns < memory.nics[nic.name].spending.later.get(key, (0, 0))[1]
+
+
+def stranded(nic: NicView, memory: Memory, now_ns: int) -> None:
+    """Flows whose wide rule is gone, or leads elsewhere now, wait for a rule of their own."""
+    led = [f for f in memory.table if f.nic == nic.name and f.state is FlowState.PORT]
+    asked = memory.nics[nic.name].spending.inserting
+    for flow in (each for each in led if each.key not in asked):
+        wide = memory.table.covering(flow.key)
+        if wide is None or wide.target_queue != flow.target_queue:
+            why = "the rule that led it is gone"
+            flow = replace(flow, state=FlowState.OVERFLOW, target_queue=None, why=why)
+            memory.table.put(flow)
+            memory.defer(flow.key, now_ns)
+
+
+def joined(
+    key: FlowKey, flows: Iterable[Flow], nic: NicView, memory: Memory, now_ns: int
+) -> Iterator[Birth]:
+    """Delete the rules of `flows` that this wide one makes needless, a few in one look; flows that
+    wait for a rule are served by it."""
+    port, spending = memory.table.get(key), memory.nics[nic.name].spending
+    if port is None or port.location is None or port.target_queue is None:
+        return
+    if port.state is not FlowState.STEERED or key in spending.rewriting:
+        return
+    queues = frozenset({port.target_queue})
+    served = [
+        flow
+        for flow in flows
+        if covers(key, flow.key)
+        and flow.rule_name == port.rule_name
+        and _home(flow, port, nic, memory)
+    ]
+    for flow in served:
+        if budget.waits(flow) and flow.key not in spending.inserting:
+            why = f"the rule of {_what(key)} leads it to queue {port.target_queue}"
+            target = port.target_queue
+            memory.table.put(replace(flow, state=FlowState.PORT, target_queue=target, why=why))
+    for flow in [each for each in served if _joins(each, port, memory, now_ns)][:_JOIN]:
+        spending.swaps[flow.key] = None
+        action = Action(
+            ActionKind.DELETE, nic.name, flow.key, flow.location, flow.target_queue, None,
+            f"the rule of {_what(key)} {_SHORT}", flow.rule_name,
+            generation=memory.table.generation(flow.key),
+        )  # fmt: skip
+        yield Birth(action, memory.in_force.order(flow.rule_name), queues, queues)
+
+
+def _what(key: FlowKey) -> str:
+    return "its port" if key.listens else str(key)
+
+
+def _home(flow: Flow, port: Flow, nic: NicView, memory: Memory) -> bool:
+    """Its port's rule leads to its owner's queue: it needs no rule of its own, wherever its thread
+    runs."""
+    home = follow.home(flow, nic, memory)
+    return home is not None and home.index == port.target_queue
+
+
+def _joins(flow: Flow, port: Flow, memory: Memory, now_ns: int) -> bool:
+    """It has a rule that leads where its port's rule does, and has not moved lately."""
+    spending = memory.nics[flow.nic].spending
+    moving = memory.table.noted(flow.key).due_ns is not None or flow.key in spending.rewriting
+    return (
+        flow.state is FlowState.STEERED
+        and flow.location is not None
+        and flow.target_queue == port.target_queue
+        and not moving
+        and flow.key not in spending.swaps
+        and (not flow.moved_ns or now_ns - flow.moved_ns >= _RESTS_NS)
+    )

@@ -1,0 +1,412 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The filters of a NIC, spent where they pay. Pure.
+
+The worth of a filter is the flow's recent bytes per second, times the distance from its
+application's core at which the flow would be delivered without the filter. Where no filter is left
+for a flow, it waits; at every look the waiting flows that gain most take the filters of those that
+gain least, if the difference is clear. Before that, users and control groups get equal shares
+(`engine.ownership.shares`): a flow of a tenant with few filters takes a filter from a tenant with
+more, at once. To delete a rule is to move its flow back to RSS, in the `order` of its policy; the
+slot is promised to the flow that it was cleared for. Both flows stay in the Flow-to-Core table.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections import Counter
+from collections.abc import Callable
+from heapq import nlargest, nsmallest
+from itertools import islice
+
+from atfnd.engine.ownership.shares import Tenant, fair, held_by, may_take, tenants_of
+from atfnd.engine.table.memory import FoundFull, Memory, Weight
+from atfnd.engine.table.wide_key import covers
+from atfnd.model import (
+    Action,
+    ActionKind,
+    Flow,
+    FlowKey,
+    FlowState,
+    NicView,
+    Outcome,
+    Plan,
+    SteeringMethod,
+    Topology,
+)
+
+__all__ = [
+    "RssOf",
+    "ask",
+    "ended",
+    "full_share",
+    "make_room",
+    "no_room",
+    "put_off",
+    "record",
+    "said",
+    "share",
+    "swaps",
+    "waits",
+    "weigh",
+    "worth",
+]
+
+_SWAPS = 16  # in one look
+_RICHEST, _LOOKED_AT = 4, 64  # tenants to take from, and filters to look at of one tenant
+_CLEARLY = 2.0  # times the worth of the flow that has the filter
+_LEAST_BYTES_PER_S = 10_000  # less is not worth the two moves of a swap
+_HELD_NS = 5_000_000_000  # a flow keeps a filter this long, and waits this long after losing one
+_LATER_NS, _LATEST_NS = 10_000_000_000, 1_280_000_000_000  # a wide rule that was put off
+_FULL = "the NIC's filter table is full: delivered by RSS"
+_FULL_NS, _FULL_LATEST_NS = 10_000_000_000, 600_000_000_000  # until a full NIC is asked again
+_MEASURED_NS = 1_000_000_000  # at least
+_HOPELESS = 3  # attempts to move a flow: no filter is taken from another for one more
+_PREDICTED = 512  # hashes in one look
+_SAME_NODE, _OTHER_NODE = 10, 20  # ACPI SLIT
+
+RssOf = Callable[[FlowKey], int | None]  # the queue RSS gives a flow; None: not known
+
+
+def share(nic: NicView) -> int | None:
+    """How many filters of this NIC may be ours: what the policy allows, less what others took above
+    the reserve. None: no limit is known."""
+    bounds = [] if nic.budget is None else [nic.budget]
+    if nic.caps.rule_slots is not None and nic.foreign is not None:
+        bounds.append(max(0, nic.caps.rule_slots - nic.foreign))
+    return min(bounds, default=None)
+
+
+def no_room(nic: NicView, memory: Memory, key: FlowKey) -> str | None:
+    """Why one more rule of ours, for this flow, would be too many; None: it would not. Rules about
+    to be inserted count, and so do slots that were cleared for another flow."""
+    bound, spending = share(nic), memory.nics[nic.name].spending
+    spoken_for = spending.inserting.keys() | spending.promised
+    ours = memory.table.rules_in(nic.name) + len(spoken_for) - (key in spoken_for)
+    found = spending.found_full.get(key.family)
+    if found is not None and ours >= found.ours:
+        return _FULL
+    if bound is None:
+        return None
+    if ours < bound:
+        return full_share(nic, memory, key)
+    if bound != nic.budget:
+        return f"the NIC's filter table is full, {nic.foreign} are others': delivered by RSS"
+    return f"our {bound} rules of this NIC are in use: delivered by RSS"
+
+
+def full_share(nic: NicView, memory: Memory, key: FlowKey) -> str | None:
+    """Why one more rule for this flow would exceed the share of its user or control group, though
+    nothing else wants it; None: it would not."""
+    flow, bound = memory.table.get(key), share(nic)
+    most = memory.in_force.filters
+    if flow is None or bound is None or key.wide or all(each >= 100 for each in most.values()):
+        return None
+    held = _held(nic, memory)
+    for tenant in tenants_of(flow.thread):
+        percent = most.get(tenant[0], 100)
+        if held.get(tenant, 0) * 100 >= bound * percent:
+            whose = "user" if tenant[0] == "user" else "control group"
+            return f"its {whose} has its share of the filters, {percent} %: delivered by RSS"
+    return None
+
+
+def said(flow: Flow, nic: NicView, memory: Memory, why: str) -> str:
+    """Why it waits, and what others of its user or control group have."""
+    mine = tenants_of(flow.thread)
+    held = held_by(mine, _held(nic, memory))
+    alone = memory.table.filters_of(nic.name).keys() <= {*mine}
+    if alone or not held or full_share(nic, memory, flow.key) is not None:
+        return why
+    return f"{why}; its user or control group has {held} of the filters, and none has two more"
+
+
+def _held(nic: NicView, memory: Memory) -> Counter[Tenant]:
+    """The filters of each tenant, including those about to be written."""
+    table, spending = memory.table, memory.nics[nic.name].spending
+    held = Counter({who: len(keys) for who, keys in table.filters_of(nic.name).items()})
+    for key in spending.inserting.keys() | spending.promised | {*spending.swaps.values()}:
+        flow = None if key is None or key.wide else table.get(key)
+        if flow is not None and flow.location is None:
+            held.update(tenants_of(flow.thread))
+    for key in spending.swaps:
+        flow = table.get(key)
+        if flow is not None and flow.location is not None:
+            held.subtract(tenants_of(flow.thread))
+    return held
+
+
+def make_room(flow: Flow, nic: NicView, memory: Memory) -> Plan:
+    """A rule to delete for a flow that found no filter left. It comes from the tenant that has more
+    than its share. None, if none has."""
+    spending, table = memory.nics[nic.name].spending, memory.table
+    if (
+        not nic.armed
+        or nic.method is not SteeringMethod.RULES
+        or flow.key in spending.swaps.values()
+    ):
+        return ()
+    if full_share(nic, memory, flow.key) is not None:
+        return ()
+    held, mine = _held(nic, memory), tenants_of(flow.thread)
+    filters = table.filters_of(nic.name)
+    others = [each for each in filters if each not in mine and held[each] >= 2]
+    busy = spending.rewriting.keys() | spending.inserting.keys() | spending.swaps.keys()
+    for rich in nlargest(_RICHEST, others, key=lambda each: held[each]):
+        found = (table.get(key) for key in islice(filters[rich], _LOOKED_AT))
+        fit = [
+            each
+            for each in found
+            if each is not None and _ruled(each) and each.key not in busy
+            if may_take(mine, tenants_of(each.thread), held) and not table.covering(each.key)
+        ]
+        if fit:
+            loser = min(fit, key=lambda each: worth(each, memory))
+            gains = f"whose user or control group has fewer ({held_by(mine, held)})"
+            return (_swap(loser, worth(loser, memory), flow.key, gains, memory),)
+    return ()
+
+
+def ask(action: Action, memory: Memory) -> None:
+    """A rule is about to be written; this holds until `record` or `ended`. A new rule takes a slot
+    now."""
+    spending = memory.nics[action.nic].spending
+    if action.key is None or action.kind not in (ActionKind.INSERT, ActionKind.REWRITE):
+        return
+    if action.kind is ActionKind.INSERT:
+        spending.inserting[action.key] = action
+        spending.promised.discard(action.key)
+    else:
+        spending.rewriting[action.key] = action
+
+
+def record(outcome: Outcome, memory: Memory) -> bool:
+    """Count the outcome of an action. True: a rule was deleted to make room, and its flow lives
+    on."""
+    action, spending = outcome.action, memory.nics[outcome.action.nic].spending
+    if action.key is None:
+        return False
+    swapped, newcomer = action.key in spending.swaps, spending.swaps.get(action.key)
+    ended(action, memory)
+    if action.kind is ActionKind.INSERT:
+        if outcome.errno == errno.ENOSPC:
+            spending.refused = True
+            _found_full(outcome, memory)
+        elif not outcome.errno:
+            spending.found_full.pop(action.key.family, None)
+        if action.key.wide and not outcome.errno:
+            spending.prefixes_later = 0, 0
+    done = action.kind is ActionKind.DELETE and outcome.errno in (0, errno.ENOENT)
+    if not swapped or not done:
+        return False
+    flow = None if newcomer is None else memory.table.get(newcomer)
+    if newcomer in spending.covers:
+        spending.promised.add(newcomer)
+    elif newcomer is not None and flow is not None and waits(flow):
+        spending.promised.add(newcomer)
+        memory.defer(newcomer, outcome.at_ns)
+    return action.live
+
+
+def ended(action: Action, memory: Memory) -> None:
+    """The action has ended, however it ended. With a delete end the actions of its entry that
+    waited: they will not be carried out."""
+    spending = memory.nics[action.nic].spending
+    if action.key is None:
+        return
+    for asked in (spending.inserting, spending.rewriting):
+        other = asked.get(action.key)
+        if other is None:
+            continue
+        older = other.generation <= action.generation
+        if other is action or (action.kind is ActionKind.DELETE and older):
+            del asked[action.key]  # a newer one stays
+    spending.swaps.pop(action.key, None)
+
+
+def put_off(key: FlowKey, nic: str, memory: Memory, now_ns: int) -> None:
+    """A rule for many flows could not be written: it is not tried again for a while, longer each
+    time, and no filter is taken for it."""
+    spending = memory.nics[nic].spending
+    spending.later[key] = _later(spending.later.get(key, (0, 0))[0], now_ns)
+    if not key.listens:
+        spending.prefixes_later = _later(spending.prefixes_later[0], now_ns)
+    spending.covers.discard(key)
+    spending.promised.discard(key)
+
+
+def _later(times: int, now_ns: int) -> tuple[int, int]:
+    return times + 1, now_ns + min(_LATER_NS << min(times, 16), _LATEST_NS)
+
+
+def _found_full(outcome: Outcome, memory: Memory) -> None:
+    """A NIC is not asked for one filter more for a while, unless one of ours goes. Some do not say
+    how many they take, or take fewer of one address family."""
+    nic, key = outcome.action.nic, outcome.action.key
+    if key is None:
+        return
+    found = memory.nics[nic].spending.found_full
+    before = found.get(key.family)
+    pause_ns = _FULL_NS if before is None else min(2 * before.pause_ns, _FULL_LATEST_NS)
+    until_ns = outcome.at_ns + pause_ns
+    found[key.family] = FoundFull(memory.table.rules_in(nic), until_ns, pause_ns)
+
+
+def waits(flow: Flow) -> bool:
+    """It found no filter left."""
+    if flow.key.wide:
+        return False
+    return flow.state is FlowState.OVERFLOW and flow.location is None
+
+
+def leaves_room(flow: Flow, memory: Memory) -> bool:
+    """It waits for a filter, and has one no sooner than others that wait: its move was put off."""
+    promised = flow.key in memory.nics[flow.nic].spending.promised
+    return waits(flow) and not promised and memory.table.noted(flow.key).deferrals > 0
+
+
+def worth(flow: Flow, memory: Memory) -> float:
+    """What a filter would be worth to a flow, as far as known: bytes per second, weighted."""
+    weight = memory.nics[flow.nic].spending.weights.get(flow.key)
+    return 0.0 if weight is None else weight.worth or 0.0
+
+
+def weigh(nic: NicView, topology: Topology, rss: RssOf, memory: Memory, now_ns: int) -> None:
+    """After an audit: weigh what the filters of a NIC are worth, and would be worth to the flows
+    that wait. Nothing is weighed where no flow waits."""
+    spending, table = memory.nics[nic.name].spending, memory.table
+    spending.promised &= spending.covers  # a flow may have its slot already, or no use for it
+    spending.refused = False
+    for family, full in spending.found_full.items():
+        if now_ns >= full.until_ns:  # one more may try
+            spending.found_full[family] = full._replace(ours=table.rules_in(nic.name) + 1)
+    flows = [flow for flow in table if flow.nic == nic.name and (_ruled(flow) or waits(flow))]
+    before, spending.weights = spending.weights, {}
+    if not any(waits(flow) for flow in flows):
+        return
+    if spending.rss != nic.rss:
+        spending.rss, spending.predicted = nic.rss, {}
+    known = spending.predicted
+    unknown = [flow.key for flow in flows if flow.key not in known][:_PREDICTED]
+    found = {key: rss(key) if key.remote_port else None for key in unknown}
+    spending.predicted = {f.key: known[f.key] for f in flows if f.key in known} | found
+    cpus = {queue.index: queue.cpu for queue in nic.queues}
+    far = _Distances(topology)
+    for flow in flows:
+        port, old = table.covering(flow.key), before.get(flow.key)
+        queue = spending.predicted.get(flow.key) if port is None else port.target_queue
+        cpu = None if queue is None else cpus.get(queue)
+        if cpu is None and flow.location is None:
+            cpu = flow.rx_cpu
+        if cpu is not None:
+            mismatch = far.between(cpu, flow.app_cpu)
+        else:
+            mismatch = 1.0 if old is None else old.mismatch
+        spending.weights[flow.key] = _weight(flow, mismatch, old, now_ns)
+
+
+def swaps(nic: NicView, memory: Memory, now_ns: int) -> Plan:
+    """After `weigh`, and after the free slots were used: rules to delete, each for the flow that is
+    to get its slot."""
+    spending = memory.nics[nic.name].spending
+    if not nic.armed or nic.method is not SteeringMethod.RULES:
+        return ()
+    waiting: list[tuple[float, FlowKey]] = []
+    ruled: list[tuple[float, Flow]] = []
+    asked = spending.inserting.keys() | spending.rewriting.keys()
+    busy = asked | spending.swaps.keys() | {*spending.swaps.values()}
+    changing = [key for key in asked if key.wide]
+    for key, weight in spending.weights.items():
+        flow = memory.table.get(key)
+        if flow is None or weight.worth is None or key in busy:
+            continue
+        if memory.table.noted(key).due_ns is not None:
+            continue
+        if flow.moved_ns and now_ns - flow.moved_ns < _HELD_NS:
+            continue
+        if waits(flow) and memory.table.noted(key).deferrals < _HOPELESS:
+            waiting.append((weight.worth, key))
+        elif _ruled(flow) and not memory.table.covering(key):  # `aggregate` handles those
+            if any(covers(wide, key) for wide in changing):
+                continue  # its destination is about to change
+            ruled.append((weight.worth, flow))
+    plan: list[Action] = []
+    for wide in sorted(spending.covers - spending.promised - busy):
+        fit = [each for each in ruled if not covers(wide, each[1].key)] or ruled  # else its own
+        if fit and no_room(nic, memory, wide) is not None:
+            highest = nic.budget != share(nic)  # the table is full: exact ones are above it
+            worst_of = min(fit, key=lambda each: -(each[1].location or 0) if highest else each[0])
+            ruled.remove(worst_of)
+            plan.append(_swap(worst_of[1], worst_of[0], wide, "that serves several", memory))
+    held = _held(nic, memory)
+    best: list[tuple[float, FlowKey]] = []
+    for gain, newcomer in nlargest(_SWAPS, waiting):
+        asks = memory.table.get(newcomer)
+        made = () if asks is None else make_room(asks, nic, memory)
+        plan += made
+        if not made:
+            best.append((gain, newcomer))
+    gone = {each.key for each in plan}
+    ruled = [each for each in ruled if each[1].key not in gone]
+    worst = nsmallest(_SWAPS, ruled, key=lambda each: each[0])
+    for (gain, newcomer), (loss, flow) in zip(best, worst, strict=False):
+        room = no_room(nic, memory, newcomer) is None and not spending.refused
+        entry = memory.table.get(newcomer)
+        mine = tenants_of(None if entry is None else entry.thread)
+        if not fair(mine, tenants_of(flow.thread), held):
+            continue
+        if room or gain < _LEAST_BYTES_PER_S or gain <= _CLEARLY * loss:
+            break
+        plan.append(_swap(flow, loss, newcomer, f"worth {_rate(gain)}", memory))
+    return tuple(plan)
+
+
+def _swap(flow: Flow, loss: float, newcomer: FlowKey, gains: str, memory: Memory) -> Action:
+    """Begin to take a flow's filter for another one."""
+    memory.nics[flow.nic].spending.swaps[flow.key] = newcomer
+    why = f"its filter is worth {_rate(loss)} and goes to {newcomer}, {gains}"
+    kind, queue = ActionKind.DELETE, flow.target_queue
+    return Action(
+        kind, flow.nic, flow.key, flow.location, queue, None, why, flow.rule_name,
+        generation=memory.table.generation(flow.key),
+    )  # fmt: skip
+
+
+def _ruled(flow: Flow) -> bool:
+    """It has a filter of its own, which may be taken from it."""
+    steered = flow.state is FlowState.STEERED and flow.location is not None
+    return steered and not flow.key.wide
+
+
+def _weight(flow: Flow, mismatch: float, old: Weight | None, now_ns: int) -> Weight:
+    """Its worth by the bytes since the last look, earlier bytes counting half."""
+    if old is None:
+        return Weight(flow.bytes, now_ns, None, mismatch)
+    took_ns = now_ns - old.at_ns
+    if took_ns < _MEASURED_NS:
+        return old._replace(mismatch=mismatch)
+    rate = max(0, flow.bytes - old.bytes) * 1e9 / took_ns
+    if old.bytes_per_s is not None:
+        rate = (rate + old.bytes_per_s) / 2
+    return Weight(flow.bytes, now_ns, rate, mismatch)
+
+
+def _rate(bytes_per_s: float) -> str:
+    return f"{bytes_per_s / 1000:.0f} kB/s"
+
+
+class _Distances:
+    """How far CPUs are from each other; 1 for two CPUs of one node."""
+
+    def __init__(self, topology: Topology) -> None:
+        self._node = {cpu.index: cpu.node for cpu in topology.cpus}
+        self._slit = {node.index: node.distances for node in topology.nodes}
+
+    def between(self, one: int, other: int) -> float:
+        """0 for the same CPU; between two nodes, their ACPI SLIT distance relative to that within
+        one node."""
+        if one == other:
+            return 0.0
+        a, b = self._node.get(one), self._node.get(other)
+        if a is None or b is None or a == b:
+            return 1.0
+        return max(self._slit.get(a, {}).get(b, _OTHER_NODE) / _SAME_NODE, 1.0)

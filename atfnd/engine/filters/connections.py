@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The connections of a port, and what a rule for it would do to them. Pure."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+
+from atfnd.engine.filters import aggregate, budget
+from atfnd.engine.filters.listeners import Listeners
+from atfnd.engine.table.memory import Memory
+from atfnd.engine.table.wide_key import covers, overlap
+from atfnd.model import Flow, FlowKey, NicView, Protocol, SocketUse
+
+__all__ = ["accepted", "by_place", "going", "moves", "queue_of", "rivalled", "waits_for"]
+
+_Place = tuple[int, int]  # family, local port
+
+
+def rivalled(key: FlowKey, listeners: Listeners, memory: Memory) -> bool:
+    """The rules of two ports match a connection: it is not known which of them wins."""
+    others = (*listeners.sockets, *listeners.closed_ns)
+    return any(o != key and overlap(o, key) and memory.table.get(o) is not None for o in others)
+
+
+def waits_for(key: FlowKey, queue: int, nic: NicView, memory: Memory) -> bool:
+    """A connection without a filter that belongs to this queue."""
+    own = memory.table.get(key)
+    return own is not None and budget.waits(own) and aggregate.belongs(own, nic, memory) == queue
+
+
+def moves(port: FlowKey, queue: int | None, use: SocketUse, nic: NicView, memory: Memory) -> bool:
+    """A connection of a port has no rule of its own, and does not come through `queue`."""
+    own = memory.table.get(use.key)
+    if not covers(port, use.key) or (own is not None and own.location is not None):
+        return False
+    at = queue_of(use.napi_id, nic)
+    return at is None or at != queue
+
+
+def going(port: FlowKey, nic: NicView, memory: Memory) -> bool:
+    """The rule of a connection is about to be deleted: it goes where that was decided to send
+    it."""
+    return any(covers(port, key) for key in memory.nics[nic.name].spending.swaps)
+
+
+def queue_of(napi_id: int | None, nic: NicView) -> int | None:
+    found = (q.index for q in nic.queues if q.napi_id is not None and q.napi_id == napi_id)
+    return next(found, None)
+
+
+def accepted(nic: NicView, memory: Memory) -> Mapping[_Place, list[Flow]]:
+    """The connections of this NIC that the table knows."""
+    found: defaultdict[_Place, list[Flow]] = defaultdict(list)
+    for flow in memory.table:
+        key = flow.key
+        if flow.nic == nic.name and key.protocol == Protocol.TCP and not key.wide:
+            found[key.family, key.local_port].append(flow)
+    return found
+
+
+def by_place(uses: Iterable[SocketUse]) -> Mapping[_Place, list[SocketUse]]:
+    found: defaultdict[_Place, list[SocketUse]] = defaultdict(list)
+    for use in uses:
+        if use.key.protocol == Protocol.TCP and not use.key.wide:
+            found[use.key.family, use.key.local_port].append(use)
+    return found

@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Ineffective filters: the NIC lists a rule and delivers its flow elsewhere. Pure.
+
+After a reset some drivers list filters that the hardware does not have any more (idpf:
+reference/drivers.md), so we trust a rule only if its flow is observed on its queue. Two audits in a
+row with traffic on another queue make it ineffective: it is deleted and inserted anew, a bounded
+number of times, and then left alone. Only TCP flows prove it: a socket that sends receives
+acknowledgements, while a UDP socket may send for long and receive nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from atfnd.engine.table.flow_table import Elsewhere
+from atfnd.engine.table.memory import Memory
+from atfnd.model import Action, ActionKind, Flow, FlowState, NicView, Plan, Protocol
+
+__all__ = ["ineffective"]
+
+_LOOKS = 2  # audits in a row that saw it elsewhere
+_ATTEMPTS = 3
+_YOUNG_NS = 1_000_000_000  # a rule that moved since may not have been observed yet
+
+
+def ineffective(nics: Mapping[str, NicView], memory: Memory, now_ns: int) -> Plan:
+    """After `check_sockets`: rules to write anew. A flow whose rule has no effect after three
+    attempts becomes MANUAL; its rule stays, and is deleted with the flow."""
+    plan: list[Action] = []
+    manual: list[Flow] = []
+    for flow in memory.table:
+        nic = nics.get(flow.nic)
+        if nic is None or not nic.armed or not _delivered_elsewhere(flow):
+            _watch(flow, None, memory)
+            continue
+        seen = memory.table.noted(flow.key).elsewhere or Elsewhere(flow.bytes, 0, 0)
+        if now_ns - flow.moved_ns > _YOUNG_NS:
+            seen = Elsewhere(flow.bytes, seen.looks + (flow.bytes > seen.bytes), seen.attempts)
+        if seen.looks == _LOOKS and seen.attempts == _ATTEMPTS:
+            why = f"its rule is in the NIC, which delivers on queue {flow.rx_queue} all the same"
+            manual.append(replace(flow, state=FlowState.MANUAL, why=why))
+            _watch(flow, None, memory)
+            continue
+        if seen.looks == _LOOKS:
+            seen = Elsewhere(flow.bytes, 0, seen.attempts + 1)
+            plan.append(_anew(flow, memory))
+        _watch(flow, seen, memory)
+    for flow in manual:
+        memory.table.put(flow)
+    return tuple(plan)
+
+
+def _watch(flow: Flow, seen: Elsewhere | None, memory: Memory) -> None:
+    notes = memory.table.noted(flow.key)
+    if notes.elsewhere != seen:
+        memory.table.note(flow.key, replace(notes, elsewhere=seen))
+
+
+def _delivered_elsewhere(flow: Flow) -> bool:
+    return (
+        flow.key.protocol == Protocol.TCP
+        and flow.state is FlowState.STEERED
+        and flow.location is not None
+        and flow.rx_queue is not None
+        and flow.rx_queue != flow.target_queue
+    )
+
+
+def _anew(flow: Flow, memory: Memory) -> Action:
+    """Write it again, to the queue that it already names (`program.filter`: delete, then
+    insert)."""
+    queue = flow.target_queue
+    why = f"the NIC lists its rule, and delivers on queue {flow.rx_queue}: written anew"
+    return Action(
+        ActionKind.REWRITE, flow.nic, flow.key, flow.location, queue, queue, why, flow.rule_name,
+        generation=memory.table.generation(flow.key),
+    )  # fmt: skip

@@ -1,0 +1,341 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""One rule for a listening port, so that its connections are born on their owner's queue. Pure.
+
+A port's rule is an entry of the Flow-to-Core table whose key is open to any remote, and `steer`
+leaves it alone. It is written only when that moves no live connection: each has an exact rule of
+its own, which wins, or comes through that queue already. It stays as long as the listener does, and
+then until no connection is left that it delivers. To lead it to another owner's queue is a rewrite,
+which the machine of the moves may be able to prove.
+
+A connection that is being established while the rule is written may have data in both queues:
+`exposed` finds it, by the queue that its ACK came through. The same holds for deleting the rule of
+a port that still listens, because another policy does not want it, or because several threads read
+its connections (`readers`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+
+from atfnd.engine.filters import aggregate, budget
+from atfnd.engine.filters.connections import (
+    accepted,
+    by_place,
+    going,
+    moves,
+    queue_of,
+    rivalled,
+    waits_for,
+)
+from atfnd.engine.filters.listeners import Asked, Listeners
+from atfnd.engine.handshake.birth import Birth, spot_for
+from atfnd.engine.ownership import follow
+from atfnd.engine.placement.steering_method import no_filter
+from atfnd.engine.table.memory import Memory
+from atfnd.engine.table.wide_key import covers, meet, overlap
+from atfnd.model import (
+    Accepted,
+    Action,
+    ActionKind,
+    Flow,
+    FlowKey,
+    FlowRule,
+    FlowState,
+    Listening,
+    Mode,
+    NicView,
+    Placement,
+    SocketUse,
+    Thread,
+)
+
+__all__ = ["RuleOf", "exposed", "look", "wanted_again"]
+
+_LINGER_NS = 10_000_000_000  # a server that restarts listens again
+_FAR_NS = 1_000_000_000  # until then a write is over
+_PINNED = 16  # connections that one look gives a rule of their own, so that their port's may go
+_ASKED_NS = 5_000_000_000  # a delete takes a second, if it is not deferred
+_UNWANTED = "the policy has no rule for its connections any more"
+
+# The one policy rule for all connections of a port that this thread serves.
+RuleOf = Callable[[FlowKey, Thread | None], FlowRule | None]
+
+
+class _No(Exception):
+    """Why a port has no rule, or not the one it should have."""
+
+
+class _NoRoom(_No):
+    """It has none because no filter is left."""
+
+
+def look(
+    nic: NicView,
+    rule_of: RuleOf,
+    listeners: Listeners,
+    uses: Sequence[SocketUse],
+    memory: Memory,
+    now_ns: int,
+) -> tuple[Birth, ...]:
+    """What the ports of a NIC need now. `uses` is every connected socket as it is now."""
+    flows, live = accepted(nic, memory), by_place(uses)
+    births: list[Birth] = []
+    short, spending = aggregate.short(nic, memory), memory.nics[nic.name].spending
+    spending.covers = {key for key in spending.covers if not key.listens}
+    for key in listeners.sockets:
+        if key in listeners.unwanted:
+            continue
+        place = key.family, key.local_port
+        if (why := _why_nobodys(key, listeners)) is not None:
+            births += _ended(key, nic, listeners, live[place], memory, now_ns, why)
+            listeners.why_not[key] = why
+            continue
+        try:
+            taken = {each.action.new for each in births}
+            wanted = _wanted(
+                key, nic, rule_of, listeners, flows[place], taken, short, memory, now_ns
+            )
+            if wanted is not None:
+                births += _placed(*wanted, nic, live[place], short, memory, now_ns)
+        except _No as refusal:
+            listeners.why_not[key] = str(refusal)
+            wide = short and isinstance(refusal, _NoRoom)
+            if wide and aggregate.saves(key, flows[place], nic, memory):
+                spending.covers.add(key)
+        else:
+            listeners.why_not.pop(key, None)
+        if short and not rivalled(key, listeners, memory):
+            births += aggregate.joined(key, flows[place], nic, memory, now_ns)
+    spending.promised -= {
+        key for key in spending.promised if key.listens and key not in spending.covers
+    }
+    for key, closed_ns in [*listeners.closed_ns.items()]:
+        if now_ns - closed_ns >= _LINGER_NS and not listeners.rivals(key):
+            births += _ended(key, nic, listeners, live[key.family, key.local_port], memory, now_ns)
+    for key in list(listeners.unwanted):
+        births += _ended(
+            key, nic, listeners, live[key.family, key.local_port], memory, now_ns, _UNWANTED
+        )
+    return tuple(births)
+
+
+def wanted_again(event: Listening, listeners: Listeners, memory: Memory) -> tuple[Birth, ...]:
+    """A port listens again whose rule is about to be deleted: the delete is revoked. The same goes
+    for a rule for another address that serves the port as well."""
+    births = []
+    for key in [each for each in listeners.asked if overlap(each, event.key)]:
+        del listeners.asked[key]
+        entry = memory.table.get(key)
+        if entry is not None and entry.location is not None:
+            queues = None if entry.target_queue is None else frozenset({entry.target_queue})
+            why = "its port listens again"
+            action = _action(ActionKind.REWRITE, entry, entry.target_queue, why, memory)
+            budget.ask(action, memory)
+            births.append(Birth(action, Mode.STRICT, queues, queues))
+    return tuple(births)
+
+
+def exposed(
+    event: Accepted, nic: NicView, listeners: Listeners | None, memory: Memory
+) -> list[FlowKey]:
+    """The ports whose rule this connection may have crossed on its way. Either their rule was
+    written meanwhile: its ACK came through another queue. Or their rule is still to be written, and
+    that would move it, whichever queue its ACK came through. Or their rule is deleted, or about to
+    be, and its ACK came through the rule's queue."""
+    own, through = memory.table.get(event.key), queue_of(event.napi_id, nic)
+    if own is not None and own.location is not None:
+        return []
+    asked = {} if listeners is None else listeners.asked
+    going = [
+        key
+        for key, each in asked.items()
+        if covers(key, event.key) and through in (None, each.queue)
+    ]
+    entries = [each for each in memory.table.ports_of(event.key) if each.key not in asked]
+    late = [e.key for e in entries if e.location is None or e.target_queue != through]
+    return late + going
+
+
+def _why_nobodys(key: FlowKey, listeners: Listeners) -> str | None:
+    """Why a port is not served by one thread: the kernel spreads its connections over several
+    sockets, or several threads read them."""
+    rivals = len(listeners.rivals(key))
+    return f"{rivals} sockets listen on its port" if rivals > 1 else listeners.several(key)
+
+
+def _wanted(
+    key: FlowKey, nic: NicView, rule_of: RuleOf, listeners: Listeners, flows: Iterable[Flow],
+    taken: set[int | None], short: bool, memory: Memory, now_ns: int,
+) -> tuple[Flow, int, Mode] | None:  # fmt: skip
+    """A port's entry as it should be, the queue that its connections belong to, and how it may be
+    moved. These follow the thread that uses the known connections (where filters are `short`, the
+    one that uses most), else the one that listens. None: leave it as it is. _No: there is no such
+    queue, or several, or the policy does not want it."""
+    [listener] = listeners.rivals(key)
+    entry = memory.table.get(key)
+    users = [flow for flow in flows if flow.thread is not None and covers(key, flow.key)]
+    if not users and entry is not None and entry.location is not None:
+        return None  # the place of the listener then is the best that is known
+    plain = Flow(
+        key=key, cookie=listener.cookie, nic=nic.name, state=FlowState.WANTED,
+        app_cpu=listener.cpu or 0, thread=listener.thread, target_queue=None, target_cpu=None,
+        location=None, rx_queue=None, rx_cpu=None, bytes=0, used_ns=now_ns, moved_ns=0,
+        rule_name="", why="",
+    )  # fmt: skip
+    alone = not users and listener.thread is not None and listener.cpu is not None
+    if alone:
+        users = [plain]
+    if not users:
+        raise _No("the thread that serves it is not known yet")
+    rules = {rule_of(key, user.thread) for user in users}
+    rule = next(iter(rules))
+    if len(rules) > 1 or rule is None or rule.placement is Placement.LEAVE:
+        raise _No("the policy has no single rule that steers all its connections")
+    now = None if entry is None else entry.target_queue
+    again = (replace(user, target_queue=now, rule_name=rule.name) for user in users)
+    spots = [spot_for(user, rule.placement, nic, memory).queue for user in again]
+    queues = {None if queue is None else queue.index for queue in spots}
+    queue = next(iter(queues))
+    if alone and rule.placement is Placement.CORE:
+        queue = _own_queue(plain, queue, taken, nic, memory)
+    if len(queues) > 1 and short and now is None:
+        queue = aggregate.queue_of_most(users, nic, memory)
+        queues = {queue}
+    if len(queues) > 1 or queue is None:
+        raise _No("the CPUs of its connections have several queues, or none")
+    why = f"its connections are served where queue {queue} is delivered"
+    return replace(entry or plain, rule_name=rule.name, why=why), queue, rule.order
+
+
+def _own_queue(
+    port: Flow, queue: int | None, taken: set[int | None], nic: NicView, memory: Memory
+) -> int | None:
+    """A queue for a listener: `queue`; or, if that is taken, or another owner or port has it, a
+    free one. The queue follows as soon as the thread is seen to use connections."""
+    taken = taken | {*memory.nics[nic.name].owned}
+    taken |= {e.target_queue for e in memory.table.steered(nic.name) if e.key.listens}
+    if queue not in taken or follow.home(port, nic, memory) is not None:
+        return queue
+    free = [each for each in nic.queues if each.cpu not in memory.in_force.dedicated]
+    spare = [each.index for each in free if each.index not in taken]
+    return spare[0] if spare and nic.caps.queue_cpu else queue
+
+
+def _placed(
+    port: Flow, queue: int, order: Mode, nic: NicView, live: Iterable[SocketUse], short: bool,
+    memory: Memory, now_ns: int,
+) -> Iterator[Birth]:  # fmt: skip
+    """Lead a port's rule to this queue, if it does not go there. _No: it may not be written now."""
+    every = None if nic.rss is None else frozenset(nic.rss.table)
+    old = port.target_queue
+    if port.nic != nic.name or port.state is FlowState.MANUAL:
+        raise _No("its rule is not ours to change")
+    if going(port.key, nic, memory):
+        raise _No("the rule of a connection is about to be deleted")
+    crossing = (each for each in memory.table.prefix_rules(nic.name) if meet(each.key, port.key))
+    if any(each.target_queue != queue for each in crossing):
+        raise _No("a rule for some of its connections leads elsewhere")
+    if port.location is not None:
+        if old is not None and old != queue:
+            if memory.table.noted(port.key).due_ns is not None:
+                raise _No(f"its rule cannot be moved from queue {old} to {queue} yet")
+            action = _action(ActionKind.REWRITE, port, queue, port.why, memory)
+            budget.ask(action, memory)
+            yield Birth(action, order, frozenset({old}), every)
+        return
+    if refusal := _why_none(port.key, nic, memory):
+        raise _No(refusal)
+    moved = [use for use in live if moves(port.key, queue, use, nic, memory)]
+    carried = sum(waits_for(use.key, queue, nic, memory) for use in moved) if short else 0
+    if carried < len(moved):
+        raise _No(f"{len(moved) - carried} live connections would change their queue")
+    if moved and aggregate.rests(port.key, nic, memory, now_ns):
+        raise _No(f"its rule would move {len(moved)} connections that wait: tried, and put off")
+    cpu = next(each.cpu for each in nic.queues if each.index == queue)
+    if cpu is None:
+        raise _No(f"queue {queue} is not confined to one CPU")
+    if full := budget.no_room(nic, memory, port.key):
+        raise _NoRoom(full)
+    # No thread: a thread that moves takes its flows along, and this entry stands for many.
+    port = replace(port, thread=None, app_cpu=cpu, target_queue=None, target_cpu=cpu)
+    memory.table.put(port)
+    action = _action(ActionKind.INSERT, port, queue, port.why, memory)
+    budget.ask(action, memory)
+    # Flows that wait have data in other queues: only a hold proves that these have drained.
+    yield Birth(action, order, every, every, first_data_ns=None if moved else now_ns + _FAR_NS)
+
+
+def _ended(
+    key: FlowKey, nic: NicView, listeners: Listeners, live: Iterable[SocketUse], memory: Memory,
+    now_ns: int, why: str = "its port has no listener any more",
+) -> Iterator[Birth]:  # fmt: skip
+    """Its rule is not wanted any more, and goes with the last connection that it delivers. While a
+    socket listens there may be no last one. So each connection gets a rule of its own for the queue
+    that it has, and a connection that arrives before the delete is written puts the delete off:
+    that is a birth, too."""
+    entry = memory.table.get(key)
+    if entry is None or entry.location is None:
+        if entry is not None:
+            memory.table.remove(key)
+        listeners.forget(key)
+        return
+    asked = listeners.asked.get(key)
+    if going(key, nic, memory) or (asked is not None and now_ns - asked.at_ns < _ASKED_NS):
+        return
+    left = [use for use in live if moves(key, None, use, nic, memory)]
+    if not listeners.rivals(key):
+        if not left:
+            listeners.asked[key] = Asked(now_ns, entry.target_queue)
+            action = replace(_action(ActionKind.DELETE, entry, None, why, memory), live=False)
+            yield Birth(action, Mode.STRICT, None, None, live=False)
+        return
+    if entry.target_queue is None:
+        return
+    at = frozenset({entry.target_queue})
+    every = None if nic.rss is None else frozenset(nic.rss.table)
+    here = [use for use in left if queue_of(use.napi_id, nic) == entry.target_queue]
+    for use in here[:_PINNED]:
+        if budget.no_room(nic, memory, use.key) is not None or memory.table.full():
+            return
+        flow = _pinned(use, entry, memory, now_ns)
+        memory.table.put(flow)
+        action = _action(ActionKind.INSERT, flow, entry.target_queue, flow.why, memory)
+        action = replace(action, policy=entry.rule_name)
+        budget.ask(action, memory)
+        yield Birth(action, Mode.STRICT, at, at)
+    if len(left) == len(here) <= _PINNED:
+        listeners.asked[key] = Asked(now_ns, entry.target_queue)
+        action = _action(ActionKind.DELETE, entry, None, why, memory)
+        yield Birth(action, Mode.STRICT, at, every, first_data_ns=now_ns + _FAR_NS)
+
+
+def _pinned(use: SocketUse, port: Flow, memory: Memory, now_ns: int) -> Flow:
+    """A connection that must keep the queue of its port's rule when that is gone."""
+    why = f"it keeps queue {port.target_queue}, while the rule of its port is deleted"
+    known = memory.table.get(use.key)
+    if known is not None:
+        return replace(known, why=why)
+    return replace(
+        port, key=use.key, cookie=use.cookie, state=FlowState.WANTED, target_queue=None,
+        location=None, rx_queue=port.target_queue, used_ns=now_ns, moved_ns=0, why=why,
+    )  # fmt: skip
+
+
+def _why_none(key: FlowKey, nic: NicView, memory: Memory) -> str | None:
+    if not nic.armed:
+        return "the NIC is not armed"
+    if why := no_filter(nic, key):
+        return why
+    if not nic.caps.exact_wins:
+        return "it is not known which of two filters wins on this NIC"
+    if memory.table.full() and memory.table.get(key) is None:
+        return "the Flow-to-Core table is full"
+    return None
+
+
+def _action(kind: ActionKind, flow: Flow, queue: int | None, why: str, memory: Memory) -> Action:
+    return Action(
+        kind, flow.nic, flow.key, flow.location, flow.target_queue, queue, why, flow.rule_name,
+        generation=memory.table.generation(flow.key),
+    )  # fmt: skip

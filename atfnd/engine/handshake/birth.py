@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Flows that we open, placed before data can come. Pure.
+
+Data needs our ACK, which needs the answer to our SYN: a rule written before the answer comes is
+written before any data is classified. Whether there is time for that is predicted (`distance`); a
+connect to an unknown remote is left to RSS, and its flow is moved later if that is worth it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import NamedTuple
+
+from atfnd.engine.filters import budget
+from atfnd.engine.handshake.distance import Distances
+from atfnd.engine.ownership import follow
+from atfnd.engine.placement.auto import in_force
+from atfnd.engine.placement.place import Spot, guest
+from atfnd.engine.placement.steering_method import no_filter
+from atfnd.engine.table.memory import Memory
+from atfnd.model import (
+    Action,
+    ActionKind,
+    Connecting,
+    Flow,
+    FlowKey,
+    FlowRule,
+    FlowState,
+    Mode,
+    NicView,
+    Placement,
+)
+
+__all__ = ["Birth", "again", "connecting", "spot_for", "unborn"]
+
+
+class Birth(NamedTuple):
+    """An action, and what its order depends on: field by field it becomes a `move.event.Wanted`."""
+
+    action: Action
+    mode: Mode
+    origins: frozenset[int] | None
+    rss: frozenset[int] | None
+    live: bool = True
+    first_data_ns: int | None = None
+
+
+def connecting(
+    event: Connecting,
+    nic: NicView,
+    rule: FlowRule | None,
+    rss_queue: int | None,
+    distances: Distances,
+    memory: Memory,
+    now_ns: int,
+) -> Birth | None:
+    """A thread connects. `rule` is the policy's rule for it at 0 bytes and age 0, `rss_queue` where
+    RSS will deliver. None: there is nothing to do, or it is too late."""
+    if rule is None or rule.placement is Placement.LEAVE or not nic.armed:
+        return None
+    table, least_ns = memory.table, distances.least_ns(event.key.remote)
+    if table.get(event.key) is not None or table.full():
+        return None
+    if no_filter(nic, event.key) is not None or budget.no_room(nic, memory, event.key) is not None:
+        return None
+    if least_ns is None and rule.order is Mode.STRICT:
+        return None
+    flow = Flow(
+        key=event.key, cookie=event.cookie, nic=nic.name, state=FlowState.WANTED,
+        app_cpu=event.cpu, thread=event.thread, target_queue=None, target_cpu=event.cpu,
+        location=None, rx_queue=None, rx_cpu=None, bytes=0, used_ns=now_ns, moved_ns=0,
+        rule_name=rule.name, why="",
+    )  # fmt: skip
+    spot = spot_for(flow, rule.placement, nic, memory, rss_queue)
+    if spot.queue is None or spot.queue.index == rss_queue:
+        return None
+    queue = spot.queue.index
+    why = f"its thread connects on CPU {event.cpu}, and queue {queue} is where it belongs"
+    cpu = event.cpu if rule.placement is Placement.CORE else spot.cpu
+    table.put(replace(flow, target_cpu=cpu, fell_back=spot.fell_back, why=why))
+    rss = None if rss_queue is None else frozenset({rss_queue})
+    action = Action(
+        ActionKind.INSERT, nic.name, event.key, None, rss_queue, queue, why, rule.name,
+        generation=table.generation(event.key),
+    )  # fmt: skip
+    budget.ask(action, memory)
+    first_ns = None if least_ns is None else event.at_ns + least_ns
+    return Birth(action, rule.order, rss, rss, first_data_ns=first_ns)
+
+
+def again(event: Connecting, nic: NicView, rule: FlowRule, memory: Memory, now_ns: int) -> bool:
+    """A thread connects from a port that has a rule to that remote. The socket that the rule was
+    for is gone, whether or not its end was reported, and the rule now belongs to this one; if it
+    leads to the wrong queue, it is moved as any other. False: there is no such rule."""
+    old = memory.table.get(event.key)
+    if old is None or old.location is None or old.nic != nic.name or old.cookie == event.cookie:
+        return False
+    memory.table.put(
+        replace(
+            old, cookie=event.cookie, thread=event.thread, app_cpu=event.cpu, rx_queue=None,
+            rx_cpu=None, bytes=0, used_ns=now_ns, rule_name=rule.name,
+            why="its 5-tuple had a rule, and is used again",
+        )
+    )  # fmt: skip
+    memory.defer(event.key, now_ns)
+    return True
+
+
+def unborn(key: FlowKey, memory: Memory) -> None:
+    """The rule was not in time (its move was deferred or refused): forget the flow. Its first use
+    reports it, as any flow."""
+    flow = memory.table.get(key)
+    if flow is not None and flow.location is None:
+        memory.table.remove(key)
+
+
+def spot_for(
+    flow: Flow, placement: Placement, nic: NicView, memory: Memory, rss_queue: int | None = None
+) -> Spot:
+    """The queue that its owner owns, else one that meets its placement: if its current queue does,
+    that one."""
+    placement = in_force(placement, nic.name, flow.rule_name, flow.thread, memory)
+    own = follow.home(flow, nic, memory)
+    if own is not None:
+        return Spot(own, "", None)
+    if placement is not Placement.CORE:
+        current = flow.target_queue if rss_queue is None else rss_queue
+        return guest(placement, flow.app_cpu, flow.thread, nic, memory, current)
+    for queue in nic.queues:
+        if queue.index == flow.target_queue and queue.cpu == flow.app_cpu:
+            return Spot(queue, "", None)
+    return guest(placement, flow.app_cpu, flow.thread, nic, memory)

@@ -1,0 +1,246 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Steering by the indirection table, for a NIC without 5-tuple filters. Pure.
+
+A flow's hash selects an entry; the entry is pointed to a queue on the CPU where most of the recent
+bytes of the flows that share it are used. An entry without known flows keeps what it has. Moving
+an entry moves every flow that hashes to it, so it takes a clear majority, and time between moves.
+Nothing proves that such a move overtakes no packet: an entry stays while one of its flows keeps its
+order (`strict` or `bounded`). Flows that are not to go to their own core have no say.
+
+The function from flow to entry is given (`nic.toeplitz.rss_entry`): None for a flow whose packets
+do not hash to one entry.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+
+from atfnd.engine.placement.auto import placement_of
+from atfnd.engine.table.memory import Buckets, Memory
+from atfnd.model import (
+    Action,
+    Flow,
+    FlowKey,
+    FlowState,
+    Mode,
+    NicView,
+    Outcome,
+    Placement,
+    Plan,
+)
+
+__all__ = ["EntryOf", "let_go", "look", "plan", "record", "wait"]
+
+EntryOf = Callable[[FlowKey], int | None]
+
+_UNPROVEN = "moving its entry of the indirection table may reorder packets"
+_BY_ENTRY = FlowState.RSS, FlowState.SHARED
+_SEEN_LATE_NS = 1_000_000_000  # after a move, an observation may still be from before it
+
+
+def wait(nic: NicView, key: FlowKey, memory: Memory) -> None:
+    """Look at this flow's entry in the next plan."""
+    _of(nic, memory).waiting.add(key)
+
+
+def look(nic: NicView, entry_of: EntryOf, memory: Memory) -> None:
+    """Look at every flow of the NIC, let older bytes count less, and drop flows that ended."""
+    known = _of(nic, memory)
+    flows = {
+        flow.key: flow
+        for flow in memory.table
+        if flow.nic == nic.name
+        and not _has_filter(flow)
+        and placement_of(flow, memory) is Placement.CORE
+    }
+    known.entry = {key: entry for key, entry in known.entry.items() if key in flows}
+    known.recent = {
+        key: (flow.bytes, _weight(flow, known) // 2)
+        for key, flow in flows.items()
+        if key in known.entry
+    }
+    known.flows = {}
+    for key in known.entry:
+        _index(key, entry_of, known)
+    known.waiting |= {key for key in flows if memory.table.noted(key).due_ns is None}
+
+
+def plan(nic: NicView, entry_of: EntryOf, memory: Memory, now_ns: int) -> Plan:
+    """At most one action: the whole table, with the entries of the waiting flows pointed to where
+    these are used. Call `record` with its outcome, or with none if there was no action."""
+    known = memory.nics[nic.name].buckets
+    if known is None or nic.rss is None or not nic.armed:
+        return ()
+    known = _of(nic, memory)
+    table = list(nic.rss.table)
+    entries = {_index(key, entry_of, known) for key in known.waiting}
+    whys = []
+    for entry in sorted(each for each in entries if each is not None):
+        flows = _flows(entry, known, memory)
+        queue = _wanted(entry, flows, nic, table, known)
+        if queue is None or any(_keeps_order(flow, memory) for flow in flows):
+            continue
+        due_ns = known.moved_ns.get(entry, 0) + memory.in_force.hold_down_ns
+        if entry in known.moved_ns and due_ns > now_ns:
+            memory.defer(flows[0].key, due_ns)
+            continue
+        whys.append(f"entry {entry} to queue {queue}, on CPU {_cpu(nic, queue)}")
+        table[entry] = queue
+    if not whys:
+        return ()
+    more = f" and {len(whys) - 3} more" if len(whys) > 3 else ""
+    why = f"most bytes are used there: {'; '.join(whys[:3])}{more}"
+    value = " ".join(map(str, table))
+    return (Action.of_setting(nic.name, "rss", value, why),)
+
+
+def record(
+    before: NicView, nic: NicView, outcomes: Iterable[Outcome], memory: Memory, now_ns: int
+) -> None:
+    """Write the result into the waiting flows, by the table as it is now (`nic`); entries that
+    differ from `before` have moved."""
+    if memory.nics[nic.name].buckets is None:
+        return
+    known = _of(nic, memory)
+    was, now = before.rss, nic.rss
+    if was is not None and now is not None and len(was.table) == len(now.table):
+        for entry, (old, new) in enumerate(zip(was.table, now.table, strict=True)):
+            if old != new:
+                known.moved_ns[entry] = now_ns
+                known.waiting |= known.flows.get(entry, set())
+    refused = next((outcome.left for outcome in outcomes if outcome.errno), None)
+    for touched in {known.entry.get(key) for key in known.waiting}:
+        flows = _flows(touched, known, memory)
+        used = Counter(flow.app_cpu for flow in flows if not _misled(flow, nic, known))
+        for flow in flows:
+            if flow.key in known.waiting:
+                _show(flow, nic, known, used, refused, memory)
+    known.waiting = set()
+
+
+def let_go(nic: NicView, memory: Memory, why: str) -> list[Flow]:
+    """Another program wrote the table: leave its flows alone until the operator takes them back.
+    Returns them."""
+    memory.nics[nic.name].buckets = None
+    flows = [flow for flow in memory.table if flow.nic == nic.name and flow.state in _BY_ENTRY]
+    gone = [replace(f, state=FlowState.MANUAL, target_queue=None, why=why) for f in flows]
+    for flow in gone:
+        memory.table.put(flow)
+    return gone
+
+
+def _of(nic: NicView, memory: Memory) -> Buckets:
+    """What is known of this NIC's table; nothing, if the table has a new key or size."""
+    shape = (nic.rss.key, len(nic.rss.table)) if nic.rss else (b"", 0)
+    known = memory.nics[nic.name].buckets
+    if known is None or known.shape != shape:
+        waiting = known.waiting if known else set()
+        known = memory.nics[nic.name].buckets = Buckets(shape, waiting)
+    return known
+
+
+def _has_filter(flow: Flow) -> bool:
+    """A filter leads this flow, whatever its entry says: the NIC took filters before."""
+    return flow.location is not None
+
+
+def _index(key: FlowKey, entry_of: EntryOf, known: Buckets) -> int | None:
+    """The flow's entry; remembers it."""
+    if key not in known.entry:
+        known.entry[key] = entry_of(key)
+    entry = known.entry[key]
+    known.flows.setdefault(entry, set()).add(key)
+    return entry
+
+
+def _flows(entry: int | None, known: Buckets, memory: Memory) -> list[Flow]:
+    """The flows of the table that hash to this entry, or (None) to no one entry."""
+    found = [flow for key in known.flows.get(entry, ()) if (flow := memory.table.get(key))]
+    return sorted((f for f in found if f.state is not FlowState.MANUAL), key=lambda f: f.key)
+
+
+def _misled(flow: Flow, nic: NicView, known: Buckets) -> bool:
+    """It arrives on another queue than its entry names: the NIC hashes it by other fields than
+    addresses and ports (many hash UDP by addresses alone). The observation may be from before a
+    move."""
+    entry = known.entry.get(flow.key)
+    if entry is None or nic.rss is None or flow.rx_queue is None:
+        return False
+    fresh = flow.used_ns > known.moved_ns.get(entry, -_SEEN_LATE_NS) + _SEEN_LATE_NS
+    return fresh and nic.rss.table[entry] != flow.rx_queue
+
+
+def _weight(flow: Flow, known: Buckets) -> int:
+    """Its bytes, with those from before the last looks halved at each look; all bytes of a new flow
+    count."""
+    then, recently = known.recent.get(flow.key, (0, 0))
+    return recently + max(0, flow.bytes - then)
+
+
+def _wanted(
+    entry: int, flows: list[Flow], nic: NicView, table: list[int], known: Buckets
+) -> int | None:
+    """The queue this entry should point to; None: it is right, or nothing better is known."""
+    weights: Counter[int] = Counter()
+    for flow in flows:
+        if not _misled(flow, nic, known):
+            weights[flow.app_cpu] += _weight(flow, known) + 1  # an idle one is evidence too
+    served = {queue.cpu for queue in nic.queues}
+    there = sorted(cpu for cpu in weights if cpu in served)
+    if not there:
+        return None
+    best = max(there, key=lambda cpu: weights[cpu])  # the first of equals
+    current = _cpu(nic, table[entry])
+    held = 0 if current is None else weights[current]
+    if best == current or 4 * weights[best] <= 5 * held:  # or two equal CPUs would take turns
+        return None
+    load = Counter(table)
+    queues = [queue.index for queue in nic.queues if queue.cpu == best]
+    return min(queues, key=lambda index: (load[index], index))
+
+
+def _keeps_order(flow: Flow, memory: Memory) -> bool:
+    return memory.in_force.order(flow.rule_name) is not Mode.IMMEDIATE
+
+
+def _cpu(nic: NicView, queue: int) -> int | None:
+    return next((each.cpu for each in nic.queues if each.index == queue), None)
+
+
+def _show(
+    flow: Flow, nic: NicView, known: Buckets, used: Counter[int], refused: str | None,
+    memory: Memory,
+) -> None:  # fmt: skip
+    """Write into the Flow-to-Core table what the flow's entry does for it. `used`: on which CPUs
+    the flows of its entry are."""
+    entry, table = known.entry.get(flow.key), nic.rss.table if nic.rss else ()
+    queue = None if entry is None else table[entry]
+    cpu = None if queue is None else _cpu(nic, queue)
+    state, to_queue, to_cpu, moved_ns = FlowState.WANTED, None, flow.app_cpu, flow.moved_ns
+    if entry is None:
+        why = "its packets hash by remote, so it has no single entry of the indirection table"
+    elif _misled(flow, nic, known):
+        why = f"it arrives on queue {flow.rx_queue}, not on {queue}, where its entry {entry} points"
+    elif cpu == flow.app_cpu:
+        state, to_queue, moved_ns = FlowState.RSS, queue, known.moved_ns.get(entry, moved_ns)
+        why = f"its entry {entry} of the indirection table points to queue {queue}, on its core"
+    elif not any(each.cpu == flow.app_cpu for each in nic.queues):
+        why = f"its thread runs on CPU {flow.app_cpu}, and no queue is delivered there"
+    elif _keeps_order(flow, memory):
+        order = memory.in_force.order(flow.rule_name)
+        why = f"not moved: {_UNPROVEN}, and its order is {order.value}"
+    elif any(_keeps_order(each, memory) for each in _flows(entry, known, memory)):
+        why = f"not moved: {_UNPROVEN}, and another flow of the entry keeps its order"
+    elif cpu is not None and used[cpu]:
+        state = FlowState.SHARED
+        others = "a flow" if used[cpu] == 1 else f"{used[cpu]} flows"
+        why = f"shares entry {entry} with {others} on CPU {cpu}, not clearly less busy"
+    else:
+        why = refused or f"entry {entry} of the indirection table has just moved, and is held"
+    shown = replace(
+        flow, state=state, target_queue=to_queue, target_cpu=to_cpu, moved_ns=moved_ns, why=why
+    )
+    if shown != flow:
+        memory.table.put(shown)

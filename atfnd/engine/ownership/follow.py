@@ -1,0 +1,277 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Queues that follow their owners: a migration is one write, however many flows it moves. Pure.
+
+A thread (or process, or cgroup: the policy's `owner`) whose flows may not be moved at once owns a
+queue (`engine.ownership.owner`). Its flows are placed there, and when it migrates, the queue goes
+with it and no flow changes its queue. A thread without a queue is a guest; its flows are moved one
+by one.
+
+Only flows placed on their own core have an owner. All others are moved one by one, and seldom: one
+stays where it is while its thread's new CPU is as near. No queue follows to a dedicated CPU.
+
+A queue that has no owner any more goes home (`NicMemory.lent`), by a move like any other.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from atfnd.engine.ownership.owner import Lent, Owner, OwnerId, OwnerTerms, assign, most_on_a_cpu
+from atfnd.engine.ownership.shares import tenants_of
+from atfnd.engine.placement.auto import placement_of
+from atfnd.engine.table.flow_table import FlowTable
+from atfnd.engine.table.memory import Memory
+from atfnd.model import (
+    Action,
+    ActionKind,
+    Flow,
+    FlowState,
+    Migrant,
+    Mode,
+    NicView,
+    Placement,
+    Plan,
+    Queue,
+    SteeringMethod,
+)
+
+__all__ = [
+    "TERMS",
+    "along",
+    "followed",
+    "free",
+    "home",
+    "is_guest",
+    "look",
+    "may_follow",
+    "owner_of",
+]
+
+TERMS = OwnerTerms()
+_AGAIN_NS = 1_000_000_000  # a look reads the whole table
+
+
+def owner_of(flow: Flow, memory: Memory) -> OwnerId | None:
+    """The owner that takes this flow along; None: it has none, and is moved by itself."""
+    thread, in_force = flow.thread, memory.in_force
+    if flow.left is not None or flow.key in memory.left:
+        return None
+    if thread is None or in_force.order(flow.rule_name) is Mode.IMMEDIATE:
+        return None
+    if flow.app_cpu in in_force.dedicated:
+        return None
+    if memory.trials.states and placement_of(flow, memory) is not Placement.CORE:
+        return None
+    match in_force.owner(flow.rule_name):
+        case Migrant.THREAD:
+            return "thread", thread.tid
+        case Migrant.PROCESS:
+            return "process", thread.pid
+        case Migrant.CGROUP:
+            return None if thread.cgroup is None else ("cgroup", thread.cgroup)
+        case None:
+            return None
+
+
+def home(flow: Flow, nic: NicView, memory: Memory) -> Queue | None:
+    """The queue that its owner owns."""
+    owner, owned = owner_of(flow, memory), memory.nics[nic.name].owned
+    if owner is None or not owned:
+        return None
+    index = next((queue for queue, each in owned.items() if each.owner == owner), None)
+    return next((queue for queue in nic.queues if queue.index == index), None)
+
+
+def is_guest(flow: Flow, nic: NicView, memory: Memory) -> bool:
+    """A rule leads it to a queue that another owner has."""
+    owner, owned = owner_of(flow, memory), memory.nics[nic.name].owned
+    ruled = flow if flow.location is not None else memory.table.covering(flow.key)
+    if owner is None or ruled is None or ruled.target_queue is None:
+        return False
+    held = owned.get(ruled.target_queue)
+    return held is not None and held.owner != owner
+
+
+def free(nic: NicView, memory: Memory) -> bool:
+    """Some queue has no owner."""
+    owned = memory.nics[nic.name].owned
+    return any(queue not in owned for queue in _queues(nic, memory))
+
+
+def may_follow(flow: Flow, queue: Queue, nic: NicView, memory: Memory) -> bool:
+    """The CPU that this flow is used on has room for its owner's queue. If it has not, the owner
+    loses the queue, and is a guest there."""
+    cpus = memory.online(nic) - memory.in_force.dedicated
+    most = most_on_a_cpu(len(nic.queues), len(cpus | {flow.app_cpu}))
+    there = sum(each.cpu == flow.app_cpu for each in nic.queues)
+    if queue.cpu == flow.app_cpu or there < most:
+        return True
+    known = memory.nics[nic.name]
+    known.owned = {q: each for q, each in known.owned.items() if q != queue.index}
+    return False
+
+
+def along(flow: Flow, queue: Queue, nic: NicView, memory: Memory, now_ns: int) -> Plan:
+    """The queue follows the owner of this flow, which is used on another CPU; later, if the queue
+    has just moved."""
+    if queue.cpu == flow.app_cpu or queue.index not in _queues(nic, memory) or not nic.armed:
+        return ()
+    lent = memory.lent_of(nic)
+    if lent.rests(queue.index, TERMS, now_ns):
+        memory.defer(flow.key, lent.moved_ns[queue.index] + TERMS.rest_ns)
+        return ()
+    if (at_ns := memory.turn_ns(flow, now_ns)) > now_ns:
+        memory.defer(flow.key, at_ns)
+        return ()
+    lent.moved_ns[queue.index] = now_ns
+    return (_follow(nic, queue.index, flow.app_cpu, f"its owner runs on CPU {flow.app_cpu}"),)
+
+
+def followed(nic: str, queue: int, cpu: int, memory: Memory) -> None:
+    """A queue is now delivered on this CPU, and the flows of its owner with it. If the queue has no
+    owner, it went home: its guests are placed again if they are in use, or if they wait for a queue
+    there. So are flows whose moves were put off: what stood in their way may be gone."""
+    for key in [key for key, notes in memory.table.notes().items() if notes.deferrals]:
+        flow = memory.table.get(key)
+        if flow is not None and flow.nic == nic:
+            memory.not_put_off(key)
+            memory.defer(key, 0)
+    held = memory.nics[nic].owned.get(queue)
+    if held is None:
+        for flow in memory.table:
+            if flow.nic == nic and not flow.key.wide and memory.in_use(flow, TERMS.away_ns):
+                led = flow.location is not None and flow.target_queue == queue
+                if led or (flow.location is None and flow.app_cpu == cpu):
+                    memory.defer(flow.key, 0)
+        return
+    kind, number = held.owner
+    flows = memory.table.of_thread(number) if kind == "thread" else list(memory.table)
+    for flow in flows:
+        ruled = flow.location is not None or flow.state is FlowState.PORT
+        here = flow.nic == nic and flow.target_queue == queue and ruled
+        if here and owner_of(flow, memory) == held.owner:
+            stale = flow.rx_queue == queue and flow.rx_cpu != cpu  # seen before it followed
+            rx_cpu = None if stale else flow.rx_cpu
+            memory.table.put(replace(flow, target_cpu=cpu, rx_cpu=rx_cpu))
+
+
+def look(
+    nic: NicView, online: frozenset[int], memory: Memory, now_ns: int
+) -> tuple[set[OwnerId], Plan]:
+    """Decide which owner has which queue, by recent use. Returns the owners that have just gained
+    or lost a queue, whose flows must be placed again, and the queues that follow or go home."""
+    known = memory.nics[nic.name]
+    known.queues_due_ns = None
+    if not nic.armed:
+        known.owned, known.lent = {}, Lent()
+        return set(), ()
+    queues, dedicated = _queues(nic, memory), memory.in_force.dedicated
+    usual = online - dedicated
+    if not queues or not usual:
+        known.owned = {}
+        return set(), ()
+    before = known.owned
+    lent = memory.lent_of(nic)
+    owners = _owners(nic, memory, now_ns) if nic.method is SteeringMethod.RULES else []
+    for queue in _of_unknown(nic, memory):
+        if queue in lent.free_ns:
+            lent.free_ns[queue] = now_ns
+    fixed = Counter(q.cpu for q in nic.queues if q.cpu is not None and q.index not in queues)
+    after, follows = assign(
+        before, owners, queues, usual, TERMS, now_ns, lent,
+        fixed=fixed, dedicated=online & dedicated, shares=memory.in_force.queues,
+    )  # fmt: skip
+    known.owned = after
+    lent.looked_ns = now_ns
+    _again(nic, queues, online, lent, memory, now_ns)
+    had, have = ({each.owner for each in owned.values()} for owned in (before, after))
+    return had ^ have, tuple(_follow(nic, each.queue, each.cpu, each.why) for each in follows)
+
+
+def _again(
+    nic: NicView,
+    queues: Mapping[int, int | None],
+    online: frozenset[int],
+    lent: Lent,
+    memory: Memory,
+    now_ns: int,
+) -> None:
+    """When the next look is due: a queue rests before it follows, or waits to go home."""
+    known = memory.nics[nic.name]
+    resting = (queue for queue in known.owned if lent.rests(queue, TERMS, now_ns))
+    due_ns = [lent.moved_ns[queue] + TERMS.rest_ns for queue in resting]
+    due_ns += [
+        free_ns + TERMS.away_ns
+        for queue, free_ns in lent.free_ns.items()
+        if (home := lent.homes.get(queue)) in online and queues[queue] != home
+    ]
+    if due_ns:
+        known.queues_due_ns = max(min(due_ns), now_ns + _AGAIN_NS)
+
+
+def _of_unknown(nic: NicView, memory: Memory) -> set[int]:
+    """The queues of flows in use that were taken over from an earlier run: their owner is not known
+    until they are used on another CPU."""
+    return {
+        flow.target_queue
+        for flow in memory.table
+        if flow.nic == nic.name and not flow.rule_name and not flow.key.wide
+        if flow.location is not None and memory.in_use(flow, TERMS.away_ns)
+        if flow.target_queue is not None
+    }
+
+
+def _queues(nic: NicView, memory: Memory) -> dict[int, int | None]:
+    """The CPU of each queue that we may move. A queue whose home is a dedicated CPU stays there."""
+    if not nic.caps.queue_cpu:
+        return {}
+    mine = {q.index: q.cpu for q in nic.queues if f"queue-cpu:{q.index}" not in nic.manual}
+    dedicated = memory.in_force.dedicated
+    if not dedicated:
+        return mine
+    homes = memory.lent_of(nic).homes
+    return {q: cpu for q, cpu in mine.items() if cpu not in dedicated or homes.get(q, cpu) != cpu}
+
+
+def _owners(nic: NicView, memory: Memory, now_ns: int) -> list[Owner]:
+    """The owners that use flows of this NIC: the CPU of their busiest flow, and how much they
+    carried lately, with the time before the last look counting half."""
+    flows: defaultdict[OwnerId, list[Flow]] = defaultdict(list)
+    for flow in memory.table:
+        owner = owner_of(flow, memory) if flow.nic == nic.name else None
+        if owner is not None and flow.state is not FlowState.MANUAL:
+            flows[owner].append(flow)
+    before, loads = memory.nics[nic.name].load, dict[OwnerId, tuple[int, int]]()
+    for owner, used in flows.items():
+        total = sum(flow.bytes for flow in used)
+        then, recently = before.get(owner, (0, 0))
+        loads[owner] = total, recently // 2 + max(0, total - then)
+    memory.nics[nic.name].load = loads
+    # Use since the last audit is not known: owners that were in use then count as still in use.
+    unknown_ns = now_ns - memory.audited_ns
+    found = (_owner(id, used, loads[id][1], memory.table) for id, used in flows.items())
+    return [each._replace(used_ns=min(each.used_ns + unknown_ns, now_ns)) for each in found]
+
+
+def _owner(owner: OwnerId, flows: Sequence[Flow], load: int, table: FlowTable) -> Owner:
+    by_cpu = defaultdict[int, tuple[int, int]](lambda: (0, 0))
+    rules: Counter[int] = Counter()
+    for flow in flows:
+        ruled = flow if flow.location is not None else table.covering(flow.key)
+        if ruled is not None and ruled.target_queue is not None:
+            rules[ruled.target_queue] += 1
+        used_ns, carried = by_cpu[flow.app_cpu]
+        by_cpu[flow.app_cpu] = max(used_ns, flow.used_ns), carried + flow.bytes
+    latest_ns = max(used_ns for used_ns, _ in by_cpu.values())
+    busiest = max(by_cpu, key=lambda cpu: (by_cpu[cpu][1], -cpu))
+    last = max(by_cpu, key=lambda cpu: (by_cpu[cpu][0], -cpu))
+    cpu = last if owner[0] == "thread" else busiest  # a thread is on one CPU: its last one is right
+    at = min(rules, key=lambda queue: (-rules[queue], queue), default=None)
+    return Owner(owner, cpu, load, latest_ns, at, tenants_of(flows[0].thread))
+
+
+def _follow(nic: NicView, queue: int, cpu: int, why: str) -> Action:
+    old = next((each.cpu for each in nic.queues if each.index == queue), None)
+    return Action(ActionKind.QUEUE_CPU, nic.name, None, None, old, cpu, why, "", queue)

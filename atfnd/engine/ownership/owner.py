@@ -1,0 +1,331 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Which thread owns which queue, so that the queue follows it, and when a queue goes home. Pure.
+
+An owner is a unit that migrates as a whole: a thread, or a process or cgroup by its busiest thread.
+It owns at most one queue, and a queue has at most one owner. The rules, in this order:
+
+1. An owner that is gone (an exited thread, a closed last socket), or that has been idle for
+   `away_ns`, loses its queue. A child or a new thread is an owner of its own from its first socket
+   call on.
+2. Without a queue, the busiest of each user and control group first, then the second of each: the
+   free queue its flows are led to already, else one on its CPU; else a free one from a CPU that
+   keeps another or where no owner runs, or, if its own CPU has no queue at all, from any.
+3. With none free: that of the owner that has been idle for the longest, if for `idle_ns`; else one
+   of a user or control group that owns two more than the newcomer's; else that of the least busy
+   one, if the newcomer is clearly busier (by a quarter, and by `worth_bytes`) and its user and
+   group would not own more than the other's do. In the latter two cases the queue must have been
+   owned for `least_owned_ns`. No tenant owns more than the policy's share. A thread that gets
+   none is a guest: its flows are moved one by one, to a queue on its CPU.
+4. A queue follows its owner. An idle owner is not followed. Where its CPU has no room for one more
+   queue (`most_on_a_cpu`), the owner loses its queue and is a guest there.
+5. A queue that has had no owner for `away_ns` goes home: to the CPU it had before it followed.
+6. No queue changes its CPU twice within `rest_ns`, whether it is owned or not.
+7. Before all that: a queue whose CPU went offline goes to its owner's CPU, else to the CPU online
+   with the fewest queues. No queue is ever left without one.
+
+Of two busy threads that use one queue, one is its owner and the other a guest; sharing a queue
+makes no thread its owner.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from atfnd.engine.ownership.shares import Tenant, fair, held_by, may_take
+
+__all__ = ["Follow", "Lent", "Owned", "Owner", "OwnerId", "OwnerTerms", "Ownership", "assign"]
+__all__ += ["most_on_a_cpu"]
+
+
+OwnerId = tuple[str, int]  # the kind, and its tid, pid or cgroup id
+
+
+class Owner(NamedTuple):
+    """One that uses sockets of this NIC."""
+
+    id: OwnerId
+    cpu: int  # it runs there
+    load: int  # bytes of one recent period
+    used_ns: int  # its last socket call
+    at: int | None = None  # the queue that rules lead most of its flows to
+    tenants: tuple[Tenant, ...] = ()  # its tenants (`shares`)
+
+
+class Owned(NamedTuple):
+    """A queue's owner, and since when."""
+
+    owner: OwnerId
+    since_ns: int
+
+
+class OwnerTerms(NamedTuple):
+    """Hysteresis."""
+
+    idle_ns: int = 1_000_000_000
+    least_owned_ns: int = 100_000_000
+    away_ns: int = 2_000_000_000
+    rest_ns: int = 1_000_000_000
+    worth_bytes: int = 20_000  # less is one packet more or less in a look
+
+
+@dataclass(slots=True)
+class Lent:
+    """What is remembered of the queues of one NIC, owned or not, by queue."""
+
+    homes: dict[int, int] = field(default_factory=dict)  # the CPU each is on without an owner
+    free_ns: dict[int, int] = field(default_factory=dict)  # since when it has had no owner
+    moved_ns: dict[int, int] = field(default_factory=dict)  # when it last changed its CPU for us
+    looked_ns: int = 0  # when owners were last looked at
+
+    def rests(self, queue: int, terms: OwnerTerms, now_ns: int) -> bool:
+        """It has just changed its CPU."""
+        moved_ns = self.moved_ns.get(queue)
+        return moved_ns is not None and now_ns - moved_ns < terms.rest_ns
+
+
+class Follow(NamedTuple):
+    """A queue should be delivered on another CPU."""
+
+    queue: int
+    cpu: int
+    why: str
+
+
+Ownership = Mapping[int, Owned]  # by queue
+
+
+def most_on_a_cpu(queues: int, cpus: int) -> int:
+    """How many of a NIC's queues may be delivered on one CPU."""
+    return -(-queues // max(cpus, 1)) + 1
+
+
+def assign(
+    owned: Ownership,
+    owners: Sequence[Owner],
+    queues: Mapping[int, int | None],
+    online: frozenset[int],
+    terms: OwnerTerms,
+    now_ns: int,
+    lent: Lent | None = None,
+    *,
+    fixed: Counter[int] | None = None,
+    dedicated: frozenset[int] = frozenset(),
+    shares: Mapping[str, int] | None = None,
+) -> tuple[Ownership, tuple[Follow, ...]]:
+    """Which owner has which queue from now on, and which queues change their CPU. `queues` is the
+    CPU of each queue that we may move, None where it is not confined to one; `fixed`, how many
+    other queues a CPU has; `dedicated`, CPUs that are online and serve no owner; `shares`, percent
+    of the queues that one tenant may own, by its kind. `lent` is updated. A queue without a home,
+    or whose home is offline, stays where it is. ValueError: no CPU is online."""
+    if not online:
+        raise ValueError("no CPU is online")
+    others = Counter() if fixed is None else fixed
+    state = _State(
+        owned, owners, queues, online, terms, now_ns, lent or Lent(), others, dedicated,
+        shares or {},
+    )  # fmt: skip
+    return state.assign()
+
+
+def _in_turn(owners: Sequence[Owner]) -> list[Owner]:
+    """The busiest of each tenant first, then the second of each."""
+    before, turns = Counter[Tenant](), list[tuple[int, int, OwnerId, Owner]]()
+    for owner in sorted(owners, key=lambda each: (-each.load, each.id)):
+        turn = max((before[each] for each in owner.tenants), default=0)
+        before.update(owner.tenants)
+        turns.append((turn, -owner.load, owner.id, owner))
+    return [owner for *_, owner in sorted(turns)]
+
+
+class _State:
+    """The queues of one NIC while they are assigned anew."""
+
+    def __init__(
+        self,
+        owned: Ownership,
+        owners: Sequence[Owner],
+        queues: Mapping[int, int | None],
+        online: frozenset[int],
+        terms: OwnerTerms,
+        now_ns: int,
+        lent: Lent,
+        fixed: Counter[int],
+        dedicated: frozenset[int],
+        shares: Mapping[str, int],
+    ) -> None:
+        self.owners = _in_turn(owners)
+        most = len(queues) + fixed.total()
+        self.shares = {kind: -(-most * share // 100) for kind, share in shares.items()}
+        self.known = {owner.id: owner for owner in owners}
+        self.crowd = {owner.cpu for owner in owners}
+        self.queues, self.online, self.dedicated = dict(queues), online, dedicated
+        self.lent, self.terms, self.now_ns = lent, terms, now_ns
+        self.on_cpu = Counter(cpu for cpu in queues.values() if cpu is not None) + fixed
+        self.at_home = Counter(lent.homes[q] for q in queues if q in lent.homes) + fixed
+        self.most = most_on_a_cpu(len(queues) + fixed.total(), len(online))
+        self.kept = {q: o for q, o in owned.items() if q in queues and self._stays(o.owner)}
+        self.follows: list[Follow] = []
+
+    def assign(self) -> tuple[Ownership, tuple[Follow, ...]]:
+        owning = {each.owner for each in self.kept.values()}
+        for owner in self.owners:
+            if owner.id not in owning and self._stays(owner.id):
+                free = self._free(owner) if self._within_share(owner) else None
+                found = free or self._taken(owner)
+                if found is not None:
+                    self.kept[found[0]] = Owned(owner.id, self.now_ns)
+        for queue in sorted(self.queues):
+            self._leave_offline(queue)
+        for queue in sorted(self.kept):
+            self._follow(queue)
+        free_ns, left = self.lent.free_ns, self.queues.keys() - self.kept.keys()
+        self.lent.free_ns = {queue: free_ns.get(queue, self.now_ns) for queue in left}
+        self._go_home()
+        return self.kept, tuple(self.follows)
+
+    def _held(self) -> Counter[Tenant]:
+        """How many queues each tenant owns."""
+        owning = (self.known[each.owner].tenants for each in self.kept.values())
+        return Counter(tenant for tenants in owning for tenant in tenants)
+
+    def _within_share(self, owner: Owner) -> bool:
+        """Each of its tenants may own one more."""
+        held = self._held()
+        return all(held[each] < self.shares.get(each[0], held[each] + 1) for each in owner.tenants)
+
+    def _stays(self, owner: OwnerId) -> bool:
+        """It is there, and has not been idle for so long that it loses its queue."""
+        known = self.known.get(owner)
+        return known is not None and self.now_ns - known.used_ns < self.terms.away_ns
+
+    def _room(self, cpu: int) -> bool:
+        """One more queue may be delivered on this CPU."""
+        return self.on_cpu[cpu] < self.most
+
+    def _may_have(self, owner: Owner, queue: int) -> bool:
+        """This queue is on the owner's CPU, or may follow it there."""
+        return self.queues[queue] == owner.cpu or self._room(owner.cpu)
+
+    def _free(self, owner: Owner) -> tuple[int] | None:
+        free = [queue for queue in sorted(self.queues) if queue not in self.kept]
+        free = [queue for queue in free if self._may_have(owner, queue)]
+        if owner.at in free:
+            return (owner.at,)
+        here = [queue for queue in free if self.queues[queue] == owner.cpu]
+        if here or not free:
+            return (here[0],) if here else None
+        crowd, on = self.crowd, self.queues
+        spare = [q for q in free if self._served(on[q]) > 1 or on[q] not in crowd]
+        others = spare if self._served(owner.cpu) else spare + free
+        return (others[0],) if others else None
+
+    def _served(self, cpu: int | None) -> int:
+        """How many of the queues that we may move are on this CPU."""
+        return sum(each == cpu for each in self.queues.values())
+
+    def _taken(self, owner: Owner) -> tuple[int] | None:
+        """A queue to take from its owner for a newcomer that is entitled to it."""
+        if self.now_ns - owner.used_ns >= self.terms.idle_ns:
+            return None
+        theirs = {q: self.known[each.owner] for q, each in self.kept.items()}
+        theirs = {q: other for q, other in theirs.items() if self._may_have(owner, q)}
+        idle = [
+            (other.used_ns, queue)
+            for queue, other in theirs.items()
+            if self.now_ns - other.used_ns >= self.terms.idle_ns
+        ]
+        if idle:
+            return (min(idle)[1],) if self._within_share(owner) else None
+        held = self._held()
+        owned_long = {
+            q: other
+            for q, other in theirs.items()
+            if self.now_ns - self.kept[q].since_ns >= self.terms.least_owned_ns
+        }
+        rich = [
+            (-held_by({*other.tenants} - {*owner.tenants}, held), other.load, queue)
+            for queue, other in owned_long.items()
+            if may_take(owner.tenants, other.tenants, held)
+        ]
+        if rich:
+            return (min(rich)[2],)
+        slack = [
+            (other.load, queue)
+            for queue, other in owned_long.items()
+            if owner.load * 4 > other.load * 5
+            and owner.load - other.load >= self.terms.worth_bytes
+            and fair(owner.tenants, other.tenants, held)
+        ]
+        return (min(slack)[1],) if slack else None
+
+    def _leave_offline(self, queue: int) -> None:
+        cpu = self.queues[queue]
+        if cpu is None or cpu in self.online or cpu in self.dedicated:
+            return
+        held = self.kept.get(queue)
+        to = None if held is None else self.known[held.owner].cpu
+        if to is not None and to in self.online and self._room(to):
+            self._move(queue, to, f"CPU {cpu} went offline; its owner runs here")
+        else:
+            self._move(queue, self._least(), f"CPU {cpu} went offline")
+
+    def _least(self) -> int:
+        """The CPU with the fewest queues."""
+        return min(self.online, key=lambda each: (self.on_cpu[each], each))
+
+    def _follow(self, queue: int) -> None:
+        owner, cpu = self.known[self.kept[queue].owner], self.queues[queue]
+        if owner.cpu == cpu or owner.cpu not in self.online or queue in self._moved():
+            return
+        if self.now_ns - owner.used_ns >= self.terms.idle_ns:
+            return
+        if not self._room(owner.cpu):
+            del self.kept[queue]
+        elif not self.lent.rests(queue, self.terms, self.now_ns):
+            self._move(queue, owner.cpu, f"its owner runs on CPU {owner.cpu}")
+
+    def _go_home(self) -> None:
+        """Queues without an owner go home where there is room. So does any queue that is away where
+        a CPU has more than its limit, as after a CPU came back. A queue whose home is full waits;
+        where queues are in each other's homes, one of them makes room."""
+        waits: list[int] = []
+        for queue, home in sorted(self.lent.homes.items()):
+            cpu = self.queues.get(queue, home)
+            crowded = cpu is not None and self.on_cpu[cpu] > max(self.most, self.at_home[cpu])
+            if cpu == home or not (home in self.online or home in self.dedicated):
+                continue
+            if not (crowded or self._was_left(queue)) or queue in self._moved():
+                continue
+            if self.lent.rests(queue, self.terms, self.now_ns):
+                continue
+            full = self.on_cpu[home] >= max(self.most, self.at_home[home])
+            if full and home in self.online:
+                waits.append(queue)
+            elif queue in self.kept:
+                del self.kept[queue]
+                self._move(queue, home, f"more than {self.most} queues are on CPU {cpu}")
+            else:
+                self._move(queue, home, "it has no owner: it goes back to the CPU it had")
+        if waits and not self.follows:
+            least = self._least()
+            stuck = [queue for queue in waits if self.on_cpu[self.queues[queue] or 0] >= self.most]
+            if stuck and self._room(least):
+                self._move(stuck[0], least, "it has no owner: it makes room for another one")
+
+    def _was_left(self, queue: int) -> bool:
+        """It has had no owner for a while."""
+        free_ns = self.lent.free_ns.get(queue)
+        return free_ns is not None and self.now_ns - free_ns >= self.terms.away_ns
+
+    def _moved(self) -> set[int]:
+        return {each.queue for each in self.follows}
+
+    def _move(self, queue: int, cpu: int, why: str) -> None:
+        """It still counts on the CPU that it leaves: its move may be put off."""
+        self.follows.append(Follow(queue, cpu, why))
+        self.on_cpu[cpu] += 1
+        self.queues[queue] = cpu
+        self.lent.moved_ns[queue] = self.now_ns

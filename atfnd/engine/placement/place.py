@@ -1,0 +1,182 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Where a flow goes by its placement: which queue of the CPUs it may use, and what it falls back
+to. Pure.
+
+The CPUs and the order in which they are tried are those of `candidates`; a fallback is reported. Of
+equal queues one that no thread owns is taken, on the least busy CPU, with the fewest of our rules,
+on the NIC's node; a flow that is led to a queue that fits stays there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import lru_cache
+from typing import NamedTuple
+
+from atfnd.engine.placement.candidates import Step, fits, steps
+from atfnd.engine.placement.queues import same_core
+from atfnd.engine.table.memory import Memory
+from atfnd.model import (
+    Flow,
+    FlowRule,
+    FlowState,
+    NicView,
+    Placement,
+    PlacementKind,
+    Queue,
+    SocketSeen,
+    Thread,
+    cpu_list,
+)
+
+__all__ = ["Spot", "belongs", "guest", "place", "right", "without_queue"]
+
+_STEPS_KNOWN = 4096
+_HERE = {
+    PlacementKind.CORE: "on its own CPU",
+    PlacementKind.SMT: "on the other thread of its core",
+    PlacementKind.LLC: "on another core under its last-level cache",
+    PlacementKind.NODE: "on its NUMA node",
+}
+
+
+class Spot(NamedTuple):
+    """Where a flow belongs now. No queue: it stays where it is."""
+
+    queue: Queue | None
+    why: str
+    fell_back: str | None  # the placement is not met: why, and what is done instead
+
+    @property
+    def cpu(self) -> int | None:
+        return None if self.queue is None else self.queue.cpu
+
+
+def place(
+    app_cpu: int,
+    placement: Placement,
+    tried: Sequence[Step],
+    queues: Sequence[Queue],
+    rank: Callable[[Queue], tuple[int, ...]],
+    current: int | None = None,
+) -> Spot:
+    """The first queue of the first step (`steps`) that has one; the lowest `rank` of equals, and
+    `current`, the queue that it is led to, before any other that fits."""
+    for step in tried:
+        here = [queue for queue in queues if fits(step, queue.cpu)]
+        found = next((queue for queue in here if queue.index == current), None)
+        for group in step.groups if found is None else ():
+            equals = [queue for queue in here if queue.cpu in group]
+            found = found or min(equals, key=rank, default=None)
+        if found is None:
+            continue
+        met = step.kind is placement.kind
+        at = f"queue {found.index} is delivered on CPU {found.cpu}"
+        fell_back = None if met else _missed(placement, tried[0], f"{_HERE[step.kind]} instead")
+        why = f"its thread runs on CPU {app_cpu}; {fell_back or placement}: {at}"
+        return Spot(found, why, fell_back)
+    left = _left(current)
+    fell_back = _missed(placement, tried[0], left) if tried else left
+    return Spot(None, f"its thread runs on CPU {app_cpu}; {fell_back}", fell_back)
+
+
+def _left(current: int | None) -> str:
+    return "left to RSS" if current is None else f"left on queue {current}"
+
+
+def _missed(placement: Placement, step: Step, instead: str) -> str:
+    where = _HERE.get(placement.kind, f"on CPUs {cpu_list(placement.cpus)}")
+    if any(step.groups):
+        return f"{placement}: no queue is delivered {where}; {instead}"
+    return f"{placement}: no CPU {where} is free for it; {instead}"
+
+
+def right(
+    placement: Placement, app_cpu: int, rx_cpu: int | None, thread: Thread | None, memory: Memory
+) -> bool:
+    """Packets that arrive on `rx_cpu` arrive as the placement asks, whatever brings them there."""
+    if placement is Placement.CORE:
+        return rx_cpu == app_cpu
+    tried = _steps(placement, app_cpu, thread, memory)
+    return bool(tried) and fits(tried[0], rx_cpu)
+
+
+def belongs(event: SocketSeen, rule: FlowRule | None, memory: Memory) -> int:
+    """The CPU on which the packets of a socket should arrive, after a decision about it: where its
+    flow is led; or where they arrive, if that meets the placement and is left so."""
+    flow = memory.table.get(event.key)
+    if flow is not None and flow.target_cpu is not None:
+        return flow.target_cpu
+    if flow is not None or rule is None or event.rx_cpu is None:
+        return event.app_cpu
+    if rule.placement is Placement.AUTO:
+        return event.app_cpu  # never left as it is
+    left = right(rule.placement, event.app_cpu, event.rx_cpu, event.thread, memory)
+    return event.rx_cpu if left else event.app_cpu
+
+
+def guest(
+    placement: Placement,
+    app_cpu: int,
+    thread: Thread | None,
+    nic: NicView,
+    memory: Memory,
+    current: int | None = None,
+) -> Spot:
+    """The spot of a flow whose thread has no queue of its own. `current`: its rule's, or RSS's."""
+    owned, rules_on = memory.nics[nic.name].owned, memory.table.rules_on
+    if placement is Placement.CORE:  # the common case: no more work than it needs
+        if app_cpu in memory.in_force.dedicated:
+            other = f"{placement}: CPU {app_cpu} is dedicated to another rule; {_left(current)}"
+            return Spot(None, f"its thread runs on CPU {app_cpu}; {other}", other)
+        there = same_core(
+            nic.queues, app_cpu, lambda each: (each in owned, rules_on(nic.name, each))
+        )
+        return Spot(there, _reason(app_cpu, None if there is None else there.index), None)
+
+    def rank(queue: Queue) -> tuple[int, ...]:
+        cpu = memory.cpus.get(queue.cpu) if queue.cpu is not None else None
+        far = nic.device.node is not None and cpu is not None and cpu.node != nic.device.node
+        busy = 0 if queue.cpu is None else memory.busy.get(queue.cpu, 0)
+        return queue.index in owned, busy, rules_on(nic.name, queue.index), far, queue.index
+
+    tried = _steps(placement, app_cpu, thread, memory)
+    return place(app_cpu, placement, tried, nic.queues, rank, current)
+
+
+@lru_cache(maxsize=4096)
+def _reason(cpu: int, queue: int | None) -> str:
+    if queue is None:
+        return f"its thread runs on CPU {cpu}, and no queue is delivered there"
+    return f"its thread runs on CPU {cpu}, where queue {queue} is delivered"
+
+
+@lru_cache(maxsize=4096)
+def _arrives(cpu: int) -> str:
+    return f"its packets arrive on CPU {cpu}, where its thread runs, without a rule"
+
+
+def without_queue(flow: Flow, nic: NicView, memory: Memory) -> Flow:
+    """The entry of a flow that waits for a queue on its core, with the reason that holds now: its
+    packets may arrive there already, or a queue may be delivered there."""
+    waits = flow.state in (FlowState.WANTED, FlowState.OBSERVED) and flow.location is None
+    cpu = flow.app_cpu
+    known = flow.why in (_reason(cpu, None), _arrives(cpu))
+    if not (waits and known and flow.target_queue is None and flow.fell_back is None):
+        return flow
+    if flow.rx_cpu == cpu:
+        return replace(flow, target_cpu=cpu, why=_arrives(cpu))
+    queue = guest(Placement.CORE, cpu, flow.thread, nic, memory).queue
+    return replace(flow, target_cpu=None, why=_reason(cpu, None if queue is None else queue.index))
+
+
+def _steps(placement: Placement, app_cpu: int, thread: Thread | None, memory: Memory) -> list[Step]:
+    allowed = None if thread is None else memory.cpusets.get(thread.tid)
+    known, dedicated = memory.steps, memory.in_force.dedicated
+    of = placement, app_cpu, allowed, dedicated
+    if of not in known:
+        if len(known) >= _STEPS_KNOWN:
+            known.clear()
+        known[of] = steps(app_cpu, placement, memory.cpus, allowed=allowed, dedicated=dedicated)
+    return known[of]

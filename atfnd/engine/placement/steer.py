@@ -1,0 +1,362 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""From observations to changes: placement with hysteresis. Pure.
+
+Each function takes one kind of evidence and the Memory, and returns the actions wanted now. A
+flow's entry counts on a rule only after `audit.record` has seen the outcome.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import replace
+from heapq import nlargest
+from itertools import islice
+
+from atfnd.engine.filters import budget
+from atfnd.engine.ownership import follow
+from atfnd.engine.ownership.shares import held_by, may_take, tenants_of
+from atfnd.engine.placement.auto import in_force, placement_of
+from atfnd.engine.placement.place import Spot, guest, right
+from atfnd.engine.placement.steering_method import no_filter, without_filter
+from atfnd.engine.table.memory import NEVER_NS, Memory
+from atfnd.engine.table.retire import retire
+from atfnd.model import (
+    Action,
+    ActionKind,
+    Flow,
+    FlowKey,
+    FlowRule,
+    FlowState,
+    NicView,
+    Placement,
+    Plan,
+    SocketSeen,
+    SteeringMethod,
+)
+
+__all__ = ["due", "own", "retry", "seen", "take_up"]
+
+_RETRIES = 16  # in one look
+_LOOKED_AT = 64  # entries of one user
+_GUEST_NS = 30_000_000  # an owner may be several threads: its queue may come along
+_PROMISED = "it waits for a filter of a user or control group that has more than its share"
+_TURN = "it waits for its turn: its user or control group has its share of the moves"
+_HELD = {  # these keep their place, as those with a rule do
+    FlowState.MANUAL, FlowState.RSS, FlowState.SHARED, FlowState.RFS, FlowState.PORT,
+}  # fmt: skip
+
+
+def _why_left(event: SocketSeen) -> str | None:
+    """Why a filter for the socket's 5-tuple would be wrong, or would never match."""
+    if event.tunnel is not None:
+        return f"its packets come by {event.tunnel}, and the NIC sees another 5-tuple"
+    if event.group and not event.key.remote_port:
+        return (
+            "several sockets share its port (SO_REUSEPORT): one filter would bring all to one queue"
+        )
+    return None
+
+
+def _owns(flow: Flow, queue: int, memory: Memory) -> str:
+    kind = (follow.owner_of(flow, memory) or ("thread", 0))[0]
+    if kind == "thread":
+        return f"its thread runs on CPU {flow.app_cpu} and owns queue {queue}, which follows it"
+    of = f"which follows the busiest of its {kind}'s threads"
+    return f"its thread runs on CPU {flow.app_cpu}; its {kind} owns queue {queue}, {of}"
+
+
+def seen(
+    event: SocketSeen,
+    nic: NicView,
+    rule: FlowRule | None,
+    memory: Memory,
+    now_ns: int,
+    rss_cpu: int | None = None,
+) -> Plan:
+    """A qualified socket is used off the CPU it was last reported on. `rss_cpu` is where RSS would
+    deliver it, for an observer that does not see where packets arrive."""
+    table = memory.table
+    old, left = table.get(event.key), _why_left(event)
+    if old is not None and left is not None and old.location is not None and old.nic == nic.name:
+        return retire(old, memory, left)
+    if old is not None and _anothers(old, event, nic):
+        return ()
+    if rule is None or rule.placement is Placement.LEAVE:
+        goes = old is not None and not memory.is_pinned(old)
+        return retire(old, memory, "its policy now leaves it alone") if old and goes else ()
+    arrives = rss_cpu if event.rx_cpu is None else event.rx_cpu
+    manual = old is not None and old.state is FlowState.MANUAL
+    unsteered = old is None or (old.location is None and old.state not in _HELD)
+    # Without filters, the flow's indirection entry needs the evidence.
+    by_rules = nic.method is SteeringMethod.RULES or not nic.armed
+    placement = in_force(rule.placement, nic.name, rule.name, event.thread, memory)
+    unsteered = unsteered and rule.placement is not Placement.AUTO  # which can only be measured
+    if unsteered and by_rules and right(placement, event.app_cpu, arrives, event.thread, memory):
+        return retire(old, memory, "RSS delivers it there by itself") if old else ()
+    ruled = old.target_queue if old and old.location is not None else None
+    spot = guest(placement, event.app_cpu, event.thread, nic, memory, ruled)
+    flow = Flow(
+        key=event.key,
+        cookie=event.cookie,
+        nic=nic.name,
+        state=old.state if old else FlowState.WANTED,
+        app_cpu=event.app_cpu,
+        thread=event.thread,
+        target_queue=old.target_queue if old else None,
+        target_cpu=spot.cpu,
+        location=old.location if old else None,
+        rx_queue=next((q.index for q in nic.queues if q.napi_id == event.napi_id), None)
+        if event.napi_id is not None
+        else None,
+        rx_cpu=event.rx_cpu,
+        bytes=event.bytes,
+        used_ns=now_ns,
+        moved_ns=old.moved_ns if old else 0,
+        rule_name=rule.name,
+        why=old.why if old and manual else spot.why,
+        fell_back=spot.fell_back,
+        left=left,
+        born_ns=event.born_ns,
+        direction=event.direction,
+    )
+    if not manual and (own_queue := follow.home(flow, nic, memory)) is not None:
+        why = _owns(flow, own_queue.index, memory)
+        flow = replace(flow, target_cpu=event.app_cpu, why=why)
+    if old is None and table.full() and not _admitted(flow, memory):
+        memory.turn_away(
+            replace(flow, state=FlowState.OVERFLOW, why="the Flow-to-Core table is full")
+        )
+        return ()
+    memory.overflowed.pop(flow.key, None)
+    table.put(flow)
+    if old is not None and old.app_cpu != flow.app_cpu:
+        memory.not_put_off(flow.key)
+    at_ns = event.off_since_ns + rule.dwell_ns
+    plan = _owning(flow, nic, memory, now_ns) + _place_after(at_ns, flow, nic, memory, now_ns)
+    return (*plan, *_taken_along(event, nic, memory, now_ns))
+
+
+def _admitted(flow: Flow, memory: Memory) -> bool:
+    """In a full table a new flow takes the place of a flow without a rule, from the tenant that has
+    more entries."""
+    table, mine = memory.table, tenants_of(flow.thread)
+    rich = max((each for each in table.entries if each not in mine), default=None,
+               key=lambda each: table.entries[each])  # fmt: skip
+    for key in [] if rich is None else [*islice(table.bare_of(rich), _LOOKED_AT)]:
+        other = table.get(key)
+        if other is None or other.state not in (FlowState.OVERFLOW, FlowState.OBSERVED):
+            continue
+        if may_take(mine, tenants_of(other.thread), table.entries):
+            retire(other, memory, "its place in the table goes to a user that has fewer")
+            why = "the Flow-to-Core table is full, and its user has more of it than others"
+            memory.turn_away(replace(other, state=FlowState.OVERFLOW, why=why))
+            return True
+    return False
+
+
+def _spot(flow: Flow, nic: NicView, memory: Memory) -> Spot:
+    ruled = None if flow.location is None else flow.target_queue
+    return guest(placement_of(flow, memory), flow.app_cpu, flow.thread, nic, memory, ruled)
+
+
+def _owning(flow: Flow, nic: NicView, memory: Memory, now_ns: int) -> Plan:
+    """The owner of this flow takes a queue, if one is free."""
+    owner = follow.owner_of(flow, memory)
+    if owner is None or follow.home(flow, nic, memory) or not follow.free(nic, memory):
+        return ()
+    return own(nic, memory.online(nic) | {flow.app_cpu}, memory, now_ns)
+
+
+def own(nic: NicView, online: frozenset[int], memory: Memory, now_ns: int) -> Plan:
+    """Look at queue owners. The flows of a thread that has gained a queue are placed there; those
+    of a thread that has lost its queue are placed as a guest's."""
+    others, plan = follow.look(nic, online, memory, now_ns)
+    for flow in list(memory.table) if others else ():
+        used = memory.in_use(flow, follow.TERMS.away_ns)
+        if flow.nic == nic.name and used and follow.owner_of(flow, memory) in others:
+            plan += _place(flow, nic, memory, now_ns)
+    return plan
+
+
+def _place_after(at_ns: int, flow: Flow, nic: NicView, memory: Memory, now_ns: int) -> Plan:
+    """Place a flow, or put it off: the observer waits for the shortest dwell of all rules, and
+    this one's may be longer."""
+    if follow.is_guest(flow, nic, memory):
+        at_ns += _GUEST_NS
+    if at_ns > now_ns:
+        memory.defer(flow.key, at_ns)
+        return ()
+    return _place_or_follow(flow, nic, memory, now_ns)
+
+
+def _place_or_follow(flow: Flow, nic: NicView, memory: Memory, now_ns: int) -> Plan:
+    """Place a flow; if its owner has a queue, that goes where the owner runs."""
+    queue, owner = follow.home(flow, nic, memory), follow.owner_of(flow, memory)
+    if queue is None or owner is None or owner[0] != "thread" or flow.state is FlowState.MANUAL:
+        return _place(flow, nic, memory, now_ns)
+    if not follow.may_follow(flow, queue, nic, memory):
+        return _place(flow, nic, memory, now_ns)
+    plan = _place(flow, nic, memory, now_ns)  # first: it forgets when to look again
+    return follow.along(flow, queue, nic, memory, now_ns) + plan
+
+
+def _taken_along(event: SocketSeen, nic: NicView, memory: Memory, now_ns: int) -> Plan:
+    """A thread that moved takes its other flows along: one socket proves it, and the rest need not
+    wait for a call of their own."""
+    if event.thread is None:
+        return ()
+    tid, cpu = event.thread.tid, event.app_cpu
+    known_cpu, since_ns = memory.thread_cpu.get(tid, (None, -1))
+    if known_cpu == cpu or since_ns > event.off_since_ns:
+        return ()
+    memory.thread_cpu[tid] = cpu, event.off_since_ns
+    plan: list[Action] = []
+    for flow in memory.table.of_thread(tid):
+        if flow.app_cpu == cpu or flow.nic != nic.name or flow.state is FlowState.MANUAL:
+            continue
+        flow = replace(flow, app_cpu=cpu)
+        memory.table.put(flow)
+        if follow.home(flow, nic, memory) is not None:
+            plan += _place(flow, nic, memory, now_ns)  # its queue goes along anyway
+            continue
+        dwell_ns = memory.in_force.dwell_ns(flow.rule_name)
+        plan += _place_after(event.off_since_ns + dwell_ns, flow, nic, memory, now_ns)
+    return tuple(plan)
+
+
+def _anothers(old: Flow, event: SocketSeen, nic: NicView) -> bool:
+    """The entry of this key belongs to another open socket: one in another namespace with the same
+    addresses, or one bound to the same UDP port. A rule serves one; the first keeps it."""
+    if old.nic != nic.name:
+        return True
+    return old.cookie != event.cookie and not event.key.remote_port
+
+
+def _place(flow: Flow, nic: NicView, memory: Memory, now_ns: int) -> Plan:
+    """The action that brings a flow of the table to where it belongs, if one is due."""
+    table = memory.table
+    memory.defer(flow.key, None)
+    if flow.state is FlowState.MANUAL or flow.key.wide or flow.key in memory.left:
+        return ()
+    if flow.left is not None and flow.location is None:
+        state = FlowState.WANTED if nic.armed else FlowState.OBSERVED
+        left = replace(flow, state=state, target_queue=None, target_cpu=None, fell_back=None)
+        table.put(replace(left, why=flow.left))
+        return ()
+    if flow.location is None and nic.armed and (why := no_filter(nic, flow.key)) is not None:
+        without_filter(flow, nic, memory, why)
+        return ()
+    own_queue = follow.home(flow, nic, memory)
+    spot = Spot(own_queue, "", None) if own_queue else _spot(flow, nic, memory)
+    queue = spot.queue
+    if queue is None:
+        if flow.location is None:
+            state = FlowState.WANTED if nic.armed else FlowState.OBSERVED
+            flow = replace(flow, state=state, target_queue=None, target_cpu=None)
+        table.put(replace(flow, fell_back=spot.fell_back))
+        return ()
+    current = next((q for q in nic.queues if q.index == flow.target_queue), None)
+    cpu = flow.app_cpu if own_queue else queue.cpu  # an own queue is on that CPU, or will be
+    if (flow.target_cpu, flow.fell_back) != (cpu, spot.fell_back):
+        flow = replace(flow, target_cpu=cpu, fell_back=spot.fell_back)
+        table.put(flow)
+    there = current == own_queue if own_queue else current and current.cpu == queue.cpu
+    if flow.location is not None and current is not None and there:
+        return ()
+    port = table.covering(flow.key)
+    if own_queue and flow.location is None and port and port.target_queue == own_queue.index:
+        whose = "its port" if port.key.listens else str(port.key)
+        why = f"the rule of {whose} leads it to queue {own_queue.index}, which follows its thread"
+        table.put(replace(flow, state=FlowState.PORT, target_queue=own_queue.index, why=why))
+        return ()
+    if not nic.armed or nic.method is not SteeringMethod.RULES:
+        if flow.location is None:
+            table.put(replace(flow, state=FlowState.OBSERVED, target_queue=queue.index))
+        return ()
+    again_ns = table.noted(flow.key).dropped[1]
+    if flow.location is None and now_ns < again_ns:
+        if again_ns != NEVER_NS:
+            memory.defer(flow.key, again_ns)
+        table.put(replace(flow, target_queue=None, why=memory.why_dropped(flow.key)))
+        return ()
+    if flow.moved_ns and now_ns - flow.moved_ns < memory.in_force.hold_down_ns:
+        memory.defer(flow.key, flow.moved_ns + memory.in_force.hold_down_ns)
+        return ()
+    if flow.location is None and (why := budget.no_room(nic, memory, flow.key)) is not None:
+        memory.overflow += flow.state is not FlowState.OVERFLOW
+        waits = replace(flow, state=FlowState.OVERFLOW, target_queue=None)
+        table.put(waits)
+        plan = budget.make_room(waits, nic, memory)
+        table.put(replace(waits, why=_PROMISED if plan else budget.said(waits, nic, memory, why)))
+        return plan
+    if (at_ns := memory.turn_ns(flow, now_ns)) > now_ns:
+        memory.defer(flow.key, at_ns)
+        table.put(replace(flow, why=_TURN) if flow.location is None else flow)
+        return ()
+    kind = ActionKind.INSERT if flow.location is None else ActionKind.REWRITE
+    old = flow.rx_queue if flow.location is None else flow.target_queue
+    why = _owns(flow, queue.index, memory) if own_queue else spot.why
+    action = Action(
+        kind, nic.name, flow.key, flow.location, old, queue.index, why, flow.rule_name,
+        generation=table.generation(flow.key),
+    )  # fmt: skip
+    budget.ask(action, memory)
+    return (action,)
+
+
+def due(nics: dict[str, NicView], memory: Memory, now_ns: int) -> Plan:
+    """Moves whose dwell or hold-down is over, and queues that may now follow or go home."""
+    plan: list[Action] = []
+    for name, known in list(memory.nics.items()):
+        if known.queues_due_ns is None or known.queues_due_ns > now_ns:
+            continue
+        known.queues_due_ns = None
+        if name in nics:
+            plan += own(nics[name], memory.online(nics[name]), memory, now_ns)
+    for key in memory.take_due(now_ns):
+        flow = memory.table.get(key)
+        if flow is not None and flow.nic in nics and not budget.leaves_room(flow, memory):
+            plan += _place_or_follow(flow, nics[flow.nic], memory, now_ns)
+    return tuple(plan)
+
+
+def retry(nics: dict[str, NicView], memory: Memory, now_ns: int) -> Plan:
+    """The flows that found a NIC full and gain most from a filter, as far as it has room again.
+    First those that were not put off: one that cannot be moved would keep a filter from them."""
+    plan: list[Action] = []
+    waiting = (flow for flow in memory.table if budget.waits(flow))
+    full = [flow for flow in waiting if memory.table.noted(flow.key).due_ns is None]
+
+    def first(flow: Flow) -> tuple[int, int, float]:
+        deferrals = memory.table.noted(flow.key).deferrals
+        held = {who: len(keys) for who, keys in memory.table.filters_of(flow.nic).items()}
+        fewest = -held_by(tenants_of(flow.thread), held)
+        return -deferrals, fewest, budget.worth(flow, memory)
+
+    for flow in nlargest(_RETRIES, full, key=first):
+        nic = nics.get(flow.nic)
+        if nic and budget.no_room(nic, memory, flow.key) is None:
+            plan += _place(flow, nic, memory, now_ns)
+    return tuple(plan)
+
+
+def take_up(
+    nic: NicView,
+    memory: Memory,
+    now_ns: int,
+    *,
+    manual: bool = False,
+    only: Collection[FlowKey] | None = None,
+) -> Plan:
+    """Look at every flow of one NIC again, or `only` at these: it was armed, or its queues moved,
+    or they should go elsewhere. With `manual`, also at those that are MANUAL."""
+    plan: list[Action] = []
+    every = memory.table if only is None else filter(None, map(memory.table.get, only))
+    for flow in [flow for flow in every if flow.nic == nic.name]:
+        if manual:
+            memory.not_dropped(flow.key)
+        if manual and flow.state is FlowState.MANUAL:
+            flow = replace(flow, state=FlowState.WANTED)
+            memory.table.put(flow)
+        plan += _place(flow, nic, memory, now_ns)
+    return tuple(plan)

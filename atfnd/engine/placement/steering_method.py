@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""How the flows of a NIC are steered: by filters, indirection entries, RFS, or not at all. Pure.
+
+Hardware first: a filter serves one flow, an entry of the indirection table all that hash to it, and
+RFS spends the CPU of a softirq and an interprocessor interrupt to hand a packet on
+(Documentation/networking/scaling.rst).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from atfnd.engine.indirection import entries
+from atfnd.engine.placement.auto import placement_of
+from atfnd.engine.table.memory import Memory
+from atfnd.model import (
+    Flow,
+    FlowKey,
+    FlowState,
+    Match,
+    NicView,
+    Placement,
+    Protocol,
+    SteeringMethod,
+)
+
+__all__ = [
+    "RFS_FLOWS",
+    "RFS_TABLE",
+    "method_of",
+    "no_filter",
+    "of_queue",
+    "without_filter",
+]
+
+RFS_TABLE, RFS_FLOWS = "rps-sock-flow-entries", "rps-flow-cnt"
+NO_RULES = "this NIC has no 5-tuple filters"
+
+
+def of_queue(setting: str, index: int) -> str:
+    """The name of a queue's setting: `xps-cpus:3`."""
+    return f"{setting}:{index}"
+
+
+def method_of(nic: NicView) -> tuple[SteeringMethod, str]:
+    """The means, and why this one, in words for an admin."""
+    if nic.paused:
+        return SteeringMethod.NONE, "paused by the operator"
+    for conflict in nic.conflicts:
+        if conflict.blocks:
+            return SteeringMethod.NONE, f"{conflict.what}: nothing is steered until that ends"
+    if nic.caps.rules:
+        return SteeringMethod.RULES, "this NIC takes 5-tuple filters: one a flow"
+    without = nic.caps.why or NO_RULES
+    if "rss" in nic.manual:
+        return (
+            SteeringMethod.NONE,
+            "another program changed the indirection table: left alone until armed",
+        )
+    if (unusable := _no_rss(nic)) is None:
+        return (
+            SteeringMethod.RSS,
+            f"{without}; flows are steered by their entries of the indirection table",
+        )
+    if not _has_rfs(nic):
+        return SteeringMethod.NONE, f"{without}, {unusable}, and the kernel offers no RFS here"
+    if any(setting.partition(":")[0] in (RFS_TABLE, RFS_FLOWS) for setting in nic.manual):
+        return SteeringMethod.NONE, "another program changed the RFS tables: left alone until armed"
+    return (
+        SteeringMethod.RFS,
+        f"{without}, {unusable}; the kernel hands packets on to the right CPU (RFS)",
+    )
+
+
+def _no_rss(nic: NicView) -> str | None:
+    """Why the indirection table cannot be used here; None: it can."""
+    if len(nic.queues) < 2:
+        return "has one receive queue"
+    if not nic.caps.rss_table:
+        return "its indirection table cannot be written"
+    if nic.rss is None or not nic.rss.key or not nic.rss.table:
+        return "its RSS key is not known, so no flow's entry is known"
+    if not nic.rss.toeplitz:
+        return "its RSS hash is not Toeplitz, so no flow's entry is known"
+    known = {queue.cpu for queue in nic.queues} - {None}
+    if len(known) < 2 and not nic.caps.queue_cpu:
+        return "the CPUs of its queues are not known, and cannot be set"
+    return None
+
+
+def _has_rfs(nic: NicView) -> bool:
+    flows = (of_queue(RFS_FLOWS, queue.index) for queue in nic.queues)
+    return RFS_TABLE in nic.settings and any(setting in nic.settings for setting in flows)
+
+
+def no_filter(nic: NicView, key: FlowKey) -> str | None:
+    """Why no filter for this flow may be tried; None: one may."""
+    if nic.method is not SteeringMethod.RULES:
+        return nic.method_why
+    if nic.caps.takes(Match.of(key)):
+        return None
+    kind = f"IPv{key.family} {Protocol(key.protocol).name}"
+    if nic.caps.flow_types is not None and (key.family, key.protocol) not in nic.caps.flow_types:
+        return f"this NIC's filters take no {kind} flow"
+    return "this NIC's filters name a whole 5-tuple, and this socket leaves the remote end open"
+
+
+def without_filter(flow: Flow, nic: NicView, memory: Memory, why: str) -> None:
+    """Write into the table how a flow of an armed NIC is served that no filter may be tried for."""
+    state, cpu, placement = FlowState.WANTED, None, placement_of(flow, memory)
+    fell_back = None
+    if nic.method is SteeringMethod.RSS and placement is Placement.CORE:
+        entries.wait(nic, flow.key, memory)
+        return
+    if placement is not Placement.CORE:
+        instead = "on its own CPU instead" if _rfs_is_on(nic) else "left to RSS"
+        fell_back = f"{placement}: that takes a filter; {instead}"
+    if _rfs_is_on(nic):
+        state, cpu = FlowState.RFS, flow.app_cpu
+        why = f"RFS hands its packets on to CPU {cpu}, where its thread calls: {why}"
+    shown = replace(
+        flow, state=state, target_queue=None, target_cpu=cpu, why=why, fell_back=fell_back
+    )
+    if shown != flow:
+        memory.table.put(shown)
+
+
+def _rfs_is_on(nic: NicView) -> bool:
+    """The kernel hands packets on, whatever program set that up: both tables are there
+    (net/core/dev.c, get_rps_cpu)."""
+    counts = (nic.settings.get(of_queue(RFS_FLOWS, queue.index), "0") for queue in nic.queues)
+    return nic.settings.get(RFS_TABLE, "0") != "0" and any(count != "0" for count in counts)

@@ -1,0 +1,369 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What decisions remember between steps: the table, the rules in force, the NICs. Pure."""
+
+from __future__ import annotations
+
+import heapq
+from collections import OrderedDict, defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+from atfnd.engine.filters.listeners import Listeners
+from atfnd.engine.ownership.owner import Lent, OwnerId, Ownership
+from atfnd.engine.ownership.shares import MoveRates, move_every_ns, tenants_of
+from atfnd.engine.placement.candidates import Step
+from atfnd.engine.table.flow_table import FlowTable
+from atfnd.engine.trials.trials import Trials
+from atfnd.model import (
+    Action,
+    Cpu,
+    Flow,
+    FlowKey,
+    FlowRule,
+    Migrant,
+    Mode,
+    NicView,
+    Placement,
+    Policy,
+    Rss,
+)
+
+__all__ = [
+    "NEVER_NS",
+    "Buckets",
+    "FoundFull",
+    "Memory",
+    "NicMemory",
+    "RulesInForce",
+    "Spending",
+    "Weight",
+]
+
+_OVERFLOW_SHOWN = 256
+_UNTIL_LISTED_NS = 1_000_000_000  # until an asynchronous driver has accepted or dropped a rule
+_DROPS = 7  # times that the NIC drops a flow's rule before the flow is left to RSS
+_BACK_OFF_NS = 1_000_000_000  # after the first; doubled after each
+_LOOK_NS = 1_000_000_000  # between two looks at queue owners, if nothing asks for one earlier
+_AGAIN_NS = 100_000_000  # after a move that was put off; doubled after each
+_AGAIN_MAX_NS, _TRIED_AGAIN_MAX_NS = 30_000_000_000, 4_000_000_000
+NEVER_NS = 1 << 63
+_MAY_OWN = Placement.CORE, Placement.AUTO  # AUTO while it is on its core
+
+# A placement, the application's CPU, its thread's cpuset, the CPUs that rules dedicate.
+StepsOf = tuple[Placement, int, frozenset[int] | None, frozenset[int]]
+
+
+@dataclass(frozen=True, slots=True)
+class RulesInForce:
+    """The rules of the policy by name, and its terms for all flows."""
+
+    hold_down_ns: int
+    t_delete_ns: int  # of flows without a rule
+    by_name: Mapping[str, FlowRule] = field(default_factory=dict)
+    leaving: Mapping[str, Mode] = field(default_factory=dict)  # orders of rules no longer in force
+    dedicated: frozenset[int] = frozenset()  # CPUs, of all rules
+    filters: Mapping[str, int] = field(default_factory=dict)  # percent, by kind of tenant
+    queues: Mapping[str, int] = field(default_factory=dict)  # percent, by kind of tenant
+    move_every_ns: Mapping[str, int] = field(default_factory=dict)  # by kind of tenant
+    elsewhere: bool = False  # some flows go to another CPU than that of their application
+
+    @classmethod
+    def of(cls, policy: Policy) -> RulesInForce:
+        return cls(
+            hold_down_ns=policy.hold_down_ns,
+            t_delete_ns=max(rule.t_delete_ns for rule in policy.flows),
+            by_name={rule.name: rule for rule in policy.flows},
+            dedicated=policy.dedicated(),
+            filters={"user": policy.user_share.filters, "cgroup": policy.cgroup_share.filters},
+            queues={"user": policy.user_share.queues, "cgroup": policy.cgroup_share.queues},
+            move_every_ns=move_every_ns(policy),
+            elsewhere=policy.elsewhere(),
+        )
+
+    def steering(self) -> list[FlowRule]:
+        """The rules that do not leave their flows alone."""
+        return [rule for rule in self.by_name.values() if rule.placement is not Placement.LEAVE]
+
+    def order(self, name: str) -> Mode:
+        """How a flow of this rule may be moved; strict when the rule is not known, as for an
+        adopted flow."""
+        rule = self._steering(name)
+        return self.leaving.get(name, Mode.STRICT) if rule is None else rule.order
+
+    def placement(self, name: str) -> Placement:
+        """The rule's placement (`auto.placement_of` gives the one in force); `core` when the rule
+        is not known."""
+        rule = self._steering(name)
+        return Placement.CORE if rule is None else rule.placement
+
+    def owner(self, name: str) -> Migrant | None:
+        """The kind of owner that takes a flow of this rule along. None: none does."""
+        rule = self._steering(name)
+        if rule is None:
+            return Migrant.THREAD
+        return rule.owner if rule.placement in _MAY_OWN else None
+
+    def dwell_ns(self, name: str) -> int:
+        """How long a flow of this rule is used elsewhere before it is moved."""
+        rule = self.by_name.get(name)
+        return 0 if rule is None else rule.dwell_ns
+
+    def idle_ns(self, name: str) -> int:
+        """How long an entry of this rule lives without use."""
+        rule = self.by_name.get(name)
+        return self.t_delete_ns if rule is None else rule.t_delete_ns
+
+    def _steering(self, name: str) -> FlowRule | None:
+        rule = self.by_name.get(name)
+        return None if rule is None or rule.placement is Placement.LEAVE else rule
+
+
+@dataclass(slots=True)
+class Buckets:
+    """The indirection table of one NIC: which flows hash to an entry, and when we moved it."""
+
+    shape: tuple[bytes, int]  # key and size of the table that `entry` was computed for
+    waiting: set[FlowKey] = field(default_factory=set)  # flows to be looked at
+    entry: dict[FlowKey, int | None] = field(default_factory=dict)
+    flows: dict[int | None, set[FlowKey]] = field(default_factory=dict)  # by entry
+    recent: dict[FlowKey, tuple[int, int]] = field(default_factory=dict)  # bytes: then, recently
+    moved_ns: dict[int, int] = field(default_factory=dict)  # by entry
+
+
+class Weight(NamedTuple):
+    """What a flow carries, and how far away it would be delivered without a filter of its own."""
+
+    bytes: int  # at the last look
+    at_ns: int
+    bytes_per_s: float | None  # recently; None: looked at once
+    mismatch: float  # 0: on its application's core; 1: on another one of that node
+
+    @property
+    def worth(self) -> float | None:
+        """None: not measured yet."""
+        return None if self.bytes_per_s is None else self.bytes_per_s * self.mismatch
+
+
+class FoundFull(NamedTuple):
+    """The NIC refused one filter more than `ours`; until then it is not asked again."""
+
+    ours: int
+    until_ns: int
+    pause_ns: int
+
+
+@dataclass(slots=True)
+class Spending:
+    """The filters of one NIC: which are taken, and what they are worth
+    (`engine.filters.budget`)."""
+
+    inserting: dict[FlowKey, Action] = field(default_factory=dict)  # asked for, not answered
+    rewriting: dict[FlowKey, Action] = field(default_factory=dict)  # the same
+    swaps: dict[FlowKey, FlowKey | None] = field(default_factory=dict)  # whose rule goes, for which
+    covers: set[FlowKey] = field(default_factory=set)  # for many flows: would save other filters
+    later: dict[FlowKey, tuple[int, int]] = field(default_factory=dict)  # of those: see `put_off`
+    prefixes_later: tuple[int, int] = (0, 0)  # the same, for any prefix rule
+    unused_ns: dict[FlowKey, int] = field(default_factory=dict)  # of prefix rules: no flow since
+    promised: set[FlowKey] = field(default_factory=set)  # a slot was cleared for them
+    found_full: dict[int, FoundFull] = field(default_factory=dict)  # by address family
+    refused: bool = False  # the NIC found itself full since the last look
+    weights: dict[FlowKey, Weight] = field(default_factory=dict)
+    rss: Rss | None = None  # that `predicted` is by
+    predicted: dict[FlowKey, int | None] = field(default_factory=dict)  # RSS's queue
+
+
+@dataclass(slots=True)
+class NicMemory:
+    """What is remembered of one NIC, beside its flows. It begins when it is first asked for, which
+    may be before the NIC is attached, and ends with the NIC."""
+
+    buckets: Buckets | None = None  # only where RSS steers
+    owned: Ownership = field(default_factory=dict)  # the owner of each queue
+    lent: Lent = field(default_factory=Lent)  # its queues, whether owned or not
+    load: dict[OwnerId, tuple[int, int]] = field(default_factory=dict)  # bytes
+    queues_due_ns: int | None = None  # time of the next look at queue owners
+    spending: Spending = field(default_factory=Spending)
+    rates: MoveRates = field(default_factory=MoveRates)
+    listed_ns: int = 0  # its rules were last listed
+    listeners: Listeners | None = None  # None: listeners are not watched
+    strays: dict[FlowKey | None, Action] = field(default_factory=dict)  # `filters.strays`
+    last_end: dict[int | None, tuple[str, str]] = field(default_factory=dict)  # of moves, by queue
+
+
+@dataclass(slots=True)
+class Memory:
+    """Changed only by the functions of this room."""
+
+    table: FlowTable
+    in_force: RulesInForce
+    nics: defaultdict[str, NicMemory] = field(default_factory=lambda: defaultdict(NicMemory))
+    agenda: list[tuple[int, FlowKey]] = field(default_factory=list)  # a heap; some are outdated
+    overflowed: OrderedDict[FlowKey, Flow] = field(default_factory=OrderedDict)  # bounded
+    thread_cpu: dict[int, tuple[int, int]] = field(default_factory=dict)  # tid -> CPU, since (ns)
+    cpus: Mapping[int, Cpu] = field(default_factory=dict)  # as last read
+    busy: Mapping[int, int] = field(default_factory=dict)  # by CPU, in quarters (`load`)
+    steps: dict[StepsOf, list[Step]] = field(default_factory=dict)  # of these CPUs; bounded
+    cpusets: dict[int, frozenset[int] | None] = field(default_factory=dict)  # tid -> its cpuset
+    # Flows that must go under a new policy, with their cookies. This outlives their entries: when
+    # these are gone, the observer must forget the sockets.
+    left: dict[FlowKey, int] = field(default_factory=dict)
+    audited_ns: int = 0  # when recent use was last read
+    trials: Trials = field(default_factory=Trials)  # of the placement `auto`
+    overflow: int = 0  # flows turned away since start
+
+    def lent_of(self, nic: NicView) -> Lent:
+        """What is remembered of a NIC's queues. A queue's home is where it is now, unless one was
+        set."""
+        lent = self.nics[nic.name].lent
+        for queue in nic.queues:
+            if queue.cpu is not None:
+                lent.homes.setdefault(queue.index, queue.cpu)
+        return lent
+
+    def online(self, nic: NicView) -> frozenset[int]:
+        """The CPUs that are online, as last read; those of its queues, if they were never read."""
+        known = frozenset(cpu.index for cpu in self.cpus.values() if cpu.online)
+        return known or frozenset(queue.cpu for queue in nic.queues if queue.cpu is not None)
+
+    def in_use(self, flow: Flow, idle_ns: int) -> bool:
+        """It was used within `idle_ns` before the last audit, or since."""
+        return flow.used_ns > self.audited_ns - idle_ns
+
+    def unused(self, flow: Flow) -> None:
+        """An entry is about to end. If its thread has no other entry and owns a queue, look at
+        queue owners soon."""
+        thread = flow.thread
+        if thread is None or len(self.table.of_thread(thread.tid)) > 1:
+            return
+        ids = ("thread", thread.tid), ("process", thread.pid), ("cgroup", thread.cgroup)
+        if any(each.owner in ids for each in self.nics[flow.nic].owned.values()):
+            self.look_at_queues(flow.nic)
+
+    def look_at_queues(self, nic: str) -> None:
+        """Look soon at the queue owners of a NIC: that reads the whole table."""
+        known = self.nics[nic]
+        if known.queues_due_ns is None:
+            known.queues_due_ns = known.lent.looked_ns + _LOOK_NS
+
+    def know_cpus(self, cpus: Iterable[Cpu]) -> None:
+        """The CPUs have been read (again)."""
+        self.cpus, self.steps = {cpu.index: cpu for cpu in cpus}, {}
+
+    def defer(self, key: FlowKey, at_ns: int | None) -> None:
+        """Look at this flow of the table again, not before `at_ns`; None: there is no need to."""
+        notes = self.table.noted(key)
+        if notes.due_ns == at_ns:
+            return
+        self.table.note(key, replace(notes, due_ns=at_ns))
+        if at_ns is not None:
+            heapq.heappush(self.agenda, (at_ns, key))
+
+    def deferred(self) -> dict[FlowKey, int]:
+        """When each deferred flow is due."""
+        notes = self.table.notes().items()
+        return {key: each.due_ns for key, each in notes if each.due_ns is not None}
+
+    def next_due_ns(self) -> int | None:
+        """When the first deferred flow, or a look at whose the queues are, is due."""
+        all_ns = self._next_flow_ns(), *(nic.queues_due_ns for nic in self.nics.values())
+        return min((each for each in all_ns if each is not None), default=None)
+
+    def _next_flow_ns(self) -> int | None:
+        while self.agenda and self.table.noted(self.agenda[0][1]).due_ns != self.agenda[0][0]:
+            heapq.heappop(self.agenda)
+        return self.agenda[0][0] if self.agenda else None
+
+    def take_due(self, now_ns: int) -> list[FlowKey]:
+        """The flows that are due; they are no longer deferred."""
+        keys = []
+        while (at_ns := self._next_flow_ns()) is not None and at_ns <= now_ns:
+            _, key = heapq.heappop(self.agenda)
+            self.defer(key, None)
+            keys.append(key)
+        return keys
+
+    def would_be_listed(self, flow: Flow, now_ns: int) -> bool:
+        """If the NIC were going to drop this flow's rule, it would have done so."""
+        return now_ns - flow.moved_ns >= _UNTIL_LISTED_NS
+
+    def was_there(self, flow: Flow) -> bool:
+        """Its rule was in the NIC's last list, and had had the time to be."""
+        return self.would_be_listed(flow, self.nics[flow.nic].listed_ns)
+
+    def dropped_by_nic(self, key: FlowKey, now_ns: int) -> str:
+        """The NIC accepted this flow's rule and does not hold it: try again, later each time, and
+        not for ever. Returns what to say about it."""
+        notes = self.table.noted(key)
+        times = notes.dropped[0] + 1
+        again_ns = now_ns + (_BACK_OFF_NS << times - 1) if times < _DROPS else NEVER_NS
+        self.table.note(key, replace(notes, dropped=(times, again_ns)))
+        if again_ns != NEVER_NS:
+            self.defer(key, again_ns)
+        return self.why_dropped(key)
+
+    def not_dropped(self, key: FlowKey) -> None:
+        """The NIC holds this flow's rule, or gets it as if it had never dropped one."""
+        notes = self.table.noted(key)
+        if notes.dropped[0]:
+            self.table.note(key, replace(notes, dropped=(0, 0)))
+
+    def why_dropped(self, key: FlowKey) -> str:
+        times, again_ns = self.table.noted(key).dropped
+        often = "once" if times == 1 else f"{times} times"
+        then = "left to RSS" if again_ns == NEVER_NS else "tried again later"
+        return f"the NIC accepted its rule and dropped it {often}: {then}"
+
+    def turn_ns(self, flow: Flow, now_ns: int) -> int:
+        """When this flow may be moved, by the shares of its tenants: now, or at the turn that it
+        keeps."""
+        notes = self.table.noted(flow.key)
+        at_ns = notes.turn_ns
+        if at_ns is None:
+            every_ns = self.in_force.move_every_ns
+            rates = self.nics[flow.nic].rates
+            at_ns = rates.take(tenants_of(flow.thread), every_ns, now_ns)
+        turn_ns = at_ns if at_ns > now_ns else None
+        if notes.turn_ns != turn_ns:
+            self.table.note(flow.key, replace(notes, turn_ns=turn_ns))
+        return at_ns
+
+    def put_off(self, flow: Flow, why: str, now_ns: int, *, tried: bool) -> bool:
+        """A move of this flow did not happen: look again, later each time for the same reason,
+        whatever the numbers in it are. What was tried may succeed the next time, and is never left
+        for as long as what cannot be tried. False: it was put off for this reason before."""
+        why = "".join(each for each in why if not each.isdigit())
+        notes = self.table.noted(flow.key)
+        times = notes.deferrals if why == notes.put_off or not tried else 0
+        self.table.note(flow.key, replace(notes, deferrals=times + 1, put_off=why))
+        back_off_ns = max(self.in_force.hold_down_ns, _AGAIN_NS) << min(times, 16)
+        most_ns = _TRIED_AGAIN_MAX_NS if tried else _AGAIN_MAX_NS
+        self.defer(flow.key, now_ns + min(back_off_ns, most_ns))
+        return why != notes.put_off
+
+    def not_put_off(self, key: FlowKey) -> None:
+        """A move of this flow has happened, or its thread runs elsewhere."""
+        notes = self.table.noted(key)
+        if notes.deferrals:
+            self.table.note(key, replace(notes, deferrals=0, put_off=""))
+
+    def is_pinned(self, flow: Flow) -> bool:
+        """It keeps the queue of its port's rule by a rule of its own, until that one is deleted."""
+        port, listeners = self.table.covering(flow.key), self.nics[flow.nic].listeners
+        return port is not None and listeners is not None and port.key in listeners.unwanted
+
+    def turn_away(self, flow: Flow) -> None:
+        """Count a flow that found the table full, and keep it for show."""
+        self.overflow += flow.key not in self.overflowed
+        self.overflowed[flow.key] = flow
+        self.overflowed.move_to_end(flow.key)
+        while len(self.overflowed) > _OVERFLOW_SHOWN:
+            self.overflowed.popitem(last=False)
+
+    def readmit(self) -> set[int]:
+        """Sockets of flows that were turned away, as many as now fit into the table."""
+        room = self.table.capacity - len(self.table)
+        first = list(self.overflowed.values())[:room]
+        for flow in first:
+            del self.overflowed[flow.key]
+        return {flow.cookie for flow in first}

@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""How entries end: with their socket, by expiry, with their NIC, or by the operator. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from atfnd.engine.table.memory import Memory
+from atfnd.model import Action, ActionKind, Flow, FlowState, NicView, Plan
+
+__all__ = ["gone", "idle", "nic_gone", "retire", "withdraw"]
+
+
+def retire(flow: Flow, memory: Memory, why: str, *, live: bool = True) -> Plan:
+    """Delete a flow's rule; if it has none, end its entry at once."""
+    memory.defer(flow.key, None)
+    memory.nics[flow.nic].spending.swaps.pop(flow.key, None)
+    if flow.location is None:
+        memory.unused(flow)
+        memory.table.remove(flow.key)
+        return ()
+    return (
+        Action(
+            ActionKind.DELETE,
+            flow.nic,
+            flow.key,
+            flow.location,
+            flow.target_queue,
+            None,
+            why,
+            flow.rule_name,
+            live=live,
+            generation=memory.table.generation(flow.key),
+        ),
+    )
+
+
+def gone(cookie: int, memory: Memory, why: str = "its socket was closed") -> Plan:
+    """A socket ended: its entries end, and their rules with them."""
+    plan: list[Action] = []
+    for flow in memory.table.of_cookie(cookie):
+        plan += retire(flow, memory, why, live=False)
+    return tuple(plan)
+
+
+def idle(cookie: int, memory: Memory, why: str) -> Plan:
+    """A socket is open but unused: its entries end as those of a closed one."""
+    plan: list[Action] = []
+    for flow in memory.table.of_cookie(cookie):
+        plan += retire(flow, memory, why)
+    return tuple(plan)
+
+
+def nic_gone(name: str, memory: Memory) -> list[Flow]:
+    """A NIC is gone, and its rules with it: forget it and its flows, and return them, with those
+    that found no room in the table."""
+    gone = [flow for flow in memory.table if flow.nic == name]
+    for flow in gone:
+        memory.table.remove(flow.key)
+    turned_away = [flow for flow in memory.overflowed.values() if flow.nic == name]
+    for flow in turned_away:
+        del memory.overflowed[flow.key]
+    memory.nics.pop(name, None)
+    return [*gone, *turned_away]
+
+
+def withdraw(nic: NicView, memory: Memory, why: str) -> Plan:
+    """Delete every rule of ours in a NIC. Its flows stay in the table as observed ones: `take_up`
+    brings their rules back."""
+    plan: list[Action] = []
+    for flow in list(memory.table.steered(nic.name)):
+        flow = replace(flow, state=FlowState.OBSERVED)
+        memory.table.put(flow)
+        plan += retire(flow, memory, why)
+    return tuple(plan)

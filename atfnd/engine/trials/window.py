@@ -1,0 +1,147 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What an application carried between two looks, for how much CPU time and how quickly; two of them
+compared. Pure.
+
+Latency has two measures. An application that waits for answers gets more of them the sooner they
+come (Little's law): bytes a second. What the peer sends at its own rate arrives at that rate
+wherever it is delivered: there, the measure is the time per byte that threads ran, or were ready
+and waited for a CPU.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from atfnd.model import FlowKey
+
+__all__ = ["Comparison", "Window", "WindowFigures", "compare", "rate_of"]
+
+
+class WindowFigures(NamedTuple):
+    """Of one window."""
+
+    bytes_per_s: float
+    bytes_per_cpu_s: float
+    ns_per_byte: float  # run, or waited for a CPU
+
+    def __str__(self) -> str:
+        return (
+            f"{rate_of(self.bytes_per_s)} at {_si(self.bytes_per_cpu_s)}B a CPU-second and "
+            f"{self.ns_per_byte:.3g} ns a byte"
+        )
+
+
+class Window(NamedTuple):
+    """What an application did between two looks."""
+
+    began_ns: int
+    ended_ns: int
+    bytes: int  # of its flows, both ways
+    spent_ns: Mapping[int, int]  # by CPU: softirq, NAPI threads, and the application's threads
+    waited_ns: Mapping[int, int]  # by CPU: these threads, ready to run there
+    app_cpus: frozenset[int]  # where its threads run
+    rx_cpus: frozenset[int]  # where its packets are led
+    flows: frozenset[FlowKey]
+    there: bool  # at its end every flow was led where its placement asks
+    nowhere: str | None = None  # why `llc` is not available
+    void: str | None = None  # why it says nothing
+
+    @property
+    def length_ns(self) -> int:
+        return max(1, self.ended_ns - self.began_ns)
+
+    @property
+    def cpus(self) -> frozenset[int]:
+        """All CPUs involved."""
+        return self.app_cpus | self.rx_cpus
+
+    def fullest(self) -> tuple[int | None, float]:
+        """The busiest CPU of its threads, and the share of it that they and the network took."""
+        cpu = max(self.app_cpus, key=lambda each: (self._spent(each), -each), default=None)
+        return cpu, 0.0 if cpu is None else self._spent(cpu) / self.length_ns
+
+    def figures(self, cpus: Iterable[int]) -> WindowFigures:
+        """By the time spent and waited on these CPUs."""
+        on = tuple(cpus)
+        spent_ns = max(1, sum(map(self._spent, on)))
+        took_ns = spent_ns + sum(self.waited_ns.get(cpu, 0) for cpu in on)
+        return WindowFigures(
+            self.bytes * 1e9 / self.length_ns,
+            self.bytes * 1e9 / spent_ns,
+            took_ns / max(1, self.bytes),
+        )
+
+    def _spent(self, cpu: int) -> int:
+        return self.spent_ns.get(cpu, 0)
+
+
+class Comparison(NamedTuple):
+    """Off its core against on it."""
+
+    core: WindowFigures
+    llc: WindowFigures
+
+    @property
+    def rate(self) -> float:
+        """Times the bytes a second."""
+        return self.llc.bytes_per_s / max(1.0, self.core.bytes_per_s)
+
+    @property
+    def efficiency(self) -> float:
+        """Times the bytes a CPU-second."""
+        return self.llc.bytes_per_cpu_s / max(1.0, self.core.bytes_per_cpu_s)
+
+    @property
+    def time(self) -> float:
+        """Times the time a byte, run and waited."""
+        return self.llc.ns_per_byte / max(1e-9, self.core.ns_per_byte)
+
+    @property
+    def quickness(self) -> float:
+        """How much lower latency is, by the measure that says more."""
+        return max(self.rate, 1 / max(1e-9, self.time))
+
+    @property
+    def gain(self) -> float:
+        """Below 1, the loss in one outweighs the gain in the other. A full core carries more when
+        its work is spread over two, mostly at more CPU per byte (Hanford et al., Future Generation
+        Computer Systems, 2015)."""
+        return self.efficiency * self.quickness
+
+    def pays(self, margin: float) -> bool:
+        """More bytes a CPU-second or lower latency, by `margin` at least; not at the cost of as
+        much of the other; and it carries no less than before, within the margin."""
+        gained = max(self.efficiency, self.quickness) >= 1 + margin
+        return gained and self.gain >= 1 and self.rate >= 1 / (1 + margin)
+
+    def __str__(self) -> str:
+        return (
+            f"{self.efficiency:.2f} x the bytes a CPU-second, {self.rate:.2f} x the bytes a second "
+            f"and {self.time:.2f} x the time a byte of core"
+        )
+
+    def in_full(self) -> str:
+        """With the measured figures."""
+        return f"{self}: core {self.core}, llc {self.llc}"
+
+
+def compare(margin: float, llc: Window, *core: Window) -> Comparison:
+    """Compared with the window on the core that speaks most for the core; each by what it spent on
+    all CPUs involved in any of them."""
+    cpus = frozenset(llc.cpus.union(*(each.cpus for each in core)))
+    tried = llc.figures(cpus)
+    verdicts = (Comparison(each.figures(cpus), tried) for each in core)
+    return min(verdicts, key=lambda each: (each.pays(margin), each.gain))
+
+
+def rate_of(bytes_per_s: float) -> str:
+    """`1.31 GB/s`."""
+    return f"{_si(bytes_per_s)}B/s"
+
+
+def _si(value: float) -> str:
+    for power, prefix in ((9, "G"), (6, "M"), (3, "k")):
+        if value >= 10**power:
+            return f"{value / 10**power:.2f} {prefix}"
+    return f"{value:.0f} "

@@ -1,0 +1,283 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""A real network interface as a `Nic`: whatever its driver lets ethtool, netlink and sysfs do.
+
+It is known by its index: after a rename `name` stays what the operator calls it, and every call
+goes on; another interface that takes the old name is not touched. A driver without filters, RSS,
+channels or interrupts (veth, tun) is opened too, and says so.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import replace
+
+from atfnd.errors import OperatorError
+from atfnd.kernel.ethtool import rxfh
+from atfnd.kernel.ethtool.device import Channels, Coalescing, EthtoolFamily, Rings
+from atfnd.kernel.ethtool.driver_stats import DriverStats
+from atfnd.kernel.ethtool.rxnfc import Rxnfc
+from atfnd.kernel.interface import Interface
+from atfnd.kernel.interrupts.irq import movable
+from atfnd.kernel.interrupts.packet_steering import numa_node, receive_queues
+from atfnd.kernel.netlink.netdev import NetdevFamily
+from atfnd.kernel.netlink.rtnl import link
+from atfnd.model import (
+    Caps,
+    Conflict,
+    Device,
+    Match,
+    NicStats,
+    Queue,
+    QueueStats,
+    Rss,
+    Rule,
+)
+from atfnd.nic import Claims
+from atfnd.nic.driver_table import driver_of
+from atfnd.nic.ethtool.conflicts import found_conflicts, stacked
+from atfnd.nic.ethtool.filters import EthtoolNtuple
+from atfnd.nic.ethtool.probe import expected, probed
+from atfnd.nic.ethtool.queues import Queues, confine
+from atfnd.nic.ethtool.settings import DEFAULT, EthtoolSettings
+
+__all__ = ["EthtoolNic"]
+
+NTUPLE = "rx-ntuple-filter"
+DROPS = "statistics/rx_missed_errors"  # lack of room in a ring (include/uapi/linux/if_link.h)
+
+
+class EthtoolNic:
+    """One interface; many may be open at once, in any process."""
+
+    def __init__(self, name: str, netns: str | None = None) -> None:
+        """OperatorError: no such interface or namespace."""
+        with ExitStack() as undo:
+            try:
+                self._interface = Interface(name, netns)
+            except OSError as error:
+                where = f" in {netns}" if netns else " here"
+                raise OperatorError(f"no interface {name!r}{where} ({error.strerror})") from error
+            undo.callback(self._interface.close)
+            self._name, self._netns = name, netns
+            self._ethtool = EthtoolFamily(netns)
+            undo.callback(self._ethtool.close)
+            self._netdev = _netdev_family(netns)
+            if self._netdev is not None:
+                undo.callback(self._netdev.close)
+            self._driver = self._interface.driver()
+            self._rxnfc_name = name
+            self._ntuple = EthtoolNtuple(Rxnfc(name, netns), driver_of(self._driver.name))
+            undo.callback(self._ntuple.close)
+            self._driver_stats = DriverStats(self._interface)
+            self._queues = Queues(self._interface, self._netdev)
+            undo.callback(self._queues.close)
+            self._settings = EthtoolSettings(
+                self._interface, self._ethtool, self._queues, self._rings
+            )
+            self._probed: Caps | None = None
+            self._refuses_rss = self._refuses_cpu = False
+            self._undo = undo.pop_all()
+
+    def close(self) -> None:
+        self._undo.close()
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    @property
+    def netns(self) -> str | None:
+        return self._netns
+
+    @property
+    def ifindex(self) -> int:
+        return self._interface.ifindex
+
+    @property
+    def interface(self) -> Interface:
+        return self._interface
+
+    def caps(self) -> Caps:
+        """RSS table and queue CPUs as they are now: a link that is down has no interrupts."""
+        caps = self._probed or expected(self._rules())
+        cpu = any(
+            q.pid is not None or (q.irq is not None and movable(q.irq)) for q in self.queues()
+        )
+        return replace(
+            caps,
+            rss_table=self.rss() is not None and not self._refuses_rss,
+            queue_cpu=cpu and not self._refuses_cpu,
+        )
+
+    def probe(self, claims: Claims | None = None) -> Caps:
+        """Filters as `ethtool_probe` finds; RSS table and queue CPUs by writing the present value.
+        A table that is not the driver's default is left alone: written, it would count as a user's
+        choice, which blocks fewer channels (netif_is_rxfh_configured)."""
+        found = probed(self._rules(), claims)
+        self._probed = found  # also what could not be proven now, and why
+        self._refuses_rss = self._refuses_cpu = False
+        if self._settings.one("rss") == DEFAULT:
+            self._refuses_rss = self._refuses("rss")
+        self._refuses_cpu = self._refuses("queue-cpu:0")
+        return replace(self.caps(), probed=found.probed, why=found.why)
+
+    def _refuses(self, setting: str) -> bool:
+        """It cannot even be set to its present value. OSError(ENODEV): the interface is gone."""
+        value = self._settings.one(setting)
+        if value is None:
+            return False
+        try:
+            self._settings.write(setting, value)
+        except OSError as refusal:
+            if refusal.errno == errno.ENODEV:
+                raise
+            return True
+        return False
+
+    def device(self) -> Device:
+        channels = self._ethtool.channels(self.ifindex) or Channels(self._count(), self._count())
+        rings = self._ethtool.rings(self.ifindex) or Rings(None, None)
+        coalescing = self._ethtool.coalescing(self.ifindex) or Coalescing(None, None)
+        return Device(
+            driver=self._driver.name,
+            bus=self._driver.bus,
+            node=numa_node(self._interface),
+            channels=channels.receive,
+            channels_max=channels.receive_max,
+            ring_size=rings.receive,
+            ring_max=rings.receive_max,
+            rx_usecs=coalescing.rx_usecs,
+            adaptive_rx=coalescing.adaptive_rx,
+            ntuple=NTUPLE in self._ethtool.features(self.ifindex),
+            rss_contexts=self._ethtool.rss_contexts(self.ifindex),
+        )
+
+    def conflicts(self) -> tuple[Conflict, ...]:
+        name, found = self._interface.name(), link(self._netns, self.ifindex)
+        lower, hardware = self._interface.lower(), "device" in self._interface.list()
+        return found_conflicts(
+            name,
+            found,
+            stacked(found.kind, lower, hardware),
+            (self._netdev and self._netdev.receive_queues(self.ifindex)) or (),
+            self.queues(),
+            self.device(),
+            self._settings.read(),
+            self._ntuple.driver.atr_flag,
+        )
+
+    def up(self) -> bool:
+        return self._interface.up()
+
+    def queues(self) -> tuple[Queue, ...]:
+        return self._queues.read()
+
+    def set_queue_cpu(self, index: int, cpu: int) -> None:
+        """As `ethtool_queues.confine`; OSError(ENETDOWN) while the link is down."""
+        queues = self.queues()
+        if not 0 <= index < len(queues):
+            raise OSError(errno.EINVAL, f"no queue {index}, there are {len(queues)}")
+        if not self.up():
+            raise OSError(errno.ENETDOWN, f"queue {index} has no interrupt: the link is down")
+        confine(queues[index], {cpu})
+
+    def rules(self) -> list[Rule]:
+        """Empty for a driver without a filter table."""
+        ntuple = self._rules()
+        try:
+            return ntuple.list()
+        except OSError as refusal:
+            if refusal.errno != errno.EOPNOTSUPP:
+                raise
+            return []
+
+    def rule(self, location: int) -> Rule | None:
+        return self._rules().rule(location)
+
+    def insert(self, match: Match, queue: int, location: int | None = None) -> int:
+        return self._rules().insert(match, queue, location)
+
+    def delete(self, location: int) -> None:
+        self._rules().delete(location)
+
+    def _rules(self) -> EthtoolNtuple:
+        """The filters, by the interface's present name: their ioctls know no index."""
+        name = self._interface.name()
+        if name != self._rxnfc_name:
+            self._ntuple.rxnfc.close()
+            self._ntuple.rxnfc, self._rxnfc_name = Rxnfc(name, self._netns), name
+        return self._ntuple
+
+    def rss(self) -> Rss | None:
+        try:
+            found = rxfh.read(self._interface)
+        except OSError as refusal:
+            if refusal.errno != errno.EOPNOTSUPP:
+                raise
+            return None
+        if not found.table or self._count() == 1:
+            return None
+        return Rss(found.key, found.table, found.toeplitz, rxfh.addresses_only(self._interface))
+
+    def set_rss(self, rss: Rss) -> None:
+        """Writes what differs. OSError(EINVAL): not the NIC's size."""
+        found = rxfh.read(self._interface)
+        table = None if rss.table == found.table else rss.table
+        key = None if rss.key in (b"", found.key) else rss.key
+        if table is not None or key is not None:
+            rxfh.write(self._interface, table, key)
+
+    def settings(self) -> Mapping[str, str]:
+        return self._settings.read()
+
+    def setting(self, name: str) -> str | None:
+        """As `Nic.setting`; OSError(ENETDOWN) for a queue whose interrupt is free while the link is
+        down. The interrupt keeps its CPUs meanwhile (kernel/irq/manage.c, irq_setup_affinity)."""
+        value = self._settings.one(name)
+        of_queues = {f"queue-cpu:{index}" for index in range(self._count())}
+        if value is None and name in of_queues and not self.up():
+            raise OSError(errno.ENETDOWN, f"no {name} while the link is down")
+        return value
+
+    def write_setting(self, name: str, value: str) -> None:
+        """As `Nic.write_setting`; ValueError: not a value of this setting."""
+        self._settings.write(name, value)
+
+    def ring_size(self) -> int | None:
+        rings = self._ethtool.rings(self.ifindex)
+        return rings and rings.receive
+
+    def stats(self) -> NicStats:
+        """By queue where the driver says, by the kernel's interface or its own."""
+        said = self._netdev and self._netdev.counters(self.ifindex)
+        counters = {c.queue: c for c in said or self._driver_stats.queues() or ()}
+        queues = []
+        for index in range(self._count()):
+            counter = counters.get(index)
+            packets = counter and counter.packets
+            queues.append(QueueStats(index, packets, counter and counter.bytes, None, None))
+        drops = self._interface.read(DROPS)
+        return NicStats(tuple(queues), None if drops is None else int(drops))
+
+    def _count(self) -> int:
+        return receive_queues(self._interface)
+
+    def _rings(self) -> int:
+        """Queues that the driver spreads packets over by itself."""
+        try:
+            return self._rules().rxnfc.rings()
+        except OSError as refusal:
+            if refusal.errno != errno.EOPNOTSUPP:
+                raise
+            return self._count()
+
+
+def _netdev_family(netns: str | None) -> NetdevFamily | None:
+    try:
+        return NetdevFamily(netns)
+    except OSError as error:
+        if error.errno != errno.ENOENT:
+            raise
+        return None

@@ -1,0 +1,269 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What a real NIC's filters can do: expected of its driver, or proven by inserting and removing.
+
+The probe writes filters that no packet matches (documentation addresses, port 9) to queue 0 at free
+locations, and takes each out again. `ethtool -k` is not trusted: igb says on and refuses all.
+"""
+
+from __future__ import annotations
+
+import errno
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import replace
+
+from atfnd.model import Actuator, Caps, Match, Protocol, Shape
+from atfnd.nic import Claims
+from atfnd.nic.drivers import ALL, Masks, Overwrite
+from atfnd.nic.ethtool.filters import EthtoolNtuple
+
+__all__ = ["expected", "probed"]
+
+_SRC = {4: bytes((192, 0, 2, 1)), 6: bytes.fromhex("20010db8") + bytes(11) + b"\1"}
+_DST = {4: bytes((192, 0, 2, 2)), 6: bytes.fromhex("20010db8") + bytes(11) + b"\2"}
+_SPANNED = (Protocol.TCP, Protocol.UDP)  # whose flows may share a filter with open fields
+_DISCARD = 9  # the port of RFC 863
+_NOTHING_DONE = ("EINVAL", "EOPNOTSUPP", "EPERM", "ENOSPC")  # else the NIC may have it all the same
+_UNNAMED = "the journal cannot be written"
+_NOT_NOW = ("ENOSPC", "EBUSY", "EAGAIN", "ENETDOWN", _UNNAMED)  # may work at another time
+_SHOWN_S = 0.25  # until an asynchronous driver shows what it accepted
+_LOOK_S = 0.002
+
+
+def expected(ntuple: EthtoolNtuple) -> Caps:
+    """From what the driver says about itself, and the table of drivers. Writes nothing."""
+    driver = ntuple.driver
+    try:
+        count, slots = ntuple.rxnfc.count(), ntuple.slots()
+    except OSError as error:
+        if error.errno != errno.EOPNOTSUPP:
+            raise
+        return _caps(ntuple, None, f"{driver.name} has no filter table")
+    if not driver.rules:
+        return _caps(
+            ntuple, slots, "; ".join((f"{driver.name} has no 5-tuple filters", *driver.quirks))
+        )
+    if not slots and not count.location_any:
+        return _caps(ntuple, slots, f"{driver.name} has a filter table of no size")
+    if driver.needs_ntuple and not ntuple.rxnfc.ntuple_on():
+        return _caps(ntuple, slots, _ntuple_off(ntuple))
+    caps = _caps(ntuple, slots, None)
+    caps = replace(
+        caps,
+        rules=True,
+        location_any=count.location_any,
+        exact_wins=not count.location_any,
+        actuator=driver.actuator,
+        flow_types=driver.types or ALL,
+    )
+    if not driver.types:
+        return replace(caps, why=f"nothing is known of {driver.name}: it is probed once armed")
+    return replace(caps, prefix_masks=driver.masks is Masks.ANY)
+
+
+def probed(ntuple: EthtoolNtuple, claims: Claims | None = None) -> Caps:
+    """Insert one filter of each flow type, some that leave fields open, and move one; all are gone
+    afterwards. A capability that is refused only for now (table full, link down) stays as expected.
+    `claims` names each filter while it may be there.
+
+    OSError: the NIC is gone, or a filter of the probe could not be removed.
+    """
+    before, trial = expected(ntuple), _Trial(ntuple, claims)
+    if not _has_places(ntuple):
+        return replace(before, probed=True)
+    results = {kind: trial.of(*kind) for kind in sorted(ALL)}
+    accepted = frozenset(kind for kind, why in results.items() if why is None)
+    refused = [(kind, why) for kind, why in results.items() if why and kind not in trial.not_now]
+    if not accepted:
+        if trial.not_now:
+            why = next(iter(trial.not_now.values()))
+            return replace(before, why=f"filters could not be probed: {why}")
+        return _none(ntuple, before, refused[0][1])
+    actuator = ntuple.driver.actuator if ntuple.driver.rules else Actuator.LONG_GAP
+    if ntuple.overwrite is Overwrite.REFUSED:
+        actuator = Actuator.LONG_GAP
+    limits = [f"no {Protocol(protocol).name}/IPv{family} filters ({why})"
+              for (family, protocol), why in refused]  # fmt: skip
+    if trial.open_refused:
+        limits.append(f"filters must name the whole 5-tuple ({trial.open_refused})")
+    return replace(
+        before,
+        rules=True,
+        prefix_masks=before.prefix_masks if trial.open_refused is None else not trial.open_refused,
+        actuator=actuator,
+        shapes=trial.shapes,
+        flow_types=accepted | (trial.not_now.keys() & (before.flow_types or ALL)),
+        asynchronous=ntuple.asynchronous,
+        probed=True,
+        why=f"{ntuple.driver.name}: {', '.join(limits)}" if limits else None,
+    )
+
+
+def _has_places(ntuple: EthtoolNtuple) -> bool:
+    """There is a table, and its size is not zero: igb reports one of size zero."""
+    try:
+        return bool(ntuple.slots()) or ntuple.location_any()
+    except OSError as error:
+        if error.errno != errno.EOPNOTSUPP:
+            raise
+        return False
+
+
+class _Trial:
+    """One probe: filters that are inserted, looked at and removed."""
+
+    def __init__(self, ntuple: EthtoolNtuple, claims: Claims | None) -> None:
+        self._ntuple, self._claims = ntuple, claims
+        self._first = True
+        self.not_now: dict[tuple[int, int], str] = {}
+        self.open_refused: str | None = None  # None: not known, empty: it was accepted
+        self.shapes: frozenset[Shape] = frozenset()  # that were accepted
+
+    def of(self, family: int, protocol: int) -> str | None:
+        """None when the NIC takes filters of this flow type, else why not."""
+        src, dst = _SRC[family], _DST[family]
+        bits = len(src) * 8
+        exact = Match(family, protocol, src, bits, dst, bits, _DISCARD, _DISCARD)
+        with ExitStack() as undo:
+            location, why = self._insert(undo, exact)
+            if why in _NOT_NOW:
+                self.not_now[family, protocol] = why
+            if location is not None and self._first:
+                self._first = False
+                with ExitStack() as soon:  # in a small table it has the one place of its kind
+                    self._try_open(soon, exact)
+                self._try_move(undo, exact, location)
+            if location is not None and self.open_refused == "" and protocol in _SPANNED:
+                self._try_shapes(exact)
+        return why or None
+
+    def _try_open(self, undo: ExitStack, exact: Match) -> None:
+        """Beside the exact one: some drivers have one set of fields for all."""
+        _, why = self._insert(undo, exact._replace(src=None, src_prefix=0, src_port=None))
+        self.open_refused = None if why in _NOT_NOW else why
+
+    def _try_shapes(self, exact: Match) -> None:
+        """Beside the exact one, one after the other."""
+        if self._ntuple.location_any():
+            return  # it is not known which of two wins there: never insert one
+        for match in _open_matches(exact):
+            with ExitStack() as undo:
+                location, _ = self._insert(undo, match)
+                if location is not None and match.shape is not None:
+                    self.shapes |= {match.shape}
+
+    def _try_move(self, undo: ExitStack, exact: Match, location: int) -> None:
+        """Learn what an insert does where this match has a filter already."""
+        ntuple = self._ntuple
+        if ntuple.rxnfc.rings() < 2:
+            return
+        place = None if ntuple.location_any() else location
+        try:
+            moved = ntuple.rxnfc.insert(exact, 1, place)
+        except OSError as error:
+            if _name(error) not in _NOT_NOW:
+                ntuple.overwrite = Overwrite.REFUSED
+            return
+        if moved != location:
+            undo.callback(_remove, ntuple, moved)  # it takes one match twice
+            ntuple.overwrite = Overwrite.ADDED
+        elif place is None:
+            ntuple.overwrite = Overwrite.BY_MATCH
+        elif ntuple.overwrite in (Overwrite.REFUSED, Overwrite.TRY):
+            ntuple.overwrite = Overwrite.GAP
+
+    def _insert(self, undo: ExitStack, match: Match) -> tuple[int | None, str]:
+        """Insert, and leave the removal to `undo`: the location, or why the filter is not there."""
+        ntuple, claims = self._ntuple, self._claims
+        if claims is not None:
+            try:
+                claims.claim(match)
+            except OSError:
+                return None, _UNNAMED
+        try:
+            location = ntuple.patiently(lambda: ntuple.insert(match, 0))
+        except OSError as error:
+            if error.errno == errno.ENODEV:
+                raise
+            if claims is not None and _name(error) in _NOTHING_DONE:
+                claims.release(match)
+            return None, _name(error)
+        if claims is not None:
+            undo.callback(claims.release, match)
+        undo.callback(_remove, ntuple, location)
+        rule = ntuple.rule(location)
+        end = time.monotonic() + _SHOWN_S
+        while rule is None and time.monotonic() < end:
+            time.sleep(_LOOK_S)
+            rule = ntuple.rule(location)
+            ntuple.asynchronous |= rule is not None
+        if rule is None:
+            return None, "accepted, and then not there"
+        if rule.match != match:
+            return None, "accepted as another filter"
+        return location, ""
+
+
+def _open_matches(exact: Match) -> Iterator[Match]:
+    """Filters for the flows of a remote prefix or address, with one port or none, and for those of
+    a local address."""
+    source, bits = exact.src or b"", exact.src_prefix
+    part = source[: len(source) - 1] + b"\0", bits - 8
+    for src, prefix in (part, (source, bits)):
+        some = exact._replace(src=src, src_prefix=prefix)
+        yield some._replace(src_port=None)
+        yield some._replace(dst_port=None)
+        yield some._replace(src_port=None, dst_port=None)
+    yield exact._replace(src=None, src_prefix=0, src_port=None, dst_port=None)
+
+
+def _name(error: OSError) -> str:
+    if error.errno == errno.EOPNOTSUPP:  # which errorcode calls ENOTSUP
+        return "EOPNOTSUPP"
+    return errno.errorcode.get(error.errno or 0, str(error))
+
+
+def _remove(ntuple: EthtoolNtuple, location: int) -> None:
+    try:
+        ntuple.delete(location)
+    except OSError as error:
+        if error.errno != errno.ENOENT:
+            raise
+
+
+def _caps(ntuple: EthtoolNtuple, slots: int | None, why: str | None) -> Caps:
+    """No filters, as far as is known."""
+    return Caps(
+        driver=ntuple.driver.name,
+        rules=False,
+        rule_slots=slots,
+        prefix_masks=False,
+        location_any=False,
+        rss_table=False,
+        queue_cpu=False,
+        actuator=Actuator.NONE,
+        flow_types=frozenset(),
+        asynchronous=ntuple.asynchronous,
+        probed=False,
+        why=why,
+    )
+
+
+def _none(ntuple: EthtoolNtuple, before: Caps, why: str) -> Caps:
+    """Every flow type was refused."""
+    driver, on = ntuple.driver, ntuple.rxnfc.ntuple_on()
+    words = f"{driver.name}: 5-tuple filters are refused ({why})"
+    if not on and driver.needs_ntuple:
+        words = _ntuple_off(ntuple)
+    elif not on and driver.rules:
+        words += f"; ntuple filters are off, which may be why: ethtool -K {ntuple.nic} ntuple on"
+    elif driver.gates:
+        words += f"; {'; '.join(driver.gates_of(ntuple.nic))}"
+    none = _caps(ntuple, before.rule_slots, words)
+    gated = driver.rules and not on  # it is worth opening
+    return replace(none, probed=True, actuator=driver.actuator if gated else Actuator.NONE)
+
+
+def _ntuple_off(ntuple: EthtoolNtuple) -> str:
+    return f"ntuple filters are off: ethtool -K {ntuple.nic} ntuple on"

@@ -1,0 +1,244 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The lab NIC as a `Nic`: emulated filters and RSS, real queues, NAPI threads and rings.
+
+Rules, RSS and counters are the emulated device's (`lab_device`). A queue is a receive queue of veth
+with its own NAPI thread, which stands for the interrupt; veth has no IRQ, and does not say which
+NAPI serves which queue: they are created in queue order (drivers/net/veth.c,
+__veth_napi_enable_range), so the lowest NAPI id is queue 0.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Mapping
+from contextlib import ExitStack
+from itertools import product
+
+from atfnd.kernel.interface import Interface
+from atfnd.kernel.interrupts.napi import Napi, make_realtime, thread_cpus
+from atfnd.kernel.interrupts.napi_threads import polled
+from atfnd.kernel.netlink.netdev import NetdevFamily
+from atfnd.kernel.system.cpulist import format_cpulist, parse_cpulist
+from atfnd.model import (
+    Actuator,
+    Caps,
+    Conflict,
+    Device,
+    Match,
+    NicStats,
+    Protocol,
+    Queue,
+    QueueStats,
+    Rss,
+    Rule,
+    Shape,
+)
+from atfnd.nic import Claims
+from atfnd.nic.lab.device import HOST_LINK, WIRE_LINK, LabDevice, host_netns, wire_netns
+from atfnd.nic.lab.filters import LabNtuple
+from atfnd.nic.toeplitz import KEY_BYTES, hash_table
+
+__all__ = ["INTERRUPT_PRIORITY", "LabNic", "write_rss"]
+
+INTERRUPT_PRIORITY = 10  # SCHED_FIFO: as SCHED_OTHER a NAPI thread waits behind busy processes
+RING_SIZE = 256  # drivers/net/veth.c, VETH_RING_SIZE
+_SHAPES = frozenset(  # every kind: its classifier compares by any mask
+    Shape(family, protocol, *address, *ports)
+    for family in (4, 6)
+    for protocol in Protocol
+    for address in ((True, False), (False, True), (False, False))
+    for ports in product((True, False), repeat=2)
+)
+
+
+class LabNic:
+    """One lab's NIC; many may be open at once, in any process."""
+
+    def __init__(self, name: str) -> None:
+        """Open the NIC of a lab that is up; OperatorError when it is not."""
+        with ExitStack() as undo:
+            self._device = LabDevice.open(name)
+            undo.callback(self._device.close)
+            self._name, self._netns = f"lab:{name}", host_netns(name)
+            self._ntuple = LabNtuple(self._device)
+            self._interface = Interface(HOST_LINK, self._netns)
+            undo.callback(self._interface.close)
+            self._wire = Interface(WIRE_LINK, wire_netns(name))
+            undo.callback(self._wire.close)
+            self._napi = NetdevFamily(self._netns)
+            undo.callback(self._napi.close)
+            self._dropped = self._wire.open("statistics/tx_dropped")
+            undo.callback(os.close, self._dropped)
+            self._undo = undo.pop_all()
+
+    @classmethod
+    def open(cls, name: str = "lab") -> LabNic:
+        return cls(name)
+
+    def close(self) -> None:
+        self._undo.close()
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    @property
+    def netns(self) -> str | None:
+        return self._netns
+
+    @property
+    def ifindex(self) -> int:
+        return self._interface.ifindex
+
+    @property
+    def interface(self) -> Interface:
+        return self._interface
+
+    def caps(self) -> Caps:
+        return Caps(
+            driver="lab",
+            rules=True,
+            rule_slots=self._device.slots,
+            prefix_masks=True,
+            location_any=True,
+            rss_table=True,
+            queue_cpu=True,
+            actuator=Actuator.IN_PLACE,
+            shapes=_SHAPES,
+            exact_wins=True,
+        )
+
+    def probe(self, claims: Claims | None = None) -> Caps:
+        """As `caps`: the emulated NIC is ours, and does what it says."""
+        return self.caps()
+
+    def device(self) -> Device:
+        """veth announces each packet at once (veth_xmit(), __veth_xdp_flush())."""
+        queues = self._device.queues
+        sizes = queues, queues, RING_SIZE, RING_SIZE
+        return Device("lab", None, None, *sizes, rx_usecs=0, adaptive_rx=False)
+
+    def conflicts(self) -> tuple[Conflict, ...]:
+        """Nothing else can be set up that works against it."""
+        return ()
+
+    def settings(self) -> Mapping[str, str]:
+        """The CPU lists of its queues' NAPI threads, and the indirection table."""
+        threads = ((queue.index, queue.pid) for queue in self.queues())
+        cpus = {
+            f"queue-cpu:{index}": format_cpulist(thread_cpus(pid))
+            for index, pid in threads
+            if pid is not None
+        }
+        return {"rss": " ".join(map(str, self.rss().table)), **cpus}
+
+    def setting(self, name: str) -> str | None:
+        return self.settings().get(name)
+
+    def write_setting(self, name: str, value: str) -> None:
+        """As `Nic.write_setting`; OSError(ENETDOWN) for a queue of a link that is down."""
+        if name == "rss":
+            self.set_rss(Rss(self.rss().key, tuple(map(int, value.split()))))
+            return
+        kind, _, index = name.partition(":")
+        if kind != "queue-cpu" or not index.isdigit():
+            raise KeyError(name)
+        os.sched_setaffinity(self._thread(int(index)), parse_cpulist(value))
+
+    def up(self) -> bool:
+        """Both ends are up. OSError(ENODEV) once the lab is gone."""
+        return self._interface.up() and self._wire.up()
+
+    def queues(self) -> tuple[Queue, ...]:
+        """While the link is down a queue has no NAPI, thread or CPU."""
+        told = self._napi.napis(self._interface.ifindex) or []
+        napis: list[Napi | None] = [*polled(self._interface, told)]
+        napis += [None] * (self._device.queues - len(napis))
+        return tuple(_queue(index, napi) for index, napi in enumerate(napis))
+
+    def set_queue_cpu(self, index: int, cpu: int) -> None:
+        """Also makes the thread prompt again, which a link flap undoes (its pid is a new one)."""
+        make_realtime(self._thread(index), cpu, INTERRUPT_PRIORITY)
+
+    def _thread(self, index: int) -> int:
+        if not 0 <= index < self._device.queues:
+            raise OSError(errno.EINVAL, f"no queue {index}, there are {self._device.queues}")
+        pid = self.queues()[index].pid
+        if pid is None:
+            raise OSError(errno.ENETDOWN, f"queue {index} has no NAPI thread: the link is down")
+        return pid
+
+    def rules(self) -> list[Rule]:
+        self._interface.up()  # ENODEV when the device is gone: our mapping of its registers stays
+        return self._ntuple.list()
+
+    def rule(self, location: int) -> Rule | None:
+        self._interface.up()
+        return self._ntuple.rule(location)
+
+    def insert(self, match: Match, queue: int, location: int | None = None) -> int:
+        """As `Nic.insert`; the highest free location when none is given. Hits of a rule whose
+        queue is replaced go on counting."""
+        self._interface.up()
+        return self._ntuple.insert(match, queue, location)
+
+    def delete(self, location: int) -> None:
+        self._interface.up()
+        self._ntuple.delete(location)
+
+    def rss(self) -> Rss:
+        self._interface.up()
+        return Rss(bytes(self._device.rss_key), tuple(self._device.rss_table))
+
+    def set_rss(self, rss: Rss) -> None:
+        """Entry by entry, as hardware does it: packets in between are spread by part of each."""
+        self._interface.up()
+        write_rss(self._device, rss)
+
+    def ring_size(self) -> int | None:
+        return RING_SIZE
+
+    def stats(self) -> NicStats:
+        """Drops: the ring was full, which veth counts as dropped where the wire transmits."""
+        dropped = int(os.pread(self._dropped, 32, 0))
+        device = self._device
+        queues = tuple(
+            QueueStats(
+                index=index,
+                packets=device.by_rule[index] + device.by_rss[index],
+                bytes=device.bytes[index],
+                by_rule=device.by_rule[index],
+                by_rss=device.by_rss[index],
+            )
+            for index in range(device.queues)
+        )
+        return NicStats(queues, dropped)
+
+
+def write_rss(device: LabDevice, rss: Rss) -> None:
+    """Write key and indirection table, and the hash table made from the key."""
+    if len(rss.key) != KEY_BYTES or len(rss.table) != len(device.rss_table):
+        raise OSError(
+            errno.EINVAL,
+            f"RSS wants a key of {KEY_BYTES} bytes and {len(device.rss_table)} entries",
+        )
+    if not all(0 <= queue < device.queues for queue in rss.table):
+        raise OSError(errno.EINVAL, f"RSS table names a queue beyond {device.queues - 1}")
+    with device.locked():
+        if rss.key != device.rss_key:
+            device.toeplitz[:] = memoryview(hash_table(rss.key))
+            device.rss_key[:] = rss.key
+        for entry, queue in enumerate(rss.table):
+            device.rss_table[entry] = queue
+
+
+def _queue(index: int, napi: Napi | None) -> Queue:
+    if napi is None:
+        return Queue(index, None, None, None, None, None)
+    try:
+        cpus = thread_cpus(napi.pid) if napi.pid is not None else frozenset[int]()
+    except ProcessLookupError:  # the link went down since the kernel listed it
+        return Queue(index, None, None, None, None, None)
+    cpu = next(iter(cpus)) if len(cpus) == 1 else None
+    return Queue(index, napi.id, napi.irq, cpu, napi.threaded, napi.pid)

@@ -1,0 +1,159 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What the moves have to know of a NIC (move/port.py), from the kernel: None where it is silent.
+
+Reads the queues, the device and the capabilities as `NicWatch` last saw them, and now:
+
+- gro_flush_timeout of each NAPI (netdev napi-get, since 6.13), before that of the interface
+  (/sys/class/net/X/gro_flush_timeout);
+- net.core.busy_poll and busy_read, which the kernel shows in its first network namespace only. A
+  socket's own SO_BUSY_POLL and an epoll's own setting cannot be read: what such polling leaves
+  in GRO is seen at the end of a poll (transit.bpf.c), and of a quiesced queue it is `leaky`;
+- RPS and RFS of its queues (get_rps_cpu(), net/core/dev.c: a queue's flow table without the
+  machine's table steers nothing);
+- what stands on the interface (/sys/class/net/X/upper_*) and of which kind it is, and an XDP
+  program on it, which may redirect to a cpumap or not: delivery is not known then.
+
+Decryption is no stage of a flow that a filter of the NIC can match: its ports are not encrypted.
+The observer of polls gives the speed at which a queue is polled. Without it T_timer takes its own
+figure (move/timer.py); `strict` does not need it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from atfnd.kernel.interface import Interface
+from atfnd.kernel.interrupts.packet_steering import FLOW_ENTRIES, read_steering
+from atfnd.kernel.netlink.netdev import NetdevFamily
+from atfnd.kernel.netlink.rtnl import link
+from atfnd.model import Device, NicView, Queue
+from atfnd.move.port import Port, Ring, Stage
+from atfnd.observe.sockets.transit import HOLDS
+
+__all__ = ["read_port"]
+
+IRQ_NS = 100_000  # as T_pipe, a bound that is assumed: docs/ordering.md, H1
+ADAPTIVE_USECS = 256  # the most in net_dim's receive profiles (lib/dim/net_dim.c)
+INLINE = {"bond", "ipvlan", "ipvtap", "macvlan", "macvtap", "team", "vlan", "vrf"}
+BY_KIND = {
+    **dict.fromkeys(
+        # gro_cells_receive() in drivers/net/, net/ipv4/ip_tunnel.c, net/ipv6/ip6_tunnel.c
+        ("amt", "bareudp", "erspan", "geneve", "gre", "gretap", "ip6erspan", "ip6gre",
+         "ip6gretap", "ip6tnl", "ipip", "macsec", "vti", "vti6", "vxlan", "xfrm"),
+        Stage.GRO_CELLS,
+    ),
+    # their ports may be veth, whose other end receives by netif_rx() or a NAPI of its own
+    **dict.fromkeys(("bridge", "openvswitch"), Stage.NETIF_RX),
+}  # fmt: skip
+UPPER = "upper_"
+
+
+def read_port(
+    nic: NicView,
+    interface: Interface,
+    write_ns: int | None,
+    proc: Path = Path("/proc"),
+    service_pps: Mapping[int, float] | None = None,
+) -> Port:
+    """`interface` is the NIC's own: to open its sysfs anew waits for RCU when it is closed (umount,
+    namespace_unlock()), for seconds on a busy machine. `write_ns`: what a rule write takes;
+    `service_pps`: how fast queues are polled, by number. OSError(ENODEV): the interface is gone."""
+    interface.name()  # ENODEV: no file of it is there either, and none would say so
+    gro_ns, busy_poll = _gro_flush_timeouts_ns(nic, interface), _busy_poll(proc)
+    stages = _stages(nic, interface)
+    return Port(
+        actuator=nic.caps.actuator,
+        asynchronous=nic.caps.asynchronous,
+        stages=stages,
+        rings=tuple(
+            Ring(
+                size=nic.ring_size,
+                rx_usecs=_rx_usecs(nic.device),
+                gro_flush_timeout_ns=gro_ns.get(queue.index),
+                busy_poll=busy_poll,
+                service_pps=(service_pps or {}).get(queue.index),
+                thread=queue.threaded,
+                irq_ns=0 if queue.irq is None else IRQ_NS,
+                no_hold=_no_hold(queue),
+            )
+            for queue in nic.queues
+        ),
+        write_ns=write_ns,
+        holds_max=HOLDS,
+    )
+
+
+def _gro_flush_timeouts_ns(nic: NicView, interface: Interface) -> dict[int, int]:
+    """By queue."""
+    of_napi: dict[int, int | None] = {}
+    try:
+        family = NetdevFamily(nic.netns)
+    except FileNotFoundError:  # a kernel before 6.3
+        pass
+    else:
+        try:
+            napis = family.napis(nic.ifindex) or []
+            of_napi = {napi.id: napi.gro_flush_timeout_ns for napi in napis}
+        finally:
+            family.close()
+    of_all = interface.read("gro_flush_timeout")
+    found: dict[int, int] = {}
+    for queue in nic.queues:
+        own_ns = of_napi.get(queue.napi_id or 0)
+        if own_ns is not None:
+            found[queue.index] = own_ns
+        elif of_all is not None:
+            found[queue.index] = int(of_all)
+    return found
+
+
+def _busy_poll(proc: Path) -> bool | None:
+    """Any socket may be busy-polled (net/core/sysctl_net_core.c). None: not known here."""
+    try:
+        values = [(proc / "sys/net/core" / name).read_text() for name in ("busy_poll", "busy_read")]
+    except FileNotFoundError:
+        return None
+    return any(int(value) for value in values)
+
+
+def _stages(nic: NicView, interface: Interface) -> frozenset[Stage] | None:
+    """None: what stands there, or an XDP program, may do anything."""
+    if link(nic.netns, nic.ifindex).xdp is not None:
+        return None
+    stages = {Stage.RPS} if _steers(read_steering(interface)) else set()
+    for name in (each.removeprefix(UPPER) for each in interface.list() if each.startswith(UPPER)):
+        ifindex = interface.index_of(name)
+        if ifindex is None:
+            return None
+        kind = link(nic.netns, ifindex).kind
+        if kind in BY_KIND:
+            stages.add(BY_KIND[kind])
+        elif kind not in INLINE:
+            return None
+    return frozenset(stages)
+
+
+def _steers(settings: dict[str, str]) -> bool:
+    """RPS, or RFS as far as is known."""
+    spreads = any(value for name, value in settings.items() if name.startswith("rps-cpus:"))
+    flows = any(int(v) for name, v in settings.items() if name.startswith("rps-flow-cnt:"))
+    return spreads or (flows and settings.get(FLOW_ENTRIES) != "0")
+
+
+def _rx_usecs(device: Device) -> int | None:
+    """The most that an interrupt may wait. Adaptive, it is not what was set."""
+    if device.adaptive_rx:
+        return max(device.rx_usecs or 0, ADAPTIVE_USECS)
+    return device.rx_usecs
+
+
+def _no_hold(queue: Queue) -> str | None:
+    """What `program.quiesce` would refuse."""
+    if queue.threaded is None:
+        return "whether it has a NAPI thread is not known"
+    if not queue.threaded or queue.pid is None:
+        return "it has no NAPI thread"
+    if queue.cpu is None:
+        return "its NAPI thread may run on several CPUs"
+    return None

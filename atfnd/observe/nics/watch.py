@@ -1,0 +1,354 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""A NIC over time: its queues and rules as last read, and what a link flap made it forget.
+
+Reads through `Nic` and listens to rtnetlink. A link that goes down and up comes back with new NAPI
+ids and new, unconfined NAPI threads (reference/lab.md). Sockets may keep the old id for long, so
+old ids stay ours.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+
+from atfnd.kernel.ethtool.changes import ethtool_changes
+from atfnd.kernel.netlink.requests import Changes
+from atfnd.kernel.netlink.rtnl import addresses, link_changes
+from atfnd.kernel.netlink.tunnels import IpsecPolicy, Tunnel, encrypted, ipsec_policies, tunnels
+from atfnd.model import (
+    FlowKey,
+    NicReads,
+    NicStats,
+    NicView,
+    Queue,
+    ReadBytes,
+    Rule,
+    SocketSeen,
+    SocketUse,
+    SteeringMethod,
+    ThreadReads,
+)
+from atfnd.nic import Claims, Nic
+from atfnd.nic.toeplitz import rss_queue
+from atfnd.observe.nics.reads import Reads
+
+__all__ = ["NapiIds", "NicWatch", "nic_of"]
+
+_IPSEC_NS = 10_000_000_000
+_FRESH_NS = 100_000_000  # rules and counters that are shown may be this old
+_SHARE = 0.01  # of one core that reading them to be shown may cost
+_DISTURBED_NS = 10_000_000_000  # a reset takes seconds on some NICs
+_PAST = 256  # NAPI ids of queues that are gone, remembered for each NIC
+
+
+class NapiIds:
+    """NAPI ids of a NIC: those of its queues now, and of the `past` ones that went last."""
+
+    def __init__(self, past: int = _PAST) -> None:
+        self._past = past
+        self.now: frozenset[int] = frozenset()
+        self._known: dict[int, None] = {}  # the last to go comes last
+
+    def read(self, ids: Iterable[int]) -> None:
+        """These ids are the queues' now."""
+        self.now = frozenset(ids)
+        for each in self.now:
+            self._known.pop(each, None)
+            self._known[each] = None
+        for each in list(self._known)[: max(len(self._known) - len(self.now) - self._past, 0)]:
+            del self._known[each]
+
+    def __contains__(self, napi_id: int) -> bool:
+        return napi_id in self._known
+
+    def __iter__(self) -> Iterator[int]:
+        """The present ones first, then those that went last."""
+        return reversed(self._known)
+
+
+class NicWatch:
+    """One NIC: `view` is what is known, `refresh` reads again. OSError when it is gone."""
+
+    _report: Callable[[NicView], None] = staticmethod(lambda view: None)
+
+    def __init__(self, nic: Nic, armed: bool, budget: int | None) -> None:
+        self.nic = nic
+        self.links, self.changes = link_changes(nic.netns), ethtool_changes(nic.netns)
+        self.napi_ids = NapiIds()
+        self._confined: dict[int, tuple[int, int | None]] = {}  # queue: CPU, pid of its thread
+        self._addresses: set[bytes] | None = None
+        self._tunnels: dict[bytes, Tunnel] | None = None  # by address
+        self._ipsec: tuple[IpsecPolicy, ...] = ()
+        self._ipsec_until_ns = 0
+        self._shown: tuple[tuple[Rule, ...], NicStats, frozenset[int], int] | None = None
+        self._fresh_until_ns = 0
+        self._disturbed_ns: int | None = None
+        self.lives = 0  # how often its link or queues were found to be new ones
+        self._armed_before_pause = armed
+        self._reads = Reads(lambda: None, 0)
+        self.view = NicView(
+            name=nic.name,
+            netns=nic.netns,
+            ifindex=nic.ifindex,
+            armed=armed,
+            budget=budget,
+            up=nic.up(),
+            caps=nic.caps(),
+            queues=(),
+            rules=(),
+            owned=frozenset(),
+            rss=nic.rss(),
+            ring_size=nic.ring_size(),
+            stats=nic.stats(),
+        )
+        self.refresh()
+        self._disturbed_ns = None  # a NIC that is only new to us was not disturbed
+
+    @property
+    def view(self) -> NicView:
+        """What is known of the NIC."""
+        return self._view
+
+    @view.setter
+    def view(self, view: NicView) -> None:
+        self._view = view
+        self._report(view)
+
+    def reports_to(self, report: Callable[[NicView], None]) -> None:
+        """`report` is called with each new view from now on."""
+        self._report = report
+
+    def refresh(self) -> bool:
+        """Read link and queues again; True when they have changed."""
+        before, stood = self.view, self._stands()
+        queues = self.nic.queues()
+        self.view = replace(self.view, up=self.nic.up(), queues=queues, rss=self.nic.rss())
+        self.napi_ids.read(queue.napi_id for queue in queues if queue.napi_id is not None)
+        for queue in queues:
+            if queue.cpu is not None:
+                self._confined[queue.index] = queue.cpu, queue.pid
+        if stood != self._stands():
+            self.lives += 1
+            self._disturbed_ns = time.monotonic_ns()
+        return (before.up, before.queues) != (self.view.up, queues)
+
+    def _stands(self) -> tuple[object, ...]:
+        """What a reset always changes: a NIC that comes up again has new NAPIs."""
+        return self.view.up, *((queue.index, queue.napi_id) for queue in self.view.queues)
+
+    def life(self) -> str:
+        """The life of this interface with these queues: a device that comes back, or a driver that
+        makes its queues anew, begins another one. In a new life no setting is ours."""
+        return " ".join(map(str, (self.view.ifindex, *(q.napi_id for q in self.view.queues))))
+
+    def disturbed(self) -> bool:
+        """Link, queues or settings have just changed: the NIC may have lost rules by itself."""
+        since_ns = self._disturbed_ns
+        return since_ns is not None and time.monotonic_ns() - since_ns < _DISTURBED_NS
+
+    def name_now(self) -> str | None:
+        """What the kernel calls this interface now; None when it is gone."""
+        try:
+            return self.nic.interface.name()
+        except OSError as refusal:
+            if refusal.errno != errno.ENODEV:
+                raise
+            return None
+
+    def still_there(self) -> None:
+        """OSError(ENODEV) when the interface is gone or has another name: its name may now be that
+        of another one. A lab goes with its namespaces."""
+        if self.nic.netns is None and self.name_now() != self.view.name:
+            raise OSError(errno.ENODEV, os.strerror(errno.ENODEV), self.view.name)
+
+    def inspect(self, prove: Claims | None = None) -> None:
+        """Read what `refresh` does not: capabilities, settings, conflicts. With `prove`,
+        capabilities are tried, which writes filters that it names: only where we are armed."""
+        device = self.nic.device()
+        self.view = replace(
+            self.view,
+            caps=self.nic.caps() if prove is None else self.nic.probe(prove),
+            device=device,
+            ring_size=device.ring_size,
+            settings=self.nic.settings(),
+            conflicts=self.nic.conflicts(),
+        )
+
+    def read_settings(self) -> None:
+        """Read the settings again: hundreds of files, on a NIC with many queues."""
+        self.view = replace(self.view, settings=self.nic.settings())
+
+    def read_rss(self) -> None:
+        """Read key and table again."""
+        self.view = replace(self.view, rss=self.nic.rss())
+
+    def steered_by(self, method: SteeringMethod, why: str) -> None:
+        """Note how its flows are steered from now on."""
+        self.view = replace(self.view, method=method, method_why=why)
+
+    def manual(self, settings: frozenset[str]) -> None:
+        """Note which settings another program changed after us."""
+        self.view = replace(self.view, manual=settings)
+
+    def queue_moved(self, index: int, cpu: int) -> None:
+        """Note where a queue was put."""
+        queues = tuple(replace(q, cpu=cpu) if q.index == index else q for q in self.view.queues)
+        self.view = replace(self.view, queues=queues)
+        self._confined.update({q.index: (cpu, q.pid) for q in queues if q.index == index})
+
+    def unpinned(self) -> list[tuple[Queue, int]]:
+        """Queues whose thread is new and confined to no CPU, with the CPU of the old thread. A
+        thread that an admin lets run anywhere stays so."""
+        lost = []
+        for queue in self.view.queues:
+            cpu, pid = self._confined.get(queue.index, (None, None))
+            if queue.cpu is None and cpu is not None and queue.pid not in (None, pid):
+                lost.append((queue, cpu))
+        return lost
+
+    def read_rules(self) -> list[Rule]:
+        """Every rule in the NIC, now. Not kept: thousands of them take megabytes."""
+        self._shown = None
+        return self.nic.rules()
+
+    def others(self, rules: tuple[Rule, ...]) -> None:
+        """Note which of its rules are not ours."""
+        if self.view.foreign != len(rules) or self.view.theirs != rules:
+            self.view = replace(self.view, foreign=len(rules), theirs=rules)
+
+    def shown(self, owned: Callable[[], frozenset[int]]) -> NicView:
+        """The view with rules and counters that are never older than a tenth of a second, or than a
+        hundred times the time it takes to read them: thousands of filters are one call each.
+        `owned` gives the locations of our rules."""
+        now_ns = time.monotonic_ns()
+        if self._shown is None or now_ns > self._fresh_until_ns:
+            self._shown = tuple(self.nic.rules()), self.nic.stats(), owned(), now_ns
+            took_ns = time.monotonic_ns() - now_ns
+            self._fresh_until_ns = now_ns + max(_FRESH_NS, int(took_ns / _SHARE))
+        rules, stats, ours, read_ns = self._shown
+        return replace(self.view, rules=rules, stats=stats, owned=ours, read_ns=read_ns)
+
+    def reads_by(self, count: Callable[[], ReadBytes | None]) -> None:
+        """The counter of the bytes that applications read of what it receives."""
+        self._reads = Reads(count, time.monotonic_ns())
+
+    def look_at_reads(self) -> None:
+        """Count what was read since the last look, as read while armed or while not."""
+        self._reads.look(time.monotonic_ns(), armed=self.view.armed)
+
+    def reads(self) -> NicReads | None:
+        """Its read locality at the last look; None: not measured."""
+        return self._reads.shown(self.view.name)
+
+    def arm(self, armed: bool) -> None:
+        """Note whether the operator lets us write; ends a pause."""
+        was_armed = self.view.armed
+        self.view = replace(self.view, armed=armed, paused=False)  # before anything that may fail
+        self._reads.look(time.monotonic_ns(), armed=was_armed)
+
+    def allow(self, budget: int | None) -> None:
+        """Note how many rules of ours it may hold."""
+        self.view = replace(self.view, budget=budget)
+
+    def arm_on_resume(self, armed: bool) -> None:
+        """Note what the end of a pause brings back."""
+        self._armed_before_pause = armed
+
+    def pause(self) -> None:
+        """Nothing is written until `resume`."""
+        if not self.view.paused:
+            self._armed_before_pause = self.view.armed
+        self.look_at_reads()
+        self.view = replace(self.view, armed=False, paused=True)
+
+    def resume(self) -> bool:
+        """End a pause; True when the NIC is armed again, as it was before."""
+        if self.view.paused:
+            self.arm(self._armed_before_pause)
+        return self.view.armed
+
+    def owns(self, local: bytes) -> bool:
+        """The address is one of this interface's; that of an unbound socket (all zero) counts for
+        every interface."""
+        if self._addresses is None:
+            self._addresses = addresses(self.nic.netns).get(self.nic.ifindex, set())
+        return not any(local) or local in self._addresses
+
+    def tunnel_of(self, key: FlowKey) -> str | None:
+        """The tunnel that packets of a flow come in by, in words: the device that has its local
+        address, or IPsec. None: no tunnel is known. Read anew when links or addresses changed, and
+        IPsec's policies once in 10 s at most."""
+        if not any(key.local):
+            return None
+        now_ns = time.monotonic_ns()
+        try:
+            if self._tunnels is None:
+                self._tunnels = tunnels(self.nic.netns, self.nic.ifindex)
+            if now_ns >= self._ipsec_until_ns:
+                self._ipsec = ipsec_policies(self.nic.netns)
+                self._ipsec_until_ns = now_ns + _IPSEC_NS
+        except (FileNotFoundError, InterruptedError):
+            return None  # its namespace is going, or it changes too fast: asked again
+        if (found := self._tunnels.get(key.local)) is not None and not self.owns(key.local):
+            return str(found)
+        ends = key.protocol, key.local, key.local_port, key.remote, key.remote_port
+        return "IPsec" if encrypted(self._ipsec, *ends) else None
+
+    def changed(self) -> bool:
+        """Drain rtnetlink and ethtool's notifications: something about this interface may be new.
+        Forgets its addresses."""
+        links, changes = self.links.drain(), self.changes.drain()
+        by_link, by_setting = (
+            interfaces is None or self.view.ifindex in interfaces for interfaces in (links, changes)
+        )
+        if by_link:
+            self._addresses = None
+        if links != set():
+            self._tunnels = None
+        if by_setting:
+            self._disturbed_ns = time.monotonic_ns()
+        return by_link or by_setting
+
+    def predicted(self, key: FlowKey) -> Queue | None:
+        """Where RSS puts a flow: Toeplitz over its tuple and the indirection table."""
+        index = rss_queue(self.view.rss, key) if self.view.rss else None
+        return next((queue for queue in self.view.queues if queue.index == index), None)
+
+    def rss_queues(self, key: FlowKey) -> frozenset[int] | None:
+        """The queues that RSS gives a flow's packets to: the whole table, for a key that is open to
+        any remote. None: not known."""
+        if len(self.view.queues) == 1:
+            return frozenset({self.view.queues[0].index})
+        if self.view.rss is None:
+            return None
+        if not key.remote_port:
+            return frozenset(self.view.rss.table)
+        queue = self.predicted(key)
+        return None if queue is None else frozenset({queue.index})
+
+    @property
+    def listeners(self) -> tuple[Changes, ...]:
+        """Readable when `changed` has something to read."""
+        return self.links, self.changes
+
+    def close(self) -> None:
+        self.links.close()
+        self.changes.close()
+        self.nic.close()
+
+
+def nic_of(
+    event: SocketSeen | SocketUse | ThreadReads, watches: Iterable[NicWatch]
+) -> NicWatch | None:
+    """The NIC that a socket receives through: by NAPI where the observer sees it, else by its local
+    address."""
+    for watch in watches:
+        if event.napi_id is not None:
+            if event.napi_id in watch.napi_ids:
+                return watch
+        elif watch.owns(event.key.local):
+            return watch
+    return None

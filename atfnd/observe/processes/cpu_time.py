@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""CPU time of CPUs and of single threads. Reads /proc.
+
+/proc/stat, its lines `cpuN` (proc(5): user, nice, system, idle, iowait, irq, softirq, steal, in
+clock ticks; guests' time is in user's) and /proc/PID/task/TID/schedstat (ns run, ns waited on a
+run queue; without CONFIG_SCHED_INFO not there; Documentation/scheduler/sched-stats.rst). What
+ksoftirqd does counts as softirq there, what a NAPI thread does as system: that one is to be asked
+for as a thread. psutil is no slower (0.03 ms), but it does not number the CPUs that it lists,
+which are wrong to guess once a CPU is offline, and it does not read schedstat.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterable
+
+from atfnd.model import CpuTime
+
+__all__ = ["cpu_time"]
+
+_GONE = (FileNotFoundError, ProcessLookupError)
+_BYTES = 1 << 16
+_TICK_NS = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
+
+
+def cpu_time(threads: Iterable[tuple[int, int]], root: str = "/proc") -> CpuTime:
+    """For every online CPU, and for these threads (pid, tid): 10 µs each. A thread that is gone is
+    missing, and so are all of them where the kernel does not say."""
+    ran_ns, waited_ns = {}, {}
+    for pid, tid in threads:
+        try:
+            ran, waited, _ = map(int, _read(f"{root}/{pid}/task/{tid}/schedstat").split())
+        except _GONE:
+            continue
+        ran_ns[tid], waited_ns[tid] = ran, waited
+    busy_ns, softirq_ns = {}, {}
+    for line in _read(f"{root}/stat").splitlines():
+        name, *fields = line.split()
+        if not name.startswith("cpu"):
+            break  # CPUs come first
+        if name != "cpu":
+            user, nice, system, _, _, irq, softirq, *_ = map(int, fields)
+            cpu = int(name.removeprefix("cpu"))
+            busy_ns[cpu] = (user + nice + system + irq + softirq) * _TICK_NS
+            softirq_ns[cpu] = softirq * _TICK_NS
+    return CpuTime(time.monotonic_ns(), busy_ns, softirq_ns, ran_ns, waited_ns)
+
+
+def _read(path: str) -> str:
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return b"".join(iter(lambda: os.read(fd, _BYTES), b"")).decode()
+    finally:
+        os.close(fd)

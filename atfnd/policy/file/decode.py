@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""From a Document to a PolicyFile; what does not fit becomes problems at their places."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, get_args
+
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails
+
+from atfnd.policy.file.document import Document, Path
+from atfnd.policy.file.problem import Mistake, Problem, did_you_mean
+from atfnd.policy.file.schema import Entry, PolicyFile
+
+__all__ = ["decode"]
+
+HINTS = {  # words that other readers of YAML take for something else
+    "yes": "did you mean true?",
+    "on": "did you mean true?",
+    "no": "did you mean false?",
+    "off": "did you mean false?",
+}
+
+
+def decode(document: Document) -> tuple[PolicyFile | None, list[Problem]]:
+    """The file's content, or None, and everything that is wrong with it, in order of place."""
+    if document.tree is None:
+        return None, document.problems
+    try:
+        content = PolicyFile.model_validate(document.tree)
+    except ValidationError as error:
+        found = document.problems + [_problem(document, e) for e in error.errors()]
+        return None, sorted(found, key=lambda p: (p.line or 0, p.column or 0))
+    return (None if document.problems else content), document.problems
+
+
+def _problem(document: Document, error: ErrorDetails) -> Problem:
+    """One finding of pydantic, with the meaning of its key where there is no better hint."""
+    found = _in_words(document, error)
+    return found if found.hint is not None else found._replace(hint=_meaning(error["loc"]))
+
+
+def _in_words(document: Document, error: ErrorDetails) -> Problem:
+    """The finding (pydantic's docs: errors/validation_errors) in our words."""
+    path: Path = error["loc"]
+    context: dict[str, Any] = error.get("ctx", {})
+    hint: str | None
+    match error["type"]:
+        case "value_error":
+            mistake = context["error"]
+            assert isinstance(mistake, Mistake)
+            return document.problem(path, mistake.message, mistake.hint)
+        case "extra_forbidden":
+            known = _known_keys(path[:-1])
+            hint = did_you_mean(str(path[-1]), known) or f"known here: {', '.join(known)}"
+            return document.problem(path, f"unknown key `{path[-1]}`", hint, key=True)
+        case "missing":
+            return document.problem(path[:-1], f"`{path[-1]}` is missing")
+        case "bool_type":
+            hint = HINTS.get(str(error["input"]).lower())
+            return _expected(document, path, "true or false", hint)
+        case "int_type":
+            text = str(error["input"])
+            hint = f"did you mean {int(text)}?" if re.fullmatch("[0-9]{1,9}", text) else None
+            return _expected(document, path, "a number", hint or "plain decimal digits")
+        case "string_type":
+            return _expected(document, path, "text", "quote it")
+        case "tuple_type":
+            return _expected(document, path, "a list")
+        case "model_type":
+            keys = ", ".join(_known_keys(path))
+            return _expected(document, path, "a mapping", f"known here: {keys}")
+        case "literal_error":
+            wanted = str(context["expected"]).replace("'", "")
+            words = re.findall(r"\w+", wanted.replace(" or ", " "))
+            return _expected(document, path, wanted, did_you_mean(str(error["input"]), words))
+        case "too_short" | "string_too_short":
+            return document.problem(path, f"`{path[-1]}` is empty")
+        case "greater_than":
+            return document.problem(path, f"must be more than {context['gt']}")
+        case "greater_than_equal":
+            return document.problem(path, f"must be {context['ge']} or more")
+        case "less_than_equal":
+            return document.problem(path, f"must be {context['le']} or less")
+        case other:
+            raise RuntimeError(f"no words for {other} at {path}: {error['msg']}")
+
+
+def _expected(document: Document, path: Path, wanted: str, hint: str | None = None) -> Problem:
+    return document.problem(path, f"expected {wanted}, got {document.words(path)}", hint)
+
+
+def _meaning(path: Path) -> str:
+    """The meaning of the key at `path`, or of the part around it."""
+    entry: type[Entry] = PolicyFile
+    *around, last = [key for key in path if isinstance(key, str)]
+    for key in around:
+        entry = _entry_in(entry.model_fields[key].annotation)
+    return f"`{last}`: {' '.join((entry.model_fields[last].description or '').split())}"
+
+
+def _known_keys(path: Path) -> list[str]:
+    """The keys that the mapping at `path` may have."""
+    entry: type[Entry] = PolicyFile
+    for key in path:
+        if isinstance(key, str):
+            entry = _entry_in(entry.model_fields[key].annotation)
+    return list(entry.model_fields)
+
+
+def _entry_in(annotation: Any) -> type[Entry]:
+    """The Entry class inside `X`, `X | None` or `tuple[X, ...]`."""
+    if isinstance(annotation, type) and issubclass(annotation, Entry):
+        return annotation
+    return next(_entry_in(inner) for inner in get_args(annotation) if inner is not type(None))

@@ -1,0 +1,248 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Reads the policy: one main file, then `policies.d/*.yaml` beside it in name order, as one Policy.
+
+Rules of all files stand in the order read, between the built-in first and last ones
+(`builtin.yaml`). Names of flow rules are unique, and `daemon:` is given in one file at most, so
+that no setting silently overrides another. Nothing is written; a bad file is a PolicyError.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from atfnd.model import Direction, FlowRule, InterfaceRule, Migrant, Mode, Placement, Policy, Share
+from atfnd.policy.file.decode import decode
+from atfnd.policy.file.document import Document
+from atfnd.policy.file.placement import placement_of, wrong_cpus
+from atfnd.policy.file.problem import PolicyError, Problem
+from atfnd.policy.file.schema import DaemonEntry, FlowEntry, InterfaceEntry, PolicyFile, ShareEntry
+from atfnd.trust import doubt, open_regular
+
+__all__ = ["DEFAULT_CONFIG", "check", "load"]
+
+MOST_BYTES = 1 << 20  # of one file
+DEFAULT_CONFIG = Path("/etc/atfnd/atfnd.yaml")
+PROTECTS = "control"  # for remote access: stands first, may be replaced
+BUILT_IN_RULES = PROTECTS, "rest"
+BUILT_IN = Path(__file__).with_name("builtin.yaml")
+
+Content = tuple[Document, PolicyFile]
+
+
+def load(config: Path | None = None, *, trusting: bool = True) -> Policy:
+    """The policy of `config` and its `policies.d`; without `config`, of DEFAULT_CONFIG if it is
+    there. Raises PolicyError with every problem of every file. Unless `trusting`, a file that
+    another user than root and ours may change is a problem."""
+    problems: list[Problem] = []
+    contents = []
+    for path in _files(config, problems):
+        try:
+            text, suspect = _read(path)
+        except OSError as error:
+            problems.append(_unreadable(path, error))
+            continue
+        if suspect is not None and not trusting:
+            problems.append(suspect)
+            continue
+        document = Document(str(path), text)
+        content, wrong = decode(document)
+        problems += wrong
+        if content is not None:
+            contents.append((document, content))
+    problems += _conflicts(contents)
+    problems += wrong_cpus(contents, os.sysconf("SC_NPROCESSORS_CONF"))
+    if problems:
+        raise PolicyError(problems)
+    return _merge(contents)
+
+
+def check(config: Path | None = None) -> None:
+    """`atfnd check`: print a summary of the policy, or raise PolicyError. If others may change a
+    file, it is read all the same, with a warning on stderr."""
+    policy = load(config)
+    for path in policy.files:
+        suspect = _read(Path(path))[1]
+        if suspect is not None:
+            print(f"atfnd run will refuse it: {suspect}", file=sys.stderr)
+    armed = [rule.name for rule in policy.interfaces if rule.armed]
+    print(f"policy OK: {', '.join(policy.files) or 'built-in, no files'}")
+    print(f"armed: {', '.join(armed) or 'no interface (observe only)'}")
+    for rule in policy.flows:
+        order = "" if rule.placement is Placement.LEAVE else f", order {rule.order.value}"
+        print(f"{rule.name}: {rule.placement}{order} ({rule.source})")
+
+
+def _files(config: Path | None, problems: list[Problem]) -> list[Path]:
+    main = config or DEFAULT_CONFIG
+    there = config is not None or os.path.lexists(main)
+    directory = main.parent / "policies.d"
+    try:
+        names = sorted(name for name in os.listdir(directory) if not name.startswith("."))
+    except FileNotFoundError:
+        names = []
+    except OSError as error:
+        problems.append(_unreadable(directory, error))
+        names = []
+    for name in names:
+        if name.endswith(".yml"):
+            hint = f"rename it {name.removesuffix('.yml')}.yaml"
+            problems.append(_whole_file(directory / name, "only *.yaml is read here", hint))
+    parts = [directory / name for name in names if name.endswith(".yaml")]
+    return [main, *parts] if there else parts
+
+
+def _read(path: Path) -> tuple[bytes, Problem | None]:
+    """A file's text, and which other users may change it. OSError: it cannot be read, is no regular
+    file (which may have no end), or is over MOST_BYTES."""
+    file = open_regular(path, os.O_RDONLY)
+    with os.fdopen(file, "rb") as reader:
+        text = reader.read(MOST_BYTES + 1)
+        suspect = doubt(path, os.fstat(file), os.geteuid())
+    if len(text) > MOST_BYTES:
+        raise OSError(errno.EFBIG, f"it is over {MOST_BYTES} bytes", str(path))
+    if suspect is None:
+        return text, None
+    return text, _whole_file(path, f"not to be trusted: {suspect.why}", suspect.mend)
+
+
+def _unreadable(path: Path, error: OSError) -> Problem:
+    return _whole_file(path, f"cannot be read: {error.strerror}")
+
+
+def _whole_file(path: Path, message: str, hint: str | None = None) -> Problem:
+    return Problem(str(path), None, None, 0, None, message, hint)
+
+
+def _conflicts(contents: Sequence[Content]) -> list[Problem]:
+    """What only one file may say, said in two; and a file that is named twice."""
+    problems: list[Problem] = []
+    rules: dict[str, str] = {}
+    daemon: str | None = None
+    for document, content in contents:
+        for i, rule in enumerate(content.flows):
+            if rule.name in rules:
+                message = f"a second flow rule named `{rule.name}`"
+                hint = f"the first is at {rules[rule.name]}"
+                problems.append(document.problem(("flows", i, "name"), message, hint))
+            else:
+                rules[rule.name] = f"{document.file}:{document.line(('flows', i))}"
+            if rule.name == PROTECTS and not (rule.replaces_built_in or _protects(rule)):
+                message = f"`{PROTECTS}` is the built-in rule that leaves ssh and BGP alone"
+                hint = "leave their ports alone in yours, rename it, or replaces_built_in: true"
+                problems.append(document.problem(("flows", i, "name"), message, hint))
+            if rule.replaces_built_in and rule.name not in BUILT_IN_RULES:
+                message = f"there is no built-in rule `{rule.name}`"
+                hint = f"there are {' and '.join(BUILT_IN_RULES)}"
+                problems.append(document.problem(("flows", i, "replaces_built_in"), message, hint))
+        if content.daemon is not None:
+            if daemon is not None:
+                hint = f"they are in {daemon}: keep them in one file"
+                problems.append(document.problem(("daemon",), "a second `daemon`", hint, key=True))
+            daemon = daemon or document.file
+    return problems
+
+
+def _built_in() -> Content:
+    document = Document("built-in", BUILT_IN.read_bytes())
+    content, wrong = decode(document)
+    if content is None:
+        raise PolicyError(wrong)
+    return document, content
+
+
+def _protects(rule: FlowEntry) -> bool:
+    """The rule leaves alone all that the built-in rule leaves alone."""
+    ours = next(each for each in _built_in()[1].flows if each.name == PROTECTS).match.ports or ()
+    theirs = rule.match.ports or ()
+    return (
+        rule.placement is None
+        and rule.match.model_fields_set == {"ports"}
+        and all(any(low <= first and last <= high for low, high in theirs) for first, last in ours)
+    )
+
+
+def _merge(contents: Sequence[Content]) -> Policy:
+    document, built_in = _built_in()
+    first, last = _flow_rules(document, built_in)
+    flows = [rule for each in contents for rule in _flow_rules(*each)]
+    first = next((rule for rule in flows if rule.name == PROTECTS), first)
+    flows = [rule for rule in flows if rule.name != PROTECTS]
+    names = {rule.name for rule in flows}
+    interfaces = [rule for each in contents for rule in _interface_rules(*each)]
+    daemon = next((c.daemon for _, c in contents if c.daemon is not None), DaemonEntry())
+    return Policy(
+        interfaces=(*interfaces, *_interface_rules(document, built_in)),
+        flows=(
+            first,
+            *flows,
+            *([last] if last.name not in names else []),
+        ),
+        observer=daemon.observer,
+        table_max=daemon.table.max,
+        hold_down_ns=daemon.settle.hold_down,
+        files=tuple(document.file for document, _ in contents),
+        moves_per_s=daemon.settle.moves,
+        on_stop=daemon.on_stop,
+        user_share=_share(daemon.shares.user),
+        cgroup_share=_share(daemon.shares.cgroup),
+        web_port=None if daemon.web is None else daemon.web.port,
+    )
+
+
+def _share(entry: ShareEntry) -> Share:
+    return Share(entry.filters, entry.queues, entry.moves, entry.decisions)
+
+
+def _flow_rules(document: Document, content: PolicyFile) -> list[FlowRule]:
+    return [
+        _flow_rule(rule, f"{document.file}:{document.line(('flows', i))}")
+        for i, rule in enumerate(content.flows)
+    ]
+
+
+def _flow_rule(rule: FlowEntry, source: str) -> FlowRule:
+    match = rule.match
+    return FlowRule(
+        name=rule.name,
+        source=source,
+        protocols=frozenset(match.protocol) if match.protocol else None,
+        ports=match.ports,
+        local=match.local,
+        remote=match.remote,
+        processes=match.process,
+        commands=match.command,
+        users=frozenset(match.user) if match.user else None,
+        cgroups=match.cgroup,
+        units=match.unit,
+        interfaces=match.interface,
+        direction=None if match.direction is None else Direction(match.direction),
+        min_rate_bit_s=match.min_rate,
+        min_bytes=match.min_bytes,
+        min_age_ns=match.min_age,
+        placement=placement_of(rule.placement),
+        order=Mode(rule.order),
+        owner=Migrant(rule.owner),
+        dwell_ns=rule.dwell,
+        t_delete_ns=rule.t_delete,
+    )
+
+
+def _interface_rules(document: Document, content: PolicyFile) -> list[InterfaceRule]:
+    return [
+        _interface_rule(rule, f"{document.file}:{document.line(('interfaces', i))}")
+        for i, rule in enumerate(content.interfaces)
+    ]
+
+
+def _interface_rule(rule: InterfaceEntry, source: str) -> InterfaceRule:
+    return InterfaceRule(
+        name=rule.match.name,
+        source=source,
+        armed=rule.armed,
+        rules_max=rule.rules.max,
+        rules_reserve=rule.rules.reserve,
+    )

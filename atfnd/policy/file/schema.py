@@ -1,0 +1,485 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What a policy file may say: one class per mapping, one field per key: its type, its default as a
+file would write it, and what it means. Editors and docs/policies.md show that.
+
+The classes mirror the file; `load` turns them into the values of `atfnd.model`. Types are strict:
+nothing is converted but by the parsers named here, which raise Mistake. Beside its parser stands
+what an editor can check of a value (`json_schema_input_type`): as much as the parser accepts, or
+more.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Callable
+from typing import Annotated, Any, Literal, TypeVar
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    GetCoreSchemaHandler,
+    GetJsonSchemaHandler,
+    PlainValidator,
+    ValidatorFunctionWrapHandler,
+    WithJsonSchema,
+    WrapValidator,
+    model_validator,
+)
+from pydantic_core import PydanticKnownError, core_schema
+
+from atfnd.model import Network, Protocol
+from atfnd.policy.file import names
+from atfnd.policy.file.problem import Mistake, did_you_mean, said
+from atfnd.policy.file.units import MAX, RATES, SIZES, TIMES, rate_bit_s, size_bytes, time_ns
+
+__all__ = [
+    "AUTO",
+    "DaemonEntry",
+    "Entry",
+    "FlowEntry",
+    "InterfaceEntry",
+    "PlacementEntry",
+    "PolicyFile",
+]
+
+T = TypeVar("T")
+
+NEAR = ("core", "smt", "llc", "node")
+
+
+def protocol(value: object) -> Protocol:
+    """`tcp`, `udp` or `sctp`."""
+    names = [p.name.lower() for p in Protocol]
+    if value not in names:
+        raise Mistake(
+            f"expected {', '.join(names)}, got {said(value)}", did_you_mean(str(value), names)
+        )
+    return Protocol[str(value).upper()]
+
+
+def port_range(value: object) -> tuple[int, int]:
+    """`443` or `8000-8010`, both ends in."""
+    if type(value) is int:
+        first = last = value
+    else:
+        text = value if isinstance(value, str) else ""
+        found = re.fullmatch(r"([0-9]{1,9})-([0-9]{1,9})", text)
+        if found is None:
+            digits = re.fullmatch(r"([0-9]+) ?[-:–,] ?([0-9]+)", text)
+            hint = f"did you mean {digits[1]}-{digits[2]}?" if digits else None
+            raise Mistake(f"expected a port or a range such as 8000-8010, got {said(value)}", hint)
+        first, last = int(found[1]), int(found[2])
+    if not 1 <= first <= 65535 or not 1 <= last <= 65535:
+        raise Mistake(f"no such port: `{value}`", "ports are 1 to 65535")
+    if first > last:
+        raise Mistake(f"`{value}` is an empty range", f"did you mean {last}-{first}?")
+    return first, last
+
+
+def network(value: object) -> Network:
+    """`10.0.0.0/8`, `2001:db8::/32`, or one address."""
+    if not isinstance(value, str) or "%" in value:
+        raise Mistake(f"expected a network such as 10.0.0.0/8, got {said(value)}")
+    address, _, prefix = value.partition("/")
+    try:
+        bits = ipaddress.ip_address(address).max_prefixlen
+    except ValueError:
+        raise Mistake(f"expected a network such as 10.0.0.0/8, got {said(value)}") from None
+    if "/" in value and (not re.fullmatch(r"[0-9]{1,3}", prefix) or int(prefix) > bits):
+        raise Mistake(f"no such prefix length: `/{prefix}`", f"/0 to /{bits}")
+    inside = ipaddress.ip_network(value, strict=False)
+    if ipaddress.ip_address(address) != inside.network_address:
+        raise Mistake(f"`{value}` has host bits set", f"did you mean {inside}?")
+    return Network(inside.version, inside.network_address.packed, inside.prefixlen)
+
+
+def rule_name(value: object) -> str:
+    """One word, to tell it from the others in tables and logs."""
+    if not isinstance(value, str) or not re.fullmatch(r"[\w.-]+", value):
+        raise Mistake(
+            f"expected a name, got {said(value)}", "letters, digits, `-`, `_` and `.`, not a number"
+        )
+    return value
+
+
+def one_or_more(value: object) -> object:
+    """A single value is read as a list of one."""
+    if value == ():
+        raise PydanticKnownError(
+            "too_short", {"field_type": "Tuple", "min_length": 1, "actual_length": 0}
+        )
+    return value if isinstance(value, tuple) else (value,)
+
+
+def something(wanted: str) -> BeforeValidator:
+    """A key that may be left out is not written without a value."""
+
+    def said_something(value: object) -> object:
+        if value is None:
+            raise Mistake(f"expected {wanted}, got nothing")
+        return value
+
+    return BeforeValidator(said_something)
+
+
+def cpu_range(value: object) -> tuple[int, int]:
+    """`2` or `4-6`, both ends in."""
+    text = str(value) if type(value) is int else value if isinstance(value, str) else ""
+    found = re.fullmatch(r"([0-9]{1,6})(?:-([0-9]{1,6}))?", text)
+    if found is None:
+        raise Mistake(f"expected a CPU or a range such as 4-6, got {said(value)}")
+    first, last = int(found[1]), int(found[2] or found[1])
+    if first > last:
+        raise Mistake(f"`{value}` is an empty range", f"did you mean {last}-{first}?")
+    return first, last
+
+
+def word_or_mapping(value: object, mapping: ValidatorFunctionWrapHandler) -> Any:
+    """`leave` (here None), `auto` (AUTO), or a mapping: `{near: ...}`, `{cpus: ...}`."""
+    if value == "leave":
+        return None
+    if value == "auto":
+        return AUTO
+    if isinstance(value, dict):
+        return mapping(value)
+    word = str(value)
+    near = "core" if word == "near" else word
+    hint = f"did you mean {{near: {near}}}?" if near in NEAR else None
+    message = f"expected leave, auto or {{near: core}}, got {said(value)}"
+    raise Mistake(message, hint or did_you_mean(word, ["leave", "auto"]))
+
+
+def text(pattern: str, *examples: str) -> Any:
+    return Annotated[str, Field(pattern=pattern, examples=list(examples) or None)]
+
+
+class Several:
+    """`one_or_more`, and what the JSON Schema says of it."""
+
+    def __get_pydantic_core_schema__(
+        self, source: Any, handler: GetCoreSchemaHandler
+    ) -> core_schema.CoreSchema:
+        return core_schema.no_info_before_validator_function(one_or_more, handler(source))
+
+    def __get_pydantic_json_schema__(
+        self, schema: core_schema.CoreSchema, handler: GetJsonSchemaHandler
+    ) -> dict[str, Any]:
+        listed = handler(schema)
+        return {"anyOf": [listed["items"], {**listed, "minItems": 1}]}
+
+
+def globs(parse: Callable[[object], tuple[str, ...]], *examples: str) -> PlainValidator:
+    return PlainValidator(parse, json_schema_input_type=text(GLOBS, *examples))
+
+
+def quantity(parse: Callable[[object], int], units: str, *examples: str) -> BeforeValidator:
+    pattern = rf"^[0-9]+(\.[0-9]+)? ?({units})$"
+    return BeforeValidator(parse, json_schema_input_type=text(pattern, *examples))
+
+
+def as_written(default: str) -> Any:
+    """A default that is parsed as what stands in a file."""
+    return Field(default=default, validate_default=True)
+
+
+GLOBS = r"^[^|]*[^|\s][^|]*(\|[^|]*[^|\s][^|]*)*$"
+BITS = "|".join(unit for unit in RATES if "/" not in unit)
+BYTES = "|".join(unit for unit in RATES if "/" in unit)
+
+Size = Annotated[int, quantity(size_bytes, "|".join(SIZES), "64KiB", "1.5MiB")]
+IN_TIME = quantity(time_ns, "|".join(TIMES), "200ms", "30s")
+Time = Annotated[int, IN_TIME]
+Rate = Annotated[int, quantity(rate_bit_s, rf"({BITS})(/s)?|{BYTES}", "500Mbit", "10MiB/s")]
+Count = Annotated[int, Field(ge=0, le=MAX)]
+Percent = Annotated[int, Field(ge=1, le=100)]
+ProtocolName = Annotated[
+    Protocol, PlainValidator(protocol, json_schema_input_type=Literal["tcp", "udp", "sctp"])
+]
+Port = Annotated[
+    tuple[int, int],
+    PlainValidator(
+        port_range,
+        json_schema_input_type=Annotated[
+            Annotated[int, Field(ge=1, le=65535)] | text("^[0-9]{1,9}-[0-9]{1,9}$"),
+            Field(examples=[443, "8000-8010"]),
+        ],
+    ),
+]
+Cpu = Annotated[
+    tuple[int, int],
+    PlainValidator(
+        cpu_range,
+        json_schema_input_type=Annotated[int, Field(ge=0, le=999999)]
+        | text("^[0-9]{1,6}(-[0-9]{1,6})?$", "4-6"),
+    ),
+]
+Prefix = Annotated[
+    Network,
+    PlainValidator(
+        network,
+        json_schema_input_type=text(
+            r"^[0-9a-fA-F:.]+(/[0-9]{1,3})?$", "10.0.0.0/8", "2001:db8::/32", "192.0.2.1"
+        ),
+    ),
+]
+User = Annotated[
+    int,
+    PlainValidator(
+        names.user,
+        json_schema_input_type=Annotated[
+            Annotated[int, Field(ge=0, le=2**32 - 2)] | Annotated[str, Field(min_length=1)],
+            Field(examples=["www-data", 1000]),
+        ],
+    ),
+]
+Globs = tuple[str, ...] | None
+OneOrMore = Annotated[tuple[T, ...] | None, Several()]
+
+
+class Entry(BaseModel):
+    """A mapping of the file: these keys, no others."""
+
+    model_config = ConfigDict(
+        extra="forbid", strict=True, frozen=True, use_attribute_docstrings=True
+    )
+
+
+class MatchEntry(Entry):
+    """Which flows a rule is for: a flow must meet every key that is present."""
+
+    model_config = ConfigDict(json_schema_extra={"minProperties": 1})
+
+    protocol: OneOrMore[ProtocolName] = None
+    """The transport."""
+    ports: OneOrMore[Port] = None
+    """Local or remote port: one rule covers a service and its clients."""
+    local: OneOrMore[Prefix] = None
+    """The address on this machine. A socket without a bound address is in no network."""
+    remote: OneOrMore[Prefix] = None
+    """The address of the other end. An unconnected socket is in no network."""
+    direction: Annotated[
+        Literal["accepted", "connected"] | None, something("accepted or connected")
+    ] = None
+    """Which end opened the connection: `accepted`, the other one; `connected`, this one. UDP has no
+    direction, and matches no rule with this key."""
+    interface: Annotated[Globs, globs(names.interfaces, "eth*", "lab:*")] = None
+    """The NIC's name, as in `--nic`."""
+    process: Annotated[Globs, globs(names.processes, "iperf3|globus*")] = None
+    """The name of the thread that uses the socket, 15 bytes at most (comm)."""
+    command: Annotated[Globs, globs(names.commands, "*/iperf3 -s*", "java *org.apache.kafka*")] = (
+        None
+    )
+    """The arguments of its process, joined by spaces; at most the first 4096 bytes."""
+    user: OneOrMore[User] = None
+    """The effective user of its process: a name that this machine knows, or a uid."""
+    cgroup: Annotated[Globs, globs(names.cgroups, "/system.slice/nginx.service", "/kubepods*")] = (
+        None
+    )
+    """The control group of its process, as a path below /sys/fs/cgroup."""
+    unit: Annotated[
+        Globs, globs(names.units, "nginx.service", "user@1000.service|machine.slice")
+    ] = None
+    """A systemd unit that contains its process: service, scope or slice, at any depth."""
+    min_bytes: Size = as_written("0B")
+    """It has carried at least this much in both directions together. For UDP this needs the BPF
+    observer."""
+    min_age: Time = as_written("0ns")
+    """It was established or first seen at least this long ago."""
+    min_rate: Rate = as_written("0bit")
+    """It was this fast between two audits, which are 2 to 20 seconds apart; once is enough. Before
+    that, the flow is under a later rule, and each audit checks it again."""
+
+    @model_validator(mode="after")
+    def _says_something(self) -> MatchEntry:
+        if not self.model_fields_set:
+            raise Mistake("an empty match", "to match everything: {protocol: [tcp, udp, sctp]}")
+        return self
+
+
+class PlacementEntry(Entry):
+    """Where the packets of a flow should arrive. One of `near`, `cpus`, `dedicated`."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "oneOf": [{"required": [way]} for way in ("near", "cpus", "dedicated")],
+            "dependentRequired": {"avoid": ["near"]},
+        }
+    )
+
+    near: Annotated[Literal["core", "smt", "llc", "node"] | None, something("a word")] = None
+    """The application's own `core`; its `smt` sibling; another core under the same last-level cache
+    (`llc`) or of its NUMA `node`. For fallbacks see docs/placements.md."""
+    avoid: Annotated[Literal["smt"] | None, something("a word")] = None
+    """With `llc` and `node`: `smt` excludes the sibling of the application's core."""
+    cpus: OneOrMore[Cpu] = None
+    """One of these CPUs, whatever the application runs on."""
+    dedicated: OneOrMore[Cpu] = None
+    """One of these CPUs, which serve no other flows."""
+    keep_off: bool = False
+    """With `dedicated`: remove these CPUs from the cpuset of the application's own cgroup. For the
+    conditions see docs/placements.md."""
+
+    @model_validator(mode="after")
+    def _says_one_thing(self) -> PlacementEntry:
+        ways = [key for key in ("near", "cpus", "dedicated") if key in self.model_fields_set]
+        if len(ways) != 1:
+            told = " and ".join(ways) or "no place"
+            raise Mistake(f"a placement of {told}", "say one of near, cpus, dedicated")
+        if self.avoid is not None and self.near not in ("llc", "node"):
+            raise Mistake("avoid: smt goes with near: llc or near: node")
+        if "keep_off" in self.model_fields_set and self.dedicated is None:
+            raise Mistake("keep_off goes with dedicated")
+        return self
+
+
+AUTO = PlacementEntry.model_construct()  # what the word stands for: it names no placement itself
+
+
+class FlowEntry(Entry):
+    """A rule for flows. The first that matches a flow decides."""
+
+    name: Annotated[str, BeforeValidator(rule_name, json_schema_input_type=text(r"^\S+$", "bulk"))]
+    """Unique in all files. Shown as the flow's `policy`."""
+    match: MatchEntry
+    """Which flows this rule is for."""
+    placement: Annotated[
+        PlacementEntry | None,
+        WrapValidator(
+            word_or_mapping, json_schema_input_type=Literal["leave", "auto"] | PlacementEntry
+        ),
+    ]
+    """Where the packets of a flow should arrive: `leave`, wherever RSS delivers them; a mapping,
+    near its application; `auto`, on its core, or off it if a measurement showed that this pays."""
+    order: Literal["strict", "bounded", "immediate"] = "strict"
+    """How the flow may move: `strict`, only if this cannot reorder its packets; `bounded`,
+    otherwise in a gap of its traffic, verified afterwards; `immediate`, at once."""
+    owner: Literal["thread", "process", "cgroup"] = "thread"
+    """What migrates as one unit and may own a queue that follows it: the `thread` that uses the
+    socket, its `process` or its `cgroup`."""
+    t_delete: Annotated[int, Field(gt=0), IN_TIME] = as_written("30s")
+    """An entry that was idle for this long is deleted with its filter; earlier if the table is more
+    than half full."""
+    dwell: Time = as_written("10ms")
+    """The socket must be used on another core for this long before its flow follows."""
+    replaces_built_in: bool = False
+    """Required in a rule named `control` that does not leave ports 22 and 179 (ssh, BGP) alone: it
+    confirms that the rule should replace the built-in one."""
+
+
+class InterfaceMatchEntry(Entry):
+    """Which interfaces a rule is for."""
+
+    name: Annotated[
+        str,
+        Field(min_length=1),
+        AfterValidator(names.are_interfaces),
+        WithJsonSchema({"type": "string", "pattern": GLOBS, "examples": ["eth*", "lab:*"]}),
+    ]
+    """Globs on the interface's name."""
+
+
+class RulesEntry(Entry):
+    """The share of an interface's filters that atfnd may use."""
+
+    max: Annotated[Count | None, something("a number")] = None
+    """The most filters that atfnd may use; default: all."""
+    reserve: Count = 0
+    """Filters left free for others."""
+
+
+class InterfaceEntry(Entry):
+    """A rule for interfaces. The first that matches an interface decides."""
+
+    match: InterfaceMatchEntry
+    """Which interfaces this rule is for."""
+    armed: bool = False
+    """Whether atfnd may write to it. If not, atfnd shows what it would write."""
+    rules: RulesEntry = RulesEntry()
+    """The share of its filters that atfnd may use."""
+
+
+class TableEntry(Entry):
+    """Settings of the Flow-to-Core table."""
+
+    max: Annotated[int, Field(ge=1, le=2**24)] = 16384
+    """The most flows in the table. RSS delivers further flows."""
+
+
+class SettleEntry(Entry):
+    """How often flows and queues may move."""
+
+    hold_down: Time = as_written("100ms")
+    """The shortest time between two moves of one flow."""
+    moves: Annotated[int, Field(ge=1, le=1_000_000)] = 1000
+    """Moves of flows and queues per second on one interface, on average; 16 at once."""
+
+
+class ShareEntry(Entry):
+    """The most that one user, or one control group, may have."""
+
+    filters: Percent = 100
+    """Percent of the filters that atfnd may use on an interface."""
+    queues: Percent = 100
+    """Percent of the queues of an interface that may follow threads of this user or group."""
+    moves: Percent = 50
+    """Percent of `settle.moves`, on each interface; 16 at once."""
+    decisions: Annotated[int, Field(ge=10, le=1_000_000)] = 4000
+    """Events that are processed per second; 64 at once. Further events wait, and only the last one
+    of each socket counts."""
+
+
+class SharesEntry(Entry):
+    """What one user, and one control group, may have if nobody else needs it. If several need
+    filters and queues, each gets an equal share, independent of these keys."""
+
+    user: ShareEntry = ShareEntry()
+    """The most for one user: the real uid of the thread that uses a socket."""
+    cgroup: ShareEntry = ShareEntry()
+    """The most for one control group, for all its users together: the same keys."""
+
+
+class WebEntry(Entry):
+    """A page for browsers, which every local user may read: docs/page.md."""
+
+    port: Annotated[int, Field(ge=1024, le=65535)]
+    """TCP port on 127.0.0.1 and ::1."""
+
+
+class DaemonEntry(Entry):
+    """Settings of the daemon itself. Only one file may have them."""
+
+    observer: Literal["auto", "bpf", "sock_diag"] = "auto"
+    """How sockets are observed: `bpf`; `sock_diag`, by polling; or `auto`, bpf if the kernel allows
+    it."""
+    on_stop: Literal["keep", "restore"] = "keep"
+    """When atfnd stops: `keep` its filters and settings, so that traffic continues as it was and
+    the next start takes them over; or `restore` the original state."""
+    table: TableEntry = TableEntry()
+    """The Flow-to-Core table."""
+    settle: SettleEntry = SettleEntry()
+    """How often flows may move."""
+    shares: SharesEntry = SharesEntry()
+    """The most that one user and one control group may have."""
+    web: Annotated[WebEntry | None, something("a mapping")] = None
+    """A page for browsers that shows what atfnd does; default: no page."""
+
+
+class PolicyFile(Entry):
+    """A policy file of atfnd: which flows are steered, how, and on which interfaces."""
+
+    version: Literal[1]
+    """The version of this file's format."""
+    about: str = ""
+    """The purpose of this policy, in your words."""
+    daemon: Annotated[DaemonEntry | None, something("a mapping")] = None
+    """Settings of the daemon itself; in one file at most."""
+    interfaces: tuple[InterfaceEntry, ...] = ()
+    """Rules for interfaces. After those of all files comes a rule for every interface with armed:
+    false."""
+    flows: tuple[FlowEntry, ...] = ()
+    """Rules for flows. Before those of all files comes `control`, which leaves ports 22 and 179
+    alone; after them comes `rest`. A rule of the same name replaces either."""

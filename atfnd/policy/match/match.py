@@ -1,0 +1,320 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Which rule of the policy a flow or an interface falls under. Pure; the first match wins.
+
+Each requirement of a rule is one condition (`CONDITIONS`). It holds, does not hold, or is open
+(None): the fact is not known, or the key stands for many flows and the condition holds for some of
+them. A flow falls under a rule that steers if every condition holds, and under a rule that leaves
+also if some are open: a flow that may be protected is left alone.
+
+A port of a rule is compared with the flow's local and its remote port, so that one rule covers a
+service and its clients. An address of a flow that is not bound (all zero) is in no network. UDP has
+no direction: no rule that asks for one matches it.
+
+A key that stands for many flows (`FlowKey.wide`) leaves ports and parts of addresses open. An open
+port beside a named one counts as belonging to no service. With both open, ports hold for some. What
+BPF judges by itself is compiled from the same rules: `compile.py`.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from operator import attrgetter
+from typing import Any, TypeVar
+
+from atfnd.model import (
+    Direction,
+    Facts,
+    FlowKey,
+    FlowRule,
+    InterfaceRule,
+    Network,
+    Placement,
+    Policy,
+    Process,
+    Protocol,
+)
+from atfnd.policy.match.systemd import units_in
+
+__all__ = [
+    "CONDITIONS",
+    "Matcher",
+    "armed",
+    "asks_direction",
+    "has_threshold",
+    "in_groups",
+    "interface_rule",
+    "meets",
+    "names",
+    "of_key",
+    "of_process",
+    "qualify",
+    "rule_budget",
+]
+
+NEVER = 2**63 - 1
+_NO_FLOW = FlowKey(Protocol.TCP, bytes(4), 0, bytes(4), 0)
+_OF_KEY = "protocols", "ports", "local", "remote"
+_OF_GROUP = "cgroups", "units"
+_OF_PROCESS = "users", "commands", *_OF_GROUP
+
+T = TypeVar("T")
+Holds = bool | None  # None: not known, or true for some of many flows
+Condition = Callable[[Facts], Holds]
+Conditions = Mapping[str, Callable[[Any], Condition]]  # by field of a rule, from its requirement
+
+
+class Matcher:
+    """The flow rules of a policy, compiled once for many flows."""
+
+    def __init__(self, policy: Policy) -> None:
+        self._rules = [(rule, _asked(rule, CONDITIONS)) for rule in policy.flows]
+        self._of_many = [(rule, _asked(rule, _CONDITIONS_OF_MANY)) for rule in policy.flows]
+
+    def first_match(self, facts: Facts) -> FlowRule | None:
+        """The rule for a flow; None when no rule matches, which means to leave it."""
+        return self.look(facts)[0]
+
+    def look(self, facts: Facts) -> tuple[FlowRule | None, tuple[FlowRule, ...]]:
+        """The rule for a flow, and the rules that it will fall under when it is old or fast enough,
+        or has carried enough (`meets`)."""
+        others: list[FlowRule] = []
+        for rule, asked in self._rules:
+            holds = _all(asked, facts)
+            if holds or (holds is None and rule.placement is Placement.LEAVE):
+                if meets(rule, facts.bytes, facts.age_ns, facts.rate_bit_s):
+                    return rule, tuple(others)
+                others.append(rule)
+        return None, tuple(others)
+
+    def of_port(self, facts: Facts) -> FlowRule | None:
+        """The rule for every connection to the port of a listener (the key is open to any remote),
+        from its first byte on; None: there is none, or some may fall under a rule that treats them
+        differently."""
+        treated = set()
+        for rule, every in self._for_some(facts):
+            treated.add((rule.placement, rule.order))
+            if every:
+                return rule if len(treated) == 1 else None
+        return None
+
+    def of_many(self, facts: Facts) -> FlowRule | None:
+        """The one rule for every flow that a wide key stands for, from its first byte on; None:
+        there is none, or some flows may fall under another."""
+        rule, every = next(self._for_some(facts), (None, False))
+        return rule if every else None
+
+    def _for_some(self, facts: Facts) -> Iterator[tuple[FlowRule, bool]]:
+        """Rules that flows of a wide key may fall under, each with whether all of them do."""
+        for rule, asked in self._of_many:
+            holds = _all(asked, facts)
+            if holds is not False:
+                yield rule, holds is True and not has_threshold(rule)
+
+
+def meets(rule: FlowRule, bytes: int, age_ns: int, rate_bit_s: int) -> bool:
+    """A flow like this reaches the thresholds of the rule."""
+    return (
+        bytes >= rule.min_bytes and age_ns >= rule.min_age_ns and rate_bit_s >= rule.min_rate_bit_s
+    )
+
+
+def of_key(rule: FlowRule) -> bool:
+    """The rule only asks about a flow's ends, and how much it has carried."""
+    return not _asks(rule, CONDITIONS.keys() - _OF_KEY)
+
+
+def of_process(rule: FlowRule) -> bool:
+    """The rule asks more about a process than the name of a thread."""
+    return _asks(rule, _OF_PROCESS)
+
+
+def asks_direction(policy: Policy) -> bool:
+    """Some rule asks which end opened the connection."""
+    return any(rule.direction is not None for rule in policy.flows)
+
+
+def names(rule: FlowRule) -> Callable[[str, Process], bool]:
+    """Whether a process (its main thread's name, and what it is) matches what the rule asks of
+    processes, whatever its flows are. If the rule asks nothing of processes, none matches."""
+    asked = _asked(rule, {key: CONDITIONS[key] for key in ("processes", *_OF_PROCESS)})
+    return lambda comm, process: bool(asked and _all(asked, Facts(_NO_FLOW, comm, process)))
+
+
+def in_groups(rule: FlowRule) -> Callable[[str], bool]:
+    """Whether the rule asks for a control group, by its path."""
+    asked = _asked(rule, {key: CONDITIONS[key] for key in _OF_GROUP})
+    return lambda path: bool(_all(asked, Facts(_NO_FLOW, process=Process(cgroup=path))))
+
+
+def has_threshold(rule: FlowRule) -> bool:
+    """It asks for bytes, an age or a rate: no flow meets it at its first byte."""
+    return bool(rule.min_bytes or rule.min_age_ns or rule.min_rate_bit_s)
+
+
+def qualify(policy: Policy) -> tuple[int, int, int]:
+    """(dwell_ns, min_bytes, min_age_ns): the loosest of all rules that steer. They are compiled
+    into BPF: a flow below them cannot be steered by any rule. When no rule steers, no flow is ever
+    above them. Rates are left out: they are known only later."""
+    steering = [rule for rule in policy.flows if rule.placement is not Placement.LEAVE]
+    return (
+        min((rule.dwell_ns for rule in steering), default=NEVER),
+        min((rule.min_bytes for rule in steering), default=NEVER),
+        min((rule.min_age_ns for rule in steering), default=NEVER),
+    )
+
+
+def interface_rule(policy: Policy, ifname: str) -> InterfaceRule:
+    """The rule for an interface; the built-in last one matches any."""
+    globs = ((rule, [glob.strip() for glob in rule.name.split("|")]) for rule in policy.interfaces)
+    return next(rule for rule, named in globs if _any_of(named)(ifname))
+
+
+def armed(policy: Policy, ifname: str) -> bool:
+    """Whether the policy lets us write to this interface; if not, we only watch."""
+    return interface_rule(policy, ifname).armed
+
+
+def rule_budget(policy: Policy, ifname: str, slots: int | None) -> int | None:
+    """How many of the NIC's `slots` may hold rules of ours; None when nothing sets a bound."""
+    rule = interface_rule(policy, ifname)
+    bounds = [] if rule.rules_max is None else [rule.rules_max]
+    if slots is not None:
+        bounds.append(max(0, slots - rule.rules_reserve))
+    return min(bounds, default=None)
+
+
+def _asked(rule: FlowRule, of: Conditions) -> list[Condition]:
+    """Only the conditions that the rule has."""
+    return [of[key](asked) for key in of if (asked := getattr(rule, key)) is not None]
+
+
+def _asks(rule: FlowRule, keys: Iterable[str]) -> bool:
+    return any(getattr(rule, key) is not None for key in keys)
+
+
+def _all(conditions: Sequence[Condition], facts: Facts) -> Holds:
+    """Whether all conditions hold. One that does not hold outweighs those that are open."""
+    every: Holds = True
+    for condition in conditions:
+        holds = condition(facts)
+        if holds is False:
+            return False
+        if holds is None:
+            every = None
+    return every
+
+
+def _known(fact: Callable[[Facts], T | None], test: Callable[[T], object]) -> Condition:
+    """A condition on a fact that may not be known."""
+
+    def holds(facts: Facts) -> Holds:
+        value = fact(facts)
+        return None if value is None else bool(test(value))
+
+    return holds
+
+
+def _any_of(globs: Sequence[str]) -> Callable[[str], object]:
+    return re.compile("|".join(map(fnmatch.translate, globs))).match
+
+
+def _units(asked: Sequence[str]) -> Condition:
+    named = _any_of(asked)
+    return _known(lambda facts: facts.process.cgroup, lambda path: any(map(named, units_in(path))))
+
+
+def _ports(asked: Sequence[tuple[int, int]]) -> Condition:
+    def holds(facts: Facts) -> Holds:
+        local, remote = facts.key.local_port, facts.key.remote_port
+        return any(low <= local <= high or low <= remote <= high for low, high in asked)
+
+    return holds
+
+
+def _ports_of_many(asked: Sequence[tuple[int, int]]) -> Condition:
+    def holds(facts: Facts) -> Holds:
+        named = [port for port in (facts.key.local_port, facts.key.remote_port) if port]
+        inside = any(low <= port <= high for port in named for low, high in asked)
+        return inside if named else None
+
+    return holds
+
+
+def _direction(asked: Direction) -> Condition:
+    known = _known(lambda facts: facts.direction, lambda direction: direction is asked)
+    return lambda facts: facts.key.protocol != Protocol.UDP and known(facts)
+
+
+def _inside(networks: Sequence[Network]) -> Callable[[bytes, int], Holds]:
+    """Whether every address that begins with the first bits of a packed one is in the networks."""
+    wanted = [(len(n.address), n.prefix, int.from_bytes(n.address)) for n in networks]
+
+    def inside(address: bytes, bits: int) -> Holds:
+        size, value, some = len(address), int.from_bytes(address), False
+        for length, prefix, network in wanted:
+            shift = size * 8 - min(bits, prefix)
+            if length == size and value >> shift == network >> shift:
+                if prefix <= bits:
+                    return True
+                some = True
+        return None if some else False
+
+    return inside
+
+
+def _address(end: str) -> Callable[[Sequence[Network]], Condition]:
+    def condition(asked: Sequence[Network]) -> Condition:
+        address_of, inside = attrgetter(end), _inside(asked)
+
+        def holds(facts: Facts) -> Holds:
+            address = address_of(facts.key)
+            return any(address) and inside(address, len(address) * 8)
+
+        return holds
+
+    return condition
+
+
+def _address_of_many(end: str) -> Callable[[Sequence[Network]], Condition]:
+    def condition(asked: Sequence[Network]) -> Condition:
+        address_of, inside = attrgetter(end), _inside(asked)
+
+        def holds(facts: Facts) -> Holds:
+            key, address = facts.key, address_of(facts.key)
+            if _both_families(key):
+                return None
+            bits = len(address) * 8 if any(address) else 0
+            return inside(address, (end == "remote" and key.remote_prefix) or bits)
+
+        return holds
+
+    return condition
+
+
+def _both_families(key: FlowKey) -> bool:
+    """A listener of any IPv6 address takes connections of IPv4 too."""
+    return key.listens and key.family == 6 and not any(key.local)
+
+
+# Cheapest first.
+CONDITIONS: Conditions = {
+    "protocols": lambda asked: lambda facts: facts.key.protocol in asked,
+    "ports": _ports,
+    "direction": _direction,
+    "local": _address("local"),
+    "remote": _address("remote"),
+    "users": lambda asked: _known(lambda facts: facts.process.uid, asked.__contains__),
+    "interfaces": lambda asked: _known(lambda facts: facts.interface, _any_of(asked)),
+    "processes": lambda asked: _known(lambda facts: facts.comm, _any_of(asked)),
+    "cgroups": lambda asked: _known(lambda facts: facts.process.cgroup, _any_of(asked)),
+    "units": _units,
+    "commands": lambda asked: _known(lambda facts: facts.process.command, _any_of(asked)),
+}
+_CONDITIONS_OF_MANY: Conditions = {
+    **CONDITIONS,
+    "ports": _ports_of_many,
+    "local": _address_of_many("local"),
+    "remote": _address_of_many("remote"),
+}

@@ -1,0 +1,201 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Which rules in which NIC are ours, written before the rule is: what undo and a restart go by.
+
+A `RecordFile`: `["+", nic, match, queue]` before an insert, `["@", nic, match, location]` after it,
+`["-", nic, match]` after a delete or a refusal; `["=", nic, match, location, queues]` is all that
+is known of one: before it gets another queue, which may come with another location, and after that
+was refused. `[">", nic, match, queue]` was written for it by earlier versions. The file is written
+without fsync, because filters do not outlive the power either. A rule that was killed between
+insert and location is known by its match and its queues alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from atfnd.model import Match, Rule
+from atfnd.program.journals.record_file import Format, Record, RecordFile, Unrecorded
+
+__all__ = ["FilterJournal", "NicClaims"]
+
+FORMAT = Format("rules", 1)
+
+Rules = dict[Match, int | None]  # by match: the location, None as long as it is not known
+
+
+def _encode(match: Match) -> Record:
+    return [field.hex() if isinstance(field, bytes) else field for field in match]
+
+
+def _decode(fields: Record) -> Match:
+    """ValueError: not the fields of a match."""
+    match fields:
+        case [
+            int() as family, int() | None as protocol,
+            str() | None as src, int() as src_prefix, str() | None as dst, int() as dst_prefix,
+            int() | None as src_port, int() | None as dst_port,
+        ]:  # fmt: skip
+            return Match(
+                family, protocol,
+                None if src is None else bytes.fromhex(src), src_prefix,
+                None if dst is None else bytes.fromhex(dst), dst_prefix,
+                src_port, dst_port,
+            )  # fmt: skip
+    raise ValueError(fields)
+
+
+class FilterJournal:
+    """Matches we have in NICs. Unrecorded: the record could not be written ahead: do not do what it
+    announces.
+
+    A match that is named is ours, from this run or an earlier one, until it is released. `trouble`
+    says what could not be taken over.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._now: dict[str, Rules] = {}
+        # The queue it has and the one it may have had before; without an entry, any is ours.
+        self._queues: dict[tuple[str, Match], tuple[int, ...]] = {}
+        self._file = RecordFile(path, FORMAT, self._take, self._held)
+        self.trouble = self._file.trouble()
+        self._file.compact(sync=False)
+
+    def _take(self, record: Record) -> None:
+        """A record of the file. ValueError: its shape is none that we write."""
+        match record:
+            case [str() as sign, str() as nic, list() as fields, *rest]:
+                self._note(sign, nic, _decode(fields), *rest)
+            case _:
+                raise ValueError(record)
+
+    def _note(self, sign: str, nic: str, match: Match, *rest: Any) -> None:
+        rules, before = self._now.setdefault(nic, {}), self._queues.get((nic, match), ())
+        match sign, rest:
+            case "+", [int() | None as queue]:
+                rules[match] = None
+                self._queues[nic, match] = () if queue is None else (queue,)
+            case "@", [int() as location]:
+                rules[match] = location
+            case ">", [int() as queue]:
+                if match in rules:
+                    self._queues[nic, match] = (*before[-1:], queue) if before else ()
+                    rules[match] = None
+            case "=", [int() | None as location, [*queues]] if all(
+                isinstance(queue, int) for queue in queues
+            ):
+                rules[match], self._queues[nic, match] = location, tuple(queues)
+            case "-", []:
+                rules.pop(match, None)
+                self._queues.pop((nic, match), None)
+            case _:
+                raise ValueError((sign, *rest))
+
+    def _held(self) -> Iterator[Record]:
+        for nic, match in [(nic, match) for nic, rules in self._now.items() for match in rules]:
+            if match in self._now.get(nic, {}):
+                queues = self._queues.get((nic, match), ())
+                yield ["=", nic, _encode(match), self._now[nic][match], list(queues)]
+
+    def _append(self, sign: str, nic: str, match: Match, *rest: int | list[int] | None) -> None:
+        self._file.append([sign, nic, _encode(match), *rest], sync=False)
+        self._note(sign, nic, match, *rest)
+
+    def _append_if_possible(
+        self, sign: str, nic: str, match: Match, *rest: int | list[int]
+    ) -> None:
+        """For what is done already: if the file cannot be written now, its next rewrite will have
+        it."""
+        with suppress(Unrecorded):
+            self._file.append([sign, nic, _encode(match), *rest], sync=False)
+        self._note(sign, nic, match, *rest)
+
+    @property
+    def left(self) -> dict[str, Rules]:
+        """The named matches, by NIC, each with its location, None where that is not known."""
+        return {nic: dict(rules) for nic, rules in self._now.items()}
+
+    def names(self, nic: str, match: Match | None = None) -> bool:
+        """This match is named in this NIC; without one, any is."""
+        rules = self._now.get(nic, {})
+        return bool(rules) if match is None else match in rules
+
+    def location(self, nic: str, match: Match) -> int | None:
+        """Its location. None: not known, or the match is not named."""
+        return self._now.get(nic, {}).get(match)
+
+    def claim(self, nic: str, match: Match, queue: int | None = None) -> None:
+        """Before the insert of a match that is not named: only the one that claims it may release
+        it. With None it is ours on whatever queue it is found."""
+        self._append("+", nic, match, queue)
+
+    def locate(self, nic: str, match: Match, location: int) -> None:
+        """After the write: a filter of the same match at another location is not ours."""
+        self._append_if_possible("@", nic, match, location)
+
+    def turn(self, nic: str, match: Match, old: int | None, queue: int) -> None:
+        """Before it gets another queue than `old`, the one that the NIC reports: until `locate`, a
+        rule found on either queue is ours. A rule found on a third queue is not."""
+        self._append("=", nic, match, None, [queue] if old is None else [old, queue])
+
+    def stays(self, nic: str, match: Match, location: int, queue: int) -> None:
+        """After another queue was refused: the rule was read, is there, and has this queue."""
+        self._append_if_possible("=", nic, match, location, [queue])
+
+    def ours(self, nic: str, rules: Iterable[Rule]) -> list[Rule]:
+        """Those of the NIC's rules that are named. Of two with one match and no known location, the
+        one at the higher location: we insert from the top of the table down. Of a match that is
+        ours `anywhere`, all."""
+        named = self._now.get(nic, {})
+        found = {
+            rule.location if self.anywhere(nic, rule.match) else rule.match: rule
+            for rule in sorted(rules, key=lambda rule: rule.location)
+            if rule.match in named
+            and named[rule.match] in (None, rule.location)
+            and rule.queue in (self._queues.get((nic, rule.match)) or (rule.queue,))
+        }
+        return list(found.values())
+
+    def anywhere(self, nic: str, match: Match | None) -> bool:
+        """Every filter of this match is ours, at any location and on any queue: a probe was begun.
+        It is released when the NIC lists none."""
+        held = self._now.get(nic, {})
+        return match in held and held[match] is None and not self._queues.get((nic, match))
+
+    def release(self, nic: str, match: Match) -> None:
+        """After the delete, after a refused insert that claimed it, or when the rule that is there
+        was read and is not ours."""
+        self._append_if_possible("-", nic, match)
+
+    def claims(self, nic: str) -> NicClaims:
+        """Of one NIC, for filters that are taken out at once."""
+        return NicClaims(self, nic)
+
+    def rename(self, old: str, new: str) -> None:
+        """An interface has a new name; its rules are now named under that."""
+        for match, location in self._now.pop(old, {}).items():
+            self._now.setdefault(new, {})[match] = location
+            self._queues[new, match] = self._queues.pop((old, match), ())
+        self._file.compact(sync=False)
+
+    def close(self) -> None:
+        self._file.close()
+
+
+class NicClaims:
+    """`nic.Claims` by a journal. What an earlier run claimed stays named: a filter of it may be
+    there beside the new one."""
+
+    def __init__(self, journal: FilterJournal, nic: str) -> None:
+        self._journal, self._nic = journal, nic
+        self._before = frozenset(journal.left.get(nic, ()))
+
+    def claim(self, match: Match) -> None:
+        if match not in self._before:
+            self._journal.claim(self._nic, match)
+
+    def release(self, match: Match) -> None:
+        if match not in self._before:
+            self._journal.release(self._nic, match)

@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The status of the daemon and the results of its moves, as objects and in sentences. Pure."""
+
+from __future__ import annotations
+
+from atfnd.model import Flow, Move, NicReads, ReadBytes, Status
+
+__all__ = ["move_link", "move_view", "status_view"]
+
+View = dict[str, object]
+
+
+def move_view(move: Move) -> View:
+    """How the last move of a flow ended."""
+    return {
+        "mechanism": move.mechanism,
+        "verdict": move.verdict,
+        "why": move.why,
+        "late_packets": move.late_packets,
+        "took_s": move.took_ns / 1e9,
+    }
+
+
+def move_link(flow: Flow) -> list[str]:
+    """What is known of the order of its packets in its last move; empty, if it had none."""
+    move = flow.move
+    if move is None:
+        return []
+    if move.verdict == "deferred":
+        return [f"A move of it was put off: {move.why}."]
+    how = "without protection" if move.mechanism == "none" else f"by {move.mechanism}"
+    late = f", {move.late_packets} packets late" if move.late_packets else ""
+    took_ms = move.took_ns / 1e6
+    return [f"Its last move, {how}, ended as {move.verdict} in {took_ms:.1f} ms{late}: {move.why}."]
+
+
+def status_view(status: Status, now_ns: int) -> View:
+    """The daemon at a glance."""
+    return {
+        "version": status.version,
+        "pid": status.pid,
+        "since_wall_s": status.since_wall_s,
+        "uptime_s": round((now_ns - status.since_ns) / 1e9, 3),
+        "observer": status.observer,
+        "observer_why": status.observer_why,
+        "armed": list(status.armed),
+        "table_entries": status.table_entries,
+        "table_capacity": status.table_capacity,
+        "t_delete_s": status.t_delete_ns / 1e9,
+        "overflow": status.overflow,
+        "flows_by_state": dict(status.flows_by_state),
+        "locality": status.locality,
+        "reads": None if status.reads is None else [_reads_view(nic) for nic in status.reads],
+        "actions_applied": status.actions_applied,
+        "actions_refused": status.actions_refused,
+        "events_lost": status.events_lost,
+        "resyncs": status.resyncs,
+        "moves": [
+            {"mechanism": mechanism, "verdict": verdict, "count": count}
+            for mechanism, verdict, count in status.moves
+        ],
+        "late_packets": status.late_packets,
+        "policy_files": list(status.policy_files),
+    }
+
+
+def _reads_view(reads: NicReads) -> View:
+    return {
+        "nic": reads.nic,
+        "recent_s": round(reads.recent_ns / 1e9, 3),
+        "recent": _bytes_view(reads.recent),
+        "armed": _bytes_view(reads.armed),
+        "unarmed": _bytes_view(reads.unarmed),
+    }
+
+
+def _bytes_view(read: ReadBytes) -> View:
+    return {**read._asdict(), "locality": read.share}

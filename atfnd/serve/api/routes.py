@@ -1,0 +1,196 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The resources under /v1 (docs/api.md): each reads the daemon's `Source` and answers JSON.
+
+Long answers are paged.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import time
+from bisect import bisect_right
+from collections.abc import Awaitable, Callable
+from contextlib import aclosing
+
+from aiohttp import web
+
+from atfnd.errors import OperatorError
+from atfnd.model import Flow, Level
+from atfnd.serve import Source
+from atfnd.serve.api import moves, views
+from atfnd.serve.api.answers import error, number, one_object, query_of, row_list, slices
+from atfnd.serve.api.flows import PAGE, Walk
+from atfnd.serve.api.interfaces import known, seen, seen_all
+from atfnd.serve.api.selector import Selector
+from atfnd.serve.explain.explain import Explanation, explain, explain_absent
+
+__all__ = ["Api"]
+
+CANDIDATES = 6  # that are listed when a selector names more than one flow
+IN_THE_WAY = {Level.WARNING, Level.BLOCKER}
+ORDERS: dict[str, Callable[[Source, str], Awaitable[None]]] = {
+    "arm": lambda source, nic: source.arm(nic),
+    "disarm": lambda source, nic: source.disarm(nic),
+    "pause": lambda source, nic: source.pause(nic),
+    "resume": lambda source, nic: source.resume(nic),
+}
+
+
+class Api:
+    """Handlers over one source."""
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+        self._one_look = asyncio.Lock()  # a doctor's opens every interface
+
+    def routes(self) -> list[web.RouteDef]:
+        read = {
+            "/v1/status": self.status,
+            "/v1/explain": self.explain,
+            "/v1/queues": self.queues,
+            "/v1/nics": self.nics,
+            "/v1/rules": self.rules,
+            "/v1/topology": self.topology,
+            "/v1/doctor": self.doctor,
+        }
+        return [
+            *(web.get(path, handler, allow_head=False) for path, handler in read.items()),
+            *(web.post(f"/v1/nics/{{nic}}/{verb}", self.order) for verb in (*ORDERS, "restore")),
+            web.post("/v1/disarm", self.disarm),
+        ]
+
+    async def status(self, request: web.Request) -> web.StreamResponse:
+        query_of(request)
+        return one_object(moves.status_view(self._source.status(), time.monotonic_ns()))
+
+    async def explain(self, request: web.Request) -> web.StreamResponse:
+        selector = Selector.parse(query_of(request, "flow").get("flow", ""))
+        found = await self._select(request, selector)
+        if len(found) > 1:
+            which = "; ".join(f"cookie:{flow.cookie} ({flow.key})" for flow in found)
+            raise OperatorError(f"`{selector.text}` names more than one flow", f"name one: {which}")
+        source = self._source
+        nics = source.nics()
+        if found:
+            flow = found[0]
+            nic = next((nic for nic in nics if nic.name == flow.nic), None)
+            rss_queue = source.rss_queue(flow.nic, flow.key) if nic else None
+            remarks = (*source.remarks(flow), *source.port_remarks(flow.key))
+            told = explain(flow, nic, source.topology(), rss_queue, remarks)
+            view = views.flow_view(flow, time.monotonic_ns(), source.audited_ns)
+        elif selector.keys:
+            key = selector.keys[0]
+            there = [(nic, source.rss_queue(nic.name, key)) for nic in nics]
+            told = explain_absent(key, there, source.left_by(key), source.port_remarks(key))
+            view = None
+        else:
+            told = Explanation(
+                (),
+                f"No flow in the Flow-to-Core table has {selector.text}.",
+                "atfnctl flows lists them; name both ends to see where RSS sends a flow",
+            )
+            view = None
+        return one_object(
+            {
+                "flow": view,
+                "chain": list(told.chain),
+                "verdict": told.verdict,
+                "advice": told.advice,
+            }
+        )
+
+    async def _select(self, request: web.Request, selector: Selector) -> list[Flow]:
+        found: list[Flow] = []
+        matching = (
+            flow if flow and selector.matches(flow) else None for flow in Walk(self._source.flows())
+        )
+        async with aclosing(slices(request, matching)) as parts:
+            async for part in parts:
+                found += part
+                if len(found) >= CANDIDATES:
+                    break
+        return found[:CANDIDATES]
+
+    async def queues(self, request: web.Request) -> web.StreamResponse:
+        nics = seen_all(self._source, query_of(request, "nic"))
+        rows = (row for nic in nics for row in views.queue_views(nic))
+        return await row_list(request, "queues", rows)
+
+    async def nics(self, request: web.Request) -> web.StreamResponse:
+        query_of(request)
+        return await row_list(request, "nics", map(views.nic_view, self._source.nics()))
+
+    async def rules(self, request: web.Request) -> web.StreamResponse:
+        query = query_of(request, "nic", "limit", "cursor")
+        limit = number(query, "limit", 100, 1, PAGE)
+        after = number(query, "cursor", -1, -1)
+        nics = seen_all(self._source, query)
+        if len(nics) != 1:
+            names = ", ".join(nic.name for nic in nics) or "none"
+            raise OperatorError("which interface's rules?", f"nic=NAME, one of: {names}")
+        nic = nics[0]
+        first = bisect_right(nic.rules, after, key=lambda rule: rule.location)
+        page = nic.rules[first : first + limit]
+        more = page[-1].location if first + limit < len(nic.rules) else None
+        rows = (views.rule_view(nic, rule) for rule in page)
+        return await row_list(request, "rules", rows, lambda: {"next": more})
+
+    async def topology(self, request: web.Request) -> web.StreamResponse:
+        query_of(request)
+        nics = self._source.nics()
+        topology = self._source.topology()
+        nodes = [views.node_view(node, nics) for node in topology.nodes]
+        rows = (views.cpu_view(cpu, nics) for cpu in topology.cpus)
+        return await row_list(request, "cpus", rows, lambda: {"nodes": nodes})
+
+    async def doctor(self, request: web.Request) -> web.StreamResponse:
+        name = query_of(request, "nic").get("nic")
+        try:
+            async with self._one_look:
+                nics, findings = await self._source.doctor(name)
+        except OSError as refusal:
+            return _refused("look at", name or "the interfaces", refusal)
+        return one_object(
+            {
+                "nics": [views.nic_view(nic) for nic in nics],
+                "findings": [views.finding_view(finding) for finding in findings],
+                "clear": not any(finding.level in IN_THE_WAY for finding in findings),
+            }
+        )
+
+    async def order(self, request: web.Request) -> web.StreamResponse:
+        """POST /v1/nics/{nic}/{verb}."""
+        query_of(request)
+        nic, verb = known(self._source, request.match_info["nic"]), request.path.rpartition("/")[2]
+        restored: dict[str, object] = {}
+        try:
+            if verb == "restore":
+                restored = views.restored_view(await self._source.restore(nic))
+            else:
+                await ORDERS[verb](self._source, nic)
+        except KeyError:
+            known(self._source, nic)  # it may just have gone
+            raise
+        except OperatorError as refusal:
+            return error(409, refusal.message, refusal.hint)
+        except OSError as refusal:
+            return _refused(verb, nic, refusal)
+        view = seen(self._source, nic)
+        answer = {"nic": nic, "armed": view.armed, "paused": view.paused}
+        return one_object({**answer, **restored})
+
+    async def disarm(self, request: web.Request) -> web.StreamResponse:
+        """POST /v1/disarm: nothing is changed any more, on any interface."""
+        query_of(request)
+        try:
+            await self._source.disarm(None)
+        except OperatorError as refusal:
+            return error(409, refusal.message, refusal.hint)
+        return one_object({"armed": list(self._source.status().armed)})
+
+
+def _refused(verb: str, nic: str, refusal: OSError) -> web.Response:
+    name = errno.errorcode.get(refusal.errno or 0, str(refusal.errno))
+    message = f"the kernel refused to {verb} {nic}: {refusal.strerror} ({name})"
+    return error(409, message, "see `atfnctl events`")

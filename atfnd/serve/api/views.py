@@ -1,0 +1,299 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Model values to the JSON objects of the API (docs/api.md). Pure; null is "not known"."""
+
+from __future__ import annotations
+
+import errno
+import ipaddress
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+
+from atfnd.model import (
+    Cpu,
+    Event,
+    Finding,
+    Flow,
+    Match,
+    NicView,
+    Node,
+    Protocol,
+    Restored,
+    Rule,
+    endpoint,
+)
+from atfnd.serve.api.moves import move_view
+
+__all__ = [
+    "View",
+    "cpu_view",
+    "event_view",
+    "finding_view",
+    "flow_view",
+    "match_text",
+    "nic_view",
+    "node_view",
+    "placed",
+    "queue_views",
+    "restored_view",
+    "rule_text",
+    "rule_view",
+]
+
+View = dict[str, object]
+
+
+def placed(flow: Flow) -> bool | None:
+    """Its packets are observed where its policy's placement wants them; None: not observed yet, or
+    wanted on no CPU. False for a flow that fell back, wherever its packets arrive."""
+    if flow.rx_cpu is None or (flow.target_cpu is None and flow.fell_back is None):
+        return None
+    return flow.rx_cpu == flow.target_cpu and flow.fell_back is None
+
+
+def flow_view(flow: Flow, now_ns: int, audited_ns: int = 0) -> View:
+    """`now_ns` is CLOCK_MONOTONIC, as the flow's own times; `audited_ns`, of the last audit."""
+    key, thread = flow.key, flow.thread
+    return {
+        "proto": Protocol(key.protocol).name.lower(),
+        "local": endpoint(key.local, key.local_port),
+        "remote": key.source(),
+        "pid": thread.pid if thread else None,
+        "tid": thread.tid if thread else None,
+        "comm": thread.comm if thread else None,
+        "app_cpu": flow.app_cpu,
+        "rx_queue": flow.rx_queue,
+        "rx_cpu": flow.rx_cpu,
+        "target_queue": flow.target_queue,
+        "target_cpu": flow.target_cpu,
+        "placed": placed(flow),
+        "fell_back": flow.fell_back,
+        "state": flow.state.value,
+        "rule": flow.location,
+        "policy": flow.rule_name,
+        "why": flow.why,
+        "nic": flow.nic,
+        "cookie": flow.cookie,
+        "bytes": flow.bytes,
+        "read_ns": max(flow.used_ns, audited_ns),
+        "age_s": _since(flow.used_ns, now_ns),
+        "moved_s": _since(flow.moved_ns, now_ns) if flow.moved_ns else None,
+        "move": None if flow.move is None else move_view(flow.move),
+    }
+
+
+def _since(at_ns: int, now_ns: int) -> float:
+    return round(max(now_ns - at_ns, 0) / 1e9, 3)
+
+
+def nic_view(nic: NicView) -> View:
+    caps, device = nic.caps, nic.device
+    return {
+        "nic": nic.name,
+        "netns": nic.netns,
+        "ifindex": nic.ifindex,
+        "armed": nic.armed,
+        "paused": nic.paused,
+        "up": nic.up,
+        "driver": caps.driver,
+        "means": nic.method.value,
+        "means_why": nic.method_why,
+        "queues": len(nic.queues),
+        "rules": len(nic.rules),
+        "rules_ours": len(nic.owned),
+        "rules_foreign": len(nic.rules) - len(nic.owned),
+        "rules_max": nic.budget,
+        "rule_slots": caps.rule_slots,
+        "ring_size": nic.ring_size,
+        "ring_drops": nic.stats.ring_drops,
+        "caps": {
+            "probed": caps.probed,
+            "why": caps.why,
+            "rules": caps.rules,
+            "flow_types": _flow_types(caps.flow_types),
+            "prefix_masks": caps.prefix_masks,
+            "actuator": caps.actuator.value,
+            "location_any": caps.location_any,
+            "rss_table": caps.rss_table,
+            "queue_cpu": caps.queue_cpu,
+        },
+        "device": {
+            "driver": device.driver,
+            "bus": device.bus,
+            "node": device.node,
+            "channels": device.channels,
+            "channels_max": device.channels_max,
+            "ring_size": device.ring_size,
+            "ring_max": device.ring_max,
+            "rx_usecs": device.rx_usecs,
+            "adaptive_rx": device.adaptive_rx,
+            "ntuple": device.ntuple,
+            "rss_contexts": device.rss_contexts,
+        },
+        "conflicts": [
+            {"what": each.what, "advice": each.advice, "blocks": each.blocks}
+            for each in nic.conflicts
+        ],
+        "knobs": dict(nic.settings),
+        "manual": sorted(nic.manual),
+        "rss": {"key": nic.rss.key.hex(":"), "table": list(nic.rss.table)} if nic.rss else None,
+    }
+
+
+def _flow_types(types: frozenset[tuple[int, int]] | None) -> list[str] | None:
+    """`tcp4`, `udp6`; None: not limited."""
+    return None if types is None else sorted(f"{_protocol(p)}{f}" for f, p in types)
+
+
+def finding_view(finding: Finding) -> View:
+    return {
+        "nic": finding.nic,
+        "level": finding.level.value,
+        "what": finding.what,
+        "advice": finding.advice,
+    }
+
+
+def queue_views(nic: NicView) -> Iterator[View]:
+    """One object per receive queue."""
+    rules = Counter(rule.queue for rule in nic.rules)
+    by_index = {stats.index: stats for stats in nic.stats.queues}
+    for queue in nic.queues:
+        stats = by_index.get(queue.index)
+        yield {
+            "nic": nic.name,
+            "queue": queue.index,
+            "napi_id": queue.napi_id,
+            "irq": queue.irq,
+            "threaded": queue.threaded,
+            "pid": queue.pid,
+            "cpu": queue.cpu,
+            "owner": nic.owners.get(queue.index),
+            "allowed_cpus": nic.settings.get(f"queue-cpu:{queue.index}"),
+            "rules": rules[queue.index],
+            "packets": stats.packets if stats else None,
+            "bytes": stats.bytes if stats else None,
+            "by_rule": stats.by_rule if stats else None,
+            "by_rss": stats.by_rss if stats else None,
+            "read_ns": nic.read_ns,
+        }
+
+
+def match_text(match: Match) -> str:
+    """`tcp from 10.9.0.1:40000 to 10.0.0.2:5201`, `ipv6 udp from * to *:53`."""
+    words = ["ipv6"] if match.family == 6 else []
+    words.append("any" if match.protocol is None else _protocol(match.protocol))
+    source = _side(match.src, match.src_prefix, match.src_port)
+    return " ".join(
+        [*words, "from", source, "to", _side(match.dst, match.dst_prefix, match.dst_port)]
+    )
+
+
+def _protocol(number: int) -> str:
+    return Protocol(number).name.lower() if number in set(Protocol) else str(number)
+
+
+def _side(address: bytes | None, prefix: int, port: int | None) -> str:
+    if address is None:
+        return f"*:{port}" if port is not None else "*"
+    text = str(ipaddress.ip_address(address))
+    if prefix < len(address) * 8:
+        text = f"{text}/{prefix}"
+    if port is None:
+        return text
+    return f"[{text}]:{port}" if ":" in text else f"{text}:{port}"
+
+
+def rule_text(rule: Rule) -> str:
+    """What it matches; for a rule of another shape all that it does, as `ethtool -N` prints it."""
+    return rule.other or "?" if rule.match is None else match_text(rule.match)
+
+
+def rule_view(nic: NicView, rule: Rule) -> View:
+    """For a rule of another shape, only the text of its match is known."""
+    view: View = {
+        "nic": nic.name,
+        "location": rule.location,
+        "queue": rule.queue,
+        "hits": rule.hits,
+        "ours": rule.location in nic.owned,
+        "match": rule_text(rule),
+    }
+    return view | _match_view(rule.match)
+
+
+_MATCH_FIELDS = ("family", "proto", "src", "src_port", "dst", "dst_port")
+
+
+def _match_view(match: Match | None) -> View:
+    if match is None:
+        return dict.fromkeys(_MATCH_FIELDS)
+    return {
+        "family": match.family,
+        "proto": None if match.protocol is None else _protocol(match.protocol),
+        "src": None if match.src is None else _side(match.src, match.src_prefix, None),
+        "src_port": match.src_port,
+        "dst": None if match.dst is None else _side(match.dst, match.dst_prefix, None),
+        "dst_port": match.dst_port,
+    }
+
+
+def cpu_view(cpu: Cpu, nics: Sequence[NicView]) -> View:
+    return {
+        "cpu": cpu.index,
+        "online": cpu.online,
+        "node": cpu.node,
+        "package": cpu.package,
+        "core": cpu.core,
+        "smt": list(cpu.smt),
+        "llc": list(cpu.llc),
+        "isolated": cpu.isolated,
+        "nohz_full": cpu.nohz_full,
+        "queues": [
+            {"nic": nic.name, "queue": queue.index}
+            for nic in nics
+            for queue in nic.queues
+            if queue.cpu == cpu.index
+        ],
+    }
+
+
+def node_view(node: Node, nics: Sequence[NicView]) -> View:
+    return {
+        "node": node.index,
+        "cpus": list(node.cpus),
+        "distances": {str(other): distance for other, distance in node.distances.items()},
+        "nics": [nic.name for nic in nics if nic.device.node == node.index],
+    }
+
+
+def event_view(event: Event) -> View:
+    return {
+        "seq": event.seq,
+        "at_ns": event.at_ns,
+        "time": datetime.fromtimestamp(event.wall_s, UTC).isoformat(timespec="milliseconds"),
+        "kind": event.kind,
+        "nic": event.nic,
+        "flow": str(event.flow) if event.flow else None,
+        "what": event.what,
+        "why": event.why,
+        "policy": event.policy,
+        "old": event.old,
+        "new": event.new,
+        "source": event.source,
+        "errno": event.errno,
+    }
+
+
+def restored_view(restored: Sequence[Restored]) -> View:
+    """`errno` is the kernel's name for its refusal."""
+    rows = [
+        {
+            "what": each.what,
+            "done": each.done,
+            "errno": None if each.done else errno.errorcode.get(each.errno, str(each.errno)),
+            "left": each.left,
+        }
+        for each in restored
+    ]
+    return {"restored": rows, "clear": all(each.done for each in restored)}

@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The chain of a flow, link by link, in sentences: thread, policy, rule, queue, NAPI, CPU. Pure."""
+
+from __future__ import annotations
+
+from atfnd.model import Flow, NicView, Queue, Rule, Topology
+from atfnd.serve.api.views import rule_text
+from atfnd.serve.explain.classify import unread
+
+__all__ = ["nic_links", "policy_link", "queue_of", "seen_link", "thread_link"]
+
+
+def thread_link(flow: Flow) -> str:
+    """Which thread uses it, and where."""
+    thread = flow.thread
+    if thread is None:
+        return f"{flow.key} is used on CPU {flow.app_cpu}; its thread is not known."
+    who = f"thread {thread.tid} ({thread.comm})"
+    if thread.tid != thread.pid:
+        who += f" of process {thread.pid}"
+    return f"{flow.key} is used on CPU {flow.app_cpu} by {who}."
+
+
+def policy_link(flow: Flow) -> str:
+    """What its policy wants for it, and why."""
+    if flow.target_cpu is None:
+        wish = "asks for no CPU"
+    elif flow.target_queue is None:
+        wish = f"wants its packets on CPU {flow.target_cpu}"
+    else:
+        wish = f"wants its packets on CPU {flow.target_cpu}, through queue {flow.target_queue}"
+    return f"Policy `{flow.rule_name}` {wish}: {flow.why}."
+
+
+def nic_links(nic: NicView, rule: Rule | None, rss_queue: int | None) -> list[str]:
+    """What the NIC does with the flow's packets now, and which thread polls the queue it puts them
+    in."""
+    if rule is not None:
+        whose = "ours" if rule.location in nic.owned else "not ours"
+        hits = "" if rule.hits is None else f", {rule.hits} hits"
+        link = f"{nic.name}: rule {rule.location} ({whose}{hits}) sends it to queue {rule.queue}."
+        queue = queue_of(nic, rule.queue)
+    elif rss_queue is not None:
+        link = f"{nic.name}: no rule catches it; RSS sends it to queue {rss_queue}."
+        queue = queue_of(nic, rss_queue)
+    else:
+        return [f"{nic.name}: no rule catches it; RSS chooses a queue for each remote."]
+    shown = f"{nic.name} shows no such queue." if queue is None else _queue_link(nic, queue)
+    links = [link, shown]
+    if others := unread(nic.rules, rule):
+        first = f"{others[0].location} ({rule_text(others[0])})"
+        links.append(f"Unless a rule catches it first that atfnd cannot compare, such as {first}.")
+    return links
+
+
+def queue_of(nic: NicView, index: int | None) -> Queue | None:
+    """The queue of this number, None when the NIC shows none."""
+    return next((queue for queue in nic.queues if queue.index == index), None)
+
+
+def _queue_link(nic: NicView, queue: Queue) -> str:
+    """Queue, NAPI, interrupt and CPU; and the interrupt's affinity, if it allows other CPUs."""
+    napi = "its NAPI" if queue.napi_id is None else f"NAPI {queue.napi_id}"
+    if queue.irq is not None:
+        napi += f" after interrupt {queue.irq}"
+    if queue.threaded and queue.pid is not None:
+        napi += f" in kernel thread {queue.pid}"
+    where = "not confined to one CPU" if queue.cpu is None else f"on CPU {queue.cpu}"
+    allowed = nic.settings.get(f"queue-cpu:{queue.index}")
+    if allowed and allowed != str(queue.cpu):
+        where += f" (it may go to CPUs {allowed})"
+    return f"Queue {queue.index} is polled by {napi}, {where}."
+
+
+def seen_link(flow: Flow, topology: Topology) -> str:
+    """Where its packets came in, as the socket shows it."""
+    if flow.rx_cpu is None:
+        return "None of its packets has been observed yet."
+    queue = "" if flow.rx_queue is None else f"from queue {flow.rx_queue} "
+    kin = _kinship(flow.rx_cpu, flow.app_cpu, topology)
+    return f"Its packets were last seen {queue}on CPU {flow.rx_cpu}: {kin}."
+
+
+def _kinship(rx_cpu: int, app_cpu: int, topology: Topology) -> str:
+    """What the receiving CPU shares with that of the application."""
+    cpus = {cpu.index: cpu for cpu in topology.cpus}
+    rx, app = cpus.get(rx_cpu), cpus.get(app_cpu)
+    if rx_cpu == app_cpu:
+        return "the application's own"
+    if rx is None or app is None:
+        return f"not the application's CPU {app_cpu}"
+    if app_cpu in rx.smt:
+        return f"the SMT sibling of the application's CPU {app_cpu}"
+    if app_cpu in rx.llc:
+        return f"under the same last-level cache as the application's CPU {app_cpu}"
+    if rx.node is not None and rx.node == app.node:
+        return f"on the NUMA node of the application's CPU {app_cpu}, behind another cache"
+    if rx.node is not None and app.node is not None:
+        return f"on NUMA node {rx.node}, the application's CPU {app_cpu} is on node {app.node}"
+    return f"not the application's CPU {app_cpu}"

@@ -1,0 +1,227 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The benches' machinery: children never outlive us, a signal ends in order, workloads deliver what
+they say, reports say what was found."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from atfnd.errors import OperatorError
+from bench import report as report_module
+from bench.children import child, pin, program
+from bench.extension import _bench
+from bench.report import Report, Target, show, write
+from bench.stats import median
+from bench.traffic import iperf
+from tests.wait import until
+
+LO = "127.0.0.1"
+MESSAGE_BYTES = 64
+
+
+@pytest.fixture(scope="module")
+def netns() -> Iterator[str]:
+    name = f"bh{os.getpid()}"
+    subprocess.run(["ip", "netns", "add", name], check=True)
+    try:
+        subprocess.run(["ip", "-n", name, "link", "set", "lo", "up"], check=True)
+        yield name
+    finally:
+        subprocess.run(["ip", "netns", "del", name], check=True)
+
+
+def gone(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+
+
+def test_a_child_ends_with_its_block_even_when_it_ignores_sigterm() -> None:
+    with child("sh", "-c", "trap '' TERM; echo up; while :; do sleep 1; done") as stubborn:
+        stubborn.said("up")
+        stubborn.stop(deadline_s=0.1)
+        assert gone(stubborn.pid)
+    with pytest.raises(RuntimeError, match="boom"), child("sleep", "1000") as sleeper:
+        raise RuntimeError("boom")
+    assert gone(sleeper.pid)
+
+
+def test_a_child_does_not_outlive_a_killed_parent() -> None:
+    script = (
+        "from bench.children import child\nimport signal\n"
+        "with child('sleep', '1000') as c:\n print(c.pid, flush=True)\n signal.pause()"
+    )
+    parent = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
+    with parent:
+        assert parent.stdout is not None
+        pid = int(parent.stdout.readline())
+        # the death signal is asked for by setpriv, between our fork and the command's start
+        until(lambda: Path(f"/proc/{pid}/comm").read_text() == "sleep\n", "the child has started")
+        parent.kill()
+    until(lambda: gone(pid), "the orphan is killed by the kernel")
+
+
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_unwinds_and_a_second_one_does_not_interrupt_that(signum: int) -> None:
+    script = (
+        "import os, signal, sys\nfrom bench.ending import ended_in_order\n"
+        "with ended_in_order():\n"
+        "  try:\n    print('up', flush=True); signal.pause()\n"
+        f"  finally:\n    os.kill(os.getpid(), {int(signum)}); print('undone', flush=True)"
+    )
+    running = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
+    with running:
+        assert running.stdout is not None
+        assert running.stdout.readline() == "up\n"
+        running.send_signal(signum)
+        assert running.stdout.read() == "undone\n"
+    assert running.returncode == 128 + signum
+
+
+def test_a_child_that_fails_is_one_clear_line(netns: str) -> None:
+    nobody = program("rr", "drive", LO, 9)
+    with (
+        child(*nobody, netns=netns) as driver,
+        pytest.raises(OperatorError, match="Connection refused") as caught,
+    ):
+        driver.said("connected")
+    assert "\n" not in caught.value.message
+
+
+def taken_from(netns: str, port: int) -> bool:
+    """A connection of this local port received bytes, and none of them waits to be read."""
+    listed = ["ss", "-N", netns, "-HtinO", "state", "established", "sport", "=", f":{port}"]
+    lines = subprocess.run(listed, capture_output=True, text=True, check=True).stdout.splitlines()
+    return any("bytes_received:" in line and line.split()[0] == "0" for line in lines)
+
+
+def answered(netns: str, port: int) -> int:
+    """Bytes that connections to this port have received, all together."""
+    listed = ["ss", "-N", netns, "-HtinO", "state", "established", "dport", "=", f":{port}"]
+    said = subprocess.run(listed, capture_output=True, text=True, check=True).stdout
+    return sum(map(int, re.findall(r"bytes_received:(\d+)", said)))
+
+
+def test_streams_carry_bytes_on_the_cpu_they_are_pinned_to(netns: str) -> None:
+    receive = program("streams", "receive", LO, 7000)
+    send = program("streams", "send", LO, 7000, "--streams", 300, "--rate", 10_000)
+    with child(*receive, netns=netns, cpus=[1]) as sink:
+        sink.said("ready")
+        assert os.sched_getaffinity(sink.pid) == {1}
+        pin(sink.pid, [0])
+        assert os.sched_getaffinity(sink.pid) == {0}
+        idle = len(os.listdir(f"/proc/{sink.pid}/fd"))
+        with child(*send, netns=netns) as sender:
+            sender.said("connected")
+            until(
+                lambda: len(os.listdir(f"/proc/{sink.pid}/fd")) == idle + 300,
+                "300 connections are accepted",
+            )
+            until(lambda: taken_from(netns, 7000), "bytes are read from one of them")
+            found = sink.result()
+    assert found["connections"] == 300
+    assert found["bytes"] > 0
+
+
+def test_request_response_counts_its_transactions(netns: str) -> None:
+    with ExitStack() as stack:
+        stack.enter_context(child(*program("rr", "serve", LO, 7001), netns=netns)).said("ready")
+        command = program("rr", "drive", LO, 7001, "--connections", 20)
+        driver = stack.enter_context(child(*command, netns=netns))
+        driver.said("connected")
+        until(lambda: taken_from(netns, 7001), "a request is read")
+        # Each connection has one request under way, so these are answered one after the other.
+        until(lambda: answered(netns, 7001) >= 2 * 20 * MESSAGE_BYTES, "two rounds are answered")
+        assert driver.result()["transactions"] >= 20
+
+
+def test_connections_are_held_open_and_churned(netns: str) -> None:
+    with ExitStack() as stack:
+        accept = program("hold", "accept", LO, 7100, "--ports", 3)
+        stack.enter_context(child(*accept, netns=netns)).said("ready")
+        hold = program("hold", "open", LO, 7100, "--ports", 3, "--count", 200)
+        holder = stack.enter_context(child(*hold, netns=netns))
+        holder.said("why")
+        assert json.loads(holder.text()) == {"open": 200, "why": "all open"}
+        counted = ["ss", "-N", netns, "-Htn", "state", "established", "sport", ">=", ":7100"]
+        counted += ["and", "sport", "<=", ":7102"]
+        listed = subprocess.run(counted, capture_output=True, text=True, check=True).stdout
+        assert len(listed.splitlines()) == 200
+        churn = program("hold", "churn", LO, 7100, "--ports", 3)
+        churner = stack.enter_context(child(*churn, netns=netns))
+        churner.said("ready")
+        churner.check()
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_iperf3_reports_what_was_received(netns: str, reverse: bool) -> None:
+    port = iperf.PORTS[reverse]
+    with (
+        iperf.server(netns, LO, port, cpus=[0]),
+        iperf.client(netns, LO, port, 2, 1, 5_000_000, reverse) as client,
+    ):
+        assert iperf.received_bits_per_s(client.wait(20)) > 0
+
+
+def test_iperf3_stream_limit_and_errors_are_clear(netns: str) -> None:
+    with (
+        pytest.raises(OperatorError, match="128"),
+        iperf.client(netns, LO, 5001, 129, 1),
+    ):
+        pass
+    with (
+        iperf.client(netns, LO, 5999, 1, 1) as client,
+        pytest.raises(OperatorError, match="Connection refused"),
+    ):
+        iperf.received_bits_per_s(client.wait(20))
+
+
+def test_timed_calls_make_exactly_the_calls_they_say() -> None:
+    near, far = socket.socketpair()
+    with near, far:
+        near.sendall(b"abc")
+        assert _bench.byte_receives(far.fileno(), 2) > 0
+        assert far.recv(10) == b"c"
+        with pytest.raises(BlockingIOError):
+            _bench.byte_receives(far.fileno(), 1)
+        assert _bench.call_pairs(near.fileno(), far.fileno(), 10) > 0
+        with pytest.raises(BlockingIOError):
+            far.recv(1, socket.MSG_DONTWAIT)
+        near.close()
+        with pytest.raises(ConnectionResetError):
+            _bench.byte_receives(far.fileno(), 1)
+
+
+def test_a_report_holds_results_targets_and_samples(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(report_module, "FOLDER", tmp_path)
+    report = Report("sample", "a sample")
+    report.add("calls", "us", "ns", median([1.0, 2.0, 3.0]))
+    report.targets.append(Target("fast", 2.0, 3.0, at_least=False, unit="ns"))
+    report.targets.append(Target("big", 2.0, 3.0, at_least=True, unit="ns"))
+    report.samples["calls"] = [1.0, 2.0, 3.0]
+    document = json.loads(write(report).read_text())
+    assert [target["met"] for target in document["targets"]] == [True, False]
+    assert document["rows"][0]["estimate"]["value"] == 2.0
+    assert document["machine"]["cpus"] == len(os.sched_getaffinity(0))
+    console = Console(width=120, record=True, file=open(os.devnull, "w"))  # noqa: SIM115
+    show(report, console)
+    text = console.export_text()
+    assert "fast: 2 ns, target ≤ 3: met" in text
+    assert "big: 2 ns, target ≥ 3: missed" in text
+    assert "(75%)" in text  # three samples cannot give 95 %

@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The run directory: no file in it leads elsewhere, and nobody else may put one there."""
+
+from __future__ import annotations
+
+import json
+import os
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from atfnd.cli import run
+from atfnd.errors import OperatorError
+
+__all__: list[str] = []
+
+
+@pytest.fixture
+def run_dir(tmp_path: Path) -> Path:
+    made = tmp_path / "run"
+    made.mkdir()
+    return made
+
+
+def refused(run_dir: Path) -> OperatorError:
+    with pytest.raises(OperatorError) as told:
+        run.restore(run_dir)
+    return told.value
+
+
+@pytest.mark.parametrize("name", ["lock", "rules.journal", "originals.journal", "orders.journal"])
+def test_a_link_in_it_is_not_followed(tmp_path: Path, run_dir: Path, name: str) -> None:
+    theirs = tmp_path / "theirs"
+    theirs.write_text("of another program\n")
+    (run_dir / name).symlink_to(theirs)
+    assert refused(run_dir).message == f"{run_dir / name}: it is a symbolic link"
+    assert theirs.read_text() == "of another program\n"
+
+
+@pytest.mark.parametrize("name", ["lock", "rules.journal", "originals.journal", "orders.journal"])
+@pytest.mark.parametrize(
+    ("make", "kind"), [(os.mkfifo, "fifo"), (os.mkdir, "directory")], ids=["fifo", "directory"]
+)
+def test_what_is_no_file_is_refused_at_once(
+    run_dir: Path, name: str, make: Callable[[Path], None], kind: str
+) -> None:
+    make(run_dir / name)
+    message = refused(run_dir).message
+    assert message.startswith(f"{run_dir / name}: ")
+    assert kind in message.lower()
+
+
+@pytest.mark.parametrize("mode", [0o775, 0o757, 0o777])
+def test_one_that_others_may_write_is_refused(run_dir: Path, mode: int) -> None:
+    run_dir.chmod(mode)
+    told = refused(run_dir)
+    assert told.message.startswith(f"others may write {run_dir}")
+    assert told.hint == f"chmod go-w {run_dir}"
+    assert list(run_dir.iterdir()) == []
+    run_dir.chmod(0o755)
+    run.restore(run_dir)
+
+
+def test_one_of_somebody_else_is_refused(run_dir: Path) -> None:
+    os.chown(run_dir, 12345, -1)
+    told = refused(run_dir)
+    assert told.message.startswith(f"{run_dir} belongs to uid 12345")
+    assert told.hint == f"chown root {run_dir}"
+
+
+def test_one_in_a_folder_that_others_may_write_is_refused(run_dir: Path) -> None:
+    run_dir.parent.chmod(0o777)
+    told = refused(run_dir)
+    assert told.hint == f"chmod go-w {run_dir.parent}"
+    run_dir.parent.chmod(0o1777)  # as /tmp: others may not replace what is ours
+    run.restore(run_dir)
+
+
+def test_a_link_to_one_is_refused(tmp_path: Path, run_dir: Path) -> None:
+    (tmp_path / "link").symlink_to(run_dir)
+    assert "symbolic link" in refused(tmp_path / "link").message
+
+
+def test_a_journal_of_another_format_is_said_and_set_aside(
+    run_dir: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = json.dumps(["format", "rules", 99], separators=(",", ":")).encode()
+    (run_dir / "rules.journal").write_bytes(b"%08x %b\n" % (zlib.crc32(text), text))
+    run.restore(run_dir)
+    said = capsys.readouterr().err
+    assert said.startswith(f"atfnd: {run_dir}/rules.journal: set aside as rules.unknown: ")
+    assert (run_dir / "rules.unknown").exists()

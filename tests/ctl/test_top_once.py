@@ -1,0 +1,190 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""`atfnctl top` without a terminal, on one that is dumb, and without a daemon."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import subprocess
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from atfnd.ctl.client import Client
+from atfnd.ctl.top.asking import PATIENCE_S, Patience
+from atfnd.ctl.top.figures import Series
+from atfnd.ctl.top.look import Looks
+from tests.asking import ATFNCTL, atfnctl, environment
+from tests.ctl.test_ctl_streams import Stream
+from tests.published import Serving, flow, key, serving, three_flows
+from tests.wait import until
+
+__all__: list[str] = []
+
+SECOND_NS = 10**9
+
+
+@pytest.fixture
+def daemon(tmp_path: Path) -> Iterator[Serving]:
+    """Whose clock goes on by a second with every look at it."""
+    with serving(tmp_path / "atfnd.sock", three_flows()) as running:
+        source = running.source
+        told = source.status
+
+        def status() -> object:
+            spent, threads = source.spent
+            busy_ns = {cpu: ns + SECOND_NS // 2 for cpu, ns in spent.busy_ns.items()}
+            source.spent = replace(spent, at_ns=spent.at_ns + SECOND_NS, busy_ns=busy_ns), threads
+            source.audited += SECOND_NS
+            for each in [each for each in source.table if each is not None]:
+                carried = each.bytes + each.key.remote_port * 1000
+                source.table.put(each.key, replace(each, bytes=carried, used_ns=source.audited))
+            return told()
+
+        source.status = status  # type: ignore[assignment,method-assign]
+        yield running
+
+
+def test_a_pipe_gets_one_frame(daemon: Serving) -> None:
+    done = atfnctl(daemon, "top", "--interval", "0.1")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "\x1b" not in done.stdout
+    lines = done.stdout.splitlines()
+    assert lines[0].startswith("atfnd 0.1.0  3 flows, 3 placed  960Mbit/s  ")
+    assert "net   0% app  50%" in lines[1]
+    first = next(n for n, line in enumerate(lines) if line.startswith("BIT/Sv COMM"))
+    rows = [line.split() for line in lines[first + 1 : first + 4]]
+    assert [(row[0], row[1], row[2], row[6 + 1]) for row in rows] == [
+        ("320M", "iperf3", "4120", "yes")
+    ] * 3
+    assert all(line == line.rstrip() for line in lines)
+
+
+def test_a_reader_that_has_had_enough(daemon: Serving) -> None:
+    daemon.do(lambda: daemon.source.fill(range(3000)))
+    done = subprocess.run(
+        f"{ATFNCTL} top --interval 0.1 | head -1; exit ${{PIPESTATUS[0]}}",
+        shell=True, executable="/bin/bash", env=environment(daemon), capture_output=True, text=True,
+        timeout=60,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.count("\n") == 1
+
+
+def test_json(daemon: Serving) -> None:
+    answer = json.loads(atfnctl(daemon, "top", "--json", "--interval", "0.1").stdout)
+    assert answer.keys() == {"status", "flows", "flows_age_s", "cpus", "queues", "moves"}
+    rates = sorted(row["bits_per_s"] for row in answer["flows"])
+    assert rates == [320_000_000, 320_008_000, 320_016_000]
+    assert answer["cpus"][1] == {"cpu": 1, "network": 0.0, "application": 0.5}
+
+
+def test_one_interface(daemon: Serving) -> None:
+    out = atfnctl(daemon, "top", "--nic", "eth1", "--interval", "0.1").stdout
+    assert "eth1 observed" in out
+    assert "lab:lab" not in out
+    wrong = atfnctl(daemon, "top", "--nic", "nope")
+    assert (wrong.returncode, wrong.stdout) == (2, "")
+    assert wrong.stderr.startswith("atfnd: no such interface: nope\n")
+
+
+def test_what_is_not_known_is_waited_for_and_then_said(tmp_path: Path) -> None:
+    """Nobody reads the bytes of flows: their rates never come."""
+    with serving(tmp_path / "atfnd.sock", three_flows()) as running:
+        done = atfnctl(running, "top", "--interval", "0.1")
+    assert done.returncode == 0
+    assert "  -bit/s  " in done.stdout.splitlines()[0]
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_no_daemon(tmp_path: Path, terminal: bool) -> None:
+    """One line and a hint, on a terminal too, and nothing drawn on it."""
+    ours, its = pty.openpty()
+    done = subprocess.run(
+        [ATFNCTL, "top"], env=environment(tmp_path / "none"), timeout=60, text=True,
+        stdin=its, stdout=its if terminal else subprocess.PIPE, stderr=subprocess.PIPE,
+    )  # fmt: skip
+    os.close(its)
+    assert done.returncode == 3
+    assert done.stderr.startswith("atfnd: atfnd is not running: nothing listens on ")
+    assert done.stderr.count("\n") == 2
+    os.set_blocking(ours, False)
+    with pytest.raises(OSError, match=r"\[Errno 5\]"):
+        os.read(ours, 100)
+    os.close(ours)
+
+
+def test_a_dumb_terminal_has_frames_one_below_the_other(
+    daemon: Serving, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TERM", "dumb")
+    ours, its = pty.openpty()
+    process = subprocess.Popen(
+        [ATFNCTL, "top", "--interval", "0.1"], env=environment(daemon), stdin=its, stdout=its,
+        stderr=its,
+    )  # fmt: skip
+    os.close(its)
+    seen = b""
+    while seen.count(b"LAST MOVES") < 3:
+        seen += os.read(ours, 4096)
+    os.write(ours, b"q")
+    threading.Thread(target=_empty, args=(ours,), daemon=True).start()
+    assert process.wait(30) == 0
+    assert b"\x1b" not in seen
+    assert b"iperf3" in seen
+
+
+def _empty(terminal: int) -> None:
+    try:
+        while os.read(terminal, 4096):
+            pass
+    except OSError:
+        os.close(terminal)
+
+
+def test_names_cannot_drive_the_terminal(daemon: Serving) -> None:
+    thread = flow(1).thread
+    assert thread is not None
+    evil = replace(flow(40_000), thread=replace(thread, comm="\x1b[2J[red]\r"), why="\x1b]0;x\x07")
+    daemon.do(lambda: daemon.source.table.put(key(40_000), evil))
+    out = atfnctl(daemon, "top", "--interval", "0.1").stdout
+    assert "?[2J[red]?" in out
+    assert "\x1b" not in out
+
+
+def test_ctrl_c_without_a_terminal(tmp_path: Path) -> None:
+    """While it waits for rates."""
+    with serving(tmp_path / "atfnd.sock", three_flows()) as running:
+        asked = threading.Event()
+        told = running.source.status
+        running.source.status = lambda: (asked.set(), told())[1]  # type: ignore[method-assign,func-returns-value]
+        stream = Stream(running, "top")
+        until(asked.is_set, "it asks")
+        assert stream.interrupt() == (0, b"")
+
+
+def test_a_big_table_is_read_seldom(daemon: Serving) -> None:
+    """The rest of it is read with every look."""
+    daemon.do(lambda: daemon.source.fill(range(2000)))
+    looks, series = Looks(Client(str(daemon.socket)), None), Series()
+    first, second = looks.look(), looks.look()
+    assert len(first.flows) == 2003
+    assert second.flows is first.flows
+    assert second.flows_age_s > first.flows_age_s
+    assert second.cpu_time["read_ns"] > first.cpu_time["read_ns"]
+    assert series.see(first).flows is series.see(second).flows
+    until(lambda: looks.look().flows is not first.flows, "it is read again")
+
+
+def test_patience_ends() -> None:
+    patience = Patience()
+    assert patience.left_s(100) == PATIENCE_S
+    assert patience.left_s(130) == PATIENCE_S - 30
+    patience.answered()
+    assert patience.left_s(150) == PATIENCE_S
+    assert patience.left_s(150 + PATIENCE_S) == 0
+    assert patience.left_s(1000) == 0

@@ -1,0 +1,234 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What is done to a cgroup over time, and journaled: on a made-up hierarchy, with this process in
+it. What the kernel makes of it is in tests/guest/test_keep_off.py."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+
+from atfnd.daemon.cpu_exclusion import CpuExclusion
+from atfnd.kernel.system import cpuset
+from atfnd.model import Flow, Outcome, Placement, PlacementKind, Policy, Thread
+from atfnd.observe.processes import cgroup
+from atfnd.program import setting
+from atfnd.program.cpuset import CGROUPS, Cpusets
+from atfnd.program.journals.undo_journal import UndoJournal
+from atfnd.serve.log.event_log import EventLog
+from tests.replay.test_replay import POLICY
+from tests.values import NIC, RULE, flow
+
+__all__: list[str] = []
+
+POSSIBLE = cpuset.possible()
+LAST = max(POSSIBLE)
+REST = ",".join(str(cpu) for cpu in sorted(POSSIBLE - {LAST}))
+ASKED = Placement(PlacementKind.DEDICATED, frozenset({LAST}), keep_off=True)
+KEEP = replace(POLICY, flows=(replace(RULE, placement=ASKED),))
+DROP = replace(POLICY, flows=(replace(RULE, placement=replace(ASKED, keep_off=False)),))
+MINE = flow(1, rule_name=RULE.name, thread=Thread(os.getpid(), os.getpid(), "pytest", None))
+assert REST, "one CPU is too few"
+
+
+@dataclass
+class World:
+    """A cgroup `/app`, and a daemon's part that looks at it."""
+
+    folder: Path
+    journal: Path
+    outcomes: list[Outcome]
+    log: EventLog
+
+    def __post_init__(self) -> None:
+        self.fresh()
+
+    def fresh(self) -> None:
+        """A run of the daemon begins."""
+        self.undo_journal = UndoJournal(self.journal)
+        self.cpu_exclusion = CpuExclusion(self.undo_journal, self.outcomes.append, self.log)
+
+    def look(
+        self, policy: Policy = KEEP, flows: tuple[Flow, ...] = (MINE,), *, armed: bool = True
+    ) -> str:
+        view = replace(NIC, armed=armed)
+        self.cpu_exclusion.look(policy, flows, {view.name: view})
+        return self.cpus
+
+    @property
+    def cpus(self) -> str:
+        return (self.folder / "cpuset.cpus").read_text().strip()
+
+    def write(self, name: str, text: str) -> None:
+        (self.folder / name).write_text(text + "\n")
+
+    def made(self) -> None:
+        """Made, or made anew."""
+        self.folder.mkdir()
+        whole = ",".join(map(str, sorted(POSSIBLE)))
+        files = {
+            "cgroup.type": "domain", "cgroup.procs": str(os.getpid()), "cgroup.threads": "",
+            "cpuset.cpus": whole, "cpuset.cpus.effective": whole,
+        }  # fmt: skip
+        for name, text in files.items():
+            self.write(name, text)
+
+    def kinds(self) -> list[str]:
+        return [event.kind for event in self.log.after(0, 100)]
+
+
+@pytest.fixture
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
+    top = tmp_path / "cgroup"
+    top.mkdir()
+    (top / "cgroup.controllers").write_text("cpuset cpu")
+    monkeypatch.setattr(cpuset, "_MOUNTS", (str(top),))
+    monkeypatch.setattr(cgroup, "cgroup_of", lambda pid: "/app")
+    world = World(top / "app", tmp_path / "journal", [], EventLog())
+    world.made()
+    yield world
+    world.undo_journal.close()
+
+
+def narrowed(world: World) -> bool:
+    return set(world.cpus.split(",")) == {*REST.split(",")} or world.cpus == f"0-{LAST - 1}"
+
+
+def test_it_is_journaled_then_written_and_undone(world: World) -> None:
+    before = world.cpus
+    world.look()
+    assert narrowed(world)
+    (held,) = world.undo_journal.held(CGROUPS).values()
+    assert (held.original, held.wrote) == (before, world.cpus)
+    world.look()
+    assert [each.errno for each in world.outcomes] == [0]
+    (done,) = setting.undo(Cpusets(), world.undo_journal)
+    assert (done.errno, world.cpus, world.undo_journal.nics()) == (0, before, [])
+
+
+def test_nothing_is_written_where_it_is_not_armed(world: World) -> None:
+    before = world.cpus
+    assert world.look(armed=False) == before
+    (action,) = world.cpu_exclusion.planned(NIC.name)
+    assert action.setting is not None
+    assert action.setting.endswith(":/app")
+    world.look()
+    assert narrowed(world)
+    assert world.cpu_exclusion.planned(NIC.name) == ()
+    narrow = world.cpus
+    assert world.look(DROP, armed=False) == narrow  # and nothing is put back
+    assert world.look(DROP) == before
+
+
+def test_it_hurries_after_a_change_and_comes_to_rest(world: World) -> None:
+    assert not world.cpu_exclusion.pressing()
+    world.look()
+    looks = 0
+    while world.cpu_exclusion.pressing():
+        world.look()
+        looks += 1
+    assert 0 < looks < 10
+
+
+def test_what_somebody_else_writes_is_his_until_it_is_taken_back(world: World) -> None:
+    world.look()
+    world.write("cpuset.cpus", str(LAST))
+    assert world.look() == world.look() == str(LAST)
+    assert world.undo_journal.nics() == []
+    assert world.kinds() == ["manual", "not-kept-off"]
+    told = world.cpu_exclusion.report(MINE)
+    assert told is not None
+    assert f"another program set its cpuset.cpus to {LAST}" in told
+    world.cpu_exclusion.arm()
+    world.undo_journal.close()
+    world.fresh()  # neither arming nor a restart makes it ours
+    assert world.look() == str(LAST)
+    world.cpu_exclusion.take_back()
+    assert "another program" not in ((world.look() and world.cpu_exclusion.report(MINE)) or "")
+
+
+def test_a_stranger_ends_it_while_he_is_there(world: World) -> None:
+    before = world.cpus
+    world.look()
+    world.write("cgroup.procs", f"{os.getpid()}\n1")
+    assert world.look() == before
+    assert "is shared: process 1 (" in (world.cpu_exclusion.report(MINE) or "")
+    world.write("cgroup.procs", f"{os.getpid()}")
+    world.look()
+    assert narrowed(world)
+
+
+def test_a_process_that_the_rule_names_is_no_stranger(world: World) -> None:
+    comm = Path("/proc/1/comm").read_text().strip()
+    world.write("cgroup.procs", f"{os.getpid()}\n1")
+    named = replace(KEEP.flows[0], processes=(comm,))
+    world.look(replace(KEEP, flows=(named,)))
+    assert narrowed(world)
+
+
+def test_an_idle_application_stays_off_and_a_restart_takes_it_over(world: World) -> None:
+    world.look()
+    narrow = world.cpus
+    assert world.look(flows=()) == narrow
+    world.undo_journal.close()
+    world.fresh()
+    assert world.look(flows=()) == world.look() == narrow
+    assert len(world.outcomes) == 1
+
+
+def test_the_last_process_of_the_rule_leaves(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = world.cpus
+    world.look()
+    monkeypatch.setattr(cgroup, "cgroup_of", lambda pid: "/")
+    assert world.look() == before
+
+
+def test_a_cgroup_of_the_same_name_is_another_one(world: World) -> None:
+    world.look()
+    world.folder.rename(world.folder.with_name("gone"))
+    world.made()
+    world.look()
+    assert narrowed(world)
+    assert "manual" not in world.kinds()
+    assert len(world.undo_journal.held(CGROUPS)) == 1
+
+
+def test_a_nic_that_is_gone_needs_nothing(world: World) -> None:
+    before = world.cpus
+    world.look()
+    world.cpu_exclusion.look(KEEP, (), {})
+    assert world.cpus == before
+
+
+def test_a_refusal_is_an_outcome_once(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(folder: Path, cpus: str) -> None:
+        raise OSError(errno.EACCES, "no", str(folder))
+
+    monkeypatch.setattr("atfnd.program.cpuset.write_cpus", refuse)
+    before = world.look()
+    assert world.look() == before
+    assert [each.errno for each in world.outcomes] == [errno.EACCES]
+    assert world.undo_journal.nics() == []
+    assert "the kernel refused" in (world.cpu_exclusion.report(MINE) or "")
+    monkeypatch.undo()
+
+
+def test_a_pause_puts_back(world: World) -> None:
+    before = world.cpus
+    world.look()
+    paused = replace(NIC, armed=False, paused=True)
+    assert world.cpu_exclusion.pause({NIC.name: paused}) == []
+    assert world.cpus == before
+
+
+def test_a_policy_that_asks_for_nothing_reads_nothing(tmp_path: Path) -> None:
+    with closing(UndoJournal(tmp_path / "journal")) as undo_journal:
+        outcomes: list[Outcome] = []
+        kept = CpuExclusion(undo_journal, outcomes.append, EventLog())
+        kept.look(POLICY, (MINE,), {NIC.name: NIC})
+        assert (kept.report(MINE), kept.findings()) == (None, [])

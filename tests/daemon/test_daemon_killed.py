@@ -1,0 +1,148 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The daemon itself, killed, stopped or with its NIC reset while it moves a flow: as
+test_fail_open.py and test_broken_holds.py, from an application that runs on another CPU on."""
+
+from __future__ import annotations
+
+import os
+import signal
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from atfnd.program.journals.filter_journal import FilterJournal
+from tests.applications import CPUS, rss_cpu
+from tests.daemons import Daemon, standing
+from tests.failing import Traffic, in_kernel, loaded, restarts, restored, stopped
+from tests.faulty import with_fault
+from tests.wait import until
+
+STRICT = """\
+version: 1
+daemon: { settle: { hold_down: 10ms } }
+flows:
+  - name: neighbour
+    match: { ports: [5001] }
+    placement: leave
+  - name: moved
+    match: { protocol: udp }
+    placement: { near: core }
+    order: strict
+    dwell: 20ms
+"""
+
+
+FAULT_S = 90  # beside others, moves are deferred, each time for longer
+ADOPTED = ["1 rules taken over, 0 orphans deleted"]
+
+
+def start(traffic: Traffic, folder: Path, fault: str | None = None) -> Daemon:
+    daemon, name = Daemon(folder, STRICT), traffic.lab.nic.name
+    wrapped = [] if fault is None else with_fault(fault, traffic.lab.name)
+    daemon.spawn("--nic", name, "--arm", name, "--observer", "bpf", wrapped=wrapped)
+    return daemon
+
+
+def rule_cpus(traffic: Traffic) -> list[int | None]:
+    """Where our rules lead."""
+    queues = traffic.lab.nic.queues()
+    return [None if rule.queue is None else queues[rule.queue].cpu for rule in traffic.rules()]
+
+
+def killed(daemon: Daemon, traffic: Traffic) -> None:
+    """By its fault: traffic flows, and nothing is attached."""
+    assert daemon.process is not None
+    process, held = daemon.process, set[tuple[str, int]]()
+
+    def dead() -> bool:
+        held.update(loaded(process.pid))
+        return process.poll() is not None
+
+    until(dead, "the fault comes", FAULT_S)
+    assert process.returncode == -signal.SIGKILL, daemon.said()
+    traffic.flows()
+    assert held
+    until(lambda: not held & in_kernel(), "nothing is attached")
+
+
+def off_rss(traffic: Traffic) -> int:
+    """A CPU where RSS does not deliver the flow."""
+    by_rss = rss_cpu(traffic.lab, traffic.moved.key)
+    return next(cpu for cpu in CPUS if cpu != by_rss)
+
+
+@pytest.mark.parametrize(
+    ("state", "done"),
+    [
+        ("hold before hold", False),
+        ("hold after hold", False),
+        ("commit after claim", False),
+        ("commit after insert", True),
+        ("settle before drain_evidence", True),
+        ("verify before release", True),
+        ("verify before evidence", True),
+    ],
+)
+def test_killed_over_a_first_rule(traffic: Traffic, tmp_path: Path, state: str, done: bool) -> None:
+    before, seats = standing(traffic.lab), traffic.seats()
+    there = off_rss(traffic)
+    os.sched_setaffinity(traffic.moved.running.checker.pid, {there})
+    killed(start(traffic, tmp_path, f"kill {state}"), traffic)
+    assert traffic.seats() == seats
+    assert rule_cpus(traffic) == ([there] if done else [])
+    journal, name = FilterJournal(tmp_path / "run/rules.journal"), traffic.lab.nic.name
+    assert journal.ours(name, traffic.rules()) == traffic.rules()
+    journal.close()
+    assert restarts(traffic, tmp_path) == (ADOPTED if done else [])
+    assert standing(traffic.lab) == before
+
+
+@pytest.mark.parametrize(
+    ("state", "done"),
+    [
+        ("commit before write", False),
+        ("commit after write", True),
+        ("verify before evidence", True),
+    ],
+)
+def test_killed_while_a_queue_follows(
+    traffic: Traffic, tmp_path: Path, state: str, done: bool
+) -> None:
+    """What it changed of the queue is known to `restore`."""
+    before, seats = standing(traffic.lab), traffic.seats()
+    application, there = traffic.moved.running.checker.pid, off_rss(traffic)
+    os.sched_setaffinity(application, {there})
+    daemon = start(traffic, tmp_path)
+    until(lambda: rule_cpus(traffic) == [there], "it has its first rule")
+    assert daemon.end() == 0
+    here = next(cpu for cpu in CPUS if cpu != there)
+    os.sched_setaffinity(application, {here})
+    killed(start(traffic, tmp_path, f"kill {state}"), traffic)
+    assert rule_cpus(traffic) == [here if done else there]
+    assert restarts(traffic, tmp_path) == ADOPTED
+    assert standing(traffic.lab) == before
+    assert traffic.seats() == seats
+
+
+@pytest.mark.parametrize("fault", ["stop", "flap"])
+@pytest.mark.parametrize(
+    "state", ["hold after hold", "settle before drain_evidence", "verify before evidence"]
+)
+def test_the_daemon_goes_on(traffic: Traffic, tmp_path: Path, fault: str, state: str) -> None:
+    here = off_rss(traffic)
+    os.sched_setaffinity(traffic.moved.running.checker.pid, {here})
+    daemon = start(traffic, tmp_path, f"{fault} {state}")
+    try:
+        until(lambda: "fault\n" in daemon.said(), "the fault comes", FAULT_S)
+        assert daemon.process is not None
+        if fault == "stop":
+            until(partial(stopped, daemon.process.pid), "it is stopped")
+        traffic.flows()
+        daemon.process.send_signal(signal.SIGCONT)
+        until(lambda: daemon.answers() and rule_cpus(traffic) == [here], "it is moved")
+        traffic.flows()
+        assert daemon.end() == 0
+    finally:
+        daemon.reap()
+    restored(traffic, daemon)

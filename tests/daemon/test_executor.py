@@ -1,0 +1,310 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The only way to the kernel: what is written, what is not, and what the engine hears of it."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from atfnd.daemon.changes import ChangeLog
+from atfnd.daemon.executor import Executor, UndoPermit
+from atfnd.daemon.in_force import InForce
+from atfnd.daemon.session import NicSession, Sessions
+from atfnd.engine.command import Adopt, Begin, Command, Expect, Forget, LookAtStrays, TellMoves
+from atfnd.engine.engine import Engine
+from atfnd.engine.event import (
+    Event,
+    MovesDropped,
+    MovesReported,
+    NicAttached,
+    StraysLooked,
+    Tick,
+)
+from atfnd.model import Action, ActionKind, FlowState, Match, Outcome, Policy
+from atfnd.move.event import Reset, Wanted
+from atfnd.move.verdict import Mode
+from atfnd.program.journals.filter_journal import FilterJournal
+from atfnd.program.journals.undo_journal import UndoJournal
+from atfnd.serve.log.event_log import EventLog
+from tests.fake_nic import FakeNic
+from tests.values import NIC, RULE, flow, key
+
+__all__: list[str] = []
+
+INSERT = Action(ActionKind.INSERT, "nic", key(1), None, None, 2, "why", "rest")
+DELETE = Action(ActionKind.DELETE, "nic", key(1), 7, 1, None, "why", "rest", live=False)
+WANTED = Wanted(INSERT, Mode.IMMEDIATE)
+PORT = key(0)._replace(remote=bytes(4), remote_port=0)
+
+
+class Moves:
+    """What stands for the moves of a NIC: it does at once what it is asked for."""
+
+    def __init__(self, carry_out: Callable[[Action], Outcome]) -> None:
+        self.asked: list[Wanted] = []
+        self.told: list[object] = []
+        self.refuses = 0
+        self._carry_out = carry_out
+
+    def want(self, wanted: tuple[Wanted, ...]) -> list[Outcome]:
+        if self.refuses:
+            raise OSError(self.refuses, os.strerror(self.refuses))
+        self.asked += wanted
+        return [self._carry_out(each.action) for each in wanted]
+
+    def tell(self, event: object) -> None:
+        self.told.append(event)
+
+    def flows(self) -> list[Any]:
+        return [key(1)]
+
+    def close(self) -> None:
+        pass
+
+
+class Bed:
+    """Two armed NICs and the real engine; the observer notes what it is asked."""
+
+    def __init__(self, folder: Path) -> None:
+        anything: Any = SimpleNamespace
+        self.engine = Engine(Policy((), (RULE,), "auto", 64, 0, ()), lambda nic, key: None)
+        self.sessions: Sessions = {}
+        self.nics = {"nic": FakeNic(), "other": FakeNic()}
+        self.asked: list[tuple[object, ...]] = []
+        self.queues: list[tuple[int, int]] = []
+        self.heard: list[Event] = []
+        self.socket: int | None = None
+        for name, fake in self.nics.items():
+            watch: Any = SimpleNamespace(
+                view=replace(NIC, name=name), nic=fake,
+                queue_moved=lambda queue, cpu: self.queues.append((queue, cpu)),
+            )  # fmt: skip
+            session = self.sessions[name] = NicSession(watch)
+            session.socket_of = lambda key: self._socket()  # type: ignore[method-assign]
+            self.engine.handle(NicAttached(session.view), 0)
+        observer = anything(
+            expect=lambda *given: self.asked.append(("expect", *given)),
+            adopt=lambda *given: self.asked.append(("adopt", *given)),
+            forget=lambda *given: self.asked.append(("forget", *given)),
+            inventory=list,
+        )
+        self.journal = FilterJournal(folder / "rules.journal")
+        self.undo_journal = UndoJournal(folder / "originals.journal")
+        in_force, self.log = InForce(Policy((), (RULE,), "auto", 64, 0, ())), EventLog()
+        changes = ChangeLog(self.log, self.sessions, in_force)
+        self.executor = Executor(
+            self.engine, self.sessions, observer, self.journal, self.undo_journal, changes, in_force
+        )
+        for name in self.sessions:
+            self.moves(name)
+        handle = self.engine.handle
+
+        def heard(event: Event, now_ns: int) -> Any:
+            self.heard.append(event)
+            return handle(event, now_ns)
+
+        self.engine.handle = heard  # type: ignore[method-assign]
+
+    def moves(self, name: str) -> Moves:
+        session = self.sessions[name]
+        if session.moves is None:
+            carry_out = lambda action: self.executor._apply(session, action)  # noqa: E731
+            session.moves = Moves(carry_out)  # type: ignore[assignment]
+        return cast("Moves", session.moves)
+
+    def arm(self, name: str, armed: bool) -> None:
+        watch: Any = self.sessions[name].watch
+        watch.view = replace(watch.view, armed=armed)
+
+    def _socket(self) -> int | None:
+        if self.socket is not None and self.socket < 0:
+            raise OSError(-self.socket, os.strerror(-self.socket))
+        return self.socket
+
+    def close(self) -> None:
+        self.journal.close()
+        self.undo_journal.close()
+
+
+@pytest.fixture
+def bed(tmp_path: Path) -> Iterator[Bed]:
+    made = Bed(tmp_path)
+    yield made
+    made.close()
+
+
+def test_what_is_begun_on_an_armed_nic_is_written_and_reported(bed: Bed) -> None:
+    bed.engine.memory.table.put(flow(1))
+    [done] = bed.executor.carry_out([Begin("nic", (WANTED,))])
+    assert (done.errno, done.action) == (0, INSERT)
+    assert [rule.match for rule in bed.nics["nic"].table.values()] == [Match.of(key(1))]
+    assert MovesReported((done,)) in bed.heard
+    found = bed.engine.memory.table.get(key(1))
+    assert found is not None
+    assert found.state is FlowState.STEERED
+
+
+def test_nothing_is_written_where_it_is_not_armed(bed: Bed) -> None:
+    bed.engine.memory.table.put(flow(1))
+    bed.arm("nic", False)
+    assert bed.executor.carry_out([Begin("nic", (WANTED,))]) == []
+    assert bed.executor.move((INSERT,)) == []
+    assert bed.executor.write((INSERT,)) == []
+    assert bed.moves("nic").asked == []
+    assert bed.nics["nic"].calls == []
+    other = replace(INSERT, nic="other")
+    assert [each.action for each in bed.executor.write((INSERT, other))] == [other]
+    assert bed.executor.carry_out([Begin("gone", (WANTED,))]) == []
+
+
+@pytest.mark.parametrize("code", [errno.ENODEV, errno.ENOENT])
+def test_a_nic_that_has_just_gone_ends_nothing(bed: Bed, code: int) -> None:
+    bed.moves("nic").refuses = code
+    assert bed.executor.carry_out([Begin("nic", (WANTED,))]) == []
+
+
+def test_what_else_goes_wrong_is_passed_on(bed: Bed) -> None:
+    bed.moves("nic").refuses = errno.ENOSPC
+    with pytest.raises(OSError, match="No space"):
+        bed.executor.carry_out([Begin("nic", (WANTED,))])
+
+
+def test_an_action_that_outlived_its_reason_is_not_written(bed: Bed) -> None:
+    bed.engine.memory.table.put(flow(1))
+    late = replace(INSERT, generation=bed.engine.memory.table.generation(key(1)) + 1)
+    [done] = bed.executor.write((late,))
+    assert done.errno == errno.ESTALE
+    assert bed.nics["nic"].calls == []
+
+
+def test_a_queue_counts_as_moved_when_it_was(bed: Bed) -> None:
+    follow = Action(ActionKind.QUEUE_CPU, "nic", None, None, 1, 3, "why", "", queue=1)
+    bed.nics["nic"].values["queue-cpu:1"] = "1"
+    assert [each.errno for each in bed.executor.write((follow,))] == [0]
+    assert bed.queues == [(1, 3)]
+    bed.nics["nic"].refuse("write_setting", errno.EIO)
+    assert [each.errno for each in bed.executor.write((replace(follow, new=2),))] == [errno.EIO]
+    assert bed.queues == [(1, 3)]
+
+
+@pytest.mark.parametrize(
+    ("socket", "code"), [(None, 0), (5000, errno.ECANCELED), (-errno.EPERM, errno.EPERM)]
+)
+def test_the_filter_of_a_closed_flow_goes_unless_its_5_tuple_is_used_again(
+    bed: Bed, socket: int | None, code: int
+) -> None:
+    bed.engine.memory.table.put(flow(1, state=FlowState.STEERED, location=7, target_queue=1))
+    bed.journal.claim("nic", Match.of(key(1)), 1)
+    bed.journal.locate("nic", Match.of(key(1)), 7)
+    bed.nics["nic"].put(7, Match.of(key(1)), 1)
+    bed.socket = socket
+    [done] = bed.executor.write((DELETE,))
+    assert done.errno == code
+    assert (7 in bed.nics["nic"].table) is bool(code)
+    assert bed.journal.names("nic", Match.of(key(1))) is bool(code)
+
+
+def test_the_filter_of_a_live_flow_goes_without_a_question(bed: Bed) -> None:
+    """Its socket has that 5-tuple, of course."""
+    bed.engine.memory.table.put(flow(1, state=FlowState.STEERED, location=7, target_queue=1))
+    bed.journal.claim("nic", Match.of(key(1)), 1)
+    bed.nics["nic"].put(7, Match.of(key(1)), 1)
+    bed.socket = 5000
+    [done] = bed.executor.write((replace(DELETE, live=True),))
+    assert (done.errno, bed.nics["nic"].table) == (0, {})
+
+
+def test_a_port_is_not_asked_for_its_socket(bed: Bed) -> None:
+    bed.socket = 5000
+    bed.engine.anyone_at = lambda key, uses: True  # type: ignore[method-assign]
+    bed.nics["nic"].put(7, Match.of(PORT), 1)
+    bed.journal.claim("nic", Match.of(PORT), 1)
+    [done] = bed.executor.write((replace(DELETE, key=PORT),))
+    assert (done.errno, bed.nics["nic"].table) == (0, {})
+
+
+@pytest.mark.parametrize(("nic", "told"), [("nic", ["nic"]), (None, ["nic", "other"])])
+def test_moves_are_told_of_their_nic(bed: Bed, nic: str | None, told: list[str]) -> None:
+    bed.executor.carry_out([TellMoves(nic, Reset())])
+    assert [name for name in bed.sessions if bed.moves(name).told == [Reset()]] == told
+
+
+def test_the_observer_is_asked(bed: Bed) -> None:
+    bed.executor.carry_out([Expect(1, 2), Adopt({3: 4}), Forget(frozenset({5}))])
+    assert bed.asked == [("expect", 1, 2), ("adopt", {3: 4}), ("forget", frozenset({5}))]
+
+
+def test_an_answer_is_handled_before_the_next_command(bed: Bed) -> None:
+    order: list[str] = []
+
+    def first(command: Command) -> list[Event]:
+        order.append("first")
+        return [Tick()]
+
+    def second(command: Command) -> list[Event]:
+        order.append("second")
+        return []
+
+    bed.executor.answer(Expect, first)
+    bed.executor.answer(Forget, second)
+    handle = bed.engine.handle
+
+    def handled(event: Event, now_ns: int) -> Any:
+        order.append(type(event).__name__)
+        return (*handle(event, now_ns), Adopt({}))
+
+    bed.engine.handle = handled  # type: ignore[method-assign]
+
+    def answered(command: Command) -> list[Event]:
+        order.append("answered")
+        return []
+
+    bed.executor.answer(Adopt, answered)
+    bed.executor.carry_out([Expect(1, 2), Forget(frozenset())])
+    assert order == ["first", "Tick", "answered", "second"]
+
+
+def test_moves_that_are_dropped_are_reported_with_their_flows(bed: Bed) -> None:
+    assert bed.executor.still(bed.sessions["nic"]) is None
+    assert bed.heard == [MovesDropped("nic", [key(1)])]
+    assert bed.sessions["nic"].moves is None
+    assert bed.sessions["other"].moves is not None
+
+
+def test_moves_that_do_not_end_in_order_are_logged(bed: Bed, monkeypatch: Any) -> None:
+    def close() -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(bed.moves("nic"), "close", close)
+    assert bed.executor.still(bed.sessions["nic"]) == "Input/output error"
+    [event] = bed.log.after(0, 9)
+    assert (event.kind, event.nic) == ("refused", "nic")
+    assert bed.heard == [MovesDropped("nic", [key(1)])]
+
+
+def test_undo_needs_a_permit_for_the_nic(bed: Bed) -> None:
+    bed.arm("nic", False)
+    with pytest.raises(ValueError, match="does not permit nic"):
+        bed.executor.take_out(bed.sessions["nic"], UndoPermit("other", "why"), list)
+    assert all(each.done for each in bed.executor.take_out(
+        bed.sessions["nic"], UndoPermit("nic", "why"), list
+    ))  # fmt: skip
+
+
+def test_strays_are_looked_up_where_they_are(bed: Bed) -> None:
+    bed.executor.carry_out([LookAtStrays((("nic", key(1)), ("other", PORT)))])
+    assert StraysLooked({("nic", key(1)): False, ("other", PORT): True}) in bed.heard
+
+
+def test_the_loop_is_told_that_its_next_tick_may_be_another(bed: Bed) -> None:
+    called: list[int] = []
+    bed.executor.changed = lambda: called.append(1)
+    bed.executor.take(Tick())
+    assert called == [1]

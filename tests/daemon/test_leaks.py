@@ -1,0 +1,212 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What a daemon knows of a NIC or a move ends with it."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+from collections.abc import Iterator
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from atfnd.daemon.nics import ServedNics
+from atfnd.engine.command import Forget, ReportEnd, WatchAccepts
+from atfnd.engine.engine import Engine
+from atfnd.engine.event import (
+    Event,
+    MovesDropped,
+    MovesReported,
+    NicAttached,
+    NicLost,
+    Reviewed,
+)
+from atfnd.errors import OperatorError
+from atfnd.kernel.netlink.rtnl import Link
+from atfnd.model import Action, ActionKind, FlowState, Match, Policy, Topology
+from atfnd.move.command import Ended
+from atfnd.move.verdict import Mechanism, Verdict
+from atfnd.observe.nics import interfaces
+from atfnd.observe.nics.interfaces import Interfaces
+from atfnd.observe.nics.watch import NapiIds
+from atfnd.serve.log.event_log import EventLog
+from tests.values import NIC, RULE, flow, key
+
+__all__: list[str] = []
+
+PORT = key(0)._replace(remote=bytes(4), remote_port=0)
+
+
+def an_engine(*entries: int) -> Engine:
+    engine = Engine(Policy((), (RULE,), "auto", 64, 0, ()), lambda nic, key: None)
+    engine.handle(NicAttached(NIC), 0)
+    for number in entries:
+        engine.memory.table.put(flow(number))
+    return engine
+
+
+def test_a_tenant_that_may_move_again_is_not_remembered() -> None:
+    """Control groups come and go with each service; a bucket that is full again says nothing."""
+    engine = an_engine()
+    rates = engine.memory.nics["nic"].rates
+    rates.take([("cgroup", 7)], {"cgroup": 1000}, 0)
+    engine.handle(Reviewed(Topology(())), 999)
+    assert rates._arrival_ns == {("cgroup", 7): 1000}
+    engine.handle(Reviewed(Topology(())), 1000)
+    assert rates._arrival_ns == {}
+
+
+class TestDroppedMoves:
+    """The NIC is disarmed, paused or gone: what waits to be moved there is not."""
+
+    def test_a_birth_ends_with_its_move(self) -> None:
+        engine = an_engine(1, 2)
+        engine._connects, engine._ports = {key(1), key(7)}, {PORT}
+        engine.handle(MovesDropped("nic", [key(1), PORT]), 0)
+        assert (engine._connects, engine._ports) == ({key(7)}, set())  # one of another NIC's
+        assert [each.key for each in engine.memory.table] == [key(2)]
+
+    def test_a_later_move_that_is_deferred_leaves_its_entry(self) -> None:
+        engine = an_engine()
+        engine.memory.table.put(flow(1, location=5, state=FlowState.STEERED))
+        engine._connects = {key(1)}
+        engine.handle(MovesDropped("nic", [key(1)]), 0)
+        engine.memory.table.put(flow(1))  # a later rule of it was lost
+        action = Action(ActionKind.INSERT, "nic", key(1), None, None, 1, "", "", generation=0)
+        put_off = Ended(key(1), action, Mechanism.NONE, Verdict.DEFERRED, "", 0, 0)
+        engine.handle(MovesReported((put_off,)), 0)
+        assert engine.memory.table.get(key(1)) is not None
+
+
+@pytest.mark.parametrize("verdict", [Verdict.DONE, Verdict.REFUSED])
+def test_a_ports_filter_that_went_is_waited_for_no_more(verdict: Verdict) -> None:
+    """Its port was watched for connections for ever."""
+    engine = an_engine()
+    engine._ports = {PORT}
+    action = Action(ActionKind.DELETE, "nic", PORT, 5, 1, None, "", "", live=False)
+    ended = Ended(PORT, action, Mechanism.NONE, verdict, "", 0, 0)
+    commands = engine.handle(MovesReported((ended,)), 0)
+    assert engine._ports == set()
+    assert WatchAccepts(frozenset()) in commands
+
+
+@pytest.mark.parametrize("location", [None, 5])
+def test_a_ports_filter_that_cannot_be_moved_is_said_so_once(location: int | None) -> None:
+    """One that is not in the NIC yet is put off for longer, and is news."""
+    engine, news = an_engine(), list[bool]()
+    for number in range(3):
+        engine.memory.table.put(flow(0, key=PORT, location=location, target_queue=1))
+        engine._ports = {PORT}
+        action = Action(ActionKind.REWRITE, "nic", PORT, location, 1, 2, "", "")
+        why = f"queues 0, 1, {number} would have to be quiesced at once"
+        ended = Ended(PORT, action, Mechanism.NONE, Verdict.DEFERRED, why, 0, 0)
+        commands = engine.handle(MovesReported((ended,)), 0)
+        news += [each.news for each in commands if isinstance(each, ReportEnd)]
+    assert news == ([True] * 3 if location is None else [True, False, False])
+
+
+class TestGone:
+    def test_all_its_flows_are_forgotten(self) -> None:
+        """Also those without a filter: they come by another name, and are to be reported again."""
+        engine = an_engine(1)
+        engine.handle(NicAttached(replace(NIC, name="other")), 0)
+        engine.memory.table.put(flow(2, location=5, state=FlowState.STEERED))
+        engine.memory.table.put(flow(3, nic="other"))
+        engine.memory.overflowed[key(4)] = flow(4, state=FlowState.OVERFLOW)
+        (forget,) = engine.handle(NicLost("nic"), 0)
+        assert forget == Forget(frozenset({1001, 1002, 1004}))
+        assert [each.key for each in engine.memory.table] == [key(3)]
+        assert engine.memory.overflowed == {}
+        assert engine.views.keys() == {"other"}
+
+    @pytest.mark.parametrize("new", [None, "new"])
+    def test_so_is_where_its_queues_were(self, new: str | None) -> None:
+        """One that is renamed takes that along."""
+        engine, released, said = an_engine(1), list[Match](), list[Event]()
+        engine.memory.table.put(flow(2, location=5, state=FlowState.STEERED))
+
+        def watch(name: str) -> Any:
+            return SimpleNamespace(
+                view=replace(NIC, name=name), listeners=(), reads_by=lambda read: None,
+                reports_to=lambda report: None, close=lambda: None, name_now=lambda: new,
+                napi_ids=NapiIds(), nic=SimpleNamespace(netns=None), look_at_reads=lambda: None,
+                still_there=lambda: (_ for _ in ()).throw(OSError(errno.ENODEV, "gone")),
+            )  # fmt: skip
+
+        anything: Any = SimpleNamespace
+        renamed = lambda old, new: None  # noqa: E731
+        journal = anything(
+            release=lambda nic, match: released.append(match), rename=renamed,
+            left={"nic": {Match.of(key(2)): 5}},
+        )  # fmt: skip
+        executor = anything(still=lambda session: None, take=lambda *events: said.extend(events))
+        orders = anything(armed=lambda nic: None, paused=lambda nic: False, say=renamed)
+        nics = ServedNics(
+            anything(open=watch), {}, engine, executor,
+            anything(gone=lambda session: None, meet=lambda session: None),
+            anything(adopt=lambda nic, rules: None), anything(serve=lambda: None),
+            anything(watch=lambda netns, napis: 0, reads=lambda name: None), anything(),
+            journal, anything(rename=renamed), orders, EventLog(),
+        )  # fmt: skip
+        nics.adopt = lambda session: None  # type: ignore[method-assign]
+
+        async def ends() -> None:
+            nics.attach(watch("nic")).displaced = {0: 3}
+            nics.attach(watch("other")).displaced = {0: 1}
+            nics.sessions["other"].watch.still_there = lambda: None  # type: ignore[method-assign]
+            nics.each(lambda session: None)
+
+        asyncio.run(ends())
+        there = {name: session.displaced for name, session in nics.sessions.items()}
+        assert there == {"other": {0: 1}} | ({new: {0: 3}} if new else {})
+        assert NicLost("nic") in said
+        assert len(released) == (0 if new else 1)
+
+
+class TestArrivals:
+    """Interfaces of a machine that are not what they are asked to be."""
+
+    @pytest.fixture
+    def wanted(self, monkeypatch: pytest.MonkeyPatch) -> Iterator[Interfaces]:
+        self.here, self.labs = {1: Link("eth0", None)}, set[str]()
+        self.refuses: dict[str, str] = {}
+
+        def open_nic(name: str) -> Any:
+            if name in self.refuses:
+                raise OperatorError(self.refuses[name])
+            return name
+
+        monkeypatch.setattr(interfaces, "links", lambda: self.here)
+        monkeypatch.setattr(interfaces, "open_nic", open_nic)
+        monkeypatch.setattr(interfaces, "lab_is_there", lambda name: name in self.labs)
+        watch: Any = lambda nic: nic  # noqa: E731
+        made = Interfaces(["eth0", "lab:lab"], watch)
+        yield made
+        made.close()
+
+    def come(self, wanted: Interfaces, *watched: str) -> tuple[list[Any], list[tuple[str, str]]]:
+        said: list[tuple[str, str]] = []
+        found = list(wanted.come(watched, lambda name, why: said.append((name, why))))
+        return found, said
+
+    def test_one_that_cannot_be_watched_is_told_once(self, wanted: Interfaces) -> None:
+        self.refuses["eth0"] = "it is a bond"
+        assert self.come(wanted) == ([], [("eth0", "it is a bond")])
+        assert self.come(wanted) == self.come(wanted) == ([], [])
+        self.refuses["eth0"] = "it is a bridge"
+        assert self.come(wanted) == ([], [("eth0", "it is a bridge")])
+        self.here = {}
+        assert self.come(wanted) == ([], [])
+        self.here = {2: Link("eth0", None)}
+        assert self.come(wanted) == ([], [("eth0", "it is a bridge")])
+        self.refuses.clear()
+        assert self.come(wanted) == (["eth0"], [])
+        assert self.come(wanted, "eth0") == ([], [])
+
+    def test_a_lab_comes_back(self, wanted: Interfaces) -> None:
+        assert self.come(wanted, "eth0") == ([], [])
+        self.labs = {"lab:lab", "lab:other"}
+        assert self.come(wanted, "eth0", "lab:lab") == ([], [])
+        assert self.come(wanted, "eth0") == (["lab:lab"], [])

@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Real servers whose flows come and go faster than filters are written: nothing of ours is left.
+
+Under the built-in policy, on the lab. `tests/program/test_undo_machine.py` has the same in values,
+in every order of events; here is the kernel, the daemon's loop and its moves.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from tests.applications import CPUS
+from tests.daemons import Daemon
+from tests.labs import Lab
+from tests.wait import until
+
+__all__: list[str] = []
+
+BUILT_IN = "version: 1\n"
+HOST4 = "10.9.0.1"
+EVERY_S = 0.15
+PORTS = (5201, 5202)
+
+
+@contextmanager
+def servers(lab: Lab) -> Iterator[list[int]]:
+    """Two, by their pids."""
+    with ExitStack() as stack:
+        pids = []
+        for port in PORTS:
+            words = ["ip", "netns", "exec", f"{lab.name}-host", "iperf3", "-s", "-p", str(port)]
+            server = stack.enter_context(subprocess.Popen(words, stdout=subprocess.DEVNULL))
+            stack.callback(server.kill)
+            pids.append(server.pid)
+        yield pids
+
+
+def wander(pids: list[int], running: list[subprocess.Popen[bytes]], most: int = 1000) -> None:
+    """Migrate every thread of these processes to the next CPU, again and again."""
+    for number in range(most):
+        for pid in pids:
+            for tid in map(int, os.listdir(f"/proc/{pid}/task")):
+                os.sched_setaffinity(tid, {CPUS[(number + pid) % len(CPUS)]})
+        try:
+            for each in running:
+                each.wait(EVERY_S)
+        except subprocess.TimeoutExpired:
+            continue
+        return
+
+
+def clients(lab: Lab, seconds: int) -> list[subprocess.Popen[bytes]]:
+    """A hundred UDP flows to each server."""
+    command = ["ip", "netns", "exec", f"{lab.name}-peer", "iperf3", "-c", HOST4, "-u"]
+    command += ["-P", "100", "-b", "300K", "-l", "1000", "-t", str(seconds)]
+    return [
+        subprocess.Popen([*command, "-p", str(port)], stdout=subprocess.DEVNULL) for port in PORTS
+    ]
+
+
+def test_no_filter_of_udp_flows_that_come_and_go(lab: Lab, tmp_path: Path) -> None:
+    daemon, name = Daemon(tmp_path, BUILT_IN), lab.nic.name
+    try:
+        daemon.start("--nic", name, "--arm", name, "--observer", "bpf")
+        with servers(lab) as pids:
+            for _ in range(2):
+                wander(pids, clients(lab, 4))
+        exists = [e for e in daemon.events("refused") if "File exists" in str(e)]
+        daemon.end()
+        done = daemon.restore()
+        assert (done.returncode, lab.nic.rules()) == (0, [])
+        assert exists == []
+    finally:
+        daemon.reap()
+
+
+def test_no_filter_after_a_kill_in_the_middle(lab: Lab, tmp_path: Path) -> None:
+    daemon, name = Daemon(tmp_path, BUILT_IN), lab.nic.name
+    try:
+        with servers(lab) as pids:
+            left = []
+            for _ in range(2):
+                daemon.start("--nic", name, "--arm", name, "--observer", "bpf")
+                running = clients(lab, 3)
+                until(lambda: lab.nic.rules(), "filters are written")
+                wander(pids, running, 12)
+                daemon.end(signal.SIGKILL)
+                before = len(lab.nic.rules())
+                done = daemon.restore()
+                for each in running:
+                    each.wait(60)
+                left.append((before, done.returncode, len(lab.nic.rules())))
+            assert all(each[1:] == (0, 0) for each in left)
+    finally:
+        daemon.reap()

@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""A real interface that is renamed, removed and made anew under a running daemon."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from tests.daemons import Daemon
+from tests.labs import unique_name
+from tests.wait import until
+
+__all__: list[str] = []
+
+
+class Place:
+    """A namespace with one veth pair, and a daemon in it that watches and may change `ra0`."""
+
+    def __init__(self, folder: Path) -> None:
+        self.netns = unique_name()
+        self.daemon = Daemon(folder)
+
+    def ip(self, *words: str) -> None:
+        subprocess.run(["ip", "-n", self.netns, *words], check=True)
+
+    def add(self) -> None:
+        self.ip("link", "add", "ra0", "numrxqueues", "2", "numtxqueues", "2", "type", "veth")
+
+    def known_as(self, name: str) -> bool:
+        return self.watched() == {name: True}
+
+    def watched(self) -> dict[str, bool]:
+        """Interface: is it armed."""
+        return {row["nic"]: row["armed"] for row in self.daemon.get("/v1/nics")["nics"]}
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Iterator[Place]:
+    made = Place(tmp_path)
+    subprocess.run(["ip", "netns", "add", made.netns], check=True)
+    try:
+        made.add()
+        options = ("--nic", "ra0", "--arm", "ra0")
+        made.daemon.start(*options, wrapped=["ip", "netns", "exec", made.netns])
+        yield made
+        made.daemon.end()
+    finally:
+        made.daemon.reap()
+        subprocess.run(["ip", "netns", "del", made.netns], check=True)
+
+
+def test_a_new_name_is_the_same_interface(place: Place) -> None:
+    for old, new in (("ra0", "ra7"), ("ra7", "ra8"), ("ra8", "ra0")):
+        place.ip("link", "set", old, "name", new)
+        until(partial(place.known_as, new), f"it is known as {new}")
+    assert not place.daemon.events("refused")
+
+
+def test_it_goes_and_comes_again(place: Place) -> None:
+    assert place.daemon.ctl("disarm", "ra0").returncode == 0
+    place.ip("link", "del", "ra0")
+    until(lambda: place.watched() == {}, "it is no longer watched")
+    place.add()
+    until(lambda: place.watched() == {"ra0": False}, "it is taken again, and disarmed as it was")

@@ -1,0 +1,306 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What the doctor finds, from values alone."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from atfnd.diagnose.doctor import examine
+from atfnd.model import (
+    Actuator,
+    Caps,
+    Conflict,
+    Device,
+    Finding,
+    Level,
+    Machine,
+    Match,
+    NicView,
+    Queue,
+    Rival,
+    Rule,
+    SteeringMethod,
+)
+from tests.published import key, topology
+from tests.values import NIC
+
+HARDWARE = replace(
+    NIC,
+    name="eth0",
+    queues=tuple(Queue(n, 100 + n, 40 + n, n, False, None) for n in range(8)),
+    caps=replace(NIC.caps, driver="ixgbe"),
+    device=Device("ixgbe", channels=8, channels_max=16, node=0),
+)
+PATIENT = Machine()
+IN_THE_WAY = {Level.WARNING, Level.BLOCKER}
+
+
+def found(nic: NicView, machine: Machine = PATIENT, *, watched: bool = True) -> list[Finding]:
+    return list(examine(nic, topology(), machine, watched=watched))
+
+
+def about(words: str, nic: NicView, machine: Machine = PATIENT) -> Finding:
+    (finding,) = [each for each in found(nic, machine) if words in each.what]
+    return finding
+
+
+def test_a_nic_in_good_health() -> None:
+    threads = tuple(replace(q, threaded=True, pid=900 + q.index) for q in HARDWARE.queues)
+    device = replace(HARDWARE.device, node=None)
+    findings = found(replace(HARDWARE, device=device, queues=threads))
+    assert {each.level for each in findings} == {Level.OK}
+    assert [each.what for each in findings] == [
+        "steers each flow by a filter of its own",
+        "moving a flow is one write (K1)",
+        "0 of 4096 filter slots used, 0 by us, 4096 free",
+        "RSS spreads over 4 queues; its table of 128 can be written",
+        "8 queues are delivered on CPUs 0-7",
+    ]
+
+
+def test_a_queue_without_a_thread_cannot_be_quiesced() -> None:
+    finding = about("polled without threads: strict order", HARDWARE)
+    assert finding.level is Level.NOTE
+    assert finding.what.startswith("queues 0-7 are")
+    assert finding.advice == "echo 1 > /sys/class/net/eth0/threaded"
+    for other in (
+        replace(HARDWARE, method=SteeringMethod.RSS),
+        replace(HARDWARE, queues=tuple(replace(q, threaded=None) for q in HARDWARE.queues)),
+    ):
+        assert not [each for each in found(other) if "without threads" in each.what]
+
+
+def test_another_node_is_worth_a_note() -> None:
+    finding = about("NUMA node 0, queues 4-7 are on another", HARDWARE)
+    assert finding.level is Level.NOTE
+
+
+@pytest.mark.parametrize(
+    ("actuator", "words"),
+    [
+        (Actuator.IN_PLACE, "one write (K1)"),
+        (Actuator.SHORT_GAP, "microseconds meanwhile (K2)"),
+        (Actuator.LONG_GAP, "100 microseconds or more meanwhile (K3)"),
+    ],
+)
+def test_what_moving_a_flow_does(actuator: Actuator, words: str) -> None:
+    nic = replace(HARDWARE, caps=replace(HARDWARE.caps, actuator=actuator))
+    assert about(words, nic).level is Level.OK
+
+
+def without_rules(**changes: object) -> NicView:
+    caps = replace(HARDWARE.caps, rules=False, rule_slots=None, **changes)  # type: ignore[arg-type]
+    return replace(HARDWARE, caps=caps, method=SteeringMethod.RSS, method_why="no filters")
+
+
+def test_a_nic_that_never_has_filters_is_served_by_other_means() -> None:
+    nic = without_rules(driver="virtio_net", actuator=Actuator.NONE)
+    assert about("indirection table of RSS", nic).what.endswith(": no filters")
+    assert not [each for each in found(nic) if each.level in IN_THE_WAY]
+
+
+def test_a_gate_says_how_to_open_it() -> None:
+    nic = without_rules(why="ntuple is off")
+    nic = replace(nic, device=replace(nic.device, ntuple=False))
+    finding = about("it takes no filters now: ntuple is off", nic)
+    assert finding.level is Level.WARNING
+    assert finding.advice is not None
+    assert finding.advice.startswith("ethtool -K eth0 ntuple on")
+
+
+def test_no_means_at_all_is_a_blocker() -> None:
+    finding = found(replace(without_rules(), method=SteeringMethod.NONE))[0]
+    assert finding.level is Level.BLOCKER
+    assert "nothing can be steered here: no filters" in finding.what
+
+
+def test_conflicts_keep_their_weight() -> None:
+    conflicts = Conflict("aRFS is on", "turn it off", False), Conflict("XSK", "end it", True)
+    nic = replace(HARDWARE, conflicts=conflicts)
+    assert about("aRFS is on", nic) == Finding("eth0", Level.WARNING, "aRFS is on", "turn it off")
+    assert about("XSK", nic).level is Level.BLOCKER
+    blocked = found(replace(nic, method=SteeringMethod.NONE, method_why="XSK: nothing is steered"))
+    assert len([f for f in blocked if f.level is Level.BLOCKER]) == 1
+
+
+def test_a_pause_is_no_blocker() -> None:
+    paused = replace(
+        HARDWARE, armed=False, paused=True, method=SteeringMethod.NONE, method_why="paused"
+    )
+    assert not [f for f in found(paused) if f.level in IN_THE_WAY]
+
+
+@pytest.mark.parametrize(
+    ("changes", "level", "advice"),
+    [
+        ({"up": False}, Level.BLOCKER, "bring eth0 up"),
+        ({"armed": False}, Level.NOTE, "atfnctl arm eth0"),
+        ({"armed": False, "paused": True}, Level.NOTE, "atfnctl resume eth0"),
+    ],
+)
+def test_its_state(changes: dict[str, bool], level: Level, advice: str) -> None:
+    changed = replace(HARDWARE, **changes)  # type: ignore[arg-type]
+    assert [f for f in found(changed) if f.level is level and f.advice == advice]
+
+
+def test_a_nic_nobody_watches_is_told_how_to_be() -> None:
+    findings = found(replace(HARDWARE, armed=False), watched=False)
+    assert [f for f in findings if f.advice == "start atfnd with --nic eth0 as well"]
+    assert not [f for f in findings if "not armed" in f.what]
+
+
+def test_what_is_expected_is_not_proven() -> None:
+    nic = replace(HARDWARE, caps=replace(HARDWARE.caps, probed=False, why="ntuple was turned on"))
+    assert about("expected to do", nic).level is Level.NOTE
+    assert about("ntuple was turned on", nic).level is Level.NOTE
+
+
+def rules(count: int) -> tuple[Rule, ...]:
+    return tuple(Rule(n, Match.of(key(n)), 0) for n in range(count))
+
+
+def test_capacity() -> None:
+    caps = replace(HARDWARE.caps, rule_slots=10)
+    full = replace(HARDWARE, rules=rules(9), owned=frozenset(range(6)), caps=caps)
+    finding = about("9 of 10 filter slots used, 6 by us, 1 free", full)
+    assert finding.level is Level.WARNING
+    assert "min_rate" in (finding.advice or "")
+    assert about("3 filters in it are not ours", full).level is Level.NOTE
+    theirs = replace(full, owned=frozenset())
+    assert about("by us, 1 free", theirs).advice == "they are not ours: ethtool -n eth0 lists them"
+    roomy = replace(full, caps=replace(caps, rule_slots=100))
+    assert about("9 of 100", roomy).level is Level.OK
+    silent = replace(full, caps=replace(caps, rule_slots=None))
+    assert about("it does not say how many it can hold", silent).level is Level.OK
+    spent = replace(roomy, budget=6)
+    assert about("our share of 6 filters is used up", spent).level is Level.WARNING
+
+
+def test_filters_that_do_not_take_everything() -> None:
+    types = frozenset({(4, 6), (4, 17)})
+    caps = replace(HARDWARE.caps, flow_types=types, prefix_masks=False)
+    nic = replace(HARDWARE, caps=caps)
+    assert about("TCP over IPv4, UDP over IPv4 only", nic).level is Level.NOTE
+    assert about("exact 5-tuples only", nic).level is Level.NOTE
+
+
+def on(*cpus: int | None) -> NicView:
+    queues = tuple(replace(HARDWARE.queues[0], index=n, cpu=cpu) for n, cpu in enumerate(cpus))
+    return replace(HARDWARE, queues=queues)
+
+
+def test_queues_and_cpus() -> None:
+    pin = "echo CPU > /proc/irq/40/smp_affinity_list (queue 2)"
+    loose = about("queue 2 is not confined to one CPU", on(0, 1, None))
+    assert (loose.level, loose.advice) == (Level.WARNING, pin)
+    crowd = about("queues 0,2 are sharing CPUs, while CPUs 0,2,4-7 have no queue", on(3, 1, 3))
+    assert crowd.level is Level.WARNING
+    assert "CPUs 2-7 have no queue" in about("have no queue", on(0, 1)).what
+    assert about("have no queue", on(0, 1)).advice == "ethtool -L eth0 combined 16"
+    everywhere = on(*range(8), 0, 1)  # more queues than CPUs: sharing is all that is left
+    assert not [f for f in found(everywhere) if "sharing" in f.what]
+
+
+def test_a_queue_that_follows_its_owner_is_no_reason_to_move_one() -> None:
+    """Queue 2 of CPU 2 follows a thread to CPU 1, and goes back."""
+    followed = replace(on(0, 1, 1, *range(3, 8)), homes={2: 2}, owners={2: "thread 7"})
+    assert about("queues of CPUs 2 follow their owners", followed).level is Level.OK
+    said = [f"{each.what} {each.advice}" for each in found(followed)]
+    assert not [each for each in said if "have no queue" in each or "sharing" in each]
+
+
+def test_queues_on_cpus_that_are_off_or_isolated() -> None:
+    cpus = topology().cpus
+    changed = replace(
+        topology(),
+        cpus=(
+            *cpus[:2],
+            replace(cpus[2], online=False),
+            replace(cpus[3], isolated=True),
+            *cpus[4:],
+        ),
+    )
+    findings = {f.what: f for f in examine(HARDWARE, changed, PATIENT)}
+    assert findings["queue 2 is on an offline CPU"].level is Level.WARNING
+    isolated = "queue 3 is on isolated CPUs, which the packets disturb"
+    assert findings[isolated].level is Level.WARNING
+
+
+def test_affinities_that_leave_a_choice() -> None:
+    nic = replace(
+        HARDWARE, settings={"queue-cpu:0": "0-7", "queue-cpu:1": "1", "queue-cpu:5": "4,5"}
+    )
+    assert about("queues 0,5 are allowed on several CPUs", nic).level is Level.NOTE
+
+
+def test_no_queue_and_one_queue() -> None:
+    assert about("names no receive queue", on()).level is Level.WARNING
+    assert about("1 queue is delivered on CPUs 0", on(0)).level is Level.OK
+
+
+def test_what_somebody_else_moved_is_said() -> None:
+    nic = replace(HARDWARE, manual=frozenset({"rss", "queue-cpu:3"}))
+    finding = about("another program changed queue-cpu:3, rss after atfnd", nic)
+    assert (finding.level, finding.advice) == (
+        Level.WARNING, "to take it back: atfnctl resume eth0",
+    )  # fmt: skip
+
+
+CAPS = st.builds(
+    Caps, st.just("x"), st.booleans(), st.none() | st.integers(0, 20), st.booleans(),
+    st.booleans(), st.booleans(), st.booleans(), st.sampled_from(Actuator),
+    st.none() | st.frozensets(st.tuples(st.sampled_from([4, 6]), st.sampled_from([6, 17, 132]))),
+    st.booleans(), st.none() | st.just("why"),
+)  # fmt: skip
+QUEUES = st.lists(
+    st.builds(
+        Queue, st.integers(0, 7), st.none() | st.integers(1, 9), st.none() | st.integers(1, 99),
+        st.none() | st.integers(0, 9), st.none() | st.booleans(), st.none() | st.integers(1, 9),
+    ),
+    max_size=8,
+    unique_by=lambda queue: queue.index,
+)  # fmt: skip
+
+
+@given(
+    CAPS, QUEUES, st.sampled_from(SteeringMethod), st.integers(0, 25), st.integers(0, 25),
+    st.booleans(), st.none() | st.integers(0, 1), st.frozensets(st.integers(1, 99)),
+)  # fmt: skip
+def test_whatever_a_nic_is_it_is_told_truly(
+    caps: Caps, queues: list[Queue], method: SteeringMethod, used: int, ours: int, up: bool,
+    node: int | None, banned: frozenset[int],
+) -> None:  # fmt: skip
+    nic = replace(
+        HARDWARE, caps=caps, queues=tuple(queues), method=method, rules=rules(used), up=up,
+        owned=frozenset(range(min(used, ours))), device=Device(node=node),
+    )  # fmt: skip
+    findings = found(nic, Machine(rivals=(Rival("irqbalance", 7, banned),)))
+    blockers = [each for each in findings if each.level is Level.BLOCKER]
+    assert len(blockers) == (method is SteeringMethod.NONE) + (not up)
+    assert all(each.nic == nic.name and each.what for each in findings)
+    assert len({each.what for each in findings}) == len(findings)
+    irqs = {queue.irq for queue in queues} - {None}
+    moved = [each for each in findings if "irqbalance" in each.what and each.level in IN_THE_WAY]
+    assert bool(moved) == bool(irqs - banned)
+
+
+@given(st.sampled_from(["$(reboot)", "a;b", "it's", "`x`", "eth0&", "a|b", ">x", "*"]), st.data())
+def test_no_name_is_a_command_of_its_own(name: str, data: st.DataObject) -> None:
+    """An interface may be called so, and its advice is pasted into root's shell."""
+    nic = data.draw(st.sampled_from([
+        replace(NIC, name=name, armed=False),
+        replace(NIC, name=name, armed=False, paused=True),
+        replace(NIC, name=name, up=False),
+        replace(NIC, name=name, device=Device(channels=1, channels_max=8), queues=NIC.queues[:1]),
+        replace(NIC, name=name, queues=tuple(replace(q, threaded=False) for q in NIC.queues)),
+        replace(NIC, name=name, manual=frozenset({"rss"})),
+    ]))  # fmt: skip
+    for finding in examine(nic, topology(), Machine()):
+        if finding.advice is not None and name in finding.advice:
+            rest = finding.advice.replace(shlex.quote(name), "").replace(f"bring {name} up", "")
+            assert name not in rest

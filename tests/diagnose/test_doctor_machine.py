@@ -1,0 +1,47 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What the doctor finds that is of no one NIC."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from atfnd.diagnose.machine import examine_machine
+from atfnd.model import FoundInterface, Level, Machine, Rival
+from tests.published import Published
+
+
+def test_the_machine() -> None:
+    status = Published().status()
+    (observer,) = examine_machine(Machine(), status, ["eth0"])
+    assert (observer.level, observer.nic) == (Level.OK, None)
+    machine = Machine(
+        rivals=(Rival("numad", 8), Rival("tuned", 9, profile="cpu-partitioning")),
+        interfaces=(FoundInterface("eth0", "ixgbe", 8), FoundInterface("eth1", None, 4)),
+        missing_capabilities=frozenset({"CAP_NET_ADMIN"}),
+        netdev_family=False,
+        ethtool_family=False,
+    )
+    told = {f.what: f.level for f in examine_machine(machine, status, ["eth0"])}
+    assert told["eth1 (unknown driver, 4 queues) is not watched"] is Level.NOTE
+    assert not any(what.startswith("eth0") for what in told)
+    assert told["tuned (pid 9), profile cpu-partitioning, moves interrupts"] is Level.WARNING
+    assert Level.BLOCKER in told.values()
+    assert sum("netlink family" in what for what in told) == 2
+
+
+@pytest.mark.parametrize(
+    ("machine", "words"),
+    [
+        (Machine(btf=False), "CONFIG_DEBUG_INFO_BTF"),
+        (Machine(lockdown="confidentiality"), "lockdown"),
+        (Machine(), "--observer bpf"),
+    ],
+)
+def test_without_bpf_it_says_what_is_missing(machine: Machine, words: str) -> None:
+    status = replace(Published().status(), observer="sock_diag", observer_why="no BPF: EPERM")
+    (finding,) = examine_machine(machine, status, [])
+    assert finding.level is Level.WARNING
+    assert "no BPF: EPERM" in finding.what
+    assert words in (finding.advice or "")

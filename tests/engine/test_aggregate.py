@@ -1,0 +1,202 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Few filters, many flows of one port: one rule serves them, and every flow stays where it is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from atfnd.engine.filters import aggregate, budget
+from atfnd.engine.placement import steer
+from atfnd.engine.table.flow_table import FlowTable
+from atfnd.engine.table.memory import Memory
+from atfnd.model import (
+    Action,
+    ActionKind,
+    FlowKey,
+    FlowState,
+    Listening,
+    Mode,
+    NicView,
+    Placement,
+    Thread,
+)
+from atfnd.move.plan import in_order
+from bench.simulated import SECOND_NS, Load, Simulated
+from tests.engine.test_port_rules import EXACT_WINS, OTHER, PORT
+from tests.values import RULE, THREAD, key, one_rule
+
+ORDERED = replace(RULE, order=Mode.STRICT)
+LEFT = replace(RULE, name="left", placement=Placement.LEAVE)
+CPU = {THREAD.tid: 1, OTHER.tid: 2}
+RATE = 1_000_000
+
+
+def of_port(number: int, port: int = 443) -> FlowKey:
+    return key(number)._replace(local_port=port)
+
+
+def served(port: int) -> FlowKey:
+    return PORT._replace(local_port=port)
+
+
+class Watched(Simulated):
+    """Fails when a write moves a flow to another queue that it was not for. `late`: deletes that
+    are carried out before the next look, unless something else is wanted of their flow since."""
+
+    def __init__(
+        self, nic: NicView, known: Memory, loads: list[Load], ports: Iterable[FlowKey]
+    ) -> None:
+        served = [Listening(0, 10_000 + number, port, 1) for number, port in enumerate(ports)]
+        super().__init__(nic, ORDERED, known, loads, served=served)
+        self.delays: list[bool] = []
+        self.late: dict[FlowKey, Action] = {}
+
+    def carry_out(self, plan: tuple[Action, ...]) -> None:
+        for action in in_order(plan):
+            if action.key in self.late:
+                budget.ended(self.late.pop(action.key), self.memory)
+            late = action.kind is ActionKind.DELETE and self.delays and self.delays.pop()
+            if late and action.key is not None:
+                self.late[action.key] = action
+            else:
+                self.written(action)
+
+    def look(self, after_ns: int = 2 * SECOND_NS) -> None:
+        for action in self.late.values():
+            self.written(action)
+        self.late = {}
+        super().look(after_ns)
+
+    def written(self, action: Action) -> None:
+        before = {load.key: self.queue_of(load.key) for load in self.loads}
+        flows = (self.memory.table.get(load.key) for load in self.loads)
+        homes = ((f, aggregate.belongs(f, self.nic, self.memory)) for f in flows if f)
+        waiting = {f.key for f, at in homes if budget.waits(f) and at == action.new}
+        super().carry_out((action,))
+        after = {load.key: self.queue_of(load.key) for load in self.loads}
+        moved = {each for each in before if before[each] != after[each]}
+        if action.key is None or not action.key.listens:
+            assert moved <= ({action.key} if "port" not in action.why else set())
+            return
+        assert all(each.local_port == action.key.local_port for each in moved)
+        assert action.kind is ActionKind.REWRITE or moved <= waiting
+
+
+def bed(loads: list[Load], room: int, ports: tuple[int, ...] = (443,)) -> Watched:
+    known = Memory(FlowTable(1000), one_rule(100, 1 << 60, Mode.STRICT))
+    nic = replace(EXACT_WINS, budget=room)
+    made = Watched(nic, known, loads, [served(port) for port in ports])
+    made.start()
+    return made
+
+
+def load(number: int, thread: Thread, rss: int = 3, port: int = 443, rate: int = RATE) -> Load:
+    return Load(of_port(number, port), CPU[thread.tid], rate, rss, thread)
+
+
+def test_a_servers_connections_come_by_one_rule() -> None:
+    made = bed([load(number, THREAD) for number in range(6)], room=8)
+    assert len(made.held) == 6
+    for _ in range(5):
+        made.look()
+    assert {held for held, _ in made.held.values()} == {PORT}
+    made.arrive(load(number, THREAD) for number in range(6, 99))
+    made.look()
+    assert {held for held, _ in made.held.values()} == {PORT}
+    assert made.placed() == 1
+    states = {flow.state for flow in made.memory.table if not flow.key.listens}
+    assert states == {FlowState.PORT}
+
+
+def test_nothing_is_aggregated_while_there_is_room() -> None:
+    made = bed([load(number, THREAD, rss=number % 4) for number in range(9)], room=20)
+    ruled = {held for held, _ in made.held.values()}
+    for _ in range(10):
+        made.look()
+    assert {held for held, _ in made.held.values()} - {PORT} == ruled
+    assert made.deleted == 0
+
+
+def test_a_flow_that_goes_elsewhere_has_its_own_rule() -> None:
+    flows = [load(number, THREAD) for number in range(1, 7)]
+    flows += [load(number, OTHER) for number in (7, 8)]
+    few = [load(number, OTHER, port=80) for number in (9, 10, 11, 12)]
+    made = bed([*few, *flows], room=13)
+    for _ in range(20):
+        made.look()
+    held = {held for held, _ in made.held.values()}
+    assert held == {PORT, of_port(7), of_port(8), *(each.key for each in few)}
+    assert made.placed() == 1
+
+
+def test_a_port_that_the_policy_leaves_in_part_has_none() -> None:
+    made = bed([load(number, THREAD) for number in range(9)], room=2)
+    made.rule = LEFT
+    for _ in range(10):
+        made.look()
+    assert PORT not in {held for held, _ in made.held.values()}
+
+
+def test_rules_that_are_needless_go_without_a_move() -> None:
+    gone: list[Action] = []
+
+    def note(action: Action) -> bool:
+        gone.extend([action] if action.kind is ActionKind.DELETE else [])
+        return False
+
+    made = bed([load(number, THREAD) for number in range(6)], room=8)
+    made.defers = note
+    for _ in range(10):
+        made.look()
+    assert {action.policy for action in gone} == {"rest"}
+    needless = [action for action in gone if "port" in action.why]
+    assert len(needless) == made.deleted == 6
+
+
+THREADS = [THREAD, OTHER]
+
+
+@given(
+    flows=st.lists(
+        st.tuples(
+            st.sampled_from(THREADS),
+            st.integers(0, 3),
+            st.sampled_from([80, 443, 8080]),
+            st.integers(0, 10**8),
+        ),
+        max_size=14,
+    ),
+    room=st.integers(0, 8),
+    delays=st.lists(st.booleans(), max_size=20),
+    swaps=st.sets(st.integers(0, 12), max_size=4),
+)
+def test_classified_as_one_rule_a_flow_would(
+    flows: list[tuple[Thread, int, int, int]], room: int, delays: list[bool], swaps: set[int]
+) -> None:
+    made = bed(
+        [
+            load(number, thread, rss, port, rate)
+            for number, (thread, rss, port, rate) in enumerate(flows)
+        ],
+        room,
+        (80, 443),
+    )
+    made.delays = delays
+    for number in range(15):
+        if number in swaps:  # as when others are busier for a while
+            owned = made.memory.nics["nic"].owned
+            made.memory.nics["nic"].owned = dict(zip(owned, [*owned.values()][::-1], strict=True))
+            made.carry_out(steer.take_up(made.nic, made.memory, made.now_ns))
+        made.look()
+        assert len(made.held) <= room
+        for flow in made.memory.table:
+            at = made.queue_of(flow.key) if not flow.key.listens else flow.target_queue
+            if flow.state in (FlowState.STEERED, FlowState.PORT):
+                assert at == flow.target_queue
+            else:
+                covered = made.memory.table.covering(flow.key)
+                assert covered is not None or at == made._rss[flow.key]

@@ -1,0 +1,191 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""A connect is placed on its thread's queue when RSS will not, and when there is time for it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from atfnd.engine import audit
+from atfnd.engine.handshake import birth
+from atfnd.engine.handshake.birth import Birth
+from atfnd.engine.handshake.connects import Connects
+from atfnd.engine.handshake.distance import Distances
+from atfnd.engine.ownership.owner import Owned
+from atfnd.engine.table.flow_table import FlowTable
+from atfnd.engine.table.memory import Memory, RulesInForce
+from atfnd.model import (
+    ActionKind,
+    Born,
+    Connected,
+    Connecting,
+    FlowRule,
+    FlowState,
+    Mode,
+    NicView,
+    Outcome,
+    Placement,
+    SocketGone,
+    Thread,
+)
+from tests.values import NIC, RULE, THREAD, flow, key
+
+STRICT = replace(RULE, order=Mode.STRICT)
+FAR_NS = 1_000_000
+
+
+def syn(number: int = 1, cpu: int = 2) -> Connecting:
+    return Connecting(50, 1000 + number, key(number), 1, THREAD, cpu)
+
+
+def answer(number: int = 1, handshake_ns: int = FAR_NS) -> Connected:
+    return Connected(60, 1000 + number, key(number), handshake_ns)
+
+
+def known(*numbers: int) -> Distances:
+    distances = Distances()
+    for number in numbers:
+        distances.learn(key(number).remote, FAR_NS)
+    return distances
+
+
+def memory(capacity: int = 100) -> Memory:
+    """Of a policy that is strict, so that threads own queues."""
+    return Memory(FlowTable(capacity), RulesInForce(100, 10**12))
+
+
+def owning(threads: dict[int, Thread]) -> dict[int, Owned]:
+    """Whose the queues are."""
+    return {queue: Owned(("thread", each.tid), 0) for queue, each in threads.items()}
+
+
+def placed(
+    known_to: Memory,
+    event: Connecting | None = None,
+    *,
+    nic: NicView = NIC,
+    rule: FlowRule | None = STRICT,
+    rss_queue: int | None = 0,
+    distances: Distances | None = None,
+) -> Birth | None:
+    distances = known(1, 2, 3) if distances is None else distances
+    return birth.connecting(event or syn(), nic, rule, rss_queue, distances, known_to, 70)
+
+
+def test_a_connect_goes_to_its_threads_queue() -> None:
+    memory_ = memory()
+    born = placed(memory_)
+    assert born is not None
+    action = born.action
+    assert (action.kind, action.key, action.old, action.new) == (ActionKind.INSERT, key(1), 0, 2)
+    assert born[1:5] == (Mode.STRICT, frozenset({0}), frozenset({0}), True)
+    assert born.first_data_ns == 50 + FAR_NS
+    entry = memory_.table.get(key(1))
+    assert entry is not None
+    assert entry.state is FlowState.WANTED
+    assert entry.cookie == 1001
+    audit.record(Outcome(action, 80, 0, 7, ""), memory_)
+    entry = memory_.table.get(key(1))
+    assert entry is not None
+    assert (entry.state, entry.location, entry.target_queue) == (FlowState.STEERED, 7, 2)
+
+
+def test_the_queue_a_thread_owns_goes_before_that_of_its_cpu() -> None:
+    memory_ = memory()
+    memory_.nics["nic"].owned = owning({3: THREAD})
+    born = placed(memory_)
+    assert born is not None
+    assert born.action.new == 3
+    memory_ = memory()
+    memory_.nics["nic"].owned = owning({0: THREAD})
+    assert placed(memory_) is None  # RSS delivers there by itself
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"rule": None},
+        {"rule": replace(STRICT, placement=Placement.LEAVE)},
+        {"nic": replace(NIC, armed=False)},
+        {"nic": replace(NIC, budget=0)},
+        {"nic": replace(NIC, caps=replace(NIC.caps, rules=False))},
+        {"rss_queue": 2},
+        {"event": syn(cpu=9)},  # where no queue is delivered
+        {"distances": Distances()},
+    ],
+    ids=["no rule", "left", "not armed", "no budget", "no rules", "rss", "no queue", "unknown"],
+)
+def test_what_is_not_wanted_or_possible_leaves_no_trace(change: dict[str, object]) -> None:
+    memory_ = memory()
+    assert placed(memory_, **change) is None  # type: ignore[arg-type]
+    assert len(memory_.table) == 0
+
+
+def test_a_full_table_and_an_entry_that_is_there_are_left_alone() -> None:
+    small = memory(capacity=1)
+    old = flow(1, location=4)
+    small.table.put(old)
+    assert placed(small) is placed(small, syn(2)) is None
+    assert list(small.table) == [old]
+
+
+def test_an_unknown_remote_is_no_matter_where_order_is_not_strict() -> None:
+    born = placed(memory(), rule=replace(STRICT, order=Mode.BOUNDED), distances=Distances())
+    assert born is not None
+    assert born.first_data_ns is None
+
+
+def test_what_was_not_in_time_is_forgotten() -> None:
+    memory_ = memory()
+    placed(memory_)
+    birth.unborn(key(1), memory_)
+    assert len(memory_.table) == 0
+    steered = flow(1, location=4)
+    memory_.table.put(steered)
+    birth.unborn(key(1), memory_)
+    assert list(memory_.table) == [steered]
+
+
+def test_what_is_answered_or_over_in_the_same_wake_up_is_too_late_and_teaches() -> None:
+    connects = Connects()
+    events: list[Born] = [syn(1), syn(2), syn(3), answer(1), SocketGone(61, 1002)]
+    assert connects.heard(events, memory()) == [syn(3)]
+    assert connects.heard([answer(3)], memory()) == []
+    assert connects.distances.least_ns(key(1).remote) == FAR_NS
+    assert connects.distances.least_ns(key(2).remote) is None
+
+
+def test_an_audit_ends_no_connect_until_an_observer_knows_it() -> None:
+    connects, memory_ = Connects(), memory()
+    [event, _] = connects.heard([syn(1), syn(2)], memory_)  # the other is left to RSS
+    placed(memory_, event)
+    assert [use.key for use in connects.uses(memory_, 80)] == [key(1)]
+    assert audit.check_sockets(connects.uses(memory_, 80), {"nic": NIC}, memory_, 80) == ()
+    assert len(memory_.table) == 1
+    assert connects.adopt(memory_) == {}
+    connects.heard([answer(1), answer(2)], memory_)
+    assert [use.key for use in connects.uses(memory_, 80)] == [key(1)]
+    assert connects.adopt(memory_) == {1001: 2}
+    assert connects.uses(memory_, 80) == []
+
+
+def test_a_connect_whose_end_was_lost_is_given_up() -> None:
+    connects, memory_ = Connects(), memory()
+    [event] = connects.heard([syn(1)], memory_)
+    placed(memory_, event)
+    assert connects.uses(memory_, 10**12) == []
+
+
+@given(st.lists(st.tuples(st.integers(0, 9), st.integers(1, 99))))
+def test_distances_are_the_least_and_bounded(told: list[tuple[int, int]]) -> None:
+    distances = Distances(5)
+    for number, took_ns in told:
+        distances.learn(bytes([number]), took_ns)
+        assert len(distances) <= 5
+    for number in [*dict.fromkeys(number for number, _ in reversed(told))][:5]:
+        least_ns = distances.least_ns(bytes([number]))
+        assert least_ns is not None
+        assert least_ns >= min(took_ns for each, took_ns in told if each == number)

@@ -1,0 +1,295 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Steering by the indirection table: evidence, majority, hold-down, and what is said of it."""
+
+from __future__ import annotations
+
+import errno
+from collections import Counter
+from dataclasses import replace
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from atfnd.engine.indirection import entries
+from atfnd.engine.placement import steer
+from atfnd.engine.table.memory import Memory
+from atfnd.model import (
+    FlowKey,
+    FlowState,
+    Mode,
+    NicView,
+    Outcome,
+    Plan,
+    Rss,
+    SteeringMethod,
+    Thread,
+)
+from tests.engine.test_steer import HOLD_NS, T_DELETE_NS, memory
+from tests.values import NIC, RULE, flow, key, one_rule, seen
+
+ENTRIES = 8
+VIEW = replace(
+    NIC,
+    caps=replace(NIC.caps, rules=False),
+    method=SteeringMethod.RSS,
+    method_why="this NIC has no 5-tuple filters",
+    rss=Rss(bytes(40), (0, 1, 2, 3) * (ENTRIES // 4)),
+)
+
+
+def entry_of(of: FlowKey) -> int:
+    """Flow 9 shares entry 1 with flow 1."""
+    return of.remote[-1] % ENTRIES
+
+
+def table(plan: Plan) -> tuple[int, ...]:
+    (action,) = plan
+    assert action.setting == "rss"
+    assert action.value is not None
+    return tuple(map(int, action.value.split()))
+
+
+def turned(nic: NicView, known: Memory, now_ns: int, refuse: int = 0) -> NicView:
+    """One turn of the loop: plan, write, settle. Returns the NIC as it then is."""
+    plan = entries.plan(nic, entry_of, known, now_ns)
+    after, outcomes = nic, []
+    if plan:
+        if not refuse:
+            after = replace(nic, rss=Rss(bytes(40), table(plan)))
+        outcomes = [Outcome(plan[0], now_ns, refuse, None, "the NIC refused its table")]
+    entries.record(nic, after, outcomes, known, now_ns)
+    return after
+
+
+def used(nic: NicView, known: Memory, number: int, cpu: int, now_ns: int, size: int = 1000) -> None:
+    """By a thread of its own."""
+    thread = Thread(tid=100 + number, pid=100, comm="app", cgroup=None)
+    event = seen(
+        number, cpu, thread=thread, bytes=size, napi_id=None, rx_cpu=None, off_since_ns=now_ns
+    )
+    assert steer.seen(event, nic, RULE, known, now_ns) == ()
+
+
+def line(known: Memory, number: int) -> tuple[FlowState, str]:
+    found = known.table.get(key(number))
+    assert found is not None
+    return found.state, found.why
+
+
+def test_a_flows_entry_is_pointed_to_its_core() -> None:
+    known = memory()
+    used(VIEW, known, 1, cpu=3, now_ns=1)
+    plan = entries.plan(VIEW, entry_of, known, 1)
+    assert table(plan) == (0, 3, 2, 3, 0, 1, 2, 3)
+    assert plan[0].why == "most bytes are used there: entry 1 to queue 3, on CPU 3"
+    turned(VIEW, known, 1)
+    assert line(known, 1) == (
+        FlowState.RSS,
+        "its entry 1 of the indirection table points to queue 3, on its core",
+    )
+    found = known.table.get(key(1))
+    assert found is not None
+    assert (found.target_queue, found.target_cpu, found.moved_ns) == (3, 3, 1)
+
+
+def test_the_busier_flow_has_the_entry_and_the_other_is_told() -> None:
+    known = memory()
+    used(VIEW, known, 1, cpu=3, now_ns=1, size=5000)
+    used(VIEW, known, 9, cpu=2, now_ns=1, size=1000)
+    nic = turned(VIEW, known, 1)
+    assert line(known, 1)[0] is FlowState.RSS
+    assert line(known, 9) == (
+        FlowState.SHARED,
+        "shares entry 1 with a flow on CPU 3, not clearly less busy",
+    )
+    used(nic, known, 9, cpu=3, now_ns=2)  # it comes to where its entry points
+    turned(nic, known, 2)
+    assert line(known, 9)[0] is FlowState.RSS
+
+
+def test_an_entry_stays_while_one_of_its_flows_keeps_its_order() -> None:
+    known = memory()
+    known.in_force = one_rule(HOLD_NS, T_DELETE_NS, Mode.STRICT)
+    used(VIEW, known, 1, cpu=3, now_ns=1)
+    assert entries.plan(VIEW, entry_of, known, 1) == ()
+    turned(VIEW, known, 1)
+    state, why = line(known, 1)
+    assert (state, "its order is strict" in why) == (FlowState.WANTED, True)
+
+
+def test_a_flow_with_a_filter_is_not_led_by_its_entry() -> None:
+    """The NIC took filters before, and keeps this one: its queue is the filter's."""
+    known = memory()
+    steered = flow(1, state=FlowState.STEERED, location=7, target_queue=0, app_cpu=3)
+    known.table.put(steered)
+    used(VIEW, known, 9, cpu=3, now_ns=1)
+    entries.look(VIEW, entry_of, known)
+    nic = turned(VIEW, known, 1)
+    entries.look(nic, entry_of, known)
+    turned(nic, known, 2)
+    assert known.table.get(key(1)) == steered
+    assert line(known, 9)[0] is FlowState.RSS
+
+
+def test_two_of_a_kind_do_not_take_turns() -> None:
+    known = memory()
+    used(VIEW, known, 1, cpu=3, now_ns=1, size=1000)
+    nic = turned(VIEW, known, 1)
+    used(nic, known, 9, cpu=2, now_ns=2, size=1100)
+    assert entries.plan(nic, entry_of, known, 10 * HOLD_NS) == ()
+
+
+def test_an_entry_is_held_after_a_move_and_then_follows() -> None:
+    known = memory()
+    used(VIEW, known, 1, cpu=3, now_ns=1)
+    nic = turned(VIEW, known, 1)
+    used(nic, known, 1, cpu=2, now_ns=2)
+    assert turned(nic, known, 2) == nic
+    assert line(known, 1) == (
+        FlowState.WANTED,
+        "entry 1 of the indirection table has just moved, and is held",
+    )
+    assert known.next_due_ns() == 1 + HOLD_NS
+    assert steer.due({"nic": nic}, known, 1 + HOLD_NS) == ()
+    after = turned(nic, known, 1 + HOLD_NS)
+    assert after.rss is not None
+    assert after.rss.table[1] == 2
+
+
+def test_old_bytes_count_less_at_each_look() -> None:
+    known = memory()
+    used(VIEW, known, 1, cpu=3, now_ns=1, size=8000)
+    nic = turned(VIEW, known, 1)
+    used(nic, known, 9, cpu=2, now_ns=2, size=2000)
+    nic = turned(nic, known, 10 * HOLD_NS)
+    assert line(known, 9)[0] is FlowState.SHARED
+    for look in range(1, 4):  # flow 1 is silent, flow 9 goes on
+        known.table.put(replace(known.table.get(key(9)) or flow(9), bytes=2000 * (look + 1)))
+        entries.look(nic, entry_of, known)
+        nic = turned(nic, known, (10 + look) * 10 * HOLD_NS)
+    assert [line(known, n)[0] for n in (1, 9)] == [FlowState.SHARED, FlowState.RSS]
+
+
+def test_a_refused_table_is_told_and_believed_in_no_more() -> None:
+    known = memory()
+    used(VIEW, known, 1, cpu=3, now_ns=1)
+    turned(VIEW, known, 1, refuse=errno.EOPNOTSUPP)
+    assert line(known, 1) == (FlowState.WANTED, "the NIC refused its table")
+    entries.look(VIEW, entry_of, known)
+    assert table(entries.plan(VIEW, entry_of, known, 2))[1] == 3  # tried again, not held
+
+
+def test_a_flow_seen_elsewhere_than_its_hash_says_is_no_evidence() -> None:
+    known = memory()
+    event = seen(1, 0, napi_id=102, rx_cpu=2)  # entry 1 names queue 1, and it came by queue 2
+    steer.seen(event, VIEW, RULE, known, 1)
+    assert turned(VIEW, known, 1) == VIEW
+    assert line(known, 1) == (
+        FlowState.WANTED,
+        "it arrives on queue 2, not on 1, where its entry 1 points",
+    )
+
+
+def test_an_unconnected_sockets_flow_has_no_entry() -> None:
+    known = memory()
+    used(VIEW, known, 1, cpu=3, now_ns=1)
+    assert entries.plan(VIEW, lambda key: None, known, 1) == ()
+    entries.record(VIEW, VIEW, [], known, 1)
+    assert line(known, 1)[0] is FlowState.WANTED
+    assert "hash by remote" in line(known, 1)[1]
+
+
+def test_a_thread_where_no_queue_is_gets_the_reason() -> None:
+    known = memory()
+    used(VIEW, known, 1, cpu=7, now_ns=1)
+    assert turned(VIEW, known, 1) == VIEW
+    assert line(known, 1) == (
+        FlowState.WANTED,
+        "its thread runs on CPU 7, and no queue is delivered there",
+    )
+
+
+def test_nothing_is_planned_for_a_nic_that_is_not_armed() -> None:
+    known = memory()
+    used(VIEW, known, 1, cpu=3, now_ns=1)
+    assert entries.plan(replace(VIEW, armed=False), entry_of, known, 1) == ()
+
+
+def test_what_somebody_else_wrote_is_his() -> None:
+    known = memory()
+    used(VIEW, known, 1, cpu=3, now_ns=1)
+    nic = turned(VIEW, known, 1)
+    (gone,) = entries.let_go(nic, known, "another program changed the indirection table")
+    assert gone.state is FlowState.MANUAL
+    used(nic, known, 1, cpu=2, now_ns=9 * HOLD_NS)
+    entries.look(nic, entry_of, known)
+    assert entries.plan(nic, entry_of, known, 9 * HOLD_NS) == ()
+    steer.take_up(nic, known, 9 * HOLD_NS, manual=True)  # armed again
+    assert table(entries.plan(nic, entry_of, known, 9 * HOLD_NS))[1] == 2
+
+
+STEPS = st.lists(
+    st.tuples(
+        st.integers(0, 19),  # flow
+        st.integers(0, 5),  # CPU; no queue is on 4 and 5
+        st.integers(0, 10_000),  # bytes
+        st.integers(1, HOLD_NS),  # time
+        st.booleans(),  # a look
+    ),
+    max_size=30,
+)
+
+
+def history(steps: list[tuple[int, int, int, int, bool]]) -> list[tuple[int, NicView]]:
+    """The table after every step; each step is checked."""
+    known, nic, now_ns = memory(), VIEW, 1
+    moved_ns: dict[int, int] = {}
+    states = []
+    for number, cpu, size, step_ns, looks in steps:
+        now_ns += step_ns
+        used(nic, known, number, cpu, now_ns, size)
+        if looks:
+            entries.look(nic, entry_of, known)
+        steer.due({"nic": nic}, known, now_ns)
+        waits = known.nics["nic"].buckets
+        touched = {entry_of(each) for each in (waits.waiting if waits else ())}
+        after = turned(nic, known, now_ns)
+        assert nic.rss is not None
+        assert after.rss is not None
+        used_on = {(entry_of(each.key), each.app_cpu) for each in known.table}
+        for entry in range(ENTRIES):
+            old, new = nic.rss.table[entry], after.rss.table[entry]
+            if old != new:
+                assert entry in touched
+                assert (entry, new) in used_on  # queue N is on CPU N
+                assert now_ns - moved_ns.get(entry, -HOLD_NS) >= HOLD_NS
+                moved_ns[entry] = now_ns
+        nic = after
+        states.append((now_ns, nic))
+    return states
+
+
+@given(STEPS)
+def test_an_entry_moves_on_evidence_and_not_within_hold_down(
+    steps: list[tuple[int, int, int, int, bool]],
+) -> None:
+    assert history(steps) == history(steps)  # and the same evidence leads to the same table
+
+
+@given(st.lists(st.tuples(st.integers(0, 39), st.integers(0, 3), st.integers(0, 9999)), min_size=1))
+def test_the_majority_wins(uses: list[tuple[int, int, int]]) -> None:
+    known = memory()
+    for number, cpu, size in {number: (number, cpu, size) for number, cpu, size in uses}.values():
+        used(VIEW, known, number, cpu, 1, size)
+    nic = turned(VIEW, known, 1)
+    assert nic.rss is not None
+    for entry in range(ENTRIES):
+        weights: Counter[int] = Counter()
+        for each in known.table:
+            if entry_of(each.key) == entry:
+                weights[each.app_cpu] += each.bytes + 1
+        best = max(weights.values(), default=0)
+        assert 5 * weights[nic.rss.table[entry]] >= 4 * best
+    for each in known.table:
+        on_core = nic.rss.table[entry_of(each.key)] == each.app_cpu
+        assert each.state is (FlowState.RSS if on_core else FlowState.SHARED)

@@ -1,0 +1,254 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What is counted of a NIC's filters, and when one is taken, each rule of `engine.filters.budget`
+by itself."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from atfnd.engine.filters import budget
+from atfnd.engine.table.flow_table import FlowTable
+from atfnd.engine.table.memory import Memory, RulesInForce, Weight
+from atfnd.model import (
+    Action,
+    ActionKind,
+    Cpu,
+    Flow,
+    FlowKey,
+    FlowState,
+    Node,
+    Outcome,
+    SteeringMethod,
+    Topology,
+)
+from tests.values import NIC, flow, key
+
+__all__: list[str] = []
+
+SECOND_NS = 10**9
+NOW_NS = 100 * SECOND_NS
+MACHINE = Topology(tuple(Cpu(n, True, 0, 0, n, (n,), (n,)) for n in range(4)), (Node(0, (), {}),))
+
+
+def steered(number: int, **changes: Any) -> Flow:
+    known = flow(number, state=FlowState.STEERED, location=number, target_queue=1, app_cpu=1)
+    return replace(known, **changes)
+
+
+def waiting(number: int, **changes: Any) -> Flow:
+    return replace(flow(number, state=FlowState.OVERFLOW, app_cpu=1), **changes)
+
+
+def memory(*flows: Flow) -> Memory:
+    known = Memory(FlowTable(100), RulesInForce(0, 1 << 60))
+    for each in flows:
+        known.table.put(each)
+    return known
+
+
+def action(kind: ActionKind, number: int, **changes: Any) -> Action:
+    return replace(Action(kind, "nic", key(number), number, None, 1, "", "rest"), **changes)
+
+
+def settled(known: Memory, done: Action, code: int = 0, at_ns: int = NOW_NS) -> bool:
+    return budget.record(Outcome(done, at_ns, code, done.location, ""), known)
+
+
+def test_what_is_about_to_be_inserted_and_what_is_promised_counts_but_not_against_itself() -> None:
+    nic = replace(NIC, budget=2)
+    for promised in (False, True):
+        known = memory(steered(1))
+        if promised:
+            known.nics["nic"].spending.promised.add(key(2))
+        else:
+            budget.ask(action(ActionKind.INSERT, 2), known)
+        assert budget.no_room(nic, known, key(2)) is None
+        assert budget.no_room(nic, known, key(3)) == (
+            "our 2 rules of this NIC are in use: delivered by RSS"
+        )
+
+
+@pytest.mark.parametrize(
+    ("foreign", "most", "share"), [(None, 6, 6), (1, 6, 6), (5, 6, 3), (9, 6, 0), (5, None, 3)]
+)
+def test_the_lower_of_two_bounds_holds(foreign: int | None, most: int | None, share: int) -> None:
+    caps = replace(NIC.caps, rule_slots=8)
+    assert budget.share(replace(NIC, caps=caps, budget=most, foreign=foreign)) == share
+
+
+@pytest.mark.parametrize("kind", [ActionKind.INSERT, ActionKind.REWRITE])
+def test_what_was_wanted_since_is_still_under_way_when_an_earlier_action_ends(
+    kind: ActionKind,
+) -> None:
+    known = memory(steered(1))
+    earlier, later = action(kind, 1, why="earlier"), action(kind, 1, why="later")
+    budget.ask(earlier, known)
+    budget.ask(later, known)
+    spending = known.nics["nic"].spending
+    asked = spending.inserting if kind is ActionKind.INSERT else spending.rewriting
+    budget.ended(earlier, known)
+    assert asked == {key(1): later}
+    budget.ended(later, known)
+    assert asked == {}
+
+
+def test_an_insert_that_finds_the_nic_full_is_remembered_until_the_next_look() -> None:
+    known = memory(flow(1))
+    settled(known, action(ActionKind.INSERT, 1))
+    assert not known.nics["nic"].spending.refused
+    settled(known, action(ActionKind.INSERT, 1), errno.ENOSPC)
+    assert known.nics["nic"].spending.refused
+    settled(known, action(ActionKind.INSERT, 1))
+    assert known.nics["nic"].spending.refused
+    budget.weigh(NIC, MACHINE, lambda key: None, known, NOW_NS)
+    assert not known.nics["nic"].spending.refused
+
+
+def swapped(newcomer: Flow, code: int, **changes: Any) -> tuple[bool, Memory]:
+    """Flow 1's rule was to go for this one, and this became of it."""
+    known = memory(steered(1), newcomer)
+    known.nics["nic"].spending.swaps[key(1)] = newcomer.key
+    return settled(known, action(ActionKind.DELETE, 1, **changes), code), known
+
+
+@pytest.mark.parametrize("code", [0, errno.ENOENT])  # the latter: another program deleted it first
+def test_a_slot_that_was_cleared_is_promised_to_the_one_it_was_cleared_for(code: int) -> None:
+    made_room, known = swapped(waiting(2), code)
+    assert made_room
+    assert known.nics["nic"].spending.promised == {key(2)}
+    assert known.deferred() == {key(2): NOW_NS}
+    assert known.nics["nic"].spending.swaps == {}
+
+
+def test_a_slot_that_was_not_cleared_is_promised_to_nobody() -> None:
+    made_room, known = swapped(waiting(2), errno.EIO)
+    assert not made_room
+    assert (known.nics["nic"].spending.promised, known.deferred()) == (set(), {})
+
+
+def test_who_waits_no_more_is_promised_nothing() -> None:
+    made_room, known = swapped(steered(2), 0)
+    assert made_room
+    assert (known.nics["nic"].spending.promised, known.deferred()) == (set(), {})
+
+
+def test_a_flow_whose_socket_ended_meanwhile_does_not_go_on() -> None:
+    made_room, known = swapped(waiting(2), 0, live=False)
+    assert not made_room
+    assert known.nics["nic"].spending.promised == {key(2)}
+
+
+def weighed(rates: Mapping[FlowKey, float], *flows: Flow) -> Memory:
+    known = memory(*flows)
+    weights = {each: Weight(0, 0, rate, 1.0) for each, rate in rates.items()}
+    known.nics["nic"].spending.weights = weights
+    return known
+
+
+def swaps(known: Memory, **changes: Any) -> dict[FlowKey | None, FlowKey | None]:
+    """Whose rule goes, for whom."""
+    nic = replace(NIC, budget=known.table.rules_in("nic"), **changes)
+    plan = budget.swaps(nic, known, NOW_NS)
+    assert all(each.kind is ActionKind.DELETE for each in plan)
+    for_whom = known.nics["nic"].spending.swaps
+    return {each.key: for_whom[each.key] for each in plan if each.key is not None}
+
+
+@pytest.mark.parametrize(
+    ("loss", "gain", "is_taken"),
+    [
+        (100_000, 200_001, True),
+        (100_000, 200_000, False),  # not clearly more
+        (0, 10_000, True),
+        (0, 9_999, False),  # not worth two moves
+    ],
+)
+def test_a_filter_goes_to_who_is_worth_clearly_more_and_two_moves(
+    loss: float, gain: float, is_taken: bool
+) -> None:
+    known = weighed({key(1): loss, key(2): gain}, steered(1), waiting(2))
+    assert swaps(known) == ({key(1): key(2)} if is_taken else {})
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_who_was_moved_of_late_neither_gives_nor_takes(number: int) -> None:
+    rates = {key(1): 0.0, key(2): 1e6}
+    for since_ns, is_taken in ((5 * SECOND_NS - 1, False), (5 * SECOND_NS, True)):
+        flows = [steered(1), waiting(2)]
+        flows[number - 1] = replace(flows[number - 1], moved_ns=NOW_NS - since_ns)
+        assert swaps(weighed(rates, *flows)) == ({key(1): key(2)} if is_taken else {})
+
+
+@pytest.mark.parametrize("changes", [{"armed": False}, {"method": SteeringMethod.RSS}])
+def test_no_filter_is_taken_in_a_nic_that_is_not_ours_to_write(changes: dict[str, Any]) -> None:
+    known = weighed({key(1): 0.0, key(2): 1e6}, steered(1), waiting(2))
+    assert swaps(known, **changes) == {}
+
+
+def test_a_rule_that_is_being_written_is_not_taken() -> None:
+    known = weighed({key(1): 0.0, key(2): 1e6, key(3): 1.0}, steered(1), waiting(2), steered(3))
+    budget.ask(action(ActionKind.REWRITE, 1), known)
+    assert swaps(known) == {key(3): key(2)}  # the next to the least worthy
+
+
+def weigh(known: Memory, at_ns: int, queue: int = 3) -> dict[FlowKey, Weight]:
+    """RSS delivers every flow on this queue."""
+    budget.weigh(NIC, MACHINE, lambda key: queue, known, at_ns)
+    return known.nics["nic"].spending.weights
+
+
+def carried(known: Memory, total: int) -> None:
+    for each in list(known.table):
+        known.table.put(replace(each, bytes=total))
+
+
+def test_a_rate_is_measured_over_a_second_and_what_came_before_counts_half() -> None:
+    known = memory(waiting(1))
+    assert weigh(known, NOW_NS)[key(1)] == Weight(0, NOW_NS, None, 1.0)
+    carried(known, 1000)
+    soon = weigh(known, NOW_NS + SECOND_NS - 1)
+    assert soon[key(1)] == Weight(0, NOW_NS, None, 1.0)  # too soon
+    assert weigh(known, NOW_NS + SECOND_NS)[key(1)].bytes_per_s == 1000
+    assert weigh(known, NOW_NS + 2 * SECOND_NS)[key(1)].bytes_per_s == 500
+    assert weigh(known, NOW_NS + 3 * SECOND_NS)[key(1)].bytes_per_s == 250
+
+
+def test_what_rss_delivers_on_its_own_core_needs_no_filter() -> None:
+    known = memory(waiting(1))
+    assert weigh(known, NOW_NS, queue=1)[key(1)].mismatch == 0.0
+    assert weigh(memory(waiting(1)), NOW_NS, queue=2)[key(1)].mismatch == 1.0
+
+
+@pytest.mark.parametrize(
+    ("distances", "mismatch"), [({0: 32, 1: 10}, 3.2), ({}, 2.0), ({0: 5}, 1.0)]
+)
+def test_another_node_is_as_far_as_its_firmware_says_in_times_of_one_node(
+    distances: dict[int, int], mismatch: float
+) -> None:
+    cpus = tuple(Cpu(n, True, n // 2, n // 2, n, (n,), (n,)) for n in range(4))
+    topology = Topology(cpus, (Node(0, (0, 1), {}), Node(1, (2, 3), distances)))
+    known = memory(waiting(1))
+    budget.weigh(NIC, topology, lambda key: 3, known, NOW_NS)
+    assert known.nics["nic"].spending.weights[key(1)].mismatch == mismatch
+
+
+def test_flows_of_another_nic_are_weighed_there() -> None:
+    known = memory(steered(1), waiting(2, nic="other"))
+    assert weigh(known, NOW_NS) == {}  # nobody waits here
+    known.table.put(waiting(3))
+    assert weigh(known, NOW_NS).keys() == {key(1), key(3)}
+
+
+def test_what_cannot_be_had_is_tried_again_ever_later() -> None:
+    known, port = memory(), key(0)._replace(remote=bytes(4), remote_port=0)
+    waits_ns = []
+    for _ in range(9):
+        budget.put_off(port, "nic", known, NOW_NS)
+        waits_ns.append(known.nics["nic"].spending.later[port][1] - NOW_NS)
+    assert waits_ns[:3] == [10 * SECOND_NS, 20 * SECOND_NS, 40 * SECOND_NS]
+    assert waits_ns[-2:] == [1280 * SECOND_NS] * 2

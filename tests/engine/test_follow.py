@@ -1,0 +1,167 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""A thread that keeps its flows in order owns a queue: what is decided when it migrates."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from atfnd.engine import audit
+from atfnd.engine.ownership import follow
+from atfnd.engine.placement import steer
+from atfnd.engine.table.flow_table import FlowTable
+from atfnd.engine.table.memory import Memory
+from atfnd.model import Action, ActionKind, Migrant, Mode, Move, NicView, Outcome, Plan, Thread
+from atfnd.move.plan import in_order
+from tests.values import NIC, RULE, THREAD, key, one_rule, seen
+
+REST_NS = follow.TERMS.rest_ns
+LATER_NS = 1_000_000_000
+STRICT = replace(RULE, order=Mode.STRICT)
+ONLINE = frozenset(range(4))
+LISTENER = Thread(tid=1, pid=1, comm="app", cgroup=7)
+WORKER = Thread(tid=2, pid=1, comm="app", cgroup=7)
+
+
+class Machine:
+    """A NIC that does what is decided, and the memory of who decides."""
+
+    def __init__(self, owner: Migrant = Migrant.THREAD) -> None:
+        in_force = one_rule(0, LATER_NS, Mode.STRICT, owner)
+        self.memory, self.nic, self.now_ns = Memory(FlowTable(4096), in_force), NIC, LATER_NS
+
+    def carry_out(self, plan: Plan) -> list[Action]:
+        plan = in_order(plan)
+        for number, action in enumerate(plan):
+            location = action.location
+            if action.kind is ActionKind.INSERT:
+                location = 1000 + len(self.memory.table) * 10 + number
+            audit.record(Outcome(action, self.now_ns, 0, location, ""), self.memory)
+            if action.queue is not None and action.new is not None:
+                self.nic = on_cpu(self.nic, action.queue, action.new)
+                follow.followed("nic", action.queue, action.new, self.memory)
+        return list(plan)
+
+    def uses(self, number: int, cpu: int, thread: Thread = WORKER) -> list[Action]:
+        event = seen(number, cpu, rx_cpu=7, thread=thread, off_since_ns=self.now_ns)
+        return self.carry_out(steer.seen(event, self.nic, STRICT, self.memory, self.now_ns))
+
+    def later(self, wait_ns: int = LATER_NS) -> list[Action]:
+        self.now_ns += wait_ns
+        return self.carry_out(steer.due({"nic": self.nic}, self.memory, self.now_ns))
+
+    def audits(self) -> list[Action]:
+        return self.carry_out(steer.own(self.nic, ONLINE, self.memory, self.now_ns))
+
+    def queue_of(self, number: int) -> int | None:
+        flow = self.memory.table.get(key(number))
+        return None if flow is None else flow.target_queue
+
+
+def on_cpu(nic: NicView, queue: int, cpu: int) -> NicView:
+    moved = (replace(q, cpu=cpu) if q.index == queue else q for q in nic.queues)
+    return replace(nic, queues=tuple(moved))
+
+
+def kinds(actions: list[Action]) -> list[ActionKind]:
+    return [action.kind for action in actions]
+
+
+def test_a_migration_is_one_write_whatever_the_number_of_flows() -> None:
+    told = Machine()
+    for number in range(100):
+        assert kinds(told.uses(number, 1)) == [ActionKind.INSERT]
+    told.later()
+    [moved] = told.uses(0, 2)
+    assert (moved.kind, moved.queue, moved.old, moved.new) == (ActionKind.QUEUE_CPU, 1, 1, 2)
+    assert {told.queue_of(number) for number in range(100)} == {1}
+    assert {flow.target_cpu for flow in told.memory.table} == {2}
+    assert all(told.uses(number, 2) == [] for number in range(100))  # they all went along
+
+
+def test_a_queue_rests_before_it_follows_again() -> None:
+    told = Machine()
+    told.uses(0, 1)
+    assert kinds(told.uses(0, 2)) == [ActionKind.QUEUE_CPU]
+    assert told.uses(0, 3) == []
+    assert kinds(told.later(REST_NS)) == [ActionKind.QUEUE_CPU]
+    assert told.nic.queues[1].cpu == 3
+
+
+def test_a_second_thread_on_a_cpu_is_a_guest_where_no_queue_can_be_spared() -> None:
+    told = Machine()
+    told.nic = replace(NIC, queues=NIC.queues[1:3])
+    told.uses(2, 2, THREAD)
+    told.uses(0, 1, LISTENER)
+    told.uses(1, 1, WORKER)
+    told.later()
+    assert told.queue_of(1) == 1  # it shares the queue, and owns none
+    assert told.uses(1, 2, WORKER) == []  # the queue it is on may come along
+    [moved] = told.later()
+    assert (moved.kind, moved.new) == (ActionKind.REWRITE, 2)  # to queue 2, by itself
+
+
+def test_a_guest_that_runs_where_no_queue_is_takes_one() -> None:
+    told = Machine()
+    told.nic = replace(NIC, queues=NIC.queues[:2])
+    told.uses(0, 1, LISTENER)
+    actions = told.uses(1, 3, WORKER)
+    assert kinds(actions) == [ActionKind.QUEUE_CPU, ActionKind.INSERT]
+    assert told.nic.queues[0].cpu == 3
+
+
+def test_a_flow_that_could_not_be_moved_stays_and_is_tried_again_later_each_time() -> None:
+    told = Machine()
+    event = seen(0, 1, thread=WORKER, off_since_ns=told.now_ns)
+    [action] = in_order(steer.seen(event, told.nic, STRICT, told.memory, told.now_ns))
+    move = Move("none", "deferred", "hold: queue 1 has no NAPI thread", 0, 0)
+    waits: list[int] = []
+    for _ in range(12):
+        news = audit.moved(key(0), move, told.memory, told.now_ns, deferred=True)
+        assert news == (not waits)
+        at_ns = told.memory.next_due_ns()
+        assert at_ns is not None
+        waits.append(at_ns - told.now_ns)
+        told.now_ns = at_ns
+        assert steer.due({"nic": told.nic}, told.memory, told.now_ns) == (action,)
+    assert waits == sorted(waits)
+    assert (waits[0], waits[-1]) == (100_000_000, 30_000_000_000)
+    flow = told.memory.table.get(key(0))
+    assert flow is not None
+    assert flow.why == "not moved yet: hold: queue 1 has no NAPI thread"
+
+
+@pytest.mark.parametrize(
+    ("migrant", "owner"), [(Migrant.PROCESS, ("process", 1)), (Migrant.CGROUP, ("cgroup", 7))]
+)
+def test_a_process_or_cgroup_is_followed_by_its_busiest_thread(
+    migrant: Migrant, owner: tuple[str, int]
+) -> None:
+    told = Machine(migrant)
+    told.uses(0, 1, LISTENER)
+    told.uses(1, 1, WORKER if migrant is Migrant.PROCESS else replace(WORKER, pid=2))
+    assert {each.owner for each in told.memory.nics["nic"].owned.values()} == {owner}
+    told.later()
+    busy = told.memory.table.get(key(1))
+    assert busy is not None
+    told.memory.table.put(replace(busy, app_cpu=3, bytes=10_000_000, used_ns=told.now_ns))
+    assert [(each.kind, each.new) for each in told.audits()] == [(ActionKind.QUEUE_CPU, 3)]
+
+
+def test_flows_that_may_be_moved_at_once_have_no_owner() -> None:
+    told = Machine()
+    told.memory.in_force = one_rule(0, LATER_NS)
+    told.uses(0, 1)
+    assert kinds(told.uses(0, 2)) == [ActionKind.REWRITE]
+    assert not told.memory.nics["nic"].owned
+
+
+def test_a_queue_that_somebody_else_moved_is_nobody_s() -> None:
+    told = Machine()
+    told.nic = replace(NIC, manual=frozenset({"queue-cpu:1"}))
+    told.uses(0, 1)
+    assert 1 not in told.memory.nics["nic"].owned
+    told.later()
+    [moved] = told.uses(0, 2)
+    assert (moved.kind, moved.queue) == (ActionKind.QUEUE_CPU, 0)

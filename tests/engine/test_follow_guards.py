@@ -1,0 +1,208 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What a queue follows and what it does not, each rule of `engine.ownership.follow` by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from atfnd.engine.ownership import follow
+from atfnd.engine.ownership.owner import Lent, Owned, OwnerId
+from atfnd.engine.table.flow_table import FlowTable
+from atfnd.engine.table.memory import Memory, RulesInForce
+from atfnd.model import (
+    ActionKind,
+    Flow,
+    FlowState,
+    Migrant,
+    Mode,
+    NicView,
+    Plan,
+    SteeringMethod,
+    Thread,
+)
+from tests.values import NIC, RULE, THREAD, flow, key
+
+__all__: list[str] = []
+
+SECOND_NS = 10**9
+NOW_NS = 100 * SECOND_NS
+ONLINE = frozenset(range(4))
+OTHER = Thread(tid=200, pid=200, comm="app", cgroup=None)
+MINE: OwnerId = ("thread", THREAD.tid)
+RULES = {
+    "rest": replace(RULE, order=Mode.STRICT, t_delete_ns=1 << 60),
+    "at once": replace(RULE, name="at once", t_delete_ns=1 << 60),
+}
+
+
+def memory(*flows: Flow, owned: Mapping[int, OwnerId] | None = None, **changes: Any) -> Memory:
+    known = Memory(FlowTable(100), RulesInForce(0, 1 << 60, **{"by_name": RULES, **changes}))
+    for each in flows:
+        known.table.put(each)
+    if owned is not None:
+        known.nics["nic"].owned = {queue: Owned(each, 0) for queue, each in owned.items()}
+    known.audited_ns = NOW_NS
+    return known
+
+
+def used(number: int, cpu: int, **changes: Any) -> Flow:
+    """In use on this CPU, and led to no queue."""
+    return replace(flow(number, app_cpu=cpu, used_ns=NOW_NS), **changes)
+
+
+def led(number: int, cpu: int, queue: int = 1, **changes: Any) -> Flow:
+    """In use on this CPU, and led to this queue by its own rule."""
+    ruled = used(number, cpu, state=FlowState.STEERED, location=number, target_queue=queue)
+    return replace(ruled, **{"target_cpu": queue, **changes})
+
+
+def along(known: Memory, nic: NicView = NIC, cpu: int = 2) -> Plan:
+    """Its owner's flow is used on this CPU, and queue 1 is delivered on CPU 1."""
+    known.table.put(led(1, cpu))
+    return follow.along(led(1, cpu), NIC.queues[1], nic, known, NOW_NS)
+
+
+def owners(known: Memory, nic: NicView = NIC, online: frozenset[int] = ONLINE) -> dict[int, int]:
+    """Whose the queues are, after a look."""
+    follow.look(nic, online, known, NOW_NS)
+    return {queue: each.owner[1] for queue, each in known.nics["nic"].owned.items()}
+
+
+def test_a_queue_goes_along_and_rests_then() -> None:
+    known = memory(owned={1: MINE})
+    [action] = along(known)
+    assert (action.kind, action.queue, action.old, action.new) == (ActionKind.QUEUE_CPU, 1, 1, 2)
+    assert known.nics["nic"].lent.moved_ns == {1: NOW_NS}
+    assert along(known, cpu=3) == ()
+    assert known.deferred() == {key(1): NOW_NS + follow.TERMS.rest_ns}
+
+
+@pytest.mark.parametrize(
+    "nic",
+    [
+        replace(NIC, armed=False),
+        replace(NIC, manual=frozenset({"queue-cpu:1"})),
+        replace(NIC, caps=replace(NIC.caps, queue_cpu=False)),
+    ],
+)
+def test_a_queue_that_is_not_ours_to_move_stays(nic: NicView) -> None:
+    assert along(memory(owned={1: MINE}), nic) == ()
+
+
+def test_a_queue_that_is_there_already_stays() -> None:
+    assert along(memory(owned={1: MINE}), cpu=1) == ()
+
+
+def test_no_queue_of_a_nic_that_is_only_watched_is_anybodys() -> None:
+    known = memory(used(1, 1), owned={1: MINE})
+    known.lent_of(NIC)
+    assert follow.look(replace(NIC, armed=False), ONLINE, known, NOW_NS) == (set(), ())
+    assert (known.nics["nic"].owned, known.nics["nic"].lent) == ({}, Lent())
+
+
+@pytest.mark.parametrize(
+    "changes", [{"method": SteeringMethod.RSS}, {"caps": replace(NIC.caps, queue_cpu=False)}]
+)
+def test_nobody_owns_a_queue_where_it_could_not_be_led_there(changes: dict[str, Any]) -> None:
+    assert owners(memory(used(1, 1))) == {1: 100}
+    assert owners(memory(used(1, 1)), replace(NIC, **changes)) == {}
+
+
+@pytest.mark.parametrize(
+    "flow_of",
+    [
+        used(1, 1, state=FlowState.MANUAL),
+        used(1, 1, nic="other"),
+        used(1, 1, rule_name="at once"),
+        used(1, 1, left="its packets come by another way"),
+        used(1, 1, thread=None),
+    ],
+)
+def test_who_has_no_flow_that_may_follow_owns_nothing(flow_of: Flow) -> None:
+    assert owners(memory(flow_of)) == {}
+
+
+def test_a_flow_that_is_to_go_or_is_used_on_a_dedicated_cpu_has_no_owner() -> None:
+    known = memory()
+    assert follow.owner_of(used(1, 1), known) == MINE
+    known.left[key(1)] = 1
+    assert follow.owner_of(used(1, 1), known) is None
+    assert follow.owner_of(used(2, 1), memory(dedicated=frozenset({1}))) is None
+
+
+def test_an_owner_loses_its_queue_where_its_new_cpu_has_no_room() -> None:
+    crowd = replace(NIC, queues=tuple(replace(q, cpu=1 if q.index == 1 else 2) for q in NIC.queues))
+    known = memory(owned={1: MINE, 2: ("thread", 200)})
+    assert follow.may_follow(used(1, 1), crowd.queues[1], crowd, known)
+    assert not follow.may_follow(used(1, 2), crowd.queues[1], crowd, known)  # three are there
+    assert known.nics["nic"].owned.keys() == {2}
+    assert follow.may_follow(used(1, 2), NIC.queues[1], NIC, memory(owned={1: MINE}))
+
+
+def test_a_guest_is_who_is_led_to_the_queue_of_another() -> None:
+    for owner, is_guest in ((MINE, False), (("thread", 200), True)):
+        assert follow.is_guest(led(1, 1), NIC, memory(owned={1: owner})) is is_guest
+    assert not follow.is_guest(used(1, 1), NIC, memory(owned={1: ("thread", 200)}))
+
+
+def test_only_the_owners_flows_that_are_led_to_the_queue_went_along() -> None:
+    known = memory(
+        led(1, 2),
+        led(2, 2, nic="other"),
+        led(3, 2, queue=2),
+        led(4, 2, rule_name="at once"),
+        used(5, 2, target_queue=1, state=FlowState.OBSERVED, target_cpu=1),
+        used(6, 2, target_queue=1, state=FlowState.PORT, target_cpu=1),
+        owned={1: MINE},
+    )
+    follow.followed("nic", 1, 2, known)
+    cpus = {number: known.table.get(key(number)) for number in range(1, 7)}
+    assert {n: each.target_cpu for n, each in cpus.items() if each is not None} == {
+        1: 2, 2: 1, 3: 2, 4: 1, 5: 1, 6: 2,
+    }  # fmt: skip
+
+
+def test_where_it_was_delivered_before_its_queue_followed_is_not_known_any_more() -> None:
+    known = memory(led(1, 2, rx_queue=1, rx_cpu=1), led(2, 2, rx_queue=3, rx_cpu=3),
+                   owned={1: MINE})  # fmt: skip
+    follow.followed("nic", 1, 2, known)
+    rx_cpus = [each.rx_cpu for each in map(known.table.get, map(key, (1, 2))) if each]
+    assert rx_cpus == [None, 3]
+
+
+def test_a_queue_that_loses_its_cpu_goes_to_none_that_is_dedicated() -> None:
+    online = frozenset({0, 1, 2})  # and all have one queue
+    for dedicated, cpu in ((frozenset[int](), 0), (frozenset({0}), 1)):
+        _, plan = follow.look(NIC, online, memory(dedicated=dedicated), NOW_NS)
+        assert [(each.queue, each.new) for each in plan] == [(3, cpu)]
+
+
+def test_a_thread_is_where_it_was_last_and_a_process_where_it_carries_most() -> None:
+    busy = used(1, 1, bytes=1000, used_ns=NOW_NS - 20)
+    last = used(2, 2, bytes=1, used_ns=NOW_NS - 10)
+    assert owners(memory(busy, last)) == {2: 100}
+    by_process = {"rest": replace(RULES["rest"], owner=Migrant.PROCESS)}
+    assert owners(memory(busy, last, by_name=by_process)) == {1: 100}
+
+
+def test_a_load_is_what_was_carried_of_late_and_half_of_what_came_before() -> None:
+    known = memory(used(1, 1, bytes=1000))
+    loads = []
+    for carried in (1000, 1500, 1500, 1600):
+        known.table.put(used(1, 1, bytes=carried))
+        owners(known)
+        loads.append(known.nics["nic"].load[MINE])
+    assert loads == [(1000, 1000), (1500, 1000), (1500, 500), (1600, 350)]
+
+
+def test_who_owns_a_queue_now_and_did_not_is_placed_again_and_nobody_else() -> None:
+    known = memory(used(1, 1), used(2, 2, thread=OTHER), owned={1: MINE})
+    assert follow.look(NIC, ONLINE, known, NOW_NS)[0] == {("thread", 200)}
+    assert follow.look(NIC, ONLINE, known, NOW_NS)[0] == set()
+    for number in (1, 2):
+        known.table.remove(key(number))
+    assert follow.look(NIC, ONLINE, known, NOW_NS)[0] == {MINE, ("thread", 200)}

@@ -1,0 +1,174 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The rule of a flow that is gone is the newcomer's that has its 5-tuple: table and move."""
+
+from __future__ import annotations
+
+import errno
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from atfnd.engine import audit
+from atfnd.engine.handshake import birth
+from atfnd.engine.placement import steer
+from atfnd.engine.table import retire
+from atfnd.engine.table.memory import Memory
+from atfnd.model import Action, ActionKind, Connecting, Flow, FlowState, Outcome, Thread
+from atfnd.move import device as machine
+from atfnd.move.command import Ended, Write
+from atfnd.move.device import NicMoves
+from atfnd.move.event import FlowClosed, TimerDue, Wanted, Written
+from atfnd.move.timer import Times
+from atfnd.move.verdict import Mode, Verdict
+from tests.engine.test_birth import STRICT, memory, syn
+from tests.move.test_move_mover import LIKELY
+from tests.values import NIC, flow, key, seen
+
+STEERED = flow(1, state=FlowState.STEERED, location=7, target_queue=2, app_cpu=2)
+NEW = 5000  # the newcomer's cookie
+
+
+def steered(**changes: object) -> Memory:
+    known = memory()
+    known.table.put(replace(STEERED, **changes))  # type: ignore[arg-type]
+    return known
+
+
+def the_flow(known: Memory) -> Flow:
+    found = known.table.get(key(1))
+    assert found is not None
+    return found
+
+
+def delete(known: Memory) -> Action:
+    [action] = retire.gone(STEERED.cookie, known)
+    assert not action.live
+    return action
+
+
+def test_what_was_to_become_of_a_flow_ends_with_it() -> None:
+    known = steered()
+    known.defer(key(1), 99)
+    known.nics["nic"].spending.swaps[key(1)] = key(2)
+    delete(known)
+    assert known.deferred() == {}
+    assert known.nics["nic"].spending.swaps == {}
+
+
+def test_whoever_has_the_5_tuple_at_the_last_look_inherits_the_rule() -> None:
+    known = steered()
+    action = delete(known)
+    heir = audit.inherit(NIC, action, NEW, known, 80)
+    audit.record(Outcome(action, 80, errno.ECANCELED, 7, "used again"), known)
+    assert heir is not None
+    after = the_flow(known)
+    assert (after.cookie, after.location, after.target_queue) == (NEW, 7, 2)
+    assert retire.gone(STEERED.cookie, known) == ()  # the dead one's end, told late
+    assert [each.location for each in retire.gone(NEW, known)] == [7]
+
+
+def test_of_a_rule_that_an_earlier_run_left_too() -> None:
+    known = memory()
+    action = replace(delete(steered()), why="left by an earlier run")
+    heir = audit.inherit(NIC, action, NEW, known, 80)
+    assert heir == the_flow(known)
+    assert (heir.cookie, heir.location, heir.target_queue) == (NEW, 7, 2)
+
+
+def test_a_rule_that_is_not_the_entrys_goes() -> None:
+    known = steered(location=8)
+    assert audit.inherit(NIC, delete(steered()), NEW, known, 80) is None
+    assert the_flow(known).cookie == STEERED.cookie
+    full = memory(capacity=0)
+    assert audit.inherit(NIC, delete(steered()), NEW, full, 80) is None
+
+
+def again(known: Memory, cpu: int = 2, thread: Thread | None = None) -> bool:
+    event: Connecting = syn(1, cpu)._replace(cookie=NEW)
+    event = event if thread is None else event._replace(thread=thread)
+    return birth.again(event, NIC, STRICT, known, 70)
+
+
+def test_a_connect_takes_over_the_rule_of_its_5_tuple() -> None:
+    known, other = steered(), Thread(7, 7, "other", None)
+    assert again(known, thread=other)
+    after = the_flow(known)
+    assert (after.cookie, after.thread, after.location) == (NEW, other, 7)
+    assert steer.due({"nic": NIC}, known, 70) == ()  # it leads where it belongs
+    assert retire.gone(STEERED.cookie, known) == ()
+
+
+def test_one_that_belongs_elsewhere_is_moved_as_any() -> None:
+    known = steered()
+    assert again(known, cpu=1)
+    [action] = steer.due({"nic": NIC}, known, 200)
+    assert (action.kind, action.old, action.new) == (ActionKind.REWRITE, 2, 1)
+    assert action.live
+
+
+@pytest.mark.parametrize(
+    "changes", [{"location": None}, {"nic": "other"}, {"cookie": NEW}], ids=str
+)
+def test_what_is_no_rule_of_another_socket_is_left_alone(changes: dict[str, object]) -> None:
+    known = steered(**changes)
+    before = the_flow(known)
+    assert not again(known)
+    assert list(known.table) == [before]
+
+
+@given(
+    st.lists(st.sampled_from(["close", "connect", "accept", "use", "wait"]), max_size=30),
+    st.booleans(),
+)
+def test_no_living_sockets_rule_is_ever_deleted(steps: list[str], told_at_once: bool) -> None:
+    """The kernel here is a fake: which socket lives. Ends of sockets are told late, or at once."""
+    known, moves, now_ns = steered(), NicMoves(LIKELY, Times()), 10**9
+    living: int | None = STEERED.cookie
+    untold: list[int] = []
+    cookies = iter(range(NEW, NEW + 99))
+
+    def want(cookie: int) -> None:
+        nonlocal moves
+        for action in retire.gone(cookie, known):
+            for event in (FlowClosed(key(1)), Wanted(action, Mode.STRICT, live=False)):
+                moves, commands = machine.step(moves, event, now_ns)
+                assert not any(isinstance(each, Write) for each in commands)
+
+    for step in [*steps, "wait", "wait"]:
+        if step == "close" and living is not None:
+            untold, living = [*untold, living], None
+        elif step == "connect" and living is None:
+            living = next(cookies)
+            again_ = syn(1, 2)._replace(cookie=living)
+            birth.again(again_, NIC, STRICT, known, now_ns)
+        elif step == "accept" and living is None:
+            living = next(cookies)  # told by nobody
+        elif step == "use" and living is not None:
+            steer.seen(seen(1, 2, cookie=living), NIC, STRICT, known, now_ns)
+        if told_at_once or step == "wait":
+            for cookie in untold:
+                want(cookie)
+            untold = []
+        if step == "wait":
+            now_ns += Times().quiet_ns
+            moves, commands = machine.step(moves, TimerDue(), now_ns)
+            for write in commands:
+                if not isinstance(write, Write):
+                    continue
+                kept = living is not None and (
+                    audit.inherit(NIC, write.action, living, known, now_ns) is not None
+                )
+                assert kept == (living is not None)
+                code = errno.ECANCELED if kept else 0
+                outcome = Outcome(write.action, now_ns, code, 7, "")
+                audit.record(outcome, known)
+                moves, ends = machine.step(moves, Written(outcome, now_ns, now_ns), now_ns)
+                [ended] = (each for each in ends if isinstance(each, Ended))
+                assert ended.verdict is (Verdict.DEFERRED if kept else Verdict.DONE)
+                if not kept:
+                    return
+    entry = known.table.get(key(1))
+    assert entry is not None
+    assert (entry.location, not moves.live) == (7, True)

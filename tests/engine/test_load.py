@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The load that is already there: of CPUs that are equally good, the least busy one."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from atfnd.engine.placement.load import quarters
+from atfnd.engine.placement.place import guest
+from atfnd.model import CpuTime, Placement, PlacementKind
+from tests.engine.test_steer_placements import CPUS, Machine
+from tests.values import NIC, RULE, THREAD
+
+__all__: list[str] = []
+
+NAMED = Placement(PlacementKind.CPUS, frozenset({1, 2, 3}))
+TIMES = st.dictionaries(st.integers(0, 7), st.integers(0, 1 << 62))
+
+
+def at(at_ns: int, busy_ns: dict[int, int]) -> CpuTime:
+    return CpuTime(at_ns, busy_ns, {}, {}, {})
+
+
+def test_it_is_told_in_quarters() -> None:
+    before, now = at(0, {0: 0, 1: 5, 2: 0, 3: 7}), at(100, {0: 24, 1: 30, 2: 100, 4: 100})
+    assert quarters(before, now) == {0: 0, 1: 1, 2: 3}
+
+
+@given(TIMES, TIMES, st.integers(1, 1 << 40))
+def test_whatever_the_kernel_says(before: dict[int, int], now: dict[int, int], for_ns: int) -> None:
+    """Clock ticks may be ahead of the time, and a CPU's may go back when it comes online again."""
+    found = quarters(at(0, before), at(for_ns, now))
+    assert found.keys() == before.keys() & now.keys()
+    assert set(found.values()) <= {0, 1, 2, 3}
+
+
+def spot(busy: dict[int, int], current: int | None = None) -> int | None:
+    told = Machine(replace(RULE, placement=NAMED))
+    told.memory.busy = busy
+    assert told.memory.cpus == CPUS
+    return guest(NAMED, 0, THREAD, NIC, told.memory, current).cpu
+
+
+def test_the_least_busy_of_equals_is_taken() -> None:
+    assert spot({}) == 1
+    assert spot({1: 1, 2: 1, 3: 0}) == 3
+    assert spot({1: 3, 2: 2}) == 3  # of which nothing is known yet
+
+
+def test_who_is_there_already_stays() -> None:
+    assert spot({1: 3, 2: 0, 3: 0}, current=1) == 1

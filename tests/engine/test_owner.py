@@ -1,0 +1,184 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Who owns a queue while threads come, go, fork, idle and compete."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from atfnd.engine.ownership.owner import Follow, Lent, Owned, Owner, Ownership, OwnerTerms, assign
+
+TERMS = OwnerTerms(idle_ns=1000, least_owned_ns=100, away_ns=2000, rest_ns=100, worth_bytes=5)
+NOW_NS = 10_000
+ONLINE = frozenset(range(4))
+QUEUES = {0: 0, 1: 1}
+
+
+def owner(number: int, cpu: int, load: int = 100, used_ns: int = NOW_NS) -> Owner:
+    return Owner(("thread", number), cpu, load, used_ns)
+
+
+def owned(*pairs: tuple[int, int], since_ns: int = 0) -> Ownership:
+    return {queue: Owned(("thread", number), since_ns) for queue, number in pairs}
+
+
+def who(ownership: Ownership) -> dict[int, int]:
+    return {queue: each.owner[1] for queue, each in ownership.items()}
+
+
+def look(
+    before: Ownership, *owners: Owner, online: frozenset[int] = ONLINE, lent: Lent | None = None
+) -> tuple[dict[int, int], list[tuple[int, int]]]:
+    after, follows = assign(before, owners, QUEUES, online, TERMS, NOW_NS, lent)
+    return who(after), [(follow.queue, follow.cpu) for follow in follows]
+
+
+def test_an_owner_takes_the_free_queue_on_its_cpu() -> None:
+    assert look(owned(), owner(7, cpu=1)) == ({1: 7}, [])
+
+
+def test_a_queue_follows_its_owner() -> None:
+    assert look(owned((0, 7)), owner(7, cpu=3)) == ({0: 7}, [(0, 3)])
+
+
+def test_a_queue_that_has_just_followed_stays() -> None:
+    just, rested = Lent(moved_ns={0: NOW_NS - 99}), Lent(moved_ns={0: NOW_NS - 100})
+    assert look(owned((0, 7)), owner(7, cpu=3), lent=just) == ({0: 7}, [])
+    assert look(owned((0, 7)), owner(7, cpu=3), lent=rested) == ({0: 7}, [(0, 3)])
+    assert (
+        look(owned(), owner(7, cpu=3), lent=Lent(moved_ns={0: NOW_NS - 99, 1: NOW_NS - 99}))[1]
+        == []
+    )
+
+
+def test_a_queue_does_not_follow_an_idle_owner_which_keeps_it() -> None:
+    assert look(owned((0, 7)), owner(7, cpu=3, used_ns=NOW_NS - 1000)) == ({0: 7}, [])
+
+
+def test_with_more_owners_than_queues_the_busiest_own() -> None:
+    crowd = owner(1, 0, load=10), owner(2, 0, load=30), owner(3, 1, load=20)
+    assert look(owned(), *crowd)[0] == {0: 2, 1: 3}
+
+
+def test_a_newcomer_takes_the_queue_that_was_idle_for_long() -> None:
+    idle, busy = owner(1, 0, load=500, used_ns=NOW_NS - 1000), owner(2, 1)
+    assert look(owned((0, 1), (1, 2)), idle, busy, owner(3, 2, load=1)) == ({0: 3, 1: 2}, [(0, 2)])
+
+
+def test_a_newcomer_must_be_busier_by_a_quarter() -> None:
+    before, old = owned((0, 1), (1, 2)), (owner(1, 0, load=100), owner(2, 1, load=200))
+    assert look(before, *old, owner(3, 2, load=125))[0] == {0: 1, 1: 2}
+    assert look(before, *old, owner(3, 2, load=126))[0] == {0: 3, 1: 2}
+
+
+def test_one_packet_more_does_not_take_a_queue() -> None:
+    """Two slow owners of one rate: each look sees one packet more of one or the other."""
+    before, old = owned((0, 1), (1, 2)), (owner(1, 0, load=2), owner(2, 1, load=200))
+    assert look(before, *old, owner(3, 2, load=6))[0] == {0: 1, 1: 2}
+    assert look(before, *old, owner(3, 2, load=7))[0] == {0: 3, 1: 2}
+
+
+def test_a_queue_is_not_taken_from_who_has_just_got_it() -> None:
+    before = owned((0, 1), (1, 2), since_ns=NOW_NS - 99)
+    assert look(before, owner(1, 0), owner(2, 1), owner(3, 2, load=999))[0] == {0: 1, 1: 2}
+
+
+def test_the_queue_of_a_thread_that_ends_waits_and_goes_home() -> None:
+    lent = Lent(homes={0: 2, 1: 1})
+    assert look(owned((0, 7), (1, 8)), owner(8, cpu=1), lent=lent) == ({1: 8}, [])
+    assert lent.free_ns == {0: NOW_NS}
+    lent.free_ns[0] = NOW_NS - 1999
+    assert look(owned((1, 8)), owner(8, cpu=1), lent=lent) == ({1: 8}, [])
+    lent.free_ns[0] = NOW_NS - 2000
+    assert look(owned((1, 8)), owner(8, cpu=1), lent=lent) == ({1: 8}, [(0, 2)])
+
+
+def test_a_queue_stays_where_its_home_is_offline() -> None:
+    lent = Lent(homes={0: 2}, free_ns={0: 0})
+    assert look(owned(), online=frozenset({0, 1}), lent=lent) == ({}, [])
+
+
+def test_an_owner_that_is_idle_for_long_owns_nothing() -> None:
+    lent = Lent(homes={0: 2}, free_ns={0: 0})
+    assert look(owned((0, 7)), owner(7, 3, used_ns=NOW_NS - 2000), lent=lent)[0] == {}
+
+
+def test_an_owner_without_room_on_its_cpu_is_a_guest_there() -> None:
+    queues, online = {0: 0, 1: 1, 2: 1}, frozenset({0, 1})  # two queues a CPU, one more at most
+    crowded = {**queues, 0: 1}
+    assert assign(owned((0, 7)), [owner(7, 1)], queues, online, TERMS, NOW_NS)[1] != ()
+    crowd = {**crowded, 3: 0}
+    after, follows = assign(owned((3, 7)), [owner(7, 1)], crowd, online, TERMS, NOW_NS)
+    assert (who(after), follows) == ({}, ())
+    after, follows = assign(owned(), [owner(7, 1)._replace(at=3)], crowd, online, TERMS, NOW_NS)
+    assert (who(after), follows) == ({0: 7}, ())
+
+
+def test_queues_in_each_other_s_homes_make_room() -> None:
+    """An admin had two of four queues on one CPU of four, and two on another one."""
+    lent = Lent(homes={0: 0, 1: 0, 2: 1, 3: 1})
+    queues: dict[int, int | None] = {0: 0, 1: 1, 2: 0, 3: 1}
+    for step in range(4):
+        _, follows = assign({}, (), queues, ONLINE, TERMS, step * 5000, lent)
+        queues |= {each.queue: each.cpu for each in follows}
+    assert queues == lent.homes
+
+
+def test_queues_that_crowd_a_cpu_as_another_one_came_back_leave_it() -> None:
+    """Three CPUs of four were offline."""
+    lent, crowd = Lent(homes={0: 0, 1: 1, 2: 2, 3: 3}), dict.fromkeys(range(4), 0)
+    owners = [owner(number, 0) for number in range(4)]
+    before = owned(*((number, number) for number in range(4)))
+    after, follows = assign(before, owners, crowd, ONLINE, TERMS, NOW_NS, lent)
+    assert len(follows) >= 2
+    assert all(each.cpu == lent.homes[each.queue] for each in follows)
+    assert not {each.queue for each in follows} & after.keys()
+
+
+def test_a_fork_owns_nothing_that_its_parent_owns() -> None:
+    parent, child = owner(7, cpu=0), owner(8, cpu=0)
+    assert look(owned((0, 7)), parent, child) == ({0: 7, 1: 8}, [(1, 0)])
+    assert look(owned((0, 7)), parent, child._replace(cpu=1)) == ({0: 7, 1: 8}, [])
+
+
+def test_the_last_queue_of_a_cpu_stays_with_those_who_run_there() -> None:
+    parent, child, other = owner(7, 0, load=300), owner(8, 0, load=200), owner(9, 1)
+    assert look(owned((0, 7)), parent, child, other) == ({0: 7, 1: 9}, [])
+
+
+def test_a_free_queue_comes_from_a_cpu_that_keeps_one_or_to_a_cpu_that_has_none() -> None:
+    alone, third = {0: 0, 1: 1, 2: 1}, owner(8, cpu=0)
+    after, follows = assign(owned((0, 7)), [owner(7, 0), third], alone, ONLINE, TERMS, NOW_NS)
+    assert (who(after), [(f.queue, f.cpu) for f in follows]) == ({0: 7, 1: 8}, [(1, 0)])
+    assert look(owned((0, 7)), owner(7, cpu=0), owner(8, cpu=3)) == ({0: 7, 1: 8}, [(1, 3)])
+
+
+def test_queues_leave_a_cpu_that_goes_offline() -> None:
+    online = frozenset({1, 2})
+    assert look(owned((0, 7)), owner(7, cpu=2), online=online) == ({0: 7}, [(0, 2)])
+    assert look(owned(), online=online) == ({}, [(0, 2)])
+    assert look(owned((0, 7)), owner(7, cpu=0), online=online) == ({0: 7}, [(0, 2)])
+
+
+numbers = st.integers(0, 5)
+crowds = st.lists(
+    st.builds(owner, numbers, numbers, st.integers(0, 9), st.integers(0, 3000)),
+    max_size=6, unique_by=lambda each: each.id,
+)  # fmt: skip
+
+
+@given(st.lists(st.tuples(crowds, st.frozensets(numbers, min_size=1)), max_size=12))
+def test_no_queue_is_without_a_live_cpu_and_no_owner_has_two(
+    looks: list[tuple[list[Owner], frozenset[int]]],
+) -> None:
+    ownership: Ownership = {}
+    terms, queues = TERMS._replace(away_ns=10**6), dict[int, int | None]({0: 0, 1: 1, 2: 2})
+    for step, (owners, online) in enumerate(looks):
+        before = queues
+        ownership, follows = assign(ownership, owners, queues, online, terms, step * 300)
+        queues = {**queues, **{each.queue: each.cpu for each in follows}}
+        assert set(queues.values()) <= online
+        assert len(set(who(ownership).values())) == len(ownership)
+        assert set(who(ownership).values()) <= {each.id[1] for each in owners}
+        assert bool(ownership) == bool(owners)
+        assert all(isinstance(f, Follow) and before[f.queue] != f.cpu for f in follows)

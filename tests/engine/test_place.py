@@ -1,0 +1,207 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Which CPU and queue a placement comes to, on machines of any shape; and what it falls back to."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from atfnd.engine.placement.candidates import Step, fits, steps
+from atfnd.engine.placement.place import Spot, place
+from atfnd.model import Cpu, Placement, PlacementKind, Queue
+
+__all__: list[str] = []
+
+LLC = Placement(PlacementKind.LLC)
+LLC_ONLY = Placement(PlacementKind.LLC, avoid_smt=True)
+NODE = Placement(PlacementKind.NODE)
+SMT = Placement(PlacementKind.SMT)
+
+Machine = Mapping[int, Cpu]
+
+
+def machine(nodes: int, cores: int, threads: int, **out: frozenset[int]) -> dict[int, Cpu]:
+    """Nodes of one cache each; CPU n's sibling is n + 1. `offline` and `isolated` name CPUs."""
+    offline, isolated = out.get("offline", frozenset()), out.get("isolated", frozenset())
+    cpus = {}
+    for index in range(nodes * cores * threads):
+        core, node = index // threads, index // (cores * threads)
+        smt = tuple(range(core * threads, core * threads + threads))
+        llc = tuple(range(node * cores * threads, (node + 1) * cores * threads))
+        online = index not in offline
+        cpus[index] = Cpu(index, online, node, node, core, smt, llc, index in isolated)
+    return cpus
+
+
+TWO_BY_TWO = machine(nodes=2, cores=2, threads=2)  # 0-3 and 4-7; siblings 0,1 2,3 4,5 6,7
+
+
+def queue(index: int, cpu: int | None) -> Queue:
+    return Queue(index, 100 + index, None, cpu, True, None)
+
+
+def on(*cpus: int | None) -> list[Queue]:
+    """A queue on each of these CPUs, in order."""
+    return [queue(index, cpu) for index, cpu in enumerate(cpus)]
+
+
+def placed(
+    placement: Placement, queues: list[Queue], cpus: Machine = TWO_BY_TWO, app_cpu: int = 0,
+    **more: frozenset[int],
+) -> Spot:  # fmt: skip
+    tried = steps(app_cpu, placement, cpus, **more)
+    return place(app_cpu, placement, tried, queues, lambda queue: (queue.index,))
+
+
+def test_each_placement_where_every_cpu_has_a_queue() -> None:
+    every = on(*range(8))
+    assert placed(Placement.CORE, every).cpu == 0
+    assert placed(SMT, every).cpu == 1
+    assert placed(LLC, every).cpu == 2  # a core of its own before the sibling
+    assert placed(LLC_ONLY, every).cpu == 2
+    assert placed(NODE, every).cpu == 2
+    assert placed(Placement(PlacementKind.CPUS, frozenset({5, 6})), every).cpu == 5
+    assert placed(Placement(PlacementKind.DEDICATED, frozenset({7})), every).cpu == 7
+    assert placed(Placement.LEAVE, every).queue is None
+
+
+def test_llc_takes_the_sibling_unless_it_is_told_to_avoid_it() -> None:
+    assert placed(LLC, on(0, 1)).cpu == 1
+    assert placed(LLC, on(0, 1)).fell_back is None
+    spot = placed(LLC_ONLY, on(0, 1))
+    assert spot.cpu == 0
+    assert spot.fell_back == (
+        "near llc, avoid smt: no queue is delivered on another core under its last-level cache; "
+        "on its own CPU instead"
+    )
+    assert "queue 0 is delivered on CPU 0" in spot.why
+
+
+def test_llc_falls_back_to_its_node_then_to_its_core_then_to_rss() -> None:
+    cpus = {cpu.index: cpu for cpu in machine(1, 4, 1).values()}
+    split = {  # two caches on one node: 0,1 and 2,3
+        index: Cpu(index, True, 0, 0, index, (index,), (index & 2, (index & 2) + 1))
+        for index in cpus
+    }
+    for queues, cpu, instead in (
+        (on(0, 2), 2, "on its NUMA node instead"),
+        (on(0), 0, "on its own CPU instead"),
+        (on(None), None, "left to RSS"),
+    ):
+        spot = placed(LLC, queues, split)
+        assert spot.cpu == cpu
+        assert spot.fell_back is not None
+        assert spot.fell_back.endswith(instead)
+
+
+def test_smt_falls_back_to_its_own_core_and_no_further() -> None:
+    single = machine(1, 4, 1)
+    spot = placed(SMT, on(0, 1), single)
+    assert (spot.cpu, spot.fell_back) == (
+        0,
+        "near smt: no CPU on the other thread of its core is free for it; on its own CPU instead",
+    )
+    assert placed(SMT, on(1, 2), single).queue is None
+
+
+def test_an_isolated_cpu_is_taken_by_name_or_for_its_own_thread_only() -> None:
+    cpus = machine(1, 3, 1, isolated=frozenset({1}))
+    assert placed(LLC, on(1, 2), cpus).cpu == 2
+    assert placed(Placement.CORE, on(0, 1, 2), cpus, app_cpu=1).cpu == 1
+    assert placed(Placement(PlacementKind.CPUS, frozenset({1})), on(0, 1), cpus).cpu == 1
+
+
+def test_a_cpu_outside_the_threads_cpuset_is_not_near() -> None:
+    assert placed(LLC, on(2, 3), allowed=frozenset({0, 1, 3})).cpu == 3
+    assert (
+        placed(Placement(PlacementKind.CPUS, frozenset({2})), on(2), allowed=frozenset()).cpu == 2
+    )
+
+
+def test_a_dedicated_cpu_serves_its_own_rule_only() -> None:
+    taken = frozenset({2, 3})
+    assert placed(LLC, on(2, 1), dedicated=taken).cpu == 1
+    assert placed(Placement.CORE, on(2), app_cpu=2, dedicated=taken).queue is None
+    assert placed(Placement(PlacementKind.DEDICATED, taken), on(2), dedicated=taken).cpu == 2
+
+
+def test_a_queue_that_fits_is_kept_and_else_the_least_loaded_is_taken() -> None:
+    tried, queues = steps(0, LLC, TWO_BY_TWO), on(2, 3, 4)
+    load = {0: 5, 1: 2, 2: 0}
+
+    def spot(current: int | None) -> int | None:
+        found = place(0, LLC, tried, queues, lambda each: (load[each.index],), current)
+        return found.queue.index if found.queue else None
+
+    assert [spot(None), spot(0), spot(1), spot(2)] == [1, 0, 1, 1]
+
+
+def test_a_flow_with_a_rule_that_nothing_fits_stays_on_its_queue() -> None:
+    spot = place(0, SMT, steps(0, SMT, TWO_BY_TWO), on(5), lambda each: (0,), 0)
+    assert spot.queue is None
+    assert spot.fell_back is not None
+    assert spot.fell_back.endswith("left on queue 0")
+
+
+def some(n: int) -> st.SearchStrategy[frozenset[int]]:
+    return st.frozensets(st.integers(0, n - 1), max_size=n)
+
+
+@st.composite
+def worlds(
+    draw: st.DrawFn,
+) -> tuple[Machine, int, Placement, list[Queue], dict[str, frozenset[int]]]:
+    shape = draw(st.tuples(st.integers(1, 2), st.integers(1, 3), st.integers(1, 2)))
+    count = shape[0] * shape[1] * shape[2]
+    cpus = machine(*shape, offline=draw(some(count)), isolated=draw(some(count)))
+    kind = draw(st.sampled_from([k for k in PlacementKind if k is not PlacementKind.AUTO]))
+    named = draw(some(count)) if kind in (PlacementKind.CPUS, PlacementKind.DEDICATED) else ()
+    avoid = kind in (PlacementKind.LLC, PlacementKind.NODE) and draw(st.booleans())
+    placement = Placement(kind, frozenset(named), avoid)
+    where = st.one_of(st.none(), st.integers(0, count - 1))
+    queues = on(*draw(st.lists(where, min_size=1, max_size=6)))
+    more = {"dedicated": placement.cpus if kind is PlacementKind.DEDICATED else draw(some(count))}
+    if draw(st.booleans()):
+        more["allowed"] = draw(some(count))
+    return cpus, draw(st.integers(0, count - 1)), placement, queues, more
+
+
+@given(worlds(), st.one_of(st.none(), st.integers(0, 5)), st.lists(st.integers(0, 9), min_size=6))
+def test_what_holds_on_every_machine(
+    world: tuple[Machine, int, Placement, list[Queue], dict[str, frozenset[int]]],
+    current: int | None,
+    load: list[int],
+) -> None:
+    cpus, app_cpu, placement, queues, more = world
+    tried: list[Step] = steps(app_cpu, placement, cpus, **more)
+
+    def decide(order: list[Queue]) -> Spot:
+        rank = lambda queue: (load[queue.index], queue.index)  # noqa: E731
+        return place(app_cpu, placement, tried, order, rank, current)
+
+    spot = decide(queues)
+    assert spot == decide(queues[::-1])  # whatever the order they are named in
+    own = tried[0] if tried else Step(placement.kind, ())
+    reachable = [each for each in queues if fits(own, each.cpu)]
+    assert (spot.fell_back is None) == (spot.queue in reachable)  # a fallback is always said
+    assert spot.fell_back is None or spot.fell_back in spot.why
+    assert not reachable or spot.queue in reachable  # and none is taken without need
+    if spot.queue is None:
+        assert not any(fits(step, each.cpu) for step in tried for each in queues)
+        return
+    cpu = spot.cpu
+    assert cpu is not None
+    assert cpus[cpu].online
+    if placement.kind is not PlacementKind.DEDICATED:
+        assert cpu not in more["dedicated"]
+    if placement.kind in (PlacementKind.CPUS, PlacementKind.DEDICATED):
+        assert cpu in placement.cpus
+    elif cpu != app_cpu:
+        assert not cpus[cpu].isolated
+        assert cpu in more.get("allowed", {cpu})
+        assert cpus[cpu].node == cpus[app_cpu].node
+        assert not (placement.avoid_smt and cpu in cpus[app_cpu].smt)
+    if any(queue.index == current for queue in reachable):
+        assert spot.queue.index == current

@@ -1,0 +1,484 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""One rule for a listening port: for one owner, and never for a live connection's queue."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from atfnd.engine import audit
+from atfnd.engine.filters import port_rules
+from atfnd.engine.filters.listeners import Listeners
+from atfnd.engine.handshake.birth import Birth
+from atfnd.engine.placement import renew, steer
+from atfnd.engine.table.memory import Memory
+from atfnd.model import (
+    Accepted,
+    ActionKind,
+    Caps,
+    Flow,
+    FlowKey,
+    FlowRule,
+    FlowState,
+    Listening,
+    Match,
+    Mode,
+    NicView,
+    Outcome,
+    Placement,
+    SocketUse,
+    Thread,
+    ThreadReads,
+)
+from tests.engine.test_birth import memory, owning
+from tests.values import NIC, RULE, THREAD, flow, key, seen
+
+EXACT_WINS = replace(NIC, caps=replace(NIC.caps, exact_wins=True))
+PORT = key(0)._replace(remote=bytes(4), remote_port=0)
+OTHER = Thread(tid=200, pid=200, comm="app", cgroup=None)
+SECOND_NS = 10**9
+
+
+def listening(cookie: int = 1, key: FlowKey = PORT, cpu: int = 2) -> Listening:
+    return Listening(5, cookie, key, 1, THREAD, cpu)
+
+
+def connection(number: int, queue: int | None = 0) -> SocketUse:
+    return SocketUse(1000 + number, key(number), None, queue and 100 + queue, queue, 9)
+
+
+class Server:
+    """A listener, and what is decided for its port."""
+
+    def __init__(self, *events: Listening) -> None:
+        self.memory: Memory = memory()
+        self.listeners = Listeners()
+        self.rule: FlowRule | None = replace(RULE, order=Mode.STRICT)
+        self.nic: NicView = EXACT_WINS
+        for event in events or (listening(),):
+            self.listeners.opened(event, self.memory.table)
+
+    def reads(self, thread: Thread, at_ns: int) -> FlowKey | None:
+        return self.listeners.read(ThreadReads(at_ns, key(1), 102, thread))
+
+    def look(self, *uses: SocketUse, now_ns: int = 10) -> tuple[Birth, ...]:
+        return port_rules.look(
+            self.nic, lambda _, comm: self.rule, self.listeners, uses, self.memory, now_ns
+        )
+
+    def done(self, births: tuple[Birth, ...], at_ns: int = 10) -> None:
+        for each in births:
+            audit.record(
+                Outcome(each.action, at_ns, 0, each.action.location or 77, ""), self.memory
+            )
+
+    def entry(self, key: FlowKey = PORT) -> Flow | None:
+        return self.memory.table.get(key)
+
+    @property
+    def why(self) -> str | None:
+        return self.listeners.why_not.get(PORT)
+
+
+def test_a_new_listeners_port_goes_to_its_threads_queue() -> None:
+    server = Server()
+    (birth,) = server.look()
+    action = birth.action
+    assert (action.kind, action.key, action.new) == (ActionKind.INSERT, PORT, 2)
+    assert Match.of(PORT).dst_port == 443
+    assert Match.of(PORT).src_port is None
+    assert birth.origins == birth.rss == frozenset({0, 1, 2, 3})
+    assert birth.first_data_ns is not None
+    assert birth.first_data_ns > 10
+    server.done((birth,))
+    assert server.look() == ()
+    entry = server.entry()
+    assert entry is not None
+    assert (entry.state, entry.target_queue, entry.thread) == (FlowState.STEERED, 2, None)
+
+
+def test_ports_on_one_cpu_have_queues_of_their_own_while_there_are_any() -> None:
+    ports_of_one = [PORT._replace(local_port=port) for port in range(443, 449)]
+    server = Server(*(listening(port.local_port, port) for port in ports_of_one))
+    queues = [birth.action.new for birth in server.look()]
+    assert queues == [2, 0, 1, 3, 2, 2]  # then together
+
+
+def test_who_uses_its_connections_owns_it_and_not_who_listens() -> None:
+    server = Server()
+    server.memory.nics["nic"].owned = owning({3: OTHER})
+    for number in (1, 2):
+        server.memory.table.put(flow(number, thread=OTHER, app_cpu=number))
+    (birth,) = server.look()
+    assert birth.action.new == 3
+
+
+def test_several_owners_share_no_rule() -> None:
+    server = Server()
+    server.memory.nics["nic"].owned = owning({1: THREAD, 3: OTHER})
+    server.memory.table.put(flow(1, thread=OTHER))
+    server.memory.table.put(flow(2, thread=THREAD))
+    assert server.look() == ()
+    assert "several queues" in (server.why or "")
+
+
+@pytest.mark.parametrize(
+    ("other", "rivals"),
+    [
+        (PORT, True),  # SO_REUSEPORT
+        (PORT._replace(local=bytes(4)), True),
+        (PORT._replace(local=b"\x0a\0\0\2"), False),
+        (PORT._replace(local_port=444), False),
+    ],
+)
+def test_a_port_of_several_sockets_has_no_rule(other: FlowKey, rivals: bool) -> None:
+    server = Server(listening(1), listening(2, other))
+    assert len(server.look()) == (0 if rivals else 2)
+    assert ("2 sockets listen" in (server.why or "")) == rivals
+    server.listeners.closed(2, 11)
+    server.look()
+    assert server.why is None
+
+
+def test_a_live_connection_that_would_change_its_queue_forbids_it() -> None:
+    server = Server()
+    assert server.look(connection(1), connection(2, 2)) == ()
+    assert server.why == "1 live connections would change their queue"
+    assert server.look(connection(1, None)) == ()  # nobody knows
+    server.memory.table.put(flow(1, location=4, target_queue=0, app_cpu=2))
+    assert len(server.look(connection(1), connection(2, 2))) == 1
+    assert server.why is None
+
+
+def test_connections_of_other_ports_do_not_matter() -> None:
+    server = Server()
+    other = connection(1)
+    elsewhere = other._replace(key=other.key._replace(local_port=444))
+    foreign = other._replace(key=other.key._replace(local=b"\x0a\0\0\2"))
+    assert len(server.look(elsewhere, foreign)) == 1
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"armed": False}, "not armed"),
+        ({"budget": 0}, "in use"),
+        ({"caps": NIC.caps}, "which of two filters wins"),
+        ({"caps": replace(EXACT_WINS.caps, prefix_masks=False)}, "whole 5-tuple"),
+    ],
+)
+def test_what_the_nic_cannot_is_said(change: dict[str, bool | int | Caps], why: str) -> None:
+    server = Server()
+    server.nic = replace(EXACT_WINS, **change)  # type: ignore[arg-type]
+    assert server.look() == ()
+    assert why in (server.why or "")
+    assert len(server.memory.table) == 0
+
+
+def test_a_port_that_the_policy_leaves_has_none() -> None:
+    server = Server()
+    for rule in (None, replace(RULE, placement=Placement.LEAVE)):
+        server.rule = rule
+        assert server.look() == ()
+        assert "policy" in (server.why or "")
+
+
+def test_a_listener_found_later_waits_until_its_owner_is_known() -> None:
+    server = Server(Listening(5, 1, PORT, 1))
+    assert server.look() == ()
+    assert server.why == "the thread that serves it is not known yet"
+    server.memory.table.put(flow(1, app_cpu=3))
+    (birth,) = server.look()
+    assert birth.action.new == 3
+
+
+def test_a_port_keeps_its_queue_beside_others_of_its_core() -> None:
+    server = Server()
+    twin = replace(NIC.queues[2], index=4, napi_id=104)
+    server.nic = replace(EXACT_WINS, queues=(*NIC.queues, twin))
+    server.done(server.look())
+    assert server.look() == ()
+
+
+def test_another_owners_queue_is_a_rewrite() -> None:
+    server = Server()
+    server.done(server.look())
+    server.memory.table.put(flow(1, thread=OTHER, app_cpu=1))
+    (birth,) = server.look(connection(1, 2))
+    action = birth.action
+    assert (action.kind, action.location, action.old, action.new) == (ActionKind.REWRITE, 77, 2, 1)
+    assert (birth.origins, birth.live) == (frozenset({2}), True)
+    assert birth.first_data_ns is None
+
+
+def test_a_rewrite_that_was_put_off_is_not_asked_for_at_each_look() -> None:
+    server = Server()
+    server.done(server.look())
+    server.memory.table.put(flow(1, thread=OTHER, app_cpu=1))
+    entry = server.entry()
+    assert entry is not None
+    assert server.memory.put_off(entry, "queue 0 cannot be quiesced", 10, tried=False)
+    assert server.look(connection(1, 2)) == ()
+    assert server.listeners.why_not[PORT] == "its rule cannot be moved from queue 2 to 1 yet"
+    assert server.memory.take_due(SECOND_NS) == [PORT]
+    assert [each.action.new for each in server.look(connection(1, 2))] == [1]
+    entry = server.entry()
+    assert entry is not None
+    assert not server.memory.put_off(entry, "queue 3 cannot be quiesced", 10, tried=False)
+
+
+@pytest.mark.parametrize("wanted", [False, True])
+@pytest.mark.parametrize("reported", [False, True])
+def test_a_connection_that_keeps_its_ports_queue_does_so_until_that_rule_has_gone(
+    reported: bool, wanted: bool
+) -> None:
+    """Neither a look at what a new policy left nor a report of its socket takes its rule away: it
+    would be written again at the next look, and so on for ever."""
+    server = Server()
+    server.done(server.look())
+    server.memory.table.put(flow(1, state=FlowState.STEERED, location=5, target_queue=2))
+    server.memory.left[key(1)] = 1001
+    server.memory.nics["nic"].listeners = server.listeners
+
+    def goes() -> list[FlowKey | None]:
+        if reported:
+            plan = steer.seen(seen(1, 2), EXACT_WINS, None, server.memory, 20)
+        else:
+            plan = renew.leave(server.memory, lambda key: False)
+        return [each.key for each in plan]
+
+    if not wanted:
+        server.listeners.unwanted.add(PORT)
+        assert goes() == []
+        server.memory.table.remove(PORT)
+    assert goes() == [key(1)]
+
+
+def test_its_rule_goes_with_the_last_connection() -> None:
+    server = Server()
+    server.done(server.look())
+    assert server.listeners.closed(1, 100)
+    late = 100 + 10 * SECOND_NS
+    assert server.look(now_ns=late - 1) == ()
+    assert server.look(connection(1, 2), now_ns=late) == ()
+    (birth,) = server.look(now_ns=late)
+    assert (birth.action.kind, birth.live, birth.action.live) == (ActionKind.DELETE, False, False)
+    assert server.look(now_ns=late + 1) == ()  # it takes a second
+    server.done((birth,))
+    assert server.entry() is None
+    assert server.look(now_ns=late + 2) == ()
+    assert server.listeners.closed_ns == {}
+
+
+def test_a_port_that_listens_again_keeps_its_rule() -> None:
+    server = Server()
+    server.done(server.look())
+    server.listeners.closed(1, 100)
+    assert len(server.look(now_ns=100 + 10 * SECOND_NS)) == 1
+    again = listening(2)
+    server.listeners.opened(again, server.memory.table)
+    (birth,) = port_rules.wanted_again(again, server.listeners, server.memory)
+    assert (birth.action.kind, birth.action.old, birth.action.new) == (ActionKind.REWRITE, 2, 2)
+    assert port_rules.wanted_again(again, server.listeners, server.memory) == ()
+    entry = server.entry()
+    assert entry is not None
+    assert entry.cookie == 2
+    assert server.look(now_ns=200 * SECOND_NS) == ()
+
+
+def test_the_audit_ends_no_port() -> None:
+    server = Server()
+    server.done(server.look())
+    for closed in (False, True):
+        if closed:
+            server.listeners.closed(1, 100)
+        uses = server.listeners.uses(server.memory.table, 10**15)
+        assert [use.key for use in uses] == [PORT]
+        views = {"nic": EXACT_WINS}
+        assert audit.check_sockets(uses, views, server.memory, 10**15) == ()
+    assert server.entry() is not None
+
+
+def test_steer_leaves_ports_alone() -> None:
+    server = Server()
+    server.done(server.look())
+    moved = seen(9, 1, thread=THREAD, rx_cpu=0, off_since_ns=20)
+    (follows,) = steer.seen(moved, EXACT_WINS, RULE, server.memory, SECOND_NS)
+    assert (follows.kind, follows.queue, follows.new) == (ActionKind.QUEUE_CPU, 2, 1)
+    flow = server.memory.table.get(key(9))
+    assert flow is not None
+    assert (flow.state, flow.target_queue) == (FlowState.PORT, 2)  # it needs no rule of its own
+    swapped = replace(EXACT_WINS, queues=EXACT_WINS.queues[::-1])
+    assert steer.take_up(swapped, server.memory, 1) == ()
+
+
+def test_a_connection_born_right_gets_no_rule_of_its_own() -> None:
+    server = Server()
+    server.done(server.look())
+    right = seen(1, 2, rx_cpu=2, napi_id=102)
+    assert steer.seen(right, EXACT_WINS, RULE, server.memory, 20) == ()
+    assert server.memory.table.get(key(1)) is None
+    covered = server.memory.table.covering(key(1))
+    assert covered is not None
+    assert covered.target_queue == 2
+    assert server.memory.table.covering(key(1)._replace(local_port=444)) is None
+
+
+def test_one_that_was_on_its_way_is_told_by_its_queue() -> None:
+    server = Server()
+    born = server.look()
+    napis = {0: 100, 1: 101, 2: 102, -1: None}
+    through = {queue: Accepted(9, 1001, key(1), napi) for queue, napi in napis.items()}
+    for event in through.values():  # its port's rule is not written yet, and would move it
+        assert port_rules.exposed(event, EXACT_WINS, server.listeners, server.memory) == [PORT]
+    server.done(born)
+    for queue, event in through.items():
+        assert port_rules.exposed(event, EXACT_WINS, server.listeners, server.memory) == [PORT] * (
+            queue != 2
+        )
+    server.memory.table.put(flow(1, location=4, target_queue=1))
+    assert port_rules.exposed(through[1], EXACT_WINS, server.listeners, server.memory) == []
+
+
+def test_listeners_that_were_lost_track_of_are_found() -> None:
+    server = Server()
+    server.done(server.look())
+    unknown = Listening(50, 1, PORT, 1)
+    server.listeners.found([unknown], server.memory.table, 60)
+    assert server.listeners.sockets[PORT] == {1: listening()}  # its thread is not forgotten
+    server.listeners.found([], server.memory.table, 70)
+    assert server.listeners.closed_ns == {PORT: 70}
+
+
+def test_a_port_that_two_threads_read_gets_no_rule() -> None:
+    server = Server()
+    assert server.reads(THREAD, SECOND_NS) is None
+    assert server.listeners.several(PORT) is None
+    assert server.reads(OTHER, 2 * SECOND_NS) == PORT
+    assert server.reads(OTHER, 3 * SECOND_NS) is None  # no news
+    assert server.look(now_ns=3 * SECOND_NS) == ()
+    assert server.why == f"threads {THREAD.tid} and 200 both read its connections"
+    assert server.entry() is None
+
+
+def test_the_rule_of_a_port_that_comes_to_be_read_by_two_threads_is_taken_back() -> None:
+    server = Server()
+    server.done(server.look())
+    server.reads(THREAD, SECOND_NS)
+    server.reads(OTHER, SECOND_NS)
+    came, elsewhere = connection(1, 2), connection(2, 0)
+    server.memory.table.put(flow(2, location=4, target_queue=0, app_cpu=0))
+    pin, delete = server.look(came, elsewhere, now_ns=2 * SECOND_NS)
+    assert (pin.action.kind, pin.action.key, pin.action.new) == (ActionKind.INSERT, key(1), 2)
+    assert pin.origins == frozenset({2})  # it keeps its queue
+    assert (delete.action.kind, delete.action.key, delete.live) == (ActionKind.DELETE, PORT, True)
+    assert delete.first_data_ns is not None
+    assert server.look(came, elsewhere, now_ns=2 * SECOND_NS) == ()
+    through = {queue: Accepted(9, 1003, key(3), 100 + queue) for queue in (0, 2)}
+    told = {
+        queue: port_rules.exposed(event, EXACT_WINS, server.listeners, server.memory)
+        for queue, event in through.items()
+    }
+    assert told == {0: [], 2: [PORT]}
+    server.done((pin, delete))
+    assert server.entry() is None
+    kept = server.entry(key(1))
+    assert kept is not None
+    assert (kept.cookie, kept.target_queue, kept.state) == (1001, 2, FlowState.STEERED)
+    assert server.look(came, elsewhere, now_ns=3 * SECOND_NS) == ()
+    assert "both read" in (server.why or "")
+
+
+def test_of_many_connections_some_get_their_rule_at_each_look() -> None:
+    server = Server()
+    server.nic = replace(EXACT_WINS, budget=100)
+    server.memory = memory(capacity=100)
+    server.done(server.look())
+    server.reads(THREAD, SECOND_NS)
+    server.reads(OTHER, SECOND_NS)
+    live = [connection(number, 2) for number in range(20)]
+    first = server.look(*live, now_ns=2 * SECOND_NS)
+    assert {birth.action.kind for birth in first} == {ActionKind.INSERT}
+    assert len(first) == 16
+    server.done(first)
+    *rest, delete = server.look(*live, now_ns=3 * SECOND_NS)
+    assert len(rest) == 4
+    assert delete.action.kind is ActionKind.DELETE
+
+
+def test_a_port_that_finds_no_room_for_its_connections_keeps_its_rule() -> None:
+    server = Server()
+    server.done(server.look())
+    server.reads(THREAD, SECOND_NS)
+    server.reads(OTHER, SECOND_NS)
+    server.nic = replace(EXACT_WINS, budget=1)
+    assert server.look(connection(1, 2), now_ns=2 * SECOND_NS) == ()
+    assert server.look(now_ns=2 * SECOND_NS)[0].action.kind is ActionKind.DELETE
+
+
+def test_a_port_gets_its_rule_once_one_thread_alone_has_read_for_a_minute() -> None:
+    server = Server()
+    server.reads(THREAD, 0)
+    server.reads(OTHER, 0)
+    assert server.look(now_ns=1000 * SECOND_NS) == ()  # nobody has read since
+    for second in range(1000, 1060):
+        server.reads(OTHER, second * SECOND_NS)
+        assert server.look(now_ns=second * SECOND_NS) == ()
+    server.reads(OTHER, 1060 * SECOND_NS)
+    (birth,) = server.look(now_ns=1060 * SECOND_NS)
+    assert birth.action.kind is ActionKind.INSERT
+
+
+def test_threads_one_after_the_other_are_one_at_a_time() -> None:
+    server = Server()
+    for second in range(0, 600, 11):
+        server.reads(replace(THREAD, tid=second), second * SECOND_NS)
+        assert server.listeners.several(PORT) is None
+
+
+def test_who_listens_after_another_one_has_readers_of_its_own() -> None:
+    server = Server()
+    server.reads(THREAD, SECOND_NS)
+    server.listeners.closed(1, SECOND_NS)
+    server.listeners.opened(listening(2), server.memory.table)
+    server.reads(OTHER, 2 * SECOND_NS)
+    assert server.listeners.several(PORT) is None
+
+
+def test_a_port_open_to_any_address_has_the_readers_of_each() -> None:
+    everywhere = PORT._replace(local=bytes(4))
+    server = Server(listening(1, everywhere))
+    server.reads(THREAD, SECOND_NS)
+    assert server.reads(OTHER, SECOND_NS) == everywhere
+    assert server.listeners.several(PORT) is not None
+    assert server.listeners.several(PORT._replace(local_port=444)) is None
+
+
+def test_more_than_two_readers_are_told_by_their_number() -> None:
+    server = Server()
+    for tid in (5, 3, 9, 7):
+        server.reads(replace(THREAD, tid=tid), SECOND_NS)
+    assert server.listeners.several(PORT) == "threads 3, 5 and 2 more read its connections"
+
+
+def test_the_rule_of_a_port_is_taken_back_when_a_second_socket_listens_on_it() -> None:
+    """unbound: each of its threads has a socket, one after the other."""
+    server = Server()
+    server.done(server.look())
+    server.listeners.opened(listening(2), server.memory.table)
+    (delete,) = server.look(now_ns=2 * SECOND_NS)
+    assert (delete.action.kind, delete.live) == (ActionKind.DELETE, True)
+    server.done((delete,))
+    assert server.look(now_ns=3 * SECOND_NS) == ()
+    assert server.why == "2 sockets listen on its port"
+
+
+def test_a_connection_that_was_seen_elsewhere_keeps_the_rule_of_its_port() -> None:
+    """Another port's rule may have it, or it has had no packet since."""
+    server = Server()
+    server.done(server.look())
+    server.reads(THREAD, SECOND_NS)
+    server.reads(OTHER, SECOND_NS)
+    assert server.look(connection(1, 0), now_ns=2 * SECOND_NS) == ()
+    assert len(server.look(connection(1, 2), now_ns=3 * SECOND_NS)) == 2

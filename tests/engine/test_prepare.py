@@ -1,0 +1,280 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Which means a NIC is steered by and why, and what arming it begins with."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from atfnd.engine.placement import steer
+from atfnd.engine.placement.steering_method import method_of
+from atfnd.engine.prepare import prepare
+from atfnd.model import (
+    ActionKind,
+    Conflict,
+    Cpu,
+    Device,
+    FlowState,
+    NicView,
+    Plan,
+    Queue,
+    Rss,
+    SteeringMethod,
+    Topology,
+)
+from tests.engine.test_steer import memory
+from tests.published import topology
+from tests.values import NIC, RULE, key, seen
+
+NO_RULES = replace(NIC, caps=replace(NIC.caps, rules=False))
+RFS_SETTINGS = {"rps-sock-flow-entries": "0"} | {f"rps-flow-cnt:{n}": "0" for n in range(4)}
+NO_RSS = replace(NO_RULES, rss=None, settings=RFS_SETTINGS)
+XSK = Conflict("an XDP program owns queue 0", "stop it", blocks=True)
+
+CHOICES = {
+    "rules": (NIC, SteeringMethod.RULES, "takes 5-tuple filters"),
+    "rss": (NO_RULES, SteeringMethod.RSS, "no 5-tuple filters; flows are steered by their entries"),
+    "a driver's own words": (
+        replace(NIC, caps=replace(NIC.caps, rules=False, why="ena has no filters")),
+        SteeringMethod.RSS,
+        "ena has no filters; flows",
+    ),
+    "no table": (NO_RSS, SteeringMethod.RFS, "key is not known"),
+    "not toeplitz": (
+        replace(NO_RULES, rss=Rss(bytes(40), (0, 1), toeplitz=False), settings=RFS_SETTINGS),
+        SteeringMethod.RFS,
+        "not Toeplitz",
+    ),
+    "one queue": (
+        replace(NO_RSS, rss=NIC.rss, queues=NIC.queues[:1]),
+        SteeringMethod.RFS,
+        "has one receive queue",
+    ),
+    "a table that cannot be written": (
+        replace(NO_RULES, caps=replace(NO_RULES.caps, rss_table=False), settings=RFS_SETTINGS),
+        SteeringMethod.RFS,
+        "cannot be written",
+    ),
+    "nothing": (replace(NO_RSS, settings={}), SteeringMethod.NONE, "offers no RFS"),
+    "a blocking conflict": (replace(NIC, conflicts=(XSK,)), SteeringMethod.NONE, "XDP program"),
+    "another conflict": (
+        replace(NIC, conflicts=(replace(XSK, blocks=False),)),
+        SteeringMethod.RULES,
+        "filters",
+    ),
+    "paused": (replace(NIC, paused=True), SteeringMethod.NONE, "paused"),
+    "a table of another program's": (
+        replace(NO_RULES, manual=frozenset({"rss"}), settings=RFS_SETTINGS),
+        SteeringMethod.NONE,
+        "another program",
+    ),
+    "RFS of another program's": (
+        replace(NO_RSS, manual=frozenset({"rps-flow-cnt:2"})),
+        SteeringMethod.NONE,
+        "another program",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CHOICES)
+def test_the_means_and_why(name: str) -> None:
+    nic, method, words = CHOICES[name]
+    found, why = method_of(nic)
+    assert (found, words in why) == (method, True), why
+
+
+def chosen(nic: NicView) -> NicView:
+    method, why = method_of(nic)
+    return replace(nic, method=method, method_why=why)
+
+
+def loose(count: int, node: int | None = None) -> NicView:
+    """A NIC that nobody has set up: no queue on one CPU, aRFS on, ATR on."""
+    settings = {"priv:flow-director-atr": "on", "rps-sock-flow-entries": "32768"}
+    for n in range(count):
+        settings |= {f"queue-cpu:{n}": "0-7", f"rps-flow-cnt:{n}": "2048", f"rps-cpus:{n}": ""}
+        settings |= {f"xps-cpus:{n}": "", f"xps-rxqs:{n}": ""}
+    queues = tuple(Queue(n, 100 + n, 30 + n, None, False, None) for n in range(count))
+    return chosen(replace(NIC, queues=queues, settings=settings, device=Device(node=node)))
+
+
+def applied(nic: NicView, plan: Plan) -> NicView:
+    settings, queues = dict(nic.settings), {queue.index: queue for queue in nic.queues}
+    for action in plan:
+        if action.kind is ActionKind.QUEUE_CPU:
+            assert action.queue is not None
+            queues[action.queue] = replace(queues[action.queue], cpu=action.new)
+            settings[f"queue-cpu:{action.queue}"] = str(action.new)
+        else:
+            assert action.setting is not None
+            assert action.value is not None
+            assert settings[action.setting] != action.value
+            settings[action.setting] = action.value
+    return chosen(replace(nic, settings=settings, queues=tuple(queues.values())))
+
+
+def written(plan: Plan) -> dict[str | None, str | None]:
+    return {action.setting: action.value for action in plan if action.kind is ActionKind.SETTING}
+
+
+def confined(plan: Plan) -> dict[int | None, int | None]:
+    return {a.queue: a.new for a in plan if a.kind is ActionKind.QUEUE_CPU}
+
+
+def test_one_owner_one_cpu_a_queue_and_completions_with_it() -> None:
+    plan = prepare(loose(4), topology())
+    cores = [0, 2, 4, 6]  # SMT siblings are 0-1, 2-3, 4-5, 6-7
+    assert confined(plan) == dict(enumerate(cores))
+    assert written(plan) == {
+        "priv:flow-director-atr": "off",
+        **{f"rps-flow-cnt:{n}": "0" for n in range(4)},
+        **{f"xps-cpus:{n}": str(cpu) for n, cpu in enumerate(cores)},
+    }
+    assert all(action.why for action in plan)
+
+
+def test_the_nics_node_first_and_siblings_last() -> None:
+    assert list(confined(prepare(loose(8, node=1), topology())).values()) == [
+        *(4, 6, 0, 2),
+        *(5, 7, 1, 3),
+    ]
+
+
+def test_neither_isolated_nor_offline_cpus() -> None:
+    cpus = topology().cpus
+    some = Topology(
+        tuple(
+            replace(cpu, online=cpu.index not in (0, 1), isolated=cpu.index in (2, 3))
+            for cpu in cpus
+        )
+    )
+    assert set(confined(prepare(loose(8), some)).values()) == {4, 5, 6, 7}
+
+
+def test_dedicated_cpus_get_the_first_queues_isolated_or_not() -> None:
+    cpus = Topology(tuple(replace(cpu, isolated=cpu.index > 5) for cpu in topology().cpus))
+    assert confined(prepare(loose(3), cpus, frozenset({3, 7}))) == {0: 3, 1: 7, 2: 0}
+
+
+def test_queues_that_are_on_a_cpu_stay() -> None:
+    nic = loose(4)
+    first = replace(nic.queues[0], cpu=4)
+    nic = replace(
+        nic, queues=(first, *nic.queues[1:]), settings={**nic.settings, "queue-cpu:0": "4"}
+    )
+    assert confined(prepare(nic, topology())) == {1: 0, 2: 2, 3: 6}
+    fixed = replace(nic, caps=replace(nic.caps, queue_cpu=False))
+    assert confined(prepare(fixed, topology())) == {}
+
+
+def test_a_queue_that_happens_to_be_on_a_cpu_is_confined() -> None:
+    nic = loose(2)
+    nic = replace(nic, queues=tuple(replace(queue, cpu=1) for queue in nic.queues))
+    assert confined(prepare(nic, topology())) == {0: 0, 1: 2}
+
+
+def test_packets_are_not_handed_on_from_where_they_were_steered() -> None:
+    nic = loose(1)
+    nic = replace(nic, settings={**nic.settings, "rps-cpus:0": "0-7"})
+    assert written(prepare(nic, topology()))["rps-cpus:0"] == ""
+
+
+def test_separate_transmit_queues_are_left() -> None:
+    nic = loose(4)
+    nic = replace(nic, settings={**nic.settings, "xps-cpus:4": ""})
+    assert not any(str(setting).startswith("xps") for setting in written(prepare(nic, topology())))
+
+
+def test_rfs_is_switched_on_where_it_is_the_means() -> None:
+    plan = prepare(chosen(NO_RSS), topology())
+    assert written(plan) == {
+        "rps-sock-flow-entries": "32768",
+        **{f"rps-flow-cnt:{n}": "8192" for n in range(4)},
+    }
+    assert confined(plan) == {}
+    own = replace(NO_RSS, settings={**RFS_SETTINGS, "rps-sock-flow-entries": "1000"})
+    assert written(prepare(chosen(own), topology())) == {
+        f"rps-flow-cnt:{n}": "128" for n in range(4)
+    }
+
+
+def test_under_rfs_queues_are_spread_all_the_same_unless_there_is_one() -> None:
+    """RSS spreads packets over them, so each is worth a CPU of its own."""
+    several = replace(loose(4), caps=replace(NIC.caps, rules=False), rss=None)
+    several = chosen(replace(several, settings={**RFS_SETTINGS, **several.settings}))
+    assert several.method is SteeringMethod.RFS
+    assert len(set(confined(prepare(several, topology())).values())) == 4
+    lone = chosen(replace(several, queues=several.queues[:1]))
+    assert confined(prepare(lone, topology())) == {}
+
+
+def test_what_somebody_else_moved_is_left() -> None:
+    nic = replace(loose(4), manual=frozenset({"rps-flow-cnt:1", "queue-cpu:2", "xps-cpus:3"}))
+    plan = prepare(nic, topology())
+    assert not nic.manual & written(plan).keys()
+    assert 2 not in confined(plan)
+
+
+def test_no_means_no_change() -> None:
+    assert prepare(chosen(replace(loose(4), conflicts=(XSK,))), topology()) == ()
+
+
+CPUS = st.lists(
+    st.builds(
+        lambda online, isolated, node: (online, isolated, node),
+        st.booleans(), st.booleans(), st.none() | st.integers(0, 1),
+    ),
+    min_size=1, max_size=9,
+)  # fmt: skip
+
+
+@given(CPUS, st.integers(1, 12), st.none() | st.integers(0, 1), st.booleans(), st.booleans())
+def test_preparing_twice_is_preparing_once(
+    cpus: list[tuple[bool, bool, int | None]], queues: int, node: int | None, rules: bool, rss: bool
+) -> None:
+    there = Topology(
+        tuple(
+            Cpu(n, online, cpu_node, 0, n // 2, (n & ~1, n | 1), (), isolated)
+            for n, (online, isolated, cpu_node) in enumerate(cpus)
+        )
+    )
+    nic = loose(queues, node)
+    nic = replace(nic, caps=replace(nic.caps, rules=rules), rss=nic.rss if rss else None)
+    nic = chosen(nic)
+    plan = prepare(nic, there)
+    after = applied(nic, plan)
+    assert after.method is nic.method
+    assert prepare(after, there) == ()
+    allowed = {cpu.index for cpu in there.cpus if cpu.online and not cpu.isolated}
+    assert set(confined(plan).values()) <= allowed
+
+
+def test_a_flow_the_filters_cannot_take_is_not_tried() -> None:
+    nic = replace(NIC, caps=replace(NIC.caps, flow_types=frozenset({(6, 6)})))
+    known = memory()
+    assert steer.seen(seen(1, 1), nic, RULE, known, 1) == ()
+    found = known.table.get(key(1))
+    assert found is not None
+    assert (found.state, found.why) == (
+        FlowState.WANTED,
+        "this NIC's filters take no IPv4 TCP flow",
+    )
+
+
+def test_and_rfs_serves_it_where_that_is_on() -> None:
+    nic = replace(
+        NIC,
+        caps=replace(NIC.caps, flow_types=frozenset()),
+        settings={"rps-sock-flow-entries": "32768", "rps-flow-cnt:0": "8192"},
+    )
+    known = memory()
+    assert steer.seen(seen(1, 1), nic, RULE, known, 1) == ()
+    found = known.table.get(key(1))
+    assert found is not None
+    assert (found.state, found.target_cpu) == (FlowState.RFS, 1)
+    assert found.why.startswith("RFS hands its packets on to CPU 1")
+    steer.seen(seen(1, 1, rx_cpu=1), nic, RULE, known, 2)
+    assert known.table.get(key(1)) is not None  # that they arrive right is RFS's doing

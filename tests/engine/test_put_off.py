@@ -1,0 +1,134 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Moves that were put off: when they are tried again, and what they keep from others meanwhile."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from atfnd.engine import audit
+from atfnd.engine.filters import budget
+from atfnd.engine.ownership import follow
+from atfnd.engine.placement import steer
+from atfnd.engine.table.flow_table import FlowTable
+from atfnd.engine.table.memory import Memory, Weight
+from atfnd.model import Action, ActionKind, Flow, FlowState, Move
+from tests.values import NIC, RULE, flow, key, one_rule, seen
+
+__all__: list[str] = []
+
+NOW_NS, MS = 10**11, 1_000_000
+HELD = "queue 0 is not quiesced: queue 1 is polled on CPU 1, which is held"
+
+
+def memory(*flows: Flow) -> Memory:
+    known = Memory(FlowTable(100), one_rule(10 * MS, 1 << 60))
+    for each in flows:
+        known.table.put(each)
+    return known
+
+
+def wanted(number: int) -> Flow:
+    return replace(flow(number, state=FlowState.WANTED, app_cpu=1), rule_name="rest")
+
+
+def waiting(number: int) -> Flow:
+    return replace(wanted(number), state=FlowState.OVERFLOW)
+
+
+def put_off(known: Memory, number: int, why: str = HELD, how: str = "hold") -> int:
+    """Milliseconds until it is looked at again."""
+    move = Move(how, "deferred", why, 0, 0)
+    audit.moved(key(number), move, known, NOW_NS, deferred=True)
+    return (known.deferred()[key(number)] - NOW_NS) // MS
+
+
+@pytest.mark.parametrize(("how", "most_ms"), [("hold", 4000), ("gap", 4000), ("none", 30_000)])
+def test_a_move_is_tried_more_seldom_as_long_as_the_same_stands_in_its_way(
+    how: str, most_ms: int
+) -> None:
+    known = memory(wanted(1))
+    pauses = [put_off(known, 1, how=how) for _ in range(12)]
+    doubled = [min(100 << times, most_ms) for times in range(12)]
+    assert pauses == doubled
+
+
+def test_other_numbers_are_the_same_reason_and_other_words_are_not() -> None:
+    known = memory(wanted(1))
+    whys = [f"never idle for {number} ns within 1000 ns" for number in (284_700, 284_800, 285_000)]
+    assert [put_off(known, 1, why) for why in whys] == [100, 200, 400]
+    assert put_off(known, 1) == 100
+    whys = ["birth: data may be in flight", "hold: this NIC does not say when a rule takes effect"]
+    assert [put_off(known, 1, why, how="none") for why in whys] == [200, 400]
+
+
+def test_a_flow_whose_thread_has_moved_is_put_off_as_if_for_the_first_time() -> None:
+    known = memory(wanted(1))
+    assert [put_off(known, 1) for _ in range(3)] == [100, 200, 400]
+    steer.seen(seen(1, app_cpu=1, rx_cpu=3), NIC, RULE, known, NOW_NS)
+    assert put_off(known, 1) == 800
+    steer.seen(seen(1, app_cpu=2, rx_cpu=3), NIC, RULE, known, NOW_NS)
+    assert put_off(known, 1) == 100
+
+
+def test_when_a_queue_has_another_cpu_what_was_put_off_is_looked_at() -> None:
+    known = memory(wanted(1), wanted(2), replace(wanted(3), nic="other"))
+    for number in (1, 3):
+        put_off(known, number)
+    follow.followed("nic", 1, 3, known)
+    assert known.take_due(NOW_NS) == [key(1)]
+    assert put_off(known, 1) == 100
+    assert known.table.noted(key(3)).deferrals == 1
+
+
+def test_a_flow_that_was_put_off_has_a_filter_after_those_that_were_not() -> None:
+    """A NIC with one free filter; flow 1 cannot be moved."""
+    one = replace(NIC, budget=1)
+    known = memory(waiting(1), waiting(2))
+    assert put_off(known, 1) == 100
+    known.take_due(NOW_NS + 100 * MS)
+    assert [each.key for each in steer.retry({"nic": one}, known, NOW_NS)] == [key(2)]
+
+
+def test_a_flow_that_waits_for_a_filter_is_not_tried_before_others_when_it_is_due() -> None:
+    known = memory(waiting(1), wanted(2))
+    for number in (1, 2):
+        put_off(known, number)
+    plan = steer.due({"nic": NIC}, known, NOW_NS + 100 * MS)
+    assert [each.key for each in plan] == [key(2)]
+    known.nics["nic"].spending.promised.add(key(1))
+    put_off(known, 1)
+    plan = steer.due({"nic": NIC}, known, NOW_NS + 300 * MS)
+    assert [each.key for each in plan] == [key(1)]
+
+
+def test_a_flow_that_is_put_off_is_not_tried_by_the_way() -> None:
+    known = memory(waiting(1))
+    put_off(known, 1)
+    assert steer.retry({"nic": NIC}, known, NOW_NS) == ()
+
+
+def test_no_filter_is_taken_from_another_for_one_that_cannot_be_moved() -> None:
+    one = replace(NIC, budget=1)
+    steered = replace(wanted(1), state=FlowState.STEERED, location=7, target_queue=1)
+    known = memory(steered, waiting(2))
+    weights = {key(1): Weight(0, 0, 0.0, 1.0), key(2): Weight(0, 0, 1e6, 1.0)}
+    known.nics["nic"].spending.weights = weights
+    for attempts in range(4):
+        [*taken] = budget.swaps(one, known, NOW_NS)
+        assert [each.key for each in taken] == ([key(1)] if attempts < 3 else [])
+        known.nics["nic"].spending.swaps.clear()
+        put_off(known, 2)
+        known.take_due(1 << 60)
+
+
+def test_with_its_delete_ends_what_waited_for_an_entry_and_not_what_came_after() -> None:
+    known = memory(wanted(1))
+    before = Action(ActionKind.REWRITE, "nic", key(1), 7, 1, 2, "", "rest", generation=4)
+    delete = replace(before, kind=ActionKind.DELETE, new=None)
+    after = replace(before, generation=5)
+    for asked, left in ((before, {}), (after, {key(1): after})):
+        budget.ask(asked, known)
+        budget.ended(delete, known)
+        assert known.nics["nic"].spending.rewriting == left

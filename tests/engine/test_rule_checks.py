@@ -1,0 +1,146 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Entries against the NIC's list of rules: who took a rule away, and what follows from it."""
+
+from __future__ import annotations
+
+import errno
+from dataclasses import replace
+
+import pytest
+
+from atfnd.engine import audit
+from atfnd.engine.placement import steer
+from atfnd.engine.table import retire
+from atfnd.engine.table.flow_table import FlowTable
+from atfnd.engine.table.memory import Memory
+from atfnd.model import ActionKind, Flow, FlowState, Match, NicView, Outcome, Plan, Rule
+from tests.values import NIC, RULE, key, one_rule, seen
+
+__all__: list[str] = []
+
+S = 1_000_000_000
+ASYNC = replace(NIC, caps=replace(NIC.caps, asynchronous=True))
+OURS = Rule(7, Match.of(key(1)), 1)
+OTHER = Rule(3, None, 0, None, "flow-type ether proto 0x88f7 action 0")
+
+
+def memory() -> Memory:
+    return Memory(FlowTable(100), one_rule(0, 1000 * S))
+
+
+def settled(plan: Plan, known: Memory, at_ns: int) -> Plan:
+    for action in plan:
+        audit.record(Outcome(action, at_ns, 0, 7, ""), known)
+    return plan
+
+
+def steered(nic: NicView = ASYNC, at_ns: int = S) -> Memory:
+    """Flow 1, by the rule at location 7 to queue 1."""
+    known = memory()
+    assert settled(steer.seen(seen(1, 1), nic, RULE, known, at_ns), known, at_ns)
+    return known
+
+
+def entry(known: Memory) -> Flow:
+    found = known.table.get(key(1))
+    assert found is not None
+    return found
+
+
+def test_a_rule_not_in_the_list_at_once_is_waited_for() -> None:
+    known = steered()
+    assert audit.check_rules(ASYNC, [OTHER], known, S + S // 2) == []
+    assert audit.check_rules(ASYNC, [OTHER, OURS], known, 3 * S) == []
+    assert entry(known).state is FlowState.STEERED
+
+
+def test_a_rule_the_nic_never_held_is_tried_again() -> None:
+    known = steered()
+    (dropped,) = audit.check_rules(ASYNC, [], known, 3 * S)
+    assert (dropped.state, dropped.location) == (FlowState.WANTED, None)
+    assert dropped.why == "the NIC accepted its rule and dropped it once: tried again later"
+    assert steer.due({"nic": ASYNC}, known, 3 * S) == ()
+    (again,) = settled(steer.due({"nic": ASYNC}, known, 4 * S), known, 4 * S)
+    assert again.kind is ActionKind.INSERT
+    assert audit.check_rules(ASYNC, [OURS], known, 6 * S) == []
+    assert not known.table.notes()
+
+
+def test_a_full_table_found_later_is_overflow() -> None:
+    known = steered()
+    full = replace(ASYNC, caps=replace(ASYNC.caps, rule_slots=1))
+    (dropped,) = audit.check_rules(full, [OTHER], known, 3 * S)
+    assert dropped.state is FlowState.OVERFLOW
+
+
+def test_evidence_does_not_shorten_the_back_off() -> None:
+    known = steered()
+    audit.check_rules(ASYNC, [], known, 3 * S)
+    assert steer.seen(seen(1, 1), ASYNC, RULE, known, 3 * S + 1) == ()
+    assert "dropped it once" in entry(known).why
+    assert len(steer.due({"nic": ASYNC}, known, 4 * S)) == 1
+
+
+def test_the_back_off_doubles_and_ends() -> None:
+    known, now_ns, waits = steered(), S, []
+    for _ in range(6):
+        now_ns += 2 * S
+        audit.check_rules(ASYNC, [], known, now_ns)
+        due_ns = known.next_due_ns()
+        assert due_ns is not None
+        waits.append((due_ns - now_ns) // S)
+        now_ns = due_ns
+        assert settled(steer.due({"nic": ASYNC}, known, now_ns), known, now_ns)
+    assert waits == [1, 2, 4, 8, 16, 32]
+    audit.check_rules(ASYNC, [], known, now_ns + 2 * S)
+    assert entry(known).why.endswith("dropped it 7 times: left to RSS")
+    assert steer.seen(seen(1, 1), ASYNC, RULE, known, now_ns << 8) == ()
+    assert known.next_due_ns() is None
+    assert len(steer.take_up(ASYNC, known, now_ns << 8, manual=True)) == 1  # the operator's word
+
+
+def test_what_is_known_of_drops_ends_with_the_flow() -> None:
+    known = steered()
+    audit.check_rules(ASYNC, [], known, 3 * S)
+    retire.gone(1001, known)
+    audit.check_sockets([], {}, known, 4 * S)
+    assert not known.table.notes()
+
+
+def test_a_rule_that_was_there_was_removed_by_somebody() -> None:
+    known = steered()
+    assert audit.check_rules(ASYNC, [OURS], known, 3 * S) == []
+    (manual,) = audit.check_rules(ASYNC, [], known, 5 * S)
+    assert (manual.state, manual.why) == (
+        FlowState.MANUAL,
+        "another program removed its rule at location 7",
+    )
+
+
+@pytest.mark.parametrize(
+    "there", [OURS._replace(queue=2), OURS._replace(match=None, queue=None, other="action -1")]
+)
+def test_what_somebody_did_to_our_rule_is_let_be(there: Rule) -> None:
+    known = steered(NIC)
+    (manual,) = audit.check_rules(NIC, [there], known, 3 * S)
+    assert manual.state is FlowState.MANUAL
+
+
+def test_a_rewrite_that_lost_the_rule() -> None:
+    known = steered(NIC)
+    (move,) = steer.seen(seen(1, 2), NIC, RULE, known, 2 * S)
+    assert move.kind is ActionKind.REWRITE
+    audit.record(Outcome(move, 2 * S, errno.EIO, None, "lost"), known)
+    flow = entry(known)
+    assert (flow.state, flow.location, flow.target_queue) == (FlowState.WANTED, None, None)
+    assert known.table.rules_in("nic") == 0
+    (again,) = steer.due({"nic": NIC}, known, 2 * S)
+    assert (again.kind, again.new) == (ActionKind.INSERT, 2)
+
+
+def test_a_refused_rewrite_that_left_the_rule() -> None:
+    known = steered(NIC)
+    (move,) = steer.seen(seen(1, 2), NIC, RULE, known, 2 * S)
+    audit.record(Outcome(move, 2 * S, errno.EIO, 7, "still there"), known)
+    flow = entry(known)
+    assert (flow.state, flow.location, flow.target_queue) == (FlowState.STEERED, 7, 1)

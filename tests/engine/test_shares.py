@@ -1,0 +1,260 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What one user or control group may have of a NIC: nobody takes it all, no matter who comes
+first."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from atfnd.engine.ownership.owner import Owner, OwnerTerms, assign
+from atfnd.engine.ownership.shares import tenants_of
+from atfnd.engine.placement import steer
+from atfnd.engine.table.flow_table import FlowTable
+from atfnd.engine.table.memory import Memory, RulesInForce
+from atfnd.engine.turns import Turns, decision_every_ns
+from atfnd.model import FlowState, InterfaceRule, Policy, Share, Thread
+from bench.simulated import SECOND_NS, Load, Simulated
+from tests.values import NIC, RULE, key, seen
+
+__all__: list[str] = []
+
+ROOM = 512
+ALL = Share()
+ATTACKER, VICTIM = 1000, 1001
+RATE = 100_000
+NOW_NS = 10 * SECOND_NS
+
+
+def policy(share: Share = ALL, **others: object) -> Policy:
+    anywhere = InterfaceRule("*", "test:1", True, None, 0)
+    return Policy((anywhere,), (RULE,), "auto", 16384, 0, ("test",), user_share=share, **others)  # type: ignore[arg-type]
+
+
+def of(uid: int, tid: int | None = None, cgroup: int | None = None) -> Thread:
+    tid = uid if tid is None else tid
+    return Thread(tid, tid, "app", cgroup, uid)
+
+
+def load(number: int, thread: Thread, rate: int = RATE) -> Load:
+    """On CPU 1, and delivered by RSS on CPU 3."""
+    return Load(key(number), 1, rate, 3, thread)
+
+
+def bed(loads: Sequence[Load], room: int = ROOM, share: Share = ALL) -> Simulated:
+    terms = RulesInForce.of(policy(share))
+    rules = {RULE.name: replace(RULE, t_delete_ns=1 << 60)}
+    terms = replace(terms, t_delete_ns=1 << 60, by_name=rules, move_every_ns={})
+    made = Simulated(replace(NIC, budget=room), RULE, Memory(FlowTable(16384), terms), loads)
+    made.start()
+    return made
+
+
+def filters(made: Simulated) -> Counter[int | None]:
+    """By user."""
+    threads = {each.key: each.thread for each in made.loads}
+    users = (threads[held] for held, _ in made.held.values())
+    return Counter(None if each is None else each.uid for each in users)
+
+
+def settled(made: Simulated, milliseconds: int = 10) -> Counter[int | None]:
+    """What is due is done, without a look."""
+    for _ in range(milliseconds):
+        made.now_ns += 1_000_000
+        made.carry_out(steer.due({"nic": made.nic}, made.memory, made.now_ns))
+    return filters(made)
+
+
+@pytest.mark.parametrize("rate", [RATE // 10, 5 * RATE])
+def test_a_victim_gets_its_filters_at_once_though_an_attacker_came_first(rate: int) -> None:
+    attacks = [load(n, of(ATTACKER, tid=2000 + n % 40)) for n in range(4000)]
+    made = bed(attacks)
+    assert filters(made) == {ATTACKER: ROOM}
+    made.arrive(load(n, of(VICTIM), rate) for n in range(4000, 4020))
+    assert settled(made) == {ATTACKER: ROOM - 20, VICTIM: 20}
+    for _ in range(3):  # and keeps them
+        made.look()
+        assert filters(made) == {ATTACKER: ROOM - 20, VICTIM: 20}
+
+
+def test_who_wants_more_than_half_gets_half() -> None:
+    made = bed([load(n, of(ATTACKER)) for n in range(1000)], room=100)
+    made.arrive(load(n, of(VICTIM), 5 * RATE) for n in range(1000, 2000))
+    settled(made)
+    for _ in range(5):
+        made.look()
+    assert filters(made) == {ATTACKER: 50, VICTIM: 50}
+
+
+@pytest.mark.parametrize("many", ["users", "groups"])
+def test_who_has_many_users_or_many_groups_is_one_all_the_same(many: str) -> None:
+    attacks = [
+        load(n, of(n, tid=n, cgroup=7) if many == "users" else of(ATTACKER, tid=n, cgroup=n))
+        for n in range(10_000, 11_000)
+    ]
+    made = bed(attacks, room=100)
+    made.arrive(load(n, of(VICTIM, cgroup=1)) for n in range(2000))
+    settled(made)
+    for _ in range(5):
+        made.look()
+    assert filters(made)[VICTIM] == 50
+
+
+def test_alone_a_user_has_what_the_policy_says_at_the_most() -> None:
+    made = bed([load(n, of(ATTACKER)) for n in range(200)], 100, Share(filters=60))
+    assert filters(made) == {ATTACKER: 60}
+    waits = [flow for flow in made.memory.table if flow.state is FlowState.OVERFLOW]
+    assert {each.why for each in waits} == {
+        "its user has its share of the filters, 60 %: delivered by RSS"
+    }
+    assert filters(bed([load(n, of(ATTACKER)) for n in range(200)], 100)) == {ATTACKER: 100}
+
+
+def test_a_flow_that_waits_says_what_its_user_has() -> None:
+    full = "our 10 rules of this NIC are in use: delivered by RSS"
+    made = bed([load(n, of(ATTACKER)) for n in range(20)], room=10)
+    alone = next(flow for flow in made.memory.table if flow.state is FlowState.OVERFLOW)
+    assert alone.why == full
+    made.arrive(load(n, of(VICTIM)) for n in range(20, 30))
+    settled(made)
+    waits = made.memory.table.get(key(29))
+    assert waits is not None
+    assert waits.why == (
+        f"{full}; its user or control group has 5 of the filters, and none has two more"
+    )
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.integers(0, 40), min_size=1, max_size=6), st.integers(1, 60), st.data())
+def test_filters_are_shared_equally_whoever_comes_first(
+    wanted: list[int], room: int, data: st.DataObject
+) -> None:
+    users = [uid for uid, count in enumerate(wanted) for _ in range(count)]
+    order = data.draw(st.permutations(users))
+    made = bed([], room=room)
+    for number, uid in enumerate(order):
+        made.arrive([load(number, of(uid))])
+        settled(made, 1)
+    for _ in range(8):
+        made.look()
+    held = filters(made)
+    assert held.total() == min(room, sum(wanted))
+    most = max(held.values(), default=0)
+    for uid, count in enumerate(wanted):  # one with fewer than another wants no more
+        assert held[uid] >= min(count, most - 1)
+    for flow in made.memory.table:  # what is kept is what is there
+        ruled = flow.key in made.memory.table.filters_of("nic").get(("user", flow.thread.uid), ())  # type: ignore[union-attr]
+        assert ruled == (flow.location is not None)
+
+
+def test_in_a_full_table_a_newcomer_takes_the_place_of_who_has_most() -> None:
+    made = bed([load(n, of(ATTACKER)) for n in range(100)], room=10)
+    made.memory.table.capacity = 100
+    made.arrive(load(n, of(VICTIM)) for n in range(200, 205))
+    settled(made)
+    assert filters(made) == {ATTACKER: 5, VICTIM: 5}
+    assert len(made.memory.table) == 100
+    made.arrive([load(300, of(ATTACKER))])
+    assert made.memory.table.get(key(300)) is None
+
+
+def owner(tid: int, uid: int, cpu: int = 0, load: int = 100) -> Owner:
+    return Owner(("thread", tid), cpu, load, NOW_NS, tenants=tenants_of(of(uid, tid)))
+
+
+QUEUES: dict[int, int | None] = {0: 0, 1: 1, 2: 0, 3: 1}
+ONLINE = frozenset({0, 1})
+
+
+def owners_of(owned: object) -> set[int]:
+    return {each.owner[1] for each in owned.values()}  # type: ignore[attr-defined]
+
+
+def test_queues_are_shared_by_users_not_by_threads() -> None:
+    hogs = [owner(100 + n, ATTACKER, n % 2, load=1000) for n in range(20)]
+    both = [owner(1, VICTIM), owner(2, VICTIM, 1)]
+    owned, _ = assign({}, [*hogs, *both], QUEUES, ONLINE, OwnerTerms(), NOW_NS)
+    assert owners_of(owned) >= {1, 2}
+    first, _ = assign({}, hogs, QUEUES, ONLINE, OwnerTerms(), NOW_NS - SECOND_NS)
+    assert len(first) == 4
+    owned, _ = assign(first, [*hogs, *both], QUEUES, ONLINE, OwnerTerms(), NOW_NS)
+    assert owners_of(owned) >= {1, 2}
+    again, _ = assign(owned, [*hogs, *both], QUEUES, ONLINE, OwnerTerms(), NOW_NS + SECOND_NS // 2)
+    assert owners_of(again) == owners_of(owned)  # however much busier the attacker is
+    alone, _ = assign({}, hogs, QUEUES, ONLINE, OwnerTerms(), NOW_NS, shares={"user": 50})
+    assert len(alone) == 2
+
+
+def machine(share: Share = ALL) -> Memory:
+    return Memory(FlowTable(16384), RulesInForce.of(policy(share, moves_per_s=100)))
+
+
+def moves(memory: Memory, at_ns: int, *numbers: int, thread: Thread) -> int:
+    """How many are moved at once."""
+    plan = [
+        steer.seen(seen(n, 1, thread=thread, off_since_ns=0), NIC, RULE, memory, at_ns)
+        for n in numbers
+    ]
+    return sum(map(len, plan))
+
+
+def test_moves_are_shared() -> None:
+    memory = machine()
+    assert moves(memory, NOW_NS, *range(4000), thread=of(ATTACKER)) == 16
+    assert moves(memory, NOW_NS, *range(5000, 5016), thread=of(VICTIM)) == 16
+    waits = memory.table.get(key(100))
+    assert waits is not None
+    assert (
+        waits.why == "it waits for its turn: its user or control group has its share of the moves"
+    )
+    made, now_ns = 0, NOW_NS
+    while (due_ns := memory.next_due_ns()) is not None and due_ns <= NOW_NS + 5 * SECOND_NS:
+        now_ns = max(now_ns, due_ns)
+        made += len(steer.due({"nic": NIC}, memory, now_ns))
+    assert 245 <= made <= 250  # half of a hundred a second
+    assert moves(memory, now_ns, 6000, thread=of(VICTIM)) == 1
+
+
+def test_decisions_are_taken_in_turns() -> None:
+    turns, every_ns = Turns(), decision_every_ns(policy(Share(decisions=1000)))
+    for number in range(4000):
+        turns.add(seen(number, 1, thread=of(ATTACKER, tid=number)))
+    turns.add(seen(4000, 1, thread=of(VICTIM)))
+    first = list(turns.take(every_ns, NOW_NS))
+    assert VICTIM in [each.thread.uid for each in first[:2] if each.thread]
+    assert len(first) == 64 + 1
+    assert list(turns.take(every_ns, NOW_NS)) == []
+    taken, now_ns = 0, NOW_NS
+    while (due_ns := turns.due_ns(every_ns)) is not None and due_ns < NOW_NS + SECOND_NS:
+        now_ns = max(now_ns, due_ns)
+        taken += len(list(turns.take(every_ns, now_ns)))
+    assert 999 <= taken <= 1000
+
+
+def test_of_a_socket_the_last_event_waits_and_none_of_a_closed_one() -> None:
+    turns = Turns()
+    for cpu in (1, 2):
+        turns.add(seen(1, cpu, thread=of(VICTIM)))
+    turns.add(seen(2, 1, thread=of(VICTIM)))
+    turns.add(seen(2, 3, thread=of(ATTACKER)))
+    turns.add(seen(3, 1, thread=None))
+    turns.gone(1003)
+    turns.gone(9)
+    assert len(turns) == 2
+    assert sorted((each.cookie, each.app_cpu) for each in turns.take({}, 0)) == [
+        (1001, 2), (1002, 3),
+    ]  # fmt: skip
+    assert turns.due_ns({}) is None
+
+
+def test_what_waits_is_bounded() -> None:
+    turns, every_ns = Turns(), {"user": SECOND_NS}
+    for number in range(5000):
+        turns.add(seen(number, 1, thread=of(ATTACKER)))
+    assert (len(turns), turns.dropped) == (4096, 904)
+    assert next(turns.take(every_ns, 0)).key == key(904)

@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The Flow-to-Core table of two NICs: what is counted, and of which."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from atfnd.engine.table.flow_table import FlowTable, t_delete_in_force_ns
+from atfnd.model import FlowState
+from tests.values import flow, key
+
+__all__: list[str] = []
+
+PORT = key(0)._replace(remote=bytes(4), remote_port=0)
+SPAN = key(0)._replace(remote=bytes([10, 1, 0, 0]), remote_port=0, remote_prefix=24)
+RULED: dict[str, Any] = {"state": FlowState.STEERED, "location": 1, "target_queue": 2}
+
+
+def test_t_delete_is_shorter_as_soon_as_the_table_is_more_than_half_full() -> None:
+    assert t_delete_in_force_ns(1600, 50, 100) == 1600
+    assert t_delete_in_force_ns(1600, 75, 100) == 850
+
+
+def test_a_table_is_full_with_its_last_entry() -> None:
+    table = FlowTable(2)
+    table.put(flow(1))
+    assert not table.full()
+    table.put(flow(2))
+    assert table.full()
+
+
+def test_the_rules_of_one_nic_are_counted_without_those_of_another() -> None:
+    table = FlowTable(9)
+    for number, nic in ((1, "nic"), (2, "nic"), (3, "other")):
+        table.put(flow(number, nic=nic, **RULED))
+    table.put(flow(4))
+    assert (table.rules_in("nic"), table.rules_in("other"), table.rules_in("none")) == (2, 1, 0)
+    assert {each.key for each in table.steered("nic")} == {key(1), key(2)}
+    assert {each.key for each in table.steered("other")} == {key(3)}
+
+
+def test_a_rule_that_goes_is_not_counted_any_more() -> None:
+    table = FlowTable(9)
+    table.put(flow(1, **RULED))
+    assert table.rules_on("nic", 2) == 1
+    table.put(flow(1))
+    assert table.rules_on("nic", 2) == 0
+    table.put(flow(1, **RULED))
+    table.remove(key(1))
+    assert (table.rules_on("nic", 2), table.rules_in("nic")) == (0, 0)
+
+
+def test_a_flow_is_covered_by_a_wide_entry_only_once_that_has_its_rule() -> None:
+    table = FlowTable(9)
+    for wide in (PORT, SPAN):
+        table.put(flow(0, key=wide, cookie=0))
+        assert table.covering(key(7)) is None
+        table.put(ruled := flow(0, key=wide, cookie=0, **RULED))
+        assert table.covering(key(7)) == ruled
+        table.remove(wide)
+        assert table.covering(key(7)) is None
+
+
+def test_the_spans_of_one_nic_are_not_those_of_another() -> None:
+    table = FlowTable(9)
+    table.put(here := flow(0, key=SPAN, cookie=0))
+    table.put(there := flow(0, key=SPAN._replace(local_port=444), cookie=0, nic="other"))
+    table.put(port := flow(1, key=PORT))
+    assert table.prefix_rules("nic") == [here]
+    assert table.prefix_rules("other") == [there]
+    assert table.wide("nic") == [port, here]

@@ -1,0 +1,205 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""One application under `auto`: when it is tried off its core, and what it ends with."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from atfnd.engine.trials.trial import LLC, TrialPhase, TrialTerms
+from atfnd.model import Placement
+from tests.trying import APP, SECOND_NS, Load, World
+from tests.values import key
+
+__all__: list[str] = []
+
+POOR = Load(1.02e9, 1.6)  # a little more, for much more CPU
+TERMS = TrialTerms()
+
+
+def test_it_begins_on_its_core_and_stays_while_that_is_not_full() -> None:
+    world = World(core=Load(1e9, 0.85))
+    for _ in range(50):
+        assert world.look() == []
+    assert world.trials.placement(APP) is Placement.CORE
+
+
+def test_a_full_core_is_tried_a_b_a_and_what_pays_is_kept() -> None:
+    world = World()
+    world.until("trial")
+    assert (world.phase, world.trials.placement(APP)) == (TrialPhase.AWAY, LLC)
+    world.until("trial")
+    assert (world.phase, world.trials.placement(APP)) == (TrialPhase.HOME, Placement.CORE)
+    world.until("kept")
+    assert world.trials.placement(APP) == LLC
+    first, _, kept = (each for _, each in world.said)
+    assert first.what == "app: near core -> near llc"
+    assert first.why == (
+        "softirq and its threads take 98% of CPU 0; "
+        "it carries 1.00 GB/s at 1.02 GB a CPU-second and 0.98 ns a byte"
+    )
+    assert kept.why == (
+        "0.98 x the bytes a CPU-second, 1.90 x the bytes a second and 1.02 x the time a byte "
+        "of core: core 1.00 GB/s at 1.02 GB a CPU-second and 0.98 ns a byte, "
+        "llc 1.90 GB/s at 1.00 GB a CPU-second and 1 ns a byte"
+    )
+
+
+def test_a_trial_takes_three_windows_and_the_moves_between_them() -> None:
+    world = World()
+    world.until("trial")
+    began_ns = world.now_ns
+    world.until("kept")
+    assert world.now_ns - began_ns == 8 * SECOND_NS
+
+
+def test_what_does_not_pay_ends_on_the_core_and_waits_twice_as_long_each_time() -> None:
+    world = World(llc=POOR)
+    begins = []
+    for _ in range(4):
+        world.until("trial", most=1000)
+        begins.append(world.now_ns)
+        world.until("back")
+        assert world.trials.placement(APP) is Placement.CORE
+    waits = [later - earlier for earlier, later in pairwise(begins)]
+    assert waits[1] > 1.8 * waits[0] > 3.4 * TERMS.back_off_ns / 2
+    assert waits[2] > 1.8 * waits[1]
+    assert world.kinds == ["trial", "back"] * 4
+
+
+def test_the_wait_has_an_end() -> None:
+    world = World(llc=POOR)
+    for _ in range(12):
+        world.until("trial", most=2000)
+        world.until("back")
+    wait_ns = world.state.not_before_ns - world.now_ns
+    assert wait_ns == TERMS.back_off_max_ns
+
+
+def test_a_gain_that_goes_when_it_is_back_was_none() -> None:
+    """The load grew meanwhile: the second window on the core carries as much as the one off it."""
+    world = World()
+    world.until("trial")
+    world.until("trial")
+    world.core = Load(1.9e9, 0.98)
+    world.until("back")
+    assert world.trials.placement(APP) is Placement.CORE
+
+
+def test_fewer_bytes_for_much_less_cpu_may_pay_too() -> None:
+    world = World(llc=Load(1e9, 0.6))
+    world.until("kept")
+    assert "1.63 x the bytes a CPU-second, 1.00 x" in world.said[-1][1].why
+
+
+def test_as_many_bytes_that_wait_less_may_pay_too() -> None:
+    """The peer sends at a rate of its own."""
+    world = World(core=Load(1e9, 0.98, waits=0.9), llc=Load(1e9, 1.2, waits=0.05))
+    world.until("kept")
+    assert world.said[-1][1].why.startswith(
+        "0.82 x the bytes a CPU-second, 1.00 x the bytes a second and 0.66 x the time a byte"
+    )
+
+
+def test_flows_that_move_slowly_are_waited_for() -> None:
+    world = World(slow=12)
+    world.until("kept")
+    assert world.kinds == ["trial", "trial", "kept"]
+
+
+def test_flows_that_cannot_be_moved_are_not_waited_for_for_ever() -> None:
+    world = World()
+    world.until("trial")
+    world.slow = 1000
+    world.until("back")
+    assert world.said[-1][1].why == "void: its flows were not moved within 60 s"
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"void": "events were lost"}, "void: events were lost"),
+        ({"bytes": 1000}, "void: it carried too few bytes"),
+        ({"flows": frozenset({key(1), key(2)})}, "void: its flows have changed"),
+        ({"began_ns": 0}, "void: its windows are of unequal length"),
+    ],
+)
+def test_a_window_that_tells_nothing_ends_the_trial(changes: dict[str, Any], why: str) -> None:
+    world = World()
+    world.until("trial")
+    world.look()  # they have come there
+    assert world.look(**changes) == ["back"]
+    assert world.said[-1][1].why == why
+    assert world.state.not_before_ns == world.now_ns + TERMS.back_off_ns
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"void": "events were lost"},
+        {"bytes": 1000},
+        {"there": False},
+        {"nowhere": "near llc: no queue is delivered there"},
+    ],
+)
+def test_nor_does_it_begin_one(changes: dict[str, Any]) -> None:
+    world = World()
+    for _ in range(50):
+        assert world.look(**changes) == []
+
+
+def test_one_full_window_is_not_enough() -> None:
+    world, idle = World(), Load(1e8, 0.3)
+    full = world.core
+    for number in range(50):
+        world.core = full if number % 2 else idle
+        assert world.look() == []
+
+
+def test_little_to_do_brings_it_home_and_a_pause_does_not() -> None:
+    world = World()
+    world.until("kept")
+    for _ in range(20):
+        assert world.look(bytes=0) == []  # a pause: nothing is known of its load
+    assert world.look(void="events were lost") == []
+    world.llc = Load(0.4e9, 0.4)
+    for _ in range(TERMS.slack_windows - 1):
+        assert world.look() == []
+    assert world.look() == ["back"]
+    assert world.said[-1][1].why == (
+        "it carries 400.00 MB/s, and its core was saturated by 1.00 GB/s"
+    )
+
+
+def test_less_for_a_moment_does_not() -> None:
+    world, busy = World(), World().llc
+    world.until("kept")
+    for number in range(100):
+        world.llc = busy if number % 5 == 4 else Load(0.4e9, 0.4)
+        assert world.look() == []
+
+
+def test_it_is_told_in_a_clause() -> None:
+    world = World(llc=POOR)
+
+    def told() -> str:
+        return world.trials.in_words(APP, world.now_ns)
+
+    assert told() == "auto: core, until that is saturated and llc is measured to be better"
+    world.until("trial")
+    world.now_ns += SECOND_NS
+    assert told() == "auto: llc is being tried, for 1 s"
+    world.until("back")
+    assert told() == (
+        "auto: core; llc carried 0.62 x the bytes a CPU-second, 1.02 x the bytes a second and "
+        "1.60 x the time a byte of core; not tried again within 120 s"
+    )
+    world = World()
+    world.until("kept")
+    world.now_ns += 12 * SECOND_NS
+    assert told() == (
+        "auto: llc since 12 s, 0.98 x the bytes a CPU-second, 1.90 x the bytes a second and "
+        "1.02 x the time a byte of core"
+    )

@@ -1,0 +1,136 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Windows of an application, from two looks at CPUs, threads and sockets."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from atfnd.engine.placement.auto import applications
+from atfnd.engine.trials.trial import State, TrialPhase
+from atfnd.engine.trials.trials import Application
+from atfnd.engine.trials.usage import UsageReading, windows
+from atfnd.engine.trials.window import Window
+from atfnd.model import CpuTime, FlowKey, NicView, Placement
+from tests.engine.test_steer_placements import Machine
+from tests.values import NIC, RULE, THREAD, key
+
+__all__: list[str] = []
+
+APP = Application("nic", "rest", "app", None)
+AUTO = replace(RULE, placement=Placement.AUTO)
+SECOND_NS = 10**9
+NAPI0, NAPI1 = 1000, 1001  # threads of queues 0 and 1
+MB = 1_000_000
+CARRIED = {key(1): MB}
+
+
+def look(
+    at_s: float, cpus_ms: Mapping[int, tuple[int, int]], ran_ms: Mapping[int, int],
+    carried: Mapping[FlowKey, int] = CARRIED, lost: int = 0,
+    waited_ms: Mapping[int, int] | None = None,
+) -> UsageReading:  # fmt: skip
+    """By CPU: busy, and of it in softirqs. Who is not said to have waited has not."""
+    spent = CpuTime(
+        int(at_s * SECOND_NS),
+        {cpu: busy * MB for cpu, (busy, _) in cpus_ms.items()},
+        {cpu: softirq * MB for cpu, (_, softirq) in cpus_ms.items()},
+        {tid: ran * MB for tid, ran in ran_ms.items()},
+        {tid: ran * MB for tid, ran in {**dict.fromkeys(ran_ms, 0), **(waited_ms or {})}.items()},
+    )
+    return UsageReading(spent, carried, lost)
+
+
+BEFORE = look(10, {0: (500, 100), 1: (0, 0)}, {THREAD.tid: 50, NAPI0: 5, NAPI1: 0})
+
+
+def told_of(now: UsageReading, *, nic: NicView = NIC, machine: Machine | None = None) -> Window:
+    if machine is None:
+        machine = Machine(AUTO)
+        machine.uses(cpu=0)
+    flows = applications(machine.memory, {"nic"})
+    return windows(BEFORE, now, nic, flows, machine.memory)[APP]
+
+
+def test_its_threads_softirqs_and_napi_threads_are_what_it_costs() -> None:
+    now = look(
+        12,
+        {0: (2400, 200), 1: (900, 300)},
+        {THREAD.tid: 1250, NAPI0: 305, NAPI1: 400},
+        {key(1): 7 * MB},
+    )
+    window = told_of(now)
+    assert (window.began_ns, window.ended_ns) == (10 * SECOND_NS, 12 * SECOND_NS)
+    assert window.bytes == 6 * MB
+    assert window.spent_ns == {0: (1200 + 100 + 300) * MB, 1: (300 + 400) * MB}
+    assert window.fullest() == (0, 0.8)
+    assert (set(window.app_cpus), set(window.rx_cpus)) == ({0}, {0})
+    assert (window.there, window.void, window.nowhere) == (True, None, None)
+
+
+def test_a_cpu_spends_no_more_than_it_was_busy() -> None:
+    now = look(12, {0: (1700, 900), 1: (0, 0)}, {THREAD.tid: 1250, NAPI0: 5, NAPI1: 0})
+    assert told_of(now).spent_ns[0] == 1200 * MB
+
+
+def test_they_wait_where_they_run() -> None:
+    before = {0: (500, 100), 1: (0, 0)}
+    ran = {THREAD.tid: 50, NAPI0: 5, NAPI1: 0}
+    now = look(12, before, ran, waited_ms={THREAD.tid: 300, NAPI0: 20, NAPI1: 7})
+    assert told_of(now).waited_ns == {0: 320 * MB, 1: 7 * MB}
+
+
+def test_a_napi_thread_that_is_new_has_not_waited_yet() -> None:
+    now = look(12, {0: (500, 100)}, {THREAD.tid: 50, 1002: 70}, waited_ms={1002: 60})
+    assert not any(told_of(now).waited_ns.values())
+
+
+def test_nothing_goes_backwards() -> None:
+    now = look(12, {0: (400, 50), 1: (0, 0)}, {THREAD.tid: 40, NAPI0: 0, NAPI1: 0}, {key(1): 5})
+    window = told_of(now)
+    assert (window.bytes, window.spent_ns[0]) == (0, 0)
+
+
+def test_a_cpu_that_came_online_has_spent_nothing_yet() -> None:
+    now = look(12, {0: (600, 100), 1: (0, 0), 2: (9999, 99)}, {THREAD.tid: 60})
+    assert told_of(now).spent_ns[2] == 0
+
+
+def test_lost_events_other_flows_and_other_threads_make_it_void() -> None:
+    usual = {THREAD.tid: 60, NAPI0: 5, NAPI1: 0}
+    cpus = {0: (600, 100), 1: (0, 0)}
+    assert told_of(look(12, cpus, usual)).void is None
+    assert told_of(look(12, cpus, usual, lost=1)).void == "events were lost"
+    assert told_of(look(12, cpus, usual, {})).void == "its flows have changed"
+    assert told_of(look(12, cpus, {})).void == (
+        "the kernel does not report the CPU time of its threads"
+    )
+    machine = Machine(AUTO)
+    machine.uses(cpu=0, number=1)
+    machine.uses(cpu=0, number=2)
+    both = {key(1): MB, key(2): MB}
+    assert told_of(look(12, cpus, usual, both), machine=machine).void == "its flows have changed"
+
+
+def test_it_is_there_when_every_flow_is_led_where_its_placement_in_force_asks() -> None:
+    machine, now = Machine(AUTO), look(12, {0: (600, 100)}, {THREAD.tid: 60})
+    machine.uses(cpu=0)
+    assert told_of(now, machine=machine).there
+    machine.memory.trials.states[APP] = State(TrialPhase.AWAY)
+    assert not told_of(now, machine=machine).there
+    led = replace(machine.flow(), target_queue=1)
+    machine.memory.table.put(led)
+    window = told_of(now, machine=machine)
+    assert window.there
+    assert (set(window.rx_cpus), set(window.cpus)) == ({1}, {0, 1})
+    machine.memory.table.put(replace(led, location=None))
+    assert not told_of(now, machine=machine).there
+
+
+def test_where_no_queue_is_under_its_cache_it_is_said() -> None:
+    nic = replace(NIC, queues=(NIC.queues[0], NIC.queues[2]))
+    machine, now = Machine(AUTO, nic=nic), look(12, {0: (600, 100)}, {THREAD.tid: 60})
+    machine.uses(cpu=0)
+    said = told_of(now, nic=nic, machine=machine).nowhere
+    assert said is not None
+    assert said.startswith("near llc: no queue is delivered on another core")

@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What arming does to a real kernel's settings, steering without filters, and that all is undone.
+
+Told by what we did not write: sysfs, procfs, `ethtool -x` and `ethtool -S`, and bench/meter.py.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from atfnd.nic.toeplitz import rss_entry
+from tests.applications import Application, delivered
+from tests.bed import Bed
+from tests.daemons import Row
+from tests.guest.arrivals import affinities, arrives_only_on, irq_of
+from tests.guest.settings import QUEUES, SOCK_FLOWS, on_simnic, set_up_arfs, settings, table
+from tests.guest.simlab import NAME, ethtool
+from tests.wait import until
+
+__all__: list[str] = []
+
+CPUS = (0, 1, 2, 3)
+
+
+def read(side: str, file: str) -> list[str]:
+    """One file of each queue, in order."""
+    return [(QUEUES / f"{side}-{n}" / file).read_text().strip() for n in range(len(CPUS))]
+
+
+def restored(bed: Bed) -> None:
+    assert bed.daemon.restore().returncode == 0
+
+
+@pytest.mark.parametrize("rules", [0, 1])
+def test_one_owner_while_armed_and_all_as_before_afterwards(tmp_path: Path, rules: int) -> None:
+    with on_simnic(tmp_path, queues=4, table=64, rules=rules) as bed:
+        set_up_arfs()
+        before = settings(bed)
+        assert affinities(bed) == ["0-3"] * 4
+        bed.start(arm=False)
+        assert settings(bed) == before  # shown, not changed
+        bed.daemon.order("arm", NAME)
+        assert read("rx", "rps_flow_cnt") == ["0"] * 4
+        cpus = affinities(bed)
+        assert sorted(cpus) == ["0", "1", "2", "3"]
+        xps = [int(mask, 16) for mask in read("tx", "xps_cpus")]
+        assert xps == [1 << int(cpu) for cpu in cpus]
+        (nic,) = bed.daemon.get("/v1/nics")["nics"]
+        assert nic["means"] == ("rules" if rules else "rss")
+        app = bed.apps.tcp()
+        bed.row(app, lambda row: row["state"] in ("steered", "rss"), "is steered")
+        bed.daemon.order("disarm", NAME)
+        assert affinities(bed) == cpus  # disarming stops changes, and undoes none
+        assert bed.daemon.end() == 0
+        restored(bed)
+        assert settings(bed) == before
+
+
+def by_entry(bed: Bed, app: Application) -> Row:
+    row = bed.by_entry(app)
+    queue = row["target_queue"]
+    arrives_only_on(bed, app, queue)
+    rss = bed.lab.nic.rss()
+    assert rss is not None
+    entry = rss_entry(rss, app.key)
+    assert entry is not None
+    assert table()[entry] == queue
+    return row
+
+
+def test_a_nic_without_filters_follows_by_its_indirection_table(tmp_path: Path) -> None:
+    with on_simnic(tmp_path, queues=4, rules=0) as bed:
+        before = table()
+        bed.start()
+        app = bed.apps.tcp()
+        for cpu in (app.cpu, *(cpu for cpu in CPUS if cpu != app.cpu)):
+            app.pin(cpu)
+            row = by_entry(bed, app)
+            delivered(bed.meter, app)
+        assert row["rule"] is None
+        assert sum(old != new for old, new in zip(before, table(), strict=True)) <= 1
+        told = bed.daemon.ctl("explain", f"cookie:{row['cookie']}")
+        assert told.returncode == 0, told.stderr
+        for words in ("indirection table points to queue", f"CPU {app.cpu}", NAME):
+            assert words in told.stdout
+        bed.daemon.end()
+        restored(bed)
+        assert table() == before
+
+
+def test_a_table_an_admin_writes_is_his(tmp_path: Path) -> None:
+    with on_simnic(tmp_path, queues=4, rules=0) as bed:
+        bed.start()
+        app = bed.apps.tcp()
+        by_entry(bed, app)
+        ethtool("-X", NAME, "equal", 2)
+        his = table()
+        until(lambda: bed.daemon.events("manual"), "it is noticed", 120)
+        bed.row(app, lambda row: row["state"] == "manual", "is let go")
+        bed.daemon.end()
+        restored(bed)
+        assert table() == his
+        assert sorted(affinities(bed)) == ["0-3"] * 4  # the rest was put back
+
+
+def test_one_queue_is_served_by_rfs(tmp_path: Path) -> None:
+    with on_simnic(tmp_path, queues=1, rules=0) as bed:
+        Path(f"/proc/irq/{irq_of(bed, 0)}/smp_affinity_list").write_text("0")
+        before = settings(bed)
+        bed.start()
+        (nic,) = bed.daemon.get("/v1/nics")["nics"]
+        assert (nic["means"], "one receive queue" in nic["means_why"]) == ("rfs", True)
+        assert SOCK_FLOWS.read_text().strip() == "32768"
+        assert (QUEUES / "rx-0/rps_flow_cnt").read_text().strip() == "32768"
+        app = bed.apps.tcp()
+        for cpu in (1, 2, 3):
+            app.pin(cpu)
+            delivered(bed.meter, app)
+        assert "(RFS)" in bed.daemon.ctl("explain", str(app.key)).stdout
+        bed.daemon.end()
+        restored(bed)
+        assert settings(bed) == before

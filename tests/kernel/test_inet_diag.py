@@ -1,0 +1,164 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The C readers of sock_diag against real sockets: what a record says; who is new, used, gone."""
+
+from __future__ import annotations
+
+import errno
+import os
+import select
+import socket
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack
+
+import pytest
+
+from atfnd.bpf import _bpf
+from atfnd.kernel.netlink.inet_diag import NOT_SAID, Namespace, records
+from atfnd.model import Protocol
+from tests.netns import APP4, APP6, PEER4, Net
+from tests.wait import until
+
+SO_COOKIE = 57  # asm-generic/socket.h
+UDP_STATES = 1 << 1 | 1 << 7
+
+
+@pytest.fixture
+def net() -> Iterator[Net]:
+    with ExitStack() as stack:
+        yield Net(stack)
+
+
+def cookie_of(made: socket.socket) -> int:
+    return int.from_bytes(made.getsockopt(socket.SOL_SOCKET, SO_COOKIE, 8), sys.byteorder)
+
+
+def entrance(net: Net) -> int:
+    fd = os.open(net.path, os.O_RDONLY)
+    net.stack.callback(os.close, fd)
+    return fd
+
+
+def test_bytes_count_what_the_application_took(net: Net) -> None:
+    """Data that waits in the receive queue has arrived but was not used."""
+    listener = net.socket(socket.AF_INET, socket.SOCK_STREAM)
+    listener.bind((PEER4, 0))
+    listener.listen()
+    sender = net.socket(socket.AF_INET, socket.SOCK_STREAM)
+    sender.connect(listener.getsockname())
+    receiver = net.stack.enter_context(listener.accept()[0])
+    namespace = Namespace(net.path)
+    net.stack.callback(namespace.close)
+
+    def bytes_of(made: socket.socket) -> int:
+        cookie = cookie_of(made)
+        every = [r for dump in namespace.dumps for r in records(dump.dump())]
+        (record,) = [r for r in every if r.cookie == cookie]
+        assert record.inode == os.fstat(made.fileno()).st_ino
+        assert record.app_bytes != NOT_SAID
+        return record.app_bytes
+
+    before = bytes_of(sender)
+    sender.sendall(b"x" * 5000)
+    until(lambda: bytes_of(sender) - before == 5000, "5000 bytes written")
+    assert bytes_of(receiver) == 0
+    assert len(receiver.recv(3000)) == 3000
+    assert bytes_of(receiver) == 3000
+
+
+def test_the_end_of_a_socket_carries_its_cookie(net: Net) -> None:
+    listener = _bpf.DestroyListener(entrance(net))
+    net.stack.callback(listener.close)
+    made = net.socket(socket.AF_INET6, socket.SOCK_DGRAM)
+    made.bind((APP6, 7001))
+    cookie = cookie_of(made)
+    assert listener.drain() == b""
+    made.close()
+    until(lambda: select.select([listener], [], [], 0)[0], "the destroy message")
+    (record,) = records(listener.drain())
+    assert (record.cookie, record.protocol) == (cookie, Protocol.UDP)
+    assert listener.lost() == 0
+
+
+def test_lost_ends_are_counted(net: Net) -> None:
+    listener = _bpf.DestroyListener(entrance(net))
+    net.stack.callback(listener.close)
+
+    def storm() -> bool:
+        for _ in range(20_000):
+            socket.socket(socket.AF_INET, socket.SOCK_DGRAM).close()
+        return True
+
+    def overrun() -> int:
+        net.inside(storm)
+        listener.drain()
+        return listener.lost()
+
+    until(overrun, "an overrun", 60)
+
+
+def test_a_closed_reader_says_so() -> None:
+    reader = _bpf.SockDiag(-1, socket.AF_INET, socket.IPPROTO_TCP, 2)
+    reader.close()
+    reader.close()
+    with pytest.raises(OSError, match="sock_diag") as caught:
+        reader.dump()
+    assert caught.value.errno == errno.EBADF
+
+
+def test_the_kernels_refusal_is_an_oserror() -> None:
+    with pytest.raises(OSError, match="dump") as caught:
+        _bpf.SockDiag(-1, socket.AF_INET, 99, 2).dump()
+    assert caught.value.errno == errno.ENOENT
+    with open("/dev/null") as null, pytest.raises(OSError, match="open sock_diag") as caught:
+        _bpf.SockDiag(null.fileno(), socket.AF_INET, socket.IPPROTO_TCP, 2)
+    assert caught.value.errno == errno.EINVAL
+
+
+def changed(reader: _bpf.SockDiag, min_bytes: int = 0, min_age_ns: int = 0) -> list[int]:
+    return [record.cookie for record in records(reader.changes(min_bytes, min_age_ns)[0])]
+
+
+def test_changes_are_sockets_used_since_the_last_call(net: Net) -> None:
+    reader = _bpf.SockDiag(entrance(net), socket.AF_INET, socket.IPPROTO_TCP, 2)
+    listener = net.socket(socket.AF_INET, socket.SOCK_STREAM)
+    listener.bind((PEER4, 0))
+    listener.listen()
+    pairs = []
+    for _ in range(200):
+        sender = net.socket(socket.AF_INET, socket.SOCK_STREAM)
+        sender.connect(listener.getsockname())
+        pairs.append((sender, net.stack.enter_context(listener.accept()[0])))
+    assert changed(reader) == [], "first sight is not use"
+    assert changed(reader) == []
+    used = pairs[::7]
+    for sender, receiver in used:
+        sender.sendall(b"x" * 100)
+        receiver.recv(100)
+    assert sorted(changed(reader)) == sorted(cookie_of(s) for pair in used for s in pair)
+    assert changed(reader) == []
+    sender, receiver = pairs[0]
+    sender.sendall(b"x" * 100)
+    receiver.recv(100)
+    assert changed(reader, min_bytes=1000) == []
+    sender.sendall(b"x" * 1000)
+    receiver.recv(1000, socket.MSG_WAITALL)
+    assert sorted(changed(reader, min_bytes=1000)) == sorted(map(cookie_of, pairs[0]))
+    sender.sendall(b"x" * 1000)
+    receiver.recv(1000, socket.MSG_WAITALL)
+    assert changed(reader, min_age_ns=10**12) == []
+
+
+def test_a_socket_is_gone_when_two_dumps_in_a_row_lack_it(net: Net) -> None:
+    reader = _bpf.SockDiag(entrance(net), socket.AF_INET, socket.IPPROTO_UDP, UDP_STATES)
+    held = [net.socket(socket.AF_INET, socket.SOCK_DGRAM) for _ in range(100)]
+    for made in held:
+        made.bind((APP4, 0))
+    cookies = [cookie_of(made) for made in held]
+    assert sorted(changed(reader)) == sorted(cookies), "without counters all may have been used"
+    for made in held[:30]:
+        made.close()
+    assert reader.changes(0, 0)[1] == []
+    assert sorted(reader.changes(0, 0)[1]) == sorted(cookies[:30])
+    assert reader.changes(0, 0)[1] == []
+    assert sorted(changed(reader)) == sorted(cookies[30:])

@@ -1,0 +1,181 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The ioctls of RSS against a driver in memory: what is read, and what a write leaves as it was."""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+import struct
+from typing import cast
+
+import pytest
+
+from atfnd.kernel.ethtool import rxfh
+from atfnd.kernel.interface import Interface
+
+__all__: list[str] = []
+
+# include/uapi/linux/ethtool.h
+GRXFH, GRSSH, SRSSH = 0x29, 0x46, 0x47
+NO_CHANGE = 0xFFFFFFFF
+TOP, XOR, CRC32 = 1, 2, 4
+SYMMETRIC = 1  # RXH_XFRM_SYM_XOR
+ADDRESSES, PORTS = (1 << 4) | (1 << 5), (1 << 6) | (1 << 7)
+HEAD = struct.Struct("=IIIIBBxxxxxx")
+KEY = bytes(range(40))
+
+
+class Driver:
+    """An indirection table, a key, a hash; answers and obeys as net/ethtool/ioctl.c has it."""
+
+    def __init__(self) -> None:
+        self.table, self.key, self.function, self.transform = [0, 1, 2, 3] * 4, KEY, TOP, 0
+        self.chosen = False  # by a user
+        self.fields: dict[int, int] = {}  # of a flow type, for GRXFH
+        self.refusals: dict[int, int] = {}
+
+    def ethtool(self, command: bytearray) -> None:
+        (number,) = struct.unpack_from("=I", command)
+        if code := self.refusals.get(number, 0):
+            raise OSError(code, os.strerror(code))
+        {GRSSH: self._read, SRSSH: self._write, GRXFH: self._hashed}[number](command)
+
+    def _read(self, command: bytearray) -> None:
+        _, context, entries, key_bytes, _, _ = HEAD.unpack_from(command)
+        assert context == 0
+        has = len(self.table), len(self.key)
+        head = HEAD.pack(GRSSH, 0, *has, self.function, self.transform)
+        if (entries, key_bytes) == (0, 0):
+            command[:] = head
+            return
+        assert (entries, key_bytes) == has
+        command[:] = head + struct.pack(f"={entries}I", *self.table) + self.key
+
+    def _write(self, command: bytearray) -> None:
+        _, context, entries, key_bytes, function, transform = HEAD.unpack_from(command)
+        assert (context, function) == (0, 0)
+        rest = command[HEAD.size :]
+        if entries == 0:
+            self.table, self.chosen = [0, 1] * (len(self.table) // 2), False
+        elif entries != NO_CHANGE:
+            assert entries == len(self.table)
+            self.table = list(struct.unpack_from(f"={entries}I", rest))
+            self.chosen, rest = True, rest[4 * entries :]
+        assert len(rest) == key_bytes
+        if key_bytes:
+            self.key = bytes(rest)
+        self.transform = transform
+
+    def _hashed(self, command: bytearray) -> None:
+        _, flow_type, _ = struct.unpack("=IIQ", command)
+        if flow_type not in self.fields:
+            raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP))
+        if self.fields[flow_type] < 0:
+            raise OSError(-self.fields[flow_type], os.strerror(-self.fields[flow_type]))
+        struct.pack_into("=IIQ", command, 0, GRXFH, flow_type, self.fields[flow_type])
+
+
+@pytest.fixture
+def driver() -> Driver:
+    return Driver()
+
+
+@pytest.fixture
+def interface(driver: Driver) -> Interface:
+    return cast(Interface, driver)
+
+
+def test_table_key_and_hash_are_read(interface: Interface) -> None:
+    assert rxfh.read(interface) == rxfh.Rxfh(KEY, (0, 1, 2, 3) * 4, TOP, 0)
+
+
+def test_a_driver_without_a_key_or_a_table(driver: Driver, interface: Interface) -> None:
+    driver.key = b""
+    assert rxfh.read(interface).key == b""
+    driver.key, driver.table = KEY, []
+    assert rxfh.read(interface) == rxfh.Rxfh(KEY, (), TOP, 0)
+
+
+@pytest.mark.parametrize(
+    ("function", "transform", "toeplitz"),
+    [(TOP, 0, True), (0, 0, True), (XOR, 0, False), (CRC32, 0, False), (TOP, SYMMETRIC, False)],
+)
+def test_which_hash_can_be_predicted(
+    driver: Driver, interface: Interface, function: int, transform: int, toeplitz: bool
+) -> None:
+    driver.function, driver.transform = function, transform
+    assert rxfh.read(interface).toeplitz is toeplitz
+
+
+def test_a_table_is_written_and_nothing_else(driver: Driver, interface: Interface) -> None:
+    driver.transform = SYMMETRIC
+    rxfh.write(interface, (3, 2, 1, 0) * 4, None)
+    assert rxfh.read(interface) == rxfh.Rxfh(KEY, (3, 2, 1, 0) * 4, TOP, SYMMETRIC)
+
+
+def test_a_key_is_written_and_nothing_else(driver: Driver, interface: Interface) -> None:
+    driver.transform = SYMMETRIC
+    rxfh.write(interface, None, KEY[::-1])
+    assert rxfh.read(interface) == rxfh.Rxfh(KEY[::-1], (0, 1, 2, 3) * 4, TOP, SYMMETRIC)
+    assert not driver.chosen
+
+
+def test_both_are_written_in_one_call(driver: Driver, interface: Interface) -> None:
+    rxfh.write(interface, (1,) * 16, KEY[::-1])
+    assert rxfh.read(interface) == rxfh.Rxfh(KEY[::-1], (1,) * 16, TOP, 0)
+
+
+@pytest.mark.parametrize("entries", [0, 1, 15, 17, 32])
+def test_a_table_of_another_size_is_refused(
+    driver: Driver, interface: Interface, entries: int
+) -> None:
+    with pytest.raises(OSError, match="16 entries") as refusal:
+        rxfh.write(interface, (0,) * entries, None)
+    assert refusal.value.errno == errno.EINVAL
+    assert driver.table == [0, 1, 2, 3] * 4
+
+
+def test_a_reset_gives_the_table_back_to_the_driver(driver: Driver, interface: Interface) -> None:
+    rxfh.write(interface, (1,) * 16, None)
+    assert driver.chosen
+    rxfh.reset(interface)
+    assert not driver.chosen
+    assert rxfh.read(interface) == rxfh.Rxfh(KEY, (0, 1) * 8, TOP, 0)
+
+
+@pytest.mark.parametrize("code", [errno.EOPNOTSUPP, errno.ENODEV, errno.EPERM, errno.EIO])
+def test_a_refusal_has_the_drivers_errno(driver: Driver, interface: Interface, code: int) -> None:
+    driver.refusals = {SRSSH: code}
+    with pytest.raises(OSError, match=os.strerror(code)):
+        rxfh.write(interface, (1,) * 16, None)
+    with pytest.raises(OSError, match=os.strerror(code)):
+        rxfh.reset(interface)
+    driver.refusals = {GRSSH: code}
+    with pytest.raises(OSError, match=os.strerror(code)):
+        rxfh.read(interface)
+
+
+def test_what_a_driver_fills_in_by_itself() -> None:
+    assert rxfh.default_table(8, 3) == (0, 1, 2, 0, 1, 2, 0, 1)
+
+
+def test_which_flows_are_spread_by_their_addresses_only(
+    driver: Driver, interface: Interface
+) -> None:
+    """TCP by ports, UDP of IPv4 by addresses, of IPv6 by one half of the ports, SCTP not said."""
+    driver.fields = {0x01: ADDRESSES | PORTS, 0x02: ADDRESSES, 0x03: 0, 0x05: ADDRESSES | PORTS,
+                     0x06: ADDRESSES | 1 << 6, 0x07: -errno.EINVAL}  # fmt: skip
+    assert rxfh.addresses_only(interface) == {(4, socket.IPPROTO_UDP)}
+    driver.fields[0x06] = ADDRESSES | 1 << 7
+    assert rxfh.addresses_only(interface) == {(4, socket.IPPROTO_UDP)}
+    driver.fields = {0x06: ADDRESSES, 0x07: ADDRESSES}
+    assert rxfh.addresses_only(interface) == {(6, 17), (6, 132)}
+
+
+def test_a_device_that_is_gone_is_not_taken_for_one_that_does_not_say(
+    driver: Driver, interface: Interface
+) -> None:
+    driver.fields = {0x01: -errno.ENODEV}
+    with pytest.raises(OSError, match=os.strerror(errno.ENODEV)):
+        rxfh.addresses_only(interface)

@@ -1,0 +1,152 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What stands in another move's way on one NIC, and what is kept, each case by itself."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from atfnd.model import Action, ActionKind, Actuator
+from atfnd.move.command import Ended, Write
+from atfnd.move.device import due_ns
+from atfnd.move.event import FlowClosed, PortChanged, QueueHeld, TimerDue, Wanted
+from atfnd.move.frozenmap import FrozenMap
+from atfnd.move.verdict import Mode, Verdict
+from tests.move.check import PORT
+from tests.move.told import TIMES, Told, to
+from tests.values import key
+
+__all__: list[str] = []
+
+
+def of_queue(queue: int, mode: Mode = Mode.IMMEDIATE) -> Wanted:
+    """This queue to CPU 9."""
+    action = Action(ActionKind.QUEUE_CPU, "nic", None, None, 0, 9, "", "", queue)
+    return Wanted(action, mode, frozenset({queue}), frozenset({queue}))
+
+
+def delete(number: int) -> Wanted:
+    """The rule of a flow whose socket is gone."""
+    action = Action(ActionKind.DELETE, "nic", key(number), number, 1, None, "", "", live=False)
+    return Wanted(action, Mode.STRICT, frozenset({1}), frozenset({2}), live=False)
+
+
+def written(told: Told) -> list[object]:
+    """Of what was just asked for: the subjects of writes."""
+    writes = [each.action for each in told.commands if isinstance(each, Write)]
+    return [each.queue if each.key is None else each.key for each in writes]
+
+
+def test_a_flow_waits_while_a_queue_that_it_leaves_or_comes_to_changes_its_cpu() -> None:
+    for queue, waits in ((0, True), (1, True), (2, False)):
+        told, moved = Told(), of_queue(queue)
+        told(moved)
+        assert written(told) == [queue]
+        told(to(1, Mode.IMMEDIATE))
+        assert written(told) == ([] if waits else [key(1)])
+
+
+def test_a_flow_whose_queue_is_not_known_waits_for_any_queue() -> None:
+    told = Told()
+    told(of_queue(2))
+    told(to(1, Mode.IMMEDIATE)._replace(origins=None))
+    assert written(told) == []
+
+
+def test_a_queue_waits_for_a_flow_that_comes_through_it_while_its_rule_is_added_again() -> None:
+    for actuator, waits in ((Actuator.LONG_GAP, True), (Actuator.IN_PLACE, False)):
+        told = Told()
+        told.device = told.device._replace(port=PORT._replace(actuator=actuator))
+        told(to(1, Mode.IMMEDIATE))  # from queue 0 to 1; RSS gives it queue 2
+        assert written(told) == [key(1)]
+        told(of_queue(2))
+        assert written(told) == ([] if waits else [2])
+
+
+def test_a_dead_flows_waiting_move_is_forgotten_but_not_the_delete_of_its_rule() -> None:
+    for waiting, stays in ((to(1, Mode.IMMEDIATE, new=2), False), (delete(1), True)):
+        told = Told()
+        told(to(1, Mode.IMMEDIATE))
+        told(waiting)
+        assert told.device.waiting.get(key(1)) == waiting
+        told(FlowClosed(key(1)))
+        assert (told.device.waiting.get(key(1)) == waiting) is stays
+
+
+def test_a_delete_that_is_wanted_once_more_rests_no_longer() -> None:
+    told = Told()
+    told(delete(1))
+    due = due_ns(told.device)
+    assert due == told.now_ns + TIMES.quiet_ns
+    assert told(delete(1), TIMES.quiet_ns // 2) == ()
+    assert (due_ns(told.device), len(told.device.waiting)) == (due, 0)
+    told(TimerDue(), TIMES.quiet_ns // 2)
+    assert written(told) == [key(1)]
+
+
+def test_what_was_learned_of_a_queue_goes_with_it() -> None:
+    told = Told()
+    told.device = told.device._replace(timers_ns=FrozenMap({0: 5, 2: 7}))
+    told(PortChanged(PORT._replace(rings=PORT.rings[:2])))
+    assert dict(told.device.timers_ns.items()) == {0: 5}
+
+
+def test_what_was_put_off_teaches_nothing() -> None:
+    told = Told()
+    told.device = told.device._replace(port=PORT._replace(asynchronous=True))
+    told(to(1, Mode.BOUNDED))  # it waits for a gap
+    told(TimerDue(), TIMES.arm_ns)
+    assert told.verdicts() == [Verdict.DEFERRED]
+    assert (len(told.device.records), len(told.device.timers_ns)) == (0, 0)
+
+
+def test_a_refused_write_leaves_what_waits_as_it_was_decided() -> None:
+    for code, verdicts in ((22, [Verdict.REFUSED]), (0, [])):
+        told, first = Told(), to(1, Mode.IMMEDIATE)
+        told(first)
+        told(to(1, Mode.IMMEDIATE, new=2))
+        told.written(first, code)
+        assert told.verdicts() == verdicts
+        assert [each.new for each in map(action_of, told.commands) if each] == [2] * (code != 0)
+
+
+def action_of(command: object) -> Action | None:
+    return command.action if isinstance(command, Write) else None
+
+
+def test_each_move_is_paid_for_but_no_dead_flows_delete() -> None:
+    told = Told()
+    told(delete(9))
+    assert told.device.arrival_ns == 0
+    told(to(1, Mode.IMMEDIATE))
+    assert told.device.arrival_ns == told.now_ns + TIMES.move_every_ns
+    for number in range(2, TIMES.burst + 1):
+        told(to(number, Mode.IMMEDIATE))
+        assert written(told) == [key(number)]
+    told(to(50, Mode.IMMEDIATE))
+    assert written(told) == []
+    told(delete(60), 0)
+    assert not any(isinstance(each, Ended) for each in told.commands)
+
+
+def test_one_hold_at_a_time_whichever_queues_it_is_of() -> None:
+    told = Told()
+    told(to(1, Mode.STRICT))
+    assert told(to(2, Mode.STRICT, old=2, new=0)) == ()
+    told(QueueHeld(1, told.now_ns))
+    assert written(told) == [key(1)]
+
+
+def test_a_setting_waits_for_every_move_and_every_move_for_the_setting() -> None:
+    setting = Action.of_setting("nic", "rps-cpus:0", None)
+    turn, told = Wanted(replace(setting, value="0"), Mode.IMMEDIATE), Told()
+    first = to(1, Mode.IMMEDIATE)
+    told(first)
+    assert told(turn) == ()
+    assert told(to(2, Mode.IMMEDIATE, old=2)) == ()
+    told.written(first)
+    told(TimerDue(), TIMES.verify_ns)
+    assert [each.action.setting for each in told.commands if isinstance(each, Write)] == [
+        "rps-cpus:0"
+    ]
+    told.written(turn)
+    assert written(told) == [key(2)]

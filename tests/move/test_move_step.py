@@ -1,0 +1,443 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""One move, event by event: what it waits for, for how long, and what it says of itself."""
+
+from __future__ import annotations
+
+import errno
+from dataclasses import replace
+
+import pytest
+
+from atfnd.model import Action, ActionKind, Actuator, FlowKey, Outcome, Protocol
+from atfnd.move.choose import Choice, choose
+from atfnd.move.command import Ended, Hold, Release, Unwatch, Watch, Write
+from atfnd.move.event import (
+    Asleep,
+    Established,
+    EvidenceLost,
+    FlowClosed,
+    HoldLost,
+    Idle,
+    Polled,
+    QueueHeld,
+    Released,
+    Reset,
+    Seen,
+    TimerDue,
+    Violated,
+    Wanted,
+    Written,
+)
+from atfnd.move.port import Port
+from atfnd.move.step import start, step
+from atfnd.move.timer import Times
+from atfnd.move.transition import Moved, Phase, Transition
+from atfnd.move.verdict import Mechanism, Mode, Verdict
+from tests.move.check import PORT, RING
+from tests.values import key
+
+__all__: list[str] = []
+
+TIMES = Times()
+T0 = 1_000_000_000
+TIMER_NS = 5_000_000
+GAPPY = PORT._replace(actuator=Actuator.LONG_GAP)
+
+
+def wanted(
+    kind: ActionKind = ActionKind.REWRITE, *, live: bool = True, mode: Mode = Mode.STRICT,
+    flow: FlowKey | None = None, first_data_ns: int | None = None,
+) -> Wanted:  # fmt: skip
+    """From queue 0 to 1; RSS has 2."""
+    new = None if kind is ActionKind.DELETE else 1
+    location = None if kind is ActionKind.INSERT else 7
+    action = Action(kind, "nic", flow or key(0), location, 0, new, "", "")
+    return Wanted(action, mode, frozenset({0}), frozenset({2}), live, first_data_ns)
+
+
+class Move:
+    """One that goes on by a clock of its own, and what it asked for last."""
+
+    def __init__(
+        self, asked: Wanted, how: Mechanism | None, port: Port = PORT, times: Times = TIMES
+    ) -> None:
+        self.times, self.now_ns, self.asked = times, T0, asked
+        choice = Choice(how, "because")
+        self._take(start(asked, choice, port, times, TIMER_NS, T0))
+
+    def _take(self, moved: Moved) -> None:
+        self.now, self.commands = moved
+
+    def __call__(self, event: object, after_ns: int = 0) -> Move:
+        self.now_ns += after_ns
+        assert self.now is not None
+        self._take(step(self.now, event, self.times, self.now_ns))  # type: ignore[arg-type]
+        return self
+
+    def written(self, code: int = 0, location: int | None = 7) -> Move:
+        outcome = Outcome(self.asked.action, self.now_ns, code, location, "the NIC said no")
+        return self(Written(outcome, self.now_ns, self.now_ns))
+
+    @property
+    def moving(self) -> Transition:
+        assert self.now is not None
+        return self.now
+
+    def ended(self) -> Ended:
+        assert self.now is None
+        [found] = [each for each in self.commands if isinstance(each, Ended)]
+        return found
+
+
+def held(port: Port = PORT) -> Move:
+    """Quiesced, written, and what drains is waited for."""
+    move = Move(wanted(), Mechanism.HOLD, port)
+    for each in move.commands:
+        if isinstance(each, Hold):
+            move(QueueHeld(each.queue, T0))
+    return move.written()
+
+
+def test_what_broke_first_is_what_is_said() -> None:
+    move = held()
+    assert move.moving.breaks("one").breaks("two").broken == "one"
+
+
+def test_a_hold_is_released_once_and_counts_no_more() -> None:
+    """What we have asked to end may have been held before our order arrives."""
+    move = Move(wanted(), Mechanism.HOLD, GAPPY)
+    first, second = (each.queue for each in move.commands if isinstance(each, Hold))
+    move(FlowClosed(key(0)))
+    assert set(move.commands) == {Release(first), Release(second)}
+    move(QueueHeld(first, T0))
+    move(QueueHeld(second, T0))
+    assert move.commands == ()
+    assert move.moving.held == frozenset()
+
+
+def test_a_hold_that_ends_while_the_rule_is_written_is_ended_once() -> None:
+    move = Move(wanted(), Mechanism.HOLD)
+    move(QueueHeld(1, T0))
+    assert move.moving.phase is Phase.COMMIT
+    move(TimerDue(), TIMES.hold_max_ns)
+    assert move.commands == (Release(1),)
+    move.written()
+    assert Release(1) not in move.commands
+
+
+def test_a_hold_that_ends_at_its_limit_has_not_drained() -> None:
+    move = held()
+    move(HoldLost(1, "it ended at its limit"), TIMES.hold_max_ns)
+    assert move.moving.broken is not None
+    assert "not drained within" in move.moving.broken
+
+
+def test_a_change_through_rss_watches_and_waits_for_rsss_queue_too() -> None:
+    move = Move(wanted(), Mechanism.HOLD, GAPPY)
+    zero, one, two = (frozenset({number}) for number in range(3))
+    assert move.commands[0] == Watch(key(0), zero, one, two)
+    assert {each.queue for each in move.commands if isinstance(each, Hold)} == {1, 2}
+    assert move.moving.through == two
+    in_place = Move(wanted(), Mechanism.HOLD)
+    assert in_place.commands[0] == Watch(key(0), zero, one, frozenset())
+    assert in_place.moving.through == frozenset()
+
+
+def test_what_is_in_rsss_queue_may_take_longest_to_arrive() -> None:
+    slow = GAPPY._replace(rings=(RING, RING, RING._replace(rx_usecs=100)))
+    assert Move(wanted(), Mechanism.HOLD, slow).moving.pipe_ns == TIMES.pipe_ns + 100_000
+    assert Move(wanted(), Mechanism.HOLD, GAPPY).moving.pipe_ns == TIMES.pipe_ns
+
+
+def test_a_dead_flow_passes_through_no_queue() -> None:
+    move = Move(wanted(live=False), Mechanism.NONE, GAPPY)
+    assert move.moving.through == frozenset()
+    assert move.commands == (Write(move.asked.action),)
+
+
+def test_a_dead_flows_rule_stays_for_what_is_still_on_its_way() -> None:
+    move = Move(wanted(ActionKind.DELETE, live=False), Mechanism.NONE)
+    assert (move.commands, move.moving.phase) == ((), Phase.RETIRE)
+    assert move(TimerDue(), TIMES.quiet_ns - 1).commands == ()
+    assert move(TimerDue(), 1).commands == (Write(move.asked.action),)
+
+
+def test_a_living_flows_delete_is_written_at_once() -> None:
+    move = Move(wanted(ActionKind.DELETE), Mechanism.NONE)
+    assert Write(move.asked.action) in move.commands
+
+
+@pytest.mark.parametrize(
+    "flow",
+    [
+        FlowKey(Protocol.UDP, bytes([10, 0, 0, 1]), 53, bytes(4), 0),
+        FlowKey(Protocol.TCP, bytes([10, 0, 0, 1]), 443, bytes([10, 1, 0, 0]), 0, 16),
+    ],
+)
+def test_many_flows_are_not_watched(flow: FlowKey) -> None:
+    move = Move(wanted(flow=flow), Mechanism.HOLD)
+    assert not [each for each in move.commands if isinstance(each, Watch)]
+
+
+def test_a_move_that_nobody_chose_is_not_begun() -> None:
+    with pytest.raises(ValueError, match="deferred"):
+        Move(wanted(), None)
+
+
+@pytest.mark.parametrize(("late_ns", "proven"), [(0, True), (1, False)])
+def test_a_birth_is_one_if_the_rule_was_there_before_data(late_ns: int, proven: bool) -> None:
+    asked = wanted(ActionKind.INSERT, first_data_ns=T0 + 100)
+    move = Move(asked, Mechanism.BIRTH)
+    move.now_ns = T0 + 100 + late_ns
+    move.written()
+    move(Established(key(0), T0 + 500), 400)
+    move(Seen(key(0), 1, move.now_ns), 10)
+    move(TimerDue(), TIMES.verify_ns)
+    assert move.ended().verdict is (Verdict.PROVEN if proven else Verdict.UNPROVEN)
+
+
+def test_a_birth_whose_answer_came_before_its_rule_is_none() -> None:
+    move = Move(wanted(ActionKind.INSERT, first_data_ns=T0 + 10**9), Mechanism.BIRTH)
+    move.now_ns += 50
+    move.written()
+    move(Established(key(0), move.now_ns))  # no later than the write
+    move(Seen(key(0), 1, move.now_ns + 10), 10)
+    move(TimerDue(), TIMES.verify_ns)
+    assert move.ended().verdict is Verdict.UNPROVEN
+
+
+def test_a_gap_is_as_long_as_its_timer() -> None:
+    move = Move(wanted(mode=Mode.BOUNDED), Mechanism.GAP)
+    assert move(Idle(key(0), T0), TIMER_NS - 1).commands == ()
+    assert move(Idle(key(0), T0), 1).commands == (Write(move.asked.action, T0),)
+
+
+def test_a_gap_that_ended_before_the_write_is_waited_for_again() -> None:
+    move = Move(wanted(mode=Mode.BOUNDED), Mechanism.GAP)
+    move(Idle(key(0), T0), TIMER_NS)
+    move.written(errno.ECANCELED)
+    assert move.moving.phase is Phase.ARM_GAP
+    assert move.moving.due_ns == T0 + TIMES.arm_ns
+    move(TimerDue(), TIMES.arm_ns)
+    assert move.ended().verdict is Verdict.DEFERRED
+
+
+def test_a_packet_that_came_late_says_how_long_it_was_there() -> None:
+    """Of a gap: since the flow was idle; of any other move: since the write."""
+    gap = Move(wanted(mode=Mode.BOUNDED), Mechanism.GAP)
+    gap(Idle(key(0), T0), TIMER_NS).written()
+    gap(Violated(key(0), 3, gap.now_ns + 50))
+    assert (gap.moving.violations, gap.moving.stayed_ns) == (3, TIMER_NS + 50)
+    gap(Violated(key(0), 2, gap.now_ns + 10))
+    assert (gap.moving.violations, gap.moving.stayed_ns) == (5, TIMER_NS + 50)
+    hold = held()
+    hold(Violated(key(0), 1, hold.now_ns + 50))
+    assert hold.moving.stayed_ns == 50
+
+
+def test_the_first_packet_on_the_new_queue_begins_the_last_wait() -> None:
+    move = Move(wanted(mode=Mode.IMMEDIATE), Mechanism.NONE).written()
+    assert move.moving.phase is Phase.VERIFY
+    move(Seen(key(0), 1, T0 - 1), 10)  # of before the write
+    assert not move.moving.seen
+    move(Seen(key(0), 1, move.now_ns), 10)
+    assert move.moving.seen
+    assert move.moving.due_ns == move.now_ns + max(TIMER_NS, TIMES.late_ns)
+    due_ns = move.moving.due_ns
+    move(Seen(key(0), 1, move.now_ns), 10)
+    assert move.moving.due_ns == due_ns
+
+
+def test_the_last_wait_is_no_longer_than_the_whole() -> None:
+    move = Move(wanted(mode=Mode.IMMEDIATE), Mechanism.NONE).written()
+    end_ns = move.moving.due_ns
+    move(Seen(key(0), 1, end_ns - 1), TIMES.verify_ns - 1)
+    assert move.moving.due_ns == end_ns
+
+
+def test_packets_that_still_come_by_the_old_queue() -> None:
+    move = Move(wanted(mode=Mode.IMMEDIATE), Mechanism.NONE).written()
+    move(Seen(key(0), 0, T0 + TIMER_NS), TIMER_NS)
+    assert not move.moving.elsewhere  # they may have been in it
+    assert move.moving.stayed_ns == TIMER_NS
+    move(Seen(key(0), 2, T0 + TIMER_NS + 1), 1)
+    assert move.moving.elsewhere
+    assert move.moving.stayed_ns == TIMER_NS  # which says nothing of the old queue
+    move(TimerDue(), TIMES.verify_ns)
+    assert move.ended().verdict is Verdict.NO_EFFECT
+
+
+def test_a_queue_that_follows_is_looked_at_for_its_own_time() -> None:
+    action = Action(ActionKind.QUEUE_CPU, "nic", None, None, 0, 3, "", "", 0)
+    asked = Wanted(action, Mode.STRICT, frozenset({0}), None)
+    times = replace(TIMES, follow_ns=7)
+    follows = Move(asked, Mechanism.FOLLOW, PORT, times)
+    assert follows.written().moving.due_ns == T0 + 7
+    other = Move(wanted(mode=Mode.IMMEDIATE), Mechanism.NONE, PORT, times)
+    assert other.written().moving.due_ns == T0 + times.verify_ns
+
+
+def test_a_hold_that_is_whole_proves_and_lost_telemetry_does_not_take_that_away() -> None:
+    move = held()
+    move(EvidenceLost())
+    move(Asleep(0, T0 + TIMES.pipe_ns), TIMES.pipe_ns)
+    assert move.commands == (Release(1),)
+    move(Released(1, True))(Seen(key(0), 1, move.now_ns))(TimerDue(), TIMES.verify_ns)
+    assert move.ended().verdict is Verdict.PROVEN
+    assert Unwatch(key(0)) in list[object](move.commands)
+
+
+def test_what_was_not_promised_is_not_verified_when_telemetry_was_lost() -> None:
+    move = Move(wanted(mode=Mode.IMMEDIATE), Mechanism.NONE).written()
+    move(EvidenceLost())(Seen(key(0), 1, T0))(TimerDue(), TIMES.verify_ns)
+    assert (move.ended().verdict, move.ended().why) == (Verdict.UNPROVEN, "telemetry was lost")
+
+
+def test_nothing_counts_as_evidence_before_the_pipe_is_empty() -> None:
+    move = held()
+    assert move(Asleep(0, T0 + TIMES.pipe_ns - 1), TIMES.pipe_ns).commands == ()
+    for _ in range(3):
+        assert move(Polled(0, T0 + TIMES.pipe_ns - 1, 0, 64)).commands == ()
+    assert move(Polled(0, T0 + TIMES.pipe_ns, 0, 64)).commands == ()  # may have begun before
+    assert move(Polled(0, T0 + TIMES.pipe_ns + 1, 63, 64)).commands == ()
+    assert move(Polled(0, T0 + TIMES.pipe_ns + 1, 62, 64)).commands == (Release(1),)
+
+
+@pytest.mark.parametrize("lost", [True, False])
+def test_a_refused_rewrite_and_its_rule(lost: bool) -> None:
+    """Lost, its packets come through RSS's queue, which was not quiesced: nothing is proven."""
+    move = Move(wanted(), Mechanism.HOLD)
+    move(QueueHeld(1, T0)).written(errno.EIO, None if lost else 7)
+    if lost:
+        assert move.moving.lost
+        assert move.moving.broken is not None
+        assert move.moving.targets == frozenset({2})
+        return
+    assert move.commands == (Release(1),)
+    move(Released(1, True))
+    assert move.ended().verdict is Verdict.REFUSED
+
+
+def test_a_refused_insert_had_no_rule_to_lose() -> None:
+    asked = wanted(ActionKind.INSERT, mode=Mode.IMMEDIATE)
+    move = Move(asked, Mechanism.NONE).written(errno.EIO, None)
+    assert (move.ended().verdict, move.ended().why) == (Verdict.REFUSED, "the NIC said no")
+
+
+def test_a_reset_while_the_write_is_out_waits_for_its_answer() -> None:
+    move = Move(wanted(), Mechanism.HOLD)
+    move(QueueHeld(1, T0))
+    assert move.moving.phase is Phase.COMMIT
+    assert move(Reset()).commands == (Release(1),)
+    move(Released(1, True))
+    assert move.moving.phase is Phase.COMMIT
+    move.written()
+    assert move.ended().verdict is Verdict.RESYNC
+
+
+def test_a_reset_ends_what_is_looked_at() -> None:
+    move = Move(wanted(mode=Mode.IMMEDIATE), Mechanism.NONE).written()
+    assert move(Reset()).ended().verdict is Verdict.RESYNC
+
+
+def test_a_hold_ends_at_its_limit_in_every_phase() -> None:
+    quiescing = Move(wanted(), Mechanism.HOLD)
+    assert quiescing(TimerDue(), TIMES.hold_max_ns).commands == (Release(1),)
+    assert quiescing(Released(1, True)).ended().verdict is Verdict.DEFERRED
+    writing = Move(wanted(), Mechanism.HOLD)(QueueHeld(1, T0))
+    assert writing(TimerDue(), TIMES.hold_max_ns).commands == (Release(1),)
+    assert writing.moving.broken is not None
+    draining = held()
+    assert draining(TimerDue(), TIMES.hold_max_ns).commands == (Release(1),)
+    assert draining.moving.broken is not None
+
+
+@pytest.mark.parametrize("unbroken", [True, False])
+def test_a_hold_that_ended_by_itself_proves_nothing(unbroken: bool) -> None:
+    move = held()
+    move(Released(1, unbroken))  # nobody had asked for it
+    assert move.moving.broken is not None
+    asked = held()
+    asked(Asleep(0, T0 + TIMES.pipe_ns), TIMES.pipe_ns)
+    asked(Released(1, unbroken))
+    assert (asked.moving.broken is None) is unbroken
+
+
+def test_a_violation_under_a_broken_hold_says_why_it_broke() -> None:
+    move = held()
+    move(HoldLost(1, "it has no CPU"), 10)
+    move(Violated(key(0), 2, move.now_ns))
+    move(Seen(key(0), 1, move.now_ns))(TimerDue(), TIMES.verify_ns)
+    assert move.ended().verdict is Verdict.VIOLATED
+    assert "2 packets overtook others: " in move.ended().why
+    assert "it has no CPU" in move.ended().why
+    whole = Move(wanted(mode=Mode.IMMEDIATE), Mechanism.NONE).written()
+    whole(Violated(key(0), 2, T0))(Seen(key(0), 1, T0))(TimerDue(), TIMES.verify_ns)
+    assert whole.ended().why == "2 packets overtook others"
+
+
+def test_a_socket_that_closes_ends_what_was_not_written() -> None:
+    quiescing = Move(wanted(), Mechanism.HOLD)
+    assert quiescing(FlowClosed(key(0))).commands == (Release(1),)
+    assert quiescing(Released(1, True)).ended().verdict is Verdict.DEFERRED
+    waiting = Move(wanted(mode=Mode.BOUNDED), Mechanism.GAP)
+    assert waiting(FlowClosed(key(0))).ended().verdict is Verdict.DEFERRED
+    writing = Move(wanted(mode=Mode.IMMEDIATE), Mechanism.NONE)
+    assert writing(FlowClosed(key(0))).moving.phase is Phase.COMMIT
+
+
+def test_a_hold_counts_once_it_was_asked_for() -> None:
+    move = Move(wanted(), Mechanism.HOLD, GAPPY)
+    assert move(QueueHeld(1, T0)).commands == ()  # RSS's queue is not quiesced yet
+    assert move(QueueHeld(0, T0)).commands == ()  # nobody asked for that one
+    assert move(QueueHeld(2, T0)).commands == (Write(move.asked.action),)
+    over = Move(wanted(), Mechanism.HOLD, GAPPY)
+    over(TimerDue(), TIMES.hold_max_ns)
+    assert not over(QueueHeld(1, T0)).moving.held
+
+
+# What a hold may be chosen for.
+
+
+def chosen(asked: Wanted, port: Port = PORT, **changes: object) -> Choice:
+    return choose(asked, port._replace(**changes), TIMES, T0)  # type: ignore[arg-type]
+
+
+def rings(**changes: object) -> tuple[object, ...]:
+    return (RING._replace(**changes), RING, RING)  # type: ignore[arg-type]
+
+
+def test_a_hold_is_chosen_where_it_proves() -> None:
+    assert chosen(wanted()).mechanism is Mechanism.HOLD
+    assert chosen(wanted(), GAPPY).mechanism is Mechanism.HOLD
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"rings": rings(busy_poll=True)}, "busy-poll"),
+        ({"rings": rings(busy_poll=None)}, "not known"),
+        ({"rings": rings(gro_flush_timeout_ns=1)}, "GRO"),
+        ({"rings": rings(rx_usecs=None)}, "moderates"),
+        ({"rings": rings(thread=False)}, "no NAPI thread"),
+        ({"asynchronous": True}, "takes effect"),
+        ({"write_ns": None}, "how long a rule write takes"),
+        ({"write_ns": TIMES.hold_max_ns}, "a move takes"),
+        ({"rings": (RING, RING._replace(no_hold="it is offline"), RING)}, "it is offline"),
+        ({"rings": (RING,)}, "is gone"),
+        ({"holds_max": 1, "actuator": Actuator.LONG_GAP}, "at once"),
+    ],
+)
+def test_and_not_where_it_does_not(changes: dict[str, object], why: str) -> None:
+    choice = chosen(wanted(), PORT, **changes)
+    assert choice.mechanism is None
+    assert why in choice.why
+
+
+def test_what_passes_through_an_unknown_queue_is_not_held() -> None:
+    unknown = wanted()._replace(rss=None)
+    assert chosen(unknown).mechanism is Mechanism.HOLD
+    assert "RSS's queue is not known" in chosen(unknown, GAPPY).why
+    busy = (RING, RING, RING._replace(busy_poll=True))
+    assert chosen(wanted(), rings=busy).mechanism is Mechanism.HOLD
+    assert "queue 2" in chosen(wanted(), GAPPY, rings=busy).why

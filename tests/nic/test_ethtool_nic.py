@@ -1,0 +1,254 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""EthtoolNic on a veth pair: real netlink and sysfs of a device without filters, RSS or interrupts.
+What hardware adds is tested in the guest."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from atfnd.errors import OperatorError
+from atfnd.kernel.interface import Interface
+from atfnd.kernel.system.cpulist import format_cpulist, format_cpumask
+from atfnd.model import Action, ActionKind, Actuator, Match, Queue, Rss
+from atfnd.nic.ethtool.nic import EthtoolNic
+from atfnd.nic.ethtool.queues import Queues
+from atfnd.program import queue_cpu, setting
+from atfnd.program.journals.undo_journal import UndoJournal
+from tests.interfaces import QUEUES, Namespace, a_namespace
+
+__all__: list[str] = []
+
+CPUS = sorted(os.sched_getaffinity(0))
+
+
+@pytest.fixture
+def net() -> Iterator[Namespace]:
+    with a_namespace() as made:
+        yield made
+
+
+@pytest.fixture
+def nic(net: Namespace) -> Iterator[EthtoolNic]:
+    with closing(EthtoolNic("v0", net.path)) as opened:
+        yield opened
+
+
+def test_what_it_is(nic: EthtoolNic, net: Namespace) -> None:
+    device = nic.device()
+    assert (device.driver, device.bus, device.node) == ("veth", None, None)
+    assert (device.channels, device.channels_max) == (QUEUES, QUEUES)
+    assert (device.ring_size, device.rx_usecs, device.adaptive_rx) == (None, None, None)
+    assert device.ntuple is False
+    assert (nic.name, nic.netns) == ("v0", net.path)
+    assert nic.ifindex == int(net.read("/sys/class/net/v0/ifindex"))
+    assert nic.up()
+
+
+def test_what_it_cannot_do_is_said(nic: EthtoolNic) -> None:
+    for caps in (nic.caps(), nic.probe(), nic.caps()):
+        assert (caps.driver, caps.rules, caps.rss_table) == ("veth", False, False)
+        assert caps.actuator is Actuator.NONE
+        assert caps.why is not None
+        assert caps.why.startswith("veth")
+    assert nic.caps().probed
+    assert nic.rules() == []
+    assert nic.rss() is None
+    assert nic.ring_size() is None
+    match = Match(4, 6, bytes(4), 0, bytes((10, 0, 0, 1)), 32, None, 80)
+    with pytest.raises(OSError, match="not supported") as refused:
+        nic.insert(match, 0)
+    assert refused.value.errno == errno.EOPNOTSUPP
+    with pytest.raises(OSError, match="not supported"):
+        nic.set_rss(Rss(b"", (0, 1)))
+
+
+def test_queues_have_their_napis(nic: EthtoolNic, net: Namespace) -> None:
+    queues = nic.queues()
+    assert [queue.index for queue in queues] == list(range(QUEUES))
+    ids = [queue.napi_id for queue in queues]
+    assert None not in ids
+    assert ids == sorted(set(ids), key=lambda napi: napi or 0)
+    assert {(q.irq, q.cpu, q.threaded, q.pid) for q in queues} == {(None, None, False, None)}
+    with pytest.raises(OSError, match="no interrupt and no NAPI thread") as refused:
+        nic.set_queue_cpu(0, CPUS[0])
+    assert refused.value.errno == errno.EOPNOTSUPP
+
+
+def make_threaded(net: Namespace) -> None:
+    with closing(Interface("v0", net.path)) as interface:
+        interface.write("threaded", "1")
+
+
+def test_a_napi_thread_is_confined(nic: EthtoolNic, net: Namespace) -> None:
+    make_threaded(net)
+    queues = nic.queues()
+    assert all(queue.threaded and queue.pid and queue.cpu is None for queue in queues)
+    nic.set_queue_cpu(2, CPUS[-1])
+    pid = nic.queues()[2].pid
+    assert pid is not None
+    assert os.sched_getaffinity(pid) == {CPUS[-1]}
+    assert os.sched_getscheduler(pid) == os.SCHED_OTHER
+    assert [queue.cpu for queue in nic.queues()] == [None, None, CPUS[-1], None]
+    assert nic.settings()["queue-cpu:2"] == str(CPUS[-1])
+    assert nic.caps().queue_cpu
+    assert nic.probe().queue_cpu
+    nic.write_setting("queue-cpu:2", format_cpulist(CPUS))
+    assert nic.queues()[2].cpu is None
+    for index, cpu in ((2, 4095), (QUEUES, CPUS[0]), (-1, CPUS[0])):
+        with pytest.raises(OSError, match=r"Invalid argument|no queue") as refused:
+            nic.set_queue_cpu(index, cpu)
+        assert refused.value.errno == errno.EINVAL
+
+
+def test_threads_alone_tell_the_napis(nic: EthtoolNic, net: Namespace) -> None:
+    """As on a kernel that lists none: threads by their names, and queues by their order."""
+    net.ip("link set v0 name aslongasitmaybe")
+    with (
+        closing(Interface("aslongasitmaybe", net.path)) as interface,
+        closing(Queues(interface, None)) as queues,
+    ):
+        assert {queue.threaded for queue in queues.read()} == {None}
+        interface.write("threaded", "1")
+        assert queues.read() == nic.queues()
+        assert all(queue.threaded and queue.pid for queue in queues.read())
+        interface.write("threaded", "0")
+        assert {queue.threaded for queue in queues.read()} == {None}
+
+
+def test_down_and_up(nic: EthtoolNic, net: Namespace) -> None:
+    before = {queue.napi_id for queue in nic.queues()}
+    net.ip("link set v0 down")
+    assert not nic.up()
+    assert nic.queues() == tuple(Queue(i, None, None, None, None, None) for i in range(QUEUES))
+    with pytest.raises(OSError, match="the link is down") as refused:
+        nic.set_queue_cpu(0, CPUS[0])
+    assert refused.value.errno == errno.ENETDOWN
+    net.ip("link set v0 up")
+    after = {queue.napi_id for queue in nic.queues()}
+    assert None not in after
+    assert not before & after
+
+
+def test_a_queues_cpu_is_not_forgotten_while_the_link_is_down(
+    nic: EthtoolNic, net: Namespace, tmp_path: Path
+) -> None:
+    """What cannot be read cannot be put back: a later undo does it."""
+    make_threaded(net)
+    before = nic.setting("queue-cpu:0")
+    assert before is not None
+    with closing(UndoJournal(tmp_path / "originals.journal")) as undo_journal:
+        action = Action(ActionKind.QUEUE_CPU, "v0", None, None, None, CPUS[-1], "", "", queue=0)
+        assert queue_cpu.apply(nic, undo_journal, action).errno == 0
+        net.ip("link set v0 down")
+        [undone] = setting.undo(nic, undo_journal)
+        assert (undone.setting, undone.errno) == ("queue-cpu:0", errno.ENETDOWN)
+        assert undo_journal.held("v0")["queue-cpu:0"].original == before
+        assert nic.setting(f"queue-cpu:{QUEUES}") is None
+        net.ip("link set v0 up")
+        [undone] = setting.undo(nic, undo_journal)
+        assert (undone.errno, nic.setting("queue-cpu:0")) == (0, before)
+        assert undo_journal.held("v0") == {}
+
+
+def test_fewer_channels(nic: EthtoolNic, net: Namespace) -> None:
+    net.ethtool("-L v0 rx 2 tx 2")
+    assert len(nic.queues()) == len(nic.stats().queues) == nic.device().channels == 2
+    assert nic.device().channels_max == QUEUES
+
+
+SETTINGS = [
+    ("rps-cpus:1", format_cpulist(CPUS), "queues/rx-1/rps_cpus", format_cpumask(CPUS)),
+    ("rps-flow-cnt:3", "256", "queues/rx-3/rps_flow_cnt", "256"),
+    ("xps-cpus:0", str(CPUS[0]), "queues/tx-0/xps_cpus", format_cpumask(CPUS[:1])),
+    ("xps-rxqs:2", "0-1,3", "queues/tx-2/xps_rxqs", "b"),
+]
+
+
+@pytest.mark.parametrize(("name", "value", "path", "text"), SETTINGS)
+def test_settings_round_trip(
+    nic: EthtoolNic, net: Namespace, name: str, value: str, path: str, text: str
+) -> None:
+    before = nic.settings()
+    assert before[name] in ("", "0")
+    nic.write_setting(name, value)
+    assert net.read(f"/sys/class/net/v0/{path}") == text
+    assert {k: v for k, v in nic.settings().items() if v != before[k]} == {name: value}
+    nic.write_setting(name, before[name])
+    assert nic.settings() == before
+
+
+def test_the_settings_there_are(nic: EthtoolNic) -> None:
+    kinds = {name.partition(":")[0] for name in nic.settings()}
+    assert kinds == {"rps-cpus", "rps-flow-cnt", "xps-cpus", "xps-rxqs", "rps-sock-flow-entries"}
+    for name in ("rss", "priv:x", "queue-cpu:99", "rps-cpus:99", "rps-cpus:", "nonsense"):
+        with pytest.raises(KeyError):
+            nic.write_setting(name, "0")
+    for name in ("rps-cpus:0", "rps-flow-cnt:0", "xps-rxqs:0"):
+        with pytest.raises(ValueError, match=r"not a CPU|invalid literal"):
+            nic.write_setting(name, "nonsense")
+
+
+def test_counters_it_does_not_have(nic: EthtoolNic) -> None:
+    stats = nic.stats()
+    assert [(q.index, q.packets, q.by_rule) for q in stats.queues] == [
+        (index, None, None) for index in range(QUEUES)
+    ]
+    assert stats.ring_drops == 0
+
+
+def test_renamed(nic: EthtoolNic, net: Namespace) -> None:
+    """It is the same interface; one that gets its old name is not."""
+    net.ip("link set v0 down")
+    net.ip("link set v0 name w0")
+    net.ip("link set w0 up")
+    net.ip("link add v0 type veth peer name v9")
+    nic.write_setting("rps-cpus:1", str(CPUS[0]))
+    assert net.read("/sys/class/net/w0/queues/rx-1/rps_cpus") != "0"
+    assert (nic.name, nic.up(), len(nic.queues())) == ("v0", True, QUEUES)
+    assert nic.rules() == []
+    assert nic.caps().driver == "veth"
+    assert nic.device().channels == QUEUES
+
+
+def test_gone(nic: EthtoolNic, net: Namespace) -> None:
+    """Also when another of its name is there."""
+    net.ip("link del v0")
+    net.ip("link add v0 type veth peer name v9")
+    for call in (nic.up, nic.queues, nic.rules, nic.rss, nic.settings, nic.stats, nic.device):
+        with pytest.raises(OSError, match="No such device") as error:
+            call()
+        assert error.value.errno == errno.ENODEV
+    for change in (
+        lambda: nic.set_queue_cpu(0, CPUS[0]),
+        lambda: nic.write_setting("rps-cpus:0", "0"),
+        lambda: nic.set_rss(Rss(b"", (0,))),
+        nic.probe,
+        nic.conflicts,
+    ):
+        with pytest.raises(OSError, match="No such device") as error:
+            change()
+        assert error.value.errno == errno.ENODEV
+
+
+def test_there_is_none(net: Namespace) -> None:
+    with pytest.raises(OperatorError, match="no interface 'v7' in /run/netns"):
+        EthtoolNic("v7", net.path)
+    with pytest.raises(OperatorError, match="no interface 'v0' in /run/netns/nowhere"):
+        EthtoolNic("v0", "/run/netns/nowhere")
+
+
+def test_nothing_is_left_open(net: Namespace) -> None:
+    def opened() -> int:
+        return len(os.listdir("/proc/self/fd"))
+
+    before = opened()
+    with closing(EthtoolNic("v0", net.path)) as nic:
+        nic.queues(), nic.settings(), nic.conflicts(), nic.probe()
+        assert opened() > before
+    assert opened() == before

@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Which interfaces can be opened by name, and what is said of those that cannot."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+
+import pytest
+
+from atfnd.errors import OperatorError
+from atfnd.kernel.system.netns import in_netns
+from atfnd.nic import Nic
+from atfnd.nic.driver import open_nic
+from atfnd.nic.ethtool.conflicts import stacked
+from atfnd.nic.ethtool.nic import EthtoolNic
+from tests.interfaces import QUEUES, Namespace, a_namespace
+
+__all__: list[str] = []
+
+
+@pytest.fixture
+def net() -> Iterator[Namespace]:
+    with a_namespace() as made:
+        yield made
+
+
+def opened(net: Namespace, name: str) -> Nic:
+    """As a daemon does that runs in this namespace."""
+    return in_netns(net.path, lambda: open_nic(name))
+
+
+def refused(net: Namespace, name: str) -> tuple[str, str | None]:
+    with pytest.raises(OperatorError) as error:
+        opened(net, name)
+    return error.value.message, error.value.hint
+
+
+def test_a_veth_is_opened(net: Namespace) -> None:
+    with closing(opened(net, "v0")) as nic:
+        assert (nic.name, nic.netns, len(nic.queues())) == ("v0", None, QUEUES)
+        assert not nic.caps().rules
+
+
+def test_loopback(net: Namespace) -> None:
+    said = "lo is the loopback interface: no packet comes in there"
+    assert refused(net, "lo") == (said, None)
+
+
+@pytest.mark.parametrize("name", ["eth99", "", "v0 ", "a-name-longer-than-15"])
+def test_none_of_this_name(net: Namespace, name: str) -> None:
+    message, hint = refused(net, name)
+    assert message == f"no interface {name!r} here"
+    assert hint is not None
+    assert "lo" in hint
+    assert "v0" in hint
+
+
+def test_a_long_name_is_not_cut(net: Namespace) -> None:
+    net.ip("link add v12345678901234 type veth peer name v9")
+    assert refused(net, "v123456789012345")[0] == "no interface 'v123456789012345' here"
+
+
+def test_a_bridge(net: Namespace) -> None:
+    net.ip("link add br0 type bridge")
+    assert refused(net, "br0") == ("br0 is a bridge interface on top of none yet", None)
+    for port in ("v0", "v1"):
+        net.ip(f"link set {port} master br0")
+    message, hint = refused(net, "br0")
+    assert message == "br0 is a bridge interface on top of v0, v1"
+    assert hint == "steer those: --nic v0 --nic v1"
+    opened(net, "v0").close()
+
+
+def test_a_macvlan(net: Namespace) -> None:
+    net.ip("link add link v0 name m0 type macvlan")
+    assert refused(net, "m0") == (
+        "m0 is a macvlan interface on top of v0",
+        "steer those: --nic v0",
+    )
+
+
+def test_a_tunnel(net: Namespace) -> None:
+    net.ip("link add x0 type vxlan id 7 dstport 4789 local 127.0.0.1")
+    assert refused(net, "x0") == (
+        "x0 is a vxlan tunnel: its packets come in through another interface",
+        None,
+    )
+
+
+def test_one_that_is_stacked_behind_our_back(net: Namespace) -> None:
+    """Nothing is steered on it."""
+    net.ip("link add br0 type bridge")
+    net.ip("link set v0 master br0")
+    with closing(EthtoolNic("br0", net.path)) as nic:
+        assert (nic.conflicts()[0].what, nic.conflicts()[0].blocks) == (
+            "br0 is a bridge interface on top of v0",
+            True,
+        )
+
+
+def test_what_is_not_made_here() -> None:
+    """Kinds this kernel cannot make, and hardware, whatever stands on it."""
+    assert stacked("bond", ["eth0", "eth1"], False) == "a bond interface on top of eth0, eth1"
+    assert stacked("vlan", ["eth0"], False) == "a vlan interface on top of eth0"
+    assert stacked(None, ["eth1"], True) is None  # hv_netvsc and its virtual function
+    assert stacked("dummy", [], False) is None

@@ -1,0 +1,267 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Connects and listeners are told as they happen, of the served namespaces and no others."""
+
+from __future__ import annotations
+
+import errno
+import os
+import select
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from atfnd.lab.wiring import HOST4
+from atfnd.model import (
+    Accepted,
+    Born,
+    Connected,
+    Connecting,
+    FlowKey,
+    Listening,
+    Match,
+    Protocol,
+    SocketGone,
+)
+from atfnd.observe.sockets.handshakes import Births
+from tests.labs import HOST, PEER, Lab, key_of, packed
+from tests.observing import cookie
+from tests.wait import until
+
+pytestmark = pytest.mark.usefixtures("own_affinity")
+
+FAMILIES = [socket.AF_INET, socket.AF_INET6]
+
+
+@pytest.fixture
+def births(lab: Lab) -> Iterator[Births]:
+    """Of the lab's host, attached."""
+    with closing(Births()) as made:
+        made.serve([lab.netns["host"]])
+        made.start()
+        yield made
+
+
+def a_listener(lab: Lab, role: str, family: int, port: int, address: str) -> socket.socket:
+    made = lab.open(role, family, socket.SOCK_STREAM)
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    made.bind((address, port))
+    made.listen(100)
+    return made
+
+
+def connect(lab: Lab, family: int, address: str, port: int) -> socket.socket:
+    made = lab.open("host", family, socket.SOCK_STREAM)
+    made.connect((address, port))
+    return made
+
+
+def any_of(family: int) -> bytes:
+    return bytes(4 if family == socket.AF_INET else 16)
+
+
+def told(births: Births) -> list[Born]:
+    select.select([births.fileno()], [], [], 10)
+    return births.drain()
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_connect_is_told_before_its_syn_and_when_it_was_answered(
+    lab: Lab, births: Births, family: int
+) -> None:
+    a_listener(lab, "peer", family, 80, PEER[family])
+    os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+    before_ns = time.monotonic_ns()
+    made = connect(lab, family, PEER[family], 80)
+    after_ns = time.monotonic_ns()
+    connecting, connected = told(births)
+    key = FlowKey(
+        Protocol.TCP, packed(HOST[family]), made.getsockname()[1], packed(PEER[family]), 80
+    )
+    assert isinstance(connecting, Connecting)
+    assert isinstance(connected, Connected)
+    assert connecting.key == connected.key == key
+    assert connecting.cookie == connected.cookie == cookie(made)
+    assert before_ns < connecting.at_ns < connected.at_ns < after_ns
+    assert connected.handshake_ns == connected.at_ns - connecting.at_ns
+    assert connecting.cpu == min(os.sched_getaffinity(0))
+    assert connecting.netns == os.stat(lab.netns["host"]).st_ino
+    thread = connecting.thread
+    assert (thread.tid, thread.pid) == (threading.get_native_id(), os.getpid())
+    assert thread.uid == os.getuid()
+    with open(f"/proc/self/task/{thread.tid}/comm") as file:
+        assert thread.comm == file.read().strip()
+    assert thread.cgroup is not None
+    made.close()
+    (gone,) = until(births.drain, "its end is told")
+    assert isinstance(gone, SocketGone)
+    assert gone.cookie == connecting.cookie
+
+
+def test_a_mapped_connect_is_an_ipv4_flow(lab: Lab, births: Births) -> None:
+    a_listener(lab, "peer", socket.AF_INET, 80, PEER[socket.AF_INET])
+    made = connect(lab, socket.AF_INET6, f"::ffff:{PEER[socket.AF_INET]}", 80)
+    events = told(births)
+    port = made.getsockname()[1]
+    key = FlowKey(Protocol.TCP, packed(HOST4), port, packed(PEER[socket.AF_INET]), 80)
+    assert [each.key for each in events if not isinstance(each, SocketGone)] == [key, key]
+
+
+def test_a_fast_open_is_not_told(lab: Lab, births: Births) -> None:
+    a_listener(lab, "peer", socket.AF_INET, 80, PEER[socket.AF_INET])
+    made = lab.open("host", socket.AF_INET, socket.SOCK_STREAM)
+    made.setblocking(True)
+    made.sendto(b"x", socket.MSG_FASTOPEN, (PEER[socket.AF_INET], 80))
+    made.close()
+    assert births.drain() == []
+
+
+def test_a_refused_connect_ends(lab: Lab, births: Births) -> None:
+    made = lab.open("host", socket.AF_INET, socket.SOCK_STREAM)
+    with pytest.raises(ConnectionRefusedError):
+        made.connect((PEER[socket.AF_INET], 81))
+    assert [type(each) for each in told(births)] == [Connecting, SocketGone]
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_listener_is_told_and_its_end(lab: Lab, births: Births, family: int) -> None:
+    made = a_listener(lab, "host", family, 80, HOST[family])
+    (listening,) = told(births)
+    assert isinstance(listening, Listening)
+    assert listening.key == FlowKey(Protocol.TCP, packed(HOST[family]), 80, any_of(family), 0)
+    assert listening.cookie == cookie(made)
+    assert listening.thread is not None
+    assert listening.thread.tid == threading.get_native_id()
+    made.listen(200)  # only its backlog is another
+    assert births.drain() == []
+    made.close()
+    (gone,) = told(births)
+    assert isinstance(gone, SocketGone)
+    assert gone.cookie == listening.cookie
+
+
+@pytest.mark.parametrize("v6only", [False, True])
+def test_a_listener_for_both_families_is_two_flows(lab: Lab, births: Births, v6only: bool) -> None:
+    made = lab.open("host", socket.AF_INET6, socket.SOCK_STREAM)
+    made.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, v6only)
+    made.bind(("::", 80))
+    made.listen()
+    keys = [FlowKey(Protocol.TCP, any_of(f), 80, any_of(f), 0) for f in reversed(FAMILIES)]
+    events = told(births)
+    assert [each.key for each in events if isinstance(each, Listening)] == keys[: 2 - v6only]
+    assert [(each.cookie, each.key) for each in births.listeners()] == [
+        (cookie(made), key) for key in keys[: 2 - v6only]
+    ]
+
+
+def test_listeners_that_were_there_are_found_and_their_end_is_told(lab: Lab) -> None:
+    there = [a_listener(lab, "host", family, 80, HOST[family]) for family in FAMILIES]
+    a_listener(lab, "host", socket.AF_INET, 81, HOST4).close()
+    with closing(Births()) as births:
+        births.serve([lab.netns["host"]])
+        births.start()
+        found = births.listeners()
+        assert [each.cookie for each in found] == [cookie(made) for made in there]
+        assert {each.thread for each in found} == {None}
+        for made in there:
+            made.close()
+        assert [each.cookie for each in told(births)] == [each.cookie for each in found]
+        assert births.listeners() == []
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_accepts_are_told_with_the_queue_of_their_ack(
+    lab: Lab, births: Births, family: int
+) -> None:
+    births.accepts({80})
+    version = 4 if family == socket.AF_INET else 6
+    lab.nic.insert(Match(version, Protocol.TCP, None, 0, None, 0, None, 80), 2)
+    _, accepted = lab.tcp_pair(family, 80)
+    lab.tcp_pair(family, 81)
+    events = [each for each in births.drain() if isinstance(each, Accepted)]
+    napi_id = lab.nic.queues()[2].napi_id
+    expected = (cookie(accepted), key_of(accepted, Protocol.TCP), napi_id)
+    assert [each[1:] for each in events] == [expected]
+    births.accepts(())
+    other = lab.open("peer", family, socket.SOCK_STREAM)
+    other.connect((HOST[family], 81))
+    assert births.drain() == []
+
+
+def test_other_namespaces_are_not_told_of(lab: Lab, births: Births) -> None:
+    listener = a_listener(lab, "peer", socket.AF_INET, 80, PEER[socket.AF_INET])
+    listener.close()
+    births.serve([lab.netns["peer"]])
+    assert births.drain() == []
+    a_listener(lab, "host", socket.AF_INET, 80, HOST4)
+    assert births.drain() == births.listeners() == []
+    a_listener(lab, "peer", socket.AF_INET, 81, PEER[socket.AF_INET])
+    assert [each.key.local_port for each in told(births) if isinstance(each, Listening)] == [81]
+
+
+def test_every_event_is_told_or_counted(lab: Lab) -> None:
+    with closing(Births(4096)) as births:
+        births.serve([lab.netns["host"]])
+        births.start()
+        made = [a_listener(lab, "host", socket.AF_INET, 1000 + n, HOST4) for n in range(100)]
+        events = births.drain()
+        assert births.lost() > 0
+        assert len(events) + births.lost() == 100
+        assert len(births.listeners()) == 100
+        before = births.lost()
+        for each in made:
+            each.close()
+            assert len(births.drain()) == 1
+        assert births.lost() == before
+
+
+def said(descriptor: str) -> str:
+    """What the kernel says of one of our descriptors; nothing of the one that listed them."""
+    try:
+        return Path("/proc/self/fdinfo", descriptor).read_text()
+    except FileNotFoundError:
+        return ""
+
+
+def links() -> int:
+    """How many BPF links we hold: nobody else holds these, and they detach with the last holder."""
+    return sum("link_type:" in said(each) for each in os.listdir("/proc/self/fdinfo"))
+
+
+def test_nothing_is_told_and_nothing_attached_between_stop_and_start(
+    lab: Lab, births: Births
+) -> None:
+    assert births.started()
+    assert links() == 2
+    with pytest.raises(OSError, match=os.strerror(errno.EALREADY)):
+        births.start()
+    births.stop()
+    assert not births.started()
+    assert links() == 0
+    a_listener(lab, "host", socket.AF_INET, 80, HOST4)
+    assert births.drain() == []
+    births.start()
+    a_listener(lab, "host", socket.AF_INET, 81, HOST4)
+    assert [each.key.local_port for each in told(births) if isinstance(each, Listening)] == [81]
+    births.close()
+    assert links() == 0
+
+
+def test_two_of_us_go_side_by_side(lab: Lab, births: Births) -> None:
+    with closing(Births()) as other:
+        other.serve([lab.netns["host"]])
+        other.start()
+        a_listener(lab, "host", socket.AF_INET, 80, HOST4)
+        assert [each.cookie for each in told(other)] == [each.cookie for each in told(births)]
+    a_listener(lab, "host", socket.AF_INET, 81, HOST4)
+    assert len(told(births)) == 1
+
+
+def test_every_port_may_be_asked_about_at_once() -> None:
+    with closing(Births()) as births:
+        births.accepts(range(1, 65536))
+        births.accepts([])

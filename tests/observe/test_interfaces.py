@@ -1,0 +1,150 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Interfaces that go while they are opened or have strange names, and what a look at one costs."""
+
+from __future__ import annotations
+
+import errno
+import os
+from types import SimpleNamespace
+from typing import cast
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from atfnd.errors import OperatorError
+from atfnd.kernel.netlink import rtnl
+from atfnd.kernel.netlink.requests import Netlink
+from atfnd.kernel.netlink.rtnl import Link
+from atfnd.nic import Nic
+from atfnd.observe.nics import interfaces as module
+from atfnd.observe.nics.interfaces import Interfaces
+from atfnd.observe.nics.watch import NapiIds, NicWatch
+from tests.values import NIC
+
+__all__: list[str] = []
+
+
+def gone(*_: object) -> OSError:
+    return OSError(errno.ENODEV, os.strerror(errno.ENODEV))
+
+
+class Opened:
+    """A NIC that was opened, and its watch."""
+
+    def __init__(self, name: str) -> None:
+        self.view = SimpleNamespace(name=name)
+        self.closed = False
+
+    def close(self) -> None:
+        self.closed = True
+
+
+@pytest.fixture
+def here(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Names of interfaces with a device; one that begins with `gone` is away when it is opened."""
+    names = ["eth0"]
+
+    def opened(name: str) -> Opened:
+        if name.startswith("gone"):
+            raise gone()
+        return Opened(name)
+
+    monkeypatch.setattr(
+        module, "links", lambda: dict(enumerate(Link(name, None) for name in names))
+    )
+    monkeypatch.setattr(module, "physical", lambda name: True)
+    monkeypatch.setattr(module, "open_nic", opened)
+    return names
+
+
+def watched(nic: Nic) -> NicWatch:
+    return cast(NicWatch, nic)
+
+
+def test_one_that_goes_while_it_is_opened_is_refused(here: list[str]) -> None:
+    """A VF that is moved into a container at once."""
+    wanted = Interfaces(["*"], watched)
+    with pytest.raises(OperatorError, match="gone0: No such device"):
+        wanted.open("gone0")
+    here.append("gone0")
+    assert [each.view.name for each in wanted.start()] == ["eth0"]
+    assert wanted.refused == {"gone0": "gone0: No such device"}
+    wanted.close()
+
+
+def test_one_that_cannot_be_watched_is_closed_again(here: list[str]) -> None:
+    made: list[Opened] = []
+
+    def refuses(nic: Nic) -> NicWatch:
+        made.append(cast(Opened, nic))
+        raise gone()
+
+    wanted = Interfaces(["eth*"], refuses)
+    with pytest.raises(OperatorError, match="eth0: No such device"):
+        wanted.open("eth0")
+    assert made[0].closed
+    wanted.close()
+
+
+@pytest.mark.parametrize("name", ["caf\udce9", "a\x1b[31mb", "a\x7f"])
+def test_a_name_that_is_no_text_is_refused(here: list[str], name: str) -> None:
+    here.append(name)
+    wanted = Interfaces(["*"], watched)
+    assert [each.view.name for each in wanted.start()] == ["eth0"]
+    message = wanted.refused[name]
+    assert message.isprintable()
+    assert "is not readable text" in message
+    wanted.close()
+
+
+def test_what_an_interface_is_called_takes_no_list_of_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A dump of 501 links takes 10.7 ms, and each event of a link asks."""
+
+    def dumped(*_: object) -> None:
+        raise AssertionError("asked for every link")
+
+    monkeypatch.setattr(Netlink, "__init__", dumped)
+    monkeypatch.setattr(rtnl, "links", dumped)
+    names = iter(["nic", "nic", "new", "new", None, None])
+
+    def name() -> str:
+        if (now := next(names)) is None:
+            raise gone()
+        return now
+
+    watch = NicWatch.__new__(NicWatch)
+    watch.nic = cast(Nic, SimpleNamespace(netns=None, interface=SimpleNamespace(name=name)))
+    watch.view = NIC
+    assert watch.name_now() == "nic"
+    watch.still_there()
+    assert watch.name_now() == "new"
+    with pytest.raises(OSError, match="No such device"):
+        watch.still_there()
+    assert watch.name_now() is None
+    with pytest.raises(OSError, match="No such device"):
+        watch.still_there()
+
+
+@given(st.lists(st.frozensets(st.integers(1, 40), max_size=6), max_size=60), st.integers(0, 8))
+def test_napi_ids_are_those_of_now_and_the_last_of_the_past(
+    reads: list[frozenset[int]], past: int
+) -> None:
+    known, seen = NapiIds(past), list[int]()
+    for ids in reads:
+        known.read(ids)
+        seen = [*(each for each in seen if each not in ids), *ids]
+        seen = seen[max(len(seen) - len(ids) - past, 0) :]
+        assert known.now == ids
+        kept = list(known)
+        assert kept == list(dict.fromkeys(kept))
+        assert set(kept[: len(ids)]) == ids
+        assert set(kept) == set(seen)
+        assert all(each in known for each in kept)
+
+
+def test_a_link_that_flaps_for_ever_is_not_remembered_for_ever() -> None:
+    known = NapiIds()
+    for flap in range(5000):
+        known.read(range(4 * flap, 4 * flap + 4))
+    assert len(list(known)) == 4 + 256

@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""systemd .link files that set what we steer with: real files in a temporary root."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from atfnd.model import LinkFile
+from atfnd.observe.nics.link_files import Candidate, link_files
+
+ETH0 = Candidate("eth0", 2, "ixgbe", "02:00:00:00:00:01")
+ETH1 = Candidate("eth1", 3, "igb", "02:00:00:00:00:02")
+SPREAD = "[Link]\nIRQAffinityPolicy=spread\n"
+
+
+def write(root: Path, name: str, text: str) -> Path:
+    path = root / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    return root
+
+
+def told(root: Path) -> list[tuple[str, tuple[str, ...], set[str]]]:
+    return [(f.path, f.settings, set(f.interfaces)) for f in link_files([ETH0, ETH1], root)]
+
+
+ETC, USR = "etc/systemd/network", "usr/lib/systemd/network"
+
+
+def test_no_folders_no_files(tmp_path: Path) -> None:
+    assert link_files([ETH0], tmp_path) == ()
+
+
+@pytest.mark.parametrize(
+    ("match", "names"),
+    [
+        ("OriginalName=*", {"eth0", "eth1"}),
+        ("OriginalName=eth1 wlan*", {"eth1"}),
+        ("OriginalName=!eth1", {"eth0"}),
+        ("Driver=ixgbe i40e", {"eth0"}),
+        ("Driver=ixgbe\nOriginalName=eth1", set()),
+        ("MACAddress=02:00:00:00:00:02", {"eth1"}),
+        ("PermanentMACAddress=02:00:00:00:00:01", {"eth0"}),
+        ("Property=ID_MODEL=9999\nOriginalName=*", set()),  # not known here
+        ("", set()),
+    ],
+)
+def test_which_interfaces_a_file_is_for(tmp_path: Path, match: str, names: set[str]) -> None:
+    write(tmp_path, f"{ETC}/10-a.link", f"# a comment\n[Match]\n{match}\n\n{SPREAD}")
+    path = "/etc/systemd/network/10-a.link"
+    assert told(tmp_path) == ([(path, ("IRQAffinityPolicy=spread",), names)] if names else [])
+
+
+def test_what_udev_noted_counts(tmp_path: Path) -> None:
+    write(tmp_path, f"{ETC}/10-a.link", f"[Match]\nOriginalName=nothing\n{SPREAD}")
+    note = "I:4711\nE:ID_NET_NAME=x\nE:ID_NET_LINK_FILE=/etc/systemd/network/10-a.link\n"
+    write(tmp_path, "run/udev/data/n3", note)
+    assert link_files([ETH0, ETH1], tmp_path) == (
+        LinkFile(
+            "/etc/systemd/network/10-a.link", ("IRQAffinityPolicy=spread",), frozenset({"eth1"})
+        ),
+    )
+
+
+def test_the_first_file_that_fits_is_the_only_one(tmp_path: Path) -> None:
+    write(tmp_path, f"{ETC}/05-plain.link", "[Match]\nOriginalName=eth0\n[Link]\nMTUBytes=9000\n")
+    write(tmp_path, f"{USR}/99-default.link", f"[Match]\nOriginalName=*\n{SPREAD}")
+    assert told(tmp_path) == [
+        ("/usr/lib/systemd/network/99-default.link", ("IRQAffinityPolicy=spread",), {"eth1"})
+    ]
+
+
+def test_a_file_of_the_same_name_in_etc_wins_and_an_empty_one_masks(tmp_path: Path) -> None:
+    write(tmp_path, f"{USR}/50-a.link", f"[Match]\nOriginalName=*\n{SPREAD}")
+    write(tmp_path, f"{ETC}/50-a.link", "[Match]\nOriginalName=*\n[Link]\nIRQAffinity=0-3\n")
+    assert [settings for _, settings, _ in told(tmp_path)] == [("IRQAffinity=0-3",)]
+    write(tmp_path, f"{ETC}/50-a.link", "")
+    assert told(tmp_path) == []
+    (tmp_path / f"{ETC}/50-a.link").unlink()
+    (tmp_path / f"{ETC}/50-a.link").symlink_to("/nowhere")
+    assert told(tmp_path) == []
+
+
+def test_a_drop_in_adds_to_its_file(tmp_path: Path) -> None:
+    write(tmp_path, f"{USR}/50-a.link", "[Match]\nOriginalName=eth0\n[Link]\nMTUBytes=9000\n")
+    write(tmp_path, f"{USR}/50-a.link.d/x.conf", "[Link]\nReceivePacketSteeringCPUMask=0-3\n")
+    write(tmp_path, f"{ETC}/50-a.link.d/y.conf", "[Link]\nNTupleFilter=no\nIRQAffinity=\n")
+    settings = ("ReceivePacketSteeringCPUMask=0-3", "NTupleFilter=no")
+    assert told(tmp_path) == [("/usr/lib/systemd/network/50-a.link", settings, {"eth0"})]
+
+
+def test_filters_turned_on_are_no_finding(tmp_path: Path) -> None:
+    write(tmp_path, f"{ETC}/10-a.link", "[Match]\nOriginalName=*\n[Link]\nNTupleFilter=yes\n")
+    assert told(tmp_path) == []

@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What surrounds the NICs: a made-up tree, and this machine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from atfnd.model import FoundInterface
+from atfnd.observe.machine.machine import machine
+
+ALL = 0xFFFFFFFFFF
+ROOT_ONLY_BPF = 1 << 21 | 1 << 12 | 1 << 23
+
+
+def tree(root: Path, capabilities: int = ALL) -> Path:
+    """Two ports of one adapter, one queue each on a third; and a bridge, which has no device."""
+    for index, (name, driver, queues) in enumerate(
+        (("eth0", "ixgbe", 8), ("eth1", "ixgbe", 8), ("eth2", "e1000e", 1), ("br0", None, 1))
+    ):
+        net = root / "sys/class/net" / name
+        net.mkdir(parents=True)
+        (net / "ifindex").write_text(f"{index + 2}\n")
+        (net / "address").write_text(f"02:00:00:00:00:0{index}\n")
+        for queue in range(queues):
+            (net / f"queues/rx-{queue}").mkdir(parents=True)
+        if driver is not None:
+            (root / f"sys/bus/pci/drivers/{driver}").mkdir(parents=True, exist_ok=True)
+            (net / "device").mkdir()
+            (net / "device/driver").symlink_to(root / f"sys/bus/pci/drivers/{driver}")
+    (root / "proc/self").mkdir(parents=True)
+    status = f"Name:\tx\nCapPrm:\t0\nCapEff:\t{capabilities:016x}\n"
+    (root / "proc/self/status").write_text(status)
+    return root
+
+
+def test_interfaces_with_hardware_and_several_queues(tmp_path: Path) -> None:
+    assert machine(tree(tmp_path)).interfaces == (
+        FoundInterface("eth0", "ixgbe", 8),
+        FoundInterface("eth1", "ixgbe", 8),
+    )
+
+
+@pytest.mark.parametrize(
+    ("held", "missing"),
+    [
+        (ALL, set()),
+        (ROOT_ONLY_BPF, set()),
+        (0, {"CAP_NET_ADMIN", "CAP_SYS_NICE", "CAP_BPF", "CAP_PERFMON"}),
+        (1 << 12 | 1 << 39, {"CAP_SYS_NICE", "CAP_PERFMON"}),
+    ],
+)
+def test_rights(tmp_path: Path, held: int, missing: set[str]) -> None:
+    assert machine(tree(tmp_path, held)).missing_capabilities == missing
+
+
+@pytest.mark.parametrize(
+    ("text", "mode"),
+    [
+        ("[none] integrity confidentiality\n", "none"),
+        ("none [integrity] confidentiality\n", "integrity"),
+        ("none integrity [confidentiality]\n", "confidentiality"),
+    ],
+)
+def test_lockdown(tmp_path: Path, text: str, mode: str) -> None:
+    tree(tmp_path)
+    assert machine(tmp_path).lockdown is None
+    (tmp_path / "sys/kernel/security").mkdir(parents=True)
+    (tmp_path / "sys/kernel/security/lockdown").write_text(text)
+    assert machine(tmp_path).lockdown == mode
+
+
+def test_this_machine() -> None:
+    """Ours has BTF and both netlink families (the observer and the lab need them), and we are
+    root."""
+    around = machine()
+    assert around.btf
+    assert around.netdev_family
+    assert around.ethtool_family
+    assert "CAP_NET_ADMIN" not in around.missing_capabilities

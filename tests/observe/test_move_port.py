@@ -1,0 +1,154 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What the moves know of a NIC: what the kernel says, and None where it does not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from atfnd.kernel.interface import Interface
+from atfnd.model import Actuator, Device, NicView
+from atfnd.move.port import Port, Ring, Stage
+from atfnd.move.timer import Times, pipe_ns
+from atfnd.nic.ethtool.nic import EthtoolNic
+from atfnd.observe.nics.move_port import read_port
+from atfnd.observe.nics.watch import NicWatch
+from tests.interfaces import QUEUES, Namespace, a_namespace, xdp_pass
+from tests.labs import Lab
+
+
+class Other:
+    """An interface of four queues, and what stands on it."""
+
+    def __init__(self, net: Namespace, watch: NicWatch, interface: Interface) -> None:
+        self.net, self._watch, self.interface = net, watch, interface
+
+    @property
+    def view(self) -> NicView:
+        self._watch.refresh()
+        return self._watch.view
+
+    @property
+    def port(self) -> Port:
+        return read_port(self.view, self.interface, None)
+
+    def write(self, path: str, text: str) -> None:
+        self.interface.write(path, text)
+
+
+@pytest.fixture
+def other() -> Iterator[Other]:
+    with (
+        a_namespace() as net,
+        closing(NicWatch(EthtoolNic("v0", net.path), armed=False, budget=None)) as watch,
+        closing(Interface("v0", net.path)) as interface,
+    ):
+        yield Other(net, watch, interface)
+
+
+def sysctls(root: Path, busy_poll: str, busy_read: str) -> Path:
+    core = root / "sys/net/core"
+    core.mkdir(parents=True)
+    (core / "busy_poll").write_text(busy_poll)
+    (core / "busy_read").write_text(busy_read)
+    return root
+
+
+def test_all_is_known_of_the_lab(lab: Lab, tmp_path: Path) -> None:
+    with closing(NicWatch(lab.nic, armed=True, budget=None)) as watch:
+        watch.inspect()
+        port = read_port(watch.view, lab.nic.interface, 7, sysctls(tmp_path, "0\n", "0\n"))
+    ring = Ring(256, rx_usecs=0, gro_flush_timeout_ns=0, busy_poll=False, thread=True)
+    assert port == Port(Actuator.IN_PLACE, False, frozenset(), (ring,) * 4, write_ns=7, holds_max=2)
+
+
+def test_no_queue_without_a_confined_thread_can_be_held(other: Other) -> None:
+    assert {ring.no_hold for ring in other.port.rings} == {"it has no NAPI thread"}
+    assert not any(ring.thread for ring in other.port.rings)
+    other.write("threaded", "1")
+    assert len(other.port.rings) == QUEUES
+    assert all(ring.thread for ring in other.port.rings)
+    several = {"its NAPI thread may run on several CPUs"}
+    assert {ring.no_hold for ring in other.port.rings} == several
+
+
+def test_gro_timeouts_are_those_of_each_queue(other: Other) -> None:
+    assert {ring.gro_flush_timeout_ns for ring in other.port.rings} == {0}
+    other.write("gro_flush_timeout", "20000")
+    assert {ring.gro_flush_timeout_ns for ring in other.port.rings} == {20_000}
+
+
+@pytest.mark.parametrize(
+    ("values", "polls"), [(("0", "0"), False), (("50", "0"), True), (("0", "50"), True)]
+)
+def test_sockets_may_be_busy_polled(
+    other: Other, tmp_path: Path, values: tuple[str, str], polls: bool
+) -> None:
+    port = read_port(other.view, other.interface, None, sysctls(tmp_path, *values))
+    assert {ring.busy_poll for ring in port.rings} == {polls}
+
+
+def test_another_network_namespace_does_not_say_whether(other: Other, tmp_path: Path) -> None:
+    port = read_port(other.view, other.interface, None, tmp_path)
+    assert {ring.busy_poll for ring in port.rings} == {None}
+
+
+def test_packet_steering_is_a_stage(other: Other) -> None:
+    assert other.port.stages == frozenset()
+    other.write("queues/rx-2/rps_cpus", "1")
+    assert other.port.stages == frozenset({Stage.RPS})
+    other.write("queues/rx-2/rps_cpus", "0")
+    assert other.port.stages == frozenset()
+
+
+@pytest.mark.parametrize(
+    ("upper", "stages"),
+    [
+        ("link add link v0 name u0 type macvlan", frozenset()),
+        ("link add u0 type vxlan id 7 dstport 4789 dev v0", frozenset({Stage.GRO_CELLS})),
+    ],
+)
+def test_what_stands_on_it(other: Other, upper: str, stages: frozenset[Stage]) -> None:
+    other.net.ip(upper)
+    assert other.port.stages == stages
+
+
+def test_a_bridge_may_hand_packets_on(other: Other) -> None:
+    other.net.ip("link add u0 type bridge")
+    other.net.ip("link set v0 master u0")
+    assert other.port.stages == frozenset({Stage.NETIF_RX})
+
+
+def test_an_xdp_program_may_do_anything(other: Other, tmp_path: Path) -> None:
+    other.net.ip(f"link set dev v0 xdp obj {xdp_pass(tmp_path)} sec xdp")
+    assert other.port.stages is None
+
+
+def test_adaptive_moderation_is_taken_for_its_most(other: Other) -> None:
+    def usecs(device: Device) -> set[int | None]:
+        port = read_port(replace(other.view, device=device), other.interface, None)
+        return {ring.rx_usecs for ring in port.rings}
+
+    assert usecs(Device()) == {None}
+    assert usecs(Device(rx_usecs=8, adaptive_rx=False)) == {8}
+    assert usecs(Device(rx_usecs=8, adaptive_rx=True)) == {256}
+
+
+def test_an_interrupt_is_on_its_way_for_some_time(other: Other) -> None:
+    first, *rest = other.view.queues
+    view = replace(other.view, queues=(replace(first, irq=40), *rest))
+    port = read_port(view, other.interface, None)
+    assert port.rings[0].irq_ns > 0
+    assert {ring.irq_ns for ring in port.rings[1:]} == {0}
+    assert pipe_ns(port.rings[0], Times()) > pipe_ns(port.rings[1], Times())
+
+
+def test_an_interface_that_is_gone(other: Other) -> None:
+    view = other.view
+    other.net.ip("link del v0")
+    with pytest.raises(OSError, match="No such device"):
+        read_port(view, other.interface, None)

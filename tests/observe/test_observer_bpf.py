@@ -1,0 +1,292 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The BPF observer alone, over a lab NIC: what it tells, exactly, and what it keeps to itself.
+
+Filters put every flow of a test on queue 0, so `RIGHT` is where all packets arrive and each use of
+a socket on `WRONG` is one off its core. Nothing follows: no daemon runs.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+import time
+from collections import Counter
+from contextlib import closing
+
+import pytest
+
+from atfnd.bpf import _bpf
+from atfnd.model import FlowKey, Protocol, SocketGone, SocketSeen
+from atfnd.observe import Observation, Qualify
+from atfnd.observe.sockets.bpf import BpfObserver
+from tests.labs import HOST, PEER, Lab, a_lab, key_of, packed
+from tests.observing import RIGHT, WRONG, Watch, cookie, direct, directed, lockstep, on_cpu, use
+from tests.wait import until
+
+__all__: list[str] = []
+
+FAMILIES = [socket.AF_INET, socket.AF_INET6]
+HOUR_NS = 3600 * 10**9
+
+pytestmark = pytest.mark.usefixtures("own_affinity")
+
+
+def seen(observations: list[Observation]) -> list[SocketSeen]:
+    return [each for each in observations if isinstance(each, SocketSeen)]
+
+
+def gone(observations: list[Observation]) -> list[int]:
+    return [each.cookie for each in observations if isinstance(each, SocketGone)]
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_migration_of_every_socket_is_one_event(
+    shared_lab: Lab, watch: Watch, family: int
+) -> None:
+    observer = watch(shared_lab)
+    pairs = [
+        directed(shared_lab, shared_lab.tcp_pair, family),
+        directed(shared_lab, shared_lab.udp_pair, family),
+    ]
+    on_cpu(RIGHT)
+    for pair in pairs:
+        lockstep(*pair, times=50)
+    assert seen(observer.drain()) == []  # RSS has them right
+    cpus = [WRONG, RIGHT] * 20
+    for cpu in cpus:
+        on_cpu(cpu)
+        for _ in range(25):
+            for pair in pairs:
+                lockstep(*pair)
+    told = seen(observer.drain())
+    assert len(told) == 40 * 2
+    for _, receiver in pairs:
+        mine = [each for each in told if each.cookie == cookie(receiver)]
+        assert [each.app_cpu for each in mine] == cpus
+        protocol = Protocol.TCP if receiver.type == socket.SOCK_STREAM else Protocol.UDP
+        assert {each.key for each in mine} == {key_of(receiver, protocol)}
+        assert {each.rx_cpu for each in mine} == {RIGHT}
+        napi_ids = {queue.napi_id for queue in shared_lab.nic.queues() if queue.index == 0}
+        assert {each.napi_id for each in mine} == napi_ids
+        threads = {each.thread for each in mine}
+        me = threading.get_native_id(), os.getpid(), os.getuid()
+        assert {(t.tid, t.pid, t.uid) for t in threads if t} == {me}
+        counts = [each.bytes for each in mine]
+        assert counts == sorted(counts)
+    assert observer.lost() == 0
+
+
+def test_a_short_stay_on_another_core_is_no_event(shared_lab: Lab, watch: Watch) -> None:
+    observer = watch(shared_lab, dwell_ns=HOUR_NS)
+    pair = directed(shared_lab, shared_lab.udp_pair)
+    on_cpu(WRONG)
+    lockstep(*pair, times=500)
+    assert seen(observer.drain()) == []
+
+
+def test_an_event_comes_after_dwell(shared_lab: Lab, watch: Watch) -> None:
+    dwell_ns = 50_000_000
+    observer = watch(shared_lab, dwell_ns=dwell_ns)
+    pair = directed(shared_lab, shared_lab.udp_pair)
+    on_cpu(WRONG)
+    told = use(pair, lambda: seen(observer.drain()), "an event")
+    (event,) = told
+    assert event.at_ns - event.off_since_ns >= dwell_ns
+    assert event.app_cpu == WRONG
+
+
+def test_a_thread_seldom_elsewhere_is_no_event(shared_lab: Lab, watch: Watch) -> None:
+    """5 % of its calls on another core; and then, as proof that all the rest was right, 100 %."""
+    dwell_ns = 5_000_000
+    observer = watch(shared_lab, dwell_ns=dwell_ns)
+    pair = directed(shared_lab, shared_lab.udp_pair)
+    on_cpu(RIGHT)
+    lockstep(*pair)
+    end_ns = time.monotonic_ns() + 100 * dwell_ns
+    while time.monotonic_ns() < end_ns:
+        for cpu, calls in ((WRONG, 1), (RIGHT, 19)):
+            on_cpu(cpu)
+            for _ in range(calls):
+                pair[1].send(b"x")
+    assert seen(observer.drain()) == []
+    on_cpu(WRONG)
+    assert len(use(pair, lambda: seen(observer.drain()), "an event")) == 1
+
+
+def test_small_sockets_are_not_reported(shared_lab: Lab, watch: Watch) -> None:
+    observer = watch(shared_lab, min_bytes=10_000)
+    sender, receiver = directed(shared_lab, shared_lab.udp_pair)
+    on_cpu(WRONG)
+    lockstep(sender, receiver, times=9, size=1000)
+    assert seen(observer.drain()) == []
+    lockstep(sender, receiver, size=1000)
+    (event,) = seen(observer.drain())
+    assert event.bytes == 10_000
+
+
+def test_young_sockets_are_not_reported(shared_lab: Lab, watch: Watch) -> None:
+    observer = watch(shared_lab, min_age_ns=HOUR_NS)
+    pair = directed(shared_lab, shared_lab.tcp_pair)
+    on_cpu(WRONG)
+    lockstep(*pair, times=200)
+    assert seen(observer.drain()) == []
+    min_age_ns = 50_000_000
+    observer = watch(shared_lab, min_age_ns=min_age_ns)
+    pair = directed(shared_lab, shared_lab.tcp_pair)
+    (event,) = use(pair, lambda: seen(observer.drain()), "an event")
+    assert event.born_ns is not None
+    assert event.at_ns - event.born_ns >= min_age_ns
+
+
+def test_an_ipv4_flow_of_an_ipv6_socket_has_an_ipv4_key(shared_lab: Lab, watch: Watch) -> None:
+    observer = watch(shared_lab)
+    listener = shared_lab.open("host", socket.AF_INET6, socket.SOCK_STREAM)
+    listener.bind(("::", 0))
+    listener.listen(1)
+    port = listener.getsockname()[1]
+    direct(shared_lab, port)
+    client = shared_lab.open("peer", socket.AF_INET, socket.SOCK_STREAM)
+    client.connect((HOST[socket.AF_INET], port))
+    with listener.accept()[0] as accepted:
+        accepted.settimeout(10)
+        on_cpu(WRONG)
+        lockstep(client, accepted)
+        (event,) = seen(observer.drain())
+        local, peer = packed(HOST[socket.AF_INET]), packed(PEER[socket.AF_INET])
+        assert event.key == FlowKey(Protocol.TCP, local, port, peer, client.getsockname()[1])
+
+
+@pytest.mark.parametrize(
+    ("bound", "to", "locals_"),
+    [
+        (HOST[socket.AF_INET], HOST[socket.AF_INET], [HOST[socket.AF_INET]]),
+        ("0.0.0.0", HOST[socket.AF_INET], ["0.0.0.0"]),
+        (HOST[socket.AF_INET6], HOST[socket.AF_INET6], [HOST[socket.AF_INET6]]),
+        ("::", HOST[socket.AF_INET6], ["::", "0.0.0.0"]),
+        ("::", HOST[socket.AF_INET], ["::", "0.0.0.0"]),
+    ],
+)
+def test_an_unconnected_udp_socket_is_the_flow_of_its_port(
+    shared_lab: Lab, watch: Watch, bound: str, to: str, locals_: list[str]
+) -> None:
+    observer = watch(shared_lab)
+    family = socket.AF_INET6 if ":" in bound else socket.AF_INET
+    receiver = shared_lab.open("host", family, socket.SOCK_DGRAM)
+    receiver.bind((bound, 0))
+    port = receiver.getsockname()[1]
+    sender = shared_lab.open("peer", socket.AF_INET6 if ":" in to else socket.AF_INET,
+                             socket.SOCK_DGRAM)  # fmt: skip
+    sender.connect((to, port))
+    lockstep(sender, receiver)
+    told = seen(observer.drain())
+    assert [each.key for each in told] == [
+        FlowKey(Protocol.UDP, packed(local), port, bytes(len(packed(local))), 0)
+        for local in locals_
+    ]
+    assert {(each.rx_cpu, each.cookie) for each in told} == {(None, cookie(receiver))}
+
+
+def test_an_ipv6_only_socket_has_one_flow(shared_lab: Lab, watch: Watch) -> None:
+    observer = watch(shared_lab)
+    receiver = shared_lab.open("host", socket.AF_INET6, socket.SOCK_DGRAM)
+    receiver.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+    receiver.bind(("::", 0))
+    sender = shared_lab.open("peer", socket.AF_INET6, socket.SOCK_DGRAM)
+    sender.connect((HOST[socket.AF_INET6], receiver.getsockname()[1]))
+    lockstep(sender, receiver)
+    (event,) = seen(observer.drain())
+    assert event.key.family == 6
+
+
+def test_only_sockets_that_receive_through_a_watched_nic_are_reported(
+    shared_lab: Lab, watch: Watch
+) -> None:
+    observer = watch(shared_lab)
+    loops = []
+    for family, address in ((socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1")):
+        receiver = shared_lab.open("host", family, socket.SOCK_DGRAM)
+        receiver.bind((address, 0))
+        sender = shared_lab.open("host", family, socket.SOCK_DGRAM)
+        sender.connect(receiver.getsockname())
+        loops.append((sender, receiver))
+    pair = directed(shared_lab, shared_lab.udp_pair)
+    for cpu in (RIGHT, WRONG) * 5:
+        on_cpu(cpu)
+        for each in (*loops, pair):
+            lockstep(*each)
+    assert {each.cookie for each in seen(observer.drain())} == {cookie(pair[1])}
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_so_is_the_end_of_udp_sockets(shared_lab: Lab, watch: Watch, family: int) -> None:
+    """Which has no state that changes: not of one that is read elsewhere too, until its last."""
+    observer = watch(shared_lab)
+    assert observer.ends_unseen is None
+    reported, silent = (directed(shared_lab, shared_lab.udp_pair, family) for _ in range(2))
+    on_cpu(RIGHT)
+    lockstep(*silent)
+    on_cpu(WRONG)
+    lockstep(*reported)
+    ended = cookie(reported[1])
+    assert [each.cookie for each in seen(observer.drain())] == [ended]
+    another = reported[1].dup()
+    for _, receiver in (silent, reported):
+        receiver.close()
+    assert gone(observer.drain()) == []
+    another.close()
+    assert gone(observer.drain()) == [ended]
+
+
+def test_the_end_of_reported_sockets_only_is_told(shared_lab: Lab, watch: Watch) -> None:
+    observer = watch(shared_lab)
+    reported, silent = (directed(shared_lab, shared_lab.tcp_pair) for _ in range(2))
+    on_cpu(RIGHT)
+    lockstep(*silent)
+    on_cpu(WRONG)
+    lockstep(*reported)
+    assert [each.cookie for each in seen(observer.drain())] == [cookie(reported[1])]
+    assert [each.cookie for each in observer.audit()] == [cookie(reported[1])]
+    ended = cookie(reported[1])
+    for _, receiver in (silent, reported):
+        receiver.close()
+    assert use(reported, lambda: gone(observer.drain()), "the end", touch=False) == [ended]
+    until(lambda: observer.audit() == [], "the kernel has freed the sockets")
+
+
+def test_a_migration_is_reported_by_the_next_call_alone(shared_lab: Lab, watch: Watch) -> None:
+    observer = watch(shared_lab)
+    pair = directed(shared_lab, shared_lab.udp_pair)
+    on_cpu(WRONG)
+    lockstep(*pair)
+    assert Counter(type(each) for each in observer.drain()) == {SocketSeen: 1}
+    for cpu in [RIGHT, WRONG] * 10 + [RIGHT]:
+        on_cpu(cpu)
+    assert observer.drain() == []
+    lockstep(*pair)
+    assert [each.app_cpu for each in seen(observer.drain())] == [RIGHT]
+
+
+def test_sockets_of_two_namespaces_are_seen(shared_lab: Lab, watch: Watch) -> None:
+    with a_lab() as other:
+        observer = watch(shared_lab, other)
+        on_cpu(WRONG)
+        pairs = [directed(lab, lab.tcp_pair) for lab in (shared_lab, other)]
+        for pair in pairs:
+            lockstep(*pair)
+        told = {each.cookie for each in seen(observer.drain())}
+        assert told == {cookie(receiver) for _, receiver in pairs}
+        assert told <= {each.cookie for each in observer.inventory()}
+
+
+def test_more_queues_than_the_map_holds_are_counted_and_the_first_are_seen() -> None:
+    with closing(BpfObserver(Qualify(0, 0, 0))) as observer:
+
+        def watched() -> set[int]:
+            entries = _bpf.map_items(observer._bpf.map("napis"))
+            return {int.from_bytes(napi_id, "little") for napi_id, _ in entries}
+
+        assert observer.watch([None], dict.fromkeys(range(1, 5001), "nic")) == 5000 - 4096
+        assert watched() == set(range(1, 4097))
+        assert observer.watch([None], dict.fromkeys(range(4000, 6000), "nic")) == 0
+        assert watched() == set(range(4000, 6000))

@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What the BPF observer tells of sockets whose packets may belong on another CPU than their
+application's. All packets arrive on RIGHT, and what is not right is told again with each call."""
+
+from __future__ import annotations
+
+import pytest
+
+from atfnd.model import SocketSeen
+from atfnd.observe.sockets.bpf import BpfObserver
+from tests.labs import Lab
+from tests.observing import RIGHT, WRONG, Watch, cookie, directed, lockstep, on_cpu
+
+__all__: list[str] = []
+
+AT_ONCE = 0  # between two reports of what is not right
+
+pytestmark = pytest.mark.usefixtures("own_affinity")
+
+
+def told(observer: BpfObserver) -> list[int]:
+    """The application's CPU in each report since the last look."""
+    return [each.app_cpu for each in observer.drain() if isinstance(each, SocketSeen)]
+
+
+def test_a_socket_that_is_used_where_its_packets_arrive_is_told_of_once(
+    shared_lab: Lab, watch: Watch
+) -> None:
+    observer = watch(shared_lab, retell_ns=AT_ONCE, elsewhere=True)
+    pair = directed(shared_lab, shared_lab.tcp_pair)
+    on_cpu(RIGHT)
+    lockstep(*pair, times=100)
+    assert told(observer) == [RIGHT]
+
+
+def test_one_whose_packets_belong_elsewhere_is_told_of_until_they_come_there(
+    shared_lab: Lab, watch: Watch
+) -> None:
+    observer = watch(shared_lab, retell_ns=AT_ONCE, elsewhere=True)
+    pair = directed(shared_lab, shared_lab.tcp_pair)
+    on_cpu(RIGHT)
+    lockstep(*pair)
+    assert told(observer) == [RIGHT]
+    observer.expect(cookie(pair[1]), WRONG)
+    lockstep(*pair, times=10)
+    assert told(observer) == [RIGHT] * 10
+
+
+def test_one_that_is_away_on_purpose_is_told_of_no_more(shared_lab: Lab, watch: Watch) -> None:
+    observer = watch(shared_lab, retell_ns=AT_ONCE, elsewhere=True)
+    pair = directed(shared_lab, shared_lab.tcp_pair)
+    on_cpu(WRONG)
+    lockstep(*pair, times=10)
+    assert told(observer) == [WRONG] * 10  # nobody has said that this is right
+    observer.expect(cookie(pair[1]), RIGHT)
+    lockstep(*pair, times=100)
+    assert told(observer) == []
+
+
+def test_what_was_right_for_one_cpu_is_not_for_the_next(shared_lab: Lab, watch: Watch) -> None:
+    observer = watch(shared_lab, retell_ns=AT_ONCE, elsewhere=True)
+    pair = directed(shared_lab, shared_lab.tcp_pair)
+    on_cpu(WRONG)
+    lockstep(*pair)
+    observer.expect(cookie(pair[1]), RIGHT)
+    lockstep(*pair)
+    assert told(observer) == [WRONG]
+    for cpu in (RIGHT, WRONG):
+        on_cpu(cpu)
+        lockstep(*pair)
+        assert told(observer) == [cpu]
+    lockstep(*pair)
+    assert told(observer) == [WRONG]  # until it is said anew
+
+
+def test_where_all_go_to_their_own_core_nothing_of_this_holds(
+    shared_lab: Lab, watch: Watch
+) -> None:
+    observer = watch(shared_lab, retell_ns=AT_ONCE)
+    pair = directed(shared_lab, shared_lab.tcp_pair)
+    on_cpu(RIGHT)
+    lockstep(*pair, times=100)
+    assert told(observer) == []
+    on_cpu(WRONG)
+    lockstep(*pair)
+    observer.expect(cookie(pair[1]), RIGHT)
+    lockstep(*pair)
+    assert told(observer) == [WRONG] * 2

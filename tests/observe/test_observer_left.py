@@ -1,0 +1,240 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The BPF observer says nothing of flows that the policy leaves alone, and all of the others.
+
+All packets arrive on RIGHT, and every socket is used on WRONG: each would be reported.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from atfnd.model import Direction, FlowRule, Network, Placement, Policy, Protocol, SocketSeen
+from atfnd.observe import Qualify
+from atfnd.observe.sockets.bpf import BpfObserver
+from atfnd.policy.match.compile import compiled
+from tests.groups import GROUP, UNIT, a_group
+from tests.labs import HOST, PEER, Lab, packed
+from tests.observing import RIGHT, WRONG, Pair, cookie, directed, lockstep, napis, on_cpu, use
+from tests.values import RULE
+
+V4, V6 = socket.AF_INET, socket.AF_INET6
+RETELL_NS = 3600 * 10**9
+LEAVE = replace(RULE, name="leave", placement=Placement.LEAVE)
+MANY = 30  # calls
+
+pytestmark = pytest.mark.usefixtures("own_affinity")
+
+Make = Callable[[Lab], Pair]
+
+
+def under(*rules: FlowRule, direction: bool = False) -> Qualify:
+    """What these rules have an observer tell of; the last one steers everything."""
+    policy = Policy((), (*rules, RULE), "auto", 1, 0, ())
+    return Qualify(0, 0, 0, direction=direction, clauses=compiled(policy).clauses)
+
+
+@pytest.fixture
+def observer(shared_lab: Lab) -> Iterator[BpfObserver]:
+    with closing(BpfObserver(under(), RETELL_NS)) as made:
+        made.watch([shared_lab.netns["host"]], napis(shared_lab))
+        on_cpu(WRONG)
+        yield made
+
+
+def told(observer: BpfObserver, *pairs: Pair) -> list[int]:
+    """Which of these sockets are reported, by their place, when all are used."""
+    for _ in range(MANY):
+        for pair in pairs:
+            lockstep(*pair)
+    seen = [each.cookie for each in observer.drain() if isinstance(each, SocketSeen)]
+    return [at for at, pair in enumerate(pairs) if cookie(pair[1]) in seen]
+
+
+def mapped_tcp(lab: Lab, port: int) -> Pair:
+    listener = lab.open("host", V6, socket.SOCK_STREAM)
+    listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+    listener.bind(("::", port))
+    listener.listen()
+    client = lab.open("peer", V4, socket.SOCK_STREAM)
+    client.connect((HOST[V4], port))
+    return client, listener.accept()[0]
+
+
+def unconnected_udp(lab: Lab, family: int, port: int) -> Pair:
+    receiver = lab.open("host", family, socket.SOCK_DGRAM)
+    receiver.bind((HOST[family], port))
+    sender = lab.open("peer", family, socket.SOCK_DGRAM)
+    sender.connect((HOST[family], port))
+    return sender, receiver
+
+
+KINDS: dict[str, tuple[Make, int, Protocol]] = {
+    "tcp4": (lambda lab: directed(lab, lab.tcp_pair), V4, Protocol.TCP),
+    "tcp6": (lambda lab: directed(lab, lab.tcp_pair, V6), V6, Protocol.TCP),
+    "tcp4-mapped": (
+        lambda lab: directed(lab, lambda _, port: mapped_tcp(lab, port)), V4, Protocol.TCP,
+    ),
+    "udp4": (lambda lab: directed(lab, lab.udp_pair), V4, Protocol.UDP),
+    "udp6": (lambda lab: directed(lab, lab.udp_pair, V6), V6, Protocol.UDP),
+    "udp4-unconnected": (
+        lambda lab: directed(lab, lambda family, port: unconnected_udp(lab, family, port)),
+        V4,
+        Protocol.UDP,
+    ),
+}  # fmt: skip
+
+
+def network(address: str, prefix: int | None = None) -> tuple[Network, ...]:
+    """The first so many bits of an address; all of them."""
+    value = packed(address)
+    bits = len(value) * 8
+    prefix = bits if prefix is None else prefix
+    kept = int.from_bytes(value) >> bits - prefix << bits - prefix
+    return (Network(4 if bits == 32 else 6, kept.to_bytes(len(value)), prefix),)
+
+
+def asks(kind: str, port: int) -> list[tuple[dict[str, Any], bool]]:
+    """What a rule may ask of such a flow, and whether it holds."""
+    _, family, protocol = KINDS[kind]
+    other = V6 if family == V4 else V4
+    bound = kind != "udp4-unconnected"
+    return [
+        ({"protocols": frozenset({protocol})}, True),
+        ({"protocols": frozenset(Protocol) - {protocol}}, False),
+        ({"ports": ((1, 2), (port, port))}, True),
+        ({"ports": ((1, 2),)}, False),
+        ({"local": network(HOST[family])}, True),
+        ({"local": network(HOST[family], 16)}, True),
+        ({"local": network(HOST[family], 0)}, True),
+        ({"local": network(PEER[family])}, False),
+        ({"local": network(HOST[other], 0)}, False),
+        ({"remote": network(PEER[family])}, bound),
+        ({"remote": network(PEER[family], 0)}, bound),
+        ({"remote": network(PEER[other], 0)}, False),
+        ({"remote": network(HOST[family])}, False),
+    ]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_one_that_is_left_alone_is_silent_until_another_policy_steers_it(
+    shared_lab: Lab, observer: BpfObserver, kind: str
+) -> None:
+    """One live flow under one policy after the other; it is reported once, at the end."""
+    make, *_ = KINDS[kind]
+    pair = make(shared_lab)
+    port = pair[1].getsockname()[1]
+    for asked, holds in asks(kind, port):
+        if holds:
+            observer.qualify(under(replace(LEAVE, **asked)))
+            assert told(observer, pair) == [], asked
+    observer.qualify(under())
+    assert told(observer, pair) == [0]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_does_not_hold_silences_nobody(
+    shared_lab: Lab, observer: BpfObserver, kind: str
+) -> None:
+    make, *_ = KINDS[kind]
+    pair = make(shared_lab)
+    port = pair[1].getsockname()[1]
+    for asked, holds in asks(kind, port):
+        if holds is False:
+            observer.qualify(under(replace(LEAVE, **asked)))
+            assert told(observer, pair) == [0], asked
+            observer.forget([cookie(pair[1])])
+
+
+def test_each_has_the_thresholds_of_its_own_rules(shared_lab: Lab, observer: BpfObserver) -> None:
+    pairs = [directed(shared_lab, shared_lab.tcp_pair) for _ in range(3)]
+    one, two, _ = (pair[1].getsockname()[1] for pair in pairs)
+    late = replace(RULE, ports=((one, one),), min_bytes=MANY + MANY // 2)
+    never = replace(RULE, ports=((two, two),), min_age_ns=3600 * 10**9)
+    observer.qualify(under(late, never, replace(LEAVE, ports=((one, two),))))
+    assert told(observer, *pairs) == [2]
+    assert told(observer, *pairs) == [0]
+
+
+def test_which_end_opened_it(shared_lab: Lab, observer: BpfObserver) -> None:
+    before = directed(shared_lab, shared_lab.tcp_pair)
+    accepted = replace(LEAVE, direction=Direction.ACCEPTED)
+    observer.qualify(under(accepted, direction=True))
+    pairs = [before, directed(shared_lab, shared_lab.tcp_pair)]
+    assert told(observer, *pairs) == [0]  # of an older one it is not known
+    observer.qualify(under(replace(LEAVE, direction=Direction.CONNECTED), direction=True))
+    assert told(observer, *pairs) == [1]
+
+
+def test_a_datagram_socket_that_is_connected_elsewhere(
+    shared_lab: Lab, observer: BpfObserver
+) -> None:
+    pair = directed(shared_lab, shared_lab.udp_pair)
+    here, port = pair[0].getsockname(), pair[1].getsockname()[1]
+    observer.qualify(under(replace(LEAVE, remote=network(PEER[V4]), ports=((here[1], here[1]),))))
+    assert told(observer, pair) == []
+    other = shared_lab.open("peer", V4, socket.SOCK_DGRAM)
+    other.connect((HOST[V4], port))
+    pair[1].connect(other.getsockname())
+    use((other, pair[1]), observer.drain, "the flow that it is now is reported")
+
+
+def test_one_that_was_told_of_is_told_of_on(shared_lab: Lab, observer: BpfObserver) -> None:
+    """A filter may be there that has to go; one that is forgotten has none."""
+    pair = directed(shared_lab, shared_lab.tcp_pair)
+    observer.adopt({cookie(pair[1]): RIGHT})
+    observer.qualify(under(LEAVE))
+    assert told(observer, pair) == [0]
+    observer.forget([cookie(pair[1])])
+    assert told(observer, pair) == []
+
+
+GROUPED = replace(LEAVE, cgroups=(f"/{GROUP}/*",))
+
+
+def test_a_control_group_is_silent_once_it_is_known(shared_lab: Lab, observer: BpfObserver) -> None:
+    """By the process that uses the flow now. What is not known to be of the group is reported."""
+    path = f"/{GROUP}/{UNIT}"
+    groups = compiled(Policy((), (GROUPED,), "auto", 1, 0, ())).groups_of(path)
+    observer.qualify(under(GROUPED))
+    pairs = [directed(shared_lab, shared_lab.tcp_pair) for _ in range(5)]
+    with a_group() as move:
+        move(f"{GROUP}/{UNIT}")
+        lockstep(*pairs[0])
+        (event,) = [each for each in observer.drain() if isinstance(each, SocketSeen)]
+        assert event.thread is not None
+        assert event.thread.cgroup is not None
+        for wrong in ("/", f"/{GROUP}", f"/{GROUP}/gone", ""):
+            observer.learn(event.thread.cgroup, wrong, groups)
+            observer.learn(event.thread.cgroup + 1, path, groups)
+        assert told(observer, pairs[1]) == [0]
+        observer.learn(event.thread.cgroup, path, groups)
+        assert told(observer, pairs[2], pairs[3]) == []
+        move(None)
+        assert told(observer, pairs[2]) == [0]
+        move(f"{GROUP}/{UNIT}")
+        assert told(observer, pairs[3]) == []
+        observer.qualify(under(GROUPED))  # the same, but it may be another
+        assert told(observer, pairs[3]) == [0]
+        observer.learn(event.thread.cgroup, path, groups)
+        assert told(observer, pairs[4]) == []
+
+
+def test_what_is_written_takes_the_place_of_what_was(
+    shared_lab: Lab, observer: BpfObserver
+) -> None:
+    """A long policy, then a short one, each as often as its half of the map is written."""
+    pair = directed(shared_lab, shared_lab.tcp_pair)
+    port = pair[1].getsockname()[1]
+    long = [replace(LEAVE, ports=((at, at),)) for at in (*range(1, 200), port)]
+    for _ in range(3):
+        observer.qualify(under(*long))
+        assert told(observer, pair) == []
+        observer.qualify(under(replace(LEAVE, ports=((1, 2),))))
+        assert told(observer, pair) == [0]
+        observer.forget([cookie(pair[1])])

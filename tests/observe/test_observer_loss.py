@@ -1,0 +1,138 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The BPF observer beside its events: loss, sockets older than itself, adoption."""
+
+from __future__ import annotations
+
+import resource
+import socket
+from collections.abc import Iterator
+
+import pytest
+
+from atfnd.model import FlowKey, Protocol, SocketGone, SocketSeen
+from atfnd.observe.sockets.bpf import BpfObserver
+from tests.labs import HOST, PEER, Lab, key_of, packed
+from tests.observing import RIGHT, WRONG, Watch, cookie, direct, directed, lockstep, on_cpu
+from tests.wait import until
+
+__all__: list[str] = []
+
+SOCKETS = 2000
+PORT = 40000
+
+pytestmark = pytest.mark.usefixtures("own_affinity")
+
+
+@pytest.fixture
+def _many_files() -> Iterator[None]:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 2 * SOCKETS), hard))
+    yield
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def last_cpus(observer: BpfObserver) -> dict[int, int]:
+    """Where each socket was last reported, of all that waits in the ring."""
+    told: dict[int, int] = {}
+    while part := observer.drain():
+        told |= {each.cookie: each.app_cpu for each in part if isinstance(each, SocketSeen)}
+    return told
+
+
+@pytest.mark.usefixtures("_many_files")
+def test_a_lost_event_is_counted_and_told_again_by_the_next_call(lab: Lab, watch: Watch) -> None:
+    """Thousands of sockets change CPU while nobody drains the ring, until it is full. UDP sockets
+    that send: each call is evidence, and nothing has to be received."""
+    observer = watch(lab)
+    direct(lab, PORT)
+    trigger = lab.open("peer", socket.AF_INET, socket.SOCK_DGRAM)
+    trigger.bind((PEER[socket.AF_INET], PORT))
+    receivers = []
+    for _ in range(SOCKETS):
+        receiver = lab.open("host", socket.AF_INET, socket.SOCK_DGRAM)
+        receiver.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        receiver.bind((HOST[socket.AF_INET], 0))
+        receiver.connect(trigger.getsockname())
+        trigger.sendto(b"x", receiver.getsockname())
+        receiver.recv(1)  # now the kernel knows its NAPI
+        receivers.append(receiver)
+    cookies = {cookie(receiver) for receiver in receivers}
+    last_cpus(observer)
+    cpu = RIGHT
+    while not observer.lost():
+        cpu = WRONG if cpu == RIGHT else RIGHT
+        on_cpu(cpu)
+        for receiver in receivers:
+            receiver.send(b"x")
+    told = last_cpus(observer)
+    late = {each for each in cookies if told.get(each) != cpu}
+    assert late  # the ring was full when these changed CPU last
+    assert observer.lost() <= SOCKETS + 1  # all in the last round; one may be the thread's
+    for receiver in receivers:
+        receiver.send(b"x")
+    assert last_cpus(observer) == dict.fromkeys(late, cpu)
+    lost = observer.lost()
+    for receiver in receivers:
+        receiver.send(b"x")
+    assert last_cpus(observer) == {}
+    assert observer.lost() == lost
+    assert {each.cookie for each in observer.audit()} == cookies
+
+
+def test_sockets_older_than_the_observer_are_in_its_inventory(
+    shared_lab: Lab, watch: Watch
+) -> None:
+    receivers = [
+        directed(shared_lab, make, family)[1]
+        for make in (shared_lab.tcp_pair, shared_lab.udp_pair)
+        for family in (socket.AF_INET, socket.AF_INET6)
+    ]
+    listener = shared_lab.open("host", socket.AF_INET, socket.SOCK_STREAM)
+    listener.bind((HOST[socket.AF_INET], 0))
+    listener.listen()
+    open_to_all = shared_lab.open("host", socket.AF_INET6, socket.SOCK_DGRAM)
+    open_to_all.bind(("::", 0))
+    port = open_to_all.getsockname()[1]
+    observer = watch(shared_lab)
+    found = observer.inventory()
+    wanted = {(cookie(each), key_of(each, _protocol(each))) for each in receivers} | {
+        (
+            cookie(open_to_all),
+            FlowKey(Protocol.UDP, packed(any_), port, bytes(len(packed(any_))), 0),
+        )
+        for any_ in ("::", "0.0.0.0")
+    }
+    assert wanted <= {(each.cookie, each.key) for each in found}
+    assert cookie(listener) not in {each.cookie for each in found}
+    assert {each.app_cpu for each in found} == {None}  # listed is not reported
+    assert observer.audit() == []
+
+
+def _protocol(made: socket.socket) -> int:
+    return Protocol.TCP if made.type == socket.SOCK_STREAM else Protocol.UDP
+
+
+def test_an_adopted_socket_is_as_if_reported(shared_lab: Lab, watch: Watch) -> None:
+    kept, moved, left = (directed(shared_lab, shared_lab.tcp_pair) for _ in range(3))
+    on_cpu(RIGHT)
+    for pair in (kept, moved, left):
+        lockstep(*pair)
+    observer = watch(shared_lab)
+    observer.adopt({cookie(kept[1]): RIGHT, cookie(moved[1]): WRONG})
+    assert {each.cookie: each.app_cpu for each in observer.audit()} == {
+        cookie(kept[1]): RIGHT,
+        cookie(moved[1]): WRONG,
+    }
+    for pair in (kept, moved, left):
+        lockstep(*pair)
+    assert last_cpus(observer) == {cookie(moved[1]): RIGHT}  # used elsewhere than it was steered to
+    ended = {cookie(pair[1]) for pair in (kept, moved)}
+    for pair in (left, kept, moved):
+        pair[1].close()
+    gone: set[int] = set()
+
+    def both() -> bool:
+        gone.update(each.cookie for each in observer.drain() if isinstance(each, SocketGone))
+        return gone == ended
+
+    until(both, "the ends of the adopted sockets")

@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Daemons that move interrupts: found among real processes, and what irqbalance says it spares.
+
+The irqbalance here is a fake: a `sleep` under its name, or a socket that answers as it does. The
+real one would move this machine's interrupts; it runs in the guest (tests/guest/test_doctor.py).
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import threading
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import pytest
+
+from atfnd.kernel.interrupts.irqbalance import spared
+from atfnd.model import Rival
+from atfnd.observe.machine.rivals import rivals
+from tests.wait import until
+
+
+@contextmanager
+def decoy(folder: Path, name: str, *words: str) -> Iterator[int]:
+    """A process called `name` that does nothing; its pid. Bash keeps the words in its cmdline."""
+    path = folder / name
+    shutil.copy(shutil.which("bash") or "/bin/bash", path)
+    process = subprocess.Popen(
+        [str(path), "-c", "read x", name, *words], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL
+    )
+    comm = Path(f"/proc/{process.pid}/comm")
+    try:
+        until(
+            lambda: comm.read_bytes() == os.fsencode(f"{name}\n"), "it has its name"
+        )  # after exec began
+        yield process.pid
+    finally:
+        process.communicate(timeout=30)
+
+
+def found(pid: int, root: Path = Path("/")) -> list[Rival]:
+    return [rival for rival in rivals(root) if rival.pid == pid]
+
+
+def test_what_irqbalance_was_told_to_spare(tmp_path: Path) -> None:
+    words = ("--banirq=41", "--banirq", "42", "-i", "43", "-i44", "--banmod=nvme", "--banirq=x")
+    with decoy(tmp_path, "irqbalance", *words) as pid:
+        assert found(pid) == [Rival("irqbalance", pid, frozenset({41, 42, 43, 44}), answers=False)]
+    assert found(pid) == []
+
+
+@pytest.mark.parametrize("name", ["irqbalanced", "irqbal", "tune", os.fsdecode(b"\xff\xfe")])
+def test_another_name_is_another_process(tmp_path: Path, name: str) -> None:
+    with decoy(tmp_path, name) as pid:
+        assert found(pid) == []
+
+
+def test_tuned_and_its_profile(tmp_path: Path) -> None:
+    with decoy(tmp_path, "tuned") as pid:
+        assert found(pid, tmp_path) == [Rival("tuned", pid)]
+        (tmp_path / "etc/tuned").mkdir(parents=True)
+        (tmp_path / "etc/tuned/active_profile").write_text("cpu-partitioning\n")
+        assert found(pid, tmp_path) == [Rival("tuned", pid, profile="cpu-partitioning")]
+
+
+@contextmanager
+def answering(address: str, answer: bytes) -> Iterator[list[bytes]]:
+    """A fake irqbalance that answers one question; what it was asked, and by which pid."""
+    asked: list[bytes] = []
+    with closing(socket.socket(socket.AF_UNIX)) as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
+        listener.bind(address)
+        listener.listen()
+
+        def answer_one() -> None:
+            connection, _ = listener.accept()
+            with connection:
+                question, rights, _, _ = connection.recvmsg(500, 200)
+                asked.extend([question, *(data for _, _, data in rights)])
+                connection.sendall(answer)
+
+        thread = threading.Thread(target=answer_one)
+        thread.start()
+        yield asked
+        thread.join(30)
+
+
+SETUP = (
+    b"SLEEP 10 IRQ 52 LOAD 0 DIFF 0 CLASS 5 IRQ 7 LOAD 12 DIFF 3 CLASS 0 BANNED 00000000,00000003 "
+)
+
+
+@pytest.mark.parametrize("abstract", [False, True])
+def test_what_irqbalance_answers(tmp_path: Path, abstract: bool) -> None:
+    address = "\0irqbalance1234567.sock"
+    if not abstract:
+        (tmp_path / "irqbalance").mkdir()
+        address = str(tmp_path / "irqbalance/irqbalance1234567.sock")
+    with answering(address, SETUP) as asked:
+        assert spared(1234567, tmp_path) == frozenset({52, 7})
+    question, credentials = asked
+    assert question == b"setup"
+    assert int.from_bytes(credentials[:4], "little") == os.getpid()
+
+
+def test_its_answer_counts_more_than_its_options(tmp_path: Path) -> None:
+    """It may have been told otherwise since it started."""
+    with decoy(tmp_path, "irqbalance", "--banirq=41") as pid:
+        with answering(f"\0irqbalance{pid}.sock", SETUP):
+            assert found(pid) == [Rival("irqbalance", pid, frozenset({52, 7}))]
+        assert found(pid) == [Rival("irqbalance", pid, frozenset({41}), answers=False)]
+
+
+def test_an_irqbalance_that_does_not_answer_says_nothing(tmp_path: Path) -> None:
+    assert spared(1234567, tmp_path) is None
+    with closing(socket.socket(socket.AF_UNIX)) as silent:
+        silent.bind("\0irqbalance1234568.sock")
+        silent.listen()
+        assert spared(1234568, tmp_path) is None

@@ -1,0 +1,298 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Exact detection: what reaches a socket through the old queue, the new one, and any other.
+
+Packets are late when they should be: queue A's NAPI thread is kept from its CPU while the rule
+changes and the new queue delivers.
+"""
+
+from __future__ import annotations
+
+import errno
+import socket
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+
+import pytest
+
+from atfnd.model import Match, Protocol
+from atfnd.observe.sockets.transit import Drained, Late, Passage, Transit
+from bench.tcp_reordering import TcpReordering
+from tests.holding import under_hold
+from tests.labs import Lab, key_of
+from tests.wait import until
+
+pytestmark = pytest.mark.usefixtures("own_affinity")
+
+SO_COOKIE = 57  # asm-generic/socket.h
+FAMILIES = [socket.AF_INET, socket.AF_INET6]
+LONG_NS = 5 * 10**9
+A, B, C = 0, 1, 2
+
+
+class Moving:
+    """A connected UDP or TCP flow that a rule delivers to queue A, and what moves it."""
+
+    def __init__(self, lab: Lab, transit: Transit, family: int, protocol: Protocol) -> None:
+        self.nic, self.transit = lab.nic, transit
+        if protocol is Protocol.UDP:
+            self.sender, self.receiver = lab.udp_pair(family, 4000, 5000)
+        else:
+            self.sender, self.receiver = lab.tcp_pair(family, 5000)
+            self.sender.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.flow = key_of(self.receiver, protocol)
+        self.cookie = cookie_of(self.receiver)
+        self.queues = self.nic.queues()
+        self.napis = [queue.napi_id or 0 for queue in self.queues]
+        for queue in (A, B):
+            transit.watch(self.napis[queue], self.queues[queue].pid)
+        self.location = self.nic.insert(Match.of(self.flow), A)
+
+    def to(self, queue: int) -> None:
+        self.nic.insert(Match.of(self.flow), queue, self.location)
+
+    def begin(self, move: int, between: int | None = None) -> None:
+        napi_r = 0 if between is None else self.napis[between]
+        self.transit.begin(self.cookie, move, self.napis[A], self.napis[B], napi_r)
+
+    def deliver(self, count: int) -> None:
+        """One packet at a time, each read before the next is sent."""
+        for _ in range(count):
+            self.sender.send(b"x")
+            assert self.receiver.recv(1) == b"x"
+
+    def leave_behind(self, packets: list[bytes]) -> None:
+        """Send them, and move the flow when the NIC has put all of them in A's ring."""
+        before = self._hits()
+        for packet in packets:
+            self.sender.send(packet)
+        until(lambda: self._hits() >= before + len(packets), "the NIC has classified them")
+        self.to(B)
+
+    def _hits(self) -> int:
+        rule = self.nic.rule(self.location)
+        assert rule is not None
+        return rule.hits or 0
+
+    def so_far(self) -> Passage:
+        passage = self.transit.read(self.cookie)
+        assert passage is not None
+        return passage
+
+    def while_stalled(self, what: Callable[[], object]) -> None:
+        """Do this with A's ring standing still. (A hold with A in the place of B.)"""
+        held = under_hold(self.transit, self.queues[B], self.queues[A], what, LONG_NS)
+        assert not held.leaky
+
+
+def cookie_of(sock: socket.socket) -> int:
+    return int.from_bytes(sock.getsockopt(socket.SOL_SOCKET, SO_COOKIE, 8), sys.byteorder)
+
+
+@pytest.fixture
+def transit() -> Iterator[Transit]:
+    with closing(Transit()) as made:
+        made.start()
+        yield made
+
+
+def late(transit: Transit) -> list[Late]:
+    return [event for event in transit.drain() if isinstance(event, Late)]
+
+
+@pytest.mark.parametrize("protocol", [Protocol.UDP, Protocol.TCP])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_each_packet_is_counted_by_the_queue_it_came_through(
+    lab: Lab, transit: Transit, family: int, protocol: Protocol
+) -> None:
+    moving = Moving(lab, transit, family, protocol)
+    moving.deliver(3)
+    moving.begin(7)
+    before = time.monotonic_ns()
+    moving.deliver(5)
+    half = transit.read(moving.cookie)
+    assert half is not None
+    assert (half.a_packets, half.b_packets, half.first_b_ns) == (5, 0, None)
+    assert half.last_a_ns is not None
+    moving.to(B)
+    moving.deliver(4)
+    moving.to(C)
+    moving.deliver(2)
+    seen = transit.end(moving.cookie)
+    assert seen.move == 7
+    assert (seen.a_packets, seen.b_packets, seen.elsewhere_packets) == (5, 4, 2)
+    assert seen.elsewhere_napi == moving.napis[C]
+    assert seen.first_b_ns is not None
+    assert before < half.last_a_ns < seen.first_b_ns < time.monotonic_ns()
+    assert seen.last_a_ns == half.last_a_ns
+    assert seen.late_packets == 0
+    assert late(transit) == []
+    assert transit.read(moving.cookie) is None
+
+
+def test_what_comes_through_a_queue_in_between_may_be_late(lab: Lab, transit: Transit) -> None:
+    moving = Moving(lab, transit, socket.AF_INET, Protocol.UDP)
+    moving.begin(9, between=C)
+    for queue, count in ((C, 3), (B, 1), (C, 2)):
+        moving.to(queue)
+        moving.deliver(count)
+    seen = transit.end(moving.cookie)
+    assert (seen.b_packets, seen.elsewhere_packets, seen.late_packets) == (1, 5, 2)
+    found = late(transit)
+    assert {(event.move, event.napi_id) for event in found} == {(9, moving.napis[C])}
+    assert sum(event.packets for event in found) == 2
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_packet_left_behind_is_an_event_of_its_move(
+    lab: Lab, transit: Transit, family: int
+) -> None:
+    moving = Moving(lab, transit, family, Protocol.UDP)
+    moving.begin(42)
+    got: list[bytes] = []
+
+    def overtake() -> None:
+        moving.leave_behind([bytes([number]) for number in range(1, 11)])
+        moving.sender.send(b"\xff")
+        got.append(moving.receiver.recv(1))
+
+    moving.while_stalled(overtake)
+    got += [moving.receiver.recv(1) for _ in range(10)]
+    assert got == [b"\xff", *(bytes([number]) for number in range(1, 11))]
+    seen = transit.end(moving.cookie)
+    assert (seen.a_packets, seen.b_packets, seen.late_packets) == (10, 1, 10)
+    events = late(transit)
+    assert sum(event.packets for event in events) == 10
+    assert {(event.move, event.cookie, event.napi_id) for event in events} == {
+        (42, moving.cookie, moving.napis[A])
+    }
+    assert {event.first_b_ns for event in events} == {seen.first_b_ns}
+    assert max(event.at_ns for event in events) == seen.last_a_ns
+    assert transit.lost() == 0
+
+
+def test_tcp_data_left_behind_is_late_for_the_kernel_too(lab: Lab, transit: Transit) -> None:
+    moving = Moving(lab, transit, socket.AF_INET, Protocol.TCP)
+    moving.deliver(1)
+    with closing(TcpReordering(lab.netns["host"])) as tcp:
+        before = tcp.counters()
+        moving.begin(1)
+
+        def overtake() -> None:
+            moving.leave_behind([b"a"])
+            moving.sender.send(b"b")
+            until(lambda: tcp.out_of_order(moving.flow), "b is there, and a is not")
+
+        moving.while_stalled(overtake)
+        assert moving.receiver.recv(2, socket.MSG_WAITALL) == b"ab"
+        assert tcp.counters().TCPOFOQueue > before.TCPOFOQueue
+        assert tcp.out_of_order(moving.flow) == 1
+    # TCP sent "a" again through B, so the reader has both before A's queue delivers.
+    until(lambda: moving.so_far().a_packets > 0, "A delivers what was left behind")
+    assert transit.end(moving.cookie).late_packets >= 1
+    assert {event.move for event in late(transit)} == {1}
+
+
+def test_violations_beyond_the_ring_buffer_are_counted(lab: Lab, transit: Transit) -> None:
+    moving = Moving(lab, transit, socket.AF_INET, Protocol.UDP)
+    moving.begin(1)
+    moving.to(B)
+    moving.deliver(1)
+    moving.to(A)
+    moving.deliver(6000)
+    seen = transit.end(moving.cookie)
+    assert transit.lost() > 0
+    assert len(late(transit)) + transit.lost() == seen.late_packets == 6000
+
+
+def test_a_full_or_repeated_watch_is_refused(lab: Lab) -> None:
+    with closing(Transit(flows=1)) as transit:
+        transit.begin(1, 1, 8, 9)
+        with pytest.raises(OSError, match="map update") as repeated:
+            transit.begin(1, 2, 8, 9)
+        with pytest.raises(OSError, match="map update") as full:
+            transit.begin(2, 2, 8, 9)
+        with pytest.raises(OSError, match="map take") as unknown:
+            transit.end(2)
+        assert repeated.value.errno == errno.EEXIST
+        assert full.value.errno == errno.E2BIG
+        assert unknown.value.errno == errno.ENOENT
+        assert transit.end(1).move == 1
+        for napi_id in range(100, 116):
+            transit.watch(napi_id, None)
+        with pytest.raises(OSError, match="watch") as rings:
+            transit.watch(200, None)
+        assert rings.value.errno == errno.ENOSPC
+        transit.unwatch(100)
+        with pytest.raises(OSError, match="watch") as twice:
+            transit.watch(101, None)
+        assert twice.value.errno == errno.EEXIST
+        transit.watch(200, None)
+        for call in (transit.unwatch, transit.answer, transit.idle):
+            with pytest.raises(KeyError):
+                call(100)
+    with pytest.raises(ValueError, match="closed"):
+        transit.lost()
+
+
+def test_nothing_is_seen_while_stopped(lab: Lab, transit: Transit) -> None:
+    moving = Moving(lab, transit, socket.AF_INET, Protocol.UDP)
+    moving.begin(1)
+    transit.stop()
+    moving.deliver(3)
+    transit.start()
+    moving.deliver(2)
+    assert transit.end(moving.cookie).a_packets == 2
+
+
+def test_a_ring_is_drained_by_a_poll_that_began_after_the_question(
+    lab: Lab, transit: Transit
+) -> None:
+    moving = Moving(lab, transit, socket.AF_INET, Protocol.UDP)
+    napi_a = moving.napis[A]
+    until(lambda: transit.idle(napi_a), "its thread sleeps")
+    asked = time.monotonic_ns()
+    transit.ask(napi_a, asked)
+    assert transit.answer(napi_a) is None  # an idle ring says nothing
+    moving.deliver(1)
+    assert transit.answer(napi_a) is None  # that poll may have begun before the question
+    moving.deliver(1)
+    answer = until(lambda: transit.answer(napi_a), "a second poll ended")
+    assert answer is not None
+    assert transit.drain() == [Drained(answer, asked, napi_a)]
+    transit.ask(napi_a, time.monotonic_ns() + LONG_NS)
+    moving.deliver(5)
+    assert transit.answer(napi_a) is None  # the time asked about is still to come
+
+
+def test_a_ring_that_stands_still_is_neither_idle_nor_drained(lab: Lab, transit: Transit) -> None:
+    moving = Moving(lab, transit, socket.AF_INET, Protocol.UDP)
+    napi_a = moving.napis[A]
+
+    def fill() -> None:
+        moving.to(B)
+        moving.deliver(1)
+        moving.to(A)
+        moving.sender.send(b"x")
+        transit.ask(napi_a, time.monotonic_ns())
+        until(lambda: not transit.idle(napi_a), "the packet is in A's ring")
+        assert transit.answer(napi_a) is None
+
+    moving.while_stalled(fill)
+    assert moving.receiver.recv(1) == b"x"
+    until(lambda: transit.idle(napi_a), "it was polled")
+
+
+def test_how_fast_a_ring_that_is_never_empty_is_polled(lab: Lab, transit: Transit) -> None:
+    moving = Moving(lab, transit, socket.AF_INET, Protocol.UDP)
+    queue = moving.queues[A]
+    assert queue.napi_id is not None
+    began_ns = time.monotonic_ns()
+    moving.deliver(3)
+    assert transit.served(queue.napi_id) == (0, 0)  # each poll found little, and then nothing
+    moving.while_stalled(lambda: moving.leave_behind([b"x"] * 200))
+    until(lambda: transit.served(queue.napi_id or 0)[0] >= 200 - 64, "three polls of 64, and 8")
+    packets, took_ns = transit.served(queue.napi_id)
+    assert packets == 200 - 64
+    assert 0 < took_ns < time.monotonic_ns() - began_ns

@@ -1,0 +1,227 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Flows that come by a tunnel, and UDP sockets that share a port, are left to RSS."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+from contextlib import closing
+from dataclasses import replace
+from itertools import cycle
+from pathlib import Path
+
+import pytest
+
+from atfnd.engine.ownership import follow
+from atfnd.engine.placement import steer
+from atfnd.kernel.netlink.rtnl import Link
+from atfnd.kernel.netlink.tunnels import IpsecPolicy, Tunnel, encrypted, ipsec_policies, under
+from atfnd.kernel.system.netns import open_socket
+from atfnd.model import ActionKind, FlowState, Mode, Protocol, SocketSeen, Topology
+from atfnd.observe.nics.watch import NicWatch
+from atfnd.serve.explain.explain import explain
+from tests.bed import a_bed
+from tests.daemons import policy
+from tests.engine.test_birth import memory
+from tests.labs import HOST, PEER, Lab, key_of, packed
+from tests.observing import RIGHT, WRONG, Watch, cookie, on_cpu
+from tests.values import NIC, RULE, flow, key, seen
+from tests.wait import until
+
+pytestmark = pytest.mark.usefixtures("own_affinity")
+
+V4 = socket.AF_INET
+INNER = {"host": "10.77.0.1", "peer": "10.77.0.2"}
+STRICT = replace(RULE, order=Mode.STRICT)
+VXLAN = Tunnel("vx0", "vxlan")
+UNCONNECTED = key(0)._replace(protocol=Protocol.UDP, remote=bytes(4), remote_port=0)
+
+
+def test_a_flow_by_a_tunnel_gets_no_filter_and_no_queue() -> None:
+    known = memory()
+    event = seen(1, 2, tunnel=str(VXLAN))
+    assert steer.seen(event, NIC, STRICT, known, 10**9) == ()
+    assert steer.take_up(NIC, known, 2 * 10**9) == ()
+    entry = known.table.get(key(1))
+    assert entry is not None
+    assert (entry.state, entry.target_queue, entry.location) == (FlowState.WANTED, None, None)
+    assert follow.owner_of(entry, known) is None
+    told = explain(entry, NIC, Topology((), ()), 1)
+    assert told.verdict == (
+        "Left to RSS: its packets come by vx0 (vxlan), and the NIC sees another 5-tuple."
+    )
+    assert told.advice is None
+    plain = steer.seen(event._replace(tunnel=None), NIC, STRICT, known, 3 * 10**9)
+    assert ActionKind.INSERT in {action.kind for action in plain}
+
+
+def test_the_filter_of_a_flow_that_comes_by_a_tunnel_from_now_on_goes() -> None:
+    known = memory()
+    known.table.put(flow(1, location=7, target_queue=2, state=FlowState.STEERED))
+    (delete,) = steer.seen(seen(1, 1, tunnel=str(VXLAN)), NIC, STRICT, known, 10**9)
+    assert (delete.kind, delete.location, delete.live) == (ActionKind.DELETE, 7, True)
+
+
+def test_udp_sockets_that_share_a_port_get_no_filter() -> None:
+    known = memory()
+    event = seen(1, 2, key=UNCONNECTED, group=True)
+    assert steer.seen(event, NIC, STRICT, known, 10**9) == ()
+    entry = known.table.get(UNCONNECTED)
+    assert entry is not None
+    assert "SO_REUSEPORT" in entry.why
+    connected = seen(2, 2, group=True)  # it has a peer, and packets of its own
+    plan = steer.seen(connected, NIC, STRICT, known, 10**9)
+    assert ActionKind.INSERT in {action.kind for action in plan}
+
+
+def test_a_second_socket_on_a_udp_port_takes_the_firsts_filter_away() -> None:
+    known = memory()
+    steered = flow(1, key=UNCONNECTED, location=7, target_queue=2, state=FlowState.STEERED)
+    known.table.put(steered)
+    second = seen(2, 1, key=UNCONNECTED, group=True)
+    (delete,) = steer.seen(second, NIC, STRICT, known, 10**9)
+    assert (delete.kind, delete.location) == (ActionKind.DELETE, 7)
+    known.table.put(steered)
+    assert steer.seen(second._replace(group=False), NIC, STRICT, known, 10**9) == ()
+
+
+@pytest.mark.parametrize(
+    ("links", "found"),
+    [
+        ({1: Link("eth0", None)}, {}),
+        ({2: Link("vx0", "vxlan")}, {2: "vx0"}),
+        ({2: Link("wg0", "wireguard"), 3: Link("tun0", "tun")}, {2: "wg0", 3: "tun0"}),
+        ({2: Link("vx0", "vxlan", master=3), 3: Link("br0", "bridge")}, {2: "vx0", 3: "vx0"}),
+        ({2: Link("gre1", "gretap"), 3: Link("v", "vlan", lower=2)}, {2: "gre1", 3: "gre1"}),
+        ({2: Link("v", "vlan", lower=1)}, {}),
+        (
+            {1: Link("eth0", None, master=3), 2: Link("vx0", "vxlan", master=3),
+             3: Link("br0", "bridge")},
+            {2: "vx0"},
+        ),
+    ],
+)  # fmt: skip
+def test_what_stands_on_a_tunnel(links: dict[int, Link], found: dict[int, str]) -> None:
+    assert {index: each.name for index, each in under(links, nic=1).items()} == found
+
+
+def test_the_first_ipsec_policy_that_covers_a_flow_decides() -> None:
+    local, remote = packed("10.0.0.1"), packed("10.1.0.9")
+    net = IpsecPolicy(local, 32, 0, packed("10.1.0.0"), 16, 0, 0, 10, True)
+    but = net._replace(local_port=22, protocol=6, priority=5, encrypts=False)
+    ends = 6, local, 443, remote, 1000
+    assert encrypted((net,), *ends)
+    assert encrypted((but, net), *ends)
+    assert not encrypted((but, net), 6, local, 22, remote, 1000)
+    assert encrypted((but, net), 17, local, 22, remote, 1000)
+    assert not encrypted((net,), 6, local, 443, packed("10.2.0.9"), 1000)
+    assert not encrypted((net,), 6, bytes(16), 443, bytes(16), 1000)
+    assert not encrypted((), *ends)
+
+
+def ip(lab: Lab, role: str, *words: str) -> None:
+    subprocess.run(["ip", "-n", f"{lab.name}-{role}", *words], check=True, timeout=30)
+
+
+def test_ipsec_policies_are_read(lab: Lab) -> None:
+    assert ipsec_policies(lab.netns["host"]) == ()
+    selector = ["src", "10.8.0.0/16", "dst", "10.9.0.1/32", "proto", "tcp", "dport", "80"]
+    template = ["tmpl", "src", "10.8.0.1", "dst", "10.9.0.1", "proto", "esp", "mode", "transport"]
+    add = ["xfrm", "policy", "add", *selector]
+    ip(lab, "host", *add, "dir", "in", "priority", "7", *template)
+    ip(lab, "host", *add, "dir", "out", "priority", "7", *template)
+    assert ipsec_policies(lab.netns["host"]) == (
+        IpsecPolicy(packed("10.9.0.1"), 32, 80, packed("10.8.0.0"), 16, 0, 6, 7, True),
+    )
+
+
+def vxlan(lab: Lab) -> None:
+    """Between the namespaces, over the NIC."""
+    ends = {"host": (HOST[V4], PEER[V4]), "peer": (PEER[V4], HOST[V4])}
+    for role, (local, remote) in ends.items():
+        ip(lab, role, "link", "add", "vx0", "type", "vxlan", "id", "7", "dstport", "4789",
+           "local", local, "remote", remote)  # fmt: skip
+        ip(lab, role, "address", "add", f"{INNER[role]}/24", "dev", "vx0")
+        ip(lab, role, "link", "set", "vx0", "up")
+
+
+def test_a_tunnels_address_is_known_as_soon_as_it_is_there(lab: Lab) -> None:
+    inner = key(1)._replace(local=packed(INNER["host"]))
+    outer = key(1)._replace(local=packed(HOST[V4]))
+    with closing(NicWatch(lab.nic, armed=False, budget=None)) as watch:
+        assert watch.tunnel_of(inner) is None
+        vxlan(lab)
+        watch.changed()
+        assert watch.tunnel_of(inner) == "vx0 (vxlan)"
+        assert watch.tunnel_of(outer) is None
+        ip(lab, "host", "link", "delete", "vx0")
+        watch.changed()
+        assert watch.tunnel_of(inner) is None
+
+
+def test_a_flow_in_vxlan_is_left_to_rss_and_says_so(lab: Lab, tmp_path: Path) -> None:
+    vxlan(lab)
+    with a_bed(lab, tmp_path, "bpf", policy(order="immediate")) as bed:
+        bed.start()
+        with (
+            open_socket(lab.netns["host"], V4, socket.SOCK_STREAM) as listener,
+            open_socket(lab.netns["peer"], V4, socket.SOCK_STREAM) as client,
+        ):
+            listener.bind((INNER["host"], 5200))
+            listener.listen(1)
+            client.settimeout(10)
+            client.connect((INNER["host"], 5200))
+            accepted, _ = listener.accept()
+            inner = key_of(accepted, Protocol.TCP)
+            turns = cycle(os.sched_getaffinity(0))
+
+            def used() -> bool:
+                """On each CPU in turn: off its packets' for long enough, until it is back there."""
+                on_cpu(next(turns))
+                for _ in range(500):
+                    client.send(b"x")
+                    accepted.recv(1)
+                row = bed.daemon.flow(inner)
+                assert row is None or row["state"] == "wanted", row
+                return row is not None and "vx0 (vxlan)" in row["why"]
+
+            with accepted:
+                until(used, "it is seen, and left")
+                assert all(rule.match is None or rule.match.dst_port != 5200 for rule in
+                           lab.nic.rules())  # fmt: skip
+
+
+def test_sockets_of_one_udp_port_are_told_as_a_group(shared_lab: Lab, watch: Watch) -> None:
+    observer = watch(shared_lab)
+
+    def told(port: int, sockets: int) -> list[SocketSeen]:
+        made = [shared_lab.open("host", V4, socket.SOCK_DGRAM) for _ in range(sockets)]
+        for each in made:
+            each.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+            each.bind((HOST[V4], port))
+            each.setblocking(False)
+        sender = shared_lab.open("peer", V4, socket.SOCK_DGRAM)
+        sender.connect((HOST[V4], port))
+        found: list[SocketSeen] = []
+
+        def seen_one() -> bool:
+            sender.send(b"x")
+            for cpu in (RIGHT, WRONG):
+                on_cpu(cpu)
+                for each in made:
+                    try:
+                        each.recv(10)
+                    except BlockingIOError:
+                        continue
+            found.extend(
+                each for each in observer.drain()
+                if isinstance(each, SocketSeen) and each.cookie in map(cookie, made)
+            )  # fmt: skip
+            return bool(found)
+
+        until(seen_one, "one of them is told")
+        return found
+
+    assert {each.group for each in told(5300, 1)} == {False}
+    assert {each.group for each in told(5301, 2)} == {True}

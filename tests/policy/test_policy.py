@@ -1,0 +1,286 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Policy files become the policy they say, and flows fall under the rule they should."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from atfnd.model import (
+    Facts,
+    FlowKey,
+    FlowRule,
+    Migrant,
+    Mode,
+    Network,
+    Placement,
+    Policy,
+    Protocol,
+)
+from atfnd.policy.file import load as load_module
+from atfnd.policy.file.load import check, load
+from atfnd.policy.file.problem import Mistake, PolicyError
+from atfnd.policy.file.schema import network, port_range
+from atfnd.policy.file.units import MAX
+from atfnd.policy.match.match import Matcher, armed, interface_rule, qualify, rule_budget
+
+EXAMPLES = sorted(Path(__file__).parents[2].glob("policies/*.yaml"))
+MS = 10**6
+
+
+def policy_of(tmp_path: Path, text: str) -> Policy:
+    file = tmp_path / "atfnd.yaml"
+    file.write_text(text)
+    return load(file)
+
+
+def key(
+    local: str = "10.0.0.1:443", remote: str = "10.0.0.2:5000", protocol: int = Protocol.TCP
+) -> FlowKey:
+    (near, near_port), (far, far_port) = local.rsplit(":", 1), remote.rsplit(":", 1)
+    return FlowKey(
+        protocol,
+        ipaddress.ip_address(near).packed,
+        int(near_port),
+        ipaddress.ip_address(far).packed,
+        int(far_port),
+    )
+
+
+def rule_for(policy: Policy, flow: FlowKey, comm: str | None = "x") -> str | None:
+    rule = Matcher(policy).first_match(Facts(flow, comm, bytes=MAX, age_ns=MAX))
+    return None if rule is None else rule.name
+
+
+def test_reads_every_key(tmp_path: Path) -> None:
+    policy = policy_of(
+        tmp_path,
+        """\
+version: 1
+about: all of it
+daemon:
+  observer: sock_diag
+  table: {max: 7}
+  settle: {hold_down: 2m}
+  web: {port: 8650}
+interfaces:
+  - match: {name: "lab:* | sim?"}
+    armed: true
+    rules: {max: 5, reserve: 2}
+flows:
+  - name: one
+    match:
+      protocol: [tcp, sctp]
+      ports: [22, 8000-8010]
+      local: 10.0.0.0/8
+      remote: ["2001:db8::/32", 192.0.2.1]
+      process: "iperf3|globus*"
+      min_bytes: 1.5KiB
+      min_age: 1.5s
+    placement: {near: core}
+    t_delete: 1h
+    dwell: 20us
+    order: bounded
+    owner: process
+""",
+    )
+    file = tmp_path / "atfnd.yaml"
+    assert policy.flows[1] == FlowRule(
+        name="one",
+        source=f"{file}:13",
+        protocols=frozenset({Protocol.TCP, Protocol.SCTP}),
+        ports=((22, 22), (8000, 8010)),
+        local=(Network(4, bytes([10, 0, 0, 0]), 8),),
+        remote=(
+            Network(6, ipaddress.ip_address("2001:db8::").packed, 32),
+            Network(4, bytes([192, 0, 2, 1]), 32),
+        ),
+        processes=("iperf3", "globus*"),
+        min_bytes=1536,
+        min_age_ns=1500 * MS,
+        placement=Placement.CORE,
+        order=Mode.BOUNDED,
+        owner=Migrant.PROCESS,
+        dwell_ns=20_000,
+        t_delete_ns=3600 * 1000 * MS,
+    )
+    assert [rule.name for rule in policy.flows] == ["control", "one", "rest"]
+    assert (policy.observer, policy.table_max) == ("sock_diag", 7)
+    assert policy.hold_down_ns == 120_000 * MS
+    assert policy.web_port == 8650
+    assert policy.files == (str(file),)
+    assert interface_rule(policy, "lab:a").source == f"{file}:9"
+    assert armed(policy, "lab:a")
+    assert armed(policy, "sim0")
+    assert not armed(policy, "eth0")
+    assert [rule_budget(policy, "lab:a", n) for n in (None, 100, 6, 1)] == [5, 5, 4, 0]
+    assert rule_budget(policy, "eth0", None) is None
+
+
+def test_built_in_watches_all_and_leaves_the_ways_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(load_module, "DEFAULT_CONFIG", tmp_path / "atfnd.yaml")
+    policy = load()
+    assert policy.files == ()
+    assert not armed(policy, "eth0")
+    assert rule_for(policy, key(local="10.0.0.1:22")) == "control"
+    assert rule_for(policy, key(remote="10.0.0.2:179")) == "control"
+    assert rule_for(policy, key("::1:80", "::2:90", Protocol.UDP)) == "rest"
+    rest = policy.flows[-1]
+    assert (rest.placement, rest.source) == (Placement.CORE, "built-in:15")
+    assert qualify(policy) == (rest.dwell_ns, rest.min_bytes, rest.min_age_ns)
+    assert qualify(policy) == (10 * MS, 64 * 1024, 200 * MS)
+    assert rule_for(policy, key(protocol=1)) is None
+
+
+def test_parts_alone_are_read_without_a_main_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(load_module, "DEFAULT_CONFIG", tmp_path / "atfnd.yaml")
+    (tmp_path / "policies.d").mkdir()
+    part = tmp_path / "policies.d" / "a.yaml"
+    part.write_text('version: 1\ninterfaces: [{match: {name: "eth*"}, armed: true}]\n')
+    (tmp_path / "policies.d" / ".#a.yaml").symlink_to("nobody@nowhere")  # an editor's lock
+    (tmp_path / "policies.d" / "a.yaml~").write_text("old")
+    assert load().files == (str(part),)
+    assert armed(load(), "eth0")
+
+
+def test_names_and_daemon_settings_are_given_once(tmp_path: Path) -> None:
+    (tmp_path / "policies.d").mkdir()
+    text = "version: 1\ndaemon: {}\nflows:\n- {name: a, match: {ports: 1}, placement: leave}\n"
+    main, part = tmp_path / "m.yaml", tmp_path / "policies.d" / "p.yaml"
+    main.write_text(text)
+    part.write_text(text)
+    with pytest.raises(PolicyError) as caught:
+        load(main)
+    assert [str(p).splitlines()[0::3] for p in caught.value.problems] == [
+        [f"{part}:4:10: a second flow rule named `a`", f"    hint: the first is at {main}:4"],
+        [f"{part}:2:1: a second `daemon`", f"    hint: they are in {main}: keep them in one file"],
+    ]
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.name)
+def test_examples_validate(example: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    check(example)
+    assert capsys.readouterr().out.startswith(f"policy OK: {example}\n")
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.name)
+def test_examples_open_with_what_they_are_for_and_what_they_cost(example: Path) -> None:
+    opening, _, _ = example.read_text().partition("version:")
+    assert re.search(r"^# For: .{40}[^\0]*^# Cost: .{10}", opening, re.MULTILINE)
+
+
+def test_there_are_examples() -> None:
+    assert len(EXAMPLES) >= 2
+
+
+@given(st.lists(st.lists(st.integers(0, 99)), max_size=4))
+def test_rules_stand_in_the_order_of_the_files(parts: list[list[int]]) -> None:
+    with TemporaryDirectory() as folder:
+        (Path(folder) / "policies.d").mkdir()
+        expected = []
+        for i, part in enumerate(parts):
+            names = [f"r{i}-{j}-{port}" for j, port in enumerate(part)]
+            expected += names
+            flows = [f"{{name: {n}, match: {{ports: 1}}, placement: leave}}" for n in names]
+            name = "m.yaml" if i == 0 else f"policies.d/{i}.yaml"
+            (Path(folder) / name).write_text(f"version: 1\nflows: [{', '.join(flows)}]\n")
+        if parts:
+            loaded = load(Path(folder) / "m.yaml").flows
+            assert [rule.name for rule in loaded] == ["control", *expected, "rest"]
+
+
+PORTS = st.integers(0, 65536)
+
+
+@given(PORTS, PORTS)
+def test_port_ranges(low: int, high: int) -> None:
+    if 1 <= low <= high <= 65535:
+        assert port_range(f"{low}-{high}") == (low, high)
+    else:
+        with pytest.raises(Mistake):
+            port_range(f"{low}-{high}")
+
+
+@given(
+    st.lists(st.tuples(PORTS, PORTS), min_size=1, max_size=3),
+    st.lists(st.ip_addresses(v=4).map(str), min_size=1, max_size=2),
+    st.integers(0, 32),
+    st.integers(0, 65535),
+    st.integers(0, 65535),
+    st.ip_addresses(v=4).map(str),
+)
+def test_matches_as_the_words_say(
+    ranges: list[tuple[int, int]],
+    networks: list[str],
+    prefix: int,
+    local_port: int,
+    remote_port: int,
+    address: str,
+) -> None:
+    inside = [ipaddress.ip_network(f"{n}/{prefix}", strict=False) for n in networks]
+    rule = FlowRule(
+        name="r",
+        source="f:1",
+        protocols=None,
+        ports=tuple(ranges),
+        local=tuple(network(str(n)) for n in inside),
+        remote=None,
+        processes=None,
+        min_bytes=1,
+        min_age_ns=2,
+        placement=Placement.LEAVE,
+        order=Mode.STRICT,
+        owner=Migrant.THREAD,
+        dwell_ns=0,
+        t_delete_ns=1,
+    )
+    matcher = Matcher(Policy((), (rule,), "auto", 1, 0, ()))
+    flow = key(f"{address}:{local_port}", f"192.0.2.1:{remote_port}")
+    expected = (
+        any(port in range(a, b + 1) for a, b in ranges for port in (local_port, remote_port))
+        and any(ipaddress.ip_address(address) in n for n in inside)
+        and address != "0.0.0.0"
+    )
+    assert (matcher.first_match(Facts(flow, bytes=1, age_ns=2)) is rule) == expected
+    assert matcher.first_match(Facts(flow, bytes=0, age_ns=2)) is None
+    assert matcher.first_match(Facts(flow, bytes=1, age_ns=1)) is None
+
+
+def test_a_process_matches_by_any_glob_and_an_unknown_one_only_to_be_left(tmp_path: Path) -> None:
+    policy = policy_of(
+        tmp_path,
+        "version: 1\nflows:\n"
+        '- {name: steer, match: {process: "iperf3|globus*"}, placement: {near: core}}\n'
+        '- {name: keep, match: {process: "redis-?", ports: 6379}, placement: leave}\n',
+    )
+    names = {"iperf3": "steer", "globus-x": "steer", "iperf33": "rest", "redis-1": "keep"}
+    for comm, name in names.items():
+        assert rule_for(policy, key(remote="10.0.0.2:6379"), comm) == name
+    assert rule_for(policy, key(remote="10.0.0.2:6379"), None) == "keep"
+    assert rule_for(policy, key(), None) == "rest"
+
+
+def test_qualify_is_the_loosest_of_the_rules_that_steer(tmp_path: Path) -> None:
+    policy = policy_of(
+        tmp_path,
+        "version: 1\nflows:\n"
+        "- {name: a, match: {ports: 1, min_bytes: 1B}, placement: leave, dwell: 1ns}\n"
+        "- {name: b, match: {ports: 2, min_bytes: 9B, min_age: 9s}, placement: {near: core}}\n"
+        "- {name: c, match: {ports: 3, min_bytes: 8KiB, min_age: 1s}, placement: {near: core}}\n"
+        "- {name: rest, match: {protocol: tcp}, placement: leave}\n",
+    )
+    assert qualify(policy) == (10 * MS, 9, 1000 * MS)
+
+
+def test_qualify_lets_nothing_up_when_no_rule_steers() -> None:
+    assert qualify(Policy((), (), "auto", 1, 0, ())) == (MAX, MAX, MAX)

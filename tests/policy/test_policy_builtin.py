@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The rules that hold where no file says otherwise, and how a file says otherwise."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from atfnd.policy.file.problem import PolicyError
+from tests.policy.test_policy import key, policy_of, rule_for
+
+__all__: list[str] = []
+
+
+def test_a_rule_named_rest_replaces_the_built_in_one_where_it_stands(tmp_path: Path) -> None:
+    rules = "- {name: rest, match: {protocol: udp}, placement: leave}\n"
+    policy = policy_of(tmp_path, f"version: 1\nflows:\n{rules}")
+    assert [rule.name for rule in policy.flows] == ["control", "rest"]
+    assert rule_for(policy, key()) is None
+
+
+def test_what_replaces_control_stands_before_all_others(tmp_path: Path) -> None:
+    policy = policy_of(
+        tmp_path,
+        "version: 1\nflows:\n"
+        "- {name: all, match: {protocol: tcp}, placement: {near: core}}\n"
+        "- {name: control, match: {ports: 179}, placement: leave, replaces_built_in: true}\n",
+    )
+    assert [rule.name for rule in policy.flows] == ["control", "all", "rest"]
+    assert rule_for(policy, key(local="10.0.0.1:179")) == "control"
+    assert rule_for(policy, key(local="10.0.0.1:22")) == "all"
+
+
+def test_what_leaves_the_ways_in_alone_may_be_named_control(tmp_path: Path) -> None:
+    policy = policy_of(
+        tmp_path,
+        "version: 1\nflows:\n"
+        "- {name: all, match: {protocol: tcp}, placement: {near: core}}\n"
+        "- {name: control, match: {ports: [20-23, 179, 6653]}, placement: leave}\n",
+    )
+    assert [rule.name for rule in policy.flows] == ["control", "all", "rest"]
+    assert rule_for(policy, key(local="10.0.0.1:22")) == "control"
+    assert rule_for(policy, key(local="10.0.0.1:6653")) == "control"
+
+
+@pytest.mark.parametrize(
+    ("rule", "said"),
+    [
+        (
+            "{name: control, match: {ports: 9000}, placement: {near: core}}",
+            "`control` is the built-in rule that leaves ssh and BGP alone",
+        ),
+        (
+            "{name: control, match: {ports: 179}, placement: leave}",
+            "`control` is the built-in rule that leaves ssh and BGP alone",
+        ),
+        (
+            "{name: control, match: {ports: [22, 179], remote: 10.0.0.0/8}, placement: leave}",
+            "`control` is the built-in rule that leaves ssh and BGP alone",
+        ),
+        (
+            "{name: mine, match: {ports: 1}, placement: leave, replaces_built_in: true}",
+            "there is no built-in rule `mine`",
+        ),
+    ],
+)
+def test_control_is_not_replaced_by_accident(tmp_path: Path, rule: str, said: str) -> None:
+    with pytest.raises(PolicyError) as caught:
+        policy_of(tmp_path, f"version: 1\nflows:\n- {rule}\n")
+    (problem,) = caught.value.problems
+    assert problem.message == said
+    assert "replaces_built_in" in str(problem) or "control and rest" in str(problem)

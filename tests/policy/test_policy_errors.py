@@ -1,0 +1,303 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What a bad policy file is answered with: exact words at the exact place, and nothing is used."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from atfnd.policy.file.decode import decode
+from atfnd.policy.file.document import Document
+from atfnd.policy.file.load import load
+from atfnd.policy.file.problem import PolicyError
+
+FLOW = "version: 1\nflows:\n  - name: a\n    placement: leave\n    match: "
+DAEMON = "version: 1\ndaemon: "
+IFACE = 'version: 1\ninterfaces:\n  - match: {name: "eth*"}\n    '
+
+# what is written, `line:column: message`, hint (None: what the key means, or another one)
+BAD = [
+    # the file
+    ("", "1:1: the file says nothing", "a policy begins with `version: 1`"),
+    ("# all\n# comments\n", "1:1: the file says nothing", "a policy begins with `version: 1`"),
+    ("flows: []\n", "1:1: `version` is missing", None),
+    ("version: 2\n", "1:10: expected 1, got `2`", None),
+    ('version: "1"\n', '1:10: expected 1, got `"1"`', "did you mean 1?"),
+    ("- 1\n", "1:1: expected a mapping, got a list", "known here: version, about, daemon, "),
+    ("version: 1\nabout: 12\n", "2:8: expected text, got `12`", "quote it"),
+    ("version: 1\nflow: []\n", "2:1: unknown key `flow`", "did you mean flows?"),
+    ("version: 1\nflows:\n", "2:7: expected a list, got nothing", None),
+    ("version: 1\nversion: 1\n", "2:1: duplicate key `version`", "first written at line 1, column"),
+    ("version: 1\n[a]: 1\n", "2:1: a key is a single word", None),
+    # YAML itself
+    ("a: b: c\n", "1:5: mapping values are not allowed here", None),
+    (
+        "a:\n\tb: 1\n",
+        "2:1: while scanning for the next token, found character '\\t'",
+        "YAML is ind",
+    ),
+    ("a: [1,\n  2\nb: 3\n", "3:2: while parsing a flow sequence, expected ',' or", "it begins at"),
+    ("version: 1\n---\nversion: 1\n", "2:1: expected a single document in the stream", "it begi"),
+    ("version: &v 1\n", "1:10: a YAML anchor is not read here", None),
+    ("version: *v\n", "1:10: a YAML alias is not read here", None),
+    ("version: !!int 1\n", "1:10: a YAML tag is not read here", None),
+    ("version: 1\nabout: \0\n", "2:8: a control character", None),
+    ('version: 1\nabout: "\\uD800"\n', "2:8: half of a surrogate pair is no character", None),
+    ('version: 1\nabout: "\\UFFFFFFFF"\n', "2:11: no such character or version", None),
+    ("[" * 9000, "1:1: nested too deeply", None),
+    (FLOW + "{<<: {ports: 1}}", "5:13: unknown key `<<`", "known here: protocol, ports, local, "),
+    # flow rules
+    (FLOW + "{}", "5:12: an empty match", "to match everything: {protocol: [tcp, udp, sctp]}"),
+    (FLOW, "5:11: expected a mapping, got nothing", "known here: protocol, ports"),
+    (FLOW + "{prots: 1}", "5:13: unknown key `prots`", "did you mean ports?"),
+    (FLOW + "{protocol: tpc}", "5:23: expected tcp, udp, sctp, got `tpc`", "did you mean tcp?"),
+    (FLOW + "{protocol: 6}", "5:23: expected tcp, udp, sctp, got `6`", None),
+    (FLOW + "{ports: []}", "5:20: `ports` is empty", None),
+    (FLOW + "{ports: }", "5:19: expected a port or a range such as 8000-8010, got nothing", None),
+    (FLOW + "{ports: 10:30}", "5:20: expected a port or a range such as", "did you mean 10-30?"),
+    (FLOW + "{ports: 0}", "5:20: no such port: `0`", "ports are 1 to 65535"),
+    (FLOW + "{ports: [22, 65536]}", "5:25: no such port: `65536`", "ports are 1 to 65535"),
+    (FLOW + "{ports: 9-70000}", "5:20: no such port: `9-70000`", "ports are 1 to 65535"),
+    (FLOW + "{ports: 30-10}", "5:20: `30-10` is an empty range", "did you mean 10-30?"),
+    (
+        FLOW + "{ports: true}",
+        "5:20: expected a port or a range such as 8000-8010, got `true`",
+        None,
+    ),
+    (FLOW + "{ports: ssh}", "5:20: expected a port or a range such as 8000-8010, got `ssh`", None),
+    (
+        FLOW + "{local: 10.0.0.1/8}",
+        "5:20: `10.0.0.1/8` has host bits set",
+        "did you mean 10.0.0.0/8?",
+    ),
+    (FLOW + "{local: 10.0.0.0/33}", "5:20: no such prefix length: `/33`", "/0 to /32"),
+    (
+        FLOW + "{local: 10.0.0/8}",
+        "5:20: expected a network such as 10.0.0.0/8, got `10.0.0/8`",
+        None,
+    ),
+    (FLOW + "{local: 10}", "5:20: expected a network such as 10.0.0.0/8, got `10`", None),
+    (FLOW + '{remote: "fe80::%lo/64"}', "5:21: expected a network such as", None),
+    (FLOW + "{process: 7}", "5:22: expected a process name, got `7`", "quote it"),
+    (FLOW + '{process: "a||b"}', "5:22: `a||b` has an empty name in it", None),
+    (
+        FLOW + "{process: systemd-networkd}",
+        "5:22: `systemd-networkd` can match no process: the kernel keeps 15 bytes of a name",
+        "did you mean systemd-network?",
+    ),
+    (FLOW + "{min_bytes: 65536}", "5:24: `65536` has no unit, expected a size", "units: B, KiB"),
+    (FLOW + "{min_bytes: 64kb}", "5:24: unknown unit `kb`, expected a size", "did you mean 64KiB?"),
+    (FLOW + "{min_bytes: 64ms}", "5:24: unknown unit `ms`, expected a size", "units: B, KiB"),
+    (FLOW + "{min_bytes: 0.3B}", "5:24: `0.3B` is not a whole number of B", None),
+    (FLOW + "{min_bytes: 9000000000GiB}", "5:24: `9000000000GiB` is out of range", None),
+    (
+        FLOW + "{min_age: 10:30}",
+        "5:22: expected a time such as 200ms, got `10:30`",
+        "units: ns, us",
+    ),
+    (FLOW + "{min_age: 2S}", "5:22: unknown unit `S`, expected a time", "did you mean 2s?"),
+    (FLOW + "{min_age: -2s}", "5:22: expected a time such as 200ms, got `-2s`", "units: ns, us"),
+    (FLOW + "{ports: 1}\n    t_delete: 0s", "6:15: must be more than 0", None),
+    (FLOW + "{ports: 1}\n    rx: 1", "6:5: unknown key `rx`", "known here: name, match, placement"),
+    (
+        FLOW.replace(": a", ": 5") + "{ports: 1}",
+        "3:11: expected a name, got `5`",
+        "letters, digits",
+    ),
+    (
+        FLOW.replace(": leave", ": leav") + "{ports: 1}",
+        "4:16: expected leave, auto or",
+        "did you mean leave",
+    ),
+    (
+        FLOW.replace(": leave", ": core") + "{ports: 1}",
+        "4:16: expected leave, auto or",
+        "did you mean {near",
+    ),
+    (
+        FLOW.replace(": leave", ":") + "{ports: 1}",
+        "4:15: expected leave, auto or {near: core}, got no",
+        None,
+    ),
+    (
+        FLOW.replace("leave", "{near: cor}") + "{ports: 1}",
+        "4:23: expected core,",
+        "did you mean core?",
+    ),
+    (
+        FLOW.replace("leave", "{}") + "{ports: 1}",
+        "4:16: a placement of no place",
+        "say one of near, cpus, dedicated",
+    ),
+    # interfaces and daemon
+    (IFACE + "armed: yes", "4:12: expected true or false, got `yes`", "did you mean true?"),
+    (IFACE + 'armed: "true"', '4:12: expected true or false, got `"true"`', None),
+    (IFACE + "armed: 1", "4:12: expected true or false, got `1`", None),
+    (IFACE + "rules: {max: 010}", "4:18: expected a number, got `010`", "did you mean 10?"),
+    (IFACE + 'rules: {max: "10"}', '4:18: expected a number, got `"10"`', "did you mean 10?"),
+    (IFACE + "rules: {max: 0x10}", "4:18: expected a number, got `0x10`", "plain decimal digits"),
+    (IFACE + "rules: {max: 1_000}", "4:18: expected a number, got `1_000`", "plain decimal digits"),
+    (IFACE + "rules: {max: 10:30}", "4:18: expected a number, got `10:30`", "plain decimal digits"),
+    (IFACE + "rules: {max: 1.5}", "4:18: expected a number, got `1.5`", "plain decimal digits"),
+    (IFACE + "rules: {max: }", "4:17: expected a number, got nothing", None),
+    (IFACE + "rules: {reserve: -1}", "4:22: must be 0 or more", None),
+    (IFACE.replace('"eth*"', '""'), "3:19: `name` is empty", None),
+    (IFACE.replace('"eth*"', '"eth*|"'), "3:19: `eth*|` has an empty name in it", None),
+    (IFACE.replace("name", "nam"), "3:13: unknown key `nam`", "did you mean name?"),
+    (
+        DAEMON + "{observer: bpff}",
+        "2:20: expected auto, bpf or sock_diag, got `bpff`",
+        "did you mean",
+    ),
+    (DAEMON + "{web: 8650}", "2:15: expected a mapping, got `8650`", "known here: port"),
+    (DAEMON + "{web: {}}", "2:15: `port` is missing", None),
+    (DAEMON + "{web: {port: 80}}", "2:22: must be 1024 or more", None),
+    (DAEMON + "{web: {port: 70000}}", "2:22: must be 65535 or less", None),
+    (DAEMON + "{table: {max: 0}}", "2:23: must be 1 or more", None),
+    (DAEMON + "{table: {max: 99999999}}", "2:23: must be 16777216 or less", None),
+    (
+        DAEMON + "{settle: {hold_down: 5}}",
+        "2:30: `5` has no unit, expected a time",
+        "units: ns, us",
+    ),
+]
+
+
+@pytest.mark.parametrize(("text", "place", "hint"), BAD)
+def test_says_what_is_wrong_and_where(text: str, place: str, hint: str | None) -> None:
+    answered(text, place, hint)
+
+
+def answered(text: str, place: str, hint: str | None) -> None:
+    """AssertionError unless that is said of this file, once."""
+    with TemporaryDirectory() as folder:
+        file = Path(folder) / "atfnd.yaml"
+        file.write_text(text, encoding="utf-8")
+        with pytest.raises(PolicyError) as caught:
+            load(file)
+    at = [p for p in caught.value.problems if f"{p.line}:{p.column}: {p.message}".startswith(place)]
+    assert len(at) == 1, str(caught.value)
+    assert (at[0].hint or "").startswith(hint or "")
+    assert at[0].hint
+    assert str(at[0]).startswith(f"{file}:{place}")
+
+
+def test_prints_the_line_a_caret_and_the_hint(tmp_path: Path) -> None:
+    file = tmp_path / "atfnd.yaml"
+    file.write_text("version: 1\nflows:\n- name: a\n  match: {prots: [22]}\n  placement: leav\n")
+    with pytest.raises(PolicyError) as caught:
+        load(file)
+    assert str(caught.value) == (
+        "2 errors in the policy\n"
+        f"{file}:4:11: unknown key `prots`\n"
+        "      match: {prots: [22]}\n"
+        "              ^^^^^\n"
+        "    hint: did you mean ports?\n"
+        f"{file}:5:14: expected leave, auto or {{near: core}}, got `leav`\n"
+        "      placement: leav\n"
+        "                 ^^^^\n"
+        "    hint: did you mean leave?"
+    )
+    assert caught.value.exit_code == 2
+
+
+def test_a_caret_stays_under_its_place_behind_a_tab() -> None:
+    document = Document("f", b'{version: 1, about: "a\tb", abut: 1}')
+    _, problems = decode(document)
+    assert str(problems[0]).splitlines()[1:3] == [
+        '    {version: 1, about: "a\tb", abut: 1}',
+        "    " + " " * 22 + "\t" + " " * 4 + "^^^^",
+    ]
+
+
+def test_words_of_a_file_cannot_steer_the_terminal() -> None:
+    _, problems = decode(Document("f", b'version: 1\n"\\x1b[2J": 1\n'))
+    assert "unknown key `?[2J`" in str(problems[0])
+    _, problems = decode(Document("f", b"version: 1\nabout: \x1b[2J\n"))
+    assert "\x1b" not in str(problems[0])
+
+
+def test_not_utf8_is_placed_by_character(tmp_path: Path) -> None:
+    _, problems = decode(Document("f", "version: 1\r\nabout: é".encode() + b"\xff\n"))
+    assert [(p.line, p.column, p.message) for p in problems] == [(2, 9, "not UTF-8")]
+
+
+def test_every_file_reports_every_mistake(tmp_path: Path) -> None:
+    (tmp_path / "policies.d").mkdir()
+    (tmp_path / "atfnd.yaml").write_text("version: 3\nabot: x\n")
+    (tmp_path / "policies.d" / "a.yaml").write_text("- 1\n")
+    (tmp_path / "policies.d" / "b.yml").write_text("version: 1\n")
+    with pytest.raises(PolicyError) as caught:
+        load(tmp_path / "atfnd.yaml")
+    assert [(Path(p.file).name, p.line, p.message) for p in caught.value.problems] == [
+        ("b.yml", None, "only *.yaml is read here"),
+        ("atfnd.yaml", 1, "expected 1, got `3`"),
+        ("atfnd.yaml", 2, "unknown key `abot`"),
+        ("a.yaml", 1, "expected a mapping, got a list"),
+    ]
+
+
+def _unreadable(config: Path) -> str:
+    with pytest.raises(PolicyError) as caught:
+        load(config)
+    return str(caught.value)
+
+
+def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
+    start = "1 error in the policy\n"
+    missing = tmp_path / "no.yaml"
+    assert _unreadable(missing) == f"{start}{missing}: cannot be read: No such file or directory"
+    assert (
+        _unreadable(tmp_path)
+        == f"{start}{tmp_path}: cannot be read: it is a directory, not a regular file"
+    )
+    loop = tmp_path / "loop.yaml"
+    loop.symlink_to(loop)
+    assert "loop.yaml: cannot be read: Too many levels of symbolic links" in _unreadable(loop)
+
+
+def test_policies_d_that_is_not_a_directory(tmp_path: Path) -> None:
+    (tmp_path / "atfnd.yaml").write_text("version: 1\n")
+    (tmp_path / "policies.d").write_text("version: 1\n")
+    assert _unreadable(tmp_path / "atfnd.yaml").endswith(
+        "policies.d: cannot be read: Not a directory"
+    )
+
+
+KEYS = "version daemon table settle interfaces flows match name placement ports local process"
+MORE = (
+    "min_age t_delete rules max near cpus leave core 10:30 22 2s 64KiB ::1/128 ~ { } [ ] & * !! ?"
+)
+MARKS = [
+    "version: 1\n",
+    ": ",
+    ", ",
+    "- ",
+    "\n",
+    "\n  ",
+    "\n    ",
+    " ",
+    '"',
+    "\\U00110000",
+    "yes",
+    "#",
+    "é",
+]
+WORDS = st.sampled_from([*KEYS.split(), *MORE.split(), *MARKS])
+
+
+@given(st.one_of(st.binary(max_size=80), st.lists(WORDS).map(lambda w: "".join(w).encode())))
+@example(b'version: 1\nabout: "\\U00110000"\n')
+@example(b"%YAML 1." + b"1" * 5000 + b"\n---\nversion: 1\n")
+def test_any_bytes_are_a_policy_or_problems_with_a_place(data: bytes) -> None:
+    content, problems = decode(Document("f", data))
+    assert (content is None) == bool(problems)
+    for problem in problems:
+        assert problem.line is not None
+        assert problem.column is not None
+        assert problem.hint
+        assert str(problem).isprintable() or "\n" in str(problem)

@@ -1,0 +1,156 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What a rule asks of a flow beyond its key: its process, its NIC, its direction, its rate."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from atfnd.model import (
+    Direction,
+    Facts,
+    FlowRule,
+    Placement,
+    Policy,
+    Process,
+    Protocol,
+)
+from atfnd.policy.file.load import load
+from atfnd.policy.match.match import Matcher, meets, qualify
+from atfnd.policy.match.systemd import units_in
+from tests.values import RULE, key
+
+LEAVE = replace(RULE, name="leave", placement=Placement.LEAVE)
+NGINX = Facts(
+    key(1),
+    "nginx",
+    Process("nginx: worker process", 33, "/system.slice/nginx.service"),
+    "eth0",
+    Direction.ACCEPTED,
+)
+
+
+def matches(facts: Facts, **asked: Any) -> bool:
+    return first(facts, replace(RULE, **asked)) is not None
+
+
+def first(facts: Facts, *rules: FlowRule) -> FlowRule | None:
+    return Matcher(Policy((), rules, "auto", 1, 0, ())).first_match(facts)
+
+
+def test_reads_every_key_of_a_match(tmp_path: Path) -> None:
+    file = tmp_path / "atfnd.yaml"
+    file.write_text("""\
+version: 1
+flows:
+  - name: one
+    match:
+      direction: accepted
+      interface: "eth*|lab:*"
+      command: "*iperf3 -s*"
+      user: [root, 1000]
+      cgroup: /system.slice/*
+      unit: "nginx.service|user@*"
+      min_rate: 500Mbit
+    placement: leave
+""")
+    assert load(file).flows[1] == replace(
+        LEAVE,
+        name="one",
+        source=f"{file}:3",
+        direction=Direction.ACCEPTED,
+        interfaces=("eth*", "lab:*"),
+        commands=("*iperf3 -s*",),
+        users=frozenset({0, 1000}),
+        cgroups=("/system.slice/*",),
+        units=("nginx.service", "user@*"),
+        min_rate_bit_s=500_000_000,
+        order=load(file).flows[1].order,
+        dwell_ns=10_000_000,
+    )
+
+
+@pytest.mark.parametrize(
+    ("asked", "is_so"),
+    [
+        ({"commands": ("nginx: *",)}, True),
+        ({"commands": ("nginx",)}, False),  # a glob is on the whole of it
+        ({"commands": ("a", "*worker*")}, True),
+        ({"users": frozenset({33})}, True),
+        ({"users": frozenset({0, 1000})}, False),
+        ({"cgroups": ("/system.slice/nginx.service",)}, True),
+        ({"cgroups": ("/system.slice/*",)}, True),
+        ({"cgroups": ("/system.slice",)}, False),
+        ({"units": ("nginx.service",)}, True),
+        ({"units": ("system.slice",)}, True),
+        ({"units": ("ngin*",)}, True),
+        ({"units": ("user@*",)}, False),
+        ({"interfaces": ("lab:*", "eth*")}, True),
+        ({"interfaces": ("eth1",)}, False),
+        ({"direction": Direction.ACCEPTED}, True),
+        ({"direction": Direction.CONNECTED}, False),
+        ({"commands": ("nginx: *",), "users": frozenset({0})}, False),  # all of them
+    ],
+    ids=str,
+)
+def test_a_flow_must_meet_what_is_asked(asked: dict[str, Any], is_so: bool) -> None:
+    assert matches(NGINX, **asked) == is_so
+    unknown = Facts(NGINX.key)
+    assert not matches(unknown, **asked)
+    assert matches(unknown, **asked, placement=Placement.LEAVE)
+    assert matches(NGINX, **asked, placement=Placement.LEAVE) == is_so
+
+
+def test_a_process_in_no_unit_is_known_to_be_in_none() -> None:
+    alone = Facts(key(1), process=Process(cgroup="/"))
+    assert first(alone, replace(LEAVE, units=("*",))) is None
+    assert first(alone, replace(LEAVE, cgroups=("/",))) is not None
+
+
+def test_udp_has_no_direction() -> None:
+    facts = Facts(key(1)._replace(protocol=Protocol.UDP))
+    for direction in Direction:
+        for placement in (Placement.LEAVE, Placement.CORE):
+            assert not matches(facts, direction=direction, placement=placement)
+
+
+def test_the_units_of_a_path() -> None:
+    user = "/user.slice/user-0.slice/user@0.service/app.slice/a.scope"
+    assert units_in(user) == tuple(user.split("/")[1:])
+    assert units_in("/system.slice/a.service/worker") == ("system.slice", "a.service")
+    assert units_in("/system.slice/_cpu.service") == ("system.slice", "cpu.service")
+    assert units_in("/") == units_in("/kubepods/pod1") == units_in("/.slice") == ()
+
+
+RATES = st.integers(0, 3)
+
+
+@given(st.lists(st.tuples(RATES, RATES, RATES), max_size=4), RATES, RATES, RATES)
+def test_more_never_leads_to_a_later_rule(
+    asked: list[tuple[int, int, int]], bytes: int, age_ns: int, rate: int
+) -> None:
+    rules = [
+        replace(RULE, name=str(i), min_bytes=b, min_age_ns=a, min_rate_bit_s=r)
+        for i, (b, a, r) in enumerate(asked)
+    ]
+    matcher = Matcher(Policy((), tuple(rules), "auto", 1, 0, ()))
+    rule, others = matcher.look(Facts(key(1), bytes=bytes, age_ns=age_ns, rate_bit_s=rate))
+    at = len(rules) if rule is None else rules.index(rule)
+    assert list(others) == rules[:at]
+    assert not any(meets(each, bytes, age_ns, rate) for each in others)
+    for more in ((1, 0, 0), (0, 1, 0), (0, 0, 1)):
+        grown = Facts(
+            key(1), bytes=bytes + more[0], age_ns=age_ns + more[1], rate_bit_s=rate + more[2]
+        )
+        later = matcher.first_match(grown)
+        assert (len(rules) if later is None else rules.index(later)) <= at
+
+
+def test_the_kernel_is_not_asked_for_a_rate() -> None:
+    fast = replace(RULE, min_rate_bit_s=10**9)
+    assert qualify(Policy((), (fast,), "auto", 1, 0, ())) == (0, 0, 0)

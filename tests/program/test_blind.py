@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""A kernel that refuses to attach what sees packets, when a move first wants it."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+from types import SimpleNamespace
+from typing import cast
+
+import pytest
+
+from atfnd.daemon import moving
+from atfnd.model import Action, ActionKind, Outcome, Policy
+from atfnd.move.command import Ended
+from atfnd.move.event import Wanted
+from atfnd.move.verdict import Mode
+from atfnd.observe.nics.watch import NicWatch
+from atfnd.program.blind_actuator import BlindActuator
+from tests.move.test_move_mover import LIKELY
+from tests.values import NIC, RULE, key
+
+__all__: list[str] = []
+
+EXCLUSIVE = "Operation not permitted"  # the root cgroup has an ingress program without ALLOW_MULTI
+
+
+class Refused(BlindActuator):
+    """As `NicActuator` there: it is made, and cannot be started."""
+
+    def __init__(self, apply: object, queues: object, cookie: object, rule: object) -> None:
+        del apply, queues, cookie, rule
+        self.closed = False
+
+    def start(self) -> None:
+        raise OSError(errno.EPERM, EXCLUSIVE)
+
+    def close(self) -> None:
+        self.closed = True
+
+
+@pytest.mark.parametrize("mode", [Mode.STRICT, Mode.IMMEDIATE])
+def test_moves_go_on_without_it_and_it_is_said_once(
+    monkeypatch: pytest.MonkeyPatch, mode: Mode
+) -> None:
+    written: list[Action] = []
+    told: list[str] = []
+    monkeypatch.setattr(moving, "NicActuator", Refused)
+    monkeypatch.setattr(moving, "read_port", lambda *_, **__: LIKELY._replace(write_ns=None))
+
+    def apply(action: Action) -> Outcome:
+        written.append(action)
+        return Outcome(action, 1, 0, 7, "")
+
+    async def moved() -> list[Outcome | Ended]:
+        watch = cast(
+            NicWatch, SimpleNamespace(view=NIC, nic=SimpleNamespace(interface=None, rule=None))
+        )
+        watch.lives = 0
+        policy = SimpleNamespace(hold_down_ns=0, moves_per_s=1000, flows=(RULE,))
+        made = moving.Moving(
+            watch, apply, lambda _: 1, lambda _: None, cast(Policy, policy), told.append
+        )
+        said: list[Outcome | Ended] = []
+        for number in range(3):
+            action = Action(ActionKind.REWRITE, "nic", key(number), number, 0, 1, "", "")
+            said += made.want([Wanted(action, mode, frozenset({0}), frozenset({0}))])
+        made.close()
+        return said
+
+    said = asyncio.run(moved())
+    assert told == [EXCLUSIVE]
+    moves = [key(0), key(1), key(2)]
+    assert [action.key for action in written] == (moves if mode is Mode.IMMEDIATE else [])
+    assert sum(isinstance(each, Outcome) for each in said) == len(written)

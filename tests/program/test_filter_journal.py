@@ -1,0 +1,244 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The journal of our rules: survives a kill at any byte, never claims what was not ours."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from atfnd.model import Match, Rule
+from atfnd.program.journals.filter_journal import FilterJournal
+from atfnd.program.journals.operator_journal import OperatorJournal
+from atfnd.program.journals.record_file import Record
+from atfnd.program.journals.undo_journal import UndoJournal
+from tests.values import key
+
+MATCHES = [Match.of(key(number)) for number in range(6)]
+STEPS = st.lists(st.tuples(st.booleans(), st.sampled_from(MATCHES)), max_size=20)
+
+
+def replayed(steps: list[tuple[bool, Match]]) -> set[Match]:
+    owned: set[Match] = set()
+    for claim, match in steps:
+        if claim:
+            owned.add(match)
+        else:
+            owned.discard(match)
+    return owned
+
+
+@given(STEPS, STEPS)
+def test_a_restart_finds_what_was_claimed_and_not_released(
+    before: list[tuple[bool, Match]], after: list[tuple[bool, Match]]
+) -> None:
+    with tempfile.TemporaryDirectory() as directory:
+        path = Path(directory) / "rules.journal"
+        for steps in (before, after):
+            journal = FilterJournal(path)
+            for claim, match in steps:
+                (journal.claim if claim else journal.release)("nic", match)
+            journal.close()
+        assert set(FilterJournal(path).left.get("nic", {})) == replayed([*before, *after])
+
+
+def test_a_journal_cut_at_any_byte_knows_every_rule_that_was_written(tmp_path: Path) -> None:
+    path = tmp_path / "rules.journal"
+    journal = FilterJournal(path)
+    sizes = [0]
+    for match in MATCHES:
+        journal.claim("nic", match)
+        sizes.append(path.stat().st_size)
+    whole = path.read_bytes()
+    for cut in range(len(whole) + 1):
+        path.write_bytes(whole[:cut])
+        complete = sum(size <= cut + 1 for size in sizes[1:])  # the newline alone may be missing
+        assert set(FilterJournal(path).left.get("nic", {})) == set(MATCHES[:complete])
+
+
+def test_a_torn_line_does_not_swallow_the_next_claim(tmp_path: Path) -> None:
+    path = tmp_path / "rules.journal"
+    journal = FilterJournal(path)
+    journal.claim("nic", MATCHES[0])
+    path.write_bytes(path.read_bytes() + b'["+","nic",[4,6')
+    second = FilterJournal(path)
+    second.claim("nic", MATCHES[1])
+    assert set(FilterJournal(path).left["nic"]) == set(MATCHES[:2])
+
+
+def test_a_journal_does_not_grow_with_time(tmp_path: Path) -> None:
+    path = tmp_path / "rules.journal"
+    journal = FilterJournal(path)
+    journal.claim("nic", MATCHES[0])
+    for _ in range(10_000):
+        journal.claim("nic", MATCHES[1])
+        journal.release("nic", MATCHES[1])
+    assert path.stat().st_size <= 2 << 20
+    assert set(FilterJournal(path).left["nic"]) == {MATCHES[0]}
+
+
+def test_what_is_released_is_left_no_more(tmp_path: Path) -> None:
+    path = tmp_path / "rules.journal"
+    FilterJournal(path).claim("nic", MATCHES[0])
+    journal = FilterJournal(path)
+    assert set(journal.left["nic"]) == {MATCHES[0]}
+    journal.release("nic", MATCHES[0])
+    assert set(journal.left["nic"]) == set()
+
+
+def test_a_rule_of_the_same_match_at_another_location_is_not_ours(tmp_path: Path) -> None:
+    path = tmp_path / "rules.journal"
+    journal = FilterJournal(path)
+    journal.claim("nic", MATCHES[0])
+    journal.locate("nic", MATCHES[0], 7)
+    journal.claim("nic", MATCHES[1], 1)  # and killed before it knew the location
+    second = FilterJournal(path)
+    ours, same, unlocated = (Rule(7, MATCHES[0], 1), Rule(8, MATCHES[0], 1), Rule(9, MATCHES[1], 1))
+    assert second.ours("nic", [same, ours, unlocated]) == [ours, unlocated]
+    assert second.ours("nic", [unlocated, Rule(3, MATCHES[1], 1)]) == [unlocated]
+    assert second.ours("other", [ours]) == []
+
+
+def test_every_filter_of_a_probe_that_was_killed_is_ours(tmp_path: Path) -> None:
+    """A driver that takes one match twice has two of them, on two queues."""
+    path = tmp_path / "rules.journal"
+    first = FilterJournal(path).claims("nic")
+    first.claim(MATCHES[0])
+    second = FilterJournal(path)
+    two = [Rule(3, MATCHES[0], 0), Rule(9, MATCHES[0], 1)]
+    assert second.ours("nic", two) == two
+    again = second.claims("nic")  # the next probe, while they may still be there
+    again.claim(MATCHES[0])
+    again.release(MATCHES[0])
+    assert second.ours("nic", two) == two
+    second.release("nic", MATCHES[0])
+    assert second.ours("nic", two) == []
+
+
+def test_a_renamed_interface_keeps_its_rules(tmp_path: Path) -> None:
+    path = tmp_path / "rules.journal"
+    journal = FilterJournal(path)
+    journal.claim("eth0", MATCHES[0])
+    journal.locate("eth0", MATCHES[0], 7)
+    journal.claim("eth1", MATCHES[1])
+    journal.rename("eth0", "lan0")
+    assert journal.left["lan0"] == {MATCHES[0]: 7}
+    assert FilterJournal(path).left == {"eth1": {MATCHES[1]: None}, "lan0": {MATCHES[0]: 7}}
+
+
+def line(record: Record) -> bytes:
+    """As an atfnd wrote it before journals named their format."""
+    text = json.dumps(record, separators=(",", ":")).encode()
+    return b"%08x %b\n" % (zlib.crc32(text), text)
+
+
+FIELDS = [2, 6, "0a080001", 32, "0a090001", 32, 40000, 5201]
+STRANGE: list[Record] = [
+    ["+"],
+    ["+", "eth0", FIELDS],
+    ["+", "eth0", FIELDS, 1, 2, 3],
+    ["+", "eth0", FIELDS, "one"],
+    ["+", "eth0", FIELDS[:-1], 1],
+    ["+", "eth0", [*FIELDS, 7], 1],
+    ["+", "eth0", [2, 6, "no address", *FIELDS[3:]], 1],
+    ["=", "eth0", FIELDS, 7, None],
+    ["=", "eth0", FIELDS, 7, [None]],
+    ["?", "eth0", FIELDS],
+    [7, "eth0", FIELDS],
+    ["=", "eth0", "rss", 1],
+    ["*", "eth0", "rss"],
+    ["*", "eth0", "rss", "a", "b", "c", "d"],
+    ["disarm", "eth0", "why"],
+    ["dance", "eth0"],
+    ["disarm", ["eth0"]],
+    [None],
+    [{"a": 1}],
+]
+
+
+@pytest.mark.parametrize("strange", STRANGE, ids=json.dumps)
+@pytest.mark.parametrize("kind", [FilterJournal, UndoJournal, OperatorJournal])
+def test_a_record_of_another_shape_is_said_and_costs_no_other(
+    tmp_path: Path,
+    kind: Callable[[Path], FilterJournal | UndoJournal | OperatorJournal],
+    strange: Record,
+) -> None:
+    path = tmp_path / "some.journal"
+    text = line(strange)
+    path.write_bytes(text)
+    journal = kind(path)
+    assert journal.trouble is not None
+    assert "some.damaged" in journal.trouble
+    assert path.with_suffix(".damaged").read_bytes() == text
+    journal.close()
+    second = kind(path)
+    assert second.trouble is None
+    second.close()
+
+
+def test_files_from_before_journals_named_their_format_are_taken_over(tmp_path: Path) -> None:
+    rules, undo_journal, orders = (tmp_path / name for name in ("a", "b", "c"))
+    rules.write_bytes(line(["+", "eth0", FIELDS, 3]) + line(["@", "eth0", FIELDS, 9]))
+    undo_journal.write_bytes(line(["=", "eth0", "rss", "0 1"]) + line([">", "eth0", "rss", "1 1"]))
+    orders.write_bytes(line(["arm", "eth0"]) + line(["disarm", "eth1"]))
+    journal, values, said = FilterJournal(rules), UndoJournal(undo_journal), OperatorJournal(orders)
+    assert [journal.trouble, values.trouble, said.trouble] == [None] * 3
+    assert list(journal.left["eth0"].values()) == [9]
+    assert values.held("eth0")["rss"] == ("0 1", "1 1", "0 1")
+    assert [said.armed(nic) for nic in ("eth0", "eth1", "eth2")] == [True, False, None]
+    for each in (journal, values, said):
+        each.close()
+
+
+def test_another_queue_in_a_file_of_before_leaves_the_last_two(tmp_path: Path) -> None:
+    """`>` was written before each other queue. A rule found on the last queue or on the one before
+    it is ours; where none was named, a rule on any queue is."""
+    path = tmp_path / "rules"
+
+    def ours(first: int | None, *others: int) -> list[int]:
+        turns = [line([">", "eth0", FIELDS, queue]) for queue in others]
+        path.write_bytes(b"".join([line(["+", "eth0", FIELDS, first]), *turns]))
+        journal = FilterJournal(path)
+        [named] = journal.left["eth0"]
+        found = [n for n in range(5) if journal.ours("eth0", [Rule(9, named, n)])]
+        journal.close()
+        return found
+
+    assert ours(1, 2) == [1, 2]
+    assert ours(1, 2, 3) == [2, 3]
+    assert ours(None, 2) == [0, 1, 2, 3, 4]
+
+
+def test_a_match_is_named_or_is_not(tmp_path: Path) -> None:
+    journal = FilterJournal(tmp_path / "rules.journal")
+    journal.claim("nic", MATCHES[0])
+    assert journal.names("nic")
+    assert journal.names("nic", MATCHES[0])
+    assert not journal.names("nic", MATCHES[1])
+    assert not journal.names("other")
+
+
+def test_what_is_claimed_while_the_file_is_written_anew_is_in_the_new_file(tmp_path: Path) -> None:
+    path = tmp_path / "rules.journal"
+    journal, claimed = FilterJournal(path), list[Match]()
+    before = path.stat().st_ino
+    while path.stat().st_ino == before:
+        match = Match.of(key(0)._replace(remote_port=1 + len(claimed)))
+        for _ in range(2):
+            journal.claim("nic", match)
+        claimed.append(match)
+    journal.close()
+    assert set(FilterJournal(path).left["nic"]) == set(claimed)
+
+
+def test_a_released_match_costs_no_memory(tmp_path: Path) -> None:
+    journal = FilterJournal(tmp_path / "rules.journal")
+    journal.claim("nic", MATCHES[0], 1)
+    journal.release("nic", MATCHES[0])
+    assert journal._queues == {}

@@ -1,0 +1,277 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The hold of a queue: when it is refused, how it ends, what it leaves behind, and that it fails
+open. (That it keeps the order is in test_transit_order.py.)"""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import replace
+
+import pytest
+
+from atfnd.model import Match, Protocol, Queue
+from atfnd.observe.sockets.transit import HoldEnd, Transit
+from atfnd.program.quiesce import QueueHold
+from tests.holding import hold_of, under_hold
+from tests.labs import Lab, key_of
+from tests.wait import until
+
+pytestmark = pytest.mark.usefixtures("own_affinity")
+
+LIMIT_NS = 5 * 10**6
+LONG_NS = 10**9
+A, B = 0, 1
+UNPOLLED = 0xFFFFFF  # no NAPI has this id
+
+
+@pytest.fixture
+def transit(lab: Lab) -> Iterator[Transit]:
+    """Watches the lab's first two queues."""
+    with closing(Transit()) as made:
+        made.start()
+        for queue in queues(lab):
+            made.watch(queue.napi_id or 0, queue.pid)
+        yield made
+
+
+def queues(lab: Lab) -> tuple[Queue, Queue]:
+    return lab.nic.queues()[A], lab.nic.queues()[B]
+
+
+def pair(lab: Lab) -> tuple[list[Queue], Queue]:
+    a, b = queues(lab)
+    return [a], b
+
+
+class Flow:
+    """A UDP flow that comes through one queue."""
+
+    def __init__(self, lab: Lab, port: int, queue: int) -> None:
+        self.sender, self.receiver = lab.udp_pair(socket.AF_INET, port, port)
+        lab.nic.insert(Match.of(key_of(self.receiver, Protocol.UDP)), queue)
+
+    def deliver(self) -> None:
+        self.sender.send(b"x")
+        assert self.receiver.recv(1) == b"x"
+
+
+@pytest.fixture
+def through_a(lab: Lab) -> Flow:
+    """Polled at least once, so that it can be told whether it is idle."""
+    return Flow(lab, 5000, A)
+
+
+@pytest.fixture
+def through_b(lab: Lab) -> Flow:
+    return Flow(lab, 5001, B)
+
+
+def seat(queue: Queue) -> tuple[set[int], int, int]:
+    assert queue.pid is not None
+    priority = os.sched_getparam(queue.pid).sched_priority
+    return os.sched_getaffinity(queue.pid), os.sched_getscheduler(queue.pid), priority
+
+
+def own_seat() -> tuple[set[int], int, int]:
+    return os.sched_getaffinity(0), os.sched_getscheduler(0), os.sched_getparam(0).sched_priority
+
+
+def test_a_held_queue_delivers_nothing_until_the_other_is_idle(
+    lab: Lab, transit: Transit, through_a: Flow, through_b: Flow
+) -> None:
+    through_a.deliver()
+    a, b = queues(lab)
+    before, ours = seat(b), own_seat()
+    through_b.receiver.setblocking(False)
+    got: list[bytes] = []
+
+    def write() -> None:
+        through_b.sender.send(b"y")
+        through_a.deliver()  # one wire before them both: y is in B's ring by now
+        with pytest.raises(BlockingIOError):
+            through_b.receiver.recv(1)
+        got.append(b"written")
+
+    held = under_hold(transit, a, b, write, LONG_NS)
+    through_b.receiver.settimeout(10)
+    assert through_b.receiver.recv(1) == b"y"
+    assert got == [b"written"]
+    assert (held.end, held.leaky, held.unbroken) == (HoldEnd.IDLE, False, True)
+    assert held.effective_ns <= held.proofs[0].at_ns <= held.released_ns
+    assert seat(b) == before
+    assert own_seat() == ours
+
+
+def test_a_queue_is_held_until_each_of_the_others_has_delivered(
+    lab: Lab, transit: Transit, through_a: Flow, through_b: Flow
+) -> None:
+    a, b = queues(lab)
+    c = lab.nic.queues()[2]
+    through_c = Flow(lab, 5002, c.index)
+    through_a.deliver()
+    through_c.deliver()
+    transit.watch(c.napi_id or 0, c.pid)
+    assert c.pid is not None
+    assert c.cpu is not None
+    assert b.cpu is not None
+    hold = hold_of(transit, [a, c], b, LONG_NS)
+    os.sched_setaffinity(c.pid, {b.cpu})  # kept from both: C stands still
+    through_c.sender.send(b"x")
+    until(lambda: (lab.nic.stats().queues[c.index].packets or 0) > 1, "it is in C's ring")
+    through_b.sender.send(b"y")
+    through_a.deliver()
+    through_b.receiver.setblocking(False)
+    hold.settle(time.monotonic_ns())
+    assert not hold.settled(time.monotonic_ns() + LIMIT_NS)
+    with pytest.raises(BlockingIOError):
+        through_b.receiver.recv(1)
+    os.sched_setaffinity(c.pid, {c.cpu})
+    assert hold.settled(time.monotonic_ns() + LONG_NS)
+    held = hold.let_go()
+    assert held.unbroken
+    assert [proof.end is not None for proof in held.proofs] == [True, True]
+    assert held.proofs[1].at_ns >= held.proofs[0].at_ns
+    assert through_c.receiver.recv(1) == b"x"
+
+
+def test_the_limit_releases_the_queue_in_the_middle_of_a_write(
+    lab: Lab, transit: Transit, through_a: Flow, through_b: Flow
+) -> None:
+    through_a.deliver()
+    a, b = queues(lab)
+    until_ns = time.monotonic_ns() + LIMIT_NS
+    hold = hold_of(transit, [a], b, LIMIT_NS)
+    through_b.deliver()  # arrives only because B is polled again
+    assert not hold.in_force()
+    held = hold.let_go()
+    assert (held.end, held.unbroken) == (HoldEnd.EXPIRED, False)
+    assert held.released_ns >= until_ns
+
+
+def test_no_hold_begins_when_its_limit_is_over(lab: Lab, transit: Transit, through_b: Flow) -> None:
+    ours = own_seat()
+    with pytest.raises(OSError, match=r"queue|CPU") as refusal:
+        QueueHold(transit, *pair(lab), time.monotonic_ns())
+    assert refusal.value.errno in (errno.EAGAIN, errno.ETIMEDOUT)
+    assert own_seat() == ours
+    through_b.deliver()
+
+
+def test_no_hold_begins_while_the_other_queue_stands_still(
+    lab: Lab, transit: Transit, through_b: Flow
+) -> None:
+    a, b = queues(lab)
+    still = replace(a, napi_id=UNPOLLED)
+    transit.watch(UNPOLLED, None)
+    with pytest.raises(OSError, match=r"queue 0 stands still") as refusal:
+        hold_of(transit, [still], b, LIMIT_NS)
+    assert refusal.value.errno == errno.EAGAIN
+    through_b.deliver()
+
+
+def test_a_queue_that_is_let_go_of_is_polled_again(
+    lab: Lab, transit: Transit, through_a: Flow, through_b: Flow
+) -> None:
+    through_a.deliver()
+    ours = own_seat()
+    hold = hold_of(transit, *pair(lab), LONG_NS)
+    assert hold.in_force()
+    with pytest.raises(OSError, match="quiesced") as refusal:
+        transit.stop()  # nobody would see B polled
+    assert refusal.value.errno == errno.EBUSY
+    held = hold.let_go()
+    assert (held.end, held.unbroken) == (HoldEnd.LET_GO, True)
+    assert own_seat() == ours
+    through_b.deliver()
+
+
+def test_a_poll_during_the_hold_is_noticed(
+    lab: Lab, transit: Transit, through_a: Flow, through_b: Flow
+) -> None:
+    through_a.deliver()
+    a, b = queues(lab)
+    assert b.pid is not None
+    pid, free = b.pid, os.sched_getaffinity(0) - {b.cpu}
+
+    def write() -> None:
+        os.sched_setaffinity(pid, free)  # as somebody might
+        through_b.deliver()
+
+    held = under_hold(transit, a, b, write, LONG_NS)
+    assert (held.end, held.leaky, held.unbroken) == (HoldEnd.IDLE, True, False)
+
+
+def test_a_queue_that_cannot_be_held_is_refused(lab: Lab, transit: Transit) -> None:
+    a, b = queues(lab)
+    assert b.pid is not None
+    assert b.cpu is not None
+    everywhere = os.sched_getaffinity(0)
+
+    def refused(queue: Queue) -> int | None:
+        with pytest.raises(OSError, match=r"queue|CPU") as refusal:
+            QueueHold(transit, [a], queue, time.monotonic_ns() + LIMIT_NS)
+        return refusal.value.errno
+
+    assert refused(replace(b, threaded=False)) == errno.EOPNOTSUPP
+    os.sched_setaffinity(0, {b.cpu})
+    assert refused(b) == errno.EINVAL  # no CPU left to write from
+    os.sched_setaffinity(0, everywhere)
+    os.sched_setscheduler(b.pid, os.SCHED_FIFO, os.sched_param(99))
+    assert refused(b) == errno.EINVAL
+    os.sched_setscheduler(b.pid, os.SCHED_OTHER, os.sched_param(0))
+    os.sched_setaffinity(b.pid, everywhere)
+    assert refused(b) == errno.EINVAL
+    os.sched_setaffinity(b.pid, {b.cpu})
+    with pytest.raises(KeyError):
+        QueueHold(transit, [a], replace(b, napi_id=1), time.monotonic_ns() + LIMIT_NS)
+    transit.stop()
+    with pytest.raises(ValueError, match="not started"):  # nobody would see B polled
+        QueueHold(transit, [a], b, time.monotonic_ns() + LIMIT_NS)
+    transit.start()
+    assert hold_of(transit, [a], b, LIMIT_NS).let_go().effective_ns
+
+
+HOLD_FOR_EVER = """
+import sys, time
+from atfnd.nic.lab.nic import LabNic
+from atfnd.observe.sockets.transit import Transit
+from tests.holding import hold_of
+
+nic, transit = LabNic.open(sys.argv[1]), Transit()
+transit.start()
+a, b = nic.queues()[:2]
+for queue in (a, b):
+    transit.watch(queue.napi_id, queue.pid)
+
+hold = hold_of(transit, [a], b, 3600 * 10**9)
+print("held", flush=True)
+time.sleep(3600)
+"""
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
+def test_a_queue_is_polled_again_when_its_holder_is_no_more(
+    lab: Lab, through_b: Flow, how: signal.Signals
+) -> None:
+    _, b = queues(lab)
+    before = seat(b)
+    through_b.deliver()
+    command = [sys.executable, "-c", HOLD_FOR_EVER, lab.name]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as holder:
+        try:
+            assert holder.stdout is not None
+            assert holder.stdout.readline() == "held\n"
+            holder.send_signal(how)
+            through_b.deliver()
+        finally:
+            holder.kill()
+    assert seat(b) == before
+    through_b.deliver()

@@ -1,0 +1,143 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The journal of original values: survives a kill at any byte, and knows the first value."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from atfnd.program.journals.undo_journal import OwnedSetting, UndoJournal
+
+SETTINGS = st.sampled_from(["rss", "queue-cpu:0", "xps-cpus:1"])
+VALUES = st.sampled_from(["", "0", "0-3", "0 1 2 3"])
+STEPS = st.lists(
+    st.tuples(
+        st.sampled_from(["note", "wrote", "confirmed", "forget", "let_go"]), SETTINGS, VALUES
+    ),
+    max_size=20,
+)
+
+
+def done(journal: UndoJournal, model: dict[str, OwnedSetting], step: tuple[str, str, str]) -> None:
+    """One step, in the file and in `model`."""
+    verb, setting, value = step
+    if verb == "note":
+        journal.note("nic", setting, value)
+        model.setdefault(setting, OwnedSetting(value, None))
+    elif verb == "wrote" and setting in model:
+        journal.wrote("nic", setting, value)
+        original, wrote, _ = model[setting]
+        model[setting] = OwnedSetting(original, value, original if wrote is None else wrote)
+    elif verb == "confirmed":
+        journal.confirmed("nic", setting, value)
+        if setting in model:
+            model[setting] = OwnedSetting(model[setting].original, value)
+    elif verb in ("forget", "let_go"):
+        (journal.forget if verb == "forget" else journal.let_go)("nic", setting)
+        model.pop(setting, None)
+
+
+@given(STEPS, STEPS)
+def test_a_restart_knows_the_first_value_and_the_last_write(
+    before: list[tuple[str, str, str]], after: list[tuple[str, str, str]]
+) -> None:
+    with tempfile.TemporaryDirectory() as directory:
+        path, model = Path(directory) / "originals.journal", dict[str, OwnedSetting]()
+        for steps in (before, after):
+            journal = UndoJournal(path)
+            assert journal.held("nic") == model
+            for step in steps:
+                done(journal, model, step)
+                assert journal.held("nic") == model
+            journal.close()
+        last = UndoJournal(path)
+        assert last.held("nic") == model
+        assert last.nics() == (["nic"] if model else [])
+        last.close()
+
+
+def test_whose_a_value_is() -> None:
+    """Before our first write it is still the one from before; then ours is the last, or while that
+    is not known to be done the one before it."""
+    about_to = OwnedSetting("0", None)
+    assert [about_to.ours(value) for value in ("0", "1")] == [True, False]
+    wrote = OwnedSetting("0", "1", "0")
+    assert [wrote.ours(value) for value in ("0", "1", "2")] == [True, True, False]
+    done = OwnedSetting("0", "1")
+    assert [done.ours(value) for value in ("0", "1")] == [False, True]
+
+
+def test_cut_at_any_byte_it_knows_every_line_that_was_whole(tmp_path: Path) -> None:
+    path = tmp_path / "originals.journal"
+    journal = UndoJournal(path)
+    steps = [("note", "rss", "0 1"), ("wrote", "rss", "1 1"), ("note", "queue-cpu:0", "0-3")]
+    steps += [("wrote", "queue-cpu:0", "2"), ("wrote", "rss", "1 0"), ("forget", "rss", "")]
+    model: dict[str, OwnedSetting] = {}
+    states, sizes = [dict(model)], []
+    for step in steps:
+        done(journal, model, step)
+        states.append(dict(model))
+        sizes.append(path.stat().st_size)
+    journal.close()
+    whole = path.read_bytes()
+    for cut in range(len(whole) + 1):
+        path.write_bytes(whole[:cut])
+        complete = sum(size <= cut + 1 for size in sizes)  # the newline alone may be missing
+        again = UndoJournal(path)
+        assert again.held("nic") == states[complete]
+        again.note("nic", "new", "1")
+        again.close()
+        last = UndoJournal(path)
+        assert last.held("nic") == states[complete] | {"new": OwnedSetting("1", None)}
+        last.close()
+
+
+def test_a_renamed_interface_keeps_its_undo_journal(tmp_path: Path) -> None:
+    path = tmp_path / "originals.journal"
+    journal = UndoJournal(path)
+    journal.note("eth0", "rss", "0 1")
+    journal.wrote("eth0", "rss", "1 1")
+    journal.let_go("eth0", "xps-cpus:0")
+    journal.lives("eth0", "3 8201")
+    journal.rename("eth0", "lan0")
+    journal.close()
+    journal = UndoJournal(path)
+    assert journal.nics() == ["lan0"]
+    assert journal.held("lan0") == {"rss": OwnedSetting("0 1", "1 1", "0 1")}
+    assert journal.manual("lan0") == {"xps-cpus:0"}
+    assert journal.life("lan0") == "3 8201"
+    journal.close()
+
+
+def test_what_was_let_go_stays_so_until_it_is_taken_back(tmp_path: Path) -> None:
+    path = tmp_path / "originals.journal"
+    journal = UndoJournal(path)
+    journal.note("eth0", "rss", "0 1")
+    journal.wrote("eth0", "rss", "1 1")
+    journal.let_go("eth0", "rss")
+    for _ in range(2):  # also written anew
+        journal.close()
+        journal = UndoJournal(path)
+        assert journal.manual("eth0") == {"rss"}
+        assert journal.held("eth0") == {}
+    journal.take_back("eth0")
+    journal.close()
+    journal = UndoJournal(path)
+    assert journal.manual("eth0") == frozenset()
+    journal.close()
+
+
+def test_it_does_not_grow_with_time(tmp_path: Path) -> None:
+    path = tmp_path / "originals.journal"
+    journal = UndoJournal(path)
+    journal.note("nic", "rss", "0 1")
+    table = "0 1 2 3 " * 256
+    for number in range(2000):
+        journal.wrote("nic", "rss", f"{table}{number}")
+    assert path.stat().st_size <= 2 << 20
+    held = journal.held("nic")["rss"]
+    assert (held.original, held.wrote) == ("0 1", f"{table}1999")
+    journal.close()

@@ -1,0 +1,294 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""A recording read back, and what a policy decides by it: as the daemon's own code would."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from atfnd.errors import OperatorError
+from atfnd.model import (
+    Accepted,
+    ActionKind,
+    Connected,
+    Connecting,
+    InterfaceRule,
+    Listening,
+    Mode,
+    Placement,
+    PlacementKind,
+    Policy,
+    SocketGone,
+    SocketSeen,
+    SocketUse,
+    SteeringMethod,
+    Thread,
+)
+from atfnd.replay.codec import decoded, encoded
+from atfnd.replay.recording import (
+    FORMAT,
+    Audited,
+    Line,
+    LookAt,
+    Looked,
+    RecordedBirth,
+    RecordedBirths,
+    RecordedClose,
+    RecordedListeners,
+    RecordedMachine,
+    RecordedSocket,
+    RecordingEnd,
+    Socket,
+    line_of,
+    lines_of,
+)
+from atfnd.replay.replay import Replay
+from tests.daemons import ATFND, EVERYTHING
+from tests.published import lab, topology
+from tests.values import NIC, RULE, key, seen
+
+__all__: list[str] = []
+
+SECOND_NS = 10**9
+ANYWHERE = InterfaceRule("*", "test:1", False, None, 0)
+POLICY = Policy((ANYWHERE,), (RULE,), "auto", 100, 0, ("test",))
+LEAVE = replace(POLICY, flows=(replace(RULE, placement=Placement.LEAVE),))
+MACHINE = RecordedMachine(0, (replace(NIC, armed=False),), topology())
+
+
+def used(number: int, cpu: int, at_ns: int, rss_queue: int = 3) -> RecordedSocket:
+    """A thread of its own uses flow `number`."""
+    thread = Thread(number, number, "app", None)
+    event = seen(number, cpu, at_ns=at_ns, off_since_ns=at_ns, thread=thread)
+    return RecordedSocket(at_ns, NIC.name, event, rss_queue)
+
+
+def audited(at_ns: int, *counts: tuple[int, int]) -> Audited:
+    """Flows by number, with their bytes; each arrives on CPU 3."""
+    uses = (SocketUse(1000 + n, key(n), None, 103, 3, (1 << 20) + count) for n, count in counts)
+    return Audited(at_ns, tuple(uses))
+
+
+def played(policy: Policy, *lines: Line) -> Replay:
+    replay = Replay(policy)
+    for line in (MACHINE, *lines):
+        replay.take(line)
+    return replay
+
+
+threads = st.builds(Thread, st.integers(1), st.integers(1), st.text(), st.none())
+events = st.builds(
+    SocketSeen, st.integers(0), st.integers(0), st.builds(key, st.integers(0, 9)),
+    st.integers(0, 9), st.none() | threads,
+    st.none() | st.integers(1), st.none() | st.integers(0, 9), st.integers(0), st.integers(0),
+    st.none() | st.integers(0),
+)  # fmt: skip
+keys = st.builds(key, st.integers(0, 9))
+numbers, maybe = st.integers(0), st.none() | st.integers(0)
+born = st.one_of(
+    st.builds(Connecting, numbers, numbers, keys, numbers, threads, numbers),
+    st.builds(Connected, numbers, numbers, keys, numbers),
+    st.builds(Listening, numbers, numbers, keys, numbers, st.none() | threads, maybe),
+    st.builds(Accepted, numbers, numbers, keys, maybe),
+    st.builds(SocketGone, numbers, numbers),
+)
+heard = st.builds(RecordedBirth, born, st.dictionaries(st.text(max_size=5), maybe, max_size=2))
+sockets = st.builds(Socket, numbers, keys, maybe, st.none() | st.just("nic"), maybe)
+some_lines = st.one_of(
+    st.builds(RecordedBirths, numbers, st.lists(heard, max_size=3).map(tuple)),
+    st.builds(RecordedListeners, numbers, st.just({"nic": (Listening(1, 2, key(3), 4),)})),
+    st.builds(
+        Looked,
+        numbers,
+        st.none() | st.sampled_from(LookAt),
+        st.lists(sockets).map(tuple),
+        st.lists(st.tuples(numbers, keys)).map(tuple),
+    ),
+    st.builds(
+        RecordedSocket, st.integers(0), st.text(max_size=5), events, st.none() | st.integers(0, 9)
+    ),
+    st.builds(RecordedClose, st.integers(0), st.integers(0)),
+    st.just(audited(5, (1, 2), (3, 4))),
+    st.builds(RecordingEnd, st.integers(0), st.integers(0)),
+)
+
+
+@given(st.lists(some_lines, max_size=5))
+def test_what_is_written_is_read(lines: list[Line]) -> None:
+    whole = [RecordedMachine(1, (lab(), NIC), topology()), *lines]
+    text = [line_of(line) for line in whole]
+    assert list(lines_of(text, "file")) == whole
+    assert list(lines_of([*text, '{"seen": {"at'], "file")) == whole  # it was cut off
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ([], "file: it is empty"),
+        (['{"gone": {"at_ns": 1, "cookie": 2}}\n'], "file:1: it does not begin with the machine"),
+        ([line_of(MACHINE), '{"gone": {"at_ns": 1}}\n'], "file:2: RecordedClose"),
+        ([line_of(MACHINE), '{"gone": {"at_ns": "x", "cookie": 1}}\n'], "file:2: expected int"),
+        (
+            [line_of(MACHINE), '{"births": {"at_ns": 1, "events": [{"event": {"other": {}}}]}}\n'],
+            "file:2: 'other' is none of ",
+        ),
+        ([line_of(MACHINE), '{"births": {"at_ns": 1, "events": [{"event": {}}]}}\n'], "file:2: "),
+        ([line_of(MACHINE), '{"other": {}}\n'], "file:2: "),
+        ([line_of(MACHINE), "[]\n"], "file:2: "),
+        ([line_of(MACHINE), "what\n"], "file:2: "),
+    ],
+)
+def test_what_is_none_is_said_with_its_place(text: list[str], said: str) -> None:
+    with pytest.raises(OperatorError, match="no recording") as refused:
+        list(lines_of(text, "file"))
+    assert said in refused.value.message
+    assert refused.value.exit_code == 2
+
+
+def test_a_recording_of_a_later_format_is_refused() -> None:
+    with pytest.raises(OperatorError) as refused:
+        list(lines_of([line_of(MACHINE._replace(format=FORMAT + 1))], "file"))
+    assert (refused.value.message, refused.value.exit_code) == (
+        "file:1: format 4, of a later atfnd", 2,
+    )  # fmt: skip
+    assert refused.value.hint == "this one replays formats up to 3"
+
+
+def test_a_field_of_a_later_version_is_passed_over() -> None:
+    data = encoded(NIC) | {"colour": "green"}
+    assert decoded(type(NIC), data) == NIC
+
+
+def test_a_field_that_had_another_name_is_read() -> None:
+    nic = replace(NIC, settings={"rss": "0 1"}, method=SteeringMethod.RSS, method_why="no filters")
+    old = {"settings": "knobs", "method": "means", "method_why": "means_why"}
+    written = {old.get(name, name): value for name, value in encoded(nic).items()}
+    assert decoded(type(NIC), written) == nic
+
+
+def test_a_flow_is_steered_follows_its_thread_and_ends() -> None:
+    second = SECOND_NS
+    replay = played(
+        POLICY, used(1, 2, second), used(1, 0, 2 * second), RecordedClose(3 * second, 1001),
+    )  # fmt: skip
+    told = [(each.at_ns, each.action.kind, each.action.new) for each in replay.decided]
+    assert told == [
+        (second, ActionKind.INSERT, 2),
+        (2 * second, ActionKind.REWRITE, 0),
+        (3 * second, ActionKind.DELETE, None),
+    ]
+    assert (replay.most_filters, len(replay.memory.table)) == (1, 0)
+
+
+def test_what_rss_has_right_takes_no_filter_whatever_was_steered_then() -> None:
+    """It was recorded on CPU 3 because a rule led it there; RSS alone has it on 2."""
+    replay = played(POLICY, used(1, 2, SECOND_NS, rss_queue=2))
+    assert replay.decided == []
+
+
+@pytest.mark.parametrize(
+    ("placement", "queue"),
+    [
+        (Placement(PlacementKind.SMT), 1),
+        (Placement(PlacementKind.DEDICATED, frozenset({2})), 2),
+    ],
+    ids=str,
+)
+def test_other_placements_are_decided_by_the_recorded_cpus(
+    placement: Placement, queue: int
+) -> None:
+    policy = replace(POLICY, flows=(replace(RULE, placement=placement),))
+    replay = played(policy, used(1, 0, SECOND_NS))
+    told = [(each.action.kind, each.action.new) for each in replay.decided]
+    assert told == [(ActionKind.INSERT, queue)]
+
+
+def test_what_a_policy_leaves_is_left() -> None:
+    replay = played(LEAVE, used(1, 2, SECOND_NS), audited(3 * SECOND_NS, (1, 4096)))
+    assert replay.decided == []
+    assert replay.matching.matched == {"rest": {key(1)}}
+
+
+def test_locality_is_that_of_the_replayed_rules() -> None:
+    lines = used(1, 2, SECOND_NS), used(2, 3, SECOND_NS), audited(3 * SECOND_NS, (1, 300), (2, 100))
+    left, steered = played(LEAVE, *lines), played(POLICY, *lines)
+    for replay in (left, steered):
+        assert (replay.bytes_seen, replay.bytes_there) == (400, 100)
+    assert (left.bytes_replayed, steered.bytes_replayed) == (100, 400)
+
+
+def test_a_flow_that_grows_into_a_rule_is_steered_then() -> None:
+    big = replace(POLICY, flows=(replace(RULE, min_bytes=2 << 20),))
+    lines = (
+        used(1, 2, SECOND_NS),
+        audited(3 * SECOND_NS, (1, 10)),
+        audited(5 * SECOND_NS, (1, 1 << 20)),
+    )
+    (decided,) = played(big, *lines).decided
+    assert (decided.at_ns, decided.action.kind) == (5 * SECOND_NS, ActionKind.INSERT)
+
+
+def test_an_idle_flow_ages_out_by_the_policys_own_time() -> None:
+    brief = replace(POLICY, flows=(replace(RULE, t_delete_ns=SECOND_NS),))
+    lines = used(1, 2, 0), audited(SECOND_NS // 2, (1, 0)), audited(2 * SECOND_NS, (1, 0))
+    assert [each.action.kind for each in played(brief, *lines).decided] == [
+        ActionKind.INSERT, ActionKind.DELETE,
+    ]  # fmt: skip
+    assert len(played(POLICY, *lines).decided) == 1
+
+
+def test_a_longer_dwell_is_kept_by_the_recordings_clock() -> None:
+    slow = replace(POLICY, flows=(replace(RULE, dwell_ns=SECOND_NS),))
+    lines = used(1, 2, SECOND_NS), RecordedClose(9 * SECOND_NS, 77)
+    (decided,) = played(slow, *lines).decided
+    assert decided.at_ns == 2 * SECOND_NS
+
+
+def test_a_nic_without_filters_is_replayed_by_its_table() -> None:
+    nic = replace(NIC, armed=False, method=SteeringMethod.RSS, method_why="no filters")
+    nic = replace(nic, caps=replace(nic.caps, rules=False))
+    replay = Replay(POLICY)
+    for line in (RecordedMachine(0, (nic,), topology()), used(1, 2, SECOND_NS, rss_queue=3)):
+        replay.take(line)
+    (decided,) = replay.decided
+    assert (decided.action.kind, decided.action.setting) == (ActionKind.SETTING, "rss")
+
+
+def test_threads_that_keep_order_take_their_queue_along() -> None:
+    strict = replace(POLICY, flows=(replace(RULE, order=Mode.STRICT),))
+    lines = [used(1, 2, SECOND_NS)]
+    lines += [used(1, cpu, (2 + 3 * n) * SECOND_NS) for n, cpu in enumerate((0, 1, 2))]
+    kinds = [each.action.kind for each in played(strict, *lines).decided]
+    assert kinds == [ActionKind.INSERT] + 3 * [ActionKind.QUEUE_CPU]
+
+
+def test_the_verb(tmp_path: Path) -> None:
+    recording, config = tmp_path / "seen.jsonl", tmp_path / "atfnd.yaml"
+    lines: list[Line] = [MACHINE, used(1, 2, SECOND_NS), audited(3 * SECOND_NS, (1, 4096))]
+    lines.append(RecordingEnd(4 * SECOND_NS, 3))
+    recording.write_text("".join(map(line_of, lines)))
+    config.write_text(EVERYTHING)
+
+    def run(*words: str) -> subprocess.CompletedProcess[str]:
+        given = [ATFND, "replay", str(recording), "--policy", str(config), *words]
+        return subprocess.run(given, capture_output=True, text=True)
+
+    told = run("--actions").stdout.splitlines()
+    assert told[0].split()[:4] == ["1.020", "insert", "nic", "tcp"]
+    assert told[1] == "4.0 s recorded; decided: 1 insert"
+    assert f"  everything: 1 flows, 1 actions ({config}:5)" in told
+    assert "bytes on the application's core: 0.0% recorded, 100.0% replayed" in told
+    assert told[-1] == "3 lines were lost while it was recorded"
+    found = json.loads(run("--json").stdout)
+    assert (found["kinds"], len(found["actions"])) == ({"insert": 1}, 1)
+    config.write_text("version: 2\n")
+    assert run().returncode == 2
+    recording.write_text("what\n")
+    config.write_text(EVERYTHING)
+    assert run().stderr.startswith(f"atfnd: no recording: {recording}:1: ")

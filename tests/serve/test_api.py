@@ -1,0 +1,233 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What the API says, over its real Unix socket: asked with curl, as an operator would."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from urllib.parse import quote
+
+import pytest
+
+from atfnd.model import Conflict, Device, Protocol, SteeringMethod
+from tests.asking import get, refusal
+from tests.published import Serving, flow, key, serving, three_flows
+
+LAB = {"nic": "lab:lab", "paused": False}
+ETH1 = {"nic": "eth1", "paused": False}
+KEYS = [
+    *("proto", "local", "remote", "pid", "tid", "comm", "app_cpu", "rx_queue", "rx_cpu"),
+    *("target_queue", "target_cpu", "placed", "fell_back", "state", "rule", "policy", "why"),
+    *("nic", "cookie", "bytes", "read_ns", "age_s", "moved_s", "move"),
+]
+
+
+@pytest.fixture
+def daemon(tmp_path: Path) -> Iterator[Serving]:
+    with serving(tmp_path / "atfnd.sock", three_flows()) as running:
+        yield running
+
+
+def test_status(daemon: Serving) -> None:
+    status = get(daemon, "/v1/status")
+    assert status["observer"] == "bpf"
+    assert status["armed"] == ["lab:lab"]
+    assert status["table_entries"] == 3
+    assert status["t_delete_s"] == 30
+    assert status["flows_by_state"] == {"steered": 2, "observed": 1}
+    assert status["locality"] == 0.995
+    (reads,) = status["reads"]
+    assert (reads["nic"], reads["recent_s"]) == ("lab:lab", 10)
+    assert reads["recent"] == {"local": 199, "remote": 1, "unseen": 0, "locality": 0.995}
+    assert reads["armed"] == {"local": 850, "remote": 50, "unseen": 7, "locality": 850 / 900}
+    assert reads["unarmed"] == {"local": 50, "remote": 50, "unseen": 0, "locality": 0.5}
+    assert status["uptime_s"] > 0
+
+
+def test_a_flow_has_every_field_of_the_design(daemon: Serving) -> None:
+    answer = get(daemon, "/v1/flows")
+    assert answer["next"] is None
+    rows = answer["flows"]
+    assert [list(row) for row in rows] == [KEYS] * 3
+    first = rows[0]
+    assert first["proto"] == "tcp"
+    assert first["local"] == "10.0.0.2:5201"
+    assert first["remote"] == "10.9.0.1:40000"
+    assert (first["pid"], first["tid"], first["comm"]) == (4120, 4121, "iperf3")
+    assert first["placed"] is True
+    assert (first["state"], first["rule"], first["cookie"]) == ("steered", 100, 1_040_000)
+
+
+def test_placed_is_what_was_observed(daemon: Serving) -> None:
+    def change() -> None:
+        table = daemon.source.table
+        table.put(key(40_000), replace(flow(40_000), rx_cpu=None))
+        table.put(key(40_001), replace(flow(40_001), rx_cpu=1))
+        table.put(key(40_002), replace(flow(40_002), target_cpu=None, thread=None))
+
+    daemon.do(change)
+    rows = get(daemon, "/v1/flows")["flows"]
+    assert [row["placed"] for row in rows] == [None, False, None]
+    assert rows[2]["pid"] is None
+
+
+@pytest.mark.parametrize(
+    ("query", "count"),
+    [
+        ("state=steered", 2),
+        ("state=observed", 1),
+        ("nic=lab:lab", 3),
+        ("nic=eth1", 0),
+        ("pid=4120", 3),
+        ("pid=4121", 0),
+        ("comm=iperf3", 3),
+        ("comm=ip*", 3),
+        ("comm=nginx", 0),
+        ("state=steered&nic=lab:lab&pid=4120&comm=iperf?", 2),
+        ("limit=2", 2),
+    ],
+)
+def test_flow_filters(daemon: Serving, query: str, count: int) -> None:
+    assert len(get(daemon, f"/v1/flows?{query}")["flows"]) == count
+
+
+def test_queues(daemon: Serving) -> None:
+    rows = get(daemon, "/v1/queues")["queues"]
+    assert [(row["nic"], row["queue"]) for row in rows] == [
+        (nic, queue) for nic in ("lab:lab", "eth1") for queue in range(4)
+    ]
+    assert rows[3] == {
+        "nic": "lab:lab", "queue": 3, "napi_id": 8196, "irq": None, "threaded": True, "pid": 903,
+        "cpu": 3, "owner": None, "allowed_cpus": None, "rules": 3, "packets": 30, "bytes": 4500,
+        "by_rule": 21, "by_rss": 9, "read_ns": None,
+    }  # fmt: skip
+    assert len(get(daemon, "/v1/queues?nic=eth1")["queues"]) == 4
+
+
+def test_nics(daemon: Serving) -> None:
+    lab, eth1 = get(daemon, "/v1/nics")["nics"]
+    assert (lab["nic"], lab["armed"], lab["up"], lab["driver"]) == ("lab:lab", True, True, "lab")
+    assert (lab["rules"], lab["rules_ours"], lab["rule_slots"]) == (4, 1, 4096)
+    assert len(lab["rss"]["table"]) == 128
+    assert (eth1["nic"], eth1["armed"]) == ("eth1", False)
+    assert (lab["means"], lab["paused"], lab["rules_foreign"]) == ("rules", False, 3)
+    assert lab["caps"]["flow_types"] is None
+    assert lab["device"]["node"] is None
+
+
+def test_a_nic_with_its_limits(daemon: Serving) -> None:
+    def limit() -> None:
+        nic = daemon.source.views[1]
+        types = frozenset({(4, Protocol.TCP), (6, Protocol.UDP)})
+        daemon.source.views[1] = replace(
+            nic,
+            method=SteeringMethod.RSS,
+            method_why="no filters",
+            caps=replace(nic.caps, flow_types=types, probed=False, why="ntuple is off"),
+            device=Device("igb", "0000:01:00.0", 1, 4, 8, 256, 4096, 3, True, False, 0),
+            conflicts=(Conflict("aRFS is on", "turn it off", False),),
+            settings={"queue-cpu:0": "0-3"},
+        )
+
+    daemon.do(limit)
+    _, nic = get(daemon, "/v1/nics")["nics"]
+    assert (nic["means"], nic["means_why"]) == ("rss", "no filters")
+    assert nic["caps"]["flow_types"] == ["tcp4", "udp6"]
+    assert (nic["caps"]["probed"], nic["caps"]["why"]) == (False, "ntuple is off")
+    assert nic["device"] == {
+        "driver": "igb", "bus": "0000:01:00.0", "node": 1, "channels": 4, "channels_max": 8,
+        "ring_size": 256, "ring_max": 4096, "rx_usecs": 3, "adaptive_rx": True, "ntuple": False,
+        "rss_contexts": 0,
+    }  # fmt: skip
+    assert nic["conflicts"] == [{"what": "aRFS is on", "advice": "turn it off", "blocks": False}]
+    assert get(daemon, "/v1/queues?nic=eth1")["queues"][0]["allowed_cpus"] == "0-3"
+
+
+def test_rules_in_pages(daemon: Serving) -> None:
+    first = get(daemon, "/v1/rules?nic=lab:lab&limit=3")
+    assert [row["location"] for row in first["rules"]] == [9, 100, 101]
+    assert [row["ours"] for row in first["rules"]] == [False, True, False]
+    assert first["rules"][1]["match"] == "tcp from 10.9.0.1:40000 to 10.0.0.2:5201"
+    rest = get(daemon, f"/v1/rules?nic=lab:lab&limit=3&cursor={first['next']}")
+    assert [row["location"] for row in rest["rules"]] == [102]
+    assert rest["next"] is None
+
+
+def test_topology_says_which_queues_a_cpu_serves(daemon: Serving) -> None:
+    answer = get(daemon, "/v1/topology")
+    cpus = answer["cpus"]
+    assert len(cpus) == 8
+    assert (cpus[3]["isolated"], cpus[3]["nohz_full"]) == (False, False)
+    assert answer["nodes"][1] == {
+        "node": 1, "cpus": [4, 5, 6, 7], "distances": {"0": 21, "1": 10}, "nics": [],
+    }  # fmt: skip
+    assert cpus[3]["smt"] == [2, 3]
+    assert cpus[3]["queues"] == [{"nic": "lab:lab", "queue": 3}, {"nic": "eth1", "queue": 3}]
+    assert cpus[4]["queues"] == []
+
+
+def test_events_after(daemon: Serving) -> None:
+    page = get(daemon, "/v1/events?limit=1000")
+    assert [row["seq"] for row in page["events"]] == list(range(1, 1001))
+    rest = get(daemon, f"/v1/events?after={page['next']}&limit=1000")
+    assert [row["seq"] for row in rest["events"]] == list(range(1001, 1501))
+    end = get(daemon, f"/v1/events?after={rest['next']}")
+    assert (end["events"], end["next"]) == ([], 1500)
+    assert page["events"][0]["flow"] == "tcp 10.0.0.2:5201 <- 10.9.0.1:1"
+    assert page["events"][0]["time"] == "2023-11-14T22:13:20.500+00:00"
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["tcp 10.0.0.2:5201 10.9.0.1:40000", "tcp 10.0.0.2:5201 <- 10.9.0.1:40000",
+     "10.0.0.2:5201-10.9.0.1:40000", ":40000", "40000", "1040000", "cookie:1040000"],
+)  # fmt: skip
+def test_explain_a_flow_however_it_is_named(daemon: Serving, text: str) -> None:
+    answer = get(daemon, f"/v1/explain?flow={quote(text)}")
+    assert answer["flow"]["cookie"] == 1_040_000
+    assert answer["verdict"] == "Steered and verified: its packets arrive on CPU 3."
+    assert len(answer["chain"]) == 5
+    assert answer["advice"] is None
+
+
+def test_explain_a_flow_that_is_not_there(daemon: Serving) -> None:
+    text = quote("tcp 10.0.0.2:5201 10.9.0.1:40013")
+    answer = get(daemon, f"/v1/explain?flow={text}")
+    assert answer["flow"] is None
+    assert "lab:lab: no rule catches it; RSS sends it to queue 1." in answer["chain"]
+    nothing = get(daemon, "/v1/explain?flow=cookie:77")
+    assert nothing["flow"] is None
+    assert "cookie:77" in nothing["verdict"]
+
+
+def test_explain_an_ambiguous_port_lists_the_candidates(daemon: Serving) -> None:
+    status, answer = refusal(daemon, "/v1/explain?flow=5201")
+    assert status == 400
+    assert answer["hint"] is not None
+    assert "cookie:1040001 (tcp 10.0.0.2:5201 <- 10.9.0.1:40001)" in answer["hint"]
+
+
+def test_arm_and_disarm(daemon: Serving) -> None:
+    assert get(daemon, "/v1/nics/eth1/arm", "-X", "POST") == {**ETH1, "armed": True}
+    assert get(daemon, "/v1/status")["armed"] == ["lab:lab", "eth1"]
+    assert get(daemon, "/v1/nics/lab:lab/disarm", "-XPOST") == {**LAB, "armed": False}
+    assert get(daemon, "/v1/nics/lab%3Alab/arm", "-XPOST") == {**LAB, "armed": True}
+    assert get(daemon, "/v1/nics/lab:lab/pause", "-XPOST") == {
+        "nic": "lab:lab", "armed": False, "paused": True,
+    }  # fmt: skip
+    assert get(daemon, "/v1/nics/lab:lab/resume", "-XPOST") == {**LAB, "armed": True}
+
+
+def test_doctor(daemon: Serving) -> None:
+    answer = get(daemon, "/v1/doctor")
+    assert [nic["nic"] for nic in answer["nics"]] == ["lab:lab", "eth1"]
+    assert answer["clear"] is False
+    assert answer["findings"][1:] == [
+        {"nic": "eth1", "level": "warning", "what": "irqbalance (pid 7) moves it",
+         "advice": "ban them"},
+        {"nic": None, "level": "note", "what": "eth9 is not watched", "advice": "--nic eth9"},
+    ]  # fmt: skip
+    one = get(daemon, "/v1/doctor?nic=lab:lab")
+    assert [nic["nic"] for nic in one["nics"]] == ["lab:lab"]
+    assert one["clear"] is True

@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Who may read and who may change: the process at the other end of the socket decides."""
+
+from __future__ import annotations
+
+import grp
+import json
+import os
+import socket
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from atfnd.serve.api import door
+from tests.asking import get
+from tests.published import Published, Serving, serving, three_flows
+from tests.wait import until
+
+NOBODY = 65534
+GROUP = "daemon"  # any that is in every /etc/group
+CHANGES = ["/v1/reload", *(f"/v1/nics/eth1/{v}" for v in ("arm", "disarm", "pause", "resume"))]
+
+
+@pytest.fixture
+def daemon(monkeypatch: pytest.MonkeyPatch) -> Iterator[Serving]:
+    """Served to a group, in a folder that everybody may pass through."""
+    monkeypatch.setattr("atfnd.serve.api.http.GROUP", GROUP)
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)
+        with serving(Path(folder) / "atfnd.sock", three_flows()) as running:
+            yield running
+
+
+def ask(daemon: Serving, path: str, *options: str, group: int) -> tuple[int, Any]:
+    """As a process of nobody's, in this group: status and answer."""
+    words = ["curl", "-sS", "-w", "\n%{http_code}", "--unix-socket", str(daemon.socket), *options]
+    done = subprocess.run(
+        [*words, f"http://atfnd{path}"],
+        user=NOBODY, group=group, extra_groups=[], capture_output=True, text=True, timeout=30,
+    )  # fmt: skip
+    body, _, status = done.stdout.rpartition("\n")
+    return (int(status), json.loads(body)) if not done.returncode else (done.returncode, None)
+
+
+def test_a_member_of_the_group_reads(daemon: Serving) -> None:
+    member = grp.getgrnam(GROUP).gr_gid
+    status, answer = ask(daemon, "/v1/flows", group=member)
+    assert (status, len(answer["flows"])) == (200, 3)
+
+
+def test_a_stranger_cannot_even_connect(daemon: Serving) -> None:
+    assert ask(daemon, "/v1/status", group=NOBODY) == (7, None)  # curl: could not connect
+
+
+def test_without_the_group_the_socket_is_roots(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("atfnd.serve.api.http.GROUP", "no-such-group")
+    with serving(tmp_path / "atfnd.sock") as running:
+        assert running.socket.stat().st_gid == os.getegid()
+        assert get(running, "/v1/status")["pid"] == 4242
+
+
+@pytest.mark.parametrize("path", CHANGES)
+def test_only_root_changes_anything(daemon: Serving, path: str) -> None:
+    member = grp.getgrnam(GROUP).gr_gid
+    status, answer = ask(daemon, path, "-X", "POST", group=member)
+    assert status == 403
+    assert answer == {"error": "only root may change anything", "hint": "run it with sudo"}
+    assert daemon.source.views == Published().views
+
+
+def test_what_is_no_request_of_ours_is_no_matter_of_rights(daemon: Serving) -> None:
+    member = grp.getgrnam(GROUP).gr_gid
+    assert ask(daemon, "/v1/status", "-X", "DELETE", group=member)[0] == 405
+    assert ask(daemon, "/v1/nics/eth1/explode", "-X", "POST", group=member)[0] == 404
+
+
+def test_what_was_asked_is_done_though_nobody_waits_for_the_answer(daemon: Serving) -> None:
+    daemon.do(daemon.source.gate.clear)
+    with socket.socket(socket.AF_UNIX) as client:
+        client.connect(str(daemon.socket))
+        client.sendall(b"POST /v1/reload HTTP/1.1\r\nHost: x\r\n\r\n")
+        until(lambda: daemon.source.reloads == 1, "it has begun")
+    get(daemon, "/v1/status")
+    assert daemon.source.reloaded == 0
+    daemon.do(daemon.source.gate.set)
+    until(lambda: daemon.source.reloaded == 1, "it is done")
+
+
+class TestLimits:
+    """No more than two clients, and one more of root's."""
+
+    @pytest.fixture(autouse=True)
+    def _few(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(door, "CLIENTS", 2)
+        monkeypatch.setattr(door, "ROOT_CLIENTS", 1)
+
+    def test_one_too_many_is_told_so_and_another_may_come_later(self, daemon: Serving) -> None:
+        with ExitStack() as stack:
+            for _ in range(2):
+                self.connected(daemon, stack)
+            status, answer = ask(daemon, "/v1/status", group=grp.getgrnam(GROUP).gr_gid)
+            assert (status, answer["error"]) == (503, "too many clients at once")
+        until(
+            lambda: ask(daemon, "/v1/status", group=grp.getgrnam(GROUP).gr_gid)[0] == 200,
+            "a client finds room again",
+        )
+
+    def test_readers_do_not_keep_root_from_stopping_us(self, daemon: Serving) -> None:
+        with ExitStack() as stack:
+            for _ in range(2):
+                self.connected(daemon, stack)
+            answer = get(daemon, "/v1/nics/lab:lab/disarm", "-XPOST")
+            assert answer["armed"] is False
+
+    def test_refused_clients_that_say_nothing_are_let_go(self, daemon: Serving) -> None:
+        with ExitStack() as stack:
+            for _ in range(3):
+                self.connected(daemon, stack)
+            for _ in range(door.REFUSED + 3):
+                assert b"503" in self.connected(daemon, stack).recv(100)
+            silent = self.connected(daemon, stack)
+            silent.settimeout(30)
+            while silent.recv(4096):
+                pass
+
+    def connected(self, daemon: Serving, stack: ExitStack) -> socket.socket:
+        """A client that has come in, or was refused."""
+        client = stack.enter_context(socket.socket(socket.AF_UNIX))
+        client.settimeout(10)
+        client.connect(str(daemon.socket))
+        daemon.do(lambda: None)
+        return client

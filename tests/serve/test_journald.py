@@ -1,0 +1,224 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What the log says: to systemd's journal with every field, and elsewhere a line on stderr."""
+
+from __future__ import annotations
+
+import io
+import os
+import pty
+import socket
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from atfnd.model import Event
+from atfnd.serve.log.journald import Journald, fields_of, native
+from atfnd.serve.log.line import Stderr, line_of, priority_of
+from tests.bed import a_bed
+from tests.labs import Lab
+from tests.values import key
+from tests.wait import until
+
+INSERT = Event(
+    7, 1, 1.0, "insert", "eth0", key(1), "queue 0 -> 3", "its thread runs on CPU 3", "bulk",
+    "queue 0", "queue 3", "a.yaml:7",
+)  # fmt: skip
+ARMED = Event(8, 2, 2.0, "arm", "eth0", None, "armed", "asked for", None)
+
+# As a service: our stderr is the journal's, and its socket is in the folder $0.
+AS_A_SERVICE = """
+mkdir -p /run/systemd/journal && mount --bind "$0" /run/systemd/journal
+JOURNAL_STREAM=$(stat -L -c %d:%i /proc/self/fd/2) exec "$@"
+"""
+
+
+def parsed(datagram: bytes) -> dict[str, str]:
+    """The native protocol, from its description."""
+    fields, at = {}, 0
+    while at < len(datagram):
+        end = datagram.index(b"\n", at)
+        name, equals, value = datagram[at:end].partition(b"=")
+        at = end + 1
+        if not equals:
+            size = int.from_bytes(datagram[at : at + 8], "little")
+            value = datagram[at + 8 : at + 8 + size]
+            at += 8 + size + 1
+        fields[name.decode()] = value.decode(errors="surrogateescape")
+    return fields
+
+
+class FilterJournal:
+    """Stands for systemd-journald: takes datagrams."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / "socket"
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self._socket.bind(str(self.path))
+        self._socket.setblocking(False)
+        self.messages: list[dict[str, str]] = []
+
+    def read(self) -> list[dict[str, str]]:
+        """All that came so far."""
+        while True:
+            try:
+                self.messages.append(parsed(self._socket.recv(1 << 20)))
+            except BlockingIOError:
+                return self.messages
+
+    def close(self) -> None:
+        self._socket.close()
+
+
+@pytest.fixture
+def journal() -> Iterator[FilterJournal]:
+    with tempfile.TemporaryDirectory() as folder:
+        made = FilterJournal(Path(folder))
+        yield made
+        made.close()
+
+
+names = st.from_regex(r"[A-Z][A-Z_]{0,20}", fullmatch=True)
+
+
+@given(st.dictionaries(names, st.text(st.characters(codec="utf-8"))))
+def test_whatever_is_written_is_read(fields: dict[str, str]) -> None:
+    assert parsed(native(fields)) == fields
+
+
+def test_a_change_has_every_part_of_it(journal: FilterJournal) -> None:
+    Journald(journal.path).tell(INSERT)
+    assert journal.read() == [
+        {
+            "MESSAGE": f"insert: eth0: {key(1)}: queue 0 -> 3 (its thread runs on CPU 3)"
+            " [bulk, a.yaml:7]",
+            "PRIORITY": "6",
+            "SYSLOG_IDENTIFIER": "atfnd",
+            "ATFND_EVENT": "insert",
+            "ATFND_SEQ": "7",
+            "ATFND_INTERFACE": "eth0",
+            "ATFND_FLOW": str(key(1)),
+            "ATFND_WHAT": "queue 0 -> 3",
+            "ATFND_OLD": "queue 0",
+            "ATFND_NEW": "queue 3",
+            "ATFND_WHY": "its thread runs on CPU 3",
+            "ATFND_POLICY": "bulk",
+            "ATFND_SOURCE": "a.yaml:7",
+        }
+    ]
+
+
+def test_what_is_not_known_is_no_field() -> None:
+    assert set(fields_of(ARMED)) == {
+        "MESSAGE", "PRIORITY", "SYSLOG_IDENTIFIER", "ATFND_EVENT", "ATFND_SEQ", "ATFND_INTERFACE",
+        "ATFND_WHAT", "ATFND_WHY",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("event", "priority"),
+    [
+        (INSERT, 6),
+        (ARMED, 5),
+        (replace(INSERT, kind="refused", errno="ENOSPC"), 4),
+        (replace(ARMED, kind="reload-failed"), 4),
+    ],
+)
+def test_how_much_it_matters(event: Event, priority: int) -> None:
+    assert priority_of(event) == priority
+
+
+def test_a_journal_that_takes_nothing_holds_up_nobody(journal: FilterJournal) -> None:
+    """Full, then gone, then there again."""
+    log = Journald(journal.path)
+    told = 0
+    while not log.lost:
+        log.tell(INSERT)
+        told += 1
+    journal.close()
+    journal.path.unlink()
+    log.tell(INSERT)
+    assert log.lost == 2
+    again = FilterJournal(journal.path.parent)
+    log.tell(ARMED)
+    assert [each["ATFND_EVENT"] for each in again.read()] == ["arm"]
+    assert log.lost == 2
+    again.close()
+
+
+def test_only_if_our_stderr_is_the_journals(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with (tmp_path / "stderr").open("w") as file:
+        there = os.fstat(file.fileno())
+        monkeypatch.setattr(sys, "stderr", file)
+        assert Journald.is_ours({"JOURNAL_STREAM": f"{there.st_dev}:{there.st_ino}"})
+        assert not Journald.is_ours({"JOURNAL_STREAM": f"{there.st_dev}:{there.st_ino + 1}"})
+        assert not Journald.is_ours({})
+    monkeypatch.setattr(sys, "stderr", io.StringIO())
+    assert not Journald.is_ours({"JOURNAL_STREAM": "1:1"})
+
+
+def test_lines_on_stderr(monkeypatch: pytest.MonkeyPatch) -> None:
+    file = io.StringIO()
+    monkeypatch.setattr(sys, "stderr", file)
+    log = Stderr()
+    for event in (INSERT, ARMED, replace(ARMED, kind="reload-failed", why="a\nb")):
+        log.tell(event)
+    assert file.getvalue().splitlines() == [
+        "<5>arm: eth0: armed (asked for)",
+        "<4>reload-failed: eth0: armed (a",
+        "<4>b)",
+    ]
+
+
+def test_a_terminal_is_read_by_people(monkeypatch: pytest.MonkeyPatch) -> None:
+    read, write = pty.openpty()
+    with os.fdopen(write, "w") as terminal:
+        monkeypatch.setattr(sys, "stderr", terminal)
+        Stderr().tell(ARMED)
+    assert os.read(read, 1000) == f"{line_of(ARMED)}\r\n".encode()
+    os.close(read)
+
+
+def test_the_daemon_tells_the_journal_of_every_change(
+    shared_lab: Lab, tmp_path: Path, journal: FilterJournal
+) -> None:
+    name = shared_lab.nic.name
+    with a_bed(shared_lab, tmp_path, "bpf") as bed:
+        wrapped = ["unshare", "-m", "sh", "-ec", AS_A_SERVICE, str(journal.path.parent)]
+        words = "--nic", name, "--observer", "bpf", "--arm", name
+        bed.daemon.start(*words, wrapped=wrapped)
+        app = bed.apps.tcp()
+        first = bed.steered(app)
+        app.migrate()
+        second = bed.steered(app)
+
+        def changes() -> list[dict[str, str]]:
+            told = [each for each in journal.read() if each.get("ATFND_FLOW") == str(app.key)]
+            return [each for each in told if each["ATFND_EVENT"] in ("insert", "rewrite")]
+
+        until(lambda: len(changes()) >= 2, "both changes are in the journal")
+        insert, rewrite = changes()[0], changes()[-1]
+        assert insert["ATFND_NEW"] == f"queue {first['target_queue']}"
+        assert rewrite["ATFND_OLD"] == f"queue {first['target_queue']}"
+        assert rewrite["ATFND_NEW"] == f"queue {second['target_queue']}"
+        assert rewrite["ATFND_INTERFACE"] == name
+        assert rewrite["ATFND_POLICY"] == "everything"
+        file, _, line = rewrite["ATFND_SOURCE"].rpartition(":")
+        assert "everything" in Path(file).read_text().splitlines()[int(line) - 1]
+        assert rewrite["ATFND_WHY"]
+        settings = [each for each in journal.read() if each["ATFND_EVENT"] == "knob"]
+        assert all(each["ATFND_NEW"] and each["ATFND_SOURCE"] for each in settings)
+        assert bed.daemon.said() == ""
+        events = {row["seq"]: row for row in bed.daemon.events()}
+        for told in journal.read():
+            row = events[int(told["ATFND_SEQ"])]
+            assert (row["old"], row["new"], row["source"]) == (
+                told.get("ATFND_OLD"), told.get("ATFND_NEW"), told.get("ATFND_SOURCE"),
+            )  # fmt: skip

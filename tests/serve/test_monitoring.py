@@ -1,0 +1,247 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""/metrics, and the rules and the dashboard that are written in its names."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import promql_parser
+import pytest
+import yaml
+from prometheus_client.parser import text_string_to_metric_families
+
+from tests.asking import Served, curl, refusal
+from tests.bed import a_bed
+from tests.labs import Lab
+from tests.published import Serving, serving, three_flows
+from tests.wait import until
+
+ROOT = Path(__file__).parents[2]
+RULES = yaml.safe_load((ROOT / "monitoring/atfnd.rules.yaml").read_text())
+DASHBOARD = json.loads((ROOT / "monitoring/atfnd-dashboard.json").read_text())
+OF_PROMETHEUS = {"instance", "job"}  # labels it adds to whatever it scrapes
+
+Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
+Labels = dict[str, set[str]]  # by name of a series
+
+
+@pytest.fixture
+def daemon(tmp_path: Path) -> Iterator[Serving]:
+    with serving(tmp_path / "atfnd.sock", three_flows()) as running:
+        yield running
+
+
+def scraped(daemon: Served) -> Samples:
+    status, content_type, body = curl(daemon, "/metrics")
+    assert (status, content_type.split(";")[0]) == (200, "text/plain")
+    families = text_string_to_metric_families(body)
+    return {(s.name, tuple(sorted(s.labels.items()))): s.value for f in families for s in f.samples}
+
+
+def value(samples: Samples, name: str, **labels: str) -> float:
+    return samples[name, tuple(sorted(labels.items()))]
+
+
+def test_what_is_counted(daemon: Serving) -> None:
+    found = scraped(daemon)
+    of = {"interface": "lab:lab"}
+    assert value(found, "atfnd_flows", **of, state="steered", policy="bulk") == 2
+    assert value(found, "atfnd_flows", **of, state="observed", policy="bulk") == 1
+    assert value(found, "atfnd_changes_total", **of, kind="insert") == 16
+    assert value(found, "atfnd_refusals_total", **of, kind="insert", errno="ENOSPC") == 1
+    read = {(w, a): value(found, "atfnd_read_bytes_total", **of, local=w, armed=a)
+            for w in ("true", "false", "unseen") for a in ("true", "false")}  # fmt: skip
+    assert list(read.values()) == [850, 50, 50, 50, 7, 0]
+    assert value(found, "atfnd_received_bytes_total", **of, local="true") == 900
+    assert value(found, "atfnd_received_bytes_total", **of, local="false") == 100
+    assert value(found, "atfnd_interface_armed", interface="eth1") == 0
+    assert value(found, "atfnd_rules", **of, owner="atfnd") == 1
+    assert value(found, "atfnd_rule_slots", **of) == 4096
+    assert value(found, "atfnd_loop_lateness_seconds_bucket", le="0.01") == 99
+    assert value(found, "atfnd_loop_lateness_seconds_bucket", le="+Inf") == 100
+    assert value(found, "atfnd_loop_lateness_seconds_count") == 100
+    assert value(found, "atfnd_loop_lateness_seconds_sum") == 0.25
+    assert value(found, "atfnd_build_info", version="0.1.0", observer="bpf") == 1
+    assert value(found, "process_resident_memory_bytes") > 0
+
+
+def test_what_is_not_known_has_no_series(daemon: Serving) -> None:
+    names = {name for name, _ in scraped(daemon)}
+    assert "atfnd_rules_max" not in names
+    assert ("atfnd_rules", (("interface", "eth1"), ("owner", "others"))) not in scraped(daemon)
+
+
+def test_openmetrics_where_it_is_asked_for(daemon: Serving) -> None:
+    accept = "application/openmetrics-text; version=1.0.0"
+    _, content_type, body = curl(daemon, "/metrics", "-H", f"Accept: {accept}")
+    assert content_type.startswith("application/openmetrics-text")
+    assert body.endswith("# EOF\n")
+    assert refusal(daemon, "/metrics?name=x")[0] == 400
+
+
+def test_names_keep_the_conventions(daemon: Serving) -> None:
+    for family in text_string_to_metric_families(curl(daemon, "/metrics")[2]):
+        assert re.fullmatch(r"(atfnd|process)(_[a-z]+)+", family.name)
+        assert family.documentation.endswith(".")
+        counts = family.type == "counter"
+        for sample in family.samples:
+            assert sample.name.endswith("_total") == counts, sample.name
+
+
+def test_every_metric_is_in_the_docs(shared_lab: Lab, tmp_path: Path) -> None:
+    """And every one in the docs is there: of a daemon with a flow."""
+    text = (ROOT / "docs/monitoring.md").read_text()
+    documented = set(re.findall(r"`(atfnd_\w+)`", text))
+    known = {name for name, _ in of_a_running_daemon(shared_lab, tmp_path)}
+    suffixes = ("_bucket", "_count", "_sum", "_created")
+    bases = {re.sub(f"({'|'.join(suffixes)})$", "", name) for name in known}
+    assert documented - bases <= {"atfnd_rules_max", "atfnd_refusals_total"}  # none of them yet
+    assert {name for name in bases if name.startswith("atfnd_")} <= documented
+
+
+def of_a_running_daemon(lab: Lab, folder: Path) -> Samples:
+    with a_bed(lab, folder, "bpf") as bed:
+        bed.start()
+        bed.steered(bed.apps.tcp())
+        name = lab.nic.name
+
+        def counted() -> Samples | None:
+            found = scraped(bed.daemon)
+            local = value(found, "atfnd_received_bytes_total", interface=name, local="true")
+            looked = value(found, "atfnd_loop_lateness_seconds_count")
+            moved = any(each == "atfnd_moves_total" for each, _ in found)
+            return found if local and looked and moved else None
+
+        found = until(counted, "its bytes and its move are counted", 60)
+        assert found is not None
+        steered = {"interface": name, "state": "steered", "policy": "everything"}
+        assert value(found, "atfnd_flows", **steered) == 1
+        assert value(found, "atfnd_changes_total", interface=name, kind="insert") >= 1
+        assert value(found, "atfnd_interface_armed", interface=name) == 1
+        assert value(found, "atfnd_rules", interface=name, owner="atfnd") == 1
+        return found
+
+
+def expressions() -> Iterator[tuple[str, str]]:
+    """Of the rules and the dashboard: where, and what."""
+    for group in RULES["groups"]:
+        for rule in group["rules"]:
+            yield rule.get("alert") or rule["record"], rule["expr"]
+    for panel in DASHBOARD["panels"]:
+        for target in panel["targets"]:
+            yield panel["title"], target["expr"].replace("$__rate_interval", "5m")
+
+
+def parts(node: Any) -> Iterator[Any]:
+    """A parsed expression and everything in it."""
+    yield node
+    for name in ("lhs", "rhs", "expr", "param", "args", "vector_selector"):
+        below = getattr(node, name, None)
+        for each in below if isinstance(below, list | tuple) else [below]:
+            if each is not None:
+                yield from parts(each)
+
+
+def asked_for(expression: str) -> tuple[Labels, set[str]]:
+    """Series by name, with the labels they are selected by; and those that they are grouped by."""
+    series: Labels = {}
+    grouped: set[str] = set()
+    for part in parts(promql_parser.parse(expression)):
+        if isinstance(part, promql_parser.VectorSelector):
+            matchers = [each.name for each in part.matchers.matchers]
+            series.setdefault(str(part.name), set()).update(matchers)
+        for modifier in (getattr(part, "modifier", None),):
+            grouped |= set(getattr(modifier, "labels", None) or [])
+            grouped |= set(getattr(getattr(modifier, "matching", None), "labels", None) or [])
+    return series, grouped
+
+
+def there(daemon: Serving) -> Labels:
+    """Every series and its labels; those that are seldom there are made to be."""
+    found: Labels = {"up": set()}
+    for name, labels in scraped(daemon):
+        found.setdefault(name, set()).update(label for label, _ in labels)
+    for group in RULES["groups"]:
+        for rule in group["rules"]:
+            if "record" in rule:
+                found[rule["record"]] = asked_for(rule["expr"])[1] - OF_PROMETHEUS
+    return found
+
+
+def wrong(expression: str, found: Labels) -> list[str]:
+    """What an expression asks for that is not there."""
+    series, grouped = asked_for(expression)
+    faults = [f"no metric {name}" for name in series if name not in found]
+    for name, labels in series.items():
+        extra = labels - found.get(name, set()) - OF_PROMETHEUS
+        faults += [f"{name} has no {label}" for label in sorted(extra)]
+    known = set[str]().union(*(found.get(name, set()) for name in series), OF_PROMETHEUS)
+    return faults + [f"nothing has {label}" for label in sorted(grouped - known)]
+
+
+@pytest.fixture
+def everything(daemon: Serving) -> Labels:
+    def limit() -> None:
+        source = daemon.source
+        source.views[0] = replace(source.views[0], budget=100, foreign=3)
+
+    daemon.do(limit)
+    return there(daemon)
+
+
+def test_rules_and_dashboard_ask_for_what_is_there(everything: Labels) -> None:
+    faults = {where: wrong(what, everything) for where, what in expressions()}
+    assert {where: each for where, each in faults.items() if each} == {}
+
+
+@pytest.mark.parametrize(
+    ("expression", "fault"),
+    [
+        ("rate(atfnd_move_total[5m])", "no metric atfnd_move_total"),
+        ('atfnd_flows{status="manual"}', "atfnd_flows has no status"),
+        ("sum by (nic) (atfnd_flows)", "nothing has nic"),
+        ("atfnd_rules / on (queue) atfnd_rules_max", "nothing has queue"),
+    ],
+)
+def test_planted_faults(everything: Labels, expression: str, fault: str) -> None:
+    assert wrong(expression, everything) == [fault]
+
+
+def test_every_metric_but_a_few_is_looked_at() -> None:
+    """A dashboard that forgets what was added is of no use."""
+    looked_at: set[str] = set()
+    for _, expression in expressions():
+        looked_at |= asked_for(expression)[0].keys()
+    text = (ROOT / "docs/monitoring.md").read_text()
+    metrics = {re.sub("_bucket$", "", name) for name in looked_at}
+    assert set(re.findall(r"`(atfnd_\w+)`", text)) - metrics == {
+        "atfnd_build_info", "atfnd_flow_timeout_seconds", "atfnd_interface_paused",
+        "atfnd_interface_up", "atfnd_resyncs_total",
+    }  # fmt: skip
+
+
+def test_alerts_say_what_to_do() -> None:
+    alerts: Iterable[dict[str, Any]] = (r for g in RULES["groups"] for r in g["rules"])
+    for alert in alerts:
+        if "alert" in alert:
+            assert alert["annotations"].keys() == {"summary", "description"}
+            assert alert["labels"]["severity"] in ("info", "warning")
+
+
+def test_panels_do_not_overlap() -> None:
+    taken = set[tuple[int, int]]()
+    for panel in DASHBOARD["panels"]:
+        at = panel["gridPos"]
+        cells = {
+            (x, y)
+            for x in range(at["x"], at["x"] + at["w"])
+            for y in range(at["y"], at["y"] + at["h"])
+        }
+        assert not cells & taken
+        taken |= cells
+    assert len({panel["id"] for panel in DASHBOARD["panels"]}) == len(DASHBOARD["panels"])

@@ -1,0 +1,137 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The description of the API against the API: what is described is there, and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from urllib.parse import quote
+
+import pytest
+from jsonschema import Draft202012Validator
+
+from atfnd.model import Device, Move, SteeringMethod
+from atfnd.serve.api.description import FILE
+from atfnd.serve.api.http import application
+from tests.asking import Served, curl
+from tests.bed import a_bed
+from tests.labs import Lab
+from tests.openapi import DOCUMENT, agrees, operations
+from tests.published import Published, Serving, flow, key, serving, three_flows
+from tests.wait import until
+
+EXPLAINED = quote("tcp 10.0.0.2:5201 10.9.0.1:40000")
+ABSENT = quote("tcp 10.0.0.2:1 10.9.0.1:2")
+
+
+@pytest.fixture
+def daemon(tmp_path: Path) -> Iterator[Serving]:
+    with serving(tmp_path / "atfnd.sock", three_flows()) as running:
+        yield running
+
+
+def ask(daemon: Served, method: str, path: str, query: str = "", nic: str = "lab:lab") -> int:
+    """Ask, and hold the answer against its description."""
+    url = path.replace("{nic}", quote(nic, safe="")) + (f"?{query}" if query else "")
+    status, content_type, body = curl(daemon, url, "-X", method)
+    agrees(method, path, status, content_type, body)
+    return status
+
+
+def test_every_route_is_described_and_nothing_else() -> None:
+    routes = application(Published()).router.routes()
+    resources = {(route.method, route.resource.canonical) for route in routes if route.resource}
+    assert resources == set(operations())
+
+
+def test_it_is_a_description() -> None:
+    assert DOCUMENT["openapi"] == "3.1.0"
+    for name, schema in DOCUMENT["components"]["schemas"].items():
+        Draft202012Validator.check_schema(schema)
+        if schema.get("type") == "object":
+            assert sorted(schema["required"]) == sorted(schema["properties"]), name
+    identities = [item[m]["operationId"] for item in DOCUMENT["paths"].values() for m in item]
+    assert len(identities) == len(set(identities))
+
+
+def test_it_is_served(daemon: Serving) -> None:
+    status, content_type, body = curl(daemon, "/v1/openapi.yaml")
+    assert (status, content_type) == (200, "application/yaml; charset=utf-8")
+    assert body == FILE.read_text()
+
+
+@pytest.mark.parametrize(
+    ("path", "query"),
+    [
+        ("/v1/status", ""),
+        ("/v1/flows", "limit=2"),
+        ("/v1/flows", "state=steered&nic=lab:lab&pid=4120&comm=ip*"),
+        ("/v1/flows/stream", ""),
+        ("/v1/explain", f"flow={EXPLAINED}"),
+        ("/v1/explain", f"flow={ABSENT}"),
+        ("/v1/queues", ""),
+        ("/v1/nics", ""),
+        ("/v1/rules", "nic=lab:lab&limit=2"),
+        ("/v1/topology", ""),
+        ("/v1/cpu-time", ""),
+        ("/v1/events", "limit=5"),
+        ("/v1/doctor", ""),
+        ("/v1/policy", ""),
+        ("/v1/plan", ""),
+        ("/v1/record", "max=2"),
+    ],
+)
+def test_what_is_read(daemon: Serving, path: str, query: str) -> None:
+    def vary() -> None:
+        moved = replace(flow(40_000), move=Move("hold", "proven", "drained", 0, 5_000_000))
+        daemon.source.table.put(key(40_000), moved)
+        bare = replace(flow(40_001), thread=None, rx_cpu=None, rx_queue=None, fell_back="full")
+        daemon.source.table.put(key(40_001), bare)
+        eth1 = daemon.source.views[1]
+        device = Device("igb", "0000:01:00.0", 1, 4, 8, 256, 4096, 3, True, False, 0)
+        daemon.source.views[1] = replace(eth1, method=SteeringMethod.RSS, rss=None, device=device)
+
+    daemon.do(vary)
+    assert ask(daemon, "GET", path, query) == 200
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "query", "status"),
+    [
+        ("GET", "/v1/status", "x=1", 400),
+        ("GET", "/v1/flows", "state=happy", 400),
+        ("GET", "/v1/queues", "nic=nope", 404),
+        ("GET", "/v1/rules", "", 400),
+        ("POST", "/v1/reload", "", 200),
+        ("POST", "/v1/nics/{nic}/arm", "", 200),
+        ("POST", "/v1/nics/{nic}/disarm", "", 200),
+        ("POST", "/v1/nics/{nic}/pause", "force=1", 400),
+        ("POST", "/v1/nics/{nic}/resume", "", 200),
+    ],
+)
+def test_what_is_changed_and_refused(
+    daemon: Serving, method: str, path: str, query: str, status: int
+) -> None:
+    assert ask(daemon, method, path, query) == status
+
+
+def test_the_running_daemon(shared_lab: Lab, tmp_path: Path) -> None:
+    """Every operation, with a real flow in a real table."""
+    name = shared_lab.nic.name
+    with a_bed(shared_lab, tmp_path, "bpf") as bed:
+        bed.start()
+        row = bed.steered(bed.apps.tcp())
+        query = {
+            "/v1/explain": f"flow=cookie:{row['cookie']}",
+            "/v1/rules": f"nic={quote(name)}",
+            "/v1/record": "seconds=1&max=3",
+        }
+        asked = set()
+        for method, path in operations():
+            if path == "/v1/events/stream":
+                continue  # without end: tests/serve/test_api_events.py
+            assert ask(bed.daemon, method, path, query.get(path, ""), name) == 200
+            asked.add(path)
+        assert len(asked) == len(DOCUMENT["paths"]) - 1
+        until(lambda: ask(bed.daemon, "GET", "/v1/nics") == 200, "it goes on")

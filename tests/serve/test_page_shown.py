@@ -1,0 +1,261 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The page in a browser, over a daemon of model values: a large machine, hostile names, light and
+dark, a keyboard, a narrow window, a daemon that goes and comes.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from atfnd.model import Cpu, NicView, QueueStats, Status, Topology
+from tests.chromium import chromium
+from tests.looked_at import LookedAt
+from tests.paged import Paging, free_port, paging
+from tests.published import Published, flow, key, lab
+from tests.wait import until
+
+__all__: list[str] = []
+
+HOSTILE = [
+    "<img src=x onerror=document.body.remove()>",
+    "<script>document.title='taken'</script>",
+    "\"><svg onload=document.title='taken'>",
+    "</td></table><h1 id=planted>",
+    "&lt;b&gt; ${1} {{1}} \u202e\x1b[31m",
+]
+CELLS = "#heat tbody td"
+EVERY_MS = 2000  # as page.js has it
+
+
+class Large(Published):
+    """64 queues on the first of 256 CPUs, and as many flows as a test puts there."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.moved: tuple[tuple[str, str, int], ...] = ()
+        self.more = [0] * 64  # packets of each queue from one look to the next
+        self.packets = [0] * 64
+
+    def status(self) -> Status:
+        return replace(super().status(), moves=self.moved)
+
+    def nics(self) -> list[NicView]:
+        self.packets = [n + more for n, more in zip(self.packets, self.more, strict=True)]
+        counted = tuple(QueueStats(n, packets, 0, 0, 0) for n, packets in enumerate(self.packets))
+        one = lab()
+        queues = tuple(replace(one.queues[0], index=n, cpu=n) for n in range(64))
+        return [replace(one, queues=queues, stats=replace(one.stats, queues=counted))]
+
+    def topology(self) -> Topology:
+        cpus = (Cpu(n, n != 255, 0, 0, n, (n,), (n,), False, False) for n in range(256))
+        return Topology(tuple(cpus), ())
+
+    def put(self, *ports: int, **changes: object) -> None:
+        for port in ports:
+            self.table.put(key(port), replace(flow(port), **changes))  # type: ignore[arg-type]
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LookedAt]:
+    with chromium(tmp_path_factory.mktemp("chromium")) as tab:
+        yield LookedAt(tab, 0)
+
+
+@pytest.fixture
+def daemon() -> Iterator[tuple[int, Paging, Large]]:
+    source, port = Large(), free_port()
+    with paging(source, port) as made:
+        yield port, made, source
+
+
+@pytest.fixture
+def page(browser: LookedAt, daemon: tuple[int, Paging, Large]) -> LookedAt:
+    return LookedAt(browser.tab, daemon[0])
+
+
+@pytest.fixture
+def source(daemon: tuple[int, Paging, Large]) -> Large:
+    return daemon[2]
+
+
+@pytest.fixture
+def made(daemon: tuple[int, Paging, Large]) -> Paging:
+    return daemon[1]
+
+
+def test_names_of_others_are_text(page: LookedAt, source: Large) -> None:
+    thread = flow(1).thread
+    assert thread is not None
+    for n, name in enumerate(HOSTILE):
+        hostile = replace(thread, comm=name, pid=n + 1, tid=n + 1)
+        source.put(n, thread=hostile, rule_name=name, why=name)
+    page.open()
+    expected = sorted(f"{name} ({n + 1})" for n, name in enumerate(HOSTILE))
+    assert sorted(page.column("application")) == expected
+    assert sorted(page.column("why")) == sorted(page.column("policy")) == sorted(HOSTILE)
+    page.filter("<IMG onerror")
+    assert page.column("why") == HOSTILE[:1]
+    assert page.tab.value("document.title") == "atfnd"
+    assert page.count("img, #planted, body script, svg:not(figure svg)") == 0
+    page.is_by_itself()
+
+
+def test_markup_is_refused_even_if_the_page_would_set_it(page: LookedAt) -> None:
+    """What the policy of its content is for."""
+    page.open()
+    refused = "try { document.body.%s; 'set' } catch (fault) { fault.name }"
+    assert page.tab.value(refused % "innerHTML = '<b>x</b>'") == "TypeError"
+    assert page.tab.value("try { eval('1') } catch (fault) { fault.name }") == "EvalError"
+    loads = "fetch('http://192.0.2.1/').then(() => 'loaded', () => 'refused')"
+    assert page.tab.value(loads) == "refused"
+    assert any("Content Security Policy" in each for each in page.tab.faults())
+
+
+def test_64_queues_and_256_cpus(page: LookedAt, source: Large) -> None:
+    source.more[7], source.more[63] = 6_000, 4_000_000
+    source.put(1, rx_queue=63, rx_cpu=63, app_cpu=200)
+    page.open()
+    until(lambda: (page.heat(7, 7), page.heat(63, 63)) == (3, 5), "queues 7 and 63 are hot")
+    assert page.heat(8, 8) == 0
+    assert page.heat(7, 8) is None
+    assert "packets/s arrive" in page.attribute('td[data-cpu="63"][data-queue="63"]', "title")
+    read = page.text('td[data-cpu="200"][data-queue="63"]')
+    assert (read or "").strip() == "1 flow"
+    assert page.count(CELLS) == 65 * 64
+    page.do("#every-cpu", "each.click()")
+    until(lambda: page.count(CELLS) == 255 * 64, "all that are online are shown")
+    assert page.texts("#heat tbody th")[-1] == "CPU 254"
+    page.is_by_itself()
+
+
+def test_the_fastest_1000_flows_are_shown_and_that_there_are_more(
+    page: LookedAt, made: Paging, source: Large
+) -> None:
+    def fill(faster: int) -> None:
+        now_ns = time.monotonic_ns()
+        for n in range(1500):
+            fast = 1_000_000 * faster * (n >= 1490)
+            source.put(n + 1, bytes=2000 - n + fast, used_ns=now_ns)
+
+    made.do(lambda: fill(0))
+    page.open()
+    assert page.count("#flows tbody tr") == 1000
+    assert page.text("#cut") == "the fastest 1,000 of 1,500 flows"
+    biggest = "tcp 10.0.0.2:5201 ← 10.9.0.1:1"  # as long as no rate is known
+    assert page.column("flow")[0] == biggest
+    faster = iter(range(1, 1000))
+
+    def fastest() -> bool:
+        made.do(lambda: fill(next(faster)))
+        return sorted(page.column("flow")[:10]) == sorted(
+            f"tcp 10.0.0.2:5201 ← 10.9.0.1:{n + 1}" for n in range(1490, 1500)
+        )
+
+    until(fastest, "the ten that have become fast come first")
+    assert "bit/s" in page.column("rate")[0]
+    page.filter("10.9.0.1:777 steered")
+    assert page.column("flow") == ["tcp 10.0.0.2:5201 ← 10.9.0.1:777"]
+    page.filter("no such")
+    assert (page.column("flow"), page.text("#cut")) == ([], "0 that pass, of 1,500 flows")
+
+
+def test_only_those_misplaced(page: LookedAt, source: Large) -> None:
+    source.put(1)
+    source.put(2, rx_cpu=1)
+    page.open()
+    page.do("#misplaced", "each.click()")
+    assert page.column("flow") == ["tcp 10.0.0.2:5201 ← 10.9.0.1:2"]
+    assert page.column("placed") == ["no"]
+
+
+def test_moves_over_time(page: LookedAt, made: Paging, source: Large) -> None:
+    source.moved = (("hold", "proven", 3),)
+    page.open()
+    assert page.texts(".totals td") == ["hold", "proven", "0", "3"]
+    assert page.count("rect") == 0
+    source.moved = (("gap", "violated", 2), ("hold", "proven", 8))
+    rows = ["gap", "violated", "2", "2", "hold", "proven", "5", "8"]
+    until(lambda: page.texts(".totals td") == rows, "those that ended are counted")
+    told = page.attribute('[data-by="verdict"] svg', "aria-label")
+    assert told == "Moves by verdict: proven 5, violated 2"
+    assert page.texts('[data-by="mechanism"] li') == ["hold 5", "gap 2"]
+    heights = "[...document.querySelectorAll('[data-by=\"verdict\"] rect')].map((each) => %s)"
+    assert page.tab.value(heights % "each.height.baseVal.value") == pytest.approx(
+        [500 / 7, 200 / 7]
+    )
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_it_is_readable(page: LookedAt, made: Paging, source: Large, scheme: str) -> None:
+    source.more[:6] = [0, 20, 600, 6_000, 60_000, 6_000_000]
+    for n in range(6):
+        source.put(n, rx_queue=n, app_cpu=n, rx_cpu=n)
+    page.open(scheme)
+    verdicts = ["proven", "verified", "quiet", "unproven", "violated", "no effect", "refused"]
+    verdicts += ["deferred", "resync", "done"]
+    ways = ["birth", "follow", "hold", "gap", "none"] * 2
+    source.moved = tuple((how, each, 9) for how, each in zip(ways, verdicts, strict=True))
+    until(lambda: page.count('[data-by="verdict"] rect') == 10, "each verdict has its bar")
+    until(lambda: [page.heat(n, n) for n in range(6)] == [*range(6)], "each level is there")
+    assert page.column("placed").count("no") == 5
+    page.is_readable()
+    backs = {"light": "rgb(255, 255, 255)", "dark": "rgb(13, 17, 23)"}
+    back = page.tab.value("getComputedStyle(document.body).backgroundColor")
+    assert back == backs[scheme]
+    made.want(None)
+    until(lambda: "does not answer" in (page.text("#connection") or ""), "it says so")
+    page.is_readable()
+
+
+def test_the_daemon_may_go_and_come(page: LookedAt, made: Paging) -> None:
+    page.open()
+    made.want(None)
+    until(lambda: "does not answer" in (page.text("#connection") or ""), "it says so")
+    made.want(page.port)
+    until(lambda: page.text("#connection") == "live", "it is live again")
+
+
+def test_with_a_keyboard(page: LookedAt, source: Large) -> None:
+    source.put(30, 4, 200)
+    page.open()
+    for _ in range(40):
+        page.tab.key("Tab")
+        if page.tab.value("document.activeElement.textContent") == "flow":
+            break
+    assert page.tab.value("getComputedStyle(document.activeElement).outlineStyle") == "solid"
+    ports = ["4", "30", "200"]
+    for order, wanted in (("ascending", ports), ("descending", ports[::-1])):
+        page.tab.key("Enter")
+        assert page.attribute('#flows th[data-of="flow"]', "aria-sort") == order
+        assert [each.rpartition(":")[2] for each in page.column("flow")] == wanted
+
+
+def test_in_a_narrow_window(page: LookedAt, source: Large) -> None:
+    source.put(1, why="because of a reason " * 20)
+    page.open(pixels=400)
+    assert page.tab.value("document.documentElement.scrollWidth") <= 400
+    rights = "[...document.querySelectorAll('#flows td, #flows th, dd, p, li')]"
+    inside = f"{rights}.every((each) => each.getBoundingClientRect().right <= 400)"
+    assert page.tab.value(inside)
+    assert page.tab.value("getComputedStyle(document.querySelector('#flows td')).display") == "flex"
+
+
+def test_it_asks_for_nothing_while_nobody_looks(page: LookedAt) -> None:
+    def a_while_later() -> int:
+        """How much it asked for in a time in which it would three times, by its own timers."""
+        before = len(page.tab.asked)
+        page.tab.value(f"new Promise(over => setTimeout(over, {3 * EVERY_MS}))")
+        return len(page.tab.asked) - before
+
+    page.open()
+    look = "Object.defineProperty(document, 'hidden', {{ value: {}, configurable: true }});"
+    look += "document.dispatchEvent(new Event('visibilitychange'))"
+    page.tab.value(look.format("true"))
+    assert page.text("#connection") == "paused while hidden"
+    assert a_while_later() == 0
+    page.tab.value(look.format("false"))
+    assert a_while_later() > 0

@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The disk under the journals: real files, and a layer that may be full, tear a write or be slow.
+
+It stands for the module `os` in `program.journals.record_file`. Every write, fsync and cut is a
+place where the daemon may be killed; a write that is killed leaves any part of its line. fsync
+itself is left out: a kill loses nothing that was written, and the power does not fail here.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+from unittest import mock
+
+from atfnd.program.journals import record_file
+from tests.simulation.world import World
+
+__all__ = ["Disk"]
+
+
+class Disk:
+    """`full`: no line fits any more. `watched` False: the test itself reads."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self.full = False
+        self.watched = True
+        self.slow_ns = 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(os, name)
+
+    def write(self, file: int, data: bytes) -> int:
+        if not self.watched:
+            return os.write(file, data)
+        world = self._world
+        if world.kill_after == 0:
+            os.write(file, data[: world.random.randrange(len(data) + 1)])
+        world.operation("disk write")
+        world.pass_ns(2_000 + self.slow_ns)
+        if not self.full:
+            return os.write(file, data)
+        room = world.random.randrange(len(data))
+        world.note("disk full", "the disk is full")
+        if not room:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return os.write(file, data[:room])
+
+    def fsync(self, file: int) -> None:
+        del file
+        if self.watched:
+            self._world.operation("fsync")
+
+    def ftruncate(self, file: int, size: int) -> None:
+        if self.watched:
+            self._world.operation("disk cut")
+        os.ftruncate(file, size)
+
+    @contextmanager
+    def mounted(self) -> Iterator[None]:
+        """The journals are on it."""
+        with mock.patch.object(record_file, "os", self):
+            yield
+
+    @contextmanager
+    def aside(self) -> Iterator[None]:
+        """The test reads and writes, and nothing happens to it."""
+        before, self.watched = self.watched, False
+        try:
+            yield
+        finally:
+            self.watched = before

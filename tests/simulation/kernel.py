@@ -1,0 +1,253 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What a daemon asks the kernel for, answered by the world: the doors that are replaced.
+
+Behind these names the daemon under test is the real one, with its loop, chores and log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from typing import Any
+from unittest import mock
+
+from atfnd.errors import OperatorError
+from atfnd.kernel.netlink.rtnl import Link
+from atfnd.model import Action, Cpu, CpuTime, Event, FlowKey, Node, Outcome, Queue, Rule, Topology
+from atfnd.move.command import Ended
+from atfnd.move.mover import Mover
+from atfnd.move.port import Port
+from atfnd.policy.match.matching import Sources
+from atfnd.serve.log.line import line_of
+from tests.simulation.actuator import WorldActuator
+from tests.simulation.loop import Descriptors
+from tests.simulation.machine import Machine, WorldBirths
+from tests.simulation.nic import WorldInterface, WorldNic
+
+__all__ = ["NICS", "Kernel"]
+
+NICS = "eth*", "ren*"
+
+
+class _Changes:
+    """Stands for `kernel.netlink.requests.Changes`: hears of links until it is closed."""
+
+    def __init__(self, kernel: Kernel) -> None:
+        self._kernel, self._changed = kernel, set[int]()
+        self._fileno = kernel.descriptors.open(lambda: bool(self._changed))
+        kernel.listeners.append(self)
+
+    def hear(self, index: int) -> None:
+        self._changed.add(index)
+
+    def fileno(self) -> int:
+        return self._fileno
+
+    def drain(self) -> set[int]:
+        changed, self._changed = self._changed, set()
+        return changed
+
+    def close(self) -> None:
+        self._kernel.descriptors.close(self._fileno)
+        self._kernel.listeners.remove(self)
+
+
+class _Cpus:
+    """Stands for `observe.machine.topology.CpuWatch`: one node, one last-level cache."""
+
+    def __init__(self, kernel: Kernel) -> None:
+        self._kernel, self._changes = kernel, _Changes(kernel)
+        self._changes_of_cpus = kernel.cpu_listeners
+        kernel.listeners.remove(self._changes)
+        kernel.cpu_listeners.append(self._changes)
+        self._last = kernel.topology()
+
+    def fileno(self) -> int:
+        return self._changes.fileno()
+
+    def changed(self) -> bool:
+        return self._changes.drain() != set()
+
+    def known(self) -> Topology:
+        return self._last
+
+    def read(self) -> Topology:
+        self._last = self._kernel.topology()
+        return self._last
+
+    def close(self) -> None:
+        self._kernel.cpu_listeners.remove(self._changes)
+        self._kernel.descriptors.close(self._changes.fileno())
+
+
+class _SocketLookup:
+    """Stands for `observe.sockets.socket_lookup.SocketLookup`."""
+
+    def __init__(self, kernel: Kernel) -> None:
+        self._machine = kernel.machine
+
+    def cookie(self, key: FlowKey) -> int | None:
+        if key in self._machine.connecting:
+            return self._machine.connecting[key]
+        sockets = self._machine.sockets.values()
+        return next((each.cookie for each in sockets if each.flow.key == key), None)
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+class Kernel:
+    """`nics` are those that are here; `ended` is called with each move that ends, `said` with each
+    line of the log."""
+
+    def __init__(
+        self,
+        machine: Machine,
+        nics: Callable[[], list[WorldNic]],
+        ended: Callable[[WorldNic, Ended], None],
+        said: Callable[[str, str], None],
+    ) -> None:
+        self.machine, self._nics, self._ended, self._said = machine, nics, ended, said
+        self.descriptors = Descriptors()
+        self.listeners: list[_Changes] = []
+        self.cpu_listeners: list[_Changes] = []
+        self.actuator: list[tuple[WorldNic, WorldActuator]] = []
+        self.opened: Callable[[WorldNic], None] = lambda nic: None
+
+    def link_changed(self, nic: WorldNic) -> None:
+        """rtnetlink tells all that listen."""
+        for each in self.listeners:
+            each.hear(nic.ifindex)
+
+    def cpus_changed(self) -> None:
+        """A uevent of a CPU."""
+        for each in self.cpu_listeners:
+            each.hear(0)
+
+    def forget(self) -> None:
+        """The process is gone: all that it had open is closed."""
+        for _, actuator in self.actuator:
+            actuator.close()
+        self.actuator.clear()
+        self.listeners.clear()
+        self.cpu_listeners.clear()
+        self.machine.births.clear()
+
+    def topology(self) -> Topology:
+        every = tuple(cpu.index for cpu in self.machine.cpus)
+        online = tuple(cpu.index for cpu in self.machine.cpus if cpu.online)
+        cpus = tuple(
+            Cpu(cpu.index, cpu.online, 0, 0, cpu.index, (cpu.index,), every)
+            for cpu in self.machine.cpus
+        )
+        return Topology(cpus, (Node(0, online, {0: 10}),))
+
+    @contextmanager
+    def doors(self) -> Iterator[None]:
+        """Within, the modules of the daemon ask the world."""
+        with ExitStack() as stack:
+            for name, answer in self._answers().items():
+                stack.enter_context(mock.patch(f"atfnd.{name}", answer))
+            yield
+
+    def _answers(self) -> Mapping[str, Any]:
+        def changes(netns: str | None) -> _Changes:
+            return _Changes(self)
+
+        return {
+            "daemon.handshakes.Births": lambda: WorldBirths(self.machine, self.descriptors),
+            "daemon.loads.cpu_time": self._cpu_time,
+            "daemon.moving.Mover": self._mover,
+            "daemon.moving.NicActuator": self._actuator,
+            "daemon.moving.read_port": _read_port,
+            "daemon.session.SocketLookup": lambda netns: _SocketLookup(self),
+            "daemon.sockets.ended_threads": self._ended_threads,
+            "daemon.sockets.sees_every_thread": lambda: True,
+            "daemon.supervisor.CpuWatch": lambda: _Cpus(self),
+            "daemon.supervisor.sources": lambda policy: Sources(),
+            "daemon.trying.cpu_time": self._cpu_time,
+            "observe.nics.interfaces.lab_is_there": lambda name: False,
+            "observe.nics.interfaces.link_changes": changes,
+            "observe.nics.interfaces.links": self._links,
+            "observe.nics.interfaces.open_nic": self._open,
+            "observe.nics.interfaces.physical": lambda name: True,
+            "observe.nics.watch.addresses": lambda netns: {
+                n.ifindex: {n.address} for n in self._nics()
+            },
+            "observe.nics.watch.ethtool_changes": changes,
+            "observe.nics.watch.ipsec_policies": lambda netns: (),
+            "observe.nics.watch.link_changes": changes,
+            "observe.nics.watch.tunnels": lambda netns, nic: {},
+            "program.balance.running": frozenset,
+            "program.restore.open_nic": self._open,
+            "serve.log.event_log.Stderr": lambda: _Log(self._said),
+        }
+
+    def _open(self, name: str) -> WorldNic:
+        nic = next((n for n in self._nics() if n.kernel_name == name and n.table.present), None)
+        if nic is None:
+            raise OperatorError(f"no interface {name!r} here")
+        nic.open(name)
+        self.opened(nic)
+        return nic
+
+    def _links(self) -> dict[int, Link]:
+        return {nic.ifindex: Link(nic.kernel_name, None) for nic in self._nics()}
+
+    def _actuator(
+        self,
+        apply: Callable[[Action], Outcome],
+        queues: Callable[[], tuple[Queue, ...]],
+        cookie: Callable[[FlowKey], int | None],
+        rule: Callable[[int], Rule | None],
+    ) -> WorldActuator:
+        nic: WorldNic = rule.__self__  # type: ignore[attr-defined]  # a method of the NIC
+        actuator = WorldActuator(nic, apply, lambda: self.actuator.remove((nic, actuator)))
+        self.actuator.append((nic, actuator))
+        return actuator
+
+    def _mover(self, actuator: WorldActuator, device: Any) -> Mover:
+        return _ToldMover(actuator, device, self._ended)
+
+    def _ended_threads(self, tids: Collection[int]) -> set[int]:
+        return set(tids) - {task.thread.tid for cpu in self.machine.cpus for task in cpu.tasks}
+
+    def _cpu_time(self, threads: Iterable[tuple[int, int]]) -> CpuTime:
+        """Nothing costs CPU time here."""
+        online = [cpu.index for cpu in self.machine.cpus if cpu.online]
+        ran = dict.fromkeys((tid for _, tid in threads), 0)
+        now_ns = self.machine.world.now_ns
+        return CpuTime(now_ns, dict.fromkeys(online, 0), dict.fromkeys(online, 0), ran, {**ran})
+
+
+class _ToldMover(Mover):
+    """A `Mover` whose results the run hears of."""
+
+    def __init__(
+        self, actuator: WorldActuator, device: Any, ended: Callable[[WorldNic, Ended], None]
+    ) -> None:
+        super().__init__(actuator, device)
+        self._nic, self._told = actuator.nic, ended
+
+    def tell(self, *events: Any) -> list[Outcome | Ended]:
+        said = super().tell(*events)
+        for each in said:
+            if isinstance(each, Ended):
+                self._told(self._nic, each)
+        return said
+
+
+class _Log:
+    """Stands for `serve.log.line.Stderr`."""
+
+    def __init__(self, said: Callable[[str, str], None]) -> None:
+        self._said, self.lost = said, 0
+
+    def tell(self, event: Event) -> None:
+        self._said(event.kind, line_of(event))
+
+
+def _read_port(
+    view: object, interface: WorldInterface, write_ns: int | None, service_pps: object = None
+) -> Port:
+    return interface.nic.port(write_ns)

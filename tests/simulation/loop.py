@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""An asyncio loop in virtual time: it waits by letting the world go on.
+
+Descriptors of the world are numbers of no file. Each has a question: is there something to read?
+"""
+
+from __future__ import annotations
+
+import asyncio
+import selectors
+from collections.abc import Callable, Mapping
+from concurrent.futures import Executor, ThreadPoolExecutor
+from functools import partial
+from math import ceil
+from typing import Any, TypeVar, TypeVarTuple, Unpack
+
+from tests.simulation.world import World
+
+__all__ = ["Descriptors", "WorldLoop"]
+
+FIRST = 1 << 20  # no process has so many files open
+_BESIDE_S = 0.005
+
+_T = TypeVar("_T")
+_Ts = TypeVarTuple("_Ts")
+
+
+class Descriptors:
+    """What may be readable in the world, by number."""
+
+    def __init__(self) -> None:
+        self._readable: dict[int, Callable[[], bool]] = {}
+        self._next = FIRST
+
+    def open(self, readable: Callable[[], bool]) -> int:
+        self._next += 1
+        self._readable[self._next] = readable
+        return self._next
+
+    def close(self, number: int) -> None:
+        self._readable.pop(number, None)
+
+    def readable(self, number: int) -> bool:
+        asked = self._readable.get(number)
+        return asked is not None and asked()
+
+
+class _Selector(selectors.BaseSelector):
+    """Real files (asyncio's own) are never readable here."""
+
+    def __init__(self, world: World, descriptors: Descriptors) -> None:
+        self._world, self._descriptors = world, descriptors
+        self._keys: dict[int, selectors.SelectorKey] = {}
+
+    def register(self, fileobj: Any, events: int, data: Any = None) -> selectors.SelectorKey:
+        number = fileobj if isinstance(fileobj, int) else fileobj.fileno()
+        key = self._keys[number] = selectors.SelectorKey(fileobj, number, events, data)
+        return key
+
+    def unregister(self, fileobj: Any) -> selectors.SelectorKey:
+        return self._keys.pop(fileobj if isinstance(fileobj, int) else fileobj.fileno())
+
+    def get_map(self) -> Mapping[Any, selectors.SelectorKey]:
+        return self._keys
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        """Let the world go on until something is readable, or for so long."""
+        if timeout is None:
+            raise ValueError("nothing ends this wait")
+        world = self._world
+        if timeout > 0 and not self._ready():
+            world.run_while(lambda: not self._ready(), world.now_ns + ceil(timeout * 1e9))
+        return [(key, selectors.EVENT_READ) for key in self._ready()]
+
+    def _ready(self) -> list[selectors.SelectorKey]:
+        readable = self._descriptors.readable
+        return [key for number, key in self._keys.items() if number > FIRST and readable(number)]
+
+
+class WorldLoop(asyncio.SelectorEventLoop):
+    """Its clock is the world's."""
+
+    def __init__(self, world: World, descriptors: Descriptors) -> None:
+        super().__init__(_Selector(world, descriptors))
+        self._world = world
+
+    def run_in_executor(
+        self, executor: Executor | None, func: Callable[[Unpack[_Ts]], _T], *args: *_Ts
+    ) -> asyncio.Future[_T]:
+        """A thread beside the loop takes a while of the world's time, whatever it takes of ours."""
+        answer: asyncio.Future[_T] = self.create_future()
+        self.call_later(_BESIDE_S, self._answer, answer, partial(func, *args))
+        return answer
+
+    def _answer(self, answer: asyncio.Future[_T], work: Callable[[], _T]) -> None:
+        if answer.cancelled():
+            return
+        with ThreadPoolExecutor(1) as pool:
+            done = pool.submit(work)
+            error = done.exception()
+        if error is None:
+            answer.set_result(done.result())
+        else:
+            answer.set_exception(error)
+
+    def time(self) -> float:
+        return self._world.now_ns / 1e9
+
+    def run_until(self, until_ns: int) -> None:
+        """Run what is due until then. Passes on what ends the process (`Killed`)."""
+        stop = self.call_at(until_ns / 1e9, self.stop)
+        try:
+            self.run_forever()
+        finally:
+            stop.cancel()

@@ -1,0 +1,478 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""CPUs with run queues, threads that wake on them, sockets that threads read, and who observes it.
+
+A thread reads its sockets whenever a packet comes, so no read is an event of its own: what the BPF
+observer would report of them (atfnd/bpf/programs/observer.bpf.c) is worked out when a thread
+changes its CPU, when a flow's packets come to another one, and when a backoff is over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+
+from atfnd.model import (
+    Accepted,
+    Born,
+    Connected,
+    Connecting,
+    Direction,
+    FlowKey,
+    Listening,
+    ReadBytes,
+    SocketGone,
+    SocketSeen,
+    SocketUse,
+    Thread,
+    ThreadReads,
+)
+from atfnd.observe import Observation, Qualify
+from tests.simulation.loop import Descriptors
+from tests.simulation.nic import WorldNic
+from tests.simulation.wire import Flow
+from tests.simulation.world import World
+
+__all__ = ["Cpu", "Listener", "Machine", "Socket", "Task", "WorldBirths", "WorldObserver"]
+
+MAX_BACKOFF = 6
+NETNS = 1  # the inode number of the only network namespace
+SEGMENT_BYTES = 1448
+
+
+class Cpu:
+    """One CPU and the threads that run on it."""
+
+    __slots__ = ("index", "online", "tasks")
+
+    def __init__(self, index: int) -> None:
+        self.index, self.online = index, True
+        self.tasks: set[Task] = set()
+
+
+class Task:
+    """A thread. `stays_ns`: it wakes on another CPU about so often; None: never by itself."""
+
+    __slots__ = ("cpu", "pinned", "sockets", "stays_ns", "thread")
+
+    def __init__(self, thread: Thread, cpu: Cpu, stays_ns: int | None) -> None:
+        self.thread, self.cpu, self.stays_ns = thread, cpu, stays_ns
+        self.pinned: frozenset[int] | None = None
+        self.sockets: list[Socket] = []
+        cpu.tasks.add(self)
+
+
+class Socket:
+    """One socket, and what the observer knows of it."""
+
+    __slots__ = (
+        "backoff", "born_ns", "check", "cookie", "due_cpu", "flow", "nic", "since_ns",
+        "task", "told_cpu", "told_ns",
+    )  # fmt: skip
+
+    def __init__(self, flow: Flow, nic: WorldNic, task: Task, born_ns: int) -> None:
+        self.flow, self.nic, self.task, self.born_ns = flow, nic, task, born_ns
+        self.cookie = flow.cookie
+        self.since_ns = born_ns  # its thread is on its CPU
+        self.told_cpu: int | None = None
+        self.due_cpu: int | None = None  # its packets belong there, as was said
+        self.told_ns = self.backoff = 0
+        self.check = 0  # the number of the check that is to come; earlier ones are void
+
+    def rx_cpu(self) -> int | None:
+        ring = self.flow.ring
+        return None if ring is None else ring.cpu
+
+    def received_bytes(self) -> int:
+        flow = self.flow
+        sent_ns = flow.next_ns(flow.world.now_ns) - flow.interval_ns
+        number = flow.number_at(sent_ns) if flow.talks and sent_ns >= flow.began_ns else flow.first
+        return max(0, number) * SEGMENT_BYTES
+
+
+class Listener:
+    """A socket that listens on a port of an address, and the threads that read its connections."""
+
+    __slots__ = ("cookie", "key", "tasks")
+
+    def __init__(self, cookie: int, key: FlowKey, tasks: list[Task]) -> None:
+        self.cookie, self.key, self.tasks = cookie, key, tasks
+
+
+class Machine:
+    """CPUs, threads and sockets of the world."""
+
+    def __init__(self, world: World, cpus: int) -> None:
+        self.world = world
+        self.cpus = [Cpu(index) for index in range(cpus)]
+        self.sockets: dict[int, Socket] = {}  # by cookie
+        self.observers: list[WorldObserver] = []
+        self.births: list[WorldBirths] = []
+        self.listeners: dict[int, Listener] = {}  # by cookie
+        self.connecting: dict[FlowKey, int] = {}  # cookies of those that are not answered yet
+        self._tids = 1000
+
+    def task(self, comm: str, cpu: int, stays_ns: int | None = None, uid: int = 1000) -> Task:
+        """A thread begins to run."""
+        self._tids += 1
+        thread = Thread(self._tids, self._tids, comm, None, uid)
+        task = Task(thread, self.cpus[cpu], stays_ns)
+        if stays_ns is not None:
+            self.world.after(self._stay(stays_ns), self._wander, task)
+        return task
+
+    def open(self, flow: Flow, nic: WorldNic, task: Task) -> Socket:
+        """A socket of this thread receives this flow through this NIC."""
+        socket = Socket(flow, nic, task, self.world.now_ns)
+        self.sockets[flow.cookie] = socket
+        task.sockets.append(socket)
+        nic.add(flow)
+
+        def rerouted() -> None:
+            for observer in self.observers:
+                observer.changed(socket)
+
+        flow.rerouted = rerouted
+        rerouted()
+        return socket
+
+    def listen(self, cookie: int, key: FlowKey, tasks: list[Task]) -> Listener:
+        """One of these threads listens; all of them accept."""
+        listener = self.listeners[cookie] = Listener(cookie, key, tasks)
+        task = tasks[0]
+        self._hear(Listening(self.world.now_ns, cookie, key, NETNS, task.thread, task.cpu.index))
+        return listener
+
+    def unlisten(self, listener: Listener) -> None:
+        del self.listeners[listener.cookie]
+        self._hear(SocketGone(self.world.now_ns, listener.cookie))
+
+    def accept(self, flow: Flow, nic: WorldNic, task: Task) -> Socket:
+        """A connection is established by an ACK, and its data follow; a thread reads it soon."""
+        socket = self.open(flow, nic, task)
+        ring = flow.ring
+        napi_id = None if ring is None else ring.napi_id
+        self._hear(Accepted(self.world.now_ns, flow.cookie, flow.key, napi_id))
+        self.world.after(flow.interval_ns, self._read_first, socket)
+        return socket
+
+    def connect(
+        self, key: FlowKey, cookie: int, task: Task, after_ns: int, answered: Callable[[], None]
+    ) -> None:
+        """A thread connects; the other end answers, after which data may come."""
+        now_ns = self.world.now_ns
+        self.connecting[key] = cookie
+        self._hear(Connecting(now_ns, cookie, key, NETNS, task.thread, task.cpu.index))
+
+        def is_answered() -> None:
+            del self.connecting[key]
+            answered()
+            self._hear(Connected(self.world.now_ns, cookie, key, after_ns))
+
+        self.world.after(after_ns, is_answered)
+
+    def _hear(self, event: Born) -> None:
+        for each in self.births:
+            each.hear(event)
+
+    def _read_first(self, socket: Socket) -> None:
+        if socket.cookie in self.sockets:
+            for observer in self.observers:
+                observer.first_read(socket)
+
+    def close(self, socket: Socket) -> None:
+        del self.sockets[socket.cookie]
+        socket.task.sockets.remove(socket)
+        socket.flow.rerouted = None
+        if socket.flow.match in socket.nic.flows:
+            socket.nic.remove(socket.flow)
+        for observer in self.observers:
+            observer.closed(socket)
+        self._hear(SocketGone(self.world.now_ns, socket.cookie))
+
+    def pin(self, task: Task, cpus: frozenset[int]) -> None:
+        """sched_setaffinity: it moves, if it has to. CPUs that are offline are refused."""
+        if not any(self.cpus[cpu].online for cpu in cpus):
+            return
+        task.pinned = cpus
+        if task.cpu.index not in cpus:
+            self.move(task, self._least_loaded(task))
+
+    def move(self, task: Task, cpu: Cpu) -> None:
+        """It wakes on another CPU, and takes its sockets along."""
+        if cpu is task.cpu:
+            return
+        task.cpu.tasks.discard(task)
+        task.cpu = cpu
+        cpu.tasks.add(task)
+        self.world.mark(task.thread.tid)
+        for socket in task.sockets:
+            socket.since_ns = self.world.now_ns
+            for observer in self.observers:
+                observer.changed(socket)
+
+    def offline(self, cpu: Cpu) -> None:
+        """Its threads wake elsewhere, its interrupts are moved. The last one stays."""
+        if sum(each.online for each in self.cpus) < 2:
+            return
+        cpu.online = False
+        for task in sorted(cpu.tasks, key=lambda each: each.thread.tid):
+            task.pinned = None
+            self.move(task, self._least_loaded(task))
+
+    def _least_loaded(self, task: Task) -> Cpu:
+        allowed = [c for c in self.cpus if c.online and (not task.pinned or c.index in task.pinned)]
+        least = min(len(each.tasks) for each in allowed)
+        return self.world.random.choice([each for each in allowed if len(each.tasks) <= least + 1])
+
+    def _stay(self, stays_ns: int) -> int:
+        return self.world.random.randrange(stays_ns // 2, 2 * stays_ns)
+
+    def _wander(self, task: Task) -> None:
+        if task.stays_ns is None:
+            return
+        if task.pinned is None and task.sockets:
+            self.move(task, self._least_loaded(task))
+        self.world.after(self._stay(task.stays_ns), self._wander, task)
+
+
+class WorldBirths:
+    """Stands for `observe.sockets.handshakes.Births`, of the one namespace that there is."""
+
+    def __init__(self, machine: Machine, descriptors: Descriptors) -> None:
+        self._machine, self._descriptors = machine, descriptors
+        self._fileno = descriptors.open(lambda: bool(self._events))
+        self._events: list[Born] = []
+        self._ports: frozenset[int] = frozenset()
+        self._lost = 0
+        self.losing = 0  # so many events to come find the ring buffer full
+
+    def start(self) -> None:
+        self._machine.births.append(self)
+
+    def serve(self, netns: Sequence[str | None]) -> None:
+        """All is in one namespace."""
+
+    def is_of(self, netns: int, path: str | None) -> bool:
+        return netns == NETNS and path is None
+
+    def accepts(self, ports: Collection[int]) -> None:
+        self._ports = frozenset(ports)
+
+    def fileno(self) -> int:
+        return self._fileno
+
+    def drain(self) -> list[Born]:
+        self._machine.world.operation("drain births")
+        events, self._events = self._events, []
+        return events
+
+    def lost(self) -> int:
+        return self._lost
+
+    def listeners(self) -> list[Listening]:
+        now_ns = self._machine.world.now_ns
+        listeners = self._machine.listeners.values()
+        return [Listening(now_ns, each.cookie, each.key, NETNS) for each in listeners]
+
+    def close(self) -> None:
+        self._descriptors.close(self._fileno)
+        if self in self._machine.births:
+            self._machine.births.remove(self)
+
+    def hear(self, event: Born) -> None:
+        """What the kernel's program sees."""
+        if isinstance(event, Accepted) and event.key.local_port not in self._ports:
+            return
+        if self.losing:
+            self.losing -= 1
+            self._lost += 1
+            return
+        self._events.append(event)
+        self._machine.world.seen[type(event).__name__] += 1
+
+
+class WorldObserver:
+    """`observe.Observer` as BPF does it: dwell, retell with backoff, off-target rules."""
+
+    name = "bpf"
+
+    def __init__(
+        self,
+        machine: Machine,
+        qualify: Qualify,
+        retell_ns: int = 10**9,
+        descriptors: Descriptors | None = None,
+    ) -> None:
+        self._machine, self._world, self._descriptors = machine, machine.world, descriptors
+        self._fileno = -1 if descriptors is None else descriptors.open(lambda: bool(self._events))
+        self._qualify, self._retell_ns = qualify, retell_ns
+        self._nics: frozenset[str] = frozenset()
+        self._events: list[Observation] = []
+        self._lost = 0
+        self.losing = 0  # so many records to come find the ring buffer full
+        machine.observers.append(self)
+
+    def fileno(self) -> int:
+        return self._fileno
+
+    @property
+    def readable(self) -> bool:
+        """`fileno` would be."""
+        return bool(self._events)
+
+    def poll_interval_s(self) -> float | None:
+        return None
+
+    def qualify(self, qualify: Qualify) -> None:
+        self._qualify = qualify
+        self._check_all()
+
+    def watch(self, netns: Sequence[str | None], napis: Mapping[int, str]) -> int:
+        del netns
+        self._nics = frozenset(napis.values())
+        self._check_all()
+        return 0
+
+    def drain(self) -> list[Observation]:
+        self._world.operation("drain")
+        events, self._events = self._events, []
+        return events
+
+    def lost(self) -> int:
+        return self._lost
+
+    def inventory(self) -> list[SocketUse]:
+        return [self._use(each) for each in self._machine.sockets.values() if self._sees(each)]
+
+    def adopt(self, cpus: Mapping[int, int]) -> None:
+        for cookie, cpu in cpus.items():
+            socket = self._machine.sockets.get(cookie)
+            if socket is not None:
+                socket.told_cpu, socket.told_ns = cpu, self._world.now_ns
+                self.changed(socket)
+
+    def forget(self, cookies: Collection[int]) -> None:
+        for cookie in cookies:
+            socket = self._machine.sockets.get(cookie)
+            if socket is not None:
+                socket.told_cpu = socket.due_cpu = None
+                socket.backoff = 0
+                self.changed(socket)
+
+    def expect(self, cookie: int, cpu: int) -> None:
+        socket = self._machine.sockets.get(cookie)
+        if socket is not None and self._qualify.elsewhere:
+            socket.due_cpu = cpu
+            self.changed(socket)
+
+    def learn(self, cgroup: int, path: str, groups: int) -> None:
+        """No control groups here."""
+
+    def audit(self) -> list[SocketUse]:
+        told = (each for each in self._machine.sockets.values() if each.told_cpu is not None)
+        return [self._use(each) for each in told]
+
+    def reads(self, nic: str) -> ReadBytes | None:
+        del nic
+        return None
+
+    def close(self) -> None:
+        if self._descriptors is not None:
+            self._descriptors.close(self._fileno)
+        self._machine.observers.remove(self)
+        for socket in self._machine.sockets.values():
+            socket.told_cpu = socket.due_cpu = None
+            socket.check += 1
+
+    # ---- what the kernel calls
+
+    def changed(self, socket: Socket) -> None:
+        """Its thread or its packets come elsewhere: is it off its target, once it has dwelt?"""
+        if self._sees(socket):
+            socket.check += 1
+            at_ns = max(socket.since_ns + self._qualify.dwell_ns, self._world.now_ns)
+            self._world.at(socket.flow.next_ns(at_ns), self._check, socket, socket.check)
+
+    def closed(self, socket: Socket) -> None:
+        socket.check += 1
+        if socket.told_cpu is not None:
+            self._record(SocketGone(self._world.now_ns, socket.cookie))
+
+    def first_read(self, socket: Socket) -> None:
+        """A thread reads an accepted connection for the first time."""
+        ring = socket.flow.ring
+        if self._sees(socket) and ring is not None:
+            now_ns, thread = self._world.now_ns, socket.task.thread
+            self._record(ThreadReads(now_ns, socket.flow.key, ring.napi_id, thread))
+
+    def _check_all(self) -> None:
+        for socket in self._machine.sockets.values():
+            self.changed(socket)
+
+    def _sees(self, socket: Socket) -> bool:
+        return socket.nic.name in self._nics
+
+    def _check(self, socket: Socket, check: int) -> None:
+        if socket.check != check or not self._sees(socket):
+            return None
+        world, qualify, flow = self._world, self._qualify, socket.flow
+        if not flow.talks:
+            return self._again(socket, world.now_ns + 10**9)
+        cpu, rx_cpu = socket.task.cpu.index, socket.rx_cpu()
+        if socket.told_cpu is None and rx_cpu == cpu and not qualify.elsewhere:
+            return None
+        if socket.told_cpu == cpu:
+            belongs = socket.due_cpu if socket.due_cpu is not None else cpu
+            if rx_cpu is None or rx_cpu == belongs:
+                socket.backoff = 0
+                return None
+            due_ns = socket.told_ns + (self._retell_ns << socket.backoff)
+            if world.now_ns < due_ns:
+                return self._again(socket, due_ns)
+        young_ns = socket.born_ns + qualify.min_age_ns
+        if world.now_ns < young_ns:
+            return self._again(socket, young_ns)
+        short = qualify.min_bytes - socket.received_bytes()
+        if short > 0:
+            packets = -(-short // SEGMENT_BYTES)
+            return self._again(socket, world.now_ns + packets * flow.interval_ns)
+        self._tell(socket, cpu, rx_cpu)
+        return None
+
+    def _again(self, socket: Socket, at_ns: int) -> None:
+        self._world.at(socket.flow.next_ns(at_ns), self._check, socket, socket.check)
+
+    def _tell(self, socket: Socket, cpu: int, rx_cpu: int | None) -> None:
+        now_ns, ring = self._world.now_ns, socket.flow.ring
+        seen = SocketSeen(
+            now_ns, socket.cookie, socket.flow.key, cpu, socket.task.thread,
+            None if ring is None else ring.napi_id, rx_cpu, socket.received_bytes(),
+            socket.since_ns, socket.born_ns,
+            Direction.ACCEPTED if self._qualify.direction else None,
+        )  # fmt: skip
+        if not self._record(seen):
+            self._again(socket, now_ns)  # nothing is marked as told
+            return
+        told_before = socket.told_cpu == cpu
+        socket.backoff = socket.backoff + 1 if told_before and socket.backoff < MAX_BACKOFF else 0
+        if not told_before and self._qualify.elsewhere:
+            socket.due_cpu = None
+        socket.told_cpu, socket.told_ns = cpu, now_ns
+        if rx_cpu != cpu:
+            self._again(socket, now_ns + (self._retell_ns << socket.backoff))
+
+    def _record(self, record: Observation) -> bool:
+        if self.losing:
+            self.losing -= 1
+            self._lost += 1
+            self._world.seen["record lost"] += 1
+            return False
+        self._events.append(record)
+        self._world.seen[type(record).__name__] += 1
+        return True
+
+    def _use(self, socket: Socket) -> SocketUse:
+        ring = socket.flow.ring
+        return SocketUse(
+            socket.cookie, socket.flow.key, socket.told_cpu, None if ring is None else ring.napi_id,
+            socket.rx_cpu(), socket.received_bytes(), socket.flow.last_delivered_ns(),
+        )  # fmt: skip

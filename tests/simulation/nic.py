@@ -1,0 +1,401 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""A NIC in memory behind `atfnd.nic.Nic`: rings, filters, RSS, settings, faults to order.
+
+Filters go through the real `nic.ethtool.filters.Ntuple`, and capabilities through the real
+`nic.ethtool.probe`, over the driver of `driver`. Settings are names with texts. Beside each one
+stands what it would be without atfnd (`untouched`): what an admin writes changes both, what atfnd
+writes only the one.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import NamedTuple, cast
+
+from atfnd.kernel.ethtool.rxnfc import Rxnfc
+from atfnd.kernel.interface import Interface
+from atfnd.kernel.system.cpulist import format_cpulist, parse_cpulist
+from atfnd.model import Caps, Conflict, Device, Match, NicStats, Queue, QueueStats, Rss, Rule
+from atfnd.move.port import Port, Stage
+from atfnd.move.port import Ring as RingFacts
+from atfnd.nic import Claims
+from atfnd.nic.driver_table import driver_of
+from atfnd.nic.drivers import Loses, Placing
+from atfnd.nic.ethtool.filters import EthtoolNtuple
+from atfnd.nic.ethtool.probe import expected, probed
+from atfnd.nic.toeplitz import MICROSOFT_KEY, rss_queue
+from tests.simulation.driver import FOREIGN, OURS, Door, Entry, Table, refused
+from tests.simulation.wire import Flow, Ring
+from tests.simulation.world import World
+
+__all__ = ["WorldInterface", "WorldNic"]
+
+DEFAULT = "default"
+ENTRIES = 32  # of the indirection table
+SETTING_NS = 5_000
+IRQ_OF = 1000  # interrupt numbers from here on
+
+
+class WorldInterface(NamedTuple):
+    """Stands for `kernel.interface.Interface`."""
+
+    nic: WorldNic
+
+    def name(self) -> str:
+        self.nic._asked()
+        return self.nic.kernel_name
+
+
+class WorldNic:
+    """One NIC of the world, as atfnd opened it. `admin_*`, `flap`, `reset` and so on are what
+    happens to it; they take no time."""
+
+    netns: str | None = None
+
+    def __init__(
+        self,
+        world: World,
+        name: str,
+        ifindex: int,
+        driver: str,
+        cpus: int,
+        queues: int = 4,
+        slots: int = 64,
+        ring_size: int = 256,
+        threaded: bool = True,
+    ) -> None:
+        self.world, self.name, self.ifindex, self.cpus = world, name, ifindex, cpus
+        self.offline: frozenset[int] = frozenset()  # CPUs
+        self.address = b"\x0a\0\0" + bytes([ifindex % 256])
+        self.kernel_name = name  # its name now; `name` is that by which atfnd opened it
+        self.driver, self._ring_size, self.threaded = driver_of(driver), ring_size, threaded
+        self.key = MICROSOFT_KEY
+        self.rss_table = tuple(entry % queues for entry in range(ENTRIES))
+        self._rss: Rss | None = None
+        self.rings: list[Ring] = []
+        self._napi_ids = ifindex * 10_000
+        for index in range(queues):
+            self.rings.append(Ring(world, index, ring_size, threaded, self.rings))
+        self.flows: dict[Match, Flow] = {}
+        self.table = Table(world, self.driver, slots, lambda: len(self.rings), self._changed)
+        self.ours = Door(self.table, OURS, name)
+        self.theirs = Door(self.table, FOREIGN, name)
+        self._ntuple = EthtoolNtuple(cast(Rxnfc, self.ours), self.driver)
+        self._probed: Caps | None = None
+        self.changed_link: Callable[[WorldNic], None] = lambda nic: None  # called for rtnetlink
+        self.refusals: deque[int] = deque()  # errnos of setting writes to come
+        self.values: dict[str, str] = {}
+        for index in range(queues):
+            self.values |= {f"queue-cpu:{index}": str(index % cpus), f"rps-cpus:{index}": ""}
+            self.values |= {f"rps-flow-cnt:{index}": "0", f"xps-cpus:{index}": ""}
+        if self.driver.atr_flag is not None:
+            self.values[f"priv:{self.driver.atr_flag}"] = "on"
+        self.untouched = dict(self.values)
+        self.values["rss"] = self.untouched["rss"] = DEFAULT
+        self._come_up()
+        self.found = dict(self.values)
+
+    # ---- `nic.Nic`
+
+    @property
+    def interface(self) -> Interface:
+        return cast(Interface, WorldInterface(self))
+
+    def open(self, name: str) -> None:
+        """atfnd opens it by this name, and knows nothing of what it proved before."""
+        self.name = self.ours.name = name
+        self._probed = None
+
+    def caps(self) -> Caps:
+        self._asked()
+        caps = self._probed or expected(self._ntuple)
+        return replace(caps, rss_table=True, queue_cpu=True)
+
+    def probe(self, claims: Claims | None = None) -> Caps:
+        self._probed = probed(self._ntuple, claims)
+        return self.caps()
+
+    def device(self) -> Device:
+        count = len(self.rings)
+        return Device(
+            self.driver.name, None, None, count, count, self._ring_size, self._ring_size, 0, False,
+            self.table.ntuple,
+        )  # fmt: skip
+
+    def conflicts(self) -> tuple[Conflict, ...]:
+        return ()
+
+    def up(self) -> bool:
+        self._asked()
+        return self.table.up
+
+    def queues(self) -> tuple[Queue, ...]:
+        self._asked()
+        return tuple(self._queue(ring) for ring in self.rings)
+
+    def _queue(self, ring: Ring) -> Queue:
+        if not self.table.up:
+            return Queue(ring.index, None, None, None, None, None)
+        irq = None if self.threaded else IRQ_OF + ring.index
+        return Queue(
+            ring.index,
+            ring.napi_id,
+            irq,
+            ring.cpu,
+            self.threaded,
+            ring.pid if self.threaded else None,
+        )
+
+    def set_queue_cpu(self, index: int, cpu: int) -> None:
+        if not 0 <= index < len(self.rings):
+            raise refused(errno.EINVAL)
+        self.write_setting(f"queue-cpu:{index}", str(cpu))
+
+    def rules(self) -> list[Rule]:
+        return self._ntuple.list()
+
+    def rule(self, location: int) -> Rule | None:
+        return self._ntuple.rule(location)
+
+    def insert(self, match: Match, queue: int, location: int | None = None) -> int:
+        return self._ntuple.insert(match, queue, location)
+
+    def delete(self, location: int) -> None:
+        self._ntuple.delete(location)
+
+    def rss(self) -> Rss:
+        self._asked()
+        if self._rss is None:
+            self._rss = Rss(self.key, self.rss_table)
+        return self._rss
+
+    def set_rss(self, rss: Rss) -> None:
+        self.write_setting("rss", " ".join(map(str, rss.table)))
+
+    def settings(self) -> Mapping[str, str]:
+        self._asked()
+        gone = () if self.table.up else ("queue-cpu",)
+        return {k: v for k, v in self.values.items() if k.partition(":")[0] not in gone}
+
+    def setting(self, name: str) -> str | None:
+        return self.settings().get(name)
+
+    def write_setting(self, name: str, value: str) -> None:
+        world = self.world
+        world.operation(f"set {name}")
+        self._asked()
+        if name not in self.values:
+            raise KeyError(name)
+        if name.startswith("queue-cpu") and not self.table.up:
+            raise refused(errno.EOPNOTSUPP)
+        if self.refusals:
+            code = self.refusals.popleft()
+            world.note(f"setting refused {errno.errorcode[code]}", f"{name} is refused")
+            raise refused(code)
+        world.pass_ns(SETTING_NS // 2)
+        self._asked()
+        self._set(name, value, OURS)
+        world.note(f"set {name.partition(':')[0]}", f"atfnd sets {self.name} {name} to {value}")
+        world.pass_ns(SETTING_NS // 2)
+        world.operation(f"{name} is set")
+
+    def ring_size(self) -> int | None:
+        return self._ring_size
+
+    def stats(self) -> NicStats:
+        queues = tuple(QueueStats(ring.index, None, None, None, None) for ring in self.rings)
+        return NicStats(queues, sum(ring.dropped for ring in self.rings))
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+    # ---- what the moves have to know of it
+
+    def port(self, write_ns: int | None) -> Port:
+        """As `observe.nics.move_port.read_port` would read it."""
+        caps = self.caps()
+        rings = tuple(
+            RingFacts(
+                self._ring_size, 0, 0, False, 1e6, self.threaded, 0 if self.threaded else 10_000,
+                None if self.threaded and ring.cpu is not None else "it has no NAPI thread",
+            )
+            for ring in self.rings
+        )  # fmt: skip
+        spread = any(v for k, v in self.values.items() if k.startswith("rps-cpus") and v)
+        stages = frozenset({Stage.RPS} if spread else ())
+        return Port(caps.actuator, caps.asynchronous, stages, rings, write_ns, 2, 5_000_000)
+
+    # ---- packets
+
+    def add(self, flow: Flow) -> None:
+        """Its packets come in here."""
+        self.flows[flow.match] = flow
+        self._route(flow, "the application")
+
+    def remove(self, flow: Flow) -> None:
+        del self.flows[flow.match]
+        flow.talk(False)
+
+    def queue_of(self, flow: Flow) -> int:
+        """As it is now, by filters and RSS."""
+        found = self.table.queue_of(flow.match)
+        return found[0] if found is not None else self.rss_queue_of(flow)
+
+    def rss_queue_of(self, flow: Flow) -> int:
+        if self._rss is None:
+            self._rss = Rss(self.key, self.rss_table)
+        queue = rss_queue(self._rss, flow.key)
+        return 0 if queue is None else queue
+
+    def _route(self, flow: Flow, by: object) -> None:
+        queue = self.queue_of(flow)
+        flow.comes_to(self.rings[min(queue, len(self.rings) - 1)], by)
+
+    def _changed(self, match: Match, by: object) -> None:
+        flow = self.flows.get(match)
+        if flow is not None:
+            self._route(flow, by)
+        elif None in match:
+            for each in self.flows.values():
+                self._route(each, by)
+
+    # ---- what happens to it
+
+    def admin_sets(self, name: str, value: str) -> None:
+        """Another program writes a setting, which is not ours from now on."""
+        self.untouched[name] = value
+        self._set(name, value, FOREIGN)
+
+    def admin_inserts(self, match: Match, queue: int) -> int | None:
+        """Another program inserts a filter. The location, or None: refused."""
+        free = self.table.free()
+        asked = self.world.random.choice(free) if free else None
+        if self.driver.placing is Placing.DRIVER:
+            asked = None
+        elif asked is None:
+            return None
+        try:
+            return self.theirs.insert(match, queue, asked)
+        except OSError:
+            return None
+
+    def admin_changes(self, location: int, queue: int) -> None:
+        """Another program gives the filter there another queue: it is not ours any more."""
+        entry = self.table.entries[location]
+        entry.queue, entry.owner, entry.by = queue, FOREIGN, FOREIGN
+        if entry.match is not None and entry.effective:
+            self._changed(entry.match, FOREIGN)
+
+    def flap(self) -> None:
+        """The link goes down and comes up: rings, NAPI ids and threads are new."""
+        self.go_down()
+        self.world.after(self.world.random.randrange(1_000_000, 50_000_000), self.go_up)
+
+    def go_down(self) -> None:
+        self.table.up = False
+        for ring in self.rings:
+            ring.reset()
+        if Loses.IFDOWN in self.driver.loses:
+            self.table.clear("the NIC")
+        self.changed_link(self)
+
+    def go_up(self) -> None:
+        if self.table.present and not self.table.up:
+            self.table.up = True
+            self._come_up()
+            self.changed_link(self)
+
+    def reset(self) -> None:
+        """Rings are empty and, of some drivers, filters are gone."""
+        for ring in self.rings:
+            ring.reset()
+        if Loses.RESET in self.driver.loses:
+            self.table.clear("the NIC")
+
+    def set_ntuple(self, on: bool) -> None:
+        """ethtool -K ntuple."""
+        self.table.ntuple = on
+        if not on and Loses.NTUPLE_OFF in self.driver.loses:
+            self.table.clear("the NIC")
+
+    def unplug(self) -> None:
+        """The device is gone: everything on it is."""
+        self.table.present = self.table.up = False
+        for ring in self.rings:
+            ring.reset()
+        self.table.clear("the NIC")
+        for flow in self.flows.values():
+            flow.lost()
+        self.changed_link(self)
+
+    def rename(self, name: str) -> None:
+        """`ip link set NAME name NEW`."""
+        self.kernel_name = name
+        self.changed_link(self)
+
+    def cpu_goes(self, cpu: int) -> None:
+        """A CPU is taken offline: the kernel moves what was confined to it."""
+        self.offline |= {cpu}
+        rest = format_cpulist(each for each in range(self.cpus) if each not in self.offline)
+        for ring in self.rings:
+            name = f"queue-cpu:{ring.index}"
+            if self.values[name] == str(cpu):
+                self._set(name, rest, FOREIGN)
+            if self.untouched[name] == str(cpu):
+                self.untouched[name] = rest
+
+    def _come_up(self) -> None:
+        for ring in self.rings:
+            self._napi_ids += 1
+            ring.napi_id, ring.pid = self._napi_ids, 100_000 + self._napi_ids
+            if self.threaded and self._napi_ids > self.ifindex * 10_000 + len(self.rings):
+                self._kernel_sets(f"queue-cpu:{ring.index}", format_cpulist(range(self.cpus)))
+            self._confine(ring)
+
+    def _kernel_sets(self, name: str, value: str) -> None:
+        """By itself, for no program."""
+        self.untouched[name] = value
+        self._set(name, value, FOREIGN)
+
+    def _set(self, name: str, value: str, by: object) -> None:
+        kind, _, index = name.partition(":")
+        if kind == "queue-cpu":
+            cpus = parse_cpulist(value)
+            if not cpus - self.offline or max(cpus) >= self.cpus:
+                raise refused(errno.EINVAL)
+            value = format_cpulist(cpus)
+        if name == "rss":
+            table = tuple(each % len(self.rings) for each in range(ENTRIES))
+            if value != DEFAULT:
+                wanted = tuple(map(int, value.split()))
+                if len(wanted) != ENTRIES or max(wanted) >= len(self.rings):
+                    raise refused(errno.EINVAL)
+                value, table = DEFAULT if wanted == table else value, wanted
+            self.rss_table, self._rss = table, None
+        self.values[name] = value
+        if kind == "queue-cpu":
+            ring = self.rings[int(index)]
+            self._confine(ring)
+            for flow in self.flows.values():
+                if flow.ring is ring and flow.rerouted is not None:
+                    flow.rerouted()
+        if name == "rss":
+            for flow in self.flows.values():
+                self._route(flow, by)
+
+    def _confine(self, ring: Ring) -> None:
+        cpus = parse_cpulist(self.values[f"queue-cpu:{ring.index}"])
+        ring.cpu = next(iter(cpus)) if len(cpus) == 1 else None
+
+    def _asked(self) -> None:
+        if not self.table.present:
+            raise refused(errno.ENODEV)
+
+    def foreign_entries(self) -> list[Entry]:
+        return [entry for entry in self.table.entries.values() if entry.owner == FOREIGN]
+
+    def our_entries(self) -> list[Entry]:
+        return [entry for entry in self.table.entries.values() if entry.owner == OURS]

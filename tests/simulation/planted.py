@@ -1,0 +1,328 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Faults that are put into the product, one at a time, and that a run is to find.
+
+python -m tests.simulation.planted [SEEDS]      # by which seed each is found, in how many seconds
+"""
+
+from __future__ import annotations
+
+import errno
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, suppress
+from dataclasses import replace
+from functools import partial
+from typing import Any
+from unittest import mock
+
+from atfnd.daemon.arming import Arming
+from atfnd.daemon.nics import ServedNics
+from atfnd.daemon.operator import OperatorCommands
+from atfnd.daemon.session import NicSession
+from atfnd.engine.engine import Engine
+from atfnd.engine.filters import connections, port_rules
+from atfnd.engine.filters.listeners import Asked, Listeners
+from atfnd.engine.handshake.birth import Birth
+from atfnd.engine.indirection import entries
+from atfnd.engine.ownership import follow
+from atfnd.engine.placement import steer
+from atfnd.engine.table import retire
+from atfnd.engine.table.memory import Memory
+from atfnd.model import (
+    Action,
+    ActionKind,
+    Flow,
+    FlowKey,
+    Match,
+    Mode,
+    NicView,
+    Outcome,
+    Rule,
+    SocketUse,
+)
+from atfnd.move import device, evidence, holding
+from atfnd.move.choose import choose
+from atfnd.move.transition import Phase
+from atfnd.nic import Nic
+from atfnd.program import filter, setting, undo
+from atfnd.program.journals import record_file
+from atfnd.program.journals.filter_journal import FilterJournal, NicClaims
+from atfnd.program.journals.record_file import Unrecorded
+from atfnd.program.journals.undo_journal import UndoJournal
+from tests.simulation.run import Failure, run
+from tests.simulation.schedule import Plan, plan, whole
+
+__all__ = ["PLANTED", "WHOLE", "found_by"]
+
+SEEDS = 400
+
+
+def _nothing(*_: object, **__: object) -> None:
+    return None
+
+
+def _whatever_is_there(
+    nic: Nic, journal: FilterJournal, location: int, match: Match
+) -> Rule | None:
+    del journal, match
+    return nic.rule(location)
+
+
+def _of_this_match(nic: Nic, journal: FilterJournal, there: Rule, match: Match) -> bool:
+    del nic, journal
+    return there.match == match
+
+
+def _wrote_before(
+    journal: FilterJournal, nic: str, match: Match, old: int | None, queue: int
+) -> None:
+    """As it was: what a refused write left is taken for the queue before the next."""
+    del old
+    journal._append(">", nic, match, queue)
+
+
+def _stays_anyhow(
+    journal: FilterJournal, nic: str, match: Match, location: int, queue: int
+) -> None:
+    del queue
+    journal.locate(nic, match, location)
+
+
+def _one_of_them(self: undo.Undo, why: str, known: Any = ()) -> Any:
+    del known
+    self._ours = self._ours[:1]
+    return REAL_FILTERS(self, why)
+
+
+def _cut_short(file: record_file.RecordFile, line: bytes) -> None:
+    record_file._write_whole(file._file, line)
+    file._size += len(line)
+
+
+REAL_FILTERS, REAL_CHOOSE, REAL_GIVE_UP = undo.Undo.filters, choose, holding._give_up
+Fault = Callable[[], AbstractContextManager[object]]
+_object = mock.patch.object
+PLANTED: dict[str, Fault] = {
+    "a filter is inserted before it is journaled": partial(
+        _object, FilterJournal, "claim", _nothing
+    ),
+    "another queue is not journaled": partial(_object, FilterJournal, "turn", _nothing),
+    "after a refused rewrite the journal forgets its queue": partial(
+        mock.patch.multiple, FilterJournal, turn=_wrote_before, stays=_stays_anyhow
+    ),
+    "what was released stays named": partial(_object, FilterJournal, "release", _nothing),
+    "whatever is at a location is deleted": partial(
+        _object, filter, "_there_still", _whatever_is_there
+    ),
+    "a filter of our match is ours on any queue": partial(
+        _object, filter, "_is_ours", _of_this_match
+    ),
+    "a refused rewrite is not looked after": partial(
+        _object, filter, "_after_rewrite", lambda nic, journal, action, code: (code, None, "")
+    ),
+    "a restore deletes one filter": partial(_object, undo.Undo, "filters", _one_of_them),
+    "another program's setting is written over": partial(
+        _object, setting, "_moved", lambda held, now: False
+    ),
+    "a setting is forgotten before it is put back": partial(
+        _object,
+        setting,
+        "undo",
+        lambda nic, undo_journal, only=None: (
+            [undo_journal.forget(nic.name, each) for each in undo_journal.held(nic.name)] and []
+        ),
+    ),
+    "the value before is not what is journaled": partial(
+        _object,
+        UndoJournal,
+        "note",
+        lambda undo_journal, nic, name, value: (
+            undo_journal._ahead("=", nic, name, "0") if name not in undo_journal.held(nic) else None
+        ),
+    ),
+    "a part of a line stays on a full disk": partial(
+        _object, record_file.RecordFile, "_write", _cut_short
+    ),
+    "any end of a poll proves that a ring is empty": partial(
+        _object, evidence, "began", lambda drain, poll: True
+    ),
+    "a poll that was told to move proves it, too": partial(
+        _object, evidence, "drained", lambda poll: True
+    ),
+    "what is on its way to the ring is not waited for": partial(
+        _object, evidence, "opens_ns", lambda done_ns, pipe_ns: 0
+    ),
+    "the new queue is released before the old one drained": partial(
+        _object,
+        holding,
+        "settle",
+        lambda move, times, now_ns: holding._to_verify(move, times, now_ns),
+    ),
+    "a hold that ends too early is called proven": partial(
+        _object,
+        holding,
+        "_give_up",
+        lambda move, why, times, now_ns: (
+            holding._to_verify(move, times, now_ns)
+            if move.phase is Phase.SETTLE
+            else REAL_GIVE_UP(move, why, times, now_ns)
+        ),
+    ),
+    "a driver that takes a filter late is believed": partial(
+        _object,
+        device,
+        "choose",
+        lambda wanted, port, times, now_ns, demoted: REAL_CHOOSE(
+            wanted, port._replace(asynchronous=False), times, now_ns, demoted
+        ),
+    ),
+}
+
+
+def _forget_with_filters(name: str, memory: Memory) -> list[Flow]:
+    gone = [flow for flow in memory.table if flow.nic == name and flow.location is not None]
+    for flow in gone:
+        memory.table.remove(flow.key)
+    memory.nics.pop(name, None)
+    return gone
+
+
+def _keep_what_is_known(name: str, memory: Memory) -> list[Flow]:
+    known = memory.nics[name]
+    gone = REAL_NIC_GONE(name, memory)
+    memory.nics[name] = known
+    return gone
+
+
+def _disown_what_is_there(nic: Nic, journal: FilterJournal, action: Action) -> Outcome:
+    """An insert of what the NIC has is refused, and then the journal names it no longer."""
+    outcome = REAL_APPLY(nic, journal, action)
+    if outcome.errno == errno.EEXIST and action.key is not None:
+        journal.release(nic.name, Match.of(action.key))
+        return replace(outcome, location=None, queue=None)
+    return outcome
+
+
+def _claimed_anyhow(
+    journal: FilterJournal, nic: str, match: Match, queue: int | None = None
+) -> None:
+    with suppress(Unrecorded):
+        REAL_CLAIM(journal, nic, match, queue)
+
+
+def _undo_while_armed(
+    self: OperatorCommands, sessions: Sequence[NicSession], why: str
+) -> list[str]:
+    """It cleans up first: an error leaves the NIC armed."""
+    for session in sessions:
+        if (refused := self._executor.still(session)) is not None:
+            raise OSError(errno.EIO, refused)
+        session.watch.arm(False)
+    return []
+
+
+def _delete_while_it_listens(
+    key: FlowKey, nic: NicView, listeners: Listeners, live: Iterable[SocketUse], memory: Memory,
+    now_ns: int, why: str = "",
+) -> Iterator[Birth]:  # fmt: skip
+    """A port's rule that delivers nobody at this look is deleted as if nobody could connect."""
+    entry, live = memory.table.get(key), list(live)
+    delivers = any(connections.moves(key, None, use, nic, memory) for use in live)
+    if entry is None or entry.location is None or delivers or key in listeners.asked:
+        yield from REAL_ENDED(key, nic, listeners, live, memory, now_ns, why)
+        return
+    listeners.asked[key] = Asked(now_ns, entry.target_queue)
+    action = port_rules._action(ActionKind.DELETE, entry, None, why, memory)
+    yield Birth(replace(action, live=False), Mode.STRICT, None, None, live=False)
+
+
+def _place_once(flow: Flow, nic: NicView, memory: Memory, now_ns: int) -> tuple[Action, ...]:
+    """A flow that has a filter is never moved again."""
+    return () if flow.location is not None else REAL_PLACE(flow, nic, memory, now_ns)
+
+
+REAL_ENDED, REAL_PLACE = port_rules._ended, steer._place_or_follow
+REAL_NIC_GONE, REAL_APPLY, REAL_CLAIM = retire.nic_gone, filter.apply, FilterJournal.claim
+WHOLE: dict[str, Fault] = {
+    "filters of a probe are not named": partial(_object, NicClaims, "claim", _nothing),
+    "a probe's claim of an earlier run is released": partial(
+        _object, NicClaims, "release", lambda self, match: self._journal.release(self._nic, match)
+    ),
+    "no action is outlived by its reason": partial(
+        _object, Engine, "outlived", lambda self, action, now_ns: None
+    ),
+    "what is there already is disowned": partial(_object, filter, "apply", _disown_what_is_there),
+    "claims of what the NIC lost stay": partial(
+        _object, ServedNics, "_release_stale_claims", _nothing
+    ),
+    "a flow with a filter is taken for one of its entry": partial(
+        _object, entries, "_has_filter", lambda flow: False
+    ),
+    "a wait for a gap begins anew with each decision": partial(
+        _object, device, "_same", lambda one, other: False
+    ),
+    "one packet more takes a queue": partial(
+        _object, follow, "TERMS", follow.TERMS._replace(worth_bytes=0)
+    ),
+    "a renamed NIC keeps its flows without a filter": partial(
+        _object, retire, "nic_gone", _forget_with_filters
+    ),
+    "what is known of a NIC outlives it": partial(_object, retire, "nic_gone", _keep_what_is_known),
+    "a filter is inserted although the journal is full": partial(
+        _object, FilterJournal, "claim", _claimed_anyhow
+    ),
+    "a NIC is undone before it is disarmed": partial(
+        _object, OperatorCommands, "disarm_now", _undo_while_armed
+    ),
+    "births whose moves are dropped are waited for": partial(
+        _object, Engine, "_moves_dropped", _nothing
+    ),
+    "a port's rule is deleted while it listens": partial(
+        _object, port_rules, "_ended", _delete_while_it_listens
+    ),
+    "a flow that found the NIC full is not tried again": partial(
+        _object, steer, "retry", lambda nics, memory, now_ns: ()
+    ),
+    "a migrated thread's flow stays where its filter leads": partial(
+        _object, steer, "_place_or_follow", _place_once
+    ),
+    "a rename is not journaled": partial(_object, FilterJournal, "rename", _nothing),
+    "a setting that another program moved is written again": partial(
+        _object, Arming, "_moved", lambda self, session: {}
+    ),
+}
+
+
+# What only plans of one kind can find: their seeds.
+SEEDS_OF = {"a port's rule is deleted while it listens": range(1, 1000, 5)}
+
+
+def found_by(fault: Fault, seeds: range, drawn: Callable[[int], Plan] = plan) -> Failure | None:
+    """The first failure of these seeds with this fault in the product."""
+    with fault():
+        for seed in seeds:
+            try:
+                run(drawn(seed))
+            except Failure as failure:
+                return failure
+    return None
+
+
+def main(seeds: int, only: str = "") -> int:
+    missed = 0
+    for name, fault in (PLANTED | WHOLE).items():
+        if only and only not in name:
+            continue
+        began = time.process_time()
+        some = SEEDS_OF.get(name, range(seeds))
+        failure = found_by(fault, some, whole if name in WHOLE else plan)
+        spent_s = time.process_time() - began
+        missed += failure is None
+        by = "NOT FOUND" if failure is None else f"seed {failure.plan.seed} ({failure.what})"
+        print(f"{spent_s:6.1f} s  {by:28} {name}", flush=True)
+    return 1 if missed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(int(sys.argv[1]) if len(sys.argv) > 1 else SEEDS, *sys.argv[2:3]))

@@ -1,0 +1,730 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""One run of a plan in a world, and what must hold in it.
+
+At each step: a filter of ours is in the journal before it is in the NIC; nothing of another program
+is written over; a move that is called proven has reordered nothing. After faults have ended and
+everything was restored: each NIC reads as if atfnd had never been there, the journals name nothing,
+no queue is quiesced and nothing is left to happen.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from tempfile import mkdtemp
+
+from atfnd.model import Actuator, FlowKey, FlowState, Match, Protocol, Restored, SteeringMethod
+from atfnd.move.command import Ended
+from atfnd.move.verdict import Mechanism, Mode, Verdict
+from tests.simulation.actuator import WorldActuator
+from tests.simulation.disk import Disk
+from tests.simulation.driver import FOREIGN, Refusal
+from tests.simulation.kernel import Kernel
+from tests.simulation.machine import Machine, Socket, Task
+from tests.simulation.nic import DEFAULT, ENTRIES, WorldNic
+from tests.simulation.policies import policy
+from tests.simulation.schedule import Plan, Step
+from tests.simulation.service import Service
+from tests.simulation.steward import Steward
+from tests.simulation.wire import Flow
+from tests.simulation.world import BEGIN_NS, Broken, World
+
+__all__ = ["Failure", "Run", "run"]
+
+CPUS = 4
+REFUSED = [
+    errno.EPERM, errno.EIO, errno.EAGAIN, errno.ENOMEM, errno.EBUSY, errno.EEXIST, errno.EINVAL,
+    errno.ENOSPC, errno.EOPNOTSUPP, errno.ENETDOWN, errno.ETIMEDOUT,
+]  # fmt: skip
+MAYBE_DONE = [errno.EIO, errno.EAGAIN, errno.ENOMEM, errno.ETIMEDOUT, errno.ENETDOWN]
+SETTINGS = ("rss", "rps-cpus", "rps-flow-cnt", "xps-cpus", "priv")
+INTERVALS_NS = (10_000, 50_000, 1_000_000, 20_000_000, 300_000_000)
+STAYS_NS = (50_000_000, 500_000_000, 5_000_000_000, None)  # on one CPU; None: it never wanders
+QUIET_NS = 500_000_000
+CHECK_NS = 20_000_000
+PORTS = 443, 8080
+GAP_NS = 20_000_000  # a flow that is idle for so long can be moved in its gaps
+REFUSED_MOST = 5  # of what is tried again now and then
+PUT_OFF_MOST = 3  # for each flow: a few times by the daemon, and now and then by the observer
+LATE_MOST = 3  # moves that were put off again and again, and succeed at last
+CRASHES = ArithmeticError, AttributeError, LookupError, OSError, TypeError, ValueError  # a bug
+
+
+class Failure(Exception):
+    """What did not hold, and how it came to it."""
+
+    def __init__(self, plan: Plan, what: str, how: str, story: list[str]) -> None:
+        super().__init__(what, how)
+        self.plan, self.what, self.how, self.story = plan, what, how, story
+
+
+class Run:
+    """The world of a plan. `run_dir` is empty, and has the journals."""
+
+    def __init__(self, plan: Plan, run_dir: Path) -> None:
+        self.plan, self.world, self._folder = plan, World(plan.seed), f"{run_dir}/"
+        self.disk = Disk(self.world)
+        self.nics = [
+            self._nic(f"eth{at}", at + 1, driver) for at, driver in enumerate(plan.drivers)
+        ]
+        self.machine = Machine(self.world, CPUS)
+        self.sockets = [self._socket(number) for number in range(plan.flows)]
+        self.kernel = Kernel(self.machine, lambda: self.nics, self._ended, self._said)
+        for nic in self.nics:
+            nic.changed_link = self.kernel.link_changed
+        self.daemon: Steward | Service
+        if plan.whole:
+            self.daemon = Service(self.world, self.disk, run_dir, self.kernel, policy(plan.seed))
+        else:
+            self.daemon = Steward(self.world, self.disk, run_dir, lambda: self.nics, self._ended)
+        self._opened = len(self.sockets)
+        self.verdicts: Counter[str] = Counter()
+        self._ifindex, self._foreign = len(self.nics), 0
+        self._promised: dict[int, object] = {}  # actions that were to reorder nothing, by id
+
+    def _nic(self, name: str, ifindex: int, driver: str) -> WorldNic:
+        return WorldNic(
+            self.world, name, ifindex, driver, CPUS, slots=self.plan.slots,
+            threaded=self.plan.threaded,
+        )  # fmt: skip
+
+    def _socket(self, number: int) -> Socket:
+        nic = self.nics[number % len(self.nics)]
+        key = _key(number)
+        if self.plan.whole:
+            key = key._replace(local=nic.address)
+        flow = self._flow(key, 1000 + number)
+        return self.machine.open(flow, nic, self._task())
+
+    def _flow(self, key: FlowKey, cookie: int) -> Flow:
+        random = self.world.random
+        every_ns = random.choice(INTERVALS_NS[:2] if self.plan.busy else INTERVALS_NS)
+        return Flow(self.world, key, every_ns, cookie)
+
+    def _task(self) -> Task:
+        random = self.world.random
+        stays_ns = random.choice(STAYS_NS) if self.plan.whole else STAYS_NS[0]
+        return self.machine.task("app", random.choice(self._online()), stays_ns)
+
+    def _online(self) -> list[int]:
+        return [cpu.index for cpu in self.machine.cpus if cpu.online]
+
+    def go(self) -> None:
+        """Broken: something does not hold."""
+        with ExitStack() as stack:
+            stack.enter_context(self.world.clock())
+            stack.enter_context(self.disk.mounted())
+            stack.enter_context(self.kernel.doors())
+            try:
+                for step in self.plan.steps:
+                    self._pass(step.at_ns)
+                    self.world.note(step.verb, f"- {step.verb} {self._of(step)}")
+                    getattr(self, f"_{step.verb.replace(' ', '_')}")(*step.arguments)
+                    self._check()
+                self._end_well()
+            finally:
+                self.daemon.die()
+
+    @property
+    def steward(self) -> Steward:
+        """Of a plan that orders moves."""
+        assert isinstance(self.daemon, Steward)
+        return self.daemon
+
+    @property
+    def service(self) -> Service:
+        """Of a plan in which the daemon decides."""
+        assert isinstance(self.daemon, Service)
+        return self.daemon
+
+    def _said(self, kind: str, text: str) -> None:
+        self.world.note(f"log {kind}", f"atfnd: {text.replace(self._folder, '')}")
+
+    def _of(self, step: Step) -> str:
+        return " ".join(map(str, step.arguments))
+
+    def _pass(self, until_ns: int) -> None:
+        """Time goes by, and the daemon looks when it is due."""
+        world = self.world
+        if isinstance(self.daemon, Service):
+            while world.now_ns < until_ns:
+                self.daemon.run_until(min(until_ns, world.now_ns + CHECK_NS))
+                self._check()
+            return
+        steward = self.daemon
+        while world.now_ns < until_ns:
+            due_ns = steward.due_ns() if steward.alive else None
+            if due_ns is None or due_ns >= until_ns:
+                world.run_until(until_ns)
+                return
+            world.run_until(max(due_ns, world.now_ns))
+            steward.look()
+            self._check()
+
+    # ---- orders to the daemon
+
+    def _want(self, number: int, queue: int, mode: int, _: int) -> None:
+        socket = self.sockets[number % len(self.sockets)]
+        modes = (Mode.STRICT, Mode.STRICT, Mode.STRICT, Mode.BOUNDED, Mode.IMMEDIATE)
+        how = modes[mode % len(modes)]
+        nic = socket.nic
+        self.steward.order(self.steward.want, nic, socket.flow.key, queue % len(nic.rings), how)
+
+    def _port(self, number: int, queue: int, out: int, _: int) -> None:
+        nic = self._at(number)
+        key = FlowKey(Protocol.TCP, b"\x0a\0\0\1", 443, bytes(4), 0)
+        if out % 3:
+            self.steward.order(self.steward.want, nic, key, queue % len(nic.rings), Mode.IMMEDIATE)
+        else:
+            self.steward.order(self.steward.withdraw, nic, key, True, Mode.IMMEDIATE)
+
+    def _retire(self, number: int, live: int, *_: int) -> None:
+        socket = self.sockets[number % len(self.sockets)]
+        key, nic = socket.flow.key, socket.nic
+        self.steward.order(self.steward.withdraw, nic, key, bool(live % 2), Mode.STRICT)
+
+    def _set(self, number: int, which: int, index: int, value: int) -> None:
+        nic = self._at(number)
+        name, text = self._setting(nic, which, index, value, ours=True)
+        self.steward.order(self.steward.set_, nic, name, text)
+
+    def _follow(self, number: int, queue: int, cpu: int, _: int) -> None:
+        nic = self._at(number)
+        self.steward.order(self.steward.follow, nic, queue % len(nic.rings), cpu % CPUS)
+
+    def _restore(self, number: int, *_: int) -> None:
+        nic = self._at(number)
+        if nic.table.present and isinstance(self.daemon, Steward):
+            self.steward.order(self._restored, nic)
+        elif nic.table.present:
+            self._undone(nic, self.service.order("restore", nic.name))
+
+    def _evidence(self, number: int, *_: int) -> None:
+        self.steward.order(self.steward.lost_evidence, self._at(number))
+
+    # ---- what happens
+
+    def _kill(self, after: int, *_: int) -> None:
+        self.world.kill_after = after % 40
+
+    def _arm(self, number: int, *_: int) -> None:
+        self.service.order("arm", self._at(number).kernel_name)
+
+    def _disarm(self, number: int, refused: int, *_: int) -> None:
+        """In every third, the kernel refuses to end moves in order."""
+        for at in self.nics if refused % 3 == 0 else ():
+            for actuator in self._actuator(at):
+                actuator.fails_to_end = True
+        nic = None if number % 3 == 0 else self._at(number).kernel_name
+        self.service.order("disarm", nic)
+        for each in self.nics if nic is None else [self._at(number)]:
+            if self.service.alive and self.service.armed(each.name):
+                self.world.broken("kill switch", f"{each.name} is armed after it was disarmed")
+
+    def _pause(self, number: int, *_: int) -> None:
+        self.service.order("pause", self._at(number).kernel_name)
+
+    def _resume(self, number: int, *_: int) -> None:
+        self.service.order("resume", self._at(number).kernel_name)
+
+    def _reload(self, number: int, *_: int) -> None:
+        self.service.policy(policy(number))
+        self.service.reload()
+
+    def _stop(self, *_: int) -> None:
+        self.service.stop()
+
+    def _begin(self, *_: int) -> None:
+        if not self.service.alive:
+            self.service.start()
+
+    def _open(self, number: int, *_: int) -> None:
+        self.sockets.append(self._socket(self._number()))
+
+    def _number(self) -> int:
+        """Of a new socket."""
+        self._opened += 1
+        return self._opened
+
+    def _listen(self, number: int, port: int, threads: int, _: int) -> None:
+        """A server with one thread, or with several that accept from one socket."""
+        nic, machine = self._at(number), self.machine
+        key = FlowKey(Protocol.TCP, nic.address, PORTS[port % len(PORTS)], bytes(4), 0)
+        if all(each.key != key for each in machine.listeners.values()):
+            tasks = [self._task() for _ in range(1 + (threads % 4 == 0))]
+            machine.listen(1000 + self._number(), key, tasks)
+
+    def _unlisten(self, number: int, *_: int) -> None:
+        if self.machine.listeners:
+            every = list(self.machine.listeners.values())
+            self.machine.unlisten(every[number % len(every)])
+
+    def _accept(self, number: int, *_: int) -> None:
+        every = list(self.machine.listeners.values())
+        if not every:
+            return
+        listener = every[number % len(every)]
+        nic = next((each for each in self.nics if each.address == listener.key.local), None)
+        if nic is not None and nic.table.up:
+            number = self._number()
+            ends = listener.key.local_port, _key(number).remote, 1000
+            key = FlowKey(Protocol.TCP, nic.address, *ends)
+            task = self.world.random.choice(listener.tasks)
+            flow = self._flow(key, 1000 + number)
+            self.sockets.append(self.machine.accept(flow, nic, task))
+
+    def _connect(self, number: int, micros: int, *_: int) -> None:
+        at, this, task = number % len(self.nics), self._number(), self._task()
+        cookie, local = 1000 + this, self.nics[at].address
+        key = FlowKey(Protocol.TCP, local, 30_000 + this, _key(this).remote, 5000)
+
+        def answered() -> None:
+            flow = self._flow(key, cookie)
+            self.sockets.append(self.machine.open(flow, self.nics[at], task))
+
+        self.machine.connect(key, cookie, task, 20_000 + micros * 100, answered)
+
+    def _lose_births(self, _: int, count: int, *__: int) -> None:
+        for births in self.machine.births:
+            births.losing = 1 + count % 3
+
+    def _close(self, number: int, *_: int) -> None:
+        if len(self.sockets) > 1:
+            self.machine.close(self.sockets.pop(number % len(self.sockets)))
+
+    def _end(self, *_: int) -> None:
+        self.daemon.die()
+
+    def _disk_full(self, *_: int) -> None:
+        self.disk.full = True
+
+    def _disk_has_room(self, *_: int) -> None:
+        self.disk.full = False
+
+    def _refuse(self, number: int, code: int, done: int, loses: int) -> None:
+        codes = MAYBE_DONE if done % 3 == 0 else REFUSED
+        refusal = Refusal(codes[code % len(codes)], done % 3 == 0, bool(loses % 2))
+        self._at(number).table.refusals.append(refusal)
+
+    def _refuse_setting(self, number: int, code: int, *_: int) -> None:
+        self._at(number).refusals.append(REFUSED[code % len(REFUSED)])
+
+    def _unread(self, number: int, code: int, count: int, _: int) -> None:
+        codes = [errno.EIO, errno.EBUSY, errno.EAGAIN, errno.ETIMEDOUT, errno.ENETDOWN]
+        self._at(number).table.unread.extend([codes[code % len(codes)]] * (1 + count % 5))
+
+    def _drop(self, number: int, *_: int) -> None:
+        self._at(number).table.drops += 1
+
+    def _slow(self, number: int, micros: int, *_: int) -> None:
+        self._at(number).table.slow_ns = micros * 1000 if micros % 2 else 0
+
+    def _foreign_insert(self, number: int, which: int, queue: int, soon: int) -> None:
+        self._soon(soon, self._insert_foreign, number, which, queue)
+
+    def _insert_foreign(self, number: int, which: int, queue: int) -> None:
+        nic = self._at(number)
+        self._foreign += 1
+        match = Match.of(_key(500 + self._foreign))
+        if which % 4 == 0:
+            match = self.sockets[which % len(self.sockets)].flow.match
+        queue %= len(nic.rings)
+        if nic.table.present and (match, queue) not in self.daemon.written:
+            nic.admin_inserts(match, queue)
+
+    def _foreign_delete(self, number: int, which: int, *_: int) -> None:
+        nic = self._at(number)
+        theirs = nic.foreign_entries()
+        if theirs:
+            nic.table.take(theirs[which % len(theirs)].location, FOREIGN)
+
+    def _takes_ours(self, number: int, which: int, soon: int, _: int) -> None:
+        self._soon(soon, self._take_ours, number, which)
+
+    def _take_ours(self, number: int, which: int) -> None:
+        nic = self._at(number)
+        ours = nic.our_entries()
+        if ours:
+            nic.table.take(ours[which % len(ours)].location, FOREIGN)
+
+    def _moves_ours(self, number: int, which: int, queue: int, soon: int) -> None:
+        self._soon(soon, self._move_ours, number, which, queue)
+
+    def _move_ours(self, number: int, which: int, queue: int) -> None:
+        nic = self._at(number)
+        ours, queue = nic.our_entries(), queue % len(nic.rings)
+        entry = ours[which % len(ours)] if ours else None
+        if entry is None or entry.match is None or (entry.match, queue) in self.daemon.written:
+            return
+        nic.admin_changes(entry.location, queue)
+
+    def _foreign_set(self, number: int, which: int, index: int, value: int) -> None:
+        nic = self._at(number)
+        name, text = self._setting(nic, which, index, value, ours=False)
+        if name in nic.values:
+            nic.admin_sets(name, text)
+
+    def _flap(self, number: int, *_: int) -> None:
+        nic = self._at(number)
+        if nic.table.up:
+            nic.flap()
+            self._heard_reset(nic)
+
+    def _reset(self, number: int, *_: int) -> None:
+        nic = self._at(number)
+        nic.reset()
+        self._heard_reset(nic)
+
+    def _heard_reset(self, nic: WorldNic) -> None:
+        """A daemon hears of it by itself."""
+        if isinstance(self.daemon, Steward):
+            self.daemon.order(self.daemon.reset, nic)
+        else:
+            self.kernel.link_changed(nic)
+
+    def _ntuple(self, number: int, on: int, *_: int) -> None:
+        self._at(number).set_ntuple(bool(on % 2))
+
+    def _unplug(self, number: int, *_: int) -> None:
+        at = number % len(self.nics)
+        nic = self.nics[at]
+        nic.unplug()
+        if isinstance(self.daemon, Steward):
+            self.daemon.order(self.daemon.lost, nic)
+        self._ifindex += 1
+        new = self.nics[at] = self._nic(nic.kernel_name, self._ifindex, nic.driver.name)
+        new.changed_link, new.address = self.kernel.link_changed, nic.address
+        for socket in self.sockets:
+            if socket.nic is nic:
+                socket.nic = new
+                new.add(socket.flow)
+        if isinstance(self.daemon, Service):
+            self.kernel.link_changed(new)
+        elif self.daemon.alive:
+            self.daemon.order(self.daemon.came, new)
+
+    def _rename(self, number: int, *_: int) -> None:
+        nic = self._at(number)
+        if self.daemon.alive and self.world.kill_after is None and not self.disk.full:
+            self._ifindex += 1
+            new = f"ren{self._ifindex}"
+            nic.rename(new)
+            if isinstance(self.daemon, Steward):
+                self.daemon.order(self.daemon.renamed, nic, new)
+
+    def _stall(self, number: int, queue: int, micros: int, soon: int) -> None:
+        self._soon(soon, self._stall_ring, number, queue, micros)
+
+    def _stall_ring(self, number: int, queue: int, micros: int) -> None:
+        nic = self._at(number)
+        nic.rings[queue % len(nic.rings)].stall(self.world.now_ns + micros * 10_000)
+
+    def _lose(self, number: int, count: int, *_: int) -> None:
+        for actuator in self._actuator(self._at(number)):
+            actuator.losing = 1 + count % 3
+
+    def _break_holds(self, number: int, soon: int, *_: int) -> None:
+        self._soon(soon, self._break, number)
+
+    def _break(self, number: int) -> None:
+        for actuator in self._actuator(self._at(number)):
+            actuator.break_holds()
+
+    def _actuator(self, nic: WorldNic) -> list[WorldActuator]:
+        if isinstance(self.daemon, Steward):
+            return [actuator for name, actuator in self.daemon.actuator.items() if name == nic.name]
+        return [actuator for at, actuator in self.kernel.actuator if at is nic]
+
+    def _silence(self, number: int, *_: int) -> None:
+        self.sockets[number % len(self.sockets)].flow.talk(False)
+
+    def _talk(self, number: int, *_: int) -> None:
+        self.sockets[number % len(self.sockets)].flow.talk(True)
+
+    def _migrate(self, number: int, cpu: int, *_: int) -> None:
+        task = self.sockets[number % len(self.sockets)].task
+        self.machine.pin(task, frozenset({cpu % CPUS}))
+
+    def _offline(self, cpu: int, *_: int) -> None:
+        if isinstance(self.daemon, Service):
+            self.machine.offline(self.machine.cpus[cpu % CPUS])
+            if self.machine.cpus[cpu % CPUS].online:
+                return
+        for nic in self.nics:
+            nic.cpu_goes(cpu % CPUS)
+        self.kernel.cpus_changed()
+
+    def _at(self, number: int) -> WorldNic:
+        return self.nics[number % len(self.nics)]
+
+    def _soon(self, number: int, call: object, *arguments: int) -> None:
+        """Most likely while the daemon does what it is ordered next."""
+        assert callable(call)
+        self.world.after(number * 1_000, call, *arguments)
+
+    def _setting(
+        self, nic: WorldNic, which: int, index: int, value: int, *, ours: bool
+    ) -> tuple[str, str]:
+        """A setting and a value for it; what atfnd writes nobody else does."""
+        kind, at = SETTINGS[which % len(SETTINGS)], index % len(nic.rings)
+        if kind == "rss":
+            first = value % 2 if ours else 2 + value % 2
+            table = [(first + entry) % len(nic.rings) for entry in range(ENTRIES)]
+            return kind, DEFAULT if ours and value % 5 == 0 else " ".join(map(str, table))
+        if kind == "priv":
+            return f"priv:{nic.driver.atr_flag}", "off" if ours else "on"
+        if kind == "rps-flow-cnt":
+            return f"{kind}:{at}", str(2048 if ours else 4096 + value)
+        if not ours:
+            return f"{kind}:{at}", ("2-3", "1-3")[value % 2]
+        return f"{kind}:{at}", "" if value % 5 == 0 else str(value % 2)
+
+    # ---- what must hold
+
+    def _ended(self, nic: WorldNic, ended: Ended) -> None:
+        """A move that is called proven has reordered nothing, and will not. Nor has one under a
+        hold of which atfnd knows no condition that broke."""
+        world = self.world
+        world.note(
+            f"{ended.mechanism.value}: {ended.verdict.value}", f"move ended: {_brief(ended)}"
+        )
+        self.verdicts[ended.verdict.value] += 1
+        in_order = ended.verdict is Verdict.PROVEN
+        if ended.mechanism is Mechanism.HOLD:
+            knows_no_reason = ended.verdict is Verdict.VIOLATED and ended.why.endswith("others")
+            in_order |= ended.verdict in (Verdict.QUIET, Verdict.NO_EFFECT) or knows_no_reason
+        key = ended.action.key  # nobody comes by a port's filter when it goes
+        in_order |= key is not None and key.listens and not ended.action.live
+        if in_order:
+            self._promised[id(ended.action)] = ended.action
+
+    def _check(self) -> None:
+        for nic in self.nics:
+            for flow in nic.flows.values():
+                for change in flow.changes:
+                    if change.late and id(change.by) in self._promised:
+                        self.world.broken("order", f"{flow.key}: {change.late} packets are late")
+            if self.daemon.alive:
+                self._named(nic)
+
+    def _named(self, nic: WorldNic) -> None:
+        journal = self.daemon.journal
+        for entry in nic.our_entries():
+            if entry.match is None or not journal.names(nic.name, entry.match):
+                self.world.broken(
+                    "journal", f"{entry.match} is in {nic.name}, and not in the journal"
+                )
+
+    def _restored(self, nic: WorldNic) -> None:
+        self._undone(nic, self.steward.restore(nic))
+
+    def _undone(self, nic: WorldNic, done: Sequence[Restored] | None) -> None:
+        """What a restore says. None: it did not come to an end."""
+        if done is None:
+            return
+        for each in done:
+            if (
+                each.what.startswith("queue-cpu")
+                and each.errno == errno.ENOENT
+                and not nic.table.up
+            ):
+                # Known: it cannot be read while the link is down, and is forgotten.
+                self.world.seen["known: restore forgets the CPU of a queue whose link is down"] += 1
+                nic.untouched[each.what] = nic.values[each.what]
+        if all(each.done for each in done):
+            self._as_found(nic)
+
+    def _as_found(self, nic: WorldNic) -> None:
+        if left := nic.our_entries():
+            self.world.broken("restore", f"{len(left)} filters are left in {nic.name}")
+        for name, value in nic.values.items():
+            if value != nic.untouched[name]:
+                was = nic.untouched[name]
+                if name.startswith("queue-cpu") and (nic.offline or value == nic.found[name]):
+                    self.world.seen["excused: as found, before the link or a CPU went"] += 1
+                    continue
+                self.world.broken("restore", f"{nic.name} {name} is {value!r}, and was {was!r}")
+
+    def _end_well(self) -> None:
+        """Faults end; everything is restored."""
+        world, daemon = self.world, self.daemon
+        world.kill_after, self.disk.full = None, False
+        if self.plan.whole:
+            for cpu in self.machine.cpus:
+                for task in cpu.tasks:
+                    task.stays_ns = None
+        for nic in self.nics:
+            nic.refusals.clear()
+            nic.table.refusals.clear()
+            nic.table.unread.clear()
+            nic.table.slow_ns = nic.table.drops = 0
+            nic.set_ntuple(True)
+        self._pass(world.now_ns + QUIET_NS)
+        if not daemon.alive:
+            daemon.start()
+        self._check()
+        self._pass(world.now_ns + QUIET_NS * (40 if self.plan.whole else 1))
+        if isinstance(daemon, Service):
+            self._settled()
+        if not daemon.alive:
+            world.broken("crash", "it ends, and no fault is left")
+        for what in daemon.leftovers():
+            world.broken("leak", what)
+        if isinstance(daemon, Service):
+            self._agree()
+            daemon.die()
+            if daemon.restore_offline() is None:
+                world.broken("restore", "it ends with an error")
+        else:
+            daemon.die()  # and the restore knows the journals only
+            for nic in self.nics:
+                daemon.order(self._restored, nic)
+            if not daemon.alive:
+                world.broken("restore", "it ends with an error")
+        self._check()
+        with self.disk.aside():
+            self._nothing_left()
+
+    def _nothing_left(self) -> None:
+        broken, daemon = self.world.broken, self.daemon
+        for nic in self.nics:
+            self._as_found(nic)
+            if left := daemon.journal.left.get(nic.name):
+                broken("leak", f"the journal still names {len(left)} filters of {nic.name}")
+            if (held := daemon.undo_journal.held(nic.name)) and not nic.offline:
+                broken("leak", f"the journal still names {', '.join(held)} of {nic.name}")
+            if any(ring.quiesced_until_ns is not None for ring in nic.rings):
+                broken("leak", f"a queue of {nic.name} is quiesced for ever")
+
+    def _settled(self) -> None:
+        """Nothing is written any more, and what is placed is counted."""
+        world, before, refused = self.world, self._writes(), self._refused()
+        put_off = self.verdicts["deferred"]
+        self._pass(world.now_ns + 10 * QUIET_NS)
+        if (more := self.verdicts["deferred"] - put_off) > PUT_OFF_MOST * len(self.sockets):
+            world.broken("rest", f"{more} moves were put off in five seconds, long after the first")
+        if (more := self._refused() - refused) > REFUSED_MOST:
+            world.broken("rest", f"{more} refused writes in five seconds, long after the first")
+        if (more := self._writes() - before) > LATE_MOST and self.daemon.alive:
+            world.broken("rest", f"{more} writes after 20 quiet seconds")
+        if not self.daemon.alive:
+            return
+        table = self.service.engine.memory.table
+        for socket in self.sockets:
+            flow, nic = table.get(socket.flow.key), socket.nic
+            if not socket.flow.talks or not nic.table.up or not self.service.armed(nic.name):
+                continue
+            right = socket.rx_cpu() == socket.task.cpu.index
+            why = "placed" if right else "not placed: it is not in the table"
+            if flow is not None and not right:
+                words = "".join(each for each in flow.why if not each.isdigit())
+                why = f"not placed: {flow.state.value}: {words}"
+            if not right and self._can_be_placed(socket):
+                world.broken("placement", f"{socket.flow.key} is {why}")
+            world.seen[why[:110]] += 1
+
+    def _can_be_placed(self, socket: Socket) -> bool:
+        """A queue is delivered on its thread's CPU, there is room for a filter, nobody else changed
+        its filter, and there is a way in the order of the policy: a live flow needs a queue that
+        can be held on a NIC that shows when a filter takes effect, or, if not strict, a gap.
+        Entries of an indirection table are moved without order only."""
+        nic, memory, flow = socket.nic, self.service.engine.memory, socket.flow
+        cpu, budget = str(socket.task.cpu.index), self.service.engine.views[nic.name].budget
+        here = any(nic.values[f"queue-cpu:{ring}"] == cpu for ring in range(len(nic.rings)))
+        room = len(nic.table.entries) < nic.table.slots
+        if budget is not None:
+            room &= len(nic.our_entries()) < budget
+        known = memory.table.get(flow.key)
+        theirs = known is not None and known.state is FlowState.MANUAL
+        theirs |= "left" in memory.in_force.by_name and flow.key.local_port == PORTS[1]
+        order = memory.in_force.by_name["everything"].order
+        by_rules = self.service.engine.views[nic.name].method is SteeringMethod.RULES
+        held = nic.threaded and not nic.driver.asynchronous
+        gap = order is not Mode.STRICT and flow.interval_ns >= GAP_NS
+        held &= not self._passes_through_its_cpu(socket) and not self._handed_on(nic)
+        way = order is Mode.IMMEDIATE or (by_rules and (held or gap))
+        return here and room and not theirs and way
+
+    def _handed_on(self, nic: WorldNic) -> bool:
+        """An admin has set up RPS or RFS: that a queue is held says nothing about its packets."""
+        steered = (
+            f"{name}:{ring.index}" for ring in nic.rings for name in ("rps-cpus", "rps-flow-cnt")
+        )
+        return any(nic.values[each] not in ("", "0") for each in steered)
+
+    def _passes_through_its_cpu(self, socket: Socket) -> bool:
+        """Its filter is changed by deleting and adding it: meanwhile RSS gives it a queue that must
+        be held while the old one drains, and drain while the new one is held. So it must be polled
+        on a third CPU."""
+        nic, ring = socket.nic, socket.flow.ring
+        through = nic.rings[nic.rss_queue_of(socket.flow)]
+        if ring is None or ring is through or through.cpu not in (ring.cpu, socket.task.cpu.index):
+            return False
+        ruled = any(each.match == socket.flow.match for each in nic.our_entries())
+        return ruled and nic.driver.actuator in (Actuator.SHORT_GAP, Actuator.LONG_GAP)
+
+    def _refused(self) -> int:
+        kinds = [each for each in self.world.seen if each.startswith("write insert E")]
+        return sum(self.world.seen[each] for each in kinds)
+
+    def _writes(self) -> int:
+        kinds = "write insert done", "write rewrite done", "write queue-cpu done"
+        return sum(self.world.seen[each] for each in kinds)
+
+    def _agree(self) -> None:
+        """After quiet, table, journal and NIC say the same. Nothing is known of what is gone."""
+        engine = self.service.engine
+        table, here = engine.memory.table, {nic.name for nic in self.nics}
+        if left := (engine._connects | engine._ports) - self.service.moving():
+            self.world.broken("leak", f"the first filter of {left} is waited for, and none comes")
+        if gone := {flow.nic for flow in table} - here:
+            self.world.broken("leak", f"the table has flows of {gone}")
+        if gone := (engine.memory.nics.keys() | engine.views.keys()) - here:
+            self.world.broken("leak", f"something is remembered of {gone}")
+        for name, memory in engine.memory.nics.items():
+            asked = memory.spending.inserting.keys() | memory.spending.rewriting.keys()
+            if left := asked - self.service.moving():
+                self.world.broken("leak", f"filters of {name} are kept for {left}, for ever")
+        for nic in self.nics:
+            if not (nic.table.present and nic.table.up):
+                continue
+            there = {(each.match, each.queue) for each in nic.our_entries()}
+            known = {(Match.of(f.key), f.target_queue) for f in table.steered(nic.name)}
+            named = set(self.service.journal.left.get(nic.name, {}))
+            if known - there:
+                self.world.broken("agree", f"{nic.name} does not have {known - there}")
+            if not self.service.armed(nic.name):
+                continue  # what is left there stays until it is armed
+            if there - known:
+                self.world.broken("agree", f"the table does not know of {there - known}")
+            if named != {match for match, _ in there}:
+                self.world.broken("agree", f"the journal names {named ^ {m for m, _ in there}}")
+
+
+def run(plan: Plan) -> Run:
+    """Run a plan. Failure: something did not hold."""
+    folder = Path(mkdtemp(dir="/dev/shm" if os.path.isdir("/dev/shm") else None))
+    there = Run(plan, folder)
+    try:
+        there.go()
+    except (Broken, *CRASHES) as found:
+        story = [f"{(at - BEGIN_NS) / 1e6:10.3f} ms  {text}" for at, text in there.world.story]
+        what, how = found.args if isinstance(found, Broken) else ("crash", repr(found))
+        raise Failure(plan, what, how, story) from found
+    finally:
+        shutil.rmtree(folder)
+    return there
+
+
+def _key(number: int) -> FlowKey:
+    return FlowKey(Protocol.TCP, b"\x0a\0\0\1", 443, b"\x0a\1" + number.to_bytes(2, "big"), 1000)
+
+
+def _brief(ended: Ended) -> str:
+    what = ended.action.key or ended.action.queue
+    return f"{what} by {ended.mechanism.value}: {ended.verdict.value}, {ended.why}"

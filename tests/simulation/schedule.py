@@ -1,0 +1,144 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What happens in a run, as data: drawn from a seed, and shrunk by leaving steps out.
+
+Numbers in steps are taken modulo what there is, so a step means something in any world.
+"""
+
+from __future__ import annotations
+
+from random import Random
+from typing import NamedTuple
+
+from tests.simulation.world import BEGIN_NS
+
+__all__ = ["DRIVERS", "FAULTS", "ORDERS", "USE", "WORLD", "Plan", "Step", "plan", "whole"]
+
+DRIVERS = (
+    "ixgbe", "i40e", "ice", "iavf", "mlx5_core", "mlx4_en", "bnxt_en", "sfc", "cxgb4", "qede",
+    "gve", "hns3", "rvu-nicpf", "fbnic", "idpf",
+)  # fmt: skip
+MS = 1_000_000
+
+
+class Step(NamedTuple):
+    """At this time, this. Orders to the daemon wait until it has done what it does."""
+
+    at_ns: int
+    verb: str
+    arguments: tuple[int, ...] = ()
+
+    def __str__(self) -> str:
+        words = " ".join(map(str, self.arguments))
+        return f"{(self.at_ns - BEGIN_NS) / MS:10.3f} ms  {self.verb} {words}".rstrip()
+
+
+class Plan(NamedTuple):
+    """A whole run."""
+
+    seed: int
+    drivers: tuple[str, ...]
+    slots: int
+    threaded: bool
+    flows: int
+    busy: bool  # its flows send all the time
+    steps: tuple[Step, ...]
+    whole: bool = False  # the daemon decides; else the steps order its moves
+
+    def __str__(self) -> str:
+        how = "polled by threads" if self.threaded else "polled from interrupts"
+        nics = ", ".join(self.drivers)
+        head = f"seed {self.seed}: {nics}, {self.slots} slots, {self.flows} flows, {how}"
+        return "\n".join([head, *map(str, self.steps)])
+
+
+ORDERS = {"want": 12, "retire": 2, "set": 3, "follow": 2, "restore": 1, "port": 1, "evidence": 1}
+WORLD = {
+    "kill": 3, "end": 1, "disk full": 1, "disk has room": 2, "refuse": 3, "refuse setting": 1,
+    "drop": 1, "slow": 1, "foreign insert": 3, "foreign delete": 1, "takes ours": 1,
+    "moves ours": 1, "foreign set": 2, "flap": 1, "reset": 1, "ntuple": 1, "unplug": 1,
+    "rename": 1, "stall": 2, "lose": 1, "break holds": 1,
+    "silence": 1, "talk": 2, "migrate": 1, "offline": 1,
+}  # fmt: skip
+
+USE = {
+    "open": 4, "close": 2, "migrate": 8, "silence": 1, "talk": 2, "listen": 2, "unlisten": 1,
+    "accept": 5, "connect": 3,
+}  # fmt: skip
+SERVED = {"listen": 3, "accept": 10, "close": 10, "reload": 8, "stall": 6, "migrate": 1}
+FAULTS = WORLD | {
+    "arm": 2, "disarm": 1, "pause": 1, "resume": 2, "restore": 1, "reload": 2, "stop": 1,
+    "begin": 3, "unread": 2, "lose births": 1,
+}  # fmt: skip
+
+
+def whole(seed: int, count: int = 40) -> Plan:
+    """A run of the whole daemon. Every fourth has no fault; every fifth is about the filters of
+    ports."""
+    if seed % 5 == 1:
+        return _ports(seed, count)
+    random = Random(f"whole {seed}")
+    kinds = random.sample(sorted(FAULTS), 0 if seed % 4 == 0 else random.randrange(2, 10))
+    verbs = USE | {kind: FAULTS[kind] for kind in kinds}
+    drivers = tuple(random.choice(DRIVERS) for _ in range(random.choice((1, 2, 2))))
+    at_ns, steps = BEGIN_NS + 500 * MS, [Step(BEGIN_NS + MS, "begin")]
+    for _ in range(count):
+        near = random.random() < 0.4
+        at_ns += random.randrange(1_000, 3 * MS) if near else random.randrange(MS, 800 * MS)
+        [verb] = random.choices(list(verbs), list(verbs.values()))
+        steps.append(Step(at_ns, verb, tuple(random.randrange(1000) for _ in range(4))))
+    return Plan(
+        seed, drivers, random.choice((4, 16, 64)), random.random() < 0.8, random.randrange(2, 9),
+        False, tuple(steps), True,
+    )  # fmt: skip
+
+
+def _ports(seed: int, count: int) -> Plan:
+    """Servers whose connections come and go while the policy changes its mind about their ports."""
+    random = Random(f"ports {seed}")
+    at_ns, steps = BEGIN_NS + 500 * MS, [Step(BEGIN_NS + MS, "begin")]
+    for _ in range(count):
+        near = random.random() < 0.7 and steps[-1].verb != "listen"
+        at_ns += random.randrange(1_000, 3 * MS) if near else random.randrange(MS, 800 * MS)
+        [verb] = random.choices(list(SERVED), list(SERVED.values()))
+        steps.append(Step(at_ns, verb, tuple(random.randrange(1000) for _ in range(4))))
+    driver = random.choice(("hns3", "cxgb4", "mlx5_core", "sfc"))  # the narrower filter wins
+    return Plan(seed, (driver,), 64, True, 1, True, tuple(steps), True)
+
+
+def plan(seed: int, count: int = 40) -> Plan:
+    """A run of so many steps. Each run has some kinds of faults only: else no run gets far. Every
+    third has moves of busy flows in the first place."""
+    if seed % 3 == 2:
+        return _moves(seed, count)
+    random = Random(f"plan {seed}")
+    kinds = random.sample(sorted(WORLD), random.randrange(2, 10))
+    verbs = ORDERS | {kind: WORLD[kind] for kind in kinds}
+    drivers = tuple(random.choice(DRIVERS) for _ in range(random.choice((1, 2, 2))))
+    at_ns, steps = BEGIN_NS + MS, list[Step]()
+    for _ in range(count):
+        near = random.random() < 0.4  # within what the last one does
+        at_ns += random.randrange(1_000, 300_000) if near else random.randrange(MS, 40 * MS)
+        [verb] = random.choices(list(verbs), list(verbs.values()))
+        steps.append(Step(at_ns, verb, tuple(random.randrange(1000) for _ in range(4))))
+    return Plan(
+        seed, drivers, random.choice((4, 16, 64)), random.random() < 0.8, random.randrange(2, 7),
+        False, tuple(steps),
+    )  # fmt: skip
+
+
+def _moves(seed: int, count: int) -> Plan:
+    random = Random(f"moves {seed}")
+    verbs = {"want": 30, "port": 1, "follow": 2}
+    verbs |= dict.fromkeys(
+        random.sample(["stall", "evidence", "lose", "break holds", "slow"], 2), 1
+    )
+    at_ns, steps = BEGIN_NS + MS, list[Step]()
+    for _ in range(count):
+        near = (
+            bool(steps) and steps[-1].verb != "want"
+        )  # so that it comes while a move is under way
+        at_ns += random.randrange(1_000, MS) if near else random.randrange(2 * MS, 30 * MS)
+        [verb] = random.choices(list(verbs), list(verbs.values()))
+        steps.append(Step(at_ns, verb, tuple(random.randrange(1000) for _ in range(4))))
+    driver = random.choice(("ixgbe", "hns3", "rvu-nicpf", "mlx5_core", "gve", "sfc"))
+    return Plan(seed, (driver,), 16, True, 3, True, tuple(steps))

@@ -1,0 +1,252 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The daemon as it is, in the world: `daemon.supervisor.Supervisor` on a loop in virtual time.
+
+Its engine, executor, journals and chores are the real ones; what it asks the kernel, the world
+answers (kernel.py). It may be killed at any operation, and started again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from atfnd.daemon.chores import Pace
+from atfnd.daemon.reload import Given, asked
+from atfnd.daemon.served import Served
+from atfnd.daemon.supervisor import Supervisor
+from atfnd.engine.engine import Engine
+from atfnd.errors import OperatorError
+from atfnd.model import FlowKey, Match, Restored
+from atfnd.observe.nics.interfaces import Interfaces
+from atfnd.policy.file.load import load
+from atfnd.program.journals.filter_journal import FilterJournal
+from atfnd.program.journals.operator_journal import OperatorJournal
+from atfnd.program.journals.undo_journal import UndoJournal
+from atfnd.program.restore import restored
+from tests.simulation.disk import Disk
+from tests.simulation.kernel import NICS, Kernel
+from tests.simulation.loop import WorldLoop
+from tests.simulation.machine import WorldObserver
+from tests.simulation.nic import WorldNic
+from tests.simulation.world import Killed, World
+
+__all__ = ["Service"]
+
+PACE = Pace(0.2, 1.0, 2.0)
+PATIENCE_NS = 60_000_000_000  # an order takes less
+
+
+class Service:
+    """`run_dir` holds journals and policy. Dead until `start`."""
+
+    def __init__(
+        self, world: World, disk: Disk, run_dir: Path, kernel: Kernel, policy: str
+    ) -> None:
+        self._world, self._disk, self._run_dir, self._kernel = world, disk, run_dir, kernel
+        self._policy_file = run_dir / "atfnd.yaml"
+        self.policy(policy)
+        self.alive = False
+        self._closing: list[FilterJournal | UndoJournal | OperatorJournal] = []
+        self.written: set[tuple[Match, int]] = set()  # by any run of it
+        self.supervisor: Supervisor | None = None
+        kernel.opened = self._opened
+
+    # ---- life and death
+
+    def start(self) -> None:
+        """As `atfnd run --nic 'eth*' --nic 'ren*'`."""
+        self._guarded(self._start)
+
+    def _start(self) -> None:
+        world, kernel = self._world, self._kernel
+        world.dead = False
+        self._closing.clear()
+        world.note("start", "the daemon starts")
+        world.operation("start")
+        read = partial(load, self._policy_file)
+        policy, given = read(), Given(read, ())
+        self.alive = True
+        self._loop = WorldLoop(world, kernel.descriptors)
+        self._open_journals()
+        self._interfaces = Interfaces(NICS, partial(given.watch, policy))
+        watches = self._interfaces.start()
+        self._observer = WorldObserver(kernel.machine, asked(policy), 10**9, kernel.descriptors)
+        self.supervisor = supervisor = Supervisor(
+            self._interfaces, self._observer, "", policy, self.journal, self.undo_journal,
+            self.orders, given,
+        )  # fmt: skip
+        supervisor.pace = PACE
+        self._stop = asyncio.Event()
+        self._task = self._loop.create_task(supervisor.run(watches, self._stop))
+
+    def _open_journals(self) -> None:
+        self._closing.clear()
+        self._closing.append(journal := FilterJournal(self._run_dir / "rules.journal"))
+        self._closing.append(undo_journal := UndoJournal(self._run_dir / "originals.journal"))
+        self._closing.append(orders := OperatorJournal(self._run_dir / "orders.journal"))
+        self.journal, self.undo_journal, self.orders = journal, undo_journal, orders
+        for each in self._closing:
+            if each.trouble is not None:
+                self._world.broken("journal", each.trouble)
+
+    def die(self) -> None:
+        """As killed: the kernel ends what it held, files stay as they are."""
+        if not self.alive:
+            return
+        self.alive = False
+        world, self.supervisor = self._world, None
+        world.dead, was = True, world.dead
+        self._kernel.forget()
+        for task in asyncio.all_tasks(self._loop):
+            task._log_destroy_pending = False  # type: ignore[attr-defined]
+            coroutine: Any = task.get_coro()
+            with suppress(BaseException):
+                coroutine.close()  # what its `finally` would write is refused: it is dead
+        with self._disk.aside():
+            for each in self._closing:
+                each.close()
+            self._closing.clear()
+        observer: WorldObserver | None = getattr(self, "_observer", None)
+        if observer in self._kernel.machine.observers and observer is not None:
+            observer.close()
+        self._loop.set_exception_handler(lambda loop, context: None)
+        self._loop.close()
+        world.dead = was
+
+    def _guarded(self, call: Callable[[], object]) -> None:
+        """Until it is killed. OSError: the file system ends it, as it ends the daemon."""
+        try:
+            call()
+            self._reap()
+        except Killed:
+            self.die()
+        except (OSError, OperatorError) as error:
+            self._world.note("ended", f"the daemon ends: {error}")
+            if not self._disk.full:
+                self._world.broken("crash", f"it ends with {error!r}")
+            self.die()
+
+    def _reap(self) -> None:
+        """Pass on what ended it."""
+        if self.alive and self._task.done():
+            self._task.result()
+            self._world.note("stop", "the daemon stops")
+            self.die()
+
+    # ---- what it is asked
+
+    def order(self, verb: str, *arguments: Any) -> Any:
+        """As `atfnctl VERB NIC`: its answer; None: it was refused, or the daemon is dead."""
+        if not self.alive:
+            self.start()
+        answer: list[Any] = []
+        if self.alive:
+            self._guarded(partial(self._order, verb, arguments, answer))
+        return answer[0] if answer else None
+
+    def _order(self, verb: str, arguments: Sequence[Any], answer: list[Any]) -> None:
+        assert self.supervisor is not None
+        source: Served = self.supervisor.source
+        asked: Coroutine[Any, Any, Any] = getattr(source, verb)(*arguments)
+        done = self._loop.create_task(asked)
+        self._loop.run_until(self._world.now_ns)
+        limit_ns = self._world.now_ns + PATIENCE_NS
+        while not done.done() and not self._task.done() and self._world.now_ns < limit_ns:
+            self._loop.run_until(self._world.now_ns + 1_000_000)
+        if not done.done():
+            self._world.broken("order", f"{verb} has no answer")
+        try:
+            answer.append(done.result())
+        except OperatorError as refusal:
+            self._world.note(f"{verb} refused", f"{verb}: {refusal.message}")
+        except KeyError:
+            self._world.note(f"{verb} of none", f"{verb}: there is no such NIC")
+
+    def policy(self, text: str) -> None:
+        """Write another policy; `reload` puts it in force."""
+        self._policy_file.write_text(text)
+
+    def reload(self) -> None:
+        """SIGHUP."""
+        if self.alive and self.supervisor is not None:
+            self.supervisor.hangup.set()
+
+    def stop(self) -> None:
+        """SIGTERM: it has ended afterwards."""
+        if self.alive:
+            self._stop.set()
+            limit_ns = self._world.now_ns + PATIENCE_NS
+            while self.alive and self._world.now_ns < limit_ns:
+                self._guarded(partial(self._loop.run_until, self._world.now_ns + 1_000_000))
+            if self.alive:
+                self._world.broken("stop", "it does not stop")
+
+    def restore_offline(self) -> list[Restored] | None:
+        """As `atfnd restore`, while no daemon runs. None: it did not come to its end."""
+        self._world.dead = False
+        self.alive = True
+        self._loop = WorldLoop(self._world, self._kernel.descriptors)
+        done: list[Restored] = []
+
+        def restore() -> None:
+            self._open_journals()
+            done.extend(restored(self.journal, self.undo_journal))
+            done.append(Restored("", "", 0, ""))
+
+        try:
+            restore()
+        except (Killed, OSError) as error:
+            self._world.note("restore ended", f"restore ends: {error!r}")
+        self.die()
+        return done[:-1] if done and not done[-1].nic else None
+
+    # ---- time
+
+    def run_until(self, until_ns: int) -> None:
+        """Let time pass."""
+        if self.alive:
+            self._guarded(partial(self._loop.run_until, until_ns))
+        self._world.run_until(max(until_ns, self._world.now_ns))
+
+    @property
+    def engine(self) -> Engine:
+        assert self.supervisor is not None
+        return self.supervisor._engine
+
+    def armed(self, nic: str) -> bool:
+        """It may write to this NIC."""
+        return self.engine.views[nic].armed
+
+    def moving(self) -> set[FlowKey]:
+        """What is being written, or waits for its turn."""
+        assert self.supervisor is not None
+        moves = (session.moves for session in self.supervisor._sessions.values())
+        return {key for each in moves if each is not None for key in each.flows()}
+
+    def leftovers(self) -> Iterator[str]:
+        """What never ends, once all is quiet."""
+        now_ns = self._world.now_ns
+        assert self.supervisor is not None
+        for name, session in self.supervisor._sessions.items():
+            if session.moves is not None:
+                device = session.moves._mover.device
+                old = [m for m in device.live.values() if now_ns - m.began_ns > PATIENCE_NS // 10]
+                if old or device.settings:
+                    yield f"a move of {name} never ends"
+                actuator = next(each for nic, each in self._kernel.actuator if nic.name == name)
+                if actuator.watched.keys() - device.live.keys():
+                    yield f"a flow of {name} is watched for ever"
+
+    def _opened(self, nic: WorldNic) -> None:
+        nic.ours.on_write = partial(self._before, nic)
+        nic.ours.on_tried = lambda match, queue: self.written.add((match, queue))
+        nic.ours.is_ambiguous = self.written.__contains__
+
+    def _before(self, nic: WorldNic, match: Match, queue: int) -> None:
+        self.written.add((match, queue))
+        if not self.journal.names(nic.name, match):
+            nic.world.broken("journal", f"{match} is written, and the journal does not name it")

@@ -1,0 +1,43 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The whole daemon holds in runs by chance, and planted faults of its parts are found.
+
+A seed that fails here: `python -m tests.simulation --whole SEED` shrinks it and tells its story.
+"""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from tests.simulation.planted import WHOLE, found_by
+from tests.simulation.run import run
+from tests.simulation.schedule import whole
+
+SOAK = os.environ.get("ATFND_FAULTS_SEED")  # in `make soak`: other seeds, and more
+FIRST, SEEDS = (int(SOAK), 2000) if SOAK else (0, 40)
+# What else takes more seeds than a quick test has (`python -m tests.simulation.planted`).
+SOON = {
+    "filters of a probe are not named": "journal",
+    "a renamed NIC keeps its flows without a filter": "leak",
+    "what is known of a NIC outlives it": "leak",
+}
+
+
+@pytest.mark.parametrize("first", range(FIRST, FIRST + SEEDS, 10))
+def test_everything_holds(first: int) -> None:
+    for seed in range(first, first + 10):
+        run(whole(seed))
+
+
+def test_the_same_seed_gives_the_same_run() -> None:
+    digests = [[run(whole(seed)).world.digest() for seed in range(4)] for _ in range(2)]
+    assert digests[0] == digests[1]
+    assert len({*digests[0]}) == 4
+
+
+@pytest.mark.parametrize("name", SOON)
+def test_a_planted_fault_is_found(name: str) -> None:
+    failure = found_by(WHOLE[name], range(60), whole)
+    assert failure is not None
+    assert failure.what == SOON[name]
