@@ -108,13 +108,13 @@ def test_a_queue_follows_its_owner_and_nothing_is_late(lab: Lab, tmp_path: Path)
         for move in range(MOVES):
             flow.migrates()
             until(flow.arrives, f"its queue follows, {move}", LONG_S)
-        tally = flow.running.finish()
         row = flow.row()
+        owners = [each["owner"] for each in bed.daemon.get("/v1/queues")["queues"]]
+        assert owners[row["target_queue"]] == f"thread {flow.running.checker.pid}"
+        tally = flow.running.finish()
         assert (tally.received > 0, tally.late_ns) == (True, [])
         assert row["rule"] == rule
         assert bed.daemon.events("rewrite") == []  # one write a migration: its queue's
-        owners = [each["owner"] for each in bed.daemon.get("/v1/queues")["queues"]]
-        assert owners[row["target_queue"]] == f"thread {flow.running.checker.pid}"
         until(lambda: told(bed, "follow", "proven") >= MOVES, "each move is seen to its end")
         assert bed.daemon.status()["late_packets"] == 0
 

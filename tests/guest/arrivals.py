@@ -73,5 +73,10 @@ def arrives_only_on(bed: Bed, app: Application, queue: int, on: int | None = Non
     try:
         until(there, f"{app.key} arrives on queue {queue} and CPU {cpu} only", 60)
     except AssertionError as late:
-        row = bed.daemon.flow(app.key)
-        raise AssertionError(f"{late}; it arrives on {seen}; its row is {row}") from late
+        raise AssertionError(f"{late}; it arrives on {seen}; {_reported(bed, app)}") from late
+
+
+def _reported(bed: Bed, app: Application) -> str:
+    """What the daemon says of the flow, of its queues, and what it did last."""
+    row, queues = bed.daemon.flow(app.key), bed.daemon.get("/v1/queues")["queues"]
+    return f"its row is {row}; queues: {queues}; last events: {bed.daemon.events()[-40:]}"
