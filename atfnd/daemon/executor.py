@@ -218,7 +218,7 @@ class Executor:
         return (StraysLooked(living),)
 
     def _expect(self, command: Expect) -> Iterable[Event]:
-        self._observer.expect(command.cookie, command.cpu)
+        self._observer.expect(*command)
         return ()
 
     def _adopt(self, command: Adopt) -> Iterable[Event]:

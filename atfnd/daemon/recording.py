@@ -123,10 +123,10 @@ class Recorder:
         finally:
             self._readers.discard(reader)
 
-    def seen(self, watch: NicWatch, event: SocketSeen) -> None:
-        """A socket was observed on a NIC of ours."""
+    def seen(self, watch: NicWatch, event: SocketSeen, now_ns: int) -> None:
+        """A socket was observed on a NIC of ours, and it is its turn."""
         if self._readers:
-            self._tell(self._seen(watch, event, event.at_ns))
+            self._tell(self._seen(watch, event, now_ns))
 
     def gone(self, event: SocketGone) -> None:
         """A socket has ended."""

@@ -119,14 +119,14 @@ class SocketReader:
         watch = nic_of(event, (session.watch for session in self._sessions.values()))
         if watch is None:
             return
-        event = event._replace(tunnel=watch.tunnel_of(event.key))
-        self._recorder.seen(watch, event)
+        event, now_ns = event._replace(tunnel=watch.tunnel_of(event.key)), time.monotonic_ns()
+        self._recorder.seen(watch, event, now_ns)
         if self._recorder.asked() and self._is_only_recorded(event):
             return
         rss = None  # where an observer that sees no queue may expect it
         if event.napi_id is None and event.key.remote_port:
             rss = watch.predicted(event.key)
-        now_ns, name = time.monotonic_ns(), watch.view.name
+        name = watch.view.name
         rule = self._matching.seen(event, watch.view, now_ns)
         if groups := self._matching.groups(event.thread, now_ns):
             self._observer.learn(*groups)

@@ -101,8 +101,9 @@ class Trying:
         if nic is None:
             return  # it is not armed, or gone
         keys = [flow.key for flow in mine]
-        plan = steer.take_up(nic, memory, time.monotonic_ns(), only=keys)
+        now_ns = time.monotonic_ns()
+        plan = steer.take_up(nic, memory, now_ns, only=keys)
         for flow in filter(None, map(memory.table.get, keys)):
             if flow.target_cpu is not None:
-                self._observer.expect(flow.cookie, flow.target_cpu)
+                self._observer.expect(flow.cookie, flow.target_cpu, now_ns)
         self._move(plan)

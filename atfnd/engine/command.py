@@ -49,6 +49,7 @@ class Expect(NamedTuple):
 
     cookie: int
     cpu: int
+    at_ns: int  # of the report that this answers
 
 
 class Adopt(NamedTuple):

@@ -235,7 +235,8 @@ class Engine:
         memory.cpusets.update(event.cpusets)
         self._begin(steer.seen(seen, nic, event.rule, memory, now_ns, event.rss_cpu))
         if memory.in_force.elsewhere:
-            self._say(Expect(seen.cookie, belongs(seen, event.rule, memory)))
+            cpu = belongs(seen, event.rule, memory)
+            self._say(Expect(seen.cookie, cpu, seen.at_ns))
 
     def _socket_closed(self, event: SocketClosed, now_ns: int) -> None:
         self._begin(retire.gone(event.cookie, self.memory))

@@ -74,9 +74,11 @@ class Observer(Protocol):
     def forget(self, cookies: Collection[int]) -> None:
         """Treat these sockets as never reported: used again, they are reported again."""
 
-    def expect(self, cookie: int, cpu: int) -> None:
-        """The packets of this reported socket belong on `cpu`, not on the CPU it is used on. Only
-        where `Qualify.elsewhere`. An observer that does not see where they arrive need not know."""
+    def expect(self, cookie: int, cpu: int, at_ns: int) -> None:
+        """The packets of this reported socket belong on `cpu`, not on the CPU it is used on: the
+        answer to the report of `at_ns`, and no answer once the socket was reported from another
+        CPU. Only where `Qualify.elsewhere`. An observer that does not see where they arrive need
+        not know."""
 
     def learn(self, cgroup: int, path: str, groups: int) -> None:
         """The control group of this id (that of the hierarchy version 2) is at `path`, hence in

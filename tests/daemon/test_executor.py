@@ -237,8 +237,8 @@ def test_moves_are_told_of_their_nic(bed: Bed, nic: str | None, told: list[str])
 
 
 def test_the_observer_is_asked(bed: Bed) -> None:
-    bed.executor.carry_out([Expect(1, 2), Adopt({3: 4}), Forget(frozenset({5}))])
-    assert bed.asked == [("expect", 1, 2), ("adopt", {3: 4}), ("forget", frozenset({5}))]
+    bed.executor.carry_out([Expect(1, 2, 9), Adopt({3: 4}), Forget(frozenset({5}))])
+    assert bed.asked == [("expect", 1, 2, 9), ("adopt", {3: 4}), ("forget", frozenset({5}))]
 
 
 def test_an_answer_is_handled_before_the_next_command(bed: Bed) -> None:
@@ -267,7 +267,7 @@ def test_an_answer_is_handled_before_the_next_command(bed: Bed) -> None:
         return []
 
     bed.executor.answer(Adopt, answered)
-    bed.executor.carry_out([Expect(1, 2), Forget(frozenset())])
+    bed.executor.carry_out([Expect(1, 2, 9), Forget(frozenset())])
     assert order == ["first", "Tick", "answered", "second"]
 
 

@@ -82,7 +82,7 @@ class Fake:
     def lost(self) -> int:
         return 0
 
-    def expect(self, cookie: int, cpu: int) -> None:
+    def expect(self, cookie: int, cpu: int, at_ns: int) -> None:
         self.expected[cookie] = cpu
 
 

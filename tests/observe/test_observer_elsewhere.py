@@ -4,12 +4,14 @@ application's. All packets arrive on RIGHT, and what is not right is told again 
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from atfnd.model import SocketSeen
 from atfnd.observe.sockets.bpf import BpfObserver
 from tests.labs import Lab
-from tests.observing import RIGHT, WRONG, Watch, cookie, directed, lockstep, on_cpu
+from tests.observing import RIGHT, WRONG, Pair, Watch, cookie, directed, lockstep, on_cpu
 
 __all__: list[str] = []
 
@@ -21,6 +23,11 @@ pytestmark = pytest.mark.usefixtures("own_affinity")
 def told(observer: BpfObserver) -> list[int]:
     """The application's CPU in each report since the last look."""
     return [each.app_cpu for each in observer.drain() if isinstance(each, SocketSeen)]
+
+
+def expect(observer: BpfObserver, pair: Pair, cpu: int) -> None:
+    """The answer to the last report."""
+    observer.expect(cookie(pair[1]), cpu, time.monotonic_ns())
 
 
 def test_a_socket_that_is_used_where_its_packets_arrive_is_told_of_once(
@@ -41,7 +48,7 @@ def test_one_whose_packets_belong_elsewhere_is_told_of_until_they_come_there(
     on_cpu(RIGHT)
     lockstep(*pair)
     assert told(observer) == [RIGHT]
-    observer.expect(cookie(pair[1]), WRONG)
+    expect(observer, pair, WRONG)
     lockstep(*pair, times=10)
     assert told(observer) == [RIGHT] * 10
 
@@ -52,7 +59,7 @@ def test_one_that_is_away_on_purpose_is_told_of_no_more(shared_lab: Lab, watch: 
     on_cpu(WRONG)
     lockstep(*pair, times=10)
     assert told(observer) == [WRONG] * 10  # nobody has said that this is right
-    observer.expect(cookie(pair[1]), RIGHT)
+    expect(observer, pair, RIGHT)
     lockstep(*pair, times=100)
     assert told(observer) == []
 
@@ -62,7 +69,7 @@ def test_what_was_right_for_one_cpu_is_not_for_the_next(shared_lab: Lab, watch: 
     pair = directed(shared_lab, shared_lab.tcp_pair)
     on_cpu(WRONG)
     lockstep(*pair)
-    observer.expect(cookie(pair[1]), RIGHT)
+    expect(observer, pair, RIGHT)
     lockstep(*pair)
     assert told(observer) == [WRONG]
     for cpu in (RIGHT, WRONG):
@@ -71,6 +78,41 @@ def test_what_was_right_for_one_cpu_is_not_for_the_next(shared_lab: Lab, watch: 
         assert told(observer) == [cpu]
     lockstep(*pair)
     assert told(observer) == [WRONG]  # until it is said anew
+
+
+def test_a_late_answer_does_not_hide_the_answer_to_the_last_report(
+    shared_lab: Lab, watch: Watch
+) -> None:
+    """User space is behind: it answers the first report when the second is on its way already."""
+    observer = watch(shared_lab, retell_ns=AT_ONCE, elsewhere=True)
+    pair = directed(shared_lab, shared_lab.tcp_pair)
+    for cpu in (WRONG, RIGHT):
+        on_cpu(cpu)
+        lockstep(*pair)
+    first, second = (each for each in observer.drain() if isinstance(each, SocketSeen))
+    assert (first.app_cpu, second.app_cpu) == (WRONG, RIGHT)
+    observer.expect(first.cookie, RIGHT, first.at_ns)  # it is right there for WRONG
+    lockstep(*pair, times=10)
+    assert told(observer) == []
+    observer.expect(second.cookie, WRONG, second.at_ns)
+    lockstep(*pair, times=10)
+    assert told(observer) == [RIGHT] * 10
+
+
+def test_an_earlier_answer_holds_until_the_last_report_is_answered(
+    shared_lab: Lab, watch: Watch
+) -> None:
+    observer = watch(shared_lab, retell_ns=AT_ONCE, elsewhere=True)
+    pair = directed(shared_lab, shared_lab.tcp_pair)
+    on_cpu(WRONG)
+    lockstep(*pair, times=2)
+    first, second = (each for each in observer.drain() if isinstance(each, SocketSeen))
+    observer.expect(first.cookie, RIGHT, first.at_ns)
+    lockstep(*pair, times=10)
+    assert told(observer) == []
+    observer.expect(second.cookie, WRONG, second.at_ns)
+    lockstep(*pair, times=10)
+    assert told(observer) == [WRONG] * 10
 
 
 def test_where_all_go_to_their_own_core_nothing_of_this_holds(
@@ -83,6 +125,6 @@ def test_where_all_go_to_their_own_core_nothing_of_this_holds(
     assert told(observer) == []
     on_cpu(WRONG)
     lockstep(*pair)
-    observer.expect(cookie(pair[1]), RIGHT)
+    expect(observer, pair, RIGHT)
     lockstep(*pair)
     assert told(observer) == [WRONG] * 2

@@ -90,6 +90,7 @@ def test_it_is_where_the_table_has_it_by_now() -> None:
     matching.seen(event, NIC, 0)
     table.put(flow(1, app_cpu=2))  # its thread took it along
     [again] = matching.again([use(event, 10**9, rx_cpu=1)], table, SECOND_NS)
+    assert again.at_ns == event.at_ns  # what is answered to it answers that report
     assert (again.app_cpu, again.rx_cpu) == (2, 1)
 
 

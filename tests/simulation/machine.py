@@ -64,7 +64,7 @@ class Socket:
     """One socket, and what the observer knows of it."""
 
     __slots__ = (
-        "backoff", "born_ns", "check", "cookie", "due_cpu", "flow", "nic", "since_ns",
+        "backoff", "born_ns", "came_ns", "check", "cookie", "due_cpu", "flow", "nic", "since_ns",
         "task", "told_cpu", "told_ns",
     )  # fmt: skip
 
@@ -74,7 +74,7 @@ class Socket:
         self.since_ns = born_ns  # its thread is on its CPU
         self.told_cpu: int | None = None
         self.due_cpu: int | None = None  # its packets belong there, as was said
-        self.told_ns = self.backoff = 0
+        self.told_ns = self.came_ns = self.backoff = 0  # `came_ns`: first told from `told_cpu`
         self.check = 0  # the number of the check that is to come; earlier ones are void
 
     def rx_cpu(self) -> int | None:
@@ -348,6 +348,7 @@ class WorldObserver:
             socket = self._machine.sockets.get(cookie)
             if socket is not None:
                 socket.told_cpu, socket.told_ns = cpu, self._world.now_ns
+                socket.came_ns = socket.told_ns
                 self.changed(socket)
 
     def forget(self, cookies: Collection[int]) -> None:
@@ -358,9 +359,9 @@ class WorldObserver:
                 socket.backoff = 0
                 self.changed(socket)
 
-    def expect(self, cookie: int, cpu: int) -> None:
+    def expect(self, cookie: int, cpu: int, at_ns: int) -> None:
         socket = self._machine.sockets.get(cookie)
-        if socket is not None and self._qualify.elsewhere:
+        if socket is not None and self._qualify.elsewhere and at_ns >= socket.came_ns:
             socket.due_cpu = cpu
             self.changed(socket)
 
@@ -455,7 +456,7 @@ class WorldObserver:
         told_before = socket.told_cpu == cpu
         socket.backoff = socket.backoff + 1 if told_before and socket.backoff < MAX_BACKOFF else 0
         if not told_before and self._qualify.elsewhere:
-            socket.due_cpu = None
+            socket.due_cpu, socket.came_ns = None, now_ns
         socket.told_cpu, socket.told_ns = cpu, now_ns
         if rx_cpu != cpu:
             self._again(socket, now_ns + (self._retell_ns << socket.backoff))

@@ -52,13 +52,12 @@ static struct socket_state *admit(struct sock *sk)
 	return bpf_sk_storage_get(&sockets, sk, &fresh, BPF_SK_STORAGE_GET_F_CREATE);
 }
 
-static __always_inline int tell(struct sock *sk, struct socket_state *state, __u64 now)
+static __always_inline int tell(struct sock *sk, struct socket_state *state)
 {
 	__u64 pid_tgid = bpf_get_current_pid_tgid();
 	struct observer_record *record = reserve(OBSERVER_SEEN);
 	struct thread_state thread = { .since_ns = state->window_ns, .cpu = state->window_cpu };
 	__u32 tid = pid_tgid;
-	__u64 cookie;
 
 	if (!record)
 		return 0; /* nothing is marked as reported: the next call tries again */
@@ -76,14 +75,11 @@ static __always_inline int tell(struct sock *sk, struct socket_state *state, __u
 	state->backoff = state->told_cpu == state->window_cpu && state->backoff < MAX_BACKOFF
 				 ? state->backoff + 1
 				 : 0;
-	if (elsewhere && state->told_cpu != state->window_cpu) {
-		/* what was right for the CPU before is nothing for this one */
-		cookie = record->cookie;
-		bpf_map_delete_elem(&due, &cookie);
-	}
+	if (state->told_cpu != state->window_cpu)
+		state->came_ns = record->at_ns;
 	state->due_cpu = elsewhere ? OBSERVER_NO_CPU : state->window_cpu;
 	state->told_cpu = state->window_cpu;
-	state->told_ns = now;
+	state->told_ns = record->at_ns;
 	state->tid = tid;
 	state->window_ns = 0;
 	bpf_ringbuf_submit(record, 0);
@@ -106,17 +102,20 @@ static __always_inline __u64 stay_began(struct socket_state *state, __u32 cpu, _
 }
 
 /* The CPU that the packets of a reported socket belong on: the one user space set, which knows the
- * policy; else the application's. */
+ * policy; else the application's. An answer about another CPU of the application is no answer; one
+ * to an earlier report holds until the last report is answered, so it is not kept. */
 static __always_inline __u32 belongs(struct sock *sk, struct socket_state *state)
 {
+	struct due *said;
 	__u64 cookie;
-	__u32 *said;
 
 	if (elsewhere) {
 		cookie = bpf_get_socket_cookie(sk);
 		said = bpf_map_lookup_elem(&due, &cookie);
-		if (said)
-			state->due_cpu = *said;
+		if (said && said->at_ns >= state->told_ns)
+			state->due_cpu = said->cpu;
+		else if (said && said->at_ns >= state->came_ns)
+			return said->cpu;
 	}
 	return state->due_cpu == OBSERVER_NO_CPU ? state->told_cpu : state->due_cpu;
 }
@@ -163,7 +162,7 @@ static __always_inline int off_target(struct sock *sk, struct socket_state *stat
 	}
 	if (!is_worth_telling(sk, state, now) || !watched(sk))
 		return 0;
-	return tell(sk, state, now);
+	return tell(sk, state);
 }
 
 /* Of a socket that receives through a watched NIC; NULL: it does not. */

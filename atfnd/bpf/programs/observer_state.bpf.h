@@ -28,7 +28,8 @@ enum {
 struct socket_state {
 	__u64 born_ns;
 	__u64 bytes;
-	__u64 told_ns;
+	__u64 told_ns; /* at_ns of the last report */
+	__u64 came_ns; /* at_ns of the first report from told_cpu */
 	__u64 window_ns; /* start of the present stay off the reported CPU, 0: none */
 	__u32 window_calls;
 	__u32 window_hits; /* calls of the window made on window_cpu */
@@ -118,13 +119,18 @@ struct {
 	__type(value, __u32);
 } marked SEC(".maps");
 
+struct due {
+	__u64 at_ns; /* of the report that this answers */
+	__u32 cpu;
+};
+
 /* Where the packets of reported sockets should arrive, if not all go to the application's CPU. By
  * cookie; at worst, a socket that is forgotten here is reported again. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, 16384);
 	__type(key, __u64);
-	__type(value, __u32);
+	__type(value, struct due);
 } due SEC(".maps");
 
 struct {
@@ -141,7 +147,8 @@ __u32 elsewhere = 0; /* some policy wants packets on another CPU than the applic
 /* Counts the sets of NAPIs watched: what a socket keeps of an earlier one is old. */
 __u32 watching = 1;
 
-/* Puts the record's layout into this object's BTF, where user space reads it. */
+/* Put the layouts into this object's BTF, where user space reads them. */
 const struct observer_record *observer_record_layout __attribute__((unused));
+const struct due *due_layout __attribute__((unused));
 
 #endif

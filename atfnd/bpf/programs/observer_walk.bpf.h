@@ -21,7 +21,7 @@ static struct socket_state *mark(struct sock *sk, struct socket_state *state)
 	if (state) {
 		state->told_cpu = *cpu;
 		state->due_cpu = elsewhere ? OBSERVER_NO_CPU : *cpu;
-		state->told_ns = fresh.born_ns;
+		state->told_ns = state->came_ns = fresh.born_ns;
 		state->window_ns = 0;
 	}
 	return state;

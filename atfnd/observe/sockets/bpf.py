@@ -33,6 +33,7 @@ from atfnd.observe.sockets.clauses import ClauseMaps
 __all__ = ["BpfObserver"]
 
 _RECORD = layout("observer", "observer_record")
+_DUE = layout("observer", "due").codec
 _SEEN, _GONE, _READS = 1, 2, 4  # enum observer_kind
 _DUAL_STACK, _ACCEPTED, _CONNECTED, _GROUP = 1, 4, 8, 16  # enum observer_flag
 _DIRECTIONS = {_ACCEPTED: Direction.ACCEPTED, _CONNECTED: Direction.CONNECTED}
@@ -200,9 +201,9 @@ class BpfObserver:
         """Mark sockets as not reported, by one walk of the sockets that were."""
         self._mark(dict.fromkeys(cookies, _NO_CPU), self.audit)
 
-    def expect(self, cookie: int, cpu: int) -> None:
+    def expect(self, cookie: int, cpu: int, at_ns: int) -> None:
         """One write into the map `due`."""
-        _bpf.map_update(self._due, cookie.to_bytes(8, "little"), cpu.to_bytes(4, "little"))
+        _bpf.map_update(self._due, cookie.to_bytes(8, "little"), _DUE.pack(at_ns, cpu))
 
     def _mark(self, cpus: Mapping[int, int], walk: Callable[[], object]) -> None:
         """The sockets that `walk` visits take their `told_cpu` from the map `marked`, a mapful at a

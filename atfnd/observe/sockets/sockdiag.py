@@ -152,7 +152,7 @@ class SockDiagObserver:
                         self._reported += 1
         self._listen(self._reported > 0)
 
-    def expect(self, cookie: int, cpu: int) -> None:
+    def expect(self, cookie: int, cpu: int, at_ns: int) -> None:
         """Nothing: where packets arrive is not seen."""
 
     def learn(self, cgroup: int, path: str, groups: int) -> None:

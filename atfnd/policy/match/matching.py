@@ -147,8 +147,9 @@ class Matching:
         return any(meets(rule, use.bytes, age_ns, rate) for rule in look.others)
 
     def again(self, uses: Iterable[SocketUse], flows: _Flows, now_ns: int) -> list[SocketSeen]:
-        """The flows that now fall under another rule, to be `seen` once more. `uses` is every
-        socket that was reported: the others are forgotten."""
+        """The flows that now fall under another rule, to be `seen` once more: as they were reported
+        last, with the time of that report. `uses` is every socket that was reported: the others
+        are forgotten."""
         known = [use for use in uses if (use.cookie, use.key) in self._looks]
         self._looks = {(u.cookie, u.key): self._looks[u.cookie, u.key] for u in known}
         found = []
@@ -157,9 +158,7 @@ class Matching:
                 event, flow = self._looks[use.cookie, use.key].event, flows.get(use.key)
                 rx_cpu = event.rx_cpu if use.rx_cpu is None else use.rx_cpu
                 app_cpu = event.app_cpu if flow is None else flow.app_cpu
-                found.append(
-                    event._replace(at_ns=now_ns, bytes=use.bytes, app_cpu=app_cpu, rx_cpu=rx_cpu)
-                )
+                found.append(event._replace(bytes=use.bytes, app_cpu=app_cpu, rx_cpu=rx_cpu))
         return found
 
     def connecting(self, event: Connecting, nic: str, now_ns: int) -> FlowRule | None:
