@@ -18,7 +18,7 @@ class PlacementKind(Enum):
     CORE = "core"  # the CPU its application's thread uses the socket on
     SMT = "smt"  # the other thread of that core
     LLC = "llc"  # another core under the same last-level cache
-    NODE = "node"  # any CPU of the same NUMA node
+    NODE = "node"  # another core of the same NUMA node
     CPUS = "cpus"  # one of `cpus`
     DEDICATED = "dedicated"  # one of `cpus`, which serve no other placement
 

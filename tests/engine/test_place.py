@@ -86,7 +86,7 @@ def test_llc_falls_back_to_its_node_then_to_its_core_then_to_rss() -> None:
         for index in cpus
     }
     for queues, cpu, instead in (
-        (on(0, 2), 2, "on its NUMA node instead"),
+        (on(0, 2), 2, "on another core of its NUMA node instead"),
         (on(0), 0, "on its own CPU instead"),
         (on(None), None, "left to RSS"),
     ):

@@ -91,6 +91,17 @@ def test_it_goes_away_from_its_core_if_that_is_where_rss_delivers_it() -> None:
     assert action.new == 2
 
 
+def test_one_for_its_node_goes_away_from_its_core_in_every_case() -> None:
+    """Its thread came to the core on which its packets arrive, or was there from the start."""
+    node = replace(RULE, placement=Placement(PlacementKind.NODE))
+    for before in ((), (1,)):
+        told = Machine(node)
+        told.memory.know_cpus([replace(cpu, node=index // 2) for index, cpu in CPUS.items()])
+        assert [told.uses(cpu=cpu, rx_cpu=0) for cpu in before] == [() for _ in before]
+        (action,) = told.uses(cpu=0, rx_cpu=0)
+        assert action.new == 1
+
+
 def test_one_that_rss_delivers_under_that_cache_needs_no_rule() -> None:
     told = Machine(LLC)
     assert told.uses(cpu=2, rx_cpu=3) == ()

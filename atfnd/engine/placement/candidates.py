@@ -7,7 +7,7 @@ own is a fallback. Each group of a step is better than the next one.
     core       its own CPU                                                 then: left to RSS
     smt        the other thread of its core                                then: core, left to RSS
     llc        another core under its last-level cache, its SMT sibling    then: node, core, RSS
-    node       another core of its NUMA node, its SMT sibling, its own CPU then: left to RSS
+    node       another core of its NUMA node, its SMT sibling              then: core, left to RSS
     cpus       these                                                       then: left to RSS
     dedicated  these                                                       then: left to RSS
 
@@ -74,7 +74,7 @@ def steps(
             near = Step(PlacementKind.LLC, (llc, *beside))
             return [near, Step(PlacementKind.NODE, (node,)), core]
         case PlacementKind.NODE:
-            return [Step(PlacementKind.NODE, (node, *beside, own))]
+            return [Step(PlacementKind.NODE, (node, *beside)), core]
 
 
 def fits(step: Step, cpu: int | None) -> bool:

@@ -37,7 +37,7 @@ _HERE = {
     PlacementKind.CORE: "on its own CPU",
     PlacementKind.SMT: "on the other thread of its core",
     PlacementKind.LLC: "on another core under its last-level cache",
-    PlacementKind.NODE: "on its NUMA node",
+    PlacementKind.NODE: "on another core of its NUMA node",
 }
 
 
