@@ -65,6 +65,8 @@ USE = {
     "accept": 5, "connect": 3,
 }  # fmt: skip
 SERVED = {"listen": 3, "accept": 10, "close": 10, "reload": 8, "stall": 6, "migrate": 1}
+STOPPED = {"open": 5, "migrate": 9, "close": 3, "listen": 2, "accept": 4, "connect": 4, "talk": 1}
+STOPS = (("pause", "resume"), ("disarm", "arm"), ("restore", "arm"), ("stop", "begin"))
 FAULTS = WORLD | {
     "arm": 2, "disarm": 1, "pause": 1, "resume": 2, "restore": 1, "reload": 2, "stop": 1,
     "begin": 3, "unread": 2, "lose births": 1,
@@ -73,9 +75,11 @@ FAULTS = WORLD | {
 
 def whole(seed: int, count: int = 40) -> Plan:
     """A run of the whole daemon. Every fourth has no fault; every fifth is about the filters of
-    ports."""
+    ports; every tenth about what is under way when an operator says stop."""
     if seed % 5 == 1:
         return _ports(seed, count)
+    if seed % 10 == 3:
+        return _stopped(seed, count)
     random = Random(f"whole {seed}")
     kinds = random.sample(sorted(FAULTS), 0 if seed % 4 == 0 else random.randrange(2, 10))
     verbs = USE | {kind: FAULTS[kind] for kind in kinds}
@@ -103,6 +107,25 @@ def _ports(seed: int, count: int) -> Plan:
         steps.append(Step(at_ns, verb, tuple(random.randrange(1000) for _ in range(4))))
     driver = random.choice(("hns3", "cxgb4", "mlx5_core", "sfc"))  # the narrower filter wins
     return Plan(seed, (driver,), 64, True, 1, True, tuple(steps), True)
+
+
+def _stopped(seed: int, count: int) -> Plan:
+    """Moves and births, and within milliseconds an operator who ends them, and begins again."""
+    random = Random(f"stopped {seed}")
+    at_ns, steps, again = BEGIN_NS + 500 * MS, [Step(BEGIN_NS + MS, "begin")], ""
+    for _ in range(count):
+        used = steps[-1].verb in STOPPED
+        at_ns += random.randrange(1_000, 3 * MS) if used else random.randrange(MS, 800 * MS)
+        if again:
+            verb, again = again, ""
+        elif used and random.random() < 0.4:
+            verb, again = random.choice(STOPS)
+        else:
+            [verb] = random.choices(list(STOPPED), list(STOPPED.values()))
+        steps.append(Step(at_ns, verb, tuple(random.randrange(1000) for _ in range(4))))
+    drivers = tuple(random.choice(DRIVERS) for _ in range(random.choice((1, 2))))
+    return Plan(seed, drivers, 64, random.random() < 0.8, random.randrange(2, 9), False,
+                tuple(steps), True)  # fmt: skip
 
 
 def plan(seed: int, count: int = 40) -> Plan:
