@@ -459,6 +459,8 @@ MUTATIONS = [
         ("    spoken_for = spending.inserting.keys() | spending.promised", "    spoken_for = spending.inserting.keys()"),
         ("if ours < bound:", "if ours <= bound:"),
         ("if other is action or (action.kind is ActionKind.DELETE and older)", "if other is not None"),
+        ("        spending.inserting.pop(action.key, None)\n", ""),
+        ("        spending.rewriting.pop(action.key, None)\n", ""),
         ("            spending.refused = True\n", ""),
         ("outcome.errno in (0, errno.ENOENT)\n", "outcome.errno == 0\n"),
         ("    if not swapped or not done:", "    if not swapped:"),

@@ -97,6 +97,21 @@ def test_what_was_wanted_since_is_still_under_way_when_an_earlier_action_ends(
     assert asked == {}
 
 
+@pytest.mark.parametrize("kind", [ActionKind.INSERT, ActionKind.REWRITE])
+def test_a_filter_is_kept_for_the_last_action_of_a_flow_only(kind: ActionKind) -> None:
+    """An insert was decided again while the first was written: then the filter there is moved, and
+    of the second insert no end is reported."""
+    known = memory(steered(1))
+    spending = known.nics["nic"].spending
+    other = ActionKind.REWRITE if kind is ActionKind.INSERT else ActionKind.INSERT
+    budget.ask(action(kind, 1), known)
+    last = action(other, 1)
+    budget.ask(last, known)
+    assert spending.inserting.keys() | spending.rewriting.keys() == {key(1)}
+    budget.ended(last, known)
+    assert (spending.inserting, spending.rewriting) == ({}, {})
+
+
 def test_an_insert_that_finds_the_nic_full_is_remembered_until_the_next_look() -> None:
     known = memory(flow(1))
     settled(known, action(ActionKind.INSERT, 1))

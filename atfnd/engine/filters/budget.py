@@ -167,15 +167,17 @@ def make_room(flow: Flow, nic: NicView, memory: Memory) -> Plan:
 
 
 def ask(action: Action, memory: Memory) -> None:
-    """A rule is about to be written; this holds until `record` or `ended`. A new rule takes a slot
-    now."""
+    """A rule is about to be written; this holds until `record` or `ended`, or until another action
+    is asked for. A new rule takes a slot now."""
     spending = memory.nics[action.nic].spending
     if action.key is None or action.kind not in (ActionKind.INSERT, ActionKind.REWRITE):
         return
     if action.kind is ActionKind.INSERT:
+        spending.rewriting.pop(action.key, None)
         spending.inserting[action.key] = action
         spending.promised.discard(action.key)
-    else:
+    else:  # what was to insert it is outdated: the NIC has it
+        spending.inserting.pop(action.key, None)
         spending.rewriting[action.key] = action
 
 
