@@ -6,6 +6,7 @@ from __future__ import annotations
 import compileall
 import io
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -30,6 +31,7 @@ FILES_S = 2400.0
 # waits for it any more. No CPU does that, so it says nothing about us.
 STALE_BREAKPOINT = "Oops: int3"
 COMMAND_S = 300.0
+SLOW = re.compile(r"\d+\.\d\ds (setup|call|teardown) ")  # of `pytest --durations`
 
 pytestmark = pytest.mark.timeout(FILES_S + 300)
 
@@ -72,7 +74,7 @@ def passes(files: tuple[Path, ...], capsys: pytest.CaptureFixture[str]) -> None:
     with capsys.disabled():
         print(f"\n{named(files)} in the guest: {said.splitlines()[-1]}")
         for line in said.splitlines():
-            if line.startswith("not run: "):
+            if line.startswith("not run: ") or SLOW.match(line):
                 print(line)
 
 

@@ -19,7 +19,10 @@ from tests.guest.machine import Machine
 __all__ = ["machine_of", "run_tests", "together"]
 
 # Start-up is what costs under TCG: nothing is loaded or written that the tests do not need.
-PYTEST = ("-q", "-p", "no:cacheprovider", "-p", "pytest_timeout", "-o", "timeout=600")
+PYTEST = (
+    *("-q", "--durations=10", "-p", "no:cacheprovider", "-p", "pytest_timeout"),
+    *("-o", "timeout=600"),
+)
 TOGETHER = (
     9  # files in one guest: a start is half a minute, but with a guest that dies all are lost
 )
