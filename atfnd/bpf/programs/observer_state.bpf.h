@@ -28,8 +28,8 @@ enum {
 struct socket_state {
 	__u64 born_ns;
 	__u64 bytes;
-	__u64 told_ns; /* at_ns of the last report */
-	__u64 came_ns; /* at_ns of the first report from told_cpu */
+	__u64 told_ns;	 /* at_ns of the last report */
+	__u64 came_ns;	 /* at_ns of the first report from told_cpu */
 	__u64 window_ns; /* start of the present stay off the reported CPU, 0: none */
 	__u32 window_calls;
 	__u32 window_hits; /* calls of the window made on window_cpu */
