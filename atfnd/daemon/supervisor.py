@@ -32,6 +32,7 @@ from atfnd.daemon.sockets import SocketReader
 from atfnd.daemon.trying import Trying
 from atfnd.engine.engine import Engine
 from atfnd.engine.event import RemainsDue, Tick
+from atfnd.engine.table.memory import Memory
 from atfnd.model import FlowKey, NicView, Policy, Restored
 from atfnd.nic.toeplitz import rss_queue
 from atfnd.observe import Observer
@@ -67,7 +68,7 @@ class Supervisor:
         self._sessions: Sessions = {}
         self._in_force, self._cpus, self._observer = InForce(policy), CpuWatch(), observer
         sessions, cpus, log, in_force = self._sessions, self._cpus, self.log, self._in_force
-        self._engine = engine = Engine(policy, _rss_index, partial(concerned, sessions))
+        self._engine = engine = Engine(Memory.of(policy), _rss_index, partial(concerned, sessions))
         engine.memory.know_cpus(cpus.known().cpus)
         changes, matching = ChangeLog(log, sessions, in_force), Matching(policy, sources(policy))
         self._executor = executor = Executor(

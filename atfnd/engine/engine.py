@@ -71,8 +71,7 @@ from atfnd.engine.placement import steer
 from atfnd.engine.placement.place import belongs
 from atfnd.engine.placement.renew import leave, renew
 from atfnd.engine.table import retire
-from atfnd.engine.table.flow_table import FlowTable
-from atfnd.engine.table.memory import Memory, RulesInForce, Spending
+from atfnd.engine.table.memory import Memory, Spending
 from atfnd.model import (
     Accepted,
     Action,
@@ -89,7 +88,6 @@ from atfnd.model import (
     NicView,
     Outcome,
     Plan,
-    Policy,
     SocketGone,
     SocketUse,
     Thread,
@@ -115,19 +113,19 @@ PortRuleOf = Callable[[FlowKey, Thread | None], FlowRule | None]
 
 
 class Engine:
-    """`rss_queue` is where RSS alone delivers a flow of a NIC; `moving`: a move of this flow waits
-    or is under way."""
+    """`rss_queue` is where RSS alone delivers a flow of a NIC, None where that is not known;
+    `moving`: a move of this flow waits or is under way."""
 
     def __init__(
         self,
-        policy: Policy,
+        memory: Memory,
         rss_queue: RssQueue,
         moving: Callable[[FlowKey], bool] = lambda key: False,
     ) -> None:
-        self.memory = Memory(FlowTable(policy.table_max), RulesInForce.of(policy))
+        self.memory = memory
         self.handshakes = Handshakes()
         self.views: dict[str, NicView] = {}  # of every NIC
-        self._policy, self._rss_queue, self._moving = policy, rss_queue, moving
+        self._rss_queue, self._moving = rss_queue, moving
         self._connects: set[FlowKey] = set()  # whose filter is being written
         self._ports: set[FlowKey] = set()  # the same
         self._unjudged: set[FlowKey] = set()  # ports with a filter that a new policy may not want
@@ -495,7 +493,6 @@ class Engine:
     # ---- another policy
 
     def _policy_loaded(self, event: PolicyLoaded, now_ns: int) -> None:
-        self._policy = event.policy
         self._unjudged = {flow.key for flow in self.memory.table if flow.key.listens}
         self._begin(renew(event.policy, event.judge, self.memory, self._moving))
 
@@ -519,8 +516,9 @@ class Engine:
         steer."""
         threads = {each.thread for each in known.rivals(entry.key)}
         if not threads or None in threads:
-            rules = [rule for rule in self._policy.flows if entry.rule_name in ("", rule.name)]
-            return any(map(keeps_order_from_birth, rules))
+            rules = self.memory.in_force.by_name.values()
+            named = [rule for rule in rules if entry.rule_name in ("", rule.name)]
+            return any(map(keeps_order_from_birth, named))
         return all(ordered(rule_of(entry.key, each)) is not None for each in threads)
 
     def _remains_due(self, event: RemainsDue, now_ns: int) -> None:

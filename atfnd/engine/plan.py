@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """What would be done to a NIC now: the decisions of the daemon on a copy of what it knows. Pure.
 
-The decisions are those of `prepare`, `steer` and `entries`, as when a NIC is armed. What depends on
-the outcome of those actions (which queue follows which owner, a port's rule) is decided after them,
-and is not foreseen.
+The decisions are those of `prepare`, the engine and `entries`, as when a NIC is armed. What depends
+on the outcome of those actions (which queue follows which owner, a port's rule) is decided after
+them, and is not foreseen.
 """
 
 from __future__ import annotations
@@ -13,9 +13,10 @@ from collections.abc import Iterable
 from copy import copy, deepcopy
 from dataclasses import fields, replace
 
+from atfnd.engine.command import Begin
+from atfnd.engine.engine import Engine
+from atfnd.engine.event import NicAttached, RemainsDue, TakenUp
 from atfnd.engine.indirection import entries
-from atfnd.engine.placement import steer
-from atfnd.engine.placement.renew import leave
 from atfnd.engine.prepare import prepare
 from atfnd.engine.table.flow_table import FlowNotes, FlowTable
 from atfnd.engine.table.memory import Memory, NicMemory, Spending
@@ -44,8 +45,10 @@ def foreseen(
     cpus = {each.queue: each.new for each in plan if each.kind is ActionKind.QUEUE_CPU}
     queues = tuple(replace(q, cpu=cpus.get(q.index, q.cpu)) for q in nic.queues)
     armed = replace(armed, queues=queues)
-    plan += leave(known, lambda key: False)
-    plan += steer.take_up(armed, known, now_ns, manual=not nic.armed)
+    engine = Engine(known, lambda nic, key: None)
+    for event in (NicAttached(armed), RemainsDue(), TakenUp(nic.name, manual=not nic.armed)):
+        begun = [each for each in engine.handle(event, now_ns) if isinstance(each, Begin)]
+        plan += tuple(wanted.action for each in begun for wanted in each.wanted)
     if nic.method is SteeringMethod.RSS:
         entries.look(armed, entry_of, known)
         plan += entries.plan(armed, entry_of, known, now_ns)

@@ -39,6 +39,7 @@ from atfnd.engine.event import (
 from atfnd.engine.handshake.handshake import ordered
 from atfnd.engine.indirection import entries
 from atfnd.engine.prepare import prepare
+from atfnd.engine.table.memory import Memory
 from atfnd.model import (
     Action,
     ActionKind,
@@ -98,7 +99,7 @@ class Replay:
     format: int = 0  # of the recording
 
     def __post_init__(self) -> None:
-        self._engine = Engine(self.policy, self._rss_queue)
+        self._engine = Engine(Memory.of(self.policy), self._rss_queue)
         self.memory, self.matching = self._engine.memory, RecordedMatching(self.policy)
         self._sockets = Sockets()
         self._recorded: dict[str, NicView] = {}

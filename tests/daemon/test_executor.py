@@ -27,6 +27,7 @@ from atfnd.engine.event import (
     StraysLooked,
     Tick,
 )
+from atfnd.engine.table.memory import Memory
 from atfnd.model import Action, ActionKind, FlowState, Match, Outcome, Policy
 from atfnd.move.event import Reset, Wanted
 from atfnd.move.verdict import Mode
@@ -74,7 +75,9 @@ class Bed:
 
     def __init__(self, folder: Path) -> None:
         anything: Any = SimpleNamespace
-        self.engine = Engine(Policy((), (RULE,), "auto", 64, 0, ()), lambda nic, key: None)
+        self.engine = Engine(
+            Memory.of(Policy((), (RULE,), "auto", 64, 0, ())), lambda nic, key: None
+        )
         self.sessions: Sessions = {}
         self.nics = {"nic": FakeNic(), "other": FakeNic()}
         self.asked: list[tuple[object, ...]] = []

@@ -30,6 +30,7 @@ from atfnd.daemon.in_force import InForce
 from atfnd.daemon.operator import OperatorCommands
 from atfnd.daemon.session import NicSession, Sessions
 from atfnd.engine.engine import Engine
+from atfnd.engine.table.memory import Memory
 from atfnd.errors import OperatorError
 from atfnd.model import Policy
 from atfnd.observe.nics.watch import NicWatch
@@ -73,7 +74,7 @@ class Host:
         self.sessions: Sessions = {}
         self.orders, log = OperatorJournal(folder / "orders.journal"), EventLog()
         policy = Policy((), (RULE,), "auto", 64, 0, ())
-        engine = Engine(policy, lambda nic, key: None)
+        engine = Engine(Memory.of(policy), lambda nic, key: None)
         for name in ("eth0", "eth1"):
             watch = NicWatch.__new__(NicWatch)
             watch.view = replace(NIC, name=name, armed=True)

@@ -23,6 +23,7 @@ from atfnd.engine.event import (
     NicLost,
     Reviewed,
 )
+from atfnd.engine.table.memory import Memory
 from atfnd.errors import OperatorError
 from atfnd.kernel.netlink.rtnl import Link
 from atfnd.model import Action, ActionKind, FlowState, Match, Policy, Topology
@@ -40,7 +41,7 @@ PORT = key(0)._replace(remote=bytes(4), remote_port=0)
 
 
 def an_engine(*entries: int) -> Engine:
-    engine = Engine(Policy((), (RULE,), "auto", 64, 0, ()), lambda nic, key: None)
+    engine = Engine(Memory.of(Policy((), (RULE,), "auto", 64, 0, ())), lambda nic, key: None)
     engine.handle(NicAttached(NIC), 0)
     for number in entries:
         engine.memory.table.put(flow(number))

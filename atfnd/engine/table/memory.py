@@ -212,6 +212,11 @@ class Memory:
     trials: Trials = field(default_factory=Trials)  # of the placement `auto`
     overflow: int = 0  # flows turned away since start
 
+    @classmethod
+    def of(cls, policy: Policy) -> Memory:
+        """Nothing is known yet."""
+        return cls(FlowTable(policy.table_max), RulesInForce.of(policy))
+
     def lent_of(self, nic: NicView) -> Lent:
         """What is remembered of a NIC's queues. A queue's home is where it is now, unless one was
         set."""
