@@ -91,6 +91,14 @@ class Applications:
         """The peer connects to the host and talks; the host echoes."""
         return self._served(Protocol.TCP, family, port, listen, by_rss)
 
+    def serves(self) -> Application:
+        """A server on the host that nobody talks with yet."""
+        port, local = next(_ports), HOST[socket.AF_INET]
+        key = FlowKey(Protocol.TCP, packed(local), port, packed(PEER[socket.AF_INET]), next(_ports))
+        made = Application(key, CPUS[0])
+        made.host = self._talker("host", made.cpu, "echo", "tcp", local, port)
+        return made
+
     def joins(self, server: Application) -> Application:
         """Another peer connects to a server and talks; RSS delivers it on another CPU."""
         local, remote = HOST[socket.AF_INET], PEER[socket.AF_INET]

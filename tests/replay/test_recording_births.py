@@ -150,9 +150,10 @@ def test_births_are_recorded_for_a_policy_that_wants_them(two_queues: Lab, tmp_p
         held, pid = links(bed.daemon.process.pid), bed.daemon.process.pid
         with recording(bed, file):
             until(lambda: links(pid) > held, "births are observed")
-            server = bed.apps.tcp()
+            server = bed.apps.serves()
             port = server.key._replace(remote=bytes(4), remote_port=0)
-            apps = [server, *(bed.apps.joins(server) for _ in range(2))]
+            until(lambda: '"at": "ports"' in file.read_text(), "its port is looked at")
+            apps = [bed.apps.joins(server) for _ in range(3)]
             for app in apps:
                 bed.steered(app)
         until(lambda: links(pid) <= held, "and are not any more", 90)
