@@ -456,6 +456,8 @@ MUTATIONS = [
         ("max(0, nic.caps.rule_slots - nic.foreign)", "nic.caps.rule_slots"),
         ("return min(bounds, default=None)", "return max(bounds, default=None)"),
         ("- (key in spoken_for)", ""),
+        ("_FULL if spending.promised - {key} else None", "None"),
+        ("_FULL if spending.promised - {key} else None", "_FULL if spending.promised else None"),
         ("    spoken_for = spending.inserting.keys() | spending.promised", "    spoken_for = spending.inserting.keys()"),
         ("if ours < bound:", "if ours <= bound:"),
         ("if other is action or (action.kind is ActionKind.DELETE and older)", "if other is not None"),

@@ -639,6 +639,7 @@ class Run:
         room = len(nic.table.entries) < nic.table.slots
         if budget is not None:
             room &= len(nic.our_entries()) < budget
+        room &= not memory.nics[nic.name].spending.promised  # to another flow
         known = memory.table.get(flow.key)
         theirs = known is not None and known.state is FlowState.MANUAL
         theirs |= "left" in memory.in_force.by_name and flow.key.local_port == PORTS[1]

@@ -85,8 +85,8 @@ def no_room(nic: NicView, memory: Memory, key: FlowKey) -> str | None:
     found = spending.found_full.get(key.family)
     if found is not None and ours >= found.ours:
         return _FULL
-    if bound is None:
-        return None
+    if bound is None:  # it was full when the slot was cleared that is spoken for
+        return _FULL if spending.promised - {key} else None
     if ours < bound:
         return full_share(nic, memory, key)
     if bound != nic.budget:
