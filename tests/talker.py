@@ -10,7 +10,7 @@ that ends with us), `also LOCAL_PORT` (talk from there as well), `close` (the ta
 socket), `busy` (ask for data again and again instead of waiting), `rest` (but for 0.2 ms in 10),
 `load BYTES` (a message is this long), `ask` (the next message once the last one has come back
 whole), `threads` (each connection from now on has a thread of its own), `together CPU` (pins them),
-`name TEXT` (of the thread).
+`name TEXT` (of the thread), `user UID` (be that user from now on).
 """
 
 from __future__ import annotations
@@ -142,6 +142,8 @@ class Talker:
                 threading.Thread(target=_spin, args=(int(cpu),), daemon=True).start()
             case ["name", *words]:
                 Path("/proc/self/comm").write_text(" ".join(words))
+            case ["user", uid]:
+                os.setresuid(int(uid), int(uid), int(uid))
             case ["ask"]:
                 self.asks, self.awaited = True, 0
             case ["busy"]:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ import pytest
 from atfnd.model import Match
 from tests.applications import Application, delivered
 from tests.bed import Bed, a_bed
-from tests.daemons import policy
+from tests.daemons import Row, policy
 from tests.labs import Lab, a_lab
 
 __all__: list[str] = []
@@ -39,6 +40,10 @@ def fill(bed: Bed) -> tuple[list[Application], list[Application]]:
     return first, late
 
 
+def is_on(app: Application, row: Row) -> bool:
+    return bool(row["app_cpu"] == app.cpu)
+
+
 def nobody_was_evicted(bed: Bed, first: list[Application], late: list[Application]) -> None:
     for app in first:
         bed.steered(app)
@@ -46,6 +51,30 @@ def nobody_was_evicted(bed: Bed, first: list[Application], late: list[Applicatio
     for app in late:
         assert bed.rule(app) is None
     assert bed.daemon.status()["overflow"] == len(late)
+
+
+def test_a_user_who_took_all_filters_first_gives_up_half(small_lab: Lab, tmp_path: Path) -> None:
+    """Two real uids; the greedy one carries more in each flow."""
+    with a_bed(small_lab, tmp_path, "bpf") as bed:
+        bed.start()
+        greedy = [bed.apps.tcp() for _ in range(ROOM)]
+        for app in greedy:
+            app.host.tell("user 12345")
+            app.talks.tell("load 8000")
+            for _ in range(2):  # it is reported anew, with its user, and where RSS is wrong
+                app.migrate()
+                bed.row(app, partial(is_on, app), "is reported")
+            bed.steered(app)
+        victims = [bed.apps.tcp() for _ in range(2)]
+        for app in victims:
+            bed.steered(app)
+            delivered(bed.meter, app)
+        assert len(small_lab.nic.rules()) == ROOM
+        left = [app for app in greedy if bed.rule(app) is None]
+        assert len(left) == len(victims)
+        kept = [app for app in greedy if app not in left]
+        for app in kept:
+            bed.steered(app)  # nobody has less than his share: it stays
 
 
 def test_a_full_table(shared_lab: Lab, tmp_path: Path, observer: str) -> None:
