@@ -647,6 +647,7 @@ class Run:
         by_rules = self.service.engine.views[nic.name].method is SteeringMethod.RULES
         held = nic.threaded and not nic.driver.asynchronous
         gap = order is not Mode.STRICT and flow.interval_ns >= GAP_NS
+        gap &= Mechanism.GAP not in self.service.demoted(nic.name, flow.key)
         held &= not self._passes_through_its_cpu(socket) and not self._handed_on(nic)
         way = order is Mode.IMMEDIATE or (by_rules and (held or gap))
         return here and room and not theirs and way

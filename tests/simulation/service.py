@@ -21,6 +21,8 @@ from atfnd.daemon.supervisor import Supervisor
 from atfnd.engine.engine import Engine
 from atfnd.errors import OperatorError
 from atfnd.model import FlowKey, Match, Restored
+from atfnd.move.learn import demoted
+from atfnd.move.verdict import Mechanism
 from atfnd.observe.nics.interfaces import Interfaces
 from atfnd.policy.file.load import load
 from atfnd.program.journals.filter_journal import FilterJournal
@@ -226,6 +228,13 @@ class Service:
         assert self.supervisor is not None
         moves = (session.moves for session in self.supervisor._sessions.values())
         return {key for each in moves if each is not None for key in each.flows()}
+
+    def demoted(self, nic: str, key: FlowKey) -> frozenset[Mechanism]:
+        """What is not tried on this flow again (docs/ordering.md): it failed twice."""
+        assert self.supervisor is not None
+        moves = self.supervisor._sessions[nic].moves
+        record = None if moves is None else moves._mover.device.records.get(key)
+        return frozenset() if record is None else demoted(record)
 
     def leftovers(self) -> Iterator[str]:
         """What never ends, once all is quiet."""
