@@ -166,6 +166,26 @@ def test_only_the_owners_flows_that_are_led_to_the_queue_went_along() -> None:
     }  # fmt: skip
 
 
+def test_flows_that_wait_for_a_queue_on_its_new_cpu_are_placed_again() -> None:
+    """It is of another owner, but it is delivered where their thread runs; a queue of its own owner
+    is no reason to place the others again."""
+    flows = (
+        used(1, 2),
+        used(2, 2, target_queue=3, target_cpu=3),
+        led(3, 2, queue=0, target_cpu=None),
+        led(4, 2, queue=0),
+        used(5, 3),
+        used(6, 2, nic="other"),
+        led(7, 1, queue=1),
+        used(8, 2, used_ns=0),
+    )
+    again = {OTHER.tid: {1, 3}, None: {1, 2, 7}}
+    for owner, numbers in again.items():
+        known = memory(*flows, owned={1: ("thread", owner)} if owner else {})
+        follow.followed("nic", 1, 2, known)
+        assert {n for n in range(1, 9) if known.table.noted(key(n)).due_ns == 0} == numbers
+
+
 def test_where_it_was_delivered_before_its_queue_followed_is_not_known_any_more() -> None:
     known = memory(led(1, 2, rx_queue=1, rx_cpu=1), led(2, 2, rx_queue=3, rx_cpu=3),
                    owned={1: MINE})  # fmt: skip

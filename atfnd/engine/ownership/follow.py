@@ -131,20 +131,21 @@ def along(flow: Flow, queue: Queue, nic: NicView, memory: Memory, now_ns: int) -
 
 def followed(nic: str, queue: int, cpu: int, memory: Memory) -> None:
     """A queue is now delivered on this CPU, and the flows of its owner with it. If the queue has no
-    owner, it went home: its guests are placed again if they are in use, or if they wait for a queue
-    there. So are flows whose moves were put off: what stood in their way may be gone."""
+    owner, it went home: its guests are placed again if they are in use. So are flows that wait for
+    a queue there, and flows whose moves were put off: what stood in their way may be gone."""
     for key in [key for key, notes in memory.table.notes().items() if notes.deferrals]:
         flow = memory.table.get(key)
         if flow is not None and flow.nic == nic:
             memory.not_put_off(key)
             memory.defer(key, 0)
     held = memory.nics[nic].owned.get(queue)
+    for flow in memory.table:
+        if flow.nic == nic and not flow.key.wide and memory.in_use(flow, TERMS.away_ns):
+            led = held is None and flow.location is not None and flow.target_queue == queue
+            ruled = flow.target_cpu is not None if held else flow.location is not None
+            if led or (flow.app_cpu == cpu and not ruled):
+                memory.defer(flow.key, 0)
     if held is None:
-        for flow in memory.table:
-            if flow.nic == nic and not flow.key.wide and memory.in_use(flow, TERMS.away_ns):
-                led = flow.location is not None and flow.target_queue == queue
-                if led or (flow.location is None and flow.app_cpu == cpu):
-                    memory.defer(flow.key, 0)
         return
     kind, number = held.owner
     flows = memory.table.of_thread(number) if kind == "thread" else list(memory.table)
