@@ -135,8 +135,24 @@ def why_no_hold(wanted: Wanted, port: Port, times: Times) -> str | None:
     for queue in sorted(held):
         if why := port.rings[queue].no_hold:
             return f"queue {queue} cannot be quiesced: {why}"
+    if why := _why_no_cpu(wanted.origins - wanted.targets, through, wanted.targets, port):
+        return why
     drains = (wanted.origins - wanted.targets) | through
     return _why_no_drain(drains, port) or _why_too_long(drains, port, times)
+
+
+def _why_no_cpu(
+    origins: frozenset[int], through: frozenset[int], targets: frozenset[int], port: Port
+) -> str | None:
+    """A quiesced queue keeps its CPU from every other queue that is polled there, so none of them
+    can drain: in the order in which `holding.quiesce` asks."""
+    held: set[int | None] = set()
+    for quiesced, drains in ((targets, through or origins), (through, origins)):
+        held |= {port.rings[queue].cpu for queue in quiesced}
+        for queue in sorted(drains):
+            if (cpu := port.rings[queue].cpu) is not None and cpu in held:
+                return f"queue {queue} has to drain on CPU {cpu}, which a quiesced queue keeps"
+    return None
 
 
 def _gap(port: Port) -> bool:

@@ -36,6 +36,7 @@ class Ring(NamedTuple):
     thread: bool | None = None  # one thread polls it, whose sleep proves that the ring is empty
     irq_ns: int = 0  # from descriptor to interrupt taken, at most; 0: it has none
     no_hold: str | None = None  # why its NAPI cannot be quiesced; None: it can
+    cpu: int | None = None  # it is polled there
 
 
 class Port(NamedTuple):

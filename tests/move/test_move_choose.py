@@ -30,12 +30,22 @@ def ring(**changes: object) -> Port:
     return PORT._replace(rings=(changed,) * 3)
 
 
+def on(*cpus: int, port: Port = PORT) -> Port:
+    """The rings of a port are polled on these CPUs."""
+    rings = zip(port.rings, cpus, strict=True)
+    return port._replace(rings=tuple(each._replace(cpu=cpu) for each, cpu in rings))
+
+
 REFUSALS = [
     (PORT._replace(asynchronous=True), "this NIC does not say when a rule takes effect"),
     (PORT._replace(stages=None), "between the queue's poll and the socket is not known"),
     (PORT._replace(stages=frozenset({Stage.RPS})), "RPS or RFS hands packets to other CPUs"),
     (PORT._replace(stages=frozenset({Stage.CPUMAP})), "(cpumap), so a poll's end is not yet"),
     (K2._replace(holds_max=1), "queues 1, 2 would have to be quiesced at once, and 1 can be"),
+    (on(0, 0, 1), "queue 0 has to drain on CPU 0, which a quiesced queue keeps"),
+    (on(0, 1, 0, port=K2), "queue 0 has to drain on CPU 0"),
+    (on(0, 0, 1, port=K2._replace(holds_max=2)), "queue 0 has to drain on CPU 0"),
+    (on(0, 1, 1, port=K2), "queue 2 has to drain on CPU 1"),
     (ring(no_hold="its NAPI is not threaded"), "queue 1 cannot be quiesced: its NAPI is not"),
     (ring(gro_flush_timeout_ns=20_000), "queue 0 holds packets in GRO (gro_flush_timeout)"),
     (ring(gro_flush_timeout_ns=None), "whether queue 0 holds packets in GRO is not known"),
@@ -124,3 +134,9 @@ def test_immediate_asks_for_nothing() -> None:
     anything = PORT._replace(asynchronous=True, stages=None)
     assert chosen(wanted()._replace(mode=Mode.IMMEDIATE), anything).mechanism is Mechanism.NONE
     assert chosen(wanted()._replace(live=False), anything).mechanism is Mechanism.NONE
+
+
+def test_queues_are_quiesced_on_cpus_where_no_other_has_to_drain() -> None:
+    assert chosen(wanted(), on(0, 1, 0)).mechanism is Mechanism.HOLD
+    through = on(0, 1, 2, port=K2._replace(holds_max=2))
+    assert chosen(wanted(), through).mechanism is Mechanism.HOLD

@@ -221,6 +221,7 @@ class WorldNic:
             RingFacts(
                 self._ring_size, 0, 0, False, 1e6, self.threaded, 0 if self.threaded else 10_000,
                 None if self.threaded and ring.cpu is not None else "it has no NAPI thread",
+                ring.cpu,
             )
             for ring in self.rings
         )  # fmt: skip

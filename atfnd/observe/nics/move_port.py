@@ -76,6 +76,7 @@ def read_port(
                 thread=queue.threaded,
                 irq_ns=0 if queue.irq is None else IRQ_NS,
                 no_hold=_no_hold(queue),
+                cpu=queue.cpu,
             )
             for queue in nic.queues
         ),
