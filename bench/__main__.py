@@ -26,6 +26,7 @@ from bench import (
     serving,
     sockets,
     table,
+    unpinned,
 )
 from bench.ending import ended_in_order
 from bench.report import Report, show, write
@@ -45,6 +46,7 @@ BENCHES: dict[str, Callable[[int], Report]] = {
     "table": table.run,
     "serving": serving.run,
     "migrating": migrating.run,
+    "unpinned": unpinned.run,
     **{name: partial(guest.run, name) for name in guest.NAMES},
 }
 ROUNDS = 6  # the fewest that give a median a 95 % interval

@@ -157,8 +157,11 @@ def watch() -> Iterator[Watch]:
             min_age_ns: int = 0,
             retell_ns: int = 3600 * 10**9,
             elsewhere: bool = False,
+            worth_packets: int = 0,
         ) -> BpfObserver:
-            qualify = Qualify(dwell_ns, min_bytes, min_age_ns, elsewhere=elsewhere)
+            qualify = Qualify(
+                dwell_ns, min_bytes, min_age_ns, elsewhere=elsewhere, worth_packets=worth_packets
+            )
             observer = stack.enter_context(closing(BpfObserver(qualify, retell_ns)))
             observer.watch([lab.netns["host"] for lab in labs], napis(*labs))
             return observer

@@ -29,9 +29,7 @@ def _of(file: str, tests: str, *changes: tuple[str, str] | tuple[str, str, str])
     return [Mutation(file, tuple(tests.split()), *change) for change in changes]
 
 
-_STEER = (
-    "steer_guards steer two_nics steer_placements follow budget rule_checks renew steer_machine"
-)
+_STEER = "steer_guards steer wanders two_nics steer_placements follow budget rule_checks renew steer_machine"
 _MOVE = "move_step move_device move_choose move_birth move_learn"
 _SPANS = "prefix_rules prefix_rules_guards"
 
@@ -376,6 +374,11 @@ MUTATIONS = [
         ("if old.nic != nic.name:\n        return True", "if False:\n        return True"),
         ("return old.cookie != event.cookie and not event.key.remote_port", "return False"),
         ("return old.cookie != event.cookie and not event.key.remote_port", "return old.cookie != event.cookie"),
+        ("if event.wanders:", "if False:"),
+        ("table.put(replace(old, state=FlowState.OBSERVED, left=left))", "pass"),
+        ("if old is not None and old.left is not None and old.location is not None:", "if False:"),
+        ("if flow.left is not None and flow.location is not None:", "if False:"),
+        ("state=old.state if old and old.left is None else", "state=old.state if old else"),
         ("if rule is None or rule.placement is Placement.LEAVE:", "if rule is None:"),
         ("arrives = rss_cpu if event.rx_cpu is None else event.rx_cpu", "arrives = event.rx_cpu"),
         ("(old.location is None and old.state not in _HELD)", "old.location is None"),
@@ -438,6 +441,15 @@ MUTATIONS = [
     ),
     *_of(
         "engine/ownership/owner.py", "owner_guards owner follow",
+        ("if len(busy) <= len(self.queues) or not", "if not"),
+        (" or not {owner.cpu for owner in busy} <= homes:", ":"),
+        ("if self.now_ns - o.used_ns < self.terms.idle_ns]", "]"),
+        ("homes = {self.lent.homes.get(queue, cpu)", "homes = {cpu"),
+        ("if self.lent.crowded:\n            most", "if False:\n            most"),
+        ("each, most = len(self.queues) // len(loads),", "each, most = len(self.queues),"),
+        ("return all(sum(some", "return any(sum(some"),
+        ("kept = {} if lent.crowded else owned", "kept = owned"),
+        ("if lent.crowded:\n            self.owners = []", "if False:\n            self.owners = []"),
         ("if q in queues and self._stays(o.owner)", "if self._stays(o.owner)"),
         ("if q in queues and self._stays(o.owner)", "if q in queues and self.known.get(o.owner)"),
         ("key=lambda each: (-each.load, each.id)", "key=lambda each: (each.load, each.id)"),
@@ -583,6 +595,9 @@ MUTATIONS = [
         ("if len(held) > port.holds_max:", "if False:"),
         ("if why := port.rings[queue].no_hold:", "if why := None:"),
         ("drains = (wanted.origins - wanted.targets) | through", "drains = wanted.origins - wanted.targets"),
+        ("((targets, through or origins), (through, origins))", "((targets, origins), (through, origins))"),
+        ("held |= {port.rings[queue].cpu", "held = {port.rings[queue].cpu"),
+        ("is not None and cpu in held:", "is not None:"),
         ("if ring.busy_poll:", "if False:"),
         ("if ring.rx_usecs is None:", "if False:"),
         ("if not ring.thread:", "if False:"),

@@ -26,6 +26,7 @@ __all__ = [
     "napis",
     "on_cpu",
     "use",
+    "wanders_to",
 ]
 
 RIGHT, WRONG = sorted(os.sched_getaffinity(0))[:2]  # queue 0 is delivered on the first CPU
@@ -47,6 +48,7 @@ class Watch(Protocol):
         min_age_ns: int = 0,
         retell_ns: int = 3600 * 10**9,
         elsewhere: bool = False,
+        worth_packets: int = 0,
     ) -> BpfObserver: ...
 
 
@@ -68,6 +70,12 @@ def napis(*labs: Lab) -> dict[int, str]:
 def on_cpu(cpu: int) -> None:
     """Migrate the calling thread."""
     os.sched_setaffinity(0, {cpu})
+
+
+def wanders_to(cpu: int) -> None:
+    """The calling thread comes to this CPU, and may run on any."""
+    os.sched_setaffinity(0, {cpu})
+    os.sched_setaffinity(0, {RIGHT, WRONG})
 
 
 def direct(

@@ -13,6 +13,7 @@ class Observer:
         self,
         dwell_ns: int,
         retell_ns: int,
+        worth_packets: int,
         elsewhere: bool,
         direction: bool,
         grouped: bool,

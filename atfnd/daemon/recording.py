@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from atfnd.daemon.session import Sessions
 from atfnd.engine.engine import Engine
 from atfnd.engine.handshake.handshake import listeners
+from atfnd.engine.placement.steer import WANDERS
 from atfnd.model import (
     Born,
     Connecting,
@@ -258,5 +259,6 @@ def _as_seen(flow: Flow, watch: NicWatch, now_ns: int) -> SocketSeen:
     return SocketSeen(
         now_ns, flow.cookie, flow.key, flow.app_cpu, flow.thread, napi_id, flow.rx_cpu,
         flow.bytes, flow.used_ns, flow.born_ns, flow.direction,
-        group=flow.left is not None and tunnel is None, tunnel=tunnel,
+        group=flow.left not in (None, WANDERS) and tunnel is None, wanders=flow.left == WANDERS,
+        tunnel=tunnel,
     )  # fmt: skip

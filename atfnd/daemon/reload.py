@@ -41,6 +41,14 @@ from atfnd.serve.notify import Notify
 __all__ = ["Given", "PolicyReload", "asked"]
 
 
+# A thread that is not pinned may leave again at once. What is moved when its stay has brought what
+# the move costs is moved at no more than twice the cost of the best decision, whatever the thread
+# does then (Karlin et al., "Competitive snoopy caching", Algorithmica 3, 1988).
+MOVE_NS = 1_500_000  # of CPU: our decision, its journal and its write (bench `migrating`)
+REMOTE_PACKET_NS = 750  # what a packet costs more that is not delivered on its reader's CPU
+WORTH_PACKETS = MOVE_NS // REMOTE_PACKET_NS
+
+
 class Given(NamedTuple):
     """What the operator gave at the start. `load` reads the policy again: OperatorError."""
 
@@ -60,7 +68,8 @@ class Given(NamedTuple):
 def asked(policy: Policy) -> Qualify:
     """What a policy has the observer report."""
     direction, elsewhere = asks_direction(policy), policy.elsewhere()
-    return Qualify(*qualify(policy), direction, elsewhere, compiled(policy).clauses)
+    clauses = compiled(policy).clauses
+    return Qualify(*qualify(policy), direction, elsewhere, clauses, WORTH_PACKETS)
 
 
 class PolicyReload:

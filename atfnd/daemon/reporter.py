@@ -55,7 +55,7 @@ from atfnd.observe.machine.topology import CpuWatch
 from atfnd.observe.nics.watch import NicWatch
 from atfnd.serve.notify import Notify
 
-__all__ = ["Reporter"]
+__all__ = ["Reporter", "not_pinned"]
 
 _PART = 1000  # slots copied before the loop has its turn
 
@@ -234,7 +234,7 @@ class Reporter:
             auto.said(flow, self.memory, time.monotonic_ns()),
             self._cpu_exclusion.report(flow),
         )
-        found = (None if tried is None else f"{tried}.", kept_off)
+        found = (None if tried is None else f"{tried}.", kept_off, not_pinned(flow))
         return tuple(each for each in found if each is not None)
 
     async def later_than(self, seq: int) -> None:
@@ -245,6 +245,20 @@ class Reporter:
         """Where RSS alone would deliver a flow."""
         queue = self._sessions[nic].watch.predicted(key)
         return queue.index if queue else None
+
+
+def not_pinned(flow: Flow) -> str | None:
+    """That the scheduler may take its thread elsewhere, and what follows from that. Reads
+    sched_getaffinity(2). None: it may not, or the thread is gone."""
+    if flow.thread is None or flow.left is not None:
+        return None
+    try:
+        cpus = len(os.sched_getaffinity(flow.thread.tid))
+    except ProcessLookupError:
+        return None
+    if cpus < 2:
+        return None
+    return f"Its thread may run on {cpus} CPUs: it is followed once a stay has paid for a move."
 
 
 def _glance(name: str) -> NicView:

@@ -68,7 +68,9 @@ def record(outcome: Outcome, memory: Memory) -> Action | None:
             state = FlowState.STEERED if withdrawn else flow.state
             table.put(replace(flow, state=state, why=outcome.left))
         elif withdrawn:
-            table.put(replace(flow, location=None, target_queue=None, why=action.why))
+            state = flow.state if flow.left is None else FlowState.WANTED
+            bare = replace(flow, state=state, location=None, target_queue=None)
+            table.put(replace(bare, why=action.why))
         elif made_room:
             memory.overflow += 1
             table.put(_without_rule(flow, action.why, outcome.at_ns, table.covering(flow.key)))

@@ -118,6 +118,7 @@ class SocketSeen(NamedTuple):
     born_ns: int | None  # established, or first seen
     direction: Direction | None = None
     group: bool = False  # one of several UDP sockets of its address and port (SO_REUSEPORT)
+    wanders: bool = False  # its thread does not stay on a CPU until a move has paid
     tunnel: str | None = None  # in which its packets come, so that the NIC sees another 5-tuple
 
 

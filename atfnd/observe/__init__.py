@@ -33,6 +33,9 @@ class Qualify(NamedTuple):
     direction: bool = False  # say which end opened a connection, if it can be seen
     elsewhere: bool = False  # also one that is used where its packets arrive (see `expect`)
     clauses: tuple[Clause, ...] = ()  # in place of min_bytes and min_age_ns, where BPF observes
+    # A thread that is not pinned must stay for so many packets on another CPU before its flows
+    # follow it, where BPF observes.
+    worth_packets: int = 0
 
 
 class Observer(Protocol):

@@ -175,10 +175,11 @@ def test_no_queue_is_without_a_live_cpu_and_no_owner_has_two(
     terms, queues = TERMS._replace(away_ns=10**6), dict[int, int | None]({0: 0, 1: 1, 2: 2})
     for step, (owners, online) in enumerate(looks):
         before = queues
-        ownership, follows = assign(ownership, owners, queues, online, terms, step * 300)
+        lent = Lent()
+        ownership, follows = assign(ownership, owners, queues, online, terms, step * 300, lent)
         queues = {**queues, **{each.queue: each.cpu for each in follows}}
         assert set(queues.values()) <= online
         assert len(set(who(ownership).values())) == len(ownership)
         assert set(who(ownership).values()) <= {each.id[1] for each in owners}
-        assert bool(ownership) == bool(owners)
+        assert bool(ownership) == (bool(owners) and not lent.crowded)
         assert all(isinstance(f, Follow) and before[f.queue] != f.cpu for f in follows)

@@ -92,3 +92,39 @@ def test_a_queue_goes_home_once_nobody_has_owned_it_for_a_while() -> None:
     for free_ns, follows in ((NOW_NS - 1999, []), (NOW_NS - 2000, [(0, 2)])):
         lent = Lent(homes={0: 2}, free_ns={0: free_ns})
         assert look({}, queues={0: 0}, lent=lent) == ({}, follows)
+
+
+def test_nobody_owns_a_queue_where_too_many_would_have_none() -> None:
+    """Queues stand still at home, and flows go to the queue where their thread runs."""
+    queues: dict[int, int | None] = {0: 1, 1: 1}
+    at_home = Lent(homes={0: 0, 1: 1})
+    three = [owner(n, n % 2) for n in range(3)]
+    numbers, _ = look({0: 1}, *three, queues=queues, lent=at_home)
+    assert (numbers, at_home.crowded) == ({}, True)
+    at_home.free_ns[0] = NOW_NS - TERMS.away_ns
+    assert look({}, *three, queues=queues, lent=at_home) == ({}, [(0, 0)])
+
+
+def test_owners_have_queues_again_when_the_others_carry_little() -> None:
+    for crowded, load, then in ((False, 60, False), (False, 70, True), (True, 22, False),
+                                (True, 23, True)):  # fmt: skip
+        lent = Lent(crowded=crowded)
+        three = owner(1, 0), owner(2, 1), owner(3, 1, load=load)
+        numbers, _ = look({}, *three, queues={0: 0, 1: 1}, lent=lent)
+        assert lent.crowded is then
+        assert numbers == ({} if then else {0: 1, 1: 2})
+
+
+def test_owners_are_not_too_many_if_they_are_idle_or_have_no_queue_at_home() -> None:
+    queues: dict[int, int | None] = {0: 0, 1: 1}
+    two = owner(1, 0), owner(2, 1)
+    for third in (owner(3, 1, used_ns=IDLE_NS), owner(3, 2)):
+        assert look({}, *two, third, queues=queues)[0] == {0: 1, 1: 2}
+
+
+def test_one_user_with_many_threads_takes_no_queue_from_another_who_has_few() -> None:
+    many = [owner(n, n % 2, load=1000)._replace(tenants=(ALICE,)) for n in range(9)]
+    one = owner(9, 1)._replace(tenants=(BOB,))
+    assert 9 in look({}, *many, one, queues={0: 0, 1: 1})[0].values()
+    few = [owner(n, 1)._replace(tenants=(BOB,)) for n in (9, 10)]
+    assert look({}, *many, *few, queues={0: 0, 1: 1})[0] == {}

@@ -176,7 +176,8 @@ def owners_of(owned: object) -> set[int]:
 
 
 def test_queues_are_shared_by_users_not_by_threads() -> None:
-    hogs = [owner(100 + n, ATTACKER, n % 2, load=1000) for n in range(20)]
+    loads = [100_000] * 4 + [1000] * 16  # not so many as to share all queues
+    hogs = [owner(100 + n, ATTACKER, n % 2, load) for n, load in enumerate(loads)]
     both = [owner(1, VICTIM), owner(2, VICTIM, 1)]
     owned, _ = assign({}, [*hogs, *both], QUEUES, ONLINE, OwnerTerms(), NOW_NS)
     assert owners_of(owned) >= {1, 2}

@@ -9,6 +9,7 @@ changes its CPU, when a flow's packets come to another one, and when a backoff i
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
 
 from atfnd.model import (
     Accepted,
@@ -34,6 +35,7 @@ from tests.simulation.world import World
 __all__ = ["Cpu", "Listener", "Machine", "Socket", "Task", "WorldBirths", "WorldObserver"]
 
 MAX_BACKOFF = 6
+WANDERS, MAX_IN_VAIN = 2, 8  # observer.bpf.c
 NETNS = 1  # the inode number of the only network namespace
 SEGMENT_BYTES = 1448
 
@@ -65,7 +67,7 @@ class Socket:
 
     __slots__ = (
         "backoff", "born_ns", "came_ns", "check", "cookie", "due_cpu", "flow", "nic", "since_ns",
-        "task", "told_cpu", "told_ns",
+        "task", "told_cpu", "told_ns", "wanders",
     )  # fmt: skip
 
     def __init__(self, flow: Flow, nic: WorldNic, task: Task, born_ns: int) -> None:
@@ -75,6 +77,7 @@ class Socket:
         self.told_cpu: int | None = None
         self.due_cpu: int | None = None  # its packets belong there, as was said
         self.told_ns = self.came_ns = self.backoff = 0  # `came_ns`: first told from `told_cpu`
+        self.wanders = False  # so it was told last
         self.check = 0  # the number of the check that is to come; earlier ones are void
 
     def rx_cpu(self) -> int | None:
@@ -95,6 +98,15 @@ class Listener:
 
     def __init__(self, cookie: int, key: FlowKey, tasks: list[Task]) -> None:
         self.cookie, self.key, self.tasks = cookie, key, tasks
+
+
+@dataclass(slots=True)
+class Stays:
+    """What the observer knows of a thread that owns flows it has told of."""
+
+    moved_ns: int | None = None  # they were to be moved to its CPU
+    paid_ns: int = 0  # it had stayed for so long then
+    in_vain: int = 0
 
 
 class Machine:
@@ -204,6 +216,8 @@ class Machine:
         task.cpu = cpu
         cpu.tasks.add(task)
         self.world.mark(task.thread.tid)
+        for observer in self.observers:
+            observer.migrated(task)
         for socket in task.sockets:
             socket.since_ns = self.world.now_ns
             for observer in self.observers:
@@ -308,6 +322,7 @@ class WorldObserver:
         self._nics: frozenset[str] = frozenset()
         self._events: list[Observation] = []
         self._lost = 0
+        self._stays: dict[int, Stays] = {}  # by thread
         self.losing = 0  # so many records to come find the ring buffer full
         machine.observers.append(self)
 
@@ -355,7 +370,7 @@ class WorldObserver:
         for cookie in cookies:
             socket = self._machine.sockets.get(cookie)
             if socket is not None:
-                socket.told_cpu = socket.due_cpu = None
+                socket.told_cpu, socket.due_cpu, socket.wanders = None, None, False
                 socket.backoff = 0
                 self.changed(socket)
 
@@ -381,7 +396,7 @@ class WorldObserver:
             self._descriptors.close(self._fileno)
         self._machine.observers.remove(self)
         for socket in self._machine.sockets.values():
-            socket.told_cpu = socket.due_cpu = None
+            socket.told_cpu, socket.due_cpu, socket.wanders = None, None, False
             socket.check += 1
 
     # ---- what the kernel calls
@@ -397,6 +412,15 @@ class WorldObserver:
         socket.check += 1
         if socket.told_cpu is not None:
             self._record(SocketGone(self._world.now_ns, socket.cookie))
+
+    def migrated(self, task: Task) -> None:
+        """Did the last move of its flows pay?"""
+        stays = self._stays.get(task.thread.tid)
+        if stays is not None and stays.moved_ns is not None:
+            vain = self._world.now_ns - stays.moved_ns < stays.paid_ns
+            stays.in_vain = min(stays.in_vain + 1, MAX_IN_VAIN) if vain else stays.in_vain - 1
+            stays.in_vain = max(stays.in_vain, 0)
+            stays.moved_ns = None
 
     def first_read(self, socket: Socket) -> None:
         """A thread reads an accepted connection for the first time."""
@@ -429,6 +453,9 @@ class WorldObserver:
             due_ns = socket.told_ns + (self._retell_ns << socket.backoff)
             if world.now_ns < due_ns:
                 return self._again(socket, due_ns)
+        vain = world.now_ns < (paid_ns := self.pays_ns(socket))
+        if vain and (socket.wanders or not self._wanders(socket.task)):
+            return self._again(socket, paid_ns)
         young_ns = socket.born_ns + qualify.min_age_ns
         if world.now_ns < young_ns:
             return self._again(socket, young_ns)
@@ -436,23 +463,54 @@ class WorldObserver:
         if short > 0:
             packets = -(-short // SEGMENT_BYTES)
             return self._again(socket, world.now_ns + packets * flow.interval_ns)
-        self._tell(socket, cpu, rx_cpu)
+        self._tell(socket, cpu, rx_cpu, vain)
         return None
+
+    def _wanders(self, task: Task) -> bool:
+        stays = self._stays.get(task.thread.tid)
+        return stays is not None and stays.in_vain >= WANDERS
+
+    def pays_ns(self, socket: Socket) -> int:
+        """When the stay of its thread has brought what a move costs: all that comes elsewhere to
+        its sockets counts."""
+        task, pinned = socket.task, socket.task.pinned
+        cpu, wanders = task.cpu.index, self._wanders(task)
+
+        def counts(each: Socket) -> bool:
+            if each.told_cpu in (None, cpu):
+                told = wanders if each.told_cpu is None else each.wanders
+                return told and each.rx_cpu() != cpu
+            return True
+
+        away = [each for each in task.sockets if each.flow.talks and counts(each)]
+        if socket not in away or (pinned is not None and len(pinned) == 1):
+            return 0
+        a_second = sum(10**9 / each.flow.interval_ns for each in away)
+        stays = self._stays.get(task.thread.tid)
+        worth = self._qualify.worth_packets << (0 if stays is None else stays.in_vain)
+        return socket.since_ns + int(worth * 10**9 / a_second)
 
     def _again(self, socket: Socket, at_ns: int) -> None:
         self._world.at(socket.flow.next_ns(at_ns), self._check, socket, socket.check)
 
-    def _tell(self, socket: Socket, cpu: int, rx_cpu: int | None) -> None:
+    def _tell(self, socket: Socket, cpu: int, rx_cpu: int | None, vain: bool) -> None:
         now_ns, ring = self._world.now_ns, socket.flow.ring
         seen = SocketSeen(
             now_ns, socket.cookie, socket.flow.key, cpu, socket.task.thread,
             None if ring is None else ring.napi_id, rx_cpu, socket.received_bytes(),
             socket.since_ns, socket.born_ns,
-            Direction.ACCEPTED if self._qualify.direction else None,
+            Direction.ACCEPTED if self._qualify.direction else None, wanders=vain,
         )  # fmt: skip
         if not self._record(seen):
             self._again(socket, now_ns)  # nothing is marked as told
             return
+        self._world.seen["wanders"] += vain
+        socket.wanders = vain
+        known = self._stays.get(socket.task.thread.tid)
+        if known is None:
+            self._stays[socket.task.thread.tid] = Stays()
+        elif not vain and known.moved_ns is None:
+            known.moved_ns, known.paid_ns = now_ns, now_ns - socket.since_ns
         told_before = socket.told_cpu == cpu
         socket.backoff = socket.backoff + 1 if told_before and socket.backoff < MAX_BACKOFF else 0
         if not told_before and self._qualify.elsewhere:

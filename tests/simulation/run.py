@@ -630,16 +630,20 @@ class Run:
 
     def _can_be_placed(self, socket: Socket) -> bool:
         """A queue is delivered on its thread's CPU, there is room for a filter, nobody else changed
-        its filter, and there is a way in the order of the policy: a live flow needs a queue that
-        can be held on a NIC that shows when a filter takes effect, or, if not strict, a gap.
-        Entries of an indirection table are moved without order only."""
+        its filter, its thread has stayed for as long as a move pays, and there is a way in the
+        order of the policy: a live flow needs a queue that can be held on a NIC that shows when a
+        filter takes effect, or, if not strict, a gap. Entries of an indirection table are moved
+        without order only."""
         nic, memory, flow = socket.nic, self.service.engine.memory, socket.flow
         cpu, budget = str(socket.task.cpu.index), self.service.engine.views[nic.name].budget
         here = any(nic.values[f"queue-cpu:{ring}"] == cpu for ring in range(len(nic.rings)))
         room = len(nic.table.entries) < nic.table.slots
         if budget is not None:
             room &= len(nic.our_entries()) < budget
-        room &= not memory.nics[nic.name].spending.promised  # to another flow
+        spending = memory.nics[nic.name].spending
+        room &= not spending.promised  # to another flow
+        refused = spending.found_full.values()  # a short while ago: it is asked again later
+        room &= all(each.until_ns <= self.world.now_ns for each in refused)
         known = memory.table.get(flow.key)
         theirs = known is not None and known.state is FlowState.MANUAL
         theirs |= "left" in memory.in_force.by_name and flow.key.local_port == PORTS[1]
@@ -650,7 +654,8 @@ class Run:
         gap &= Mechanism.GAP not in self.service.demoted(nic.name, flow.key)
         held &= not self._passes_through_its_cpu(socket) and not self._handed_on(nic)
         way = order is Mode.IMMEDIATE or (by_rules and (held or gap))
-        return here and room and not theirs and way
+        paid = all(each.pays_ns(socket) < self.world.now_ns for each in self.machine.observers)
+        return here and room and not theirs and way and paid
 
     def _handed_on(self, nic: WorldNic) -> bool:
         """An admin has set up RPS or RFS: that a queue is held says nothing about its packets."""

@@ -144,15 +144,16 @@ static PyObject *observer_see_ends(PyObject *object, PyObject *args)
 static PyObject *observer_configure(PyObject *object, PyObject *args)
 {
 	struct observer_object *self = events_opened(object);
-	unsigned long long dwell_ns, retell_ns;
+	unsigned long long dwell_ns, retell_ns, worth_packets;
 	int elsewhere, direction, grouped;
 	unsigned int generation;
 
-	if (!self || !PyArg_ParseTuple(args, "KKpppI", &dwell_ns, &retell_ns, &elsewhere,
-				       &direction, &grouped, &generation))
+	if (!self || !PyArg_ParseTuple(args, "KKKpppI", &dwell_ns, &retell_ns, &worth_packets,
+				       &elsewhere, &direction, &grouped, &generation))
 		return NULL;
 	self->skeleton->data->dwell_ns = dwell_ns;
 	self->skeleton->data->retell_ns = retell_ns;
+	self->skeleton->bss->worth_packets = worth_packets;
 	self->skeleton->bss->elsewhere = elsewhere;
 	self->skeleton->bss->want_direction = direction;
 	self->skeleton->bss->grouped = grouped;
@@ -278,7 +279,8 @@ static PyMethodDef methods[] = {
 	{ "see_ends", observer_see_ends, METH_VARARGS,
 	  "see_ends(cgroup): report the end of this cgroup's UDP sockets; OSError." },
 	{ "configure", observer_configure, METH_VARARGS,
-	  "configure(dwell_ns, retell_ns, elsewhere, direction, grouped, generation)" },
+	  "configure(dwell_ns, retell_ns, worth_packets, elsewhere, direction, grouped, "
+	  "generation)" },
 	{ "watching", observer_watching, METH_VARARGS,
 	  "watching(number): the map `napis` is another than under any earlier number." },
 	{ "reads", observer_reads, METH_VARARGS,

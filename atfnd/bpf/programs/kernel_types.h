@@ -109,6 +109,7 @@ struct task_struct {
 	unsigned int __state;
 	int pid;
 	int tgid;
+	int nr_cpus_allowed;
 	char comm[16];
 	struct task_struct *group_leader;
 	const struct cred *cred;

@@ -5,7 +5,8 @@
  * The only evidence taken is a socket call in process context (sock_recv_length, sock_send_length):
  * the CPU of a transmitted packet is no evidence, softirq ACKs pollute it (Wu, DeMar, Crawford, IEEE
  * Comm. Letters 15(2), 2011). A record goes up only for a qualified socket that was used for `dwell`
- * on a CPU other than the one last reported, or whose packets still arrive elsewhere after a report.
+ * on a CPU other than the one last reported, and for so long that a move pays; or whose packets still
+ * arrive elsewhere after a report.
  * So records are O(migrations of flows that matter), never O(packets) or O(calls).
  */
 #include "observer_direction.bpf.h"
@@ -18,6 +19,9 @@
 
 #define MAX_BACKOFF 6
 #define READERS_NS 1000000000ull
+#define SEGMENT_BYTES 1448 /* of a full TCP segment with timestamps, on Ethernet */
+#define WANDERS 2	   /* so many moves in vain more than good ones */
+#define MAX_IN_VAIN 8
 
 /* It comes in through a NIC that user space watches. */
 static __always_inline bool watched(struct sock *sk)
@@ -52,11 +56,14 @@ static struct socket_state *admit(struct sock *sk)
 	return bpf_sk_storage_get(&sockets, sk, &fresh, BPF_SK_STORAGE_GET_F_CREATE);
 }
 
-static __always_inline int tell(struct sock *sk, struct socket_state *state)
+enum stay { UNPAID, PAYS, IN_VAIN };
+
+static __always_inline int tell(struct sock *sk, struct socket_state *state, bool wanders)
 {
 	__u64 pid_tgid = bpf_get_current_pid_tgid();
 	struct observer_record *record = reserve(OBSERVER_SEEN);
-	struct thread_state thread = { .since_ns = state->window_ns, .cpu = state->window_cpu };
+	struct thread_state fresh = { .since_ns = state->window_ns, .cpu = state->window_cpu };
+	struct thread_state *thread;
 	__u32 tid = pid_tgid;
 
 	if (!record)
@@ -72,6 +79,9 @@ static __always_inline int tell(struct sock *sk, struct socket_state *state)
 	record->uid = bpf_get_current_uid_gid();
 	bpf_get_current_comm(record->comm, sizeof(record->comm));
 	tell_direction(record, sk);
+	if (wanders)
+		record->flags |= OBSERVER_WANDERS;
+	state->wanders = wanders;
 	state->backoff = state->told_cpu == state->window_cpu && state->backoff < MAX_BACKOFF
 				 ? state->backoff + 1
 				 : 0;
@@ -82,8 +92,14 @@ static __always_inline int tell(struct sock *sk, struct socket_state *state)
 	state->told_ns = record->at_ns;
 	state->tid = tid;
 	state->window_ns = 0;
+	thread = bpf_map_lookup_elem(&threads, &tid);
+	if (!thread)
+		bpf_map_update_elem(&threads, &tid, &fresh, BPF_NOEXIST);
+	else if (!wanders && thread->cpu == state->window_cpu && !thread->moved_ns) {
+		thread->moved_ns = record->at_ns;
+		thread->paid_ns = record->at_ns - thread->since_ns;
+	}
 	bpf_ringbuf_submit(record, 0);
-	bpf_map_update_elem(&threads, &tid, &thread, BPF_NOEXIST);
 	return 0;
 }
 
@@ -120,10 +136,46 @@ static __always_inline __u32 belongs(struct sock *sk, struct socket_state *state
 	return state->due_cpu == OBSERVER_NO_CPU ? state->told_cpu : state->due_cpu;
 }
 
+/* The stay of the calling thread on this CPU has brought what a move of its flows costs. A thread
+ * that may run on one CPU only stays; a flow that was never placed is placed once. After each move
+ * in vain it takes twice as much, and a thread that goes on like that wanders: its flows are left to
+ * RSS until a stay has brought it. */
+static __always_inline enum stay judge_stay(struct socket_state *state, __u32 cpu, int length,
+					    __u64 now)
+{
+	struct thread_state fresh = { .since_ns = now, .cpu = cpu };
+	struct task_struct *task = bpf_get_current_task_btf();
+	struct thread_state *thread;
+	__u32 tid = task->pid;
+	bool first = state->told_cpu == OBSERVER_NO_CPU;
+
+	if (!worth_packets || task->nr_cpus_allowed == 1)
+		return PAYS;
+	if (state->told_cpu == cpu && !state->wanders)
+		return PAYS;
+	thread = bpf_map_lookup_elem(&threads, &tid);
+	if (!thread) {
+		bpf_map_update_elem(&threads, &tid, &fresh, BPF_NOEXIST);
+		return first ? PAYS : UNPAID;
+	}
+	if (thread->cpu != cpu) {
+		thread->cpu = cpu;
+		thread->since_ns = now;
+		thread->packets = 0;
+	}
+	thread->packets += 1 + length / SEGMENT_BYTES;
+	if (thread->packets >= worth_packets << (thread->in_vain & 15))
+		return PAYS;
+	if (thread->in_vain >= WANDERS)
+		return state->wanders && !first ? UNPAID : IN_VAIN;
+	return first ? PAYS : UNPAID;
+}
+
 static __always_inline int off_target(struct sock *sk, struct socket_state *state, __u32 cpu,
-				      int rx)
+				      int rx, int length)
 {
 	__u64 now = bpf_ktime_get_ns();
+	enum stay stay = judge_stay(state, cpu, length, now);
 
 	if (!state->window_ns) {
 		state->window_ns = stay_began(state, cpu, now);
@@ -160,9 +212,9 @@ static __always_inline int off_target(struct sock *sk, struct socket_state *stat
 			return 0;
 		}
 	}
-	if (!is_worth_telling(sk, state, now) || !watched(sk))
+	if (stay == UNPAID || !is_worth_telling(sk, state, now) || !watched(sk))
 		return 0;
-	return tell(sk, state);
+	return tell(sk, state, stay == IN_VAIN);
 }
 
 /* Of a socket that receives through a watched NIC; NULL: it does not. */
@@ -227,7 +279,7 @@ static __always_inline int used(struct sock *sk, struct socket_state *state, int
 		return 0;
 	if (is_left(sk, state))
 		return 0;
-	return off_target(sk, state, cpu, rx);
+	return off_target(sk, state, cpu, rx, length);
 }
 
 SEC("tp_btf/sock_recv_length")
@@ -297,11 +349,21 @@ int BPF_PROG(on_migrate, struct task_struct *task, int destination)
 {
 	__u32 tid = task->pid;
 	struct thread_state *thread = bpf_map_lookup_elem(&threads, &tid);
+	__u64 now;
 
 	if (!thread)
 		return 0;
+	now = bpf_ktime_get_ns();
+	if (thread->moved_ns && now - thread->moved_ns < thread->paid_ns) {
+		if (thread->in_vain < MAX_IN_VAIN)
+			thread->in_vain++;
+	} else if (thread->moved_ns && thread->in_vain) {
+		thread->in_vain--;
+	}
 	thread->cpu = destination;
-	thread->since_ns = bpf_ktime_get_ns();
+	thread->since_ns = now;
+	thread->moved_ns = 0;
+	thread->packets = 0;
 	return 0;
 }
 

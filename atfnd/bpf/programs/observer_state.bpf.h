@@ -41,9 +41,10 @@ struct socket_state {
 	__u32 generation; /* the policy's that `verdict` is by, 0: not judged yet */
 	__u32 napi_id;	  /* that `nic` is by, in watching number `watching` */
 	__u32 watching;
-	__u32 nic;    /* which of `reads` is its NIC's */
-	__u32 unread; /* a listener accepted it, and it has not been read from */
-	__u64 cgroup; /* the user's that it is of, if that was asked for */
+	__u32 nic;     /* which of `reads` is its NIC's */
+	__u32 wanders; /* so it was reported last */
+	__u32 unread;  /* a listener accepted it, and it has not been read from */
+	__u64 cgroup;  /* the user's that it is of, if that was asked for */
 	__u64 judged_jiffies;
 	struct clause_verdict verdict;
 };
@@ -53,7 +54,11 @@ struct socket_state {
 /* Since when a thread that owns reported flows is on its CPU. */
 struct thread_state {
 	__u64 since_ns;
+	__u64 packets;	/* about so many came elsewhere since then */
+	__u64 moved_ns; /* its flows were reported as to be moved here, 0: they were not */
+	__u64 paid_ns;	/* so long it had to stay until the move would pay */
 	__u32 cpu;
+	__u32 in_vain; /* moves after which it left before it paid, less those that paid */
 };
 
 struct service {
@@ -141,6 +146,9 @@ struct {
 /* Settable at run time through the mapped .data/.bss. */
 __u64 dwell_ns = 100000000;
 __u64 retell_ns = 1000000000;
+/* A stay of a thread that is not pinned must bring so many packets before its flows follow it: then
+ * the move pays even if the thread leaves at once. */
+__u64 worth_packets = 0;
 __u64 lost = 0;
 __u32 elsewhere = 0; /* some policy wants packets on another CPU than the application's */
 

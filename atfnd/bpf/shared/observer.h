@@ -26,6 +26,8 @@ enum observer_flag {
 	OBSERVER_CONNECTED = 8,
 	/* one of several UDP sockets of this address and port (SO_REUSEPORT) */
 	OBSERVER_GROUP = 16,
+	/* its thread does not stay on a CPU until a move has paid */
+	OBSERVER_WANDERS = 32,
 };
 
 struct observer_record {

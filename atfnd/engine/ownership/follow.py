@@ -95,7 +95,9 @@ def is_guest(flow: Flow, nic: NicView, memory: Memory) -> bool:
 
 
 def free(nic: NicView, memory: Memory) -> bool:
-    """Some queue has no owner."""
+    """Some queue has no owner, and may have one."""
+    if memory.lent_of(nic).crowded:
+        return False
     owned = memory.nics[nic.name].owned
     return any(queue not in owned for queue in _queues(nic, memory))
 

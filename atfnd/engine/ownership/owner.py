@@ -20,7 +20,10 @@ It owns at most one queue, and a queue has at most one owner. The rules, in this
    queue (`most_on_a_cpu`), the owner loses its queue and is a guest there.
 5. A queue that has had no owner for `away_ns` goes home: to the CPU it had before it followed.
 6. No queue changes its CPU twice within `rest_ns`, whether it is owned or not.
-7. Before all that: a queue whose CPU went offline goes to its owner's CPU, else to the CPU online
+7. Nobody owns a queue as long as the owners of each user that would have none carry a quarter of
+   what all of this user carry, and the queues at home are delivered wherever an owner runs: a queue
+   that follows one of many takes the packets of the others along.
+8. Before all that: a queue whose CPU went offline goes to its owner's CPU, else to the CPU online
    with the fewest queues. No queue is ever left without one.
 
 Of two busy threads that use one queue, one is its owner and the other a guest; sharing a queue
@@ -29,7 +32,7 @@ makes no thread its owner.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -69,6 +72,8 @@ class OwnerTerms(NamedTuple):
     away_ns: int = 2_000_000_000
     rest_ns: int = 1_000_000_000
     worth_bytes: int = 20_000  # less is one packet more or less in a look
+    crowded_percent: int = 25  # of what the owners of a user carry, by those without a queue
+    roomy_percent: int = 10  # then owners have queues again
 
 
 @dataclass(slots=True)
@@ -79,6 +84,7 @@ class Lent:
     free_ns: dict[int, int] = field(default_factory=dict)  # since when it has had no owner
     moved_ns: dict[int, int] = field(default_factory=dict)  # when it last changed its CPU for us
     looked_ns: int = 0  # when owners were last looked at
+    crowded: bool = False  # too many owners: nobody owns a queue
 
     def rests(self, queue: int, terms: OwnerTerms, now_ns: int) -> bool:
         """It has just changed its CPU."""
@@ -166,7 +172,11 @@ class _State:
         self.on_cpu = Counter(cpu for cpu in queues.values() if cpu is not None) + fixed
         self.at_home = Counter(lent.homes[q] for q in queues if q in lent.homes) + fixed
         self.most = most_on_a_cpu(len(queues) + fixed.total(), len(online))
-        self.kept = {q: o for q, o in owned.items() if q in queues and self._stays(o.owner)}
+        lent.crowded = self._crowded()
+        if lent.crowded:
+            self.owners = []
+        kept = {} if lent.crowded else owned
+        self.kept = {q: o for q, o in kept.items() if q in queues and self._stays(o.owner)}
         self.follows: list[Follow] = []
 
     def assign(self) -> tuple[Ownership, tuple[Follow, ...]]:
@@ -185,6 +195,21 @@ class _State:
         self.lent.free_ns = {queue: free_ns.get(queue, self.now_ns) for queue in left}
         self._go_home()
         return self.kept, tuple(self.follows)
+
+    def _crowded(self) -> bool:
+        """There are too many owners for queues to follow, for each user, and each owner can be
+        served without that."""
+        homes = {self.lent.homes.get(queue, cpu) for queue, cpu in self.queues.items()}
+        busy = [o for o in self.owners if self.now_ns - o.used_ns < self.terms.idle_ns]
+        if len(busy) <= len(self.queues) or not {owner.cpu for owner in busy} <= homes:
+            return False
+        loads = defaultdict[Tenant | None, list[int]](list)
+        for owner in sorted(busy, key=lambda each: -each.load):
+            loads[next(iter(owner.tenants), None)].append(owner.load)
+        each, most = len(self.queues) // len(loads), self.terms.crowded_percent
+        if self.lent.crowded:
+            most = self.terms.roomy_percent
+        return all(sum(some[each:]) * 100 > sum(some) * most for some in loads.values())
 
     def _held(self) -> Counter[Tenant]:
         """How many queues each tenant owns."""

@@ -34,13 +34,14 @@ from atfnd.model import (
     SteeringMethod,
 )
 
-__all__ = ["due", "own", "retry", "seen", "take_up"]
+__all__ = ["WANDERS", "due", "own", "retry", "seen", "take_up"]
 
 _RETRIES = 16  # in one look
 _LOOKED_AT = 64  # entries of one user
 _GUEST_NS = 30_000_000  # an owner may be several threads: its queue may come along
 _PROMISED = "it waits for a filter of a user or control group that has more than its share"
 _TURN = "it waits for its turn: its user or control group has its share of the moves"
+WANDERS = "its thread does not stay on a CPU for as long as a move of its flows would have to pay"
 _HELD = {  # these keep their place, as those with a rule do
     FlowState.MANUAL, FlowState.RSS, FlowState.SHARED, FlowState.RFS, FlowState.PORT,
 }  # fmt: skip
@@ -48,6 +49,8 @@ _HELD = {  # these keep their place, as those with a rule do
 
 def _why_left(event: SocketSeen) -> str | None:
     """Why a filter for the socket's 5-tuple would be wrong, or would never match."""
+    if event.wanders:
+        return WANDERS
     if event.tunnel is not None:
         return f"its packets come by {event.tunnel}, and the NIC sees another 5-tuple"
     if event.group and not event.key.remote_port:
@@ -78,9 +81,12 @@ def seen(
     table = memory.table
     old, left = table.get(event.key), _why_left(event)
     if old is not None and left is not None and old.location is not None and old.nic == nic.name:
+        table.put(replace(old, state=FlowState.OBSERVED, left=left))
         return retire(old, memory, left)
     if old is not None and _anothers(old, event, nic):
         return ()
+    if old is not None and old.left is not None and old.location is not None:
+        return ()  # first its filter goes; if it is used as now, it is reported again
     if rule is None or rule.placement is Placement.LEAVE:
         goes = old is not None and not memory.is_pinned(old)
         return retire(old, memory, "its policy now leaves it alone") if old and goes else ()
@@ -99,7 +105,7 @@ def seen(
         key=event.key,
         cookie=event.cookie,
         nic=nic.name,
-        state=old.state if old else FlowState.WANTED,
+        state=old.state if old and old.left is None else FlowState.WANTED,
         app_cpu=event.app_cpu,
         thread=event.thread,
         target_queue=old.target_queue if old else None,
@@ -238,7 +244,9 @@ def _place(flow: Flow, nic: NicView, memory: Memory, now_ns: int) -> Plan:
     memory.defer(flow.key, None)
     if flow.state is FlowState.MANUAL or flow.key.wide or flow.key in memory.left:
         return ()
-    if flow.left is not None and flow.location is None:
+    if flow.left is not None and flow.location is not None:
+        return retire(flow, memory, flow.left)
+    if flow.left is not None:
         state = FlowState.WANTED if nic.armed else FlowState.OBSERVED
         left = replace(flow, state=state, target_queue=None, target_cpu=None, fell_back=None)
         table.put(replace(left, why=flow.left))

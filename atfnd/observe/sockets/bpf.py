@@ -35,7 +35,7 @@ __all__ = ["BpfObserver"]
 _RECORD = layout("observer", "observer_record")
 _DUE = layout("observer", "due").codec
 _SEEN, _GONE, _READS = 1, 2, 4  # enum observer_kind
-_DUAL_STACK, _ACCEPTED, _CONNECTED, _GROUP = 1, 4, 8, 16  # enum observer_flag
+_DUAL_STACK, _ACCEPTED, _CONNECTED, _GROUP, _WANDERS = 1, 4, 8, 16, 32  # enum observer_flag
 _DIRECTIONS = {_ACCEPTED: Direction.ACCEPTED, _CONNECTED: Direction.CONNECTED}
 _NO_CPU = 0xFFFFFFFF
 _NAPIS, _MARKED = 4096, 65536  # max_entries of `napis` and `marked`
@@ -103,6 +103,7 @@ class BpfObserver:
         self._bpf.configure(
             qualify.dwell_ns,
             self._retell_ns,
+            qualify.worth_packets,
             qualify.elsewhere,
             qualify.direction,
             any(clause.group is not None for clause in clauses),
@@ -173,6 +174,7 @@ class BpfObserver:
                             born_ns,
                             direction,
                             bool(row[20] & _GROUP),
+                            bool(row[20] & _WANDERS),
                         )
                     )
             elif kind == _GONE:

@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Threads that leave each CPU before a move of their flows has paid: these are left to RSS."""
+
+from __future__ import annotations
+
+import errno
+
+from atfnd.engine import audit
+from atfnd.engine.ownership import follow
+from atfnd.engine.placement import steer
+from atfnd.engine.table.flow_table import FlowTable
+from atfnd.engine.table.memory import Memory
+from atfnd.model import Action, ActionKind, Flow, FlowState, Mode, Outcome
+from tests.values import NIC, RULE, flow, key, one_rule, seen
+
+__all__: list[str] = []
+
+NOW_NS = 10**11
+
+
+def memory(*flows: Flow) -> Memory:
+    known = Memory(FlowTable(100), one_rule(0, 1 << 60, Mode.STRICT))
+    for each in flows:
+        known.table.put(each)
+    return known
+
+
+def entry(known: Memory) -> Flow:
+    found = known.table.get(key(1))
+    assert found is not None
+    return found
+
+
+def steered() -> Flow:
+    return flow(1, state=FlowState.STEERED, app_cpu=1, location=7, target_queue=1, target_cpu=1)
+
+
+def told(known: Memory, *, wanders: bool, cpu: int = 2) -> list[ActionKind]:
+    event = seen(1, cpu, wanders=wanders)
+    return [each.kind for each in steer.seen(event, NIC, RULE, known, NOW_NS)]
+
+
+def ended(known: Memory, error: int = 0) -> None:
+    """The filter has been deleted, or the NIC refuses."""
+    generation = known.table.generation(key(1))
+    action = Action(
+        ActionKind.DELETE, "nic", key(1), 7, 1, None, steer.WANDERS, "rest", generation=generation
+    )
+    location, left = (7, "refused") if error else (None, "")
+    audit.record(Outcome(action, NOW_NS, error, location, left), known)
+
+
+def test_a_new_flow_of_a_thread_that_wanders_gets_no_filter_and_the_reason() -> None:
+    known = memory()
+    assert told(known, wanders=True) == []
+    assert (entry(known).left, entry(known).location) == (steer.WANDERS, None)
+    assert follow.owner_of(entry(known), known) is None
+
+
+def test_its_filter_goes_and_its_entry_stays() -> None:
+    known = memory(steered())
+    assert told(known, wanders=True) == [ActionKind.DELETE]
+    ended(known)
+    found = entry(known)
+    assert (found.left, found.location) == (steer.WANDERS, None)
+    assert found.state is FlowState.WANTED  # `observed` is for NICs that are not armed
+
+
+def test_a_delete_that_was_put_off_is_tried_again() -> None:
+    known = memory(steered())
+    told(known, wanders=True)
+    known.defer(key(1), NOW_NS)
+    plan = steer.due({"nic": NIC}, known, NOW_NS)
+    assert [each.kind for each in plan] == [ActionKind.DELETE]
+    assert plan[0].why == steer.WANDERS
+
+
+def test_a_delete_that_the_nic_refuses_leaves_the_flow_steered() -> None:
+    known = memory(steered())
+    told(known, wanders=True)
+    ended(known, errno.EIO)
+    assert (entry(known).state, entry(known).location) == (FlowState.STEERED, 7)
+
+
+def test_a_thread_that_settles_has_its_flows_placed_again() -> None:
+    known = memory(steered())
+    told(known, wanders=True)
+    assert told(known, wanders=False) == []  # its filter is about to go
+    assert entry(known).left == steer.WANDERS
+    ended(known)
+    assert set(told(known, wanders=False)) == {ActionKind.INSERT}
+    assert (entry(known).left, entry(known).state) == (None, FlowState.WANTED)
