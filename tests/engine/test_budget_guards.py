@@ -271,8 +271,8 @@ def test_flows_of_another_nic_are_weighed_there() -> None:
 def test_what_cannot_be_had_is_tried_again_ever_later() -> None:
     known, port = memory(), key(0)._replace(remote=bytes(4), remote_port=0)
     waits_ns = []
-    for _ in range(9):
+    for _ in range(12):
         budget.put_off(port, "nic", known, NOW_NS)
         waits_ns.append(known.nics["nic"].spending.later[port][1] - NOW_NS)
-    assert waits_ns[:3] == [10 * SECOND_NS, 20 * SECOND_NS, 40 * SECOND_NS]
-    assert waits_ns[-2:] == [1280 * SECOND_NS] * 2
+    assert waits_ns[:3] == [SECOND_NS, 2 * SECOND_NS, 4 * SECOND_NS]
+    assert waits_ns[-2:] == [1024 * SECOND_NS] * 2

@@ -21,8 +21,8 @@ from tests.wait import until
 __all__: list[str] = []
 
 QUEUES = 4
-LONG_S = 100.0  # a rule of several flows that was refused is tried again after 10, 20, 40 s
-SELDOM_S = 0.1  # what flows here keeps the guest's two real CPUs from the hold
+LONG_S = 100.0  # a rule of several flows that was refused is tried again after 1, 2, 4 s
+SELDOM_S = 0.5  # what flows here keeps the guest's two real CPUs from the hold
 
 
 @pytest.mark.parametrize(("parameters", "shapes"), [({}, 28), ({"v6": 0}, 14), ({"masks": 0}, 0)])
