@@ -16,8 +16,9 @@ from typing import Any
 
 import pytest
 
-from atfnd.serve.api import door
+from atfnd.serve.api import door, pace
 from tests.asking import get
+from tests.peers import connected
 from tests.published import Published, Serving, serving, three_flows
 from tests.wait import until
 
@@ -137,3 +138,57 @@ class TestLimits:
         client.connect(str(daemon.socket))
         daemon.do(lambda: None)
         return client
+
+
+class TestPace:
+    """A user that asks too much waits, and nobody else does."""
+
+    @pytest.fixture(autouse=True)
+    def _open(self, daemon: Serving) -> None:
+        daemon.socket.chmod(0o666)
+
+    def asked(
+        self, daemon: Serving, stack: ExitStack, uid: int, *paths: str
+    ) -> tuple[socket.socket, list[bytes]]:
+        """A client that keeps its connection, and the first bytes of each answer."""
+        client, answers = stack.enter_context(connected(daemon.socket, uid)), []
+        for path in paths:
+            client.sendall(f"GET {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+            answers.append(client.recv(1 << 16)[:12])
+        return client, answers
+
+    def waits(self, daemon: Serving, client: socket.socket, path: str = "/v1/status") -> None:
+        """This request is not answered, though root's are."""
+        client.sendall(f"GET {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+        for _ in range(100):
+            get(daemon, "/v1/status")
+        client.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            client.recv(1)
+
+    def test_a_user_that_asks_too_often(
+        self, daemon: Serving, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(pace, "EVERY_S", 60.0)
+        monkeypatch.setattr(pace, "AT_ONCE", 2)
+        with ExitStack() as stack:
+            first, answers = self.asked(daemon, stack, NOBODY, "/v1/status", "/nowhere")
+            assert answers == [b"HTTP/1.1 200", b"HTTP/1.1 404"]
+            second, _ = self.asked(daemon, stack, NOBODY)
+            self.waits(daemon, first)
+            self.waits(daemon, second, "/nowhere")
+            _, answers = self.asked(daemon, stack, NOBODY - 1, "/v1/status")
+            assert answers == [b"HTTP/1.1 200"]
+
+    @pytest.mark.parametrize("path", ["/v1/flows", "/v1/flows?comm=nobodys", "/v1/flows/stream"])
+    def test_a_user_whose_answers_take_long(
+        self, daemon: Serving, monkeypatch: pytest.MonkeyPatch, path: str
+    ) -> None:
+        monkeypatch.setattr(pace, "EVERY_S", 0.0)
+        monkeypatch.setattr(pace, "REST", 1e9)
+        with ExitStack() as stack:
+            cheap, answers = self.asked(daemon, stack, NOBODY, *["/v1/status"] * 100)
+            assert set(answers) == {b"HTTP/1.1 200"}
+            _, answers = self.asked(daemon, stack, NOBODY, path)
+            assert answers == [b"HTTP/1.1 200"]
+            self.waits(daemon, cheap)

@@ -19,7 +19,7 @@ from aiohttp import web
 from atfnd.errors import OperatorError
 from atfnd.serve.api.views import View
 
-__all__ = ["JSON", "LINES", "STREAMS", "TURN"]
+__all__ = ["JSON", "LINES", "SPENT_S", "STREAMS", "TURN"]
 __all__ += ["error", "line_stream", "number", "one_object", "query_of", "row_list", "slices"]
 __all__ += ["streaming", "write"]
 
@@ -27,6 +27,7 @@ SLICE_S = 0.0005  # of the loop's time
 WRITE_S = 10.0  # a reader that takes nothing for this long is dropped
 JSON, LINES = "application/json", "application/x-ndjson"
 TURN = web.AppKey("TURN", asyncio.Lock)
+SPENT_S = web.RequestKey("SPENT_S", float)  # of a request: of the loop's time, for its slices
 STREAMS = web.AppKey("STREAMS", WeakSet[asyncio.Task[object]])  # answers that end with the server
 
 T = TypeVar("T")
@@ -87,7 +88,9 @@ async def slices(request: web.Request, rows: Iterable[T | None]) -> AsyncGenerat
                 if time.perf_counter() - began_s > SLICE_S:
                     more = True
                     break
-            await asyncio.sleep(time.perf_counter() - began_s if more else 0)
+            took_s = time.perf_counter() - began_s
+            request[SPENT_S] = request.get(SPENT_S, 0.0) + took_s
+            await asyncio.sleep(took_s if more else 0)
         yield part
 
 

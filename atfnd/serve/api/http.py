@@ -27,6 +27,7 @@ from atfnd.serve.api.description import Description
 from atfnd.serve.api.door import Door, uid_of
 from atfnd.serve.api.events import Events
 from atfnd.serve.api.flows import Flows
+from atfnd.serve.api.pace import UserPace
 from atfnd.serve.api.requests import (
     BODY_BYTES,
     Handler,
@@ -87,7 +88,7 @@ async def serve(
         listeners.append(_Listener(of_root(path), group=False))
         ending.callback(listeners[1].close)
         ending.push_async_callback(runner.cleanup)
-        door = Door(await serving(runner))
+        door = Door(await serving(runner, UserPace()))
         for each, every_s in zip(listeners, (EVERY_S, 0), strict=True):
             accepting = Accepting(each.socket, door, every_s)
             ending.callback(accepting.close)

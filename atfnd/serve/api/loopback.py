@@ -12,7 +12,8 @@ import errno
 import re
 import socket
 from collections import defaultdict
-from contextlib import suppress
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 from aiohttp import web
@@ -214,9 +215,11 @@ def _paced() -> Pace:
     """So many requests a second, all clients together; one more waits, whatever its answer."""
     turns: defaultdict[float, asyncio.Lock] = defaultdict(asyncio.Lock)
 
-    async def pace(request: web.BaseRequest) -> None:
+    @asynccontextmanager
+    async def pace(request: web.BaseRequest) -> AsyncIterator[None]:
         every_s = EVERY_S.get(request.path, SOON_S)
         async with turns[every_s]:
             await asyncio.sleep(every_s)
+        yield
 
     return pace

@@ -11,6 +11,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
 from weakref import WeakSet
 
 from aiohttp import web
@@ -29,7 +30,7 @@ BUGS, BUGS_S = 5, 60.0  # tracebacks of requests that are logged in this time
 ELSEWHERE = web.AppKey("ELSEWHERE", str)  # the hint for a request for something that is not there
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
-Pace = Callable[[web.BaseRequest], Awaitable[None]]
+Pace = Callable[[web.BaseRequest], AbstractAsyncContextManager[None]]
 
 
 def prepared(app: web.Application, turn: asyncio.Lock, elsewhere: str) -> web.AppRunner:
@@ -50,23 +51,23 @@ def prepared(app: web.Application, turn: asyncio.Lock, elsewhere: str) -> web.Ap
     )
 
 
-async def serving(runner: web.AppRunner, pace: Pace | None = None) -> web.Server:
+async def serving(runner: web.AppRunner, pace: Pace) -> web.Server:
     """The server of a `prepared` runner. Checks that come before a request is looked at are made
-    here: each request waits for its `pace`, and may not use `Expect`. (aiohttp answers `Expect`
-    before every middleware, and does not survive one that is no text.)"""
+    here: each request is answered within its `pace`, and may not use `Expect`. (aiohttp answers
+    `Expect` before every middleware, and does not survive one that is no text.)"""
     await runner.setup()
     server = runner.server
     assert server is not None
     answer = server.request_handler
 
     async def handle(request: web.BaseRequest) -> web.StreamResponse:
-        if pace is not None:
-            await pace(request)
-        if request.headers.get("Expect", "100-continue").lower() != "100-continue":
-            refused = error(417, "nothing but 100-continue may be expected", "leave out `Expect`")
-            refused.force_close()
-            return refused
-        return await answer(request)
+        async with pace(request):
+            if request.headers.get("Expect", "100-continue").lower() != "100-continue":
+                why = "nothing but 100-continue may be expected"
+                refused = error(417, why, "leave out `Expect`")
+                refused.force_close()
+                return refused
+            return await answer(request)
 
     server.request_handler = handle
     return server
