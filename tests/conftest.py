@@ -155,14 +155,14 @@ def watch() -> Iterator[Watch]:
             dwell_ns: int = 0,
             min_bytes: int = 0,
             min_age_ns: int = 0,
-            retell_ns: int = 3600 * 10**9,
+            report_again_ns: int = 3600 * 10**9,
             elsewhere: bool = False,
             worth_packets: int = 0,
         ) -> BpfObserver:
             qualify = Qualify(
                 dwell_ns, min_bytes, min_age_ns, elsewhere=elsewhere, worth_packets=worth_packets
             )
-            observer = stack.enter_context(closing(BpfObserver(qualify, retell_ns)))
+            observer = stack.enter_context(closing(BpfObserver(qualify, report_again_ns)))
             observer.watch([lab.netns["host"] for lab in labs], napis(*labs))
             return observer
 

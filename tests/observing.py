@@ -46,7 +46,7 @@ class Watch(Protocol):
         dwell_ns: int = 0,
         min_bytes: int = 0,
         min_age_ns: int = 0,
-        retell_ns: int = 3600 * 10**9,
+        report_again_ns: int = 3600 * 10**9,
         elsewhere: bool = False,
         worth_packets: int = 0,
     ) -> BpfObserver: ...

@@ -12,7 +12,7 @@ class Observer:
     def configure(
         self,
         dwell_ns: int,
-        retell_ns: int,
+        report_again_ns: int,
         worth_packets: int,
         elsewhere: bool,
         direction: bool,

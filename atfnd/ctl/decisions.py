@@ -117,11 +117,11 @@ def _action(row: Row) -> list[str]:
     """What and why, then the commands, as a script would have them."""
     about = " ".join(output.text(row[name]) for name in ("nic", "flow") if row[name] is not None)
     what = f"queue {row['old']} -> {row['new']}"
-    if row["knob"] is not None:
-        what = f"{row['knob']} = {row['value'] or 'none'}"
+    if row["setting"] is not None:
+        what = f"{row['setting']} = {row['value'] or 'none'}"
     elif row["queue"] is not None:
         what = f"queue {row['queue']}: CPU {row['old']} -> {row['new']}"
     when = "" if row["due_s"] is None else f", in {row['due_s']:.1f} s"
     by = f" [{row['policy']}, {row['source']}]" if row["source"] else ""
-    lines = [f"# {row['kind']} {about} {what}{when} ({output.text(row['why'])}){by}"]
+    lines = [f"# {output.kind(row['kind'])} {about} {what}{when} ({output.text(row['why'])}){by}"]
     return [*lines, *row["commands"], *([f"# {row['cannot']}"] if row["cannot"] else [])]

@@ -17,10 +17,13 @@ from rich.text import Text
 
 from atfnd.ctl.client import Row
 
-__all__ = ["OutputClosed", "say", "say_json", "say_json_list", "show", "show_lines"]
+__all__ = ["OutputClosed", "kind", "say", "say_json", "say_json_list", "show", "show_lines"]
 __all__ += ["text", "watch"]
 
 WIDE = 400  # columns when the output is no terminal: nothing is cut off for grep
+
+
+SHOWN = {"knob": "setting", "means": "method", "births": "handshakes"}  # kinds with former names
 
 
 class OutputClosed(Exception):
@@ -87,6 +90,11 @@ def watch(table: Callable[[], Table], interval_s: float) -> None:
                 live.update(table(), refresh=True)
     except KeyboardInterrupt:
         return
+
+
+def kind(name: str) -> str:
+    """A kind of an event or action, in today's word; the API keeps its former name."""
+    return text(SHOWN.get(name, name))
 
 
 def text(value: object) -> str:

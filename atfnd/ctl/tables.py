@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from rich.table import Table
 
 from atfnd.ctl.client import Row
-from atfnd.ctl.output import say, text
+from atfnd.ctl.output import kind, say, text
 
 __all__ = [
     "event_line",
@@ -178,7 +178,7 @@ def queue_table(rows: Iterable[Row]) -> Table:
 def nic_table(rows: Iterable[Row]) -> Table:
     columns = (
         "NIC", "STATE", "UP", "DRIVER", "CLASS", "PROBED", ">NODE", ">QUEUES", ">MOST", ">RULES",
-        ">OURS", ">FOREIGN", ">SLOTS", ">RING", ">DROPS", ">CONFLICTS", "NETNS", "MEANS", "WHY",
+        ">OURS", ">FOREIGN", ">SLOTS", ">RING", ">DROPS", ">CONFLICTS", "NETNS", "METHOD", "WHY",
     )  # fmt: skip
     return _table(
         columns,
@@ -197,8 +197,8 @@ def nic_table(rows: Iterable[Row]) -> Table:
                 *(row[name] for name in ("ring_size", "ring_drops")),
                 len(row["conflicts"]),
                 row["netns"],
-                row["means"],
-                row["means_why"] or row["caps"]["why"],
+                row["method"],
+                row["method_why"] or row["caps"]["why"],
             ]
             for row in rows
         ),
@@ -252,7 +252,7 @@ def say_findings(answer: Row) -> None:
 
 def event_line(event: Row) -> str:
     about = " ".join(text(event[name]) for name in ("nic", "flow") if event[name] is not None)
-    line = f"{event['seq']:>6}  {event['time']}  {event['kind']:<9} {about}"
+    line = f"{event['seq']:>6}  {event['time']}  {kind(event['kind']):<9} {about}"
     words = [line.rstrip(), text(event["what"])]
     if event["why"]:
         words.append(f"({text(event['why'])})")

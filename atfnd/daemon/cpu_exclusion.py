@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Applications of rules that say `keep_off`: their cgroups are kept off the rules' CPUs.
+"""Applications of rules that say `cpu_exclusion`: the cpusets of their cgroups exclude the rules'
+CPUs.
 
 A look, at regular times, finds the processes that have a flow under such a rule, the cgroup of
 each, and whether that cgroup may be narrowed (`engine.ownership.cpu_exclusion`). A cgroup stays
@@ -83,12 +84,12 @@ class CpuExclusion:
 
     def seen(self, thread: Thread | None, rule: FlowRule | None, nic: str) -> None:
         """A thread uses a socket that falls under a rule. It may have no entry in the table."""
-        if thread is not None and rule is not None and rule.placement.keep_off:
+        if thread is not None and rule is not None and rule.placement.cpu_exclusion:
             self._seen[thread.pid].add(_Use(rule.name, nic))
 
     def look(self, policy: Policy, flows: Iterable[Flow], nics: Mapping[str, NicView]) -> None:
         """Decide everything again: narrow what may be narrowed, put back what may no longer be."""
-        rules = {rule.name: rule for rule in policy.flows if rule.placement.keep_off}
+        rules = {rule.name: rule for rule in policy.flows if rule.placement.cpu_exclusion}
         held = self._undo_journal.held(CGROUPS)
         before, self._reports, self._paths = self._reports, {}, {}
         if policy is not self._policy:  # flows may have come under other rules

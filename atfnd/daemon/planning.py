@@ -10,7 +10,7 @@ from atfnd.engine.plan import foreseen
 from atfnd.engine.table.memory import Memory
 from atfnd.model import Flow, FlowKey, NicView, Plan, Planned, Topology
 from atfnd.move.plan import in_order
-from atfnd.program.shell_commands import by_hand
+from atfnd.program.shell_commands import shell_commands
 
 __all__ = ["planned"]
 
@@ -28,6 +28,6 @@ def planned(
     """`known` is a copy, as for `foreseen`, and is changed; `more` comes after that."""
     actions = (*in_order(foreseen(view, cpus, entry_of, known, flows, now_ns)), *more)
     return [
-        Planned(action, deferred.get(action.key) if action.key else None, *hand)
-        for action, hand in zip(actions, by_hand(actions, view), strict=True)
+        Planned(action, deferred.get(action.key) if action.key else None, *typed)
+        for action, typed in zip(actions, shell_commands(actions, view), strict=True)
     ]

@@ -193,7 +193,7 @@ class Supervisor:
         chores += [self._arming.balancing.keep(), self.page.keep()]
         chores += map(rounds.regularly, looks)
         chores.append(rounds.regularly(self._trying.look, self._trying.pressing))
-        chores.append(rounds.regularly(self._keep_off, self._cpu_exclusion.pressing))
+        chores.append(rounds.regularly(self._exclude, self._cpu_exclusion.pressing))
         if self._observer.poll_interval_s() is not None:
             chores.append(self._poll(rounds.part()))
         return [bugs(loop, self._shortage), *map(asyncio.ensure_future, chores)]
@@ -227,7 +227,7 @@ class Supervisor:
         self._executor.take(Tick())
         self._nics.each(self._arming.turn)
 
-    def _keep_off(self) -> None:
+    def _exclude(self) -> None:
         table = self._engine.memory.table
         self._cpu_exclusion.look(self._in_force.policy, table, views_of(self._sessions))
 

@@ -30,21 +30,21 @@ class Placement:
     kind: PlacementKind
     cpus: frozenset[int] = frozenset()  # of CPUS and DEDICATED
     avoid_smt: bool = False  # never the other thread of the application's core
-    keep_off: bool = False  # DEDICATED: keep the application's cgroup off them
+    cpu_exclusion: bool = False  # DEDICATED: the cpuset of the application's cgroup excludes them
 
     LEAVE: ClassVar[Placement]  # the only ones of their kind: compared by `is`
     CORE: ClassVar[Placement]
     AUTO: ClassVar[Placement]
 
     def __str__(self) -> str:
-        """`leave`, `auto`, `near llc, avoid smt`, `cpus 2,4-6`, `dedicated 2, keep off`."""
+        """`leave`, `auto`, `near llc, avoid smt`, `cpus 2,4-6`, `dedicated 2, CPU exclusion`."""
         match self.kind:
             case PlacementKind.LEAVE:
                 return "leave"
             case PlacementKind.AUTO:
                 return "auto"
             case PlacementKind.CPUS | PlacementKind.DEDICATED:
-                off = ", keep off" if self.keep_off else ""
+                off = ", CPU exclusion" if self.cpu_exclusion else ""
                 return f"{self.kind.value} {cpu_list(self.cpus)}{off}"
             case PlacementKind.CORE | PlacementKind.SMT | PlacementKind.LLC | PlacementKind.NODE:
                 return f"near {self.kind.value}{', avoid smt' if self.avoid_smt else ''}"

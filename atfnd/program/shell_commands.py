@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """A plan as the commands that an admin would type for it: ethtool(8), taskset(1), echo. Pure.
 
-They do what `program.apply` would have the kernel do, filter locations included. Typed by hand,
+They do what `program.apply` would have the kernel do, filter locations included. Typed in a shell,
 they have neither its journal nor its moves, which keep packets in order.
 """
 
@@ -18,23 +18,23 @@ from atfnd.kernel.system.cpuset import cpus_file
 from atfnd.model import Action, ActionKind, Actuator, CgroupId, Match, NicView, Plan, Protocol
 from atfnd.nic.location import choose, is_wide
 
-__all__ = ["ByHand", "by_hand"]
+__all__ = ["ShellCommands", "shell_commands"]
 
 _LAB = "the lab NIC is emulated: no command reaches its {}, atfnd alone writes them"
 
 
-class ByHand(NamedTuple):
+class ShellCommands(NamedTuple):
     """The commands of one action, in order; or why there are none."""
 
     commands: tuple[str, ...]
     cannot: str | None = None
 
 
-def by_hand(plan: Plan, nic: NicView) -> list[ByHand]:
+def shell_commands(plan: Plan, nic: NicView) -> list[ShellCommands]:
     """One for each action of this NIC, as they are carried out one after the other. `nic` has its
     rules as they are now."""
     places = _Places(nic)
-    return [_by_hand(action, nic, places) for action in plan]
+    return [_commands(action, nic, places) for action in plan]
 
 
 class _Places:
@@ -65,21 +65,23 @@ class _Places:
         return None if match is None else is_wide(match)
 
 
-def _by_hand(action: Action, nic: NicView, places: _Places) -> ByHand:
+def _commands(action: Action, nic: NicView, places: _Places) -> ShellCommands:
     lab = nic.caps.driver == "lab"
     match action.kind:
         case ActionKind.INSERT | ActionKind.REWRITE | ActionKind.DELETE:
-            return ByHand((), _LAB.format("filters")) if lab else _filter(action, nic, places)
+            return (
+                ShellCommands((), _LAB.format("filters")) if lab else _filter(action, nic, places)
+            )
         case ActionKind.QUEUE_CPU:
             return _queue_cpu(action, nic)
         case ActionKind.SETTING if (action.setting or "").startswith("cpuset.cpus:"):
             file = cpus_file(CgroupId.of(action.setting or "").path)
-            return ByHand((f"echo {action.value} > {quote(file)}",))
+            return ShellCommands((f"echo {action.value} > {quote(file)}",))
         case ActionKind.SETTING:
-            return ByHand((), _LAB.format("table")) if lab else _setting(action, nic)
+            return ShellCommands((), _LAB.format("table")) if lab else _setting(action, nic)
 
 
-def _filter(action: Action, nic: NicView, places: _Places) -> ByHand:
+def _filter(action: Action, nic: NicView, places: _Places) -> ShellCommands:
     ethtool = f"ethtool -N {quote(nic.name)}"
     delete = f"{ethtool} delete {action.location}"
     if action.key is None:
@@ -87,16 +89,16 @@ def _filter(action: Action, nic: NicView, places: _Places) -> ByHand:
     match = Match.of(action.key)
     if action.kind is ActionKind.DELETE:
         places.leave(action.location or 0)
-        return ByHand((delete,))
+        return ShellCommands((delete,))
     words = f"{ethtool} {_words(match)} action {action.new}"
     if action.kind is ActionKind.REWRITE:
         if nic.caps.location_any:
-            return ByHand((delete, words))
+            return ShellCommands((delete, words))
         insert = f"{words} loc {action.location}"
         in_place = nic.caps.actuator is Actuator.IN_PLACE
-        return ByHand((insert,) if in_place else (delete, insert))
+        return ShellCommands((insert,) if in_place else (delete, insert))
     location = places.take(match)
-    return ByHand((words if location is None else f"{words} loc {location}",))
+    return ShellCommands((words if location is None else f"{words} loc {location}",))
 
 
 def _words(match: Match) -> str:
@@ -111,34 +113,34 @@ def _words(match: Match) -> str:
     return " ".join(words)
 
 
-def _queue_cpu(action: Action, nic: NicView) -> ByHand:
+def _queue_cpu(action: Action, nic: NicView) -> ShellCommands:
     queue = next((each for each in nic.queues if each.index == action.queue), None)
     if queue is not None and queue.pid is not None:
-        return ByHand((f"taskset -pc {action.new} {queue.pid}",))
+        return ShellCommands((f"taskset -pc {action.new} {queue.pid}",))
     if queue is not None and queue.irq is not None:
-        return ByHand((f"echo {action.new} > {affinity_file(queue.irq)}",))
-    return ByHand((), f"queue {action.queue} has no interrupt and no NAPI thread")
+        return ShellCommands((f"echo {action.new} > {affinity_file(queue.irq)}",))
+    return ShellCommands((), f"queue {action.queue} has no interrupt and no NAPI thread")
 
 
-def _setting(action: Action, nic: NicView) -> ByHand:
+def _setting(action: Action, nic: NicView) -> ShellCommands:
     name, value = action.setting or "", action.value or ""
     kind, _, rest = name.partition(":")
     if name == "rss":
         return _table([int(each) for each in value.split()], nic)
     if kind == "priv":
-        return ByHand((f"ethtool --set-priv-flags {quote(nic.name)} {quote(rest)} {value}",))
+        return ShellCommands((f"ethtool --set-priv-flags {quote(nic.name)} {quote(rest)} {value}",))
     file, text = steering_file(nic.name, name, value)
-    return ByHand((f"echo {text} > {quote(file)}",))
+    return ShellCommands((f"echo {text} > {quote(file)}",))
 
 
-def _table(table: list[int], nic: NicView) -> ByHand:
+def _table(table: list[int], nic: NicView) -> ShellCommands:
     """`ethtool -X` knows round robin, and runs of entries in the order of their queues."""
     ethtool = f"ethtool -X {quote(nic.name)}"
     count = max(table) + 1
     if table == [entry % count for entry in range(len(table))]:
-        return ByHand((f"{ethtool} equal {count}",))
+        return ShellCommands((f"{ethtool} equal {count}",))
     if table != sorted(table):
-        return ByHand((), "ethtool -X cannot point single entries of the table; atfnd can")
+        return ShellCommands((), "ethtool -X cannot point single entries of the table; atfnd can")
     runs = {queue: len([*run]) for queue, run in groupby(table)}
     weights = " ".join(str(runs.get(queue, 0)) for queue in range(count))
-    return ByHand((f"{ethtool} weight {weights}",))
+    return ShellCommands((f"{ethtool} weight {weights}",))

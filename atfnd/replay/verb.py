@@ -111,7 +111,8 @@ def _row(decided: Decided, began_ns: int) -> dict[str, Any]:
         "kind": action.kind.value,
         "flow": None if action.key is None else str(action.key),
         "queue": action.queue,
-        "knob": action.setting,
+        "setting": action.setting,
+        "knob": action.setting,  # its former name
         "value": action.value,
         "old": action.old,
         "new": action.new,
@@ -123,9 +124,10 @@ def _row(decided: Decided, began_ns: int) -> dict[str, Any]:
 def _line(decided: Decided, began_ns: int) -> str:
     row = _row(decided, began_ns)
     what = f"queue {row['old']} -> {row['new']}"
-    if row["knob"] is not None:
-        what = f"{row['knob']} = {row['value'] or 'none'}"
+    if row["setting"] is not None:
+        what = f"{row['setting']} = {row['value'] or 'none'}"
     elif row["queue"] is not None:
         what = f"queue {row['queue']}: CPU {row['old']} -> {row['new']}"
     about = " ".join(each for each in (row["nic"], row["flow"]) if each)
-    return f"{row['at_s']:10.3f}  {row['kind']:<9} {about} {what} ({row['why']})"
+    kind = "setting" if row["setting"] is not None else row["kind"]
+    return f"{row['at_s']:10.3f}  {kind:<9} {about} {what} ({row['why']})"

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from atfnd.ctl import output
 from tests.asking import atfnctl, lines
 from tests.published import Serving, flow, key, serving, three_flows
 
@@ -29,7 +30,7 @@ def daemon(tmp_path: Path) -> Iterator[Serving]:
         ("queues", "NIC QUEUE NAPI IRQ THREADED PID CPU OWNER ALLOWED RULES PACKETS BY-RULE BY-RSS",
          "lab:lab 0 8193 - yes 900 0 - - 1 0 0 0"),
         ("nics", "NIC STATE UP DRIVER CLASS PROBED NODE QUEUES MOST RULES OURS FOREIGN SLOTS RING "
-         "DROPS CONFLICTS NETNS MEANS WHY",
+         "DROPS CONFLICTS NETNS METHOD WHY",
          "lab:lab armed yes lab K1 yes - 4 - 4 1 3 4096 256 5 0 /run/netns/lab-host rules -"),
         ("rules", "NIC LOCATION QUEUE HITS OURS MATCH", "lab:lab 9 0 7 no any from * to *:22"),
         ("topology", "CPU ONLINE ISOLATED NODE PACKAGE CORE SMT LLC QUEUES",
@@ -162,3 +163,10 @@ def test_a_name_cannot_drive_the_terminal(daemon: Serving) -> None:
     assert "?[2J[red]?" in out
     assert "\x1b" not in out
     assert "\r" not in out
+
+
+def test_kinds_with_former_names_are_shown_in_todays_words() -> None:
+    shown = {name: output.kind(name) for name in ("knob", "means", "births", "insert")}
+    assert shown == {
+        "knob": "setting", "means": "method", "births": "handshakes", "insert": "insert",
+    }  # fmt: skip

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """What is done to a cgroup over time, and journaled: on a made-up hierarchy, with this process in
-it. What the kernel makes of it is in tests/guest/test_keep_off.py."""
+it. What the kernel makes of it is in tests/guest/test_cpu_exclusion.py."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ __all__: list[str] = []
 POSSIBLE = cpuset.possible()
 LAST = max(POSSIBLE)
 REST = ",".join(str(cpu) for cpu in sorted(POSSIBLE - {LAST}))
-ASKED = Placement(PlacementKind.DEDICATED, frozenset({LAST}), keep_off=True)
+ASKED = Placement(PlacementKind.DEDICATED, frozenset({LAST}), cpu_exclusion=True)
 KEEP = replace(POLICY, flows=(replace(RULE, placement=ASKED),))
-DROP = replace(POLICY, flows=(replace(RULE, placement=replace(ASKED, keep_off=False)),))
+DROP = replace(POLICY, flows=(replace(RULE, placement=replace(ASKED, cpu_exclusion=False)),))
 MINE = flow(1, rule_name=RULE.name, thread=Thread(os.getpid(), os.getpid(), "pytest", None))
 assert REST, "one CPU is too few"
 

@@ -198,7 +198,7 @@ def test_an_application_that_shares_its_cgroup_is_not_kept_off_and_told_so(
     lab: Lab, tmp_path: Path
 ) -> None:
     """On any machine: ours, which runs the test, is in the same cgroup."""
-    asked = RULES.replace(f"cpus: [{FIRST}]", f"dedicated: [{FIRST}], keep_off: true")
+    asked = RULES.replace(f"cpus: [{FIRST}]", f"dedicated: [{FIRST}], cpu_exclusion: true")
     with a_bed(lab, tmp_path, "bpf", policy(asked)) as bed:
         bed.start()
         app = by_rss(bed, FIXED, OTHER)

@@ -33,7 +33,7 @@ def expect(observer: BpfObserver, pair: Pair, cpu: int) -> None:
 def test_a_socket_that_is_used_where_its_packets_arrive_is_told_of_once(
     shared_lab: Lab, watch: Watch
 ) -> None:
-    observer = watch(shared_lab, retell_ns=AT_ONCE, elsewhere=True)
+    observer = watch(shared_lab, report_again_ns=AT_ONCE, elsewhere=True)
     pair = directed(shared_lab, shared_lab.tcp_pair)
     on_cpu(RIGHT)
     lockstep(*pair, times=100)
@@ -43,7 +43,7 @@ def test_a_socket_that_is_used_where_its_packets_arrive_is_told_of_once(
 def test_one_whose_packets_belong_elsewhere_is_told_of_until_they_come_there(
     shared_lab: Lab, watch: Watch
 ) -> None:
-    observer = watch(shared_lab, retell_ns=AT_ONCE, elsewhere=True)
+    observer = watch(shared_lab, report_again_ns=AT_ONCE, elsewhere=True)
     pair = directed(shared_lab, shared_lab.tcp_pair)
     on_cpu(RIGHT)
     lockstep(*pair)
@@ -54,7 +54,7 @@ def test_one_whose_packets_belong_elsewhere_is_told_of_until_they_come_there(
 
 
 def test_one_that_is_away_on_purpose_is_told_of_no_more(shared_lab: Lab, watch: Watch) -> None:
-    observer = watch(shared_lab, retell_ns=AT_ONCE, elsewhere=True)
+    observer = watch(shared_lab, report_again_ns=AT_ONCE, elsewhere=True)
     pair = directed(shared_lab, shared_lab.tcp_pair)
     on_cpu(WRONG)
     lockstep(*pair, times=10)
@@ -65,7 +65,7 @@ def test_one_that_is_away_on_purpose_is_told_of_no_more(shared_lab: Lab, watch: 
 
 
 def test_what_was_right_for_one_cpu_is_not_for_the_next(shared_lab: Lab, watch: Watch) -> None:
-    observer = watch(shared_lab, retell_ns=AT_ONCE, elsewhere=True)
+    observer = watch(shared_lab, report_again_ns=AT_ONCE, elsewhere=True)
     pair = directed(shared_lab, shared_lab.tcp_pair)
     on_cpu(WRONG)
     lockstep(*pair)
@@ -84,7 +84,7 @@ def test_a_late_answer_does_not_hide_the_answer_to_the_last_report(
     shared_lab: Lab, watch: Watch
 ) -> None:
     """User space is behind: it answers the first report when the second is on its way already."""
-    observer = watch(shared_lab, retell_ns=AT_ONCE, elsewhere=True)
+    observer = watch(shared_lab, report_again_ns=AT_ONCE, elsewhere=True)
     pair = directed(shared_lab, shared_lab.tcp_pair)
     for cpu in (WRONG, RIGHT):
         on_cpu(cpu)
@@ -102,7 +102,7 @@ def test_a_late_answer_does_not_hide_the_answer_to_the_last_report(
 def test_an_earlier_answer_holds_until_the_last_report_is_answered(
     shared_lab: Lab, watch: Watch
 ) -> None:
-    observer = watch(shared_lab, retell_ns=AT_ONCE, elsewhere=True)
+    observer = watch(shared_lab, report_again_ns=AT_ONCE, elsewhere=True)
     pair = directed(shared_lab, shared_lab.tcp_pair)
     on_cpu(WRONG)
     lockstep(*pair, times=2)
@@ -118,7 +118,7 @@ def test_an_earlier_answer_holds_until_the_last_report_is_answered(
 def test_where_all_go_to_their_own_core_nothing_of_this_holds(
     shared_lab: Lab, watch: Watch
 ) -> None:
-    observer = watch(shared_lab, retell_ns=AT_ONCE)
+    observer = watch(shared_lab, report_again_ns=AT_ONCE)
     pair = directed(shared_lab, shared_lab.tcp_pair)
     on_cpu(RIGHT)
     lockstep(*pair, times=100)

@@ -32,7 +32,7 @@ from atfnd.model import (
     Topology,
 )
 from atfnd.nic.location import choose
-from atfnd.program.shell_commands import ByHand, by_hand
+from atfnd.program.shell_commands import ShellCommands, shell_commands
 from tests.published import topology
 from tests.values import NIC, flow, key, one_rule, seen
 from tests.values import RULE as WANTED
@@ -63,7 +63,7 @@ def queue_cpu(queue: int) -> Action:
 
 
 def typed(action: Action, nic: NicView = ETH) -> tuple[str, ...]:
-    (hand,) = by_hand((action,), nic)
+    (hand,) = shell_commands((action,), nic)
     assert (hand.cannot is None) == bool(hand.commands)
     return hand.commands
 
@@ -123,7 +123,7 @@ def test_an_action_in_the_words_of_a_shell(
     ],
 )
 def test_where_there_is_no_command_it_says_why(action: Action, nic: NicView, word: str) -> None:
-    (hand,) = by_hand((action,), nic)
+    (hand,) = shell_commands((action,), nic)
     assert hand.commands == ()
     assert hand.cannot is not None
     assert word in hand.cannot
@@ -134,7 +134,7 @@ def test_locations_are_those_that_the_nic_would_be_asked_for(used: set[int], cou
     held = [Rule(at, Match.of(key(500 + at)), 0) for at in sorted(used)]
     plan = tuple(rule(ActionKind.INSERT, to=key(n)) for n in range(count))
     free = sum(1 << at for at in range(64) if at not in used)
-    for hand in by_hand(plan, replace(ETH, rules=tuple(held))):
+    for hand in shell_commands(plan, replace(ETH, rules=tuple(held))):
         wanted = choose(free, 64, False, lambda at: False)
         if wanted is None:
             assert " loc " not in hand.commands[0]
@@ -146,7 +146,7 @@ def test_locations_are_those_that_the_nic_would_be_asked_for(used: set[int], cou
 def test_a_location_that_a_delete_frees_is_used_again() -> None:
     held = tuple(Rule(at, Match.of(key(500 + at)), 0) for at in range(64))
     plan = rule(ActionKind.DELETE, 7, key(507)), rule(ActionKind.INSERT)
-    assert by_hand(plan, replace(ETH, rules=held))[1] == ByHand(
+    assert shell_commands(plan, replace(ETH, rules=held))[1] == ShellCommands(
         (f"ethtool -N eth0 {WORDS} action 3 loc 7",)
     )
 

@@ -144,7 +144,7 @@ static PyMethodDef birth_methods[] = {
 	{ "started", birth_started, METH_NOARGS, "started() -> bool: attached now." },
 	{ "served", birth_served, METH_NOARGS, "Descriptor of the map of served namespaces." },
 	{ "accepting", birth_accepting, METH_NOARGS,
-	  "Descriptor of the map of ports whose accepts are told." },
+	  "Descriptor of the map of ports whose accepts are reported." },
 	EVENTS_FILENO,
 	EVENTS_LOST,
 	EVENTS_DRAIN,

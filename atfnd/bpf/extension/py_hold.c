@@ -180,7 +180,7 @@ PyObject *transit_settled(PyObject *object, PyObject *args)
 }
 
 /* What each queue A did: (end, when, and the ends of two polls). NULL with an exception set. */
-static PyObject *told_olds(const struct spinner *spinner)
+static PyObject *old_results(const struct spinner *spinner)
 {
 	PyObject *all = PyTuple_New(spinner->olds);
 
@@ -204,7 +204,7 @@ PyObject *transit_resume(PyObject *object, PyObject *args)
 	struct transit_object *self = events_opened(object);
 	struct spinner **place, *spinner;
 	unsigned int napi_b;
-	PyObject *told, *olds;
+	PyObject *result, *olds;
 
 	if (!self || !PyArg_ParseTuple(args, "I", &napi_b))
 		return NULL;
@@ -218,11 +218,11 @@ PyObject *transit_resume(PyObject *object, PyObject *args)
 	EXT_END_BUSY(&self->events)
 	/* It reads rings, and Python's garbage collection can let another thread in. */
 	self->events.busy = 1;
-	olds = told_olds(spinner);
+	olds = old_results(spinner);
 	self->events.busy = 0;
-	told = !olds ? NULL
-		     : Py_BuildValue("(iKKKN)", atomic_load(&spinner->end), spinner->effective_ns,
-				     spinner->released_ns, spinner->b_polls, olds);
+	result = !olds ? NULL
+		       : Py_BuildValue("(iKKKN)", atomic_load(&spinner->end), spinner->effective_ns,
+				       spinner->released_ns, spinner->b_polls, olds);
 	free(spinner);
-	return told;
+	return result;
 }

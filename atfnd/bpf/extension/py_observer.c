@@ -22,14 +22,14 @@ struct observer_object {
 	struct events events;
 	struct observer *skeleton;
 	struct bpf_link *attached[EVENT_PROGRAMS];
-	struct bpf_link *tcp, *udp, *told;
+	struct bpf_link *tcp, *udp, *reported;
 	struct bpf_link *ends; /* NULL: the end of UDP sockets is not seen */
 };
 
 static void release(struct events *events)
 {
 	struct observer_object *self = (struct observer_object *)events;
-	struct bpf_link **links[] = { &self->tcp, &self->udp, &self->told, &self->ends };
+	struct bpf_link **links[] = { &self->tcp, &self->udp, &self->reported, &self->ends };
 
 	for (int i = 0; i < EVENT_PROGRAMS; i++) {
 		bpf_link__destroy(self->attached[i]);
@@ -97,8 +97,8 @@ static int open_all(struct observer_object *self, const char **what)
 	self->tcp = bpf_program__attach_iter(self->skeleton->progs.each_tcp, NULL);
 	self->udp = bpf_program__attach_iter(self->skeleton->progs.each_udp, NULL);
 	info.map.map_fd = bpf_map__fd(self->skeleton->maps.sockets);
-	self->told = bpf_program__attach_iter(self->skeleton->progs.each_told, &options);
-	if (!self->tcp || !self->udp || !self->told)
+	self->reported = bpf_program__attach_iter(self->skeleton->progs.each_reported, &options);
+	if (!self->tcp || !self->udp || !self->reported)
 		return -errno;
 	*what = "map the observer's ring buffer";
 	return events_open(&self->events, bpf_map__fd(self->skeleton->maps.records),
@@ -144,15 +144,15 @@ static PyObject *observer_see_ends(PyObject *object, PyObject *args)
 static PyObject *observer_configure(PyObject *object, PyObject *args)
 {
 	struct observer_object *self = events_opened(object);
-	unsigned long long dwell_ns, retell_ns, worth_packets;
+	unsigned long long dwell_ns, report_again_ns, worth_packets;
 	int elsewhere, direction, grouped;
 	unsigned int generation;
 
-	if (!self || !PyArg_ParseTuple(args, "KKKpppI", &dwell_ns, &retell_ns, &worth_packets,
+	if (!self || !PyArg_ParseTuple(args, "KKKpppI", &dwell_ns, &report_again_ns, &worth_packets,
 				       &elsewhere, &direction, &grouped, &generation))
 		return NULL;
 	self->skeleton->data->dwell_ns = dwell_ns;
-	self->skeleton->data->retell_ns = retell_ns;
+	self->skeleton->data->report_again_ns = report_again_ns;
 	self->skeleton->bss->worth_packets = worth_packets;
 	self->skeleton->bss->elsewhere = elsewhere;
 	self->skeleton->bss->want_direction = direction;
@@ -255,10 +255,10 @@ static PyObject *observer_sockets(PyObject *object, PyObject *args)
 
 	if (!self || !PyArg_ParseTuple(args, "s|i", &which, &netns))
 		return NULL;
-	link = !strcmp(which, "tcp")	? self->tcp
-	       : !strcmp(which, "udp")	? self->udp
-	       : !strcmp(which, "told") ? self->told
-					: NULL;
+	link = !strcmp(which, "tcp")	    ? self->tcp
+	       : !strcmp(which, "udp")	    ? self->udp
+	       : !strcmp(which, "reported") ? self->reported
+					    : NULL;
 	if (!link)
 		return PyErr_Format(PyExc_ValueError, "no socket iterator %s", which);
 	EXT_BEGIN_BUSY(&self->events)
@@ -279,7 +279,7 @@ static PyMethodDef methods[] = {
 	{ "see_ends", observer_see_ends, METH_VARARGS,
 	  "see_ends(cgroup): report the end of this cgroup's UDP sockets; OSError." },
 	{ "configure", observer_configure, METH_VARARGS,
-	  "configure(dwell_ns, retell_ns, worth_packets, elsewhere, direction, grouped, "
+	  "configure(dwell_ns, report_again_ns, worth_packets, elsewhere, direction, grouped, "
 	  "generation)" },
 	{ "watching", observer_watching, METH_VARARGS,
 	  "watching(number): the map `napis` is another than under any earlier number." },
@@ -287,7 +287,7 @@ static PyMethodDef methods[] = {
 	  "reads(nic) -> (local, remote, unseen): bytes, as struct read_counters, of all CPUs." },
 	{ "map", observer_map, METH_VARARGS, "map(name): descriptor of a map of the programs." },
 	{ "sockets", observer_sockets, METH_VARARGS,
-	  "sockets('tcp'|'udp'|'told', netns_fd=-1) -> packed records" },
+	  "sockets('tcp'|'udp'|'reported', netns_fd=-1) -> packed records" },
 	EVENTS_FILENO,
 	EVENTS_LOST,
 	EVENTS_DRAIN,

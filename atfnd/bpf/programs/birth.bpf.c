@@ -45,7 +45,7 @@ struct {
 	__uint(map_flags, BPF_F_NO_PREALLOC);
 	__type(key, int);
 	__type(value, __u64);
-} told SEC(".maps");
+} announced SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
@@ -109,7 +109,7 @@ static __always_inline void begins(struct bpf_sock_ops *ops, struct tcp_sock *tc
 
 	if (tcp->fastopen_req)
 		return; /* its peer need not wait for our ACK (RFC 7413) */
-	bpf_sk_storage_get(&told, tcp, &now, BPF_SK_STORAGE_GET_F_CREATE);
+	bpf_sk_storage_get(&announced, tcp, &now, BPF_SK_STORAGE_GET_F_CREATE);
 	event = reserve(kind, now);
 	if (!event)
 		return;
@@ -122,7 +122,7 @@ static __always_inline void begins(struct bpf_sock_ops *ops, struct tcp_sock *tc
 static __always_inline void connected(struct bpf_sock_ops *ops, struct tcp_sock *tcp)
 {
 	const struct sock_common *common = &((struct sock *)tcp)->__sk_common;
-	__u64 *began_ns = bpf_sk_storage_get(&told, tcp, NULL, 0);
+	__u64 *began_ns = bpf_sk_storage_get(&announced, tcp, NULL, 0);
 	__u64 now = bpf_ktime_get_ns();
 	struct birth_event *event;
 
@@ -198,7 +198,7 @@ int BPF_PROG(on_state, struct sock *sk, int old_state, int new_state)
 
 	if (new_state != TCP_CLOSE || !is_served(&sk->__sk_common))
 		return 0;
-	if (old_state != TCP_LISTEN && !bpf_sk_storage_get(&told, sk, 0, 0))
+	if (old_state != TCP_LISTEN && !bpf_sk_storage_get(&announced, sk, 0, 0))
 		return 0;
 	event = reserve(BIRTH_GONE, bpf_ktime_get_ns());
 	if (!event)

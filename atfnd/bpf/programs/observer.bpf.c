@@ -58,7 +58,7 @@ static struct socket_state *admit(struct sock *sk)
 
 enum stay { UNPAID, PAYS, IN_VAIN };
 
-static __always_inline int tell(struct sock *sk, struct socket_state *state, bool wanders)
+static __always_inline int report(struct sock *sk, struct socket_state *state, bool wanders)
 {
 	__u64 pid_tgid = bpf_get_current_pid_tgid();
 	struct observer_record *record = reserve(OBSERVER_SEEN);
@@ -78,18 +78,18 @@ static __always_inline int tell(struct sock *sk, struct socket_state *state, boo
 	record->pid = pid_tgid >> 32;
 	record->uid = bpf_get_current_uid_gid();
 	bpf_get_current_comm(record->comm, sizeof(record->comm));
-	tell_direction(record, sk);
+	add_direction(record, sk);
 	if (wanders)
 		record->flags |= OBSERVER_WANDERS;
 	state->wanders = wanders;
-	state->backoff = state->told_cpu == state->window_cpu && state->backoff < MAX_BACKOFF
+	state->backoff = state->reported_cpu == state->window_cpu && state->backoff < MAX_BACKOFF
 				 ? state->backoff + 1
 				 : 0;
-	if (state->told_cpu != state->window_cpu)
+	if (state->reported_cpu != state->window_cpu)
 		state->came_ns = record->at_ns;
 	state->due_cpu = elsewhere ? OBSERVER_NO_CPU : state->window_cpu;
-	state->told_cpu = state->window_cpu;
-	state->told_ns = record->at_ns;
+	state->reported_cpu = state->window_cpu;
+	state->reported_ns = record->at_ns;
 	state->tid = tid;
 	state->window_ns = 0;
 	thread = bpf_map_lookup_elem(&threads, &tid);
@@ -128,12 +128,12 @@ static __always_inline __u32 belongs(struct sock *sk, struct socket_state *state
 	if (elsewhere) {
 		cookie = bpf_get_socket_cookie(sk);
 		said = bpf_map_lookup_elem(&due, &cookie);
-		if (said && said->at_ns >= state->told_ns)
+		if (said && said->at_ns >= state->reported_ns)
 			state->due_cpu = said->cpu;
 		else if (said && said->at_ns >= state->came_ns)
 			return said->cpu;
 	}
-	return state->due_cpu == OBSERVER_NO_CPU ? state->told_cpu : state->due_cpu;
+	return state->due_cpu == OBSERVER_NO_CPU ? state->reported_cpu : state->due_cpu;
 }
 
 /* The stay of the calling thread on this CPU has brought what a move of its flows costs. A thread
@@ -147,11 +147,11 @@ static __always_inline enum stay judge_stay(struct socket_state *state, __u32 cp
 	struct task_struct *task = bpf_get_current_task_btf();
 	struct thread_state *thread;
 	__u32 tid = task->pid;
-	bool first = state->told_cpu == OBSERVER_NO_CPU;
+	bool first = state->reported_cpu == OBSERVER_NO_CPU;
 
 	if (!worth_packets || task->nr_cpus_allowed == 1)
 		return PAYS;
-	if (state->told_cpu == cpu && !state->wanders)
+	if (state->reported_cpu == cpu && !state->wanders)
 		return PAYS;
 	thread = bpf_map_lookup_elem(&threads, &tid);
 	if (!thread) {
@@ -196,25 +196,25 @@ static __always_inline int off_target(struct sock *sk, struct socket_state *stat
 		if (dwell_ns)
 			return 0;
 	}
-	if (state->told_cpu == OBSERVER_NO_CPU && rx == (int)cpu && !elsewhere) {
+	if (state->reported_cpu == OBSERVER_NO_CPU && rx == (int)cpu && !elsewhere) {
 		state->window_ns = 0; /* RSS got it right by itself: nothing to steer */
 		return 0;
 	}
-	if (state->told_cpu == cpu) {
+	if (state->reported_cpu == cpu) {
 		bool arrives = rx < 0 || rx == (int)belongs(sk, state);
 
-		if (arrives || now - state->told_ns < retell_ns << state->backoff) {
+		if (arrives || now - state->reported_ns < report_again_ns << state->backoff) {
 			state->window_ns = 0;
 			if (arrives)
 				state->backoff = 0;
 			if (!elsewhere) /* and it was, when this socket was reported */
-				state->due_cpu = state->told_cpu;
+				state->due_cpu = state->reported_cpu;
 			return 0;
 		}
 	}
-	if (stay == UNPAID || !is_worth_telling(sk, state, now) || !watched(sk))
+	if (stay == UNPAID || !is_worth_reporting(sk, state, now) || !watched(sk))
 		return 0;
-	return tell(sk, state, stay == IN_VAIN);
+	return report(sk, state, stay == IN_VAIN);
 }
 
 /* Of a socket that receives through a watched NIC; NULL: it does not. */
@@ -274,8 +274,8 @@ static __always_inline int used(struct sock *sk, struct socket_state *state, int
 	rx = sk->__sk_common.skc_incoming_cpu;
 	/* rx < 0: no packet yet, or an unconnected UDP socket, whose packets leave no CPU. */
 	if (!state->window_ns &&
-	    ((state->told_cpu == cpu && (rx == (int)state->due_cpu || rx < 0)) ||
-	     (state->told_cpu == OBSERVER_NO_CPU && rx == (int)cpu && !elsewhere)))
+	    ((state->reported_cpu == cpu && (rx == (int)state->due_cpu || rx < 0)) ||
+	     (state->reported_cpu == OBSERVER_NO_CPU && rx == (int)cpu && !elsewhere)))
 		return 0;
 	if (is_left(sk, state))
 		return 0;
@@ -303,11 +303,11 @@ int BPF_PROG(on_send, struct sock *sk, int length)
 	return state ? used(sk, state, length) : 0;
 }
 
-static __always_inline void tell_end(struct socket_state *state, __u64 cookie)
+static __always_inline void report_end(struct socket_state *state, __u64 cookie)
 {
 	struct observer_record *record;
 
-	if (!state || state->told_cpu == OBSERVER_NO_CPU)
+	if (!state || state->reported_cpu == OBSERVER_NO_CPU)
 		return;
 	record = reserve(OBSERVER_GONE);
 	if (!record)
@@ -322,7 +322,7 @@ SEC("cgroup/sock_release")
 int on_release(struct bpf_sock *sk)
 {
 	if (sk->protocol == IPPROTO_UDP)
-		tell_end(bpf_sk_storage_get(&sockets, sk, 0, 0), bpf_get_socket_cookie(sk));
+		report_end(bpf_sk_storage_get(&sockets, sk, 0, 0), bpf_get_socket_cookie(sk));
 	return 1;
 }
 
@@ -331,7 +331,7 @@ int BPF_PROG(on_state, struct sock *sk, int old_state, int new_state)
 {
 	note_direction(sk, old_state, new_state);
 	if (new_state == TCP_CLOSE) {
-		tell_end(bpf_sk_storage_get(&sockets, sk, 0, 0), bpf_get_socket_cookie(sk));
+		report_end(bpf_sk_storage_get(&sockets, sk, 0, 0), bpf_get_socket_cookie(sk));
 	} else if (new_state == TCP_ESTABLISHED && watched(sk)) {
 		/* sk_state is written after the tracepoint (inet_sk_set_state), so steerable()
 		 * would still see the old one; the birth time is all that is wanted here. */

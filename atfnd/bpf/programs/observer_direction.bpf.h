@@ -31,7 +31,7 @@ static __always_inline void note_direction(struct sock *sk, int old_state, int n
 		bpf_sk_storage_get(&directions, sk, &direction, BPF_SK_STORAGE_GET_F_CREATE);
 }
 
-static __always_inline void tell_direction(struct observer_record *record, struct sock *sk)
+static __always_inline void add_direction(struct observer_record *record, struct sock *sk)
 {
 	__u8 *direction = bpf_sk_storage_get(&directions, sk, 0, 0);
 

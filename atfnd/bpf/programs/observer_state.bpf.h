@@ -28,13 +28,13 @@ enum {
 struct socket_state {
 	__u64 born_ns;
 	__u64 bytes;
-	__u64 told_ns;	 /* at_ns of the last report */
-	__u64 came_ns;	 /* at_ns of the first report from told_cpu */
-	__u64 window_ns; /* start of the present stay off the reported CPU, 0: none */
+	__u64 reported_ns; /* at_ns of the last report */
+	__u64 came_ns;	   /* at_ns of the first report from reported_cpu */
+	__u64 window_ns;   /* start of the present stay off the reported CPU, 0: none */
 	__u32 window_calls;
 	__u32 window_hits; /* calls of the window made on window_cpu */
 	__u32 window_cpu;
-	__u32 told_cpu;
+	__u32 reported_cpu;
 	__u32 tid; /* reported with it, or the first to use it */
 	__u32 backoff;
 	__u32 due_cpu;	  /* its packets arrive right there; OBSERVER_NO_CPU: ask `due` */
@@ -49,7 +49,7 @@ struct socket_state {
 	struct clause_verdict verdict;
 };
 
-#define FRESH { .told_cpu = OBSERVER_NO_CPU, .due_cpu = OBSERVER_NO_CPU }
+#define FRESH { .reported_cpu = OBSERVER_NO_CPU, .due_cpu = OBSERVER_NO_CPU }
 
 /* Since when a thread that owns reported flows is on its CPU. */
 struct thread_state {
@@ -114,7 +114,7 @@ struct {
 	__type(value, struct service_readers);
 } readers SEC(".maps");
 
-/* What the next walk of an iterator writes into told_cpu: adopted sockets (rules of an earlier run)
+/* What the next walk of an iterator writes into reported_cpu: adopted sockets (rules of an earlier run)
  * get a CPU, forgotten ones OBSERVER_NO_CPU. By cookie. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
@@ -145,7 +145,7 @@ struct {
 
 /* Settable at run time through the mapped .data/.bss. */
 __u64 dwell_ns = 100000000;
-__u64 retell_ns = 1000000000;
+__u64 report_again_ns = 1000000000;
 /* A stay of a thread that is not pinned must bring so many packets before its flows follow it: then
  * the move pays even if the thread leaves at once. */
 __u64 worth_packets = 0;

@@ -115,7 +115,7 @@ static __always_inline bool is_judged(struct socket_state *state, __u64 cgroup)
  * says now. */
 static __always_inline bool is_silent(struct socket_state *state)
 {
-	return state->verdict.min_bytes == CLAUSE_NEVER && state->told_cpu == OBSERVER_NO_CPU;
+	return state->verdict.min_bytes == CLAUSE_NEVER && state->reported_cpu == OBSERVER_NO_CPU;
 }
 
 /* No rule steers it: found so before, and still true. */
@@ -136,7 +136,8 @@ static __always_inline bool is_left(struct sock *sk, struct socket_state *state)
 }
 
 /* It has reached what the policy asks for. */
-static __always_inline bool is_worth_telling(struct sock *sk, struct socket_state *state, __u64 now)
+static __always_inline bool is_worth_reporting(struct sock *sk, struct socket_state *state,
+					       __u64 now)
 {
 	__u64 cgroup = callers_cgroup();
 

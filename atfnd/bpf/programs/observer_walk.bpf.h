@@ -19,9 +19,9 @@ static struct socket_state *mark(struct sock *sk, struct socket_state *state)
 	if (!state)
 		state = bpf_sk_storage_get(&sockets, sk, &fresh, BPF_SK_STORAGE_GET_F_CREATE);
 	if (state) {
-		state->told_cpu = *cpu;
+		state->reported_cpu = *cpu;
 		state->due_cpu = elsewhere ? OBSERVER_NO_CPU : *cpu;
-		state->told_ns = state->came_ns = fresh.born_ns;
+		state->reported_ns = state->came_ns = fresh.born_ns;
 		state->window_ns = 0;
 	}
 	return state;
@@ -38,8 +38,8 @@ static __always_inline int row(struct bpf_iter_meta *meta, struct sock *sk,
 	record.app_cpu = OBSERVER_NO_CPU;
 	if (state) {
 		record.bytes = state->bytes;
-		record.app_cpu = state->told_cpu;
-		record.flags |= state->told_cpu == OBSERVER_NO_CPU ? 0 : OBSERVER_TOLD;
+		record.app_cpu = state->reported_cpu;
+		record.flags |= state->reported_cpu == OBSERVER_NO_CPU ? 0 : OBSERVER_REPORTED;
 	}
 	bpf_seq_write(meta->seq, &record, sizeof(record));
 	return 0;
@@ -73,12 +73,12 @@ int each_udp(struct bpf_iter__udp *ctx)
 
 /* Visits only sockets that hold our state, whatever their namespace. */
 SEC("iter/bpf_sk_storage_map")
-int each_told(struct bpf_iter__bpf_sk_storage_map *ctx)
+int each_reported(struct bpf_iter__bpf_sk_storage_map *ctx)
 {
 	struct socket_state *state = ctx->value;
 	struct sock *sk = ctx->sk;
 
-	if (!sk || !state || state->told_cpu == OBSERVER_NO_CPU)
+	if (!sk || !state || state->reported_cpu == OBSERVER_NO_CPU)
 		return 0;
 	return row(ctx->meta, sk, mark(sk, state));
 }

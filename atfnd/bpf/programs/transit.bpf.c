@@ -143,7 +143,7 @@ static void note_service(struct transit_ring *ring, int work, int budget, __u64 
 	ring->full = work >= budget;
 }
 
-static void tell_drained(struct transit_ring *ring, __u64 after_ns, struct transit_poll poll)
+static void report_drained(struct transit_ring *ring, __u64 after_ns, struct transit_poll poll)
 {
 	struct transit_event *event;
 
@@ -184,7 +184,7 @@ int BPF_PROG(on_poll, struct napi_struct *napi, int work, int budget)
 			ring->ended = poll;
 			ring->ended_after = after_ns;
 		} else if (work <= budget - 2 && !gro_holds(napi)) {
-			tell_drained(ring, after_ns, poll);
+			report_drained(ring, after_ns, poll);
 		}
 		return 0;
 	}

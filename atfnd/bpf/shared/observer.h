@@ -21,7 +21,7 @@ enum observer_kind {
 
 enum observer_flag {
 	OBSERVER_DUAL_STACK = 1, /* an unconnected IPv6 socket that also receives IPv4 */
-	OBSERVER_TOLD = 2,	 /* reported before */
+	OBSERVER_REPORTED = 2,	 /* reported before */
 	OBSERVER_ACCEPTED = 4,	 /* a listener took it; neither: not known */
 	OBSERVER_CONNECTED = 8,
 	/* one of several UDP sockets of this address and port (SO_REUSEPORT) */

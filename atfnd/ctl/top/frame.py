@@ -17,7 +17,7 @@ from rich.style import Style
 from rich.text import Text
 
 from atfnd.ctl.client import Row
-from atfnd.ctl.output import text
+from atfnd.ctl.output import kind, text
 from atfnd.ctl.top.cells import bar, rate
 from atfnd.ctl.top.figures import CpuFigure, Figures, FlowFigure, QueueFigure
 from atfnd.ctl.top.view import COLUMNS, HELP, Column, View, shown
@@ -243,5 +243,5 @@ def _move(event: Row) -> Text:
     at = datetime.fromisoformat(event["time"]).astimezone()
     line = Text().append(f"{at:%H:%M:%S} ", _FAINT)
     bad = event["kind"] in ("violated", "unproven", "no effect")
-    line.append(f"{text(event['kind']):<9} ", _BAD if bad else _GOOD)
+    line.append(f"{kind(event['kind']):<9} ", _BAD if bad else _GOOD)
     return line.append(f"{text(about)}  {text(event['what'])}  ({text(event['why'])})")

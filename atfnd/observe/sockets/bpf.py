@@ -40,7 +40,7 @@ _DIRECTIONS = {_ACCEPTED: Direction.ACCEPTED, _CONNECTED: Direction.CONNECTED}
 _NO_CPU = 0xFFFFFFFF
 _NAPIS, _MARKED = 4096, 65536  # max_entries of `napis` and `marked`
 _NICS = 1024  # OBSERVER_NICS
-_RETELL_NS = 1_000_000_000
+_REPORT_AGAIN_NS = 1_000_000_000
 _ANY4 = bytes(4)
 # One object for all flows of a local end, of a thread.
 _one = lru_cache(maxsize=1024)(lambda address, port: (address, port))
@@ -71,8 +71,8 @@ class BpfObserver:
 
     name = "bpf"
 
-    def __init__(self, qualify: Qualify, retell_ns: int = _RETELL_NS) -> None:
-        self._bpf, self._retell_ns = _bpf.Observer(), retell_ns
+    def __init__(self, qualify: Qualify, report_again_ns: int = _REPORT_AGAIN_NS) -> None:
+        self._bpf, self._report_again_ns = _bpf.Observer(), report_again_ns
         self._napi_map, self._due = self._bpf.map("napis"), self._bpf.map("due")
         self._clauses = ClauseMaps(self._bpf)
         self.qualify(qualify)
@@ -102,7 +102,7 @@ class BpfObserver:
         clauses = qualify.clauses or (every, Clause(True))
         self._bpf.configure(
             qualify.dwell_ns,
-            self._retell_ns,
+            self._report_again_ns,
             qualify.worth_packets,
             qualify.elsewhere,
             qualify.direction,
@@ -208,8 +208,8 @@ class BpfObserver:
         _bpf.map_update(self._due, cookie.to_bytes(8, "little"), _DUE.pack(at_ns, cpu))
 
     def _mark(self, cpus: Mapping[int, int], walk: Callable[[], object]) -> None:
-        """The sockets that `walk` visits take their `told_cpu` from the map `marked`, a mapful at a
-        time."""
+        """The sockets that `walk` visits take their `reported_cpu` from the map `marked`, a mapful
+        at a time."""
         marked, cookies = self._bpf.map("marked"), list(cpus)
         for first in range(0, len(cookies), _MARKED):
             some = cookies[first : first + _MARKED]
@@ -222,7 +222,7 @@ class BpfObserver:
 
     def audit(self) -> list[SocketUse]:
         """`iter/bpf_sk_storage_map`: visits only sockets with state, whatever their namespace."""
-        return list(self._uses("told", None))
+        return list(self._uses("reported", None))
 
     def _uses(self, which: str, netns: str | None) -> Iterator[SocketUse]:
         descriptor = -1 if netns is None else os.open(netns, os.O_RDONLY | os.O_CLOEXEC)

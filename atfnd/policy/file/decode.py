@@ -11,7 +11,7 @@ from pydantic_core import ErrorDetails
 
 from atfnd.policy.file.document import Document, Path
 from atfnd.policy.file.problem import Mistake, Problem, did_you_mean
-from atfnd.policy.file.schema import Entry, PolicyFile
+from atfnd.policy.file.schema import FORMER, Entry, PolicyFile
 
 __all__ = ["decode"]
 
@@ -97,7 +97,8 @@ def _meaning(path: Path) -> str:
     *around, last = [key for key in path if isinstance(key, str)]
     for key in around:
         entry = _entry_in(entry.model_fields[key].annotation)
-    return f"`{last}`: {' '.join((entry.model_fields[last].description or '').split())}"
+    field = entry.model_fields[FORMER.get(last, last)]
+    return f"`{last}`: {' '.join((field.description or '').split())}"
 
 
 def _known_keys(path: Path) -> list[str]:

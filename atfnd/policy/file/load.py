@@ -11,7 +11,7 @@ from __future__ import annotations
 import errno
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from atfnd.model import Direction, FlowRule, InterfaceRule, Migrant, Mode, Placement, Policy, Share
@@ -19,7 +19,14 @@ from atfnd.policy.file.decode import decode
 from atfnd.policy.file.document import Document
 from atfnd.policy.file.placement import placement_of, wrong_cpus
 from atfnd.policy.file.problem import PolicyError, Problem
-from atfnd.policy.file.schema import DaemonEntry, FlowEntry, InterfaceEntry, PolicyFile, ShareEntry
+from atfnd.policy.file.schema import (
+    FORMER,
+    DaemonEntry,
+    FlowEntry,
+    InterfaceEntry,
+    PolicyFile,
+    ShareEntry,
+)
 from atfnd.trust import doubt, open_regular
 
 __all__ = ["DEFAULT_CONFIG", "check", "load"]
@@ -37,6 +44,10 @@ def load(config: Path | None = None, *, trusting: bool = True) -> Policy:
     """The policy of `config` and its `policies.d`; without `config`, of DEFAULT_CONFIG if it is
     there. Raises PolicyError with every problem of every file. Unless `trusting`, a file that
     another user than root and ours may change is a problem."""
+    return _merge(_contents(config, trusting=trusting))
+
+
+def _contents(config: Path | None, *, trusting: bool = True) -> list[Content]:
     problems: list[Problem] = []
     contents = []
     for path in _files(config, problems):
@@ -57,13 +68,16 @@ def load(config: Path | None = None, *, trusting: bool = True) -> Policy:
     problems += wrong_cpus(contents, os.sysconf("SC_NPROCESSORS_CONF"))
     if problems:
         raise PolicyError(problems)
-    return _merge(contents)
+    return contents
 
 
 def check(config: Path | None = None) -> None:
     """`atfnd check`: print a summary of the policy, or raise PolicyError. If others may change a
-    file, it is read all the same, with a warning on stderr."""
-    policy = load(config)
+    file, it is read all the same, with a warning on stderr. So is a key with its former name."""
+    contents = _contents(config)
+    policy = _merge(contents)
+    for note in (each for content in contents for each in _former_keys(*content)):
+        print(note, file=sys.stderr)
     for path in policy.files:
         suspect = _read(Path(path))[1]
         if suspect is not None:
@@ -191,6 +205,15 @@ def _merge(contents: Sequence[Content]) -> Policy:
         cgroup_share=_share(daemon.shares.cgroup),
         web_port=None if daemon.web is None else daemon.web.port,
     )
+
+
+def _former_keys(document: Document, content: PolicyFile) -> Iterator[Problem]:
+    for i in range(len(content.flows)):
+        for former, present in FORMER.items():
+            path = ("flows", i, "placement", former)
+            if document.has_key(path):
+                message = f"`{former}` is now called `{present}`; both are read"
+                yield document.problem(path, message, key=True)
 
 
 def _share(entry: ShareEntry) -> Share:

@@ -42,7 +42,7 @@ def placement_of(entry: PlacementEntry | None) -> Placement:
     ranges = entry.cpus or entry.dedicated or ()
     cpus = frozenset(cpu for first, last in ranges for cpu in range(first, last + 1))
     kind = PlacementKind.CPUS if entry.cpus else PlacementKind.DEDICATED
-    return Placement(kind, cpus, keep_off=entry.keep_off)
+    return Placement(kind, cpus, cpu_exclusion=entry.cpu_exclusion)
 
 
 def wrong_cpus(contents: Sequence[tuple[Document, PolicyFile]], possible: int) -> list[Problem]:

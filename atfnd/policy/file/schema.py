@@ -17,6 +17,7 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import (
     AfterValidator,
+    AliasChoices,
     BaseModel,
     BeforeValidator,
     ConfigDict,
@@ -38,6 +39,7 @@ from atfnd.policy.file.units import MAX, RATES, SIZES, TIMES, rate_bit_s, size_b
 
 __all__ = [
     "AUTO",
+    "FORMER",
     "DaemonEntry",
     "Entry",
     "FlowEntry",
@@ -48,6 +50,7 @@ __all__ = [
 
 T = TypeVar("T")
 
+FORMER = {"keep_off": "cpu_exclusion"}  # former names of keys, which are still read
 NEAR = ("core", "smt", "llc", "node")
 
 
@@ -319,7 +322,9 @@ class PlacementEntry(Entry):
     """One of these CPUs, whatever the application runs on."""
     dedicated: OneOrMore[Cpu] = None
     """One of these CPUs, which serve no other flows."""
-    keep_off: bool = False
+    cpu_exclusion: Annotated[
+        bool, Field(validation_alias=AliasChoices("cpu_exclusion", "keep_off"))
+    ] = False
     """With `dedicated`: remove these CPUs from the cpuset of the application's own cgroup. For the
     conditions see docs/placements.md."""
 
@@ -327,12 +332,12 @@ class PlacementEntry(Entry):
     def _says_one_thing(self) -> PlacementEntry:
         ways = [key for key in ("near", "cpus", "dedicated") if key in self.model_fields_set]
         if len(ways) != 1:
-            told = " and ".join(ways) or "no place"
-            raise Mistake(f"a placement of {told}", "say one of near, cpus, dedicated")
+            given = " and ".join(ways) or "no place"
+            raise Mistake(f"a placement of {given}", "say one of near, cpus, dedicated")
         if self.avoid is not None and self.near not in ("llc", "node"):
             raise Mistake("avoid: smt goes with near: llc or near: node")
-        if "keep_off" in self.model_fields_set and self.dedicated is None:
-            raise Mistake("keep_off goes with dedicated")
+        if "cpu_exclusion" in self.model_fields_set and self.dedicated is None:
+            raise Mistake("cpu_exclusion goes with dedicated")
         return self
 
 

@@ -141,7 +141,8 @@ def planned_view(planned: Planned, sources: dict[str, str], now_ns: int) -> View
         "proto": None if action.key is None else Protocol(action.key.protocol).name.lower(),
         "rule": action.location,
         "queue": action.queue,
-        "knob": action.setting,
+        "setting": action.setting,
+        "knob": action.setting,  # its former name
         "value": action.value,
         "old": action.old,
         "new": action.new,

@@ -96,7 +96,9 @@ def nic_view(nic: NicView) -> View:
         "paused": nic.paused,
         "up": nic.up,
         "driver": caps.driver,
-        "means": nic.method.value,
+        "method": nic.method.value,
+        "method_why": nic.method_why,
+        "means": nic.method.value,  # former names of fields stay, as docs/api.md promises
         "means_why": nic.method_why,
         "queues": len(nic.queues),
         "rules": len(nic.rules),
@@ -134,6 +136,7 @@ def nic_view(nic: NicView) -> View:
             {"what": each.what, "advice": each.advice, "blocks": each.blocks}
             for each in nic.conflicts
         ],
+        "settings": dict(nic.settings),
         "knobs": dict(nic.settings),
         "manual": sorted(nic.manual),
         "rss": {"key": nic.rss.key.hex(":"), "table": list(nic.rss.table)} if nic.rss else None,

@@ -24,7 +24,7 @@ TOP = Path("/sys/fs/cgroup")
 PROTOCOL = """\
   - name: protocol
     match: { ports: 24000-24100 }
-    placement: { dedicated: [3], keep_off: true }
+    placement: { dedicated: [3], cpu_exclusion: true }
     order: immediate
 """
 PORTS = itertools.count(24000)
