@@ -202,3 +202,14 @@ def test_planted_names() -> None:
     assert names_of_two({"a.py": one, "b.py": f"{other}\nclass Flow: ..."}) == [
         "Flow: a.py:1, b.py:3"
     ]
+
+
+# `model` holds values, which the tests of every room use. The other four have no room.
+NO_TESTS_OF_ITS_OWN = {"model"}
+NO_ROOM = {"bench", "guest", "hardware", "simulation"}
+
+
+def test_tests_mirror_the_rooms() -> None:
+    rooms = {each.parent.name for each in (ROOT / "atfnd").glob("*/__init__.py")}
+    tested = {each.parent.name for each in (ROOT / "tests").glob("*/__init__.py")}
+    assert tested == rooms - NO_TESTS_OF_ITS_OWN | NO_ROOM
