@@ -276,3 +276,15 @@ def test_what_cannot_be_had_is_tried_again_ever_later() -> None:
         waits_ns.append(known.nics["nic"].spending.later[port][1] - NOW_NS)
     assert waits_ns[:3] == [SECOND_NS, 2 * SECOND_NS, 4 * SECOND_NS]
     assert waits_ns[-2:] == [1024 * SECOND_NS] * 2
+
+
+@pytest.mark.parametrize(("failures", "is_taken"), [(2, True), (3, False)])
+def test_no_filter_is_taken_for_one_of_many_flows_that_could_not_be_written_three_times(
+    failures: int, *, is_taken: bool
+) -> None:
+    known = weighed({key(1): 1.0, key(2): 1.0}, steered(1), waiting(2))
+    port = key(0)._replace(remote=bytes(4), remote_port=0)
+    for _ in range(failures):
+        budget.put_off(port, "nic", known, NOW_NS)
+    known.nics["nic"].spending.covers.add(port)  # its wait is over
+    assert swaps(known) == ({key(1): port} if is_taken else {})

@@ -60,7 +60,7 @@ _LATER_NS, _LATEST_NS = 1_000_000_000, 1_024_000_000_000  # a wide rule that was
 _FULL = "the NIC's filter table is full: delivered by RSS"
 _FULL_NS, _FULL_LATEST_NS = 10_000_000_000, 600_000_000_000  # until a full NIC is asked again
 _MEASURED_NS = 1_000_000_000  # at least
-_HOPELESS = 3  # attempts to move a flow: no filter is taken from another for one more
+_HOPELESS = 3  # attempts to write it: no filter is taken from another for one more
 _PREDICTED = 512  # hashes in one look
 _SAME_NODE, _OTHER_NODE = 10, 20  # ACPI SLIT
 
@@ -332,7 +332,8 @@ def swaps(nic: NicView, memory: Memory, now_ns: int) -> Plan:
                 continue  # its destination is about to change
             ruled.append((weight.worth, flow))
     plan: list[Action] = []
-    for wide in sorted(spending.covers - spending.promised - busy):
+    hopeless = {key for key, (times, _) in spending.later.items() if times >= _HOPELESS}
+    for wide in sorted(spending.covers - spending.promised - busy - hopeless):
         fit = [each for each in ruled if not covers(wide, each[1].key)] or ruled  # else its own
         if fit and no_room(nic, memory, wide) is not None:
             highest = nic.budget != share(nic)  # the table is full: exact ones are above it
