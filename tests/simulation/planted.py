@@ -38,6 +38,7 @@ from atfnd.model import (
     Mode,
     NicView,
     Outcome,
+    Restored,
     Rule,
     SocketUse,
 )
@@ -222,6 +223,11 @@ def _undo_while_armed(
     return []
 
 
+def _take_nothing_out(self: OperatorCommands, session: NicSession, why: str) -> list[Restored]:
+    """A pause only forbids writes."""
+    return [] if why.startswith("paused") else REAL_TAKE_OUT(self, session, why)
+
+
 def _delete_while_it_listens(
     key: FlowKey, nic: NicView, listeners: Listeners, live: Iterable[SocketUse], memory: Memory,
     now_ns: int, why: str = "",
@@ -242,6 +248,7 @@ def _place_once(flow: Flow, nic: NicView, memory: Memory, now_ns: int) -> tuple[
     return () if flow.location is not None else REAL_PLACE(flow, nic, memory, now_ns)
 
 
+REAL_TAKE_OUT = OperatorCommands._take_out
 REAL_ENDED, REAL_PLACE = port_rules._ended, steer._place_or_follow
 REAL_NIC_GONE, REAL_APPLY, REAL_CLAIM = retire.nic_gone, filter.apply, FilterJournal.claim
 WHOLE: dict[str, Fault] = {
@@ -275,6 +282,7 @@ WHOLE: dict[str, Fault] = {
     "a NIC is undone before it is disarmed": partial(
         _object, OperatorCommands, "disarm_now", _undo_while_armed
     ),
+    "a pause takes nothing out": partial(_object, OperatorCommands, "_take_out", _take_nothing_out),
     "births whose moves are dropped are waited for": partial(
         _object, Engine, "_moves_dropped", _nothing
     ),

@@ -85,6 +85,7 @@ class Run:
         self._opened = len(self.sockets)
         self.verdicts: Counter[str] = Counter()
         self._ifindex, self._foreign = len(self.nics), 0
+        self._paused: set[WorldNic] = set()  # and nothing of ours was left
         self._promised: dict[int, object] = {}  # actions that were to reorder nothing, by id
 
     def _nic(self, name: str, ifindex: int, driver: str) -> WorldNic:
@@ -202,7 +203,8 @@ class Run:
         if nic.table.present and isinstance(self.daemon, Steward):
             self.steward.order(self._restored, nic)
         elif nic.table.present:
-            self._undone(nic, self.service.order("restore", nic.name))
+            answer = self.service.order("restore", nic.name)
+            self._undone(nic, None if answer is None else answer.said)
 
     def _evidence(self, number: int, *_: int) -> None:
         self.steward.order(self.steward.lost_evidence, self._at(number))
@@ -227,7 +229,19 @@ class Run:
                 self.world.broken("kill switch", f"{each.name} is armed after it was disarmed")
 
     def _pause(self, number: int, *_: int) -> None:
-        self.service.order("pause", self._at(number).kernel_name)
+        nic = self._at(number)
+        if self.service.order("pause", nic.kernel_name) is None or not self.service.paused(
+            nic.name
+        ):
+            return
+        self.world.seen["paused"] += 1
+        self._paused.add(nic)
+        if not nic.table.up:
+            for name in (
+                set(self._queue_cpus(nic)) - self.service.undo_journal.held(nic.name).keys()
+            ):
+                self._forgotten(nic, name)
+        self._as_found(nic)
 
     def _resume(self, number: int, *_: int) -> None:
         self.service.order("resume", self._at(number).kernel_name)
@@ -511,6 +525,16 @@ class Run:
                         self.world.broken("order", f"{flow.key}: {change.late} packets are late")
             if self.daemon.alive:
                 self._named(nic)
+            if nic in self._paused:
+                self._stays_paused(nic)
+
+    def _stays_paused(self, nic: WorldNic) -> None:
+        """Nothing of ours comes back until an operator says so. A daemon that could not record the
+        order forgets it when it ends."""
+        if not isinstance(self.daemon, Service) or not self.daemon.paused(nic.name):
+            self._paused.discard(nic)
+        elif left := nic.our_entries():
+            self.world.broken("pause", f"{len(left)} filters are in {nic.name}, which is paused")
 
     def _named(self, nic: WorldNic) -> None:
         journal = self.daemon.journal
@@ -533,11 +557,18 @@ class Run:
                 and each.errno == errno.ENOENT
                 and not nic.table.up
             ):
-                # Known: it cannot be read while the link is down, and is forgotten.
-                self.world.seen["known: restore forgets the CPU of a queue whose link is down"] += 1
-                nic.untouched[each.what] = nic.values[each.what]
+                self._forgotten(nic, each.what)
         if all(each.done for each in done):
             self._as_found(nic)
+
+    def _forgotten(self, nic: WorldNic, name: str) -> None:
+        """Known: the CPU of a queue cannot be read while the link is down, and is forgotten."""
+        if nic.untouched[name] != nic.values[name]:
+            self.world.seen["known: the CPU of a queue is forgotten, for its link is down"] += 1
+            nic.untouched[name] = nic.values[name]
+
+    def _queue_cpus(self, nic: WorldNic) -> list[str]:
+        return [f"queue-cpu:{ring.index}" for ring in nic.rings]
 
     def _as_found(self, nic: WorldNic) -> None:
         if left := nic.our_entries():

@@ -12,7 +12,7 @@ from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from atfnd.daemon.chores import Pace
 from atfnd.daemon.reload import Given, asked
@@ -36,10 +36,16 @@ from tests.simulation.machine import WorldObserver
 from tests.simulation.nic import WorldNic
 from tests.simulation.world import Killed, World
 
-__all__ = ["Service"]
+__all__ = ["Answer", "Service"]
 
 PACE = Pace(0.2, 1.0, 2.0)
 PATIENCE_NS = 60_000_000_000  # an order takes less
+
+
+class Answer(NamedTuple):
+    """Of an order that was done."""
+
+    said: Any
 
 
 class Service:
@@ -141,16 +147,16 @@ class Service:
 
     # ---- what it is asked
 
-    def order(self, verb: str, *arguments: Any) -> Any:
-        """As `atfnctl VERB NIC`: its answer; None: it was refused, or the daemon is dead."""
+    def order(self, verb: str, *arguments: Any) -> Answer | None:
+        """As `atfnctl VERB NIC`. None: not all of it was done, or the daemon is dead."""
         if not self.alive:
             self.start()
-        answer: list[Any] = []
+        answer: list[Answer] = []
         if self.alive:
             self._guarded(partial(self._order, verb, arguments, answer))
         return answer[0] if answer else None
 
-    def _order(self, verb: str, arguments: Sequence[Any], answer: list[Any]) -> None:
+    def _order(self, verb: str, arguments: Sequence[Any], answer: list[Answer]) -> None:
         assert self.supervisor is not None
         source: Served = self.supervisor.source
         asked: Coroutine[Any, Any, Any] = getattr(source, verb)(*arguments)
@@ -162,7 +168,7 @@ class Service:
         if not done.done():
             self._world.broken("order", f"{verb} has no answer")
         try:
-            answer.append(done.result())
+            answer.append(Answer(done.result()))
         except OperatorError as refusal:
             self._world.note(f"{verb} refused", f"{verb}: {refusal.message}")
         except KeyError:
@@ -222,6 +228,11 @@ class Service:
     def armed(self, nic: str) -> bool:
         """It may write to this NIC."""
         return self.engine.views[nic].armed
+
+    def paused(self, nic: str) -> bool:
+        """It runs, and took everything of ours out of this NIC."""
+        view = self.engine.views.get(nic) if self.alive else None
+        return view is not None and view.paused
 
     def moving(self) -> set[FlowKey]:
         """What is being written, or waits for its turn."""
