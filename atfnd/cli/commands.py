@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The command `atfnd`: run, check, schema, replay, restore, lab. Each imports what it needs."""
+"""The command `atfnd`: run, check, schema, doctor, replay, restore, lab. Each imports what
+it needs."""
 
 from __future__ import annotations
 
@@ -41,6 +42,19 @@ def run(nic: Nics = None, arm: Arm = None, run_dir: RunDir = Path("/run/atfnd"),
     from atfnd.cli.run import run  # fmt: skip
 
     run(nic or [], arm or [], run_dir, config, observer)
+
+
+@app.command()
+def doctor(
+    nic: Annotated[str | None, typer.Argument(metavar="NIC")] = None,
+    as_json: Annotated[bool, typer.Option("--json")] = False,
+) -> None:
+    """What atfnd could do here, what prevents it, and what to do; needs no daemon, writes nothing.
+    Exit 1 if something prevents it."""
+    from atfnd.cli.doctor import doctor  # fmt: skip
+
+    if not doctor(nic, as_json):
+        raise typer.Exit(1)
 
 
 @app.command()

@@ -20,6 +20,7 @@ from atfnd.daemon.changes import ChangeLog
 from atfnd.daemon.counting import counts_of, in_short
 from atfnd.daemon.cpu_exclusion import CpuExclusion
 from atfnd.daemon.cpu_times import CpuTimeReader
+from atfnd.daemon.glance import glance
 from atfnd.daemon.in_force import InForce
 from atfnd.daemon.joined import Joined
 from atfnd.daemon.lateness import Punctuality
@@ -29,7 +30,6 @@ from atfnd.diagnose.doctor import examine
 from atfnd.diagnose.machine import examine_machine
 from atfnd.engine.engine import Engine
 from atfnd.engine.placement import auto
-from atfnd.engine.placement.steering_method import method_of
 from atfnd.engine.plan import copy_of
 from atfnd.engine.table.flow_table import t_delete_in_force_ns
 from atfnd.errors import OperatorError
@@ -47,12 +47,10 @@ from atfnd.model import (
     Status,
     Topology,
 )
-from atfnd.nic.driver import open_nic
 from atfnd.nic.toeplitz import rss_entry
 from atfnd.observe import Observer
 from atfnd.observe.machine.machine import machine
 from atfnd.observe.machine.topology import CpuWatch
-from atfnd.observe.nics.watch import NicWatch
 from atfnd.serve.notify import Notify
 
 __all__ = ["Reporter", "not_pinned"]
@@ -210,7 +208,7 @@ class Reporter:
         looked = []
         for name in list(self._sessions) if nic is None else [nic]:
             try:
-                looked.append(await asyncio.to_thread(_glance, name))
+                looked.append(await asyncio.to_thread(glance, name))
             except OperatorError:
                 if nic is not None:
                     raise  # else it has gone since we began
@@ -220,7 +218,9 @@ class Reporter:
         cpus = self.topology()
         findings = [each for view in views for each in examine(view, cpus, around, watched=watched)]
         if nic is None:
-            findings += examine_machine(around, self.status(), self._sessions)
+            status = self.status()
+            observer = status.observer, status.observer_why
+            findings += examine_machine(around, observer, self._sessions)
             findings += self._cpu_exclusion.findings()
         return views, findings
 
@@ -259,22 +259,6 @@ def not_pinned(flow: Flow) -> str | None:
     if cpus < 2:
         return None
     return f"Its thread may run on {cpus} CPUs: it is followed once a stay has paid for a move."
-
-
-def _glance(name: str) -> NicView:
-    """One look at a NIC, watched or not. OperatorError: no such interface."""
-    nic = open_nic(name)
-    try:
-        watch = NicWatch(nic, armed=False, budget=None)
-    except OSError:
-        nic.close()
-        raise
-    try:
-        watch.inspect()
-        watch.steered_by(*method_of(watch.view))
-        return watch.shown(frozenset)
-    finally:
-        watch.close()
 
 
 def _as_now(known: NicView, seen: NicView) -> NicView:

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from shlex import quote
 
-from atfnd.model import Finding, Level, LinkFile, Machine, NicView, Rival, Status, cpu_list
+from atfnd.model import Finding, Level, LinkFile, Machine, NicView, Rival, cpu_list
 
 __all__ = ["examine_machine", "rivals_of"]
 
@@ -20,12 +20,12 @@ _ISOLATES = ("cpu-partitioning", "realtime", "isolat")  # profiles of tuned that
 
 
 def examine_machine(
-    machine: Machine, status: Status, watched: Collection[str]
+    machine: Machine, observer: tuple[str, str] | None, watched: Collection[str]
 ) -> tuple[Finding, ...]:
-    """Findings that concern no single NIC. `watched` are the interfaces that atfnd was started
-    with."""
+    """Findings that concern no single NIC. `observer` is the one that sees sockets, and why it is
+    this one; None: none was attached. `watched` are the interfaces that atfnd was started with."""
     return (
-        *_observer(machine, status),
+        *(() if observer is None else _observer(machine, *observer)),
         *_rights(machine),
         *_kernel(machine),
         *_daemons(machine),
@@ -44,10 +44,10 @@ def examine_machine(
     )
 
 
-def _observer(machine: Machine, status: Status) -> Iterator[Finding]:
+def _observer(machine: Machine, name: str, why: str) -> Iterator[Finding]:
     """The running observer was found by attaching it: that proves more than any feature list."""
-    if status.observer == "bpf":
-        yield Finding(None, Level.OK, f"sockets are observed by BPF: {status.observer_why}")
+    if name == "bpf":
+        yield Finding(None, Level.OK, f"sockets are observed by BPF: {why}")
         return
     advice = "see why above; atfnd run --observer bpf says more"
     if not machine.btf:
@@ -57,7 +57,7 @@ def _observer(machine: Machine, status: Status) -> Iterator[Finding]:
     yield Finding(
         None,
         Level.WARNING,
-        f"sockets are observed by {status.observer} ({status.observer_why}): later, at a higher "
+        f"sockets are observed by {name} ({why}): later, at a higher "
         "cost, and without the queues packets come from",
         advice,
     )

@@ -92,11 +92,29 @@ def _cpus(nic: NicView, topology: Topology) -> Iterator[Finding]:
 
 
 def _threads(nic: NicView) -> Iterator[Finding]:
-    """Only a queue with a NAPI thread can be quiesced."""
+    """Only a queue with a NAPI thread can be quiesced. But such a thread keeps its CPU busy while
+    it wakes the application, so the scheduler wakes an application that is not pinned on another
+    CPU (select_idle_sibling(), kernel/sched/fair.c)."""
+    if nic.method is not SteeringMethod.RULES:
+        return
     without = [queue for queue in nic.queues if queue.threaded is False]
-    if without and nic.method is SteeringMethod.RULES:
-        what = f"{_names(without)} polled without threads: strict order has only birth and follow"
-        advice = f"echo 1 > /sys/class/net/{quote(nic.name)}/threaded"
+    threaded = [queue for queue in nic.queues if queue.threaded]
+    if without:
+        what = (
+            f"{_names(without)} polled in softirq: strict order places flows at their birth and "
+            "lets queues follow their threads, but does not move flows that are established"
+        )
+        advice = (
+            f"if applications are pinned: echo 1 > /sys/class/net/{quote(nic.name)}/threaded "
+            "(applications that are not pinned then leave the CPU of their packets)"
+        )
+        yield Finding(nic.name, Level.NOTE, what, advice)
+    if threaded:
+        what = (
+            f"{_names(threaded)} polled by NAPI threads: at low load, applications that are not "
+            "pinned leave the CPU of their packets"
+        )
+        advice = f"pin them, or: echo 0 > /sys/class/net/{quote(nic.name)}/threaded"
         yield Finding(nic.name, Level.NOTE, what, advice)
 
 

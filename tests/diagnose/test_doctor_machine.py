@@ -3,18 +3,15 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from atfnd.diagnose.machine import examine_machine
 from atfnd.model import FoundInterface, Level, Machine, Rival
-from tests.published import Published
 
 
 def test_the_machine() -> None:
-    status = Published().status()
-    (observer,) = examine_machine(Machine(), status, ["eth0"])
+    bpf = "bpf", "asked for"
+    (observer,) = examine_machine(Machine(), bpf, ["eth0"])
     assert (observer.level, observer.nic) == (Level.OK, None)
     machine = Machine(
         rivals=(Rival("numad", 8), Rival("tuned", 9, profile="cpu-partitioning")),
@@ -23,7 +20,7 @@ def test_the_machine() -> None:
         netdev_family=False,
         ethtool_family=False,
     )
-    told = {f.what: f.level for f in examine_machine(machine, status, ["eth0"])}
+    told = {f.what: f.level for f in examine_machine(machine, bpf, ["eth0"])}
     assert told["eth1 (unknown driver, 4 queues) is not watched"] is Level.NOTE
     assert not any(what.startswith("eth0") for what in told)
     assert told["tuned (pid 9), profile cpu-partitioning, moves interrupts"] is Level.WARNING
@@ -40,8 +37,7 @@ def test_the_machine() -> None:
     ],
 )
 def test_without_bpf_it_says_what_is_missing(machine: Machine, words: str) -> None:
-    status = replace(Published().status(), observer="sock_diag", observer_why="no BPF: EPERM")
-    (finding,) = examine_machine(machine, status, [])
+    (finding,) = examine_machine(machine, ("sock_diag", "no BPF: EPERM"), [])
     assert finding.level is Level.WARNING
     assert "no BPF: EPERM" in finding.what
     assert words in (finding.advice or "")

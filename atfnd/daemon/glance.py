@@ -1,0 +1,28 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""One look at a NIC that nobody has to watch: what `doctor` reports of it."""
+
+from __future__ import annotations
+
+from atfnd.engine.placement.steering_method import method_of
+from atfnd.model import NicView
+from atfnd.nic.driver import open_nic
+from atfnd.observe.nics.watch import NicWatch
+
+__all__ = ["glance"]
+
+
+def glance(name: str) -> NicView:
+    """Reads queues, filters, indirection table and settings of a NIC, and writes nothing.
+    OperatorError: there is no such interface. OSError: the kernel refuses a read."""
+    nic = open_nic(name)
+    try:
+        watch = NicWatch(nic, armed=False, budget=None)
+    except OSError:
+        nic.close()
+        raise
+    try:
+        watch.inspect()
+        watch.steered_by(*method_of(watch.view))
+        return watch.shown(frozenset)
+    finally:
+        watch.close()
