@@ -64,7 +64,7 @@ class Move(NamedTuple):
 
 
 class _Actuator(NicActuator):
-    """Notes when a move began, wrote and let go: of one flow the last, of holds the one."""
+    """Notes when a move began, wrote and ended its hold: of one flow the last, of holds the one."""
 
     began_ns: dict[FlowKey, int]
     done_ns: dict[FlowKey, int]

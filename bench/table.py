@@ -9,7 +9,7 @@ They come in random order, some at each look, so that who comes first is anybody
 - `rss`: no filter;
 - `first come`: the first flow that finds a filter keeps it;
 - `worth`: the worthiest have them (engine/filters/budget.py);
-- `worth, ports`: and flows of a port come by one rule, if that moves none
+- `worth, ports`: and one filter delivers the flows of a port, if that moves none
   (engine/filters/aggregate.py);
 - `worth, prefixes`: and flows of a remote prefix do, too: each application's remotes are of one /16
   (engine/filters/prefix_rules.py);

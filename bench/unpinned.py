@@ -7,7 +7,7 @@ The share of bytes read on the CPU that had processed them; CPU per request of t
 NAPI threads and of the daemon together (schedstat); how often the scheduler moved the servers
 (`nr_migrations`, sched(7)); what the daemon wrote.
 
-On a lab NIC all packets come by NAPI threads, and these make the scheduler take awakened threads
+On a lab NIC NAPI threads deliver all packets, and these make the scheduler take awakened threads
 to another CPU (docs/bench.md): a share near 1 cannot be had there by light load.
 """
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later
  *
  * The Python face of sock_diag: SockDiag dumps the sockets of one protocol in one namespace,
- * DestroyListener hears of their ends (SKNLGRP_INET*_DESTROY, net/core/sock_diag.c). Records are
+ * DestroyListener receives their ends (SKNLGRP_INET*_DESTROY, net/core/sock_diag.c). Records are
  * packed struct sockdiag_record. Both read only; errors are OSError with the kernel's errno.
  */
 #include "ext.h"

@@ -17,7 +17,7 @@ PATIENCE_S = 60.0  # with a daemon that went away
 
 class Asking(threading.Thread):
     """One look in `interval_s`, while it is not paused. A look that takes long makes the next come
-    later: half of the time nothing is asked. `tell` hears of each, from this thread."""
+    later: half of the time nothing is asked. `tell` is called with each, in this thread."""
 
     def __init__(
         self, looks: Looks, interval_s: float, tell: Callable[[Look | BaseException], None]

@@ -23,7 +23,7 @@ from atfnd.errors import OperatorError
 
 __all__ = ["Live"]
 
-_ESC_S = 0.05  # what belongs to an Esc has come by then
+_ESC_S = 0.05  # what belongs to an Esc has arrived after this time
 _ENDS = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
 _SIGNALS = (*_ENDS, signal.SIGTSTP, signal.SIGCONT, signal.SIGWINCH)
 

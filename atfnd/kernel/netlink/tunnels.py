@@ -152,7 +152,7 @@ def encrypted(
     policies: Sequence[IpsecPolicy], protocol: int, local: bytes, local_port: int, remote: bytes,
     remote_port: int,
 ) -> bool:  # fmt: skip
-    """Packets of this flow have to come by IPsec."""
+    """Packets of this flow have to arrive through IPsec."""
     for each in policies:
         if each.covers(protocol, local, local_port, remote, remote_port):
             return each.encrypts

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What a NIC steers by, and what becomes of a flow that no filter serves, in sentences. Pure."""
+"""What a NIC steers by, and how a flow is delivered that no filter serves, in sentences. Pure."""
 
 from __future__ import annotations
 
