@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from atfnd.daemon.changes import ChangeLog
 from atfnd.daemon.in_force import InForce
 from atfnd.daemon.moving import Moving, Said
-from atfnd.daemon.session import NicSession, Sessions
+from atfnd.daemon.session import NicSession, Sessions, moving
 from atfnd.daemon.undoing import Undoing
 from atfnd.engine.command import (
     Adopt,
@@ -215,7 +215,7 @@ class Executor:
 
     def _look_at_strays(self, command: LookAtStrays) -> Iterable[Event]:
         living = {(nic, key): self._sessions[nic].lives(key) for nic, key in command.keys}
-        return (StraysLooked(living),)
+        return (StraysLooked(living, moving(self._sessions)),)
 
     def _expect(self, command: Expect) -> Iterable[Event]:
         self._observer.expect(*command)

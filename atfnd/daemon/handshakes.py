@@ -10,14 +10,13 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterable, Sequence
-from functools import partial
+from collections.abc import Iterable, Mapping, Sequence
 
 from atfnd.daemon.cpusets import cpusets_of
 from atfnd.daemon.executor import Executor
 from atfnd.daemon.in_force import InForce
 from atfnd.daemon.recording import Recorder
-from atfnd.daemon.session import Sessions
+from atfnd.daemon.session import Sessions, moving
 from atfnd.engine.command import FindListeners, LookAtPorts, WatchAccepts
 from atfnd.engine.engine import Engine
 from atfnd.engine.event import (
@@ -27,13 +26,16 @@ from atfnd.engine.event import (
     Event,
     ListenersFound,
     Offer,
+    PortRules,
     PortsDue,
     PortsJudged,
     PortsLooked,
     PrefixesLooked,
 )
+from atfnd.engine.filters.listeners import ServedPort
+from atfnd.engine.handshake.connects import unanswered
 from atfnd.engine.handshake.handshake import keeps_order_from_birth, ordered
-from atfnd.model import Born, Connecting, FlowKey, FlowRule, Listening, Thread, ThreadReads
+from atfnd.model import Born, Connecting, FlowKey, Listening, ThreadReads
 from atfnd.observe import Observer
 from atfnd.observe.nics.watch import NicWatch, nic_of
 from atfnd.observe.sockets.handshakes import Births
@@ -127,7 +129,8 @@ class BirthReader:
         events = self._births.drain()
         self._recorder.heard(events, self._received_by)
         if events:
-            self._executor.take(BirthsHeard(tuple(map(self._heard, events))))
+            fresh = unanswered(events)
+            self._executor.take(BirthsHeard(tuple(self._heard(each, fresh) for each in events)))
         if (lost := self._births.lost()) > self._lost:
             self._lost = lost
             self._executor.take(BirthsLost())
@@ -149,8 +152,7 @@ class BirthReader:
         nics = [name for name in self._sessions if self._engine.may_share(name)]
         uses = self._observer.inventory() if nics or self._recorder.active() else ()
         self._recorder.looked(LookAt.SPANS, uses)
-        of_many = {name: partial(self._of_many, name) for name in nics}
-        self._executor.take(PrefixesLooked(of_many, uses))
+        self._executor.take(PrefixesLooked(nics, uses))
 
     def remarks(self, key: FlowKey) -> tuple[str, ...]:
         """As `serve.Source.port_remarks`."""
@@ -159,19 +161,19 @@ class BirthReader:
         return tuple(each for each in found if each is not None)
 
     def _judge_ports(self) -> None:
-        now_ns = time.monotonic_ns()
-        rule_of = {name: partial(self._of_port, name, now_ns) for name in self._sessions}
-        self._executor.take(PortsJudged(rule_of))
+        rules = self._rules(self._engine.ports_to_judge())
+        self._executor.take(PortsJudged(rules, moving(self._sessions)))
 
     def _look_at_ports(self, command: LookAtPorts) -> Iterable[Event]:
         """Accepted connections are seen from before the sockets are read."""
         if self._births is None:
             return ()
         self._births.accepts(command.ports)
-        uses, now_ns = self._observer.inventory(), time.monotonic_ns()
+        uses = self._observer.inventory()
         self._recorder.looked(LookAt.PORTS, uses)
-        rule_of = {name: partial(self._of_port, name, now_ns) for name in self._sessions}
-        return (PortsLooked(rule_of, uses),)
+        asked = self._engine.ports_to_match()
+        here = {name: asked[name] for name in self._sessions}
+        return (PortsLooked(self._rules(here), uses),)
 
     def _find_listeners(self, command: FindListeners | None = None) -> Iterable[Event]:
         """These are all there are."""
@@ -188,9 +190,10 @@ class BirthReader:
             self._births.accepts(command.ports)
         return ()
 
-    def _heard(self, event: Born) -> BirthHeard:
+    def _heard(self, event: Born, fresh: Mapping[int, Connecting]) -> BirthHeard:
         if isinstance(event, Connecting):
-            return BirthHeard(event, offers=partial(self._offers, event))
+            is_fresh = fresh.get(event.cookie) is event
+            return BirthHeard(event, offers=self._offers(event) if is_fresh else ())
         return BirthHeard(event, self._only(event) if isinstance(event, Listening) else None)
 
     def _offers(self, event: Connecting) -> Sequence[Offer]:
@@ -205,13 +208,12 @@ class BirthReader:
             offers.append(Offer(name, rule, queue.index if queue else None, cpusets))
         return offers
 
-    def _of_port(
-        self, nic: str, now_ns: int, key: FlowKey, thread: Thread | None
-    ) -> FlowRule | None:
-        return self._matching.of_port(key, thread, nic, now_ns)
-
-    def _of_many(self, nic: str, key: FlowKey) -> FlowRule | None:
-        return self._matching.of_many(key, nic)
+    def _rules(self, asked: Mapping[str, Iterable[ServedPort]]) -> Mapping[str, PortRules]:
+        now_ns, of_port = time.monotonic_ns(), self._matching.of_port
+        return {
+            nic: {each: of_port(each.key, each.thread, nic, now_ns) for each in of_nic}
+            for nic, of_nic in asked.items()
+        }
 
     def _only(self, event: Listening) -> str | None:
         """The NIC that it receives through, if there is no other."""

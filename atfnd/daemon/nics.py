@@ -92,7 +92,7 @@ class ServedNics:
         session.watch.close()
 
     def _changed_view(self, view: NicView) -> None:
-        self._engine.handle(NicChanged(view), 0)
+        self._executor.take(NicChanged(view))
 
     def watch(self) -> None:
         """Tell the observer which NAPIs are ours."""

@@ -23,8 +23,9 @@ from atfnd.daemon.matching import sources
 from atfnd.daemon.nics import ServedNics
 from atfnd.daemon.operator import OperatorCommands
 from atfnd.daemon.recording import Recorder
-from atfnd.daemon.session import NicSession
+from atfnd.daemon.session import NicSession, moving
 from atfnd.daemon.sockets import SocketReader
+from atfnd.engine.engine import Engine
 from atfnd.engine.event import PolicyLoaded, TakenUp
 from atfnd.errors import OperatorError
 from atfnd.model import Flow, Placement, Policy
@@ -79,6 +80,7 @@ class PolicyReload:
         self,
         given: Given,
         in_force: InForce,
+        engine: Engine,
         executor: Executor,
         nics: ServedNics,
         arming: Arming,
@@ -92,7 +94,8 @@ class PolicyReload:
         show_page: Callable[[int | None], None],
         log: EventLog,
     ) -> None:
-        self._given, self._in_force, self._executor = given, in_force, executor
+        self._given, self._in_force = given, in_force
+        self._engine, self._executor = engine, executor
         self._nics, self._arming, self._operator = nics, arming, operator
         self._sockets, self._births, self._observer = sockets, births, observer
         self._matching, self._recorder, self._operator_journal = (
@@ -163,7 +166,10 @@ class PolicyReload:
         self._in_force.policy = policy
         self._matching.renew(policy, sources(policy))
         self._ask()
-        commands = self._executor.decide(PolicyLoaded(policy, self._steers))
+        flows = self._engine.flows_to_match()
+        rules = {(flow.cookie, flow.key): self._steers(flow) for flow in flows}
+        loaded = PolicyLoaded(policy, rules, moving(self._nics.sessions))
+        commands = self._executor.decide(loaded)
         for session in self._nics.sessions.values():
             if session.moves is not None:
                 session.moves.use(policy)

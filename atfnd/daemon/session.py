@@ -11,7 +11,7 @@ from atfnd.model import FlowKey, NicView
 from atfnd.observe.nics.watch import NicWatch
 from atfnd.observe.sockets.socket_lookup import SocketLookup
 
-__all__ = ["NicSession", "Sessions", "concerned", "views_of"]
+__all__ = ["NicSession", "Sessions", "moving", "views_of"]
 
 
 class NicSession:
@@ -72,6 +72,7 @@ def views_of(sessions: Sessions) -> dict[str, NicView]:
     return {name: session.view for name, session in sessions.items()}
 
 
-def concerned(sessions: Sessions, key: FlowKey) -> bool:
-    """A move of this flow waits or is under way on some NIC."""
-    return any(session.moves_flow(key) for session in sessions.values())
+def moving(sessions: Sessions) -> frozenset[FlowKey]:
+    """The flows of which a move waits or is under way on some NIC."""
+    moves = (session.moves for session in sessions.values())
+    return frozenset(key for each in moves if each is not None for key in each.flows())

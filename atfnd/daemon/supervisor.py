@@ -27,7 +27,7 @@ from atfnd.daemon.recording import Recorder
 from atfnd.daemon.reload import Given, PolicyReload
 from atfnd.daemon.reporter import Reporter
 from atfnd.daemon.served import Served
-from atfnd.daemon.session import Sessions, concerned, views_of
+from atfnd.daemon.session import Sessions, moving, views_of
 from atfnd.daemon.sockets import SocketReader
 from atfnd.daemon.trying import Trying
 from atfnd.engine.engine import Engine
@@ -39,6 +39,7 @@ from atfnd.observe import Observer
 from atfnd.observe.machine.topology import CpuWatch
 from atfnd.observe.nics.interfaces import Interfaces
 from atfnd.observe.nics.watch import NicWatch
+from atfnd.policy.match.match import RulesOfMany
 from atfnd.policy.match.matching import Matching
 from atfnd.program.journals.filter_journal import FilterJournal
 from atfnd.program.journals.operator_journal import OperatorJournal
@@ -68,7 +69,7 @@ class Supervisor:
         self._sessions: Sessions = {}
         self._in_force, self._cpus, self._observer = InForce(policy), CpuWatch(), observer
         sessions, cpus, log, in_force = self._sessions, self._cpus, self.log, self._in_force
-        self._engine = engine = Engine(Memory.of(policy), _rss_index, partial(concerned, sessions))
+        self._engine = engine = Engine(Memory.of(policy), _rss_index, RulesOfMany())
         engine.memory.know_cpus(cpus.known().cpus)
         changes, matching = ChangeLog(log, sessions, in_force), Matching(policy, sources(policy))
         self._executor = executor = Executor(
@@ -112,8 +113,8 @@ class Supervisor:
         what = "the kernel has no room: some work is done later"
         self._shortage = Shortage(partial(log.add, "shortage", what))
         self._reload = reload = PolicyReload(
-            given, in_force, executor, nics, arming, sockets, births, observer, matching, recorder,
-            operator, operator_journal, lambda port: page_of[0].want(port), log,
+            given, in_force, engine, executor, nics, arming, sockets, births, observer, matching,
+            recorder, operator, operator_journal, lambda port: page_of[0].want(port), log,
         )  # fmt: skip
         self.source = Served(reporter, operator, reload, sockets, births, matching, in_force)
         self.page = Page(self.source, log)
@@ -215,7 +216,7 @@ class Supervisor:
             self._sockets.resync()
 
     def _leave(self) -> None:
-        self._executor.take(RemainsDue())
+        self._executor.take(RemainsDue(moving(self._sessions)))
         self._births.end()
 
     def _look_at_reads(self) -> None:

@@ -8,7 +8,7 @@ no I/O. The daemon and `atfnd replay` drive this one object.
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -45,6 +45,7 @@ from atfnd.engine.event import (
     NicLost,
     Offer,
     PolicyLoaded,
+    PortRules,
     PortsDue,
     PortsJudged,
     PortsLooked,
@@ -61,7 +62,7 @@ from atfnd.engine.event import (
 )
 from atfnd.engine.filters import aggregate, budget, port_rules, prefix_rules, strays
 from atfnd.engine.filters.ineffective import ineffective
-from atfnd.engine.filters.listeners import Listeners
+from atfnd.engine.filters.listeners import Listeners, ServedPort
 from atfnd.engine.filters.lost import lost
 from atfnd.engine.handshake import birth
 from atfnd.engine.handshake.birth import Birth
@@ -109,23 +110,24 @@ NEWS = {
 }  # other ends are only counted: the write itself is already in the log
 
 RssQueue = Callable[[NicView, FlowKey], int | None]
-PortRuleOf = Callable[[FlowKey, Thread | None], FlowRule | None]
+RuleOfMany = Callable[[Mapping[str, FlowRule], str, FlowKey], FlowRule | None]
 
 
 class Engine:
-    """`rss_queue` is where RSS alone delivers a flow of a NIC, None where that is not known;
-    `moving`: a move of this flow waits or is under way."""
+    """Two functions of their arguments alone come from other rooms. `rss_queue` is where RSS alone
+    delivers a flow of a NIC, None where that is not known. `rule_of_many` is the one of these rules
+    for all flows of a NIC that a wide key stands for, None if there is none."""
 
     def __init__(
         self,
         memory: Memory,
         rss_queue: RssQueue,
-        moving: Callable[[FlowKey], bool] = lambda key: False,
+        rule_of_many: RuleOfMany = lambda rules, nic, key: None,
     ) -> None:
         self.memory = memory
         self.handshakes = Handshakes()
         self.views: dict[str, NicView] = {}  # of every NIC
-        self._rss_queue, self._moving = rss_queue, moving
+        self._rss_queue, self._rule_of_many = rss_queue, rule_of_many
         self._connects: set[FlowKey] = set()  # whose filter is being written
         self._ports: set[FlowKey] = set()  # the same
         self._unjudged: set[FlowKey] = set()  # ports with a filter that a new policy may not want
@@ -284,8 +286,7 @@ class Engine:
         births = [each.event for each in event.events if not isinstance(each.event, ThreadReads)]
         offers = {id(each.event): each.offers for each in event.events}
         for fresh in self.handshakes.connects.heard(births, self.memory):
-            offered = offers[id(fresh)]
-            self._connecting(fresh, offered() if offered is not None else (), now_ns)
+            self._connecting(fresh, offers[id(fresh)], now_ns)
         look = False
         for heard in event.events:
             look |= self._heard(heard, now_ns)
@@ -342,8 +343,8 @@ class Engine:
             self._say(LookAtPorts(frozenset(key.local_port for key in keys | self._ports)))
 
     def _ports_looked(self, event: PortsLooked, now_ns: int) -> None:
-        for name, rule_of in event.rule_of.items():
-            nic = self.views[name]
+        for name, rules in event.rules.items():
+            nic, rule_of = self.views[name], partial(_answer, rules)
             born = self.handshakes.look_at_ports(nic, rule_of, event.uses, self.memory, now_ns)
             self._ports |= {key for each in born if (key := each.action.key) is not None}
             self._heirs |= self._keeping(born)
@@ -358,12 +359,18 @@ class Engine:
         return {flow.cookie: flow.app_cpu for flow in flows if flow is not None}
 
     def _prefixes_looked(self, event: PrefixesLooked, now_ns: int) -> None:
-        for name, rule_of in event.rule_of.items():
-            nic = self.views[name]
+        for name in event.nics:
+            nic, rules = self.views[name], self.memory.in_force.by_name
+            rule_of = partial(self._rule_of_many, rules, name)
             look = self.handshakes.look_at_prefixes
             self._bear(name, look(nic, rule_of, event.uses, self.memory, now_ns))
         for nic in self.views.values():
             aggregate.stranded(nic, self.memory, now_ns)
+
+    def ports_to_match(self) -> Mapping[str, frozenset[ServedPort]]:
+        """What the next `PortsLooked` must say the policy's rules for, by NIC."""
+        asks = self.handshakes.asks_of_ports
+        return {name: asks(nic, self.memory) for name, nic in self.views.items()}
 
     def may_share(self, nic: str) -> bool:
         """Some flows of this NIC may share a filter, or do."""
@@ -493,37 +500,53 @@ class Engine:
     # ---- another policy
 
     def _policy_loaded(self, event: PolicyLoaded, now_ns: int) -> None:
+        def judge(flow: Flow) -> str | None:
+            return event.rules[flow.cookie, flow.key]
+
         self._unjudged = {flow.key for flow in self.memory.table if flow.key.listens}
-        self._begin(renew(event.policy, event.judge, self.memory, self._moving))
+        self._begin(renew(event.policy, judge, self.memory, event.moving.__contains__))
+
+    def flows_to_match(self) -> list[Flow]:
+        """The flows for which the next `PolicyLoaded` must name the rule."""
+        exact = (flow for flow in self.memory.table if not flow.key.wide)
+        return [*exact, *self.memory.overflowed.values()]
+
+    def ports_to_judge(self) -> Mapping[str, frozenset[ServedPort]]:
+        """What the next `PortsJudged` must say the policy's rules for, by NIC."""
+        entries = [entry for key in self._unjudged if (entry := self.memory.table.get(key))]
+        return {
+            nic: frozenset(ServedPort(e.key, each) for e in entries for each in _serving(e, known))
+            for nic, known in listeners(self.memory).items()
+        }
 
     def _ports_judged(self, event: PortsJudged, now_ns: int) -> None:
         """Ports whose filter is being written are judged later."""
-        for key in [key for key in self._unjudged if not self._moving(key)]:
+        for key in self._unjudged - event.moving:
             entry = self.memory.table.get(key)
             self._unjudged.discard(key)
             if entry is None:
                 continue
             for nic, known in listeners(self.memory).items():
                 listens = key in known.sockets or key in known.closed_ns
-                if listens and not self._wants(event.rule_of[nic], entry, known):
+                if listens and not self._wants(event.rules[nic], entry, known):
                     known.unwanted.add(key)
                 else:
                     known.unwanted.discard(key)
 
-    def _wants(self, rule_of: PortRuleOf, entry: Flow, known: Listeners) -> bool:
+    def _wants(self, answers: PortRules, entry: Flow, known: Listeners) -> bool:
         """The policy has one rule for a port's connections. If we do not know the thread of a port,
         the policy rule that gave it its filter (none, if the filter was adopted) must still
         steer."""
-        threads = {each.thread for each in known.rivals(entry.key)}
-        if not threads or None in threads:
+        threads = _serving(entry, known)
+        if not threads:
             rules = self.memory.in_force.by_name.values()
             named = [rule for rule in rules if entry.rule_name in ("", rule.name)]
             return any(map(keeps_order_from_birth, named))
-        return all(ordered(rule_of(entry.key, each)) is not None for each in threads)
+        return all(ordered(_answer(answers, entry.key, each)) is not None for each in threads)
 
     def _remains_due(self, event: RemainsDue, now_ns: int) -> None:
         before = dict(self.memory.left)
-        self._begin(leave(self.memory, self._moving))
+        self._begin(leave(self.memory, event.moving.__contains__))
         ended = {cookie for key, cookie in before.items() if key not in self.memory.left}
         if ended:
             self._say(Forget(frozenset(ended)))
@@ -534,7 +557,7 @@ class Engine:
         def living(nic: str, key: FlowKey) -> bool:
             return event.living.get((nic, key), True)
 
-        self._begin(strays.due(self.memory, self._moving, living))
+        self._begin(strays.due(self.memory, event.moving.__contains__, living))
 
     # ---- commands
 
@@ -586,3 +609,14 @@ class Engine:
             return frozenset(nic.rss.table)
         queue = self._rss_queue(nic, key)
         return None if queue is None else frozenset({queue})
+
+
+def _answer(answers: PortRules, key: FlowKey, thread: Thread | None) -> FlowRule | None:
+    return answers[ServedPort(key, thread)]
+
+
+def _serving(entry: Flow, known: Listeners) -> set[Thread]:
+    """The threads that listen on a port. Empty: not all of them are known."""
+    threads = {each.thread for each in known.rivals(entry.key)}
+    found = {each for each in threads if each is not None}
+    return found if found == threads else set()

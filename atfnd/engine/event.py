@@ -1,15 +1,18 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What the engine is given. Pure values; times are CLOCK_MONOTONIC nanoseconds."""
+"""What the engine is given. Pure values; times are CLOCK_MONOTONIC nanoseconds.
+
+`moving` are the flows of which a move waits or is under way.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from types import MappingProxyType
 from typing import NamedTuple
 
+from atfnd.engine.filters.listeners import ServedPort
 from atfnd.model import (
     Born,
-    Flow,
     FlowKey,
     FlowRule,
     Listening,
@@ -19,7 +22,6 @@ from atfnd.model import (
     Rule,
     SocketSeen,
     SocketUse,
-    Thread,
     ThreadReads,
     Topology,
 )
@@ -56,6 +58,7 @@ __all__ = [
     "Tick",
 ]
 
+PortRules = Mapping[ServedPort, FlowRule | None]
 Cpusets = Mapping[int, frozenset[int] | None]  # by thread; None: any CPU
 NOTHING: Cpusets = MappingProxyType({})
 
@@ -131,11 +134,11 @@ class Offer(NamedTuple):
 
 class BirthHeard(NamedTuple):
     """One observation about a birth: `nic` is the only NIC that a listener receives through;
-    `offers` are wanted for a connect that is still open and unanswered."""
+    `offers` are those for a connect that is still unanswered (`connects.unanswered`)."""
 
     event: Born | ThreadReads
     nic: str | None = None
-    offers: Callable[[], Sequence[Offer]] | None = None
+    offers: Sequence[Offer] = ()
 
 
 class BirthsHeard(NamedTuple):
@@ -156,10 +159,10 @@ class ListenersFound(NamedTuple):
 
 
 class PortsLooked(NamedTuple):
-    """Every connected socket, to see which ports need a filter. `rule_of`, by NIC, gives the one
-    policy rule for the connections of a port that a thread serves."""
+    """Every connected socket, to see which ports need a filter. `rules`, by NIC, are the answers to
+    `Engine.ports_to_match`."""
 
-    rule_of: Mapping[str, Callable[[FlowKey, Thread | None], FlowRule | None]]
+    rules: Mapping[str, PortRules]
     uses: Sequence[SocketUse]
 
 
@@ -168,17 +171,17 @@ class PortsDue(NamedTuple):
 
 
 class PortsJudged(NamedTuple):
-    """Another policy is in force, which may not want the filters of some ports. `rule_of` as in
-    `PortsLooked`."""
+    """Another policy is in force, which may not want the filters of some ports. `rules`, by NIC,
+    are the answers to `Engine.ports_to_judge`."""
 
-    rule_of: Mapping[str, Callable[[FlowKey, Thread | None], FlowRule | None]]
+    rules: Mapping[str, PortRules]
+    moving: Set[FlowKey]
 
 
 class PrefixesLooked(NamedTuple):
-    """Every connected socket, to see which flows may share a filter. `rule_of`, by NIC, gives the
-    one policy rule for all flows that a key covers."""
+    """Every connected socket, to see which flows of these NICs may share a filter."""
 
-    rule_of: Mapping[str, Callable[[FlowKey], FlowRule | None]]
+    nics: Sequence[str]
     uses: Sequence[SocketUse]
 
 
@@ -217,11 +220,14 @@ class RemainsDue(NamedTuple):
     """It is time to delete the filters of flows that the policy now leaves alone, and filters that
     no flow of the table has."""
 
+    moving: Set[FlowKey]
+
 
 class StraysLooked(NamedTuple):
     """Whether a socket has the 5-tuple of a filter that no flow of the table has."""
 
     living: Mapping[tuple[str, FlowKey], bool]
+    moving: Set[FlowKey]
 
 
 class TakenUp(NamedTuple):
@@ -233,11 +239,12 @@ class TakenUp(NamedTuple):
 
 
 class PolicyLoaded(NamedTuple):
-    """Another policy is in force. `judge` names the rule that now steers a flow; None: it is left
-    alone."""
+    """Another policy is in force. `rules` names the rule that now steers each flow of
+    `Engine.flows_to_match`, by cookie and key; None: it is left alone."""
 
     policy: Policy
-    judge: Callable[[Flow], str | None]
+    rules: Mapping[tuple[int, FlowKey], str | None]
+    moving: Set[FlowKey]
 
 
 class Tick(NamedTuple):

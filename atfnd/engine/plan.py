@@ -46,7 +46,9 @@ def foreseen(
     queues = tuple(replace(q, cpu=cpus.get(q.index, q.cpu)) for q in nic.queues)
     armed = replace(armed, queues=queues)
     engine = Engine(known, lambda nic, key: None)
-    for event in (NicAttached(armed), RemainsDue(), TakenUp(nic.name, manual=not nic.armed)):
+    taken_up = TakenUp(nic.name, manual=not nic.armed)
+    events = NicAttached(armed), RemainsDue(frozenset()), taken_up
+    for event in events:
         begun = [each for each in engine.handle(event, now_ns) if isinstance(each, Begin)]
         plan += tuple(wanted.action for each in begun for wanted in each.wanted)
     if nic.method is SteeringMethod.RSS:

@@ -36,6 +36,10 @@ class Placement:
     CORE: ClassVar[Placement]
     AUTO: ClassVar[Placement]
 
+    def __deepcopy__(self, memo: object) -> Placement:
+        """A copy of `CORE` would no longer be `CORE`."""
+        return self
+
     def __str__(self) -> str:
         """`leave`, `auto`, `near llc, avoid smt`, `cpus 2,4-6`, `dedicated 2, CPU exclusion`."""
         match self.kind:

@@ -45,10 +45,6 @@ class RecordedMatching:
         """The one rule for all connections of a port that this thread serves, if there is one."""
         return self._matching.of_port(key, thread, nic, 0)
 
-    def of_many(self, nic: str, key: FlowKey) -> FlowRule | None:
-        """The one rule for all flows that a wide key stands for, whosever they are."""
-        return self._matching.of_many(key, nic)
-
     def _know(self, thread: Thread | None, process: Process) -> None:
         if thread is not None:
             self._processes[thread.pid] = process

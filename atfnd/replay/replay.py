@@ -10,7 +10,7 @@ replayed filters lead them, else where RSS does.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -36,6 +36,7 @@ from atfnd.engine.event import (
     TakenUp,
     Tick,
 )
+from atfnd.engine.handshake.connects import unanswered
 from atfnd.engine.handshake.handshake import ordered
 from atfnd.engine.indirection import entries
 from atfnd.engine.prepare import prepare
@@ -56,7 +57,7 @@ from atfnd.model import (
 )
 from atfnd.move.plan import in_order
 from atfnd.nic.toeplitz import rss_entry
-from atfnd.policy.match.match import rule_budget
+from atfnd.policy.match.match import RulesOfMany, rule_budget
 from atfnd.replay.delivery import as_moved, by_rss, changed, cpu_of, delivered, napi_id_of
 from atfnd.replay.matching import RecordedMatching
 from atfnd.replay.recording import (
@@ -99,7 +100,7 @@ class Replay:
     format: int = 0  # of the recording
 
     def __post_init__(self) -> None:
-        self._engine = Engine(Memory.of(self.policy), self._rss_queue)
+        self._engine = Engine(Memory.of(self.policy), self._rss_queue, RulesOfMany())
         self.memory, self.matching = self._engine.memory, RecordedMatching(self.policy)
         self._sockets = Sockets()
         self._recorded: dict[str, NicView] = {}
@@ -165,12 +166,16 @@ class Replay:
         filter."""
         for each in line.events:
             self.matching.hear(each)
-        self._tell(BirthsHeard(tuple(map(self._heard, line.events))), line.at_ns)
+        births = [each.event for each in line.events if not isinstance(each.event, ThreadReads)]
+        fresh = unanswered(births)
+        heard = tuple(self._heard(each, fresh) for each in line.events)
+        self._tell(BirthsHeard(heard), line.at_ns)
 
-    def _heard(self, heard: RecordedBirth) -> BirthHeard:
+    def _heard(self, heard: RecordedBirth, fresh: Mapping[int, Connecting]) -> BirthHeard:
         event, only = heard.event, next(iter(heard.nics), None)
         if isinstance(event, Connecting):
-            return BirthHeard(event, offers=partial(self._offers, event, heard))
+            is_fresh = fresh.get(event.cookie) is event
+            return BirthHeard(event, offers=self._offers(event, heard) if is_fresh else ())
         if isinstance(event, Listening) and len(heard.nics) != 1:
             only = None
         return BirthHeard(event, only if isinstance(event, Listening | ThreadReads) else None)
@@ -186,14 +191,16 @@ class Replay:
 
     def _look(self, at: LookAt | None, now_ns: int) -> None:
         """At the ports, or at flows that may share a filter."""
-        nics = self._engine.views
         if at is LookAt.PORTS and self._engine.handshakes.listening(self.memory):
-            of_port = {name: partial(self.matching.of_port, name) for name in nics}
-            self._tell(PortsLooked(of_port, self._uses()), now_ns)
+            asked = self._engine.ports_to_match()
+            rules = {
+                name: {each: self.matching.of_port(name, *each) for each in of_nic}
+                for name, of_nic in asked.items()
+            }
+            self._tell(PortsLooked(rules, self._uses()), now_ns)
         if at is LookAt.SPANS:
-            share = filter(self._engine.may_share, nics)
-            of_many = {name: partial(self.matching.of_many, name) for name in share}
-            self._tell(PrefixesLooked(of_many, self._uses() if of_many else ()), now_ns)
+            share = tuple(filter(self._engine.may_share, self._engine.views))
+            self._tell(PrefixesLooked(share, self._uses() if share else ()), now_ns)
 
     def _uses(self) -> Sequence[SocketUse]:
         """Every connected socket, by the queue that it would come through."""
@@ -253,7 +260,7 @@ class Replay:
                 todo.extendleft(reversed(self._reported(said, now_ns)))
             elif isinstance(command, LookAtStrays):
                 dead = dict.fromkeys(command.keys, False)
-                todo.extend(self._engine.handle(StraysLooked(dead), now_ns))
+                todo.extend(self._engine.handle(StraysLooked(dead, frozenset()), now_ns))
 
     def _write(self, plan: Plan, now_ns: int) -> list[Outcome]:
         """Actions that move no flow."""

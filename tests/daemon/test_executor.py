@@ -303,7 +303,8 @@ def test_undo_needs_a_permit_for_the_nic(bed: Bed) -> None:
 
 def test_strays_are_looked_up_where_they_are(bed: Bed) -> None:
     bed.executor.carry_out([LookAtStrays((("nic", key(1)), ("other", PORT)))])
-    assert StraysLooked({("nic", key(1)): False, ("other", PORT): True}) in bed.heard
+    living = {("nic", key(1)): False, ("other", PORT): True}
+    assert StraysLooked(living, frozenset({key(1)})) in bed.heard
 
 
 def test_the_loop_is_told_that_its_next_tick_may_be_another(bed: Bed) -> None:

@@ -10,9 +10,16 @@ from typing import NamedTuple
 from atfnd.engine.filters.readers import Readers
 from atfnd.engine.table.flow_table import FlowTable
 from atfnd.engine.table.wide_key import overlap
-from atfnd.model import FlowKey, Listening, SocketUse, ThreadReads
+from atfnd.model import FlowKey, Listening, SocketUse, Thread, ThreadReads
 
-__all__ = ["Asked", "Listeners"]
+__all__ = ["Asked", "Listeners", "ServedPort"]
+
+
+class ServedPort(NamedTuple):
+    """A port, and a thread that serves its connections: the policy may have one rule for them."""
+
+    key: FlowKey
+    thread: Thread | None
 
 
 class Asked(NamedTuple):

@@ -28,7 +28,7 @@ from atfnd.engine.filters.connections import (
     rivalled,
     waits_for,
 )
-from atfnd.engine.filters.listeners import Asked, Listeners
+from atfnd.engine.filters.listeners import Asked, Listeners, ServedPort
 from atfnd.engine.handshake.birth import Birth, spot_for
 from atfnd.engine.ownership import follow
 from atfnd.engine.placement.steering_method import no_filter
@@ -50,7 +50,7 @@ from atfnd.model import (
     Thread,
 )
 
-__all__ = ["RuleOf", "exposed", "look", "wanted_again"]
+__all__ = ["RuleOf", "asks", "exposed", "look", "wanted_again"]
 
 _LINGER_NS = 10_000_000_000  # a server that restarts listens again
 _FAR_NS = 1_000_000_000  # until then a write is over
@@ -68,6 +68,20 @@ class _No(Exception):
 
 class _NoRoom(_No):
     """It has none because no filter is left."""
+
+
+def asks(nic: NicView, listeners: Listeners, memory: Memory) -> frozenset[ServedPort]:
+    """What `look` asks the policy, with the table as it is."""
+    flows, asked = accepted(nic, memory), set()
+    for key in listeners.sockets:
+        if key in listeners.unwanted or _why_nobodys(key, listeners) is not None:
+            continue
+        [listener] = listeners.rivals(key)
+        users = _users(key, flows[key.family, key.local_port])
+        asked |= {ServedPort(key, user.thread) for user in users}
+        if not users and not _stays(key, memory) and _is_placed(listener):
+            asked.add(ServedPort(key, listener.thread))
+    return frozenset(asked)
 
 
 def look(
@@ -174,16 +188,16 @@ def _wanted(
     queue, or several, or the policy does not want it."""
     [listener] = listeners.rivals(key)
     entry = memory.table.get(key)
-    users = [flow for flow in flows if flow.thread is not None and covers(key, flow.key)]
-    if not users and entry is not None and entry.location is not None:
-        return None  # the place of the listener then is the best that is known
+    users = _users(key, flows)
+    if not users and _stays(key, memory):
+        return None
     plain = Flow(
         key=key, cookie=listener.cookie, nic=nic.name, state=FlowState.WANTED,
         app_cpu=listener.cpu or 0, thread=listener.thread, target_queue=None, target_cpu=None,
         location=None, rx_queue=None, rx_cpu=None, bytes=0, used_ns=now_ns, moved_ns=0,
         rule_name="", why="",
     )  # fmt: skip
-    alone = not users and listener.thread is not None and listener.cpu is not None
+    alone = not users and _is_placed(listener)
     if alone:
         users = [plain]
     if not users:
@@ -206,6 +220,23 @@ def _wanted(
         raise _No("the CPUs of its connections have several queues, or none")
     why = f"its connections are served where queue {queue} is delivered"
     return replace(entry or plain, rule_name=rule.name, why=why), queue, rule.order
+
+
+def _users(key: FlowKey, flows: Iterable[Flow]) -> list[Flow]:
+    """The connections of a port whose threads are known."""
+    return [flow for flow in flows if flow.thread is not None and covers(key, flow.key)]
+
+
+def _stays(key: FlowKey, memory: Memory) -> bool:
+    """Its rule stays where it is as long as no thread is known to use a connection: the place of
+    the listener when it was written is the best that is known."""
+    entry = memory.table.get(key)
+    return entry is not None and entry.location is not None
+
+
+def _is_placed(listener: Listening) -> bool:
+    """It is known which thread listens, and where."""
+    return listener.thread is not None and listener.cpu is not None
 
 
 def _own_queue(

@@ -7,15 +7,26 @@ us. A flow that was born has an entry before that: without `uses`, an audit woul
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 
 from atfnd.engine.handshake.distance import Distances
 from atfnd.engine.table.memory import Memory
 from atfnd.model import Born, Connected, Connecting, Flow, SocketGone, SocketUse
 
-__all__ = ["Connects"]
+__all__ = ["Connects", "unanswered"]
 
 _GIVEN_UP_NS = 300_000_000_000  # a SYN is retried for less than this (tcp_syn_retries)
+
+
+def unanswered(events: Iterable[Born]) -> Mapping[int, Connecting]:
+    """Of the events of one wake-up, by cookie: the connects that are still open after them."""
+    found: dict[int, Connecting] = {}
+    for event in events:
+        if isinstance(event, Connecting):
+            found[event.cookie] = event
+        elif isinstance(event, Connected | SocketGone):
+            found.pop(event.cookie, None)
+    return found
 
 
 class Connects:
@@ -26,14 +37,11 @@ class Connects:
         self._open: dict[int, Connecting] = {}  # by cookie: not answered
         self._answered: dict[int, Connecting] = {}  # those with an entry, to be adopted
 
-    def heard(self, events: Iterable[Born], memory: Memory) -> list[Connecting]:
-        """The events of one wake-up. Returns the new connects that are still unanswered and
-        open."""
-        fresh: list[Connecting] = []
+    def heard(self, events: Sequence[Born], memory: Memory) -> list[Connecting]:
+        """The events of one wake-up. Returns the new connects that are still `unanswered`."""
         for event in events:
             if isinstance(event, Connecting):
                 self._open[event.cookie] = event
-                fresh.append(event)
             elif isinstance(event, Connected):
                 self.distances.learn(event.key.remote, event.handshake_ns)
                 connect = self._open.pop(event.cookie, None)
@@ -42,7 +50,7 @@ class Connects:
             elif isinstance(event, SocketGone):
                 self._open.pop(event.cookie, None)
                 self._answered.pop(event.cookie, None)
-        return [each for each in fresh if self._open.get(each.cookie) is each]
+        return list(unanswered(events).values())
 
     def uses(self, memory: Memory, now_ns: int) -> list[SocketUse]:
         """The entries of connects, in the form in which an audit reports sockets."""

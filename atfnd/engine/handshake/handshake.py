@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 
 from atfnd.engine.filters import port_rules, prefix_rules
-from atfnd.engine.filters.listeners import Listeners
+from atfnd.engine.filters.listeners import Listeners, ServedPort
 from atfnd.engine.handshake import birth
 from atfnd.engine.handshake.birth import Birth
 from atfnd.engine.handshake.connects import Connects
@@ -110,6 +110,13 @@ class Handshakes:
     def listening(self, memory: Memory) -> bool:
         """Some port must be looked at."""
         return any(each.sockets or each.closed_ns for each in listeners(memory).values())
+
+    def asks_of_ports(self, nic: NicView, memory: Memory) -> frozenset[ServedPort]:
+        """What `look_at_ports` asks the policy."""
+        known = memory.nics[nic.name].listeners
+        if known is None or not nic.armed:
+            return frozenset()
+        return port_rules.asks(nic, known, memory)
 
     def look_at_ports(
         self, nic: NicView, rule_of: port_rules.RuleOf, uses: Sequence[SocketUse], memory: Memory,

@@ -40,6 +40,7 @@ from atfnd.policy.match.systemd import units_in
 __all__ = [
     "CONDITIONS",
     "Matcher",
+    "RulesOfMany",
     "armed",
     "asks_direction",
     "has_threshold",
@@ -63,6 +64,7 @@ T = TypeVar("T")
 Holds = bool | None  # None: not known, or true for some of many flows
 Condition = Callable[[Facts], Holds]
 Conditions = Mapping[str, Callable[[Any], Condition]]  # by field of a rule, from its requirement
+_Compiled = Sequence[tuple[FlowRule, Sequence[Condition]]]
 
 
 class Matcher:
@@ -102,15 +104,39 @@ class Matcher:
     def of_many(self, facts: Facts) -> FlowRule | None:
         """The one rule for every flow that a wide key stands for, from its first byte on; None:
         there is none, or some flows may fall under another."""
-        rule, every = next(self._for_some(facts), (None, False))
-        return rule if every else None
+        return _of_many(self._of_many, facts)
 
     def _for_some(self, facts: Facts) -> Iterator[tuple[FlowRule, bool]]:
-        """Rules that flows of a wide key may fall under, each with whether all of them do."""
-        for rule, asked in self._of_many:
-            holds = _all(asked, facts)
-            if holds is not False:
-                yield rule, holds is True and not has_threshold(rule)
+        return _for_some(self._of_many, facts)
+
+
+class RulesOfMany:
+    """`Matcher.of_many` as a function of the rules, in their order. It compiles them once, as long
+    as it is asked about the same ones."""
+
+    def __init__(self) -> None:
+        self._rules: Mapping[str, FlowRule] = {}
+        self._compiled: _Compiled = []
+
+    def __call__(self, rules: Mapping[str, FlowRule], nic: str, key: FlowKey) -> FlowRule | None:
+        """The one rule for all flows of a NIC that a wide key stands for; None: there is none."""
+        if rules is not self._rules:
+            compiled = [(rule, _asked(rule, _CONDITIONS_OF_MANY)) for rule in rules.values()]
+            self._rules, self._compiled = rules, compiled
+        return _of_many(self._compiled, Facts(key, interface=nic))
+
+
+def _of_many(compiled: _Compiled, facts: Facts) -> FlowRule | None:
+    rule, every = next(_for_some(compiled, facts), (None, False))
+    return rule if every else None
+
+
+def _for_some(compiled: _Compiled, facts: Facts) -> Iterator[tuple[FlowRule, bool]]:
+    """Rules that flows of a wide key may fall under, each with whether all of them do."""
+    for rule, asked in compiled:
+        holds = _all(asked, facts)
+        if holds is not False:
+            yield rule, holds is True and not has_threshold(rule)
 
 
 def meets(rule: FlowRule, bytes: int, age_ns: int, rate_bit_s: int) -> bool:

@@ -174,10 +174,6 @@ class Matching:
         process = self._process(thread, now_ns)
         return self._matcher.of_port(Facts(key, comm, process, nic, Direction.ACCEPTED))
 
-    def of_many(self, key: FlowKey, nic: str) -> FlowRule | None:
-        """The one rule for all flows that a wide key stands for, whichever threads use them."""
-        return self._matcher.of_many(Facts(key, interface=nic))
-
     def left_by(self, key: FlowKey) -> str | None:
         """The rule that leaves a flow alone whatever it carries. A rule that asks for more than the
         key is not named, because the flow's thread is not known here."""
