@@ -162,6 +162,8 @@ class Executor:
             by_rules = view.armed and view.method is SteeringMethod.RULES
             in_order = any(rule.order is not Mode.IMMEDIATE for rule in steering)
             session.moves.know(measure=by_rules and in_order)
+            table = self._engine.memory.table
+            session.moves.only_known(lambda key: table.get(key) is not None)
 
     def take_out(
         self, session: NicSession, permit: UndoPermit, put_back: Callable[[], list[Undone]]

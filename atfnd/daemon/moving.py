@@ -17,7 +17,7 @@ from math import inf
 
 from atfnd.model import Action, ActionKind, FlowKey, Mode, Outcome, Policy
 from atfnd.move.command import Ended
-from atfnd.move.device import NicMoves
+from atfnd.move.device import NicMoves, only_known
 from atfnd.move.event import Event, FlowClosed, PortChanged, Reset, TimerDue, Wanted
 from atfnd.move.mover import Mover
 from atfnd.move.timer import Times
@@ -96,6 +96,10 @@ class Moving:
             self._measure_after_s = min(2 * self._measure_after_s, _MEASURE_LATEST_S)
         if said := self._tell(*self._facts(0)):
             self._said(said)
+
+    def only_known(self, known: Callable[[FlowKey], bool]) -> None:
+        """Forget the flows that have no entry."""
+        self._mover.device = only_known(self._mover.device, known)
 
     def use(self, policy: Policy) -> None:
         """From now on this policy sets how long flows rest and how many moves there may be."""

@@ -144,7 +144,7 @@ class SocketReader:
     def audit(self) -> None:
         """Compare entries with sockets: gone, used, idle."""
         memory = self._engine.memory
-        idle = not (len(memory.table) or memory.overflowed or self._matching.waiting())
+        idle = not (memory.knows_flows() or self._matching.waiting())
         if idle and not self._recorder.active():
             self.share_queues()
             return

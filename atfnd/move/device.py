@@ -16,7 +16,7 @@ wait:
 
 from __future__ import annotations
 
-from collections.abc import Set
+from collections.abc import Callable, Set
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -54,7 +54,7 @@ from atfnd.move.timer import Times, pipe_ns, t_timer_ns
 from atfnd.move.transition import TOO_EARLY, Moved, Phase, Transition, finish
 from atfnd.move.verdict import Mechanism, Mode, Verdict
 
-__all__ = ["NicMoves", "Record", "due_ns", "step"]
+__all__ = ["NicMoves", "Record", "due_ns", "only_known", "step"]
 
 
 class NicMoves(NamedTuple):
@@ -179,6 +179,21 @@ def _know(device: NicMoves, port: Port) -> NicMoves:
             live = live.put(subject, move.breaks(f"on the way: {why}") if why else move)
     kept = {q: t for q, t in device.timers_ns.items() if q < len(port.rings)}
     return device._replace(port=port, live=live, timers_ns=FrozenMap(kept))
+
+
+def only_known(device: NicMoves, known: Callable[[FlowKey], bool]) -> NicMoves:
+    """Without what moves have taught of flows that have neither an entry nor a move."""
+    kept = {
+        subject: record
+        for subject, record in device.records.items()
+        if not isinstance(subject, FlowKey)
+        or subject in device.live
+        or subject in device.waiting
+        or known(subject)
+    }
+    if len(kept) == len(device.records):
+        return device
+    return device._replace(records=FrozenMap(kept))
 
 
 def _forget(device: NicMoves, event: FlowClosed) -> NicMoves:

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from atfnd.engine.filters import budget
+from atfnd.engine.filters.listeners import Listeners
 from atfnd.engine.table.flow_table import FlowTable
 from atfnd.engine.table.memory import Memory, RulesInForce, Weight
 from atfnd.model import (
@@ -21,6 +22,7 @@ from atfnd.model import (
     Flow,
     FlowKey,
     FlowState,
+    Listening,
     Node,
     Outcome,
     SteeringMethod,
@@ -288,3 +290,27 @@ def test_no_filter_is_taken_for_one_of_many_flows_that_could_not_be_written_thre
         budget.put_off(port, "nic", known, NOW_NS)
     known.nics["nic"].spending.covers.add(port)  # its wait is over
     assert swaps(known) == ({key(1): port} if is_taken else {})
+
+
+def test_when_a_port_may_be_tried_is_forgotten_with_its_last_listener() -> None:
+    known, port = memory(), key(0)._replace(remote=bytes(4), remote_port=0)
+    listens = Listening(NOW_NS, 1, port, 0, None, None)
+    known.nics["nic"].listeners = Listeners({port: {1: listens}})
+    budget.put_off(port, "nic", known, NOW_NS)
+    weigh(known, NOW_NS)
+    assert known.nics["nic"].spending.later.keys() == {port}
+    known.nics["nic"].listeners = Listeners()
+    weigh(known, NOW_NS)
+    assert not known.nics["nic"].spending.later
+
+
+def test_when_a_prefix_may_be_tried_is_forgotten_long_after_it_was() -> None:
+    known, prefix = memory(), key(0)._replace(remote_port=0, remote_prefix=24)
+    budget.put_off(prefix, "nic", known, NOW_NS)
+    spending = known.nics["nic"].spending
+    spending.unused_ns[prefix] = NOW_NS
+    weigh(known, NOW_NS + 1000 * SECOND_NS)
+    assert spending.later.keys() == {prefix}
+    weigh(known, NOW_NS + 1025 * SECOND_NS)
+    assert not spending.later
+    assert not spending.unused_ns

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from atfnd.model import Action, ActionKind, Actuator
 from atfnd.move.command import Ended, Write
-from atfnd.move.device import due_ns
+from atfnd.move.device import Record, due_ns, only_known
 from atfnd.move.event import FlowClosed, PortChanged, QueueHeld, TimerDue, Wanted
 from atfnd.move.frozenmap import FrozenMap
 from atfnd.move.verdict import Mode, Verdict
@@ -150,3 +150,14 @@ def test_a_setting_waits_for_every_move_and_every_move_for_the_setting() -> None
     ]
     told.written(turn)
     assert written(told) == [key(2)]
+
+
+def test_what_moves_taught_of_a_flow_ends_with_its_entry_and_its_last_move() -> None:
+    told = Told()
+    told(to(1, Mode.IMMEDIATE))  # its move is under way
+    rests = Record(told.now_ns)
+    told.device = told.device._replace(
+        records=FrozenMap({key(0): rests, key(1): rests, key(2): rests, 3: rests})
+    )
+    kept = only_known(told.device, {key(2)}.__contains__).records
+    assert [*kept] == [key(1), key(2), 3]  # and that of a queue

@@ -132,6 +132,7 @@ class Kernel:
         self.listeners.clear()
         self.cpu_listeners.clear()
         self.machine.births.clear()
+        self.descriptors.close_all()
 
     def topology(self) -> Topology:
         every = tuple(cpu.index for cpu in self.machine.cpus)

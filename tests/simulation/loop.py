@@ -40,6 +40,13 @@ class Descriptors:
     def close(self, number: int) -> None:
         self._readable.pop(number, None)
 
+    def close_all(self) -> None:
+        """The process that had them has ended."""
+        self._readable.clear()
+
+    def still_open(self) -> set[int]:
+        return {*self._readable}
+
     def readable(self, number: int) -> bool:
         asked = self._readable.get(number)
         return asked is not None and asked()
@@ -81,8 +88,8 @@ class WorldLoop(asyncio.SelectorEventLoop):
     """Its clock is the world's."""
 
     def __init__(self, world: World, descriptors: Descriptors) -> None:
-        super().__init__(_Selector(world, descriptors))
-        self._world = world
+        self._world, self._waits = world, _Selector(world, descriptors)
+        super().__init__(self._waits)
 
     def run_in_executor(
         self, executor: Executor | None, func: Callable[[Unpack[_Ts]], _T], *args: *_Ts
@@ -102,6 +109,14 @@ class WorldLoop(asyncio.SelectorEventLoop):
             answer.set_result(done.result())
         else:
             answer.set_exception(error)
+
+    def timers(self) -> int:
+        """Calls that are to come."""
+        return sum(not each.cancelled() for each in self._scheduled)  # type: ignore[attr-defined]
+
+    def readers(self) -> set[int]:
+        """Descriptors of the world that it waits for."""
+        return {number for number in self._waits.get_map() if number > FIRST}
 
     def time(self) -> float:
         return self._world.now_ns / 1e9

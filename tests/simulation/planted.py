@@ -17,11 +17,12 @@ from typing import Any
 from unittest import mock
 
 from atfnd.daemon.arming import Arming
+from atfnd.daemon.moving import Moving
 from atfnd.daemon.nics import ServedNics
 from atfnd.daemon.operator import OperatorCommands
 from atfnd.daemon.session import NicSession
 from atfnd.engine.engine import Engine
-from atfnd.engine.filters import connections, port_rules
+from atfnd.engine.filters import budget, connections, port_rules
 from atfnd.engine.filters.listeners import Asked, Listeners
 from atfnd.engine.handshake.birth import Birth
 from atfnd.engine.indirection import entries
@@ -282,6 +283,13 @@ WHOLE: dict[str, Fault] = {
     "a NIC is undone before it is disarmed": partial(
         _object, OperatorCommands, "disarm_now", _undo_while_armed
     ),
+    "what moves taught of closed flows is remembered": partial(
+        _object, Moving, "only_known", _nothing
+    ),
+    "threads of closed flows are remembered": partial(
+        _object, Memory, "knows_flows", lambda self: len(self.table) > 0
+    ),
+    "when a port may be tried outlives it": partial(_object, budget, "_forget_wide", _nothing),
     "a pause takes nothing out": partial(_object, OperatorCommands, "_take_out", _take_nothing_out),
     "births whose moves are dropped are waited for": partial(
         _object, Engine, "_moves_dropped", _nothing

@@ -25,7 +25,7 @@ from tests.simulation.actuator import WorldActuator
 from tests.simulation.disk import Disk
 from tests.simulation.driver import FOREIGN, Refusal
 from tests.simulation.kernel import Kernel
-from tests.simulation.machine import Machine, Socket, Task
+from tests.simulation.machine import Machine, Socket, Task, WorldObserver
 from tests.simulation.nic import DEFAULT, ENTRIES, WorldNic
 from tests.simulation.policies import policy
 from tests.simulation.schedule import Plan, Step
@@ -636,6 +636,7 @@ class Run:
         """Nothing is written any more, and what is placed is counted."""
         world, before, refused = self.world, self._writes(), self._refused()
         put_off = self.verdicts["deferred"]
+        idle = self.service.threads() if self.daemon.alive else set()
         self._pass(world.now_ns + 10 * QUIET_NS)
         if (more := self.verdicts["deferred"] - put_off) > PUT_OFF_MOST * len(self.sockets):
             world.broken("rest", f"{more} moves were put off in five seconds, long after the first")
@@ -645,6 +646,9 @@ class Run:
             world.broken("rest", f"{more} writes after 20 quiet seconds")
         if not self.daemon.alive:
             return
+        if left := idle & self.service.threads():
+            world.broken("leak", f"threads {left} are remembered, and use no flow")
+        self._nothing_to_come()
         table = self.service.engine.memory.table
         for socket in self.sockets:
             flow, nic = table.get(socket.flow.key), socket.nic
@@ -658,6 +662,16 @@ class Run:
             if not right and self._can_be_placed(socket):
                 world.broken("placement", f"{socket.flow.key} is {why}")
             world.seen[why[:110]] += 1
+
+    def _nothing_to_come(self) -> None:
+        """The world has come to rest: only the observer looks at sockets later."""
+        pending = self.world.pending()
+        del pending[WorldObserver._check.__qualname__]
+        if pending.total() > len(self.sockets):
+            self.world.broken("leak", f"after 20 quiet seconds these are to come: {pending}")
+        live, memory = {each.cookie for each in self.sockets}, self.service.engine.memory
+        if gone := {f.cookie for f in memory.overflowed.values()} - live:
+            self.world.broken("leak", f"sockets {gone} are shown as turned away, and are closed")
 
     def _can_be_placed(self, socket: Socket) -> bool:
         """A queue is delivered on its thread's CPU, there is room for a filter, nobody else changed

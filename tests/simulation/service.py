@@ -39,6 +39,7 @@ from tests.simulation.world import Killed, World
 __all__ = ["Answer", "Service"]
 
 PACE = Pace(0.2, 1.0, 2.0)
+TIMERS_MOST = 20  # one for each chore, and one for each NIC whose moves wait
 PATIENCE_NS = 60_000_000_000  # an order takes less
 
 
@@ -139,9 +140,13 @@ class Service:
             self.die()
 
     def _reap(self) -> None:
-        """Pass on what ended it."""
+        """Pass on what ended it. When it was asked to end, it has closed what it had open."""
         if self.alive and self._task.done():
             self._task.result()
+            self._interfaces.close()
+            self._observer.close()
+            if left := self._kernel.descriptors.still_open():
+                self._world.broken("leak", f"it ends, and {len(left)} descriptors are open")
             self._world.note("stop", "the daemon stops")
             self.die()
 
@@ -260,6 +265,38 @@ class Service:
                 actuator = next(each for nic, each in self._kernel.actuator if nic.name == name)
                 if actuator.watched.keys() - device.live.keys():
                     yield f"a flow of {name} is watched for ever"
+        yield from self._grown()
+
+    def _grown(self) -> Iterator[str]:
+        """What would be more with every flow that comes and goes."""
+        engine, loop = self.engine, self._loop
+        memory, table, moving = engine.memory, engine.memory.table, self.moving()
+        if (timers := loop.timers()) > TIMERS_MOST:
+            yield f"the loop waits for {timers} timers"
+        ours = self._kernel.descriptors.still_open()
+        if (idle := len(ours - loop.readers())) > len(self._kernel.actuator):
+            yield f"nothing reads {idle} descriptors"
+        if unknown := {key for key in memory.left if key not in moving and table.get(key) is None}:
+            yield f"{unknown} are to go under a new policy, and are gone"
+        if engine._unjudged - moving:
+            yield f"the ports {engine._unjudged} are never judged by the new policy"
+        for name, known in memory.nics.items():
+            ports = set() if known.listeners is None else {*known.listeners.sockets}
+            if gone := {each for each in known.spending.later if each.listens} - ports:
+                yield f"{name} remembers when filters of {gone} may be tried, and nobody listens"
+            if gone := {each for each in known.spending.weights if table.get(each) is None}:
+                yield f"{name} weighs {gone}, which have no entry"
+        for name, session in self.supervisor._sessions.items() if self.supervisor else ():
+            records = () if session.moves is None else session.moves._mover.device.records
+            flows = {each for each in records if isinstance(each, FlowKey)} - moving
+            if gone := {each for each in flows if table.get(each) is None}:
+                yield f"{name} remembers moves of {gone}, which have no entry"
+
+    def threads(self) -> set[int]:
+        """Those that it remembers, and that use no flow of the table."""
+        memory = self.engine.memory
+        known = memory.thread_cpu.keys() | memory.cpusets.keys()
+        return {tid for tid in known if not memory.table.of_thread(tid)}
 
     def _opened(self, nic: WorldNic) -> None:
         nic.ours.on_write = partial(self._before, nic)

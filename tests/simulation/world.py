@@ -86,10 +86,9 @@ class World:
         """The daemon is in the kernel for so long."""
         self.run_until(self.now_ns + ns)
 
-    @property
-    def pending(self) -> int:
-        """Things that will happen: a world that has come to rest has few."""
-        return len(self._heap)
+    def pending(self) -> Counter[str]:
+        """How many things will happen, by what: a world that has come to rest has few."""
+        return Counter(call.__qualname__ for _, _, _, call, _ in self._heap)
 
     def operation(self, what: str) -> None:
         """The daemon is about to do this, or has done it. Killed: not any more."""

@@ -278,6 +278,7 @@ def weigh(nic: NicView, topology: Topology, rss: RssOf, memory: Memory, now_ns: 
     spending, table = memory.nics[nic.name].spending, memory.table
     spending.promised &= spending.covers  # a flow may have its slot already, or no use for it
     spending.refused = False
+    _forget_wide(nic.name, memory, now_ns)
     for family, full in spending.found_full.items():
         if now_ns >= full.until_ns:  # one more may try
             spending.found_full[family] = full._replace(ours=table.rules_in(nic.name) + 1)
@@ -304,6 +305,23 @@ def weigh(nic: NicView, topology: Topology, rss: RssOf, memory: Memory, now_ns: 
         else:
             mismatch = 1.0 if old is None else old.mismatch
         spending.weights[flow.key] = _weight(flow, mismatch, old, now_ns)
+
+
+def _forget_wide(nic: str, memory: Memory, now_ns: int) -> None:
+    """What is remembered of rules for many flows ends with the port's listeners, or a while after a
+    prefix was last tried."""
+    known, table = memory.nics[nic], memory.table
+    ports = () if known.listeners is None else known.listeners.sockets
+
+    def stays(key: FlowKey, again_ns: int) -> bool:
+        if key in ports or table.get(key) is not None:
+            return True
+        return not key.listens and now_ns < again_ns + _LATEST_NS
+
+    spending = known.spending
+    spending.later = {key: it for key, it in spending.later.items() if stays(key, it[1])}
+    for key in [each for each in spending.unused_ns if table.get(each) is None]:
+        del spending.unused_ns[key]
 
 
 def swaps(nic: NicView, memory: Memory, now_ns: int) -> Plan:

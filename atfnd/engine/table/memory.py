@@ -231,6 +231,10 @@ class Memory:
         known = frozenset(cpu.index for cpu in self.cpus.values() if cpu.online)
         return known or frozenset(queue.cpu for queue in nic.queues if queue.cpu is not None)
 
+    def knows_flows(self) -> bool:
+        """An audit has something to compare with sockets, or something to forget."""
+        return bool(len(self.table) or self.overflowed or self.thread_cpu or self.cpusets)
+
     def in_use(self, flow: Flow, idle_ns: int) -> bool:
         """It was used within `idle_ns` before the last audit, or since."""
         return flow.used_ns > self.audited_ns - idle_ns
