@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from atfnd.serve.api.requests import Few
-from tests.asking import refusal
+from atfnd.serve.api import requests
+from atfnd.serve.api.requests import BUGS, BUGS_S, Few
+from tests.asking import curl, refusal
 from tests.published import serving
 
 __all__: list[str] = []
@@ -53,3 +54,20 @@ def test_a_flood_of_tracebacks_is_logged_a_few_times(monkeypatch: pytest.MonkeyP
     assert logged(2) == []
     now_s[0] = 60.0
     assert logged(3) == ["bug x (1000 more were not logged)", "bug x"]
+
+
+def test_what_serves_logs_few_tracebacks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Of a bug that a client can have a request meet as often as it likes."""
+
+    def bug() -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(logging.getLogger("atfnd.serve"), "filters", [])
+    monkeypatch.setattr(requests, "_few", Few(BUGS, BUGS_S))
+    with serving(tmp_path / "a") as daemon:
+        monkeypatch.setattr(daemon.source, "status", bug)
+        assert [curl(daemon, "/v1/status")[0] for _ in range(2 * BUGS)] == [500] * 2 * BUGS
+    bugs = [each for each in caplog.records if each.exc_info]
+    assert [each.exc_info[0] for each in bugs if each.exc_info] == [ZeroDivisionError] * BUGS
