@@ -18,7 +18,7 @@ from pyroute2 import netns
 
 from tests.zygote import Forked
 
-__all__ = ["APP4", "APP6", "PEER4", "PEER6", "Net", "Talker", "packed"]
+__all__ = ["APP4", "APP6", "PEER4", "PEER6", "Net", "Talker", "listening", "packed"]
 
 T = TypeVar("T")
 
@@ -28,6 +28,17 @@ _names = itertools.count()
 
 def packed(address: str) -> bytes:
     return ipaddress.ip_address(address).packed
+
+
+def listening(name: str, port: int) -> bool:
+    """Some TCP socket of the namespace `name` listens on this port."""
+    done = subprocess.run(
+        ["ip", "netns", "exec", name, "ss", "-Htln", f"sport = :{port}"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return bool(done.stdout)
 
 
 class Net:

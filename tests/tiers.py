@@ -16,6 +16,7 @@ HERE = Path(__file__).parent
 # Not in `make test`: long runs, and what measures.
 FULL = {
     "test_api_fuzz": "thousands of requests",
+    "test_armed_again": "thirty orders under traffic of real servers",
     "test_auto_lab": "trials of a placement last seconds each",
     "test_bench_harness": "runs the bench",
     "test_bench_matrix": "runs the bench",

@@ -20,6 +20,7 @@ from tests.applications import Application, Applications, delivered
 from tests.bed import Bed, a_bed
 from tests.daemons import OBSERVERS
 from tests.labs import HOST, Lab
+from tests.netns import listening
 from tests.wait import until
 
 __all__: list[str] = []
@@ -149,16 +150,6 @@ def test_a_bulk_receiver(bed: Bed) -> None:
         start = bed.meter.read()
         until(lambda: sum(segments(start)) >= 2000, "traffic flows on", 30)
         assert segments(start)[1] == 0
-
-
-def listening(netns: str, port: int) -> bool:
-    done = subprocess.run(
-        ["ip", "netns", "exec", netns, "ss", "-Htln", f"sport = :{port}"],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    return bool(done.stdout)
 
 
 def test_an_operator_sees_the_chain(bed: Bed) -> None:
