@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""`Reporter` without a daemon: what it shows of the table, the NICs and the changes."""
+
+from __future__ import annotations
+
+import errno
+import os
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from atfnd.daemon.changes import ChangeLog
+from atfnd.daemon.in_force import InForce
+from atfnd.daemon.reporter import Reporter
+from atfnd.daemon.session import Sessions
+from atfnd.engine.engine import Engine
+from atfnd.engine.event import NicAttached
+from atfnd.engine.table.memory import Memory
+from atfnd.errors import OperatorError
+from atfnd.model import Action, ActionKind, FlowState, Outcome, Policy
+from atfnd.serve.log.event_log import EventLog
+from tests.values import NIC, RULE, flow, key
+
+__all__: list[str] = []
+
+POLICY = Policy((), (RULE,), "auto", 64, 0, ("a.yaml",))
+INSERT = Action(ActionKind.INSERT, "nic", key(1), None, None, 2, "why", "rest")
+
+
+class Parts:
+    """A reporter, and what stands for the parts that it reads."""
+
+    def __init__(self) -> None:
+        part: Any = SimpleNamespace
+        self.engine = Engine(Memory.of(POLICY), lambda nic, key: None)
+        self.engine.handle(NicAttached(NIC), 0)
+        self.refusal = 0
+        watch = part(view=NIC, shown=self._shown, reads=lambda: None, predicted=NIC_QUEUE.get)
+        self.sessions: Sessions = {NIC.name: part(view=NIC, watch=watch)}
+        self.in_force, self.said = InForce(POLICY), list[str]()
+        self.changes = ChangeLog(EventLog(), self.sessions, self.in_force)
+        observer = part(name="bpf", lost=lambda: 7)
+        exclusion = part(report=lambda flow: "It is kept off CPU 3.", findings=list)
+        self.reporter = Reporter(
+            self.engine, self.sessions, observer, "", self.in_force, self.changes, exclusion, part()
+        )
+        notify: Any = part(ready=self.said.append, alive=self.said.append)
+        self.reporter.notify = notify
+
+    def _shown(self, owned: Any) -> Any:
+        if self.refusal:
+            raise OSError(self.refusal, os.strerror(self.refusal))
+        return replace(NIC, owned=owned())
+
+
+NIC_QUEUE = {key(1): NIC.queues[3]}
+
+
+@pytest.fixture
+def parts() -> Parts:
+    return Parts()
+
+
+def test_the_status_counts_flows_changes_and_losses(parts: Parts) -> None:
+    parts.engine.memory.table.put(flow(1, state=FlowState.STEERED, location=9, target_queue=2))
+    parts.engine.memory.table.put(flow(2))
+    for code in (0, 0, errno.ENOSPC):
+        parts.changes.record(Outcome(INSERT, 1, code, None, "left"))
+    status = parts.reporter.status()
+    assert (status.table_entries, status.table_capacity) == (2, 64)
+    assert dict(status.flows_by_state)[FlowState.STEERED.value] == 1
+    assert (status.actions_applied, status.actions_refused) == (2, 1)
+    assert (status.events_lost, status.armed, status.policy_files) == (7, ("nic",), ("a.yaml",))
+    assert parts.reporter.counts().changes == parts.changes.changes
+
+
+def test_flows_that_found_the_table_full_come_last(parts: Parts) -> None:
+    parts.engine.memory.table.put(flow(1))
+    parts.engine.memory.overflowed[key(5)] = flow(5)
+    shown = [each.key for each in parts.reporter.flows() if each is not None]
+    assert shown == [key(1), key(5)]
+
+
+def test_a_nic_is_shown_with_the_locations_of_our_filters(parts: Parts) -> None:
+    parts.engine.memory.table.put(flow(1, state=FlowState.STEERED, location=9, target_queue=2))
+    [nic] = parts.reporter.nics()
+    assert (nic.name, nic.owned) == ("nic", frozenset({9}))
+    assert parts.reporter.rss_queue("nic", key(1)) == 3
+    assert parts.reporter.rss_queue("nic", key(2)) is None
+
+
+@pytest.mark.parametrize("code", [errno.ENODEV, errno.EIO])
+def test_one_that_has_gone_is_left_out_and_one_that_cannot_be_read_is_an_error(
+    parts: Parts, code: int
+) -> None:
+    parts.refusal = code
+    if code == errno.ENODEV:
+        assert parts.reporter.nics() == []
+        return
+    with pytest.raises(OperatorError, match="nic cannot be read now"):
+        parts.reporter.nics()
+
+
+def test_the_service_manager_hears_why_a_policy_was_not_reloaded(parts: Parts) -> None:
+    parts.reporter.tell_ready()
+    parts.in_force.refused = "a.yaml:3:1: no such key"
+    parts.reporter.tell_alive()
+    short = "1 of 1 NICs armed: nic; 0 flows known, 0 by a rule"
+    assert parts.said == [short, f"{short}; not reloaded: a.yaml:3:1: no such key"]
+
+
+def test_what_keeps_an_application_off_a_cpu_is_a_remark_on_its_flow(parts: Parts) -> None:
+    bare = replace(flow(1), thread=None)
+    assert parts.reporter.remarks(bare) == ("It is kept off CPU 3.",)
