@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Moves of real flows by the machine of the moves, with the kernel in its hands: without a daemon.
 
-Writes rules (or queues' CPUs) of a bed's NIC through `program.apply`, as the daemon does. What the
+Writes rules (or queues' CPUs) of a bed's NIC through `program.actuator`, as a daemon does. What the
 machine was given for the bench: a flow does not rest, nothing is remembered against it, the token
 bucket admits 10,000 moves a second, a quiet flow is waited for 50 ms, a queue's new CPU as long.
 """
@@ -13,15 +13,15 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
+from atfnd.daemon.moving import carry_out
 from atfnd.errors import OperatorError
 from atfnd.model import Action, ActionKind, FlowKey, Outcome
 from atfnd.move.command import Ended
 from atfnd.move.device import NicMoves
-from atfnd.move.event import TimerDue, Wanted
+from atfnd.move.event import Event, TimerDue, Wanted
 from atfnd.move.frozenmap import FrozenMap
 from atfnd.move.mover import Mover
 from atfnd.move.timer import Times
@@ -29,7 +29,6 @@ from atfnd.move.verdict import Mode, Verdict
 from atfnd.observe.nics.move_port import read_port
 from atfnd.observe.nics.watch import NicWatch
 from atfnd.program.actuator import NicActuator
-from atfnd.program.apply import apply
 from atfnd.program.journals.filter_journal import FilterJournal
 from atfnd.program.journals.undo_journal import UndoJournal
 from bench.bed import Bed
@@ -144,9 +143,7 @@ class Steering:
             tries.update(chosen)
             # what a strike taught of one flow would end its moves
             self.mover.device = self.mover.device._replace(records=FrozenMap())
-            said = self.mover.tell(
-                *wanted, *self.actuator.evidence(self.actuator.now_ns()), TimerDue()
-            )
+            said = self._told(*wanted, *self.actuator.evidence(self.actuator.now_ns()), TimerDue())
             for each in said:
                 flow = numbers[each.action.key] if isinstance(each.action.key, FlowKey) else None
                 if flow is None:
@@ -170,14 +167,17 @@ class Steering:
                 ActionKind.QUEUE_CPU, self.watch.view.name, None, None, old, new, "", "", queue
             )
             began_ns = time.time_ns()
-            said = self.mover.tell(Wanted(action, Mode.STRICT, frozenset({queue})), TimerDue())
+            said = self._told(Wanted(action, Mode.STRICT, frozenset({queue})), TimerDue())
             done_ns = time.time_ns()
             while not (ended := [each for each in said if isinstance(each, Ended)]):
                 time.sleep(0.0002)
-                said = self.mover.tell(*self.actuator.evidence(self.actuator.now_ns()), TimerDue())
+                said = self._told(*self.actuator.evidence(self.actuator.now_ns()), TimerDue())
             found.append(Move(None, began_ns, done_ns, False, ended[0]))
             time.sleep(max(0.0, began_ns / 1e9 + FOLLOW_EVERY_S - time.time()))
         return found
+
+    def _told(self, *events: Event) -> list[Outcome | Ended]:
+        return carry_out(self.mover.steps(*events), self.actuator.write)
 
     def _soon_s(self, every_s: float) -> float:
         """The next look, as `atfnd.moving` has it, but within `every_s`."""
@@ -222,18 +222,12 @@ def steering(
         journal = undo.enter_context(closing(FilterJournal(folder / "rules.journal")))
         undo_journal = undo.enter_context(closing(UndoJournal(folder / "originals.journal")))
         actuator = undo.enter_context(
-            closing(
-                _Actuator(
-                    partial(apply, nic, journal, undo_journal),
-                    lambda: watch.view.queues,
-                    cookies.get,
-                    nic.rule,
-                )
-            )
+            closing(_Actuator(nic, journal, undo_journal, lambda: watch.view.queues, cookies.get))
         )
         actuator.began_ns, actuator.done_ns, actuator.held = {}, {}, set()
         actuator.start()
-        if actuator.try_writes(nic.name).errno:
+        tried = carry_out(actuator.trial(nic.name), actuator.write)
+        if tried is None or tried.errno:
             raise OperatorError(f"{nic.name} takes no filter", exit_code=1)
         queue_of = [queues[flow % len(queues)] for flow in range(len(streams))]
         locations = []

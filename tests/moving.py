@@ -9,9 +9,9 @@ import sys
 import time
 from collections import Counter
 from contextlib import ExitStack, closing
-from functools import partial
 from pathlib import Path
 
+from atfnd.daemon.moving import carry_out
 from atfnd.model import Action, ActionKind, FlowKey, Outcome, Protocol
 from atfnd.move.command import Ended
 from atfnd.move.device import NicMoves
@@ -24,10 +24,10 @@ from atfnd.nic import Nic
 from atfnd.observe.nics.move_port import read_port
 from atfnd.observe.nics.watch import NicWatch
 from atfnd.program.actuator import NicActuator
-from atfnd.program.apply import apply
 from atfnd.program.journals.filter_journal import FilterJournal
 from atfnd.program.journals.undo_journal import UndoJournal
 from bench.traffic.sequence import Tally
+from tests.driven import driven
 from tests.labs import Ends, key_of
 from tests.wait import until
 
@@ -57,15 +57,14 @@ class Moving:
         self.actuator = undo.enter_context(
             closing(
                 NicActuator(
-                    partial(apply, nic, journal, undo_journal),
-                    lambda: self.nic.view.queues,
-                    {key: cookie}.get,
-                    nic.rule,
+                    nic, journal, undo_journal, lambda: self.nic.view.queues, {key: cookie}.get
                 )
             )
         )
         self.actuator.start()
-        assert self.actuator.try_writes(nic.name).errno == 0
+        tried = carry_out(self.actuator.trial(nic.name), self.actuator.write)
+        assert tried is not None
+        assert tried.errno == 0
         self.old, self.new = 0, 1
         self.location: int | None = None
         port = read_port(self.nic.view, self.nic.nic.interface, self.actuator.write_ns())
@@ -86,7 +85,7 @@ class Moving:
         device = self.moves.device
         self.moves.device = device._replace(records=FrozenMap(), timers_ns=FrozenMap())
         self.began_ns.append(time.time_ns())
-        self._said(self.moves.tell(*events))
+        self._said(driven(self.moves, *events))
 
     def wanted(self, mode: Mode, rss: frozenset[int] = frozenset()) -> Wanted:
         """To the other queue. `rss`: the one that RSS gives the flow, where a change of its rule
@@ -101,7 +100,7 @@ class Moving:
     def look(self) -> bool:
         """Tell what was seen, and that time has passed; has it ended?"""
         seen = self.actuator.evidence(self.actuator.now_ns())
-        self._said(self.moves.tell(*seen, TimerDue()))
+        self._said(driven(self.moves, *seen, TimerDue()))
         return len(self.ended) == len(self.began_ns)
 
     def look_at_link(self) -> None:
@@ -113,7 +112,7 @@ class Moving:
             read_port(self.nic.view, self.nic.nic.interface, self.actuator.write_ns())
         )
         again = (Reset(),) if self.nic.lives > lives else ()
-        self._said(self.moves.tell(facts, *again))
+        self._said(driven(self.moves, facts, *again))
 
     def move(self, mode: Mode, rss: frozenset[int] = frozenset()) -> Ended:
         self.want(mode, rss)

@@ -61,3 +61,7 @@ def test_commands_are_there(page: Path) -> None:
         group: Any = get_command(app)
         said = set(re.findall(rf"(?:^|[;&] *){name} ([a-z]+)", code, re.MULTILINE))
         assert said <= set(group.commands), name
+
+
+def test_the_page_on_the_architecture_is_read_in_one_sitting() -> None:
+    assert len((ROOT / "docs" / "architecture.md").read_text().splitlines()) <= 250

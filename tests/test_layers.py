@@ -37,6 +37,25 @@ IMPORTED_ONLY_BY = {
     "cli": {"cli", "__main__"},
     "lab": {"lab", "cli"},
 }
+# What writes for a NIC: module of `program` -> name -> the files that may import it. `program`
+# itself, `lab` and the offline `restore` of `cli` write too.
+_EXECUTOR, _UNDOING = "daemon/executor.py", "daemon/undoing.py"
+WRITES: dict[str, dict[str, set[str]]] = {
+    "actuator": {"apply": {_EXECUTOR}, "NicActuator": {"daemon/moving.py"}},
+    "balance": {
+        name: {_EXECUTOR} for name in ("banned", "journal", "lift", "lifted", "restored", "unban")
+    },
+    "blind_actuator": {"BlindActuator": {"daemon/moving.py"}},
+    "filter": {"apply": set()},
+    "queue_cpu": {"apply": set()},
+    "restore": {"restored": set()},
+    "setting": {name: {_EXECUTOR, _UNDOING} for name in ("apply", "undo", "written")},
+    "undo": {"Undo": {_UNDOING}},
+}
+NIC_WRITES = {"probe", "set_queue_cpu", "set_rss", "write_setting"}  # methods of `nic.Nic`
+FILTER_WRITES = {"delete", "insert"}  # of what is called `nic`
+MAY_WRITE = {"cli", "kernel", "lab", "nic", "program"}
+SUPERVISOR = "daemon/supervisor.py"
 SPEAKS_KERNEL = {"kernel", "bpf", "observe"}
 KERNEL_PATH = re.compile(r"/(proc|sys)(/|$)")
 
@@ -120,6 +139,69 @@ def _kernel_words(source: str) -> Iterator[tuple[int, str]]:
                 yield node.lineno, text
 
 
+def writers(sources: Sources) -> list[str]:
+    """What writes for a NIC, outside the executor and what it drives."""
+    found = []
+    for path, source in sources.items():
+        if room_of(path) not in MAY_WRITE:
+            found += [f"{path}:{line}: {what}" for line, what in _writes(path, source)]
+    return found
+
+
+def _writes(path: str, source: str) -> Iterator[tuple[int, str]]:
+    for node in ast.walk(ast.parse(source)):
+        match node:
+            case ast.Import(names=names):
+                yield from (
+                    (node.lineno, n.name) for n in names if n.name.startswith("atfnd.program")
+                )
+            case ast.ImportFrom(module="atfnd.program", names=names):
+                for each in names:
+                    if not all(path in by for by in WRITES.get(each.name, {}).values()):
+                        yield node.lineno, f"all of program.{each.name}"
+            case ast.ImportFrom(module=str(module), names=names):
+                writing = WRITES.get(module.removeprefix("atfnd.program."), {})
+                for each in names:
+                    if path not in writing.get(each.name, {path}):
+                        yield node.lineno, each.name
+            case ast.Call(func=ast.Attribute(value=on, attr=called)):
+                name = getattr(on, "attr", getattr(on, "id", ""))
+                writes = called in NIC_WRITES and not name.endswith("executor")
+                writes |= called in FILTER_WRITES and name == "nic"
+                if writes and path != _EXECUTOR:
+                    yield node.lineno, f".{called}()"
+
+
+def not_composed(sources: Sources) -> list[str]:
+    """The parts of the daemon inherit from none of each other, and none gets the supervisor."""
+    trees = {p: ast.parse(source) for p, source in sources.items() if room_of(p) == "daemon"}
+    classes = [
+        (path, node)
+        for path, tree in trees.items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ClassDef)
+    ]
+    ours, found = {node.name for _, node in classes}, []
+    for path, node in classes:
+        for base in node.bases:
+            if ast.unparse(base).rpartition(".")[2] in ours:
+                found.append(f"{path}:{node.lineno}: {node.name} inherits {ast.unparse(base)}")
+    for path, tree in trees.items():
+        found += [f"{path}:{line}: {what}" for line, what in _of_supervisor(path, tree)]
+    return found
+
+
+def _of_supervisor(path: str, tree: ast.AST) -> Iterator[tuple[int, str]]:
+    for node in ast.walk(tree):
+        match node:
+            case ast.ImportFrom(module="atfnd.daemon.supervisor"):
+                yield node.lineno, "imports the supervisor"
+            case ast.Call(args=args, keywords=keywords) if path == SUPERVISOR:
+                for each in (*args, *(keyword.value for keyword in keywords)):
+                    if isinstance(each, ast.Name) and each.id == "self":
+                        yield node.lineno, "hands the supervisor on"
+
+
 def names_of_two(sources: Sources) -> list[str]:
     """A public class has its name for itself, so that a word means one thing in the tree."""
     files: dict[str, list[str]] = {}
@@ -135,7 +217,7 @@ def ours() -> Sources:
     return {str(f.relative_to(ROOT / "atfnd")): f.read_text(encoding="utf-8") for f in files}
 
 
-RULES = [bad_imports, cycles, kernel_speech, names_of_two]
+RULES = [bad_imports, cycles, kernel_speech, names_of_two, not_composed, writers]
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda f: f.__name__)
@@ -246,3 +328,43 @@ class _Planted(NamedTuple):
 
 def test_planted_callables() -> None:
     assert list(callables(_Planted, "_Planted")) == ["_Planted.asked.rule_of"]
+
+
+PLANTED_WRITES = [
+    ("daemon/x.py", "from atfnd.program.setting import undo", 1),
+    ("daemon/x.py", "from atfnd.program import setting", 1),
+    ("daemon/x.py", "import atfnd.program.setting", 1),
+    ("daemon/x.py", "from atfnd.program.setting import DONE, drifted", 0),
+    ("daemon/x.py", "from atfnd.program.balance import bans, unban", 1),
+    ("daemon/x.py", "from atfnd.program.undo import Undo", 1),
+    ("daemon/x.py", "from atfnd.program.actuator import apply, NicActuator", 2),
+    ("observe/x.py", "def f(nic): return nic.probe()", 1),
+    ("daemon/x.py", "def f(session): session.watch.nic.delete(7)", 1),
+    ("daemon/x.py", "def f(waiting): waiting.insert(0, 7)", 0),
+    ("daemon/undoing.py", "from atfnd.program.setting import undo", 0),
+    ("daemon/undoing.py", "from atfnd.program.actuator import apply", 1),
+    ("daemon/executor.py", "from atfnd.program import balance, setting", 0),
+    ("daemon/executor.py", "from atfnd.program import undo", 1),
+    ("cli/x.py", "from atfnd.program.restore import restored", 0),
+]
+
+
+@pytest.mark.parametrize(("path", "source", "count"), PLANTED_WRITES)
+def test_planted_writes(path: str, source: str, count: int) -> None:
+    assert len(writers({path: source})) == count
+
+
+PLANTED_PARTS = [
+    ("daemon/x.py", "class A: ...\nclass B(A): ...", 1),
+    ("daemon/x.py", "class A(NamedTuple): ...", 0),
+    ("daemon/x.py", "from atfnd.daemon.supervisor import Supervisor", 1),
+    ("daemon/supervisor.py", "def f(self): self.part = Part(self)", 1),
+    ("daemon/supervisor.py", "def f(self): self.part = Part(log=self)", 1),
+    ("daemon/supervisor.py", "def f(self): self.part = Part(self.log)", 0),
+    ("cli/run.py", "from atfnd.daemon.supervisor import Supervisor", 0),
+]
+
+
+@pytest.mark.parametrize(("path", "source", "count"), PLANTED_PARTS)
+def test_planted_parts(path: str, source: str, count: int) -> None:
+    assert len(not_composed({path: source})) == count

@@ -22,14 +22,13 @@ from atfnd.engine.placement import queues, steer
 from atfnd.engine.placement.steering_method import method_of
 from atfnd.engine.prepare import homes, prepare
 from atfnd.model import Queue, SteeringMethod, Topology, brief
-from atfnd.nic import Claims
 from atfnd.nic.toeplitz import rss_entry
 from atfnd.observe.machine.topology import CpuWatch
 from atfnd.policy.match.match import rule_budget
-from atfnd.program import setting
 from atfnd.program.balance import BALANCER
 from atfnd.program.journals.filter_journal import FilterJournal
 from atfnd.program.journals.undo_journal import UndoJournal
+from atfnd.program.setting import drifted
 from atfnd.serve.log.event_log import EventLog
 
 __all__ = ["Arming"]
@@ -52,7 +51,7 @@ class Arming:
         self._memory, self._executor, self._sessions = engine.memory, executor, sessions
         self._journal, self._undo_journal, self._cpus = journal, undo_journal, cpus
         self._in_force, self._log = in_force, log
-        self.balancing = Balancing(sessions, log, undo_journal, self.put_back)
+        self.balancing = Balancing(executor, sessions, log, undo_journal, self.put_back)
 
     def meet(self, session: NicSession) -> None:
         """A NIC that is new here, or was armed just now."""
@@ -62,7 +61,8 @@ class Arming:
             session.met = True
             return
         session.watch.manual(self._undo_journal.manual(session.view.name))
-        self._inspect(session, self._journal.claims(session.view.name))
+        self._executor.probe(session)
+        self._inspect(session)
         self._after_absence(session)
         self._prepare(session)
         self.know_homes(session)
@@ -108,7 +108,7 @@ class Arming:
         leave them alone."""
         name, held = session.view.name, self._undo_journal.held(session.view.name)
         session.watch.read_settings()
-        moved = setting.drifted(name, session.view.settings, self._undo_journal)
+        moved = drifted(name, session.view.settings, self._undo_journal)
         where = []
         for queue in session.view.queues:
             each = f"queue-cpu:{queue.index}"
@@ -119,7 +119,7 @@ class Arming:
     def _moved(self, session: NicSession) -> dict[str, str]:
         """What another program moved. This leaves out what an irqbalance may have moved that we are
         about to tell."""
-        moved = setting.drifted(session.view.name, session.view.settings, self._undo_journal)
+        moved = drifted(session.view.name, session.view.settings, self._undo_journal)
         irqs = {f"queue-cpu:{q.index}": q.irq for q in session.view.queues if q.irq is not None}
         doubted = self.balancing.may_have_moved
         return {k: v for k, v in moved.items() if k not in irqs or not doubted(irqs[k])}
@@ -194,24 +194,9 @@ class Arming:
             return
         entries.record(before, session.view, outcomes, memory, time.monotonic_ns())
 
-    def undo(self, session: NicSession) -> list[setting.Undone]:
-        """Put back every setting of this NIC that still has our value. Armed or not."""
-        name, settings = session.view.name, session.view.settings
-        held = {each: value.original for each, value in self._undo_journal.held(name).items()}
-        done = setting.undo(session.watch.nic, self._undo_journal)
-        for each, code, left in done:
-            self._log.add(
-                "refused" if code else "undo", f"{each} {left}", "asked for", nic=name,
-                old=settings.get(each), new=held[each], errno=errno.errorcode.get(code),
-            )  # fmt: skip
-        self._memory.nics[name].buckets = None
+    def taken_out(self, session: NicSession) -> None:
+        """Our changes were taken out: read what it has now."""
         self._inspect(session)
-        return done
-
-    def gone(self, session: NicSession) -> None:
-        """A NIC is gone, and its settings with it; put back what we changed for the whole
-        machine."""
-        setting.undo(session.watch.nic, self._undo_journal)
 
     def _after_absence(self, session: NicSession) -> None:
         """Settings that moved while no daemon ran: another program moved them if the NIC is still
@@ -225,14 +210,13 @@ class Arming:
     def _forget_drifted(self, session: NicSession) -> None:
         """What these settings are now is their original value when they are written again."""
         name = session.view.name
-        for each in setting.drifted(name, session.view.settings, self._undo_journal):
+        for each in drifted(name, session.view.settings, self._undo_journal):
             self._undo_journal.forget(name, each)
 
-    def _inspect(self, session: NicSession, prove: Claims | None = None) -> None:
-        """Read the NIC again, and choose how its flows are steered. `prove` as for
-        `NicWatch.inspect`."""
+    def _inspect(self, session: NicSession) -> None:
+        """Read the NIC again, and choose how its flows are steered."""
         slots = session.view.caps.rule_slots
-        session.watch.inspect(prove)
+        session.watch.inspect()
         if session.view.caps.rule_slots != slots:  # unknown when it was opened, or another table
             policy, now = self._in_force.policy, session.view.caps.rule_slots
             session.watch.allow(rule_budget(policy, session.name, now))

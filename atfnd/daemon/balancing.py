@@ -13,10 +13,10 @@ import errno
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
+from atfnd.daemon.executor import Executor, UndoPermit
 from atfnd.daemon.session import NicSession, Sessions, views_of
 from atfnd.model import NicView, Restored, SteeringMethod, cpu_list
-from atfnd.program import balance
-from atfnd.program.balance import Ban
+from atfnd.program.balance import BALANCER, Ban, bans, forget, let_go, running, spared
 from atfnd.program.journals.record_file import Unrecorded
 from atfnd.program.journals.undo_journal import UndoJournal
 from atfnd.serve.log.event_log import EventLog
@@ -32,12 +32,13 @@ class Balancing:
 
     def __init__(
         self,
+        executor: Executor,
         sessions: Sessions,
         log: EventLog,
         undo_journal: UndoJournal,
         put_back: Callable[[NicSession, frozenset[int]], None],
     ) -> None:
-        self._sessions, self._log = sessions, log
+        self._executor, self._sessions, self._log = executor, sessions, log
         self._undo_journal, self._put_back = undo_journal, put_back
         self._here: frozenset[int] = frozenset()  # pids
         self._spared: dict[int, frozenset[int]] = {}  # by pid: what it leaves alone, as last asked
@@ -63,8 +64,8 @@ class Balancing:
     def may_have_moved(self, irq: int) -> bool:
         """An irqbalance runs that may still move this interrupt, and we are about to tell it not
         to."""
-        here = [pid for pid in balance.running() if self._hopeful(pid)]
-        if irq in balance.let_go(self._undo_journal):
+        here = [pid for pid in running() if self._hopeful(pid)]
+        if irq in let_go(self._undo_journal):
             return False
         return any(irq not in self._spared.get(pid, ()) for pid in here)
 
@@ -77,50 +78,44 @@ class Balancing:
             await self._look()
 
     async def _look(self) -> None:
-        here = balance.running()
+        here = running()
         for known in (self._spared, self._refused, self._doubts):
             for pid in known.keys() - here:
                 del known[pid]
         self._here = here
-        if any(self._wanted().values()) or balance.bans(self._undo_journal):
+        if any(self._wanted().values()) or bans(self._undo_journal):
             for pid in sorted(here):
                 await self._tell(pid)
 
     def _wanted(self) -> dict[str, frozenset[int]]:
-        return {name: _irqs(view) for name, view in views_of(self._sessions).items()}
+        views = views_of(self._sessions).items()
+        return {name: _irqs(view) for name, view in views if self._executor.armed(name)}
 
     async def _tell(self, pid: int) -> None:
-        spared = await asyncio.to_thread(balance.spared, pid)
-        if spared is None:
+        alone = await asyncio.to_thread(spared, pid)
+        if alone is None:
             self._doubts[pid] = self._doubts.get(pid, 0) + 1
             return
         self._doubts.pop(pid, None)
         wanted = self._wanted()  # as it is now
-        stale = self._stale(pid, spared)
-        kept = spared | balance.let_go(self._undo_journal)
+        stale = self._stale(pid, alone)
+        kept = alone | let_go(self._undo_journal)
         new = {name: irqs - kept for name, irqs in wanted.items() if irqs - kept}
         if not new and not stale:
-            self._spared[pid] = spared
+            self._spared[pid] = alone
             return
+        why = "the interrupt is another's now"
+        ended = {ban: UndoPermit(ban.nic, why) for ban in stale}
         try:
-            for name, irqs in new.items():
-                for irq in sorted(irqs):
-                    balance.journal(self._undo_journal, Ban(pid, name, irq))
+            code, left = await self._executor.ban(pid, new, ended)
         except Unrecorded as refusal:
             self._refuse(pid, new, f"the journal cannot be written: {refusal.strerror}")
             return
-        more = frozenset[int]().union(*new.values())
-        less = {ban.irq for ban in stale} - more
-        code, left = await asyncio.to_thread(balance.banned, pid, more, less)
-        for ban in stale:
-            balance.forget(self._undo_journal, ban)
         if code:
-            for name, irqs in new.items():
-                for irq in irqs:
-                    balance.forget(self._undo_journal, Ban(pid, name, irq))
             self._refuse(pid, new, left)
             return
-        self._spared[pid] = (spared - less) | more
+        more = frozenset[int]().union(*new.values())
+        self._spared[pid] = (alone - {ban.irq for ban in stale}) | more
         self._refused.pop(pid, None)
         for name, irqs in new.items():
             what = f"irqbalance (pid {pid}) leaves interrupts {cpu_list(irqs)} alone"
@@ -136,19 +131,19 @@ class Balancing:
                 self._log.add("refused", what, why, nic=name)
         self._refused[pid] = why
 
-    def _stale(self, pid: int, spared: frozenset[int]) -> list[Ban]:
+    def _stale(self, pid: int, alone: frozenset[int]) -> list[Ban]:
         """Bans of ours that ended with an irqbalance, and those of interrupts that no longer belong
         to the NIC."""
         stale = []
-        for ban in balance.bans(self._undo_journal):
+        for ban in bans(self._undo_journal):
             view = self._sessions[ban.nic].view if ban.nic in self._sessions else None
             theirs = {queue.irq for queue in view.queues} if view else set()
             if view and not view.up:
                 theirs.add(ban.irq)  # it may have none while the link is down
             if ban.pid not in self._here:
-                balance.forget(self._undo_journal, ban)
-            elif ban.pid == pid and ban.irq not in spared:
-                balance.forget(self._undo_journal, ban, theirs=True)
+                forget(self._undo_journal, ban)
+            elif ban.pid == pid and ban.irq not in alone:
+                forget(self._undo_journal, ban, theirs=True)
                 what = f"irqbalance (pid {pid}) was told to move interrupt {ban.irq} again"
                 why = f"another program told it to: left alone until `atfnctl resume {ban.nic}`"
                 self._log.add("manual", what, why, nic=ban.nic)
@@ -158,18 +153,14 @@ class Balancing:
 
     async def lift(self, nic: str) -> list[Restored]:
         """Take back the bans of one NIC."""
-        done = []
         async with self._one:
-            for pid, ours in balance.lift(self._undo_journal, nic):
-                irqs = {ban.irq for ban in ours}
-                code, left = await asyncio.to_thread(balance.unban, pid, irqs)
-                done += balance.lifted(self._undo_journal, ours, code, left)
+            for pid in {ban.pid for ban in bans(self._undo_journal) if ban.nic == nic}:
                 self._spared.pop(pid, None)
-        return done
+            return await self._executor.lift_bans(UndoPermit(nic, "asked for"))
 
-    def lift_all(self) -> Sequence[Restored]:
+    def lift_all(self, why: str) -> Sequence[Restored]:
         """At the end. The loop is blocked meanwhile."""
-        return balance.restored(self._undo_journal)
+        return self._executor.lift_every_ban(UndoPermit(BALANCER, why))
 
 
 @contextmanager
@@ -184,7 +175,7 @@ def _while_there() -> Iterator[None]:
 
 def _irqs(view: NicView) -> frozenset[int]:
     """Interrupts whose CPU we may choose."""
-    if not view.armed or view.method is SteeringMethod.NONE:
+    if view.method is SteeringMethod.NONE:
         return frozenset()
     return frozenset(
         queue.irq

@@ -14,9 +14,10 @@ from __future__ import annotations
 import os
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
+from atfnd.daemon.executor import Executor, UndoPermit
 from atfnd.engine.ownership.cpu_exclusion import (
     ExclusionReport,
     Ruling,
@@ -34,7 +35,6 @@ from atfnd.model import (
     FlowRule,
     Level,
     NicView,
-    Outcome,
     Plan,
     Policy,
     Thread,
@@ -43,9 +43,9 @@ from atfnd.model import (
 from atfnd.observe.processes import cgroup as observe
 from atfnd.observe.processes.process import Processes
 from atfnd.policy.match.match import names
-from atfnd.program import setting
 from atfnd.program.cpuset import CGROUPS, Cpusets
 from atfnd.program.journals.undo_journal import OwnedSetting, UndoJournal
+from atfnd.program.setting import DONE
 from atfnd.serve.log.event_log import EventLog
 
 __all__ = ["CpuExclusion"]
@@ -66,12 +66,10 @@ _Uses = Mapping[int, set[_Use]]  # of the processes of a cgroup, by pid
 
 
 class CpuExclusion:
-    """`record` counts and logs an outcome. OSError: the journal cannot be written."""
+    """Writes through the executor. OSError: the journal cannot be written."""
 
-    def __init__(
-        self, undo_journal: UndoJournal, record: Callable[[Outcome], None], log: EventLog
-    ) -> None:
-        self._undo_journal, self._record, self._log = undo_journal, record, log
+    def __init__(self, executor: Executor, undo_journal: UndoJournal, log: EventLog) -> None:
+        self._executor, self._undo_journal, self._log = executor, undo_journal, log
         self._cpusets, self._processes = Cpusets(), Processes(command=False)
         self._policy: Policy | None = None
         self._known: dict[_Id, set[_Use]] = {}
@@ -100,7 +98,7 @@ class CpuExclusion:
             self._seen.clear()
             self._eager = 0
             return
-        armed = {name for name, nic in nics.items() if nic.armed}
+        armed = set(filter(self._executor.armed, nics))
         judged: set[str] = set()
         if rules:
             self._gather(rules, flows)
@@ -112,14 +110,14 @@ class CpuExclusion:
                 uses = set().union(*known.values())
                 used_by = [rules[name] for name in sorted({use.rule for use in uses})]
                 through = {use.nic for use in uses}
-                writable = bool(through & armed)
+                by = min(through & armed, default=None)
                 if group is not None:
                     judged.add(group.id.setting)
-                    said = self._judge(group, known, used_by, writable)
+                    said = self._judge(group, known, used_by, by)
                 else:
                     said = refusal(unseen(path, cpusets=cpusets), used_by)
                 self._reports[path], said.nics = said, through
-                self._say(said, before.get(path), used_by, writable)
+                self._say(said, before.get(path), used_by, armed=by is not None)
         for name in held.keys() - judged:
             self._leave(name, bool(rules), bool(armed) or not nics)
         for name in self._refused.keys() - judged - held.keys():
@@ -143,7 +141,7 @@ class CpuExclusion:
 
     def pause(self, nics: Mapping[str, NicView]) -> list[str]:
         """Put back what no armed NIC needs. Returns what the kernel refused."""
-        armed = {name for name, nic in nics.items() if nic.armed}
+        armed = set(filter(self._executor.armed, nics))
         kept = {path for path, report in self._reports.items() if report.nics & armed}
         refused = []
         for name in self._undo_journal.held(CGROUPS):
@@ -201,8 +199,9 @@ class CpuExclusion:
         group: Cgroup,
         known: _Uses,
         rules: list[FlowRule],
-        writable: bool,
+        by: str | None,
     ) -> ExclusionReport:
+        """`by`: an armed NIC that it uses."""
         name = group.id.setting
         self._adopted.discard(name)
         held = self._still_ours(group, self._undo_journal.held(CGROUPS).get(name))
@@ -219,14 +218,14 @@ class CpuExclusion:
             manual = f"another program set its cpuset.cpus to {brief(group.cpus or '')}"
             return refusal(Ruling(None, manual, "to have it kept off again: atfnctl resume"), rules)
         if ruling.cpus is None:
-            if held is not None and writable:
+            if held is not None and by is not None:
                 self._put_back(name, ruling.why)
             return refusal(ruling, rules)
         if ruling.cpus == group.cpus:
             return ExclusionReport(
                 f"{sentence(ruling, rules)}: cpuset.cpus is {group.cpus}", None, True
             )
-        return self._narrow(group, ruling, rules, known, writable)
+        return self._narrow(group, ruling, rules, known, by)
 
     def _narrow(
         self,
@@ -234,17 +233,16 @@ class CpuExclusion:
         ruling: Ruling,
         rules: list[FlowRule],
         known: _Uses,
-        writable: bool,
+        by: str | None,
     ) -> ExclusionReport:
-        name, nic = group.id.setting, min(set().union(*known.values())).nic
+        name, nic = group.id.setting, by or min(set().union(*known.values())).nic
         why = f"{rules[0].placement}: {ruling.why}"
         action = Action.of_setting(nic, name, ruling.cpus, why, rules[0].name)
-        if not writable:
+        if by is None:
             would = f"{nic} is not armed: cpuset.cpus of {group.id.path} would be {ruling.cpus}"
             return refusal(Ruling(None, would, f"atfnctl arm {nic}"), rules, action)
         if name not in self._refused or self._refused[name] != ruling.cpus:
-            outcome = setting.apply(self._cpusets, self._undo_journal, action, verbatim=True)
-            self._record(outcome)
+            outcome = self._executor.write_cpuset(action)
             if not outcome.errno:
                 self._refused.pop(name, None)
                 text = f"{sentence(ruling, rules)}: cpuset.cpus is {ruling.cpus}"
@@ -285,10 +283,8 @@ class CpuExclusion:
         if name in self._refused and self._refused[name] is None:
             return [name]
         refused = []
-        for each in setting.undo(self._cpusets, self._undo_journal, {name}):
-            kind = "undo" if each.errno == 0 else "refused"
-            self._log.add(kind, f"{name} {each.left}", why)
-            if each.errno not in setting.DONE:
+        for each in self._executor.put_back_cpuset(name, UndoPermit(CGROUPS, why)):
+            if each.errno not in DONE:
                 self._refused[name] = None
                 refused.append(f"{name} ({os.strerror(each.errno)})")
         self._adopted.discard(name)
@@ -299,6 +295,7 @@ class CpuExclusion:
         report: ExclusionReport,
         before: ExclusionReport | None,
         rules: list[FlowRule],
+        *,
         armed: bool,
     ) -> None:
         """Log once why an application is not kept off."""

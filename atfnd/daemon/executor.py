@@ -1,14 +1,15 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """The only way to the kernel: carries out what the engine asks for, and gives back the results.
-Writes to a NIC only while it is armed; an undo also writes to one that is not, and needs a
-permit."""
+Writes to a NIC, to a cgroup or to irqbalance only for a NIC that is armed; an undo also writes for
+one that is not, and needs a permit."""
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -44,21 +45,32 @@ from atfnd.model import (
 )
 from atfnd.move.plan import in_order
 from atfnd.observe import Observer
-from atfnd.program.apply import apply
+from atfnd.program import balance, setting
+from atfnd.program.actuator import apply
+from atfnd.program.balance import BALANCER, Ban
+from atfnd.program.cpuset import CGROUPS, Cpusets
 from atfnd.program.journals.filter_journal import FilterJournal
 from atfnd.program.journals.undo_journal import UndoJournal
 from atfnd.program.setting import Undone
 
 __all__ = ["Executor", "UndoPermit"]
 
+_NOT_ARMED = "its NIC is not armed any more"
+
 Answer = Callable[[Any], Iterable[Event]]
 
 
 class UndoPermit(NamedTuple):
-    """An operator, or the policy at a stop, wants all our changes out of a NIC."""
+    """Our changes are no longer wanted: in a NIC, in the cgroups (CGROUPS) or in irqbalance
+    (BALANCER)."""
 
-    nic: str
+    of: str
     why: str
+
+    def check(self, of: str) -> None:
+        """ValueError: this permit is for something else."""
+        if self.of != of:
+            raise ValueError(f"{self} does not permit {of}")
 
 
 class Executor:
@@ -77,7 +89,7 @@ class Executor:
     ) -> None:
         self._engine, self._sessions, self._observer = engine, sessions, observer
         self._journal, self._undo_journal = journal, undo_journal
-        self._changes, self._in_force = changes, in_force
+        self._changes, self._in_force, self._cpusets = changes, in_force, Cpusets()
         self.changed: Callable[[], None] = lambda: None
         self._carriers: dict[type[Command], Answer] = {
             Adopt: self._adopt,
@@ -95,6 +107,10 @@ class Executor:
     def answer(self, kind: type[Command], by: Answer) -> None:
         """`by` carries out commands of this kind, and returns events."""
         self._carriers[kind] = by
+
+    def armed(self, nic: str) -> bool:
+        """We may write for this NIC: this is the one place that says so."""
+        return nic in self._sessions and self._sessions[nic].view.armed
 
     def take(self, *events: Event) -> list[Outcome]:
         """Give events to the engine, and carry out all that it asks for. Returns the outcomes of
@@ -123,7 +139,7 @@ class Executor:
     def move(self, plan: Plan) -> list[Outcome]:
         """Begin moves for a plan, as its policy's `order` asks, and return the outcomes there are
         already."""
-        allowed = in_order(tuple(action for action in plan if self._armed(action.nic)))
+        allowed = in_order(tuple(action for action in plan if self.armed(action.nic)))
         return self.carry_out(
             Begin(name, tuple(self._engine.wanted(each) for each in allowed if each.nic == name))
             for name in dict.fromkeys(action.nic for action in allowed)
@@ -132,9 +148,9 @@ class Executor:
     def write(self, plan: Plan) -> list[Outcome]:
         """Carry out a plan that moves no flow, at once."""
         done = [
-            self._apply(self._sessions[action.nic], action)
+            self._write(self._sessions[action.nic], action)
             for action in in_order(plan)
-            if self._armed(action.nic)
+            if self.armed(action.nic)
         ]
         self._report(done)
         return done
@@ -165,20 +181,80 @@ class Executor:
             table = self._engine.memory.table
             session.moves.only_known(lambda key: table.get(key) is not None)
 
-    def take_out(
-        self, session: NicSession, permit: UndoPermit, put_back: Callable[[], list[Undone]]
-    ) -> list[Restored]:
-        """Take all our changes out of a NIC; no move of it is under way. `put_back` undoes its
-        settings. ValueError: the permit is not for this NIC, or it is armed."""
-        if permit.nic != session.name:
-            raise ValueError(f"{permit} does not permit {session.name}")
-        undoing = Undoing(self._engine.memory, self._journal, self._undo_journal)
-        nic, view = session.watch.nic, session.view
-        return undoing.take_out(nic, view, permit.why, self._report, put_back)
+    def probe(self, session: NicSession) -> None:
+        """Prove what an armed NIC can do: writes filters that the journal names, and deletes
+        them."""
+        if self.armed(session.name):
+            session.watch.nic.probe(self._journal.claims(session.name))
 
-    def _armed(self, nic: str) -> bool:
-        """We may write: this is the one place that asks."""
-        return nic in self._sessions and self._sessions[nic].view.armed
+    def write_cpuset(self, action: Action) -> Outcome:
+        """Set the CPUs of a cgroup whose processes use this armed NIC."""
+        if self.armed(action.nic):
+            outcome = setting.apply(self._cpusets, self._undo_journal, action, verbatim=True)
+        else:
+            outcome = Outcome(action, time.monotonic_ns(), errno.EPERM, None, _NOT_ARMED)
+        self._changes.record(outcome)
+        return outcome
+
+    async def ban(
+        self, pid: int, irqs: Mapping[str, frozenset[int]], ended: Mapping[Ban, UndoPermit]
+    ) -> tuple[int, str]:
+        """Tell an irqbalance not to move interrupts of armed NICs, and to move those of `ended`
+        again. Returns an errno, and the result in words. Unrecorded: the journal cannot be written,
+        and it was told nothing."""
+        for ban, permit in ended.items():
+            permit.check(ban.nic)
+        if not all(map(self.armed, irqs)):
+            return errno.EPERM, _NOT_ARMED
+        new = [Ban(pid, name, irq) for name, each in irqs.items() for irq in sorted(each)]
+        for ban in new:
+            balance.journal(self._undo_journal, ban)
+        more = {ban.irq for ban in new}
+        less = {ban.irq for ban in ended} - more
+        code, left = await asyncio.to_thread(balance.banned, pid, more, less)
+        for ban in (*ended, *(new if code else ())):
+            balance.forget(self._undo_journal, ban)
+        return code, left
+
+    # ---- undo
+
+    def take_out(self, session: NicSession, permit: UndoPermit) -> list[Restored]:
+        """Take all our changes out of a NIC; no move of it is under way. ValueError: the permit is
+        not for this NIC, or it is armed."""
+        permit.check(session.name)
+        memory, log = self._engine.memory, self._changes.log
+        undoing = Undoing(memory, self._journal, self._undo_journal, log)
+        return undoing.take_out(session.watch.nic, session.view, permit.why, self._report)
+
+    def forget(self, session: NicSession, permit: UndoPermit) -> None:
+        """A NIC is gone, and its settings with it: put back what we changed for the whole
+        machine."""
+        permit.check(session.name)
+        setting.undo(session.watch.nic, self._undo_journal)
+
+    def put_back_cpuset(self, name: str, permit: UndoPermit) -> list[Undone]:
+        """Give a cgroup back the CPUs that it had."""
+        permit.check(CGROUPS)
+        undone = setting.undo(self._cpusets, self._undo_journal, {name})
+        for each in undone:
+            kind = "undo" if each.errno == 0 else "refused"
+            self._changes.log.add(kind, f"{name} {each.left}", permit.why)
+        return undone
+
+    async def lift_bans(self, permit: UndoPermit) -> list[Restored]:
+        """Have irqbalance move the interrupts of one NIC again."""
+        done = []
+        for pid, ours in balance.lift(self._undo_journal, permit.of):
+            code, left = await asyncio.to_thread(balance.unban, pid, {ban.irq for ban in ours})
+            done += balance.lifted(self._undo_journal, ours, code, left)
+        return done
+
+    def lift_every_ban(self, permit: UndoPermit) -> list[Restored]:
+        """At the end. The loop is blocked meanwhile."""
+        permit.check(BALANCER)
+        return balance.restored(self._undo_journal)
+
+    # ---- results
 
     def _report(self, said: Said) -> None:
         """Give the results of actions and moves to the engine."""
@@ -196,7 +272,7 @@ class Executor:
 
     def _begin(self, command: Begin) -> Sequence[MovesReported]:
         """Nothing is done on a NIC that is gone: the loop is about to hear of that."""
-        if not self._armed(command.nic):
+        if not self.armed(command.nic):
             return ()
         try:
             said = self._moves_of(self._sessions[command.nic]).want(command.wanted)
@@ -252,10 +328,15 @@ class Executor:
     def _moves_of(self, session: NicSession) -> Moving:
         """The moves of an armed NIC, from its first one on."""
         if session.moves is None:
-            carry_out = partial(self._apply, session)
-            blind = partial(self._cannot_prove, session.name)
             session.moves = Moving(
-                session.watch, carry_out, self._cookie, self._report, self._in_force.policy, blind
+                session.watch,
+                self._journal,
+                self._undo_journal,
+                partial(self._last_look, session),
+                self._cookie,
+                self._report,
+                self._in_force.policy,
+                partial(self._cannot_prove, session.name),
             )
             self.know(session)
         return session.moves
@@ -268,12 +349,19 @@ class Executor:
         flow = self._engine.memory.table.get(key)
         return None if flow is None else flow.cookie
 
-    def _apply(self, session: NicSession, action: Action) -> Outcome:
-        now_ns = time.monotonic_ns()
+    def _write(self, session: NicSession, action: Action) -> Outcome:
+        if (late := self._last_look(session, action)) is not None:
+            return late
+        return apply(session.watch.nic, self._journal, self._undo_journal, action)
+
+    def _last_look(self, session: NicSession, action: Action) -> Outcome | None:
+        """Why an action whose turn has come is not written. None: write it."""
+        now_ns, at = time.monotonic_ns(), action.location
+        if not self.armed(session.name):
+            return Outcome(action, now_ns, errno.EPERM, at, _NOT_ARMED)
         if (late := self._engine.outlived(action, now_ns)) is not None:
             return late
         if action.kind is ActionKind.DELETE and not action.live:
-            at = action.location
             try:
                 if self._inherited(session, action, now_ns):
                     why = "another socket uses its rule now"
@@ -281,7 +369,7 @@ class Executor:
             except OSError as refusal:
                 why = "it is not known whether its 5-tuple is in use again"
                 return Outcome(action, now_ns, refusal.errno or errno.EIO, at, why)
-        return apply(session.watch.nic, self._journal, self._undo_journal, action)
+        return None
 
     def _inherited(self, session: NicSession, action: Action, now_ns: int) -> bool:
         """The last look before a closed flow's filter is deleted: the delete would move a new

@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Generator, Sequence
+from contextlib import ExitStack, closing
 from dataclasses import replace
 from math import inf
+from typing import TypeVar
 
 from atfnd.model import Action, ActionKind, FlowKey, Mode, Outcome, Policy
 from atfnd.move.command import Ended
@@ -25,8 +26,10 @@ from atfnd.observe.nics.move_port import read_port
 from atfnd.observe.nics.watch import NicWatch
 from atfnd.program.actuator import NicActuator
 from atfnd.program.blind_actuator import BlindActuator
+from atfnd.program.journals.filter_journal import FilterJournal
+from atfnd.program.journals.undo_journal import UndoJournal
 
-__all__ = ["Moving", "Said"]
+__all__ = ["Moving", "Said", "carry_out"]
 
 _LOOK_S = 0.001  # for a gap; the machine may hear later of what follows a move
 _LOOK_LATER_S = 0.02
@@ -36,26 +39,44 @@ _MEASURE_AFTER_S, _MEASURE_LATEST_S = 5.0, 600.0  # again, after a refusal
 _REST_S = 5.0  # without a move, until nothing is attached any more
 
 Said = Sequence[Outcome | Ended]
+T = TypeVar("T")
+
+
+def carry_out(steps: Generator[Action, Outcome, T], write: Callable[[Action], Outcome]) -> T:
+    """Write each action when its turn has come, and give its outcome back."""
+    with closing(steps):
+        try:
+            action = next(steps)
+            while True:
+                action = steps.send(write(action))
+        except StopIteration as end:
+            value: T = end.value
+            return value
 
 
 class Moving:
-    """`apply` carries out an action, `cookie` returns that of a flow's socket, `said` takes the
-    results of moves that end after `want` has returned, `blind` says why packets and polls cannot
-    be seen. It changes nothing by itself."""
+    """`last_look` says why an action whose turn has come is not written now (None: it is),
+    `cookie` returns that of a flow's socket, `said` takes the results of moves that end after
+    `want` has returned, `blind` says why packets and polls cannot be seen."""
 
     def __init__(
         self,
         watch: NicWatch,
-        apply: Callable[[Action], Outcome],
+        journal: FilterJournal,
+        undo_journal: UndoJournal,
+        last_look: Callable[[Action], Outcome | None],
         cookie: Callable[[FlowKey], int | None],
         said: Callable[[Said], None],
         policy: Policy,
         blind: Callable[[str], None],
     ) -> None:
-        self._watch, self._said, self._apply, self._blind = watch, said, apply, blind
+        self._watch, self._said, self._last_look, self._blind = watch, said, last_look, blind
+        self._journal, self._undo_journal = journal, undo_journal
         self._actuator: NicActuator | BlindActuator
         try:
-            self._actuator = NicActuator(apply, lambda: watch.view.queues, cookie, watch.nic.rule)
+            self._actuator = NicActuator(
+                watch.nic, journal, undo_journal, lambda: watch.view.queues, cookie
+            )
         except OSError as refusal:
             self._actuator = self._blinded(refusal)
         times, port = _paced(Times(), policy), read_port(watch.view, watch.nic.interface, None)
@@ -90,7 +111,8 @@ class Moving:
         matches no flow, and delete it."""
         now_s = time.monotonic()
         due = measure and self._actuator.write_ns() is None and now_s >= self._measure_at_s
-        outcome = self._actuator.try_writes(self._watch.view.name) if due else None
+        trial = self._actuator.trial(self._watch.view.name)
+        outcome = carry_out(trial, self._write) if due else None
         if outcome is not None and outcome.errno:
             self._measure_at_s = now_s + self._measure_after_s
             self._measure_after_s = min(2 * self._measure_after_s, _MEASURE_LATEST_S)
@@ -138,9 +160,13 @@ class Moving:
         return [*reset, PortChanged(port)]
 
     def _tell(self, *events: Event) -> Said:
-        said = self._mover.tell(*events)
+        said = carry_out(self._mover.steps(*events), self._write)
         self._schedule(_LOOK_S)
         return said
+
+    def _write(self, action: Action) -> Outcome:
+        late = self._last_look(action)
+        return self._actuator.write(action) if late is None else late
 
     def _look(self) -> None:
         """Give the machine what was seen, and the time."""
@@ -148,7 +174,8 @@ class Moving:
             self._timer.cancel()
             self._timer = None
         began_s = time.thread_time()
-        said = self._mover.tell(*self._actuator.evidence(self._actuator.now_ns()), TimerDue())
+        seen = self._actuator.evidence(self._actuator.now_ns())
+        said = carry_out(self._mover.steps(*seen, TimerDue()), self._write)
         if said:
             self._said(said)
         self._schedule(max(_LOOK_S, (time.thread_time() - began_s) / _SHARE))
@@ -172,7 +199,7 @@ class Moving:
     def _blinded(self, refusal: OSError) -> BlindActuator:
         why = refusal.strerror or str(refusal)
         self._blind(why)
-        return BlindActuator(self._apply, why)
+        return BlindActuator(self._watch.nic, self._journal, self._undo_journal, why)
 
     def _start(self) -> None:
         """Attach what observes packets and polls. If the kernel refuses, moves go on without it

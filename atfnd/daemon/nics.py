@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from functools import partial
 
 from atfnd.daemon.arming import Arming
-from atfnd.daemon.executor import Executor
+from atfnd.daemon.executor import Executor, UndoPermit
 from atfnd.daemon.handshakes import BirthReader
 from atfnd.daemon.session import NicSession, Sessions
 from atfnd.daemon.sockets import SocketReader
@@ -180,7 +180,7 @@ class ServedNics:
         del self.sessions[name]
         self._executor.still(session)
         if new is None:
-            self._arming.gone(session)
+            self._executor.forget(session, UndoPermit(name, "the interface is gone"))
         self.detach(session)
         if new is None:
             for match in self._journal.left.get(name, {}):

@@ -10,7 +10,6 @@ from __future__ import annotations
 import errno
 from collections.abc import Collection, Sequence
 from contextlib import ExitStack
-from functools import partial
 
 from atfnd.daemon.arming import Arming
 from atfnd.daemon.cpu_exclusion import CpuExclusion
@@ -133,14 +132,13 @@ class OperatorCommands:
 
     def restore_all(self) -> None:
         """As `restore` of every NIC, but orders that were given hold."""
-        done: list[Restored] = []
+        done, why = list[Restored](), "atfnd stops, and the policy says on_stop: restore"
         for session in list(self._nics.sessions.values()):
             session.watch.arm(False)
             with self._nics.while_there(session):
-                why = "atfnd stops, and the policy says on_stop: restore"
                 done += self._take_out(session, why)
         done += self._release_cgroups()
-        self.restored = [*done, *self._arming.balancing.lift_all()]
+        self.restored = [*done, *self._arming.balancing.lift_all(why)]
 
     def arm_now(self, session: NicSession, why: str) -> None:
         """From now on we may write to it."""
@@ -182,8 +180,9 @@ class OperatorCommands:
         except OSError as refusal:  # it does not list them: `take_out` says that
             if refusal.errno == errno.ENODEV:
                 raise
-        permit = UndoPermit(session.name, why)
-        return self._executor.take_out(session, permit, partial(self._arming.undo, session))
+        done = self._executor.take_out(session, UndoPermit(session.name, why))
+        self._arming.taken_out(session)
+        return done
 
     def _release_cgroups(self) -> list[Restored]:
         """Give cgroups back the CPUs that no armed NIC asks for any more."""

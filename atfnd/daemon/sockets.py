@@ -116,7 +116,7 @@ class SocketReader:
             yield from batch
 
     def _seen(self, event: SocketSeen) -> None:
-        watch = nic_of(event, (session.watch for session in self._sessions.values()))
+        watch = nic_of(event, [session.watch for session in self._sessions.values()])
         if watch is None:
             return
         event, now_ns = event._replace(tunnel=watch.tunnel_of(event.key)), time.monotonic_ns()

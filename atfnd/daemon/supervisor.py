@@ -33,8 +33,8 @@ from atfnd.daemon.trying import Trying
 from atfnd.engine.engine import Engine
 from atfnd.engine.event import RemainsDue, Tick
 from atfnd.engine.table.memory import Memory
-from atfnd.model import FlowKey, NicView, Policy, Restored
-from atfnd.nic.toeplitz import rss_queue
+from atfnd.model import Policy, Restored
+from atfnd.nic.toeplitz import rss_index
 from atfnd.observe import Observer
 from atfnd.observe.machine.topology import CpuWatch
 from atfnd.observe.nics.interfaces import Interfaces
@@ -69,13 +69,13 @@ class Supervisor:
         self._sessions: Sessions = {}
         self._in_force, self._cpus, self._observer = InForce(policy), CpuWatch(), observer
         sessions, cpus, log, in_force = self._sessions, self._cpus, self.log, self._in_force
-        self._engine = engine = Engine(Memory.of(policy), _rss_index, RulesOfMany())
+        self._engine = engine = Engine(Memory.of(policy), rss_index, RulesOfMany())
         engine.memory.know_cpus(cpus.known().cpus)
         changes, matching = ChangeLog(log, sessions, in_force), Matching(policy, sources(policy))
         self._executor = executor = Executor(
             engine, sessions, observer, journal, undo_journal, changes, in_force
         )
-        self._cpu_exclusion = cpu_exclusion = CpuExclusion(undo_journal, changes.record, log)
+        self._cpu_exclusion = cpu_exclusion = CpuExclusion(executor, undo_journal, log)
         recorder = Recorder(engine, sessions, observer, cpus)
         self._births = births = BirthReader(
             engine, executor, sessions, observer, matching, recorder, in_force, log
@@ -231,10 +231,3 @@ class Supervisor:
     def _exclude(self) -> None:
         table = self._engine.memory.table
         self._cpu_exclusion.look(self._in_force.policy, table, views_of(self._sessions))
-
-
-def _rss_index(view: NicView, key: FlowKey) -> int | None:
-    """Toeplitz over the tuple and the indirection table; None: not known, or the flow hashes to no
-    queue."""
-    index = rss_queue(view.rss, key) if view.rss else None
-    return index if any(queue.index == index for queue in view.queues) else None

@@ -2,7 +2,8 @@
 """Carries out what the machine of the moves asks for, and gives it the results.
 
 The machine (`device.step`) is pure; `MoveActuator` does what it cannot: reach the kernel, and read
-the clock. A hold is short (T_hold_max), so while one is in force the mover waits for its evidence
+the clock. The mover writes nothing: it yields an action when its turn has come, and its caller
+writes it. A hold is short (T_hold_max), so while one is in force the mover waits for its evidence
 and does nothing else. Whatever goes wrong, a quiesced queue is released (ordering.md I7).
 """
 
@@ -10,7 +11,7 @@ from __future__ import annotations
 
 import errno
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from typing import Protocol
 
 from atfnd.model import Action, FlowKey, Outcome
@@ -30,17 +31,16 @@ from atfnd.move.device import NicMoves
 from atfnd.move.event import Disturbed, Event, HoldLost, QueueHeld, Released, TimerDue, Written
 from atfnd.move.transition import Phase
 
-__all__ = ["MoveActuator", "Mover"]
+__all__ = ["MoveActuator", "Mover", "Steps"]
+
+Steps = Generator[Action, Outcome, list[Outcome | Ended]]
 
 
 class MoveActuator(Protocol):
-    """The kernel, for one NIC."""
+    """The kernel, for one NIC, besides writes."""
 
     def now_ns(self) -> int:
         """CLOCK_MONOTONIC."""
-
-    def write(self, action: Action) -> Outcome:
-        """Carry out an action (program.apply). A refusal is an outcome."""
 
     def hold(self, queue: int, until_ns: int, drains: frozenset[int]) -> int:
         """Quiesce a queue's NAPI until `until_ns` at most; the hold has a deadline of its own.
@@ -96,10 +96,11 @@ class Mover:
         """Some move waits for its flow's next pause, which may be short."""
         return any(move.phase is Phase.ARM_GAP for move in self.device.live.values())
 
-    def tell(self, *events: Event) -> list[Outcome | Ended]:
-        """Take events into account and do what follows, to the end of any hold. Returns the writes
-        that were tried and the moves that ended, in order. Passes on what `MoveActuator` raises,
-        with nothing left quiesced."""
+    def steps(self, *events: Event) -> Steps:
+        """Take events into account and do what follows, to the end of any hold. Yields each action
+        when it is to be written, and wants its outcome; a refusal is an outcome. Returns the writes
+        that were tried and the moves that ended, in order. Passes on what `MoveActuator` raises.
+        However it ends, nothing is left quiesced."""
         self._events.extend(events)
         self._said = []
         try:
@@ -107,7 +108,8 @@ class Mover:
                 if not self._events:
                     until_ns = self.due_ns() or self.actuator.now_ns()
                     self._events.extend(self.actuator.evidence(until_ns) or (TimerDue(),))
-                self._step(self._events.popleft())
+                if commands := self._step(self._events.popleft()):
+                    yield from self._carry_out(commands)
         except BaseException:
             self._events.clear()
             self.let_go()
@@ -120,23 +122,27 @@ class Mover:
         for queue in quiesced:
             self.actuator.release(queue)
 
-    def _step(self, event: Event) -> None:
+    def _step(self, event: Event) -> Sequence[Command]:
         if isinstance(event, HoldLost):
             self._quiesced.discard(event.queue)
         self.device, commands = machine.step(self.device, event, self.actuator.now_ns())
-        if not commands:
-            return
+        return commands
+
+    def _carry_out(self, commands: Sequence[Command]) -> Generator[Action, Outcome, None]:
         later, self._events = self._events, deque()
         for command in commands:
-            self._carry_out(command)
+            if isinstance(command, Write):
+                yield from self._write(command)
+            else:
+                self._obey(command)
         # An answer goes to the move that asked for it, before others begin.
         answers, self._events = self._events, later
         self._events.extendleft(reversed(answers))
 
-    def _carry_out(self, command: Command) -> None:
+    def _obey(
+        self, command: Watch | Unwatch | Hold | Release | Reread | DrainEvidence | Ended
+    ) -> None:
         match command:
-            case Write():
-                self._write(command)
             case Hold():
                 self._hold(command)
             case Release(queue):
@@ -166,13 +172,13 @@ class Mover:
         else:
             self._events.append(QueueHeld(queue, at_ns))
 
-    def _write(self, write: Write) -> None:
+    def _write(self, write: Write) -> Generator[Action, Outcome, None]:
         began_ns = self.actuator.now_ns()
         if (why := self._why_not_now(write)) is not None:
             action = write.action
             outcome = Outcome(action, began_ns, errno.ECANCELED, action.location, why)
         else:
-            outcome = self.actuator.write(write.action)
+            outcome = yield write.action
             self._said.append(outcome)
         self._events.append(Written(outcome, began_ns, self.actuator.now_ns()))
 

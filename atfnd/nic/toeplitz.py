@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from array import array
 
-from atfnd.model import FlowKey, Rss
+from atfnd.model import FlowKey, NicView, Rss
 
 __all__ = [
     "INPUT_BYTES",
@@ -19,6 +19,7 @@ __all__ = [
     "hash_table",
     "rss_entry",
     "rss_hash",
+    "rss_index",
     "rss_queue",
     "toeplitz",
 ]
@@ -84,3 +85,9 @@ def rss_queue(rss: Rss, key: FlowKey) -> int | None:
     """The queue that RSS gives a flow's packets; None where `rss_entry` is None."""
     entry = rss_entry(rss, key)
     return None if entry is None else rss.table[entry]
+
+
+def rss_index(view: NicView, key: FlowKey) -> int | None:
+    """As `rss_queue`, of a NIC as last read; None, too, if it has no such queue."""
+    index = rss_queue(view.rss, key) if view.rss else None
+    return index if any(queue.index == index for queue in view.queues) else None

@@ -2,7 +2,7 @@
 """What the moves of one NIC write to the kernel, and what they see of it:
 `move.mover.MoveActuator`.
 
-Rules are written by `program.apply`, a queue is quiesced by `program.quiesce`, flows are seen by
+`apply` writes one action, a queue is quiesced by `program.quiesce`, flows are seen by
 `observe.sockets.transit`. A queue is quiesced while others drain; with RSS in between two are, in a
 chain: RSS's queue while the old one drains, the new one while RSS's drains. The spinner decides, at
 once and without us, when a queue is polled again. The machine judges the same evidence afterwards:
@@ -16,16 +16,20 @@ from __future__ import annotations
 
 import errno
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 
-from atfnd.model import Action, ActionKind, FlowKey, Match, Outcome, Protocol, Queue, Rule
+from atfnd.model import Action, ActionKind, FlowKey, Match, Outcome, Protocol, Queue
 from atfnd.move.event import Asleep, Event, HoldLost, Polled, Seen
+from atfnd.nic import Nic
 from atfnd.observe.sockets.passages import Passages
 from atfnd.observe.sockets.transit import HoldEnd, HoldResult, Proof, Transit
+from atfnd.program import filter, queue_cpu, setting
+from atfnd.program.journals.filter_journal import FilterJournal
+from atfnd.program.journals.undo_journal import UndoJournal
 from atfnd.program.quiesce import QueueHold
 from atfnd.program.write_times import WriteTimes
 
-__all__ = ["NicActuator"]
+__all__ = ["NicActuator", "Trial", "apply", "trial"]
 
 RINGS = 16  # TRANSIT_RINGS
 TRIALS = 4
@@ -36,19 +40,49 @@ RULES = ActionKind.INSERT, ActionKind.REWRITE, ActionKind.DELETE
 NOBODY = FlowKey(Protocol.TCP, bytes((192, 0, 2, 2)), 9, bytes((192, 0, 2, 1)), 9)
 
 
+Trial = Generator[Action, Outcome, Outcome | None]
+
+
+def apply(nic: Nic, journal: FilterJournal, undo_journal: UndoJournal, action: Action) -> Outcome:
+    """Journal, write, and return what is in place now. OSError: a journal cannot be written."""
+    match action.kind:
+        case ActionKind.INSERT | ActionKind.REWRITE | ActionKind.DELETE:
+            return filter.apply(nic, journal, action)
+        case ActionKind.QUEUE_CPU:
+            return queue_cpu.apply(nic, undo_journal, action)
+        case ActionKind.SETTING:
+            return setting.apply(nic, undo_journal, action)
+
+
+def trial(nic: str) -> Trial:
+    """Yields the writes and deletes of a filter that matches no flow, so that how long a write
+    takes is up to date. Returns the last outcome: a refusal, after which nothing is tried."""
+    for _ in range(TRIALS):
+        why = "a write is measured"
+        outcome = yield Action(ActionKind.INSERT, nic, NOBODY, None, None, 0, why, "")
+        if outcome.errno:
+            break
+        at = outcome.location
+        outcome = yield Action(ActionKind.DELETE, nic, NOBODY, at, 0, None, why, "")
+        if outcome.errno:
+            break
+    return outcome
+
+
 class NicActuator:
-    """`apply` carries out an action, `queues` are those of the NIC as last read, `cookie` is that
-    of a flow's socket (None: not known), `rule` is what the NIC has at a location. OSError: the
-    kernel refuses the programs."""
+    """`queues` are those of the NIC as last read, `cookie` is that of a flow's socket (None: not
+    known). OSError: the kernel refuses the programs."""
 
     def __init__(
         self,
-        apply: Callable[[Action], Outcome],
+        nic: Nic,
+        journal: FilterJournal,
+        undo_journal: UndoJournal,
         queues: Callable[[], tuple[Queue, ...]],
         cookie: Callable[[FlowKey], int | None],
-        rule: Callable[[int], Rule | None],
     ) -> None:
-        self._apply, self._queues, self._cookie, self._rule = apply, queues, cookie, rule
+        self._nic, self._journal, self._undo_journal = nic, journal, undo_journal
+        self._queues, self._cookie = queues, cookie
         self._transit = Transit()
         self._passages = Passages(self._transit)
         self._writes = WriteTimes()
@@ -91,8 +125,9 @@ class NicActuator:
         return time.monotonic_ns()
 
     def write(self, action: Action) -> Outcome:
+        """As `apply`; what the moves have to know of it is noted."""
         began_ns = self.now_ns()
-        outcome = self._apply(action)
+        outcome = apply(self._nic, self._journal, self._undo_journal, action)
         if action.kind in RULES and not outcome.errno:
             self._writes.note(self.now_ns() - began_ns)
             if action.key is not None:
@@ -116,19 +151,8 @@ class NicActuator:
                     found[queue.index] = packets / took_ns * 1e9
         return found
 
-    def try_writes(self, nic: str) -> Outcome:
-        """Write and delete a filter that matches no flow a few times, so that `write_ns` is up to
-        date. Returns the last outcome: a refusal, after which nothing is tried."""
-        for _ in range(TRIALS):
-            why = "a write is measured"
-            outcome = self.write(Action(ActionKind.INSERT, nic, NOBODY, None, None, 0, why, ""))
-            if outcome.errno:
-                break
-            at = outcome.location
-            outcome = self.write(Action(ActionKind.DELETE, nic, NOBODY, at, 0, None, why, ""))
-            if outcome.errno:
-                break
-        return outcome
+    def trial(self, nic: str) -> Trial:
+        return trial(nic)
 
     def hold(self, queue: int, until_ns: int, drains: frozenset[int]) -> int:
         """As `MoveActuator.hold`; during a hold, only for the queue that must drain meanwhile.
@@ -199,7 +223,7 @@ class NicActuator:
 
     def stands(self, key: FlowKey, location: int, queue: int) -> bool:
         try:
-            there = self._rule(location)
+            there = self._nic.rule(location)
         except OSError:
             return True
         return there is not None and (there.match, there.queue) == (Match.of(key), queue)

@@ -7,20 +7,30 @@ from __future__ import annotations
 
 import errno
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from atfnd.model import Action, FlowKey, Outcome
 from atfnd.move.event import Event, EvidenceLost
+from atfnd.nic import Nic
+from atfnd.program.actuator import Trial, apply
+from atfnd.program.journals.filter_journal import FilterJournal
+from atfnd.program.journals.undo_journal import UndoJournal
 
 __all__ = ["BlindActuator"]
 
 
 class BlindActuator:
-    """`apply` carries out an action; `why` is what the kernel said."""
+    """`why` is what the kernel said."""
 
-    def __init__(self, apply: Callable[[Action], Outcome], why: str) -> None:
-        self.write, self._why = apply, f"packets are not seen here: {why}"
+    def __init__(
+        self, nic: Nic, journal: FilterJournal, undo_journal: UndoJournal, why: str
+    ) -> None:
+        self._nic, self._journal, self._undo_journal = nic, journal, undo_journal
+        self._why = f"packets are not seen here: {why}"
         self._missed = False
+
+    def write(self, action: Action) -> Outcome:
+        return apply(self._nic, self._journal, self._undo_journal, action)
 
     def start(self) -> None: ...
 
@@ -47,7 +57,10 @@ class BlindActuator:
         """Never known."""
         return {}
 
-    def try_writes(self, nic: str) -> None: ...
+    def trial(self, nic: str) -> Trial:
+        """Nothing is tried: no move can be proven."""
+        yield from ()
+        return None
 
     def hold(self, queue: int, until_ns: int, drains: frozenset[int]) -> int:
         raise OSError(errno.EOPNOTSUPP, self._why)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """A plan as the commands that an admin would type for it: ethtool(8), taskset(1), echo. Pure.
 
-They do what `program.apply` would have the kernel do, filter locations included. Typed in a shell,
-they have neither its journal nor its moves, which keep packets in order.
+They do what `program.actuator` would have the kernel do, filter locations included. Typed in a
+shell, they have neither its journal nor its moves, which keep packets in order.
 """
 
 from __future__ import annotations

@@ -9,11 +9,11 @@ import socket
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 import pytest
 
+from atfnd.daemon.moving import carry_out
 from atfnd.engine import audit
 from atfnd.engine.filters import port_rules
 from atfnd.engine.filters.listeners import Listeners
@@ -31,9 +31,9 @@ from atfnd.observe.nics.move_port import read_port
 from atfnd.observe.nics.watch import NicWatch
 from atfnd.observe.sockets.handshakes import Births
 from atfnd.program.actuator import NicActuator
-from atfnd.program.apply import apply
 from atfnd.program.journals.filter_journal import FilterJournal
 from atfnd.program.journals.undo_journal import UndoJournal
+from tests.driven import driven
 from tests.engine.test_birth import memory, owning
 from tests.labs import HOST, PEER, Lab
 from tests.observing import Watch, cookie
@@ -59,13 +59,16 @@ class Nursery:
         undo.callback(self.nic.close)
         self.nic.inspect()
         journal, undo_journal = FilterJournal(path / "rules"), UndoJournal(path / "originals")
-        write = partial(apply, lab.nic, journal, undo_journal)
-        actuator = NicActuator(write, lambda: self.nic.view.queues, self._cookie, lab.nic.rule)
+        actuator = NicActuator(
+            lab.nic, journal, undo_journal, lambda: self.nic.view.queues, self._cookie
+        )
         self.actuator = undo.enter_context(closing(actuator))
         undo.callback(journal.close)
         undo.callback(undo_journal.close)
         self.actuator.start()
-        assert self.actuator.try_writes(lab.nic.name).errno == 0
+        tried = carry_out(self.actuator.trial(lab.nic.name), self.actuator.write)
+        assert tried is not None
+        assert tried.errno == 0
         self.births = undo.enter_context(closing(Births()))
         self.births.serve([lab.netns["host"]])
         self.births.start()
@@ -96,7 +99,7 @@ class Nursery:
         return events
 
     def tell(self, *events: Event) -> None:
-        for said in self.mover.tell(*events):
+        for said in driven(self.mover, *events):
             if isinstance(said, Ended):
                 self.ended.append(said)
             else:

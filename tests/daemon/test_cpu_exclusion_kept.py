@@ -10,10 +10,13 @@ from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from atfnd.daemon.cpu_exclusion import CpuExclusion
+from atfnd.daemon.session import NicSession
 from atfnd.kernel.system import cpuset
 from atfnd.model import Flow, Outcome, Placement, PlacementKind, Policy, Thread
 from atfnd.observe.processes import cgroup
@@ -23,6 +26,7 @@ from atfnd.program.journals.undo_journal import UndoJournal
 from atfnd.serve.log.event_log import EventLog
 from tests.replay.test_replay import POLICY
 from tests.values import NIC, RULE, flow
+from tests.writers import writer
 
 __all__: list[str] = []
 
@@ -51,12 +55,14 @@ class World:
     def fresh(self) -> None:
         """A run of the daemon begins."""
         self.undo_journal = UndoJournal(self.journal)
-        self.cpu_exclusion = CpuExclusion(self.undo_journal, self.outcomes.append, self.log)
+        self.sessions: Any = {NIC.name: SimpleNamespace(view=NIC)}
+        executor = writer(self.sessions, self.undo_journal, self.log, self.outcomes.append)
+        self.cpu_exclusion = CpuExclusion(executor, self.undo_journal, self.log)
 
     def look(
         self, policy: Policy = KEEP, flows: tuple[Flow, ...] = (MINE,), *, armed: bool = True
     ) -> str:
-        view = replace(NIC, armed=armed)
+        view = self.sessions[NIC.name].view = replace(NIC, armed=armed)
         self.cpu_exclusion.look(policy, flows, {view.name: view})
         return self.cpus
 
@@ -221,7 +227,7 @@ def test_a_refusal_is_an_outcome_once(world: World, monkeypatch: pytest.MonkeyPa
 def test_a_pause_puts_back(world: World) -> None:
     before = world.cpus
     world.look()
-    paused = replace(NIC, armed=False, paused=True)
+    paused = world.sessions[NIC.name].view = replace(NIC, armed=False, paused=True)
     assert world.cpu_exclusion.pause({NIC.name: paused}) == []
     assert world.cpus == before
 
@@ -229,6 +235,8 @@ def test_a_pause_puts_back(world: World) -> None:
 def test_a_policy_that_asks_for_nothing_reads_nothing(tmp_path: Path) -> None:
     with closing(UndoJournal(tmp_path / "journal")) as undo_journal:
         outcomes: list[Outcome] = []
-        kept = CpuExclusion(undo_journal, outcomes.append, EventLog())
+        log, sessions = EventLog(), dict[str, NicSession]()
+        executor = writer(sessions, undo_journal, log, outcomes.append)
+        kept = CpuExclusion(executor, undo_journal, log)
         kept.look(POLICY, (MINE,), {NIC.name: NIC})
         assert (kept.report(MINE), kept.findings()) == (None, [])

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import os
 from collections.abc import Callable, Iterator
@@ -31,6 +32,9 @@ from atfnd.engine.table.memory import Memory
 from atfnd.model import Action, ActionKind, FlowState, Match, Outcome, Policy
 from atfnd.move.event import Reset, Wanted
 from atfnd.move.verdict import Mode
+from atfnd.program import balance
+from atfnd.program.balance import BALANCER, Ban
+from atfnd.program.cpuset import CGROUPS
 from atfnd.program.journals.filter_journal import FilterJournal
 from atfnd.program.journals.undo_journal import UndoJournal
 from atfnd.serve.log.event_log import EventLog
@@ -118,7 +122,7 @@ class Bed:
     def moves(self, name: str) -> Moves:
         session = self.sessions[name]
         if session.moves is None:
-            carry_out = lambda action: self.executor._apply(session, action)  # noqa: E731
+            carry_out = lambda action: self.executor._write(session, action)  # noqa: E731
             session.moves = Moves(carry_out)  # type: ignore[assignment]
         return cast("Moves", session.moves)
 
@@ -295,10 +299,130 @@ def test_moves_that_do_not_end_in_order_are_logged(bed: Bed, monkeypatch: Any) -
 def test_undo_needs_a_permit_for_the_nic(bed: Bed) -> None:
     bed.arm("nic", False)
     with pytest.raises(ValueError, match="does not permit nic"):
-        bed.executor.take_out(bed.sessions["nic"], UndoPermit("other", "why"), list)
+        bed.executor.take_out(bed.sessions["nic"], UndoPermit("other", "why"))
     assert all(each.done for each in bed.executor.take_out(
-        bed.sessions["nic"], UndoPermit("nic", "why"), list
+        bed.sessions["nic"], UndoPermit("nic", "why")
     ))  # fmt: skip
+
+
+def test_a_move_that_waited_is_not_written_on_a_nic_that_was_disarmed_meanwhile(
+    bed: Bed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    moves = bed.moves("nic")
+    want = moves.want
+
+    def waited(wanted: tuple[Wanted, ...]) -> list[Outcome]:
+        bed.arm("nic", False)
+        return want(wanted)
+
+    monkeypatch.setattr(moves, "want", waited)
+    bed.engine.memory.table.put(flow(1))
+    [done] = bed.executor.carry_out([Begin("nic", (WANTED,))])
+    assert (done.errno, done.left) == (errno.EPERM, "its NIC is not armed any more")
+    assert bed.nics["nic"].calls == []
+
+
+def test_only_an_armed_nic_is_probed(bed: Bed, monkeypatch: pytest.MonkeyPatch) -> None:
+    probed: list[str] = []
+    for name, nic in bed.nics.items():
+        monkeypatch.setattr(nic, "probe", lambda claims, name=name: probed.append(name))
+    bed.arm("other", False)
+    for session in bed.sessions.values():
+        bed.executor.probe(session)
+    assert probed == ["nic"]
+
+
+def test_a_cpuset_is_written_for_an_armed_nic_and_put_back_by_permit(bed: Bed) -> None:
+    cgroups = FakeNic(CGROUPS)
+    bed.executor._cpusets = cast("Any", cgroups)
+    cgroups.values["cpus:/app"] = "0-3"
+    narrow = Action.of_setting("nic", "cpus:/app", "0-2", "why", "rest")
+    bed.arm("nic", False)
+    assert bed.executor.write_cpuset(narrow).errno == errno.EPERM
+    assert cgroups.calls == []
+    bed.arm("nic", True)
+    assert bed.executor.write_cpuset(narrow).errno == 0
+    assert cgroups.values["cpus:/app"] == "0-2"
+    assert [code for _, _, code in bed.executor._changes.changes] == [errno.EPERM, 0]
+    with pytest.raises(ValueError, match="does not permit"):
+        bed.executor.put_back_cpuset("cpus:/app", UndoPermit("nic", "why"))
+    assert cgroups.values["cpus:/app"] == "0-2"
+    [done] = bed.executor.put_back_cpuset("cpus:/app", UndoPermit(CGROUPS, "why"))
+    assert (done.errno, cgroups.values["cpus:/app"]) == (0, "0-3")
+
+
+class Irqbalance:
+    """What one was told: which interrupts to leave alone from now on, and which no longer."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.told: list[tuple[set[int], set[int]]] = []
+        self.answer = 0, "as planned"
+        monkeypatch.setattr(balance, "banned", self._banned)
+        monkeypatch.setattr(balance, "running", lambda: frozenset({7}))
+
+    def _banned(self, pid: int, more: set[int], less: set[int]) -> tuple[int, str]:
+        self.told.append((set(more), set(less)))
+        return self.answer
+
+
+def test_irqbalance_is_told_of_interrupts_of_armed_nics(
+    bed: Bed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told, irqs = Irqbalance(monkeypatch), {"nic": frozenset({30, 31})}
+    bed.arm("nic", False)
+    assert asyncio.run(bed.executor.ban(7, irqs, {}))[0] == errno.EPERM
+    assert (told.told, balance.bans(bed.undo_journal)) == ([], [])
+    bed.arm("nic", True)
+    assert asyncio.run(bed.executor.ban(7, irqs, {})) == (0, "as planned")
+    assert told.told == [({30, 31}, set())]
+    assert balance.bans(bed.undo_journal) == [Ban(7, "nic", 30), Ban(7, "nic", 31)]
+    told.answer = errno.EIO, "it does not listen"
+    more = {"other": frozenset({40})}
+    assert asyncio.run(bed.executor.ban(7, more, {})) == (errno.EIO, "it does not listen")
+    assert balance.bans(bed.undo_journal) == [Ban(7, "nic", 30), Ban(7, "nic", 31)]
+
+
+def test_a_ban_is_lifted_by_permit(bed: Bed, monkeypatch: pytest.MonkeyPatch) -> None:
+    told = Irqbalance(monkeypatch)
+    irqs = {"nic": frozenset({30, 31}), "other": frozenset({40})}
+    asyncio.run(bed.executor.ban(7, irqs, {}))
+    one = Ban(7, "nic", 30)
+    with pytest.raises(ValueError, match="does not permit"):
+        asyncio.run(bed.executor.ban(7, {}, {one: UndoPermit("other", "why")}))
+    asyncio.run(bed.executor.ban(7, {}, {one: UndoPermit("nic", "why")}))
+    assert told.told[1:] == [(set(), {30})]
+    [done] = asyncio.run(bed.executor.lift_bans(UndoPermit("nic", "why")))
+    assert done.done
+    assert balance.bans(bed.undo_journal) == [Ban(7, "other", 40)]
+    with pytest.raises(ValueError, match="does not permit"):
+        bed.executor.lift_every_ban(UndoPermit("other", "why"))
+    assert [each.done for each in bed.executor.lift_every_ban(UndoPermit(BALANCER, "end"))] == [
+        True
+    ]
+    assert balance.bans(bed.undo_journal) == []
+
+
+def test_settings_are_put_back_by_permit_and_the_log_says_so(bed: Bed) -> None:
+    session, nic = bed.sessions["nic"], bed.nics["nic"]
+    follow = Action(ActionKind.QUEUE_CPU, "nic", None, None, 1, 3, "why", "", queue=1)
+    bed.executor.write((follow,))
+    assert nic.values["queue-cpu:1"] == "3"
+    bed.arm("nic", False)
+    done = bed.executor.take_out(session, UndoPermit("nic", "why"))
+    assert [(each.what, each.done) for each in done] == [("queue-cpu:1", True)]
+    assert nic.values["queue-cpu:1"] == "1"
+    assert [(event.kind, event.new) for event in bed.log.after(0, 9)][-1] == ("undo", "1")
+
+
+def test_what_a_nic_that_is_gone_had_changed_for_all_is_put_back_by_permit(bed: Bed) -> None:
+    session, nic = bed.sessions["nic"], bed.nics["nic"]
+    follow = Action(ActionKind.QUEUE_CPU, "nic", None, None, 1, 3, "why", "", queue=1)
+    bed.executor.write((follow,))
+    with pytest.raises(ValueError, match="does not permit"):
+        bed.executor.forget(session, UndoPermit("other", "it is gone"))
+    assert nic.values["queue-cpu:1"] == "3"
+    bed.executor.forget(session, UndoPermit("nic", "it is gone"))
+    assert nic.values["queue-cpu:1"] == "1"
 
 
 def test_strays_are_looked_up_where_they_are(bed: Bed) -> None:

@@ -26,6 +26,7 @@ from atfnd.serve.log.event_log import EventLog
 from tests.irqbalance import balancer, spares
 from tests.values import NIC
 from tests.wait import until
+from tests.writers import writer
 
 __all__: list[str] = []
 
@@ -61,7 +62,8 @@ class Host:
         self.log, self.put_back = EventLog(), list[frozenset[int]]()
         sessions: Any = {"nic": self.watch}
         put_back: Callable[..., None] = lambda watch, irqs: self.put_back.append(irqs)  # noqa: E731
-        self.balancing = Balancing(sessions, self.log, undo_journal, put_back)
+        executor = writer(sessions, undo_journal, self.log)
+        self.balancing = Balancing(executor, sessions, self.log, undo_journal, put_back)
         self.runner = asyncio.Runner()
 
     def look_until(self, holds: Callable[[], bool]) -> None:

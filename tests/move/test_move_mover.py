@@ -27,6 +27,7 @@ from atfnd.move.mover import Mover
 from atfnd.move.port import Stage
 from atfnd.move.timer import Times
 from atfnd.move.verdict import Mechanism, Mode, Verdict
+from tests.driven import driven
 from tests.move.check import PORT
 from tests.move.simulated import FLOWS, PORT_WRITE_NS, QUEUES, SimulatedNic
 from tests.values import key
@@ -53,10 +54,10 @@ def ends(said: list[Outcome | Ended]) -> list[Ended]:
 
 def until_ended(moves: Mover, nic: SimulatedNic, *events: Event) -> list[Ended]:
     """Tell events, then what is observed, until nothing is under way."""
-    ended = ends(moves.tell(*events))
+    ended = ends(driven(moves, *events))
     while (due_ns := moves.due_ns()) is not None:
         observed = nic.evidence(min(due_ns, nic.time_ns + 100_000))
-        ended += ends(moves.tell(*observed, *nic.idle(), TimerDue()))
+        ended += ends(driven(moves, *observed, *nic.idle(), TimerDue()))
     return ended
 
 
@@ -71,7 +72,7 @@ class Moving(RuleBasedStateMachine):
         self.verdicts: set[Verdict] = set()
 
     def tell(self, *events: Event) -> None:
-        self.verdicts |= {end.verdict for end in ends(self.moves.tell(*events))}
+        self.verdicts |= {end.verdict for end in ends(driven(self.moves, *events))}
 
     @rule(number=st.integers(0, FLOWS - 1), queue=st.integers(0, QUEUES - 1),
           mode=st.sampled_from(Mode))  # fmt: skip
@@ -124,7 +125,7 @@ class Moving(RuleBasedStateMachine):
             self.strict = False  # what a dead daemon has begun is not its to prove
             self.moves = mover(self.nic)  # for which no flow rests
             with pytest.raises(OSError, match="journal"):
-                self.moves.tell(to(self.nic, 0, 0, Mode.IMMEDIATE))
+                driven(self.moves, to(self.nic, 0, 0, Mode.IMMEDIATE))
             self.moves = mover(self.nic)
             self.nic.watched.clear()
         self.nic.lost_journal = False
@@ -175,12 +176,12 @@ def test_immediate_moves_off_a_stalled_ring_reorder_and_say_so() -> None:
     moves = mover(nic)
     nic.stalled = {0}
     nic.pass_time(100_000)
-    said = ends(moves.tell(to(nic, 0, 1, Mode.IMMEDIATE)))
+    said = ends(driven(moves, to(nic, 0, 1, Mode.IMMEDIATE)))
     nic.evidence(nic.time_ns + 100_000)
     nic.pass_time(100_000)
     nic.stalled = set()
     while not said:
-        said = ends(moves.tell(*nic.evidence(nic.time_ns + 50_000), TimerDue()))
+        said = ends(driven(moves, *nic.evidence(nic.time_ns + 50_000), TimerDue()))
     assert said[0].verdict is Verdict.VIOLATED
     assert said[0].violations == nic.overtaken[key(0)] > 0
 
@@ -209,9 +210,10 @@ def test_whatever_raises_nothing_stays_quiesced(call: str, monkeypatch: pytest.M
 
     moves = mover(nic)
     monkeypatch.setattr(nic, call, once)
-    with pytest.raises(RuntimeError, match="a bug"):
-        moves.tell(to(nic, 0, 1))
+    with pytest.raises(RuntimeError, match="a bug") as raised:
+        driven(moves, to(nic, 0, 1))
     assert not nic.quiesced
+    assert raised.tb  # which keeps what was under way: it was ended, not collected
 
 
 class Unattended(SimulatedNic):
@@ -239,7 +241,7 @@ def test_what_somebody_else_deletes_is_not_late_by_us(seed: int) -> None:
     """Packets go to RSS's queue, which is the old one, in the middle of a proven move."""
     nic = SimulatedNic(seed)
     moves = mover(nic)
-    said = ends(moves.tell(to(nic, 0, 1)))
+    said = ends(driven(moves, to(nic, 0, 1)))
     while key(0) not in nic.seen:
         nic.pass_time(10_000)
     nic.stalled = {1}
@@ -262,4 +264,4 @@ def test_a_long_burst_of_evidence_is_not_copied_at_each_of_its_events() -> None:
     """It was: the daemon stood still for minutes after a hold beside a busy queue."""
     nic = SimulatedNic(1)
     moves = mover(nic)
-    assert moves.tell(*(Polled(0, at_ns, 1, 64) for at_ns in range(200_000))) == []
+    assert driven(moves, *(Polled(0, at_ns, 1, 64) for at_ns in range(200_000))) == []

@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 import errno
 from types import SimpleNamespace
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
@@ -16,6 +16,7 @@ from atfnd.move.command import Ended
 from atfnd.move.event import Wanted
 from atfnd.move.verdict import Mode
 from atfnd.observe.nics.watch import NicWatch
+from atfnd.program import blind_actuator
 from atfnd.program.blind_actuator import BlindActuator
 from tests.move.test_move_mover import LIKELY
 from tests.values import NIC, RULE, key
@@ -28,8 +29,8 @@ EXCLUSIVE = "Operation not permitted"  # the root cgroup has an ingress program 
 class Refused(BlindActuator):
     """As `NicActuator` there: it is made, and cannot be started."""
 
-    def __init__(self, apply: object, queues: object, cookie: object, rule: object) -> None:
-        del apply, queues, cookie, rule
+    def __init__(self, *given: object) -> None:
+        del given
         self.closed = False
 
     def start(self) -> None:
@@ -48,9 +49,11 @@ def test_moves_go_on_without_it_and_it_is_said_once(
     monkeypatch.setattr(moving, "NicActuator", Refused)
     monkeypatch.setattr(moving, "read_port", lambda *_, **__: LIKELY._replace(write_ns=None))
 
-    def apply(action: Action) -> Outcome:
+    def apply(nic: object, journal: object, undo_journal: object, action: Action) -> Outcome:
         written.append(action)
         return Outcome(action, 1, 0, 7, "")
+
+    monkeypatch.setattr(blind_actuator, "apply", apply)
 
     async def moved() -> list[Outcome | Ended]:
         watch = cast(
@@ -58,9 +61,11 @@ def test_moves_go_on_without_it_and_it_is_said_once(
         )
         watch.lives = 0
         policy = SimpleNamespace(hold_down_ns=0, moves_per_s=1000, flows=(RULE,))
+        nothing: Any = None
         made = moving.Moving(
-            watch, apply, lambda _: 1, lambda _: None, cast(Policy, policy), told.append
-        )
+            watch, nothing, nothing, lambda _: None, lambda _: 1, lambda _: None,
+            cast(Policy, policy), told.append,
+        )  # fmt: skip
         said: list[Outcome | Ended] = []
         for number in range(3):
             action = Action(ActionKind.REWRITE, "nic", key(number), number, 0, 1, "", "")

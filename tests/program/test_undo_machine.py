@@ -15,7 +15,6 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from random import Random
 
@@ -51,12 +50,13 @@ from atfnd.move.plan import in_order, origins
 from atfnd.move.port import Port, Ring
 from atfnd.move.timer import Times
 from atfnd.program import restore as offline
-from atfnd.program import setting
-from atfnd.program.apply import apply
+from atfnd.program.actuator import apply
 from atfnd.program.journals import record_file
 from atfnd.program.journals.filter_journal import FilterJournal
 from atfnd.program.journals.operator_journal import OperatorJournal
 from atfnd.program.journals.undo_journal import UndoJournal
+from atfnd.serve.log.event_log import EventLog
+from tests.driven import driven
 from tests.fake_nic import FakeNic
 from tests.values import NIC, RULE, key, one_rule, seen
 
@@ -200,7 +200,7 @@ class Run:
         self.undo_journal = UndoJournal(world.folder / "originals.journal")
         self.orders = OperatorJournal(world.folder / "orders.journal")
         self.memory = Memory(FlowTable(100), one_rule(1000, 10**12, world.mode))
-        self.undoing = Undoing(self.memory, self.journal, self.undo_journal)
+        self.undoing = Undoing(self.memory, self.journal, self.undo_journal, EventLog())
         armed, paused = self.orders.armed(nic.name) is True, self.orders.paused(nic.name)
         self.view = replace(NIC, queues=nic.queues(), armed=armed and not paused, paused=paused)
         self._was_armed = armed
@@ -240,7 +240,7 @@ class Run:
             self.tell(self._wanted(action))
 
     def tell(self, *events: Event) -> None:
-        self.report(self.mover.tell(*events))
+        self.report(driven(self.mover, *events))
 
     def report(self, said: Sequence[Outcome | Ended]) -> None:
         for each in said:
@@ -306,8 +306,7 @@ class Run:
         with suppress(OSError):
             self.check_rules()
         nic = self._world.nic
-        put_back = partial(setting.undo, nic, self.undo_journal)
-        return self.undoing.take_out(nic, self.view, "undone", self.report, put_back)
+        return self.undoing.take_out(nic, self.view, "undone", self.report)
 
 
 class World:

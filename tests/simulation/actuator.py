@@ -12,11 +12,12 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Callable, Sequence
-from typing import cast
 
 from atfnd.model import Action, ActionKind, FlowKey, Match, Outcome
 from atfnd.move.event import Asleep, Event, EvidenceLost, HoldLost, Idle, Polled, Seen, Violated
-from atfnd.program.actuator import NicActuator
+from atfnd.program.actuator import Trial, apply, trial
+from atfnd.program.journals.filter_journal import FilterJournal
+from atfnd.program.journals.undo_journal import UndoJournal
 from atfnd.program.write_times import WriteTimes
 from tests.simulation.driver import OURS, refused
 from tests.simulation.nic import WorldNic
@@ -37,16 +38,18 @@ class _Watched:
 
 
 class WorldActuator:
-    """`apply` carries out an action (the real `program.apply`)."""
+    """What it writes is journaled and written by the real `program.actuator.apply`."""
 
     def __init__(
         self,
         nic: WorldNic,
-        apply: Callable[[Action], Outcome],
+        journal: FilterJournal,
+        undo_journal: UndoJournal,
         closed: Callable[[], None] = lambda: None,
     ) -> None:
         self.nic, self._closed = nic, closed
-        self._nic, self._world, self._apply = nic, nic.world, apply
+        self._nic, self._world = nic, nic.world
+        self._journal, self._undo_journal = journal, undo_journal
         self._writes = WriteTimes()
         self.quiesced: dict[int, frozenset[int]] = {}  # what drains meanwhile
         self._lost: set[int] = set()  # quiesced, and ended by themselves
@@ -92,8 +95,8 @@ class WorldActuator:
     def service_pps(self) -> dict[int, float]:
         return {}
 
-    def try_writes(self, nic: str) -> Outcome:
-        return NicActuator.try_writes(cast(NicActuator, self), nic)
+    def trial(self, nic: str) -> Trial:
+        return trial(nic)
 
     # ---- `move.mover.MoveActuator`
 
@@ -109,7 +112,7 @@ class WorldActuator:
         world.operation(f"write {action.kind.value}")
         began_ns, nic.ours.by = world.now_ns, action
         try:
-            outcome = self._apply(action)
+            outcome = apply(nic, self._journal, self._undo_journal, action)
         finally:
             nic.ours.by = OURS
         code = errno.errorcode.get(outcome.errno, "done") if outcome.errno else "done"

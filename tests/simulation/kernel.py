@@ -13,11 +13,13 @@ from unittest import mock
 
 from atfnd.errors import OperatorError
 from atfnd.kernel.netlink.rtnl import Link
-from atfnd.model import Action, Cpu, CpuTime, Event, FlowKey, Node, Outcome, Queue, Rule, Topology
+from atfnd.model import Cpu, CpuTime, Event, FlowKey, Node, Queue, Topology
 from atfnd.move.command import Ended
-from atfnd.move.mover import Mover
+from atfnd.move.mover import Mover, Steps
 from atfnd.move.port import Port
 from atfnd.policy.match.matching import Sources
+from atfnd.program.journals.filter_journal import FilterJournal
+from atfnd.program.journals.undo_journal import UndoJournal
 from atfnd.serve.log.line import line_of
 from tests.simulation.actuator import WorldActuator
 from tests.simulation.loop import Descriptors
@@ -156,6 +158,7 @@ class Kernel:
             return _Changes(self)
 
         return {
+            "daemon.balancing.running": frozenset,
             "daemon.handshakes.Births": lambda: WorldBirths(self.machine, self.descriptors),
             "daemon.loads.cpu_time": self._cpu_time,
             "daemon.moving.Mover": self._mover,
@@ -197,13 +200,16 @@ class Kernel:
 
     def _actuator(
         self,
-        apply: Callable[[Action], Outcome],
+        nic: WorldNic,
+        journal: FilterJournal,
+        undo_journal: UndoJournal,
         queues: Callable[[], tuple[Queue, ...]],
         cookie: Callable[[FlowKey], int | None],
-        rule: Callable[[int], Rule | None],
     ) -> WorldActuator:
-        nic: WorldNic = rule.__self__  # type: ignore[attr-defined]  # a method of the NIC
-        actuator = WorldActuator(nic, apply, lambda: self.actuator.remove((nic, actuator)))
+        def closed() -> None:
+            self.actuator.remove((nic, actuator))
+
+        actuator = WorldActuator(nic, journal, undo_journal, closed)
         self.actuator.append((nic, actuator))
         return actuator
 
@@ -230,8 +236,8 @@ class _ToldMover(Mover):
         super().__init__(actuator, device)
         self._nic, self._told = actuator.nic, ended
 
-    def tell(self, *events: Any) -> list[Outcome | Ended]:
-        said = super().tell(*events)
+    def steps(self, *events: Any) -> Steps:
+        said = yield from super().steps(*events)
         for each in said:
             if isinstance(each, Ended):
                 self._told(self._nic, each)

@@ -2,8 +2,8 @@
 """A stand-in for the daemon, until the engine drives the world: it decides nothing by itself.
 
 It carries out what a schedule orders, with the real parts: `Mover` and `Device` for moves,
-`program.apply` with real journals for writes, `Undo` and `setting.undo` for a restore, adoption by
-the journal after a start. It may be killed at any operation, and started again.
+`program.actuator.apply` with real journals for writes, `Undo` and `setting.undo` for a restore,
+adoption by the journal after a start. It may be killed at any operation, and started again.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from atfnd.move.timer import Times
 from atfnd.move.verdict import Mode
 from atfnd.nic.toeplitz import rss_queue
 from atfnd.program import setting
-from atfnd.program.apply import apply
 from atfnd.program.journals.filter_journal import FilterJournal
 from atfnd.program.journals.undo_journal import UndoJournal
 from atfnd.program.undo import Undo
+from tests.driven import driven
 from tests.simulation.actuator import WorldActuator
 from tests.simulation.disk import Disk
 from tests.simulation.nic import WorldNic
@@ -93,7 +93,7 @@ class Steward:
                 self._take(nic)
 
     def _take(self, nic: WorldNic) -> None:
-        actuator = WorldActuator(nic, partial(apply, nic, self.journal, self.undo_journal))
+        actuator = WorldActuator(nic, self.journal, self.undo_journal)
         self.actuator[nic.name] = actuator
         nic.ours.on_write = partial(self._before, nic)
         nic.ours.on_tried = lambda match, queue: self.written.add((match, queue))
@@ -271,7 +271,7 @@ class Steward:
         mover, actuator = self.movers[nic.name], self.actuator[nic.name]
         port = nic.port(actuator.write_ns())
         facts = () if port == mover.device.port else (PortChanged(port),)
-        for said in mover.tell(*facts, *events):
+        for said in driven(mover, *facts, *events):
             if isinstance(said, Ended):
                 self._ended(nic, said)
             else:

@@ -31,7 +31,7 @@ from atfnd.model import (
     SteeringMethod,
     ThreadReads,
 )
-from atfnd.nic import Claims, Nic
+from atfnd.nic import Nic
 from atfnd.nic.toeplitz import rss_queue
 from atfnd.observe.nics.reads import Reads
 
@@ -164,13 +164,12 @@ class NicWatch:
         if self.nic.netns is None and self.name_now() != self.view.name:
             raise OSError(errno.ENODEV, os.strerror(errno.ENODEV), self.view.name)
 
-    def inspect(self, prove: Claims | None = None) -> None:
-        """Read what `refresh` does not: capabilities, settings, conflicts. With `prove`,
-        capabilities are tried, which writes filters that it names: only where we are armed."""
+    def inspect(self) -> None:
+        """Read what `refresh` does not: capabilities, settings, conflicts."""
         device = self.nic.device()
         self.view = replace(
             self.view,
-            caps=self.nic.caps() if prove is None else self.nic.probe(prove),
+            caps=self.nic.caps(),
             device=device,
             ring_size=device.ring_size,
             settings=self.nic.settings(),

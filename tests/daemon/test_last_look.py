@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The moves of a NIC write nothing that the executor's last look holds back: no move, and no write
+that only measures."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from atfnd.daemon import moving
+from atfnd.model import Action, ActionKind, Outcome
+from atfnd.move.command import Ended
+from atfnd.move.event import Wanted
+from atfnd.move.verdict import Mode
+from atfnd.program.actuator import Trial, trial
+from atfnd.program.blind_actuator import BlindActuator
+from atfnd.program.journals.filter_journal import FilterJournal
+from atfnd.program.journals.undo_journal import UndoJournal
+from tests.fake_nic import FakeNic
+from tests.move.test_move_mover import LIKELY
+from tests.values import NIC, key
+
+__all__: list[str] = []
+
+INSERT = Action(ActionKind.INSERT, "nic", key(1), None, None, 2, "why", "rest")
+
+
+class Measured(BlindActuator):
+    """One whose writes are measured, and that cannot see packets."""
+
+    def __init__(
+        self, nic: FakeNic, journal: FilterJournal, undo_journal: UndoJournal, *_: object
+    ) -> None:
+        super().__init__(nic, journal, undo_journal, "")
+
+    def trial(self, nic: str) -> Trial:
+        return trial(nic)
+
+
+class Bed:
+    """The real moves of a NIC in memory."""
+
+    def __init__(self, journal: FilterJournal, undo_journal: UndoJournal) -> None:
+        self.nic, self.looked = FakeNic(), list[Action]()
+        self.held_back = False
+        self._journals = journal, undo_journal
+
+    def made(self) -> moving.Moving:
+        """On a running loop."""
+        watch: Any = SimpleNamespace(view=NIC, nic=self.nic, lives=0)
+        policy: Any = SimpleNamespace(hold_down_ns=0, moves_per_s=1000)
+        nobody: Any = lambda given: None  # noqa: E731
+        return moving.Moving(
+            watch, *self._journals, self._last_look, nobody, nobody, policy, nobody
+        )
+
+    def _last_look(self, action: Action) -> Outcome | None:
+        self.looked.append(action)
+        return Outcome(action, 1, errno.EPERM, None, "held back") if self.held_back else None
+
+
+@pytest.fixture
+def bed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bed]:
+    monkeypatch.setattr(moving, "NicActuator", Measured)
+    monkeypatch.setattr(moving, "read_port", lambda *_, **__: LIKELY)
+    monkeypatch.setattr(FakeNic, "interface", None)
+    with (
+        closing(FilterJournal(tmp_path / "rules")) as journal,
+        closing(UndoJournal(tmp_path / "originals")) as undo_journal,
+    ):
+        yield Bed(journal, undo_journal)
+
+
+@pytest.mark.parametrize("held_back", [False, True])
+def test_a_move(bed: Bed, *, held_back: bool) -> None:
+    bed.held_back = held_back
+
+    async def move() -> list[Outcome | Ended]:
+        with closing(bed.made()) as moves:
+            return list(moves.want([Wanted(INSERT, Mode.IMMEDIATE)]))
+
+    [outcome] = [each for each in asyncio.run(move()) if isinstance(each, Outcome)]
+    assert bed.looked == [INSERT]
+    assert outcome.errno == (errno.EPERM if held_back else 0)
+    assert len(bed.nic.table) == (not held_back)
+
+
+@pytest.mark.parametrize("held_back", [False, True])
+def test_a_write_that_measures(bed: Bed, *, held_back: bool) -> None:
+    bed.held_back = held_back
+
+    async def know() -> None:
+        with closing(bed.made()) as moves:
+            moves.know(measure=True)
+
+    asyncio.run(know())
+    kinds = [action.kind for action in bed.looked]
+    assert kinds == (
+        [ActionKind.INSERT] if held_back else [ActionKind.INSERT, ActionKind.DELETE] * 4
+    )
+    assert bool(bed.nic.calls) is not held_back
+    assert bed.nic.table == {}
