@@ -111,10 +111,11 @@ class ServedNics:
     def arrivals(self) -> None:
         """A link is new, or has a new name: take it if the operator wants it and we do not have it
         yet."""
-        if self.interfaces.links.drain() == set():
+        if (changed := self.interfaces.links.drain()) == set():
             return
         self.each(lambda session: None)  # a new name of one we have is no arrival
-        self._take_new()
+        if self.interfaces.may_have_come(changed, self.sessions):
+            self._take_new()
 
     def _take_new(self) -> None:
         """Take each interface that the operator wants, that is here, and that is not watched."""

@@ -45,17 +45,17 @@ def offline(cpu: int = CPU) -> Iterator[None]:
 
 
 @pytest.fixture
-def changes() -> Iterator[Changes]:
+def changes() -> Iterator[Changes[int]]:
     with closing(cpu_changes()) as listening:
         yield listening
 
 
-def told(changes: Changes) -> set[int] | None:
+def told(changes: Changes[int]) -> set[int] | None:
     assert select.select([changes.fileno()], [], [], 30)[0], "the kernel says nothing"
     return changes.drain()
 
 
-def test_the_kernel_tells_of_a_cpu_that_goes_and_comes(changes: Changes) -> None:
+def test_the_kernel_tells_of_a_cpu_that_goes_and_comes(changes: Changes[int]) -> None:
     with offline():
         assert told(changes) == {CPU}
         assert [cpu.index for cpu in topology().cpus if not cpu.online] == [CPU]
@@ -64,7 +64,7 @@ def test_the_kernel_tells_of_a_cpu_that_goes_and_comes(changes: Changes) -> None
     assert changes.drain() == set()
 
 
-def test_more_changes_than_the_socket_holds_are_not_taken_for_none(changes: Changes) -> None:
+def test_more_changes_than_the_socket_holds_are_not_taken_for_none(changes: Changes[int]) -> None:
     """A uevent is about 200 bytes, the socket holds some hundreds: `udevadm trigger` by hand."""
     for _ in range(2000):
         Path(f"/sys/devices/system/cpu/cpu{CPU}/uevent").write_text("change")

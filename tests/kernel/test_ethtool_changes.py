@@ -25,7 +25,7 @@ def net() -> Iterator[Namespace]:
 
 
 @pytest.fixture
-def changes(net: Namespace) -> Iterator[Changes]:
+def changes(net: Namespace) -> Iterator[Changes[int]]:
     with closing(ethtool_changes(net.path)) as listening:
         yield listening
 
@@ -35,7 +35,7 @@ def index(net: Namespace, name: str) -> int:
 
 
 @pytest.mark.parametrize("command", ["-L v0 rx 2", "-K v0 gro off"])
-def test_heard(net: Namespace, changes: Changes, command: str) -> None:
+def test_heard(net: Namespace, changes: Changes[int], command: str) -> None:
     assert changes.drain() == set()
     net.ethtool(command)
     assert select.select([changes], [], [], 0)[0] == [changes]
@@ -43,25 +43,25 @@ def test_heard(net: Namespace, changes: Changes, command: str) -> None:
     assert changes.drain() == set()
 
 
-def test_of_several_interfaces(net: Namespace, changes: Changes) -> None:
+def test_of_several_interfaces(net: Namespace, changes: Changes[int]) -> None:
     for name in ("v0", "v1"):
         net.ethtool(f"-L {name} rx 2")
     assert changes.drain() == {index(net, "v0"), index(net, "v1")}
 
 
-def test_of_no_other_namespace(net: Namespace, changes: Changes) -> None:
+def test_of_no_other_namespace(net: Namespace, changes: Changes[int]) -> None:
     with a_namespace() as other:
         other.ethtool("-L v0 rx 2")
         assert changes.drain() == set()
 
 
-def test_nothing_from_looking(net: Namespace, changes: Changes) -> None:
+def test_nothing_from_looking(net: Namespace, changes: Changes[int]) -> None:
     net.ethtool("-l v0")
     net.ip("link show v0")
     assert changes.drain() == set()
 
 
-def test_lost_messages_are_told(net: Namespace, changes: Changes) -> None:
+def test_lost_messages_are_told(net: Namespace, changes: Changes[int]) -> None:
     with socket.fromfd(changes.fileno(), socket.AF_NETLINK, socket.SOCK_RAW) as same:
         same.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1)
     for rx in (1, 2, 3, 4) * 4:

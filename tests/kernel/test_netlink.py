@@ -147,7 +147,7 @@ class Hears:
                 return datagram, (port, 0)
 
 
-def changes(*waiting: tuple[bytes, int] | int) -> Changes:
+def changes(*waiting: tuple[bytes, int] | int) -> Changes[int]:
     return Changes(cast(socket.socket, Hears(*waiting)), lambda datagram: datagram)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import socket
+import struct
 import subprocess
 from contextlib import closing
 from dataclasses import replace
@@ -15,8 +16,17 @@ import pytest
 
 from atfnd.engine.ownership import follow
 from atfnd.engine.placement import steer
-from atfnd.kernel.netlink.rtnl import Link
-from atfnd.kernel.netlink.tunnels import IpsecPolicy, Tunnel, encrypted, ipsec_policies, under
+from atfnd.kernel.netlink import rtnl
+from atfnd.kernel.netlink.requests import attribute
+from atfnd.kernel.netlink.rtnl import Link, LinkNews
+from atfnd.kernel.netlink.tunnels import (
+    KINDS,
+    IpsecPolicy,
+    Tunnel,
+    encrypted,
+    ipsec_policies,
+    under,
+)
 from atfnd.kernel.system.netns import open_socket
 from atfnd.model import ActionKind, FlowState, Mode, Protocol, SocketSeen, Topology
 from atfnd.observe.nics.watch import NicWatch
@@ -106,6 +116,23 @@ def test_what_stands_on_a_tunnel(links: dict[int, Link], found: dict[int, str]) 
     assert {index: each.name for index, each in under(links, nic=1).items()} == found
 
 
+@pytest.mark.parametrize("kind", sorted(KINDS))
+def test_every_kind_of_tunnel_is_known_as_the_kernel_names_it(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a notification and in a list: IFLA_LINKINFO with IFLA_INFO_KIND."""
+    info = struct.pack("=BxHiII", 0, 0, 5, 0, 0)
+    told = info + attribute(3, b"t0\0") + attribute(18, attribute(1, kind.encode() + b"\0"))
+    monkeypatch.setattr(rtnl, "_request", lambda *_: [told])
+    assert under(rtnl.links(), nic=1) == {5: Tunnel("t0", kind)}
+    (news,) = rtnl._news(struct.pack("=IHHII", 16 + len(told), 16, 0, 0, 0) + told)
+    assert news == LinkNews(5, Link("t0", kind))
+
+
+def test_a_nic_that_is_a_tunnel_itself_is_none_to_its_flows() -> None:
+    assert under({2: Link("tun0", "tun"), 3: Link("v", "vlan", lower=2)}, nic=2) == {}
+
+
 def test_the_first_ipsec_policy_that_covers_a_flow_decides() -> None:
     local, remote = packed("10.0.0.1"), packed("10.1.0.9")
     net = IpsecPolicy(local, 32, 0, packed("10.1.0.0"), 16, 0, 0, 10, True)
@@ -160,18 +187,24 @@ def test_a_tunnels_address_is_known_as_soon_as_it_is_there(lab: Lab) -> None:
         assert watch.tunnel_of(inner) is None
 
 
-def test_a_flow_in_vxlan_is_left_to_rss_and_says_so(lab: Lab, tmp_path: Path) -> None:
+BEHIND = "10.78.0.1"  # on a device of the host that is no tunnel
+
+
+@pytest.mark.parametrize("address", [INNER["host"], BEHIND])
+def test_a_flow_in_vxlan_is_left_to_rss_and_says_so(lab: Lab, tmp_path: Path, address: str) -> None:
     vxlan(lab)
+    ip(lab, "host", "address", "add", f"{BEHIND}/32", "dev", "lo")
+    ip(lab, "peer", "route", "add", f"{BEHIND}/32", "via", INNER["host"])
     with a_bed(lab, tmp_path, "bpf", policy(order="immediate")) as bed:
         bed.start()
         with (
             open_socket(lab.netns["host"], V4, socket.SOCK_STREAM) as listener,
             open_socket(lab.netns["peer"], V4, socket.SOCK_STREAM) as client,
         ):
-            listener.bind((INNER["host"], 5200))
+            listener.bind((address, 5200))
             listener.listen(1)
             client.settimeout(10)
-            client.connect((INNER["host"], 5200))
+            client.connect((address, 5200))
             accepted, _ = listener.accept()
             inner = key_of(accepted, Protocol.TCP)
             turns = cycle(os.sched_getaffinity(0))

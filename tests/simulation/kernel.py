@@ -6,6 +6,8 @@ Behind these names the daemon under test is the real one, with its loop, chores 
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from typing import Any
@@ -52,6 +54,22 @@ class _Changes:
     def close(self) -> None:
         self._kernel.descriptors.close(self._fileno)
         self._kernel.listeners.remove(self)
+
+
+class _NamespaceLinks:
+    """Stands for `observe.nics.namespace_links.NamespaceLinks`: without tunnels."""
+
+    def __init__(self, nics: Callable[[], Iterable[WorldNic]]) -> None:
+        self._nics = nics
+
+    def look(self) -> None: ...
+
+    def addresses(self, ifindex: int) -> set[bytes]:
+        return {nic.address for nic in self._nics() if nic.ifindex == ifindex}
+
+    def tunnel(self, nic: int, local: bytes, remote: bytes | None) -> None: ...
+
+    def close(self) -> None: ...
 
 
 class _Cpus:
@@ -172,16 +190,14 @@ class Kernel:
             "daemon.trying.cpu_time": self._cpu_time,
             "observe.nics.interfaces.lab_is_there": lambda name: False,
             "observe.nics.interfaces.link_changes": changes,
+            "observe.nics.interfaces.link": lambda netns, ifindex: self._link(ifindex),
             "observe.nics.interfaces.links": self._links,
             "observe.nics.interfaces.open_nic": self._open,
             "observe.nics.interfaces.physical": lambda name: True,
-            "observe.nics.watch.addresses": lambda netns: {
-                n.ifindex: {n.address} for n in self._nics()
-            },
             "observe.nics.watch.ethtool_changes": changes,
             "observe.nics.watch.ipsec_policies": lambda netns: (),
             "observe.nics.watch.link_changes": changes,
-            "observe.nics.watch.tunnels": lambda netns, nic: {},
+            "observe.nics.watch.NamespaceLinks.of": lambda netns: _NamespaceLinks(self._nics),
             "program.balance.running": frozenset,
             "program.restore.open_nic": self._open,
             "serve.log.event_log.Stderr": lambda: _Log(self._said),
@@ -197,6 +213,11 @@ class Kernel:
 
     def _links(self) -> dict[int, Link]:
         return {nic.ifindex: Link(nic.kernel_name, None) for nic in self._nics()}
+
+    def _link(self, ifindex: int) -> Link:
+        if (found := self._links().get(ifindex)) is None:
+            raise OSError(errno.ENODEV, os.strerror(errno.ENODEV))
+        return found
 
     def _actuator(
         self,

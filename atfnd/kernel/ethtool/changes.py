@@ -30,7 +30,7 @@ NETLINK_ADD_MEMBERSHIP = 1
 GENERIC_HEADER_BYTES = 4
 
 
-def ethtool_changes(netns: str | None) -> Changes:
+def ethtool_changes(netns: str | None) -> Changes[int]:
     """Interfaces (ifindex) that are changed. FileNotFoundError: no such namespace."""
     with closing(GenericFamily("ethtool", netns)) as family:
         group = family.group("monitor")

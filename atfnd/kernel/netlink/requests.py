@@ -18,7 +18,7 @@ import socket
 import struct
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from typing import NamedTuple
+from typing import Generic, NamedTuple, TypeVar
 
 from atfnd.kernel.system.netns import open_socket
 
@@ -37,6 +37,8 @@ GENL_ID_CTRL, CTRL_CMD_GETFAMILY, CTRL_ATTR_FAMILY_ID, CTRL_ATTR_FAMILY_NAME = 1
 CTRL_ATTR_MCAST_GROUPS, CTRL_ATTR_MCAST_GRP_NAME, CTRL_ATTR_MCAST_GRP_ID = 7, 1, 2
 BUFFER_BYTES = 1 << 16
 KERNEL_PORT = 0
+
+T = TypeVar("T")
 
 _header = struct.Struct("=IHHII")
 _attribute = struct.Struct("=HH")
@@ -136,37 +138,40 @@ class Netlink:
         return True
 
 
-class Changes:
-    """Hears the kernel's notifications on a bound socket, which it owns. `subjects` gives the
-    numbers of what a datagram reports as changed: interfaces, CPUs. The caller reads their present
-    state."""
+class Changes(Generic[T]):
+    """Hears the kernel's notifications on a bound socket, which it owns. `subjects` gives what a
+    datagram reports as changed: the numbers of interfaces or CPUs, whose present state the caller
+    reads, or what they are now."""
 
-    def __init__(
-        self, listening: socket.socket, subjects: Callable[[bytes], Iterable[int]]
-    ) -> None:
+    def __init__(self, listening: socket.socket, subjects: Callable[[bytes], Iterable[T]]) -> None:
         listening.setblocking(False)
         self._socket, self._subjects = listening, subjects
 
     def fileno(self) -> int:
         return self._socket.fileno()
 
-    def drain(self) -> set[int] | None:
-        """What changed since the last call; None: messages were lost, look at all. A message that
-        another process sent is left out."""
-        changed: set[int] = set()
+    def drain(self) -> set[T] | None:
+        """What changed since the last call; None: messages were lost, look at all."""
+        heard = self.heard()
+        return None if heard is None else set(heard)
+
+    def heard(self) -> list[T] | None:
+        """The same, in the order in which it was reported. A message that another process sent is
+        left out."""
+        heard: list[T] = []
         overrun = False
         while True:
             try:
                 datagram, (port, _) = self._socket.recvfrom(BUFFER_BYTES)
             except BlockingIOError:
-                return None if overrun else changed
+                return None if overrun else heard
             except OSError as error:
                 if error.errno != errno.ENOBUFS:
                     raise
                 overrun = True
                 continue
             if port == KERNEL_PORT:
-                changed.update(self._subjects(datagram))
+                heard.extend(self._subjects(datagram))
 
     def close(self) -> None:
         self._socket.close()

@@ -1,10 +1,13 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Which local addresses are on tunnel devices, and which flows IPsec's policies cover.
 
-Packets for them reach a NIC inside others: it sees the outer 5-tuple. Reads links, addresses and
+Packets for them reach a NIC inside others: it sees the outer 5-tuple. Reads
 XFRM_MSG_GETPOLICY (include/uapi/linux/xfrm.h; the first match in order of priority decides:
-net/xfrm/xfrm_policy.c, xfrm_policy_lookup_bytype), which pyroute2 does not know. Loads no module:
-without xfrm_user there are no policies.
+net/xfrm/xfrm_policy.c, xfrm_policy_lookup_bytype), which pyroute2 does not know.
+Loads no module: without xfrm_user there are no policies.
+
+Own code, as `netlink` says: with its message declared here, pyroute2's NetlinkSocket takes 22 times
+as long for 200 policies (10 ms for 0.45).
 """
 
 from __future__ import annotations
@@ -12,14 +15,15 @@ from __future__ import annotations
 import os
 import socket
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from atfnd.kernel.netlink.requests import DUMP, Netlink, attributes
-from atfnd.kernel.netlink.rtnl import Link, addresses, links
+from atfnd.kernel.netlink.rtnl import Address, Link
 
-__all__ = ["IpsecPolicy", "Tunnel", "encrypted", "ipsec_policies", "tunnels", "under"]
+__all__ = ["KINDS", "IpsecPolicy", "Tunnel", "addresses_behind", "encrypted"]
+__all__ += ["ipsec_policies", "under"]
 
 KINDS = {
     "amt", "bareudp", "erspan", "geneve", "gre", "gretap", "gtp", "ip6erspan", "ip6gre",
@@ -77,9 +81,9 @@ def under(links: Mapping[int, Link], nic: int) -> dict[int, Tunnel]:
     while at is not None and at not in above:
         above.add(at)
         at = links[at].master if at in links else None
-    found = {index: Tunnel(_shown(link.name), link.kind) for index, link in links.items()
-             if link.kind is not None and link.kind in KINDS}  # fmt: skip
-    grown = True
+    found = {index: Tunnel(_shown(link.name), str(link.kind)) for index, link in links.items()
+             if link.kind in KINDS and index != nic}  # fmt: skip
+    grown = bool(found)
     while grown:
         more: dict[int, Tunnel] = {}
         for index, link in links.items():
@@ -100,15 +104,16 @@ def _shown(name: str) -> str:
     return os.fsencode(name).decode(errors="backslashreplace")
 
 
-def tunnels(netns: str | None, nic: int) -> dict[bytes, Tunnel]:
-    """Every address of the NIC's namespace, packed, that is on a tunnel's device and on no other.
-    `nic`: its ifindex."""
-    by_device, found, others = under(links(netns), nic), dict[bytes, Tunnel](), set[bytes]()
-    for index, known in addresses(netns).items():
-        if index in by_device:
-            found |= dict.fromkeys(known, by_device[index])
+def addresses_behind(
+    devices: Mapping[int, Tunnel], addresses: Iterable[Address]
+) -> dict[bytes, Tunnel]:
+    """Those of the addresses that are on one of these devices and on no other."""
+    found, others = dict[bytes, Tunnel](), set[bytes]()
+    for each in addresses:
+        if each.ifindex in devices:
+            found[each.packed] = devices[each.ifindex]
         else:
-            others |= known
+            others.add(each.packed)
     return {address: tunnel for address, tunnel in found.items() if address not in others}
 
 

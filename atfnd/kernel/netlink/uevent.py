@@ -3,6 +3,9 @@
 
 A message is `ACTION@DEVPATH` and NUL-separated `KEY=value` words (lib/kobject_uevent.c,
 kobject_uevent_env); drivers/base/core.c sends `online` and `offline` after the CPU has changed.
+
+Own code, as `netlink` says: pyroute2's MarshalUevent takes 6 times as long for a message (3.0 µs
+for 0.5).
 """
 
 from __future__ import annotations
@@ -29,7 +32,7 @@ def changed_cpu(message: bytes) -> int | None:
     return int(number) if device != number and number.isdigit() else None
 
 
-def cpu_changes() -> Changes:
+def cpu_changes() -> Changes[int]:
     """CPUs that go offline or online. Their present state is in sysfs."""
     kind = socket.SOCK_RAW | socket.SOCK_CLOEXEC
     listening = socket.socket(socket.AF_NETLINK, kind, NETLINK_KOBJECT_UEVENT)

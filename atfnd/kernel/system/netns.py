@@ -20,8 +20,8 @@ from typing import TypeVar
 
 from atfnd.kernel.system.mount import detached
 
-__all__ = ["RUN_DIR", "exists", "in_netns", "open_netns", "open_socket", "open_sysfs", "path_of"]
-__all__ += ["write_sysctl"]
+__all__ = ["RUN_DIR", "exists", "identity", "in_netns", "open_netns", "open_socket", "open_sysfs"]
+__all__ += ["path_of", "write_sysctl"]
 
 RUN_DIR = "/run/netns"
 CLONE_NEWNET = 0x40000000
@@ -47,6 +47,12 @@ def exists(path: str) -> bool:
         return os.stat(path).st_dev == os.stat("/proc/self/ns/net").st_dev
     except FileNotFoundError:
         return False
+
+
+def identity(path: str | None) -> tuple[int, int]:
+    """Of the namespace at `path`, as long as it lives; None is our own. FileNotFoundError."""
+    found = os.stat(path or "/proc/thread-self/ns/net")
+    return found.st_dev, found.st_ino
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from fnmatch import fnmatchcase
 
 from atfnd.errors import OperatorError
 from atfnd.kernel.interface import physical
-from atfnd.kernel.netlink.rtnl import link_changes, links
+from atfnd.kernel.netlink.rtnl import link, link_changes, links
 from atfnd.nic import Nic
 from atfnd.nic.driver import lab_is_there, open_nic
 from atfnd.observe.nics.watch import NicWatch
@@ -61,9 +61,25 @@ class Interfaces:
 
     def missing(self, watched: Collection[str]) -> list[str]:
         """Interfaces and labs that are here and wanted, and not `watched`, in name order."""
-        here = {link.name for link in links().values() if self._wants(link.name)}
+        here = {each.name for each in links().values() if self._wants(each.name)}
         here.update(name for name in self._wanted if lab_is_there(name))
         return sorted(here.difference(watched))
+
+    def may_have_come(self, changed: Collection[int] | None, watched: Collection[str]) -> bool:
+        """Whether one of the links that changed (None: any) is wanted and not `watched`, or may be
+        one that was refused and has gone."""
+        if changed is None:
+            return True
+        for ifindex in changed:
+            try:
+                name = link(None, ifindex).name
+            except OSError:
+                if self._refused:
+                    return True
+                continue
+            if name not in watched and self._wants(name):
+                return True
+        return False
 
     def come(
         self, watched: Collection[str], refused: Callable[[str, str], None]

@@ -16,8 +16,8 @@ from dataclasses import replace
 
 from atfnd.kernel.ethtool.changes import ethtool_changes
 from atfnd.kernel.netlink.requests import Changes
-from atfnd.kernel.netlink.rtnl import addresses, link_changes
-from atfnd.kernel.netlink.tunnels import IpsecPolicy, Tunnel, encrypted, ipsec_policies, tunnels
+from atfnd.kernel.netlink.rtnl import link_changes
+from atfnd.kernel.netlink.tunnels import IpsecPolicy, encrypted, ipsec_policies
 from atfnd.model import (
     FlowKey,
     NicReads,
@@ -33,6 +33,7 @@ from atfnd.model import (
 )
 from atfnd.nic import Nic
 from atfnd.nic.toeplitz import rss_queue
+from atfnd.observe.nics.namespace_links import NamespaceLinks
 from atfnd.observe.nics.reads import Reads
 
 __all__ = ["NapiIds", "NicWatch", "nic_of"]
@@ -79,8 +80,7 @@ class NicWatch:
         self.links, self.changes = link_changes(nic.netns), ethtool_changes(nic.netns)
         self.napi_ids = NapiIds()
         self._confined: dict[int, tuple[int, int | None]] = {}  # queue: CPU, pid of its thread
-        self._addresses: set[bytes] | None = None
-        self._tunnels: dict[bytes, Tunnel] | None = None  # by address
+        self._namespace: NamespaceLinks | None = None  # opened when it is first asked
         self._ipsec: tuple[IpsecPolicy, ...] = ()
         self._ipsec_until_ns = 0
         self._shown: tuple[tuple[Rule, ...], NicStats, frozenset[int], int] | None = None
@@ -269,44 +269,44 @@ class NicWatch:
             self.arm(self._armed_before_pause)
         return self.view.armed
 
+    def _shared(self) -> NamespaceLinks:
+        if self._namespace is None:
+            self._namespace = NamespaceLinks.of(self.nic.netns)
+        return self._namespace
+
     def owns(self, local: bytes) -> bool:
         """The address is one of this interface's; that of an unbound socket (all zero) counts for
         every interface."""
-        if self._addresses is None:
-            self._addresses = addresses(self.nic.netns).get(self.nic.ifindex, set())
-        return not any(local) or local in self._addresses
+        return not any(local) or local in self._shared().addresses(self.nic.ifindex)
 
     def tunnel_of(self, key: FlowKey) -> str | None:
         """The tunnel that packets of a flow come in by, in words: the device that has its local
-        address, or IPsec. None: no tunnel is known. Read anew when links or addresses changed, and
-        IPsec's policies once in 10 s at most."""
+        address, or by which its answers go out, or IPsec. None: no tunnel is known. IPsec's
+        policies are read once in 10 s at most."""
         if not any(key.local):
             return None
         now_ns = time.monotonic_ns()
         try:
-            if self._tunnels is None:
-                self._tunnels = tunnels(self.nic.netns, self.nic.ifindex)
+            remote = key.remote if any(key.remote) else None
+            found = self._shared().tunnel(self.nic.ifindex, key.local, remote)
             if now_ns >= self._ipsec_until_ns:
                 self._ipsec = ipsec_policies(self.nic.netns)
                 self._ipsec_until_ns = now_ns + _IPSEC_NS
         except (FileNotFoundError, InterruptedError):
             return None  # its namespace is going, or it changes too fast: asked again
-        if (found := self._tunnels.get(key.local)) is not None and not self.owns(key.local):
+        if found is not None:
             return str(found)
         ends = key.protocol, key.local, key.local_port, key.remote, key.remote_port
         return "IPsec" if encrypted(self._ipsec, *ends) else None
 
     def changed(self) -> bool:
-        """Drain rtnetlink and ethtool's notifications: something about this interface may be new.
-        Forgets its addresses."""
+        """Drain rtnetlink and ethtool's notifications: something of this interface may be new."""
+        if self._namespace is not None:
+            self._namespace.look()
         links, changes = self.links.drain(), self.changes.drain()
         by_link, by_setting = (
             interfaces is None or self.view.ifindex in interfaces for interfaces in (links, changes)
         )
-        if by_link:
-            self._addresses = None
-        if links != set():
-            self._tunnels = None
         if by_setting:
             self._disturbed_ns = time.monotonic_ns()
         return by_link or by_setting
@@ -329,13 +329,15 @@ class NicWatch:
         return None if queue is None else frozenset({queue.index})
 
     @property
-    def listeners(self) -> tuple[Changes, ...]:
+    def listeners(self) -> tuple[Changes[int], ...]:
         """Readable when `changed` has something to read."""
         return self.links, self.changes
 
     def close(self) -> None:
         self.links.close()
         self.changes.close()
+        if self._namespace is not None:
+            self._namespace.close()
         self.nic.close()
 
 
