@@ -137,7 +137,7 @@ class BirthReader:
 
     def read_first(self, event: ThreadReads) -> None:
         """The thread that reads a port's connections is the one that serves it."""
-        watch = nic_of(event, (session.watch for session in self._sessions.values()))
+        watch = nic_of(event, [session.watch for session in self._sessions.values()])
         if watch is not None:
             self._recorder.reads(event, watch.view.name)
             self._executor.take(BirthsHeard((BirthHeard(event, watch.view.name),)))

@@ -121,7 +121,9 @@ class Moving:
 
     def only_known(self, known: Callable[[FlowKey], bool]) -> None:
         """Forget the flows that have no entry."""
-        self._mover.device = only_known(self._mover.device, known)
+        device = self._mover.device
+        there = {each for each in device.records if isinstance(each, FlowKey) and known(each)}
+        self._mover.device = only_known(device, there)
 
     def use(self, policy: Policy) -> None:
         """From now on this policy sets how long flows rest and how many moves there may be."""

@@ -210,7 +210,7 @@ class Recorder:
         yield Looked(now_ns, at, tuple(map(self._socket, rest)), gone)
 
     def _socket(self, use: SocketUse) -> Socket:
-        watch = nic_of(use, (session.watch for session in self._sessions.values()))
+        watch = nic_of(use, [session.watch for session in self._sessions.values()])
         name = None if watch is None else watch.view.name
         rss = None if watch is None else _rss_queue(watch, use.key)
         return Socket(use.cookie, use.key, use.napi_id, name, rss)

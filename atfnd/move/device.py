@@ -16,7 +16,7 @@ wait:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Set
+from collections.abc import Container, Set
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -181,7 +181,7 @@ def _know(device: NicMoves, port: Port) -> NicMoves:
     return device._replace(port=port, live=live, timers_ns=FrozenMap(kept))
 
 
-def only_known(device: NicMoves, known: Callable[[FlowKey], bool]) -> NicMoves:
+def only_known(device: NicMoves, known: Container[FlowKey]) -> NicMoves:
     """Without what moves have taught of flows that have neither an entry nor a move."""
     kept = {
         subject: record
@@ -189,7 +189,7 @@ def only_known(device: NicMoves, known: Callable[[FlowKey], bool]) -> NicMoves:
         if not isinstance(subject, FlowKey)
         or subject in device.live
         or subject in device.waiting
-        or known(subject)
+        or subject in known
     }
     if len(kept) == len(device.records):
         return device

@@ -18,7 +18,7 @@ from unittest import mock
 from atfnd.daemon.sockets import SocketReader
 from tests.simulation.driver import Door
 
-__all__ = ["Call", "Function", "Way", "ways"]
+__all__ = ["Call", "Function", "Way", "calls", "ways"]
 
 ROOT = f"{Path(__file__).parents[2]}/"
 STANDS_FOR = {
@@ -66,7 +66,8 @@ def _function(code: CodeType) -> Function | None:
     if file.startswith("atfnd/"):
         return Function(file.removeprefix("atfnd/"), name)
     of, stands_for = STANDS_FOR.get(file, (name, ""))
-    return Function(stands_for, name) if stands_for and name.startswith(f"{of}.") else None
+    public = name.startswith(f"{of}.") and not name.startswith(f"{of}._")  # the rest is the world
+    return Function(stands_for, name) if stands_for and public else None
 
 
 def _caller(frame: FrameType) -> Function | None:
@@ -129,3 +130,20 @@ def ways() -> Iterator[list[Way]]:
 
     with mock.patch.object(SocketReader, "read", profiled):
         yield found
+
+
+@contextmanager
+def calls() -> Iterator[set[Call]]:
+    """All calls from one file to another that are made within."""
+    found: set[Call] = set()
+
+    def profile(frame: FrameType, event: str, argument: Any) -> None:
+        of = _function(frame.f_code) if event == "call" else None
+        if of is not None and (by := _caller(frame)) is not None and by.file != of.file:
+            found.add(Call(by, of))
+
+    sys.setprofile(profile)
+    try:
+        yield found
+    finally:
+        sys.setprofile(None)
