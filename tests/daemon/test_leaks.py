@@ -142,11 +142,14 @@ class TestGone:
             release=lambda nic, match: released.append(match), rename=renamed,
             left={"nic": {Match.of(key(2)): 5}},
         )  # fmt: skip
-        executor = anything(still=lambda session: None, take=lambda *events: said.extend(events))
+        executor = anything(
+            still=lambda session: None, take=lambda *events: said.extend(events),
+            forget=lambda session, permit: permit.check(session.name),
+        )  # fmt: skip
         orders = anything(armed=lambda nic: None, paused=lambda nic: False, say=renamed)
         nics = ServedNics(
             anything(open=watch), {}, engine, executor,
-            anything(gone=lambda session: None, meet=lambda session: None),
+            anything(meet=lambda session: None),
             anything(adopt=lambda nic, rules: None), anything(serve=lambda: None),
             anything(watch=lambda netns, napis: 0, reads=lambda name: None), anything(),
             journal, anything(rename=renamed), orders, EventLog(),
