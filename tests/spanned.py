@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from atfnd.engine.filters import aggregate, budget
 from atfnd.engine.table.flow_table import FlowTable
-from atfnd.engine.table.memory import Memory, RulesInForce
+from atfnd.engine.table.memory import RulesInForce
 from atfnd.engine.table.wide_key import bits, covers
 from atfnd.model import (
     Action,
@@ -32,7 +32,7 @@ from atfnd.nic.location import choose, is_wide
 from atfnd.policy.match.match import Matcher
 from bench.simulated import Load, Simulated
 from tests.engine.test_port_rules import EXACT_WINS, OTHER
-from tests.values import RULE, THREAD
+from tests.values import RULE, THREAD, memory_of
 
 __all__ = ["HERE", "LEFT", "ORDERED", "TCP", "THERE", "UDP", "Bed", "load", "network"]
 
@@ -64,7 +64,7 @@ class Bed(Simulated):
         caps = replace(EXACT_WINS.caps, shapes=SHAPES, rule_slots=slots)
         core = [each for each in rules if each.placement is Placement.CORE]
         by_name = {each.name: replace(each, t_delete_ns=1 << 60) for each in core}
-        known = Memory(FlowTable(1000), RulesInForce(100, 1 << 60, by_name))
+        known = memory_of(FlowTable(1000), RulesInForce(100, 1 << 60, by_name))
         nic = replace(EXACT_WINS, caps=caps, budget=room, foreign=0)
         super().__init__(nic, ORDERED, known, loads, slots=slots, served=served, spanned=True)
         self.rules, self._matcher = rules, Matcher(_policy(rules))

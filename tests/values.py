@@ -3,10 +3,12 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import replace
 from typing import Any
 
-from atfnd.engine.table.memory import RulesInForce
+from atfnd.engine.table.flow_table import FlowTable
+from atfnd.engine.table.memory import Memory, NicMemory, RulesInForce
 from atfnd.model import (
     Actuator,
     Caps,
@@ -26,7 +28,7 @@ from atfnd.model import (
     Thread,
 )
 
-__all__ = ["NIC", "RULE", "THREAD", "flow", "key", "one_rule", "seen"]
+__all__ = ["NIC", "RULE", "THREAD", "flow", "key", "memory_of", "one_rule", "seen"]
 
 THREAD = Thread(tid=100, pid=100, comm="app", cgroup=None)
 NIC = NicView(
@@ -58,6 +60,11 @@ def one_rule(
     """The flows below fall under it."""
     rule = replace(RULE, order=order, owner=owner, t_delete_ns=t_delete_ns)
     return RulesInForce(hold_down_ns, t_delete_ns, {"rest": rule}, **changes)
+
+
+def memory_of(table: FlowTable, in_force: RulesInForce) -> Memory:
+    """Of whatever NICs a test gives views of."""
+    return Memory(table, in_force, nics=defaultdict(lambda: NicMemory(NIC)))
 
 
 def key(number: int) -> FlowKey:

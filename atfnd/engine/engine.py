@@ -72,7 +72,7 @@ from atfnd.engine.placement import steer
 from atfnd.engine.placement.place import belongs
 from atfnd.engine.placement.renew import leave, renew
 from atfnd.engine.table import retire
-from atfnd.engine.table.memory import Memory, Spending
+from atfnd.engine.table.memory import Memory, NicMemory, Spending
 from atfnd.model import (
     Accepted,
     Action,
@@ -109,6 +109,10 @@ NEWS = {
     Verdict.RESYNC,
 }  # other ends are only counted: the write itself is already in the log
 
+_OF_NIC = (
+    NicLost, SocketReported, ListenersFound, MovesDropped, FiltersLeft, FiltersListed, TakenUp
+)  # fmt: skip
+
 RssQueue = Callable[[NicView, FlowKey], int | None]
 RuleOfMany = Callable[[Mapping[str, FlowRule], str, FlowKey], FlowRule | None]
 
@@ -126,7 +130,6 @@ class Engine:
     ) -> None:
         self.memory = memory
         self.handshakes = Handshakes()
-        self.views: dict[str, NicView] = {}  # of every NIC
         self._rss_queue, self._rule_of_many = rss_queue, rule_of_many
         self._connects: set[FlowKey] = set()  # whose filter is being written
         self._ports: set[FlowKey] = set()  # the same
@@ -164,7 +167,10 @@ class Engine:
 
     def handle(self, event: Event, now_ns: int) -> Sequence[Command]:
         """Take one event into account. The caller carries out the returned commands in order, and
-        gives their results back as events."""
+        gives their results back as events. An event that comes after the end of its NIC changes
+        nothing."""
+        if isinstance(event, _OF_NIC) and event.nic not in self.memory.nics:
+            return ()
         before, commands = self._commands, list[Command]()
         self._commands = commands
         try:
@@ -179,25 +185,33 @@ class Engine:
 
     # ---- NICs
 
+    @property
+    def views(self) -> dict[str, NicView]:
+        """The NICs that are served."""
+        return {name: nic.view for name, nic in self.memory.nics.items()}
+
     def _nic_attached(self, event: NicAttached, now_ns: int) -> None:
-        self.views[event.view.name] = event.view
+        if event.view.name in self.memory.nics:
+            self._nic_changed(NicChanged(event.view), now_ns)
+        else:
+            self.memory.nics[event.view.name] = NicMemory(event.view)
 
     def _nic_changed(self, event: NicChanged, now_ns: int) -> None:
-        self.views[event.view.name] = event.view
+        if (known := self.memory.nics.get(event.view.name)) is not None:
+            known.view = event.view
 
     def _nic_lost(self, event: NicLost, now_ns: int) -> None:
         flows = retire.nic_gone(event.nic, self.memory)
-        del self.views[event.nic]
         self._say(Forget(frozenset(flow.cookie for flow in flows)))
 
     def _taken_up(self, event: TakenUp, now_ns: int) -> None:
-        nic = self.views[event.nic]
+        nic = self.memory.nics[event.nic].view
         self._begin(steer.take_up(nic, self.memory, now_ns, manual=event.manual))
 
     def _filters_listed(self, event: FiltersListed, now_ns: int) -> None:
         """A filter is missing because the NIC lost it (we write it again) or because another
         program deleted it (we leave it alone)."""
-        name, nic = event.nic, self.views[event.nic]
+        name, nic = event.nic, self.memory.nics[event.nic].view
         gone = lost(nic, event.rules, self.memory, disturbed=event.disturbed)
         for flow in gone:
             self._say(ReleaseClaim(name, Match.of(flow.key)))
@@ -214,7 +228,7 @@ class Engine:
     def _filters_left(self, event: FiltersLeft, now_ns: int) -> None:
         """Take over the filters that an earlier run left. A filter without a socket stays until its
         NIC is armed."""
-        name, nic, memory = event.nic, self.views[event.nic], self.memory
+        name, nic, memory = event.nic, self.memory.nics[event.nic].view, self.memory
         uses = (*event.uses, *self.handshakes.uses(memory, now_ns))
         sockets = {Match.of(use.key): use for use in uses}
         known = {Match.of(flow.key) for flow in memory.table.steered(name)}
@@ -231,7 +245,7 @@ class Engine:
     # ---- sockets
 
     def _socket_reported(self, event: SocketReported, now_ns: int) -> None:
-        nic, seen, memory = self.views[event.nic], event.seen, self.memory
+        nic, seen, memory = self.memory.nics[event.nic].view, event.seen, self.memory
         memory.cpusets.update(event.cpusets)
         self._begin(steer.seen(seen, nic, event.rule, memory, now_ns, event.rss_cpu))
         if memory.in_force.elsewhere:
@@ -289,7 +303,8 @@ class Engine:
             self._connecting(fresh, offers[id(fresh)], now_ns)
         look = False
         for heard in event.events:
-            look |= self._heard(heard, now_ns)
+            if heard.nic is None or heard.nic in self.memory.nics:
+                look |= self._heard(heard, now_ns)
         if look:
             self._look_at_ports()
 
@@ -321,8 +336,8 @@ class Engine:
         self.handshakes.found(event.nic, event.listeners, self.memory, now_ns)
 
     def _connecting(self, event: Connecting, offers: Iterable[Offer], now_ns: int) -> None:
-        for offer in offers:
-            nic, rule, memory = self.views[offer.nic], ordered(offer.rule), self.memory
+        for offer in (each for each in offers if each.nic in self.memory.nics):
+            nic, rule, memory = self.memory.nics[offer.nic].view, ordered(offer.rule), self.memory
             if rule is None:
                 continue
             if birth.again(event, nic, rule, memory, now_ns):
@@ -343,8 +358,9 @@ class Engine:
             self._say(LookAtPorts(frozenset(key.local_port for key in keys | self._ports)))
 
     def _ports_looked(self, event: PortsLooked, now_ns: int) -> None:
-        for name, rules in event.rules.items():
-            nic, rule_of = self.views[name], partial(_answer, rules)
+        here = self.memory.nics
+        for name, rules in ((n, rules) for n, rules in event.rules.items() if n in here):
+            nic, rule_of = self.memory.nics[name].view, partial(_answer, rules)
             born = self.handshakes.look_at_ports(nic, rule_of, event.uses, self.memory, now_ns)
             self._ports |= {key for each in born if (key := each.action.key) is not None}
             self._heirs |= self._keeping(born)
@@ -359,8 +375,8 @@ class Engine:
         return {flow.cookie: flow.app_cpu for flow in flows if flow is not None}
 
     def _prefixes_looked(self, event: PrefixesLooked, now_ns: int) -> None:
-        for name in event.nics:
-            nic, rules = self.views[name], self.memory.in_force.by_name
+        for name in (each for each in event.nics if each in self.memory.nics):
+            nic, rules = self.memory.nics[name].view, self.memory.in_force.by_name
             rule_of = partial(self._rule_of_many, rules, name)
             look = self.handshakes.look_at_prefixes
             self._bear(name, look(nic, rule_of, event.uses, self.memory, now_ns))
@@ -374,7 +390,7 @@ class Engine:
 
     def may_share(self, nic: str) -> bool:
         """Some flows of this NIC may share a filter, or do."""
-        return prefix_rules.wanted(self.views[nic], self.memory)
+        return prefix_rules.wanted(self.memory.nics[nic].view, self.memory)
 
     def has_births(self) -> bool:
         """Something that was decided at a birth has not ended yet."""
@@ -427,7 +443,7 @@ class Engine:
     # ---- results of commands
 
     def _moves_reported(self, event: MovesReported, now_ns: int) -> None:
-        for each in event.said:
+        for each in (each for each in event.said if each.action.nic in self.memory.nics):
             if isinstance(each, Outcome):
                 self._applied(each)
             else:
@@ -440,8 +456,7 @@ class Engine:
             strays.note(stray, self.memory)
         if action.queue is not None and action.new is not None and not outcome.errno:
             followed(action.nic, action.queue, action.new, self.memory)
-        if action.nic in self.views:
-            audit.overtaken(outcome, self.views[action.nic], self.memory)
+        audit.overtaken(outcome, self.memory.nics[action.nic].view, self.memory)
         if outcome.errno == errno.ECANCELED:
             self._log("kept", "its rule stays", outcome.left, nic=action.nic, flow=action.key)
         elif outcome.found:
@@ -463,7 +478,7 @@ class Engine:
             return
         if key is None:
             name, queue, end = ended.action.nic, ended.action.queue, (verdict.value, ended.why)
-            last_end = self.memory.nics[name].last_end if name in self.views else {}
+            last_end = self.memory.nics[name].last_end
             news = last_end.get(queue) != end
             last_end[queue] = end
         elif self._born(key, now_ns, failed=verdict in (Verdict.DEFERRED, Verdict.REFUSED)):
@@ -487,7 +502,7 @@ class Engine:
     def inherited(self, action: Action, cookie: int, now_ns: int) -> bool:
         """Another socket now has the 5-tuple of a closed flow: it takes over the filter that
         `action` was to delete. False: it cannot."""
-        nic = self.views[action.nic]
+        nic = self.memory.nics[action.nic].view
         flow = audit.inherit(nic, action, cookie, self.memory, now_ns)
         if flow is not None:
             self._heirs[cookie] = flow.app_cpu
@@ -571,7 +586,7 @@ class Engine:
         """Moves for a plan, as its policy's `order` asks."""
         ordered_plan = in_order(plan)
         for name in dict.fromkeys(action.nic for action in ordered_plan):
-            if name in self.views:
+            if name in self.memory.nics:
                 actions = (action for action in ordered_plan if action.nic == name)
                 self._say(Begin(name, tuple(map(self.wanted, actions))))
 
@@ -590,7 +605,7 @@ class Engine:
         mode = self.memory.in_force.order(action.policy)
         if action.key is None:
             return Wanted(action, mode, origins(action, None, None))
-        rss = self._rss_queues(self.views[action.nic], action.key)
+        rss = self._rss_queues(self.memory.nics[action.nic].view, action.key)
         port = self.memory.table.covering(action.key)
         if port is not None and port.target_queue is not None:
             rss = frozenset({port.target_queue})  # its port's filter serves it until then

@@ -8,7 +8,6 @@ them, and is not foreseen.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable
 from copy import copy, deepcopy
 from dataclasses import fields, replace
@@ -62,14 +61,17 @@ def copy_of(memory: Memory, nic: str) -> Memory:
     left to `foreseen`."""
     known = memory.nics[nic]
     copied = NicMemory(
-        buckets=deepcopy(known.buckets), owned=known.owned, spending=_copied(known.spending)
+        known.view,
+        buckets=deepcopy(known.buckets),
+        owned=known.owned,
+        spending=_copied(known.spending),
     )
     notes = memory.table.notes().items()
     dropped = {key: FlowNotes(dropped=each.dropped) for key, each in notes if each.dropped[0]}
     return Memory(
         FlowTable(memory.table.capacity, dropped),
         memory.in_force,
-        nics=defaultdict(NicMemory, {nic: copied}),
+        nics={nic: copied},
         cpus=memory.cpus,
         busy=memory.busy,
         cpusets=dict(memory.cpusets),

@@ -13,27 +13,49 @@ from typing import Any
 import pytest
 
 from atfnd.daemon.nics import ServedNics
-from atfnd.engine.command import Forget, ReportEnd, WatchAccepts
+from atfnd.engine.command import Begin, Forget, ReportEnd, WatchAccepts
 from atfnd.engine.engine import Engine
 from atfnd.engine.event import (
+    BirthHeard,
+    BirthsHeard,
     Event,
+    FiltersLeft,
+    FiltersListed,
+    ListenersFound,
     MovesDropped,
     MovesReported,
     NicAttached,
+    NicChanged,
     NicLost,
+    Offer,
+    PortsLooked,
+    PrefixesLooked,
     Reviewed,
+    SocketReported,
+    TakenUp,
 )
 from atfnd.engine.table.memory import Memory
 from atfnd.errors import OperatorError
 from atfnd.kernel.netlink.rtnl import Link
-from atfnd.model import Action, ActionKind, FlowState, Match, Policy, Topology
+from atfnd.model import (
+    Action,
+    ActionKind,
+    Connecting,
+    FlowState,
+    Listening,
+    Match,
+    Outcome,
+    Policy,
+    Rule,
+    Topology,
+)
 from atfnd.move.command import Ended
 from atfnd.move.verdict import Mechanism, Verdict
 from atfnd.observe.nics import interfaces
 from atfnd.observe.nics.interfaces import Interfaces
 from atfnd.observe.nics.watch import NapiIds
 from atfnd.serve.log.event_log import EventLog
-from tests.values import NIC, RULE, flow, key
+from tests.values import NIC, RULE, THREAD, flow, key, seen
 
 __all__: list[str] = []
 
@@ -121,6 +143,31 @@ class TestGone:
         assert [each.key for each in engine.memory.table] == [key(3)]
         assert engine.memory.overflowed == {}
         assert engine.views.keys() == {"other"}
+
+    def test_nothing_is_left_and_what_is_said_of_it_later_changes_nothing(self) -> None:
+        engine, served = an_engine(1), Listening(10, 77, PORT, 1, THREAD, 2)
+        other = replace(NIC, name="other")
+        engine.handle(NicAttached(other), 0)
+        engine.handle(ListenersFound("nic", (served,)), 0)
+        engine.handle(NicLost("nic"), 0)
+        assert engine.memory.nics.keys() == {"other"}
+        action = Action(ActionKind.DELETE, "nic", key(1), 4, 1, None, "", "")
+        ended = Ended(key(1), action, Mechanism.NONE, Verdict.DEFERRED, "", 0, 0)
+        rule = Rule(4, Match.of(key(1)), 1)
+        connect = Connecting(1, 9, key(9), 1, THREAD, 2)
+        late: list[Event] = [
+            NicChanged(NIC), NicLost("nic"), TakenUp("nic"), MovesDropped("nic", (key(1),)),
+            SocketReported("nic", seen(1, 2), RULE), FiltersListed("nic", (rule,), False),
+            FiltersLeft("nic", (rule,), ()), ListenersFound("nic", (served,)),
+            MovesReported((Outcome(action, 0, 0, 4, ""), ended)), PortsLooked({"nic": {}}, ()),
+            PrefixesLooked(("nic",), ()), BirthsHeard((BirthHeard(served, "nic"),)),
+            BirthsHeard((BirthHeard(connect, offers=(Offer("nic", RULE, 1),)),)),
+        ]  # fmt: skip
+        for event in late:
+            assert not any(isinstance(each, Begin) for each in engine.handle(event, 1)), event
+            assert engine.views == {"other": other}
+            assert engine.memory.nics["other"].listeners is None
+            assert list(engine.memory.table) == []
 
     @pytest.mark.parametrize("new", [None, "new"])
     def test_so_is_where_its_queues_were(self, new: str | None) -> None:

@@ -19,14 +19,14 @@ from atfnd.model import ActionKind, FlowState, Match, Outcome, Plan
 from tests.applications import delivered
 from tests.bed import a_bed
 from tests.labs import Lab
-from tests.values import NIC, flow, key, one_rule
+from tests.values import NIC, flow, key, memory_of, one_rule
 
 PAUSED = replace(NIC, armed=False, paused=True)
 
 
 def steered_flows(*numbers: int) -> Memory:
     """One rule each, on queue 1; all on CPU 1."""
-    memory = Memory(FlowTable(100), one_rule(0, 10_000))
+    memory = memory_of(FlowTable(100), one_rule(0, 10_000))
     for number in numbers:
         place = {"state": FlowState.STEERED, "app_cpu": 1, "target_queue": 1, "target_cpu": 1}
         memory.table.put(flow(number, location=number, **place))

@@ -31,7 +31,7 @@ from atfnd.model import (
 )
 from atfnd.serve.log.event_log import EventLog
 from tests.engine.test_steer_placements import CPUS
-from tests.values import NIC, RULE, THREAD, key, seen
+from tests.values import NIC, RULE, THREAD, key, memory_of, seen
 
 __all__: list[str] = []
 
@@ -91,7 +91,7 @@ class Bench:
 
     def __init__(self, rule: FlowRule, monkeypatch: pytest.MonkeyPatch) -> None:
         said = policy(rule)
-        memory = Memory(FlowTable(100), RulesInForce.of(said))
+        memory = memory_of(FlowTable(100), RulesInForce.of(said))
         self.memory, self.in_force, self.log = memory, InForce(said), EventLog()
         self.sessions: Any = {"nic": SimpleNamespace(view=NIC)}
         memory.know_cpus(CPUS.values())

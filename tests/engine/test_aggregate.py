@@ -27,7 +27,7 @@ from atfnd.model import (
 from atfnd.move.plan import in_order
 from bench.simulated import SECOND_NS, Load, Simulated
 from tests.engine.test_port_rules import EXACT_WINS, OTHER, PORT
-from tests.values import RULE, THREAD, key, one_rule
+from tests.values import RULE, THREAD, key, memory_of, one_rule
 
 ORDERED = replace(RULE, order=Mode.STRICT)
 LEFT = replace(RULE, name="left", placement=Placement.LEAVE)
@@ -87,7 +87,7 @@ class Watched(Simulated):
 
 
 def bed(loads: list[Load], room: int, ports: tuple[int, ...] = (443,)) -> Watched:
-    known = Memory(FlowTable(1000), one_rule(100, 1 << 60, Mode.STRICT))
+    known = memory_of(FlowTable(1000), one_rule(100, 1 << 60, Mode.STRICT))
     nic = replace(EXACT_WINS, budget=room)
     made = Watched(nic, known, loads, [served(port) for port in ports])
     made.start()

@@ -14,7 +14,7 @@ from atfnd.engine import audit
 from atfnd.engine.table.flow_table import FlowTable
 from atfnd.engine.table.memory import Memory
 from atfnd.model import Action, ActionKind, Flow, FlowState, Match, Move, Outcome, Rule, SocketUse
-from tests.values import NIC, flow, key, one_rule
+from tests.values import NIC, flow, key, memory_of, one_rule
 
 __all__: list[str] = []
 
@@ -24,7 +24,7 @@ USE = SocketUse(1001, key(1), 1, 101, 1, 0)
 
 
 def memory(*flows: Flow, capacity: int = 100) -> Memory:
-    known = Memory(FlowTable(capacity), one_rule(100, 10**9))
+    known = memory_of(FlowTable(capacity), one_rule(100, 10**9))
     for each in flows:
         known.table.put(each)
     return known

@@ -31,7 +31,7 @@ from atfnd.model import (
     SocketGone,
     Thread,
 )
-from tests.values import NIC, RULE, THREAD, flow, key
+from tests.values import NIC, RULE, THREAD, flow, key, memory_of
 
 STRICT = replace(RULE, order=Mode.STRICT)
 FAR_NS = 1_000_000
@@ -54,7 +54,7 @@ def known(*numbers: int) -> Distances:
 
 def memory(capacity: int = 100) -> Memory:
     """Of a policy that is strict, so that threads own queues."""
-    return Memory(FlowTable(capacity), RulesInForce(100, 10**12))
+    return memory_of(FlowTable(capacity), RulesInForce(100, 10**12))
 
 
 def owning(threads: dict[int, Thread]) -> dict[int, Owned]:

@@ -28,7 +28,7 @@ from atfnd.model import (
     SteeringMethod,
     Topology,
 )
-from tests.values import NIC, flow, key
+from tests.values import NIC, flow, key, memory_of
 
 __all__: list[str] = []
 
@@ -47,7 +47,7 @@ def waiting(number: int, **changes: Any) -> Flow:
 
 
 def memory(*flows: Flow) -> Memory:
-    known = Memory(FlowTable(100), RulesInForce(0, 1 << 60))
+    known = memory_of(FlowTable(100), RulesInForce(0, 1 << 60))
     for each in flows:
         known.table.put(each)
     return known

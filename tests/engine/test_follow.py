@@ -11,10 +11,9 @@ from atfnd.engine import audit
 from atfnd.engine.ownership import follow
 from atfnd.engine.placement import steer
 from atfnd.engine.table.flow_table import FlowTable
-from atfnd.engine.table.memory import Memory
 from atfnd.model import Action, ActionKind, Migrant, Mode, Move, NicView, Outcome, Plan, Thread
 from atfnd.move.plan import in_order
-from tests.values import NIC, RULE, THREAD, key, one_rule, seen
+from tests.values import NIC, RULE, THREAD, key, memory_of, one_rule, seen
 
 REST_NS = follow.TERMS.rest_ns
 LATER_NS = 1_000_000_000
@@ -29,7 +28,7 @@ class Machine:
 
     def __init__(self, owner: Migrant = Migrant.THREAD) -> None:
         in_force = one_rule(0, LATER_NS, Mode.STRICT, owner)
-        self.memory, self.nic, self.now_ns = Memory(FlowTable(4096), in_force), NIC, LATER_NS
+        self.memory, self.nic, self.now_ns = memory_of(FlowTable(4096), in_force), NIC, LATER_NS
 
     def carry_out(self, plan: Plan) -> list[Action]:
         plan = in_order(plan)

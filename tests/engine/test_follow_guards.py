@@ -24,7 +24,7 @@ from atfnd.model import (
     SteeringMethod,
     Thread,
 )
-from tests.values import NIC, RULE, THREAD, flow, key
+from tests.values import NIC, RULE, THREAD, flow, key, memory_of
 
 __all__: list[str] = []
 
@@ -40,7 +40,7 @@ RULES = {
 
 
 def memory(*flows: Flow, owned: Mapping[int, OwnerId] | None = None, **changes: Any) -> Memory:
-    known = Memory(FlowTable(100), RulesInForce(0, 1 << 60, **{"by_name": RULES, **changes}))
+    known = memory_of(FlowTable(100), RulesInForce(0, 1 << 60, **{"by_name": RULES, **changes}))
     for each in flows:
         known.table.put(each)
     if owned is not None:

@@ -13,7 +13,7 @@ from atfnd.engine.placement import steer
 from atfnd.engine.table.flow_table import FlowTable
 from atfnd.engine.table.memory import Memory
 from atfnd.model import Flow, FlowKey, FlowState, Match, Outcome, Plan, Protocol, SocketUse
-from tests.values import NIC, RULE, flow, key, one_rule, seen
+from tests.values import NIC, RULE, flow, key, memory_of, one_rule, seen
 
 __all__: list[str] = []
 
@@ -21,7 +21,7 @@ HOLD_NS, T_DELETE_NS = 100, 10_000
 
 
 def memory() -> Memory:
-    return Memory(FlowTable(100), one_rule(HOLD_NS, T_DELETE_NS))
+    return memory_of(FlowTable(100), one_rule(HOLD_NS, T_DELETE_NS))
 
 
 def carried_out(plan: Plan, known: Memory, at_ns: int) -> None:

@@ -14,13 +14,13 @@ from atfnd.engine.filters.lost import lost
 from atfnd.engine.table.flow_table import FlowTable
 from atfnd.engine.table.memory import Memory
 from atfnd.model import ActionKind, FlowState, Match, Plan, Rule
-from tests.values import NIC, flow, one_rule
+from tests.values import NIC, flow, memory_of, one_rule
 
 SECOND_NS = 1_000_000_000
 
 
 def memory(flows: int, **changes: object) -> Memory:
-    known = Memory(FlowTable(100), one_rule(0, 30 * SECOND_NS))
+    known = memory_of(FlowTable(100), one_rule(0, 30 * SECOND_NS))
     for number in range(flows):
         placed = {"state": FlowState.STEERED, "location": number, "target_queue": 1, **changes}
         known.table.put(flow(number, **placed))

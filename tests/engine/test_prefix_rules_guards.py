@@ -12,7 +12,7 @@ import pytest
 from atfnd.engine.filters import prefix_rules
 from atfnd.engine.handshake.birth import Birth
 from atfnd.engine.table.flow_table import FlowTable
-from atfnd.engine.table.memory import Memory, RulesInForce
+from atfnd.engine.table.memory import RulesInForce
 from atfnd.engine.table.wide_key import overlap
 from atfnd.model import (
     Action,
@@ -32,7 +32,7 @@ from atfnd.model import (
 from tests.engine.test_birth import owning
 from tests.engine.test_port_rules import EXACT_WINS, OTHER
 from tests.spanned import ORDERED, SHAPES
-from tests.values import RULE, THREAD, flow, key
+from tests.values import RULE, THREAD, flow, key, memory_of
 
 __all__: list[str] = []
 
@@ -63,7 +63,7 @@ class Bed:
     def __init__(self, *flows: Flow, room: int = 4) -> None:
         rule = replace(RULE, order=Mode.STRICT, t_delete_ns=1 << 60)
         rules = {"rest": rule, "another": replace(rule, name="another")}
-        self.memory = Memory(FlowTable(1000), RulesInForce(100, 1 << 60, rules))
+        self.memory = memory_of(FlowTable(1000), RulesInForce(100, 1 << 60, rules))
         self.memory.nics["nic"].owned = owning({1: THREAD, 2: OTHER})
         self.nic: NicView = replace(NIC, budget=room)
         self.rule: FlowRule | None = ORDERED

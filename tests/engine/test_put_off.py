@@ -14,7 +14,7 @@ from atfnd.engine.placement import steer
 from atfnd.engine.table.flow_table import FlowTable
 from atfnd.engine.table.memory import Memory, Weight
 from atfnd.model import Action, ActionKind, Flow, FlowState, Move
-from tests.values import NIC, RULE, flow, key, one_rule, seen
+from tests.values import NIC, RULE, flow, key, memory_of, one_rule, seen
 
 __all__: list[str] = []
 
@@ -23,7 +23,7 @@ HELD = "queue 0 is not quiesced: queue 1 is polled on CPU 1, which is held"
 
 
 def memory(*flows: Flow) -> Memory:
-    known = Memory(FlowTable(100), one_rule(10 * MS, 1 << 60))
+    known = memory_of(FlowTable(100), one_rule(10 * MS, 1 << 60))
     for each in flows:
         known.table.put(each)
     return known

@@ -19,7 +19,6 @@ from atfnd.engine.ownership.follow import followed
 from atfnd.engine.placement import steer
 from atfnd.engine.table import retire
 from atfnd.engine.table.flow_table import FlowTable
-from atfnd.engine.table.memory import Memory
 from atfnd.model import (
     Action,
     ActionKind,
@@ -33,7 +32,7 @@ from atfnd.model import (
     Thread,
 )
 from atfnd.move.plan import in_order
-from tests.values import NIC, RULE, key, one_rule, seen
+from tests.values import NIC, RULE, key, memory_of, one_rule, seen
 
 __all__: list[str] = []
 
@@ -55,7 +54,7 @@ class Host:
     """NICs that do what is decided, sockets that are used, and the memory of who decides."""
 
     def __init__(self) -> None:
-        self.memory = Memory(FlowTable(256), one_rule(0, 10 * SECOND_NS, Mode.STRICT, OWNER))
+        self.memory = memory_of(FlowTable(256), one_rule(0, 10 * SECOND_NS, Mode.STRICT, OWNER))
         self.nics = {"nic": nic_named("nic", 100), "other": nic_named("other", 200)}
         self.now_ns = 100 * SECOND_NS
         self.homes = {name: cpus(nic) for name, nic in self.nics.items()}

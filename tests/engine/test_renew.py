@@ -32,7 +32,7 @@ from atfnd.model import (
 )
 from tests.engine.test_birth import owning
 from tests.published import topology
-from tests.values import NIC, RULE, THREAD, flow
+from tests.values import NIC, RULE, THREAD, flow, memory_of
 
 __all__: list[str] = []
 
@@ -53,8 +53,8 @@ def rule(name: str, order: Mode = Mode.IMMEDIATE) -> FlowRule:
 ALL = policy(*map(rule, NAMES))
 
 
-def memory_of(*flows: Flow, terms: Policy = ALL) -> Memory:
-    memory = Memory(FlowTable(terms.table_max), RulesInForce.of(terms))
+def remembering(*flows: Flow, terms: Policy = ALL) -> Memory:
+    memory = memory_of(FlowTable(terms.table_max), RulesInForce.of(terms))
     for each in flows:
         memory.table.put(each)
     return memory
@@ -103,7 +103,7 @@ judged = st.sampled_from([None, *NAMES])
 def test_each_flow_is_as_if_this_had_been_the_policy_all_along(
     flows: list[Flow], data: st.DataObject
 ) -> None:
-    memory = memory_of(*flows)
+    memory = remembering(*flows)
     names = {each.key: data.draw(judged) for each in flows}
     plan = renew(policy(*map(rule, NAMES), table_max=3), named(names), memory, resting)
     assert {action.kind for action in plan} <= {ActionKind.DELETE}
@@ -120,7 +120,7 @@ def test_each_flow_is_as_if_this_had_been_the_policy_all_along(
 
 @given(tables, st.data())
 def test_the_same_policy_once_more_changes_nothing(flows: list[Flow], data: st.DataObject) -> None:
-    memory = memory_of(*flows)
+    memory = remembering(*flows)
     names = {each.key: data.draw(judged) for each in flows}
     settle(renew(ALL, named(names), memory, resting), memory)
     before = list(memory.table)
@@ -132,7 +132,7 @@ def test_the_same_policy_once_more_changes_nothing(flows: list[Flow], data: st.D
 def test_any_number_of_policies_end_as_the_last_one_alone(policies: list[set[int]]) -> None:
     """Each names the flows that it steers; a flow that comes back is observed anew."""
     every = [steered(number) for number in range(1, 9)]
-    memory = memory_of(*every)
+    memory = remembering(*every)
     for steers in policies:
         names = {each.key: "rest" if n in steers else None for n, each in enumerate(every, 1)}
         settle(renew(ALL, named(names), memory, resting), memory)
@@ -145,7 +145,7 @@ def test_any_number_of_policies_end_as_the_last_one_alone(policies: list[set[int
 
 def test_a_rule_that_cannot_go_yet_is_asked_for_again_and_nothing_else_moves_it() -> None:
     there = steered(1)
-    memory = memory_of(there)
+    memory = remembering(there)
     plan = renew(ALL, lambda flow: None, memory, resting)
     settle(plan, memory, errno.EBUSY)
     memory.table.put(replace(there, app_cpu=2))  # its thread has moved
@@ -160,7 +160,7 @@ def test_a_rule_that_cannot_go_yet_is_asked_for_again_and_nothing_else_moves_it(
 
 
 def test_a_move_that_is_under_way_comes_to_its_end_first() -> None:
-    memory = memory_of(flow(1))  # an insert is being written
+    memory = remembering(flow(1))  # an insert is being written
     assert renew(ALL, lambda flow: None, memory, under_way) == ()
     assert len(memory.table) == 1
     memory.table.put(steered(1))  # it is
@@ -169,7 +169,7 @@ def test_a_move_that_is_under_way_comes_to_its_end_first() -> None:
 
 
 def test_a_delete_that_waits_is_revoked_when_the_flow_is_steered_again() -> None:
-    memory = memory_of(steered(1))
+    memory = remembering(steered(1))
     assert len(renew(ALL, lambda flow: None, memory, resting)) == 1
     (action,) = renew(ALL, lambda flow: "bulk", memory, under_way)
     assert (action.kind, action.old, action.new) == (ActionKind.REWRITE, 1, 1)
@@ -180,7 +180,7 @@ def test_a_delete_that_waits_is_revoked_when_the_flow_is_steered_again() -> None
 
 def test_what_leaves_goes_in_the_order_it_was_steered_with() -> None:
     strict, bounded = rule("rest", Mode.STRICT), rule("bulk", Mode.BOUNDED)
-    memory = memory_of(steered(1), steered(2, rule_name="bulk"), terms=policy(strict, bounded))
+    memory = remembering(steered(1), steered(2, rule_name="bulk"), terms=policy(strict, bounded))
     left_alone = replace(RULE, name="bulk", placement=Placement.LEAVE)
     at_once = policy(left_alone, rule("everything"))
     plan = renew(at_once, lambda flow: None, memory, resting)
@@ -190,7 +190,7 @@ def test_what_leaves_goes_in_the_order_it_was_steered_with() -> None:
 
 
 def test_a_closed_socket_and_its_successor_are_told_apart() -> None:
-    memory = memory_of(steered(1))
+    memory = remembering(steered(1))
     renew(ALL, lambda flow: None, memory, resting)
     memory.table.put(steered(1, cookie=77))  # the same addresses, and wanted
     assert leave(memory, resting) == ()
@@ -198,7 +198,7 @@ def test_a_closed_socket_and_its_successor_are_told_apart() -> None:
 
 
 def test_flows_that_were_turned_away_are_judged_too() -> None:
-    memory = memory_of()
+    memory = remembering()
     for number in (1, 2):
         memory.turn_away(flow(number, state=FlowState.OVERFLOW))
     names = {flow(1).key: "other", flow(2).key: None}
@@ -208,7 +208,7 @@ def test_flows_that_were_turned_away_are_judged_too() -> None:
 
 def test_a_flow_of_another_rule_is_placed_by_its_terms() -> None:
     moved_ns = 1_000_000
-    memory = memory_of(steered(1, app_cpu=2, moved_ns=moved_ns), terms=ALL)
+    memory = remembering(steered(1, app_cpu=2, moved_ns=moved_ns), terms=ALL)
     renew(policy(rule("bulk"), hold_down_ns=500), lambda flow: "bulk", memory, resting)
     assert steer.take_up(NIC, memory, moved_ns + 499) == ()
     (action,) = steer.take_up(NIC, memory, moved_ns + 500)
@@ -226,7 +226,7 @@ def test_queues_go_home_when_nobody_owns_them_any_more() -> None:
         "queue-cpu:3": "3",
     }
     strict = policy(rule("rest", Mode.STRICT))
-    memory = memory_of(steered(1), terms=strict)
+    memory = remembering(steered(1), terms=strict)
     memory.nics["nic"].owned = owning(dict.fromkeys(range(4), THREAD))
     online = frozenset(cpu.index for cpu in topology().cpus)
     memory.nics["nic"].lent = Lent(homes=homes(nic, undo_journal, topology()))
@@ -245,7 +245,7 @@ def test_the_home_of_a_queue_that_was_loose_is_where_arming_put_it() -> None:
     settings = {f"queue-cpu:{queue.index}": str(queue.cpu) for queue in NIC.queues}
     nic = replace(NIC, settings=settings)
     assert homes(nic, {"queue-cpu:2": "0-7"}, topology(), frozenset({7}))[2] == 7
-    memory = memory_of(terms=ALL)
+    memory = remembering(terms=ALL)
     memory.in_force = replace(memory.in_force, dedicated=frozenset({7}))
     memory.nics["nic"].lent = Lent(homes={0: 0, 1: 1, 2: 7, 3: 3})
     online = frozenset(range(8))
@@ -255,7 +255,9 @@ def test_the_home_of_a_queue_that_was_loose_is_where_arming_put_it() -> None:
 
 
 def test_a_queue_of_flows_that_an_earlier_run_left_waits_until_whose_they_are_is_known() -> None:
-    memory = memory_of(replace(steered(1), rule_name="", thread=None, used_ns=SECOND_NS), terms=ALL)
+    memory = remembering(
+        replace(steered(1), rule_name="", thread=None, used_ns=SECOND_NS), terms=ALL
+    )
     memory.nics["nic"].lent = Lent(homes={0: 0, 1: 3, 2: 2, 3: 3})
     online = frozenset(range(4))
     for at_s in (1, 4, 7):
@@ -266,7 +268,7 @@ def test_a_queue_of_flows_that_an_earlier_run_left_waits_until_whose_they_are_is
 
 
 def test_a_rule_is_not_brought_back_when_its_delete_came_first() -> None:
-    memory = memory_of(steered(1))
+    memory = remembering(steered(1))
     key = flow(1).key
     delete = renew(ALL, named({key: None}), memory, lambda _: False)
     assert [action.kind for action in delete] == [ActionKind.DELETE]
@@ -285,7 +287,7 @@ def test_a_rule_is_not_brought_back_when_its_delete_came_first() -> None:
 
 
 def test_a_rewrite_whose_rule_was_lost_before_its_turn_is_not_written() -> None:
-    memory = memory_of(steered(1))
+    memory = remembering(steered(1))
     key = flow(1).key
     renew(ALL, named({key: None}), memory, lambda _: False)
     kept = renew(ALL, named({key: "rest"}), memory, lambda _: True)

@@ -14,7 +14,7 @@ from atfnd.engine.table import retire
 from atfnd.engine.table.flow_table import FlowTable
 from atfnd.engine.table.memory import Memory
 from atfnd.model import ActionKind, Flow, FlowState, Match, NicView, Outcome, Plan, Rule
-from tests.values import NIC, RULE, key, one_rule, seen
+from tests.values import NIC, RULE, key, memory_of, one_rule, seen
 
 __all__: list[str] = []
 
@@ -25,7 +25,7 @@ OTHER = Rule(3, None, 0, None, "flow-type ether proto 0x88f7 action 0")
 
 
 def memory() -> Memory:
-    return Memory(FlowTable(100), one_rule(0, 1000 * S))
+    return memory_of(FlowTable(100), one_rule(0, 1000 * S))
 
 
 def settled(plan: Plan, known: Memory, at_ns: int) -> Plan:

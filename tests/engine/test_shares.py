@@ -20,7 +20,7 @@ from atfnd.engine.table.memory import Memory, RulesInForce
 from atfnd.engine.turns import Turns, decision_every_ns
 from atfnd.model import FlowState, InterfaceRule, Policy, Share, Thread
 from bench.simulated import SECOND_NS, Load, Simulated
-from tests.values import NIC, RULE, key, seen
+from tests.values import NIC, RULE, key, memory_of, seen
 
 __all__: list[str] = []
 
@@ -50,7 +50,7 @@ def bed(loads: Sequence[Load], room: int = ROOM, share: Share = ALL) -> Simulate
     terms = RulesInForce.of(policy(share))
     rules = {RULE.name: replace(RULE, t_delete_ns=1 << 60)}
     terms = replace(terms, t_delete_ns=1 << 60, by_name=rules, move_every_ns={})
-    made = Simulated(replace(NIC, budget=room), RULE, Memory(FlowTable(16384), terms), loads)
+    made = Simulated(replace(NIC, budget=room), RULE, memory_of(FlowTable(16384), terms), loads)
     made.start()
     return made
 
@@ -192,7 +192,7 @@ def test_queues_are_shared_by_users_not_by_threads() -> None:
 
 
 def machine(share: Share = ALL) -> Memory:
-    return Memory(FlowTable(16384), RulesInForce.of(policy(share, moves_per_s=100)))
+    return memory_of(FlowTable(16384), RulesInForce.of(policy(share, moves_per_s=100)))
 
 
 def moves(memory: Memory, at_ns: int, *numbers: int, thread: Thread) -> int:

@@ -29,7 +29,7 @@ from atfnd.model import (
     Topology,
 )
 from atfnd.move.plan import in_order
-from tests.values import NIC, RULE, key, one_rule, seen
+from tests.values import NIC, RULE, key, memory_of, one_rule, seen
 
 HOLD_NS = 100
 SECOND_NS = 1_000_000_000
@@ -37,7 +37,7 @@ T_DELETE_NS = 10_000
 
 
 def memory(capacity: int = 100) -> Memory:
-    return Memory(FlowTable(capacity), one_rule(HOLD_NS, T_DELETE_NS))
+    return memory_of(FlowTable(capacity), one_rule(HOLD_NS, T_DELETE_NS))
 
 
 def carried_out(plan: Plan, known: Memory, at_ns: int, location: int = 7) -> None:

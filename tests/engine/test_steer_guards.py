@@ -12,7 +12,7 @@ from atfnd.engine.placement import steer
 from atfnd.engine.table.flow_table import FlowTable
 from atfnd.engine.table.memory import Memory
 from atfnd.model import ActionKind, Flow, FlowState, Mode, NicView, SteeringMethod
-from tests.values import NIC, RULE, flow, key, one_rule, seen
+from tests.values import NIC, RULE, flow, key, memory_of, one_rule, seen
 
 __all__: list[str] = []
 
@@ -21,7 +21,7 @@ ONLINE = frozenset(range(4))
 
 
 def memory(*flows: Flow, capacity: int = 100, **changes: Any) -> Memory:
-    known = Memory(FlowTable(capacity), one_rule(100, 1 << 60, **changes))
+    known = memory_of(FlowTable(capacity), one_rule(100, 1 << 60, **changes))
     for each in flows:
         known.table.put(each)
     return known

@@ -16,7 +16,7 @@ from atfnd.engine.ownership import follow
 from atfnd.engine.placement import steer
 from atfnd.engine.placement.place import belongs
 from atfnd.engine.table.flow_table import FlowTable
-from atfnd.engine.table.memory import Memory, RulesInForce
+from atfnd.engine.table.memory import RulesInForce
 from atfnd.model import (
     ActionKind,
     Connecting,
@@ -36,7 +36,7 @@ from atfnd.model import (
     SteeringMethod,
     Thread,
 )
-from tests.values import NIC, RULE, THREAD, key, seen
+from tests.values import NIC, RULE, THREAD, key, memory_of, seen
 
 LLC = replace(RULE, placement=Placement(PlacementKind.LLC))
 OTHER = Thread(tid=7, pid=7, comm="other", cgroup=None)
@@ -51,7 +51,7 @@ class Machine:
 
     def __init__(self, *rules: FlowRule, nic: NicView = NIC) -> None:
         policy = Policy((), rules, "auto", 100, 0, ())
-        self.memory = Memory(FlowTable(100), RulesInForce.of(policy))
+        self.memory = memory_of(FlowTable(100), RulesInForce.of(policy))
         self.memory.know_cpus(CPUS.values())
         self.rule, self.nic, self.now_ns = rules[0], nic, 10**9
 

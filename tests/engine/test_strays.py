@@ -12,13 +12,13 @@ from atfnd.engine.filters import strays
 from atfnd.engine.table.flow_table import FlowTable
 from atfnd.engine.table.memory import Memory
 from atfnd.model import Action, ActionKind, Outcome
-from tests.values import flow, key, one_rule
+from tests.values import flow, key, memory_of, one_rule
 
 __all__: list[str] = []
 
 
 def memory() -> Memory:
-    return Memory(FlowTable(100), one_rule(0, 10_000))
+    return memory_of(FlowTable(100), one_rule(0, 10_000))
 
 
 def outcome(kind: ActionKind, code: int = 0) -> Outcome:

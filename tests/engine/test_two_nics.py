@@ -34,7 +34,7 @@ from atfnd.model import (
     SteeringMethod,
     Thread,
 )
-from tests.values import NIC, RULE, THREAD, flow, key, one_rule, seen
+from tests.values import NIC, RULE, THREAD, flow, key, memory_of, one_rule, seen
 
 __all__: list[str] = []
 
@@ -46,7 +46,7 @@ REST_NS = follow.TERMS.rest_ns
 
 
 def memory(order: Mode = Mode.IMMEDIATE) -> Memory:
-    return Memory(FlowTable(100), one_rule(100, 10_000, order))
+    return memory_of(FlowTable(100), one_rule(100, 10_000, order))
 
 
 def settled(plan: Plan, known: Memory, at_ns: int = 1, location: int = 7) -> Plan:

@@ -11,7 +11,7 @@ from atfnd.engine.placement import steer
 from atfnd.engine.table.flow_table import FlowTable
 from atfnd.engine.table.memory import Memory
 from atfnd.model import Action, ActionKind, Flow, FlowState, Mode, Outcome
-from tests.values import NIC, RULE, flow, key, one_rule, seen
+from tests.values import NIC, RULE, flow, key, memory_of, one_rule, seen
 
 __all__: list[str] = []
 
@@ -19,7 +19,7 @@ NOW_NS = 10**11
 
 
 def memory(*flows: Flow) -> Memory:
-    known = Memory(FlowTable(100), one_rule(0, 1 << 60, Mode.STRICT))
+    known = memory_of(FlowTable(100), one_rule(0, 1 << 60, Mode.STRICT))
     for each in flows:
         known.table.put(each)
     return known

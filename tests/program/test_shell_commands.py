@@ -34,7 +34,7 @@ from atfnd.model import (
 from atfnd.nic.location import choose
 from atfnd.program.shell_commands import ShellCommands, shell_commands
 from tests.published import topology
-from tests.values import NIC, flow, key, one_rule, seen
+from tests.values import NIC, flow, key, memory_of, one_rule, seen
 from tests.values import RULE as WANTED
 
 __all__: list[str] = []
@@ -156,7 +156,7 @@ UNARMED = replace(NIC, armed=False)
 
 def observed(*cpus: int) -> Memory:
     """Flows of a NIC that is not armed, used on these CPUs and delivered on CPU 3."""
-    memory = Memory(FlowTable(100), one_rule(0, 10_000))
+    memory = memory_of(FlowTable(100), one_rule(0, 10_000))
     for number, cpu in enumerate(cpus):
         used = seen(number, cpu, thread=Thread(number, number, "app", None))
         assert steer.seen(used, UNARMED, WANTED, memory, 5) == ()
@@ -199,7 +199,7 @@ PLACEMENTS = [
 def test_other_placements_are_foreseen_as_arming_decides_them(placement: Placement) -> None:
     """By the machine's CPUs, the cpusets of threads, and what filters there are for them."""
     policy = Policy((), (replace(WANTED, placement=placement),), "auto", 100, 0, ())
-    memory = Memory(FlowTable(100), RulesInForce.of(policy))
+    memory = memory_of(FlowTable(100), RulesInForce.of(policy))
     memory.know_cpus(topology().cpus)
     memory.cpusets[1] = frozenset({0})
     memory.nics[NIC.name].spending.promised.add(key(99))  # of three slots, one is spoken for
@@ -223,7 +223,7 @@ def test_dedicated_cpus_are_foreseen_to_have_a_queue() -> None:
     )
     placement = Placement(PlacementKind.DEDICATED, frozenset({7}))
     policy = Policy((), (replace(WANTED, placement=placement),), "auto", 100, 0, ())
-    memory = Memory(FlowTable(100), RulesInForce.of(policy))
+    memory = memory_of(FlowTable(100), RulesInForce.of(policy))
     plan = foreseen(nic, topology(), lambda key: None, copy_of(memory, NIC.name), memory.table, 6)
     assert plan == prepare(replace(nic, armed=True), topology(), policy.dedicated())
     assert 7 in {each.new for each in plan}

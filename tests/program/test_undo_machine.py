@@ -27,7 +27,7 @@ from atfnd.engine.filters.lost import lost
 from atfnd.engine.placement import steer
 from atfnd.engine.table import retire
 from atfnd.engine.table.flow_table import FlowTable
-from atfnd.engine.table.memory import Memory, Spending
+from atfnd.engine.table.memory import Spending
 from atfnd.model import (
     Action,
     ActionKind,
@@ -58,7 +58,7 @@ from atfnd.program.journals.undo_journal import UndoJournal
 from atfnd.serve.log.event_log import EventLog
 from tests.driven import driven
 from tests.fake_nic import FakeNic
-from tests.values import NIC, RULE, key, one_rule, seen
+from tests.values import NIC, RULE, key, memory_of, one_rule, seen
 
 __all__: list[str] = []
 
@@ -199,7 +199,7 @@ class Run:
         self.journal = FilterJournal(world.folder / "rules.journal")
         self.undo_journal = UndoJournal(world.folder / "originals.journal")
         self.orders = OperatorJournal(world.folder / "orders.journal")
-        self.memory = Memory(FlowTable(100), one_rule(1000, 10**12, world.mode))
+        self.memory = memory_of(FlowTable(100), one_rule(1000, 10**12, world.mode))
         self.undoing = Undoing(self.memory, self.journal, self.undo_journal, EventLog())
         armed, paused = self.orders.armed(nic.name) is True, self.orders.paused(nic.name)
         self.view = replace(NIC, queues=nic.queues(), armed=armed and not paused, paused=paused)

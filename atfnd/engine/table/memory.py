@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import heapq
-from collections import OrderedDict, defaultdict
+from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
@@ -175,9 +175,9 @@ class Spending:
 
 @dataclass(slots=True)
 class NicMemory:
-    """What is remembered of one NIC, beside its flows. It begins when it is first asked for, which
-    may be before the NIC is attached, and ends with the NIC."""
+    """What is known of one NIC, beside its flows, from when it is attached until it is gone."""
 
+    view: NicView
     buckets: Buckets | None = None  # only where RSS steers
     owned: Ownership = field(default_factory=dict)  # the owner of each queue
     lent: Lent = field(default_factory=Lent)  # its queues, whether owned or not
@@ -197,7 +197,7 @@ class Memory:
 
     table: FlowTable
     in_force: RulesInForce
-    nics: defaultdict[str, NicMemory] = field(default_factory=lambda: defaultdict(NicMemory))
+    nics: dict[str, NicMemory] = field(default_factory=dict)  # those that are served
     agenda: list[tuple[int, FlowKey]] = field(default_factory=list)  # a heap; some are outdated
     overflowed: OrderedDict[FlowKey, Flow] = field(default_factory=OrderedDict)  # bounded
     thread_cpu: dict[int, tuple[int, int]] = field(default_factory=dict)  # tid -> CPU, since (ns)

@@ -60,7 +60,7 @@ def nic_gone(name: str, memory: Memory) -> list[Flow]:
     turned_away = [flow for flow in memory.overflowed.values() if flow.nic == name]
     for flow in turned_away:
         del memory.overflowed[flow.key]
-    memory.nics.pop(name, None)
+    del memory.nics[name]
     return [*gone, *turned_away]
 
 
