@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import tempfile
@@ -157,6 +158,17 @@ def test_a_full_disk_refuses_and_spoils_nothing(tiny: Path) -> None:
     file.append(["last"], sync=True)
     file.close()
     assert read(path) == ([*kept, ["last"]], 0)
+
+
+def test_a_record_that_could_not_be_synced_is_not_read_again(tmp_path: Path) -> None:
+    path = tmp_path / "a.journal"
+    file, _ = opened(path)
+    failing = mock.patch.object(os, "fsync", side_effect=OSError(errno.EIO, ""))
+    with failing, pytest.raises(Unrecorded):
+        file.append(["+", "never done"], sync=True)
+    file.append(["+", "done"], sync=True)
+    file.close()
+    assert read(path) == ([["+", "done"]], 0)
 
 
 def test_a_file_of_another_format_is_set_aside_and_said(tmp_path: Path) -> None:

@@ -123,12 +123,13 @@ class RecordFile:
     def append(self, record: Record, *, sync: bool) -> None:
         """Returns when the record is in the file; with `sync`, on the disk. Unrecorded: it is
         not."""
-        line = _encoded(record)
+        line, before = _encoded(record), self._size
         try:
             self._write(line)
             if sync:
                 os.fsync(self._file)
         except OSError as refusal:
+            self._cut(before)  # else it is read at the next start, and was never done
             raise Unrecorded(refusal.errno, refusal.strerror, str(self._path)) from refusal
         self._room -= len(line)
         if self._room < 0:
@@ -161,6 +162,13 @@ class RecordFile:
             os.ftruncate(self._file, self._size)
             raise
         self._size += len(line)
+
+    def _cut(self, size: int) -> None:
+        """Take back what was written behind this, if anything was."""
+        if self._size > size:
+            with suppress(OSError):
+                os.ftruncate(self._file, size)
+            self._size = size
 
     @contextmanager
     def _anew(self) -> Iterator[None]:
