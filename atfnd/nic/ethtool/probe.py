@@ -26,7 +26,10 @@ _SPANNED = (Protocol.TCP, Protocol.UDP)  # whose flows may share a filter with o
 _DISCARD = 9  # the port of RFC 863
 _NOTHING_DONE = ("EINVAL", "EOPNOTSUPP", "EPERM", "ENOSPC")  # else the NIC may have it all the same
 _UNNAMED = "the journal cannot be written"
-_NOT_NOW = ("ENOSPC", "EBUSY", "EAGAIN", "ENETDOWN", _UNNAMED)  # may work at another time
+# They may work at another time.
+_NOT_NOW = (
+    "ENOSPC", "EBUSY", "EAGAIN", "EINTR", "ENETDOWN", "ENOMEM", "ETIMEDOUT", _UNNAMED,
+)  # fmt: skip
 _SHOWN_S = 0.25  # until an asynchronous driver shows what it accepted
 _LOOK_S = 0.002
 
