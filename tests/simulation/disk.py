@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The disk under the journals: real files, and a layer that may be full, tear a write or be slow.
+"""The disk under the journals: real files, and a layer that may be full or slow, fail, or tear a
+write.
 
 It stands for the module `os` in `program.journals.record_file`. Every write, fsync and cut is a
 place where the daemon may be killed; a write that is killed leaves any part of its line. fsync
@@ -22,13 +23,16 @@ __all__ = ["Disk"]
 
 
 class Disk:
-    """`full`: no line fits any more. `watched` False: the test itself reads."""
+    """`full`: no line fits any more. `failing`: so many writes and syncs to come fail. `watched`
+    False: the test itself reads."""
 
     def __init__(self, world: World) -> None:
         self._world = world
         self.full = False
         self.watched = True
-        self.slow_ns = 0
+        self.failing = 0
+        self.failed_ns: int | None = None  # when one last failed
+        self.slow_ns = 0  # more for each write and sync
 
     def __getattr__(self, name: str) -> Any:
         return getattr(os, name)
@@ -41,6 +45,9 @@ class Disk:
             os.write(file, data[: world.random.randrange(len(data) + 1)])
         world.operation("disk write")
         world.pass_ns(2_000 + self.slow_ns)
+        if self.failing:
+            os.write(file, data[: world.random.randrange(len(data) + 1)])
+            self._fail("write")
         if not self.full:
             return os.write(file, data)
         room = world.random.randrange(len(data))
@@ -53,6 +60,15 @@ class Disk:
         del file
         if self.watched:
             self._world.operation("fsync")
+            self._world.pass_ns(self.slow_ns)
+            if self.failing:
+                self._fail("sync")
+
+    def _fail(self, what: str) -> None:
+        self.failing -= 1
+        self.failed_ns = self._world.now_ns
+        self._world.note(f"disk fails {what}", f"the disk fails a {what}")
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
 
     def ftruncate(self, file: int, size: int) -> None:
         if self.watched:

@@ -207,6 +207,10 @@ class Machine:
         task.pinned = cpus
         if task.cpu.index not in cpus:
             self.move(task, self._least_loaded(task))
+            return
+        for socket in task.sockets:  # it is read where it may stay, from its next packet on
+            for observer in self.observers:
+                observer.changed(socket)
 
     def move(self, task: Task, cpu: Cpu) -> None:
         """It wakes on another CPU, and takes its sockets along."""

@@ -87,6 +87,7 @@ class WorldNic:
         self._probed: Caps | None = None
         self.changed_link: Callable[[WorldNic], None] = lambda nic: None  # called for rtnetlink
         self.refusals: deque[int] = deque()  # errnos of setting writes to come
+        self.unreadable: deque[int] = deque()  # errnos of reads to come
         self.values: dict[str, str] = {}
         for index in range(queues):
             self.values |= {f"queue-cpu:{index}": str(index % cpus), f"rps-cpus:{index}": ""}
@@ -133,7 +134,7 @@ class WorldNic:
         return self.table.up
 
     def queues(self) -> tuple[Queue, ...]:
-        self._asked()
+        self._read()
         return tuple(self._queue(ring) for ring in self.rings)
 
     def _queue(self, ring: Ring) -> Queue:
@@ -167,7 +168,7 @@ class WorldNic:
         self._ntuple.delete(location)
 
     def rss(self) -> Rss:
-        self._asked()
+        self._read()
         if self._rss is None:
             self._rss = Rss(self.key, self.rss_table)
         return self._rss
@@ -176,7 +177,7 @@ class WorldNic:
         self.write_setting("rss", " ".join(map(str, rss.table)))
 
     def settings(self) -> Mapping[str, str]:
-        self._asked()
+        self._read()
         gone = () if self.table.up else ("queue-cpu",)
         return {k: v for k, v in self.values.items() if k.partition(":")[0] not in gone}
 
@@ -390,6 +391,14 @@ class WorldNic:
     def _confine(self, ring: Ring) -> None:
         cpus = parse_cpulist(self.values[f"queue-cpu:{ring.index}"])
         ring.cpu = next(iter(cpus)) if len(cpus) == 1 else None
+
+    def _read(self) -> None:
+        """Settings, RSS or queues are read."""
+        self._asked()
+        if self.unreadable:
+            code = self.unreadable.popleft()
+            self.world.note(f"unreadable {errno.errorcode[code]}", f"{self.name} cannot be read")
+            raise refused(code)
 
     def _asked(self) -> None:
         if not self.table.present:

@@ -18,6 +18,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from tempfile import mkdtemp
 
+from atfnd.engine.placement.steering_method import no_filter
 from atfnd.model import Actuator, FlowKey, FlowState, Match, Protocol, Restored, SteeringMethod
 from atfnd.move.command import Ended
 from atfnd.move.verdict import Mechanism, Mode, Verdict
@@ -307,6 +308,10 @@ class Run:
         for births in self.machine.births:
             births.losing = 1 + count % 3
 
+    def _lose_records(self, _: int, count: int, *__: int) -> None:
+        for observer in self.machine.observers:
+            observer.losing = 1 + count % 5
+
     def _close(self, number: int, *_: int) -> None:
         if len(self.sockets) > 1:
             self.machine.close(self.sockets.pop(number % len(self.sockets)))
@@ -320,6 +325,13 @@ class Run:
     def _disk_has_room(self, *_: int) -> None:
         self.disk.full = False
 
+    def _disk_fails(self, count: int, *_: int) -> None:
+        self.disk.failing = 1 + count % 4
+
+    def _disk_slow(self, micros: int, *_: int) -> None:
+        """Each write or sync takes up to 20 ms."""
+        self.disk.slow_ns = micros * 20_000
+
     def _refuse(self, number: int, code: int, done: int, loses: int) -> None:
         codes = MAYBE_DONE if done % 3 == 0 else REFUSED
         refusal = Refusal(codes[code % len(codes)], done % 3 == 0, bool(loses % 2))
@@ -331,6 +343,11 @@ class Run:
     def _unread(self, number: int, code: int, count: int, _: int) -> None:
         codes = [errno.EIO, errno.EBUSY, errno.EAGAIN, errno.ETIMEDOUT, errno.ENETDOWN]
         self._at(number).table.unread.extend([codes[code % len(codes)]] * (1 + count % 5))
+
+    def _unreadable(self, number: int, code: int, count: int, _: int) -> None:
+        """Settings, RSS and queues."""
+        codes = [errno.EIO, errno.EBUSY, errno.EAGAIN, errno.ETIMEDOUT, errno.ENETDOWN]
+        self._at(number).unreadable.extend([codes[code % len(codes)]] * (1 + count % 5))
 
     def _drop(self, number: int, *_: int) -> None:
         self._at(number).table.drops += 1
@@ -585,12 +602,14 @@ class Run:
         """Faults end; everything is restored."""
         world, daemon = self.world, self.daemon
         world.kill_after, self.disk.full = None, False
+        self.disk.failing = self.disk.slow_ns = 0
         if self.plan.whole:
             for cpu in self.machine.cpus:
                 for task in cpu.tasks:
                     task.stays_ns = None
         for nic in self.nics:
             nic.refusals.clear()
+            nic.unreadable.clear()
             nic.table.refusals.clear()
             nic.table.unread.clear()
             nic.table.slow_ns = nic.table.drops = 0
@@ -693,7 +712,11 @@ class Run:
         theirs = known is not None and known.state is FlowState.MANUAL
         theirs |= "left" in memory.in_force.by_name and flow.key.local_port == PORTS[1]
         order = memory.in_force.by_name["everything"].order
-        by_rules = self.service.engine.views[nic.name].method is SteeringMethod.RULES
+        view = self.service.engine.views[nic.name]
+        by_rules = view.method is SteeringMethod.RULES
+        room &= (
+            not by_rules or no_filter(view, flow.key) is None
+        )  # a write of its probe was refused
         held = nic.threaded and not nic.driver.asynchronous
         gap = order is not Mode.STRICT and flow.interval_ns >= GAP_NS
         gap &= Mechanism.GAP not in self.service.demoted(nic.name, flow.key)

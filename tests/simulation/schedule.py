@@ -53,10 +53,10 @@ class Plan(NamedTuple):
 
 ORDERS = {"want": 12, "retire": 2, "set": 3, "follow": 2, "restore": 1, "port": 1, "evidence": 1}
 WORLD = {
-    "kill": 3, "end": 1, "disk full": 1, "disk has room": 2, "refuse": 3, "refuse setting": 1,
-    "drop": 1, "slow": 1, "foreign insert": 3, "foreign delete": 1, "takes ours": 1,
-    "moves ours": 1, "foreign set": 2, "flap": 1, "reset": 1, "ntuple": 1, "unplug": 1,
-    "rename": 1, "stall": 2, "lose": 1, "break holds": 1,
+    "kill": 3, "end": 1, "disk full": 1, "disk has room": 2, "disk fails": 1, "disk slow": 1,
+    "refuse": 3, "refuse setting": 1, "drop": 1, "slow": 1, "foreign insert": 3,
+    "foreign delete": 1, "takes ours": 1, "moves ours": 1, "foreign set": 2, "flap": 1,
+    "reset": 1, "ntuple": 1, "unplug": 1, "rename": 1, "stall": 2, "lose": 1, "break holds": 1,
     "silence": 1, "talk": 2, "migrate": 1, "offline": 1,
 }  # fmt: skip
 
@@ -69,7 +69,7 @@ STOPPED = {"open": 5, "migrate": 9, "close": 3, "listen": 2, "accept": 4, "conne
 STOPS = (("pause", "resume"), ("disarm", "arm"), ("restore", "arm"), ("stop", "begin"))
 FAULTS = WORLD | {
     "arm": 2, "disarm": 1, "pause": 1, "resume": 2, "restore": 1, "reload": 2, "stop": 1,
-    "begin": 3, "unread": 2, "lose births": 1,
+    "begin": 3, "unread": 2, "unreadable": 2, "lose births": 1, "lose records": 2,
 }  # fmt: skip
 
 

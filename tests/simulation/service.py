@@ -135,7 +135,7 @@ class Service:
             self.die()
         except (OSError, OperatorError) as error:
             self._world.note("ended", f"the daemon ends: {error}")
-            if not self._disk.full:
+            if not self._disk.full and self._disk.failed_ns != self._world.now_ns:
                 self._world.broken("crash", f"it ends with {error!r}")
             self.die()
 
