@@ -26,6 +26,7 @@ from atfnd.model import (
     Node,
     Outcome,
     SteeringMethod,
+    Thread,
     Topology,
 )
 from tests.values import NIC, flow, key, memory_of
@@ -314,3 +315,24 @@ def test_when_a_prefix_may_be_tried_is_forgotten_long_after_it_was() -> None:
     weigh(known, NOW_NS + 1025 * SECOND_NS)
     assert not spending.later
     assert not spending.unused_ns
+
+
+@pytest.mark.parametrize("put_off", [2, 3])
+def test_a_filter_that_could_not_be_deleted_three_times_is_left(put_off: int) -> None:
+    known = weighed({key(1): 0.0, key(2): 1e6}, steered(1), waiting(2))
+    for _ in range(put_off):
+        known.put_off(steered(1), "its queue cannot be quiesced", NOW_NS, tried=False)
+    known.defer(key(1), None)  # it was looked at
+    assert swaps(known) == ({key(1): key(2)} if put_off < 3 else {})
+
+
+@pytest.mark.parametrize("put_off", [2, 3])
+def test_nor_is_it_asked_for_by_a_user_who_has_fewer(put_off: int) -> None:
+    users = [Thread(n, n, "app", None, uid) for n, uid in ((1, 1), (2, 1), (3, 2))]
+    flows = [steered(1, thread=users[0]), steered(2, thread=users[1])]
+    known = memory(*flows, asks := waiting(3, thread=users[2]))
+    for each in flows:
+        for _ in range(put_off):
+            known.put_off(each, "its queue cannot be quiesced", NOW_NS, tried=False)
+        known.defer(each.key, None)
+    assert bool(budget.make_room(asks, replace(NIC, armed=True), known)) is (put_off < 3)

@@ -157,6 +157,7 @@ def make_room(flow: Flow, nic: NicView, memory: Memory) -> Plan:
             each
             for each in found
             if each is not None and _ruled(each) and each.key not in busy
+            if _may_go(each, memory)
             if may_take(mine, tenants_of(each.thread), held) and not table.covering(each.key)
         ]
         if fit:
@@ -345,7 +346,9 @@ def swaps(nic: NicView, memory: Memory, now_ns: int) -> Plan:
             continue
         if waits(flow) and memory.table.noted(key).deferrals < _HOPELESS:
             waiting.append((weight.worth, key))
-        elif _ruled(flow) and not memory.table.covering(key):  # `aggregate` handles those
+        elif (
+            _ruled(flow) and _may_go(flow, memory) and not memory.table.covering(key)
+        ):  # `aggregate` handles those
             if any(covers(wide, key) for wide in changing):
                 continue  # its destination is about to change
             ruled.append((weight.worth, flow))
@@ -390,6 +393,13 @@ def _swap(flow: Flow, loss: float, newcomer: FlowKey, gains: str, memory: Memory
         kind, flow.nic, flow.key, flow.location, queue, None, why, flow.rule_name,
         generation=memory.table.generation(flow.key),
     )  # fmt: skip
+
+
+def _may_go(flow: Flow, memory: Memory) -> bool:
+    """A filter that could not be deleted in order is not asked for again, until its flow has moved
+    or its thread runs elsewhere."""
+    notes = memory.table.noted(flow.key)
+    return notes.due_ns is None and notes.deferrals < _HOPELESS
 
 
 def _ruled(flow: Flow) -> bool:
