@@ -212,12 +212,57 @@ def names_of_two(sources: Sources) -> list[str]:
     return [f"{name}: {', '.join(at)}" for name, at in sorted(files.items()) if len(at) > 1]
 
 
+# What the engine knows is changed by `Engine.handle` alone: the daemon only reads it.
+CHANGES = {
+    "abandon", "add", "append", "clear", "defer", "discard", "know_cpus", "let_go", "look",
+    "look_at_queues", "note", "plan", "pop", "popitem", "put", "readmit", "record", "remove",
+    "setdefault", "take_due", "take_up", "turn_away", "update", "withdraw",
+}  # fmt: skip
+# What these still change is to become events (design section 2).
+CHANGES_STILL = {"daemon/arming.py", "daemon/trying.py", "daemon/undoing.py"}
+
+
+def memory_changes(sources: Sources) -> list[str]:
+    """Where the daemon assigns to what the engine knows, or calls what changes it."""
+    found = []
+    for path, source in sources.items():
+        if room_of(path) != "daemon" or path in CHANGES_STILL:
+            continue
+        for node in ast.walk(ast.parse(source)):
+            targets: list[ast.expr] = []
+            if isinstance(node, ast.Assign | ast.Delete):
+                targets = [t for each in node.targets for t in getattr(each, "elts", [each])]
+            elif isinstance(node, ast.AugAssign | ast.AnnAssign):
+                targets = [node.target]
+            elif isinstance(node, ast.Call):
+                called = node.func.attr if isinstance(node.func, ast.Attribute) else ""
+                given = [*node.args, *(each.value for each in node.keywords)]
+                if called in CHANGES and (_in_memory(node.func) or any(map(_is_memory, given))):
+                    found.append(f"{path}:{node.lineno}: {called}")
+            found += [f"{path}:{t.lineno}: assigns" for t in targets if _in_memory(t)]
+    return found
+
+
+def _is_memory(node: ast.expr) -> bool:
+    name = node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")
+    return name.lstrip("_") == "memory"
+
+
+def _in_memory(node: ast.expr) -> bool:
+    """It is reached through the memory of the engine."""
+    while isinstance(node, ast.Attribute | ast.Subscript):
+        node = node.value
+        if _is_memory(node):
+            return True
+    return False
+
+
 def ours() -> Sources:
     files = sorted((ROOT / "atfnd").rglob("*.py"))
     return {str(f.relative_to(ROOT / "atfnd")): f.read_text(encoding="utf-8") for f in files}
 
 
-RULES = [bad_imports, cycles, kernel_speech, names_of_two, not_composed, writers]
+RULES = [bad_imports, cycles, kernel_speech, memory_changes, names_of_two, not_composed, writers]
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda f: f.__name__)
@@ -368,3 +413,28 @@ PLANTED_PARTS = [
 @pytest.mark.parametrize(("path", "source", "count"), PLANTED_PARTS)
 def test_planted_parts(path: str, source: str, count: int) -> None:
     assert len(not_composed({path: source})) == count
+
+
+PLANTED_CHANGES = [
+    ("daemon/x.py", "self._engine.memory.busy = {}", 1),
+    ("daemon/x.py", "memory.nics[name].listeners = None", 1),
+    ("daemon/x.py", "a, memory.left = 1, {}", 1),
+    ("daemon/x.py", "memory.overflow += 1", 1),
+    ("daemon/x.py", "del self._memory.nics[name]", 1),
+    ("daemon/x.py", "self._engine.memory.table.put(flow)", 1),
+    ("daemon/x.py", "steer.take_up(nic, self._memory, now_ns)", 1),
+    ("daemon/x.py", "memory = self._engine.memory\nself._memory = memory", 0),
+    ("daemon/x.py", "memory.table.get(key)\nlooks.append(memory.busy)", 0),
+    ("engine/x.py", "memory.busy = {}", 0),
+]
+
+
+@pytest.mark.parametrize(("path", "source", "count"), PLANTED_CHANGES)
+def test_planted_changes(path: str, source: str, count: int) -> None:
+    assert len(memory_changes({path: source})) == count
+
+
+def test_what_may_still_change_it_does() -> None:
+    """Who has become clean stays so."""
+    for path in CHANGES_STILL:
+        assert memory_changes({f"daemon/still/{path}": ours()[path]}) != []

@@ -17,6 +17,7 @@ from atfnd.daemon.executor import Executor
 from atfnd.daemon.in_force import InForce
 from atfnd.daemon.session import NicSession, Sessions
 from atfnd.engine.engine import Engine
+from atfnd.engine.event import CpusRead
 from atfnd.engine.indirection import entries
 from atfnd.engine.placement import queues, steer
 from atfnd.engine.placement.steering_method import method_of
@@ -240,7 +241,7 @@ class Arming:
     def _topology(self) -> Topology:
         """CPUs as sysfs describes them now."""
         known = self._cpus.read()
-        self._memory.know_cpus(known.cpus)
+        self._executor.take(CpusRead(known))
         return known
 
     def _entry_of(self, session: NicSession) -> entries.EntryOf:

@@ -21,6 +21,7 @@ from atfnd.engine.command import FindListeners, LookAtPorts, WatchAccepts
 from atfnd.engine.engine import Engine
 from atfnd.engine.event import (
     BirthHeard,
+    BirthsDetached,
     BirthsHeard,
     BirthsLost,
     Event,
@@ -106,8 +107,7 @@ class BirthReader:
         if self._births is None or self._wanted() or self._engine.has_births():
             return
         self.close()
-        for nic in self._engine.memory.nics.values():
-            nic.listeners = None
+        self._executor.take(BirthsDetached())
 
     def close(self) -> None:
         if self._births is not None:

@@ -1,10 +1,13 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Keeps what decisions know of the CPUs' load up to date."""
+"""Tells the engine how busy the CPUs are."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+from atfnd.daemon.in_force import InForce
+from atfnd.engine.event import LoadRead
 from atfnd.engine.placement.load import quarters
-from atfnd.engine.table.memory import Memory
 from atfnd.model import CpuTime
 from atfnd.observe.processes.cpu_time import cpu_time
 
@@ -12,18 +15,21 @@ __all__ = ["Loads"]
 
 
 class Loads:
-    """The load between looks. Reads /proc/stat while the policy has a placement that may choose."""
+    """The load between looks. Reads /proc/stat while the policy has a placement that may choose.
+    `tell` gives it to the engine."""
 
-    def __init__(self, memory: Memory) -> None:
-        self._memory = memory
+    def __init__(self, in_force: InForce, tell: Callable[[LoadRead], object]) -> None:
+        self._in_force, self._tell = in_force, tell
         self._before: CpuTime | None = None
 
     def look(self) -> None:
         """What CPUs did since the last look. OSError: /proc cannot be read."""
-        if not self._memory.in_force.elsewhere:
-            self._before, self._memory.busy = None, {}
+        if not self._in_force.policy.elsewhere():
+            if self._before is not None:
+                self._tell(LoadRead({}))
+            self._before = None
             return
         now = cpu_time(())
         if self._before is not None:
-            self._memory.busy = quarters(self._before, now)
+            self._tell(LoadRead(quarters(self._before, now)))
         self._before = now

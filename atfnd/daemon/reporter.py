@@ -29,6 +29,7 @@ from atfnd.daemon.session import Sessions
 from atfnd.diagnose.doctor import examine
 from atfnd.diagnose.machine import examine_machine
 from atfnd.engine.engine import Engine
+from atfnd.engine.event import CpusRead
 from atfnd.engine.placement import auto
 from atfnd.engine.plan import copy_of
 from atfnd.engine.table.flow_table import t_delete_in_force_ns
@@ -195,7 +196,7 @@ class Reporter:
     def topology(self) -> Topology:
         """CPUs as sysfs describes them now; an offline one shares what it shared before."""
         known = self._cpus.read()
-        self.memory.know_cpus(known.cpus)
+        self._engine.handle(CpusRead(known), time.monotonic_ns())
         return known
 
     def cpu_time(self) -> tuple[CpuTime, Sequence[NapiTime]]:

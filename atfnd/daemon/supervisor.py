@@ -31,7 +31,7 @@ from atfnd.daemon.session import Sessions, moving, views_of
 from atfnd.daemon.sockets import SocketReader
 from atfnd.daemon.trying import Trying
 from atfnd.engine.engine import Engine
-from atfnd.engine.event import RemainsDue, Tick
+from atfnd.engine.event import CpusRead, RemainsDue, Tick
 from atfnd.engine.table.memory import Memory
 from atfnd.model import Policy, Restored
 from atfnd.nic.toeplitz import rss_index
@@ -70,11 +70,11 @@ class Supervisor:
         self._in_force, self._cpus, self._observer = InForce(policy), CpuWatch(), observer
         sessions, cpus, log, in_force = self._sessions, self._cpus, self.log, self._in_force
         self._engine = engine = Engine(Memory.of(policy), rss_index, RulesOfMany())
-        engine.memory.know_cpus(cpus.known().cpus)
         changes, matching = ChangeLog(log, sessions, in_force), Matching(policy, sources(policy))
         self._executor = executor = Executor(
             engine, sessions, observer, journal, undo_journal, changes, in_force
         )
+        executor.take(CpusRead(cpus.known()))
         self._cpu_exclusion = cpu_exclusion = CpuExclusion(executor, undo_journal, log)
         recorder = Recorder(engine, sessions, observer, cpus)
         self._births = births = BirthReader(
@@ -185,7 +185,7 @@ class Supervisor:
             self._births.look_at_prefixes,
             self._recover,
             self._leave,
-            Loads(self._engine.memory).look,
+            Loads(self._in_force, self._executor.take).look,
             self._look_at_reads,
         ]
         for look in (self._arming.check, self._arming.inspect, self._executor.know):

@@ -32,12 +32,15 @@ from atfnd.engine.command import (
 from atfnd.engine.event import (
     AuditDue,
     BirthHeard,
+    BirthsDetached,
     BirthsHeard,
     BirthsLost,
+    CpusRead,
     Event,
     FiltersLeft,
     FiltersListed,
     ListenersFound,
+    LoadRead,
     MovesDropped,
     MovesReported,
     NicAttached,
@@ -139,11 +142,14 @@ class Engine:
         self._commands: list[Command] = []
         self._handlers: dict[type, Callable[[Any, int], None]] = {
             AuditDue: self._audit_due,
+            BirthsDetached: self._births_detached,
             BirthsHeard: self._births_heard,
             BirthsLost: self._births_lost,
+            CpusRead: self._cpus_read,
             FiltersLeft: self._filters_left,
             FiltersListed: self._filters_listed,
             ListenersFound: self._listeners_found,
+            LoadRead: self._load_read,
             MovesDropped: self._moves_dropped,
             MovesReported: self._moves_reported,
             NicAttached: self._nic_attached,
@@ -294,6 +300,12 @@ class Engine:
         """Begin the moves that are due, and the removal of what the policy now leaves alone."""
         self._begin(steer.due(self.views, self.memory, now_ns))
 
+    def _cpus_read(self, event: CpusRead, now_ns: int) -> None:
+        self.memory.know_cpus(event.topology.cpus)
+
+    def _load_read(self, event: LoadRead, now_ns: int) -> None:
+        self.memory.busy = event.busy
+
     # ---- births
 
     def _births_heard(self, event: BirthsHeard, now_ns: int) -> None:
@@ -327,6 +339,10 @@ class Engine:
         elif isinstance(event, ThreadReads) and heard.nic is not None:
             return self.handshakes.read(event, heard.nic, self.memory)
         return False
+
+    def _births_detached(self, event: BirthsDetached, now_ns: int) -> None:
+        for nic in self.memory.nics.values():
+            nic.listeners = None
 
     def _births_lost(self, event: BirthsLost, now_ns: int) -> None:
         self._say(FindListeners())

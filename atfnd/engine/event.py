@@ -30,12 +30,15 @@ from atfnd.move.command import Ended
 __all__ = [
     "AuditDue",
     "BirthHeard",
+    "BirthsDetached",
     "BirthsHeard",
     "BirthsLost",
+    "CpusRead",
     "Event",
     "FiltersLeft",
     "FiltersListed",
     "ListenersFound",
+    "LoadRead",
     "MovesDropped",
     "MovesReported",
     "NicAttached",
@@ -147,6 +150,10 @@ class BirthsHeard(NamedTuple):
     events: Sequence[BirthHeard]
 
 
+class BirthsDetached(NamedTuple):
+    """Births are not observed any more, and what listens is not known."""
+
+
 class BirthsLost(NamedTuple):
     """Births were missed."""
 
@@ -156,6 +163,19 @@ class ListenersFound(NamedTuple):
 
     nic: str
     listeners: Sequence[Listening]
+
+
+class CpusRead(NamedTuple):
+    """The CPUs have been read, for the first time or again."""
+
+    topology: Topology
+
+
+class LoadRead(NamedTuple):
+    """How busy each CPU has been lately, in quarters (`placement.load`). A CPU that is not there
+    counts as idle."""
+
+    busy: Mapping[int, int]
 
 
 class PortsLooked(NamedTuple):
@@ -255,5 +275,6 @@ Event = (
     NicAttached | NicChanged | NicLost | SocketReported | SocketClosed | SocketsAudited | Reviewed
     | BirthsHeard | BirthsLost | ListenersFound | PortsLooked | PrefixesLooked | MovesReported
     | MovesDropped | FiltersListed | FiltersLeft | StraysLooked | TakenUp | PolicyLoaded | Tick
-    | AuditDue | PortsDue | PortsJudged | QueuesLooked | RemainsDue
+    | AuditDue | PortsDue | PortsJudged | QueuesLooked | RemainsDue | LoadRead
+    | BirthsDetached | CpusRead
 )  # fmt: skip

@@ -19,6 +19,7 @@ from atfnd.engine.engine import Engine
 from atfnd.engine.event import (
     BirthHeard,
     BirthsHeard,
+    CpusRead,
     Event,
     ListenersFound,
     MovesReported,
@@ -137,7 +138,7 @@ class Replay:
         """NICs as they are; a queue that was moved here stays where it was moved."""
         old, self._recorded = self._recorded, {nic.name: nic for nic in line.nics}
         self._topology, self.format = line.topology, line.format
-        self.memory.know_cpus(line.topology.cpus)
+        self._tell(CpusRead(line.topology), line.at_ns)
         for nic in line.nics:
             if old.get(nic.name) == nic:
                 continue

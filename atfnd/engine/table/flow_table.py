@@ -17,7 +17,7 @@ from atfnd.engine.table.slots import FlowSlots
 from atfnd.engine.table.wide_key import Opening, covers, within
 from atfnd.model import Flow, FlowKey, FlowState, Protocol
 
-__all__ = ["Elsewhere", "FlowNotes", "FlowTable", "t_delete_in_force_ns"]
+__all__ = ["Elsewhere", "FlowNotes", "FlowRecord", "FlowTable", "t_delete_in_force_ns"]
 
 _KNEE = 0.5  # up to this fill, T_delete is what the policy says
 _FLOOR = 1 / 16  # of T_delete, when the table is full
@@ -61,6 +61,14 @@ class FlowNotes:
 _NOTHING = FlowNotes()
 
 
+@dataclass(slots=True)
+class FlowRecord:
+    """What the table knows of a flow beside the `Flow`, and forgets with it."""
+
+    generation: int
+    notes: FlowNotes
+
+
 class FlowTable:
     """Flows by key and by socket cookie, with how many rules each queue serves."""
 
@@ -78,9 +86,9 @@ class FlowTable:
         self._filters: dict[str, dict[Tenant, set[FlowKey]]] = {}  # by NIC: flows with one
         self._bare: dict[Tenant, set[FlowKey]] = {}  # flows without
         self.entries: Counter[Tenant] = Counter()  # of this table
-        self._generations: dict[FlowKey, int] = {}
+        self._entries: dict[FlowKey, FlowRecord] = {}
         self._begun = 0  # generations
-        self._notes = dict(notes or {})
+        self._coming = dict(notes or {})  # until their flows are put
 
     def __len__(self) -> int:
         return self._slots.taken()
@@ -99,23 +107,24 @@ class FlowTable:
     def generation(self, key: FlowKey) -> int:
         """The generation of an entry: it changes as soon as the entry belongs to another socket.
         What was decided for an earlier socket then no longer counts. 0: there is no entry."""
-        return self._generations.get(key, 0)
+        entry = self._entries.get(key)
+        return 0 if entry is None else entry.generation
 
     def noted(self, key: FlowKey) -> FlowNotes:
         """What is remembered of a flow."""
-        return self._notes.get(key, _NOTHING)
+        entry = self._entries.get(key)
+        return _NOTHING if entry is None else entry.notes
 
     def note(self, key: FlowKey, notes: FlowNotes) -> None:
         """Remember this until the flow's entry ends, whichever socket it comes to belong to.
         Nothing is remembered of a flow without an entry."""
-        if notes == _NOTHING or self.get(key) is None:
-            self._notes.pop(key, None)
-        else:
-            self._notes[key] = notes
+        if (entry := self._entries.get(key)) is not None:
+            entry.notes = _NOTHING if notes == _NOTHING else notes
 
     def notes(self) -> Mapping[FlowKey, FlowNotes]:
-        """Of all flows that have some."""
-        return self._notes
+        """Of all flows that have some. Reads the whole table."""
+        entries = self._entries.items()
+        return {key: entry.notes for key, entry in entries if entry.notes is not _NOTHING}
 
     def full(self) -> bool:
         """No room for a newcomer."""
@@ -126,7 +135,12 @@ class FlowTable:
         old = self.get(flow.key)
         if old is None or (old.cookie != flow.cookie and not flow.key.wide):
             self._begun += 1
-            self._generations[flow.key] = self._begun
+            entry = self._entries.get(flow.key)
+            if entry is None:
+                notes = self._coming.pop(flow.key, _NOTHING)
+                self._entries[flow.key] = FlowRecord(self._begun, notes)
+            else:
+                entry.generation = self._begun
         if old is not None:
             self._count(old, -1)
         if old is None or (old.cookie, old.thread) != (flow.cookie, flow.thread):
@@ -147,8 +161,7 @@ class FlowTable:
     def remove(self, key: FlowKey) -> None:
         """Forget a flow; KeyError when it is not here."""
         flow = self._slots.drop(key)
-        del self._generations[key]
-        self._notes.pop(key, None)
+        del self._entries[key]
         self._count(flow, -1)
         self._forget(flow)
         self._ports.discard(key)
