@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""An interface that changes under a running daemon: down and up, its queues moved, gone."""
+"""An interface that changes under a running daemon: down and up, its queues moved, gone, back."""
 
 from __future__ import annotations
 
 import os
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,9 @@ from pyroute2 import IPRoute
 
 from atfnd.kernel.system.netns import in_netns
 from atfnd.lab.down import down
+from atfnd.lab.up import up
 from atfnd.nic.lab.device import HOST_LINK
+from atfnd.nic.lab.nic import LabNic
 from tests.applications import CPUS, Applications, delivered
 from tests.bed import Bed, a_bed
 from tests.labs import Lab, a_lab
@@ -123,6 +126,33 @@ def test_a_lab_torn_down(tmp_path: Path, observer: str) -> None:
         bed.apps.close()
         assert bed.daemon.end() == 0
         assert "Traceback" not in bed.daemon.said()
+
+
+def test_a_lab_that_comes_back_is_steered_again(tmp_path: Path, observer: str) -> None:
+    """Under its name, with other namespaces and another interface: as it was asked for."""
+    with a_lab() as lab, a_bed(lab, tmp_path, observer) as bed:
+        bed.start()
+        bed.steered(bed.apps.tcp())
+        bed.apps.close()
+        down(lab.name)
+        until(lambda: bed.daemon.events("gone"), "the daemon says that the NIC is gone")
+        up(lab.name, 4)
+        until(lambda: bed.daemon.status()["armed"] == [lab.nic.name], "it is armed again")
+        with (
+            closing(Lab(lab.name, LabNic.open(lab.name))) as again,
+            a_bed(again, tmp_path, observer) as later,
+        ):
+            later.daemon = bed.daemon
+            app = later.apps.tcp()
+            later.steered(app)
+            delivered(later.meter, app)
+            app.migrate()
+            later.steered(app)
+            delivered(later.meter, app)
+            (attached,) = bed.daemon.events("attach")
+            assert (attached["nic"], attached["why"]) == (lab.nic.name, "it has come")
+            assert bed.daemon.end() == 0
+            assert "Traceback" not in bed.daemon.said()
 
 
 def test_the_other_nic_is_served_on(shared_lab: Lab, tmp_path: Path) -> None:
