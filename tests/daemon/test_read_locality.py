@@ -15,6 +15,7 @@ import pytest
 
 from atfnd.model import FlowKey, Protocol
 from tests.applications import rss_cpu
+from tests.bed import a_bed
 from tests.daemons import Daemon
 from tests.labs import HOST, PEER, Lab, packed
 from tests.observing import RIGHT, WRONG, Pair, lockstep, on_cpu
@@ -77,6 +78,19 @@ def test_read_locality_is_what_was_read_armed_and_not(lab: Lab, tmp_path: Path) 
         assert (reads["unarmed"]["local"], reads["unarmed"]["remote"]) == (3 * SIZE, 9 * SIZE)
     finally:
         daemon.reap()
+
+
+def test_it_agrees_with_what_is_said_of_each_flow(lab: Lab, tmp_path: Path) -> None:
+    """Of flows that RSS delivers right, then wrong; nobody steers them."""
+    with a_bed(lab, tmp_path, "bpf") as bed:
+        apps = [bed.apps.tcp(by_rss=True) for _ in range(3)]
+        bed.start(arm=False)
+        until(lambda: bed.daemon.status()["locality"] == 1.0, "all is read where it arrives")
+        assert all(row["placed"] is not False for row in bed.daemon.flows())
+        for app in apps:
+            app.migrate()
+            bed.row(app, lambda row: row["placed"] is False, "arrives on another CPU")
+        until(lambda: bed.daemon.status()["locality"] < 1.0, "it is not said any more")
 
 
 def test_under_sock_diag_it_is_not_measured(lab: Lab, tmp_path: Path) -> None:
