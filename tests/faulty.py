@@ -17,6 +17,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import closing
 from typing import Any
 
 from atfnd.move import device as machine
@@ -81,7 +82,16 @@ def flap() -> None:
     print("fault", flush=True)
 
 
-FAULTS = {each.__name__: each for each in (kill, kill_spinner, stop, demote, flap)}
+def delete() -> None:
+    """Another program deletes the filter of the flow that is moved, as tests/mover.py names it."""
+    local_port = int(sys.argv[6])
+    with closing(LabNic.open(_labs[0])) as nic:
+        [rule] = [each for each in nic.rules() if each.match and each.match.dst_port == local_port]
+        nic.delete(rule.location)
+    print("fault", flush=True)
+
+
+FAULTS = {each.__name__: each for each in (kill, kill_spinner, stop, demote, flap, delete)}
 
 
 def with_fault(fault: str, lab: str) -> list[str]:

@@ -79,3 +79,14 @@ def test_the_nic_is_reset(
         assert moving.says().partition(":")[0] in ended
         traffic.flows()
         assert not spinners(moving.process.pid)
+
+
+@pytest.mark.parametrize("state", ["settle before drain_evidence", "verify before evidence"])
+def test_the_filter_deleted_by_another_program(
+    traffic: Traffic, tmp_path: Path, state: str
+) -> None:
+    """What RSS then delivers too early is no fault of the move."""
+    with moves(traffic, tmp_path, "strict", f"delete {state}") as moving:
+        moving.faulted()
+        assert moving.says().partition(":")[0] == "resync"
+        traffic.flows()
