@@ -82,6 +82,13 @@ def test_a_delete_that_the_nic_refuses_leaves_the_flow_steered() -> None:
     assert (entry(known).state, entry(known).location) == (FlowState.STEERED, 7)
 
 
+def test_a_flow_that_another_program_steers_stays_its_own_when_its_thread_has_wandered() -> None:
+    known = memory(flow(1, state=FlowState.MANUAL, app_cpu=1))
+    for wanders in (True, False, False):
+        assert told(known, wanders=wanders) == []
+        assert entry(known).state is FlowState.MANUAL
+
+
 def test_a_thread_that_settles_has_its_flows_placed_again() -> None:
     known = memory(steered())
     told(known, wanders=True)

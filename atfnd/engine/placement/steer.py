@@ -105,7 +105,7 @@ def seen(
         key=event.key,
         cookie=event.cookie,
         nic=nic.name,
-        state=old.state if old and old.left is None else FlowState.WANTED,
+        state=old.state if old else FlowState.WANTED,
         app_cpu=event.app_cpu,
         thread=event.thread,
         target_queue=old.target_queue if old else None,

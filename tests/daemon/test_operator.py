@@ -1,0 +1,214 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What an operator asks for holds until the next order, also after a restart, and is done in an
+order in which nothing is written again that was just undone."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import nullcontext
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from atfnd.daemon.executor import UndoPermit
+from atfnd.daemon.operator import OperatorCommands
+from atfnd.daemon.session import NicSession, Sessions
+from atfnd.engine.event import TakenUp
+from atfnd.engine.table.flow_table import FlowTable
+from atfnd.errors import OperatorError
+from atfnd.model import FlowState, Restored
+from atfnd.observe.nics.watch import NicWatch
+from atfnd.program.journals.operator_journal import OperatorJournal
+from atfnd.program.journals.undo_journal import UndoJournal
+from atfnd.serve.log.event_log import EventLog
+from tests.values import NIC, flow
+
+__all__: list[str] = []
+
+
+async def _nothing_of_balance(nic: str) -> list[Restored]:
+    return []
+
+
+class Bed:
+    """Two armed NICs; `calls` has what the other parts of the daemon are asked to do, and whether
+    the NIC is armed then."""
+
+    def __init__(self, folder: Path) -> None:
+        self.calls: list[tuple[object, ...]] = []
+        self.sessions: Sessions = {}
+        self.table, self.log = FlowTable(64), EventLog()
+        self.orders = OperatorJournal(folder / "orders.journal")
+        self.undo_journal = UndoJournal(folder / "originals.journal")
+        self.named = True  # the journal names filters of every NIC
+        self.result = [Restored("eth0", "2 rules", 0, "deleted")]
+        self.unread = 0
+        for name in ("eth0", "eth1"):
+            watch = NicWatch.__new__(NicWatch)
+            watch.view = replace(NIC, name=name, armed=True)
+            watch.reads_by(lambda: None)
+            self.sessions[name] = NicSession(watch)
+        anything: Any = SimpleNamespace
+        nics = anything(
+            sessions=self.sessions,
+            while_there=lambda session: nullcontext(),
+            check_filters=self._check,
+            look_again=self._noted("look again"),
+            adopt=self._noted("adopt"),
+        )
+        executor = anything(
+            still=self._noted("still"), take_out=self._take_out,
+            take=lambda event: self.calls.append(("take", event)),
+        )  # fmt: skip
+        balancing = anything(lift=_nothing_of_balance, lift_all=list)
+        arming = anything(
+            balancing=balancing, meet=self._noted("meet"), take_back=self._noted("take back"),
+            undo=self._noted("undo"),
+        )  # fmt: skip
+        cpus = anything(
+            arm=lambda: self.calls.append(("cpus armed",)),
+            take_back=lambda: None,
+            put_back=lambda *_: ([], []),
+            release=lambda *_: ([], []),
+        )
+        journal = anything(names=lambda nic: self.named)
+        self.operator = OperatorCommands(
+            nics, executor, arming, cpus, self.table, journal, self.undo_journal, self.orders,
+            self.log,
+        )  # fmt: skip
+        self.operator._release_cgroups = list  # type: ignore[method-assign]
+
+    def _noted(self, what: str) -> Callable[[NicSession], None]:
+        return lambda session: self.calls.append((what, session.name, session.view.armed))
+
+    def _check(self, session: NicSession) -> None:
+        self._noted("check")(session)
+        if self.unread:
+            raise OSError(self.unread, os.strerror(self.unread))
+
+    def _take_out(self, session: NicSession, permit: UndoPermit, put_back: object) -> object:
+        assert permit.nic == session.name
+        self._noted("take out")(session)
+        return list(self.result)
+
+    def view(self, nic: str = "eth0") -> tuple[bool, bool]:
+        """It is armed, and paused."""
+        view = self.sessions[nic].view
+        return view.armed, view.paused
+
+    def did(self, order: Callable[[str], Awaitable[object]], nic: str = "eth0") -> list[Any]:
+        """Give the order. Returns what the others were asked to do."""
+        self.calls.clear()
+        asyncio.run(_awaited(order(nic)))
+        return list(self.calls)
+
+    def recorded(self, nic: str = "eth0") -> tuple[bool | None, bool]:
+        """For the next run: it is armed, and paused."""
+        return self.orders.armed(nic), self.orders.paused(nic)
+
+
+async def _awaited(order: Awaitable[object]) -> None:
+    await order
+
+
+@pytest.fixture
+def bed(tmp_path: Path) -> Iterator[Bed]:
+    made = Bed(tmp_path)
+    yield made
+    made.orders.close()
+    made.undo_journal.close()
+
+
+def test_an_order_to_arm_is_recorded_and_places_what_waits(bed: Bed) -> None:
+    bed.did(bed.operator.disarm)
+    assert (bed.view(), bed.recorded()) == ((False, False), (False, False))
+    did = bed.did(bed.operator.arm)
+    assert (bed.view(), bed.recorded()) == ((True, False), (True, False))
+    assert did[-1] == ("take", TakenUp("eth0"))
+    assert ("adopt", "eth0", True) in did
+
+
+def test_an_order_to_disarm_one_nic_is_for_that_one(bed: Bed) -> None:
+    assert bed.did(bed.operator.disarm) == [("still", "eth0", False)]
+    assert (bed.view("eth1"), bed.recorded("eth1")) == ((True, False), (None, False))
+
+
+def test_a_pause_ends_moves_then_takes_all_out_and_is_recorded(bed: Bed) -> None:
+    did = bed.did(bed.operator.pause)
+    assert did == [
+        ("still", "eth0", False),
+        ("check", "eth0", False),
+        ("take out", "eth0", False),
+        ("take", TakenUp("eth0")),
+    ]
+    assert (bed.view(), bed.recorded()[1]) == ((False, True), True)
+
+
+def test_a_nic_that_is_paused_is_undone_again_only_if_something_is_left(bed: Bed) -> None:
+    bed.did(bed.operator.pause)
+    assert bed.did(bed.operator.pause)
+    bed.named = False
+    assert bed.did(bed.operator.pause) == []
+    bed.undo_journal.note("eth0", "rss", "default")
+    assert bed.did(bed.operator.pause)
+
+
+def test_a_pause_says_what_the_kernel_did_not_undo(bed: Bed) -> None:
+    bed.result.append(Restored("eth0", "queue-cpu:1", errno.EIO, "refused"))
+    with pytest.raises(OperatorError, match="refused to undo: queue-cpu:1"):
+        bed.did(bed.operator.pause)
+    assert bed.view() == (False, True)
+
+
+def test_a_resume_arms_again_what_was_armed(bed: Bed) -> None:
+    bed.did(bed.operator.pause)
+    did = bed.did(bed.operator.resume)
+    assert (bed.view(), bed.recorded()[1]) == ((True, False), False)
+    assert did[0] == ("take back", "eth0", True)
+    assert did[-1] == ("take", TakenUp("eth0", manual=True))
+
+
+def test_a_resume_arms_nothing_that_was_not_armed(bed: Bed) -> None:
+    bed.did(bed.operator.disarm)
+    bed.did(bed.operator.pause)
+    did = bed.did(bed.operator.resume)
+    assert bed.view() == (False, False)
+    assert not [each for each in did if each[0] in ("take", "look again")]
+
+
+def test_a_resume_takes_over_again_what_another_program_moved(bed: Bed) -> None:
+    """And does nothing where there is nothing to take."""
+    assert bed.did(bed.operator.resume) == []
+    bed.table.put(flow(1, nic="eth0", state=FlowState.MANUAL))
+    assert bed.did(bed.operator.resume)[-1] == ("take", TakenUp("eth0", manual=True))
+
+
+def test_a_restore_leaves_the_nic_disarmed_also_for_the_next_run(bed: Bed) -> None:
+    did = bed.did(bed.operator.restore)
+    assert (bed.view(), bed.recorded()) == ((False, False), (False, False))
+    assert did[0] == ("still", "eth0", False)
+    assert did[-2:] == [("take out", "eth0", False), ("take", TakenUp("eth0"))]
+
+
+def test_a_nic_that_does_not_list_its_filters_is_undone_all_the_same(bed: Bed) -> None:
+    bed.unread = errno.EIO
+    assert ("take out", "eth0", False) in bed.did(bed.operator.restore)
+    bed.unread = errno.ENODEV
+    with pytest.raises(OSError, match="No such device"):
+        bed.did(bed.operator.restore)
+
+
+def test_at_a_stop_every_nic_is_undone_and_orders_hold(bed: Bed) -> None:
+    bed.did(bed.operator.arm)
+    bed.calls.clear()
+    bed.operator.restore_all()
+    out = [each for each in bed.calls if each[0] == "take out"]
+    assert out == [("take out", "eth0", False), ("take out", "eth1", False)]
+    assert bed.operator.restored == bed.result * 2
+    assert bed.recorded() == (True, False)
