@@ -216,7 +216,7 @@ class Run:
         for each in (self.journal, self.undo_journal, self.orders):
             each.close()
 
-    # ---- as programmed.py
+    # ---- as daemon/executor.py
 
     def _write(self, action: Action) -> Outcome:
         self._world.now_ns += self._world.chance.choice((10, 10, 5_000_000))
@@ -254,7 +254,7 @@ class Run:
         self.memory.nics["nic"].spending = Spending()
         self._begin()
 
-    # ---- as daemon.py and attached.py
+    # ---- as daemon/nics.py
 
     def _adopt(self) -> None:
         uses = {Match.of(use.key): use for use in self._world.uses()}
@@ -270,7 +270,7 @@ class Run:
         for flow in [*gone, *audit.check_rules(self.view, rules, self.memory, now_ns)]:
             self.journal.release("nic", Match.of(flow.key))
 
-    # ---- as operated.py
+    # ---- as daemon/operator.py
 
     def arm(self) -> None:
         self.orders.say("arm", "nic")

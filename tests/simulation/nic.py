@@ -182,6 +182,9 @@ class WorldNic:
         return {k: v for k, v in self.values.items() if k.partition(":")[0] not in gone}
 
     def setting(self, name: str) -> str | None:
+        self._asked()
+        if name.startswith("queue-cpu") and name in self.values and not self.table.up:
+            raise refused(errno.ENETDOWN)
         return self.settings().get(name)
 
     def write_setting(self, name: str, value: str) -> None:
@@ -191,7 +194,7 @@ class WorldNic:
         if name not in self.values:
             raise KeyError(name)
         if name.startswith("queue-cpu") and not self.table.up:
-            raise refused(errno.EOPNOTSUPP)
+            raise refused(errno.ENETDOWN)
         if self.refusals:
             code = self.refusals.popleft()
             world.note(f"setting refused {errno.errorcode[code]}", f"{name} is refused")
@@ -339,7 +342,10 @@ class WorldNic:
         self.changed_link(self)
 
     def cpu_goes(self, cpu: int) -> None:
-        """A CPU is taken offline: the kernel moves what was confined to it."""
+        """A CPU is taken offline, unless it is the last: the kernel moves what was confined to
+        it."""
+        if len(self.offline | {cpu}) == self.cpus:
+            return
         self.offline |= {cpu}
         rest = format_cpulist(each for each in range(self.cpus) if each not in self.offline)
         for ring in self.rings:

@@ -237,11 +237,6 @@ class Run:
             return
         self.world.seen["paused"] += 1
         self._paused.add(nic)
-        if not nic.table.up:
-            for name in (
-                set(self._queue_cpus(nic)) - self.service.undo_journal.held(nic.name).keys()
-            ):
-                self._forgotten(nic, name)
         self._as_found(nic)
 
     def _resume(self, number: int, *_: int) -> None:
@@ -566,26 +561,8 @@ class Run:
 
     def _undone(self, nic: WorldNic, done: Sequence[Restored] | None) -> None:
         """What a restore says. None: it did not come to an end."""
-        if done is None:
-            return
-        for each in done:
-            if (
-                each.what.startswith("queue-cpu")
-                and each.errno == errno.ENOENT
-                and not nic.table.up
-            ):
-                self._forgotten(nic, each.what)
-        if all(each.done for each in done):
+        if done is not None and all(each.done for each in done):
             self._as_found(nic)
-
-    def _forgotten(self, nic: WorldNic, name: str) -> None:
-        """Known: the CPU of a queue cannot be read while the link is down, and is forgotten."""
-        if nic.untouched[name] != nic.values[name]:
-            self.world.seen["known: the CPU of a queue is forgotten, for its link is down"] += 1
-            nic.untouched[name] = nic.values[name]
-
-    def _queue_cpus(self, nic: WorldNic) -> list[str]:
-        return [f"queue-cpu:{ring.index}" for ring in nic.rings]
 
     def _as_found(self, nic: WorldNic) -> None:
         if left := nic.our_entries():
