@@ -1,28 +1,43 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Runs pure tests against each fault of `mutations`, made in memory: the tests are to fail.
+"""Runs pure tests, then the simulation, against each fault of `mutations`: one of them is to fail.
 
-    python -m tests.mutants [WORD...]
+    python -m tests.mutants [--minutes M] [--fresh] [WORD...]
 
 Nothing in the tree is changed: a child process imports the one module with the fault in it, and all
-others as they are. With words, only faults whose file or text has one of them. Says of each whether
-it was killed, survived, or is stale (its text is not in the file any more); exit status 1 if a
-fault that is not equivalent survived, or anything else went wrong.
+others as they are. There is a child for each CPU. It runs the tests that the table names, those of
+the file's room first, up to the first failure. If all pass, it runs the seeds of the simulation
+that `make test` runs, too.
+
+With words, only faults whose file or text has one of them. With `--minutes`, no fault is begun
+after that time, and the next call goes on: build/mutants.json keeps each verdict for as long as the
+file and its tests stay as they are (`--fresh` forgets it).
+
+Says of each fault whether it was killed by tests or by the simulation, survived, is equivalent (and
+why), or is stale (its text is not in the file any more); then how many, by room. Exit status 1: a
+fault that is not equivalent survived, or anything else went wrong; 2: there was not enough time.
 """
 
 from __future__ import annotations
 
+import argparse
+import gc
+import importlib
 import importlib.abc
 import importlib.machinery
 import importlib.util
+import json
 import os
 import resource
 import signal
 import sys
+import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import Enum
+from hashlib import sha256
 from pathlib import Path
 from types import ModuleType
+from typing import NamedTuple
 
 import pytest
 from hypothesis import Phase, settings
@@ -30,22 +45,31 @@ from hypothesis import Phase, settings
 from tests.mutations import MUTATIONS, Mutation
 from tests.tiers import file_of
 
-__all__ = ["Verdict", "changed", "judge", "passes"]
+__all__ = ["Verdict", "changed"]
 
 ROOT = Path(__file__).parent.parent
-LIMIT_S = 120  # of CPU time: a fault that makes a loop endless is seen, too, on a busy machine
+KEPT = ROOT / "build" / "mutants.json"
+LIMIT_S = 240  # of CPU time: a fault that makes a loop endless is seen, too, on a busy machine
 EXAMPLES = 25  # of what hypothesis tries: a fault that needs more is hardly tested
-NOT_IMPORTED = 99
 # No plugin and no fixture of ours: what the tests of pure code do without costs most of a run.
 PLAIN = "-x", "-q", "-p", "no:cacheprovider", "-c", os.devnull, "--noconftest"
+# The seeds that `make test` runs: ordered moves, then the whole daemon.
+SIMULATION = file_of("test_run"), file_of("test_whole"), "-k", "everything_holds"
+PRELOADED = "asyncio", "hypothesis.stateful", "psutil", "pydantic", "pyroute2", "yaml"
 
 
 class Verdict(Enum):
-    KILLED = "killed"
+    KILLED = "killed"  # by tests
+    SIMULATED = "simulated"  # killed by the simulation: all tests pass
     SURVIVED = "survived"
     EQUIVALENT = "equivalent"  # it survived, and is said to
     STALE = "stale"
     BROKEN = "broken"  # its tests fail without it, or do not import its file
+
+
+KILLED = Verdict.KILLED, Verdict.SIMULATED
+# How a child ends.
+EXITS = dict(enumerate((Verdict.KILLED, Verdict.SIMULATED, Verdict.SURVIVED, Verdict.BROKEN), 10))
 
 
 class _Changed(importlib.abc.MetaPathFinder, importlib.abc.InspectLoader):
@@ -76,49 +100,148 @@ def changed(mutation: Mutation) -> str | None:
     return text.replace(mutation.old, mutation.new) if text.count(mutation.old) == 1 else None
 
 
-def judge(mutation: Mutation) -> Verdict:
-    """Make the fault and run its tests."""
-    text = changed(mutation)
-    if text is None:
-        return Verdict.STALE
-    code = _run(mutation, text)
-    if code in (NOT_IMPORTED, pytest.ExitCode.NO_TESTS_COLLECTED, pytest.ExitCode.USAGE_ERROR):
-        return Verdict.BROKEN
-    if code == pytest.ExitCode.OK:
-        return Verdict.SURVIVED if mutation.equivalent is None else Verdict.EQUIVALENT
-    return Verdict.KILLED
+class _Job(NamedTuple):
+    """To run the tests of a fault with its file as this text."""
+
+    mutation: Mutation
+    text: str
+    simulate: bool
 
 
-def passes(mutation: Mutation) -> bool:
-    """Its tests do without the fault, made to the same file in the same way."""
-    return _run(mutation, (ROOT / "atfnd" / mutation.file).read_text()) == pytest.ExitCode.OK
+def _judged(jobs: Iterable[_Job], until_s: float) -> Iterator[tuple[_Job, Verdict]]:
+    """As many at once as there are CPUs. None is begun after `until_s`."""
+    under_way: dict[int, _Job] = {}
+    waiting = iter(jobs)
+    while True:
+        while len(under_way) < (os.cpu_count() or 1) and time.monotonic() < until_s:
+            if (job := next(waiting, None)) is None:
+                break
+            under_way[_begun(job)] = job
+        if not under_way:
+            return
+        child, status = os.wait()
+        # No exit of ours: a signal ended it, since it ran for ever.
+        verdict = EXITS.get(os.waitstatus_to_exitcode(status), Verdict.KILLED)
+        yield under_way.pop(child), verdict
 
 
-def _run(mutation: Mutation, text: str) -> int:
-    """Exit status of pytest in a child; what was killed for its time is minus the signal."""
-    child = os.fork()
-    if not child:
-        resource.setrlimit(resource.RLIMIT_CPU, (LIMIT_S, LIMIT_S))
-        signal.alarm(20 * LIMIT_S)  # it waits for what never comes
-        os._exit(_tested(mutation, text))
-    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-
-
-def _tested(mutation: Mutation, text: str) -> int:
-    path = ROOT / "atfnd" / mutation.file
-    name = ".".join(("atfnd", *Path(mutation.file).with_suffix("").parts))
-    finder = _Changed(name, path, text)
-    sys.meta_path.insert(0, finder)
+def _begun(job: _Job) -> int:
+    """The child that does it."""
+    if child := os.fork():
+        return child
+    resource.setrlimit(resource.RLIMIT_CPU, (LIMIT_S, LIMIT_S))
+    signal.alarm(20 * LIMIT_S)  # it waits for what never comes
     silence = os.open(os.devnull, os.O_WRONLY)
     for stream in (1, 2):
         os.dup2(silence, stream)
-    files = [str(file_of(f"test_{each}")) for each in mutation.tests]
-    code = pytest.main([*PLAIN, f"--rootdir={ROOT}", *files])
-    return int(code) if finder.imported else NOT_IMPORTED
+    verdict = _tested(job)
+    os._exit(next(code for code, each in EXITS.items() if each is verdict))
 
 
-def main(words: Sequence[str]) -> int:
-    """0: every fault was killed, but for those that nothing can see."""
+def _tested(job: _Job) -> Verdict:
+    path = ROOT / "atfnd" / job.mutation.file
+    name = ".".join(("atfnd", *Path(job.mutation.file).with_suffix("").parts))
+    finder = _Changed(name, path, job.text)
+    sys.meta_path.insert(0, finder)
+    verdict = Verdict.KILLED
+    if _passes(*_files(job.mutation)):
+        seen = job.simulate and not _passes(*SIMULATION)
+        verdict = Verdict.SIMULATED if seen else Verdict.SURVIVED
+    return verdict if finder.imported else Verdict.BROKEN
+
+
+def _files(mutation: Mutation) -> list[Path]:
+    """The test files, those of the file's room first."""
+    room = Path(mutation.file).parts[0]
+    files = [file_of(f"test_{each}") for each in mutation.tests]
+    return sorted(files, key=lambda each: each.parent.name != room)
+
+
+def _passes(*arguments: object) -> bool:
+    ended = pytest.main([*PLAIN, f"--rootdir={ROOT}", *map(str, arguments)])
+    return ended == pytest.ExitCode.OK
+
+
+def _unchanged(mutation: Mutation) -> Mutation:
+    """No fault: its tests pass, unless they are wrong themselves."""
+    return mutation._replace(old="", new="", equivalent=None)
+
+
+def _digest(mutation: Mutation) -> str:
+    """Of the fault, its file and its tests."""
+    digest = sha256(repr((mutation.file, mutation.old, mutation.new)).encode())
+    for path in (ROOT / "atfnd" / mutation.file, *_files(mutation)):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()[:20]
+
+
+def _read_kept() -> dict[str, str]:
+    kept: dict[str, str] = json.loads(KEPT.read_text()) if KEPT.exists() else {}
+    return kept
+
+
+class _Verdicts:
+    """What is known of faults, kept in a file."""
+
+    def __init__(self) -> None:
+        self._kept = _read_kept()
+
+    def forget(self, mutations: Iterable[Mutation]) -> None:
+        for each in mutations:
+            self._kept.pop(_digest(each), None)
+
+    def of(self, mutation: Mutation) -> Verdict | None:
+        """None: it is not known yet."""
+        if mutation.old and changed(mutation) is None:
+            return Verdict.STALE
+        if (kept := self._kept.get(_digest(mutation))) is None:
+            return None
+        if mutation.old and self.of(_unchanged(mutation)) is not Verdict.SURVIVED:
+            return Verdict.BROKEN
+        verdict = Verdict(kept)
+        equivalent = verdict is Verdict.SURVIVED and mutation.equivalent is not None
+        return Verdict.EQUIVALENT if equivalent else verdict
+
+    def find(self, mutations: Iterable[Mutation], until_s: float) -> Iterator[Mutation]:
+        """Judge what is not known yet. Returns each as soon as it is known."""
+        todo = []
+        for each in mutations:
+            if self.of(each) is not None:
+                yield each
+                continue
+            text = changed(each) if each.old else (ROOT / "atfnd" / each.file).read_text()
+            assert text is not None
+            todo.append(_Job(each, text, simulate=bool(each.old)))
+        for job, verdict in _judged(todo, until_s):
+            new = {_digest(job.mutation): verdict.value}
+            self._kept |= new
+            KEPT.parent.mkdir(exist_ok=True)
+            KEPT.write_text(json.dumps(_read_kept() | new))  # another run may have added to it
+            yield job.mutation
+
+
+def _brief(mutation: Mutation) -> str:
+    old, new = (" ".join(text.split())[:60] for text in (mutation.old, mutation.new))
+    return f"{mutation.file}: {old} -> {new}"
+
+
+def _summary(found: Mapping[Mutation, Verdict]) -> Iterator[str]:
+    """How many, by room."""
+    rooms = sorted({Path(each.file).parts[0] for each in found})
+    yield "".join((f"{'':10}", *(f"{each.value:>11}" for each in Verdict), "   killed"))
+    for room in [*rooms, "all"]:
+        counts = Counter(
+            verdict
+            for mutation, verdict in found.items()
+            if room in ("all", Path(mutation.file).parts[0])
+        )
+        killed = sum(counts[each] for each in KILLED)
+        share = killed / max(1, counts.total() - counts[Verdict.EQUIVALENT])
+        row = "".join(f"{counts[each]:11}" for each in Verdict)
+        yield f"{room:10}{row}{share:9.1%}"
+
+
+def _prepare() -> None:
     assert not any(name.startswith("atfnd") for name in sys.modules), "a child could not change it"
     os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
     settings.register_profile(
@@ -130,23 +253,47 @@ def main(words: Sequence[str]) -> int:
         phases=(Phase.explicit, Phase.generate),  # whether, not by how little
     )
     settings.load_profile("mutants")
-    found: Counter[Verdict] = Counter()
-    sound: dict[tuple[str, ...], bool] = {}
-    for mutation in MUTATIONS:
-        if words and not any(word in f"{mutation.file} {mutation.old}" for word in words):
-            continue
-        ground = mutation.file, *mutation.tests
-        if ground not in sound:
-            sound[ground] = passes(mutation)
-        verdict = judge(mutation) if sound[ground] else Verdict.BROKEN
-        found[verdict] += 1
-        old, new = (" ".join(text.split())[:60] for text in (mutation.old, mutation.new))
-        print(f"{verdict.value:10} {mutation.file}: {old} -> {new}", flush=True)
-    killed, every = found[Verdict.KILLED], found.total() - found[Verdict.EQUIVALENT]
-    print(", ".join(f"{count} {verdict.value}" for verdict, count in found.items()))
-    print(f"{killed} of {every} killed ({killed / max(1, every):.0%})")
-    return 0 if killed == every else 1
+    for name in PRELOADED:
+        importlib.import_module(name)
+    gc.freeze()
+
+
+def main(arguments: Sequence[str]) -> int:
+    """0: every fault was killed, but for those that nothing can see."""
+    parser = argparse.ArgumentParser(prog="python -m tests.mutants")
+    parser.add_argument("words", nargs="*")
+    parser.add_argument("--minutes", type=float, default=float("inf"))
+    parser.add_argument("--fresh", action="store_true")
+    options = parser.parse_args(arguments)
+    until_s = time.monotonic() + 60 * options.minutes
+    _prepare()
+    every = [
+        each
+        for each in MUTATIONS
+        if not options.words or any(word in f"{each.file} {each.old}" for word in options.words)
+    ]
+    grounds = [*dict.fromkeys(map(_unchanged, every))]
+    verdicts = _Verdicts()
+    if options.fresh:
+        verdicts.forget([*grounds, *every])
+    for _ in verdicts.find(grounds, until_s):
+        pass
+    found: dict[Mutation, Verdict] = {}
+    for mutation in verdicts.find(every, until_s):
+        verdict = verdicts.of(mutation)
+        assert verdict is not None
+        found[mutation] = verdict
+        why = f"  ({mutation.equivalent})" if verdict is Verdict.EQUIVALENT else ""
+        print(f"{verdict.value:10} {_brief(mutation)}{why}", flush=True)
+    print("\n".join(_summary(found)))
+    if len(found) < len(every):
+        print(f"{len(every) - len(found)} are still to be made")
+        return 2
+    return 0 if {*found.values()} <= {*KILLED, Verdict.EQUIVALENT} else 1
 
 
 if __name__ == "__main__":
+    if os.environ.get("PYTHONHASHSEED") != "0":  # the order of sets is a part of a run
+        os.environ["PYTHONHASHSEED"] = "0"
+        os.execv(sys.executable, [sys.executable, "-m", "tests.mutants", *sys.argv[1:]])
     sys.exit(main(sys.argv[1:]))
