@@ -729,7 +729,7 @@ MUTATIONS = [
         ("self._seen_ns.clear()\n        self._alone_since_ns = None", "self._seen_ns.clear()"),
     ),
     *_of(
-        "engine/filters/port_rules.py", "port_rules port_rules_machine",
+        "engine/filters/port_rules.py", "port_rules port_rules_guards aggregate_guards port_rules_machine",
         ("if now_ns - closed_ns >= _LINGER_NS and not", "if not"),
         ("if rivals > 1 else", "if rivals > 2 else"),
         ("through in (None, each.queue)", "True"),
@@ -744,7 +744,7 @@ MUTATIONS = [
         ("e.location is None or e.target_queue != through]", "e.target_queue != through]"),
     ),
     *_of(
-        "program/undo.py", "undo_machine",
+        "program/undo.py", "undo undoing undo_machine",
         ("if outcome.errno:\n                self._refused.add", "if False:\n                self._refused.add"),
         ("if match not in self._refused:", "if True:"),
         ("self._journal.claim(name, rule.match, rule.queue)", "pass"),
