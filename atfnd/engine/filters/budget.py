@@ -353,7 +353,8 @@ def swaps(nic: NicView, memory: Memory, now_ns: int) -> Plan:
                 continue  # its destination is about to change
             ruled.append((weight.worth, flow))
     plan: list[Action] = []
-    hopeless = {key for key, (times, _) in spending.later.items() if times >= _HOPELESS}
+    tried = spending.later.items()
+    hopeless = {key for key, (times, _) in tried if key.listens and times >= _HOPELESS}
     for wide in sorted(spending.covers - spending.promised - busy - hopeless):
         fit = [each for each in ruled if not covers(wide, each[1].key)] or ruled  # else its own
         if fit and no_room(nic, memory, wide) is not None:
