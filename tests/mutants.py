@@ -194,10 +194,10 @@ class _Verdicts:
         """None: it is not known yet."""
         if mutation.old and changed(mutation) is None:
             return Verdict.STALE
+        if mutation.old and self.of(_unchanged(mutation)) not in (None, Verdict.SURVIVED):
+            return Verdict.BROKEN
         if (kept := self._kept.get(_digest(mutation))) is None:
             return None
-        if mutation.old and self.of(_unchanged(mutation)) is not Verdict.SURVIVED:
-            return Verdict.BROKEN
         verdict = Verdict(kept)
         equivalent = verdict is Verdict.SURVIVED and mutation.equivalent is not None
         return Verdict.EQUIVALENT if equivalent else verdict

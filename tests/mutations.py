@@ -774,7 +774,8 @@ MUTATIONS = [
     *_of(
         "daemon/undoing.py", "undoing executor",
         ("if view.armed:", "if False:"),
-        ("if each.errno and each.location is not None}", "if each.location is not None}"),
+        ("if each.errno and each.location is not None}", "if each.location is not None}",
+         "the outcome of a delete that was done has no location"),
         ("if flow.key not in kept]", "]"),
         ("replace(flow, location=None, target_queue=None)", "flow"),
         ("memory.nics[name].strays.clear()", "pass"),

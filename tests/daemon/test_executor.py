@@ -28,7 +28,7 @@ from atfnd.engine.event import (
     StraysLooked,
     Tick,
 )
-from atfnd.engine.table.memory import Memory
+from atfnd.engine.table.memory import Memory, RulesInForce
 from atfnd.model import Action, ActionKind, FlowState, Match, Outcome, Policy
 from atfnd.move.event import Reset, Wanted
 from atfnd.move.verdict import Mode
@@ -436,3 +436,32 @@ def test_the_loop_is_told_that_its_next_tick_may_be_another(bed: Bed) -> None:
     bed.executor.changed = lambda: called.append(1)
     bed.executor.take(Tick())
     assert called == [1]
+
+
+@pytest.mark.parametrize(
+    ("armed", "order", "measures"),
+    [(True, Mode.STRICT, True), (False, Mode.STRICT, False), (True, Mode.IMMEDIATE, False)],
+)
+def test_writes_are_measured_where_flows_are_moved_in_order(
+    bed: Bed, monkeypatch: Any, armed: bool, order: Mode, measures: bool
+) -> None:
+    """From the first move on. To measure, a filter is written for a trial."""
+    known: list[bool] = []
+
+    def moving(*_: object) -> Any:
+        moves: Any = Moves(lambda action: Outcome(action, 1, 0, 7, ""))
+        moves.know = lambda measure: known.append(measure)
+        moves.only_known = lambda known: None
+        return moves
+
+    monkeypatch.setattr("atfnd.daemon.executor.Moving", moving)
+    policy = Policy((), (replace(RULE, order=order),), "auto", 64, 0, ())
+    bed.engine.memory.in_force = RulesInForce.of(policy)
+    session = bed.sessions["nic"]
+    session.moves = None
+    bed.executor.know(session)
+    assert known == []
+    bed.executor.carry_out([Begin("nic", (WANTED,))])
+    bed.arm("nic", armed)
+    bed.executor.know(session)
+    assert known == [order is Mode.STRICT, measures]

@@ -91,6 +91,16 @@ def test_a_filter_that_the_kernel_does_not_delete_stays_in_the_table(bed: Bed) -
     assert [each.errno for each in done if each.what.startswith("rule ")] == [errno.EIO]
 
 
+def test_a_filter_that_another_program_deleted_leaves_the_table(bed: Bed) -> None:
+    """The engine hears of it as of every other."""
+    at = bed.journal.location("nic", Match.of(key(1)))
+    assert at is not None
+    del bed.nic.table[at]
+    bed.take_out()
+    assert sorted(each.errno for each in bed.reported) == [0, errno.ENOENT]
+    assert bed.filters() == [None, None]
+
+
 def test_what_is_not_as_it_was_is_said(bed: Bed) -> None:
     """The kernel says that it deleted a filter, and it did not."""
     bed.nic.delete = lambda location: None  # type: ignore[method-assign]
