@@ -66,23 +66,21 @@ class Bed:
             still=self._noted("still"), take_out=self._take_out,
             take=lambda event: self.calls.append(("take", event)),
         )  # fmt: skip
-        balancing = anything(lift=_nothing_of_balance, lift_all=list)
+        balancing = anything(lift=_nothing_of_balance, lift_all=lambda *_: [])
         arming = anything(
             balancing=balancing, meet=self._noted("meet"), take_back=self._noted("take back"),
-            undo=self._noted("undo"),
+            taken_out=lambda session: None,
         )  # fmt: skip
         cpus = anything(
             arm=lambda: self.calls.append(("cpus armed",)),
             take_back=lambda: None,
-            put_back=lambda *_: ([], []),
-            release=lambda *_: ([], []),
+            pause=lambda views: [],
         )
         journal = anything(names=lambda nic: self.named)
         self.operator = OperatorCommands(
             nics, executor, arming, cpus, self.table, journal, self.undo_journal, self.orders,
             self.log,
         )  # fmt: skip
-        self.operator._release_cgroups = list  # type: ignore[method-assign]
 
     def _noted(self, what: str) -> Callable[[NicSession], None]:
         return lambda session: self.calls.append((what, session.name, session.view.armed))
@@ -92,8 +90,8 @@ class Bed:
         if self.unread:
             raise OSError(self.unread, os.strerror(self.unread))
 
-    def _take_out(self, session: NicSession, permit: UndoPermit, put_back: object) -> object:
-        assert permit.nic == session.name
+    def _take_out(self, session: NicSession, permit: UndoPermit) -> list[Restored]:
+        permit.check(session.name)
         self._noted("take out")(session)
         return list(self.result)
 

@@ -11,12 +11,11 @@ from pathlib import Path
 import pytest
 
 from atfnd.daemon.undoing import Undoing
-from atfnd.engine.table.memory import Memory
+from atfnd.engine.table.memory import Memory, NicMemory
 from atfnd.model import Action, ActionKind, Match, Outcome, Policy, Restored
-from atfnd.program import setting
 from atfnd.program.journals.filter_journal import FilterJournal
 from atfnd.program.journals.undo_journal import UndoJournal
-from atfnd.program.setting import Undone
+from atfnd.serve.log.event_log import EventLog
 from tests.fake_nic import FakeNic
 from tests.values import NIC, RULE, flow, key
 
@@ -31,6 +30,7 @@ class Bed:
     def __init__(self, folder: Path) -> None:
         self.nic = FakeNic()
         self.memory = Memory.of(Policy((), (RULE,), "auto", 64, 0, ()))
+        self.memory.nics["nic"] = NicMemory(DISARMED)
         self.journal = FilterJournal(folder / "rules.journal")
         self.undo_journal = UndoJournal(folder / "originals.journal")
         for number in (1, 2):
@@ -45,15 +45,12 @@ class Bed:
         self.reported: list[Outcome] = []
 
     def take_out(self, *, armed: bool = False) -> list[Restored]:
-        undoing = Undoing(self.memory, self.journal, self.undo_journal)
+        undoing = Undoing(self.memory, self.journal, self.undo_journal, EventLog())
         view = replace(DISARMED, armed=armed)
-        return undoing.take_out(self.nic, view, "why", self._report, self._put_back)
+        return undoing.take_out(self.nic, view, "why", self._report)
 
     def _report(self, outcomes: Sequence[Outcome]) -> None:
         self.reported += outcomes
-
-    def _put_back(self) -> list[Undone]:
-        return setting.undo(self.nic, self.undo_journal)
 
     def filters(self) -> list[int | None]:
         """Of the two flows, as the table has them."""
