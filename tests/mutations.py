@@ -373,7 +373,8 @@ MUTATIONS = [
     *_of(
         "engine/filters/budget.py", "put_off",
         ("return waits(flow) and not promised and", "return waits(flow) and"),
-        ("deferrals < _HOPELESS", "deferrals <= _HOPELESS"),
+        ("noted(key).deferrals < _HOPELESS", "noted(key).deferrals <= _HOPELESS"),
+        ("and notes.deferrals < _HOPELESS", "and notes.deferrals <= _HOPELESS"),
         ("action.kind is ActionKind.DELETE and older", "action.kind is ActionKind.DELETE"),
         ("if other is action or (action.kind is ActionKind.DELETE and older)", "if other is action"),
     ),
