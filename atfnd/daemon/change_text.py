@@ -30,7 +30,7 @@ def tell(log: EventLog, outcome: Outcome, settings: Mapping[str, str], policy: P
         code = errno.errorcode.get(outcome.errno, str(outcome.errno))
         kind, why = "refused", f"{os.strerror(outcome.errno)}; {outcome.left}"
     log.add(
-        kind, what, why, nic=action.nic, flow=action.key, policy=action.policy or None,
+        kind, what, why, nic=action.nic, flow=action.key, policy=action.rule_name or None,
         old=old, new=new, source=source_of(action, policy), errno=code,
     )  # fmt: skip
 
@@ -40,7 +40,7 @@ def tell_end(log: EventLog, ended: Ended, policy: Policy) -> None:
     action = ended.action
     log.add(
         ended.verdict.value, _how(ended), ended.why, nic=action.nic, flow=action.key,
-        policy=action.policy or None, old=_place(action.queue, action.old),
+        policy=action.rule_name or None, old=_place(action.queue, action.old),
         new=_place(action.queue, action.new), source=source_of(action, policy),
     )  # fmt: skip
 
@@ -49,7 +49,7 @@ def source_of(action: Action, policy: Policy) -> str | None:
     """file:line of the rule that wants it; for what concerns an interface, that of the interface's
     rule."""
     for rule in policy.flows:
-        if rule.name == action.policy:
+        if rule.name == action.rule_name:
             return rule.source
     if action.key is None:
         for each in policy.interfaces:

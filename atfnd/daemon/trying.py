@@ -95,7 +95,7 @@ class Trying:
         application, memory = turned.application, self._memory
         self._log.add(
             turned.kind, turned.what, turned.why,
-            nic=application.nic, policy=application.policy,
+            nic=application.nic, policy=application.rule_name,
         )  # fmt: skip
         nic, mine = nics.get(application.nic), flows.get(application, ())
         if nic is None:

@@ -618,7 +618,7 @@ class Engine:
 
     def wanted(self, action: Action) -> Wanted:
         """An action with what its move depends on."""
-        mode = self.memory.in_force.order(action.policy)
+        mode = self.memory.in_force.order(action.rule_name)
         if action.key is None:
             return Wanted(action, mode, origins(action, None, None))
         rss = self._rss_queues(self.memory.nics[action.nic].view, action.key)

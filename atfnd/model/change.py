@@ -33,7 +33,7 @@ class Action:
     old: int | None  # queue (or CPU for QUEUE_CPU) before
     new: int | None  # and after
     why: str
-    policy: str
+    rule_name: str
     queue: int | None = None  # QUEUE_CPU: the queue moved
     setting: str | None = None  # SETTING: its name (`nic.Nic.settings`)
     value: str | None = None  # SETTING: what to write
@@ -42,11 +42,11 @@ class Action:
 
     @classmethod
     def of_setting(
-        cls, nic: str, setting: str, value: str | None, why: str = "", policy: str = ""
+        cls, nic: str, setting: str, value: str | None, why: str = "", rule_name: str = ""
     ) -> Action:
         """Write this value to this setting."""
         kind = ActionKind.SETTING
-        return cls(kind, nic, None, None, None, None, why, policy, setting=setting, value=value)
+        return cls(kind, nic, None, None, None, None, why, rule_name, setting=setting, value=value)
 
 
 Plan = tuple[Action, ...]

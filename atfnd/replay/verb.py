@@ -66,7 +66,7 @@ def _summary(played: Replay, took_ns: int) -> dict[str, Any]:
             "rule": rule.name,
             "source": rule.source,
             "flows": len(played.matching.matched.get(rule.name, ())),
-            "actions": sum(each.action.policy == rule.name for each in played.decided),
+            "actions": sum(each.action.rule_name == rule.name for each in played.decided),
         }
         for rule in played.policy.flows
     ]
@@ -117,7 +117,7 @@ def _row(decided: Decided, began_ns: int) -> dict[str, Any]:
         "old": action.old,
         "new": action.new,
         "why": action.why,
-        "policy": action.policy or None,
+        "policy": action.rule_name or None,
     }
 
 

@@ -152,7 +152,7 @@ def test_rules_that_are_needless_go_without_a_move() -> None:
     made.defers = note
     for _ in range(10):
         made.look()
-    assert {action.policy for action in gone} == {"rest"}
+    assert {action.rule_name for action in gone} == {"rest"}
     needless = [action for action in gone if "port" in action.why]
     assert len(needless) == made.deleted == 6
 

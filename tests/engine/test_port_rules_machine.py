@@ -162,7 +162,7 @@ class Living(RuleBasedStateMachine):
         uses = [SocketUse(1, key, None, 100 + self.queue_of(key), None, 0) for key in self.live]
         found = port_rules.look(self.nic, steers, self.listeners, uses, self.memory, self.now_ns)
         for birth in found:
-            assert birth.action.policy != "left"
+            assert birth.action.rule_name != "left"
             if birth.action.kind is ActionKind.DELETE:
                 assert birth.action.key is not None
                 self.deletes[birth.action.key] = birth

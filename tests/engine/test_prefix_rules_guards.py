@@ -103,7 +103,7 @@ def test_two_flows_of_one_network_come_by_one_rule_and_every_ring_is_to_drain() 
     assert inserted(birth) is not None
     every = frozenset({0, 1, 2, 3})
     assert (birth.origins, birth.rss, birth.mode) == (every, every, Mode.STRICT)
-    assert (birth.action.new, birth.action.policy) == (1, "rest")
+    assert (birth.action.new, birth.action.rule_name) == (1, "rest")
     assert bed.memory.nics["nic"].spending.inserting == {birth.action.key: birth.action}
     assert bed.look() == ()  # while it is written
 

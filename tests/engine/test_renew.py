@@ -184,7 +184,7 @@ def test_what_leaves_goes_in_the_order_it_was_steered_with() -> None:
     left_alone = replace(RULE, name="bulk", placement=Placement.LEAVE)
     at_once = policy(left_alone, rule("everything"))
     plan = renew(at_once, lambda flow: None, memory, resting)
-    orders = {action.policy: memory.in_force.order(action.policy) for action in plan}
+    orders = {action.rule_name: memory.in_force.order(action.rule_name) for action in plan}
     assert orders == {"rest": Mode.STRICT, "bulk": Mode.BOUNDED}
     assert {each.order for each in memory.in_force.steering()} == {Mode.IMMEDIATE}
 
@@ -212,7 +212,7 @@ def test_a_flow_of_another_rule_is_placed_by_its_terms() -> None:
     renew(policy(rule("bulk"), hold_down_ns=500), lambda flow: "bulk", memory, resting)
     assert steer.take_up(NIC, memory, moved_ns + 499) == ()
     (action,) = steer.take_up(NIC, memory, moved_ns + 500)
-    assert (action.kind, action.new, action.policy) == (ActionKind.REWRITE, 2, "bulk")
+    assert (action.kind, action.new, action.rule_name) == (ActionKind.REWRITE, 2, "bulk")
 
 
 def test_queues_go_home_when_nobody_owns_them_any_more() -> None:

@@ -54,7 +54,7 @@ def test_a_flow_goes_to_the_queue_of_its_threads_cpu() -> None:
     (action,) = steer.seen(seen(1, app_cpu=1), NIC, RULE, known, 1)
     assert (action.kind, action.old, action.new) == (ActionKind.INSERT, 3, 1)
     assert "CPU 1" in action.why
-    assert action.policy == "rest"
+    assert action.rule_name == "rest"
     entry = known.table.get(key(1))
     assert entry is not None
     assert entry.state is FlowState.WANTED  # believed only when the outcome is known

@@ -30,7 +30,7 @@ def test_a_rule_without_an_entry_goes_again() -> None:
     stray = audit.record(outcome(ActionKind.INSERT), memory())
     assert stray is not None
     assert (stray.kind, stray.key, stray.location) == (ActionKind.DELETE, key(1), 17)
-    assert (stray.old, stray.new, stray.policy) == (1, None, "rest")
+    assert (stray.old, stray.new, stray.rule_name) == (1, None, "rest")
 
 
 @pytest.mark.parametrize(

@@ -225,7 +225,7 @@ class Run:
         return apply(self._world.nic, self.journal, self.undo_journal, action)
 
     def _wanted(self, action: Action) -> Wanted:
-        mode = self.memory.in_force.order(action.policy)
+        mode = self.memory.in_force.order(action.rule_name)
         if action.key is None:
             return Wanted(action, mode, origins(action, None, None))
         rss = frozenset({action.key.remote[-1] % 4})

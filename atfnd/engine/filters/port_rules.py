@@ -332,7 +332,7 @@ def _ended(
         flow = _pinned(use, entry, memory, now_ns)
         memory.table.put(flow)
         action = _action(ActionKind.INSERT, flow, entry.target_queue, flow.why, memory)
-        action = replace(action, policy=entry.rule_name)
+        action = replace(action, rule_name=entry.rule_name)
         budget.ask(action, memory)
         yield Birth(action, Mode.STRICT, at, at)
     if len(left) == len(here) <= _PINNED:

@@ -27,7 +27,7 @@ class Application(NamedTuple):
     NIC."""
 
     nic: str
-    policy: str
+    rule_name: str
     comm: str
     cgroup: int | None
 
