@@ -17,9 +17,9 @@ from atfnd.daemon.executor import Executor
 from atfnd.daemon.in_force import InForce
 from atfnd.daemon.session import NicSession, Sessions
 from atfnd.engine.engine import Engine
-from atfnd.engine.event import CpusRead
+from atfnd.engine.event import CpusRead, HomesKnown, TakenUp
 from atfnd.engine.indirection import entries
-from atfnd.engine.placement import queues, steer
+from atfnd.engine.placement import queues
 from atfnd.engine.placement.steering_method import method_of
 from atfnd.engine.prepare import homes, prepare
 from atfnd.model import Queue, SteeringMethod, Topology, brief
@@ -75,8 +75,7 @@ class Arming:
         undo_journal = {each: held.original for each, held in self._undo_journal.held(name).items()}
         dedicated = memory.in_force.dedicated
         found = homes(session.view, undo_journal, self._topology(), dedicated)
-        memory.nics[name].lent.homes = found
-        memory.look_at_queues(name)
+        self._executor.take(HomesKnown(name, found))
 
     def take_back(self, session: NicSession) -> None:
         """What another program moved is ours again, because the operator said so."""
@@ -172,8 +171,7 @@ class Arming:
 
     def _take_up_if_other(self, session: NicSession, before: tuple[SteeringMethod, str]) -> None:
         if before != (session.view.method, session.view.method_why):
-            plan = steer.take_up(session.view, self._memory, time.monotonic_ns())
-            self._executor.move(plan)
+            self._executor.take(TakenUp(session.name))
 
     def turn(self, session: NicSession) -> None:
         """Point the indirection entries of waiting flows to the CPUs where these are used."""

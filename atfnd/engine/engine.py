@@ -39,6 +39,7 @@ from atfnd.engine.event import (
     Event,
     FiltersLeft,
     FiltersListed,
+    HomesKnown,
     ListenersFound,
     LoadRead,
     MovesDropped,
@@ -113,7 +114,8 @@ NEWS = {
 }  # other ends are only counted: the write itself is already in the log
 
 _OF_NIC = (
-    NicLost, SocketReported, ListenersFound, MovesDropped, FiltersLeft, FiltersListed, TakenUp
+    NicLost, SocketReported, HomesKnown, ListenersFound, MovesDropped, FiltersLeft, FiltersListed,
+    TakenUp,
 )  # fmt: skip
 
 RssQueue = Callable[[NicView, FlowKey], int | None]
@@ -148,6 +150,7 @@ class Engine:
             CpusRead: self._cpus_read,
             FiltersLeft: self._filters_left,
             FiltersListed: self._filters_listed,
+            HomesKnown: self._homes_known,
             ListenersFound: self._listeners_found,
             LoadRead: self._load_read,
             MovesDropped: self._moves_dropped,
@@ -299,6 +302,10 @@ class Engine:
     def _tick(self, event: Tick, now_ns: int) -> None:
         """Begin the moves that are due, and the removal of what the policy now leaves alone."""
         self._begin(steer.due(self.views, self.memory, now_ns))
+
+    def _homes_known(self, event: HomesKnown, now_ns: int) -> None:
+        self.memory.nics[event.nic].lent.homes = dict(event.homes)
+        self.memory.look_at_queues(event.nic)
 
     def _cpus_read(self, event: CpusRead, now_ns: int) -> None:
         self.memory.know_cpus(event.topology.cpus)

@@ -37,6 +37,7 @@ __all__ = [
     "Event",
     "FiltersLeft",
     "FiltersListed",
+    "HomesKnown",
     "ListenersFound",
     "LoadRead",
     "MovesDropped",
@@ -171,6 +172,13 @@ class CpusRead(NamedTuple):
     topology: Topology
 
 
+class HomesKnown(NamedTuple):
+    """The CPUs that queues of a NIC go to when they have no owner, by queue."""
+
+    nic: str
+    homes: Mapping[int, int]
+
+
 class LoadRead(NamedTuple):
     """How busy each CPU has been lately, in quarters (`placement.load`). A CPU that is not there
     counts as idle."""
@@ -276,5 +284,5 @@ Event = (
     | BirthsHeard | BirthsLost | ListenersFound | PortsLooked | PrefixesLooked | MovesReported
     | MovesDropped | FiltersListed | FiltersLeft | StraysLooked | TakenUp | PolicyLoaded | Tick
     | AuditDue | PortsDue | PortsJudged | QueuesLooked | RemainsDue | LoadRead
-    | BirthsDetached | CpusRead
+    | BirthsDetached | CpusRead | HomesKnown
 )  # fmt: skip
