@@ -163,6 +163,7 @@ def test_a_queue_changes_its_owner_and_nothing_is_late(tmp_path: Path) -> None:
         host.on(next(cpu for cpu in CPUS if cpu != new.cpu))
         until(host.arrives, "it is delivered on its core again", LONG_S)
         late = sum(len(each.running.finish().late_ns) for each in (old, new, third))
+        assert told(bed, "follow", "proven") > 0
         only_broken_holds_are_late(bed, late)
 
 
