@@ -4,6 +4,7 @@
     python -m tests.simulation [FIRST [LAST]]       # one seed, or several
     python -m tests.simulation --seconds 60         # as many as fit, from 0 on
     python -m tests.simulation --whole ...          # the whole daemon decides, not the plan
+    python -m tests.simulation --rate 200           # how fast time goes with so many flows
 
 A seed that fails is shrunk and told; exit status 1. At the end: how many runs, and which kinds of
 steps, writes and verdicts were seen, and which were never.
@@ -17,9 +18,12 @@ import sys
 import time
 from collections import Counter
 from itertools import count
+from unittest import mock
 
+from atfnd.daemon.chores import Pace
+from tests.simulation import service
 from tests.simulation.run import Failure, run
-from tests.simulation.schedule import FAULTS, ORDERS, USE, WORLD, plan, whole
+from tests.simulation.schedule import FAULTS, ORDERS, USE, WORLD, Plan, Step, plan, whole
 from tests.simulation.shrink import shrunk, told
 from tests.simulation.world import BEGIN_NS
 
@@ -33,7 +37,10 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--seconds", type=float)
     parser.add_argument("--steps", type=int, default=40)
     parser.add_argument("--whole", action="store_true")
+    parser.add_argument("--rate", type=int, metavar="FLOWS")
     options = parser.parse_args(arguments)
+    if options.rate is not None:
+        return _rate(options.rate)
     drawn, kinds = (whole, {*USE, *FAULTS}) if options.whole else (plan, {*ORDERS, *WORLD})
     last = options.first if options.last is None and options.seconds is None else options.last
     began, seen, runs, lived_ns, failed = time.process_time(), Counter[str](), 0, 0, 0
@@ -61,6 +68,22 @@ def main(arguments: list[str]) -> int:
     never = sorted(kinds - seen.keys())
     print(f"never seen: {', '.join(never) or 'none'}")
     return 1 if failed else 0
+
+
+def _rate(flows: int) -> int:
+    """Simulated seconds per second of CPU: the whole daemon at its own pace, and one thread that
+    is pinned to another CPU each second."""
+    second_ns = 1_000_000_000
+    steps = [Step(BEGIN_NS + 1_000_000, "begin")]
+    steps += [Step(BEGIN_NS + at * second_ns, "migrate", (at * 7, at)) for at in range(1, 60)]
+    there = Plan(1, ("hns3",), 2 * flows, True, flows, False, tuple(steps), True)
+    began = time.process_time()
+    with mock.patch.object(service, "PACE", Pace()):
+        done = run(there)
+    spent_s, lived_s = time.process_time() - began, (done.world.now_ns - BEGIN_NS) / 1e9
+    print(f"{flows} flows: {lived_s:.0f} s simulated in {spent_s:.1f} s of CPU: "
+          f"{lived_s / spent_s:.0f} a second")  # fmt: skip
+    return 0
 
 
 if __name__ == "__main__":

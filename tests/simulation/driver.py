@@ -172,6 +172,8 @@ class Door:
 
     def count(self) -> RxnfcCount:
         self._asked("count")
+        if not self._table.driver.rules:
+            raise refused(errno.EOPNOTSUPP)
         table = self._table
         any_ = table.driver.placing is Placing.DRIVER
         return RxnfcCount(len(table.entries), table.slots, any_)
@@ -270,6 +272,8 @@ class Door:
 
     def _check(self, match: Match, queue: int, location: int | None) -> None:
         table, driver = self._table, self._table.driver
+        if not driver.rules:
+            raise refused(errno.EOPNOTSUPP)
         if driver.needs_ntuple and not table.ntuple:
             raise refused(errno.EPERM if driver.placing is Placing.DRIVER else errno.EOPNOTSUPP)
         if not table.up and driver.name in ("bnxt_en", "cxgb4", "rvu-nicpf"):

@@ -19,6 +19,7 @@ from atfnd.model import Cpu, CpuTime, Event, FlowKey, Node, Queue, Topology
 from atfnd.move.command import Ended
 from atfnd.move.mover import Mover, Steps
 from atfnd.move.port import Port
+from atfnd.policy.file.placement import wrong_cpus
 from atfnd.policy.match.matching import Sources
 from atfnd.program.journals.filter_journal import FilterJournal
 from atfnd.program.journals.undo_journal import UndoJournal
@@ -178,6 +179,7 @@ class Kernel:
         return {
             "daemon.balancing.running": frozenset,
             "daemon.handshakes.Births": lambda: WorldBirths(self.machine, self.descriptors),
+            "daemon.cpusets.cpuset_of": lambda tid: None,
             "daemon.loads.cpu_time": self._cpu_time,
             "daemon.moving.Mover": self._mover,
             "daemon.moving.NicActuator": self._actuator,
@@ -198,6 +200,9 @@ class Kernel:
             "observe.nics.watch.ipsec_policies": lambda netns: (),
             "observe.nics.watch.link_changes": changes,
             "observe.nics.watch.NamespaceLinks.of": lambda netns: _NamespaceLinks(self._nics),
+            "policy.file.load.wrong_cpus": lambda contents, possible: wrong_cpus(
+                contents, len(self.machine.cpus)
+            ),
             "program.balance.running": frozenset,
             "program.restore.open_nic": self._open,
             "serve.log.event_log.Stderr": lambda: _Log(self._said),
@@ -241,11 +246,14 @@ class Kernel:
         return set(tids) - {task.thread.tid for cpu in self.machine.cpus for task in cpu.tasks}
 
     def _cpu_time(self, threads: Iterable[tuple[int, int]]) -> CpuTime:
-        """Nothing costs CPU time here."""
-        online = [cpu.index for cpu in self.machine.cpus if cpu.online]
-        ran = dict.fromkeys((tid for _, tid in threads), 0)
-        now_ns = self.machine.world.now_ns
-        return CpuTime(now_ns, dict.fromkeys(online, 0), dict.fromkeys(online, 0), ran, {**ran})
+        machine = self.machine
+        machine.spend()
+        online = [cpu.index for cpu in machine.cpus if cpu.online]
+        busy_ns = {cpu: machine.busy_ns[cpu] for cpu in online}
+        softirq_ns = {cpu: machine.softirq_ns[cpu] for cpu in online}
+        ran_ns = {tid: machine.ran_ns[tid] for _, tid in threads}
+        waited_ns = dict.fromkeys(ran_ns, 0)
+        return CpuTime(machine.world.now_ns, busy_ns, softirq_ns, ran_ns, waited_ns)
 
 
 class _ToldMover(Mover):

@@ -25,6 +25,10 @@ _T = TypeVar("_T")
 _Ts = TypeVarTuple("_Ts")
 
 
+def _never() -> bool:
+    return False
+
+
 class Descriptors:
     """What may be readable in the world, by number."""
 
@@ -47,9 +51,9 @@ class Descriptors:
     def still_open(self) -> set[int]:
         return {*self._readable}
 
-    def readable(self, number: int) -> bool:
-        asked = self._readable.get(number)
-        return asked is not None and asked()
+    def question(self, number: int) -> Callable[[], bool]:
+        """Is there something to read? Never, if it is closed."""
+        return self._readable.get(number, _never)
 
 
 class _Selector(selectors.BaseSelector):
@@ -74,14 +78,17 @@ class _Selector(selectors.BaseSelector):
         """Let the world go on until something is readable, or for so long."""
         if timeout is None:
             raise ValueError("nothing ends this wait")
-        world = self._world
-        if timeout > 0 and not self._ready():
-            world.run_while(lambda: not self._ready(), world.now_ns + ceil(timeout * 1e9))
-        return [(key, selectors.EVENT_READ) for key in self._ready()]
+        world, descriptors = self._world, self._descriptors
+        ours = [number for number in self._keys if number > FIRST]
+        asked = [descriptors.question(number) for number in ours]  # no one closes any meanwhile
 
-    def _ready(self) -> list[selectors.SelectorKey]:
-        readable = self._descriptors.readable
-        return [key for number, key in self._keys.items() if number > FIRST and readable(number)]
+        def waits() -> bool:
+            return not any(each() for each in asked)
+
+        if timeout > 0 and waits():
+            world.run_while(waits, world.now_ns + ceil(timeout * 1e9))
+        ready = [number for number in ours if descriptors.question(number)()]
+        return [(self._keys[number], selectors.EVENT_READ) for number in ready]
 
 
 class WorldLoop(asyncio.SelectorEventLoop):

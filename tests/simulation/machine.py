@@ -8,6 +8,7 @@ changes its CPU, when a flow's packets come to another one, and when a backoff i
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -38,6 +39,10 @@ MAX_BACKOFF = 6
 WANDERS, MAX_IN_VAIN = 2, 8  # observer.bpf.c
 NETNS = 1  # the inode number of the only network namespace
 SEGMENT_BYTES = 1448
+SOFTIRQ_NS, READ_NS = (
+    3_500,
+    6_000,
+)  # for each packet: the fastest flows fill a core
 
 
 class Cpu:
@@ -121,11 +126,35 @@ class Machine:
         self.listeners: dict[int, Listener] = {}  # by cookie
         self.connecting: dict[FlowKey, int] = {}  # cookies of those that are not answered yet
         self._tids = 1000
+        self._looked_ns = world.now_ns
+        self.softirq_ns = dict.fromkeys(range(cpus), 0)
+        self.busy_ns = dict.fromkeys(range(cpus), 0)
+        self.ran_ns: Counter[int] = Counter()  # by thread
 
-    def task(self, comm: str, cpu: int, stays_ns: int | None = None, uid: int = 1000) -> Task:
-        """A thread begins to run."""
+    def spend(self) -> None:
+        """Count the CPU time since the last call, as if all had been as it is now."""
+        since_ns, self._looked_ns = self.world.now_ns - self._looked_ns, self.world.now_ns
+        before = dict(self.busy_ns)
+        for socket in self.sockets.values():
+            flow, cpu = socket.flow, socket.rx_cpu()
+            if not flow.talks or flow.ring is None or cpu is None:
+                continue
+            softirq_ns = since_ns * SOFTIRQ_NS // flow.interval_ns
+            read_ns = since_ns * READ_NS // flow.interval_ns
+            self.softirq_ns[cpu] += softirq_ns
+            self.busy_ns[cpu] += softirq_ns
+            self.busy_ns[socket.task.cpu.index] += read_ns
+            self.ran_ns[socket.task.thread.tid] += read_ns
+        for index, was_ns in before.items():
+            self.busy_ns[index] = min(self.busy_ns[index], was_ns + since_ns)
+
+    def task(
+        self, comm: str, cpu: int, stays_ns: int | None = None, uid: int = 1000,
+        of: int | None = None,
+    ) -> Task:  # fmt: skip
+        """A thread begins to run, of this process or of its own."""
         self._tids += 1
-        thread = Thread(self._tids, self._tids, comm, None, uid)
+        thread = Thread(self._tids, self._tids if of is None else of, comm, None, uid)
         task = Task(thread, self.cpus[cpu], stays_ns)
         if stays_ns is not None:
             self.world.after(self._stay(stays_ns), self._wander, task)

@@ -18,7 +18,18 @@ from typing import NamedTuple, cast
 from atfnd.kernel.ethtool.rxnfc import Rxnfc
 from atfnd.kernel.interface import Interface
 from atfnd.kernel.system.cpulist import format_cpulist, parse_cpulist
-from atfnd.model import Caps, Conflict, Device, Match, NicStats, Queue, QueueStats, Rss, Rule
+from atfnd.model import (
+    Caps,
+    Conflict,
+    Device,
+    FlowKey,
+    Match,
+    NicStats,
+    Queue,
+    QueueStats,
+    Rss,
+    Rule,
+)
 from atfnd.move.port import Port, Stage
 from atfnd.move.port import Ring as RingFacts
 from atfnd.nic import Claims
@@ -26,7 +37,7 @@ from atfnd.nic.driver_table import driver_of
 from atfnd.nic.drivers import Loses, Placing
 from atfnd.nic.ethtool.filters import EthtoolNtuple
 from atfnd.nic.ethtool.probe import expected, probed
-from atfnd.nic.toeplitz import MICROSOFT_KEY, rss_queue
+from atfnd.nic.toeplitz import MICROSOFT_KEY, rss_entry
 from tests.simulation.driver import FOREIGN, OURS, Door, Entry, Table, refused
 from tests.simulation.wire import Flow, Ring
 from tests.simulation.world import World
@@ -75,6 +86,7 @@ class WorldNic:
         self.key = MICROSOFT_KEY
         self.rss_table = tuple(entry % queues for entry in range(ENTRIES))
         self._rss: Rss | None = None
+        self._entries: dict[FlowKey, int | None] = {}
         self.rings: list[Ring] = []
         self._napi_ids = ifindex * 10_000
         for index in range(queues):
@@ -169,9 +181,7 @@ class WorldNic:
 
     def rss(self) -> Rss:
         self._read()
-        if self._rss is None:
-            self._rss = Rss(self.key, self.rss_table)
-        return self._rss
+        return self.rss_now()
 
     def set_rss(self, rss: Rss) -> None:
         self.write_setting("rss", " ".join(map(str, rss.table)))
@@ -249,11 +259,20 @@ class WorldNic:
         found = self.table.queue_of(flow.match)
         return found[0] if found is not None else self.rss_queue_of(flow)
 
-    def rss_queue_of(self, flow: Flow) -> int:
+    def rss_now(self) -> Rss:
         if self._rss is None:
             self._rss = Rss(self.key, self.rss_table)
-        queue = rss_queue(self._rss, flow.key)
-        return 0 if queue is None else queue
+        return self._rss
+
+    def rss_queue_of(self, flow: Flow) -> int:
+        entry = self.entry_of(flow.key)
+        return 0 if entry is None else self.rss_table[entry]
+
+    def entry_of(self, key: FlowKey) -> int | None:
+        """Of the indirection table, by the hash of a flow; the key of the hash never changes."""
+        if key not in self._entries:
+            self._entries[key] = rss_entry(self.rss_now(), key)
+        return self._entries[key]
 
     def _route(self, flow: Flow, by: object) -> None:
         queue = self.queue_of(flow)

@@ -1,20 +1,45 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Policies for the whole daemon, by number."""
+"""The policies that a run puts in force."""
 
 from __future__ import annotations
 
-__all__ = ["policy"]
+__all__ = ["placement", "policy", "wanted"]
 
 ORDERS = "strict", "strict", "bounded", "immediate"
-OWNERS = "thread", "process", "core"
+CPUS = frozenset({1, 2})
+# Most runs place near the core: what moves and follows is found there.
+PLACEMENTS = (
+    "core", "core", "core", "llc", "core", "cpus", "core", "auto", "core", "dedicated", "core",
+    "node",
+)  # fmt: skip
+WRITTEN = {
+    "core": "{ near: core }", "llc": "{ near: llc }", "node": "{ near: node }", "auto": "auto",
+    "cpus": "{ cpus: [1, 2] }", "dedicated": "{ dedicated: [1, 2] }",
+}  # fmt: skip
+
+
+def placement(number: int) -> str:
+    """Of everything that this policy steers."""
+    return PLACEMENTS[number // 2 % len(PLACEMENTS)]
+
+
+def wanted(kind: str, cpu: int, cpus: int) -> frozenset[int]:
+    """Where packets may arrive for a thread on this CPU. All CPUs share a last-level cache."""
+    every = frozenset(range(cpus))
+    if kind == "core":
+        return frozenset({cpu})
+    if kind == "auto":
+        return every
+    return CPUS if kind in ("cpus", "dedicated") else every - {cpu}
 
 
 def policy(number: int) -> str:
-    """Every flow near its thread, but those of one port in some; what differs is how carefully, and
-    how long filters stay."""
+    """Every flow by one placement, but those of one port in some; what differs besides is how
+    carefully flows move, what owns queues, and how long filters stay."""
     order, stop = ORDERS[number % 4], "restore" if number % 5 == 0 else "keep"
     budget = "\n    rules: { max: 4 }" if number % 6 == 1 else ""
     left = "  - { name: left, match: { ports: [8080] }, placement: leave }\n" * (number % 4 == 3)
+    owner = "process" if number % 7 == 3 else "thread"
     return f"""\
 version: 1
 daemon: {{ on_stop: {stop}, settle: {{ hold_down: {10 + number % 90}ms }} }}
@@ -24,8 +49,9 @@ interfaces:
 flows:
 {left}  - name: everything
     match: {{ protocol: [tcp, udp] }}
-    placement: {{ near: core }}
+    placement: {WRITTEN[placement(number)]}
     dwell: {1 + number % 20}ms
     t_delete: {2 + number % 4}s
     order: {order}
+    owner: {owner}
 """

@@ -19,7 +19,17 @@ from pathlib import Path
 from tempfile import mkdtemp
 
 from atfnd.engine.placement.steering_method import no_filter
-from atfnd.model import Actuator, FlowKey, FlowState, Match, Protocol, Restored, SteeringMethod
+from atfnd.model import (
+    Actuator,
+    FlowKey,
+    FlowState,
+    Match,
+    Migrant,
+    Placement,
+    Protocol,
+    Restored,
+    SteeringMethod,
+)
 from atfnd.move.command import Ended
 from atfnd.move.verdict import Mechanism, Mode, Verdict
 from tests.simulation.actuator import WorldActuator
@@ -28,7 +38,7 @@ from tests.simulation.driver import FOREIGN, Refusal
 from tests.simulation.kernel import Kernel
 from tests.simulation.machine import Machine, Socket, Task, WorldObserver
 from tests.simulation.nic import DEFAULT, ENTRIES, WorldNic
-from tests.simulation.policies import policy
+from tests.simulation.policies import policy, wanted
 from tests.simulation.schedule import Plan, Step
 from tests.simulation.service import Service
 from tests.simulation.steward import Steward
@@ -111,7 +121,11 @@ class Run:
     def _task(self) -> Task:
         random = self.world.random
         stays_ns = random.choice(STAYS_NS) if self.plan.whole else STAYS_NS[0]
-        return self.machine.task("app", random.choice(self._online()), stays_ns)
+        tasks = [task for cpu in self.machine.cpus for task in cpu.tasks]
+        of = None
+        if self.plan.whole and tasks and random.random() < 0.2:
+            of = min(tasks, key=lambda task: task.thread.tid).thread.pid
+        return self.machine.task("app", random.choice(self._online()), stays_ns, of=of)
 
     def _online(self) -> list[int]:
         return [cpu.index for cpu in self.machine.cpus if cpu.online]
@@ -638,7 +652,8 @@ class Run:
             world.broken("rest", f"{more} moves were put off in five seconds, long after the first")
         if (more := self._refused() - refused) > REFUSED_MOST:
             world.broken("rest", f"{more} refused writes in five seconds, long after the first")
-        if (more := self._writes() - before) > LATE_MOST and self.daemon.alive:
+        tries = self.daemon.alive and self._placement().kind.value == "auto"  # trials move flows
+        if (more := self._writes() - before) > LATE_MOST and self.daemon.alive and not tries:
             world.broken("rest", f"{more} writes after 20 quiet seconds")
         if not self.daemon.alive:
             return
@@ -650,12 +665,13 @@ class Run:
             flow, nic = table.get(socket.flow.key), socket.nic
             if not socket.flow.talks or not nic.table.up or not self.service.armed(nic.name):
                 continue
-            right = socket.rx_cpu() == socket.task.cpu.index
+            right = socket.rx_cpu() in self._wanted(socket)
             why = "placed" if right else "not placed: it is not in the table"
             if flow is not None and not right:
                 words = "".join(each for each in flow.why if not each.isdigit())
                 why = f"not placed: {flow.state.value}: {words}"
-            if not right and self._can_be_placed(socket):
+            core = self._placement().kind.value == "core"  # see docs/simulation.md for the others
+            if core and not right and self._can_be_placed(socket):
                 world.broken("placement", f"{socket.flow.key} is {why}")
             world.seen[why[:110]] += 1
 
@@ -676,8 +692,8 @@ class Run:
         filter takes effect, or, if not strict, a gap. Entries of an indirection table are moved
         without order only."""
         nic, memory, flow = socket.nic, self.service.engine.memory, socket.flow
-        cpu, budget = str(socket.task.cpu.index), self.service.engine.views[nic.name].budget
-        here = any(nic.values[f"queue-cpu:{ring}"] == cpu for ring in range(len(nic.rings)))
+        cpus, budget = map(str, self._wanted(socket)), self.service.engine.views[nic.name].budget
+        here = not {*cpus}.isdisjoint(nic.values[f"queue-cpu:{r.index}"] for r in nic.rings)
         room = len(nic.table.entries) < nic.table.slots
         if budget is not None:
             room &= len(nic.our_entries()) < budget
@@ -699,8 +715,35 @@ class Run:
         gap &= Mechanism.GAP not in self.service.demoted(nic.name, flow.key)
         held &= not self._passes_through_its_cpu(socket) and not self._handed_on(nic)
         way = order is Mode.IMMEDIATE or (by_rules and (held or gap))
+        way &= by_rules or self._alone_in_its_entry(socket)
         paid = all(each.pays_ns(socket) < self.world.now_ns for each in self.machine.observers)
         return here and room and not theirs and way and paid
+
+    def _wanted(self, socket: Socket) -> frozenset[int]:
+        """The CPUs on which its packets may arrive, by the policy that is in force."""
+        kind, task = self._placement().kind.value, socket.task
+        found = wanted(kind, task.cpu.index, CPUS)
+        rule = self.service.engine.memory.in_force.by_name["everything"]
+        if kind == "core" and rule.owner is Migrant.PROCESS:  # its queue follows its busiest thread
+            found |= {each.cpu.index for each in self._mates(task)}
+        return found
+
+    def _mates(self, task: Task) -> list[Task]:
+        """The threads of its process."""
+        every = (each for cpu in self.machine.cpus for each in cpu.tasks)
+        return [each for each in every if each.thread.pid == task.thread.pid]
+
+    def _placement(self) -> Placement:
+        return self.service.engine.memory.in_force.by_name["everything"].placement
+
+    def _alone_in_its_entry(self, socket: Socket) -> bool:
+        """No flow with a thread elsewhere comes by the same entry of the indirection table."""
+        nic, key = socket.nic, socket.flow.key
+        return all(
+            nic.entry_of(each.flow.key) != nic.entry_of(key) or each.task is socket.task
+            for each in self.sockets
+            if each.nic is nic
+        )
 
     def _handed_on(self, nic: WorldNic) -> bool:
         """An admin has set up RPS or RFS: that a queue is held says nothing about its packets."""

@@ -14,9 +14,23 @@ from tests.simulation.world import BEGIN_NS
 __all__ = ["DRIVERS", "FAULTS", "ORDERS", "USE", "WORLD", "Plan", "Step", "plan", "whole"]
 
 DRIVERS = (
-    "ixgbe", "i40e", "ice", "iavf", "mlx5_core", "mlx4_en", "bnxt_en", "sfc", "cxgb4", "qede",
-    "gve", "hns3", "rvu-nicpf", "fbnic", "idpf",
-)  # fmt: skip
+    "ixgbe",
+    "i40e",
+    "ice",
+    "iavf",
+    "mlx5_core",
+    "mlx4_en",
+    "bnxt_en",
+    "sfc",
+    "cxgb4",
+    "qede",
+    "gve",
+    "hns3",
+    "rvu-nicpf",
+    "fbnic",
+    "idpf",
+)
+NO_FILTERS = "igc", "virtio_net"  # RSS alone steers there
 MS = 1_000_000
 
 
@@ -83,7 +97,8 @@ def whole(seed: int, count: int = 40) -> Plan:
     random = Random(f"whole {seed}")
     kinds = random.sample(sorted(FAULTS), 0 if seed % 4 == 0 else random.randrange(2, 10))
     verbs = USE | {kind: FAULTS[kind] for kind in kinds}
-    drivers = tuple(random.choice(DRIVERS) for _ in range(random.choice((1, 2, 2))))
+    some = (*DRIVERS, *NO_FILTERS)
+    drivers = tuple(random.choice(some) for _ in range(random.choice((1, 2, 2))))
     at_ns, steps = BEGIN_NS + 500 * MS, [Step(BEGIN_NS + MS, "begin")]
     for _ in range(count):
         near = random.random() < 0.4

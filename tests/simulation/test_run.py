@@ -16,7 +16,7 @@ from tests.simulation.schedule import plan
 from tests.simulation.shrink import LINES, shrunk, told
 
 SOAK = os.environ.get("ATFND_FAULTS_SEED")  # in `make soak`: other seeds, and more
-FIRST, SEEDS = (int(SOAK), 12_000) if SOAK else (0, 48)
+FIRST, SEEDS = (int(SOAK), 12_000) if SOAK else (0, 168)
 # What else takes more seeds than a quick test has (`python -m tests.simulation.planted`).
 SOON = {
     "a filter is inserted before it is journaled": "journal",

@@ -15,7 +15,7 @@ from tests.simulation.run import run
 from tests.simulation.schedule import whole
 
 SOAK = os.environ.get("ATFND_FAULTS_SEED")  # in `make soak`: other seeds, and more
-FIRST, SEEDS = (int(SOAK), 2000) if SOAK else (0, 40)
+FIRST, SEEDS = (int(SOAK), 2000) if SOAK else (0, 80)
 # What else takes more seeds than a quick test has (`python -m tests.simulation.planted`).
 SOON = {
     "filters of a probe are not named": "journal",
