@@ -138,7 +138,7 @@ def _listeners(loads: Sequence[Load], *, known: bool) -> list[Listening]:
     found: dict[FlowKey, Listening] = {}
     for load in loads:
         key = load.key._replace(remote=bytes(4), remote_port=0)
-        who = (load.thread, load.app_cpu) if known else (None, None)
+        who = (load.thread, load.app_cpu, True) if known else (None, None, False)
         if key.local_port < 1024:
             found[key] = Listening(0, 1_000_000 + key.local_port, key, 1, *who)
     return list(found.values())

@@ -87,6 +87,7 @@ from atfnd.model import (
     FlowKey,
     FlowRule,
     FlowState,
+    Forked,
     Listening,
     Match,
     Move,
@@ -341,6 +342,8 @@ class Engine:
             if heard.nic is not None:
                 self._bear(heard.nic, self.handshakes.opened(event, heard.nic, self.memory))
             return True
+        elif isinstance(event, Forked):
+            return self.handshakes.forked(event, self.memory)
         elif isinstance(event, SocketGone):
             self._begin(self.handshakes.closed(event.cookie, self.memory, now_ns))
         elif isinstance(event, ThreadReads) and heard.nic is not None:
@@ -352,6 +355,8 @@ class Engine:
             nic.listeners = None
 
     def _births_lost(self, event: BirthsLost, now_ns: int) -> None:
+        for known in listeners(self.memory).values():
+            known.lost()
         self._say(FindListeners())
         self._say(TellMoves(None, EvidenceLost()))
 

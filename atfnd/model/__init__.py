@@ -7,7 +7,7 @@ Addresses are packed bytes (4 or 16), ports are host-order integers, CPUs and qu
 
 from __future__ import annotations
 
-from atfnd.model.birth import Accepted, Born, Connected, Connecting, Listening
+from atfnd.model.birth import Accepted, Born, Connected, Connecting, Forked, Listening
 from atfnd.model.cgroup import Cgroup, CgroupId, Member, Pin
 from atfnd.model.change import Action, ActionKind, Outcome, Plan, Planned, Restored, brief
 from atfnd.model.clause import Clause
@@ -75,6 +75,7 @@ __all__ = [
     "FlowKey",
     "FlowRule",
     "FlowState",
+    "Forked",
     "FoundInterface",
     "InterfaceRule",
     "Lateness",

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from atfnd.model.flow import FlowKey, SocketGone, Thread
 
-__all__ = ["Accepted", "Born", "Connected", "Connecting", "Listening"]
+__all__ = ["Accepted", "Born", "Connected", "Connecting", "Forked", "Listening"]
 
 
 class Connecting(NamedTuple):
@@ -31,7 +31,8 @@ class Connected(NamedTuple):
 
 
 class Listening(NamedTuple):
-    """A socket listens on its port. `thread` and `cpu` are not known of one found later."""
+    """A socket listens on its port. `thread` and `cpu` are not known of one found later. `alone`:
+    its process has one thread, and has not forked since it listens."""
 
     at_ns: int
     cookie: int
@@ -39,6 +40,15 @@ class Listening(NamedTuple):
     netns: int  # inode number
     thread: Thread | None = None
     cpu: int | None = None
+    alone: bool = False
+
+
+class Forked(NamedTuple):
+    """A process that was alone when it began to listen has made a thread or another process: it is
+    not known any more who will accept."""
+
+    at_ns: int
+    pid: int
 
 
 class Accepted(NamedTuple):
@@ -51,4 +61,4 @@ class Accepted(NamedTuple):
     napi_id: int | None
 
 
-Born = Connecting | Connected | Listening | Accepted | SocketGone
+Born = Connecting | Connected | Listening | Forked | Accepted | SocketGone

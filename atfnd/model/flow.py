@@ -140,13 +140,14 @@ class SocketGone(NamedTuple):
 
 
 class ThreadReads(NamedTuple):
-    """A thread was the first to read an accepted connection. At most two threads of a port are
-    reported in a second."""
+    """A thread was the first to read an accepted connection, on `cpu`. At most two threads of a
+    port are reported in a second."""
 
     at_ns: int
     key: FlowKey
     napi_id: int | None
     thread: Thread
+    cpu: int | None = None
 
 
 class FlowState(Enum):
@@ -198,3 +199,4 @@ class Flow:
     direction: Direction | None = None
     fell_back: str | None = None  # why it is not placed as its policy asks, and where instead
     left: str | None = None  # why no filter is written for it: RSS delivers it
+    listener: Thread | None = None  # of a port's entry: whose filter it is

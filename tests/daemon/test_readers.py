@@ -131,15 +131,16 @@ def test_a_port_of_two_workers_has_no_rule_and_one_of_one_has(
         bed.start()
         made = undo.enter_context(server(lab, workers))
         assert made.stdin is not None
-        until(lambda: port_rule(lab), "who listens is taken for who serves")
+        until(lambda: port_rule(lab), "who listens alone is taken for who serves")
         made.stdin.write("\n")
         made.stdin.flush()
+        until(lambda: port_rule(lab) is None, "it is taken back before anybody connects")
         if workers == 1:
+            until(lambda: ask(lab) and port_rule(lab), "one thread is seen to read")
             for _ in range(20):
                 ask(lab)
             assert port_rule(lab) is not None
             return
-        until(lambda: ask(lab) and port_rule(lab) is None, "the rule is taken back")
-        said = why(bed.daemon, ask(lab))
-        assert "No filter for the port: threads" in said
-        assert "both read its connections" in said
+        until(lambda: "both read" in why(bed.daemon, ask(lab)), "both are seen to read")
+        assert "No filter for the port: threads" in why(bed.daemon, ask(lab))
+        until(lambda: ask(lab) and port_rule(lab) is None, "it has no rule")

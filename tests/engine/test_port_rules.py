@@ -3,7 +3,10 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
+from types import FrameType
+from typing import Any
 
 import pytest
 
@@ -41,7 +44,7 @@ SECOND_NS = 10**9
 
 
 def listening(cookie: int = 1, key: FlowKey = PORT, cpu: int = 2) -> Listening:
-    return Listening(5, cookie, key, 1, THREAD, cpu)
+    return Listening(5, cookie, key, 1, THREAD, cpu, alone=True)
 
 
 def connection(number: int, queue: int | None = 0) -> SocketUse:
@@ -59,8 +62,8 @@ class Server:
         for event in events or (listening(),):
             self.listeners.opened(event, self.memory.table)
 
-    def reads(self, thread: Thread, at_ns: int) -> FlowKey | None:
-        return self.listeners.read(ThreadReads(at_ns, key(1), 102, thread))
+    def reads(self, thread: Thread, at_ns: int, cpu: int | None = None) -> FlowKey | None:
+        return self.listeners.read(ThreadReads(at_ns, key(1), 102, thread, cpu))
 
     def look(self, *uses: SocketUse, now_ns: int = 10) -> tuple[Birth, ...]:
         return port_rules.look(
@@ -482,3 +485,114 @@ def test_a_connection_that_was_seen_elsewhere_keeps_the_rule_of_its_port() -> No
     server.reads(OTHER, SECOND_NS)
     assert server.look(connection(1, 0), now_ns=2 * SECOND_NS) == ()
     assert len(server.look(connection(1, 2), now_ns=3 * SECOND_NS)) == 2
+
+
+def test_until_somebody_reads_only_a_process_that_is_alone_has_a_rule() -> None:
+    server = Server(listening()._replace(alone=False))
+    assert server.look() == ()
+    assert server.why == (
+        f"process {THREAD.pid} has several threads, or has forked, "
+        "and nobody has read a connection yet"
+    )
+    server.reads(OTHER, SECOND_NS)
+    assert server.look(now_ns=SECOND_NS) == ()
+    assert server.why == "the thread that serves it is not known yet"  # or not where
+    server.reads(OTHER, 2 * SECOND_NS, cpu=3)
+    (birth,) = server.look(now_ns=2 * SECOND_NS)  # however short its connections are
+    assert birth.action.new == 3
+
+
+def test_the_rule_of_a_process_that_forks_is_taken_back() -> None:
+    """nginx: it listens, and then makes its workers."""
+    server = Server(listening(), listening(2, PORT._replace(local_port=444)))
+    server.done(server.look())
+    assert not server.listeners.forked(THREAD.pid + 1)
+    assert server.listeners.forked(THREAD.pid)
+    assert not server.listeners.forked(THREAD.pid)
+    deletes = server.look(now_ns=SECOND_NS)
+    assert [each.action.kind for each in deletes] == [ActionKind.DELETE] * 2
+    assert {each.live for each in deletes} == {True}
+    server.done(deletes)
+    assert server.entry() is None
+    assert server.look(now_ns=2 * SECOND_NS) == ()
+    assert "has forked" in (server.why or "")
+
+
+def test_a_process_that_forks_before_its_rule_is_written_gets_none() -> None:
+    server = Server()
+    server.listeners.forked(THREAD.pid)
+    assert server.look() == ()
+
+
+@pytest.mark.parametrize("how", ["read", "used"])
+def test_a_process_that_forks_keeps_the_rule_that_its_own_reading_earns(how: str) -> None:
+    """redis: it forks to write a file, and reads every connection itself."""
+    server = Server()
+    server.done(server.look())
+    if how == "read":
+        server.reads(THREAD, SECOND_NS)
+    else:
+        server.memory.table.put(flow(1, thread=THREAD, app_cpu=2))
+    server.listeners.forked(THREAD.pid)
+    assert server.look(now_ns=2 * SECOND_NS) == ()
+    assert server.entry() is not None
+
+
+def test_after_lost_events_nobody_counts_as_alone() -> None:
+    server = Server()
+    server.done(server.look())
+    server.listeners.lost()
+    (delete,) = server.look(now_ns=SECOND_NS)
+    assert delete.action.kind is ActionKind.DELETE
+
+
+def test_a_process_that_closed_one_of_its_listeners_is_still_told_of_the_other() -> None:
+    server = Server(listening(), listening(2, PORT._replace(local_port=444)))
+    server.listeners.closed(2, 10)
+    assert server.listeners.forked(THREAD.pid)
+    server = Server()
+    server.listeners.closed(1, 10)
+    assert not server.listeners.forked(THREAD.pid)
+
+
+def test_an_adopted_rule_of_a_listener_found_later_stays() -> None:
+    """Nobody knows who listens there, and an earlier run may have known."""
+    server = Server(Listening(5, 1, PORT, 1))
+    server.memory.table.put(
+        flow(0, key=PORT, cookie=1, state=FlowState.STEERED, location=3, target_queue=2)
+    )
+    assert server.look() == ()
+    assert server.entry() is not None
+
+
+def work(ports: int) -> int:
+    """How many steps of the interpreter a look at so many ports takes, of which half are ruled."""
+    server = Server(*(listening(n, PORT._replace(local_port=1000 + n)) for n in range(ports)))
+    server.nic = replace(EXACT_WINS, budget=ports)
+    server.memory = memory(capacity=10 * ports)
+    server.done(server.look())
+    steps = 0
+
+    def count(frame: FrameType, event: str, _: object) -> Any:
+        nonlocal steps
+        frame.f_trace_opcodes = True
+        steps += event == "opcode"
+        return count
+
+    before = sys.gettrace()
+    sys.settrace(count)
+    try:
+        for number in range(ports):  # each closes, and another one listens
+            port = PORT._replace(local_port=1000 + number)
+            server.listeners.closed(number, 20)
+            server.listeners.opened(listening(ports + number, port), server.memory.table)
+        server.look(now_ns=30)
+        server.look(now_ns=40)
+    finally:
+        sys.settrace(before)
+    assert len(server.memory.table.ports("nic")) == ports // 2
+    return steps
+
+
+def test_a_look_costs_as_much_as_there_are_ports() -> None:
+    assert work(400) < 2.2 * work(200)

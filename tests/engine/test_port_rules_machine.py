@@ -75,10 +75,13 @@ class Living(RuleBasedStateMachine):
         ):  # those are proven, or deferred
             assert {each: self.queue_of(each) for each in self.live} == before
 
-    @rule(key=st.sampled_from(KEYS), thread=st.sampled_from(THREADS), cpu=st.integers(0, 4))
-    def listen(self, key: FlowKey, thread: Thread, cpu: int) -> None:
+    @rule(
+        key=st.sampled_from(KEYS), thread=st.sampled_from(THREADS), cpu=st.integers(0, 4),
+        alone=st.booleans(),
+    )  # fmt: skip
+    def listen(self, key: FlowKey, thread: Thread, cpu: int, alone: bool) -> None:
         self.cookies += 1
-        event = Listening(self.now_ns, self.cookies, key, 1, thread, cpu)
+        event = Listening(self.now_ns, self.cookies, key, 1, thread, cpu, alone)
         self.listeners.opened(event, self.memory.table)
         for birth in port_rules.wanted_again(event, self.listeners, self.memory):
             assert birth.action.key is not None
@@ -169,6 +172,10 @@ class Living(RuleBasedStateMachine):
             else:
                 self.carry_out(birth)
 
+    @rule(thread=st.sampled_from(THREADS))
+    def fork(self, thread: Thread) -> None:
+        self.listeners.forked(thread.pid)
+
     @rule(key=st.sampled_from(KEYS))
     def unwanted(self, key: FlowKey) -> None:
         """Another policy has no rule for its connections."""
@@ -196,7 +203,7 @@ TestLiving = Living.TestCase
 def test_the_rule_of_a_port_that_still_listens_goes_under_no_connection() -> None:
     """As hypothesis found it: the delete was under way when somebody connected."""
     living = Living()
-    living.listen(PORT, THREADS[0], 1)
+    living.listen(PORT, THREADS[0], 1, True)
     living.look(1)
     assert living.memory.table.get(PORT) is not None
     living.unwanted(PORT)

@@ -4,23 +4,45 @@ first."""
 
 from __future__ import annotations
 
+import errno
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from atfnd.engine import audit
+from atfnd.engine.filters import budget, port_rules
+from atfnd.engine.filters.listeners import Listeners
+from atfnd.engine.handshake import birth
+from atfnd.engine.handshake.birth import Birth
+from atfnd.engine.handshake.distance import Distances
 from atfnd.engine.ownership.owner import Owner, OwnerTerms, assign
-from atfnd.engine.ownership.shares import tenants_of
+from atfnd.engine.ownership.shares import Tenant, tenants_of
 from atfnd.engine.placement import steer
 from atfnd.engine.table.flow_table import FlowTable
 from atfnd.engine.table.memory import Memory, RulesInForce
 from atfnd.engine.turns import Turns, decision_every_ns
-from atfnd.model import FlowState, InterfaceRule, Policy, Share, Thread
+from atfnd.model import (
+    Action,
+    ActionKind,
+    Connecting,
+    Flow,
+    FlowState,
+    InterfaceRule,
+    Listening,
+    Mode,
+    Outcome,
+    Policy,
+    Share,
+    SocketUse,
+    Thread,
+)
 from bench.simulated import SECOND_NS, Load, Simulated
-from tests.values import NIC, RULE, key, memory_of, seen
+from tests.engine.test_port_rules import EXACT_WINS, PORT
+from tests.values import NIC, RULE, flow, key, memory_of, seen
 
 __all__: list[str] = []
 
@@ -147,9 +169,9 @@ def test_filters_are_shared_equally_whoever_comes_first(
     most = max(held.values(), default=0)
     for uid, count in enumerate(wanted):  # one with fewer than another wants no more
         assert held[uid] >= min(count, most - 1)
-    for flow in made.memory.table:  # what is kept is what is there
-        ruled = flow.key in made.memory.table.filters_of("nic").get(("user", flow.thread.uid), ())  # type: ignore[union-attr]
-        assert ruled == (flow.location is not None)
+    for each in made.memory.table:  # what is kept is what is there
+        ruled = each.key in made.memory.table.filters_of("nic").get(("user", each.thread.uid), ())  # type: ignore[union-attr]
+        assert ruled == (each.location is not None)
 
 
 def test_in_a_full_table_a_newcomer_takes_the_place_of_who_has_most() -> None:
@@ -161,6 +183,214 @@ def test_in_a_full_table_a_newcomer_takes_the_place_of_who_has_most() -> None:
     assert len(made.memory.table) == 100
     made.arrive([load(300, of(ATTACKER))])
     assert made.memory.table.get(key(300)) is None
+
+
+class Idle:
+    """Users that listen on many ports of one NIC, and whom nobody connects to."""
+
+    def __init__(self, room: int = ROOM, share: Share = ALL) -> None:
+        terms = replace(RulesInForce.of(policy(share)), move_every_ns={})
+        self.memory = memory_of(FlowTable(16384), terms)
+        self.nic = replace(EXACT_WINS, budget=room)
+        self.listeners = self.memory.nics["nic"].listeners = Listeners()
+        self.now_ns, self.cookies = NOW_NS, 0
+        self.live: list[SocketUse] = []
+
+    def listen(self, thread: Thread, count: int) -> None:
+        for _ in range(count):
+            self.cookies += 1
+            port = PORT._replace(local_port=2000 + self.cookies)
+            event = Listening(self.now_ns, self.cookies, port, 1, thread, 2, alone=True)
+            self.listeners.opened(event, self.memory.table)
+
+    def look(self) -> list[Birth]:
+        self.now_ns += SECOND_NS
+        births = port_rules.look(
+            self.nic, lambda _, thread: STRICT, self.listeners, self.live, self.memory, self.now_ns
+        )
+        self.done([each.action for each in births])
+        return list(births)
+
+    def done(self, actions: Iterable[Action]) -> None:
+        for action in actions:
+            at = action.location or 10_000 + hash(action.key) % 50_000
+            audit.record(Outcome(action, self.now_ns, 0, at, ""), self.memory)
+
+    def uses(self, number: int, thread: Thread) -> Flow:
+        """A flow is used, and moved if it may be."""
+        event = seen(number, 1, thread=thread, off_since_ns=0)
+        self.done(steer.seen(event, self.nic, RULE, self.memory, self.now_ns))
+        flow = self.memory.table.get(key(number))
+        assert flow is not None
+        return flow
+
+    def filters(self) -> Counter[Tenant]:
+        held = self.memory.table.filters_of("nic")
+        return Counter({who: len(keys) for who, keys in held.items()})
+
+
+STRICT = replace(RULE, order=Mode.STRICT)
+HALF = "its {} has 50 % of the filters for its ports: delivered by RSS"
+
+
+def test_who_only_listens_has_half_of_the_filters_at_most() -> None:
+    idle = Idle()
+    idle.listen(of(ATTACKER), ROOM)
+    for _ in range(3):
+        idle.look()
+    assert idle.filters() == {("user", ATTACKER): ROOM // 2}
+    assert HALF.format("user") in idle.listeners.why_not.values()
+    victims = [idle.uses(n, of(VICTIM)) for n in range(20)]
+    assert {each.state for each in victims} == {FlowState.STEERED}
+
+
+def test_a_control_group_is_bounded_whoever_its_users_are() -> None:
+    idle = Idle(room=10)
+    for uid in range(10):
+        idle.listen(of(uid, cgroup=7), 2)
+    idle.look()
+    assert idle.filters()["cgroup", 7] == 5
+    assert HALF.format("control group") in idle.listeners.why_not.values()
+
+
+def test_a_victim_gets_the_filters_of_idle_ports_though_many_listened_first() -> None:
+    idle = Idle()
+    for uid in (2000, 2001):
+        idle.listen(of(uid), ROOM)
+    idle.look()
+    assert idle.filters().total() == ROOM
+    for number in range(20):
+        assert idle.uses(number, of(VICTIM)).state is FlowState.OVERFLOW
+    waits = idle.memory.table.get(key(0))
+    assert waits is not None
+    assert (
+        waits.why == "it waits for a filter of a user or control group that has more than its share"
+    )
+    deletes = idle.look()
+    assert [each.action.kind for each in deletes] == [ActionKind.DELETE] * 20
+    assert all(each.live and each.first_data_ns is not None for each in deletes)  # in order
+    idle.look()  # what was freed is promised: the ports do not take it back
+    idle.done(steer.due({"nic": idle.nic}, idle.memory, idle.now_ns))
+    assert idle.filters() == {("user", 2000): 246, ("user", 2001): 246, ("user", VICTIM): 20}
+    assert idle.look() == []
+    assert len(idle.memory.table.ports("nic")) == ROOM - 20
+
+
+def test_a_port_that_goes_for_another_user_is_not_moved_as_well() -> None:
+    idle = Idle(room=4)
+    for uid in (2000, 2001):
+        idle.listen(of(uid), 2)
+    idle.look()
+    idle.uses(50, of(VICTIM))
+    (port,) = idle.memory.nics["nic"].spending.swaps
+    ends = key(9)._replace(local_port=port.local_port)
+    idle.memory.table.put(
+        flow(9, key=ends, thread=of(2000), app_cpu=0, location=77, target_queue=0)
+    )
+    assert [each.action.kind for each in idle.look()] == [ActionKind.DELETE]
+
+
+def test_a_refused_filter_of_the_last_port_of_a_share_is_tried_again() -> None:
+    idle = Idle(room=2)
+    idle.listen(of(VICTIM), 1)
+    (refused,) = port_rules.look(
+        idle.nic, lambda _, thread: STRICT, idle.listeners, (), idle.memory, idle.now_ns
+    )
+    outcome = Outcome(refused.action, idle.now_ns, errno.EINVAL, None, "refused")
+    audit.record(outcome, idle.memory)
+    assert len(idle.look()) == 1
+
+
+def test_a_port_that_delivers_connections_keeps_its_rule() -> None:
+    """To delete it would move them: others give theirs up."""
+    idle = Idle(room=4)
+    for uid in (2000, 2001):
+        idle.listen(of(uid), 2)
+    idle.look()
+    idle.live = [
+        SocketUse(n, key(n)._replace(local_port=2000 + n), 1, 102, 2, 0) for n in (1, 2, 3)
+    ]
+    idle.look()
+    assert idle.uses(50, of(VICTIM)).state is FlowState.OVERFLOW
+    (delete,) = idle.look()
+    assert delete.action.key == PORT._replace(local_port=2004)
+    idle.live = []
+    assert idle.uses(51, of(3000)).state is FlowState.OVERFLOW  # as of the last look
+    idle.live = [SocketUse(1, key(9)._replace(local_port=2001), 1, 102, 2, 0)]
+    kept = PORT._replace(local_port=2001)
+    idle.look()
+    assert idle.memory.table.get(kept) is not None
+
+
+def test_a_port_whose_filter_was_asked_for_in_vain_keeps_it() -> None:
+    """A connection came, or the flow that needed it has ended."""
+    idle = Idle(room=4)
+    for uid in (2000, 2001):
+        idle.listen(of(uid), 2)
+    idle.look()
+    idle.uses(50, of(VICTIM))
+    (port,) = idle.memory.nics["nic"].spending.swaps
+    idle.live = [SocketUse(1, key(9)._replace(local_port=port.local_port), 1, 102, 2, 0)]
+    assert idle.look() == []
+    assert idle.memory.nics["nic"].spending.swaps == {}
+    idle.live = []
+    idle.look()
+    waits = idle.memory.table.get(key(50))
+    assert waits is not None
+    assert budget.make_room(waits, idle.nic, idle.memory) == ()
+    assert budget.promised(waits, idle.memory)
+    idle.memory.table.remove(key(50))
+    assert idle.look() == []
+    assert idle.filters().total() == 4
+
+
+def test_what_the_policy_says_of_filters_holds_for_ports() -> None:
+    idle = Idle(room=100, share=Share(filters=20))
+    idle.listen(of(ATTACKER), 50)
+    idle.look()
+    assert idle.filters() == {("user", ATTACKER): 20}
+
+
+def test_the_ports_of_a_listener_found_later_count_for_who_uses_them() -> None:
+    idle = Idle()
+    idle.listeners.opened(Listening(5, 1, PORT, 1), idle.memory.table)
+    idle.memory.table.put(flow(1, thread=of(VICTIM), app_cpu=3))
+    idle.look()
+    assert idle.filters() == {("user", VICTIM): 1}
+
+
+def test_a_port_counts_for_who_listens_now() -> None:
+    idle = Idle()
+    idle.listen(of(ATTACKER), 1)
+    idle.look()
+    idle.listeners.closed(1, idle.now_ns)
+    port = PORT._replace(local_port=2001)
+    event = Listening(idle.now_ns, 2, port, 1, of(VICTIM), 2, alone=True)
+    idle.listeners.opened(event, idle.memory.table)
+    assert idle.filters() == {("user", VICTIM): 1}
+
+
+def connects(memory: Memory, number: int, thread: Thread, room: int | None = None) -> bool:
+    """Its flow is placed at its birth."""
+    distances = Distances()
+    distances.learn(key(number).remote, SECOND_NS)
+    event = Connecting(NOW_NS, number, key(number), 1, thread, 1)
+    nic = replace(EXACT_WINS, budget=room)
+    return birth.connecting(event, nic, STRICT, 3, distances, memory, NOW_NS) is not None
+
+
+def test_who_floods_us_with_connects_has_no_more_moves_than_his_share() -> None:
+    memory = machine()
+    assert sum(connects(memory, n, of(ATTACKER)) for n in range(200)) == 16
+    assert connects(memory, 300, of(VICTIM))
+    assert moves(memory, NOW_NS, 301, thread=of(ATTACKER)) == 0  # nor any more moves
+    assert moves(memory, NOW_NS, *range(302, 317), thread=of(VICTIM)) == 15
+
+
+def test_a_connect_gets_no_filter_above_its_users_share() -> None:
+    terms = replace(RulesInForce.of(policy(Share(filters=10))), move_every_ns={})
+    memory = memory_of(FlowTable(16384), terms)
+    assert sum(connects(memory, n, of(ATTACKER), room=100) for n in range(20)) == 10
 
 
 def owner(tid: int, uid: int, cpu: int = 0, load: int = 100) -> Owner:

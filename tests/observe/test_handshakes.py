@@ -7,6 +7,8 @@ import errno
 import os
 import select
 import socket
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -22,6 +24,7 @@ from atfnd.model import (
     Connected,
     Connecting,
     FlowKey,
+    Forked,
     Listening,
     Match,
     Protocol,
@@ -62,6 +65,10 @@ def connect(lab: Lab, family: int, address: str, port: int) -> socket.socket:
 
 def any_of(family: int) -> bytes:
     return bytes(4 if family == socket.AF_INET else 16)
+
+
+def cookies(events: list[Born]) -> list[int]:
+    return [each.cookie for each in events if not isinstance(each, Forked)]
 
 
 def told(births: Births) -> list[Born]:
@@ -108,7 +115,7 @@ def test_a_mapped_connect_is_an_ipv4_flow(lab: Lab, births: Births) -> None:
     events = told(births)
     port = made.getsockname()[1]
     key = FlowKey(Protocol.TCP, packed(HOST4), port, packed(PEER[socket.AF_INET]), 80)
-    assert [each.key for each in events if not isinstance(each, SocketGone)] == [key, key]
+    assert [each.key for each in events if isinstance(each, Connecting | Connected)] == [key, key]
 
 
 def test_a_fast_open_is_not_told(lab: Lab, births: Births) -> None:
@@ -144,6 +151,52 @@ def test_a_listener_is_told_and_its_end(lab: Lab, births: Births, family: int) -
     assert gone.cookie == listening.cookie
 
 
+SERVER = """
+import os, socket, sys, threading
+how = sys.argv[1]
+wait = threading.Event()
+if how == "threads first":
+    threading.Thread(target=wait.wait, daemon=True).start()
+listener = socket.create_server(("", 80))
+if how == "then forks":
+    if os.fork() == 0:
+        os._exit(0)
+    os.wait()
+if how == "then threads":
+    for _ in range(2):
+        threading.Thread(target=wait.wait, daemon=True).start()
+print(os.getpid(), flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.mark.parametrize(
+    ("how", "alone", "forks"),
+    [
+        ("alone", True, 0),
+        ("threads first", False, 0),
+        ("then forks", True, 1),
+        ("then threads", True, 1),  # it is told once
+    ],
+)
+def test_who_listens_alone_is_told_and_when_he_is_not_any_more(
+    lab: Lab, births: Births, how: str, alone: bool, forks: int
+) -> None:
+    command = ["ip", "netns", "exec", f"{lab.name}-host", sys.executable, "-c", SERVER, how]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as server:
+        assert server.stdout is not None
+        pid = int(server.stdout.readline())
+        events = told(births)
+        listens = [each for each in events if isinstance(each, Listening)]
+        forked = [each for each in events if isinstance(each, Forked)]
+        server.communicate()
+    assert [each.alone for each in listens] == [alone]
+    assert [each.pid for each in forked] == [pid] * forks
+    assert all(each.at_ns > listens[0].at_ns for each in forked)
+
+
 @pytest.mark.parametrize("v6only", [False, True])
 def test_a_listener_for_both_families_is_two_flows(lab: Lab, births: Births, v6only: bool) -> None:
     made = lab.open("host", socket.AF_INET6, socket.SOCK_STREAM)
@@ -169,7 +222,7 @@ def test_listeners_that_were_there_are_found_and_their_end_is_told(lab: Lab) -> 
         assert {each.thread for each in found} == {None}
         for made in there:
             made.close()
-        assert [each.cookie for each in told(births)] == [each.cookie for each in found]
+        assert cookies(told(births)) == [each.cookie for each in found]
         assert births.listeners() == []
 
 
@@ -207,7 +260,9 @@ def test_every_event_is_told_or_counted(lab: Lab) -> None:
     with closing(Births(4096)) as births:
         births.serve([lab.netns["host"]])
         births.start()
-        made = [a_listener(lab, "host", socket.AF_INET, 1000 + n, HOST4) for n in range(100)]
+        made = [lab.open("host", socket.AF_INET, socket.SOCK_STREAM) for _ in range(100)]
+        for each in made:  # no thread is made meanwhile
+            each.listen()
         events = births.drain()
         assert births.lost() > 0
         assert len(events) + births.lost() == 100
@@ -236,7 +291,7 @@ def test_nothing_is_told_and_nothing_attached_between_stop_and_start(
     lab: Lab, births: Births
 ) -> None:
     assert births.started()
-    assert links() == 2
+    assert links() == 3
     with pytest.raises(OSError, match=os.strerror(errno.EALREADY)):
         births.start()
     births.stop()
@@ -256,9 +311,9 @@ def test_two_of_us_go_side_by_side(lab: Lab, births: Births) -> None:
         other.serve([lab.netns["host"]])
         other.start()
         a_listener(lab, "host", socket.AF_INET, 80, HOST4)
-        assert [each.cookie for each in told(other)] == [each.cookie for each in told(births)]
+        assert cookies(told(other)) == cookies(told(births))
     a_listener(lab, "host", socket.AF_INET, 81, HOST4)
-    assert len(told(births)) == 1
+    assert len(cookies(told(births))) == 1
 
 
 def test_every_port_may_be_asked_about_at_once() -> None:

@@ -155,9 +155,9 @@ def test_a_recording_of_a_later_format_is_refused() -> None:
     with pytest.raises(OperatorError) as refused:
         list(lines_of([line_of(MACHINE._replace(format=FORMAT + 1))], "file"))
     assert (refused.value.message, refused.value.exit_code) == (
-        "file:1: format 4, of a later atfnd", 2,
+        "file:1: format 5, of a later atfnd", 2,
     )  # fmt: skip
-    assert refused.value.hint == "this one replays formats up to 3"
+    assert refused.value.hint == "this one replays formats up to 4"
 
 
 def test_a_field_of_a_later_version_is_passed_over() -> None:

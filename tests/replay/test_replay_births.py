@@ -44,7 +44,7 @@ EXACT = replace(NIC, armed=False, caps=replace(NIC.caps, exact_wins=True))
 
 def opened(at_ns: int, cpu: int = 2, port: FlowKey = PORT) -> RecordedBirths:
     return RecordedBirths(
-        at_ns, (RecordedBirth(Listening(at_ns, 1, port, 9, SERVER, cpu), {"nic": None}),)
+        at_ns, (RecordedBirth(Listening(at_ns, 1, port, 9, SERVER, cpu, True), {"nic": None}),)
     )
 
 

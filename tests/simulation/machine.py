@@ -19,6 +19,7 @@ from atfnd.model import (
     Connecting,
     Direction,
     FlowKey,
+    Forked,
     Listening,
     ReadBytes,
     SocketGone,
@@ -38,6 +39,7 @@ __all__ = ["Cpu", "Listener", "Machine", "Socket", "Task", "WorldBirths", "World
 MAX_BACKOFF = 6
 WANDERS, MAX_IN_VAIN = 2, 8  # observer.bpf.c
 NETNS = 1  # the inode number of the only network namespace
+FORKS_AFTER_NS = 5_000_000  # a server makes its workers after it began to listen
 SEGMENT_BYTES = 1448
 SOFTIRQ_NS, READ_NS = (
     3_500,
@@ -179,8 +181,15 @@ class Machine:
         """One of these threads listens; all of them accept."""
         listener = self.listeners[cookie] = Listener(cookie, key, tasks)
         task = tasks[0]
-        self._hear(Listening(self.world.now_ns, cookie, key, NETNS, task.thread, task.cpu.index))
+        now_ns, cpu = self.world.now_ns, task.cpu.index
+        self._hear(Listening(now_ns, cookie, key, NETNS, task.thread, cpu, alone=True))
+        if len(tasks) > 1:
+            self.world.after(FORKS_AFTER_NS, self._fork, task.thread.pid)
         return listener
+
+    def _fork(self, pid: int) -> None:
+        """A server that has begun to listen makes its workers."""
+        self._hear(Forked(self.world.now_ns, pid))
 
     def unlisten(self, listener: Listener) -> None:
         del self.listeners[listener.cookie]

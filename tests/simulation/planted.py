@@ -237,14 +237,14 @@ def _take_nothing_out(self: OperatorCommands, session: NicSession, why: str) -> 
 
 
 def _delete_while_it_listens(
-    key: FlowKey, nic: NicView, listeners: Listeners, live: Iterable[SocketUse], memory: Memory,
-    now_ns: int, why: str = "",
+    key: FlowKey, nic: NicView, listeners: Listeners, flows: Iterable[Flow],
+    live: Iterable[SocketUse], memory: Memory, now_ns: int, why: str = "",
 ) -> Iterator[Birth]:  # fmt: skip
     """A port's rule that delivers nobody at this look is deleted as if nobody could connect."""
     entry, live = memory.table.get(key), list(live)
     delivers = any(connections.moves(key, None, use, nic, memory) for use in live)
     if entry is None or entry.location is None or delivers or key in listeners.asked:
-        yield from REAL_ENDED(key, nic, listeners, live, memory, now_ns, why)
+        yield from REAL_ENDED(key, nic, listeners, flows, live, memory, now_ns, why)
         return
     listeners.asked[key] = Asked(now_ns, entry.target_queue)
     action = port_rules._action(ActionKind.DELETE, entry, None, why, memory)

@@ -14,7 +14,7 @@
 struct birth_object {
 	struct events events;
 	struct birth *skeleton;
-	struct bpf_link *births, *ends; /* while started */
+	struct bpf_link *births, *ends, *forks; /* while started */
 };
 
 /* Without the GIL. */
@@ -22,7 +22,8 @@ static void detach(struct birth_object *self)
 {
 	bpf_link__destroy(self->births);
 	bpf_link__destroy(self->ends);
-	self->births = self->ends = NULL;
+	bpf_link__destroy(self->forks);
+	self->births = self->ends = self->forks = NULL;
 }
 
 static void release(struct events *events)
@@ -85,6 +86,8 @@ static PyObject *birth_start(PyObject *object, PyObject *args)
 	EXT_BEGIN_BUSY(&self->events)
 	self->ends = bpf_program__attach(self->skeleton->progs.on_state);
 	if (self->ends)
+		self->forks = bpf_program__attach(self->skeleton->progs.on_fork);
+	if (self->forks)
 		self->births = bpf_program__attach_cgroup(self->skeleton->progs.on_birth, cgroup);
 	if (!self->births) {
 		error = errno;

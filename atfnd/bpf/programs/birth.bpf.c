@@ -8,7 +8,8 @@
  * the listening thread; tcp_child_process() (tcp_minisocks.c) has marked an accepted socket with the
  * NAPI of the ACK before tcp_init_transfer() calls it. It replies to nothing and sets no flag: a socket behaves as without it.
  * The end of a socket is inet_sock_set_state, as the sockops callback for it would have to be asked
- * for per socket, and every other program of this cgroup would be called for it.
+ * for per socket, and every other program of this cgroup would be called for it. sched_process_fork
+ * (copy_process(), kernel/fork.c) says that a process which listens makes a thread or a child.
  */
 #include "birth.h"
 #include "ends.bpf.h"
@@ -46,6 +47,15 @@ struct {
 	__type(key, int);
 	__type(value, __u64);
 } announced SEC(".maps");
+
+/* Processes that had one thread when they began to listen, and have not forked since. One that finds
+ * no room here counts as one that has. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 16384);
+	__type(key, __u32);
+	__type(value, __u8);
+} alone SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
@@ -101,6 +111,17 @@ static __always_inline void name_thread(struct birth_event *event)
 	bpf_probe_read_kernel(event->comm, sizeof(event->comm), task->comm);
 }
 
+/* Told of its listener, before anything that it makes can be told. */
+static __always_inline bool is_alone(void)
+{
+	struct task_struct *task = bpf_get_current_task_btf();
+	__u32 pid = task->tgid;
+	__u8 yes = 1;
+
+	return BPF_CORE_READ(task, signal, nr_threads) == 1 &&
+	       !bpf_map_update_elem(&alone, &pid, &yes, BPF_ANY);
+}
+
 static __always_inline void begins(struct bpf_sock_ops *ops, struct tcp_sock *tcp, __u32 kind)
 {
 	const struct sock_common *common = &((struct sock *)tcp)->__sk_common;
@@ -116,6 +137,8 @@ static __always_inline void begins(struct bpf_sock_ops *ops, struct tcp_sock *tc
 	event->cookie = bpf_get_socket_cookie(ops);
 	describe(event, common);
 	name_thread(event);
+	if (kind == BIRTH_LISTENING && is_alone())
+		event->flags |= BIRTH_ALONE;
 	bpf_ringbuf_submit(event, 0);
 }
 
@@ -205,6 +228,24 @@ int BPF_PROG(on_state, struct sock *sk, int old_state, int new_state)
 		return 0;
 	event->cookie = bpf_get_socket_cookie(sk);
 	bpf_ringbuf_submit(event, 0);
+	return 0;
+}
+
+/* Of a thread as of a process: what is copied is the same. */
+SEC("tp_btf/sched_process_fork")
+int BPF_PROG(on_fork, struct task_struct *parent, struct task_struct *child)
+{
+	__u32 pid = parent->tgid;
+	struct birth_event *event;
+
+	if (!bpf_map_lookup_elem(&alone, &pid))
+		return 0;
+	event = reserve(BIRTH_FORKED, bpf_ktime_get_ns());
+	if (!event)
+		return 0; /* it is told at the next one */
+	event->pid = pid;
+	bpf_ringbuf_submit(event, 0);
+	bpf_map_delete_elem(&alone, &pid);
 	return 0;
 }
 

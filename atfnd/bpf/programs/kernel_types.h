@@ -105,6 +105,10 @@ struct cred {
 	kuid_t uid;
 };
 
+struct signal_struct {
+	int nr_threads;
+};
+
 struct task_struct {
 	unsigned int __state;
 	int pid;
@@ -114,6 +118,7 @@ struct task_struct {
 	struct task_struct *group_leader;
 	const struct cred *cred;
 	struct css_set *cgroups;
+	struct signal_struct *signal;
 	void *worker_private;
 };
 

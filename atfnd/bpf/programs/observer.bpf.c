@@ -257,6 +257,7 @@ static __always_inline void first_read(struct sock *sk, struct socket_state *sta
 	if (!record)
 		return;
 	describe(record, sk);
+	record->app_cpu = bpf_get_smp_processor_id();
 	record->tid = pid_tgid;
 	record->pid = pid_tgid >> 32;
 	record->uid = bpf_get_current_uid_gid();

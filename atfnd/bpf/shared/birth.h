@@ -13,9 +13,13 @@ enum birth_kind {
 	BIRTH_LISTENING = 3,  /* no SYN can have been answered */
 	BIRTH_ACCEPTED = 4,   /* the answer to our SYN-ACK came, through napi_id */
 	BIRTH_GONE = 5, /* a connect or a listener was closed: only at_ns and cookie are set */
+	BIRTH_FORKED = 6, /* a process that listens is not alone any more: only at_ns and pid */
 };
 
-enum birth_flag { BIRTH_DUAL_STACK = 1 /* listens for IPv4 as well */ };
+enum birth_flag {
+	BIRTH_DUAL_STACK = 1, /* listens for IPv4 as well */
+	BIRTH_ALONE = 2,      /* LISTENING: its process has one thread */
+};
 
 struct birth_event {
 	__u64 at_ns;

@@ -7,7 +7,9 @@ for a flow, it waits; at every look the waiting flows that gain most take the fi
 gain least, if the difference is clear. Before that, users and control groups get equal shares
 (`engine.ownership.shares`): a flow of a tenant with few filters takes a filter from a tenant with
 more, at once. To delete a rule is to move its flow back to RSS, in the `order` of its policy; the
-slot is promised to the flow that it was cleared for. Both flows stay in the Flow-to-Core table.
+slot is promised to the flow that it was cleared for. Both flows stay in the Flow-to-Core table. A
+port's rule counts for who listens there: it goes at the next look at ports (`port_rules`), if it
+delivers no connection then.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from collections.abc import Callable
 from heapq import nlargest, nsmallest
 from itertools import islice
 
-from atfnd.engine.ownership.shares import Tenant, fair, held_by, may_take, tenants_of
+from atfnd.engine.ownership.shares import Tenant, fair, held_by, may_take, tenants_of, whose
 from atfnd.engine.table.memory import FoundFull, Memory, Weight
 from atfnd.engine.table.wide_key import covers
 from atfnd.model import (
@@ -41,6 +43,7 @@ __all__ = [
     "full_share",
     "make_room",
     "no_room",
+    "promised",
     "put_off",
     "record",
     "said",
@@ -53,6 +56,7 @@ __all__ = [
 
 _SWAPS = 16  # in one look
 _RICHEST, _LOOKED_AT = 4, 64  # tenants to take from, and filters to look at of one tenant
+_PORTS_PERCENT = 50  # of the filters are for the ports of one tenant: a busy port's cannot be taken
 _CLEARLY = 2.0  # times the worth of the flow that has the filter
 _LEAST_BYTES_PER_S = 10_000  # less is not worth the two moves of a swap
 _HELD_NS = 5_000_000_000  # a flow keeps a filter this long, and waits this long after losing one
@@ -63,6 +67,7 @@ _MEASURED_NS = 1_000_000_000  # at least
 _HOPELESS = 3  # attempts to write it: no filter is taken from another for one more
 _PREDICTED = 512  # hashes in one look
 _SAME_NODE, _OTHER_NODE = 10, 20  # ACPI SLIT
+_KINDS = {"user": "user", "cgroup": "control group"}  # of tenants
 
 RssOf = Callable[[FlowKey], int | None]  # the queue RSS gives a flow; None: not known
 
@@ -76,37 +81,53 @@ def share(nic: NicView) -> int | None:
     return min(bounds, default=None)
 
 
-def no_room(nic: NicView, memory: Memory, key: FlowKey) -> str | None:
+def no_room(
+    nic: NicView, memory: Memory, key: FlowKey, tenants: tuple[Tenant, ...] | None = None
+) -> str | None:
     """Why one more rule of ours, for this flow, would be too many; None: it would not. Rules about
-    to be inserted count, and so do slots that were cleared for another flow."""
+    to be inserted count, and so do slots that were cleared for another flow. `tenants` are those
+    of a flow that has no entry yet."""
     bound, spending = share(nic), memory.nics[nic.name].spending
-    spoken_for = spending.inserting.keys() | spending.promised
-    ours = memory.table.rules_in(nic.name) + len(spoken_for) - (key in spoken_for)
+    waiting = sum(each not in spending.inserting for each in spending.promised)
+    spoken_for = len(spending.inserting) + waiting
+    itself = key in spending.inserting or key in spending.promised
+    ours = memory.table.rules_in(nic.name) + spoken_for - itself
     found = spending.found_full.get(key.family)
     if found is not None and ours >= found.ours:
         return _FULL
     if bound is None:  # it was full when the slot was cleared that is spoken for
         return _FULL if spending.promised - {key} else None
     if ours < bound:
-        return full_share(nic, memory, key)
+        return full_share(nic, memory, key, tenants)
     if bound != nic.budget:
         return f"the NIC's filter table is full, {nic.foreign} are others': delivered by RSS"
     return f"our {bound} rules of this NIC are in use: delivered by RSS"
 
 
-def full_share(nic: NicView, memory: Memory, key: FlowKey) -> str | None:
+def full_share(
+    nic: NicView, memory: Memory, key: FlowKey, tenants: tuple[Tenant, ...] | None = None
+) -> str | None:
     """Why one more rule for this flow would exceed the share of its user or control group, though
-    nothing else wants it; None: it would not."""
+    nothing else wants it; None: it would not. `tenants` as for `no_room`."""
     flow, bound = memory.table.get(key), share(nic)
+    if tenants is None:
+        tenants = () if flow is None else whose(flow)
+    if bound is None or (key.wide and not key.listens):
+        return None
+    for tenant in tenants if key.listens else ():
+        most_ports = max(1, bound * _PORTS_PERCENT // 100)
+        if flow is None and memory.table.ports_held(nic.name, tenant) >= most_ports:
+            share_of_ports = f"{_PORTS_PERCENT} % of the filters for its ports"
+            return f"its {_KINDS[tenant[0]]} has {share_of_ports}: delivered by RSS"
     most = memory.in_force.filters
-    if flow is None or bound is None or key.wide or all(each >= 100 for each in most.values()):
+    if all(each >= 100 for each in most.values()):
         return None
     held = _held(nic, memory)
-    for tenant in tenants_of(flow.thread):
+    for tenant in tenants:
         percent = most.get(tenant[0], 100)
         if held.get(tenant, 0) * 100 >= bound * percent:
-            whose = "user" if tenant[0] == "user" else "control group"
-            return f"its {whose} has its share of the filters, {percent} %: delivered by RSS"
+            has = f"its share of the filters, {percent} %"
+            return f"its {_KINDS[tenant[0]]} has {has}: delivered by RSS"
     return None
 
 
@@ -125,19 +146,20 @@ def _held(nic: NicView, memory: Memory) -> Counter[Tenant]:
     table, spending = memory.table, memory.nics[nic.name].spending
     held = Counter({who: len(keys) for who, keys in table.filters_of(nic.name).items()})
     for key in spending.inserting.keys() | spending.promised | {*spending.swaps.values()}:
-        flow = None if key is None or key.wide else table.get(key)
+        flow = None if key is None or (key.wide and not key.listens) else table.get(key)
         if flow is not None and flow.location is None:
-            held.update(tenants_of(flow.thread))
+            held.update(whose(flow))
     for key in spending.swaps:
         flow = table.get(key)
         if flow is not None and flow.location is not None:
-            held.subtract(tenants_of(flow.thread))
+            held.subtract(whose(flow))
     return held
 
 
 def make_room(flow: Flow, nic: NicView, memory: Memory) -> Plan:
     """A rule to delete for a flow that found no filter left. It comes from the tenant that has more
-    than its share. None, if none has."""
+    than its share. None, if none has, or if it is a port's: that is deleted at the next look at
+    ports, and `promised`."""
     spending, table = memory.nics[nic.name].spending, memory.table
     if (
         not nic.armed
@@ -156,15 +178,23 @@ def make_room(flow: Flow, nic: NicView, memory: Memory) -> Plan:
         fit = [
             each
             for each in found
-            if each is not None and _ruled(each) and each.key not in busy
-            if _may_go(each, memory)
-            if may_take(mine, tenants_of(each.thread), held) and not table.covering(each.key)
+            if each is not None and each.key not in busy
+            if (_ruled(each) or _idle_port(each, memory)) and _may_go(each, memory)
+            if may_take(mine, whose(each), held) and not table.covering(each.key)
         ]
         if fit:
             loser = min(fit, key=lambda each: worth(each, memory))
+            if loser.key.listens:
+                spending.swaps[loser.key] = flow.key
+                return ()
             gains = f"whose user or control group has fewer ({held_by(mine, held)})"
             return (_swap(loser, worth(loser, memory), flow.key, gains, memory),)
     return ()
+
+
+def promised(flow: Flow, memory: Memory) -> bool:
+    """A rule goes for this flow that found no filter left."""
+    return flow.key in memory.nics[flow.nic].spending.swaps.values()
 
 
 def ask(action: Action, memory: Memory) -> None:
@@ -207,7 +237,7 @@ def record(outcome: Outcome, memory: Memory) -> bool:
     elif newcomer is not None and flow is not None and waits(flow):
         spending.promised.add(newcomer)
         memory.defer(newcomer, outcome.at_ns)
-    return action.live
+    return action.live and not action.key.listens
 
 
 def ended(action: Action, memory: Memory) -> None:
@@ -368,7 +398,7 @@ def swaps(nic: NicView, memory: Memory, now_ns: int) -> Plan:
         asks = memory.table.get(newcomer)
         made = () if asks is None else make_room(asks, nic, memory)
         plan += made
-        if not made:
+        if asks is None or not promised(asks, memory):
             best.append((gain, newcomer))
     gone = {each.key for each in plan}
     ruled = [each for each in ruled if each[1].key not in gone]
@@ -377,7 +407,7 @@ def swaps(nic: NicView, memory: Memory, now_ns: int) -> Plan:
         room = no_room(nic, memory, newcomer) is None and not spending.refused
         entry = memory.table.get(newcomer)
         mine = tenants_of(None if entry is None else entry.thread)
-        if not fair(mine, tenants_of(flow.thread), held):
+        if not fair(mine, whose(flow), held):
             continue
         if room or gain < _LEAST_BYTES_PER_S or gain <= _CLEARLY * loss:
             break
@@ -407,6 +437,14 @@ def _ruled(flow: Flow) -> bool:
     """It has a filter of its own, which may be taken from it."""
     steered = flow.state is FlowState.STEERED and flow.location is not None
     return steered and not flow.key.wide
+
+
+def _idle_port(flow: Flow, memory: Memory) -> bool:
+    """A port with a filter that delivered no connection when its port was last looked at."""
+    known = memory.nics[flow.nic].listeners
+    if not flow.key.listens or flow.state is not FlowState.STEERED or flow.location is None:
+        return False
+    return known is not None and flow.key not in known.carrying
 
 
 def _weight(flow: Flow, mismatch: float, old: Weight | None, now_ns: int) -> Weight:

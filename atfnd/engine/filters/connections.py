@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from atfnd.engine.filters import aggregate, budget
 from atfnd.engine.filters.listeners import Listeners
 from atfnd.engine.table.memory import Memory
-from atfnd.engine.table.wide_key import covers, overlap
+from atfnd.engine.table.wide_key import covers
 from atfnd.model import Flow, FlowKey, NicView, Protocol, SocketUse
 
 __all__ = ["accepted", "by_place", "going", "moves", "queue_of", "rivalled", "waits_for"]
@@ -19,8 +19,7 @@ _Place = tuple[int, int]  # family, local port
 
 def rivalled(key: FlowKey, listeners: Listeners, memory: Memory) -> bool:
     """The rules of two ports match a connection: it is not known which of them wins."""
-    others = (*listeners.sockets, *listeners.closed_ns)
-    return any(o != key and overlap(o, key) and memory.table.get(o) is not None for o in others)
+    return any(memory.table.get(each) is not None for each in listeners.neighbours(key))
 
 
 def waits_for(key: FlowKey, queue: int, nic: NicView, memory: Memory) -> bool:
@@ -38,10 +37,11 @@ def moves(port: FlowKey, queue: int | None, use: SocketUse, nic: NicView, memory
     return at is None or at != queue
 
 
-def going(port: FlowKey, nic: NicView, memory: Memory) -> bool:
-    """The rule of a connection is about to be deleted: it goes where that was decided to send
-    it."""
-    return any(covers(port, key) for key in memory.nics[nic.name].spending.swaps)
+def going(port: FlowKey, flows: Iterable[Flow], nic: NicView, memory: Memory) -> bool:
+    """The rule of one of these connections is about to be deleted: it goes where that was decided
+    to send it."""
+    swaps = memory.nics[nic.name].spending.swaps
+    return any(flow.key in swaps and covers(port, flow.key) for flow in flows)
 
 
 def queue_of(napi_id: int | None, nic: NicView) -> int | None:

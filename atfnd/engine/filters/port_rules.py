@@ -9,14 +9,18 @@ which the machine of the moves may be able to prove.
 
 A connection that is being established while the rule is written may have data in both queues:
 `exposed` finds it, by the queue that its ACK came through. The same holds for deleting the rule of
-a port that still listens, because another policy does not want it, or because several threads read
-its connections (`readers`).
+a port that still listens, because another policy does not want it, because several threads read
+its connections (`readers`), or because a user with fewer filters needs one (`budget`).
+
+A port has a rule only where one thread serves it. Until somebody has read a connection, that is
+known only of a process that is alone: it has one thread, and has not forked since it listens.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 from atfnd.engine.filters import aggregate, budget
 from atfnd.engine.filters.connections import (
@@ -31,6 +35,7 @@ from atfnd.engine.filters.connections import (
 from atfnd.engine.filters.listeners import Asked, Listeners, ServedPort
 from atfnd.engine.handshake.birth import Birth, spot_for
 from atfnd.engine.ownership import follow
+from atfnd.engine.ownership.shares import whose
 from atfnd.engine.placement.steering_method import no_filter
 from atfnd.engine.table.memory import Memory
 from atfnd.engine.table.wide_key import covers, meet, overlap
@@ -62,6 +67,13 @@ _UNWANTED = "the policy has no rule for its connections any more"
 RuleOf = Callable[[FlowKey, Thread | None], FlowRule | None]
 
 
+class _Server(NamedTuple):
+    """A thread that serves a port, and where."""
+
+    thread: Thread
+    cpu: int
+
+
 class _No(Exception):
     """Why a port has no rule, or not the one it should have."""
 
@@ -74,13 +86,13 @@ def asks(nic: NicView, listeners: Listeners, memory: Memory) -> frozenset[Served
     """What `look` asks the policy, with the table as it is."""
     flows, asked = accepted(nic, memory), set()
     for key in listeners.sockets:
-        if key in listeners.unwanted or _why_nobodys(key, listeners) is not None:
+        here = flows[_place(key)]
+        if key in listeners.unwanted or _why_nobodys(key, here, listeners) is not None:
             continue
-        [listener] = listeners.rivals(key)
-        users = _users(key, flows[key.family, key.local_port])
+        users, server = _users(key, here), _server(key, listeners)
         asked |= {ServedPort(key, user.thread) for user in users}
-        if not users and not _stays(key, memory) and _is_placed(listener):
-            asked.add(ServedPort(key, listener.thread))
+        if not users and not _stays(key, memory) and server is not None:
+            asked.add(ServedPort(key, server.thread))
     return frozenset(asked)
 
 
@@ -97,21 +109,32 @@ def look(
     births: list[Birth] = []
     short, spending = aggregate.short(nic, memory), memory.nics[nic.name].spending
     spending.covers = {key for key in spending.covers if not key.listens}
+    ruled = [each for each in memory.table.ports(nic.name) if each.location is not None]
+    taken = {*memory.nics[nic.name].owned, *(each.target_queue for each in ruled)}
+    listeners.carrying = {
+        each.key
+        for each in ruled
+        if any(moves(each.key, None, use, nic, memory) for use in live[_place(each.key)])
+    }
+    for key in [key for key in spending.swaps if key.listens]:
+        place = _place(key)
+        births += _given_up(key, nic, listeners, flows[place], live[place], memory, now_ns)
     for key in listeners.sockets:
-        if key in listeners.unwanted:
+        place = _place(key)
+        if key in listeners.unwanted or key in spending.swaps:
             continue
-        place = key.family, key.local_port
-        if (why := _why_nobodys(key, listeners)) is not None:
-            births += _ended(key, nic, listeners, live[place], memory, now_ns, why)
+        if (why := _why_nobodys(key, flows[place], listeners)) is not None:
+            births += _ended(key, nic, listeners, flows[place], live[place], memory, now_ns, why)
             listeners.why_not[key] = why
             continue
         try:
-            taken = {each.action.new for each in births}
             wanted = _wanted(
                 key, nic, rule_of, listeners, flows[place], taken, short, memory, now_ns
             )
             if wanted is not None:
-                births += _placed(*wanted, nic, live[place], short, memory, now_ns)
+                born = _placed(*wanted, nic, flows[place], live[place], short, memory, now_ns)
+                births += born
+                taken |= {each.action.new for each in born}
         except _No as refusal:
             listeners.why_not[key] = str(refusal)
             wide = short and isinstance(refusal, _NoRoom)
@@ -126,11 +149,11 @@ def look(
     }
     for key, closed_ns in [*listeners.closed_ns.items()]:
         if now_ns - closed_ns >= _LINGER_NS and not listeners.rivals(key):
-            births += _ended(key, nic, listeners, live[key.family, key.local_port], memory, now_ns)
+            place = _place(key)
+            births += _ended(key, nic, listeners, flows[place], live[place], memory, now_ns)
     for key in list(listeners.unwanted):
-        births += _ended(
-            key, nic, listeners, live[key.family, key.local_port], memory, now_ns, _UNWANTED
-        )
+        place = _place(key)
+        births += _ended(key, nic, listeners, flows[place], live[place], memory, now_ns, _UNWANTED)
     return tuple(births)
 
 
@@ -171,11 +194,19 @@ def exposed(
     return late + going
 
 
-def _why_nobodys(key: FlowKey, listeners: Listeners) -> str | None:
-    """Why a port is not served by one thread: the kernel spreads its connections over several
-    sockets, or several threads read them."""
+def _place(key: FlowKey) -> tuple[int, int]:
+    return key.family, key.local_port
+
+
+def _why_nobodys(key: FlowKey, flows: Iterable[Flow], listeners: Listeners) -> str | None:
+    """Why a port is not served by one thread, or not known to be: the kernel spreads its
+    connections over several sockets; several threads read them; or several may come to."""
     rivals = len(listeners.rivals(key))
-    return f"{rivals} sockets listen on its port" if rivals > 1 else listeners.several(key)
+    if rivals > 1:
+        return f"{rivals} sockets listen on its port"
+    if (why := listeners.several(key)) is not None:
+        return why
+    return None if _users(key, flows) else listeners.unserved(key)
 
 
 def _wanted(
@@ -184,20 +215,22 @@ def _wanted(
 ) -> tuple[Flow, int, Mode] | None:  # fmt: skip
     """A port's entry as it should be, the queue that its connections belong to, and how it may be
     moved. These follow the thread that uses the known connections (where filters are `short`, the
-    one that uses most), else the one that listens. None: leave it as it is. _No: there is no such
+    one that uses most), else the one that serves it. None: leave it as it is. _No: there is no such
     queue, or several, or the policy does not want it."""
     [listener] = listeners.rivals(key)
     entry = memory.table.get(key)
     users = _users(key, flows)
     if not users and _stays(key, memory):
         return None
+    server = _server(key, listeners)
     plain = Flow(
         key=key, cookie=listener.cookie, nic=nic.name, state=FlowState.WANTED,
-        app_cpu=listener.cpu or 0, thread=listener.thread, target_queue=None, target_cpu=None,
+        app_cpu=0 if server is None else server.cpu,
+        thread=None if server is None else server.thread, target_queue=None, target_cpu=None,
         location=None, rx_queue=None, rx_cpu=None, bytes=0, used_ns=now_ns, moved_ns=0,
         rule_name="", why="",
     )  # fmt: skip
-    alone = not users and _is_placed(listener)
+    alone = not users and server is not None
     if alone:
         users = [plain]
     if not users:
@@ -219,7 +252,8 @@ def _wanted(
     if len(queues) > 1 or queue is None:
         raise _No("the CPUs of its connections have several queues, or none")
     why = f"its connections are served where queue {queue} is delivered"
-    return replace(entry or plain, rule_name=rule.name, why=why), queue, rule.order
+    known = replace(entry or plain, rule_name=rule.name, why=why)
+    return replace(known, listener=listener.thread or users[0].thread), queue, rule.order
 
 
 def _users(key: FlowKey, flows: Iterable[Flow]) -> list[Flow]:
@@ -234,9 +268,14 @@ def _stays(key: FlowKey, memory: Memory) -> bool:
     return entry is not None and entry.location is not None
 
 
-def _is_placed(listener: Listening) -> bool:
-    """It is known which thread listens, and where."""
-    return listener.thread is not None and listener.cpu is not None
+def _server(key: FlowKey, listeners: Listeners) -> _Server | None:
+    """Who serves a port while no thread is known to use a connection: who last read one, else who
+    listens, if it is alone. None: that, or the CPU, is not known."""
+    [listener] = listeners.rivals(key)
+    thread, cpu = listeners.reader(key) or (None, None)
+    if cpu is None and listener.alone:
+        thread, cpu = listener.thread, listener.cpu
+    return None if thread is None or cpu is None else _Server(thread, cpu)
 
 
 def _own_queue(
@@ -244,8 +283,6 @@ def _own_queue(
 ) -> int | None:
     """A queue for a listener: `queue`; or, if that is taken, or another owner or port has it, a
     free one. The queue follows as soon as the thread is seen to use connections."""
-    taken = taken | {*memory.nics[nic.name].owned}
-    taken |= {e.target_queue for e in memory.table.steered(nic.name) if e.key.listens}
     if queue not in taken or follow.home(port, nic, memory) is not None:
         return queue
     free = [each for each in nic.queues if each.cpu not in memory.in_force.dedicated]
@@ -254,15 +291,15 @@ def _own_queue(
 
 
 def _placed(
-    port: Flow, queue: int, order: Mode, nic: NicView, live: Iterable[SocketUse], short: bool,
-    memory: Memory, now_ns: int,
-) -> Iterator[Birth]:  # fmt: skip
+    port: Flow, queue: int, order: Mode, nic: NicView, flows: Iterable[Flow],
+    live: Iterable[SocketUse], short: bool, memory: Memory, now_ns: int,
+) -> list[Birth]:  # fmt: skip
     """Lead a port's rule to this queue, if it does not go there. _No: it may not be written now."""
     every = None if nic.rss is None else frozenset(nic.rss.table)
     old = port.target_queue
     if port.nic != nic.name or port.state is FlowState.MANUAL:
         raise _No("its rule is not ours to change")
-    if going(port.key, nic, memory):
+    if going(port.key, flows, nic, memory):
         raise _No("the rule of a connection is about to be deleted")
     crossing = (each for each in memory.table.prefix_rules(nic.name) if meet(each.key, port.key))
     if any(each.target_queue != queue for each in crossing):
@@ -273,8 +310,8 @@ def _placed(
                 raise _No(f"its rule cannot be moved from queue {old} to {queue} yet")
             action = _action(ActionKind.REWRITE, port, queue, port.why, memory)
             budget.ask(action, memory)
-            yield Birth(action, order, frozenset({old}), every)
-        return
+            return [Birth(action, order, frozenset({old}), every)]
+        return []
     if refusal := _why_none(port.key, nic, memory):
         raise _No(refusal)
     moved = [use for use in live if moves(port.key, queue, use, nic, memory)]
@@ -286,7 +323,9 @@ def _placed(
     cpu = next(each.cpu for each in nic.queues if each.index == queue)
     if cpu is None:
         raise _No(f"queue {queue} is not confined to one CPU")
-    if full := budget.no_room(nic, memory, port.key):
+    if over := budget.full_share(nic, memory, port.key, whose(port)):
+        raise _No(over)
+    if full := budget.no_room(nic, memory, port.key, whose(port)):
         raise _NoRoom(full)
     # No thread: a thread that moves takes its flows along, and this entry stands for many.
     port = replace(port, thread=None, app_cpu=cpu, target_queue=None, target_cpu=cpu)
@@ -294,12 +333,32 @@ def _placed(
     action = _action(ActionKind.INSERT, port, queue, port.why, memory)
     budget.ask(action, memory)
     # Flows that wait have data in other queues: only a hold proves that these have drained.
-    yield Birth(action, order, every, every, first_data_ns=None if moved else now_ns + _FAR_NS)
+    return [Birth(action, order, every, every, first_data_ns=None if moved else now_ns + _FAR_NS)]
+
+
+def _given_up(
+    key: FlowKey, nic: NicView, listeners: Listeners, flows: Iterable[Flow],
+    live: Iterable[SocketUse], memory: Memory, now_ns: int,
+) -> Iterator[Birth]:  # fmt: skip
+    """Its rule goes for a flow whose user or control group has fewer filters, unless a connection
+    comes by it now, or that flow has ended."""
+    swaps = memory.nics[nic.name].spending.swaps
+    who = swaps[key]
+    newcomer = None if who is None else memory.table.get(who)
+    if key in listeners.carrying or newcomer is None or not budget.waits(newcomer):
+        del swaps[key]
+        return
+    why = f"its filter goes to {who}, whose user or control group has fewer"
+    listeners.why_not[key] = why
+    yield from _ended(key, nic, listeners, flows, live, memory, now_ns, why)
+    if memory.table.get(key) is None:
+        swaps.pop(key, None)
 
 
 def _ended(
-    key: FlowKey, nic: NicView, listeners: Listeners, live: Iterable[SocketUse], memory: Memory,
-    now_ns: int, why: str = "its port has no listener any more",
+    key: FlowKey, nic: NicView, listeners: Listeners, flows: Iterable[Flow],
+    live: Iterable[SocketUse], memory: Memory, now_ns: int,
+    why: str = "its port has no listener any more",
 ) -> Iterator[Birth]:  # fmt: skip
     """Its rule is not wanted any more, and goes with the last connection that it delivers. While a
     socket listens there may be no last one. So each connection gets a rule of its own for the queue
@@ -312,7 +371,7 @@ def _ended(
         listeners.forget(key)
         return
     asked = listeners.asked.get(key)
-    if going(key, nic, memory) or (asked is not None and now_ns - asked.at_ns < _ASKED_NS):
+    if going(key, flows, nic, memory) or (asked is not None and now_ns - asked.at_ns < _ASKED_NS):
         return
     left = [use for use in live if moves(key, None, use, nic, memory)]
     if not listeners.rivals(key):

@@ -26,9 +26,11 @@ class Readers:
     _seen_ns: dict[int, int] = field(default_factory=dict)  # by thread: when it last read
     _alone_since_ns: int | None = None
     _several: tuple[int, ...] = ()  # the threads it counts as served by
+    _last: tuple[Thread, int | None] | None = None  # who last read, and on which CPU
 
-    def heard(self, thread: Thread, at_ns: int) -> None:
-        """This thread has read a connection of the port."""
+    def heard(self, thread: Thread, at_ns: int, cpu: int | None = None) -> None:
+        """This thread has read a connection of the port, on this CPU."""
+        self._last = thread, cpu
         self._seen_ns[thread.tid] = at_ns
         self._seen_ns = {
             tid: seen_ns for tid, seen_ns in self._seen_ns.items() if at_ns - seen_ns < _TOGETHER_NS
@@ -44,7 +46,12 @@ class Readers:
     def restarted(self) -> None:
         """The port's last listener is gone: the next one has other threads."""
         self._seen_ns.clear()
+        self._last = None
         self._alone_since_ns = None
+
+    def last(self) -> tuple[Thread, int | None] | None:
+        """Who last read a connection since the port listens, and on which CPU."""
+        return self._last
 
     def why_no_filter(self) -> str | None:
         """Several threads read its connections. None: one, or none is known."""

@@ -3,7 +3,8 @@
 
 Data needs our ACK, which needs the answer to our SYN: a rule written before the answer comes is
 written before any data is classified. Whether there is time for that is predicted (`distance`); a
-connect to an unknown remote is left to RSS, and its flow is moved later if that is worth it.
+connect to an unknown remote is left to RSS, and its flow is moved later if that is worth it. So is
+one that its user's or control group's share of the moves does not allow.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import NamedTuple
 from atfnd.engine.filters import budget
 from atfnd.engine.handshake.distance import Distances
 from atfnd.engine.ownership import follow
+from atfnd.engine.ownership.shares import tenants_of
 from atfnd.engine.placement.auto import in_force
 from atfnd.engine.placement.place import Spot, guest
 from atfnd.engine.placement.steering_method import no_filter
@@ -61,7 +63,10 @@ def connecting(
     table, least_ns = memory.table, distances.least_ns(event.key.remote)
     if table.get(event.key) is not None or table.full():
         return None
-    if no_filter(nic, event.key) is not None or budget.no_room(nic, memory, event.key) is not None:
+    tenants = tenants_of(event.thread)
+    if no_filter(nic, event.key) is not None:
+        return None
+    if budget.no_room(nic, memory, event.key, tenants) is not None:
         return None
     if least_ns is None and rule.order is Mode.STRICT:
         return None
@@ -74,6 +79,10 @@ def connecting(
     spot = spot_for(flow, rule.placement, nic, memory, rss_queue)
     if spot.queue is None or spot.queue.index == rss_queue:
         return None
+    rates, every_ns = memory.nics[nic.name].rates, memory.in_force.move_every_ns
+    if rates.next_ns(tenants, every_ns, now_ns) > now_ns:
+        return None
+    rates.take(tenants, every_ns, now_ns)
     queue = spot.queue.index
     why = f"its thread connects on CPU {event.cpu}, and queue {queue} is where it belongs"
     cpu = event.cpu if rule.placement is Placement.CORE else spot.cpu

@@ -22,6 +22,7 @@ from atfnd.model import (
     Connecting,
     FlowKey,
     FlowRule,
+    Forked,
     Listening,
     Mode,
     NicView,
@@ -50,6 +51,12 @@ def ordered(rule: FlowRule | None) -> FlowRule | None:
 def listeners(memory: Memory) -> dict[str, Listeners]:
     """By NIC, where they are known."""
     return {name: nic.listeners for name, nic in memory.nics.items() if nic.listeners is not None}
+
+
+def _why_no_port(port: FlowKey, known: Listeners, memory: Memory) -> str | None:
+    entry = memory.table.get(port)
+    ruled = entry is not None and entry.location is not None
+    return known.several(port) or (None if ruled else known.why_not.get(port))
 
 
 def _listeners(nic: str, memory: Memory) -> Listeners:
@@ -98,8 +105,15 @@ class Handshakes:
         known = memory.nics[nic].listeners
         if known is None or key.protocol != Protocol.TCP or not key.local_port:
             return None
-        why = next((known.several(port) for port in known.sockets if covers(port, key)), None)
+        why = next((_why_no_port(port, known, memory) for port in known.ports_of(key)), None)
         return None if why is None else f"No filter for the port: {why}."
+
+    def forked(self, event: Forked, memory: Memory) -> bool:
+        """A process that was alone has a thread or a child more. True: look at the ports."""
+        look = False
+        for each in listeners(memory).values():
+            look |= each.forked(event.pid)
+        return look
 
     def closed(self, cookie: int, memory: Memory, now_ns: int) -> Plan:
         """A socket that connected or listened is gone."""
@@ -157,4 +171,4 @@ class Handshakes:
             return False
         spending = memory.nics[nic].spending  # those wait for a slot
         hopeless = known.why_not.keys() - spending.covers - spending.promised
-        return any(covers(port, key) for port in known.sockets if port not in hopeless)
+        return any(covers(port, key) for port in known.ports_of(key) if port not in hopeless)

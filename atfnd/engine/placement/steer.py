@@ -295,7 +295,10 @@ def _place(flow: Flow, nic: NicView, memory: Memory, now_ns: int) -> Plan:
         waits = replace(flow, state=FlowState.OVERFLOW, target_queue=None)
         table.put(waits)
         plan = budget.make_room(waits, nic, memory)
-        table.put(replace(waits, why=_PROMISED if plan else budget.said(waits, nic, memory, why)))
+        promised = budget.promised(waits, memory)
+        table.put(
+            replace(waits, why=_PROMISED if promised else budget.said(waits, nic, memory, why))
+        )
         return plan
     if (at_ns := memory.turn_ns(flow, now_ns)) > now_ns:
         memory.defer(flow.key, at_ns)

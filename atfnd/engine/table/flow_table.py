@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from atfnd.engine.ownership.shares import Tenant, tenants_of
+from atfnd.engine.ownership.shares import Tenant, whose
 from atfnd.engine.table.slots import FlowSlots
 from atfnd.engine.table.wide_key import Opening, covers, within
 from atfnd.model import Flow, FlowKey, FlowState, Protocol
@@ -84,6 +84,7 @@ class FlowTable:
         self._openings: Counter[Opening] = Counter()
         self._stand: dict[tuple[str, FlowState, str], int] = {}
         self._filters: dict[str, dict[Tenant, set[FlowKey]]] = {}  # by NIC: flows with one
+        self._listens: dict[tuple[str, Tenant], int] = {}  # entries of ports, by NIC
         self._bare: dict[Tenant, set[FlowKey]] = {}  # flows without
         self.entries: Counter[Tenant] = Counter()  # of this table
         self._entries: dict[FlowKey, FlowRecord] = {}
@@ -196,8 +197,13 @@ class FlowTable:
         return sum(count for (name, _), count in self._load.items() if name == nic)
 
     def filters_of(self, nic: str) -> Mapping[Tenant, Collection[FlowKey]]:
-        """The flows with a filter of their own in this NIC, by tenant: kept, not counted."""
+        """The flows with a filter of their own in this NIC, and ports with one, by tenant: kept,
+        not counted."""
         return self._filters.get(nic, {})
+
+    def ports_held(self, nic: str, tenant: Tenant) -> int:
+        """How many ports of a tenant have a filter in this NIC, or are about to get one."""
+        return self._listens.get((nic, tenant), 0)
 
     def bare_of(self, tenant: Tenant) -> Collection[FlowKey]:
         """The flows of a tenant that have no filter of their own."""
@@ -216,9 +222,12 @@ class FlowTable:
 
     def wide(self, nic: str) -> list[Flow]:
         """The entries that stand for many flows, of ports and prefixes."""
-        ports = (self.get(key) for key in self._ports)
-        found = [entry for entry in ports if entry is not None and entry.nic == nic]
-        return found + self.prefix_rules(nic)
+        return self.ports(nic) + self.prefix_rules(nic)
+
+    def ports(self, nic: str) -> list[Flow]:
+        """The entries of ports, with a rule or without one yet."""
+        found = (self.get(key) for key in self._ports)
+        return [entry for entry in found if entry is not None and entry.nic == nic]
 
     def _spans_of(self, key: FlowKey) -> Iterator[Flow]:
         for opening in self._openings:
@@ -276,20 +285,33 @@ class FlowTable:
         if flow.location is not None and flow.target_queue is not None:
             place = flow.nic, flow.target_queue
             self._load[place] = self._load.get(place, 0) + change
-        if not flow.key.wide:
-            self._count_tenants(flow, change)
+        if flow.key.listens:
+            self._count_port(flow, change)
+        elif not flow.key.wide:
+            ruled = flow.location is not None
+            self._belongs(
+                flow, self._filters.setdefault(flow.nic, {}) if ruled else self._bare, change
+            )
+            for tenant in whose(flow):
+                self.entries[tenant] += change
+                if not self.entries[tenant]:
+                    del self.entries[tenant]
 
-    def _count_tenants(self, flow: Flow, change: int) -> None:
-        ruled = flow.location is not None
-        by_tenant = self._filters.setdefault(flow.nic, {}) if ruled else self._bare
-        for tenant in tenants_of(flow.thread):
-            self.entries[tenant] += change
+    def _count_port(self, flow: Flow, change: int) -> None:
+        for tenant in whose(flow):
+            at = flow.nic, tenant
+            if count := self._listens.get(at, 0) + change:
+                self._listens[at] = count
+            else:
+                del self._listens[at]
+        if flow.location is not None:
+            self._belongs(flow, self._filters.setdefault(flow.nic, {}), change)
+
+    def _belongs(self, flow: Flow, to: dict[Tenant, set[FlowKey]], change: int) -> None:
+        for tenant in whose(flow):
             if change > 0:
-                by_tenant.setdefault(tenant, set()).add(flow.key)
+                to.setdefault(tenant, set()).add(flow.key)
                 continue
-            keys = by_tenant[tenant]
-            keys.discard(flow.key)
-            if not keys:
-                del by_tenant[tenant]
-            if not self.entries[tenant]:
-                del self.entries[tenant]
+            to[tenant].discard(flow.key)
+            if not to[tenant]:
+                del to[tenant]

@@ -156,7 +156,7 @@ class BpfObserver:
                 comm = row[15].rstrip(b"\0").decode("utf-8", "replace")
                 thread = _thread(tid, pid, comm, cgroup or None, row[21])
             if kind == _READS:
-                add(ThreadReads(at_ns, next(_keys(row)), napi, thread))
+                add(ThreadReads(at_ns, next(_keys(row)), napi, thread, app))
             elif kind == _SEEN:
                 direction = _DIRECTIONS.get(row[20] & (_ACCEPTED | _CONNECTED))
                 for key in _keys(row):

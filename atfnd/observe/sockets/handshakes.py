@@ -26,6 +26,7 @@ from atfnd.model import (
     Connected,
     Connecting,
     FlowKey,
+    Forked,
     Listening,
     Protocol,
     SocketGone,
@@ -35,8 +36,8 @@ from atfnd.model import (
 __all__ = ["Births"]
 
 _EVENT = layout("birth", "birth_event")
-_CONNECTING, _CONNECTED, _LISTENING, _ACCEPTED = 1, 2, 3, 4  # enum birth_kind
-_DUAL_STACK = 1  # enum birth_flag
+_CONNECTING, _CONNECTED, _LISTENING, _ACCEPTED, _FORKED = 1, 2, 3, 4, 6  # enum birth_kind
+_DUAL_STACK, _ALONE = 1, 2  # enum birth_flag
 _LISTEN = 1 << 10  # include/net/tcp_states.h
 _RING_BYTES = 1 << 20
 _ANY4 = bytes(4)
@@ -61,10 +62,13 @@ def _born(row: _Row) -> Iterator[Born]:
         if kind == _CONNECTING:
             yield Connecting(at_ns, cookie, key, netns, thread, cpu)
             return
-        yield Listening(at_ns, cookie, key, netns, thread, cpu)
+        alone = bool(flags & _ALONE)
+        yield Listening(at_ns, cookie, key, netns, thread, cpu, alone)
         if flags & _DUAL_STACK:
             other = key._replace(local=_ANY4, remote=_ANY4)
-            yield Listening(at_ns, cookie, other, netns, thread, cpu)
+            yield Listening(at_ns, cookie, other, netns, thread, cpu, alone)
+    elif kind == _FORKED:
+        yield Forked(at_ns, pid)
     else:
         yield SocketGone(at_ns, cookie)
 
