@@ -49,6 +49,7 @@ ASKED = {
 DOWN = [["daemon"], ["engine", "policy"], ["move"], ["program"], ["observe"], ["nic"], ["kernel"]]
 LEVEL = {room: level for level, rooms in enumerate(DOWN) for room in rooms}
 VALUES = ("model",)
+DRIVERS = "nic/drivers.py"  # a row of the driver table: the simulated NIC behaves as it says
 # What is told to a room above, off the way: a NIC is not as it was, one has come and may be
 # watched, a filter is tried and must be named first.
 TOLD = {
@@ -89,7 +90,7 @@ def back_up(calls: Iterable[Call]) -> set[str]:
     return {
         f"{call.by.file} -> {call.of.file} {short(call.of).name}"
         for call in calls
-        if LEVEL.get(call.by.room, -1) > LEVEL.get(call.of.room, 9)
+        if LEVEL.get(call.by.room, -1) > LEVEL.get(call.of.room, 9) and call.of.file != DRIVERS
     }
 
 
