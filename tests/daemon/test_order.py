@@ -192,6 +192,13 @@ def test_connections_are_born_on_the_queue_of_who_listens(lab: Lab, tmp_path: Pa
         listener = lab.open("host", socket.AF_INET, socket.SOCK_STREAM)
         listener.bind((HOST[socket.AF_INET], port))
         listener.listen(50)
+        client = lab.open("peer", socket.AF_INET, socket.SOCK_STREAM)
+        client.connect((HOST[socket.AF_INET], port))
+        client.send(b"x")
+        first = listener.accept()[0]
+        assert first.recv(1) == b"x"  # now it is known that one thread serves the port
+        first.close()
+        client.close()
 
         def of_port() -> Rule | None:  # beside it, what a write takes is measured with a rule
             found = (r for r in lab.nic.rules() if r.match and r.match.dst_port == port)
@@ -214,7 +221,8 @@ def test_connections_are_born_on_the_queue_of_who_listens(lab: Lab, tmp_path: Pa
                 client.send(b"x")
                 assert accepted.recv(1) == b"x"
             assert lab.queue_of(accepted) == rule.queue
-        assert [each.location for each in lab.nic.rules()] == [rule.location]
+        here = [each for each in lab.nic.rules() if each.match and each.match.dst_port == port]
+        assert [each.location for each in here] == [rule.location]
         for _, accepted in pairs:
             accepted.close()
 

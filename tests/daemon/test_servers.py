@@ -22,7 +22,8 @@ from atfnd.model import FlowKey, Protocol
 from tests.bed import Bed, a_bed
 from tests.daemons import policy
 from tests.guest.fetch import servers
-from tests.labs import HOST, Lab, packed
+from tests.labs import HOST, PEER, Lab, packed
+from tests.netns import listening
 from tests.wait import until
 
 pytestmark = pytest.mark.usefixtures("own_affinity")
@@ -101,16 +102,16 @@ def connected(lab: Lab, undo: ExitStack) -> socket.socket:
     return made
 
 
-def why(bed: Bed, client: socket.socket) -> str:
-    address, port = client.getsockname()
+def why(bed: Bed, address: str, port: int) -> str:
     key = FlowKey(Protocol.TCP, packed(HOST[V4]), PORT, packed(address), port)
     return str(bed.daemon.get(f"/v1/explain?flow={quote(str(key))}")["chain"])
 
 
-def has_none_before_anybody_reads(bed: Bed, client: socket.socket) -> None:
-    """It is seen that the process that listens is not alone."""
+def has_none_before_anybody_reads(bed: Bed) -> None:
+    """It is seen that the process that listens is not alone. A filter of its first moment goes."""
+    until(lambda: listening(f"{bed.lab.name}-host", PORT), "it listens")
     said = "No filter for the port: process"
-    until(lambda: said in why(bed, client), "it is not known who will read")
+    until(lambda: said in why(bed, PEER[V4], 1), "it is not known who will read")
     until(lambda: not has_port_rule(bed), "it has no rule")
 
 
@@ -135,11 +136,10 @@ def test_nginx_with_two_workers_and_short_connections(lab: Lab, bed: Bed, tmp_pa
                 each.send(b"GET / HTTP/1.0\r\n\r\n")
             for each in clients:
                 assert each.recv(4096).startswith(b"HTTP/1.1 200")
-            return why(bed, clients[0])
+            return why(bed, *clients[0].getsockname())
 
     with running(lab, tmp_path, "usr/sbin/nginx", "-c", str(config), "-e", "stderr"):
-        with ExitStack() as undo:
-            has_none_before_anybody_reads(bed, connected(lab, undo))
+        has_none_before_anybody_reads(bed)
         has_none_at_work(bed, work)
 
 
@@ -148,14 +148,14 @@ def test_memcached_with_two_threads_and_long_connections(
 ) -> None:
     words = ("-t", "2", "-u", "root", "-l", HOST[V4], "-p", str(PORT), "-U", "0")
     with running(lab, tmp_path, "usr/bin/memcached", *words), ExitStack() as undo:
+        has_none_before_anybody_reads(bed)
         clients = [connected(lab, undo) for _ in range(8)]
-        has_none_before_anybody_reads(bed, clients[0])
 
         def work() -> str:
             for each in clients:
                 each.send(b"get x\r\n")
                 assert each.recv(100) == b"END\r\n"
-            return why(bed, clients[0])
+            return why(bed, *clients[0].getsockname())
 
         has_none_at_work(bed, work)
 

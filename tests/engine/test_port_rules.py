@@ -491,7 +491,7 @@ def test_until_somebody_reads_only_a_process_that_is_alone_has_a_rule() -> None:
     server = Server(listening()._replace(alone=False))
     assert server.look() == ()
     assert server.why == (
-        f"process {THREAD.pid} has several threads, or has forked, "
+        f"process {THREAD.pid} may have several threads or children, "
         "and nobody has read a connection yet"
     )
     server.reads(OTHER, SECOND_NS)

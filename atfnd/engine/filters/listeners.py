@@ -124,13 +124,14 @@ class Listeners:
 
     def unserved(self, key: FlowKey) -> str | None:
         """Nobody has read a connection of this port, and several may come to: the one process that
-        listens has several threads, or has made another process. None: that is not so, or not
+        listens has several threads, has made another process, or was there before we could see
+        that. None: that is not so, or not
         known."""
         if self.reader(key) is not None:
             return None
         for each in self.rivals(key):
             if each.thread is not None and not each.alone:
-                what = f"process {each.thread.pid} has several threads, or has forked"
+                what = f"process {each.thread.pid} may have several threads or children"
                 return f"{what}, and nobody has read a connection yet"
         return None
 
