@@ -125,8 +125,7 @@ class Listeners:
     def unserved(self, key: FlowKey) -> str | None:
         """Nobody has read a connection of this port, and several may come to: the one process that
         listens has several threads, has made another process, or was there before we could see
-        that. None: that is not so, or not
-        known."""
+        that. None: that is not so, or not known."""
         if self.reader(key) is not None:
             return None
         for each in self.rivals(key):
