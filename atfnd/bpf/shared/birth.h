@@ -12,7 +12,7 @@ enum birth_kind {
 	BIRTH_CONNECTED = 2,  /* its SYN was answered; our ACK is not sent */
 	BIRTH_LISTENING = 3,  /* no SYN can have been answered */
 	BIRTH_ACCEPTED = 4,   /* the answer to our SYN-ACK came, through napi_id */
-	BIRTH_GONE = 5, /* a connect or a listener was closed: only at_ns and cookie are set */
+	BIRTH_GONE = 5,	  /* a connect or a listener was closed: only at_ns and cookie are set */
 	BIRTH_FORKED = 6, /* a process that listens is not alone any more: only at_ns and pid */
 };
 
