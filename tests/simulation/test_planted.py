@@ -1,0 +1,35 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Each fault that is put back into the product is found by the seed that is known for it.
+
+A change of the product or of the simulation may change what a seed does. Then
+`python -m tests.simulation.planted WORDS` says which seed finds a fault now.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from tests.simulation.planted import FOUND_BY, NOT_FOUND, PLANTED, WHOLE
+from tests.tiers import file_of
+
+__all__: list[str] = []
+
+
+def test_of_every_fault_it_is_known_what_finds_it() -> None:
+    assert {*FOUND_BY, *NOT_FOUND} == {*PLANTED, *WHOLE}
+    assert not {*FOUND_BY} & {*NOT_FOUND}
+    assert all(file_of(test).exists() for test in NOT_FOUND.values())
+
+
+@pytest.mark.parametrize("name", FOUND_BY)
+def test_a_fault_is_found_by_its_seed(name: str) -> None:
+    """In a process of its own: the order of sets is a part of a run."""
+    asked = [sys.executable, "-m", "tests.simulation.planted", "--seed", str(FOUND_BY[name]), name]
+    ran = subprocess.run(
+        asked, env=os.environ | {"PYTHONHASHSEED": "0"}, capture_output=True, text=True, check=False
+    )
+    assert ran.returncode == 0, ran.stdout + ran.stderr
