@@ -20,6 +20,7 @@ from atfnd.nic import Nic
 from atfnd.observe.nics import interfaces as module
 from atfnd.observe.nics.interfaces import Interfaces
 from atfnd.observe.nics.watch import NapiIds, NicWatch
+from tests.fake_nic import FakeNic
 from tests.values import NIC
 
 __all__: list[str] = []
@@ -171,3 +172,14 @@ def test_a_link_that_flaps_for_ever_is_not_remembered_for_ever() -> None:
     for flap in range(5000):
         known.read(range(4 * flap, 4 * flap + 4))
     assert len(list(known)) == 4 + 256
+
+
+def test_a_nic_that_cannot_be_read_leaves_no_descriptor_open() -> None:
+    """It is tried again at each notification, for as long as it cannot be read (seed 639)."""
+    nic = FakeNic()
+    nic.refuse("queues", errno.EIO)
+    before = set(os.listdir("/proc/self/fd"))
+    with pytest.raises(OSError, match=os.strerror(errno.EIO)):
+        NicWatch(cast(Nic, nic), armed=False, budget=None)
+    assert set(os.listdir("/proc/self/fd")) == before
+    NicWatch(cast(Nic, nic), armed=False, budget=None).close()

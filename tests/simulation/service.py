@@ -232,7 +232,8 @@ class Service:
 
     def armed(self, nic: str) -> bool:
         """It may write to this NIC."""
-        return self.engine.views[nic].armed
+        view = self.engine.views.get(nic)  # None: it could not be read, and is not watched
+        return view is not None and view.armed
 
     def paused(self, nic: str) -> bool:
         """It runs, and took everything of ours out of this NIC."""

@@ -12,6 +12,7 @@ import errno
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, closing
 from dataclasses import replace
 
 from atfnd.kernel.ethtool.changes import ethtool_changes
@@ -77,7 +78,6 @@ class NicWatch:
 
     def __init__(self, nic: Nic, armed: bool, budget: int | None) -> None:
         self.nic = nic
-        self.links, self.changes = link_changes(nic.netns), ethtool_changes(nic.netns)
         self.napi_ids = NapiIds()
         self._confined: dict[int, tuple[int, int | None]] = {}  # queue: CPU, pid of its thread
         self._namespace: NamespaceLinks | None = None  # opened when it is first asked
@@ -89,23 +89,27 @@ class NicWatch:
         self.lives = 0  # how often its link or queues were found to be new ones
         self._armed_before_pause = armed
         self._reads = Reads(lambda: None, 0)
-        self.view = NicView(
-            name=nic.name,
-            netns=nic.netns,
-            ifindex=nic.ifindex,
-            armed=armed,
-            budget=budget,
-            up=nic.up(),
-            caps=nic.caps(),
-            queues=(),
-            rules=(),
-            owned=frozenset(),
-            rss=nic.rss(),
-            ring_size=nic.ring_size(),
-            stats=nic.stats(),
-        )
-        self.refresh()
-        self._disturbed_ns = None  # a NIC that is only new to us was not disturbed
+        with ExitStack() as undo:
+            self.links = undo.enter_context(closing(link_changes(nic.netns)))
+            self.changes = undo.enter_context(closing(ethtool_changes(nic.netns)))
+            self.view = NicView(
+                name=nic.name,
+                netns=nic.netns,
+                ifindex=nic.ifindex,
+                armed=armed,
+                budget=budget,
+                up=nic.up(),
+                caps=nic.caps(),
+                queues=(),
+                rules=(),
+                owned=frozenset(),
+                rss=nic.rss(),
+                ring_size=nic.ring_size(),
+                stats=nic.stats(),
+            )
+            self.refresh()
+            self._disturbed_ns = None  # a NIC that is only new to us was not disturbed
+            undo.pop_all()
 
     @property
     def view(self) -> NicView:
