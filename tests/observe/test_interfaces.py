@@ -179,7 +179,8 @@ def test_a_nic_that_cannot_be_read_leaves_no_descriptor_open() -> None:
     nic = FakeNic()
     nic.refuse("queues", errno.EIO)
     before = set(os.listdir("/proc/self/fd"))
-    with pytest.raises(OSError, match=os.strerror(errno.EIO)):
+    with pytest.raises(OSError, match=os.strerror(errno.EIO)) as refusal:  # it keeps the watch
         NicWatch(cast(Nic, nic), armed=False, budget=None)
     assert set(os.listdir("/proc/self/fd")) == before
+    assert refusal.value.errno == errno.EIO
     NicWatch(cast(Nic, nic), armed=False, budget=None).close()
