@@ -18,7 +18,7 @@ from atfnd.engine.filters.listeners import Listeners
 from atfnd.engine.handshake.birth import Birth
 from atfnd.engine.ownership import follow
 from atfnd.engine.placement import steer
-from atfnd.engine.table.memory import Memory
+from atfnd.engine.table.memory import Memory, NicMemory
 from atfnd.engine.table.wide_key import covers
 from atfnd.model import (
     Action,
@@ -71,7 +71,8 @@ class Simulated:
         self.slots, self.listeners, self.spanned = slots, Listeners(), spanned
         for event in served:
             self.listeners.opened(event, memory.table)
-        self.nic, self.rule, self.memory, self.defers = nic, rule, memory, defers
+        self.rule, self.memory, self.defers = rule, memory, defers
+        self._known = memory.nics[nic.name] = NicMemory(nic)
         self.loads = list(loads)
         self.now_ns = SECOND_NS
         self.held: dict[int, tuple[FlowKey, int]] = {}
@@ -82,6 +83,15 @@ class Simulated:
         self.deleted = self.writes = 0
         self._cookies = {load.key: number + 1 for number, load in enumerate(loads)}
         self._rss = {load.key: load.rss_queue for load in loads}
+
+    @property
+    def nic(self) -> NicView:
+        """As it is now."""
+        return self._known.view
+
+    @nic.setter
+    def nic(self, view: NicView) -> None:
+        self._known.view = view
 
     def start(self) -> None:
         """Every flow is reported that is not where it belongs."""
