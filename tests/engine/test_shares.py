@@ -285,7 +285,7 @@ def test_a_port_that_goes_for_another_user_is_not_moved_as_well() -> None:
     (port,) = idle.memory.nics["nic"].spending.swaps
     ends = key(9)._replace(local_port=port.local_port)
     idle.memory.table.put(
-        flow(9, key=ends, thread=of(2000), app_cpu=0, location=77, target_queue=0)
+        flow(9, key=ends, thread=of(2000), app_cpu=1, location=77, target_queue=1)
     )
     assert [each.action.kind for each in idle.look()] == [ActionKind.DELETE]
 

@@ -39,6 +39,13 @@ def test_the_rules_of_one_nic_are_counted_without_those_of_another() -> None:
     assert {each.key for each in table.steered("other")} == {key(3)}
 
 
+def test_the_ports_of_one_nic_are_not_those_of_another() -> None:
+    table = FlowTable(9)
+    table.put(ours := flow(0, key=PORT, cookie=0))
+    table.put(theirs := flow(0, key=PORT._replace(local_port=81), cookie=0, nic="other"))
+    assert (table.ports("nic"), table.ports("other")) == ([ours], [theirs])
+
+
 def test_a_rule_that_goes_is_not_counted_any_more() -> None:
     table = FlowTable(9)
     table.put(flow(1, **RULED))
