@@ -366,7 +366,7 @@ MUTATIONS = [
     *_of(
         "engine/filters/listeners.py", "port_rules shares",
         ("cookie=event.cookie, listener=whose", "cookie=event.cookie"),
-        ("each for each in self._at.get(_place(key), ()) if overlap", "each for at in self._at.values() for each in at if overlap"),
+        ("each for each in self._at.get(place_of(key), ()) if overlap", "each for at in self._at.values() for each in at if overlap"),
     ),
     *_of(
         "engine/filters/budget.py", "shares",

@@ -7,14 +7,12 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 
 from atfnd.engine.filters import aggregate, budget
-from atfnd.engine.filters.listeners import Listeners
+from atfnd.engine.filters.listeners import Listeners, Place, place_of
 from atfnd.engine.table.memory import Memory
 from atfnd.engine.table.wide_key import covers
 from atfnd.model import Flow, FlowKey, NicView, Protocol, SocketUse
 
 __all__ = ["accepted", "by_place", "going", "moves", "queue_of", "rivalled", "waits_for"]
-
-_Place = tuple[int, int]  # family, local port
 
 
 def rivalled(key: FlowKey, listeners: Listeners, memory: Memory) -> bool:
@@ -49,19 +47,19 @@ def queue_of(napi_id: int | None, nic: NicView) -> int | None:
     return next(found, None)
 
 
-def accepted(nic: NicView, memory: Memory) -> Mapping[_Place, list[Flow]]:
+def accepted(nic: NicView, memory: Memory) -> Mapping[Place, list[Flow]]:
     """The connections of this NIC that the table knows."""
-    found: defaultdict[_Place, list[Flow]] = defaultdict(list)
+    found: defaultdict[Place, list[Flow]] = defaultdict(list)
     for flow in memory.table:
         key = flow.key
         if flow.nic == nic.name and key.protocol == Protocol.TCP and not key.wide:
-            found[key.family, key.local_port].append(flow)
+            found[place_of(key)].append(flow)
     return found
 
 
-def by_place(uses: Iterable[SocketUse]) -> Mapping[_Place, list[SocketUse]]:
-    found: defaultdict[_Place, list[SocketUse]] = defaultdict(list)
+def by_place(uses: Iterable[SocketUse]) -> Mapping[Place, list[SocketUse]]:
+    found: defaultdict[Place, list[SocketUse]] = defaultdict(list)
     for use in uses:
         if use.key.protocol == Protocol.TCP and not use.key.wide:
-            found[use.key.family, use.key.local_port].append(use)
+            found[place_of(use.key)].append(use)
     return found

@@ -16,9 +16,9 @@ from atfnd.engine.table.flow_table import FlowTable
 from atfnd.engine.table.wide_key import overlap
 from atfnd.model import FlowKey, Listening, SocketUse, Thread, ThreadReads
 
-__all__ = ["Asked", "Listeners", "ServedPort"]
+__all__ = ["Asked", "Listeners", "Place", "ServedPort", "place_of"]
 
-_Place = tuple[int, int]  # family, local port
+Place = tuple[int, int]  # family, local port
 
 
 class ServedPort(NamedTuple):
@@ -47,7 +47,7 @@ class Listeners:
     unwanted: set[FlowKey] = field(default_factory=set)  # by a new policy: their rules go
     readers: dict[FlowKey, Readers] = field(default_factory=dict)  # of the connections of a port
     carrying: set[FlowKey] = field(default_factory=set)  # their rules deliver connections
-    _at: dict[_Place, dict[FlowKey, None]] = field(default_factory=dict)  # `sockets`, `closed_ns`
+    _at: dict[Place, dict[FlowKey, None]] = field(default_factory=dict)  # `sockets`, `closed_ns`
     _keys: dict[int, dict[FlowKey, None]] = field(default_factory=dict)  # by cookie
     _alone: dict[int, dict[tuple[FlowKey, int], None]] = field(default_factory=dict)  # by pid
 
@@ -55,7 +55,7 @@ class Listeners:
         """A socket listens. A rule that an earlier listener left serves it."""
         self.sockets.setdefault(event.key, {})[event.cookie] = event
         self.closed_ns.pop(event.key, None)
-        self._at.setdefault(_place(event.key), {})[event.key] = None
+        self._at.setdefault(place_of(event.key), {})[event.key] = None
         self._keys.setdefault(event.cookie, {})[event.key] = None
         if event.alone and event.thread is not None:
             self._alone.setdefault(event.thread.pid, {})[event.key, event.cookie] = None
@@ -152,10 +152,10 @@ class Listeners:
         self.carrying.discard(key)
         if key not in self.sockets:
             self.readers.pop(key, None)
-            place = self._at.get(_place(key), {})
+            place = self._at.get(place_of(key), {})
             place.pop(key, None)
             if not place:
-                self._at.pop(_place(key), None)
+                self._at.pop(place_of(key), None)
 
     def rivals(self, key: FlowKey) -> list[Listening]:
         """Every listener that a connection to this port may belong to, by its address."""
@@ -171,7 +171,7 @@ class Listeners:
         return [each for each in self._near(key) if each != key]
 
     def _near(self, key: FlowKey) -> list[FlowKey]:
-        return [each for each in self._at.get(_place(key), ()) if overlap(each, key)]
+        return [each for each in self._at.get(place_of(key), ()) if overlap(each, key)]
 
     def uses(self, table: FlowTable, now_ns: int) -> list[SocketUse]:
         """In the form that an audit of sockets wants: only `ports.look` ends the entry of a
@@ -184,5 +184,6 @@ class Listeners:
         return found
 
 
-def _place(key: FlowKey) -> _Place:
+def place_of(key: FlowKey) -> Place:
+    """Where listeners and their connections meet, whatever their addresses."""
     return key.family, key.local_port

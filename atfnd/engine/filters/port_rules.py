@@ -32,7 +32,7 @@ from atfnd.engine.filters.connections import (
     rivalled,
     waits_for,
 )
-from atfnd.engine.filters.listeners import Asked, Listeners, ServedPort
+from atfnd.engine.filters.listeners import Asked, Listeners, ServedPort, place_of
 from atfnd.engine.handshake.birth import Birth, spot_for
 from atfnd.engine.ownership import follow
 from atfnd.engine.ownership.shares import whose
@@ -86,7 +86,7 @@ def asks(nic: NicView, listeners: Listeners, memory: Memory) -> frozenset[Served
     """What `look` asks the policy, with the table as it is."""
     flows, asked = accepted(nic, memory), set()
     for key in listeners.sockets:
-        here = flows[_place(key)]
+        here = flows[place_of(key)]
         if key in listeners.unwanted or _why_nobodys(key, here, listeners) is not None:
             continue
         users, server = _users(key, here), _server(key, listeners)
@@ -114,13 +114,13 @@ def look(
     listeners.carrying = {
         each.key
         for each in ruled
-        if any(moves(each.key, None, use, nic, memory) for use in live[_place(each.key)])
+        if any(moves(each.key, None, use, nic, memory) for use in live[place_of(each.key)])
     }
     for key in [key for key in spending.swaps if key.listens]:
-        place = _place(key)
+        place = place_of(key)
         births += _given_up(key, nic, listeners, flows[place], live[place], memory, now_ns)
     for key in listeners.sockets:
-        place = _place(key)
+        place = place_of(key)
         if key in listeners.unwanted or key in spending.swaps:
             continue
         if (why := _why_nobodys(key, flows[place], listeners)) is not None:
@@ -149,10 +149,10 @@ def look(
     }
     for key, closed_ns in [*listeners.closed_ns.items()]:
         if now_ns - closed_ns >= _LINGER_NS and not listeners.rivals(key):
-            place = _place(key)
+            place = place_of(key)
             births += _ended(key, nic, listeners, flows[place], live[place], memory, now_ns)
     for key in list(listeners.unwanted):
-        place = _place(key)
+        place = place_of(key)
         births += _ended(key, nic, listeners, flows[place], live[place], memory, now_ns, _UNWANTED)
     return tuple(births)
 
@@ -192,10 +192,6 @@ def exposed(
     entries = [each for each in memory.table.ports_of(event.key) if each.key not in asked]
     late = [e.key for e in entries if e.location is None or e.target_queue != through]
     return late + going
-
-
-def _place(key: FlowKey) -> tuple[int, int]:
-    return key.family, key.local_port
 
 
 def _why_nobodys(key: FlowKey, flows: Iterable[Flow], listeners: Listeners) -> str | None:

@@ -98,7 +98,7 @@ def addresses(netns: str | None) -> set[Address]:
 
 def route(netlink: Netlink, local: bytes, remote: bytes) -> int | None:
     """The device (ifindex) by which packets from one address to the other go out, as the tables say
-    now. None: there is no way. `netlink`: of NETLINK_ROUTE."""
+    now. None: there is no way, or the kernel does not say. `netlink`: of NETLINK_ROUTE."""
     family = socket.AF_INET if len(remote) == 4 else socket.AF_INET6
     bits = len(remote) * 8
     asked = _route.pack(family, bits, bits, 0, 0, 0, 0, 0, 0)
