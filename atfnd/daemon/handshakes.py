@@ -171,9 +171,7 @@ class BirthReader:
         self._births.accepts(command.ports)
         uses = self._observer.inventory()
         self._recorder.looked(LookAt.PORTS, uses)
-        asked = self._engine.ports_to_match()
-        here = {name: asked[name] for name in self._sessions}
-        return (PortsLooked(self._rules(here), uses),)
+        return (PortsLooked(self._rules(self._engine.ports_to_match()), uses),)
 
     def _find_listeners(self, command: FindListeners | None = None) -> Iterable[Event]:
         """These are all there are."""

@@ -98,8 +98,7 @@ class NamespaceLinks:
 
     def _known(self) -> dict[int, Link]:
         if self._links is None:
-            while self._news.heard() is None:
-                pass
+            self._news.heard()  # what is waiting is older than the lists
             self._addresses, found = addresses(self._netns), links(self._netns)
             self._links, self._of_device = found, None
             self._tunnels.clear()
