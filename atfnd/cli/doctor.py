@@ -25,7 +25,7 @@ from atfnd.observe.machine.machine import machine
 from atfnd.observe.machine.topology import CpuWatch
 from atfnd.observe.sockets.choose import choose
 from atfnd.policy.file.load import load
-from atfnd.serve.api.views import finding_view, nic_view
+from atfnd.serve.api.views import doctor_view
 
 __all__ = ["doctor"]
 
@@ -65,11 +65,9 @@ def doctor(nic: str | None, as_json: bool) -> bool:
             around = replace(around, missing_capabilities=frozenset())
         findings += examine_machine(around, _observer(load()), names)
         findings += _limits()
-    clear = not any(each.level in (Level.WARNING, Level.BLOCKER) for each in findings)
-    shown = [finding_view(each) for each in findings]
-    answer = {"nics": [nic_view(each) for each in views], "findings": shown, "clear": clear}
+    answer = doctor_view(views, findings)
     print(json.dumps(answer, indent=2)) if as_json else say_findings(answer)
-    return clear
+    return bool(answer["clear"])
 
 
 def _observer(policy: Policy) -> tuple[str, str] | None:

@@ -16,7 +16,7 @@ from contextlib import aclosing
 from aiohttp import web
 
 from atfnd.errors import OperatorError
-from atfnd.model import Flow, Level
+from atfnd.model import Flow
 from atfnd.serve import Source
 from atfnd.serve.api import moves, views
 from atfnd.serve.api.answers import error, number, one_object, query_of, row_list, slices
@@ -28,7 +28,6 @@ from atfnd.serve.explain.explain import Explanation, explain, explain_absent
 __all__ = ["Api"]
 
 CANDIDATES = 6  # that are listed when a selector names more than one flow
-IN_THE_WAY = {Level.WARNING, Level.BLOCKER}
 ORDERS: dict[str, Callable[[Source, str], Awaitable[None]]] = {
     "arm": lambda source, nic: source.arm(nic),
     "disarm": lambda source, nic: source.disarm(nic),
@@ -151,13 +150,7 @@ class Api:
                 nics, findings = await self._source.doctor(name)
         except OSError as refusal:
             return _refused("look at", name or "the interfaces", refusal)
-        return one_object(
-            {
-                "nics": [views.nic_view(nic) for nic in nics],
-                "findings": [views.finding_view(finding) for finding in findings],
-                "clear": not any(finding.level in IN_THE_WAY for finding in findings),
-            }
-        )
+        return one_object(views.doctor_view(nics, findings))
 
     async def order(self, request: web.Request) -> web.StreamResponse:
         """POST /v1/nics/{nic}/{verb}."""

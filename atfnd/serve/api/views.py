@@ -6,7 +6,7 @@ from __future__ import annotations
 import errno
 import ipaddress
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 
 from atfnd.model import (
@@ -14,6 +14,7 @@ from atfnd.model import (
     Event,
     Finding,
     Flow,
+    Level,
     Match,
     NicView,
     Node,
@@ -27,6 +28,7 @@ from atfnd.serve.api.moves import move_view
 __all__ = [
     "View",
     "cpu_view",
+    "doctor_view",
     "event_view",
     "finding_view",
     "flow_view",
@@ -41,6 +43,8 @@ __all__ = [
 ]
 
 View = dict[str, object]
+
+IN_THE_WAY = {Level.WARNING, Level.BLOCKER}
 
 
 def placed(flow: Flow) -> bool | None:
@@ -146,6 +150,15 @@ def nic_view(nic: NicView) -> View:
 def _flow_types(types: frozenset[tuple[int, int]] | None) -> list[str] | None:
     """`tcp4`, `udp6`; None: not limited."""
     return None if types is None else sorted(f"{_protocol(p)}{f}" for f, p in types)
+
+
+def doctor_view(nics: Iterable[NicView], findings: Sequence[Finding]) -> View:
+    """What `atfnd doctor` and `atfnctl doctor` show."""
+    return {
+        "nics": [nic_view(nic) for nic in nics],
+        "findings": [finding_view(finding) for finding in findings],
+        "clear": not any(finding.level in IN_THE_WAY for finding in findings),
+    }
 
 
 def finding_view(finding: Finding) -> View:
