@@ -92,7 +92,7 @@ format: setup ## write Python and C as `make lint` wants them
 	@$(VENV)/bin/clang-format -i $(C_FORMATTED)
 
 docs: setup ## write the reference of policy keys in docs/policies.md
-	@$(PY) -m atfnd.policy.file.reference docs/policies.md
+	@$(PY) -m docs.reference docs/policies.md
 
 bench: setup ## all benchmarks, or one: make bench NAME=reaction
 	@$(PY) -m bench $(NAME)
@@ -122,7 +122,7 @@ install-tree: # from the wheels, without a network
 	@install -d $(DESTDIR)$(UNITDIR) $(DESTDIR)$(PREFIX)/lib/sysusers.d
 	@sed 's|/usr/local/|$(PREFIX)/|' atfnd.service >$(DESTDIR)$(UNITDIR)/atfnd.service
 	@install -m 644 packaging/atfnd.sysusers $(DESTDIR)$(PREFIX)/lib/sysusers.d/atfnd.conf
-	@$(PY) -m atfnd.cli.manual build/man policies/data-transfer.yaml
+	@$(PY) -m docs.manual build/man policies/data-transfer.yaml
 	@install -d $(SHARE)/man/man1 $(SHARE)/man/man5 $(SHARE)/man/man8
 	@for each in build/man/*; do install -m 644 $$each $(SHARE)/man/man$${each##*.}/; done
 	@install -d $(SHARE)/bash-completion/completions $(ZSH) $(SHARE)/fish/vendor_completions.d
@@ -146,7 +146,7 @@ uninstall: ## stop it, undo what it did, remove what `make install` put there; /
 	rm -f $(SHARE)/{bash-completion/completions/{atfnd,atfnctl},fish/vendor_completions.d/{atfnd,atfnctl}.fish}
 
 man: setup ## build/man: atfnd(8), atfnctl(1), atfnd.yaml(5)
-	@$(PY) -m atfnd.cli.manual build/man policies/data-transfer.yaml
+	@$(PY) -m docs.manual build/man policies/data-transfer.yaml
 
 deb: wheels ## build/deb/atfnd_*.deb
 	@missing=""; for p in $(APT_DEB); do dpkg-query -W -f='$${Status}' $$p 2>/dev/null | grep -q 'ok installed' || missing="$$missing $$p"; done; \

@@ -11,7 +11,7 @@ from pathlib import Path, PurePosixPath
 import pytest
 
 ROOT = Path(__file__).parents[1]
-FOLDERS = ("atfnd", "tests", "bench")
+FOLDERS = ("atfnd", "tests", "bench", "docs")
 SUFFIXES = {".py", ".pyi", ".c", ".h", ".js", ".css"}
 
 SPDX = re.compile(r"(#|//|/\*) SPDX-License-Identifier: GPL-2\.0-or-later")

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from atfnd.cli.manual import pages
-from atfnd.policy.file.reference import sections
+from docs.manual import pages
+from docs.reference import sections
 from tests.asking import ATFNCTL
 from tests.daemons import ATFND
 

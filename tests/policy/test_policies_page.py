@@ -10,7 +10,7 @@ import pytest
 
 from atfnd.policy.file.decode import decode
 from atfnd.policy.file.document import Document
-from atfnd.policy.file.reference import with_reference
+from docs.reference import with_reference
 
 PAGE = Path(__file__).parents[2] / "docs" / "policies.md"
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """The man pages, from what `--help` prints and the JSON Schema says: `make man`.
 
-    python -m atfnd.cli.manual FOLDER EXAMPLE
+    python -m docs.manual FOLDER EXAMPLE
 
 Writes atfnd.8, atfnctl.1 and atfnd.yaml.5 there; EXAMPLE is a policy file to show. man(7).
 """
@@ -20,7 +20,7 @@ from typer.main import get_command
 from atfnd import __version__
 from atfnd.cli.commands import app as atfnd
 from atfnd.ctl.top.verb import app as atfnctl
-from atfnd.policy.file.reference import NEEDED, sections
+from docs.reference import NEEDED, sections
 
 __all__ = ["pages"]
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """The reference of policy keys in docs/policies.md, from the JSON Schema: `make docs`.
 
-    python -m atfnd.policy.file.reference docs/policies.md
+    python -m docs.reference docs/policies.md
 
 Rewrites what stands below the marker in that file, and nothing above it.
 """
