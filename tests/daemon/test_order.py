@@ -90,6 +90,12 @@ def told(bed: Bed, mechanism: str, verdict: str) -> int:
     return sum(each["count"] for each in ends)
 
 
+def follows(bed: Bed) -> dict[str, int]:
+    """Verdict -> how many queues' moves ended so."""
+    counts = bed.daemon.status()["moves"]
+    return {each["verdict"]: each["count"] for each in counts if each["mechanism"] == "follow"}
+
+
 def only_broken_holds_are_late(bed: Bed, late: int) -> None:
     """Each packet that was late is told, with a move of its own; and why that one's hold had ended
     before its time. No hold that was whole is late."""
@@ -111,11 +117,16 @@ def test_a_queue_follows_its_owner_and_nothing_is_late(lab: Lab, tmp_path: Path)
         row = flow.row()
         owners = [each["owner"] for each in bed.daemon.get("/v1/queues")["queues"]]
         assert owners[row["target_queue"]] == f"thread {flow.running.checker.pid}"
+        # Packets must still come: a move after which none is seen within a second ends as `quiet`,
+        # as one on a machine that stood still for so long.
+        until(lambda: sum(follows(bed).values()) >= MOVES, "each move is seen to its end")
+        ends = follows(bed)
+        assert ends.keys() <= {"proven", "quiet"}
+        assert ends["proven"] > MOVES // 2, ends
         tally = flow.running.finish()
         assert (tally.received > 0, tally.late_ns) == (True, [])
         assert row["rule"] == rule
         assert bed.daemon.events("rewrite") == []  # one write a migration: its queue's
-        until(lambda: told(bed, "follow", "proven") >= MOVES, "each move is seen to its end")
         assert bed.daemon.status()["late_packets"] == 0
 
 
