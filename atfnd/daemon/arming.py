@@ -8,22 +8,26 @@ Runs on the daemon's loop. OSError(ENODEV): the NIC is gone.
 from __future__ import annotations
 
 import errno
-import time
 from collections.abc import Sequence
-from functools import partial
 
 from atfnd.daemon.balancing import Balancing
 from atfnd.daemon.executor import Executor
 from atfnd.daemon.in_force import InForce
 from atfnd.daemon.session import NicSession, Sessions
 from atfnd.engine.engine import Engine
-from atfnd.engine.event import CpusRead, HomesKnown, TakenUp
-from atfnd.engine.indirection import entries
+from atfnd.engine.event import (
+    CpusRead,
+    EntriesDue,
+    EntriesLetGo,
+    EntriesLooked,
+    EntriesWritten,
+    OriginalsRead,
+    SettingsDue,
+    TakenUp,
+)
 from atfnd.engine.placement import queues
 from atfnd.engine.placement.steering_method import method_of
-from atfnd.engine.prepare import homes, prepare
 from atfnd.model import Queue, SteeringMethod, Topology, brief
-from atfnd.nic.toeplitz import rss_entry
 from atfnd.observe.machine.topology import CpuWatch
 from atfnd.policy.match.match import rule_budget
 from atfnd.program.balance import BALANCER
@@ -71,11 +75,11 @@ class Arming:
 
     def know_homes(self, session: NicSession) -> None:
         """Note where its queues go when they have no owner."""
-        name, memory = session.view.name, self._memory
-        undo_journal = {each: held.original for each, held in self._undo_journal.held(name).items()}
-        dedicated = memory.in_force.dedicated
-        found = homes(session.view, undo_journal, self._topology(), dedicated)
-        self._executor.take(HomesKnown(name, found))
+        held = self._undo_journal.held(session.name).items()
+        self.read_cpus()
+        self._executor.take(
+            OriginalsRead(session.name, {name: each.original for name, each in held})
+        )
 
     def take_back(self, session: NicSession) -> None:
         """What another program moved is ours again, because the operator said so."""
@@ -139,16 +143,15 @@ class Arming:
         """Make the changes that steering it needs."""
         session.prepared = session.watch.lives
         self._undo_journal.lives(session.view.name, session.watch.life())
-        dedicated = self._memory.in_force.dedicated
         self.balancing.look_soon()
-        if self._executor.write(prepare(session.view, self._topology(), dedicated)):
+        self.read_cpus()
+        if self._executor.take(SettingsDue(session.name)):
             session.watch.refresh()
             self._inspect(session)
 
     def waiting(self) -> bool:
         """Some flow waits for `turn`."""
-        known = (self._memory.nics[name].buckets for name in self._sessions)
-        return any(each is not None and each.waiting for each in known)
+        return any(self._memory.nics[name].waiting for name in self._sessions)
 
     def inspect(self, session: NicSession) -> None:
         """Look at capabilities and conflicts again; they may ask for other means."""
@@ -164,9 +167,7 @@ class Arming:
         before = session.view.method, session.view.method_why
         session.watch.read_settings()
         self._let_go(session, self._moved(session))
-        if session.view.method is SteeringMethod.RSS:
-            entries.look(session.view, self._entry_of(session), self._memory)
-            self._executor.move(())  # what waits now is on the agenda
+        self._executor.take(EntriesLooked(session.name))
         self._take_up_if_other(session, before)
 
     def _take_up_if_other(self, session: NicSession, before: tuple[SteeringMethod, str]) -> None:
@@ -175,23 +176,16 @@ class Arming:
 
     def turn(self, session: NicSession) -> None:
         """Point the indirection entries of waiting flows to the CPUs where these are used."""
-        memory = self._memory
-        known = memory.nics[session.view.name].buckets
-        if known is None or not known.waiting:
+        if not self._memory.nics[session.name].waiting:
             return
         session.watch.read_rss()
-        before = session.view
-        if not before.armed or before.method is not SteeringMethod.RSS or before.rss is None:
-            known.waiting.clear()  # they are looked at again when it is
-            return
-        plan = entries.plan(before, self._entry_of(session), memory, time.monotonic_ns())
-        outcomes = self._executor.move(plan)
-        if outcomes:
+        before = session.view.rss
+        if outcomes := self._executor.take(EntriesDue(session.name)):
             session.watch.read_rss()
         if any(outcome.errno == errno.ESTALE for outcome in outcomes):
             self.check(session)
             return
-        entries.record(before, session.view, outcomes, memory, time.monotonic_ns())
+        self._executor.take(EntriesWritten(session.name, before, outcomes))
 
     def taken_out(self, session: NicSession) -> None:
         """Our changes were taken out: read what it has now."""
@@ -234,19 +228,13 @@ class Arming:
             session.watch.manual(session.view.manual | moved.keys())
             session.watch.steered_by(*method_of(session.view))
         if "rss" in moved:
-            entries.let_go(session.view, self._memory, session.view.method_why)
+            self._executor.take(EntriesLetGo(session.name))
 
-    def _topology(self) -> Topology:
+    def read_cpus(self) -> Topology:
         """CPUs as sysfs describes them now."""
         known = self._cpus.read()
         self._executor.take(CpusRead(known))
         return known
-
-    def _entry_of(self, session: NicSession) -> entries.EntryOf:
-        rss = session.view.rss
-        if rss is None:
-            return lambda key: None
-        return partial(rss_entry, rss)
 
 
 def _ours(session: NicSession, queue: Queue) -> bool:

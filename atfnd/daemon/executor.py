@@ -30,6 +30,7 @@ from atfnd.engine.command import (
     ReportEnd,
     ReportOutcome,
     TellMoves,
+    WriteSettings,
 )
 from atfnd.engine.engine import Engine
 from atfnd.engine.event import Event, MovesDropped, MovesReported, StraysLooked
@@ -102,6 +103,7 @@ class Executor:
             ReportEnd: self._report_end,
             ReportOutcome: self._report_outcome,
             TellMoves: self._tell_moves,
+            WriteSettings: self._write_settings,
         }
 
     def answer(self, kind: type[Command], by: Answer) -> None:
@@ -147,13 +149,7 @@ class Executor:
 
     def write(self, plan: Plan) -> list[Outcome]:
         """Carry out a plan that moves no flow, at once."""
-        done = [
-            self._write(self._sessions[action.nic], action)
-            for action in in_order(plan)
-            if self.armed(action.nic)
-        ]
-        self._report(done)
-        return done
+        return self.carry_out([WriteSettings(plan)])
 
     def still(self, session: NicSession) -> str | None:
         """End all moves of this NIC. What the kernel refuses of that is logged and returned: it
@@ -257,16 +253,15 @@ class Executor:
     # ---- results
 
     def _report(self, said: Said) -> None:
-        """Give the results of actions and moves to the engine."""
-        for each in said:
-            if isinstance(each, Outcome):
-                self._queue_moved(each)
-        self.take(MovesReported(tuple(said)))
+        """Give the results of moves that end later to the engine."""
+        self.take(*self._reported(said))
 
-    def _queue_moved(self, outcome: Outcome) -> None:
-        action = outcome.action
-        if action.queue is not None and action.new is not None and not outcome.errno:
-            self._sessions[action.nic].watch.queue_moved(action.queue, action.new)
+    def _reported(self, said: Said) -> Sequence[MovesReported]:
+        for outcome in (each for each in said if isinstance(each, Outcome)):
+            action = outcome.action
+            if action.queue is not None and action.new is not None and not outcome.errno:
+                self._sessions[action.nic].watch.queue_moved(action.queue, action.new)
+        return (MovesReported(tuple(said)),) if said else ()
 
     # ---- commands
 
@@ -280,10 +275,16 @@ class Executor:
             if error.errno not in (errno.ENODEV, errno.ENOENT):
                 raise
             return ()
-        for each in said:
-            if isinstance(each, Outcome):
-                self._queue_moved(each)
-        return (MovesReported(tuple(said)),) if said else ()
+        return self._reported(said)
+
+    def _write_settings(self, command: WriteSettings) -> Sequence[MovesReported]:
+        return self._reported(
+            [
+                self._write(self._sessions[action.nic], action)
+                for action in command.plan
+                if self.armed(action.nic)
+            ]
+        )
 
     def _tell_moves(self, command: TellMoves) -> Iterable[Event]:
         for name, session in self._sessions.items():

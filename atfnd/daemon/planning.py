@@ -5,11 +5,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from atfnd.engine.indirection.entries import EntryOf
 from atfnd.engine.plan import foreseen
 from atfnd.engine.table.memory import Memory
 from atfnd.model import Flow, FlowKey, NicView, Plan, Planned, Topology
 from atfnd.move.plan import in_order
+from atfnd.nic.toeplitz import rss_entry
 from atfnd.program.shell_commands import shell_commands
 
 __all__ = ["planned"]
@@ -18,7 +18,6 @@ __all__ = ["planned"]
 def planned(
     view: NicView,
     cpus: Topology,
-    entry_of: EntryOf,
     known: Memory,
     flows: Sequence[Flow],
     now_ns: int,
@@ -26,7 +25,7 @@ def planned(
     more: Plan,
 ) -> list[Planned]:
     """`known` is a copy, as for `foreseen`, and is changed; `more` comes after that."""
-    actions = (*in_order(foreseen(view, cpus, entry_of, known, flows, now_ns)), *more)
+    actions = (*in_order(foreseen(view, cpus, rss_entry, known, flows, now_ns)), *more)
     return [
         Planned(action, deferred.get(action.key) if action.key else None, *typed)
         for action, typed in zip(actions, shell_commands(actions, view), strict=True)

@@ -48,7 +48,6 @@ from atfnd.model import (
     Status,
     Topology,
 )
-from atfnd.nic.toeplitz import rss_entry
 from atfnd.observe import Observer
 from atfnd.observe.machine.machine import machine
 from atfnd.observe.machine.topology import CpuWatch
@@ -180,7 +179,6 @@ class Reporter:
         """As `serve.Source.plan`: what the daemon decides with, on a copy of what it knows. The
         flows are copied a part at a time, and the rest is done in a thread."""
         view = self._sessions[nic].watch.shown(partial(self._locations, nic))
-        entry_of = partial(rss_entry, view.rss) if view.rss else lambda key: None
         cpus, flows, table = self.topology(), list[Flow](), self.memory.table.slots()
         for at in itertools.count(step=_PART):
             flows += (flow for flow in table[at : at + _PART] if flow and flow.nic == nic)
@@ -189,9 +187,7 @@ class Reporter:
                 break
         known, now_ns = copy_of(self.memory, nic), time.monotonic_ns()
         deferred, more = self.memory.deferred(), tuple(self._cpu_exclusion.planned(nic))
-        return await asyncio.to_thread(
-            planned, view, cpus, entry_of, known, flows, now_ns, deferred, more
-        )
+        return await asyncio.to_thread(planned, view, cpus, known, flows, now_ns, deferred, more)
 
     def topology(self) -> Topology:
         """CPUs as sysfs describes them now; an offline one shares what it shared before."""

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from atfnd.model import FlowKey, Match, Outcome
+from atfnd.model import FlowKey, Match, Outcome, Plan
 from atfnd.move.command import Ended
 from atfnd.move.event import Event as MoveEvent
 from atfnd.move.event import Wanted
@@ -26,6 +26,8 @@ __all__ = [
     "ReportOutcome",
     "TellMoves",
     "WatchAccepts",
+    "WriteSettings",
+    "actions_of",
 ]
 
 
@@ -34,6 +36,13 @@ class Begin(NamedTuple):
 
     nic: str
     wanted: tuple[Wanted, ...]
+
+
+class WriteSettings(NamedTuple):
+    """Write these at once, as far as their NICs are armed: no flow moves. The results come as a
+    `MovesReported`."""
+
+    plan: Plan
 
 
 class TellMoves(NamedTuple):
@@ -118,5 +127,16 @@ class Log(NamedTuple):
 
 Command = (
     Begin | TellMoves | Expect | Adopt | Forget | WatchAccepts | LookAtPorts | FindListeners
-    | LookAtStrays | ReleaseClaim | ReportOutcome | ReportEnd | Log
+    | LookAtStrays | ReleaseClaim | ReportOutcome | ReportEnd | Log | WriteSettings
 )  # fmt: skip
+
+
+def actions_of(command: Command) -> Plan:
+    """What is written when it is carried out."""
+    match command:
+        case Begin():
+            return tuple(each.action for each in command.wanted)
+        case WriteSettings():
+            return command.plan
+        case _:
+            return ()

@@ -28,6 +28,7 @@ from atfnd.engine.command import (
     ReportOutcome,
     TellMoves,
     WatchAccepts,
+    WriteSettings,
 )
 from atfnd.engine.event import (
     AuditDue,
@@ -36,10 +37,13 @@ from atfnd.engine.event import (
     BirthsHeard,
     BirthsLost,
     CpusRead,
+    EntriesDue,
+    EntriesLetGo,
+    EntriesLooked,
+    EntriesWritten,
     Event,
     FiltersLeft,
     FiltersListed,
-    HomesKnown,
     ListenersFound,
     LoadRead,
     MovesDropped,
@@ -48,6 +52,7 @@ from atfnd.engine.event import (
     NicChanged,
     NicLost,
     Offer,
+    OriginalsRead,
     PolicyLoaded,
     PortRules,
     PortsDue,
@@ -57,6 +62,7 @@ from atfnd.engine.event import (
     QueuesLooked,
     RemainsDue,
     Reviewed,
+    SettingsDue,
     SocketClosed,
     SocketReported,
     SocketsAudited,
@@ -71,10 +77,12 @@ from atfnd.engine.filters.lost import lost
 from atfnd.engine.handshake import birth
 from atfnd.engine.handshake.birth import Birth
 from atfnd.engine.handshake.handshake import Handshakes, keeps_order_from_birth, listeners, ordered
+from atfnd.engine.indirection import entries
 from atfnd.engine.ownership.follow import followed
 from atfnd.engine.placement import steer
 from atfnd.engine.placement.place import belongs
 from atfnd.engine.placement.renew import leave, renew
+from atfnd.engine.prepare import homes, prepare
 from atfnd.engine.table import retire
 from atfnd.engine.table.memory import Memory, NicMemory, Spending
 from atfnd.model import (
@@ -94,10 +102,13 @@ from atfnd.model import (
     NicView,
     Outcome,
     Plan,
+    Rss,
     SocketGone,
     SocketUse,
+    SteeringMethod,
     Thread,
     ThreadReads,
+    Topology,
 )
 from atfnd.move.command import Ended
 from atfnd.move.event import Established, EvidenceLost, FlowClosed, Wanted
@@ -115,28 +126,31 @@ NEWS = {
 }  # other ends are only counted: the write itself is already in the log
 
 _OF_NIC = (
-    NicLost, SocketReported, HomesKnown, ListenersFound, MovesDropped, FiltersLeft, FiltersListed,
-    TakenUp,
+    NicLost, SocketReported, ListenersFound, MovesDropped, FiltersLeft, FiltersListed, TakenUp,
+    SettingsDue, OriginalsRead, EntriesLooked, EntriesDue, EntriesWritten, EntriesLetGo,
 )  # fmt: skip
 
 RssQueue = Callable[[NicView, FlowKey], int | None]
+RssEntry = Callable[[Rss, FlowKey], int | None]
 RuleOfMany = Callable[[Mapping[str, FlowRule], str, FlowKey], FlowRule | None]
 
 
 class Engine:
-    """Two functions of their arguments alone come from other rooms. `rss_queue` is where RSS alone
-    delivers a flow of a NIC, None where that is not known. `rule_of_many` is the one of these rules
-    for all flows of a NIC that a wide key stands for, None if there is none."""
+    """Three functions of their arguments alone come from other rooms. `rss_queue` is where RSS
+    alone delivers a flow of a NIC, None where that is not known. `rule_of_many` is the one of these
+    rules for all flows of a NIC that a wide key stands for, None if there is none. `rss_entry` is
+    the entry of the indirection table that a flow's packets select, None if it is not one."""
 
     def __init__(
         self,
         memory: Memory,
         rss_queue: RssQueue,
         rule_of_many: RuleOfMany = lambda rules, nic, key: None,
+        rss_entry: RssEntry = lambda rss, key: None,
     ) -> None:
         self.memory = memory
         self.handshakes = Handshakes()
-        self._rss_queue, self._rule_of_many = rss_queue, rule_of_many
+        self._rss_queue, self._rule_of_many, self._rss_entry = rss_queue, rule_of_many, rss_entry
         self._connects: set[FlowKey] = set()  # whose filter is being written
         self._ports: set[FlowKey] = set()  # the same
         self._unjudged: set[FlowKey] = set()  # ports with a filter that a new policy may not want
@@ -149,9 +163,12 @@ class Engine:
             BirthsHeard: self._births_heard,
             BirthsLost: self._births_lost,
             CpusRead: self._cpus_read,
+            EntriesDue: self._entries_due,
+            EntriesLetGo: self._entries_let_go,
+            EntriesLooked: self._entries_looked,
+            EntriesWritten: self._entries_written,
             FiltersLeft: self._filters_left,
             FiltersListed: self._filters_listed,
-            HomesKnown: self._homes_known,
             ListenersFound: self._listeners_found,
             LoadRead: self._load_read,
             MovesDropped: self._moves_dropped,
@@ -159,6 +176,7 @@ class Engine:
             NicAttached: self._nic_attached,
             NicChanged: self._nic_changed,
             NicLost: self._nic_lost,
+            OriginalsRead: self._originals_read,
             PolicyLoaded: self._policy_loaded,
             PortsDue: self._ports_due,
             PortsJudged: self._ports_judged,
@@ -167,6 +185,7 @@ class Engine:
             QueuesLooked: self._queues_looked,
             RemainsDue: self._remains_due,
             Reviewed: self._reviewed,
+            SettingsDue: self._settings_due,
             SocketClosed: self._socket_closed,
             SocketReported: self._socket_reported,
             SocketsAudited: self._sockets_audited,
@@ -252,6 +271,45 @@ class Engine:
         what = f"{len(flows)} rules taken over, {len(plan)} orphans {done}"
         self._log("adopt", what, "left by an earlier run", nic=name)
 
+    def _settings_due(self, event: SettingsDue, now_ns: int) -> None:
+        nic, memory = self.memory.nics[event.nic].view, self.memory
+        if plan := prepare(nic, self._topology(), memory.in_force.dedicated):
+            self._say(WriteSettings(plan))
+
+    def _originals_read(self, event: OriginalsRead, now_ns: int) -> None:
+        known, dedicated = self.memory.nics[event.nic], self.memory.in_force.dedicated
+        known.lent.homes = homes(known.view, event.originals, self._topology(), dedicated)
+        self.memory.look_at_queues(event.nic)
+
+    def _topology(self) -> Topology:
+        return Topology(tuple(self.memory.cpus.values()))
+
+    # ---- entries of indirection tables
+
+    def _entries_looked(self, event: EntriesLooked, now_ns: int) -> None:
+        nic = self.memory.nics[event.nic].view
+        if nic.method is SteeringMethod.RSS:
+            entries.look(nic, self._entry_of(nic), self.memory)
+
+    def _entries_due(self, event: EntriesDue, now_ns: int) -> None:
+        nic = self.memory.nics[event.nic].view
+        if nic.armed and nic.method is SteeringMethod.RSS and nic.rss is not None:
+            self._begin(entries.plan(nic, self._entry_of(nic), self.memory, now_ns))
+        else:
+            self.memory.nics[event.nic].waiting.clear()  # they are looked at again when it is
+
+    def _entries_written(self, event: EntriesWritten, now_ns: int) -> None:
+        known = self.memory.nics[event.nic]
+        if known.waiting:
+            entries.record(event.before, known.view, event.outcomes, self.memory, now_ns)
+
+    def _entries_let_go(self, event: EntriesLetGo, now_ns: int) -> None:
+        nic = self.memory.nics[event.nic].view
+        entries.let_go(nic, self.memory, nic.method_why)
+
+    def _entry_of(self, nic: NicView) -> entries.EntryOf:
+        return (lambda key: None) if nic.rss is None else partial(self._rss_entry, nic.rss)
+
     # ---- sockets
 
     def _socket_reported(self, event: SocketReported, now_ns: int) -> None:
@@ -303,10 +361,6 @@ class Engine:
     def _tick(self, event: Tick, now_ns: int) -> None:
         """Begin the moves that are due, and the removal of what the policy now leaves alone."""
         self._begin(steer.due(self.views, self.memory, now_ns))
-
-    def _homes_known(self, event: HomesKnown, now_ns: int) -> None:
-        self.memory.nics[event.nic].lent.homes = dict(event.homes)
-        self.memory.look_at_queues(event.nic)
 
     def _cpus_read(self, event: CpusRead, now_ns: int) -> None:
         self.memory.know_cpus(event.topology.cpus)

@@ -19,6 +19,7 @@ from atfnd.model import (
     NicView,
     Outcome,
     Policy,
+    Rss,
     Rule,
     SocketSeen,
     SocketUse,
@@ -34,10 +35,13 @@ __all__ = [
     "BirthsHeard",
     "BirthsLost",
     "CpusRead",
+    "EntriesDue",
+    "EntriesLetGo",
+    "EntriesLooked",
+    "EntriesWritten",
     "Event",
     "FiltersLeft",
     "FiltersListed",
-    "HomesKnown",
     "ListenersFound",
     "LoadRead",
     "MovesDropped",
@@ -46,6 +50,7 @@ __all__ = [
     "NicChanged",
     "NicLost",
     "Offer",
+    "OriginalsRead",
     "PolicyLoaded",
     "PortsDue",
     "PortsJudged",
@@ -54,6 +59,7 @@ __all__ = [
     "QueuesLooked",
     "RemainsDue",
     "Reviewed",
+    "SettingsDue",
     "SocketClosed",
     "SocketReported",
     "SocketsAudited",
@@ -172,11 +178,46 @@ class CpusRead(NamedTuple):
     topology: Topology
 
 
-class HomesKnown(NamedTuple):
-    """The CPUs that queues of a NIC go to when they have no owner, by queue."""
+class SettingsDue(NamedTuple):
+    """A NIC has been armed or has come up anew, and the CPUs have been read: its settings may not
+    be those that steering it takes."""
 
     nic: str
-    homes: Mapping[int, int]
+
+
+class OriginalsRead(NamedTuple):
+    """What the settings of a NIC that we wrote were before that. Its queues go back to the CPUs
+    that follow from this when they have no owner."""
+
+    nic: str
+    originals: Mapping[str, str]
+
+
+class EntriesLooked(NamedTuple):
+    """It is time to look at every flow of a NIC that is steered by its indirection table."""
+
+    nic: str
+
+
+class EntriesDue(NamedTuple):
+    """The indirection table of a NIC has been read, and may be written for the flows that wait."""
+
+    nic: str
+
+
+class EntriesWritten(NamedTuple):
+    """The outcomes of what followed an `EntriesDue`, where the NIC had `before`; its table has been
+    read again."""
+
+    nic: str
+    before: Rss | None
+    outcomes: Sequence[Outcome]
+
+
+class EntriesLetGo(NamedTuple):
+    """Another program has written the indirection table of a NIC."""
+
+    nic: str
 
 
 class LoadRead(NamedTuple):
@@ -284,5 +325,6 @@ Event = (
     | BirthsHeard | BirthsLost | ListenersFound | PortsLooked | PrefixesLooked | MovesReported
     | MovesDropped | FiltersListed | FiltersLeft | StraysLooked | TakenUp | PolicyLoaded | Tick
     | AuditDue | PortsDue | PortsJudged | QueuesLooked | RemainsDue | LoadRead
-    | BirthsDetached | CpusRead | HomesKnown
+    | BirthsDetached | CpusRead | SettingsDue | OriginalsRead | EntriesLooked | EntriesDue
+    | EntriesWritten | EntriesLetGo
 )  # fmt: skip

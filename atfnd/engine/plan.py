@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What would be done to a NIC now: the decisions of the daemon on a copy of what it knows. Pure.
+"""What would be done to a NIC now: the engine's decisions on a copy of what it knows. Pure.
 
-The decisions are those of `prepare`, the engine and `entries`, as when a NIC is armed. What depends
-on the outcome of those actions (which queue follows which owner, a port's rule) is decided after
-them, and is not foreseen.
+The events are those that follow when a NIC is armed. What depends on the outcome of its actions
+(which queue follows which owner, a port's rule) is decided after them, and is not foreseen.
 """
 
 from __future__ import annotations
@@ -12,48 +11,68 @@ from collections.abc import Iterable
 from copy import copy, deepcopy
 from dataclasses import fields, replace
 
-from atfnd.engine.command import Begin
-from atfnd.engine.engine import Engine
-from atfnd.engine.event import NicAttached, RemainsDue, TakenUp
-from atfnd.engine.indirection import entries
-from atfnd.engine.prepare import prepare
+from atfnd.engine.command import actions_of
+from atfnd.engine.engine import Engine, RssEntry
+from atfnd.engine.event import (
+    CpusRead,
+    EntriesDue,
+    EntriesLooked,
+    Event,
+    NicAttached,
+    NicChanged,
+    RemainsDue,
+    SettingsDue,
+    TakenUp,
+)
 from atfnd.engine.table.flow_table import FlowNotes, FlowTable
 from atfnd.engine.table.memory import Memory, NicMemory, Spending
-from atfnd.model import ActionKind, Flow, NicView, Plan, SteeringMethod, Topology
+from atfnd.model import Action, ActionKind, Flow, NicView, Plan, Topology
 
-__all__ = ["copy_of", "foreseen"]
+__all__ = ["changed", "copy_of", "foreseen"]
 
 
 def foreseen(
     nic: NicView,
     topology: Topology,
-    entry_of: entries.EntryOf,
+    rss_entry: RssEntry,
     known: Memory,
     flows: Iterable[Flow],
     now_ns: int,
 ) -> Plan:
     """The actions that arming this NIC would begin with, or that wait if it is armed. `known` is a
-    `copy_of` what is known, and is changed; `flows` are those of the NIC; `entry_of` is as for
-    `entries.plan`."""
+    `copy_of` what is known, and is changed; `flows` are those of the NIC; `rss_entry` is as for
+    `Engine`."""
     for flow in flows:
         known.table.put(flow)
     for key in [key for key in known.left if known.table.get(key) is None]:
         del known.left[key]
+    engine = Engine(known, lambda nic, key: None, rss_entry=rss_entry)
+
+    def decided(*events: Event) -> Plan:
+        commands = [each for event in events for each in engine.handle(event, now_ns)]
+        return tuple(action for each in commands for action in actions_of(each))
+
     armed = replace(nic, armed=True, manual=nic.manual if nic.armed else frozenset())
-    plan = prepare(armed, topology, known.in_force.dedicated)
-    cpus = {each.queue: each.new for each in plan if each.kind is ActionKind.QUEUE_CPU}
-    queues = tuple(replace(q, cpu=cpus.get(q.index, q.cpu)) for q in nic.queues)
-    armed = replace(armed, queues=queues)
-    engine = Engine(known, lambda nic, key: None)
-    taken_up = TakenUp(nic.name, manual=not nic.armed)
-    events = NicAttached(armed), RemainsDue(frozenset()), taken_up
-    for event in events:
-        begun = [each for each in engine.handle(event, now_ns) if isinstance(each, Begin)]
-        plan += tuple(wanted.action for each in begun for wanted in each.wanted)
-    if nic.method is SteeringMethod.RSS:
-        entries.look(armed, entry_of, known)
-        plan += entries.plan(armed, entry_of, known, now_ns)
-    return plan
+    plan = decided(NicAttached(armed), CpusRead(topology), SettingsDue(nic.name))
+    for action in plan:
+        armed = changed(armed, action)
+    return plan + decided(
+        NicChanged(armed), RemainsDue(frozenset()), TakenUp(nic.name, manual=not nic.armed),
+        EntriesLooked(nic.name), EntriesDue(nic.name),
+    )  # fmt: skip
+
+
+def changed(nic: NicView, action: Action) -> NicView:
+    """The NIC after an action; rules are not in it, but in the Flow-to-Core table."""
+    if action.kind is ActionKind.QUEUE_CPU and action.queue is not None:
+        queues = (replace(q, cpu=action.new) if q.index == action.queue else q for q in nic.queues)
+        return replace(nic, queues=tuple(queues))
+    if action.setting == "rss" and nic.rss is not None:
+        table = tuple(map(int, (action.value or "").split()))
+        return replace(nic, rss=replace(nic.rss, table=table))
+    if action.setting is not None:
+        return replace(nic, settings={**nic.settings, action.setting: action.value or ""})
+    return nic
 
 
 def copy_of(memory: Memory, nic: str) -> Memory:

@@ -1,28 +1,15 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""A NIC as a replay has it: what actions change, and where it delivers a flow. Pure."""
+"""A NIC as a replay has it: where it delivers a flow. Pure."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
 from atfnd.engine.table.flow_table import FlowTable
-from atfnd.model import Action, ActionKind, FlowKey, NicView, SteeringMethod
+from atfnd.model import FlowKey, NicView, SteeringMethod
 from atfnd.nic.toeplitz import rss_entry
 
-__all__ = ["as_moved", "by_rss", "changed", "cpu_of", "delivered", "napi_id_of"]
-
-
-def changed(nic: NicView, action: Action) -> NicView:
-    """The NIC after an action; rules are not in it, but in the Flow-to-Core table."""
-    if action.kind is ActionKind.QUEUE_CPU and action.queue is not None:
-        queues = (replace(q, cpu=action.new) if q.index == action.queue else q for q in nic.queues)
-        return replace(nic, queues=tuple(queues))
-    if action.setting == "rss" and nic.rss is not None:
-        table = tuple(map(int, (action.value or "").split()))
-        return replace(nic, rss=replace(nic.rss, table=table))
-    if action.setting is not None:
-        return replace(nic, settings={**nic.settings, action.setting: action.value or ""})
-    return nic
+__all__ = ["as_moved", "by_rss", "cpu_of", "delivered", "napi_id_of"]
 
 
 def as_moved(nic: NicView, before: NicView | None) -> NicView:

@@ -12,14 +12,15 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 
-from atfnd.engine.command import Begin, Command, LookAtStrays
+from atfnd.engine.command import Command, LookAtStrays, actions_of
 from atfnd.engine.engine import Engine
 from atfnd.engine.event import (
     BirthHeard,
     BirthsHeard,
     CpusRead,
+    EntriesDue,
+    EntriesWritten,
     Event,
     ListenersFound,
     MovesReported,
@@ -30,6 +31,7 @@ from atfnd.engine.event import (
     PrefixesLooked,
     QueuesLooked,
     Reviewed,
+    SettingsDue,
     SocketClosed,
     SocketReported,
     SocketsAudited,
@@ -39,8 +41,7 @@ from atfnd.engine.event import (
 )
 from atfnd.engine.handshake.connects import unanswered
 from atfnd.engine.handshake.handshake import ordered
-from atfnd.engine.indirection import entries
-from atfnd.engine.prepare import prepare
+from atfnd.engine.plan import changed
 from atfnd.engine.table.memory import Memory
 from atfnd.model import (
     Action,
@@ -50,16 +51,14 @@ from atfnd.model import (
     Listening,
     NicView,
     Outcome,
-    Plan,
     Policy,
     SocketUse,
     ThreadReads,
     Topology,
 )
-from atfnd.move.plan import in_order
 from atfnd.nic.toeplitz import rss_entry
 from atfnd.policy.match.match import RulesOfMany, rule_budget
-from atfnd.replay.delivery import as_moved, by_rss, changed, cpu_of, delivered, napi_id_of
+from atfnd.replay.delivery import as_moved, by_rss, cpu_of, delivered, napi_id_of
 from atfnd.replay.matching import RecordedMatching
 from atfnd.replay.recording import (
     Audited,
@@ -101,7 +100,7 @@ class Replay:
     format: int = 0  # of the recording
 
     def __post_init__(self) -> None:
-        self._engine = Engine(Memory.of(self.policy), self._rss_queue, RulesOfMany())
+        self._engine = Engine(Memory.of(self.policy), self._rss_queue, RulesOfMany(), rss_entry)
         self.memory, self.matching = self._engine.memory, RecordedMatching(self.policy)
         self._sockets = Sockets()
         self._recorded: dict[str, NicView] = {}
@@ -147,8 +146,7 @@ class Replay:
             known = self._engine.views.get(nic.name)
             view = as_moved(view, known)
             self._tell(NicAttached(view) if known is None else NicChanged(view), line.at_ns)
-            dedicated = self.memory.in_force.dedicated
-            self._write(prepare(view, line.topology, dedicated), line.at_ns)
+            self._tell(SettingsDue(nic.name), line.at_ns)
             self._tell(TakenUp(nic.name), line.at_ns)
 
     def _seen(self, line: RecordedSocket) -> None:
@@ -251,23 +249,19 @@ class Replay:
     def _rss_queue(self, nic: NicView, key: FlowKey) -> int | None:
         return by_rss(key, nic, self._sockets.rss_queue(key))
 
-    def _tell(self, event: Event, now_ns: int) -> None:
-        """One event, and all that follows from it."""
-        todo = deque[Command](self._engine.handle(event, now_ns))
+    def _tell(self, event: Event, now_ns: int) -> list[Outcome]:
+        """One event, and all that follows from it. Returns the outcomes."""
+        done, todo = list[Outcome](), deque[Command](self._engine.handle(event, now_ns))
         while todo:
             command = todo.popleft()
-            if isinstance(command, Begin):
-                said = self._done([each.action for each in command.wanted], now_ns)
-                todo.extendleft(reversed(self._reported(said, now_ns)))
-            elif isinstance(command, LookAtStrays):
+            if isinstance(command, LookAtStrays):
                 dead = dict.fromkeys(command.keys, False)
                 todo.extend(self._engine.handle(StraysLooked(dead, frozenset()), now_ns))
-
-    def _write(self, plan: Plan, now_ns: int) -> list[Outcome]:
-        """Actions that move no flow."""
-        said = self._done(in_order(plan), now_ns)
-        self._reported(said, now_ns)
-        return said
+            elif actions := actions_of(command):
+                said = self._done(actions, now_ns)
+                todo.extendleft(reversed(self._reported(said, now_ns)))
+                done += said
+        return done
 
     def _reported(self, said: Sequence[Outcome], now_ns: int) -> Sequence[Command]:
         commands = self._engine.handle(MovesReported(said), now_ns)
@@ -290,11 +284,7 @@ class Replay:
     def _turn(self, now_ns: int) -> None:
         """Entries of the indirection table whose flows wait."""
         for name, of_nic in list(self.memory.nics.items()):
-            if (known := of_nic.buckets) is None:
-                continue
-            before = self._engine.views[name]
-            if known.waiting and before.rss is not None:
-                plan = entries.plan(before, partial(rss_entry, before.rss), self.memory, now_ns)
-                outcomes = self._write(plan, now_ns)
-                after = self._engine.views[name]
-                entries.record(before, after, outcomes, self.memory, now_ns)
+            if of_nic.waiting:
+                before = of_nic.view.rss
+                done = self._tell(EntriesDue(name), now_ns)
+                self._tell(EntriesWritten(name, before, done), now_ns)

@@ -182,5 +182,7 @@ def test_a_plan_knows_what_is_in_force_and_the_cpus() -> None:
     told.uses(cpu=0)
     away(told)
     topology, known = Topology(tuple(CPUS.values())), copy_of(told.memory, "nic")
-    (action,) = foreseen(NIC, topology, lambda _: None, known, told.memory.table, told.now_ns)
+    (action,) = foreseen(
+        NIC, topology, lambda rss, key: None, known, told.memory.table, told.now_ns
+    )
     assert (action.key, action.new) == (key(1), 1)

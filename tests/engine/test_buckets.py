@@ -10,6 +10,18 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
+from atfnd.engine.command import actions_of
+from atfnd.engine.engine import Engine
+from atfnd.engine.event import (
+    EntriesDue,
+    EntriesLetGo,
+    EntriesLooked,
+    EntriesWritten,
+    Event,
+    NicAttached,
+    NicChanged,
+    TakenUp,
+)
 from atfnd.engine.indirection import entries
 from atfnd.engine.placement import steer
 from atfnd.engine.table.memory import Memory
@@ -57,7 +69,7 @@ def turned(nic: NicView, known: Memory, now_ns: int, refuse: int = 0) -> NicView
         if not refuse:
             after = replace(nic, rss=Rss(bytes(40), table(plan)))
         outcomes = [Outcome(plan[0], now_ns, refuse, None, "the NIC refused its table")]
-    entries.record(nic, after, outcomes, known, now_ns)
+    entries.record(nic.rss, after, outcomes, known, now_ns)
     return after
 
 
@@ -194,7 +206,7 @@ def test_an_unconnected_sockets_flow_has_no_entry() -> None:
     known = memory()
     used(VIEW, known, 1, cpu=3, now_ns=1)
     assert entries.plan(VIEW, lambda key: None, known, 1) == ()
-    entries.record(VIEW, VIEW, [], known, 1)
+    entries.record(VIEW.rss, VIEW, [], known, 1)
     assert line(known, 1)[0] is FlowState.WANTED
     assert "hash by remote" in line(known, 1)[1]
 
@@ -226,6 +238,84 @@ def test_what_somebody_else_wrote_is_his() -> None:
     assert entries.plan(nic, entry_of, known, 9 * HOLD_NS) == ()
     steer.take_up(nic, known, 9 * HOLD_NS, manual=True)  # armed again
     assert table(entries.plan(nic, entry_of, known, 9 * HOLD_NS))[1] == 2
+
+
+class Told:
+    """The engine with one flow on CPU 3, whose entry is 1."""
+
+    def __init__(self) -> None:
+        self.known = memory()
+        self.engine = Engine(
+            self.known, lambda nic, key: None, rss_entry=lambda rss, key: entry_of(key)
+        )
+        self.nic = VIEW
+        self.tell(NicAttached(VIEW))
+        used(VIEW, self.known, 1, cpu=3, now_ns=1)
+
+    def tell(self, event: Event) -> Plan:
+        return tuple(a for each in self.engine.handle(event, 5) for a in actions_of(each))
+
+    def become(self, **changes: object) -> None:
+        self.nic = replace(self.nic, **changes)  # type: ignore[arg-type]
+        self.tell(NicChanged(self.nic))
+
+    @property
+    def waiting(self) -> set[FlowKey]:
+        return self.known.nics["nic"].waiting
+
+
+def test_what_waits_is_written_and_then_said_of_its_flow() -> None:
+    told = Told()
+    plan = told.tell(EntriesDue("nic"))
+    assert table(plan) == (0, 3, 2, 3, 0, 1, 2, 3)
+    told.become(rss=Rss(bytes(40), table(plan)))
+    told.tell(EntriesWritten("nic", VIEW.rss, [Outcome(plan[0], 5, 0, None, "")]))
+    assert line(told.known, 1)[0] is FlowState.RSS
+    assert told.waiting == set()
+    assert told.tell(EntriesDue("nic")) == ()
+
+
+def test_what_waits_is_given_up_where_nothing_may_be_written_and_found_again() -> None:
+    told = Told()
+    told.become(armed=False)
+    assert told.tell(EntriesDue("nic")) == ()
+    assert told.waiting == set()
+    before = list(told.known.table)
+    told.tell(EntriesWritten("nic", VIEW.rss, []))
+    assert list(told.known.table) == before
+    told.become(armed=True)
+    told.tell(EntriesLooked("nic"))
+    assert table(told.tell(EntriesDue("nic")))[1] == 3
+
+
+def test_a_nic_that_is_steered_otherwise_has_no_entries_to_look_at() -> None:
+    told = Told()
+    told.become(armed=False)
+    told.tell(EntriesDue("nic"))
+    told.become(armed=True, method=SteeringMethod.RULES)
+    told.tell(EntriesLooked("nic"))
+    assert told.waiting == set()
+
+
+def test_without_a_table_no_entry_is_known() -> None:
+    told = Told()
+    told.become(rss=None)
+    told.tell(EntriesLooked("nic"))
+    assert told.tell(EntriesDue("nic")) == ()
+
+
+def test_a_table_that_another_program_wrote_is_left_to_it_until_the_nic_is_taken_up() -> None:
+    told = Told()
+    plan = told.tell(EntriesDue("nic"))
+    told.become(rss=Rss(bytes(40), table(plan)))
+    told.tell(EntriesWritten("nic", VIEW.rss, [Outcome(plan[0], 5, 0, None, "")]))
+    told.become(method_why="another program changed the indirection table")
+    told.tell(EntriesLetGo("nic"))
+    assert line(told.known, 1) == (FlowState.MANUAL, told.nic.method_why)
+    told.tell(TakenUp("nic"))
+    assert told.waiting == set()
+    told.tell(TakenUp("nic", manual=True))
+    assert told.waiting == {key(1)}
 
 
 STEPS = st.lists(

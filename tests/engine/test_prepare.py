@@ -9,6 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from atfnd.engine.command import WriteSettings
+from atfnd.engine.engine import Engine
+from atfnd.engine.event import CpusRead, NicAttached, OriginalsRead, SettingsDue
 from atfnd.engine.placement import steer
 from atfnd.engine.placement.steering_method import method_of
 from atfnd.engine.prepare import prepare
@@ -278,3 +281,23 @@ def test_and_rfs_serves_it_where_that_is_on() -> None:
     assert found.why.startswith("RFS hands its packets on to CPU 1")
     steer.seen(seen(1, 1, rx_cpu=1), nic, RULE, known, 2)
     assert known.table.get(key(1)) is not None  # that they arrive right is RFS's doing
+
+
+def test_the_engine_has_written_what_is_missing_and_says_nothing_when_all_is_right() -> None:
+    engine, nic = Engine(memory(), lambda nic, key: None), loose(4)
+    for event in (NicAttached(nic), CpusRead(topology())):
+        engine.handle(event, 1)
+    assert engine.handle(SettingsDue("nic"), 1) == [WriteSettings(prepare(nic, topology()))]
+    engine.handle(NicAttached(replace(NIC, settings={})), 1)
+    assert engine.handle(SettingsDue("nic"), 1) == []
+
+
+def test_a_queue_goes_back_to_where_it_was_before_we_wrote_its_setting() -> None:
+    engine = Engine(memory(), lambda nic, key: None)
+    settings = {f"queue-cpu:{queue.index}": str(queue.cpu) for queue in NIC.queues}
+    for event in (NicAttached(replace(NIC, settings=settings)), CpusRead(topology())):
+        engine.handle(event, 1)
+    assert engine.due_ns() is None
+    engine.handle(OriginalsRead("nic", {"queue-cpu:1": "5"}), 1)
+    assert engine.memory.nics["nic"].lent.homes == {0: 0, 1: 5, 2: 2, 3: 3}
+    assert engine.due_ns() is not None  # whose the queues are is looked at again

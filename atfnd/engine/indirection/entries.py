@@ -29,6 +29,7 @@ from atfnd.model import (
     Outcome,
     Placement,
     Plan,
+    Rss,
 )
 
 __all__ = ["EntryOf", "let_go", "look", "plan", "record", "wait"]
@@ -97,14 +98,13 @@ def plan(nic: NicView, entry_of: EntryOf, memory: Memory, now_ns: int) -> Plan:
 
 
 def record(
-    before: NicView, nic: NicView, outcomes: Iterable[Outcome], memory: Memory, now_ns: int
+    was: Rss | None, nic: NicView, outcomes: Iterable[Outcome], memory: Memory, now_ns: int
 ) -> None:
     """Write the result into the waiting flows, by the table as it is now (`nic`); entries that
-    differ from `before` have moved."""
+    differ from how it `was` have moved."""
     if memory.nics[nic.name].buckets is None:
         return
-    known = _of(nic, memory)
-    was, now = before.rss, nic.rss
+    known, now = _of(nic, memory), nic.rss
     if was is not None and now is not None and len(was.table) == len(now.table):
         for entry, (old, new) in enumerate(zip(was.table, now.table, strict=True)):
             if old != new:

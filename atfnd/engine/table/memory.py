@@ -190,6 +190,11 @@ class NicMemory:
     strays: dict[FlowKey | None, Action] = field(default_factory=dict)  # `filters.strays`
     last_end: dict[int | None, tuple[str, str]] = field(default_factory=dict)  # of moves, by queue
 
+    @property
+    def waiting(self) -> set[FlowKey]:
+        """The flows whose entry of the indirection table is to be looked at."""
+        return set() if self.buckets is None else self.buckets.waiting
+
 
 @dataclass(slots=True)
 class Memory:
