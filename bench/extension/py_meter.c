@@ -44,9 +44,7 @@ static int load(struct meter_object *self, unsigned int ifindex, unsigned int ne
 	error = bpf_map__set_max_entries(self->skeleton->maps.flows, flows);
 	if (!error)
 		error = meter__load(self->skeleton);
-	return error ? error
-		     : events_open(&self->events, bpf_map__fd(self->skeleton->maps.reactions),
-				   NULL);
+	return error ? error : events_open(&self->events, self->skeleton->obj, "reactions", NULL);
 }
 
 static PyObject *meter_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)

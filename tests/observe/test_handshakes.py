@@ -287,22 +287,19 @@ def links() -> int:
     return sum("link_type:" in said(each) for each in os.listdir("/proc/self/fdinfo"))
 
 
-def test_nothing_is_told_and_nothing_attached_between_stop_and_start(
-    lab: Lab, births: Births
-) -> None:
-    assert births.started()
-    assert links() == 3
-    with pytest.raises(OSError, match=os.strerror(errno.EALREADY)):
+def test_nothing_is_told_and_nothing_attached_before_start_and_after_close(lab: Lab) -> None:
+    with closing(Births()) as births:
+        births.serve([lab.netns["host"]])
+        assert links() == 0
+        a_listener(lab, "host", socket.AF_INET, 80, HOST4)
+        assert births.drain() == []
         births.start()
-    births.stop()
-    assert not births.started()
-    assert links() == 0
-    a_listener(lab, "host", socket.AF_INET, 80, HOST4)
-    assert births.drain() == []
-    births.start()
-    a_listener(lab, "host", socket.AF_INET, 81, HOST4)
-    assert [each.key.local_port for each in told(births) if isinstance(each, Listening)] == [81]
-    births.close()
+        assert links() == 3
+        with pytest.raises(OSError, match=os.strerror(errno.EALREADY)):
+            births.start()
+        a_listener(lab, "host", socket.AF_INET, 81, HOST4)
+        ports = [each.key.local_port for each in told(births) if isinstance(each, Listening)]
+        assert ports == [81]
     assert links() == 0
 
 

@@ -32,10 +32,12 @@ struct events *events_new(PyTypeObject *type, const struct events_kind *kind)
 	return self;
 }
 
-int events_open(struct events *self, int map_fd, const __u64 *lost)
+int events_open(struct events *self, struct bpf_object *object, const char *ring, const __u64 *lost)
 {
+	self->object = object;
 	self->lost = lost;
-	self->ring = ring_buffer__new(map_fd, keep_record, self, NULL);
+	self->ring = ring_buffer__new(bpf_object__find_map_fd_by_name(object, ring), keep_record,
+				      self, NULL);
 	return self->ring ? 0 : -errno;
 }
 
@@ -76,6 +78,38 @@ void *events_opened(PyObject *object)
 	if (self->ring)
 		return self;
 	return PyErr_Format(PyExc_ValueError, "%s is closed", self->kind->name);
+}
+
+PyObject *events_start(PyObject *object, PyObject *args)
+{
+	struct events *self = events_opened(object);
+	int cgroup, error;
+
+	if (!self || !PyArg_ParseTuple(args, "i", &cgroup))
+		return NULL;
+	if (self->attached)
+		return ext_oserror(EALREADY, "attach BPF programs");
+	EXT_BEGIN_BUSY(self)
+	error = self->kind->attach(self, cgroup);
+	if (error)
+		self->kind->detach(self);
+	EXT_END_BUSY(self)
+	if (error)
+		return ext_oserror(-error, "attach BPF programs");
+	self->attached = 1;
+	Py_RETURN_NONE;
+}
+
+PyObject *events_map(PyObject *object, PyObject *args)
+{
+	struct events *self = events_opened(object);
+	const char *name;
+	int fd;
+
+	if (!self || !PyArg_ParseTuple(args, "s", &name))
+		return NULL;
+	fd = bpf_object__find_map_fd_by_name(self->object, name);
+	return fd < 0 ? PyErr_Format(PyExc_KeyError, "no map %s", name) : PyLong_FromLong(fd);
 }
 
 PyObject *events_fileno(PyObject *object, PyObject *unused)

@@ -14,12 +14,25 @@
 struct birth_object {
 	struct events events;
 	struct birth *skeleton;
-	struct bpf_link *births, *ends, *forks; /* while started */
+	struct bpf_link *births, *ends, *forks; /* while attached */
 };
 
-/* Without the GIL. */
-static void detach(struct birth_object *self)
+static int attach(struct events *events, int cgroup)
 {
+	struct birth_object *self = (struct birth_object *)events;
+
+	self->ends = bpf_program__attach(self->skeleton->progs.on_state);
+	if (self->ends)
+		self->forks = bpf_program__attach(self->skeleton->progs.on_fork);
+	if (self->forks)
+		self->births = bpf_program__attach_cgroup(self->skeleton->progs.on_birth, cgroup);
+	return self->births ? 0 : -errno;
+}
+
+static void detach(struct events *events)
+{
+	struct birth_object *self = (struct birth_object *)events;
+
 	bpf_link__destroy(self->births);
 	bpf_link__destroy(self->ends);
 	bpf_link__destroy(self->forks);
@@ -30,7 +43,7 @@ static void release(struct events *events)
 {
 	struct birth_object *self = (struct birth_object *)events;
 
-	detach(self);
+	detach(events);
 	birth__destroy(self->skeleton);
 	self->skeleton = NULL;
 }
@@ -38,6 +51,8 @@ static void release(struct events *events)
 static const struct events_kind kind = {
 	.name = "birth",
 	.record_bytes = sizeof(struct birth_event),
+	.attach = attach,
+	.detach = detach,
 	.release = release,
 };
 
@@ -52,7 +67,7 @@ static int load(struct birth_object *self, unsigned int bytes)
 	if (!error)
 		error = birth__load(self->skeleton);
 	return error ? error
-		     : events_open(&self->events, bpf_map__fd(self->skeleton->maps.events),
+		     : events_open(&self->events, self->skeleton->obj, "events",
 				   &self->skeleton->bss->lost);
 }
 
@@ -74,85 +89,14 @@ static PyObject *birth_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 	return events_made(&self->events, error, "load the birth programs");
 }
 
-static PyObject *birth_start(PyObject *object, PyObject *args)
-{
-	struct birth_object *self = events_opened(object);
-	int cgroup, error = 0;
-
-	if (!self || !PyArg_ParseTuple(args, "i", &cgroup))
-		return NULL;
-	if (self->births)
-		return ext_oserror(EALREADY, "attach the birth programs");
-	EXT_BEGIN_BUSY(&self->events)
-	self->ends = bpf_program__attach(self->skeleton->progs.on_state);
-	if (self->ends)
-		self->forks = bpf_program__attach(self->skeleton->progs.on_fork);
-	if (self->forks)
-		self->births = bpf_program__attach_cgroup(self->skeleton->progs.on_birth, cgroup);
-	if (!self->births) {
-		error = errno;
-		detach(self);
-	}
-	EXT_END_BUSY(&self->events)
-	if (error)
-		return ext_oserror(error, "attach the birth programs");
-	Py_RETURN_NONE;
-}
-
-static PyObject *birth_stop(PyObject *object, PyObject *unused)
-{
-	struct birth_object *self = events_opened(object);
-
-	(void)unused;
-	if (!self)
-		return NULL;
-	EXT_BEGIN_BUSY(&self->events)
-	detach(self);
-	EXT_END_BUSY(&self->events)
-	Py_RETURN_NONE;
-}
-
-static PyObject *birth_started(PyObject *object, PyObject *unused)
-{
-	struct birth_object *self = events_opened(object);
-
-	(void)unused;
-	return self ? PyBool_FromLong(self->births != NULL) : NULL;
-}
-
-static PyObject *birth_served(PyObject *object, PyObject *unused)
-{
-	struct birth_object *self = events_opened(object);
-
-	(void)unused;
-	return self ? PyLong_FromLong(bpf_map__fd(self->skeleton->maps.served)) : NULL;
-}
-
-static PyObject *birth_accepting(PyObject *object, PyObject *unused)
-{
-	struct birth_object *self = events_opened(object);
-
-	(void)unused;
-	return self ? PyLong_FromLong(bpf_map__fd(self->skeleton->maps.accepting)) : NULL;
-}
-
 const void *birth_program(size_t *size)
 {
 	return birth__elf_bytes(size);
 }
 
 static PyMethodDef birth_methods[] = {
-	{ "start", birth_start, METH_VARARGS, "start(cgroup): attach to this cgroup's sockets." },
-	{ "stop", birth_stop, METH_NOARGS, "Detach; what was seen stays." },
-	{ "started", birth_started, METH_NOARGS, "started() -> bool: attached now." },
-	{ "served", birth_served, METH_NOARGS, "Descriptor of the map of served namespaces." },
-	{ "accepting", birth_accepting, METH_NOARGS,
-	  "Descriptor of the map of ports whose accepts are reported." },
-	EVENTS_FILENO,
-	EVENTS_LOST,
-	EVENTS_DRAIN,
-	EVENTS_CLOSE,
-	{ NULL, NULL, 0, NULL },
+	EVENTS_START, EVENTS_MAP,   EVENTS_FILENO,	     EVENTS_LOST,
+	EVENTS_DRAIN, EVENTS_CLOSE, { NULL, NULL, 0, NULL },
 };
 
 static PyType_Slot birth_slots[] = {

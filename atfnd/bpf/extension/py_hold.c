@@ -115,7 +115,7 @@ PyObject *transit_quiesce(PyObject *object, PyObject *args)
 	place = find_place(self, 0);
 	if (!place || (napi_b && find_place(self, napi_b)))
 		return ext_oserror(EBUSY, "quiesce a queue");
-	if (!self->poll) {
+	if (!self->events.attached) {
 		PyErr_SetString(PyExc_ValueError, "transit is not started");
 		return NULL;
 	}

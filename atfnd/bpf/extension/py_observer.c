@@ -101,7 +101,7 @@ static int open_all(struct observer_object *self, const char **what)
 	if (!self->tcp || !self->udp || !self->reported)
 		return -errno;
 	*what = "map the observer's ring buffer";
-	return events_open(&self->events, bpf_map__fd(self->skeleton->maps.records),
+	return events_open(&self->events, self->skeleton->obj, "records",
 			   &self->skeleton->bss->lost);
 }
 
@@ -205,18 +205,6 @@ static PyObject *observer_reads(PyObject *object, PyObject *args)
 	return Py_BuildValue("(KKK)", local, remote, unseen);
 }
 
-static PyObject *observer_map(PyObject *object, PyObject *args)
-{
-	struct observer_object *self = events_opened(object);
-	const char *name;
-	int fd;
-
-	if (!self || !PyArg_ParseTuple(args, "s", &name))
-		return NULL;
-	fd = bpf_object__find_map_fd_by_name(self->skeleton->obj, name);
-	return fd < 0 ? PyErr_Format(PyExc_KeyError, "no map %s", name) : PyLong_FromLong(fd);
-}
-
 struct opening {
 	struct bpf_link *link;
 	int fd, error;
@@ -285,9 +273,9 @@ static PyMethodDef methods[] = {
 	  "watching(number): the map `napis` is another than under any earlier number." },
 	{ "reads", observer_reads, METH_VARARGS,
 	  "reads(nic) -> (local, remote, unseen): bytes, as struct read_counters, of all CPUs." },
-	{ "map", observer_map, METH_VARARGS, "map(name): descriptor of a map of the programs." },
 	{ "sockets", observer_sockets, METH_VARARGS,
 	  "sockets('tcp'|'udp'|'reported', netns_fd=-1) -> packed records" },
+	EVENTS_MAP,
 	EVENTS_FILENO,
 	EVENTS_LOST,
 	EVENTS_DRAIN,

@@ -8,9 +8,21 @@
 #include <bpf/bpf.h>
 #include <errno.h>
 
-/* Without the GIL. */
-static void detach(struct transit_object *self)
+static int attach(struct events *events, int cgroup)
 {
+	struct transit_object *self = (struct transit_object *)events;
+
+	self->poll = bpf_program__attach(self->skeleton->progs.on_poll);
+	if (self->poll)
+		self->delivery = bpf_program__attach_cgroup(self->skeleton->progs.on_delivery,
+							    cgroup);
+	return self->delivery ? 0 : -errno;
+}
+
+static void detach(struct events *events)
+{
+	struct transit_object *self = (struct transit_object *)events;
+
 	bpf_link__destroy(self->delivery);
 	bpf_link__destroy(self->poll);
 	self->delivery = self->poll = NULL;
@@ -21,7 +33,7 @@ static void release(struct events *events)
 	struct transit_object *self = (struct transit_object *)events;
 
 	transit_end_holds(self);
-	detach(self);
+	detach(events);
 	transit__destroy(self->skeleton);
 	self->skeleton = NULL;
 }
@@ -29,6 +41,8 @@ static void release(struct events *events)
 static const struct events_kind kind = {
 	.name = "transit",
 	.record_bytes = sizeof(struct transit_event),
+	.attach = attach,
+	.detach = detach,
 	.release = release,
 };
 
@@ -43,7 +57,7 @@ static int load(struct transit_object *self, unsigned int flows)
 	if (!error)
 		error = transit__load(self->skeleton);
 	return error ? error
-		     : events_open(&self->events, bpf_map__fd(self->skeleton->maps.events),
+		     : events_open(&self->events, self->skeleton->obj, "events",
 				   &self->skeleton->bss->lost);
 }
 
@@ -65,30 +79,6 @@ static PyObject *transit_new(PyTypeObject *type, PyObject *args, PyObject *kwarg
 	return events_made(&self->events, error, "load the transit programs");
 }
 
-static PyObject *transit_start(PyObject *object, PyObject *args)
-{
-	struct transit_object *self = events_opened(object);
-	int cgroup, error = 0;
-
-	if (!self || !PyArg_ParseTuple(args, "i", &cgroup))
-		return NULL;
-	if (self->poll)
-		return ext_oserror(EALREADY, "attach the transit programs");
-	EXT_BEGIN_BUSY(&self->events)
-	self->poll = bpf_program__attach(self->skeleton->progs.on_poll);
-	if (self->poll)
-		self->delivery = bpf_program__attach_cgroup(self->skeleton->progs.on_delivery,
-							    cgroup);
-	if (!self->delivery) {
-		error = errno;
-		detach(self);
-	}
-	EXT_END_BUSY(&self->events)
-	if (error)
-		return ext_oserror(error, "attach the transit programs");
-	Py_RETURN_NONE;
-}
-
 static PyObject *transit_stop(PyObject *object, PyObject *unused)
 {
 	struct transit_object *self = events_opened(object);
@@ -99,25 +89,10 @@ static PyObject *transit_stop(PyObject *object, PyObject *unused)
 	if (transit_in_hold(self, NULL))
 		return ext_oserror(EBUSY, "detach the transit programs while a queue is quiesced");
 	EXT_BEGIN_BUSY(&self->events)
-	detach(self);
+	detach(&self->events);
 	EXT_END_BUSY(&self->events)
+	self->events.attached = 0;
 	Py_RETURN_NONE;
-}
-
-static PyObject *transit_started(PyObject *object, PyObject *unused)
-{
-	struct transit_object *self = events_opened(object);
-
-	(void)unused;
-	return self ? PyBool_FromLong(self->poll != NULL) : NULL;
-}
-
-static PyObject *transit_flows(PyObject *object, PyObject *unused)
-{
-	struct transit_object *self = events_opened(object);
-
-	(void)unused;
-	return self ? PyLong_FromLong(bpf_map__fd(self->skeleton->maps.flows)) : NULL;
 }
 
 const void *transit_program(size_t *size)
@@ -126,11 +101,9 @@ const void *transit_program(size_t *size)
 }
 
 static PyMethodDef transit_methods[] = {
-	{ "start", transit_start, METH_VARARGS,
-	  "start(cgroup): attach to this cgroup's sockets, and to polls." },
+	EVENTS_START,
 	{ "stop", transit_stop, METH_NOARGS, "Detach; what was seen stays." },
-	{ "started", transit_started, METH_NOARGS, "started() -> bool: attached now." },
-	{ "flows", transit_flows, METH_NOARGS, "Descriptor of the map of flows on the move." },
+	EVENTS_MAP,
 	{ "watch", transit_watch, METH_VARARGS,
 	  "watch(napi_id, tid): see its polls, and its thread (0: it has none); OSError." },
 	{ "unwatch", transit_unwatch, METH_VARARGS, "unwatch(napi_id)" },

@@ -16,7 +16,7 @@
 struct transit_object {
 	struct events events;
 	struct transit *skeleton;
-	struct bpf_link *delivery, *poll;	 /* while started */
+	struct bpf_link *delivery, *poll;	 /* while attached */
 	struct spinner *spinners[TRANSIT_HOLDS]; /* of queues that are quiesced */
 };
 

@@ -51,21 +51,6 @@ struct {
 /* Keeps the struct in our BTF, where the Python side reads its layout. */
 const struct transit_event *event_layout __attribute__((unused));
 
-static struct transit_event *reserve(__u32 kind, __u64 since_ns, __u32 napi_id)
-{
-	struct transit_event *event = bpf_ringbuf_reserve(&events, sizeof(*event), 0);
-
-	if (!event) {
-		__sync_fetch_and_add(&lost, 1);
-		return NULL;
-	}
-	__builtin_memset(event, 0, sizeof(*event));
-	event->kind = kind;
-	event->since_ns = since_ns;
-	event->napi_id = napi_id;
-	return event;
-}
-
 /* Through A, or through a ring between A and B. */
 static void note_late(__u64 cookie, struct transit_flow *flow, __u32 napi_id, __u32 packets,
 		      __u64 now)
@@ -76,13 +61,12 @@ static void note_late(__u64 cookie, struct transit_flow *flow, __u32 napi_id, __
 	if (!first_b_ns)
 		return;
 	__sync_fetch_and_add(&flow->late_packets, packets);
-	event = reserve(TRANSIT_LATE, first_b_ns, napi_id);
-	if (!event)
+	event = bpf_ringbuf_reserve(&events, sizeof(*event), 0);
+	if (!event) {
+		__sync_fetch_and_add(&lost, 1);
 		return;
-	event->at_ns = now;
-	event->cookie = cookie;
-	event->move = flow->move;
-	event->packets = packets;
+	}
+	*event = (struct transit_event){ now, first_b_ns, flow->move, cookie, napi_id, packets };
 	bpf_ringbuf_submit(event, 0);
 }
 
@@ -143,20 +127,6 @@ static void note_service(struct transit_ring *ring, int work, int budget, __u64 
 	ring->full = work >= budget;
 }
 
-static void report_drained(struct transit_ring *ring, __u64 after_ns, struct transit_poll poll)
-{
-	struct transit_event *event;
-
-	ring->drained = poll;
-	*(volatile __u64 *)&ring->drained_after = after_ns;
-	event = reserve(TRANSIT_DRAINED, after_ns, ring->napi_id);
-	if (!event)
-		return;
-	event->at_ns = poll.ended_ns;
-	event->packets = poll.work;
-	bpf_ringbuf_submit(event, 0);
-}
-
 /* One NAPI is polled by one CPU at a time (NAPI_STATE_SCHED): plain writes are exact. */
 SEC("tp_btf/napi_poll")
 int BPF_PROG(on_poll, struct napi_struct *napi, int work, int budget)
@@ -184,7 +154,8 @@ int BPF_PROG(on_poll, struct napi_struct *napi, int work, int budget)
 			ring->ended = poll;
 			ring->ended_after = after_ns;
 		} else if (work <= budget - 2 && !gro_holds(napi)) {
-			report_drained(ring, after_ns, poll);
+			ring->drained = poll;
+			*(volatile __u64 *)&ring->drained_after = after_ns;
 		}
 		return 0;
 	}

@@ -54,17 +54,14 @@ struct transit_ring {
 	__u32 pad;
 };
 
-enum transit_kind { TRANSIT_LATE = 1, TRANSIT_DRAINED = 2 };
-
+/* A violation: packets of one skb that were delivered through A or R after the first through B. */
 struct transit_event {
 	__u64 at_ns;
-	__u64 since_ns; /* LATE: first delivery through B; DRAINED: the question */
-	__u64 cookie;	/* LATE only, as the next */
+	__u64 first_b_ns;
 	__u64 move;
-	__u32 kind;
-	__u32 napi_id; /* where it was delivered, or which ring is drained */
-	__u32 packets; /* LATE: of this skb; DRAINED: work of the last poll */
-	__u32 pad;
+	__u64 cookie;
+	__u32 napi_id; /* where they were delivered */
+	__u32 packets;
 };
 
 #endif

@@ -88,9 +88,9 @@ class Births:
             with open_netns(path) as descriptor:
                 wanted[os.fstat(descriptor).st_ino] = path
         for inode in wanted.keys() - self._netns.keys():
-            _bpf.map_update(self._bpf.served(), inode.to_bytes(4, "little"), b"\1")
+            _bpf.map_update(self._bpf.map("served"), inode.to_bytes(4, "little"), b"\1")
         for inode in self._netns.keys() - wanted.keys():
-            _bpf.map_delete(self._bpf.served(), inode.to_bytes(4, "little"))
+            _bpf.map_delete(self._bpf.map("served"), inode.to_bytes(4, "little"))
         self._netns = wanted
 
     def is_of(self, netns: int, path: str | None) -> bool:
@@ -101,9 +101,9 @@ class Births:
         """Report connections that are accepted on these local ports, in place of those before."""
         wanted = frozenset(ports)
         for port in wanted - self._ports:
-            _bpf.map_update(self._bpf.accepting(), port.to_bytes(2, "little"), b"\1")
+            _bpf.map_update(self._bpf.map("accepting"), port.to_bytes(2, "little"), b"\1")
         for port in self._ports - wanted:
-            _bpf.map_delete(self._bpf.accepting(), port.to_bytes(2, "little"))
+            _bpf.map_delete(self._bpf.map("accepting"), port.to_bytes(2, "little"))
         self._ports = wanted
 
     def start(self) -> None:
@@ -114,14 +114,6 @@ class Births:
             self._bpf.start(root)
         finally:
             os.close(root)
-
-    def started(self) -> bool:
-        """Attached now."""
-        return self._bpf.started()
-
-    def stop(self) -> None:
-        """Detach; what was seen can still be drained."""
-        self._bpf.stop()
 
     def fileno(self) -> int:
         """epoll descriptor: readable when there are events."""

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from atfnd.model import FlowKey, Queue
 from atfnd.move.event import Disturbed, Event, EvidenceLost, Idle, Seen, Violated
-from atfnd.observe.sockets.transit import Late, Passage, Transit
+from atfnd.observe.sockets.transit import Passage, Transit
 
 __all__ = ["Passages"]
 
@@ -127,10 +127,9 @@ class Passages:
         last_ns: dict[int, int] = {}
         first_ns: dict[int, int] = {}
         for event in self._transit.drain():
-            if isinstance(event, Late):
-                late[event.move] += event.packets
-                last_ns[event.move] = event.at_ns
-                first_ns[event.move] = event.first_b_ns
+            late[event.move] += event.packets
+            last_ns[event.move] = event.at_ns
+            first_ns[event.move] = event.first_b_ns
         for key, flow in self._flows.items():
             if late[flow.move]:
                 if flow.written_ns is not None and first_ns[flow.move] < flow.written_ns:

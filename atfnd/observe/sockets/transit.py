@@ -21,15 +21,13 @@ from atfnd.bpf import _bpf
 from atfnd.bpf.layout import layout
 from atfnd.kernel.system.cgroup import open_root
 
-__all__ = ["HOLDS", "Drained", "HoldEnd", "HoldResult", "Late", "Passage", "PollEnd", "Transit"]
+__all__ = ["HOLDS", "HoldEnd", "HoldResult", "Late", "Passage", "PollEnd", "Transit"]
 
 HOLDS = 2  # queues that can be quiesced at a time (TRANSIT_HOLDS)
 
 _FLOW = layout("transit", "transit_flow")
 _EVENT = layout("transit", "transit_event")
-_LATE, _DRAINED = 1, 2  # enum transit_kind
 _NEW = 1  # BPF_NOEXIST
-_Row = tuple[int, int, int, int, int, int, int, int]
 
 
 class Passage(NamedTuple):
@@ -48,7 +46,8 @@ class Passage(NamedTuple):
 
 
 class Late(NamedTuple):
-    """A violation: these packets came through A, or R, after `first_b_ns`."""
+    """A violation: these packets came through A, or R, after `first_b_ns`. `struct
+    transit_event`, field by field."""
 
     at_ns: int
     first_b_ns: int
@@ -56,14 +55,6 @@ class Late(NamedTuple):
     cookie: int
     napi_id: int
     packets: int
-
-
-class Drained(NamedTuple):
-    """At `at_ns` everything was delivered that had been in the ring at `after_ns`."""
-
-    at_ns: int
-    after_ns: int
-    napi_id: int
 
 
 class HoldEnd(Enum):
@@ -126,18 +117,11 @@ def _passage(value: bytes) -> Passage:
     )
 
 
-def _event(row: _Row) -> Late | Drained:
-    at_ns, since_ns, cookie, move, kind, napi_id, packets, _ = row
-    if kind == _DRAINED:
-        return Drained(at_ns, since_ns, napi_id)
-    return Late(at_ns, since_ns, move, cookie, napi_id, packets)
-
-
 class Transit:
     """Watches at most `flows` flows and 16 queues. OSError: the kernel refuses the programs."""
 
     def __init__(self, flows: int = 1024) -> None:
-        self._bpf = _bpf.Transit(flows)
+        self._bpf, self._started = _bpf.Transit(flows), False
 
     def start(self) -> None:
         """Attach: from now on every packet that reaches a socket of the machine is looked at, and
@@ -148,15 +132,17 @@ class Transit:
             self._bpf.start(root)
         finally:
             os.close(root)
+        self._started = True
 
     def started(self) -> bool:
         """Attached now."""
-        return self._bpf.started()
+        return self._started
 
     def stop(self) -> None:
         """Detach. What was seen stays; what happens now is not seen. OSError(EBUSY): a queue is
         quiesced."""
         self._bpf.stop()
+        self._started = False
 
     def close(self) -> None:
         self._bpf.close()
@@ -172,20 +158,20 @@ class Transit:
         given = dict.fromkeys(_FLOW.fields, 0) | {"move": move}
         given |= {"napi_a": napi_a, "napi_b": napi_b, "napi_r": napi_r}
         value = _FLOW.codec.pack(*(given[field] for field in _FLOW.fields))
-        _bpf.map_update(self._bpf.flows(), _key(cookie), value, _NEW)
+        _bpf.map_update(self._bpf.map("flows"), _key(cookie), value, _NEW)
 
     def read(self, cookie: int) -> Passage | None:
         """None: it is not on the move."""
-        value = _bpf.map_lookup(self._bpf.flows(), _key(cookie))
+        value = _bpf.map_lookup(self._bpf.map("flows"), _key(cookie))
         return None if value is None else _passage(value)
 
     def end(self, cookie: int) -> Passage:
         """Stop watching it, and return what was seen. OSError(ENOENT)."""
-        return _passage(_bpf.map_take(self._bpf.flows(), _key(cookie)))
+        return _passage(_bpf.map_take(self._bpf.map("flows"), _key(cookie)))
 
-    def drain(self) -> list[Late | Drained]:
-        """What happened since the last call, oldest first."""
-        return [_event(row) for row in _EVENT.codec.iter_unpack(self._bpf.drain())]
+    def drain(self) -> list[Late]:
+        """The violations since the last call, oldest first."""
+        return [Late(*row) for row in _EVENT.codec.iter_unpack(self._bpf.drain())]
 
     def lost(self) -> int:
         """Events that found the ring buffer full: as many may have been violations."""
@@ -203,7 +189,7 @@ class Transit:
 
     def ask(self, napi_id: int, after_ns: int) -> None:
         """Ask when everything is delivered that is in this queue's ring at `after_ns` (now or
-        later). One question at a time (a hold asks too); the answer is a `Drained`, and `answer`.
+        later). One question at a time (a hold asks too); `answer` has the answer.
         None comes from an idle queue (`idle`), nor from one whose polls always take the whole
         budget. KeyError."""
         self._bpf.ask(napi_id, after_ns)
