@@ -7,6 +7,7 @@ import errno
 import ipaddress
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict
 from datetime import UTC, datetime
 
 from atfnd.model import (
@@ -44,6 +45,7 @@ __all__ = [
 
 View = dict[str, object]
 
+_COUNTED = "packets", "bytes", "by_rule", "by_rss"  # of a queue
 IN_THE_WAY = {Level.WARNING, Level.BLOCKER}
 
 
@@ -91,7 +93,7 @@ def _since(at_ns: int, now_ns: int) -> float:
 
 
 def nic_view(nic: NicView) -> View:
-    caps, device = nic.caps, nic.device
+    caps = nic.caps
     return {
         "nic": nic.name,
         "netns": nic.netns,
@@ -123,23 +125,8 @@ def nic_view(nic: NicView) -> View:
             "rss_table": caps.rss_table,
             "queue_cpu": caps.queue_cpu,
         },
-        "device": {
-            "driver": device.driver,
-            "bus": device.bus,
-            "node": device.node,
-            "channels": device.channels,
-            "channels_max": device.channels_max,
-            "ring_size": device.ring_size,
-            "ring_max": device.ring_max,
-            "rx_usecs": device.rx_usecs,
-            "adaptive_rx": device.adaptive_rx,
-            "ntuple": device.ntuple,
-            "rss_contexts": device.rss_contexts,
-        },
-        "conflicts": [
-            {"what": each.what, "advice": each.advice, "blocks": each.blocks}
-            for each in nic.conflicts
-        ],
+        "device": asdict(nic.device),
+        "conflicts": [asdict(each) for each in nic.conflicts],
         "settings": dict(nic.settings),
         "knobs": dict(nic.settings),
         "manual": sorted(nic.manual),
@@ -162,12 +149,7 @@ def doctor_view(nics: Iterable[NicView], findings: Sequence[Finding]) -> View:
 
 
 def finding_view(finding: Finding) -> View:
-    return {
-        "nic": finding.nic,
-        "level": finding.level.value,
-        "what": finding.what,
-        "advice": finding.advice,
-    }
+    return asdict(finding) | {"level": finding.level.value}
 
 
 def queue_views(nic: NicView) -> Iterator[View]:
@@ -187,10 +169,7 @@ def queue_views(nic: NicView) -> Iterator[View]:
             "owner": nic.owners.get(queue.index),
             "allowed_cpus": nic.settings.get(f"queue-cpu:{queue.index}"),
             "rules": rules[queue.index],
-            "packets": stats.packets if stats else None,
-            "bytes": stats.bytes if stats else None,
-            "by_rule": stats.by_rule if stats else None,
-            "by_rss": stats.by_rss if stats else None,
+            **{name: getattr(stats, name, None) for name in _COUNTED},
             "read_ns": nic.read_ns,
         }
 
