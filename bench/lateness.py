@@ -28,7 +28,7 @@ class Moved(NamedTuple):
     began_ns: int
     done_ns: int
     held: bool  # in between, the new queue was quiesced
-    told: int | None  # datagrams late, by our own detection; None: it did not look
+    reported: int | None  # datagrams late, by our own detection; None: it did not look
     verdict: str  # how it ended, in our own words
 
 
@@ -89,9 +89,9 @@ def seen(moves: Sequence[Moved], datagrams: Iterable[Datagram], around_ns: int =
     found.reordered.update(own.get(flow, everyones)[at].verdict for flow, at in late)
     found.moves = len(met | late.keys()) if of_all else sum(map(len, own.values()))
     for flow, of_flow in own.items():
-        told = [move.told for move in of_flow]
+        reported = [move.reported for move in of_flow]
         found.disagreed += sum(
-            each is not None and each != late[flow, number] for number, each in enumerate(told)
+            each is not None and each != late[flow, number] for number, each in enumerate(reported)
         )
     return found
 

@@ -115,14 +115,14 @@ def chosen(app_cpu: int, rounds: int, make: BedMaker = lab_bed) -> Chosen:
         _decided(running)
         for _ in range(rounds):
             streams.append((_led_to(running), *_carried(bed)))
-        told = [f"{each['what']}: {each['why']}" for each in _events(running)]
+        reported = [f"{each['what']}: {each['why']}" for each in _events(running)]
     with make() as bed, _auto(bed) as running:
         for flow_cpu, bytes_per_s, bytes_per_busy_s in streams:
             with _connected(bed, ASKED, app_cpu) as asking:
                 _led_to(running)
                 took_ns = _took(asking)
             cells.append(Cell(flow_cpu, app_cpu, bytes_per_s, bytes_per_busy_s, *took_ns))
-    why = told[-1] if told else NEVER
+    why = reported[-1] if reported else NEVER
     return Chosen(streams[-1][0], app_cpu, why, tuple(cells))
 
 

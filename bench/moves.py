@@ -143,7 +143,9 @@ class Steering:
             tries.update(chosen)
             # what a strike taught of one flow would end its moves
             self.mover.device = self.mover.device._replace(records=FrozenMap())
-            said = self._told(*wanted, *self.actuator.evidence(self.actuator.now_ns()), TimerDue())
+            said = self._answers(
+                *wanted, *self.actuator.evidence(self.actuator.now_ns()), TimerDue()
+            )
             for each in said:
                 flow = numbers[each.action.key] if isinstance(each.action.key, FlowKey) else None
                 if flow is None:
@@ -167,16 +169,16 @@ class Steering:
                 ActionKind.QUEUE_CPU, self.watch.view.name, None, None, old, new, "", "", queue
             )
             began_ns = time.time_ns()
-            said = self._told(Wanted(action, Mode.STRICT, frozenset({queue})), TimerDue())
+            said = self._answers(Wanted(action, Mode.STRICT, frozenset({queue})), TimerDue())
             done_ns = time.time_ns()
             while not (ended := [each for each in said if isinstance(each, Ended)]):
                 time.sleep(0.0002)
-                said = self._told(*self.actuator.evidence(self.actuator.now_ns()), TimerDue())
+                said = self._answers(*self.actuator.evidence(self.actuator.now_ns()), TimerDue())
             found.append(Move(None, began_ns, done_ns, False, ended[0]))
             time.sleep(max(0.0, began_ns / 1e9 + FOLLOW_EVERY_S - time.time()))
         return found
 
-    def _told(self, *events: Event) -> list[Outcome | Ended]:
+    def _answers(self, *events: Event) -> list[Outcome | Ended]:
         return carry_out(self.mover.steps(*events), self.actuator.write)
 
     def _soon_s(self, every_s: float) -> float:

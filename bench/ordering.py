@@ -110,7 +110,7 @@ def measured(
         moved = [_as_moved(move) for move in moves if move.done]
         found = seen(moved, traffic.datagrams(), pace.around_ns)
     done = [move for move in moves if move.done]
-    told = sum(move.ended.violations for move in done if move.ended is not None)
+    reported = sum(move.ended.violations for move in done if move.ended is not None)
     why = Counter(
         NUMBERS.sub("N", move.ended.why) for move in moves if move.ended and not move.done
     )
@@ -126,7 +126,7 @@ def measured(
         writes=writes,
         kernel_filters=filters,
         late=found.late,
-        told=told,
+        reported=reported,
         disagreed=found.disagreed,
         stray=found.stray,
         late_after_ns=found.late_after_ns,
@@ -203,9 +203,9 @@ def _swapped(bed: Bed, pace: Pace, traffic: Traffic, count: int) -> list[Move]:
 
 def _as_moved(move: Move) -> Moved:
     watched = move.ended is not None and move.flow is not None
-    told = move.ended.violations if move.ended is not None and watched else None
+    reported = move.ended.violations if move.ended is not None and watched else None
     verdict = "by the kernel" if move.ended is None else move.ended.verdict.value
-    return Moved(move.flow, move.began_ns, move.done_ns, move.held, told, verdict)
+    return Moved(move.flow, move.began_ns, move.done_ns, move.held, reported, verdict)
 
 
 def _quantiles(samples: Sequence[int]) -> tuple[int, int] | None:

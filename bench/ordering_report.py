@@ -44,7 +44,7 @@ class Run(NamedTuple):
     writes: int
     kernel_filters: int  # aRFS: filters of the kernel's in the NIC when all was moved
     late: int  # datagrams, by their numbers
-    told: int  # datagrams, by our own detection
+    reported: int  # datagrams, by our own detection
     disagreed: int  # moves where the two differ
     stray: int  # late datagrams of no move
     late_after_ns: list[tuple[str, int]]  # each late one: its move's verdict, and since it began
@@ -217,10 +217,13 @@ def _notes(report: Report, runs: Sequence[Run]) -> None:
             note = f"arfs: {each.kernel_filters} filters of the kernel's in the NIC"
             report.notes.append(f"{note}, 2n = {each.streams}")
     watched = [each for each in runs if each.verdicts]
-    told, disagreed = sum(each.told for each in watched), sum(each.disagreed for each in watched)
+    reported, disagreed = (
+        sum(each.reported for each in watched),
+        sum(each.disagreed for each in watched),
+    )
     report.notes.append(
-        f"our own detection reported {told:,} late packets; it differs from the datagrams' numbers "
-        f"in {disagreed:,} moves"
+        f"our own detection reported {reported:,} late packets; it differs from the datagrams' "
+        f"numbers in {disagreed:,} moves"
     )
     received, lost = sum(each.received for each in runs), sum(each.lost for each in runs)
     drops, stray = sum(each.ring_drops for each in runs), sum(each.stray for each in runs)

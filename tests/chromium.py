@@ -38,8 +38,8 @@ Message = dict[str, Any]
 class Tab:
     """One page in the browser. `seen` is every event of it, `asked` every address it asked for."""
 
-    def __init__(self, told: int, says: int) -> None:
-        self._told, self._says = told, says
+    def __init__(self, commands: int, says: int) -> None:
+        self._commands, self._says = commands, says
         self._rest = b""
         self._count = 0
         self._session: str | None = None
@@ -56,7 +56,7 @@ class Tab:
         message: Message = {"id": self._count, "method": method, "params": parameters}
         if self._session is not None:
             message["sessionId"] = self._session
-        os.write(self._told, json.dumps(message).encode() + b"\0")
+        os.write(self._commands, json.dumps(message).encode() + b"\0")
         end = time.monotonic() + ANSWER_S
         while True:
             for each in self._read(max(end - time.monotonic(), 0)):
@@ -130,16 +130,16 @@ class Tab:
 @contextmanager
 def chromium(folder: Path) -> Iterator[Tab]:
     """Its profile is in `folder`."""
-    told, tells = _pipe()
+    commands, tells = _pipe()
     hears, says = _pipe()
     begin = 'exec "${@:3}" 3<&"$1" 4>&"$2"'
     words = [PROGRAM, *OPTIONS, f"--user-data-dir={folder}", "about:blank"]
     process = subprocess.Popen(
-        ["bash", "-c", begin, "bash", str(told), str(says), *words],
-        pass_fds=(told, says), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+        ["bash", "-c", begin, "bash", str(commands), str(says), *words],
+        pass_fds=(commands, says), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL, start_new_session=True,
     )  # fmt: skip
-    os.close(told)
+    os.close(commands)
     os.close(says)
     try:
         yield Tab(tells, hears)

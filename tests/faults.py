@@ -163,20 +163,20 @@ class Faults:
 
     # ---- the operator
 
-    def _told(self, verb: str) -> None:
+    def _order(self, verb: str) -> None:
         self.bed.daemon.order(verb, self.nic.name)
 
     def paused(self) -> None:
-        self._told("pause")
+        self._order("pause")
 
     def resumed(self) -> None:
-        self._told("resume")
+        self._order("resume")
 
     def disarmed(self) -> None:
-        self._told("disarm")
+        self._order("disarm")
 
     def armed(self) -> None:
-        self._told("arm")
+        self._order("arm")
 
     # ---- the NIC
 

@@ -50,6 +50,6 @@ def balancer(*options: str, tied: Path | None, interval_s: int = 1) -> Iterator[
 
 def spares(pid: int) -> set[int]:
     """What it leaves alone. AssertionError: it does not say."""
-    told = spared(pid, patience_s=30)
-    assert told is not None
-    return set(told)
+    banned = spared(pid, patience_s=30)
+    assert banned is not None
+    return set(banned)

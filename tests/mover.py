@@ -50,7 +50,7 @@ def _events(flow: Moving, scene: str) -> tuple[Event, ...]:
             return (Wanted(delete, Mode.STRICT, live=False),)
 
 
-def _told() -> bool:
+def _may_begin() -> bool:
     return bool(select.select([sys.stdin], [], [], 0.001)[0])
 
 
@@ -68,7 +68,7 @@ def main(
             flow.moves.device = device._replace(port=device.port._replace(holds_max=0))
         print("ready", flush=True)
         sys.stdin.readline()
-        while not _told():
+        while not _may_begin():
             before = len(flow.ended)
             if before == len(flow.began_ns):
                 flow.tell(*_events(flow, scene))

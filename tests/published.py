@@ -84,7 +84,7 @@ class Published:
             CpuTime(7 * 10**9, {0: 5 * 10**9, 1: 10**9}, {0: 10**9, 1: 0}, {900: 2 * 10**9}, {}),
             [NapiTime("lab:lab", 0, 0, 2 * 10**9)],
         )
-        self.told_of_auto = "auto: core"
+        self.remark_on_auto = "auto: core"
         self.mistake: str | None = None  # in the policy's files
         self._news = asyncio.Event()
         self.reloads = self.reloaded = 0  # begun, and done once the gate is open
@@ -216,7 +216,9 @@ class Published:
         return ()
 
     def remarks(self, flow: Flow) -> tuple[str, ...]:
-        return (f"{self.told_of_auto}.",) if self.told_of_auto and flow.rule_name == "auto" else ()
+        return (
+            (f"{self.remark_on_auto}.",) if self.remark_on_auto and flow.rule_name == "auto" else ()
+        )
 
     async def recording(self, seconds: float, most: int) -> AsyncGenerator[str, None]:
         for number in range(most):

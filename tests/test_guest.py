@@ -105,7 +105,7 @@ def test_a_command_runs_here_and_changes_nothing_here(tmp_path: Path) -> None:
     assert not Path("/etc/x").exists()
 
 
-def test_what_the_kernel_warns_of_is_told() -> None:
+def test_what_the_kernel_warns_of_is_reported() -> None:
     outcome, _, _ = shell("echo 'WARNING: planted' >/dev/kmsg")
     assert outcome.exit_code == 0
     assert len(outcome.complaints) == 1
@@ -118,7 +118,7 @@ def test_what_takes_too_long_is_ended() -> None:
     assert qemus() == []
 
 
-def test_a_panic_is_told_with_the_console() -> None:
+def test_a_panic_is_reported_with_the_console() -> None:
     outcome, _, _ = shell("echo c >/proc/sysrq-trigger; sleep 1000")
     assert outcome.exit_code is None
     assert "sysrq triggered crash" in outcome.console.lower()

@@ -82,9 +82,9 @@ class World:
     def until(self, *kinds: str, most: int = 100) -> list[str]:
         """Look until one of these was said; AssertionError if it is not."""
         for _ in range(most):
-            told = self.look()
-            if set(told) & set(kinds):
-                return told
+            reported = self.look()
+            if set(reported) & set(kinds):
+                return reported
         raise AssertionError(f"none of {kinds} in {most} looks: {self.said}")
 
     @property

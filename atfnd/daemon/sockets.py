@@ -194,5 +194,5 @@ class SocketReader:
         memory = self._engine.memory
         known = {flow.cookie for flow in memory.table}
         known |= {flow.cookie for flow in memory.overflowed.values()}
-        if told := {use.cookie for use in self._observer.audit()} - known:
-            self._observer.forget(told)
+        if unknown := {use.cookie for use in self._observer.audit()} - known:
+            self._observer.forget(unknown)

@@ -129,8 +129,8 @@ def _start_threads(path: str, name: str, priority: int, pinned: bool) -> None:
     interface, family = Interface(name, path), NetdevFamily(path)
     try:
         interface.write("threaded", "1")
-        told = family.napis(interface.ifindex)
-        for queue, napi in enumerate(polled(interface, told) if told else [None]):
+        napis_known = family.napis(interface.ifindex)
+        for queue, napi in enumerate(polled(interface, napis_known) if napis_known else [None]):
             if napi is None or napi.pid is None:
                 raise OperatorError(
                     f"{name} has no NAPI threads", "the kernel must be 6.8 or later"

@@ -15,9 +15,14 @@ MS = 1_000_000
 
 
 def moved(
-    flow: int | None, began_ms: int, *, held_ms: int = 0, told: int | None = 0, verdict: str = "x"
+    flow: int | None,
+    began_ms: int,
+    *,
+    held_ms: int = 0,
+    reported: int | None = 0,
+    verdict: str = "x",
 ) -> Moved:
-    return Moved(flow, began_ms * MS, (began_ms + held_ms) * MS, held_ms > 0, told, verdict)
+    return Moved(flow, began_ms * MS, (began_ms + held_ms) * MS, held_ms > 0, reported, verdict)
 
 
 def datagram(flow: int, sent_ms: float, delay_ms: float = 0.0, *, late: bool = False) -> Datagram:
@@ -26,7 +31,7 @@ def datagram(flow: int, sent_ms: float, delay_ms: float = 0.0, *, late: bool = F
 
 
 def test_a_late_datagram_belongs_to_the_last_move_of_its_flow_before_it() -> None:
-    moves = [moved(1, 10, told=2), moved(1, 30, told=1, verdict="y"), moved(2, 15)]
+    moves = [moved(1, 10, reported=2), moved(1, 30, reported=1, verdict="y"), moved(2, 15)]
     late = [datagram(1, at, late=True) for at in (11, 29, 31)]
     found = seen(moves, [*late, datagram(2, 40)])
     assert (found.late, found.stray, found.moves, found.disagreed) == (3, 0, 3, 0)
@@ -38,12 +43,12 @@ def test_a_late_datagram_before_any_move_is_of_none() -> None:
     assert (found.late, found.stray, found.reordered) == (2, 2, Counter())
 
 
-def test_other_numbers_than_were_told_are_a_disagreement_unless_nobody_looked() -> None:
+def test_other_numbers_than_were_reported_are_a_disagreement_unless_nobody_looked() -> None:
     late = [datagram(1, 11, late=True)]
-    assert seen([moved(1, 10, told=1)], late).disagreed == 0
-    assert seen([moved(1, 10, told=0)], late).disagreed == 1
-    assert seen([moved(1, 10, told=1)], []).disagreed == 1
-    assert seen([moved(1, 10, told=None)], late).disagreed == 0
+    assert seen([moved(1, 10, reported=1)], late).disagreed == 0
+    assert seen([moved(1, 10, reported=0)], late).disagreed == 1
+    assert seen([moved(1, 10, reported=1)], []).disagreed == 1
+    assert seen([moved(1, 10, reported=None)], late).disagreed == 0
 
 
 def test_a_move_of_all_flows_counts_those_with_traffic_around_it() -> None:
@@ -54,7 +59,7 @@ def test_a_move_of_all_flows_counts_those_with_traffic_around_it() -> None:
         datagram(3, 51 + around_ms),
         datagram(1, 50),
     ]
-    found = seen([moved(None, 50, told=None)], arrived)
+    found = seen([moved(None, 50, reported=None)], arrived)
     assert found.moves == 2
     assert found.reordered == Counter(x=1)
 

@@ -87,7 +87,7 @@ def test_a_run_of_each_way_moves_what_it_was_asked_to(bed: Bed, program: Path, n
 def a_run(way: str, moves: int, reordered: int) -> Run:
     return Run(
         way=way, streams=40, seconds=2.0, moves=moves, reordered={"violated": reordered},
-        queue_moves=0, writes=moves, kernel_filters=0, late=reordered, told=reordered,
+        queue_moves=0, writes=moves, kernel_filters=0, late=reordered, reported=reordered,
         disagreed=0, stray=0,
         late_after_ns=[], received=10_000, lost=3, ring_drops=1,
         verdicts={"verified": moves, "deferred": 5},

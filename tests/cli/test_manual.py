@@ -56,7 +56,7 @@ def test_it_has_what_help_has(folder: Path, name: str, program: str) -> None:
     verbs = re.findall(rf"^ +{Path(program).name} ((?:lab )?[a-z]+) ", text, re.MULTILINE)
     assert {"atfnd.8": "run", "atfnctl.1": "arm"}[name] in verbs
     for verb in verbs:
-        told = subprocess.run(
+        output = subprocess.run(
             [program, *verb.split(), "--help"],
             env={"PATH": "/usr/bin", "TERM": "dumb", "COLUMNS": "200"},
             capture_output=True,
@@ -65,7 +65,7 @@ def test_it_has_what_help_has(folder: Path, name: str, program: str) -> None:
         ).stdout
         body = re.search(rf"^ +{verb}\n(.*?)(?=^ {{0,5}}\S)", text, re.MULTILINE | re.DOTALL)
         assert body is not None, verb
-        options = set(re.findall(r"--[a-z][a-z-]*", told)) - {"--help"}
+        options = set(re.findall(r"--[a-z][a-z-]*", output)) - {"--help"}
         assert options == options & set(re.findall(r"--[a-z][a-z-]*", body[1])), verb
 
 

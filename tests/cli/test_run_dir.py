@@ -25,9 +25,9 @@ def run_dir(tmp_path: Path) -> Path:
 
 
 def refused(run_dir: Path) -> OperatorError:
-    with pytest.raises(OperatorError) as told:
+    with pytest.raises(OperatorError) as refusal:
         run.restore(run_dir)
-    return told.value
+    return refusal.value
 
 
 @pytest.mark.parametrize("name", ["lock", "rules.journal", "originals.journal", "orders.journal"])
@@ -55,9 +55,9 @@ def test_what_is_no_file_is_refused_at_once(
 @pytest.mark.parametrize("mode", [0o775, 0o757, 0o777])
 def test_one_that_others_may_write_is_refused(run_dir: Path, mode: int) -> None:
     run_dir.chmod(mode)
-    told = refused(run_dir)
-    assert told.message.startswith(f"others may write {run_dir}")
-    assert told.hint == f"chmod go-w {run_dir}"
+    refusal = refused(run_dir)
+    assert refusal.message.startswith(f"others may write {run_dir}")
+    assert refusal.hint == f"chmod go-w {run_dir}"
     assert list(run_dir.iterdir()) == []
     run_dir.chmod(0o755)
     run.restore(run_dir)
@@ -65,15 +65,15 @@ def test_one_that_others_may_write_is_refused(run_dir: Path, mode: int) -> None:
 
 def test_one_of_somebody_else_is_refused(run_dir: Path) -> None:
     os.chown(run_dir, 12345, -1)
-    told = refused(run_dir)
-    assert told.message.startswith(f"{run_dir} belongs to uid 12345")
-    assert told.hint == f"chown root {run_dir}"
+    refusal = refused(run_dir)
+    assert refusal.message.startswith(f"{run_dir} belongs to uid 12345")
+    assert refusal.hint == f"chown root {run_dir}"
 
 
 def test_one_in_a_folder_that_others_may_write_is_refused(run_dir: Path) -> None:
     run_dir.parent.chmod(0o777)
-    told = refused(run_dir)
-    assert told.hint == f"chmod go-w {run_dir.parent}"
+    refusal = refused(run_dir)
+    assert refusal.hint == f"chmod go-w {run_dir.parent}"
     run_dir.parent.chmod(0o1777)  # as /tmp: others may not replace what is ours
     run.restore(run_dir)
 

@@ -54,15 +54,15 @@ def test_json_lists(daemon: Serving, verb: str, count: int) -> None:
 
 
 def test_status(daemon: Serving) -> None:
-    told = {line[:11].strip(): line[11:].strip() for line in lines(daemon, "status")}
-    assert told["observer"] == "bpf: tracepoints attached"
-    assert told["armed"] == "lab:lab"
-    assert told["table"] == "3 of 8192 flows (0.0%), t_delete 30 s"
-    assert told["flows"] == "2 steered, 1 observed"
-    assert told["locality"] == "99.50% of bytes processed on the CPU that read them, last 10 s"
-    assert told["since start"] == "94.44% of 900 while armed, 50.00% of 100 while not armed"
-    assert told["actions"] == "17 applied, 1 refused"
-    assert told["events lost"] == "0, 1 re-syncs"
+    reported = {line[:11].strip(): line[11:].strip() for line in lines(daemon, "status")}
+    assert reported["observer"] == "bpf: tracepoints attached"
+    assert reported["armed"] == "lab:lab"
+    assert reported["table"] == "3 of 8192 flows (0.0%), t_delete 30 s"
+    assert reported["flows"] == "2 steered, 1 observed"
+    assert reported["locality"] == "99.50% of bytes processed on the CPU that read them, last 10 s"
+    assert reported["since start"] == "94.44% of 900 while armed, 50.00% of 100 while not armed"
+    assert reported["actions"] == "17 applied, 1 refused"
+    assert reported["events lost"] == "0, 1 re-syncs"
     assert json.loads("\n".join(lines(daemon, "status", "--json")))["overflow"] == 3
 
 

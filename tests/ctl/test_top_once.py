@@ -33,7 +33,7 @@ def daemon(tmp_path: Path) -> Iterator[Serving]:
     """Whose clock goes on by a second with every look at it."""
     with serving(tmp_path / "atfnd.sock", three_flows()) as running:
         source = running.source
-        told = source.status
+        reported = source.status
 
         def status() -> object:
             spent, threads = source.spent
@@ -43,7 +43,7 @@ def daemon(tmp_path: Path) -> Iterator[Serving]:
             for each in [each for each in source.table if each is not None]:
                 carried = each.bytes + each.key.remote_port * 1000
                 source.table.put(each.key, replace(each, bytes=carried, used_ns=source.audited))
-            return told()
+            return reported()
 
         source.status = status  # type: ignore[assignment,method-assign]
         yield running
@@ -160,8 +160,8 @@ def test_ctrl_c_without_a_terminal(tmp_path: Path) -> None:
     """While it waits for rates."""
     with serving(tmp_path / "atfnd.sock", three_flows()) as running:
         asked = threading.Event()
-        told = running.source.status
-        running.source.status = lambda: (asked.set(), told())[1]  # type: ignore[method-assign,func-returns-value]
+        reported = running.source.status
+        running.source.status = lambda: (asked.set(), reported())[1]  # type: ignore[method-assign,func-returns-value]
         stream = Stream(running, "top")
         until(asked.is_set, "it asks")
         assert stream.interrupt() == (0, b"")

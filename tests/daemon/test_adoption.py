@@ -121,7 +121,7 @@ def replaced(lab: Lab, rule: Rule) -> None:
 
 
 @pytest.mark.parametrize("change", [deleted, redirected, replaced])
-def test_a_rule_that_somebody_changed_is_let_go(
+def test_a_filter_that_somebody_changed_is_left_alone(
     shared_lab: Lab, tmp_path: Path, change: Callable[[Lab, Rule], None]
 ) -> None:
     with a_bed(shared_lab, tmp_path, "bpf") as bed:

@@ -65,9 +65,9 @@ def test_what_a_policy_leaves_is_left(shared_lab: Lab, tmp_path: Path, observer:
         bed.steered(bed.apps.tcp())  # seen after them
         for app, rule in zip(left, ("control", "mine"), strict=True):
             assert (bed.daemon.flow(app.key), bed.rule(app)) == (None, None)
-            told = bed.daemon.ctl("explain", str(app.key))
-            assert told.returncode == 1
-            assert f"policy `{rule}` (" in told.stdout
+            answer = bed.daemon.ctl("explain", str(app.key))
+            assert answer.returncode == 1
+            assert f"policy `{rule}` (" in answer.stdout
 
 
 def test_an_idle_entry_ages_out_and_comes_back(

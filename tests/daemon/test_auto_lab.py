@@ -139,17 +139,17 @@ def test_a_full_core_is_tried_and_what_pays_is_kept_and_remembered(bed: Bed) -> 
     until(lambda: events_of(bed, "gains"), "a trial begins", TRIAL_S)
     seen_off_its_core(bed, app)
     kept = ended(bed, "gains")
-    told = events_of(bed, "gains")
-    assert [(each["kind"], each["what"].split(": ")[1]) for each in told] == [
+    reported = events_of(bed, "gains")
+    assert [(each["kind"], each["what"].split(": ")[1]) for each in reported] == [
         ("trial", "near core -> near llc"),
         ("trial", "near llc -> near core, to compare"),
         ("kept", "near llc"),
-    ], told
-    assert {each["nic"] for each in told} == {bed.lab.nic.name}
+    ], reported
+    assert {each["nic"] for each in reported} == {bed.lab.nic.name}
     assert re.match(
-        rf"softirq and its threads take \d+% of CPU {app.cpu}; it carries ", told[0]["why"]
+        rf"softirq and its threads take \d+% of CPU {app.cpu}; it carries ", reported[0]["why"]
     )
-    for each in told[1:]:
+    for each in reported[1:]:
         figures = FIGURES.fullmatch(each["why"])
         assert figures is not None, each
         efficiency, rate, time = map(float, figures.groups())
@@ -192,7 +192,7 @@ def test_what_does_not_pay_goes_back_and_waits(bed: Bed) -> None:
 def test_other_flows_are_nobodys_business(bed: Bed) -> None:
     usual = bed.apps.tcp(port=next(USUAL))
     row = bed.steered(usual)
-    told = bed.daemon.ctl("explain", f"cookie:{row['cookie']}").stdout
-    assert "auto" not in told
+    reported = bed.daemon.ctl("explain", f"cookie:{row['cookie']}").stdout
+    assert "auto" not in reported
     delivered(bed.meter, usual)
     usual.end()

@@ -97,7 +97,7 @@ class Nursery:
         flow = self.memory.table.get(key)
         return None if flow is None else flow.cookie
 
-    def told(self, *kinds: type[Born]) -> list[Born]:
+    def reported(self, *kinds: type[Born]) -> list[Born]:
         """Wait until these were told, and hand on whatever was."""
         events: list[Born] = []
 
@@ -185,7 +185,7 @@ def test_fifty_connections_are_born_on_their_owners_queue(lab: Lab, nursery: Nur
     target = nursery.nic.view.queues[1]
     os.sched_setaffinity(0, {target.cpu or 0})
     listener = a_listener(lab, "host", 100)
-    (event,) = nursery.told(Listening)
+    (event,) = nursery.reported(Listening)
     nursery.listens(event)
     nursery.births.accepts({5000})
     nursery.want(*nursery.look())
@@ -217,7 +217,7 @@ def test_fifty_connections_are_born_on_their_owners_queue(lab: Lab, nursery: Nur
 def test_a_live_connection_keeps_its_queue_and_its_port_waits(lab: Lab, nursery: Nursery) -> None:
     os.sched_setaffinity(0, {nursery.nic.view.queues[1].cpu or 0})
     listener = a_listener(lab, "host", 100)
-    for event in nursery.told(Listening):
+    for event in nursery.reported(Listening):
         nursery.listens(event)
     pairs: list[tuple[socket.socket, socket.socket]] = []
 
@@ -244,18 +244,18 @@ def test_a_connect_far_away_is_proven(lab: Lab, nursery: Nursery) -> None:
     filler = lab.open("peer", V4, socket.SOCK_STREAM)
     filler.connect((PEER[V4], 5000))
     first = begin_to_connect(lab)
-    assert nursery.connects.heard(nursery.told(Connecting), nursery.memory)
+    assert nursery.connects.heard(nursery.reported(Connecting), nursery.memory)
     listener.accept()[0].close()
-    nursery.connects.heard(nursery.told(Connected), nursery.memory)
+    nursery.connects.heard(nursery.reported(Connected), nursery.memory)
     second = begin_to_connect(lab)
-    [event] = nursery.connects.heard(nursery.told(Connecting), nursery.memory)
+    [event] = nursery.connects.heard(nursery.reported(Connecting), nursery.memory)
     rss = nursery.nic.predicted(event.key)
     assert rss is not None
     target = (rss.index + 1) % 4
     nursery.want(nursery.connecting(event, target))
     assert not nursery.ended
     listener.accept()[0].close()
-    for each in nursery.told(Connected):
+    for each in nursery.reported(Connected):
         if isinstance(each, Connected) and each.cookie == event.cookie:
             nursery.tell(Established(each.key, each.at_ns))
     accepted = listener.accept()[0]
@@ -272,7 +272,7 @@ def test_a_connect_far_away_is_proven(lab: Lab, nursery: Nursery) -> None:
 def test_a_peer_that_is_nearer_than_it_was_is_unproven(lab: Lab, nursery: Nursery) -> None:
     listener = a_listener(lab, "peer", 10)
     second = begin_to_connect(lab)
-    events = nursery.told(Connecting, Connected)
+    events = nursery.reported(Connecting, Connected)
     [event] = [each for each in events if isinstance(each, Connecting)]
     nursery.connects.distances.learn(event.key.remote, 10**9)
     rss = nursery.nic.predicted(event.key)

@@ -147,9 +147,9 @@ def test_what_somebody_else_writes_is_his_until_it_is_taken_back(world: World) -
     assert world.look() == world.look() == str(LAST)
     assert world.undo_journal.nics() == []
     assert world.kinds() == ["manual", "not-kept-off"]
-    told = world.cpu_exclusion.report(MINE)
-    assert told is not None
-    assert f"another program set its cpuset.cpus to {LAST}" in told
+    reported = world.cpu_exclusion.report(MINE)
+    assert reported is not None
+    assert f"another program set its cpuset.cpus to {LAST}" in reported
     world.cpu_exclusion.arm()
     world.undo_journal.close()
     world.fresh()  # neither arming nor a restart makes it ours

@@ -54,7 +54,7 @@ class Moves:
 
     def __init__(self, carry_out: Callable[[Action], Outcome]) -> None:
         self.asked: list[Wanted] = []
-        self.told: list[object] = []
+        self.reported: list[object] = []
         self.refuses = 0
         self._carry_out = carry_out
 
@@ -65,7 +65,7 @@ class Moves:
         return [self._carry_out(each.action) for each in wanted]
 
     def tell(self, event: object) -> None:
-        self.told.append(event)
+        self.reported.append(event)
 
     def flows(self) -> list[Any]:
         return [key(1)]
@@ -237,10 +237,12 @@ def test_a_port_is_not_asked_for_its_socket(bed: Bed) -> None:
     assert (done.errno, bed.nics["nic"].table) == (0, {})
 
 
-@pytest.mark.parametrize(("nic", "told"), [("nic", ["nic"]), (None, ["nic", "other"])])
-def test_moves_are_told_of_their_nic(bed: Bed, nic: str | None, told: list[str]) -> None:
+@pytest.mark.parametrize(("nic", "reported"), [("nic", ["nic"]), (None, ["nic", "other"])])
+def test_a_reset_reaches_the_moves_of_its_nic(
+    bed: Bed, nic: str | None, reported: list[str]
+) -> None:
     bed.executor.carry_out([TellMoves(nic, Reset())])
-    assert [name for name in bed.sessions if bed.moves(name).told == [Reset()]] == told
+    assert [name for name in bed.sessions if bed.moves(name).reported == [Reset()]] == reported
 
 
 def test_the_observer_is_asked(bed: Bed) -> None:
@@ -355,42 +357,42 @@ class Irqbalance:
     """What one was told: which interrupts to leave alone from now on, and which no longer."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.told: list[tuple[set[int], set[int]]] = []
+        self.reported: list[tuple[set[int], set[int]]] = []
         self.answer = 0, "as planned"
         monkeypatch.setattr(balance, "banned", self._banned)
         monkeypatch.setattr(balance, "running", lambda: frozenset({7}))
 
     def _banned(self, pid: int, more: set[int], less: set[int]) -> tuple[int, str]:
-        self.told.append((set(more), set(less)))
+        self.reported.append((set(more), set(less)))
         return self.answer
 
 
-def test_irqbalance_is_told_of_interrupts_of_armed_nics(
+def test_irqbalance_is_asked_to_spare_interrupts_of_armed_nics(
     bed: Bed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told, irqs = Irqbalance(monkeypatch), {"nic": frozenset({30, 31})}
+    reported, irqs = Irqbalance(monkeypatch), {"nic": frozenset({30, 31})}
     bed.arm("nic", False)
     assert asyncio.run(bed.executor.ban(7, irqs, {}))[0] == errno.EPERM
-    assert (told.told, balance.bans(bed.undo_journal)) == ([], [])
+    assert (reported.reported, balance.bans(bed.undo_journal)) == ([], [])
     bed.arm("nic", True)
     assert asyncio.run(bed.executor.ban(7, irqs, {})) == (0, "as planned")
-    assert told.told == [({30, 31}, set())]
+    assert reported.reported == [({30, 31}, set())]
     assert balance.bans(bed.undo_journal) == [Ban(7, "nic", 30), Ban(7, "nic", 31)]
-    told.answer = errno.EIO, "it does not listen"
+    reported.answer = errno.EIO, "it does not listen"
     more = {"other": frozenset({40})}
     assert asyncio.run(bed.executor.ban(7, more, {})) == (errno.EIO, "it does not listen")
     assert balance.bans(bed.undo_journal) == [Ban(7, "nic", 30), Ban(7, "nic", 31)]
 
 
 def test_a_ban_is_lifted_by_permit(bed: Bed, monkeypatch: pytest.MonkeyPatch) -> None:
-    told = Irqbalance(monkeypatch)
+    reported = Irqbalance(monkeypatch)
     irqs = {"nic": frozenset({30, 31}), "other": frozenset({40})}
     asyncio.run(bed.executor.ban(7, irqs, {}))
     one = Ban(7, "nic", 30)
     with pytest.raises(ValueError, match="does not permit"):
         asyncio.run(bed.executor.ban(7, {}, {one: UndoPermit("other", "why")}))
     asyncio.run(bed.executor.ban(7, {}, {one: UndoPermit("nic", "why")}))
-    assert told.told[1:] == [(set(), {30})]
+    assert reported.reported[1:] == [(set(), {30})]
     [done] = asyncio.run(bed.executor.lift_bans(UndoPermit("nic", "why")))
     assert done.done
     assert balance.bans(bed.undo_journal) == [Ban(7, "other", 40)]
@@ -431,7 +433,7 @@ def test_strays_are_looked_up_where_they_are(bed: Bed) -> None:
     assert StraysLooked(living, frozenset({key(1)})) in bed.heard
 
 
-def test_the_loop_is_told_that_its_next_tick_may_be_another(bed: Bed) -> None:
+def test_the_loop_learns_that_its_next_tick_may_be_another(bed: Bed) -> None:
     called: list[int] = []
     bed.executor.changed = lambda: called.append(1)
     bed.executor.take(Tick())

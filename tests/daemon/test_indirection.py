@@ -84,10 +84,10 @@ def test_packets_follow_the_application_by_entries_alone(bed: Bed) -> None:
 
     (nic,) = bed.daemon.get("/v1/nics")["nics"]
     assert nic["means"] == "rss"
-    told = bed.daemon.ctl("explain", str(app.key))
-    assert told.returncode == 0, told.stderr
+    answer = bed.daemon.ctl("explain", str(app.key))
+    assert answer.returncode == 0, answer.stderr
     for words in (nic["means_why"], f"entry {rss_entry(before, app.key)}", f"CPU {app.cpu}"):
-        assert words in told.stdout
+        assert words in answer.stdout
 
     bed.daemon.end()
     assert rss_of(bed) == after  # a stop keeps, as with rules

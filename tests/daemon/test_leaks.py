@@ -242,7 +242,7 @@ class TestArrivals:
         found = list(wanted.come(watched, lambda name, why: said.append((name, why))))
         return found, said
 
-    def test_one_that_cannot_be_watched_is_told_once(self, wanted: Interfaces) -> None:
+    def test_one_that_cannot_be_watched_is_reported_once(self, wanted: Interfaces) -> None:
         self.refuses["eth0"] = "it is a bond"
         assert self.come(wanted) == ([], [("eth0", "it is a bond")])
         assert self.come(wanted) == self.come(wanted) == ([], [])

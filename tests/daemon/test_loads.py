@@ -23,17 +23,17 @@ def a_policy(rule: FlowRule) -> Policy:
     return Policy((), (rule,), "auto", 64, 0, ())
 
 
-def test_a_load_is_told_after_two_looks_and_taken_back(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_load_is_reported_after_two_looks_and_taken_back(monkeypatch: pytest.MonkeyPatch) -> None:
     read = iter([CpuTime(0, {0: 0, 1: 0}, {}, {}, {}), CpuTime(100, {0: 90, 1: 10}, {}, {}, {})])
     monkeypatch.setattr(loads, "cpu_time", lambda tasks: next(read))
-    told: list[LoadRead] = []
+    reported: list[LoadRead] = []
     in_force = InForce(a_policy(NEAR))
-    known = Loads(in_force, told.append)
+    known = Loads(in_force, reported.append)
     known.look()
-    assert told == []
+    assert reported == []
     known.look()
-    assert told == [LoadRead({0: 3, 1: 0})]
+    assert reported == [LoadRead({0: 3, 1: 0})]
     in_force.policy = a_policy(RULE)
     known.look()
     known.look()
-    assert told == [LoadRead({0: 3, 1: 0}), LoadRead({})]
+    assert reported == [LoadRead({0: 3, 1: 0}), LoadRead({})]

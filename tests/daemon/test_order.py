@@ -84,7 +84,7 @@ def strict(lab: Lab, folder: Path, order: str = "strict") -> Iterator[Bed]:
         yield bed
 
 
-def told(bed: Bed, mechanism: str, verdict: str) -> int:
+def reported(bed: Bed, mechanism: str, verdict: str) -> int:
     counts = bed.daemon.status()["moves"]
     ends = [each for each in counts if (each["mechanism"], each["verdict"]) == (mechanism, verdict)]
     return sum(each["count"] for each in ends)
@@ -143,7 +143,7 @@ def test_a_guest_is_moved_by_hold_and_no_proven_move_is_late(tmp_path: Path) -> 
             guest.migrates()
             until(guest.arrives, f"it is moved, {move}", LONG_S)
         tallies = [each.running.finish() for each in (guest, owner)]
-        assert told(bed, "hold", "proven") > 0
+        assert reported(bed, "hold", "proven") > 0
         only_broken_holds_are_late(bed, sum(len(tally.late_ns) for tally in tallies))
 
 
@@ -174,16 +174,16 @@ def test_a_queue_changes_its_owner_and_nothing_is_late(tmp_path: Path) -> None:
         host.on(next(cpu for cpu in CPUS if cpu != new.cpu))
         until(host.arrives, "it is delivered on its core again", LONG_S)
         late = sum(len(each.running.finish().late_ns) for each in (old, new, third))
-        assert told(bed, "follow", "proven") > 0
+        assert reported(bed, "follow", "proven") > 0
         only_broken_holds_are_late(bed, late)
 
 
-def test_immediate_moves_are_late_and_each_late_packet_is_told(tmp_path: Path) -> None:
+def test_immediate_moves_are_late_and_each_late_packet_is_reported(tmp_path: Path) -> None:
     with a_lab(queues=2) as lab, strict(lab, tmp_path, "immediate") as bed:
         with numbered(bed, lab) as flow:
             flow.start("it is placed")
             with stalled(CPUS[0], BUSY_MS, PERIOD_MS):
-                while told(bed, "none", "violated") < 3:
+                while reported(bed, "none", "violated") < 3:
                     flow.migrates()
                     until(flow.arrives, "it is moved")
             tally = flow.running.finish()
@@ -221,7 +221,7 @@ def test_connections_are_born_on_the_queue_of_who_listens(lab: Lab, tmp_path: Pa
         assert rule.match.src_port is None
         assert rule.queue is not None
         assert bed.cpu_of(rule.queue) == CPUS[1]
-        until(lambda: told(bed, "birth", "verified"), "no connection was on its way meanwhile")
+        until(lambda: reported(bed, "birth", "verified"), "no connection was on its way meanwhile")
         pairs = []
         for _ in range(20):
             client = lab.open("peer", socket.AF_INET, socket.SOCK_STREAM)

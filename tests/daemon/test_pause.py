@@ -100,8 +100,8 @@ def test_a_pause_and_its_end(shared_lab: Lab, tmp_path: Path) -> None:
         for app in apps:
             row = bed.row(app, lambda row: row["state"] == "observed", "is only observed")
             assert row["rule"] is None
-        told = bed.daemon.ctl("explain", f"cookie:{row['cookie']}").stdout.splitlines()
-        assert told[-1] == f"do: atfnctl resume {name}"
+        explained = bed.daemon.ctl("explain", f"cookie:{row['cookie']}").stdout.splitlines()
+        assert explained[-1] == f"do: atfnctl resume {name}"
         assert bed.daemon.ctl("resume", name).stdout == f"{name} is resumed\n"
         for app in apps:
             bed.steered(app)

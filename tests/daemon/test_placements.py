@@ -190,11 +190,11 @@ def test_what_cannot_be_met_falls_back_and_says_so(one_sided: Lab, tmp_path: Pat
             "cache; on its own CPU instead"
         )
         assert row["placed"] is False
-        told = bed.daemon.ctl("explain", f"cookie:{row['cookie']}")
-        assert "a fallback: near llc, avoid smt" in " ".join(told.stdout.split())
+        answer = bed.daemon.ctl("explain", f"cookie:{row['cookie']}")
+        assert "a fallback: near llc, avoid smt" in " ".join(answer.stdout.split())
 
 
-def test_an_application_that_shares_its_cgroup_is_not_kept_off_and_told_so(
+def test_an_application_that_shares_its_cgroup_is_not_excluded_and_a_note_says_so(
     lab: Lab, tmp_path: Path
 ) -> None:
     """On any machine: ours, which runs the test, is in the same cgroup."""
@@ -205,11 +205,11 @@ def test_an_application_that_shares_its_cgroup_is_not_kept_off_and_told_so(
         row = placed(bed, app, FIRST)
         said = f"the application of `fixed` is not kept off CPUs {FIRST}: "
 
-        def told() -> bool:
+        def answer() -> bool:
             chain = bed.daemon.get(f"/v1/explain?flow=cookie:{row['cookie']}")["chain"]
             return any(said in link for link in chain)
 
-        until(told, "explain says why", 60)
+        until(answer, "explain says why", 60)
         (event,) = bed.daemon.events("not-kept-off")
         assert said in event["what"]
         assert any(said in f["what"] for f in bed.daemon.get("/v1/doctor")["findings"])

@@ -33,7 +33,7 @@ class Parts:
 
     def __init__(self, load: Callable[[], Policy], *, armed: bool = False) -> None:
         part: Any = SimpleNamespace
-        self.told: list[tuple[object, ...]] = []
+        self.reported: list[tuple[object, ...]] = []
         self.log, self.in_force = EventLog(), InForce(BEFORE)
         self.ordered: bool | None = None  # what an operator ordered for the NIC
         view = replace(NIC, armed=armed)
@@ -66,16 +66,16 @@ class Parts:
 
     def _note(self, what: str, answer: Any = None) -> Callable[..., Any]:
         def called(*given: object) -> Any:
-            self.told.append((what, *given))
+            self.reported.append((what, *given))
             return answer
 
         return called
 
     def words(self) -> list[object]:
-        return [what for what, *_ in self.told]
+        return [what for what, *_ in self.reported]
 
     def of(self, what: str) -> tuple[object, ...]:
-        [given] = [given for each, *given in self.told if each == what]
+        [given] = [given for each, *given in self.reported if each == what]
         return tuple(given)
 
 

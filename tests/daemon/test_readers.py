@@ -52,7 +52,7 @@ os.killpg(0, 15)
 """
 
 
-def test_the_first_reader_of_each_connection_is_told(lab: Lab, watch: Watch) -> None:
+def test_the_first_reader_of_each_connection_is_reported(lab: Lab, watch: Watch) -> None:
     observer = watch(lab)
     listener = lab.open("host", V4, socket.SOCK_STREAM)
     listener.bind((HOST[V4], PORT))
@@ -73,13 +73,15 @@ def test_the_first_reader_of_each_connection_is_told(lab: Lab, watch: Watch) -> 
         worker = threading.Thread(target=lambda: tids.append(serve()))
         worker.start()
         worker.join()
-    told = [each for each in observer.drain() if isinstance(each, ThreadReads)]
-    assert {(each.key.local, each.key.local_port) for each in told} == {(packed(HOST[V4]), PORT)}
-    assert {each.napi_id for each in told} <= {queue.napi_id for queue in lab.nic.queues()}
-    readers = [each.thread.tid for each in told]
+    reported = [each for each in observer.drain() if isinstance(each, ThreadReads)]
+    assert {(each.key.local, each.key.local_port) for each in reported} == {
+        (packed(HOST[V4]), PORT)
+    }
+    assert {each.napi_id for each in reported} <= {queue.napi_id for queue in lab.nic.queues()}
+    readers = [each.thread.tid for each in reported]
     assert set(readers) <= set(tids)
     assert len(set(readers)) >= 2
-    assert {each.thread.pid for each in told} == {os.getpid()}
+    assert {each.thread.pid for each in reported} == {os.getpid()}
 
 
 @contextmanager

@@ -31,61 +31,65 @@ def entry(memory: Memory, number: int = 0) -> Flow:
     return found
 
 
-def audited(told: Machine, rx_cpu: int, count: int, number: int = 0) -> Flow:
+def audited(machine: Machine, rx_cpu: int, count: int, number: int = 0) -> Flow:
     """Its socket as an audit finds it: `count` bytes, the last packet processed on `rx_cpu`."""
-    told.now_ns += LATER_NS
-    queue = next((queue for queue in told.nic.queues if queue.cpu == rx_cpu), None)
+    machine.now_ns += LATER_NS
+    queue = next((queue for queue in machine.nic.queues if queue.cpu == rx_cpu), None)
     napi_id = None if queue is None else queue.napi_id
     use = SocketUse(1000 + number, number_key(number), None, napi_id, rx_cpu, count)
-    told.carry_out(audit.check_sockets([use], {"nic": told.nic}, told.memory, told.now_ns))
-    return entry(told.memory, number)
+    machine.carry_out(
+        audit.check_sockets([use], {"nic": machine.nic}, machine.memory, machine.now_ns)
+    )
+    return entry(machine.memory, number)
 
 
 def test_a_flow_that_has_come_to_arrive_on_its_cpu_says_so() -> None:
-    told = Machine()
-    told.memory.in_force = one_rule(0, LATER_NS)  # owns no queue
-    told.uses(0, 9)  # a CPU without a queue
-    assert "no queue is delivered there" in entry(told.memory).why
-    assert placed(entry(told.memory)) is None
-    found = audited(told, 9, 2 << 20)
+    machine = Machine()
+    machine.memory.in_force = one_rule(0, LATER_NS)  # owns no queue
+    machine.uses(0, 9)  # a CPU without a queue
+    assert "no queue is delivered there" in entry(machine.memory).why
+    assert placed(entry(machine.memory)) is None
+    found = audited(machine, 9, 2 << 20)
     assert found.why == "its packets arrive on CPU 9, where its thread runs, without a rule"
     assert placed(found) is True
-    answer = explain(found, told.nic, topology(), None)
+    answer = explain(found, machine.nic, topology(), None)
     assert answer.verdict == (
         "Not steered, and need not be: its packets arrive on CPU 9, where its thread runs."
     )
     assert answer.advice is None
-    found = audited(told, 3, 3 << 20)
+    found = audited(machine, 3, 3 << 20)
     assert found.why == "its thread runs on CPU 9, and no queue is delivered there"
     assert placed(found) is None
 
 
 def test_what_was_observed_before_a_follow_says_nothing_of_after() -> None:
-    told = Machine()
-    told.uses(0, 1)
-    assert placed(audited(told, 1, 2 << 20)) is True
-    told.now_ns += LATER_NS
-    event = seen(0, 2, rx_cpu=1, napi_id=101, thread=WORKER, off_since_ns=told.now_ns)
-    told.carry_out(steer.seen(event, told.nic, STRICT, told.memory, told.now_ns))
-    found = entry(told.memory)
+    machine = Machine()
+    machine.uses(0, 1)
+    assert placed(audited(machine, 1, 2 << 20)) is True
+    machine.now_ns += LATER_NS
+    event = seen(0, 2, rx_cpu=1, napi_id=101, thread=WORKER, off_since_ns=machine.now_ns)
+    machine.carry_out(steer.seen(event, machine.nic, STRICT, machine.memory, machine.now_ns))
+    found = entry(machine.memory)
     assert (found.target_cpu, placed(found)) == (2, None)
-    assert placed(audited(told, 1, found.bytes)) is None  # no packet came since
-    assert placed(audited(told, 2, 5 << 20)) is True
-    assert placed(audited(told, 3, 6 << 20)) is False  # that is evidence
+    assert placed(audited(machine, 1, found.bytes)) is None  # no packet came since
+    assert placed(audited(machine, 2, 5 << 20)) is True
+    assert placed(audited(machine, 3, 6 << 20)) is False  # that is evidence
 
 
 def test_a_thread_that_has_ended_is_not_named_and_owns_nothing() -> None:
-    told = Machine()
-    told.uses(0, 1)
-    assert "thread 2 (app)" in explain(entry(told.memory), told.nic, topology(), None).chain[0]
-    assert told.memory.nics["nic"].owned
-    audit.threads_ended({2}, told.memory)
-    found = entry(told.memory)
+    machine = Machine()
+    machine.uses(0, 1)
+    assert (
+        "thread 2 (app)" in explain(entry(machine.memory), machine.nic, topology(), None).chain[0]
+    )
+    assert machine.memory.nics["nic"].owned
+    audit.threads_ended({2}, machine.memory)
+    found = entry(machine.memory)
     assert found.thread is None
-    assert "its thread is not known" in explain(found, told.nic, topology(), None).chain[0]
-    told.audits()
-    assert told.memory.nics["nic"].owned == {}
-    assert told.memory.table.of_thread(2) == []
+    assert "its thread is not known" in explain(found, machine.nic, topology(), None).chain[0]
+    machine.audits()
+    assert machine.memory.nics["nic"].owned == {}
+    assert machine.memory.table.of_thread(2) == []
 
 
 def test_a_thread_without_an_entry_in_proc_has_ended(tmp_path: Path) -> None:
@@ -127,7 +131,7 @@ def test_nobody_moved_a_queue_that_follows_its_owner() -> None:
 
 
 def test_a_process_owns_its_queue_whichever_of_its_threads_ends() -> None:
-    told = Machine(Migrant.PROCESS)
-    told.uses(0, 1)
-    audit.threads_ended({2}, told.memory)
-    assert follow.owner_of(entry(told.memory), told.memory) == ("process", 1)
+    machine = Machine(Migrant.PROCESS)
+    machine.uses(0, 1)
+    audit.threads_ended({2}, machine.memory)
+    assert follow.owner_of(entry(machine.memory), machine.memory) == ("process", 1)

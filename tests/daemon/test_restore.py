@@ -116,7 +116,7 @@ def test_a_rule_somebody_changed_since_is_his(bed: Bed, running: bool) -> None:
     assert [rule.location for rule in bed.lab.nic.rules()] == [location]
 
 
-def test_what_cannot_be_restored_is_told_and_tried_again(bed: Bed) -> None:
+def test_what_cannot_be_restored_is_reported_and_tried_again(bed: Bed) -> None:
     bed.start()
     bed.steered(bed.apps.tcp())
     bed.daemon.end()

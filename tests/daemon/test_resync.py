@@ -65,13 +65,13 @@ def test_lost_events_lead_to_a_look_at_every_socket(lab: Lab, tmp_path: Path) ->
         assert bed.daemon.status()["events_lost"] == 0
 
         bed.daemon.process.send_signal(signal.SIGSTOP)
-        cpu, told = WRONG, 0
-        while told <= MORE_THAN_FIT or cpu == WRONG:
+        cpu, reported = WRONG, 0
+        while reported <= MORE_THAN_FIT or cpu == WRONG:
             cpu = WRONG if cpu == RIGHT else RIGHT
             on_cpu(cpu)
             for receiver in receivers:
                 receiver.send(b"x")
-            told += len(receivers)
+            reported += len(receivers)
         for _, accepted in pairs:
             accepted.close()  # and its end finds the ring full
         bed.daemon.process.send_signal(signal.SIGCONT)

@@ -153,7 +153,7 @@ def test_its_state(changes: dict[str, bool], level: Level, advice: str) -> None:
     assert [f for f in found(changed) if f.level is level and f.advice == advice]
 
 
-def test_a_nic_nobody_watches_is_told_how_to_be() -> None:
+def test_the_finding_on_an_unwatched_nic_says_how_to_watch_it() -> None:
     findings = found(replace(HARDWARE, armed=False), watched=False)
     assert [f for f in findings if f.advice == "start atfnd with --nic eth0 as well"]
     assert not [f for f in findings if "not armed" in f.what]
@@ -276,7 +276,7 @@ QUEUES = st.lists(
     CAPS, QUEUES, st.sampled_from(SteeringMethod), st.integers(0, 25), st.integers(0, 25),
     st.booleans(), st.none() | st.integers(0, 1), st.frozensets(st.integers(1, 99)),
 )  # fmt: skip
-def test_whatever_a_nic_is_it_is_told_truly(
+def test_whatever_a_nic_is_the_finding_is_true(
     caps: Caps, queues: list[Queue], method: SteeringMethod, used: int, ours: int, up: bool,
     node: int | None, banned: frozenset[int],
 ) -> None:  # fmt: skip

@@ -20,12 +20,12 @@ def test_the_machine() -> None:
         netdev_family=False,
         ethtool_family=False,
     )
-    told = {f.what: f.level for f in examine_machine(machine, bpf, ["eth0"])}
-    assert told["eth1 (unknown driver, 4 queues) is not watched"] is Level.NOTE
-    assert not any(what.startswith("eth0") for what in told)
-    assert told["tuned (pid 9), profile cpu-partitioning, moves interrupts"] is Level.WARNING
-    assert Level.BLOCKER in told.values()
-    assert sum("netlink family" in what for what in told) == 2
+    reported = {f.what: f.level for f in examine_machine(machine, bpf, ["eth0"])}
+    assert reported["eth1 (unknown driver, 4 queues) is not watched"] is Level.NOTE
+    assert not any(what.startswith("eth0") for what in reported)
+    assert reported["tuned (pid 9), profile cpu-partitioning, moves interrupts"] is Level.WARNING
+    assert Level.BLOCKER in reported.values()
+    assert sum("netlink family" in what for what in reported) == 2
 
 
 @pytest.mark.parametrize(

@@ -192,7 +192,7 @@ def test_a_rewrite_of_a_rule_that_is_gone_is_not_carried_out() -> None:
         assert (outcome.errno, outcome.location) == (errno.ENOENT, None)
 
 
-def test_an_idle_entry_ends_but_not_one_that_was_let_go() -> None:
+def test_an_idle_entry_ends_but_not_one_that_is_left_alone() -> None:
     use = USE._replace(bytes=0)
     for state, used_ns, ends in (
         (FlowState.WANTED, NOW_NS - 10**9, False),

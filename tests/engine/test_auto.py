@@ -39,53 +39,53 @@ AGAIN = replace(THREAD, tid=200, pid=200)  # the same application, started anew
 OTHER = replace(THREAD, tid=300, pid=300, comm="other")
 
 
-def waiting(told: Machine) -> set[FlowKey]:
+def waiting(machine: Machine) -> set[FlowKey]:
     """To have their entries looked at."""
-    known = told.memory.nics["nic"].buckets
+    known = machine.memory.nics["nic"].buckets
     return set() if known is None else known.waiting
 
 
-def away(told: Machine, phase: TrialPhase = TrialPhase.KEPT) -> None:
-    told.memory.trials.states[APP] = State(phase)
+def away(machine: Machine, phase: TrialPhase = TrialPhase.KEPT) -> None:
+    machine.memory.trials.states[APP] = State(phase)
 
 
 def test_a_flow_goes_to_its_core_at_first() -> None:
-    told = Machine(AUTO)
-    (action,) = told.uses(cpu=0)
+    machine = Machine(AUTO)
+    (action,) = machine.uses(cpu=0)
     assert action.new == 0
-    assert (told.flow().target_cpu, told.flow().fell_back) == (0, None)
-    assert belongs(told.event(0), AUTO, told.memory) == 0
-    assert belongs(told.event(0, number=2, rx_cpu=3), AUTO, told.memory) == 0  # turned away
+    assert (machine.flow().target_cpu, machine.flow().fell_back) == (0, None)
+    assert belongs(machine.event(0), AUTO, machine.memory) == 0
+    assert belongs(machine.event(0, number=2, rx_cpu=3), AUTO, machine.memory) == 0  # turned away
 
 
 def test_it_takes_a_filter_where_rss_is_right_too_for_it_has_to_be_measured() -> None:
-    told = Machine(AUTO)
-    (action,) = told.uses(cpu=3, rx_cpu=3)
+    machine = Machine(AUTO)
+    (action,) = machine.uses(cpu=3, rx_cpu=3)
     assert (action.kind, action.new) == (ActionKind.INSERT, 3)
-    assert [flow.key for flow in applications(told.memory, {"nic"})[APP]] == [key(1)]
+    assert [flow.key for flow in applications(machine.memory, {"nic"})[APP]] == [key(1)]
 
 
 def test_its_flows_and_no_others_go_where_its_trial_has_them() -> None:
-    told = Machine(AUTO)
-    told.uses(cpu=0, number=1)
-    told.uses(cpu=0, number=2, thread=OTHER)
-    away(told, TrialPhase.AWAY)
-    (action,) = steer.take_up(NIC, told.memory, told.now_ns, only=[key(1)])
+    machine = Machine(AUTO)
+    machine.uses(cpu=0, number=1)
+    machine.uses(cpu=0, number=2, thread=OTHER)
+    away(machine, TrialPhase.AWAY)
+    (action,) = steer.take_up(NIC, machine.memory, machine.now_ns, only=[key(1)])
     assert (action.kind, action.key, action.new) == (ActionKind.REWRITE, key(1), 1)
-    told.carry_out((action,))
-    assert steer.take_up(NIC, told.memory, told.now_ns) == ()
-    assert (told.flow(1).target_cpu, told.flow(2).target_cpu) == (1, 0)
-    told.uses(cpu=0, number=3)
-    told.uses(cpu=0, number=4)
-    away(told, TrialPhase.HOME)
-    some = steer.take_up(NIC, told.memory, told.now_ns, only=[key(1), key(3), key(99)])
+    machine.carry_out((action,))
+    assert steer.take_up(NIC, machine.memory, machine.now_ns) == ()
+    assert (machine.flow(1).target_cpu, machine.flow(2).target_cpu) == (1, 0)
+    machine.uses(cpu=0, number=3)
+    machine.uses(cpu=0, number=4)
+    away(machine, TrialPhase.HOME)
+    some = steer.take_up(NIC, machine.memory, machine.now_ns, only=[key(1), key(3), key(99)])
     assert [(action.key, action.new) for action in some] == [(key(1), 0), (key(3), 0)]
 
 
 def test_it_is_remembered_for_a_process_that_is_started_anew() -> None:
-    told = Machine(AUTO)
-    away(told)
-    (action,) = told.uses(cpu=2, thread=AGAIN, rx_cpu=2)
+    machine = Machine(AUTO)
+    away(machine)
+    (action,) = machine.uses(cpu=2, thread=AGAIN, rx_cpu=2)
     assert action.new == 3
     assert action.why == "its thread runs on CPU 2; near llc: queue 3 is delivered on CPU 3"
 
@@ -94,41 +94,43 @@ def test_it_is_remembered_for_a_process_that_is_started_anew() -> None:
     "changes", [{"comm": "other"}, {"cgroup": 7}], ids=["its name", "its cgroup"]
 )
 def test_an_application_is_known_by(changes: dict[str, object]) -> None:
-    told = Machine(AUTO)
-    away(told)
+    machine = Machine(AUTO)
+    away(machine)
     other = replace(THREAD, **changes)  # type: ignore[arg-type]
-    (action,) = told.uses(cpu=0, thread=other)
+    (action,) = machine.uses(cpu=0, thread=other)
     assert action.new == 0
 
 
 def test_on_its_core_a_queue_follows_its_thread_and_off_it_none_does() -> None:
-    told = Machine(STRICT)
-    told.uses(cpu=0)
-    assert follow.owner_of(told.flow(), told.memory) == ("thread", THREAD.tid)
-    assert [each.owner for each in told.memory.nics["nic"].owned.values()] == [
+    machine = Machine(STRICT)
+    machine.uses(cpu=0)
+    assert follow.owner_of(machine.flow(), machine.memory) == ("thread", THREAD.tid)
+    assert [each.owner for each in machine.memory.nics["nic"].owned.values()] == [
         ("thread", THREAD.tid)
     ]
-    away(told)
-    assert follow.owner_of(told.flow(), told.memory) is None
-    told.carry_out(steer.take_up(NIC, told.memory, told.now_ns))
-    told.carry_out(steer.own(NIC, frozenset(range(4)), told.memory, told.now_ns))
-    assert told.memory.nics["nic"].owned == {}
-    assert told.flow().target_cpu == 1
-    assert all(action.kind is not ActionKind.QUEUE_CPU for action in told.uses(cpu=2))
-    del told.memory.trials.states[APP]
-    told.carry_out(steer.take_up(NIC, told.memory, told.now_ns))
-    told.carry_out(steer.own(NIC, frozenset(range(4)), told.memory, told.now_ns))
-    assert [each.owner for each in told.memory.nics["nic"].owned.values()] == [
+    away(machine)
+    assert follow.owner_of(machine.flow(), machine.memory) is None
+    machine.carry_out(steer.take_up(NIC, machine.memory, machine.now_ns))
+    machine.carry_out(steer.own(NIC, frozenset(range(4)), machine.memory, machine.now_ns))
+    assert machine.memory.nics["nic"].owned == {}
+    assert machine.flow().target_cpu == 1
+    assert all(action.kind is not ActionKind.QUEUE_CPU for action in machine.uses(cpu=2))
+    del machine.memory.trials.states[APP]
+    machine.carry_out(steer.take_up(NIC, machine.memory, machine.now_ns))
+    machine.carry_out(steer.own(NIC, frozenset(range(4)), machine.memory, machine.now_ns))
+    assert [each.owner for each in machine.memory.nics["nic"].owned.values()] == [
         ("thread", THREAD.tid)
     ]
-    assert told.flow().target_cpu == 2
+    assert machine.flow().target_cpu == 2
 
 
 def test_a_flow_is_born_where_its_application_was_kept() -> None:
-    told = Machine(replace(AUTO, order=Mode.BOUNDED))
-    away(told)
+    machine = Machine(replace(AUTO, order=Mode.BOUNDED))
+    away(machine)
     event = Connecting(0, 9, key(1), 0, THREAD, 0)
-    made = birth.connecting(event, NIC, told.rule, 3, Distances(), told.memory, told.now_ns)
+    made = birth.connecting(
+        event, NIC, machine.rule, 3, Distances(), machine.memory, machine.now_ns
+    )
     assert made is not None
     assert made.action.new == 1
 
@@ -136,53 +138,53 @@ def test_a_flow_is_born_where_its_application_was_kept() -> None:
 @pytest.mark.parametrize("method", [SteeringMethod.RSS, SteeringMethod.RFS])
 def test_without_filters_it_is_core(method: SteeringMethod) -> None:
     nic = replace(NIC, method=method, method_why="no filters", caps=replace(NIC.caps, rules=False))
-    told = Machine(AUTO, nic=nic)
-    assert told.uses(cpu=0) == ()
-    assert told.flow().fell_back is None
+    machine = Machine(AUTO, nic=nic)
+    assert machine.uses(cpu=0) == ()
+    assert machine.flow().fell_back is None
     if method is SteeringMethod.RSS:
-        assert waiting(told) == {key(1)}
-        told.memory.nics["nic"].buckets = None
-        entries.look(nic, lambda _: 0, told.memory)
-        assert waiting(told) == {key(1)}
+        assert waiting(machine) == {key(1)}
+        machine.memory.nics["nic"].buckets = None
+        entries.look(nic, lambda _: 0, machine.memory)
+        assert waiting(machine) == {key(1)}
 
 
-def test_flows_that_are_let_go_or_left_alone_are_no_applications() -> None:
-    told = Machine(AUTO)
-    told.uses(cpu=0, number=1)
-    told.uses(cpu=0, number=2)
-    told.memory.table.put(replace(told.flow(1), state=FlowState.MANUAL))
-    told.memory.left[key(2)] = told.flow(2).cookie
-    assert applications(told.memory, {"nic"}) == {}
-    assert applications(told.memory, set()) == {}
+def test_flows_that_are_manual_or_left_alone_are_no_applications() -> None:
+    machine = Machine(AUTO)
+    machine.uses(cpu=0, number=1)
+    machine.uses(cpu=0, number=2)
+    machine.memory.table.put(replace(machine.flow(1), state=FlowState.MANUAL))
+    machine.memory.left[key(2)] = machine.flow(2).cookie
+    assert applications(machine.memory, {"nic"}) == {}
+    assert applications(machine.memory, set()) == {}
 
 
 def test_nothing_is_said_of_other_placements() -> None:
     usual = Machine(RULE)
     usual.uses(cpu=0)
     assert said(usual.flow(), usual.memory, 0) is None
-    told = Machine(AUTO)
-    told.uses(cpu=0)
-    clause = said(told.flow(), told.memory, 0)
+    machine = Machine(AUTO)
+    machine.uses(cpu=0)
+    clause = said(machine.flow(), machine.memory, 0)
     assert clause is not None
     assert clause.startswith("auto: core")
 
 
 def test_an_adopted_flow_is_on_its_core_until_its_thread_is_known() -> None:
-    told = Machine(AUTO)
-    away(told)
-    told.uses(cpu=0)
-    told.memory.table.put(replace(told.flow(), thread=None, rule_name=""))
-    assert placement_of(told.flow(), told.memory) is Placement.CORE
-    steer.seen(seen(1, 0), NIC, AUTO, told.memory, told.now_ns)
-    assert placement_of(told.flow(), told.memory) == LLC
+    machine = Machine(AUTO)
+    away(machine)
+    machine.uses(cpu=0)
+    machine.memory.table.put(replace(machine.flow(), thread=None, rule_name=""))
+    assert placement_of(machine.flow(), machine.memory) is Placement.CORE
+    steer.seen(seen(1, 0), NIC, AUTO, machine.memory, machine.now_ns)
+    assert placement_of(machine.flow(), machine.memory) == LLC
 
 
 def test_a_plan_knows_what_is_in_force_and_the_cpus() -> None:
-    told = Machine(AUTO)
-    told.uses(cpu=0)
-    away(told)
-    topology, known = Topology(tuple(CPUS.values())), copy_of(told.memory, "nic")
+    machine = Machine(AUTO)
+    machine.uses(cpu=0)
+    away(machine)
+    topology, known = Topology(tuple(CPUS.values())), copy_of(machine.memory, "nic")
     (action,) = foreseen(
-        NIC, topology, lambda rss, key: None, known, told.memory.table, told.now_ns
+        NIC, topology, lambda rss, key: None, known, machine.memory.table, machine.now_ns
     )
     assert (action.key, action.new) == (key(1), 1)

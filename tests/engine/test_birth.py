@@ -180,12 +180,12 @@ def test_a_connect_whose_end_was_lost_is_given_up() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 9), st.integers(1, 99))))
-def test_distances_are_the_least_and_bounded(told: list[tuple[int, int]]) -> None:
+def test_distances_are_the_least_and_bounded(reported: list[tuple[int, int]]) -> None:
     distances = Distances(5)
-    for number, took_ns in told:
+    for number, took_ns in reported:
         distances.learn(bytes([number]), took_ns)
         assert len(distances) <= 5
-    for number in [*dict.fromkeys(number for number, _ in reversed(told))][:5]:
+    for number in [*dict.fromkeys(number for number, _ in reversed(reported))][:5]:
         least_ns = distances.least_ns(bytes([number]))
         assert least_ns is not None
-        assert least_ns >= min(took_ns for each, took_ns in told if each == number)
+        assert least_ns >= min(took_ns for each, took_ns in reported if each == number)

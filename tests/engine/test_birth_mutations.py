@@ -54,7 +54,7 @@ def established_in_the_instant_of_t1(patch: Patch) -> None:
     patch.setattr(step, "_established", established)
 
 
-def established_and_nobody_told(patch: Patch) -> None:
+def established_without_a_report(patch: Patch) -> None:
     patch.setattr(Transition, "_unborn", lambda move: None)
 
 
@@ -100,7 +100,7 @@ def only(case: Case, *faults: str) -> Case:
     return case._replace(scene=faulty)
 
 
-NEARER, UNTOLD = only(CONNECT, "nearer peer"), only(CONNECT, "nearer peer", "lost event")
+NEARER, UNREPORTED = only(CONNECT, "nearer peer"), only(CONNECT, "nearer peer", "lost event")
 QUIET, LOSSY = only(LISTEN), only(LISTEN, "lost event")
 MUTATIONS = [
     Mutation(a_birth_of_a_flow_that_may_talk, TALKS, "I3"),
@@ -109,7 +109,7 @@ MUTATIONS = [
     Mutation(a_birth_whose_rule_may_take_effect_later, only(UNKNOWN_EFFECT), "InOrder"),
     Mutation(established_at_any_time, NEARER, "Honest"),
     Mutation(established_in_the_instant_of_t1, NEARER, "Honest"),
-    Mutation(established_and_nobody_told, UNTOLD, "Honest"),
+    Mutation(established_without_a_report, UNREPORTED, "Honest"),
     Mutation(a_connection_through_an_old_ring_ignored, QUIET, "Honest"),
     Mutation(a_connection_before_the_rule_ignored, QUIET, "Honest"),
     Mutation(a_birth_that_waits_begins_all_the_same, QUIET, "Honest"),

@@ -104,7 +104,7 @@ def test_a_flows_entry_is_pointed_to_its_core() -> None:
     assert (found.target_queue, found.target_cpu, found.moved_ns) == (3, 3, 1)
 
 
-def test_the_busier_flow_has_the_entry_and_the_other_is_told() -> None:
+def test_the_busier_flow_has_the_entry_and_the_other_a_reason() -> None:
     known = memory()
     used(VIEW, known, 1, cpu=3, now_ns=1, size=5000)
     used(VIEW, known, 9, cpu=2, now_ns=1, size=1000)
@@ -182,7 +182,7 @@ def test_old_bytes_count_less_at_each_look() -> None:
     assert [line(known, n)[0] for n in (1, 9)] == [FlowState.SHARED, FlowState.RSS]
 
 
-def test_a_refused_table_is_told_and_believed_in_no_more() -> None:
+def test_a_refused_table_is_reported_and_tried_no_more() -> None:
     known = memory()
     used(VIEW, known, 1, cpu=3, now_ns=1)
     turned(VIEW, known, 1, refuse=errno.EOPNOTSUPP)

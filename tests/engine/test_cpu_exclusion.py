@@ -63,7 +63,7 @@ def test_what_does_not_allow_it_is_said(group: Cgroup, why: str) -> None:
     assert why in ruling.why
 
 
-def test_a_unit_without_a_cpuset_is_told_how_to_get_one() -> None:
+def test_the_note_on_a_unit_without_a_cpuset_says_how_to_get_one() -> None:
     advice = judge(replace(GROUP, cpus=None), ASKED, {10}, ALL).advice
     assert advice == "systemctl set-property --runtime app.service AllowedCPUs=0-1"
     plain = replace(GROUP, id=CgroupId("/box/app", 1), cpus=None)

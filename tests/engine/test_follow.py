@@ -68,65 +68,65 @@ def kinds(actions: list[Action]) -> list[ActionKind]:
 
 
 def test_a_migration_is_one_write_whatever_the_number_of_flows() -> None:
-    told = Machine()
+    machine = Machine()
     for number in range(100):
-        assert kinds(told.uses(number, 1)) == [ActionKind.INSERT]
-    told.later()
-    [moved] = told.uses(0, 2)
+        assert kinds(machine.uses(number, 1)) == [ActionKind.INSERT]
+    machine.later()
+    [moved] = machine.uses(0, 2)
     assert (moved.kind, moved.queue, moved.old, moved.new) == (ActionKind.QUEUE_CPU, 1, 1, 2)
-    assert {told.queue_of(number) for number in range(100)} == {1}
-    assert {flow.target_cpu for flow in told.memory.table} == {2}
-    assert all(told.uses(number, 2) == [] for number in range(100))  # they all went along
+    assert {machine.queue_of(number) for number in range(100)} == {1}
+    assert {flow.target_cpu for flow in machine.memory.table} == {2}
+    assert all(machine.uses(number, 2) == [] for number in range(100))  # they all went along
 
 
 def test_a_queue_rests_before_it_follows_again() -> None:
-    told = Machine()
-    told.uses(0, 1)
-    assert kinds(told.uses(0, 2)) == [ActionKind.QUEUE_CPU]
-    assert told.uses(0, 3) == []
-    assert kinds(told.later(REST_NS)) == [ActionKind.QUEUE_CPU]
-    assert told.nic.queues[1].cpu == 3
+    machine = Machine()
+    machine.uses(0, 1)
+    assert kinds(machine.uses(0, 2)) == [ActionKind.QUEUE_CPU]
+    assert machine.uses(0, 3) == []
+    assert kinds(machine.later(REST_NS)) == [ActionKind.QUEUE_CPU]
+    assert machine.nic.queues[1].cpu == 3
 
 
 def test_a_second_thread_on_a_cpu_is_a_guest_where_no_queue_can_be_spared() -> None:
-    told = Machine()
-    told.nic = replace(NIC, queues=NIC.queues[1:3])
-    told.uses(2, 2, THREAD)
-    told.uses(0, 1, LISTENER)
-    told.uses(1, 1, WORKER)
-    told.later()
-    assert told.queue_of(1) == 1  # it shares the queue, and owns none
-    assert told.uses(1, 2, WORKER) == []  # the queue it is on may come along
-    [moved] = told.later()
+    machine = Machine()
+    machine.nic = replace(NIC, queues=NIC.queues[1:3])
+    machine.uses(2, 2, THREAD)
+    machine.uses(0, 1, LISTENER)
+    machine.uses(1, 1, WORKER)
+    machine.later()
+    assert machine.queue_of(1) == 1  # it shares the queue, and owns none
+    assert machine.uses(1, 2, WORKER) == []  # the queue it is on may come along
+    [moved] = machine.later()
     assert (moved.kind, moved.new) == (ActionKind.REWRITE, 2)  # to queue 2, by itself
 
 
 def test_a_guest_that_runs_where_no_queue_is_takes_one() -> None:
-    told = Machine()
-    told.nic = replace(NIC, queues=NIC.queues[:2])
-    told.uses(0, 1, LISTENER)
-    actions = told.uses(1, 3, WORKER)
+    machine = Machine()
+    machine.nic = replace(NIC, queues=NIC.queues[:2])
+    machine.uses(0, 1, LISTENER)
+    actions = machine.uses(1, 3, WORKER)
     assert kinds(actions) == [ActionKind.QUEUE_CPU, ActionKind.INSERT]
-    assert told.nic.queues[0].cpu == 3
+    assert machine.nic.queues[0].cpu == 3
 
 
 def test_a_flow_that_could_not_be_moved_stays_and_is_tried_again_later_each_time() -> None:
-    told = Machine()
-    event = seen(0, 1, thread=WORKER, off_since_ns=told.now_ns)
-    [action] = in_order(steer.seen(event, told.nic, STRICT, told.memory, told.now_ns))
+    machine = Machine()
+    event = seen(0, 1, thread=WORKER, off_since_ns=machine.now_ns)
+    [action] = in_order(steer.seen(event, machine.nic, STRICT, machine.memory, machine.now_ns))
     move = Move("none", "deferred", "hold: queue 1 has no NAPI thread", 0, 0)
     waits: list[int] = []
     for _ in range(12):
-        news = audit.moved(key(0), move, told.memory, told.now_ns, deferred=True)
+        news = audit.moved(key(0), move, machine.memory, machine.now_ns, deferred=True)
         assert news == (not waits)
-        at_ns = told.memory.next_due_ns()
+        at_ns = machine.memory.next_due_ns()
         assert at_ns is not None
-        waits.append(at_ns - told.now_ns)
-        told.now_ns = at_ns
-        assert steer.due({"nic": told.nic}, told.memory, told.now_ns) == (action,)
+        waits.append(at_ns - machine.now_ns)
+        machine.now_ns = at_ns
+        assert steer.due({"nic": machine.nic}, machine.memory, machine.now_ns) == (action,)
     assert waits == sorted(waits)
     assert (waits[0], waits[-1]) == (100_000_000, 30_000_000_000)
-    flow = told.memory.table.get(key(0))
+    flow = machine.memory.table.get(key(0))
     assert flow is not None
     assert flow.why == "not moved yet: hold: queue 1 has no NAPI thread"
 
@@ -137,30 +137,30 @@ def test_a_flow_that_could_not_be_moved_stays_and_is_tried_again_later_each_time
 def test_a_process_or_cgroup_is_followed_by_its_busiest_thread(
     migrant: Migrant, owner: tuple[str, int]
 ) -> None:
-    told = Machine(migrant)
-    told.uses(0, 1, LISTENER)
-    told.uses(1, 1, WORKER if migrant is Migrant.PROCESS else replace(WORKER, pid=2))
-    assert {each.owner for each in told.memory.nics["nic"].owned.values()} == {owner}
-    told.later()
-    busy = told.memory.table.get(key(1))
+    machine = Machine(migrant)
+    machine.uses(0, 1, LISTENER)
+    machine.uses(1, 1, WORKER if migrant is Migrant.PROCESS else replace(WORKER, pid=2))
+    assert {each.owner for each in machine.memory.nics["nic"].owned.values()} == {owner}
+    machine.later()
+    busy = machine.memory.table.get(key(1))
     assert busy is not None
-    told.memory.table.put(replace(busy, app_cpu=3, bytes=10_000_000, used_ns=told.now_ns))
-    assert [(each.kind, each.new) for each in told.audits()] == [(ActionKind.QUEUE_CPU, 3)]
+    machine.memory.table.put(replace(busy, app_cpu=3, bytes=10_000_000, used_ns=machine.now_ns))
+    assert [(each.kind, each.new) for each in machine.audits()] == [(ActionKind.QUEUE_CPU, 3)]
 
 
 def test_flows_that_may_be_moved_at_once_have_no_owner() -> None:
-    told = Machine()
-    told.memory.in_force = one_rule(0, LATER_NS)
-    told.uses(0, 1)
-    assert kinds(told.uses(0, 2)) == [ActionKind.REWRITE]
-    assert not told.memory.nics["nic"].owned
+    machine = Machine()
+    machine.memory.in_force = one_rule(0, LATER_NS)
+    machine.uses(0, 1)
+    assert kinds(machine.uses(0, 2)) == [ActionKind.REWRITE]
+    assert not machine.memory.nics["nic"].owned
 
 
 def test_a_queue_that_somebody_else_moved_is_nobody_s() -> None:
-    told = Machine()
-    told.nic = replace(NIC, manual=frozenset({"queue-cpu:1"}))
-    told.uses(0, 1)
-    assert 1 not in told.memory.nics["nic"].owned
-    told.later()
-    [moved] = told.uses(0, 2)
+    machine = Machine()
+    machine.nic = replace(NIC, manual=frozenset({"queue-cpu:1"}))
+    machine.uses(0, 1)
+    assert 1 not in machine.memory.nics["nic"].owned
+    machine.later()
+    [moved] = machine.uses(0, 2)
     assert (moved.kind, moved.queue) == (ActionKind.QUEUE_CPU, 0)

@@ -43,7 +43,7 @@ def let_go(known: Memory) -> str:
     return flow.why
 
 
-def test_a_flow_let_go_stays_so_when_rss_has_it_right() -> None:
+def test_a_flow_left_alone_stays_so_when_rss_has_it_right() -> None:
     known = memory()
     why = let_go(known)
     assert steer.seen(seen(1, app_cpu=2, rx_cpu=2), NIC, RULE, known, 500) == ()
@@ -52,7 +52,7 @@ def test_a_flow_let_go_stays_so_when_rss_has_it_right() -> None:
     assert steer.take_up(NIC, known, 2000, manual=True) != ()
 
 
-def test_a_flow_let_go_does_not_age_out_while_its_socket_lives() -> None:
+def test_a_flow_left_alone_does_not_age_out_while_its_socket_lives() -> None:
     known = memory()
     let_go(known)
     use = SocketUse(1001, key(1), 1, None, None, 1 << 20)

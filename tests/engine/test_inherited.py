@@ -122,11 +122,11 @@ def test_what_is_no_rule_of_another_socket_is_left_alone(changes: dict[str, obje
     st.lists(st.sampled_from(["close", "connect", "accept", "use", "wait"]), max_size=30),
     st.booleans(),
 )
-def test_no_living_sockets_rule_is_ever_deleted(steps: list[str], told_at_once: bool) -> None:
+def test_no_living_sockets_rule_is_ever_deleted(steps: list[str], reported_at_once: bool) -> None:
     """The kernel here is a fake: which socket lives. Ends of sockets are told late, or at once."""
     known, moves, now_ns = steered(), NicMoves(LIKELY, Times()), 10**9
     living: int | None = STEERED.cookie
-    untold: list[int] = []
+    unreported: list[int] = []
     cookies = iter(range(NEW, NEW + 99))
 
     def want(cookie: int) -> None:
@@ -138,7 +138,7 @@ def test_no_living_sockets_rule_is_ever_deleted(steps: list[str], told_at_once: 
 
     for step in [*steps, "wait", "wait"]:
         if step == "close" and living is not None:
-            untold, living = [*untold, living], None
+            unreported, living = [*unreported, living], None
         elif step == "connect" and living is None:
             living = next(cookies)
             again_ = syn(1, 2)._replace(cookie=living)
@@ -147,10 +147,10 @@ def test_no_living_sockets_rule_is_ever_deleted(steps: list[str], told_at_once: 
             living = next(cookies)  # told by nobody
         elif step == "use" and living is not None:
             steer.seen(seen(1, 2, cookie=living), NIC, STRICT, known, now_ns)
-        if told_at_once or step == "wait":
-            for cookie in untold:
+        if reported_at_once or step == "wait":
+            for cookie in unreported:
                 want(cookie)
-            untold = []
+            unreported = []
         if step == "wait":
             now_ns += Times().quiet_ns
             moves, commands = machine.step(moves, TimerDue(), now_ns)

@@ -24,7 +24,7 @@ def at(at_ns: int, busy_ns: dict[int, int]) -> CpuTime:
     return CpuTime(at_ns, busy_ns, {}, {}, {})
 
 
-def test_it_is_told_in_quarters() -> None:
+def test_it_is_reported_in_quarters() -> None:
     before, now = at(0, {0: 0, 1: 5, 2: 0, 3: 7}), at(100, {0: 24, 1: 30, 2: 100, 4: 100})
     assert quarters(before, now) == {0: 0, 1: 1, 2: 3}
 
@@ -38,10 +38,10 @@ def test_whatever_the_kernel_says(before: dict[int, int], now: dict[int, int], f
 
 
 def spot(busy: dict[int, int], current: int | None = None) -> int | None:
-    told = Machine(replace(RULE, placement=NAMED))
-    told.memory.busy = busy
-    assert told.memory.cpus == CPUS
-    return guest(NAMED, 0, THREAD, NIC, told.memory, current).cpu
+    machine = Machine(replace(RULE, placement=NAMED))
+    machine.memory.busy = busy
+    assert machine.memory.cpus == CPUS
+    return guest(NAMED, 0, THREAD, NIC, machine.memory, current).cpu
 
 
 def test_the_least_busy_of_equals_is_taken() -> None:

@@ -328,7 +328,7 @@ def test_a_connection_born_right_gets_no_rule_of_its_own() -> None:
     assert server.memory.table.covering(key(1)._replace(local_port=444)) is None
 
 
-def test_one_that_was_on_its_way_is_told_by_its_queue() -> None:
+def test_one_that_was_on_its_way_is_known_by_its_queue() -> None:
     server = Server()
     born = server.look()
     napis = {0: 100, 1: 101, 2: 102, -1: None}
@@ -379,11 +379,11 @@ def test_the_rule_of_a_port_that_comes_to_be_read_by_two_threads_is_taken_back()
     assert delete.first_data_ns is not None
     assert server.look(came, elsewhere, now_ns=2 * SECOND_NS) == ()
     through = {queue: Accepted(9, 1003, key(3), 100 + queue) for queue in (0, 2)}
-    told = {
+    known = {
         queue: port_rules.exposed(event, EXACT_WINS, server.listeners, server.memory)
         for queue, event in through.items()
     }
-    assert told == {0: [], 2: [PORT]}
+    assert known == {0: [], 2: [PORT]}
     server.done((pin, delete))
     assert server.entry() is None
     kept = server.entry(key(1))
@@ -458,7 +458,7 @@ def test_a_port_open_to_any_address_has_the_readers_of_each() -> None:
     assert server.listeners.several(PORT._replace(local_port=444)) is None
 
 
-def test_more_than_two_readers_are_told_by_their_number() -> None:
+def test_more_than_two_readers_are_given_by_their_number() -> None:
     server = Server()
     for tid in (5, 3, 9, 7):
         server.reads(replace(THREAD, tid=tid), SECOND_NS)
@@ -546,7 +546,7 @@ def test_after_lost_events_nobody_counts_as_alone() -> None:
     assert delete.action.kind is ActionKind.DELETE
 
 
-def test_a_process_that_closed_one_of_its_listeners_is_still_told_of_the_other() -> None:
+def test_the_other_listener_of_a_process_is_kept_when_it_closes_one() -> None:
     server = Server(listening(), listening(2, PORT._replace(local_port=444)))
     server.listeners.closed(2, 10)
     assert server.listeners.forked(THREAD.pid)

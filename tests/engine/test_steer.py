@@ -223,7 +223,7 @@ def test_a_policy_that_leaves_a_flow_gives_its_rule_back() -> None:
     assert action.kind is ActionKind.DELETE
 
 
-def test_a_rule_somebody_else_changed_is_let_go_until_armed_again() -> None:
+def test_a_filter_that_somebody_changed_is_left_alone_until_armed_again() -> None:
     known = memory()
     steered(known)
     foreign = [Rule(7, Match.of(key(1)), queue=2)]

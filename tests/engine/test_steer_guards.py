@@ -83,7 +83,7 @@ def test_a_flow_that_is_right_already_is_kept_only_where_it_is_evidence(
     assert (entry(known) is not None) is is_kept
 
 
-def test_a_flow_that_was_let_go_says_why_on() -> None:
+def test_a_flow_that_is_left_alone_keeps_its_reason() -> None:
     known = memory(flow(1, state=FlowState.MANUAL, why="another program removed its rule"))
     assert steer.seen(seen(1, 1), NIC, RULE, known, NOW_NS) == ()
     found = entry(known)

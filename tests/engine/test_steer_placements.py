@@ -76,18 +76,18 @@ class Machine:
 
 
 def test_a_flow_goes_under_the_cache_of_its_thread_and_not_to_its_core() -> None:
-    told = Machine(LLC)
-    (action,) = told.uses(cpu=0)
+    machine = Machine(LLC)
+    (action,) = machine.uses(cpu=0)
     assert (action.kind, action.new) == (ActionKind.INSERT, 1)
     assert action.why == ("its thread runs on CPU 0; near llc: queue 1 is delivered on CPU 1")
-    entry = told.flow()
+    entry = machine.flow()
     assert (entry.state, entry.app_cpu, entry.target_cpu) == (FlowState.STEERED, 0, 1)
     assert entry.fell_back is None
 
 
 def test_it_goes_away_from_its_core_if_that_is_where_rss_delivers_it() -> None:
-    told = Machine(LLC)
-    (action,) = told.uses(cpu=3, rx_cpu=3)
+    machine = Machine(LLC)
+    (action,) = machine.uses(cpu=3, rx_cpu=3)
     assert action.new == 2
 
 
@@ -95,71 +95,71 @@ def test_one_for_its_node_goes_away_from_its_core_in_every_case() -> None:
     """Its thread came to the core on which its packets arrive, or was there from the start."""
     node = replace(RULE, placement=Placement(PlacementKind.NODE))
     for before in ((), (1,)):
-        told = Machine(node)
-        told.memory.know_cpus([replace(cpu, node=index // 2) for index, cpu in CPUS.items()])
-        assert [told.uses(cpu=cpu, rx_cpu=0) for cpu in before] == [() for _ in before]
-        (action,) = told.uses(cpu=0, rx_cpu=0)
+        machine = Machine(node)
+        machine.memory.know_cpus([replace(cpu, node=index // 2) for index, cpu in CPUS.items()])
+        assert [machine.uses(cpu=cpu, rx_cpu=0) for cpu in before] == [() for _ in before]
+        (action,) = machine.uses(cpu=0, rx_cpu=0)
         assert action.new == 1
 
 
 def test_one_that_rss_delivers_under_that_cache_needs_no_rule() -> None:
-    told = Machine(LLC)
-    assert told.uses(cpu=2, rx_cpu=3) == ()
-    assert len(told.memory.table) == 0
-    assert belongs(told.event(2, rx_cpu=3), LLC, told.memory) == 3
+    machine = Machine(LLC)
+    assert machine.uses(cpu=2, rx_cpu=3) == ()
+    assert len(machine.memory.table) == 0
+    assert belongs(machine.event(2, rx_cpu=3), LLC, machine.memory) == 3
 
 
 def test_it_moves_only_when_its_thread_goes_where_its_queue_is_not_right() -> None:
     wide = {i: replace(cpu, llc=(0, 1, 2, 3), node=0) for i, cpu in CPUS.items()}
-    told = Machine(LLC)
-    told.memory.know_cpus(wide.values())
-    (first,) = told.uses(cpu=0, rx_cpu=0)
+    machine = Machine(LLC)
+    machine.memory.know_cpus(wide.values())
+    (first,) = machine.uses(cpu=0, rx_cpu=0)
     assert first.new == 1
-    assert told.uses(cpu=2) == ()  # CPU 1 is still another core of the same cache
-    assert (told.flow().app_cpu, told.flow().target_cpu) == (2, 1)
-    (away,) = told.uses(cpu=1)
+    assert machine.uses(cpu=2) == ()  # CPU 1 is still another core of the same cache
+    assert (machine.flow().app_cpu, machine.flow().target_cpu) == (2, 1)
+    (away,) = machine.uses(cpu=1)
     assert (away.kind, away.old, away.new) == (ActionKind.REWRITE, 1, 0)
 
 
 def test_flows_are_spread_over_equally_good_queues() -> None:
     wide = {i: replace(cpu, llc=(0, 1, 2, 3), node=0) for i, cpu in CPUS.items()}
-    told = Machine(LLC)
-    told.memory.know_cpus(wide.values())
-    queues = [action.new or 0 for n in range(6) for action in told.uses(0, n, rx_cpu=0)]
+    machine = Machine(LLC)
+    machine.memory.know_cpus(wide.values())
+    queues = [action.new or 0 for n in range(6) for action in machine.uses(0, n, rx_cpu=0)]
     assert sorted(queues) == [1, 1, 2, 2, 3, 3]
 
 
 @pytest.mark.parametrize("order", [Mode.STRICT, Mode.BOUNDED])
 def test_it_is_moved_by_itself_and_no_queue_follows_its_thread(order: Mode) -> None:
-    told = Machine(replace(LLC, order=order, owner=Migrant.THREAD))
-    told.uses(cpu=0)
-    assert follow.owner_of(told.flow(), told.memory) is None
-    assert told.memory.nics["nic"].owned == {}
-    assert all(action.kind is not ActionKind.QUEUE_CPU for action in told.uses(cpu=2))
-    assert steer.own(told.nic, frozenset(range(4)), told.memory, told.now_ns) == ()
+    machine = Machine(replace(LLC, order=order, owner=Migrant.THREAD))
+    machine.uses(cpu=0)
+    assert follow.owner_of(machine.flow(), machine.memory) is None
+    assert machine.memory.nics["nic"].owned == {}
+    assert all(action.kind is not ActionKind.QUEUE_CPU for action in machine.uses(cpu=2))
+    assert steer.own(machine.nic, frozenset(range(4)), machine.memory, machine.now_ns) == ()
 
 
 def test_what_falls_back_says_so_until_it_fits() -> None:
     nic = replace(NIC, queues=(NIC.queues[0], NIC.queues[3]))
-    told = Machine(LLC, nic=nic)
-    (action,) = told.uses(cpu=0)
+    machine = Machine(LLC, nic=nic)
+    (action,) = machine.uses(cpu=0)
     assert action.new == 0
-    said = told.flow().fell_back
+    said = machine.flow().fell_back
     assert said is not None
     assert said.endswith("on its own CPU instead")
-    told.nic = NIC  # a queue came to CPU 1
-    told.carry_out(steer.take_up(NIC, told.memory, told.now_ns))
-    entry = told.flow()
+    machine.nic = NIC  # a queue came to CPU 1
+    machine.carry_out(steer.take_up(NIC, machine.memory, machine.now_ns))
+    entry = machine.flow()
     assert (entry.target_queue, entry.target_cpu, entry.fell_back) == (1, 1, None)
 
 
 def test_a_fixed_set_takes_its_flows_from_every_cpu_and_keeps_them() -> None:
     fixed = replace(RULE, placement=Placement(PlacementKind.CPUS, frozenset({1, 2})))
-    told = Machine(fixed)
-    assert sorted(a.new or 0 for n in range(4) for a in told.uses(n, n)) == [1, 1, 2, 2]
-    before = [told.flow(n).target_queue for n in range(4)]
-    assert [told.uses(3 - n, n) for n in range(4)] == [()] * 4
-    assert [told.flow(n).target_queue for n in range(4)] == before
+    machine = Machine(fixed)
+    assert sorted(a.new or 0 for n in range(4) for a in machine.uses(n, n)) == [1, 1, 2, 2]
+    before = [machine.flow(n).target_queue for n in range(4)]
+    assert [machine.uses(3 - n, n) for n in range(4)] == [()] * 4
+    assert [machine.flow(n).target_queue for n in range(4)] == before
 
 
 def test_nothing_else_comes_to_a_dedicated_cpu() -> None:
@@ -167,59 +167,59 @@ def test_nothing_else_comes_to_a_dedicated_cpu() -> None:
         RULE, name="big", placement=Placement(PlacementKind.DEDICATED, frozenset({3}))
     )
     small = replace(RULE, order=Mode.STRICT)
-    told = Machine(small, protocol)
-    assert told.memory.in_force.dedicated == {3}
-    assert told.uses(cpu=3, rx_cpu=0) == ()  # its thread is there, its packets are not to be
-    assert told.flow().fell_back == "near core: CPU 3 is dedicated to another rule; left to RSS"
-    told.uses(cpu=1, rx_cpu=0)
-    assert 3 not in told.memory.nics["nic"].owned
-    assert told.uses(cpu=3, rx_cpu=1) == ()  # and its queue does not follow it there
-    told.rule = protocol
-    (action,) = told.uses(cpu=0, number=2, rx_cpu=0, thread=OTHER)
+    machine = Machine(small, protocol)
+    assert machine.memory.in_force.dedicated == {3}
+    assert machine.uses(cpu=3, rx_cpu=0) == ()  # its thread is there, its packets are not to be
+    assert machine.flow().fell_back == "near core: CPU 3 is dedicated to another rule; left to RSS"
+    machine.uses(cpu=1, rx_cpu=0)
+    assert 3 not in machine.memory.nics["nic"].owned
+    assert machine.uses(cpu=3, rx_cpu=1) == ()  # and its queue does not follow it there
+    machine.rule = protocol
+    (action,) = machine.uses(cpu=0, number=2, rx_cpu=0, thread=OTHER)
     assert action.new == 3
-    moved = steer.own(told.nic, frozenset(range(4)), told.memory, told.now_ns)
+    moved = steer.own(machine.nic, frozenset(range(4)), machine.memory, machine.now_ns)
     assert all(action.new != 3 and action.queue != 3 for action in moved)
 
 
 @pytest.mark.parametrize("method", [SteeringMethod.RSS, SteeringMethod.RFS])
 def test_without_filters_only_its_own_core_can_be_had(method: SteeringMethod) -> None:
     nic = replace(NIC, method=method, method_why="no filters", caps=replace(NIC.caps, rules=False))
-    told = Machine(LLC, nic=nic)
-    assert told.uses(cpu=0) == ()
-    assert told.flow().fell_back == "near llc: that takes a filter; left to RSS"
-    assert told.memory.nics["nic"].buckets is None  # it has no say in where an entry points
+    machine = Machine(LLC, nic=nic)
+    assert machine.uses(cpu=0) == ()
+    assert machine.flow().fell_back == "near llc: that takes a filter; left to RSS"
+    assert machine.memory.nics["nic"].buckets is None  # it has no say in where an entry points
 
 
 def test_a_flow_is_born_under_the_cache_of_its_thread() -> None:
-    told = Machine(replace(LLC, order=Mode.BOUNDED))
+    machine = Machine(replace(LLC, order=Mode.BOUNDED))
     event = Connecting(0, 9, key(1), 1, THREAD, 0)
 
     def born(rss_queue: int) -> Birth | None:
         return birth.connecting(
-            event, NIC, told.rule, rss_queue, Distances(), told.memory, told.now_ns
+            event, NIC, machine.rule, rss_queue, Distances(), machine.memory, machine.now_ns
         )
 
     assert born(1) is None  # RSS has it right
     made = born(0)
     assert made is not None
     assert made.action.new == 1
-    assert (told.flow().target_cpu, told.flow().fell_back) == (1, None)
+    assert (machine.flow().target_cpu, machine.flow().fell_back) == (1, None)
 
 
-def test_the_observer_is_told_where_packets_are_right() -> None:
-    told = Machine(LLC)
-    told.uses(cpu=0)
-    assert belongs(told.event(0), LLC, told.memory) == 1
+def test_the_observer_learns_where_packets_are_right() -> None:
+    machine = Machine(LLC)
+    machine.uses(cpu=0)
+    assert belongs(machine.event(0), LLC, machine.memory) == 1
     assert (
-        belongs(told.event(0, number=2, rx_cpu=3), LLC, told.memory) == 0
+        belongs(machine.event(0, number=2, rx_cpu=3), LLC, machine.memory) == 0
     )  # not decided: ask again
-    assert belongs(told.event(0, number=2), None, told.memory) == 0
+    assert belongs(machine.event(0, number=2), None, machine.memory) == 0
 
 
 def test_what_is_known_of_a_cpuset_goes_with_the_last_flow_of_its_thread() -> None:
-    told = Machine(LLC)
-    told.memory.cpusets = {THREAD.tid: frozenset({0, 2}), 8: None}
-    (action,) = told.uses(cpu=0)
+    machine = Machine(LLC)
+    machine.memory.cpusets = {THREAD.tid: frozenset({0, 2}), 8: None}
+    (action,) = machine.uses(cpu=0)
     assert action.new == 0  # CPU 1 is another's, and so is the rest of its node
-    audit.check_sockets([], {"nic": NIC}, told.memory, told.now_ns)
-    assert told.memory.cpusets.keys() <= {THREAD.tid}
+    audit.check_sockets([], {"nic": NIC}, machine.memory, machine.now_ns)
+    assert machine.memory.cpusets.keys() <= {THREAD.tid}

@@ -181,25 +181,25 @@ def test_less_for_a_moment_does_not() -> None:
         assert world.look() == []
 
 
-def test_it_is_told_in_a_clause() -> None:
+def test_it_is_explained_in_a_clause() -> None:
     world = World(llc=POOR)
 
-    def told() -> str:
+    def reported() -> str:
         return world.trials.in_words(APP, world.now_ns)
 
-    assert told() == "auto: core, until that is saturated and llc is measured to be better"
+    assert reported() == "auto: core, until that is saturated and llc is measured to be better"
     world.until("trial")
     world.now_ns += SECOND_NS
-    assert told() == "auto: llc is being tried, for 1 s"
+    assert reported() == "auto: llc is being tried, for 1 s"
     world.until("back")
-    assert told() == (
+    assert reported() == (
         "auto: core; llc carried 0.62 x the bytes a CPU-second, 1.02 x the bytes a second and "
         "1.60 x the time a byte of core; not tried again within 120 s"
     )
     world = World()
     world.until("kept")
     world.now_ns += 12 * SECOND_NS
-    assert told() == (
+    assert reported() == (
         "auto: llc since 12 s, 0.98 x the bytes a CPU-second, 1.90 x the bytes a second and "
         "1.02 x the time a byte of core"
     )

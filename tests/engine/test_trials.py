@@ -120,8 +120,8 @@ def test_it_is_remembered_when_a_service_is_started_anew() -> None:
     world.until("kept")
     assert world.trials.placement(anew) == Placement.CORE
     assert world.look(anew) == ["kept"]
-    told = world.said[-1][1]
-    assert (told.application, told.why) == (anew, "as before its restart")
+    reported = world.said[-1][1]
+    assert (reported.application, reported.why) == (anew, "as before its restart")
     assert world.trials.placement(anew) == LLC
     assert world.look(anew, beside) == []  # the former one lives: this is another service
     assert world.trials.placement(beside) == Placement.CORE

@@ -56,8 +56,8 @@ def settled(plan: Plan, known: Memory, at_ns: int = 1, location: int = 7) -> Pla
 
 
 def steered(known: Memory, number: int, nic: NicView, cpu: int = 1, **event: object) -> Flow:
-    told = seen(number, cpu, **event)
-    settled(steer.seen(told, nic, RULE, known, 1), known)
+    reported = seen(number, cpu, **event)
+    settled(steer.seen(reported, nic, RULE, known, 1), known)
     entry = known.table.get(key(number))
     assert entry is not None
     return entry
@@ -111,7 +111,7 @@ def test_a_thread_takes_its_flows_along_on_the_nic_it_was_seen_on() -> None:
     assert of(known, 3).app_cpu == 1
 
 
-def test_what_was_let_go_of_is_not_taken_along() -> None:
+def test_what_is_left_alone_is_not_taken_along() -> None:
     known = memory()
     for number in (1, 2):
         steered(known, number, ONE)
@@ -129,7 +129,7 @@ def test_only_the_nic_that_was_armed_is_taken_up() -> None:
     assert of(known, 1).state is FlowState.OBSERVED
 
 
-def test_resuming_takes_up_what_was_let_go_of_and_nothing_else_does() -> None:
+def test_only_resume_steers_what_was_left_alone() -> None:
     known = memory()
     steered(known, 1, ONE)
     manual = replace(of(known, 1), state=FlowState.MANUAL, location=None, target_queue=None)

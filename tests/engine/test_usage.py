@@ -44,7 +44,7 @@ def look(
 BEFORE = look(10, {0: (500, 100), 1: (0, 0)}, {THREAD.tid: 50, NAPI0: 5, NAPI1: 0})
 
 
-def told_of(now: UsageReading, *, nic: NicView = NIC, machine: Machine | None = None) -> Window:
+def reported(now: UsageReading, *, nic: NicView = NIC, machine: Machine | None = None) -> Window:
     if machine is None:
         machine = Machine(AUTO)
         machine.uses(cpu=0)
@@ -59,7 +59,7 @@ def test_its_threads_softirqs_and_napi_threads_are_what_it_costs() -> None:
         {THREAD.tid: 1250, NAPI0: 305, NAPI1: 400},
         {key(1): 7 * MB},
     )
-    window = told_of(now)
+    window = reported(now)
     assert (window.began_ns, window.ended_ns) == (10 * SECOND_NS, 12 * SECOND_NS)
     assert window.bytes == 6 * MB
     assert window.spent_ns == {0: (1200 + 100 + 300) * MB, 1: (300 + 400) * MB}
@@ -70,67 +70,67 @@ def test_its_threads_softirqs_and_napi_threads_are_what_it_costs() -> None:
 
 def test_a_cpu_spends_no_more_than_it_was_busy() -> None:
     now = look(12, {0: (1700, 900), 1: (0, 0)}, {THREAD.tid: 1250, NAPI0: 5, NAPI1: 0})
-    assert told_of(now).spent_ns[0] == 1200 * MB
+    assert reported(now).spent_ns[0] == 1200 * MB
 
 
 def test_they_wait_where_they_run() -> None:
     before = {0: (500, 100), 1: (0, 0)}
     ran = {THREAD.tid: 50, NAPI0: 5, NAPI1: 0}
     now = look(12, before, ran, waited_ms={THREAD.tid: 300, NAPI0: 20, NAPI1: 7})
-    assert told_of(now).waited_ns == {0: 320 * MB, 1: 7 * MB}
+    assert reported(now).waited_ns == {0: 320 * MB, 1: 7 * MB}
 
 
 def test_a_napi_thread_that_is_new_has_not_waited_yet() -> None:
     now = look(12, {0: (500, 100)}, {THREAD.tid: 50, 1002: 70}, waited_ms={1002: 60})
-    assert not any(told_of(now).waited_ns.values())
+    assert not any(reported(now).waited_ns.values())
 
 
 def test_nothing_goes_backwards() -> None:
     now = look(12, {0: (400, 50), 1: (0, 0)}, {THREAD.tid: 40, NAPI0: 0, NAPI1: 0}, {key(1): 5})
-    window = told_of(now)
+    window = reported(now)
     assert (window.bytes, window.spent_ns[0]) == (0, 0)
 
 
 def test_a_cpu_that_came_online_has_spent_nothing_yet() -> None:
     now = look(12, {0: (600, 100), 1: (0, 0), 2: (9999, 99)}, {THREAD.tid: 60})
-    assert told_of(now).spent_ns[2] == 0
+    assert reported(now).spent_ns[2] == 0
 
 
 def test_lost_events_other_flows_and_other_threads_make_it_void() -> None:
     usual = {THREAD.tid: 60, NAPI0: 5, NAPI1: 0}
     cpus = {0: (600, 100), 1: (0, 0)}
-    assert told_of(look(12, cpus, usual)).void is None
-    assert told_of(look(12, cpus, usual, lost=1)).void == "events were lost"
-    assert told_of(look(12, cpus, usual, {})).void == "its flows have changed"
-    assert told_of(look(12, cpus, {})).void == (
+    assert reported(look(12, cpus, usual)).void is None
+    assert reported(look(12, cpus, usual, lost=1)).void == "events were lost"
+    assert reported(look(12, cpus, usual, {})).void == "its flows have changed"
+    assert reported(look(12, cpus, {})).void == (
         "the kernel does not report the CPU time of its threads"
     )
     machine = Machine(AUTO)
     machine.uses(cpu=0, number=1)
     machine.uses(cpu=0, number=2)
     both = {key(1): MB, key(2): MB}
-    assert told_of(look(12, cpus, usual, both), machine=machine).void == "its flows have changed"
+    assert reported(look(12, cpus, usual, both), machine=machine).void == "its flows have changed"
 
 
 def test_it_is_there_when_every_flow_is_led_where_its_placement_in_force_asks() -> None:
     machine, now = Machine(AUTO), look(12, {0: (600, 100)}, {THREAD.tid: 60})
     machine.uses(cpu=0)
-    assert told_of(now, machine=machine).there
+    assert reported(now, machine=machine).there
     machine.memory.trials.states[APP] = State(TrialPhase.AWAY)
-    assert not told_of(now, machine=machine).there
+    assert not reported(now, machine=machine).there
     led = replace(machine.flow(), target_queue=1)
     machine.memory.table.put(led)
-    window = told_of(now, machine=machine)
+    window = reported(now, machine=machine)
     assert window.there
     assert (set(window.rx_cpus), set(window.cpus)) == ({1}, {0, 1})
     machine.memory.table.put(replace(led, location=None))
-    assert not told_of(now, machine=machine).there
+    assert not reported(now, machine=machine).there
 
 
 def test_where_no_queue_is_under_its_cache_it_is_said() -> None:
     nic = replace(NIC, queues=(NIC.queues[0], NIC.queues[2]))
     machine, now = Machine(AUTO, nic=nic), look(12, {0: (600, 100)}, {THREAD.tid: 60})
     machine.uses(cpu=0)
-    said = told_of(now, nic=nic, machine=machine).nowhere
+    said = reported(now, nic=nic, machine=machine).nowhere
     assert said is not None
     assert said.startswith("near llc: no queue is delivered on another core")

@@ -35,7 +35,7 @@ def steered() -> Flow:
     return flow(1, state=FlowState.STEERED, app_cpu=1, location=7, target_queue=1, target_cpu=1)
 
 
-def told(known: Memory, *, wanders: bool, cpu: int = 2) -> list[ActionKind]:
+def reported(known: Memory, *, wanders: bool, cpu: int = 2) -> list[ActionKind]:
     event = seen(1, cpu, wanders=wanders)
     return [each.kind for each in steer.seen(event, NIC, RULE, known, NOW_NS)]
 
@@ -52,14 +52,14 @@ def ended(known: Memory, error: int = 0) -> None:
 
 def test_a_new_flow_of_a_thread_that_wanders_gets_no_filter_and_the_reason() -> None:
     known = memory()
-    assert told(known, wanders=True) == []
+    assert reported(known, wanders=True) == []
     assert (entry(known).left, entry(known).location) == (steer.WANDERS, None)
     assert follow.owner_of(entry(known), known) is None
 
 
 def test_its_filter_goes_and_its_entry_stays() -> None:
     known = memory(steered())
-    assert told(known, wanders=True) == [ActionKind.DELETE]
+    assert reported(known, wanders=True) == [ActionKind.DELETE]
     ended(known)
     found = entry(known)
     assert (found.left, found.location) == (steer.WANDERS, None)
@@ -68,7 +68,7 @@ def test_its_filter_goes_and_its_entry_stays() -> None:
 
 def test_a_delete_that_was_put_off_is_tried_again() -> None:
     known = memory(steered())
-    told(known, wanders=True)
+    reported(known, wanders=True)
     known.defer(key(1), NOW_NS)
     plan = steer.due({"nic": NIC}, known, NOW_NS)
     assert [each.kind for each in plan] == [ActionKind.DELETE]
@@ -77,7 +77,7 @@ def test_a_delete_that_was_put_off_is_tried_again() -> None:
 
 def test_a_delete_that_the_nic_refuses_leaves_the_flow_steered() -> None:
     known = memory(steered())
-    told(known, wanders=True)
+    reported(known, wanders=True)
     ended(known, errno.EIO)
     assert (entry(known).state, entry(known).location) == (FlowState.STEERED, 7)
 
@@ -85,15 +85,15 @@ def test_a_delete_that_the_nic_refuses_leaves_the_flow_steered() -> None:
 def test_a_flow_that_another_program_steers_stays_its_own_when_its_thread_has_wandered() -> None:
     known = memory(flow(1, state=FlowState.MANUAL, app_cpu=1))
     for wanders in (True, False, False):
-        assert told(known, wanders=wanders) == []
+        assert reported(known, wanders=wanders) == []
         assert entry(known).state is FlowState.MANUAL
 
 
 def test_a_thread_that_settles_has_its_flows_placed_again() -> None:
     known = memory(steered())
-    told(known, wanders=True)
-    assert told(known, wanders=False) == []  # its filter is about to go
+    reported(known, wanders=True)
+    assert reported(known, wanders=False) == []  # its filter is about to go
     assert entry(known).left == steer.WANDERS
     ended(known)
-    assert set(told(known, wanders=False)) == {ActionKind.INSERT}
+    assert set(reported(known, wanders=False)) == {ActionKind.INSERT}
     assert (entry(known).left, entry(known).state) == (None, FlowState.WANTED)

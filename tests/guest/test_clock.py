@@ -44,8 +44,8 @@ def test_a_jump(lab: Lab, tmp_path: Path, years: int, order: str) -> None:
                 app.migrate()
                 delivered(bed.meter, app)
             assert 0 < bed.daemon.status()["uptime_s"] < YEAR_S
-            told = datetime.fromisoformat(bed.daemon.events()[-1]["time"])
-            assert told.year == datetime.now(told.tzinfo).year
+            reported = datetime.fromisoformat(bed.daemon.events()[-1]["time"])
+            assert reported.year == datetime.now(reported.tzinfo).year
             before = standing(lab)
             bed.daemon.end(signal.SIGKILL)
             bed.start()

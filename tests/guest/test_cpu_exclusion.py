@@ -123,8 +123,8 @@ def test_threads_and_children_are_kept_off(bed: Bed, group: Callable[..., Group]
     assert not any(3 in cpus for cpus in it.threads())
     with pytest.raises(OSError, match="Invalid argument"):
         os.sched_setaffinity(it.app.pid, {3})
-    told = bed.daemon.get("/v1/doctor")["findings"]
-    assert any(f["level"] == "ok" and it.path in f["what"] for f in told), told
+    reported = bed.daemon.get("/v1/doctor")["findings"]
+    assert any(f["level"] == "ok" and it.path in f["what"] for f in reported), reported
     assert len(about(bed, it, "knob", "undo")) == 1
 
 

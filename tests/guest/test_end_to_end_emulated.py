@@ -94,8 +94,8 @@ def test_a_connection_is_delivered_where_its_application_runs(
         delivered(bed.meter, app)
         if driver == "virtio_net":
             arrives_only_on(bed, app, bed.by_entry(app)["target_queue"])
-    told = bed.daemon.ctl("explain", str(app.key))
-    assert SAID[driver] in told.stdout, told
+    answer = bed.daemon.ctl("explain", str(app.key))
+    assert SAID[driver] in answer.stdout, answer
     app.end()
 
 

@@ -68,11 +68,11 @@ def test_the_queue_rss_gives_a_flow(bed: Bed) -> None:
         rss = nic.rss()
         assert rss is not None
         nic.set_rss(Rss(key, rss.table))
-        told = nic.rss()
-        assert told is not None
-        assert (told.key, told.table, told.toeplitz) == (key, rss.table, True)
+        reported = nic.rss()
+        assert reported is not None
+        assert (reported.key, reported.table, reported.toeplitz) == (key, rss.table, True)
         assert ":".join(f"{byte:02x}" for byte in key) in ethtool("-x", NAME)
-        queue = rss_queue(told, FLOW)
+        queue = rss_queue(reported, FLOW)
         assert queue is not None
         comes_by(port, nic.queues()[queue])
 

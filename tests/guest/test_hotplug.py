@@ -50,16 +50,16 @@ def changes() -> Iterator[Changes[int]]:
         yield listening
 
 
-def told(changes: Changes[int]) -> set[int] | None:
+def reported(changes: Changes[int]) -> set[int] | None:
     assert select.select([changes.fileno()], [], [], 30)[0], "the kernel says nothing"
     return changes.drain()
 
 
 def test_the_kernel_tells_of_a_cpu_that_goes_and_comes(changes: Changes[int]) -> None:
     with offline():
-        assert told(changes) == {CPU}
+        assert reported(changes) == {CPU}
         assert [cpu.index for cpu in topology().cpus if not cpu.online] == [CPU]
-    assert told(changes) == {CPU}
+    assert reported(changes) == {CPU}
     assert all(cpu.online for cpu in topology().cpus)
     assert changes.drain() == set()
 
@@ -68,7 +68,7 @@ def test_more_changes_than_the_socket_holds_are_not_taken_for_none(changes: Chan
     """A uevent is about 200 bytes, the socket holds some hundreds: `udevadm trigger` by hand."""
     for _ in range(2000):
         Path(f"/sys/devices/system/cpu/cpu{CPU}/uevent").write_text("change")
-    assert told(changes) is None
+    assert reported(changes) is None
     assert changes.drain() == set()
 
 

@@ -126,7 +126,7 @@ def test_somebody_elses_rules_are_never_touched(bed: Bed, apps: list[Application
     whole(bed, apps)
 
 
-def test_a_rule_somebody_deletes_is_let_go(bed: Bed, apps: list[Application]) -> None:
+def test_a_filter_that_somebody_deletes_is_left_alone(bed: Bed, apps: list[Application]) -> None:
     """A moment after a reset the NIC may have lost it: then it comes back, once or more."""
 
     def let_go() -> bool:

@@ -81,10 +81,10 @@ def test_a_nic_without_filters_follows_by_its_indirection_table(tmp_path: Path) 
             delivered(bed.meter, app)
         assert row["rule"] is None
         assert sum(old != new for old, new in zip(before, table(), strict=True)) <= 1
-        told = bed.daemon.ctl("explain", f"cookie:{row['cookie']}")
-        assert told.returncode == 0, told.stderr
+        answer = bed.daemon.ctl("explain", f"cookie:{row['cookie']}")
+        assert answer.returncode == 0, answer.stderr
         for words in ("indirection table points to queue", f"CPU {app.cpu}", NAME):
-            assert words in told.stdout
+            assert words in answer.stdout
         bed.daemon.end()
         restored(bed)
         assert table() == before

@@ -83,9 +83,9 @@ def test_what_was_decided_is_shown(bed: Bed) -> None:
         comes_to(bed, app, near)
     row = bed.row(app, lambda row: row["placed"] and row["app_cpu"] == 0, "is placed")
     assert (row["target_cpu"], row["rx_cpu"], row["fell_back"]) == (1, 1, None)
-    told = " ".join(bed.daemon.ctl("explain", f"cookie:{row['cookie']}").stdout.split())
-    assert "Steered and verified: its packets arrive on CPU 1." in told
-    assert "under the same last-level cache as the application's CPU 0" in told
+    answer = " ".join(bed.daemon.ctl("explain", f"cookie:{row['cookie']}").stdout.split())
+    assert "Steered and verified: its packets arrive on CPU 1." in answer
+    assert "under the same last-level cache as the application's CPU 0" in answer
     app.end()
 
 

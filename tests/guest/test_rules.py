@@ -121,7 +121,7 @@ FOREIGN = [
 
 
 @pytest.mark.parametrize("words", FOREIGN)
-def test_a_foreign_filter_of_another_shape_is_told_as_it_is(clean: Nic, words: str) -> None:
+def test_a_foreign_filter_of_another_shape_is_reported_as_it_is(clean: Nic, words: str) -> None:
     """Given to `ethtool -N` again, what we say of it makes the same filter."""
     location = add_foreign(words)
     before = listed()
@@ -140,7 +140,7 @@ def location_is_ours_to_say(nic: Nic) -> bool:
     return not nic.caps().location_any
 
 
-def test_a_foreign_filter_to_an_rss_context_is_told_as_it_is(clean: Nic) -> None:
+def test_a_foreign_filter_to_an_rss_context_is_reported_as_it_is(clean: Nic) -> None:
     ethtool("-X", clean.name, "context", "new", "equal", 2)
     try:
         location = add_foreign("flow-type tcp4 dst-port 80 context 1")

@@ -61,7 +61,7 @@ def test_nothing_from_looking(net: Namespace, changes: Changes[int]) -> None:
     assert changes.drain() == set()
 
 
-def test_lost_messages_are_told(net: Namespace, changes: Changes[int]) -> None:
+def test_lost_messages_are_reported(net: Namespace, changes: Changes[int]) -> None:
     with socket.fromfd(changes.fileno(), socket.AF_NETLINK, socket.SOCK_RAW) as same:
         same.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1)
     for rx in (1, 2, 3, 4) * 4:

@@ -213,7 +213,7 @@ EXT, MAC_EXT, RSS = 1 << 31, 1 << 30, 1 << 29
         ({"flow_type": 0x13}, "flow-type 0x13 action 1"),
     ],
 )
-def test_other_shapes_are_told_in_ethtools_words(fields: dict[str, object], words: str) -> None:
+def test_other_shapes_are_given_in_ethtools_words(fields: dict[str, object], words: str) -> None:
     rule = changed(**fields)
     assert rule.match is None
     assert rule.other == words

@@ -100,12 +100,12 @@ def test_what_a_link_says(monkeypatch: pytest.MonkeyPatch) -> None:
         return attribute(kind, struct.pack("=I", value))
 
     kind = attribute(18, attribute(1, b"vlan\0"))
-    told = [
+    attributes = [
         attribute(3, b"eth0\0") + attribute(43, attribute(2, b"\1")) + number(10, 5),
         attribute(3, b"v\0") + kind + number(5, 1) + attribute(43, attribute(2, b"\0")),
         attribute(3, b"away\0") + kind + number(5, 1) + number(37, 0),
     ]
-    answers = [struct.pack("=BxHiII", 0, 0, i, 0, 0) + each for i, each in enumerate(told, 1)]
+    answers = [struct.pack("=BxHiII", 0, 0, i, 0, 0) + each for i, each in enumerate(attributes, 1)]
     monkeypatch.setattr(rtnl, "_request", lambda *_: answers)
     assert rtnl.links() == {
         1: Link("eth0", None, master=5, xdp="in the driver"),

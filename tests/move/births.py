@@ -22,7 +22,7 @@ from tests.move.world import A, B, R, Scene, World, faulty
 from tests.values import NIC, flow
 
 __all__ = ["EXPECTED", "KEY", "PORT", "accept", "answer", "data", "later", "listens"]
-__all__ += ["may_send", "told", "unborn", "unheard", "wanted"]
+__all__ += ["may_send", "reported", "unborn", "unheard", "wanted"]
 
 KEY = FlowKey(6, b"\x0a\0\0\1", 443, b"\x0a\0\0\2", 1000)
 PORT = KEY._replace(remote=bytes(4), remote_port=0)
@@ -58,8 +58,8 @@ def answer(world: World, scene: Scene) -> Steps:
     if world.now <= scene.birth.expected:
         after = faulty(world._replace(excused=True), scene, "nearer peer")
     if after is not None:
-        told = Established(KEY, world.now) if _hears(world) else None
-        yield f"established at {world.now}", after._replace(established=world.now, born=told)
+        reported = Established(KEY, world.now) if _hears(world) else None
+        yield f"established at {world.now}", after._replace(established=world.now, born=reported)
 
 
 def accept(world: World, scene: Scene, ring: int, packet: int) -> World:
@@ -67,8 +67,8 @@ def accept(world: World, scene: Scene, ring: int, packet: int) -> World:
     not the next in order, which queue it came through says nothing of those before it."""
     if not listens(scene) or world.established:
         return world
-    told = Accepted(world.now, 1, KEY, 100 + ring if in_order(packet) else None)
-    born = told if _hears(world) else None
+    reported = Accepted(world.now, 1, KEY, 100 + ring if in_order(packet) else None)
+    born = reported if _hears(world) else None
     return world._replace(established=world.now, born=born)
 
 
@@ -77,7 +77,7 @@ def in_order(packet: int) -> bool:
     return packet < 2
 
 
-def told(world: World) -> Event | None:
+def reported(world: World) -> Event | None:
     """What the daemon makes of a connection that was established (`Born._accepted`)."""
     if not isinstance(world.born, Accepted):
         return world.born

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What the daemon may do next: be told, carry out a command, be refused, be late, die.
+"""What the daemon may do next: hear an event, carry out a command, be refused, be late, die.
 
 The machine is the real one (`atfnd.move.device`). Its states are kept in a book, by number, and so
 is what each event does to them: the same step is asked of it once.
@@ -61,7 +61,7 @@ class Daemon:
             elif world.todo:
                 yield from self._carry_out(world)
             else:
-                yield from self._told(world)
+                yield from self._event_arrives(world)
             yield from self._die(world)
         elif world.writing is not None and not world.writing.path:
             yield "the dead daemon's write is done", world._replace(writing=None)
@@ -78,8 +78,8 @@ class Daemon:
                 unbroken = bool(world.quiesced[command.queue])
                 freed = _quiesced(world, command.queue, 0)
                 freed = freed._replace(cut=freed.cut - {command.queue})
-                told = self._tell(freed, Released(command.queue, unbroken))
-                yield f"{RINGS[command.queue]} is released", told
+                after = self._tell(freed, Released(command.queue, unbroken))
+                yield f"{RINGS[command.queue]} is released", after
             case Write(action=action) if action == SETTING:
                 yield "a setting is written", self._turned(world)
             case Write():
@@ -97,8 +97,8 @@ class Daemon:
             quiesced = _quiesced(world, hold.queue, hold.until_ns)
             yield f"{name} is quiesced", self._tell(quiesced, QueueHeld(hold.queue, world.now))
         if self._may("refused hold", world) or world.now >= hold.until_ns:
-            told = self._tell(_fault(world), HoldLost(hold.queue, "refused"))
-            yield f"{name} cannot be quiesced", told
+            after = self._tell(_fault(world), HoldLost(hold.queue, "refused"))
+            yield f"{name} cannot be quiesced", after
 
     def _turned(self, world: World) -> World:
         at = self.device(world)
@@ -149,28 +149,31 @@ class Daemon:
         done = world._replace(writing=None, ruled=not writing.errno)
         yield "the write returns", self._tell(done, Written(outcome, world.now, world.now))
 
-    def _told(self, world: World) -> Steps:
+    def _event_arrives(self, world: World) -> Steps:
         if world.mail:
             after = world._replace(mail=None)
-            yield f"it is told that {world.mail}", self._tell(after, world.mail)
+            yield f"it hears that {world.mail}", self._tell(after, world.mail)
             if self._may("lost event", world):
                 yield "an event is lost", self._tell(_fault(after), EvidenceLost())
         if self._may("a setting", world):
             yield "a setting is wanted", self._tell(_fault(world), Wanted(SETTING, Mode.STRICT))
         if world.born is not None:
-            after, event = world._replace(born=None), births.told(world)
+            after, event = world._replace(born=None), births.reported(world)
             yield "a connection is reported", after if event is None else self._tell(after, event)
             if self._may("lost event", world):
                 yield "its event is lost", self._tell(_fault(after), EvidenceLost())
         if world.via_new and world.verdict is None:
             key = self.wanted.subject
-            told = self._tell(world._replace(via_new=False), Seen(key, B, world.now))
-            yield "a packet on the new ring is told", told
-        if world.reset_untold:
-            yield "the reset is told", self._tell(world._replace(reset_untold=False), Reset())
+            after = self._tell(world._replace(via_new=False), Seen(key, B, world.now))
+            yield "a packet on the new ring is reported", after
+        if world.reset_unreported:
+            yield (
+                "the reset is reported",
+                self._tell(world._replace(reset_unreported=False), Reset()),
+            )
         for ring in sorted(world.cut):
             after = world._replace(cut=world.cut - {ring})
-            yield "the end of a hold is told", self._tell(after, HoldLost(ring, "it ended"))
+            yield "the end of a hold is reported", self._tell(after, HoldLost(ring, "it ended"))
         at = self.device(world)
         due = None if at is None else device.due_ns(at)
         if due is not None and due <= world.now:
@@ -179,7 +182,7 @@ class Daemon:
     def _die(self, world: World) -> Steps:
         if self._may("crash", world):
             dead = _fault(world)._replace(machine=None, todo=(), mail=None, excused=True)
-            dead = dead._replace(via_new=False, reset_untold=False, born=None)
+            dead = dead._replace(via_new=False, reset_unreported=False, born=None)
             yield "the daemon is killed", dead
 
     def _cut(self, world: World) -> Steps:
@@ -189,9 +192,9 @@ class Daemon:
                 yield f"the hold of {RINGS[ring]} dies", _ended_by_itself(_fault(world), ring)
 
     def _tick(self, world: World) -> Steps:
-        """No packet stays in the pipe over a tick, and no reset is not told; a hold ends at its
-        deadline by itself."""
-        if world.now < self.scene.ticks and not any(world.pipe) and not world.reset_untold:
+        """No packet stays in the pipe over a tick, and no reset stays unreported. A hold ends at
+        its deadline by itself."""
+        if world.now < self.scene.ticks and not any(world.pipe) and not world.reset_unreported:
             later = births.later(world, self.scene)
             if later is None:
                 return
@@ -202,9 +205,9 @@ class Daemon:
             yield f"the clock goes to {world.now}", world
 
     def _over(self, world: World) -> World:
-        """Nothing is told any more: only what is in flight is of interest."""
+        """Nothing is reported any more: only what is in flight is of interest."""
         over = world._replace(
-            mail=None, listening=False, via_new=False, reset_untold=False, cut=frozenset(),
+            mail=None, listening=False, via_new=False, reset_unreported=False, cut=frozenset(),
             born=None,
         )  # fmt: skip
         state, todo = self.device(world), [each for each in world.todo if each != Write(SETTING)]

@@ -142,6 +142,6 @@ def _reset(world: World, scene: Scene) -> Steps:
     if "reset" in scene.faults and world.faults < scene.most_faults and not any(world.polls):
         empty: tuple[tuple[int, ...], ...] = ((), (), ())
         world = world._replace(pipe=empty, ring=empty, gro=empty, route=R, drift=())
-        untold = world.machine is not None and world.verdict is None
-        world = world._replace(faults=world.faults + 1, reset_untold=untold, excused=True)
+        unreported = world.machine is not None and world.verdict is None
+        world = world._replace(faults=world.faults + 1, reset_unreported=unreported, excused=True)
         yield "the NIC is reset", world

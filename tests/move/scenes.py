@@ -60,10 +60,10 @@ SETTING = Case(
     wanted(),
 )
 
-_ONLY_TOLD = frozenset({"refused write", "dropped write", "lost event"})
+_ONLY_ERRORS_AND_LOSS = frozenset({"refused write", "dropped write", "lost event"})
 _SLOW = frozenset({"nearer peer", "slow write"})
 CONNECT = Case(
-    Scene("a connect", faults=_ONLY_TOLD | _SLOW, most_faults=3, ticks=5,
+    Scene("a connect", faults=_ONLY_ERRORS_AND_LOSS | _SLOW, most_faults=3, ticks=5,
           birth=Birth(births.EXPECTED)),
     births.wanted(),
 )  # fmt: skip
@@ -72,7 +72,9 @@ WAITING = Case(
     PORT._replace(holds_max=0),
 )  # fmt: skip
 LISTEN = Case(
-    Scene("a listener", faults=_ONLY_TOLD, most_faults=2, ticks=5, birth=Birth(), begins=2),
+    Scene(
+        "a listener", faults=_ONLY_ERRORS_AND_LOSS, most_faults=2, ticks=5, birth=Birth(), begins=2
+    ),
     births.wanted(births.PORT),
 )
 TOO_LATE = WAITING._replace(

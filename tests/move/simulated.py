@@ -35,7 +35,7 @@ class SimulatedNic:
         self.seen: set[FlowKey] = set()  # on a new ring, and told
         self.listened: dict[int, int] = {}
         self.filters: dict[int, tuple[FlowKey, int]] = {}  # by location
-        self.told: list[Event] = []
+        self.events: list[Event] = []
         self.overtaken: dict[FlowKey, int] = dict.fromkeys(self.route, 0)
         self.written: list[Action] = []
         self.talking = True
@@ -80,9 +80,9 @@ class SimulatedNic:
 
     def release(self, queue: int) -> bool:
         unbroken = self.quiesced.pop(queue, None) is not None
-        lost = [each for each in self.told if isinstance(each, HoldLost) and each.queue == queue]
+        lost = [each for each in self.events if isinstance(each, HoldLost) and each.queue == queue]
         for each in lost:
-            self.told.remove(each)  # as the actuator does: what was released is reported no more
+            self.events.remove(each)  # as the actuator does: what was released is reported no more
         if not self.quiesced:
             self.listened.clear()
         return unbroken
@@ -110,10 +110,10 @@ class SimulatedNic:
         self.listened[queue] = from_ns
 
     def evidence(self, until_ns: int) -> Sequence[Event]:
-        while not self.told and self.time_ns < until_ns:
+        while not self.events and self.time_ns < until_ns:
             self.pass_time(5_000)
-        told, self.told = self.told, []
-        return told
+        events, self.events = self.events, []
+        return events
 
     # ---- what happens meanwhile
 
@@ -136,7 +136,7 @@ class SimulatedNic:
 
     def _cut(self, queue: int) -> None:
         del self.quiesced[queue]
-        self.told.append(HoldLost(queue, "it ended by itself"))
+        self.events.append(HoldLost(queue, "it ended by itself"))
 
     def _poll(self, queue: int) -> None:
         if self.random.random() < 0.4:
@@ -151,17 +151,17 @@ class SimulatedNic:
         if queue in self.listened and self.time_ns >= self.listened[queue]:
             asleep = not self.rings[queue] and self.random.random() < 0.5
             poll = Polled(queue, self.time_ns, work, 64)
-            self.told.append(Asleep(queue, self.time_ns) if asleep else poll)
+            self.events.append(Asleep(queue, self.time_ns) if asleep else poll)
 
     def _deliver(self, flow: FlowKey, sequence: int, queue: int) -> None:
         if sequence < self.last[flow]:
             self.overtaken[flow] += 1
             if flow in self.watched:
-                self.told.append(Violated(flow, 1, self.time_ns))
+                self.events.append(Violated(flow, 1, self.time_ns))
         self.last[flow], self.last_ns[flow] = max(sequence, self.last[flow]), self.time_ns
         if queue in self.watched.get(flow, ()) and flow not in self.seen:
             self.seen.add(flow)
-            self.told.append(Seen(flow, queue, self.time_ns))
+            self.events.append(Seen(flow, queue, self.time_ns))
 
     def somebody_deletes(self, key: FlowKey) -> None:
         """Another program deletes the filter of a flow: it comes by RSS."""

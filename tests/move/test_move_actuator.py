@@ -63,7 +63,7 @@ def test_no_proven_move_reorders(moving: Make) -> None:
     assert {each.mechanism for each in held} == {Mechanism.HOLD}
 
 
-def test_immediate_moves_reorder_and_each_violation_is_told(moving: Make) -> None:
+def test_immediate_moves_reorder_and_each_violation_is_reported(moving: Make) -> None:
     flow = moving(replace(ANOTHER_AT_ONCE, timer_max_ns=LONGER_THAN_A_STALL_NS))
     slow = tuple(ring._replace(service_pps=1_000.0) for ring in flow.moves.device.port.rings)
     flow.moves.device = flow.moves.device._replace(port=flow.moves.device.port._replace(rings=slow))
@@ -78,8 +78,8 @@ def test_immediate_moves_reorder_and_each_violation_is_told(moving: Make) -> Non
         with stalled(flow.nic.view.queues[0].cpu or 0, STALL_MS, PERIOD_MS):
             until(enough, "ten moves reordered the flow")
         tally = running.finish()
-    told = Counter({move: each.violations for move, each in enumerate(flow.ended)})
-    assert +told == flow.late(tally)
+    reported = Counter({move: each.violations for move, each in enumerate(flow.ended)})
+    assert +reported == flow.late(tally)
 
 
 def test_a_bounded_move_waits_for_a_gap(moving: Make) -> None:
@@ -171,8 +171,8 @@ def test_a_hold_that_runs_out_says_so_and_was_broken(moving: Make) -> None:
     until_ns = time.monotonic_ns() + 50_000_000
     patiently(lambda: flow.actuator.hold(1, until_ns, frozenset({0})))
     flow.actuator.drain_evidence(0, until_ns + 10**9)  # which is too late
-    told = [*flow.actuator.evidence(until_ns), *flow.actuator.evidence(until_ns + 10**9)]
-    assert [each for each in told if isinstance(each, HoldLost)] == [
+    reported = [*flow.actuator.evidence(until_ns), *flow.actuator.evidence(until_ns + 10**9)]
+    assert [each for each in reported if isinstance(each, HoldLost)] == [
         HoldLost(1, "it ended at its limit")
     ]
     assert not flow.actuator.release(1)

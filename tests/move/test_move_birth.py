@@ -56,7 +56,7 @@ def test_established_before_the_rule_is_not(at_ns: int | None) -> None:
     assert "before the rule" in end.why
 
 
-def test_what_nobody_told_is_not_proven() -> None:
+def test_what_nobody_reported_is_not_proven() -> None:
     end = ended(birth(), Seen(FLOW, 1, T1 + 5))
     assert end.verdict is Verdict.UNPROVEN
     assert "not known" in end.why

@@ -40,228 +40,228 @@ from atfnd.move.port import Stage
 from atfnd.move.timer import Times, t_timer_ns
 from atfnd.move.verdict import Mode, Verdict
 from tests.move.check import PORT
-from tests.move.told import TIMES, Told, to
+from tests.move.stepped import TIMES, SteppedNic, to
 from tests.values import key
 
 SETTING = Action.of_setting("nic", "rps-cpus:0", "0")
 
 
 @pytest.fixture
-def told() -> Told:
-    return Told()
+def nic() -> SteppedNic:
+    return SteppedNic()
 
 
-def proven(told: Told, wanted: Wanted) -> None:
-    told(QueueHeld(1, told.now_ns))
-    told.written(wanted)
+def proven(nic: SteppedNic, wanted: Wanted) -> None:
+    nic(QueueHeld(1, nic.now_ns))
+    nic.written(wanted)
     for _ in range(3):
-        told(Polled(0, told.now_ns, 0, 64), 50_000)
-    told(Released(1, True))
-    told(Seen(key(0), 1, told.now_ns))
-    told(TimerDue(), 10_000_000)
+        nic(Polled(0, nic.now_ns, 0, 64), 50_000)
+    nic(Released(1, True))
+    nic(Seen(key(0), 1, nic.now_ns))
+    nic(TimerDue(), 10_000_000)
 
 
-def test_a_strict_move_from_hold_to_proof(told: Told) -> None:
+def test_a_strict_move_from_hold_to_proof(nic: SteppedNic) -> None:
     wanted = to(0, Mode.STRICT)
-    assert told(wanted) == (Watch(key(0), wanted.origins or frozenset(), frozenset({1})),
-                            Hold(1, told.now_ns + TIMES.hold_max_ns, frozenset({0})))  # fmt: skip
-    assert told(QueueHeld(1, told.now_ns)) == (Write(wanted.action),)
-    told.written(wanted)
-    assert told(Polled(0, told.now_ns, 0, 64), 10_000) == ()  # before T1 + T_pipe
-    assert told(Polled(0, told.now_ns, 0, 64), 10_000) == ()  # the first end after it
-    assert told(Polled(0, told.now_ns, 63, 64)) == ()  # it may have left packets
-    assert told(Polled(0, told.now_ns, 62, 64)) == (Release(1),)
-    told(Released(1, True))
-    told(Seen(key(0), 1, told.now_ns))
-    assert Unwatch(key(0)) in told(TimerDue(), 10_000_000)
-    assert told.verdicts() == [Verdict.PROVEN]
+    assert nic(wanted) == (Watch(key(0), wanted.origins or frozenset(), frozenset({1})),
+                            Hold(1, nic.now_ns + TIMES.hold_max_ns, frozenset({0})))  # fmt: skip
+    assert nic(QueueHeld(1, nic.now_ns)) == (Write(wanted.action),)
+    nic.written(wanted)
+    assert nic(Polled(0, nic.now_ns, 0, 64), 10_000) == ()  # before T1 + T_pipe
+    assert nic(Polled(0, nic.now_ns, 0, 64), 10_000) == ()  # the first end after it
+    assert nic(Polled(0, nic.now_ns, 63, 64)) == ()  # it may have left packets
+    assert nic(Polled(0, nic.now_ns, 62, 64)) == (Release(1),)
+    nic(Released(1, True))
+    nic(Seen(key(0), 1, nic.now_ns))
+    assert Unwatch(key(0)) in nic(TimerDue(), 10_000_000)
+    assert nic.verdicts() == [Verdict.PROVEN]
 
 
-def test_through_rss_the_new_ring_is_quiesced_first_and_released_last(told: Told) -> None:
-    told.device = told.device._replace(port=PORT._replace(actuator=Actuator.LONG_GAP))
-    wanted, until_ns = to(0, Mode.STRICT), told.now_ns + TIMES.hold_max_ns
+def test_through_rss_the_new_ring_is_quiesced_first_and_released_last(nic: SteppedNic) -> None:
+    nic.device = nic.device._replace(port=PORT._replace(actuator=Actuator.LONG_GAP))
+    wanted, until_ns = to(0, Mode.STRICT), nic.now_ns + TIMES.hold_max_ns
     holds = Hold(1, until_ns, frozenset({2})), Hold(2, until_ns, frozenset({0}))
     watched = Watch(key(0), wanted.origins or frozenset(), frozenset({1}), frozenset({2}))
-    assert told(wanted) == (watched, *holds)
-    assert told(QueueHeld(1, told.now_ns)) == ()
-    assert told(QueueHeld(2, told.now_ns)) == (Write(wanted.action),)
-    drains = told.written(wanted)
+    assert nic(wanted) == (watched, *holds)
+    assert nic(QueueHeld(1, nic.now_ns)) == ()
+    assert nic(QueueHeld(2, nic.now_ns)) == (Write(wanted.action),)
+    drains = nic.written(wanted)
     assert [each.queue for each in drains if isinstance(each, DrainEvidence)] == [0]
-    released = told(Asleep(0, told.now_ns + 100_000), 100_000)
-    assert released == (Release(2), DrainEvidence(2, told.now_ns))
-    told(Released(2, True))
-    assert told(Asleep(2, told.now_ns + 1)) == (Release(1),)
+    released = nic(Asleep(0, nic.now_ns + 100_000), 100_000)
+    assert released == (Release(2), DrainEvidence(2, nic.now_ns))
+    nic(Released(2, True))
+    assert nic(Asleep(2, nic.now_ns + 1)) == (Release(1),)
 
 
-def test_a_ring_whose_thread_sleeps_is_empty(told: Told) -> None:
+def test_a_ring_whose_thread_sleeps_is_empty(nic: SteppedNic) -> None:
     wanted = to(0, Mode.STRICT)
-    told(wanted)
-    told(QueueHeld(1, told.now_ns))
-    told.written(wanted)
-    assert told(Asleep(0, told.now_ns), 10_000) == ()  # before T1 + T_pipe
-    assert told(Asleep(0, told.now_ns + 10_000), 10_000) == (Release(1),)
+    nic(wanted)
+    nic(QueueHeld(1, nic.now_ns))
+    nic.written(wanted)
+    assert nic(Asleep(0, nic.now_ns), 10_000) == ()  # before T1 + T_pipe
+    assert nic(Asleep(0, nic.now_ns + 10_000), 10_000) == (Release(1),)
 
 
-def test_one_hold_at_a_time(told: Told) -> None:
-    told(to(0, Mode.STRICT))
-    assert told(to(1, Mode.STRICT)) == ()
-    proven(told, to(0, Mode.STRICT))
-    assert told.verdicts() == [Verdict.PROVEN]
-    assert any(isinstance(each, Hold) for each in told.commands)
+def test_one_hold_at_a_time(nic: SteppedNic) -> None:
+    nic(to(0, Mode.STRICT))
+    assert nic(to(1, Mode.STRICT)) == ()
+    proven(nic, to(0, Mode.STRICT))
+    assert nic.verdicts() == [Verdict.PROVEN]
+    assert any(isinstance(each, Hold) for each in nic.commands)
 
 
-def test_one_write_a_flow_at_a_time(told: Told) -> None:
+def test_one_write_a_flow_at_a_time(nic: SteppedNic) -> None:
     first = to(0, Mode.IMMEDIATE)
-    told(first)
-    assert told(to(0, Mode.IMMEDIATE, new=2)) == ()
-    told.written(first)
-    told(TimerDue(), TIMES.verify_ns)
-    assert told.verdicts() == [Verdict.QUIET, Verdict.DEFERRED]  # decided before the first was done
+    nic(first)
+    assert nic(to(0, Mode.IMMEDIATE, new=2)) == ()
+    nic.written(first)
+    nic(TimerDue(), TIMES.verify_ns)
+    assert nic.verdicts() == [Verdict.QUIET, Verdict.DEFERRED]  # decided before the first was done
 
 
-def test_a_gap_is_looked_at_again_just_before_the_write(told: Told) -> None:
+def test_a_gap_is_looked_at_again_just_before_the_write(nic: SteppedNic) -> None:
     wanted = to(0, Mode.BOUNDED)
-    told(PortChanged(PORT._replace(asynchronous=True)))
-    told(wanted)
-    timer_ns = told.device.timer_ns(frozenset({0}))
-    assert told(Idle(key(0), told.now_ns - timer_ns + 1)) == ()
-    since_ns = told.now_ns - timer_ns
-    assert told(Idle(key(0), since_ns)) == (Write(wanted.action, since_ns),)
-    assert told.written(wanted, errno.ECANCELED) == ()
-    told(TimerDue(), TIMES.arm_ns)
-    assert told.verdicts() == [Verdict.DEFERRED]
+    nic(PortChanged(PORT._replace(asynchronous=True)))
+    nic(wanted)
+    timer_ns = nic.device.timer_ns(frozenset({0}))
+    assert nic(Idle(key(0), nic.now_ns - timer_ns + 1)) == ()
+    since_ns = nic.now_ns - timer_ns
+    assert nic(Idle(key(0), since_ns)) == (Write(wanted.action, since_ns),)
+    assert nic.written(wanted, errno.ECANCELED) == ()
+    nic(TimerDue(), TIMES.arm_ns)
+    assert nic.verdicts() == [Verdict.DEFERRED]
 
 
-def test_a_wait_for_a_gap_goes_on_when_the_same_is_decided_again(told: Told) -> None:
-    told(PortChanged(PORT._replace(asynchronous=True)))
+def test_a_wait_for_a_gap_goes_on_when_the_same_is_decided_again(nic: SteppedNic) -> None:
+    nic(PortChanged(PORT._replace(asynchronous=True)))
     wanted, every_ns = to(0, Mode.BOUNDED), TIMES.arm_ns // 4
-    told(wanted)
+    nic(wanted)
     for number in range(3):
         again = wanted._replace(action=replace(wanted.action, why=f"decided again, {number}"))
-        assert told(again, every_ns) == ()
-    told(TimerDue(), every_ns)
-    [end] = [each for each in told.commands if isinstance(each, Ended)]
+        assert nic(again, every_ns) == ()
+    nic(TimerDue(), every_ns)
+    [end] = [each for each in nic.commands if isinstance(each, Ended)]
     assert (end.verdict, end.took_ns) == (Verdict.DEFERRED, TIMES.arm_ns)
     assert end.action is again.action  # else a filter stays reserved for the last decision
 
 
-def test_another_decision_ends_a_wait_for_a_gap(told: Told) -> None:
-    told(PortChanged(PORT._replace(asynchronous=True)))
-    told(to(0, Mode.BOUNDED))
-    told(to(0, Mode.BOUNDED, new=2))
-    assert told.verdicts() == [Verdict.DEFERRED]
+def test_another_decision_ends_a_wait_for_a_gap(nic: SteppedNic) -> None:
+    nic(PortChanged(PORT._replace(asynchronous=True)))
+    nic(to(0, Mode.BOUNDED))
+    nic(to(0, Mode.BOUNDED, new=2))
+    assert nic.verdicts() == [Verdict.DEFERRED]
 
 
-def test_a_violation_makes_the_timer_longer_and_the_flow_rest(told: Told) -> None:
+def test_a_violation_makes_the_timer_longer_and_the_flow_rest(nic: SteppedNic) -> None:
     wanted = to(0, Mode.IMMEDIATE)
-    before_ns = told.device.timer_ns(frozenset({0}))
-    told(wanted)
-    told.written(wanted)
-    told(Violated(key(0), 3, told.now_ns))
-    [*_, ended] = told(TimerDue(), TIMES.verify_ns)
+    before_ns = nic.device.timer_ns(frozenset({0}))
+    nic(wanted)
+    nic.written(wanted)
+    nic(Violated(key(0), 3, nic.now_ns))
+    [*_, ended] = nic(TimerDue(), TIMES.verify_ns)
     assert isinstance(ended, Ended)
     assert (ended.verdict, ended.violations) == (Verdict.VIOLATED, 3)
     learned_ns = TIMES.learn_ns - round(TIMES.learn_ns * TIMES.epsilon)
-    assert told.device.timer_ns(frozenset({0})) == before_ns + learned_ns
-    assert told(wanted) == ()
-    assert due_ns(told.device) == told.now_ns + 2 * TIMES.hold_down_ns
-    assert any(isinstance(each, Write) for each in told(TimerDue(), 2 * TIMES.hold_down_ns))
+    assert nic.device.timer_ns(frozenset({0})) == before_ns + learned_ns
+    assert nic(wanted) == ()
+    assert due_ns(nic.device) == nic.now_ns + 2 * TIMES.hold_down_ns
+    assert any(isinstance(each, Write) for each in nic(TimerDue(), 2 * TIMES.hold_down_ns))
 
 
-def test_settings_wait_for_moves_and_moves_for_settings(told: Told) -> None:
+def test_settings_wait_for_moves_and_moves_for_settings(nic: SteppedNic) -> None:
     wanted = to(0, Mode.IMMEDIATE)
-    told(wanted)
-    assert told(Wanted(SETTING, Mode.STRICT)) == ()
-    assert told(to(1, Mode.IMMEDIATE)) == ()
-    told.written(wanted)
-    assert told(TimerDue(), TIMES.verify_ns)[-1] == Write(SETTING)
-    outcome = Outcome(SETTING, told.now_ns, 0, None, "")
-    more = told(Written(outcome, told.now_ns, told.now_ns))
+    nic(wanted)
+    assert nic(Wanted(SETTING, Mode.STRICT)) == ()
+    assert nic(to(1, Mode.IMMEDIATE)) == ()
+    nic.written(wanted)
+    assert nic(TimerDue(), TIMES.verify_ns)[-1] == Write(SETTING)
+    outcome = Outcome(SETTING, nic.now_ns, 0, None, "")
+    more = nic(Written(outcome, nic.now_ns, nic.now_ns))
     assert Write(to(1, Mode.IMMEDIATE).action) in more
 
 
-def test_a_queue_is_not_moved_while_a_flow_leaves_it(told: Told) -> None:
-    told(to(0, Mode.STRICT))
+def test_a_queue_is_not_moved_while_a_flow_leaves_it(nic: SteppedNic) -> None:
+    nic(to(0, Mode.STRICT))
     action = Action(ActionKind.QUEUE_CPU, "nic", None, None, 0, 3, "", "", queue=0)
     follow = Wanted(action, Mode.STRICT, frozenset({0}))
-    assert told(follow) == ()
-    proven(told, to(0, Mode.STRICT))
-    assert Write(action) in told.commands
-    told.written(follow)
-    told(Seen(0, 0, told.now_ns))
-    told(TimerDue(), TIMES.follow_ns)
-    assert told.verdicts() == [Verdict.PROVEN]
+    assert nic(follow) == ()
+    proven(nic, to(0, Mode.STRICT))
+    assert Write(action) in nic.commands
+    nic.written(follow)
+    nic(Seen(0, 0, nic.now_ns))
+    nic(TimerDue(), TIMES.follow_ns)
+    assert nic.verdicts() == [Verdict.PROVEN]
 
 
-def test_a_queue_follows_while_a_proven_flow_is_looked_at(told: Told) -> None:
-    told.device = told.device._replace(times=replace(TIMES, late_ns=50_000_000))
+def test_a_queue_follows_while_a_proven_flow_is_looked_at(nic: SteppedNic) -> None:
+    nic.device = nic.device._replace(times=replace(TIMES, late_ns=50_000_000))
     wanted = to(0, Mode.STRICT)
-    told(wanted)
-    proven(told, wanted)
-    assert not told.verdicts()  # what is late by less would still be told
+    nic(wanted)
+    proven(nic, wanted)
+    assert not nic.verdicts()  # what is late by less would still be told
     action = Action(ActionKind.QUEUE_CPU, "nic", None, None, 0, 3, "", "", queue=0)
-    assert told(Wanted(action, Mode.STRICT, frozenset({0}))) == (Write(action),)
-    told(TimerDue(), 50_000_000)
-    assert told.verdicts() == [Verdict.PROVEN]
+    assert nic(Wanted(action, Mode.STRICT, frozenset({0}))) == (Write(action),)
+    nic(TimerDue(), 50_000_000)
+    assert nic.verdicts() == [Verdict.PROVEN]
 
 
-def test_a_dead_flows_rule_goes_after_what_may_be_in_flight(told: Told) -> None:
+def test_a_dead_flows_rule_goes_after_what_may_be_in_flight(nic: SteppedNic) -> None:
     action = Action(ActionKind.DELETE, "nic", key(0), 7, 0, None, "", "")
-    told(FlowClosed(key(0)))
-    assert told(Wanted(action, Mode.STRICT, live=False)) == ()
-    assert told(TimerDue(), TIMES.quiet_ns) == (Write(action),)
-    told.written(Wanted(action, Mode.STRICT))
-    assert told.verdicts() == [Verdict.DONE]
+    nic(FlowClosed(key(0)))
+    assert nic(Wanted(action, Mode.STRICT, live=False)) == ()
+    assert nic(TimerDue(), TIMES.quiet_ns) == (Write(action),)
+    nic.written(Wanted(action, Mode.STRICT))
+    assert nic.verdicts() == [Verdict.DONE]
 
 
-def test_a_new_socket_of_the_same_addresses_keeps_the_rule(told: Told) -> None:
+def test_a_new_socket_of_the_same_addresses_keeps_the_rule(nic: SteppedNic) -> None:
     action = Action(ActionKind.DELETE, "nic", key(0), 7, 0, None, "", "")
-    told(Wanted(action, Mode.STRICT, live=False))
-    told(to(0, Mode.IMMEDIATE))
-    assert told.verdicts() == [Verdict.DEFERRED]
-    assert Write(to(0, Mode.IMMEDIATE).action) in told.commands
+    nic(Wanted(action, Mode.STRICT, live=False))
+    nic(to(0, Mode.IMMEDIATE))
+    assert nic.verdicts() == [Verdict.DEFERRED]
+    assert Write(to(0, Mode.IMMEDIATE).action) in nic.commands
 
 
-def test_a_reset_releases_and_asks_to_read_everything_again(told: Told) -> None:
-    told(to(0, Mode.STRICT))
-    told(QueueHeld(1, told.now_ns))
-    told.written(to(0, Mode.STRICT))
-    assert told(Reset()) == (Release(1),)
-    told(Released(1, True))
-    assert told.verdicts() == [Verdict.RESYNC]
+def test_a_reset_releases_and_asks_to_read_everything_again(nic: SteppedNic) -> None:
+    nic(to(0, Mode.STRICT))
+    nic(QueueHeld(1, nic.now_ns))
+    nic.written(to(0, Mode.STRICT))
+    assert nic(Reset()) == (Release(1),)
+    nic(Released(1, True))
+    assert nic.verdicts() == [Verdict.RESYNC]
 
 
-def test_a_condition_that_ends_on_the_way_ends_the_proof(told: Told) -> None:
-    told(to(0, Mode.STRICT))
-    told(PortChanged(PORT._replace(stages=frozenset({Stage.RPS}))))
-    proven(told, to(0, Mode.STRICT))
-    told(TimerDue(), TIMES.verify_ns)
-    assert not told.device.live
-    assert told.device.records[key(0)].strikes
+def test_a_condition_that_ends_on_the_way_ends_the_proof(nic: SteppedNic) -> None:
+    nic(to(0, Mode.STRICT))
+    nic(PortChanged(PORT._replace(stages=frozenset({Stage.RPS}))))
+    proven(nic, to(0, Mode.STRICT))
+    nic(TimerDue(), TIMES.verify_ns)
+    assert not nic.device.live
+    assert nic.device.records[key(0)].strikes
 
 
 @pytest.mark.parametrize(
     ("mode", "verdict"), [(Mode.STRICT, Verdict.UNPROVEN), (Mode.BOUNDED, Verdict.VERIFIED)]
 )
 def test_a_hold_without_proof_is_enough_only_where_seeing_is(
-    told: Told, mode: Mode, verdict: Verdict
+    nic: SteppedNic, mode: Mode, verdict: Verdict
 ) -> None:
-    told(to(0, mode))
-    told(QueueHeld(1, told.now_ns))
-    told.written(to(0, mode))
-    assert told(TimerDue(), TIMES.hold_max_ns) == (Release(1),)
-    told(Released(1, True))
-    told(Seen(key(0), 1, told.now_ns))
-    told(TimerDue(), TIMES.verify_ns)
-    assert told.verdicts() == [verdict]
+    nic(to(0, mode))
+    nic(QueueHeld(1, nic.now_ns))
+    nic.written(to(0, mode))
+    assert nic(TimerDue(), TIMES.hold_max_ns) == (Release(1),)
+    nic(Released(1, True))
+    nic(Seen(key(0), 1, nic.now_ns))
+    nic(TimerDue(), TIMES.verify_ns)
+    assert nic.verdicts() == [verdict]
 
 
-def test_a_burst_is_bounded(told: Told) -> None:
+def test_a_burst_is_bounded(nic: SteppedNic) -> None:
     for number in range(20):
-        told(to(number, Mode.IMMEDIATE))
-    assert len(told.device.live) == TIMES.burst
-    told(TimerDue(), TIMES.move_every_ns)
-    assert len(told.device.live) == TIMES.burst + 1
+        nic(to(number, Mode.IMMEDIATE))
+    assert len(nic.device.live) == TIMES.burst
+    nic(TimerDue(), TIMES.move_every_ns)
+    assert len(nic.device.live) == TIMES.burst + 1
 
 
 def test_the_timer_has_the_paper_s_term_and_those_it_leaves_out() -> None:
@@ -283,106 +283,106 @@ TWO_CHANNELS = PortChanged(PORT._replace(rings=PORT.rings[:2]))
 @pytest.mark.parametrize("mode", list(Mode))
 @pytest.mark.parametrize(("old", "new"), [(2, 0), (0, 2)], ids=["from", "to"])
 def test_a_move_decided_before_a_channel_was_taken_away(
-    told: Told, mode: Mode, old: int, new: int
+    nic: SteppedNic, mode: Mode, old: int, new: int
 ) -> None:
     """It is never proven by a ring that is gone; at once, it is tried, for the kernel to refuse."""
-    told(TWO_CHANNELS)
+    nic(TWO_CHANNELS)
     wanted = to(0, mode, old, new)._replace(rss=frozenset({2}))
-    commands = told(wanted)
+    commands = nic(wanted)
     if mode is Mode.IMMEDIATE:
         assert commands == (Write(wanted.action),)
     else:
         assert not any(isinstance(each, Hold | Write) for each in commands)
     if new == 2 and mode is not Mode.IMMEDIATE:
-        assert told.verdicts() == [Verdict.DEFERRED]
+        assert nic.verdicts() == [Verdict.DEFERRED]
 
 
-def test_a_channel_is_taken_away_under_a_move(told: Told) -> None:
+def test_a_channel_is_taken_away_under_a_move(nic: SteppedNic) -> None:
     """What it said of how long packets stay is of no ring there is."""
     wanted = to(0, Mode.STRICT, 2, 0)
-    told(wanted)
-    told(QueueHeld(0, told.now_ns))
-    told.written(wanted)
-    told(TWO_CHANNELS)
-    told(Violated(key(0), 1, told.now_ns))
-    told(Released(0, True))
-    told(Reset(), 10_000_000)
-    told(TimerDue(), 10_000_000_000)
-    assert (dict(told.device.live), dict(told.device.timers_ns)) == ({}, {})
+    nic(wanted)
+    nic(QueueHeld(0, nic.now_ns))
+    nic.written(wanted)
+    nic(TWO_CHANNELS)
+    nic(Violated(key(0), 1, nic.now_ns))
+    nic(Released(0, True))
+    nic(Reset(), 10_000_000)
+    nic(TimerDue(), 10_000_000_000)
+    assert (dict(nic.device.live), dict(nic.device.timers_ns)) == ({}, {})
 
 
 class TestDisturbed:
     """Another program deletes or changes the filter in the middle of a move: it is not ours that
     packets are late by, and it teaches nothing."""
 
-    def taught(self, told: Told) -> bool:
-        records = dict(told.device.records).values()
-        return bool(told.device.timers_ns) or any(record.strikes for record in records)
+    def taught(self, nic: SteppedNic) -> bool:
+        records = dict(nic.device.records).values()
+        return bool(nic.device.timers_ns) or any(record.strikes for record in records)
 
-    def end(self, told: Told) -> Ended:
-        [ended] = [each for each in told.commands if isinstance(each, Ended)]
+    def end(self, nic: SteppedNic) -> Ended:
+        [ended] = [each for each in nic.commands if isinstance(each, Ended)]
         return ended
 
     @pytest.mark.parametrize("mode", [Mode.IMMEDIATE, Mode.STRICT])
-    def test_after_the_write(self, told: Told, mode: Mode) -> None:
+    def test_after_the_write(self, nic: SteppedNic, mode: Mode) -> None:
         wanted = to(0, mode)
-        told(wanted)
+        nic(wanted)
         if mode is Mode.STRICT:
-            told(QueueHeld(1, told.now_ns))
-        told.written(wanted)
+            nic(QueueHeld(1, nic.now_ns))
+        nic.written(wanted)
         if mode is Mode.STRICT:
             for _ in range(3):
-                told(Polled(0, told.now_ns, 0, 64), 50_000)
-            told(Released(1, True))
-        told(Seen(key(0), 1, told.now_ns))
-        assert told(Violated(key(0), 3, told.now_ns + 1_000)) == (Reread(key(0), 7, 1),)
-        told(Disturbed(key(0)))
-        ended = self.end(told)
+                nic(Polled(0, nic.now_ns, 0, 64), 50_000)
+            nic(Released(1, True))
+        nic(Seen(key(0), 1, nic.now_ns))
+        assert nic(Violated(key(0), 3, nic.now_ns + 1_000)) == (Reread(key(0), 7, 1),)
+        nic(Disturbed(key(0)))
+        ended = self.end(nic)
         assert (ended.verdict, ended.violations) == (Verdict.RESYNC, 0)
-        assert not self.taught(told)
-        assert dict(told.device.live) == {}
+        assert not self.taught(nic)
+        assert dict(nic.device.live) == {}
 
-    def test_a_filter_that_stands_is_our_own_fault(self, told: Told) -> None:
+    def test_a_filter_that_stands_is_our_own_fault(self, nic: SteppedNic) -> None:
         wanted = to(0, Mode.IMMEDIATE)
-        told(wanted)
-        told.written(wanted)
-        told(Violated(key(0), 3, told.now_ns))
-        told(TimerDue(), TIMES.verify_ns)
-        assert (told.verdicts(), self.end(told).violations) == ([Verdict.VIOLATED], 3)
-        assert self.taught(told)
+        nic(wanted)
+        nic.written(wanted)
+        nic(Violated(key(0), 3, nic.now_ns))
+        nic(TimerDue(), TIMES.verify_ns)
+        assert (nic.verdicts(), self.end(nic).violations) == ([Verdict.VIOLATED], 3)
+        assert self.taught(nic)
 
-    def test_packets_that_come_as_before(self, told: Told) -> None:
+    def test_packets_that_come_as_before(self, nic: SteppedNic) -> None:
         """Not that the filter had no effect."""
         wanted = to(0, Mode.IMMEDIATE)
-        told(wanted)
-        told.written(wanted)
-        late_ns = told.device.timer_ns(frozenset({0})) + 1
-        assert told(Seen(key(0), 0, told.now_ns + late_ns), late_ns) == (Reread(key(0), 7, 1),)
-        assert told(Seen(key(0), 0, told.now_ns + 1), 1) == ()  # asked once
-        told(Disturbed(key(0)))
-        assert told.verdicts() == [Verdict.RESYNC]
-        assert not self.taught(told)
+        nic(wanted)
+        nic.written(wanted)
+        late_ns = nic.device.timer_ns(frozenset({0})) + 1
+        assert nic(Seen(key(0), 0, nic.now_ns + late_ns), late_ns) == (Reread(key(0), 7, 1),)
+        assert nic(Seen(key(0), 0, nic.now_ns + 1), 1) == ()  # asked once
+        nic(Disturbed(key(0)))
+        assert nic.verdicts() == [Verdict.RESYNC]
+        assert not self.taught(nic)
 
     @pytest.mark.parametrize("mode", [Mode.IMMEDIATE, Mode.STRICT])
-    def test_before_the_write(self, told: Told, mode: Mode) -> None:
+    def test_before_the_write(self, nic: SteppedNic, mode: Mode) -> None:
         """The rewrite finds nothing: RSS delivers, and what is late is late by that."""
         wanted = to(0, mode)
-        told(wanted)
+        nic(wanted)
         if mode is Mode.STRICT:
-            told(QueueHeld(1, told.now_ns))
+            nic(QueueHeld(1, nic.now_ns))
         left = "another program deleted its rule, or replaced it: delivered by RSS"
-        outcome = Outcome(wanted.action, told.now_ns, errno.ENOENT, None, left)
-        told(Written(outcome, told.now_ns, told.now_ns))
+        outcome = Outcome(wanted.action, nic.now_ns, errno.ENOENT, None, left)
+        nic(Written(outcome, nic.now_ns, nic.now_ns))
         if mode is Mode.STRICT:
-            assert told.commands == (Release(1),)
-            told(Released(1, True))
-        assert (self.end(told).verdict, self.end(told).why) == (Verdict.RESYNC, left)
-        assert not self.taught(told)
+            assert nic.commands == (Release(1),)
+            nic(Released(1, True))
+        assert (self.end(nic).verdict, self.end(nic).why) == (Verdict.RESYNC, left)
+        assert not self.taught(nic)
 
-    def test_while_it_waits_for_a_gap(self, told: Told) -> None:
+    def test_while_it_waits_for_a_gap(self, nic: SteppedNic) -> None:
         """It is not written any more: what was decided was decided on something else."""
-        told.device = told.device._replace(port=PORT._replace(holds_max=0))
-        told(to(0, Mode.BOUNDED))
-        told(Violated(key(0), 2, told.now_ns + 5_000), 5_000)
-        assert (told.verdicts(), self.end(told).violations) == ([Verdict.RESYNC], 0)
-        assert not any(isinstance(each, Write) for each in told.commands)
+        nic.device = nic.device._replace(port=PORT._replace(holds_max=0))
+        nic(to(0, Mode.BOUNDED))
+        nic(Violated(key(0), 2, nic.now_ns + 5_000), 5_000)
+        assert (nic.verdicts(), self.end(nic).violations) == ([Verdict.RESYNC], 0)
+        assert not any(isinstance(each, Write) for each in nic.commands)

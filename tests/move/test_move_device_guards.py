@@ -12,7 +12,7 @@ from atfnd.move.event import FlowClosed, PortChanged, QueueHeld, TimerDue, Wante
 from atfnd.move.frozenmap import FrozenMap
 from atfnd.move.verdict import Mode, Verdict
 from tests.move.check import PORT
-from tests.move.told import TIMES, Told, to
+from tests.move.stepped import TIMES, SteppedNic, to
 from tests.values import key
 
 __all__: list[str] = []
@@ -30,83 +30,83 @@ def delete(number: int) -> Wanted:
     return Wanted(action, Mode.STRICT, frozenset({1}), frozenset({2}), live=False)
 
 
-def written(told: Told) -> list[object]:
+def written(nic: SteppedNic) -> list[object]:
     """Of what was just asked for: the subjects of writes."""
-    writes = [each.action for each in told.commands if isinstance(each, Write)]
+    writes = [each.action for each in nic.commands if isinstance(each, Write)]
     return [each.queue if each.key is None else each.key for each in writes]
 
 
 def test_a_flow_waits_while_a_queue_that_it_leaves_or_comes_to_changes_its_cpu() -> None:
     for queue, waits in ((0, True), (1, True), (2, False)):
-        told, moved = Told(), of_queue(queue)
-        told(moved)
-        assert written(told) == [queue]
-        told(to(1, Mode.IMMEDIATE))
-        assert written(told) == ([] if waits else [key(1)])
+        nic, moved = SteppedNic(), of_queue(queue)
+        nic(moved)
+        assert written(nic) == [queue]
+        nic(to(1, Mode.IMMEDIATE))
+        assert written(nic) == ([] if waits else [key(1)])
 
 
 def test_a_flow_whose_queue_is_not_known_waits_for_any_queue() -> None:
-    told = Told()
-    told(of_queue(2))
-    told(to(1, Mode.IMMEDIATE)._replace(origins=None))
-    assert written(told) == []
+    nic = SteppedNic()
+    nic(of_queue(2))
+    nic(to(1, Mode.IMMEDIATE)._replace(origins=None))
+    assert written(nic) == []
 
 
 def test_a_queue_waits_for_a_flow_that_comes_through_it_while_its_rule_is_added_again() -> None:
     for actuator, waits in ((Actuator.LONG_GAP, True), (Actuator.IN_PLACE, False)):
-        told = Told()
-        told.device = told.device._replace(port=PORT._replace(actuator=actuator))
-        told(to(1, Mode.IMMEDIATE))  # from queue 0 to 1; RSS gives it queue 2
-        assert written(told) == [key(1)]
-        told(of_queue(2))
-        assert written(told) == ([] if waits else [2])
+        nic = SteppedNic()
+        nic.device = nic.device._replace(port=PORT._replace(actuator=actuator))
+        nic(to(1, Mode.IMMEDIATE))  # from queue 0 to 1; RSS gives it queue 2
+        assert written(nic) == [key(1)]
+        nic(of_queue(2))
+        assert written(nic) == ([] if waits else [2])
 
 
 def test_a_dead_flows_waiting_move_is_forgotten_but_not_the_delete_of_its_rule() -> None:
     for waiting, stays in ((to(1, Mode.IMMEDIATE, new=2), False), (delete(1), True)):
-        told = Told()
-        told(to(1, Mode.IMMEDIATE))
-        told(waiting)
-        assert told.device.waiting.get(key(1)) == waiting
-        told(FlowClosed(key(1)))
-        assert (told.device.waiting.get(key(1)) == waiting) is stays
+        nic = SteppedNic()
+        nic(to(1, Mode.IMMEDIATE))
+        nic(waiting)
+        assert nic.device.waiting.get(key(1)) == waiting
+        nic(FlowClosed(key(1)))
+        assert (nic.device.waiting.get(key(1)) == waiting) is stays
 
 
 def test_a_delete_that_is_wanted_once_more_rests_no_longer() -> None:
-    told = Told()
-    told(delete(1))
-    due = due_ns(told.device)
-    assert due == told.now_ns + TIMES.quiet_ns
-    assert told(delete(1), TIMES.quiet_ns // 2) == ()
-    assert (due_ns(told.device), len(told.device.waiting)) == (due, 0)
-    told(TimerDue(), TIMES.quiet_ns // 2)
-    assert written(told) == [key(1)]
+    nic = SteppedNic()
+    nic(delete(1))
+    due = due_ns(nic.device)
+    assert due == nic.now_ns + TIMES.quiet_ns
+    assert nic(delete(1), TIMES.quiet_ns // 2) == ()
+    assert (due_ns(nic.device), len(nic.device.waiting)) == (due, 0)
+    nic(TimerDue(), TIMES.quiet_ns // 2)
+    assert written(nic) == [key(1)]
 
 
 def test_what_was_learned_of_a_queue_goes_with_it() -> None:
-    told = Told()
-    told.device = told.device._replace(timers_ns=FrozenMap({0: 5, 2: 7}))
-    told(PortChanged(PORT._replace(rings=PORT.rings[:2])))
-    assert dict(told.device.timers_ns.items()) == {0: 5}
+    nic = SteppedNic()
+    nic.device = nic.device._replace(timers_ns=FrozenMap({0: 5, 2: 7}))
+    nic(PortChanged(PORT._replace(rings=PORT.rings[:2])))
+    assert dict(nic.device.timers_ns.items()) == {0: 5}
 
 
 def test_what_was_put_off_teaches_nothing() -> None:
-    told = Told()
-    told.device = told.device._replace(port=PORT._replace(asynchronous=True))
-    told(to(1, Mode.BOUNDED))  # it waits for a gap
-    told(TimerDue(), TIMES.arm_ns)
-    assert told.verdicts() == [Verdict.DEFERRED]
-    assert (len(told.device.records), len(told.device.timers_ns)) == (0, 0)
+    nic = SteppedNic()
+    nic.device = nic.device._replace(port=PORT._replace(asynchronous=True))
+    nic(to(1, Mode.BOUNDED))  # it waits for a gap
+    nic(TimerDue(), TIMES.arm_ns)
+    assert nic.verdicts() == [Verdict.DEFERRED]
+    assert (len(nic.device.records), len(nic.device.timers_ns)) == (0, 0)
 
 
 def test_a_refused_write_leaves_what_waits_as_it_was_decided() -> None:
     for code, verdicts in ((22, [Verdict.REFUSED]), (0, [])):
-        told, first = Told(), to(1, Mode.IMMEDIATE)
-        told(first)
-        told(to(1, Mode.IMMEDIATE, new=2))
-        told.written(first, code)
-        assert told.verdicts() == verdicts
-        assert [each.new for each in map(action_of, told.commands) if each] == [2] * (code != 0)
+        nic, first = SteppedNic(), to(1, Mode.IMMEDIATE)
+        nic(first)
+        nic(to(1, Mode.IMMEDIATE, new=2))
+        nic.written(first, code)
+        assert nic.verdicts() == verdicts
+        assert [each.new for each in map(action_of, nic.commands) if each] == [2] * (code != 0)
 
 
 def action_of(command: object) -> Action | None:
@@ -114,50 +114,50 @@ def action_of(command: object) -> Action | None:
 
 
 def test_each_move_is_paid_for_but_no_dead_flows_delete() -> None:
-    told = Told()
-    told(delete(9))
-    assert told.device.arrival_ns == 0
-    told(to(1, Mode.IMMEDIATE))
-    assert told.device.arrival_ns == told.now_ns + TIMES.move_every_ns
+    nic = SteppedNic()
+    nic(delete(9))
+    assert nic.device.arrival_ns == 0
+    nic(to(1, Mode.IMMEDIATE))
+    assert nic.device.arrival_ns == nic.now_ns + TIMES.move_every_ns
     for number in range(2, TIMES.burst + 1):
-        told(to(number, Mode.IMMEDIATE))
-        assert written(told) == [key(number)]
-    told(to(50, Mode.IMMEDIATE))
-    assert written(told) == []
-    told(delete(60), 0)
-    assert not any(isinstance(each, Ended) for each in told.commands)
+        nic(to(number, Mode.IMMEDIATE))
+        assert written(nic) == [key(number)]
+    nic(to(50, Mode.IMMEDIATE))
+    assert written(nic) == []
+    nic(delete(60), 0)
+    assert not any(isinstance(each, Ended) for each in nic.commands)
 
 
 def test_one_hold_at_a_time_whichever_queues_it_is_of() -> None:
-    told = Told()
-    told(to(1, Mode.STRICT))
-    assert told(to(2, Mode.STRICT, old=2, new=0)) == ()
-    told(QueueHeld(1, told.now_ns))
-    assert written(told) == [key(1)]
+    nic = SteppedNic()
+    nic(to(1, Mode.STRICT))
+    assert nic(to(2, Mode.STRICT, old=2, new=0)) == ()
+    nic(QueueHeld(1, nic.now_ns))
+    assert written(nic) == [key(1)]
 
 
 def test_a_setting_waits_for_every_move_and_every_move_for_the_setting() -> None:
     setting = Action.of_setting("nic", "rps-cpus:0", None)
-    turn, told = Wanted(replace(setting, value="0"), Mode.IMMEDIATE), Told()
+    turn, nic = Wanted(replace(setting, value="0"), Mode.IMMEDIATE), SteppedNic()
     first = to(1, Mode.IMMEDIATE)
-    told(first)
-    assert told(turn) == ()
-    assert told(to(2, Mode.IMMEDIATE, old=2)) == ()
-    told.written(first)
-    told(TimerDue(), TIMES.verify_ns)
-    assert [each.action.setting for each in told.commands if isinstance(each, Write)] == [
+    nic(first)
+    assert nic(turn) == ()
+    assert nic(to(2, Mode.IMMEDIATE, old=2)) == ()
+    nic.written(first)
+    nic(TimerDue(), TIMES.verify_ns)
+    assert [each.action.setting for each in nic.commands if isinstance(each, Write)] == [
         "rps-cpus:0"
     ]
-    told.written(turn)
-    assert written(told) == [key(2)]
+    nic.written(turn)
+    assert written(nic) == [key(2)]
 
 
 def test_what_moves_taught_of_a_flow_ends_with_its_entry_and_its_last_move() -> None:
-    told = Told()
-    told(to(1, Mode.IMMEDIATE))  # its move is under way
-    rests = Record(told.now_ns)
-    told.device = told.device._replace(
+    nic = SteppedNic()
+    nic(to(1, Mode.IMMEDIATE))  # its move is under way
+    rests = Record(nic.now_ns)
+    nic.device = nic.device._replace(
         records=FrozenMap({key(0): rests, key(1): rests, key(2): rests, 3: rests})
     )
-    kept = only_known(told.device, {key(2)}).records
+    kept = only_known(nic.device, {key(2)}).records
     assert [*kept] == [key(1), key(2), 3]  # and that of a queue

@@ -12,15 +12,15 @@ from atfnd.move.learn import Lesson, Record, adapted_ns, demoted
 from atfnd.move.timer import Times, pipe_ns
 from atfnd.move.verdict import Mechanism, Mode, Verdict
 from tests.move.check import PORT
-from tests.move.told import TIMES, Told, to
+from tests.move.stepped import TIMES, SteppedNic, to
 from tests.values import key
 
 __all__: list[str] = []
 
 
 @pytest.fixture
-def told() -> Told:
-    return Told()
+def nic() -> SteppedNic:
+    return SteppedNic()
 
 
 def test_the_timer_settles_where_epsilon_of_the_moves_reorder() -> None:
@@ -33,20 +33,20 @@ def test_the_timer_settles_where_epsilon_of_the_moves_reorder() -> None:
     assert adapted_ns(floor_ns, Lesson(False, False), floor_ns, times) == floor_ns
 
 
-def test_a_timer_becomes_as_long_as_a_packet_was_seen_to_stay(told: Told) -> None:
+def test_a_timer_becomes_as_long_as_a_packet_was_seen_to_stay(nic: SteppedNic) -> None:
     """One gap that was none is enough to know better: it was idle for 1 ms, the packet that was
     overtaken came 4 ms later."""
     queue, wanted = frozenset({0}), to(0, Mode.BOUNDED)
-    told.device = told.device._replace(port=PORT._replace(holds_max=0))
-    told(wanted)
-    idle_ns = max(told.device.timer_ns(queue), 1_000_000)
-    told(Idle(key(0), told.now_ns - idle_ns))
-    told.written(wanted)
-    told(Seen(key(0), 1, told.now_ns))
-    told(Violated(key(0), 1, told.now_ns + 4_000_000), 4_000_000)
-    told(TimerDue(), TIMES.verify_ns)
-    assert told.verdicts() == [Verdict.VIOLATED]
-    assert told.device.timer_ns(queue) == idle_ns + 4_000_000
+    nic.device = nic.device._replace(port=PORT._replace(holds_max=0))
+    nic(wanted)
+    idle_ns = max(nic.device.timer_ns(queue), 1_000_000)
+    nic(Idle(key(0), nic.now_ns - idle_ns))
+    nic.written(wanted)
+    nic(Seen(key(0), 1, nic.now_ns))
+    nic(Violated(key(0), 1, nic.now_ns + 4_000_000), 4_000_000)
+    nic(TimerDue(), TIMES.verify_ns)
+    assert nic.verdicts() == [Verdict.VIOLATED]
+    assert nic.device.timer_ns(queue) == idle_ns + 4_000_000
 
 
 def test_a_mechanism_is_not_tried_again_after_its_second_strike() -> None:
@@ -55,12 +55,12 @@ def test_a_mechanism_is_not_tried_again_after_its_second_strike() -> None:
     assert demoted(struck._replace(strikes=(*struck.strikes, Mechanism.GAP))) == {Mechanism.GAP}
 
 
-def test_a_packet_that_came_late_but_in_order_teaches_too(told: Told) -> None:
+def test_a_packet_that_came_late_but_in_order_teaches_too(nic: SteppedNic) -> None:
     queue, wanted = frozenset({0}), to(0, Mode.IMMEDIATE)
-    told(wanted)
-    told.written(wanted)
-    told(Seen(key(0), 0, told.now_ns + 7_000_000), 7_000_000)
-    told(Seen(key(0), 1, told.now_ns + 1_000), 1_000)
-    told(TimerDue(), TIMES.verify_ns)
-    assert told.verdicts() == [Verdict.VERIFIED]
-    assert told.device.timer_ns(queue) == 7_000_000
+    nic(wanted)
+    nic.written(wanted)
+    nic(Seen(key(0), 0, nic.now_ns + 7_000_000), 7_000_000)
+    nic(Seen(key(0), 1, nic.now_ns + 1_000), 1_000)
+    nic(TimerDue(), TIMES.verify_ns)
+    assert nic.verdicts() == [Verdict.VERIFIED]
+    assert nic.device.timer_ns(queue) == 7_000_000

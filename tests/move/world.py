@@ -81,7 +81,7 @@ class World(NamedTuple):
     todo: tuple[Command, ...] = ()
     writing: Writing | None = None
     drift: tuple[int, ...] = ()  # steps of a rule's effect after its write has returned
-    reset_untold: bool = False
+    reset_unreported: bool = False
     faults: int = 0  # so many have happened
     writes: int = 0
     established: int = 0  # when; 0: not yet

@@ -89,14 +89,14 @@ def test_a_segment_ahead_of_others_says_nothing_of_their_queue(
     peer.send(segment(FIRST, 0, SYN))
     peer.send(segment(FIRST + 1 + ahead, peer.answered() + 1, ACK, data))
     accepted = listener.accept()[0]
-    told: list[Accepted] = []
+    reported: list[Accepted] = []
 
     def hears() -> bool:
-        told.extend(each for each in births.drain() if isinstance(each, Accepted))
-        return bool(told)
+        reported.extend(each for each in births.drain() if isinstance(each, Accepted))
+        return bool(reported)
 
     until(hears, "it is told")
-    assert told[0].key.remote == packed(NOBODY)
+    assert reported[0].key.remote == packed(NOBODY)
     queue = lab.nic.queues()[lab.queue_of(accepted) or 0]
-    assert told[0].napi_id == (None if ahead else queue.napi_id)
+    assert reported[0].napi_id == (None if ahead else queue.napi_id)
     accepted.close()

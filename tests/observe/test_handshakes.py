@@ -71,13 +71,13 @@ def cookies(events: list[Born]) -> list[int]:
     return [each.cookie for each in events if not isinstance(each, Forked)]
 
 
-def told(births: Births) -> list[Born]:
+def reported(births: Births) -> list[Born]:
     select.select([births.fileno()], [], [], 10)
     return births.drain()
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_a_connect_is_told_before_its_syn_and_when_it_was_answered(
+def test_a_connect_is_reported_before_its_syn_and_when_it_was_answered(
     lab: Lab, births: Births, family: int
 ) -> None:
     a_listener(lab, "peer", family, 80, PEER[family])
@@ -85,7 +85,7 @@ def test_a_connect_is_told_before_its_syn_and_when_it_was_answered(
     before_ns = time.monotonic_ns()
     made = connect(lab, family, PEER[family], 80)
     after_ns = time.monotonic_ns()
-    connecting, connected = told(births)
+    connecting, connected = reported(births)
     key = FlowKey(
         Protocol.TCP, packed(HOST[family]), made.getsockname()[1], packed(PEER[family]), 80
     )
@@ -112,13 +112,13 @@ def test_a_connect_is_told_before_its_syn_and_when_it_was_answered(
 def test_a_mapped_connect_is_an_ipv4_flow(lab: Lab, births: Births) -> None:
     a_listener(lab, "peer", socket.AF_INET, 80, PEER[socket.AF_INET])
     made = connect(lab, socket.AF_INET6, f"::ffff:{PEER[socket.AF_INET]}", 80)
-    events = told(births)
+    events = reported(births)
     port = made.getsockname()[1]
     key = FlowKey(Protocol.TCP, packed(HOST4), port, packed(PEER[socket.AF_INET]), 80)
     assert [each.key for each in events if isinstance(each, Connecting | Connected)] == [key, key]
 
 
-def test_a_fast_open_is_not_told(lab: Lab, births: Births) -> None:
+def test_a_fast_open_is_not_reported(lab: Lab, births: Births) -> None:
     a_listener(lab, "peer", socket.AF_INET, 80, PEER[socket.AF_INET])
     made = lab.open("host", socket.AF_INET, socket.SOCK_STREAM)
     made.setblocking(True)
@@ -131,13 +131,13 @@ def test_a_refused_connect_ends(lab: Lab, births: Births) -> None:
     made = lab.open("host", socket.AF_INET, socket.SOCK_STREAM)
     with pytest.raises(ConnectionRefusedError):
         made.connect((PEER[socket.AF_INET], 81))
-    assert [type(each) for each in told(births)] == [Connecting, SocketGone]
+    assert [type(each) for each in reported(births)] == [Connecting, SocketGone]
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_a_listener_is_told_and_its_end(lab: Lab, births: Births, family: int) -> None:
+def test_a_listener_and_its_end_are_reported(lab: Lab, births: Births, family: int) -> None:
     made = a_listener(lab, "host", family, 80, HOST[family])
-    (listening,) = told(births)
+    (listening,) = reported(births)
     assert isinstance(listening, Listening)
     assert listening.key == FlowKey(Protocol.TCP, packed(HOST[family]), 80, any_of(family), 0)
     assert listening.cookie == cookie(made)
@@ -146,7 +146,7 @@ def test_a_listener_is_told_and_its_end(lab: Lab, births: Births, family: int) -
     made.listen(200)  # only its backlog is another
     assert births.drain() == []
     made.close()
-    (gone,) = told(births)
+    (gone,) = reported(births)
     assert isinstance(gone, SocketGone)
     assert gone.cookie == listening.cookie
 
@@ -179,7 +179,7 @@ sys.stdin.read()
         ("then threads", True, 1),  # it is told once
     ],
 )
-def test_who_listens_alone_is_told_and_when_he_is_not_any_more(
+def test_a_sole_listener_is_reported_and_when_another_joins(
     lab: Lab, births: Births, how: str, alone: bool, forks: int
 ) -> None:
     command = ["ip", "netns", "exec", f"{lab.name}-host", sys.executable, "-c", SERVER, how]
@@ -188,7 +188,7 @@ def test_who_listens_alone_is_told_and_when_he_is_not_any_more(
     ) as server:
         assert server.stdout is not None
         pid = int(server.stdout.readline())
-        events = told(births)
+        events = reported(births)
         listens = [each for each in events if isinstance(each, Listening)]
         forked = [each for each in events if isinstance(each, Forked)]
         server.communicate()
@@ -204,14 +204,14 @@ def test_a_listener_for_both_families_is_two_flows(lab: Lab, births: Births, v6o
     made.bind(("::", 80))
     made.listen()
     keys = [FlowKey(Protocol.TCP, any_of(f), 80, any_of(f), 0) for f in reversed(FAMILIES)]
-    events = told(births)
+    events = reported(births)
     assert [each.key for each in events if isinstance(each, Listening)] == keys[: 2 - v6only]
     assert [(each.cookie, each.key) for each in births.listeners()] == [
         (cookie(made), key) for key in keys[: 2 - v6only]
     ]
 
 
-def test_listeners_that_were_there_are_found_and_their_end_is_told(lab: Lab) -> None:
+def test_listeners_that_were_there_are_found_and_their_end_is_reported(lab: Lab) -> None:
     there = [a_listener(lab, "host", family, 80, HOST[family]) for family in FAMILIES]
     a_listener(lab, "host", socket.AF_INET, 81, HOST4).close()
     with closing(Births()) as births:
@@ -222,12 +222,12 @@ def test_listeners_that_were_there_are_found_and_their_end_is_told(lab: Lab) -> 
         assert {each.thread for each in found} == {None}
         for made in there:
             made.close()
-        assert cookies(told(births)) == [each.cookie for each in found]
+        assert cookies(reported(births)) == [each.cookie for each in found]
         assert births.listeners() == []
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_accepts_are_told_with_the_queue_of_their_ack(
+def test_accepts_are_reported_with_the_queue_of_their_ack(
     lab: Lab, births: Births, family: int
 ) -> None:
     births.accepts({80})
@@ -245,7 +245,7 @@ def test_accepts_are_told_with_the_queue_of_their_ack(
     assert births.drain() == []
 
 
-def test_other_namespaces_are_not_told_of(lab: Lab, births: Births) -> None:
+def test_other_namespaces_are_not_reported(lab: Lab, births: Births) -> None:
     listener = a_listener(lab, "peer", socket.AF_INET, 80, PEER[socket.AF_INET])
     listener.close()
     births.serve([lab.netns["peer"]])
@@ -253,10 +253,10 @@ def test_other_namespaces_are_not_told_of(lab: Lab, births: Births) -> None:
     a_listener(lab, "host", socket.AF_INET, 80, HOST4)
     assert births.drain() == births.listeners() == []
     a_listener(lab, "peer", socket.AF_INET, 81, PEER[socket.AF_INET])
-    assert [each.key.local_port for each in told(births) if isinstance(each, Listening)] == [81]
+    assert [each.key.local_port for each in reported(births) if isinstance(each, Listening)] == [81]
 
 
-def test_every_event_is_told_or_counted(lab: Lab) -> None:
+def test_every_event_is_reported_or_counted(lab: Lab) -> None:
     with closing(Births(4096)) as births:
         births.serve([lab.netns["host"]])
         births.start()
@@ -287,7 +287,7 @@ def links() -> int:
     return sum("link_type:" in said(each) for each in os.listdir("/proc/self/fdinfo"))
 
 
-def test_nothing_is_told_and_nothing_attached_before_start_and_after_close(lab: Lab) -> None:
+def test_nothing_is_reported_and_nothing_attached_before_start_and_after_close(lab: Lab) -> None:
     with closing(Births()) as births:
         births.serve([lab.netns["host"]])
         assert links() == 0
@@ -298,7 +298,7 @@ def test_nothing_is_told_and_nothing_attached_before_start_and_after_close(lab: 
         with pytest.raises(OSError, match=os.strerror(errno.EALREADY)):
             births.start()
         a_listener(lab, "host", socket.AF_INET, 81, HOST4)
-        ports = [each.key.local_port for each in told(births) if isinstance(each, Listening)]
+        ports = [each.key.local_port for each in reported(births) if isinstance(each, Listening)]
         assert ports == [81]
     assert links() == 0
 
@@ -308,9 +308,9 @@ def test_two_of_us_go_side_by_side(lab: Lab, births: Births) -> None:
         other.serve([lab.netns["host"]])
         other.start()
         a_listener(lab, "host", socket.AF_INET, 80, HOST4)
-        assert cookies(told(other)) == cookies(told(births))
+        assert cookies(reported(other)) == cookies(reported(births))
     a_listener(lab, "host", socket.AF_INET, 81, HOST4)
-    assert len(cookies(told(births))) == 1
+    assert len(cookies(reported(births))) == 1
 
 
 def test_every_port_may_be_asked_about_at_once() -> None:

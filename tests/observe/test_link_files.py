@@ -22,7 +22,7 @@ def write(root: Path, name: str, text: str) -> Path:
     return root
 
 
-def told(root: Path) -> list[tuple[str, tuple[str, ...], set[str]]]:
+def reported(root: Path) -> list[tuple[str, tuple[str, ...], set[str]]]:
     return [(f.path, f.settings, set(f.interfaces)) for f in link_files([ETH0, ETH1], root)]
 
 
@@ -50,7 +50,7 @@ def test_no_folders_no_files(tmp_path: Path) -> None:
 def test_which_interfaces_a_file_is_for(tmp_path: Path, match: str, names: set[str]) -> None:
     write(tmp_path, f"{ETC}/10-a.link", f"# a comment\n[Match]\n{match}\n\n{SPREAD}")
     path = "/etc/systemd/network/10-a.link"
-    assert told(tmp_path) == ([(path, ("IRQAffinityPolicy=spread",), names)] if names else [])
+    assert reported(tmp_path) == ([(path, ("IRQAffinityPolicy=spread",), names)] if names else [])
 
 
 def test_what_udev_noted_counts(tmp_path: Path) -> None:
@@ -67,7 +67,7 @@ def test_what_udev_noted_counts(tmp_path: Path) -> None:
 def test_the_first_file_that_fits_is_the_only_one(tmp_path: Path) -> None:
     write(tmp_path, f"{ETC}/05-plain.link", "[Match]\nOriginalName=eth0\n[Link]\nMTUBytes=9000\n")
     write(tmp_path, f"{USR}/99-default.link", f"[Match]\nOriginalName=*\n{SPREAD}")
-    assert told(tmp_path) == [
+    assert reported(tmp_path) == [
         ("/usr/lib/systemd/network/99-default.link", ("IRQAffinityPolicy=spread",), {"eth1"})
     ]
 
@@ -75,12 +75,12 @@ def test_the_first_file_that_fits_is_the_only_one(tmp_path: Path) -> None:
 def test_a_file_of_the_same_name_in_etc_wins_and_an_empty_one_masks(tmp_path: Path) -> None:
     write(tmp_path, f"{USR}/50-a.link", f"[Match]\nOriginalName=*\n{SPREAD}")
     write(tmp_path, f"{ETC}/50-a.link", "[Match]\nOriginalName=*\n[Link]\nIRQAffinity=0-3\n")
-    assert [settings for _, settings, _ in told(tmp_path)] == [("IRQAffinity=0-3",)]
+    assert [settings for _, settings, _ in reported(tmp_path)] == [("IRQAffinity=0-3",)]
     write(tmp_path, f"{ETC}/50-a.link", "")
-    assert told(tmp_path) == []
+    assert reported(tmp_path) == []
     (tmp_path / f"{ETC}/50-a.link").unlink()
     (tmp_path / f"{ETC}/50-a.link").symlink_to("/nowhere")
-    assert told(tmp_path) == []
+    assert reported(tmp_path) == []
 
 
 def test_a_drop_in_adds_to_its_file(tmp_path: Path) -> None:
@@ -88,9 +88,9 @@ def test_a_drop_in_adds_to_its_file(tmp_path: Path) -> None:
     write(tmp_path, f"{USR}/50-a.link.d/x.conf", "[Link]\nReceivePacketSteeringCPUMask=0-3\n")
     write(tmp_path, f"{ETC}/50-a.link.d/y.conf", "[Link]\nNTupleFilter=no\nIRQAffinity=\n")
     settings = ("ReceivePacketSteeringCPUMask=0-3", "NTupleFilter=no")
-    assert told(tmp_path) == [("/usr/lib/systemd/network/50-a.link", settings, {"eth0"})]
+    assert reported(tmp_path) == [("/usr/lib/systemd/network/50-a.link", settings, {"eth0"})]
 
 
 def test_filters_turned_on_are_no_finding(tmp_path: Path) -> None:
     write(tmp_path, f"{ETC}/10-a.link", "[Match]\nOriginalName=*\n[Link]\nNTupleFilter=yes\n")
-    assert told(tmp_path) == []
+    assert reported(tmp_path) == []

@@ -59,10 +59,10 @@ def test_every_migration_of_every_socket_is_one_event(
         for _ in range(25):
             for pair in pairs:
                 lockstep(*pair)
-    told = seen(observer.drain())
-    assert len(told) == 40 * 2
+    events = seen(observer.drain())
+    assert len(events) == 40 * 2
     for _, receiver in pairs:
-        mine = [each for each in told if each.cookie == cookie(receiver)]
+        mine = [each for each in events if each.cookie == cookie(receiver)]
         assert [each.app_cpu for each in mine] == cpus
         protocol = Protocol.TCP if receiver.type == socket.SOCK_STREAM else Protocol.UDP
         assert {each.key for each in mine} == {key_of(receiver, protocol)}
@@ -90,8 +90,8 @@ def test_an_event_comes_after_dwell(shared_lab: Lab, watch: Watch) -> None:
     observer = watch(shared_lab, dwell_ns=dwell_ns)
     pair = directed(shared_lab, shared_lab.udp_pair)
     on_cpu(WRONG)
-    told = use(pair, lambda: seen(observer.drain()), "an event")
-    (event,) = told
+    events = use(pair, lambda: seen(observer.drain()), "an event")
+    (event,) = events
     assert event.at_ns - event.off_since_ns >= dwell_ns
     assert event.app_cpu == WRONG
 
@@ -179,12 +179,12 @@ def test_an_unconnected_udp_socket_is_the_flow_of_its_port(
                              socket.SOCK_DGRAM)  # fmt: skip
     sender.connect((to, port))
     lockstep(sender, receiver)
-    told = seen(observer.drain())
-    assert [each.key for each in told] == [
+    events = seen(observer.drain())
+    assert [each.key for each in events] == [
         FlowKey(Protocol.UDP, packed(local), port, bytes(len(packed(local))), 0)
         for local in locals_
     ]
-    assert {(each.rx_cpu, each.cookie) for each in told} == {(None, cookie(receiver))}
+    assert {(each.rx_cpu, each.cookie) for each in events} == {(None, cookie(receiver))}
 
 
 def test_an_ipv6_only_socket_has_one_flow(shared_lab: Lab, watch: Watch) -> None:
@@ -238,7 +238,7 @@ def test_so_is_the_end_of_udp_sockets(shared_lab: Lab, watch: Watch, family: int
     assert gone(observer.drain()) == [ended]
 
 
-def test_the_end_of_reported_sockets_only_is_told(shared_lab: Lab, watch: Watch) -> None:
+def test_only_the_end_of_reported_sockets_is_reported(shared_lab: Lab, watch: Watch) -> None:
     observer = watch(shared_lab)
     reported, silent = (directed(shared_lab, shared_lab.tcp_pair) for _ in range(2))
     on_cpu(RIGHT)
@@ -274,9 +274,9 @@ def test_sockets_of_two_namespaces_are_seen(shared_lab: Lab, watch: Watch) -> No
         pairs = [directed(lab, lab.tcp_pair) for lab in (shared_lab, other)]
         for pair in pairs:
             lockstep(*pair)
-        told = {each.cookie for each in seen(observer.drain())}
-        assert told == {cookie(receiver) for _, receiver in pairs}
-        assert told <= {each.cookie for each in observer.inventory()}
+        events = {each.cookie for each in seen(observer.drain())}
+        assert events == {cookie(receiver) for _, receiver in pairs}
+        assert events <= {each.cookie for each in observer.inventory()}
 
 
 def test_more_queues_than_the_map_holds_are_counted_and_the_first_are_seen() -> None:

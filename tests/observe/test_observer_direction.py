@@ -38,7 +38,7 @@ def watching(shared_lab: Lab) -> Iterator[Watching]:
         yield make
 
 
-def told(observer: BpfObserver, pair: Pair) -> Direction | None:
+def reported(observer: BpfObserver, pair: Pair) -> Direction | None:
     """As of a socket that is used where its packets do not arrive."""
     on_cpu(WRONG)
 
@@ -68,22 +68,22 @@ def connected(lab: Lab) -> Callable[..., Pair]:
 def test_it_tells_who_opened_a_connection(shared_lab: Lab, watching: Watching, family: int) -> None:
     observer = watching(True)
     accepted = directed(shared_lab, shared_lab.tcp_pair, family)
-    assert told(observer, accepted) is Direction.ACCEPTED
+    assert reported(observer, accepted) is Direction.ACCEPTED
     pair = directed(shared_lab, connected(shared_lab), family)
-    assert told(observer, pair) is Direction.CONNECTED
+    assert reported(observer, pair) is Direction.CONNECTED
     pair[0].close()
     datagrams = directed(shared_lab, shared_lab.udp_pair, family)
-    assert told(observer, datagrams) is None
+    assert reported(observer, datagrams) is None
 
 
 def test_it_does_not_when_it_was_not_asked(shared_lab: Lab, watching: Watching) -> None:
     observer = watching(False)
-    assert told(observer, directed(shared_lab, shared_lab.tcp_pair)) is None
+    assert reported(observer, directed(shared_lab, shared_lab.tcp_pair)) is None
 
 
 def test_of_an_older_connection_it_does_not_know(shared_lab: Lab, watching: Watching) -> None:
     pair = directed(shared_lab, shared_lab.tcp_pair)
-    assert told(watching(True), pair) is None
+    assert reported(watching(True), pair) is None
 
 
 def flow(local: str, port: int) -> FlowKey:

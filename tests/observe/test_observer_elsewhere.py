@@ -20,7 +20,7 @@ AT_ONCE = 0  # between two reports of what is not right
 pytestmark = pytest.mark.usefixtures("own_affinity")
 
 
-def told(observer: BpfObserver) -> list[int]:
+def reported(observer: BpfObserver) -> list[int]:
     """The application's CPU in each report since the last look."""
     return [each.app_cpu for each in observer.drain() if isinstance(each, SocketSeen)]
 
@@ -30,38 +30,38 @@ def expect(observer: BpfObserver, pair: Pair, cpu: int) -> None:
     observer.expect(cookie(pair[1]), cpu, time.monotonic_ns())
 
 
-def test_a_socket_that_is_used_where_its_packets_arrive_is_told_of_once(
+def test_a_socket_that_is_used_where_its_packets_arrive_is_reported_once(
     shared_lab: Lab, watch: Watch
 ) -> None:
     observer = watch(shared_lab, report_again_ns=AT_ONCE, elsewhere=True)
     pair = directed(shared_lab, shared_lab.tcp_pair)
     on_cpu(RIGHT)
     lockstep(*pair, times=100)
-    assert told(observer) == [RIGHT]
+    assert reported(observer) == [RIGHT]
 
 
-def test_one_whose_packets_belong_elsewhere_is_told_of_until_they_come_there(
+def test_one_whose_packets_belong_elsewhere_is_reported_until_they_come_there(
     shared_lab: Lab, watch: Watch
 ) -> None:
     observer = watch(shared_lab, report_again_ns=AT_ONCE, elsewhere=True)
     pair = directed(shared_lab, shared_lab.tcp_pair)
     on_cpu(RIGHT)
     lockstep(*pair)
-    assert told(observer) == [RIGHT]
+    assert reported(observer) == [RIGHT]
     expect(observer, pair, WRONG)
     lockstep(*pair, times=10)
-    assert told(observer) == [RIGHT] * 10
+    assert reported(observer) == [RIGHT] * 10
 
 
-def test_one_that_is_away_on_purpose_is_told_of_no_more(shared_lab: Lab, watch: Watch) -> None:
+def test_one_that_is_away_on_purpose_is_reported_no_more(shared_lab: Lab, watch: Watch) -> None:
     observer = watch(shared_lab, report_again_ns=AT_ONCE, elsewhere=True)
     pair = directed(shared_lab, shared_lab.tcp_pair)
     on_cpu(WRONG)
     lockstep(*pair, times=10)
-    assert told(observer) == [WRONG] * 10  # nobody has said that this is right
+    assert reported(observer) == [WRONG] * 10  # nobody has said that this is right
     expect(observer, pair, RIGHT)
     lockstep(*pair, times=100)
-    assert told(observer) == []
+    assert reported(observer) == []
 
 
 def test_what_was_right_for_one_cpu_is_not_for_the_next(shared_lab: Lab, watch: Watch) -> None:
@@ -71,13 +71,13 @@ def test_what_was_right_for_one_cpu_is_not_for_the_next(shared_lab: Lab, watch: 
     lockstep(*pair)
     expect(observer, pair, RIGHT)
     lockstep(*pair)
-    assert told(observer) == [WRONG]
+    assert reported(observer) == [WRONG]
     for cpu in (RIGHT, WRONG):
         on_cpu(cpu)
         lockstep(*pair)
-        assert told(observer) == [cpu]
+        assert reported(observer) == [cpu]
     lockstep(*pair)
-    assert told(observer) == [WRONG]  # until it is said anew
+    assert reported(observer) == [WRONG]  # until it is said anew
 
 
 def test_a_late_answer_does_not_hide_the_answer_to_the_last_report(
@@ -93,10 +93,10 @@ def test_a_late_answer_does_not_hide_the_answer_to_the_last_report(
     assert (first.app_cpu, second.app_cpu) == (WRONG, RIGHT)
     observer.expect(first.cookie, RIGHT, first.at_ns)  # it is right there for WRONG
     lockstep(*pair, times=10)
-    assert told(observer) == []
+    assert reported(observer) == []
     observer.expect(second.cookie, WRONG, second.at_ns)
     lockstep(*pair, times=10)
-    assert told(observer) == [RIGHT] * 10
+    assert reported(observer) == [RIGHT] * 10
 
 
 def test_an_earlier_answer_holds_until_the_last_report_is_answered(
@@ -109,10 +109,10 @@ def test_an_earlier_answer_holds_until_the_last_report_is_answered(
     first, second = (each for each in observer.drain() if isinstance(each, SocketSeen))
     observer.expect(first.cookie, RIGHT, first.at_ns)
     lockstep(*pair, times=10)
-    assert told(observer) == []
+    assert reported(observer) == []
     observer.expect(second.cookie, WRONG, second.at_ns)
     lockstep(*pair, times=10)
-    assert told(observer) == [WRONG] * 10
+    assert reported(observer) == [WRONG] * 10
 
 
 def test_where_all_go_to_their_own_core_nothing_of_this_holds(
@@ -122,9 +122,9 @@ def test_where_all_go_to_their_own_core_nothing_of_this_holds(
     pair = directed(shared_lab, shared_lab.tcp_pair)
     on_cpu(RIGHT)
     lockstep(*pair, times=100)
-    assert told(observer) == []
+    assert reported(observer) == []
     on_cpu(WRONG)
     lockstep(*pair)
     expect(observer, pair, RIGHT)
     lockstep(*pair)
-    assert told(observer) == [WRONG] * 2
+    assert reported(observer) == [WRONG] * 2

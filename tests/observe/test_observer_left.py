@@ -47,7 +47,7 @@ def observer(shared_lab: Lab) -> Iterator[BpfObserver]:
         yield made
 
 
-def told(observer: BpfObserver, *pairs: Pair) -> list[int]:
+def reported(observer: BpfObserver, *pairs: Pair) -> list[int]:
     """Which of these sockets are reported, by their place, when all are used."""
     for _ in range(MANY):
         for pair in pairs:
@@ -132,9 +132,9 @@ def test_one_that_is_left_alone_is_silent_until_another_policy_steers_it(
     for asked, holds in asks(kind, port):
         if holds:
             observer.qualify(under(replace(LEAVE, **asked)))
-            assert told(observer, pair) == [], asked
+            assert reported(observer, pair) == [], asked
     observer.qualify(under())
-    assert told(observer, pair) == [0]
+    assert reported(observer, pair) == [0]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -147,7 +147,7 @@ def test_what_does_not_hold_silences_nobody(
     for asked, holds in asks(kind, port):
         if holds is False:
             observer.qualify(under(replace(LEAVE, **asked)))
-            assert told(observer, pair) == [0], asked
+            assert reported(observer, pair) == [0], asked
             observer.forget([cookie(pair[1])])
 
 
@@ -157,8 +157,8 @@ def test_each_has_the_thresholds_of_its_own_rules(shared_lab: Lab, observer: Bpf
     late = replace(RULE, ports=((one, one),), min_bytes=MANY + MANY // 2)
     never = replace(RULE, ports=((two, two),), min_age_ns=3600 * 10**9)
     observer.qualify(under(late, never, replace(LEAVE, ports=((one, two),))))
-    assert told(observer, *pairs) == [2]
-    assert told(observer, *pairs) == [0]
+    assert reported(observer, *pairs) == [2]
+    assert reported(observer, *pairs) == [0]
 
 
 def test_which_end_opened_it(shared_lab: Lab, observer: BpfObserver) -> None:
@@ -166,9 +166,9 @@ def test_which_end_opened_it(shared_lab: Lab, observer: BpfObserver) -> None:
     accepted = replace(LEAVE, direction=Direction.ACCEPTED)
     observer.qualify(under(accepted, direction=True))
     pairs = [before, directed(shared_lab, shared_lab.tcp_pair)]
-    assert told(observer, *pairs) == [0]  # of an older one it is not known
+    assert reported(observer, *pairs) == [0]  # of an older one it is not known
     observer.qualify(under(replace(LEAVE, direction=Direction.CONNECTED), direction=True))
-    assert told(observer, *pairs) == [1]
+    assert reported(observer, *pairs) == [1]
 
 
 def test_a_datagram_socket_that_is_connected_elsewhere(
@@ -177,21 +177,21 @@ def test_a_datagram_socket_that_is_connected_elsewhere(
     pair = directed(shared_lab, shared_lab.udp_pair)
     here, port = pair[0].getsockname(), pair[1].getsockname()[1]
     observer.qualify(under(replace(LEAVE, remote=network(PEER[V4]), ports=((here[1], here[1]),))))
-    assert told(observer, pair) == []
+    assert reported(observer, pair) == []
     other = shared_lab.open("peer", V4, socket.SOCK_DGRAM)
     other.connect((HOST[V4], port))
     pair[1].connect(other.getsockname())
     use((other, pair[1]), observer.drain, "the flow that it is now is reported")
 
 
-def test_one_that_was_told_of_is_told_of_on(shared_lab: Lab, observer: BpfObserver) -> None:
+def test_one_that_was_reported_is_reported_on(shared_lab: Lab, observer: BpfObserver) -> None:
     """A filter may be there that has to go; one that is forgotten has none."""
     pair = directed(shared_lab, shared_lab.tcp_pair)
     observer.adopt({cookie(pair[1]): RIGHT})
     observer.qualify(under(LEAVE))
-    assert told(observer, pair) == [0]
+    assert reported(observer, pair) == [0]
     observer.forget([cookie(pair[1])])
-    assert told(observer, pair) == []
+    assert reported(observer, pair) == []
 
 
 GROUPED = replace(LEAVE, cgroups=(f"/{GROUP}/*",))
@@ -212,17 +212,17 @@ def test_a_control_group_is_silent_once_it_is_known(shared_lab: Lab, observer: B
         for wrong in ("/", f"/{GROUP}", f"/{GROUP}/gone", ""):
             observer.learn(event.thread.cgroup, wrong, groups)
             observer.learn(event.thread.cgroup + 1, path, groups)
-        assert told(observer, pairs[1]) == [0]
+        assert reported(observer, pairs[1]) == [0]
         observer.learn(event.thread.cgroup, path, groups)
-        assert told(observer, pairs[2], pairs[3]) == []
+        assert reported(observer, pairs[2], pairs[3]) == []
         move(None)
-        assert told(observer, pairs[2]) == [0]
+        assert reported(observer, pairs[2]) == [0]
         move(f"{GROUP}/{UNIT}")
-        assert told(observer, pairs[3]) == []
+        assert reported(observer, pairs[3]) == []
         observer.qualify(under(GROUPED))  # the same, but it may be another
-        assert told(observer, pairs[3]) == [0]
+        assert reported(observer, pairs[3]) == [0]
         observer.learn(event.thread.cgroup, path, groups)
-        assert told(observer, pairs[4]) == []
+        assert reported(observer, pairs[4]) == []
 
 
 def test_what_is_written_takes_the_place_of_what_was(
@@ -234,7 +234,7 @@ def test_what_is_written_takes_the_place_of_what_was(
     long = [replace(LEAVE, ports=((at, at),)) for at in (*range(1, 200), port)]
     for _ in range(3):
         observer.qualify(under(*long))
-        assert told(observer, pair) == []
+        assert reported(observer, pair) == []
         observer.qualify(under(replace(LEAVE, ports=((1, 2),))))
-        assert told(observer, pair) == [0]
+        assert reported(observer, pair) == [0]
         observer.forget([cookie(pair[1])])

@@ -33,14 +33,14 @@ def _many_files() -> Iterator[None]:
 
 def last_cpus(observer: BpfObserver) -> dict[int, int]:
     """Where each socket was last reported, of all that waits in the ring."""
-    told: dict[int, int] = {}
+    reported: dict[int, int] = {}
     while part := observer.drain():
-        told |= {each.cookie: each.app_cpu for each in part if isinstance(each, SocketSeen)}
-    return told
+        reported |= {each.cookie: each.app_cpu for each in part if isinstance(each, SocketSeen)}
+    return reported
 
 
 @pytest.mark.usefixtures("_many_files")
-def test_a_lost_event_is_counted_and_told_again_by_the_next_call(lab: Lab, watch: Watch) -> None:
+def test_a_lost_event_is_counted_and_the_next_call_reports_it(lab: Lab, watch: Watch) -> None:
     """Thousands of sockets change CPU while nobody drains the ring, until it is full. UDP sockets
     that send: each call is evidence, and nothing has to be received."""
     observer = watch(lab)
@@ -64,8 +64,8 @@ def test_a_lost_event_is_counted_and_told_again_by_the_next_call(lab: Lab, watch
         on_cpu(cpu)
         for receiver in receivers:
             receiver.send(b"x")
-    told = last_cpus(observer)
-    late = {each for each in cookies if told.get(each) != cpu}
+    reported = last_cpus(observer)
+    late = {each for each in cookies if reported.get(each) != cpu}
     assert late  # the ring was full when these changed CPU last
     assert observer.lost() <= SOCKETS + 1  # all in the last round; one may be the thread's
     for receiver in receivers:

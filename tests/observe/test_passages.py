@@ -55,7 +55,7 @@ def watched(lab: Lab) -> Iterator[Watched]:
         yield Watched(lab, transit)
 
 
-def test_the_last_delivery_through_each_queue_is_told_once(watched: Watched) -> None:
+def test_the_last_delivery_through_each_queue_is_reported_once(watched: Watched) -> None:
     for queue in (A, B, C, B):
         began_ns = time.monotonic_ns()
         seen, idle = watched.to(queue)
@@ -75,7 +75,7 @@ def test_a_flow_without_packets_is_idle_since_it_is_watched(watched: Watched) ->
     assert watched.passages.delivered_ns(key(1)) is None
 
 
-def test_violations_are_told_before_what_ends_a_move(watched: Watched) -> None:
+def test_violations_are_reported_before_what_ends_a_move(watched: Watched) -> None:
     watched.to(B)
     began_ns = time.monotonic_ns()
     late, *seen = watched.to(A, 5)
@@ -115,5 +115,5 @@ def test_what_cannot_be_watched_or_was_lost_is_lost_evidence(watched: Watched) -
     assert [type(each) for each in watched.passages.events()] == [EvidenceLost, Idle]
     assert [type(each) for each in watched.passages.events()] == [Idle]
     watched.to(B)
-    told = watched.to(A, 6000)  # more than the ring buffer has room for
-    assert EvidenceLost() in told
+    reported = watched.to(A, 6000)  # more than the ring buffer has room for
+    assert EvidenceLost() in reported

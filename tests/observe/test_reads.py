@@ -87,7 +87,7 @@ def test_a_counter_is_of_one_nic_and_stays_its(sets: list[set[str]], count: int)
         before = now
 
 
-def told(status: Status) -> dict[str, str]:
+def reported(status: Status) -> dict[str, str]:
     view = status_view(status, 10 * S)
     columns = [list(column.cells) for column in status_table(view).columns]
     return {str(name): str(value) for name, value in zip(*columns, strict=True)}
@@ -96,13 +96,13 @@ def told(status: Status) -> dict[str, str]:
 def test_the_status_says_why_there_is_no_locality() -> None:
     status, none = Published().status(), ReadBytes()
     nothing = NicReads("eth0", none, none, none, 3 * S)
-    said = told(replace(status, reads=(nothing,)))
+    said = reported(replace(status, reads=(nothing,)))
     assert (said["locality"], said["since start"]) == ("no data read yet", "-")
-    said = told(replace(status, reads=(nothing._replace(unarmed=ReadBytes(1024, 1024)),)))
+    said = reported(replace(status, reads=(nothing._replace(unarmed=ReadBytes(1024, 1024)),)))
     assert said["locality"] == "no data read lately"
     assert said["since start"] == "50.00% of 2.0K while not armed"
     udp = ReadBytes(unseen=5)
-    said = told(replace(status, reads=(nothing._replace(armed=udp, recent=udp),)))
+    said = reported(replace(status, reads=(nothing._replace(armed=udp, recent=udp),)))
     assert said["locality"].startswith("not known: the kernel keeps no CPU for unconnected UDP")
-    said = told(replace(status, reads=None, observer="sock_diag"))
+    said = reported(replace(status, reads=None, observer="sock_diag"))
     assert said["locality"].startswith("not measured: the sock_diag observer")

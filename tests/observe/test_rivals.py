@@ -46,7 +46,7 @@ def found(pid: int, root: Path = Path("/")) -> list[Rival]:
     return [rival for rival in rivals(root) if rival.pid == pid]
 
 
-def test_what_irqbalance_was_told_to_spare(tmp_path: Path) -> None:
+def test_what_irqbalance_was_asked_to_spare(tmp_path: Path) -> None:
     words = ("--banirq=41", "--banirq", "42", "-i", "43", "-i44", "--banmod=nvme", "--banirq=x")
     with decoy(tmp_path, "irqbalance", *words) as pid:
         assert found(pid) == [Rival("irqbalance", pid, frozenset({41, 42, 43, 44}), answers=False)]

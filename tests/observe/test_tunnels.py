@@ -57,11 +57,11 @@ def test_a_flow_by_a_tunnel_gets_no_filter_and_no_queue() -> None:
     assert entry is not None
     assert (entry.state, entry.target_queue, entry.location) == (FlowState.WANTED, None, None)
     assert follow.owner_of(entry, known) is None
-    told = explain(entry, NIC, Topology((), ()), 1)
-    assert told.verdict == (
+    answer = explain(entry, NIC, Topology((), ()), 1)
+    assert answer.verdict == (
         "Left to RSS: its packets come by vx0 (vxlan), and the NIC sees another 5-tuple."
     )
-    assert told.advice is None
+    assert answer.advice is None
     plain = steer.seen(event._replace(tunnel=None), NIC, STRICT, known, 3 * 10**9)
     assert ActionKind.INSERT in {action.kind for action in plain}
 
@@ -122,10 +122,10 @@ def test_every_kind_of_tunnel_is_known_as_the_kernel_names_it(
 ) -> None:
     """In a notification and in a list: IFLA_LINKINFO with IFLA_INFO_KIND."""
     info = struct.pack("=BxHiII", 0, 0, 5, 0, 0)
-    told = info + attribute(3, b"t0\0") + attribute(18, attribute(1, kind.encode() + b"\0"))
-    monkeypatch.setattr(rtnl, "_request", lambda *_: [told])
+    answer = info + attribute(3, b"t0\0") + attribute(18, attribute(1, kind.encode() + b"\0"))
+    monkeypatch.setattr(rtnl, "_request", lambda *_: [answer])
     assert under(rtnl.links(), nic=1) == {5: Tunnel("t0", kind)}
-    (news,) = rtnl._news(struct.pack("=IHHII", 16 + len(told), 16, 0, 0, 0) + told)
+    (news,) = rtnl._news(struct.pack("=IHHII", 16 + len(answer), 16, 0, 0, 0) + answer)
     assert news == LinkNews(5, Link("t0", kind))
 
 
@@ -225,10 +225,10 @@ def test_a_flow_in_vxlan_is_left_to_rss_and_says_so(lab: Lab, tmp_path: Path, ad
                            lab.nic.rules())  # fmt: skip
 
 
-def test_sockets_of_one_udp_port_are_told_as_a_group(shared_lab: Lab, watch: Watch) -> None:
+def test_sockets_of_one_udp_port_are_reported_as_a_group(shared_lab: Lab, watch: Watch) -> None:
     observer = watch(shared_lab)
 
-    def told(port: int, sockets: int) -> list[SocketSeen]:
+    def answer(port: int, sockets: int) -> list[SocketSeen]:
         made = [shared_lab.open("host", V4, socket.SOCK_DGRAM) for _ in range(sockets)]
         for each in made:
             each.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
@@ -256,5 +256,5 @@ def test_sockets_of_one_udp_port_are_told_as_a_group(shared_lab: Lab, watch: Wat
         until(seen_one, "one of them is told")
         return found
 
-    assert {each.group for each in told(5300, 1)} == {False}
-    assert {each.group for each in told(5301, 2)} == {True}
+    assert {each.group for each in answer(5300, 1)} == {False}
+    assert {each.group for each in answer(5301, 2)} == {True}

@@ -63,7 +63,7 @@ def test_a_flow_becomes_fast() -> None:
     assert name(matching.seen(later, NIC, 61 * SECOND_NS)) == "fast"
 
 
-def test_no_rate_is_told_of_less_than_a_second() -> None:
+def test_no_rate_is_given_for_less_than_a_second() -> None:
     matching, table = Matching(policy(FAST, REST)), FlowTable(16)
     event = seen(1, 0, bytes=0)
     matching.seen(event, NIC, 0)

@@ -152,7 +152,7 @@ def silent(rules: Sequence[FlowRule], facts: Facts) -> bool:
 
 @given(ANY_RULES, flows(), st.booleans(), st.booleans(), st.sampled_from([3, 5, 8, 256]))
 @example([LEAVE, RULE], Facts(key(1)), False, False, 3)
-def test_a_flow_that_the_policy_steers_is_told_of(
+def test_a_flow_that_the_policy_steers_is_reported(
     rules: list[FlowRule], facts: Facts, direction: bool, group: bool, room: int
 ) -> None:
     """Whatever else user space knows, and however little finds room in the kernel."""
@@ -246,7 +246,7 @@ def test_what_is_built_in_is_silent_of_ssh_and_judges_the_rest(tmp_path: Path) -
     assert judged(made, Facts(key(1)), direction=True, group=True) == (64 * 1024, 200_000_000)
 
 
-def test_rules_that_find_no_room_are_told_of_by_their_own_loosest_thresholds() -> None:
+def test_rules_that_find_no_room_are_reported_by_their_own_loosest_thresholds() -> None:
     loose, strict = replace(RULE, ports=((80, 80),)), replace(RULE, min_bytes=7, min_age_ns=9)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(compiling, "CLAUSES", 3)

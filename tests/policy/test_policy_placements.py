@@ -39,7 +39,7 @@ def wrong(text: str, possible: int = 8) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("written", "meant", "told"),
+    ("written", "meant", "reported"),
     [
         ("leave", Placement.LEAVE, "leave"),
         ("auto", Placement.AUTO, "auto"),
@@ -66,7 +66,11 @@ def wrong(text: str, possible: int = 8) -> list[str]:
     ],
 )
 def test_what_is_written_is_what_is_meant(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], written: str, meant: Placement, told: str
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    written: str,
+    meant: Placement,
+    reported: str,
 ) -> None:
     file = tmp_path / "atfnd.yaml"
     file.write_text(policy(written))
@@ -74,7 +78,7 @@ def test_what_is_written_is_what_is_meant(
     assert rule.placement == meant
     assert (rule.placement is Placement.CORE) == (meant == Placement.CORE)
     check(file)
-    assert f"r1: {told}" in capsys.readouterr().out
+    assert f"r1: {reported}" in capsys.readouterr().out
 
 
 def test_a_list_of_cpus_has_numbers_and_ranges() -> None:
@@ -112,10 +116,10 @@ def test_a_list_of_cpus_has_numbers_and_ranges() -> None:
 )
 def test_what_cannot_be_meant_is_a_mistake(written: str, what: str) -> None:
     (problem,) = wrong(policy(written))
-    line, column, told = problem.split(":", 2)
+    line, column, reported = problem.split(":", 2)
     assert line == "3"
     assert int(column) >= policy(written).splitlines()[2].index(written) + 1
-    assert told.strip().startswith(what)
+    assert reported.strip().startswith(what)
 
 
 def test_two_rules_cannot_dedicate_one_cpu() -> None:

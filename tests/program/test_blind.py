@@ -45,7 +45,7 @@ def test_moves_go_on_without_it_and_it_is_said_once(
     monkeypatch: pytest.MonkeyPatch, mode: Mode
 ) -> None:
     written: list[Action] = []
-    told: list[str] = []
+    reported: list[str] = []
     monkeypatch.setattr(moving, "NicActuator", Refused)
     monkeypatch.setattr(moving, "read_port", lambda *_, **__: LIKELY._replace(write_ns=None))
 
@@ -64,7 +64,7 @@ def test_moves_go_on_without_it_and_it_is_said_once(
         nothing: Any = None
         made = moving.Moving(
             watch, nothing, nothing, lambda _: None, lambda _: 1, lambda _: None,
-            cast(Policy, policy), told.append,
+            cast(Policy, policy), reported.append,
         )  # fmt: skip
         said: list[Outcome | Ended] = []
         for number in range(3):
@@ -74,7 +74,7 @@ def test_moves_go_on_without_it_and_it_is_said_once(
         return said
 
     said = asyncio.run(moved())
-    assert told == [EXCLUSIVE]
+    assert reported == [EXCLUSIVE]
     moves = [key(0), key(1), key(2)]
     assert [action.key for action in written] == (moves if mode is Mode.IMMEDIATE else [])
     assert sum(isinstance(each, Outcome) for each in said) == len(written)

@@ -177,7 +177,7 @@ def test_no_hold_begins_while_the_other_queue_stands_still(
     through_b.deliver()
 
 
-def test_a_queue_that_is_let_go_of_is_polled_again(
+def test_a_released_queue_is_polled_again(
     lab: Lab, transit: Transit, through_a: Flow, through_b: Flow
 ) -> None:
     through_a.deliver()

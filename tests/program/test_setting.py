@@ -160,7 +160,7 @@ class Deaf(LabNic):
         pass
 
 
-def test_a_write_without_effect_is_told(lab: Lab, undo_journal: UndoJournal) -> None:
+def test_a_write_without_effect_is_reported(lab: Lab, undo_journal: UndoJournal) -> None:
     deaf = Deaf.open(lab.name)
     done = setting.apply(deaf, undo_journal, action(lab, "rss", reversed_table(lab)))
     deaf.close()

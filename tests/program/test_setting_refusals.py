@@ -231,7 +231,7 @@ def test_what_cannot_be_journaled_is_not_written(bed: Bed, monkeypatch: pytest.M
     assert bed.nic.calls == []
 
 
-def test_what_was_let_go_of_is_remembered_until_it_is_taken_back(bed: Bed) -> None:
+def test_what_is_left_alone_is_remembered_until_it_is_taken_back(bed: Bed) -> None:
     bed.write(XPS, "1")
     bed.undo_journal.let_go("nic", XPS)
     again = UndoJournal(bed.path)

@@ -112,7 +112,7 @@ def test_a_renamed_interface_keeps_its_undo_journal(tmp_path: Path) -> None:
     journal.close()
 
 
-def test_what_was_let_go_stays_so_until_it_is_taken_back(tmp_path: Path) -> None:
+def test_what_is_left_alone_stays_so_until_it_is_taken_back(tmp_path: Path) -> None:
     path = tmp_path / "originals.journal"
     journal = UndoJournal(path)
     journal.note("eth0", "rss", "0 1")

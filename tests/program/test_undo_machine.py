@@ -187,8 +187,8 @@ class MoveActuator:
             world.now_ns = max(world.now_ns, until_ns)
             return ()
         world.now_ns = max(world.now_ns, *self._draining.values()) + 1
-        told = [Asleep(queue, world.now_ns) for queue in self._draining]
-        return [*told, *(Polled(queue, world.now_ns, 0, 64) for queue in self._draining)]
+        reported = [Asleep(queue, world.now_ns) for queue in self._draining]
+        return [*reported, *(Polled(queue, world.now_ns, 0, 64) for queue in self._draining)]
 
 
 class Run:

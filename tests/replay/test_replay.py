@@ -177,8 +177,8 @@ def test_a_flow_is_steered_follows_its_thread_and_ends() -> None:
     replay = played(
         POLICY, used(1, 2, second), used(1, 0, 2 * second), RecordedClose(3 * second, 1001),
     )  # fmt: skip
-    told = [(each.at_ns, each.action.kind, each.action.new) for each in replay.decided]
-    assert told == [
+    output = [(each.at_ns, each.action.kind, each.action.new) for each in replay.decided]
+    assert output == [
         (second, ActionKind.INSERT, 2),
         (2 * second, ActionKind.REWRITE, 0),
         (3 * second, ActionKind.DELETE, None),
@@ -205,8 +205,8 @@ def test_other_placements_are_decided_by_the_recorded_cpus(
 ) -> None:
     policy = replace(POLICY, flows=(replace(RULE, placement=placement),))
     replay = played(policy, used(1, 0, SECOND_NS))
-    told = [(each.action.kind, each.action.new) for each in replay.decided]
-    assert told == [(ActionKind.INSERT, queue)]
+    output = [(each.action.kind, each.action.new) for each in replay.decided]
+    assert output == [(ActionKind.INSERT, queue)]
 
 
 def test_what_a_policy_leaves_is_left() -> None:
@@ -279,12 +279,12 @@ def test_the_verb(tmp_path: Path) -> None:
         given = [ATFND, "replay", str(recording), "--policy", str(config), *words]
         return subprocess.run(given, capture_output=True, text=True)
 
-    told = run("--actions").stdout.splitlines()
-    assert told[0].split()[:4] == ["1.020", "insert", "nic", "tcp"]
-    assert told[1] == "4.0 s recorded; decided: 1 insert"
-    assert f"  everything: 1 flows, 1 actions ({config}:5)" in told
-    assert "bytes on the application's core: 0.0% recorded, 100.0% replayed" in told
-    assert told[-1] == "3 lines were lost while it was recorded"
+    output = run("--actions").stdout.splitlines()
+    assert output[0].split()[:4] == ["1.020", "insert", "nic", "tcp"]
+    assert output[1] == "4.0 s recorded; decided: 1 insert"
+    assert f"  everything: 1 flows, 1 actions ({config}:5)" in output
+    assert "bytes on the application's core: 0.0% recorded, 100.0% replayed" in output
+    assert output[-1] == "3 lines were lost while it was recorded"
     found = json.loads(run("--json").stdout)
     assert (found["kinds"], len(found["actions"])) == ({"insert": 1}, 1)
     config.write_text("version: 2\n")

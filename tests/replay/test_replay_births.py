@@ -141,8 +141,10 @@ def test_what_is_born_lives_until_its_socket_ends() -> None:
         audited(4), RecordedBirths(5, (RecordedBirth(Connected(5, 5, to, 9)),)), audited(6),
         RecordedBirths(7, (RecordedBirth(SocketGone(7, 5)),)),
     )  # fmt: skip
-    told = [(each.at_ns, each.action.kind) for each in played_of(EXACT, ORDERED, *lines).decided]
-    assert told == [(3, ActionKind.INSERT), (7, ActionKind.DELETE)]
+    reported = [
+        (each.at_ns, each.action.kind) for each in played_of(EXACT, ORDERED, *lines).decided
+    ]
+    assert reported == [(3, ActionKind.INSERT), (7, ActionKind.DELETE)]
 
 
 def test_a_nic_that_is_read_again_keeps_the_queues_where_they_were_moved() -> None:

@@ -56,14 +56,14 @@ async def rounds(count: int) -> None:
 
 
 def test_without_room_it_rests_and_then_takes_those_who_waited(tmp_path: Path) -> None:
-    told: list[Any] = []
+    reported: list[Any] = []
     times_s: list[float] = []
 
     async def run() -> None:
         loop, refused, served = asyncio.get_running_loop(), asyncio.Event(), asyncio.Event()
 
         def on_error(_: object, context: dict[str, Any]) -> None:
-            told.append(context["exception"].errno)
+            reported.append(context["exception"].errno)
             times_s.append(loop.time())
             refused.set()
 
@@ -88,7 +88,7 @@ def test_without_room_it_rests_and_then_takes_those_who_waited(tmp_path: Path) -
                 accepting.close()
 
     asyncio.run(run())
-    assert told == [errno.EMFILE]
+    assert reported == [errno.EMFILE]
     assert times_s[1] - times_s[0] > NO_ROOM_S / 2
 
 

@@ -68,8 +68,8 @@ def test_what_is_there_then_what_comes(daemon: Serving) -> None:
         assert stream.next().data["seq"] == 1500
         new = replace(daemon.source.log[-1], seq=1501, kind="disarm", why="asked for")
         daemon.do(lambda: daemon.source.tell(new))
-        told = stream.next()
-        assert (told.identity, told.kind, told.data["why"]) == (
+        reported = stream.next()
+        assert (reported.identity, reported.kind, reported.data["why"]) == (
             f"{RUN}-1501", "disarm", "asked for",
         )  # fmt: skip
 

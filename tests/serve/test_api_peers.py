@@ -102,7 +102,7 @@ class TestLimits:
         monkeypatch.setattr(door, "CLIENTS", 2)
         monkeypatch.setattr(door, "ROOT_CLIENTS", 1)
 
-    def test_one_too_many_is_told_so_and_another_may_come_later(self, daemon: Serving) -> None:
+    def test_one_too_many_gets_an_answer_and_another_may_come_later(self, daemon: Serving) -> None:
         with ExitStack() as stack:
             for _ in range(2):
                 self.connected(daemon, stack)
@@ -120,7 +120,7 @@ class TestLimits:
             answer = get(daemon, "/v1/nics/lab:lab/disarm", "-XPOST")
             assert answer["armed"] is False
 
-    def test_refused_clients_that_say_nothing_are_let_go(self, daemon: Serving) -> None:
+    def test_refused_clients_that_say_nothing_are_disconnected(self, daemon: Serving) -> None:
         with ExitStack() as stack:
             for _ in range(3):
                 self.connected(daemon, stack)

@@ -85,7 +85,7 @@ def test_a_stop_ends_idle_connections(tmp_path: Path) -> None:
         assert not client.recv(1)
 
 
-def test_a_client_that_sends_nothing_is_let_go(
+def test_a_client_that_sends_nothing_is_disconnected(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("atfnd.serve.api.requests.READ_S", 0.1)
@@ -107,7 +107,7 @@ def test_a_body_that_does_not_come_is_408(tmp_path: Path, monkeypatch: pytest.Mo
         assert not running.source.views[1].armed
 
 
-def test_a_client_that_takes_nothing_is_let_go(
+def test_a_client_that_takes_nothing_is_disconnected(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("atfnd.serve.api.answers.WRITE_S", 0.1)

@@ -14,12 +14,12 @@ from tests.published import flow, key, lab, rule, topology
 OURS = rule(100, Match.of(key(40_000)), 3)
 
 
-def told(entry: Flow, nic: NicView | None) -> Explanation:
+def explained(entry: Flow, nic: NicView | None) -> Explanation:
     return explain(entry, nic, topology(), 1)
 
 
 def test_steered_and_verified_tells_the_whole_chain() -> None:
-    assert told(flow(40_000), lab(OURS)) == Explanation(
+    assert explained(flow(40_000), lab(OURS)) == Explanation(
         (
             "tcp 10.0.0.2:5201 <- 10.9.0.1:40000 is used on CPU 3 by thread 4121 (iperf3) of "
             "process 4120.",
@@ -35,38 +35,38 @@ def test_steered_and_verified_tells_the_whole_chain() -> None:
 
 
 def test_steered_but_not_yet_seen() -> None:
-    answer = told(replace(flow(40_000), rx_cpu=None, rx_queue=None), lab(OURS))
+    answer = explained(replace(flow(40_000), rx_cpu=None, rx_queue=None), lab(OURS))
     assert "not yet verified" in answer.verdict
     assert "None of its packets has been observed yet." in answer.chain
     assert answer.advice is None
 
 
 def test_steered_but_unused_since_the_rule_changed() -> None:
-    answer = told(replace(flow(40_000), rx_cpu=1, rx_queue=1, used_ns=900), lab(OURS))
+    answer = explained(replace(flow(40_000), rx_cpu=1, rx_queue=1, used_ns=900), lab(OURS))
     assert "not been used since its rule changed" in answer.verdict
 
 
 def test_steered_but_packets_still_seen_elsewhere() -> None:
-    answer = told(replace(flow(40_000), rx_cpu=1, rx_queue=1), lab(OURS))
+    answer = explained(replace(flow(40_000), rx_cpu=1, rx_queue=1), lab(OURS))
     assert "still seen on CPU 1" in answer.verdict
     assert answer.advice is not None
     assert "hits" in answer.advice
 
 
 def test_steered_but_moved_on_after_the_queue_names_rps() -> None:
-    answer = told(replace(flow(40_000), rx_cpu=1), lab(OURS))
+    answer = explained(replace(flow(40_000), rx_cpu=1), lab(OURS))
     assert "moves them on after the queue" in answer.verdict
     assert answer.advice is not None
     assert "rps_cpus" in answer.advice
 
 
 def test_steered_but_the_rule_is_gone() -> None:
-    assert "Our rule 100 is not in lab:lab" in told(flow(40_000), lab()).verdict
+    assert "Our rule 100 is not in lab:lab" in explained(flow(40_000), lab()).verdict
 
 
 def test_steered_but_someone_elses_rule_comes_first() -> None:
     theirs = rule(9, Match(4, Protocol.TCP, None, 0, None, 0, None, 5201), 0)
-    answer = told(flow(40_000), lab(theirs, OURS))
+    answer = explained(flow(40_000), lab(theirs, OURS))
     assert "Rule 9 (tcp from * to *:5201) catches it before our rule 100" in answer.verdict
     assert "lab:lab: rule 9 (not ours, 7 hits) sends it to queue 0." in answer.chain
     assert answer.advice is not None
@@ -74,14 +74,14 @@ def test_steered_but_someone_elses_rule_comes_first() -> None:
 
 
 def test_steered_but_the_rule_names_another_queue() -> None:
-    answer = told(flow(40_000), lab(rule(100, Match.of(key(40_000)), 2)))
+    answer = explained(flow(40_000), lab(rule(100, Match.of(key(40_000)), 2)))
     assert "sends it to queue 2, not to queue 3" in answer.verdict
 
 
 def test_steered_but_the_queue_was_moved_says_how_to_move_it_back() -> None:
     nic = lab(OURS)
     moved = replace(nic, queues=(*nic.queues[:3], replace(nic.queues[3], cpu=0)))
-    answer = told(flow(40_000), moved)
+    answer = explained(flow(40_000), moved)
     assert "Queue 3 is delivered on CPU 0, no longer on CPU 3" in answer.verdict
     assert answer.advice == "taskset -pc 3 903 (queue 3)"
 
@@ -89,7 +89,7 @@ def test_steered_but_the_queue_was_moved_says_how_to_move_it_back() -> None:
 def test_a_queue_with_an_interrupt_is_moved_by_its_interrupt() -> None:
     nic = lab(OURS)
     queue = replace(nic.queues[3], cpu=None, irq=45, threaded=False, pid=None)
-    answer = told(flow(40_000), replace(nic, queues=(*nic.queues[:3], queue)))
+    answer = explained(flow(40_000), replace(nic, queues=(*nic.queues[:3], queue)))
     assert "delivered on no one CPU" in answer.verdict
     assert answer.advice == "echo 3 > /proc/irq/45/smp_affinity_list (queue 3)"
     assert "Queue 3 is polled by NAPI 8196 after interrupt 45, not confined to one CPU." in (
@@ -99,7 +99,7 @@ def test_a_queue_with_an_interrupt_is_moved_by_its_interrupt() -> None:
 
 def test_observed_says_how_to_arm() -> None:
     entry = replace(flow(40_000, FlowState.OBSERVED), location=None, rx_queue=1, rx_cpu=1)
-    answer = told(entry, replace(lab(), armed=False))
+    answer = explained(entry, replace(lab(), armed=False))
     assert "lab:lab is not armed" in answer.verdict
     assert answer.advice == "atfnctl arm lab:lab"
     assert "lab:lab: no rule catches it; RSS sends it to queue 1." in answer.chain
@@ -108,7 +108,7 @@ def test_observed_says_how_to_arm() -> None:
 
 def test_wanted_without_a_queue_on_that_cpu_says_what_to_do() -> None:
     entry = replace(flow(40_000, FlowState.WANTED), app_cpu=6, target_cpu=6, target_queue=None)
-    answer = told(entry, lab())
+    answer = explained(entry, lab())
     assert "No queue of lab:lab is delivered on CPU 6" in answer.verdict
     assert answer.advice is not None
     assert "taskset -pc 0-3 4121" in answer.advice
@@ -117,7 +117,7 @@ def test_wanted_without_a_queue_on_that_cpu_says_what_to_do() -> None:
 
 
 def test_wanted_but_refused_repeats_the_reason() -> None:
-    answer = told(replace(flow(40_000, FlowState.WANTED), why="refused: EINVAL"), lab())
+    answer = explained(replace(flow(40_000, FlowState.WANTED), why="refused: EINVAL"), lab())
     assert "no rule is in place: refused: EINVAL" in answer.verdict
     assert answer.advice is not None
     assert "atfnctl events --nic lab:lab" in answer.advice
@@ -127,8 +127,8 @@ def test_overflow_of_the_nic_and_of_the_table() -> None:
     entry = replace(flow(40_000, FlowState.OVERFLOW), location=None, why="table full")
     full = lab(OURS, rule(101, Match.of(key(40_001)), 1))
     full = replace(full, caps=replace(full.caps, rule_slots=2))
-    assert "filter table is full (2 rules in 2 slots, 1 not ours)" in told(entry, full).verdict
-    answer = told(entry, lab(OURS))
+    assert "filter table is full (2 rules in 2 slots, 1 not ours)" in explained(entry, full).verdict
+    answer = explained(entry, lab(OURS))
     assert "no room for it (lab:lab holds 1 rules in 4096 slots): table full" in answer.verdict
     assert answer.advice is not None
     assert "min_rate" in answer.advice
@@ -137,7 +137,7 @@ def test_overflow_of_the_nic_and_of_the_table() -> None:
 def test_a_rule_somebody_else_changed() -> None:
     why = "another program pointed its rule to queue 2"
     entry = replace(flow(40_000, FlowState.MANUAL), target_queue=None, location=None, why=why)
-    answer = told(entry, lab())
+    answer = explained(entry, lab())
     assert why in answer.verdict
     assert answer.advice == "to have it steered again: atfnctl arm lab:lab"
 
@@ -145,9 +145,9 @@ def test_a_rule_somebody_else_changed() -> None:
 @pytest.mark.parametrize("state", FlowState)
 def test_every_state_on_a_nic_that_is_down_or_gone(state: FlowState) -> None:
     entry = flow(40_000, state)
-    assert told(entry, replace(lab(OURS), up=False)).verdict.startswith("lab:lab is down")
-    assert told(entry, None).verdict.startswith("lab:lab is gone")
-    assert told(entry, lab()).verdict
+    assert explained(entry, replace(lab(OURS), up=False)).verdict.startswith("lab:lab is down")
+    assert explained(entry, None).verdict.startswith("lab:lab is gone")
+    assert explained(entry, lab()).verdict
 
 
 @pytest.mark.parametrize(
@@ -161,7 +161,9 @@ def test_every_state_on_a_nic_that_is_down_or_gone(state: FlowState) -> None:
     ],
 )
 def test_how_near_the_packets_come(rx_cpu: int, words: str) -> None:
-    assert told(replace(flow(40_000), rx_cpu=rx_cpu), lab(OURS)).chain[-1].endswith(f"{words}.")
+    assert (
+        explained(replace(flow(40_000), rx_cpu=rx_cpu), lab(OURS)).chain[-1].endswith(f"{words}.")
+    )
 
 
 def test_a_flow_that_is_not_in_the_table_goes_by_rss() -> None:
@@ -199,8 +201,8 @@ def test_no_advice_to_give_a_cpu_the_queue_that_was_just_taken_from_it() -> None
         flow(40_000), state=FlowState.WANTED, location=None, target_queue=None, target_cpu=None
     )
     back = "nothing: queue 3 of CPU 3 follows thread 7 to CPU 1, and goes back after"
-    assert told(waits, nic).advice == back
-    assert told(replace(waits, fell_back="no queue is delivered there"), nic).advice == back
+    assert explained(waits, nic).advice == back
+    assert explained(replace(waits, fell_back="no queue is delivered there"), nic).advice == back
     steered = replace(flow(40_000), target_cpu=None, fell_back="no queue is delivered there")
     nic = replace(nic, rules=(), queues=queues)
-    assert "put a queue" not in str(told(steered, nic).advice)
+    assert "put a queue" not in str(explained(steered, nic).advice)

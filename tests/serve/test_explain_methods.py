@@ -19,12 +19,12 @@ def served(state: FlowState, why: str, **changes: Any) -> Flow:
     return replace(flow(40_000, state), location=None, why=why, **changes)
 
 
-def told(entry: Flow) -> Explanation:
+def explained(entry: Flow) -> Explanation:
     return explain(entry, NIC, topology(), 3)
 
 
-def test_by_entry_tells_means_entry_and_queue() -> None:
-    answer = told(served(FlowState.RSS, ENTRY))
+def test_by_entry_names_method_entry_and_queue() -> None:
+    answer = explained(served(FlowState.RSS, ENTRY))
     assert f"lab:lab: {WHY}." in answer.chain
     assert "lab:lab: no rule catches it; RSS sends it to queue 3." in answer.chain
     assert answer.verdict == f"Steered and verified: {ENTRY}; its packets arrive on CPU 3."
@@ -32,8 +32,8 @@ def test_by_entry_tells_means_entry_and_queue() -> None:
 
 
 def test_by_entry_not_seen_yet_and_seen_elsewhere() -> None:
-    assert "not yet verified" in told(served(FlowState.RSS, ENTRY, rx_cpu=None)).verdict
-    elsewhere = told(served(FlowState.RSS, ENTRY, rx_cpu=1))
+    assert "not yet verified" in explained(served(FlowState.RSS, ENTRY, rx_cpu=None)).verdict
+    elsewhere = explained(served(FlowState.RSS, ENTRY, rx_cpu=1))
     assert "still seen on CPU 1" in elsewhere.verdict
     assert elsewhere.advice is not None
     assert "rx-flow-hash" in elsewhere.advice
@@ -41,20 +41,20 @@ def test_by_entry_not_seen_yet_and_seen_elsewhere() -> None:
 
 def test_in_the_shade_of_busier_flows() -> None:
     why = "shares entry 37 with 3 flows on CPU 1, not clearly less busy"
-    answer = told(served(FlowState.SHARED, why, rx_cpu=1))
+    answer = explained(served(FlowState.SHARED, why, rx_cpu=1))
     assert answer.verdict == f"Not on its core: {why}. An entry points to one queue."
     assert answer.advice is not None
 
 
 def test_handed_on_by_the_kernel() -> None:
     why = "RFS hands its packets on to CPU 3, where its thread calls: has one receive queue"
-    assert told(served(FlowState.RFS, why)).verdict == f"Served in software: {why}."
-    late = told(served(FlowState.RFS, why, rx_cpu=1))
+    assert explained(served(FlowState.RFS, why)).verdict == f"Served in software: {why}."
+    late = explained(served(FlowState.RFS, why, rx_cpu=1))
     assert "processed on CPU 1, not 3" in late.verdict
     assert late.advice is not None
 
 
-def test_a_flow_without_an_entry_is_told_the_means_as_well() -> None:
+def test_the_method_is_explained_for_a_flow_without_an_entry() -> None:
     assert f"lab:lab: {WHY}." in explain_absent(key(40_000), [(NIC, 3)]).chain
 
 

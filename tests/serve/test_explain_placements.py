@@ -20,19 +20,19 @@ BACK = "near smt: no queue is delivered on the other thread of its core; on its 
 LEFT = "near smt: no queue is delivered on the other thread of its core; left to RSS"
 
 
-def told(**changes: object) -> Explanation:
+def explained(**changes: object) -> Explanation:
     return explain(replace(LLC, **changes), lab(OURS), topology(), 1)  # type: ignore[arg-type]
 
 
 def test_on_another_core_is_right_where_the_policy_asks_for_it() -> None:
-    answer = told()
+    answer = explained()
     assert answer.verdict == "Steered and verified: its packets arrive on CPU 3."
     assert "under the same last-level cache as the application's CPU 1" in answer.chain[-1]
     assert (placed(LLC), placed(replace(LLC, rx_cpu=1))) == (True, False)
 
 
 def test_a_fallback_is_not_what_was_asked_for() -> None:
-    answer = told(fell_back=BACK)
+    answer = explained(fell_back=BACK)
     assert answer.verdict == f"Its packets arrive on CPU 3, a fallback: {BACK}."
     assert answer.advice == "put a queue on such a CPU, or change its rule's placement"
     view = flow_view(replace(LLC, fell_back=BACK), 0)
@@ -40,7 +40,7 @@ def test_a_fallback_is_not_what_was_asked_for() -> None:
 
 
 def test_a_rule_stays_where_nothing_better_can_be_had() -> None:
-    answer = told(target_cpu=None, fell_back=LEFT.replace("to RSS", "on queue 3"))
+    answer = explained(target_cpu=None, fell_back=LEFT.replace("to RSS", "on queue 3"))
     assert answer.verdict == (
         "Its rule stays and leads it to queue 3, delivered on CPU 3: near smt: no queue is "
         "delivered on the other thread of its core; left on queue 3."
@@ -59,4 +59,4 @@ def test_of_auto_it_says_what_was_measured() -> None:
     remark = "auto: llc since 12 s, 1.40 x the bytes a CPU-second and 1.10 x the bytes a second."
     answer = explain(LLC, lab(OURS), topology(), 1, (remark,))
     assert remark in answer.chain
-    assert all(not link.startswith("auto") for link in told().chain)
+    assert all(not link.startswith("auto") for link in explained().chain)

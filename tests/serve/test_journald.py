@@ -136,10 +136,10 @@ def test_how_much_it_matters(event: Event, priority: int) -> None:
 def test_a_journal_that_takes_nothing_holds_up_nobody(journal: FilterJournal) -> None:
     """Full, then gone, then there again."""
     log = Journald(journal.path)
-    told = 0
+    reported = 0
     while not log.lost:
         log.tell(INSERT)
-        told += 1
+        reported += 1
     journal.close()
     journal.path.unlink()
     log.tell(INSERT)
@@ -200,8 +200,8 @@ def test_the_daemon_tells_the_journal_of_every_change(
         second = bed.steered(app)
 
         def changes() -> list[dict[str, str]]:
-            told = [each for each in journal.read() if each.get("ATFND_FLOW") == str(app.key)]
-            return [each for each in told if each["ATFND_EVENT"] in ("insert", "rewrite")]
+            reported = [each for each in journal.read() if each.get("ATFND_FLOW") == str(app.key)]
+            return [each for each in reported if each["ATFND_EVENT"] in ("insert", "rewrite")]
 
         until(lambda: len(changes()) >= 2, "both changes are in the journal")
         insert, rewrite = changes()[0], changes()[-1]
@@ -217,8 +217,8 @@ def test_the_daemon_tells_the_journal_of_every_change(
         assert all(each["ATFND_NEW"] and each["ATFND_SOURCE"] for each in settings)
         assert bed.daemon.said() == ""
         events = {row["seq"]: row for row in bed.daemon.events()}
-        for told in journal.read():
-            row = events[int(told["ATFND_SEQ"])]
+        for reported in journal.read():
+            row = events[int(reported["ATFND_SEQ"])]
             assert (row["old"], row["new"], row["source"]) == (
-                told.get("ATFND_OLD"), told.get("ATFND_NEW"), told.get("ATFND_SOURCE"),
+                reported.get("ATFND_OLD"), reported.get("ATFND_NEW"), reported.get("ATFND_SOURCE"),
             )  # fmt: skip

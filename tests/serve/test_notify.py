@@ -94,13 +94,13 @@ def test_what_the_environment_says(given: dict[str, str], watchdog_s: float | No
     assert environment == {"HOME": "/root"}
 
 
-def test_without_a_manager_nothing_is_told() -> None:
+def test_without_a_manager_nothing_is_sent() -> None:
     log = EventLog()
     Notify.of({}, log).ready("well")
     assert log.after(0, 10) == []
 
 
-def test_a_manager_that_does_not_hear_is_told_of(tmp_path: Path) -> None:
+def test_a_manager_that_does_not_listen_is_reported(tmp_path: Path) -> None:
     log = EventLog()
     Notify(str(tmp_path / "nobody"), None, log).ready("well")
     (event,) = log.after(0, 10)
@@ -153,9 +153,9 @@ def test_a_daemon_from_start_to_stop(
     lab: Lab, tmp_path: Path, manager: Manager, observer: str
 ) -> None:
     daemon = Daemon(tmp_path)
-    told = f"NOTIFY_SOCKET={manager.address}"
+    reported = f"NOTIFY_SOCKET={manager.address}"
     # At its usual pace: what nobody reads in time would fill the manager's queue.
-    wrapped = ("env", told, "WATCHDOG_USEC=60000000", "ATFND_PACE=1")
+    wrapped = ("env", reported, "WATCHDOG_USEC=60000000", "ATFND_PACE=1")
     try:
         daemon.start("--nic", lab.nic.name, "--observer", observer, wrapped=wrapped)
         until(lambda: len(manager.said()) > 1, "a round is completed", 60)

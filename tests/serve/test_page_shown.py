@@ -180,8 +180,8 @@ def test_moves_over_time(page: LookedAt, made: Paging, source: Large) -> None:
     source.moved = (("gap", "violated", 2), ("hold", "proven", 8))
     rows = ["gap", "violated", "2", "2", "hold", "proven", "5", "8"]
     until(lambda: page.texts(".totals td") == rows, "those that ended are counted")
-    told = page.attribute('[data-by="verdict"] svg', "aria-label")
-    assert told == "Moves by verdict: proven 5, violated 2"
+    reported = page.attribute('[data-by="verdict"] svg', "aria-label")
+    assert reported == "Moves by verdict: proven 5, violated 2"
     assert page.texts('[data-by="mechanism"] li') == ["hold 5", "gap 2"]
     heights = "[...document.querySelectorAll('[data-by=\"verdict\"] rect')].map((each) => %s)"
     assert page.tab.value(heights % "each.height.baseVal.value") == pytest.approx(

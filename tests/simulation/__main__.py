@@ -24,7 +24,7 @@ from atfnd.daemon.chores import Pace
 from tests.simulation import service
 from tests.simulation.run import Failure, run
 from tests.simulation.schedule import FAULTS, ORDERS, USE, WORLD, Plan, Step, plan, whole
-from tests.simulation.shrink import shrunk, told
+from tests.simulation.shrink import shrunk, story_of
 from tests.simulation.world import BEGIN_NS
 
 __all__ = ["main"]
@@ -55,7 +55,7 @@ def main(arguments: list[str]) -> int:
             done = run(drawn(seed, options.steps))
         except Failure as failure:
             failed += 1
-            print(f"\n{told(shrunk(failure))}\n")
+            print(f"\n{story_of(shrunk(failure))}\n")
             continue
         seen += done.world.seen
         lived_ns += done.world.now_ns - BEGIN_NS

@@ -54,7 +54,7 @@ class WorldActuator:
         self.quiesced: dict[int, frozenset[int]] = {}  # what drains meanwhile
         self._lost: set[int] = set()  # quiesced, and ended by themselves
         self.watched: dict[FlowKey, _Watched] = {}
-        self._told: list[Event] = []
+        self._events: list[Event] = []
         self.losing = 0  # so many events to come are lost
         self.fails_to_end = False  # its detaching is refused, once
         self._alive = True
@@ -90,7 +90,7 @@ class WorldActuator:
         return -1
 
     def watching(self) -> bool:
-        return bool(self.watched or self._told)
+        return bool(self.watched or self._events)
 
     def service_pps(self) -> dict[int, float]:
         return {}
@@ -169,11 +169,13 @@ class WorldActuator:
         if self.quiesced.pop(queue, None) is not None:
             self._lost.discard(queue)
             self._nic.rings[queue].release()
-        self._told = [e for e in self._told if not (isinstance(e, HoldLost) and e.queue == queue)]
+        self._events = [
+            e for e in self._events if not (isinstance(e, HoldLost) and e.queue == queue)
+        ]
         if not self.quiesced:
             for ring in self._nic.rings:
                 ring.listen(None)
-            self._told = [e for e in self._told if not isinstance(e, Polled | Asleep)]
+            self._events = [e for e in self._events if not isinstance(e, Polled | Asleep)]
         self._world.pass_ns(2_000)
         return unbroken
 
@@ -191,7 +193,7 @@ class WorldActuator:
     ) -> None:
         flow = self._nic.flows.get(Match.of(key))
         if flow is None:
-            self._told.append(EvidenceLost())
+            self._events.append(EvidenceLost())
             return
         self.watched[key] = _Watched(flow, targets)
 
@@ -218,11 +220,11 @@ class WorldActuator:
         world = self._world
         world.pass_ns(1_000)
         if self.quiesced:
-            world.run_while(lambda: not self._told, until_ns)
+            world.run_while(lambda: not self._events, until_ns)
         else:
             self._look()
-        told, self._told = self._told, []
-        return told
+        events, self._events = self._events, []
+        return events
 
     # ---- what is seen
 
@@ -262,7 +264,7 @@ class WorldActuator:
             self.losing -= 1
             self._world.seen["evidence lost"] += 1
             event = EvidenceLost()
-        self._told.append(event)
+        self._events.append(event)
 
     def _expire(self, queue: int, until_ns: int) -> None:
         ring = self._nic.rings[queue]
@@ -272,5 +274,5 @@ class WorldActuator:
     def _cut(self, queue: int, why: str) -> None:
         self._lost.add(queue)
         self._nic.rings[queue].release()
-        self._told.append(HoldLost(queue, why))
+        self._events.append(HoldLost(queue, why))
         self._world.note("hold broken", f"the hold of queue {queue} ends by itself: {why}")

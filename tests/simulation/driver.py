@@ -326,8 +326,8 @@ class Door:
             self._table.world.seen["excused: somebody was quicker than a look and a write"] += 1
             return
         match, queue = now
-        told = self.is_ambiguous
-        if match is not None and queue is not None and told is not None and told((match, queue)):
+        ask = self.is_ambiguous
+        if match is not None and queue is not None and ask is not None and ask((match, queue)):
             self._table.world.seen["excused: cannot be told from ours"] += 1
             return
         self._table.world.broken("foreign filter", f"atfnd replaces {now} at {entry.location}")

@@ -240,7 +240,7 @@ class Kernel:
         return actuator
 
     def _mover(self, actuator: WorldActuator, device: Any) -> Mover:
-        return _ToldMover(actuator, device, self._ended)
+        return _ReportingMover(actuator, device, self._ended)
 
     def _ended_threads(self, tids: Collection[int]) -> set[int]:
         return set(tids) - {task.thread.tid for cpu in self.machine.cpus for task in cpu.tasks}
@@ -256,20 +256,20 @@ class Kernel:
         return CpuTime(machine.world.now_ns, busy_ns, softirq_ns, ran_ns, waited_ns)
 
 
-class _ToldMover(Mover):
+class _ReportingMover(Mover):
     """A `Mover` whose results the run hears of."""
 
     def __init__(
         self, actuator: WorldActuator, device: Any, ended: Callable[[WorldNic, Ended], None]
     ) -> None:
         super().__init__(actuator, device)
-        self._nic, self._told = actuator.nic, ended
+        self._nic, self._report = actuator.nic, ended
 
     def steps(self, *events: Any) -> Steps:
         said = yield from super().steps(*events)
         for each in said:
             if isinstance(each, Ended):
-                self._told(self._nic, each)
+                self._report(self._nic, each)
         return said
 
 

@@ -73,17 +73,30 @@ class Socket:
     """One socket, and what the observer knows of it."""
 
     __slots__ = (
-        "backoff", "born_ns", "came_ns", "check", "cookie", "due_cpu", "flow", "nic", "since_ns",
-        "task", "told_cpu", "told_ns", "wanders",
+        "backoff",
+        "born_ns",
+        "came_ns",
+        "check",
+        "cookie",
+        "due_cpu",
+        "flow",
+        "nic",
+        "reported_cpu",
+        "reported_ns",
+        "since_ns",
+        "task",
+        "wanders",
     )  # fmt: skip
 
     def __init__(self, flow: Flow, nic: WorldNic, task: Task, born_ns: int) -> None:
         self.flow, self.nic, self.task, self.born_ns = flow, nic, task, born_ns
         self.cookie = flow.cookie
         self.since_ns = born_ns  # its thread is on its CPU
-        self.told_cpu: int | None = None
+        self.reported_cpu: int | None = None
         self.due_cpu: int | None = None  # its packets belong there, as was said
-        self.told_ns = self.came_ns = self.backoff = 0  # `came_ns`: first told from `told_cpu`
+        self.reported_ns = self.came_ns = self.backoff = (
+            0  # `came_ns`: first told from `reported_cpu`
+        )
         self.wanders = False  # so it was told last
         self.check = 0  # the number of the check that is to come; earlier ones are void
 
@@ -404,15 +417,15 @@ class WorldObserver:
         for cookie, cpu in cpus.items():
             socket = self._machine.sockets.get(cookie)
             if socket is not None:
-                socket.told_cpu, socket.told_ns = cpu, self._world.now_ns
-                socket.came_ns = socket.told_ns
+                socket.reported_cpu, socket.reported_ns = cpu, self._world.now_ns
+                socket.came_ns = socket.reported_ns
                 self.changed(socket)
 
     def forget(self, cookies: Collection[int]) -> None:
         for cookie in cookies:
             socket = self._machine.sockets.get(cookie)
             if socket is not None:
-                socket.told_cpu, socket.due_cpu, socket.wanders = None, None, False
+                socket.reported_cpu, socket.due_cpu, socket.wanders = None, None, False
                 socket.backoff = 0
                 self.changed(socket)
 
@@ -426,8 +439,10 @@ class WorldObserver:
         """No control groups here."""
 
     def audit(self) -> list[SocketUse]:
-        told = (each for each in self._machine.sockets.values() if each.told_cpu is not None)
-        return [self._use(each) for each in told]
+        reported = (
+            each for each in self._machine.sockets.values() if each.reported_cpu is not None
+        )
+        return [self._use(each) for each in reported]
 
     def reads(self, nic: str) -> ReadBytes | None:
         del nic
@@ -438,7 +453,7 @@ class WorldObserver:
             self._descriptors.close(self._fileno)
         self._machine.observers.remove(self)
         for socket in self._machine.sockets.values():
-            socket.told_cpu, socket.due_cpu, socket.wanders = None, None, False
+            socket.reported_cpu, socket.due_cpu, socket.wanders = None, None, False
             socket.check += 1
 
     # ---- what the kernel calls
@@ -452,7 +467,7 @@ class WorldObserver:
 
     def closed(self, socket: Socket) -> None:
         socket.check += 1
-        if socket.told_cpu is not None:
+        if socket.reported_cpu is not None:
             self._record(SocketGone(self._world.now_ns, socket.cookie))
 
     def migrated(self, task: Task) -> None:
@@ -485,14 +500,14 @@ class WorldObserver:
         if not flow.talks:
             return self._again(socket, world.now_ns + 10**9)
         cpu, rx_cpu = socket.task.cpu.index, socket.rx_cpu()
-        if socket.told_cpu is None and rx_cpu == cpu and not qualify.elsewhere:
+        if socket.reported_cpu is None and rx_cpu == cpu and not qualify.elsewhere:
             return None
-        if socket.told_cpu == cpu:
+        if socket.reported_cpu == cpu:
             belongs = socket.due_cpu if socket.due_cpu is not None else cpu
             if rx_cpu is None or rx_cpu == belongs:
                 socket.backoff = 0
                 return None
-            due_ns = socket.told_ns + (self._retell_ns << socket.backoff)
+            due_ns = socket.reported_ns + (self._retell_ns << socket.backoff)
             if world.now_ns < due_ns:
                 return self._again(socket, due_ns)
         vain = world.now_ns < (paid_ns := self.pays_ns(socket))
@@ -519,9 +534,9 @@ class WorldObserver:
         cpu, wanders = task.cpu.index, self._wanders(task)
 
         def counts(each: Socket) -> bool:
-            if each.told_cpu in (None, cpu):
-                told = wanders if each.told_cpu is None else each.wanders
-                return told and each.rx_cpu() != cpu
+            if each.reported_cpu in (None, cpu):
+                reported = wanders if each.reported_cpu is None else each.wanders
+                return reported and each.rx_cpu() != cpu
             return True
 
         away = [each for each in task.sockets if each.flow.talks and counts(each)]
@@ -553,11 +568,13 @@ class WorldObserver:
             self._stays[socket.task.thread.tid] = Stays()
         elif not vain and known.moved_ns is None:
             known.moved_ns, known.paid_ns = now_ns, now_ns - socket.since_ns
-        told_before = socket.told_cpu == cpu
-        socket.backoff = socket.backoff + 1 if told_before and socket.backoff < MAX_BACKOFF else 0
-        if not told_before and self._qualify.elsewhere:
+        reported_before = socket.reported_cpu == cpu
+        socket.backoff = (
+            socket.backoff + 1 if reported_before and socket.backoff < MAX_BACKOFF else 0
+        )
+        if not reported_before and self._qualify.elsewhere:
             socket.due_cpu, socket.came_ns = None, now_ns
-        socket.told_cpu, socket.told_ns = cpu, now_ns
+        socket.reported_cpu, socket.reported_ns = cpu, now_ns
         if rx_cpu != cpu:
             self._again(socket, now_ns + (self._retell_ns << socket.backoff))
 
@@ -574,6 +591,7 @@ class WorldObserver:
     def _use(self, socket: Socket) -> SocketUse:
         ring = socket.flow.ring
         return SocketUse(
-            socket.cookie, socket.flow.key, socket.told_cpu, None if ring is None else ring.napi_id,
-            socket.rx_cpu(), socket.received_bytes(), socket.flow.last_delivered_ns(),
+            socket.cookie, socket.flow.key, socket.reported_cpu,
+            None if ring is None else ring.napi_id, socket.rx_cpu(),
+            socket.received_bytes(), socket.flow.last_delivered_ns(),
         )  # fmt: skip

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from tests.simulation.run import Failure, run
 from tests.simulation.schedule import Plan
 
-__all__ = ["shrunk", "told"]
+__all__ = ["shrunk", "story_of"]
 
 LINES = 30
 TRIES = 400
@@ -53,7 +53,7 @@ def _smaller(plan: Plan) -> Iterator[Plan]:
         yield plan._replace(flows=plan.flows - 1)
 
 
-def told(failure: Failure) -> str:
+def story_of(failure: Failure) -> str:
     """At most LINES lines: the world, then what happened, the end of it if it is long."""
     head = str(failure.plan).partition("\n")[0]
     story = failure.story

@@ -13,7 +13,7 @@ import pytest
 from tests.simulation.planted import PLANTED, found_by
 from tests.simulation.run import run
 from tests.simulation.schedule import plan
-from tests.simulation.shrink import LINES, shrunk, told
+from tests.simulation.shrink import LINES, shrunk, story_of
 
 SOAK = os.environ.get("ATFND_FAULTS_SEED")  # in `make soak`: other seeds, and more
 FIRST, SEEDS = (int(SOAK), 12_000) if SOAK else (0, 168)
@@ -51,7 +51,7 @@ def test_a_planted_fault_is_found(name: str) -> None:
     assert failure.what == SOON[name]
 
 
-def test_a_failure_is_shrunk_and_told() -> None:
+def test_a_failure_is_shrunk_and_reported() -> None:
     fault = PLANTED["a restore deletes one filter"]
     failure = found_by(fault, range(50))
     assert failure is not None
@@ -59,6 +59,6 @@ def test_a_failure_is_shrunk_and_told() -> None:
         short = shrunk(failure)
     assert short.what == failure.what
     assert len(short.plan.steps) <= 4 < len(failure.plan.steps)
-    lines = told(short).splitlines()
+    lines = story_of(short).splitlines()
     assert len(lines) <= LINES
     assert f"seed {failure.plan.seed}" in lines[1]

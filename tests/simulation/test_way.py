@@ -52,7 +52,7 @@ VALUES = ("model",)
 DRIVERS = "nic/drivers.py"  # a row of the driver table: the simulated NIC behaves as it says
 # What is told to a room above, off the way: a NIC is not as it was, one has come and may be
 # watched, a filter is tried and must be named first.
-TOLD = {
+REPORTED = {
     "observe/nics/watch.py -> daemon/nics.py _changed_view",
     "observe/nics/interfaces.py -> daemon/reload.py watch",
     "nic/ethtool/probe.py -> program/journals/filter_journal.py claim",
@@ -102,7 +102,7 @@ def test_nor_does_one_in_a_whole_run_but_to_say_that_a_nic_has_changed(tmp_path:
     with calls() as made:
         Run(whole(3), tmp_path).go()
     assert len(made) > 500
-    assert back_up(made) <= TOLD
+    assert back_up(made) <= REPORTED
 
 
 def test_the_event_is_handed_over_once_to_each_room_and_no_more_than_eight_times(way: Way) -> None:

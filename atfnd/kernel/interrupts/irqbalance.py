@@ -64,7 +64,7 @@ def spared(
         if not _listens(pid, end_s):
             return None
         try:
-            asked = _asked[pid] = _told(pid, b"setup", run, patience_s)
+            asked = _asked[pid] = _send(pid, b"setup", run, patience_s)
             if not _readable(asked, end_s):
                 return None
             answer = asked.recv(ANSWER_BYTES).decode(errors="replace")
@@ -109,24 +109,24 @@ def spare(
 ) -> None:
     """Have it leave these alone and no others; with none, balance all. OSError: no irqbalance
     listens; E2BIG: more than a message holds. `spared` shows whether it took the list."""
-    told = b"settings ban irqs " + (" ".join(map(str, sorted(irqs))) or "NONE").encode()
-    if len(told) > MESSAGE_BYTES:
+    request = b"settings ban irqs " + (" ".join(map(str, sorted(irqs))) or "NONE").encode()
+    if len(request) > MESSAGE_BYTES:
         raise OSError(errno.E2BIG, "more interrupts than irqbalance takes in one message")
-    with closing(_told(pid, told, run, patience_s)) as sent:
+    with closing(_send(pid, request, run, patience_s)) as sent:
         sent.recv(1)  # it closes when it has read it
 
 
-def _told(pid: int, message: bytes, run: Path | None, patience_s: float) -> socket.socket:
+def _send(pid: int, message: bytes, run: Path | None, patience_s: float) -> socket.socket:
     """Its socket: a file where it can make one, else an abstract address."""
     name = f"irqbalance{pid}.sock"
     path = (run or _RUN) / "irqbalance" / name
-    telling = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
     try:
-        telling.settimeout(patience_s)
-        telling.connect(str(path) if path.exists() else f"\0{name}")
+        connection.settimeout(patience_s)
+        connection.connect(str(path) if path.exists() else f"\0{name}")
         who = _credentials.pack(os.getpid(), os.getuid(), os.getgid())
-        telling.sendmsg([message], [(socket.SOL_SOCKET, socket.SCM_CREDENTIALS, who)])
+        connection.sendmsg([message], [(socket.SOL_SOCKET, socket.SCM_CREDENTIALS, who)])
     except OSError:
-        telling.close()
+        connection.close()
         raise
-    return telling
+    return connection

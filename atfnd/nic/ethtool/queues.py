@@ -43,11 +43,11 @@ class Queues:
     def read(self) -> tuple[Queue, ...]:
         """In index order. While the link is down they have no NAPI and no interrupt."""
         said: list[ReceiveQueue] = []
-        told: list[Napi] | None = None
+        napis_known: list[Napi] | None = None
         if self._netdev is not None:
             said = self._netdev.receive_queues(self._interface.ifindex) or []
-            told = self._netdev.napis(self._interface.ifindex)
-        napis = polled(self._interface, told)
+            napis_known = self._netdev.napis(self._interface.ifindex)
+        napis = polled(self._interface, napis_known)
         count = len(said) or receive_queues(self._interface)
         by_id = {napi.id: napi for napi in napis}
         linked = {q.queue: by_id[q.napi_id] for q in said if q.napi_id in by_id}

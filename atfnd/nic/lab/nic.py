@@ -152,8 +152,8 @@ class LabNic:
 
     def queues(self) -> tuple[Queue, ...]:
         """While the link is down a queue has no NAPI, thread or CPU."""
-        told = self._napi.napis(self._interface.ifindex) or []
-        napis: list[Napi | None] = [*polled(self._interface, told)]
+        napis_known = self._napi.napis(self._interface.ifindex) or []
+        napis: list[Napi | None] = [*polled(self._interface, napis_known)]
         napis += [None] * (self._device.queues - len(napis))
         return tuple(_queue(index, napi) for index, napi in enumerate(napis))
 

@@ -29,9 +29,9 @@ def rivals(root: Path = Path("/")) -> tuple[Rival, ...]:
     for process, name in _running():
         pid, banned, answers = process.pid, frozenset[int](), True
         if name == "irqbalance":
-            told = spared(pid, root / "run")
-            answers = told is not None
-            banned = _banned_by_option(process) if told is None else told
+            banned_now = spared(pid, root / "run")
+            answers = banned_now is not None
+            banned = _banned_by_option(process) if banned_now is None else banned_now
         profile = _profile(root) if name == "tuned" else None
         found.append(Rival(name, pid, banned, profile, answers))
     return tuple(sorted(found, key=lambda rival: (rival.name, rival.pid)))

@@ -31,11 +31,13 @@ def nm_profiles(candidates: Iterable[Candidate], root: Path = Path("/")) -> tupl
         active = profiles.get(_active(candidate.ifindex, root))
         if active is not None:
             found.setdefault(active[0], set()).add(candidate.name)
-    told = {path: settings for path, settings in profiles.values() if settings}
+    settings_of = {path: settings for path, settings in profiles.values() if settings}
     return tuple(
-        LinkFile(f"/{path.relative_to(root)}", told[path], frozenset(names), "NetworkManager")
+        LinkFile(
+            f"/{path.relative_to(root)}", settings_of[path], frozenset(names), "NetworkManager"
+        )
         for path, names in sorted(found.items())
-        if path in told
+        if path in settings_of
     )
 
 

@@ -47,8 +47,8 @@ class Accepting:
         except (BlockingIOError, InterruptedError, ConnectionAbortedError):
             return
         except OSError as refusal:
-            told = {"message": "no connections are accepted for a while", "exception": refusal}
-            self._loop.call_exception_handler(told)
+            context = {"message": "no connections are accepted for a while", "exception": refusal}
+            self._loop.call_exception_handler(context)
             self._rest(NO_ROOM_S)
             return
         taken.setblocking(False)

@@ -76,15 +76,15 @@ class Api:
             nic = next((nic for nic in nics if nic.name == flow.nic), None)
             rss_queue = source.rss_queue(flow.nic, flow.key) if nic else None
             remarks = (*source.remarks(flow), *source.port_remarks(flow.key))
-            told = explain(flow, nic, source.topology(), rss_queue, remarks)
+            explanation = explain(flow, nic, source.topology(), rss_queue, remarks)
             view = views.flow_view(flow, time.monotonic_ns(), source.audited_ns)
         elif selector.keys:
             key = selector.keys[0]
             there = [(nic, source.rss_queue(nic.name, key)) for nic in nics]
-            told = explain_absent(key, there, source.left_by(key), source.port_remarks(key))
+            explanation = explain_absent(key, there, source.left_by(key), source.port_remarks(key))
             view = None
         else:
-            told = Explanation(
+            explanation = Explanation(
                 (),
                 f"No flow in the Flow-to-Core table has {selector.text}.",
                 "atfnctl flows lists them; name both ends to see where RSS sends a flow",
@@ -93,9 +93,9 @@ class Api:
         return one_object(
             {
                 "flow": view,
-                "chain": list(told.chain),
-                "verdict": told.verdict,
-                "advice": told.advice,
+                "chain": list(explanation.chain),
+                "verdict": explanation.verdict,
+                "advice": explanation.advice,
             }
         )
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""A device that hears one event after the other, by a clock of its own."""
+"""The moves of one NIC, driven by one event after the other, with a clock of its own."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from atfnd.move.verdict import Mode, Verdict
 from tests.move.check import PORT
 from tests.values import key
 
-__all__ = ["TIMES", "Told", "to"]
+__all__ = ["TIMES", "SteppedNic", "to"]
 
 TIMES = Times(burst=8, late_ns=0)
 
@@ -22,8 +22,8 @@ def to(number: int, mode: Mode, old: int = 0, new: int = 1) -> Wanted:
     return Wanted(action, mode, frozenset({old}), frozenset({2}))
 
 
-class Told:
-    """A device, its clock, and what it asked for last."""
+class SteppedNic:
+    """The moves of a NIC, their clock, and the last commands."""
 
     def __init__(self) -> None:
         self.device, self.now_ns = NicMoves(PORT, TIMES), 1_000_000_000
