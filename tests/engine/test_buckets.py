@@ -240,7 +240,7 @@ def test_what_somebody_else_wrote_is_his() -> None:
     assert table(entries.plan(nic, entry_of, known, 9 * HOLD_NS))[1] == 2
 
 
-class Told:
+class SteppedEngine:
     """The engine with one flow on CPU 3, whose entry is 1."""
 
     def __init__(self) -> None:
@@ -265,57 +265,57 @@ class Told:
 
 
 def test_what_waits_is_written_and_then_said_of_its_flow() -> None:
-    told = Told()
-    plan = told.tell(EntriesDue("nic"))
+    stepped = SteppedEngine()
+    plan = stepped.tell(EntriesDue("nic"))
     assert table(plan) == (0, 3, 2, 3, 0, 1, 2, 3)
-    told.become(rss=Rss(bytes(40), table(plan)))
-    told.tell(EntriesWritten("nic", VIEW.rss, [Outcome(plan[0], 5, 0, None, "")]))
-    assert line(told.known, 1)[0] is FlowState.RSS
-    assert told.waiting == set()
-    assert told.tell(EntriesDue("nic")) == ()
+    stepped.become(rss=Rss(bytes(40), table(plan)))
+    stepped.tell(EntriesWritten("nic", VIEW.rss, [Outcome(plan[0], 5, 0, None, "")]))
+    assert line(stepped.known, 1)[0] is FlowState.RSS
+    assert stepped.waiting == set()
+    assert stepped.tell(EntriesDue("nic")) == ()
 
 
 def test_what_waits_is_given_up_where_nothing_may_be_written_and_found_again() -> None:
-    told = Told()
-    told.become(armed=False)
-    assert told.tell(EntriesDue("nic")) == ()
-    assert told.waiting == set()
-    before = list(told.known.table)
-    told.tell(EntriesWritten("nic", VIEW.rss, []))
-    assert list(told.known.table) == before
-    told.become(armed=True)
-    told.tell(EntriesLooked("nic"))
-    assert table(told.tell(EntriesDue("nic")))[1] == 3
+    stepped = SteppedEngine()
+    stepped.become(armed=False)
+    assert stepped.tell(EntriesDue("nic")) == ()
+    assert stepped.waiting == set()
+    before = list(stepped.known.table)
+    stepped.tell(EntriesWritten("nic", VIEW.rss, []))
+    assert list(stepped.known.table) == before
+    stepped.become(armed=True)
+    stepped.tell(EntriesLooked("nic"))
+    assert table(stepped.tell(EntriesDue("nic")))[1] == 3
 
 
 def test_a_nic_that_is_steered_otherwise_has_no_entries_to_look_at() -> None:
-    told = Told()
-    told.become(armed=False)
-    told.tell(EntriesDue("nic"))
-    told.become(armed=True, method=SteeringMethod.RULES)
-    told.tell(EntriesLooked("nic"))
-    assert told.waiting == set()
+    stepped = SteppedEngine()
+    stepped.become(armed=False)
+    stepped.tell(EntriesDue("nic"))
+    stepped.become(armed=True, method=SteeringMethod.RULES)
+    stepped.tell(EntriesLooked("nic"))
+    assert stepped.waiting == set()
 
 
 def test_without_a_table_no_entry_is_known() -> None:
-    told = Told()
-    told.become(rss=None)
-    told.tell(EntriesLooked("nic"))
-    assert told.tell(EntriesDue("nic")) == ()
+    stepped = SteppedEngine()
+    stepped.become(rss=None)
+    stepped.tell(EntriesLooked("nic"))
+    assert stepped.tell(EntriesDue("nic")) == ()
 
 
 def test_a_table_that_another_program_wrote_is_left_to_it_until_the_nic_is_taken_up() -> None:
-    told = Told()
-    plan = told.tell(EntriesDue("nic"))
-    told.become(rss=Rss(bytes(40), table(plan)))
-    told.tell(EntriesWritten("nic", VIEW.rss, [Outcome(plan[0], 5, 0, None, "")]))
-    told.become(method_why="another program changed the indirection table")
-    told.tell(EntriesLetGo("nic"))
-    assert line(told.known, 1) == (FlowState.MANUAL, told.nic.method_why)
-    told.tell(TakenUp("nic"))
-    assert told.waiting == set()
-    told.tell(TakenUp("nic", manual=True))
-    assert told.waiting == {key(1)}
+    stepped = SteppedEngine()
+    plan = stepped.tell(EntriesDue("nic"))
+    stepped.become(rss=Rss(bytes(40), table(plan)))
+    stepped.tell(EntriesWritten("nic", VIEW.rss, [Outcome(plan[0], 5, 0, None, "")]))
+    stepped.become(method_why="another program changed the indirection table")
+    stepped.tell(EntriesLetGo("nic"))
+    assert line(stepped.known, 1) == (FlowState.MANUAL, stepped.nic.method_why)
+    stepped.tell(TakenUp("nic"))
+    assert stepped.waiting == set()
+    stepped.tell(TakenUp("nic", manual=True))
+    assert stepped.waiting == {key(1)}
 
 
 STEPS = st.lists(

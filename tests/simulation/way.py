@@ -24,7 +24,7 @@ ROOT = f"{Path(__file__).parents[2]}/"
 STANDS_FOR = {
     "tests/simulation/actuator.py": ("WorldActuator", "program/actuator.py"),
     "tests/simulation/driver.py": ("Door", "kernel/ethtool/rxnfc.py"),
-    "tests/simulation/kernel.py": ("_ToldMover", "move/mover.py"),
+    "tests/simulation/kernel.py": ("_ReportingMover", "move/mover.py"),
     "tests/simulation/machine.py": ("WorldObserver", "observe/sockets/bpf.py"),
     "tests/simulation/nic.py": ("WorldNic", "nic/ethtool/nic.py"),
 }
