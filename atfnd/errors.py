@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""An operator's mistake, or a machine that cannot do what was asked: one clear line, never a trace.
+"""An operator's mistake, or a machine that cannot do what was asked: one clear line, never a trace;
+and a kernel's refusals that are answers.
 
 Exit codes (design, section 7): 1 refused or "no", 2 usage or bad input, 3 daemon unreachable.
 """
@@ -8,8 +9,10 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from contextlib import AbstractContextManager
+from types import TracebackType
 
-__all__ = ["OperatorError", "reported"]
+__all__ = ["OperatorError", "refusable", "reported"]
 
 
 class OperatorError(Exception):
@@ -27,6 +30,21 @@ class OperatorError(Exception):
         if self.hint is not None:
             print(f"hint: {self.hint}", file=sys.stderr)
         return self.exit_code
+
+
+class refusable(AbstractContextManager[None]):
+    """If the kernel refuses what is in the block with one of these errnos, the block ends there."""
+
+    def __init__(self, *codes: int) -> None:
+        self._codes = codes
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> bool:
+        return isinstance(error, OSError) and error.errno in self._codes
 
 
 def reported(program: str, command: Callable[[], object]) -> None:

@@ -29,7 +29,7 @@ from atfnd.model import (
 )
 from atfnd.move.plan import in_order
 from atfnd.nic.location import choose, is_wide
-from atfnd.policy.match.match import Matcher
+from atfnd.policy.match.match import Matcher, RulesOfMany
 from bench.simulated import Load, Simulated
 from tests.engine.test_port_rules import EXACT_WINS, OTHER
 from tests.values import RULE, THREAD, memory_of
@@ -68,13 +68,16 @@ class Bed(Simulated):
         nic = replace(EXACT_WINS, caps=caps, budget=room, foreign=0)
         super().__init__(nic, ORDERED, known, loads, slots=slots, served=served, spanned=True)
         self.rules, self._matcher = rules, Matcher(_policy(rules))
+        self._of_many = RulesOfMany()
 
     def rule_for(self, key: FlowKey) -> FlowRule | None:
         return self._matcher.first_match(Facts(key, interface="nic"))
 
     def rule_of(self, wide: FlowKey) -> FlowRule | None:
-        of_key = self._matcher.of_port if wide.listens else self._matcher.of_many
-        rule = of_key(Facts(wide, interface="nic"))
+        if wide.listens:
+            rule = self._matcher.of_port(Facts(wide, interface="nic"))
+        else:
+            rule = self._of_many({each.name: each for each in self.rules}, "nic", wide)
         return None if rule is None or rule.placement is Placement.LEAVE else rule
 
     def location_for(self, key: FlowKey) -> int | None:

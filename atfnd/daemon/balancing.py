@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import asyncio
 import errno
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 
 from atfnd.daemon.executor import Executor, UndoPermit
 from atfnd.daemon.session import NicSession, Sessions, views_of
+from atfnd.errors import refusable
 from atfnd.model import NicView, Restored, SteeringMethod, cpu_list
 from atfnd.program.balance import BALANCER, Ban, bans, forget, let_go, running, spared
 from atfnd.program.journals.record_file import Unrecorded
@@ -121,7 +121,7 @@ class Balancing:
             what = f"irqbalance (pid {pid}) leaves interrupts {cpu_list(irqs)} alone"
             self._log.add("ban", what, "their queues are ours", nic=name)
             if name in self._sessions:
-                with _while_there():
+                with refusable(errno.ENODEV):  # it is gone: the loop is about to hear of that
                     self._put_back(self._sessions[name], irqs)
 
     def _refuse(self, pid: int, new: dict[str, frozenset[int]], why: str) -> None:
@@ -161,16 +161,6 @@ class Balancing:
     def lift_all(self, why: str) -> Sequence[Restored]:
         """At the end. The loop is blocked meanwhile."""
         return self._executor.lift_every_ban(UndoPermit(BALANCER, why))
-
-
-@contextmanager
-def _while_there() -> Iterator[None]:
-    """Ignore a NIC that is gone: the loop is about to hear of that."""
-    try:
-        yield
-    except OSError as refusal:
-        if refusal.errno != errno.ENODEV:
-            raise
 
 
 def _irqs(view: NicView) -> frozenset[int]:

@@ -19,6 +19,7 @@ import struct
 from contextlib import ExitStack
 from typing import NamedTuple
 
+from atfnd.errors import refusable
 from atfnd.kernel.system.netns import open_socket, open_sysfs
 
 __all__ = ["DriverInfo", "Interface", "physical"]
@@ -88,13 +89,10 @@ class Interface:
 
     def index_of(self, name: str) -> int | None:
         """Index of another interface of the same namespace. None: there is none of that name."""
-        try:
+        with refusable(errno.ENODEV):
             answer = fcntl.ioctl(self._socket, SIOCGIFINDEX, _by_name.pack(os.fsencode(name)))
-        except OSError as refusal:
-            if refusal.errno != errno.ENODEV:
-                raise
-            return None
-        return int(_with_int.unpack(answer)[1])
+            return int(_with_int.unpack(answer)[1])
+        return None
 
     def up(self) -> bool:
         """Administratively up."""
@@ -124,13 +122,9 @@ class Interface:
 
     def driver(self) -> DriverInfo:
         command = bytearray(_drvinfo.pack(ETHTOOL_GDRVINFO, b"", b"", b"", b"", b""))
-        try:
+        with refusable(errno.EOPNOTSUPP):
             self.ethtool(command)
-        except OSError as refusal:
-            if refusal.errno != errno.EOPNOTSUPP:
-                raise
-            return DriverInfo(None, None)
-        _, name, _, _, bus, _ = _drvinfo.unpack(command)
+        _, name, _, _, bus, _ = _drvinfo.unpack(command)  # empty ones, if it was refused
         return DriverInfo(_text(name), _text(bus))
 
     def open(self, path: str) -> int:

@@ -21,10 +21,6 @@ class ReadBytes(NamedTuple):
         known = self.local + self.remote
         return self.local / known if known else None
 
-    @property
-    def total(self) -> int:
-        return sum(self)
-
     def plus(self, more: ReadBytes) -> ReadBytes:
         return ReadBytes(*(a + b for a, b in zip(self, more, strict=True)))
 

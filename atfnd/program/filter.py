@@ -7,6 +7,7 @@ import errno
 import os
 import time
 
+from atfnd.errors import refusable
 from atfnd.model import Action, ActionKind, Match, Outcome, Rule
 from atfnd.nic import Nic
 from atfnd.program.journals.filter_journal import FilterJournal
@@ -78,12 +79,9 @@ def _write(nic: Nic, journal: FilterJournal, action: Action) -> int | None:
         if action.location is None or action.key is None:
             raise ValueError(f"a delete without a flow or a location: {action}")
         match = Match.of(action.key)
-        try:
+        with refusable(errno.ENOENT):
             if _there_still(nic, journal, action.location, match) is not None:
                 nic.delete(action.location)
-        except OSError as refusal:
-            if refusal.errno != errno.ENOENT:
-                raise
         at = journal.location(nic.name, match)
         if at in (None, action.location) and not journal.anywhere(nic.name, match):
             journal.release(nic.name, match)

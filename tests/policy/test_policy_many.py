@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from atfnd.model import Direction, Facts, FlowKey, FlowRule, Mode, Network, Placement, Protocol
-from atfnd.policy.match.match import Matcher
+from atfnd.policy.match.match import Matcher, RulesOfMany
 from tests.netns import packed
 from tests.policy.test_policy_compile import (
     ADDRESSES,
@@ -79,12 +79,12 @@ def listeners(draw: st.DrawFn) -> FlowKey:
 def test_every_flow_of_many_falls_under_their_rule(
     rules: list[FlowRule], wide: FlowKey, facts: Facts, data: st.DataObject
 ) -> None:
-    matcher = Matcher(policy(rules))
-    rule = matcher.of_many(Facts(wide, interface=facts.interface))
+    nic, made = facts.interface or "nic", policy(rules)
+    rule = RulesOfMany()({each.name: each for each in made.flows}, nic, wide)
     direction = None if wide.protocol == Protocol.UDP else facts.direction
-    one = facts._replace(key=data.draw(some_of(wide)), direction=direction)
+    one = facts._replace(key=data.draw(some_of(wide)), direction=direction, interface=nic)
     if rule is not None:
-        assert matcher.first_match(one) == rule
+        assert Matcher(made).first_match(one) == rule
 
 
 @given(RULES, listeners(), flows(), st.booleans(), st.data())
@@ -135,6 +135,6 @@ NET = FlowKey(Protocol.TCP, bytes(4), 0, bytes([10, 1, 0, 0]), 0, 16)
     ids=str,
 )  # fmt: skip
 def test_how_many_a_rule_takes(asks: dict[str, Any], wide: FlowKey, takes: str) -> None:
-    rest = replace(LEAVE, name="rest")
-    found = Matcher(policy([replace(RULE, **asks), rest])).of_many(Facts(wide, interface="nic"))
+    asked = {"0": replace(RULE, **asks, name="0"), "1": replace(LEAVE, name="1")}
+    found = RulesOfMany()(asked, "nic", wide)
     assert takes == {"0": "all", "1": "none"}.get(found.name if found else "", "some")

@@ -15,6 +15,7 @@ import sys
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from atfnd.errors import refusable
 from atfnd.kernel.netlink.requests import DUMP, GenericFamily, attribute, attributes, number
 
 __all__ = ["Channels", "Coalescing", "EthtoolFamily", "Rings"]
@@ -117,22 +118,14 @@ class EthtoolFamily:
 
     def rss_contexts(self, ifindex: int) -> int | None:
         """How many RSS contexts there are besides the default one; None: a kernel before 6.12."""
-        try:
-            answers = self._request(RSS_GET, ifindex, flags=DUMP)
-        except OSError as refusal:
-            if refusal.errno != errno.EOPNOTSUPP:
-                raise
-            return None
-        return sum(RSS_CONTEXT in answer for answer in answers)
+        with refusable(errno.EOPNOTSUPP):
+            return sum(RSS_CONTEXT in each for each in self._request(RSS_GET, ifindex, flags=DUMP))
+        return None
 
     def _get(self, command: int, ifindex: int) -> dict[int, bytes] | None:
-        try:
-            answers = self._request(command, ifindex)
-        except OSError as refusal:
-            if refusal.errno != errno.EOPNOTSUPP:
-                raise
-            return None
-        return answers[0]
+        with refusable(errno.EOPNOTSUPP):
+            return self._request(command, ifindex)[0]
+        return None
 
     def _request(
         self, command: int, ifindex: int, payload: bytes = b"", flags: int = 0

@@ -14,9 +14,11 @@ import socket
 import struct
 from typing import NamedTuple
 
+from atfnd.errors import refusable
 from atfnd.kernel.interface import Interface
 
-__all__ = ["Rxfh", "addresses_only", "default_table", "read", "reset", "write"]
+__all__ = ["Rxfh", "addresses_only", "default_table", "read", "read_if_there", "reset"]
+__all__ += ["write"]
 
 ETHTOOL_GRXFH, ETHTOOL_GRSSH, ETHTOOL_SRSSH = 0x29, 0x46, 0x47
 ETH_RSS_HASH_TOP = 1
@@ -59,6 +61,13 @@ def read(interface: Interface) -> Rxfh:
     *_, function, transform = _rxfh.unpack_from(command)
     table = struct.unpack_from(f"={entries}I", command, _rxfh.size)
     return Rxfh(bytes(command[_rxfh.size + 4 * entries :]), table, function, transform)
+
+
+def read_if_there(interface: Interface) -> Rxfh:
+    """As `read`; an empty one if the driver has none."""
+    with refusable(errno.EOPNOTSUPP):
+        return read(interface)
+    return Rxfh(b"", (), 0, 0)
 
 
 def write(interface: Interface, table: tuple[int, ...] | None, key: bytes | None) -> None:

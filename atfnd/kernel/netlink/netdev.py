@@ -13,6 +13,7 @@ import errno
 import struct
 from typing import NamedTuple
 
+from atfnd.errors import refusable
 from atfnd.kernel.interrupts.napi import Napi
 from atfnd.kernel.netlink.requests import DUMP, GenericFamily, attribute, number
 
@@ -27,7 +28,6 @@ QSTATS_IFINDEX, QSTATS_QUEUE_TYPE, QSTATS_QUEUE_ID, QSTATS_SCOPE = 1, 2, 3, 4
 QSTATS_RX_PACKETS, QSTATS_RX_BYTES = 8, 9
 SCOPE_QUEUE = 1
 RX = 0
-NOT_SAID = {errno.EOPNOTSUPP, errno.ENOENT}
 
 _index = struct.Struct("=I")
 
@@ -87,12 +87,9 @@ class NetdevFamily:
 
     def _dump(self, command: int, request: bytes) -> list[dict[int, bytes]] | None:
         """None: the kernel does not know the command, or has nothing to say."""
-        try:
+        with refusable(errno.EOPNOTSUPP, errno.ENOENT):
             return self._family.request(command, request, DUMP)
-        except OSError as refusal:
-            if refusal.errno not in NOT_SAID:
-                raise
-            return None
+        return None
 
 
 def _napi(found: dict[int, bytes]) -> Napi:

@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
+from atfnd.errors import refusable
 from atfnd.kernel.ethtool.rxnfc import Rxnfc
 from atfnd.model import Match, Rule
 from atfnd.nic.drivers import Capacity, Driver, Overwrite
@@ -22,7 +23,6 @@ from atfnd.nic.location import choose, is_wide
 
 __all__ = ["EthtoolNtuple"]
 
-_BUSY = (errno.EBUSY, errno.EAGAIN)
 _PATIENCE_S = (0.001, 0.002, 0.004, 0.008, 0.016)
 
 T = TypeVar("T")
@@ -59,10 +59,6 @@ class EthtoolNtuple:
         elif self.driver.capacity is Capacity.LIST:
             size = self.rxnfc.locations()[1]
         return size or self.driver.slots
-
-    def count(self) -> int:
-        """How many filters there are, ours or not."""
-        return self.rxnfc.count().rules
 
     def list(self) -> list[Rule]:
         """Every filter, ours or not, in location order."""
@@ -113,11 +109,8 @@ class EthtoolNtuple:
         """Call again while an asynchronous driver is busy with what it accepted before: 31 ms at
         most. OSError(EBUSY, EAGAIN) after that; any other driver raises at once."""
         for pause_s in _PATIENCE_S if self.asynchronous else ():
-            try:
+            with refusable(errno.EBUSY, errno.EAGAIN):
                 return call()
-            except OSError as error:
-                if error.errno not in _BUSY:
-                    raise
             time.sleep(pause_s)
         return call()
 

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import replace
 
-from atfnd.errors import OperatorError
+from atfnd.errors import OperatorError, refusable
 from atfnd.kernel.ethtool import rxfh
 from atfnd.kernel.ethtool.device import Channels, Coalescing, EthtoolFamily, Rings
 from atfnd.kernel.ethtool.driver_stats import DriverStats
@@ -186,12 +186,9 @@ class EthtoolNic:
     def rules(self) -> list[Rule]:
         """Empty for a driver without a filter table."""
         ntuple = self._rules()
-        try:
+        with refusable(errno.EOPNOTSUPP):
             return ntuple.list()
-        except OSError as refusal:
-            if refusal.errno != errno.EOPNOTSUPP:
-                raise
-            return []
+        return []
 
     def rule(self, location: int) -> Rule | None:
         return self._rules().rule(location)
@@ -211,12 +208,7 @@ class EthtoolNic:
         return self._ntuple
 
     def rss(self) -> Rss | None:
-        try:
-            found = rxfh.read(self._interface)
-        except OSError as refusal:
-            if refusal.errno != errno.EOPNOTSUPP:
-                raise
-            return None
+        found = rxfh.read_if_there(self._interface)
         if not found.table or self._count() == 1:
             return None
         return Rss(found.key, found.table, found.toeplitz, rxfh.addresses_only(self._interface))
@@ -266,18 +258,12 @@ class EthtoolNic:
 
     def _rings(self) -> int:
         """Queues that the driver spreads packets over by itself."""
-        try:
+        with refusable(errno.EOPNOTSUPP):
             return self._rules().rxnfc.rings()
-        except OSError as refusal:
-            if refusal.errno != errno.EOPNOTSUPP:
-                raise
-            return self._count()
+        return self._count()
 
 
 def _netdev_family(netns: str | None) -> NetdevFamily | None:
-    try:
+    with refusable(errno.ENOENT):
         return NetdevFamily(netns)
-    except OSError as error:
-        if error.errno != errno.ENOENT:
-            raise
-        return None
+    return None

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import replace
 
+from atfnd.errors import refusable
 from atfnd.model import Actuator, Caps, Match, Protocol, Shape
 from atfnd.nic import Claims
 from atfnd.nic.drivers import ALL, Masks, Overwrite
@@ -105,12 +106,9 @@ def probed(ntuple: EthtoolNtuple, claims: Claims | None = None) -> Caps:
 
 def _has_places(ntuple: EthtoolNtuple) -> bool:
     """There is a table, and its size is not zero: igb reports one of size zero."""
-    try:
+    with refusable(errno.EOPNOTSUPP):
         return bool(ntuple.slots()) or ntuple.location_any()
-    except OSError as error:
-        if error.errno != errno.EOPNOTSUPP:
-            raise
-        return False
+    return False
 
 
 class _Trial:
@@ -228,11 +226,8 @@ def _name(error: OSError) -> str:
 
 
 def _remove(ntuple: EthtoolNtuple, location: int) -> None:
-    try:
+    with refusable(errno.ENOENT):
         ntuple.delete(location)
-    except OSError as error:
-        if error.errno != errno.ENOENT:
-            raise
 
 
 def _caps(ntuple: EthtoolNtuple, slots: int | None, why: str | None) -> Caps:

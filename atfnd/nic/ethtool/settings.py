@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import errno
 from collections.abc import Callable, Mapping
 
 from atfnd.kernel.ethtool import rxfh
@@ -56,7 +55,7 @@ class EthtoolSettings:
         return self.read().get(name) if kind == "priv" else read_one(self._interface, name)
 
     def _table_text(self) -> str | None:
-        table = self._table()
+        table = rxfh.read_if_there(self._interface).table
         if not table:
             return None
         default = rxfh.default_table(len(table), self._rings())
@@ -77,16 +76,8 @@ class EthtoolSettings:
         else:
             write_steering(self._interface, name, value)
 
-    def _table(self) -> tuple[int, ...]:
-        try:
-            return rxfh.read(self._interface).table
-        except OSError as refusal:
-            if refusal.errno != errno.EOPNOTSUPP:
-                raise
-            return ()
-
     def _write_table(self, value: str) -> None:
-        if not self._table():
+        if not rxfh.read_if_there(self._interface).table:
             raise KeyError("rss")
         if value == DEFAULT:
             rxfh.reset(self._interface)

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, closing
 from dataclasses import replace
 
+from atfnd.errors import refusable
 from atfnd.kernel.ethtool.changes import ethtool_changes
 from atfnd.kernel.netlink.requests import Changes
 from atfnd.kernel.netlink.rtnl import link_changes
@@ -155,12 +156,9 @@ class NicWatch:
 
     def name_now(self) -> str | None:
         """What the kernel calls this interface now; None when it is gone."""
-        try:
+        with refusable(errno.ENODEV):
             return self.nic.interface.name()
-        except OSError as refusal:
-            if refusal.errno != errno.ENODEV:
-                raise
-            return None
+        return None
 
     def still_there(self) -> None:
         """OSError(ENODEV) when the interface is gone or has another name: its name may now be that
@@ -319,18 +317,6 @@ class NicWatch:
         """Where RSS puts a flow: Toeplitz over its tuple and the indirection table."""
         index = rss_queue(self.view.rss, key) if self.view.rss else None
         return next((queue for queue in self.view.queues if queue.index == index), None)
-
-    def rss_queues(self, key: FlowKey) -> frozenset[int] | None:
-        """The queues that RSS gives a flow's packets to: the whole table, for a key that is open to
-        any remote. None: not known."""
-        if len(self.view.queues) == 1:
-            return frozenset({self.view.queues[0].index})
-        if self.view.rss is None:
-            return None
-        if not key.remote_port:
-            return frozenset(self.view.rss.table)
-        queue = self.predicted(key)
-        return None if queue is None else frozenset({queue.index})
 
     @property
     def listeners(self) -> tuple[Changes[int], ...]:

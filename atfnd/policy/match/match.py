@@ -95,40 +95,30 @@ class Matcher:
         from its first byte on; None: there is none, or some may fall under a rule that treats them
         differently."""
         treated = set()
-        for rule, every in self._for_some(facts):
+        for rule, every in _for_some(self._of_many, facts):
             treated.add((rule.placement, rule.order))
             if every:
                 return rule if len(treated) == 1 else None
         return None
 
-    def of_many(self, facts: Facts) -> FlowRule | None:
-        """The one rule for every flow that a wide key stands for, from its first byte on; None:
-        there is none, or some flows may fall under another."""
-        return _of_many(self._of_many, facts)
-
-    def _for_some(self, facts: Facts) -> Iterator[tuple[FlowRule, bool]]:
-        return _for_some(self._of_many, facts)
-
 
 class RulesOfMany:
-    """`Matcher.of_many` as a function of the rules, in their order. It compiles them once, as long
-    as it is asked about the same ones."""
+    """A function of the rules of a policy, in their order. It compiles them once, as long as it is
+    asked about the same ones."""
 
     def __init__(self) -> None:
         self._rules: Mapping[str, FlowRule] = {}
         self._compiled: _Compiled = []
 
     def __call__(self, rules: Mapping[str, FlowRule], nic: str, key: FlowKey) -> FlowRule | None:
-        """The one rule for all flows of a NIC that a wide key stands for; None: there is none."""
+        """The one rule for every flow of a NIC that a wide key stands for, from its first byte on;
+        None: there is none, or some flows may fall under another."""
         if rules is not self._rules:
             compiled = [(rule, _asked(rule, _CONDITIONS_OF_MANY)) for rule in rules.values()]
             self._rules, self._compiled = rules, compiled
-        return _of_many(self._compiled, Facts(key, interface=nic))
-
-
-def _of_many(compiled: _Compiled, facts: Facts) -> FlowRule | None:
-    rule, every = next(_for_some(compiled, facts), (None, False))
-    return rule if every else None
+        facts = Facts(key, interface=nic)
+        rule, every = next(_for_some(self._compiled, facts), (None, False))
+        return rule if every else None
 
 
 def _for_some(compiled: _Compiled, facts: Facts) -> Iterator[tuple[FlowRule, bool]]:
