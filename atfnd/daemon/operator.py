@@ -8,7 +8,7 @@ run.
 from __future__ import annotations
 
 import errno
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import ExitStack
 
 from atfnd.daemon.arming import Arming
@@ -20,6 +20,7 @@ from atfnd.engine.event import TakenUp
 from atfnd.engine.table.flow_table import FlowTable
 from atfnd.errors import OperatorError
 from atfnd.model import FlowState, Restored
+from atfnd.observe.nics.watch import NicWatch
 from atfnd.program.balance import BALANCER
 from atfnd.program.cpuset import CGROUPS
 from atfnd.program.journals.filter_journal import FilterJournal
@@ -67,10 +68,7 @@ class OperatorCommands:
         sessions = list(every.values()) if nic is None else [every[nic]]
         but, hint = list[str](), "it is in force all the same; `atfnctl events` says more"
         try:
-            refusals = self.disarm_now(sessions, "asked for")
-            but += [f"moves under way did not end in order: {why}" for why in refusals[:1]]
-        except OSError as refusal:
-            but.append(f"it could not be read: {refusal.strerror}")
+            but += self.disarm_now(sessions, "asked for")[:1]
         finally:
             refused = self._order("disarm", ALL if nic is None else nic)
         if refused is not None:
@@ -86,8 +84,10 @@ class OperatorCommands:
         session = self._nics.sessions[nic]
         if session.view.paused and not (self._journal.names(nic) or self._undo_journal.held(nic)):
             return
-        session.watch.pause()
-        self._order("pause", nic)
+        try:
+            self._off([session], NicWatch.pause)
+        finally:
+            self._order("pause", nic)
         done = self._take_out(session, "paused by the operator")
         self._log.add("pause", "paused: our rules are out", "asked for", nic=nic)
         self._executor.take(TakenUp(nic))
@@ -133,10 +133,15 @@ class OperatorCommands:
     def restore_all(self) -> None:
         """As `restore` of every NIC, but orders that were given hold."""
         done, why = list[Restored](), "atfnd stops, and the policy says on_stop: restore"
-        for session in list(self._nics.sessions.values()):
-            session.watch.arm(False)
-            with self._nics.while_there(session):
-                done += self._take_out(session, why)
+        sessions = list(self._nics.sessions.values())
+        self._off(sessions, _disarm)
+        for session in sessions:
+            try:
+                with self._nics.while_there(session):
+                    done += self._take_out(session, why)
+            except OSError as refusal:  # the other NICs are restored all the same
+                left = f"not restored: {refusal.strerror}"
+                done.append(Restored(session.name, "changes", refusal.errno or errno.EIO, left))
         done += self._release_cgroups()
         self.restored = [*done, *self._arming.balancing.lift_all(why)]
 
@@ -153,28 +158,43 @@ class OperatorCommands:
             self._executor.take(TakenUp(name))
 
     def disarm_now(self, sessions: Sequence[NicSession], why: str) -> list[str]:
-        """Disarm all of them before anything else happens. Returns why moves that were under way
-        could not be ended in order. OSError: what they have read until now cannot be counted; they
-        are disarmed."""
-        what, new, refused = "disarmed: nothing is changed any more", "not armed", list[str]()
+        """Disarm all of them before anything else happens. Returns what could not be done in order
+        then, in words; they are disarmed."""
+        standing = {session.name: _standing(session) for session in sessions}
+        what, new = "disarmed: nothing is changed any more", "not armed"
+        with ExitStack() as logging:  # whatever fails
+            for name, old in standing.items():
+                logging.callback(self._log.add, "disarm", what, why, nic=name, old=old, new=new)
+            return self._off(sessions, _disarm)
+
+    def _off(self, sessions: Sequence[NicSession], off: Callable[[NicWatch], None]) -> list[str]:
+        """Nothing is written to any of these NICs from now on; then their moves end. Returns what
+        the kernel refused meanwhile, in words. It does not stand in the way of what comes next."""
+        refused = list[str]()
+
+        def switch(session: NicSession) -> None:
+            try:
+                off(session.watch)
+            except OSError as refusal:
+                why = refusal.strerror or str(refusal)
+                what = "what was read until now is not counted"
+                self._log.add("refused", what, why, nic=session.name)
+                refused.append(f"it could not be read: {why}")
 
         def still(session: NicSession) -> None:
-            if (refusal := self._executor.still(session)) is not None:
-                refused.append(refusal)
+            if (why := self._executor.still(session)) is not None:
+                refused.append(f"moves under way did not end in order: {why}")
 
         with ExitStack() as ending:  # the last callback runs first; all run, whatever fails
             for session in sessions:
-                name, old = session.name, _standing(session)
                 ending.callback(still, session)
-                ending.callback(self._log.add, "disarm", what, why, nic=name, old=old, new=new)
             for session in sessions:
-                ending.callback(session.watch.arm, False)
+                ending.callback(switch, session)
         return refused
 
     def _take_out(self, session: NicSession, why: str) -> list[Restored]:
-        """Undo every filter and every setting of ours. The NIC is disarmed, and undoing does not
-        arm it."""
-        self._executor.still(session)
+        """Undo every filter and every setting of ours. The NIC is off, and undoing does not arm
+        it."""
         try:
             self._nics.check_filters(session)  # what another program has just changed is theirs
         except OSError as refusal:  # it does not list them: `take_out` says that
@@ -202,6 +222,10 @@ class OperatorCommands:
             self._log.add("unrecorded", f"{verb} {nic}", why, nic=None if nic == ALL else nic)
             return refusal.strerror
         return None
+
+
+def _disarm(watch: NicWatch) -> None:
+    watch.arm(False)
 
 
 def _standing(session: NicSession) -> str:

@@ -140,7 +140,7 @@ def test_a_look_that_fails_leaves_nothing_armed(tmp_path: Path) -> None:
     daemon = Host(tmp_path, lambda daemon: None)
     for session in daemon.sessions.values():
         session.watch.reads_by(refuse)
-    with pytest.raises(OperatorError, match="is disarmed, but"):
+    with pytest.raises(OperatorError, match="is disarmed, but it could not be read"):
         asyncio.run(daemon.disarm(None))
     assert armed(daemon) == [False, False]
 

@@ -49,6 +49,7 @@ class Bed:
         self.named = True  # the journal names filters of every NIC
         self.result = [Restored("eth0", "2 rules", 0, "deleted")]
         self.unread = 0
+        self.refuses_take_out = ""
         for name in ("eth0", "eth1"):
             watch = NicWatch.__new__(NicWatch)
             watch.view = replace(NIC, name=name, armed=True)
@@ -93,6 +94,8 @@ class Bed:
     def _take_out(self, session: NicSession, permit: UndoPermit) -> list[Restored]:
         permit.check(session.name)
         self._noted("take out")(session)
+        if session.name == self.refuses_take_out:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
         return list(self.result)
 
     def view(self, nic: str = "eth0") -> tuple[bool, bool]:
@@ -135,6 +138,45 @@ def test_an_order_to_arm_is_recorded_and_places_what_waits(bed: Bed) -> None:
 def test_an_order_to_disarm_one_nic_is_for_that_one(bed: Bed) -> None:
     assert bed.did(bed.operator.disarm) == [("still", "eth0", False)]
     assert (bed.view("eth1"), bed.recorded("eth1")) == ((True, False), (None, False))
+
+
+def unreadable(bed: Bed) -> None:
+    """No counter of what applications read can be had any more."""
+
+    def refuse() -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    for session in bed.sessions.values():
+        session.watch.reads_by(refuse)
+
+
+def test_a_counter_that_cannot_be_read_keeps_no_pause_from_being_in_force(bed: Bed) -> None:
+    unreadable(bed)
+    did = bed.did(bed.operator.pause)
+    assert (bed.view(), bed.recorded()) == ((False, True), (None, True))
+    assert ("take out", "eth0", False) in did
+
+
+def test_a_counter_that_cannot_be_read_keeps_nothing_from_being_restored(bed: Bed) -> None:
+    unreadable(bed)
+    did = bed.did(bed.operator.restore)
+    assert (bed.view(), bed.recorded()) == ((False, False), (False, False))
+    assert ("take out", "eth0", False) in did
+
+
+def test_at_a_stop_one_nic_that_refuses_keeps_no_other_from_being_restored(bed: Bed) -> None:
+    """And none is armed while another is restored."""
+    unreadable(bed)
+    bed.refuses_take_out = "eth0"
+    bed.operator.restore_all()
+    armed = [(name, *rest) for what, name, *rest in bed.calls if what == "take out"]
+    assert armed == [("eth0", False), ("eth1", False)]
+    assert [bed.view(nic) for nic in ("eth0", "eth1")] == [(False, False)] * 2
+    assert [(each.nic, each.errno) for each in bed.operator.restored if not each.done] == [
+        ("eth0", errno.EIO)
+    ]
+    seen = [standing for what, *_, standing in bed.calls if what == "still"]
+    assert seen == [False, False]
 
 
 def test_a_pause_ends_moves_then_takes_all_out_and_is_recorded(bed: Bed) -> None:

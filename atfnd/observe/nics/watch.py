@@ -245,10 +245,9 @@ class NicWatch:
         return self._reads.shown(self.view.name)
 
     def arm(self, armed: bool) -> None:
-        """Note whether the operator lets us write; ends a pause."""
-        was_armed = self.view.armed
-        self.view = replace(self.view, armed=armed, paused=False)  # before anything that may fail
-        self._reads.look(time.monotonic_ns(), armed=was_armed)
+        """Note whether the operator lets us write; ends a pause. OSError: what was read until now
+        cannot be counted; the order is in force."""
+        self._stand(armed=armed, paused=False)
 
     def allow(self, budget: int | None) -> None:
         """Note how many rules of ours it may hold."""
@@ -259,11 +258,15 @@ class NicWatch:
         self._armed_before_pause = armed
 
     def pause(self) -> None:
-        """Nothing is written until `resume`."""
+        """Nothing is written until `resume`. OSError: as for `arm`."""
         if not self.view.paused:
             self._armed_before_pause = self.view.armed
-        self.look_at_reads()
-        self.view = replace(self.view, armed=False, paused=True)
+        self._stand(armed=False, paused=True)
+
+    def _stand(self, *, armed: bool, paused: bool) -> None:
+        was_armed = self.view.armed
+        self.view = replace(self.view, armed=armed, paused=paused)  # before what may fail
+        self._reads.look(time.monotonic_ns(), armed=was_armed)
 
     def resume(self) -> bool:
         """End a pause; True when the NIC is armed again, as it was before."""
