@@ -265,16 +265,18 @@ class Executor:
 
     # ---- commands
 
-    def _begin(self, command: Begin) -> Sequence[MovesReported]:
-        """Nothing is done on a NIC that is gone: the loop is about to hear of that."""
+    def _begin(self, command: Begin) -> Sequence[MovesReported | MovesDropped]:
+        """Nothing is done on a NIC that is not armed any more, or is gone."""
+        keys = [each.action.key for each in command.wanted if each.action.key is not None]
+        dropped = (MovesDropped(command.nic, keys),)
         if not self.armed(command.nic):
-            return ()
+            return dropped
         try:
             said = self._moves_of(self._sessions[command.nic]).want(command.wanted)
         except OSError as error:
             if error.errno not in (errno.ENODEV, errno.ENOENT):
                 raise
-            return ()
+            return dropped  # the loop is about to hear of that
         return self._reported(said)
 
     def _write_settings(self, command: WriteSettings) -> Sequence[MovesReported]:

@@ -16,6 +16,7 @@ from fnmatch import fnmatchcase
 from typing import NamedTuple
 
 from atfnd.daemon.arming import Arming
+from atfnd.daemon.chores import Shortage
 from atfnd.daemon.executor import Executor
 from atfnd.daemon.handshakes import BirthReader
 from atfnd.daemon.in_force import InForce
@@ -48,6 +49,7 @@ __all__ = ["Given", "PolicyReload", "asked"]
 MOVE_NS = 1_500_000  # of CPU: our decision, its journal and its write (bench `migrating`)
 REMOTE_PACKET_NS = 750  # what a packet costs more that is not delivered on its reader's CPU
 WORTH_PACKETS = MOVE_NS // REMOTE_PACKET_NS
+_AGAIN_S = 1.0  # after a shortage
 
 
 class Given(NamedTuple):
@@ -93,8 +95,9 @@ class PolicyReload:
         operator_journal: OperatorJournal,
         show_page: Callable[[int | None], None],
         log: EventLog,
+        shortage: Shortage,
     ) -> None:
-        self._given, self._in_force = given, in_force
+        self._given, self._in_force, self._shortage = given, in_force, shortage
         self._engine, self._executor = engine, executor
         self._nics, self._arming, self._operator = nics, arming, operator
         self._sockets, self._births, self._observer = sockets, births, observer
@@ -144,10 +147,24 @@ class PolicyReload:
                 self._in_force.refused = " ".join(mistake.message.splitlines()[:2])
                 raise
             else:
-                self._take_into_force(policy)
+                self._take_or_retry(policy)
             finally:
                 self.tell_ready()
             return self._in_force.policy
+
+    def _take_or_retry(self, policy: Policy) -> None:
+        """OperatorError: the kernel ran short of a resource on the way. It is done again in a
+        second: each part of it may be done twice."""
+        try:
+            self._take_into_force(policy)
+        except OSError as refusal:
+            if not self._shortage.take(refusal):
+                raise
+            asyncio.get_running_loop().call_later(_AGAIN_S, self.hangup.set)
+            what = f"the new policy is in force only in part: {refusal.strerror}"
+            raise OperatorError(
+                what, f"it is read and put in force again in {_AGAIN_S:g} s"
+            ) from None
 
     async def hangups(self) -> None:
         """A reload after each SIGHUP, without end."""

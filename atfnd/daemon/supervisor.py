@@ -115,6 +115,7 @@ class Supervisor:
         self._reload = reload = PolicyReload(
             given, in_force, engine, executor, nics, arming, sockets, births, observer, matching,
             recorder, operator, operator_journal, lambda port: page_of[0].want(port), log,
+            self._shortage,
         )  # fmt: skip
         self.source = Served(reporter, operator, reload, sockets, births, matching, in_force)
         self.page = Page(self.source, log)

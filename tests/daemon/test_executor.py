@@ -169,12 +169,14 @@ def test_nothing_is_written_where_it_is_not_armed(bed: Bed) -> None:
     other = replace(INSERT, nic="other")
     assert [each.action for each in bed.executor.write((INSERT, other))] == [other]
     assert bed.executor.carry_out([Begin("gone", (WANTED,))]) == []
+    assert MovesDropped("nic", [key(1)]) in bed.heard  # the engine waits for no answer
 
 
 @pytest.mark.parametrize("code", [errno.ENODEV, errno.ENOENT])
 def test_a_nic_that_has_just_gone_ends_nothing(bed: Bed, code: int) -> None:
     bed.moves("nic").refuses = code
     assert bed.executor.carry_out([Begin("nic", (WANTED,))]) == []
+    assert bed.heard == [MovesDropped("nic", [key(1)])]
 
 
 def test_what_else_goes_wrong_is_passed_on(bed: Bed) -> None:

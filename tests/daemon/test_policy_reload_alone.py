@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
@@ -12,6 +13,8 @@ from typing import Any
 
 import pytest
 
+from atfnd.daemon import reload as reload_module
+from atfnd.daemon.chores import Shortage
 from atfnd.daemon.in_force import InForce
 from atfnd.daemon.reload import Given, PolicyReload
 from atfnd.engine.event import PolicyLoaded, TakenUp
@@ -35,6 +38,7 @@ class Parts:
         part: Any = SimpleNamespace
         self.reported: list[tuple[object, ...]] = []
         self.log, self.in_force = EventLog(), InForce(BEFORE)
+        self.births: Callable[[], object] = self._note("births")
         self.ordered: bool | None = None  # what an operator ordered for the NIC
         view = replace(NIC, armed=armed)
         watch = part(view=view, allow=self._note("budget"), arm_on_resume=self._note("later"))
@@ -56,11 +60,11 @@ class Parts:
         self.reload = PolicyReload(
             Given(load, ()), self.in_force, part(flows_to_match=lambda: [flow(1)]), executor, nics,
             part(know_homes=None),
-            part(forget_unknown=self._note("forget unknown")), part(renew=self._note("births")),
+            part(forget_unknown=self._note("forget unknown")), part(renew=lambda: self.births()),
             part(qualify=self._note("qualify")),
             part(renew=self._note("matching"), of_flow=lambda flow, nic, now_ns: RULE),
             part(asked=lambda: False), operator, part(armed=lambda name: self.ordered),
-            self._note("page"), self.log,
+            self._note("page"), self.log, Shortage(self._note("shortage")),
         )  # fmt: skip
         self.reload.tell_ready = self._note("ready")
 
@@ -101,6 +105,35 @@ def test_what_was_decided_is_carried_out_when_the_nics_know_of_the_policy() -> N
     for before in ("matching", "qualify", "decide", "moves", "arm"):
         assert words.index(before) < words.index("carry out")
     assert parts.of("carry out") == (["commands"],)
+
+
+def test_where_the_kernel_has_no_room_a_policy_is_taken_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It did not end the daemon with half of a policy in force."""
+    monkeypatch.setattr(reload_module, "_AGAIN_S", 0.01)
+    parts, refusals = Parts(lambda: AFTER), [OSError(errno.ENOMEM, "Cannot allocate memory")]
+    shown = asyncio.Event()
+
+    def births() -> None:
+        if refusals:
+            raise refusals.pop()
+        shown.set()
+
+    parts.births = births
+
+    async def hung_up() -> None:
+        parts.reload.hangup.set()
+        chores = [*map(asyncio.ensure_future, (parts.reload.hangups(), shown.wait()))]
+        done, _ = await asyncio.wait(chores, timeout=30, return_when=asyncio.FIRST_COMPLETED)
+        assert done == {chores[1]}
+        chores[0].cancel()
+
+    asyncio.run(hung_up())
+    assert [given for what, *given in parts.told if what == "shortage"] == [
+        ["Cannot allocate memory"]
+    ]
+    assert parts.of("page") == (8080,)
 
 
 def test_a_wrong_policy_changes_nothing_and_the_status_says_so() -> None:

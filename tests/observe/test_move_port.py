@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
@@ -17,6 +19,7 @@ from atfnd.model import Actuator, Device, NicView
 from atfnd.move.port import Port, Ring, Stage
 from atfnd.move.timer import Times, pipe_ns
 from atfnd.nic.ethtool.nic import EthtoolNic
+from atfnd.observe.nics import move_port
 from atfnd.observe.nics.move_port import read_port
 from atfnd.observe.nics.watch import NicWatch
 from tests.interfaces import QUEUES, Namespace, a_namespace, xdp_pass
@@ -117,6 +120,32 @@ def test_sockets_may_be_busy_polled(
 def test_another_network_namespace_does_not_say_whether(other: Other, tmp_path: Path) -> None:
     port = read_port(other.view, other.interface, None, tmp_path)
     assert {ring.busy_poll for ring in port.rings} == {None}
+
+
+@pytest.mark.parametrize("code", [errno.EINTR, errno.ENOMEM])
+def test_what_the_kernel_refuses_to_say_now_is_not_known(
+    other: Other, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    def refuse(netns: str | None) -> None:
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(move_port, "NetdevFamily", refuse)
+    port = other.port
+    assert port.stages is None
+    assert {(ring.gro_flush_timeout_ns, ring.busy_poll) for ring in port.rings} == {(None, None)}
+    monkeypatch.undo()
+    assert other.port.stages == frozenset()
+
+
+def test_an_interface_that_is_gone_is_not_taken_for_an_unknown_one(
+    other: Other, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def gone(netns: str | None) -> None:
+        raise OSError(errno.ENODEV, os.strerror(errno.ENODEV))
+
+    monkeypatch.setattr(move_port, "NetdevFamily", gone)
+    with pytest.raises(OSError, match="No such device"):
+        read_port(other.view, other.interface, None)
 
 
 def test_packet_steering_is_a_stage(other: Other) -> None:

@@ -230,17 +230,25 @@ class WorldNic:
 
     def port(self, write_ns: int | None) -> Port:
         """As `observe.nics.move_port.read_port` would read it."""
+        known = True
+        try:
+            self._read()
+        except OSError as refusal:
+            if refusal.errno == errno.ENODEV:
+                raise
+            known = False
         caps = self.caps()
         rings = tuple(
             RingFacts(
-                self._ring_size, 0, 0, False, 1e6, self.threaded, 0 if self.threaded else 10_000,
+                self._ring_size, 0, 0 if known else None, False if known else None, 1e6,
+                self.threaded, 0 if self.threaded else 10_000,
                 None if self.threaded and ring.cpu is not None else "it has no NAPI thread",
                 ring.cpu,
             )
             for ring in self.rings
         )  # fmt: skip
         spread = any(v for k, v in self.values.items() if k.startswith("rps-cpus") and v)
-        stages = frozenset({Stage.RPS} if spread else ())
+        stages = frozenset({Stage.RPS} if spread else ()) if known else None
         return Port(caps.actuator, caps.asynchronous, stages, rings, write_ns, 2, 5_000_000)
 
     # ---- packets
@@ -418,7 +426,7 @@ class WorldNic:
         ring.cpu = next(iter(cpus)) if len(cpus) == 1 else None
 
     def _read(self) -> None:
-        """Settings, RSS or queues are read."""
+        """Settings, RSS, queues, or what moves depend on are read."""
         self._asked()
         if self.unreadable:
             code = self.unreadable.popleft()

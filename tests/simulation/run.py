@@ -354,8 +354,9 @@ class Run:
         self._at(number).table.unread.extend([codes[code % len(codes)]] * (1 + count % 5))
 
     def _unreadable(self, number: int, code: int, count: int, _: int) -> None:
-        """Settings, RSS and queues."""
+        """Settings, RSS, queues, and what moves depend on."""
         codes = [errno.EIO, errno.EBUSY, errno.EAGAIN, errno.ETIMEDOUT, errno.ENETDOWN]
+        codes += [errno.EINTR, errno.ENOMEM]
         self._at(number).unreadable.extend([codes[code % len(codes)]] * (1 + count % 5))
 
     def _drop(self, number: int, *_: int) -> None:

@@ -20,6 +20,7 @@ figure (move/timer.py); `strict` does not need it.
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -58,10 +59,16 @@ def read_port(
 ) -> Port:
     """`interface` is the NIC's own: to open its sysfs anew waits for RCU when it is closed (umount,
     namespace_unlock()), for seconds on a busy machine. `write_ns`: what a rule write takes;
-    `service_pps`: how fast queues are polled, by number. OSError(ENODEV): the interface is gone."""
+    `service_pps`: how fast queues are polled, by number. What the kernel refuses to tell now is
+    None, which puts off what depends on it. OSError(ENODEV): the interface is gone."""
     interface.name()  # ENODEV: no file of it is there either, and none would say so
-    gro_ns, busy_poll = _gro_flush_timeouts_ns(nic, interface), _busy_poll(proc)
-    stages = _stages(nic, interface)
+    gro_ns, busy_poll, stages = dict[int, int](), None, None
+    try:
+        gro_ns, busy_poll = _gro_flush_timeouts_ns(nic, interface), _busy_poll(proc)
+        stages = _stages(nic, interface)
+    except OSError as refusal:
+        if refusal.errno in (errno.ENODEV, errno.ENOENT):
+            raise
     return Port(
         actuator=nic.caps.actuator,
         asynchronous=nic.caps.asynchronous,
