@@ -130,7 +130,7 @@ def test_where_the_kernel_has_no_room_a_policy_is_taken_again(
         chores[0].cancel()
 
     asyncio.run(hung_up())
-    assert [given for what, *given in parts.told if what == "shortage"] == [
+    assert [given for what, *given in parts.reported if what == "shortage"] == [
         ["Cannot allocate memory"]
     ]
     assert parts.of("page") == (8080,)
