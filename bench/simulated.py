@@ -55,7 +55,7 @@ class Load(NamedTuple):
 class Simulated:
     """`nic` needs a CPU for each queue, and refuses more than `slots` rules. `deleted` counts those
     that went again, `writes` all writes of rules. `served` are the
-    ports that are listened on; with `spanned`, flows of prefixes may share a filter, too."""
+    ports that are listened on; with `prefixes`, flows of prefixes may share a filter, too."""
 
     def __init__(
         self,
@@ -66,9 +66,9 @@ class Simulated:
         defers: Callable[[Action], bool] = lambda action: False,
         slots: int | None = None,
         served: Iterable[Listening] = (),
-        spanned: bool = False,
+        prefixes: bool = False,
     ) -> None:
-        self.slots, self.listeners, self.spanned = slots, Listeners(), spanned
+        self.slots, self.listeners, self.prefixes = slots, Listeners(), prefixes
         for event in served:
             self.listeners.opened(event, memory.table)
         self.rule, self.memory, self.defers = rule, memory, defers
@@ -157,7 +157,7 @@ class Simulated:
                 self.memory, self.now_ns,
             )  # fmt: skip
             self.bear(births)
-        if self.spanned:
+        if self.prefixes:
             births = prefix_rules.look(
                 self.nic, self.rule_of, self._listened, self.sockets(), self.memory, self.now_ns
             )

@@ -107,8 +107,8 @@ def measured(table: int, contender: str, seed: int, flows: int = FLOWS) -> Run:
     served = _listeners(loads, known=contender == "worth, born")
     if contender not in ("worth, ports", "worth, prefixes", "worth, born"):
         served = []
-    spanned = contender == "worth, prefixes"
-    simulated = kind(nic, RULE, memory, [], served=served, spanned=spanned)
+    prefixes = contender == "worth, prefixes"
+    simulated = kind(nic, RULE, memory, [], served=served, prefixes=prefixes)
     simulated.look()
     for _ in range(LOOKS):
         some, loads = loads[:COME_AT_A_LOOK], loads[COME_AT_A_LOOK:]

@@ -46,5 +46,5 @@ def under_hold(
         hold.settle(time.monotonic_ns() + PIPE_NS)
         assert hold.settled(until_ns + LATE_NS)
     finally:
-        held = hold.let_go()
+        held = hold.release()
     return held

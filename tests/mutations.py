@@ -31,7 +31,7 @@ def _of(file: str, tests: str, *changes: tuple[str, str] | tuple[str, str, str])
 
 _STEER = "steer_guards steer wanders two_nics steer_placements follow budget rule_checks renew steer_machine"
 _MOVE = "move_step move_device move_choose move_birth move_learn"
-_SPANS = "prefix_rules prefix_rules_guards"
+_PREFIX_RULES = "prefix_rules prefix_rules_guards"
 
 MUTATIONS = [
     *_of(
@@ -290,7 +290,7 @@ MUTATIONS = [
         ("not self._compiled.groups", "False"),
     ),
     *_of(
-        "engine/filters/prefix_rules.py", _SPANS,
+        "engine/filters/prefix_rules.py", _PREFIX_RULES,
         ("if not nic.armed or nic.method is not SteeringMethod.RULES:", "if nic.method is not SteeringMethod.RULES:"),
         ("if not nic.armed or nic.method is not SteeringMethod.RULES:", "if not nic.armed:"),
         ("return bool(memory.table.prefix_rules(nic.name)) or (able and", "return able and ("),
@@ -393,7 +393,7 @@ MUTATIONS = [
         ("            self.memory.nics[event.nic].waiting.clear()", "            pass"),
         ("        if known.waiting:\n            entries.record", "        if False:\n            entries.record"),
         ("        if nic.method is SteeringMethod.RSS:\n            entries.look", "        if True:\n            entries.look"),
-        ("entries.let_go(nic, self.memory, nic.method_why)", "pass"),
+        ("entries.leave_alone(nic, self.memory, nic.method_why)", "pass"),
         ("return (lambda key: None) if nic.rss is None else", "return (lambda key: None) if nic.rss is not None else"),
         ("self._say(WriteSettings(plan))", "pass"),
         ("known.lent.homes = homes(known.view, event.originals,", "known.lent.homes = homes(known.view, {},"),

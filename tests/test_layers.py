@@ -214,7 +214,7 @@ def names_of_two(sources: Sources) -> list[str]:
 
 # What the engine knows is changed by `Engine.handle` alone: the daemon only reads it.
 CHANGES = {
-    "abandon", "add", "append", "clear", "defer", "discard", "know_cpus", "let_go", "look",
+    "abandon", "add", "append", "clear", "defer", "discard", "know_cpus", "leave_alone", "look",
     "look_at_queues", "note", "plan", "pop", "popitem", "put", "readmit", "record", "remove",
     "setdefault", "take_due", "take_up", "turn_away", "update", "withdraw",
 }  # fmt: skip

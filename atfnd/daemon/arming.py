@@ -18,7 +18,7 @@ from atfnd.engine.engine import Engine
 from atfnd.engine.event import (
     CpusRead,
     EntriesDue,
-    EntriesLetGo,
+    EntriesLeftAlone,
     EntriesLooked,
     EntriesWritten,
     OriginalsRead,
@@ -166,7 +166,7 @@ class Arming:
             return
         before = session.view.method, session.view.method_why
         session.watch.read_settings()
-        self._let_go(session, self._moved(session))
+        self._leave_alone(session, self._moved(session))
         self._executor.take(EntriesLooked(session.name))
         self._take_up_if_other(session, before)
 
@@ -196,7 +196,7 @@ class Arming:
         the instance that we wrote to; if it has come up anew since, it lost them by itself."""
         name = session.view.name
         if self._undo_journal.life(name) == session.watch.life():
-            self._let_go(session, self._moved(session))
+            self._leave_alone(session, self._moved(session))
         else:
             self._forget_drifted(session)
 
@@ -218,17 +218,17 @@ class Arming:
             session.watch.steered_by(method, why)
             self._log.add("means", method.value, why, nic=session.view.name)
 
-    def _let_go(self, session: NicSession, moved: dict[str, str]) -> None:
+    def _leave_alone(self, session: NicSession, moved: dict[str, str]) -> None:
         name = session.view.name
         for each, value in moved.items():
-            self._undo_journal.let_go(name, each)
+            self._undo_journal.leave_alone(name, each)
             why = f"another program changed it: left alone until `atfnctl resume {name}`"
             self._log.add("manual", f"{each} is {brief(value)}", why, nic=name)
         if moved:
             session.watch.manual(session.view.manual | moved.keys())
             session.watch.steered_by(*method_of(session.view))
         if "rss" in moved:
-            self._executor.take(EntriesLetGo(session.name))
+            self._executor.take(EntriesLeftAlone(session.name))
 
     def read_cpus(self) -> Topology:
         """CPUs as sysfs describes them now."""

@@ -16,7 +16,7 @@ from atfnd.daemon.executor import Executor, UndoPermit
 from atfnd.daemon.session import NicSession, Sessions, views_of
 from atfnd.errors import refusable
 from atfnd.model import NicView, Restored, SteeringMethod, cpu_list
-from atfnd.program.balance import BALANCER, Ban, bans, forget, let_go, running, spared
+from atfnd.program.balance import BALANCER, Ban, bans, forget, left_alone, running, spared
 from atfnd.program.journals.record_file import Unrecorded
 from atfnd.program.journals.undo_journal import UndoJournal
 from atfnd.serve.log.event_log import EventLog
@@ -65,7 +65,7 @@ class Balancing:
         """An irqbalance runs that may still move this interrupt, and we are about to tell it not
         to."""
         here = [pid for pid in running() if self._hopeful(pid)]
-        if irq in let_go(self._undo_journal):
+        if irq in left_alone(self._undo_journal):
             return False
         return any(irq not in self._spared.get(pid, ()) for pid in here)
 
@@ -99,7 +99,7 @@ class Balancing:
         self._doubts.pop(pid, None)
         wanted = self._wanted()  # as it is now
         stale = self._stale(pid, alone)
-        kept = alone | let_go(self._undo_journal)
+        kept = alone | left_alone(self._undo_journal)
         new = {name: irqs - kept for name, irqs in wanted.items() if irqs - kept}
         if not new and not stale:
             self._spared[pid] = alone

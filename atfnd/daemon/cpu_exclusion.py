@@ -256,7 +256,7 @@ class CpuExclusion:
         if held is None or held.ours(group.cpus or ""):
             return held
         name, now = group.id.setting, group.cpus or ""
-        self._undo_journal.let_go(CGROUPS, name)
+        self._undo_journal.leave_alone(CGROUPS, name)
         why = "another program changed it: left alone until `atfnctl resume`"
         self._log.add("manual", f"{name} is {brief(now)}", why)
         return None

@@ -295,8 +295,8 @@ class Executor:
         return ()
 
     def _look_at_strays(self, command: LookAtStrays) -> Iterable[Event]:
-        living = {(nic, key): self._sessions[nic].lives(key) for nic, key in command.keys}
-        return (StraysLooked(living, moving(self._sessions)),)
+        lives = {(nic, key): self._sessions[nic].lives(key) for nic, key in command.keys}
+        return (StraysLooked(lives, moving(self._sessions)),)
 
     def _expect(self, command: Expect) -> Iterable[Event]:
         self._observer.expect(*command)

@@ -151,7 +151,7 @@ class BirthReader:
         """Which flows may share a filter, and which shared filters no flow needs."""
         nics = [name for name in self._sessions if self._engine.may_share(name)]
         uses = self._observer.inventory() if nics or self._recorder.active() else ()
-        self._recorder.looked(LookAt.SPANS, uses)
+        self._recorder.looked(LookAt.PREFIXES, uses)
         self._executor.take(PrefixesLooked(nics, uses))
 
     def remarks(self, key: FlowKey) -> tuple[str, ...]:

@@ -146,7 +146,7 @@ class Moving:
         with ExitStack() as ending:  # each step runs, whatever the others do
             ending.callback(self._actuator.close)
             ending.callback(self._rest)
-            ending.callback(self._mover.let_go)
+            ending.callback(self._mover.release_all)
 
     def _facts(self, fresh_s: float) -> list[Event]:
         """What moves depend on, unless it was read less than `fresh_s` ago."""

@@ -24,7 +24,7 @@ class NicSession:
         self.prepared: int | None = None  # the instance of the NIC that was prepared
         self.met = False  # what steering it takes was looked at
         self.unread = ""  # why it could not be read at the last look
-        self._living: SocketLookup | None = None  # from its first dead flow on
+        self._lookup: SocketLookup | None = None  # from its first dead flow on
 
     @property
     def view(self) -> NicView:
@@ -40,9 +40,9 @@ class NicSession:
 
     def socket_of(self, key: FlowKey) -> int | None:
         """The cookie of a flow's socket; None: there is none. OSError: the kernel does not say."""
-        if self._living is None:
-            self._living = SocketLookup(self.watch.nic.netns)
-        return self._living.cookie(key)
+        if self._lookup is None:
+            self._lookup = SocketLookup(self.watch.nic.netns)
+        return self._lookup.cookie(key)
 
     def lives(self, key: FlowKey) -> bool:
         """A socket has this 5-tuple; or many may, or the kernel does not say."""
@@ -57,10 +57,10 @@ class NicSession:
         """End all moves: what is quiesced is polled again, what waits is forgotten. OSError: not
         all of that was possible."""
         moves, self.moves = self.moves, None
-        living, self._living = self._living, None
+        lookup, self._lookup = self._lookup, None
         with ExitStack() as ending:
-            if living is not None:
-                ending.callback(living.close)
+            if lookup is not None:
+                ending.callback(lookup.close)
             if moves is not None:
                 ending.callback(moves.close)
 

@@ -38,7 +38,7 @@ from atfnd.engine.event import (
     BirthsLost,
     CpusRead,
     EntriesDue,
-    EntriesLetGo,
+    EntriesLeftAlone,
     EntriesLooked,
     EntriesWritten,
     Event,
@@ -127,7 +127,7 @@ NEWS = {
 
 _OF_NIC = (
     NicLost, SocketReported, ListenersFound, MovesDropped, FiltersLeft, FiltersListed, TakenUp,
-    SettingsDue, OriginalsRead, EntriesLooked, EntriesDue, EntriesWritten, EntriesLetGo,
+    SettingsDue, OriginalsRead, EntriesLooked, EntriesDue, EntriesWritten, EntriesLeftAlone,
 )  # fmt: skip
 
 RssQueue = Callable[[NicView, FlowKey], int | None]
@@ -164,7 +164,7 @@ class Engine:
             BirthsLost: self._births_lost,
             CpusRead: self._cpus_read,
             EntriesDue: self._entries_due,
-            EntriesLetGo: self._entries_let_go,
+            EntriesLeftAlone: self._entries_left_alone,
             EntriesLooked: self._entries_looked,
             EntriesWritten: self._entries_written,
             FiltersLeft: self._filters_left,
@@ -248,7 +248,7 @@ class Engine:
         for flow in audit.check_rules(nic, event.rules, self.memory, now_ns):
             self._say(ReleaseClaim(name, Match.of(flow.key)))
             manual = flow.state is FlowState.MANUAL
-            kind, what = ("manual", "let go") if manual else ("dropped", "by the NIC")
+            kind, what = ("manual", "left alone") if manual else ("dropped", "by the NIC")
             self._log(kind, what, flow.why, nic=name, flow=flow.key)
         # What the NIC dropped is tried again later, by the timer.
         if gone:
@@ -303,9 +303,9 @@ class Engine:
         if known.waiting:
             entries.record(event.before, known.view, event.outcomes, self.memory, now_ns)
 
-    def _entries_let_go(self, event: EntriesLetGo, now_ns: int) -> None:
+    def _entries_left_alone(self, event: EntriesLeftAlone, now_ns: int) -> None:
         nic = self.memory.nics[event.nic].view
-        entries.let_go(nic, self.memory, nic.method_why)
+        entries.leave_alone(nic, self.memory, nic.method_why)
 
     def _entry_of(self, nic: NicView) -> entries.EntryOf:
         return (lambda key: None) if nic.rss is None else partial(self._rss_entry, nic.rss)
@@ -651,10 +651,10 @@ class Engine:
             self._say(LookAtStrays(strays.keys(self.memory)))
 
     def _strays_looked(self, event: StraysLooked, now_ns: int) -> None:
-        def living(nic: str, key: FlowKey) -> bool:
-            return event.living.get((nic, key), True)
+        def lives(nic: str, key: FlowKey) -> bool:
+            return event.lives.get((nic, key), True)
 
-        self._begin(strays.due(self.memory, event.moving.__contains__, living))
+        self._begin(strays.due(self.memory, event.moving.__contains__, lives))
 
     # ---- commands
 

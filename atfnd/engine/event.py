@@ -36,7 +36,7 @@ __all__ = [
     "BirthsLost",
     "CpusRead",
     "EntriesDue",
-    "EntriesLetGo",
+    "EntriesLeftAlone",
     "EntriesLooked",
     "EntriesWritten",
     "Event",
@@ -214,7 +214,7 @@ class EntriesWritten(NamedTuple):
     outcomes: Sequence[Outcome]
 
 
-class EntriesLetGo(NamedTuple):
+class EntriesLeftAlone(NamedTuple):
     """Another program has written the indirection table of a NIC."""
 
     nic: str
@@ -295,7 +295,7 @@ class RemainsDue(NamedTuple):
 class StraysLooked(NamedTuple):
     """Whether a socket has the 5-tuple of a filter that no flow of the table has."""
 
-    living: Mapping[tuple[str, FlowKey], bool]
+    lives: Mapping[tuple[str, FlowKey], bool]
     moving: Set[FlowKey]
 
 
@@ -326,5 +326,5 @@ Event = (
     | MovesDropped | FiltersListed | FiltersLeft | StraysLooked | TakenUp | PolicyLoaded | Tick
     | AuditDue | PortsDue | PortsJudged | QueuesLooked | RemainsDue | LoadRead
     | BirthsDetached | CpusRead | SettingsDue | OriginalsRead | EntriesLooked | EntriesDue
-    | EntriesWritten | EntriesLetGo
+    | EntriesWritten | EntriesLeftAlone
 )  # fmt: skip

@@ -78,7 +78,7 @@ def released(move: Transition, event: Released, now_ns: int) -> Moved:
     move = _without(move, event.queue)
     if not (event.unbroken and asked_for):
         move = move.breaks(f"the hold of queue {event.queue} ended before its time")
-    if move.phase is Phase.LET_GO and not move.asked:
+    if move.phase is Phase.RELEASE and not move.asked:
         return finish(move, now_ns)
     return move, ()
 
@@ -107,7 +107,7 @@ def _give_up(move: Transition, why: str, times: Times, now_ns: int) -> Moved:
             return _to_verify(move.breaks(why), times, now_ns)
         case Phase.COMMIT:
             return release(move.breaks(why), move.asked)
-        case Phase.LET_GO if not move.asked:
+        case Phase.RELEASE if not move.asked:
             return finish(move.breaks(why), now_ns)
         case _:
             return move.breaks(why), ()

@@ -112,11 +112,11 @@ class Mover:
                     yield from self._carry_out(commands)
         except BaseException:
             self._events.clear()
-            self.let_go()
+            self.release_all()
             raise
         return self._said
 
-    def let_go(self) -> None:
+    def release_all(self) -> None:
         """Release whatever is quiesced, without telling the machine: the end of the daemon."""
         quiesced, self._quiesced = self._quiesced, set()
         for queue in quiesced:

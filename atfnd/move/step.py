@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """One move: `start` it, and `step` it on with each event. Pure: events in, commands out.
 
-Every phase has a deadline, except COMMIT and LET_GO, which end with an answer that the runner
+Every phase has a deadline, except COMMIT and RELEASE, which end with an answer that the runner
 always gives. In every phase, quiesced queues are released at T_hold_max.
 """
 
@@ -231,7 +231,7 @@ def _gone(move: Transition, now_ns: int) -> Moved:
 def _tick(move: Transition, times: Times, now_ns: int) -> Moved:
     if move.asked - move.releasing and now_ns >= move.hold_due_ns:
         return holding.expired(move, times, now_ns)
-    if move.phase in (Phase.COMMIT, Phase.LET_GO) or now_ns < move.due_ns:
+    if move.phase in (Phase.COMMIT, Phase.RELEASE) or now_ns < move.due_ns:
         return move, ()
     match move.phase:
         case Phase.ARM_GAP:

@@ -8,7 +8,7 @@ SETTLE    the old rings prove that they drained after T1 + T_pipe; then the new 
           Where a change passes through RSS, RSS's ring is released first and drained in turn
 VERIFY    until packets were seen on the new ring for T_A, or T_verify is over
 RETIRE    a dead flow's rule: wait for what may still be in flight, then delete it
-LET_GO    decided; the last hold is not known to be over yet
+RELEASE    decided; the last hold is not known to be over yet
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Phase(Enum):
     SETTLE = "settle"
     VERIFY = "verify"
     RETIRE = "retire"
-    LET_GO = "let-go"
+    RELEASE = "release"
 
 
 class Transition(NamedTuple):
@@ -82,7 +82,7 @@ class Transition(NamedTuple):
 
     def next_due_ns(self) -> int | None:
         """When a Tick is needed. None: an answer is due, and will come."""
-        dues = [] if self.phase in (Phase.COMMIT, Phase.LET_GO) else [self.due_ns]
+        dues = [] if self.phase in (Phase.COMMIT, Phase.RELEASE) else [self.due_ns]
         if self.asked - self.releasing:
             dues.append(self.hold_due_ns)
         return min(dues, default=None)
@@ -153,7 +153,7 @@ def finish(move: Transition, now_ns: int, decided: tuple[Verdict, str] | None = 
         move = move._replace(decided=decided)
     move, commands = release(move, move.asked)
     if move.asked:
-        return move._replace(phase=Phase.LET_GO), commands
+        return move._replace(phase=Phase.RELEASE), commands
     action = move.wanted.action
     if move.watched and isinstance(action.key, FlowKey):
         commands = (*commands, Unwatch(action.key))

@@ -248,13 +248,13 @@ class NicActuator:
                     for drain, proof in zip(sorted(drains), held.proofs, strict=True)
                     for event in _proven(drain, proof)
                 ]
-            case HoldEnd.EXPIRED | HoldEnd.LET_GO:
+            case HoldEnd.EXPIRED | HoldEnd.RELEASED:
                 return [HoldLost(quiesced, "it ended at its limit")]
 
     def _end(self, queue: int) -> HoldResult:
         """KeyError: it is not quiesced."""
         _, hold = self._holds.pop(queue)
-        self._held[queue] = held = hold.let_go()
+        self._held[queue] = held = hold.release()
         return held
 
     def _follow(self, action: Action) -> None:

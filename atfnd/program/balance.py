@@ -18,7 +18,7 @@ from atfnd.kernel.interrupts import irqbalance
 from atfnd.model import Restored, cpu_list
 from atfnd.program.journals.undo_journal import UndoJournal
 
-__all__ = ["BALANCER", "Ban", "banned", "bans", "forget", "journal", "let_go", "lift", "lifted"]
+__all__ = ["BALANCER", "Ban", "banned", "bans", "forget", "journal", "left_alone", "lift", "lifted"]
 __all__ += ["restored", "running", "spared", "unban"]
 
 BALANCER = "irqbalance"
@@ -54,10 +54,10 @@ def journal(undo_journal: UndoJournal, ban: Ban) -> None:
 def forget(undo_journal: UndoJournal, ban: Ban, *, theirs: bool = False) -> None:
     """The ban has ended; `theirs`: another program ended it, and irqbalance must not be asked
     again."""
-    (undo_journal.let_go if theirs else undo_journal.forget)(BALANCER, f"{ban.nic}:{ban.irq}")
+    (undo_journal.leave_alone if theirs else undo_journal.forget)(BALANCER, f"{ban.nic}:{ban.irq}")
 
 
-def let_go(undo_journal: UndoJournal) -> frozenset[int]:
+def left_alone(undo_journal: UndoJournal) -> frozenset[int]:
     """Interrupts that another program had irqbalance move again."""
     return frozenset(int(each.rpartition(":")[2]) for each in undo_journal.manual(BALANCER))
 

@@ -49,7 +49,7 @@ READY_NS = 500_000
 
 
 class QueueHold:
-    """One queue that is quiesced, from its creation to `let_go`. In between, the calling thread is
+    """One queue that is quiesced, from its creation to `release`. In between, the calling thread is
     a real-time thread: it writes and waits, and does nothing else."""
 
     def __init__(
@@ -103,7 +103,7 @@ class QueueHold:
         """Wait for its end; False: not before `until_ns`."""
         return self._transit.settled(self._napi_id, until_ns)
 
-    def let_go(self) -> HoldResult:
+    def release(self) -> HoldResult:
         """Let `b` be polled, if it is not already, and return how it was held."""
         with self._undo:
             return self._transit.resume(self._napi_id)

@@ -103,7 +103,7 @@ class LookAt(Enum):
     """What the daemon looked at."""
 
     PORTS = "ports"
-    SPANS = "spans"
+    PREFIXES = "spans"  # its name in recordings
 
 
 class Socket(NamedTuple):

@@ -197,7 +197,7 @@ class Replay:
                 for name, of_nic in asked.items()
             }
             self._tell(PortsLooked(rules, self._uses()), now_ns)
-        if at is LookAt.SPANS:
+        if at is LookAt.PREFIXES:
             share = tuple(filter(self._engine.may_share, self._engine.views))
             self._tell(PrefixesLooked(share, self._uses() if share else ()), now_ns)
 

@@ -134,7 +134,7 @@ def test_a_filter_that_somebody_changed_is_left_alone(
         began_s = bed.daemon.status()["uptime_s"]  # a rule may be lost in its first second
         until(lambda: bed.daemon.status()["uptime_s"] > began_s + 2, "the rule is settled")
         change(shared_lab, rule)
-        row = bed.row(app, lambda row: row["state"] == "manual", "is let go")
+        row = bed.row(app, lambda row: row["state"] == "manual", "is left alone")
         assert row["why"].startswith("another program ")
         (event,) = bed.daemon.events("manual")
         assert event["flow"] == str(app.key)
@@ -149,11 +149,11 @@ def test_a_filter_that_somebody_changed_is_left_alone(
             other.migrate()
             bed.steered(other)
         assert theirs() == changed
-        _let_go_over_a_restart(bed, app, other)
+        _left_alone_over_a_restart(bed, app, other)
         assert theirs() == changed
 
 
-def _let_go_over_a_restart(bed: Bed, app: Application, other: Application) -> None:
+def _left_alone_over_a_restart(bed: Bed, app: Application, other: Application) -> None:
     """`restore` and the next daemon know that this rule is not ours any more."""
     app.end()
     bed.unknown_to_table(app)

@@ -47,7 +47,7 @@ def test_the_spinner_robbed_of_its_cpu(
 
 @pytest.mark.parametrize(("state", "ended"), HELD)
 def test_stopped_while_it_holds(traffic: Traffic, tmp_path: Path, state: str, ended: str) -> None:
-    """SIGSTOP: nobody lets go, and the hold ends nevertheless."""
+    """SIGSTOP: nobody ends the hold, and it ends nevertheless."""
     with moves(traffic, tmp_path, "strict", f"stop {state}") as moving:
         moving.faulted()
         until(partial(stopped, moving.process.pid), "it is stopped")

@@ -431,8 +431,8 @@ def test_what_a_nic_that_is_gone_had_changed_for_all_is_put_back_by_permit(bed: 
 
 def test_strays_are_looked_up_where_they_are(bed: Bed) -> None:
     bed.executor.carry_out([LookAtStrays((("nic", key(1)), ("other", PORT)))])
-    living = {("nic", key(1)): False, ("other", PORT): True}
-    assert StraysLooked(living, frozenset({key(1)})) in bed.heard
+    lives = {("nic", key(1)): False, ("other", PORT): True}
+    assert StraysLooked(lives, frozenset({key(1)})) in bed.heard
 
 
 def test_the_loop_learns_that_its_next_tick_may_be_another(bed: Bed) -> None:

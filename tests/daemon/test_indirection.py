@@ -104,7 +104,7 @@ def test_a_table_somebody_else_writes_is_his_until_resumed(bed: Bed) -> None:
     his = Rss(key, (*reversed(table),))
     bed.lab.nic.set_rss(his)
     until(lambda: bed.daemon.events("manual"), "it is noticed", 60)
-    bed.row(app, lambda row: row["state"] == "manual", "is let go")
+    bed.row(app, lambda row: row["state"] == "manual", "is left alone")
     app.migrate()
     bed.row(app, lambda row: row["app_cpu"] == app.cpu, "is seen to move")
     assert rss_of(bed) == his

@@ -14,7 +14,7 @@ from atfnd.engine.command import actions_of
 from atfnd.engine.engine import Engine
 from atfnd.engine.event import (
     EntriesDue,
-    EntriesLetGo,
+    EntriesLeftAlone,
     EntriesLooked,
     EntriesWritten,
     Event,
@@ -231,7 +231,7 @@ def test_what_somebody_else_wrote_is_his() -> None:
     known = memory()
     used(VIEW, known, 1, cpu=3, now_ns=1)
     nic = turned(VIEW, known, 1)
-    (gone,) = entries.let_go(nic, known, "another program changed the indirection table")
+    (gone,) = entries.leave_alone(nic, known, "another program changed the indirection table")
     assert gone.state is FlowState.MANUAL
     used(nic, known, 1, cpu=2, now_ns=9 * HOLD_NS)
     entries.look(nic, entry_of, known)
@@ -310,7 +310,7 @@ def test_a_table_that_another_program_wrote_is_left_to_it_until_the_nic_is_taken
     stepped.become(rss=Rss(bytes(40), table(plan)))
     stepped.tell(EntriesWritten("nic", VIEW.rss, [Outcome(plan[0], 5, 0, None, "")]))
     stepped.become(method_why="another program changed the indirection table")
-    stepped.tell(EntriesLetGo("nic"))
+    stepped.tell(EntriesLeftAlone("nic"))
     assert line(stepped.known, 1) == (FlowState.MANUAL, stepped.nic.method_why)
     stepped.tell(TakenUp("nic"))
     assert stepped.waiting == set()

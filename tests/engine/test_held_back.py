@@ -35,7 +35,7 @@ def entry(known: Memory, number: int = 1) -> Flow:
     return found
 
 
-def let_go(known: Memory) -> str:
+def leave_alone(known: Memory) -> str:
     """Flow 1, steered to CPU 1, after somebody removed its rule; says why it is manual."""
     carried_out(steer.seen(seen(1, 1), NIC, RULE, known, 1), known, 1)
     (flow,) = audit.check_rules(NIC, [], known, 2)
@@ -45,7 +45,7 @@ def let_go(known: Memory) -> str:
 
 def test_a_flow_left_alone_stays_so_when_rss_has_it_right() -> None:
     known = memory()
-    why = let_go(known)
+    why = leave_alone(known)
     assert steer.seen(seen(1, app_cpu=2, rx_cpu=2), NIC, RULE, known, 500) == ()
     assert (entry(known).state, entry(known).why) == (FlowState.MANUAL, why)
     assert steer.seen(seen(1, app_cpu=0, rx_cpu=2), NIC, RULE, known, 900) == ()
@@ -54,7 +54,7 @@ def test_a_flow_left_alone_stays_so_when_rss_has_it_right() -> None:
 
 def test_a_flow_left_alone_does_not_age_out_while_its_socket_lives() -> None:
     known = memory()
-    let_go(known)
+    leave_alone(known)
     use = SocketUse(1001, key(1), 1, None, None, 1 << 20)
     late = 100 * T_DELETE_NS
     assert audit.check_sockets([use], {"nic": NIC}, known, late) == ()

@@ -125,7 +125,7 @@ def test_what_is_no_rule_of_another_socket_is_left_alone(changes: dict[str, obje
 def test_no_living_sockets_rule_is_ever_deleted(steps: list[str], reported_at_once: bool) -> None:
     """The kernel here is a fake: which socket lives. Ends of sockets are told late, or at once."""
     known, moves, now_ns = steered(), NicMoves(LIKELY, Times()), 10**9
-    living: int | None = STEERED.cookie
+    cookie_now: int | None = STEERED.cookie
     unreported: list[int] = []
     cookies = iter(range(NEW, NEW + 99))
 
@@ -137,16 +137,16 @@ def test_no_living_sockets_rule_is_ever_deleted(steps: list[str], reported_at_on
                 assert not any(isinstance(each, Write) for each in commands)
 
     for step in [*steps, "wait", "wait"]:
-        if step == "close" and living is not None:
-            unreported, living = [*unreported, living], None
-        elif step == "connect" and living is None:
-            living = next(cookies)
-            again_ = syn(1, 2)._replace(cookie=living)
+        if step == "close" and cookie_now is not None:
+            unreported, cookie_now = [*unreported, cookie_now], None
+        elif step == "connect" and cookie_now is None:
+            cookie_now = next(cookies)
+            again_ = syn(1, 2)._replace(cookie=cookie_now)
             birth.again(again_, NIC, STRICT, known, now_ns)
-        elif step == "accept" and living is None:
-            living = next(cookies)  # told by nobody
-        elif step == "use" and living is not None:
-            steer.seen(seen(1, 2, cookie=living), NIC, STRICT, known, now_ns)
+        elif step == "accept" and cookie_now is None:
+            cookie_now = next(cookies)  # told by nobody
+        elif step == "use" and cookie_now is not None:
+            steer.seen(seen(1, 2, cookie=cookie_now), NIC, STRICT, known, now_ns)
         if reported_at_once or step == "wait":
             for cookie in unreported:
                 want(cookie)
@@ -157,10 +157,10 @@ def test_no_living_sockets_rule_is_ever_deleted(steps: list[str], reported_at_on
             for write in commands:
                 if not isinstance(write, Write):
                     continue
-                kept = living is not None and (
-                    audit.inherit(NIC, write.action, living, known, now_ns) is not None
+                kept = cookie_now is not None and (
+                    audit.inherit(NIC, write.action, cookie_now, known, now_ns) is not None
                 )
-                assert kept == (living is not None)
+                assert kept == (cookie_now is not None)
                 code = errno.ECANCELED if kept else 0
                 outcome = Outcome(write.action, now_ns, code, 7, "")
                 audit.record(outcome, known)

@@ -42,7 +42,7 @@ def steers(port: FlowKey, thread: Thread | None) -> FlowRule | None:
     return replace(RULE, name=str(comm), placement=placement)
 
 
-class Living(RuleBasedStateMachine):
+class Ports(RuleBasedStateMachine):
     """Two ports, one of them with two addresses; a dozen remotes; deletes take their time."""
 
     def __init__(self) -> None:
@@ -197,24 +197,24 @@ class Living(RuleBasedStateMachine):
         assert self.listeners.closed_ns.keys().isdisjoint(self.listeners.sockets)
 
 
-TestLiving = Living.TestCase
+TestPorts = Ports.TestCase
 
 
 def test_the_rule_of_a_port_that_still_listens_goes_under_no_connection() -> None:
     """As hypothesis found it: the delete was under way when somebody connected."""
-    living = Living()
-    living.listen(PORT, THREADS[0], 1, True)
-    living.look(1)
-    assert living.memory.table.get(PORT) is not None
-    living.unwanted(PORT)
-    living.look(1)
-    assert living.deletes.keys() == {PORT}
+    ports = Ports()
+    ports.listen(PORT, THREADS[0], 1, True)
+    ports.look(1)
+    assert ports.memory.table.get(PORT) is not None
+    ports.unwanted(PORT)
+    ports.look(1)
+    assert ports.deletes.keys() == {PORT}
     remote = key(1)
     connection = PORT._replace(remote=remote.remote, remote_port=remote.remote_port)
-    living.connects(connection, 0)
-    living.look(1)
-    assert living.queue_of(connection) == 1
-    del living.live[connection]
-    living.look(5 * 10**9)
-    living.look(1)
-    assert living.memory.table.get(PORT) is None
+    ports.connects(connection, 0)
+    ports.look(1)
+    assert ports.queue_of(connection) == 1
+    del ports.live[connection]
+    ports.look(5 * 10**9)
+    ports.look(1)
+    assert ports.memory.table.get(PORT) is None

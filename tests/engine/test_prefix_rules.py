@@ -11,7 +11,7 @@ from atfnd.engine.table.wide_key import covers
 from atfnd.model import Action, FlowKey, FlowRule, FlowState, Match, Rule, Shape, Thread
 from bench.simulated import SECOND_NS, Load
 from tests.engine.test_port_rules import OTHER
-from tests.spanned import HERE, LEFT, ORDERED, TCP, THERE, UDP, Bed, load, network
+from tests.prefixed import HERE, LEFT, ORDERED, TCP, THERE, UDP, Bed, load, network
 from tests.values import THREAD
 
 __all__: list[str] = []
@@ -33,7 +33,7 @@ def bed(loads: list[Load], *rules: FlowRule, room: int = 4, looks: int = 8) -> B
     return made
 
 
-def span(prefix: str, bits: int, remote_port: int = 0, **fields: object) -> FlowKey:
+def prefix_key(prefix: str, bits: int, remote_port: int = 0, **fields: object) -> FlowKey:
     key = FlowKey(TCP, HERE, 0, bytes(map(int, prefix.split("."))), remote_port, bits)
     return key._replace(**fields)  # type: ignore[arg-type]
 
@@ -43,7 +43,7 @@ def test_clients_of_one_network_come_by_one_rule() -> None:
     assert (
         {held for held, _ in made.held.values()}
         == made.prefix_rules()
-        == {span("10.1.0.0", 24, 443)}
+        == {prefix_key("10.1.0.0", 24, 443)}
     )
     assert made.placed() == 1
     states = {flow.state for flow in made.memory.table if not flow.key.wide}
@@ -52,7 +52,7 @@ def test_clients_of_one_network_come_by_one_rule() -> None:
 
 def test_udp_flows_of_one_port_come_by_one_rule() -> None:
     made = bed([load(f"10.1.{n}.7", 5000 + n, local_port=53, protocol=UDP) for n in range(9)])
-    assert made.prefix_rules() == {span("10.1.0.0", 16, protocol=UDP, local_port=53)}
+    assert made.prefix_rules() == {prefix_key("10.1.0.0", 16, protocol=UDP, local_port=53)}
     assert made.placed() == 1
 
 
@@ -67,7 +67,7 @@ def test_flows_to_one_local_address_come_by_one_rule() -> None:
 
 def test_where_flows_diverge_prefixes_are_narrower() -> None:
     made = bed([*clients(5, THREAD, "10.1.0"), *clients(5, OTHER, "10.1.1")])
-    assert made.prefix_rules() == {span("10.1.0.0", 24, 443), span("10.1.1.0", 24, 443)}
+    assert made.prefix_rules() == {prefix_key("10.1.0.0", 24, 443), prefix_key("10.1.1.0", 24, 443)}
     assert made.placed() == 1
 
 
@@ -78,7 +78,7 @@ def test_a_flow_that_goes_elsewhere_later_gets_its_own_rule() -> None:
     for _ in range(3):
         made.look()
         made.check()
-    assert {held for held, _ in made.held.values()} == {span("10.1.0.0", 24, 443), other.key}
+    assert {held for held, _ in made.held.values()} == {prefix_key("10.1.0.0", 24, 443), other.key}
     assert made.placed() == 1
 
 
@@ -94,7 +94,7 @@ def test_a_flow_that_goes_elsewhere_later_gets_its_own_rule() -> None:
 def test_no_rule_takes_what_another_rule_of_the_policy_may_have(rule: FlowRule) -> None:
     """Not even where no such flow is there yet."""
     made = Bed(clients(9), (rule, ORDERED), slots=64, room=4)
-    wide = span("10.1.0.0", 24, 443)
+    wide = prefix_key("10.1.0.0", 24, 443)
     assert made.rule_of(wide) is None
     assert bed(clients(9), rule, ORDERED).prefix_rules() & {wide} == set()
 
@@ -153,7 +153,7 @@ def test_a_rule_that_was_put_off_is_tried_later_and_takes_no_filter_meanwhile() 
     assert made.prefix_rules()
 
 
-def test_a_span_that_nobody_comes_by_goes() -> None:
+def test_a_prefix_rule_that_serves_no_flow_goes() -> None:
     made = bed(clients(9))
     assert made.prefix_rules()
     made.loads = [load("99.0.0.1", 80, OTHER)]

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from atfnd.model import FlowKey, FlowRule, Listening, Network
 from bench.simulated import Load
 from tests.engine.test_port_rules import OTHER
-from tests.spanned import HERE, LEFT, ORDERED, TCP, THERE, UDP, Bed, load, network
+from tests.prefixed import HERE, LEFT, ORDERED, TCP, THERE, UDP, Bed, load, network
 from tests.values import THREAD
 
 __all__: list[str] = []

@@ -31,7 +31,7 @@ from atfnd.model import (
 )
 from tests.engine.test_birth import owning
 from tests.engine.test_port_rules import EXACT_WINS, OTHER
-from tests.spanned import ORDERED, SHAPES
+from tests.prefixed import ORDERED, SHAPES
 from tests.values import RULE, THREAD, flow, key, memory_of
 
 __all__: list[str] = []
@@ -51,9 +51,9 @@ def ruled(number: int, queue: int = 1, **changes: Any) -> Flow:
     return replace(known, **{"app_cpu": queue, **changes})
 
 
-def span(span_key: FlowKey = NET, queue: int = 1, **changes: Any) -> Flow:
+def prefix_rule(prefix: FlowKey = NET, queue: int = 1, **changes: Any) -> Flow:
     """One that has its rule."""
-    known = ruled(50, queue, key=span_key, cookie=0, thread=None)
+    known = ruled(50, queue, key=prefix, cookie=0, thread=None)
     return replace(known, **changes)
 
 
@@ -80,9 +80,9 @@ class Bed:
     def found(self, **changes: Any) -> list[FlowKey]:
         return [key for key in map(inserted, self.look(**changes)) if key is not None]
 
-    def used(self, span_key: FlowKey, napi_id: int = 101) -> None:
+    def used(self, prefix: FlowKey, napi_id: int = 101) -> None:
         """A socket comes by that rule."""
-        one = span_key._replace(remote=bytes([10, 1, 0, 200]), remote_port=9, remote_prefix=0)
+        one = prefix._replace(remote=bytes([10, 1, 0, 200]), remote_port=9, remote_prefix=0)
         self.uses = [SocketUse(99, one, 1, napi_id, 1, 0)]
 
 
@@ -127,8 +127,8 @@ def test_where_there_is_something_to_look_at(changes: dict[str, Any], is_wanted:
     assert prefix_rules.wanted(replace(NIC, **changes), Bed(*TWO).memory) is is_wanted
 
 
-def test_a_span_that_there_is_is_looked_at_however_many_filters_there_are() -> None:
-    bed = Bed(span())
+def test_a_prefix_rule_is_looked_at_however_many_filters_there_are() -> None:
+    bed = Bed(prefix_rule())
     bed.memory.table.remove(WAITS.key)
     assert prefix_rules.wanted(replace(NIC, budget=1000), bed.memory)
     bed.memory.table.remove(NET)
@@ -232,7 +232,7 @@ def test_none_that_crosses_a_rule_for_many_that_leads_elsewhere(
 ) -> None:
     """It is for neighbours of these flows; without a location it is being written."""
     near = NET._replace(remote=bytes([10, 1, 0, 240]), remote_prefix=28)
-    bed = Bed(span(near, queue, location=location), *TWO, room=4)
+    bed = Bed(prefix_rule(near, queue, location=location), *TWO, room=4)
     bed.used(near)
     action = Action(ActionKind.INSERT, "nic", near, None, None, queue, "", "rest")
     bed.memory.nics["nic"].spending.inserting |= {near: action} if location is None else {}
@@ -273,13 +273,13 @@ def test_a_few_at_a_time_and_none_that_crosses_another() -> None:
     assert len({each.local for each in found}) == 4
 
 
-# A span that there is.
+# A prefix rule that there is.
 
 
 @pytest.mark.parametrize(("queue", "goes"), [(1, True), (2, False)])
 def test_one_that_a_wider_one_makes_needless_goes(queue: int, goes: bool) -> None:
     wider = NET._replace(remote=bytes([10, 1, 0, 0]), remote_prefix=16)
-    bed = Bed(span(), span(wider, queue), room=64)
+    bed = Bed(prefix_rule(), prefix_rule(wider, queue), room=64)
     bed.used(NET)
     births = bed.look()
     assert deleted(births) == ([NET] if goes else [])
@@ -287,7 +287,7 @@ def test_one_that_a_wider_one_makes_needless_goes(queue: int, goes: bool) -> Non
 
 
 def test_one_that_nobody_comes_by_goes_after_ten_seconds_and_is_asked_for_again() -> None:
-    bed = Bed(span(), room=64)
+    bed = Bed(prefix_rule(), room=64)
 
     def at(seconds: int) -> bool:
         return deleted(bed.look(now_ns=NOW_NS + seconds * SECOND_NS)) == [NET]
@@ -296,7 +296,7 @@ def test_one_that_nobody_comes_by_goes_after_ten_seconds_and_is_asked_for_again(
 
 
 def test_ten_seconds_are_counted_from_its_last_use() -> None:
-    bed = Bed(span(), room=64)
+    bed = Bed(prefix_rule(), room=64)
     assert bed.look() == ()
     bed.used(NET)
     assert bed.look(now_ns=NOW_NS + 5 * SECOND_NS) == ()
@@ -307,20 +307,20 @@ def test_ten_seconds_are_counted_from_its_last_use() -> None:
 
 
 def test_who_has_a_rule_of_its_own_does_not_come_by_it() -> None:
-    bed = Bed(span(), ruled(1, queue=2, thread=OTHER), room=64)
+    bed = Bed(prefix_rule(), ruled(1, queue=2, thread=OTHER), room=64)
     bed.uses = [SocketUse(1001, key(1), 1, 101, 1, 0)]
     assert bed.look() == ()
     assert deleted(bed.look(now_ns=NOW_NS + 10 * SECOND_NS)) == [NET]
 
 
 def test_one_that_somebody_else_changed_is_left() -> None:
-    bed = Bed(span(state=FlowState.MANUAL), room=64)
+    bed = Bed(prefix_rule(state=FlowState.MANUAL), room=64)
     assert bed.look() == ()
     assert bed.look(now_ns=NOW_NS + 10 * SECOND_NS) == ()
 
 
 def test_one_without_a_rule_is_forgotten_unless_it_is_being_written() -> None:
-    bed = Bed(span(location=None, target_queue=None, state=FlowState.WANTED), room=64)
+    bed = Bed(prefix_rule(location=None, target_queue=None, state=FlowState.WANTED), room=64)
     action = Action(ActionKind.INSERT, "nic", NET, None, None, 1, "", "rest")
     bed.memory.nics["nic"].spending.inserting[NET] = action
     bed.look()
@@ -332,7 +332,7 @@ def test_one_without_a_rule_is_forgotten_unless_it_is_being_written() -> None:
 
 def test_rules_of_flows_that_come_by_it_anyway_go() -> None:
     foreign = ruled(4, nic="other")
-    bed = Bed(span(), *TWO, foreign, room=3)
+    bed = Bed(prefix_rule(), *TWO, foreign, room=3)
     bed.used(NET)
     assert set(deleted(bed.look())) == {key(1), key(2)}
 
@@ -341,7 +341,7 @@ def test_rules_of_flows_that_come_by_it_anyway_go() -> None:
 def test_an_earlier_runs_is_its_rules_and_another_rules_serves_none(
     changes: dict[str, Any],
 ) -> None:
-    bed = Bed(span(**changes), *TWO, room=3)
+    bed = Bed(prefix_rule(**changes), *TWO, room=3)
     bed.used(NET)
     gone = deleted(bed.look())
     entry = bed.memory.table.get(NET)
@@ -354,7 +354,9 @@ def test_an_earlier_runs_is_its_rules_and_another_rules_serves_none(
 
 def test_rules_of_the_policys_other_rule_stay() -> None:
     bed = Bed(
-        span(rule_name="another"), *[replace(each, rule_name="another") for each in TWO], room=3
+        prefix_rule(rule_name="another"),
+        *[replace(each, rule_name="another") for each in TWO],
+        room=3,
     )
     bed.used(NET)
     assert deleted(bed.look()) == []  # `rest` is the rule for every flow that comes by it now

@@ -12,7 +12,7 @@ from tests.values import flow, key
 __all__: list[str] = []
 
 PORT = key(0)._replace(remote=bytes(4), remote_port=0)
-SPAN = key(0)._replace(remote=bytes([10, 1, 0, 0]), remote_port=0, remote_prefix=24)
+PREFIX = key(0)._replace(remote=bytes([10, 1, 0, 0]), remote_port=0, remote_prefix=24)
 RULED: dict[str, Any] = {"state": FlowState.STEERED, "location": 1, "target_queue": 2}
 
 
@@ -59,7 +59,7 @@ def test_a_rule_that_goes_is_not_counted_any_more() -> None:
 
 def test_a_flow_is_covered_by_a_wide_entry_only_once_that_has_its_rule() -> None:
     table = FlowTable(9)
-    for wide in (PORT, SPAN):
+    for wide in (PORT, PREFIX):
         table.put(flow(0, key=wide, cookie=0))
         assert table.covering(key(7)) is None
         table.put(ruled := flow(0, key=wide, cookie=0, **RULED))
@@ -68,10 +68,10 @@ def test_a_flow_is_covered_by_a_wide_entry_only_once_that_has_its_rule() -> None
         assert table.covering(key(7)) is None
 
 
-def test_the_spans_of_one_nic_are_not_those_of_another() -> None:
+def test_the_prefix_rules_of_one_nic_are_not_those_of_another() -> None:
     table = FlowTable(9)
-    table.put(here := flow(0, key=SPAN, cookie=0))
-    table.put(there := flow(0, key=SPAN._replace(local_port=444), cookie=0, nic="other"))
+    table.put(here := flow(0, key=PREFIX, cookie=0))
+    table.put(there := flow(0, key=PREFIX._replace(local_port=444), cookie=0, nic="other"))
     table.put(port := flow(1, key=PORT))
     assert table.prefix_rules("nic") == [here]
     assert table.prefix_rules("other") == [there]

@@ -138,5 +138,5 @@ def test_a_queue_that_is_held_when_its_cpu_goes_is_polled_again(lab: Lab) -> Non
                 assert receiver.recv(1) == b"x"
                 assert not hold.in_force()
         finally:
-            held = hold.let_go()
+            held = hold.release()
     assert not held.unbroken

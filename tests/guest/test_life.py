@@ -129,13 +129,13 @@ def test_somebody_elses_rules_are_never_touched(bed: Bed, apps: list[Application
 def test_a_filter_that_somebody_deletes_is_left_alone(bed: Bed, apps: list[Application]) -> None:
     """A moment after a reset the NIC may have lost it: then it comes back, once or more."""
 
-    def let_go() -> bool:
+    def left_alone() -> bool:
         row = bed.daemon.flow(apps[0].key)
         if row is not None and row["rule"] in listed():
             ethtool("-N", NAME, "delete", row["rule"])
         return row is not None and row["state"] == "manual"
 
-    until(let_go, "it is let go", 60)
+    until(left_alone, "it is left alone", 60)
     assert len(listed()) == len(apps) - 1
     bed.daemon.order("resume", NAME)  # the way to have it back
     whole(bed, apps)
@@ -156,7 +156,7 @@ def test_the_driver_is_unloaded_and_comes_back(bed: Bed) -> None:
     bed.steered(app)
     app.end()
     until(unloaded, "simnic is unloaded", 30)
-    until(lambda: not nics(bed), "the daemon lets go", 30)
+    until(lambda: not nics(bed), "the daemon releases it", 30)
     assert not bed.daemon.flows()
     sh("insmod", MODULE, *(f"{name}={value}" for name, value in PARAMETERS.items()))
     wire()
@@ -171,7 +171,7 @@ def test_a_pause_outlives_the_driver(bed: Bed) -> None:
     """It is what a pause is for."""
     bed.daemon.order("pause", NAME)
     until(unloaded, "simnic is unloaded", 30)
-    until(lambda: not nics(bed), "the daemon lets go", 30)
+    until(lambda: not nics(bed), "the daemon releases it", 30)
     sh("insmod", MODULE, *(f"{name}={value}" for name, value in PARAMETERS.items()))
     wire()
     until(lambda: NAME in nics(bed), "it is taken again", 60)

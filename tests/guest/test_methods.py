@@ -98,7 +98,7 @@ def test_a_table_an_admin_writes_is_his(tmp_path: Path) -> None:
         ethtool("-X", NAME, "equal", 2)
         his = table()
         until(lambda: bed.daemon.events("manual"), "it is noticed", 120)
-        bed.row(app, lambda row: row["state"] == "manual", "is let go")
+        bed.row(app, lambda row: row["state"] == "manual", "is left alone")
         bed.daemon.end()
         restored(bed)
         assert table() == his

@@ -28,9 +28,9 @@ def net() -> Iterator[Net]:
 
 
 @pytest.fixture
-def living(net: Net) -> Iterator[SocketLookup]:
-    with closing(SocketLookup(net.path)) as living:
-        yield living
+def lookup(net: Net) -> Iterator[SocketLookup]:
+    with closing(SocketLookup(net.path)) as lookup:
+        yield lookup
 
 
 def cookie_of(made: socket.socket) -> int:
@@ -51,28 +51,28 @@ def listening(net: Net, family: int) -> socket.socket:
 
 @FAMILIES
 def test_a_connection_lives_at_both_ends_until_it_is_closed(
-    net: Net, living: SocketLookup, family: int
+    net: Net, lookup: SocketLookup, family: int
 ) -> None:
     listener = listening(net, family)
     client = net.socket(family, socket.SOCK_STREAM)
     client.bind((ENDS[family][0], 0))
     client.connect(listener.getsockname())
     here, there = key_of(client, Protocol.TCP), None
-    assert living.cookie(here) == cookie_of(client)
+    assert lookup.cookie(here) == cookie_of(client)
     there = FlowKey(here.protocol, here.remote, here.remote_port, here.local, here.local_port)
-    assert living.cookie(there) is not None  # before anybody accepts it
+    assert lookup.cookie(there) is not None  # before anybody accepts it
     accepted = listener.accept()[0]
-    assert living.cookie(there) == cookie_of(accepted)
+    assert lookup.cookie(there) == cookie_of(accepted)
     client.shutdown(socket.SHUT_WR)
-    assert living.cookie(here) == cookie_of(client)  # data may still come
+    assert lookup.cookie(here) == cookie_of(client)  # data may still come
     accepted.close()
     client.close()
-    assert living.cookie(here) is None  # TIME_WAIT
-    until(lambda: living.cookie(there) is None, "the other end has closed")
+    assert lookup.cookie(here) is None  # TIME_WAIT
+    until(lambda: lookup.cookie(there) is None, "the other end has closed")
 
 
 @FAMILIES
-def test_a_connect_lives_before_it_is_answered(net: Net, living: SocketLookup, family: int) -> None:
+def test_a_connect_lives_before_it_is_answered(net: Net, lookup: SocketLookup, family: int) -> None:
     listener, waiting = listening(net, family), []
     for _ in range(4):  # more than its queue holds: the last ones are not answered
         made = net.socket(family, socket.SOCK_STREAM)
@@ -83,21 +83,21 @@ def test_a_connect_lives_before_it_is_answered(net: Net, living: SocketLookup, f
     port = waiting[-1].getsockname()[1]
     local, remote = map(packed, ENDS[family])
     key = FlowKey(Protocol.TCP, local, port, remote, listener.getsockname()[1])
-    assert living.cookie(key) == cookie_of(waiting[-1])
+    assert lookup.cookie(key) == cookie_of(waiting[-1])
 
 
 @FAMILIES
-def test_who_listens_is_not_who_has_the_flow(net: Net, living: SocketLookup, family: int) -> None:
+def test_who_listens_is_not_who_has_the_flow(net: Net, lookup: SocketLookup, family: int) -> None:
     listener = listening(net, family)
     local, remote = packed(ENDS[family][1]), packed(ENDS[family][0])
     key = FlowKey(Protocol.TCP, local, listener.getsockname()[1], remote, 999)
-    assert living.cookie(key) is None
-    assert living.cookie(key._replace(local_port=1)) is None
+    assert lookup.cookie(key) is None
+    assert lookup.cookie(key._replace(local_port=1)) is None
 
 
 @FAMILIES
 def test_a_udp_socket_by_just_what_it_is_bound_to(
-    net: Net, living: SocketLookup, family: int
+    net: Net, lookup: SocketLookup, family: int
 ) -> None:
     server, client = (net.socket(family, socket.SOCK_DGRAM) for _ in range(2))
     server.bind((ENDS[family][1], 0))
@@ -105,23 +105,23 @@ def test_a_udp_socket_by_just_what_it_is_bound_to(
     client.connect(server.getsockname())
     local, port = packed(ENDS[family][1]), server.getsockname()[1]
     open_key = FlowKey(Protocol.UDP, local, port, bytes(len(local)), 0)
-    assert living.cookie(open_key) == cookie_of(server)
-    assert living.cookie(key_of(client, Protocol.UDP)) == cookie_of(client)
-    assert living.cookie(open_key._replace(remote=packed(ENDS[family][0]), remote_port=7)) is None
+    assert lookup.cookie(open_key) == cookie_of(server)
+    assert lookup.cookie(key_of(client, Protocol.UDP)) == cookie_of(client)
+    assert lookup.cookie(open_key._replace(remote=packed(ENDS[family][0]), remote_port=7)) is None
     server.close()
     other = net.socket(family, socket.SOCK_DGRAM)
     other.bind(("", port))
-    assert living.cookie(open_key) is None  # it has the port, and another key
-    assert living.cookie(open_key._replace(local=bytes(len(local)))) == cookie_of(other)
+    assert lookup.cookie(open_key) is None  # it has the port, and another key
+    assert lookup.cookie(open_key._replace(local=bytes(len(local)))) == cookie_of(other)
 
 
-def test_a_socket_for_both_families(net: Net, living: SocketLookup) -> None:
+def test_a_socket_for_both_families(net: Net, lookup: SocketLookup) -> None:
     server = net.socket(socket.AF_INET6, socket.SOCK_DGRAM)
     server.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
     server.bind(("::", 0))
     for anyone in (bytes(4), bytes(16)):
         key = FlowKey(Protocol.UDP, anyone, server.getsockname()[1], anyone, 0)
-        assert living.cookie(key) == cookie_of(server)
+        assert lookup.cookie(key) == cookie_of(server)
 
 
 def test_a_namespace_that_is_not_there() -> None:

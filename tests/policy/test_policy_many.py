@@ -57,7 +57,7 @@ def some_of(draw: st.DrawFn, wide: FlowKey) -> FlowKey:
 
 
 @st.composite
-def spans(draw: st.DrawFn) -> FlowKey:
+def prefix_keys(draw: st.DrawFn) -> FlowKey:
     """Of a remote prefix, or of a local address; with or without a port."""
     family = draw(st.sampled_from([4, 6]))
     network = draw(networks().filter(lambda each: each.family == family and any(each.address)))
@@ -75,7 +75,7 @@ def listeners(draw: st.DrawFn) -> FlowKey:
     return FlowKey(Protocol.TCP, local, draw(PORTS), bytes(len(local)), 0)
 
 
-@given(RULES, spans(), flows(), st.data())
+@given(RULES, prefix_keys(), flows(), st.data())
 def test_every_flow_of_many_falls_under_their_rule(
     rules: list[FlowRule], wide: FlowKey, facts: Facts, data: st.DataObject
 ) -> None:

@@ -135,7 +135,7 @@ def test_a_queue_is_held_until_each_of_the_others_has_delivered(
         through_b.receiver.recv(1)
     os.sched_setaffinity(c.pid, {c.cpu})
     assert hold.settled(time.monotonic_ns() + LONG_NS)
-    held = hold.let_go()
+    held = hold.release()
     assert held.unbroken
     assert [proof.end is not None for proof in held.proofs] == [True, True]
     assert held.proofs[1].at_ns >= held.proofs[0].at_ns
@@ -151,7 +151,7 @@ def test_the_limit_releases_the_queue_in_the_middle_of_a_write(
     hold = hold_of(transit, [a], b, LIMIT_NS)
     through_b.deliver()  # arrives only because B is polled again
     assert not hold.in_force()
-    held = hold.let_go()
+    held = hold.release()
     assert (held.end, held.unbroken) == (HoldEnd.EXPIRED, False)
     assert held.released_ns >= until_ns
 
@@ -187,8 +187,8 @@ def test_a_released_queue_is_polled_again(
     with pytest.raises(OSError, match="quiesced") as refusal:
         transit.stop()  # nobody would see B polled
     assert refusal.value.errno == errno.EBUSY
-    held = hold.let_go()
-    assert (held.end, held.unbroken) == (HoldEnd.LET_GO, True)
+    held = hold.release()
+    assert (held.end, held.unbroken) == (HoldEnd.RELEASED, True)
     assert own_seat() == ours
     through_b.deliver()
 
@@ -236,7 +236,7 @@ def test_a_queue_that_cannot_be_held_is_refused(lab: Lab, transit: Transit) -> N
     with pytest.raises(ValueError, match="not started"):  # nobody would see B polled
         QueueHold(transit, [a], b, time.monotonic_ns() + LIMIT_NS)
     transit.start()
-    assert hold_of(transit, [a], b, LIMIT_NS).let_go().effective_ns
+    assert hold_of(transit, [a], b, LIMIT_NS).release().effective_ns
 
 
 HOLD_FOR_EVER = """

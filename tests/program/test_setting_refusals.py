@@ -233,7 +233,7 @@ def test_what_cannot_be_journaled_is_not_written(bed: Bed, monkeypatch: pytest.M
 
 def test_what_is_left_alone_is_remembered_until_it_is_taken_back(bed: Bed) -> None:
     bed.write(XPS, "1")
-    bed.undo_journal.let_go("nic", XPS)
+    bed.undo_journal.leave_alone("nic", XPS)
     again = UndoJournal(bed.path)
     assert again.manual("nic") == {XPS}
     assert again.held("nic") == {}

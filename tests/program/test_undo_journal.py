@@ -15,7 +15,7 @@ SETTINGS = st.sampled_from(["rss", "queue-cpu:0", "xps-cpus:1"])
 VALUES = st.sampled_from(["", "0", "0-3", "0 1 2 3"])
 STEPS = st.lists(
     st.tuples(
-        st.sampled_from(["note", "wrote", "confirmed", "forget", "let_go"]), SETTINGS, VALUES
+        st.sampled_from(["note", "wrote", "confirmed", "forget", "leave_alone"]), SETTINGS, VALUES
     ),
     max_size=20,
 )
@@ -35,8 +35,8 @@ def done(journal: UndoJournal, model: dict[str, OwnedSetting], step: tuple[str, 
         journal.confirmed("nic", setting, value)
         if setting in model:
             model[setting] = OwnedSetting(model[setting].original, value)
-    elif verb in ("forget", "let_go"):
-        (journal.forget if verb == "forget" else journal.let_go)("nic", setting)
+    elif verb in ("forget", "leave_alone"):
+        (journal.forget if verb == "forget" else journal.leave_alone)("nic", setting)
         model.pop(setting, None)
 
 
@@ -100,7 +100,7 @@ def test_a_renamed_interface_keeps_its_undo_journal(tmp_path: Path) -> None:
     journal = UndoJournal(path)
     journal.note("eth0", "rss", "0 1")
     journal.wrote("eth0", "rss", "1 1")
-    journal.let_go("eth0", "xps-cpus:0")
+    journal.leave_alone("eth0", "xps-cpus:0")
     journal.lives("eth0", "3 8201")
     journal.rename("eth0", "lan0")
     journal.close()
@@ -117,7 +117,7 @@ def test_what_is_left_alone_stays_so_until_it_is_taken_back(tmp_path: Path) -> N
     journal = UndoJournal(path)
     journal.note("eth0", "rss", "0 1")
     journal.wrote("eth0", "rss", "1 1")
-    journal.let_go("eth0", "rss")
+    journal.leave_alone("eth0", "rss")
     for _ in range(2):  # also written anew
         journal.close()
         journal = UndoJournal(path)

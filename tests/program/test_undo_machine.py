@@ -250,7 +250,7 @@ class Run:
                     strays.note(stray, self.memory)
 
     def _still(self) -> None:
-        self.mover.let_go()
+        self.mover.release_all()
         self.memory.nics["nic"].spending = Spending()
         self._begin()
 

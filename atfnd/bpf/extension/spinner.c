@@ -69,8 +69,8 @@ static enum spinner_end spin(struct spinner *spinner)
 		__u64 now = now_ns(), question = atomic_load(&spinner->question);
 		enum spinner_end end = question ? proven(spinner, question, now) : SPINNER_ON;
 
-		if (atomic_load(&spinner->let_go))
-			return SPINNER_LET_GO;
+		if (atomic_load(&spinner->released))
+			return SPINNER_RELEASED;
 		if (end != SPINNER_ON)
 			return end;
 		if (now >= spinner->until_ns)
@@ -192,7 +192,7 @@ void spinner_stop(struct spinner *spinner)
 {
 	cpu_set_t cpus;
 
-	atomic_store(&spinner->let_go, 1);
+	atomic_store(&spinner->released, 1);
 	if (spinner_wait(spinner, now_ns() + END_NS) && !sched_getaffinity(0, sizeof(cpus), &cpus))
 		/* others keep its CPU */
 		pthread_setaffinity_np(spinner->thread, sizeof(cpus), &cpus);

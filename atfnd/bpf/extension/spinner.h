@@ -12,11 +12,11 @@
 #include "transit.h"
 
 enum spinner_end {
-	SPINNER_ON,	 /* not yet */
-	SPINNER_DRAINED, /* every ring A has delivered all it held at the question's time */
-	SPINNER_IDLE,	 /* the same; each was empty and its NAPI asleep after it */
-	SPINNER_EXPIRED, /* the limit was reached first */
-	SPINNER_LET_GO,	 /* we ended it */
+	SPINNER_ON,	  /* not yet */
+	SPINNER_DRAINED,  /* every ring A has delivered all it held at the question's time */
+	SPINNER_IDLE,	  /* the same; each was empty and its NAPI asleep after it */
+	SPINNER_EXPIRED,  /* the limit was reached first */
+	SPINNER_RELEASED, /* we ended it */
 };
 
 /* A ring A that must deliver, and the proof that it did. */
@@ -40,7 +40,7 @@ struct spinner {
 	pthread_t thread;
 	sem_t changed;	     /* posted when `delivers` and when `end` is set */
 	atomic_int delivers; /* each A was drained under the hold: now is the time to write */
-	atomic_int let_go;
+	atomic_int released;
 	atomic_ullong question; /* copy of every A's after_ns for this spinner alone */
 	atomic_int end; /* enum spinner_end; read the rest once it is no longer SPINNER_ON */
 	__u64 effective_ns;

@@ -156,7 +156,7 @@ def _chosen(
                 return False
             return _fits(key, policy, queue, nic, rule_of, sockets, memory)
 
-        found += ((each, queue) for each in _spans(flows, fits))
+        found += ((each, queue) for each in _groups(flows, fits))
     taken: list[FlowKey] = []
     for each, queue in sorted(found, key=lambda pair: _rank(pair[0])):
         rule = rule_of(each.key)
@@ -189,8 +189,8 @@ def _joins(flow: Flow, nic: NicView, listened: Listened, memory: Memory) -> int 
     return queue
 
 
-def _spans(flows: Sequence[Flow], fits: Callable[[FlowKey], bool]) -> Iterator[_Found]:
-    """Spans of flows to one local address and queue, for each way of grouping them."""
+def _groups(flows: Sequence[Flow], fits: Callable[[FlowKey], bool]) -> Iterator[_Found]:
+    """Prefixes of flows to one local address and queue, for each way of grouping them."""
     by_local: defaultdict[int, list[Flow]] = defaultdict(list)
     by_remote: defaultdict[int, list[Flow]] = defaultdict(list)
     for flow in flows:

@@ -21,10 +21,10 @@ def note(delete: Action, memory: Memory) -> None:
 
 
 def due(
-    memory: Memory, moving: Callable[[FlowKey], bool], living: Callable[[str, FlowKey], bool]
+    memory: Memory, moving: Callable[[FlowKey], bool], lives: Callable[[str, FlowKey], bool]
 ) -> Plan:
     """Deletes to be carried out now. If the flow has an entry with a rule, the delete is dropped:
-    that is the rule. Packets of a flow that is `living` on a NIC keep their order; the rule of a
+    that is the rule. Packets of a flow that `lives` on a NIC keep their order; the rule of a
     dead one goes at once."""
     plan: list[Action] = []
     for nic, delete in _every(memory):
@@ -35,7 +35,7 @@ def due(
             plan.append(replace(delete, generation=0))
         elif not moving(delete.key):
             generation = memory.table.generation(delete.key)
-            live = living(nic, delete.key)
+            live = lives(nic, delete.key)
             plan.append(replace(delete, generation=generation, live=live))
     return tuple(plan)
 

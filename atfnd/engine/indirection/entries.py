@@ -32,7 +32,7 @@ from atfnd.model import (
     Rss,
 )
 
-__all__ = ["EntryOf", "let_go", "look", "plan", "record", "wait"]
+__all__ = ["EntryOf", "leave_alone", "look", "plan", "record", "wait"]
 
 EntryOf = Callable[[FlowKey], int | None]
 
@@ -120,7 +120,7 @@ def record(
     known.waiting = set()
 
 
-def let_go(nic: NicView, memory: Memory, why: str) -> list[Flow]:
+def leave_alone(nic: NicView, memory: Memory, why: str) -> list[Flow]:
     """Another program wrote the table: leave its flows alone until the operator takes them back.
     Returns them."""
     memory.nics[nic.name].buckets = None

@@ -80,7 +80,7 @@ class FlowTable:
         self._threads: dict[int, set[FlowKey]] = {}
         self._load: dict[tuple[str, int], int] = {}
         self._ports: set[FlowKey] = set()  # of listeners
-        self._spans: dict[FlowKey, Opening] = {}  # of other keys that stand for many flows
+        self._prefixes: dict[FlowKey, Opening] = {}  # of other keys that stand for many flows
         self._openings: Counter[Opening] = Counter()
         self._stand: dict[tuple[str, FlowState, str], int] = {}
         self._filters: dict[str, dict[Tenant, set[FlowKey]]] = {}  # by NIC: flows with one
@@ -156,7 +156,7 @@ class FlowTable:
         if flow.key.listens:
             self._ports.add(flow.key)
         elif old is None and flow.key.wide:
-            self._spans[flow.key] = opening = Opening.of(flow.key)
+            self._prefixes[flow.key] = opening = Opening.of(flow.key)
             self._openings[opening] += 1
 
     def remove(self, key: FlowKey) -> None:
@@ -166,7 +166,7 @@ class FlowTable:
         self._count(flow, -1)
         self._forget(flow)
         self._ports.discard(key)
-        if (opening := self._spans.pop(key, None)) is not None:
+        if (opening := self._prefixes.pop(key, None)) is not None:
             self._openings -= Counter([opening])
 
     def keys_of(self, cookie: int) -> tuple[FlowKey, ...]:
@@ -212,12 +212,12 @@ class FlowTable:
     def covering(self, key: FlowKey) -> Flow | None:
         """The entry of the rule that delivers a flow without one of its own, a port's or a
         prefix's: the flow comes through the queue of that rule, not through that of RSS."""
-        entries = (*self.ports_of(key), *self._spans_of(key))
+        entries = (*self.ports_of(key), *self._prefixes_of(key))
         return next((entry for entry in entries if entry.location is not None), None)
 
     def prefix_rules(self, nic: str) -> list[Flow]:
         """The entries that stand for many flows and are not of ports."""
-        found = [self.get(key) for key in self._spans]
+        found = [self.get(key) for key in self._prefixes]
         return [entry for entry in found if entry is not None and entry.nic == nic]
 
     def wide(self, nic: str) -> list[Flow]:
@@ -229,10 +229,10 @@ class FlowTable:
         found = (self.get(key) for key in self._ports)
         return [entry for entry in found if entry is not None and entry.nic == nic]
 
-    def _spans_of(self, key: FlowKey) -> Iterator[Flow]:
+    def _prefixes_of(self, key: FlowKey) -> Iterator[Flow]:
         for opening in self._openings:
             wide = within(key, opening)
-            entry = self.get(wide) if wide != key and wide in self._spans else None
+            entry = self.get(wide) if wide != key and wide in self._prefixes else None
             if entry is not None and covers(wide, key):
                 yield entry
 

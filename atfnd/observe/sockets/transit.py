@@ -63,7 +63,7 @@ class HoldEnd(Enum):
     DRAINED = 1  # each A delivered all it held
     IDLE = 2  # the same; each was empty and asleep
     EXPIRED = 3  # the limit came first: if the rule was written, what A held may be late
-    LET_GO = 4  # `resume` did
+    RELEASED = 4  # `resume` did
 
 
 class PollEnd(NamedTuple):

@@ -143,7 +143,7 @@ class UndoJournal:
         if setting in self._held.get(nic, {}):
             self._after("-", nic, setting)
 
-    def let_go(self, nic: str, setting: str) -> None:
+    def leave_alone(self, nic: str, setting: str) -> None:
         """Another program changed it: it is theirs, until it is taken back."""
         self._after("~", nic, setting)
 

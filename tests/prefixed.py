@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""A small filter table in simulated time, and a policy of several rules, for spans."""
+"""A small filter table in simulated time, and a policy of several rules, for prefix rules."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class Bed(Simulated):
         by_name = {each.name: replace(each, t_delete_ns=1 << 60) for each in core}
         known = memory_of(FlowTable(1000), RulesInForce(100, 1 << 60, by_name))
         nic = replace(EXACT_WINS, caps=caps, budget=room, foreign=0)
-        super().__init__(nic, ORDERED, known, loads, slots=slots, served=served, spanned=True)
+        super().__init__(nic, ORDERED, known, loads, slots=slots, served=served, prefixes=True)
         self.rules, self._matcher = rules, Matcher(_policy(rules))
         self._of_many = RulesOfMany()
 
