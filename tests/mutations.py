@@ -172,7 +172,7 @@ MUTATIONS = [
         ("if there.queue == action.new:", "if False:"),
         ("    journal.release(nic.name, match)\n    if code", "    if code"),
         ("if _there_still(nic, journal, action.location, match) is not None:\n                nic.delete", "if True:\n                nic.delete"),
-        ("if refusal.errno != errno.ENOENT:\n                raise", "if True:\n                raise"),
+        ("with refusable(errno.ENOENT):", "with refusable():"),
         ("            journal.release(nic.name, match)\n        return None", "            pass\n        return None"),
         ("if at in (None, action.location) and", "if"),
         ("there = None if at is None else _there_still(nic, journal, at, match)", "there = None if at is None else nic.rule(at)"),
