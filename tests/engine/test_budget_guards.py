@@ -336,3 +336,13 @@ def test_nor_is_it_asked_for_by_a_user_who_has_fewer(put_off: int) -> None:
             known.put_off(each, "its queue cannot be quiesced", NOW_NS, tried=False)
         known.defer(each.key, None)
     assert bool(budget.make_room(asks, replace(NIC, armed=True), known)) is (put_off < 3)
+
+
+def test_of_filters_that_are_worth_the_same_the_oldest_flow_gives_up_its_own() -> None:
+    """Not the one whose key happens to be first in memory: the same events decide the same."""
+    rich = [Thread(n, n, "app", None, 1) for n in range(40)]
+    flows = [steered(n, thread=thread) for n, thread in enumerate(rich)]
+    known = memory(*flows, asks := waiting(50, thread=Thread(99, 99, "app", None, 2)))
+    known.table.put(replace(flows[0], used_ns=NOW_NS))  # it was looked at, and is as old
+    (delete,) = budget.make_room(asks, replace(NIC, armed=True), known)
+    assert delete.key == key(0)

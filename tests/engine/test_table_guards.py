@@ -76,3 +76,12 @@ def test_the_prefix_rules_of_one_nic_are_not_those_of_another() -> None:
     assert table.prefix_rules("nic") == [here]
     assert table.prefix_rules("other") == [there]
     assert table.wide("nic") == [port, here]
+
+
+def test_the_flows_of_a_thread_are_told_in_the_order_in_which_they_came() -> None:
+    """In every run: what is decided of one of them depends on those before it."""
+    table, numbers = FlowTable(99), [7, 3, 60, 1, *range(10, 40)]
+    for number in numbers:
+        table.put(flow(number, **RULED))
+    assert [each.key for each in table.of_thread(flow(0).thread.tid)] == [*map(key, numbers)]
+    assert [*table.filters_of("nic")["user", None]] == [*map(key, numbers)]

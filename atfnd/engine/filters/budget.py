@@ -183,7 +183,7 @@ def make_room(flow: Flow, nic: NicView, memory: Memory) -> Plan:
             if may_take(mine, whose(each), held) and not table.covering(each.key)
         ]
         if fit:
-            loser = min(fit, key=lambda each: worth(each, memory))
+            loser = min(fit, key=lambda each: (worth(each, memory), table.generation(each.key)))
             if loser.key.listens:
                 spending.swaps[loser.key] = flow.key
                 return ()

@@ -22,6 +22,8 @@ __all__ = ["Elsewhere", "FlowNotes", "FlowRecord", "FlowTable", "t_delete_in_for
 _KNEE = 0.5  # up to this fill, T_delete is what the policy says
 _FLOOR = 1 / 16  # of T_delete, when the table is full
 
+_Keys = dict[FlowKey, None]  # in the order in which they came: what is decided depends on it
+
 
 def t_delete_in_force_ns(t_delete_ns: int, entries: int, capacity: int) -> int:
     """T_delete at this fill: whole up to half full, then linear down to a sixteenth when full.
@@ -77,15 +79,15 @@ class FlowTable:
         self.capacity = capacity
         self._slots: FlowSlots[FlowKey] = FlowSlots()
         self._cookies: dict[int, FlowKey | tuple[FlowKey, ...]] = {}
-        self._threads: dict[int, set[FlowKey]] = {}
+        self._threads: dict[int, _Keys] = {}
         self._load: dict[tuple[str, int], int] = {}
-        self._ports: set[FlowKey] = set()  # of listeners
+        self._ports: _Keys = {}  # of listeners
         self._prefixes: dict[FlowKey, Opening] = {}  # of other keys that stand for many flows
         self._openings: Counter[Opening] = Counter()
         self._stand: dict[tuple[str, FlowState, str], int] = {}
-        self._filters: dict[str, dict[Tenant, set[FlowKey]]] = {}  # by NIC: flows with one
+        self._filters: dict[str, dict[Tenant, _Keys]] = {}  # by NIC: flows with one
         self._listens: dict[tuple[str, Tenant], int] = {}  # entries of ports, by NIC
-        self._bare: dict[Tenant, set[FlowKey]] = {}  # flows without
+        self._bare: dict[Tenant, _Keys] = {}  # flows without
         self.entries: Counter[Tenant] = Counter()  # of this table
         self._entries: dict[FlowKey, FlowRecord] = {}
         self._begun = 0  # generations
@@ -150,11 +152,11 @@ class FlowTable:
             known = self.keys_of(flow.cookie)
             self._cookies[flow.cookie] = (*known, flow.key) if known else flow.key
             if flow.thread is not None:
-                self._threads.setdefault(flow.thread.tid, set()).add(flow.key)
+                self._threads.setdefault(flow.thread.tid, {})[flow.key] = None
         self._slots.put(flow.key, flow)
         self._count(flow, 1)
         if flow.key.listens:
-            self._ports.add(flow.key)
+            self._ports[flow.key] = None
         elif old is None and flow.key.wide:
             self._prefixes[flow.key] = opening = Opening.of(flow.key)
             self._openings[opening] += 1
@@ -165,7 +167,7 @@ class FlowTable:
         del self._entries[key]
         self._count(flow, -1)
         self._forget(flow)
-        self._ports.discard(key)
+        self._ports.pop(key, None)
         if (opening := self._prefixes.pop(key, None)) is not None:
             self._openings -= Counter([opening])
 
@@ -272,7 +274,7 @@ class FlowTable:
             self._cookies.pop(flow.cookie, None)
         if flow.thread is not None:
             keys = self._threads[flow.thread.tid]
-            keys.discard(flow.key)
+            keys.pop(flow.key, None)
             if not keys:
                 del self._threads[flow.thread.tid]
 
@@ -307,11 +309,11 @@ class FlowTable:
         if flow.location is not None:
             self._belongs(flow, self._filters.setdefault(flow.nic, {}), change)
 
-    def _belongs(self, flow: Flow, to: dict[Tenant, set[FlowKey]], change: int) -> None:
+    def _belongs(self, flow: Flow, to: dict[Tenant, _Keys], change: int) -> None:
         for tenant in whose(flow):
             if change > 0:
-                to.setdefault(tenant, set()).add(flow.key)
+                to.setdefault(tenant, {})[flow.key] = None
                 continue
-            to[tenant].discard(flow.key)
+            to[tenant].pop(flow.key, None)
             if not to[tenant]:
                 del to[tenant]
