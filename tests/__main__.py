@@ -26,7 +26,6 @@ BESIDE = ("-n", WORKERS, "--dist", "loadfile", "--no-loadscope-reorder")
 TIERS = {"quick": "quick", "rest": "full", "all": "quick or full"}
 PREPARE = "from tests.guest.boot import prepare; prepare()"
 CLOSING = ("short test summary info", "NOT RUN")
-SETTLED = {"PYTHONHASHSEED": "0"}  # a seed of the simulation is one run, here and by hand
 NO_TESTS = 5  # pytest's exit code when nothing was selected
 
 
@@ -46,7 +45,7 @@ def ran(name: str, words: Sequence[str], more: Mapping[str, str] | None = None) 
     print(f"==== {name}: pytest {' '.join(words)}", flush=True)
     with subprocess.Popen(
         [sys.executable, "-m", "pytest", *words],
-        env={**os.environ, **SETTLED, **(more or {})},
+        env={**os.environ, **(more or {})},
         stdout=subprocess.PIPE,
         text=True,
         errors="replace",

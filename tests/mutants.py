@@ -293,7 +293,4 @@ def main(arguments: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
-    if os.environ.get("PYTHONHASHSEED") != "0":  # the order of sets is a part of a run
-        os.environ["PYTHONHASHSEED"] = "0"
-        os.execv(sys.executable, [sys.executable, "-m", "tests.mutants", *sys.argv[1:]])
     sys.exit(main(sys.argv[1:]))

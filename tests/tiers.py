@@ -40,7 +40,7 @@ FULL = {
     "test_move_proof": "every way that a move can take",
     "test_order": "minutes of traffic",
     "test_page_shown": "a browser that draws large tables",
-    "test_planted": "a process for each fault",
+    "test_planted": "a run for each fault, and one without it",
     "test_random_faults": "faults by chance",
     "test_reload": "a policy after the other under traffic",
     "test_reload_often": "fifty policies",

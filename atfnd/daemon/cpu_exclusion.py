@@ -118,7 +118,7 @@ class CpuExclusion:
                     said = refusal(unseen(path, cpusets=cpusets), used_by)
                 self._reports[path], said.nics = said, through
                 self._say(said, before.get(path), used_by, armed=by is not None)
-        for name in held.keys() - judged:
+        for name in (each for each in held if each not in judged):
             self._leave(name, bool(rules), bool(armed) or not nics)
         for name in self._refused.keys() - judged - held.keys():
             del self._refused[name]

@@ -278,11 +278,12 @@ class ServedNics:
         not list it, or lists that of another program, and taken over or deleted if it is ours."""
         name, memory = session.name, self._engine.memory
         known = {Match.of(flow.key) for flow in memory.table.steered(name)}
-        unknown = self._journal.left.get(name, {}).keys() - known
+        unknown = [each for each in self._journal.left.get(name, {}) if each not in known]
         if not unknown:
             return
         ours = [rule for rule in self._journal.ours(name, rules) if rule.match in unknown]
-        for match in unknown - {rule.match for rule in ours}:
+        there = {rule.match for rule in ours}
+        for match in (each for each in unknown if each not in there):
             self._journal.release(name, match)
         strays = memory.nics[name].strays.keys()
         left = []

@@ -618,7 +618,7 @@ class Engine:
 
     def _ports_judged(self, event: PortsJudged, now_ns: int) -> None:
         """Ports whose filter is being written are judged later."""
-        for key in self._unjudged - event.moving:
+        for key in sorted(self._unjudged - event.moving):
             entry = self.memory.table.get(key)
             self._unjudged.discard(key)
             if entry is None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from atfnd.engine.table.flow_table import FlowTable, t_delete_in_force_ns
 from atfnd.model import FlowState
-from tests.values import flow, key
+from tests.values import THREAD, flow, key
 
 __all__: list[str] = []
 
@@ -83,5 +83,5 @@ def test_the_flows_of_a_thread_are_told_in_the_order_in_which_they_came() -> Non
     table, numbers = FlowTable(99), [7, 3, 60, 1, *range(10, 40)]
     for number in numbers:
         table.put(flow(number, **RULED))
-    assert [each.key for each in table.of_thread(flow(0).thread.tid)] == [*map(key, numbers)]
+    assert [each.key for each in table.of_thread(THREAD.tid)] == [*map(key, numbers)]
     assert [*table.filters_of("nic")["user", None]] == [*map(key, numbers)]

@@ -13,7 +13,6 @@ steps, writes and verdicts were seen, and which were never.
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 import time
 from collections import Counter
@@ -87,7 +86,4 @@ def _rate(flows: int) -> int:
 
 
 if __name__ == "__main__":
-    if os.environ.get("PYTHONHASHSEED") != "0":  # the order of sets is a part of a run
-        os.environ["PYTHONHASHSEED"] = "0"
-        os.execv(sys.executable, [sys.executable, "-m", "tests.simulation", *sys.argv[1:]])
     sys.exit(main(sys.argv[1:]))

@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import errno
 import inspect
-import os
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -441,7 +440,4 @@ def main(arguments: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
-    if os.environ.get("PYTHONHASHSEED") != "0":  # the order of sets is a part of a run
-        os.environ["PYTHONHASHSEED"] = "0"
-        os.execv(sys.executable, [sys.executable, "-m", "tests.simulation.planted", *sys.argv[1:]])
     sys.exit(main(sys.argv[1:]))

@@ -7,13 +7,10 @@ A change of the product or of the simulation may change what a seed does. Then
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-
 import pytest
 
-from tests.simulation.planted import FOUND_BY, NOT_FOUND, PLANTED, WHOLE
+from tests.simulation.planted import FOUND_BY, NOT_FOUND, PLANTED, WHOLE, found_by
+from tests.simulation.schedule import plan, whole
 from tests.tiers import file_of
 
 __all__: list[str] = []
@@ -27,9 +24,5 @@ def test_of_every_fault_it_is_known_what_finds_it() -> None:
 
 @pytest.mark.parametrize("name", FOUND_BY)
 def test_a_fault_is_found_by_its_seed(name: str) -> None:
-    """In a process of its own: the order of sets is a part of a run."""
-    asked = [sys.executable, "-m", "tests.simulation.planted", "--seed", str(FOUND_BY[name]), name]
-    ran = subprocess.run(
-        asked, env=os.environ | {"PYTHONHASHSEED": "0"}, capture_output=True, text=True, check=False
-    )
-    assert ran.returncode == 0, ran.stdout + ran.stderr
+    fault, drawn = (PLANTED | WHOLE)[name], whole if name in WHOLE else plan
+    assert found_by(fault, [FOUND_BY[name]], drawn) is not None

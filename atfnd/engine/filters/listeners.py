@@ -140,7 +140,7 @@ class Listeners:
         before, self.sockets, self._keys, self._alone = self.sockets, {}, {}, {}
         for each in listeners:
             self.opened(before.get(each.key, {}).get(each.cookie, each), table)
-        for key in before.keys() - self.sockets.keys():
+        for key in (each for each in before if each not in self.sockets):
             self.closed_ns.setdefault(key, now_ns)
 
     def forget(self, key: FlowKey) -> None:

@@ -151,7 +151,7 @@ def look(
         if now_ns - closed_ns >= _LINGER_NS and not listeners.rivals(key):
             place = place_of(key)
             births += _ended(key, nic, listeners, flows[place], live[place], memory, now_ns)
-    for key in list(listeners.unwanted):
+    for key in sorted(listeners.unwanted):
         place = place_of(key)
         births += _ended(key, nic, listeners, flows[place], live[place], memory, now_ns, _UNWANTED)
     return tuple(births)

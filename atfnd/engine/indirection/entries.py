@@ -76,7 +76,7 @@ def plan(nic: NicView, entry_of: EntryOf, memory: Memory, now_ns: int) -> Plan:
         return ()
     known = _of(nic, memory)
     table = list(nic.rss.table)
-    entries = {_index(key, entry_of, known) for key in known.waiting}
+    entries = {_index(key, entry_of, known) for key in sorted(known.waiting)}
     whys = []
     for entry in sorted(each for each in entries if each is not None):
         flows = _flows(entry, known, memory)
@@ -111,7 +111,7 @@ def record(
                 known.moved_ns[entry] = now_ns
                 known.waiting |= known.flows.get(entry, set())
     refused = next((outcome.left for outcome in outcomes if outcome.errno), None)
-    for touched in {known.entry.get(key) for key in known.waiting}:
+    for touched in dict.fromkeys(known.entry.get(key) for key in sorted(known.waiting)):
         flows = _flows(touched, known, memory)
         used = Counter(flow.app_cpu for flow in flows if not _misled(flow, nic, known))
         for flow in flows:
