@@ -16,7 +16,17 @@ from atfnd.daemon.executor import Executor, UndoPermit
 from atfnd.daemon.session import NicSession, Sessions, views_of
 from atfnd.errors import refusable
 from atfnd.model import NicView, Restored, SteeringMethod, cpu_list
-from atfnd.program.balance import BALANCER, Ban, bans, forget, left_alone, running, spared
+from atfnd.program.balance import (
+    BALANCER,
+    Ban,
+    bans,
+    doubtful,
+    forget,
+    left_alone,
+    made,
+    running,
+    spared,
+)
 from atfnd.program.journals.record_file import Unrecorded
 from atfnd.program.journals.undo_journal import UndoJournal
 from atfnd.serve.log.event_log import EventLog
@@ -134,7 +144,7 @@ class Balancing:
     def _stale(self, pid: int, alone: frozenset[int]) -> list[Ban]:
         """Bans of ours that ended with an irqbalance, and those of interrupts that no longer belong
         to the NIC."""
-        stale = []
+        stale, in_doubt = [], doubtful(self._undo_journal)
         for ban in bans(self._undo_journal):
             view = self._sessions[ban.nic].view if ban.nic in self._sessions else None
             theirs = {queue.irq for queue in view.queues} if view else set()
@@ -142,6 +152,8 @@ class Balancing:
                 theirs.add(ban.irq)  # it may have none while the link is down
             if ban.pid not in self._here:
                 forget(self._undo_journal, ban)
+            elif ban.pid == pid and ban in in_doubt:
+                (made if ban.irq in alone else forget)(self._undo_journal, ban)
             elif ban.pid == pid and ban.irq not in alone:
                 forget(self._undo_journal, ban, theirs=True)
                 what = f"irqbalance (pid {pid}) was told to move interrupt {ban.irq} again"

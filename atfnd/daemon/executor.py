@@ -203,12 +203,16 @@ class Executor:
         if not all(map(self.armed, irqs)):
             return errno.EPERM, _NOT_ARMED
         new = [Ban(pid, name, irq) for name, each in irqs.items() for irq in sorted(each)]
-        for ban in new:
-            balance.journal(self._undo_journal, ban)
+        balance.journal(self._undo_journal, new)
+        balance.doubt(self._undo_journal, ended)
         more = {ban.irq for ban in new}
         less = {ban.irq for ban in ended} - more
         code, left = await asyncio.to_thread(balance.banned, pid, more, less)
-        for ban in (*ended, *(new if code else ())):
+        for ban in ended if code == 0 else ():
+            balance.forget(self._undo_journal, ban)
+        for ban in new if code == 0 else ():
+            balance.made(self._undo_journal, ban)
+        for ban in new if code in balance.NOT_ASKED else ():  # else it may know, and is asked later
             balance.forget(self._undo_journal, ban)
         return code, left
 

@@ -82,15 +82,15 @@ class OperatorCommands:
         """Take our filters out of a NIC and put its settings back, armed or not, and change nothing
         until `resume`. OperatorError: the kernel refused some of it."""
         session = self._nics.sessions[nic]
-        if session.view.paused and not (self._journal.names(nic) or self._undo_journal.held(nic)):
-            return
-        try:
-            self._off([session], NicWatch.pause)
-        finally:
-            self._order("pause", nic)
-        done = self._take_out(session, "paused by the operator")
-        self._log.add("pause", "paused: our rules are out", "asked for", nic=nic)
-        self._executor.take(TakenUp(nic))
+        done = list[Restored]()
+        if not session.view.paused or self._journal.names(nic) or self._undo_journal.held(nic):
+            try:
+                self._off([session], NicWatch.pause)
+            finally:
+                self._order("pause", nic)
+            done = self._take_out(session, "paused by the operator")
+            self._log.add("pause", "paused: our rules are out", "asked for", nic=nic)
+            self._executor.take(TakenUp(nic))
         done += [*self._release_cgroups(), *await self._arming.balancing.lift(nic)]
         if refused := ", ".join(each.what for each in done if not each.done):
             what = f"{nic} is paused, but the kernel refused to undo: {refused}"

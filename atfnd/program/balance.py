@@ -1,27 +1,40 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Interrupts that irqbalance leaves alone because we asked it to, journaled, and given back.
 
-In `UndoJournal`, under the name `irqbalance`: a setting `NIC:IRQ`, whose value was `balanced` and
-is now `pid N`, the irqbalance that we asked. A ban ends with that process. A ban that another
-program set before us belongs to that program, and is not in there.
+In `UndoJournal`, under the name `irqbalance`: a setting `NIC:IRQ/PID`, whose value was `balanced`
+and is now `pid N`, the irqbalance that we asked (before: a setting `NIC:IRQ`). A ban ends with that
+process. A ban that another program set before us belongs to that program, and is not in there.
 """
 
 from __future__ import annotations
 
 import errno
 import time
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from itertools import groupby
 from typing import NamedTuple
 
 from atfnd.kernel.interrupts import irqbalance
 from atfnd.model import Restored, cpu_list
-from atfnd.program.journals.undo_journal import UndoJournal
+from atfnd.program.journals.record_file import Unrecorded
+from atfnd.program.journals.undo_journal import OwnedSetting, UndoJournal
 
-__all__ = ["BALANCER", "Ban", "banned", "bans", "forget", "journal", "left_alone", "lift", "lifted"]
-__all__ += ["restored", "running", "spared", "unban"]
+__all__ = ["BALANCER", "NOT_ASKED", "Ban", "banned", "bans", "doubt", "doubtful", "forget"]
+__all__ += [
+    "journal",
+    "left_alone",
+    "lift",
+    "lifted",
+    "made",
+    "restored",
+    "running",
+    "spared",
+    "unban",
+]
 
 BALANCER = "irqbalance"
+NOT_ASKED = errno.EAGAIN, errno.E2BIG  # after these it does not know what it was to be asked
 PATIENCE_S = 25.0  # it answers no client for its interval after a ban
 running, spared = irqbalance.running, irqbalance.spared
 
@@ -36,30 +49,73 @@ class Ban(NamedTuple):
 
 def bans(undo_journal: UndoJournal) -> list[Ban]:
     """Our bans, by the journal."""
-    found = []
-    for setting, held in undo_journal.held(BALANCER).items():
-        nic, _, irq = setting.rpartition(":")
-        if held.wrote is not None:
-            found.append(Ban(int(held.wrote.removeprefix("pid ")), nic, int(irq)))
-    return found
+    return [_ban(*each) for each in undo_journal.held(BALANCER).items()]
 
 
-def journal(undo_journal: UndoJournal, ban: Ban) -> None:
-    """Before irqbalance is asked. If this cannot be recorded, it must not be asked."""
-    setting = f"{ban.nic}:{ban.irq}"
-    undo_journal.note(BALANCER, setting, "balanced")
-    undo_journal.wrote(BALANCER, setting, f"pid {ban.pid}")
+def doubtful(undo_journal: UndoJournal) -> frozenset[Ban]:
+    """Those that irqbalance may not know of: we were about to ask it, or it did not answer."""
+    held = undo_journal.held(BALANCER).items()
+    return frozenset(
+        _ban(setting, of) for setting, of in held if of.wrote is None or of.earlier is not None
+    )
+
+
+def _ban(setting: str, held: OwnedSetting) -> Ban:
+    where, _, pid = setting.partition("/")
+    nic, _, irq = where.rpartition(":")
+    return Ban(int(pid or (held.wrote or "pid 0").removeprefix("pid ")), nic, int(irq))
+
+
+def _setting(ban: Ban) -> str:
+    return f"{ban.nic}:{ban.irq}/{ban.pid}"
+
+
+def _settings(undo_journal: UndoJournal, ban: Ban) -> list[str]:
+    """As it is named now, or was before."""
+    held = undo_journal.held(BALANCER)
+    return [each for each in (_setting(ban), f"{ban.nic}:{ban.irq}") if each in held
+            and _ban(each, held[each]) == ban]  # fmt: skip
+
+
+def journal(undo_journal: UndoJournal, new: Sequence[Ban]) -> None:
+    """Before irqbalance is asked. Unrecorded: it must not be asked, and the journal is as it
+    was."""
+    try:
+        for ban in new:
+            undo_journal.note(BALANCER, _setting(ban), "balanced")
+            undo_journal.wrote(BALANCER, _setting(ban), f"pid {ban.pid}")
+    except Unrecorded:
+        for ban in new:
+            forget(undo_journal, ban)
+        raise
+
+
+def doubt(undo_journal: UndoJournal, ended: Iterable[Ban]) -> None:
+    """Before irqbalance is asked to balance these again: it may do so and not answer. A journal
+    that cannot be written holds up no undo."""
+    with suppress(Unrecorded):
+        for ban in ended:
+            for setting in _settings(undo_journal, ban):
+                undo_journal.wrote(BALANCER, setting, f"pid {ban.pid}")
+
+
+def made(undo_journal: UndoJournal, ban: Ban) -> None:
+    """It leaves this interrupt alone: it has said so."""
+    for setting in _settings(undo_journal, ban):
+        undo_journal.confirmed(BALANCER, setting, f"pid {ban.pid}")
 
 
 def forget(undo_journal: UndoJournal, ban: Ban, *, theirs: bool = False) -> None:
     """The ban has ended; `theirs`: another program ended it, and irqbalance must not be asked
     again."""
-    (undo_journal.leave_alone if theirs else undo_journal.forget)(BALANCER, f"{ban.nic}:{ban.irq}")
+    for setting in _settings(undo_journal, ban):
+        (undo_journal.leave_alone if theirs else undo_journal.forget)(BALANCER, setting)
 
 
 def left_alone(undo_journal: UndoJournal) -> frozenset[int]:
     """Interrupts that another program had irqbalance move again."""
-    return frozenset(int(each.rpartition(":")[2]) for each in undo_journal.manual(BALANCER))
+    every = undo_journal.manual(BALANCER)
+    return frozenset(int(each.partition("/")[0].rpartition(":")[2]) for each in every)
 
 
 def banned(pid: int, more: Collection[int], less: Collection[int] = ()) -> tuple[int, str]:
@@ -81,21 +137,22 @@ def banned(pid: int, more: Collection[int], less: Collection[int] = ()) -> tuple
 
 
 def lift(undo_journal: UndoJournal, nic: str | None) -> list[tuple[int, list[Ban]]]:
-    """The bans to take back for one NIC, or for all, by irqbalance. Those that ended with their
-    process are forgotten."""
+    """The bans to take back for one NIC, or for all, by irqbalance, which is about to be asked.
+    Those that ended with their process are forgotten."""
     ours = sorted(ban for ban in bans(undo_journal) if nic in (None, ban.nic))
     here = running()
     for ban in ours:
         if ban.pid not in here:
             forget(undo_journal, ban)
     ours = [ban for ban in ours if ban.pid in here]
+    doubt(undo_journal, ours)
     return [(pid, list(of)) for pid, of in groupby(ours, key=lambda ban: ban.pid)]
 
 
 def unban(pid: int, irqs: Collection[int]) -> tuple[int, str]:
-    """Have it balance these again. Waits while it sleeps."""
-    give_up = time.monotonic() + PATIENCE_S
-    while (done := banned(pid, (), irqs))[0] == errno.EAGAIN and time.monotonic() < give_up:
+    """Have it balance these again. Waits while it sleeps, and until it has said that it does."""
+    give_up, again = time.monotonic() + PATIENCE_S, (errno.EAGAIN, errno.EIO)
+    while (done := banned(pid, (), irqs))[0] in again and time.monotonic() < give_up:
         if pid not in running():
             return 0, "ended with it"
     return done

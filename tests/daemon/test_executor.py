@@ -36,6 +36,7 @@ from atfnd.program import balance
 from atfnd.program.balance import BALANCER, Ban
 from atfnd.program.cpuset import CGROUPS
 from atfnd.program.journals.filter_journal import FilterJournal
+from atfnd.program.journals.record_file import Unrecorded
 from atfnd.program.journals.undo_journal import UndoJournal
 from atfnd.serve.log.event_log import EventLog
 from tests.fake_nic import FakeNic
@@ -380,10 +381,66 @@ def test_irqbalance_is_asked_to_spare_interrupts_of_armed_nics(
     assert asyncio.run(bed.executor.ban(7, irqs, {})) == (0, "as planned")
     assert reported.reported == [({30, 31}, set())]
     assert balance.bans(bed.undo_journal) == [Ban(7, "nic", 30), Ban(7, "nic", 31)]
-    reported.answer = errno.EIO, "it does not listen"
+    reported.answer = errno.EAGAIN, "it does not answer now"
     more = {"other": frozenset({40})}
-    assert asyncio.run(bed.executor.ban(7, more, {})) == (errno.EIO, "it does not listen")
+    assert asyncio.run(bed.executor.ban(7, more, {}))[0] == errno.EAGAIN
     assert balance.bans(bed.undo_journal) == [Ban(7, "nic", 30), Ban(7, "nic", 31)]
+
+
+def test_each_irqbalance_has_bans_of_its_own(bed: Bed, monkeypatch: pytest.MonkeyPatch) -> None:
+    reported, irqs = Irqbalance(monkeypatch), {"nic": frozenset({30})}
+    monkeypatch.setattr(balance, "running", lambda: frozenset({7, 8}))
+    for pid in (7, 8):
+        asyncio.run(bed.executor.ban(pid, irqs, {}))
+    assert balance.bans(bed.undo_journal) == [Ban(7, "nic", 30), Ban(8, "nic", 30)]
+    asyncio.run(bed.executor.lift_bans(UndoPermit("nic", "why")))
+    assert reported.reported[2:] == [(set(), {30}), (set(), {30})]
+    assert balance.bans(bed.undo_journal) == []
+
+
+def test_a_list_that_may_have_been_taken_stays_in_the_journal(
+    bed: Bed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reported = Irqbalance(monkeypatch)
+    reported.answer = errno.EIO, "it does not listen"
+    ban = Ban(7, "nic", 30)
+    asyncio.run(bed.executor.ban(7, {"nic": frozenset({30})}, {}))
+    assert balance.doubtful(bed.undo_journal) == {ban}
+    reported.answer = 0, "as planned"
+    asyncio.run(bed.executor.ban(7, {"nic": frozenset({30})}, {}))
+    assert balance.bans(bed.undo_journal) == [ban]
+    assert not balance.doubtful(bed.undo_journal)
+    reported.answer = errno.EIO, "it does not listen"
+    asyncio.run(bed.executor.ban(7, {}, {ban: UndoPermit("nic", "why")}))
+    assert balance.doubtful(bed.undo_journal) == {ban}
+
+
+def test_bans_that_cannot_all_be_journaled_are_not_asked_for(
+    bed: Bed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reported, wrote, room = Irqbalance(monkeypatch), UndoJournal.wrote, [1]
+
+    def written(undo_journal: UndoJournal, nic: str, setting: str, value: str) -> None:
+        if not room:
+            raise Unrecorded(errno.ENOSPC, "full")
+        room.pop()
+        wrote(undo_journal, nic, setting, value)
+
+    monkeypatch.setattr(UndoJournal, "wrote", written)
+    with pytest.raises(Unrecorded):
+        asyncio.run(bed.executor.ban(7, {"nic": frozenset({30, 31})}, {}))
+    assert reported.reported == []
+    assert bed.undo_journal.held(BALANCER) == {}
+
+
+def test_a_ban_of_an_earlier_version_is_lifted(bed: Bed, monkeypatch: pytest.MonkeyPatch) -> None:
+    reported = Irqbalance(monkeypatch)
+    bed.undo_journal.note(BALANCER, "nic:30", "balanced")
+    bed.undo_journal.wrote(BALANCER, "nic:30", "pid 7")
+    assert balance.bans(bed.undo_journal) == [Ban(7, "nic", 30)]
+    asyncio.run(bed.executor.lift_bans(UndoPermit("nic", "why")))
+    assert reported.reported == [(set(), {30})]
+    assert bed.undo_journal.held(BALANCER) == {}
 
 
 def test_a_ban_is_lifted_by_permit(bed: Bed, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -145,6 +145,21 @@ def test_what_somebody_else_has_it_move_again_is_his(undo_journal: UndoJournal, 
         host.look_until(lambda: spares(pid) == set(OURS))
 
 
+def test_what_it_was_to_be_asked_before_a_kill_is_not_taken_for_an_admins_doing(
+    undo_journal: UndoJournal, run: Path
+) -> None:
+    with balancer(tied=run) as pid:
+        balance.journal(undo_journal, [balance.Ban(pid, "nic", irq) for irq in OURS])
+        host = Host(undo_journal)
+        host.look_until(lambda: spares(pid) == set(OURS))
+        assert host.kinds() == ["ban"]
+        bans = balance.bans(undo_journal)
+        balance.doubt(undo_journal, bans)  # it is about to be asked to move them again
+        assert balance.banned(pid, (), OURS)[0] == 0
+        host.look_until(lambda: spares(pid) == set(OURS))
+        assert host.kinds() == ["ban", "ban"]
+
+
 def test_only_our_bans_are_lifted(undo_journal: UndoJournal, run: Path) -> None:
     host = Host(undo_journal)
     with balancer(f"--banirq={OURS[0]}", tied=run) as pid:

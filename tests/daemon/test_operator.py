@@ -67,7 +67,8 @@ class Bed:
             still=self._noted("still"), take_out=self._take_out,
             take=lambda event: self.calls.append(("take", event)),
         )  # fmt: skip
-        balancing = anything(lift=_nothing_of_balance, lift_all=lambda *_: [])
+        self.lift = _nothing_of_balance
+        balancing = anything(lift=lambda nic: self.lift(nic), lift_all=lambda *_: [])
         arming = anything(
             balancing=balancing, meet=self._noted("meet"), take_back=self._noted("take back"),
             taken_out=lambda session: None,
@@ -204,6 +205,16 @@ def test_a_pause_says_what_the_kernel_did_not_undo(bed: Bed) -> None:
     with pytest.raises(OperatorError, match="refused to undo: queue-cpu:1"):
         bed.did(bed.operator.pause)
     assert bed.view() == (False, True)
+
+
+def test_a_pause_of_a_paused_nic_asks_again_for_what_irqbalance_did_not_do(bed: Bed) -> None:
+    async def stays(nic: str) -> list[Restored]:
+        return [Restored(nic, "irqbalance's ban of interrupts 7", errno.EAGAIN, "stays")]
+
+    bed.named, bed.lift = False, stays
+    for _ in range(2):
+        with pytest.raises(OperatorError, match="interrupts 7"):
+            bed.did(bed.operator.pause)
 
 
 def test_a_resume_arms_again_what_was_armed(bed: Bed) -> None:
