@@ -22,7 +22,7 @@ from unittest import mock
 from atfnd.daemon.chores import Pace
 from tests.simulation import service
 from tests.simulation.run import Failure, run
-from tests.simulation.schedule import FAULTS, ORDERS, USE, WORLD, Plan, Step, plan, whole
+from tests.simulation.schedule import ORDERS, WHOLE, WORLD, Plan, Step, plan, whole
 from tests.simulation.shrink import shrunk, story_of
 from tests.simulation.world import BEGIN_NS
 
@@ -40,7 +40,7 @@ def main(arguments: list[str]) -> int:
     options = parser.parse_args(arguments)
     if options.rate is not None:
         return _rate(options.rate)
-    drawn, kinds = (whole, {*USE, *FAULTS}) if options.whole else (plan, {*ORDERS, *WORLD})
+    drawn, kinds = (whole, {*WHOLE}) if options.whole else (plan, {*ORDERS, *WORLD})
     last = options.first if options.last is None and options.seconds is None else options.last
     began, seen, runs, lived_ns, failed = time.process_time(), Counter[str](), 0, 0, 0
     for seed in count(options.first):

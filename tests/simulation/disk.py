@@ -28,7 +28,7 @@ class Disk:
 
     def __init__(self, world: World) -> None:
         self._world = world
-        self.full = False
+        self.full = self.was_full = False
         self.watched = True
         self.failing = 0
         self.failed_ns: int | None = None  # when one last failed
@@ -50,6 +50,7 @@ class Disk:
             self._fail("write")
         if not self.full:
             return os.write(file, data)
+        self.was_full = True
         room = world.random.randrange(len(data))
         world.note("disk full", "the disk is full")
         if not room:

@@ -25,6 +25,7 @@ from atfnd.program.journals.filter_journal import FilterJournal
 from atfnd.program.journals.undo_journal import UndoJournal
 from atfnd.serve.log.line import line_of
 from tests.simulation.actuator import WorldActuator
+from tests.simulation.balancer import Balancers
 from tests.simulation.loop import Descriptors
 from tests.simulation.machine import Machine, WorldBirths
 from tests.simulation.nic import WorldInterface, WorldNic
@@ -130,6 +131,7 @@ class Kernel:
     ) -> None:
         self.machine, self._nics, self._ended, self._said = machine, nics, ended, said
         self.descriptors = Descriptors()
+        self.balancers = Balancers(machine.world, nics)
         self.listeners: list[_Changes] = []
         self.cpu_listeners: list[_Changes] = []
         self.actuator: list[tuple[WorldNic, WorldActuator]] = []
@@ -177,7 +179,8 @@ class Kernel:
             return _Changes(self)
 
         return {
-            "daemon.balancing.running": frozenset,
+            "daemon.balancing.running": self.balancers.running,
+            "daemon.balancing.spared": self.balancers.spared,
             "daemon.handshakes.Births": lambda: WorldBirths(self.machine, self.descriptors),
             "daemon.cpusets.cpuset_of": lambda tid: None,
             "daemon.loads.cpu_time": self._cpu_time,
@@ -203,7 +206,8 @@ class Kernel:
             "policy.file.load.wrong_cpus": lambda contents, possible: wrong_cpus(
                 contents, len(self.machine.cpus)
             ),
-            "program.balance.running": frozenset,
+            "program.balance.irqbalance": self.balancers,
+            "program.balance.running": self.balancers.running,
             "program.restore.open_nic": self._open,
             "serve.log.event_log.Stderr": lambda: _Log(self._said),
         }

@@ -111,11 +111,17 @@ class WorldLoop(asyncio.SelectorEventLoop):
             return
         with ThreadPoolExecutor(1) as pool:
             done = pool.submit(work)
-            error = done.exception()
-        if error is None:
-            answer.set_result(done.result())
-        else:
-            answer.set_exception(error)
+            waited_ns = self._world.beside(done.exception)
+
+        def settle() -> None:
+            if answer.cancelled():
+                return
+            if (error := done.exception()) is None:
+                answer.set_result(done.result())
+            else:
+                answer.set_exception(error)
+
+        self.call_later(waited_ns / 1e9, settle) if waited_ns else settle()
 
     def timers(self) -> int:
         """Calls that are to come."""

@@ -101,6 +101,7 @@ class WorldNic:
         self.refusals: deque[int] = deque()  # errnos of setting writes to come
         self.unreadable: deque[int] = deque()  # errnos of reads to come
         self.values: dict[str, str] = {}
+        self.balanced: dict[str, set[str]] = {}  # what irqbalance ever set
         for index in range(queues):
             self.values |= {f"queue-cpu:{index}": str(index % cpus), f"rps-cpus:{index}": ""}
             self.values |= {f"rps-flow-cnt:{index}": "0", f"xps-cpus:{index}": ""}
@@ -152,7 +153,7 @@ class WorldNic:
     def _queue(self, ring: Ring) -> Queue:
         if not self.table.up:
             return Queue(ring.index, None, None, None, None, None)
-        irq = None if self.threaded else IRQ_OF + ring.index
+        irq = None if self.threaded else self._irq(ring)
         return Queue(
             ring.index,
             ring.napi_id,
@@ -161,6 +162,15 @@ class WorldNic:
             self.threaded,
             ring.pid if self.threaded else None,
         )
+
+    def _irq(self, ring: Ring) -> int:
+        return IRQ_OF * self.ifindex + ring.index
+
+    def interrupts(self) -> dict[int, str]:
+        """Settings of those that irqbalance may move, by number."""
+        if self.threaded or not self.table.up:
+            return {}
+        return {self._irq(ring): f"queue-cpu:{ring.index}" for ring in self.rings}
 
     def set_queue_cpu(self, index: int, cpu: int) -> None:
         if not 0 <= index < len(self.rings):
@@ -299,6 +309,15 @@ class WorldNic:
     def admin_sets(self, name: str, value: str) -> None:
         """Another program writes a setting, which is not ours from now on."""
         self.untouched[name] = value
+        self._set(name, value, FOREIGN)
+
+    def balancer_sets(self, name: str, value: str) -> None:
+        """irqbalance moves an interrupt. What atfnd had set may come again, until it is told."""
+        if int(value) in self.offline:
+            return
+        self.balanced.setdefault(name, set()).add(value)
+        if self.values[name] == self.untouched[name]:
+            self.untouched[name] = value
         self._set(name, value, FOREIGN)
 
     def admin_inserts(self, match: Match, queue: int) -> int | None:

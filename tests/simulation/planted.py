@@ -13,7 +13,7 @@ import errno
 import inspect
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import replace
 from functools import partial
@@ -52,7 +52,7 @@ from atfnd.move import device, evidence, holding
 from atfnd.move.choose import choose
 from atfnd.move.transition import Phase
 from atfnd.nic import Nic
-from atfnd.program import filter, setting, undo
+from atfnd.program import balance, filter, setting, undo
 from atfnd.program.journals import record_file
 from atfnd.program.journals.filter_journal import FilterJournal, NicClaims
 from atfnd.program.journals.record_file import Unrecorded
@@ -264,6 +264,13 @@ def _place_once(flow: Flow, nic: NicView, memory: Memory, now_ns: int) -> tuple[
     return () if flow.location is not None else REAL_PLACE(flow, nic, memory, now_ns)
 
 
+def _told_ours_only(pid: int, more: Collection[int], less: Collection[int] = ()) -> tuple[int, str]:
+    """The list that it has is not kept."""
+    irqbalance = vars(balance)["irqbalance"]  # the world's, in a run
+    irqbalance.spare(pid, more)
+    return 0, "as planned"
+
+
 REAL_TAKE_OUT = OperatorCommands._take_out
 REAL_ENDED, REAL_PLACE = port_rules._ended, steer._place_or_follow
 REAL_NIC_GONE, REAL_APPLY, REAL_CLAIM = retire.nic_gone, filter.apply, FilterJournal.claim
@@ -326,6 +333,13 @@ WHOLE: dict[str, Fault] = {
         _taken_along=_of_any_nic(steer._taken_along, "or flow.nic != nic.name "),
     ),
     "a rename is not journaled": partial(_object, FilterJournal, "rename", _nothing),
+    "irqbalance is asked before that is journaled": partial(_object, balance, "journal", _nothing),
+    "what irqbalance was told by others is forgotten": partial(
+        _object, balance, "banned", _told_ours_only
+    ),
+    "a list that irqbalance may have taken is forgotten": partial(
+        _object, balance, "NOT_ASKED", range(1, 200)
+    ),
     "a setting that another program moved is written again": partial(
         _object, Arming, "_moved", lambda self, session: {}
     ),
@@ -345,7 +359,12 @@ def _filters_left() -> Iterator[None]:
 WHOLE["an action outlives its reason, and what it finds is disowned"] = _filters_left
 
 # What only plans of one kind can find: their seeds.
-SEEDS_OF = {"a port's rule is deleted while it listens": range(1, 1000, 5)}
+SEEDS_OF = {
+    "a port's rule is deleted while it listens": range(1, 1000, 5),
+    "irqbalance is asked before that is journaled": range(7, 2000, 20),
+    "what irqbalance was told by others is forgotten": range(7, 2000, 20),
+    "a list that irqbalance may have taken is forgotten": range(7, 2000, 20),
+}
 
 # The first seed that finds each; a change of the product or of the simulation may move it.
 FOUND_BY = {
@@ -384,6 +403,9 @@ FOUND_BY = {
     "a migrated thread's flow stays where its filter leads": 2,
     "with two NICs, a thread's flows are placed on both": 3,
     "a rename is not journaled": 57,
+    "irqbalance is asked before that is journaled": 7,
+    "what irqbalance was told by others is forgotten": 27,
+    "a list that irqbalance may have taken is forgotten": 707,
     "an action outlives its reason, and what it finds is disowned": 89,
 }
 # By no seed up to 109 (of plans that order moves: 399). Tests that see them are named.

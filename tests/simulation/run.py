@@ -32,7 +32,9 @@ from atfnd.model import (
 )
 from atfnd.move.command import Ended
 from atfnd.move.verdict import Mechanism, Mode, Verdict
+from atfnd.program.balance import BALANCER
 from tests.simulation.actuator import WorldActuator
+from tests.simulation.balancer import Balancer
 from tests.simulation.disk import Disk
 from tests.simulation.driver import FOREIGN, Refusal
 from tests.simulation.kernel import Kernel
@@ -218,6 +220,7 @@ class Run:
         if nic.table.present and isinstance(self.daemon, Steward):
             self.steward.order(self._restored, nic)
         elif nic.table.present:
+            self.kernel.balancers.taken_back()
             answer = self.service.order("restore", nic.name)
             self._undone(nic, None if answer is None else answer.said)
 
@@ -245,6 +248,7 @@ class Run:
 
     def _pause(self, number: int, *_: int) -> None:
         nic = self._at(number)
+        self.kernel.balancers.taken_back()
         if self.service.order("pause", nic.kernel_name) is None or not self.service.paused(
             nic.name
         ):
@@ -254,6 +258,7 @@ class Run:
         self._as_found(nic)
 
     def _resume(self, number: int, *_: int) -> None:
+        self.kernel.balancers.taken_back()
         self.service.order("resume", self._at(number).kernel_name)
 
     def _reload(self, number: int, *_: int) -> None:
@@ -261,6 +266,7 @@ class Run:
         self.service.reload()
 
     def _stop(self, *_: int) -> None:
+        self.kernel.balancers.taken_back()
         self.service.stop()
 
     def _begin(self, *_: int) -> None:
@@ -320,6 +326,42 @@ class Run:
     def _lose_records(self, _: int, count: int, *__: int) -> None:
         for observer in self.machine.observers:
             observer.losing = 1 + count % 5
+
+    # ---- irqbalance
+
+    def _irqbalance_begins(self, number: int, *_: int) -> None:
+        """In every third, its options tell it to leave an interrupt alone. There is one, mostly."""
+        here = self.kernel.balancers.here
+        if len(here) < 1 + (number % 7 == 0):
+            irqs = sorted(self._at(number).interrupts())
+            self.kernel.balancers.begin(irqs[:1] if number % 3 == 0 else (), number % 5 == 0)
+
+    def _balancer(self, number: int) -> int | None:
+        here = list(self.kernel.balancers.here)
+        return here[number % len(here)] if here else None
+
+    def _irqbalance_ends(self, number: int, *_: int) -> None:
+        if (pid := self._balancer(number)) is not None:
+            self.kernel.balancers.end(pid)
+
+    def _irqbalance_hangs(self, number: int, seconds: int, *_: int) -> None:
+        if (pid := self._balancer(number)) is not None:
+            there = self.kernel.balancers.here[pid]
+            there.silent_until_ns = self.world.now_ns + seconds % 40 * 1_000_000_000
+
+    def _irqbalance_is_slow(self, number: int, times: int, *_: int) -> None:
+        if (pid := self._balancer(number)) is not None:
+            self.kernel.balancers.here[pid].deaf = 1 + times % 2
+
+    def _admin_bans(self, number: int, which: int, *_: int) -> None:
+        irqs, pid = sorted(self._at(number).interrupts()), self._balancer(number)
+        if irqs and pid is not None:
+            self.kernel.balancers.admin_bans(pid, irqs[which % len(irqs)])
+
+    def _admin_frees(self, number: int, which: int, *_: int) -> None:
+        irqs, pid = sorted(self._at(number).interrupts()), self._balancer(number)
+        if irqs and pid is not None:
+            self.kernel.balancers.admin_frees(pid, irqs[which % len(irqs)])
 
     def _close(self, number: int, *_: int) -> None:
         if len(self.sockets) > 1:
@@ -582,9 +624,14 @@ class Run:
     def _as_found(self, nic: WorldNic) -> None:
         if left := nic.our_entries():
             self.world.broken("restore", f"{len(left)} filters are left in {nic.name}")
+        if irqs := self.kernel.balancers.left(nic.interrupts()):
+            self.world.broken("restore", f"irqbalance still leaves {irqs} of {nic.name} alone")
         for name, value in nic.values.items():
             if value != nic.untouched[name]:
                 was = nic.untouched[name]
+                if value in nic.balanced.get(name, ()):
+                    self.world.seen["excused: as irqbalance set it once"] += 1
+                    continue
                 if name.startswith("queue-cpu") and (nic.offline or value == nic.found[name]):
                     self.world.seen["excused: as found, before the link or a CPU went"] += 1
                     continue
@@ -606,6 +653,9 @@ class Run:
             nic.table.unread.clear()
             nic.table.slow_ns = nic.table.drops = 0
             nic.set_ntuple(True)
+        for balancer in self.kernel.balancers.here.values():
+            balancer.silent_until_ns = min(balancer.silent_until_ns, world.now_ns)
+            balancer.deaf = 0
         self._pass(world.now_ns + QUIET_NS)
         if not daemon.alive:
             daemon.start()
@@ -640,6 +690,8 @@ class Run:
                 broken("leak", f"the journal still names {len(left)} filters of {nic.name}")
             if (held := daemon.undo_journal.held(nic.name)) and not nic.offline:
                 broken("leak", f"the journal still names {', '.join(held)} of {nic.name}")
+            if held := daemon.undo_journal.held(BALANCER):
+                broken("leak", f"the journal still names bans: {', '.join(held)}")
             if any(ring.quiesced_until_ns is not None for ring in nic.rings):
                 broken("leak", f"a queue of {nic.name} is quiesced for ever")
 
@@ -679,7 +731,7 @@ class Run:
     def _nothing_to_come(self) -> None:
         """The world has come to rest: only the observer looks at sockets later."""
         pending = self.world.pending()
-        del pending[WorldObserver._check.__qualname__]
+        del pending[WorldObserver._check.__qualname__], pending[Balancer.look.__qualname__]
         if pending.total() > len(self.sockets):
             self.world.broken("leak", f"after 20 quiet seconds these are to come: {pending}")
         live, memory = {each.cookie for each in self.sockets}, self.service.engine.memory
@@ -789,6 +841,7 @@ class Run:
         for nic in self.nics:
             if not (nic.table.present and nic.table.up):
                 continue
+            self._left_alone(nic)
             there = {(each.match, each.queue) for each in nic.our_entries()}
             known = {(Match.of(f.key), f.target_queue) for f in table.steered(nic.name)}
             named = set(self.service.journal.left.get(nic.name, {}))
@@ -800,6 +853,21 @@ class Run:
                 self.world.broken("agree", f"the table does not know of {there - known}")
             if named != {match for match, _ in there}:
                 self.world.broken("agree", f"the journal names {named ^ {m for m, _ in there}}")
+
+    def _left_alone(self, nic: WorldNic) -> None:
+        """Our settings have our values, and irqbalance leaves our interrupts alone."""
+        if not self.service.armed(nic.name):
+            return
+        view, balancers = self.service.engine.views[nic.name], self.kernel.balancers
+        for name, held in self.service.undo_journal.held(nic.name).items():
+            if name in nic.values and not held.ours(nic.values[name]):
+                self.world.broken("agree", f"{name} of {nic.name} is {nic.values[name]}: {held}")
+        if view.method is SteeringMethod.NONE:
+            return
+        ours = {irq for irq, name in nic.interrupts().items() if name not in view.manual}
+        for pid, there in balancers.here.items():
+            if moved := ours - there.listed - {*balancers.let_go}:
+                self.world.broken("agree", f"irqbalance {pid} may move {moved} of {nic.name}")
 
 
 def run(plan: Plan) -> Run:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from tests.simulation.world import BEGIN_NS
 
-__all__ = ["DRIVERS", "FAULTS", "ORDERS", "USE", "WORLD", "Plan", "Step", "plan", "whole"]
+__all__ = ["DRIVERS", "FAULTS", "ORDERS", "USE", "WHOLE", "WORLD", "Plan", "Step", "plan", "whole"]
 
 DRIVERS = (
     "ixgbe",
@@ -87,9 +87,24 @@ FAULTS = WORLD | {
 }  # fmt: skip
 
 
+BALANCED = {
+    "irqbalance begins": 2, "irqbalance ends": 1, "irqbalance hangs": 2, "irqbalance is slow": 1,
+    "admin bans": 1, "admin frees": 1, "foreign set": 1, "open": 3, "close": 1, "migrate": 5,
+}  # fmt: skip
+STOPS_OF_BALANCED = (
+    "kill", "end", "begin", "arm", "disarm", "pause", "resume", "restore", "stop", "reload",
+    "disk full", "disk has room", "disk fails", "flap", "unplug", "rename", "offline",
+    "refuse setting", "unreadable",
+)  # fmt: skip
+WHOLE = frozenset({*USE, *FAULTS, *BALANCED})  # what may happen to the whole daemon
+
+
 def whole(seed: int, count: int = 40) -> Plan:
     """A run of the whole daemon. Every fourth has no fault; every fifth is about the filters of
-    ports; every tenth about what is under way when an operator says stop."""
+    ports; every tenth about what is under way when an operator says stop; every twentieth about
+    interrupts that irqbalance moves."""
+    if seed % 20 == 7:
+        return _balanced(seed, count)
     if seed % 5 == 1:
         return _ports(seed, count)
     if seed % 10 == 3:
@@ -141,6 +156,22 @@ def _stopped(seed: int, count: int) -> Plan:
     drivers = tuple(random.choice(DRIVERS) for _ in range(random.choice((1, 2))))
     return Plan(seed, drivers, 64, random.random() < 0.8, random.randrange(2, 9), False,
                 tuple(steps), True)  # fmt: skip
+
+
+def _balanced(seed: int, count: int) -> Plan:
+    """Queues that deliver from interrupts, and an irqbalance that moves them."""
+    random = Random(f"balanced {seed}")
+    kinds = random.sample(STOPS_OF_BALANCED, random.randrange(0, 8))
+    verbs = BALANCED | dict.fromkeys(kinds, 1) | ({"begin": 3} if kinds else {})
+    began = BEGIN_NS + MS
+    at_ns, steps = began + 500 * MS, [Step(began, "irqbalance begins", (1,)), Step(began, "begin")]
+    for _ in range(count):
+        near = random.random() < 0.3
+        at_ns += random.randrange(1_000, 3 * MS) if near else random.randrange(MS, 1500 * MS)
+        [verb] = random.choices(list(verbs), list(verbs.values()))
+        steps.append(Step(at_ns, verb, tuple(random.randrange(1000) for _ in range(4))))
+    drivers = tuple(random.choice((*DRIVERS, *NO_FILTERS)) for _ in range(random.choice((1, 2))))
+    return Plan(seed, drivers, 64, False, random.randrange(2, 7), False, tuple(steps), True)
 
 
 def plan(seed: int, count: int = 40) -> Plan:

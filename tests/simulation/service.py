@@ -63,6 +63,7 @@ class Service:
         self.written: set[tuple[Match, int]] = set()  # by any run of it
         self.supervisor: Supervisor | None = None
         kernel.opened = self._opened
+        kernel.balancers.journal = lambda: self.undo_journal
 
     # ---- life and death
 
@@ -81,6 +82,8 @@ class Service:
         self.alive = True
         self._loop = WorldLoop(world, kernel.descriptors)
         self._open_journals()
+        if self._disk.failed_ns is not None or self._disk.was_full:
+            kernel.balancers.restarted()
         self._interfaces = Interfaces(NICS, partial(given.watch, policy))
         watches = self._interfaces.start()
         self._observer = WorldObserver(kernel.machine, asked(policy), 10**9, kernel.descriptors)

@@ -37,8 +37,8 @@ class World:
     """What all parts of the simulation share. Equal seeds and equal calls give equal runs."""
 
     __slots__ = (
-        "_count", "_heap", "_mark", "dead", "kill_after", "now_ns", "operations", "random", "seed",
-        "seen", "story",
+        "_beside_ns", "_count", "_heap", "_mark", "dead", "kill_after", "now_ns", "operations",
+        "random", "seed", "seen", "story",
     )  # fmt: skip
 
     def __init__(self, seed: int) -> None:
@@ -46,6 +46,7 @@ class World:
         self.now_ns = BEGIN_NS
         self._heap: list[tuple[int, int, int, Callable[..., None], tuple[Any, ...]]] = []
         self._count = self._mark = 0
+        self._beside_ns: int | None = None  # so long has a thread beside the daemon's waited
         self.kill_after: int | None = None  # operations
         self.dead = False  # it was killed: whatever of it still runs changes nothing
         self.operations = 0
@@ -84,7 +85,24 @@ class World:
 
     def pass_ns(self, ns: int) -> None:
         """The daemon is in the kernel for so long."""
+        if self._beside_ns is not None:
+            self._beside_ns += ns
+            return
         self.run_until(self.now_ns + ns)
+
+    def clock_ns(self) -> int:
+        """What the daemon's thread that runs now reads."""
+        return self.now_ns + (self._beside_ns or 0)
+
+    def beside(self, work: Callable[[], object]) -> int:
+        """Have a thread beside the daemon's work: what it waits for does not hold up the others.
+        Returns how long it waits; what it changes, it changes at once."""
+        self._beside_ns = 0
+        try:
+            work()
+            return self._beside_ns
+        finally:
+            self._beside_ns = None
 
     def pending(self) -> Counter[str]:
         """How many things will happen, by what: a world that has come to rest has few."""
@@ -127,17 +145,14 @@ class World:
     def clock(self) -> Iterator[None]:
         """CLOCK_MONOTONIC and sleeping are those of this world. No work costs CPU time."""
 
-        def now_ns() -> int:
-            return self.now_ns
-
         def now() -> float:
-            return self.now_ns / 1e9
+            return self.clock_ns() / 1e9
 
         def slept(seconds: float) -> None:
             self.pass_ns(round(seconds * 1e9))
 
         with (
-            mock.patch.object(time, "monotonic_ns", now_ns),
+            mock.patch.object(time, "monotonic_ns", self.clock_ns),
             mock.patch.object(time, "monotonic", now),
             mock.patch.object(time, "sleep", slept),
             mock.patch.object(time, "thread_time", return_value=0.0),

@@ -1,0 +1,183 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""irqbalance in the world: processes that move interrupts until they are told to leave them alone.
+
+As `kernel.interrupts.irqbalance` finds the real one: it moves nothing at its first look; it follows
+a new list from its next look on, and answers nobody while it sleeps after that. It may hang. It may
+take a list, and not be heard to. With its end its list is forgotten.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable, Collection, Iterable
+
+from atfnd.program.balance import bans
+from atfnd.program.journals.undo_journal import UndoJournal
+from tests.simulation.driver import refused
+from tests.simulation.nic import WorldNic
+from tests.simulation.world import World
+
+__all__ = ["Balancer", "Balancers"]
+
+INTERVALS_NS = 1_000_000_000, 2_000_000_000, 10_000_000_000
+ANSWER_NS = 500_000
+
+
+class Balancer:
+    """One process. `spares` is what its options told it to leave alone."""
+
+    def __init__(
+        self,
+        world: World,
+        pid: int,
+        nics: Callable[[], Iterable[WorldNic]],
+        spares: Collection[int],
+    ) -> None:
+        self.pid, self.alive = pid, True
+        self.listed, self.theirs = {*spares}, {*spares}  # `theirs`: not by atfnd
+        self.silent_until_ns = 0  # it sleeps, or hangs
+        self.deaf = 0  # so many lists to come are taken without a sign of that
+        self.read: frozenset[int] | None = None  # what atfnd last read of its list
+        self._world, self._nics = world, nics
+        self._interval_ns = world.random.choice(INTERVALS_NS)
+        self._followed, self._told = {*spares}, False
+        world.after(self._interval_ns, self.look, True)
+
+    def look(self, first: bool = False) -> None:
+        """At the interrupts, and again after its interval."""
+        world = self._world
+        if not self.alive:
+            return
+        if world.now_ns < self.silent_until_ns and not self._told:  # it hangs
+            world.at(self.silent_until_ns, self.look)
+            return
+        self._followed = {*self.listed}
+        if self._told:
+            self.silent_until_ns, self._told = world.now_ns + self._interval_ns, False
+        for nic in () if first else self._nics():
+            for irq, name in nic.interrupts().items():
+                if irq not in self._followed and world.random.random() < 0.5:
+                    nic.balancer_sets(name, str(world.random.randrange(nic.cpus)))
+        world.after(self._interval_ns, self.look)
+
+    def takes(self, irqs: set[int]) -> None:
+        """A new list."""
+        self.listed, self._told = irqs, True
+
+
+class Balancers:
+    """Those that run. It stands for the module `kernel.interrupts.irqbalance`, too."""
+
+    def __init__(self, world: World, nics: Callable[[], Iterable[WorldNic]]) -> None:
+        self._world, self._nics = world, nics
+        self.here: dict[int, Balancer] = {}
+        self.let_go: dict[int, int] = {}  # interrupts that an admin had moved again: which pid
+        self._found: set[int] = set()  # those of which atfnd has read that
+        self._pids = 50_000
+        self.journal: Callable[[], UndoJournal | None] = lambda: None
+
+    # ---- what happens
+
+    def begin(self, spares: Collection[int], deaf: int) -> None:
+        self._pids += 1
+        self.here[self._pids] = Balancer(self._world, self._pids, self._nics, spares)
+        self.here[self._pids].deaf = deaf
+
+    def end(self, pid: int) -> None:
+        self.here.pop(pid).alive = False
+        for irq in [irq for irq, of in self.let_go.items() if of == pid and irq not in self._found]:
+            del self.let_go[irq]
+
+    def admin_bans(self, pid: int, irq: int) -> None:
+        """Another program has it leave this alone. Not while atfnd, too, may have asked for that:
+        then nobody could tell whose ban it is."""
+        there = self.here[pid]
+        if irq not in there.listed and irq not in self.named(pid):
+            there.theirs.add(irq)
+            there.takes(there.listed | {irq})
+
+    def admin_frees(self, pid: int, irq: int) -> None:
+        """Another program has it move this again."""
+        there = self.here[pid]
+        if irq in there.listed:
+            there.theirs.discard(irq)
+            there.takes(there.listed - {irq})
+            if irq in self.named(pid):
+                self.let_go[irq] = pid
+
+    def restarted(self) -> None:
+        """A daemon starts whose disk failed it: it may not know what the last one saw, and take
+        another's ban for one of its own."""
+        self._found.clear()
+        for there in self.here.values():
+            there.theirs -= self.named(there.pid)
+
+    def taken_back(self) -> None:
+        """An operator said so, or bans were lifted: atfnd may ask again."""
+        self.let_go.clear()
+        self._found.clear()
+
+    # ---- what atfnd asks
+
+    def running(self) -> frozenset[int]:
+        return frozenset(self.here)
+
+    def spared(self, pid: int, patience_s: float = 2.0) -> frozenset[int] | None:
+        world = self._world
+        world.operation("ask irqbalance")
+        there = self.here.get(pid)
+        if there is None:
+            return None
+        wait_ns = there.silent_until_ns - world.clock_ns()
+        if wait_ns > (patience_ns := round(patience_s * 1e9)):
+            world.pass_ns(patience_ns)
+            world.seen["irqbalance does not answer"] += 1
+            return None
+        world.pass_ns(max(0, wait_ns) + ANSWER_NS)
+        if not there.alive:
+            return None
+        there.read = frozenset(there.listed)
+        freed = {irq for irq, of in self.let_go.items() if of == pid}
+        self._found |= (freed & self.named(pid)) - there.read
+        return there.read
+
+    def spare(self, pid: int, irqs: Iterable[int]) -> None:
+        world, wanted = self._world, {*irqs}
+        world.operation("tell irqbalance")
+        there = self.here.get(pid)
+        if there is None:
+            raise refused(errno.ECONNREFUSED)
+        self._check(there, wanted)
+        there.takes(wanted)
+        world.note("ban", f"irqbalance {pid} is told to leave {sorted(wanted)} alone")
+        world.operation("irqbalance is told")
+        if there.deaf:
+            there.deaf -= 1
+            there.silent_until_ns = max(there.silent_until_ns, world.clock_ns() + 3_000_000_000)
+            world.note("irqbalance is slow", "irqbalance takes the list, and hangs")
+            raise TimeoutError("timed out")
+
+    def _check(self, there: Balancer, wanted: set[int]) -> None:
+        world, read, held = self._world, there.read or frozenset(), self.named(there.pid)
+        if (lost := there.theirs - wanted) and lost <= read:
+            world.broken("foreign ban", f"irqbalance is told to move {lost}, others' bans")
+        world.seen["excused: somebody was quicker than a look and a ban"] += bool(lost)
+        there.theirs -= lost
+        more = wanted - there.listed
+        if again := more & self._found:
+            world.broken("foreign ban", f"irqbalance is told again to leave {again} alone")
+        if unnamed := more - held:
+            quick = unnamed <= read  # an admin freed it since
+            world.seen["excused: somebody was quicker than a look and a ban"] += quick
+            if not quick:
+                world.broken("journal", f"irqbalance is told of {unnamed}, and no journal names it")
+
+    def named(self, pid: int) -> set[int]:
+        """Bans of this irqbalance that the journal names."""
+        journal = self.journal()
+        return set() if journal is None else {ban.irq for ban in bans(journal) if ban.pid == pid}
+
+    def left(self, irqs: Collection[int]) -> set[int]:
+        """Those of these interrupts that an irqbalance leaves alone because atfnd asked it to."""
+        ours = (there.listed - there.theirs for there in self.here.values())
+        return set().union(*ours) & {*irqs}
