@@ -53,7 +53,7 @@ class Bed:
     def clear_rules(self) -> None:
         """Empty the NIC's filter table: each contender starts from the same NIC."""
         with self.open() as nic:
-            for rule in nic.rules():
+            for rule in nic.filters():
                 nic.delete(rule.location)
 
     def deliver_all_to(self, queue: int) -> None:

@@ -88,7 +88,7 @@ def _exact(nic: Nic, flows: Sequence[FlowKey]) -> Rules:
     own = [[key for key in flows if key.local_port == port] for port in PORTS]
     for pair in zip(*own, strict=True):
         for queue, key in enumerate(pair):
-            if len(rules) == nic.caps().rule_slots:
+            if len(rules) == nic.caps().filter_slots:
                 return rules
             match = Match.of(key)
             rules[nic.insert(match, queue)] = match, queue

@@ -42,7 +42,7 @@ TIMES = 20.0
 SOURCE = Path(__file__).with_name("rules_ioctl.c")
 
 
-class Filter(NamedTuple):
+class TestedFilter(NamedTuple):
     """One filter of a TCP flow over IPv4."""
 
     key: FlowKey
@@ -57,25 +57,25 @@ class Filter(NamedTuple):
 
 
 LAST = TABLE - TABLE // 16 - 1  # where a first filter goes (nic/location.py)
-Step = Callable[[str, Sequence[Filter]], int]  # ns that one step with the filters took
+Step = Callable[[str, Sequence[TestedFilter]], int]  # ns that one step with the filters took
 
 
-def filters(count: int, first: int, way: int) -> list[Filter]:
+def filters(count: int, first: int, way: int) -> list[TestedFilter]:
     """Of `count` flows, at locations from `first` on, upwards (1) or downwards (-1)."""
     found = []
     for number in range(count):
         at = first + way * number
         remote = bytes((10, 9, 64 + at // 256, at % 256))
         key = FlowKey(Protocol.TCP, bytes((10, 9, 0, 1)), 443, remote, 1024 + at)
-        found.append(Filter(key, number % 2, at))
+        found.append(TestedFilter(key, number % 2, at))
     return found
 
 
-def _re_steered(filters: Sequence[Filter]) -> list[Filter]:
+def _re_steered(filters: Sequence[TestedFilter]) -> list[TestedFilter]:
     return [each._replace(queue=each.queue + 2) for each in filters]
 
 
-def _ethtool(step: str, filters: Sequence[Filter]) -> int:
+def _ethtool(step: str, filters: Sequence[TestedFilter]) -> int:
     """A process per filter, started by dash. Bookworm's ethtool says 0 when the NIC refuses."""
     lines = []
     for each in filters:
@@ -101,7 +101,7 @@ def compiled(folder: Path) -> Path:
 
 
 def _ioctl(program: Path) -> Step:
-    def step(name: str, filters: Sequence[Filter]) -> int:
+    def step(name: str, filters: Sequence[TestedFilter]) -> int:
         lines = [" ".join(map(str, (*f.ends, f.queue, f.location))) for f in filters]
         command = [str(program), DEVICE, "delete" if name == "delete" else "insert"]
         done = subprocess.run(command, input="\n".join(lines), capture_output=True, text=True)
@@ -113,7 +113,7 @@ def _ioctl(program: Path) -> Step:
 
 
 def _atfnd(nic: Nic, journal: FilterJournal) -> Step:
-    def step(name: str, filters: Sequence[Filter]) -> int:
+    def step(name: str, filters: Sequence[TestedFilter]) -> int:
         kind = {
             "insert": ActionKind.INSERT,
             "re-steer": ActionKind.REWRITE,
@@ -139,16 +139,16 @@ def _atfnd(nic: Nic, journal: FilterJournal) -> Step:
     return step
 
 
-def _check(nic: Nic, filters: Sequence[Filter], there: bool) -> None:
+def _check(nic: Nic, filters: Sequence[TestedFilter], there: bool) -> None:
     """Every filter is in the NIC as it was asked for, or none is."""
     for each in filters:
-        rule = nic.rule(each.location)
+        rule = nic.filter(each.location)
         found = rule and (rule.match, rule.queue)
         if found != ((Match.of(each.key), each.queue) if there else None):
             raise OperatorError(f"location {each.location} holds {found}", exit_code=1)
 
 
-def _batches(step: Step, nic: Nic, batch: Sequence[Filter], repeats: int) -> dict[str, float]:
+def _batches(step: Step, nic: Nic, batch: Sequence[TestedFilter], repeats: int) -> dict[str, float]:
     """ns a filter in each step, over `repeats` batches."""
     spent = dict.fromkeys(STEPS, 0)
     for _ in range(repeats):

@@ -153,7 +153,7 @@ def _nic(filters: int) -> NicView:
     queues = tuple(Queue(i, 100 + i, None, i, True, None) for i in range(APPS))
     return NicView(
         name="simulated", netns=None, ifindex=1, armed=True, budget=filters, up=True, caps=caps,
-        queues=queues, rules=(), owned=frozenset(), rss=Rss(bytes(40), tuple(range(APPS)) * 16),
+        queues=queues, filters=(), owned=frozenset(), rss=Rss(bytes(40), tuple(range(APPS)) * 16),
         ring_size=None, stats=NicStats((), None),
     )  # fmt: skip
 

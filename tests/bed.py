@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from atfnd.kernel.system.netns import exists
-from atfnd.model import Match, Rule
+from atfnd.model import Filter, Match
 from atfnd.nic import Nic
 from bench.meter import Meter
 from tests.applications import Application, Applications
@@ -87,10 +87,10 @@ class Bed:
     def cpu_of(self, queue: int) -> int | None:
         return self.lab.nic.queues()[queue].cpu
 
-    def rule(self, app: Application) -> Rule | None:
+    def rule(self, app: Application) -> Filter | None:
         """The filter in the NIC for exactly this flow."""
         match = Match.of(app.key)
-        return next((rule for rule in self.lab.nic.rules() if rule.match == match), None)
+        return next((rule for rule in self.lab.nic.filters() if rule.match == match), None)
 
     def unknown(self, *apps: Application) -> None:
         """Wait until neither the table nor the NIC knows these flows."""
@@ -122,7 +122,7 @@ def a_bed(lab: Ends[Nic], folder: Path, observer: str, config: str = EVERYTHING)
 def _clear(nic: Nic) -> None:
     """Empty its filter table; a NIC that the test removed has none."""
     try:
-        for rule in nic.rules():
+        for rule in nic.filters():
             nic.delete(rule.location)
     except OSError as error:
         if error.errno != errno.ENODEV:

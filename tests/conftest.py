@@ -124,7 +124,7 @@ def traffic(flows: Traffic) -> Iterator[Traffic]:
     nic = flows.lab.nic
     cpus = [queue.cpu or 0 for queue in nic.queues()]
     yield flows
-    for rule in flows.rules():
+    for rule in flows.filters():
         nic.delete(rule.location)
     for queue, cpu in enumerate(cpus):
         nic.set_queue_cpu(queue, cpu)

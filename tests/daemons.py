@@ -197,5 +197,5 @@ class Daemon:
 
 def standing(lab: Lab) -> tuple[object, ...]:
     """Everything of a NIC that a daemon may change: rules, CPUs of queues, RSS."""
-    rules = [rule._replace(hits=None) for rule in lab.nic.rules()]
+    rules = [rule._replace(hits=None) for rule in lab.nic.filters()]
     return rules, [queue.cpu for queue in lab.nic.queues()], lab.nic.rss()

@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from atfnd.model import FlowKey, Match, Protocol, Rule
+from atfnd.model import Filter, FlowKey, Match, Protocol
 from atfnd.move.timer import Times
 from bench.traffic.sequence import Sequence, sequence
 from tests.daemons import Daemon
@@ -67,10 +67,10 @@ class Traffic(NamedTuple):
         for flow in (self.moved, self.neighbour):
             until(partial(flow.received_since, now_ns), f"{flow.key} flows", SOON_S)
 
-    def rules(self) -> list[Rule]:
+    def filters(self) -> list[Filter]:
         """All but the neighbour's."""
         theirs = Match.of(self.neighbour.key)
-        rules = [rule._replace(hits=None) for rule in self.lab.nic.rules()]
+        rules = [rule._replace(hits=None) for rule in self.lab.nic.filters()]
         return [rule for rule in rules if rule.match != theirs]
 
     def seats(self) -> list[tuple[set[int], int, int]]:
@@ -190,4 +190,4 @@ def restarts(traffic: Traffic, folder: Path) -> list[str]:
 def restored(traffic: Traffic, daemon: Daemon) -> None:
     """None of our rules is left."""
     assert daemon.restore().returncode == 0
-    assert traffic.rules() == []
+    assert traffic.filters() == []

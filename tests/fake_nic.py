@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from atfnd.kernel.interface import Interface
-from atfnd.model import Actuator, Caps, Conflict, Device, Match, NicStats, Queue, Rss, Rule
+from atfnd.model import Actuator, Caps, Conflict, Device, Filter, Match, NicStats, Queue, Rss
 from atfnd.nic import Claims
 
 __all__ = ["FakeNic"]
@@ -32,7 +32,7 @@ class FakeNic:
         self, name: str = "nic", queues: int = 4, slots: int = 64, ifindex: int = 1
     ) -> None:
         self.name, self.ifindex, self.slots = name, ifindex, slots
-        self.table: dict[int, Rule] = {}
+        self.table: dict[int, Filter] = {}
         self.cpus = list(range(queues))
         self.values = {f"queue-cpu:{queue}": str(queue) for queue in range(queues)}
         self.table_of_rss = Rss(bytes(40), tuple(range(queues)) * 4)
@@ -47,9 +47,9 @@ class FakeNic:
         """The next calls of this name raise these errnos, one each; 0: that call is answered."""
         self._refusals[call] += codes
 
-    def put(self, location: int, match: Match | None, queue: int | None) -> Rule:
+    def put(self, location: int, match: Match | None, queue: int | None) -> Filter:
         """Another program writes a filter, over whatever is there."""
-        self.table[location] = Rule(location, match, queue, other=None if match else "drop")
+        self.table[location] = Filter(location, match, queue, other=None if match else "drop")
         return self.table[location]
 
     def _refused(self, call: str) -> int:
@@ -85,12 +85,12 @@ class FakeNic:
     def set_queue_cpu(self, index: int, cpu: int) -> None:
         self.write_setting(f"queue-cpu:{index}", str(cpu))
 
-    def rules(self) -> list[Rule]:
-        self._asked("rules")
+    def filters(self) -> list[Filter]:
+        self._asked("filters")
         return [rule for _, rule in sorted(self.table.items())]
 
-    def rule(self, location: int) -> Rule | None:
-        self._asked("rule")
+    def filter(self, location: int) -> Filter | None:
+        self._asked("filter")
         return self.table.get(location)
 
     def insert(self, match: Match, queue: int, location: int | None = None) -> int:
@@ -111,7 +111,7 @@ class FakeNic:
         if location is not None and self.elsewhere is not None:
             del self.table[location]
             at = self.elsewhere
-        self.table[at] = Rule(at, match, queue)
+        self.table[at] = Filter(at, match, queue)
         if code:
             raise OSError(code, os.strerror(code))
         return at

@@ -154,10 +154,10 @@ class Faults:
         copy = path.with_suffix(".copy")
         copy.write_bytes(path.read_bytes())
         journal = FilterJournal(copy)
-        named = {rule.location for rule in journal.ours(self.nic.name, self.nic.rules())}
+        named = {rule.location for rule in journal.ours(self.nic.name, self.nic.filters())}
         journal.close()
         copy.unlink()
-        for rule in self.nic.rules():
+        for rule in self.nic.filters():
             if rule.location not in named and rule.match not in self._theirs:
                 self.nic.delete(rule.location)
 
@@ -187,7 +187,7 @@ class Faults:
 
     def rule_deleted(self) -> None:
         """By hand, one that is not theirs."""
-        ours = [rule for rule in self.nic.rules() if rule.match not in self._theirs]
+        ours = [rule for rule in self.nic.filters() if rule.match not in self._theirs]
         if ours:
             with suppress(FileNotFoundError):  # it was deleted meanwhile
                 self.nic.delete(self.chance.choice(ours).location)
@@ -214,7 +214,7 @@ class Faults:
 
     def others_gone(self) -> None:
         """What others inserted is there until they delete it."""
-        theirs = [rule for rule in self.nic.rules() if rule.match in self._theirs]
+        theirs = [rule for rule in self.nic.filters() if rule.match in self._theirs]
         assert {rule.match for rule in theirs} == self._theirs, "a foreign filter is gone"
         for rule in theirs:
             self.nic.delete(rule.location)

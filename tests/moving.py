@@ -137,7 +137,7 @@ class Flow(Moving):
         self.sender, self.receiver = lab.udp_pair(socket.AF_INET, 4000, 5000)
         key, cookie = key_of(self.receiver, Protocol.UDP), cookie_of(self.receiver)
         super().__init__(lab.nic, key, cookie, path, times, undo)
-        assert lab.nic.rules() == []
+        assert lab.nic.filters() == []
         self.place()
 
     def late(self, tally: Tally) -> Counter[int]:

@@ -61,7 +61,7 @@ class Bed(Simulated):
 
     def __init__(self, loads: list[Load], rules: tuple[FlowRule, ...], slots: int, room: int,
                  served: tuple[Listening, ...] = ()) -> None:  # fmt: skip
-        caps = replace(EXACT_WINS.caps, shapes=SHAPES, rule_slots=slots)
+        caps = replace(EXACT_WINS.caps, shapes=SHAPES, filter_slots=slots)
         core = [each for each in rules if each.placement is Placement.CORE]
         by_name = {each.name: replace(each, t_delete_ns=1 << 60) for each in core}
         known = memory_of(FlowTable(1000), RulesInForce(100, 1 << 60, by_name))

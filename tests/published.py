@@ -136,7 +136,7 @@ class Published:
         nics = [
             NicCounts(
                 nic.name, nic.armed, nic.paused, nic.up, len(nic.owned), nic.foreign, nic.budget,
-                nic.caps.rule_slots, self.reads if nic.armed else None,
+                nic.caps.filter_slots, self.reads if nic.armed else None,
             )
             for nic in self.views
         ]  # fmt: skip
@@ -241,7 +241,7 @@ class Published:
     def _set(self, name: str, **changes: bool) -> None:
         for n, nic in enumerate(self.views):
             if nic.name == name:
-                if not nic.caps.rules:
+                if not nic.caps.filters:
                     raise OperatorError(f"{name} has no filters", "use another interface")
                 self.views[n] = replace(nic, **changes)  # type: ignore[arg-type]
                 return

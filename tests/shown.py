@@ -6,6 +6,7 @@ from __future__ import annotations
 from atfnd.model import (
     Actuator,
     Caps,
+    Filter,
     Flow,
     FlowKey,
     FlowState,
@@ -16,7 +17,6 @@ from atfnd.model import (
     Queue,
     QueueStats,
     Rss,
-    Rule,
     Thread,
 )
 
@@ -51,11 +51,11 @@ def flow(remote_port: int, state: FlowState = FlowState.STEERED) -> Flow:
     )
 
 
-def rule(location: int, match: Match, queue: int) -> Rule:
-    return Rule(location, match, queue, hits=7)
+def rule(location: int, match: Match, queue: int) -> Filter:
+    return Filter(location, match, queue, hits=7)
 
 
-def lab(*rules: Rule, owned: frozenset[int] = frozenset({100})) -> NicView:
+def lab(*rules: Filter, owned: frozenset[int] = frozenset({100})) -> NicView:
     queues = tuple(Queue(n, 8193 + n, None, n, True, 900 + n) for n in range(4))
     stats = tuple(QueueStats(n, 10 * n, 1500 * n, 7 * n, 3 * n) for n in range(4))
     return NicView(
@@ -67,7 +67,7 @@ def lab(*rules: Rule, owned: frozenset[int] = frozenset({100})) -> NicView:
         up=True,
         caps=Caps("lab", True, 4096, True, True, True, True, Actuator.IN_PLACE),
         queues=queues,
-        rules=rules,
+        filters=rules,
         owned=owned,
         rss=Rss(bytes(range(40)), (0, 1, 2, 3) * 32),
         ring_size=256,

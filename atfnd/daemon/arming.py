@@ -208,10 +208,10 @@ class Arming:
 
     def _inspect(self, session: NicSession) -> None:
         """Read the NIC again, and choose how its flows are steered."""
-        slots = session.view.caps.rule_slots
+        slots = session.view.caps.filter_slots
         session.watch.inspect()
-        if session.view.caps.rule_slots != slots:  # unknown when it was opened, or another table
-            policy, now = self._in_force.policy, session.view.caps.rule_slots
+        if session.view.caps.filter_slots != slots:  # unknown when it was opened, or another table
+            policy, now = self._in_force.policy, session.view.caps.filter_slots
             session.watch.allow(rule_budget(policy, session.name, now))
         method, why = method_of(session.view)
         if (method, why) != (session.view.method, session.view.method_why):

@@ -19,10 +19,10 @@ def counts_of(nic: NicView, reads: NicReads | None, memory: Memory) -> NicCounts
         armed=nic.armed,
         paused=nic.paused,
         up=nic.up,
-        rules=memory.table.rules_in(nic.name),
+        filters=memory.table.rules_in(nic.name),
         foreign=nic.foreign,
-        rules_max=share(nic),
-        rule_slots=nic.caps.rule_slots,
+        filters_max=share(nic),
+        filter_slots=nic.caps.filter_slots,
         reads=reads,
     )
 

@@ -23,7 +23,7 @@ from atfnd.engine.engine import Engine
 from atfnd.engine.event import CpusRead, FiltersListed, NicAttached, NicChanged, NicLost, TakenUp
 from atfnd.engine.placement import queues
 from atfnd.errors import OperatorError
-from atfnd.model import Match, NicView, Rule
+from atfnd.model import Filter, Match, NicView
 from atfnd.observe import Observer
 from atfnd.observe.machine.topology import CpuWatch
 from atfnd.observe.nics.interfaces import Interfaces
@@ -273,7 +273,7 @@ class ServedNics:
         self._release_stale_claims(session, rules)
         self._count_others(session, rules)
 
-    def _release_stale_claims(self, session: NicSession, rules: Sequence[Rule]) -> None:
+    def _release_stale_claims(self, session: NicSession, rules: Sequence[Filter]) -> None:
         """What the journal names and the table does not have: it is named no longer if the NIC does
         not list it, or lists that of another program, and taken over or deleted if it is ours."""
         name, memory = session.name, self._engine.memory
@@ -294,16 +294,16 @@ class ServedNics:
         if left and session.view.armed:
             self._sockets.adopt(name, left)
 
-    def _read_rules(self, session: NicSession) -> list[Rule]:
+    def _read_rules(self, session: NicSession) -> list[Filter]:
         """List every filter of a NIC that takes filters, or that held ours; count those of
         others."""
-        if not session.view.caps.rules and not self._journal.names(session.name):
+        if not session.view.caps.filters and not self._journal.names(session.name):
             return []
         rules = session.watch.read_rules()
         self._count_others(session, rules)
         return rules
 
-    def _count_others(self, session: NicSession, rules: Sequence[Rule]) -> None:
+    def _count_others(self, session: NicSession, rules: Sequence[Filter]) -> None:
         """Filters that are neither in the table nor left by an earlier run belong to other
         programs."""
         name = session.name

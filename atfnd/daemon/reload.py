@@ -64,7 +64,7 @@ class Given(NamedTuple):
 
     def watch(self, policy: Policy, nic: Nic) -> NicWatch:
         """A NIC that comes, as the policy wants it watched."""
-        budget = rule_budget(policy, nic.name, nic.caps().rule_slots)
+        budget = rule_budget(policy, nic.name, nic.caps().filter_slots)
         return NicWatch(nic, self.armed(policy, nic.name), budget)
 
 
@@ -217,7 +217,7 @@ class PolicyReload:
         self._nics.interfaces.watch_by(lambda nic: self._given.watch(self._in_force.policy, nic))
         for name, session in list(self._nics.sessions.items()):
             watch = session.watch
-            watch.allow(rule_budget(policy, name, watch.view.caps.rule_slots))
+            watch.allow(rule_budget(policy, name, watch.view.caps.filter_slots))
             if self._operator_journal.armed(name) is not None:
                 continue
             may_write = self._given.armed(policy, name)

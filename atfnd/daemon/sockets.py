@@ -26,7 +26,7 @@ from atfnd.engine.event import (
     SocketsAudited,
 )
 from atfnd.engine.turns import Turns, decision_every_ns
-from atfnd.model import FlowKey, Rule, SocketGone, SocketSeen, ThreadReads
+from atfnd.model import Filter, FlowKey, SocketGone, SocketSeen, ThreadReads
 from atfnd.observe import Observation, Observer
 from atfnd.observe.machine.topology import CpuWatch
 from atfnd.observe.nics.watch import nic_of
@@ -182,7 +182,7 @@ class SocketReader:
             what = f"{nics.count(watch)} sockets receive through it"
             self._log.add("bootstrap", what, "there before this run", nic=watch.view.name)
 
-    def adopt(self, nic: str, left: Sequence[Rule]) -> None:
+    def adopt(self, nic: str, left: Sequence[Filter]) -> None:
         """Take over the filters that an earlier run left in a NIC, with their sockets."""
         if left:
             self._executor.take(AuditDue())

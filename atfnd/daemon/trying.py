@@ -76,7 +76,9 @@ class Trying:
         """The NICs on which flows can be moved."""
         views = views_of(self._sessions)
         return {
-            n: v for n, v in views.items() if v.armed and v.up and v.method is SteeringMethod.RULES
+            n: v
+            for n, v in views.items()
+            if v.armed and v.up and v.method is SteeringMethod.FILTERS
         }
 
     def _read(self, flows: _Flows, nics: Iterable[NicView]) -> UsageReading:

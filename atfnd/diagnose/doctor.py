@@ -33,7 +33,7 @@ _MOVES = {
     Actuator.NONE: "it has no 5-tuple filters (K4)",
 }
 _METHODS = {
-    SteeringMethod.RULES: "steers each flow by a filter of its own",
+    SteeringMethod.FILTERS: "steers each flow by a filter of its own",
     SteeringMethod.RSS: "steers by the indirection table of RSS",
     SteeringMethod.RFS: "steers by RFS",
 }
@@ -60,7 +60,9 @@ def examine(
 
 def _method(nic: NicView) -> Iterator[Finding]:
     caps = nic.caps
-    why = f": {nic.method_why}" if nic.method_why and nic.method is not SteeringMethod.RULES else ""
+    why = (
+        f": {nic.method_why}" if nic.method_why and nic.method is not SteeringMethod.FILTERS else ""
+    )
     if nic.method is SteeringMethod.NONE:
         if nic.paused or any(conflict.blocks for conflict in nic.conflicts):
             return  # said below
@@ -69,7 +71,7 @@ def _method(nic: NicView) -> Iterator[Finding]:
         yield Finding(nic.name, Level.BLOCKER, what, advice)
         return
     yield Finding(nic.name, Level.OK, f"{_METHODS[nic.method]}{why}")
-    if nic.method is SteeringMethod.RULES:
+    if nic.method is SteeringMethod.FILTERS:
         yield Finding(nic.name, Level.OK, _MOVES[caps.actuator])
     elif caps.actuator is not Actuator.NONE:
         reason = caps.why or "it refused one"
@@ -115,13 +117,13 @@ def _state(nic: NicView, watched: bool) -> Iterator[Finding]:
 
 
 def _filters(nic: NicView) -> Iterator[Finding]:
-    caps, used, ours = nic.caps, len(nic.rules), len(nic.owned)
+    caps, used, ours = nic.caps, len(nic.filters), len(nic.owned)
     foreign = used - ours
-    if not caps.rules:
+    if not caps.filters:
         if foreign > 0:
             yield Finding(nic.name, Level.NOTE, _foreign(foreign))
         return
-    slots = caps.rule_slots
+    slots = caps.filter_slots
     if slots is None:
         what = f"{used} filters in it, {ours} ours; it does not say how many it can hold"
         yield Finding(nic.name, Level.OK, what)

@@ -95,7 +95,7 @@ def _threads(nic: NicView) -> Iterator[Finding]:
     """Only a queue with a NAPI thread can be quiesced. But such a thread keeps its CPU busy while
     it wakes the application, so the scheduler wakes an application that is not pinned on another
     CPU (select_idle_sibling(), kernel/sched/fair.c)."""
-    if nic.method is not SteeringMethod.RULES:
+    if nic.method is not SteeringMethod.FILTERS:
         return
     without = [queue for queue in nic.queues if queue.threaded is False]
     threaded = [queue for queue in nic.queues if queue.threaded]

@@ -17,6 +17,7 @@ from atfnd.engine.table.wide_key import covers
 from atfnd.model import (
     Action,
     ActionKind,
+    Filter,
     Flow,
     FlowKey,
     FlowState,
@@ -25,7 +26,6 @@ from atfnd.model import (
     NicView,
     Outcome,
     Plan,
-    Rule,
     SocketUse,
 )
 
@@ -248,13 +248,13 @@ def _refreshed(
     return flow if nic is None else without_queue(flow, nic, memory)
 
 
-def check_rules(nic: NicView, rules: Sequence[Rule], memory: Memory, now_ns: int) -> list[Flow]:
+def check_rules(nic: NicView, rules: Sequence[Filter], memory: Memory, now_ns: int) -> list[Flow]:
     """Compare our entries with the NIC's list, read at `now_ns`. If another program deleted or
     rewrote a rule of ours, we leave the flow alone: it becomes MANUAL. One that the NIC accepted
     and never held (an asynchronous driver, a full table) is inserted again, after a longer wait
     each time. Returns those flows."""
     there = {rule.location: rule for rule in rules}
-    full = nic.caps.rule_slots is not None and len(rules) >= nic.caps.rule_slots
+    full = nic.caps.filter_slots is not None and len(rules) >= nic.caps.filter_slots
     changed = []
     for flow in list(memory.table.steered(nic.name)):
         rule = there.get(flow.location) if flow.location is not None else None
@@ -280,7 +280,7 @@ def check_rules(nic: NicView, rules: Sequence[Rule], memory: Memory, now_ns: int
 
 
 def adopt(
-    nic: NicView, ours: Sequence[Rule], sockets: Mapping[Match, SocketUse], memory: Memory,
+    nic: NicView, ours: Sequence[Filter], sockets: Mapping[Match, SocketUse], memory: Memory,
     now_ns: int,
 ) -> tuple[list[Flow], Plan]:  # fmt: skip
     """Rules an earlier daemon left: those with a living socket become entries, the rest are
@@ -331,7 +331,7 @@ def inherit(nic: NicView, action: Action, cookie: int, memory: Memory, now_ns: i
     flow = memory.table.get(action.key)
     if flow is None:  # its rule is an earlier run's
         match, use = Match.of(action.key), SocketUse(cookie, action.key, None, None, None, 0)
-        rule = Rule(action.location, match, action.old)
+        rule = Filter(action.location, match, action.old)
         return next(iter(adopt(nic, [rule], {match: use}, memory, now_ns)[0]), None)
     if flow.location != action.location:
         return None

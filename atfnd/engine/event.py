@@ -13,6 +13,7 @@ from typing import NamedTuple
 from atfnd.engine.filters.listeners import ServedPort
 from atfnd.model import (
     Born,
+    Filter,
     FlowKey,
     FlowRule,
     Listening,
@@ -20,7 +21,6 @@ from atfnd.model import (
     Outcome,
     Policy,
     Rss,
-    Rule,
     SocketSeen,
     SocketUse,
     ThreadReads,
@@ -272,7 +272,7 @@ class FiltersLeft(NamedTuple):
     """Filters of ours that an earlier run left in a NIC, and every socket."""
 
     nic: str
-    rules: Sequence[Rule]
+    rules: Sequence[Filter]
     uses: Sequence[SocketUse]
 
 
@@ -281,7 +281,7 @@ class FiltersListed(NamedTuple):
     it."""
 
     nic: str
-    rules: Sequence[Rule]
+    rules: Sequence[Filter]
     disturbed: bool
 
 

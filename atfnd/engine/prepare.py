@@ -33,7 +33,7 @@ def prepare(nic: NicView, topology: Topology, dedicated: frozenset[int] = frozen
             return ()
         case SteeringMethod.RFS:
             own = tuple(_rfs(nic))
-        case SteeringMethod.RULES | SteeringMethod.RSS:
+        case SteeringMethod.FILTERS | SteeringMethod.RSS:
             own = tuple(_one_owner(nic))
     if nic.method is SteeringMethod.RFS and len(nic.queues) < 2:
         return own  # a lone queue has no CPU where it belongs more than elsewhere

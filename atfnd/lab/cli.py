@@ -81,6 +81,6 @@ def _show(found: LabStatus) -> None:
         table.add_column(column, justify="right")
     for queue, count in zip(found.queues, found.stats.queues, strict=True):
         cells = (queue.index, queue.napi_id, queue.pid, "any" if queue.cpu is None else queue.cpu)
-        counts = (count.packets, count.by_rule, count.by_rss, count.bytes)
+        counts = (count.packets, count.by_filter, count.by_rss, count.bytes)
         table.add_row(*(str(cell) for cell in cells + counts))
     Console().print(table)

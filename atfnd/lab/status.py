@@ -65,8 +65,8 @@ def _opened(name: str, nic: LabNic, there: tuple[str, ...]) -> LabStatus:
         namespaces=there,
         queues=queues,
         stats=nic.stats(),
-        rules=len(nic.rules()),
-        rule_slots=nic.caps().rule_slots,
+        rules=len(nic.filters()),
+        rule_slots=nic.caps().filter_slots,
         ring_size=nic.ring_size(),
     )
 

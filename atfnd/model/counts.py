@@ -30,10 +30,10 @@ class NicCounts:
     armed: bool
     paused: bool
     up: bool
-    rules: int  # ours
+    filters: int  # ours
     foreign: int | None  # others', at the last look at them
-    rules_max: int | None  # how many may be ours
-    rule_slots: int | None
+    filters_max: int | None  # how many may be ours
+    filter_slots: int | None
     reads: NicReads | None  # at the last look; None: not measured
 
 

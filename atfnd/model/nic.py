@@ -20,7 +20,7 @@ __all__ = [
     "NicView",
     "SteeringMethod",
 ]
-__all__ += ["Queue", "QueueStats", "Rss", "Rule", "Shape"]
+__all__ += ["Filter", "Queue", "QueueStats", "Rss", "Shape"]
 
 
 class Shape(NamedTuple):
@@ -96,7 +96,7 @@ class Match(NamedTuple):
         return Shape(self.family, self.protocol, part, whole, *ports)
 
 
-class Rule(NamedTuple):
+class Filter(NamedTuple):
     """One ntuple filter as the NIC holds it. A lower location wins.
 
     A filter that none of ours could be (another match, a drop, an RSS context) has no `match`;
@@ -144,7 +144,7 @@ class Actuator(Enum):
 class SteeringMethod(Enum):
     """How the flows of a NIC are steered."""
 
-    RULES = "rules"  # one filter a flow
+    FILTERS = "rules"  # one filter a flow; its name in policies, the API, metrics, recordings
     RSS = "rss"  # the flow's entry of the indirection table, shared by all that hash to it
     RFS = "rfs"  # the kernel hands each packet to the application's CPU, after the NIC's
     NONE = "none"
@@ -155,8 +155,8 @@ class Caps:
     """What this NIC was shown to do, or, as long as `probed` is False, what is expected of it."""
 
     driver: str
-    rules: bool  # 5-tuple filters
-    rule_slots: int | None
+    filters: bool  # 5-tuple filters
+    filter_slots: int | None
     prefix_masks: bool  # filters may leave fields open
     location_any: bool  # the NIC chooses locations itself
     rss_table: bool  # its indirection table can be written
@@ -171,7 +171,7 @@ class Caps:
 
     def takes(self, match: Match) -> bool:
         """A filter like this may be tried."""
-        if not self.rules:
+        if not self.filters:
             return False
         if self.flow_types is not None and (match.family, match.protocol) not in self.flow_types:
             return False
@@ -214,7 +214,7 @@ class QueueStats:
     index: int
     packets: int | None
     bytes: int | None
-    by_rule: int | None
+    by_filter: int | None
     by_rss: int | None
 
 
@@ -236,15 +236,15 @@ class NicView:
     up: bool
     caps: Caps
     queues: tuple[Queue, ...]
-    rules: tuple[Rule, ...]
-    owned: frozenset[int]  # locations of rules that are ours
+    filters: tuple[Filter, ...]
+    owned: frozenset[int]  # locations of filters that are ours
     rss: Rss | None  # None: one queue, or the driver does not say
     ring_size: int | None
     stats: NicStats
     device: Device = field(default_factory=Device)
     foreign: int | None = None  # filters of others, at the last look at them
-    theirs: tuple[Rule, ...] = ()  # those
-    method: SteeringMethod = SteeringMethod.RULES
+    theirs: tuple[Filter, ...] = ()  # those
+    method: SteeringMethod = SteeringMethod.FILTERS
     method_why: str = ""
     paused: bool = False  # by the operator: our rules are out, nothing is changed
     settings: Mapping[str, str] = field(default_factory=dict)  # of `nic.Nic.settings`, as last read
@@ -252,7 +252,7 @@ class NicView:
     owners: Mapping[int, str] = field(default_factory=dict)  # by queue: its owner
     homes: Mapping[int, int] = field(default_factory=dict)  # by queue: its CPU without an owner
     manual: frozenset[str] = frozenset()  # settings that another program changed: left alone
-    read_ns: int | None = None  # when `rules` and `stats` were
+    read_ns: int | None = None  # when `filters` and `stats` were
 
     def taken_from(self, cpu: int) -> Queue | None:
         """A queue that we have taken from this CPU, to which it goes back."""

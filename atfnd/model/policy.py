@@ -71,8 +71,8 @@ class InterfaceRule:
     name: str  # globs, joined by `|`
     source: str  # file:line
     armed: bool
-    rules_max: int | None  # at most this many rules of ours
-    rules_reserve: int  # slots left free for others
+    filters_max: int | None  # at most this many filters of ours
+    filters_reserve: int  # slots left free for others
 
 
 class Share(NamedTuple):
@@ -96,7 +96,7 @@ class Policy:
     hold_down_ns: int  # least time between two moves of one flow
     files: tuple[str, ...]  # what was read, in order
     moves_per_s: int = 1000  # of one NIC, on average
-    on_stop: Literal["keep", "restore"] = "keep"  # rules and settings when the daemon stops
+    on_stop: Literal["keep", "restore"] = "keep"  # filters and settings when the daemon stops
     user_share: Share = field(default_factory=Share)
     cgroup_share: Share = field(default_factory=Share)
     web_port: int | None = None  # of the page, on loopback; None: there is none

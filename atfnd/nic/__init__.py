@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import Protocol
 
 from atfnd.kernel.interface import Interface
-from atfnd.model import Caps, Conflict, Device, Match, NicStats, Queue, Rss, Rule
+from atfnd.model import Caps, Conflict, Device, Filter, Match, NicStats, Queue, Rss
 
 __all__ = ["Claims", "Nic"]
 
@@ -71,10 +71,10 @@ class Nic(Protocol):
     def set_queue_cpu(self, index: int, cpu: int) -> None:
         """Confine a queue's delivery (NAPI thread or IRQ) to one CPU."""
 
-    def rules(self) -> list[Rule]:
+    def filters(self) -> list[Filter]:
         """Every filter in the NIC, ours or not, in location order."""
 
-    def rule(self, location: int) -> Rule | None:
+    def filter(self, location: int) -> Filter | None:
         """The filter at one location, None when there is none."""
 
     def insert(self, match: Match, queue: int, location: int | None = None) -> int:

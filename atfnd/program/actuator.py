@@ -223,7 +223,7 @@ class NicActuator:
 
     def stands(self, key: FlowKey, location: int, queue: int) -> bool:
         try:
-            there = self._nic.rule(location)
+            there = self._nic.filter(location)
         except OSError:
             return True
         return there is not None and (there.match, there.queue) == (Match.of(key), queue)

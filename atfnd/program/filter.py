@@ -8,7 +8,7 @@ import os
 import time
 
 from atfnd.errors import refusable
-from atfnd.model import Action, ActionKind, Match, Outcome, Rule
+from atfnd.model import Action, ActionKind, Filter, Match, Outcome
 from atfnd.nic import Nic
 from atfnd.program.journals.filter_journal import FilterJournal
 from atfnd.program.journals.record_file import Unrecorded
@@ -56,7 +56,7 @@ def _after_rewrite(
     if action.location is None or action.key is None:
         raise ValueError(f"a rewrite without a flow or a location: {action}")
     try:
-        there = nic.rule(action.location)
+        there = nic.filter(action.location)
     except OSError as error:
         words = os.strerror(error.errno or errno.EIO)
         return code, action.location, f"{refused}, and does not say what is left of it ({words})"
@@ -111,7 +111,7 @@ def _write(nic: Nic, journal: FilterJournal, action: Action) -> int | None:
     return location
 
 
-def _there(nic: Nic, journal: FilterJournal, action: Action) -> Rule | None:
+def _there(nic: Nic, journal: FilterJournal, action: Action) -> Filter | None:
     """The rule of ours that is there before an insert: an earlier run's, which no entry has. A
     named match that is not there, or that belongs to another program, is released."""
     if action.key is None or not journal.names(nic.name, match := Match.of(action.key)):
@@ -123,23 +123,23 @@ def _there(nic: Nic, journal: FilterJournal, action: Action) -> Rule | None:
     return found
 
 
-def _found(nic: Nic, journal: FilterJournal, match: Match) -> Rule | None:
+def _found(nic: Nic, journal: FilterJournal, match: Match) -> Filter | None:
     """The rule of ours with this match, in all that the NIC lists. OSError: it does not list them,
     and the journal still names the match."""
-    ours = journal.ours(nic.name, [rule for rule in nic.rules() if rule.match == match])
+    ours = journal.ours(nic.name, [rule for rule in nic.filters() if rule.match == match])
     return next(iter(ours), None)
 
 
-def _there_still(nic: Nic, journal: FilterJournal, location: int, match: Match) -> Rule | None:
+def _there_still(nic: Nic, journal: FilterJournal, location: int, match: Match) -> Filter | None:
     """Our rule at this location, if it is still there. A program that deletes our rule may put its
     own there, and a program that points our rule elsewhere has made it its own. A NIC changes or
     deletes whatever is at the location we give. There are microseconds between this look and the
     write."""
-    there = nic.rule(location)
+    there = nic.filter(location)
     return there if there is not None and _is_ours(nic, journal, there, match) else None
 
 
-def _is_ours(nic: Nic, journal: FilterJournal, there: Rule, match: Match) -> bool:
+def _is_ours(nic: Nic, journal: FilterJournal, there: Filter, match: Match) -> bool:
     return there.match == match and bool(journal.ours(nic.name, [there]))
 
 

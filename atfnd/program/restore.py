@@ -70,7 +70,7 @@ def _undone(nic: Nic, journal: FilterJournal, undo_journal: UndoJournal) -> Iter
         yield Restored(nic.name, f"{deleted} rules", 0, "deleted")
     if others := named - len(outcomes) if undo.read else 0:
         why = f"{others} gone, or changed by another program since"
-        yield Restored(nic.name, "rules", errno.ESTALE, why)
+        yield Restored(nic.name, "filters", errno.ESTALE, why)
     undone = setting.undo(nic, undo_journal)
     yield from (Restored(nic.name, *each) for each in undone)
     yield from undo.differences(undone)

@@ -41,9 +41,9 @@ class _Places:
     """The filter table, as it changes with the plan."""
 
     def __init__(self, nic: NicView) -> None:
-        slots = nic.caps.rule_slots
+        slots = nic.caps.filter_slots
         self._slots = None if nic.caps.location_any else slots
-        self._held = {rule.location: rule.match for rule in nic.rules}
+        self._held = {rule.location: rule.match for rule in nic.filters}
 
     def take(self, match: Match) -> int | None:
         """Where `Nic.insert` would put a new filter; None: the NIC or its driver decides."""

@@ -11,7 +11,7 @@ import os
 import time
 from collections.abc import Iterable, Mapping, Sequence
 
-from atfnd.model import Action, ActionKind, Match, Outcome, Restored, Rule, brief
+from atfnd.model import Action, ActionKind, Filter, Match, Outcome, Restored, brief
 from atfnd.nic import Nic
 from atfnd.program import filter
 from atfnd.program.journals.filter_journal import FilterJournal
@@ -31,12 +31,12 @@ class Undo:
         """Reads the filters, if any is named, and what the settings were."""
         self._nic, self._journal, self._undo_journal = nic, journal, undo_journal
         self._held = undo_journal.held(nic.name)
-        self._before: list[Rule] = []
+        self._before: list[Filter] = []
         self._unread: OSError | None = None
         self._refused: set[Match | None] = set()
         if journal.names(nic.name):
             try:
-                self._before = nic.rules()
+                self._before = nic.filters()
             except OSError as refusal:
                 if refusal.errno == errno.ENODEV:
                     raise
@@ -87,7 +87,7 @@ class Undo:
             return []
         name = self._nic.name
         try:
-            after = {(rule.location, rule.match) for rule in self._nic.rules()}
+            after = {(rule.location, rule.match) for rule in self._nic.filters()}
         except OSError as refusal:
             return [_unread(name, refusal)]
         found = []
@@ -131,4 +131,4 @@ class Undo:
 def _unread(name: str, refusal: OSError) -> Restored:
     code = refusal.errno or errno.EIO
     why = f"are left: the kernel does not list them ({os.strerror(code)})"
-    return Restored(name, "rules", code, why)
+    return Restored(name, "filters", code, why)

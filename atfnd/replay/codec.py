@@ -19,7 +19,10 @@ __all__ = ["decoded", "encoded"]
 Json = Any  # what json.loads gives
 
 # Fields that recordings of earlier versions have under another name.
-FORMER = {"knob": "setting", "knobs": "settings", "means": "method", "means_why": "method_why"}
+FORMER = {
+    "knob": "setting", "knobs": "settings", "means": "method", "means_why": "method_why",
+    "rules": "filters", "rule_slots": "filter_slots", "by_rule": "by_filter",
+}  # fmt: skip
 
 
 def encoded(value: object) -> Json:

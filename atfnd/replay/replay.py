@@ -141,7 +141,7 @@ class Replay:
         for nic in line.nics:
             if old.get(nic.name) == nic:
                 continue
-            budget = rule_budget(self.policy, nic.name, nic.caps.rule_slots)
+            budget = rule_budget(self.policy, nic.name, nic.caps.filter_slots)
             view = replace(nic, armed=True, budget=budget, manual=frozenset())
             known = self._engine.views.get(nic.name)
             view = as_moved(view, known)

@@ -167,11 +167,11 @@ def _nics(nics: Iterable[NicCounts]) -> Iterator[Metric]:
         armed.add_metric(of, nic.armed)
         paused.add_metric(of, nic.paused)
         up.add_metric(of, nic.up)
-        rules.add_metric((nic.name, "atfnd"), nic.rules)
+        rules.add_metric((nic.name, "atfnd"), nic.filters)
         for family, owner, value in (
             (rules, ("others",), nic.foreign),
-            (most, (), nic.rules_max),
-            (slots, (), nic.rule_slots),
+            (most, (), nic.filters_max),
+            (slots, (), nic.filter_slots),
         ):
             if value is not None:
                 family.add_metric((nic.name, *owner), value)

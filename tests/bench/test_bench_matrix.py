@@ -28,7 +28,7 @@ def test_a_pair_is_measured_where_it_says_and_leaves_no_rule(
         assert 0 < cell.p50_ns <= cell.p99_ns
         assert found.local_segments > found.remote_segments  # before the rule, RSS delivered some
         with bed.open() as nic:
-            assert nic.rules() == []
+            assert nic.filters() == []
 
 
 def test_the_matrix_is_drawn_with_the_flows_cpu_down(monkeypatch: pytest.MonkeyPatch) -> None:

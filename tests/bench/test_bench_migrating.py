@@ -29,7 +29,7 @@ def test_migrations_of_flows_are_counted_and_nothing_is_left(tmp_path: Path) -> 
         assert 0 <= found.local <= 1
         assert found.writes is None
         with bed.open() as nic:
-            assert nic.rules() == []
+            assert nic.filters() == []
 
 
 def test_every_order_of_moves_is_a_contender() -> None:

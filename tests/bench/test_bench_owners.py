@@ -42,7 +42,7 @@ def test_an_owners_flows_are_placed_as_far_as_the_table_goes(
     assert found.placed >= rules / 40 if method == "exact" else found.placed == 1
     assert found.placed_after == 1 or method == "exact"
     with bed.open() as nic:
-        assert nic.rules() == []
+        assert nic.filters() == []
         assert tuple(queue.cpu for queue in nic.queues()) == bed.cpus
 
 
@@ -65,7 +65,7 @@ def test_tcp_streams_are_moved_as_often_as_asked(bed: Bed) -> None:
     assert still.bytes_per_s > 0
     assert moved.bytes_per_s > 0
     with bed.open() as nic:
-        assert nic.rules() == []
+        assert nic.filters() == []
 
 
 def test_tcp_is_compared_with_the_same_round_unmoved() -> None:

@@ -21,14 +21,14 @@ def asked(*words: str, wrapped: Sequence[str] = ()) -> subprocess.CompletedProce
 
 def test_it_says_what_a_nic_can_do_and_changes_nothing(shared_lab: Lab) -> None:
     name = shared_lab.nic.name
-    before = shared_lab.nic.rules(), shared_lab.nic.rss(), dict(shared_lab.nic.settings())
+    before = shared_lab.nic.filters(), shared_lab.nic.rss(), dict(shared_lab.nic.settings())
     done = asked(name)
     assert (done.returncode, done.stderr) == (0, "")
     lines = done.stdout.splitlines()
     assert lines[0] == name
     assert "  ok       steers each flow by a filter of its own" in lines
     assert lines[-1] == "nothing stands in the way"
-    after = shared_lab.nic.rules(), shared_lab.nic.rss(), dict(shared_lab.nic.settings())
+    after = shared_lab.nic.filters(), shared_lab.nic.rss(), dict(shared_lab.nic.settings())
     assert after == before
 
 

@@ -56,7 +56,7 @@ def test_0_nothing_stands_in_the_way(daemon: Serving) -> None:
 
 def test_1_the_daemon_refused(daemon: Serving) -> None:
     lab = daemon.source.views[0]
-    plain = replace(lab, name="plain0", caps=replace(lab.caps, rules=False))
+    plain = replace(lab, name="plain0", caps=replace(lab.caps, filters=False))
     daemon.do(lambda: daemon.source.views.append(plain))
     done = atfnctl(daemon, "arm", "plain0")
     assert done.returncode == 1

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from atfnd.model import Match, Rule
+from atfnd.model import Filter, Match
 from tests.applications import Application, delivered
 from tests.bed import Bed, a_bed
 from tests.daemons import standing
@@ -22,8 +22,8 @@ __all__: list[str] = []
 FOREIGN = Match(4, 6, None, 0, packed(HOST[2]), 32, None, 8080)
 
 
-def rules(lab: Lab) -> list[Rule]:
-    return [rule._replace(hits=None) for rule in lab.nic.rules()]
+def rules(lab: Lab) -> list[Filter]:
+    return [rule._replace(hits=None) for rule in lab.nic.filters()]
 
 
 def test_after_a_kill_the_restart_takes_its_rules_over(
@@ -106,23 +106,23 @@ def test_a_clean_stop_keeps_the_rules_and_restore_deletes_ours(
         assert bed.daemon.restore().stdout == "nothing to restore\n"
 
 
-def deleted(lab: Lab, rule: Rule) -> None:
+def deleted(lab: Lab, rule: Filter) -> None:
     lab.nic.delete(rule.location)
 
 
-def redirected(lab: Lab, rule: Rule) -> None:
+def redirected(lab: Lab, rule: Filter) -> None:
     assert rule.match is not None
     assert rule.queue is not None
     lab.nic.insert(rule.match, (rule.queue + 1) % 4, rule.location)
 
 
-def replaced(lab: Lab, rule: Rule) -> None:
+def replaced(lab: Lab, rule: Filter) -> None:
     lab.nic.insert(FOREIGN, 0, rule.location)
 
 
 @pytest.mark.parametrize("change", [deleted, redirected, replaced])
 def test_a_filter_that_somebody_changed_is_left_alone(
-    shared_lab: Lab, tmp_path: Path, change: Callable[[Lab, Rule], None]
+    shared_lab: Lab, tmp_path: Path, change: Callable[[Lab, Filter], None]
 ) -> None:
     with a_bed(shared_lab, tmp_path, "bpf") as bed:
         bed.start()
@@ -140,7 +140,7 @@ def test_a_filter_that_somebody_changed_is_left_alone(
         assert event["flow"] == str(app.key)
         changed = [each for each in rules(shared_lab) if each.match != Match.of(other.key)]
 
-        def theirs() -> list[Rule]:
+        def theirs() -> list[Filter]:
             return [each for each in rules(shared_lab) if each.match != Match.of(other.key)]
 
         for _ in range(2):
@@ -178,4 +178,4 @@ def test_a_foreign_rule_is_never_touched(shared_lab: Lab, tmp_path: Path) -> Non
         bed.unknown_to_table(app)
         assert bed.daemon.end() == 0
         assert bed.daemon.restore().stdout == "nothing to restore\n"
-        assert rules(shared_lab) == [Rule(location, Match.of(app.key), wrong)]
+        assert rules(shared_lab) == [Filter(location, Match.of(app.key), wrong)]

@@ -72,11 +72,11 @@ def test_nothing_is_left_after_any_of_thirty_orders(lab: Lab, tmp_path: Path) ->
             for number in range(ROUNDS):
                 verb, back = (("restore", "arm"), ("pause", "resume"))[number % 2]
                 daemon.order("arm", name)
-                until(lambda: len(lab.nic.rules()) > 1, f"round {number}: filters are written")
+                until(lambda: len(lab.nic.filters()) > 1, f"round {number}: filters are written")
                 for pid in pids:
                     comes_to(pid, CPUS[number % len(CPUS)])
                 done = daemon.ctl(verb, name)
-                left = [rule for rule in lab.nic.rules() if rule.location != foreign]
+                left = [rule for rule in lab.nic.filters() if rule.location != foreign]
                 assert (number, done.returncode, left) == (number, 0, []), done.stdout + done.stderr
                 if verb == "restore":
                     assert standing(lab) == before

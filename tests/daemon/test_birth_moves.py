@@ -177,7 +177,7 @@ def begin_to_connect(lab: Lab) -> socket.socket:
 
 
 def by_rule(lab: Lab) -> list[int]:
-    return [queue.by_rule or 0 for queue in lab.nic.stats().queues]
+    return [queue.by_filter or 0 for queue in lab.nic.stats().queues]
 
 
 def test_fifty_connections_are_born_on_their_owners_queue(lab: Lab, nursery: Nursery) -> None:
@@ -191,7 +191,7 @@ def test_fifty_connections_are_born_on_their_owners_queue(lab: Lab, nursery: Nur
     nursery.want(*nursery.look())
     ended = nursery.end()
     assert (ended.mechanism, ended.verdict) == (Mechanism.BIRTH, Verdict.VERIFIED)
-    (rule,) = lab.nic.rules()
+    (rule,) = lab.nic.filters()
     assert rule.queue == target.index
     before = by_rule(lab)
     pairs = []

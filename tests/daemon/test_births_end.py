@@ -53,7 +53,7 @@ def test_births_are_observed_only_for_a_policy_that_wants_them(lab: Lab, tmp_pat
         until(lambda: has_its_rule(server), "the port has a rule")
         use(policy(order="immediate"))
         until(lambda: not attached(pid), "births are observed no more")
-        assert not any(rule.match and rule.match.src is None for rule in lab.nic.rules())
+        assert not any(rule.match and rule.match.src is None for rule in lab.nic.filters())
         assert bed.daemon.flow(port_of(server)) is None
         app = bed.apps.joins(server)
         bed.steered(app)

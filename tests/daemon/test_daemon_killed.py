@@ -47,7 +47,7 @@ def start(traffic: Traffic, folder: Path, fault: str | None = None) -> Daemon:
 def rule_cpus(traffic: Traffic) -> list[int | None]:
     """Where our rules lead."""
     queues = traffic.lab.nic.queues()
-    return [None if rule.queue is None else queues[rule.queue].cpu for rule in traffic.rules()]
+    return [None if rule.queue is None else queues[rule.queue].cpu for rule in traffic.filters()]
 
 
 def killed(daemon: Daemon, traffic: Traffic) -> None:
@@ -92,7 +92,7 @@ def test_killed_over_a_first_rule(traffic: Traffic, tmp_path: Path, state: str, 
     assert traffic.seats() == seats
     assert rule_cpus(traffic) == ([there] if done else [])
     journal, name = FilterJournal(tmp_path / "run/rules.journal"), traffic.lab.nic.name
-    assert journal.ours(name, traffic.rules()) == traffic.rules()
+    assert journal.ours(name, traffic.filters()) == traffic.filters()
     journal.close()
     assert restarts(traffic, tmp_path) == (ADOPTED if done else [])
     assert standing(traffic.lab) == before

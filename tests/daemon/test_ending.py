@@ -74,5 +74,5 @@ def test_one_observer_after_the_other(shared_lab: Lab, tmp_path: Path) -> None:
             bed.steered(app)
             app.migrate()
             bed.steered(app)
-            assert len(shared_lab.nic.rules()) == 1
+            assert len(shared_lab.nic.filters()) == 1
             assert bed.daemon.end() == 0

@@ -93,6 +93,6 @@ def test_a_flood(lab: Lab, tmp_path: Path, order: str) -> None:
         status = bed.daemon.status()
         assert status["events_lost"] == 0
         assert status["table_entries"] <= 2
-        assert len(lab.nic.rules()) <= 2
+        assert len(lab.nic.filters()) <= 2
         assert "Traceback" not in bed.daemon.said()
         assert bed.daemon.end() == 0

@@ -69,7 +69,7 @@ def test_a_user_who_took_all_filters_first_gives_up_half(small_lab: Lab, tmp_pat
         for app in victims:
             bed.steered(app)
             delivered(bed.meter, app)
-        assert len(small_lab.nic.rules()) == ROOM
+        assert len(small_lab.nic.filters()) == ROOM
         left = [app for app in greedy if bed.rule(app) is None]
         assert len(left) == len(victims)
         kept = [app for app in greedy if app not in left]
@@ -105,7 +105,7 @@ def test_a_full_nic(small_lab: Lab, tmp_path: Path, observer: str) -> None:
         for app in late:
             bed.steered(app)
             delivered(bed.meter, app)
-        assert len(small_lab.nic.rules()) == ROOM
+        assert len(small_lab.nic.filters()) == ROOM
 
 
 def test_a_nic_that_others_filled(small_lab: Lab, tmp_path: Path, observer: str) -> None:
@@ -123,7 +123,7 @@ def test_a_nic_that_others_filled(small_lab: Lab, tmp_path: Path, observer: str)
         assert bed.daemon.status()["actions_refused"] == 0
         small_lab.nic.delete(others.pop())
         bed.steered(late)
-        there = {rule.location for rule in small_lab.nic.rules()}
+        there = {rule.location for rule in small_lab.nic.filters()}
         assert there >= set(others)
 
 
@@ -144,7 +144,7 @@ def test_the_busy_take_the_filters_of_the_idle(
         for app in first:
             row = bed.row(app, lambda row: row["state"] == "overflow", "is known on")
             assert (row["rule"], "its filter is worth 0 kB/s" in row["why"]) == (None, True)
-        assert {rule.match for rule in small_lab.nic.rules()} == {Match.of(a.key) for a in late}
+        assert {rule.match for rule in small_lab.nic.filters()} == {Match.of(a.key) for a in late}
 
 
 def test_connections_of_one_port_come_by_one_filter(small_lab: Lab, tmp_path: Path) -> None:
@@ -160,7 +160,7 @@ def test_connections_of_one_port_come_by_one_filter(small_lab: Lab, tmp_path: Pa
         others = [bed.apps.tcp() for _ in range(ROOM - 1)]
         for app in (*first, *more, *others):  # some where a queue followed its thread: not known
             delivered(bed.meter, app)
-        ports = [rule.match for rule in small_lab.nic.rules() if rule.match]
+        ports = [rule.match for rule in small_lab.nic.filters() if rule.match]
         ruled = [app for app in others if bed.rule(app)]
         assert ruled
         assert len(ports) == 1 + len(ruled)

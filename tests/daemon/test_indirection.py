@@ -76,7 +76,7 @@ def test_packets_follow_the_application_by_entries_alone(bed: Bed) -> None:
         assert row["rule"] is None
         by_entry(bed, app)
         delivered(bed.meter, app)
-    assert bed.lab.nic.rules() == []
+    assert bed.lab.nic.filters() == []
     after = rss_of(bed)
     pairs = enumerate(zip(before.table, after.table, strict=True))
     changed = {entry for entry, (old, new) in pairs if old != new}

@@ -41,12 +41,12 @@ from atfnd.model import (
     Action,
     ActionKind,
     Connecting,
+    Filter,
     FlowState,
     Listening,
     Match,
     Outcome,
     Policy,
-    Rule,
     Topology,
 )
 from atfnd.move.command import Ended
@@ -153,7 +153,7 @@ class TestGone:
         assert engine.memory.nics.keys() == {"other"}
         action = Action(ActionKind.DELETE, "nic", key(1), 4, 1, None, "", "")
         ended = Ended(key(1), action, Mechanism.NONE, Verdict.DEFERRED, "", 0, 0)
-        rule = Rule(4, Match.of(key(1)), 1)
+        rule = Filter(4, Match.of(key(1)), 1)
         connect = Connecting(1, 9, key(9), 1, THREAD, 2)
         late: list[Event] = [
             NicChanged(NIC), NicLost("nic"), TakenUp("nic"), MovesDropped("nic", (key(1),)),

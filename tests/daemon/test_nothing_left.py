@@ -86,7 +86,7 @@ def test_no_filter_of_udp_flows_that_come_and_go(lab: Lab, tmp_path: Path) -> No
             with servers(lab) as pids:
                 wander(pids, clients(lab, 4))
             if not last:
-                until(lambda: lab.nic.rules() == [], "their filters go", GONE_S)
+                until(lambda: lab.nic.filters() == [], "their filters go", GONE_S)
         exists = [e for e in daemon.events("refused") if "File exists" in str(e)]
         assert daemon.events("insert")
         assert daemon.events("manual") == []
@@ -94,7 +94,7 @@ def test_no_filter_of_udp_flows_that_come_and_go(lab: Lab, tmp_path: Path) -> No
         assert deferred(daemon) < DEFERRED_EACH * FLOWS
         daemon.end()
         done = daemon.restore()
-        assert (done.returncode, lab.nic.rules()) == (0, [])
+        assert (done.returncode, lab.nic.filters()) == (0, [])
         assert exists == []
     finally:
         daemon.reap()
@@ -108,14 +108,14 @@ def test_no_filter_after_a_kill_in_the_middle(lab: Lab, tmp_path: Path) -> None:
             for _ in range(2):
                 daemon.start("--nic", name, "--arm", name, "--observer", "bpf")
                 running = clients(lab, 3)
-                until(lambda: lab.nic.rules(), "filters are written")
+                until(lambda: lab.nic.filters(), "filters are written")
                 wander(pids, running, 12)
                 daemon.end(signal.SIGKILL)
-                before = len(lab.nic.rules())
+                before = len(lab.nic.filters())
                 done = daemon.restore()
                 for each in running:
                     each.wait(60)
-                left.append((before, done.returncode, len(lab.nic.rules())))
+                left.append((before, done.returncode, len(lab.nic.filters())))
             assert all(each[1:] == (0, 0) for each in left)
     finally:
         daemon.reap()

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from atfnd.model import FlowKey, Protocol, Rule
+from atfnd.model import Filter, FlowKey, Protocol
 from bench.traffic.sequence import Sequence, sequence, stalled
 from tests.applications import CPUS, rss_cpu
 from tests.bed import Bed, a_bed
@@ -211,8 +211,8 @@ def test_connections_are_born_on_the_queue_of_who_listens(lab: Lab, tmp_path: Pa
         first.close()
         client.close()
 
-        def of_port() -> Rule | None:  # beside it, what a write takes is measured with a rule
-            found = (r for r in lab.nic.rules() if r.match and r.match.dst_port == port)
+        def of_port() -> Filter | None:  # beside it, what a write takes is measured with a rule
+            found = (r for r in lab.nic.filters() if r.match and r.match.dst_port == port)
             return next(found, None)
 
         rule = until(of_port, "its port has a rule")
@@ -232,7 +232,7 @@ def test_connections_are_born_on_the_queue_of_who_listens(lab: Lab, tmp_path: Pa
                 client.send(b"x")
                 assert accepted.recv(1) == b"x"
             assert lab.queue_of(accepted) == rule.queue
-        here = [each for each in lab.nic.rules() if each.match and each.match.dst_port == port]
+        here = [each for each in lab.nic.filters() if each.match and each.match.dst_port == port]
         assert [each.location for each in here] == [rule.location]
         for _, accepted in pairs:
             accepted.close()

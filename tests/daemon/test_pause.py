@@ -96,7 +96,7 @@ def test_a_pause_and_its_end(shared_lab: Lab, tmp_path: Path) -> None:
         for _ in range(2):  # a second one changes nothing
             said = bed.daemon.ctl("pause", name).stdout
             assert said == f"{name} is paused: nothing of ours is in it\n"
-            assert [rule.location for rule in shared_lab.nic.rules()] == [foreign]
+            assert [rule.location for rule in shared_lab.nic.filters()] == [foreign]
         for app in apps:
             row = bed.row(app, lambda row: row["state"] == "observed", "is only observed")
             assert row["rule"] is None
@@ -109,7 +109,7 @@ def test_a_pause_and_its_end(shared_lab: Lab, tmp_path: Path) -> None:
             app.migrate()
             bed.steered(app)
             delivered(bed.meter, app)
-        assert foreign in {rule.location for rule in shared_lab.nic.rules()}
+        assert foreign in {rule.location for rule in shared_lab.nic.filters()}
         kinds = [event["kind"] for event in bed.daemon.events("pause", "resume")]
         assert kinds == ["pause", "resume"]
 

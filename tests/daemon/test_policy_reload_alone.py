@@ -25,7 +25,7 @@ from tests.values import NIC, RULE, flow, key
 
 __all__: list[str] = []
 
-ARMS = InterfaceRule("*", "test:1", armed=True, rules_max=None, rules_reserve=0)
+ARMS = InterfaceRule("*", "test:1", armed=True, filters_max=None, filters_reserve=0)
 LEAVES = replace(ARMS, armed=False)
 BEFORE = Policy((LEAVES,), (RULE,), "auto", 64, 0, ("before.yaml",))
 AFTER = replace(BEFORE, interfaces=(ARMS,), files=("after.yaml",), web_port=8080)

@@ -120,7 +120,7 @@ def test_it_ends_as_a_fresh_start(small: Lab, folder: Path, tmp_path_factory: An
         assert bed.daemon.end() == 0
         assert "Traceback" not in bed.daemon.said()
         assert bed.daemon.restore().returncode == 0
-        assert (small.nic.rules(), small.nic.rss()) == ([], before)
+        assert (small.nic.filters(), small.nic.rss()) == ([], before)
         bed.daemon = Daemon(tmp_path_factory.mktemp("fresh"), EVERYTHING)
         bed.start()
         assert ended == settled(bed, faults.apps)

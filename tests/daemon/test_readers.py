@@ -19,7 +19,7 @@ from urllib.parse import quote
 import pytest
 
 from atfnd.kernel.system.netns import open_socket
-from atfnd.model import FlowKey, Protocol, Rule, ThreadReads
+from atfnd.model import Filter, FlowKey, Protocol, ThreadReads
 from tests.bed import a_bed
 from tests.daemons import Daemon, policy
 from tests.labs import HOST, PEER, Lab, packed
@@ -101,9 +101,9 @@ def server(lab: Lab, workers: int) -> Iterator[subprocess.Popen[str]]:
         made.wait()
 
 
-def port_rule(lab: Lab) -> Rule | None:
+def port_rule(lab: Lab) -> Filter | None:
     """The rule in the NIC for all connections of the port."""
-    for rule in lab.nic.rules():
+    for rule in lab.nic.filters():
         if rule.match is not None and (rule.match.dst_port, rule.match.src_port) == (PORT, None):
             return rule
     return None

@@ -190,7 +190,7 @@ def test_ports_are_given_up_with_their_last_connection(shared_lab: Lab, tmp_path
     """Births are seen from the reload on that asks for them, and no longer than they are needed."""
 
     def of_port(bed: Bed, app: Application) -> list[int]:
-        matches = [(rule.match, rule.location) for rule in shared_lab.nic.rules()]
+        matches = [(rule.match, rule.location) for rule in shared_lab.nic.filters()]
         port = app.key.local_port
         return [at for m, at in matches if m and m.dst_port == port and m.src_port is None]
 

@@ -23,7 +23,7 @@ LEFT, ON_ITS_CORE = "left alone", "on its core"
 
 def state(bed: Bed, apps: list[Application]) -> dict[FlowKey, object]:
     """What became of each flow; and every filter that delivers none of them."""
-    rules = {rule.match: rule.queue for rule in bed.lab.nic.rules()}
+    rules = {rule.match: rule.queue for rule in bed.lab.nic.filters()}
     found: dict[FlowKey, object] = {}
     for app in apps:
         row, queue = bed.daemon.flow(app.key), rules.pop(Match.of(app.key), None)
@@ -115,7 +115,7 @@ def test_fifty_reloads_end_as_a_fresh_start(shared_lab: Lab, tmp_path: Path) -> 
         shown = bed.daemon.get("/v1/policy")
         assert bed.daemon.end() == 0
         assert bed.daemon.restore().returncode == 0
-        assert shared_lab.nic.rules() == []
+        assert shared_lab.nic.filters() == []
         bed.start()
         settled(bed, apps, left, homes)
         fresh = bed.daemon.get("/v1/policy")

@@ -44,10 +44,10 @@ def test_his_is_neither_deleted_nor_changed(
     location = replaced(lab, journal)
     new = 2 if kind is ActionKind.REWRITE else None
     outcome = apply(lab.nic, journal, Action(kind, lab.nic.name, OURS, location, 1, new, "", ""))
-    (his,) = lab.nic.rules()
+    (his,) = lab.nic.filters()
     assert (his.match, his.queue, his.location) == (HIS, 3, location)
     assert outcome.location is None
     if kind is ActionKind.REWRITE:
         assert outcome.errno == errno.ENOENT
         assert "another program" in outcome.left
-    assert journal.ours(lab.nic.name, lab.nic.rules()) == []
+    assert journal.ours(lab.nic.name, lab.nic.filters()) == []

@@ -50,7 +50,7 @@ def restored(bed: Bed, *wrapped: str) -> subprocess.CompletedProcess[str]:
 
 def changed_by_hand(bed: Bed) -> int:
     """Another queue for the rule that stands first; its location."""
-    rule = bed.lab.nic.rules()[0]
+    rule = bed.lab.nic.filters()[0]
     assert rule.match is not None
     assert rule.queue is not None
     queues = len(bed.lab.nic.queues())
@@ -71,7 +71,7 @@ def test_a_running_daemon_puts_all_back_and_disarms(bed: Bed, lab: Lab) -> None:
     assert done.returncode == 0
     assert done.stdout.splitlines()[0] == f"{name}: 2 rules deleted"
     assert done.stdout.splitlines()[-1] == f"{name} is disarmed: nothing of ours is in it"
-    assert [rule.location for rule in bed.lab.nic.rules()] == [foreign]
+    assert [rule.location for rule in bed.lab.nic.filters()] == [foreign]
     bed.lab.nic.delete(foreign)
     assert standing(lab) == before
     late = bed.apps.tcp()
@@ -91,9 +91,9 @@ def test_rules_of_an_earlier_run_go_too(bed: Bed) -> None:
     bed.daemon.end(signal.SIGKILL)
     app.end()
     bed.start(arm=False)  # an orphan stays where nothing may be changed
-    assert len(bed.lab.nic.rules()) == 1
+    assert len(bed.lab.nic.filters()) == 1
     assert bed.daemon.ctl("restore", bed.lab.nic.name).returncode == 0
-    assert bed.lab.nic.rules() == []
+    assert bed.lab.nic.filters() == []
     bed.daemon.end()
     assert restored(bed).stdout == "nothing to restore\n"
 
@@ -113,21 +113,21 @@ def test_a_rule_somebody_changed_since_is_his(bed: Bed, running: bool) -> None:
         done = restored(bed)
         assert "rules 1 gone, or changed by another program since" in done.stdout
     assert done.returncode == 0
-    assert [rule.location for rule in bed.lab.nic.rules()] == [location]
+    assert [rule.location for rule in bed.lab.nic.filters()] == [location]
 
 
 def test_what_cannot_be_restored_is_reported_and_tried_again(bed: Bed) -> None:
     bed.start()
     bed.steered(bed.apps.tcp())
     bed.daemon.end()
-    (rule,) = bed.lab.nic.rules()
+    (rule,) = bed.lab.nic.filters()
     done = restored(bed, *NO_DELETE)
     assert done.returncode == 1
     why = "is left: the kernel refused to delete it (Device or resource busy)"
     assert f"rule {rule.location} {why}" in done.stdout
     assert why in done.stderr
     assert restored(bed).returncode == 0
-    assert bed.lab.nic.rules() == []
+    assert bed.lab.nic.filters() == []
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])

@@ -122,7 +122,7 @@ def test_a_5_tuple_that_is_used_again_keeps_its_rule(
         ends = opened()
         assert key_of(ends[0], Protocol.TCP) == key
         location = steered(bed, key, ends, cpu)
-        [queue] = [rule.queue for rule in lab.nic.rules() if rule.location == location]
+        [queue] = [rule.queue for rule in lab.nic.filters() if rule.location == location]
         assert bed.daemon.process is not None
         bed.daemon.process.send_signal(signal.SIGSTOP)
         close(ends)
@@ -139,10 +139,10 @@ def test_a_5_tuple_that_is_used_again_keeps_its_rule(
 
         until(quiet, "the time of the delete is over", LONG_S)
         assert bed.daemon.events("delete", "rewrite", "refused") == []
-        assert location in {rule.location for rule in lab.nic.rules()}
+        assert location in {rule.location for rule in lab.nic.filters()}
         assert steered(bed, key, ends, cpu) == location
         close(ends)
         until(
-            lambda: location not in {rule.location for rule in lab.nic.rules()},
+            lambda: location not in {rule.location for rule in lab.nic.filters()},
             "the rule goes with the last socket", LONG_S,
         )  # fmt: skip

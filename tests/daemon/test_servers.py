@@ -90,7 +90,7 @@ def bed(lab: Lab, tmp_path: Path) -> Iterator[Bed]:
 
 def has_port_rule(bed: Bed, protocol: Protocol = Protocol.TCP) -> bool:
     """The NIC has a filter for all packets of the port."""
-    matches = [rule.match for rule in bed.lab.nic.rules() if rule.match is not None]
+    matches = [rule.match for rule in bed.lab.nic.filters() if rule.match is not None]
     wanted = protocol, PORT, None
     return any((match.protocol, match.dst_port, match.src_port) == wanted for match in matches)
 

@@ -83,7 +83,7 @@ class Numbered:
 
 def shares(bed: Bed, lab: Lab, match: Match, keys: list[FlowKey]) -> bool:
     """The NIC holds this rule and no other, to the queue on our CPU."""
-    rules = lab.nic.rules()
+    rules = lab.nic.filters()
     if [rule.match for rule in rules] != [match] or rules[0].queue is None:
         return False
     return bed.cpu_of(rules[0].queue) == CPUS[1]
@@ -113,7 +113,7 @@ def test_udp_flows_of_one_remote_port_share_a_filter(tmp_path: Path) -> None:
         until(lambda: flows.pump() > before + 200, "they go on")
         assert flows.late == []
         assert proven(bed) > 0
-        [rule] = lab.nic.rules()
+        [rule] = lab.nic.filters()
         for receiver in flows.receivers:
             assert lab.queue_of(receiver) == rule.queue
         rows = [bed.daemon.flow(key) for key in elsewhere]
@@ -148,7 +148,7 @@ def test_a_ports_rule_carries_connections_that_wait(tmp_path: Path) -> None:
 
         until(shared, "all come by their port's rule", LONG_S)
         assert proven(bed) > 0
-        [rule] = lab.nic.rules()
+        [rule] = lab.nic.filters()
         for client, accepted in pairs:
             client.send(b"x")
             assert accepted.recv(1) == b"x"

@@ -82,14 +82,14 @@ def test_a_dual_stack_socket_has_a_rule_for_each_family(bed: Bed) -> None:
     delivered(bed.meter, app)
     mine = [
         (rule.match.family, rule.queue)
-        for rule in bed.lab.nic.rules()
+        for rule in bed.lab.nic.filters()
         if rule.match is not None and rule.match.dst_port == app.key.local_port
     ]
     assert sorted(family for family, _ in mine) == [4, 6]
     assert {bed.cpu_of(queue) for _, queue in mine if queue is not None} == {app.cpu}
     app.end()
     bed.unknown(app)
-    ports = {rule.match.dst_port for rule in bed.lab.nic.rules() if rule.match is not None}
+    ports = {rule.match.dst_port for rule in bed.lab.nic.filters() if rule.match is not None}
     assert app.key.local_port not in ports
 
 

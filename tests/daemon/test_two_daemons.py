@@ -40,7 +40,7 @@ def served(bed: Bed, apps: list[Application]) -> None:
     for app in apps:
         bed.steered(app)
         delivered(bed.meter, app)
-    assert len(bed.lab.nic.rules()) == len(apps)
+    assert len(bed.lab.nic.filters()) == len(apps)
 
 
 def test_each_leaves_the_other_alone(bed: Bed, other: Daemon) -> None:
@@ -62,7 +62,7 @@ def test_each_leaves_the_other_alone(bed: Bed, other: Daemon) -> None:
     try:
         served(bed, apps)
         assert first.ctl("restore", name).returncode == 0
-        assert len(bed.lab.nic.rules()) == len(apps)
+        assert len(bed.lab.nic.filters()) == len(apps)
         assert first.end() == 0
         assert bed.daemon.end() == 0
     finally:

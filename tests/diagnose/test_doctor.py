@@ -16,6 +16,7 @@ from atfnd.model import (
     Caps,
     Conflict,
     Device,
+    Filter,
     Finding,
     Level,
     Machine,
@@ -23,7 +24,6 @@ from atfnd.model import (
     NicView,
     Queue,
     Rival,
-    Rule,
     SteeringMethod,
 )
 from tests.published import key, topology
@@ -99,7 +99,7 @@ def test_what_moving_a_flow_does(actuator: Actuator, words: str) -> None:
 
 
 def without_rules(**changes: object) -> NicView:
-    caps = replace(HARDWARE.caps, rules=False, rule_slots=None, **changes)  # type: ignore[arg-type]
+    caps = replace(HARDWARE.caps, filters=False, filter_slots=None, **changes)  # type: ignore[arg-type]
     return replace(HARDWARE, caps=caps, method=SteeringMethod.RSS, method_why="no filters")
 
 
@@ -165,22 +165,22 @@ def test_what_is_expected_is_not_proven() -> None:
     assert about("ntuple was turned on", nic).level is Level.NOTE
 
 
-def rules(count: int) -> tuple[Rule, ...]:
-    return tuple(Rule(n, Match.of(key(n)), 0) for n in range(count))
+def rules(count: int) -> tuple[Filter, ...]:
+    return tuple(Filter(n, Match.of(key(n)), 0) for n in range(count))
 
 
 def test_capacity() -> None:
-    caps = replace(HARDWARE.caps, rule_slots=10)
-    full = replace(HARDWARE, rules=rules(9), owned=frozenset(range(6)), caps=caps)
+    caps = replace(HARDWARE.caps, filter_slots=10)
+    full = replace(HARDWARE, filters=rules(9), owned=frozenset(range(6)), caps=caps)
     finding = about("9 of 10 filter slots used, 6 by us, 1 free", full)
     assert finding.level is Level.WARNING
     assert "min_rate" in (finding.advice or "")
     assert about("3 filters in it are not ours", full).level is Level.NOTE
     theirs = replace(full, owned=frozenset())
     assert about("by us, 1 free", theirs).advice == "they are not ours: ethtool -n eth0 lists them"
-    roomy = replace(full, caps=replace(caps, rule_slots=100))
+    roomy = replace(full, caps=replace(caps, filter_slots=100))
     assert about("9 of 100", roomy).level is Level.OK
-    silent = replace(full, caps=replace(caps, rule_slots=None))
+    silent = replace(full, caps=replace(caps, filter_slots=None))
     assert about("it does not say how many it can hold", silent).level is Level.OK
     spent = replace(roomy, budget=6)
     assert about("our share of 6 filters is used up", spent).level is Level.WARNING
@@ -281,7 +281,7 @@ def test_whatever_a_nic_is_the_finding_is_true(
     node: int | None, banned: frozenset[int],
 ) -> None:  # fmt: skip
     nic = replace(
-        HARDWARE, caps=caps, queues=tuple(queues), method=method, rules=rules(used), up=up,
+        HARDWARE, caps=caps, queues=tuple(queues), method=method, filters=rules(used), up=up,
         owned=frozenset(range(min(used, ours))), device=Device(node=node),
     )  # fmt: skip
     findings = found(nic, Machine(rivals=(Rival("irqbalance", 7, banned),)))

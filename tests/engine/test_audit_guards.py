@@ -13,13 +13,13 @@ import pytest
 from atfnd.engine import audit
 from atfnd.engine.table.flow_table import FlowTable
 from atfnd.engine.table.memory import Memory
-from atfnd.model import Action, ActionKind, Flow, FlowState, Match, Move, Outcome, Rule, SocketUse
+from atfnd.model import Action, ActionKind, Filter, Flow, FlowState, Match, Move, Outcome, SocketUse
 from tests.values import NIC, flow, key, memory_of, one_rule
 
 __all__: list[str] = []
 
 NOW_NS = 10**11
-RULE = Rule(7, Match.of(key(1)), 1)
+RULE = Filter(7, Match.of(key(1)), 1)
 USE = SocketUse(1001, key(1), 1, 101, 1, 0)
 
 
@@ -127,7 +127,7 @@ def test_a_rewrite_that_lost_nothing_leaves_the_entry_as_it_was() -> None:
     ],
 )  # fmt: skip
 def test_a_rule_of_ours_is_the_one_at_its_location_with_its_match_and_queue(
-    rule: Rule | None, state: FlowState, why: str
+    rule: Filter | None, state: FlowState, why: str
 ) -> None:
     known = memory(steered())
     changed = audit.check_rules(NIC, [rule] if rule else [], known, NOW_NS)

@@ -137,7 +137,9 @@ def test_a_flow_is_born_where_its_application_was_kept() -> None:
 
 @pytest.mark.parametrize("method", [SteeringMethod.RSS, SteeringMethod.RFS])
 def test_without_filters_it_is_core(method: SteeringMethod) -> None:
-    nic = replace(NIC, method=method, method_why="no filters", caps=replace(NIC.caps, rules=False))
+    nic = replace(
+        NIC, method=method, method_why="no filters", caps=replace(NIC.caps, filters=False)
+    )
     machine = Machine(AUTO, nic=nic)
     assert machine.uses(cpu=0) == ()
     assert machine.flow().fell_back is None

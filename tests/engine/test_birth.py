@@ -111,7 +111,7 @@ def test_the_queue_a_thread_owns_goes_before_that_of_its_cpu() -> None:
         {"rule": replace(STRICT, placement=Placement.LEAVE)},
         {"nic": replace(NIC, armed=False)},
         {"nic": replace(NIC, budget=0)},
-        {"nic": replace(NIC, caps=replace(NIC.caps, rules=False))},
+        {"nic": replace(NIC, caps=replace(NIC.caps, filters=False))},
         {"rss_queue": 2},
         {"event": syn(cpu=9)},  # where no queue is delivered
         {"distances": Distances()},

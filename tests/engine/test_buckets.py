@@ -42,7 +42,7 @@ from tests.values import NIC, RULE, flow, key, one_rule, seen
 ENTRIES = 8
 VIEW = replace(
     NIC,
-    caps=replace(NIC.caps, rules=False),
+    caps=replace(NIC.caps, filters=False),
     method=SteeringMethod.RSS,
     method_why="this NIC has no 5-tuple filters",
     rss=Rss(bytes(40), (0, 1, 2, 3) * (ENTRIES // 4)),
@@ -292,7 +292,7 @@ def test_a_nic_that_is_steered_otherwise_has_no_entries_to_look_at() -> None:
     stepped = SteppedEngine()
     stepped.become(armed=False)
     stepped.tell(EntriesDue("nic"))
-    stepped.become(armed=True, method=SteeringMethod.RULES)
+    stepped.become(armed=True, method=SteeringMethod.FILTERS)
     stepped.tell(EntriesLooked("nic"))
     assert stepped.waiting == set()
 

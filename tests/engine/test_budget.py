@@ -105,7 +105,7 @@ def test_another_node_is_farther_than_another_core() -> None:
 
 
 def test_others_filters_count_first_against_the_reserve() -> None:
-    nic = replace(NIC, budget=6, caps=replace(NIC.caps, rule_slots=8))  # reserve: 2
+    nic = replace(NIC, budget=6, caps=replace(NIC.caps, filter_slots=8))  # reserve: 2
     shares = [budget.share(replace(nic, foreign=n)) for n in (None, 0, 2, 5, 9)]
     assert shares == [6, 6, 6, 3, 0]
     assert budget.share(NIC) is None
@@ -113,7 +113,7 @@ def test_others_filters_count_first_against_the_reserve() -> None:
 
 def test_a_nic_full_of_others_filters_is_said_so_and_tried_when_there_is_room() -> None:
     made = bed([MEGABYTE] * 2, room=4)
-    made.nic = replace(made.nic, caps=replace(made.nic.caps, rule_slots=4))
+    made.nic = replace(made.nic, caps=replace(made.nic.caps, filter_slots=4))
     made.others_took(4)
     made.start()
     assert made.held == {}
@@ -220,7 +220,7 @@ def test_elephants_have_the_filters_in_the_end_and_keep_them(
 )
 def test_whatever_they_carry_our_share_is_kept(rates: list[list[int]], others: list[int]) -> None:
     made = bed([0] * 4, room=3)
-    made.nic = replace(made.nic, caps=replace(made.nic.caps, rule_slots=4))
+    made.nic = replace(made.nic, caps=replace(made.nic.caps, filter_slots=4))
     made.start()
     for number, now in enumerate(rates):
         made.loads = [load._replace(bytes_per_s=r) for load, r in zip(made.loads, now, strict=True)]

@@ -77,7 +77,7 @@ def test_what_is_about_to_be_inserted_and_what_is_promised_counts_but_not_agains
 
 
 def test_nobody_takes_a_promised_slot_of_a_nic_that_does_not_say_how_many_it_has() -> None:
-    nic = replace(NIC, caps=replace(NIC.caps, rule_slots=None), budget=None)
+    nic = replace(NIC, caps=replace(NIC.caps, filter_slots=None), budget=None)
     known = memory(steered(1))
     assert budget.no_room(nic, known, key(3)) is None
     known.nics["nic"].spending.promised.add(key(2))
@@ -89,7 +89,7 @@ def test_nobody_takes_a_promised_slot_of_a_nic_that_does_not_say_how_many_it_has
     ("foreign", "most", "share"), [(None, 6, 6), (1, 6, 6), (5, 6, 3), (9, 6, 0), (5, None, 3)]
 )
 def test_the_lower_of_two_bounds_holds(foreign: int | None, most: int | None, share: int) -> None:
-    caps = replace(NIC.caps, rule_slots=8)
+    caps = replace(NIC.caps, filter_slots=8)
     assert budget.share(replace(NIC, caps=caps, budget=most, foreign=foreign)) == share
 
 

@@ -13,7 +13,7 @@ from atfnd.engine.filters.ineffective import ineffective
 from atfnd.engine.filters.lost import lost
 from atfnd.engine.table.flow_table import FlowTable
 from atfnd.engine.table.memory import Memory
-from atfnd.model import ActionKind, FlowState, Match, Plan, Rule
+from atfnd.model import ActionKind, Filter, FlowState, Match, Plan
 from tests.values import NIC, flow, memory_of, one_rule
 
 SECOND_NS = 1_000_000_000
@@ -27,9 +27,9 @@ def memory(flows: int, **changes: object) -> Memory:
     return known
 
 
-def rules(known: Memory) -> list[Rule]:
+def rules(known: Memory) -> list[Filter]:
     return [
-        Rule(entry.location, Match.of(entry.key), 1)
+        Filter(entry.location, Match.of(entry.key), 1)
         for entry in known.table
         if entry.location is not None
     ]
@@ -58,7 +58,7 @@ def test_a_rule_alone_that_is_gone_was_taken_out_by_somebody() -> None:
 
 
 def test_somebody_elses_rules_do_not_hide_a_disturbance() -> None:
-    foreign = [Rule(50, Match.of(flow(60).key), 0)]
+    foreign = [Filter(50, Match.of(flow(60).key), 0)]
     assert len(lost(NIC, foreign, memory(2), disturbed=True)) == 2
     assert lost(NIC, foreign, memory(2), disturbed=False) == []
 

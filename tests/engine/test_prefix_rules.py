@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from atfnd.engine.table.wide_key import covers
-from atfnd.model import Action, FlowKey, FlowRule, FlowState, Match, Rule, Shape, Thread
+from atfnd.model import Action, Filter, FlowKey, FlowRule, FlowState, Match, Shape, Thread
 from bench.simulated import SECOND_NS, Load
 from tests.engine.test_port_rules import OTHER
 from tests.prefixed import HERE, LEFT, ORDERED, TCP, THERE, UDP, Bed, load, network
@@ -111,7 +111,7 @@ def test_a_socket_that_has_no_rule_and_is_elsewhere_is_not_moved() -> None:
 def test_a_filter_of_somebody_else_is_not_overruled() -> None:
     made = Bed(clients(9), (ORDERED,), slots=64, room=4)
     theirs = Match(4, TCP, bytes([10, 1, 0, 0]), 24, None, 0, None, None)
-    made.nic = replace(made.nic, theirs=(Rule(0, theirs, 3),))
+    made.nic = replace(made.nic, theirs=(Filter(0, theirs, 3),))
     made.start()
     for _ in range(5):
         made.look()

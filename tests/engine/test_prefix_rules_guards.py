@@ -17,6 +17,7 @@ from atfnd.engine.table.wide_key import overlap
 from atfnd.model import (
     Action,
     ActionKind,
+    Filter,
     Flow,
     FlowKey,
     FlowRule,
@@ -25,7 +26,6 @@ from atfnd.model import (
     Mode,
     NicView,
     Rss,
-    Rule,
     SocketUse,
     SteeringMethod,
 )
@@ -38,7 +38,7 @@ __all__: list[str] = []
 
 SECOND_NS = 10**9
 NOW_NS = 100 * SECOND_NS
-CAPS = replace(EXACT_WINS.caps, shapes=SHAPES, rule_slots=64)
+CAPS = replace(EXACT_WINS.caps, shapes=SHAPES, filter_slots=64)
 NIC = replace(EXACT_WINS, caps=CAPS, budget=4, foreign=0, rss=Rss(bytes(40), (0, 1, 2, 3) * 32))
 NET = key(0)._replace(remote=bytes([10, 1, 0, 0]), remote_port=0, remote_prefix=24)
 HERE = key(0).local
@@ -220,7 +220,7 @@ def test_none_that_the_nic_was_not_shown_to_take() -> None:
 
 @pytest.mark.parametrize(("queue", "may"), [(1, True), (2, False)])
 def test_none_that_crosses_somebody_elses_filter_to_another_queue(queue: int, may: bool) -> None:
-    theirs = (Rule(0, Match(4, 6, bytes([10, 1, 0, 0]), 16, None, 0, None, None), queue),)
+    theirs = (Filter(0, Match(4, 6, bytes([10, 1, 0, 0]), 16, None, 0, None, None), queue),)
     assert bool(Bed(*TWO, room=3).found(theirs=theirs)) is may
 
 

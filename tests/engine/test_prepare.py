@@ -32,16 +32,16 @@ from tests.engine.test_steer import memory
 from tests.published import topology
 from tests.values import NIC, RULE, key, seen
 
-NO_RULES = replace(NIC, caps=replace(NIC.caps, rules=False))
+NO_RULES = replace(NIC, caps=replace(NIC.caps, filters=False))
 RFS_SETTINGS = {"rps-sock-flow-entries": "0"} | {f"rps-flow-cnt:{n}": "0" for n in range(4)}
 NO_RSS = replace(NO_RULES, rss=None, settings=RFS_SETTINGS)
 XSK = Conflict("an XDP program owns queue 0", "stop it", blocks=True)
 
 CHOICES = {
-    "rules": (NIC, SteeringMethod.RULES, "takes 5-tuple filters"),
+    "rules": (NIC, SteeringMethod.FILTERS, "takes 5-tuple filters"),
     "rss": (NO_RULES, SteeringMethod.RSS, "no 5-tuple filters; flows are steered by their entries"),
     "a driver's own words": (
-        replace(NIC, caps=replace(NIC.caps, rules=False, why="ena has no filters")),
+        replace(NIC, caps=replace(NIC.caps, filters=False, why="ena has no filters")),
         SteeringMethod.RSS,
         "ena has no filters; flows",
     ),
@@ -65,7 +65,7 @@ CHOICES = {
     "a blocking conflict": (replace(NIC, conflicts=(XSK,)), SteeringMethod.NONE, "XDP program"),
     "another conflict": (
         replace(NIC, conflicts=(replace(XSK, blocks=False),)),
-        SteeringMethod.RULES,
+        SteeringMethod.FILTERS,
         "filters",
     ),
     "paused": (replace(NIC, paused=True), SteeringMethod.NONE, "paused"),
@@ -206,7 +206,7 @@ def test_rfs_is_switched_on_where_it_is_the_means() -> None:
 
 def test_under_rfs_queues_are_spread_all_the_same_unless_there_is_one() -> None:
     """RSS spreads packets over them, so each is worth a CPU of its own."""
-    several = replace(loose(4), caps=replace(NIC.caps, rules=False), rss=None)
+    several = replace(loose(4), caps=replace(NIC.caps, filters=False), rss=None)
     several = chosen(replace(several, settings={**RFS_SETTINGS, **several.settings}))
     assert several.method is SteeringMethod.RFS
     assert len(set(confined(prepare(several, topology())).values())) == 4
@@ -245,7 +245,7 @@ def test_preparing_twice_is_preparing_once(
         )
     )
     nic = loose(queues, node)
-    nic = replace(nic, caps=replace(nic.caps, rules=rules), rss=nic.rss if rss else None)
+    nic = replace(nic, caps=replace(nic.caps, filters=rules), rss=nic.rss if rss else None)
     nic = chosen(nic)
     plan = prepare(nic, there)
     after = applied(nic, plan)

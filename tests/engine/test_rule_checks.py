@@ -13,15 +13,15 @@ from atfnd.engine.placement import steer
 from atfnd.engine.table import retire
 from atfnd.engine.table.flow_table import FlowTable
 from atfnd.engine.table.memory import Memory
-from atfnd.model import ActionKind, Flow, FlowState, Match, NicView, Outcome, Plan, Rule
+from atfnd.model import ActionKind, Filter, Flow, FlowState, Match, NicView, Outcome, Plan
 from tests.values import NIC, RULE, key, memory_of, one_rule, seen
 
 __all__: list[str] = []
 
 S = 1_000_000_000
 ASYNC = replace(NIC, caps=replace(NIC.caps, asynchronous=True))
-OURS = Rule(7, Match.of(key(1)), 1)
-OTHER = Rule(3, None, 0, None, "flow-type ether proto 0x88f7 action 0")
+OURS = Filter(7, Match.of(key(1)), 1)
+OTHER = Filter(3, None, 0, None, "flow-type ether proto 0x88f7 action 0")
 
 
 def memory() -> Memory:
@@ -68,7 +68,7 @@ def test_a_rule_the_nic_never_held_is_tried_again() -> None:
 
 def test_a_full_table_found_later_is_overflow() -> None:
     known = steered()
-    full = replace(ASYNC, caps=replace(ASYNC.caps, rule_slots=1))
+    full = replace(ASYNC, caps=replace(ASYNC.caps, filter_slots=1))
     (dropped,) = audit.check_rules(full, [OTHER], known, 3 * S)
     assert dropped.state is FlowState.OVERFLOW
 
@@ -120,7 +120,7 @@ def test_a_rule_that_was_there_was_removed_by_somebody() -> None:
 @pytest.mark.parametrize(
     "there", [OURS._replace(queue=2), OURS._replace(match=None, queue=None, other="action -1")]
 )
-def test_what_somebody_did_to_our_rule_is_let_be(there: Rule) -> None:
+def test_what_somebody_did_to_our_rule_is_let_be(there: Filter) -> None:
     known = steered(NIC)
     (manual,) = audit.check_rules(NIC, [there], known, 3 * S)
     assert manual.state is FlowState.MANUAL

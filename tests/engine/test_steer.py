@@ -18,12 +18,12 @@ from atfnd.engine.table.memory import Memory
 from atfnd.model import (
     Action,
     ActionKind,
+    Filter,
     FlowState,
     Match,
     Outcome,
     Placement,
     Plan,
-    Rule,
     SocketUse,
     Thread,
     Topology,
@@ -176,7 +176,7 @@ def test_a_full_nic_leaves_the_flow_to_rss_and_counts_it_once() -> None:
 def test_a_nic_that_found_itself_full_is_asked_less_and_less_often() -> None:
     """It does not say how many filters it takes: one more is tried after 10, 20, 40 s."""
     known, asked_s = memory(), list[int]()
-    nic = replace(NIC, budget=None, caps=replace(NIC.caps, rule_slots=None))
+    nic = replace(NIC, budget=None, caps=replace(NIC.caps, filter_slots=None))
     now_ns, plan = 0, steer.seen(seen(1, 1), nic, RULE, known, 0)
     while now_ns < 100 * SECOND_NS:
         for action in plan:
@@ -226,7 +226,7 @@ def test_a_policy_that_leaves_a_flow_gives_its_rule_back() -> None:
 def test_a_filter_that_somebody_changed_is_left_alone_until_armed_again() -> None:
     known = memory()
     steered(known)
-    foreign = [Rule(7, Match.of(key(1)), queue=2)]
+    foreign = [Filter(7, Match.of(key(1)), queue=2)]
     (manual,) = audit.check_rules(NIC, foreign, known, 2)
     assert manual.state is FlowState.MANUAL
     assert "queue 2" in manual.why

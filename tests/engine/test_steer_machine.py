@@ -11,7 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from atfnd.engine import audit
 from atfnd.engine.placement import steer
 from atfnd.engine.table import retire
-from atfnd.model import Action, ActionKind, Match, Outcome, Plan, Rule, SocketUse
+from atfnd.model import Action, ActionKind, Filter, Match, Outcome, Plan, SocketUse
 from atfnd.move.plan import in_order
 from tests.engine.test_steer import memory
 from tests.values import NIC, RULE, key, seen
@@ -74,9 +74,9 @@ class Steering(RuleBasedStateMachine):
         assert len(self.memory.table) <= 8
         assert audit.check_rules(NIC, self.listed(), self.memory, self.now_ns) == []
 
-    def listed(self) -> list[Rule]:
+    def listed(self) -> list[Filter]:
         known = {flow.location: flow.key for flow in self.memory.table.steered("nic")}
-        return [Rule(at, Match.of(known[at]), queue) for at, (_, queue) in self.held.items()]
+        return [Filter(at, Match.of(known[at]), queue) for at, (_, queue) in self.held.items()]
 
 
 TestSteering = Steering.TestCase

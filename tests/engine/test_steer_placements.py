@@ -183,7 +183,9 @@ def test_nothing_else_comes_to_a_dedicated_cpu() -> None:
 
 @pytest.mark.parametrize("method", [SteeringMethod.RSS, SteeringMethod.RFS])
 def test_without_filters_only_its_own_core_can_be_had(method: SteeringMethod) -> None:
-    nic = replace(NIC, method=method, method_why="no filters", caps=replace(NIC.caps, rules=False))
+    nic = replace(
+        NIC, method=method, method_why="no filters", caps=replace(NIC.caps, filters=False)
+    )
     machine = Machine(LLC, nic=nic)
     assert machine.uses(cpu=0) == ()
     assert machine.flow().fell_back == "near llc: that takes a filter; left to RSS"

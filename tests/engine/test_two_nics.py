@@ -21,6 +21,7 @@ from atfnd.model import (
     Action,
     ActionKind,
     Connecting,
+    Filter,
     Flow,
     FlowState,
     Match,
@@ -28,7 +29,6 @@ from atfnd.model import (
     NicView,
     Outcome,
     Plan,
-    Rule,
     SocketSeen,
     SocketUse,
     SteeringMethod,
@@ -192,7 +192,7 @@ def test_a_rule_that_is_missing_on_one_nic_is_not_looked_for_on_the_other() -> N
     assert [each.key for each in changed] == [key(1)]
     assert of(known, 1).state is FlowState.MANUAL
     assert of(known, 2).state is FlowState.STEERED
-    here = [Rule(7, Match.of(key(2)), 1)]
+    here = [Filter(7, Match.of(key(2)), 1)]
     assert audit.check_rules(TWO, here, known, 5000) == []
     assert lost(ONE, [], known, disturbed=True) == []
 

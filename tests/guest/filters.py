@@ -6,7 +6,7 @@ from __future__ import annotations
 import ipaddress
 import subprocess
 
-from atfnd.model import Match, Protocol, Rule
+from atfnd.model import Filter, Match, Protocol
 from tests.guest.simlab import NAME, ethtool
 
 __all__ = ["add_foreign", "listed", "match_of", "shown"]
@@ -30,7 +30,7 @@ def listed(nic: str = NAME) -> dict[int, list[str]]:
     return found
 
 
-def shown(rule: Rule) -> list[str]:
+def shown(rule: Filter) -> list[str]:
     """The lines that ethtool should print for a rule of our shapes. Its masks are inverted."""
     match = rule.match
     assert match is not None

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
 
-__all__ = ["ANY", "DROP", "Filter", "capacity", "delete", "insert", "insert_ether", "listed"]
+__all__ = ["ANY", "DROP", "FlowSpec", "capacity", "delete", "insert", "insert_ether", "listed"]
 __all__ += ["queue_at", "refused"]
 
 SIOCETHTOOL = 0x8946
@@ -36,7 +36,7 @@ RXNFC = struct.Struct("=IIQ I52s20s52s20s4xQI4x I4x")
 ETHER_FLOW = 0x12
 
 
-class Filter(NamedTuple):
+class FlowSpec(NamedTuple):
     """What it matches; None leaves a field open. `src` is the sender of what is received."""
 
     src: str | None
@@ -59,7 +59,7 @@ class Filter(NamedTuple):
         return value, mask
 
 
-def insert(name: str, match: Filter, queue: int, location: int = ANY) -> int:
+def insert(name: str, match: FlowSpec, queue: int, location: int = ANY) -> int:
     """Its location."""
     value, mask = match.packed()
     flow = FLOW_TYPES[match.family, match.kind]

@@ -140,7 +140,7 @@ def test_it_can_be_probed(nic: EthtoolNic, port: Wired) -> None:
     expected = nic.caps()
     caps = nic.probe()
     for said in (expected, caps, nic.caps()):
-        assert (said.rules, said.rss_table, said.queue_cpu) == (False, True, True)
+        assert (said.filters, said.rss_table, said.queue_cpu) == (False, True, True)
         assert said.why
     assert (expected.probed, caps.probed, nic.caps().probed) == (False, True, True)
 

@@ -38,7 +38,7 @@ def test_gone() -> None:
     with simnic(queues=4) as (_, nic):
         assert len(nic.queues()) == 4
         until(unloaded, "simnic is unloaded")
-        for call in (nic.up, nic.queues, nic.rules, nic.rss, nic.settings, nic.stats, nic.device):
+        for call in (nic.up, nic.queues, nic.filters, nic.rss, nic.settings, nic.stats, nic.device):
             with pytest.raises(OSError, match="No such device") as error:
                 call()
             assert error.value.errno == errno.ENODEV

@@ -196,8 +196,8 @@ def test_what_was_probed(bed: Bed) -> None:
     before = dict(nic.settings())
     caps = nic.probe()
     assert caps.probed
-    assert (caps.rules, caps.rss_table, caps.queue_cpu) == (True, True, True)
-    assert nic.rules() == []
+    assert (caps.filters, caps.rss_table, caps.queue_cpu) == (True, True, True)
+    assert nic.filters() == []
     assert nic.settings() == before
 
 
@@ -219,7 +219,7 @@ def test_renamed(bed: Bed) -> None:
         sh("ip", "link", "add", NAME, "type", "veth", "peer", "name", "sim9")
         flow = FLOW._replace(remote_port=7003)
         location = nic.insert(Match.of(flow), 3)
-        assert nic.rules() == [nic.rule(location)]
+        assert nic.filters() == [nic.filter(location)]
         assert f"Filter: {location}" in ethtool("-n", "wan0")
         nic.delete(location)
         assert "Filter:" not in ethtool("-n", "wan0")

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from atfnd.model import Match, Protocol, Rule
+from atfnd.model import Filter, Match, Protocol
 from atfnd.nic import Nic
 from tests.guest.filters import V4, V6, add_foreign, listed, match_of, shown
 from tests.guest.simlab import a_simlab, ethtool
@@ -56,14 +56,14 @@ def refusal(call: object, *arguments: object) -> int | None:
 @pytest.mark.parametrize("match", MATCHES, ids=str)
 def test_what_is_asked_for_is_listed(clean: Nic, match: Match) -> None:
     location = clean.insert(match, 2)
-    rule = Rule(location, match, 2)
+    rule = Filter(location, match, 2)
     assert listed() == {location: shown(rule)}
-    assert clean.rules() == [rule]
-    assert clean.rule(location) == rule
+    assert clean.filters() == [rule]
+    assert clean.filter(location) == rule
     clean.delete(location)
     assert listed() == {}
-    assert clean.rules() == []
-    assert clean.rule(location) is None
+    assert clean.filters() == []
+    assert clean.filter(location) is None
 
 
 def test_a_filter_gets_another_queue_and_stays_one(clean: Nic) -> None:
@@ -73,8 +73,8 @@ def test_a_filter_gets_another_queue_and_stays_one(clean: Nic) -> None:
     for queue in (2, 0, 0, 3):  # the same once more: written anew
         location = clean.insert(match, queue, location)
         assert listed().keys() == {other, location}
-        assert listed()[location] == shown(Rule(location, match, queue))
-    assert clean.rule(other) == Rule(other, match_of(2), 1)
+        assert listed()[location] == shown(Filter(location, match, queue))
+    assert clean.filter(other) == Filter(other, match_of(2), 1)
 
 
 def test_a_full_table_is_enospc_until_there_is_room(clean: Nic) -> None:
@@ -125,7 +125,7 @@ def test_a_foreign_filter_of_another_shape_is_reported_as_it_is(clean: Nic, word
     """Given to `ethtool -N` again, what we say of it makes the same filter."""
     location = add_foreign(words)
     before = listed()
-    (rule,) = clean.rules()
+    (rule,) = clean.filters()
     assert (rule.location, rule.match) == (location, None)
     assert rule.queue == (None if words.endswith("-1") else int(words.split()[-1]))
     assert rule.other is not None
@@ -133,7 +133,7 @@ def test_a_foreign_filter_of_another_shape_is_reported_as_it_is(clean: Nic, word
     assert listed() == {}
     add_foreign(f"{rule.other} loc {location}" if location_is_ours_to_say(clean) else rule.other)
     assert listed() == before
-    assert clean.rules() == [rule]
+    assert clean.filters() == [rule]
 
 
 def location_is_ours_to_say(nic: Nic) -> bool:
@@ -144,8 +144,8 @@ def test_a_foreign_filter_to_an_rss_context_is_reported_as_it_is(clean: Nic) -> 
     ethtool("-X", clean.name, "context", "new", "equal", 2)
     try:
         location = add_foreign("flow-type tcp4 dst-port 80 context 1")
-        (rule,) = clean.rules()
-        assert rule == Rule(
+        (rule,) = clean.filters()
+        assert rule == Filter(
             location, None, None, None, "flow-type tcp4 dst-port 80 action 0 context 1"
         )
         ethtool("-N", clean.name, "delete", location)
@@ -170,7 +170,7 @@ def test_a_foreign_filter_to_an_rss_context_is_reported_as_it_is(clean: Nic) -> 
 )
 def test_a_foreign_filter_of_our_shapes_is_read(clean: Nic, words: str, match: Match) -> None:
     location = add_foreign(words)
-    assert clean.rules() == [Rule(location, match, int(words.split()[-1]))]
+    assert clean.filters() == [Filter(location, match, int(words.split()[-1]))]
 
 
 def test_foreign_filters_before_and_meanwhile_stay_as_they_are(clean: Nic) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from atfnd.model import Action, ActionKind, Actuator, Caps, FlowKey, Match, Rule
+from atfnd.model import Action, ActionKind, Actuator, Caps, Filter, FlowKey, Match
 from atfnd.nic import Nic
 from atfnd.program import filter
 from atfnd.program.journals.filter_journal import FilterJournal
@@ -53,12 +53,12 @@ def test_a_move_in_every_class(location: str, overwrite: str, first: str) -> Non
     with a_simlab(table=8, location=location, overwrite=overwrite) as lab:
         foreign = add_foreign("flow-type tcp4 dst-port 22 action 0")
         if first == "probed":
-            assert probed(lab.nic).rules
+            assert probed(lab.nic).filters
         at = lab.nic.insert(match_of(1), 1)
         for queue in (2, 3, 3):
             at = lab.nic.insert(match_of(1), queue, at)
             assert listed().keys() == {foreign, at}
-            assert listed()[at] == shown(Rule(at, match_of(1), queue))
+            assert listed()[at] == shown(Filter(at, match_of(1), queue))
 
 
 @pytest.mark.parametrize("duplicates", [0, 1])
@@ -69,7 +69,7 @@ def test_a_foreign_filter_of_our_match_is_not_overwritten(duplicates: int) -> No
         with pytest.raises(OSError, match=r"match|exists") as refused:
             lab.nic.insert(match_of(1), 1)
         assert refused.value.errno == errno.EEXIST
-        assert listed() == {at: shown(Rule(at, match_of(1), 0))}
+        assert listed() == {at: shown(Filter(at, match_of(1), 0))}
 
 
 def test_one_match_at_two_locations() -> None:
@@ -78,7 +78,7 @@ def test_one_match_at_two_locations() -> None:
                              "dst-port 443 action 0 loc 2")  # fmt: skip
         ours = lab.nic.insert(match_of(1), 1)
         assert lab.nic.insert(match_of(1), 3, ours) == ours
-        assert lab.nic.rules() == [Rule(theirs, match_of(1), 0), Rule(ours, match_of(1), 3)]
+        assert lab.nic.filters() == [Filter(theirs, match_of(1), 0), Filter(ours, match_of(1), 3)]
         lab.nic.delete(ours)
         assert listed().keys() == {theirs}
     with a_simlab(table=8, location="explicit", duplicates=0) as lab:
@@ -91,7 +91,7 @@ def test_one_match_at_two_locations() -> None:
 def test_exact_filters_only() -> None:
     with a_simlab(table=8, masks=0) as lab:
         caps = probed(lab.nic)
-        assert (caps.rules, caps.prefix_masks) == (True, False)
+        assert (caps.filters, caps.prefix_masks) == (True, False)
         assert caps.why is not None
         assert "filters must name the whole 5-tuple (EINVAL)" in caps.why
         port = Match(4, 17, None, 0, None, 0, None, 53)
@@ -113,10 +113,10 @@ def test_ipv4_only() -> None:
 def test_no_filters_at_all() -> None:
     with a_simlab(rules=0, drvname="virtio_net") as lab:
         for caps in (lab.nic.caps(), lab.nic.probe()):
-            assert (caps.rules, caps.actuator) == (False, Actuator.NONE)
+            assert (caps.filters, caps.actuator) == (False, Actuator.NONE)
             assert caps.why is not None
             assert caps.why.startswith("virtio_net has no")
-        assert lab.nic.rules() == []
+        assert lab.nic.filters() == []
         with pytest.raises(OSError, match="not supported"):
             lab.nic.insert(match_of(1), 1)
 
@@ -124,17 +124,17 @@ def test_no_filters_at_all() -> None:
 def test_filters_that_are_off() -> None:
     with a_simlab(table=8, ntuple_on=0, drvname="ixgbe", location="explicit") as lab:
         for caps in (lab.nic.caps(), probed(lab.nic)):
-            assert not caps.rules
+            assert not caps.filters
             assert caps.why == "ntuple filters are off: ethtool -K sim0 ntuple on"
         ethtool("-K", "sim0", "ntuple", "on")
-        assert lab.nic.probe().rules
+        assert lab.nic.probe().filters
 
 
 def test_a_driver_that_says_on_and_refuses_all() -> None:
     with a_simlab(table=8, ntuple_on=0) as lab:
-        assert lab.nic.caps().rules
+        assert lab.nic.caps().filters
         caps = probed(lab.nic)
-        assert not caps.rules
+        assert not caps.filters
         assert caps.why == (
             "simnic: 5-tuple filters are refused (EOPNOTSUPP); ntuple filters are off, which may "
             "be why: ethtool -K sim0 ntuple on"
@@ -144,7 +144,7 @@ def test_a_driver_that_says_on_and_refuses_all() -> None:
 def test_the_probe_of_a_known_driver() -> None:
     with a_simlab(table=8, drvname="mlx5_core", location="explicit") as lab:
         expected = lab.nic.caps()
-        assert (expected.rules, expected.probed, expected.rule_slots) == (True, False, 8)
+        assert (expected.filters, expected.probed, expected.filter_slots) == (True, False, 8)
         assert expected.actuator is Actuator.LONG_GAP
         caps = probed(lab.nic)
         assert (caps.probed, caps.prefix_masks, caps.flow_types) == (True, True, ALL_WE_TRY)
@@ -158,7 +158,7 @@ def test_a_full_table_is_no_proof() -> None:
         for port in (22, 23):
             add_foreign(f"flow-type tcp4 dst-port {port} action 0")
         caps = probed(lab.nic)
-        assert (caps.rules, caps.probed) == (True, False)
+        assert (caps.filters, caps.probed) == (True, False)
         assert caps.why == "filters could not be probed: ENOSPC"
 
 
@@ -167,7 +167,7 @@ def test_a_probe_that_fails_half_way_leaves_nothing(after: int) -> None:
     with a_simlab(table=8, location="explicit") as lab:
         add_foreign("flow-type tcp4 dst-port 22 action 0")
         fault("fail_insert", f"{errno.EIO} {after}")
-        assert probed(lab.nic).rules
+        assert probed(lab.nic).filters
 
 
 def test_an_asynchronous_driver_with_a_full_table() -> None:
@@ -177,7 +177,7 @@ def test_an_asynchronous_driver_with_a_full_table() -> None:
         assert not listed()
         locations = [lab.nic.insert(match_of(n), 1) for n in range(3)]  # of two
         until(lambda: listed().keys() == set(locations[:2]), "the third goes again")
-        assert lab.nic.rule(locations[2]) is None
+        assert lab.nic.filter(locations[2]) is None
 
 
 def test_a_filter_that_vanishes() -> None:
@@ -185,8 +185,8 @@ def test_a_filter_that_vanishes() -> None:
         fault("vanish", 1)
         gone, stays = (lab.nic.insert(match_of(n), 1) for n in range(2))
         until(lambda: listed().keys() == {stays}, "the NIC dropped what it accepted")
-        assert lab.nic.rule(gone) is None
-        assert [rule.location for rule in lab.nic.rules()] == [stays]
+        assert lab.nic.filter(gone) is None
+        assert [rule.location for rule in lab.nic.filters()] == [stays]
 
 
 def rewrite(location: int, queue: int) -> Action:
@@ -204,7 +204,7 @@ def test_a_refused_move_says_what_it_left(tmp_path: Path) -> None:
             outcome = filter.apply(lab.nic, journal, rewrite(at, 2))
             assert outcome.errno == errno.EIO
             assert outcome.location == (None if lost else at)
-            assert listed() == ({} if lost else {at: shown(Rule(at, match, 1))})
+            assert listed() == ({} if lost else {at: shown(Filter(at, match, 1))})
             left = "lost it: delivered by RSS" if lost else "still points to queue 1"
             assert left in outcome.left
         journal.close()

@@ -46,10 +46,10 @@ def test_flows_of_one_remote_share_a_filter(tmp_path: Path) -> None:
 
             def shared() -> bool:
                 flows.pump()
-                return [rule.match for rule in lab.nic.rules()] == [match]
+                return [rule.match for rule in lab.nic.filters()] == [match]
 
             until(shared, f"{FLOWS} flows come by one rule", LONG_S, SELDOM_S)
-            [rule] = lab.nic.rules()
+            [rule] = lab.nic.filters()
             queue = lab.nic.queues()[rule.queue or 0]
             assert queue.cpu == 2
             before = flows.sent

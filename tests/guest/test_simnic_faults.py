@@ -11,13 +11,13 @@ from collections.abc import Iterator
 import pytest
 
 from tests.guest.hardware import behave, ethtool, held, packets, queue_of
-from tests.guest.rxnfc import Filter, capacity, delete, insert, listed, queue_at, refused
+from tests.guest.rxnfc import FlowSpec, capacity, delete, insert, listed, queue_at, refused
 from tests.guest.simpair import HOST, PEER, fault, open_host, open_peer, simnic
 from tests.wait import until
 
 NIC = "sim0"
 SLOTS = 16
-FLOW = Filter(PEER[socket.AF_INET], 5001, HOST[socket.AF_INET], 7001)
+FLOW = FlowSpec(PEER[socket.AF_INET], 5001, HOST[socket.AF_INET], 7001)
 
 
 @pytest.fixture
@@ -44,7 +44,7 @@ def carrier() -> bool:
         return file.read().strip() == "1"
 
 
-def flow(number: int) -> Filter:
+def flow(number: int) -> FlowSpec:
     return FLOW._replace(sport=6000 + number)
 
 

@@ -16,7 +16,7 @@ from tests.guest.hardware import behave, ethtool, held, queue_of, send, statisti
 from tests.guest.rxnfc import (
     ANY,
     DROP,
-    Filter,
+    FlowSpec,
     capacity,
     delete,
     insert,
@@ -30,7 +30,7 @@ from tests.wait import until
 
 NIC = "sim0"
 SLOTS = 16
-FLOW = Filter(PEER[socket.AF_INET], 5001, HOST[socket.AF_INET], 7001)
+FLOW = FlowSpec(PEER[socket.AF_INET], 5001, HOST[socket.AF_INET], 7001)
 
 
 class Ends(NamedTuple):
@@ -40,11 +40,11 @@ class Ends(NamedTuple):
     receiver: socket.socket
 
     @property
-    def match(self) -> Filter:
+    def match(self) -> FlowSpec:
         (source, sport), (destination, dport) = (
             end.getsockname()[:2] for end in (self.sender, self.receiver)
         )
-        return Filter(source, sport, destination, dport, self.sender.family)
+        return FlowSpec(source, sport, destination, dport, self.sender.family)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -71,7 +71,7 @@ def ends(request: pytest.FixtureRequest) -> Iterator[Ends]:
         yield Ends(sender, receiver)
 
 
-def refuses(error: int, match: Filter, queue: int = 1, location: int = ANY) -> None:
+def refuses(error: int, match: FlowSpec, queue: int = 1, location: int = ANY) -> None:
     before = listed(NIC)
     with refused(error):
         insert(NIC, match, queue, location)
@@ -92,7 +92,7 @@ def test_traffic_follows_a_filter(ends: Ends) -> None:
 
 
 def test_the_lowest_location_wins(ends: Ends) -> None:
-    port_only = Filter(None, None, None, ends.match.dport, ends.match.family)
+    port_only = FlowSpec(None, None, None, ends.match.dport, ends.match.family)
     insert(NIC, ends.match, 1, 9)
     insert(NIC, port_only, 2, 5)
     assert queue_of(*ends) == 2
@@ -211,7 +211,7 @@ def test_only_exact_tuples_without_masks() -> None:
 
 
 def test_no_v6() -> None:
-    match = Filter(PEER[socket.AF_INET6], 1, HOST[socket.AF_INET6], 2, socket.AF_INET6)
+    match = FlowSpec(PEER[socket.AF_INET6], 1, HOST[socket.AF_INET6], 2, socket.AF_INET6)
     with behave(v6=0):
         refuses(errno.EINVAL, match)
     insert(NIC, match, 1)

@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from tests.guest.hardware import behave, ethtool, held, packets, send
-from tests.guest.rxnfc import Filter, capacity, delete, insert, listed
+from tests.guest.rxnfc import FlowSpec, capacity, delete, insert, listed
 from tests.guest.simpair import MODULE, fault, open_host, open_peer, simnic, unload
 from tests.wait import until
 
@@ -93,7 +93,7 @@ def test_loaded_and_unloaded_again_and_again() -> None:
 def test_unloaded_under_load() -> None:
     for _ in range(3):
         with simnic(table=64), traffic():
-            insert(NIC, Filter(None, None, None, 7001), 1)
+            insert(NIC, FlowSpec(None, None, None, 7001), 1)
             ip("netns", "del", "peer")
             assert subprocess.run(["rmmod", "simnic"]).returncode == 0
             assert not Path("/sys/module/simnic").exists()
@@ -101,7 +101,7 @@ def test_unloaded_under_load() -> None:
 
 def test_faults_and_filters_follow_the_name() -> None:
     with simnic():
-        location = insert(NIC, Filter(None, None, None, 7001), 1)
+        location = insert(NIC, FlowSpec(None, None, None, 7001), 1)
         ip("link", "set", NIC, "name", "uplink")
         assert sorted(path.name for path in FAULTS.iterdir()) == ["sim1", "uplink"]
         assert listed("uplink") == [location]
@@ -115,7 +115,7 @@ def test_a_port_moves_between_namespaces() -> None:
     with simnic(), ExitStack() as undo:
         ip("netns", "add", "elsewhere")
         undo.callback(ip, "netns", "del", "elsewhere")
-        insert(NIC, Filter(None, None, None, 7001), 1)
+        insert(NIC, FlowSpec(None, None, None, 7001), 1)
         ip("link", "set", NIC, "netns", "elsewhere")
         assert [rule.location for rule in held()] == [0]
         ip("-n", "elsewhere", "link", "set", NIC, "netns", "1")
@@ -133,7 +133,7 @@ def test_a_port_is_removed_and_comes_back() -> None:
             open_peer(socket.AF_INET, socket.SOCK_DGRAM, 5001) as sender,
             open_host(socket.AF_INET, socket.SOCK_DGRAM, 7001) as receiver,
         ):
-            insert(NIC, Filter(None, None, None, 7001), 2)
+            insert(NIC, FlowSpec(None, None, None, 7001), 2)
             send(sender, receiver)
             assert [(rule.queue, rule.hits) for rule in held()] == [("2", 50)]
 
@@ -173,7 +173,7 @@ def test_no_filter_is_lost_or_doubled_by_writers_that_meet() -> None:
                     del remembered[location]
                 else:
                     queue = chance.randrange(4)
-                    match = Filter(None, 1 + location, None, 9)
+                    match = FlowSpec(None, 1 + location, None, 9)
                     assert insert(NIC, match, queue, location) == location
                     remembered[location] = queue
 
@@ -204,7 +204,7 @@ def test_everything_at_once() -> None:
 
         def writer(number: int) -> None:
             for turn in range(200):
-                match = Filter(None, 100 * number + turn % 5, None, 5201)
+                match = FlowSpec(None, 100 * number + turn % 5, None, 5201)
                 try:
                     insert(NIC, match, turn % 4, 5 * number + turn % 5)
                 except OSError as error:

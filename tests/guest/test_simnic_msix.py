@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from tests.guest.hardware import effective_cpus, ethtool, interrupts, queue_of, send
-from tests.guest.rxnfc import Filter, insert
+from tests.guest.rxnfc import FlowSpec, insert
 from tests.guest.simpair import HOST, PEER, open_host, open_peer, simnic
 
 GUEST = ["--nic", "every"]
 NIC = "sim0"
-FLOW = Filter(PEER[socket.AF_INET], 5001, HOST[socket.AF_INET], 7001)
+FLOW = FlowSpec(PEER[socket.AF_INET], 5001, HOST[socket.AF_INET], 7001)
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from atfnd.model import Match, Rule
+from atfnd.model import Filter, Match
 from tests.applications import Application
 from tests.bed import Bed, a_bed
 from tests.daemons import policy
@@ -82,9 +82,9 @@ def restarted(times: int) -> bool:
     return show("ActiveState") == "active" and int(show("NRestarts")) >= times
 
 
-def rule_of(bed: Bed, app: Application) -> Rule:
+def rule_of(bed: Bed, app: Application) -> Filter:
     """Its rule as it stands in the NIC; there is no other."""
-    (rule,) = bed.lab.nic.rules()
+    (rule,) = bed.lab.nic.filters()
     assert rule.match == Match.of(app.key)
     return rule._replace(hits=None)
 
@@ -220,7 +220,7 @@ def test_stopping_leaves_the_rule_in_the_nic(bed: Bed, app: Application) -> None
 def test_removal_puts_everything_back(bed: Bed) -> None:
     sh("systemctl", "start", UNIT)
     dpkg("-r", "atfnd")
-    assert bed.lab.nic.rules() == []
+    assert bed.lab.nic.filters() == []
     assert systemctl("is-active").stdout == "inactive\n"
     assert OURS.exists()
     assert (ETC / "atfnd.yaml").exists()

@@ -20,7 +20,7 @@ collect_ignore_glob = [] if os.environ.get("NIC") else ["test_*.py"]
 def standing(nic: Nic) -> dict[str, Any]:
     """Everything atfnd may change on a NIC."""
     return {
-        "rules": [rule._replace(hits=None) for rule in nic.rules()],
+        "rules": [rule._replace(hits=None) for rule in nic.filters()],
         "rss": nic.rss(),
         "knobs": dict(nic.settings()),
         "queues": [(queue.index, queue.irq) for queue in nic.queues()],

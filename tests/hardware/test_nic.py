@@ -54,14 +54,14 @@ def filters(nic: Nic, matches: list[Match], queue: int) -> Iterator[list[int]]:
 
 def holds(nic: Nic, locations: list[int], matches: list[Match], queue: int = 0) -> bool:
     """At these locations are filters for this, to this queue: drivers may take their time."""
-    rules = [nic.rule(location) for location in locations]
+    rules = [nic.filter(location) for location in locations]
     return [(r.match, r.queue) if r else None for r in rules] == [(m, queue) for m in matches]
 
 
 def flow_types(nic: Nic) -> list[tuple[int, int]]:
     """What the probe found its filters to take; without any, why is said."""
     caps = nic.probe()
-    if not caps.rules:
+    if not caps.filters:
         assert caps.actuator is Actuator.NONE
         assert caps.why
         return []
@@ -98,7 +98,7 @@ def test_a_filter_gets_another_queue(nic: Nic) -> None:
                     partial(holds, nic, locations, [match], queue),
                     f"the filter leads to queue {queue}",
                 )
-            assert sum(rule.match == match for rule in nic.rules()) == 1
+            assert sum(rule.match == match for rule in nic.filters()) == 1
 
 
 def test_a_filter_to_no_queue_is_refused(nic: Nic) -> None:

@@ -18,7 +18,7 @@ from atfnd.kernel.ethtool.flow_spec import (
     decode,
     encode,
 )
-from atfnd.model import Match, Protocol, Rule
+from atfnd.model import Filter, Match, Protocol
 
 INS = 0x32
 U8, U16, U32 = ctypes.c_uint8, ctypes.c_uint16.__ctype_be__, ctypes.c_uint32
@@ -99,7 +99,7 @@ def encoded(match: Match, queue: int = 1, location: int = 2) -> bytearray:
 
 @given(matches(), st.integers(0, 0xFFFFFFFF), st.integers(0, RX_CLS_LOC_ANY))
 def test_there_and_back(match: Match, queue: int, location: int) -> None:
-    assert decode(bytes(encoded(match, queue, location))) == Rule(location, match, queue)
+    assert decode(bytes(encoded(match, queue, location))) == Filter(location, match, queue)
 
 
 def test_the_layout_is_the_kernels() -> None:
@@ -165,7 +165,7 @@ EXACT = Match(4, 6, b"\x0a\0\0\1", 32, b"\x0a\0\0\2", 32, 40000, 443)
 WORDS = "flow-type tcp4 src-ip 10.0.0.1 dst-ip 10.0.0.2 src-port 40000 dst-port 443 action 1"
 
 
-def changed(match: Match = EXACT, /, **fields: object) -> Rule:
+def changed(match: Match = EXACT, /, **fields: object) -> Filter:
     """The rule of `match` with some fields set, named by their path (`m_u__tcp4__tos`)."""
     rxnfc = Rxnfc.from_buffer(encoded(match))
     for path, value in fields.items():
@@ -221,9 +221,9 @@ def test_other_shapes_are_given_in_ethtools_words(fields: dict[str, object], wor
 
 
 def test_an_extension_that_compares_nothing_is_none() -> None:
-    assert changed(flow_type=1 | EXT | MAC_EXT, h_ext__vlan_tci=b"\0\5") == Rule(2, EXACT, 1)
-    assert changed(flow_type=1 | MAC_EXT, m_ext__padding=b"\xff\xff") == Rule(2, EXACT, 1)
-    assert changed(h_ext__vlan_tci=b"\0\5", m_ext__vlan_tci=b"\xff\xff") == Rule(2, EXACT, 1)
+    assert changed(flow_type=1 | EXT | MAC_EXT, h_ext__vlan_tci=b"\0\5") == Filter(2, EXACT, 1)
+    assert changed(flow_type=1 | MAC_EXT, m_ext__padding=b"\xff\xff") == Filter(2, EXACT, 1)
+    assert changed(h_ext__vlan_tci=b"\0\5", m_ext__vlan_tci=b"\xff\xff") == Filter(2, EXACT, 1)
 
 
 def test_host_bits_a_driver_left_are_not_compared() -> None:

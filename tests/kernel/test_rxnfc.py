@@ -15,7 +15,7 @@ import pytest
 
 from atfnd.kernel.ethtool.flow_spec import RX_CLS_LOC_ANY
 from atfnd.kernel.ethtool.rxnfc import Rxnfc, RxnfcCount
-from atfnd.model import Match, Protocol, Rule
+from atfnd.model import Filter, Match, Protocol
 from tests.kernel.test_flow_spec import Rxnfc as Struct
 
 __all__: list[str] = []
@@ -163,13 +163,13 @@ def test_how_many_rules_in_how_large_a_table(driver: Driver, rxnfc: Rxnfc, choos
 def test_a_rule_is_where_it_was_put(driver: Driver, rxnfc: Rxnfc, location: int) -> None:
     assert rxnfc.insert(match(1), 3, location) == location
     assert list(driver.table) == [location]
-    assert rxnfc.rule(location) == Rule(location, match(1), 3)
+    assert rxnfc.filter(location) == Filter(location, match(1), 3)
 
 
 def test_the_driver_chooses_a_location(driver: Driver, rxnfc: Rxnfc) -> None:
     driver.table[127] = bytes(Struct().fs)
     assert rxnfc.insert(match(1), 3, None) == 126
-    assert rxnfc.rule(126) == Rule(126, match(1), 3)
+    assert rxnfc.filter(126) == Filter(126, match(1), 3)
     assert RX_CLS_LOC_ANY == 0xFFFFFFFF
 
 
@@ -177,8 +177,8 @@ def test_each_rule_is_read_from_its_own_location(driver: Driver, rxnfc: Rxnfc) -
     for number in range(5):
         rxnfc.insert(match(number), number, 10 + number)
     assert rxnfc.locations() == ((10, 11, 12, 13, 14), 128)
-    assert [rxnfc.rule(10 + number) for number in range(5)] == [
-        Rule(10 + number, match(number), number) for number in range(5)
+    assert [rxnfc.filter(10 + number) for number in range(5)] == [
+        Filter(10 + number, match(number), number) for number in range(5)
     ]
 
 
@@ -192,7 +192,7 @@ def test_a_delete_takes_out_the_one_that_is_meant(driver: Driver, rxnfc: Rxnfc) 
 @pytest.mark.parametrize("code", [errno.ENOENT, errno.EINVAL])
 def test_no_rule_is_said_in_two_ways(driver: Driver, rxnfc: Rxnfc, code: int) -> None:
     driver.none = code
-    assert rxnfc.rule(3) is None
+    assert rxnfc.filter(3) is None
     with pytest.raises(OSError, match=os.strerror(code)):
         rxnfc.delete(3)
 
@@ -203,7 +203,7 @@ def test_a_refusal_has_the_drivers_errno(driver: Driver, rxnfc: Rxnfc, code: int
         GRXRINGS: rxnfc.rings,
         GFLAGS: rxnfc.ntuple_on,
         GRXCLSRLCNT: rxnfc.count,
-        GRXCLSRULE: lambda: rxnfc.rule(1),
+        GRXCLSRULE: lambda: rxnfc.filter(1),
         GRXCLSRLALL: rxnfc.locations,
         SRXCLSRLDEL: lambda: rxnfc.delete(1),
         SRXCLSRLINS: lambda: rxnfc.insert(match(1), 1, 1),

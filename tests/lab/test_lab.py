@@ -109,7 +109,7 @@ def test_down_ends_the_lab_for_those_who_have_it_open(name: str) -> None:
     threads = [queue.pid for queue in nic.queues()]
     down(name)
     assert not [pid for pid in threads if pid and os.path.exists(f"/proc/{pid}")]
-    for call in (nic.up, nic.rules, nic.queues, nic.stats, lambda: nic.insert(ANY, 0)):
+    for call in (nic.up, nic.filters, nic.queues, nic.stats, lambda: nic.insert(ANY, 0)):
         with pytest.raises(OSError, match="No such device"):
             call()
     nic.close()
@@ -166,7 +166,7 @@ def test_a_failure_half_way_up_is_undone(name: str, monkeypatch: pytest.MonkeyPa
 def test_two_labs_do_not_meet(lab: Lab) -> None:
     with a_lab(queues=2, slots=8) as other:
         lab.nic.insert(ANY, 3)
-        assert other.nic.rules() == []
+        assert other.nic.filters() == []
         sender, receiver = lab.udp_pair(socket.AF_INET, 7001, 7002)
         sender.send(b"x")
         assert receiver.recv(1) == b"x"

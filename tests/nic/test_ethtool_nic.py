@@ -52,12 +52,12 @@ def test_what_it_is(nic: EthtoolNic, net: Namespace) -> None:
 
 def test_what_it_cannot_do_is_said(nic: EthtoolNic) -> None:
     for caps in (nic.caps(), nic.probe(), nic.caps()):
-        assert (caps.driver, caps.rules, caps.rss_table) == ("veth", False, False)
+        assert (caps.driver, caps.filters, caps.rss_table) == ("veth", False, False)
         assert caps.actuator is Actuator.NONE
         assert caps.why is not None
         assert caps.why.startswith("veth")
     assert nic.caps().probed
-    assert nic.rules() == []
+    assert nic.filters() == []
     assert nic.rss() is None
     assert nic.ring_size() is None
     match = Match(4, 6, bytes(4), 0, bytes((10, 0, 0, 1)), 32, None, 80)
@@ -196,7 +196,7 @@ def test_the_settings_there_are(nic: EthtoolNic) -> None:
 
 def test_counters_it_does_not_have(nic: EthtoolNic) -> None:
     stats = nic.stats()
-    assert [(q.index, q.packets, q.by_rule) for q in stats.queues] == [
+    assert [(q.index, q.packets, q.by_filter) for q in stats.queues] == [
         (index, None, None) for index in range(QUEUES)
     ]
     assert stats.ring_drops == 0
@@ -211,7 +211,7 @@ def test_renamed(nic: EthtoolNic, net: Namespace) -> None:
     nic.write_setting("rps-cpus:1", str(CPUS[0]))
     assert net.read("/sys/class/net/w0/queues/rx-1/rps_cpus") != "0"
     assert (nic.name, nic.up(), len(nic.queues())) == ("v0", True, QUEUES)
-    assert nic.rules() == []
+    assert nic.filters() == []
     assert nic.caps().driver == "veth"
     assert nic.device().channels == QUEUES
 
@@ -220,7 +220,7 @@ def test_gone(nic: EthtoolNic, net: Namespace) -> None:
     """Also when another of its name is there."""
     net.ip("link del v0")
     net.ip("link add v0 type veth peer name v9")
-    for call in (nic.up, nic.queues, nic.rules, nic.rss, nic.settings, nic.stats, nic.device):
+    for call in (nic.up, nic.queues, nic.filters, nic.rss, nic.settings, nic.stats, nic.device):
         with pytest.raises(OSError, match="No such device") as error:
             call()
         assert error.value.errno == errno.ENODEV

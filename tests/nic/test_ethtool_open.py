@@ -39,7 +39,7 @@ def refused(net: Namespace, name: str) -> tuple[str, str | None]:
 def test_a_veth_is_opened(net: Namespace) -> None:
     with closing(opened(net, "v0")) as nic:
         assert (nic.name, nic.netns, len(nic.queues())) == ("v0", None, QUEUES)
-        assert not nic.caps().rules
+        assert not nic.caps().filters
 
 
 def test_loopback(net: Namespace) -> None:

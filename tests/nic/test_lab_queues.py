@@ -16,7 +16,7 @@ from pyroute2 import IPRoute
 from atfnd.kernel.interface import Interface
 from atfnd.kernel.system.netns import in_netns
 from atfnd.lab.status import lab_status
-from atfnd.model import Actuator, Match, Protocol, Rule
+from atfnd.model import Actuator, Filter, Match, Protocol
 from atfnd.nic import Nic
 from atfnd.nic.lab.nic import LabNic
 from tests.labs import Lab, a_lab, key_of
@@ -118,7 +118,7 @@ def test_link_down_and_up(lab: Lab, role: str, link: str, family: int) -> None:
         assert {queue.napi_id for queue in queues}.isdisjoint(queue.napi_id for queue in before)
         lab.nic.set_queue_cpu(3, CPUS[-1])
         assert os.sched_getscheduler(lab.nic.queues()[3].pid or 0) == os.SCHED_FIFO
-    assert [rule.location for rule in lab.nic.rules()] == [location]
+    assert [rule.location for rule in lab.nic.filters()] == [location]
     receiver.setblocking(False)
     until(lambda: exchanged(sender, receiver), "IPv6 takes its address back in its own time")
     assert lab.queue_of(receiver) == 3
@@ -159,7 +159,7 @@ def test_a_full_ring_drops(lab: Lab) -> None:
 
     def arrived() -> int:
         """Packets the device classified, or that the peer's own ring had no room for."""
-        return (lab.nic.stats().queues[1].by_rule or 0) + lost.read()
+        return (lab.nic.stats().queues[1].by_filter or 0) + lost.read()
 
     def hog() -> None:
         os.sched_setaffinity(0, {cpu})
@@ -176,32 +176,32 @@ def test_a_full_ring_drops(lab: Lab) -> None:
     assert drops is not None
     assert number - lost.read() > drops > 0
     until(
-        lambda: sent_on.read() + drops == lab.nic.stats().queues[1].by_rule,
+        lambda: sent_on.read() + drops == lab.nic.stats().queues[1].by_filter,
         "deliveries and drops are all the device classified",
     )
 
 
 def test_inside_an_event_loop(lab: Lab) -> None:
-    async def use() -> list[Rule]:
+    async def use() -> list[Filter]:
         nic: Nic = LabNic.open(lab.name)
         nic.insert(Match(4, 6, None, 0, None, 0, None, 443), 1)
         nic.set_queue_cpu(0, CPUS[0])
         assert nic.up()
         assert nic.stats().ring_drops == 0
         try:
-            return nic.rules()
+            return nic.filters()
         finally:
             nic.close()
 
-    assert asyncio.run(use()) == lab.nic.rules()
+    assert asyncio.run(use()) == lab.nic.filters()
 
 
 def test_openers_see_one_device(lab: Lab) -> None:
     other = LabNic.open(lab.name)
     location = other.insert(Match(6, 6, None, 0, None, 0, None, 443), 2)
-    assert lab.nic.rules() == other.rules()
+    assert lab.nic.filters() == other.filters()
     other.close()
-    assert lab.nic.rules()[0].location == location
+    assert lab.nic.filters()[0].location == location
     assert lab.nic.name == f"lab:{lab.name}"
     assert lab.nic.netns == lab.netns["host"]
     assert lab.nic.ring_size() == 256

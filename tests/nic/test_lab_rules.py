@@ -32,7 +32,7 @@ def rss_to(lab: Lab, queue: int) -> None:
 def send(lab: Lab, packet: bytes) -> tuple[int | None, int]:
     """Send one hand-made packet: the location it hit (None: none), and the queue it was given."""
     family = socket.AF_INET if packet[0] >> 4 == 4 else socket.AF_INET6
-    hits = {rule.location: rule.hits for rule in lab.nic.rules()}
+    hits = {rule.location: rule.hits for rule in lab.nic.filters()}
     given = [queue.packets for queue in lab.nic.stats().queues]
     sender = lab.open("peer", family, socket.SOCK_RAW, socket.IPPROTO_RAW)
     sender.sendto(packet, (HOST[family], 0))
@@ -44,7 +44,7 @@ def send(lab: Lab, packet: bytes) -> tuple[int | None, int]:
         ],
         "the packet is counted",
     )
-    hit = [rule.location for rule in lab.nic.rules() if rule.hits != hits[rule.location]]
+    hit = [rule.location for rule in lab.nic.filters() if rule.hits != hits[rule.location]]
     assert len(hit) <= 1
     assert len(queue) == 1
     return (hit[0] if hit else None), queue[0]
@@ -60,8 +60,8 @@ def test_udp_goes_where_its_rule_says(lab: Lab, family: int) -> None:
         sender.send(b"x")
         assert receiver.recv(1) == b"x"
         assert lab.queue_of(receiver) == queue
-        assert lab.nic.rules()[0].hits == sent
-        assert lab.nic.rules()[0].queue == queue
+        assert lab.nic.filters()[0].hits == sent
+        assert lab.nic.filters()[0].queue == queue
     lab.nic.delete(location)
     sender.send(b"x")
     assert receiver.recv(1) == b"x"
@@ -81,12 +81,12 @@ def test_tcp_goes_where_its_rule_says_in_order_and_whole(lab: Lab, family: int) 
         sent.result()
     assert got == data
     assert lab.queue_of(server) == 2
-    hits = lab.nic.rules()[0].hits
+    hits = lab.nic.filters()[0].hits
     assert hits is not None
     assert hits >= len(data) // 1448  # packets of the wire, not what offloads made of them
-    assert lab.nic.rules()[0].location == location
+    assert lab.nic.filters()[0].location == location
     counted = lab.nic.stats().queues[2]
-    assert counted.by_rule == hits
+    assert counted.by_filter == hits
     assert counted.bytes is not None
     assert counted.bytes > len(data)
 
@@ -129,7 +129,7 @@ WILDCARDS = [
 def test_wildcards_match_what_they_leave_open(lab: Lab, match: Match) -> None:
     rss_to(lab, 0)
     location = lab.nic.insert(match, 3)
-    assert lab.nic.rules()[0].match == match
+    assert lab.nic.filters()[0].match == match
     payload = transport(1000, 2000)
     four = ipv4(132, PEER4, HOST4, payload)
     six = ipv6(132, PEER6, HOST6, payload)
@@ -214,7 +214,7 @@ def test_icmp_goes_by_rss_or_by_a_rule_without_ports(lab: Lab) -> None:
     location = lab.nic.insert(ANY4._replace(protocol=1), 3)
     assert send(lab, ipv4(1, PEER4, HOST4, echo)) == (location, 3)
     assert lab.nic.stats().queues[0].by_rss == 1
-    assert lab.nic.stats().queues[3].by_rule == 1
+    assert lab.nic.stats().queues[3].by_filter == 1
 
 
 def test_rss_refuses_what_is_not_there(lab: Lab) -> None:

@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from atfnd.bpf import _bpf
-from atfnd.model import Match, Rule
+from atfnd.model import Filter, Match
 from atfnd.nic.lab.nic import LabNic
 from atfnd.nic.location import is_wide
 from tests.labs import Lab, a_lab
@@ -41,7 +41,7 @@ def refusal(call: Callable[[], object]) -> str:
 
 def fill(nic: LabNic) -> list[int]:
     """Insert until the table is full; the locations used."""
-    free = (nic.caps().rule_slots or 0) - len(nic.rules())
+    free = (nic.caps().filter_slots or 0) - len(nic.filters())
     used = [nic.insert(exact(10000 + number), 0) for number in range(free)]
     assert refusal(lambda: nic.insert(exact(9999), 0)) == "ENOSPC"
     return used
@@ -49,13 +49,13 @@ def fill(nic: LabNic) -> list[int]:
 
 def check_whole(nic: LabNic) -> None:
     """What is listed is all there is: the rest is free, each match is there once, all can go."""
-    rules = nic.rules()
+    rules = nic.filters()
     assert len({rule.match for rule in rules}) == len(rules)
     for _ in range(2):
         fill(nic)
-        for rule in nic.rules():
+        for rule in nic.filters():
             nic.delete(rule.location)
-        assert nic.rules() == []
+        assert nic.filters() == []
 
 
 def test_locations_are_taken_from_the_highest_down(lab: Lab) -> None:
@@ -66,7 +66,7 @@ def test_locations_are_taken_from_the_highest_down(lab: Lab) -> None:
     assert nic.insert(exact(8), 2, 5) == 5
     port = ANY._replace(protocol=6, dst_port=80)
     assert nic.insert(port, 3) == 4095  # at the top, where every other wins over it
-    assert [(rule.location, rule.queue) for rule in nic.rules()] == [
+    assert [(rule.location, rule.queue) for rule in nic.filters()] == [
         (5, 2),
         (3837, 0),
         (3838, 1),
@@ -78,11 +78,11 @@ def test_locations_are_taken_from_the_highest_down(lab: Lab) -> None:
 def test_full_is_full() -> None:
     with a_lab(queues=2, slots=10) as lab:
         assert fill(lab.nic) == [*range(8, -1, -1), 9]
-        before = lab.nic.rules()
+        before = lab.nic.filters()
         assert refusal(lambda: lab.nic.insert(ANY, 0)) == "ENOSPC"
-        assert lab.nic.rules() == before
+        assert lab.nic.filters() == before
         assert lab.nic.insert(ANY, 1, 4) == 4  # a used location is overwritten, full or not
-        assert lab.nic.rules()[4] == Rule(4, ANY, 1, 0)
+        assert lab.nic.filters()[4] == Filter(4, ANY, 1, 0)
         lab.nic.delete(7)
         assert lab.nic.insert(exact(1), 0) == 7
 
@@ -91,7 +91,7 @@ def test_one_match_has_one_location(lab: Lab) -> None:
     assert lab.nic.insert(exact(1), 0, 100) == 100
     assert refusal(lambda: lab.nic.insert(exact(1), 1, 101)) == "EEXIST"
     assert refusal(lambda: lab.nic.insert(exact(1), 1)) == "EEXIST"
-    assert lab.nic.rules() == [Rule(100, exact(1), 0, 0)]
+    assert lab.nic.filters() == [Filter(100, exact(1), 0, 0)]
 
 
 @pytest.mark.parametrize("location", [-1, 0, 4095, 4096, 1 << 40])
@@ -122,7 +122,7 @@ def test_bad_input_changes_nothing(
     lab: Lab, match: Match, queue: int, location: int | None
 ) -> None:
     assert refusal(lambda: lab.nic.insert(match, queue, location)) == "EINVAL"
-    assert lab.nic.rules() == []
+    assert lab.nic.filters() == []
 
 
 def test_masks_are_bounded_and_come_back(lab: Lab) -> None:
@@ -135,7 +135,7 @@ def test_masks_are_bounded_and_come_back(lab: Lab) -> None:
     lab.nic.insert(ANY._replace(family=6), 0)  # the other family has its own
     lab.nic.delete(7)
     lab.nic.insert(ANY, 0, 7)
-    assert [rule.match for rule in lab.nic.rules()][6] == ANY
+    assert [rule.match for rule in lab.nic.filters()][6] == ANY
 
 
 operations = st.lists(
@@ -157,7 +157,7 @@ MATCHES += [ANY._replace(dst=bytes([10, 9, 0, 0]), dst_prefix=16)]
 @given(done=operations)
 def test_any_sequence_against_a_model(lab: Lab, done: list[tuple[str, int, int, int]]) -> None:
     nic = lab.nic
-    for rule in nic.rules():
+    for rule in nic.filters():
         nic.delete(rule.location)
     model: dict[int, tuple[Match, int]] = {}
     for what, number, queue, location in done:
@@ -180,8 +180,8 @@ def test_any_sequence_against_a_model(lab: Lab, done: list[tuple[str, int, int, 
         else:
             at = location if what == "insert" else None
             assert refusal(functools.partial(nic.insert, match, queue, at)) == "EEXIST"
-        assert nic.rules() == [
-            Rule(at, held, where, 0) for at, (held, where) in sorted(model.items())
+        assert nic.filters() == [
+            Filter(at, held, where, 0) for at, (held, where) in sorted(model.items())
         ]
 
 
@@ -199,11 +199,11 @@ def test_a_writer_that_stops_between_two_writes(
         patch.setattr(_bpf, call, die)
         with pytest.raises(KeyboardInterrupt):
             lab.nic.insert(ANY, 2, 3)  # overwrites: delete the old key, write the slot, add the new
-    expected = [Rule(number, exact(number), 1, 0) for number in range(5)]
+    expected = [Filter(number, exact(number), 1, 0) for number in range(5)]
     if call == "map_update":
         del expected[3]
     other = LabNic.open(lab.name)
-    assert other.rules() == expected
+    assert other.filters() == expected
     other.close()
     check_whole(lab.nic)
 
@@ -230,8 +230,8 @@ while True:
 """
 
 
-def changed_since(nic: LabNic, seen: list[Rule]) -> bool:
-    return nic.rules() != seen
+def changed_since(nic: LabNic, seen: list[Filter]) -> bool:
+    return nic.filters() != seen
 
 
 def test_writers_in_several_processes_killed_at_any_time() -> None:
@@ -248,7 +248,7 @@ def test_writers_in_several_processes_killed_at_any_time() -> None:
             for writer in writers:
                 assert writer.stdout is not None
                 assert writer.stdout.readline() == b"ready\n"
-            until(functools.partial(changed_since, lab.nic, lab.nic.rules()), "a change")
+            until(functools.partial(changed_since, lab.nic, lab.nic.filters()), "a change")
             for writer in writers:
                 assert writer.poll() is None
                 writer.send_signal(signal.SIGKILL)

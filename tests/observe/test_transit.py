@@ -71,7 +71,7 @@ class Moving:
         self.to(B)
 
     def _hits(self) -> int:
-        rule = self.nic.rule(self.location)
+        rule = self.nic.filter(self.location)
         assert rule is not None
         return rule.hits or 0
 

@@ -222,7 +222,7 @@ def test_a_flow_in_vxlan_is_left_to_rss_and_says_so(lab: Lab, tmp_path: Path, ad
             with accepted:
                 until(used, "it is seen, and left")
                 assert all(rule.match is None or rule.match.dst_port != 5200 for rule in
-                           lab.nic.rules())  # fmt: skip
+                           lab.nic.filters())  # fmt: skip
 
 
 def test_sockets_of_one_udp_port_are_reported_as_a_group(shared_lab: Lab, watch: Watch) -> None:

@@ -212,7 +212,7 @@ def test_a_refused_rewrite_of_which_the_nic_does_not_say_what_is_left(bed: Bed, 
     """It may be there: the journal keeps it."""
     location = bed.inserted()
     bed.nic.refuse("insert", code)
-    bed.nic.refuse("rule", 0, errno.EIO)
+    bed.nic.refuse("filter", 0, errno.EIO)
     outcome = bed.apply(ActionKind.REWRITE, location, 3)
     assert (outcome.errno, outcome.location) == (code, location)
     assert "does not say" in outcome.left

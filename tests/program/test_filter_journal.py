@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from atfnd.model import Match, Rule
+from atfnd.model import Filter, Match
 from atfnd.program.journals.filter_journal import FilterJournal
 from atfnd.program.journals.operator_journal import OperatorJournal
 from atfnd.program.journals.record_file import Record
@@ -99,9 +99,13 @@ def test_a_rule_of_the_same_match_at_another_location_is_not_ours(tmp_path: Path
     journal.locate("nic", MATCHES[0], 7)
     journal.claim("nic", MATCHES[1], 1)  # and killed before it knew the location
     second = FilterJournal(path)
-    ours, same, unlocated = (Rule(7, MATCHES[0], 1), Rule(8, MATCHES[0], 1), Rule(9, MATCHES[1], 1))
+    ours, same, unlocated = (
+        Filter(7, MATCHES[0], 1),
+        Filter(8, MATCHES[0], 1),
+        Filter(9, MATCHES[1], 1),
+    )
     assert second.ours("nic", [same, ours, unlocated]) == [ours, unlocated]
-    assert second.ours("nic", [unlocated, Rule(3, MATCHES[1], 1)]) == [unlocated]
+    assert second.ours("nic", [unlocated, Filter(3, MATCHES[1], 1)]) == [unlocated]
     assert second.ours("other", [ours]) == []
 
 
@@ -111,7 +115,7 @@ def test_every_filter_of_a_probe_that_was_killed_is_ours(tmp_path: Path) -> None
     first = FilterJournal(path).claims("nic")
     first.claim(MATCHES[0])
     second = FilterJournal(path)
-    two = [Rule(3, MATCHES[0], 0), Rule(9, MATCHES[0], 1)]
+    two = [Filter(3, MATCHES[0], 0), Filter(9, MATCHES[0], 1)]
     assert second.ours("nic", two) == two
     again = second.claims("nic")  # the next probe, while they may still be there
     again.claim(MATCHES[0])
@@ -206,7 +210,7 @@ def test_another_queue_in_a_file_of_before_leaves_the_last_two(tmp_path: Path) -
         path.write_bytes(b"".join([line(["+", "eth0", FIELDS, first]), *turns]))
         journal = FilterJournal(path)
         [named] = journal.left["eth0"]
-        found = [n for n in range(5) if journal.ours("eth0", [Rule(9, named, n)])]
+        found = [n for n in range(5) if journal.ours("eth0", [Filter(9, named, n)])]
         journal.close()
         return found
 

@@ -48,13 +48,13 @@ def test_nothing_is_changed_without_a_journal(lab: Lab, small: Path) -> None:
         while row["state"] == "steered":  # the rest of the journal's last page is still there
             app = bed.apps.udp_connected()
             row = bed.row(app, decided, "is steered, or refused")
-        before = lab.nic.rules()
+        before = lab.nic.filters()
         assert row["rule"] is None
         assert "No space left on device" in row["why"]
         assert bed.rule(app) is None
         (small / "run/filler").unlink()
         bed.steered(app)
         delivered(bed.meter, app)
-        assert len(lab.nic.rules()) == len(before) + 1
+        assert len(lab.nic.filters()) == len(before) + 1
         assert bed.daemon.end() == 0
         assert "Traceback" not in bed.daemon.said()

@@ -22,7 +22,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from atfnd.model import Match, Rule
+from atfnd.model import Filter, Match
 from atfnd.program.journals.filter_journal import FilterJournal
 from atfnd.program.journals.record_file import Unrecorded
 from tests.values import key
@@ -104,7 +104,7 @@ def ours(journal: FilterJournal, nic: str, match: Match) -> tuple[set[int], set[
     there = {
         (location, queue)
         for location, queue in product(LOCATIONS, QUEUES)
-        if journal.ours(nic, [Rule(location, match, queue)])
+        if journal.ours(nic, [Filter(location, match, queue)])
     }
     if not there:
         return None

@@ -97,6 +97,6 @@ def test_a_pause_outlives_the_daemon(shared_lab: Lab, tmp_path: Path) -> None:
             bed.daemon.end(number)
             bed.start()
             bed.row(app, lambda row: row["state"] == "observed", "is only observed")
-            assert shared_lab.nic.rules() == []
+            assert shared_lab.nic.filters() == []
         assert bed.daemon.ctl("resume", name).stdout == f"{name} is resumed\n"
         bed.steered(app)

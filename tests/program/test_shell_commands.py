@@ -18,6 +18,7 @@ from atfnd.model import (
     Action,
     ActionKind,
     Actuator,
+    Filter,
     FlowKey,
     FlowState,
     Match,
@@ -27,7 +28,6 @@ from atfnd.model import (
     Policy,
     Protocol,
     Queue,
-    Rule,
     Thread,
     Topology,
 )
@@ -39,7 +39,7 @@ from tests.values import RULE as WANTED
 
 __all__: list[str] = []
 
-ETH = replace(NIC, name="eth0", caps=replace(NIC.caps, location_any=False, rule_slots=64))
+ETH = replace(NIC, name="eth0", caps=replace(NIC.caps, location_any=False, filter_slots=64))
 ANY = replace(ETH, caps=replace(ETH.caps, location_any=True))
 SHORT_GAP = replace(ETH, caps=replace(ETH.caps, actuator=Actuator.SHORT_GAP))
 LAB = replace(NIC, name="lab:lab", caps=replace(NIC.caps, driver="lab"))
@@ -131,10 +131,10 @@ def test_where_there_is_no_command_it_says_why(action: Action, nic: NicView, wor
 
 @given(st.sets(st.integers(0, 63)), st.integers(1, 70))
 def test_locations_are_those_that_the_nic_would_be_asked_for(used: set[int], count: int) -> None:
-    held = [Rule(at, Match.of(key(500 + at)), 0) for at in sorted(used)]
+    held = [Filter(at, Match.of(key(500 + at)), 0) for at in sorted(used)]
     plan = tuple(rule(ActionKind.INSERT, to=key(n)) for n in range(count))
     free = sum(1 << at for at in range(64) if at not in used)
-    for hand in shell_commands(plan, replace(ETH, rules=tuple(held))):
+    for hand in shell_commands(plan, replace(ETH, filters=tuple(held))):
         wanted = choose(free, 64, False, lambda at: False)
         if wanted is None:
             assert " loc " not in hand.commands[0]
@@ -144,9 +144,9 @@ def test_locations_are_those_that_the_nic_would_be_asked_for(used: set[int], cou
 
 
 def test_a_location_that_a_delete_frees_is_used_again() -> None:
-    held = tuple(Rule(at, Match.of(key(500 + at)), 0) for at in range(64))
+    held = tuple(Filter(at, Match.of(key(500 + at)), 0) for at in range(64))
     plan = rule(ActionKind.DELETE, 7, key(507)), rule(ActionKind.INSERT)
-    assert shell_commands(plan, replace(ETH, rules=held))[1] == ShellCommands(
+    assert shell_commands(plan, replace(ETH, filters=held))[1] == ShellCommands(
         (f"ethtool -N eth0 {WORDS} action 3 loc 7",)
     )
 

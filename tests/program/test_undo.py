@@ -111,7 +111,7 @@ def test_a_setting_that_did_not_stay_as_it_was_is_said(bed: Bed) -> None:
 
 
 def test_filters_that_the_kernel_does_not_list_are_said_to_be_left(bed: Bed) -> None:
-    bed.nic.refuse("rules", errno.EIO)
-    [left] = [each for each in bed.undone() if each.what == "rules"]
+    bed.nic.refuse("filters", errno.EIO)
+    [left] = [each for each in bed.undone() if each.what == "filters"]
     assert left.errno == errno.EIO
     assert 7 in bed.nic.table

@@ -32,13 +32,13 @@ from atfnd.model import (
     Action,
     ActionKind,
     Actuator,
+    Filter,
     FlowKey,
     Match,
     Mode,
     Outcome,
     Plan,
     Restored,
-    Rule,
     SocketUse,
     Thread,
 )
@@ -259,13 +259,13 @@ class Run:
     def _adopt(self) -> None:
         uses = {Match.of(use.key): use for use in self._world.uses()}
         known = {Match.of(flow.key) for flow in self.memory.table.steered("nic")}
-        ours = self.journal.ours("nic", self._world.nic.rules())
+        ours = self.journal.ours("nic", self._world.nic.filters())
         ours = [rule for rule in ours if rule.match not in known]
         _, plan = audit.adopt(self.view, ours, uses, self.memory, self._world.now_ns)
         self.carry_out(plan)
 
     def check_rules(self) -> None:
-        now_ns, rules = self._world.now_ns, self._world.nic.rules()
+        now_ns, rules = self._world.now_ns, self._world.nic.filters()
         gone = lost(self.view, rules, self.memory, disturbed=False)
         for flow in [*gone, *audit.check_rules(self.view, rules, self.memory, now_ns)]:
             self.journal.release("nic", Match.of(flow.key))
@@ -319,7 +319,7 @@ class World:
         self.mode = self.chance.choice((*Mode, Mode.BOUNDED, Mode.BOUNDED))  # which waits longest
         self.run: Run | None
         self.alive: set[int] = set()
-        self.theirs: dict[int, Rule] = {}
+        self.theirs: dict[int, Filter] = {}
         self.found = dict(self.nic.values)
         self.said: list[str] = []
         self.seen: set[str] = set()  # kinds of what happened
@@ -414,7 +414,9 @@ class World:
 
     def refused(self, run: Run) -> None:
         del run
-        call = self.chance.choice(("insert", "insert", "delete", "rules", "rule", "write_setting"))
+        call = self.chance.choice(
+            ("insert", "insert", "delete", "filters", "filter", "write_setting")
+        )
         code = self.chance.choice((errno.EBUSY, errno.EIO, errno.ENOSPC, errno.EINVAL))
         self.nic.refuses_nothing()
         self.nic.does_it_anyway = code in (errno.EBUSY, errno.EIO) and self.chance.random() < 0.5

@@ -70,7 +70,7 @@ def recorded(bed: Bed, file: Path, happens: Callable[[], None]) -> list[Done]:
 
 def keys_in(bed: Bed) -> list[FlowKey]:
     """Whom the filters in the NIC are for."""
-    return [rule.match.key() for rule in bed.lab.nic.rules() if rule.match]
+    return [rule.match.key() for rule in bed.lab.nic.filters() if rule.match]
 
 
 def moved_since(bed: Bed, before: int) -> bool:

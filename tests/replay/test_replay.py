@@ -252,7 +252,7 @@ def test_a_longer_dwell_is_kept_by_the_recordings_clock() -> None:
 
 def test_a_nic_without_filters_is_replayed_by_its_table() -> None:
     nic = replace(NIC, armed=False, method=SteeringMethod.RSS, method_why="no filters")
-    nic = replace(nic, caps=replace(nic.caps, rules=False))
+    nic = replace(nic, caps=replace(nic.caps, filters=False))
     replay = Replay(POLICY)
     for line in (RecordedMachine(0, (nic,), topology()), used(1, 2, SECOND_NS, rss_queue=3)):
         replay.take(line)

@@ -93,7 +93,7 @@ def test_405_says_what_is_allowed(daemon: Serving) -> None:
 def test_what_the_daemon_and_the_kernel_refuse(daemon: Serving) -> None:
     def add() -> None:
         lab = daemon.source.views[0]
-        none = replace(lab.caps, rules=False)
+        none = replace(lab.caps, filters=False)
         daemon.source.views += [replace(lab, name="plain0", caps=none), replace(lab, name="stuck0")]
 
     daemon.do(add)

@@ -126,7 +126,7 @@ def test_wanted_but_refused_repeats_the_reason() -> None:
 def test_overflow_of_the_nic_and_of_the_table() -> None:
     entry = replace(flow(40_000, FlowState.OVERFLOW), location=None, why="table full")
     full = lab(OURS, rule(101, Match.of(key(40_001)), 1))
-    full = replace(full, caps=replace(full.caps, rule_slots=2))
+    full = replace(full, caps=replace(full.caps, filter_slots=2))
     assert "filter table is full (2 rules in 2 slots, 1 not ours)" in explained(entry, full).verdict
     answer = explained(entry, lab(OURS))
     assert "no room for it (lab:lab holds 1 rules in 4096 slots): table full" in answer.verdict
@@ -204,5 +204,5 @@ def test_no_advice_to_give_a_cpu_the_queue_that_was_just_taken_from_it() -> None
     assert explained(waits, nic).advice == back
     assert explained(replace(waits, fell_back="no queue is delivered there"), nic).advice == back
     steered = replace(flow(40_000), target_cpu=None, fell_back="no queue is delivered there")
-    nic = replace(nic, rules=(), queues=queues)
+    nic = replace(nic, filters=(), queues=queues)
     assert "put a queue" not in str(explained(steered, nic).advice)

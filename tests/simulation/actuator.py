@@ -202,7 +202,7 @@ class WorldActuator:
 
     def stands(self, key: FlowKey, location: int, queue: int) -> bool:
         try:
-            there = self._nic.rule(location)
+            there = self._nic.filter(location)
         except OSError:
             return True
         return there is not None and (there.match, there.queue) == (Match.of(key), queue)

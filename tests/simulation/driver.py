@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from atfnd.kernel.ethtool.rxnfc import RxnfcCount
-from atfnd.model import Actuator, Match, Rule
+from atfnd.model import Actuator, Filter, Match
 from atfnd.nic.drivers import Driver, Masks, Overwrite, Placing
 from tests.simulation.world import World
 
@@ -184,14 +184,14 @@ class Door:
             raise refused(self._table.unread.popleft())
         return tuple(self._table.entries), self._table.slots
 
-    def rule(self, location: int) -> Rule | None:
-        self._asked("rule")
+    def filter(self, location: int) -> Filter | None:
+        self._asked("filter")
         entry = self._table.entries.get(location)
         if entry is None:
             return None
         if self._owner == OURS:
             entry.seen = entry.match, entry.queue
-        return Rule(location, entry.match, entry.queue, other=entry.other)
+        return Filter(location, entry.match, entry.queue, other=entry.other)
 
     def insert(self, match: Match, queue: int, location: int | None) -> int:
         table, driver = self._table, self._table.driver

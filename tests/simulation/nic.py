@@ -22,13 +22,13 @@ from atfnd.model import (
     Caps,
     Conflict,
     Device,
+    Filter,
     FlowKey,
     Match,
     NicStats,
     Queue,
     QueueStats,
     Rss,
-    Rule,
 )
 from atfnd.move.port import Port, Stage
 from atfnd.move.port import Ring as RingFacts
@@ -177,11 +177,11 @@ class WorldNic:
             raise refused(errno.EINVAL)
         self.write_setting(f"queue-cpu:{index}", str(cpu))
 
-    def rules(self) -> list[Rule]:
+    def filters(self) -> list[Filter]:
         return self._ntuple.list()
 
-    def rule(self, location: int) -> Rule | None:
-        return self._ntuple.rule(location)
+    def filter(self, location: int) -> Filter | None:
+        return self._ntuple.filter(location)
 
     def insert(self, match: Match, queue: int, location: int | None = None) -> int:
         return self._ntuple.insert(match, queue, location)

@@ -37,6 +37,7 @@ from atfnd.engine.table.memory import Memory
 from atfnd.model import (
     Action,
     ActionKind,
+    Filter,
     Flow,
     FlowKey,
     Match,
@@ -45,7 +46,6 @@ from atfnd.model import (
     Outcome,
     Plan,
     Restored,
-    Rule,
     SocketUse,
 )
 from atfnd.move import device, evidence, holding
@@ -72,12 +72,12 @@ def _nothing(*_: object, **__: object) -> None:
 
 def _whatever_is_there(
     nic: Nic, journal: FilterJournal, location: int, match: Match
-) -> Rule | None:
+) -> Filter | None:
     del journal, match
-    return nic.rule(location)
+    return nic.filter(location)
 
 
-def _of_this_match(nic: Nic, journal: FilterJournal, there: Rule, match: Match) -> bool:
+def _of_this_match(nic: Nic, journal: FilterJournal, there: Filter, match: Match) -> bool:
     del nic, journal
     return there.match == match
 

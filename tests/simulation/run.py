@@ -759,7 +759,7 @@ class Run:
         theirs |= "left" in memory.in_force.by_name and flow.key.local_port == PORTS[1]
         order = memory.in_force.by_name["everything"].order
         view = self.service.engine.views[nic.name]
-        by_rules = view.method is SteeringMethod.RULES
+        by_rules = view.method is SteeringMethod.FILTERS
         room &= (
             not by_rules or no_filter(view, flow.key) is None
         )  # a write of its probe was refused

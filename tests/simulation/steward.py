@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from atfnd.model import Action, ActionKind, FlowKey, Match, Outcome, Restored, Rule
+from atfnd.model import Action, ActionKind, Filter, FlowKey, Match, Outcome, Restored
 from atfnd.move.command import Ended
 from atfnd.move.device import NicMoves
 from atfnd.move.event import Event, EvidenceLost, FlowClosed, PortChanged, Reset, TimerDue, Wanted
@@ -98,7 +98,7 @@ class Steward:
         nic.ours.on_write = partial(self._before, nic)
         nic.ours.on_tried = lambda match, queue: self.written.add((match, queue))
         nic.ours.is_ambiguous = self.written.__contains__
-        rules = nic.rules()
+        rules = nic.filters()
         if nic.table.up and (left := unnamed(self.journal, nic)):
             nic.world.broken("journal", f"{len(left)} filters of ours in {nic.name} are not in it")
         for rule in self.journal.ours(nic.name, rules):
@@ -220,7 +220,7 @@ class Steward:
         undo = Undo(nic, self.journal, self.undo_journal)
         outcomes = undo.filters("restore")
         done = [
-            Restored(nic.name, "rule", each.errno, each.left) for each in outcomes if each.errno
+            Restored(nic.name, "filter", each.errno, each.left) for each in outcomes if each.errno
         ]
         undone = setting.undo(nic, self.undo_journal)
         done += (Restored(nic.name, *each) for each in undone)
@@ -236,7 +236,7 @@ class Steward:
         """Read the filters: one that is not there is not ours any more."""
         if nic.name not in self.movers or not nic.table.up:
             return
-        rules = {rule.location: rule for rule in nic.rules()}
+        rules = {rule.location: rule for rule in nic.filters()}
         for (name, key), there in list(self.placed.items()):
             found, match = rules.get(there.location), Match.of(key)
             same = found is not None and (found.match, found.queue) == (match, there.queue)
@@ -318,8 +318,8 @@ class Steward:
         return frozenset(rss.table) if queue is None else frozenset({queue})
 
 
-def unnamed(journal: FilterJournal, nic: WorldNic) -> list[Rule]:
+def unnamed(journal: FilterJournal, nic: WorldNic) -> list[Filter]:
     """Filters of ours in a NIC that a journal does not say to be ours."""
-    rules = [Rule(e.location, e.match, e.queue) for e in nic.our_entries()]
+    rules = [Filter(e.location, e.match, e.queue) for e in nic.our_entries()]
     named = journal.ours(nic.name, rules)
     return [rule for rule in rules if rule not in named]

@@ -41,9 +41,9 @@ ASKED = {
     "engine -> move": {"in_order", "origins"},
     "engine -> nic": {"rss_index"},
     "move -> program": {"now_ns", "watch", "hold", "in_force"},
-    "nic -> kernel": {"rule", "locations", "delete"},
+    "nic -> kernel": {"filter", "locations", "delete"},
     "observe -> kernel": {"encrypted"},
-    "program -> nic": {"rule", "rules"},
+    "program -> nic": {"filter", "filters"},
 }
 # A call goes down: to a room that stands on a later line, or on the same one.
 DOWN = [["daemon"], ["engine", "policy"], ["move"], ["program"], ["observe"], ["nic"], ["kernel"]]

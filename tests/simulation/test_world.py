@@ -101,7 +101,7 @@ def test_it_is_a_nic(world: World) -> None:
     nic: Nic = a_nic(world)
     assert nic.caps().actuator is Actuator.IN_PLACE
     assert nic.probe().probed
-    assert nic.rules() == []
+    assert nic.filters() == []
     assert [queue.cpu for queue in nic.queues()] == [0, 1, 2, 3]
 
 
@@ -123,9 +123,9 @@ def test_a_filter_is_inserted_moved_and_deleted_as_its_driver_does(
     by_gap = len(flow.changes) - rings > 1
     atomic = nic.table.overwrite in (Overwrite.IN_PLACE, Overwrite.BY_MATCH)
     assert by_gap is not (atomic or nic.rss_queue_of(flow) in (first, second))
-    assert [(rule.match, rule.queue) for rule in nic.rules()] == [(flow.match, second)]
+    assert [(rule.match, rule.queue) for rule in nic.filters()] == [(flow.match, second)]
     nic.delete(moved)
-    assert nic.rules() == []
+    assert nic.filters() == []
     assert nic.queue_of(flow) == nic.rss_queue_of(flow)
     with pytest.raises(OSError, match=r".") as refusal:
         nic.delete(moved)
@@ -140,16 +140,16 @@ def test_a_full_table_is_said_to_be_full(world: World, driver: str) -> None:
     with pytest.raises(OSError, match=r".") as refusal:
         nic.insert(Match.of(key(5)), 0)
     assert refusal.value.errno == errno.ENOSPC
-    assert len(nic.rules()) == 4
+    assert len(nic.filters()) == 4
 
 
 def test_an_accepted_filter_may_be_dropped_later(world: World) -> None:
     nic = a_nic(world, "iavf")
     nic.table.drops = 1
     nic.insert(Match.of(key(1)), 0)
-    assert len(nic.rules()) == 1
+    assert len(nic.filters()) == 1
     world.pass_ns(10 * MS)
-    assert nic.rules() == []
+    assert nic.filters() == []
 
 
 def test_who_wrote_a_setting_is_known(world: World) -> None:
@@ -176,7 +176,7 @@ def test_a_link_that_is_down_has_no_interrupts_and_comes_up_with_new_ones(world:
 def test_a_nic_that_is_gone_answers_so(world: World) -> None:
     nic = a_nic(world)
     nic.unplug()
-    for call in (nic.rules, nic.queues, nic.caps, nic.up, nic.settings):
+    for call in (nic.filters, nic.queues, nic.caps, nic.up, nic.settings):
         with pytest.raises(OSError, match=r".") as refusal:
             call()
         assert refusal.value.errno == errno.ENODEV

@@ -76,8 +76,8 @@ def share(nic: NicView) -> int | None:
     """How many filters of this NIC may be ours: what the policy allows, less what others took above
     the reserve. None: no limit is known."""
     bounds = [] if nic.budget is None else [nic.budget]
-    if nic.caps.rule_slots is not None and nic.foreign is not None:
-        bounds.append(max(0, nic.caps.rule_slots - nic.foreign))
+    if nic.caps.filter_slots is not None and nic.foreign is not None:
+        bounds.append(max(0, nic.caps.filter_slots - nic.foreign))
     return min(bounds, default=None)
 
 
@@ -163,7 +163,7 @@ def make_room(flow: Flow, nic: NicView, memory: Memory) -> Plan:
     spending, table = memory.nics[nic.name].spending, memory.table
     if (
         not nic.armed
-        or nic.method is not SteeringMethod.RULES
+        or nic.method is not SteeringMethod.FILTERS
         or flow.key in spending.swaps.values()
     ):
         return ()
@@ -359,7 +359,7 @@ def swaps(nic: NicView, memory: Memory, now_ns: int) -> Plan:
     """After `weigh`, and after the free slots were used: rules to delete, each for the flow that is
     to get its slot."""
     spending = memory.nics[nic.name].spending
-    if not nic.armed or nic.method is not SteeringMethod.RULES:
+    if not nic.armed or nic.method is not SteeringMethod.FILTERS:
         return ()
     waiting: list[tuple[float, FlowKey]] = []
     ruled: list[tuple[float, Flow]] = []

@@ -12,12 +12,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from atfnd.engine.table.memory import Memory
-from atfnd.model import Flow, FlowState, Match, NicView, Rule
+from atfnd.model import Filter, Flow, FlowState, Match, NicView
 
 __all__ = ["lost"]
 
 
-def lost(nic: NicView, rules: Sequence[Rule], memory: Memory, *, disturbed: bool) -> list[Flow]:
+def lost(nic: NicView, rules: Sequence[Filter], memory: Memory, *, disturbed: bool) -> list[Flow]:
     """Entries whose rule the NIC lost: their rule is wanted again, and they are returned.
     `disturbed`: the link, the channels or a feature has just changed."""
     ours = [

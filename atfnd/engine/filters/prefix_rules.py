@@ -63,7 +63,7 @@ class _Found(NamedTuple):
 
 def wanted(nic: NicView, memory: Memory) -> bool:
     """There is something to look at."""
-    if not nic.armed or nic.method is not SteeringMethod.RULES:
+    if not nic.armed or nic.method is not SteeringMethod.FILTERS:
         return False
     able = nic.caps.exact_wins and bool(nic.caps.shapes)
     return bool(memory.table.prefix_rules(nic.name)) or (able and aggregate.short(nic, memory))

@@ -177,7 +177,7 @@ def look(
         return set(), ()
     before = known.owned
     lent = memory.lent_of(nic)
-    owners = _owners(nic, memory, now_ns) if nic.method is SteeringMethod.RULES else []
+    owners = _owners(nic, memory, now_ns) if nic.method is SteeringMethod.FILTERS else []
     for queue in _of_unknown(nic, memory):
         if queue in lent.free_ns:
             lent.free_ns[queue] = now_ns

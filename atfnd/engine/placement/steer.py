@@ -94,7 +94,7 @@ def seen(
     manual = old is not None and old.state is FlowState.MANUAL
     unsteered = old is None or (old.location is None and old.state not in _HELD)
     # Without filters, the flow's indirection entry needs the evidence.
-    by_rules = nic.method is SteeringMethod.RULES or not nic.armed
+    by_rules = nic.method is SteeringMethod.FILTERS or not nic.armed
     placement = in_force(rule.placement, nic.name, rule.name, event.thread, memory)
     unsteered = unsteered and rule.placement is not Placement.AUTO  # which can only be measured
     if unsteered and by_rules and right(placement, event.app_cpu, arrives, event.thread, memory):
@@ -277,7 +277,7 @@ def _place(flow: Flow, nic: NicView, memory: Memory, now_ns: int) -> Plan:
         why = f"the rule of {whose} leads it to queue {own_queue.index}, which follows its thread"
         table.put(replace(flow, state=FlowState.PORT, target_queue=own_queue.index, why=why))
         return ()
-    if not nic.armed or nic.method is not SteeringMethod.RULES:
+    if not nic.armed or nic.method is not SteeringMethod.FILTERS:
         if flow.location is None:
             table.put(replace(flow, state=FlowState.OBSERVED, target_queue=queue.index))
         return ()

@@ -49,8 +49,8 @@ def method_of(nic: NicView) -> tuple[SteeringMethod, str]:
     for conflict in nic.conflicts:
         if conflict.blocks:
             return SteeringMethod.NONE, f"{conflict.what}: nothing is steered until that ends"
-    if nic.caps.rules:
-        return SteeringMethod.RULES, "this NIC takes 5-tuple filters: one a flow"
+    if nic.caps.filters:
+        return SteeringMethod.FILTERS, "this NIC takes 5-tuple filters: one a flow"
     without = nic.caps.why or NO_RULES
     if "rss" in nic.manual:
         return (
@@ -95,7 +95,7 @@ def _has_rfs(nic: NicView) -> bool:
 
 def no_filter(nic: NicView, key: FlowKey) -> str | None:
     """Why no filter for this flow may be tried; None: one may."""
-    if nic.method is not SteeringMethod.RULES:
+    if nic.method is not SteeringMethod.FILTERS:
         return nic.method_why
     if nic.caps.takes(Match.of(key)):
         return None

@@ -11,7 +11,7 @@ import errno
 import struct
 
 from atfnd.kernel.ethtool.flow_words import FLOW_EXT, FLOW_MAC_EXT, FLOW_RSS, flow_words
-from atfnd.model import Match, Protocol, Rule
+from atfnd.model import Filter, Match, Protocol
 
 __all__ = ["COUNT_AT", "LOCATION_AT", "RX_CLS_LOC_ANY", "SIZE", "decode", "encode"]
 
@@ -100,14 +100,14 @@ def _masked(family: int, address: bytes | None, prefix: int) -> tuple[bytes, byt
     return address, masks[prefix]
 
 
-def decode(buffer: memoryview | bytes) -> Rule:
+def decode(buffer: memoryview | bytes) -> Filter:
     """Read a whole struct ethtool_rxnfc: a rule of ours, or any other one in words."""
     _, _, _, flow_type, body, cookie, location, context = _WHOLE.unpack_from(buffer)
     queue = cookie if cookie <= 0xFFFFFFFF and not flow_type & FLOW_RSS else None
     match = None if queue is None else _match(flow_type, body)
     if match is not None:
-        return Rule(location, match, queue)
-    return Rule(location, None, queue, None, flow_words(flow_type, body, cookie, context))
+        return Filter(location, match, queue)
+    return Filter(location, None, queue, None, flow_words(flow_type, body, cookie, context))
 
 
 def _match(flow_type: int, body: bytes) -> Match | None:

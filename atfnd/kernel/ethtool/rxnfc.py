@@ -24,7 +24,7 @@ from atfnd.kernel.ethtool.flow_spec import (
     encode,
 )
 from atfnd.kernel.system.netns import open_socket
-from atfnd.model import Match, Rule
+from atfnd.model import Filter, Match
 
 __all__ = ["Rxnfc", "RxnfcCount"]
 
@@ -100,7 +100,7 @@ class Rxnfc:
             return struct.unpack_from(f"@{count}I", memory, _LOCATIONS_AT), data
         raise OSError(errno.EMSGSIZE, "the list of rules grows faster than it can be read")
 
-    def rule(self, location: int) -> Rule | None:
+    def filter(self, location: int) -> Filter | None:
         """The rule there, None when there is none: drivers report that with ENOENT or EINVAL."""
         buffer = self._buffer
         buffer[:] = bytes(SIZE)

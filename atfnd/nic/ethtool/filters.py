@@ -17,7 +17,7 @@ from typing import TypeVar
 
 from atfnd.errors import refusable
 from atfnd.kernel.ethtool.rxnfc import Rxnfc
-from atfnd.model import Match, Rule
+from atfnd.model import Filter, Match
 from atfnd.nic.drivers import Capacity, Driver, Overwrite
 from atfnd.nic.location import choose, is_wide
 
@@ -60,13 +60,13 @@ class EthtoolNtuple:
             size = self.rxnfc.locations()[1]
         return size or self.driver.slots
 
-    def list(self) -> list[Rule]:
+    def list(self) -> list[Filter]:
         """Every filter, ours or not, in location order."""
-        found = (self.rxnfc.rule(location) for location in sorted(self.rxnfc.locations()[0]))
+        found = (self.rxnfc.filter(location) for location in sorted(self.rxnfc.locations()[0]))
         return [rule for rule in found if rule is not None]  # one may be gone since it was listed
 
-    def rule(self, location: int) -> Rule | None:
-        return self.rxnfc.rule(location)
+    def filter(self, location: int) -> Filter | None:
+        return self.rxnfc.filter(location)
 
     def insert(self, match: Match, queue: int, location: int | None = None) -> int:
         """As `Nic.insert`. `rule` reads what a failed move left."""
@@ -98,7 +98,7 @@ class EthtoolNtuple:
         try:
             self.patiently(lambda: self.rxnfc.delete(location))
         except OSError as error:
-            if error.errno == errno.EINVAL and self.rule(location) is None:
+            if error.errno == errno.EINVAL and self.filter(location) is None:
                 raise OSError(errno.ENOENT, f"no rule at location {location}") from error
             raise
         self._matches.pop(location, None)
@@ -119,7 +119,7 @@ class EthtoolNtuple:
 
     def _move(self, match: Match, queue: int, location: int) -> int:
         """Another queue for the filter at `location`."""
-        there = self.rule(location)
+        there = self.filter(location)
         if there is None:
             raise OSError(errno.ENOENT, f"no rule at location {location}")
         if there.match != match:
@@ -153,13 +153,13 @@ class EthtoolNtuple:
                 if location is None:
                     break
                 self._free &= ~(1 << location)
-                if self.rule(location) is None:
+                if self.filter(location) is None:
                     return location
         raise OSError(errno.ENOSPC, f"no location of {self.slots()} is free for it")
 
     def _is_wide(self, location: int) -> bool | None:
         """The filter there is for many flows; None: it is not of our kind, or gone."""
-        rule = self.rule(location)
+        rule = self.filter(location)
         return None if rule is None or rule.match is None else is_wide(rule.match)
 
     def _look_for_free(self) -> None:
@@ -176,7 +176,7 @@ class EthtoolNtuple:
         # A location may have been reused since it was read.
         suspect = [location for location, held in known.items() if held == match]
         for location in [*(there - known.keys()), *suspect]:
-            rule = self.rule(location)
+            rule = self.filter(location)
             known[location] = rule.match if rule is not None else None
             if known[location] == match:
                 raise OSError(errno.EEXIST, f"location {location} has this match")

@@ -27,12 +27,12 @@ from atfnd.model import (
     Caps,
     Conflict,
     Device,
+    Filter,
     Match,
     NicStats,
     Queue,
     QueueStats,
     Rss,
-    Rule,
 )
 from atfnd.nic import Claims
 from atfnd.nic.driver_table import driver_of
@@ -183,15 +183,15 @@ class EthtoolNic:
             raise OSError(errno.ENETDOWN, f"queue {index} has no interrupt: the link is down")
         confine(queues[index], {cpu})
 
-    def rules(self) -> list[Rule]:
+    def filters(self) -> list[Filter]:
         """Empty for a driver without a filter table."""
         ntuple = self._rules()
         with refusable(errno.EOPNOTSUPP):
             return ntuple.list()
         return []
 
-    def rule(self, location: int) -> Rule | None:
-        return self._rules().rule(location)
+    def filter(self, location: int) -> Filter | None:
+        return self._rules().filter(location)
 
     def insert(self, match: Match, queue: int, location: int | None = None) -> int:
         return self._rules().insert(match, queue, location)

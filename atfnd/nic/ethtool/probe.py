@@ -55,7 +55,7 @@ def expected(ntuple: EthtoolNtuple) -> Caps:
     caps = _caps(ntuple, slots, None)
     caps = replace(
         caps,
-        rules=True,
+        filters=True,
         location_any=count.location_any,
         exact_wins=not count.location_any,
         actuator=driver.actuator,
@@ -93,7 +93,7 @@ def probed(ntuple: EthtoolNtuple, claims: Claims | None = None) -> Caps:
         limits.append(f"filters must name the whole 5-tuple ({trial.open_refused})")
     return replace(
         before,
-        rules=True,
+        filters=True,
         prefix_masks=before.prefix_masks if trial.open_refused is None else not trial.open_refused,
         actuator=actuator,
         shapes=trial.shapes,
@@ -193,11 +193,11 @@ class _Trial:
         if claims is not None:
             undo.callback(claims.release, match)
         undo.callback(_remove, ntuple, location)
-        rule = ntuple.rule(location)
+        rule = ntuple.filter(location)
         end = time.monotonic() + _SHOWN_S
         while rule is None and time.monotonic() < end:
             time.sleep(_LOOK_S)
-            rule = ntuple.rule(location)
+            rule = ntuple.filter(location)
             ntuple.asynchronous |= rule is not None
         if rule is None:
             return None, "accepted, and then not there"
@@ -234,8 +234,8 @@ def _caps(ntuple: EthtoolNtuple, slots: int | None, why: str | None) -> Caps:
     """No filters, as far as is known."""
     return Caps(
         driver=ntuple.driver.name,
-        rules=False,
-        rule_slots=slots,
+        filters=False,
+        filter_slots=slots,
         prefix_masks=False,
         location_any=False,
         rss_table=False,
@@ -258,7 +258,7 @@ def _none(ntuple: EthtoolNtuple, before: Caps, why: str) -> Caps:
         words += f"; ntuple filters are off, which may be why: ethtool -K {ntuple.nic} ntuple on"
     elif driver.gates:
         words += f"; {'; '.join(driver.gates_of(ntuple.nic))}"
-    none = _caps(ntuple, before.rule_slots, words)
+    none = _caps(ntuple, before.filter_slots, words)
     gated = driver.rules and not on  # it is worth opening
     return replace(none, probed=True, actuator=driver.actuator if gated else Actuator.NONE)
 

@@ -17,7 +17,7 @@ from functools import lru_cache
 
 from atfnd.bpf import _bpf
 from atfnd.bpf.layout import layout
-from atfnd.model import Match, Protocol, Rule
+from atfnd.model import Filter, Match, Protocol
 from atfnd.nic.lab.device import MASKS, RULE, LabDevice
 from atfnd.nic.location import choose, is_wide
 
@@ -163,7 +163,7 @@ class LabNtuple:
             with self._device.changing():
                 self._remove(location)
 
-    def rule(self, location: int) -> Rule | None:
+    def filter(self, location: int) -> Filter | None:
         device = self._device
         with self._whole():
             if not 0 <= location < device.slots:
@@ -171,15 +171,15 @@ class LabNtuple:
             key, queue, used, hits = RULE.unpack_from(device.rules, location * RULE.size)
             at = key[MASK_NUMBER] * TUPLE.size
             mask = bytes(device.mask[at : at + TUPLE.size])
-        return Rule(location, _match_of(key, mask), queue, hits) if used else None
+        return Filter(location, _match_of(key, mask), queue, hits) if used else None
 
-    def list(self) -> list[Rule]:
+    def list(self) -> list[Filter]:
         device = self._device
         with self._whole():
             slots, masks = bytes(device.rules), bytes(device.mask)
         shapes = [masks[at : at + TUPLE.size] for at in range(0, len(masks), TUPLE.size)]
         return [
-            Rule(location, _match_of(key, shapes[key[MASK_NUMBER]]), queue, hits)
+            Filter(location, _match_of(key, shapes[key[MASK_NUMBER]]), queue, hits)
             for location, (key, queue, used, hits) in enumerate(RULE.iter_unpack(slots))
             if used
         ]

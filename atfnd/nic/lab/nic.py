@@ -25,13 +25,13 @@ from atfnd.model import (
     Caps,
     Conflict,
     Device,
+    Filter,
     Match,
     NicStats,
     Protocol,
     Queue,
     QueueStats,
     Rss,
-    Rule,
     Shape,
 )
 from atfnd.nic import Claims
@@ -98,8 +98,8 @@ class LabNic:
     def caps(self) -> Caps:
         return Caps(
             driver="lab",
-            rules=True,
-            rule_slots=self._device.slots,
+            filters=True,
+            filter_slots=self._device.slots,
             prefix_masks=True,
             location_any=True,
             rss_table=True,
@@ -169,13 +169,13 @@ class LabNic:
             raise OSError(errno.ENETDOWN, f"queue {index} has no NAPI thread: the link is down")
         return pid
 
-    def rules(self) -> list[Rule]:
+    def filters(self) -> list[Filter]:
         self._interface.up()  # ENODEV when the device is gone: our mapping of its registers stays
         return self._ntuple.list()
 
-    def rule(self, location: int) -> Rule | None:
+    def filter(self, location: int) -> Filter | None:
         self._interface.up()
-        return self._ntuple.rule(location)
+        return self._ntuple.filter(location)
 
     def insert(self, match: Match, queue: int, location: int | None = None) -> int:
         """As `Nic.insert`; the highest free location when none is given. Hits of a rule whose
@@ -208,7 +208,7 @@ class LabNic:
                 index=index,
                 packets=device.by_rule[index] + device.by_rss[index],
                 bytes=device.bytes[index],
-                by_rule=device.by_rule[index],
+                by_filter=device.by_rule[index],
                 by_rss=device.by_rss[index],
             )
             for index in range(device.queues)

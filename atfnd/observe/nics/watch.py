@@ -21,13 +21,13 @@ from atfnd.kernel.netlink.requests import Changes
 from atfnd.kernel.netlink.rtnl import link_changes
 from atfnd.kernel.netlink.tunnels import IpsecPolicy, encrypted, ipsec_policies
 from atfnd.model import (
+    Filter,
     FlowKey,
     NicReads,
     NicStats,
     NicView,
     Queue,
     ReadBytes,
-    Rule,
     SocketSeen,
     SocketUse,
     SteeringMethod,
@@ -84,7 +84,7 @@ class NicWatch:
         self._namespace: NamespaceLinks | None = None  # opened when it is first asked
         self._ipsec: tuple[IpsecPolicy, ...] = ()
         self._ipsec_until_ns = 0
-        self._shown: tuple[tuple[Rule, ...], NicStats, frozenset[int], int] | None = None
+        self._shown: tuple[tuple[Filter, ...], NicStats, frozenset[int], int] | None = None
         self._fresh_until_ns = 0
         self._disturbed_ns: int | None = None
         self.lives = 0  # how often its link or queues were found to be new ones
@@ -102,7 +102,7 @@ class NicWatch:
                 up=nic.up(),
                 caps=nic.caps(),
                 queues=(),
-                rules=(),
+                filters=(),
                 owned=frozenset(),
                 rss=nic.rss(),
                 ring_size=nic.ring_size(),
@@ -210,12 +210,12 @@ class NicWatch:
                 lost.append((queue, cpu))
         return lost
 
-    def read_rules(self) -> list[Rule]:
+    def read_rules(self) -> list[Filter]:
         """Every rule in the NIC, now. Not kept: thousands of them take megabytes."""
         self._shown = None
-        return self.nic.rules()
+        return self.nic.filters()
 
-    def others(self, rules: tuple[Rule, ...]) -> None:
+    def others(self, rules: tuple[Filter, ...]) -> None:
         """Note which of its rules are not ours."""
         if self.view.foreign != len(rules) or self.view.theirs != rules:
             self.view = replace(self.view, foreign=len(rules), theirs=rules)
@@ -226,11 +226,11 @@ class NicWatch:
         `owned` gives the locations of our rules."""
         now_ns = time.monotonic_ns()
         if self._shown is None or now_ns > self._fresh_until_ns:
-            self._shown = tuple(self.nic.rules()), self.nic.stats(), owned(), now_ns
+            self._shown = tuple(self.nic.filters()), self.nic.stats(), owned(), now_ns
             took_ns = time.monotonic_ns() - now_ns
             self._fresh_until_ns = now_ns + max(_FRESH_NS, int(took_ns / _SHARE))
         rules, stats, ours, read_ns = self._shown
-        return replace(self.view, rules=rules, stats=stats, owned=ours, read_ns=read_ns)
+        return replace(self.view, filters=rules, stats=stats, owned=ours, read_ns=read_ns)
 
     def reads_by(self, count: Callable[[], ReadBytes | None]) -> None:
         """The counter of the bytes that applications read of what it receives."""

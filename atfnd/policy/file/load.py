@@ -266,6 +266,6 @@ def _interface_rule(rule: InterfaceEntry, source: str) -> InterfaceRule:
         name=rule.match.name,
         source=source,
         armed=rule.armed,
-        rules_max=rule.rules.max,
-        rules_reserve=rule.rules.reserve,
+        filters_max=rule.rules.max,
+        filters_reserve=rule.rules.reserve,
     )

@@ -195,9 +195,9 @@ def armed(policy: Policy, ifname: str) -> bool:
 def rule_budget(policy: Policy, ifname: str, slots: int | None) -> int | None:
     """How many of the NIC's `slots` may hold rules of ours; None when nothing sets a bound."""
     rule = interface_rule(policy, ifname)
-    bounds = [] if rule.rules_max is None else [rule.rules_max]
+    bounds = [] if rule.filters_max is None else [rule.filters_max]
     if slots is not None:
-        bounds.append(max(0, slots - rule.rules_reserve))
+        bounds.append(max(0, slots - rule.filters_reserve))
     return min(bounds, default=None)
 
 

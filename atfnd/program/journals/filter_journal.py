@@ -16,7 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from atfnd.model import Match, Rule
+from atfnd.model import Filter, Match
 from atfnd.program.journals.record_file import Format, Record, RecordFile, Unrecorded
 
 __all__ = ["FilterJournal", "NicClaims"]
@@ -144,7 +144,7 @@ class FilterJournal:
         """After another queue was refused: the rule was read, is there, and has this queue."""
         self._append_if_possible("=", nic, match, location, [queue])
 
-    def ours(self, nic: str, rules: Iterable[Rule]) -> list[Rule]:
+    def ours(self, nic: str, rules: Iterable[Filter]) -> list[Filter]:
         """Those of the NIC's rules that are named. Of two with one match and no known location, the
         one at the higher location: we insert from the top of the table down. Of a match that is
         ours `anywhere`, all."""

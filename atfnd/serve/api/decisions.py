@@ -121,8 +121,8 @@ def _interface_view(rule: InterfaceRule) -> View:
         "match": rule.name,
         "source": rule.source,
         "armed": rule.armed,
-        "rules_max": rule.rules_max,
-        "rules_reserve": rule.rules_reserve,
+        "rules_max": rule.filters_max,
+        "rules_reserve": rule.filters_reserve,
     }
 
 

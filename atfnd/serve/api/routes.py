@@ -129,9 +129,9 @@ class Api:
             names = ", ".join(nic.name for nic in nics) or "none"
             raise OperatorError("which interface's rules?", f"nic=NAME, one of: {names}")
         nic = nics[0]
-        first = bisect_right(nic.rules, after, key=lambda rule: rule.location)
-        page = nic.rules[first : first + limit]
-        more = page[-1].location if first + limit < len(nic.rules) else None
+        first = bisect_right(nic.filters, after, key=lambda rule: rule.location)
+        page = nic.filters[first : first + limit]
+        more = page[-1].location if first + limit < len(nic.filters) else None
         rows = (views.rule_view(nic, rule) for rule in page)
         return await row_list(request, "rules", rows, lambda: {"next": more})
 

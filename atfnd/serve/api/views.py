@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from atfnd.model import (
     Cpu,
     Event,
+    Filter,
     Finding,
     Flow,
     Level,
@@ -21,7 +22,6 @@ from atfnd.model import (
     Node,
     Protocol,
     Restored,
-    Rule,
     endpoint,
 )
 from atfnd.serve.api.moves import move_view
@@ -45,7 +45,7 @@ __all__ = [
 
 View = dict[str, object]
 
-_COUNTED = "packets", "bytes", "by_rule", "by_rss"  # of a queue
+_COUNTED = "packets", "bytes", "by_filter", "by_rss"  # of a queue
 IN_THE_WAY = {Level.WARNING, Level.BLOCKER}
 
 
@@ -107,17 +107,17 @@ def nic_view(nic: NicView) -> View:
         "means": nic.method.value,  # former names of fields stay, as docs/api.md promises
         "means_why": nic.method_why,
         "queues": len(nic.queues),
-        "rules": len(nic.rules),
+        "rules": len(nic.filters),
         "rules_ours": len(nic.owned),
-        "rules_foreign": len(nic.rules) - len(nic.owned),
+        "rules_foreign": len(nic.filters) - len(nic.owned),
         "rules_max": nic.budget,
-        "rule_slots": caps.rule_slots,
+        "rule_slots": caps.filter_slots,
         "ring_size": nic.ring_size,
         "ring_drops": nic.stats.ring_drops,
         "caps": {
             "probed": caps.probed,
             "why": caps.why,
-            "rules": caps.rules,
+            "rules": caps.filters,
             "flow_types": _flow_types(caps.flow_types),
             "prefix_masks": caps.prefix_masks,
             "actuator": caps.actuator.value,
@@ -154,7 +154,7 @@ def finding_view(finding: Finding) -> View:
 
 def queue_views(nic: NicView) -> Iterator[View]:
     """One object per receive queue."""
-    rules = Counter(rule.queue for rule in nic.rules)
+    rules = Counter(rule.queue for rule in nic.filters)
     by_index = {stats.index: stats for stats in nic.stats.queues}
     for queue in nic.queues:
         stats = by_index.get(queue.index)
@@ -170,6 +170,7 @@ def queue_views(nic: NicView) -> Iterator[View]:
             "allowed_cpus": nic.settings.get(f"queue-cpu:{queue.index}"),
             "rules": rules[queue.index],
             **{name: getattr(stats, name, None) for name in _COUNTED},
+            "by_rule": getattr(stats, "by_filter", None),  # its former name
             "read_ns": nic.read_ns,
         }
 
@@ -199,12 +200,12 @@ def _side(address: bytes | None, prefix: int, port: int | None) -> str:
     return f"[{text}]:{port}" if ":" in text else f"{text}:{port}"
 
 
-def rule_text(rule: Rule) -> str:
+def rule_text(rule: Filter) -> str:
     """What it matches; for a rule of another shape all that it does, as `ethtool -N` prints it."""
     return rule.other or "?" if rule.match is None else match_text(rule.match)
 
 
-def rule_view(nic: NicView, rule: Rule) -> View:
+def rule_view(nic: NicView, rule: Filter) -> View:
     """For a rule of another shape, only the text of its match is known."""
     view: View = {
         "nic": nic.name,

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from atfnd.model import Flow, NicView, Queue, Rule, Topology
+from atfnd.model import Filter, Flow, NicView, Queue, Topology
 from atfnd.serve.api.views import rule_text
 from atfnd.serve.explain.classify import unread
 
@@ -32,7 +32,7 @@ def policy_link(flow: Flow) -> str:
     return f"Policy `{flow.rule_name}` {wish}: {flow.why}."
 
 
-def nic_links(nic: NicView, rule: Rule | None, rss_queue: int | None) -> list[str]:
+def nic_links(nic: NicView, rule: Filter | None, rss_queue: int | None) -> list[str]:
     """What the NIC does with the flow's packets now, and which thread polls the queue it puts them
     in."""
     if rule is not None:
@@ -47,7 +47,7 @@ def nic_links(nic: NicView, rule: Rule | None, rss_queue: int | None) -> list[st
         return [f"{nic.name}: no rule catches it; RSS chooses a queue for each remote."]
     shown = f"{nic.name} shows no such queue." if queue is None else _queue_link(nic, queue)
     links = [link, shown]
-    if others := unread(nic.rules, rule):
+    if others := unread(nic.filters, rule):
         first = f"{others[0].location} ({rule_text(others[0])})"
         links.append(f"Unless a rule catches it first that atfnd cannot compare, such as {first}.")
     return links

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from atfnd.model import FlowKey, Match, Rule
+from atfnd.model import Filter, FlowKey, Match
 
 __all__ = ["catching_rule", "covers", "unread"]
 
@@ -35,14 +35,14 @@ def _inside(address: bytes, network: bytes | None, prefix: int) -> bool:
     )
 
 
-def catching_rule(rules: Iterable[Rule], key: FlowKey) -> Rule | None:
+def catching_rule(rules: Iterable[Filter], key: FlowKey) -> Filter | None:
     """The rule that decides for this flow; None: RSS does. Rules of other shapes are not judged
     here: see `unread`."""
     matching = (rule for rule in rules if rule.match is not None and covers(rule.match, key))
     return min(matching, key=lambda rule: rule.location, default=None)
 
 
-def unread(rules: Iterable[Rule], before: Rule | None) -> list[Rule]:
+def unread(rules: Iterable[Filter], before: Filter | None) -> list[Filter]:
     """Rules of shapes that `Match` cannot express, which may catch the flow first."""
     return [
         rule

@@ -10,13 +10,13 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from atfnd.model import (
+    Filter,
     Flow,
     FlowKey,
     FlowState,
     Match,
     NicView,
     Queue,
-    Rule,
     SteeringMethod,
     Topology,
     cpu_list,
@@ -55,7 +55,7 @@ def explain(
     if nic is None:
         verdict = f"{flow.nic} is gone, so nothing is delivered through it."
         return Explanation((*chain, seen_link(flow, topology)), verdict, None)
-    rule = catching_rule(nic.rules, flow.key)
+    rule = catching_rule(nic.filters, flow.key)
     chain += method_link(nic)
     chain += nic_links(nic, rule, rss_queue)
     chain += move_link(flow)
@@ -79,7 +79,7 @@ def explain_absent(
             chain.append(f"{nic.name} is down: it delivers nothing.")
             continue
         chain += method_link(nic)
-        chain += nic_links(nic, catching_rule(nic.rules, key), rss_queue)
+        chain += nic_links(nic, catching_rule(nic.filters, key), rss_queue)
     if left_by is not None:
         verdict = f"Left to RSS on purpose: policy {left_by} says leave."
         return Explanation(tuple(chain), verdict, "to have it steered, change that rule")
@@ -103,7 +103,7 @@ def explain_absent(
     return Explanation(tuple(chain), verdict, advice)
 
 
-def _verdict(flow: Flow, nic: NicView, rule: Rule | None) -> tuple[str, str | None]:
+def _verdict(flow: Flow, nic: NicView, rule: Filter | None) -> tuple[str, str | None]:
     if not nic.up:
         return f"{nic.name} is down: it delivers nothing.", f"bring {nic.name} up"
     match flow.state:
@@ -138,9 +138,9 @@ def _verdict(flow: Flow, nic: NicView, rule: Rule | None) -> tuple[str, str | No
             )
 
 
-def _steered(flow: Flow, nic: NicView, rule: Rule | None) -> tuple[str, str | None]:
+def _steered(flow: Flow, nic: NicView, rule: Filter | None) -> tuple[str, str | None]:
     """A rule should be in the NIC. Names the first link of the chain that does not hold."""
-    ours = next((r for r in nic.rules if r.location == flow.location), None)
+    ours = next((r for r in nic.filters if r.location == flow.location), None)
     if ours is None:
         return (
             f"Our rule {flow.location} is not in {nic.name}: another program removed "
@@ -278,10 +278,10 @@ def _pin(queue: Queue, cpu: int | None) -> str | None:
 
 
 def _overflow(flow: Flow, nic: NicView) -> tuple[str, str | None]:
-    slots = nic.caps.rule_slots
-    fill = f"{len(nic.rules)} rules" + ("" if slots is None else f" in {slots} slots")
-    foreign = len(nic.rules) - len(nic.owned)
-    if slots is not None and len(nic.rules) >= slots:
+    slots = nic.caps.filter_slots
+    fill = f"{len(nic.filters)} rules" + ("" if slots is None else f" in {slots} slots")
+    foreign = len(nic.filters) - len(nic.owned)
+    if slots is not None and len(nic.filters) >= slots:
         why = f"{nic.name}'s filter table is full ({fill}, {foreign} not ours)"
         why += f": {flow.why}" if "its user" in flow.why else ""
     else:

@@ -11,7 +11,7 @@ __all__ = ["by_entry", "by_port", "by_rfs", "in_the_shade", "method_link"]
 
 def method_link(nic: NicView) -> list[str]:
     """Why there are no rules; empty where there are some."""
-    return [] if nic.method is SteeringMethod.RULES else [f"{nic.name}: {nic.method_why}."]
+    return [] if nic.method is SteeringMethod.FILTERS else [f"{nic.name}: {nic.method_why}."]
 
 
 def by_entry(flow: Flow) -> tuple[str, str | None]:
