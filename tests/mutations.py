@@ -71,10 +71,10 @@ MUTATIONS = [
         ("if tos or src_bits is None or dst_bits is None", "if src_bits is None or dst_bits is None"),
         ("if any(l4_mask) or number_mask", "if number_mask"),
         ("any(mask[2:8])", "any(mask[:8])"),
-        (">> host_bits << host_bits", ">> host_bits"),
         ("not 0 < prefix < len(masks)", "not 0 <= prefix < len(masks)"),
         ("_PLAIN6.pack_into(\n                buffer, _BODY_AT, src, dst,", "_PLAIN6.pack_into(\n                buffer, _BODY_AT, dst, src,"),
     ),
+    *_of("model/flow.py", "flow_spec classify", (">> after << after", ">> after")),
     *_of(
         "kernel/ethtool/rxfh.py", "rxfh",
         ("(0, ETH_RSS_HASH_TOP) and not self.transform", "(0, ETH_RSS_HASH_TOP)"),

@@ -31,7 +31,6 @@ from atfnd.model import Queue, SteeringMethod, Topology, brief
 from atfnd.observe.machine.topology import CpuWatch
 from atfnd.policy.match.match import rule_budget
 from atfnd.program.balance import BALANCER
-from atfnd.program.journals.filter_journal import FilterJournal
 from atfnd.program.journals.undo_journal import UndoJournal
 from atfnd.program.setting import drifted
 from atfnd.serve.log.event_log import EventLog
@@ -47,14 +46,13 @@ class Arming:
         engine: Engine,
         executor: Executor,
         sessions: Sessions,
-        journal: FilterJournal,
         undo_journal: UndoJournal,
         cpus: CpuWatch,
         in_force: InForce,
         log: EventLog,
     ) -> None:
         self._memory, self._executor, self._sessions = engine.memory, executor, sessions
-        self._journal, self._undo_journal, self._cpus = journal, undo_journal, cpus
+        self._undo_journal, self._cpus = undo_journal, cpus
         self._in_force, self._log = in_force, log
         self.balancing = Balancing(executor, sessions, log, undo_journal, self.put_back)
 

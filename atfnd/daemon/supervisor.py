@@ -85,7 +85,7 @@ class Supervisor:
             in_force, log,
         )  # fmt: skip
         self._arming = arming = Arming(
-            engine, executor, sessions, journal, undo_journal, cpus, in_force, log
+            engine, executor, sessions, undo_journal, cpus, in_force, log
         )
         self._nics = nics = ServedNics(
             interfaces, sessions, engine, executor, arming, sockets, births, observer, cpus,

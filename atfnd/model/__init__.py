@@ -28,6 +28,7 @@ from atfnd.model.flow import (
     Thread,
     ThreadReads,
     endpoint,
+    network_of,
 )
 from atfnd.model.nic import (
     Actuator,
@@ -124,4 +125,5 @@ __all__ = [
     "brief",
     "cpu_list",
     "endpoint",
+    "network_of",
 ]

@@ -21,6 +21,7 @@ __all__ = [
     "Thread",
     "ThreadReads",
     "endpoint",
+    "network_of",
 ]
 
 
@@ -30,6 +31,12 @@ class Protocol(IntEnum):
     TCP = 6
     UDP = 17
     SCTP = 132
+
+
+def network_of(address: bytes, prefix: int) -> bytes:
+    """The address with the bits after the prefix zero."""
+    after = max(len(address) * 8 - prefix, 0)
+    return (int.from_bytes(address) >> after << after).to_bytes(len(address))
 
 
 def endpoint(address: bytes, port: int) -> str:

@@ -159,7 +159,6 @@ def test_threads_on_several_cores_are_no_event(net: Net) -> None:
     log = Log(observer)
     until(lambda: (log.gone(), observer.ambiguous >= 10)[1], "ambiguous polls")
     assert log.seen(APP4) == []
-    assert "threads ran on CPUs [0, 1]" in observer.reason
 
 
 def test_threads_on_one_core_are_no_riddle(net: Net) -> None:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from atfnd.engine.filters import aggregate, budget
 from atfnd.engine.table.memory import Memory
 from atfnd.engine.table.wide_key import bits, covers, overlap
-from atfnd.model import Flow, FlowKey, NicView, Protocol, SocketUse
+from atfnd.model import Flow, FlowKey, NicView, Protocol, SocketUse, network_of
 
 __all__ = ["Unruled"]
 
@@ -52,16 +52,11 @@ class Unruled:
         prefix, first = bits(wide), wide.remote
         at = bisect_left(some, first, key=lambda each: each.key.remote) if prefix else 0
         for each in some[at:]:
-            if prefix and not _starts(each.key.remote, first, prefix):
+            if prefix and network_of(each.key.remote, prefix) != first:
                 break
             if covers(wide, each.key):
                 yield each
         yield from (each for each in self._open if overlap(wide, each.key))
-
-
-def _starts(address: bytes, network: bytes, prefix: int) -> bool:
-    shift = len(address) * 8 - prefix
-    return int.from_bytes(address) >> shift == int.from_bytes(network) >> shift
 
 
 def _of_use(use: SocketUse, queues: dict[int, int], nic: NicView, memory: Memory) -> _Socket | None:

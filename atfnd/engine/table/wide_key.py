@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from atfnd.model import FlowKey, Match
+from atfnd.model import FlowKey, Match, network_of
 
 __all__ = ["Opening", "bits", "covers", "may_catch", "meet", "overlap", "within"]
 
@@ -35,7 +35,7 @@ def within(key: FlowKey, opening: Opening) -> FlowKey:
     prefix = opening.prefix
     return key._replace(
         local_port=key.local_port if opening.local_port else 0,
-        remote=_first(key.remote, prefix),
+        remote=network_of(key.remote, prefix),
         remote_port=key.remote_port if opening.remote_port else 0,
         remote_prefix=prefix,
     )
@@ -60,7 +60,7 @@ def overlap(one: FlowKey, other: FlowKey) -> bool:
         and (one.local == other.local or not any(one.local) or not any(other.local))
         and (one.local_port == other.local_port or not one.local_port or not other.local_port)
         and (one.remote_port == other.remote_port or not one.remote_port or not other.remote_port)
-        and _first(one.remote, common) == _first(other.remote, common)
+        and network_of(one.remote, common) == network_of(other.remote, common)
     )
 
 
@@ -86,14 +86,6 @@ def may_catch(match: Match | None, key: FlowKey) -> bool:
         and match.protocol in (None, key.protocol)
         and (None in (match.src_port, key.remote_port or None) or match.src_port == key.remote_port)
         and (None in (match.dst_port, key.local_port or None) or match.dst_port == key.local_port)
-        and (not common or _first(remote, common) == _first(key.remote, common))
-        and (not mine or _first(local, mine) == _first(key.local, mine))
+        and (not common or network_of(remote, common) == network_of(key.remote, common))
+        and (not mine or network_of(local, mine) == network_of(key.local, mine))
     )
-
-
-def _first(address: bytes, prefix: int) -> bytes:
-    """With the bits after the prefix zero."""
-    size = len(address) * 8
-    if prefix >= size:
-        return address
-    return (int.from_bytes(address) >> size - prefix << size - prefix).to_bytes(len(address))

@@ -11,12 +11,11 @@ import errno
 import struct
 
 from atfnd.kernel.ethtool.flow_words import FLOW_EXT, FLOW_MAC_EXT, FLOW_RSS, flow_words
-from atfnd.model import Filter, Match, Protocol
+from atfnd.model import Filter, Match, Protocol, network_of
 
 __all__ = ["COUNT_AT", "LOCATION_AT", "RX_CLS_LOC_ANY", "SIZE", "decode", "encode"]
 
 RX_CLS_LOC_ANY = 0xFFFFFFFF
-RX_CLS_FLOW_WAKE = (1 << 64) - 2  # and above it RX_CLS_FLOW_DISC
 
 # cmd, flow_type, data; then the flow_spec: flow_type, what is compared, ring_cookie, location; then
 # rule_cnt or rss_context. Native alignment: of u64 it is not 8 everywhere.
@@ -153,10 +152,4 @@ def _extended(flow_type: int, mask: bytes) -> bool:
 
 def _network(address: bytes, bits: int) -> bytes | None:
     """The address with its host bits zero; None when nothing of it is compared."""
-    if bits == len(address) * 8:
-        return address
-    if not bits:
-        return None
-    host_bits = len(address) * 8 - bits
-    number = int.from_bytes(address, "big") >> host_bits << host_bits
-    return number.to_bytes(len(address), "big")
+    return network_of(address, bits) if bits else None

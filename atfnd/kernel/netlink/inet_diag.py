@@ -12,18 +12,19 @@ import errno
 import os
 import socket
 from collections.abc import Iterator
+from contextlib import closing
 from typing import NamedTuple
 
 from atfnd.bpf import _bpf
 from atfnd.bpf.layout import layout_of
 from atfnd.model import FlowKey, Protocol
 
-__all__ = ["NOT_SAID", "Namespace", "SocketRecord", "flow_keys", "flows", "records"]
+__all__ = ["NOT_SAID", "Namespace", "SocketRecord", "flow_keys", "flows", "listeners", "records"]
 
 NOT_SAID = 2**64 - 1
 
 # include/net/tcp_states.h; UDP has ESTABLISHED (connected) and CLOSE (bound only)
-_ESTABLISHED, _FIN_WAIT1, _FIN_WAIT2, _CLOSE, _CLOSE_WAIT = 1, 4, 5, 7, 8
+_ESTABLISHED, _FIN_WAIT1, _FIN_WAIT2, _CLOSE, _CLOSE_WAIT, _LISTEN = 1, 4, 5, 7, 8, 10
 # Half-closed connections still carry data one way.
 _TCP_STATES = 1 << _ESTABLISHED | 1 << _FIN_WAIT1 | 1 << _FIN_WAIT2 | 1 << _CLOSE_WAIT
 _STATES = {
@@ -106,6 +107,14 @@ def flows(raw: bytes) -> Iterator[tuple[int, FlowKey, int]]:
         yield cookie, new(FlowKey, (protocol, local, lport, remote, rport, 0)), count
         if both:
             yield cookie, FlowKey(protocol, bytes(4), lport, bytes(4), rport), count
+
+
+def listeners(descriptor: int) -> Iterator[tuple[int, FlowKey]]:
+    """Cookie and key of every TCP listener of the namespace of this descriptor; of one for both
+    families, with the key of each. OSError: it cannot be entered."""
+    for family in (socket.AF_INET, socket.AF_INET6):
+        with closing(_bpf.SockDiag(descriptor, family, Protocol.TCP, 1 << _LISTEN)) as dump:
+            yield from ((cookie, key) for cookie, key, _ in flows(dump.dump()))
 
 
 class Namespace:

@@ -21,6 +21,7 @@ from typing import NamedTuple
 
 from atfnd.kernel.netlink.requests import DUMP, Netlink, attributes
 from atfnd.kernel.netlink.rtnl import Address, Link
+from atfnd.model import network_of
 
 __all__ = ["KINDS", "IpsecPolicy", "Tunnel", "addresses_behind", "encrypted"]
 __all__ += ["ipsec_policies", "under"]
@@ -68,8 +69,8 @@ class IpsecPolicy(NamedTuple):
             and self.protocol in (0, protocol)
             and self.local_port in (0, local_port)
             and self.remote_port in (0, remote_port)
-            and _within(local, self.local, self.local_prefix)
-            and _within(remote, self.remote, self.remote_prefix)
+            and network_of(local, self.local_prefix) == self.local
+            and network_of(remote, self.remote_prefix) == self.remote
         )
 
 
@@ -147,8 +148,8 @@ def _read_policy(answer: bytes) -> IpsecPolicy | None:
     size = 4 if family == socket.AF_INET else 16
     templates = XFRMA_TMPL in attributes(answer, at=_policy.size)
     return IpsecPolicy(
-        local[:size], local_prefix, socket.ntohs(local_port),
-        remote[:size], remote_prefix, socket.ntohs(remote_port),
+        network_of(local[:size], local_prefix), local_prefix, socket.ntohs(local_port),
+        network_of(remote[:size], remote_prefix), remote_prefix, socket.ntohs(remote_port),
         protocol, priority, templates and action == XFRM_POLICY_ALLOW,
     )  # fmt: skip
 
@@ -162,8 +163,3 @@ def encrypted(
         if each.covers(protocol, local, local_port, remote, remote_port):
             return each.encrypts
     return False
-
-
-def _within(address: bytes, network: bytes, prefix: int) -> bool:
-    shift = len(address) * 8 - prefix
-    return int.from_bytes(address) >> shift == int.from_bytes(network) >> shift

@@ -9,16 +9,17 @@ from __future__ import annotations
 import ctypes
 import os
 
-__all__ = ["detached"]
+__all__ = ["check", "detached", "libc"]
 
 SYS_FSOPEN, SYS_FSCONFIG, SYS_FSMOUNT = 430, 431, 432  # the same number on every architecture
 FSOPEN_CLOEXEC = FSMOUNT_CLOEXEC = 1
 FSCONFIG_CMD_CREATE = 6
 
-_libc = ctypes.CDLL(None, use_errno=True)
+libc = ctypes.CDLL(None, use_errno=True)
 
 
-def _check(result: int, what: str) -> int:
+def check(result: int, what: str) -> int:
+    """The result of a call of `libc`. OSError: it failed."""
     if result < 0:
         error = ctypes.get_errno()
         raise OSError(error, f"{what}: {os.strerror(error)}")
@@ -28,9 +29,9 @@ def _check(result: int, what: str) -> int:
 def detached(kind: str) -> int:
     """A directory descriptor of a new mount of `kind`, made in the caller's namespaces."""
     name = kind.encode()
-    context = _check(_libc.syscall(SYS_FSOPEN, name, FSOPEN_CLOEXEC), f"fsopen {kind}")
+    context = check(libc.syscall(SYS_FSOPEN, name, FSOPEN_CLOEXEC), f"fsopen {kind}")
     try:
-        _check(_libc.syscall(SYS_FSCONFIG, context, FSCONFIG_CMD_CREATE, 0, 0, 0), "fsconfig")
-        return _check(_libc.syscall(SYS_FSMOUNT, context, FSMOUNT_CLOEXEC, 0), "fsmount")
+        check(libc.syscall(SYS_FSCONFIG, context, FSCONFIG_CMD_CREATE, 0, 0, 0), "fsconfig")
+        return check(libc.syscall(SYS_FSMOUNT, context, FSMOUNT_CLOEXEC, 0), "fsmount")
     finally:
         os.close(context)

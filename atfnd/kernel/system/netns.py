@@ -10,7 +10,6 @@ takes the daemon 95 times as long (22 ms for 0.23).
 
 from __future__ import annotations
 
-import ctypes
 import os
 import socket
 from collections.abc import Callable, Iterator
@@ -18,7 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import TypeVar
 
-from atfnd.kernel.system.mount import detached
+from atfnd.kernel.system.mount import check, detached, libc
 
 __all__ = ["RUN_DIR", "exists", "identity", "in_netns", "open_netns", "open_socket", "open_sysfs"]
 __all__ += ["path_of", "write_sysctl"]
@@ -27,13 +26,6 @@ RUN_DIR = "/run/netns"
 CLONE_NEWNET = 0x40000000
 
 T = TypeVar("T")
-_libc = ctypes.CDLL(None, use_errno=True)
-
-
-def _check(result: int, what: str) -> int:
-    if result < 0:
-        raise OSError(ctypes.get_errno(), f"{what}: {os.strerror(ctypes.get_errno())}")
-    return result
 
 
 def path_of(name: str) -> str:
@@ -75,7 +67,7 @@ def in_netns(path: str | None, call: Callable[[], T]) -> T:
 
     def enter_and_call() -> T:
         with open_netns(path) as descriptor:
-            _check(_libc.setns(descriptor, CLONE_NEWNET), f"setns {path}")
+            check(libc.setns(descriptor, CLONE_NEWNET), f"setns {path}")
         return call()
 
     with ThreadPoolExecutor(max_workers=1, thread_name_prefix="in_netns") as thread:

@@ -6,7 +6,7 @@ Reads /proc.
 processor: field 39) and schedstat (ns run, ns waited, timeslices; Documentation/scheduler/
 sched-stats.rst). psutil's threads() takes twice as long (56 µs for 26) and has neither the CPU nor
 the timeslices. A process that ends while we read is empty, not an error; one that we may not look
-into (it has capabilities we lack) shows none of its sockets, and counts in `unreadable`.
+into (it has capabilities we lack) shows none of its sockets.
 """
 
 from __future__ import annotations
@@ -149,7 +149,6 @@ class SocketOwners:
         self._found: dict[int, tuple[int, tuple[int, ...]]] = {}  # inode: (looked at, pids)
         self._asked: set[int] = set()
         self._pass: Iterator[None] | None = None
-        self.unreadable = 0
 
     def of(self, inode: int, now_ns: int) -> tuple[int, ...] | None:
         """Holders' pids, () when a full pass found none; None when not known yet (try later)."""
@@ -208,7 +207,5 @@ class SocketOwners:
                         yield os.readlink(name, dir_fd=folder)
             finally:
                 os.close(folder)
-        except _GONE:
+        except (*_GONE, PermissionError):  # ptrace(2), "Ptrace access mode checking"
             return
-        except PermissionError:  # ptrace(2), "Ptrace access mode checking"
-            self.unreadable += 1

@@ -10,14 +10,12 @@ CLOCK_MONOTONIC nanoseconds.
 from __future__ import annotations
 
 import os
-import socket
 import time
 from collections.abc import Collection, Iterator, Sequence
-from contextlib import closing
 
 from atfnd.bpf import _bpf
 from atfnd.bpf.layout import layout
-from atfnd.kernel.netlink.inet_diag import flows
+from atfnd.kernel.netlink.inet_diag import listeners
 from atfnd.kernel.system.cgroup import open_root
 from atfnd.kernel.system.netns import open_netns
 from atfnd.model import (
@@ -38,7 +36,6 @@ __all__ = ["Births"]
 _EVENT = layout("birth", "birth_event")
 _CONNECTING, _CONNECTED, _LISTENING, _ACCEPTED, _FORKED = 1, 2, 3, 4, 6  # enum birth_kind
 _DUAL_STACK, _ALONE = 1, 2  # enum birth_flag
-_LISTEN = 1 << 10  # include/net/tcp_states.h
 _RING_BYTES = 1 << 20
 _ANY4 = bytes(4)
 
@@ -135,15 +132,9 @@ class Births:
         found = []
         for inode, path in self._netns.items():
             with open_netns(path) as descriptor:
-                for family in (socket.AF_INET, socket.AF_INET6):
-                    found += _listeners(inode, descriptor, family)
+                now_ns, there = time.monotonic_ns(), listeners(descriptor)
+                found += [Listening(now_ns, cookie, key, inode) for cookie, key in there]
         return found
 
     def close(self) -> None:
         self._bpf.close()
-
-
-def _listeners(inode: int, descriptor: int, family: int) -> list[Listening]:
-    now_ns = time.monotonic_ns()
-    with closing(_bpf.SockDiag(descriptor, family, Protocol.TCP, _LISTEN)) as dump:
-        return [Listening(now_ns, cookie, key, inode) for cookie, key, _ in flows(dump.dump())]

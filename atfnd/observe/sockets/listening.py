@@ -8,17 +8,13 @@ Reads sock_diag(7), states LISTEN only. A socket that connects from a port that 
 
 from __future__ import annotations
 
-import socket
-from contextlib import closing, suppress
+from contextlib import suppress
 
-from atfnd.bpf import _bpf
-from atfnd.kernel.netlink.inet_diag import flows
+from atfnd.kernel.netlink.inet_diag import listeners
 from atfnd.kernel.system.netns import open_netns
-from atfnd.model import FlowKey, Protocol
+from atfnd.model import FlowKey
 
 __all__ = ["ListenedPorts"]
-
-_LISTEN = 1 << 10  # include/net/tcp_states.h
 
 _Ends = frozenset[tuple[bytes, int]]
 
@@ -54,9 +50,7 @@ def _ends_at(key: FlowKey, ends: _Ends) -> bool:
 
 
 def _listened(netns: str | None) -> _Ends:
-    ends = set()
+    ends = set[tuple[bytes, int]]()
     with suppress(FileNotFoundError), open_netns(netns) as descriptor:
-        for family in (socket.AF_INET, socket.AF_INET6):
-            with closing(_bpf.SockDiag(descriptor, family, Protocol.TCP, _LISTEN)) as dump:
-                ends |= {(key.local, key.local_port) for _, key, _ in flows(dump.dump())}
+        ends = {(key.local, key.local_port) for _, key in listeners(descriptor)}
     return frozenset(ends)

@@ -8,7 +8,7 @@ A socket is *used* when the bytes its application has read and written grew betw
 has no such counters: an old enough UDP socket is used whenever a thread of its holder runs, and
 `min_bytes` cannot be asked of it. The core is that of the holder's threads that ran since the last
 poll, if they all ran on one; else it is unknown which of them used the socket, and none is named
-(`ambiguous`, `reason`).
+(`ambiguous` counts that).
 """
 
 from __future__ import annotations
@@ -70,7 +70,6 @@ class SockDiagObserver:
         self._listening = False
         self._epoll = select.epoll()
         self.ambiguous = 0
-        self.reason = ""
 
     def qualify(self, qualify: Qualify) -> None:
         self._qualify = qualify
@@ -236,7 +235,6 @@ class SockDiagObserver:
         cpus = {thread.cpu for _, thread in active}
         if len(cpus) > 1:
             self.ambiguous += 1
-            self.reason = f"{use.keys[0]}: {len(active)} threads ran on CPUs {sorted(cpus)}"
             use.cpu = None
             return True
         (cpu,) = cpus

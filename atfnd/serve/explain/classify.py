@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from atfnd.model import Filter, FlowKey, Match
+from atfnd.model import Filter, FlowKey, Match, network_of
 
 __all__ = ["catching_rule", "covers", "unread"]
 
@@ -27,12 +27,7 @@ def covers(match: Match, key: FlowKey) -> bool:
 
 
 def _inside(address: bytes, network: bytes | None, prefix: int) -> bool:
-    if network is None:
-        return True
-    host_bits = len(network) * 8 - prefix
-    return any(address) and (
-        int.from_bytes(address) >> host_bits == int.from_bytes(network) >> host_bits
-    )
+    return network is None or (any(address) and network_of(address, prefix) == network)
 
 
 def catching_rule(rules: Iterable[Filter], key: FlowKey) -> Filter | None:
