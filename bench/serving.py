@@ -107,7 +107,7 @@ def shown(flows: int) -> Source:
     in_force = InForce(policy)
     changes = ChangeLog(EventLog(), {}, in_force)
     observer, nobody = cast(Observer, _NoObserver()), cast(CpuExclusion, None)
-    reporter = Reporter(engine, {}, observer, "a bench", in_force, changes, nobody, CpuWatch())
+    reporter = Reporter(engine, {}, observer, "a bench", in_force, changes, nobody, CpuWatch().read)
     return cast(Source, _Shown(reporter, policy))
 
 

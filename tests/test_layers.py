@@ -212,49 +212,127 @@ def names_of_two(sources: Sources) -> list[str]:
     return [f"{name}: {', '.join(at)}" for name, at in sorted(files.items()) if len(at) > 1]
 
 
-# What the engine knows is changed by `Engine.handle` alone: the daemon only reads it.
-CHANGES = {
-    "abandon", "add", "append", "clear", "defer", "discard", "know_cpus", "leave_alone", "look",
-    "look_at_queues", "note", "plan", "pop", "popitem", "put", "readmit", "record", "remove",
-    "setdefault", "take_due", "take_up", "turn_away", "update", "withdraw",
+# What the engine knows is changed by `Engine.handle` alone, which the executor alone calls. The
+# daemon may read it, ask these questions of it, and hand a part of it to these: all change nothing.
+ENGINE, FEEDS_ENGINE = {"engine", "handshakes", "memory"}, "daemon/executor.py"
+ENGINE_TYPES = {"Engine", "FlowTable", "Handshakes", "Memory", "NicMemory", "Trials"}
+QUESTIONS = {
+    "anyone_at", "by_state", "deferred", "due_ns", "flows_to_match", "get", "has_births", "items",
+    "keys", "knows_flows", "may_share", "next_due_ns", "outlived", "ports_to_judge",
+    "ports_to_match", "pressing", "rules_in", "slots", "standing", "steered", "steering", "threads",
+    "tried", "values", "why_no_port",
 }  # fmt: skip
-# What these still change is to become events (design section 2).
-CHANGES_STILL = {"daemon/trying.py", "daemon/undoing.py"}
+READERS = {
+    "Agenda", "Joined", "OperatorCommands", "Status", "auto.said", "copy_of", "counts_of",
+    "cpu_exclusion.look", "dict", "in_short", "len", "list", "listeners", "matching.again",
+    "queues.homeless", "t_delete_in_force_ns", "tuple",
+    "foreseen",  # it works on a `copy_of`
+}  # fmt: skip
 
 
 def memory_changes(sources: Sources) -> list[str]:
-    """Where the daemon assigns to what the engine knows, or calls what changes it."""
+    """Where the daemon changes what the engine knows, or may change it."""
     found = []
     for path, source in sources.items():
-        if room_of(path) != "daemon" or path in CHANGES_STILL:
-            continue
-        for node in ast.walk(ast.parse(source)):
-            targets: list[ast.expr] = []
-            if isinstance(node, ast.Assign | ast.Delete):
-                targets = [t for each in node.targets for t in getattr(each, "elts", [each])]
-            elif isinstance(node, ast.AugAssign | ast.AnnAssign):
-                targets = [node.target]
-            elif isinstance(node, ast.Call):
-                called = node.func.attr if isinstance(node.func, ast.Attribute) else ""
-                given = [*node.args, *(each.value for each in node.keywords)]
-                if called in CHANGES and (_in_memory(node.func) or any(map(_is_memory, given))):
-                    found.append(f"{path}:{node.lineno}: {called}")
-            found += [f"{path}:{t.lineno}: assigns" for t in targets if _in_memory(t)]
+        if room_of(path) == "daemon":
+            tree = ast.parse(source)
+            attributes = {each for each in _aliases(tree, set()) if each.startswith("self.")}
+            for part in _functions(tree):
+                known = _aliases(part, attributes)
+                found += [f"{path}:{line}: {what}" for line, what in _changes(path, part, known)]
     return found
 
 
-def _is_memory(node: ast.expr) -> bool:
-    name = node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")
-    return name.lstrip("_") == "memory"
+def _functions(tree: ast.Module) -> Iterator[ast.AST]:
+    """Each with those inside it, and what stands outside of all."""
+    for node in tree.body:
+        yield from node.body if isinstance(node, ast.ClassDef) else [node]
 
 
-def _in_memory(node: ast.expr) -> bool:
-    """It is reached through the memory of the engine."""
-    while isinstance(node, ast.Attribute | ast.Subscript):
-        node = node.value
-        if _is_memory(node):
-            return True
+def _aliases(part: ast.AST, known: set[str]) -> set[str]:
+    """Names, and attributes of `self`, that stand for a part of what the engine knows."""
+    known = set(known)
+    for node in ast.walk(part):
+        if isinstance(node, ast.arg) and node.annotation is not None:
+            words = re.findall(r"\w+", ast.unparse(node.annotation))
+            known |= {node.arg} if ENGINE_TYPES & set(words) else set()
+    while True:
+        more = {ast.unparse(target) for target, value in _bound(part) if _of_engine(value, known)}
+        more = {each for each in more if re.fullmatch(r"(self\.)?\w+", each)}
+        if more <= known:
+            return known
+        known |= more
+
+
+def _bound(part: ast.AST) -> Iterator[tuple[ast.expr, ast.expr]]:
+    """What is bound to what. What a loop takes from the NICs can be changed; entries of the table
+    cannot."""
+    for node in ast.walk(part):
+        match node:
+            case ast.Assign(targets=targets, value=value):
+                for target in targets:
+                    if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple):
+                        yield from zip(target.elts, value.elts, strict=True)
+                    else:
+                        yield target, value
+            case ast.AnnAssign(target=target, value=ast.expr() as value):
+                yield target, value
+            case ast.NamedExpr(target=target, value=value):
+                yield target, value
+            case ast.For(target=target, iter=of) | ast.comprehension(target=target, iter=of):
+                if any(isinstance(each, ast.Attribute) and each.attr == "nics"
+                       for each in ast.walk(of)):  # fmt: skip
+                    yield from ((each, of) for each in getattr(target, "elts", [target]))
+
+
+def _of_engine(node: ast.expr, known: set[str]) -> bool:
+    """It is a part of what the engine knows, or is taken from it."""
+    match node:
+        case ast.Name(id=name):
+            return name.lstrip("_") in ENGINE or name in known
+        case ast.Attribute(value=value, attr=attr):
+            here = attr.lstrip("_") in ENGINE or ast.unparse(node) in known
+            return here or _of_engine(value, known)
+        case ast.Subscript(value=value) | ast.NamedExpr(value=value):
+            return _of_engine(value, known)
+        case ast.Call(func=ast.Attribute(value=value, attr="get" | "items" | "values")):
+            return _of_engine(value, known)
+        case ast.Call(func=ast.Name(id="list" | "tuple" | "listeners"), args=[value]):
+            return _of_engine(value, known)
+        case ast.IfExp(body=one, orelse=other):
+            return _of_engine(one, known) or _of_engine(other, known)
+        case ast.BoolOp(values=values):
+            return any(_of_engine(each, known) for each in values)
     return False
+
+
+def _changes(path: str, part: ast.AST, known: set[str]) -> Iterator[tuple[int, str]]:
+    for node in ast.walk(part):
+        targets: list[ast.expr] = []
+        match node:
+            case ast.Assign(targets=on) | ast.Delete(targets=on):
+                targets = [each for target in on for each in getattr(target, "elts", [target])]
+            case ast.AugAssign(target=ast.Name() as target) if _of_engine(target, known):
+                yield node.lineno, "changes"
+            case ast.AugAssign(target=target) | ast.AnnAssign(target=target):
+                targets = [target]
+            case ast.Call(func=called, args=args, keywords=keywords):
+                name = getattr(called, "attr", getattr(called, "id", ""))
+                asked = name in QUESTIONS or (name == "handle" and path == FEEDS_ENGINE)
+                on_it = isinstance(called, ast.Attribute) and _of_engine(called.value, known)
+                given = [*args, *(each.value for each in keywords)]
+                parts = [each for each in given if _of_engine(each, known) and not _whole(each)]
+                reader = ast.unparse(called).removeprefix("self.").lstrip("_") in READERS
+                if (on_it and not asked) or (parts and not (asked or reader)):
+                    yield node.lineno, name
+        for each in targets:
+            if isinstance(each, ast.Attribute | ast.Subscript) and _of_engine(each.value, known):
+                yield each.lineno, "assigns"
+
+
+def _whole(node: ast.expr) -> bool:
+    """The engine itself is handed on."""
+    return getattr(node, "attr", getattr(node, "id", "")).lstrip("_") == "engine"
 
 
 def ours() -> Sources:
@@ -423,8 +501,13 @@ PLANTED_CHANGES = [
     ("daemon/x.py", "del self._memory.nics[name]", 1),
     ("daemon/x.py", "self._engine.memory.table.put(flow)", 1),
     ("daemon/x.py", "steer.take_up(nic, self._memory, now_ns)", 1),
+    ("daemon/x.py", "setattr(memory, 'busy', {})", 1),
+    ("daemon/x.py", "self._engine.handshakes.closed(7, {}, 0)", 1),
+    ("daemon/x.py", "self._engine.handle(Tick(), 0)", 1),
+    ("daemon/executor.py", "self._engine.handle(Tick(), 0)", 0),
     ("daemon/x.py", "memory = self._engine.memory\nself._memory = memory", 0),
-    ("daemon/x.py", "memory.table.get(key)\nlooks.append(memory.busy)", 0),
+    ("daemon/x.py", "memory.table.get(key)\nlooks.append(busy)", 0),
+    ("daemon/x.py", "Part(self._engine, len(memory.table))", 0),
     ("engine/x.py", "memory.busy = {}", 0),
 ]
 
@@ -434,7 +517,40 @@ def test_planted_changes(path: str, source: str, count: int) -> None:
     assert len(memory_changes({path: source})) == count
 
 
-def test_what_may_still_change_it_does() -> None:
-    """Who has become clean stays so."""
-    for path in CHANGES_STILL:
-        assert memory_changes({f"daemon/still/{path}": ours()[path]}) != []
+BY_ANOTHER_NAME = [
+    "m = self._memory; m.busy = {}",
+    "a, m = 1, self._engine.memory; m.busy = {}",
+    "known = memory.nics['a']; known.strays.clear()",
+    "known = memory.nics.get('a'); known.view = 1",
+    "one = memory.nics; two = one['a']; del two.strays[1]",
+    "left = memory.left; left |= {1: 2}",
+    "spending = memory.nics['a'].spending; helper(spending)",
+    "table = memory.table if a else None; table.put(1)",
+    "if b := memory.nics['a'].buckets: b.waiting = set()",
+    "for known in memory.nics.values(): known.view = 1",
+    "for _, known in memory.nics.items(): known.view = 1",
+    "return [known.strays.clear() for known in list(memory.nics.values())]",
+    "def g(): table.put(1)\n    table = memory.table",
+    "def g(table: FlowTable | None): table.put(1)",
+]
+
+
+@pytest.mark.parametrize("source", BY_ANOTHER_NAME)
+def test_planted_changes_by_another_name(source: str) -> None:
+    assert len(memory_changes({"daemon/x.py": f"def f(self, memory):\n    {source}"})) == 1
+
+
+def test_planted_changes_by_an_attribute() -> None:
+    source = """
+class Part:
+    def __init__(self, engine): self._table = engine.memory.table
+    def look(self, table): table.put(1)
+    def change(self): self._table.put(1)
+"""
+    assert memory_changes({"daemon/x.py": source}) == ["daemon/x.py:5: put"]
+
+
+def test_every_question_is_asked() -> None:
+    """What nobody asks any more may be asked no longer."""
+    daemon = "".join(source for path, source in ours().items() if room_of(path) == "daemon")
+    assert [each for each in QUESTIONS | READERS if f"{each}(" not in daemon] == []

@@ -24,6 +24,7 @@ from atfnd.engine.command import (
     Command,
     Expect,
     Forget,
+    KeepFilter,
     Log,
     LookAtStrays,
     ReleaseClaim,
@@ -31,9 +32,18 @@ from atfnd.engine.command import (
     ReportOutcome,
     TellMoves,
     WriteSettings,
+    actions_of,
 )
 from atfnd.engine.engine import Engine
-from atfnd.engine.event import Event, MovesDropped, MovesReported, StraysLooked
+from atfnd.engine.event import (
+    Event,
+    HeirFound,
+    MovesDropped,
+    MovesReported,
+    StraysLooked,
+    TakenOut,
+    UndoDue,
+)
 from atfnd.model import (
     Action,
     ActionKind,
@@ -44,7 +54,6 @@ from atfnd.model import (
     Restored,
     SteeringMethod,
 )
-from atfnd.move.plan import in_order
 from atfnd.observe import Observer
 from atfnd.program import balance, setting
 from atfnd.program.actuator import apply
@@ -138,15 +147,6 @@ class Executor:
         self.changed()
         return done
 
-    def move(self, plan: Plan) -> list[Outcome]:
-        """Begin moves for a plan, as its policy's `order` asks, and return the outcomes there are
-        already."""
-        allowed = in_order(tuple(action for action in plan if self.armed(action.nic)))
-        return self.carry_out(
-            Begin(name, tuple(self._engine.wanted(each) for each in allowed if each.nic == name))
-            for name in dict.fromkeys(action.nic for action in allowed)
-        )
-
     def write(self, plan: Plan) -> list[Outcome]:
         """Carry out a plan that moves no flow, at once."""
         return self.carry_out([WriteSettings(plan)])
@@ -222,9 +222,16 @@ class Executor:
         """Take all our changes out of a NIC; no move of it is under way. ValueError: the permit is
         not for this NIC, or it is armed."""
         permit.check(session.name)
-        memory, log = self._engine.memory, self._changes.log
-        undoing = Undoing(memory, self._journal, self._undo_journal, log)
-        return undoing.take_out(session.watch.nic, session.view, permit.why, self._report)
+
+        def withdraw() -> Plan:
+            commands = self.decide(UndoDue(session.name, permit.why))
+            return tuple(action for each in commands for action in actions_of(each))
+
+        def report(outcomes: Sequence[Outcome]) -> None:
+            self.take(TakenOut(session.name, tuple(outcomes)))
+
+        undoing = Undoing(self._journal, self._undo_journal, self._changes.log)
+        return undoing.take_out(session.watch.nic, session.view, permit.why, withdraw, report)
 
     def forget(self, session: NicSession, permit: UndoPermit) -> None:
         """A NIC is gone, and its settings with it: put back what we changed for the whole
@@ -370,7 +377,7 @@ class Executor:
             return late
         if action.kind is ActionKind.DELETE and not action.live:
             try:
-                if self._inherited(session, action, now_ns):
+                if self._inherited(session, action):
                     why = "another socket uses its rule now"
                     return Outcome(action, now_ns, errno.ECANCELED, at, why)
             except OSError as refusal:
@@ -378,7 +385,7 @@ class Executor:
                 return Outcome(action, now_ns, refusal.errno or errno.EIO, at, why)
         return None
 
-    def _inherited(self, session: NicSession, action: Action, now_ns: int) -> bool:
+    def _inherited(self, session: NicSession, action: Action) -> bool:
         """The last look before a closed flow's filter is deleted: the delete would move a new
         socket that has the same 5-tuple."""
         key = action.key
@@ -387,4 +394,4 @@ class Executor:
         if key.wide:
             return self._engine.anyone_at(key, self._observer.inventory())
         cookie = session.socket_of(key)
-        return cookie is not None and self._engine.inherited(action, cookie, now_ns)
+        return cookie is not None and KeepFilter(action) in self.decide(HeirFound(action, cookie))

@@ -20,7 +20,7 @@ from atfnd.daemon.handshakes import BirthReader
 from atfnd.daemon.session import NicSession, Sessions
 from atfnd.daemon.sockets import SocketReader
 from atfnd.engine.engine import Engine
-from atfnd.engine.event import CpusRead, FiltersListed, NicAttached, NicChanged, NicLost, TakenUp
+from atfnd.engine.event import FiltersListed, NicAttached, NicChanged, NicLost, TakenUp
 from atfnd.engine.placement import queues
 from atfnd.errors import OperatorError
 from atfnd.model import Filter, Match, NicView
@@ -231,8 +231,7 @@ class ServedNics:
         """A CPU went offline: its queues go to the nearest one. Or it came back: so do they."""
         if not self._cpus.changed():
             return
-        cpus, memory = self._cpus.read(), self._engine.memory
-        self._executor.take(CpusRead(cpus))
+        cpus, memory = self._arming.read_cpus(), self._engine.memory
         online = {cpu.index for cpu in cpus.cpus if cpu.online}
         for session in list(self.sessions.values()):
             view = session.view

@@ -29,7 +29,6 @@ from atfnd.daemon.session import Sessions
 from atfnd.diagnose.doctor import examine
 from atfnd.diagnose.machine import examine_machine
 from atfnd.engine.engine import Engine
-from atfnd.engine.event import CpusRead
 from atfnd.engine.placement import auto
 from atfnd.engine.plan import copy_of
 from atfnd.engine.table.flow_table import t_delete_in_force_ns
@@ -50,7 +49,6 @@ from atfnd.model import (
 )
 from atfnd.observe import Observer
 from atfnd.observe.machine.machine import machine
-from atfnd.observe.machine.topology import CpuWatch
 from atfnd.serve.notify import Notify
 
 __all__ = ["Reporter", "not_pinned"]
@@ -70,12 +68,12 @@ class Reporter:
         in_force: InForce,
         changes: ChangeLog,
         cpu_exclusion: CpuExclusion,
-        cpus: CpuWatch,
+        topology: Callable[[], Topology],
     ) -> None:
         self.memory, self._engine, self._sessions = engine.memory, engine, sessions
         self._observer, self._observer_why = observer, observer_why
         self._in_force, self._changes, self._cpu_exclusion = in_force, changes, cpu_exclusion
-        self._cpus, self._cpu_times = cpus, CpuTimeReader()
+        self.topology, self._cpu_times = topology, CpuTimeReader()
         self._since_wall_s, self._since_ns = time.time(), time.monotonic_ns()
         self.punctuality, self.notify = Punctuality(), Notify()
         self.resyncs: Callable[[], int] = lambda: 0
@@ -188,12 +186,6 @@ class Reporter:
         known, now_ns = copy_of(self.memory, nic), time.monotonic_ns()
         deferred, more = self.memory.deferred(), tuple(self._cpu_exclusion.planned(nic))
         return await asyncio.to_thread(planned, view, cpus, known, flows, now_ns, deferred, more)
-
-    def topology(self) -> Topology:
-        """CPUs as sysfs describes them now; an offline one shares what it shared before."""
-        known = self._cpus.read()
-        self._engine.handle(CpusRead(known), time.monotonic_ns())
-        return known
 
     def cpu_time(self) -> tuple[CpuTime, Sequence[NapiTime]]:
         """As `serve.Source.cpu_time`."""

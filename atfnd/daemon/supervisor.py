@@ -102,10 +102,11 @@ class Supervisor:
             operator_journal,
             log,
         )
-        self._trying = Trying(engine.memory, sessions, observer, in_force, log, executor.move)
+        self._trying = Trying(engine, executor, observer)
         self._reporter = reporter = Reporter(
-            engine, sessions, observer, observer_why, in_force, changes, cpu_exclusion, cpus
-        )
+            engine, sessions, observer, observer_why, in_force, changes, cpu_exclusion,
+            arming.read_cpus,
+        )  # fmt: skip
         reporter.resyncs = lambda: sockets.resyncs
         page_of: list[Page] = []
         self._agenda = Agenda(engine.memory, arming.waiting, self._due)

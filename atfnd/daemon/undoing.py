@@ -1,15 +1,12 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Takes all our changes out of one NIC of a running daemon, and updates the Flow-to-Core table."""
+"""Takes all our changes out of one NIC of a running daemon."""
 
 from __future__ import annotations
 
 import errno
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
-from atfnd.engine.table import retire
-from atfnd.engine.table.memory import Memory
-from atfnd.model import NicView, Outcome, Restored
+from atfnd.model import NicView, Outcome, Plan, Restored
 from atfnd.nic import Nic
 from atfnd.program import setting
 from atfnd.program.journals.filter_journal import FilterJournal
@@ -24,44 +21,36 @@ __all__ = ["Undoing"]
 class Undoing:
     """What it works on, for all NICs."""
 
-    def __init__(
-        self, memory: Memory, journal: FilterJournal, undo_journal: UndoJournal, log: EventLog
-    ) -> None:
-        self._memory, self._journal, self._undo_journal = memory, journal, undo_journal
-        self._log = log
+    def __init__(self, journal: FilterJournal, undo_journal: UndoJournal, log: EventLog) -> None:
+        self._journal, self._undo_journal, self._log = journal, undo_journal, log
 
     def take_out(
         self,
         nic: Nic,
         view: NicView,
         why: str,
+        withdraw: Callable[[], Plan],
         report: Callable[[Sequence[Outcome]], object],
     ) -> list[Restored]:
         """Delete every filter of ours, put back every setting that still has our value, then read
-        the NIC. Its flows stay in the table, without a filter. `report` gets the outcome of each
-        filter.
+        the NIC. `withdraw` gives the deletes of those that have an entry; `report` gets the outcome
+        of each filter.
 
         The NIC is not armed, and no move of it waits or is under way: what is undone must not be
         written again. ValueError: it is armed. OSError(ENODEV): it is gone.
         """
-        name, memory = view.name, self._memory
         if view.armed:
-            raise ValueError(f"{name} is armed")
+            raise ValueError(f"{view.name} is armed")
         undo = Undo(nic, self._journal, self._undo_journal)
-        outcomes = undo.filters(why, retire.withdraw(view, memory, why))
+        outcomes = undo.filters(why, withdraw())
         report(outcomes)
-        kept = {each.action.key for each in outcomes if each.errno and each.location is not None}
-        for flow in [flow for flow in memory.table.steered(name) if flow.key not in kept]:
-            memory.table.put(replace(flow, location=None, target_queue=None))
-        memory.nics[name].strays.clear()
-        memory.nics[name].buckets = None
         done = [_of_rule(outcome) for outcome in outcomes]
         deleted = sum(not outcome.errno for outcome in outcomes)
         done = [each for each in done if each.errno]
         if deleted:
-            done.insert(0, Restored(name, f"{deleted} rules", 0, "deleted"))
+            done.insert(0, Restored(view.name, f"{deleted} rules", 0, "deleted"))
         undone = self._settings(nic, view)
-        done += (Restored(name, *each) for each in undone)
+        done += (Restored(view.name, *each) for each in undone)
         return [*done, *undo.differences(undone)]
 
     def _settings(self, nic: Nic, view: NicView) -> list[Undone]:

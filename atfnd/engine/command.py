@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from atfnd.model import FlowKey, Match, Outcome, Plan
+from atfnd.model import Action, FlowKey, Match, Outcome, Plan
 from atfnd.move.command import Ended
 from atfnd.move.event import Event as MoveEvent
 from atfnd.move.event import Wanted
@@ -18,12 +18,14 @@ __all__ = [
     "Expect",
     "FindListeners",
     "Forget",
+    "KeepFilter",
     "Log",
     "LookAtPorts",
     "LookAtStrays",
     "ReleaseClaim",
     "ReportEnd",
     "ReportOutcome",
+    "TakeOut",
     "TellMoves",
     "WatchAccepts",
     "WriteSettings",
@@ -42,6 +44,20 @@ class WriteSettings(NamedTuple):
     """Write these at once, as far as their NICs are armed: no flow moves. The results come as a
     `MovesReported`."""
 
+    plan: Plan
+
+
+class KeepFilter(NamedTuple):
+    """Do not carry out this delete."""
+
+    action: Action
+
+
+class TakeOut(NamedTuple):
+    """Take all our changes out of a NIC that is not armed, its filters by these deletes. A
+    `TakenOut` is wanted then."""
+
+    nic: str
     plan: Plan
 
 
@@ -117,7 +133,7 @@ class ReportEnd(NamedTuple):
 
 
 class Log(NamedTuple):
-    """A line of the log. `fields`: `nic`, `flow`."""
+    """A line of the log. `fields`: `nic`, `flow`, `policy`."""
 
     kind: str
     what: str
@@ -128,6 +144,7 @@ class Log(NamedTuple):
 Command = (
     Begin | TellMoves | Expect | Adopt | Forget | WatchAccepts | LookAtPorts | FindListeners
     | LookAtStrays | ReleaseClaim | ReportOutcome | ReportEnd | Log | WriteSettings
+    | KeepFilter | TakeOut
 )  # fmt: skip
 
 
@@ -136,7 +153,7 @@ def actions_of(command: Command) -> Plan:
     match command:
         case Begin():
             return tuple(each.action for each in command.wanted)
-        case WriteSettings():
+        case WriteSettings() | TakeOut():
             return command.plan
         case _:
             return ()

@@ -20,12 +20,14 @@ from atfnd.engine.command import (
     Expect,
     FindListeners,
     Forget,
+    KeepFilter,
     Log,
     LookAtPorts,
     LookAtStrays,
     ReleaseClaim,
     ReportEnd,
     ReportOutcome,
+    TakeOut,
     TellMoves,
     WatchAccepts,
     WriteSettings,
@@ -44,6 +46,7 @@ from atfnd.engine.event import (
     Event,
     FiltersLeft,
     FiltersListed,
+    HeirFound,
     ListenersFound,
     LoadRead,
     MovesDropped,
@@ -67,8 +70,11 @@ from atfnd.engine.event import (
     SocketReported,
     SocketsAudited,
     StraysLooked,
+    TakenOut,
     TakenUp,
     Tick,
+    UndoDue,
+    UsageRead,
 )
 from atfnd.engine.filters import aggregate, budget, port_rules, prefix_rules, strays
 from atfnd.engine.filters.ineffective import ineffective
@@ -80,11 +86,14 @@ from atfnd.engine.handshake.handshake import Handshakes, keeps_order_from_birth,
 from atfnd.engine.indirection import entries
 from atfnd.engine.ownership.follow import followed
 from atfnd.engine.placement import steer
+from atfnd.engine.placement.auto import applications
 from atfnd.engine.placement.place import belongs
 from atfnd.engine.placement.renew import leave, renew
 from atfnd.engine.prepare import homes, prepare
 from atfnd.engine.table import retire
-from atfnd.engine.table.memory import Memory, NicMemory, Spending
+from atfnd.engine.table.memory import Memory, NicMemory, RulesInForce, Spending
+from atfnd.engine.trials.trials import Application
+from atfnd.engine.trials.usage import UsageReading, windows
 from atfnd.model import (
     Accepted,
     Action,
@@ -101,6 +110,7 @@ from atfnd.model import (
     Move,
     NicView,
     Outcome,
+    Placement,
     Plan,
     Rss,
     SocketGone,
@@ -128,6 +138,7 @@ NEWS = {
 _OF_NIC = (
     NicLost, SocketReported, ListenersFound, MovesDropped, FiltersLeft, FiltersListed, TakenUp,
     SettingsDue, OriginalsRead, EntriesLooked, EntriesDue, EntriesWritten, EntriesLeftAlone,
+    TakenOut, UndoDue,
 )  # fmt: skip
 
 RssQueue = Callable[[NicView, FlowKey], int | None]
@@ -156,6 +167,8 @@ class Engine:
         self._unjudged: set[FlowKey] = set()  # ports with a filter that a new policy may not want
         self._heirs: dict[int, int] = {}  # sockets that take over the filter of a closed one: CPU
         self._audited: set[int] = set()  # living sockets that had an entry at the last audit
+        # By applications that are tried, at the last look, and what was in force then.
+        self._used: tuple[UsageReading | None, RulesInForce | None] = None, None
         self._commands: list[Command] = []
         self._handlers: dict[type, Callable[[Any, int], None]] = {
             AuditDue: self._audit_due,
@@ -169,6 +182,7 @@ class Engine:
             EntriesWritten: self._entries_written,
             FiltersLeft: self._filters_left,
             FiltersListed: self._filters_listed,
+            HeirFound: self._heir_found,
             ListenersFound: self._listeners_found,
             LoadRead: self._load_read,
             MovesDropped: self._moves_dropped,
@@ -190,8 +204,11 @@ class Engine:
             SocketReported: self._socket_reported,
             SocketsAudited: self._sockets_audited,
             StraysLooked: self._strays_looked,
+            TakenOut: self._taken_out,
             TakenUp: self._taken_up,
             Tick: self._tick,
+            UndoDue: self._undo_due,
+            UsageRead: self._usage_read,
         }
 
     def handle(self, event: Event, now_ns: int) -> Sequence[Command]:
@@ -236,6 +253,16 @@ class Engine:
     def _taken_up(self, event: TakenUp, now_ns: int) -> None:
         nic = self.memory.nics[event.nic].view
         self._begin(steer.take_up(nic, self.memory, now_ns, manual=event.manual))
+
+    def _undo_due(self, event: UndoDue, now_ns: int) -> None:
+        nic = self.memory.nics[event.nic].view
+        self._say(TakeOut(event.nic, retire.withdraw(nic, self.memory, event.why)))
+
+    def _taken_out(self, event: TakenOut, now_ns: int) -> None:
+        """Its flows stay in the table, without a filter."""
+        for outcome in event.outcomes:
+            self._applied(outcome)
+        retire.taken_out(event.nic, event.outcomes, self.memory)
 
     def _filters_listed(self, event: FiltersListed, now_ns: int) -> None:
         """A filter is missing because the NIC lost it (we write it again) or because another
@@ -367,6 +394,53 @@ class Engine:
 
     def _load_read(self, event: LoadRead, now_ns: int) -> None:
         self.memory.busy = event.busy
+
+    # ---- trials of the placement `auto`
+
+    def tried(self) -> Mapping[Application, Sequence[Flow]]:
+        """What the next `UsageRead` must tell of: the applications that are tried, or may be."""
+        rules = self.memory.in_force.by_name.values()
+        if all(rule.placement is not Placement.AUTO for rule in rules):
+            return {}
+        return applications(self.memory, self._tried_on())
+
+    def _tried_on(self) -> dict[str, NicView]:
+        """The NICs on which flows can be moved."""
+        return {
+            name: nic
+            for name, nic in self.views.items()
+            if nic.armed and nic.up and nic.method is SteeringMethod.FILTERS
+        }
+
+    def _usage_read(self, event: UsageRead, now_ns: int) -> None:
+        """A trial ends when its NIC no longer takes our filters, or when another policy comes into
+        force."""
+        memory, nics, trials = self.memory, self._tried_on(), self.memory.trials
+        (before, in_force), now = self._used, event.reading
+        self._used = now, memory.in_force
+        turned = trials.abandon(nics, "its NIC no longer takes our filters", now_ns)
+        if in_force is not memory.in_force:
+            turned += trials.abandon((), "another policy is in force", now_ns)
+        elif before is not None and now is not None:
+            for name, nic in nics.items():
+                of = windows(before, now, nic, event.flows, memory)
+                turned += trials.look(name, of, now_ns)
+        elif not event.flows:
+            turned += trials.abandon((), "it has no flows", now_ns)
+        for each in turned:
+            name, rule = each.application.nic, each.application.rule_name
+            self._log(each.kind, each.what, each.why, nic=name, policy=rule)
+            if name in nics:
+                flows = event.flows.get(each.application, ())
+                self._look_again(nics[name], [flow.key for flow in flows], now_ns)
+
+    def _look_again(self, nic: NicView, flows: Sequence[FlowKey], now_ns: int) -> None:
+        """The placement of these flows has changed."""
+        plan = steer.take_up(nic, self.memory, now_ns, only=flows)
+        for flow in filter(None, map(self.memory.table.get, flows)):
+            if flow.target_cpu is not None:
+                self._say(Expect(flow.cookie, flow.target_cpu, now_ns))
+        self._begin(plan)
 
     # ---- births
 
@@ -581,14 +655,14 @@ class Engine:
         written. None: carry it out."""
         return audit.outlived(action, self.memory, now_ns)
 
-    def inherited(self, action: Action, cookie: int, now_ns: int) -> bool:
-        """Another socket now has the 5-tuple of a closed flow: it takes over the filter that
-        `action` was to delete. False: it cannot."""
-        nic = self.memory.nics[action.nic].view
-        flow = audit.inherit(nic, action, cookie, self.memory, now_ns)
+    def _heir_found(self, event: HeirFound, now_ns: int) -> None:
+        """It takes over the filter, if it can."""
+        if (nic := self.views.get(event.action.nic)) is None:
+            return
+        flow = audit.inherit(nic, event.action, event.cookie, self.memory, now_ns)
         if flow is not None:
-            self._heirs[cookie] = flow.app_cpu
-        return flow is not None
+            self._heirs[event.cookie] = flow.app_cpu
+            self._say(KeepFilter(event.action))
 
     def anyone_at(self, key: FlowKey, uses: Sequence[SocketUse]) -> bool:
         """Some flow needs the filter of a prefix."""
@@ -670,7 +744,7 @@ class Engine:
         for name in dict.fromkeys(action.nic for action in ordered_plan):
             if name in self.memory.nics:
                 actions = (action for action in ordered_plan if action.nic == name)
-                self._say(Begin(name, tuple(map(self.wanted, actions))))
+                self._say(Begin(name, tuple(map(self._wanted, actions))))
 
     def _bear(self, nic: str, births: Sequence[Birth]) -> None:
         if births:
@@ -682,7 +756,7 @@ class Engine:
         if flow is not None:
             self._say(TellMoves(flow.nic, event))
 
-    def wanted(self, action: Action) -> Wanted:
+    def _wanted(self, action: Action) -> Wanted:
         """An action with what its move depends on."""
         mode = self.memory.in_force.order(action.rule_name)
         if action.key is None:

@@ -11,9 +11,13 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from atfnd.engine.filters.listeners import ServedPort
+from atfnd.engine.trials.trials import Application
+from atfnd.engine.trials.usage import UsageReading
 from atfnd.model import (
+    Action,
     Born,
     Filter,
+    Flow,
     FlowKey,
     FlowRule,
     Listening,
@@ -42,6 +46,7 @@ __all__ = [
     "Event",
     "FiltersLeft",
     "FiltersListed",
+    "HeirFound",
     "ListenersFound",
     "LoadRead",
     "MovesDropped",
@@ -64,8 +69,11 @@ __all__ = [
     "SocketReported",
     "SocketsAudited",
     "StraysLooked",
+    "TakenOut",
     "TakenUp",
     "Tick",
+    "UndoDue",
+    "UsageRead",
 ]
 
 PortRules = Mapping[ServedPort, FlowRule | None]
@@ -227,6 +235,13 @@ class LoadRead(NamedTuple):
     busy: Mapping[int, int]
 
 
+class UsageRead(NamedTuple):
+    """What the applications that `Engine.tried` names have used until now. None: there are none."""
+
+    flows: Mapping[Application, Sequence[Flow]]
+    reading: UsageReading | None
+
+
 class PortsLooked(NamedTuple):
     """Every connected socket, to see which ports need a filter. `rules`, by NIC, are the answers to
     `Engine.ports_to_match`."""
@@ -266,6 +281,27 @@ class MovesDropped(NamedTuple):
 
     nic: str
     flows: Sequence[FlowKey]
+
+
+class HeirFound(NamedTuple):
+    """Another socket has the 5-tuple of a closed flow, whose filter this action is to delete."""
+
+    action: Action
+    cookie: int
+
+
+class UndoDue(NamedTuple):
+    """Our changes are to be taken out of a NIC, of which no move waits or is under way."""
+
+    nic: str
+    why: str
+
+
+class TakenOut(NamedTuple):
+    """Our changes were taken out of a NIC. `outcomes` are those of the filters."""
+
+    nic: str
+    outcomes: Sequence[Outcome]
 
 
 class FiltersLeft(NamedTuple):
@@ -326,5 +362,5 @@ Event = (
     | MovesDropped | FiltersListed | FiltersLeft | StraysLooked | TakenUp | PolicyLoaded | Tick
     | AuditDue | PortsDue | PortsJudged | QueuesLooked | RemainsDue | LoadRead
     | BirthsDetached | CpusRead | SettingsDue | OriginalsRead | EntriesLooked | EntriesDue
-    | EntriesWritten | EntriesLeftAlone
+    | EntriesWritten | EntriesLeftAlone | HeirFound | UndoDue | TakenOut | UsageRead
 )  # fmt: skip

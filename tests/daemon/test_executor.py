@@ -163,7 +163,6 @@ def test_nothing_is_written_where_it_is_not_armed(bed: Bed) -> None:
     bed.engine.memory.table.put(flow(1))
     bed.arm("nic", False)
     assert bed.executor.carry_out([Begin("nic", (WANTED,))]) == []
-    assert bed.executor.move((INSERT,)) == []
     assert bed.executor.write((INSERT,)) == []
     assert bed.moves("nic").asked == []
     assert bed.nics["nic"].calls == []

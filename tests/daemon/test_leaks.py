@@ -18,9 +18,14 @@ from atfnd.engine.engine import Engine
 from atfnd.engine.event import (
     BirthHeard,
     BirthsHeard,
+    EntriesDue,
+    EntriesLeftAlone,
+    EntriesLooked,
+    EntriesWritten,
     Event,
     FiltersLeft,
     FiltersListed,
+    HeirFound,
     ListenersFound,
     MovesDropped,
     MovesReported,
@@ -28,11 +33,15 @@ from atfnd.engine.event import (
     NicChanged,
     NicLost,
     Offer,
+    OriginalsRead,
     PortsLooked,
     PrefixesLooked,
     Reviewed,
+    SettingsDue,
     SocketReported,
+    TakenOut,
     TakenUp,
+    UndoDue,
 )
 from atfnd.engine.table.memory import Memory
 from atfnd.errors import OperatorError
@@ -162,6 +171,9 @@ class TestGone:
             MovesReported((Outcome(action, 0, 0, 4, ""), ended)), PortsLooked({"nic": {}}, ()),
             PrefixesLooked(("nic",), ()), BirthsHeard((BirthHeard(served, "nic"),)),
             BirthsHeard((BirthHeard(connect, offers=(Offer("nic", RULE, 1),)),)),
+            SettingsDue("nic"), OriginalsRead("nic", {}), EntriesLooked("nic"), EntriesDue("nic"),
+            EntriesWritten("nic", NIC.rss, ()), EntriesLeftAlone("nic"), HeirFound(action, 9),
+            UndoDue("nic", "why"), TakenOut("nic", ()),
         ]  # fmt: skip
         for event in late:
             assert not any(isinstance(each, Begin) for each in engine.handle(event, 1)), event

@@ -1,19 +1,19 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The trials on the loop: what is read when, said and moved. CPU time, sockets and NIC are made up;
-decisions are the daemon's own."""
+"""The trials: what is read when, said and moved. CPU time, sockets and NIC are made up; decisions
+are the engine's own."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from atfnd.daemon.in_force import InForce
 from atfnd.daemon.trying import Trying
-from atfnd.engine import audit
+from atfnd.engine.command import Begin, Expect, Log
+from atfnd.engine.engine import Engine
+from atfnd.engine.event import Event, MovesReported, NicAttached, SocketReported
 from atfnd.engine.placement import auto, steer
 from atfnd.engine.table.flow_table import FlowTable
 from atfnd.engine.table.memory import Memory, RulesInForce
@@ -92,31 +92,32 @@ class Bench:
     def __init__(self, rule: FlowRule, monkeypatch: pytest.MonkeyPatch) -> None:
         said = policy(rule)
         memory = memory_of(FlowTable(100), RulesInForce.of(said))
-        self.memory, self.in_force, self.log = memory, InForce(said), EventLog()
-        self.sessions: Any = {"nic": SimpleNamespace(view=NIC)}
+        self.engine, self.memory, self.log = Engine(memory, lambda nic, key: 0), memory, EventLog()
         memory.know_cpus(CPUS.values())
         self.kernel = Fake(memory)
         observer: Any = self.kernel
-        self.rule, self.moved = rule, list[Plan]()
+        executor: Any = self
+        self.moved = list[Plan]()
         monkeypatch.setattr("atfnd.daemon.trying.cpu_time", self.kernel.cpu_time)
         monkeypatch.setattr("time.monotonic_ns", lambda: self.kernel.now_ns)
-        self.trying = Trying(
-            memory, self.sessions, observer, self.in_force, self.log, self.carry_out
-        )
-        self.uses()
-
-    def uses(self) -> None:
+        self.trying = Trying(self.engine, executor, observer)
+        self.take(NicAttached(NIC))
         event = seen(1, 0, bytes=0, off_since_ns=self.kernel.now_ns)
-        plan = steer.seen(event, NIC, self.rule, self.memory, self.kernel.now_ns)
-        self.carry_out(plan)
+        self.take(SocketReported("nic", event, rule))
         self.moved.clear()
 
-    def carry_out(self, plan: Plan) -> list[Outcome]:
-        outcomes = [Outcome(each, self.kernel.now_ns, 0, 100, "") for each in plan]
-        for outcome in outcomes:
-            audit.record(outcome, self.memory)
-        self.moved.append(plan)
-        return outcomes
+    def take(self, event: Event) -> None:
+        """As the executor does; what is written succeeds."""
+        now_ns = self.kernel.now_ns
+        for command in self.engine.handle(event, now_ns):
+            if isinstance(command, Begin):
+                plan = tuple(each.action for each in command.wanted)
+                self.moved.append(plan)
+                self.take(MovesReported([Outcome(each, now_ns, 0, 100, "") for each in plan]))
+            elif isinstance(command, Expect):
+                self.kernel.expect(*command)
+            elif isinstance(command, Log):
+                self.log.add(command.kind, command.what, command.why, **command.fields)
 
     def look(self, times: int = 1) -> None:
         for _ in range(times):
@@ -128,11 +129,10 @@ class Bench:
 
     def nic(self, **changes: Any) -> None:
         view: NicView = replace(NIC, **changes)
-        self.sessions["nic"].view = view
+        self.take(NicAttached(view))
 
     def renew(self, rule: FlowRule) -> None:
-        self.in_force.policy = policy(rule)
-        self.memory.in_force = RulesInForce.of(self.in_force.policy)
+        self.memory.in_force = RulesInForce.of(policy(rule))
 
 
 Make = Callable[..., Bench]

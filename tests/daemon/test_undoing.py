@@ -11,8 +11,11 @@ from pathlib import Path
 import pytest
 
 from atfnd.daemon.undoing import Undoing
-from atfnd.engine.table.memory import Memory, NicMemory
-from atfnd.model import Action, ActionKind, Match, Outcome, Policy, Restored
+from atfnd.engine.command import actions_of
+from atfnd.engine.engine import Engine
+from atfnd.engine.event import NicAttached, TakenOut, UndoDue
+from atfnd.engine.table.memory import Memory
+from atfnd.model import Action, ActionKind, FlowState, Match, Outcome, Plan, Policy, Restored
 from atfnd.program.journals.filter_journal import FilterJournal
 from atfnd.program.journals.undo_journal import UndoJournal
 from atfnd.serve.log.event_log import EventLog
@@ -30,7 +33,8 @@ class Bed:
     def __init__(self, folder: Path) -> None:
         self.nic = FakeNic()
         self.memory = Memory.of(Policy((), (RULE,), "auto", 64, 0, ()))
-        self.memory.nics["nic"] = NicMemory(DISARMED)
+        self.engine = Engine(self.memory, lambda nic, key: None)
+        self.engine.handle(NicAttached(DISARMED), 0)
         self.journal = FilterJournal(folder / "rules.journal")
         self.undo_journal = UndoJournal(folder / "originals.journal")
         for number in (1, 2):
@@ -45,12 +49,17 @@ class Bed:
         self.reported: list[Outcome] = []
 
     def take_out(self, *, armed: bool = False) -> list[Restored]:
-        undoing = Undoing(self.memory, self.journal, self.undo_journal, EventLog())
+        undoing = Undoing(self.journal, self.undo_journal, EventLog())
         view = replace(DISARMED, armed=armed)
-        return undoing.take_out(self.nic, view, "why", self._report)
+        return undoing.take_out(self.nic, view, "why", self._withdraw, self._report)
+
+    def _withdraw(self) -> Plan:
+        [command] = self.engine.handle(UndoDue("nic", "why"), 1)
+        return actions_of(command)
 
     def _report(self, outcomes: Sequence[Outcome]) -> None:
         self.reported += outcomes
+        self.engine.handle(TakenOut("nic", outcomes), 2)
 
     def filters(self) -> list[int | None]:
         """Of the two flows, as the table has them."""
@@ -85,6 +94,8 @@ def test_a_filter_that_the_kernel_does_not_delete_stays_in_the_table(bed: Bed) -
     [left] = bed.nic.table
     assert sorted(each is None for each in bed.filters()) == [False, True]
     assert left in bed.filters()
+    [kept] = [each for each in bed.memory.table if each.location is not None]
+    assert (kept.state, bed.memory.table.by_state()[FlowState.OBSERVED]) == (FlowState.STEERED, 1)
     assert [each.errno for each in done if each.what.startswith("rule ")] == [errno.EIO]
 
 
@@ -96,6 +107,15 @@ def test_a_filter_that_another_program_deleted_leaves_the_table(bed: Bed) -> Non
     bed.take_out()
     assert sorted(each.errno for each in bed.reported) == [0, errno.ENOENT]
     assert bed.filters() == [None, None]
+
+
+def test_no_filter_counts_on_if_the_nic_does_not_list_them(bed: Bed) -> None:
+    """They are named in the journal, and found again by it."""
+    bed.nic.refuse("filters", errno.EIO)
+    done = bed.take_out()
+    assert [each.what for each in done if each.errno] == ["filters"]
+    assert bed.filters() == [None, None]
+    assert len(bed.nic.table) == 2
 
 
 def test_what_is_not_as_it_was_is_said(bed: Bed) -> None:

@@ -11,6 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from atfnd.engine import audit
+from atfnd.engine.command import Adopt, KeepFilter
+from atfnd.engine.engine import Engine
+from atfnd.engine.event import AuditDue, HeirFound, NicAttached
 from atfnd.engine.handshake import birth
 from atfnd.engine.placement import steer
 from atfnd.engine.table import retire
@@ -67,6 +70,17 @@ def test_whoever_has_the_5_tuple_at_the_last_look_inherits_the_rule() -> None:
     assert (after.cookie, after.location, after.target_queue) == (NEW, 7, 2)
     assert retire.gone(STEERED.cookie, known) == ()  # the dead one's end, told late
     assert [each.location for each in retire.gone(NEW, known)] == [7]
+
+
+def test_its_delete_is_called_off_and_the_observer_knows_the_newcomer() -> None:
+    known = steered()
+    engine, action = Engine(known, lambda nic, key: None), delete(known)
+    engine.handle(NicAttached(NIC), 1)
+    assert engine.handle(HeirFound(action, NEW), 80) == [KeepFilter(action)]
+    assert engine.handle(AuditDue(), 81) == [Adopt({NEW: 2})]
+    other = replace(action, location=8)
+    assert engine.handle(HeirFound(other, NEW + 1), 82) == []
+    assert the_flow(known).cookie == NEW
 
 
 def test_of_a_rule_that_an_earlier_run_left_too() -> None:

@@ -200,7 +200,7 @@ class Run:
         self.undo_journal = UndoJournal(world.folder / "originals.journal")
         self.orders = OperatorJournal(world.folder / "orders.journal")
         self.memory = memory_of(FlowTable(100), one_rule(1000, 10**12, world.mode))
-        self.undoing = Undoing(self.memory, self.journal, self.undo_journal, EventLog())
+        self.undoing = Undoing(self.journal, self.undo_journal, EventLog())
         armed, paused = self.orders.armed(nic.name) is True, self.orders.paused(nic.name)
         self.view = replace(NIC, queues=nic.queues(), armed=armed and not paused, paused=paused)
         self._was_armed = armed
@@ -306,7 +306,14 @@ class Run:
         with suppress(OSError):
             self.check_rules()
         nic = self._world.nic
-        return self.undoing.take_out(nic, self.view, "undone", self.report)
+        return self.undoing.take_out(nic, self.view, "undone", self._withdraw, self._taken_out)
+
+    def _withdraw(self) -> Plan:
+        return retire.withdraw(self.view, self.memory, "undone")
+
+    def _taken_out(self, outcomes: Sequence[Outcome]) -> None:
+        self.report(outcomes)
+        retire.taken_out("nic", outcomes, self.memory)
 
 
 class World:

@@ -3,12 +3,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 from atfnd.engine.table.memory import Memory
-from atfnd.model import Action, ActionKind, Flow, FlowState, NicView, Plan
+from atfnd.model import Action, ActionKind, Flow, FlowState, NicView, Outcome, Plan
 
-__all__ = ["gone", "idle", "nic_gone", "retire", "withdraw"]
+__all__ = ["gone", "idle", "nic_gone", "retire", "taken_out", "withdraw"]
 
 
 def retire(flow: Flow, memory: Memory, why: str, *, live: bool = True) -> Plan:
@@ -73,3 +74,13 @@ def withdraw(nic: NicView, memory: Memory, why: str) -> Plan:
         memory.table.put(flow)
         plan += retire(flow, memory, why)
     return tuple(plan)
+
+
+def taken_out(name: str, outcomes: Iterable[Outcome], memory: Memory) -> None:
+    """The filters that `withdraw` was to delete are no longer in the NIC, but for those that the
+    kernel left there."""
+    kept = {each.action.key for each in outcomes if each.errno and each.location is not None}
+    for flow in [flow for flow in memory.table.steered(name) if flow.key not in kept]:
+        memory.table.put(replace(flow, location=None, target_queue=None))
+    memory.nics[name].strays.clear()
+    memory.nics[name].buckets = None
