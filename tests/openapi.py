@@ -9,7 +9,7 @@ from typing import Any
 import yaml
 from jsonschema import Draft202012Validator, FormatChecker
 
-from atfnd.serve.api.description import FILE
+from atfnd.serve.api.routes import FILE
 
 __all__ = ["DOCUMENT", "agrees", "operations", "schema_of"]
 

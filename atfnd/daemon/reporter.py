@@ -14,21 +14,21 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
+from typing import overload
 
 from atfnd import __version__
 from atfnd.daemon.changes import ChangeLog
-from atfnd.daemon.counting import counts_of, in_short
 from atfnd.daemon.cpu_exclusion import CpuExclusion
 from atfnd.daemon.cpu_times import CpuTimeReader
 from atfnd.daemon.glance import glance
 from atfnd.daemon.in_force import InForce
-from atfnd.daemon.joined import Joined
 from atfnd.daemon.lateness import Punctuality
 from atfnd.daemon.planning import planned
-from atfnd.daemon.session import Sessions
+from atfnd.daemon.session import NicSession, Sessions
 from atfnd.diagnose.doctor import examine
 from atfnd.diagnose.machine import examine_machine
 from atfnd.engine.engine import Engine
+from atfnd.engine.filters.budget import share
 from atfnd.engine.placement import auto
 from atfnd.engine.plan import copy_of
 from atfnd.engine.table.flow_table import t_delete_in_force_ns
@@ -41,6 +41,7 @@ from atfnd.model import (
     Flow,
     FlowKey,
     NapiTime,
+    NicCounts,
     NicReads,
     NicView,
     Planned,
@@ -118,8 +119,13 @@ class Reporter:
         self.notify.alive(self._in_short())
 
     def _in_short(self) -> str:
-        said = in_short((each.view for each in self._sessions.values()), self.memory)
-        refused = self._in_force.refused
+        """All NICs in one line. Cheap: it is computed on every pass of the loop."""
+        armed = [name for name, each in self._sessions.items() if each.view.armed]
+        named = f": {' '.join(armed)}" if armed else ""
+        table, refused = self.memory.table, self._in_force.refused
+        filters = sum(map(table.rules_in, self._sessions))
+        said = f"{len(armed)} of {len(self._sessions)} NICs armed{named}"
+        said += f"; {len(table)} flows known, {filters} by a rule"
         return f"{said}; not reloaded: {refused}" if refused else said
 
     def counts(self) -> Counts:
@@ -129,17 +135,28 @@ class Reporter:
             status=self.status(),
             flows=table.standing(),
             changes=self._changes.changes,
-            nics=tuple(
-                counts_of(each.view, each.watch.reads(), self.memory)
-                for each in self._sessions.values()
-            ),
+            nics=tuple(map(self._counts_of, self._sessions.values())),
             lateness=self.punctuality.counted(),
             log_lost=self._changes.log.lost,
         )
 
+    def _counts_of(self, session: NicSession) -> NicCounts:
+        view = session.view
+        return NicCounts(
+            name=view.name,
+            armed=view.armed,
+            paused=view.paused,
+            up=view.up,
+            filters=self.memory.table.rules_in(view.name),
+            foreign=view.foreign,
+            filters_max=share(view),
+            filter_slots=view.caps.filter_slots,
+            reads=session.watch.reads(),
+        )
+
     def flows(self) -> Sequence[Flow | None]:
         """The live Flow-to-Core table by slot, then the last flows that found it full."""
-        return Joined(self.memory.table.slots(), list(self.memory.overflowed.values()))
+        return _Joined(self.memory.table.slots(), list(self.memory.overflowed.values()))
 
     def nics(self) -> Sequence[NicView]:
         """Every NIC with its rules and counters, as fresh as `NicWatch.shown` has them."""
@@ -234,6 +251,28 @@ class Reporter:
         """Where RSS alone would deliver a flow."""
         queue = self._sessions[nic].watch.predicted(key)
         return queue.index if queue else None
+
+
+class _Joined(Sequence[Flow | None]):
+    """Two sequences one after the other, neither copied."""
+
+    def __init__(self, first: Sequence[Flow | None], second: Sequence[Flow | None]) -> None:
+        self._first, self._second = first, second
+
+    def __len__(self) -> int:
+        return len(self._first) + len(self._second)
+
+    @overload
+    def __getitem__(self, at: int) -> Flow | None: ...
+    @overload
+    def __getitem__(self, at: slice) -> Sequence[Flow | None]: ...
+    def __getitem__(self, at: int | slice) -> Flow | Sequence[Flow | None] | None:
+        border = len(self._first)
+        if isinstance(at, int):
+            return self._first[at] if at < border else self._second[at - border]
+        start, stop, _ = at.indices(len(self))
+        tail = self._second[max(0, start - border) : max(0, stop - border)]
+        return [*self._first[start:stop], *tail]
 
 
 def not_pinned(flow: Flow) -> str | None:

@@ -12,8 +12,8 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from atfnd.model import Device, Move, SteeringMethod
-from atfnd.serve.api.description import FILE
 from atfnd.serve.api.http import application
+from atfnd.serve.api.routes import FILE
 from tests.asking import Served, curl
 from tests.bed import a_bed
 from tests.labs import Lab

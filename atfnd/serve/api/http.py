@@ -21,9 +21,7 @@ from atfnd.errors import OperatorError
 from atfnd.serve import Source
 from atfnd.serve.api.accepting import Accepting
 from atfnd.serve.api.answers import error
-from atfnd.serve.api.cpu_time import CpuTimeRoutes
 from atfnd.serve.api.decisions import Decisions
-from atfnd.serve.api.description import Description
 from atfnd.serve.api.door import Door, uid_of
 from atfnd.serve.api.events import Events
 from atfnd.serve.api.flows import Flows
@@ -101,7 +99,7 @@ def application(source: Source) -> web.Application:
         middlewares=[answer_errors, _only_root_changes, read_body, _to_the_end, answer_errors],
         client_max_size=BODY_BYTES,
     )
-    for resources in (Description, Api, CpuTimeRoutes, Flows, Events, Decisions, Metrics):
+    for resources in (Api, Flows, Events, Decisions, Metrics):
         app.add_routes(resources(source).routes())
     return app
 

@@ -12,6 +12,7 @@ import time
 from bisect import bisect_right
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing
+from pathlib import Path
 
 from aiohttp import web
 
@@ -25,8 +26,9 @@ from atfnd.serve.api.interfaces import known, seen, seen_all
 from atfnd.serve.api.selector import Selector
 from atfnd.serve.explain.explain import Explanation, explain, explain_absent
 
-__all__ = ["Api"]
+__all__ = ["FILE", "Api"]
 
+FILE = Path(__file__).with_name("openapi.yaml")  # the description of the API for programs
 CANDIDATES = 6  # that are listed when a selector names more than one flow
 ORDERS: dict[str, Callable[[Source, str], Awaitable[None]]] = {
     "arm": lambda source, nic: source.arm(nic),
@@ -42,6 +44,7 @@ class Api:
     def __init__(self, source: Source) -> None:
         self._source = source
         self._one_look = asyncio.Lock()  # a doctor's opens every interface
+        self._openapi = FILE.read_text(encoding="utf-8")
 
     def routes(self) -> list[web.RouteDef]:
         read = {
@@ -51,13 +54,23 @@ class Api:
             "/v1/nics": self.nics,
             "/v1/rules": self.rules,
             "/v1/topology": self.topology,
+            "/v1/cpu-time": self.cpu_time,
             "/v1/doctor": self.doctor,
+            "/v1/openapi.yaml": self.openapi,
         }
         return [
             *(web.get(path, handler, allow_head=False) for path, handler in read.items()),
             *(web.post(f"/v1/nics/{{nic}}/{verb}", self.order) for verb in (*ORDERS, "restore")),
             web.post("/v1/disarm", self.disarm),
         ]
+
+    async def openapi(self, request: web.Request) -> web.StreamResponse:
+        query_of(request)
+        return web.Response(text=self._openapi, content_type="application/yaml")
+
+    async def cpu_time(self, request: web.Request) -> web.StreamResponse:
+        query_of(request)
+        return one_object(views.cpu_time_view(*self._source.cpu_time()))
 
     async def status(self, request: web.Request) -> web.StreamResponse:
         query_of(request)

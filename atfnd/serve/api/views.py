@@ -12,12 +12,14 @@ from datetime import UTC, datetime
 
 from atfnd.model import (
     Cpu,
+    CpuTime,
     Event,
     Filter,
     Finding,
     Flow,
     Level,
     Match,
+    NapiTime,
     NicView,
     Node,
     Protocol,
@@ -28,6 +30,7 @@ from atfnd.serve.api.moves import move_view
 
 __all__ = [
     "View",
+    "cpu_time_view",
     "cpu_view",
     "doctor_view",
     "event_view",
@@ -251,6 +254,18 @@ def cpu_view(cpu: Cpu, nics: Sequence[NicView]) -> View:
             for queue in nic.queues
             if queue.cpu == cpu.index
         ],
+    }
+
+
+def cpu_time_view(spent: CpuTime, threads: Sequence[NapiTime]) -> View:
+    """Counters, and when they were read."""
+    return {
+        "read_ns": spent.at_ns,
+        "cpus": [
+            {"cpu": cpu, "busy_ns": busy_ns, "softirq_ns": spent.softirq_ns[cpu]}
+            for cpu, busy_ns in sorted(spent.busy_ns.items())
+        ],
+        "napi_threads": [thread._asdict() for thread in threads],
     }
 
 
