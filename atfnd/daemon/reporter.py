@@ -123,7 +123,7 @@ class Reporter:
         armed = [name for name, each in self._sessions.items() if each.view.armed]
         named = f": {' '.join(armed)}" if armed else ""
         table, refused = self.memory.table, self._in_force.refused
-        filters = sum(map(table.rules_in, self._sessions))
+        filters = sum(table.rules_in(name) for name in self._sessions)
         said = f"{len(armed)} of {len(self._sessions)} NICs armed{named}"
         said += f"; {len(table)} flows known, {filters} by a rule"
         return f"{said}; not reloaded: {refused}" if refused else said
