@@ -72,7 +72,8 @@ class Observer(Protocol):
 
     def adopt(self, cpus: Mapping[int, int]) -> None:
         """Treat these sockets (cookie to CPU) as reported: they are in `audit`, and their end and
-        their next change of CPU are observed."""
+        their next change of CPU are observed. With `Qualify.elsewhere`, their next use is reported
+        on any CPU: nobody has said yet where their packets belong."""
 
     def forget(self, cookies: Collection[int]) -> None:
         """Treat these sockets as never reported: used again, they are reported again."""

@@ -4,13 +4,25 @@
 from __future__ import annotations
 
 import errno
+from dataclasses import replace
 
 from atfnd.engine import audit
 from atfnd.engine.ownership import follow
 from atfnd.engine.placement import steer
+from atfnd.engine.placement.place import belongs
 from atfnd.engine.table.flow_table import FlowTable
-from atfnd.engine.table.memory import Memory
-from atfnd.model import Action, ActionKind, Flow, FlowState, Mode, Outcome
+from atfnd.engine.table.memory import Memory, RulesInForce
+from atfnd.model import (
+    Action,
+    ActionKind,
+    Cpu,
+    Flow,
+    FlowState,
+    Mode,
+    Outcome,
+    Placement,
+    PlacementKind,
+)
 from tests.values import NIC, RULE, flow, key, memory_of, one_rule, seen
 
 __all__: list[str] = []
@@ -97,3 +109,15 @@ def test_a_thread_that_settles_has_its_flows_placed_again() -> None:
     ended(known)
     assert set(reported(known, wanders=False)) == {ActionKind.INSERT}
     assert (entry(known).left, entry(known).state) == (None, FlowState.WANTED)
+
+
+def test_where_packets_belong_once_the_thread_stays_is_elsewhere_than_on_its_cpu() -> None:
+    """RSS brings them to the thread's CPU, which its policy does not want: it is not forgotten."""
+    rule = replace(RULE, placement=Placement(PlacementKind.CPUS, frozenset({3})))
+    known = memory_of(FlowTable(100), RulesInForce(0, 1 << 60, {"rest": rule}))
+    known.know_cpus(Cpu(at, True, 0, 0, at, (at,), (0, 1, 2, 3)) for at in range(4))
+    event = seen(1, 2, rx_cpu=2, wanders=True)
+    steer.seen(event, NIC, rule, known, NOW_NS)
+    assert entry(known).target_cpu is None
+    assert belongs(event, rule, known) == 3
+    assert belongs(event, RULE, known) == 2

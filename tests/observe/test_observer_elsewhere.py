@@ -128,3 +128,18 @@ def test_where_all_go_to_their_own_core_nothing_of_this_holds(
     expect(observer, pair, RIGHT)
     lockstep(*pair)
     assert reported(observer) == [WRONG] * 2
+
+
+def test_an_adopted_socket_is_reported_where_its_packets_arrive_until_it_is_said_to_belong_there(
+    shared_lab: Lab, watch: Watch
+) -> None:
+    """Of a filter that an earlier run left nobody knows yet what its policy wants."""
+    observer = watch(shared_lab, report_again_ns=AT_ONCE, elsewhere=True)
+    pair = directed(shared_lab, shared_lab.tcp_pair)
+    observer.adopt({cookie(pair[1]): RIGHT})
+    on_cpu(RIGHT)
+    lockstep(*pair)
+    assert reported(observer) == [RIGHT]
+    expect(observer, pair, RIGHT)
+    lockstep(*pair, times=10)
+    assert reported(observer) == []

@@ -38,6 +38,7 @@ __all__ = ["Cpu", "Listener", "Machine", "Socket", "Task", "WorldBirths", "World
 
 MAX_BACKOFF = 6
 WANDERS, MAX_IN_VAIN = 2, 8  # observer.bpf.c
+NOWHERE = -1  # no packet arrives there
 NETNS = 1  # the inode number of the only network namespace
 FORKS_AFTER_NS = 5_000_000  # a server makes its workers after it began to listen
 SEGMENT_BYTES = 1448
@@ -419,6 +420,7 @@ class WorldObserver:
             if socket is not None:
                 socket.reported_cpu, socket.reported_ns = cpu, self._world.now_ns
                 socket.came_ns = socket.reported_ns
+                socket.due_cpu = NOWHERE if self._qualify.elsewhere else None
                 self.changed(socket)
 
     def forget(self, cookies: Collection[int]) -> None:
@@ -534,10 +536,12 @@ class WorldObserver:
         cpu, wanders = task.cpu.index, self._wanders(task)
 
         def counts(each: Socket) -> bool:
-            if each.reported_cpu in (None, cpu):
-                reported = wanders if each.reported_cpu is None else each.wanders
-                return reported and each.rx_cpu() != cpu
-            return True
+            if each.reported_cpu is None:
+                return wanders and (each.rx_cpu() != cpu or self._qualify.elsewhere)
+            if each.reported_cpu != cpu:
+                return True
+            belongs = cpu if each.due_cpu is None else each.due_cpu
+            return each.wanders and each.rx_cpu() != belongs
 
         away = [each for each in task.sockets if each.flow.talks and counts(each)]
         if socket not in away or (pinned is not None and len(pinned) == 1):

@@ -723,8 +723,7 @@ class Run:
             if flow is not None and not right:
                 words = "".join(each for each in flow.why if not each.isdigit())
                 why = f"not placed: {flow.state.value}: {words}"
-            core = self._placement().kind.value == "core"  # see docs/simulation.md for the others
-            if core and not right and self._can_be_placed(socket):
+            if not right and self._can_be_placed(socket):
                 world.broken("placement", f"{socket.flow.key} is {why}")
             world.seen[why[:110]] += 1
 

@@ -20,7 +20,7 @@ static struct socket_state *mark(struct sock *sk, struct socket_state *state)
 		state = bpf_sk_storage_get(&sockets, sk, &fresh, BPF_SK_STORAGE_GET_F_CREATE);
 	if (state) {
 		state->reported_cpu = *cpu;
-		state->due_cpu = elsewhere ? OBSERVER_NO_CPU : *cpu;
+		state->due_cpu = elsewhere ? OBSERVER_NOWHERE : *cpu; /* nobody has said where */
 		state->reported_ns = state->came_ns = fresh.born_ns;
 		state->window_ns = 0;
 	}

@@ -9,6 +9,7 @@
 #include <linux/types.h>
 
 #define OBSERVER_NO_CPU 0xffffffffu
+#define OBSERVER_NOWHERE 0xfffffffeu /* no packet arrives there */
 #define OBSERVER_NICS 1024 /* whose reads are counted; OBSERVER_NICS itself is none of them */
 
 enum observer_kind {

@@ -14,6 +14,7 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import NamedTuple
 
+from atfnd.engine.placement.auto import in_force
 from atfnd.engine.placement.candidates import Step, fits, steps
 from atfnd.engine.placement.queues import same_core
 from atfnd.engine.table.memory import Memory
@@ -104,8 +105,14 @@ def right(
 
 def belongs(event: SocketSeen, rule: FlowRule | None, memory: Memory) -> int:
     """The CPU on which the packets of a socket should arrive, after a decision about it: where its
-    flow is led; or where they arrive, if that meets the placement and is left so."""
+    flow is led; or where they arrive, if that meets the placement and is left so. If its thread
+    wanders, where its flow will be led once the thread stays: until then it is reported again."""
     flow = memory.table.get(event.key)
+    if flow is not None and event.wanders and rule is not None and flow.location is None:
+        nic, thread = memory.nics[flow.nic].view, event.thread
+        placement = in_force(rule.placement, nic.name, rule.name, thread, memory)
+        cpu = guest(placement, event.app_cpu, thread, nic, memory).cpu
+        return event.app_cpu if cpu is None else cpu
     if flow is not None and flow.target_cpu is not None:
         return flow.target_cpu
     if flow is not None or rule is None or event.rx_cpu is None:

@@ -37,6 +37,7 @@ _SHARE_USED = 0.02
 _SHARE_IDLE = 0.002
 _LONGEST_S = 5.0
 # A timer that fires a hair early must not cost a whole interval.
+_NOWHERE = -1  # no thread runs there
 _EARLY = 0.9
 
 
@@ -145,8 +146,9 @@ class SockDiagObserver:
                     cpu = cpus.get(record.cookie)
                     if cpu is not None and record.cookie not in uses:
                         count = _count(record.app_bytes)
+                        at = _NOWHERE if self._qualify.elsewhere else cpu
                         uses[record.cookie] = _Use(
-                            flow_keys(record), record.inode, count, cpu, 0, cpu, time.monotonic_ns()
+                            flow_keys(record), record.inode, count, cpu, 0, at, time.monotonic_ns()
                         )
                         self._reported += 1
         self._listen(self._reported > 0)
