@@ -77,10 +77,11 @@ class _Actuator(NicActuator):
         origins: frozenset[int],
         targets: frozenset[int],
         through: frozenset[int],
+        cookie: int | None,
     ) -> None:
         self.began_ns[key], self.latest = time.time_ns(), key
         self.held.discard(key)
-        super().watch(key, origins, targets, through)
+        super().watch(key, origins, targets, through, cookie)
 
     def hold(self, queue: int, until_ns: int, drains: frozenset[int]) -> int:
         quiesced_ns = super().hold(queue, until_ns, drains)
@@ -193,9 +194,9 @@ class Steering:
     def _wanted(self, flow: int, mode: Mode) -> Wanted:
         old = self.queue_of[flow]
         new = (old + 1) % len(self.watch.view.queues)
-        key, at = self.streams[flow].key, self.locations[flow]
-        action = Action(ActionKind.REWRITE, self.watch.view.name, key, at, old, new, "", "")
-        return Wanted(action, mode, frozenset({old}), frozenset())
+        stream, at = self.streams[flow], self.locations[flow]
+        action = Action(ActionKind.REWRITE, self.watch.view.name, stream.key, at, old, new, "", "")
+        return Wanted(action, mode, frozenset({old}), frozenset(), cookie=stream.cookie)
 
     def _move(self, flow: int, ended: Ended) -> Move:
         key, now_ns = self.streams[flow].key, time.time_ns()
@@ -215,7 +216,6 @@ def steering(
 ) -> Iterator[Steering]:
     """A rule for each stream, in turn to each of these queues; none is left. `holds` False: on a
     NIC without NAPI threads, where only gaps are left to wait for."""
-    cookies = {stream.key: stream.cookie for stream in streams}
     with ExitStack() as undo:
         nic = undo.enter_context(bed.open())
         watch = NicWatch(nic, armed=True, budget=None)
@@ -224,7 +224,7 @@ def steering(
         journal = undo.enter_context(closing(FilterJournal(folder / "rules.journal")))
         undo_journal = undo.enter_context(closing(UndoJournal(folder / "originals.journal")))
         actuator = undo.enter_context(
-            closing(_Actuator(nic, journal, undo_journal, lambda: watch.view.queues, cookies.get))
+            closing(_Actuator(nic, journal, undo_journal, lambda: watch.view.queues))
         )
         actuator.began_ns, actuator.done_ns, actuator.held = {}, {}, set()
         actuator.start()

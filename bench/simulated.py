@@ -15,7 +15,6 @@ from typing import NamedTuple
 from atfnd.engine import audit
 from atfnd.engine.filters import aggregate, budget, port_rules, prefix_rules
 from atfnd.engine.filters.listeners import Listeners
-from atfnd.engine.handshake.birth import Birth
 from atfnd.engine.ownership import follow
 from atfnd.engine.placement import steer
 from atfnd.engine.table.memory import Memory, NicMemory
@@ -35,6 +34,7 @@ from atfnd.model import (
     Thread,
     Topology,
 )
+from atfnd.move.event import Wanted
 from atfnd.move.plan import in_order
 
 __all__ = ["SECOND_NS", "Load", "Simulated"]
@@ -172,7 +172,7 @@ class Simulated:
             found.append(SocketUse(0, load.key, load.app_cpu, at.napi_id, at.cpu, 0))
         return found
 
-    def bear(self, births: Iterable[Birth]) -> None:
+    def bear(self, births: Iterable[Wanted]) -> None:
         """Rules for many flows, and those that they make needless."""
         for birth in births:
             self.carry_out((birth.action,))

@@ -48,18 +48,14 @@ class Moving:
     def __init__(
         self, nic: Nic, key: FlowKey, cookie: int, run_dir: Path, times: Times, undo: ExitStack
     ) -> None:
-        self.key = key
+        self.key, self._cookie = key, cookie
         self.nic = NicWatch(nic, armed=True, budget=None)
         undo.callback(self.nic.close)
         self.nic.inspect()
         journal = undo.enter_context(closing(FilterJournal(run_dir / "rules.journal")))
         undo_journal = undo.enter_context(closing(UndoJournal(run_dir / "originals.journal")))
         self.actuator = undo.enter_context(
-            closing(
-                NicActuator(
-                    nic, journal, undo_journal, lambda: self.nic.view.queues, {key: cookie}.get
-                )
-            )
+            closing(NicActuator(nic, journal, undo_journal, lambda: self.nic.view.queues))
         )
         self.actuator.start()
         tried = carry_out(self.actuator.trial(nic.name), self.actuator.write)
@@ -91,7 +87,7 @@ class Moving:
         """To the other queue. `rss`: the one that RSS gives the flow, where a change of its rule
         passes through that."""
         action = self.action(ActionKind.REWRITE, self.old, self.new)
-        return Wanted(action, mode, frozenset({self.old}), rss)
+        return Wanted(action, mode, frozenset({self.old}), rss, cookie=self._cookie)
 
     def want(self, mode: Mode, rss: frozenset[int] = frozenset()) -> None:
         """One more move, reported and not ended."""

@@ -333,7 +333,7 @@ MUTATIONS = [
         ("each.queue == queue and each.policy in (None, policy)", "each.queue == queue"),
         ("each.queue == queue and each.policy in (None, policy)", "each.policy in (None, policy)"),
         ("every = None if nic.rss is None else frozenset(nic.rss.table)", "every = None"),
-        ("return Birth(action, rule.order, every, every)", "return Birth(action, rule.order, frozenset(), every)"),
+        ("return Wanted(action, rule.order, every, every)", "return Wanted(action, rule.order, frozenset(), every)"),
         ("    budget.ask(action, memory)\n    every", "    every"),
     ),
     *_of(
@@ -619,7 +619,7 @@ MUTATIONS = [
         ("drains = (wanted.origins or frozenset()) | through", "drains = wanted.origins or frozenset()"),
         ("due_ns=now_ns + times.quiet_ns", "due_ns=now_ns"),
         ("if not wanted.live and wanted.action.kind is ActionKind.DELETE:", "if False:"),
-        ("return Watch(key, wanted.origins, wanted.targets, through)", "return Watch(key, wanted.origins, wanted.targets, frozenset())"),
+        ("return Watch(key, wanted.origins, wanted.targets, through, wanted.cookie)", "return Watch(key, wanted.origins, wanted.targets, frozenset(), wanted.cookie)"),
         ("or key.wide or not key.remote_port:\n        return None\n    if wanted", "or key.wide:\n        return None\n    if wanted"),
         ("if first_ns is None or event.done_ns > first_ns:", "if first_ns is None:"),
         ("now_ns - event.since_ns < move.timer_ns", "False"),

@@ -47,7 +47,6 @@ from atfnd.engine.event import (
 from atfnd.model import (
     Action,
     ActionKind,
-    FlowKey,
     Mode,
     Outcome,
     Plan,
@@ -347,7 +346,6 @@ class Executor:
                 self._journal,
                 self._undo_journal,
                 partial(self._last_look, session),
-                self._cookie,
                 self._report,
                 self._in_force.policy,
                 partial(self._cannot_prove, session.name),
@@ -358,10 +356,6 @@ class Executor:
     def _cannot_prove(self, nic: str, why: str) -> None:
         what = "packets cannot be observed: no move is proven"
         self._changes.log.add("not-followed", what, why, nic=nic)
-
-    def _cookie(self, key: FlowKey) -> int | None:
-        flow = self._engine.memory.table.get(key)
-        return None if flow is None else flow.cookie
 
     def _write(self, session: NicSession, action: Action) -> Outcome:
         if (late := self._last_look(session, action)) is not None:

@@ -56,7 +56,7 @@ def carry_out(steps: Generator[Action, Outcome, T], write: Callable[[Action], Ou
 
 class Moving:
     """`last_look` says why an action whose turn has come is not written now (None: it is),
-    `cookie` returns that of a flow's socket, `said` takes the results of moves that end after
+    `said` takes the results of moves that end after
     `want` has returned, `blind` says why packets and polls cannot be seen."""
 
     def __init__(
@@ -65,7 +65,6 @@ class Moving:
         journal: FilterJournal,
         undo_journal: UndoJournal,
         last_look: Callable[[Action], Outcome | None],
-        cookie: Callable[[FlowKey], int | None],
         said: Callable[[Said], None],
         policy: Policy,
         blind: Callable[[str], None],
@@ -75,7 +74,7 @@ class Moving:
         self._actuator: NicActuator | BlindActuator
         try:
             self._actuator = NicActuator(
-                watch.nic, journal, undo_journal, lambda: watch.view.queues, cookie
+                watch.nic, journal, undo_journal, lambda: watch.view.queues
             )
         except OSError as refusal:
             self._actuator = self._blinded(refusal)

@@ -81,7 +81,6 @@ from atfnd.engine.filters.ineffective import ineffective
 from atfnd.engine.filters.listeners import Listeners, ServedPort
 from atfnd.engine.filters.lost import lost
 from atfnd.engine.handshake import birth
-from atfnd.engine.handshake.birth import Birth
 from atfnd.engine.handshake.handshake import Handshakes, keeps_order_from_birth, listeners, ordered
 from atfnd.engine.indirection import entries
 from atfnd.engine.ownership.follow import followed
@@ -523,7 +522,7 @@ class Engine:
             self._bear(name, born)
         self._watch_accepts()
 
-    def _keeping(self, born: Sequence[Birth]) -> dict[int, int]:
+    def _keeping(self, born: Sequence[Wanted]) -> dict[int, int]:
         """The sockets of connections that get a filter of their own to keep the queue of their
         port's filter: the observer must know them, with the CPU each is used on."""
         keys = [each.action.key for each in born if each.action.kind is ActionKind.INSERT]
@@ -746,9 +745,15 @@ class Engine:
                 actions = (action for action in ordered_plan if action.nic == name)
                 self._say(Begin(name, tuple(map(self._wanted, actions))))
 
-    def _bear(self, nic: str, births: Sequence[Birth]) -> None:
+    def _bear(self, nic: str, births: Sequence[Wanted]) -> None:
         if births:
-            self._say(Begin(nic, tuple(Wanted(*each) for each in births)))
+            cookies = (self._cookie(each.action.key) for each in births)
+            born = zip(births, cookies, strict=True)
+            self._say(Begin(nic, tuple(each._replace(cookie=cookie) for each, cookie in born)))
+
+    def _cookie(self, key: FlowKey | None) -> int | None:
+        flow = None if key is None else self.memory.table.get(key)
+        return None if flow is None else flow.cookie
 
     def _tell(self, key: FlowKey, event: Established | FlowClosed) -> None:
         """The moves of the NIC that a flow is of."""
@@ -767,7 +772,8 @@ class Engine:
             rss = frozenset({port.target_queue})  # its port's filter serves it until then
         flow = self.memory.table.get(action.key)
         seen = None if flow is None else flow.rx_queue
-        return Wanted(action, mode, origins(action, rss, seen), rss, action.live)
+        cookie = None if flow is None else flow.cookie
+        return Wanted(action, mode, origins(action, rss, seen), rss, action.live, None, cookie)
 
     def _rss_queues(self, nic: NicView, key: FlowKey) -> frozenset[int] | None:
         """The queues that RSS gives a flow's packets to: the whole table, for a key that is open to

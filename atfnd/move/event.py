@@ -52,6 +52,7 @@ class Wanted(NamedTuple):
     rss: frozenset[int] | None = None  # None: not known
     live: bool = True  # its socket lives; of a queue: it delivers
     first_data_ns: int | None = None  # no data can come before this; None: data may be in flight
+    cookie: int | None = None  # of the flow's socket, by which its packets are watched
 
     @property
     def subject(self) -> Subject:

@@ -59,6 +59,7 @@ class MoveActuator(Protocol):
         origins: frozenset[int],
         targets: frozenset[int],
         through: frozenset[int],
+        cookie: int | None,
     ) -> None:
         """From now on, report Idle, Seen and Violated for this flow."""
 
@@ -151,8 +152,8 @@ class Mover:
                 self._events.append(Released(queue, unbroken))
             case DrainEvidence(queue, from_ns):
                 self.actuator.drain_evidence(queue, from_ns)
-            case Watch(key, origins, targets, through):
-                self.actuator.watch(key, origins, targets, through)
+            case Watch():
+                self.actuator.watch(*command)
             case Unwatch(key):
                 self.actuator.unwatch(key)
             case Reread(key, location, queue):

@@ -121,7 +121,7 @@ def _watch(wanted: Wanted, through: frozenset[int]) -> Watch | None:
         return None
     if wanted.origins is None or wanted.targets is None or wanted.origins == wanted.targets:
         return None
-    return Watch(key, wanted.origins, wanted.targets, through)
+    return Watch(key, wanted.origins, wanted.targets, through, wanted.cookie)
 
 
 def _written(move: Transition, event: Written, times: Times, now_ns: int) -> Moved:

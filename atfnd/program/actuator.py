@@ -70,8 +70,7 @@ def trial(nic: str) -> Trial:
 
 
 class NicActuator:
-    """`queues` are those of the NIC as last read, `cookie` is that of a flow's socket (None: not
-    known). OSError: the kernel refuses the programs."""
+    """`queues` are those of the NIC as last read. OSError: the kernel refuses the programs."""
 
     def __init__(
         self,
@@ -79,10 +78,9 @@ class NicActuator:
         journal: FilterJournal,
         undo_journal: UndoJournal,
         queues: Callable[[], tuple[Queue, ...]],
-        cookie: Callable[[FlowKey], int | None],
     ) -> None:
         self._nic, self._journal, self._undo_journal = nic, journal, undo_journal
-        self._queues, self._cookie = queues, cookie
+        self._queues = queues
         self._transit = Transit()
         self._passages = Passages(self._transit)
         self._writes = WriteTimes()
@@ -200,10 +198,11 @@ class NicActuator:
         origins: frozenset[int],
         targets: frozenset[int],
         through: frozenset[int],
+        cookie: int | None,
     ) -> None:
         """A flow that cannot be watched counts as lost evidence: its socket or queue is not known,
         it has several, the programs are not attached, or too many flows are watched."""
-        cookie, started = self._cookie(key), self._transit.started()
+        started = self._transit.started()
         rings = len(origins), len(targets), max(len(through), 1)
         if cookie is None or rings != (1, 1, 1) or not started:
             self._passages.miss()

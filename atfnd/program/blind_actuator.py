@@ -81,6 +81,7 @@ class BlindActuator:
         origins: frozenset[int],
         targets: frozenset[int],
         through: frozenset[int],
+        cookie: int | None,
     ) -> None:
         self._missed = True
 

@@ -18,7 +18,6 @@ from atfnd.engine import audit
 from atfnd.engine.filters import port_rules
 from atfnd.engine.filters.listeners import Listeners
 from atfnd.engine.handshake import birth
-from atfnd.engine.handshake.birth import Birth
 from atfnd.engine.handshake.connects import Connects
 from atfnd.model import (
     Accepted,
@@ -69,9 +68,7 @@ class Nursery:
         undo.callback(self.nic.close)
         self.nic.inspect()
         journal, undo_journal = FilterJournal(path / "rules"), UndoJournal(path / "originals")
-        actuator = NicActuator(
-            lab.nic, journal, undo_journal, lambda: self.nic.view.queues, self._cookie
-        )
+        actuator = NicActuator(lab.nic, journal, undo_journal, lambda: self.nic.view.queues)
         self.actuator = undo.enter_context(closing(actuator))
         undo.callback(journal.close)
         undo.callback(undo_journal.close)
@@ -93,8 +90,8 @@ class Nursery:
             ),
         )
 
-    def _cookie(self, key: FlowKey) -> int | None:
-        flow = self.memory.table.get(key)
+    def _cookie(self, key: FlowKey | None) -> int | None:
+        flow = None if key is None else self.memory.table.get(key)
         return None if flow is None else flow.cookie
 
     def reported(self, *kinds: type[Born]) -> list[Born]:
@@ -117,8 +114,8 @@ class Nursery:
                 assert said.errno == 0
                 audit.record(said, self.memory)
 
-    def want(self, *births: Birth) -> None:
-        self.tell(*(Wanted(*each) for each in births))
+    def want(self, *births: Wanted) -> None:
+        self.tell(*(each._replace(cookie=self._cookie(each.action.key)) for each in births))
 
     def end(self) -> Ended:
         """Of the one move that is under way."""
@@ -131,7 +128,7 @@ class Nursery:
         [ended] = self.ended
         return ended
 
-    def connecting(self, event: Connecting, target: int) -> Birth:
+    def connecting(self, event: Connecting, target: int) -> Wanted:
         self.memory.nics[self.nic.nic.name].owned = owning({target: event.thread})
         rss = self.nic.predicted(event.key)
         assert rss is not None
@@ -147,7 +144,7 @@ class Nursery:
         assert isinstance(event, Listening)
         self.listeners.opened(event._replace(alone=True), self.memory.table)
 
-    def look(self) -> tuple[Birth, ...]:
+    def look(self) -> tuple[Wanted, ...]:
         uses: list[SocketUse] = self.observer.inventory()
         now_ns = self.actuator.now_ns()
         return port_rules.look(

@@ -57,9 +57,7 @@ class Bed:
         watch: Any = SimpleNamespace(view=NIC, nic=self.nic, lives=0)
         policy: Any = SimpleNamespace(hold_down_ns=0, moves_per_s=1000)
         nobody: Any = lambda given: None  # noqa: E731
-        return moving.Moving(
-            watch, *self._journals, self._last_look, nobody, nobody, policy, nobody
-        )
+        return moving.Moving(watch, *self._journals, self._last_look, nobody, policy, nobody)
 
     def _last_look(self, action: Action) -> Outcome | None:
         self.looked.append(action)

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from atfnd.engine.filters import budget
-from atfnd.engine.handshake.birth import Birth
 from atfnd.model import Action, ActionKind, Flow, FlowState, Mode, Topology
+from atfnd.move.event import Wanted
 from tests.engine.test_birth import owning
 from tests.engine.test_port_rules import EXACT_WINS, OTHER, PORT, Server, connection
 from tests.values import THREAD, flow, key
@@ -38,7 +38,7 @@ def short(*flows: Flow, queue: int | None = 1, room: int = 10) -> Server:
     return server
 
 
-def joined(births: tuple[Birth, ...]) -> set[object]:
+def joined(births: tuple[Wanted, ...]) -> set[object]:
     return {each.action.key for each in births if each.action.kind is ActionKind.DELETE}
 
 
@@ -124,7 +124,7 @@ def test_a_port_takes_the_slot_of_another_flow_and_keeps_its_own() -> None:
     assert server.look(*uses, now_ns=20 * SECOND_NS) == ()
     [swap] = budget.swaps(server.nic, server.memory, 21 * SECOND_NS)
     assert swap.key == other.key
-    server.done((Birth(swap, Mode.STRICT, None, None),), 21 * SECOND_NS)
+    server.done((Wanted(swap, Mode.STRICT, None, None),), 21 * SECOND_NS)
     assert budget.no_room(server.nic, server.memory, WAITS.key) is not None
     births = server.look(*uses, now_ns=22 * SECOND_NS)
     assert [each.action.key for each in births] == [PORT]

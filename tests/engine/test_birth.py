@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from atfnd.engine import audit
 from atfnd.engine.handshake import birth
-from atfnd.engine.handshake.birth import Birth
 from atfnd.engine.handshake.connects import Connects
 from atfnd.engine.handshake.distance import Distances
 from atfnd.engine.ownership.owner import Owned
@@ -31,6 +30,7 @@ from atfnd.model import (
     SocketGone,
     Thread,
 )
+from atfnd.move.event import Wanted
 from tests.values import NIC, RULE, THREAD, flow, key, memory_of
 
 STRICT = replace(RULE, order=Mode.STRICT)
@@ -70,7 +70,7 @@ def placed(
     rule: FlowRule | None = STRICT,
     rss_queue: int | None = 0,
     distances: Distances | None = None,
-) -> Birth | None:
+) -> Wanted | None:
     distances = known(1, 2, 3) if distances is None else distances
     return birth.connecting(event or syn(), nic, rule, rss_queue, distances, known_to, 70)
 

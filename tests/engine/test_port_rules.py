@@ -13,7 +13,6 @@ import pytest
 from atfnd.engine import audit
 from atfnd.engine.filters import port_rules
 from atfnd.engine.filters.listeners import Listeners
-from atfnd.engine.handshake.birth import Birth
 from atfnd.engine.placement import renew, steer
 from atfnd.engine.table.memory import Memory
 from atfnd.model import (
@@ -34,6 +33,7 @@ from atfnd.model import (
     Thread,
     ThreadReads,
 )
+from atfnd.move.event import Wanted
 from tests.engine.test_birth import memory, owning
 from tests.values import NIC, RULE, THREAD, flow, key, seen
 
@@ -65,12 +65,12 @@ class Server:
     def reads(self, thread: Thread, at_ns: int, cpu: int | None = None) -> FlowKey | None:
         return self.listeners.read(ThreadReads(at_ns, key(1), 102, thread, cpu))
 
-    def look(self, *uses: SocketUse, now_ns: int = 10) -> tuple[Birth, ...]:
+    def look(self, *uses: SocketUse, now_ns: int = 10) -> tuple[Wanted, ...]:
         return port_rules.look(
             self.nic, lambda _, comm: self.rule, self.listeners, uses, self.memory, now_ns
         )
 
-    def done(self, births: tuple[Birth, ...], at_ns: int = 10) -> None:
+    def done(self, births: tuple[Wanted, ...], at_ns: int = 10) -> None:
         for each in births:
             audit.record(
                 Outcome(each.action, at_ns, 0, each.action.location or 77, ""), self.memory

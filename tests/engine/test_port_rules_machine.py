@@ -11,7 +11,6 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from atfnd.engine import audit
 from atfnd.engine.filters import budget, port_rules
 from atfnd.engine.filters.listeners import Listeners
-from atfnd.engine.handshake.birth import Birth
 from atfnd.engine.table.wide_key import covers
 from atfnd.model import (
     Accepted,
@@ -26,6 +25,7 @@ from atfnd.model import (
     Thread,
     ThreadReads,
 )
+from atfnd.move.event import Wanted
 from tests.engine.test_birth import memory, owning
 from tests.engine.test_port_rules import EXACT_WINS, PORT
 from tests.values import RULE, flow, key
@@ -52,7 +52,7 @@ class Ports(RuleBasedStateMachine):
         self.nic = replace(EXACT_WINS, budget=BUDGET)
         self.memory.nics["nic"].owned = owning({1: THREADS[0], 2: THREADS[1]})
         self.live: dict[FlowKey, int] = {}  # where RSS delivers it
-        self.deletes: dict[FlowKey, Birth] = {}
+        self.deletes: dict[FlowKey, Wanted] = {}
         self.now_ns, self.cookies = 1, 0
 
     def queue_of(self, connection: FlowKey) -> int:
@@ -65,7 +65,7 @@ class Ports(RuleBasedStateMachine):
             return port.target_queue
         return self.live[connection]
 
-    def carry_out(self, birth: Birth) -> None:
+    def carry_out(self, birth: Wanted) -> None:
         before = {each: self.queue_of(each) for each in self.live}
         location = birth.action.location or hash(birth.action.key) % 4000
         audit.record(Outcome(birth.action, self.now_ns, 0, location, ""), self.memory)

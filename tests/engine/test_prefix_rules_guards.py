@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from atfnd.engine.filters import prefix_rules
-from atfnd.engine.handshake.birth import Birth
 from atfnd.engine.table.flow_table import FlowTable
 from atfnd.engine.table.memory import RulesInForce
 from atfnd.engine.table.wide_key import overlap
@@ -29,6 +28,7 @@ from atfnd.model import (
     SocketUse,
     SteeringMethod,
 )
+from atfnd.move.event import Wanted
 from tests.engine.test_birth import owning
 from tests.engine.test_port_rules import EXACT_WINS, OTHER
 from tests.prefixed import ORDERED, SHAPES
@@ -71,7 +71,7 @@ class Bed:
         for each in (WAITS, *flows):
             self.memory.table.put(each)
 
-    def look(self, now_ns: int = NOW_NS, **changes: Any) -> tuple[Birth, ...]:
+    def look(self, now_ns: int = NOW_NS, **changes: Any) -> tuple[Wanted, ...]:
         listened: Callable[[FlowKey], bool] = changes.pop("listened", lambda key: False)
         nic = replace(self.nic, **changes)
         rule_of = lambda key: self.rule  # noqa: E731
@@ -86,11 +86,11 @@ class Bed:
         self.uses = [SocketUse(99, one, 1, napi_id, 1, 0)]
 
 
-def inserted(birth: Birth) -> FlowKey | None:
+def inserted(birth: Wanted) -> FlowKey | None:
     return birth.action.key if birth.action.kind is ActionKind.INSERT else None
 
 
-def deleted(births: tuple[Birth, ...]) -> list[FlowKey | None]:
+def deleted(births: tuple[Wanted, ...]) -> list[FlowKey | None]:
     return [each.action.key for each in births if each.action.kind is ActionKind.DELETE]
 
 

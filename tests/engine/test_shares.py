@@ -17,7 +17,6 @@ from atfnd.engine import audit
 from atfnd.engine.filters import budget, port_rules
 from atfnd.engine.filters.listeners import Listeners
 from atfnd.engine.handshake import birth
-from atfnd.engine.handshake.birth import Birth
 from atfnd.engine.handshake.distance import Distances
 from atfnd.engine.ownership.owner import Owner, OwnerTerms, assign
 from atfnd.engine.ownership.shares import Tenant, tenants_of
@@ -40,6 +39,7 @@ from atfnd.model import (
     SocketUse,
     Thread,
 )
+from atfnd.move.event import Wanted
 from bench.simulated import SECOND_NS, Load, Simulated
 from tests.engine.test_port_rules import EXACT_WINS, PORT
 from tests.values import NIC, RULE, flow, key, memory_of, seen
@@ -203,7 +203,7 @@ class Idle:
             event = Listening(self.now_ns, self.cookies, port, 1, thread, 2, alone=True)
             self.listeners.opened(event, self.memory.table)
 
-    def look(self) -> list[Birth]:
+    def look(self) -> list[Wanted]:
         self.now_ns += SECOND_NS
         births = port_rules.look(
             self.nic, lambda _, thread: STRICT, self.listeners, self.live, self.memory, self.now_ns

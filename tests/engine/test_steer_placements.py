@@ -10,7 +10,6 @@ import pytest
 
 from atfnd.engine import audit
 from atfnd.engine.handshake import birth
-from atfnd.engine.handshake.birth import Birth
 from atfnd.engine.handshake.distance import Distances
 from atfnd.engine.ownership import follow
 from atfnd.engine.placement import steer
@@ -36,6 +35,7 @@ from atfnd.model import (
     SteeringMethod,
     Thread,
 )
+from atfnd.move.event import Wanted
 from tests.values import NIC, RULE, THREAD, key, memory_of, seen
 
 LLC = replace(RULE, placement=Placement(PlacementKind.LLC))
@@ -196,7 +196,7 @@ def test_a_flow_is_born_under_the_cache_of_its_thread() -> None:
     machine = Machine(replace(LLC, order=Mode.BOUNDED))
     event = Connecting(0, 9, key(1), 1, THREAD, 0)
 
-    def born(rss_queue: int) -> Birth | None:
+    def born(rss_queue: int) -> Wanted | None:
         return birth.connecting(
             event, NIC, machine.rule, rss_queue, Distances(), machine.memory, machine.now_ns
         )

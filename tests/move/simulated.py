@@ -93,6 +93,7 @@ class SimulatedNic:
         origins: frozenset[int],
         targets: frozenset[int],
         through: frozenset[int],
+        cookie: int | None,
     ) -> None:
         self.watched[key] = targets
         self.seen.discard(key)

@@ -63,7 +63,7 @@ def test_moves_go_on_without_it_and_it_is_said_once(
         policy = SimpleNamespace(hold_down_ns=0, moves_per_s=1000, flows=(RULE,))
         nothing: Any = None
         made = moving.Moving(
-            watch, nothing, nothing, lambda _: None, lambda _: 1, lambda _: None,
+            watch, nothing, nothing, lambda _: None, lambda _: None,
             cast(Policy, policy), reported.append,
         )  # fmt: skip
         said: list[Outcome | Ended] = []

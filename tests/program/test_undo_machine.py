@@ -163,8 +163,9 @@ class MoveActuator:
         origins: frozenset[int],
         targets: frozenset[int],
         through: frozenset[int],
+        cookie: int | None,
     ) -> None:
-        del origins, targets, through
+        del origins, targets, through, cookie
         self.watched.add(key)
 
     def unwatch(self, key: FlowKey) -> None:

@@ -190,6 +190,7 @@ class WorldActuator:
         origins: frozenset[int],
         targets: frozenset[int],
         through: frozenset[int],
+        cookie: int | None,
     ) -> None:
         flow = self._nic.flows.get(Match.of(key))
         if flow is None:

@@ -234,7 +234,6 @@ class Kernel:
         journal: FilterJournal,
         undo_journal: UndoJournal,
         queues: Callable[[], tuple[Queue, ...]],
-        cookie: Callable[[FlowKey], int | None],
     ) -> WorldActuator:
         def closed() -> None:
             self.actuator.remove((nic, actuator))

@@ -28,7 +28,6 @@ from atfnd.daemon.session import NicSession
 from atfnd.engine.engine import Engine
 from atfnd.engine.filters import budget, connections, port_rules
 from atfnd.engine.filters.listeners import Asked, Listeners
-from atfnd.engine.handshake.birth import Birth
 from atfnd.engine.indirection import entries
 from atfnd.engine.ownership import follow
 from atfnd.engine.placement import steer
@@ -50,6 +49,7 @@ from atfnd.model import (
 )
 from atfnd.move import device, evidence, holding
 from atfnd.move.choose import choose
+from atfnd.move.event import Wanted
 from atfnd.move.transition import Phase
 from atfnd.nic import Nic
 from atfnd.program import balance, filter, setting, undo
@@ -238,7 +238,7 @@ def _take_nothing_out(self: OperatorCommands, session: NicSession, why: str) -> 
 def _delete_while_it_listens(
     key: FlowKey, nic: NicView, listeners: Listeners, flows: Iterable[Flow],
     live: Iterable[SocketUse], memory: Memory, now_ns: int, why: str = "",
-) -> Iterator[Birth]:  # fmt: skip
+) -> Iterator[Wanted]:  # fmt: skip
     """A port's rule that delivers nobody at this look is deleted as if nobody could connect."""
     entry, live = memory.table.get(key), list(live)
     delivers = any(connections.moves(key, None, use, nic, memory) for use in live)
@@ -247,7 +247,7 @@ def _delete_while_it_listens(
         return
     listeners.asked[key] = Asked(now_ns, entry.target_queue)
     action = port_rules._action(ActionKind.DELETE, entry, None, why, memory)
-    yield Birth(replace(action, live=False), Mode.STRICT, None, None, live=False)
+    yield Wanted(replace(action, live=False), Mode.STRICT, None, None, live=False)
 
 
 def _of_any_nic(function: Callable[..., Plan], check: str) -> Callable[..., Plan]:

@@ -15,11 +15,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from atfnd.engine.filters import budget
-from atfnd.engine.handshake.birth import Birth
 from atfnd.engine.ownership import follow
 from atfnd.engine.table.memory import Memory
 from atfnd.engine.table.wide_key import covers
 from atfnd.model import Action, ActionKind, Flow, FlowKey, FlowState, NicView
+from atfnd.move.event import Wanted
 
 __all__ = ["belongs", "joined", "queue_of_most", "rests", "saves", "short", "stranded"]
 
@@ -82,7 +82,7 @@ def stranded(nic: NicView, memory: Memory, now_ns: int) -> None:
 
 def joined(
     key: FlowKey, flows: Iterable[Flow], nic: NicView, memory: Memory, now_ns: int
-) -> Iterator[Birth]:
+) -> Iterator[Wanted]:
     """Delete the rules of `flows` that this wide one makes needless, a few in one look; flows that
     wait for a rule are served by it."""
     port, spending = memory.table.get(key), memory.nics[nic.name].spending
@@ -110,7 +110,7 @@ def joined(
             f"the rule of {_what(key)} {_SHORT}", flow.rule_name,
             generation=memory.table.generation(flow.key),
         )  # fmt: skip
-        yield Birth(action, memory.in_force.order(flow.rule_name), queues, queues)
+        yield Wanted(action, memory.in_force.order(flow.rule_name), queues, queues)
 
 
 def _what(key: FlowKey) -> str:

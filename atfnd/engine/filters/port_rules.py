@@ -33,7 +33,7 @@ from atfnd.engine.filters.connections import (
     waits_for,
 )
 from atfnd.engine.filters.listeners import Asked, Listeners, ServedPort, place_of
-from atfnd.engine.handshake.birth import Birth, spot_for
+from atfnd.engine.handshake.birth import spot_for
 from atfnd.engine.ownership import follow
 from atfnd.engine.ownership.shares import whose
 from atfnd.engine.placement.steering_method import no_filter
@@ -54,6 +54,7 @@ from atfnd.model import (
     SocketUse,
     Thread,
 )
+from atfnd.move.event import Wanted
 
 __all__ = ["RuleOf", "asks", "exposed", "look", "wanted_again"]
 
@@ -103,10 +104,10 @@ def look(
     uses: Sequence[SocketUse],
     memory: Memory,
     now_ns: int,
-) -> tuple[Birth, ...]:
+) -> tuple[Wanted, ...]:
     """What the ports of a NIC need now. `uses` is every connected socket as it is now."""
     flows, live = accepted(nic, memory), by_place(uses)
-    births: list[Birth] = []
+    births: list[Wanted] = []
     short, spending = aggregate.short(nic, memory), memory.nics[nic.name].spending
     spending.covers = {key for key in spending.covers if not key.listens}
     ruled = [each for each in memory.table.ports(nic.name) if each.location is not None]
@@ -157,7 +158,7 @@ def look(
     return tuple(births)
 
 
-def wanted_again(event: Listening, listeners: Listeners, memory: Memory) -> tuple[Birth, ...]:
+def wanted_again(event: Listening, listeners: Listeners, memory: Memory) -> tuple[Wanted, ...]:
     """A port listens again whose rule is about to be deleted: the delete is revoked. The same goes
     for a rule for another address that serves the port as well."""
     births = []
@@ -169,7 +170,7 @@ def wanted_again(event: Listening, listeners: Listeners, memory: Memory) -> tupl
             why = "its port listens again"
             action = _action(ActionKind.REWRITE, entry, entry.target_queue, why, memory)
             budget.ask(action, memory)
-            births.append(Birth(action, Mode.STRICT, queues, queues))
+            births.append(Wanted(action, Mode.STRICT, queues, queues))
     return tuple(births)
 
 
@@ -289,7 +290,7 @@ def _own_queue(
 def _placed(
     port: Flow, queue: int, order: Mode, nic: NicView, flows: Iterable[Flow],
     live: Iterable[SocketUse], short: bool, memory: Memory, now_ns: int,
-) -> list[Birth]:  # fmt: skip
+) -> list[Wanted]:  # fmt: skip
     """Lead a port's rule to this queue, if it does not go there. _No: it may not be written now."""
     every = None if nic.rss is None else frozenset(nic.rss.table)
     old = port.target_queue
@@ -306,7 +307,7 @@ def _placed(
                 raise _No(f"its rule cannot be moved from queue {old} to {queue} yet")
             action = _action(ActionKind.REWRITE, port, queue, port.why, memory)
             budget.ask(action, memory)
-            return [Birth(action, order, frozenset({old}), every)]
+            return [Wanted(action, order, frozenset({old}), every)]
         return []
     if refusal := _why_none(port.key, nic, memory):
         raise _No(refusal)
@@ -329,13 +330,13 @@ def _placed(
     action = _action(ActionKind.INSERT, port, queue, port.why, memory)
     budget.ask(action, memory)
     # Flows that wait have data in other queues: only a hold proves that these have drained.
-    return [Birth(action, order, every, every, first_data_ns=None if moved else now_ns + _FAR_NS)]
+    return [Wanted(action, order, every, every, first_data_ns=None if moved else now_ns + _FAR_NS)]
 
 
 def _given_up(
     key: FlowKey, nic: NicView, listeners: Listeners, flows: Iterable[Flow],
     live: Iterable[SocketUse], memory: Memory, now_ns: int,
-) -> Iterator[Birth]:  # fmt: skip
+) -> Iterator[Wanted]:  # fmt: skip
     """Its rule goes for a flow whose user or control group has fewer filters, unless a connection
     comes by it now, or that flow has ended."""
     swaps = memory.nics[nic.name].spending.swaps
@@ -355,7 +356,7 @@ def _ended(
     key: FlowKey, nic: NicView, listeners: Listeners, flows: Iterable[Flow],
     live: Iterable[SocketUse], memory: Memory, now_ns: int,
     why: str = "its port has no listener any more",
-) -> Iterator[Birth]:  # fmt: skip
+) -> Iterator[Wanted]:  # fmt: skip
     """Its rule is not wanted any more, and goes with the last connection that it delivers. While a
     socket listens there may be no last one. So each connection gets a rule of its own for the queue
     that it has, and a connection that arrives before the delete is written puts the delete off:
@@ -374,7 +375,7 @@ def _ended(
         if not left:
             listeners.asked[key] = Asked(now_ns, entry.target_queue)
             action = replace(_action(ActionKind.DELETE, entry, None, why, memory), live=False)
-            yield Birth(action, Mode.STRICT, None, None, live=False)
+            yield Wanted(action, Mode.STRICT, None, None, live=False)
         return
     if entry.target_queue is None:
         return
@@ -389,11 +390,11 @@ def _ended(
         action = _action(ActionKind.INSERT, flow, entry.target_queue, flow.why, memory)
         action = replace(action, rule_name=entry.rule_name)
         budget.ask(action, memory)
-        yield Birth(action, Mode.STRICT, at, at)
+        yield Wanted(action, Mode.STRICT, at, at)
     if len(left) == len(here) <= _PINNED:
         listeners.asked[key] = Asked(now_ns, entry.target_queue)
         action = _action(ActionKind.DELETE, entry, None, why, memory)
-        yield Birth(action, Mode.STRICT, at, every, first_data_ns=now_ns + _FAR_NS)
+        yield Wanted(action, Mode.STRICT, at, every, first_data_ns=now_ns + _FAR_NS)
 
 
 def _pinned(use: SocketUse, port: Flow, memory: Memory, now_ns: int) -> Flow:

@@ -27,7 +27,6 @@ from typing import NamedTuple
 
 from atfnd.engine.filters import aggregate, budget
 from atfnd.engine.filters.unruled import Unruled
-from atfnd.engine.handshake.birth import Birth
 from atfnd.engine.table.memory import Memory
 from atfnd.engine.table.wide_key import Opening, bits, covers, may_catch, meet, overlap, within
 from atfnd.model import (
@@ -43,6 +42,7 @@ from atfnd.model import (
     SocketUse,
     SteeringMethod,
 )
+from atfnd.move.event import Wanted
 
 __all__ = ["Listened", "RuleOf", "anyone_at", "look", "wanted"]
 
@@ -72,11 +72,11 @@ def wanted(nic: NicView, memory: Memory) -> bool:
 def look(
     nic: NicView, rule_of: RuleOf, listened: Listened, uses: Sequence[SocketUse], memory: Memory,
     now_ns: int,
-) -> tuple[Birth, ...]:  # fmt: skip
+) -> tuple[Wanted, ...]:  # fmt: skip
     """What many flows need now. `uses` is every connected socket as it is now."""
     spending, short = memory.nics[nic.name].spending, aggregate.short(nic, memory)
     spending.covers = {key for key in spending.covers if key.listens}
-    births: list[Birth] = []
+    births: list[Wanted] = []
     for held in memory.table.prefix_rules(nic.name):
         births += _kept(held, nic, rule_of, uses, memory, short, now_ns)
     able = nic.caps.exact_wins and bool(nic.caps.shapes)
@@ -100,7 +100,7 @@ def anyone_at(wide: FlowKey, uses: Sequence[SocketUse], memory: Memory) -> bool:
 def _kept(
     wide: Flow, nic: NicView, rule_of: RuleOf, uses: Sequence[SocketUse], memory: Memory,
     short: bool, now_ns: int,
-) -> Iterator[Birth]:  # fmt: skip
+) -> Iterator[Wanted]:  # fmt: skip
     """A prefix rule that exists: the rules it makes needless go, and later itself."""
     spending = memory.nics[nic.name].spending
     if wide.location is None:
@@ -112,7 +112,7 @@ def _kept(
     over = memory.table.covering(wide.key)
     if over is not None and over.target_queue == wide.target_queue:
         queues = frozenset({wide.target_queue})
-        yield Birth(
+        yield Wanted(
             _deleted(wide, f"{over.key} leads there too", memory), Mode.STRICT, queues, queues
         )
         return
@@ -121,7 +121,7 @@ def _kept(
     elif now_ns - spending.unused_ns.setdefault(wide.key, now_ns) >= _UNUSED_NS:
         spending.unused_ns[wide.key] = now_ns  # asked again, if the wide is not gone by then
         delete = replace(_deleted(wide, "no flow comes by it any more", memory), live=False)
-        yield Birth(delete, Mode.STRICT, None, None, live=False)
+        yield Wanted(delete, Mode.STRICT, None, None, live=False)
         return
     rule = rule_of(wide.key)
     if rule is not None and not wide.rule_name:  # of an earlier run
@@ -255,7 +255,7 @@ def _fits(
 
 def _written(
     found: _Found, queue: int, rule: FlowRule, nic: NicView, memory: Memory, now_ns: int
-) -> Birth:
+) -> Wanted:
     cpu = next((each.cpu for each in nic.queues if each.index == queue), None)
     why = f"{len(found.flows)} flows are led to queue {queue}, and filters are short"
     memory.table.put(
@@ -272,7 +272,7 @@ def _written(
     )  # fmt: skip
     budget.ask(action, memory)
     every = None if nic.rss is None else frozenset(nic.rss.table)
-    return Birth(action, rule.order, every, every)
+    return Wanted(action, rule.order, every, every)
 
 
 def _deleted(wide: Flow, why: str, memory: Memory) -> Action:

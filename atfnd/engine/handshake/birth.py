@@ -10,7 +10,6 @@ one that its user's or control group's share of the moves does not allow.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import NamedTuple
 
 from atfnd.engine.filters import budget
 from atfnd.engine.handshake.distance import Distances
@@ -32,19 +31,9 @@ from atfnd.model import (
     NicView,
     Placement,
 )
+from atfnd.move.event import Wanted
 
-__all__ = ["Birth", "again", "connecting", "spot_for", "unborn"]
-
-
-class Birth(NamedTuple):
-    """An action, and what its order depends on: field by field it becomes a `move.event.Wanted`."""
-
-    action: Action
-    mode: Mode
-    origins: frozenset[int] | None
-    rss: frozenset[int] | None
-    live: bool = True
-    first_data_ns: int | None = None
+__all__ = ["again", "connecting", "spot_for", "unborn"]
 
 
 def connecting(
@@ -55,7 +44,7 @@ def connecting(
     distances: Distances,
     memory: Memory,
     now_ns: int,
-) -> Birth | None:
+) -> Wanted | None:
     """A thread connects. `rule` is the policy's rule for it at 0 bytes and age 0, `rss_queue` where
     RSS will deliver. None: there is nothing to do, or it is too late."""
     if rule is None or rule.placement is Placement.LEAVE or not nic.armed:
@@ -94,7 +83,7 @@ def connecting(
     )  # fmt: skip
     budget.ask(action, memory)
     first_ns = None if least_ns is None else event.at_ns + least_ns
-    return Birth(action, rule.order, rss, rss, first_data_ns=first_ns)
+    return Wanted(action, rule.order, rss, rss, first_data_ns=first_ns)
 
 
 def again(event: Connecting, nic: NicView, rule: FlowRule, memory: Memory, now_ns: int) -> bool:

@@ -13,7 +13,6 @@ from functools import partial
 from atfnd.engine.filters import port_rules, prefix_rules
 from atfnd.engine.filters.listeners import Listeners, ServedPort
 from atfnd.engine.handshake import birth
-from atfnd.engine.handshake.birth import Birth
 from atfnd.engine.handshake.connects import Connects
 from atfnd.engine.table import retire
 from atfnd.engine.table.memory import Memory
@@ -33,6 +32,7 @@ from atfnd.model import (
     Thread,
     ThreadReads,
 )
+from atfnd.move.event import Wanted
 
 __all__ = ["Handshakes", "keeps_order_from_birth", "listeners", "ordered"]
 
@@ -78,7 +78,7 @@ class Handshakes:
     def connecting(
         self, event: Connecting, nic: NicView, rule: FlowRule, rss_queue: int | None,
         memory: Memory, now_ns: int,
-    ) -> Birth | None:  # fmt: skip
+    ) -> Wanted | None:  # fmt: skip
         """A thread connects, under `rule`; RSS would deliver the flow through `rss_queue`. None:
         there is nothing to do."""
         wide = memory.table.covering(event.key)
@@ -87,7 +87,7 @@ class Handshakes:
         distances = self.connects.distances
         return birth.connecting(event, nic, rule, rss_queue, distances, memory, now_ns)
 
-    def opened(self, event: Listening, nic: str, memory: Memory) -> tuple[Birth, ...]:
+    def opened(self, event: Listening, nic: str, memory: Memory) -> tuple[Wanted, ...]:
         """A socket listens, and receives through this NIC alone."""
         known = _listeners(nic, memory)
         births = port_rules.wanted_again(event, known, memory)
@@ -135,7 +135,7 @@ class Handshakes:
     def look_at_ports(
         self, nic: NicView, rule_of: port_rules.RuleOf, uses: Sequence[SocketUse], memory: Memory,
         now_ns: int,
-    ) -> tuple[Birth, ...]:  # fmt: skip
+    ) -> tuple[Wanted, ...]:  # fmt: skip
         """Which ports of a NIC need a rule, or another one. `uses` is every connected socket."""
 
         def by_order(key: FlowKey, thread: Thread | None) -> FlowRule | None:
@@ -149,7 +149,7 @@ class Handshakes:
     def look_at_prefixes(
         self, nic: NicView, rule_of: prefix_rules.RuleOf, uses: Sequence[SocketUse], memory: Memory,
         now_ns: int,
-    ) -> tuple[Birth, ...]:  # fmt: skip
+    ) -> tuple[Wanted, ...]:  # fmt: skip
         """Which flows of a NIC may share a filter, and which shared filters no flow needs."""
 
         def by_order(key: FlowKey) -> FlowRule | None:
