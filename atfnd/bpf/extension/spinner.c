@@ -36,7 +36,9 @@ static int idle(const struct spinner *spinner, __u32 index)
 	return !bpf_prog_test_run_opts(spinner->idle_program, &run) && run.retval == 1;
 }
 
-/* Looks at the rings that are not proven yet: are they all now? */
+/* Looks at the rings that are not proven yet: are they all now? A ring that is idle may have been
+ * drained since it was looked at: then the ends of its polls are the proof.
+ */
 static enum spinner_end proven(struct spinner *spinner, __u64 question, __u64 now)
 {
 	enum spinner_end end = SPINNER_IDLE;
@@ -46,10 +48,11 @@ static enum spinner_end proven(struct spinner *spinner, __u64 question, __u64 no
 		const volatile struct transit_ring *ring = old->ring;
 
 		if (old->end == SPINNER_ON) {
+			if (ring->drained_after != question && now > question &&
+			    idle(spinner, old->index))
+				old->end = SPINNER_IDLE;
 			if (ring->drained_after == question)
 				old->end = SPINNER_DRAINED;
-			else if (now > question && idle(spinner, old->index))
-				old->end = SPINNER_IDLE;
 			old->proof_ns = now;
 		}
 		if (old->end == SPINNER_ON)
