@@ -640,7 +640,7 @@ MUTATIONS = [
     ),
     *_of(
         "move/choose.py", _MOVE,
-        ("if port.asynchronous:\n        return \"this NIC does not say when a rule takes effect\"\n    if port.write_ns", "if False:\n        return \"this NIC does not say when a rule takes effect\"\n    if port.write_ns"),
+        ("if port.asynchronous:\n        return \"this NIC does not say when a filter takes effect\"\n    if port.write_ns", "if False:\n        return \"this NIC does not say when a filter takes effect\"\n    if port.write_ns"),
         ("now_ns + port.write_ns > wanted.first_data_ns", "now_ns > wanted.first_data_ns"),
         ("if len(wanted.targets) > 1:", "if False:"),
         ("if through and wanted.targets & wanted.origins:", "if False:"),

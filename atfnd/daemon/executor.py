@@ -372,7 +372,7 @@ class Executor:
         if action.kind is ActionKind.DELETE and not action.live:
             try:
                 if self._inherited(session, action):
-                    why = "another socket uses its rule now"
+                    why = "another socket uses its filter now"
                     return Outcome(action, now_ns, errno.ECANCELED, at, why)
             except OSError as refusal:
                 why = "it is not known whether its 5-tuple is in use again"

@@ -89,7 +89,7 @@ class OperatorCommands:
             finally:
                 self._order("pause", nic)
             done = self._take_out(session, "paused by the operator")
-            self._log.add("pause", "paused: our rules are out", "asked for", nic=nic)
+            self._log.add("pause", "paused: our filters are out", "asked for", nic=nic)
             self._executor.take(TakenUp(nic))
         done += [*self._release_cgroups(), *await self._arming.balancing.lift(nic)]
         if refused := ", ".join(each.what for each in done if not each.done):

@@ -48,7 +48,7 @@ class Undoing:
         deleted = sum(not outcome.errno for outcome in outcomes)
         done = [each for each in done if each.errno]
         if deleted:
-            done.insert(0, Restored(view.name, f"{deleted} rules", 0, "deleted"))
+            done.insert(0, Restored(view.name, f"{deleted} filters", 0, "deleted"))
         undone = self._settings(nic, view)
         done += (Restored(view.name, *each) for each in undone)
         return [*done, *undo.differences(undone)]
@@ -68,5 +68,5 @@ class Undoing:
 def _of_rule(outcome: Outcome) -> Restored:
     action = outcome.action
     return Restored(
-        action.nic, f"rule {action.location} ({action.key})", outcome.errno, outcome.left
+        action.nic, f"filter {action.location} ({action.key})", outcome.errno, outcome.left
     )

@@ -103,7 +103,7 @@ def _state(nic: NicView, watched: bool) -> Iterator[Finding]:
             nic.name, Level.BLOCKER, "it is down: it delivers nothing", f"bring {nic.name} up"
         )
     if nic.paused:
-        what = "it is paused: our rules are out, and nothing is changed"
+        what = "it is paused: our filters are out, and nothing is changed"
         yield Finding(nic.name, Level.NOTE, what, f"atfnctl resume {quote(nic.name)}")
     elif watched and not nic.armed:
         what = "it is not armed: it is observed, and nothing is changed"

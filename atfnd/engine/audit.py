@@ -126,7 +126,7 @@ def outlived(action: Action, memory: Memory, now_ns: int) -> Outcome | None:
         return None
     if action.kind is not ActionKind.REWRITE or (flow is not None and flow.location is not None):
         return None
-    return Outcome(action, now_ns, errno.ENOENT, None, "its rule was deleted before its turn")
+    return Outcome(action, now_ns, errno.ENOENT, None, "its filter was deleted before its turn")
 
 
 def overtaken(outcome: Outcome, nic: NicView, memory: Memory) -> None:
@@ -165,7 +165,7 @@ def moved(key: FlowKey, move: Move, memory: Memory, now_ns: int, *, deferred: bo
     target = None if unsteered else flow.target_queue
     why = f"not moved yet: {move.why}"
     if not unsteered:
-        why = f"its rule still leads it to queue {target}; {why}"
+        why = f"its filter still leads it to queue {target}; {why}"
     memory.table.put(replace(flow, move=move, why=why, target_queue=target))
     return news
 
@@ -263,9 +263,12 @@ def check_rules(nic: NicView, rules: Sequence[Filter], memory: Memory, now_ns: i
                 if memory.would_be_listed(flow, now_ns):
                     memory.not_dropped(flow.key)
                 continue
-            state, why = FlowState.MANUAL, f"another program pointed its rule to queue {rule.queue}"
+            state, why = (
+                FlowState.MANUAL,
+                f"another program pointed its filter to queue {rule.queue}",
+            )
         elif not nic.caps.asynchronous or memory.was_there(flow):
-            why = f"another program removed its rule at location {flow.location}"
+            why = f"another program removed its filter at location {flow.location}"
             state = FlowState.MANUAL
         elif not memory.would_be_listed(flow, now_ns):
             continue
@@ -289,7 +292,7 @@ def adopt(
     plan: list[Action] = []
     for rule in ours:
         if rule.match is None:
-            raise ValueError(f"no rule of ours: {rule}")
+            raise ValueError(f"no filter of ours: {rule}")
         use = sockets.get(rule.match)
         cpu = next((q.cpu for q in nic.queues if q.index == rule.queue), None)
         key = rule.match.key()
@@ -327,7 +330,7 @@ def inherit(nic: NicView, action: Action, cookie: int, memory: Memory, now_ns: i
     """The socket that now has a dead flow's 5-tuple takes over the rule that `action` was to
     delete. None: it cannot."""
     if action.key is None or action.location is None:
-        raise ValueError(f"no rule: {action}")
+        raise ValueError(f"no filter: {action}")
     flow = memory.table.get(action.key)
     if flow is None:  # its rule is an earlier run's
         match, use = Match.of(action.key), SocketUse(cookie, action.key, None, None, None, 0)

@@ -270,7 +270,7 @@ class Engine:
         gone = lost(nic, event.rules, self.memory, disturbed=event.disturbed)
         for flow in gone:
             self._say(ReleaseClaim(name, Match.of(flow.key)))
-            self._log("lost-rule", "rule lost", flow.why, nic=name, flow=flow.key)
+            self._log("lost-rule", "filter lost", flow.why, nic=name, flow=flow.key)
         for flow in audit.check_rules(nic, event.rules, self.memory, now_ns):
             self._say(ReleaseClaim(name, Match.of(flow.key)))
             manual = flow.state is FlowState.MANUAL
@@ -613,9 +613,9 @@ class Engine:
             followed(action.nic, action.queue, action.new, self.memory)
         audit.overtaken(outcome, self.memory.nics[action.nic].view, self.memory)
         if outcome.errno == errno.ECANCELED:
-            self._log("kept", "its rule stays", outcome.left, nic=action.nic, flow=action.key)
+            self._log("kept", "its filter stays", outcome.left, nic=action.nic, flow=action.key)
         elif outcome.found:
-            self._log("adopt", "its rule is found", outcome.left, nic=action.nic, flow=action.key)
+            self._log("adopt", "its filter is found", outcome.left, nic=action.nic, flow=action.key)
         elif not outcome.superseded:
             self._say(ReportOutcome(outcome))
 

@@ -38,7 +38,7 @@ def up(
     found = lab_status(name)
     print(
         f"lab {name} {'is' if changed else 'was already'} up: "
-        f"{len(found.queues)} queues, {found.rule_slots} rules"
+        f"{len(found.queues)} queues, {found.rule_slots} filters"
     )
 
 
@@ -73,11 +73,11 @@ def _show(found: LabStatus) -> None:
         return
     print(f"peer {PEER4} {PEER6}   host {HOST4} {HOST6}")
     print(
-        f"rules {found.rules} of {found.rule_slots}   ring {found.ring_size}   "
+        f"filters {found.rules} of {found.rule_slots}   ring {found.ring_size}   "
         f"ring drops {found.stats.ring_drops}"
     )
     table = Table(box=None, header_style="bold")
-    for column in ("queue", "NAPI", "thread", "CPU", "packets", "by rule", "by RSS", "bytes"):
+    for column in ("queue", "NAPI", "thread", "CPU", "packets", "by filter", "by RSS", "bytes"):
         table.add_column(column, justify="right")
     for queue, count in zip(found.queues, found.stats.queues, strict=True):
         cells = (queue.index, queue.napi_id, queue.pid, "any" if queue.cpu is None else queue.cpu)

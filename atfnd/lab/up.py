@@ -68,7 +68,7 @@ def _check_same(found: LabStatus, queues: int | None, slots: int | None) -> None
     if queues in (None, len(found.queues)) and slots in (None, found.rule_slots):
         return
     raise OperatorError(
-        f"lab {found.name} is up with {len(found.queues)} queues and {found.rule_slots} rules",
+        f"lab {found.name} is up with {len(found.queues)} queues and {found.rule_slots} filters",
         "take it down first (atfnd lab down), or ask for the same",
     )
 

@@ -246,7 +246,7 @@ class NicView:
     theirs: tuple[Filter, ...] = ()  # those
     method: SteeringMethod = SteeringMethod.FILTERS
     method_why: str = ""
-    paused: bool = False  # by the operator: our rules are out, nothing is changed
+    paused: bool = False  # by the operator: our filters are out, nothing is changed
     settings: Mapping[str, str] = field(default_factory=dict)  # of `nic.Nic.settings`, as last read
     conflicts: tuple[Conflict, ...] = ()
     owners: Mapping[int, str] = field(default_factory=dict)  # by queue: its owner

@@ -103,11 +103,11 @@ def _why_no_birth(wanted: Wanted, port: Port, now_ns: int) -> str | None:
     if wanted.first_data_ns is None:
         return "data may be in flight"
     if port.asynchronous:
-        return "this NIC does not say when a rule takes effect"
+        return "this NIC does not say when a filter takes effect"
     if port.write_ns is None:
-        return "how long a rule write takes here is not known yet"
+        return "how long writing a filter takes here is not known yet"
     if now_ns + port.write_ns > wanted.first_data_ns:
-        return f"data may come within {wanted.first_data_ns - now_ns} ns, sooner than the rule"
+        return f"data may come within {wanted.first_data_ns - now_ns} ns, sooner than the filter"
     return None
 
 
@@ -119,9 +119,9 @@ def why_no_hold(wanted: Wanted, port: Port, times: Times) -> str | None:
         return why
     through = passing(wanted, port)
     if wanted.rss is None and wanted.action.kind is ActionKind.REWRITE and _gap(port):
-        return "a rule change passes through RSS here, and RSS's queue is not known"
+        return "a change of a filter passes through RSS here, and RSS's queue is not known"
     if port.asynchronous:
-        return "this NIC does not say when a rule takes effect"
+        return "this NIC does not say when a filter takes effect"
     if why := _why_not_inline(port):
         return why
     if len(wanted.targets) > 1:
@@ -186,7 +186,7 @@ def _why_too_long(queues: frozenset[int], port: Port, times: Times) -> str | Non
     """Why T_hold_max would end before the proof. The hold takes a write and T_pipe, and then either
     two polls of the ring, or an empty ring whose thread sleeps."""
     if port.write_ns is None:
-        return "how long a rule write takes here is not known yet"
+        return "how long writing a filter takes here is not known yet"
     for queue in sorted(queues):
         ring = port.rings[queue]
         if not ring.thread:

@@ -48,7 +48,7 @@ def settle(move: Transition, times: Times, now_ns: int) -> Moved:
     """The write is done: ask the old rings for proof."""
     safe = move.asked | (move.wanted.origins or frozenset())
     if move.lost and not (move.targets and move.targets <= safe):
-        move = move.breaks("its rule was lost, and RSS's ring was not quiesced")
+        move = move.breaks("its filter was lost, and RSS's ring was not quiesced")
     if move.broken is not None or not move.asked - move.releasing:
         return _to_verify(move, times, now_ns)
     rings = (move.wanted.origins or frozenset()) - move.targets

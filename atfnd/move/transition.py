@@ -24,7 +24,7 @@ from atfnd.move.verdict import Mechanism, Mode, Verdict
 
 __all__ = ["TOO_EARLY", "Moved", "Phase", "Transition", "finish", "release"]
 
-TOO_EARLY = "data may have come before the rule"
+TOO_EARLY = "data may have come before the filter"
 
 
 class Phase(Enum):
@@ -102,7 +102,7 @@ class Transition(NamedTuple):
         if broken is not None and not (self.wanted.mode is Mode.BOUNDED and self._checked()):
             return Verdict.UNPROVEN, broken
         if self.lost:
-            return Verdict.REFUSED, "the NIC refused it and lost the rule: delivered by RSS"
+            return Verdict.REFUSED, "the NIC refused it and lost the filter: delivered by RSS"
         if self.mechanism is Mechanism.BIRTH and self._open():
             if self.blind:
                 return Verdict.UNPROVEN, "telemetry was lost"

@@ -32,7 +32,7 @@ def apply(nic: Nic, journal: FilterJournal, action: Action) -> Outcome:
     """
     try:
         if action.kind is ActionKind.INSERT and (there := _there(nic, journal, action)):
-            left = f"its rule was there already, and points to queue {there.queue}"
+            left = f"its filter was there already, and points to queue {there.queue}"
             now_ns = time.monotonic_ns()
             return Outcome(action, now_ns, errno.EEXIST, there.location, left, there.queue)
         location = _write(nic, journal, action)
@@ -52,7 +52,7 @@ def _after_rewrite(
     nic: Nic, journal: FilterJournal, action: Action, code: int
 ) -> tuple[int, int | None, str]:
     """The result of a rewrite that was refused: errno, where the rule is, and a description."""
-    refused = f"the NIC refused to change its rule ({os.strerror(code)})"
+    refused = f"the NIC refused to change its filter ({os.strerror(code)})"
     if action.location is None or action.key is None:
         raise ValueError(f"a rewrite without a flow or a location: {action}")
     try:
@@ -70,7 +70,7 @@ def _after_rewrite(
         return code, action.location, f"{refused}: it still points to queue {there.queue}"
     journal.release(nic.name, match)
     if code == errno.ENOENT:
-        return code, None, "another program deleted its rule, or replaced it: delivered by RSS"
+        return code, None, "another program deleted its filter, or replaced it: delivered by RSS"
     return code, None, f"{refused} and lost it: delivered by RSS"
 
 
@@ -93,7 +93,7 @@ def _write(nic: Nic, journal: FilterJournal, action: Action) -> int | None:
         at = action.location
         there = None if at is None else _there_still(nic, journal, at, match)
         if there is None:
-            raise OSError(errno.ENOENT, f"no rule of ours at location {at}")
+            raise OSError(errno.ENOENT, f"no filter of ours at location {at}")
         journal.turn(nic.name, match, there.queue, action.new)
         location = nic.insert(match, action.new, action.location)
         journal.locate(nic.name, match, location)
@@ -148,5 +148,5 @@ def _left(action: Action, code: int) -> str:
     if action.kind is ActionKind.INSERT:
         if code == errno.ENOSPC:
             return "the NIC's filter table is full: delivered by RSS"
-        return f"the NIC refused a rule ({words}): delivered by RSS"
-    return f"the NIC refused to delete the rule at location {action.location} ({words})"
+        return f"the NIC refused a filter ({words}): delivered by RSS"
+    return f"the NIC refused to delete the filter at location {action.location} ({words})"

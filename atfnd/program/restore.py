@@ -39,7 +39,7 @@ def restored(journal: FilterJournal, undo_journal: UndoJournal) -> list[Restored
         except OperatorError as gone:
             _forget(name, journal, undo_journal)
             why = f"{gone.message}: they went with it"
-            done.append(Restored(name, "its rules and settings", errno.ENODEV, why))
+            done.append(Restored(name, "its filters and settings", errno.ENODEV, why))
             continue
         try:
             done += _undone(nic, journal, undo_journal)
@@ -64,10 +64,10 @@ def _undone(nic: Nic, journal: FilterJournal, undo_journal: UndoJournal) -> Iter
     for each in refused:
         words = os.strerror(each.errno)
         why = f"is left: the kernel refused to delete it ({words})"
-        yield Restored(nic.name, f"rule {each.action.location}", each.errno, why)
+        yield Restored(nic.name, f"filter {each.action.location}", each.errno, why)
     deleted = len(outcomes) - len(refused)
     if deleted:
-        yield Restored(nic.name, f"{deleted} rules", 0, "deleted")
+        yield Restored(nic.name, f"{deleted} filters", 0, "deleted")
     if others := named - len(outcomes) if undo.read else 0:
         why = f"{others} gone, or changed by another program since"
         yield Restored(nic.name, "filters", errno.ESTALE, why)

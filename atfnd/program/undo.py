@@ -97,11 +97,11 @@ class Undo:
                 self._journal.claim(name, rule.match, rule.queue)
                 self._journal.locate(name, rule.match, rule.location)
                 why = "is still there: the NIC said that it deleted it"
-                found.append(Restored(name, f"rule {rule.location}", _NOT_AS_IT_WAS, why))
+                found.append(Restored(name, f"filter {rule.location}", _NOT_AS_IT_WAS, why))
         for rule in self._before:
             if rule not in self._ours and (rule.location, rule.match) not in after:
                 why = "of another program is gone, but was there before"
-                found.append(Restored(name, f"rule {rule.location}", _NOT_AS_IT_WAS, why))
+                found.append(Restored(name, f"filter {rule.location}", _NOT_AS_IT_WAS, why))
         return found
 
     def _moved(self, undone: Mapping[str, Undone]) -> list[Restored]:

@@ -98,7 +98,7 @@ def _words(played: Replay, took_ns: int) -> Iterator[str]:
         before, after = found["locality_recorded"], found["locality_replayed"]
         yield f"bytes on the application's core: {before:.1%} recorded, {after:.1%} replayed"
     if played.format < 2:
-        yield "recorded by an older atfnd: without births, hence without rules for many flows"
+        yield "recorded by an older atfnd: without births, hence without filters for many flows"
     if found["lost"]:
         yield f"{found['lost']} lines were lost while it was recorded"
 

@@ -53,7 +53,7 @@ class Notify:
 
     def stopping(self, *, restoring: bool) -> None:
         """From now on, nothing is steered."""
-        left = "what it changed is put back" if restoring else "rules stay in the NICs"
+        left = "what it changed is put back" if restoring else "filters stay in the NICs"
         self._tell(f"STOPPING=1\nSTATUS=stopping; {left}", SEND_S)
 
     def _tell(self, message: str, within_s: float) -> None:

@@ -68,7 +68,7 @@ def test_status(daemon: Serving) -> None:
 
 def test_explain(daemon: Serving) -> None:
     out = lines(daemon, "explain", "tcp", "10.0.0.2:5201", "10.9.0.1:40000")
-    assert out[2] == "  lab:lab: rule 100 (ours, 7 hits) sends it to queue 3."
+    assert out[2] == "  lab:lab: filter 100 (ours, 7 hits) sends it to queue 3."
     assert out[-1] == "=> Steered and verified: its packets arrive on CPU 3."
     answer = json.loads("\n".join(lines(daemon, "explain", ":40000", "--json")))
     assert answer["flow"]["cookie"] == 1_040_000

@@ -53,7 +53,7 @@ def test_after_a_kill_the_restart_takes_its_rules_over(
         }
         assert len(rules(shared_lab)) == 4  # no duplicates, no leak
         (event,) = bed.daemon.events("adopt")
-        assert event["what"] == "3 rules taken over, 1 orphans deleted"
+        assert event["what"] == "3 filters taken over, 1 orphans deleted"
         ours = {row["location"] for row in bed.daemon.get(_rules_of(bed))["rules"] if row["ours"]}
         assert foreign not in ours
         assert len(ours) == 3
@@ -101,7 +101,7 @@ def test_a_clean_stop_keeps_the_rules_and_restore_deletes_ours(
         assert rules(shared_lab) == before
         done = bed.daemon.restore()
         name = shared_lab.nic.name
-        assert (done.returncode, done.stdout) == (0, f"{name}: 3 rules deleted\n"), done.stderr
+        assert (done.returncode, done.stdout) == (0, f"{name}: 3 filters deleted\n"), done.stderr
         assert [rule.location for rule in rules(shared_lab)] == [foreign]
         assert bed.daemon.restore().stdout == "nothing to restore\n"
 
@@ -158,7 +158,7 @@ def _left_alone_over_a_restart(bed: Bed, app: Application, other: Application) -
     app.end()
     bed.unknown_to_table(app)
     bed.daemon.end(signal.SIGKILL)
-    assert bed.daemon.restore().stdout == f"{bed.lab.nic.name}: 1 rules deleted\n"
+    assert bed.daemon.restore().stdout == f"{bed.lab.nic.name}: 1 filters deleted\n"
     assert bed.rule(other) is None
 
 

@@ -34,7 +34,7 @@ flows:
 
 
 FAULT_S = 90  # beside others, moves are deferred, each time for longer
-ADOPTED = ["1 rules taken over, 0 orphans deleted"]
+ADOPTED = ["1 filters taken over, 0 orphans deleted"]
 
 
 def start(traffic: Traffic, folder: Path, fault: str | None = None) -> Daemon:

@@ -13,7 +13,10 @@ from tests.daemons import standing
 from tests.failing import A, B, Traffic, in_kernel, moves, restarts
 from tests.wait import until
 
-ADOPTED, ORPHANED = "1 rules taken over, 0 orphans deleted", "0 rules taken over, 1 orphans deleted"
+ADOPTED, ORPHANED = (
+    "1 filters taken over, 0 orphans deleted",
+    "0 filters taken over, 1 orphans deleted",
+)
 KILLS = [
     # scene, state and call, queue of the rule that is left, what the restart does
     ("bounded", "arm-gap before evidence", A, ADOPTED),

@@ -40,7 +40,7 @@ def test_killed_for_memory(shared_lab: Lab, tmp_path: Path) -> None:
         until(lambda: not held & in_kernel(), "its BPF objects are freed")
         bed.start()
         (adopted,) = bed.daemon.events("adopt")
-        assert adopted["what"] == "2 rules taken over, 0 orphans deleted"
+        assert adopted["what"] == "2 filters taken over, 0 orphans deleted"
         assert standing(shared_lab) == before
         for app in apps:
             app.migrate()

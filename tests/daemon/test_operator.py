@@ -47,7 +47,7 @@ class Bed:
         self.orders = OperatorJournal(folder / "orders.journal")
         self.undo_journal = UndoJournal(folder / "originals.journal")
         self.named = True  # the journal names filters of every NIC
-        self.result = [Restored("eth0", "2 rules", 0, "deleted")]
+        self.result = [Restored("eth0", "2 filters", 0, "deleted")]
         self.unread = 0
         self.refuses_take_out = ""
         for name in ("eth0", "eth1"):

@@ -50,7 +50,7 @@ def test_a_flow_that_has_come_to_arrive_on_its_cpu_says_so() -> None:
     assert "no queue is delivered there" in entry(machine.memory).why
     assert placed(entry(machine.memory)) is None
     found = audited(machine, 9, 2 << 20)
-    assert found.why == "its packets arrive on CPU 9, where its thread runs, without a rule"
+    assert found.why == "its packets arrive on CPU 9, where its thread runs, without a filter"
     assert placed(found) is True
     answer = explain(found, machine.nic, topology(), None)
     assert answer.verdict == (

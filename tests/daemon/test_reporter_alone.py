@@ -107,7 +107,7 @@ def test_the_service_manager_hears_why_a_policy_was_not_reloaded(parts: Parts) -
     parts.reporter.tell_ready()
     parts.in_force.refused = "a.yaml:3:1: no such key"
     parts.reporter.tell_alive()
-    short = "1 of 1 NICs armed: nic; 0 flows known, 0 by a rule"
+    short = "1 of 1 NICs armed: nic; 0 flows known, 0 by a filter"
     assert parts.said == [short, f"{short}; not reloaded: a.yaml:3:1: no such key"]
 
 

@@ -69,7 +69,7 @@ def test_a_running_daemon_puts_all_back_and_disarms(bed: Bed, lab: Lab) -> None:
         bed.steered(app)
     done = bed.daemon.ctl("restore", name)
     assert done.returncode == 0
-    assert done.stdout.splitlines()[0] == f"{name}: 2 rules deleted"
+    assert done.stdout.splitlines()[0] == f"{name}: 2 filters deleted"
     assert done.stdout.splitlines()[-1] == f"{name} is disarmed: nothing of ours is in it"
     assert [rule.location for rule in bed.lab.nic.filters()] == [foreign]
     bed.lab.nic.delete(foreign)
@@ -111,7 +111,7 @@ def test_a_rule_somebody_changed_since_is_his(bed: Bed, running: bool) -> None:
         done = bed.daemon.ctl("restore", bed.lab.nic.name)
     else:
         done = restored(bed)
-        assert "rules 1 gone, or changed by another program since" in done.stdout
+        assert "filters 1 gone, or changed by another program since" in done.stdout
     assert done.returncode == 0
     assert [rule.location for rule in bed.lab.nic.filters()] == [location]
 
@@ -124,7 +124,7 @@ def test_what_cannot_be_restored_is_reported_and_tried_again(bed: Bed) -> None:
     done = restored(bed, *NO_DELETE)
     assert done.returncode == 1
     why = "is left: the kernel refused to delete it (Device or resource busy)"
-    assert f"rule {rule.location} {why}" in done.stdout
+    assert f"filter {rule.location} {why}" in done.stdout
     assert why in done.stderr
     assert restored(bed).returncode == 0
     assert bed.lab.nic.filters() == []

@@ -79,7 +79,7 @@ def test_all_is_taken_out_and_each_result_is_reported(bed: Bed) -> None:
     assert (bed.nic.table, bed.nic.values["queue-cpu:1"]) == ({}, "1")
     assert bed.filters() == [None, None]
     assert [each.errno for each in bed.reported] == [0, 0]
-    assert [(each.what, each.errno) for each in done] == [("2 rules", 0), ("queue-cpu:1", 0)]
+    assert [(each.what, each.errno) for each in done] == [("2 filters", 0), ("queue-cpu:1", 0)]
 
 
 def test_nothing_is_taken_out_of_an_armed_nic(bed: Bed) -> None:
@@ -96,7 +96,7 @@ def test_a_filter_that_the_kernel_does_not_delete_stays_in_the_table(bed: Bed) -
     assert left in bed.filters()
     [kept] = [each for each in bed.memory.table if each.location is not None]
     assert (kept.state, bed.memory.table.by_state()[FlowState.OBSERVED]) == (FlowState.STEERED, 1)
-    assert [each.errno for each in done if each.what.startswith("rule ")] == [errno.EIO]
+    assert [each.errno for each in done if each.what.startswith("filter ")] == [errno.EIO]
 
 
 def test_a_filter_that_another_program_deleted_leaves_the_table(bed: Bed) -> None:

@@ -120,10 +120,10 @@ def test_a_rewrite_that_lost_nothing_leaves_the_entry_as_it_was() -> None:
     ("rule", "state", "why"),
     [
         (RULE, FlowState.STEERED, ""),
-        (None, FlowState.MANUAL, "another program removed its rule at location 7"),
+        (None, FlowState.MANUAL, "another program removed its filter at location 7"),
         (RULE._replace(match=Match.of(key(2))), FlowState.MANUAL,
-         "another program removed its rule at location 7"),
-        (RULE._replace(queue=3), FlowState.MANUAL, "another program pointed its rule to queue 3"),
+         "another program removed its filter at location 7"),
+        (RULE._replace(queue=3), FlowState.MANUAL, "another program pointed its filter to queue 3"),
     ],
 )  # fmt: skip
 def test_a_rule_of_ours_is_the_one_at_its_location_with_its_match_and_queue(
@@ -164,7 +164,7 @@ def test_a_move_that_was_put_off_leaves_a_flow_without_a_rule_without_a_queue() 
         (
             steered(why="as it was"),
             1,
-            "its rule still leads it to queue 1; not moved yet: its queue is held",
+            "its filter still leads it to queue 1; not moved yet: its queue is held",
         ),
     ):
         known = memory(before)

@@ -72,7 +72,7 @@ def test_what_is_about_to_be_inserted_and_what_is_promised_counts_but_not_agains
             budget.ask(action(ActionKind.INSERT, 2), known)
         assert budget.no_room(nic, known, key(2)) is None
         assert budget.no_room(nic, known, key(3)) == (
-            "our 2 rules of this NIC are in use: delivered by RSS"
+            "our 2 filters of this NIC are in use: delivered by RSS"
         )
 
 

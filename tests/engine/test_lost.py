@@ -49,7 +49,7 @@ def test_a_rule_is_lost_when_the_nic_was_disturbed_or_all_are_gone(
         now = known.table.get(entry.key)
         assert now is not None
         assert (now.state, now.location) == (FlowState.WANTED, None)
-        assert "lost its rule" in now.why
+        assert "lost its filter" in now.why
     assert known.table.rules_in("nic") == flows - len(found)
 
 

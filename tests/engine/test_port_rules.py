@@ -223,7 +223,7 @@ def test_a_rewrite_that_was_put_off_is_not_asked_for_at_each_look() -> None:
     assert entry is not None
     assert server.memory.put_off(entry, "queue 0 cannot be quiesced", 10, tried=False)
     assert server.look(connection(1, 2)) == ()
-    assert server.listeners.why_not[PORT] == "its rule cannot be moved from queue 2 to 1 yet"
+    assert server.listeners.why_not[PORT] == "its filter cannot be moved from queue 2 to 1 yet"
     assert server.memory.take_due(SECOND_NS) == [PORT]
     assert [each.action.new for each in server.look(connection(1, 2))] == [1]
     entry = server.entry()

@@ -59,7 +59,10 @@ def test_other_numbers_are_the_same_reason_and_other_words_are_not() -> None:
     whys = [f"never idle for {number} ns within 1000 ns" for number in (284_700, 284_800, 285_000)]
     assert [put_off(known, 1, why) for why in whys] == [100, 200, 400]
     assert put_off(known, 1) == 100
-    whys = ["birth: data may be in flight", "hold: this NIC does not say when a rule takes effect"]
+    whys = [
+        "birth: data may be in flight",
+        "hold: this NIC does not say when a filter takes effect",
+    ]
     assert [put_off(known, 1, why, how="none") for why in whys] == [200, 400]
 
 

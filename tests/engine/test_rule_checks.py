@@ -58,7 +58,7 @@ def test_a_rule_the_nic_never_held_is_tried_again() -> None:
     known = steered()
     (dropped,) = audit.check_rules(ASYNC, [], known, 3 * S)
     assert (dropped.state, dropped.location) == (FlowState.WANTED, None)
-    assert dropped.why == "the NIC accepted its rule and dropped it once: tried again later"
+    assert dropped.why == "the NIC accepted its filter and dropped it once: tried again later"
     assert steer.due({"nic": ASYNC}, known, 3 * S) == ()
     (again,) = settled(steer.due({"nic": ASYNC}, known, 4 * S), known, 4 * S)
     assert again.kind is ActionKind.INSERT
@@ -113,7 +113,7 @@ def test_a_rule_that_was_there_was_removed_by_somebody() -> None:
     (manual,) = audit.check_rules(ASYNC, [], known, 5 * S)
     assert (manual.state, manual.why) == (
         FlowState.MANUAL,
-        "another program removed its rule at location 7",
+        "another program removed its filter at location 7",
     )
 
 

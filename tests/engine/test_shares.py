@@ -138,7 +138,7 @@ def test_alone_a_user_has_what_the_policy_says_at_the_most() -> None:
 
 
 def test_a_flow_that_waits_says_what_its_user_has() -> None:
-    full = "our 10 rules of this NIC are in use: delivered by RSS"
+    full = "our 10 filters of this NIC are in use: delivered by RSS"
     made = bed([load(n, of(ATTACKER)) for n in range(20)], room=10)
     alone = next(flow for flow in made.memory.table if flow.state is FlowState.OVERFLOW)
     assert alone.why == full

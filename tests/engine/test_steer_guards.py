@@ -84,11 +84,11 @@ def test_a_flow_that_is_right_already_is_kept_only_where_it_is_evidence(
 
 
 def test_a_flow_that_is_left_alone_keeps_its_reason() -> None:
-    known = memory(flow(1, state=FlowState.MANUAL, why="another program removed its rule"))
+    known = memory(flow(1, state=FlowState.MANUAL, why="another program removed its filter"))
     assert steer.seen(seen(1, 1), NIC, RULE, known, NOW_NS) == ()
     found = entry(known)
     assert found is not None
-    assert (found.app_cpu, found.why) == (1, "another program removed its rule")
+    assert (found.app_cpu, found.why) == (1, "another program removed its filter")
 
 
 def test_a_full_table_turns_newcomers_away_and_nobody_else() -> None:

@@ -51,7 +51,7 @@ def test_a_jump(lab: Lab, tmp_path: Path, years: int, order: str) -> None:
             bed.start()
             assert standing(lab) == before
             assert [row["what"] for row in bed.daemon.events("adopt")] == [
-                "2 rules taken over, 0 orphans deleted"
+                "2 filters taken over, 0 orphans deleted"
             ]
         for app in apps:
             app.migrate()

@@ -156,7 +156,7 @@ def test_killed_it_comes_back_and_takes_its_rule_over(bed: Bed, app: Application
     before = rule_of(bed, app)
     os.kill(int(show("MainPID")), signal.SIGKILL)
     until(lambda: restarted(1), "it is started again", 60)
-    assert "1 rules taken over" in bed.daemon.events("adopt")[-1]["what"]
+    assert "1 filters taken over" in bed.daemon.events("adopt")[-1]["what"]
     assert rule_of(bed, app) == before
 
 

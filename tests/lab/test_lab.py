@@ -53,7 +53,7 @@ def test_up_twice_changes_nothing(lab: Lab) -> None:
 
 def test_up_with_other_numbers_is_refused_and_changes_nothing(lab: Lab) -> None:
     before = lab_status(lab.name)
-    with pytest.raises(OperatorError, match="4 queues and 4096 rules"):
+    with pytest.raises(OperatorError, match="4 queues and 4096 filters"):
         up(lab.name, queues=8)
     with pytest.raises(OperatorError):
         up(lab.name, slots=8)
@@ -189,9 +189,9 @@ def test_sysctls_stay_inside() -> None:
 def test_command_line(name: str) -> None:
     run = CliRunner().invoke
     asked = run(app, ["up", "--name", name, "--queues", "3", "--rules", "16"])
-    assert asked.output == f"lab {name} is up: 3 queues, 16 rules\n"
+    assert asked.output == f"lab {name} is up: 3 queues, 16 filters\n"
     assert run(app, ["up", "--name", name]).output.startswith(f"lab {name} was already up")
-    assert "by rule" in run(app, ["status", "--name", name]).output
+    assert "by filter" in run(app, ["status", "--name", name]).output
     shown = run(app, ["status", "--name", name, "--json"])
     found = json.loads(shown.output)
     assert (shown.exit_code, found["state"], len(found["queues"])) == (0, "up", 3)

@@ -53,7 +53,7 @@ def test_established_after_the_rule_is_proven() -> None:
 def test_established_before_the_rule_is_not(at_ns: int | None) -> None:
     end = ended(birth(), Established(FLOW, at_ns), Seen(FLOW, 1, T1 + 5))
     assert end.verdict is Verdict.UNPROVEN
-    assert "before the rule" in end.why
+    assert "before the filter" in end.why
 
 
 def test_what_nobody_reported_is_not_proven() -> None:

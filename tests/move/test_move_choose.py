@@ -37,7 +37,7 @@ def on(*cpus: int, port: Port = PORT) -> Port:
 
 
 REFUSALS = [
-    (PORT._replace(asynchronous=True), "this NIC does not say when a rule takes effect"),
+    (PORT._replace(asynchronous=True), "this NIC does not say when a filter takes effect"),
     (PORT._replace(stages=None), "between the queue's poll and the socket is not known"),
     (PORT._replace(stages=frozenset({Stage.RPS})), "RPS or RFS hands packets to other CPUs"),
     (PORT._replace(stages=frozenset({Stage.CPUMAP})), "(cpumap), so a poll's end is not yet"),
@@ -51,7 +51,7 @@ REFUSALS = [
     (ring(gro_flush_timeout_ns=None), "whether queue 0 holds packets in GRO is not known"),
     (ring(busy_poll=True), "an application may busy-poll queue 0"),
     (ring(rx_usecs=None), "(rx-usecs) is not known"),
-    (PORT._replace(write_ns=None), "how long a rule write takes here is not known yet"),
+    (PORT._replace(write_ns=None), "how long writing a filter takes here is not known yet"),
     (ring(thread=None), "queue 0 has no NAPI thread, whose sleep would prove it empty"),
     (
         PORT._replace(write_ns=49_980_000),
@@ -101,10 +101,10 @@ def test_birth_needs_a_rule_that_is_there_before_the_data() -> None:
     new = wanted(ActionKind.INSERT)
     assert chosen(new._replace(first_data_ns=1_100), port).mechanism is Mechanism.BIRTH
     late = chosen(new._replace(first_data_ns=1_099), port)
-    assert "data may come within 99 ns, sooner than the rule" in late.why
+    assert "data may come within 99 ns, sooner than the filter" in late.why
     assert "birth: data may be in flight" in chosen(wanted(), port).why
     late = chosen(new._replace(first_data_ns=1_100), port._replace(asynchronous=True))
-    assert "birth: this NIC does not say when a rule takes effect" in late.why
+    assert "birth: this NIC does not say when a filter takes effect" in late.why
 
 
 def test_a_queue_follows_only_where_delivery_is_inline() -> None:

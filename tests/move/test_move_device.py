@@ -370,7 +370,7 @@ class TestDisturbed:
         nic(wanted)
         if mode is Mode.STRICT:
             nic(QueueHeld(1, nic.now_ns))
-        left = "another program deleted its rule, or replaced it: delivered by RSS"
+        left = "another program deleted its filter, or replaced it: delivered by RSS"
         outcome = Outcome(wanted.action, nic.now_ns, errno.ENOENT, None, left)
         nic(Written(outcome, nic.now_ns, nic.now_ns))
         if mode is Mode.STRICT:

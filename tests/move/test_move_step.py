@@ -421,7 +421,7 @@ def test_a_hold_is_chosen_where_it_proves() -> None:
         ({"rings": rings(rx_usecs=None)}, "moderates"),
         ({"rings": rings(thread=False)}, "no NAPI thread"),
         ({"asynchronous": True}, "takes effect"),
-        ({"write_ns": None}, "how long a rule write takes"),
+        ({"write_ns": None}, "how long writing a filter takes"),
         ({"write_ns": TIMES.hold_max_ns}, "a move takes"),
         ({"rings": (RING, RING._replace(no_hold="it is offline"), RING)}, "it is offline"),
         ({"rings": (RING,)}, "is gone"),

@@ -66,7 +66,7 @@ def test_a_filter_that_is_still_there_is_named_for_the_next_undo(bed: Bed) -> No
     """The kernel says that it deleted it, and it did not."""
     bed.nic.delete = lambda location: None  # type: ignore[method-assign]
     [left] = bed.undone()
-    assert (left.what, left.errno) == ("rule 7", errno.EIO)
+    assert (left.what, left.errno) == ("filter 7", errno.EIO)
     assert bed.journal.location("nic", OURS) == 7
     del bed.nic.delete
     assert bed.undone() == []
@@ -88,7 +88,7 @@ def test_a_filter_of_another_program_that_went_with_ours_is_said(bed: Bed) -> No
     """A driver that deletes more than it was asked to."""
     bed.nic.delete = lambda location: bed.nic.table.clear()  # type: ignore[method-assign]
     [gone] = bed.undone()
-    assert (gone.what, gone.errno) == ("rule 3", errno.EIO)
+    assert (gone.what, gone.errno) == ("filter 3", errno.EIO)
     assert "of another program" in gone.left
 
 

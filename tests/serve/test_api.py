@@ -195,7 +195,7 @@ def test_explain_a_flow_that_is_not_there(daemon: Serving) -> None:
     text = quote("tcp 10.0.0.2:5201 10.9.0.1:40013")
     answer = get(daemon, f"/v1/explain?flow={text}")
     assert answer["flow"] is None
-    assert "lab:lab: no rule catches it; RSS sends it to queue 1." in answer["chain"]
+    assert "lab:lab: no filter catches it; RSS sends it to queue 1." in answer["chain"]
     nothing = get(daemon, "/v1/explain?flow=cookie:77")
     assert nothing["flow"] is None
     assert "cookie:77" in nothing["verdict"]

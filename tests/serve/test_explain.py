@@ -25,7 +25,7 @@ def test_steered_and_verified_tells_the_whole_chain() -> None:
             "process 4120.",
             "Policy `bulk` wants its packets on CPU 3, through queue 3: same core as the "
             "application.",
-            "lab:lab: rule 100 (ours, 7 hits) sends it to queue 3.",
+            "lab:lab: filter 100 (ours, 7 hits) sends it to queue 3.",
             "Queue 3 is polled by NAPI 8196 in kernel thread 903, on CPU 3.",
             "Its packets were last seen from queue 3 on CPU 3: the application's own.",
         ),
@@ -43,7 +43,7 @@ def test_steered_but_not_yet_seen() -> None:
 
 def test_steered_but_unused_since_the_rule_changed() -> None:
     answer = explained(replace(flow(40_000), rx_cpu=1, rx_queue=1, used_ns=900), lab(OURS))
-    assert "not been used since its rule changed" in answer.verdict
+    assert "not been used since its filter changed" in answer.verdict
 
 
 def test_steered_but_packets_still_seen_elsewhere() -> None:
@@ -61,16 +61,16 @@ def test_steered_but_moved_on_after_the_queue_names_rps() -> None:
 
 
 def test_steered_but_the_rule_is_gone() -> None:
-    assert "Our rule 100 is not in lab:lab" in explained(flow(40_000), lab()).verdict
+    assert "Our filter 100 is not in lab:lab" in explained(flow(40_000), lab()).verdict
 
 
 def test_steered_but_someone_elses_rule_comes_first() -> None:
     theirs = rule(9, Match(4, Protocol.TCP, None, 0, None, 0, None, 5201), 0)
     answer = explained(flow(40_000), lab(theirs, OURS))
-    assert "Rule 9 (tcp from * to *:5201) catches it before our rule 100" in answer.verdict
-    assert "lab:lab: rule 9 (not ours, 7 hits) sends it to queue 0." in answer.chain
+    assert "Filter 9 (tcp from * to *:5201) catches it before our filter 100" in answer.verdict
+    assert "lab:lab: filter 9 (not ours, 7 hits) sends it to queue 0." in answer.chain
     assert answer.advice is not None
-    assert "delete rule 9" in answer.advice
+    assert "delete filter 9" in answer.advice
 
 
 def test_steered_but_the_rule_names_another_queue() -> None:
@@ -102,7 +102,7 @@ def test_observed_says_how_to_arm() -> None:
     answer = explained(entry, replace(lab(), armed=False))
     assert "lab:lab is not armed" in answer.verdict
     assert answer.advice == "atfnctl arm lab:lab"
-    assert "lab:lab: no rule catches it; RSS sends it to queue 1." in answer.chain
+    assert "lab:lab: no filter catches it; RSS sends it to queue 1." in answer.chain
     assert "Queue 1 is polled by NAPI 8194 in kernel thread 901, on CPU 1." in answer.chain
 
 
@@ -118,7 +118,7 @@ def test_wanted_without_a_queue_on_that_cpu_says_what_to_do() -> None:
 
 def test_wanted_but_refused_repeats_the_reason() -> None:
     answer = explained(replace(flow(40_000, FlowState.WANTED), why="refused: EINVAL"), lab())
-    assert "no rule is in place: refused: EINVAL" in answer.verdict
+    assert "no filter is in place: refused: EINVAL" in answer.verdict
     assert answer.advice is not None
     assert "atfnctl events --nic lab:lab" in answer.advice
 
@@ -127,15 +127,17 @@ def test_overflow_of_the_nic_and_of_the_table() -> None:
     entry = replace(flow(40_000, FlowState.OVERFLOW), location=None, why="table full")
     full = lab(OURS, rule(101, Match.of(key(40_001)), 1))
     full = replace(full, caps=replace(full.caps, filter_slots=2))
-    assert "filter table is full (2 rules in 2 slots, 1 not ours)" in explained(entry, full).verdict
+    assert (
+        "filter table is full (2 filters in 2 slots, 1 not ours)" in explained(entry, full).verdict
+    )
     answer = explained(entry, lab(OURS))
-    assert "no room for it (lab:lab holds 1 rules in 4096 slots): table full" in answer.verdict
+    assert "no room for it (lab:lab holds 1 filters in 4096 slots): table full" in answer.verdict
     assert answer.advice is not None
     assert "min_rate" in answer.advice
 
 
 def test_a_rule_somebody_else_changed() -> None:
-    why = "another program pointed its rule to queue 2"
+    why = "another program pointed its filter to queue 2"
     entry = replace(flow(40_000, FlowState.MANUAL), target_queue=None, location=None, why=why)
     answer = explained(entry, lab())
     assert why in answer.verdict
@@ -171,9 +173,9 @@ def test_a_flow_that_is_not_in_the_table_goes_by_rss() -> None:
     answer = explain_absent(key(40_009), [(lab(OURS), 1), (eth1, 2)])
     assert answer.chain == (
         "tcp 10.0.0.2:5201 <- 10.9.0.1:40009 is not in the Flow-to-Core table.",
-        "lab:lab: no rule catches it; RSS sends it to queue 1.",
+        "lab:lab: no filter catches it; RSS sends it to queue 1.",
         "Queue 1 is polled by NAPI 8194 in kernel thread 901, on CPU 1.",
-        "eth1: no rule catches it; RSS sends it to queue 2.",
+        "eth1: no filter catches it; RSS sends it to queue 2.",
         "Queue 2 is polled by NAPI 8195 in kernel thread 902, on CPU 2.",
     )
     assert answer.verdict.startswith("atfnd does not steer it")
@@ -184,13 +186,13 @@ def test_a_flow_that_is_not_in_the_table_goes_by_rss() -> None:
 def test_a_flow_that_a_policy_leaves_is_said_so() -> None:
     answer = explain_absent(key(40_009), [(lab(OURS), 1)], "`control` (built-in:12)")
     assert answer.verdict == "Left to RSS on purpose: policy `control` (built-in:12) says leave."
-    assert answer.chain[1] == "lab:lab: no rule catches it; RSS sends it to queue 1."
+    assert answer.chain[1] == "lab:lab: no filter catches it; RSS sends it to queue 1."
 
 
 def test_a_flow_without_a_remote_has_no_rss_queue() -> None:
     open_ended = FlowKey(Protocol.UDP, bytes(4), 53, bytes(4), 0)
     answer = explain_absent(open_ended, [(lab(), None)])
-    assert answer.chain[1] == "lab:lab: no rule catches it; RSS chooses a queue for each remote."
+    assert answer.chain[1] == "lab:lab: no filter catches it; RSS chooses a queue for each remote."
 
 
 def test_no_advice_to_give_a_cpu_the_queue_that_was_just_taken_from_it() -> None:

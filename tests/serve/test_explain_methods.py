@@ -26,7 +26,7 @@ def explained(entry: Flow) -> Explanation:
 def test_by_entry_names_method_entry_and_queue() -> None:
     answer = explained(served(FlowState.RSS, ENTRY))
     assert f"lab:lab: {WHY}." in answer.chain
-    assert "lab:lab: no rule catches it; RSS sends it to queue 3." in answer.chain
+    assert "lab:lab: no filter catches it; RSS sends it to queue 3." in answer.chain
     assert answer.verdict == f"Steered and verified: {ENTRY}; its packets arrive on CPU 3."
     assert answer.advice is None
 

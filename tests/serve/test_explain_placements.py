@@ -42,7 +42,7 @@ def test_a_fallback_is_not_what_was_asked_for() -> None:
 def test_a_rule_stays_where_nothing_better_can_be_had() -> None:
     answer = explained(target_cpu=None, fell_back=LEFT.replace("to RSS", "on queue 3"))
     assert answer.verdict == (
-        "Its rule stays and leads it to queue 3, delivered on CPU 3: near smt: no queue is "
+        "Its filter stays and leads it to queue 3, delivered on CPU 3: near smt: no queue is "
         "delivered on the other thread of its core; left on queue 3."
     )
 

@@ -74,7 +74,7 @@ def stranded(nic: NicView, memory: Memory, now_ns: int) -> None:
     for flow in (each for each in led if each.key not in asked):
         wide = memory.table.covering(flow.key)
         if wide is None or wide.target_queue != flow.target_queue:
-            why = "the rule that led it is gone"
+            why = "the filter that led it is gone"
             flow = replace(flow, state=FlowState.OVERFLOW, target_queue=None, why=why)
             memory.table.put(flow)
             memory.defer(flow.key, now_ns)
@@ -100,14 +100,14 @@ def joined(
     ]
     for flow in served:
         if budget.waits(flow) and flow.key not in spending.inserting:
-            why = f"the rule of {_what(key)} leads it to queue {port.target_queue}"
+            why = f"the filter of {_what(key)} leads it to queue {port.target_queue}"
             target = port.target_queue
             memory.table.put(replace(flow, state=FlowState.PORT, target_queue=target, why=why))
     for flow in [each for each in served if _joins(each, port, memory, now_ns)][:_JOIN]:
         spending.swaps[flow.key] = None
         action = Action(
             ActionKind.DELETE, nic.name, flow.key, flow.location, flow.target_queue, None,
-            f"the rule of {_what(key)} {_SHORT}", flow.rule_name,
+            f"the filter of {_what(key)} {_SHORT}", flow.rule_name,
             generation=memory.table.generation(flow.key),
         )  # fmt: skip
         yield Wanted(action, memory.in_force.order(flow.rule_name), queues, queues)

@@ -101,7 +101,7 @@ def no_room(
         return full_share(nic, memory, key, tenants)
     if bound != nic.budget:
         return f"the NIC's filter table is full, {nic.foreign} are others': delivered by RSS"
-    return f"our {bound} rules of this NIC are in use: delivered by RSS"
+    return f"our {bound} filters of this NIC are in use: delivered by RSS"
 
 
 def full_share(

@@ -38,7 +38,7 @@ def ineffective(nics: Mapping[str, NicView], memory: Memory, now_ns: int) -> Pla
         if now_ns - flow.moved_ns > _YOUNG_NS:
             seen = Elsewhere(flow.bytes, seen.looks + (flow.bytes > seen.bytes), seen.attempts)
         if seen.looks == _LOOKS and seen.attempts == _ATTEMPTS:
-            why = f"its rule is in the NIC, which delivers on queue {flow.rx_queue} all the same"
+            why = f"its filter is in the NIC, but the NIC delivers on queue {flow.rx_queue}"
             manual.append(replace(flow, state=FlowState.MANUAL, why=why))
             _watch(flow, None, memory)
             continue
@@ -71,7 +71,7 @@ def _anew(flow: Flow, memory: Memory) -> Action:
     """Write it again, to the queue that it already names (`program.filter`: delete, then
     insert)."""
     queue = flow.target_queue
-    why = f"the NIC lists its rule, and delivers on queue {flow.rx_queue}: written anew"
+    why = f"the NIC lists its filter, and delivers on queue {flow.rx_queue}: written anew"
     return Action(
         ActionKind.REWRITE, flow.nic, flow.key, flow.location, queue, queue, why, flow.rule_name,
         generation=memory.table.generation(flow.key),

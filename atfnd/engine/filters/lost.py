@@ -30,7 +30,7 @@ def lost(nic: NicView, rules: Sequence[Filter], memory: Memory, *, disturbed: bo
     wiped = not rules and len(ours) > 1
     if not missing or not (disturbed or wiped):
         return []
-    why = "the NIC lost its rule when it was reset" if wiped else "the NIC lost its rule"
+    why = "the NIC lost its filter when it was reset" if wiped else "the NIC lost its filter"
     again = [
         replace(flow, state=FlowState.WANTED, location=None, target_queue=None, why=why)
         for flow in missing

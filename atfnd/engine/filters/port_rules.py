@@ -295,16 +295,16 @@ def _placed(
     every = None if nic.rss is None else frozenset(nic.rss.table)
     old = port.target_queue
     if port.nic != nic.name or port.state is FlowState.MANUAL:
-        raise _No("its rule is not ours to change")
+        raise _No("its filter is not ours to change")
     if going(port.key, flows, nic, memory):
-        raise _No("the rule of a connection is about to be deleted")
+        raise _No("the filter of a connection is about to be deleted")
     crossing = (each for each in memory.table.prefix_rules(nic.name) if meet(each.key, port.key))
     if any(each.target_queue != queue for each in crossing):
-        raise _No("a rule for some of its connections leads elsewhere")
+        raise _No("a filter for some of its connections leads elsewhere")
     if port.location is not None:
         if old is not None and old != queue:
             if memory.table.noted(port.key).due_ns is not None:
-                raise _No(f"its rule cannot be moved from queue {old} to {queue} yet")
+                raise _No(f"its filter cannot be moved from queue {old} to {queue} yet")
             action = _action(ActionKind.REWRITE, port, queue, port.why, memory)
             budget.ask(action, memory)
             return [Wanted(action, order, frozenset({old}), every)]
@@ -316,7 +316,7 @@ def _placed(
     if carried < len(moved):
         raise _No(f"{len(moved) - carried} live connections would change their queue")
     if moved and aggregate.rests(port.key, nic, memory, now_ns):
-        raise _No(f"its rule would move {len(moved)} connections that wait: tried, and put off")
+        raise _No(f"its filter would move {len(moved)} connections that wait: tried, and put off")
     cpu = next(each.cpu for each in nic.queues if each.index == queue)
     if cpu is None:
         raise _No(f"queue {queue} is not confined to one CPU")
@@ -399,7 +399,7 @@ def _ended(
 
 def _pinned(use: SocketUse, port: Flow, memory: Memory, now_ns: int) -> Flow:
     """A connection that must keep the queue of its port's rule when that is gone."""
-    why = f"it keeps queue {port.target_queue}, while the rule of its port is deleted"
+    why = f"it keeps queue {port.target_queue}, while the filter of its port is deleted"
     known = memory.table.get(use.key)
     if known is not None:
         return replace(known, why=why)

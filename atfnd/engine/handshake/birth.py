@@ -97,7 +97,7 @@ def again(event: Connecting, nic: NicView, rule: FlowRule, memory: Memory, now_n
         replace(
             old, cookie=event.cookie, thread=event.thread, app_cpu=event.cpu, rx_queue=None,
             rx_cpu=None, bytes=0, used_ns=now_ns, rule_name=rule.name,
-            why="its 5-tuple had a rule, and is used again",
+            why="its 5-tuple had a filter, and is used again",
         )
     )  # fmt: skip
     memory.defer(event.key, now_ns)

@@ -161,7 +161,7 @@ def _reason(cpu: int, queue: int | None) -> str:
 
 @lru_cache(maxsize=4096)
 def _arrives(cpu: int) -> str:
-    return f"its packets arrive on CPU {cpu}, where its thread runs, without a rule"
+    return f"its packets arrive on CPU {cpu}, where its thread runs, without a filter"
 
 
 def without_queue(flow: Flow, nic: NicView, memory: Memory) -> Flow:

@@ -274,7 +274,7 @@ def _place(flow: Flow, nic: NicView, memory: Memory, now_ns: int) -> Plan:
     port = table.covering(flow.key)
     if own_queue and flow.location is None and port and port.target_queue == own_queue.index:
         whose = "its port" if port.key.listens else str(port.key)
-        why = f"the rule of {whose} leads it to queue {own_queue.index}, which follows its thread"
+        why = f"the filter of {whose} leads it to queue {own_queue.index}, which follows its thread"
         table.put(replace(flow, state=FlowState.PORT, target_queue=own_queue.index, why=why))
         return ()
     if not nic.armed or nic.method is not SteeringMethod.FILTERS:

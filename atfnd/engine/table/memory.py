@@ -326,7 +326,7 @@ class Memory:
         times, again_ns = self.table.noted(key).dropped
         often = "once" if times == 1 else f"{times} times"
         then = "left to RSS" if again_ns == NEVER_NS else "tried again later"
-        return f"the NIC accepted its rule and dropped it {often}: {then}"
+        return f"the NIC accepted its filter and dropped it {often}: {then}"
 
     def turn_ns(self, flow: Flow, now_ns: int) -> int:
         """When this flow may be moved, by the shares of its tenants: now, or at the turn that it

@@ -98,7 +98,7 @@ class Rxnfc:
             data = _HEAD.unpack_from(memory)[2]
             count = min(room, _U32.unpack_from(memory, COUNT_AT)[0])
             return struct.unpack_from(f"@{count}I", memory, _LOCATIONS_AT), data
-        raise OSError(errno.EMSGSIZE, "the list of rules grows faster than it can be read")
+        raise OSError(errno.EMSGSIZE, "the list of filters grows faster than it can be read")
 
     def filter(self, location: int) -> Filter | None:
         """The rule there, None when there is none: drivers report that with ENOENT or EINVAL."""

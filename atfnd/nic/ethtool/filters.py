@@ -99,7 +99,7 @@ class EthtoolNtuple:
             self.patiently(lambda: self.rxnfc.delete(location))
         except OSError as error:
             if error.errno == errno.EINVAL and self.filter(location) is None:
-                raise OSError(errno.ENOENT, f"no rule at location {location}") from error
+                raise OSError(errno.ENOENT, f"no filter at location {location}") from error
             raise
         self._matches.pop(location, None)
         if not self.location_any():
@@ -121,9 +121,9 @@ class EthtoolNtuple:
         """Another queue for the filter at `location`."""
         there = self.filter(location)
         if there is None:
-            raise OSError(errno.ENOENT, f"no rule at location {location}")
+            raise OSError(errno.ENOENT, f"no filter at location {location}")
         if there.match != match:
-            raise OSError(errno.EEXIST, f"location {location} holds another rule")
+            raise OSError(errno.EEXIST, f"location {location} holds another filter")
         # A rule that has this queue is written anew: the NIC may only list it (and ice answers
         # EINVAL).
         if self.overwrite is not Overwrite.REFUSED and there.queue != queue:

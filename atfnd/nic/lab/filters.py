@@ -159,7 +159,7 @@ class LabNtuple:
     def delete(self, location: int) -> None:
         with self._whole():
             if not 0 <= location < self._device.slots or not self._used(location):
-                raise _refuse(errno.ENOENT, f"no rule at location {location}")
+                raise _refuse(errno.ENOENT, f"no filter at location {location}")
             with self._device.changing():
                 self._remove(location)
 

@@ -140,7 +140,7 @@ class Api:
         nics = seen_all(self._source, query)
         if len(nics) != 1:
             names = ", ".join(nic.name for nic in nics) or "none"
-            raise OperatorError("which interface's rules?", f"nic=NAME, one of: {names}")
+            raise OperatorError("which interface's filters?", f"nic=NAME, one of: {names}")
         nic = nics[0]
         first = bisect_right(nic.filters, after, key=lambda rule: rule.location)
         page = nic.filters[first : first + limit]

@@ -38,18 +38,20 @@ def nic_links(nic: NicView, rule: Filter | None, rss_queue: int | None) -> list[
     if rule is not None:
         whose = "ours" if rule.location in nic.owned else "not ours"
         hits = "" if rule.hits is None else f", {rule.hits} hits"
-        link = f"{nic.name}: rule {rule.location} ({whose}{hits}) sends it to queue {rule.queue}."
+        link = f"{nic.name}: filter {rule.location} ({whose}{hits}) sends it to queue {rule.queue}."
         queue = queue_of(nic, rule.queue)
     elif rss_queue is not None:
-        link = f"{nic.name}: no rule catches it; RSS sends it to queue {rss_queue}."
+        link = f"{nic.name}: no filter catches it; RSS sends it to queue {rss_queue}."
         queue = queue_of(nic, rss_queue)
     else:
-        return [f"{nic.name}: no rule catches it; RSS chooses a queue for each remote."]
+        return [f"{nic.name}: no filter catches it; RSS chooses a queue for each remote."]
     shown = f"{nic.name} shows no such queue." if queue is None else _queue_link(nic, queue)
     links = [link, shown]
     if others := unread(nic.filters, rule):
         first = f"{others[0].location} ({rule_text(others[0])})"
-        links.append(f"Unless a rule catches it first that atfnd cannot compare, such as {first}.")
+        links.append(
+            f"Unless a filter catches it first that atfnd cannot compare, such as {first}."
+        )
     return links
 
 

@@ -111,7 +111,7 @@ def _verdict(flow: Flow, nic: NicView, rule: Filter | None) -> tuple[str, str | 
             return _steered(flow, nic, rule)
         case FlowState.OBSERVED if nic.paused:
             return (
-                f"Not steered: {nic.name} is paused, and our rules are out of it.",
+                f"Not steered: {nic.name} is paused, and our filters are out of it.",
                 f"atfnctl resume {nic.name}",
             )
         case FlowState.OBSERVED:
@@ -133,7 +133,7 @@ def _verdict(flow: Flow, nic: NicView, rule: Filter | None) -> tuple[str, str | 
             return by_rfs(flow)
         case FlowState.MANUAL:
             return (
-                f"Left alone: {flow.why}. atfnd does not fight over a rule.",
+                f"Left alone: {flow.why}. atfnd does not fight over a filter.",
                 f"to have it steered again: atfnctl arm {nic.name}",
             )
 
@@ -143,26 +143,28 @@ def _steered(flow: Flow, nic: NicView, rule: Filter | None) -> tuple[str, str | 
     ours = next((r for r in nic.filters if r.location == flow.location), None)
     if ours is None:
         return (
-            f"Our rule {flow.location} is not in {nic.name}: another program removed "
+            f"Our filter {flow.location} is not in {nic.name}: another program removed "
             "it, or it is being written.",
             f"atfnd will leave it alone; to take it back after that: atfnctl arm {nic.name}",
         )
     if rule is not None and rule.location != ours.location:
         return (
-            f"Rule {rule.location} ({rule_text(rule)}) catches it before our rule {ours.location}.",
-            f"delete rule {rule.location}, or let the policy leave what it catches",
+            f"Filter {rule.location} ({rule_text(rule)}) catches it before our filter "
+            f"{ours.location}.",
+            f"delete filter {rule.location}, or let the policy leave what it catches",
         )
     queue = queue_of(nic, ours.queue)
     if queue is None or ours.queue != flow.target_queue:
         return (
-            f"Rule {ours.location} sends it to queue {ours.queue}, not to queue "
+            f"Filter {ours.location} sends it to queue {ours.queue}, not to queue "
             f"{flow.target_queue}.",
-            f"atfnd corrects its rules by itself; if it stays so: atfnctl rules --nic {nic.name}",
+            f"atfnd corrects its filters by itself; if it stays so: atfnctl rules --nic {nic.name}",
         )
     if flow.target_cpu is None:
         where = f"queue {queue.index}, delivered on CPU {queue.cpu}"
-        return f"Its rule stays and leads it to {where}: {flow.fell_back or flow.why}.", _otherwise(
-            flow, nic
+        return (
+            f"Its filter stays and leads it to {where}: {flow.fell_back or flow.why}.",
+            _otherwise(flow, nic),
         )
     if queue.cpu != flow.target_cpu:
         if (followed := _followed(flow, nic, queue)) is not None:
@@ -203,7 +205,7 @@ def _steered_and(flow: Flow, nic: NicView, queue: Queue) -> tuple[str, str | Non
         return verdict, _otherwise(flow, nic)
     if flow.used_ns <= flow.moved_ns:
         return (
-            f"Steered; it has not been used since its rule changed, and before that its packets "
+            f"Steered; it has not been used since its filter changed, and before that its packets "
             f"came on CPU {flow.rx_cpu}.",
             None,
         )
@@ -215,8 +217,8 @@ def _steered_and(flow: Flow, nic: NicView, queue: Queue) -> tuple[str, str | Non
         )
     return (
         f"Steered, but packets are still seen on CPU {flow.rx_cpu}: the NIC has not acted on the "
-        "rule, or packets from before it were still on their way.",
-        "run explain again; if it stays so, see whether the rule's hits grow: atfnctl rules",
+        "filter, or packets from before it were still on their way.",
+        "run explain again; if it stays so, see whether the filter's hits grow: atfnctl rules",
     )
 
 
@@ -233,11 +235,11 @@ def _wanted(flow: Flow, nic: NicView) -> tuple[str, str | None]:
         if not nic.caps.takes(Match.of(flow.key)):
             return f"Not steered: {flow.why}. RSS delivers it.", None
         return (
-            f"Wanted, but no rule is in place: {flow.why}. RSS delivers it meanwhile.",
+            f"Wanted, but no filter is in place: {flow.why}. RSS delivers it meanwhile.",
             f"atfnd tries again by itself; what was refused: atfnctl events --nic {nic.name}",
         )
     served = sorted({queue.cpu for queue in nic.queues if queue.cpu is not None})
-    verdict = f"No queue of {nic.name} is delivered on CPU {cpu}, so no rule can bring it there."
+    verdict = f"No queue of {nic.name} is delivered on CPU {cpu}, so no filter can bring it there."
     if (taken := nic.taken_from(cpu)) is not None:
         return verdict, _lent(taken, cpu, nic)
     ways = []
@@ -279,7 +281,7 @@ def _pin(queue: Queue, cpu: int | None) -> str | None:
 
 def _overflow(flow: Flow, nic: NicView) -> tuple[str, str | None]:
     slots = nic.caps.filter_slots
-    fill = f"{len(nic.filters)} rules" + ("" if slots is None else f" in {slots} slots")
+    fill = f"{len(nic.filters)} filters" + ("" if slots is None else f" in {slots} slots")
     foreign = len(nic.filters) - len(nic.owned)
     if slots is not None and len(nic.filters) >= slots:
         why = f"{nic.name}'s filter table is full ({fill}, {foreign} not ours)"
