@@ -29,7 +29,7 @@ _SECTIONS = {  # as in a file: from the outside in
     "flows[].placement": "PlacementEntry",
     "interfaces[]": "InterfaceEntry",
     "interfaces[].match": "InterfaceMatchEntry",
-    "interfaces[].rules": "RulesEntry",
+    "interfaces[].filters": "FiltersEntry",
     "daemon": "DaemonEntry",
     "daemon.table": "TableEntry",
     "daemon.settle": "SettleEntry",

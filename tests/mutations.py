@@ -174,7 +174,7 @@ MUTATIONS = [
         ("with refusable(errno.ENOENT):", "with refusable():"),
         ("            journal.release(nic.name, match)\n        return None", "            pass\n        return None"),
         ("if at in (None, action.location) and", "if"),
-        ("there = None if at is None else _there_still(nic, journal, at, match)", "there = None if at is None else nic.rule(at)"),
+        ("there = None if at is None else _there_still(nic, journal, at, match)", "there = None if at is None else nic.filter(at)"),
         ("        journal.turn(nic.name, match, there.queue, action.new)\n", ""),
         ("            journal.stays(nic.name, match, action.location, there.queue)\n", "            journal.locate(nic.name, match, action.location)\n"),
         ("        journal.locate(nic.name, match, location)\n        return location", "        return location"),
@@ -519,7 +519,7 @@ MUTATIONS = [
     ),
     *_of(
         "engine/filters/budget.py", "budget_guards budget aggregate aggregate_guards prefix_rules steer",
-        ("max(0, nic.caps.filter_slots - nic.foreign)", "nic.caps.rule_slots"),
+        ("max(0, nic.caps.filter_slots - nic.foreign)", "nic.caps.filter_slots"),
         ("return min(bounds, default=None)", "return max(bounds, default=None)"),
         ("spoken_for - itself", "spoken_for"),
         ("_FULL if spending.promised - {key} else None", "None"),

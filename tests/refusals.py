@@ -45,7 +45,7 @@ from atfnd.nic.lab.nic import LabNic
 class Filterless(LabNic):
     def caps(self):
         return dataclasses.replace(
-            super().caps(), rules=False, rule_slots=None, actuator=Actuator.NONE)
+            super().caps(), filters=False, filter_slots=None, actuator=Actuator.NONE)
     def insert(self, match, queue, location=None):
         raise OSError(errno.EOPNOTSUPP, "no filters")
 atfnd.nic.driver.LabNic = Filterless

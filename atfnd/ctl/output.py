@@ -23,7 +23,13 @@ __all__ += ["text", "watch"]
 WIDE = 400  # columns when the output is no terminal: nothing is cut off for grep
 
 
-SHOWN = {"knob": "setting", "means": "method", "births": "handshakes"}  # kinds with former names
+# Kinds of events that have another word now.
+SHOWN = {
+    "knob": "setting",
+    "means": "method",
+    "births": "handshakes",
+    "lost-rule": "lost-filter",
+}
 
 
 class OutputClosed(Exception):

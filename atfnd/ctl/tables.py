@@ -12,12 +12,12 @@ from atfnd.ctl.output import kind, say, text
 
 __all__ = [
     "event_line",
+    "filter_table",
     "flow_table",
     "nic_table",
     "node_table",
     "plain",
     "queue_table",
-    "rule_table",
     "say_explanation",
     "say_findings",
     "size",
@@ -142,9 +142,9 @@ def _moves(status: Row) -> str:
 def flow_table(rows: Iterable[Row]) -> Table:
     columns = (
         "PROTO", "LOCAL", "REMOTE", ">TID", "COMM", ">APP-CPU", ">RX-QUEUE", ">RX-CPU",
-        ">TARGET", "PLACED", "STATE", ">RULE", ">BYTES", ">AGE", "NIC", "POLICY", "WHY",
+        ">TARGET", "PLACED", "STATE", ">FILTER", ">BYTES", ">AGE", "NIC", "POLICY", "WHY",
     )  # fmt: skip
-    names = "proto local remote tid comm app_cpu rx_queue rx_cpu target_cpu placed state rule"
+    names = "proto local remote tid comm app_cpu rx_queue rx_cpu target_cpu placed state filter"
     return _table(
         columns,
         (
@@ -169,15 +169,21 @@ def plain(columns: Iterable[str], names: str, rows: Iterable[Row]) -> Table:
 def queue_table(rows: Iterable[Row]) -> Table:
     columns = (
         "NIC", ">QUEUE", ">NAPI", ">IRQ", "THREADED", ">PID", ">CPU", "OWNER", "ALLOWED",
-        ">RULES", ">PACKETS", ">BY-RULE", ">BY-RSS",
+        ">FILTERS", ">PACKETS", ">BY-FILTER", ">BY-RSS",
     )  # fmt: skip
-    names = "nic queue napi_id irq threaded pid cpu owner allowed_cpus rules packets by_rule by_rss"
+    names = (
+        "nic queue napi_id irq threaded pid cpu owner allowed_cpus filters packets by_filter by_rss"
+    )
     return plain(columns, names, rows)
+
+
+_METHODS = {"rules": "filters"}  # with former names
+_FILTER_COUNTS = "filters", "filters_ours", "filters_foreign", "filter_slots"
 
 
 def nic_table(rows: Iterable[Row]) -> Table:
     columns = (
-        "NIC", "STATE", "UP", "DRIVER", "CLASS", "PROBED", ">NODE", ">QUEUES", ">MOST", ">RULES",
+        "NIC", "STATE", "UP", "DRIVER", "CLASS", "PROBED", ">NODE", ">QUEUES", ">MOST", ">FILTERS",
         ">OURS", ">FOREIGN", ">SLOTS", ">RING", ">DROPS", ">CONFLICTS", "NETNS", "METHOD", "WHY",
     )  # fmt: skip
     return _table(
@@ -193,11 +199,11 @@ def nic_table(rows: Iterable[Row]) -> Table:
                 row["device"]["node"],
                 row["queues"],
                 row["device"]["channels_max"],
-                *(row[name] for name in ("rules", "rules_ours", "rules_foreign", "rule_slots")),
+                *(row[name] for name in _FILTER_COUNTS),
                 *(row[name] for name in ("ring_size", "ring_drops")),
                 len(row["conflicts"]),
                 row["netns"],
-                row["method"],
+                _METHODS.get(row["method"], row["method"]),
                 row["method_why"] or row["caps"]["why"],
             ]
             for row in rows
@@ -206,7 +212,7 @@ def nic_table(rows: Iterable[Row]) -> Table:
     )
 
 
-def rule_table(rows: Iterable[Row]) -> Table:
+def filter_table(rows: Iterable[Row]) -> Table:
     columns = ("NIC", ">LOCATION", ">QUEUE", ">HITS", "OURS", "MATCH")
     return plain(columns, "nic location queue hits ours match", rows)
 

@@ -116,8 +116,9 @@ def nics(socket: Socket = SOCKET, as_json: Json = False) -> None:
     output.say_json(rows) if as_json else output.show(tables.nic_table(rows))
 
 
+@app.command("rules", hidden=True, help="The former name of `filters`.")
 @app.command()
-def rules(
+def filters(
     nic: OnlyNic = None,
     limit: Limit = None,
     socket: Socket = SOCKET,
@@ -126,13 +127,13 @@ def rules(
     """Filters in the interfaces, ours and others', in the order they are tried."""
     client = Client(socket)
     names = [nic] if nic else [row["nic"] for row in client.get("/v1/nics")["nics"]]
-    rows = (row for name in names for row in client.pages("/v1/rules", "rules", nic=name))
+    rows = (row for name in names for row in client.pages("/v1/filters", "filters", nic=name))
     if as_json:
         output.say_json_list(islice(rows, limit))
     else:
         most = limit or ROWS
         shown = list(islice(rows, most + 1))
-        output.show(tables.rule_table(shown[:most]))
+        output.show(tables.filter_table(shown[:most]))
         _say_more(shown, most)
 
 

@@ -148,7 +148,7 @@ def _filters(nic: NicView) -> Iterator[Finding]:
             nic.name,
             Level.WARNING,
             f"our share of {nic.budget} filters is used up: more flows are delivered by RSS",
-            "raise rules.max of this interface in the policy, or match fewer flows",
+            "raise filters.max of this interface in the policy, or match fewer flows",
         )
     if caps.why:
         yield Finding(nic.name, Level.NOTE, caps.why)

@@ -24,15 +24,16 @@ def daemon(tmp_path: Path) -> Iterator[Serving]:
 @pytest.mark.parametrize(
     ("verb", "header", "row"),
     [
-        ("flows", "PROTO LOCAL REMOTE TID COMM APP-CPU RX-QUEUE RX-CPU TARGET PLACED STATE RULE "
+        ("flows", "PROTO LOCAL REMOTE TID COMM APP-CPU RX-QUEUE RX-CPU TARGET PLACED STATE FILTER "
          "BYTES AGE NIC POLICY WHY",
          "tcp 10.0.0.2:5201 10.9.0.1:40000 4121 iperf3 3 3 3 3 yes steered 100 117.7M"),
-        ("queues", "NIC QUEUE NAPI IRQ THREADED PID CPU OWNER ALLOWED RULES PACKETS BY-RULE BY-RSS",
+        ("queues", "NIC QUEUE NAPI IRQ THREADED PID CPU OWNER ALLOWED FILTERS PACKETS BY-FILTER "
+         "BY-RSS",
          "lab:lab 0 8193 - yes 900 0 - - 1 0 0 0"),
-        ("nics", "NIC STATE UP DRIVER CLASS PROBED NODE QUEUES MOST RULES OURS FOREIGN SLOTS RING "
-         "DROPS CONFLICTS NETNS METHOD WHY",
-         "lab:lab armed yes lab K1 yes - 4 - 4 1 3 4096 256 5 0 /run/netns/lab-host rules -"),
-        ("rules", "NIC LOCATION QUEUE HITS OURS MATCH", "lab:lab 9 0 7 no any from * to *:22"),
+        ("nics", "NIC STATE UP DRIVER CLASS PROBED NODE QUEUES MOST FILTERS OURS FOREIGN SLOTS "
+         "RING DROPS CONFLICTS NETNS METHOD WHY",
+         "lab:lab armed yes lab K1 yes - 4 - 4 1 3 4096 256 5 0 /run/netns/lab-host filters"),
+        ("filters", "NIC LOCATION QUEUE HITS OURS MATCH", "lab:lab 9 0 7 no any from * to *:22"),
         ("topology", "CPU ONLINE ISOLATED NODE PACKAGE CORE SMT LLC QUEUES",
          "0 yes no 0 0 0 0,1 0,1,2,3 lab:lab/0,eth1/0"),
     ],
@@ -44,7 +45,7 @@ def test_tables(daemon: Serving, verb: str, header: str, row: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("verb", "count"), [("flows", 3), ("queues", 8), ("nics", 2), ("rules", 4), ("topology", 8)]
+    ("verb", "count"), [("flows", 3), ("queues", 8), ("nics", 2), ("filters", 4), ("topology", 8)]
 )
 def test_json_lists(daemon: Serving, verb: str, count: int) -> None:
     rows = json.loads("\n".join(lines(daemon, verb, "--json")))
@@ -138,7 +139,7 @@ def test_all_pages_and_limits(daemon: Serving) -> None:
     assert len(some.stdout.splitlines()) == 6
     assert some.stderr == "the first 5; more with --limit, all with --json\n"
     assert len(atfnctl(daemon, "flows").stdout.splitlines()) == 201
-    assert len(atfnctl(daemon, "rules", "--limit", "2").stdout.splitlines()) == 3
+    assert len(atfnctl(daemon, "filters", "--limit", "2").stdout.splitlines()) == 3
 
 
 @pytest.mark.parametrize(

@@ -85,7 +85,7 @@ def test_1_the_daemon_refused(daemon: Serving) -> None:
         ["explain", ""],
         ["explain", "5201"],
         ["explain", "tcp", "10.0.0.2:5201"],
-        ["rules", "--nic", "nope"],
+        ["filters", "--nic", "nope"],
         ["events", "--after", "-1"],
         ["arm"],
         ["arm", "nope"],
@@ -105,7 +105,7 @@ def test_2_usage_or_bad_input(daemon: Serving, words: list[str]) -> None:
 @pytest.mark.parametrize(
     "words",
     [["status"], ["flows"], ["flows", "--json"], ["flows", "--watch"], ["explain", ":1"],
-     ["queues"], ["nics"], ["rules"], ["topology"], ["events"], ["events", "--follow"],
+     ["queues"], ["nics"], ["filters"], ["rules"], ["topology"], ["events"], ["events", "--follow"],
      ["arm", "eth1"], ["disarm", "eth1"], ["pause", "eth1"], ["resume", "eth1"], ["doctor"]],
 )  # fmt: skip
 def test_3_daemon_unreachable(tmp_path: Path, words: list[str]) -> None:

@@ -130,7 +130,9 @@ def test_a_nic_that_others_filled(small_lab: Lab, tmp_path: Path, observer: str)
 def test_the_busy_take_the_filters_of_the_idle(
     small_lab: Lab, tmp_path: Path, observer: str
 ) -> None:
-    share = f'interfaces: [{{ match: {{ name: "*" }}, armed: true, rules: {{ max: {SHARE} }} }}]\n'
+    share = (
+        f'interfaces: [{{ match: {{ name: "*" }}, armed: true, filters: {{ max: {SHARE} }} }}]\n'
+    )
     with a_bed(small_lab, tmp_path, observer, policy() + share) as bed:
         bed.start()
         first = [bed.apps.tcp() for _ in range(SHARE)]

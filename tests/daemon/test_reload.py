@@ -128,7 +128,7 @@ def test_interfaces_are_armed_by_the_policy_unless_the_operator_said(
     name = shared_lab.nic.name
 
     def interfaces(armed: str, most: int = 100) -> str:
-        rule = f"{{ match: {{ name: 'lab:*' }}, armed: {armed}, rules: {{ max: {most} }} }}"
+        rule = f"{{ match: {{ name: 'lab:*' }}, armed: {armed}, filters: {{ max: {most} }} }}"
         return f"{EVERYTHING}interfaces: [{rule}]\n"
 
     def armed(bed: Bed) -> tuple[bool, int]:

@@ -26,7 +26,7 @@ pytestmark = pytest.mark.usefixtures("own_affinity")
 
 V4 = socket.AF_INET
 FLOWS, SHARE = 12, 3
-OURS = f'interfaces: [{{ match: {{ name: "*" }}, armed: true, rules: {{ max: {SHARE} }} }}]\n'
+OURS = f'interfaces: [{{ match: {{ name: "*" }}, armed: true, filters: {{ max: {SHARE} }} }}]\n'
 LONG_S = 90.0
 
 

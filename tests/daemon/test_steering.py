@@ -157,7 +157,9 @@ def test_an_operator_sees_the_chain(bed: Bed) -> None:
     row = bed.steered(app)
     done = bed.daemon.ctl("flows", "--pid", str(app.pid), "--json")
     (shown,) = json.loads(done.stdout)
-    wanted = "proto local remote pid tid comm app_cpu rx_queue rx_cpu target_cpu placed state rule"
+    wanted = (
+        "proto local remote pid tid comm app_cpu rx_queue rx_cpu target_cpu placed state filter"
+    )
     assert {*wanted.split(), "policy", "why"} <= shown.keys()
     assert (shown["rule"], shown["comm"]) == (row["rule"], "python")
     done = bed.daemon.ctl("explain", row["local"] + "-" + row["remote"])

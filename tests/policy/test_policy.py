@@ -72,7 +72,7 @@ daemon:
 interfaces:
   - match: {name: "lab:* | sim?"}
     armed: true
-    rules: {max: 5, reserve: 2}
+    filters: {max: 5, reserve: 2}
 flows:
   - name: one
     match:

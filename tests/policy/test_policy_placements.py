@@ -175,3 +175,23 @@ def test_the_former_name_of_a_key_is_read_and_check_says_the_new_one(
     config.write_text(config.read_text().replace("keep_off", "cpu_exclusion"))
     check(config)
     assert capsys.readouterr().err == ""
+
+
+def test_filters_of_an_interface_may_be_called_rules(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = tmp_path / "atfnd.yaml"
+    head = 'version: 1\ninterfaces:\n  - match: { name: "*" }\n    '
+    config.write_text(head + "rules: { max: 5, reserve: 2 }\n")
+    former, *_ = load(config).interfaces
+    check(config)
+    assert f"{config}:4:5: `rules` is now called `filters`" in capsys.readouterr().err
+    config.write_text(head + "filters: { max: 5, reserve: 2 }\n")
+    present, *_ = load(config).interfaces
+    check(config)
+    assert capsys.readouterr().err == ""
+    assert (former.filters_max, former.filters_reserve) == (5, 2)
+    assert former == present
+    config.write_text(head + "rules: { max: 010 }\n")
+    with pytest.raises(PolicyError, match="4:19: expected a number, got `010`"):
+        load(config)

@@ -22,7 +22,7 @@ __all__: list[str] = []
 
 STRICT = policy(order="strict")
 BOUNDED = policy(order="bounded")
-FEW = BOUNDED + 'interfaces: [{ match: { name: "*" }, rules: { max: 8 } }]\n'
+FEW = BOUNDED + 'interfaces: [{ match: { name: "*" }, filters: { max: 8 } }]\n'
 SHORT = 6  # of eight: engine/filters/aggregate.py
 MOVES = "insert", "rewrite", "delete", "queue-cpu"
 

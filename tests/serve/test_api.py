@@ -18,7 +18,17 @@ LAB = {"nic": "lab:lab", "paused": False}
 ETH1 = {"nic": "eth1", "paused": False}
 KEYS = [
     *("proto", "local", "remote", "pid", "tid", "comm", "app_cpu", "rx_queue", "rx_cpu"),
-    *("target_queue", "target_cpu", "placed", "fell_back", "state", "rule", "policy", "why"),
+    *(
+        "target_queue",
+        "target_cpu",
+        "placed",
+        "fell_back",
+        "state",
+        "filter",
+        "rule",
+        "policy",
+        "why",
+    ),
     *("nic", "cookie", "bytes", "read_ns", "age_s", "moved_s", "move"),
 ]
 
@@ -56,7 +66,8 @@ def test_a_flow_has_every_field_of_the_design(daemon: Serving) -> None:
     assert first["remote"] == "10.9.0.1:40000"
     assert (first["pid"], first["tid"], first["comm"]) == (4120, 4121, "iperf3")
     assert first["placed"] is True
-    assert (first["state"], first["rule"], first["cookie"]) == ("steered", 100, 1_040_000)
+    assert first["rule"] == first["filter"]  # the former name
+    assert (first["state"], first["filter"], first["cookie"]) == ("steered", 100, 1_040_000)
 
 
 def test_placed_is_what_was_observed(daemon: Serving) -> None:
@@ -99,8 +110,8 @@ def test_queues(daemon: Serving) -> None:
     ]
     assert rows[3] == {
         "nic": "lab:lab", "queue": 3, "napi_id": 8196, "irq": None, "threaded": True, "pid": 903,
-        "cpu": 3, "owner": None, "allowed_cpus": None, "rules": 3, "packets": 30, "bytes": 4500,
-        "by_filter": 21, "by_rule": 21, "by_rss": 9, "read_ns": None,
+        "cpu": 3, "owner": None, "allowed_cpus": None, "filters": 3, "rules": 3, "packets": 30,
+        "bytes": 4500, "by_filter": 21, "by_rule": 21, "by_rss": 9, "read_ns": None,
     }  # fmt: skip
     assert len(get(daemon, "/v1/queues?nic=eth1")["queues"]) == 4
 
@@ -108,10 +119,13 @@ def test_queues(daemon: Serving) -> None:
 def test_nics(daemon: Serving) -> None:
     lab, eth1 = get(daemon, "/v1/nics")["nics"]
     assert (lab["nic"], lab["armed"], lab["up"], lab["driver"]) == ("lab:lab", True, True, "lab")
-    assert (lab["rules"], lab["rules_ours"], lab["rule_slots"]) == (4, 1, 4096)
+    assert (lab["filters"], lab["filters_ours"], lab["filter_slots"]) == (4, 1, 4096)
     assert len(lab["rss"]["table"]) == 128
     assert (eth1["nic"], eth1["armed"]) == ("eth1", False)
-    assert (lab["means"], lab["paused"], lab["rules_foreign"]) == ("rules", False, 3)
+    assert (lab["means"], lab["paused"], lab["filters_foreign"]) == ("rules", False, 3)
+    names = ("filters", "filters_ours", "filters_foreign", "filters_max", "filter_slots")
+    for name in names:
+        assert lab[name.replace("filter", "rule")] == lab[name]  # the former name
     assert lab["caps"]["flow_types"] is None
     assert lab["device"]["node"] is None
 
@@ -144,13 +158,14 @@ def test_a_nic_with_its_limits(daemon: Serving) -> None:
     assert get(daemon, "/v1/queues?nic=eth1")["queues"][0]["allowed_cpus"] == "0-3"
 
 
-def test_rules_in_pages(daemon: Serving) -> None:
-    first = get(daemon, "/v1/rules?nic=lab:lab&limit=3")
-    assert [row["location"] for row in first["rules"]] == [9, 100, 101]
-    assert [row["ours"] for row in first["rules"]] == [False, True, False]
-    assert first["rules"][1]["match"] == "tcp from 10.9.0.1:40000 to 10.0.0.2:5201"
-    rest = get(daemon, f"/v1/rules?nic=lab:lab&limit=3&cursor={first['next']}")
-    assert [row["location"] for row in rest["rules"]] == [102]
+@pytest.mark.parametrize("name", ["filters", "rules"])
+def test_filters_in_pages_by_both_names(daemon: Serving, name: str) -> None:
+    first = get(daemon, f"/v1/{name}?nic=lab:lab&limit=3")
+    assert [row["location"] for row in first[name]] == [9, 100, 101]
+    assert [row["ours"] for row in first[name]] == [False, True, False]
+    assert first[name][1]["match"] == "tcp from 10.9.0.1:40000 to 10.0.0.2:5201"
+    rest = get(daemon, f"/v1/{name}?nic=lab:lab&limit=3&cursor={first['next']}")
+    assert [row["location"] for row in rest[name]] == [102]
     assert rest["next"] is None
 
 

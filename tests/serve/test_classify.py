@@ -7,14 +7,14 @@ import pytest
 
 from atfnd.model import FlowKey, Match, Protocol
 from atfnd.serve.api.views import match_text
-from atfnd.serve.explain.classify import catching_rule, covers
+from atfnd.serve.explain.classify import catching_filter, covers
 from tests.published import key, rule
 
 
 def test_rules_are_tried_in_location_order() -> None:
     late, early = rule(50, Match.of(key(1)), 1), rule(2, Match.of(key(1)), 2)
-    assert catching_rule([late, early], key(1)) == early
-    assert catching_rule([late, early], key(2)) is None
+    assert catching_filter([late, early], key(1)) == early
+    assert catching_filter([late, early], key(2)) is None
 
 
 @pytest.mark.parametrize(

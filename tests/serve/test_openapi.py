@@ -72,6 +72,7 @@ def test_it_is_served(daemon: Serving) -> None:
         ("/v1/explain", f"flow={ABSENT}"),
         ("/v1/queues", ""),
         ("/v1/nics", ""),
+        ("/v1/filters", "nic=lab:lab&limit=2"),
         ("/v1/rules", "nic=lab:lab&limit=2"),
         ("/v1/topology", ""),
         ("/v1/cpu-time", ""),
@@ -102,6 +103,7 @@ def test_what_is_read(daemon: Serving, path: str, query: str) -> None:
         ("GET", "/v1/status", "x=1", 400),
         ("GET", "/v1/flows", "state=happy", 400),
         ("GET", "/v1/queues", "nic=nope", 404),
+        ("GET", "/v1/filters", "", 400),
         ("GET", "/v1/rules", "", 400),
         ("POST", "/v1/reload", "", 200),
         ("POST", "/v1/nics/{nic}/arm", "", 200),
@@ -124,6 +126,7 @@ def test_the_running_daemon(shared_lab: Lab, tmp_path: Path) -> None:
         row = bed.steered(bed.apps.tcp())
         query = {
             "/v1/explain": f"flow=cookie:{row['cookie']}",
+            "/v1/filters": f"nic={quote(name)}",
             "/v1/rules": f"nic={quote(name)}",
             "/v1/record": "seconds=1&max=3",
         }

@@ -37,7 +37,7 @@ def policy(number: int) -> str:
     """Every flow by one placement, but those of one port in some; what differs besides is how
     carefully flows move, what owns queues, and how long filters stay."""
     order, stop = ORDERS[number % 4], "restore" if number % 5 == 0 else "keep"
-    budget = "\n    rules: { max: 4 }" if number % 6 == 1 else ""
+    budget = "\n    filters: { max: 4 }" if number % 6 == 1 else ""
     left = "  - { name: left, match: { ports: [8080] }, placement: leave }\n" * (number % 4 == 3)
     owner = "process" if number % 7 == 3 else "thread"
     return f"""\

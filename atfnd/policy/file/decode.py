@@ -96,7 +96,7 @@ def _meaning(path: Path) -> str:
     entry: type[Entry] = PolicyFile
     *around, last = [key for key in path if isinstance(key, str)]
     for key in around:
-        entry = _entry_in(entry.model_fields[key].annotation)
+        entry = _entry_in(entry.model_fields[FORMER.get(key, key)].annotation)
     field = entry.model_fields[FORMER.get(last, last)]
     return f"`{last}`: {' '.join((field.description or '').split())}"
 
@@ -106,7 +106,7 @@ def _known_keys(path: Path) -> list[str]:
     entry: type[Entry] = PolicyFile
     for key in path:
         if isinstance(key, str):
-            entry = _entry_in(entry.model_fields[key].annotation)
+            entry = _entry_in(entry.model_fields[FORMER.get(key, key)].annotation)
     return list(entry.model_fields)
 
 

@@ -208,9 +208,12 @@ def _merge(contents: Sequence[Content]) -> Policy:
 
 
 def _former_keys(document: Document, content: PolicyFile) -> Iterator[Problem]:
-    for i in range(len(content.flows)):
+    """A note for each key with a former name."""
+    flows = (("flows", i, "placement") for i in range(len(content.flows)))
+    interfaces = (("interfaces", i) for i in range(len(content.interfaces)))
+    for place in (*flows, *interfaces):
         for former, present in FORMER.items():
-            path = ("flows", i, "placement", former)
+            path = (*place, former)
             if document.has_key(path):
                 message = f"`{former}` is now called `{present}`; both are read"
                 yield document.problem(path, message, key=True)
@@ -266,6 +269,6 @@ def _interface_rule(rule: InterfaceEntry, source: str) -> InterfaceRule:
         name=rule.match.name,
         source=source,
         armed=rule.armed,
-        filters_max=rule.rules.max,
-        filters_reserve=rule.rules.reserve,
+        filters_max=rule.filters.max,
+        filters_reserve=rule.filters.reserve,
     )

@@ -50,7 +50,7 @@ __all__ = [
 
 T = TypeVar("T")
 
-FORMER = {"keep_off": "cpu_exclusion"}  # former names of keys, which are still read
+FORMER = {"keep_off": "cpu_exclusion", "rules": "filters"}  # names of keys that are still read
 NEAR = ("core", "smt", "llc", "node")
 
 
@@ -387,7 +387,7 @@ class InterfaceMatchEntry(Entry):
     """Globs on the interface's name."""
 
 
-class RulesEntry(Entry):
+class FiltersEntry(Entry):
     """The share of an interface's filters that atfnd may use."""
 
     max: Annotated[Count | None, something("a number")] = None
@@ -403,7 +403,9 @@ class InterfaceEntry(Entry):
     """Which interfaces this rule is for."""
     armed: bool = False
     """Whether atfnd may write to it. If not, atfnd shows what it would write."""
-    rules: RulesEntry = RulesEntry()
+    filters: Annotated[FiltersEntry, Field(validation_alias=AliasChoices("filters", "rules"))] = (
+        FiltersEntry()
+    )
     """The share of its filters that atfnd may use."""
 
 

@@ -121,7 +121,9 @@ def _interface_view(rule: InterfaceRule) -> View:
         "match": rule.name,
         "source": rule.source,
         "armed": rule.armed,
-        "rules_max": rule.filters_max,
+        "filters_max": rule.filters_max,
+        "filters_reserve": rule.filters_reserve,
+        "rules_max": rule.filters_max,  # their former names
         "rules_reserve": rule.filters_reserve,
     }
 
@@ -139,7 +141,8 @@ def planned_view(planned: Planned, sources: dict[str, str], now_ns: int) -> View
         "kind": action.kind.value,
         "flow": None if action.key is None else str(action.key),
         "proto": None if action.key is None else Protocol(action.key.protocol).name.lower(),
-        "rule": action.location,
+        "filter": action.location,
+        "rule": action.location,  # its former name
         "queue": action.queue,
         "setting": action.setting,
         "knob": action.setting,  # its former name

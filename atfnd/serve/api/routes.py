@@ -52,7 +52,8 @@ class Api:
             "/v1/explain": self.explain,
             "/v1/queues": self.queues,
             "/v1/nics": self.nics,
-            "/v1/rules": self.rules,
+            "/v1/filters": self.filters,
+            "/v1/rules": self.rules,  # its former name
             "/v1/topology": self.topology,
             "/v1/cpu-time": self.cpu_time,
             "/v1/doctor": self.doctor,
@@ -133,7 +134,13 @@ class Api:
         query_of(request)
         return await row_list(request, "nics", map(views.nic_view, self._source.nics()))
 
+    async def filters(self, request: web.Request) -> web.StreamResponse:
+        return await self._filters(request, "filters")
+
     async def rules(self, request: web.Request) -> web.StreamResponse:
+        return await self._filters(request, "rules")
+
+    async def _filters(self, request: web.Request, named: str) -> web.StreamResponse:
         query = query_of(request, "nic", "limit", "cursor")
         limit = number(query, "limit", 100, 1, PAGE)
         after = number(query, "cursor", -1, -1)
@@ -142,11 +149,11 @@ class Api:
             names = ", ".join(nic.name for nic in nics) or "none"
             raise OperatorError("which interface's filters?", f"nic=NAME, one of: {names}")
         nic = nics[0]
-        first = bisect_right(nic.filters, after, key=lambda rule: rule.location)
+        first = bisect_right(nic.filters, after, key=lambda each: each.location)
         page = nic.filters[first : first + limit]
         more = page[-1].location if first + limit < len(nic.filters) else None
-        rows = (views.rule_view(nic, rule) for rule in page)
-        return await row_list(request, "rules", rows, lambda: {"next": more})
+        rows = (views.filter_view(nic, each) for each in page)
+        return await row_list(request, named, rows, lambda: {"next": more})
 
     async def topology(self, request: web.Request) -> web.StreamResponse:
         query_of(request)

@@ -34,6 +34,8 @@ __all__ = [
     "cpu_view",
     "doctor_view",
     "event_view",
+    "filter_text",
+    "filter_view",
     "finding_view",
     "flow_view",
     "match_text",
@@ -42,8 +44,6 @@ __all__ = [
     "placed",
     "queue_views",
     "restored_view",
-    "rule_text",
-    "rule_view",
 ]
 
 View = dict[str, object]
@@ -78,7 +78,8 @@ def flow_view(flow: Flow, now_ns: int, audited_ns: int = 0) -> View:
         "placed": placed(flow),
         "fell_back": flow.fell_back,
         "state": flow.state.value,
-        "rule": flow.location,
+        "filter": flow.location,
+        "rule": flow.location,  # its former name
         "policy": flow.rule_name,
         "why": flow.why,
         "nic": flow.nic,
@@ -93,6 +94,18 @@ def flow_view(flow: Flow, now_ns: int, audited_ns: int = 0) -> View:
 
 def _since(at_ns: int, now_ns: int) -> float:
     return round(max(now_ns - at_ns, 0) / 1e9, 3)
+
+
+def _filter_counts(nic: NicView) -> View:
+    """Each count by its name and by its former one."""
+    counts = {
+        "filters": len(nic.filters),
+        "filters_ours": len(nic.owned),
+        "filters_foreign": len(nic.filters) - len(nic.owned),
+        "filters_max": nic.budget,
+        "filter_slots": nic.caps.filter_slots,
+    }
+    return {**counts, **{name.replace("filter", "rule"): each for name, each in counts.items()}}
 
 
 def nic_view(nic: NicView) -> View:
@@ -110,17 +123,14 @@ def nic_view(nic: NicView) -> View:
         "means": nic.method.value,  # former names of fields stay, as docs/api.md promises
         "means_why": nic.method_why,
         "queues": len(nic.queues),
-        "rules": len(nic.filters),
-        "rules_ours": len(nic.owned),
-        "rules_foreign": len(nic.filters) - len(nic.owned),
-        "rules_max": nic.budget,
-        "rule_slots": caps.filter_slots,
+        **_filter_counts(nic),
         "ring_size": nic.ring_size,
         "ring_drops": nic.stats.ring_drops,
         "caps": {
             "probed": caps.probed,
             "why": caps.why,
-            "rules": caps.filters,
+            "filters": caps.filters,
+            "rules": caps.filters,  # its former name
             "flow_types": _flow_types(caps.flow_types),
             "prefix_masks": caps.prefix_masks,
             "actuator": caps.actuator.value,
@@ -157,7 +167,7 @@ def finding_view(finding: Finding) -> View:
 
 def queue_views(nic: NicView) -> Iterator[View]:
     """One object per receive queue."""
-    rules = Counter(rule.queue for rule in nic.filters)
+    filters = Counter(each.queue for each in nic.filters)
     by_index = {stats.index: stats for stats in nic.stats.queues}
     for queue in nic.queues:
         stats = by_index.get(queue.index)
@@ -171,7 +181,8 @@ def queue_views(nic: NicView) -> Iterator[View]:
             "cpu": queue.cpu,
             "owner": nic.owners.get(queue.index),
             "allowed_cpus": nic.settings.get(f"queue-cpu:{queue.index}"),
-            "rules": rules[queue.index],
+            "filters": filters[queue.index],
+            "rules": filters[queue.index],  # its former name
             **{name: getattr(stats, name, None) for name in _COUNTED},
             "by_rule": getattr(stats, "by_filter", None),  # its former name
             "read_ns": nic.read_ns,
@@ -203,22 +214,22 @@ def _side(address: bytes | None, prefix: int, port: int | None) -> str:
     return f"[{text}]:{port}" if ":" in text else f"{text}:{port}"
 
 
-def rule_text(rule: Filter) -> str:
-    """What it matches; for a rule of another shape all that it does, as `ethtool -N` prints it."""
-    return rule.other or "?" if rule.match is None else match_text(rule.match)
+def filter_text(entry: Filter) -> str:
+    """What it matches; for a filter of another shape all that it does, as `ethtool -N` says it."""
+    return entry.other or "?" if entry.match is None else match_text(entry.match)
 
 
-def rule_view(nic: NicView, rule: Filter) -> View:
-    """For a rule of another shape, only the text of its match is known."""
+def filter_view(nic: NicView, entry: Filter) -> View:
+    """For a filter of another shape, only the text of its match is known."""
     view: View = {
         "nic": nic.name,
-        "location": rule.location,
-        "queue": rule.queue,
-        "hits": rule.hits,
-        "ours": rule.location in nic.owned,
-        "match": rule_text(rule),
+        "location": entry.location,
+        "queue": entry.queue,
+        "hits": entry.hits,
+        "ours": entry.location in nic.owned,
+        "match": filter_text(entry),
     }
-    return view | _match_view(rule.match)
+    return view | _match_view(entry.match)
 
 
 _MATCH_FIELDS = ("family", "proto", "src", "src_port", "dst", "dst_port")

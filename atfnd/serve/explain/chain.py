@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from atfnd.model import Filter, Flow, NicView, Queue, Topology
-from atfnd.serve.api.views import rule_text
+from atfnd.serve.api.views import filter_text
 from atfnd.serve.explain.classify import unread
 
 __all__ = ["nic_links", "policy_link", "queue_of", "seen_link", "thread_link"]
@@ -48,7 +48,7 @@ def nic_links(nic: NicView, rule: Filter | None, rss_queue: int | None) -> list[
     shown = f"{nic.name} shows no such queue." if queue is None else _queue_link(nic, queue)
     links = [link, shown]
     if others := unread(nic.filters, rule):
-        first = f"{others[0].location} ({rule_text(others[0])})"
+        first = f"{others[0].location} ({filter_text(others[0])})"
         links.append(
             f"Unless a filter catches it first that atfnd cannot compare, such as {first}."
         )

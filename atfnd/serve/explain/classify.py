@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 from atfnd.model import Filter, FlowKey, Match, network_of
 
-__all__ = ["catching_rule", "covers", "unread"]
+__all__ = ["catching_filter", "covers", "unread"]
 
 
 def covers(match: Match, key: FlowKey) -> bool:
@@ -30,7 +30,7 @@ def _inside(address: bytes, network: bytes | None, prefix: int) -> bool:
     return network is None or (any(address) and network_of(address, prefix) == network)
 
 
-def catching_rule(rules: Iterable[Filter], key: FlowKey) -> Filter | None:
+def catching_filter(rules: Iterable[Filter], key: FlowKey) -> Filter | None:
     """The rule that decides for this flow; None: RSS does. Rules of other shapes are not judged
     here: see `unread`."""
     matching = (rule for rule in rules if rule.match is not None and covers(rule.match, key))

@@ -22,9 +22,9 @@ from atfnd.model import (
     cpu_list,
 )
 from atfnd.serve.api.moves import move_link
-from atfnd.serve.api.views import placed, rule_text
+from atfnd.serve.api.views import filter_text, placed
 from atfnd.serve.explain.chain import nic_links, policy_link, queue_of, seen_link, thread_link
-from atfnd.serve.explain.classify import catching_rule
+from atfnd.serve.explain.classify import catching_filter
 from atfnd.serve.explain.steering_method import by_entry, by_port, by_rfs, in_the_shade, method_link
 
 __all__ = ["Explanation", "explain", "explain_absent"]
@@ -55,7 +55,7 @@ def explain(
     if nic is None:
         verdict = f"{flow.nic} is gone, so nothing is delivered through it."
         return Explanation((*chain, seen_link(flow, topology)), verdict, None)
-    rule = catching_rule(nic.filters, flow.key)
+    rule = catching_filter(nic.filters, flow.key)
     chain += method_link(nic)
     chain += nic_links(nic, rule, rss_queue)
     chain += move_link(flow)
@@ -79,7 +79,7 @@ def explain_absent(
             chain.append(f"{nic.name} is down: it delivers nothing.")
             continue
         chain += method_link(nic)
-        chain += nic_links(nic, catching_rule(nic.filters, key), rss_queue)
+        chain += nic_links(nic, catching_filter(nic.filters, key), rss_queue)
     if left_by is not None:
         verdict = f"Left to RSS on purpose: policy {left_by} says leave."
         return Explanation(tuple(chain), verdict, "to have it steered, change that rule")
@@ -149,7 +149,7 @@ def _steered(flow: Flow, nic: NicView, rule: Filter | None) -> tuple[str, str | 
         )
     if rule is not None and rule.location != ours.location:
         return (
-            f"Filter {rule.location} ({rule_text(rule)}) catches it before our filter "
+            f"Filter {rule.location} ({filter_text(rule)}) catches it before our filter "
             f"{ours.location}.",
             f"delete filter {rule.location}, or let the policy leave what it catches",
         )
@@ -158,7 +158,7 @@ def _steered(flow: Flow, nic: NicView, rule: Filter | None) -> tuple[str, str | 
         return (
             f"Filter {ours.location} sends it to queue {ours.queue}, not to queue "
             f"{flow.target_queue}.",
-            f"atfnd corrects its filters by itself; if it stays so: atfnctl rules --nic {nic.name}",
+            f"atfnd corrects its filters itself; if it stays so: atfnctl filters --nic {nic.name}",
         )
     if flow.target_cpu is None:
         where = f"queue {queue.index}, delivered on CPU {queue.cpu}"
@@ -218,7 +218,7 @@ def _steered_and(flow: Flow, nic: NicView, queue: Queue) -> tuple[str, str | Non
     return (
         f"Steered, but packets are still seen on CPU {flow.rx_cpu}: the NIC has not acted on the "
         "filter, or packets from before it were still on their way.",
-        "run explain again; if it stays so, see whether the filter's hits grow: atfnctl rules",
+        "run explain again; if it stays so, see whether the filter's hits grow: atfnctl filters",
     )
 
 
@@ -290,6 +290,6 @@ def _overflow(flow: Flow, nic: NicView) -> tuple[str, str | None]:
         why = f"there was no room for it ({nic.name} holds {fill}): {flow.why}"
     return (
         f"Not steered, delivered by RSS: {why}.",
-        "no other flow is evicted for it; raise the limit (table capacity, rules.max), or "
+        "no other flow is evicted for it; raise the limit (table capacity, filters.max), or "
         "let the policy match fewer flows (min_rate, min_bytes)",
     )
