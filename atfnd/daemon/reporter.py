@@ -125,7 +125,7 @@ class Reporter:
         table, refused = self.memory.table, self._in_force.refused
         filters = sum(table.rules_in(name) for name in self._sessions)
         said = f"{len(armed)} of {len(self._sessions)} NICs armed{named}"
-        said += f"; {len(table)} flows known, {filters} by a rule"
+        said += f"; {len(table)} flows known, {filters} by a filter"
         return f"{said}; not reloaded: {refused}" if refused else said
 
     def counts(self) -> Counts:

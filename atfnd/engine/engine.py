@@ -294,7 +294,7 @@ class Engine:
         self._say(Adopt({flow.cookie: flow.app_cpu for flow in flows}))
         self._begin(plan)
         done = "deleted" if nic.armed else "left, for the NIC is not armed"
-        what = f"{len(flows)} rules taken over, {len(plan)} orphans {done}"
+        what = f"{len(flows)} filters taken over, {len(plan)} orphans {done}"
         self._log("adopt", what, "left by an earlier run", nic=name)
 
     def _settings_due(self, event: SettingsDue, now_ns: int) -> None:

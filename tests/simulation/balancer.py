@@ -40,7 +40,7 @@ class Balancer:
         self.read: frozenset[int] | None = None  # what atfnd last read of its list
         self._world, self._nics = world, nics
         self._interval_ns = world.random.choice(INTERVALS_NS)
-        self._followed, self._told = {*spares}, False
+        self._followed, self._asked = {*spares}, False
         world.after(self._interval_ns, self.look, True)
 
     def look(self, first: bool = False) -> None:
@@ -48,12 +48,12 @@ class Balancer:
         world = self._world
         if not self.alive:
             return
-        if world.now_ns < self.silent_until_ns and not self._told:  # it hangs
+        if world.now_ns < self.silent_until_ns and not self._asked:  # it hangs
             world.at(self.silent_until_ns, self.look)
             return
         self._followed = {*self.listed}
-        if self._told:
-            self.silent_until_ns, self._told = world.now_ns + self._interval_ns, False
+        if self._asked:
+            self.silent_until_ns, self._asked = world.now_ns + self._interval_ns, False
         for nic in () if first else self._nics():
             for irq, name in nic.interrupts().items():
                 if irq not in self._followed and world.random.random() < 0.5:
@@ -62,7 +62,7 @@ class Balancer:
 
     def takes(self, irqs: set[int]) -> None:
         """A new list."""
-        self.listed, self._told = irqs, True
+        self.listed, self._asked = irqs, True
 
 
 class Balancers:
@@ -71,7 +71,7 @@ class Balancers:
     def __init__(self, world: World, nics: Callable[[], Iterable[WorldNic]]) -> None:
         self._world, self._nics = world, nics
         self.here: dict[int, Balancer] = {}
-        self.let_go: dict[int, int] = {}  # interrupts that an admin had moved again: which pid
+        self.left_alone: dict[int, int] = {}  # interrupts that an admin had moved again: which pid
         self._found: set[int] = set()  # those of which atfnd has read that
         self._pids = 50_000
         self.journal: Callable[[], UndoJournal | None] = lambda: None
@@ -85,8 +85,10 @@ class Balancers:
 
     def end(self, pid: int) -> None:
         self.here.pop(pid).alive = False
-        for irq in [irq for irq, of in self.let_go.items() if of == pid and irq not in self._found]:
-            del self.let_go[irq]
+        for irq in [
+            irq for irq, of in self.left_alone.items() if of == pid and irq not in self._found
+        ]:
+            del self.left_alone[irq]
 
     def admin_bans(self, pid: int, irq: int) -> None:
         """Another program has it leave this alone. Not while atfnd, too, may have asked for that:
@@ -103,7 +105,7 @@ class Balancers:
             there.theirs.discard(irq)
             there.takes(there.listed - {irq})
             if irq in self.named(pid):
-                self.let_go[irq] = pid
+                self.left_alone[irq] = pid
 
     def restarted(self) -> None:
         """A daemon starts whose disk failed it: it may not know what the last one saw, and take
@@ -114,7 +116,7 @@ class Balancers:
 
     def taken_back(self) -> None:
         """An operator said so, or bans were lifted: atfnd may ask again."""
-        self.let_go.clear()
+        self.left_alone.clear()
         self._found.clear()
 
     # ---- what atfnd asks
@@ -137,7 +139,7 @@ class Balancers:
         if not there.alive:
             return None
         there.read = frozenset(there.listed)
-        freed = {irq for irq, of in self.let_go.items() if of == pid}
+        freed = {irq for irq, of in self.left_alone.items() if of == pid}
         self._found |= (freed & self.named(pid)) - there.read
         return there.read
 

@@ -264,7 +264,9 @@ def _place_once(flow: Flow, nic: NicView, memory: Memory, now_ns: int) -> tuple[
     return () if flow.location is not None else REAL_PLACE(flow, nic, memory, now_ns)
 
 
-def _told_ours_only(pid: int, more: Collection[int], less: Collection[int] = ()) -> tuple[int, str]:
+def _asked_ours_only(
+    pid: int, more: Collection[int], less: Collection[int] = ()
+) -> tuple[int, str]:
     """The list that it has is not kept."""
     irqbalance = vars(balance)["irqbalance"]  # the world's, in a run
     irqbalance.spare(pid, more)
@@ -335,7 +337,7 @@ WHOLE: dict[str, Fault] = {
     "a rename is not journaled": partial(_object, FilterJournal, "rename", _nothing),
     "irqbalance is asked before that is journaled": partial(_object, balance, "journal", _nothing),
     "what irqbalance was told by others is forgotten": partial(
-        _object, balance, "banned", _told_ours_only
+        _object, balance, "banned", _asked_ours_only
     ),
     "a list that irqbalance may have taken is forgotten": partial(
         _object, balance, "NOT_ASKED", range(1, 200)

@@ -865,7 +865,7 @@ class Run:
             return
         ours = {irq for irq, name in nic.interrupts().items() if name not in view.manual}
         for pid, there in balancers.here.items():
-            if moved := ours - there.listed - {*balancers.let_go}:
+            if moved := ours - there.listed - {*balancers.left_alone}:
                 self.world.broken("agree", f"irqbalance {pid} may move {moved} of {nic.name}")
 
 
