@@ -71,7 +71,7 @@ class Reporter:
         cpu_exclusion: CpuExclusion,
         topology: Callable[[], Topology],
     ) -> None:
-        self.memory, self._engine, self._sessions = engine.memory, engine, sessions
+        self.memory, self._sessions = engine.memory, sessions
         self._observer, self._observer_why = observer, observer_why
         self._in_force, self._changes, self._cpu_exclusion = in_force, changes, cpu_exclusion
         self.topology, self._cpu_times = topology, CpuTimeReader()

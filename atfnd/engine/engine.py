@@ -8,9 +8,10 @@ no I/O. The daemon and `atfnd replay` drive this one object.
 from __future__ import annotations
 
 import errno
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, get_args
 
 from atfnd.engine import audit
 from atfnd.engine.command import (
@@ -134,12 +135,6 @@ NEWS = {
     Verdict.RESYNC,
 }  # other ends are only counted: the write itself is already in the log
 
-_OF_NIC = (
-    NicLost, SocketReported, ListenersFound, MovesDropped, FiltersLeft, FiltersListed, TakenUp,
-    SettingsDue, OriginalsRead, EntriesLooked, EntriesDue, EntriesWritten, EntriesLeftAlone,
-    TakenOut, UndoDue,
-)  # fmt: skip
-
 RssQueue = Callable[[NicView, FlowKey], int | None]
 RssEntry = Callable[[Rss, FlowKey], int | None]
 RuleOfMany = Callable[[Mapping[str, FlowRule], str, FlowKey], FlowRule | None]
@@ -169,52 +164,16 @@ class Engine:
         # By applications that are tried, at the last look, and what was in force then.
         self._used: tuple[UsageReading | None, RulesInForce | None] = None, None
         self._commands: list[Command] = []
-        self._handlers: dict[type, Callable[[Any, int], None]] = {
-            AuditDue: self._audit_due,
-            BirthsDetached: self._births_detached,
-            BirthsHeard: self._births_heard,
-            BirthsLost: self._births_lost,
-            CpusRead: self._cpus_read,
-            EntriesDue: self._entries_due,
-            EntriesLeftAlone: self._entries_left_alone,
-            EntriesLooked: self._entries_looked,
-            EntriesWritten: self._entries_written,
-            FiltersLeft: self._filters_left,
-            FiltersListed: self._filters_listed,
-            HeirFound: self._heir_found,
-            ListenersFound: self._listeners_found,
-            LoadRead: self._load_read,
-            MovesDropped: self._moves_dropped,
-            MovesReported: self._moves_reported,
-            NicAttached: self._nic_attached,
-            NicChanged: self._nic_changed,
-            NicLost: self._nic_lost,
-            OriginalsRead: self._originals_read,
-            PolicyLoaded: self._policy_loaded,
-            PortsDue: self._ports_due,
-            PortsJudged: self._ports_judged,
-            PortsLooked: self._ports_looked,
-            PrefixesLooked: self._prefixes_looked,
-            QueuesLooked: self._queues_looked,
-            RemainsDue: self._remains_due,
-            Reviewed: self._reviewed,
-            SettingsDue: self._settings_due,
-            SocketClosed: self._socket_closed,
-            SocketReported: self._socket_reported,
-            SocketsAudited: self._sockets_audited,
-            StraysLooked: self._strays_looked,
-            TakenOut: self._taken_out,
-            TakenUp: self._taken_up,
-            Tick: self._tick,
-            UndoDue: self._undo_due,
-            UsageRead: self._usage_read,
+        self._handlers: Mapping[type, Callable[[Any, int], None]] = {
+            kind: getattr(self, _handler_of(kind)) for kind in get_args(Event)
         }
 
     def handle(self, event: Event, now_ns: int) -> Sequence[Command]:
         """Take one event into account. The caller carries out the returned commands in order, and
         gives their results back as events. An event that comes after the end of its NIC changes
         nothing."""
-        if isinstance(event, _OF_NIC) and event.nic not in self.memory.nics:
+        nic: str | None = getattr(event, "nic", None)
+        if nic is not None and nic not in self.memory.nics:
             return ()
         before, commands = self._commands, list[Command]()
         self._commands = commands
@@ -786,6 +745,11 @@ class Engine:
             return frozenset(nic.rss.table)
         queue = self._rss_queue(nic, key)
         return None if queue is None else frozenset({queue})
+
+
+def _handler_of(kind: type) -> str:
+    """`TakenUp` is handled by `_taken_up`."""
+    return re.sub("(?=[A-Z])", "_", kind.__name__).lower()
 
 
 def _answer(answers: PortRules, key: FlowKey, thread: Thread | None) -> FlowRule | None:

@@ -24,6 +24,7 @@ from atfnd.engine.event import (
 )
 from atfnd.engine.indirection import entries
 from atfnd.engine.placement import steer
+from atfnd.engine.plan import copy_of, foreseen
 from atfnd.engine.table.memory import Memory
 from atfnd.model import (
     FlowKey,
@@ -35,6 +36,7 @@ from atfnd.model import (
     Rss,
     SteeringMethod,
     Thread,
+    Topology,
 )
 from tests.engine.test_steer import HOLD_NS, T_DELETE_NS, memory
 from tests.values import NIC, RULE, flow, key, one_rule, seen
@@ -316,6 +318,15 @@ def test_a_table_that_another_program_wrote_is_left_to_it_until_the_nic_is_taken
     assert stepped.waiting == set()
     stepped.tell(TakenUp("nic", manual=True))
     assert stepped.waiting == {key(1)}
+
+
+def test_it_is_foreseen_what_arming_would_write() -> None:
+    known, unarmed = memory(), replace(VIEW, armed=False)
+    used(unarmed, known, 1, cpu=3, now_ns=1)
+    copied = copy_of(known, "nic")
+    plan = foreseen(unarmed, Topology(()), lambda rss, key: entry_of(key), copied, known.table, 5)
+    assert table(plan) == (0, 3, 2, 3, 0, 1, 2, 3)
+    assert known.nics["nic"].waiting == set()
 
 
 STEPS = st.lists(
