@@ -16,7 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
-from atfnd.engine.table.slots import FlowSlots
+from atfnd.engine.table.flow_table import FlowTable
 from atfnd.errors import OperatorError
 from atfnd.model import (
     Action,
@@ -68,7 +68,7 @@ class Published:
     """A `Source`: what a daemon would publish."""
 
     def __init__(self) -> None:
-        self.table: FlowSlots[FlowKey] = FlowSlots()
+        self.table = FlowTable(8192)
         theirs = rule(9, Match(4, None, None, 0, None, 0, None, 22), 0)
         self.views = [
             lab(theirs, *(rule(100 + n, Match.of(key(40_000 + n)), 3) for n in range(3))),
@@ -104,7 +104,7 @@ class Published:
     def fill(self, remote_ports: Iterable[int]) -> None:
         """Put a steered flow for each of these ports in the table."""
         for port in remote_ports:
-            self.table.put(key(port), flow(port))
+            self.table.put(flow(port))
 
     reads = NicReads(
         "lab:lab", ReadBytes(850, 50, 7), ReadBytes(50, 50), ReadBytes(199, 1), 10_000_000_000
@@ -119,7 +119,7 @@ class Published:
             observer="bpf",
             observer_why="tracepoints attached",
             armed=tuple(nic.name for nic in self.views if nic.armed),
-            table_entries=sum(entry is not None for entry in self.table),
+            table_entries=len(self.table),
             table_capacity=8192,
             t_delete_ns=30_000_000_000,
             overflow=3,
@@ -140,14 +140,14 @@ class Published:
             )
             for nic in self.views
         ]  # fmt: skip
-        flows = Counter((f.nic, f.state, f.rule_name) for f in self.table if f is not None)
+        flows = Counter((f.nic, f.state, f.rule_name) for f in self.table)
         changes = {("lab:lab", "insert", 0): 16, ("lab:lab", "insert", errno.ENOSPC): 1}
         lateness = Lateness((0.001, 0.01), (90, 9, 1), 0.25)
         status = replace(self.status(), moves=(("hold", "proven", 3),))
         return Counts(status, flows, changes, tuple(nics), lateness, 0)
 
     def flows(self) -> Sequence[Flow | None]:
-        return self.table
+        return self.table.slots()
 
     @property
     def audited_ns(self) -> int:
@@ -254,7 +254,7 @@ def three_flows() -> Published:
     for n in range(3):
         state = FlowState.STEERED if n < 2 else FlowState.OBSERVED
         entry = replace(flow(40_000 + n, state), location=100 + n)
-        source.table.put(entry.key, entry)
+        source.table.put(entry)
     return source
 
 

@@ -218,7 +218,7 @@ ENGINE, FEEDS_ENGINE = {"engine", "handshakes", "memory"}, "daemon/executor.py"
 ENGINE_TYPES = {"Engine", "FlowTable", "Handshakes", "Memory", "NicMemory", "Trials"}
 QUESTIONS = {
     "anyone_at", "by_state", "deferred", "due_ns", "flows_to_match", "get", "has_births", "items",
-    "keys", "knows_flows", "may_share", "next_due_ns", "outlived", "ports_to_judge",
+    "keys", "knows_flows", "may_share", "next_due_ns", "outlived", "planned", "ports_to_judge",
     "ports_to_match", "pressing", "rules_in", "slots", "standing", "steered", "steering", "threads",
     "tried", "values", "why_no_port",
 }  # fmt: skip

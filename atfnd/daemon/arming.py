@@ -149,7 +149,7 @@ class Arming:
 
     def waiting(self) -> bool:
         """Some flow waits for `turn`."""
-        return any(self._memory.nics[name].waiting for name in self._sessions)
+        return any(self._memory.table.planned(name) for name in self._sessions)
 
     def inspect(self, session: NicSession) -> None:
         """Look at capabilities and conflicts again; they may ask for other means."""
@@ -174,7 +174,7 @@ class Arming:
 
     def turn(self, session: NicSession) -> None:
         """Point the indirection entries of waiting flows to the CPUs where these are used."""
-        if not self._memory.nics[session.name].waiting:
+        if not self._memory.table.planned(session.name):
             return
         session.watch.read_rss()
         before = session.view.rss

@@ -5,8 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from atfnd.engine.plan import foreseen
-from atfnd.engine.table.memory import Memory
+from atfnd.engine.plan import Copied, foreseen
 from atfnd.model import Flow, FlowKey, NicView, Plan, Planned, Topology
 from atfnd.move.plan import in_order
 from atfnd.nic.toeplitz import rss_entry
@@ -18,7 +17,7 @@ __all__ = ["planned"]
 def planned(
     view: NicView,
     cpus: Topology,
-    known: Memory,
+    known: Copied,
     flows: Sequence[Flow],
     now_ns: int,
     deferred: Mapping[FlowKey, int],

@@ -156,7 +156,7 @@ class Reporter:
 
     def flows(self) -> Sequence[Flow | None]:
         """The live Flow-to-Core table by slot, then the last flows that found it full."""
-        return _Joined(self.memory.table.slots(), list(self.memory.overflowed.values()))
+        return _Joined(self.memory.table.slots(), list(self.memory.table.overflowed.values()))
 
     def nics(self) -> Sequence[NicView]:
         """Every NIC with its rules and counters, as fresh as `NicWatch.shown` has them."""
@@ -201,7 +201,7 @@ class Reporter:
             if at >= len(table):
                 break
         known, now_ns = copy_of(self.memory, nic), time.monotonic_ns()
-        deferred, more = self.memory.deferred(), tuple(self._cpu_exclusion.planned(nic))
+        deferred, more = self.memory.table.deferred(), tuple(self._cpu_exclusion.planned(nic))
         return await asyncio.to_thread(planned, view, cpus, known, flows, now_ns, deferred, more)
 
     def cpu_time(self) -> tuple[CpuTime, Sequence[NapiTime]]:

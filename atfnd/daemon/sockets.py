@@ -193,6 +193,6 @@ class SocketReader:
         they are used, if the policy wants them."""
         memory = self._engine.memory
         known = {flow.cookie for flow in memory.table}
-        known |= {flow.cookie for flow in memory.overflowed.values()}
+        known |= {flow.cookie for flow in memory.table.overflowed.values()}
         if unknown := {use.cookie for use in self._observer.audit()} - known:
             self._observer.forget(unknown)

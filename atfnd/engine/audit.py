@@ -94,7 +94,7 @@ def record(outcome: Outcome, memory: Memory) -> Action | None:
         found = replace(flow, state=FlowState.STEERED, location=at, target_queue=queue)
         table.put(replace(found, moved_ns=outcome.at_ns, why=outcome.left))
         if queue != action.new:
-            memory.defer(flow.key, outcome.at_ns + memory.in_force.hold_down_ns)
+            memory.table.defer(flow.key, outcome.at_ns + memory.in_force.hold_down_ns)
     elif action.kind is ActionKind.INSERT:
         full = outcome.errno == errno.ENOSPC
         state = FlowState.OVERFLOW if full else FlowState.WANTED
@@ -103,7 +103,7 @@ def record(outcome: Outcome, memory: Memory) -> Action | None:
     elif outcome.location is None:  # refused, and the old rule is lost
         lost = replace(flow, state=FlowState.WANTED, location=None, target_queue=None)
         table.put(replace(lost, moved_ns=outcome.at_ns, why=outcome.left))
-        memory.defer(flow.key, outcome.at_ns + memory.in_force.hold_down_ns)
+        memory.table.defer(flow.key, outcome.at_ns + memory.in_force.hold_down_ns)
     else:
         table.put(replace(flow, why=outcome.left))
     return None
@@ -139,7 +139,7 @@ def overtaken(outcome: Outcome, nic: NicView, memory: Memory) -> None:
         return
     cpu = next((queue.cpu for queue in nic.queues if queue.index == flow.target_queue), None)
     if cpu != flow.target_cpu:
-        memory.defer(flow.key, outcome.at_ns + memory.in_force.hold_down_ns)
+        memory.table.defer(flow.key, outcome.at_ns + memory.in_force.hold_down_ns)
 
 
 def _without_rule(flow: Flow, why: str, at_ns: int, port: Flow | None) -> Flow:
@@ -175,7 +175,9 @@ def check_sockets(uses: Iterable[SocketUse], nics: Mapping[str, NicView], memory
     """Audit: end flows whose socket is gone, note those in use, expire idle ones."""
     table, memory.audited_ns = memory.table, now_ns
     alive: set[FlowKey] = set()
-    turned_away = {flow.cookie for flow in memory.overflowed.values()}
+    plan: list[Action] = []
+    turned_away = {flow.cookie for flow in table.overflowed.values()}
+    t_delete_ns: dict[str, int] = {}  # by rule
     for use in uses:
         if use.cookie in turned_away:
             turned_away.discard(use.cookie)
@@ -185,28 +187,26 @@ def check_sockets(uses: Iterable[SocketUse], nics: Mapping[str, NicView], memory
             continue
         alive.add(use.key)
         after = _refreshed(flow, use, nics.get(flow.nic), memory, now_ns)
-        if after != flow:
+        if after is not flow:
             table.put(after)
-    for flow in [each for each in memory.overflowed.values() if each.cookie in turned_away]:
-        del memory.overflowed[flow.key]  # its socket is gone
+        if after.rule_name not in t_delete_ns:
+            idle_ns = memory.in_force.idle_ns(after.rule_name)
+            t_delete_ns[after.rule_name] = t_delete_in_force_ns(idle_ns, len(table), table.capacity)
+        rests_ns = t_delete_ns[after.rule_name]
+        if now_ns - after.used_ns > rests_ns and after.state is not FlowState.MANUAL:
+            # one that is MANUAL would be steered again at its next use, if it were forgotten
+            plan += idle(after.cookie, memory, f"idle for more than {rests_ns / 1e9:.1f} s")
+    for flow in [each for each in table.overflowed.values() if each.cookie in turned_away]:
+        del table.overflowed[flow.key]  # its socket is gone
     for tid in [tid for tid in memory.thread_cpu if not table.of_thread(tid)]:
         del memory.thread_cpu[tid]
     for tid in [tid for tid in memory.cpusets if not table.of_thread(tid)]:
         del memory.cpusets[tid]
-    plan: list[Action] = []
-    for flow in list(table):
-        if flow.key.wide and not flow.key.listens:
-            continue  # it has no socket: `prefix_rules` knows when it ends
-        if flow.key not in alive:
+    for key in table.others(alive):
+        flow = table.get(key)
+        if flow is not None and (not key.wide or key.listens):
+            # else `prefix_rules` knows when it ends
             plan += gone(flow.cookie, memory, "its socket is gone")
-            continue
-        if flow.state is FlowState.MANUAL:
-            continue  # forgotten, it would be steered again at its next use
-        t_delete_ns = t_delete_in_force_ns(
-            memory.in_force.idle_ns(flow.rule_name), len(table), table.capacity
-        )
-        if now_ns - flow.used_ns > t_delete_ns:
-            plan += idle(flow.cookie, memory, f"idle for more than {t_delete_ns / 1e9:.1f} s")
     return tuple({(a.key, a.kind): a for a in plan}.values())
 
 
@@ -223,28 +223,29 @@ def threads_ended(tids: Collection[int], memory: Memory) -> None:
 
 def _show_on(use: SocketUse, nics: Mapping[str, NicView], memory: Memory, now_ns: int) -> None:
     """Update a flow that found the table full, for show."""
-    flow = memory.overflowed.get(use.key)
+    flow = memory.table.overflowed.get(use.key)
     if flow is not None and flow.cookie == use.cookie:
-        memory.overflowed[use.key] = _refreshed(flow, use, nics.get(flow.nic), memory, now_ns)
+        memory.table.overflowed[use.key] = _refreshed(flow, use, nics.get(flow.nic), memory, now_ns)
 
 
 def _refreshed(
     flow: Flow, use: SocketUse, nic: NicView | None, memory: Memory, now_ns: int
 ) -> Flow:
     """The entry with what an audit saw of its socket."""
-    queues = nic.queues if nic is not None and use.napi_id is not None else ()
     unused = use.bytes == flow.bytes
     used_ns = flow.used_ns if unused else now_ns
+    if use.used_ns is not None and use.used_ns > used_ns:
+        used_ns = use.used_ns
     rx_cpu = flow.rx_cpu if use.rx_cpu is None else use.rx_cpu
     if unused and flow.rx_cpu is None and flow.target_cpu not in (None, rx_cpu):
         rx_cpu = None  # it last received before its queue followed its owner
-    flow = replace(
-        flow,
-        rx_queue=next((q.index for q in queues if q.napi_id == use.napi_id), flow.rx_queue),
-        rx_cpu=rx_cpu,
-        bytes=use.bytes,
-        used_ns=used_ns if use.used_ns is None else max(used_ns, use.used_ns),
-    )
+    rx_queue = flow.rx_queue
+    for queue in nic.queues if nic is not None and use.napi_id is not None else ():
+        if queue.napi_id == use.napi_id:
+            rx_queue = queue.index
+            break
+    if not unused or (rx_queue, rx_cpu, used_ns) != (flow.rx_queue, flow.rx_cpu, flow.used_ns):
+        flow = replace(flow, rx_queue=rx_queue, rx_cpu=rx_cpu, bytes=use.bytes, used_ns=used_ns)
     return flow if nic is None else without_queue(flow, nic, memory)
 
 
@@ -256,7 +257,7 @@ def check_rules(nic: NicView, rules: Sequence[Filter], memory: Memory, now_ns: i
     there = {rule.location: rule for rule in rules}
     full = nic.caps.filter_slots is not None and len(rules) >= nic.caps.filter_slots
     changed = []
-    for flow in list(memory.table.steered(nic.name)):
+    for flow in memory.table.steered(nic.name):
         rule = there.get(flow.location) if flow.location is not None else None
         if rule is not None and rule.match == Match.of(flow.key):
             if rule.queue == flow.target_queue:

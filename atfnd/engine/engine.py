@@ -91,7 +91,8 @@ from atfnd.engine.placement.place import belongs
 from atfnd.engine.placement.renew import leave, renew
 from atfnd.engine.prepare import homes, prepare
 from atfnd.engine.table import retire
-from atfnd.engine.table.memory import Memory, NicMemory, RulesInForce, Spending
+from atfnd.engine.table.flow_table import Writing
+from atfnd.engine.table.memory import Memory, NicMemory, RulesInForce
 from atfnd.engine.trials.trials import Application
 from atfnd.engine.trials.usage import UsageReading, windows
 from atfnd.model import (
@@ -156,13 +157,11 @@ class Engine:
         self.memory = memory
         self.handshakes = Handshakes()
         self._rss_queue, self._rule_of_many, self._rss_entry = rss_queue, rule_of_many, rss_entry
-        self._connects: set[FlowKey] = set()  # whose filter is being written
-        self._ports: set[FlowKey] = set()  # the same
-        self._unjudged: set[FlowKey] = set()  # ports with a filter that a new policy may not want
         self._heirs: dict[int, int] = {}  # sockets that take over the filter of a closed one: CPU
         self._audited: set[int] = set()  # living sockets that had an entry at the last audit
         # By applications that are tried, at the last look, and what was in force then.
         self._used: tuple[UsageReading | None, RulesInForce | None] = None, None
+        self._watched: frozenset[int] = frozenset()  # ports whose accepts are watched
         self._commands: list[Command] = []
         self._handlers: Mapping[type, Callable[[Any, int], None]] = {
             kind: getattr(self, _handler_of(kind)) for kind in get_args(Event)
@@ -179,6 +178,7 @@ class Engine:
         self._commands = commands
         try:
             self._handlers[type(event)](event, now_ns)
+            self._watch_no_more()
         finally:
             self._commands = before
         return commands
@@ -281,11 +281,11 @@ class Engine:
         if nic.armed and nic.method is SteeringMethod.RSS and nic.rss is not None:
             self._begin(entries.plan(nic, self._entry_of(nic), self.memory, now_ns))
         else:
-            self.memory.nics[event.nic].waiting.clear()  # they are looked at again when it is
+            entries.wait_no_more(event.nic, self.memory)  # they are looked at again when it is
 
     def _entries_written(self, event: EntriesWritten, now_ns: int) -> None:
         known = self.memory.nics[event.nic]
-        if known.waiting:
+        if self.memory.table.planned(event.nic):
             entries.record(event.before, known.view, event.outcomes, self.memory, now_ns)
 
     def _entries_left_alone(self, event: EntriesLeftAlone, now_ns: int) -> None:
@@ -315,13 +315,13 @@ class Engine:
     def _sockets_audited(self, event: SocketsAudited, now_ns: int) -> None:
         """Entries against sockets: gone, used, idle."""
         memory = self.memory
-        before = {flow.cookie for flow in memory.table}
+        before = {*memory.table.cookies()}
         audit.threads_ended(event.ended, memory)
         known = {(use.cookie, use.key) for use in event.uses}
         born = self.handshakes.uses(memory, now_ns)
         uses = [*event.uses, *(use for use in born if (use.cookie, use.key) not in known)]
         self._begin(audit.check_sockets(uses, self.views, memory, now_ns))
-        self._audited = before & {use.cookie for use in uses}
+        self._audited = before.intersection([use.cookie for use in uses])
 
     def _queues_looked(self, event: QueuesLooked, now_ns: int) -> None:
         for nic in self.views.values():
@@ -329,7 +329,7 @@ class Engine:
 
     def _reviewed(self, event: Reviewed, now_ns: int) -> None:
         memory = self.memory
-        aged_out = self._audited - {flow.cookie for flow in memory.table}
+        aged_out = self._audited.difference(memory.table.cookies())
         self._audited = set()
         if aged_out:
             self._say(Forget(frozenset(aged_out)))
@@ -460,7 +460,7 @@ class Engine:
             memory.cpusets.update(offer.cpusets)
             born = self.handshakes.connecting(event, nic, rule, offer.rss_queue, memory, now_ns)
             if born is not None:
-                self._connects.add(event.key)
+                memory.table.writes(event.key, Writing.CONNECT)
                 self._bear(offer.nic, [born])
 
     def _ports_due(self, event: PortsDue, now_ns: int) -> None:
@@ -468,15 +468,18 @@ class Engine:
 
     def _look_at_ports(self) -> None:
         if self.handshakes.listening(self.memory):
-            keys = {key for known in listeners(self.memory).values() for key in known.sockets}
-            self._say(LookAtPorts(frozenset(key.local_port for key in keys | self._ports)))
+            keys = [key for known in listeners(self.memory).values() for key in known.sockets]
+            keys += self.memory.table.writing(Writing.PORT)
+            self._say(LookAtPorts(frozenset(key.local_port for key in keys)))
 
     def _ports_looked(self, event: PortsLooked, now_ns: int) -> None:
         here = self.memory.nics
         for name, rules in ((n, rules) for n, rules in event.rules.items() if n in here):
             nic, rule_of = self.memory.nics[name].view, partial(_answer, rules)
             born = self.handshakes.look_at_ports(nic, rule_of, event.uses, self.memory, now_ns)
-            self._ports |= {key for each in born if (key := each.action.key) is not None}
+            for each in born:
+                if each.action.key is not None:
+                    self.memory.table.writes(each.action.key, Writing.PORT)
             self._heirs |= self._keeping(born)
             self._bear(name, born)
         self._watch_accepts()
@@ -508,35 +511,35 @@ class Engine:
 
     def has_births(self) -> bool:
         """Something that was decided at a birth has not ended yet."""
-        some_port = any(flow.key.listens for flow in self.memory.table)
-        waiting = self.handshakes.connects.waiting(self.memory)
-        return bool(some_port or self._connects or self._ports or waiting)
+        table, waiting = self.memory.table, self.handshakes.connects.waiting(self.memory)
+        return bool(table.every_port() or any(map(table.writing, Writing)) or waiting)
 
     def _watch_accepts(self) -> None:
-        self._say(WatchAccepts(frozenset(key.local_port for key in self._ports)))
+        ports = self.memory.table.writing(Writing.PORT)
+        self._watched = frozenset(key.local_port for key in ports)
+        self._say(WatchAccepts(self._watched))
+
+    def _watch_no_more(self) -> None:
+        """Accepts are watched as long as a port's filter is being written."""
+        if self._watched:
+            ports = self.memory.table.writing(Writing.PORT)
+            if self._watched != {key.local_port for key in ports}:
+                self._watch_accepts()
 
     def _born(self, key: FlowKey, now_ns: int, *, failed: bool) -> bool:
         """The move of a birth has ended. False: the flow was not being born."""
-        if key in self._connects:
-            self._connects.discard(key)
-            if failed:
-                birth.unborn(key, self.memory)
-            return failed
-        if key in self._ports:
-            self._ports.discard(key)
-            if failed:
-                self._not_had(key, now_ns)
-            self._watch_accepts()
+        record = self.memory.table.record(key)
+        writing = None if record is None else record.writing
+        self.memory.table.writes(key, None)
+        if writing is Writing.CONNECT and failed:
+            birth.unborn(key, self.memory)
+        elif writing is Writing.PORT and failed:
+            self._not_had(key, now_ns)
+        if writing is not None:
             return failed
         if key.wide and not key.listens and failed:
             self._not_had(key, now_ns)
         return failed if key.wide and not key.listens else key.listens
-
-    def _not_born(self, key: FlowKey | None) -> None:
-        """The write for a birth was dropped, because its entry is gone."""
-        if key is not None and self.memory.table.get(key) is None:
-            self._connects.discard(key)
-            self._ports.discard(key)
 
     def _not_had(self, key: FlowKey, now_ns: int) -> None:
         """A filter for many flows was put off or refused."""
@@ -583,11 +586,11 @@ class Engine:
         key, verdict = ended.action.key, ended.verdict
         how, late, took_ns = ended.mechanism.value, ended.violations, ended.took_ns
         if key is not None and not ended.action.live:  # of a flow that is gone, or of a port
-            if key in self._ports:
+            record = self.memory.table.record(key)
+            if record is not None and record.writing is Writing.PORT:
                 self._born(key, now_ns, failed=verdict is not Verdict.DONE)
             return
         if verdict is Verdict.SUPERSEDED:
-            self._not_born(key)
             self._say(ReportEnd(ended, news=False))
             return
         if key is None:
@@ -606,7 +609,7 @@ class Engine:
     def _moves_dropped(self, event: MovesDropped, now_ns: int) -> None:
         for key in event.flows:
             self._born(key, now_ns, failed=True)
-        self.memory.nics[event.nic].spending = Spending()
+        budget.dropped(event.nic, self.memory)
 
     def outlived(self, action: Action, now_ns: int) -> Outcome | None:
         """The outcome of an action whose reason has gone by the time its turn comes: nothing is
@@ -632,17 +635,18 @@ class Engine:
         def judge(flow: Flow) -> str | None:
             return event.rules[flow.cookie, flow.key]
 
-        self._unjudged = {flow.key for flow in self.memory.table if flow.key.listens}
+        for flow in self.memory.table.every_port():
+            self._unjudged(flow.key, True)
         self._begin(renew(event.policy, judge, self.memory, event.moving.__contains__))
 
     def flows_to_match(self) -> list[Flow]:
         """The flows for which the next `PolicyLoaded` must name the rule."""
         exact = (flow for flow in self.memory.table if not flow.key.wide)
-        return [*exact, *self.memory.overflowed.values()]
+        return [*exact, *self.memory.table.overflowed.values()]
 
     def ports_to_judge(self) -> Mapping[str, frozenset[ServedPort]]:
         """What the next `PortsJudged` must say the policy's rules for, by NIC."""
-        entries = [entry for key in self._unjudged if (entry := self.memory.table.get(key))]
+        entries = self._unjudged_ports()
         return {
             nic: frozenset(ServedPort(e.key, each) for e in entries for each in _serving(e, known))
             for nic, known in listeners(self.memory).items()
@@ -650,17 +654,30 @@ class Engine:
 
     def _ports_judged(self, event: PortsJudged, now_ns: int) -> None:
         """Ports whose filter is being written are judged later."""
-        for key in sorted(self._unjudged - event.moving):
-            entry = self.memory.table.get(key)
-            self._unjudged.discard(key)
-            if entry is None:
+        for entry in self._unjudged_ports():
+            key = entry.key
+            if key in event.moving:
                 continue
+            self._unjudged(key, False)
             for nic, known in listeners(self.memory).items():
                 listens = key in known.sockets or key in known.closed_ns
                 if listens and not self._wants(event.rules[nic], entry, known):
                     known.unwanted.add(key)
                 else:
                     known.unwanted.discard(key)
+
+    def _unjudged(self, port: FlowKey, unjudged: bool) -> None:
+        """A new policy may not want the filter of this port."""
+        if (record := self.memory.table.record(port)) is not None:
+            record.unjudged = unjudged
+
+    def _unjudged_ports(self) -> list[Flow]:
+        table = self.memory.table
+        return [
+            entry
+            for entry in table.every_port()
+            if (record := table.record(entry.key)) is not None and record.unjudged
+        ]
 
     def _wants(self, answers: PortRules, entry: Flow, known: Listeners) -> bool:
         """The policy has one rule for a port's connections. If we do not know the thread of a port,
@@ -674,9 +691,9 @@ class Engine:
         return all(ordered(_answer(answers, entry.key, each)) is not None for each in threads)
 
     def _remains_due(self, event: RemainsDue, now_ns: int) -> None:
-        before = dict(self.memory.left)
+        table = self.memory.table
         self._begin(leave(self.memory, event.moving.__contains__))
-        ended = {cookie for key, cookie in before.items() if key not in self.memory.left}
+        ended, table.left_behind = table.left_behind, set()
         if ended:
             self._say(Forget(frozenset(ended)))
         if any(nic.strays for nic in self.memory.nics.values()):

@@ -7,9 +7,10 @@ The events are those that follow when a NIC is armed. What depends on the outcom
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from copy import copy, deepcopy
+from collections.abc import Iterable, Mapping
+from copy import copy
 from dataclasses import fields, replace
+from typing import NamedTuple
 
 from atfnd.engine.command import actions_of
 from atfnd.engine.engine import Engine, RssEntry
@@ -24,28 +25,36 @@ from atfnd.engine.event import (
     SettingsDue,
     TakenUp,
 )
-from atfnd.engine.table.flow_table import FlowNotes, FlowTable
-from atfnd.engine.table.memory import Memory, NicMemory, Spending
-from atfnd.model import Action, ActionKind, Flow, NicView, Plan, Topology
+from atfnd.engine.table.flow_table import FlowRecord, FlowTable
+from atfnd.engine.table.memory import Buckets, Memory, NicMemory, Spending
+from atfnd.model import Action, ActionKind, Flow, FlowKey, NicView, Plan, Topology
 
-__all__ = ["changed", "copy_of", "foreseen"]
+__all__ = ["Copied", "changed", "copy_of", "foreseen"]
+
+
+class Copied(NamedTuple):
+    """What is known of one NIC, without its flows, and what is remembered of these."""
+
+    memory: Memory
+    records: Mapping[FlowKey, FlowRecord]
 
 
 def foreseen(
     nic: NicView,
     topology: Topology,
     rss_entry: RssEntry,
-    known: Memory,
+    copied: Copied,
     flows: Iterable[Flow],
     now_ns: int,
 ) -> Plan:
-    """The actions that arming this NIC would begin with, or that wait if it is armed. `known` is a
-    `copy_of` what is known, and is changed; `flows` are those of the NIC; `rss_entry` is as for
+    """The actions that arming this NIC would begin with, or that wait if it is armed. `copied` is
+    what is known, and is changed; `flows` are those of the NIC; `rss_entry` is as for
     `Engine`."""
+    known = copied.memory
     for flow in flows:
         known.table.put(flow)
-    for key in [key for key in known.left if known.table.get(key) is None]:
-        del known.left[key]
+        if (before := copied.records.get(flow.key)) is not None:
+            known.table.remember(flow.key, before)
     engine = Engine(known, lambda nic, key: None, rss_entry=rss_entry)
 
     def decided(*events: Event) -> Plan:
@@ -75,28 +84,26 @@ def changed(nic: NicView, action: Action) -> NicView:
     return nic
 
 
-def copy_of(memory: Memory, nic: str) -> Memory:
+def copy_of(memory: Memory, nic: str) -> Copied:
     """What is known of one NIC, as a copy that may be changed; its flows, which may be many, are
     left to `foreseen`."""
     known = memory.nics[nic]
     copied = NicMemory(
         known.view,
-        buckets=deepcopy(known.buckets),
+        buckets=known.buckets and Buckets(known.buckets.shape, dict(known.buckets.moved_ns)),
         owned=known.owned,
         spending=_copied(known.spending),
     )
-    notes = memory.table.notes().items()
-    dropped = {key: FlowNotes(dropped=each.dropped) for key, each in notes if each.dropped[0]}
-    return Memory(
-        FlowTable(memory.table.capacity, dropped),
+    empty = Memory(
+        FlowTable(memory.table.capacity),
         memory.in_force,
         nics={nic: copied},
         cpus=memory.cpus,
         busy=memory.busy,
         cpusets=dict(memory.cpusets),
-        left=dict(memory.left),
         trials=memory.trials,
     )
+    return Copied(empty, memory.table.remembered(nic))
 
 
 def _copied(spending: Spending) -> Spending:

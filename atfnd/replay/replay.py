@@ -284,7 +284,7 @@ class Replay:
     def _turn(self, now_ns: int) -> None:
         """Entries of the indirection table whose flows wait."""
         for name, of_nic in list(self.memory.nics.items()):
-            if of_nic.waiting:
+            if self.memory.table.planned(name):
                 before = of_nic.view.rss
                 done = self._tell(EntriesDue(name), now_ns)
                 self._tell(EntriesWritten(name, before, done), now_ns)

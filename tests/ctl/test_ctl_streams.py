@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from tests.asking import ATFNCTL, environment
-from tests.published import Serving, flow, key, serving, three_flows
+from tests.published import Serving, flow, serving, three_flows
 from tests.wait import until
 
 
@@ -76,7 +76,7 @@ class Stream:
 def test_watch_shows_what_changes_until_ctrl_c(daemon: Serving, terminal: bool) -> None:
     stream = Stream(daemon, "flows", "--watch", "--interval", "0.1", terminal=terminal)
     until(lambda: stream.has("10.9.0.1:40002"), "the table")
-    daemon.do(lambda: daemon.source.table.put(key(7), flow(7)))
+    daemon.do(lambda: daemon.source.table.put(flow(7)))
     until(lambda: stream.has("10.9.0.1:7 "), "the new flow")
     assert stream.interrupt() == (0, b"")
 

@@ -20,7 +20,7 @@ from atfnd.ctl.top.figures import Series
 from atfnd.ctl.top.look import Looks
 from tests.asking import ATFNCTL, atfnctl, environment
 from tests.ctl.test_ctl_streams import Stream
-from tests.published import Serving, flow, key, serving, three_flows
+from tests.published import Serving, flow, serving, three_flows
 from tests.wait import until
 
 __all__: list[str] = []
@@ -42,7 +42,7 @@ def daemon(tmp_path: Path) -> Iterator[Serving]:
             source.audited += SECOND_NS
             for each in [each for each in source.table if each is not None]:
                 carried = each.bytes + each.key.remote_port * 1000
-                source.table.put(each.key, replace(each, bytes=carried, used_ns=source.audited))
+                source.table.put(replace(each, bytes=carried, used_ns=source.audited))
             return reported()
 
         source.status = status  # type: ignore[assignment,method-assign]
@@ -150,7 +150,7 @@ def test_names_cannot_drive_the_terminal(daemon: Serving) -> None:
     thread = flow(1).thread
     assert thread is not None
     evil = replace(flow(40_000), thread=replace(thread, comm="\x1b[2J[red]\r"), why="\x1b]0;x\x07")
-    daemon.do(lambda: daemon.source.table.put(key(40_000), evil))
+    daemon.do(lambda: daemon.source.table.put(evil))
     out = atfnctl(daemon, "top", "--interval", "0.1").stdout
     assert "?[2J[red]?" in out
     assert "\x1b" not in out

@@ -43,6 +43,7 @@ from atfnd.engine.event import (
     TakenUp,
     UndoDue,
 )
+from atfnd.engine.table.flow_table import Writing
 from atfnd.engine.table.memory import Memory
 from atfnd.errors import OperatorError
 from atfnd.kernel.netlink.rtnl import Link
@@ -95,15 +96,21 @@ class TestDroppedMoves:
 
     def test_a_birth_ends_with_its_move(self) -> None:
         engine = an_engine(1, 2)
-        engine._connects, engine._ports = {key(1), key(7)}, {PORT}
+        table = engine.memory.table
+        table.put(flow(7, nic="other"))
+        table.put(flow(0, key=PORT))
+        for each, why in ((1, Writing.CONNECT), (7, Writing.CONNECT)):
+            table.writes(key(each), why)
+        table.writes(PORT, Writing.PORT)
         engine.handle(MovesDropped("nic", [key(1), PORT]), 0)
-        assert (engine._connects, engine._ports) == ({key(7)}, set())  # one of another NIC's
-        assert [each.key for each in engine.memory.table] == [key(2)]
+        assert table.writing(Writing.CONNECT) == [key(7)]  # one of another NIC's
+        assert table.writing(Writing.PORT) == []
+        assert {each.key for each in table} == {key(2), key(7), PORT}
 
     def test_a_later_move_that_is_deferred_leaves_its_entry(self) -> None:
         engine = an_engine()
         engine.memory.table.put(flow(1, location=5, state=FlowState.STEERED))
-        engine._connects = {key(1)}
+        engine.memory.table.writes(key(1), Writing.CONNECT)
         engine.handle(MovesDropped("nic", [key(1)]), 0)
         engine.memory.table.put(flow(1))  # a later rule of it was lost
         action = Action(ActionKind.INSERT, "nic", key(1), None, None, 1, "", "", generation=0)
@@ -116,11 +123,14 @@ class TestDroppedMoves:
 def test_a_ports_filter_that_went_is_waited_for_no_more(verdict: Verdict) -> None:
     """Its port was watched for connections for ever."""
     engine = an_engine()
-    engine._ports = {PORT}
+    table = engine.memory.table
+    table.put(flow(0, key=PORT, location=5, target_queue=1, state=FlowState.STEERED))
+    table.writes(PORT, Writing.PORT)
+    engine._watch_accepts()
     action = Action(ActionKind.DELETE, "nic", PORT, 5, 1, None, "", "", live=False)
     ended = Ended(PORT, action, Mechanism.NONE, verdict, "", 0, 0)
     commands = engine.handle(MovesReported((ended,)), 0)
-    assert engine._ports == set()
+    assert table.writing(Writing.PORT) == []
     assert WatchAccepts(frozenset()) in commands
 
 
@@ -130,7 +140,7 @@ def test_a_ports_filter_that_cannot_be_moved_is_said_so_once(location: int | Non
     engine, news = an_engine(), list[bool]()
     for number in range(3):
         engine.memory.table.put(flow(0, key=PORT, location=location, target_queue=1))
-        engine._ports = {PORT}
+        engine.memory.table.writes(PORT, Writing.PORT)
         action = Action(ActionKind.REWRITE, "nic", PORT, location, 1, 2, "", "")
         why = f"queues 0, 1, {number} would have to be quiesced at once"
         ended = Ended(PORT, action, Mechanism.NONE, Verdict.DEFERRED, why, 0, 0)
@@ -146,11 +156,11 @@ class TestGone:
         engine.handle(NicAttached(replace(NIC, name="other")), 0)
         engine.memory.table.put(flow(2, location=5, state=FlowState.STEERED))
         engine.memory.table.put(flow(3, nic="other"))
-        engine.memory.overflowed[key(4)] = flow(4, state=FlowState.OVERFLOW)
+        engine.memory.table.overflowed[key(4)] = flow(4, state=FlowState.OVERFLOW)
         (forget,) = engine.handle(NicLost("nic"), 0)
         assert forget == Forget(frozenset({1001, 1002, 1004}))
         assert [each.key for each in engine.memory.table] == [key(3)]
-        assert engine.memory.overflowed == {}
+        assert engine.memory.table.overflowed == {}
         assert engine.views.keys() == {"other"}
 
     def test_nothing_is_left_and_what_is_said_of_it_later_changes_nothing(self) -> None:

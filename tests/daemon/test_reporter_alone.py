@@ -78,7 +78,7 @@ def test_the_status_counts_flows_changes_and_losses(parts: Parts) -> None:
 
 def test_flows_that_found_the_table_full_come_last(parts: Parts) -> None:
     parts.engine.memory.table.put(flow(1))
-    parts.engine.memory.overflowed[key(5)] = flow(5)
+    parts.engine.memory.table.overflowed[key(5)] = flow(5)
     shown = [each.key for each in parts.reporter.flows() if each is not None]
     assert shown == [key(1), key(5)]
 

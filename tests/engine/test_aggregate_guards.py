@@ -85,10 +85,10 @@ def test_nothing_joins_a_port_whose_rule_is_being_rewritten() -> None:
 @pytest.mark.parametrize("queue", [None, 2])
 def test_a_ports_rule_waits_for_rules_that_are_about_to_go(queue: int | None) -> None:
     server = short(ruled(1), ruled(2), queue=queue)
-    server.memory.nics["nic"].spending.swaps[key(1)] = WAITS.key
+    server.memory.table.gives(key(1), (WAITS.key,))
     assert server.look(connection(1, 1), connection(2, 1), now_ns=10 * SECOND_NS) == ()
     assert server.why == "the filter of a connection is about to be deleted"
-    server.memory.nics["nic"].spending.swaps.clear()
+    server.memory.table.gives(key(1), None)
     [written] = server.look(connection(1, 1), connection(2, 1), now_ns=10 * SECOND_NS)
     assert (written.action.key, written.action.new) == (PORT, 1)
 
@@ -105,6 +105,7 @@ def test_no_filter_is_taken_from_a_flow_of_a_port_that_has_a_rule(inserting: boo
     server = short(ruled(1), ruled(2), queue=None if inserting else 1, room=2)
     if inserting:
         plain = Action(ActionKind.INSERT, "nic", PORT, None, None, 1, "", "rest")
+        server.memory.table.put(flow(0, key=PORT))
         budget.ask(plain, server.memory)
     for number, seconds in enumerate((10, 20, 30)):
         known = server.memory.table.get(WAITS.key)

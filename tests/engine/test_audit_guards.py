@@ -107,13 +107,13 @@ def test_a_refused_rewrite_that_lost_the_rule_is_wanted_and_tried_again() -> Non
     found = entry(known)
     assert found is not None
     assert (found.state, found.location, found.target_queue) == (FlowState.WANTED, None, None)
-    assert known.deferred() == {key(1): NOW_NS + 100}
+    assert known.table.deferred() == {key(1): NOW_NS + 100}
 
 
 def test_a_rewrite_that_lost_nothing_leaves_the_entry_as_it_was() -> None:
     known = memory(steered())
     audit.record(Outcome(action(ActionKind.REWRITE), NOW_NS, errno.EIO, 7, "refused"), known)
-    assert (entry(known), known.deferred()) == (steered(why="refused"), {})
+    assert (entry(known), known.table.deferred()) == (steered(why="refused"), {})
 
 
 @pytest.mark.parametrize(
@@ -180,7 +180,7 @@ def test_a_flow_that_is_led_elsewhere_than_decided_meanwhile_is_looked_at_again(
     for target_cpu, deferred in ((1, {}), (2, {key(1): NOW_NS + 100})):
         known = memory(replace(steered(), target_cpu=target_cpu))
         audit.overtaken(done, NIC, known)
-        assert known.deferred() == deferred
+        assert known.table.deferred() == deferred
 
 
 def test_a_rewrite_of_a_rule_that_is_gone_is_not_carried_out() -> None:

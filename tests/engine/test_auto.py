@@ -41,8 +41,7 @@ OTHER = replace(THREAD, tid=300, pid=300, comm="other")
 
 def waiting(machine: Machine) -> set[FlowKey]:
     """To have their entries looked at."""
-    known = machine.memory.nics["nic"].buckets
-    return set() if known is None else known.waiting
+    return {*machine.memory.table.planned("nic")}
 
 
 def away(machine: Machine, phase: TrialPhase = TrialPhase.KEPT) -> None:
@@ -155,7 +154,7 @@ def test_flows_that_are_manual_or_left_alone_are_no_applications() -> None:
     machine.uses(cpu=0, number=1)
     machine.uses(cpu=0, number=2)
     machine.memory.table.put(replace(machine.flow(1), state=FlowState.MANUAL))
-    machine.memory.left[key(2)] = machine.flow(2).cookie
+    machine.memory.table.leave(key(2))
     assert applications(machine.memory, {"nic"}) == {}
     assert applications(machine.memory, set()) == {}
 

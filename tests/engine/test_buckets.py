@@ -263,7 +263,7 @@ class SteppedEngine:
 
     @property
     def waiting(self) -> set[FlowKey]:
-        return self.known.nics["nic"].waiting
+        return {*self.known.table.planned("nic")}
 
 
 def test_what_waits_is_written_and_then_said_of_its_flow() -> None:
@@ -352,8 +352,7 @@ def history(steps: list[tuple[int, int, int, int, bool]]) -> list[tuple[int, Nic
         if looks:
             entries.look(nic, entry_of, known)
         steer.due({"nic": nic}, known, now_ns)
-        waits = known.nics["nic"].buckets
-        touched = {entry_of(each) for each in (waits.waiting if waits else ())}
+        touched = {entry_of(each) for each in known.table.planned("nic")}
         after = turned(nic, known, now_ns)
         assert nic.rss is not None
         assert after.rss is not None

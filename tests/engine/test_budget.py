@@ -100,8 +100,8 @@ def test_another_node_is_farther_than_another_core() -> None:
     near = {key(1): 3, key(2): 3}.get
     for at_ns in (10**9, 2 * 10**9):
         budget.weigh(small, Topology(cpus, nodes), near, known, at_ns)
-    weights = known.nics["nic"].spending.weights
-    assert [weights[key(n)].mismatch for n in (1, 2)] == [1.0, 3.1]
+    records = [known.table.record(key(n)) for n in (1, 2)]
+    assert [r.weight.mismatch for r in records if r and r.weight] == [1.0, 3.1]
 
 
 def test_others_filters_count_first_against_the_reserve() -> None:
@@ -186,7 +186,7 @@ def test_a_swap_that_is_put_off_leaves_everything_as_it_was() -> None:
     made.carry_out((swap,))
     assert state(made.memory, 0) is FlowState.STEERED
     assert ruled(made) == {0}
-    assert made.memory.nics["nic"].spending.swaps == {}
+    assert made.memory.table.swaps("nic") == {}
 
 
 @given(

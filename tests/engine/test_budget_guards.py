@@ -13,8 +13,8 @@ import pytest
 
 from atfnd.engine.filters import budget
 from atfnd.engine.filters.listeners import Listeners
-from atfnd.engine.table.flow_table import FlowTable
-from atfnd.engine.table.memory import Memory, RulesInForce, Weight
+from atfnd.engine.table.flow_table import FlowTable, Weight
+from atfnd.engine.table.memory import Memory, RulesInForce
 from atfnd.model import (
     Action,
     ActionKind,
@@ -65,9 +65,9 @@ def settled(known: Memory, done: Action, code: int = 0, at_ns: int = NOW_NS) -> 
 def test_what_is_about_to_be_inserted_and_what_is_promised_counts_but_not_against_itself() -> None:
     nic = replace(NIC, budget=2)
     for promised in (False, True):
-        known = memory(steered(1))
+        known = memory(steered(1), waiting(2))
         if promised:
-            known.nics["nic"].spending.promised.add(key(2))
+            known.table.promise(key(2), True)
         else:
             budget.ask(action(ActionKind.INSERT, 2), known)
         assert budget.no_room(nic, known, key(2)) is None
@@ -78,9 +78,9 @@ def test_what_is_about_to_be_inserted_and_what_is_promised_counts_but_not_agains
 
 def test_nobody_takes_a_promised_slot_of_a_nic_that_does_not_say_how_many_it_has() -> None:
     nic = replace(NIC, caps=replace(NIC.caps, filter_slots=None), budget=None)
-    known = memory(steered(1))
+    known = memory(steered(1), waiting(2))
     assert budget.no_room(nic, known, key(3)) is None
-    known.nics["nic"].spending.promised.add(key(2))
+    known.table.promise(key(2), True)
     assert budget.no_room(nic, known, key(2)) is None
     assert budget.no_room(nic, known, key(3)) == "the NIC's filter table is full: delivered by RSS"
 
@@ -101,12 +101,12 @@ def test_what_was_wanted_since_is_still_under_way_when_an_earlier_action_ends(
     earlier, later = action(kind, 1, why="earlier"), action(kind, 1, why="later")
     budget.ask(earlier, known)
     budget.ask(later, known)
-    spending = known.nics["nic"].spending
-    asked = spending.inserting if kind is ActionKind.INSERT else spending.rewriting
+    inserts = kind is ActionKind.INSERT
+    asked = known.table.inserting if inserts else known.table.rewriting
     budget.ended(earlier, known)
-    assert asked == {key(1): later}
+    assert asked("nic") == {key(1): later}
     budget.ended(later, known)
-    assert asked == {}
+    assert asked("nic") == {}
 
 
 @pytest.mark.parametrize("kind", [ActionKind.INSERT, ActionKind.REWRITE])
@@ -114,14 +114,14 @@ def test_a_filter_is_kept_for_the_last_action_of_a_flow_only(kind: ActionKind) -
     """An insert was decided again while the first was written: then the filter there is moved, and
     of the second insert no end is reported."""
     known = memory(steered(1))
-    spending = known.nics["nic"].spending
     other = ActionKind.REWRITE if kind is ActionKind.INSERT else ActionKind.INSERT
     budget.ask(action(kind, 1), known)
     last = action(other, 1)
     budget.ask(last, known)
-    assert spending.inserting.keys() | spending.rewriting.keys() == {key(1)}
+    table = known.table
+    assert table.inserting("nic").keys() ^ table.rewriting("nic").keys() == {key(1)}
     budget.ended(last, known)
-    assert (spending.inserting, spending.rewriting) == ({}, {})
+    assert (table.inserting("nic"), table.rewriting("nic")) == ({}, {})
 
 
 def test_an_insert_that_finds_the_nic_full_is_remembered_until_the_next_look() -> None:
@@ -139,7 +139,7 @@ def test_an_insert_that_finds_the_nic_full_is_remembered_until_the_next_look() -
 def swapped(newcomer: Flow, code: int, **changes: Any) -> tuple[bool, Memory]:
     """Flow 1's rule was to go for this one, and this became of it."""
     known = memory(steered(1), newcomer)
-    known.nics["nic"].spending.swaps[key(1)] = newcomer.key
+    known.table.gives(key(1), (newcomer.key,))
     return settled(known, action(ActionKind.DELETE, 1, **changes), code), known
 
 
@@ -147,33 +147,37 @@ def swapped(newcomer: Flow, code: int, **changes: Any) -> tuple[bool, Memory]:
 def test_a_slot_that_was_cleared_is_promised_to_the_one_it_was_cleared_for(code: int) -> None:
     made_room, known = swapped(waiting(2), code)
     assert made_room
-    assert known.nics["nic"].spending.promised == {key(2)}
-    assert known.deferred() == {key(2): NOW_NS}
-    assert known.nics["nic"].spending.swaps == {}
+    assert {*known.table.promised("nic")} == {key(2)}
+    assert known.table.deferred() == {key(2): NOW_NS}
+    assert known.table.swaps("nic") == {}
 
 
 def test_a_slot_that_was_not_cleared_is_promised_to_nobody() -> None:
     made_room, known = swapped(waiting(2), errno.EIO)
     assert not made_room
-    assert (known.nics["nic"].spending.promised, known.deferred()) == (set(), {})
+    assert not known.table.promised("nic")
+    assert known.table.deferred() == {}
 
 
 def test_who_waits_no_more_is_promised_nothing() -> None:
     made_room, known = swapped(steered(2), 0)
     assert made_room
-    assert (known.nics["nic"].spending.promised, known.deferred()) == (set(), {})
+    assert not known.table.promised("nic")
+    assert known.table.deferred() == {}
 
 
 def test_a_flow_whose_socket_ended_meanwhile_does_not_go_on() -> None:
     made_room, known = swapped(waiting(2), 0, live=False)
     assert not made_room
-    assert known.nics["nic"].spending.promised == {key(2)}
+    assert {*known.table.promised("nic")} == {key(2)}
 
 
 def weighed(rates: Mapping[FlowKey, float], *flows: Flow) -> Memory:
     known = memory(*flows)
-    weights = {each: Weight(0, 0, rate, 1.0) for each, rate in rates.items()}
-    known.nics["nic"].spending.weights = weights
+    for each, rate in rates.items():
+        record = known.table.record(each)
+        assert record is not None
+        record.weight = Weight(0, 0, rate, 1.0)
     return known
 
 
@@ -182,7 +186,7 @@ def swaps(known: Memory, **changes: Any) -> dict[FlowKey | None, FlowKey | None]
     nic = replace(NIC, budget=known.table.rules_in("nic"), **changes)
     plan = budget.swaps(nic, known, NOW_NS)
     assert all(each.kind is ActionKind.DELETE for each in plan)
-    for_whom = known.nics["nic"].spending.swaps
+    for_whom = known.table.swaps("nic")
     return {each.key: for_whom[each.key] for each in plan if each.key is not None}
 
 
@@ -226,7 +230,18 @@ def test_a_rule_that_is_being_written_is_not_taken() -> None:
 def weigh(known: Memory, at_ns: int, queue: int = 3) -> dict[FlowKey, Weight]:
     """RSS delivers every flow on this queue."""
     budget.weigh(NIC, MACHINE, lambda key: queue, known, at_ns)
-    return known.nics["nic"].spending.weights
+    return weights(known)
+
+
+def weights(known: Memory) -> dict[FlowKey, Weight]:
+    """By the last look."""
+    records = {key: known.table.record(key) for key in [flow.key for flow in known.table]}
+    look = known.nics["nic"].spending.look
+    return {
+        key: record.weight._replace(look=0)
+        for key, record in records.items()
+        if record is not None and record.weight is not None and record.weight.look == look
+    }
 
 
 def carried(known: Memory, total: int) -> None:
@@ -261,7 +276,7 @@ def test_another_node_is_as_far_as_its_firmware_says_in_times_of_one_node(
     topology = Topology(cpus, (Node(0, (0, 1), {}), Node(1, (2, 3), distances)))
     known = memory(waiting(1))
     budget.weigh(NIC, topology, lambda key: 3, known, NOW_NS)
-    assert known.nics["nic"].spending.weights[key(1)].mismatch == mismatch
+    assert weights(known)[key(1)].mismatch == mismatch
 
 
 def test_flows_of_another_nic_are_weighed_there() -> None:
@@ -309,12 +324,10 @@ def test_when_a_prefix_may_be_tried_is_forgotten_long_after_it_was() -> None:
     known, prefix = memory(), key(0)._replace(remote_port=0, remote_prefix=24)
     budget.put_off(prefix, "nic", known, NOW_NS)
     spending = known.nics["nic"].spending
-    spending.unused_ns[prefix] = NOW_NS
     weigh(known, NOW_NS + 1000 * SECOND_NS)
     assert spending.later.keys() == {prefix}
     weigh(known, NOW_NS + 1025 * SECOND_NS)
     assert not spending.later
-    assert not spending.unused_ns
 
 
 @pytest.mark.parametrize("put_off", [2, 3])
@@ -322,7 +335,7 @@ def test_a_filter_that_could_not_be_deleted_three_times_is_left(put_off: int) ->
     known = weighed({key(1): 0.0, key(2): 1e6}, steered(1), waiting(2))
     for _ in range(put_off):
         known.put_off(steered(1), "its queue cannot be quiesced", NOW_NS, tried=False)
-    known.defer(key(1), None)  # it was looked at
+    known.table.defer(key(1), None)  # it was looked at
     assert swaps(known) == ({key(1): key(2)} if put_off < 3 else {})
 
 
@@ -334,7 +347,7 @@ def test_nor_is_it_asked_for_by_a_user_who_has_fewer(put_off: int) -> None:
     for each in flows:
         for _ in range(put_off):
             known.put_off(each, "its queue cannot be quiesced", NOW_NS, tried=False)
-        known.defer(each.key, None)
+        known.table.defer(each.key, None)
     assert bool(budget.make_room(asks, replace(NIC, armed=True), known)) is (put_off < 3)
 
 

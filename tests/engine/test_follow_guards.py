@@ -78,7 +78,7 @@ def test_a_queue_goes_along_and_rests_then() -> None:
     assert (action.kind, action.queue, action.old, action.new) == (ActionKind.QUEUE_CPU, 1, 1, 2)
     assert known.nics["nic"].lent.moved_ns == {1: NOW_NS}
     assert along(known, cpu=3) == ()
-    assert known.deferred() == {key(1): NOW_NS + follow.TERMS.rest_ns}
+    assert known.table.deferred() == {key(1): NOW_NS + follow.TERMS.rest_ns}
 
 
 @pytest.mark.parametrize(
@@ -129,7 +129,8 @@ def test_who_has_no_flow_that_may_follow_owns_nothing(flow_of: Flow) -> None:
 def test_a_flow_that_is_to_go_or_is_used_on_a_dedicated_cpu_has_no_owner() -> None:
     known = memory()
     assert follow.owner_of(used(1, 1), known) == MINE
-    known.left[key(1)] = 1
+    known.table.put(used(1, 1))
+    known.table.leave(key(1))
     assert follow.owner_of(used(1, 1), known) is None
     assert follow.owner_of(used(2, 1), memory(dedicated=frozenset({1}))) is None
 
@@ -183,7 +184,7 @@ def test_flows_that_wait_for_a_queue_on_its_new_cpu_are_placed_again() -> None:
     for owner, numbers in again.items():
         known = memory(*flows, owned={1: ("thread", owner)} if owner else {})
         follow.followed("nic", 1, 2, known)
-        assert {n for n in range(1, 9) if known.table.noted(key(n)).due_ns == 0} == numbers
+        assert {n for n in range(1, 9) if known.table.due_ns(key(n)) == 0} == numbers
 
 
 def test_where_it_was_delivered_before_its_queue_followed_is_not_known_any_more() -> None:

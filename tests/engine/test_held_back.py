@@ -130,11 +130,11 @@ def test_what_is_due_is_taken_in_time_once(deferrals: list[tuple[int, int]], now
     wanted = {}
     for number, at_ns in deferrals:
         known.table.put(flow(number))
-        known.defer(key(number), at_ns)
+        known.table.defer(key(number), at_ns)
         wanted[key(number)] = at_ns
     assert known.next_due_ns() == min(wanted.values(), default=None)
-    due = known.take_due(now_ns)
+    due = known.table.take_due(now_ns)
     assert sorted(due) == sorted(k for k, at_ns in wanted.items() if at_ns <= now_ns)
     assert [wanted[k] for k in due] == sorted(wanted[k] for k in due)
-    assert known.take_due(now_ns) == []
-    assert known.deferred() == {k: at_ns for k, at_ns in wanted.items() if at_ns > now_ns}
+    assert known.table.take_due(now_ns) == []
+    assert known.table.deferred() == {k: at_ns for k, at_ns in wanted.items() if at_ns > now_ns}

@@ -53,11 +53,11 @@ def delete(known: Memory) -> Action:
 
 def test_what_was_to_become_of_a_flow_ends_with_it() -> None:
     known = steered()
-    known.defer(key(1), 99)
-    known.nics["nic"].spending.swaps[key(1)] = key(2)
+    known.table.defer(key(1), 99)
+    known.table.gives(key(1), (key(2),))
     delete(known)
-    assert known.deferred() == {}
-    assert known.nics["nic"].spending.swaps == {}
+    assert known.table.deferred() == {}
+    assert known.table.swaps("nic") == {}
 
 
 def test_whoever_has_the_5_tuple_at_the_last_look_inherits_the_rule() -> None:

@@ -224,7 +224,7 @@ def test_a_rewrite_that_was_put_off_is_not_asked_for_at_each_look() -> None:
     assert server.memory.put_off(entry, "queue 0 cannot be quiesced", 10, tried=False)
     assert server.look(connection(1, 2)) == ()
     assert server.listeners.why_not[PORT] == "its filter cannot be moved from queue 2 to 1 yet"
-    assert server.memory.take_due(SECOND_NS) == [PORT]
+    assert server.memory.table.take_due(SECOND_NS) == [PORT]
     assert [each.action.new for each in server.look(connection(1, 2))] == [1]
     entry = server.entry()
     assert entry is not None
@@ -241,7 +241,7 @@ def test_a_connection_that_keeps_its_ports_queue_does_so_until_that_rule_has_gon
     server = Server()
     server.done(server.look())
     server.memory.table.put(flow(1, state=FlowState.STEERED, location=5, target_queue=2))
-    server.memory.left[key(1)] = 1001
+    server.memory.table.leave(key(1))
     server.memory.nics["nic"].listeners = server.listeners
 
     def goes() -> list[FlowKey | None]:

@@ -104,7 +104,7 @@ def test_two_flows_of_one_network_come_by_one_rule_and_every_ring_is_to_drain() 
     every = frozenset({0, 1, 2, 3})
     assert (birth.origins, birth.rss, birth.mode) == (every, every, Mode.STRICT)
     assert (birth.action.new, birth.action.rule_name) == (1, "rest")
-    assert bed.memory.nics["nic"].spending.inserting == {birth.action.key: birth.action}
+    assert bed.memory.table.inserting("nic") == {birth.action.key: birth.action}
     assert bed.look() == ()  # while it is written
 
 
@@ -191,11 +191,14 @@ def test_a_socket_that_hears_everyone_is_of_no_prefix() -> None:
     assert Bed(first, anyone, room=3).found() == []
 
 
-@pytest.mark.parametrize("under_way", ["rewriting", "inserting", "swaps"])
+@pytest.mark.parametrize("under_way", ["REWRITE", "INSERT", "swaps"])
 def test_none_for_flows_that_are_being_written(under_way: str) -> None:
     bed = Bed(*TWO, room=4)
     action = Action(ActionKind.REWRITE, "nic", key(2), 2, 1, 1, "", "rest")
-    getattr(bed.memory.nics["nic"].spending, under_way)[key(2)] = action
+    if under_way == "swaps":
+        bed.memory.table.gives(key(2), (None,))
+    else:
+        bed.memory.table.ask(replace(action, kind=ActionKind[under_way]))
     assert bed.found() == []
 
 
@@ -235,7 +238,8 @@ def test_none_that_crosses_a_rule_for_many_that_leads_elsewhere(
     bed = Bed(prefix_rule(near, queue, location=location), *TWO, room=4)
     bed.used(near)
     action = Action(ActionKind.INSERT, "nic", near, None, None, queue, "", "rest")
-    bed.memory.nics["nic"].spending.inserting |= {near: action} if location is None else {}
+    if location is None:
+        bed.memory.table.ask(action)
     [found] = bed.found(budget=5)
     assert overlap(found, near) is may
 
@@ -322,10 +326,10 @@ def test_one_that_somebody_else_changed_is_left() -> None:
 def test_one_without_a_rule_is_forgotten_unless_it_is_being_written() -> None:
     bed = Bed(prefix_rule(location=None, target_queue=None, state=FlowState.WANTED), room=64)
     action = Action(ActionKind.INSERT, "nic", NET, None, None, 1, "", "rest")
-    bed.memory.nics["nic"].spending.inserting[NET] = action
+    bed.memory.table.ask(action)
     bed.look()
     assert bed.memory.table.get(NET) is not None
-    bed.memory.nics["nic"].spending.inserting.clear()
+    bed.memory.table.answered(NET)
     bed.look()
     assert bed.memory.table.get(NET) is None
 

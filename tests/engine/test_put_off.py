@@ -11,8 +11,8 @@ from atfnd.engine import audit
 from atfnd.engine.filters import budget
 from atfnd.engine.ownership import follow
 from atfnd.engine.placement import steer
-from atfnd.engine.table.flow_table import FlowTable
-from atfnd.engine.table.memory import Memory, Weight
+from atfnd.engine.table.flow_table import FlowTable, Weight
+from atfnd.engine.table.memory import Memory
 from atfnd.model import Action, ActionKind, Flow, FlowState, Move
 from tests.values import NIC, RULE, flow, key, memory_of, one_rule, seen
 
@@ -41,7 +41,7 @@ def put_off(known: Memory, number: int, why: str = HELD, how: str = "hold") -> i
     """Milliseconds until it is looked at again."""
     move = Move(how, "deferred", why, 0, 0)
     audit.moved(key(number), move, known, NOW_NS, deferred=True)
-    return (known.deferred()[key(number)] - NOW_NS) // MS
+    return (known.table.deferred()[key(number)] - NOW_NS) // MS
 
 
 @pytest.mark.parametrize(("how", "most_ms"), [("hold", 4000), ("gap", 4000), ("none", 30_000)])
@@ -80,7 +80,7 @@ def test_when_a_queue_has_another_cpu_what_was_put_off_is_looked_at() -> None:
     for number in (1, 3):
         put_off(known, number)
     follow.followed("nic", 1, 3, known)
-    assert known.take_due(NOW_NS) == [key(1)]
+    assert known.table.take_due(NOW_NS) == [key(1)]
     assert put_off(known, 1) == 100
     assert known.table.noted(key(3)).deferrals == 1
 
@@ -90,7 +90,7 @@ def test_a_flow_that_was_put_off_has_a_filter_after_those_that_were_not() -> Non
     one = replace(NIC, budget=1)
     known = memory(waiting(1), waiting(2))
     assert put_off(known, 1) == 100
-    known.take_due(NOW_NS + 100 * MS)
+    known.table.take_due(NOW_NS + 100 * MS)
     assert [each.key for each in steer.retry({"nic": one}, known, NOW_NS)] == [key(2)]
 
 
@@ -100,7 +100,7 @@ def test_a_flow_that_waits_for_a_filter_is_not_tried_before_others_when_it_is_du
         put_off(known, number)
     plan = steer.due({"nic": NIC}, known, NOW_NS + 100 * MS)
     assert [each.key for each in plan] == [key(2)]
-    known.nics["nic"].spending.promised.add(key(1))
+    known.table.promise(key(1), True)
     put_off(known, 1)
     plan = steer.due({"nic": NIC}, known, NOW_NS + 300 * MS)
     assert [each.key for each in plan] == [key(1)]
@@ -116,14 +116,16 @@ def test_no_filter_is_taken_from_another_for_one_that_cannot_be_moved() -> None:
     one = replace(NIC, budget=1)
     steered = replace(wanted(1), state=FlowState.STEERED, location=7, target_queue=1)
     known = memory(steered, waiting(2))
-    weights = {key(1): Weight(0, 0, 0.0, 1.0), key(2): Weight(0, 0, 1e6, 1.0)}
-    known.nics["nic"].spending.weights = weights
+    for number, rate in ((1, 0.0), (2, 1e6)):
+        record = known.table.record(key(number))
+        assert record is not None
+        record.weight = Weight(0, 0, rate, 1.0)
     for attempts in range(4):
         [*taken] = budget.swaps(one, known, NOW_NS)
         assert [each.key for each in taken] == ([key(1)] if attempts < 3 else [])
-        known.nics["nic"].spending.swaps.clear()
+        known.table.gives(key(1), None)
         put_off(known, 2)
-        known.take_due(1 << 60)
+        known.table.take_due(1 << 60)
 
 
 def test_with_its_delete_ends_what_waited_for_an_entry_and_not_what_came_after() -> None:
@@ -134,4 +136,4 @@ def test_with_its_delete_ends_what_waited_for_an_entry_and_not_what_came_after()
     for asked, left in ((before, {}), (after, {key(1): after})):
         budget.ask(asked, known)
         budget.ended(delete, known)
-        assert known.nics["nic"].spending.rewriting == left
+        assert known.table.rewriting("nic") == left

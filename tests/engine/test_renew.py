@@ -111,7 +111,7 @@ def test_each_flow_is_as_if_this_had_been_the_policy_all_along(
     kept = {each.key: names[each.key] for each in flows if names[each.key] is not None}
     assert {each.key: each.rule_name for each in memory.table} == kept
     assert leave(memory, resting) == ()
-    assert (memory.left, memory.table.capacity) == ({}, 3)
+    assert (len(memory.table.leaving()), memory.table.capacity) == (0, 3)
     for each in flows:
         if each.key in kept:  # nothing but its terms has changed
             now = memory.table.get(each.key)
@@ -156,7 +156,7 @@ def test_a_rule_that_cannot_go_yet_is_asked_for_again_and_nothing_else_moves_it(
     settle(again, memory)
     assert len(memory.table) == 0
     assert leave(memory, resting) == ()
-    assert memory.left == {}
+    assert not memory.table.leaving()
 
 
 def test_a_move_that_is_under_way_comes_to_its_end_first() -> None:
@@ -175,7 +175,8 @@ def test_a_delete_that_waits_is_revoked_when_the_flow_is_steered_again() -> None
     assert (action.kind, action.old, action.new) == (ActionKind.REWRITE, 1, 1)
     settle((action,), memory)
     (kept,) = memory.table
-    assert (kept.rule_name, kept.target_queue, memory.left) == ("bulk", 1, {})
+    assert (kept.rule_name, kept.target_queue) == ("bulk", 1)
+    assert not memory.table.leaving()
 
 
 def test_what_leaves_goes_in_the_order_it_was_steered_with() -> None:
@@ -203,7 +204,7 @@ def test_flows_that_were_turned_away_are_judged_too() -> None:
         memory.turn_away(flow(number, state=FlowState.OVERFLOW))
     names = {flow(1).key: "other", flow(2).key: None}
     assert renew(ALL, named(names), memory, resting) == ()
-    assert [each.rule_name for each in memory.overflowed.values()] == ["other"]
+    assert [each.rule_name for each in memory.table.overflowed.values()] == ["other"]
 
 
 def test_a_flow_of_another_rule_is_placed_by_its_terms() -> None:
@@ -296,4 +297,4 @@ def test_a_rewrite_whose_rule_was_lost_before_its_turn_is_not_written() -> None:
     assert late is not None
     assert (late.errno, late.location) == (errno.ENOENT, None)
     audit.record(late, memory)
-    assert memory.take_due(10**12) == [key]  # it gets a rule of its own
+    assert memory.table.take_due(10**12) == [key]  # it gets a rule of its own

@@ -282,7 +282,7 @@ def test_a_port_that_goes_for_another_user_is_not_moved_as_well() -> None:
         idle.listen(of(uid), 2)
     idle.look()
     idle.uses(50, of(VICTIM))
-    (port,) = idle.memory.nics["nic"].spending.swaps
+    (port,) = idle.memory.table.swaps("nic")
     ends = key(9)._replace(local_port=port.local_port)
     idle.memory.table.put(
         flow(9, key=ends, thread=of(2000), app_cpu=1, location=77, target_queue=1)
@@ -329,10 +329,10 @@ def test_a_port_whose_filter_was_asked_for_in_vain_keeps_it() -> None:
         idle.listen(of(uid), 2)
     idle.look()
     idle.uses(50, of(VICTIM))
-    (port,) = idle.memory.nics["nic"].spending.swaps
+    (port,) = idle.memory.table.swaps("nic")
     idle.live = [SocketUse(1, key(9)._replace(local_port=port.local_port), 1, 102, 2, 0)]
     assert idle.look() == []
-    assert idle.memory.nics["nic"].spending.swaps == {}
+    assert idle.memory.table.swaps("nic") == {}
     idle.live = []
     idle.look()
     waits = idle.memory.table.get(key(50))

@@ -85,7 +85,7 @@ def test_a_second_move_waits_for_the_hold_down() -> None:
     assert steer.due({"nic": NIC}, known, 100) == ()
     (action,) = steer.due({"nic": NIC}, known, 101)
     assert (action.kind, action.old, action.new) == (ActionKind.REWRITE, 1, 2)
-    assert not known.deferred()
+    assert not known.table.deferred()
 
 
 def test_a_thread_that_moved_takes_its_flows_along() -> None:
@@ -116,7 +116,7 @@ def test_a_thread_that_came_back_before_the_hold_down_ended_moves_nothing() -> N
     steer.seen(seen(1, 2), NIC, RULE, known, 50)
     assert steer.seen(seen(1, 1), NIC, RULE, known, 60) == ()
     assert steer.due({"nic": NIC}, known, 1000) == ()
-    assert not known.deferred()
+    assert not known.table.deferred()
 
 
 def test_a_move_that_waited_until_it_was_decided_otherwise_is_taken_back() -> None:
@@ -133,7 +133,7 @@ def test_a_move_that_waited_until_it_was_decided_otherwise_is_taken_back() -> No
     done = Outcome(back, 2000, 0, 7, "")
     audit.record(done, known)
     audit.overtaken(done, NIC, known)
-    assert not known.deferred()
+    assert not known.table.deferred()
 
 
 def test_a_rules_own_dwell_is_waited_for() -> None:
@@ -158,7 +158,7 @@ def test_a_full_table_turns_newcomers_away_and_evicts_nobody() -> None:
     assert steer.seen(seen(2, 1), NIC, RULE, known, 2) == ()
     assert known.overflow == 1
     assert [flow.key for flow in known.table] == [key(1)]
-    (shown,) = known.overflowed.values()
+    (shown,) = known.table.overflowed.values()
     assert shown.state is FlowState.OVERFLOW
 
 

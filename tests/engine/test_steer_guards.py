@@ -95,7 +95,7 @@ def test_a_full_table_turns_newcomers_away_and_nobody_else() -> None:
     known = memory(flow(1), capacity=1)
     assert [each.key for each in steer.seen(seen(1, 1), NIC, RULE, known, NOW_NS)] == [key(1)]
     assert steer.seen(seen(2, 1), NIC, RULE, known, NOW_NS) == ()
-    assert known.overflowed.keys() == {key(2)}
+    assert known.table.overflowed.keys() == {key(2)}
 
 
 def test_who_was_turned_away_is_not_any_more_once_there_is_room() -> None:
@@ -103,7 +103,7 @@ def test_who_was_turned_away_is_not_any_more_once_there_is_room() -> None:
     steer.seen(seen(2, 1), NIC, RULE, known, NOW_NS)
     known.table.remove(key(1))
     assert [each.key for each in steer.seen(seen(2, 1), NIC, RULE, known, NOW_NS)] == [key(2)]
-    assert known.overflowed == {}
+    assert known.table.overflowed == {}
 
 
 def owning(nic: NicView, *flows: Flow) -> list[tuple[ActionKind, object]]:

@@ -171,7 +171,7 @@ def test_a_nic_that_goes_takes_its_own_flows_with_it() -> None:
         known.turn_away(flow(number, nic=name, state=FlowState.OVERFLOW))
     assert {each.key for each in retire.nic_gone("one", known)} == {key(1), key(3), key(4)}
     assert [each.key for each in known.table] == [key(2)]
-    assert [each.key for each in known.overflowed.values()] == [key(5)]
+    assert [each.key for each in known.table.overflowed.values()] == [key(5)]
 
 
 def test_what_is_withdrawn_of_one_nic_stays_known_and_the_others_stays_steered() -> None:
@@ -316,7 +316,7 @@ def test_a_flow_that_the_policy_leaves_has_no_owner() -> None:
     made.uses(1, "one", 1)
     entry = of(made.memory, 1)
     assert follow.owner_of(entry, made.memory) == ("thread", 100)
-    made.memory.left[entry.key] = entry.cookie
+    made.memory.table.leave(entry.key)
     assert follow.owner_of(entry, made.memory) is None
 
 

@@ -81,7 +81,7 @@ def test_its_filter_goes_and_its_entry_stays() -> None:
 def test_a_delete_that_was_put_off_is_tried_again() -> None:
     known = memory(steered())
     reported(known, wanders=True)
-    known.defer(key(1), NOW_NS)
+    known.table.defer(key(1), NOW_NS)
     plan = steer.due({"nic": NIC}, known, NOW_NS)
     assert [each.kind for each in plan] == [ActionKind.DELETE]
     assert plan[0].why == steer.WANDERS

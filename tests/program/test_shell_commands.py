@@ -206,15 +206,16 @@ def test_other_placements_are_foreseen_as_arming_decides_them(placement: Placeme
     memory = memory_of(FlowTable(100), RulesInForce.of(policy))
     memory.know_cpus(topology().cpus)
     memory.cpusets[1] = frozenset({0})
-    memory.nics[NIC.name].spending.promised.add(key(99))  # of three slots, one is spoken for
     unarmed, armed = (replace(nic, budget=3) for nic in (UNARMED, NIC))
     for number in range(4):
         used = seen(number, 0, thread=Thread(number, number, "app", None), rx_cpu=1)
         assert steer.seen(used, unarmed, policy.flows[0], memory, 5) == ()
+    memory.table.put(flow(99, nic=NIC.name, state=FlowState.MANUAL))
+    memory.table.promise(key(99), True)  # of three slots, one is spoken for
     plan = foreseen(
         unarmed, topology(), lambda rss, key: None, copy_of(memory, NIC.name), memory.table, 6
     )
-    assert memory.nics[NIC.name].spending.promised == {key(99)}
+    assert {*memory.table.promised(NIC.name)} == {key(99)}
     assert plan == steer.take_up(armed, memory, 6, manual=True)
     usual = placement.kind in (PlacementKind.NODE, PlacementKind.SMT)  # RSS has them right
     assert usual or {2, 3} & {each.new for each in plan}
@@ -240,10 +241,10 @@ def test_flows_of_another_nic_and_flows_that_leave() -> None:
     memory.table.put(flow(50, nic="other", state=FlowState.OBSERVED))
     left = flow(51, location=9, target_queue=1, state=FlowState.STEERED)
     memory.table.put(left)
-    memory.left[left.key] = left.cookie
+    memory.table.leave(left.key)
     plan = foreseen(
         UNARMED, NO_CPUS, lambda rss, key: None, copy_of(memory, NIC.name), memory.table, 6
     )
     kinds = [each.kind for each in plan]
     assert kinds == [ActionKind.DELETE, ActionKind.INSERT, ActionKind.INSERT]
-    assert memory.left == {left.key: left.cookie}
+    assert {*memory.table.leaving()} == {left.key}

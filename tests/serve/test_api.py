@@ -12,7 +12,7 @@ import pytest
 
 from atfnd.model import Conflict, Device, Protocol, SteeringMethod
 from tests.asking import get, refusal
-from tests.published import Serving, flow, key, serving, three_flows
+from tests.published import Serving, flow, serving, three_flows
 
 LAB = {"nic": "lab:lab", "paused": False}
 ETH1 = {"nic": "eth1", "paused": False}
@@ -73,9 +73,9 @@ def test_a_flow_has_every_field_of_the_design(daemon: Serving) -> None:
 def test_placed_is_what_was_observed(daemon: Serving) -> None:
     def change() -> None:
         table = daemon.source.table
-        table.put(key(40_000), replace(flow(40_000), rx_cpu=None))
-        table.put(key(40_001), replace(flow(40_001), rx_cpu=1))
-        table.put(key(40_002), replace(flow(40_002), target_cpu=None, thread=None))
+        table.put(replace(flow(40_000), rx_cpu=None))
+        table.put(replace(flow(40_001), rx_cpu=1))
+        table.put(replace(flow(40_002), target_cpu=None, thread=None))
 
     daemon.do(change)
     rows = get(daemon, "/v1/flows")["flows"]

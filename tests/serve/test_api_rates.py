@@ -19,7 +19,7 @@ from tests.bed import a_bed
 from tests.daemons import Row
 from tests.engine.test_steer import memory, steered
 from tests.labs import Lab
-from tests.published import Serving, flow, key, lab, serving, three_flows
+from tests.published import Serving, flow, lab, serving, three_flows
 from tests.values import NIC, RULE, seen
 from tests.wait import until
 
@@ -51,8 +51,8 @@ def test_bytes_are_as_old_as_the_audit_or_the_report(daemon: Serving) -> None:
 
     def use() -> None:
         daemon.source.audited = 5_000
-        daemon.source.table.put(key(40_000), replace(flow(40_000), used_ns=9_000))
-        daemon.source.table.put(key(40_001), replace(flow(40_001), used_ns=4_000))
+        daemon.source.table.put(replace(flow(40_000), used_ns=9_000))
+        daemon.source.table.put(replace(flow(40_001), used_ns=4_000))
 
     daemon.do(use)
     assert read_ns()[:2] == [9_000, 5_000]
@@ -62,10 +62,10 @@ def test_a_flow_that_found_the_table_full_is_counted_too() -> None:
     known = memory(capacity=1)
     steered(known)
     assert steer.seen(seen(2, 1), NIC, RULE, known, 2) == ()
-    (shown,) = known.overflowed.values()
+    (shown,) = known.table.overflowed.values()
     use = SocketUse(shown.cookie, shown.key, 1, None, None, shown.bytes + 700)
     audit.check_sockets([use], {"nic": NIC}, known, 3)
-    (after,) = known.overflowed.values()
+    (after,) = known.table.overflowed.values()
     assert (after.bytes, after.used_ns) == (shown.bytes + 700, 3)
 
 

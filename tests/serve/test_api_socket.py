@@ -15,7 +15,7 @@ import pytest
 
 from atfnd.errors import OperatorError
 from tests.asking import get
-from tests.published import Published, Serving, flow, key, serving, three_flows
+from tests.published import Published, Serving, flow, serving, three_flows
 from tests.wait import until
 
 
@@ -113,7 +113,7 @@ def test_a_client_that_takes_nothing_is_disconnected(
     monkeypatch.setattr("atfnd.serve.api.answers.WRITE_S", 0.1)
     source = Published()
     for n in range(1000):
-        source.table.put(key(n), replace(flow(n), why="because " * 100))
+        source.table.put(replace(flow(n), why="because " * 100))
     with serving(tmp_path / "atfnd.sock", source) as running:
         with socket.socket(socket.AF_UNIX) as client:
             client.connect(str(running.socket))

@@ -18,7 +18,7 @@ from tests.asking import Served, curl
 from tests.bed import a_bed
 from tests.labs import Lab
 from tests.openapi import DOCUMENT, agrees, operations
-from tests.published import Published, Serving, flow, key, serving, three_flows
+from tests.published import Published, Serving, flow, serving, three_flows
 from tests.wait import until
 
 EXPLAINED = quote("tcp 10.0.0.2:5201 10.9.0.1:40000")
@@ -86,9 +86,9 @@ def test_it_is_served(daemon: Serving) -> None:
 def test_what_is_read(daemon: Serving, path: str, query: str) -> None:
     def vary() -> None:
         moved = replace(flow(40_000), move=Move("hold", "proven", "drained", 0, 5_000_000))
-        daemon.source.table.put(key(40_000), moved)
+        daemon.source.table.put(moved)
         bare = replace(flow(40_001), thread=None, rx_cpu=None, rx_queue=None, fell_back="full")
-        daemon.source.table.put(key(40_001), bare)
+        daemon.source.table.put(bare)
         eth1 = daemon.source.views[1]
         device = Device("igb", "0000:01:00.0", 1, 4, 8, 256, 4096, 3, True, False, 0)
         daemon.source.views[1] = replace(eth1, method=SteeringMethod.RSS, rss=None, device=device)

@@ -15,7 +15,7 @@ from atfnd.model import Cpu, NicView, QueueStats, Status, Topology
 from tests.chromium import chromium
 from tests.looked_at import LookedAt
 from tests.paged import Paging, free_port, paging
-from tests.published import Published, flow, key, lab
+from tests.published import Published, flow, lab
 from tests.wait import until
 
 __all__: list[str] = []
@@ -56,7 +56,7 @@ class Large(Published):
 
     def put(self, *ports: int, **changes: object) -> None:
         for port in ports:
-            self.table.put(key(port), replace(flow(port), **changes))  # type: ignore[arg-type]
+            self.table.put(replace(flow(port), **changes))  # type: ignore[arg-type]
 
 
 @pytest.fixture(scope="module")

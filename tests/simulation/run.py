@@ -19,6 +19,7 @@ from pathlib import Path
 from tempfile import mkdtemp
 
 from atfnd.engine.placement.steering_method import no_filter
+from atfnd.engine.table.flow_table import Writing
 from atfnd.model import (
     Actuator,
     FlowKey,
@@ -33,6 +34,7 @@ from atfnd.model import (
 from atfnd.move.command import Ended
 from atfnd.move.verdict import Mechanism, Mode, Verdict
 from atfnd.program.balance import BALANCER
+from tests.held import held
 from tests.simulation.actuator import WorldActuator
 from tests.simulation.balancer import Balancer
 from tests.simulation.disk import Disk
@@ -65,6 +67,9 @@ GAP_NS = 20_000_000  # a flow that is idle for so long can be moved in its gaps
 REFUSED_MOST = 5  # of what is tried again now and then
 PUT_OFF_MOST = 3  # for each flow: a few times by the daemon, and now and then by the observer
 LATE_MOST = 3  # moves that were put off again and again, and succeed at last
+EVERY = 3  # of the seeds, every socket is closed at the end
+GONE_NS = 30_000_000_000  # a port's filter stays for ten seconds
+BY_TIME = {"later", "_open"}  # of prefixes and of connects whose end was lost: end by time alone
 CRASHES = ArithmeticError, AttributeError, LookupError, OSError, TypeError, ValueError  # a bug
 
 
@@ -669,6 +674,8 @@ class Run:
             world.broken("leak", what)
         if isinstance(daemon, Service):
             self._agree()
+            if self.plan.seed % EVERY == 0:
+                self._holds_no_flow()
             daemon.die()
             if daemon.restore_offline() is None:
                 world.broken("restore", "it ends with an error")
@@ -681,6 +688,21 @@ class Run:
         self._check()
         with self.disk.aside():
             self._nothing_left()
+
+    def _holds_no_flow(self) -> None:
+        """Every socket is closed: nothing below the engine knows a flow any more."""
+        machine = self.machine
+        while self.sockets:
+            machine.close(self.sockets.pop())
+        for listener in [*machine.listeners.values()]:
+            machine.unlisten(listener)
+        self._pass(self.world.now_ns + GONE_NS)
+        if not self.daemon.alive:
+            self.world.broken("crash", "it ends, and no socket is left")
+        if any(nic.our_entries() and not self.service.armed(nic.name) for nic in self.nics):
+            return  # they stay until it is armed, and their entries with them
+        if left := held(self.service.engine, FlowKey, BY_TIME):
+            self.world.broken("leak", f"all sockets are closed, and flows are known: {left[:4]}")
 
     def _nothing_left(self) -> None:
         broken, daemon = self.world.broken, self.daemon
@@ -734,7 +756,7 @@ class Run:
         if pending.total() > len(self.sockets):
             self.world.broken("leak", f"after 20 quiet seconds these are to come: {pending}")
         live, memory = {each.cookie for each in self.sockets}, self.service.engine.memory
-        if gone := {f.cookie for f in memory.overflowed.values()} - live:
+        if gone := {f.cookie for f in memory.table.overflowed.values()} - live:
             self.world.broken("leak", f"sockets {gone} are shown as turned away, and are closed")
 
     def _can_be_placed(self, socket: Socket) -> bool:
@@ -750,7 +772,7 @@ class Run:
         if budget is not None:
             room &= len(nic.our_entries()) < budget
         spending = memory.nics[nic.name].spending
-        room &= not spending.promised  # to another flow
+        room &= not (spending.promised or memory.table.promised(nic.name))  # to another flow
         refused = spending.found_full.values()  # a short while ago: it is asked again later
         room &= all(each.until_ns <= self.world.now_ns for each in refused)
         known = memory.table.get(flow.key)
@@ -827,14 +849,14 @@ class Run:
         """After quiet, table, journal and NIC say the same. Nothing is known of what is gone."""
         engine = self.service.engine
         table, here = engine.memory.table, {nic.name for nic in self.nics}
-        if left := (engine._connects | engine._ports) - self.service.moving():
+        if left := {key for why in Writing for key in table.writing(why)} - self.service.moving():
             self.world.broken("leak", f"the first filter of {left} is waited for, and none comes")
         if gone := {flow.nic for flow in table} - here:
             self.world.broken("leak", f"the table has flows of {gone}")
         if gone := (engine.memory.nics.keys() | engine.views.keys()) - here:
             self.world.broken("leak", f"something is remembered of {gone}")
-        for name, memory in engine.memory.nics.items():
-            asked = memory.spending.inserting.keys() | memory.spending.rewriting.keys()
+        for name in engine.memory.nics:
+            asked = table.inserting(name).keys() | table.rewriting(name).keys()
             if left := asked - self.service.moving():
                 self.world.broken("leak", f"filters of {name} are kept for {left}, for ever")
         for nic in self.nics:
@@ -858,9 +880,9 @@ class Run:
         if not self.service.armed(nic.name):
             return
         view, balancers = self.service.engine.views[nic.name], self.kernel.balancers
-        for name, held in self.service.undo_journal.held(nic.name).items():
-            if name in nic.values and not held.ours(nic.values[name]):
-                self.world.broken("agree", f"{name} of {nic.name} is {nic.values[name]}: {held}")
+        for name, was in self.service.undo_journal.held(nic.name).items():
+            if name in nic.values and not was.ours(nic.values[name]):
+                self.world.broken("agree", f"{name} of {nic.name} is {nic.values[name]}: {was}")
         if view.method is SteeringMethod.NONE:
             return
         ours = {irq for irq, name in nic.interrupts().items() if name not in view.manual}

@@ -280,16 +280,12 @@ class Service:
         ours = self._kernel.descriptors.still_open()
         if (idle := len(ours - loop.readers())) > len(self._kernel.actuator):
             yield f"nothing reads {idle} descriptors"
-        if unknown := {key for key in memory.left if key not in moving and table.get(key) is None}:
-            yield f"{unknown} are to go under a new policy, and are gone"
-        if engine._unjudged - moving:
-            yield f"the ports {engine._unjudged} are never judged by the new policy"
+        if unjudged := {each.key for each in engine._unjudged_ports()} - moving:
+            yield f"the ports {unjudged} are never judged by the new policy"
         for name, known in memory.nics.items():
             ports = set() if known.listeners is None else {*known.listeners.sockets}
             if gone := {each for each in known.spending.later if each.listens} - ports:
                 yield f"{name} remembers when filters of {gone} may be tried, and nobody listens"
-            if gone := {each for each in known.spending.weights if table.get(each) is None}:
-                yield f"{name} weighs {gone}, which have no entry"
         for name, session in self.supervisor._sessions.items() if self.supervisor else ():
             records = () if session.moves is None else session.moves._mover.device.records
             flows = {each for each in records if isinstance(each, FlowKey)} - moving

@@ -21,20 +21,11 @@ from atfnd.engine.table.wide_key import covers
 from atfnd.model import Action, ActionKind, Flow, FlowKey, FlowState, NicView
 from atfnd.move.event import Wanted
 
-__all__ = ["belongs", "joined", "queue_of_most", "rests", "saves", "short", "stranded"]
+__all__ = ["belongs", "joined", "queue_of_most", "rests", "saves", "stranded"]
 
-_MOST = 0.75  # start before our share is full: flows that wait would be moved by their port's rule
 _JOIN = 8  # flows of a port in one look: each write is done before anything else is decided
 _RESTS_NS = 5_000_000_000  # since its last move
 _SHORT = "leads it there too, and filters are short"
-
-
-def short(nic: NicView, memory: Memory) -> bool:
-    """Most of our share is in use, or a flow waits for a filter."""
-    room = budget.share(nic)
-    if room is not None and memory.table.rules_in(nic.name) >= room * _MOST:
-        return True
-    return any(flow.nic == nic.name and budget.waits(flow) for flow in memory.table)
 
 
 def queue_of_most(flows: Iterable[Flow], nic: NicView, memory: Memory) -> int | None:
@@ -69,15 +60,14 @@ def rests(key: FlowKey, nic: NicView, memory: Memory, now_ns: int) -> bool:
 
 def stranded(nic: NicView, memory: Memory, now_ns: int) -> None:
     """Flows whose wide rule is gone, or leads elsewhere now, wait for a rule of their own."""
-    led = [f for f in memory.table if f.nic == nic.name and f.state is FlowState.PORT]
-    asked = memory.nics[nic.name].spending.inserting
-    for flow in (each for each in led if each.key not in asked):
+    asked = memory.table.inserting(nic.name)
+    for flow in (each for each in memory.table.led(nic.name) if each.key not in asked):
         wide = memory.table.covering(flow.key)
         if wide is None or wide.target_queue != flow.target_queue:
             why = "the filter that led it is gone"
             flow = replace(flow, state=FlowState.OVERFLOW, target_queue=None, why=why)
             memory.table.put(flow)
-            memory.defer(flow.key, now_ns)
+            memory.table.defer(flow.key, now_ns)
 
 
 def joined(
@@ -85,10 +75,10 @@ def joined(
 ) -> Iterator[Wanted]:
     """Delete the rules of `flows` that this wide one makes needless, a few in one look; flows that
     wait for a rule are served by it."""
-    port, spending = memory.table.get(key), memory.nics[nic.name].spending
+    table, port = memory.table, memory.table.get(key)
     if port is None or port.location is None or port.target_queue is None:
         return
-    if port.state is not FlowState.STEERED or key in spending.rewriting:
+    if port.state is not FlowState.STEERED or key in table.rewriting(nic.name):
         return
     queues = frozenset({port.target_queue})
     served = [
@@ -99,12 +89,12 @@ def joined(
         and _home(flow, port, nic, memory)
     ]
     for flow in served:
-        if budget.waits(flow) and flow.key not in spending.inserting:
+        if budget.waits(flow) and flow.key not in table.inserting(nic.name):
             why = f"the filter of {_what(key)} leads it to queue {port.target_queue}"
             target = port.target_queue
             memory.table.put(replace(flow, state=FlowState.PORT, target_queue=target, why=why))
     for flow in [each for each in served if _joins(each, port, memory, now_ns)][:_JOIN]:
-        spending.swaps[flow.key] = None
+        table.gives(flow.key, (None,))
         action = Action(
             ActionKind.DELETE, nic.name, flow.key, flow.location, flow.target_queue, None,
             f"the filter of {_what(key)} {_SHORT}", flow.rule_name,
@@ -126,13 +116,13 @@ def _home(flow: Flow, port: Flow, nic: NicView, memory: Memory) -> bool:
 
 def _joins(flow: Flow, port: Flow, memory: Memory, now_ns: int) -> bool:
     """It has a rule that leads where its port's rule does, and has not moved lately."""
-    spending = memory.nics[flow.nic].spending
-    moving = memory.table.noted(flow.key).due_ns is not None or flow.key in spending.rewriting
+    table = memory.table
+    moving = table.due_ns(flow.key) is not None or flow.key in table.rewriting(flow.nic)
     return (
         flow.state is FlowState.STEERED
         and flow.location is not None
         and flow.target_queue == port.target_queue
         and not moving
-        and flow.key not in spending.swaps
+        and flow.key not in table.swaps(flow.nic)
         and (not flow.moved_ns or now_ns - flow.moved_ns >= _RESTS_NS)
     )

@@ -21,7 +21,8 @@ from heapq import nlargest, nsmallest
 from itertools import islice
 
 from atfnd.engine.ownership.shares import Tenant, fair, held_by, may_take, tenants_of, whose
-from atfnd.engine.table.memory import FoundFull, Memory, Weight
+from atfnd.engine.table.flow_table import Weight, waits
+from atfnd.engine.table.memory import FoundFull, Memory, Spending
 from atfnd.engine.table.wide_key import covers
 from atfnd.model import (
     Action,
@@ -39,6 +40,7 @@ from atfnd.model import (
 __all__ = [
     "RssOf",
     "ask",
+    "dropped",
     "ended",
     "full_share",
     "make_room",
@@ -48,6 +50,7 @@ __all__ = [
     "record",
     "said",
     "share",
+    "short",
     "swaps",
     "waits",
     "weigh",
@@ -59,6 +62,7 @@ _RICHEST, _LOOKED_AT = 4, 64  # tenants to take from, and filters to look at of 
 _PORTS_PERCENT = 50  # of the filters are for the ports of one tenant: a busy port's cannot be taken
 _CLEARLY = 2.0  # times the worth of the flow that has the filter
 _LEAST_BYTES_PER_S = 10_000  # less is not worth the two moves of a swap
+_MOST = 0.75  # start before our share is full: flows that wait would be moved by their port's rule
 _HELD_NS = 5_000_000_000  # a flow keeps a filter this long, and waits this long after losing one
 _LATER_NS, _LATEST_NS = 1_000_000_000, 1_024_000_000_000  # a wide rule that was put off
 _FULL = "the NIC's filter table is full: delivered by RSS"
@@ -81,22 +85,33 @@ def share(nic: NicView) -> int | None:
     return min(bounds, default=None)
 
 
+def short(nic: NicView, memory: Memory) -> bool:
+    """Most of our share is in use, or a flow waits for a filter: rules for many flows would help
+    (`engine.filters.aggregate`)."""
+    room = share(nic)
+    if room is not None and memory.table.rules_in(nic.name) >= room * _MOST:
+        return True
+    return bool(memory.table.waiting(nic.name))
+
+
 def no_room(
     nic: NicView, memory: Memory, key: FlowKey, tenants: tuple[Tenant, ...] | None = None
 ) -> str | None:
     """Why one more rule of ours, for this flow, would be too many; None: it would not. Rules about
     to be inserted count, and so do slots that were cleared for another flow. `tenants` are those
     of a flow that has no entry yet."""
-    bound, spending = share(nic), memory.nics[nic.name].spending
-    waiting = sum(each not in spending.inserting for each in spending.promised)
-    spoken_for = len(spending.inserting) + waiting
-    itself = key in spending.inserting or key in spending.promised
-    ours = memory.table.rules_in(nic.name) + spoken_for - itself
+    bound, spending, table = share(nic), memory.nics[nic.name].spending, memory.table
+    inserting = table.inserting(nic.name)
+    cleared_for = (*table.promised(nic.name), *spending.promised)
+    waiting = sum(each not in inserting for each in cleared_for)
+    spoken_for = len(inserting) + waiting
+    itself = key in inserting or key in cleared_for
+    ours = table.rules_in(nic.name) + spoken_for - itself
     found = spending.found_full.get(key.family)
     if found is not None and ours >= found.ours:
         return _FULL
     if bound is None:  # it was full when the slot was cleared that is spoken for
-        return _FULL if spending.promised - {key} else None
+        return _FULL if {*cleared_for} - {key} else None
     if ours < bound:
         return full_share(nic, memory, key, tenants)
     if bound != nic.budget:
@@ -143,13 +158,14 @@ def said(flow: Flow, nic: NicView, memory: Memory, why: str) -> str:
 
 def _held(nic: NicView, memory: Memory) -> Counter[Tenant]:
     """The filters of each tenant, including those about to be written."""
-    table, spending = memory.table, memory.nics[nic.name].spending
+    table, swaps = memory.table, memory.table.swaps(nic.name)
     held = Counter({who: len(keys) for who, keys in table.filters_of(nic.name).items()})
-    for key in spending.inserting.keys() | spending.promised | {*spending.swaps.values()}:
+    coming = *table.inserting(nic.name), *table.promised(nic.name), *swaps.values()
+    for key in dict.fromkeys((*coming, *memory.nics[nic.name].spending.promised)):
         flow = None if key is None or (key.wide and not key.listens) else table.get(key)
         if flow is not None and flow.location is None:
             held.update(whose(flow))
-    for key in spending.swaps:
+    for key in swaps:
         flow = table.get(key)
         if flow is not None and flow.location is not None:
             held.subtract(whose(flow))
@@ -160,19 +176,15 @@ def make_room(flow: Flow, nic: NicView, memory: Memory) -> Plan:
     """A rule to delete for a flow that found no filter left. It comes from the tenant that has more
     than its share. None, if none has, or if it is a port's: that is deleted at the next look at
     ports, and `promised`."""
-    spending, table = memory.nics[nic.name].spending, memory.table
-    if (
-        not nic.armed
-        or nic.method is not SteeringMethod.FILTERS
-        or flow.key in spending.swaps.values()
-    ):
+    table, swaps = memory.table, memory.table.swaps(nic.name)
+    if not nic.armed or nic.method is not SteeringMethod.FILTERS or flow.key in swaps.values():
         return ()
     if full_share(nic, memory, flow.key) is not None:
         return ()
     held, mine = _held(nic, memory), tenants_of(flow.thread)
     filters = table.filters_of(nic.name)
     others = [each for each in filters if each not in mine and held[each] >= 2]
-    busy = spending.rewriting.keys() | spending.inserting.keys() | spending.swaps.keys()
+    busy = table.rewriting(nic.name).keys() | table.inserting(nic.name).keys() | swaps.keys()
     for rich in nlargest(_RICHEST, others, key=lambda each: held[each]):
         found = (table.get(key) for key in islice(filters[rich], _LOOKED_AT))
         fit = [
@@ -185,7 +197,7 @@ def make_room(flow: Flow, nic: NicView, memory: Memory) -> Plan:
         if fit:
             loser = min(fit, key=lambda each: (worth(each, memory), table.generation(each.key)))
             if loser.key.listens:
-                spending.swaps[loser.key] = flow.key
+                table.gives(loser.key, (flow.key,))
                 return ()
             gains = f"whose user or control group has fewer ({held_by(mine, held)})"
             return (_swap(loser, worth(loser, memory), flow.key, gains, memory),)
@@ -194,22 +206,16 @@ def make_room(flow: Flow, nic: NicView, memory: Memory) -> Plan:
 
 def promised(flow: Flow, memory: Memory) -> bool:
     """A rule goes for this flow that found no filter left."""
-    return flow.key in memory.nics[flow.nic].spending.swaps.values()
+    return flow.key in memory.table.swaps(flow.nic).values()
 
 
 def ask(action: Action, memory: Memory) -> None:
     """A rule is about to be written; this holds until `record` or `ended`, or until another action
     is asked for. A new rule takes a slot now."""
-    spending = memory.nics[action.nic].spending
-    if action.key is None or action.kind not in (ActionKind.INSERT, ActionKind.REWRITE):
-        return
-    if action.kind is ActionKind.INSERT:
-        spending.rewriting.pop(action.key, None)
-        spending.inserting[action.key] = action
-        spending.promised.discard(action.key)
-    else:  # what was to insert it is outdated: the NIC has it
-        spending.inserting.pop(action.key, None)
-        spending.rewriting[action.key] = action
+    if action.key is not None and action.kind in (ActionKind.INSERT, ActionKind.REWRITE):
+        memory.table.ask(action)
+        if action.kind is ActionKind.INSERT:
+            memory.nics[action.nic].spending.promised.discard(action.key)
 
 
 def record(outcome: Outcome, memory: Memory) -> bool:
@@ -218,7 +224,8 @@ def record(outcome: Outcome, memory: Memory) -> bool:
     action, spending = outcome.action, memory.nics[outcome.action.nic].spending
     if action.key is None:
         return False
-    swapped, newcomer = action.key in spending.swaps, spending.swaps.get(action.key)
+    swaps = memory.table.swaps(action.nic)
+    swapped, newcomer = action.key in swaps, swaps.get(action.key)
     ended(action, memory)
     if action.kind is ActionKind.INSERT:
         if outcome.errno == errno.ENOSPC:
@@ -235,25 +242,34 @@ def record(outcome: Outcome, memory: Memory) -> bool:
     if newcomer in spending.covers:
         spending.promised.add(newcomer)
     elif newcomer is not None and flow is not None and waits(flow):
-        spending.promised.add(newcomer)
-        memory.defer(newcomer, outcome.at_ns)
+        memory.table.promise(newcomer, True)
+        memory.table.defer(newcomer, outcome.at_ns)
     return action.live and not action.key.listens
 
 
 def ended(action: Action, memory: Memory) -> None:
     """The action has ended, however it ended. With a delete end the actions of its entry that
     waited: they will not be carried out."""
-    spending = memory.nics[action.nic].spending
     if action.key is None:
         return
-    for asked in (spending.inserting, spending.rewriting):
-        other = asked.get(action.key)
-        if other is None:
-            continue
-        older = other.generation <= action.generation
-        if other is action or (action.kind is ActionKind.DELETE and older):
-            del asked[action.key]  # a newer one stays
-    spending.swaps.pop(action.key, None)
+    asked = memory.table.asked(action.key)
+    if asked is not None:
+        older = asked.generation <= action.generation
+        if asked is action or (action.kind is ActionKind.DELETE and older):
+            memory.table.answered(action.key)  # a newer one stays
+    memory.table.gives(action.key, None)
+
+
+def dropped(nic: str, memory: Memory) -> None:
+    """All moves of a NIC were dropped: nothing is asked for any more."""
+    table, known = memory.table, memory.nics[nic].spending
+    memory.nics[nic].spending = Spending(look=known.look + 2, rss=known.rss)
+    for key in [*table.inserting(nic), *table.rewriting(nic)]:
+        table.answered(key)
+    for key in [*table.swaps(nic)]:
+        table.gives(key, None)
+    for key in [*table.promised(nic)]:
+        table.promise(key, False)
 
 
 def put_off(key: FlowKey, nic: str, memory: Memory, now_ns: int) -> None:
@@ -284,50 +300,58 @@ def _found_full(outcome: Outcome, memory: Memory) -> None:
     found[key.family] = FoundFull(memory.table.rules_in(nic), until_ns, pause_ns)
 
 
-def waits(flow: Flow) -> bool:
-    """It found no filter left."""
-    if flow.key.wide:
-        return False
-    return flow.state is FlowState.OVERFLOW and flow.location is None
-
-
 def leaves_room(flow: Flow, memory: Memory) -> bool:
     """It waits for a filter, and has one no sooner than others that wait: its move was put off."""
-    promised = flow.key in memory.nics[flow.nic].spending.promised
+    promised = flow.key in memory.table.promised(flow.nic)
     return waits(flow) and not promised and memory.table.noted(flow.key).deferrals > 0
 
 
 def worth(flow: Flow, memory: Memory) -> float:
     """What a filter would be worth to a flow, as far as known: bytes per second, weighted."""
-    weight = memory.nics[flow.nic].spending.weights.get(flow.key)
-    return 0.0 if weight is None else weight.worth or 0.0
+    record = memory.table.record(flow.key)
+    weight = None if record is None else record.weight
+    if weight is None or weight.look != memory.nics[flow.nic].spending.look:
+        return 0.0
+    return weight.worth or 0.0
 
 
 def weigh(nic: NicView, topology: Topology, rss: RssOf, memory: Memory, now_ns: int) -> None:
     """After an audit: weigh what the filters of a NIC are worth, and would be worth to the flows
     that wait. Nothing is weighed where no flow waits."""
     spending, table = memory.nics[nic.name].spending, memory.table
-    spending.promised &= spending.covers  # a flow may have its slot already, or no use for it
+    for key in [*table.promised(nic.name)]:
+        table.promise(key, False)  # it may have its slot already, or no use for it
+    if not short(nic, memory):
+        spending.covers = set()
+    spending.promised &= spending.covers
     spending.refused = False
     _forget_wide(nic.name, memory, now_ns)
     for family, full in spending.found_full.items():
         if now_ns >= full.until_ns:  # one more may try
             spending.found_full[family] = full._replace(ours=table.rules_in(nic.name) + 1)
-    flows = [flow for flow in table if flow.nic == nic.name and (_ruled(flow) or waits(flow))]
-    before, spending.weights = spending.weights, {}
-    if not any(waits(flow) for flow in flows):
+    spending.look += 1
+    waiting = table.waiting(nic.name)
+    if not waiting:
         return
-    if spending.rss != nic.rss:
-        spending.rss, spending.predicted = nic.rss, {}
-    known = spending.predicted
-    unknown = [flow.key for flow in flows if flow.key not in known][:_PREDICTED]
-    found = {key: rss(key) if key.remote_port else None for key in unknown}
-    spending.predicted = {f.key: known[f.key] for f in flows if f.key in known} | found
+    if spending.rss[1] != nic.rss:
+        spending.rss = spending.rss[0] + 1, nic.rss
+    number, left = spending.rss[0], _PREDICTED
     cpus = {queue.index: queue.cpu for queue in nic.queues}
     far = _Distances(topology)
-    for flow in flows:
-        port, old = table.covering(flow.key), before.get(flow.key)
-        queue = spending.predicted.get(flow.key) if port is None else port.target_queue
+    for flow in (*filter(_ruled, table.steered(nic.name)), *waiting):
+        record = table.record(flow.key)
+        assert record is not None
+        if left and (record.rss is None or record.rss[0] != number):
+            left -= 1
+            record.rss = number, rss(flow.key) if flow.key.remote_port else None
+        old = record.weight
+        if old is not None and old.look != spending.look - 1:
+            old = None
+        port = table.covering(flow.key)
+        if port is not None:
+            queue = port.target_queue
+        else:
+            queue = record.rss[1] if record.rss is not None and record.rss[0] == number else None
         cpu = None if queue is None else cpus.get(queue)
         if cpu is None and flow.location is None:
             cpu = flow.rx_cpu
@@ -335,7 +359,7 @@ def weigh(nic: NicView, topology: Topology, rss: RssOf, memory: Memory, now_ns: 
             mismatch = far.between(cpu, flow.app_cpu)
         else:
             mismatch = 1.0 if old is None else old.mismatch
-        spending.weights[flow.key] = _weight(flow, mismatch, old, now_ns)
+        record.weight = _weight(flow, mismatch, old, now_ns, spending.look)
 
 
 def _forget_wide(nic: str, memory: Memory, now_ns: int) -> None:
@@ -349,10 +373,8 @@ def _forget_wide(nic: str, memory: Memory, now_ns: int) -> None:
             return True
         return not key.listens and now_ns < again_ns + _LATEST_NS
 
-    spending = known.spending
-    spending.later = {key: it for key, it in spending.later.items() if stays(key, it[1])}
-    for key in [each for each in spending.unused_ns if table.get(each) is None]:
-        del spending.unused_ns[key]
+    later = known.spending.later
+    known.spending.later = {key: it for key, it in later.items() if stays(key, it[1])}
 
 
 def swaps(nic: NicView, memory: Memory, now_ns: int) -> Plan:
@@ -363,14 +385,16 @@ def swaps(nic: NicView, memory: Memory, now_ns: int) -> Plan:
         return ()
     waiting: list[tuple[float, FlowKey]] = []
     ruled: list[tuple[float, Flow]] = []
-    asked = spending.inserting.keys() | spending.rewriting.keys()
-    busy = asked | spending.swaps.keys() | {*spending.swaps.values()}
+    table, going = memory.table, memory.table.swaps(nic.name)
+    asked = table.inserting(nic.name).keys() | table.rewriting(nic.name).keys()
+    busy = asked | going.keys() | {*going.values()}
     changing = [key for key in asked if key.wide]
-    for key, weight in spending.weights.items():
-        flow = memory.table.get(key)
-        if flow is None or weight.worth is None or key in busy:
+    for flow in (*table.steered(nic.name), *table.waiting(nic.name)):
+        key, record = flow.key, table.record(flow.key)
+        weight = None if record is None else record.weight
+        if weight is None or weight.look != spending.look or weight.worth is None or key in busy:
             continue
-        if memory.table.noted(key).due_ns is not None:
+        if memory.table.due_ns(key) is not None:
             continue
         if flow.moved_ns and now_ns - flow.moved_ns < _HELD_NS:
             continue
@@ -417,7 +441,7 @@ def swaps(nic: NicView, memory: Memory, now_ns: int) -> Plan:
 
 def _swap(flow: Flow, loss: float, newcomer: FlowKey, gains: str, memory: Memory) -> Action:
     """Begin to take a flow's filter for another one."""
-    memory.nics[flow.nic].spending.swaps[flow.key] = newcomer
+    memory.table.gives(flow.key, (newcomer,))
     why = f"its filter is worth {_rate(loss)} and goes to {newcomer}, {gains}"
     kind, queue = ActionKind.DELETE, flow.target_queue
     return Action(
@@ -429,8 +453,8 @@ def _swap(flow: Flow, loss: float, newcomer: FlowKey, gains: str, memory: Memory
 def _may_go(flow: Flow, memory: Memory) -> bool:
     """A filter that could not be deleted in order is not asked for again, until its flow has moved
     or its thread runs elsewhere."""
-    notes = memory.table.noted(flow.key)
-    return notes.due_ns is None and notes.deferrals < _HOPELESS
+    deferrals = memory.table.noted(flow.key).deferrals
+    return memory.table.due_ns(flow.key) is None and deferrals < _HOPELESS
 
 
 def _ruled(flow: Flow) -> bool:
@@ -447,17 +471,17 @@ def _idle_port(flow: Flow, memory: Memory) -> bool:
     return known is not None and flow.key not in known.carrying
 
 
-def _weight(flow: Flow, mismatch: float, old: Weight | None, now_ns: int) -> Weight:
+def _weight(flow: Flow, mismatch: float, old: Weight | None, now_ns: int, look: int) -> Weight:
     """Its worth by the bytes since the last look, earlier bytes counting half."""
     if old is None:
-        return Weight(flow.bytes, now_ns, None, mismatch)
+        return Weight(flow.bytes, now_ns, None, mismatch, look)
     took_ns = now_ns - old.at_ns
     if took_ns < _MEASURED_NS:
-        return old._replace(mismatch=mismatch)
+        return old._replace(mismatch=mismatch, look=look)
     rate = max(0, flow.bytes - old.bytes) * 1e9 / took_ns
     if old.bytes_per_s is not None:
         rate = (rate + old.bytes_per_s) / 2
-    return Weight(flow.bytes, now_ns, rate, mismatch)
+    return Weight(flow.bytes, now_ns, rate, mismatch, look)
 
 
 def _rate(bytes_per_s: float) -> str:

@@ -38,7 +38,7 @@ def moves(port: FlowKey, queue: int | None, use: SocketUse, nic: NicView, memory
 def going(port: FlowKey, flows: Iterable[Flow], nic: NicView, memory: Memory) -> bool:
     """The rule of one of these connections is about to be deleted: it goes where that was decided
     to send it."""
-    swaps = memory.nics[nic.name].spending.swaps
+    swaps = memory.table.swaps(nic.name)
     return any(flow.key in swaps and covers(port, flow.key) for flow in flows)
 
 

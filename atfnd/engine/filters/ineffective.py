@@ -15,7 +15,7 @@ from dataclasses import replace
 
 from atfnd.engine.table.flow_table import Elsewhere
 from atfnd.engine.table.memory import Memory
-from atfnd.model import Action, ActionKind, Flow, FlowState, NicView, Plan, Protocol
+from atfnd.model import Action, ActionKind, Flow, FlowKey, FlowState, NicView, Plan
 
 __all__ = ["ineffective"]
 
@@ -29,42 +29,33 @@ def ineffective(nics: Mapping[str, NicView], memory: Memory, now_ns: int) -> Pla
     attempts becomes MANUAL; its rule stays, and is deleted with the flow."""
     plan: list[Action] = []
     manual: list[Flow] = []
-    for flow in memory.table:
-        nic = nics.get(flow.nic)
-        if nic is None or not nic.armed or not _delivered_elsewhere(flow):
-            _watch(flow, None, memory)
-            continue
+    armed = {name for name, nic in nics.items() if nic.armed}
+    astray = {flow.key: flow for flow in memory.table.astray() if flow.nic in armed}
+    for key, notes in memory.table.notes().items():
+        if notes.elsewhere is not None and key not in astray:
+            _watch(key, None, memory)
+    for flow in astray.values():
         seen = memory.table.noted(flow.key).elsewhere or Elsewhere(flow.bytes, 0, 0)
         if now_ns - flow.moved_ns > _YOUNG_NS:
             seen = Elsewhere(flow.bytes, seen.looks + (flow.bytes > seen.bytes), seen.attempts)
         if seen.looks == _LOOKS and seen.attempts == _ATTEMPTS:
             why = f"its filter is in the NIC, but the NIC delivers on queue {flow.rx_queue}"
             manual.append(replace(flow, state=FlowState.MANUAL, why=why))
-            _watch(flow, None, memory)
+            _watch(flow.key, None, memory)
             continue
         if seen.looks == _LOOKS:
             seen = Elsewhere(flow.bytes, 0, seen.attempts + 1)
             plan.append(_anew(flow, memory))
-        _watch(flow, seen, memory)
+        _watch(flow.key, seen, memory)
     for flow in manual:
         memory.table.put(flow)
     return tuple(plan)
 
 
-def _watch(flow: Flow, seen: Elsewhere | None, memory: Memory) -> None:
-    notes = memory.table.noted(flow.key)
+def _watch(key: FlowKey, seen: Elsewhere | None, memory: Memory) -> None:
+    notes = memory.table.noted(key)
     if notes.elsewhere != seen:
-        memory.table.note(flow.key, replace(notes, elsewhere=seen))
-
-
-def _delivered_elsewhere(flow: Flow) -> bool:
-    return (
-        flow.key.protocol == Protocol.TCP
-        and flow.state is FlowState.STEERED
-        and flow.location is not None
-        and flow.rx_queue is not None
-        and flow.rx_queue != flow.target_queue
-    )
+        memory.table.note(key, replace(notes, elsewhere=seen))
 
 
 def _anew(flow: Flow, memory: Memory) -> Action:

@@ -56,7 +56,7 @@ from atfnd.model import (
 )
 from atfnd.move.event import Wanted
 
-__all__ = ["RuleOf", "asks", "exposed", "look", "wanted_again"]
+__all__ = ["RuleOf", "asks", "exposed", "forget_closed", "look", "wanted_again"]
 
 _LINGER_NS = 10_000_000_000  # a server that restarts listens again
 _FAR_NS = 1_000_000_000  # until then a write is over
@@ -108,7 +108,7 @@ def look(
     """What the ports of a NIC need now. `uses` is every connected socket as it is now."""
     flows, live = accepted(nic, memory), by_place(uses)
     births: list[Wanted] = []
-    short, spending = aggregate.short(nic, memory), memory.nics[nic.name].spending
+    short, spending = budget.short(nic, memory), memory.nics[nic.name].spending
     spending.covers = {key for key in spending.covers if not key.listens}
     ruled = [each for each in memory.table.ports(nic.name) if each.location is not None]
     taken = {*memory.nics[nic.name].owned, *(each.target_queue for each in ruled)}
@@ -117,12 +117,12 @@ def look(
         for each in ruled
         if any(moves(each.key, None, use, nic, memory) for use in live[place_of(each.key)])
     }
-    for key in [key for key in spending.swaps if key.listens]:
+    for key in [key for key in memory.table.swaps(nic.name) if key.listens]:
         place = place_of(key)
         births += _given_up(key, nic, listeners, flows[place], live[place], memory, now_ns)
     for key in listeners.sockets:
         place = place_of(key)
-        if key in listeners.unwanted or key in spending.swaps:
+        if key in listeners.unwanted or key in memory.table.swaps(nic.name):
             continue
         if (why := _why_nobodys(key, flows[place], listeners)) is not None:
             births += _ended(key, nic, listeners, flows[place], live[place], memory, now_ns, why)
@@ -156,6 +156,17 @@ def look(
         place = place_of(key)
         births += _ended(key, nic, listeners, flows[place], live[place], memory, now_ns, _UNWANTED)
     return tuple(births)
+
+
+def forget_closed(listeners: Listeners, memory: Memory) -> None:
+    """On a NIC that is not armed, a port is forgotten with its last listener, unless a rule of it
+    is still in the NIC."""
+    for key in list(listeners.closed_ns):
+        entry = memory.table.get(key)
+        if entry is None or entry.location is None:
+            if entry is not None:
+                memory.table.remove(key)
+            listeners.forget(key)
 
 
 def wanted_again(event: Listening, listeners: Listeners, memory: Memory) -> tuple[Wanted, ...]:
@@ -303,7 +314,7 @@ def _placed(
         raise _No("a filter for some of its connections leads elsewhere")
     if port.location is not None:
         if old is not None and old != queue:
-            if memory.table.noted(port.key).due_ns is not None:
+            if memory.table.due_ns(port.key) is not None:
                 raise _No(f"its filter cannot be moved from queue {old} to {queue} yet")
             action = _action(ActionKind.REWRITE, port, queue, port.why, memory)
             budget.ask(action, memory)
@@ -339,17 +350,14 @@ def _given_up(
 ) -> Iterator[Wanted]:  # fmt: skip
     """Its rule goes for a flow whose user or control group has fewer filters, unless a connection
     comes by it now, or that flow has ended."""
-    swaps = memory.nics[nic.name].spending.swaps
-    who = swaps[key]
+    who = memory.table.swaps(nic.name)[key]
     newcomer = None if who is None else memory.table.get(who)
     if key in listeners.carrying or newcomer is None or not budget.waits(newcomer):
-        del swaps[key]
+        memory.table.gives(key, None)
         return
     why = f"its filter goes to {who}, whose user or control group has fewer"
     listeners.why_not[key] = why
     yield from _ended(key, nic, listeners, flows, live, memory, now_ns, why)
-    if memory.table.get(key) is None:
-        swaps.pop(key, None)
 
 
 def _ended(

@@ -66,7 +66,7 @@ def wanted(nic: NicView, memory: Memory) -> bool:
     if not nic.armed or nic.method is not SteeringMethod.FILTERS:
         return False
     able = nic.caps.exact_wins and bool(nic.caps.shapes)
-    return bool(memory.table.prefix_rules(nic.name)) or (able and aggregate.short(nic, memory))
+    return bool(memory.table.prefix_rules(nic.name)) or (able and budget.short(nic, memory))
 
 
 def look(
@@ -74,7 +74,7 @@ def look(
     now_ns: int,
 ) -> tuple[Wanted, ...]:  # fmt: skip
     """What many flows need now. `uses` is every connected socket as it is now."""
-    spending, short = memory.nics[nic.name].spending, aggregate.short(nic, memory)
+    spending, short = memory.nics[nic.name].spending, budget.short(nic, memory)
     spending.covers = {key for key in spending.covers if key.listens}
     births: list[Wanted] = []
     for held in memory.table.prefix_rules(nic.name):
@@ -87,7 +87,7 @@ def look(
                 spending.covers.add(found.key)
             else:
                 births.append(_written(found, queue, rule, nic, memory, now_ns))
-    wide = {key for key in spending.promised if key.wide and not key.listens}
+    wide = {key for key in spending.promised if not key.listens}
     spending.promised -= wide - spending.covers
     return tuple(births)
 
@@ -102,9 +102,10 @@ def _kept(
     short: bool, now_ns: int,
 ) -> Iterator[Wanted]:  # fmt: skip
     """A prefix rule that exists: the rules it makes needless go, and later itself."""
-    spending = memory.nics[nic.name].spending
+    record = memory.table.record(wide.key)
+    assert record is not None
     if wide.location is None:
-        if wide.key not in spending.inserting:
+        if memory.table.asked(wide.key) is None:
             memory.table.remove(wide.key)
         return
     if wide.target_queue is None or wide.state is not FlowState.STEERED:
@@ -117,9 +118,11 @@ def _kept(
         )
         return
     if anyone_at(wide.key, uses, memory):
-        spending.unused_ns.pop(wide.key, None)
-    elif now_ns - spending.unused_ns.setdefault(wide.key, now_ns) >= _UNUSED_NS:
-        spending.unused_ns[wide.key] = now_ns  # asked again, if the wide is not gone by then
+        record.unused_ns = None
+    elif record.unused_ns is None:
+        record.unused_ns = now_ns
+    elif now_ns - record.unused_ns >= _UNUSED_NS:
+        record.unused_ns = now_ns  # asked again, if the wide is not gone by then
         delete = replace(_deleted(wide, "no flow comes by it any more", memory), live=False)
         yield Wanted(delete, Mode.STRICT, None, None, live=False)
         return
@@ -176,14 +179,14 @@ def _rank(found: _Found) -> tuple[int, bool, int, FlowKey]:
 
 def _joins(flow: Flow, nic: NicView, listened: Listened, memory: Memory) -> int | None:
     """The queue of a flow that might come by a prefix rule: it has a rule, or waits for one."""
-    key, spending = flow.key, memory.nics[nic.name].spending
+    key, table = flow.key, memory.table
     if flow.nic != nic.name or key.wide or not key.remote_port or not any(key.local):
         return None
     if memory.table.covering(key) is not None or listened(key):
         return None
     queue = aggregate.belongs(flow, nic, memory)
     steered = flow.state is FlowState.STEERED and flow.location is not None
-    under_way = key in spending.rewriting or key in spending.inserting or key in spending.swaps
+    under_way = table.asked(key) is not None or key in table.swaps(nic.name)
     if under_way or not (budget.waits(flow) or (steered and flow.target_queue == queue)):
         return None
     return queue
@@ -237,7 +240,7 @@ def _fits(
     """A rule for this prefix, to this queue, is right for every flow that may come by it."""
     if memory.table.get(key) is not None or not nic.caps.takes(Match.of(key)):
         return False
-    swaps = memory.nics[nic.name].spending.swaps
+    swaps = memory.table.swaps(nic.name)
     if memory.table.full() or any(covers(key, each) for each in swaps):
         return False  # the rule of one is about to go, to where it was decided to
     rule = rule_of(key)

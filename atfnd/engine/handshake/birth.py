@@ -100,7 +100,7 @@ def again(event: Connecting, nic: NicView, rule: FlowRule, memory: Memory, now_n
             why="its 5-tuple had a filter, and is used again",
         )
     )  # fmt: skip
-    memory.defer(event.key, now_ns)
+    memory.table.defer(event.key, now_ns)
     return True
 
 

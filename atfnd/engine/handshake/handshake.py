@@ -142,7 +142,10 @@ class Handshakes:
             return ordered(rule_of(key, thread))
 
         known = memory.nics[nic.name].listeners
-        if known is None or not nic.armed:
+        if known is None:
+            return ()
+        if not nic.armed:
+            port_rules.forget_closed(known, memory)
             return ()
         return port_rules.look(nic, by_order, known, uses, memory, now_ns)
 

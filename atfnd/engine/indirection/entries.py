@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from atfnd.engine.placement.auto import placement_of
+from atfnd.engine.table.flow_table import Hashed
 from atfnd.engine.table.memory import Buckets, Memory
 from atfnd.model import (
     Action,
@@ -32,7 +33,7 @@ from atfnd.model import (
     Rss,
 )
 
-__all__ = ["EntryOf", "leave_alone", "look", "plan", "record", "wait"]
+__all__ = ["EntryOf", "leave_alone", "look", "plan", "record", "wait", "wait_no_more"]
 
 EntryOf = Callable[[FlowKey], int | None]
 
@@ -43,29 +44,30 @@ _SEEN_LATE_NS = 1_000_000_000  # after a move, an observation may still be from 
 
 def wait(nic: NicView, key: FlowKey, memory: Memory) -> None:
     """Look at this flow's entry in the next plan."""
-    _of(nic, memory).waiting.add(key)
+    _of(nic, memory)
+    memory.table.plan(key, True)
+
+
+def wait_no_more(nic: str, memory: Memory) -> None:
+    """Look at no flow's entry in the next plan."""
+    for key in [*memory.table.planned(nic)]:
+        memory.table.plan(key, False)
 
 
 def look(nic: NicView, entry_of: EntryOf, memory: Memory) -> None:
     """Look at every flow of the NIC, let older bytes count less, and drop flows that ended."""
-    known = _of(nic, memory)
-    flows = {
-        flow.key: flow
-        for flow in memory.table
-        if flow.nic == nic.name
-        and not _has_filter(flow)
-        and placement_of(flow, memory) is Placement.CORE
-    }
-    known.entry = {key: entry for key, entry in known.entry.items() if key in flows}
-    known.recent = {
-        key: (flow.bytes, _weight(flow, known) // 2)
-        for key, flow in flows.items()
-        if key in known.entry
-    }
-    known.flows = {}
-    for key in known.entry:
-        _index(key, entry_of, known)
-    known.waiting |= {key for key in flows if memory.table.noted(key).due_ns is None}
+    _of(nic, memory)
+    table = memory.table
+    for flow in [flow for flow in table if flow.nic == nic.name]:
+        hashed = _hashed(flow.key, memory)
+        if _has_filter(flow) or placement_of(flow, memory) is not Placement.CORE:
+            table.hash(flow.key, None)
+            continue
+        if hashed is not None:
+            halved = _weight(flow, memory) // 2
+            table.hash(flow.key, hashed._replace(bytes=flow.bytes, recently=halved))
+        if table.due_ns(flow.key) is None:
+            table.plan(flow.key, True)
 
 
 def plan(nic: NicView, entry_of: EntryOf, memory: Memory, now_ns: int) -> Plan:
@@ -76,16 +78,16 @@ def plan(nic: NicView, entry_of: EntryOf, memory: Memory, now_ns: int) -> Plan:
         return ()
     known = _of(nic, memory)
     table = list(nic.rss.table)
-    entries = {_index(key, entry_of, known) for key in sorted(known.waiting)}
+    entries = {_index(key, entry_of, memory) for key in memory.table.planned(nic.name)}
     whys = []
     for entry in sorted(each for each in entries if each is not None):
-        flows = _flows(entry, known, memory)
-        queue = _wanted(entry, flows, nic, table, known)
+        flows = _flows(entry, nic, memory)
+        queue = _wanted(entry, flows, nic, table, known, memory)
         if queue is None or any(_keeps_order(flow, memory) for flow in flows):
             continue
         due_ns = known.moved_ns.get(entry, 0) + memory.in_force.hold_down_ns
         if entry in known.moved_ns and due_ns > now_ns:
-            memory.defer(flows[0].key, due_ns)
+            memory.table.defer(flows[0].key, due_ns)
             continue
         whys.append(f"entry {entry} to queue {queue}, on CPU {_cpu(nic, queue)}")
         table[entry] = queue
@@ -109,21 +111,25 @@ def record(
         for entry, (old, new) in enumerate(zip(was.table, now.table, strict=True)):
             if old != new:
                 known.moved_ns[entry] = now_ns
-                known.waiting |= known.flows.get(entry, set())
+                for key in memory.table.hashed(nic.name).get(entry, ()):
+                    memory.table.plan(key, True)
     refused = next((outcome.left for outcome in outcomes if outcome.errno), None)
-    for touched in dict.fromkeys(known.entry.get(key) for key in sorted(known.waiting)):
-        flows = _flows(touched, known, memory)
-        used = Counter(flow.app_cpu for flow in flows if not _misled(flow, nic, known))
+    waiting = [*memory.table.planned(nic.name)]
+    for touched in dict.fromkeys(_entry(key, memory) for key in waiting):
+        flows = _flows(touched, nic, memory)
+        used = Counter(flow.app_cpu for flow in flows if not _misled(flow, nic, known, memory))
         for flow in flows:
-            if flow.key in known.waiting:
+            if flow.key in memory.table.planned(nic.name):
                 _show(flow, nic, known, used, refused, memory)
-    known.waiting = set()
+    wait_no_more(nic.name, memory)
 
 
 def leave_alone(nic: NicView, memory: Memory, why: str) -> list[Flow]:
     """Another program wrote the table: leave its flows alone until the operator takes them back.
     Returns them."""
     memory.nics[nic.name].buckets = None
+    _unknown(nic, memory)
+    wait_no_more(nic.name, memory)
     flows = [flow for flow in memory.table if flow.nic == nic.name and flow.state in _BY_ENTRY]
     gone = [replace(f, state=FlowState.MANUAL, target_queue=None, why=why) for f in flows]
     for flow in gone:
@@ -136,9 +142,26 @@ def _of(nic: NicView, memory: Memory) -> Buckets:
     shape = (nic.rss.key, len(nic.rss.table)) if nic.rss else (b"", 0)
     known = memory.nics[nic.name].buckets
     if known is None or known.shape != shape:
-        waiting = known.waiting if known else set()
-        known = memory.nics[nic.name].buckets = Buckets(shape, waiting)
+        _unknown(nic, memory)
+        known = memory.nics[nic.name].buckets = Buckets(shape)
     return known
+
+
+def _unknown(nic: NicView, memory: Memory) -> None:
+    """Which flow hashes to which entry is not known any more."""
+    for key in [key for keys in memory.table.hashed(nic.name).values() for key in keys]:
+        memory.table.hash(key, None)
+
+
+def _hashed(key: FlowKey, memory: Memory) -> Hashed | None:
+    record = memory.table.record(key)
+    return None if record is None else record.hashed
+
+
+def _entry(key: FlowKey, memory: Memory) -> int | None:
+    """The flow's entry, where it is known and there is one."""
+    hashed = _hashed(key, memory)
+    return None if hashed is None else hashed.entry
 
 
 def _has_filter(flow: Flow) -> bool:
@@ -146,47 +169,47 @@ def _has_filter(flow: Flow) -> bool:
     return flow.location is not None
 
 
-def _index(key: FlowKey, entry_of: EntryOf, known: Buckets) -> int | None:
+def _index(key: FlowKey, entry_of: EntryOf, memory: Memory) -> int | None:
     """The flow's entry; remembers it."""
-    if key not in known.entry:
-        known.entry[key] = entry_of(key)
-    entry = known.entry[key]
-    known.flows.setdefault(entry, set()).add(key)
-    return entry
+    if (hashed := _hashed(key, memory)) is None:
+        hashed = Hashed(entry_of(key))
+        memory.table.hash(key, hashed)
+    return hashed.entry
 
 
-def _flows(entry: int | None, known: Buckets, memory: Memory) -> list[Flow]:
+def _flows(entry: int | None, nic: NicView, memory: Memory) -> list[Flow]:
     """The flows of the table that hash to this entry, or (None) to no one entry."""
-    found = [flow for key in known.flows.get(entry, ()) if (flow := memory.table.get(key))]
+    keys = memory.table.hashed(nic.name).get(entry, ())
+    found = [flow for key in keys if (flow := memory.table.get(key))]
     return sorted((f for f in found if f.state is not FlowState.MANUAL), key=lambda f: f.key)
 
 
-def _misled(flow: Flow, nic: NicView, known: Buckets) -> bool:
+def _misled(flow: Flow, nic: NicView, known: Buckets, memory: Memory) -> bool:
     """It arrives on another queue than its entry names: the NIC hashes it by other fields than
     addresses and ports (many hash UDP by addresses alone). The observation may be from before a
     move."""
-    entry = known.entry.get(flow.key)
+    entry = _entry(flow.key, memory)
     if entry is None or nic.rss is None or flow.rx_queue is None:
         return False
     fresh = flow.used_ns > known.moved_ns.get(entry, -_SEEN_LATE_NS) + _SEEN_LATE_NS
     return fresh and nic.rss.table[entry] != flow.rx_queue
 
 
-def _weight(flow: Flow, known: Buckets) -> int:
+def _weight(flow: Flow, memory: Memory) -> int:
     """Its bytes, with those from before the last looks halved at each look; all bytes of a new flow
     count."""
-    then, recently = known.recent.get(flow.key, (0, 0))
-    return recently + max(0, flow.bytes - then)
+    hashed = _hashed(flow.key, memory) or Hashed(None)
+    return hashed.recently + max(0, flow.bytes - hashed.bytes)
 
 
 def _wanted(
-    entry: int, flows: list[Flow], nic: NicView, table: list[int], known: Buckets
+    entry: int, flows: list[Flow], nic: NicView, table: list[int], known: Buckets, memory: Memory
 ) -> int | None:
     """The queue this entry should point to; None: it is right, or nothing better is known."""
     weights: Counter[int] = Counter()
     for flow in flows:
-        if not _misled(flow, nic, known):
-            weights[flow.app_cpu] += _weight(flow, known) + 1  # an idle one is evidence too
+        if not _misled(flow, nic, known, memory):
+            weights[flow.app_cpu] += _weight(flow, memory) + 1  # an idle one is evidence too
     served = {queue.cpu for queue in nic.queues}
     there = sorted(cpu for cpu in weights if cpu in served)
     if not there:
@@ -215,13 +238,13 @@ def _show(
 ) -> None:  # fmt: skip
     """Write into the Flow-to-Core table what the flow's entry does for it. `used`: on which CPUs
     the flows of its entry are."""
-    entry, table = known.entry.get(flow.key), nic.rss.table if nic.rss else ()
+    entry, table = _entry(flow.key, memory), nic.rss.table if nic.rss else ()
     queue = None if entry is None else table[entry]
     cpu = None if queue is None else _cpu(nic, queue)
     state, to_queue, to_cpu, moved_ns = FlowState.WANTED, None, flow.app_cpu, flow.moved_ns
     if entry is None:
         why = "its packets hash by remote, so it has no single entry of the indirection table"
-    elif _misled(flow, nic, known):
+    elif _misled(flow, nic, known, memory):
         why = f"it arrives on queue {flow.rx_queue}, not on {queue}, where its entry {entry} points"
     elif cpu == flow.app_cpu:
         state, to_queue, moved_ns = FlowState.RSS, queue, known.moved_ns.get(entry, moved_ns)
@@ -231,7 +254,7 @@ def _show(
     elif _keeps_order(flow, memory):
         order = memory.in_force.order(flow.rule_name)
         why = f"not moved: {_UNPROVEN}, and its order is {order.value}"
-    elif any(_keeps_order(each, memory) for each in _flows(entry, known, memory)):
+    elif any(_keeps_order(each, memory) for each in _flows(entry, nic, memory)):
         why = f"not moved: {_UNPROVEN}, and another flow of the entry keeps its order"
     elif cpu is not None and used[cpu]:
         state = FlowState.SHARED

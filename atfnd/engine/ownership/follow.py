@@ -56,7 +56,7 @@ _AGAIN_NS = 1_000_000_000  # a look reads the whole table
 def owner_of(flow: Flow, memory: Memory) -> OwnerId | None:
     """The owner that takes this flow along; None: it has none, and is moved by itself."""
     thread, in_force = flow.thread, memory.in_force
-    if flow.left is not None or flow.key in memory.left:
+    if flow.left is not None or flow.key in memory.table.leaving():
         return None
     if thread is None or in_force.order(flow.rule_name) is Mode.IMMEDIATE:
         return None
@@ -122,10 +122,10 @@ def along(flow: Flow, queue: Queue, nic: NicView, memory: Memory, now_ns: int) -
         return ()
     lent = memory.lent_of(nic)
     if lent.rests(queue.index, TERMS, now_ns):
-        memory.defer(flow.key, lent.moved_ns[queue.index] + TERMS.rest_ns)
+        memory.table.defer(flow.key, lent.moved_ns[queue.index] + TERMS.rest_ns)
         return ()
     if (at_ns := memory.turn_ns(flow, now_ns)) > now_ns:
-        memory.defer(flow.key, at_ns)
+        memory.table.defer(flow.key, at_ns)
         return ()
     lent.moved_ns[queue.index] = now_ns
     return (_follow(nic, queue.index, flow.app_cpu, f"its owner runs on CPU {flow.app_cpu}"),)
@@ -139,22 +139,24 @@ def followed(nic: str, queue: int, cpu: int, memory: Memory) -> None:
         flow = memory.table.get(key)
         if flow is not None and flow.nic == nic:
             memory.not_put_off(key)
-            memory.defer(key, 0)
+            memory.table.defer(key, 0)
     held = memory.nics[nic].owned.get(queue)
-    for flow in memory.table:
-        if flow.nic == nic and not flow.key.wide and memory.in_use(flow, TERMS.away_ns):
+    table = memory.table
+    for flow in (*table.led_to(nic, queue), *table.aimless(nic)):
+        if not flow.key.wide and memory.in_use(flow, TERMS.away_ns):
             led = held is None and flow.location is not None and flow.target_queue == queue
             ruled = flow.target_cpu is not None if held else flow.location is not None
             if led or (flow.app_cpu == cpu and not ruled):
-                memory.defer(flow.key, 0)
+                memory.table.defer(flow.key, 0)
     if held is None:
         return
     kind, number = held.owner
-    flows = memory.table.of_thread(number) if kind == "thread" else list(memory.table)
-    for flow in flows:
-        ruled = flow.location is not None or flow.state is FlowState.PORT
-        here = flow.nic == nic and flow.target_queue == queue and ruled
-        if here and owner_of(flow, memory) == held.owner:
+    led_here = (each for each in table.led(nic) if each.target_queue == queue)
+    its = [*table.led_to(nic, queue), *led_here]
+    if kind == "thread":
+        its = [each for each in its if each.thread is not None and each.thread.tid == number]
+    for flow in its:
+        if owner_of(flow, memory) == held.owner:
             stale = flow.rx_queue == queue and flow.rx_cpu != cpu  # seen before it followed
             rx_cpu = None if stale else flow.rx_cpu
             memory.table.put(replace(flow, target_cpu=cpu, rx_cpu=rx_cpu))
@@ -219,9 +221,8 @@ def _of_unknown(nic: NicView, memory: Memory) -> set[int]:
     until they are used on another CPU."""
     return {
         flow.target_queue
-        for flow in memory.table
-        if flow.nic == nic.name and not flow.rule_name and not flow.key.wide
-        if flow.location is not None and memory.in_use(flow, TERMS.away_ns)
+        for flow in memory.table.adopted(nic.name)
+        if not flow.key.wide and memory.in_use(flow, TERMS.away_ns)
         if flow.target_queue is not None
     }
 

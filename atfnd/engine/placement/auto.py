@@ -52,7 +52,7 @@ def said(flow: Flow, memory: Memory, now_ns: int) -> str | None:
 
 def _application(flow: Flow, memory: Memory) -> Application | None:
     thread = flow.thread
-    if thread is None or flow.key.listens or flow.key in memory.left:
+    if thread is None or flow.key.listens or flow.key in memory.table.leaving():
         return None
     if memory.in_force.placement(flow.rule_name) is not Placement.AUTO:
         return None

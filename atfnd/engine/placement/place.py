@@ -167,15 +167,20 @@ def _arrives(cpu: int) -> str:
 def without_queue(flow: Flow, nic: NicView, memory: Memory) -> Flow:
     """The entry of a flow that waits for a queue on its core, with the reason that holds now: its
     packets may arrive there already, or a queue may be delivered there."""
-    waits = flow.state in (FlowState.WANTED, FlowState.OBSERVED) and flow.location is None
+    waits = flow.location is None and flow.state in (FlowState.WANTED, FlowState.OBSERVED)
+    if not waits or flow.target_queue is not None or flow.fell_back is not None:
+        return flow
     cpu = flow.app_cpu
-    known = flow.why in (_reason(cpu, None), _arrives(cpu))
-    if not (waits and known and flow.target_queue is None and flow.fell_back is None):
+    if flow.why not in (_reason(cpu, None), _arrives(cpu)):
         return flow
     if flow.rx_cpu == cpu:
-        return replace(flow, target_cpu=cpu, why=_arrives(cpu))
-    queue = guest(Placement.CORE, cpu, flow.thread, nic, memory).queue
-    return replace(flow, target_cpu=None, why=_reason(cpu, None if queue is None else queue.index))
+        target_cpu, why = cpu, _arrives(cpu)
+    else:
+        queue = guest(Placement.CORE, cpu, flow.thread, nic, memory).queue
+        target_cpu, why = None, _reason(cpu, None if queue is None else queue.index)
+    if (flow.target_cpu, flow.why) == (target_cpu, why):
+        return flow
+    return replace(flow, target_cpu=target_cpu, why=why)
 
 
 def _steps(placement: Placement, app_cpu: int, thread: Thread | None, memory: Memory) -> list[Step]:

@@ -2,7 +2,7 @@
 """Another policy comes into force: every flow of the Flow-to-Core table is matched anew. Pure.
 
 A flow that is now left alone loses its rule by a normal move, in the order it was steered with;
-until that is done it is in `Memory.left`, and nothing else moves it. A flow that falls under
+until that is done it is in `FlowTable.leaving`, and nothing else moves it. A flow that falls under
 another rule takes the terms of that rule. A smaller table evicts no flow: it turns newcomers away.
 """
 
@@ -42,12 +42,12 @@ def renew(policy: Policy, judge: Judge, memory: Memory, moving: Callable[[FlowKe
     """
     before, table = memory.in_force, memory.table
     memory.in_force, table.capacity = RulesInForce.of(policy), policy.table_max
-    was_left, memory.left = memory.left, {}
+    was_left = table.stay()
     plan: list[Action] = []
     leaving: dict[str, Mode] = {}
     for flow in [flow for flow in table if not flow.key.wide]:
         if (rule := judge(flow)) is None:
-            memory.left[flow.key] = flow.cookie
+            table.leave(flow.key)
             leaving[flow.rule_name] = before.order(flow.rule_name)
             continue
         if rule != flow.rule_name:
@@ -56,11 +56,11 @@ def renew(policy: Policy, judge: Judge, memory: Memory, moving: Callable[[FlowKe
             plan.append(_kept(flow, rule, memory))
     memory.in_force = replace(memory.in_force, leaving=leaving)
     _release(memory)
-    for key, flow in list(memory.overflowed.items()):
+    for key, flow in list(memory.table.overflowed.items()):
         if (rule := judge(flow)) is None:
-            del memory.overflowed[key]
+            del memory.table.overflowed[key]
         else:
-            memory.overflowed[key] = replace(flow, rule_name=rule)
+            memory.table.overflowed[key] = replace(flow, rule_name=rule)
     return (*plan, *leave(memory, moving))
 
 
@@ -68,14 +68,10 @@ def leave(memory: Memory, moving: Callable[[FlowKey], bool]) -> Plan:
     """Delete the rules that a new policy does not want, as far as they are still there and nothing
     is under way with them."""
     plan: list[Action] = []
-    for key in list(memory.left):
+    for key in list(memory.table.leaving()):
         flow = memory.table.get(key)
-        if flow is None or flow.cookie != memory.left[key]:
-            del memory.left[key]
-        elif not moving(key) and not memory.is_pinned(flow):
+        if flow is not None and not moving(key) and not memory.is_pinned(flow):
             plan += retire(flow, memory, _LEFT)
-            if flow.location is None:
-                del memory.left[key]
     return tuple(plan)
 
 

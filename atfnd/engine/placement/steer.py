@@ -14,6 +14,7 @@ from itertools import islice
 
 from atfnd.engine.filters import budget
 from atfnd.engine.ownership import follow
+from atfnd.engine.ownership.owner import OwnerId
 from atfnd.engine.ownership.shares import held_by, may_take, tenants_of
 from atfnd.engine.placement.auto import in_force, placement_of
 from atfnd.engine.placement.place import Spot, guest, right
@@ -133,7 +134,6 @@ def seen(
             replace(flow, state=FlowState.OVERFLOW, why="the Flow-to-Core table is full")
         )
         return ()
-    memory.overflowed.pop(flow.key, None)
     table.put(flow)
     if old is not None and old.app_cpu != flow.app_cpu:
         memory.not_put_off(flow.key)
@@ -177,11 +177,18 @@ def own(nic: NicView, online: frozenset[int], memory: Memory, now_ns: int) -> Pl
     """Look at queue owners. The flows of a thread that has gained a queue are placed there; those
     of a thread that has lost its queue are placed as a guest's."""
     others, plan = follow.look(nic, online, memory, now_ns)
-    for flow in list(memory.table) if others else ():
+    for flow in _flows_of(others, memory):
         used = memory.in_use(flow, follow.TERMS.away_ns)
         if flow.nic == nic.name and used and follow.owner_of(flow, memory) in others:
             plan += _place(flow, nic, memory, now_ns)
     return plan
+
+
+def _flows_of(owners: Collection[OwnerId], memory: Memory) -> list[Flow]:
+    """Flows that these may own, all of theirs among them."""
+    if any(kind != "thread" for kind, _ in owners):
+        return list(memory.table)
+    return [flow for _, tid in sorted(owners) for flow in memory.table.of_thread(tid)]
 
 
 def _place_after(at_ns: int, flow: Flow, nic: NicView, memory: Memory, now_ns: int) -> Plan:
@@ -190,7 +197,7 @@ def _place_after(at_ns: int, flow: Flow, nic: NicView, memory: Memory, now_ns: i
     if follow.is_guest(flow, nic, memory):
         at_ns += _GUEST_NS
     if at_ns > now_ns:
-        memory.defer(flow.key, at_ns)
+        memory.table.defer(flow.key, at_ns)
         return ()
     return _place_or_follow(flow, nic, memory, now_ns)
 
@@ -241,8 +248,8 @@ def _anothers(old: Flow, event: SocketSeen, nic: NicView) -> bool:
 def _place(flow: Flow, nic: NicView, memory: Memory, now_ns: int) -> Plan:
     """The action that brings a flow of the table to where it belongs, if one is due."""
     table = memory.table
-    memory.defer(flow.key, None)
-    if flow.state is FlowState.MANUAL or flow.key.wide or flow.key in memory.left:
+    memory.table.defer(flow.key, None)
+    if flow.state is FlowState.MANUAL or flow.key.wide or flow.key in memory.table.leaving():
         return ()
     if flow.left is not None and flow.location is not None:
         return retire(flow, memory, flow.left)
@@ -284,11 +291,11 @@ def _place(flow: Flow, nic: NicView, memory: Memory, now_ns: int) -> Plan:
     again_ns = table.noted(flow.key).dropped[1]
     if flow.location is None and now_ns < again_ns:
         if again_ns != NEVER_NS:
-            memory.defer(flow.key, again_ns)
+            memory.table.defer(flow.key, again_ns)
         table.put(replace(flow, target_queue=None, why=memory.why_dropped(flow.key)))
         return ()
     if flow.moved_ns and now_ns - flow.moved_ns < memory.in_force.hold_down_ns:
-        memory.defer(flow.key, flow.moved_ns + memory.in_force.hold_down_ns)
+        memory.table.defer(flow.key, flow.moved_ns + memory.in_force.hold_down_ns)
         return ()
     if flow.location is None and (why := budget.no_room(nic, memory, flow.key)) is not None:
         memory.overflow += flow.state is not FlowState.OVERFLOW
@@ -301,7 +308,7 @@ def _place(flow: Flow, nic: NicView, memory: Memory, now_ns: int) -> Plan:
         )
         return plan
     if (at_ns := memory.turn_ns(flow, now_ns)) > now_ns:
-        memory.defer(flow.key, at_ns)
+        memory.table.defer(flow.key, at_ns)
         table.put(replace(flow, why=_TURN) if flow.location is None else flow)
         return ()
     kind = ActionKind.INSERT if flow.location is None else ActionKind.REWRITE
@@ -324,7 +331,7 @@ def due(nics: dict[str, NicView], memory: Memory, now_ns: int) -> Plan:
         known.queues_due_ns = None
         if name in nics:
             plan += own(nics[name], memory.online(nics[name]), memory, now_ns)
-    for key in memory.take_due(now_ns):
+    for key in memory.table.take_due(now_ns):
         flow = memory.table.get(key)
         if flow is not None and flow.nic in nics and not budget.leaves_room(flow, memory):
             plan += _place_or_follow(flow, nics[flow.nic], memory, now_ns)
@@ -335,18 +342,23 @@ def retry(nics: dict[str, NicView], memory: Memory, now_ns: int) -> Plan:
     """The flows that found a NIC full and gain most from a filter, as far as it has room again.
     First those that were not put off: one that cannot be moved would keep a filter from them."""
     plan: list[Action] = []
-    waiting = (flow for flow in memory.table if budget.waits(flow))
-    full = [flow for flow in waiting if memory.table.noted(flow.key).due_ns is None]
+    waiting = (flow for name in nics for flow in memory.table.waiting(name))
+    full = [flow for flow in waiting if memory.table.due_ns(flow.key) is None]
+    if not full:
+        return ()
+    held_in = {
+        name: {who: len(keys) for who, keys in memory.table.filters_of(name).items()}
+        for name in nics
+    }
 
     def first(flow: Flow) -> tuple[int, int, float]:
         deferrals = memory.table.noted(flow.key).deferrals
-        held = {who: len(keys) for who, keys in memory.table.filters_of(flow.nic).items()}
-        fewest = -held_by(tenants_of(flow.thread), held)
+        fewest = -held_by(tenants_of(flow.thread), held_in[flow.nic])
         return -deferrals, fewest, budget.worth(flow, memory)
 
     for flow in nlargest(_RETRIES, full, key=first):
-        nic = nics.get(flow.nic)
-        if nic and budget.no_room(nic, memory, flow.key) is None:
+        nic = nics[flow.nic]
+        if budget.no_room(nic, memory, flow.key) is None:
             plan += _place(flow, nic, memory, now_ns)
     return tuple(plan)
 

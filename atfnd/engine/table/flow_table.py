@@ -7,20 +7,44 @@ flow that is not here is delivered by RSS. Nothing is evicted to admit a newcome
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import NamedTuple
+import heapq
+from collections import Counter, OrderedDict
+from collections.abc import (
+    Collection,
+    Hashable,
+    Iterable,
+    Iterator,
+    KeysView,
+    Mapping,
+    Sequence,
+    Set,
+)
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from typing import NamedTuple, TypeVar
 
 from atfnd.engine.ownership.shares import Tenant, whose
 from atfnd.engine.table.slots import FlowSlots
 from atfnd.engine.table.wide_key import Opening, covers, within
-from atfnd.model import Flow, FlowKey, FlowState, Protocol
+from atfnd.model import Action, ActionKind, Flow, FlowKey, FlowState, Protocol
 
-__all__ = ["Elsewhere", "FlowNotes", "FlowRecord", "FlowTable", "t_delete_in_force_ns"]
+__all__ = [
+    "Elsewhere",
+    "FlowNotes",
+    "FlowRecord",
+    "FlowTable",
+    "Hashed",
+    "Weight",
+    "Writing",
+    "t_delete_in_force_ns",
+    "waits",
+]
 
 _KNEE = 0.5  # up to this fill, T_delete is what the policy says
 _FLOOR = 1 / 16  # of T_delete, when the table is full
+_OUTDATED = 8  # entries of the agenda, besides half of them
+
+_Counted = TypeVar("_Counted", bound=Hashable)
 
 _Keys = dict[FlowKey, None]  # in the order in which they came: what is decided depends on it
 
@@ -52,7 +76,6 @@ class FlowNotes:
     """What decisions remember of a flow beside its entry. Replaced, never changed; most flows have
     none."""
 
-    due_ns: int | None = None  # look at it again, not before
     dropped: tuple[int, int] = (0, 0)  # its rule by the NIC: how often, retry after (ns)
     deferrals: int = 0  # in a row, of its move
     put_off: str = ""  # why, without its numbers
@@ -60,41 +83,150 @@ class FlowNotes:
     elsewhere: Elsewhere | None = None
 
 
+class Weight(NamedTuple):
+    """What a flow carries, and how far away it would be delivered without a filter of its own."""
+
+    bytes: int  # at the last look
+    at_ns: int
+    bytes_per_s: float | None  # recently; None: looked at once
+    mismatch: float  # 0: on its application's core; 1: on another one of that node
+    look: int = 0  # the number of the look that weighed it last
+
+    @property
+    def worth(self) -> float | None:
+        """None: not measured yet."""
+        return None if self.bytes_per_s is None else self.bytes_per_s * self.mismatch
+
+
+class Hashed(NamedTuple):
+    """The entry of the indirection table that a flow hashes to (None: to no one entry)."""
+
+    entry: int | None
+    bytes: int = 0  # at the last look
+    recently: int = 0  # bytes, those from before the last looks halved at each look
+
+
+class Writing(Enum):
+    """Why the filter of a flow that has just come is being written."""
+
+    CONNECT = "connect"
+    PORT = "port"  # a look at ports wants it
+
+
 _NOTHING = FlowNotes()
 
 
 @dataclass(slots=True)
 class FlowRecord:
-    """What the table knows of a flow beside the `Flow`, and forgets with it."""
+    """What the table knows of a flow beside the `Flow`, and forgets with it. Of what the table has
+    an index, only the table changes it."""
 
+    slot: int
     generation: int
-    notes: FlowNotes
+    notes: FlowNotes = _NOTHING
+    due_ns: int | None = None  # look at it again, not before
+    asked: Action | None = None  # a write of its filter: asked for, not answered
+    swap: tuple[FlowKey | None] | None = None  # its filter goes, to this flow
+    promised: bool = False  # a slot was cleared for it
+    writing: Writing | None = None
+    unjudged: bool = False  # a new policy may not want its filter
+    leaves: bool = False  # the policy leaves it alone: its filter is to go
+    hashed: Hashed | None = None
+    planned: bool = False  # its entry of the indirection table is looked at in the next plan
+    weight: Weight | None = None
+    rss: tuple[int, int | None] | None = None  # RSS's queue, by the RSS of this number
+    unused_ns: int | None = None  # of a prefix rule: since then no flow has come by it
+
+
+@dataclass(slots=True)
+class _OfNic:
+    """Indexes of the flows of one NIC, which ends with the last of them."""
+
+    flows: int = 0
+    rules: int = 0
+    led_to: dict[int, _Keys] = field(default_factory=dict)  # rules, by queue
+    steered: _Keys = field(default_factory=dict)  # with a rule
+    waiting: _Keys = field(default_factory=dict)  # for one
+    led: _Keys = field(default_factory=dict)  # by a rule for many flows
+    aimless: _Keys = field(default_factory=dict)  # without a rule, or a target CPU
+    astray: _Keys = field(default_factory=dict)  # their rule leads elsewhere
+    adopted: _Keys = field(default_factory=dict)  # with a rule of an earlier run
+    filters: dict[Tenant, _Keys] = field(default_factory=dict)  # flows with one
+    listens: Counter[Tenant] = field(default_factory=Counter)  # entries of ports
+    inserting: dict[FlowKey, Action] = field(default_factory=dict)  # asked for
+    rewriting: dict[FlowKey, Action] = field(default_factory=dict)  # the same
+    swaps: dict[FlowKey, FlowKey | None] = field(default_factory=dict)  # whose rule goes, for which
+    promised: _Keys = field(default_factory=dict)
+    planned: _Keys = field(default_factory=dict)
+    hashed: dict[int | None, _Keys] = field(default_factory=dict)  # by entry
+
+
+_NO_NIC = _OfNic()  # never changed
+
+
+def waits(flow: Flow) -> bool:
+    """It found no filter left."""
+    return flow.state is FlowState.OVERFLOW and flow.location is None and not flow.key.wide
+
+
+def _astray(flow: Flow) -> bool:
+    """It has a rule, and was last seen on another queue than that of the rule. Only TCP flows prove
+    that the rule is without effect (`filters.ineffective`)."""
+    return (
+        flow.rx_queue != flow.target_queue
+        and flow.rx_queue is not None
+        and flow.location is not None
+        and flow.state is FlowState.STEERED
+        and flow.key.protocol == Protocol.TCP
+    )
+
+
+def _counted_alike(old: Flow, new: Flow) -> bool:
+    """No index but that of slots differs between them."""
+    return (
+        old.state is new.state
+        and old.rx_queue == new.rx_queue
+        and old.location == new.location
+        and old.target_queue == new.target_queue
+        and (old.target_cpu is None) == (new.target_cpu is None)
+        and (old.thread is new.thread or old.thread == new.thread)
+        and old.nic == new.nic
+        and old.rule_name == new.rule_name
+        and old.listener == new.listener
+    )
 
 
 class FlowTable:
-    """Flows by key and by socket cookie, with how many rules each queue serves."""
+    """Flows by key and by socket cookie, and what is remembered of each. The indexes are for speed,
+    and follow the entries."""
 
-    def __init__(self, capacity: int, notes: Mapping[FlowKey, FlowNotes] | None = None) -> None:
-        """`notes` are those of flows that are about to be put."""
+    def __init__(self, capacity: int) -> None:
         self.capacity = capacity
-        self._slots: FlowSlots[FlowKey] = FlowSlots()
+        self._slots = FlowSlots()
+        self._records: dict[FlowKey, FlowRecord] = {}
+        self._begun = 0  # generations
+        self._nics: dict[str, _OfNic] = {}
         self._cookies: dict[int, FlowKey | tuple[FlowKey, ...]] = {}
         self._threads: dict[int, _Keys] = {}
-        self._load: dict[tuple[str, int], int] = {}
         self._ports: _Keys = {}  # of listeners
         self._prefixes: dict[FlowKey, Opening] = {}  # of other keys that stand for many flows
         self._openings: Counter[Opening] = Counter()
-        self._stand: dict[tuple[str, FlowState, str], int] = {}
-        self._filters: dict[str, dict[Tenant, _Keys]] = {}  # by NIC: flows with one
-        self._listens: dict[tuple[str, Tenant], int] = {}  # entries of ports, by NIC
-        self._bare: dict[Tenant, _Keys] = {}  # flows without
+        self._stand: Counter[tuple[str, FlowState, str]] = Counter()
+        self._bare: dict[Tenant, _Keys] = {}  # flows without a filter
         self.entries: Counter[Tenant] = Counter()  # of this table
-        self._entries: dict[FlowKey, FlowRecord] = {}
-        self._begun = 0  # generations
-        self._coming = dict(notes or {})  # until their flows are put
+        self._noted: _Keys = {}  # with notes
+        self._writing: _Keys = {}
+        self._leaving: _Keys = {}
+        self._agenda: list[tuple[int, FlowKey]] = []  # a heap; some are outdated
+        self._due = 0  # flows that are due some time
+        # Flows that found no room here, the last ones, for show: they have no record.
+        self.overflowed: OrderedDict[FlowKey, Flow] = OrderedDict()
+        # Sockets of flows that the policy leaves alone and that have ended: the observer still
+        # knows them.
+        self.left_behind: set[int] = set()
 
     def __len__(self) -> int:
-        return self._slots.taken()
+        return len(self._records)
 
     def __iter__(self) -> Iterator[Flow]:
         """Every flow; the table must not change meanwhile."""
@@ -105,71 +237,313 @@ class FlowTable:
         return self._slots
 
     def get(self, key: FlowKey) -> Flow | None:
-        return self._slots.of(key)
+        record = self._records.get(key)
+        return None if record is None else self._slots[record.slot]
+
+    def record(self, key: FlowKey) -> FlowRecord | None:
+        """What is known beside the flow. None: there is no entry."""
+        return self._records.get(key)
 
     def generation(self, key: FlowKey) -> int:
         """The generation of an entry: it changes as soon as the entry belongs to another socket.
         What was decided for an earlier socket then no longer counts. 0: there is no entry."""
-        entry = self._entries.get(key)
-        return 0 if entry is None else entry.generation
-
-    def noted(self, key: FlowKey) -> FlowNotes:
-        """What is remembered of a flow."""
-        entry = self._entries.get(key)
-        return _NOTHING if entry is None else entry.notes
-
-    def note(self, key: FlowKey, notes: FlowNotes) -> None:
-        """Remember this until the flow's entry ends, whichever socket it comes to belong to.
-        Nothing is remembered of a flow without an entry."""
-        if (entry := self._entries.get(key)) is not None:
-            entry.notes = _NOTHING if notes == _NOTHING else notes
-
-    def notes(self) -> Mapping[FlowKey, FlowNotes]:
-        """Of all flows that have some. Reads the whole table."""
-        entries = self._entries.items()
-        return {key: entry.notes for key, entry in entries if entry.notes is not _NOTHING}
+        record = self._records.get(key)
+        return 0 if record is None else record.generation
 
     def full(self) -> bool:
         """No room for a newcomer."""
         return len(self) >= self.capacity
 
+    def others(self, keys: Set[FlowKey]) -> list[FlowKey]:
+        """The entries that are not among these."""
+        return [key for key in self._records if key not in keys]
+
+    def cookies(self) -> KeysView[int]:
+        """The sockets of all entries."""
+        return self._cookies.keys()
+
     def put(self, flow: Flow) -> None:
         """Add or replace; for a new key, the caller has asked `full` first."""
-        old = self.get(flow.key)
-        if old is None or (old.cookie != flow.cookie and not flow.key.wide):
+        record = self._records.get(flow.key)
+        if record is None:
             self._begun += 1
-            entry = self._entries.get(flow.key)
-            if entry is None:
-                notes = self._coming.pop(flow.key, _NOTHING)
-                self._entries[flow.key] = FlowRecord(self._begun, notes)
-            else:
-                entry.generation = self._begun
-        if old is not None:
+            self._records[flow.key] = FlowRecord(self._slots.add(flow), self._begun)
+            self.overflowed.pop(flow.key, None)
+            self._used_by(flow)
+            self._count(flow, 1)
+            if flow.key.listens:
+                self._ports[flow.key] = None
+            elif flow.key.wide:
+                self._prefixes[flow.key] = opening = Opening.of(flow.key)
+                self._openings[opening] += 1
+            return
+        old = self._slots[record.slot]
+        assert old is not None
+        if old.nic != flow.nic:
+            self._forget(flow.key)
+        self._slots.replace(record.slot, flow)
+        if old.cookie != flow.cookie and not flow.key.wide:
+            self._begun += 1
+            record.generation = self._begun
+            self._stay(flow.key, record, old.cookie)
+        if old.cookie != flow.cookie or old.thread != flow.thread:
+            self._not_used_by(old)
+            self._used_by(flow)
+        if not _counted_alike(old, flow):
             self._count(old, -1)
-        if old is None or (old.cookie, old.thread) != (flow.cookie, flow.thread):
-            if old is not None:
-                self._forget(old)
-            known = self.keys_of(flow.cookie)
-            self._cookies[flow.cookie] = (*known, flow.key) if known else flow.key
-            if flow.thread is not None:
-                self._threads.setdefault(flow.thread.tid, {})[flow.key] = None
-        self._slots.put(flow.key, flow)
-        self._count(flow, 1)
-        if flow.key.listens:
-            self._ports[flow.key] = None
-        elif old is None and flow.key.wide:
-            self._prefixes[flow.key] = opening = Opening.of(flow.key)
-            self._openings[opening] += 1
+            self._count(flow, 1)
+            self._end_of(old.nic)
 
     def remove(self, key: FlowKey) -> None:
         """Forget a flow; KeyError when it is not here."""
-        flow = self._slots.drop(key)
-        del self._entries[key]
+        record = self._records[key]
+        flow = self._slots[record.slot]
+        assert flow is not None
+        self._forget(key)
+        self._stay(key, record, flow.cookie)
         self._count(flow, -1)
-        self._forget(flow)
+        self._end_of(flow.nic)
+        self._not_used_by(flow)
         self._ports.pop(key, None)
         if (opening := self._prefixes.pop(key, None)) is not None:
             self._openings -= Counter([opening])
+        self._slots.drop(record.slot)
+        del self._records[key]
+
+    def _end_of(self, nic: str) -> None:
+        """If that was the last flow of a NIC, its indexes end."""
+        if not self._nics[nic].flows:
+            del self._nics[nic]
+
+    def _forget(self, key: FlowKey) -> None:
+        """What is remembered of a flow ends: take it out of the indexes."""
+        self.note(key, _NOTHING)
+        self.defer(key, None)
+        self.answered(key)
+        self.gives(key, None)
+        self.promise(key, False)
+        self.writes(key, None)
+        self.hash(key, None)
+        self.plan(key, False)
+
+    # ---- what is remembered of a flow, until its entry ends
+
+    def noted(self, key: FlowKey) -> FlowNotes:
+        """What is remembered of a flow."""
+        record = self._records.get(key)
+        return _NOTHING if record is None else record.notes
+
+    def note(self, key: FlowKey, notes: FlowNotes) -> None:
+        """Remember this until the flow's entry ends, whichever socket it comes to belong to.
+        Nothing is remembered of a flow without an entry."""
+        if (record := self._records.get(key)) is None:
+            return
+        if notes == _NOTHING:
+            record.notes = _NOTHING
+            self._noted.pop(key, None)
+        else:
+            record.notes = notes
+            self._noted[key] = None
+
+    def notes(self) -> Mapping[FlowKey, FlowNotes]:
+        """Of all flows that have some."""
+        return {key: self._records[key].notes for key in self._noted}
+
+    def due_ns(self, key: FlowKey) -> int | None:
+        """When to look at a flow again. None: there is no need to."""
+        record = self._records.get(key)
+        return None if record is None else record.due_ns
+
+    def defer(self, key: FlowKey, at_ns: int | None) -> None:
+        """Look at this flow again, not before `at_ns`; None: there is no need to."""
+        record = self._records.get(key)
+        if record is None or record.due_ns == at_ns:
+            return
+        self._due += (at_ns is not None) - (record.due_ns is not None)
+        record.due_ns = at_ns
+        if at_ns is not None:
+            heapq.heappush(self._agenda, (at_ns, key))
+        if not self._due:
+            self._agenda.clear()
+        elif len(self._agenda) > 2 * self._due + _OUTDATED:
+            self._agenda = [each for each in self._agenda if self._is_due(*each)]
+            heapq.heapify(self._agenda)
+
+    def _is_due(self, at_ns: int, key: FlowKey) -> bool:
+        return self.due_ns(key) == at_ns
+
+    def deferred(self) -> dict[FlowKey, int]:
+        """When each deferred flow is due."""
+        return {key: at_ns for at_ns, key in self._agenda if self._is_due(at_ns, key)}
+
+    def next_due_ns(self) -> int | None:
+        """When the first deferred flow is due."""
+        while self._agenda and not self._is_due(*self._agenda[0]):
+            heapq.heappop(self._agenda)
+        return self._agenda[0][0] if self._agenda else None
+
+    def take_due(self, now_ns: int) -> list[FlowKey]:
+        """The flows that are due; they are no longer deferred."""
+        keys = []
+        while (at_ns := self.next_due_ns()) is not None and at_ns <= now_ns:
+            _, key = heapq.heappop(self._agenda)
+            self.defer(key, None)
+            keys.append(key)
+        return keys
+
+    def ask(self, action: Action) -> None:
+        """The filter of an entry is to be written; another write that was asked for is
+        outdated."""
+        record = None if action.key is None else self._records.get(action.key)
+        if record is None or action.key is None:
+            return
+        self.answered(action.key)
+        record.asked = action
+        self._asked(action.kind, self._of(action.key))[action.key] = action
+        if action.kind is ActionKind.INSERT:
+            self.promise(action.key, False)
+
+    def asked(self, key: FlowKey) -> Action | None:
+        """The write of its filter that was asked for and not answered."""
+        record = self._records.get(key)
+        return None if record is None else record.asked
+
+    def answered(self, key: FlowKey) -> None:
+        """No write of its filter is asked for any more."""
+        record = self._records.get(key)
+        if record is not None and record.asked is not None:
+            del self._asked(record.asked.kind, self._of(key))[key]
+            record.asked = None
+
+    def inserting(self, nic: str) -> Mapping[FlowKey, Action]:
+        """The filters to be inserted into a NIC that were asked for and not answered."""
+        return self._nics.get(nic, _NO_NIC).inserting
+
+    def rewriting(self, nic: str) -> Mapping[FlowKey, Action]:
+        """The same of filters to be rewritten."""
+        return self._nics.get(nic, _NO_NIC).rewriting
+
+    def gives(self, key: FlowKey, swap: tuple[FlowKey | None] | None) -> None:
+        """The filter of an entry is to go, to this flow (or to none); None: it stays."""
+        record = self._records.get(key)
+        if record is not None and record.swap != swap:
+            record.swap = swap
+            if swap is None:
+                del self._of(key).swaps[key]
+            else:
+                self._of(key).swaps[key] = swap[0]
+
+    def swaps(self, nic: str) -> Mapping[FlowKey, FlowKey | None]:
+        """The entries of a NIC whose filter is to go, and to which flow."""
+        return self._nics.get(nic, _NO_NIC).swaps
+
+    def promise(self, key: FlowKey, promised: bool) -> None:
+        """A slot of the NIC was cleared for this flow, or no longer is."""
+        record = self._records.get(key)
+        if record is not None and record.promised != promised:
+            record.promised = promised
+            _mark(self._of(key).promised, key, promised)
+
+    def promised(self, nic: str) -> Collection[FlowKey]:
+        """The flows of a NIC for which a slot was cleared."""
+        return self._nics.get(nic, _NO_NIC).promised
+
+    def writes(self, key: FlowKey, writing: Writing | None) -> None:
+        """The first filter of an entry is being written, or no longer is."""
+        record = self._records.get(key)
+        if record is not None and record.writing is not writing:
+            record.writing = writing
+            _mark(self._writing, key, writing is not None)
+
+    def writing(self, why: Writing) -> list[FlowKey]:
+        """The entries whose first filter is being written."""
+        return [key for key in self._writing if self._records[key].writing is why]
+
+    def leave(self, key: FlowKey) -> None:
+        """The policy leaves this flow alone: its filter is to go."""
+        if (record := self._records.get(key)) is not None:
+            record.leaves = True
+            self._leaving[key] = None
+
+    def stay(self) -> set[FlowKey]:
+        """No flow is to go any more. Returns those that were."""
+        were = {*self._leaving}
+        for key in were:
+            self._records[key].leaves = False
+        self._leaving.clear()
+        return were
+
+    def leaving(self) -> Collection[FlowKey]:
+        """The flows that the policy leaves alone and that have an entry."""
+        return self._leaving
+
+    def _stay(self, key: FlowKey, record: FlowRecord, cookie: int) -> None:
+        """The socket of a flow that was to go has ended, or its entry."""
+        if record.leaves:
+            record.leaves = False
+            del self._leaving[key]
+            self.left_behind.add(cookie)
+
+    def hash(self, key: FlowKey, hashed: Hashed | None) -> None:
+        """A flow hashes to this entry of the indirection table. None: that is not known."""
+        record = self._records.get(key)
+        if record is None:
+            return
+        old, record.hashed = record.hashed, hashed
+        if old is not None:
+            _sort(self._of(key).hashed, old.entry, key, False)
+        if hashed is not None:
+            _sort(self._of(key).hashed, hashed.entry, key, True)
+
+    def hashed(self, nic: str) -> Mapping[int | None, Collection[FlowKey]]:
+        """The flows of a NIC by their entry of the indirection table, as far as that is known."""
+        return self._nics.get(nic, _NO_NIC).hashed
+
+    def plan(self, key: FlowKey, planned: bool) -> None:
+        """Look at the entry of this flow in the next plan, or no more."""
+        record = self._records.get(key)
+        if record is not None and record.planned != planned:
+            record.planned = planned
+            _mark(self._of(key).planned, key, planned)
+
+    def planned(self, nic: str) -> Collection[FlowKey]:
+        """The flows whose entry is looked at in the next plan."""
+        return self._nics.get(nic, _NO_NIC).planned
+
+    def remembered(self, nic: str) -> dict[FlowKey, FlowRecord]:
+        """A copy of the records of a NIC's flows, where they say more than that there is one."""
+        of = self._nics.get(nic, _NO_NIC)
+        some = (
+            *self._noted, *self._leaving, *of.inserting, *of.rewriting, *of.swaps, *of.promised,
+            *of.planned, *(key for keys in of.hashed.values() for key in keys),
+            *(of.steered if of.waiting else ()), *of.waiting,
+        )  # fmt: skip
+        return {key: replace(self._records[key]) for key in dict.fromkeys(some)}
+
+    def remember(self, key: FlowKey, before: FlowRecord) -> None:
+        """Take over what a record of another table says of this entry."""
+        self.note(key, FlowNotes(dropped=before.notes.dropped))
+        if before.asked is not None:
+            self.ask(before.asked)
+        self.gives(key, before.swap)
+        self.promise(key, before.promised)
+        self.hash(key, before.hashed)
+        self.plan(key, before.planned)
+        if before.leaves:
+            self.leave(key)
+        record = self._records[key]
+        record.weight, record.rss = before.weight, before.rss
+
+    # ---- indexes
+
+    def _of(self, key: FlowKey) -> _OfNic:
+        """The indexes of an entry's NIC."""
+        flow = self._slots[self._records[key].slot]
+        assert flow is not None
+        return self._nics[flow.nic]
+
+    def _asked(self, kind: ActionKind, of: _OfNic) -> dict[FlowKey, Action]:
+        return of.inserting if kind is ActionKind.INSERT else of.rewriting
 
     def keys_of(self, cookie: int) -> tuple[FlowKey, ...]:
         """The flows of one socket: none, one, or two for a dual-stack UDP socket."""
@@ -192,24 +566,55 @@ class FlowTable:
 
     def rules_on(self, nic: str, queue: int) -> int:
         """How many of our rules point to this queue."""
-        return self._load.get((nic, queue), 0)
+        return len(self._nics.get(nic, _NO_NIC).led_to.get(queue, ()))
 
     def rules_in(self, nic: str) -> int:
         """How many rules this NIC holds for us."""
-        return sum(count for (name, _), count in self._load.items() if name == nic)
+        return self._nics.get(nic, _NO_NIC).rules
 
     def filters_of(self, nic: str) -> Mapping[Tenant, Collection[FlowKey]]:
         """The flows with a filter of their own in this NIC, and ports with one, by tenant: kept,
         not counted."""
-        return self._filters.get(nic, {})
+        return self._nics.get(nic, _NO_NIC).filters
 
     def ports_held(self, nic: str, tenant: Tenant) -> int:
         """How many ports of a tenant have a filter in this NIC, or are about to get one."""
-        return self._listens.get((nic, tenant), 0)
+        return self._nics.get(nic, _NO_NIC).listens[tenant]
 
     def bare_of(self, tenant: Tenant) -> Collection[FlowKey]:
         """The flows of a tenant that have no filter of their own."""
         return self._bare.get(tenant, ())
+
+    def waiting(self, nic: str) -> list[Flow]:
+        """The flows of a NIC that found no filter left."""
+        return self._flows(self._nics.get(nic, _NO_NIC).waiting)
+
+    def led(self, nic: str) -> list[Flow]:
+        """The flows of a NIC without a rule of their own that a rule for many flows leads."""
+        return self._flows(self._nics.get(nic, _NO_NIC).led)
+
+    def astray(self) -> list[Flow]:
+        """The flows that were last seen on another queue than that of their rule."""
+        return [flow for of in self._nics.values() for flow in self._flows(of.astray)]
+
+    def led_to(self, nic: str, queue: int) -> list[Flow]:
+        """The flows whose rule points to this queue, and ports and prefixes whose does."""
+        return self._flows(self._nics.get(nic, _NO_NIC).led_to.get(queue, ()))
+
+    def aimless(self, nic: str) -> list[Flow]:
+        """The flows of a NIC that have no rule, or no CPU that they should come to."""
+        return self._flows(self._nics.get(nic, _NO_NIC).aimless)
+
+    def adopted(self, nic: str) -> list[Flow]:
+        """The flows of a NIC whose rule is of an earlier run."""
+        return self._flows(self._nics.get(nic, _NO_NIC).adopted)
+
+    def steered(self, nic: str) -> list[Flow]:
+        """Flows with a rule in this NIC."""
+        return self._flows(self._nics.get(nic, _NO_NIC).steered)
+
+    def _flows(self, keys: Iterable[FlowKey]) -> list[Flow]:
+        return [flow for key in keys if (flow := self.get(key)) is not None]
 
     def covering(self, key: FlowKey) -> Flow | None:
         """The entry of the rule that delivers a flow without one of its own, a port's or a
@@ -219,8 +624,7 @@ class FlowTable:
 
     def prefix_rules(self, nic: str) -> list[Flow]:
         """The entries that stand for many flows and are not of ports."""
-        found = [self.get(key) for key in self._prefixes]
-        return [entry for entry in found if entry is not None and entry.nic == nic]
+        return [entry for entry in self._flows(self._prefixes) if entry.nic == nic]
 
     def wide(self, nic: str) -> list[Flow]:
         """The entries that stand for many flows, of ports and prefixes."""
@@ -228,8 +632,11 @@ class FlowTable:
 
     def ports(self, nic: str) -> list[Flow]:
         """The entries of ports, with a rule or without one yet."""
-        found = (self.get(key) for key in self._ports)
-        return [entry for entry in found if entry is not None and entry.nic == nic]
+        return [entry for entry in self.every_port() if entry.nic == nic]
+
+    def every_port(self) -> list[Flow]:
+        """The same, of all NICs."""
+        return self._flows(self._ports)
 
     def _prefixes_of(self, key: FlowKey) -> Iterator[Flow]:
         for opening in self._openings:
@@ -250,10 +657,6 @@ class FlowTable:
             if entry is not None:
                 yield entry
 
-    def steered(self, nic: str) -> Iterator[Flow]:
-        """Flows with a rule in this NIC."""
-        return (flow for flow in self if flow.nic == nic and flow.location is not None)
-
     def standing(self) -> Mapping[tuple[str, FlowState, str], int]:
         """How many flows of an interface are in each state, by policy rule. Kept up to date, so
         that asking costs nothing."""
@@ -266,7 +669,13 @@ class FlowTable:
             counts[state] += count
         return counts
 
-    def _forget(self, flow: Flow) -> None:
+    def _used_by(self, flow: Flow) -> None:
+        known = self.keys_of(flow.cookie)
+        self._cookies[flow.cookie] = (*known, flow.key) if known else flow.key
+        if flow.thread is not None:
+            self._threads.setdefault(flow.thread.tid, {})[flow.key] = None
+
+    def _not_used_by(self, flow: Flow) -> None:
         rest = tuple(key for key in self.keys_of(flow.cookie) if key != flow.key)
         if rest:
             self._cookies[flow.cookie] = rest[0] if len(rest) == 1 else rest
@@ -279,41 +688,67 @@ class FlowTable:
                 del self._threads[flow.thread.tid]
 
     def _count(self, flow: Flow, change: int) -> None:
-        stands = flow.nic, flow.state, flow.rule_name
-        if count := self._stand.get(stands, 0) + change:
-            self._stand[stands] = count
-        else:
-            del self._stand[stands]
-        if flow.location is not None and flow.target_queue is not None:
-            place = flow.nic, flow.target_queue
-            self._load[place] = self._load.get(place, 0) + change
-        if flow.key.listens:
-            self._count_port(flow, change)
-        elif not flow.key.wide:
-            ruled = flow.location is not None
-            self._belongs(
-                flow, self._filters.setdefault(flow.nic, {}) if ruled else self._bare, change
-            )
+        key, ruled, here = flow.key, flow.location is not None, change > 0
+        of = self._nics.get(flow.nic)
+        if of is None:
+            of = self._nics[flow.nic] = _OfNic()
+        of.flows += change
+        _add(self._stand, (flow.nic, flow.state, flow.rule_name), change)
+        if ruled:
+            _mark(of.steered, key, here)
+            if flow.target_queue is not None:
+                of.rules += change
+                _sort(of.led_to, flow.target_queue, key, here)
+            if _astray(flow):
+                _mark(of.astray, key, here)
+            if not flow.rule_name:
+                _mark(of.adopted, key, here)
+        elif waits(flow):
+            _mark(of.waiting, key, here)
+        if flow.state is FlowState.PORT:
+            _mark(of.led, key, here)
+        if not ruled or flow.target_cpu is None:
+            _mark(of.aimless, key, here)
+        if key.listens:
             for tenant in whose(flow):
-                self.entries[tenant] += change
-                if not self.entries[tenant]:
-                    del self.entries[tenant]
+                _add(of.listens, tenant, change)
+            if ruled:
+                _belongs(flow, of.filters, here)
+        elif not key.wide:
+            _belongs(flow, of.filters if ruled else self._bare, here)
+            for tenant in whose(flow):
+                _add(self.entries, tenant, change)
 
-    def _count_port(self, flow: Flow, change: int) -> None:
-        for tenant in whose(flow):
-            at = flow.nic, tenant
-            if count := self._listens.get(at, 0) + change:
-                self._listens[at] = count
-            else:
-                del self._listens[at]
-        if flow.location is not None:
-            self._belongs(flow, self._filters.setdefault(flow.nic, {}), change)
 
-    def _belongs(self, flow: Flow, to: dict[Tenant, _Keys], change: int) -> None:
-        for tenant in whose(flow):
-            if change > 0:
-                to.setdefault(tenant, {})[flow.key] = None
-                continue
-            to[tenant].pop(flow.key, None)
-            if not to[tenant]:
-                del to[tenant]
+def _mark(index: _Keys, key: FlowKey, here: bool) -> None:
+    if here:
+        index[key] = None
+    else:
+        index.pop(key, None)
+
+
+def _sort(index: dict[_Counted, _Keys], of: _Counted, key: FlowKey, here: bool) -> None:
+    """No part of the index stays empty."""
+    if here:
+        index.setdefault(of, {})[key] = None
+        return
+    del index[of][key]
+    if not index[of]:
+        del index[of]
+
+
+def _add(counts: Counter[_Counted], of: _Counted, change: int) -> None:
+    """No count stays at zero."""
+    counts[of] += change
+    if not counts[of]:
+        del counts[of]
+
+
+def _belongs(flow: Flow, to: dict[Tenant, _Keys], here: bool) -> None:
+    for tenant in whose(flow):
+        if here:
+            to.setdefault(tenant, {})[flow.key] = None
+            continue
+        to[tenant].pop(flow.key, None)
+        if not to[tenant]:
+            del to[tenant]

@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-import heapq
-from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
@@ -37,7 +35,6 @@ __all__ = [
     "NicMemory",
     "RulesInForce",
     "Spending",
-    "Weight",
 ]
 
 _OVERFLOW_SHOWN = 256
@@ -121,28 +118,10 @@ class RulesInForce:
 
 @dataclass(slots=True)
 class Buckets:
-    """The indirection table of one NIC: which flows hash to an entry, and when we moved it."""
+    """The indirection table of one NIC. Which flows hash to an entry is in their records."""
 
-    shape: tuple[bytes, int]  # key and size of the table that `entry` was computed for
-    waiting: set[FlowKey] = field(default_factory=set)  # flows to be looked at
-    entry: dict[FlowKey, int | None] = field(default_factory=dict)
-    flows: dict[int | None, set[FlowKey]] = field(default_factory=dict)  # by entry
-    recent: dict[FlowKey, tuple[int, int]] = field(default_factory=dict)  # bytes: then, recently
+    shape: tuple[bytes, int]  # key and size of the table that their entries were computed for
     moved_ns: dict[int, int] = field(default_factory=dict)  # by entry
-
-
-class Weight(NamedTuple):
-    """What a flow carries, and how far away it would be delivered without a filter of its own."""
-
-    bytes: int  # at the last look
-    at_ns: int
-    bytes_per_s: float | None  # recently; None: looked at once
-    mismatch: float  # 0: on its application's core; 1: on another one of that node
-
-    @property
-    def worth(self) -> float | None:
-        """None: not measured yet."""
-        return None if self.bytes_per_s is None else self.bytes_per_s * self.mismatch
 
 
 class FoundFull(NamedTuple):
@@ -155,22 +134,17 @@ class FoundFull(NamedTuple):
 
 @dataclass(slots=True)
 class Spending:
-    """The filters of one NIC: which are taken, and what they are worth
-    (`engine.filters.budget`)."""
+    """The filters of one NIC, beside what the records of its flows say (`engine.filters.budget`).
+    The keys here stand for many flows, and have no entry as long as they have no filter."""
 
-    inserting: dict[FlowKey, Action] = field(default_factory=dict)  # asked for, not answered
-    rewriting: dict[FlowKey, Action] = field(default_factory=dict)  # the same
-    swaps: dict[FlowKey, FlowKey | None] = field(default_factory=dict)  # whose rule goes, for which
-    covers: set[FlowKey] = field(default_factory=set)  # for many flows: would save other filters
-    later: dict[FlowKey, tuple[int, int]] = field(default_factory=dict)  # of those: see `put_off`
+    covers: set[FlowKey] = field(default_factory=set)  # a rule for them would save other filters
+    promised: set[FlowKey] = field(default_factory=set)  # of these: a slot was cleared for them
+    later: dict[FlowKey, tuple[int, int]] = field(default_factory=dict)  # see `put_off`
     prefixes_later: tuple[int, int] = (0, 0)  # the same, for any prefix rule
-    unused_ns: dict[FlowKey, int] = field(default_factory=dict)  # of prefix rules: no flow since
-    promised: set[FlowKey] = field(default_factory=set)  # a slot was cleared for them
     found_full: dict[int, FoundFull] = field(default_factory=dict)  # by address family
     refused: bool = False  # the NIC found itself full since the last look
-    weights: dict[FlowKey, Weight] = field(default_factory=dict)
-    rss: Rss | None = None  # that `predicted` is by
-    predicted: dict[FlowKey, int | None] = field(default_factory=dict)  # RSS's queue
+    look: int = 0  # how often filters were weighed
+    rss: tuple[int, Rss | None] = (0, None)  # its number, that `FlowRecord.rss` is by
 
 
 @dataclass(slots=True)
@@ -190,11 +164,6 @@ class NicMemory:
     strays: dict[FlowKey | None, Action] = field(default_factory=dict)  # `filters.strays`
     last_end: dict[int | None, tuple[str, str]] = field(default_factory=dict)  # of moves, by queue
 
-    @property
-    def waiting(self) -> set[FlowKey]:
-        """The flows whose entry of the indirection table is to be looked at."""
-        return set() if self.buckets is None else self.buckets.waiting
-
 
 @dataclass(slots=True)
 class Memory:
@@ -203,16 +172,11 @@ class Memory:
     table: FlowTable
     in_force: RulesInForce
     nics: dict[str, NicMemory] = field(default_factory=dict)  # those that are served
-    agenda: list[tuple[int, FlowKey]] = field(default_factory=list)  # a heap; some are outdated
-    overflowed: OrderedDict[FlowKey, Flow] = field(default_factory=OrderedDict)  # bounded
     thread_cpu: dict[int, tuple[int, int]] = field(default_factory=dict)  # tid -> CPU, since (ns)
     cpus: Mapping[int, Cpu] = field(default_factory=dict)  # as last read
     busy: Mapping[int, int] = field(default_factory=dict)  # by CPU, in quarters (`load`)
     steps: dict[StepsOf, list[Step]] = field(default_factory=dict)  # of these CPUs; bounded
     cpusets: dict[int, frozenset[int] | None] = field(default_factory=dict)  # tid -> its cpuset
-    # Flows that must go under a new policy, with their cookies. This outlives their entries: when
-    # these are gone, the observer must forget the sockets.
-    left: dict[FlowKey, int] = field(default_factory=dict)
     audited_ns: int = 0  # when recent use was last read
     trials: Trials = field(default_factory=Trials)  # of the placement `auto`
     overflow: int = 0  # flows turned away since start
@@ -238,7 +202,7 @@ class Memory:
 
     def knows_flows(self) -> bool:
         """An audit has something to compare with sockets, or something to forget."""
-        return bool(len(self.table) or self.overflowed or self.thread_cpu or self.cpusets)
+        return bool(len(self.table) or self.table.overflowed or self.thread_cpu or self.cpusets)
 
     def in_use(self, flow: Flow, idle_ns: int) -> bool:
         """It was used within `idle_ns` before the last audit, or since."""
@@ -264,38 +228,10 @@ class Memory:
         """The CPUs have been read (again)."""
         self.cpus, self.steps = {cpu.index: cpu for cpu in cpus}, {}
 
-    def defer(self, key: FlowKey, at_ns: int | None) -> None:
-        """Look at this flow of the table again, not before `at_ns`; None: there is no need to."""
-        notes = self.table.noted(key)
-        if notes.due_ns == at_ns:
-            return
-        self.table.note(key, replace(notes, due_ns=at_ns))
-        if at_ns is not None:
-            heapq.heappush(self.agenda, (at_ns, key))
-
-    def deferred(self) -> dict[FlowKey, int]:
-        """When each deferred flow is due."""
-        notes = self.table.notes().items()
-        return {key: each.due_ns for key, each in notes if each.due_ns is not None}
-
     def next_due_ns(self) -> int | None:
         """When the first deferred flow, or a look at whose the queues are, is due."""
-        all_ns = self._next_flow_ns(), *(nic.queues_due_ns for nic in self.nics.values())
+        all_ns = self.table.next_due_ns(), *(nic.queues_due_ns for nic in self.nics.values())
         return min((each for each in all_ns if each is not None), default=None)
-
-    def _next_flow_ns(self) -> int | None:
-        while self.agenda and self.table.noted(self.agenda[0][1]).due_ns != self.agenda[0][0]:
-            heapq.heappop(self.agenda)
-        return self.agenda[0][0] if self.agenda else None
-
-    def take_due(self, now_ns: int) -> list[FlowKey]:
-        """The flows that are due; they are no longer deferred."""
-        keys = []
-        while (at_ns := self._next_flow_ns()) is not None and at_ns <= now_ns:
-            _, key = heapq.heappop(self.agenda)
-            self.defer(key, None)
-            keys.append(key)
-        return keys
 
     def would_be_listed(self, flow: Flow, now_ns: int) -> bool:
         """If the NIC were going to drop this flow's rule, it would have done so."""
@@ -313,7 +249,7 @@ class Memory:
         again_ns = now_ns + (_BACK_OFF_NS << times - 1) if times < _DROPS else NEVER_NS
         self.table.note(key, replace(notes, dropped=(times, again_ns)))
         if again_ns != NEVER_NS:
-            self.defer(key, again_ns)
+            self.table.defer(key, again_ns)
         return self.why_dropped(key)
 
     def not_dropped(self, key: FlowKey) -> None:
@@ -352,7 +288,7 @@ class Memory:
         self.table.note(flow.key, replace(notes, deferrals=times + 1, put_off=why))
         back_off_ns = max(self.in_force.hold_down_ns, _AGAIN_NS) << min(times, 16)
         most_ns = _TRIED_AGAIN_MAX_NS if tried else _AGAIN_MAX_NS
-        self.defer(flow.key, now_ns + min(back_off_ns, most_ns))
+        self.table.defer(flow.key, now_ns + min(back_off_ns, most_ns))
         return why != notes.put_off
 
     def not_put_off(self, key: FlowKey) -> None:
@@ -368,16 +304,17 @@ class Memory:
 
     def turn_away(self, flow: Flow) -> None:
         """Count a flow that found the table full, and keep it for show."""
-        self.overflow += flow.key not in self.overflowed
-        self.overflowed[flow.key] = flow
-        self.overflowed.move_to_end(flow.key)
-        while len(self.overflowed) > _OVERFLOW_SHOWN:
-            self.overflowed.popitem(last=False)
+        known = self.table.overflowed
+        self.overflow += flow.key not in known
+        known[flow.key] = flow
+        known.move_to_end(flow.key)
+        while len(known) > _OVERFLOW_SHOWN:
+            known.popitem(last=False)
 
     def readmit(self) -> set[int]:
         """Sockets of flows that were turned away, as many as now fit into the table."""
         room = self.table.capacity - len(self.table)
-        first = list(self.overflowed.values())[:room]
+        first = list(self.table.overflowed.values())[:room]
         for flow in first:
-            del self.overflowed[flow.key]
+            del self.table.overflowed[flow.key]
         return {flow.cookie for flow in first}

@@ -14,8 +14,8 @@ __all__ = ["gone", "idle", "nic_gone", "retire", "taken_out", "withdraw"]
 
 def retire(flow: Flow, memory: Memory, why: str, *, live: bool = True) -> Plan:
     """Delete a flow's rule; if it has none, end its entry at once."""
-    memory.defer(flow.key, None)
-    memory.nics[flow.nic].spending.swaps.pop(flow.key, None)
+    memory.table.defer(flow.key, None)
+    memory.table.gives(flow.key, None)
     if flow.location is None:
         memory.unused(flow)
         memory.table.remove(flow.key)
@@ -58,9 +58,9 @@ def nic_gone(name: str, memory: Memory) -> list[Flow]:
     gone = [flow for flow in memory.table if flow.nic == name]
     for flow in gone:
         memory.table.remove(flow.key)
-    turned_away = [flow for flow in memory.overflowed.values() if flow.nic == name]
+    turned_away = [flow for flow in memory.table.overflowed.values() if flow.nic == name]
     for flow in turned_away:
-        del memory.overflowed[flow.key]
+        del memory.table.overflowed[flow.key]
     del memory.nics[name]
     return [*gone, *turned_away]
 
@@ -69,7 +69,7 @@ def withdraw(nic: NicView, memory: Memory, why: str) -> Plan:
     """Delete every rule of ours in a NIC. Its flows stay in the table as observed ones: `take_up`
     brings their rules back."""
     plan: list[Action] = []
-    for flow in list(memory.table.steered(nic.name)):
+    for flow in memory.table.steered(nic.name):
         flow = replace(flow, state=FlowState.OBSERVED)
         memory.table.put(flow)
         plan += retire(flow, memory, why)
