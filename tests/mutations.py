@@ -570,7 +570,7 @@ MUTATIONS = [
         ("> rests_ns and after.state is not FlowState.MANUAL:", "> rests_ns:"),
         ("if rule is not None and rule.match == Match.of(flow.key):", "if rule is not None:"),
         ("if rule.queue == flow.target_queue:", "if True:"),
-        ("state, why = FlowState.MANUAL, f\"another program pointed", "state, why = FlowState.WANTED, f\"another program pointed"),
+        ("                FlowState.MANUAL,\n                f\"another program pointed", "                FlowState.WANTED,\n                f\"another program pointed"),
         ("elif not nic.caps.asynchronous or memory.was_there(flow):", "elif not nic.caps.asynchronous:"),
         ("if use is None or cpu is None or memory.table.full():", "if use is None or memory.table.full():"),
         ("if use is None or cpu is None or memory.table.full():", "if use is None or cpu is None:"),

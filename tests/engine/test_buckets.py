@@ -326,7 +326,7 @@ def test_it_is_foreseen_what_arming_would_write() -> None:
     copied = copy_of(known, "nic")
     plan = foreseen(unarmed, Topology(()), lambda rss, key: entry_of(key), copied, known.table, 5)
     assert table(plan) == (0, 3, 2, 3, 0, 1, 2, 3)
-    assert known.nics["nic"].waiting == set()
+    assert not known.table.planned("nic")
 
 
 STEPS = st.lists(
