@@ -85,7 +85,7 @@ def flap() -> None:
 def delete() -> None:
     """Another program deletes the filter of the flow that is moved, as tests/mover.py names it."""
     local_port = int(sys.argv[6])
-    with closing(LabNic.open(_labs[0])) as nic:
+    with closing(LabNic(_labs[0])) as nic:
         [rule] = [
             each for each in nic.filters() if each.match and each.match.dst_port == local_port
         ]

@@ -117,7 +117,7 @@ def a_lab(queues: int = 4, slots: int | None = None) -> Iterator[Lab]:
     name = unique_name()
     try:
         up(name, queues, slots)
-        lab = Lab(name, LabNic.open(name))
+        lab = Lab(name, LabNic(name))
         try:
             yield lab
         finally:

@@ -60,7 +60,7 @@ def main(
     key = FlowKey(Protocol.UDP, packed(HOST4), int(local), packed(PEER4), int(remote))
     times = replace(ANOTHER_AT_ONCE, hold_max_ns=int(hold_max_ns))
     with ExitStack() as undo:
-        flow = Moving(LabNic.open(lab), key, int(cookie), Path(run_dir), times, undo)
+        flow = Moving(LabNic(lab), key, int(cookie), Path(run_dir), times, undo)
         if scene != "birth":
             flow.place()
         if scene == "bounded":

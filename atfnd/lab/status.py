@@ -45,7 +45,7 @@ def lab_status(name: str) -> LabStatus:
     if problems:
         return LabStatus(name, "broken", tuple(problems), there)
     try:
-        nic = LabNic.open(name)
+        nic = LabNic(name)
     except OperatorError as error:
         return LabStatus(name, "broken", (f"no device: {error.message}",), there)
     try:

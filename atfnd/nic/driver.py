@@ -25,7 +25,7 @@ def open_nic(name: str) -> Nic:
     tunnels."""
     driver, colon, rest = name.partition(":")
     if colon and driver == "lab" and rest:
-        return LabNic.open(rest)
+        return LabNic(rest)
     try:
         interface = Interface(name)
     except OSError as error:

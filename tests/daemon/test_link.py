@@ -139,7 +139,7 @@ def test_a_lab_that_comes_back_is_steered_again(tmp_path: Path, observer: str) -
         up(lab.name, 4)
         until(lambda: bed.daemon.status()["armed"] == [lab.nic.name], "it is armed again")
         with (
-            closing(Lab(lab.name, LabNic.open(lab.name))) as again,
+            closing(Lab(lab.name, LabNic(lab.name))) as again,
             a_bed(again, tmp_path, observer) as later,
         ):
             later.daemon = bed.daemon

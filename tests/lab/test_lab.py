@@ -105,7 +105,7 @@ def test_down_leaves_nothing(name: str) -> None:
 
 def test_down_ends_the_lab_for_those_who_have_it_open(name: str) -> None:
     up(name)
-    nic = LabNic.open(name)
+    nic = LabNic(name)
     threads = [queue.pid for queue in nic.queues()]
     down(name)
     assert not [pid for pid in threads if pid and os.path.exists(f"/proc/{pid}")]
@@ -117,7 +117,7 @@ def test_down_ends_the_lab_for_those_who_have_it_open(name: str) -> None:
 
 def test_opening_a_lab_that_is_not_there(name: str) -> None:
     with pytest.raises(OperatorError) as raised:
-        LabNic.open(name)
+        LabNic(name)
     assert raised.value.hint == f"atfnd lab up --name {name}"
 
 

@@ -183,7 +183,7 @@ def test_a_full_ring_drops(lab: Lab) -> None:
 
 def test_inside_an_event_loop(lab: Lab) -> None:
     async def use() -> list[Filter]:
-        nic: Nic = LabNic.open(lab.name)
+        nic: Nic = LabNic(lab.name)
         nic.insert(Match(4, 6, None, 0, None, 0, None, 443), 1)
         nic.set_queue_cpu(0, CPUS[0])
         assert nic.up()
@@ -197,7 +197,7 @@ def test_inside_an_event_loop(lab: Lab) -> None:
 
 
 def test_openers_see_one_device(lab: Lab) -> None:
-    other = LabNic.open(lab.name)
+    other = LabNic(lab.name)
     location = other.insert(Match(6, 6, None, 0, None, 0, None, 443), 2)
     assert lab.nic.filters() == other.filters()
     other.close()

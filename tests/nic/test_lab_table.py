@@ -202,7 +202,7 @@ def test_a_writer_that_stops_between_two_writes(
     expected = [Filter(number, exact(number), 1, 0) for number in range(5)]
     if call == "map_update":
         del expected[3]
-    other = LabNic.open(lab.name)
+    other = LabNic(lab.name)
     assert other.filters() == expected
     other.close()
     check_whole(lab.nic)
@@ -212,7 +212,7 @@ WRITER = """
 import random, sys
 from atfnd.nic.lab.nic import LabNic
 from tests.nic.test_lab_table import ANY, exact
-nic, seed = LabNic.open(sys.argv[1]), int(sys.argv[2])
+nic, seed = LabNic(sys.argv[1]), int(sys.argv[2])
 choose = random.Random(seed)
 print("ready", flush=True)
 while True:

@@ -245,7 +245,7 @@ from atfnd.nic.lab.nic import LabNic
 from atfnd.observe.sockets.transit import Transit
 from tests.holding import hold_of
 
-nic, transit = LabNic.open(sys.argv[1]), Transit()
+nic, transit = LabNic(sys.argv[1]), Transit()
 transit.start()
 a, b = nic.queues()[:2]
 for queue in (a, b):

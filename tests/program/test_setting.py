@@ -161,7 +161,7 @@ class Deaf(LabNic):
 
 
 def test_a_write_without_effect_is_reported(lab: Lab, undo_journal: UndoJournal) -> None:
-    deaf = Deaf.open(lab.name)
+    deaf = Deaf(lab.name)
     done = setting.apply(deaf, undo_journal, action(lab, "rss", reversed_table(lab)))
     deaf.close()
     assert done.errno == errno.EIO
@@ -177,12 +177,6 @@ class Rfs(LabNic):
         super().__init__(name)
         self.own = {"rps-flow-cnt:0": "0"}
 
-    @property
-    def name(self) -> str:
-        return self._name + self.suffix
-
-    suffix = ""
-
     def settings(self) -> dict[str, str]:
         return {**self.shared, **self.own}
 
@@ -197,7 +191,7 @@ def test_a_table_of_the_whole_machine_stays_while_another_nic_needs_it(
     lab: Lab, undo_journal: UndoJournal
 ) -> None:
     one, two = Rfs(lab.name), Rfs(lab.name)
-    two.suffix = "2"
+    two.name += "2"
     counts = "rps-flow-cnt:0"
     for nic, name in ((one, "rps-sock-flow-entries"), (one, counts), (two, counts)):
         write = replace(action(lab, name, "32768"), nic=nic.name)

@@ -55,26 +55,26 @@ class EthtoolNic:
         """OperatorError: no such interface or namespace."""
         with ExitStack() as undo:
             try:
-                self._interface = Interface(name, netns)
+                self.interface = Interface(name, netns)
             except OSError as error:
                 where = f" in {netns}" if netns else " here"
                 raise OperatorError(f"no interface {name!r}{where} ({error.strerror})") from error
-            undo.callback(self._interface.close)
-            self._name, self._netns = name, netns
+            undo.callback(self.interface.close)
+            self.name, self.netns, self.ifindex = name, netns, self.interface.ifindex
             self._ethtool = EthtoolFamily(netns)
             undo.callback(self._ethtool.close)
             self._netdev = _netdev_family(netns)
             if self._netdev is not None:
                 undo.callback(self._netdev.close)
-            self._driver = self._interface.driver()
+            self._driver = self.interface.driver()
             self._rxnfc_name = name
             self._ntuple = EthtoolNtuple(Rxnfc(name, netns), driver_of(self._driver.name))
             undo.callback(self._ntuple.close)
-            self._driver_stats = DriverStats(self._interface)
-            self._queues = Queues(self._interface, self._netdev)
+            self._driver_stats = DriverStats(self.interface)
+            self._queues = Queues(self.interface, self._netdev)
             undo.callback(self._queues.close)
             self._settings = EthtoolSettings(
-                self._interface, self._ethtool, self._queues, self._rings
+                self.interface, self._ethtool, self._queues, self._rings
             )
             self._probed: Caps | None = None
             self._refuses_rss = self._refuses_cpu = False
@@ -82,22 +82,6 @@ class EthtoolNic:
 
     def close(self) -> None:
         self._undo.close()
-
-    @property
-    def name(self) -> str:
-        return self._name
-
-    @property
-    def netns(self) -> str | None:
-        return self._netns
-
-    @property
-    def ifindex(self) -> int:
-        return self._interface.ifindex
-
-    @property
-    def interface(self) -> Interface:
-        return self._interface
 
     def caps(self) -> Caps:
         """RSS table and queue CPUs as they are now: a link that is down has no interrupts."""
@@ -143,7 +127,7 @@ class EthtoolNic:
         return Device(
             driver=self._driver.name,
             bus=self._driver.bus,
-            node=numa_node(self._interface),
+            node=numa_node(self.interface),
             channels=channels.receive,
             channels_max=channels.receive_max,
             ring_size=rings.receive,
@@ -155,8 +139,8 @@ class EthtoolNic:
         )
 
     def conflicts(self) -> tuple[Conflict, ...]:
-        name, found = self._interface.name(), link(self._netns, self.ifindex)
-        lower, hardware = self._interface.lower(), "device" in self._interface.list()
+        name, found = self.interface.name(), link(self.netns, self.ifindex)
+        lower, hardware = self.interface.lower(), "device" in self.interface.list()
         return found_conflicts(
             name,
             found,
@@ -169,7 +153,7 @@ class EthtoolNic:
         )
 
     def up(self) -> bool:
-        return self._interface.up()
+        return self.interface.up()
 
     def queues(self) -> tuple[Queue, ...]:
         return self._queues.read()
@@ -201,25 +185,25 @@ class EthtoolNic:
 
     def _rules(self) -> EthtoolNtuple:
         """The filters, by the interface's present name: their ioctls know no index."""
-        name = self._interface.name()
+        name = self.interface.name()
         if name != self._rxnfc_name:
             self._ntuple.rxnfc.close()
-            self._ntuple.rxnfc, self._rxnfc_name = Rxnfc(name, self._netns), name
+            self._ntuple.rxnfc, self._rxnfc_name = Rxnfc(name, self.netns), name
         return self._ntuple
 
     def rss(self) -> Rss | None:
-        found = rxfh.read_if_there(self._interface)
+        found = rxfh.read_if_there(self.interface)
         if not found.table or self._count() == 1:
             return None
-        return Rss(found.key, found.table, found.toeplitz, rxfh.addresses_only(self._interface))
+        return Rss(found.key, found.table, found.toeplitz, rxfh.addresses_only(self.interface))
 
     def set_rss(self, rss: Rss) -> None:
         """Writes what differs. OSError(EINVAL): not the NIC's size."""
-        found = rxfh.read(self._interface)
+        found = rxfh.read(self.interface)
         table = None if rss.table == found.table else rss.table
         key = None if rss.key in (b"", found.key) else rss.key
         if table is not None or key is not None:
-            rxfh.write(self._interface, table, key)
+            rxfh.write(self.interface, table, key)
 
     def settings(self) -> Mapping[str, str]:
         return self._settings.read()
@@ -250,11 +234,11 @@ class EthtoolNic:
             counter = counters.get(index)
             packets = counter and counter.packets
             queues.append(QueueStats(index, packets, counter and counter.bytes, None, None))
-        drops = self._interface.read(DROPS)
+        drops = self.interface.read(DROPS)
         return NicStats(tuple(queues), None if drops is None else int(drops))
 
     def _count(self) -> int:
-        return receive_queues(self._interface)
+        return receive_queues(self.interface)
 
     def _rings(self) -> int:
         """Queues that the driver spreads packets over by itself."""

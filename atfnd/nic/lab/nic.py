@@ -60,40 +60,21 @@ class LabNic:
         with ExitStack() as undo:
             self._device = LabDevice.open(name)
             undo.callback(self._device.close)
-            self._name, self._netns = f"lab:{name}", host_netns(name)
+            self.name, self.netns = f"lab:{name}", host_netns(name)
             self._ntuple = LabNtuple(self._device)
-            self._interface = Interface(HOST_LINK, self._netns)
-            undo.callback(self._interface.close)
+            self.interface = Interface(HOST_LINK, self.netns)
+            self.ifindex = self.interface.ifindex
+            undo.callback(self.interface.close)
             self._wire = Interface(WIRE_LINK, wire_netns(name))
             undo.callback(self._wire.close)
-            self._napi = NetdevFamily(self._netns)
+            self._napi = NetdevFamily(self.netns)
             undo.callback(self._napi.close)
             self._dropped = self._wire.open("statistics/tx_dropped")
             undo.callback(os.close, self._dropped)
             self._undo = undo.pop_all()
 
-    @classmethod
-    def open(cls, name: str = "lab") -> LabNic:
-        return cls(name)
-
     def close(self) -> None:
         self._undo.close()
-
-    @property
-    def name(self) -> str:
-        return self._name
-
-    @property
-    def netns(self) -> str | None:
-        return self._netns
-
-    @property
-    def ifindex(self) -> int:
-        return self._interface.ifindex
-
-    @property
-    def interface(self) -> Interface:
-        return self._interface
 
     def caps(self) -> Caps:
         return Caps(
@@ -148,12 +129,12 @@ class LabNic:
 
     def up(self) -> bool:
         """Both ends are up. OSError(ENODEV) once the lab is gone."""
-        return self._interface.up() and self._wire.up()
+        return self.interface.up() and self._wire.up()
 
     def queues(self) -> tuple[Queue, ...]:
         """While the link is down a queue has no NAPI, thread or CPU."""
-        napis_known = self._napi.napis(self._interface.ifindex) or []
-        napis: list[Napi | None] = [*polled(self._interface, napis_known)]
+        napis_known = self._napi.napis(self.ifindex) or []
+        napis: list[Napi | None] = [*polled(self.interface, napis_known)]
         napis += [None] * (self._device.queues - len(napis))
         return tuple(_queue(index, napi) for index, napi in enumerate(napis))
 
@@ -170,30 +151,30 @@ class LabNic:
         return pid
 
     def filters(self) -> list[Filter]:
-        self._interface.up()  # ENODEV when the device is gone: our mapping of its registers stays
+        self.interface.up()  # ENODEV when the device is gone: our mapping of its registers stays
         return self._ntuple.list()
 
     def filter(self, location: int) -> Filter | None:
-        self._interface.up()
+        self.interface.up()
         return self._ntuple.filter(location)
 
     def insert(self, match: Match, queue: int, location: int | None = None) -> int:
         """As `Nic.insert`; the highest free location when none is given. Hits of a rule whose
         queue is replaced go on counting."""
-        self._interface.up()
+        self.interface.up()
         return self._ntuple.insert(match, queue, location)
 
     def delete(self, location: int) -> None:
-        self._interface.up()
+        self.interface.up()
         self._ntuple.delete(location)
 
     def rss(self) -> Rss:
-        self._interface.up()
+        self.interface.up()
         return Rss(bytes(self._device.rss_key), tuple(self._device.rss_table))
 
     def set_rss(self, rss: Rss) -> None:
         """Entry by entry, as hardware does it: packets in between are spread by part of each."""
-        self._interface.up()
+        self.interface.up()
         write_rss(self._device, rss)
 
     def ring_size(self) -> int | None:
