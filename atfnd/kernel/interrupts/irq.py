@@ -13,9 +13,11 @@ import errno
 import os
 import stat
 from collections.abc import Iterable
+from contextlib import suppress
 
 from atfnd.kernel.interface import Interface
 from atfnd.kernel.system.cpulist import format_cpulist, parse_cpulist
+from atfnd.kernel.system.procfs import read
 
 __all__ = ["Affinities", "actions", "affinity_file", "device_irqs", "movable", "set_affinity"]
 
@@ -118,11 +120,6 @@ def actions(irqs: Iterable[int] | None = None) -> dict[int, str]:
 
 
 def _action(irq: int) -> str | None:
-    try:
-        descriptor = _open(f"{ACTIONS}/{irq}/actions")
-    except FileNotFoundError:
-        return None
-    try:
-        return os.read(descriptor, 4096).decode().strip()
-    finally:
-        os.close(descriptor)
+    with suppress(FileNotFoundError):
+        return read(f"{ACTIONS}/{irq}/actions").strip()
+    return None

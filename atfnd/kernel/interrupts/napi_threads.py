@@ -16,6 +16,7 @@ from pathlib import Path
 
 from atfnd.kernel.interface import Interface
 from atfnd.kernel.interrupts.napi import Napi
+from atfnd.kernel.system.procfs import read, stat_fields
 
 __all__ = ["napi_threads", "polled"]
 
@@ -43,13 +44,10 @@ def napi_threads(interface: str, proc: Path = Path("/proc")) -> dict[int, int]:
     found: dict[int, int] = {}
     for pid in filter(str.isdigit, os.listdir(proc)):
         try:
-            stat = (proc / pid / "stat").read_text(errors="replace")
+            comm, fields = stat_fields(read(f"{proc}/{pid}/stat"))
         except (FileNotFoundError, ProcessLookupError):
             continue
-        # comm may hold spaces and brackets: the last ')' ends it, state (field 3) follows
-        head, _, tail = stat.rpartition(")")
-        comm = head.partition("(")[2]
         match = named.fullmatch(comm)
-        if match and len(comm) != CUT_BYTES and int(tail.split()[6]) & PF_KTHREAD:
+        if match and len(comm) != CUT_BYTES and int(fields[6]) & PF_KTHREAD:
             found[int(match[1])] = int(pid)
     return found

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from atfnd.kernel.system.cpulist import parse_cpulist
 from atfnd.kernel.system.cpuset import effective, hierarchy, possible, read_cpus, text, threads
+from atfnd.kernel.system.procfs import stat_fields
 from atfnd.model import Cgroup, CgroupId, Member, Pin
 
 __all__ = ["asked_for", "born", "cgroup", "cgroup_of", "has_cpusets", "possible"]
@@ -37,7 +38,7 @@ def born(pid: int, root: Path = Path("/")) -> int | None:
     """When a process was started, in ticks after boot: with its pid that names one process. None:
     it is gone."""
     fields = _stat(root / f"proc/{pid}/stat")
-    return None if fields is None else int(fields[2][19])
+    return None if fields is None else int(fields[1][19])
 
 
 def cgroup_of(pid: int, root: Path = Path("/")) -> str | None:
@@ -78,7 +79,7 @@ def _member(pid: int, root: Path) -> Member | None:
     if pid == 0:  # how a pid namespace shows what is outside it
         return Member(0, -1, "of another pid namespace")
     fields = _stat(root / f"proc/{pid}/stat")
-    return None if fields is None else Member(pid, int(fields[2][1]), fields[1])
+    return None if fields is None else Member(pid, int(fields[1][1]), fields[0])
 
 
 def _pinned(folder: Path, has: frozenset[int], root: Path) -> tuple[Pin, ...]:
@@ -89,15 +90,9 @@ def _pinned(folder: Path, has: frozenset[int], root: Path) -> tuple[Pin, ...]:
             cpus = frozenset(os.sched_getaffinity(tid))
             if not has <= cpus:
                 fields = _stat(root / f"proc/{tid}/stat")
-                found.append(Pin(tid, fields[1] if fields else "?", cpus))
+                found.append(Pin(tid, fields[0] if fields else "?", cpus))
     return tuple(found)
 
 
-def _stat(path: Path) -> tuple[str, str, list[str]] | None:
-    """pid, comm, and the fields from the state (field 3) on: comm may hold spaces and brackets."""
-    line = text(path)
-    if not line:
-        return None
-    head, _, tail = line.rpartition(")")
-    pid, _, comm = head.partition(" (")
-    return pid, comm, tail.split()
+def _stat(path: Path) -> tuple[str, list[str]] | None:
+    return stat_fields(line) if (line := text(path)) else None

@@ -13,16 +13,15 @@ ms for 0.04), reads the whole command line (22 ms for one of 600,000 words, wher
 
 from __future__ import annotations
 
-import os
 from contextlib import suppress
 
+from atfnd.kernel.system.procfs import read
 from atfnd.model import Process
 
 __all__ = ["Processes"]
 
 _HIDDEN = (FileNotFoundError, ProcessLookupError, PermissionError)
 _MOST = 4096
-_BYTES = 4096
 
 
 class Processes:
@@ -50,12 +49,12 @@ def _process(folder: str, with_command: bool) -> Process:
     command = uid = cgroup = None
     with suppress(*_HIDDEN):
         if with_command:
-            command = _read(f"{folder}/cmdline").rstrip("\0").replace("\0", " ")
+            command = read(f"{folder}/cmdline").rstrip("\0").replace("\0", " ")
     with suppress(*_HIDDEN):
-        lines = _read(f"{folder}/status").splitlines()
+        lines = read(f"{folder}/status").splitlines()
         uid = next((int(line.split()[2]) for line in lines if line.startswith("Uid:")), None)
     with suppress(*_HIDDEN):
-        cgroup = _path(_read(f"{folder}/cgroup"))
+        cgroup = _path(read(f"{folder}/cgroup"))
     return Process(command, uid, cgroup)
 
 
@@ -68,11 +67,3 @@ def _path(lines: str) -> str | None:
         paths[controllers] = path.removesuffix(" (deleted)")
     unified = paths.get("")
     return paths.get("name=systemd", unified) if unified in (None, "/") else unified
-
-
-def _read(path: str) -> str:
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        return os.read(fd, _BYTES).decode(errors="replace")
-    finally:
-        os.close(fd)

@@ -16,6 +16,8 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from typing import NamedTuple
 
+from atfnd.kernel.system.procfs import read, stat_fields
+
 __all__ = [
     "SocketOwners",
     "ThreadSample",
@@ -51,29 +53,17 @@ def read_threads(pid: int, root: str = "/proc") -> dict[int, ThreadSample]:
         return {}
     for tid in tids:
         try:
-            stat = _read(f"{folder}/{tid}/stat")
+            comm, fields = stat_fields(read(f"{folder}/{tid}/stat"))
         except _GONE:
             continue
-        # comm may hold spaces and brackets: the last ')' ends it, state (field 3) follows
-        head, _, tail = stat.rpartition(")")
-        fields = tail.split()
         ran, slices = int(fields[11]) + int(fields[12]), None
         with suppress(*_GONE):  # a kernel without CONFIG_SCHED_INFO: ticks have to do
-            schedstat = _read(f"{folder}/{tid}/schedstat").split()
+            schedstat = read(f"{folder}/{tid}/schedstat").split()
             ran, slices = int(schedstat[0]), int(schedstat[2])
-        comm = head.partition("(")[2]
         threads[int(tid)] = ThreadSample(
             int(tid), comm, int(fields[36]), fields[0] == "R", ran, slices
         )
     return threads
-
-
-def _read(path: str) -> str:
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        return os.read(fd, 4096).decode(errors="replace")
-    finally:
-        os.close(fd)
 
 
 def ended_threads(tids: Iterable[int], root: str = "/proc") -> set[int]:
