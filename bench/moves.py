@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Moves of real flows by the machine of the moves, with the kernel in its hands: without a daemon.
+"""Moves of real flows by the machine of the moves, that drives the kernel: without a daemon.
 
 Writes rules (or queues' CPUs) of a bed's NIC through `program.actuator`, as a daemon does. What the
 machine was given for the bench: a flow does not rest, nothing is remembered against it, the token

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Packets out of order by moves of their flows, for each mode and the paper's stream counts.
 
-As the paper's Table 6, with the daemon's own machine and hands (bench/moves.py) on a lab NIC, and
-numbered datagrams whose receivers are the judges (bench/lateness.py). The CPU of queue 0 is taken
-for 3 of every 7.3 ms, above every NAPI thread, so that a move which does not wait for its old ring
-shows; the sender and the wire stand for another machine, and are kept from that CPU. Twenty flows
-send at a time, 1000 datagrams a second each, in trains of 64; then the next twenty. Only flows that
-are sending are moved.
+As the paper's Table 6, with the daemon's own machine and actuator (bench/moves.py) on a lab NIC,
+and numbered datagrams whose receivers are the judges (bench/lateness.py). The CPU of queue 0 is
+taken for 3 of every 7.3 ms, above every NAPI thread, so that a move which does not wait for its old
+ring shows; the sender and the wire stand for another machine, and are kept from that CPU. Twenty
+flows send at a time, 1000 datagrams a second each, in trains of 64; then the next twenty. Only
+flows that are sending are moved.
 
 `strict` and `bounded` are the modes as they are here, where a queue can be held; `gap` is bounded
 on a NIC without NAPI threads; `follow` moves the queue with all its flows; `rfs` moves no queue:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """What moves cost TCP: throughput beside that of flows that stay, and TCP's own counters.
 
-Eight streams on a lab NIC, one exact rule each, moved in turn by the daemon's machine and hands
+Eight streams on a lab NIC, one exact rule each, moved in turn by the daemon's machine and actuator
 (bench/moves.py); contenders take turns of a second on the same streams, in an order drawn anew for
 each round: its throughput drifts by more than what is measured. `full`: as fast as TCP can.
 `stalled`:

@@ -97,7 +97,7 @@ def _loops(cpu: int, other: int) -> Iterator[list[Loop]]:
 
         def byte_receives(pair: tuple[socket.socket, socket.socket], sent_on: int) -> int:
             with _on_one_cpu(sent_on):
-                pair[0].sendall(bytes(BYTES))  # no more: what waits is sent by who reads
+                pair[0].sendall(bytes(BYTES))  # no more: the reader sends what waits
             return _bench.byte_receives(pair[1].fileno(), BYTES)
 
         yield [

@@ -4,7 +4,7 @@
 No kernel and no NIC: flows come in simulated time, and what is decided is decided by the real code
 (bench/simulated.py). 8 applications, one a CPU, a queue a CPU; half of them are servers, of whose
 ports we learn late, the others connect. What flows carry is Zipf's: the n-th most 1/n of the first.
-They come in random order, some at each look, so that who comes first is anybody. Contenders:
+They come in random order, some at each look, so that any of them may come first. Contenders:
 
 - `rss`: no filter;
 - `first come`: the first flow that finds a filter keeps it;
@@ -134,7 +134,7 @@ def _flows(chance: random.Random, count: int) -> list[Load]:
 
 
 def _listeners(loads: Sequence[Load], *, known: bool) -> list[Listening]:
-    """Who listens, and on which CPU, where that is `known`."""
+    """The listener, and its CPU, where that is `known`."""
     found: dict[FlowKey, Listening] = {}
     for load in loads:
         key = load.key._replace(remote=bytes(4), remote_port=0)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Applications on a lab: a process on the host with one socket, and the peer it talks with.
 
-Both are `tests.talker` processes: real sockets, used from one thread on the core it is told to.
+Both are `tests.talker` processes: real sockets, used from one thread on the core that it is given.
 """
 
 from __future__ import annotations

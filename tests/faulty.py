@@ -3,9 +3,9 @@
 
     python -m tests.faulty LAB FAULT PHASE WHEN CALL PROGRAM [ARGUMENT...]
 
-This is the fake: nothing is replaced, but before or after (WHEN) a CALL of the hands, the journal
-or the NIC, while a move is in PHASE, the program does FAULT to itself. It works in whatever moves
-flows by `move.mover.Mover`. It says `fault` on stdout, a line of its own, where it lives on.
+This is the fake: nothing is replaced, but before or after (WHEN) a CALL of the actuator, the
+journal or the NIC, while a move is in PHASE, the program does FAULT to itself. It works in whatever
+moves flows by `move.mover.Mover`. It says `fault` on stdout, a line of its own, where it lives on.
 """
 
 from __future__ import annotations

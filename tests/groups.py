@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""A control group of one's own, and who is in it."""
+"""A control group of one's own, and the processes in it."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """A memory control group of one's own, of either version (Documentation/admin-guide/cgroup-v1 and
-cgroup-v2.rst), that runs out of memory when it is told to."""
+cgroup-v2.rst), that runs out of memory on request."""
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
 
     python tests/mover.py LAB RUN_DIR SCENE HOLD_MAX_NS COOKIE LOCAL_PORT REMOTE_PORT
 
-It says `ready` once it can, begins at the first line it is told, and says how each move ended: its
+It says `ready` once it can, begins at the first line it reads, and says how each move ended: its
 verdict and why. A scene is how it moves: `strict` and `bounded` there and back again (`bounded`
 without a hold), `reset` as strict with a NIC that is reset meanwhile, `birth` the flow's first
 rule, `retire` the end of it.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""One flow of the lab, moved by the machine of the moves with the kernel in its hands."""
+"""One flow of the lab, moved by the machine of the moves, which drives the kernel."""
 
 from __future__ import annotations
 

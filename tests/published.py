@@ -195,8 +195,9 @@ class Published:
 
     async def restore(self, nic: str) -> Sequence[Restored]:
         self._set(nic, armed=False, paused=False)
-        his = Restored(nic, "rss", errno.ESTALE, "left at 0-3: another program set it")
-        return [his, Restored(nic, "xps", errno.EPERM, "is left")] if nic == "eth1" else [his]
+        refusal = Restored(nic, "rss", errno.ESTALE, "left at 0-3: another program set it")
+        left = [Restored(nic, "xps", errno.EPERM, "is left")] if nic == "eth1" else []
+        return [refusal, *left]
 
     @property
     def policy(self) -> Policy:

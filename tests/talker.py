@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""A process with sockets, for tests: talks or echoes, on the core it is told to, until stdin ends.
+"""A process with sockets, for tests: talks or echoes, on the core that it is given, until stdin
+ends.
 
     python -m tests.talker echo tcp|udp ADDRESS PORT
     python -m tests.talker talk tcp|udp ADDRESS PORT LOCAL [LOCAL_PORT]

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The rooms of design section 2: who may import whom, and who may speak the kernel's language."""
+"""The rooms of design section 2: which may import which, and which may speak the kernel's
+language."""
 
 from __future__ import annotations
 

@@ -156,8 +156,8 @@ class Balancing:
                 (made if ban.irq in alone else forget)(self._undo_journal, ban)
             elif ban.pid == pid and ban.irq not in alone:
                 forget(self._undo_journal, ban, theirs=True)
-                what = f"irqbalance (pid {pid}) was told to move interrupt {ban.irq} again"
-                why = f"another program told it to: left alone until `atfnctl resume {ban.nic}`"
+                what = f"irqbalance (pid {pid}) was asked to move interrupt {ban.irq} again"
+                why = f"another program asked it to: left alone until `atfnctl resume {ban.nic}`"
                 self._log.add("manual", what, why, nic=ban.nic)
             elif ban.pid == pid and ban.irq not in theirs:
                 stale.append(ban)

@@ -196,7 +196,7 @@ class Executor:
     ) -> tuple[int, str]:
         """Tell an irqbalance not to move interrupts of armed NICs, and to move those of `ended`
         again. Returns an errno, and the result in words. Unrecorded: the journal cannot be written,
-        and it was told nothing."""
+        and nobody asked it for anything."""
         for ban, permit in ended.items():
             permit.check(ban.nic)
         if not all(map(self.armed, irqs)):

@@ -66,14 +66,14 @@ class OperatorCommands:
         not end in order."""
         every = self._nics.sessions
         sessions = list(every.values()) if nic is None else [every[nic]]
-        but, hint = list[str](), "it is in force all the same; `atfnctl events` says more"
+        but, hint = list[str](), "it is in force nevertheless; `atfnctl events` says more"
         try:
             but += self.disarm_now(sessions, "asked for")[:1]
         finally:
             refused = self._order("disarm", ALL if nic is None else nic)
         if refused is not None:
             but.append(f"the order cannot be recorded, and holds for this run only: {refused}")
-            hint = "it is in force all the same; make room, then disarm again"
+            hint = "it is in force nevertheless; make room, then disarm again"
         if but:
             where = "every interface" if nic is None else nic
             raise OperatorError(f"{where} is disarmed, but {'; '.join(but)}", hint)
@@ -139,7 +139,7 @@ class OperatorCommands:
             try:
                 with self._nics.while_there(session):
                     done += self._take_out(session, why)
-            except OSError as refusal:  # the other NICs are restored all the same
+            except OSError as refusal:  # the other NICs are restored nevertheless
                 left = f"not restored: {refusal.strerror}"
                 done.append(Restored(session.name, "changes", refusal.errno or errno.EIO, left))
         done += self._release_cgroups()

@@ -64,7 +64,7 @@ def _after_rewrite(
     if there is not None and _is_ours(nic, journal, there, match):
         if there.queue == action.new:
             journal.locate(nic.name, match, action.location)
-            return 0, action.location, f"{refused}, but changed it all the same"
+            return 0, action.location, f"{refused}, but changed it nevertheless"
         if there.queue is not None:
             journal.stays(nic.name, match, action.location, there.queue)
         return code, action.location, f"{refused}: it still points to queue {there.queue}"

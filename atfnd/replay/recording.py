@@ -48,7 +48,7 @@ __all__ = [
     "lines_of",
 ]
 
-FORMAT = 4  # 2: births, listeners, looks; 3: who reads the connections of a port; 4: forks
+FORMAT = 4  # 2: births, listeners, looks; 3: readers of the connections of a port; 4: forks
 
 
 class RecordedMachine(NamedTuple):

@@ -34,7 +34,7 @@ static PyObject *clauses_judge(PyObject *self, PyObject *args)
 
 PyMethodDef clause_methods[] = {
 	{ "clauses_judge", clauses_judge, METH_VARARGS,
-	  "clauses_judge(clauses, facts) -> (min_bytes, min_age_ns): when such a flow is told "
+	  "clauses_judge(clauses, facts) -> (min_bytes, min_age_ns): when such a flow is reported "
 	  "of." },
 	{ NULL, NULL, 0, NULL },
 };

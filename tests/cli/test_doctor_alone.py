@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""`atfnd doctor` without a daemon: what it finds, what it leaves alone, and who may ask."""
+"""`atfnd doctor` without a daemon: what it finds, what it leaves alone, and which user may ask."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ def test_a_reader_that_has_had_enough(daemon: Serving, words: list[str]) -> None
 
 
 class Stream:
-    """atfnctl running: what it has written so far, until it is told Ctrl-C."""
+    """atfnctl running: what it has written so far, until it gets Ctrl-C."""
 
     def __init__(self, daemon: Serving, *words: str, terminal: bool = False) -> None:
         self.text = b""

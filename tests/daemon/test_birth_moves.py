@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Births from end to end on the lab NIC: what is told, decided, written, and then delivered."""
+"""Births from end to end on the lab NIC: what is reported, decided, written, and then delivered."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ class Nursery:
         return None if flow is None else flow.cookie
 
     def reported(self, *kinds: type[Born]) -> list[Born]:
-        """Wait until these were told, and hand on whatever was."""
+        """Wait until these were reported, and return whatever was."""
         events: list[Born] = []
 
         def all_came() -> bool:
@@ -103,7 +103,7 @@ class Nursery:
             events.extend(each for each in drained if not isinstance(each, Forked))  # our threads
             return [type(each) for each in events if type(each) in kinds] == [*kinds]
 
-        until(all_came, f"{kinds} are told")
+        until(all_came, f"{kinds} are reported")
         return events
 
     def tell(self, *events: Event) -> None:

@@ -356,7 +356,7 @@ def test_a_cpuset_is_written_for_an_armed_nic_and_put_back_by_permit(bed: Bed) -
 
 
 class Irqbalance:
-    """What one was told: which interrupts to leave alone from now on, and which no longer."""
+    """What one was asked for: which interrupts to leave alone from now on, and which no longer."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.reported: list[tuple[set[int], set[int]]] = []

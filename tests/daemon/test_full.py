@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""A full Flow-to-Core table, a full NIC: newcomers go by RSS, and who is busy has the filters."""
+"""A full Flow-to-Core table, a full NIC: newcomers go by RSS, and busy flows have the filters."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_a_user_who_took_all_filters_first_gives_up_half(small_lab: Lab, tmp_pat
         assert len(left) == len(victims)
         kept = [app for app in greedy if app not in left]
         for app in kept:
-            bed.steered(app)  # nobody has less than his share: it stays
+            bed.steered(app)  # no user has less than its share: it stays
 
 
 def test_a_full_table(shared_lab: Lab, tmp_path: Path, observer: str) -> None:

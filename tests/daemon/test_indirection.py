@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """A NIC without filters is served by its indirection table: real queues, entries and traffic.
 
-The lab's NIC is told to have none (tests.refusals.NO_RULES); what is delivered where is counted by
+The lab's NIC says that it has none (tests.refusals.NO_RULES); what is delivered where is counted by
 bench/meter.py, which knows nothing of atfnd.
 """
 
@@ -101,13 +101,13 @@ def test_a_table_somebody_else_writes_is_his_until_resumed(bed: Bed) -> None:
     app = bed.apps.tcp()
     row = by_entry(bed, app)
     key, table = rss_of(bed).key, rss_of(bed).table
-    his = Rss(key, (*reversed(table),))
-    bed.lab.nic.set_rss(his)
+    theirs = Rss(key, (*reversed(table),))
+    bed.lab.nic.set_rss(theirs)
     until(lambda: bed.daemon.events("manual"), "it is noticed", 60)
     bed.row(app, lambda row: row["state"] == "manual", "is left alone")
     app.migrate()
     bed.row(app, lambda row: row["app_cpu"] == app.cpu, "is seen to move")
-    assert rss_of(bed) == his
+    assert rss_of(bed) == theirs
     assert bed.daemon.get("/v1/nics")["nics"][0]["manual"] == ["rss"]
 
     assert bed.daemon.ctl("resume", row["nic"]).returncode == 0
@@ -115,19 +115,19 @@ def test_a_table_somebody_else_writes_is_his_until_resumed(bed: Bed) -> None:
     delivered(bed.meter, app)
     bed.daemon.end(signal.SIGKILL)
     assert bed.daemon.restore().returncode == 0
-    assert rss_of(bed) == his  # what was there when it was taken back
+    assert rss_of(bed) == theirs  # what was there when it was taken back
 
 
 def test_restore_leaves_what_somebody_else_wrote_since(bed: Bed) -> None:
     by_entry(bed, bed.apps.tcp())
     bed.daemon.end(signal.SIGKILL)
-    his = Rss(rss_of(bed).key, (1,) * len(rss_of(bed).table))
-    bed.lab.nic.set_rss(his)
+    theirs = Rss(rss_of(bed).key, (1,) * len(rss_of(bed).table))
+    bed.lab.nic.set_rss(theirs)
     done = bed.daemon.restore()
     assert done.returncode == 0
     assert "rss left at" in done.stdout
     assert "another program set it" in done.stdout
-    assert rss_of(bed) == his
+    assert rss_of(bed) == theirs
 
 
 def test_a_restart_knows_the_first_table(bed: Bed) -> None:

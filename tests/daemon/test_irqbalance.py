@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The real irqbalance is told which interrupts are ours, beside what it was told by others."""
+"""The real irqbalance learns which interrupts are ours, beside what others asked of it."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def undo_journal(tmp_path: Path) -> Iterator[UndoJournal]:
 
 @pytest.fixture
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """In the place of /run: the machine's own irqbalance is told nothing."""
+    """In the place of /run: the machine's own irqbalance gets no request."""
     monkeypatch.setattr(irqbalance, "_RUN", tmp_path)
     return tmp_path
 
@@ -101,7 +101,7 @@ def test_one_that_sleeps_survives_being_asked(run: Path) -> None:
 
 
 def sleeps(pid: int) -> None:
-    """Wait until it takes its rest after it was told something."""
+    """Wait until it rests after a request."""
     until(lambda: "nanosleep" in Path(f"/proc/{pid}/wchan").read_text(), "it sleeps")
 
 

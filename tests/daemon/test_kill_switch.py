@@ -223,7 +223,7 @@ def test_a_flood_of_connections_does_not_keep_root_out(daemon: Serving) -> None:
 
 
 def test_who_connects_again_and_again_waits(tmp_path: Path) -> None:
-    """In the kernel, at no cost of ours; who comes by root's socket does not."""
+    """In the kernel, at no cost of ours; a peer at root's socket does not."""
     taken: Counter[str] = Counter()
     done = asyncio.Event()
 

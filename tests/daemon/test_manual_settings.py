@@ -34,13 +34,13 @@ def start(bed: Bed) -> None:
     bed.daemon.start("--nic", name, "--arm", name, "--observer", "bpf", wrapped=NO_RULES)
 
 
-def move_by_hand(bed: Bed) -> Rss:
+def move_as_an_admin(bed: Bed) -> Rss:
     """As `ethtool -X` does."""
     rss = bed.lab.nic.rss()
     assert rss is not None
-    his = Rss(rss.key, (*reversed(rss.table),))
-    bed.lab.nic.set_rss(his)
-    return his
+    theirs = Rss(rss.key, (*reversed(rss.table),))
+    bed.lab.nic.set_rss(theirs)
+    return theirs
 
 
 def manual(bed: Bed) -> list[str]:
@@ -51,7 +51,7 @@ def manual(bed: Bed) -> list[str]:
 def test_it_is_left_alone_whatever_else_is_said_until_resume(bed: Bed) -> None:
     name, app = bed.lab.nic.name, bed.apps.tcp()
     bed.by_entry(app)
-    his = move_by_hand(bed)
+    theirs = move_as_an_admin(bed)
     until(lambda: manual(bed) == ["rss"], "it is noticed", 60)
     for verb in ("arm", "disarm", "arm"):
         assert bed.daemon.ctl(verb, name).returncode == 0
@@ -62,7 +62,7 @@ def test_it_is_left_alone_whatever_else_is_said_until_resume(bed: Bed) -> None:
         assert manual(bed) == ["rss"]
     app.migrate()
     bed.row(app, lambda row: row["app_cpu"] == app.cpu, "is seen to move")
-    assert bed.lab.nic.rss() == his
+    assert bed.lab.nic.rss() == theirs
     said = {each["what"]: each for each in bed.daemon.get(f"/v1/doctor?nic={name}")["findings"]}
     finding = said["another program changed rss after atfnd, which now leaves that alone"]
     assert finding["level"] == "warning"
@@ -79,19 +79,19 @@ def test_it_is_left_alone_whatever_else_is_said_until_resume(bed: Bed) -> None:
 def test_what_is_moved_while_no_daemon_runs_is_his_too(bed: Bed, number: signal.Signals) -> None:
     bed.by_entry(bed.apps.tcp())
     bed.daemon.end(number)
-    his = move_by_hand(bed)
+    theirs = move_as_an_admin(bed)
     start(bed)
     assert manual(bed) == ["rss"]
     (event,) = bed.daemon.events("manual")
     assert "until `atfnctl resume" in event["why"]
-    assert bed.lab.nic.rss() == his
+    assert bed.lab.nic.rss() == theirs
 
 
 def test_what_is_moved_while_disarmed_is_his_too(bed: Bed) -> None:
     name = bed.lab.nic.name
     bed.by_entry(bed.apps.tcp())
     assert bed.daemon.ctl("disarm", name).returncode == 0
-    his = move_by_hand(bed)
+    theirs = move_as_an_admin(bed)
     assert bed.daemon.ctl("arm", name).returncode == 0
     assert manual(bed) == ["rss"]
-    assert bed.lab.nic.rss() == his
+    assert bed.lab.nic.rss() == theirs

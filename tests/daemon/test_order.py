@@ -97,8 +97,8 @@ def follows(bed: Bed) -> dict[str, int]:
 
 
 def only_broken_holds_are_late(bed: Bed, late: int) -> None:
-    """Each packet that was late is told, with a move of its own; and why that one's hold had ended
-    before its time. No hold that was whole is late."""
+    """Each packet that was late is reported, with a move of its own; and why that one's hold had
+    ended before its time. No hold that was whole is late."""
     violated = bed.daemon.events("violated")
     said = [re.fullmatch(r"(\d+) packets overtook others(: .+)?", each["why"]) for each in violated]
     assert all(each is not None and each[2] for each in said), violated
@@ -166,7 +166,7 @@ def test_a_queue_changes_its_owner_and_nothing_is_late(tmp_path: Path) -> None:
         flows.enter_context(stalled(CPUS[0], BUSY_MS, PERIOD_MS))
         host = old if old.cpu == new.cpu else third
         host.running.sender.send_signal(signal.SIGSTOP)
-        until(lambda: owns(new), "it owns the queue of who is silent", LONG_S)
+        until(lambda: owns(new), "it owns the queue of the silent one", LONG_S)
         for move in range(MOVES):
             new.migrates()
             until(lambda: owns(new) and new.arrives(), f"its queue comes along, {move}", LONG_S)
@@ -187,7 +187,7 @@ def test_immediate_moves_are_late_and_each_late_packet_is_reported(tmp_path: Pat
                     flow.migrates()
                     until(flow.arrives, "it is moved")
             tally = flow.running.finish()
-        until(lambda: bed.daemon.status()["late_packets"] == len(tally.late_ns), "all is told")
+        until(lambda: bed.daemon.status()["late_packets"] == len(tally.late_ns), "all is reported")
         assert len(tally.late_ns) > 0
         [first, *_] = bed.daemon.events("violated")
         assert first["flow"] == str(flow.key)

@@ -33,7 +33,7 @@ def owned_by(owner: str) -> str:
 
 
 def one_queue(bed: Bed, apps: Sequence[Application], cpu: int) -> str | None:
-    """Who owns the queue that all of them are led to, if it is one and on this CPU."""
+    """The owner of the queue that all of them are led to, if it is one and on this CPU."""
     rows = [bed.daemon.flow(app.key) for app in apps]
     queues = {None if row is None else row["target_queue"] for row in rows}
     if len(queues) != 1 or None in queues:

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Arming confines loose queues; what an admin then moves is his, what a flap loses is not."""
+"""Arming confines loose queues; what an admin then moves stays moved, what a flap loses is
+restored."""
 
 from __future__ import annotations
 

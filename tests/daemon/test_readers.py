@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Who reads the connections of a port is told, and a port of several workers has no rule.
+"""The reader of a port's connections is reported, and a port of several workers has no rule.
 
 The server is one of ours, built as nginx is. Real ones are in tests/daemon/test_servers.py.
 """
@@ -133,7 +133,7 @@ def test_a_port_of_two_workers_has_no_rule_and_one_of_one_has(
         bed.start()
         made = undo.enter_context(server(lab, workers))
         assert made.stdin is not None
-        until(lambda: port_rule(lab), "who listens alone is taken for who serves")
+        until(lambda: port_rule(lab), "a single listener is taken for the server")
         made.stdin.write("\n")
         made.stdin.flush()
         until(lambda: port_rule(lab) is None, "it is taken back before anybody connects")

@@ -124,8 +124,8 @@ def test_nobody_moved_a_queue_that_follows_its_owner() -> None:
     assert answer.verdict == (
         "Queue 3 is still delivered on CPU 0: it follows thread 4121, which runs on CPU 3 now."
     )
-    his = on_cpu_0(owners={3: "thread 4121"}, manual=frozenset({"queue-cpu:3"}))
-    answer = explain(flow(40_000), his, topology(), 1)
+    moved_queue = on_cpu_0(owners={3: "thread 4121"}, manual=frozenset({"queue-cpu:3"}))
+    answer = explain(flow(40_000), moved_queue, topology(), 1)
     assert "another program moved it" in answer.verdict
     assert answer.advice == "taskset -pc 3 903 (queue 3)"
 

@@ -17,7 +17,7 @@ from tests.values import key
 
 __all__: list[str] = []
 
-OURS, HIS = key(1), Match.of(key(2))
+OURS, THEIRS = key(1), Match.of(key(2))
 
 
 @pytest.fixture
@@ -28,12 +28,12 @@ def journal(tmp_path: Path) -> Iterator[FilterJournal]:
 
 
 def replaced(lab: Lab, journal: FilterJournal) -> int:
-    """Where his is now."""
+    """Where the other program's filter is now."""
     insert = Action(ActionKind.INSERT, lab.nic.name, OURS, None, None, 1, "", "")
     location = apply(lab.nic, journal, insert).location
     assert location is not None
     lab.nic.delete(location)
-    assert lab.nic.insert(HIS, 3, location) == location
+    assert lab.nic.insert(THEIRS, 3, location) == location
     return location
 
 
@@ -44,8 +44,8 @@ def test_his_is_neither_deleted_nor_changed(
     location = replaced(lab, journal)
     new = 2 if kind is ActionKind.REWRITE else None
     outcome = apply(lab.nic, journal, Action(kind, lab.nic.name, OURS, location, 1, new, "", ""))
-    (his,) = lab.nic.filters()
-    assert (his.match, his.queue, his.location) == (HIS, 3, location)
+    (theirs,) = lab.nic.filters()
+    assert (theirs.match, theirs.queue, theirs.location) == (THEIRS, 3, location)
     assert outcome.location is None
     if kind is ActionKind.REWRITE:
         assert outcome.errno == errno.ENOENT

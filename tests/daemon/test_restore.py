@@ -48,7 +48,7 @@ def restored(bed: Bed, *wrapped: str) -> subprocess.CompletedProcess[str]:
     )  # fmt: skip
 
 
-def changed_by_hand(bed: Bed) -> int:
+def changed_as_an_admin(bed: Bed) -> int:
     """Another queue for the rule that stands first; its location."""
     rule = bed.lab.nic.filters()[0]
     assert rule.match is not None
@@ -106,7 +106,7 @@ def test_a_rule_somebody_changed_since_is_his(bed: Bed, running: bool) -> None:
         bed.steered(app)
     if not running:
         bed.daemon.end(signal.SIGKILL)
-    location = changed_by_hand(bed)
+    location = changed_as_an_admin(bed)
     if running:
         done = bed.daemon.ctl("restore", bed.lab.nic.name)
     else:

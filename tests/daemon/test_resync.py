@@ -80,7 +80,7 @@ def test_lost_events_lead_to_a_look_at_every_socket(lab: Lab, tmp_path: Path) ->
         assert status["events_lost"] > STREAMS
         assert "lost: " in bed.daemon.said()
         for receiver in receivers:
-            receiver.send(b"x")  # who was not heard is told again
+            receiver.send(b"x")  # a use that was lost is reported again
         until(lambda: all_on(RIGHT, DATAGRAM), "every flow is where its application is", 60)
 
         def only_theirs() -> bool:

@@ -137,7 +137,8 @@ def test_what_is_no_rule_of_another_socket_is_left_alone(changes: dict[str, obje
     st.booleans(),
 )
 def test_no_living_sockets_rule_is_ever_deleted(steps: list[str], reported_at_once: bool) -> None:
-    """The kernel here is a fake: which socket lives. Ends of sockets are told late, or at once."""
+    """The kernel here is a fake: which socket lives. Ends of sockets are reported late, or at
+    once."""
     known, moves, now_ns = steered(), NicMoves(LIKELY, Times()), 10**9
     cookie_now: int | None = STEERED.cookie
     unreported: list[int] = []

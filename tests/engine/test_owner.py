@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Who owns a queue while threads come, go, fork, idle and compete."""
+"""Owners of queues while threads come, go, fork, idle and compete."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Who gets a queue and who does not, each rule of `engine.ownership.owner` by itself."""
+"""Which thread gets a queue and which does not, each rule of `engine.ownership.owner` by itself."""
 
 from __future__ import annotations
 

@@ -556,7 +556,7 @@ def test_the_other_listener_of_a_process_is_kept_when_it_closes_one() -> None:
 
 
 def test_an_adopted_rule_of_a_listener_found_later_stays() -> None:
-    """Nobody knows who listens there, and an earlier run may have known."""
+    """The listener there is not known, and an earlier run may have known."""
     server = Server(Listening(5, 1, PORT, 1))
     server.memory.table.put(
         flow(0, key=PORT, cookie=1, state=FlowState.STEERED, location=3, target_queue=2)

@@ -170,7 +170,7 @@ def test_without_a_filter_left_one_is_asked_for() -> None:
     "other",
     [
         ruled(2, nic="other"),
-        ruled(2, thread=OTHER),  # who owns another queue
+        ruled(2, thread=OTHER),  # its thread owns another queue
         ruled(2, target_queue=3),  # it is not where it belongs yet
         ruled(2, state=FlowState.MANUAL),
         ruled(2, rule_name="another"),

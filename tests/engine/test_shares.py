@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What one user or control group may have of a NIC: nobody takes it all, no matter who comes
+"""What one user or control group may have of a NIC: nobody takes it all, whichever comes
 first."""
 
 from __future__ import annotations

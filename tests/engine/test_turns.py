@@ -83,5 +83,5 @@ def test_only_a_bucket_that_is_full_again_is_forgotten() -> None:
 
 @pytest.mark.parametrize(("has", "takes"), [(0, False), (1, False), (2, True)])
 def test_who_has_nothing_takes_from_who_has_two(has: int, takes: bool) -> None:
-    """From who has one, it would be taken back at once."""
+    """From one that has a turn, it would be taken back at once."""
     assert may_take(USER, OTHER, dict.fromkeys(OTHER, has)) is takes

@@ -70,7 +70,7 @@ def of(known: Memory, number: int) -> Flow:
 
 
 def test_a_socket_with_the_addresses_of_another_nics_flow_changes_nothing_of_it() -> None:
-    """Two namespaces with the same addresses: who came first keeps the rule."""
+    """Two namespaces with the same addresses: the first one keeps the filter."""
     known = memory()
     first = steered(known, 1, ONE)
     event = seen(1, 2)._replace(cookie=99)

@@ -30,7 +30,7 @@ def look(
     carried: Mapping[FlowKey, int] = CARRIED, lost: int = 0,
     waited_ms: Mapping[int, int] | None = None,
 ) -> UsageReading:  # fmt: skip
-    """By CPU: busy, and of it in softirqs. Who is not said to have waited has not."""
+    """By CPU: busy, and of it in softirqs. A thread that is not reported to have waited has not."""
     spent = CpuTime(
         int(at_s * SECOND_NS),
         {cpu: busy * MB for cpu, (busy, _) in cpus_ms.items()},

@@ -75,8 +75,8 @@ def run(
     """Run `command` in the caller's directory and environment, for `timeout_s` from its start at
     most; its output is copied as it comes.
 
-    A guest that dies or stands still before the command starts is started again, and that is told
-    on sys.stderr. OperatorError: none of ATTEMPTS could be started.
+    A guest that dies or stands still before the command starts is started again, and that is
+    reported on sys.stderr. OperatorError: none of ATTEMPTS could be started.
     """
     found = prepare()
     copies = {"stdout": stdout, "stderr": stderr}

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """The main job on a NIC with a true filter table, through the real ioctl path, on four CPUs.
 
-Where packets arrive is told by what we did not write: `ethtool -n`, `ethtool -S`, /proc/interrupts
-and `ss`.
+Where packets arrive is read from what we did not write: `ethtool -n`, `ethtool -S`,
+/proc/interrupts and `ss`.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ def shown(bed: Bed) -> list[int]:
 
 
 def foreign(location: str, port: str) -> str:
-    """Another program's filter: what he put in, as ethtool shows it."""
+    """Another program's filter, as ethtool shows it."""
     ethtool("-N", NAME, "flow-type", "tcp4", "dst-port", port, "action", "1", "loc", location)
     return ethtool("-n", NAME, "rule", location)
 
@@ -43,7 +43,7 @@ def a_nic(folder: Path, *, arm: bool = True, **parameters: object) -> Iterator[B
     """simnic as ordered, with a rule of another program, and a daemon on it; at the end everything
     the issue of faults asks for holds."""
     with a_simlab(queues=4, **{"table": 64, **parameters}) as lab, a_bed(lab, folder, "bpf") as bed:
-        his = foreign(BEFORE, "7") if parameters.get("masks", 1) else None
+        theirs = foreign(BEFORE, "7") if parameters.get("masks", 1) else None
         bed.start(arm=arm)
         yield bed
         last = bed.apps.tcp(by_rss=True)
@@ -52,8 +52,8 @@ def a_nic(folder: Path, *, arm: bool = True, **parameters: object) -> Iterator[B
         delivered(bed.meter, last)
         assert bed.daemon.end() == 0
         assert bed.daemon.restore().returncode == 0
-        assert listed() == ([int(BEFORE)] if his else [])
-        assert his in (None, ethtool("-n", NAME, "rule", BEFORE) if his else None)
+        assert listed() == ([int(BEFORE)] if theirs else [])
+        assert theirs in (None, ethtool("-n", NAME, "rule", BEFORE) if theirs else None)
         bed.apps.close()
 
 
@@ -139,15 +139,15 @@ def test_a_filter_of_the_same_flow_is_somebody_elses(tmp_path: Path) -> None:
             *("src-port", key.remote_port, "dst-port", key.local_port, "action", "0"),
             *("loc", DURING),
         )  # fmt: skip
-        his = ethtool("-n", NAME, "rule", DURING)
+        theirs = ethtool("-n", NAME, "rule", DURING)
         bed.daemon.order("arm", NAME)
         whole(bed, [other])
         row = bed.row(app, lambda row: row["rule"] is None, "has no rule of ours")
         assert row["state"] == "wanted"
-        assert ethtool("-n", NAME, "rule", DURING) == his
+        assert ethtool("-n", NAME, "rule", DURING) == theirs
         app.end()
         bed.unknown_to_table(app)
-        assert ethtool("-n", NAME, "rule", DURING) == his
+        assert ethtool("-n", NAME, "rule", DURING) == theirs
         ethtool("-N", NAME, "delete", DURING)
 
 
@@ -182,7 +182,7 @@ def test_a_reset_wipes_the_table_under_load(tmp_path: Path) -> None:
         apps = [bed.apps.tcp() for _ in range(3)]
         whole(bed, apps)
         (FAULTS / "reset").write_text("wipe")
-        foreign(BEFORE, "7")  # his is gone too, and it is for him to put it back
+        foreign(BEFORE, "7")  # theirs is gone too, and it is for them to put it back
         whole(bed, apps)
 
 
@@ -200,11 +200,11 @@ def test_rules_of_others_come_and_go_while_ours_do(tmp_path: Path) -> None:
     with a_nic(tmp_path) as bed:
         apps = [bed.apps.tcp()]
         whole(bed, apps)
-        his = foreign(DURING, "9")
+        theirs = foreign(DURING, "9")
         top = foreign("63", "11") if 63 not in listed() else None
         apps += [bed.apps.tcp() for _ in range(3)]
         whole(bed, apps)
-        assert ethtool("-n", NAME, "rule", DURING) == his
+        assert ethtool("-n", NAME, "rule", DURING) == theirs
         assert top is None or ethtool("-n", NAME, "rule", "63") == top
         for location in {int(DURING), 63 if top else int(DURING)}:
             ethtool("-N", NAME, "delete", location)

@@ -64,11 +64,11 @@ def test_each_leaves_alone_what_is_the_others(bed: Bed) -> None:
     with balancer(f"--banirq={ADMINS}", tied=None, interval_s=5) as pid:
         until(lambda: ALL not in places(bed), "irqbalance places them: they are its", 60)
         until(lambda: any("moves its interrupts" in each for each in findings(bed)), "it is said")
-        assert spares(pid) == {ADMINS}  # nothing is told before we are armed
+        assert spares(pid) == {ADMINS}  # nothing is asked before we are armed
         for irq in irqs(bed):  # irqbalance looks at them again in seconds
             where(irq).write_text(ALL)
         bed.daemon.post(f"/v1/nics/{NAME}/arm")
-        until(lambda: spares(pid) == {ADMINS, *irqs(bed)}, "it is told", 60)
+        until(lambda: spares(pid) == {ADMINS, *irqs(bed)}, "it is asked", 60)
         until(lambda: all(each.isdecimal() for each in places(bed)), "each is on a CPU", 60)
         kept = places(bed)
         written = [event["what"] for event in bed.daemon.events("queue-cpu")]
@@ -76,17 +76,17 @@ def test_each_leaves_alone_what_is_the_others(bed: Bed) -> None:
         looked(pid, 4)
         assert places(bed) == kept
     with balancer(f"--banirq={ADMINS}", tied=None) as pid:
-        until(lambda: spares(pid) == {ADMINS, *irqs(bed)}, "the next one is told", 60)
+        until(lambda: spares(pid) == {ADMINS, *irqs(bed)}, "the next one is asked", 60)
         until(lambda: places(bed) == kept, "what it moved before is back", 60)
         looked(pid, 4)
         assert places(bed) == kept
         assert bed.daemon.events("manual") == []
 
-        his = next(cpu for cpu in "0123" if cpu != kept[ours])
-        where(irqs(bed)[ours]).write_text(his)  # an admin, not irqbalance
+        theirs = next(cpu for cpu in "0123" if cpu != kept[ours])
+        where(irqs(bed)[ours]).write_text(theirs)  # an admin, not irqbalance
         until(lambda: bed.daemon.events("manual"), "it is noticed", 60)
         looked(pid, 4)
-        assert places(bed)[ours] == his
+        assert places(bed)[ours] == theirs
 
         done = bed.daemon.ctl("restore", NAME)
         assert done.returncode == 0, done.stdout

@@ -96,12 +96,12 @@ def test_a_table_an_admin_writes_is_his(tmp_path: Path) -> None:
         app = bed.apps.tcp()
         by_entry(bed, app)
         ethtool("-X", NAME, "equal", 2)
-        his = table()
+        theirs = table()
         until(lambda: bed.daemon.events("manual"), "it is noticed", 120)
         bed.row(app, lambda row: row["state"] == "manual", "is left alone")
         bed.daemon.end()
         restored(bed)
-        assert table() == his
+        assert table() == theirs
         assert sorted(affinities(bed)) == ["0-3"] * 4  # the rest was put back
 
 

@@ -71,13 +71,13 @@ def test_by_hand_is_as_by_the_daemon(bed: Bed) -> None:
     assert state(bed) == bare  # to plan is to change nothing
     assert all(action["why"] and action["cannot"] is None for action in actions)
     typed(actions)
-    by_hand = state(bed)
-    assert len(by_hand[0]) == len(apps)
+    by_commands = state(bed)
+    assert len(by_commands[0]) == len(apps)
     cleared()
     restore(bed, bare)
     assert state(bed) == bare
     bed.daemon.order("arm", NAME)
-    until(lambda: state(bed) == by_hand, "the daemon has made the same", 60)
+    until(lambda: state(bed) == by_commands, "the daemon has made the same", 60)
     assert inserts(bed) == 0
     for app in apps:
         app.end()

@@ -23,10 +23,10 @@ def test_settings_by_hand_are_as_by_the_daemon(tmp_path: Path, queues: int, rule
         bed.start(arm=False)
         before = settings(bed)
         typed(plan(bed))
-        by_hand = settings(bed)
-        changed = {Path(each).name for each in before if by_hand[each] != before[each]}
+        by_commands = settings(bed)
+        changed = {Path(each).name for each in before if by_commands[each] != before[each]}
         assert "rps_flow_cnt" in changed
         set_settings(before)
         assert settings(bed) == before
         bed.daemon.order("arm", NAME)
-        until(lambda: settings(bed) == by_hand, "the daemon has made the same", 60)
+        until(lambda: settings(bed) == by_commands, "the daemon has made the same", 60)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """A /sys that cannot be written: what was to be set there is refused and said, flows are steered
-all the same, and nothing of it counts as ours."""
+nevertheless, and nothing of it counts as ours."""
 
 from __future__ import annotations
 

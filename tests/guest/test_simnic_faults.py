@@ -151,7 +151,7 @@ def test_a_reset(how: str) -> None:
         assert listed(NIC) == ([] if how == "wipe" else [2])
         assert len(held()) == (1 if how == "keep" else 0)
         assert queue_of(sender, receiver) == (queue if how == "keep" else by_rss)
-        insert(NIC, FLOW, queue, 2)  # a phantom's place can be taken
+        insert(NIC, FLOW, queue, 2)  # an ineffective filter's place can be taken
         assert queue_of(sender, receiver) == queue
 
 

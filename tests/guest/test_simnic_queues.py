@@ -51,7 +51,7 @@ def flow() -> Iterator[Flow]:
         open_peer(socket.AF_INET, socket.SOCK_DGRAM, 5001) as sender,
         open_host(socket.AF_INET, socket.SOCK_DGRAM, 7001) as receiver,
     ):
-        # only a connected socket is told the CPU and NAPI of each packet (net/ipv4/udp.c)
+        # only a connected socket learns the CPU and NAPI of each packet (net/ipv4/udp.c)
         receiver.connect(sender.getsockname())
         yield Flow(sender, receiver)
     for location in listed(NIC):

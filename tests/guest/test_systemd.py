@@ -130,7 +130,7 @@ def test_reload_waits_and_tells_a_mistake(bed: Bed, app: Application) -> None:
     assert systemctl("reload").returncode != 0
     assert show("ActiveState") == "active"
     assert f"{OURS}:" in show("StatusText")
-    until(lambda: re.search(rf"^{OURS}:\d+:\d+: ", journal(), re.MULTILINE), "it is told")
+    until(lambda: re.search(rf"^{OURS}:\d+:\d+: ", journal(), re.MULTILINE), "it is reported")
     OURS.write_text(OURS.read_text().replace("near: cor", "near: core"))
     assert systemctl("reload").returncode == 0
     assert "not reloaded" not in show("StatusText")

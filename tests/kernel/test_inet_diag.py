@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The C readers of sock_diag against real sockets: what a record says; who is new, used, gone."""
+"""The C readers of sock_diag against real sockets: what a record says; which socket is new, used,
+gone."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 """Connections that are established while a rule for them is written, beside the NIC's own steps.
 
 Of a connect our ACK leaves after the instant `established`, and no data come before it. Of a
-listener the packet that establishes a connection is told with the ring it came through, and the
+listener the packet that establishes a connection is reported with the ring it came through, and the
 real code (`ports.exposed`) says whether that concerns the port's rule.
 """
 

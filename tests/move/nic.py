@@ -59,7 +59,7 @@ def _dma(world: World, ring: int) -> Steps:
 
 
 def _begin(world: World, ring: int, scene: Scene) -> Steps:
-    """A poll takes all there is, or stops short and says budget - 1, for it is told to move to
+    """A poll takes all there is, or stops short and says budget - 1, for it is made to move to
     another CPU (F2). An empty ring is polled for the flows of others, where somebody listens."""
     if world.quiesced[ring] or world.polls[ring] is not None:
         return
@@ -68,11 +68,11 @@ def _begin(world: World, ring: int, scene: Scene) -> Steps:
         yield f"a poll of {name} takes {packets or 'nothing'}", _polling(world, ring, None, 0)
     if len(packets) > 1:
         after = _polling(world, ring, 1, BUDGET - 1)
-        yield f"a poll of {name}, told to move, takes {packets[0]}", after
+        yield f"a poll of {name}, made to move, takes {packets[0]}", after
 
 
 def _listened(world: World) -> bool:
-    """One end of a poll waits to be told at a time."""
+    """One end of a poll waits to be reported at a time."""
     return world.machine is not None and world.listening and world.mail is None
 
 

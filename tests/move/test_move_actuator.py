@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The machine of the moves with the kernel in its hands: a real flow on the lab NIC.
+"""The machine of the moves that drives the kernel: a real flow on the lab NIC.
 
 The CPU of its old queue is taken for 3 of every 7.3 ms, and a receiver of numbered datagrams, which
 knows nothing of queues, tells what was late.

@@ -32,7 +32,7 @@ def birth(
 
 
 def ended(wanted: Wanted, *events: Event, done_ns: int = T1) -> Ended:
-    """How it ends when the write returns at `done_ns` and these are told then."""
+    """How it ends when the write returns at `done_ns` and these are reported then."""
     device, commands = machine.step(NicMoves(LIKELY, Times()), wanted, 1_000)
     assert Write(wanted.action) in commands
     outcome = Outcome(wanted.action, done_ns, 0, 7, "")

@@ -198,7 +198,7 @@ def test_a_queue_follows_while_a_proven_flow_is_looked_at(nic: SteppedNic) -> No
     wanted = to(0, Mode.STRICT)
     nic(wanted)
     proven(nic, wanted)
-    assert not nic.verdicts()  # what is late by less would still be told
+    assert not nic.verdicts()  # what is late by less would still be reported
     action = Action(ActionKind.QUEUE_CPU, "nic", None, None, 0, 3, "", "", queue=0)
     assert nic(Wanted(action, Mode.STRICT, frozenset({0}))) == (Write(action),)
     nic(TimerDue(), 50_000_000)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""A NIC as a value: what is in flight of one flow, who polls, what the daemon has been told.
+"""A NIC as a value: what is in flight of one flow, who polls, what the daemon has heard.
 
 Time is counted in ticks. A packet that was classified reaches its ring before the next tick, so
 T_pipe is one tick. Within a tick anything may happen in any order, any number of times.
@@ -72,9 +72,9 @@ class World(NamedTuple):
     gro: tuple[Packets, ...] = ((), (), ())
     polls: tuple[Poll | None, ...] = (None, None, None)
     quiesced: tuple[int, ...] = (0, 0, 0)  # until; 0: it polls
-    cut: frozenset[int] = frozenset()  # holds that ended by themselves, and nobody was told yet
+    cut: frozenset[int] = frozenset()  # holds that ended by themselves, and nobody heard yet
     last: int = -1  # delivered
-    via_new: bool = False  # a packet came through the new ring, and nobody was told yet
+    via_new: bool = False  # a packet came through the new ring, and nobody heard yet
     now: int = 1
     listening: bool = False  # to ends of polls: since the write began, or evidence was asked for
     mail: Polled | Asleep | None = None  # not told yet
@@ -86,7 +86,7 @@ class World(NamedTuple):
     writes: int = 0
     established: int = 0  # when; 0: not yet
     born: Established | Accepted | None = None  # not told yet
-    ruled: bool = False  # the write was told to have succeeded
+    ruled: bool = False  # the write was reported to have succeeded
     unawaited: bool = False  # a listener's move ended before its connection was reported
     overtaken: bool = False
     excused: bool = False  # a hold ended by itself, the daemon died, or the NIC was reset

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Through which queue a connection was established is told only where nothing before it is missing.
+"""Through which queue a connection was established is reported only where nothing before it is
+missing.
 
 The peer is ours, segment by segment, from an address that nobody has.
 """
@@ -95,7 +96,7 @@ def test_a_segment_ahead_of_others_says_nothing_of_their_queue(
         reported.extend(each for each in births.drain() if isinstance(each, Accepted))
         return bool(reported)
 
-    until(hears, "it is told")
+    until(hears, "it is reported")
     assert reported[0].key.remote == packed(NOBODY)
     queue = lab.nic.queues()[lab.queue_of(accepted) or 0]
     assert reported[0].napi_id == (None if ahead else queue.napi_id)

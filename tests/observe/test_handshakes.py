@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Connects and listeners are told as they happen, of the served namespaces and no others."""
+"""Connects and listeners are reported as they happen, of the served namespaces and no others."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def test_a_connect_is_reported_before_its_syn_and_when_it_was_answered(
         assert thread.comm == file.read().strip()
     assert thread.cgroup is not None
     made.close()
-    (gone,) = until(births.drain, "its end is told")
+    (gone,) = until(births.drain, "its end is reported")
     assert isinstance(gone, SocketGone)
     assert gone.cookie == connecting.cookie
 
@@ -176,7 +176,7 @@ sys.stdin.read()
         ("alone", True, 0),
         ("threads first", False, 0),
         ("then forks", True, 1),
-        ("then threads", True, 1),  # it is told once
+        ("then threads", True, 1),  # it is reported once
     ],
 )
 def test_a_sole_listener_is_reported_and_when_another_joins(

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """What the BPF observer tells of sockets whose packets may belong on another CPU than their
-application's. All packets arrive on RIGHT, and what is not right is told again with each call."""
+application's. All packets arrive on RIGHT, and what is not right is reported again with each
+call."""
 
 from __future__ import annotations
 

@@ -108,7 +108,7 @@ def test_what_irqbalance_answers(tmp_path: Path, abstract: bool) -> None:
 
 
 def test_its_answer_counts_more_than_its_options(tmp_path: Path) -> None:
-    """It may have been told otherwise since it started."""
+    """Its bans may have changed since it started."""
     with decoy(tmp_path, "irqbalance", "--banirq=41") as pid:
         with answering(f"\0irqbalance{pid}.sock", SETUP):
             assert found(pid) == [Rival("irqbalance", pid, frozenset({52, 7}))]

@@ -253,7 +253,7 @@ def test_sockets_of_one_udp_port_are_reported_as_a_group(shared_lab: Lab, watch:
             )  # fmt: skip
             return bool(found)
 
-        until(seen_one, "one of them is told")
+        until(seen_one, "one of them is reported")
         return found
 
     assert {each.group for each in answer(5300, 1)} == {False}

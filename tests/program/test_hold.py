@@ -65,7 +65,7 @@ class Flow:
 
 @pytest.fixture
 def through_a(lab: Lab) -> Flow:
-    """Polled at least once, so that it can be told whether it is idle."""
+    """Polled at least once, so that it is known whether it is idle."""
     return Flow(lab, 5000, A)
 
 

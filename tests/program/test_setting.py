@@ -83,15 +83,15 @@ def test_what_somebody_else_moved_is_neither_written_nor_undone(
     first = lab.nic.settings()["rss"]
     setting.apply(lab.nic, undo_journal, action(lab, "rss", reversed_table(lab)))
     assert setting.drifted(lab.nic.name, lab.nic.settings(), undo_journal) == {}
-    his = " ".join(["1"] * len(lab.nic.rss().table))
-    lab.nic.write_setting("rss", his)
-    assert setting.drifted(lab.nic.name, lab.nic.settings(), undo_journal) == {"rss": his}
+    theirs = " ".join(["1"] * len(lab.nic.rss().table))
+    lab.nic.write_setting("rss", theirs)
+    assert setting.drifted(lab.nic.name, lab.nic.settings(), undo_journal) == {"rss": theirs}
     done = setting.apply(lab.nic, undo_journal, action(lab, "rss", first))
     assert done.errno == errno.ESTALE
     ((_, code, left),) = setting.undo(lab.nic, undo_journal)
     assert code == errno.ESTALE
     assert "another program set it" in left
-    assert (lab.nic.setting("rss"), undo_journal.nics()) == (his, [])
+    assert (lab.nic.setting("rss"), undo_journal.nics()) == (theirs, [])
 
 
 class Dies(LabNic):
@@ -135,21 +135,21 @@ def test_killed_around_a_write_the_next_run_puts_it_right(
 class Overtaken(LabNic):
     """A fake for what cannot be had to order: somebody writes right after us."""
 
-    his = ""
+    theirs = ""
 
     def write_setting(self, name: str, value: str) -> None:
         super().write_setting(name, value)
-        super().write_setting(name, self.his)
+        super().write_setting(name, self.theirs)
 
 
 def test_what_somebody_writes_right_after_us_is_his(lab: Lab, undo_journal: UndoJournal) -> None:
     nic = Overtaken(lab.name)
-    nic.his = " ".join(["1"] * len(lab.nic.rss().table))
+    nic.theirs = " ".join(["1"] * len(lab.nic.rss().table))
     ours = action(lab, "rss", reversed_table(lab))
     assert setting.apply(nic, undo_journal, ours, verbatim=True).errno == 0
-    assert setting.drifted(nic.name, nic.settings(), undo_journal) == {"rss": nic.his}
+    assert setting.drifted(nic.name, nic.settings(), undo_journal) == {"rss": nic.theirs}
     assert [each.errno for each in setting.undo(nic, undo_journal)] == [errno.ESTALE]
-    assert nic.setting("rss") == nic.his
+    assert nic.setting("rss") == nic.theirs
     nic.close()
 
 

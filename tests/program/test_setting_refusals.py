@@ -89,7 +89,7 @@ def test_a_refused_second_write_leaves_the_first_ours(bed: Bed, code: int) -> No
 
 
 def test_a_setting_that_is_not_there(bed: Bed) -> None:
-    assert bed.write("no-such-knob", "1").errno == errno.ENOENT
+    assert bed.write("no-such-setting", "1").errno == errno.ENOENT
     assert bed.held() == {}
 
 

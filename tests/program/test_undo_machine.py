@@ -434,7 +434,7 @@ class World:
     # ---- what may happen at any time
 
     def theirs_came(self) -> None:
-        """Somebody puts a filter there: of his own, or of a flow that we steer."""
+        """Another program puts a filter there: its own, or one for a flow that we steer."""
         free = [n for n in range(12) if n not in self.nic.table]
         if len(free) > 2:
             match = Match.of(key(self.chance.randrange(FLOWS + 5)))

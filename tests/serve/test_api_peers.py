@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Who may read and who may change: the process at the other end of the socket decides."""
+"""Which peer may read and which may change: the process at the other end of the socket decides."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What the service manager is told, by the one that listens: a datagram socket of ours."""
+"""What the service manager hears, by the one that listens: a datagram socket of ours."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""irqbalance in the world: processes that move interrupts until they are told to leave them alone.
+"""irqbalance in the world: processes that move interrupts until they are asked to leave them alone.
 
 As `kernel.interrupts.irqbalance` finds the real one: it moves nothing at its first look; it follows
 a new list from its next look on, and answers nobody while it sleeps after that. It may hang. It may
@@ -151,8 +151,8 @@ class Balancers:
             raise refused(errno.ECONNREFUSED)
         self._check(there, wanted)
         there.takes(wanted)
-        world.note("ban", f"irqbalance {pid} is told to leave {sorted(wanted)} alone")
-        world.operation("irqbalance is told")
+        world.note("ban", f"irqbalance {pid} is asked to leave {sorted(wanted)} alone")
+        world.operation("irqbalance is asked")
         if there.deaf:
             there.deaf -= 1
             there.silent_until_ns = max(there.silent_until_ns, world.clock_ns() + 3_000_000_000)
@@ -162,17 +162,19 @@ class Balancers:
     def _check(self, there: Balancer, wanted: set[int]) -> None:
         world, read, held = self._world, there.read or frozenset(), self.named(there.pid)
         if (lost := there.theirs - wanted) and lost <= read:
-            world.broken("foreign ban", f"irqbalance is told to move {lost}, others' bans")
+            world.broken("foreign ban", f"irqbalance is asked to move {lost}, which others banned")
         world.seen["excused: somebody was quicker than a look and a ban"] += bool(lost)
         there.theirs -= lost
         more = wanted - there.listed
         if again := more & self._found:
-            world.broken("foreign ban", f"irqbalance is told again to leave {again} alone")
+            world.broken("foreign ban", f"irqbalance is asked again to leave {again} alone")
         if unnamed := more - held:
             quick = unnamed <= read  # an admin freed it since
             world.seen["excused: somebody was quicker than a look and a ban"] += quick
             if not quick:
-                world.broken("journal", f"irqbalance is told of {unnamed}, and no journal names it")
+                world.broken(
+                    "journal", f"irqbalance is asked for {unnamed}, and no journal names it"
+                )
 
     def named(self, pid: int) -> set[int]:
         """Bans of this irqbalance that the journal names."""

@@ -204,7 +204,7 @@ class Door:
                 self._may_replace(table.entries[location])
                 table.take(location, self.by)
             if location not in table.entries and self.on_tried is not None:
-                self.on_tried(match, queue)  # whether it is there cannot be told from the answer
+                self.on_tried(match, queue)  # the answer does not say whether it is there
             table.world.note(
                 f"insert refused {errno.errorcode[refusal.errno]}", "insert is refused"
             )
@@ -328,7 +328,7 @@ class Door:
         match, queue = now
         ask = self.is_ambiguous
         if match is not None and queue is not None and ask is not None and ask((match, queue)):
-            self._table.world.seen["excused: cannot be told from ours"] += 1
+            self._table.world.seen["excused: cannot be distinguished from ours"] += 1
             return
         self._table.world.broken("foreign filter", f"atfnd replaces {now} at {entry.location}")
 

@@ -98,7 +98,7 @@ class Socket:
         self.reported_ns = self.came_ns = self.backoff = (
             0  # `came_ns`: first told from `reported_cpu`
         )
-        self.wanders = False  # so it was told last
+        self.wanders = False  # as reported last
         self.check = 0  # the number of the check that is to come; earlier ones are void
 
     def rx_cpu(self) -> int | None:
@@ -123,7 +123,7 @@ class Listener:
 
 @dataclass(slots=True)
 class Stays:
-    """What the observer knows of a thread that owns flows it has told of."""
+    """What the observer knows of a thread that owns flows it has reported."""
 
     moved_ns: int | None = None  # they were to be moved to its CPU
     paid_ns: int = 0  # it had stayed for so long then

@@ -312,7 +312,8 @@ class WorldNic:
         self._set(name, value, FOREIGN)
 
     def balancer_sets(self, name: str, value: str) -> None:
-        """irqbalance moves an interrupt. What atfnd had set may come again, until it is told."""
+        """irqbalance moves an interrupt. What atfnd had set may come again, until atfnd asks it to
+        stop."""
         if int(value) in self.offline:
             return
         self.balanced.setdefault(name, set()).add(value)

@@ -155,7 +155,7 @@ PLANTED: dict[str, Fault] = {
     "any end of a poll proves that a ring is empty": partial(
         _object, evidence, "began", lambda drain, poll: True
     ),
-    "a poll that was told to move proves it, too": partial(
+    "a poll that was made to move proves it, too": partial(
         _object, evidence, "drained", lambda poll: True
     ),
     "what is on its way to the ring is not waited for": partial(
@@ -336,7 +336,7 @@ WHOLE: dict[str, Fault] = {
     ),
     "a rename is not journaled": partial(_object, FilterJournal, "rename", _nothing),
     "irqbalance is asked before that is journaled": partial(_object, balance, "journal", _nothing),
-    "what irqbalance was told by others is forgotten": partial(
+    "what others asked of irqbalance is forgotten": partial(
         _object, balance, "banned", _asked_ours_only
     ),
     "a list that irqbalance may have taken is forgotten": partial(
@@ -364,7 +364,7 @@ WHOLE["an action outlives its reason, and what it finds is disowned"] = _filters
 SEEDS_OF = {
     "a port's rule is deleted while it listens": range(1, 1000, 5),
     "irqbalance is asked before that is journaled": range(7, 2000, 20),
-    "what irqbalance was told by others is forgotten": range(7, 2000, 20),
+    "what others asked of irqbalance is forgotten": range(7, 2000, 20),
     "a list that irqbalance may have taken is forgotten": range(7, 2000, 20),
 }
 
@@ -382,7 +382,7 @@ FOUND_BY = {
     "the value before is not what is journaled": 0,
     "a part of a line stays on a full disk": 9,
     "any end of a poll proves that a ring is empty": 2,
-    "a poll that was told to move proves it, too": 122,
+    "a poll that was made to move proves it, too": 122,
     "what is on its way to the ring is not waited for": 149,
     "the new queue is released before the old one drained": 2,
     "a hold that ends too early is called proven": 161,
@@ -406,7 +406,7 @@ FOUND_BY = {
     "with two NICs, a thread's flows are placed on both": 3,
     "a rename is not journaled": 57,
     "irqbalance is asked before that is journaled": 7,
-    "what irqbalance was told by others is forgotten": 27,
+    "what others asked of irqbalance is forgotten": 27,
     "a list that irqbalance may have taken is forgotten": 707,
     "an action outlives its reason, and what it finds is disowned": 89,
 }

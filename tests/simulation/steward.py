@@ -134,7 +134,7 @@ class Steward:
             self._world.note("ended", f"the daemon ends: {error}")
             self.die()
 
-    # ---- what it is told to do
+    # ---- what it is asked to do
 
     def order(self, call: Callable[..., None], *arguments: object) -> None:
         """Do one of the following, unless it is killed on the way; started first, if it is dead."""

@@ -50,7 +50,7 @@ DOWN = [["daemon"], ["engine", "policy"], ["move"], ["program"], ["observe"], ["
 LEVEL = {room: level for level, rooms in enumerate(DOWN) for room in rooms}
 VALUES = ("model",)
 DRIVERS = "nic/drivers.py"  # a row of the driver table: the simulated NIC behaves as it says
-# What is told to a room above, off the way: a NIC is not as it was, one has come and may be
+# What is reported to a room above, off the way: a NIC is not as it was, one has come and may be
 # watched, a filter is tried and must be named first.
 REPORTED = {
     "observe/nics/watch.py -> daemon/nics.py _changed_view",

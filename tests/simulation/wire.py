@@ -7,7 +7,7 @@ Only there they are made, one by one, and only then their rings are polled: from
 the old rings have none of this flow any more and the new one has delivered one.
 
 A packet reaches its ring at most PIPE_NS after it was classified. A poll takes what is there when
-it begins and delivers it when it ends; at times it is told to move and takes one (work 63 of 64).
+it begins and delivers it when it ends; at times it is made to move and takes one (work 63 of 64).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ LONG_NS = 200_000  # of a poll of many packets, or of what runs before it
 
 
 class Witness(Protocol):
-    """Who is told what rings do, where he listens: the telemetry of the daemon."""
+    """The listener that hears what rings do: the telemetry of the daemon."""
 
     def polled(self, ring: Ring, work: int) -> None: ...
     def slept(self, ring: Ring) -> None: ...
@@ -236,7 +236,7 @@ class Ring:
         self.busy = self._polls = False
         self.quiesced_until_ns: int | None = None
         self.stalled_until_ns = 0
-        self.heard_from_ns: int | None = None  # from then on ends of polls are told
+        self.heard_from_ns: int | None = None  # from then on ends of polls are reported
         self.dropped = self._lag_ns = 0
         self.witnesses: list[Witness] = []
 

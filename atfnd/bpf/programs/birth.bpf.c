@@ -111,7 +111,7 @@ static __always_inline void name_thread(struct birth_event *event)
 	bpf_probe_read_kernel(event->comm, sizeof(event->comm), task->comm);
 }
 
-/* Told of its listener, before anything that it makes can be told. */
+/* Reports its listener before anything that the listener makes can be reported. */
 static __always_inline bool is_alone(void)
 {
 	struct task_struct *task = bpf_get_current_task_btf();
@@ -242,7 +242,7 @@ int BPF_PROG(on_fork, struct task_struct *parent, struct task_struct *child)
 		return 0;
 	event = reserve(BIRTH_FORKED, bpf_ktime_get_ns());
 	if (!event)
-		return 0; /* it is told at the next one */
+		return 0; /* it is reported at the next one */
 	event->pid = pid;
 	bpf_ringbuf_submit(event, 0);
 	bpf_map_delete_elem(&alone, &pid);

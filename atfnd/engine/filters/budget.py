@@ -8,8 +8,8 @@ gain least, if the difference is clear. Before that, users and control groups ge
 (`engine.ownership.shares`): a flow of a tenant with few filters takes a filter from a tenant with
 more, at once. To delete a rule is to move its flow back to RSS, in the `order` of its policy; the
 slot is promised to the flow that it was cleared for. Both flows stay in the Flow-to-Core table. A
-port's rule counts for who listens there: it goes at the next look at ports (`port_rules`), if it
-delivers no connection then.
+port's filter counts for the thread that listens there: it goes at the next look at ports
+(`port_rules`), if it delivers no connection then.
 """
 
 from __future__ import annotations

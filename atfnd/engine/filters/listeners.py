@@ -2,7 +2,7 @@
 """Which sockets listen on which port: those that receive through one NIC only. Pure.
 
 Ports are found by their family and number, so that a look at all of them costs as much as there
-are, whoever listens on how many.
+are, whichever thread listens on how many.
 """
 
 from __future__ import annotations

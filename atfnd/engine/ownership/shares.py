@@ -41,7 +41,7 @@ def tenants_of(thread: Thread | None) -> tuple[Tenant, ...]:
 
 
 def whose(flow: Flow) -> tuple[Tenant, ...]:
-    """The tenants that the flow's filter counts for: of a port's filter, those who listen."""
+    """The tenants that the flow's filter counts for: of a port's filter, those of its listeners."""
     return tenants_of(flow.listener if flow.key.listens else flow.thread)
 
 

@@ -5,9 +5,9 @@ By irqbalance.c of 1.9.2: it reads one message of at most 500 bytes, wants SCM_C
 and takes `settings ban irqs N N ...` for its whole list, which ends at an interrupt 0. It follows
 the list from its next look at the interrupts on, and answers no client while it sleeps after that,
 for its interval (10 s). `setup` answers `SLEEP s IRQ n LOAD l DIFF d CLASS c ... BANNED cpus`, with
-an `IRQ n` for each interrupt it was told to leave alone, by its options or since. A client that
-hangs up before the answer kills it, by SIGPIPE. So we ask only while it waits for a message, and
-then do not hang up.
+an `IRQ n` for each interrupt that it was asked to leave alone, by its options or since. A client
+that hangs up before the answer kills it, by SIGPIPE. So we ask only while it waits for a message,
+and then do not hang up.
 """
 
 from __future__ import annotations
@@ -56,9 +56,9 @@ def _is_one(pid: int, proc: Path) -> bool:
 def spared(
     pid: int, run: Path | None = None, patience_s: float = ANSWER_S
 ) -> frozenset[int] | None:
-    """Interrupts it was told to leave alone. None: it does not answer now, or was built without a
-    socket. A connection that it does not answer in time stays open until it does; at the longest,
-    until a while after the end of this process."""
+    """Interrupts that it was asked to leave alone. None: it does not answer now, or was built
+    without a socket. A connection that it does not answer in time stays open until it does; at the
+    longest, until a while after the end of this process."""
     end_s = time.monotonic() + patience_s
     with _asking:
         if not _listens(pid, end_s):

@@ -101,7 +101,7 @@ def _queues(name: str, queues: tuple[Queue, ...], device: Device) -> Iterator[Co
     fixed = [irq for irq in irqs if not movable(irq)]
     if fixed:
         what = f"the kernel manages the affinity of interrupt {format_cpulist(fixed)}"
-        advice = "the queues stay on their CPUs; flows can be steered to them all the same"
+        advice = "the queues stay on their CPUs; flows can be steered to them nevertheless"
         yield Conflict(what, advice, blocks=False)
 
 

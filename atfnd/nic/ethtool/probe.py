@@ -25,7 +25,7 @@ _SRC = {4: bytes((192, 0, 2, 1)), 6: bytes.fromhex("20010db8") + bytes(11) + b"\
 _DST = {4: bytes((192, 0, 2, 2)), 6: bytes.fromhex("20010db8") + bytes(11) + b"\2"}
 _SPANNED = (Protocol.TCP, Protocol.UDP)  # whose flows may share a filter with open fields
 _DISCARD = 9  # the port of RFC 863
-_NOTHING_DONE = ("EINVAL", "EOPNOTSUPP", "EPERM", "ENOSPC")  # else the NIC may have it all the same
+_NOTHING_DONE = ("EINVAL", "EOPNOTSUPP", "EPERM", "ENOSPC")  # else the NIC may have it nevertheless
 _UNNAMED = "the journal cannot be written"
 # They may work at another time.
 _NOT_NOW = (

@@ -73,7 +73,7 @@ def _contents(config: Path | None, *, trusting: bool = True) -> list[Content]:
 
 def check(config: Path | None = None) -> None:
     """`atfnd check`: print a summary of the policy, or raise PolicyError. If others may change a
-    file, it is read all the same, with a warning on stderr. So is a key with its former name."""
+    file, it is read nevertheless, with a warning on stderr. So is a key with its former name."""
     contents = _contents(config)
     policy = _merge(contents)
     for note in (each for content in contents for each in _former_keys(*content)):

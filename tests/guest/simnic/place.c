@@ -2,7 +2,7 @@
 /*
  * How a filter gets into the list the driver reports, and from there into the
  * hardware (table.c): the classes of drivers. The two differ while an
- * insertion is pending and after a reset that made phantoms.
+ * insertion is pending and after a reset that made ineffective filters.
  */
 #include <linux/delay.h>
 #include <linux/slab.h>
@@ -101,7 +101,7 @@ void sn_rule_settle(struct sn_table *table, struct sn_rule *rule)
 	if (old)
 		sn_rule_discard(table, old);
 	if (err)
-		sn_rule_discard(table, rule);	/* the table is full, nobody is told */
+		sn_rule_discard(table, rule);	/* the table is full, and nobody learns it */
 	else if (rule->doomed)
 		sn_settle_later(table, rule, SN_VANISH_MS);
 }

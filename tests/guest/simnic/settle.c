@@ -55,7 +55,7 @@ void sn_rules_wipe(struct sn_table *table)
 	mutex_unlock(&table->change);
 }
 
-/* the hardware loses every rule, the list keeps them: phantoms */
+/* the hardware loses every rule, the list keeps them: ineffective filters */
 void sn_rules_forget(struct sn_table *table)
 {
 	struct sn_rule *rule;

@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Words that the tree does not use: riddles, and names that were replaced.
+
+What a person reads says subject, verb, object, with the kernel's noun. A word that was replaced
+does not come back, except where it is quoted as a former name (`"knob"`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+FOLDERS = (
+    "atfnd", "bench", "completions", "debian", "docs", "monitoring", "packaging", "policies",
+    "tests",
+)  # fmt: skip
+SUFFIXES = {".py", ".pyi", ".md", ".c", ".h", ".js", ".css", ".html", ".yaml", ".in"}
+EXCEPT = ("tests/test_words.py",)  # it has them all
+
+_TOLD = r"\b(?:is|are|was|were|be|been|being) told\b"
+_VERB = r"(?:is|was|has|had|may|can|comes?|came|listens?|reads?|waits?|keeps?|owns?)"
+_WHO = rf"\b[Ww]ho(?:ever)? {_VERB}\b"
+_PERSON = r"(?<!\buser )(?<!\busers )(?<!\beveryone )(?<!\beverybody )(?<!\badministrator )"
+# Each with what to say instead. A name in quotes or backquotes is not meant.
+WORDS = {
+    _TOLD: "reported, asked, or what is heard",
+    r"\btold of\b": "reported",
+    r"\b_?told(?:_\w+)?\b(?= [=:])|\bdef \w*told\b": "reported",
+    r"\blet(?:s|ting)? go\b|\blet_go\b": "release, or leave alone",
+    r"\bha(?:s|ve) (?:his|its|their) way\b": "what is done",
+    r"\b(?:he|him|his)\b": "it: a program, a thread, another program",
+    _PERSON + _WHO + r"(?! None)": "the noun: the thread, the socket, the user",
+    r"\bknobs?\b": "setting",
+    r"\bphantoms?\b": "ineffective filter",
+    r"\bnewborns?\b": "handshake",
+    r"\b(?:its|the|our|and) hands\b": "actuator",
+    r"\bkeep_off\b(?!:)": "cpu_exclusion",
+    r"\bby_hand\b": "shell commands",
+    r"\b_?spans\b(?= [=:(])|\b_?living\b(?= [=:(])": "prefix rule; socket lookup",
+    r"\ball the same\b": "nevertheless",
+    r"\bno rule (?:catches|is in place)\b|\brules are out\b|\brules? stays? in the NIC": "filter",
+}  # fmt: skip
+QUOTED = re.compile(r"""(["'`])[\w.-]+\1""")
+FORMER = re.compile(r"[Ff]ormer name|\bknob, value|, knobs, |\bknobs?:|, knob\]")
+
+
+def found(text: str) -> Iterator[str]:
+    """Line, word, and what to say instead."""
+    for number, line in enumerate(text.splitlines(), 1):
+        if FORMER.search(line):
+            continue
+        said = QUOTED.sub("", line)
+        for word, instead in WORDS.items():
+            if hit := re.search(word, said):
+                yield f"{number}: `{hit[0]}`, say {instead}"
+
+
+def texts() -> dict[str, str]:
+    files = [f for folder in FOLDERS for f in sorted((ROOT / folder).rglob("*"))]
+    files += sorted(ROOT.glob("*.md"))
+    return {
+        name: f.read_text(encoding="utf-8")
+        for f in files
+        if f.suffix in SUFFIXES and f.is_file()
+        if not (name := str(f.relative_to(ROOT))).startswith(EXCEPT)
+    }
+
+
+def test_no_riddle_and_no_word_that_was_replaced() -> None:
+    sources = texts()
+    assert len(sources) > 500
+    hits = [f"{name}:{what}" for name, text in sources.items() for what in found(text)]
+    assert "\n".join(hits) == ""
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        '"""The daemon is told of each socket."""',
+        "# nobody was told yet",
+        "told = nic.filters()",
+        "def is_told(self) -> bool:",
+        "hold.let_go()",
+        "# another program changed it: we let go of it",
+        "the administrator has his way",
+        "# his filter stays",
+        "Who listens there gets the queue.",
+        "# sent by who reads",
+        "every knob is journaled",
+        "a phantom is deleted",
+        "the machine with the kernel in its hands",
+        "by_hand = commands(plan)",
+        "living = lookup(key)",
+        "the NIC delivers elsewhere all the same",
+        'f"{nic}: no rule catches it; RSS sends it to queue 1."',
+        '"it is paused: our rules are out"',
+    ],
+)
+def test_each_is_found(line: str) -> None:
+    assert len(list(found(f"first\n{line}\n"))) >= 1
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        '"knob": action.setting,  # its former name',
+        "The former name of the key, `keep_off`, is still read.",
+        '"knob": "setting",',
+        "any user who may forward ports by ssh",
+        "newcomer = None if who is None else table.get(who)",
+        "the rule of the policy that steers it",
+        "the kernel hands its packets on",
+    ],
+)
+def test_plain_words_are_not(line: str) -> None:
+    assert list(found(line)) == []
