@@ -48,6 +48,22 @@ class Action:
         kind = ActionKind.SETTING
         return cls(kind, nic, None, None, None, None, why, rule_name, setting=setting, value=value)
 
+    def shown(self) -> dict[str, object]:
+        """As the API and `atfnd replay` show it."""
+        return {
+            "nic": self.nic,
+            "kind": self.kind.value,
+            "flow": None if self.key is None else str(self.key),
+            "queue": self.queue,
+            "setting": self.setting,
+            "knob": self.setting,  # its former name
+            "value": self.value,
+            "old": self.old,
+            "new": self.new,
+            "why": self.why,
+            "policy": self.rule_name or None,
+        }
+
 
 Plan = tuple[Action, ...]
 

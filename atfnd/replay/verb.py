@@ -104,21 +104,7 @@ def _words(played: Replay, took_ns: int) -> Iterator[str]:
 
 
 def _row(decided: Decided, began_ns: int) -> dict[str, Any]:
-    action = decided.action
-    return {
-        "at_s": (decided.at_ns - began_ns) / 1e9,
-        "nic": action.nic,
-        "kind": action.kind.value,
-        "flow": None if action.key is None else str(action.key),
-        "queue": action.queue,
-        "setting": action.setting,
-        "knob": action.setting,  # its former name
-        "value": action.value,
-        "old": action.old,
-        "new": action.new,
-        "why": action.why,
-        "policy": action.rule_name or None,
-    }
+    return {"at_s": (decided.at_ns - began_ns) / 1e9, **decided.action.shown()}
 
 
 def _line(decided: Decided, began_ns: int) -> str:

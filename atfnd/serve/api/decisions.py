@@ -136,21 +136,10 @@ def planned_view(planned: Planned, sources: dict[str, str], now_ns: int) -> View
     """`sources` are the places of the rules, by name; `now_ns` is CLOCK_MONOTONIC."""
     action = planned.action
     due_ns = planned.due_ns
-    return {
-        "nic": action.nic,
-        "kind": action.kind.value,
-        "flow": None if action.key is None else str(action.key),
+    return action.shown() | {
         "proto": None if action.key is None else Protocol(action.key.protocol).name.lower(),
         "filter": action.location,
         "rule": action.location,  # its former name
-        "queue": action.queue,
-        "setting": action.setting,
-        "knob": action.setting,  # its former name
-        "value": action.value,
-        "old": action.old,
-        "new": action.new,
-        "why": action.why,
-        "policy": action.rule_name or None,
         "source": sources.get(action.rule_name),
         "due_s": None if due_ns is None else round(max(due_ns - now_ns, 0) / 1e9, 3),
         "commands": list(planned.commands),
