@@ -156,7 +156,7 @@ class CpuExclusion:
         return tuple(action for action in here if action is not None)
 
     def report(self, flow: Flow) -> str | None:
-        """A sentence on the application of a flow; None: no rule keeps it off any CPU."""
+        """A sentence on the application of a flow; None: no rule excludes a CPU for it."""
         pid = None if flow.thread is None else flow.thread.pid
         report = self._reports.get(self._paths[pid]) if pid in self._paths else None
         if report is None:
@@ -216,7 +216,9 @@ class CpuExclusion:
         )
         if name in self._undo_journal.manual(CGROUPS):
             manual = f"another program set its cpuset.cpus to {brief(group.cpus or '')}"
-            return refusal(Ruling(None, manual, "to have it kept off again: atfnctl resume"), rules)
+            return refusal(
+                Ruling(None, manual, "to exclude these CPUs again: atfnctl resume"), rules
+            )
         if ruling.cpus is None:
             if held is not None and by is not None:
                 self._put_back(name, ruling.why)
@@ -275,7 +277,7 @@ class CpuExclusion:
         if self._cpusets.setting(name) is None:
             self._undo_journal.forget(CGROUPS, name)  # it is gone
         elif writable and not (rules and name in self._adopted):
-            self._put_back(name, "no rule keeps a process in it off any CPU")
+            self._put_back(name, "no rule excludes a CPU for a process in it")
 
     def _put_back(self, name: str, why: str) -> list[str]:
         """Returns the setting if the kernel refused; the kernel is not asked again until a NIC is

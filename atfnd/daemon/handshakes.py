@@ -82,7 +82,7 @@ class BirthReader:
             self._births = Births()
             self._births.start()
         except OSError as refusal:
-            self._log.add("births", "flows are not placed at their birth", str(refusal))
+            self._log.add("births", "flows are not placed during their handshake", str(refusal))
             self._births = None
             return
         asyncio.get_running_loop().add_reader(self._births.fileno(), self.read)

@@ -120,7 +120,7 @@ class ServedNics:
     def _take_new(self) -> None:
         """Take each interface that the operator wants, that is here, and that is not watched."""
         for watch in self.interfaces.come(self.sessions, self._not_watched):
-            self._take(watch, "it has come")
+            self._take(watch, "the interface appeared")
 
     def _not_watched(self, name: str, why: str) -> None:
         self._log.add("refused", "not watched", why, nic=name)

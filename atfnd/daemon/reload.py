@@ -162,9 +162,7 @@ class PolicyReload:
                 raise
             asyncio.get_running_loop().call_later(_AGAIN_S, self.hangup.set)
             what = f"the new policy is in force only in part: {refusal.strerror}"
-            raise OperatorError(
-                what, f"it is read and put in force again in {_AGAIN_S:g} s"
-            ) from None
+            raise OperatorError(what, f"atfnd tries again in {_AGAIN_S:g} s") from None
 
     async def hangups(self) -> None:
         """A reload after each SIGHUP, without end."""

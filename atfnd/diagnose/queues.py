@@ -101,8 +101,9 @@ def _threads(nic: NicView) -> Iterator[Finding]:
     threaded = [queue for queue in nic.queues if queue.threaded]
     if without:
         what = (
-            f"{_names(without)} polled in softirq: strict order places flows at their birth and "
-            "lets queues follow their threads, but does not move flows that are established"
+            f"{_names(without)} polled in softirq: strict order places flows during their "
+            "handshake and lets queues follow their threads, but does not move flows that are "
+            "established"
         )
         advice = (
             f"if applications are pinned: echo 1 > /sys/class/net/{quote(nic.name)}/threaded "

@@ -126,13 +126,13 @@ def banned(pid: int, more: Collection[int], less: Collection[int] = ()) -> tuple
         return errno.EAGAIN, "it does not answer now"
     wanted = spared_now.difference(less).union(more)
     if wanted == spared_now:
-        return 0, "it is so already"
+        return 0, "it is already so"
     try:
         irqbalance.spare(pid, wanted)
     except OSError as refusal:
         return refusal.errno or errno.EIO, refusal.strerror or "it does not listen"
     if irqbalance.spared(pid) != wanted:
-        return errno.EIO, "it took the list, and reports another one"
+        return errno.EIO, "it accepted the list, but reports another one"
     return 0, "as planned"
 
 

@@ -122,7 +122,7 @@ def _quiesce(
             case errno.EAGAIN:
                 raise OSError(errno.EAGAIN, _still(olds)) from refusal
             case errno.ETIMEDOUT:
-                raise OSError(errno.ETIMEDOUT, f"others have CPU {cpu}") from refusal
+                raise OSError(errno.ETIMEDOUT, f"other threads keep CPU {cpu} busy") from refusal
             case _:
                 raise
 
@@ -145,7 +145,9 @@ def _seat(queue: Queue) -> tuple[int, int]:
     policy = os.sched_getscheduler(queue.pid)
     priority = os.sched_getparam(queue.pid).sched_priority + 1
     if policy not in (os.SCHED_OTHER, os.SCHED_FIFO, os.SCHED_RR) or priority > HIGHEST:
-        raise OSError(errno.EINVAL, f"no priority is above queue {queue.index}'s thread")
+        raise OSError(
+            errno.EINVAL, f"no priority is above that of the thread of queue {queue.index}"
+        )
     return cpus.pop(), priority
 
 

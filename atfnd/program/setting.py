@@ -58,7 +58,7 @@ def apply(
     try:
         before = nic.setting(setting)
         if before == value:
-            return outcome(0, "it is so already")
+            return outcome(0, "it is already so")
         if before is None:
             return outcome(errno.ENOENT, f"this NIC has no {setting} now")
         write = partial(_set, nic, setting, value)
@@ -66,7 +66,7 @@ def apply(
     except OSError as refusal:
         return outcome(refusal.errno or errno.EIO, f"{setting} {unchanged(refusal)}")
     if after == before:
-        return outcome(errno.EIO, f"the kernel took it, and {setting} is {brief(before)} still")
+        return outcome(errno.EIO, f"the kernel accepted it, but {setting} is still {brief(before)}")
     if after is not None and after != value:
         return outcome(0, f"{setting} reads {brief(after)}")
     return outcome(0, "as planned")

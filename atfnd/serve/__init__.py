@@ -70,7 +70,7 @@ class Source(Protocol):
 
     def remarks(self, flow: Flow) -> tuple[str, ...]:
         """Sentences on the application of a flow of the table: what `auto` has chosen, and by what
-        measurement; whether it is kept off CPUs that its policy dedicates."""
+        measurement; whether it may not use CPUs that its policy dedicates."""
 
     def port_remarks(self, key: FlowKey) -> tuple[str, ...]:
         """Sentences on the listening port of a connection, which may have no entry: why no filter

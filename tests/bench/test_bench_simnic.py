@@ -115,7 +115,8 @@ def test_of_emulated_moves_only_those_called_proven_are_judged(pictures: Path) -
         way="strict", streams=40, seconds=9.0, moves=50, reordered={"unproven": 2}, queue_moves=0,
         writes=50, kernel_filters=0, late=3, reported=3, disagreed=0, stray=0,
         late_after_ns=[("unproven", 5)] * 3, received=900, lost=0, ring_drops=0,
-        verdicts={"proven": 48, "unproven": 2, "deferred": 9}, deferred={"others have CPU N": 9},
+        verdicts={"proven": 48, "unproven": 2, "deferred": 9},
+        deferred={"other threads keep CPU N busy": 9},
         took_ns=(1, 2), delays_ns=(1, 2), moved_ns=None, neighbours_ns=None, timers_ns={0: 7},
     )  # fmt: skip
     kernels = run._replace(way="arfs", reordered={}, late=0, kernel_filters=4, verdicts={})

@@ -150,7 +150,7 @@ def test_a_lab_that_comes_back_is_steered_again(tmp_path: Path, observer: str) -
             later.steered(app)
             delivered(later.meter, app)
             (attached,) = bed.daemon.events("attach")
-            assert (attached["nic"], attached["why"]) == (lab.nic.name, "it has come")
+            assert (attached["nic"], attached["why"]) == (lab.nic.name, "the interface appeared")
             assert bed.daemon.end() == 0
             assert "Traceback" not in bed.daemon.said()
 

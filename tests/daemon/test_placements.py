@@ -203,7 +203,7 @@ def test_an_application_that_shares_its_cgroup_is_not_excluded_and_a_note_says_s
         bed.start()
         app = by_rss(bed, FIXED, OTHER)
         row = placed(bed, app, FIRST)
-        said = f"the application of `fixed` is not kept off CPUs {FIRST}: "
+        said = f"the application of `fixed` may still use CPUs {FIRST}: "
 
         def answer() -> bool:
             chain = bed.daemon.get(f"/v1/explain?flow=cookie:{row['cookie']}")["chain"]

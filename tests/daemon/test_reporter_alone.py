@@ -42,7 +42,7 @@ class Parts:
         self.in_force, self.said = InForce(POLICY), list[str]()
         self.changes = ChangeLog(EventLog(), self.sessions, self.in_force)
         observer = part(name="bpf", lost=lambda: 7)
-        exclusion = part(report=lambda flow: "It is kept off CPU 3.", findings=list)
+        exclusion = part(report=lambda flow: "It may not use CPU 3.", findings=list)
         self.reporter = Reporter(
             self.engine, self.sessions, observer, "", self.in_force, self.changes, exclusion, part()
         )
@@ -113,4 +113,4 @@ def test_the_service_manager_hears_why_a_policy_was_not_reloaded(parts: Parts) -
 
 def test_what_keeps_an_application_off_a_cpu_is_a_remark_on_its_flow(parts: Parts) -> None:
     bare = replace(flow(1), thread=None)
-    assert parts.reporter.remarks(bare) == ("It is kept off CPU 3.",)
+    assert parts.reporter.remarks(bare) == ("It may not use CPU 3.",)

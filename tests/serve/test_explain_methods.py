@@ -61,7 +61,7 @@ def test_the_method_is_explained_for_a_flow_without_an_entry() -> None:
 def test_a_flow_without_an_entry_where_rfs_serves_every_flow() -> None:
     nic = replace(NIC, method=SteeringMethod.RFS, method_why="has one receive queue", armed=True)
     answer = explain_absent(key(40_000), [(nic, None)])
-    assert "every flow's, so that it needs no entry" in answer.verdict
+    assert "It does so for every flow, without an entry" in answer.verdict
     unarmed = explain_absent(key(40_000), [(replace(nic, armed=False), None)])
     assert unarmed.verdict.startswith("atfnd does not steer it")
 

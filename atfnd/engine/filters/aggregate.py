@@ -25,7 +25,7 @@ __all__ = ["belongs", "joined", "queue_of_most", "rests", "saves", "stranded"]
 
 _JOIN = 8  # flows of a port in one look: each write is done before anything else is decided
 _RESTS_NS = 5_000_000_000  # since its last move
-_SHORT = "leads it there too, and filters are short"
+_SHORT = "leads it there too, and few filters are left"
 
 
 def queue_of_most(flows: Iterable[Flow], nic: NicView, memory: Memory) -> int | None:

@@ -260,7 +260,7 @@ def _written(
     found: _Found, queue: int, rule: FlowRule, nic: NicView, memory: Memory, now_ns: int
 ) -> Wanted:
     cpu = next((each.cpu for each in nic.queues if each.index == queue), None)
-    why = f"{len(found.flows)} flows are led to queue {queue}, and filters are short"
+    why = f"{len(found.flows)} flows are led to queue {queue}, and few filters are left"
     memory.table.put(
         Flow(
             key=found.key, cookie=0, nic=nic.name, state=FlowState.WANTED,

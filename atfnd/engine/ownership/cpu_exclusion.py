@@ -50,7 +50,7 @@ def sentence(ruling: Ruling, rules: Sequence[FlowRule]) -> str:
         return ruling.why
     cpus = cpu_list(frozenset().union(*(rule.placement.cpus for rule in rules)))
     whose = ", ".join(f"`{rule.name}`" for rule in rules)
-    return f"the application of {whose} is not kept off CPUs {cpus}: {ruling.why}"
+    return f"the application of {whose} may still use CPUs {cpus}: {ruling.why}"
 
 
 def refusal(
@@ -123,7 +123,7 @@ def judge(
             f"{cpu_list(pin.cpus)}, and a cpuset would overrule that",
             "pin it elsewhere, or dedicate another CPU",
         )
-    return Ruling(cpu_list(free), f"cgroup {path} is kept off CPUs {cpu_list(asked)}", off=True)
+    return Ruling(cpu_list(free), f"cgroup {path} may not use CPUs {cpu_list(asked)}", off=True)
 
 
 def _obstacle(group: Cgroup, free: frozenset[int]) -> Ruling | None:
@@ -134,7 +134,7 @@ def _obstacle(group: Cgroup, free: frozenset[int]) -> Ruling | None:
         own = "run the application in a cgroup of its own (a systemd unit)"
         return Ruling(None, "it is in the root cgroup, which has no cpuset of its own", own)
     if name.endswith(".slice"):
-        why = f"{path} is a slice: what systemd starts in it later would be kept off as well"
+        why = f"{path} is a slice: what systemd starts in it later would lose these CPUs as well"
         return Ruling(None, why, "run the application in a unit of its own")
     if group.cpus is None:
         why = f"the cpuset controller is not enabled for cgroup {path}, and atfnd enables none"

@@ -88,7 +88,7 @@ def explain_absent(
     ):
         verdict = (
             f"If it comes in through {handed}, the kernel hands its packets on to the CPU its "
-            "thread last used it on (RFS): every flow's, so that it needs no entry."
+            "thread last used it on (RFS). It does so for every flow, without an entry."
         )
         return Explanation(tuple(chain), verdict, None)
     verdict = (
@@ -133,7 +133,7 @@ def _verdict(flow: Flow, nic: NicView, rule: Filter | None) -> tuple[str, str | 
             return by_rfs(flow)
         case FlowState.MANUAL:
             return (
-                f"Left alone: {flow.why}. atfnd does not fight over a filter.",
+                f"Left alone: {flow.why}. atfnd keeps what another program decides.",
                 f"to have it steered again: atfnctl arm {nic.name}",
             )
 
