@@ -165,7 +165,7 @@ def test_a_write_without_effect_is_reported(lab: Lab, undo_journal: UndoJournal)
     done = setting.apply(deaf, undo_journal, action(lab, "rss", reversed_table(lab)))
     deaf.close()
     assert done.errno == errno.EIO
-    assert "the kernel took it" in done.left
+    assert "the kernel accepted it" in done.left
 
 
 class Rfs(LabNic):

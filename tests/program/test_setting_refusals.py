@@ -99,7 +99,7 @@ def test_a_kernel_that_takes_it_and_does_nothing_is_found_out(
     monkeypatch.setattr(bed.nic, "write_setting", lambda name, value: None)
     outcome = bed.write(XPS, "1")
     assert outcome.errno == errno.EIO
-    assert "is 0-3 still" in outcome.left
+    assert "is still 0-3" in outcome.left
 
 
 def test_a_value_in_the_kernels_own_words_is_ours(
