@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """The figures that are shown, from looks: flows, CPUs, queues with their rates, and the last moves.
-Pure.
+Pure, except `figures_once`, which asks the daemon.
 
 The network's share of a CPU is its softirq time and that of the NAPI threads of the queues that are
 delivered there; the rest of the time that it is busy counts as its applications'.
@@ -8,17 +8,20 @@ delivered there; the rest of the time that it is busy counts as its applications
 
 from __future__ import annotations
 
+import time
 from collections import defaultdict, deque
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 
 from atfnd.ctl.client import Row
-from atfnd.ctl.top.look import Look
+from atfnd.ctl.top.look import Look, Looks
 from atfnd.ctl.top.rates import Rates, Reading
 
-__all__ = ["MOVES", "CpuFigure", "Figures", "FlowFigure", "QueueFigure", "Series", "is_move"]
+__all__ = ["MOVES", "CpuFigure", "Figures", "FlowFigure", "QueueFigure", "Series"]
+__all__ += ["figures_once", "is_move"]
 
 MOVES = 50  # that are kept
+_MOST_S = 5.0  # the bytes of flows are read every 2 s; in a big table less often
 _MOVES = {"rewrite", "queue-cpu", "unproven", "violated", "no effect"}
 
 
@@ -136,6 +139,15 @@ class Series:
                 continue
             network = min(busy, softirq + polled[cpu]) / 1e9  # softirqs may be charged to a thread
             yield CpuFigure(cpu, min(network, 1.0), min(busy / 1e9, 1.0) - min(network, 1.0))
+
+
+def figures_once(looks: Looks, interval_s: float) -> Figures:
+    """The figures of as many looks as it takes until every rate is known, or until it takes too
+    long. OperatorError: the daemon does not answer, or refuses."""
+    series, end_s = Series(), time.monotonic() + _MOST_S
+    while not (figures := series.see(looks.look())).known() and time.monotonic() < end_s:
+        time.sleep(interval_s)
+    return figures
 
 
 def is_move(event: Row) -> bool:

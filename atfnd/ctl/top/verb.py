@@ -27,10 +27,10 @@ def top(
     as_json: Json = False,
 ) -> None:
     """Flows by rate, CPUs, queues and moves, live; h shows the keys, q quits."""
+    from atfnd.ctl.top.figures import figures_once
     from atfnd.ctl.top.frame import page
     from atfnd.ctl.top.look import Looks
     from atfnd.ctl.top.loop import Live
-    from atfnd.ctl.top.once import figures_once
 
     client = Client(socket)
     try:
