@@ -188,6 +188,6 @@ def restarts(traffic: Traffic, folder: Path) -> list[str]:
 
 
 def restored(traffic: Traffic, daemon: Daemon) -> None:
-    """None of our rules is left."""
+    """None of our filters is left."""
     assert daemon.restore().returncode == 0
     assert traffic.filters() == []

@@ -42,6 +42,7 @@ WORDS = {
     r"\bby_hand\b": "shell commands",
     r"\b_?spans\b(?= [=:(])|\b_?living\b(?= [=:(])": "prefix rule; socket lookup",
     r"\ball the same\b": "nevertheless",
+    r"\b[Oo]ur rules?\b|\b[Rr]ules? of ours\b": "filter: a rule is the policy's",
     r"\bno rule (?:catches|is in place)\b|\brules are out\b|\brules? stays? in the NIC": "filter",
 }  # fmt: skip
 QUOTED = re.compile(r"""(["'`])[\w.-]+\1""")
@@ -98,6 +99,7 @@ def test_no_riddle_and_no_word_that_was_replaced() -> None:
         "the NIC delivers elsewhere all the same",
         'f"{nic}: no rule catches it; RSS sends it to queue 1."',
         '"it is paused: our rules are out"',
+        "# a rule of ours at this location",
     ],
 )
 def test_each_is_found(line: str) -> None:

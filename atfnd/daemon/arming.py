@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What steering a NIC takes besides its rules: proof of what it can, other steering off, queues on
-CPUs, and, without rules, its indirection table. Each change is journaled and can be undone.
+"""What steering a NIC takes besides its filters: proof of what it can, other steering off, queues
+on CPUs, and, without rules, its indirection table. Each change is journaled and can be undone.
 
 Runs on the daemon's loop. OSError(ENODEV): the NIC is gone.
 """

@@ -159,7 +159,7 @@ class Reporter:
         return _Joined(self.memory.table.slots(), list(self.memory.table.overflowed.values()))
 
     def nics(self) -> Sequence[NicView]:
-        """Every NIC with its rules and counters, as fresh as `NicWatch.shown` has them."""
+        """Every NIC with its filters and counters, as fresh as `NicWatch.shown` has them."""
         views = []
         for name, session in self._sessions.items():
             try:
@@ -177,7 +177,7 @@ class Reporter:
         return list(self._sessions)
 
     def _locations(self, nic: str) -> frozenset[int]:
-        """The locations of our rules in it."""
+        """The locations of our filters in it."""
         steered = self.memory.table.steered(nic)
         return frozenset(flow.location for flow in steered if flow.location is not None)
 

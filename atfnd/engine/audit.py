@@ -62,7 +62,7 @@ def record(outcome: Outcome, memory: Memory) -> Action | None:
     if action.kind is ActionKind.DELETE and action.location != flow.location:
         return None  # it concerns another rule than this entry's
     if action.kind is ActionKind.DELETE:
-        withdrawn = flow.state is FlowState.OBSERVED  # only its rule was to be deleted
+        withdrawn = flow.state is FlowState.OBSERVED  # only its filter was to be deleted
         # ENOENT: another program deleted it first; either way it is gone.
         if outcome.errno not in (0, errno.ENOENT):
             state = FlowState.STEERED if withdrawn else flow.state
@@ -251,7 +251,7 @@ def _refreshed(
 
 def check_rules(nic: NicView, rules: Sequence[Filter], memory: Memory, now_ns: int) -> list[Flow]:
     """Compare our entries with the NIC's list, read at `now_ns`. If another program deleted or
-    rewrote a rule of ours, we leave the flow alone: it becomes MANUAL. One that the NIC accepted
+    rewrote a filter of ours, we leave the flow alone: it becomes MANUAL. One that the NIC accepted
     and never held (an asynchronous driver, a full table) is inserted again, after a longer wait
     each time. Returns those flows."""
     there = {rule.location: rule for rule in rules}
@@ -333,7 +333,7 @@ def inherit(nic: NicView, action: Action, cookie: int, memory: Memory, now_ns: i
     if action.key is None or action.location is None:
         raise ValueError(f"no filter: {action}")
     flow = memory.table.get(action.key)
-    if flow is None:  # its rule is an earlier run's
+    if flow is None:  # its filter is an earlier run's
         match, use = Match.of(action.key), SocketUse(cookie, action.key, None, None, None, 0)
         rule = Filter(action.location, match, action.old)
         return next(iter(adopt(nic, [rule], {match: use}, memory, now_ns)[0]), None)

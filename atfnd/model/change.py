@@ -71,7 +71,7 @@ Plan = tuple[Action, ...]
 @dataclass(frozen=True, slots=True)
 class Outcome:
     """The outcome of an action. `errno` 0: applied; `left` says what is in place now. EEXIST for an
-    insert, with a location: our rule was there already, and points to `queue`."""
+    insert, with a location: our filter was there already, and points to `queue`."""
 
     action: Action
     at_ns: int
@@ -87,7 +87,7 @@ class Outcome:
 
     @property
     def found(self) -> bool:
-        """An insert that was not needed: our rule was there."""
+        """An insert that was not needed: our filter was there."""
         inserted = self.action.kind is ActionKind.INSERT
         return inserted and self.errno == EEXIST and self.location is not None
 

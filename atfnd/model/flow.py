@@ -164,7 +164,7 @@ class FlowState(Enum):
     OBSERVED = "observed"  # the interface is not armed: shown, not changed
     STEERED = "steered"  # a rule is in the NIC
     OVERFLOW = "overflow"  # table or NIC full: delivered by RSS
-    MANUAL = "manual"  # another program changed its rule or entry: left alone until resumed
+    MANUAL = "manual"  # another program changed its filter or entry: left alone until resumed
     RSS = "rss"  # its entry of the indirection table points to its core
     SHARED = "shared"  # its entry serves busier flows, on another core
     PORT = "port"  # its port's rule leads it to its owner's queue
@@ -198,7 +198,7 @@ class Flow:
     rx_cpu: int | None  # observed
     bytes: int
     used_ns: int  # last time it was seen in use
-    moved_ns: int  # last time its rule changed, 0 for never
+    moved_ns: int  # last time its filter changed, 0 for never
     rule_name: str  # of the policy's rule that steers it; empty for one of an earlier run
     why: str
     move: Move | None = None  # how the last one ended

@@ -232,7 +232,7 @@ class NicView:
     netns: str | None
     ifindex: int
     armed: bool
-    budget: int | None  # at most so many rules of ours; None: the NIC's own limit
+    budget: int | None  # at most so many filters of ours; None: the NIC's own limit
     up: bool
     caps: Caps
     queues: tuple[Queue, ...]

@@ -16,8 +16,8 @@ __all__ += ["Reread", "Unwatch", "Watch", "Write"]
 
 class Watch(NamedTuple):
     """Report Idle, Seen and Violated for this flow: `origins` are its old rings, `targets` the new
-    ones, `through` those in between (RSS's rings, where its rule is deleted and added). `cookie` is
-    its socket's; None: not known, so that it cannot be watched."""
+    ones, `through` those in between (RSS's rings, where its filter is deleted and added). `cookie`
+    is its socket's; None: not known, so that it cannot be watched."""
 
     key: FlowKey
     origins: frozenset[int]

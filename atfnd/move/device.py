@@ -197,7 +197,7 @@ def only_known(device: NicMoves, known: Container[FlowKey]) -> NicMoves:
 
 
 def _forget(device: NicMoves, event: FlowClosed) -> NicMoves:
-    """A dead flow's waiting move is pointless, except the delete of its rule."""
+    """A dead flow's waiting move is pointless, except the delete of its filter."""
     records, waiting = device.records.without(event.key), device.waiting
     if event.key in waiting and waiting[event.key].live:
         waiting = waiting.without(event.key)

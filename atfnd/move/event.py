@@ -149,7 +149,7 @@ class Violated(NamedTuple):
 
 
 class Disturbed(NamedTuple):
-    """Something other than our rule decides where this flow goes now. Another program deleted or
+    """Something other than our filter decides where this flow goes now. Another program deleted or
     changed its filter, or the NIC lost it: either the filter is not as it was written (the answer
     to Reread), or packets came through the new queue before the write."""
 

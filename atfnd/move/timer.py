@@ -26,7 +26,7 @@ class Times:
     pipe_ns: int = 20_000  # classification to descriptor, without moderation
     hold_max_ns: int = 50_000_000  # typically 0.3 ms; a move that outlasts it may reorder
     arm_ns: int = 1_000_000_000  # how long a gap is waited for
-    quiet_ns: int = 1_000_000_000  # from a socket's end to the delete of its rule
+    quiet_ns: int = 1_000_000_000  # from a socket's end to the delete of its filter
     verify_ns: int = 1_000_000_000  # how long packets are waited for
     late_ns: int = 50_000_000  # the least wait for packets that it overtook
     follow_ns: int = 1_000_000_000  # and so long on the new CPU

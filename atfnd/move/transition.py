@@ -60,7 +60,7 @@ class Transition(NamedTuple):
     done_ns: int = 0  # T1
     location: int | None = None  # of the filter that was written
     stayed_ns: int = 0  # a packet was in an old ring at least this long
-    lost: bool = False  # the write was refused, and its rule is gone: RSS delivers
+    lost: bool = False  # the write was refused, and its filter is gone: RSS delivers
     broken: str | None = None  # why order is not proven
     blind: bool = False  # telemetry was lost
     established: bool = False  # after T1: no data came before

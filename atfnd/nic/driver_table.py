@@ -151,7 +151,7 @@ DRIVERS = (
         Capacity.UNSAID,
         full_errno=errno.EBUSY,
         overwrite=Overwrite.BY_MATCH,
-        quirks=("rules outrank aRFS",),
+        quirks=("filters outrank aRFS",),
     ),
     Driver(
         "qede",

@@ -25,10 +25,11 @@ def apply(nic: Nic, journal: FilterJournal, action: Action) -> Outcome:
     """Insert, rewrite or delete one rule. A kernel refusal is an Outcome, never an exception.
 
     Reads and writes the NIC's filter table; the journal is written before an insert and after a
-    delete, so that at any instant every rule of ours in the NIC is in it. A match that the journal
-    names already may be in the NIC: an insert of it first reads all filters there, and what it
-    finds of ours is the outcome (EEXIST, with its `location` and `queue`). After a refused rewrite
-    the NIC is asked what it has now: some drivers lose the rule. `location` None: it is lost.
+    delete, so that at any instant every filter of ours in the NIC is in it. A match that the
+    journal names already may be in the NIC: an insert of it first reads all filters there, and what
+    it finds of ours is the outcome (EEXIST, with its `location` and `queue`). After a refused
+    rewrite the NIC is asked what it has now: some drivers lose the rule. `location` None: it is
+    lost.
     """
     try:
         if action.kind is ActionKind.INSERT and (there := _there(nic, journal, action)):
@@ -112,7 +113,7 @@ def _write(nic: Nic, journal: FilterJournal, action: Action) -> int | None:
 
 
 def _there(nic: Nic, journal: FilterJournal, action: Action) -> Filter | None:
-    """The rule of ours that is there before an insert: an earlier run's, which no entry has. A
+    """The filter of ours that is there before an insert: an earlier run's, which no entry has. A
     named match that is not there, or that belongs to another program, is released."""
     if action.key is None or not journal.names(nic.name, match := Match.of(action.key)):
         return None
@@ -124,16 +125,16 @@ def _there(nic: Nic, journal: FilterJournal, action: Action) -> Filter | None:
 
 
 def _found(nic: Nic, journal: FilterJournal, match: Match) -> Filter | None:
-    """The rule of ours with this match, in all that the NIC lists. OSError: it does not list them,
-    and the journal still names the match."""
+    """The filter of ours with this match, in all that the NIC lists. OSError: it does not list
+    them, and the journal still names the match."""
     ours = journal.ours(nic.name, [rule for rule in nic.filters() if rule.match == match])
     return next(iter(ours), None)
 
 
 def _there_still(nic: Nic, journal: FilterJournal, location: int, match: Match) -> Filter | None:
-    """Our rule at this location, if it is still there. A program that deletes our rule may put its
-    own there, and a program that points our rule elsewhere has made it its own. A NIC changes or
-    deletes whatever is at the location we give. There are microseconds between this look and the
+    """Our filter at this location, if it is still there. A program that deletes our filter may put
+    its own there, and a program that points our filter elsewhere has made it its own. A NIC changes
+    or deletes whatever is at the location we give. There are microseconds between this look and the
     write."""
     there = nic.filter(location)
     return there if there is not None and _is_ours(nic, journal, there, match) else None

@@ -88,7 +88,7 @@ class Source(Protocol):
         Raises as `arm`."""
 
     async def pause(self, nic: str) -> None:
-        """Remove our rules from this NIC and put back what we changed there, so that an admin can
+        """Remove our filters from this NIC and put back what we changed there, so that an admin can
         change its channels; nothing is changed until `resume`. Raises as `arm`."""
 
     async def resume(self, nic: str) -> None:

@@ -45,7 +45,7 @@ def start(traffic: Traffic, folder: Path, fault: str | None = None) -> Daemon:
 
 
 def rule_cpus(traffic: Traffic) -> list[int | None]:
-    """Where our rules lead."""
+    """Where our filters lead."""
     queues = traffic.lab.nic.queues()
     return [None if rule.queue is None else queues[rule.queue].cpu for rule in traffic.filters()]
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Our rules out of a NIC and back in: in values, and by a daemon on the lab."""
+"""Our filters out of a NIC and back in: in values, and by a daemon on the lab."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The filters of a NIC as ethtool(8) lists them, and what it should list for a rule of ours."""
+"""The filters of a NIC as ethtool(8) lists them, and what it should list for a filter of ours."""
 
 from __future__ import annotations
 

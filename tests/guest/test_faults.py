@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """What a NIC may do to us: refuse, at once or later, lose, reset, flap. Afterwards traffic flows,
-the table shown is the NIC's, and a stop with `restore` leaves no rule of ours."""
+the table shown is the NIC's, and a stop with `restore` leaves no filter of ours."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ def test_a_filter_of_the_same_flow_is_somebody_elses(tmp_path: Path) -> None:
         theirs = ethtool("-n", NAME, "rule", DURING)
         bed.daemon.order("arm", NAME)
         whole(bed, [other])
-        row = bed.row(app, lambda row: row["rule"] is None, "has no rule of ours")
+        row = bed.row(app, lambda row: row["rule"] is None, "has no filter of ours")
         assert row["state"] == "wanted"
         assert ethtool("-n", NAME, "rule", DURING) == theirs
         app.end()
@@ -212,7 +212,7 @@ def test_rules_of_others_come_and_go_while_ours_do(tmp_path: Path) -> None:
 
 
 def test_an_admin_adds_channels_without_a_word(tmp_path: Path) -> None:
-    """Fewer than our rules name are refused by the kernel; more are taken up."""
+    """Fewer than our filters name are refused by the kernel; more are taken up."""
     with a_nic(tmp_path, max_queues=8) as bed:
         apps = [bed.apps.tcp() for _ in range(3)]
         whole(bed, apps)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The journal of our rules: survives a kill at any byte, never claims what was not ours."""
+"""The journal of our filters: survives a kill at any byte, never claims what was not ours."""
 
 from __future__ import annotations
 

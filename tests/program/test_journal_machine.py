@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The journal of our rules under any sequence of writes, queues, renames, kills and full disks.
+"""The journal of our filters under any sequence of writes, queues, renames, kills and full disks.
 
 What a run knows is what was said to it. What a restart knows is what was said before the kill; a
 record that a kill cut short, or that a full disk did not take, may be known or not, never another.

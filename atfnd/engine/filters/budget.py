@@ -97,9 +97,9 @@ def short(nic: NicView, memory: Memory) -> bool:
 def no_room(
     nic: NicView, memory: Memory, key: FlowKey, tenants: tuple[Tenant, ...] | None = None
 ) -> str | None:
-    """Why one more rule of ours, for this flow, would be too many; None: it would not. Rules about
-    to be inserted count, and so do slots that were cleared for another flow. `tenants` are those
-    of a flow that has no entry yet."""
+    """Why one more filter of ours, for this flow, would be too many; None: it would not. Rules
+    about to be inserted count, and so do slots that were cleared for another flow. `tenants` are
+    those of a flow that has no entry yet."""
     bound, spending, table = share(nic), memory.nics[nic.name].spending, memory.table
     inserting = table.inserting(nic.name)
     cleared_for = (*table.promised(nic.name), *spending.promised)

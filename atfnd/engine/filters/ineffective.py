@@ -26,7 +26,7 @@ _YOUNG_NS = 1_000_000_000  # a rule that moved since may not have been observed 
 
 def ineffective(nics: Mapping[str, NicView], memory: Memory, now_ns: int) -> Plan:
     """After `check_sockets`: rules to write anew. A flow whose rule has no effect after three
-    attempts becomes MANUAL; its rule stays, and is deleted with the flow."""
+    attempts becomes MANUAL; its filter stays, and is deleted with the flow."""
     plan: list[Action] = []
     manual: list[Flow] = []
     armed = {name for name, nic in nics.items() if nic.armed}

@@ -42,7 +42,7 @@ class Listeners:
 
     sockets: dict[FlowKey, dict[int, Listening]] = field(default_factory=dict)  # by cookie
     closed_ns: dict[FlowKey, int] = field(default_factory=dict)  # the last listener
-    asked: dict[FlowKey, Asked] = field(default_factory=dict)  # for the end of its rule
+    asked: dict[FlowKey, Asked] = field(default_factory=dict)  # for the end of its filter
     why_not: dict[FlowKey, str] = field(default_factory=dict)  # it has no rule, or an old one
     unwanted: set[FlowKey] = field(default_factory=set)  # by a new policy: their rules go
     readers: dict[FlowKey, Readers] = field(default_factory=dict)  # of the connections of a port

@@ -270,7 +270,7 @@ def _users(key: FlowKey, flows: Iterable[Flow]) -> list[Flow]:
 
 
 def _stays(key: FlowKey, memory: Memory) -> bool:
-    """Its rule stays where it is as long as no thread is known to use a connection: the place of
+    """Its filter stays where it is as long as no thread is known to use a connection: the place of
     the listener when it was written is the best that is known."""
     entry = memory.table.get(key)
     return entry is not None and entry.location is not None
@@ -348,7 +348,7 @@ def _given_up(
     key: FlowKey, nic: NicView, listeners: Listeners, flows: Iterable[Flow],
     live: Iterable[SocketUse], memory: Memory, now_ns: int,
 ) -> Iterator[Wanted]:  # fmt: skip
-    """Its rule goes for a flow whose user or control group has fewer filters, unless a connection
+    """Its filter goes for a flow whose user or control group has fewer filters, unless a connection
     comes by it now, or that flow has ended."""
     who = memory.table.swaps(nic.name)[key]
     newcomer = None if who is None else memory.table.get(who)
@@ -365,10 +365,10 @@ def _ended(
     live: Iterable[SocketUse], memory: Memory, now_ns: int,
     why: str = "its port has no listener any more",
 ) -> Iterator[Wanted]:  # fmt: skip
-    """Its rule is not wanted any more, and goes with the last connection that it delivers. While a
-    socket listens there may be no last one. So each connection gets a rule of its own for the queue
-    that it has, and a connection that arrives before the delete is written puts the delete off:
-    that is a birth, too."""
+    """Its filter is not wanted any more, and goes with the last connection that it delivers. While
+    a socket listens there may be no last one. So each connection gets a rule of its own for the
+    queue that it has, and a connection that arrives before the delete is written puts the delete
+    off: that is a birth, too."""
     entry = memory.table.get(key)
     if entry is None or entry.location is None:
         if entry is not None:

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Rules of ours that are in a NIC and in no entry: they are deleted when nothing else is under way
-with their flow. Pure."""
+"""Filters of ours that are in a NIC and in no entry: they are deleted when nothing else is under
+way with their flow. Pure."""
 
 from __future__ import annotations
 

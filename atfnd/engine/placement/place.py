@@ -3,8 +3,8 @@
 to. Pure.
 
 The CPUs and the order in which they are tried are those of `candidates`; a fallback is reported. Of
-equal queues one that no thread owns is taken, on the least busy CPU, with the fewest of our rules,
-on the NIC's node; a flow that is led to a queue that fits stays there.
+equal queues one that no thread owns is taken, on the least busy CPU, with the fewest of our
+filters, on the NIC's node; a flow that is led to a queue that fits stays there.
 """
 
 from __future__ import annotations
@@ -131,7 +131,8 @@ def guest(
     memory: Memory,
     current: int | None = None,
 ) -> Spot:
-    """The spot of a flow whose thread has no queue of its own. `current`: its rule's, or RSS's."""
+    """The spot of a flow whose thread has no queue of its own. `current`: its filter's, or
+    RSS's."""
     owned, rules_on = memory.nics[nic.name].owned, memory.table.rules_on
     if placement is Placement.CORE:  # the common case: no more work than it needs
         if app_cpu in memory.in_force.dedicated:

@@ -20,7 +20,7 @@ def same_core(
     queues: Sequence[Queue], cpu: int, load: Callable[[int], tuple[bool, int]]
 ) -> Queue | None:
     """The least loaded queue delivered on `cpu`; None when there is none. `load`: whether another
-    thread owns it, and how many of our rules point to it."""
+    thread owns it, and how many of our filters point to it."""
     there = [queue for queue in queues if queue.cpu == cpu]
     return min(there, key=lambda queue: (load(queue.index), queue.index), default=None)
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Another policy comes into force: every flow of the Flow-to-Core table is matched anew. Pure.
 
-A flow that is now left alone loses its rule by a normal move, in the order it was steered with;
+A flow that is now left alone loses its filter by a normal move, in the order it was steered with;
 until that is done it is in `FlowTable.leaving`, and nothing else moves it. A flow that falls under
 another rule takes the terms of that rule. A smaller table evicts no flow: it turns newcomers away.
 """
@@ -87,7 +87,7 @@ def _release(memory: Memory) -> None:
 
 
 def _kept(flow: Flow, rule: str, memory: Memory) -> Action:
-    """Its rule was about to be deleted: that is revoked."""
+    """Its filter was about to be deleted: that is revoked."""
     kind, queue, why = ActionKind.REWRITE, flow.target_queue, "its policy steers it again"
     return Action(
         kind, flow.nic, flow.key, flow.location, queue, queue, why, rule,

@@ -76,7 +76,7 @@ class FlowNotes:
     """What decisions remember of a flow beside its entry. Replaced, never changed; most flows have
     none."""
 
-    dropped: tuple[int, int] = (0, 0)  # its rule by the NIC: how often, retry after (ns)
+    dropped: tuple[int, int] = (0, 0)  # its filter by the NIC: how often, retry after (ns)
     deferrals: int = 0  # in a row, of its move
     put_off: str = ""  # why, without its numbers
     turn_ns: int | None = None  # when its shares allow a move
@@ -565,7 +565,7 @@ class FlowTable:
         return [f for key in self._threads.get(tid, ()) if (f := self.get(key)) is not None]
 
     def rules_on(self, nic: str, queue: int) -> int:
-        """How many of our rules point to this queue."""
+        """How many of our filters point to this queue."""
         return len(self._nics.get(nic, _NO_NIC).led_to.get(queue, ()))
 
     def rules_in(self, nic: str) -> int:

@@ -159,7 +159,7 @@ class NicMemory:
     queues_due_ns: int | None = None  # time of the next look at queue owners
     spending: Spending = field(default_factory=Spending)
     rates: MoveRates = field(default_factory=MoveRates)
-    listed_ns: int = 0  # its rules were last listed
+    listed_ns: int = 0  # its filters were last listed
     listeners: Listeners | None = None  # None: listeners are not watched
     strays: dict[FlowKey | None, Action] = field(default_factory=dict)  # `filters.strays`
     last_end: dict[int | None, tuple[str, str]] = field(default_factory=dict)  # of moves, by queue
@@ -238,7 +238,7 @@ class Memory:
         return now_ns - flow.moved_ns >= _UNTIL_LISTED_NS
 
     def was_there(self, flow: Flow) -> bool:
-        """Its rule was in the NIC's last list, and had had the time to be."""
+        """Its filter was in the NIC's last list, and had had the time to be."""
         return self.would_be_listed(flow, self.nics[flow.nic].listed_ns)
 
     def dropped_by_nic(self, key: FlowKey, now_ns: int) -> str:

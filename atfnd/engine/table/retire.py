@@ -53,7 +53,7 @@ def idle(cookie: int, memory: Memory, why: str) -> Plan:
 
 
 def nic_gone(name: str, memory: Memory) -> list[Flow]:
-    """A NIC is gone, and its rules with it: forget it and its flows, and return them, with those
+    """A NIC is gone, and its filters with it: forget it and its flows, and return them, with those
     that found no room in the table."""
     gone = [flow for flow in memory.table if flow.nic == name]
     for flow in gone:
@@ -66,7 +66,7 @@ def nic_gone(name: str, memory: Memory) -> list[Flow]:
 
 
 def withdraw(nic: NicView, memory: Memory, why: str) -> Plan:
-    """Delete every rule of ours in a NIC. Its flows stay in the table as observed ones: `take_up`
+    """Delete every filter of ours in a NIC. Its flows stay in the table as observed ones: `take_up`
     brings their rules back."""
     plan: list[Action] = []
     for flow in memory.table.steered(nic.name):

@@ -100,7 +100,7 @@ def _masked(family: int, address: bytes | None, prefix: int) -> tuple[bytes, byt
 
 
 def decode(buffer: memoryview | bytes) -> Filter:
-    """Read a whole struct ethtool_rxnfc: a rule of ours, or any other one in words."""
+    """Read a whole struct ethtool_rxnfc: a filter of ours, or any other one in words."""
     _, _, _, flow_type, body, cookie, location, context = _WHOLE.unpack_from(buffer)
     queue = cookie if cookie <= 0xFFFFFFFF and not flow_type & FLOW_RSS else None
     match = None if queue is None else _match(flow_type, body)

@@ -216,14 +216,14 @@ class NicWatch:
         return self.nic.filters()
 
     def others(self, rules: tuple[Filter, ...]) -> None:
-        """Note which of its rules are not ours."""
+        """Note which of its filters are not ours."""
         if self.view.foreign != len(rules) or self.view.theirs != rules:
             self.view = replace(self.view, foreign=len(rules), theirs=rules)
 
     def shown(self, owned: Callable[[], frozenset[int]]) -> NicView:
         """The view with rules and counters that are never older than a tenth of a second, or than a
         hundred times the time it takes to read them: thousands of filters are one call each.
-        `owned` gives the locations of our rules."""
+        `owned` gives the locations of our filters."""
         now_ns = time.monotonic_ns()
         if self._shown is None or now_ns > self._fresh_until_ns:
             self._shown = tuple(self.nic.filters()), self.nic.stats(), owned(), now_ns
@@ -250,7 +250,7 @@ class NicWatch:
         self._stand(armed=armed, paused=False)
 
     def allow(self, budget: int | None) -> None:
-        """Note how many rules of ours it may hold."""
+        """Note how many filters of ours it may hold."""
         self.view = replace(self.view, budget=budget)
 
     def arm_on_resume(self, armed: bool) -> None:

@@ -152,7 +152,7 @@ class Transit:
         return self._bpf.fileno()
 
     def begin(self, cookie: int, move: int, napi_a: int, napi_b: int, napi_r: int = 0) -> None:
-        """Watch a flow before its rule is written. Packets through R (0: there is none) count as
+        """Watch a flow before its filter is written. Packets through R (0: there is none) count as
         late like packets through A. OSError: EEXIST (it is on the move already), E2BIG (too many
         are)."""
         given = dict.fromkeys(_FLOW.fields, 0) | {"move": move}

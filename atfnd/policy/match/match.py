@@ -193,7 +193,7 @@ def armed(policy: Policy, ifname: str) -> bool:
 
 
 def rule_budget(policy: Policy, ifname: str, slots: int | None) -> int | None:
-    """How many of the NIC's `slots` may hold rules of ours; None when nothing sets a bound."""
+    """How many of the NIC's `slots` may hold filters of ours; None when nothing sets a bound."""
     rule = interface_rule(policy, ifname)
     bounds = [] if rule.filters_max is None else [rule.filters_max]
     if slots is not None:

@@ -174,7 +174,7 @@ class FilterJournal:
         return NicClaims(self, nic)
 
     def rename(self, old: str, new: str) -> None:
-        """An interface has a new name; its rules are now named under that."""
+        """An interface has a new name; its filters are now named under that."""
         for match, location in self._now.pop(old, {}).items():
             self._now.setdefault(new, {})[match] = location
             self._queues[new, match] = self._queues.pop((old, match), ())
