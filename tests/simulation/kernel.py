@@ -40,17 +40,19 @@ class _Changes:
 
     def __init__(self, kernel: Kernel) -> None:
         self._kernel, self._changed = kernel, set[int]()
-        self._fileno = kernel.descriptors.open(lambda: bool(self._changed))
+        self._fileno = kernel.descriptors.open()
         kernel.listeners.append(self)
 
     def hear(self, index: int) -> None:
         self._changed.add(index)
+        self._kernel.descriptors.readable(self._fileno, True)
 
     def fileno(self) -> int:
         return self._fileno
 
     def drain(self) -> set[int]:
         changed, self._changed = self._changed, set()
+        self._kernel.descriptors.readable(self._fileno, False)
         return changed
 
     def close(self) -> None:

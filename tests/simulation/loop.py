@@ -25,35 +25,38 @@ _T = TypeVar("_T")
 _Ts = TypeVarTuple("_Ts")
 
 
-def _never() -> bool:
-    return False
-
-
 class Descriptors:
-    """What may be readable in the world, by number."""
+    """What may be readable in the world, by number. Who has something to read says so, so that
+    nobody has to ask at each thing that happens."""
 
     def __init__(self) -> None:
-        self._readable: dict[int, Callable[[], bool]] = {}
+        self._open: set[int] = set()
+        self.ready: set[int] = set()  # of the open ones: there is something to read
         self._next = FIRST
 
-    def open(self, readable: Callable[[], bool]) -> int:
+    def open(self) -> int:
         self._next += 1
-        self._readable[self._next] = readable
+        self._open.add(self._next)
         return self._next
 
+    def readable(self, number: int, ready: bool) -> None:
+        """There is something to read, or no longer. Never, if it is closed."""
+        if ready and number in self._open:
+            self.ready.add(number)
+        else:
+            self.ready.discard(number)
+
     def close(self, number: int) -> None:
-        self._readable.pop(number, None)
+        self._open.discard(number)
+        self.ready.discard(number)
 
     def close_all(self) -> None:
         """The process that had them has ended."""
-        self._readable.clear()
+        self._open.clear()
+        self.ready.clear()
 
     def still_open(self) -> set[int]:
-        return {*self._readable}
-
-    def question(self, number: int) -> Callable[[], bool]:
-        """Is there something to read? Never, if it is closed."""
-        return self._readable.get(number, _never)
+        return {*self._open}
 
 
 class _Selector(selectors.BaseSelector):
@@ -78,17 +81,12 @@ class _Selector(selectors.BaseSelector):
         """Let the world go on until something is readable, or for so long."""
         if timeout is None:
             raise ValueError("nothing ends this wait")
-        world, descriptors = self._world, self._descriptors
+        world, ready = self._world, self._descriptors.ready
         ours = [number for number in self._keys if number > FIRST]
-        asked = [descriptors.question(number) for number in ours]  # no one closes any meanwhile
-
-        def waits() -> bool:
-            return not any(each() for each in asked)
-
+        waits = partial(ready.isdisjoint, ours)
         if timeout > 0 and waits():
             world.run_while(waits, world.now_ns + ceil(timeout * 1e9))
-        ready = [number for number in ours if descriptors.question(number)()]
-        return [(self._keys[number], selectors.EVENT_READ) for number in ready]
+        return [(self._keys[each], selectors.EVENT_READ) for each in ours if each in ready]
 
 
 class WorldLoop(asyncio.SelectorEventLoop):

@@ -289,9 +289,12 @@ class Machine:
             self.move(task, self._least_loaded(task))
 
     def _least_loaded(self, task: Task) -> Cpu:
-        allowed = [c for c in self.cpus if c.online and (not task.pinned or c.index in task.pinned)]
-        least = min(len(each.tasks) for each in allowed)
-        return self.world.random.choice([each for each in allowed if len(each.tasks) <= least + 1])
+        pinned = task.pinned
+        allowed = [c for c in self.cpus if c.online and (not pinned or c.index in pinned)]
+        loads = [len(each.tasks) for each in allowed]
+        most = min(loads) + 1
+        fit = [each for each, load in zip(allowed, loads, strict=True) if load <= most]
+        return self.world.random.choice(fit)
 
     def _stay(self, stays_ns: int) -> int:
         return self.world.random.randrange(stays_ns // 2, 2 * stays_ns)
@@ -309,7 +312,7 @@ class WorldBirths:
 
     def __init__(self, machine: Machine, descriptors: Descriptors) -> None:
         self._machine, self._descriptors = machine, descriptors
-        self._fileno = descriptors.open(lambda: bool(self._events))
+        self._fileno = descriptors.open()
         self._events: list[Born] = []
         self._ports: frozenset[int] = frozenset()
         self._lost = 0
@@ -333,6 +336,7 @@ class WorldBirths:
     def drain(self) -> list[Born]:
         self._machine.world.operation("drain births")
         events, self._events = self._events, []
+        self._descriptors.readable(self._fileno, False)
         return events
 
     def lost(self) -> int:
@@ -357,6 +361,7 @@ class WorldBirths:
             self._lost += 1
             return
         self._events.append(event)
+        self._descriptors.readable(self._fileno, True)
         self._machine.world.seen[type(event).__name__] += 1
 
 
@@ -373,7 +378,7 @@ class WorldObserver:
         descriptors: Descriptors | None = None,
     ) -> None:
         self._machine, self._world, self._descriptors = machine, machine.world, descriptors
-        self._fileno = -1 if descriptors is None else descriptors.open(lambda: bool(self._events))
+        self._fileno = -1 if descriptors is None else descriptors.open()
         self._qualify, self._retell_ns = qualify, retell_ns
         self._nics: frozenset[str] = frozenset()
         self._events: list[Observation] = []
@@ -406,6 +411,8 @@ class WorldObserver:
     def drain(self) -> list[Observation]:
         self._world.operation("drain")
         events, self._events = self._events, []
+        if self._descriptors is not None:
+            self._descriptors.readable(self._fileno, False)
         return events
 
     def lost(self) -> int:
@@ -589,6 +596,8 @@ class WorldObserver:
             self._world.seen["record lost"] += 1
             return False
         self._events.append(record)
+        if self._descriptors is not None:
+            self._descriptors.readable(self._fileno, True)
         self._world.seen[type(record).__name__] += 1
         return True
 

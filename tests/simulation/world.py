@@ -74,13 +74,14 @@ class World:
 
     def run_while(self, waits: Callable[[], bool], until_ns: int) -> None:
         """Let things happen, one by one, as long as it waits."""
+        heap = self._heap
         while waits() and self.now_ns < until_ns:
-            due_ns = self._heap[0][0] if self._heap else until_ns
-            if due_ns >= until_ns:
+            if not heap or heap[0][0] >= until_ns:
                 self.run_until(until_ns)
                 return
-            at_ns, _, _, call, arguments = heapq.heappop(self._heap)
-            self.now_ns = max(self.now_ns, at_ns)
+            at_ns, _, _, call, arguments = heapq.heappop(heap)
+            if at_ns > self.now_ns:
+                self.now_ns = at_ns
             call(*arguments)
 
     def pass_ns(self, ns: int) -> None:
