@@ -77,11 +77,14 @@ def owner_of(flow: Flow, memory: Memory) -> OwnerId | None:
 
 def home(flow: Flow, nic: NicView, memory: Memory) -> Queue | None:
     """The queue that its owner owns."""
-    owner, owned = owner_of(flow, memory), memory.nics[nic.name].owned
-    if owner is None or not owned:
+    owned = memory.nics[nic.name].owned
+    owner = owner_of(flow, memory) if owned else None
+    if owner is None:
         return None
-    index = next((queue for queue, each in owned.items() if each.owner == owner), None)
-    return next((queue for queue in nic.queues if queue.index == index), None)
+    for index, each in owned.items():
+        if each.owner == owner:
+            return next((queue for queue in nic.queues if queue.index == index), None)
+    return None
 
 
 def is_guest(flow: Flow, nic: NicView, memory: Memory) -> bool:
