@@ -47,7 +47,7 @@ from bench.report import Report, Target
 from bench.simulated import Load, Simulated
 from bench.stats import Estimate, median
 
-__all__ = ["CONTENDERS", "measured", "run"]
+__all__ = ["CONTENDERS", "RULE", "measured", "nic_of", "run"]
 
 APPS = 8
 FLOWS = 1000
@@ -102,7 +102,7 @@ def measured(table: int, contender: str, seed: int, flows: int = FLOWS) -> Run:
     loads = _flows(random.Random(seed), flows)
     rules = {RULE.name: replace(RULE, t_delete_ns=1 << 60)}
     memory = Memory(FlowTable(2 * flows), RulesInForce(10_000_000, 1 << 60, rules))
-    nic = _nic(0 if contender == "rss" else table)
+    nic = nic_of(0 if contender == "rss" else table)
     kind = FirstCome if contender == "first come" else Simulated
     served = _listeners(loads, known=contender == "worth, born")
     if contender not in ("worth, ports", "worth, prefixes", "worth, born"):
@@ -144,7 +144,7 @@ def _listeners(loads: Sequence[Load], *, known: bool) -> list[Listening]:
     return list(found.values())
 
 
-def _nic(filters: int) -> NicView:
+def nic_of(filters: int) -> NicView:
     """One queue a CPU, replaced in place, ports' filters behind all others."""
     caps = Caps(
         "simulated", True, None, True, False, True, True, Actuator.IN_PLACE, shapes=SHAPES,

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 from hypothesis import given
@@ -14,12 +14,14 @@ from hypothesis import strategies as st
 from atfnd.engine.command import Forget
 from atfnd.engine.engine import Engine
 from atfnd.engine.event import (
+    MovesReported,
     NicAttached,
     NicLost,
     RemainsDue,
     Reviewed,
     SocketClosed,
     SocketsAudited,
+    Tick,
 )
 from atfnd.engine.filters.ineffective import ineffective
 from atfnd.engine.table.flow_table import FlowNotes, FlowRecord, FlowTable, Hashed, Writing, waits
@@ -29,6 +31,7 @@ from atfnd.model import (
     ActionKind,
     FlowKey,
     FlowState,
+    Outcome,
     Policy,
     Topology,
 )
@@ -231,3 +234,20 @@ def test_the_observer_forgets_the_sockets_of_flows_that_were_to_go_and_have_gone
     engine.handle(SocketClosed(1001), 0)
     commands = engine.handle(RemainsDue(frozenset({key(2), PORT, SPAN})), 0)
     assert [{*each.cookies} for each in commands if isinstance(each, Forget)] == [{1001}]
+
+
+def test_a_look_at_what_waits_and_goes_astray_does_not_read_the_whole_table(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    engine = an_engine(ActionKind.INSERT)
+    follows = Action(ActionKind.QUEUE_CPU, "nic", None, None, 3, 3, "", "", 3)
+
+    def whole(table: FlowTable) -> NoReturn:
+        raise AssertionError("the whole table is read")
+
+    monkeypatch.setattr(FlowTable, "__iter__", whole)
+    engine.handle(Reviewed(Topology(())), 3 * SECOND_NS)
+    engine.handle(MovesReported((Outcome(follows, 3 * SECOND_NS, 0, None, ""),)), 3 * SECOND_NS)
+    engine.handle(SocketsAudited(()), 3 * SECOND_NS)
+    engine.handle(RemainsDue(frozenset()), 3 * SECOND_NS)
+    engine.handle(Tick(), 4 * SECOND_NS)

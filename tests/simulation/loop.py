@@ -26,8 +26,8 @@ _Ts = TypeVarTuple("_Ts")
 
 
 class Descriptors:
-    """What may be readable in the world, by number. Who has something to read says so, so that
-    nobody has to ask at each thing that happens."""
+    """What may be readable in the world, by number. Its owner says when there is something to read,
+    so that the loop need not ask at each thing that happens."""
 
     def __init__(self) -> None:
         self._open: set[int] = set()
