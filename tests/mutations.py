@@ -301,9 +301,9 @@ MUTATIONS = [
         ("wide.target_queue is None or wide.state is not FlowState.STEERED", "wide.target_queue is None"),
         ("if over is not None and over.target_queue == wide.target_queue:", "if over is not None:"),
         ("if over is not None and over.target_queue == wide.target_queue:", "if False:"),
-        ("record.unused_ns = None", "pass"),
+        ("record.own().unused_ns = None", "pass"),
         (">= _UNUSED_NS:", ">= 0:"),
-        ("record.unused_ns = now_ns  # asked", "pass  # asked"),
+        ("record.own().unused_ns = now_ns  # asked", "pass  # asked"),
         ("if short and rule is not None and rule.name == wide.rule_name:", "if short and rule is not None:"),
         ("if rule is not None and not wide.rule_name:", "if False:"),
         ("(own is None or own.location is None)", "True"),
@@ -597,7 +597,7 @@ MUTATIONS = [
     *_of(
         "engine/table/flow_table.py", "budget_guards steer_guards",
         ("            self.overflowed.pop(flow.key, None)\n", ""),
-        ("        self.answered(action.key)\n        record.asked", "        record.asked"),
+        ("        self.answered(action.key)\n        record.own().asked", "        record.own().asked"),
         ("            self.promise(action.key, False)\n", "            pass\n"),
     ),
     *_of(

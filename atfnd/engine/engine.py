@@ -529,7 +529,7 @@ class Engine:
     def _born(self, key: FlowKey, now_ns: int, *, failed: bool) -> bool:
         """The move of a birth has ended. False: the flow was not being born."""
         record = self.memory.table.record(key)
-        writing = None if record is None else record.writing
+        writing = None if record is None else record.pending.writing
         self.memory.table.writes(key, None)
         if writing is Writing.CONNECT and failed:
             birth.unborn(key, self.memory)
@@ -587,7 +587,7 @@ class Engine:
         how, late, took_ns = ended.mechanism.value, ended.violations, ended.took_ns
         if key is not None and not ended.action.live:  # of a flow that is gone, or of a port
             record = self.memory.table.record(key)
-            if record is not None and record.writing is Writing.PORT:
+            if record is not None and record.pending.writing is Writing.PORT:
                 self._born(key, now_ns, failed=verdict is not Verdict.DONE)
             return
         if verdict is Verdict.SUPERSEDED:
@@ -669,14 +669,14 @@ class Engine:
     def _unjudged(self, port: FlowKey, unjudged: bool) -> None:
         """A new policy may not want the filter of this port."""
         if (record := self.memory.table.record(port)) is not None:
-            record.unjudged = unjudged
+            record.own().unjudged = unjudged
 
     def _unjudged_ports(self) -> list[Flow]:
         table = self.memory.table
         return [
             entry
             for entry in table.every_port()
-            if (record := table.record(entry.key)) is not None and record.unjudged
+            if (record := table.record(entry.key)) is not None and record.pending.unjudged
         ]
 
     def _wants(self, answers: PortRules, entry: Flow, known: Listeners) -> bool:

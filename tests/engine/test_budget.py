@@ -101,7 +101,7 @@ def test_another_node_is_farther_than_another_core() -> None:
     for at_ns in (10**9, 2 * 10**9):
         budget.weigh(small, Topology(cpus, nodes), near, known, at_ns)
     records = [known.table.record(key(n)) for n in (1, 2)]
-    assert [r.weight.mismatch for r in records if r and r.weight] == [1.0, 3.1]
+    assert [r.pending.weight.mismatch for r in records if r and r.pending.weight] == [1.0, 3.1]
 
 
 def test_others_filters_count_first_against_the_reserve() -> None:

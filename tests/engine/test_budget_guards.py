@@ -177,7 +177,7 @@ def weighed(rates: Mapping[FlowKey, float], *flows: Flow) -> Memory:
     for each, rate in rates.items():
         record = known.table.record(each)
         assert record is not None
-        record.weight = Weight(0, 0, rate, 1.0)
+        record.own().weight = Weight(0, 0, rate, 1.0)
     return known
 
 
@@ -238,9 +238,11 @@ def weights(known: Memory) -> dict[FlowKey, Weight]:
     records = {key: known.table.record(key) for key in [flow.key for flow in known.table]}
     look = known.nics["nic"].spending.look
     return {
-        key: record.weight._replace(look=0)
+        key: record.pending.weight._replace(look=0)
         for key, record in records.items()
-        if record is not None and record.weight is not None and record.weight.look == look
+        if record is not None
+        and record.pending.weight is not None
+        and record.pending.weight.look == look
     }
 
 

@@ -119,7 +119,7 @@ def test_no_filter_is_taken_from_another_for_one_that_cannot_be_moved() -> None:
     for number, rate in ((1, 0.0), (2, 1e6)):
         record = known.table.record(key(number))
         assert record is not None
-        record.weight = Weight(0, 0, rate, 1.0)
+        record.own().weight = Weight(0, 0, rate, 1.0)
     for attempts in range(4):
         [*taken] = budget.swaps(one, known, NOW_NS)
         assert [each.key for each in taken] == ([key(1)] if attempts < 3 else [])

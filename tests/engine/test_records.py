@@ -105,7 +105,7 @@ CALLS: st.SearchStrategy[Callable[[FlowTable, FlowKey], None]] = st.sampled_from
 
 
 def _writes(record: FlowRecord | None, why: Writing) -> bool:
-    return record is not None and record.writing is why
+    return record is not None and record.pending.writing is why
 
 
 def indexes_are_those_of_a_whole_reading(table: FlowTable) -> None:
@@ -114,10 +114,10 @@ def indexes_are_those_of_a_whole_reading(table: FlowTable) -> None:
     assert table.notes().keys() == {
         k for k, (_, r) in records.items() if r and r.notes != FlowNotes()
     }
-    assert {*table.leaving()} == {k for k, (_, r) in records.items() if r and r.leaves}
+    assert {*table.leaving()} == {k for k, (_, r) in records.items() if r and r.pending.leaves}
     for why in Writing:
         assert {*table.writing(why)} == {
-            k for k, (_, r) in records.items() if r and r.writing is why
+            k for k, (_, r) in records.items() if r and r.pending.writing is why
         }
     for nic in NICS:
         here = {k: (f, r) for k, (f, r) in records.items() if r is not None and f.nic == nic}
@@ -140,17 +140,19 @@ def indexes_are_those_of_a_whole_reading(table: FlowTable) -> None:
         )
         assert keys(table.ports(nic)) == those(lambda f, r: f.key.listens)
         assert {*table.inserting(nic)} == those(
-            lambda f, r: r.asked and r.asked.kind is ActionKind.INSERT
+            lambda f, r: r.pending.asked and r.pending.asked.kind is ActionKind.INSERT
         )
         assert {*table.rewriting(nic)} == those(
-            lambda f, r: r.asked and r.asked.kind is ActionKind.REWRITE
+            lambda f, r: r.pending.asked and r.pending.asked.kind is ActionKind.REWRITE
         )
-        assert {*table.swaps(nic)} == those(lambda f, r: r.swap)
-        assert {*table.promised(nic)} == those(lambda f, r: r.promised)
-        assert {*table.planned(nic)} == those(lambda f, r: r.planned)
+        assert {*table.swaps(nic)} == those(lambda f, r: r.pending.swap)
+        assert {*table.promised(nic)} == those(lambda f, r: r.pending.promised)
+        assert {*table.planned(nic)} == those(lambda f, r: r.pending.planned)
         for entry in (None, 1, 7):
             hashed = {*table.hashed(nic).get(entry, ())}
-            assert hashed == those(lambda f, r, e=entry: r.hashed and r.hashed.entry == e)
+            assert hashed == those(
+                lambda f, r, e=entry: r.pending.hashed and r.pending.hashed.entry == e
+            )
         ruled = those(lambda f, r: f.location is not None and f.target_queue is not None)
         assert table.rules_in(nic) == len(ruled)
         for queue in (1, 2):

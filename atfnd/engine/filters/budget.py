@@ -309,7 +309,7 @@ def leaves_room(flow: Flow, memory: Memory) -> bool:
 def worth(flow: Flow, memory: Memory) -> float:
     """What a filter would be worth to a flow, as far as known: bytes per second, weighted."""
     record = memory.table.record(flow.key)
-    weight = None if record is None else record.weight
+    weight = None if record is None else record.pending.weight
     if weight is None or weight.look != memory.nics[flow.nic].spending.look:
         return 0.0
     return weight.worth or 0.0
@@ -341,17 +341,18 @@ def weigh(nic: NicView, topology: Topology, rss: RssOf, memory: Memory, now_ns: 
     for flow in (*filter(_ruled, table.steered(nic.name)), *waiting):
         record = table.record(flow.key)
         assert record is not None
-        if left and (record.rss is None or record.rss[0] != number):
+        if left and (record.pending.rss is None or record.pending.rss[0] != number):
             left -= 1
-            record.rss = number, rss(flow.key) if flow.key.remote_port else None
-        old = record.weight
+            record.own().rss = number, rss(flow.key) if flow.key.remote_port else None
+        old = record.pending.weight
         if old is not None and old.look != spending.look - 1:
             old = None
         port = table.covering(flow.key)
         if port is not None:
             queue = port.target_queue
         else:
-            queue = record.rss[1] if record.rss is not None and record.rss[0] == number else None
+            known = record.pending.rss
+            queue = known[1] if known is not None and known[0] == number else None
         cpu = None if queue is None else cpus.get(queue)
         if cpu is None and flow.location is None:
             cpu = flow.rx_cpu
@@ -359,7 +360,7 @@ def weigh(nic: NicView, topology: Topology, rss: RssOf, memory: Memory, now_ns: 
             mismatch = far.between(cpu, flow.app_cpu)
         else:
             mismatch = 1.0 if old is None else old.mismatch
-        record.weight = _weight(flow, mismatch, old, now_ns, spending.look)
+        record.own().weight = _weight(flow, mismatch, old, now_ns, spending.look)
 
 
 def _forget_wide(nic: str, memory: Memory, now_ns: int) -> None:
@@ -391,7 +392,7 @@ def swaps(nic: NicView, memory: Memory, now_ns: int) -> Plan:
     changing = [key for key in asked if key.wide]
     for flow in (*table.steered(nic.name), *table.waiting(nic.name)):
         key, record = flow.key, table.record(flow.key)
-        weight = None if record is None else record.weight
+        weight = None if record is None else record.pending.weight
         if weight is None or weight.look != spending.look or weight.worth is None or key in busy:
             continue
         if memory.table.due_ns(key) is not None:

@@ -118,11 +118,11 @@ def _kept(
         )
         return
     if anyone_at(wide.key, uses, memory):
-        record.unused_ns = None
-    elif record.unused_ns is None:
-        record.unused_ns = now_ns
-    elif now_ns - record.unused_ns >= _UNUSED_NS:
-        record.unused_ns = now_ns  # asked again, if the wide is not gone by then
+        record.own().unused_ns = None
+    elif record.pending.unused_ns is None:
+        record.own().unused_ns = now_ns
+    elif now_ns - record.pending.unused_ns >= _UNUSED_NS:
+        record.own().unused_ns = now_ns  # asked again, if the wide is not gone by then
         delete = replace(_deleted(wide, "no flow comes by it any more", memory), live=False)
         yield Wanted(delete, Mode.STRICT, None, None, live=False)
         return

@@ -155,7 +155,7 @@ def _unknown(nic: NicView, memory: Memory) -> None:
 
 def _hashed(key: FlowKey, memory: Memory) -> Hashed | None:
     record = memory.table.record(key)
-    return None if record is None else record.hashed
+    return None if record is None else record.pending.hashed
 
 
 def _entry(key: FlowKey, memory: Memory) -> int | None:

@@ -31,6 +31,7 @@ from atfnd.model import Action, ActionKind, Flow, FlowKey, FlowState, Protocol
 __all__ = [
     "Elsewhere",
     "FlowNotes",
+    "FlowPending",
     "FlowRecord",
     "FlowTable",
     "Hashed",
@@ -117,14 +118,9 @@ _NOTHING = FlowNotes()
 
 
 @dataclass(slots=True)
-class FlowRecord:
-    """What the table knows of a flow beside the `Flow`, and forgets with it. Of what the table has
-    an index, only the table changes it."""
+class FlowPending:
+    """What most flows have nothing of."""
 
-    slot: int
-    generation: int
-    notes: FlowNotes = _NOTHING
-    due_ns: int | None = None  # look at it again, not before
     asked: Action | None = None  # a write of its filter: asked for, not answered
     swap: tuple[FlowKey | None] | None = None  # its filter goes, to this flow
     promised: bool = False  # a slot was cleared for it
@@ -136,6 +132,32 @@ class FlowRecord:
     weight: Weight | None = None
     rss: tuple[int, int | None] | None = None  # RSS's queue, by the RSS of this number
     unused_ns: int | None = None  # of a prefix rule: since then no flow has come by it
+
+
+_NONE_PENDING = FlowPending()  # of all flows that have nothing of it; never changed
+
+
+@dataclass(slots=True)
+class FlowRecord:
+    """What the table knows of a flow beside the `Flow`, and forgets with it. Of what the table has
+    an index, only the table changes it."""
+
+    slot: int
+    generation: int
+    notes: FlowNotes = _NOTHING
+    due_ns: int | None = None  # look at it again, not before
+    pending: FlowPending = field(default_factory=lambda: _NONE_PENDING)
+
+    def own(self) -> FlowPending:
+        """What is pending, to be changed."""
+        if self.pending is _NONE_PENDING:
+            self.pending = FlowPending()
+        return self.pending
+
+    def done(self) -> None:
+        """Something has ended: most likely nothing is pending any more."""
+        if self.pending == _NONE_PENDING:
+            self.pending = _NONE_PENDING
 
 
 @dataclass(slots=True)
@@ -398,7 +420,7 @@ class FlowTable:
         if record is None or action.key is None:
             return
         self.answered(action.key)
-        record.asked = action
+        record.own().asked = action
         self._asked(action.kind, self._of(action.key))[action.key] = action
         if action.kind is ActionKind.INSERT:
             self.promise(action.key, False)
@@ -406,14 +428,15 @@ class FlowTable:
     def asked(self, key: FlowKey) -> Action | None:
         """The write of its filter that was asked for and not answered."""
         record = self._records.get(key)
-        return None if record is None else record.asked
+        return None if record is None else record.pending.asked
 
     def answered(self, key: FlowKey) -> None:
         """No write of its filter is asked for any more."""
         record = self._records.get(key)
-        if record is not None and record.asked is not None:
-            del self._asked(record.asked.kind, self._of(key))[key]
-            record.asked = None
+        if record is not None and record.pending.asked is not None:
+            del self._asked(record.pending.asked.kind, self._of(key))[key]
+            record.own().asked = None
+            record.done()
 
     def inserting(self, nic: str) -> Mapping[FlowKey, Action]:
         """The filters to be inserted into a NIC that were asked for and not answered."""
@@ -426,8 +449,9 @@ class FlowTable:
     def gives(self, key: FlowKey, swap: tuple[FlowKey | None] | None) -> None:
         """The filter of an entry is to go, to this flow (or to none); None: it stays."""
         record = self._records.get(key)
-        if record is not None and record.swap != swap:
-            record.swap = swap
+        if record is not None and record.pending.swap != swap:
+            record.own().swap = swap
+            record.done()
             if swap is None:
                 del self._of(key).swaps[key]
             else:
@@ -440,8 +464,9 @@ class FlowTable:
     def promise(self, key: FlowKey, promised: bool) -> None:
         """A slot of the NIC was cleared for this flow, or no longer is."""
         record = self._records.get(key)
-        if record is not None and record.promised != promised:
-            record.promised = promised
+        if record is not None and record.pending.promised != promised:
+            record.own().promised = promised
+            record.done()
             _mark(self._of(key).promised, key, promised)
 
     def promised(self, nic: str) -> Collection[FlowKey]:
@@ -451,25 +476,26 @@ class FlowTable:
     def writes(self, key: FlowKey, writing: Writing | None) -> None:
         """The first filter of an entry is being written, or no longer is."""
         record = self._records.get(key)
-        if record is not None and record.writing is not writing:
-            record.writing = writing
+        if record is not None and record.pending.writing is not writing:
+            record.own().writing = writing
+            record.done()
             _mark(self._writing, key, writing is not None)
 
     def writing(self, why: Writing) -> list[FlowKey]:
         """The entries whose first filter is being written."""
-        return [key for key in self._writing if self._records[key].writing is why]
+        return [key for key in self._writing if self._records[key].pending.writing is why]
 
     def leave(self, key: FlowKey) -> None:
         """The policy leaves this flow alone: its filter is to go."""
         if (record := self._records.get(key)) is not None:
-            record.leaves = True
+            record.own().leaves = True
             self._leaving[key] = None
 
     def stay(self) -> set[FlowKey]:
         """No flow is to go any more. Returns those that were."""
         were = {*self._leaving}
         for key in were:
-            self._records[key].leaves = False
+            self._records[key].pending.leaves = False
         self._leaving.clear()
         return were
 
@@ -479,8 +505,8 @@ class FlowTable:
 
     def _stay(self, key: FlowKey, record: FlowRecord, cookie: int) -> None:
         """The socket of a flow that was to go has ended, or its entry."""
-        if record.leaves:
-            record.leaves = False
+        if record.pending.leaves:
+            record.own().leaves = False
             del self._leaving[key]
             self.left_behind.add(cookie)
 
@@ -489,7 +515,10 @@ class FlowTable:
         record = self._records.get(key)
         if record is None:
             return
-        old, record.hashed = record.hashed, hashed
+        old = record.pending.hashed
+        if old is hashed:
+            return
+        record.own().hashed = hashed
         if old is not None:
             _sort(self._of(key).hashed, old.entry, key, False)
         if hashed is not None:
@@ -502,8 +531,8 @@ class FlowTable:
     def plan(self, key: FlowKey, planned: bool) -> None:
         """Look at the entry of this flow in the next plan, or no more."""
         record = self._records.get(key)
-        if record is not None and record.planned != planned:
-            record.planned = planned
+        if record is not None and record.pending.planned != planned:
+            record.own().planned = planned
             _mark(self._of(key).planned, key, planned)
 
     def planned(self, nic: str) -> Collection[FlowKey]:
@@ -518,21 +547,23 @@ class FlowTable:
             *of.planned, *(key for keys in of.hashed.values() for key in keys),
             *(of.steered if of.waiting else ()), *of.waiting,
         )  # fmt: skip
-        return {key: replace(self._records[key]) for key in dict.fromkeys(some)}
+        known = {key: self._records[key] for key in some}
+        return {key: replace(each, pending=replace(each.pending)) for key, each in known.items()}
 
     def remember(self, key: FlowKey, before: FlowRecord) -> None:
         """Take over what a record of another table says of this entry."""
         self.note(key, FlowNotes(dropped=before.notes.dropped))
-        if before.asked is not None:
-            self.ask(before.asked)
-        self.gives(key, before.swap)
-        self.promise(key, before.promised)
-        self.hash(key, before.hashed)
-        self.plan(key, before.planned)
-        if before.leaves:
+        if before.pending.asked is not None:
+            self.ask(before.pending.asked)
+        self.gives(key, before.pending.swap)
+        self.promise(key, before.pending.promised)
+        self.hash(key, before.pending.hashed)
+        self.plan(key, before.pending.planned)
+        if before.pending.leaves:
             self.leave(key)
         record = self._records[key]
-        record.weight, record.rss = before.weight, before.rss
+        if before.pending.weight is not None:
+            record.own().weight = before.pending.weight
 
     # ---- indexes
 
