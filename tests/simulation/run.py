@@ -281,6 +281,14 @@ class Run:
     def _open(self, number: int, *_: int) -> None:
         self.sockets.append(self._socket(self._number()))
 
+    def _join(self, number: int, *_: int) -> None:
+        """A thread that has a socket opens another one, on another NIC if there is one."""
+        known = self.sockets[number % len(self.sockets)]
+        nic = next((each for each in self.nics if each is not known.nic), known.nic)
+        new = self._number()
+        flow = self._flow(_key(new)._replace(local=nic.address), 1000 + new)
+        self.sockets.append(self.machine.open(flow, nic, known.task))
+
     def _number(self) -> int:
         """Of a new socket."""
         self._opened += 1

@@ -6,6 +6,7 @@ Numbers in steps are taken modulo what there is, so a step means something in an
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from random import Random
 from typing import NamedTuple
 
@@ -96,15 +97,29 @@ STOPS_OF_BALANCED = (
     "disk full", "disk has room", "disk fails", "flap", "unplug", "rename", "offline",
     "refuse setting", "unreadable",
 )  # fmt: skip
-WHOLE = frozenset({*USE, *FAULTS, *BALANCED})  # what may happen to the whole daemon
+SHARED = {"join": 6, "open": 2, "migrate": 10, "close": 3, "silence": 1, "talk": 2, "flap": 1}
+RIVALS = {
+    "foreign set": 6,
+    "open": 2,
+    "migrate": 4,
+    "close": 1,
+    "flap": 1,
+    "reload": 1,
+    "resume": 1,
+}
+CROWDED = {"open": 3, "close": 4, "migrate": 2, "silence": 1, "talk": 1}
+WHOLE = frozenset({*USE, *FAULTS, *BALANCED, *SHARED})  # what may happen to the whole daemon
 
 
 def whole(seed: int, count: int = 40) -> Plan:
     """A run of the whole daemon. Every fourth has no fault; every fifth is about the filters of
     ports; every tenth about what is under way when an operator says stop; every twentieth about
-    interrupts that irqbalance moves."""
-    if seed % 20 == 7:
-        return _balanced(seed, count)
+    interrupts that irqbalance moves; every twentieth about threads with sockets on two NICs, about
+    daemons that are killed while they start among programs that write the same settings, and about
+    more flows than filters, for minutes."""
+    some = {7: _balanced, 17: _shared, 9: _restarted, 19: _crowded}.get(seed % 20)
+    if some is not None:
+        return some(seed, count)
     if seed % 5 == 1:
         return _ports(seed, count)
     if seed % 10 == 3:
@@ -172,6 +187,51 @@ def _balanced(seed: int, count: int) -> Plan:
         steps.append(Step(at_ns, verb, tuple(random.randrange(1000) for _ in range(4))))
     drivers = tuple(random.choice((*DRIVERS, *NO_FILTERS)) for _ in range(random.choice((1, 2))))
     return Plan(seed, drivers, 64, False, random.randrange(2, 7), False, tuple(steps), True)
+
+
+def _shared(seed: int, count: int) -> Plan:
+    """Threads that use sockets on two NICs, and take them along."""
+    random = Random(f"shared {seed}")
+    drivers = tuple(random.choice(DRIVERS) for _ in range(2))
+    verbs = SHARED | random.choice(({}, {"arm": 2, "disarm": 1}))
+    steps = [Step(BEGIN_NS + MS, "begin"), *_drawn(random, verbs, count, 0.4, 600 * MS)]
+    return Plan(seed, drivers, 64, True, random.randrange(2, 5), False, tuple(steps), True)
+
+
+def _restarted(seed: int, count: int) -> Plan:
+    """A daemon that is killed again and again while it starts, and other programs that write the
+    same settings before and after."""
+    random = Random(f"restarted {seed}")
+    steps = _drawn(random, RIVALS, 6, 0.9, 3 * MS)
+    for _ in range(count // 8):
+        at_ns = max(steps[-1].at_ns, BEGIN_NS + 500 * MS)
+        again = ("kill", "begin", "begin") if random.random() < 0.8 else ("begin",)
+        for verb in ("end", *again):
+            at_ns += random.randrange(1_000, 2 * MS)
+            steps.append(Step(at_ns, verb, tuple(random.randrange(1000) for _ in range(4))))
+        steps += _drawn(random, RIVALS, 4, 0.3, 500 * MS, at_ns)
+    driver = random.choice(DRIVERS)
+    return Plan(seed, (driver,), 16, True, random.randrange(2, 7), False, tuple(steps), True)
+
+
+def _crowded(seed: int, count: int) -> Plan:
+    """More flows than the NIC has filters, for so long that nobody asks for one often."""
+    random = Random(f"crowded {seed}")
+    steps = [Step(BEGIN_NS + MS, "begin"), *_drawn(random, CROWDED, count // 2, 0.2, 15_000 * MS)]
+    return Plan(seed, (random.choice(DRIVERS),), 4, True, 8, False, tuple(steps), True)
+
+
+def _drawn(
+    random: Random, verbs: Mapping[str, int], count: int, near: float, most_ns: int,
+    at_ns: int = BEGIN_NS,
+) -> list[Step]:  # fmt: skip
+    """So many of these verbs, after `at_ns`; `near` of them at once after the one before."""
+    steps = list[Step]()
+    for _ in range(count):
+        at_ns += random.randrange(1_000, 3 * MS if random.random() < near else most_ns)
+        [verb] = random.choices(list(verbs), list(verbs.values()))
+        steps.append(Step(at_ns, verb, tuple(random.randrange(1000) for _ in range(4))))
+    return steps
 
 
 def plan(seed: int, count: int = 40) -> Plan:

@@ -40,6 +40,7 @@ __all__ = ["Answer", "Service"]
 
 PACE = Pace(0.2, 1.0, 2.0)
 TIMERS_MOST = 20  # one for each chore, and one for each NIC whose moves wait
+PROBED = bytes((192, 0, 2, 2)), bytes.fromhex("20010db8") + bytes(11) + b"\2"  # nobody's
 PATIENCE_NS = 60_000_000_000  # an order takes less
 
 
@@ -307,3 +308,10 @@ class Service:
         self.written.add((match, queue))
         if not self.journal.names(nic.name, match):
             nic.world.broken("journal", f"{match} is written, and the journal does not name it")
+        key = match.key()
+        if (
+            key is not None
+            and key.local not in PROBED
+            and self.engine.memory.table.get(key) is None
+        ):
+            nic.world.broken("outlived", f"{key} is written, and has no entry")
