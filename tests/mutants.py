@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Runs pure tests, then the simulation, against each fault of `mutations`: one of them is to fail.
 
-    python -m tests.mutants [--minutes M] [--fresh] [WORD...]
+    python -m tests.mutants [--minutes M] [--fresh] [--every N] [WORD...]
 
 Nothing in the tree is changed: a child process imports the one module with the fault in it, and all
 others as they are. There is a child for each CPU. It runs the tests that the table names, those of
@@ -9,8 +9,8 @@ the file's room first, up to the first failure. If all pass, it runs the seeds o
 that `make test` runs, too.
 
 With words, only faults whose file or text has one of them. With `--minutes`, no fault is begun
-after that time, and the next call goes on: build/mutants.json keeps each verdict for as long as the
-file and its tests stay as they are (`--fresh` forgets it).
+after that time, and the next call goes on: build/mutants.json keeps each verdict for as long as
+nothing in atfnd/, tests/ or bench/ changes (`--fresh` forgets it). With `--every`, one of so many.
 
 Says of each fault whether it was killed by tests or by the simulation, survived, is equivalent (and
 why), or is stale (its text is not in the file any more); then how many, by room. Exit status 1: a
@@ -34,6 +34,7 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import Enum
+from functools import cache
 from hashlib import sha256
 from pathlib import Path
 from types import ModuleType
@@ -49,6 +50,7 @@ __all__ = ["Verdict", "changed"]
 
 ROOT = Path(__file__).parent.parent
 KEPT = ROOT / "build" / "mutants.json"
+CODE = "atfnd", "tests", "bench"  # what a verdict depends on
 LIMIT_S = 240  # of CPU time: a fault that makes a loop endless is seen, too, on a busy machine
 EXAMPLES = 25  # of what hypothesis tries: a fault that needs more is hardly tested
 # No plugin and no fixture of ours: what the tests of pure code do without costs most of a run.
@@ -168,11 +170,16 @@ def _unchanged(mutation: Mutation) -> Mutation:
 
 
 def _digest(mutation: Mutation) -> str:
-    """Of the fault, its file and its tests."""
-    digest = sha256(repr((mutation.file, mutation.old, mutation.new)).encode())
-    for path in (ROOT / "atfnd" / mutation.file, *_files(mutation)):
-        digest.update(path.read_bytes())
-    return digest.hexdigest()[:20]
+    """Of the fault, and of all code: what a test of one file sees may change with any other."""
+    return sha256(repr((mutation, _tree())).encode()).hexdigest()[:20]
+
+
+@cache
+def _tree() -> str:
+    digest = sha256()
+    for path in sorted(each for room in CODE for each in (ROOT / room).rglob("*.py")):
+        digest.update(f"{path}".encode() + path.read_bytes())
+    return digest.hexdigest()
 
 
 def _read_kept() -> dict[str, str]:
@@ -264,6 +271,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("words", nargs="*")
     parser.add_argument("--minutes", type=float, default=float("inf"))
     parser.add_argument("--fresh", action="store_true")
+    parser.add_argument("--every", type=int, default=1)
     options = parser.parse_args(arguments)
     until_s = time.monotonic() + 60 * options.minutes
     _prepare()
@@ -271,7 +279,7 @@ def main(arguments: Sequence[str]) -> int:
         each
         for each in MUTATIONS
         if not options.words or any(word in f"{each.file} {each.old}" for word in options.words)
-    ]
+    ][:: options.every]
     grounds = [*dict.fromkeys(map(_unchanged, every))]
     verdicts = _Verdicts()
     if options.fresh:

@@ -46,6 +46,7 @@ FULL = {
     "test_reload_often": "fifty policies",
     "test_servers": "downloads nginx, memcached and unbound",
     "test_sharing": "flows that come to share a filter, and leave it",
+    "test_some_mutants": "runs many tests for each of some faults",
     "test_top": "minutes at a terminal",
 }
 # One of a file that is else `full`, in `make test`.

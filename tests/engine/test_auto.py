@@ -189,3 +189,12 @@ def test_a_plan_knows_what_is_in_force_and_the_cpus() -> None:
         NIC, topology, lambda rss, key: None, known, machine.memory.table, machine.now_ns
     )
     assert (action.key, action.new) == (key(1), 1)
+
+
+def test_an_application_is_of_one_nic_and_without_its_thread_a_flow_is_on_its_core() -> None:
+    machine = Machine(AUTO)
+    machine.uses(cpu=0)
+    flow = machine.memory.table.get(key(1))
+    assert flow is not None
+    assert applications(machine.memory, {"other"}) == {}
+    assert placement_of(replace(flow, thread=None), machine.memory) is Placement.CORE

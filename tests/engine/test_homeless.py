@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from atfnd.engine.placement.queues import OFFLINE, confine, homeless
+from atfnd.engine.placement.queues import OFFLINE, confine, homeless, same_core
 from atfnd.model import ActionKind, Queue, Topology
 from tests.published import topology
 
@@ -103,3 +103,30 @@ def test_a_queue_is_never_left_without_a_live_cpu(
     for queue in queues:
         assert (queue in moves) == (queue.cpu in offline)
         assert moves.get(queue) not in offline
+
+
+def test_of_the_queues_of_a_cpu_the_one_with_fewest_flows_is_taken() -> None:
+    queues = [replace(QUEUES[index], cpu=2) for index in (0, 1, 2)]
+    load = {0: (True, 0), 1: (False, 9), 2: (False, 3)}  # another thread owns the first
+    found = same_core(queues, 2, load.__getitem__)
+    assert found is not None
+    assert found.index == 2
+
+
+def test_a_cpu_of_the_same_node_is_nearer_than_one_of_another() -> None:
+    """Also where the other node is said to be near."""
+    whole = without(0, 1)
+    near = tuple(replace(node, distances={0: 10, 1: 11}) for node in whole.nodes)
+    cpus = tuple(replace(cpu, llc=(cpu.index,)) for cpu in whole.cpus)
+    moves = homeless([QUEUES[0]], replace(whole, cpus=cpus, nodes=near))
+    nodes = {cpu.index: cpu.node for cpu in whole.cpus}
+    assert [nodes[cpu] for _, cpu in moves] == [nodes[0]]
+
+
+def test_a_cpu_under_the_same_cache_is_nearer_than_others_of_the_node() -> None:
+    whole = without(0)
+    home = whole.cpus[0]
+    cpus = [replace(cpu, node=0, llc=(cpu.index,), smt=(cpu.index,)) for cpu in whole.cpus]
+    cpus[5] = replace(cpus[5], llc=(0, 5))
+    moves = homeless([replace(QUEUES[0], cpu=home.index)], replace(whole, cpus=tuple(cpus)))
+    assert [cpu for _, cpu in moves] == [5]

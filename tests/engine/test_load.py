@@ -52,3 +52,7 @@ def test_the_least_busy_of_equals_is_taken() -> None:
 
 def test_who_is_there_already_stays() -> None:
     assert spot({1: 3, 2: 0, 3: 0}, current=1) == 1
+
+
+def test_what_a_cpu_did_before_does_not_count() -> None:
+    assert quarters(at(0, {0: 1_000_000}), at(100, {0: 1_000_010})) == {0: 0}

@@ -205,3 +205,9 @@ def test_what_holds_on_every_machine(
         assert not (placement.avoid_smt and cpu in cpus[app_cpu].smt)
     if any(queue.index == current for queue in reachable):
         assert spot.queue.index == current
+
+
+def test_a_cpu_that_another_rule_dedicates_is_none_of_the_named_ones() -> None:
+    named = Placement(PlacementKind.CPUS, frozenset({1, 2}))
+    (step,) = steps(0, named, TWO_BY_TWO, dedicated=frozenset({1}))
+    assert step.groups == (frozenset({2}),)

@@ -63,3 +63,47 @@ def test_only_a_living_flow_is_waited_for() -> None:
         strays.note(stray, known)
     due = strays.due(known, lambda _: False, lambda nic, flow: (nic, flow) == ("nic", key(2)))
     assert {action.key: action.live for action in due} == {key(1): False, key(2): True}
+
+
+def with_stray() -> Memory:
+    known = memory()
+    stray = audit.record(outcome(ActionKind.INSERT), known)
+    assert stray is not None
+    strays.note(stray, known)
+    return known
+
+
+def due(known: Memory, *, moving: bool = False) -> list[int]:
+    """The generations of the deletes that are due."""
+    plan = strays.due(known, lambda key: moving, lambda nic, key: True)
+    return [action.generation for action in plan]
+
+
+def test_a_delete_waits_for_a_move_of_its_flow() -> None:
+    known = with_stray()
+    assert due(known, moving=True) == []
+    assert due(known) == [0]
+
+
+def test_the_rule_of_a_flow_that_has_come_back_stays() -> None:
+    known = with_stray()
+    known.table.put(flow(1, location=17, target_queue=1))
+    assert due(known) == []
+    known.table.remove(key(1))
+    assert due(known) == []  # it was dropped for good
+
+
+def test_a_delete_is_that_of_the_flow_that_is_there_now() -> None:
+    """Else it would be taken for outlived, and the rule would stay beside the flow."""
+    known = with_stray()
+    known.table.put(flow(1))
+    assert due(known) == [known.table.generation(key(1))] != [0]
+
+
+@pytest.mark.parametrize(
+    ("code", "again"), [(0, False), (errno.ENOENT, False), (errno.EBUSY, True)]
+)
+def test_a_delete_is_asked_for_until_the_rule_is_gone(code: int, again: bool) -> None:
+    known = with_stray()
+    strays.record(outcome(ActionKind.DELETE, code), known)
+    assert bool(due(known)) is again

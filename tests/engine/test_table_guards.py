@@ -85,3 +85,13 @@ def test_the_flows_of_a_thread_are_told_in_the_order_in_which_they_came() -> Non
         table.put(flow(number, **RULED))
     assert [each.key for each in table.of_thread(THREAD.tid)] == [*map(key, numbers)]
     assert [*table.filters_of("nic")["user", None]] == [*map(key, numbers)]
+
+
+def test_a_slot_that_is_free_is_taken_again() -> None:
+    """Else a table through which flows come and go would grow for ever."""
+    table = FlowTable(9)
+    table.put(flow(1))
+    for number in range(2, 9):
+        table.put(flow(number))
+        table.remove(key(number))
+    assert len(table.slots()) == 2

@@ -1,0 +1,148 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Trials of several applications and NICs beside each other, and what a window counts."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from atfnd.engine.placement.auto import applications
+from atfnd.engine.trials.trial import LLC, State, TrialPhase, TrialTerms
+from atfnd.engine.trials.trials import Trials
+from atfnd.engine.trials.usage import windows
+from atfnd.engine.trials.window import compare
+from atfnd.model import FlowState, Placement
+from tests.engine.test_steer_placements import Machine
+from tests.engine.test_usage import AUTO, BEFORE, MB, NAPI0, NAPI1, look
+from tests.trying import APP, SECOND_NS, Load, World
+from tests.values import NIC, THREAD, key
+
+__all__: list[str] = []
+
+TERMS = TrialTerms()
+OTHER = APP._replace(nic="other")
+BUSY = APP._replace(comm="busy")
+NOW_NS = 10**12
+
+
+def test_a_trial_on_one_nic_does_not_keep_another_from_its_own() -> None:
+    world = World()
+    world.until("trial")
+    for _ in range(4):
+        world.look(APP, OTHER)
+    assert {each.application.nic for _, each in world.said if each.kind == "trial"} == {
+        "nic",
+        "other",
+    }
+
+
+def test_a_core_counts_as_full_only_in_windows_in_a_row() -> None:
+    """Without flows for a look, it begins again."""
+    world = World()
+    for _ in range(2):
+        world.look()
+    assert world.state.count == 1
+    world.look(BUSY)
+    assert world.state.count == 0
+    assert not world.state.in_place
+
+
+def test_trials_on_a_nic_that_is_not_to_blame_go_on() -> None:
+    trials = Trials()
+    trials.states = type(trials.states)(
+        {APP: State(TrialPhase.AWAY), OTHER: State(TrialPhase.HOME)}
+    )
+    (turned,) = trials.abandon(["other"], "events were lost", NOW_NS)
+    assert turned.application == APP
+    assert trials.states[OTHER].phase is TrialPhase.HOME
+
+
+def test_a_restarted_service_takes_over_what_was_seen_of_it_last() -> None:
+    world = World()
+    older, newer, anew = (APP._replace(cgroup=each) for each in (1, 2, 3))
+    for each in (newer, older, newer):
+        world.look(each, BUSY)  # another one, so that none takes over from the other
+        world.trials.states.setdefault(each, State())
+    world.trials.states[older] = State(failed=1)
+    world.trials.states[newer] = State(failed=2)
+    world.trials.states.move_to_end(newer)
+    world.look(anew)
+    assert world.trials.states[anew].failed == 2
+
+
+def test_what_was_not_seen_for_the_longest_is_forgotten_and_no_trial() -> None:
+    trials, plain = Trials(), Load(1e5, 0.1)
+    apps = [APP._replace(comm=f"app{number}") for number in range(1024)]
+    for each in apps:
+        trials.states[each] = State()
+    trials.states[apps[0]] = State(TrialPhase.AWAY, since_ns=NOW_NS, before=plain.window(0, None))
+    seen_again, new = apps[1], APP
+    first = {each: plain.window(NOW_NS, None, there=False) for each in (apps[0], seen_again, new)}
+    trials.look("nic", first, NOW_NS)
+    assert apps[0] in trials.states  # its trial goes on
+    assert seen_again in trials.states
+    assert apps[2] not in trials.states
+
+
+def test_what_was_good_for_long_is_tried_again_soon() -> None:
+    world = World()
+    world.until("kept")
+    state = replace(world.state, failed=3)
+    for kept_ns, wait_ns in (
+        (TERMS.back_off_max_ns, TERMS.back_off_ns),
+        (0, 8 * TERMS.back_off_ns),
+    ):
+        world.trials.states[APP] = replace(state, since_ns=world.now_ns - kept_ns, count=0)
+        world.core = world.llc = Load(1e8, 0.1)
+        world.until("back")
+        assert world.state.not_before_ns - world.now_ns == wait_ns
+
+
+def test_windows_are_of_one_nic() -> None:
+    machine = Machine(AUTO)
+    machine.uses(cpu=0)
+    flows = applications(machine.memory, {"nic"})
+    assert windows(BEFORE, BEFORE, replace(NIC, name="other"), flows, machine.memory) == {}
+
+
+def test_what_was_not_counted_before_costs_nothing_yet() -> None:
+    machine = Machine(AUTO)
+    machine.uses(cpu=0)
+    flows = applications(machine.memory, {"nic"})
+    before = look(10, {0: (500, 100), 1: (0, 0)}, {})
+    softirq = replace(before.time, softirq_ns={1: 0})
+    now = look(12, {0: (2500, 1100), 1: (0, 0)}, {THREAD.tid: 900, NAPI0: 700, NAPI1: 0})
+    found = windows(replace(before, time=softirq), now, NIC, flows, machine.memory)
+    assert [each.spent_ns[0] for each in found.values()] == [0]
+
+
+def test_a_flow_that_comes_by_the_filter_of_its_port_is_led() -> None:
+    machine = Machine(AUTO)
+    machine.uses(cpu=0)
+    flow = machine.memory.table.get(key(1))
+    assert flow is not None
+    led = replace(flow, state=FlowState.PORT, location=None, target_queue=0, target_cpu=0)
+    machine.memory.table.put(led)
+    now = look(12, {0: (600, 100), 1: (0, 0)}, {THREAD.tid: 60, NAPI0: 5, NAPI1: 0}, {key(1): MB})
+    (found,) = windows(BEFORE, now, NIC, applications(machine.memory, {"nic"}),
+                       machine.memory).values()  # fmt: skip
+    assert found.there
+
+
+def test_the_fullest_cpu_is_that_of_the_most_work() -> None:
+    window = Load(1e9, 0.5).window(NOW_NS, Placement.CORE, app_cpus=frozenset({0, 1}))
+    busy = window._replace(spent_ns={0: SECOND_NS, 1: SECOND_NS // 2})
+    assert busy.fullest() == (0, 0.5)
+
+
+def test_a_wait_for_a_cpu_counts_as_time_that_a_byte_took() -> None:
+    waits, plain = (Load(1e9, 1.0, each).window(NOW_NS, None) for each in (1.0, 0.0))
+    took = [each.figures({0}).ns_per_byte for each in (waits, plain)]
+    assert took == [2.0, 1.0]
+
+
+def test_both_are_charged_for_all_cpus_of_either() -> None:
+    """On the core, CPU 2 did other work of it that is not there when it is off the core."""
+    core = Load(1e9, 0.5).window(NOW_NS, None, rx_cpus=frozenset({2}))
+    core = core._replace(spent_ns={0: SECOND_NS, 2: SECOND_NS})
+    compared = compare(TERMS.margin, Load(1e9, 0.5).window(NOW_NS, LLC), core)
+    assert compared.core.bytes_per_cpu_s == 1e9
