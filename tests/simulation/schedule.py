@@ -117,9 +117,9 @@ def whole(seed: int, count: int = 40) -> Plan:
     interrupts that irqbalance moves; every twentieth about threads with sockets on two NICs, about
     daemons that are killed while they start among programs that write the same settings, and about
     more flows than filters, for minutes."""
-    some = {7: _balanced, 17: _shared, 9: _restarted, 19: _crowded}.get(seed % 20)
-    if some is not None:
-        return some(seed, count)
+    kind = {7: _balanced, 17: _shared, 9: _restarted, 19: _crowded}.get(seed % 20)
+    if kind is not None:
+        return kind(seed, count)
     if seed % 5 == 1:
         return _ports(seed, count)
     if seed % 10 == 3:
