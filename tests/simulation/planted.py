@@ -426,7 +426,6 @@ FOUND_BY = {
 }
 # By no seed up to 109 (of plans that order moves: 399). Tests that see them are named.
 NOT_FOUND = {
-    "a wait for a gap begins anew with each decision": "test_move_device",
     "a refused rewrite is not looked after": "test_filter",
     # ntuple must be switched off on a driver that keeps its filters then: few runs have that.
     "a flow with a filter is taken for one of its entry": "test_buckets",
