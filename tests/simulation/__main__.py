@@ -4,6 +4,7 @@
     python -m tests.simulation [FIRST [LAST]]       # one seed, or several
     python -m tests.simulation --seconds 60         # as many as fit, from 0 on
     python -m tests.simulation --whole ...          # the whole daemon decides, not the plan
+    python -m tests.simulation --entered ...        # and list the functions that were never entered
     python -m tests.simulation --rate 200           # how fast time goes with so many flows
 
 A seed that fails is shrunk and told; exit status 1. At the end: how many runs, and which kinds of
@@ -21,6 +22,7 @@ from unittest import mock
 
 from atfnd.daemon.chores import Pace
 from tests.simulation import service
+from tests.simulation.entered import entered, functions
 from tests.simulation.run import Failure, run
 from tests.simulation.schedule import ORDERS, WHOLE, WORLD, Plan, Step, plan, whole
 from tests.simulation.shrink import shrunk, story_of
@@ -36,10 +38,16 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--seconds", type=float)
     parser.add_argument("--steps", type=int, default=40)
     parser.add_argument("--whole", action="store_true")
+    parser.add_argument("--entered", action="store_true")
     parser.add_argument("--rate", type=int, metavar="FLOWS")
     options = parser.parse_args(arguments)
     if options.rate is not None:
         return _rate(options.rate)
+    if options.entered:
+        with entered() as found:
+            failed = main([each for each in arguments if each != "--entered"])
+        print("never entered:", *sorted(map(str, functions() - found)), sep="\n  ")
+        return failed
     drawn, kinds = (whole, {*WHOLE}) if options.whole else (plan, {*ORDERS, *WORLD})
     last = options.first if options.last is None and options.seconds is None else options.last
     began, seen, runs, lived_ns, failed = time.process_time(), Counter[str](), 0, 0, 0
