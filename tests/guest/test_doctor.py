@@ -95,7 +95,7 @@ def test_filters_of_an_admin_fill_it(bed: Bed) -> None:
     assert done.stdout.splitlines()[-1] == "something stands in the way"
     for number in range(SLOTS - 1):
         sh("ethtool", "-N", NAME, "delete", number)
-    assert "Total 0 filters" in ethtool("-n", NAME)
+    assert "Total 0 rules" in ethtool("-n", NAME)
 
 
 def test_a_nic_that_nobody_watches_is_left_as_it_is(bed: Bed) -> None:
@@ -112,7 +112,7 @@ def test_the_admin_turns_channels_in_a_pause(bed: Bed) -> None:
     app = bed.apps.tcp()
     bed.steered(app)
     bed.daemon.order("pause", NAME)
-    assert "Total 0 filters" in ethtool("-n", NAME)
+    assert "Total 0 rules" in ethtool("-n", NAME)
     said = findings(bed)
     assert said["it is paused: our filters are out, and nothing is changed"]["advice"] == (
         f"atfnctl resume {NAME}"
@@ -121,7 +121,7 @@ def test_the_admin_turns_channels_in_a_pause(bed: Bed) -> None:
     sh("ethtool", "-L", NAME, "combined", 4)
     bed.daemon.order("resume", NAME)
     bed.steered(app)
-    assert "Total 1 filters" in ethtool("-n", NAME)
+    assert "Total 1 rules" in ethtool("-n", NAME)
 
 
 def test_the_machine(bed: Bed) -> None:

@@ -78,7 +78,7 @@ def test_a_connection_is_followed_over_four_cpus(bed: Bed, family: socket.Addres
     delivered(bed.meter, app)
     app.end()
     bed.unknown(app)
-    assert "Total 0 filters" in ethtool("-n", NAME)
+    assert "Total 0 rules" in ethtool("-n", NAME)
 
 
 def test_an_unconnected_udp_socket_is_followed(bed: Bed) -> None:
@@ -88,7 +88,7 @@ def test_an_unconnected_udp_socket_is_followed(bed: Bed) -> None:
     check(bed, app)
     app.end()
     bed.unknown(app)
-    assert "Total 0 filters" in ethtool("-n", NAME)
+    assert "Total 0 rules" in ethtool("-n", NAME)
 
 
 def test_explain_tells_the_whole_chain(bed: Bed) -> None:
@@ -132,9 +132,9 @@ def test_restore_leaves_nothing(bed: Bed) -> None:
     app = bed.apps.tcp()
     bed.steered(app)
     assert bed.daemon.end() == 0
-    assert "Total 1 filters" in ethtool("-n", NAME)  # a stop keeps: traffic stays where it is
+    assert "Total 1 rules" in ethtool("-n", NAME)  # a stop keeps: traffic stays where it is
     assert bed.daemon.restore().returncode == 0
-    assert "Total 0 filters" in ethtool("-n", NAME)
+    assert "Total 0 rules" in ethtool("-n", NAME)
     assert affinities(bed) == ["0-3"] * 4
     bed.start()
     bed.steered(app)

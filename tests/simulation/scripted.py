@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """One scenario for the lab and for the simulation: what atfnd writes to the NIC in it.
 
-`script` is told to a side, which has applications, an admin and a daemon; the simulation's is
+`script` is given a side, which has applications, an admin and a daemon; the simulation's is
 `WorldSide`, that of the lab is in test_calibration.py.
 """
 
