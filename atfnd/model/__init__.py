@@ -16,9 +16,11 @@ from atfnd.model.cpu_time import *
 from atfnd.model.facts import *
 from atfnd.model.finding import *
 from atfnd.model.flow import *
+from atfnd.model.gain import *
 from atfnd.model.nic import *
 from atfnd.model.placement import *
 from atfnd.model.policy import *
 from atfnd.model.reads import *
 from atfnd.model.status import *
+from atfnd.model.survey import *
 from atfnd.model.topology import *

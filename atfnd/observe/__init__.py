@@ -7,7 +7,7 @@ over netlink and /proc), for kernels without usable BPF.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from atfnd.model import (
@@ -16,6 +16,7 @@ from atfnd.model import (
     SocketGone,
     SocketSeen,
     SocketUse,
+    Survey,
     ThreadReads,
 )
 
@@ -95,5 +96,12 @@ class Observer(Protocol):
     def reads(self, nic: str) -> ReadBytes | None:
         """Bytes that applications read of what came in through this NIC, since it was first
         watched. None: it is not watched, or this observer cannot see it."""
+
+    def begin_survey(self) -> bool:
+        """Count reads by thread and CPUs from now on. False: this observer cannot see that."""
+
+    def end_survey(self) -> Iterator[Callable[[], Survey]]:
+        """Count no longer. Each step takes a part of what was counted, in about half a millisecond,
+        and yields what decodes it, in whatever thread. OSError: the kernel refused."""
 
     def close(self) -> None: ...

@@ -9,7 +9,7 @@ changes its CPU, when a flow's packets come to another one, and when a backoff i
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from atfnd.model import (
@@ -25,6 +25,7 @@ from atfnd.model import (
     SocketGone,
     SocketSeen,
     SocketUse,
+    Survey,
     Thread,
     ThreadReads,
 )
@@ -437,6 +438,12 @@ class WorldObserver:
                 socket.reported_cpu, socket.due_cpu, socket.wanders = None, None, False
                 socket.backoff = 0
                 self.changed(socket)
+
+    def begin_survey(self) -> bool:
+        return False
+
+    def end_survey(self) -> Iterator[Callable[[], Survey]]:
+        return iter(())
 
     def expect(self, cookie: int, cpu: int, at_ns: int) -> None:
         socket = self._machine.sockets.get(cookie)

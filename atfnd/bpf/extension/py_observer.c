@@ -15,8 +15,9 @@
 #include "observer.skel.h"
 
 #define EVENT_PROGRAMS 4
-/* Records a call, so that a burst neither holds the loop nor grows the buffer. */
+/* Records and entries a call, so that many neither hold the loop nor grow the buffer. */
 #define DRAINED 512
+#define SURVEYED 512
 
 struct observer_object {
 	struct events events;
@@ -205,6 +206,63 @@ static PyObject *observer_reads(PyObject *object, PyObject *args)
 	return Py_BuildValue("(KKK)", local, remote, unseen);
 }
 
+static PyObject *observer_survey(PyObject *object, PyObject *args)
+{
+	struct observer_object *self = events_opened(object);
+	int on;
+
+	if (!self || !PyArg_ParseTuple(args, "p", &on))
+		return NULL;
+	__atomic_store_n(&self->skeleton->bss->surveying, on, __ATOMIC_RELEASE);
+	Py_RETURN_NONE;
+}
+
+struct taken {
+	struct survey_key keys[SURVEYED];
+	struct survey_count counts[SURVEYED];
+	__u32 entries;
+};
+
+/* Takes the first entries out of the map: 0 or a positive errno. */
+static int take_survey(int map, struct taken *taken)
+{
+	__u64 batch = 0; /* where the map goes on: the next call finds that at its beginning */
+
+	taken->entries = SURVEYED;
+	if (!bpf_map_lookup_and_delete_batch(map, NULL, &batch, taken->keys, taken->counts,
+					     &taken->entries, NULL))
+		return 0;
+	return errno == ENOENT ? 0 : errno; /* it came to the end of the map */
+}
+
+static PyObject *observer_surveyed(PyObject *object, PyObject *unused)
+{
+	struct observer_object *self = events_opened(object);
+	struct taken *taken;
+	PyObject *result;
+	__u64 missed;
+	int error;
+
+	(void)unused;
+	if (!self)
+		return NULL;
+	taken = malloc(sizeof(*taken));
+	if (!taken)
+		return PyErr_NoMemory();
+	EXT_BEGIN_BUSY(&self->events)
+	error = take_survey(bpf_map__fd(self->skeleton->maps.survey), taken);
+	EXT_END_BUSY(&self->events)
+	missed = __atomic_exchange_n(&self->skeleton->bss->not_surveyed, 0, __ATOMIC_RELAXED);
+	result = error ? ext_oserror(error, "read the survey")
+		       : Py_BuildValue("(y#y#K)", (char *)taken->keys,
+				       (Py_ssize_t)(taken->entries * sizeof(*taken->keys)),
+				       (char *)taken->counts,
+				       (Py_ssize_t)(taken->entries * sizeof(*taken->counts)),
+				       missed);
+	free(taken);
+	return result;
+}
+
 struct opening {
 	struct bpf_link *link;
 	int fd, error;
@@ -273,6 +331,11 @@ static PyMethodDef methods[] = {
 	  "watching(number): the map `napis` is another than under any earlier number." },
 	{ "reads", observer_reads, METH_VARARGS,
 	  "reads(nic) -> (local, remote, unseen): bytes, as struct read_counters, of all CPUs." },
+	{ "survey", observer_survey, METH_VARARGS,
+	  "survey(on): count reads by thread and CPUs from now on, or no longer." },
+	{ "surveyed", observer_surveyed, METH_NOARGS,
+	  "surveyed() -> (keys, counts, missed): takes a part of what was counted, as struct "
+	  "survey_key and survey_count, and the bytes that found no room; OSError." },
 	{ "sockets", observer_sockets, METH_VARARGS,
 	  "sockets('tcp'|'udp'|'reported', netns_fd=-1) -> packed records" },
 	EVENTS_MAP,

@@ -98,6 +98,16 @@ struct {
 	__type(value, struct read_counters);
 } reads SEC(".maps");
 
+/* Empty but while a survey lasts; then an entry takes about 150 bytes. A thread reads on few CPUs
+ * what was processed on few others, so there are a few entries for a thread. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, OBSERVER_SURVEYED);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, struct survey_key);
+	__type(value, struct survey_count);
+} survey SEC(".maps");
+
 /* Threads that own a reported flow, by tid. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
@@ -150,7 +160,9 @@ __u64 report_again_ns = 1000000000;
  * the move pays even if the thread leaves at once. */
 __u64 worth_packets = 0;
 __u64 lost = 0;
-__u32 elsewhere = 0; /* some policy wants packets on another CPU than the application's */
+__u32 surveying = 0;	/* user space asks for a survey */
+__u64 not_surveyed = 0; /* bytes that found its map full */
+__u32 elsewhere = 0;	/* some policy wants packets on another CPU than the application's */
 
 /* Counts the sets of NAPIs watched: what a socket keeps of an earlier one is old. */
 __u32 watching = 1;
@@ -158,5 +170,7 @@ __u32 watching = 1;
 /* Put the layouts into this object's BTF, where user space reads them. */
 const struct observer_record *observer_record_layout __attribute__((unused));
 const struct due *due_layout __attribute__((unused));
+const struct survey_key *survey_key_layout __attribute__((unused));
+const struct survey_count *survey_count_layout __attribute__((unused));
 
 #endif

@@ -63,4 +63,25 @@ struct read_counters {
 	__u64 unseen; /* the kernel keeps no CPU: unconnected UDP */
 };
 
+#define OBSERVER_SURVEYED 16384 /* entries of the map `survey` */
+
+/* A survey counts who reads what, and where, for as long as user space asks for it. */
+struct survey_key {
+	__u32 tid;
+	__u32 nic;	/* which of `reads` is its NIC's */
+	__u32 read_cpu; /* that the thread read on */
+	__u32 rx_cpu;	/* that had processed the data; OBSERVER_NO_CPU: the kernel keeps none */
+	__u32 left;	/* the policy leaves the socket alone, as far as it was judged */
+};
+
+struct survey_count {
+	__u64 bytes;
+	__u64 calls;
+	__u64 accepted; /* of them, first reads of a connection that a listener took */
+	__u32 pid;
+	__u32 allowed; /* so many CPUs the thread could run on, at its last read */
+	__u32 port;    /* the local one of the last such connection, 0: none */
+	__u8 comm[16]; /* of the process */
+};
+
 #endif

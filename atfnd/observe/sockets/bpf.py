@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import islice
 
 from atfnd.bpf import _bpf
@@ -23,6 +23,8 @@ from atfnd.model import (
     SocketGone,
     SocketSeen,
     SocketUse,
+    Survey,
+    SurveyedReads,
     Thread,
     ThreadReads,
 )
@@ -34,10 +36,13 @@ __all__ = ["BpfObserver"]
 
 _RECORD = layout("observer", "observer_record")
 _DUE = layout("observer", "due").codec
+_SURVEY_KEY = layout("observer", "survey_key").codec
+_SURVEY_COUNT = layout("observer", "survey_count").codec
 _SEEN, _GONE, _READS = 1, 2, 4  # enum observer_kind
 _DUAL_STACK, _ACCEPTED, _CONNECTED, _GROUP, _WANDERS = 1, 4, 8, 16, 32  # enum observer_flag
 _DIRECTIONS = {_ACCEPTED: Direction.ACCEPTED, _CONNECTED: Direction.CONNECTED}
 _NO_CPU = 0xFFFFFFFF
+_NOTHING = b"", b"", 0  # a survey that is read to its end
 _NAPIS, _MARKED = 4096, 65536  # max_entries of `napis` and `marked`
 _NICS = 1024  # OBSERVER_NICS
 _REPORT_AGAIN_NS = 1_000_000_000
@@ -62,8 +67,40 @@ def _keys(row: _Row) -> Iterator[FlowKey]:
         yield FlowKey(protocol, _ANY4, local_port, _ANY4, 0)
 
 
+def _text(comm: bytes) -> str:
+    return comm.rstrip(b"\0").decode("utf-8", "replace")
+
+
 def _cpu(value: int) -> int | None:
     return None if value == _NO_CPU else value
+
+
+def _surveyed(nics: Mapping[int, str], keys: bytes, counts: bytes, missed: int) -> Survey:
+    """Reads through a NIC that has gone meanwhile are missed."""
+    rows = []
+    found = zip(_SURVEY_KEY.iter_unpack(keys), _SURVEY_COUNT.iter_unpack(counts), strict=True)
+    for (tid, slot, read_cpu, rx_cpu, left), count in found:
+        total, calls, accepted, pid, allowed, port, comm = count
+        if slot not in nics:
+            missed += total
+            continue
+        rows.append(
+            SurveyedReads(
+                nics[slot],
+                tid,
+                pid,
+                _text(comm),
+                read_cpu,
+                _cpu(rx_cpu),
+                bool(left),
+                total,
+                calls,
+                accepted,
+                port or None,
+                allowed,
+            )
+        )
+    return Survey(tuple(rows), missed)
 
 
 class BpfObserver:
@@ -153,8 +190,7 @@ class BpfObserver:
                 row
             )
             if kind in (_SEEN, _READS):
-                comm = row[15].rstrip(b"\0").decode("utf-8", "replace")
-                thread = _thread(tid, pid, comm, cgroup or None, row[21])
+                thread = _thread(tid, pid, _text(row[15]), cgroup or None, row[21])
             if kind == _READS:
                 add(ThreadReads(at_ns, next(_keys(row)), napi, thread, app))
             elif kind == _SEEN:
@@ -242,6 +278,20 @@ class BpfObserver:
             return None
         slot, before = self._reads[nic]
         return ReadBytes(*self._bpf.reads(slot)).since(before)
+
+    def begin_survey(self) -> bool:
+        """Sets a flag of the programs; what an earlier survey left is dropped."""
+        for _ in iter(self._bpf.surveyed, _NOTHING):
+            pass
+        self._bpf.survey(True)
+        return True
+
+    def end_survey(self) -> Iterator[Callable[[], Survey]]:
+        """Takes 512 entries of the map in a step."""
+        self._bpf.survey(False)
+        nics = {slot: nic for nic, (slot, _) in self._reads.items()}
+        parts = iter(self._bpf.surveyed, _NOTHING)
+        return (partial(_surveyed, nics, *part) for part in parts)
 
     def close(self) -> None:
         """Detach; the kernel frees the sockets' state with the map."""

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import select
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from atfnd.kernel.netlink.inet_diag import (
@@ -26,7 +26,7 @@ from atfnd.kernel.netlink.inet_diag import (
     flows,
     records,
 )
-from atfnd.model import FlowKey, SocketGone, SocketSeen, SocketUse, Thread
+from atfnd.model import FlowKey, SocketGone, SocketSeen, SocketUse, Survey, Thread
 from atfnd.observe import Observation, Qualify
 from atfnd.observe.processes.threads import SocketOwners, ThreadSample, ThreadUse
 
@@ -179,6 +179,14 @@ class SockDiagObserver:
 
     def reads(self, nic: str) -> None:
         """Not measured: where the kernel processed what a socket reads is not in its dumps."""
+
+    def begin_survey(self) -> bool:
+        """Not for this observer, as `reads`."""
+        return False
+
+    def end_survey(self) -> Iterator[Callable[[], Survey]]:
+        """None was begun."""
+        return iter(())
 
     def close(self) -> None:
         for each in list(self._watched):
