@@ -13,7 +13,8 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -143,6 +144,14 @@ class Daemon:
 
     def post(self, path: str) -> Any:
         return self._ask("POST", path)
+
+    @contextmanager
+    def asking(self, path: str) -> Iterator[None]:
+        """An answer has begun, and is not waited for."""
+        with closing(_Api(self.socket)) as api:
+            api.request("GET", path)
+            assert api.getresponse().status == 200
+            yield
 
     def order(self, verb: str, nic: str) -> None:
         """As `atfnctl arm NIC` and the like, without its start."""

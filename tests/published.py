@@ -16,6 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
+from atfnd.diagnose.gain import Around, not_measured, summarised
 from atfnd.engine.table.flow_table import FlowTable
 from atfnd.errors import OperatorError
 from atfnd.model import (
@@ -28,6 +29,7 @@ from atfnd.model import (
     Flow,
     FlowKey,
     FlowState,
+    Gain,
     InterfaceRule,
     Lateness,
     Level,
@@ -42,7 +44,10 @@ from atfnd.model import (
     ReadBytes,
     Restored,
     Status,
+    Survey,
+    SurveyedReads,
     Topology,
+    WouldDo,
 )
 from atfnd.serve.api.http import serve
 from tests.machines import topology
@@ -85,6 +90,19 @@ class Published:
             [NapiTime("lab:lab", 0, 0, 2 * 10**9)],
         )
         self.remark_on_auto = "auto: core"
+        self.unseen: str | None = None  # why nothing can be surveyed
+        self.cpus = topology()
+        read = SurveyedReads("lab:lab", 4121, 4120, "iperf3", 3, 3, False, 600, 60, 0, None, 1)
+        self.surveyed = Survey(
+            (
+                read,
+                read._replace(rx_cpu=5, bytes=300),
+                read._replace(rx_cpu=None, bytes=50),
+                read._replace(nic="eth1", tid=7, pid=7, application="sshd", allowed=8, calls=3),
+                read._replace(nic="eth1", rx_cpu=2, bytes=400),
+            ),
+            9,
+        )
         self.mistake: str | None = None  # in the policy's files
         self._news = asyncio.Event()
         self.reloads = self.reloaded = 0  # begun, and done once the gate is open
@@ -238,6 +256,14 @@ class Published:
         if not views:
             raise OperatorError(f"no interface {nic!r} here", "there are: lo")
         return views, [each for each in self.findings if nic in (None, each.nic)]
+
+    async def gain(self, nic: str | None, seconds: float) -> Gain:
+        if self.unseen is not None:
+            return not_measured(self.unseen, self.cpus)
+        views = [view for view in self.views if nic in (None, view.name)]
+        would_do = {view.name: WouldDo(3, 1, 2) for view in views}
+        around = Around(self.cpus, {3: 0.5}, {}, would_do, {4121: "affinity"}.get)
+        return summarised(self.surveyed, seconds, views, around)
 
     def _set(self, name: str, **changes: bool) -> None:
         for n, nic in enumerate(self.views):

@@ -7,7 +7,7 @@ import json
 import os
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from http.client import HTTPConnection, HTTPException, HTTPResponse
 from pathlib import Path
@@ -21,6 +21,7 @@ __all__ = ["Client", "Row"]
 
 TIMEOUT_S = 10.0
 AGAIN_S = 0.01  # until a socket whose backlog is full is tried again
+LOOK_S = 60.0  # the longest; another may be under way, and is answered to all
 ORDER_S = 60.0  # irqbalance may sleep before it takes an interrupt back
 PAGE = 1000
 REFUSED, BAD_INPUT, UNREACHABLE = 1, 2, 3
@@ -72,8 +73,11 @@ class Client:
 
     def get(self, path: str, **query: object) -> Row:
         """One object. A query value of None is left out."""
-        given = {name: str(value) for name, value in query.items() if value is not None}
-        return self._request("GET", f"{path}?{urlencode(given)}" if given else path)
+        return self._request("GET", _url(path, query))
+
+    def look(self, path: str, **query: object) -> Row:
+        """As `get`, of what the daemon looks at for some time before it answers."""
+        return self._request("GET", _url(path, query), LOOK_S + TIMEOUT_S)
 
     def pages(
         self, path: str, rows: str, limit: int | None = None, **query: object
@@ -140,6 +144,11 @@ class Client:
             raise OperatorError(message, "see `systemctl status atfnd`", UNREACHABLE) from None
         finally:
             connection.close()
+
+
+def _url(path: str, query: Mapping[str, object]) -> str:
+    given = {name: str(value) for name, value in query.items() if value is not None}
+    return f"{path}?{urlencode(given)}" if given else path
 
 
 def _reply(response: HTTPResponse, body: bytes) -> Row:

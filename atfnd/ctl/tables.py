@@ -11,6 +11,7 @@ from atfnd.ctl.client import Row
 from atfnd.ctl.output import kind, say, text
 
 __all__ = [
+    "METHODS",
     "event_line",
     "filter_table",
     "flow_table",
@@ -177,7 +178,7 @@ def queue_table(rows: Iterable[Row]) -> Table:
     return plain(columns, names, rows)
 
 
-_METHODS = {"rules": "filters"}  # with former names
+METHODS = {"rules": "filters"}  # with former names
 _FILTER_COUNTS = "filters", "filters_ours", "filters_foreign", "filter_slots"
 
 
@@ -203,7 +204,7 @@ def nic_table(rows: Iterable[Row]) -> Table:
                 *(row[name] for name in ("ring_size", "ring_drops")),
                 len(row["conflicts"]),
                 row["netns"],
-                _METHODS.get(row["method"], row["method"]),
+                METHODS.get(row["method"], row["method"]),
                 row["method_why"] or row["caps"]["why"],
             ]
             for row in rows

@@ -15,6 +15,7 @@ from rich.table import Table
 
 from atfnd.ctl import output, tables
 from atfnd.ctl.client import Client, Row
+from atfnd.ctl.gain import say_gain
 from atfnd.errors import OperatorError
 
 __all__ = ["app"]
@@ -160,6 +161,23 @@ def doctor(
     output.say_json(answer) if as_json else tables.say_findings(answer)
     if not answer["clear"]:
         raise typer.Exit(1)
+
+
+@app.command()
+def gain(
+    nic: Annotated[str | None, typer.Argument(metavar="NIC", help="Default: all.")] = None,
+    seconds: Annotated[
+        int, typer.Option("--for", min=1, max=60, metavar="SECONDS", help="How long to look.")
+    ] = 10,
+    socket: Socket = SOCKET,
+    as_json: Json = False,
+) -> None:
+    """What arming would gain: who reads how far from where its packets arrive, which threads stay
+    on a CPU, and advice for each interface. Only looks, for some seconds."""
+    if sys.stderr.isatty():
+        print(f"looking for {seconds} s ...", file=sys.stderr)
+    answer = Client(socket).look("/v1/gain", nic=nic, seconds=seconds)
+    output.say_json(answer) if as_json else say_gain(answer)
 
 
 @app.command()

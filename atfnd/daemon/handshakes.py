@@ -160,6 +160,10 @@ class BirthReader:
         found = (handshakes.why_no_port(nic, key, memory) for nic in self._sessions)
         return tuple(each for each in found if each is not None)
 
+    def shared_ports(self, nic: str) -> frozenset[int]:
+        """Whose connections several threads take from one listener."""
+        return self._engine.handshakes.shared_ports(nic, self._engine.memory)
+
     def _judge_ports(self) -> None:
         rules = self._rules(self._engine.ports_to_judge())
         self._executor.take(PortsJudged(rules, moving(self._sessions)))

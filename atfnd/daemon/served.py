@@ -9,6 +9,7 @@ from atfnd.daemon.operator import OperatorCommands
 from atfnd.daemon.reload import PolicyReload
 from atfnd.daemon.reporter import Reporter
 from atfnd.daemon.sockets import SocketReader
+from atfnd.daemon.surveying import Surveying
 from atfnd.model import Policy
 from atfnd.policy.match.matching import Matching
 
@@ -26,6 +27,7 @@ class Served:
         sockets: SocketReader,
         births: BirthReader,
         matching: Matching,
+        surveying: Surveying,
         in_force: InForce,
     ) -> None:
         self._sockets, self._in_force = sockets, in_force
@@ -34,7 +36,7 @@ class Served:
         self.topology, self.cpu_time = reporter.topology, reporter.cpu_time
         self.events, self.later_than = reporter.events, reporter.later_than
         self.rss_queue, self.remarks = reporter.rss_queue, reporter.remarks
-        self.plan, self.doctor = reporter.plan, reporter.doctor
+        self.plan, self.doctor, self.gain = reporter.plan, reporter.doctor, surveying.gain
         self.port_remarks, self.left_by = births.remarks, matching.left_by
         self.arm, self.disarm = operator.arm, operator.disarm
         self.pause, self.resume, self.restore = operator.pause, operator.resume, operator.restore

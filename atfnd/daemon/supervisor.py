@@ -29,6 +29,7 @@ from atfnd.daemon.reporter import Reporter
 from atfnd.daemon.served import Served
 from atfnd.daemon.session import Sessions, moving, views_of
 from atfnd.daemon.sockets import SocketReader
+from atfnd.daemon.surveying import Surveying
 from atfnd.daemon.trying import Trying
 from atfnd.engine.engine import Engine
 from atfnd.engine.event import CpusRead, RemainsDue, Tick
@@ -118,7 +119,10 @@ class Supervisor:
             recorder, operator, operator_journal, lambda port: page_of[0].want(port), log,
             self._shortage,
         )  # fmt: skip
-        self.source = Served(reporter, operator, reload, sockets, births, matching, in_force)
+        self._surveying = Surveying(observer, sessions, cpus, reporter.plan, births.shared_ports)
+        self.source = Served(
+            reporter, operator, reload, sockets, births, matching, self._surveying, in_force
+        )
         self.page = Page(self.source, log)
         page_of.append(self.page)
         self.page.want(policy.web_port)
@@ -164,6 +168,7 @@ class Supervisor:
             for task in tasks:
                 task.cancel()
             self._sockets.close()
+            self._surveying.close()
             loop.remove_reader(self._observer.fileno())
             self._births.close()
             loop.remove_reader(self._nics.interfaces.links.fileno())

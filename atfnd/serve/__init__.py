@@ -16,6 +16,7 @@ from atfnd.model import (
     Finding,
     Flow,
     FlowKey,
+    Gain,
     NapiTime,
     NicView,
     Planned,
@@ -119,3 +120,7 @@ class Source(Protocol):
         """What hinders steering on this NIC, or on every watched NIC and on the machine; and the
         NICs looked at. Each is opened, only read, and closed, watched or not. OperatorError: no
         such interface; OSError: the kernel refused."""
+
+    async def gain(self, nic: str | None, seconds: float) -> Gain:
+        """What arming this NIC, or any, would gain: by a look of so many seconds at who reads what,
+        or by the one that is being taken."""

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from atfnd.ctl import output
+from atfnd.model import Cpu, Survey, Topology
 from tests.asking import atfnctl, lines
 from tests.published import Serving, flow, serving, three_flows
 
@@ -65,6 +66,54 @@ def test_status(daemon: Serving) -> None:
     assert reported["actions"] == "17 applied, 1 refused"
     assert reported["events lost"] == "0, 1 re-syncs"
     assert json.loads("\n".join(lines(daemon, "status", "--json")))["overflow"] == 3
+
+
+def test_gain(daemon: Serving) -> None:
+    out = [" ".join(line.split()) for line in lines(daemon, "gain")]
+    off = "OFF-CPU OFF-CORE OFF-LLC OFF-NODE"
+    assert out == [
+        "looked for 10.0 s; 8 CPUs, 4 cores, 2 last-level caches, 2 NUMA nodes",
+        "",
+        f"APPLICATION PROCESSES PINNED SETTLED WANDERING UNKNOWN READ {off}",
+        "iperf3 1 1 0 0 0 1.3K 54% 23% 23% 23%",
+        "sshd 1 0 0 0 1 600 0% 0% 0% 0%",
+        "",
+        f"TID PID APPLICATION HABIT BY HOME CPUS CALLS READ {off}",
+        "4121 4120 iperf3 pinned affinity cpu 3 240 1.3K 54% 23% 23% 23%",
+        "7 7 sshd unknown - - 3 3 600 0% 0% 0% 0%",
+        "",
+        f"NIC ARMED METHOD PROBED READ {off}",
+        "lab:lab yes filters yes 950 33% 33% 33% 33%",
+        "eth1 no filters yes 1000 40% 0% 0% 0%",
+        "",
+        "lab:lab: read off its CPU: 33% by pinned threads",
+        "lab:lab: 50 bytes of unconnected UDP: no CPU is known",
+        "lab:lab: to be done now: 3 filters, 1 queue to another CPU, 2 settings; by filters:",
+        "lab:lab: It is armed: these are the figures with steering.",
+        "eth1: read off its CPU: 40% by pinned threads",
+        "eth1: arming would begin with: 3 filters, 1 queue to another CPU, 2 settings; by filters:",
+        "eth1: Arm: threads that stay on a CPU read 40% of the bytes off it, and at most so many "
+        "more would be read where they arrive.",
+        "9 bytes that were read are not in this: no room",
+    ]
+    answer = json.loads("\n".join(lines(daemon, "gain", "eth1", "--for", "5", "--json")))
+    assert (answer["seconds"], [nic["nic"] for nic in answer["nics"]]) == (5, ["eth1"])
+    assert [thread["tid"] for thread in answer["threads"]] == [7, 4121]
+
+
+def test_gain_says_what_is_not_known(daemon: Serving) -> None:
+    def nothing_is_said() -> None:
+        daemon.source.surveyed = Survey((), 0)
+        daemon.source.cpus = Topology((Cpu(0, True, None, None, None, (), ()),) * 2)
+
+    daemon.do(nothing_is_said)
+    out = lines(daemon, "gain", "eth1")
+    assert out[0].endswith("; 2 CPUs, cores not known, last-level caches not known, 1 NUMA node")
+    assert [line.split() for line in out if line.startswith("eth1 ")] == [
+        ["eth1", "no", "filters", "yes", "0", "-", "-", "-", "-"]
+    ]
+    daemon.do(lambda: setattr(daemon.source, "unseen", "nobody sees it"))
+    assert lines(daemon, "gain") == ["not measured: nobody sees it"]
 
 
 def test_explain(daemon: Serving) -> None:

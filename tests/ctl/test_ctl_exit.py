@@ -78,6 +78,9 @@ def test_1_the_daemon_refused(daemon: Serving) -> None:
         ["flows", "--watch", "--interval", "0"],
         ["doctor", "nope"],
         ["doctor", "lab:lab", "eth1"],
+        ["gain", "nope"],
+        ["gain", "--for", "0"],
+        ["gain", "--for", "61"],
         ["pause"],
         ["resume", "nope"],
         ["explain"],
@@ -106,7 +109,8 @@ def test_2_usage_or_bad_input(daemon: Serving, words: list[str]) -> None:
     "words",
     [["status"], ["flows"], ["flows", "--json"], ["flows", "--watch"], ["explain", ":1"],
      ["queues"], ["nics"], ["filters"], ["rules"], ["topology"], ["events"], ["events", "--follow"],
-     ["arm", "eth1"], ["disarm", "eth1"], ["pause", "eth1"], ["resume", "eth1"], ["doctor"]],
+     ["arm", "eth1"], ["disarm", "eth1"], ["pause", "eth1"], ["resume", "eth1"], ["doctor"],
+     ["gain"]],
 )  # fmt: skip
 def test_3_daemon_unreachable(tmp_path: Path, words: list[str]) -> None:
     done = atfnctl(tmp_path / "none.sock", *words)

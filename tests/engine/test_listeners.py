@@ -162,3 +162,14 @@ def test_many_readers_are_counted() -> None:
     for tid in (7, 3, 5, 9):
         known.heard(Thread(tid, tid, "app", None), tid)
     assert known.why_no_filter() == "threads 3, 5 and 2 more read its connections"
+
+
+def test_a_port_is_shared_if_several_threads_read_what_one_socket_accepts() -> None:
+    listeners = opened(listening(1), listening(2, OTHER_PORT))
+    assert listeners.shared_ports() == frozenset()
+    listeners.read(reads(ONE))
+    assert listeners.shared_ports() == frozenset()
+    listeners.read(reads(TWO))
+    assert listeners.shared_ports() == {PORT.local_port}
+    listeners.opened(listening(3), FlowTable(8))  # SO_REUSEPORT: each thread may have its own
+    assert listeners.shared_ports() == frozenset()

@@ -81,8 +81,7 @@ def test_nothing_is_kept_from_one_survey_to_the_next_nor_counted_between(
         [row] = surveyed(observer).rows
         assert (row.bytes, row.calls) == (10 * times, times)
         lockstep(*pair, times=3, size=10)
-    assert observer.begin_survey()
-    assert surveyed(observer) == Survey((), 0)
+        assert surveyed(observer) == Survey((), 0)
 
 
 def test_threads_of_one_process_are_told_apart(shared_lab: Lab, watch: Watch) -> None:

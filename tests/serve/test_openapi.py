@@ -78,6 +78,8 @@ def test_it_is_served(daemon: Serving) -> None:
         ("/v1/cpu-time", ""),
         ("/v1/events", "limit=5"),
         ("/v1/doctor", ""),
+        ("/v1/gain", "seconds=1"),
+        ("/v1/gain", "nic=eth1"),
         ("/v1/policy", ""),
         ("/v1/plan", ""),
         ("/v1/record", "max=2"),
@@ -105,6 +107,9 @@ def test_what_is_read(daemon: Serving, path: str, query: str) -> None:
         ("GET", "/v1/queues", "nic=nope", 404),
         ("GET", "/v1/filters", "", 400),
         ("GET", "/v1/rules", "", 400),
+        ("GET", "/v1/gain", "seconds=0", 400),
+        ("GET", "/v1/gain", "seconds=61", 400),
+        ("GET", "/v1/gain", "nic=nope", 404),
         ("POST", "/v1/reload", "", 200),
         ("POST", "/v1/nics/{nic}/arm", "", 200),
         ("POST", "/v1/nics/{nic}/disarm", "", 200),
@@ -129,6 +134,7 @@ def test_the_running_daemon(shared_lab: Lab, tmp_path: Path) -> None:
             "/v1/filters": f"nic={quote(name)}",
             "/v1/rules": f"nic={quote(name)}",
             "/v1/record": "seconds=1&max=3",
+            "/v1/gain": "seconds=1",
         }
         asked = set()
         for method, path in operations():

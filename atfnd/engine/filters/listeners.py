@@ -117,6 +117,14 @@ class Listeners:
                 return why
         return None
 
+    def shared_ports(self) -> frozenset[int]:
+        """Ports where one socket listens, and several threads read what it accepts."""
+        return frozenset(
+            key.local_port
+            for key in self.readers
+            if self.several(key) is not None and len(self.rivals(key)) == 1
+        )
+
     def reader(self, key: FlowKey) -> tuple[Thread, int | None] | None:
         """Who last read a connection of this port, and on which CPU."""
         known = (self.readers[each] for each in self._near(key) if each in self.readers)

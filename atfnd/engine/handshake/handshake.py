@@ -108,6 +108,11 @@ class Handshakes:
         why = next((_why_no_port(port, known, memory) for port in known.ports_of(key)), None)
         return None if why is None else f"No filter for the port: {why}."
 
+    def shared_ports(self, nic: str, memory: Memory) -> frozenset[int]:
+        """Ports where one socket listens, and several threads read what it accepts."""
+        known = memory.nics[nic].listeners
+        return frozenset() if known is None else known.shared_ports()
+
     def forked(self, event: Forked, memory: Memory) -> bool:
         """A process that was alone has a thread or a child more. True: look at the ports."""
         look = False

@@ -20,8 +20,8 @@ from atfnd.errors import OperatorError
 from atfnd.serve.api.views import View
 
 __all__ = ["JSON", "LINES", "SPENT_S", "STREAMS", "TURN"]
-__all__ += ["error", "line_stream", "number", "one_object", "query_of", "row_list", "slices"]
-__all__ += ["streaming", "write"]
+__all__ += ["error", "line_stream", "number", "one_object", "query_of", "row_list"]
+__all__ += ["row_list_in", "slices", "streaming", "write"]
 
 SLICE_S = 0.0005  # of the loop's time
 WRITE_S = 10.0  # a reader that takes nothing for this long is dropped
@@ -103,6 +103,17 @@ async def row_list(
     """`{name: [...], **rest}`, one row a line; `rest` is asked for after the last row."""
     response = web.StreamResponse(headers={"Content-Type": JSON})
     await response.prepare(request)
+    return await row_list_in(request, response, name, rows, rest)
+
+
+async def row_list_in(
+    request: web.Request,
+    response: web.StreamResponse,
+    name: str,
+    rows: Iterable[View | None],
+    rest: Callable[[], Mapping[str, object]] = dict,
+) -> web.StreamResponse:
+    """As `row_list`, in an answer that has begun."""
     before = f'{{"{name}": [\n'
     async for part in slices(request, (row if row is None else json.dumps(row) for row in rows)):
         if part:
