@@ -1064,6 +1064,8 @@ MUTATIONS = [
         ("and network_of(one.remote, common) == network_of(other.remote, common)", ""),
         ("if port.listens and ports.remote_port and not ports.local_port:", "if False:"),
         ("    if match is None:\n        return True", "    if match is None:\n        return False"),
+    ),
+    *_of(
         "diagnose/gain.py", "gain gain_advice",
         ("            if one is None or other is None:\n                return None\n", ""),
         ("(cpu.smt if level is Distance.CORE else cpu.llc)", "(cpu.llc if level is Distance.CORE else cpu.smt)"),

@@ -26,6 +26,7 @@ IMPORTS_ONLY = {
     "socket_path": {"socket_path"},
     "engine": {"engine", "move", "model"},
     "diagnose": {"diagnose", "model"},
+    "measurement": {"measurement", "model"},
     "move": {"move", "model"},
     "policy": {"policy", "model", "errors", "trust"},
     "serve": {"serve", "model", "errors", "socket_path"},

@@ -17,6 +17,7 @@ from atfnd.model.facts import *
 from atfnd.model.finding import *
 from atfnd.model.flow import *
 from atfnd.model.gain import *
+from atfnd.model.measured import *
 from atfnd.model.nic import *
 from atfnd.model.placement import *
 from atfnd.model.policy import *

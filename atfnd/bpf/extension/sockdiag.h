@@ -27,6 +27,7 @@
 	X("H", __u16, remote_port, )                                                              \
 	X("I", __u32, interface, )                                                                \
 	X("I", __u32, uid, )                                                                      \
+	X("I", __u32, rtt_us, ) /* smoothed; 0: not said */                                       \
 	X("I", __u32, inode, )                                                                    \
 	X("B", __u8, family, ) /* 4 or 6: of the packets, not of the socket */                    \
 	X("B", __u8, protocol, )                                                                  \

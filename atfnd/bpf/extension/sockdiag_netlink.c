@@ -28,7 +28,9 @@
 
 /* The part of struct tcp_info (uapi/linux/tcp.h) we read; libnl's headers pull in libc's older one. */
 struct tcp_counters {
-	__u8 before[120];
+	__u8 before[68];
+	__u32 rtt_us;
+	__u8 between[48];
 	__u64 bytes_acked;
 	__u64 bytes_received;
 };
@@ -83,16 +85,10 @@ static int append(struct records *records, const struct sockdiag_record *record)
 
 /* Only bytes the application has taken or given: arrivals it has not read and ACKs do not count.
  * received - rqueue = copied_seq and acked + wqueue = write_seq, each less its start. */
-static __u64 application_bytes(const struct inet_diag_msg *msg, struct nlattr *info)
+static __u64 application_bytes(const struct inet_diag_msg *msg, const struct tcp_counters *tcp)
 {
-	struct tcp_counters tcp;
-	__u64 in, out;
+	__u64 in = tcp->bytes_received, out = tcp->bytes_acked + msg->idiag_wqueue;
 
-	if (nla_len(info) < (int)sizeof(tcp))
-		return SOCKDIAG_NOT_SAID;
-	memcpy(&tcp, nla_data(info), sizeof(tcp));
-	in = tcp.bytes_received;
-	out = tcp.bytes_acked + msg->idiag_wqueue;
 	return out + (in > msg->idiag_rqueue ? in - msg->idiag_rqueue : 0);
 }
 
@@ -133,6 +129,7 @@ static int parse(struct nlmsghdr *message, int protocol, struct records *records
 	struct inet_diag_msg *msg = nlmsg_data(message);
 	struct sockdiag_record record = { .app_bytes = SOCKDIAG_NOT_SAID };
 	struct nlattr *attr, *info = NULL;
+	struct tcp_counters tcp;
 	int left, v6only = 0;
 
 	if (!nlmsg_valid_hdr(message, sizeof(*msg)))
@@ -156,8 +153,11 @@ static int parse(struct nlmsghdr *message, int protocol, struct records *records
 			break;
 		}
 	}
-	if (info && protocol == IPPROTO_TCP)
-		record.app_bytes = application_bytes(msg, info);
+	if (info && protocol == IPPROTO_TCP && nla_len(info) >= (int)sizeof(tcp)) {
+		memcpy(&tcp, nla_data(info), sizeof(tcp));
+		record.app_bytes = application_bytes(msg, &tcp);
+		record.rtt_us = tcp.rtt_us;
+	}
 	record.cookie = (__u64)msg->id.idiag_cookie[1] << 32 | msg->id.idiag_cookie[0];
 	record.local_port = ntohs(msg->id.idiag_sport);
 	record.remote_port = ntohs(msg->id.idiag_dport);

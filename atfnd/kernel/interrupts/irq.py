@@ -3,8 +3,9 @@
 device.
 
 Reads and writes /proc/irq/N/smp_affinity_list, reads effective_affinity_list (kernel/irq/proc.c),
-/sys/kernel/irq/N/actions (Documentation/ABI/testing/sysfs-kernel-irq; /proc/interrupts says the
-same, but counts every interrupt of every CPU to say it) and msi_irqs of a PCI device.
+/sys/kernel/irq/N/actions and per_cpu_count (Documentation/ABI/testing/sysfs-kernel-irq;
+/proc/interrupts says the same, but counts every interrupt of every CPU to say it) and msi_irqs of a
+PCI device.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ from atfnd.kernel.interface import Interface
 from atfnd.kernel.system.cpulist import format_cpulist, parse_cpulist
 from atfnd.kernel.system.procfs import read
 
-__all__ = ["Affinities", "actions", "affinity_file", "device_irqs", "movable", "set_affinity"]
+__all__ = ["Affinities", "actions", "affinity_file", "deliveries", "device_irqs", "movable"]
+__all__ += ["set_affinity"]
 
 IRQS, ACTIONS = "/proc/irq", "/sys/kernel/irq"
 MAY, DOES = "smp_affinity_list", "effective_affinity_list"
@@ -76,6 +78,19 @@ class Affinities:
             return None
         self._descriptors[irq, name] = descriptor
         return os.pread(descriptor, 4096, 0).decode().strip()
+
+
+def deliveries(irq: int) -> int | None:
+    """How often it was delivered since it was set up, on all CPUs. None: no such interrupt, or the
+    kernel does not say."""
+    try:
+        descriptor = _open(f"{ACTIONS}/{irq}/per_cpu_count")
+    except FileNotFoundError:
+        return None
+    try:
+        return sum(map(int, os.read(descriptor, 1 << 16).split(b",")))
+    finally:
+        os.close(descriptor)
 
 
 def affinity_file(irq: int) -> str:

@@ -47,6 +47,7 @@ class SocketRecord(NamedTuple):
     remote_port: int
     interface: int
     uid: int
+    rtt_us: int  # of TCP, smoothed; 0: not said
     inode: int
     family: int  # 4 or 6
     protocol: int
@@ -94,6 +95,7 @@ def flows(raw: bytes) -> Iterator[tuple[int, FlowKey, int]]:
         remote,
         lport,
         rport,
+        _,
         _,
         _,
         _,

@@ -274,6 +274,11 @@ class NicWatch:
             self.arm(self._armed_before_pause)
         return self.view.armed
 
+    @property
+    def armed_again(self) -> bool:
+        """It is armed, or will be when its pause ends."""
+        return self._armed_before_pause if self.view.paused else self.view.armed
+
     def _shared(self) -> NamespaceLinks:
         if self._namespace is None:
             self._namespace = NamespaceLinks.of(self.nic.netns)
@@ -283,6 +288,10 @@ class NicWatch:
         """The address is one of this interface's; that of an unbound socket (all zero) counts for
         every interface."""
         return not any(local) or local in self._shared().addresses(self.nic.ifindex)
+
+    def addresses(self) -> frozenset[bytes]:
+        """Those of this interface, as they are now."""
+        return frozenset(self._shared().addresses(self.nic.ifindex))
 
     def tunnel_of(self, key: FlowKey) -> str | None:
         """The tunnel that packets of a flow come in by, in words: the device that has its local

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""CPU time of CPUs and of single threads. Reads /proc.
+"""CPU time of CPUs, of processes and of single threads; context switches. Reads /proc.
 
 /proc/stat, its lines `cpuN` (proc(5): user, nice, system, idle, iowait, irq, softirq, steal, in
 clock ticks; guests' time is in user's) and /proc/PID/task/TID/schedstat (ns run, ns waited on a
@@ -17,7 +17,7 @@ from collections.abc import Iterable
 
 from atfnd.model import CpuTime
 
-__all__ = ["cpu_time"]
+__all__ = ["context_switches", "cpu_time", "ran_ns"]
 
 _GONE = (FileNotFoundError, ProcessLookupError)
 _BYTES = 1 << 16
@@ -45,6 +45,29 @@ def cpu_time(threads: Iterable[tuple[int, int]], root: str = "/proc") -> CpuTime
             busy_ns[cpu] = (user + nice + system + irq + softirq) * _TICK_NS
             softirq_ns[cpu] = softirq * _TICK_NS
     return CpuTime(time.monotonic_ns(), busy_ns, softirq_ns, ran_ns, waited_ns)
+
+
+def ran_ns(pids: Iterable[int], root: str = "/proc") -> dict[int, int] | None:
+    """By tid: how long each thread of these processes has run (schedstat). A process that is gone
+    is missing. None: the kernel does not say it of any thread."""
+    threads = [(pid, int(tid)) for pid in pids for tid in _tids(f"{root}/{pid}/task")]
+    found = cpu_time(threads, root).ran_ns
+    return None if threads and not found else dict(found)
+
+
+def _tids(folder: str) -> list[str]:
+    try:
+        return os.listdir(folder)
+    except _GONE:
+        return []
+
+
+def context_switches(root: str = "/proc") -> int | None:
+    """Of all CPUs since boot: a count, the line `ctxt` of /proc/stat."""
+    for line in _read(f"{root}/stat").splitlines():
+        if line.startswith("ctxt "):
+            return int(line.split()[1])
+    return None
 
 
 def _read(path: str) -> str:

@@ -1,0 +1,29 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Which slots are armed and which are paused: pairs of one each, in random order.
+
+So a load that grows, or that comes and goes, does not favour either: both slots of a pair are near
+each other, armed comes first in half of the pairs, and in which of them is chance. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from random import Random
+
+__all__ = ["LEAST_PAIRS", "pairs_within", "schedule"]
+
+LEAST_PAIRS = 4  # with fewer, an interval of Student's t says next to nothing
+
+
+def pairs_within(total_s: float, slot_s: float) -> int:
+    """How many pairs of slots there is time for."""
+    return int(total_s // (2 * slot_s))
+
+
+def schedule(pairs: int, random: Random) -> Sequence[bool]:
+    """For each slot: it is armed. Slots 2n and 2n + 1 are a pair."""
+    first = [number % 2 == 0 for number in range(pairs)]
+    if random.random() < 0.5:
+        first = [not each for each in first]  # of an odd number one is left over
+    random.shuffle(first)
+    return [armed for each in first for armed in (each, not each)]

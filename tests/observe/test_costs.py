@@ -1,0 +1,184 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What traffic costs, read from the running kernel and from a made-up /proc."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, closing
+from pathlib import Path
+
+import pytest
+
+from atfnd.kernel.interrupts.irq import deliveries
+from atfnd.model import NicView
+from atfnd.observe.machine.busy import BusyCpus
+from atfnd.observe.machine.softnet import handoffs
+from atfnd.observe.nics.costs import Costs
+from atfnd.observe.nics.watch import NicWatch
+from atfnd.observe.processes.cpu_time import context_switches, ran_ns
+from atfnd.observe.sockets.round_trips import RoundTrips
+from tests.applications import CPUS, Applications
+from tests.labs import HOST, Lab, packed
+from tests.netns import APP4, PEER4, Net
+from tests.wait import until
+
+SPIN = "import time; end = time.thread_time() + 0.3\nwhile time.thread_time() < end: pass"
+
+
+@pytest.fixture
+def net() -> Iterator[Net]:
+    with ExitStack() as stack:
+        yield Net(stack)
+
+
+def test_a_cpu_is_busy_for_as_long_as_a_process_computes_on_it() -> None:
+    """On the CPU that it runs on, for at least as long, and never for longer than time passes."""
+    with closing(BusyCpus()) as busy:
+        until(lambda: busy.read().busy_ns.keys() >= set(CPUS), "every CPU has switched threads")
+        began_ns, before = time.monotonic_ns(), busy.read().busy_ns
+        subprocess.run(["taskset", "-c", str(CPUS[-1]), sys.executable, "-c", SPIN], check=True)
+        after, took_ns = busy.read().busy_ns, time.monotonic_ns() - began_ns
+    spent_ns = {cpu: after[cpu] - before[cpu] for cpu in CPUS}
+    assert 300_000_000 <= spent_ns[CPUS[-1]] <= took_ns
+    assert all(0 <= each <= took_ns for each in spent_ns.values())
+
+
+def test_the_network_takes_a_part_of_that(net: Net) -> None:
+    """Packets over a veth pair or lo are received in softirqs."""
+    with closing(BusyCpus()) as busy:
+        before = busy.read().network_ns
+        sender = net.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        receiver = net.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        receiver.bind((PEER4, 0))
+        for _ in range(2000):
+            sender.sendto(bytes(100), receiver.getsockname())
+        now = busy.read()
+    spent_ns = sum(now.network_ns[cpu] - before.get(cpu, 0) for cpu in now.network_ns)
+    assert 100_000 < spent_ns < sum(now.busy_ns.values())
+
+
+def test_its_program_is_gone_after_the_end() -> None:
+    counter = BusyCpus()
+    counter.close()
+    counter.close()
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        counter.read()
+
+
+def test_the_round_trip_times_are_those_that_ss_shows(net: Net) -> None:
+    listener = net.socket(socket.AF_INET, socket.SOCK_STREAM)
+    listener.bind((PEER4, 0))
+    listener.listen()
+    client = net.socket(socket.AF_INET, socket.SOCK_STREAM)
+    client.bind((APP4, 0))
+    client.connect(listener.getsockname())
+    server, _ = listener.accept()
+    with server, closing(RoundTrips(net.path)) as round_trips:
+        for _ in range(50):
+            client.sendall(bytes(64))
+            server.recv(64, socket.MSG_WAITALL)
+        ours = {each.local: each.rtt for each in round_trips.read()}
+        assert ours.keys() == {packed(APP4), packed(PEER4)}
+        said = subprocess.run(
+            ["ip", "netns", "exec", net.name, "ss", "-Htin", "src", APP4],
+            capture_output=True, text=True, check=True,
+        ).stdout  # fmt: skip
+        (rtt_ms,) = (
+            float(word.removeprefix("rtt:").split("/")[0])
+            for word in said.split()
+            if word.startswith("rtt:")
+        )
+        assert ours[packed(APP4)].rtt_us == pytest.approx(1000 * rtt_ms, abs=1)
+        assert ours[packed(APP4)].bytes >= 50 * 64
+
+
+def test_handoffs_and_context_switches_are_counts_of_all_cpus(tmp_path: Path) -> None:
+    (tmp_path / "net").mkdir()
+    row = "00000010 0 0 0 0 0 0 0 0 {:08x} 0 0 00000000"
+    (tmp_path / "net/softnet_stat").write_text(f"{row.format(0x1F)}\n{row.format(2)}\n")
+    assert handoffs(str(tmp_path)) == 33
+    (tmp_path / "net/softnet_stat").write_text("00000010 0 0\n")
+    assert handoffs(str(tmp_path)) is None
+    assert handoffs(str(tmp_path / "nowhere")) is None
+    (tmp_path / "stat").write_text("cpu  1 2\nctxt 4711\nbtime 5\n")
+    assert context_switches(str(tmp_path)) == 4711
+    (tmp_path / "stat").write_text("cpu  1 2\n")
+    assert context_switches(str(tmp_path)) is None
+
+
+def test_the_threads_of_processes_are_asked_one_by_one(tmp_path: Path) -> None:
+    (tmp_path / "stat").write_text("cpu  1 2\n")
+    for tid, ran in ((7, 100), (8, 50)):
+        folder = tmp_path / "7" / "task" / str(tid)
+        folder.mkdir(parents=True)
+        (folder / "schedstat").write_text(f"{ran} 1 1\n")
+    assert ran_ns([7, 99], str(tmp_path)) == {7: 100, 8: 50}
+    assert ran_ns([99], str(tmp_path)) == {}
+    for file in tmp_path.glob("7/task/*/schedstat"):
+        file.unlink()
+    assert ran_ns([7], str(tmp_path)) is None
+
+
+def test_an_interrupt_is_counted_on_all_cpus() -> None:
+    """/proc/interrupts says the same."""
+    lines = Path("/proc/interrupts").read_text().splitlines()
+    cpus = len(lines[0].split())
+    known = {
+        int(name[:-1]): sum(map(int, counts[:cpus]))
+        for name, *counts in map(str.split, lines[1:])
+        if name[:-1].isdecimal()
+    }
+    quiet = {irq for irq, count in known.items() if deliveries(irq) == count}
+    assert len(quiet) > len(known) / 2  # the others have come meanwhile
+    assert all((deliveries(irq) or 0) >= count for irq, count in known.items())
+    assert deliveries(99_999) is None
+
+
+def test_everything_of_a_nic_that_receives(shared_lab: Lab) -> None:
+    apps = Applications(shared_lab)
+    watch = NicWatch(shared_lab.nic, armed=False, budget=None)
+    view: NicView = watch.view
+    try:
+        app = apps.tcp()
+        with closing(Costs(shared_lab.nic)) as costs:
+            addresses = watch.addresses()
+            assert packed(HOST[socket.AF_INET]) in addresses
+
+            def read() -> tuple[int, int]:
+                now = costs.read(view, addresses, [app.pid], None)
+                assert now.packets is not None
+                assert now.sockets is not None
+                return now.packets, len(now.sockets)
+
+            packets, _ = until(lambda: (r := read())[1] and r, "the connection is seen") or (0, 0)
+            until(lambda: read()[0] > packets + 50, "packets are counted")
+            now = costs.read(view, addresses, [app.pid], None)
+            assert now.application_ns is not None
+            assert now.application_ns.keys() == {app.pid}
+            assert now.napi_ns is not None
+            assert len(now.napi_ns) == len(view.queues)
+            assert (now.interrupts, now.reads) == (None, None)
+            assert now.daemon_ns >= time.process_time_ns() / 2
+            assert costs.read(view, (), [], None).sockets == {}
+            assert costs.read(view, (), [], None).application_ns is None
+    finally:
+        apps.close()
+        watch.links.close()
+
+
+def test_our_own_threads_count() -> None:
+    """As `daemon_ns` is read."""
+    done = threading.Event()
+    thread = threading.Thread(target=done.wait)
+    thread.start()
+    try:
+        assert len(ran_ns([os.getpid()]) or {}) >= 2
+    finally:
+        done.set()
+        thread.join()
