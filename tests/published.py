@@ -11,7 +11,7 @@ import errno
 import threading
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
@@ -19,12 +19,14 @@ from typing import TypeVar
 from atfnd.diagnose.gain import Around, not_measured, summarised
 from atfnd.engine.table.flow_table import FlowTable
 from atfnd.errors import OperatorError
+from atfnd.measurement.compare import compare
 from atfnd.model import (
     Action,
     ActionKind,
     Counts,
     CpuTime,
     Event,
+    Figure,
     Finding,
     Flow,
     FlowKey,
@@ -34,6 +36,8 @@ from atfnd.model import (
     Lateness,
     Level,
     Match,
+    Measurement,
+    MeasuringStep,
     NapiTime,
     NicCounts,
     NicReads,
@@ -103,6 +107,9 @@ class Published:
             ),
             9,
         )
+        self.measured = list[str]()  # now
+        self.endless = False
+        self.measuring_fails: str | None = None
         self.mistake: str | None = None  # in the policy's files
         self._news = asyncio.Event()
         self.reloads = self.reloaded = 0  # begun, and done once the gate is open
@@ -210,6 +217,36 @@ class Published:
 
     async def resume(self, nic: str) -> None:
         self._set(nic, armed=True, paused=False)
+
+    async def measure(
+        self, nic: str, total_s: float, slot_s: float, settle_s: float
+    ) -> AsyncGenerator[MeasuringStep | Measurement, None]:
+        """Pairs of slots that last no time. One that is endless waits after its first step."""
+        (view,) = (each for each in self.views if each.name == nic)
+        if not view.armed:
+            what = f"{nic} is not armed: there is nothing to compare"
+            raise OperatorError(what, f"atfnctl arm {nic}, then measure")
+        self.measured.append(nic)
+        nothing: dict[Figure, float | None] = dict.fromkeys(Figure)
+        pairs = min(int(total_s // (2 * slot_s)), 200)
+        try:
+            for number in range(1, 2 * pairs + 1):
+                left_s = (2 * pairs - number) * slot_s
+                yield MeasuringStep(number, 2 * pairs, number % 2 == 1, left_s)
+                while self.endless:
+                    with suppress(TimeoutError):
+                        await asyncio.wait_for(self._news.wait(), 0.01)
+                    yield MeasuringStep(number, 2 * pairs, number % 2 == 1, left_s)
+                if number % 2 == 0:
+                    part = [
+                        (nothing | {Figure.RTT: 90.0 + n % 2}, nothing | {Figure.RTT: 100.0})
+                        for n in range(number // 2)
+                    ]
+                    yield compare(nic, part)
+                    if self.measuring_fails is not None:
+                        raise OperatorError(self.measuring_fails, exit_code=1)
+        finally:
+            self.measured.remove(nic)
 
     async def restore(self, nic: str) -> Sequence[Restored]:
         self._set(nic, armed=False, paused=False)

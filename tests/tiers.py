@@ -37,6 +37,7 @@ FULL = {
     "test_indirection": "minutes of traffic",
     "test_install": "builds a package from nothing",
     "test_irqbalance": "waits for the sleep of a real irqbalance",
+    "test_measuring": "slots of seconds each",
     "test_move_proof": "every way that a move can take",
     "test_order": "minutes of traffic",
     "test_page_shown": "a browser that draws large tables",
@@ -50,7 +51,7 @@ FULL = {
     "test_top": "minutes at a terminal",
 }
 # One of a file that is else `full`, in `make test`.
-SMOKE = {"test_the_main_job_in_the_guest"}
+SMOKE = {"test_the_main_job_in_the_guest", "test_its_client_ends"}
 
 # Nothing runs beside them.
 ALONE = {

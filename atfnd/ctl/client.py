@@ -7,7 +7,7 @@ import json
 import os
 import socket
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from http.client import HTTPConnection, HTTPException, HTTPResponse
 from pathlib import Path
@@ -104,9 +104,21 @@ class Client:
         """`verb` is arm, disarm, pause, resume or restore."""
         return self._request("POST", f"/v1/nics/{quote(nic, safe=':')}/{verb}", ORDER_S)
 
+    def measuring(
+        self, nic: str, patience_s: float, **query: object
+    ) -> Generator[bytes, None, None]:
+        """A measurement, which goes on for as long as its lines are read."""
+        path = f"/v1/nics/{quote(nic, safe=':')}/measure"
+        return self._lines("POST", path, patience_s, query)
+
     def lines(self, path: str, patience_s: float, **query: object) -> Iterator[bytes]:
         """An answer of lines, as they come; none may be `patience_s` late."""
-        with self._asked("GET", f"{path}?{urlencode(query)}", patience_s) as response:
+        return self._lines("GET", path, patience_s, query)
+
+    def _lines(
+        self, method: str, path: str, patience_s: float, query: Mapping[str, object]
+    ) -> Generator[bytes, None, None]:
+        with self._asked(method, f"{path}?{urlencode(query)}", patience_s) as response:
             if response.status != 200:
                 _reply(response, response.read())
             yield from response

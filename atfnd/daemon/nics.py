@@ -206,8 +206,8 @@ class ServedNics:
         """What holds for a NIC goes on to hold under its new name."""
         with suppress(Unrecorded):
             if self._operator_journal.armed(new) is None:
-                self._operator_journal.say("arm" if session.view.armed else "disarm", new)
-            if session.view.paused:
+                self._operator_journal.say("arm" if session.watch.armed_again else "disarm", new)
+            if self._operator_journal.paused(session.name):  # not by a measurement
                 self._operator_journal.say("pause", new)
 
     def look_again(self, session: NicSession) -> None:

@@ -52,10 +52,12 @@ class OperatorCommands:
         self._journal, self._undo_journal = journal, undo_journal
         self._operator_journal, self._log = operator_journal, log
         self.restored: Sequence[Restored] = ()  # at a stop, where the policy asks for that
+        self.end_measurement: Callable[[str | None], None] = lambda nic: None  # of it, or of all
 
     async def arm(self, nic: str) -> None:
         """Allow changes on a NIC, and place every flow that waits for it."""
         session = self._nics.sessions[nic]
+        self.end_measurement(nic)
         self._order("arm", nic)
         self._cpu_exclusion.arm()
         self.arm_now(session, "asked for")
@@ -66,6 +68,7 @@ class OperatorCommands:
         not end in order."""
         every = self._nics.sessions
         sessions = list(every.values()) if nic is None else [every[nic]]
+        self.end_measurement(nic)
         but, hint = list[str](), "it is in force nevertheless; `atfnctl events` says more"
         try:
             but += self.disarm_now(sessions, "asked for")[:1]
@@ -82,8 +85,10 @@ class OperatorCommands:
         """Take our filters out of a NIC and put its settings back, armed or not, and change nothing
         until `resume`. OperatorError: the kernel refused some of it."""
         session = self._nics.sessions[nic]
+        self.end_measurement(nic)
+        ours = self._journal.names(nic) or self._undo_journal.held(nic)
         done = list[Restored]()
-        if not session.view.paused or self._journal.names(nic) or self._undo_journal.held(nic):
+        if ours or not (session.view.paused and self._operator_journal.paused(nic)):
             try:
                 self._off([session], NicWatch.pause)
             finally:
@@ -100,6 +105,7 @@ class OperatorCommands:
         """Put back what `pause` took out, if the NIC was armed then, and take over again what we
         left alone because another program had moved it."""
         session = self._nics.sessions[nic]
+        self.end_measurement(nic)
         theirs: Collection[object] = session.view.manual
         for of in (CGROUPS, BALANCER):
             theirs = theirs or self._undo_journal.manual(of)
@@ -108,20 +114,16 @@ class OperatorCommands:
             return
         self._order("resume", nic)
         self._log.add("resume", "resumed", "asked for", nic=nic)
-        armed = session.watch.resume()
+        session.watch.resume()
         self._arming.take_back(session)
         self._cpu_exclusion.take_back()
-        with self._nics.while_there(session):
-            self._arming.meet(session)
-            if armed:
-                self._nics.look_again(session)
-        if armed and nic in self._nics.sessions:
-            self._executor.take(TakenUp(nic, manual=True))
+        self.bring_back(session, manual=True)
 
     async def restore(self, nic: str) -> Sequence[Restored]:
         """Take our filters out of a NIC and put its settings back, armed or not, and leave it
         disarmed. Returns the result for each of them."""
         session = self._nics.sessions[nic]
+        self.end_measurement(nic)
         try:
             self.disarm_now([session], "restored by the operator")
         finally:
@@ -144,6 +146,26 @@ class OperatorCommands:
                 done.append(Restored(session.name, "changes", refusal.errno or errno.EIO, left))
         done += self._release_cgroups()
         self.restored = [*done, *self._arming.balancing.lift_all(why)]
+
+    def set_aside(self, session: NicSession, why: str) -> list[Restored]:
+        """Pause a NIC, and record no order: the next run steers it as before. Interrupts that
+        irqbalance was told to leave alone stay where they are. Returns the result for each
+        change."""
+        self._off((session,), NicWatch.pause)
+        done = self._take_out(session, why)
+        self._executor.take(TakenUp(session.name))
+        return [*done, *self._release_cgroups()]
+
+    def bring_back(self, session: NicSession, *, manual: bool = False) -> None:
+        """End a pause, whoever began it, if it has not ended; `manual`: also take over again what
+        another program moved."""
+        armed, name = session.watch.resume(), session.name
+        with self._nics.while_there(session):
+            self._arming.meet(session)
+            if armed:
+                self._nics.look_again(session)
+        if armed and name in self._nics.sessions:
+            self._executor.take(TakenUp(name, manual=manual))
 
     def arm_now(self, session: NicSession, why: str) -> None:
         """From now on we may write to it."""

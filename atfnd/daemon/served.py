@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from atfnd.daemon.handshakes import BirthReader
 from atfnd.daemon.in_force import InForce
+from atfnd.daemon.measuring import Measuring
 from atfnd.daemon.operator import OperatorCommands
 from atfnd.daemon.reload import PolicyReload
 from atfnd.daemon.reporter import Reporter
@@ -29,6 +30,7 @@ class Served:
         matching: Matching,
         surveying: Surveying,
         in_force: InForce,
+        measuring: Measuring,
     ) -> None:
         self._sockets, self._in_force = sockets, in_force
         self.status, self.counts = reporter.status, reporter.counts
@@ -41,6 +43,7 @@ class Served:
         self.arm, self.disarm = operator.arm, operator.disarm
         self.pause, self.resume, self.restore = operator.pause, operator.resume, operator.restore
         self.reload, self.recording = reload.reload, reload.recording
+        self.measure = measuring.measure
 
     @property
     def audited_ns(self) -> int:

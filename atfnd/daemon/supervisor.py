@@ -21,6 +21,7 @@ from atfnd.daemon.handshakes import BirthReader
 from atfnd.daemon.in_force import InForce
 from atfnd.daemon.loads import Loads
 from atfnd.daemon.matching import sources
+from atfnd.daemon.measuring import Measuring
 from atfnd.daemon.nics import ServedNics
 from atfnd.daemon.operator import OperatorCommands
 from atfnd.daemon.recording import Recorder
@@ -104,6 +105,10 @@ class Supervisor:
             log,
         )
         self._trying = Trying(engine, executor, observer)
+        self._measuring = measuring = Measuring(
+            nics, operator, operator_journal, engine, observer, in_force, log
+        )
+        operator.end_measurement = measuring.end
         self._reporter = reporter = Reporter(
             engine, sessions, observer, observer_why, in_force, changes, cpu_exclusion,
             arming.read_cpus,
@@ -121,7 +126,15 @@ class Supervisor:
         )  # fmt: skip
         self._surveying = Surveying(observer, sessions, cpus, reporter.plan, births.shared_ports)
         self.source = Served(
-            reporter, operator, reload, sockets, births, matching, self._surveying, in_force
+            reporter,
+            operator,
+            reload,
+            sockets,
+            births,
+            matching,
+            self._surveying,
+            in_force,
+            measuring,
         )
         self.page = Page(self.source, log)
         page_of.append(self.page)
@@ -165,6 +178,7 @@ class Supervisor:
         finally:
             restoring = stop.is_set() and self._in_force.policy.on_stop == "restore"
             self._reporter.notify.stopping(restoring=restoring)
+            self._measuring.stop()
             for task in tasks:
                 task.cancel()
             self._sockets.close()

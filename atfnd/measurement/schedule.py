@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from random import Random
 
-__all__ = ["LEAST_PAIRS", "pairs_within", "schedule"]
+__all__ = ["LEAST_PAIRS", "MOST_PAIRS", "pairs_within", "schedule"]
 
 LEAST_PAIRS = 4  # with fewer, an interval of Student's t says next to nothing
+MOST_PAIRS = 1000  # all are compared after each, in some milliseconds
 
 
 def pairs_within(total_s: float, slot_s: float) -> int:

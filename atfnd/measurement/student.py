@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from statistics import fmean, stdev
+from functools import lru_cache
+from statistics import fmean
 
 __all__ = ["interval", "quantile"]
 
 _HALVINGS = 100
 
 
+@lru_cache(maxsize=4)
 def quantile(confidence: float, freedom: int) -> float:
     """The t that |T| stays below with probability `confidence`. ValueError: no degrees of
     freedom, or no probability."""
@@ -36,7 +38,9 @@ def interval(samples: Sequence[float], confidence: float) -> tuple[float, float,
     if len(samples) < 2:
         raise ValueError("an interval takes two samples")
     mean = fmean(samples)
-    half = quantile(confidence, len(samples) - 1) * stdev(samples) / math.sqrt(len(samples))
+    freedom = len(samples) - 1
+    variance = math.fsum((each - mean) ** 2 for each in samples) / freedom
+    half = quantile(confidence, freedom) * math.sqrt(variance / len(samples))
     return mean, mean - half, mean + half
 
 

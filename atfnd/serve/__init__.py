@@ -17,6 +17,8 @@ from atfnd.model import (
     Flow,
     FlowKey,
     Gain,
+    Measurement,
+    MeasuringStep,
     NapiTime,
     NicView,
     Planned,
@@ -95,6 +97,13 @@ class Source(Protocol):
     async def resume(self, nic: str) -> None:
         """Put back what `pause` took out, if the NIC was armed then, and take back what another
         program has moved. Raises as `arm`."""
+
+    def measure(
+        self, nic: str, total_s: float, slot_s: float, settle_s: float
+    ) -> AsyncGenerator[MeasuringStep | Measurement, None]:
+        """Compare this NIC armed with the same NIC paused, in turns, without the first `settle_s`
+        of each: steps, what is known after each pair, and last the result. Closing it ends it, and
+        leaves the NIC as it was. Raises as `arm`, OperatorError also if it ends early."""
 
     async def restore(self, nic: str) -> Sequence[Restored]:
         """Take out and put back all that we changed on this NIC, disarm it, and return the result

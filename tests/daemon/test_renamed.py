@@ -7,12 +7,15 @@ import subprocess
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
+from subprocess import PIPE
 
 import pytest
 
+from tests.asking import ATFNCTL, environment
 from tests.daemons import Daemon
 from tests.labs import unique_name
 from tests.wait import until
+from tests.zygote import Forked
 
 __all__: list[str] = []
 
@@ -30,8 +33,8 @@ class Place:
     def add(self) -> None:
         self.ip("link", "add", "ra0", "numrxqueues", "2", "numtxqueues", "2", "type", "veth")
 
-    def known_as(self, name: str) -> bool:
-        return self.watched() == {name: True}
+    def known_as(self, name: str, *, armed: bool = True) -> bool:
+        return self.watched() == {name: armed}
 
     def watched(self) -> dict[str, bool]:
         """Interface: is it armed."""
@@ -58,6 +61,27 @@ def test_a_new_name_is_the_same_interface(place: Place) -> None:
         place.ip("link", "set", old, "name", new)
         until(partial(place.known_as, new), f"it is known as {new}")
     assert not place.daemon.events("refused")
+
+
+def test_a_pause_stays_a_pause_and_what_it_brings_back(place: Place) -> None:
+    place.daemon.order("pause", "ra0")
+    place.ip("link", "set", "ra0", "name", "ra7")
+    until(lambda: place.known_as("ra7", armed=False), "it is known as ra7")
+    place.daemon.order("resume", "ra7")
+    assert place.watched() == {"ra7": True}
+
+
+def test_a_slot_of_a_measurement_is_no_pause(place: Place) -> None:
+    """It got another name in a slot without atfnd: it is armed under that."""
+    words = [ATFNCTL, "measure", "ra0", "--slot", "5s"]
+    with Forked(words, env=environment(place.daemon), stderr=PIPE, text=True) as client:
+        until(lambda: place.known_as("ra0", armed=False), "a slot is paused")
+        place.ip("link", "set", "ra0", "name", "ra7")
+        until(partial(place.known_as, "ra7"), "it is known as ra7, and armed")
+        _, complaints = client.communicate(timeout=60)
+    assert complaints.endswith("ended early: the interface is gone, or has another name\n")
+    assert client.returncode == 1
+    assert place.daemon.get("/v1/nics")["nics"][0]["paused"] is False
 
 
 def test_it_goes_and_comes_again(place: Place) -> None:

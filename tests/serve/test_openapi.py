@@ -112,6 +112,8 @@ def test_what_is_read(daemon: Serving, path: str, query: str) -> None:
         ("GET", "/v1/gain", "nic=nope", 404),
         ("POST", "/v1/reload", "", 200),
         ("POST", "/v1/nics/{nic}/arm", "", 200),
+        ("POST", "/v1/nics/{nic}/measure", "seconds=20&slot=2", 200),
+        ("POST", "/v1/nics/{nic}/measure", "seconds=20&slot=0", 400),
         ("POST", "/v1/nics/{nic}/disarm", "", 200),
         ("POST", "/v1/nics/{nic}/pause", "force=1", 400),
         ("POST", "/v1/nics/{nic}/resume", "", 200),
@@ -135,6 +137,7 @@ def test_the_running_daemon(shared_lab: Lab, tmp_path: Path) -> None:
             "/v1/rules": f"nic={quote(name)}",
             "/v1/record": "seconds=1&max=3",
             "/v1/gain": "seconds=1",
+            "/v1/nics/{nic}/measure": "seconds=8&slot=1&settle=0",
         }
         asked = set()
         for method, path in operations():

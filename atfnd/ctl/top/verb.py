@@ -12,7 +12,7 @@ import typer
 
 from atfnd.ctl import output
 from atfnd.ctl.client import Client
-from atfnd.ctl.decisions import app
+from atfnd.ctl.measuring import app
 from atfnd.ctl.verbs import SOCKET, Json, OnlyNic, Socket
 
 __all__ = ["app"]

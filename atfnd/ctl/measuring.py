@@ -1,0 +1,134 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The verb `measure` of atfnctl: does it pay to steer an interface?"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Iterator
+from contextlib import closing
+from typing import Annotated
+
+import typer
+from rich.table import Table
+
+from atfnd.ctl import output
+from atfnd.ctl.client import Client, Row
+from atfnd.ctl.decisions import app
+from atfnd.ctl.tables import plain
+from atfnd.ctl.verbs import SOCKET, Interface, Json, Socket
+from atfnd.errors import OperatorError
+
+__all__ = ["app"]
+
+_PATIENCE_S = 60.0  # the daemon says something each second, but for the time a slot takes to begin
+_UNITS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
+_NAMES = {
+    "read_locality": "read locality",
+    "cpu_per_packet": "CPU per packet",
+    "cpu_per_byte": "CPU per byte",
+    "network_cpu_per_packet": "  network, per packet",
+    "application_cpu_per_packet": "  applications, per packet",
+    "daemon_cpu": "  atfnd",
+    "interrupts_per_1000": "interrupts",
+    "handoffs_per_1000": "handoffs (RPS, RFS)",
+    "switches_per_1000": "context switches",
+    "rtt": "round trip time",
+    "throughput": "throughput",
+}
+
+
+@app.command()
+def measure(
+    nic: Interface,
+    total: Annotated[
+        str, typer.Option("--for", metavar="TIME", help="How long: `90s`, `10m`, `2h`.")
+    ] = "10m",
+    slot: Annotated[str, typer.Option(metavar="TIME", help="How long a slot is.")] = "10s",
+    settle: Annotated[
+        str, typer.Option(metavar="TIME", help="What is left out of each slot.")
+    ] = "3s",
+    socket: Socket = SOCKET,
+    as_json: Json = False,
+) -> None:
+    """Does it pay? Steers an armed interface and pauses it, in turns, under the load that there
+    is, and compares. Ctrl-C ends it early; the interface is then as it was. Exit 1 if it ended
+    early."""
+    query = {"seconds": _seconds(total), "slot": _seconds(slot), "settle": _seconds(settle)}
+    found: Row | None = None
+    why: str | None = None
+    try:
+        with closing(Client(socket).measuring(nic, _PATIENCE_S, **query)) as lines:
+            for row in _shown(lines):
+                found = row.get("result", found)
+                if "error" in row:
+                    why = row["error"]
+    except KeyboardInterrupt:
+        why = "ended early, and the interface is as it was"
+    if found is not None:
+        output.say_json(found) if as_json else _say(found)
+    if why is not None or found is None:
+        raise OperatorError(why or "the daemon ended before the measurement", exit_code=1)
+
+
+def _shown(lines: Iterator[bytes]) -> Iterator[Row]:
+    """The answer's rows; how far it is on a terminal."""
+    terminal = sys.stderr.isatty()
+    try:
+        for line in lines:
+            row: Row = json.loads(line)
+            if terminal and "slot" in row:
+                state = "armed" if row["armed"] else "paused"
+                done = f"slot {row['slot']} of {row['slots']}, {state}, {row['left_s']:.0f} s left"
+                print(f"\r{done}\x1b[K", end="", file=sys.stderr, flush=True)
+            yield row
+    finally:
+        if terminal:
+            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+
+
+def _say(found: Row) -> None:
+    output.show(_table(found["figures"]))
+    lost = f", {found['slots_lost']} slots lost" if found["slots_lost"] else ""
+    pairs = f"{found['pairs']} pair{'s' * (found['pairs'] != 1)} of slots"
+    output.say(f"{pairs}{lost}; [lowest, highest] with {found['confidence']:.0%}")
+    output.say(f"{output.text(found['nic'])}: {output.text(found['sentence'])}")
+
+
+def _table(figures: list[Row]) -> Table:
+    columns = ("FIGURE", "UNIT", ">PAUSED", ">ARMED", ">DIFFERENCE", ">PERCENT", ">PAIRS")
+    rows = (
+        {
+            "name": _NAMES.get(row["figure"], row["figure"]),
+            "unit": row["unit"],
+            "paused": _number(row["paused"]),
+            "armed": _number(row["armed"]),
+            "difference": _span(row, 1.0),
+            "percent": _span(row, None if not row["paused"] else 100 / row["paused"]),
+            "pairs": row["pairs"],
+        }
+        for row in figures
+    )
+    return plain(columns, "name unit paused armed difference percent pairs", rows)
+
+
+def _number(value: float | None) -> str | None:
+    return None if value is None else f"{value:.4g}"
+
+
+def _span(row: Row, times: float | None) -> str | None:
+    """`-4.1 [-6, -2.2]`; without an interval where there is none."""
+    if times is None or row["difference"] is None:
+        return None
+    value = f"{row['difference'] * times:+.3g}"
+    if row["low"] is None:
+        return value
+    return f"{value} [{row['low'] * times:+.3g}, {row['high'] * times:+.3g}]"
+
+
+def _seconds(text: str) -> int:
+    found = re.fullmatch(r"([0-9]{1,6})([smhd]?)", text)
+    if found is None:
+        raise OperatorError(f"{text!r} is no time", "whole numbers, as 90s, 10m, 2h")
+    return int(found[1]) * _UNITS[found[2]]

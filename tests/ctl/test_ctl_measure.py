@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""`atfnctl measure` against the real server."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.asking import ATFNCTL, atfnctl, environment, lines
+from tests.published import Serving, serving, three_flows
+from tests.wait import until
+
+
+@pytest.fixture
+def daemon(tmp_path: Path) -> Iterator[Serving]:
+    with serving(tmp_path / "atfnd.sock", three_flows()) as running:
+        yield running
+
+
+def test_a_table_and_a_sentence(daemon: Serving) -> None:
+    said = lines(daemon, "measure", "lab:lab", "--for", "2m")
+    assert said[0].split() == [
+        "FIGURE",
+        "UNIT",
+        "PAUSED",
+        "ARMED",
+        "DIFFERENCE",
+        "PERCENT",
+        "PAIRS",
+    ]
+    (rtt,) = (line for line in said if line.startswith("round trip time"))
+    assert " us " in rtt
+    assert rtt.split()[4:6] == ["100", "90.5"]
+    assert rtt.endswith(" 6")
+    (interrupts,) = (line for line in said if line.startswith("interrupts"))
+    assert interrupts.split()[-5:] == ["-", "-", "-", "-", "0"]
+    assert said[-2] == "6 pairs of slots; [lowest, highest] with 95%"
+    assert said[-1].startswith("lab:lab: better with atfnd: round trip time -9.5 % [-10.")
+
+
+def test_json_is_one_object(daemon: Serving) -> None:
+    found = json.loads("\n".join(lines(daemon, "measure", "lab:lab", "--for", "1h", "--json")))
+    assert (found["nic"], found["pairs"], found["verdict"]) == ("lab:lab", 180, "better")
+
+
+def test_it_says_how_far_it_is_on_a_terminal_only(daemon: Serving) -> None:
+    read, write = pty.openpty()
+    words = [ATFNCTL, "measure", "lab:lab", "--for", "80s"]
+    with subprocess.Popen(
+        words, env=environment(daemon), stdout=subprocess.PIPE, stderr=write
+    ) as client:
+        said, _ = client.communicate(timeout=60)
+    os.close(write)
+    assert b"slot 2 of 8, paused, 60 s left" in os.read(read, 1 << 16)
+    os.close(read)
+    assert b"slot 2" not in said
+    assert client.returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (["eth1"], 1, "atfnd: eth1 is not armed: there is nothing to compare\n"),
+        (["nope"], 2, "atfnd: no such interface: nope\n"),
+        (["lab:lab", "--for", "ten"], 2, "atfnd: 'ten' is no time\n"),
+        (["lab:lab", "--for", "1.5m"], 2, "atfnd: '1.5m' is no time\n"),
+        (["lab:lab", "--slot", "0s"], 2, "atfnd: slot=0: not between 1 and 3600\n"),
+    ],
+)
+def test_what_is_refused(daemon: Serving, words: list[str], code: int, said: str) -> None:
+    done = atfnctl(daemon, "measure", *words)
+    assert (done.returncode, done.stdout) == (code, "")
+    assert done.stderr.startswith(said)
+
+
+def test_an_early_end_shows_what_is_known_and_why(daemon: Serving) -> None:
+    daemon.do(lambda: setattr(daemon.source, "measuring_fails", "the interface is gone"))
+    done = atfnctl(daemon, "measure", "lab:lab")
+    assert (done.returncode, done.stderr) == (1, "atfnd: the interface is gone\n")
+    assert done.stdout.startswith("FIGURE")
+    assert done.stdout.endswith(
+        "lab:lab: not known: it takes 4 whole pairs of slots, and this is 1\n"
+    )
+
+
+def test_ctrl_c_ends_it(daemon: Serving) -> None:
+    daemon.do(lambda: setattr(daemon.source, "endless", True))
+    words = [ATFNCTL, "measure", "lab:lab"]
+    with subprocess.Popen(
+        words, env=environment(daemon), stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as client:
+        until(lambda: daemon.source.measured, "it has begun")
+        client.send_signal(signal.SIGINT)
+        said, complaints = client.communicate(timeout=60)
+    assert (client.returncode, said) == (1, b"")
+    assert complaints == b"atfnd: ended early, and the interface is as it was\n"
+    until(lambda: not daemon.source.measured, "the daemon knows", 4)

@@ -1,0 +1,224 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""A measurement whose NIC refuses, flaps or goes, without a kernel: slots of milliseconds."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from contextlib import aclosing
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from atfnd.daemon.measuring import Measuring
+from atfnd.errors import OperatorError
+from atfnd.model import Figure, Measurement, MeasuringStep, ReadBytes, Restored, SlotReading
+from tests.daemon.test_operator import Bed
+
+SLOT_S = 0.02
+NAMES = "busy_ns network_ns napi_ns application_ns interrupts handoffs switches sockets"
+NOTHING: dict[str, Any] = dict.fromkeys(NAMES.split())
+
+
+class _Costs:
+    """Every reading is one packet of 1,000 bytes and a millisecond later; half of what is read
+    while it is armed is read locally, and nothing else."""
+
+    def __init__(self, nic: object) -> None:
+        self.at, self.local, self.open = 0, 0, True
+
+    def read(self, view: Any, addresses: object, pids: object, reads: object) -> SlotReading:
+        assert self.open
+        self.at += 1
+        self.local += 500 if view.armed else 0
+        said = NOTHING | {"packets": self.at, "bytes": self.at * 1000}
+        read = ReadBytes(self.local, self.at * 1000 - self.local)
+        return SlotReading(at_ns=self.at * 10**6, daemon_ns=0, reads=read, **said)
+
+    def close(self) -> None:
+        self.open = False
+
+
+class Measured:
+    """The operator's bed with a measurement on it."""
+
+    def __init__(self, bed: Bed) -> None:
+        self.bed = bed
+        for session in bed.sessions.values():
+            session.watch.lives = 0
+            session.watch.nic = None  # type: ignore[assignment]
+            session.watch.addresses = frozenset  # type: ignore[method-assign]
+        engine: Any = SimpleNamespace(memory=SimpleNamespace(table=bed.table))
+        observer: Any = SimpleNamespace(reads=lambda nic: None)
+        nics: Any = SimpleNamespace(sessions=bed.sessions)
+        policy: Any = SimpleNamespace(policy=object())
+        self.measuring = Measuring(
+            nics, bed.operator, bed.orders, engine, observer, policy, bed.log
+        )
+        bed.operator.end_measurement = self.measuring.end
+
+    def run(self, then: Callable[[MeasuringStep], object] = lambda step: None) -> Measurement:
+        """Four pairs; `then` is done at each step. Returns the result."""
+
+        async def whole() -> Measurement:
+            last: Measurement | None = None
+            steps = self.measuring.measure("eth0", 8 * SLOT_S, SLOT_S, 0.0)
+            async with aclosing(steps):
+                async for step in steps:
+                    if isinstance(step, Measurement):
+                        last = step
+                    else:
+                        then(step)
+            assert last is not None
+            return last
+
+        return asyncio.run(whole())
+
+    def says(self) -> list[str]:
+        said = [each for each in self.bed.log.after(0, 1000) if each.kind == "measure"]
+        return [each.what for each in said] + [said[-1].why]
+
+
+@pytest.fixture
+def measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Measured]:
+    monkeypatch.setattr("atfnd.daemon.measuring.Costs", _Costs)
+    bed = Bed(tmp_path)
+    yield Measured(bed)
+    bed.orders.close()
+    bed.undo_journal.close()
+
+
+def test_as_many_slots_of_each_and_the_state_before(measured: Measured) -> None:
+    seen = dict[int, tuple[bool, tuple[bool, bool]]]()
+    found = measured.run(lambda step: seen.update({step.slot: (step.armed, measured.bed.view())}))
+    assert sorted(seen) == list(range(1, 9))
+    assert sum(armed for armed, _ in seen.values()) == 4
+    assert all(state == (armed, not armed) for armed, state in seen.values())
+    assert (found.pairs, found.lost) == (4, 0)
+    (locality,) = (each for each in found.figures if each.figure is Figure.READ_LOCALITY)
+    assert (locality.armed, locality.paused) == (0.5, 0.0)
+    assert measured.bed.view() == (True, False)
+    assert measured.bed.recorded() == (None, False)
+    assert measured.says()[:2] == ["begun", "ended"]
+
+
+def test_a_kernel_that_refuses_to_undo_ends_it(measured: Measured) -> None:
+    measured.bed.result = [Restored("eth0", "xps-cpus:0", 16, "is left")]
+    with pytest.raises(OperatorError, match="the kernel refused to undo xps-cpus:0"):
+        measured.run()
+    assert measured.bed.view() == (True, False)
+    assert measured.bed.recorded() == (None, False)
+    assert measured.says()[-1] == "the kernel refused to undo xps-cpus:0"
+
+
+def test_a_nic_that_cannot_be_changed_ends_it(measured: Measured) -> None:
+    measured.bed.refuses_take_out = "eth0"
+    with pytest.raises(OperatorError, match="it cannot be changed: Input/output error"):
+        measured.run()
+    assert measured.bed.view() == (True, False)
+
+
+def test_a_nic_that_goes_ends_it_and_is_left_alone(measured: Measured) -> None:
+    def go(step: MeasuringStep) -> None:
+        if not step.armed and "eth0" in measured.bed.sessions:
+            del measured.bed.sessions["eth0"]
+            measured.bed.calls.clear()
+
+    with pytest.raises(OperatorError, match="the interface is gone"):
+        measured.run(go)
+    assert measured.bed.calls == []
+
+
+def test_a_slot_in_which_the_link_was_down_or_reset_is_lost(measured: Measured) -> None:
+    watch = measured.bed.sessions["eth0"].watch
+
+    def flap(step: MeasuringStep) -> None:
+        if step.slot == 3:
+            watch.lives += 1
+        watch.view = replace(watch.view, up=step.slot != 6)
+
+    found = measured.run(flap)
+    assert (found.pairs, found.lost) == (4, 2)
+    (locality,) = (each for each in found.figures if each.figure is Figure.READ_LOCALITY)
+    assert locality.pairs == 2
+
+
+def test_it_is_armed_again_even_if_not_all_can_be_set_again(measured: Measured) -> None:
+    def refuse(session: object) -> None:
+        raise OSError(5, "Input/output error")
+
+    measured.bed.operator._arming.meet = refuse  # type: ignore[method-assign]
+    with pytest.raises(OperatorError, match="it cannot be changed"):
+        measured.run()
+    assert measured.bed.view() == (True, False)
+
+
+def test_the_next_one_can_begin_after_each_end(measured: Measured) -> None:
+    """Also when whoever asked has gone at once."""
+
+    async def begin_and_go() -> None:
+        steps = measured.measuring.measure("eth0", 8 * SLOT_S, SLOT_S, 0.0)
+        await anext(steps)
+        with pytest.raises(OperatorError, match="eth0 is being measured"):
+            await anext(measured.measuring.measure("eth1", 1.0, SLOT_S, 0.0))
+        await steps.aclose()
+
+    asyncio.run(begin_and_go())
+    assert measured.says()[-1] == "whoever asked for it has gone"
+    assert measured.bed.view() == (True, False)
+    assert measured.run().pairs == 4
+
+
+@pytest.mark.parametrize("verb", ["arm", "disarm", "pause", "resume", "restore"])
+@pytest.mark.parametrize("slot_is_armed", [True, False])
+def test_an_order_ends_it_and_counts(measured: Measured, verb: str, slot_is_armed: bool) -> None:
+    given = list[asyncio.Task[object]]()
+
+    def order(step: MeasuringStep) -> None:
+        if step.armed is slot_is_armed and not given:
+            coroutine = getattr(measured.bed.operator, verb)("eth0")
+            given.append(asyncio.get_running_loop().create_task(coroutine))
+
+    with pytest.raises(OperatorError, match="the operator gave another order"):
+        measured.run(order)
+    assert (
+        measured.bed.view()
+        == {
+            "arm": (True, False),
+            "resume": (True, False),
+            "pause": (False, True),
+            "disarm": (False, False),
+            "restore": (False, False),
+        }[verb]
+    )
+    assert measured.bed.recorded()[1] is (verb == "pause")
+
+
+@pytest.mark.parametrize(
+    ("total_s", "slot_s", "settle_s", "why"),
+    [
+        (7.0, 1.0, 0.0, "there is time for 3 pairs of slots, and it takes 4"),
+        (4000.0, 1.0, 0.0, "there is time for 2000 pairs of slots, more than 1000"),
+        (100.0, 2.0, 2.0, "nothing is left of a slot"),
+    ],
+)
+def test_what_cannot_be_compared_does_not_begin(
+    measured: Measured, total_s: float, slot_s: float, settle_s: float, why: str
+) -> None:
+    async def begin() -> None:
+        await anext(measured.measuring.measure("eth0", total_s, slot_s, settle_s))
+
+    with pytest.raises(OperatorError, match=why):
+        asyncio.run(begin())
+    assert measured.bed.calls == []
+    assert measured.run().pairs == 4
+
+
+def test_an_order_for_another_nic_does_not(measured: Measured) -> None:
+    def order(step: MeasuringStep) -> None:
+        asyncio.get_running_loop().create_task(measured.bed.operator.disarm("eth1"))
+
+    assert measured.run(order).pairs == 4
