@@ -172,7 +172,7 @@ def gain(
     socket: Socket = SOCKET,
     as_json: Json = False,
 ) -> None:
-    """What arming would gain: who reads how far from where its packets arrive, which threads stay
+    """What arming would gain: how far from its packets each application reads, which threads stay
     on a CPU, and advice for each interface. Only looks, for some seconds."""
     if sys.stderr.isatty():
         print(f"looking for {seconds} s ...", file=sys.stderr)

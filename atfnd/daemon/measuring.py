@@ -33,7 +33,7 @@ from atfnd.serve.log.event_log import EventLog
 
 __all__ = ["Measuring"]
 
-_TICK_S = 1.0  # between two words to whoever asked: so late it is noticed that he has gone
+_TICK_S = 1.0  # between two lines of the answer: so late it is noticed that its reader has gone
 _PART = 1000  # slots of the table that are looked at before the loop has its turn
 
 

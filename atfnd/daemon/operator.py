@@ -149,7 +149,7 @@ class OperatorCommands:
 
     def set_aside(self, session: NicSession, why: str) -> list[Restored]:
         """Pause a NIC, and record no order: the next run steers it as before. Interrupts that
-        irqbalance was told to leave alone stay where they are. Returns the result for each
+        irqbalance leaves alone for us stay where they are. Returns the result for each
         change."""
         self._off((session,), NicWatch.pause)
         done = self._take_out(session, why)

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Looks for some seconds at who reads what and where, on request, and says what arming would gain.
+"""Looks for some seconds at what each thread reads and where, on request, and says what arming
+would gain.
 
-Writes nothing to a NIC. One survey runs at a time: who asks meanwhile gets the answer of that one.
+Writes nothing to a NIC. One survey runs at a time: a request meanwhile gets the answer of that one.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What arming would gain, from a survey of who reads what and where. Pure."""
+"""What arming would gain, from a survey of what each thread reads and where. Pure."""
 
 from __future__ import annotations
 

@@ -82,7 +82,7 @@ def _nothing_off(seen: Evidence) -> str | None:
 
 
 def _none_stays(seen: Evidence) -> str | None:
-    """Too little is read by threads that stay, and it is known who reads the rest."""
+    """Too little is read by threads that stay, and it is known which threads read the rest."""
     wandering, unknown = seen.off.get(Habit.WANDERING, 0), seen.off.get(Habit.UNKNOWN, 0)
     if seen.could_come >= LITTLE * seen.reads.known or unknown > max(wandering, seen.left):
         return None

@@ -124,7 +124,7 @@ def _sentence(verdict: Effect, judged: Sequence[Compared], pairs: Sequence[Pair]
             are = "this is" if whole == 1 else "these are"
             return f"not known: it takes {LEAST_PAIRS} whole pairs of slots, and {are} {whole}"
         return "not known: too few packets came, or the machine does not say what they cost"
-    told = {
+    words = {
         Effect.BETTER: "better with atfnd",
         Effect.WORSE: "worse with atfnd",
         Effect.MIXED: "better in one way with atfnd, and worse in another",
@@ -134,7 +134,7 @@ def _sentence(verdict: Effect, judged: Sequence[Compared], pairs: Sequence[Pair]
     parts = [_part(each) for each in judged if each.verdict in only]
     unknown = [_KINDS[each.figure].name for each in judged if each.verdict is Effect.UNKNOWN]
     parts += [f"{name} is not known" for name in unknown]
-    return f"{told}: {'; '.join(parts)}"
+    return f"{words}: {'; '.join(parts)}"
 
 
 def _part(compared: Compared) -> str:

@@ -120,7 +120,7 @@ class NicGain:
     method_why: str
     probed: bool  # the method was shown to work; else it is expected of the driver
     reads: ReadSpread
-    off: Mapping[Habit, int]  # bytes read off their CPU, by the habit of who read them
+    off: Mapping[Habit, int]  # bytes read off their CPU, by the habit of the thread that read them
     left: int  # bytes read off their CPU that the policy leaves alone; not in `off`
     would_do: WouldDo | None  # None: it has just gone
     verdict: ArmingVerdict

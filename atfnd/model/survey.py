@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Who reads what, and where: counted by thread for some seconds, on request."""
+"""What each thread reads, and where: counted for some seconds, on request."""
 
 from __future__ import annotations
 

@@ -131,5 +131,5 @@ class Source(Protocol):
         such interface; OSError: the kernel refused."""
 
     async def gain(self, nic: str | None, seconds: float) -> Gain:
-        """What arming this NIC, or any, would gain: by a look of so many seconds at who reads what,
+        """What arming this NIC, or any, would gain: by a look of so many seconds at what is read,
         or by the one that is being taken."""

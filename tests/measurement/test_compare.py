@@ -39,8 +39,8 @@ def slots(
     return taken
 
 
-def found(told: Measurement, figure: Figure) -> Compared:
-    return next(each for each in told.figures if each.figure is figure)
+def found(result: Measurement, figure: Figure) -> Compared:
+    return next(each for each in result.figures if each.figure is figure)
 
 
 @pytest.mark.parametrize(
@@ -59,10 +59,10 @@ def test_a_tenth_more_or_less_is_found_under_a_load_that_grows(
     effect: Mapping[Figure, float], verdict: Effect
 ) -> None:
     """The load doubles meanwhile: only slots of a pair are comparable."""
-    told = compare("eth0", pairs_of(slots(Random(7), 30, effect, noise=0.02, drift=0.017)))
-    assert told.verdict is verdict
+    result = compare("eth0", pairs_of(slots(Random(7), 30, effect, noise=0.02, drift=0.017)))
+    assert result.verdict is verdict
     for figure, times in effect.items():
-        one = found(told, figure)
+        one = found(result, figure)
         assert one.paused is not None
         assert one.low is not None
         assert one.high is not None
@@ -131,9 +131,9 @@ def test_a_lost_slot_takes_its_pair_with_it() -> None:
     whole: list[tuple[bool, Figures | None]] = [*some]
     whole[3] = (whole[3][0], None)
     whole[8] = (whole[8][0], None)
-    told = compare("eth0", pairs_of(whole))
-    assert (told.pairs, told.lost, found(told, Figure.CPU_PER_BYTE).pairs) == (12, 2, 10)
-    assert told.verdict is Effect.BETTER
+    result = compare("eth0", pairs_of(whole))
+    assert (result.pairs, result.lost, found(result, Figure.CPU_PER_BYTE).pairs) == (12, 2, 10)
+    assert result.verdict is Effect.BETTER
 
 
 def test_a_pair_that_was_cut_short_or_has_two_of_a_kind_is_none() -> None:
@@ -150,18 +150,18 @@ def test_armed_and_paused_are_not_confused_whichever_comes_first() -> None:
 
 
 def test_too_few_pairs_decide_nothing() -> None:
-    """They are shown all the same."""
+    """They are shown nevertheless."""
     few = slots(Random(5), LEAST_PAIRS - 1, {Figure.CPU_PER_BYTE: 0.5}, noise=0.001)
-    told = compare("eth0", pairs_of(few))
-    assert told.verdict is Effect.UNKNOWN
-    assert told.sentence == "not known: it takes 4 whole pairs of slots, and these are 3"
-    assert found(told, Figure.CPU_PER_BYTE).high is not None
+    result = compare("eth0", pairs_of(few))
+    assert result.verdict is Effect.UNKNOWN
+    assert result.sentence == "not known: it takes 4 whole pairs of slots, and these are 3"
+    assert found(result, Figure.CPU_PER_BYTE).high is not None
 
 
 def test_without_packets_nothing_is_known() -> None:
-    told = compare("eth0", [(NOTHING, NOTHING)] * 9)
-    assert told.verdict is Effect.UNKNOWN
-    assert all((each.armed, each.paused, each.low) == (None, None, None) for each in told.figures)
+    result = compare("eth0", [(NOTHING, NOTHING)] * 9)
+    assert result.verdict is Effect.UNKNOWN
+    assert all((each.armed, each.paused, each.low) == (None, None, None) for each in result.figures)
 
 
 def test_a_figure_that_the_machine_does_not_give_is_named() -> None:
@@ -169,15 +169,15 @@ def test_a_figure_that_the_machine_does_not_give_is_named() -> None:
         (armed, {**figures, Figure.CPU_PER_BYTE: None})
         for armed, figures in slots(Random(2), 20, {Figure.RTT: 0.8}, noise=0.02)
     ]
-    told = compare("eth0", pairs_of(some))
-    assert told.verdict is Effect.BETTER
-    assert told.sentence.startswith("better with atfnd: round trip time -")
-    assert told.sentence.endswith("CPU per byte is not known")
+    result = compare("eth0", pairs_of(some))
+    assert result.verdict is Effect.BETTER
+    assert result.sentence.startswith("better with atfnd: round trip time -")
+    assert result.sentence.endswith("CPU per byte is not known")
 
 
 def test_the_sentence_has_the_figures_that_it_rests_on() -> None:
-    told = compare("eth0", pairs_of(slots(Random(2), 20, {Figure.RTT: 0.8}, noise=0.02)))
-    assert told.sentence.count("[") == 1
-    told = compare("eth0", pairs_of(slots(Random(9), 20)))
-    assert told.sentence.startswith("no difference was found: CPU per byte ")
-    assert told.sentence.count("[") == len(JUDGED) == 3
+    result = compare("eth0", pairs_of(slots(Random(2), 20, {Figure.RTT: 0.8}, noise=0.02)))
+    assert result.sentence.count("[") == 1
+    result = compare("eth0", pairs_of(slots(Random(9), 20)))
+    assert result.sentence.startswith("no difference was found: CPU per byte ")
+    assert result.sentence.count("[") == len(JUDGED) == 3

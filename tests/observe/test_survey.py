@@ -105,7 +105,7 @@ def test_threads_of_one_process_are_told_apart(shared_lab: Lab, watch: Watch) ->
     ]
 
 
-def test_the_first_read_of_an_accepted_connection_is_told(shared_lab: Lab, watch: Watch) -> None:
+def test_the_first_read_of_an_accepted_connection_is_counted(shared_lab: Lab, watch: Watch) -> None:
     observer = watch(shared_lab)
     observer.begin_survey()
     on_cpu(RIGHT)

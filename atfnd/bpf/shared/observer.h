@@ -65,7 +65,7 @@ struct read_counters {
 
 #define OBSERVER_SURVEYED 16384 /* entries of the map `survey` */
 
-/* A survey counts who reads what, and where, for as long as user space asks for it. */
+/* A survey counts which thread reads how much, and where, for as long as user space asks for it. */
 struct survey_key {
 	__u32 tid;
 	__u32 nic;	/* which of `reads` is its NIC's */

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""`GET /v1/gain`: who reads how far from where packets are processed, what arming would gain."""
+"""`GET /v1/gain`: how far from its packets each application reads, what arming would gain."""
 
 from __future__ import annotations
 
