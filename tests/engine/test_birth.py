@@ -21,6 +21,7 @@ from atfnd.model import (
     Born,
     Connected,
     Connecting,
+    FlowKey,
     FlowRule,
     FlowState,
     Mode,
@@ -31,6 +32,7 @@ from atfnd.model import (
     Thread,
 )
 from atfnd.move.event import Wanted
+from tests.held import held
 from tests.values import NIC, RULE, THREAD, flow, key, memory_of
 
 STRICT = replace(RULE, order=Mode.STRICT)
@@ -177,6 +179,45 @@ def test_a_connect_whose_end_was_lost_is_given_up() -> None:
     [event] = connects.heard([syn(1)], memory_)
     placed(memory_, event)
     assert connects.uses(memory_, 10**12) == []
+
+
+def test_of_a_connect_that_was_left_to_rss_nothing_is_kept_once_it_is_answered() -> None:
+    """A busy client makes thousands of them a second."""
+    connects, memory_ = Connects(), memory()
+    connects.heard([syn(1)], memory_)
+    connects.heard([answer(1)], memory_)
+    assert held(connects, FlowKey) == []
+
+
+def test_a_socket_that_closed_after_its_answer_is_neither_alive_nor_adopted() -> None:
+    """Its filter would stay for good: an audit would take it for one in use."""
+    connects, memory_ = Connects(), memory()
+    [event] = connects.heard([syn(1)], memory_)
+    placed(memory_, event)
+    connects.heard([answer(1)], memory_)
+    connects.heard([SocketGone(70, 1001)], memory_)
+    assert memory_.table.get(key(1)) is not None
+    assert connects.uses(memory_, 80) == []
+    assert not connects.waiting(memory_)
+    assert connects.adopt(memory_) == {}
+
+
+def test_the_entry_of_another_socket_with_that_5_tuple_is_not_taken_for_its_own() -> None:
+    connects, memory_ = Connects(), memory()
+    [event] = connects.heard([syn(1)], memory_)
+    memory_.table.put(flow(1, cookie=2001, location=4))
+    assert connects.uses(memory_, 80) == []
+    placed(memory_, event)
+    connects.heard([answer(1)], memory_)
+    assert connects.adopt(memory_) == {}
+
+
+def test_a_slow_handshake_makes_a_remote_no_farther_than_a_fast_one_has_shown_it() -> None:
+    distances = Distances()
+    for took_ns in (900, 300, 700):
+        distances.learn(b"remote", took_ns)
+    assert distances.least_ns(b"remote") == 300
+    assert distances.least_ns(b"other") is None
 
 
 @given(st.lists(st.tuples(st.integers(0, 9), st.integers(1, 99))))

@@ -32,6 +32,8 @@ from atfnd.model import (
     Mode,
     NicView,
     Outcome,
+    Placement,
+    PlacementKind,
     Plan,
     Rss,
     SteeringMethod,
@@ -182,6 +184,53 @@ def test_old_bytes_count_less_at_each_look() -> None:
         entries.look(nic, entry_of, known)
         nic = turned(nic, known, (10 + look) * 10 * HOLD_NS)
     assert [line(known, n)[0] for n in (1, 9)] == [FlowState.SHARED, FlowState.RSS]
+
+
+def test_with_another_key_what_was_known_of_entries_is_forgotten() -> None:
+    known = memory()
+    used(VIEW, known, 1, cpu=3, now_ns=1)
+    turned(VIEW, known, 1)
+    other = replace(VIEW, rss=Rss(bytes([1] * 40), (0, 1, 2, 3) * (ENTRIES // 4)))
+    entries.look(other, lambda key: 2, known)
+    plan = entries.plan(other, lambda key: 2, known, 2)  # nor is it held: that was another entry
+    assert table(plan) == (0, 1, 3, 3, 0, 1, 2, 3)
+
+
+def test_what_was_seen_before_a_move_is_no_evidence_against_it() -> None:
+    known = memory()
+    used(VIEW, known, 1, cpu=3, now_ns=1)
+    nic = turned(VIEW, known, 10**9)
+    found = known.table.get(key(1))
+    assert found is not None
+    known.table.put(replace(found, rx_queue=1, rx_cpu=1, used_ns=10**9 + 1))
+    entries.look(nic, entry_of, known)
+    turned(nic, known, 2 * 10**9)
+    assert line(known, 1)[0] is FlowState.RSS
+    known.table.put(replace(found, rx_queue=1, rx_cpu=1, used_ns=3 * 10**9))
+    entries.look(nic, entry_of, known)
+    turned(nic, known, 3 * 10**9)
+    assert "it arrives on queue 1" in line(known, 1)[1]
+
+
+def test_of_two_queues_on_a_core_the_one_with_fewer_entries_is_taken() -> None:
+    known = memory()
+    queues = tuple(replace(each, cpu=min(each.index, 2)) for each in VIEW.queues)
+    rss = Rss(bytes(40), (0, 1, 2, 2, 0, 1, 2, 3))
+    nic = replace(VIEW, queues=queues, rss=rss)
+    used(nic, known, 1, cpu=2, now_ns=1)
+    assert table(entries.plan(nic, entry_of, known, 1))[1] == 3
+
+
+def test_a_flow_that_is_not_to_arrive_on_its_core_is_left_to_rss_with_a_reason() -> None:
+    """An entry leads to the core: that is what its policy does not want."""
+    near = replace(RULE, placement=Placement(PlacementKind.LLC))
+    known = memory()
+    known.in_force = replace(known.in_force, by_name={"rest": near})
+    steer.seen(seen(1, 3, napi_id=None, rx_cpu=None), VIEW, near, known, 1)
+    assert not known.table.planned("nic")
+    found = known.table.get(key(1))
+    assert found is not None
+    assert found.fell_back == "near llc: that takes a filter; left to RSS"
 
 
 def test_a_refused_table_is_reported_and_tried_no_more() -> None:

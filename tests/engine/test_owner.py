@@ -174,12 +174,18 @@ def test_no_queue_is_without_a_live_cpu_and_no_owner_has_two(
     ownership: Ownership = {}
     terms, queues = TERMS._replace(away_ns=10**6), dict[int, int | None]({0: 0, 1: 1, 2: 2})
     for step, (owners, online) in enumerate(looks):
-        before = queues
+        before, owned_before = queues, bool(ownership)
         lent = Lent()
         ownership, follows = assign(ownership, owners, queues, online, terms, step * 300, lent)
         queues = {**queues, **{each.queue: each.cpu for each in follows}}
         assert set(queues.values()) <= online
         assert len(set(who(ownership).values())) == len(ownership)
         assert set(who(ownership).values()) <= {each.id[1] for each in owners}
-        assert bool(ownership) == (bool(owners) and not lent.crowded)
+        assert not ownership or (owners and not lent.crowded)
+        if owners and not ownership:
+            # Where each came to a CPU without room for its queue, it is a guest for one look.
+            again = Lent()
+            assert lent.crowded or owned_before
+            taken, _ = assign({}, owners, queues, online, terms, step * 300, again)
+            assert bool(taken) != again.crowded
         assert all(isinstance(f, Follow) and before[f.queue] != f.cpu for f in follows)

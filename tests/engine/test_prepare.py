@@ -14,7 +14,7 @@ from atfnd.engine.engine import Engine
 from atfnd.engine.event import CpusRead, NicAttached, OriginalsRead, SettingsDue
 from atfnd.engine.placement import steer
 from atfnd.engine.placement.steering_method import method_of
-from atfnd.engine.prepare import prepare
+from atfnd.engine.prepare import homes, prepare
 from atfnd.model import (
     ActionKind,
     Conflict,
@@ -60,6 +60,16 @@ CHOICES = {
         replace(NO_RULES, caps=replace(NO_RULES.caps, rss_table=False), settings=RFS_SETTINGS),
         SteeringMethod.RFS,
         "cannot be written",
+    ),
+    "queues on CPUs that are not known and cannot be set": (
+        replace(
+            NO_RULES,
+            caps=replace(NO_RULES.caps, queue_cpu=False),
+            queues=tuple(replace(queue, cpu=None) for queue in NIC.queues),
+            settings=RFS_SETTINGS,
+        ),
+        SteeringMethod.RFS,
+        "the CPUs of its queues are not known, and cannot be set",
     ),
     "nothing": (replace(NO_RSS, settings={}), SteeringMethod.NONE, "offers no RFS"),
     "a blocking conflict": (replace(NIC, conflicts=(XSK,)), SteeringMethod.NONE, "XDP program"),
@@ -204,6 +214,12 @@ def test_rfs_is_switched_on_where_it_is_the_means() -> None:
     }
 
 
+def test_an_rfs_count_that_an_admin_has_set_stays() -> None:
+    own = replace(NO_RSS, settings={**RFS_SETTINGS, "rps-flow-cnt:1": "4096"})
+    assert "rps-flow-cnt:1" not in written(prepare(chosen(own), topology()))
+    assert written(prepare(chosen(own), topology()))["rps-flow-cnt:2"] == "8192"
+
+
 def test_under_rfs_queues_are_spread_all_the_same_unless_there_is_one() -> None:
     """RSS spreads packets over them, so each is worth a CPU of its own."""
     several = replace(loose(4), caps=replace(NIC.caps, filters=False), rss=None)
@@ -301,3 +317,11 @@ def test_a_queue_goes_back_to_where_it_was_before_we_wrote_its_setting() -> None
     engine.handle(OriginalsRead("nic", {"queue-cpu:1": "5"}), 1)
     assert engine.memory.nics["nic"].lent.homes == {0: 0, 1: 5, 2: 2, 3: 3}
     assert engine.due_ns() is not None  # whose the queues are is looked at again
+
+
+def test_a_queue_that_another_program_moved_after_us_is_at_home_where_that_put_it() -> None:
+    """What it was before us is no longer anybody's wish."""
+    settings = {f"queue-cpu:{queue.index}": str(queue.cpu) for queue in NIC.queues}
+    theirs = replace(NIC, settings=settings, manual=frozenset({"queue-cpu:1"}))
+    found = homes(theirs, {"queue-cpu:1": "5", "queue-cpu:2": "6"}, topology())
+    assert found == {0: 0, 1: 1, 2: 6, 3: 3}

@@ -7,7 +7,7 @@ from __future__ import annotations
 import pytest
 
 from atfnd.engine.table.wide_key import covers, may_catch, meet, overlap
-from atfnd.model import FlowKey
+from atfnd.model import FlowKey, Match, Protocol
 from tests.values import key
 
 __all__: list[str] = []
@@ -52,3 +52,25 @@ def test_no_flow_goes_from_a_service_to_a_service() -> None:
 
 def test_a_filter_of_which_nothing_is_known_may_catch_everything() -> None:
     assert may_catch(None, key(1))
+
+
+def test_a_filter_of_another_program_is_no_rival_where_no_packet_matches_both() -> None:
+    """Its flows would else be left without a filter."""
+    exact = Match.of(key(1))
+    assert may_catch(exact, key(1))
+    assert not may_catch(exact._replace(family=6), key(1))
+    assert not may_catch(exact._replace(protocol=Protocol.UDP), key(1))
+    assert may_catch(exact._replace(protocol=None), key(1))
+    assert not may_catch(exact._replace(src_port=1001), key(1))
+    assert not may_catch(exact._replace(dst_port=80), key(1))
+
+
+def test_of_two_prefixes_the_shorter_says_whether_they_meet() -> None:
+    theirs = Match.of(PREFIX)._replace(src=bytes([10, 1, 0, 0]), src_prefix=16)
+    assert may_catch(theirs, key(256))
+    assert may_catch(theirs, PREFIX)
+    assert not may_catch(theirs, key(1)._replace(remote=bytes([10, 2, 0, 1])))
+    ours = theirs._replace(src=None, src_prefix=0, dst=bytes([10, 0, 0, 0]), dst_prefix=24)
+    assert may_catch(ours, key(1))
+    assert may_catch(ours, PORT._replace(local=ANY))
+    assert not may_catch(ours, key(1)._replace(local=bytes([10, 0, 1, 1])))
