@@ -568,6 +568,7 @@ class Engine:
 
     def _applied(self, outcome: Outcome) -> None:
         action = outcome.action
+        self._arrived(action)
         strays.record(outcome, self.memory)
         if (stray := audit.record(outcome, self.memory)) is not None:
             strays.note(stray, self.memory)
@@ -581,7 +582,13 @@ class Engine:
         elif not outcome.superseded:
             self._say(ReportOutcome(outcome))
 
+    def _arrived(self, action: Action) -> None:
+        """A queue is on its new CPU, or stays where it is."""
+        if action.queue is not None:
+            self.memory.nics[action.nic].lent.sent.pop(action.queue, None)
+
     def _move_ended(self, ended: Ended, now_ns: int) -> None:
+        self._arrived(ended.action)
         budget.ended(ended.action, self.memory)
         key, verdict = ended.action.key, ended.verdict
         how, late, took_ns = ended.mechanism.value, ended.violations, ended.took_ns
@@ -609,6 +616,7 @@ class Engine:
     def _moves_dropped(self, event: MovesDropped, now_ns: int) -> None:
         for key in event.flows:
             self._born(key, now_ns, failed=True)
+        self.memory.nics[event.nic].lent.sent.clear()
         budget.dropped(event.nic, self.memory)
 
     def outlived(self, action: Action, now_ns: int) -> Outcome | None:

@@ -3,27 +3,34 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from atfnd.engine.engine import Engine
+from atfnd.engine.event import MovesDropped, MovesReported
 from atfnd.engine.ownership import follow
 from atfnd.engine.ownership.owner import Lent, Owned, OwnerId
 from atfnd.engine.table.flow_table import FlowTable
 from atfnd.engine.table.memory import Memory, RulesInForce
 from atfnd.model import (
+    Action,
     ActionKind,
     Flow,
     FlowState,
     Migrant,
     Mode,
     NicView,
+    Outcome,
     Plan,
     SteeringMethod,
     Thread,
 )
+from atfnd.move.command import Ended
+from atfnd.move.verdict import Mechanism, Verdict
 from tests.values import NIC, RULE, THREAD, flow, key, memory_of
 
 __all__: list[str] = []
@@ -142,6 +149,50 @@ def test_an_owner_loses_its_queue_where_its_new_cpu_has_no_room() -> None:
     assert not follow.may_follow(used(1, 2), crowd.queues[1], crowd, known)  # three are there
     assert known.nics["nic"].owned.keys() == {2}
     assert follow.may_follow(used(1, 2), NIC.queues[1], NIC, memory(owned={1: MINE}))
+
+
+def test_a_queue_on_its_way_to_a_cpu_counts_there() -> None:
+    """Two owners that went to one CPU at once brought their queues there. That was one queue too
+    many, so one was sent home, and came again: without end (seed 487 of the whole daemon)."""
+    known = memory(owned={1: MINE, 3: ("thread", 200)})
+    queues = NIC.queues
+    shared = replace(NIC, queues=(replace(queues[0], cpu=2), *queues[1:]))  # CPU 2 takes one more
+    [_] = along(known, shared)
+    newcomer = replace(used(2, 2), thread=replace(THREAD, pid=200, tid=200))
+    assert not follow.may_follow(newcomer, shared.queues[3], shared, known)
+    known.nics["nic"].lent.sent.clear()  # it was not moved
+    known.nics["nic"].owned = {3: Owned(("thread", 200), 0)}
+    assert follow.may_follow(newcomer, shared.queues[3], shared, known)
+
+
+def test_a_look_counts_a_queue_where_it_is_sent() -> None:
+    known = memory(led(1, 2), owned={1: MINE})
+    known.lent_of(NIC).sent[1] = 2
+    assert follow.look(NIC, ONLINE, known, NOW_NS)[1] == ()  # it is on its way already
+    known.nics["nic"].lent.sent.clear()
+    assert [each.new for each in follow.look(NIC, ONLINE, known, NOW_NS)[1]] == [2]
+    assert known.nics["nic"].lent.sent == {1: 2}
+
+
+SENT = Action(ActionKind.QUEUE_CPU, "nic", None, None, 1, 2, "", "", 1)
+
+
+@pytest.mark.parametrize(
+    "end",
+    [
+        MovesReported((Outcome(SENT, NOW_NS, 0, None, ""),)),
+        MovesReported((Outcome(SENT, NOW_NS, errno.EIO, None, "it stays"),)),
+        MovesReported((Ended(1, SENT, Mechanism.FOLLOW, Verdict.DEFERRED, "put off", 0, 1),)),
+        MovesDropped("nic", ()),
+    ],
+)
+def test_a_queue_is_on_its_way_until_that_ends(end: MovesReported | MovesDropped) -> None:
+    known = memory(owned={1: MINE})
+    along(known)
+    lent = known.nics["nic"].lent
+    assert lent.sent == {1: 2}
+    Engine(known, lambda nic, key: None).handle(end, NOW_NS)
+    assert lent.sent == {}
 
 
 def test_a_guest_is_who_is_led_to_the_queue_of_another() -> None:

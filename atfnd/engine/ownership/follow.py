@@ -110,10 +110,11 @@ def may_follow(flow: Flow, queue: Queue, nic: NicView, memory: Memory) -> bool:
     loses the queue, and is a guest there."""
     cpus = memory.online(nic) - memory.in_force.dedicated
     most = most_on_a_cpu(len(nic.queues), len(cpus | {flow.app_cpu}))
-    there = sum(each.cpu == flow.app_cpu for each in nic.queues)
-    if queue.cpu == flow.app_cpu or there < most:
-        return True
     known = memory.nics[nic.name]
+    there = {each.index for each in nic.queues if each.cpu == flow.app_cpu}
+    there |= {index for index, cpu in known.lent.sent.items() if cpu == flow.app_cpu}
+    if queue.index in there or len(there) < most:
+        return True
     known.owned = {q: each for q, each in known.owned.items() if q != queue.index}
     return False
 
@@ -130,7 +131,7 @@ def along(flow: Flow, queue: Queue, nic: NicView, memory: Memory, now_ns: int) -
     if (at_ns := memory.turn_ns(flow, now_ns)) > now_ns:
         memory.table.defer(flow.key, at_ns)
         return ()
-    lent.moved_ns[queue.index] = now_ns
+    lent.moved_ns[queue.index], lent.sent[queue.index] = now_ns, flow.app_cpu
     return (_follow(nic, queue.index, flow.app_cpu, f"its owner runs on CPU {flow.app_cpu}"),)
 
 
@@ -182,6 +183,7 @@ def look(
         return set(), ()
     before = known.owned
     lent = memory.lent_of(nic)
+    queues |= {queue: cpu for queue, cpu in lent.sent.items() if queue in queues}
     owners = _owners(nic, memory, now_ns) if nic.method is SteeringMethod.FILTERS else []
     for queue in _of_unknown(nic, memory):
         if queue in lent.free_ns:
@@ -193,6 +195,7 @@ def look(
     )  # fmt: skip
     known.owned = after
     lent.looked_ns = now_ns
+    lent.sent.update((each.queue, each.cpu) for each in follows)
     _again(nic, queues, online, lent, memory, now_ns)
     had, have = ({each.owner for each in owned.values()} for owned in (before, after))
     return had ^ have, tuple(_follow(nic, each.queue, each.cpu, each.why) for each in follows)

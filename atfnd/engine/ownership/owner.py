@@ -83,6 +83,7 @@ class Lent:
     homes: dict[int, int] = field(default_factory=dict)  # the CPU each is on without an owner
     free_ns: dict[int, int] = field(default_factory=dict)  # since when it has had no owner
     moved_ns: dict[int, int] = field(default_factory=dict)  # when it last changed its CPU for us
+    sent: dict[int, int] = field(default_factory=dict)  # the CPU it is to go to, until that ends
     looked_ns: int = 0  # when owners were last looked at
     crowded: bool = False  # too many owners: nobody owns a queue
 
