@@ -89,6 +89,9 @@ class CpuExclusion:
         """Decide everything again: narrow what may be narrowed, put back what may no longer be."""
         rules = {rule.name: rule for rule in policy.flows if rule.placement.cpu_exclusion}
         held = self._undo_journal.held(CGROUPS)
+        for name in self._undo_journal.manual(CGROUPS):
+            if self._cpusets.setting(name) is None:
+                self._undo_journal.forget(CGROUPS, name)  # it is gone
         before, self._reports, self._paths = self._reports, {}, {}
         if policy is not self._policy:  # flows may have come under other rules
             self._policy, self._known = policy, {}
@@ -140,7 +143,9 @@ class CpuExclusion:
         self.arm()
 
     def pause(self, nics: Mapping[str, NicView]) -> list[str]:
-        """Put back what no armed NIC needs. Returns what the kernel refused."""
+        """Put back what no armed NIC needs, also what the kernel refused before. Returns what it
+        refused."""
+        self._refused = {name: cpus for name, cpus in self._refused.items() if cpus is not None}
         armed = set(filter(self._executor.armed, nics))
         kept = {path for path, report in self._reports.items() if report.nics & armed}
         refused = []
@@ -204,7 +209,7 @@ class CpuExclusion:
         """`by`: an armed NIC that it uses."""
         name = group.id.setting
         self._adopted.discard(name)
-        held = self._still_ours(group, self._undo_journal.held(CGROUPS).get(name))
+        held = self._still_ours(name, group.cpus, self._undo_journal.held(CGROUPS).get(name))
         original = None if held is None else held.original
         ruling = judge(
             group,
@@ -253,11 +258,12 @@ class CpuExclusion:
         refused = f"the kernel refused cpuset.cpus {ruling.cpus} of {group.id.path}"
         return refusal(Ruling(None, refused, "atfnctl events says why"), rules)
 
-    def _still_ours(self, group: Cgroup, held: OwnedSetting | None) -> OwnedSetting | None:
+    def _still_ours(
+        self, name: str, cpus: str | None, held: OwnedSetting | None
+    ) -> OwnedSetting | None:
         """A value that another program wrote over ours belongs to that program."""
-        if held is None or held.ours(group.cpus or ""):
+        if held is None or held.ours(now := cpus or ""):
             return held
-        name, now = group.id.setting, group.cpus or ""
         self._undo_journal.leave_alone(CGROUPS, name)
         why = "another program changed it: left alone until `atfnctl resume`"
         self._log.add("manual", f"{name} is {brief(now)}", why)
@@ -274,8 +280,11 @@ class CpuExclusion:
 
     def _leave(self, name: str, rules: bool, writable: bool) -> None:
         """A cgroup of ours in which no process of a rule is known to live."""
-        if self._cpusets.setting(name) is None:
+        now, held = self._cpusets.setting(name), self._undo_journal.held(CGROUPS).get(name)
+        if now is None:
             self._undo_journal.forget(CGROUPS, name)  # it is gone
+        elif self._still_ours(name, now, held) is None:
+            self._adopted.discard(name)
         elif writable and not (rules and name in self._adopted):
             self._put_back(name, "no rule excludes a CPU for a process in it")
 

@@ -32,7 +32,6 @@ def restored(journal: FilterJournal, undo_journal: UndoJournal) -> list[Restored
             continue  # it stays as it was set
         if name == CGROUPS:
             done += (Restored(name, *each) for each in setting.undo(Cpusets(), undo_journal))
-            undo_journal.take_back(name)
             continue
         try:
             nic = open_nic(name)
@@ -45,7 +44,9 @@ def restored(journal: FilterJournal, undo_journal: UndoJournal) -> list[Restored
             done += _undone(nic, journal, undo_journal)
         finally:
             nic.close()
-        undo_journal.take_back(name)
+    for name in undo_journal.with_manual():
+        if name != balance.BALANCER:
+            undo_journal.take_back(name)
     return done
 
 

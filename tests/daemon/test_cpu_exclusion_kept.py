@@ -22,7 +22,9 @@ from atfnd.model import Flow, Outcome, Placement, PlacementKind, Policy, Thread
 from atfnd.observe.processes import cgroup
 from atfnd.program import setting
 from atfnd.program.cpuset import CGROUPS, Cpusets
+from atfnd.program.journals.filter_journal import FilterJournal
 from atfnd.program.journals.undo_journal import UndoJournal
+from atfnd.program.restore import restored
 from atfnd.serve.log.event_log import EventLog
 from tests.replay.test_replay import POLICY
 from tests.values import NIC, RULE, flow
@@ -158,6 +160,41 @@ def test_what_somebody_else_writes_is_his_until_it_is_taken_back(world: World) -
     assert "another program" not in ((world.look() and world.cpu_exclusion.report(MINE)) or "")
 
 
+def test_what_somebody_else_wrote_stays_when_the_application_leaves_and_comes_back(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.look()
+    world.write("cpuset.cpus", str(LAST))
+    monkeypatch.setattr(cgroup, "cgroup_of", lambda pid: "/")
+    assert world.look() == str(LAST)
+    monkeypatch.setattr(cgroup, "cgroup_of", lambda pid: "/app")
+    assert world.look() == world.look() == str(LAST)
+    assert world.kinds().count("manual") == 1
+
+
+def test_what_somebody_else_wrote_is_forgotten_with_its_cgroup(world: World) -> None:
+    world.look()
+    world.write("cpuset.cpus", str(LAST))
+    world.look()
+    assert len(world.undo_journal.manual(CGROUPS)) == 1
+    world.folder.rename(world.folder.with_name("gone"))
+    world.made()
+    world.look()
+    assert not world.undo_journal.manual(CGROUPS)
+    world.undo_journal.close()
+    world.fresh()
+    assert not world.undo_journal.manual(CGROUPS)
+
+
+def test_a_restore_forgets_what_somebody_else_wrote(world: World, tmp_path: Path) -> None:
+    world.look()
+    world.write("cpuset.cpus", str(LAST))
+    world.look()
+    with closing(FilterJournal(tmp_path / "rules")) as filters:
+        assert restored(filters, world.undo_journal) == []
+    assert (world.cpus, world.undo_journal.manual(CGROUPS)) == (str(LAST), frozenset())
+
+
 def test_a_stranger_ends_it_while_he_is_there(world: World) -> None:
     before = world.cpus
     world.look()
@@ -229,6 +266,24 @@ def test_a_pause_puts_back(world: World) -> None:
     world.look()
     paused = world.sessions[NIC.name].view = replace(NIC, armed=False, paused=True)
     assert world.cpu_exclusion.pause({NIC.name: paused}) == []
+    assert world.cpus == before
+
+
+def test_a_pause_asks_the_kernel_again_that_has_refused(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(folder: Path, cpus: str) -> None:
+        raise OSError(errno.EBUSY, "no", str(folder))
+
+    before = world.cpus
+    world.look()
+    paused = {NIC.name: replace(NIC, armed=False, paused=True)}
+    world.sessions[NIC.name].view = paused[NIC.name]
+    with monkeypatch.context() as refusing:
+        refusing.setattr("atfnd.program.cpuset.write_cpus", refuse)
+        (refused,) = world.cpu_exclusion.pause(paused)
+    assert ":/app (" in refused
+    assert world.cpu_exclusion.pause(paused) == []
     assert world.cpus == before
 
 

@@ -79,6 +79,7 @@ class UndoJournal:
                 self._manual.get(nic, set()).discard(setting)
             case "-", (setting,):
                 settings.pop(setting, None)
+                self._manual.get(nic, set()).discard(setting)
             case "~", (setting,):
                 settings.pop(setting, None)
                 self._manual.setdefault(nic, set()).add(setting)
@@ -138,9 +139,13 @@ class UndoJournal:
         """NICs with a setting of ours."""
         return [nic for nic, settings in self._held.items() if settings]
 
+    def with_manual(self) -> list[str]:
+        """NICs with a setting that is left to another program."""
+        return [nic for nic, settings in self._manual.items() if settings]
+
     def forget(self, nic: str, setting: str) -> None:
-        """It was put back, or is gone."""
-        if setting in self._held.get(nic, {}):
+        """It was put back, or is gone: then it is not another program's any more, either."""
+        if setting in self._held.get(nic, {}) or setting in self._manual.get(nic, ()):
             self._after("-", nic, setting)
 
     def leave_alone(self, nic: str, setting: str) -> None:
