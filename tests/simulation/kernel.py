@@ -10,6 +10,7 @@ import errno
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
@@ -26,6 +27,7 @@ from atfnd.program.journals.undo_journal import UndoJournal
 from atfnd.serve.log.line import line_of
 from tests.simulation.actuator import WorldActuator
 from tests.simulation.balancer import Balancers
+from tests.simulation.cgroups import Cgroups
 from tests.simulation.loop import Descriptors
 from tests.simulation.machine import Machine, WorldBirths
 from tests.simulation.nic import WorldInterface, WorldNic
@@ -134,6 +136,7 @@ class Kernel:
         self.machine, self._nics, self._ended, self._said = machine, nics, ended, said
         self.descriptors = Descriptors()
         self.balancers = Balancers(machine.world, nics)
+        self.cgroups = Cgroups(machine)
         self.listeners: list[_Changes] = []
         self.cpu_listeners: list[_Changes] = []
         self.actuator: list[tuple[WorldNic, WorldActuator]] = []
@@ -184,7 +187,11 @@ class Kernel:
             "daemon.balancing.running": self.balancers.running,
             "daemon.balancing.spared": self.balancers.spared,
             "daemon.handshakes.Births": lambda: WorldBirths(self.machine, self.descriptors),
-            "daemon.cpusets.cpuset_of": lambda tid: None,
+            "daemon.cpu_exclusion.observe": self.cgroups,
+            "daemon.cpu_exclusion.Processes": lambda command: SimpleNamespace(
+                of=self.cgroups.process
+            ),
+            "daemon.cpusets.cpuset_of": self.cgroups.cpuset_of,
             "daemon.loads.cpu_time": self._cpu_time,
             "daemon.moving.Mover": self._mover,
             "daemon.moving.NicActuator": self._actuator,
@@ -195,6 +202,9 @@ class Kernel:
             "daemon.supervisor.CpuWatch": lambda: _Cpus(self),
             "daemon.supervisor.sources": lambda policy: Sources(),
             "daemon.trying.cpu_time": self._cpu_time,
+            "kernel.system.cpuset._write": self.cgroups.write,
+            "kernel.system.cpuset.possible": self.cgroups.possible,
+            "kernel.system.cpuset.text": self.cgroups.text,
             "observe.nics.interfaces.lab_is_there": lambda name: False,
             "observe.nics.interfaces.link_changes": changes,
             "observe.nics.interfaces.link": lambda netns, ifindex: self._link(ifindex),
@@ -208,6 +218,8 @@ class Kernel:
             "policy.file.load.wrong_cpus": lambda contents, possible: wrong_cpus(
                 contents, len(self.machine.cpus)
             ),
+            "program.cpuset.folder": self.cgroups.folder,
+            "program.cpuset.os": self.cgroups.os,
             "program.balance.irqbalance": self.balancers,
             "program.balance.running": self.balancers.running,
             "program.restore.open_nic": self._open,

@@ -142,6 +142,7 @@ class Machine:
         self.births: list[WorldBirths] = []
         self.listeners: dict[int, Listener] = {}  # by cookie
         self.connecting: dict[FlowKey, int] = {}  # cookies of those that are not answered yet
+        self.cpuset_of: Callable[[Task], frozenset[int] | None] = lambda task: None
         self._tids = 1000
         self._looked_ns = world.now_ns
         self.softirq_ns = dict.fromkeys(range(cpus), 0)
@@ -254,12 +255,14 @@ class Machine:
         self._hear(SocketGone(self.world.now_ns, socket.cookie))
 
     def pin(self, task: Task, cpus: frozenset[int]) -> None:
-        """sched_setaffinity: it moves, if it has to. CPUs that are offline are refused."""
-        if not any(self.cpus[cpu].online for cpu in cpus):
+        """sched_setaffinity: it moves, if it has to. CPUs that are offline, or that its cpuset does
+        not have, are refused."""
+        has = self.cpuset_of(task)
+        if not any(self.cpus[cpu].online for cpu in (cpus if has is None else cpus & has)):
             return
         task.pinned = cpus
         if task.cpu.index not in cpus:
-            self.move(task, self._least_loaded(task))
+            self.move(task, self.least_loaded(task))
             return
         for socket in task.sockets:  # it is read where it may stay, from its next packet on
             for observer in self.observers:
@@ -280,6 +283,13 @@ class Machine:
             for observer in self.observers:
                 observer.changed(socket)
 
+    def end(self, task: Task) -> None:
+        """It exits, and its sockets are closed."""
+        for socket in [*task.sockets]:
+            self.close(socket)
+        task.cpu.tasks.discard(task)
+        task.stays_ns = None
+
     def offline(self, cpu: Cpu) -> None:
         """Its threads wake elsewhere, its interrupts are moved. The last one stays."""
         if sum(each.online for each in self.cpus) < 2:
@@ -287,10 +297,13 @@ class Machine:
         cpu.online = False
         for task in sorted(cpu.tasks, key=lambda each: each.thread.tid):
             task.pinned = None
-            self.move(task, self._least_loaded(task))
+            self.move(task, self.least_loaded(task))
 
-    def _least_loaded(self, task: Task) -> Cpu:
-        pinned = task.pinned
+    def least_loaded(self, task: Task) -> Cpu:
+        """Where it wakes: by chance among those with the fewest threads, of those where it may."""
+        pinned, has = task.pinned, self.cpuset_of(task)
+        if has is not None:
+            pinned = (pinned or has) & has or has
         allowed = [c for c in self.cpus if c.online and (not pinned or c.index in pinned)]
         loads = [len(each.tasks) for each in allowed]
         most = min(loads) + 1
@@ -304,7 +317,7 @@ class Machine:
         if task.stays_ns is None:
             return
         if task.pinned is None and task.sockets:
-            self.move(task, self._least_loaded(task))
+            self.move(task, self.least_loaded(task))
         self.world.after(self._stay(task.stays_ns), self._wander, task)
 
 

@@ -21,6 +21,8 @@ from typing import Any
 from unittest import mock
 
 from atfnd.daemon.arming import Arming
+from atfnd.daemon.cpu_exclusion import CpuExclusion
+from atfnd.daemon.executor import Executor
 from atfnd.daemon.moving import Moving
 from atfnd.daemon.nics import ServedNics
 from atfnd.daemon.operator import OperatorCommands
@@ -273,6 +275,14 @@ def _asked_ours_only(
     return 0, "as planned"
 
 
+def _write_cpuset_first(self: Executor, action: Action) -> Outcome:
+    """As planned, and recorded afterwards."""
+    if self.armed(action.nic) and action.setting is not None and action.value is not None:
+        self._cpusets.write_setting(action.setting, action.value)
+    return REAL_WRITE_CPUSET(self, action)
+
+
+REAL_WRITE_CPUSET = Executor.write_cpuset
 REAL_TAKE_OUT = OperatorCommands._take_out
 REAL_ENDED, REAL_PLACE = port_rules._ended, steer._place_or_follow
 REAL_NIC_GONE, REAL_APPLY, REAL_CLAIM = retire.nic_gone, filter.apply, FilterJournal.claim
@@ -350,6 +360,12 @@ WHOLE: dict[str, Fault] = {
     "a setting that another program moved is written again": partial(
         _object, Arming, "_moved", lambda self, session: {}
     ),
+    "a cpuset is written before that is journaled": partial(
+        _object, Executor, "write_cpuset", _write_cpuset_first
+    ),
+    "an admin's cpuset is taken for ours": partial(
+        _object, CpuExclusion, "_still_ours", lambda self, name, cpus, held: held
+    ),
 }
 
 
@@ -376,6 +392,8 @@ SEEDS_OF = {
     "irqbalance is asked before that is journaled": range(7, 2000, 20),
     "what others asked of irqbalance is forgotten": range(7, 2000, 20),
     "a list that irqbalance may have taken is forgotten": range(7, 2000, 20),
+    "a cpuset is written before that is journaled": range(4, 2000, 20),
+    "an admin's cpuset is taken for ours": range(4, 2000, 20),
 }
 
 # The first seed that finds each; a change of the product or of the simulation may move it.
@@ -422,6 +440,8 @@ FOUND_BY = {
     "irqbalance is asked before that is journaled": 7,
     "what others asked of irqbalance is forgotten": 27,
     "a list that irqbalance may have taken is forgotten": 707,
+    "a cpuset is written before that is journaled": 4,
+    "an admin's cpuset is taken for ours": 84,
     "an action outlives its reason, and what it finds is disowned": 9,
 }
 # By no seed up to 109 (of plans that order moves: 399). Tests that see them are named.

@@ -34,15 +34,18 @@ from atfnd.model import (
 from atfnd.move.command import Ended
 from atfnd.move.verdict import Mechanism, Mode, Verdict
 from atfnd.program.balance import BALANCER
+from atfnd.program.cpuset import CGROUPS
 from tests.held import held
 from tests.simulation.actuator import WorldActuator
 from tests.simulation.balancer import Balancer
+from tests.simulation.cgroups import APPS, REFUSALS, Group
 from tests.simulation.disk import Disk
 from tests.simulation.driver import FOREIGN, Refusal
 from tests.simulation.kernel import Kernel
 from tests.simulation.machine import Machine, Socket, Task, WorldObserver
 from tests.simulation.nic import DEFAULT, ENTRIES, WorldNic
-from tests.simulation.policies import policy, wanted
+from tests.simulation.policies import CPUS as DEDICATED
+from tests.simulation.policies import excluding, policy, wanted
 from tests.simulation.schedule import Plan, Step
 from tests.simulation.service import Service
 from tests.simulation.steward import Steward
@@ -91,13 +94,16 @@ class Run:
             self._nic(f"eth{at}", at + 1, driver) for at, driver in enumerate(plan.drivers)
         ]
         self.machine = Machine(self.world, CPUS)
-        self.sockets = [self._socket(number) for number in range(plan.flows)]
         self.kernel = Kernel(self.machine, lambda: self.nics, self._ended, self._said)
+        if plan.excludes:
+            self.kernel.cgroups.populate()
+        self.sockets = [self._socket(number) for number in range(plan.flows)]
         for nic in self.nics:
             nic.changed_link = self.kernel.link_changed
         self.daemon: Steward | Service
         if plan.whole:
-            self.daemon = Service(self.world, self.disk, run_dir, self.kernel, policy(plan.seed))
+            text = (excluding if plan.excludes else policy)(plan.seed)
+            self.daemon = Service(self.world, self.disk, run_dir, self.kernel, text)
         else:
             self.daemon = Steward(self.world, self.disk, run_dir, lambda: self.nics, self._ended)
         self._opened = len(self.sockets)
@@ -132,7 +138,11 @@ class Run:
         of = None
         if self.plan.whole and tasks and random.random() < 0.2:
             of = min(tasks, key=lambda task: task.thread.tid).thread.pid
-        return self.machine.task("app", random.choice(self._online()), stays_ns, of=of)
+        return self._began(self.machine.task("app", random.choice(self._online()), stays_ns, of=of))
+
+    def _began(self, task: Task) -> Task:
+        self.kernel.cgroups.begin(task)
+        return task
 
     def _online(self) -> list[int]:
         return [cpu.index for cpu in self.machine.cpus if cpu.online]
@@ -225,9 +235,15 @@ class Run:
         if nic.table.present and isinstance(self.daemon, Steward):
             self.steward.order(self._restored, nic)
         elif nic.table.present:
-            self.kernel.balancers.taken_back()
+            self._said_so()
+            refused = self.kernel.cgroups.refused
             answer = self.service.order("restore", nic.name)
-            self._undone(nic, None if answer is None else answer.said)
+            said: Sequence[Restored] | None = None if answer is None else answer.said
+            if said is not None:
+                self._was_asked([each.what for each in said if not each.done], refused)
+            self._undone(nic, said)
+            if said is not None and all(each.done for each in said):
+                self._cgroups_as_found()
 
     def _evidence(self, number: int, *_: int) -> None:
         self.steward.order(self.steward.lost_evidence, self._at(number))
@@ -252,27 +268,53 @@ class Run:
                 self.world.broken("kill switch", f"{each.name} is armed after it was disarmed")
 
     def _pause(self, number: int, *_: int) -> None:
-        nic = self._at(number)
-        self.kernel.balancers.taken_back()
-        if self.service.order("pause", nic.kernel_name) is None or not self.service.paused(
-            nic.name
-        ):
+        nic, refused = self._at(number), self.kernel.cgroups.refused
+        self._said_so()
+        answer = self.service.order("pause", nic.kernel_name)
+        self._was_asked([self.service.refusal or ""], refused)
+        if answer is None or not self.service.paused(nic.name):
             return
         self.world.seen["paused"] += 1
         self._paused.add(nic)
         self._as_found(nic)
+        self._cgroups_as_found()
 
     def _resume(self, number: int, *_: int) -> None:
-        self.kernel.balancers.taken_back()
+        self._said_so()
         self.service.order("resume", self._at(number).kernel_name)
 
     def _reload(self, number: int, *_: int) -> None:
-        self.service.policy(policy(number))
+        self.service.policy((excluding if self.plan.excludes else policy)(number))
         self.service.reload()
 
     def _stop(self, *_: int) -> None:
-        self.kernel.balancers.taken_back()
+        self._said_so()
+        asked, refused = self.service.restores_at_stop(), self.kernel.cgroups.refused
+        stops = self.world.seen["stop"]
         self.service.stop()
+        whole = self.world.seen["stop"] > stops and self.kernel.cgroups.refused == refused
+        if asked and whole and (how := self.kernel.cgroups.not_as_found()) is not None:
+            self.world.broken("restore", how)
+
+    def _said_so(self) -> None:
+        """An operator did: atfnd may take over again what it had left to others."""
+        self.kernel.balancers.taken_back()
+        self.kernel.cgroups.taken_back()
+
+    def _was_asked(self, refused: Sequence[str], before: int) -> None:
+        """An order that says that the kernel refused has asked it; `before`: refusals so far."""
+        if self.kernel.cgroups.refused == before and any(
+            "cpuset.cpus:" in each for each in refused
+        ):
+            self.world.broken("order", f"nobody refused, and the answer is: {refused}")
+
+    def _cgroups_as_found(self) -> None:
+        """No NIC is armed: each group that there is has what its admin gave it."""
+        armed = (
+            any(self.service.armed(nic.name) for nic in self.nics) if self.daemon.alive else True
+        )
+        if not armed and (how := self.kernel.cgroups.not_as_found()) is not None:
+            self.world.broken("restore", how)
 
     def _begin(self, *_: int) -> None:
         if not self.service.alive:
@@ -375,6 +417,97 @@ class Run:
         irqs, pid = sorted(self._at(number).interrupts()), self._balancer(number)
         if irqs and pid is not None:
             self.kernel.balancers.admin_frees(pid, irqs[which % len(irqs)])
+
+    # ---- control groups
+
+    def _group(self, number: int) -> Group | None:
+        every = self.kernel.cgroups.every()
+        return every[number % len(every)] if every else None
+
+    def _admin_sets_cpus(self, number: int, which: int, soon: int, _: int) -> None:
+        """What the admin wrote before, or other CPUs, or all; most likely of an application's."""
+        self._soon(soon, self._set_cpus, number, which)
+
+    def _set_cpus(self, number: int, which: int) -> None:
+        cgroups = self.kernel.cgroups
+        groups = [cgroups.group_of(each.task) for each in self.sockets] if number % 3 else []
+        group = groups[number % len(groups)] if groups else self._group(number)
+        if group is not None and group.parent is not None:
+            lists = {0, 3}, {0, 1, 2, 3}, {0, 1, 3}, {1, 2}, {1, 3}, {0}, {2, 3}, set[int]()
+            cgroups.admin_sets(group, frozenset(lists[which % len(lists)]))
+
+    def _group_is_made(self, number: int, which: int, below: int, _: int) -> None:
+        """Every fourth below another that may have processes, every third without a cpuset, every
+        fifth with the path of one that is gone."""
+        cgroups = self.kernel.cgroups
+        apps = next((each for each in cgroups.every() if each.id.path == APPS), cgroups.root)
+        parent = self._group(number) or apps if below % 4 == 0 else apps
+        name = (
+            "app0.service" if number % 5 == 0 else f"app{number}.{('service', 'slice')[below % 2]}"
+        )
+        if all(each.name != name for each in parent.children):
+            asks = None if which % 3 == 0 or parent.asks is None else frozenset(range(which % 5))
+            cgroups.make(parent, name, asks)
+
+    def _group_goes(self, number: int, which: int, soon: int, _: int) -> None:
+        """Its processes are moved away, or nobody is in it."""
+        self._soon(soon, self._remove_group, number, which)
+
+    def _remove_group(self, number: int, which: int) -> None:
+        cgroups = self.kernel.cgroups
+        group, others = self._group(number), cgroups.apps()
+        if group is None or group.children or len(others) < 2:
+            return
+        others.remove(group)
+        for pid in cgroups.pids(group):
+            cgroups.move(pid, others[which % len(others)])
+        cgroups.remove(group)
+
+    def _controller(self, number: int, on: int, *_: int) -> None:
+        group = self._group(number)
+        if group is not None and not group.children:
+            self.kernel.cgroups.switch(group, group.asks is None or on % 3 != 0)
+
+    def _process_moves(self, number: int, which: int, soon: int, _: int) -> None:
+        self._soon(soon, self._move_process, number, which)
+
+    def _move_process(self, number: int, which: int) -> None:
+        groups = [*self.kernel.cgroups.apps(), self.kernel.cgroups.root]
+        task = self.sockets[number % len(self.sockets)].task
+        self.kernel.cgroups.move(task.thread.pid, groups[which % len(groups)])
+
+    def _process_ends(self, number: int, *_: int) -> None:
+        task = self.sockets[number % len(self.sockets)].task
+        mates = self._mates(task)
+        left = [each for each in self.sockets if each.task not in mates]
+        if left:
+            self.sockets = left
+            for each in sorted(mates, key=lambda mate: mate.thread.tid):
+                self.machine.end(each)
+            self.kernel.cgroups.ended(task.thread.pid)
+
+    def _stranger_comes(self, number: int, which: int, *_: int) -> None:
+        """A process without a flow, in the group of an application; every third is its child."""
+        cgroups = self.kernel.cgroups
+        of = self.sockets[number % len(self.sockets)].task
+        task = self.machine.task("cron", self.world.random.choice(self._online()))
+        if which % 3 == 0:
+            cgroups.parents[task.thread.pid] = of.thread.pid
+        cgroups.begin(task)
+        cgroups.move(task.thread.pid, cgroups.group_of(of))
+
+    def _stranger_goes(self, number: int, *_: int) -> None:
+        every = (task for cpu in self.machine.cpus for task in cpu.tasks)
+        those = sorted(each.thread.tid for each in every if each.thread.comm == "cron")
+        if those:
+            tid = those[number % len(those)]
+            for cpu in self.machine.cpus:
+                for task in [each for each in cpu.tasks if each.thread.tid == tid]:
+                    self.machine.end(task)
+            self.kernel.cgroups.ended(tid)
+
+    def _refuse_cpuset(self, number: int, *_: int) -> None:
+        self.kernel.cgroups.refusals.append(REFUSALS[number % len(REFUSALS)])
 
     def _close(self, number: int, *_: int) -> None:
         if len(self.sockets) > 1:
@@ -666,6 +799,7 @@ class Run:
             nic.table.unread.clear()
             nic.table.slow_ns = nic.table.drops = 0
             nic.set_ntuple(True)
+        self.kernel.cgroups.refusals.clear()
         for balancer in self.kernel.balancers.here.values():
             balancer.silent_until_ns = min(balancer.silent_until_ns, world.now_ns)
             balancer.deaf = 0
@@ -682,6 +816,7 @@ class Run:
             world.broken("leak", what)
         if isinstance(daemon, Service):
             self._agree()
+            self._excluded()
             if self.plan.seed % EVERY == 0:
                 self._holds_no_flow()
             daemon.die()
@@ -694,6 +829,7 @@ class Run:
             if not daemon.alive:
                 world.broken("restore", "it ends with an error")
         self._check()
+        self.kernel.cgroups.taken_back()
         with self.disk.aside():
             self._nothing_left()
 
@@ -714,6 +850,11 @@ class Run:
 
     def _nothing_left(self) -> None:
         broken, daemon = self.world.broken, self.daemon
+        if (how := self.kernel.cgroups.not_as_found()) is not None:
+            broken("restore", how)
+        for of in (daemon.undo_journal.held, daemon.undo_journal.manual):
+            if named := of(CGROUPS):
+                broken("leak", f"the journal still names {', '.join(sorted(named))}")
         for nic in self.nics:
             self._as_found(nic)
             if left := daemon.journal.left.get(nic.name):
@@ -774,7 +915,8 @@ class Run:
         filter takes effect, or, if not strict, a gap. Entries of an indirection table are moved
         without order only."""
         nic, memory, flow = socket.nic, self.service.engine.memory, socket.flow
-        cpus, budget = map(str, self._wanted(socket)), self.service.engine.views[nic.name].budget
+        cpus = map(str, self._wanted(socket) & {*self._online()})
+        budget = self.service.engine.views[nic.name].budget
         here = not {*cpus}.isdisjoint(nic.values[f"queue-cpu:{r.index}"] for r in nic.rings)
         room = len(nic.table.entries) < nic.table.slots
         if budget is not None:
@@ -882,6 +1024,47 @@ class Run:
                 self.world.broken("agree", f"the table does not know of {there - known}")
             if named != {match for match, _ in there}:
                 self.world.broken("agree", f"the journal names {named ^ {m for m, _ in there}}")
+
+    def _excluded(self) -> None:
+        """After quiet: an application that is alone in its group, with nothing in its way, may not
+        use dedicated CPUs; a group of which no policy asks that is as it was found.
+        Nothing is known of groups and processes that are gone."""
+        world, cgroups, service = self.world, self.kernel.cgroups, self.service
+        exclusion, journal = service.exclusion, service.undo_journal
+        here = {group.id.setting: group for group in cgroups.every()}
+        named = {*journal.held(CGROUPS), *journal.manual(CGROUPS)}
+        gone = {name for name in named if name not in here or here[name].text is None}
+        if gone := gone | exclusion._refused.keys() - here.keys():
+            world.broken("leak", f"cgroups {gone} are gone, and remembered")
+        pids = {task.thread.pid for cpu in self.machine.cpus for task in cpu.tasks}
+        if ended := {pid for pid, _ in exclusion._known} - pids:
+            world.broken("leak", f"processes {ended} are remembered, and have ended")
+        if not any(service.armed(nic.name) for nic in self.nics):
+            return
+        asked = self._placement().cpu_exclusion
+        how = None if asked or exclusion._refused else cgroups.not_as_found()
+        if how is not None:
+            world.broken("agree", f"no policy excludes CPUs: {how}")
+        for group in cgroups.every() if asked else ():
+            if self._can_be_excluded(group):
+                in_force = not cgroups.effective(group) & DEDICATED
+                world.seen["its cpuset excludes CPUs" if in_force else "excused: left"] += 1
+                excused = group.id.setting in {*journal.manual(CGROUPS), *exclusion._refused}
+                if not in_force and not excused:
+                    world.broken("exclusion", f"{group.id.path} has {cgroups.effective(group)}")
+
+    def _can_be_excluded(self, group: Group) -> bool:
+        """As docs/placements.md says."""
+        cgroups, table = self.kernel.cgroups, self.service.engine.memory.table
+        flows = [flow for flow in table if self.service.armed(flow.nic)]
+        known = {flow.thread.pid for flow in flows if flow.thread is not None}
+        pids = {*cgroups.pids(group)}
+        alone = bool(pids) and all({pid, cgroups.parents.get(pid)} & known & pids for pid in pids)
+        held = cgroups.held(group)
+        base = group.asks if held is None else cgroups.asked_for(held.original)
+        left = cgroups.effective(group) & (base or cgroups.possible()) - DEDICATED
+        fit = not (group.children or group.asks is None or group.name.endswith(".slice"))
+        return alone and fit and bool(left) and not cgroups.stuck(group, DEDICATED)
 
     def _left_alone(self, nic: WorldNic) -> None:
         """Our settings have our values, and irqbalance leaves our interrupts alone."""

@@ -58,6 +58,7 @@ class Plan(NamedTuple):
     busy: bool  # its flows send all the time
     steps: tuple[Step, ...]
     whole: bool = False  # the daemon decides; else the steps order its moves
+    excludes: bool = False  # its policy keeps applications off CPUs, and control groups are used
 
     def __str__(self) -> str:
         how = "polled by threads" if self.threaded else "polled from interrupts"
@@ -97,6 +98,15 @@ STOPS_OF_BALANCED = (
     "disk full", "disk has room", "disk fails", "flap", "unplug", "rename", "offline",
     "refuse setting", "unreadable",
 )  # fmt: skip
+EXCLUDED = {
+    "admin sets cpus": 4, "group is made": 1, "group goes": 2, "controller": 1,
+    "process moves": 2, "process ends": 2, "stranger comes": 1, "stranger goes": 3, "open": 5,
+    "close": 1, "join": 1, "migrate": 1,
+}  # fmt: skip
+STOPS_OF_EXCLUDED = (
+    "kill", "end", "begin", "arm", "disarm", "pause", "resume", "restore", "stop", "reload",
+    "disk full", "disk has room", "disk fails", "disk slow", "unplug", "offline", "refuse cpuset",
+)  # fmt: skip
 SHARED = {"join": 6, "open": 2, "migrate": 10, "close": 3, "silence": 1, "talk": 2, "flap": 1}
 RIVALS = {
     "foreign set": 6,
@@ -108,7 +118,9 @@ RIVALS = {
     "resume": 1,
 }
 CROWDED = {"open": 3, "close": 4, "migrate": 2, "silence": 1, "talk": 1}
-WHOLE = frozenset({*USE, *FAULTS, *BALANCED, *SHARED})  # what may happen to the whole daemon
+WHOLE = frozenset(
+    {*USE, *FAULTS, *BALANCED, *EXCLUDED, *STOPS_OF_EXCLUDED, *SHARED}
+)  # what may happen to the whole daemon
 
 
 def whole(seed: int, count: int = 40) -> Plan:
@@ -117,7 +129,7 @@ def whole(seed: int, count: int = 40) -> Plan:
     interrupts that irqbalance moves; every twentieth about threads with sockets on two NICs, about
     daemons that are killed while they start among programs that write the same settings, and about
     more flows than filters, for minutes."""
-    kind = {7: _balanced, 17: _shared, 9: _restarted, 19: _crowded}.get(seed % 20)
+    kind = {4: _excluded, 7: _balanced, 17: _shared, 9: _restarted, 19: _crowded}.get(seed % 20)
     if kind is not None:
         return kind(seed, count)
     if seed % 5 == 1:
@@ -187,6 +199,18 @@ def _balanced(seed: int, count: int) -> Plan:
         steps.append(Step(at_ns, verb, tuple(random.randrange(1000) for _ in range(4))))
     drivers = tuple(random.choice((*DRIVERS, *NO_FILTERS)) for _ in range(random.choice((1, 2))))
     return Plan(seed, drivers, 64, False, random.randrange(2, 7), False, tuple(steps), True)
+
+
+def _excluded(seed: int, count: int) -> Plan:
+    """Applications in control groups whose cpusets are to exclude CPUs, and an admin who makes,
+    changes and removes such groups."""
+    random = Random(f"excluded {seed}")
+    kinds = random.sample(STOPS_OF_EXCLUDED, random.randrange(0, 9))
+    verbs = EXCLUDED | dict.fromkeys(kinds, 1) | ({"begin": 3} if kinds else {})
+    steps = [Step(BEGIN_NS + MS, "begin"), *_drawn(random, verbs, count, 0.3, 1500 * MS)]
+    drivers = tuple(random.choice(DRIVERS) for _ in range(random.choice((1, 2))))
+    return Plan(seed, drivers, 64, random.random() < 0.8, random.randrange(2, 7), False,
+                tuple(steps), True, True)  # fmt: skip
 
 
 def _shared(seed: int, count: int) -> Plan:

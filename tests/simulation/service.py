@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from atfnd.daemon.chores import Pace
+from atfnd.daemon.cpu_exclusion import CpuExclusion
 from atfnd.daemon.reload import Given, asked
 from atfnd.daemon.served import Served
 from atfnd.daemon.supervisor import Supervisor
@@ -63,8 +64,10 @@ class Service:
         self._closing: list[FilterJournal | UndoJournal | OperatorJournal] = []
         self.written: set[tuple[Match, int]] = set()  # by any run of it
         self.supervisor: Supervisor | None = None
+        self.refusal: str | None = None  # of the last order: why not all of it was done
         kernel.opened = self._opened
         kernel.balancers.journal = lambda: self.undo_journal
+        kernel.cgroups.journal = lambda: self.undo_journal
 
     # ---- life and death
 
@@ -102,6 +105,8 @@ class Service:
         self._closing.append(undo_journal := UndoJournal(self._run_dir / "originals.journal"))
         self._closing.append(orders := OperatorJournal(self._run_dir / "orders.journal"))
         self.journal, self.undo_journal, self.orders = journal, undo_journal, orders
+        if self._disk.failed_ns is not None or self._disk.was_full:
+            self._kernel.cgroups.restarted()
         for each in self._closing:
             if each.trouble is not None:
                 self._world.broken("journal", each.trouble)
@@ -161,6 +166,7 @@ class Service:
         if not self.alive:
             self.start()
         answer: list[Answer] = []
+        self.refusal = None
         if self.alive:
             self._guarded(partial(self._order, verb, arguments, answer))
         return answer[0] if answer else None
@@ -179,6 +185,7 @@ class Service:
         try:
             answer.append(Answer(done.result()))
         except OperatorError as refusal:
+            self.refusal = refusal.message
             self._world.note(f"{verb} refused", f"{verb}: {refusal.message}")
         except KeyError:
             self._world.note(f"{verb} of none", f"{verb}: there is no such NIC")
@@ -233,6 +240,18 @@ class Service:
     def engine(self) -> Engine:
         assert self.supervisor is not None
         return self.supervisor._engine
+
+    @property
+    def exclusion(self) -> CpuExclusion:
+        assert self.supervisor is not None
+        return self.supervisor._cpu_exclusion
+
+    def restores_at_stop(self) -> bool:
+        """The policy in force asks for that, and no other is about to come into force."""
+        there = self.supervisor
+        if there is None or there.hangup.is_set():
+            return False
+        return there._in_force.policy.on_stop == "restore"
 
     def armed(self, nic: str) -> bool:
         """It may write to this NIC."""
