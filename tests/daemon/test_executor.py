@@ -525,3 +525,35 @@ def test_writes_are_measured_where_flows_are_moved_in_order(
     bed.arm("nic", armed)
     bed.executor.know(session)
     assert known == [order is Mode.STRICT, measures]
+
+
+@pytest.mark.parametrize("used", [True, False])
+def test_the_filter_of_a_prefix_goes_only_if_no_socket_needs_it(bed: Bed, used: bool) -> None:
+    net = key(0)._replace(remote=bytes([10, 1, 0, 0]), remote_port=0, remote_prefix=24)
+    bed.engine.anyone_at = lambda key, uses: used  # type: ignore[method-assign]
+    bed.nics["nic"].put(7, Match.of(net), 1)
+    bed.journal.claim("nic", Match.of(net), 1)
+    [done] = bed.executor.write((replace(DELETE, key=net),))
+    assert done.errno == (errno.ECANCELED if used else 0)
+    assert bool(bed.nics["nic"].table) is used
+
+
+def test_what_is_written_is_counted(bed: Bed) -> None:
+    bed.engine.memory.table.put(flow(1))
+    bed.executor.carry_out([Begin("nic", (WANTED,))])
+    assert bed.executor._changes.changes == {("nic", "insert", 0): 1}
+
+
+def test_a_cgroup_that_refuses_its_cpus_is_logged_and_others_keep_what_they_have(bed: Bed) -> None:
+    cgroups = FakeNic(CGROUPS)
+    bed.executor._cpusets = cast("Any", cgroups)
+    for name in ("cpus:/app", "cpus:/other"):
+        cgroups.values[name] = "0-3"
+        bed.executor.write_cpuset(Action.of_setting("nic", name, "0-2", "why", "rest"))
+    cgroups.refuse("write_setting", errno.EBUSY)
+    [done] = bed.executor.put_back_cpuset("cpus:/app", UndoPermit(CGROUPS, "why"))
+    assert done.errno == errno.EBUSY
+    assert bed.log.after(0, 99)[-1].kind == "refused"
+    bed.executor.put_back_cpuset("cpus:/app", UndoPermit(CGROUPS, "why"))
+    assert bed.log.after(0, 99)[-1].kind == "undo"
+    assert cgroups.values == {**cgroups.values, "cpus:/app": "0-3", "cpus:/other": "0-2"}

@@ -24,6 +24,8 @@ from atfnd.engine.table.flow_table import FlowTable
 from atfnd.errors import OperatorError
 from atfnd.model import FlowState, Restored
 from atfnd.observe.nics.watch import NicWatch
+from atfnd.program.balance import BALANCER
+from atfnd.program.cpuset import CGROUPS
 from atfnd.program.journals.operator_journal import OperatorJournal
 from atfnd.program.journals.undo_journal import UndoJournal
 from atfnd.serve.log.event_log import EventLog
@@ -71,12 +73,12 @@ class Bed:
         balancing = anything(lift=lambda nic: self.lift(nic), lift_all=lambda *_: [])
         arming = anything(
             balancing=balancing, meet=self._noted("meet"), take_back=self._noted("take back"),
-            taken_out=lambda session: None,
+            taken_out=self._noted("taken out"),
         )  # fmt: skip
         cpus = anything(
             arm=lambda: self.calls.append(("cpus armed",)),
-            take_back=lambda: None,
-            pause=lambda views: [],
+            take_back=lambda: self.calls.append(("cpus taken back",)),
+            pause=lambda views: self._release(),
         )
         journal = anything(names=lambda nic: self.named)
         self.operator = OperatorCommands(
@@ -98,6 +100,11 @@ class Bed:
         if session.name == self.refuses_take_out:
             raise OSError(errno.EIO, os.strerror(errno.EIO))
         return list(self.result)
+
+    def _release(self) -> list[str]:
+        """Cgroups get their CPUs back, but for those that are returned."""
+        self.calls.append(("cpus released", CGROUPS))
+        return []
 
     def view(self, nic: str = "eth0") -> tuple[bool, bool]:
         """It is armed, and paused."""
@@ -134,6 +141,7 @@ def test_an_order_to_arm_is_recorded_and_places_what_waits(bed: Bed) -> None:
     assert (bed.view(), bed.recorded()) == ((True, False), (True, False))
     assert did[-1] == ("take", TakenUp("eth0"))
     assert ("adopt", "eth0", True) in did
+    assert did[0] == ("cpus armed",)
 
 
 def test_an_order_to_disarm_one_nic_is_for_that_one(bed: Bed) -> None:
@@ -186,7 +194,9 @@ def test_a_pause_ends_moves_then_takes_all_out_and_is_recorded(bed: Bed) -> None
         ("still", "eth0", False),
         ("check", "eth0", False),
         ("take out", "eth0", False),
+        ("taken out", "eth0", False),
         ("take", TakenUp("eth0")),
+        ("cpus released", CGROUPS),
     ]
     assert (bed.view(), bed.recorded()[1]) == ((False, True), True)
 
@@ -195,7 +205,7 @@ def test_a_nic_that_is_paused_is_undone_again_only_if_something_is_left(bed: Bed
     bed.did(bed.operator.pause)
     assert bed.did(bed.operator.pause)
     bed.named = False
-    assert bed.did(bed.operator.pause) == []
+    assert bed.did(bed.operator.pause) == [("cpus released", CGROUPS)]
     bed.undo_journal.note("eth0", "rss", "default")
     assert bed.did(bed.operator.pause)
 
@@ -244,7 +254,12 @@ def test_a_restore_leaves_the_nic_disarmed_also_for_the_next_run(bed: Bed) -> No
     did = bed.did(bed.operator.restore)
     assert (bed.view(), bed.recorded()) == ((False, False), (False, False))
     assert did[0] == ("still", "eth0", False)
-    assert did[-2:] == [("take out", "eth0", False), ("take", TakenUp("eth0"))]
+    assert did[-4:] == [
+        ("take out", "eth0", False),
+        ("taken out", "eth0", False),
+        ("take", TakenUp("eth0")),
+        ("cpus released", CGROUPS),
+    ]
 
 
 def test_a_nic_that_does_not_list_its_filters_is_undone_all_the_same(bed: Bed) -> None:
@@ -262,4 +277,34 @@ def test_at_a_stop_every_nic_is_undone_and_orders_hold(bed: Bed) -> None:
     out = [each for each in bed.calls if each[0] == "take out"]
     assert out == [("take out", "eth0", False), ("take out", "eth1", False)]
     assert bed.operator.restored == bed.result * 2
+    assert bed.calls[-1] == ("cpus released", CGROUPS)
     assert bed.recorded() == (True, False)
+
+
+def test_a_nic_is_disarmed_before_that_is_recorded(
+    bed: Bed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A disk may be slow, or full."""
+    say, armed = bed.orders.say, list[bool]()
+
+    def recorded(verb: str, nic: str) -> None:
+        armed.append(bed.view()[0])
+        say(verb, nic)
+
+    monkeypatch.setattr(bed.orders, "say", recorded)
+    bed.did(bed.operator.disarm)
+    assert armed == [False]
+
+
+def test_a_resume_takes_nothing_for_what_another_nics_flows_are(bed: Bed) -> None:
+    bed.table.put(flow(1, nic="eth1", state=FlowState.MANUAL))
+    assert bed.did(bed.operator.resume) == []
+
+
+@pytest.mark.parametrize("of", [CGROUPS, BALANCER])
+def test_a_resume_takes_back_what_another_program_changed_in_the_machine(bed: Bed, of: str) -> None:
+    bed.undo_journal.note(of, "one", "before")
+    bed.undo_journal.wrote(of, "one", "ours")
+    assert bed.did(bed.operator.resume) == []
+    bed.undo_journal.leave_alone(of, "one")
+    assert ("cpus taken back",) in bed.did(bed.operator.resume)

@@ -64,6 +64,17 @@ def test_it_takes_a_filter_where_rss_is_right_too_for_it_has_to_be_measured() ->
     assert [flow.key for flow in applications(machine.memory, {"nic"})[APP]] == [key(1)]
 
 
+def test_services_of_one_name_in_two_control_groups_are_two_applications() -> None:
+    machine = Machine(AUTO)
+    machine.uses(cpu=0, number=1, thread=replace(THREAD, cgroup=7))
+    machine.uses(cpu=0, number=2, thread=replace(THREAD, cgroup=8))
+    found = applications(machine.memory, {"nic"})
+    assert {each.cgroup: [flow.key for flow in flows] for each, flows in found.items()} == {
+        7: [key(1)],
+        8: [key(2)],
+    }
+
+
 def test_its_flows_and_no_others_go_where_its_trial_has_them() -> None:
     machine = Machine(AUTO)
     machine.uses(cpu=0, number=1)

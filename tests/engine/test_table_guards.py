@@ -95,3 +95,13 @@ def test_a_slot_that_is_free_is_taken_again() -> None:
         table.put(flow(number))
         table.remove(key(number))
     assert len(table.slots()) == 2
+
+
+def test_a_table_that_was_empty_begins_anew() -> None:
+    table = FlowTable(9)
+    for number in range(1, 50):
+        table.put(flow(number))
+        table.put(flow(number + 100))
+        table.remove(key(number))
+        table.remove(key(number + 100))
+    assert len(table.slots()) == 0

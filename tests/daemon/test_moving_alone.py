@@ -1,0 +1,230 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The moves of a NIC without a NIC: what the machine hears, when it measures, and how it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from atfnd.daemon import moving
+from atfnd.model import Action, ActionKind, Outcome
+from atfnd.move.event import Event, FlowClosed, PortChanged, Reset, Wanted
+from atfnd.move.frozenmap import FrozenMap
+from atfnd.move.verdict import Mode
+from atfnd.program.journals.filter_journal import FilterJournal
+from atfnd.program.journals.undo_journal import UndoJournal
+from tests.daemon.test_last_look import Measured
+from tests.fake_nic import FakeNic
+from tests.move.test_move_mover import LIKELY
+from tests.values import NIC, key
+
+__all__: list[str] = []
+
+INSERT = Action(ActionKind.INSERT, "nic", key(1), None, None, 2, "why", "rest")
+DELETE = Action(ActionKind.DELETE, "nic", key(1), 7, 2, None, "why", "rest", live=False)
+
+
+class Bed:
+    """The real moves of a NIC in memory; `heard` is what the machine was given."""
+
+    def __init__(self, journal: FilterJournal, undo_journal: UndoJournal) -> None:
+        self.nic, self.now_s = FakeNic(), 1000.0
+        self.said: list[object] = []
+        self.blind: list[str] = []
+        self.heard: list[Event] = []
+        self.watch: Any = SimpleNamespace(view=NIC, nic=self.nic, lives=0)
+        self.policy: Any = SimpleNamespace(hold_down_ns=5, moves_per_s=1000)
+        self._journals = journal, undo_journal
+
+    def run(self, does: Callable[[moving.Moving], object]) -> None:
+        """On a loop."""
+
+        async def running() -> None:
+            made = moving.Moving(
+                self.watch, *self._journals, lambda action: None, self.said.append, self.policy,
+                self.blind.append,
+            )  # fmt: skip
+            steps = made._mover.steps
+
+            def heard(*events: Event) -> Any:
+                self.heard += events
+                return steps(*events)
+
+            made._mover.steps = heard  # type: ignore[method-assign]
+            with closing(made):
+                does(made)
+
+        asyncio.run(running())
+
+    def kinds(self) -> list[type]:
+        return [type(each) for each in self.heard]
+
+
+@pytest.fixture
+def bed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bed]:
+    monkeypatch.setattr(moving, "NicActuator", Measured)
+    monkeypatch.setattr(moving, "read_port", lambda *_, **__: LIKELY)
+    monkeypatch.setattr(FakeNic, "interface", None)
+    with (
+        closing(FilterJournal(tmp_path / "rules")) as journal,
+        closing(UndoJournal(tmp_path / "originals")) as undo_journal,
+    ):
+        made = Bed(journal, undo_journal)
+        monkeypatch.setattr(
+            moving,
+            "time",
+            SimpleNamespace(monotonic=lambda: made.now_s, thread_time=lambda: made.now_s),
+        )
+        yield made
+
+
+def wanted(*actions: Action, mode: Mode = Mode.STRICT) -> Sequence[Wanted]:
+    return [Wanted(each, mode, frozenset({0}), frozenset({0}), each.live) for each in actions]
+
+
+def test_a_move_of_a_flow_that_closed_ends_before_its_filter_is_deleted(bed: Bed) -> None:
+    bed.run(lambda moves: moves.want(wanted(DELETE, mode=Mode.IMMEDIATE)))
+    assert bed.heard[0] == FlowClosed(key(1))
+    bed.heard.clear()
+    bed.run(lambda moves: moves.want(wanted(replace(DELETE, live=True), mode=Mode.IMMEDIATE)))
+    assert FlowClosed not in bed.kinds()
+
+
+def test_what_an_ordered_move_depends_on_is_read_again_if_it_is_old(bed: Bed) -> None:
+    def begins(mode: Mode, later_s: float) -> list[type]:
+        bed.heard.clear()
+
+        def later(moves: moving.Moving) -> None:
+            bed.now_s += later_s
+            moves.want(wanted(INSERT, mode=mode))
+
+        bed.run(later)
+        return bed.kinds()
+
+    assert PortChanged in begins(Mode.STRICT, 2)
+    assert PortChanged not in begins(Mode.STRICT, 0.5)
+    assert PortChanged not in begins(Mode.IMMEDIATE, 2)
+
+
+def test_a_reset_is_reported_once(bed: Bed) -> None:
+    def resets(moves: moving.Moving) -> None:
+        moves.know(measure=False)
+        assert Reset not in bed.kinds()
+        bed.watch.lives += 1
+        moves.know(measure=False)
+        moves.know(measure=False)
+
+    bed.run(resets)
+    assert bed.kinds().count(Reset) == 1
+
+
+def test_writes_are_measured_once(bed: Bed, monkeypatch: pytest.MonkeyPatch) -> None:
+    def measures(moves: moving.Moving) -> None:
+        moves.know(measure=True)
+        assert bed.nic.calls
+        bed.nic.calls.clear()
+        bed.now_s += 10_000
+        monkeypatch.setattr(Measured, "write_ns", lambda self: 9000)
+        moves.know(measure=True)
+
+    bed.run(measures)
+    assert bed.nic.calls == []
+
+
+def test_a_nic_that_refuses_to_be_measured_is_asked_ever_more_seldom(bed: Bed) -> None:
+    asked_s: list[int] = []
+
+    def measures(moves: moving.Moving) -> None:
+        for second in range(60):
+            bed.now_s = 1000.0 + second
+            bed.nic.refuse("insert", errno.EOPNOTSUPP)
+            bed.nic.calls.clear()
+            moves.know(measure=True)
+            if bed.nic.calls:
+                asked_s.append(second)
+            else:
+                bed.nic._refused("insert")
+
+    bed.run(measures)
+    assert asked_s == [0, 5, 15, 35]
+
+
+def test_moves_that_wait_concern_their_flow_too(bed: Bed) -> None:
+    def begins(moves: moving.Moving) -> None:
+        some: Any = None
+        live: Any = FrozenMap({key(1): some})
+        waiting: Any = FrozenMap({key(2): some, 3: some})
+        moves._mover.device = moves._mover.device._replace(live=live, waiting=waiting)
+        assert {*moves.flows()} == {key(1), key(2)}
+        assert moves.concerns(key(1))
+        assert moves.concerns(key(2))
+        assert not moves.concerns(key(3))
+        moves._mover.device = moves._mover.device._replace(live=FrozenMap(), waiting=FrozenMap())
+
+    bed.run(begins)
+
+
+def test_at_the_end_nothing_stays_quiesced(bed: Bed) -> None:
+    released: list[int] = []
+
+    def ends(moves: moving.Moving) -> None:
+        moves._mover.release_all = lambda: released.append(1)  # type: ignore[method-assign]
+
+    bed.run(ends)
+    assert released == [1]
+
+
+def test_a_kernel_that_shows_no_packets_moves_on_blindly_and_says_so(
+    bed: Bed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(self: Measured) -> None:
+        raise OSError(errno.EPERM, os.strerror(errno.EPERM))
+
+    monkeypatch.setattr(Measured, "start", refuse)
+
+    def begins(moves: moving.Moving) -> None:
+        moves.want(wanted(INSERT, mode=Mode.IMMEDIATE))
+        assert moves._mover.actuator is moves._actuator
+        assert not isinstance(moves._mover.actuator, Measured)
+
+    bed.run(begins)
+    assert bed.blind == ["Operation not permitted"]
+    assert len(bed.nic.table) == 1
+
+
+def test_the_policy_paces_moves(bed: Bed) -> None:
+    def paced(moves: moving.Moving) -> None:
+        times = moves._mover.device.times
+        assert (times.move_every_ns, times.hold_down_ns) == (1_000_000, 5)
+        other: Any = SimpleNamespace(hold_down_ns=7, moves_per_s=10)
+        moves.use(other)
+        times = moves._mover.device.times
+        assert (times.move_every_ns, times.hold_down_ns) == (100_000_000, 7)
+
+    bed.run(paced)
+
+
+def test_what_ends_because_of_an_event_is_reported(bed: Bed) -> None:
+    outcome = Outcome(INSERT, 1, errno.ECANCELED, None, "its flow has ended")
+
+    def ended(*events: Event) -> Generator[Action, Outcome, list[Outcome]]:
+        yield from ()
+        return [outcome] if FlowClosed(key(1)) in events else []
+
+    def closes(moves: moving.Moving) -> None:
+        moves._mover.steps = ended  # type: ignore[assignment, method-assign]
+        moves.tell(FlowClosed(key(2)))
+        assert bed.said == []
+        moves.tell(FlowClosed(key(1)))
+
+    bed.run(closes)
+    assert bed.said == [[outcome]]

@@ -1,0 +1,384 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What the engine makes of connects, listeners and readers: whom it asks, whom it tells, and which
+filters of ports and prefixes follow."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from atfnd.engine.command import (
+    Adopt,
+    Begin,
+    Command,
+    FindListeners,
+    Forget,
+    LookAtPorts,
+    LookAtStrays,
+    ReleaseClaim,
+    ReportEnd,
+    TellMoves,
+)
+from atfnd.engine.engine import Engine
+from atfnd.engine.event import (
+    BirthHeard,
+    BirthsDetached,
+    BirthsHeard,
+    BirthsLost,
+    Event,
+    FiltersLeft,
+    FiltersListed,
+    ListenersFound,
+    MovesReported,
+    NicAttached,
+    Offer,
+    PortsLooked,
+    PrefixesLooked,
+    RemainsDue,
+    Reviewed,
+    SocketsAudited,
+    TakenUp,
+)
+from atfnd.engine.filters.listeners import Asked
+from atfnd.engine.handshake.handshake import keeps_order_from_birth
+from atfnd.engine.table.flow_table import Writing
+from atfnd.engine.table.memory import Memory
+from atfnd.model import (
+    Action,
+    ActionKind,
+    Filter,
+    FlowKey,
+    FlowRule,
+    FlowState,
+    Forked,
+    Listening,
+    Match,
+    Mode,
+    NicView,
+    Placement,
+    Policy,
+    Protocol,
+    SocketGone,
+    SocketUse,
+    ThreadReads,
+    Topology,
+)
+from atfnd.move.command import Ended
+from atfnd.move.event import Established, EvidenceLost, FlowClosed
+from atfnd.move.verdict import Mechanism, Verdict
+from tests.engine.test_birth import FAR_NS, answer, owning, syn
+from tests.engine.test_port_rules import EXACT_WINS, OTHER, PORT, listening
+from tests.values import NIC, RULE, THREAD, flow, key
+
+__all__: list[str] = []
+
+STRICT = replace(RULE, order=Mode.STRICT)
+NET = key(0)._replace(remote=bytes([10, 1, 0, 0]), remote_port=0, remote_prefix=24)
+SECOND_NS = 10**9
+
+
+class Bed:
+    """The real engine and one NIC; the policy has one rule for everything."""
+
+    def __init__(self, rule: FlowRule = STRICT, nic: NicView = EXACT_WINS) -> None:
+        self.rule = rule
+        self.engine = Engine(Memory.of(Policy((), (rule,), "auto", 64, 0, ())), lambda nic, of: 0)
+        self.tell(NicAttached(nic))
+        for number in (1, 2, 3):
+            self.engine.handshakes.connects.distances.learn(key(number).remote, FAR_NS)
+
+    @property
+    def memory(self) -> Memory:
+        return self.engine.memory
+
+    def tell(self, event: Event, now_ns: int = 70) -> list[Command]:
+        return [*self.engine.handle(event, now_ns)]
+
+    def hears(self, *births: Any, rss_queue: int | None = 0) -> list[Command]:
+        """Each may come by this NIC alone."""
+        offers = (Offer("nic", self.rule, rss_queue),)
+        return self.tell(BirthsHeard(tuple(BirthHeard(each, "nic", offers) for each in births)))
+
+    def looks(self, *uses: SocketUse, now_ns: int = 70) -> list[Action]:
+        """At its ports."""
+        asked = self.engine.ports_to_match()
+        rules = {nic: dict.fromkeys(each, self.rule) for nic, each in asked.items()}
+        return written(self.tell(PortsLooked(rules, uses), now_ns))
+
+    def port(self, **changes: Any) -> None:
+        """It has a filter, for a socket that listens."""
+        self.hears(listening())
+        entry = flow(0, key=PORT, cookie=1, state=FlowState.STEERED, location=5, target_queue=2)
+        self.memory.table.put(replace(entry, thread=None, **changes))
+
+
+def written(commands: list[Command]) -> list[Action]:
+    begun = [each for each in commands if isinstance(each, Begin)]
+    return [wanted.action for each in begun for wanted in each.wanted]
+
+
+def reported(commands: list[Command]) -> list[object]:
+    return [each.event for each in commands if isinstance(each, TellMoves)]
+
+
+@pytest.mark.parametrize(
+    ("changes", "keeps"),
+    [
+        ({}, True),
+        ({"order": Mode.IMMEDIATE}, False),
+        ({"placement": Placement.LEAVE}, False),
+        ({"min_bytes": 1}, False),
+        ({"min_age_ns": 1}, False),
+        ({"min_rate_bit_s": 1}, False),
+    ],
+)
+def test_only_a_rule_that_steers_in_order_and_at_once_is_asked_at_a_birth(
+    changes: dict[str, Any], keeps: bool
+) -> None:
+    rule = replace(STRICT, **changes)
+    assert keeps_order_from_birth(rule) is keeps
+    bed = Bed(rule)
+    assert bool(written(bed.hears(syn()))) is keeps
+    bed.hears(listening())
+    assert bool(bed.looks()) is keeps
+
+
+def test_a_connect_that_a_filter_for_many_leads_to_its_queue_needs_none() -> None:
+    bed = Bed()
+    bed.memory.table.put(flow(0, key=NET, cookie=0, location=4, target_queue=2))
+    assert written(bed.hears(syn())) == []
+    [action] = written(bed.hears(syn(2, cpu=1)))
+    assert (action.old, action.new) == (2, 1)  # where it would be delivered without its own
+
+
+def test_a_connect_is_being_born_until_its_filter_is_there_and_its_answer_is_passed_on() -> None:
+    bed = Bed()
+    assert not bed.engine.has_births()
+    assert len(written(bed.hears(syn()))) == 1
+    assert bed.memory.table.writing(Writing.CONNECT) == [key(1)]
+    assert bed.engine.has_births()
+    assert reported(bed.hears(answer())) == [Established(key(1), 60)]
+    bed.memory.table.writes(key(1), None)
+    assert bed.engine.has_births()  # no observer of sockets knows it yet
+    bed.engine.handshakes.connects.adopt(bed.memory)
+    assert not bed.engine.has_births()
+
+
+def test_a_connect_on_the_5_tuple_of_a_closed_socket_ends_the_move_of_that() -> None:
+    bed = Bed()
+    bed.memory.table.put(flow(1, cookie=9, state=FlowState.STEERED, location=7, target_queue=2))
+    assert reported(bed.hears(syn())) == [FlowClosed(key(1))]
+
+
+def test_the_filter_of_a_connect_that_fails_is_deleted() -> None:
+    bed = Bed()
+    bed.hears(syn())
+    entry = bed.memory.table.get(key(1))
+    assert entry is not None
+    bed.memory.table.put(replace(entry, location=7, target_queue=2, state=FlowState.STEERED))
+    [action] = written(bed.hears(SocketGone(61, 1001)))
+    assert (action.kind, action.location) == (ActionKind.DELETE, 7)
+
+
+def test_a_listener_that_closes_leaves_its_filter_to_its_connections() -> None:
+    bed = Bed()
+    bed.port()
+    assert written(bed.hears(SocketGone(61, 1))) == []
+    assert bed.engine.handshakes.listening(bed.memory)  # it is looked at until it is gone
+    assert bed.engine.has_births()
+    by_it = SocketUse(1001, key(1), None, 102, 2, 9)
+    assert bed.looks(by_it, now_ns=20 * SECOND_NS) == []
+    [action] = bed.looks(now_ns=20 * SECOND_NS)
+    assert (action.kind, action.location) == (ActionKind.DELETE, 5)
+
+
+def test_a_port_that_listens_again_keeps_the_filter_that_was_about_to_go() -> None:
+    bed = Bed()
+    bed.port()
+    known = bed.memory.nics["nic"].listeners
+    assert known is not None
+    known.asked[PORT] = Asked(60, 2)
+    [action] = written(bed.hears(listening(2)))
+    assert (action.kind, action.old, action.new) == (ActionKind.REWRITE, 2, 2)
+    assert known.sockets[PORT].keys() == {1, 2}
+
+
+def looked_at(commands: list[Command]) -> bool:
+    return any(isinstance(each, LookAtPorts) for each in commands)
+
+
+def test_ports_are_looked_at_when_it_may_matter_who_serves_them() -> None:
+    bed = Bed()
+    assert looked_at(bed.hears(listening()))
+    reads = ThreadReads(70, key(1), 102, THREAD, 2)
+    assert not looked_at(bed.hears(reads))
+    other = [reads._replace(thread=OTHER, at_ns=at) for at in range(71, 200)]
+    assert looked_at(bed.hears(*other))
+    assert looked_at(bed.hears(Forked(80, THREAD.pid)))
+    assert not looked_at(bed.hears(Forked(81, THREAD.pid)))  # that is known
+    assert not looked_at(bed.hears(Forked(82, 4711)))
+
+
+def test_after_lost_births_any_process_may_have_forked_and_any_move_may_be_unproven() -> None:
+    bed = Bed()
+    bed.hears(listening())
+    commands = bed.tell(BirthsLost())
+    assert FindListeners() in commands
+    assert reported(commands) == [EvidenceLost()]
+    known = bed.memory.nics["nic"].listeners
+    assert known is not None
+    assert not known.sockets[PORT][1].alone
+    bed.tell(BirthsDetached())
+    assert bed.memory.nics["nic"].listeners is None
+
+
+def test_a_nic_that_is_not_armed_asks_nothing_and_gets_no_filter_for_a_port() -> None:
+    bed = Bed(nic=replace(EXACT_WINS, armed=False))
+    bed.hears(listening())
+    assert bed.engine.ports_to_match() == {"nic": frozenset()}
+    assert bed.looks() == []
+    bed.hears(SocketGone(61, 1))
+    bed.looks()
+    assert not bed.engine.handshakes.listening(bed.memory)  # nothing of it is left to look at
+
+
+def test_a_nic_whose_listeners_are_not_known_is_not_looked_at() -> None:
+    bed = Bed()
+    assert bed.looks() == []
+    assert bed.engine.handshakes.why_no_port("nic", key(1), bed.memory) is None
+    assert bed.engine.ports_to_match() == {"nic": frozenset()}
+
+
+def test_why_the_port_of_a_connection_has_no_filter() -> None:
+    bed = Bed()
+    bed.tell(ListenersFound("nic", (Listening(5, 1, PORT, 1, THREAD, 2),)))
+    bed.looks()
+    why = bed.engine.handshakes.why_no_port
+    assert "nobody has read a connection yet" in (why("nic", key(1), bed.memory) or "")
+    assert why("nic", key(1)._replace(protocol=Protocol.UDP), bed.memory) is None
+    entry = flow(0, key=PORT, cookie=1, location=5, target_queue=2)
+    bed.memory.table.put(entry)
+    assert why("nic", key(1), bed.memory) is None  # it has one
+
+
+def test_a_port_that_cannot_have_a_filter_leaves_its_flows_to_a_prefix() -> None:
+    bed = Bed()
+    known_as = bed.engine.handshakes._listened
+    assert not known_as("nic", bed.memory, key(1))
+    bed.hears(listening())
+    nic = bed.memory.nics["nic"]
+    assert nic.listeners is not None
+    assert known_as("nic", bed.memory, key(1))
+    nic.listeners.why_not[PORT] = "several threads read its connections"
+    assert not known_as("nic", bed.memory, key(1))
+    nic.spending.covers.add(PORT)  # it waits for a slot
+    assert known_as("nic", bed.memory, key(1))
+    nic.spending.covers.clear()
+    nic.spending.promised.add(PORT)  # it has got one
+    assert known_as("nic", bed.memory, key(1))
+
+
+def test_an_audit_ends_neither_a_connect_nor_a_port() -> None:
+    bed = Bed()
+    bed.port()
+    bed.hears(syn(cpu=1))
+    assert {each.key for each in bed.engine.handshakes.uses(bed.memory, 80)} == {key(1), PORT}
+    assert written(bed.tell(SocketsAudited(()), 80)) == []
+    assert {each.key for each in bed.memory.table} == {key(1), PORT}
+
+
+def test_a_flow_whose_filter_for_many_is_gone_asks_for_its_own_at_the_next_look() -> None:
+    bed = Bed()
+    bed.memory.table.put(flow(1, state=FlowState.PORT, target_queue=2))
+    bed.tell(PrefixesLooked(("nic",), ()))
+    found = bed.memory.table.get(key(1))
+    assert found is not None
+    assert found.state is FlowState.OVERFLOW
+
+
+def test_a_filter_that_an_earlier_run_left_is_adopted_once_and_its_socket_known() -> None:
+    bed, rule = Bed(), Filter(5, Match.of(key(1)), 2)
+    use = SocketUse(1001, key(1), 2, 102, 2, 0)
+    assert Adopt({1001: 2}) in bed.tell(FiltersLeft("nic", (rule,), (use,)))
+    found = bed.memory.table.get(key(1))
+    assert found is not None
+    assert (found.location, found.target_queue) == (5, 2)
+    assert bed.tell(FiltersLeft("nic", (rule,), ())) == []  # nor is it deleted as nobody's
+
+
+def test_a_filter_that_the_nic_lost_is_written_again_and_claimed_no_more() -> None:
+    bed = Bed(RULE)
+    bed.memory.table.put(
+        flow(1, state=FlowState.STEERED, location=5, target_queue=2, app_cpu=2, target_cpu=2)
+    )
+    commands = bed.tell(FiltersListed("nic", (), True))
+    assert ReleaseClaim("nic", Match.of(key(1))) in commands
+    [action] = written(commands)
+    assert (action.kind, action.new) == (ActionKind.INSERT, 2)
+
+
+def test_filters_that_no_flow_has_are_looked_at_in_the_end() -> None:
+    bed = Bed()
+    assert not any(isinstance(each, LookAtStrays) for each in bed.tell(RemainsDue(frozenset())))
+    stray = Action(ActionKind.DELETE, "nic", key(1), 5, 2, None, "", "", live=False)
+    bed.memory.nics["nic"].strays[key(1)] = stray
+    [look] = [e for e in bed.tell(RemainsDue(frozenset())) if isinstance(e, LookAtStrays)]
+    assert [*look.keys] == [("nic", key(1))]
+
+
+def test_a_move_of_a_flow_that_a_filter_for_many_serves_is_from_the_queue_of_that() -> None:
+    bed = Bed()
+    bed.memory.table.put(flow(0, key=NET, cookie=0, location=4, target_queue=3))
+    bed.memory.table.put(flow(1, app_cpu=2))
+    commands = bed.tell(TakenUp("nic"))
+    [begin] = [each for each in commands if isinstance(each, Begin)]
+    assert [(each.action.new, each.rss) for each in begin.wanted] == [(2, frozenset({3}))]
+
+
+def put_off(of: FlowKey | None, why: str, verdict: Verdict = Verdict.DEFERRED) -> Ended:
+    kind = ActionKind.QUEUE_CPU if of is None else ActionKind.INSERT
+    queue = 1 if of is None else None
+    action = Action(kind, "nic", of, None, None, 1, "", "", queue)
+    return Ended(of if of is not None else 1, action, Mechanism.NONE, verdict, why, 0, 0)
+
+
+def test_how_the_move_of_a_queue_ends_is_news_once_and_success_is_none() -> None:
+    bed = Bed()
+
+    def news(verdict: Verdict, why: str) -> list[bool]:
+        commands = bed.tell(MovesReported((put_off(None, why, verdict),)))
+        return [each.news for each in commands if isinstance(each, ReportEnd)]
+
+    assert news(Verdict.DEFERRED, "busy") == [True]
+    assert news(Verdict.DEFERRED, "busy") == [False]
+    assert news(Verdict.DEFERRED, "another reason") == [True]
+    assert news(Verdict.DONE, "") == [False]
+
+
+def test_a_filter_for_many_that_was_put_off_is_not_tried_again_at_once() -> None:
+    bed = Bed()
+    bed.memory.table.put(flow(0, key=NET, cookie=0))
+    bed.tell(MovesReported((put_off(NET, "busy"),)))
+    assert bed.memory.table.get(NET) is None
+    assert bed.memory.nics["nic"].spending.later[NET][1] > 70
+
+
+def test_sockets_that_aged_out_or_were_turned_away_are_reported_again_when_they_are_used() -> None:
+    bed = Bed(replace(RULE, t_delete_ns=SECOND_NS))
+    bed.memory.table.put(flow(1, used_ns=1))
+    use = SocketUse(1001, key(1), 0, 100, 0, 0)
+    bed.tell(SocketsAudited((use,)), 100 * SECOND_NS)
+    bed.memory.turn_away(flow(4))
+    commands = bed.tell(Reviewed(Topology(())), 100 * SECOND_NS)
+    gone = [each.cookies for each in commands if isinstance(each, Forget)]
+    assert frozenset({1004}) in gone
+    assert bed.memory.table.get(key(1)) is None
+    assert frozenset({1001}) in gone
+
+
+def test_a_connect_by_a_nic_that_is_not_armed_gets_no_filter() -> None:
+    bed = Bed(nic=replace(NIC, armed=False))
+    bed.memory.nics["nic"].owned = owning({1: THREAD})
+    assert written(bed.hears(syn())) == []
