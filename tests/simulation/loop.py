@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import selectors
 from collections.abc import Callable, Mapping
-from concurrent.futures import Executor, ThreadPoolExecutor
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from functools import partial
 from math import ceil
 from typing import Any, TypeVar, TypeVarTuple, Unpack
@@ -107,15 +107,19 @@ class WorldLoop(asyncio.SelectorEventLoop):
     def _answer(self, answer: asyncio.Future[_T], work: Callable[[], _T]) -> None:
         if answer.cancelled():
             return
-        with ThreadPoolExecutor(1) as pool:
-            done = pool.submit(work)
-            waited_ns = self._world.beside(done.exception)
+        done = list[Future[_T]]()
+
+        def run() -> None:
+            with ThreadPoolExecutor(1) as pool:  # it begins when its clock is its own
+                done.append(pool.submit(work))
+
+        waited_ns = self._world.beside(run)
 
         def settle() -> None:
             if answer.cancelled():
                 return
-            if (error := done.exception()) is None:
-                answer.set_result(done.result())
+            if (error := done[0].exception()) is None:
+                answer.set_result(done[0].result())
             else:
                 answer.set_exception(error)
 
