@@ -202,6 +202,7 @@ class TestGone:
                 view=replace(NIC, name=name), listeners=(), reads_by=lambda read: None,
                 reports_to=lambda report: None, close=lambda: None, name_now=lambda: new,
                 napi_ids=NapiIds(), nic=SimpleNamespace(netns=None), look_at_reads=lambda: None,
+                armed_again=False,
                 still_there=lambda: (_ for _ in ()).throw(OSError(errno.ENODEV, "gone")),
             )  # fmt: skip
 

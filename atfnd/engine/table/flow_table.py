@@ -19,7 +19,8 @@ from collections.abc import (
     Sequence,
     Set,
 )
-from dataclasses import dataclass, field, replace
+from copy import deepcopy
+from dataclasses import dataclass, field, fields, replace
 from enum import Enum
 from typing import NamedTuple, TypeVar
 
@@ -132,6 +133,12 @@ class FlowPending:
     weight: Weight | None = None
     rss: tuple[int, int | None] | None = None  # RSS's queue, by the RSS of this number
     unused_ns: int | None = None  # of a prefix rule: since then no flow has come by it
+
+    def __deepcopy__(self, memo: dict[int, object]) -> FlowPending:
+        """The one that all share stays that one."""
+        if self is _NONE_PENDING:
+            return self
+        return FlowPending(*(deepcopy(getattr(self, each.name), memo) for each in fields(self)))
 
 
 _NONE_PENDING = FlowPending()  # of all flows that have nothing of it; never changed
