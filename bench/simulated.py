@@ -193,6 +193,7 @@ class Simulated:
     def carry_out(self, plan: Plan) -> None:
         for action in in_order(plan):
             if action.queue is not None and action.new is not None:
+                follow.arrived(action, self.memory)
                 self._follow(action.queue, action.new)
             elif self.defers(action):
                 budget.ended(action, self.memory)

@@ -84,7 +84,7 @@ from atfnd.engine.filters.lost import lost
 from atfnd.engine.handshake import birth
 from atfnd.engine.handshake.handshake import Handshakes, keeps_order_from_birth, listeners, ordered
 from atfnd.engine.indirection import entries
-from atfnd.engine.ownership.follow import followed
+from atfnd.engine.ownership.follow import arrived, followed
 from atfnd.engine.placement import steer
 from atfnd.engine.placement.auto import applications
 from atfnd.engine.placement.place import belongs
@@ -568,7 +568,7 @@ class Engine:
 
     def _applied(self, outcome: Outcome) -> None:
         action = outcome.action
-        self._arrived(action)
+        arrived(action, self.memory)
         strays.record(outcome, self.memory)
         if (stray := audit.record(outcome, self.memory)) is not None:
             strays.note(stray, self.memory)
@@ -582,13 +582,8 @@ class Engine:
         elif not outcome.superseded:
             self._say(ReportOutcome(outcome))
 
-    def _arrived(self, action: Action) -> None:
-        """A queue is on its new CPU, or stays where it is."""
-        if action.queue is not None:
-            self.memory.nics[action.nic].lent.sent.pop(action.queue, None)
-
     def _move_ended(self, ended: Ended, now_ns: int) -> None:
-        self._arrived(ended.action)
+        arrived(ended.action, self.memory)
         budget.ended(ended.action, self.memory)
         key, verdict = ended.action.key, ended.verdict
         how, late, took_ns = ended.mechanism.value, ended.violations, ended.took_ns

@@ -39,6 +39,7 @@ class Machine:
             audit.record(Outcome(action, self.now_ns, 0, location, ""), self.memory)
             if action.queue is not None and action.new is not None:
                 self.nic = on_cpu(self.nic, action.queue, action.new)
+                follow.arrived(action, self.memory)
                 follow.followed("nic", action.queue, action.new, self.memory)
         return list(plan)
 

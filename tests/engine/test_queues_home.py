@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from atfnd.engine import audit
-from atfnd.engine.ownership.follow import followed
+from atfnd.engine.ownership.follow import arrived, followed
 from atfnd.engine.placement import steer
 from atfnd.engine.table import retire
 from atfnd.engine.table.flow_table import FlowTable
@@ -67,6 +67,7 @@ class Host:
     def carry_out(self, plan: Plan) -> list[Action]:
         done = []
         for action in in_order(plan):
+            arrived(action, self.memory)
             if action.queue is not None and self.puts_off:
                 continue
             done.append(action)

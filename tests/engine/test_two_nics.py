@@ -223,6 +223,7 @@ class Machine:
                     replace(q, cpu=action.new) if q.index == action.queue else q for q in nic.queues
                 ]
                 self.nics[action.nic] = replace(nic, queues=tuple(queues))
+                follow.arrived(action, self.memory)
                 follow.followed(action.nic, action.queue, action.new, self.memory)
         return list(plan)
 

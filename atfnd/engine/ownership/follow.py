@@ -40,6 +40,7 @@ from atfnd.model import (
 __all__ = [
     "TERMS",
     "along",
+    "arrived",
     "followed",
     "free",
     "home",
@@ -133,6 +134,12 @@ def along(flow: Flow, queue: Queue, nic: NicView, memory: Memory, now_ns: int) -
         return ()
     lent.moved_ns[queue.index], lent.sent[queue.index] = now_ns, flow.app_cpu
     return (_follow(nic, queue.index, flow.app_cpu, f"its owner runs on CPU {flow.app_cpu}"),)
+
+
+def arrived(action: Action, memory: Memory) -> None:
+    """What was asked for a queue has ended: it is on its new CPU, or stays where it is."""
+    if action.queue is not None:
+        memory.nics[action.nic].lent.sent.pop(action.queue, None)
 
 
 def followed(nic: str, queue: int, cpu: int, memory: Memory) -> None:
