@@ -432,7 +432,7 @@ FOUND_BY = {
     "a migrated thread's flow stays where its filter leads": 2,
     "a NIC that is taken up has every NIC's flows placed": 117,
     "an owner's flows are placed on the NIC of its queue": 57,
-    "a thread's flows are placed on the NIC of the one reported": 217,
+    "a thread's flows are placed on the NIC of the one reported": 257,
     "no action is outlived by its reason": 18,
     "a probe's claim of an earlier run is released": 69,
     "a setting that another program moved is written again": 9,
