@@ -102,7 +102,10 @@ class Moving:
     def look_at_link(self) -> None:
         """What the daemon does when rtnetlink says something."""
         lives = self.nic.lives
-        if not self.nic.changed() or not self.nic.refresh():
+        if not self.nic.changed():
+            return
+        self.nic.refresh()
+        if not self.nic.news():
             return
         facts = PortChanged(
             read_port(self.nic.view, self.nic.nic.interface, self.actuator.write_ns())

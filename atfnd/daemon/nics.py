@@ -213,7 +213,8 @@ class ServedNics:
     def look_again(self, session: NicSession) -> None:
         """Resolve a NIC's queues again; put back the CPUs and the filters that a flap or reset
         lost."""
-        changed = session.watch.refresh()
+        session.watch.refresh()
+        changed = session.watch.news()
         if not session.met:
             self._arming.meet(session)
         if changed:

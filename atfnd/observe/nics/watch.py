@@ -108,7 +108,9 @@ class NicWatch:
                 ring_size=nic.ring_size(),
                 stats=nic.stats(),
             )
+            self._heeded: tuple[bool, tuple[Queue, ...]] = False, ()
             self.refresh()
+            self.news()
             self._disturbed_ns = None  # a NIC that is only new to us was not disturbed
             undo.pop_all()
 
@@ -126,9 +128,9 @@ class NicWatch:
         """`report` is called with each new view from now on."""
         self._report = report
 
-    def refresh(self) -> bool:
-        """Read link and queues again; True when they have changed."""
-        before, stood = self.view, self._stands()
+    def refresh(self) -> None:
+        """Read link and queues again."""
+        stood = self._stands()
         queues = self.nic.queues()
         self.view = replace(self.view, up=self.nic.up(), queues=queues, rss=self.nic.rss())
         self.napi_ids.read(queue.napi_id for queue in queues if queue.napi_id is not None)
@@ -138,7 +140,12 @@ class NicWatch:
         if stood != self._stands():
             self.lives += 1
             self._disturbed_ns = time.monotonic_ns()
-        return (before.up, before.queues) != (self.view.up, queues)
+
+    def news(self) -> bool:
+        """Link or queues are others than at the last call, whichever `refresh` has read that. What
+        `queue_moved` notes is no news."""
+        before, self._heeded = self._heeded, (self.view.up, self.view.queues)
+        return before != self._heeded
 
     def _stands(self) -> tuple[object, ...]:
         """What a reset always changes: a NIC that comes up again has new NAPIs."""
@@ -196,7 +203,9 @@ class NicWatch:
 
     def queue_moved(self, index: int, cpu: int) -> None:
         """Note where a queue was put."""
-        queues = tuple(replace(q, cpu=cpu) if q.index == index else q for q in self.view.queues)
+        up, heeded = self._heeded
+        self._heeded = up, _moved(heeded, index, cpu)
+        queues = _moved(self.view.queues, index, cpu)
         self.view = replace(self.view, queues=queues)
         self._confined.update({q.index: (cpu, q.pid) for q in queues if q.index == index})
 
@@ -341,6 +350,10 @@ class NicWatch:
         if self._namespace is not None:
             self._namespace.close()
         self.nic.close()
+
+
+def _moved(queues: tuple[Queue, ...], index: int, cpu: int) -> tuple[Queue, ...]:
+    return tuple(replace(each, cpu=cpu) if each.index == index else each for each in queues)
 
 
 def nic_of(
