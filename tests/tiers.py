@@ -55,6 +55,8 @@ SMOKE = {"test_the_main_job_in_the_guest", "test_its_client_ends"}
 
 # Nothing runs beside them.
 ALONE = {
+    "test_gain_lab": "compares shares",
+    "test_measuring": "measures",
     "test_auto_lab": "threads with real-time priority, and shares of CPUs",
     "test_bench_harness": "measures",
     "test_bench_matrix": "measures",

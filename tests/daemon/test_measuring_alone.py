@@ -219,6 +219,9 @@ def test_what_cannot_be_compared_does_not_begin(
 
 def test_an_order_for_another_nic_does_not(measured: Measured) -> None:
     def order(step: MeasuringStep) -> None:
-        asyncio.get_running_loop().create_task(measured.bed.operator.disarm("eth1"))
+        tasks.append(asyncio.ensure_future(measured.bed.operator.disarm("eth1")))
 
+    tasks = list[asyncio.Future[None]]()
     assert measured.run(order).pairs == 4
+    assert [each.exception() for each in tasks] == [None] * len(tasks)
+    assert measured.bed.view("eth1") == (False, False)

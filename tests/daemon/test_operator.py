@@ -7,7 +7,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -22,7 +22,7 @@ from atfnd.daemon.session import NicSession, Sessions
 from atfnd.engine.event import TakenUp
 from atfnd.engine.table.flow_table import FlowTable
 from atfnd.errors import OperatorError
-from atfnd.model import FlowState, Restored
+from atfnd.model import FlowState, NicView, Restored
 from atfnd.observe.nics.watch import NicWatch
 from atfnd.program.balance import BALANCER
 from atfnd.program.cpuset import CGROUPS
@@ -78,7 +78,7 @@ class Bed:
         cpus = anything(
             arm=lambda: self.calls.append(("cpus armed",)),
             take_back=lambda: self.calls.append(("cpus taken back",)),
-            pause=lambda views: self._release(),
+            pause=self._release,
         )
         journal = anything(names=lambda nic: self.named)
         self.operator = OperatorCommands(
@@ -101,9 +101,10 @@ class Bed:
             raise OSError(errno.EIO, os.strerror(errno.EIO))
         return list(self.result)
 
-    def _release(self) -> list[str]:
+    def _release(self, views: Mapping[str, NicView]) -> list[str]:
         """Cgroups get their CPUs back, but for those that are returned."""
-        self.calls.append(("cpus released", CGROUPS))
+        armed = sorted(name for name, view in views.items() if view.armed)
+        self.calls.append(("cpus released", armed))
         return []
 
     def view(self, nic: str = "eth0") -> tuple[bool, bool]:
@@ -196,7 +197,7 @@ def test_a_pause_ends_moves_then_takes_all_out_and_is_recorded(bed: Bed) -> None
         ("take out", "eth0", False),
         ("taken out", "eth0", False),
         ("take", TakenUp("eth0")),
-        ("cpus released", CGROUPS),
+        ("cpus released", ["eth1"]),
     ]
     assert (bed.view(), bed.recorded()[1]) == ((False, True), True)
 
@@ -205,7 +206,7 @@ def test_a_nic_that_is_paused_is_undone_again_only_if_something_is_left(bed: Bed
     bed.did(bed.operator.pause)
     assert bed.did(bed.operator.pause)
     bed.named = False
-    assert bed.did(bed.operator.pause) == [("cpus released", CGROUPS)]
+    assert bed.did(bed.operator.pause) == [("cpus released", ["eth1"])]
     bed.undo_journal.note("eth0", "rss", "default")
     assert bed.did(bed.operator.pause)
 
@@ -258,7 +259,7 @@ def test_a_restore_leaves_the_nic_disarmed_also_for_the_next_run(bed: Bed) -> No
         ("take out", "eth0", False),
         ("taken out", "eth0", False),
         ("take", TakenUp("eth0")),
-        ("cpus released", CGROUPS),
+        ("cpus released", ["eth1"]),
     ]
 
 
@@ -277,7 +278,7 @@ def test_at_a_stop_every_nic_is_undone_and_orders_hold(bed: Bed) -> None:
     out = [each for each in bed.calls if each[0] == "take out"]
     assert out == [("take out", "eth0", False), ("take out", "eth1", False)]
     assert bed.operator.restored == bed.result * 2
-    assert bed.calls[-1] == ("cpus released", CGROUPS)
+    assert bed.calls[-1] == ("cpus released", [])
     assert bed.recorded() == (True, False)
 
 

@@ -139,7 +139,7 @@ class Balancers:
         if not there.alive:
             return None
         there.read = frozenset(there.listed)
-        freed = {irq for irq, of in self.left_alone.items() if of == pid}
+        freed = self.freed_in(pid)
         self._found |= (freed & self.named(pid)) - there.read
         return there.read
 
@@ -160,8 +160,10 @@ class Balancers:
             raise TimeoutError("timed out")
 
     def _check(self, there: Balancer, wanted: set[int]) -> None:
-        world, read, held = self._world, there.read or frozenset(), self.named(there.pid)
-        if (lost := there.theirs - wanted) and lost <= read:
+        if (read := there.read) is None:
+            self._world.broken("foreign ban", f"irqbalance {there.pid} is not asked what it knows")
+        world, held = self._world, self.named(there.pid)
+        if (lost := there.theirs - wanted) & read:
             world.broken("foreign ban", f"irqbalance is asked to move {lost}, which others banned")
         world.seen["excused: somebody was quicker than a look and a ban"] += bool(lost)
         there.theirs -= lost
@@ -180,6 +182,10 @@ class Balancers:
         """Bans of this irqbalance that the journal names."""
         journal = self.journal()
         return set() if journal is None else {ban.irq for ban in bans(journal) if ban.pid == pid}
+
+    def freed_in(self, pid: int) -> set[int]:
+        """Interrupts that an admin had this irqbalance move again."""
+        return {irq for irq, of in self.left_alone.items() if of == pid}
 
     def left(self, irqs: Collection[int]) -> set[int]:
         """Those of these interrupts that an irqbalance leaves alone because atfnd asked it to."""

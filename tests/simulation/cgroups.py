@@ -29,6 +29,7 @@ __all__ = ["APPS", "REFUSALS", "Cgroups", "Group"]
 TOP = Path("/sys/fs/cgroup")
 APPS = "/apps"  # what an admin made for applications
 LOOK_NS, WRITE_NS = 20_000, 30_000
+QUICK_NS = 50_000_000  # atfnd looks at a cgroup and writes it within this time
 REFUSALS = errno.EACCES, errno.EBUSY, errno.ENOSPC, errno.ENODEV, errno.EINVAL
 
 
@@ -39,7 +40,9 @@ class Group:
         self.id, self.parent, self.asks = id, parent, asks
         self.children: list[Group] = []
         self.found = "" if asks is None else format_cpulist(asks)  # as the admin has it
-        self.read: str | None = None  # what atfnd last read of it
+        self.read: str | None = None  # what atfnd last read of it,
+        self.read_ns = -QUICK_NS  # and when
+        self.uncertain = False  # a daemon may not know what its last run did to it
         self.pins: dict[int, frozenset[int]] = {}  # and what its threads were pinned to then
         self.theirs = False  # the admin wrote it after atfnd
         self.noticed = False  # and atfnd has read that
@@ -70,7 +73,6 @@ class Cgroups:
         self.refusals: list[int] = []  # of writes to come
         self.refused = 0
         self._forgets_pins = False
-        self._uncertain = False  # a daemon may not know all of what its last run did
         self.journal: Callable[[], UndoJournal | None] = lambda: None
         self.os = SimpleNamespace(
             sched_getaffinity=self._affinity_of, sched_setaffinity=self._pin_again
@@ -161,7 +163,7 @@ class Cgroups:
             self._world.seen["excused: an admin wrote what atfnd had written"] += 1
             return
         self._world.note("admin sets cpus", f"an admin sets {group.id.path} to {text or 'empty'}")
-        group.asks, group.found = cpus, text
+        group.asks, group.found, group.uncertain = cpus, text, False
         group.theirs, group.noticed = held is not None, False
         self._changed(group)
 
@@ -172,7 +174,8 @@ class Cgroups:
 
     def restarted(self) -> None:
         """A daemon starts whose disk failed it: it may not know what the last one wrote."""
-        self._uncertain = True
+        for group in self.every():
+            group.uncertain = True
 
     # ---- what atfnd asks
 
@@ -277,13 +280,14 @@ class Cgroups:
         undone = self._same(text, held.original)
         if not undone and held.wrote != text:
             world.broken("journal", f"{group.id.path} is written: {text}, the journal has {held}")
-        if self._uncertain and not self._same(group.found, held.original):
+        if group.uncertain and not self._same(group.found, held.original):
             world.seen["excused: the disk lost what was an admin's"] += 1
             group.found, group.noticed = held.original, False
+        group.uncertain = False
         if group.noticed:
             how = f"{group.id.path} is written: {text}, and an admin set {group.found} after atfnd"
             world.broken("foreign cpuset", how)
-        if group.text != group.read:
+        if group.text != group.read and world.clock_ns() - group.read_ns < QUICK_NS:
             world.seen["excused: an admin was quicker than a look and a write"] += 1
             group.found = held.original
         elif not self._same(group.found, held.original):
@@ -299,7 +303,7 @@ class Cgroups:
                     world.broken("pin", f"thread {tid} is pinned to {cpus}, which is overruled")
 
     def _is_read(self, group: Group) -> str | None:
-        group.read = group.text
+        group.read, group.read_ns = group.text, self._world.clock_ns()
         held = self.held(group)
         group.noticed |= group.theirs and held is not None
         return group.text

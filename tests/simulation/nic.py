@@ -101,7 +101,7 @@ class WorldNic:
         self.refusals: deque[int] = deque()  # errnos of setting writes to come
         self.unreadable: deque[int] = deque()  # errnos of reads to come
         self.values: dict[str, str] = {}
-        self.balanced: dict[str, set[str]] = {}  # what irqbalance ever set
+        self.balanced: dict[str, str] = {}  # what irqbalance set last
         for index in range(queues):
             self.values |= {f"queue-cpu:{index}": str(index % cpus), f"rps-cpus:{index}": ""}
             self.values |= {f"rps-flow-cnt:{index}": "0", f"xps-cpus:{index}": ""}
@@ -316,7 +316,7 @@ class WorldNic:
         stop."""
         if int(value) in self.offline:
             return
-        self.balanced.setdefault(name, set()).add(value)
+        self.balanced[name] = value
         if self.values[name] == self.untouched[name]:
             self.untouched[name] = value
         self._set(name, value, FOREIGN)

@@ -775,8 +775,8 @@ class Run:
         for name, value in nic.values.items():
             if value != nic.untouched[name]:
                 was = nic.untouched[name]
-                if value in nic.balanced.get(name, ()):
-                    self.world.seen["excused: as irqbalance set it once"] += 1
+                if value == nic.balanced.get(name):
+                    self.world.seen["excused: as irqbalance set it last"] += 1
                     continue
                 if name.startswith("queue-cpu") and (nic.offline or value == nic.found[name]):
                     self.world.seen["excused: as found, before the link or a CPU went"] += 1
@@ -1078,7 +1078,7 @@ class Run:
             return
         ours = {irq for irq, name in nic.interrupts().items() if name not in view.manual}
         for pid, there in balancers.here.items():
-            if moved := ours - there.listed - {*balancers.left_alone}:
+            if moved := ours - there.listed - balancers.freed_in(pid):
                 self.world.broken("agree", f"irqbalance {pid} may move {moved} of {nic.name}")
 
 
