@@ -30,9 +30,9 @@ from atfnd.engine.command import (
     ReleaseClaim,
     ReportEnd,
     ReportOutcome,
+    TakeOut,
     TellMoves,
     WriteSettings,
-    actions_of,
 )
 from atfnd.engine.engine import Engine
 from atfnd.engine.event import (
@@ -224,7 +224,9 @@ class Executor:
 
         def withdraw() -> Plan:
             commands = self.decide(UndoDue(session.name, permit.why))
-            return tuple(action for each in commands for action in actions_of(each))
+            self.carry_out(each for each in commands if not isinstance(each, TakeOut))
+            plans = (each.plan for each in commands if isinstance(each, TakeOut))
+            return tuple(action for plan in plans for action in plan)
 
         def report(outcomes: Sequence[Outcome]) -> None:
             self.take(TakenOut(session.name, tuple(outcomes)))
@@ -285,6 +287,8 @@ class Executor:
             said = self._moves_of(self._sessions[command.nic]).want(command.wanted)
         except OSError as error:
             if error.errno not in (errno.ENODEV, errno.ENOENT):
+                self.still(self._sessions[command.nic])
+                self.take(*dropped)
                 raise
             return dropped  # the loop is about to hear of that
         return self._reported(said)
@@ -388,4 +392,8 @@ class Executor:
         if key.wide:
             return self._engine.anyone_at(key, self._observer.inventory())
         cookie = session.socket_of(key)
-        return cookie is not None and KeepFilter(action) in self.decide(HeirFound(action, cookie))
+        if cookie is None:
+            return False
+        commands, keep = self.decide(HeirFound(action, cookie)), KeepFilter(action)
+        self.carry_out(each for each in commands if each != keep)
+        return keep in commands

@@ -208,8 +208,8 @@ class Measuring:
 
     async def _read(self, session: NicSession, costs: Costs, pids: set[int]) -> SlotReading:
         watch = session.watch
-        reads, addresses = self._observer.reads(session.name), watch.addresses()
         try:
+            reads, addresses = self._observer.reads(session.name), watch.addresses()
             return await asyncio.to_thread(costs.read, watch.view, addresses, [*pids], reads)
         except OSError as gone:
-            raise _EndedEarlyError(f"it cannot be read: {gone.strerror}") from None
+            raise _EndedEarlyError(f"it cannot be read: {gone.strerror or gone}") from None

@@ -114,7 +114,7 @@ class OperatorCommands:
             return
         self._order("resume", nic)
         self._log.add("resume", "resumed", "asked for", nic=nic)
-        session.watch.resume()
+        self._switch(session, NicWatch.resume)
         self._arming.take_back(session)
         self._cpu_exclusion.take_back()
         self.bring_back(session, manual=True)
@@ -159,7 +159,8 @@ class OperatorCommands:
     def bring_back(self, session: NicSession, *, manual: bool = False) -> None:
         """End a pause, whoever began it, if it has not ended; `manual`: also take over again what
         another program moved."""
-        armed, name = session.watch.resume(), session.name
+        self._switch(session, NicWatch.resume)
+        armed, name = session.view.armed, session.name
         with self._nics.while_there(session):
             self._arming.meet(session)
             if armed:
@@ -170,7 +171,7 @@ class OperatorCommands:
     def arm_now(self, session: NicSession, why: str) -> None:
         """From now on we may write to it."""
         name, old = session.name, _standing(session)
-        session.watch.arm(True)
+        self._switch(session, lambda watch: watch.arm(True))
         self._log.add("arm", "armed", why, nic=name, old=old, new=_standing(session))
         with self._nics.while_there(session):
             self._nics.look_again(session)
@@ -195,12 +196,7 @@ class OperatorCommands:
         refused = list[str]()
 
         def switch(session: NicSession) -> None:
-            try:
-                off(session.watch)
-            except OSError as refusal:
-                why = refusal.strerror or str(refusal)
-                what = "what was read until now is not counted"
-                self._log.add("refused", what, why, nic=session.name)
+            if (why := self._switch(session, off)) is not None:
                 refused.append(f"it could not be read: {why}")
 
         def still(session: NicSession) -> None:
@@ -213,6 +209,18 @@ class OperatorCommands:
             for session in sessions:
                 ending.callback(switch, session)
         return refused
+
+    def _switch(self, session: NicSession, change: Callable[[NicWatch], object]) -> str | None:
+        """Change how a NIC stands; that is in force, whatever fails. Returns why what was read
+        until now is not counted, if so."""
+        try:
+            change(session.watch)
+        except OSError as refusal:
+            why = refusal.strerror or str(refusal)
+            what = "what was read until now is not counted"
+            self._log.add("refused", what, why, nic=session.name)
+            return why
+        return None
 
     def _take_out(self, session: NicSession, why: str) -> list[Restored]:
         """Undo every filter and every setting of ours. The NIC is off, and undoing does not arm

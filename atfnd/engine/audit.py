@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from atfnd.engine.filters import budget
@@ -174,10 +174,9 @@ def check_sockets(uses: Iterable[SocketUse], nics: Mapping[str, NicView], memory
                   now_ns: int) -> Plan:  # fmt: skip
     """Audit: end flows whose socket is gone, note those in use, expire idle ones."""
     table, memory.audited_ns = memory.table, now_ns
-    alive: set[FlowKey] = set()
+    alive: dict[FlowKey, None] = {}  # in the order of `uses`
     plan: list[Action] = []
     turned_away = {flow.cookie for flow in table.overflowed.values()}
-    t_delete_ns: dict[str, int] = {}  # by rule
     for use in uses:
         if use.cookie in turned_away:
             turned_away.discard(use.cookie)
@@ -185,29 +184,37 @@ def check_sockets(uses: Iterable[SocketUse], nics: Mapping[str, NicView], memory
         flow = table.get(use.key)
         if flow is None or flow.cookie != use.cookie:
             continue
-        alive.add(use.key)
+        alive[use.key] = None
         after = _refreshed(flow, use, nics.get(flow.nic), memory, now_ns)
         if after is not flow:
             table.put(after)
-        if after.rule_name not in t_delete_ns:
-            idle_ns = memory.in_force.idle_ns(after.rule_name)
-            t_delete_ns[after.rule_name] = t_delete_in_force_ns(idle_ns, len(table), table.capacity)
-        rests_ns = t_delete_ns[after.rule_name]
-        if now_ns - after.used_ns > rests_ns and after.state is not FlowState.MANUAL:
-            # one that is MANUAL would be steered again at its next use, if it were forgotten
-            plan += idle(after.cookie, memory, f"idle for more than {rests_ns / 1e9:.1f} s")
     for flow in [each for each in table.overflowed.values() if each.cookie in turned_away]:
         del table.overflowed[flow.key]  # its socket is gone
     for tid in [tid for tid in memory.thread_cpu if not table.of_thread(tid)]:
         del memory.thread_cpu[tid]
     for tid in [tid for tid in memory.cpusets if not table.of_thread(tid)]:
         del memory.cpusets[tid]
-    for key in table.others(alive):
+    for key in table.others(alive.keys()):
         flow = table.get(key)
         if flow is not None and (not key.wide or key.listens):
             # else `prefix_rules` knows when it ends
             plan += gone(flow.cookie, memory, "its socket is gone")
+    plan += _expired(alive, memory, now_ns)
     return tuple({(a.key, a.kind): a for a in plan}.values())
+
+
+def _expired(alive: Iterable[FlowKey], memory: Memory, now_ns: int) -> Iterator[Action]:
+    """The idle ones go, the sooner the fuller the table is: with each that goes it is less full.
+    One that is MANUAL would be steered again at its next use, if it were forgotten."""
+    table, idle_ns = memory.table, dict[str, int]()
+    for flow in filter(None, map(table.get, alive)):
+        if flow.state is FlowState.MANUAL:
+            continue
+        if flow.rule_name not in idle_ns:
+            idle_ns[flow.rule_name] = memory.in_force.idle_ns(flow.rule_name)
+        after_ns = t_delete_in_force_ns(idle_ns[flow.rule_name], len(table), table.capacity)
+        if now_ns - flow.used_ns > after_ns:
+            yield from idle(flow.cookie, memory, f"idle for more than {after_ns / 1e9:.1f} s")
 
 
 def threads_ended(tids: Collection[int], memory: Memory) -> None:

@@ -221,6 +221,7 @@ class Engine:
         for outcome in event.outcomes:
             self._applied(outcome)
         retire.taken_out(event.nic, event.outcomes, self.memory)
+        entries.forget(event.nic, self.memory)
 
     def _filters_listed(self, event: FiltersListed, now_ns: int) -> None:
         """A filter is missing because the NIC lost it (we write it again) or because another
@@ -673,6 +674,7 @@ class Engine:
         """A new policy may not want the filter of this port."""
         if (record := self.memory.table.record(port)) is not None:
             record.own().unjudged = unjudged
+            record.done()
 
     def _unjudged_ports(self) -> list[Flow]:
         table = self.memory.table

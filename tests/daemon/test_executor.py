@@ -183,6 +183,8 @@ def test_what_else_goes_wrong_is_passed_on(bed: Bed) -> None:
     bed.moves("nic").refuses = errno.ENOSPC
     with pytest.raises(OSError, match="No space"):
         bed.executor.carry_out([Begin("nic", (WANTED,))])
+    assert MovesDropped("nic", [key(1)]) in bed.heard  # nothing waits for an answer
+    assert bed.sessions["nic"].moves is None
 
 
 def test_an_action_that_outlived_its_reason_is_not_written(bed: Bed) -> None:

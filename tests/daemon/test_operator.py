@@ -167,6 +167,19 @@ def test_a_counter_that_cannot_be_read_keeps_no_pause_from_being_in_force(bed: B
     assert ("take out", "eth0", False) in did
 
 
+@pytest.mark.parametrize("order", ["arm", "resume"])
+def test_a_counter_that_cannot_be_read_keeps_no_nic_from_being_steered(
+    bed: Bed, order: str
+) -> None:
+    bed.did(bed.operator.disarm if order == "arm" else bed.operator.pause)
+    unreadable(bed)
+    did = bed.did(getattr(bed.operator, order))
+    assert bed.view() == (True, False)
+    assert ("meet", "eth0", True) in did
+    assert isinstance(did[-1], tuple)
+    assert did[-1][0] == "take"
+
+
 def test_a_counter_that_cannot_be_read_keeps_nothing_from_being_restored(bed: Bed) -> None:
     unreadable(bed)
     did = bed.did(bed.operator.restore)

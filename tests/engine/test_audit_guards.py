@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from atfnd.engine import audit
-from atfnd.engine.table.flow_table import FlowTable
+from atfnd.engine.table.flow_table import FlowTable, t_delete_in_force_ns
 from atfnd.engine.table.memory import Memory
 from atfnd.model import Action, ActionKind, Filter, Flow, FlowState, Match, Move, Outcome, SocketUse
 from tests.values import NIC, flow, key, memory_of, one_rule
@@ -202,6 +202,20 @@ def test_an_idle_entry_ends_but_not_one_that_is_left_alone() -> None:
         known = memory(flow(1, state=state, used_ns=used_ns))
         audit.check_sockets([use], {"nic": NIC}, known, NOW_NS)
         assert (entry(known) is None) is ends
+
+
+def test_a_full_table_forgets_only_as_many_idle_flows_as_make_it_less_full() -> None:
+    """T_delete grows as the table empties: one audit does not forget them all."""
+    idle = [flow(n, used_ns=NOW_NS - 5 * 10**8) for n in range(100)]
+    uses = [SocketUse(1000 + n, key(n), 1, 101, 1, 0) for n in range(100)]
+    known = memory(*idle)
+    audit.check_sockets(uses, {"nic": NIC}, known, NOW_NS)
+    left = len(known.table)
+    rests_ns = [t_delete_in_force_ns(10**9, count, 100) for count in (left, left + 1)]
+    assert rests_ns[1] < 5 * 10**8 <= rests_ns[0]
+    half_dead = memory(*idle)
+    audit.check_sockets(uses[:50], {"nic": NIC}, half_dead, NOW_NS)
+    assert len(half_dead.table) == 50  # with those it was full enough
 
 
 def test_the_socket_that_has_a_flows_addresses_now_does_not_keep_an_earlier_ones_alive() -> None:

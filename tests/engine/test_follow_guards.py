@@ -195,6 +195,23 @@ def test_a_queue_is_on_its_way_until_that_ends(end: MovesReported | MovesDropped
     assert lent.sent == {}
 
 
+def test_what_ends_late_does_not_end_the_way_to_a_newer_cpu() -> None:
+    known = memory(owned={1: MINE})
+    lent = known.lent_of(NIC)
+    lent.sent[1] = 3
+    follow.arrived(SENT, known)  # to CPU 2, where it was to go before
+    assert lent.sent == {1: 3}
+    follow.arrived(replace(SENT, new=3), known)
+    assert lent.sent == {}
+
+
+def test_a_queue_that_is_to_leave_a_cpu_makes_room_there() -> None:
+    crowd = replace(NIC, queues=tuple(replace(q, cpu=1 if q.index == 1 else 2) for q in NIC.queues))
+    known = memory(owned={1: MINE})
+    known.lent_of(crowd).sent.update({0: 0, 3: 3})
+    assert follow.may_follow(used(1, 2), crowd.queues[1], crowd, known)
+
+
 def test_a_guest_is_who_is_led_to_the_queue_of_another() -> None:
     for owner, is_guest in ((MINE, False), (("thread", 200), True)):
         assert follow.is_guest(led(1, 1), NIC, memory(owned={1: owner})) is is_guest

@@ -244,6 +244,15 @@ def test_a_nic_that_is_not_armed_asks_nothing_and_gets_no_filter_for_a_port() ->
     assert not bed.engine.handshakes.listening(bed.memory)  # nothing of it is left to look at
 
 
+def test_a_nic_that_is_not_armed_leaves_the_port_of_another_nic() -> None:
+    bed = Bed(nic=replace(EXACT_WINS, armed=False))
+    bed.hears(listening())
+    bed.memory.table.put(flow(0, key=PORT, cookie=1, nic="other"))
+    bed.hears(SocketGone(61, 1))
+    bed.looks()
+    assert bed.memory.table.get(PORT) is not None
+
+
 def test_a_nic_whose_listeners_are_not_known_is_not_looked_at() -> None:
     bed = Bed()
     assert bed.looks() == []

@@ -253,3 +253,33 @@ def test_a_look_at_what_waits_and_goes_astray_does_not_read_the_whole_table(
     engine.handle(SocketsAudited(()), 3 * SECOND_NS)
     engine.handle(RemainsDue(frozenset()), 3 * SECOND_NS)
     engine.handle(Tick(), 4 * SECOND_NS)
+
+
+def test_a_flow_of_which_nothing_is_pending_any_more_takes_no_room_for_it() -> None:
+    table = FlowTable(8)
+    table.put(flow(1))
+    none = FlowTable(8)
+    none.put(flow(1))
+    at_rest = none.record(key(1))
+    assert at_rest is not None
+    pending: list[tuple[Callable[[], object], Callable[[], object]]] = [
+        (lambda: table.hash(key(1), Hashed(3)), lambda: table.hash(key(1), None)),
+        (lambda: table.plan(key(1), True), lambda: table.plan(key(1), False)),
+        (lambda: table.leave(key(1)), table.stay),
+    ]
+    for begins, ends in pending:
+        begins()
+        ends()
+        record = table.record(key(1))
+        assert record is not None
+        assert record.pending is at_rest.pending
+
+
+def test_what_was_weighed_on_one_nic_is_not_known_of_another() -> None:
+    table = FlowTable(8)
+    table.put(flow(1))
+    record = table.record(key(1))
+    assert record is not None
+    record.own().rss, record.own().unused_ns = (1, 7), 5
+    table.put(replace(flow(1), nic="other"))
+    assert (record.pending.rss, record.pending.unused_ns) == (None, None)

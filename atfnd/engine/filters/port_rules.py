@@ -158,13 +158,13 @@ def look(
     return tuple(births)
 
 
-def forget_closed(listeners: Listeners, memory: Memory) -> None:
+def forget_closed(nic: str, listeners: Listeners, memory: Memory) -> None:
     """On a NIC that is not armed, a port is forgotten with its last listener, unless a rule of it
     is still in the NIC."""
     for key in list(listeners.closed_ns):
         entry = memory.table.get(key)
         if entry is None or entry.location is None:
-            if entry is not None:
+            if entry is not None and entry.nic == nic:
                 memory.table.remove(key)
             listeners.forget(key)
 

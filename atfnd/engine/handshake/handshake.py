@@ -150,7 +150,7 @@ class Handshakes:
         if known is None:
             return ()
         if not nic.armed:
-            port_rules.forget_closed(known, memory)
+            port_rules.forget_closed(nic.name, known, memory)
             return ()
         return port_rules.look(nic, by_order, known, uses, memory, now_ns)
 

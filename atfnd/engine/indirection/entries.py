@@ -33,7 +33,7 @@ from atfnd.model import (
     Rss,
 )
 
-__all__ = ["EntryOf", "leave_alone", "look", "plan", "record", "wait", "wait_no_more"]
+__all__ = ["EntryOf", "forget", "leave_alone", "look", "plan", "record", "wait", "wait_no_more"]
 
 EntryOf = Callable[[FlowKey], int | None]
 
@@ -52,6 +52,13 @@ def wait_no_more(nic: str, memory: Memory) -> None:
     """Look at no flow's entry in the next plan."""
     for key in [*memory.table.planned(nic)]:
         memory.table.plan(key, False)
+
+
+def forget(nic: str, memory: Memory) -> None:
+    """What is known of the entries of a NIC is void: its table is not ours any more."""
+    memory.nics[nic].buckets = None
+    _unknown(nic, memory)
+    wait_no_more(nic, memory)
 
 
 def look(nic: NicView, entry_of: EntryOf, memory: Memory) -> None:
@@ -127,9 +134,7 @@ def record(
 def leave_alone(nic: NicView, memory: Memory, why: str) -> list[Flow]:
     """Another program wrote the table: leave its flows alone until the operator takes them back.
     Returns them."""
-    memory.nics[nic.name].buckets = None
-    _unknown(nic, memory)
-    wait_no_more(nic.name, memory)
+    forget(nic.name, memory)
     flows = [flow for flow in memory.table if flow.nic == nic.name and flow.state in _BY_ENTRY]
     gone = [replace(f, state=FlowState.MANUAL, target_queue=None, why=why) for f in flows]
     for flow in gone:
@@ -142,14 +147,14 @@ def _of(nic: NicView, memory: Memory) -> Buckets:
     shape = (nic.rss.key, len(nic.rss.table)) if nic.rss else (b"", 0)
     known = memory.nics[nic.name].buckets
     if known is None or known.shape != shape:
-        _unknown(nic, memory)
+        _unknown(nic.name, memory)
         known = memory.nics[nic.name].buckets = Buckets(shape)
     return known
 
 
-def _unknown(nic: NicView, memory: Memory) -> None:
+def _unknown(nic: str, memory: Memory) -> None:
     """Which flow hashes to which entry is not known any more."""
-    for key in [key for keys in memory.table.hashed(nic.name).values() for key in keys]:
+    for key in [key for keys in memory.table.hashed(nic).values() for key in keys]:
         memory.table.hash(key, None)
 
 

@@ -112,8 +112,8 @@ def may_follow(flow: Flow, queue: Queue, nic: NicView, memory: Memory) -> bool:
     cpus = memory.online(nic) - memory.in_force.dedicated
     most = most_on_a_cpu(len(nic.queues), len(cpus | {flow.app_cpu}))
     known = memory.nics[nic.name]
-    there = {each.index for each in nic.queues if each.cpu == flow.app_cpu}
-    there |= {index for index, cpu in known.lent.sent.items() if cpu == flow.app_cpu}
+    sent = known.lent.sent
+    there = {q.index for q in nic.queues if sent.get(q.index, q.cpu) == flow.app_cpu}
     if queue.index in there or len(there) < most:
         return True
     known.owned = {q: each for q, each in known.owned.items() if q != queue.index}
@@ -138,8 +138,9 @@ def along(flow: Flow, queue: Queue, nic: NicView, memory: Memory, now_ns: int) -
 
 def arrived(action: Action, memory: Memory) -> None:
     """What was asked for a queue has ended: it is on its new CPU, or stays where it is."""
-    if action.queue is not None:
-        memory.nics[action.nic].lent.sent.pop(action.queue, None)
+    sent = memory.nics[action.nic].lent.sent
+    if action.queue is not None and sent.get(action.queue) == action.new:
+        del sent[action.queue]  # else it has been sent elsewhere since
 
 
 def followed(nic: str, queue: int, cpu: int, memory: Memory) -> None:

@@ -314,7 +314,7 @@ class FlowTable:
         if old.cookie != flow.cookie and not flow.key.wide:
             self._begun += 1
             record.generation = self._begun
-            self._stay(flow.key, record, old.cookie)
+            self._has_left(flow.key, record, old.cookie)
         if old.cookie != flow.cookie or old.thread != flow.thread:
             self._not_used_by(old)
             self._used_by(flow)
@@ -329,7 +329,7 @@ class FlowTable:
         flow = self._slots[record.slot]
         assert flow is not None
         self._forget(key)
-        self._stay(key, record, flow.cookie)
+        self._has_left(key, record, flow.cookie)
         self._count(flow, -1)
         self._end_of(flow.nic)
         self._not_used_by(flow)
@@ -354,6 +354,11 @@ class FlowTable:
         self.writes(key, None)
         self.hash(key, None)
         self.plan(key, False)
+        record = self._records[key]
+        if record.pending is not _NONE_PENDING:  # figures of this NIC
+            own = record.own()
+            own.weight = own.rss = own.unused_ns = None
+            record.done()
 
     # ---- what is remembered of a flow, until its entry ends
 
@@ -502,7 +507,8 @@ class FlowTable:
         """No flow is to go any more. Returns those that were."""
         were = {*self._leaving}
         for key in were:
-            self._records[key].pending.leaves = False
+            self._records[key].own().leaves = False
+            self._records[key].done()
         self._leaving.clear()
         return were
 
@@ -510,10 +516,11 @@ class FlowTable:
         """The flows that the policy leaves alone and that have an entry."""
         return self._leaving
 
-    def _stay(self, key: FlowKey, record: FlowRecord, cookie: int) -> None:
+    def _has_left(self, key: FlowKey, record: FlowRecord, cookie: int) -> None:
         """The socket of a flow that was to go has ended, or its entry."""
         if record.pending.leaves:
             record.own().leaves = False
+            record.done()
             del self._leaving[key]
             self.left_behind.add(cookie)
 
@@ -526,6 +533,7 @@ class FlowTable:
         if old is hashed:
             return
         record.own().hashed = hashed
+        record.done()
         if old is not None:
             _sort(self._of(key).hashed, old.entry, key, False)
         if hashed is not None:
@@ -540,6 +548,7 @@ class FlowTable:
         record = self._records.get(key)
         if record is not None and record.pending.planned != planned:
             record.own().planned = planned
+            record.done()
             _mark(self._of(key).planned, key, planned)
 
     def planned(self, nic: str) -> Collection[FlowKey]:

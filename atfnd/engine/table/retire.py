@@ -83,4 +83,3 @@ def taken_out(name: str, outcomes: Iterable[Outcome], memory: Memory) -> None:
     for flow in [flow for flow in memory.table.steered(name) if flow.key not in kept]:
         memory.table.put(replace(flow, location=None, target_queue=None))
     memory.nics[name].strays.clear()
-    memory.nics[name].buckets = None
