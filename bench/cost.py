@@ -14,10 +14,10 @@ import json
 import resource
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
 import psutil
 
+from atfnd.observe.processes.cpu_time import ran_ns
 from bench import plot
 from bench.bed import Bed, lab_bed
 from bench.children import child, program, until
@@ -42,11 +42,7 @@ STEERED_BYTES, UNSTEERED_BYTES = 1024.0, 8.0
 
 def cpu_ns(pid: int) -> int:
     """CPU time of every thread of a process, in ns; finer than stat's ticks."""
-    total = 0
-    for path in Path(f"/proc/{pid}/task").glob("*/schedstat"):
-        with contextlib.suppress(ProcessLookupError, FileNotFoundError):
-            total += int(path.read_text().split()[0])
-    return total
+    return sum((ran_ns([pid]) or {}).values())
 
 
 def memory_bytes(pid: int) -> int:

@@ -20,13 +20,13 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from atfnd.errors import OperatorError
+from atfnd.observe.machine.softnet import handoffs
 from bench import plot
 from bench.bed import Bed, BedMaker, lab_bed
 from bench.children import Child, child, pin, program
 from bench.contenders import contenders
 from bench.meter import Meter, Totals
 from bench.report import Report, Target
-from bench.softnet import handovers
 from bench.stats import Estimate, median, ratios
 
 __all__ = ["LAB", "PORTS", "SIMNIC", "Load", "measure", "report", "run", "streams"]
@@ -93,7 +93,7 @@ def _shares(
     """Run one mode over streams that are already flowing; the last three fields of `Run`."""
     settled = [0, 0]
     time.sleep(load.settle_s)
-    start, interrupts = meter.totals(), handovers()
+    start, interrupts = meter.totals(), handoffs() or 0
     for move in range(load.moves):
         if mode == "migrating":
             for number, server in enumerate(servers):
@@ -107,7 +107,7 @@ def _shares(
     for server in servers:
         server.check()
     whole = meter.totals().since(start)
-    interrupts = handovers() - interrupts
+    interrupts = (handoffs() or 0) - interrupts
     skbs = whole.local_skbs + whole.remote_skbs + whole.unknown_skbs
     calm_counts = whole._replace(local_bytes=settled[0], remote_bytes=settled[1])
     return _share(whole), _share(calm_counts), 1000 * interrupts / skbs

@@ -17,7 +17,6 @@ from bench import guest, locality, ordering_report, plot, reaction, rules
 from bench.bed import Bed
 from bench.contenders import contenders
 from bench.netns import inode
-from bench.softnet import handovers
 
 ROUNDS = 6
 
@@ -133,13 +132,6 @@ def test_only_a_nic_with_arfs_runs_it() -> None:
     assert list(contenders(bed)) == ["rss", "rfs", "atfnd"]
     with_arfs = Bed("eth0", "eth0", None, "peer", "10.0.0.1", 2, (0, 1), arfs=True)
     assert list(contenders(with_arfs)) == ["rss", "rfs", "arfs", "atfnd"]
-
-
-def test_handovers_are_those_of_every_cpu(tmp_path: Path) -> None:
-    """As net/core/net-procfs.c prints them: hexadecimal, a line a CPU, received_rps the tenth."""
-    lines = [f"{7:08x} " * 9 + f"{count:08x} " + f"{9:08x} " * 5 for count in (0, 10, 0x1F)]
-    (tmp_path / "softnet_stat").write_text("\n".join(lines) + "\n")
-    assert handovers(tmp_path / "softnet_stat") == 41
 
 
 def test_what_this_machine_says() -> None:

@@ -19,7 +19,7 @@ from atfnd.model import NicView, ReadBytes, SlotReading
 from atfnd.nic import Nic
 from atfnd.observe.machine.busy import BusyCpus
 from atfnd.observe.machine.softnet import handoffs
-from atfnd.observe.processes.cpu_time import context_switches, cpu_time, ran_ns
+from atfnd.observe.processes.cpu_time import context_switches, ran_ns, threads_ran_ns
 from atfnd.observe.sockets.round_trips import RoundTrips
 
 __all__ = ["Costs"]
@@ -59,7 +59,7 @@ class Costs:
             found = None if self._round_trips is None else self._round_trips.read()
         ours = None if found is None else [each for each in found if each.local in addresses]
         polls = [queue.pid for queue in view.queues if queue.pid is not None]
-        napi = cpu_time(((pid, pid) for pid in polls), self._proc).ran_ns
+        napi = threads_ran_ns(((pid, pid) for pid in polls), self._proc)
         daemon = ran_ns([os.getpid()], self._proc)
         return SlotReading(
             at_ns=time.monotonic_ns(),
