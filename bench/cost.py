@@ -21,7 +21,7 @@ from atfnd.observe.processes.cpu_time import ran_ns
 from bench import plot
 from bench.bed import Bed, lab_bed
 from bench.children import child, program, until
-from bench.daemon import Daemon, daemon
+from bench.daemon import Daemon, daemon, follow_tcp
 from bench.report import Report, Target
 from bench.stats import Estimate, median
 
@@ -133,8 +133,13 @@ def _unsteered(report: Report, count: int, rounds: int) -> tuple[int, Estimate, 
 
 def _per_steered_flow(report: Report) -> None:
     """Memory before and after STEERED flows became steered by being used. WARM flows come first:
-    what they fill once (the event log, buffers) is no growth per flow."""
-    with lab_bed() as bed, daemon(bed.nic) as running, contextlib.ExitStack() as stack:
+    what they fill once (the event log, buffers) is no growth per flow. The order is `immediate`: in
+    any other, one filter for the server's port serves all of them."""
+    with (
+        lab_bed() as bed,
+        daemon(bed.nic, follow_tcp("immediate")) as running,
+        contextlib.ExitStack() as stack,
+    ):
         bed.deliver_all_to(1)  # the server runs where queue 0 is delivered
         serve = program("rr", "serve", bed.address, STEERED_PORT)
         stack.enter_context(child(*serve, netns=bed.host, cpus=[bed.cpus[0]])).said("ready")
