@@ -228,7 +228,7 @@ QUESTIONS = {
 READERS = {
     "Agenda", "Joined", "OperatorCommands", "Status", "auto.said", "copy_of", "counts_of",
     "cpu_exclusion.look", "dict", "in_short", "len", "list", "listeners", "matching.again",
-    "queues.homeless", "t_delete_in_force_ns", "tuple",
+    "t_delete_in_force_ns", "tuple",
     "foreseen",  # it works on a `copy_of`
 }  # fmt: skip
 

@@ -8,7 +8,6 @@ Runs on the daemon's loop. OSError(ENODEV): the NIC is gone.
 from __future__ import annotations
 
 import errno
-from collections.abc import Sequence
 
 from atfnd.daemon.balancing import Balancing
 from atfnd.daemon.executor import Executor
@@ -21,13 +20,15 @@ from atfnd.engine.event import (
     EntriesLeftAlone,
     EntriesLooked,
     EntriesWritten,
+    Event,
+    InterruptsSpared,
     OriginalsRead,
+    QueuesLoosened,
     SettingsDue,
     TakenUp,
 )
-from atfnd.engine.placement import queues
 from atfnd.engine.placement.steering_method import method_of
-from atfnd.model import Queue, SteeringMethod, Topology, brief
+from atfnd.model import SteeringMethod, Topology, brief
 from atfnd.observe.machine.topology import CpuWatch
 from atfnd.policy.match.match import rule_budget
 from atfnd.program.balance import BALANCER
@@ -90,33 +91,26 @@ class Arming:
         else that the NIC has lost by itself on coming up."""
         if not session.view.armed or not session.met:
             return
-        self.put_queues(session, session.watch.unpinned(), queues.LINK_FLAP)
+        unpinned = {queue.index: cpu for queue, cpu in session.watch.unpinned()}
+        self.put_queues(session, QueuesLoosened(session.name, unpinned))
         if session.prepared != session.watch.lives:
             self._inspect(session)
             self._forget_drifted(session)
             self._prepare(session)
 
-    def put_queues(self, session: NicSession, where: Sequence[tuple[Queue, int]], why: str) -> None:
-        """Put queues that the kernel moved by itself on the CPUs beside them, except queues that
-        another program has placed."""
-        name, where = session.view.name, [each for each in where if _ours(session, each[0])]
-        for queue, _ in where:
-            self._allow(session, f"queue-cpu:{queue.index}")
-        if self._executor.write(queues.confine(name, where, why)):
+    def put_queues(self, session: NicSession, event: Event) -> bool:
+        """After this event, queues may have to be put on other CPUs. False: none had to."""
+        if done := self._executor.take(event):
             session.watch.refresh()
+        return bool(done)
 
     def put_back(self, session: NicSession, irqs: frozenset[int]) -> None:
-        """Put back the queues of these interrupts, which irqbalance moved before we told it to
-        leave them alone."""
+        """irqbalance leaves these interrupts alone from now on."""
         name, held = session.view.name, self._undo_journal.held(session.view.name)
         session.watch.read_settings()
         moved = drifted(name, session.view.settings, self._undo_journal)
-        where = []
-        for queue in session.view.queues:
-            each = f"queue-cpu:{queue.index}"
-            if queue.irq in irqs and each in moved and (held[each].wrote or "").isdecimal():
-                where.append((queue, int(held[each].wrote or "")))
-        self.put_queues(session, where, "irqbalance moved it before atfnd asked it not to")
+        wrote = {each: held[each].wrote or "" for each in moved}
+        self.put_queues(session, InterruptsSpared(name, irqs, wrote))
 
     def _moved(self, session: NicSession) -> dict[str, str]:
         """What another program moved. This leaves out what an irqbalance may have moved that we are
@@ -125,17 +119,6 @@ class Arming:
         irqs = {f"queue-cpu:{q.index}": q.irq for q in session.view.queues if q.irq is not None}
         doubted = self.balancing.may_have_moved
         return {k: v for k, v in moved.items() if k not in irqs or not doubted(irqs[k])}
-
-    def _allow(self, session: NicSession, setting: str) -> None:
-        """A setting changed without another program: its present value now counts as ours."""
-        try:
-            now = session.watch.nic.setting(setting)
-        except OSError as refusal:
-            if refusal.errno != errno.ENETDOWN:
-                raise
-            return  # it is read again when the link is up
-        if now is not None:
-            self._undo_journal.confirmed(session.view.name, setting, now)
 
     def _prepare(self, session: NicSession) -> None:
         """Make the changes that steering it needs."""
@@ -233,8 +216,3 @@ class Arming:
         known = self._cpus.read()
         self._executor.take(CpusRead(known))
         return known
-
-
-def _ours(session: NicSession, queue: Queue) -> bool:
-    """No other program has put this queue where it is."""
-    return f"queue-cpu:{queue.index}" not in session.view.manual

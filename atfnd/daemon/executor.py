@@ -22,6 +22,7 @@ from atfnd.engine.command import (
     Adopt,
     Begin,
     Command,
+    CountAsOurs,
     Expect,
     Forget,
     KeepFilter,
@@ -103,6 +104,7 @@ class Executor:
         self._carriers: dict[type[Command], Answer] = {
             Adopt: self._adopt,
             Begin: self._begin,
+            CountAsOurs: self._count_as_ours,
             Expect: self._expect,
             Forget: self._forget,
             Log: self._log,
@@ -145,10 +147,6 @@ class Executor:
                 todo.extendleft(reversed(self.decide(answer)))
         self.changed()
         return done
-
-    def write(self, plan: Plan) -> list[Outcome]:
-        """Carry out a plan that moves no flow, at once."""
-        return self.carry_out([WriteSettings(plan)])
 
     def still(self, session: NicSession) -> str | None:
         """End all moves of this NIC. What the kernel refuses of that is logged and returned: it
@@ -301,6 +299,18 @@ class Executor:
                 if self.armed(action.nic)
             ]
         )
+
+    def _count_as_ours(self, command: CountAsOurs) -> Iterable[Event]:
+        for each in command.settings:
+            try:
+                now = self._sessions[command.nic].watch.nic.setting(each)
+            except OSError as refusal:
+                if refusal.errno != errno.ENETDOWN:
+                    raise
+                continue  # it is read again when the link is up
+            if now is not None:
+                self._undo_journal.confirmed(command.nic, each, now)
+        return ()
 
     def _tell_moves(self, command: TellMoves) -> Iterable[Event]:
         for name, session in self._sessions.items():

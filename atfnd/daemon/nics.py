@@ -20,8 +20,15 @@ from atfnd.daemon.handshakes import BirthReader
 from atfnd.daemon.session import NicSession, Sessions
 from atfnd.daemon.sockets import SocketReader
 from atfnd.engine.engine import Engine
-from atfnd.engine.event import FiltersListed, NicAttached, NicChanged, NicLost, TakenUp
-from atfnd.engine.placement import queues
+from atfnd.engine.event import (
+    CpusChanged,
+    FiltersListed,
+    NicAttached,
+    NicChanged,
+    NicLost,
+    NicRenamed,
+    TakenUp,
+)
 from atfnd.errors import OperatorError
 from atfnd.model import Filter, Match, NicView
 from atfnd.observe import Observer
@@ -192,15 +199,14 @@ class ServedNics:
             self._undo_journal.rename(name, new)
             self._log.add("gone", f"is {new} now", "the interface was renamed", nic=name)
         self.watch()
-        self._executor.take(NicLost(name))
+        self._executor.take(NicLost(name) if new is None else NicRenamed(name, new))
         if new is not None:
             self._holds_for(new, session)
             try:
                 self._take(self.interfaces.open(new), f"it was {name}")
             except OperatorError as refusal:
+                self._executor.take(NicLost(new))
                 self._not_watched(new, refusal.message)
-            else:
-                self.sessions[new].displaced.update(session.displaced)
 
     def _holds_for(self, new: str, session: NicSession) -> None:
         """What holds for a NIC goes on to hold under its new name."""
@@ -229,28 +235,13 @@ class ServedNics:
             self._executor.take(TakenUp(session.name))
 
     def cpus_changed(self) -> None:
-        """A CPU went offline: its queues go to the nearest one. Or it came back: so do they."""
+        """A CPU went offline or came back: the engine may put queues elsewhere."""
         if not self._cpus.changed():
             return
-        cpus, memory = self._arming.read_cpus(), self._engine.memory
-        online = {cpu.index for cpu in cpus.cpus if cpu.online}
+        self._arming.read_cpus()
         for session in list(self.sessions.values()):
-            view = session.view
-            if not view.armed:
-                continue
-            left = queues.homeless(view.queues, cpus, memory.in_force.dedicated)
-            for queue, _ in left:
-                if queue.cpu is not None:
-                    session.displaced.setdefault(queue.index, queue.cpu)
-            back = [
-                (queue, session.displaced.pop(queue.index))
-                for queue in view.queues
-                if session.displaced.get(queue.index) in online
-            ]
             with self.while_there(session):
-                self._arming.put_queues(session, left, queues.OFFLINE)
-                self._arming.put_queues(session, back, queues.ONLINE)
-                if left or back:
+                if self._arming.put_queues(session, CpusChanged(session.name)):
                     self._executor.take(TakenUp(session.name))
 
     def reconcile(self) -> None:

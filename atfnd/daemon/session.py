@@ -20,7 +20,6 @@ class NicSession:
     def __init__(self, watch: NicWatch) -> None:
         self.watch = watch
         self.moves: Moving | None = None  # while it is armed, from its first move on
-        self.displaced: dict[int, int] = {}  # queue: the CPU it had before that went offline
         self.prepared: int | None = None  # the instance of the NIC that was prepared
         self.met = False  # what steering it takes was looked at
         self.unread = ""  # why it could not be read at the last look

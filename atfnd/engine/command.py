@@ -15,6 +15,7 @@ __all__ = [
     "Adopt",
     "Begin",
     "Command",
+    "CountAsOurs",
     "Expect",
     "FindListeners",
     "Forget",
@@ -45,6 +46,14 @@ class WriteSettings(NamedTuple):
     `MovesReported`."""
 
     plan: Plan
+
+
+class CountAsOurs(NamedTuple):
+    """These settings of a NIC changed, and no other program did that: their present values count as
+    ours."""
+
+    nic: str
+    settings: tuple[str, ...]
 
 
 class KeepFilter(NamedTuple):
@@ -144,7 +153,7 @@ class Log(NamedTuple):
 Command = (
     Begin | TellMoves | Expect | Adopt | Forget | WatchAccepts | LookAtPorts | FindListeners
     | LookAtStrays | ReleaseClaim | ReportOutcome | ReportEnd | Log | WriteSettings
-    | KeepFilter | TakeOut
+    | KeepFilter | TakeOut | CountAsOurs
 )  # fmt: skip
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, get_args
 
@@ -18,6 +19,7 @@ from atfnd.engine.command import (
     Adopt,
     Begin,
     Command,
+    CountAsOurs,
     Expect,
     FindListeners,
     Forget,
@@ -39,6 +41,7 @@ from atfnd.engine.event import (
     BirthsDetached,
     BirthsHeard,
     BirthsLost,
+    CpusChanged,
     CpusRead,
     EntriesDue,
     EntriesLeftAlone,
@@ -48,6 +51,7 @@ from atfnd.engine.event import (
     FiltersLeft,
     FiltersListed,
     HeirFound,
+    InterruptsSpared,
     ListenersFound,
     LoadRead,
     MovesDropped,
@@ -55,6 +59,7 @@ from atfnd.engine.event import (
     NicAttached,
     NicChanged,
     NicLost,
+    NicRenamed,
     Offer,
     OriginalsRead,
     PolicyLoaded,
@@ -64,6 +69,7 @@ from atfnd.engine.event import (
     PortsLooked,
     PrefixesLooked,
     QueuesLooked,
+    QueuesLoosened,
     RemainsDue,
     Reviewed,
     SettingsDue,
@@ -85,10 +91,11 @@ from atfnd.engine.handshake import birth
 from atfnd.engine.handshake.handshake import Handshakes, keeps_order_from_birth, listeners, ordered
 from atfnd.engine.indirection import entries
 from atfnd.engine.ownership.follow import arrived, followed
-from atfnd.engine.placement import steer
+from atfnd.engine.placement import queues, steer
 from atfnd.engine.placement.auto import applications
 from atfnd.engine.placement.place import belongs
 from atfnd.engine.placement.renew import leave, renew
+from atfnd.engine.placement.steering_method import of_queue
 from atfnd.engine.prepare import homes, prepare
 from atfnd.engine.table import retire
 from atfnd.engine.table.flow_table import Writing
@@ -113,6 +120,7 @@ from atfnd.model import (
     Outcome,
     Placement,
     Plan,
+    Queue,
     Rss,
     SocketGone,
     SocketUse,
@@ -208,6 +216,13 @@ class Engine:
         flows = retire.nic_gone(event.nic, self.memory)
         self._say(Forget(frozenset(flow.cookie for flow in flows)))
 
+    def _nic_renamed(self, event: NicRenamed, now_ns: int) -> None:
+        """Queues go back to their CPUs under the new name, too."""
+        before = self.memory.nics[event.nic]
+        self._nic_lost(NicLost(event.nic), now_ns)
+        new = NicMemory(replace(before.view, name=event.new))
+        self.memory.nics.setdefault(event.new, new).displaced.update(before.displaced)
+
     def _taken_up(self, event: TakenUp, now_ns: int) -> None:
         nic = self.memory.nics[event.nic].view
         self._begin(steer.take_up(nic, self.memory, now_ns, manual=event.manual))
@@ -268,7 +283,47 @@ class Engine:
         self.memory.look_at_queues(event.nic)
 
     def _topology(self) -> Topology:
-        return Topology(tuple(self.memory.cpus.values()))
+        return Topology(tuple(self.memory.cpus.values()), self.memory.nodes)
+
+    # ---- where queues are delivered
+
+    def _cpus_changed(self, event: CpusChanged, now_ns: int) -> None:
+        """Queues whose CPU went offline go to the nearest one, and return with theirs."""
+        known, topology = self.memory.nics[event.nic], self._topology()
+        if not known.view.armed:
+            return
+        left = queues.homeless(known.view.queues, topology, self.memory.in_force.dedicated)
+        were = {queue.index: queue.cpu for queue, _ in left if queue.cpu is not None}
+        known.displaced = were | known.displaced
+        back = queues.back_home(known.view.queues, known.displaced, topology)
+        gone = [(queue, cpu) for queue, cpu in left if queue.index in known.displaced]
+        self._put(known.view, gone, queues.OFFLINE)
+        self._put(known.view, back, queues.ONLINE)
+
+    def _queues_loosened(self, event: QueuesLoosened, now_ns: int) -> None:
+        nic, cpus = self.memory.nics[event.nic].view, event.cpus
+        if nic.armed:
+            where = [(q, cpus[q.index]) for q in nic.queues if q.index in cpus]
+            self._put(nic, where, queues.LINK_FLAP)
+
+    def _interrupts_spared(self, event: InterruptsSpared, now_ns: int) -> None:
+        """What irqbalance moved before it was asked goes back, once."""
+        nic, where = self.memory.nics[event.nic].view, []
+        for queue in nic.queues:
+            wrote = event.moved.get(of_queue("queue-cpu", queue.index), "")
+            if queue.irq in event.irqs and wrote.isdecimal():
+                where.append((queue, int(wrote)))
+        if nic.armed:
+            self._put(nic, where, queues.UNASKED)
+
+    def _put(self, nic: NicView, where: Iterable[tuple[Queue, int]], why: str) -> None:
+        """Put queues that the kernel moved by itself on these CPUs, except those that another
+        program has placed."""
+        settings = {of_queue("queue-cpu", queue.index): (queue, cpu) for queue, cpu in where}
+        ours = {name: each for name, each in settings.items() if name not in nic.manual}
+        if ours:
+            self._say(CountAsOurs(nic.name, tuple(ours)))
+            self._say(WriteSettings(queues.confine(nic.name, ours.values(), why)))
 
     # ---- entries of indirection tables
 
@@ -349,7 +404,7 @@ class Engine:
         self._begin(steer.due(self.views, self.memory, now_ns))
 
     def _cpus_read(self, event: CpusRead, now_ns: int) -> None:
-        self.memory.know_cpus(event.topology.cpus)
+        self.memory.know_cpus(event.topology.cpus, event.topology.nodes)
 
     def _load_read(self, event: LoadRead, now_ns: int) -> None:
         self.memory.busy = event.busy

@@ -38,6 +38,7 @@ __all__ = [
     "BirthsDetached",
     "BirthsHeard",
     "BirthsLost",
+    "CpusChanged",
     "CpusRead",
     "EntriesDue",
     "EntriesLeftAlone",
@@ -47,6 +48,7 @@ __all__ = [
     "FiltersLeft",
     "FiltersListed",
     "HeirFound",
+    "InterruptsSpared",
     "ListenersFound",
     "LoadRead",
     "MovesDropped",
@@ -54,6 +56,7 @@ __all__ = [
     "NicAttached",
     "NicChanged",
     "NicLost",
+    "NicRenamed",
     "Offer",
     "OriginalsRead",
     "PolicyLoaded",
@@ -62,6 +65,7 @@ __all__ = [
     "PortsLooked",
     "PrefixesLooked",
     "QueuesLooked",
+    "QueuesLoosened",
     "RemainsDue",
     "Reviewed",
     "SettingsDue",
@@ -94,9 +98,16 @@ class NicChanged(NamedTuple):
 
 
 class NicLost(NamedTuple):
-    """A NIC is gone, or has been renamed."""
+    """A NIC is gone."""
 
     nic: str
+
+
+class NicRenamed(NamedTuple):
+    """A NIC has another name now, and is about to be attached under it. Its flows end."""
+
+    nic: str
+    new: str
 
 
 class SocketReported(NamedTuple):
@@ -184,6 +195,30 @@ class CpusRead(NamedTuple):
     """The CPUs have been read, for the first time or again."""
 
     topology: Topology
+
+
+class CpusChanged(NamedTuple):
+    """A CPU went offline or came back, and the CPUs have been read: queues of this NIC may have to
+    go elsewhere."""
+
+    nic: str
+
+
+class QueuesLoosened(NamedTuple):
+    """The link of a NIC came up again, and these queues are confined to no CPU since. `cpus`: where
+    each was before."""
+
+    nic: str
+    cpus: Mapping[int, int]
+
+
+class InterruptsSpared(NamedTuple):
+    """irqbalance leaves these interrupts of a NIC alone from now on. `moved`: settings that do not
+    have the value that we wrote, with that value."""
+
+    nic: str
+    irqs: frozenset[int]
+    moved: Mapping[str, str]
 
 
 class SettingsDue(NamedTuple):
@@ -362,5 +397,6 @@ Event = (
     | MovesDropped | FiltersListed | FiltersLeft | StraysLooked | TakenUp | PolicyLoaded | Tick
     | AuditDue | PortsDue | PortsJudged | QueuesLooked | RemainsDue | LoadRead
     | BirthsDetached | CpusRead | SettingsDue | OriginalsRead | EntriesLooked | EntriesDue
-    | EntriesWritten | EntriesLeftAlone | HeirFound | UndoDue | TakenOut | UsageRead
+    | EntriesWritten | EntriesLeftAlone | HeirFound | UndoDue | TakenOut | UsageRead | NicRenamed
+    | CpusChanged | QueuesLoosened | InterruptsSpared
 )  # fmt: skip

@@ -99,6 +99,7 @@ def copy_of(memory: Memory, nic: str) -> Copied:
         memory.in_force,
         nics={nic: copied},
         cpus=memory.cpus,
+        nodes=memory.nodes,
         busy=memory.busy,
         cpusets=dict(memory.cpusets),
         trials=memory.trials,

@@ -18,7 +18,17 @@ from atfnd.daemon.changes import ChangeLog
 from atfnd.daemon.executor import Executor, UndoPermit
 from atfnd.daemon.in_force import InForce
 from atfnd.daemon.session import NicSession, Sessions
-from atfnd.engine.command import Adopt, Begin, Command, Expect, Forget, LookAtStrays, TellMoves
+from atfnd.engine.command import (
+    Adopt,
+    Begin,
+    Command,
+    CountAsOurs,
+    Expect,
+    Forget,
+    LookAtStrays,
+    TellMoves,
+    WriteSettings,
+)
 from atfnd.engine.engine import Engine
 from atfnd.engine.event import (
     Event,
@@ -29,7 +39,7 @@ from atfnd.engine.event import (
     Tick,
 )
 from atfnd.engine.table.memory import Memory, RulesInForce
-from atfnd.model import Action, ActionKind, FlowState, Match, Outcome, Policy
+from atfnd.model import Action, ActionKind, FlowState, Match, Outcome, Plan, Policy
 from atfnd.move.event import Reset, Wanted
 from atfnd.move.verdict import Mode
 from atfnd.program import balance
@@ -131,6 +141,9 @@ class Bed:
         watch: Any = self.sessions[name].watch
         watch.view = replace(watch.view, armed=armed)
 
+    def write(self, plan: Plan) -> list[Outcome]:
+        return self.executor.carry_out([WriteSettings(plan)])
+
     def _socket(self) -> int | None:
         if self.socket is not None and self.socket < 0:
             raise OSError(-self.socket, os.strerror(-self.socket))
@@ -163,11 +176,11 @@ def test_nothing_is_written_where_it_is_not_armed(bed: Bed) -> None:
     bed.engine.memory.table.put(flow(1))
     bed.arm("nic", False)
     assert bed.executor.carry_out([Begin("nic", (WANTED,))]) == []
-    assert bed.executor.write((INSERT,)) == []
+    assert bed.write((INSERT,)) == []
     assert bed.moves("nic").asked == []
     assert bed.nics["nic"].calls == []
     other = replace(INSERT, nic="other")
-    assert [each.action for each in bed.executor.write((INSERT, other))] == [other]
+    assert [each.action for each in bed.write((INSERT, other))] == [other]
     assert bed.executor.carry_out([Begin("gone", (WANTED,))]) == []
     assert MovesDropped("nic", [key(1)]) in bed.heard  # the engine waits for no answer
 
@@ -190,7 +203,7 @@ def test_what_else_goes_wrong_is_passed_on(bed: Bed) -> None:
 def test_an_action_that_outlived_its_reason_is_not_written(bed: Bed) -> None:
     bed.engine.memory.table.put(flow(1))
     late = replace(INSERT, generation=bed.engine.memory.table.generation(key(1)) + 1)
-    [done] = bed.executor.write((late,))
+    [done] = bed.write((late,))
     assert done.errno == errno.ESTALE
     assert bed.nics["nic"].calls == []
 
@@ -198,10 +211,10 @@ def test_an_action_that_outlived_its_reason_is_not_written(bed: Bed) -> None:
 def test_a_queue_counts_as_moved_when_it_was(bed: Bed) -> None:
     follow = Action(ActionKind.QUEUE_CPU, "nic", None, None, 1, 3, "why", "", queue=1)
     bed.nics["nic"].values["queue-cpu:1"] = "1"
-    assert [each.errno for each in bed.executor.write((follow,))] == [0]
+    assert [each.errno for each in bed.write((follow,))] == [0]
     assert bed.queues == [(1, 3)]
     bed.nics["nic"].refuse("write_setting", errno.EIO)
-    assert [each.errno for each in bed.executor.write((replace(follow, new=2),))] == [errno.EIO]
+    assert [each.errno for each in bed.write((replace(follow, new=2),))] == [errno.EIO]
     assert bed.queues == [(1, 3)]
 
 
@@ -216,7 +229,7 @@ def test_the_filter_of_a_closed_flow_goes_unless_its_5_tuple_is_used_again(
     bed.journal.locate("nic", Match.of(key(1)), 7)
     bed.nics["nic"].put(7, Match.of(key(1)), 1)
     bed.socket = socket
-    [done] = bed.executor.write((DELETE,))
+    [done] = bed.write((DELETE,))
     assert done.errno == code
     assert (7 in bed.nics["nic"].table) is bool(code)
     assert bed.journal.names("nic", Match.of(key(1))) is bool(code)
@@ -228,7 +241,7 @@ def test_the_filter_of_a_live_flow_goes_without_a_question(bed: Bed) -> None:
     bed.journal.claim("nic", Match.of(key(1)), 1)
     bed.nics["nic"].put(7, Match.of(key(1)), 1)
     bed.socket = 5000
-    [done] = bed.executor.write((replace(DELETE, live=True),))
+    [done] = bed.write((replace(DELETE, live=True),))
     assert (done.errno, bed.nics["nic"].table) == (0, {})
 
 
@@ -237,7 +250,7 @@ def test_a_port_is_not_asked_for_its_socket(bed: Bed) -> None:
     bed.engine.anyone_at = lambda key, uses: True  # type: ignore[method-assign]
     bed.nics["nic"].put(7, Match.of(PORT), 1)
     bed.journal.claim("nic", Match.of(PORT), 1)
-    [done] = bed.executor.write((replace(DELETE, key=PORT),))
+    [done] = bed.write((replace(DELETE, key=PORT),))
     assert (done.errno, bed.nics["nic"].table) == (0, {})
 
 
@@ -467,7 +480,7 @@ def test_a_ban_is_lifted_by_permit(bed: Bed, monkeypatch: pytest.MonkeyPatch) ->
 def test_settings_are_put_back_by_permit_and_the_log_says_so(bed: Bed) -> None:
     session, nic = bed.sessions["nic"], bed.nics["nic"]
     follow = Action(ActionKind.QUEUE_CPU, "nic", None, None, 1, 3, "why", "", queue=1)
-    bed.executor.write((follow,))
+    bed.write((follow,))
     assert nic.values["queue-cpu:1"] == "3"
     bed.arm("nic", False)
     done = bed.executor.take_out(session, UndoPermit("nic", "why"))
@@ -479,12 +492,34 @@ def test_settings_are_put_back_by_permit_and_the_log_says_so(bed: Bed) -> None:
 def test_what_a_nic_that_is_gone_had_changed_for_all_is_put_back_by_permit(bed: Bed) -> None:
     session, nic = bed.sessions["nic"], bed.nics["nic"]
     follow = Action(ActionKind.QUEUE_CPU, "nic", None, None, 1, 3, "why", "", queue=1)
-    bed.executor.write((follow,))
+    bed.write((follow,))
     with pytest.raises(ValueError, match="does not permit"):
         bed.executor.forget(session, UndoPermit("other", "it is gone"))
     assert nic.values["queue-cpu:1"] == "3"
     bed.executor.forget(session, UndoPermit("nic", "it is gone"))
     assert nic.values["queue-cpu:1"] == "1"
+
+
+def test_what_the_kernel_changed_by_itself_counts_as_ours(bed: Bed) -> None:
+    """Else the write would find another program's value there, and the undo, too."""
+    nic = bed.nics["nic"]
+    follow = Action(ActionKind.QUEUE_CPU, "nic", None, None, 1, 3, "why", "", queue=1)
+    bed.write((follow,))
+    nic.values["queue-cpu:1"] = "0-3"
+    [refused] = bed.write((replace(follow, new=2),))
+    assert refused.errno == errno.ESTALE
+    bed.executor.carry_out([CountAsOurs("nic", ("queue-cpu:1", "queue-cpu:9"))])
+    assert [each.errno for each in bed.write((replace(follow, new=2),))] == [0]
+    assert nic.values["queue-cpu:1"] == "2"
+    assert bed.undo_journal.held("nic").keys() == {"queue-cpu:1"}
+
+
+def test_a_setting_that_cannot_be_read_while_the_link_is_down_is_left_for_later(bed: Bed) -> None:
+    bed.nics["nic"].refuse("setting", errno.ENETDOWN, 0, errno.ENODEV)
+    two = CountAsOurs("nic", ("queue-cpu:1", "queue-cpu:2"))
+    bed.executor.carry_out([two])
+    with pytest.raises(OSError, match=os.strerror(errno.ENODEV)):
+        bed.executor.carry_out([two])
 
 
 def test_strays_are_looked_up_where_they_are(bed: Bed) -> None:
@@ -535,7 +570,7 @@ def test_the_filter_of_a_prefix_goes_only_if_no_socket_needs_it(bed: Bed, used: 
     bed.engine.anyone_at = lambda key, uses: used  # type: ignore[method-assign]
     bed.nics["nic"].put(7, Match.of(net), 1)
     bed.journal.claim("nic", Match.of(net), 1)
-    [done] = bed.executor.write((replace(DELETE, key=net),))
+    [done] = bed.write((replace(DELETE, key=net),))
     assert done.errno == (errno.ECANCELED if used else 0)
     assert bool(bed.nics["nic"].table) is used
 

@@ -18,6 +18,7 @@ from atfnd.engine.engine import Engine
 from atfnd.engine.event import (
     BirthHeard,
     BirthsHeard,
+    CpusChanged,
     EntriesDue,
     EntriesLeftAlone,
     EntriesLooked,
@@ -26,16 +27,19 @@ from atfnd.engine.event import (
     FiltersLeft,
     FiltersListed,
     HeirFound,
+    InterruptsSpared,
     ListenersFound,
     MovesDropped,
     MovesReported,
     NicAttached,
     NicChanged,
     NicLost,
+    NicRenamed,
     Offer,
     OriginalsRead,
     PortsLooked,
     PrefixesLooked,
+    QueuesLoosened,
     Reviewed,
     SettingsDue,
     SocketReported,
@@ -183,7 +187,9 @@ class TestGone:
             BirthsHeard((BirthHeard(connect, offers=(Offer("nic", RULE, 1),)),)),
             SettingsDue("nic"), OriginalsRead("nic", {}), EntriesLooked("nic"), EntriesDue("nic"),
             EntriesWritten("nic", NIC.rss, ()), EntriesLeftAlone("nic"), HeirFound(action, 9),
-            UndoDue("nic", "why"), TakenOut("nic", ()),
+            UndoDue("nic", "why"), TakenOut("nic", ()), CpusChanged("nic"),
+            NicRenamed("nic", "new"), QueuesLoosened("nic", {0: 0}),
+            InterruptsSpared("nic", frozenset({30}), {}),
         ]  # fmt: skip
         for event in late:
             assert not any(isinstance(each, Begin) for each in engine.handle(event, 1)), event
@@ -196,6 +202,12 @@ class TestGone:
         """One that is renamed takes that along."""
         engine, released, said = an_engine(1), list[Match](), list[Event]()
         engine.memory.table.put(flow(2, location=5, state=FlowState.STEERED))
+        nics_known = engine.memory.nics
+
+        def take(*events: Event) -> None:
+            said.extend(events)
+            for event in events:
+                engine.handle(event, 0)
 
         def watch(name: str) -> Any:
             return SimpleNamespace(
@@ -213,7 +225,7 @@ class TestGone:
             left={"nic": {Match.of(key(2)): 5}},
         )  # fmt: skip
         executor = anything(
-            still=lambda session: None, take=lambda *events: said.extend(events),
+            still=lambda session: None, take=take,
             forget=lambda session, permit: permit.check(session.name),
         )  # fmt: skip
         orders = anything(armed=lambda nic: None, paused=lambda nic: False, say=renamed)
@@ -227,15 +239,17 @@ class TestGone:
         nics.adopt = lambda session: None  # type: ignore[method-assign]
 
         async def ends() -> None:
-            nics.attach(watch("nic")).displaced = {0: 3}
-            nics.attach(watch("other")).displaced = {0: 1}
+            nics.attach(watch("nic"))
+            nics.attach(watch("other"))
+            nics_known["nic"].displaced, nics_known["other"].displaced = {0: 3}, {0: 1}
             nics.sessions["other"].watch.still_there = lambda: None  # type: ignore[method-assign]
             nics.each(lambda session: None)
 
         asyncio.run(ends())
-        there = {name: session.displaced for name, session in nics.sessions.items()}
+        there = {name: known.displaced for name, known in nics_known.items()}
         assert there == {"other": {0: 1}} | ({new: {0: 3}} if new else {})
-        assert NicLost("nic") in said
+        assert (NicRenamed("nic", new) if new else NicLost("nic")) in said
+        assert nics.sessions.keys() == there.keys()
         assert len(released) == (0 if new else 1)
 
 

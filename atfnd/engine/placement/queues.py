@@ -9,11 +9,13 @@ from collections.abc import Callable, Iterable, Sequence
 
 from atfnd.model import Action, ActionKind, Cpu, Plan, Queue, Topology
 
-__all__ = ["LINK_FLAP", "OFFLINE", "ONLINE", "confine", "homeless", "same_core"]
+__all__ = ["LINK_FLAP", "OFFLINE", "ONLINE", "UNASKED", "back_home", "confine", "homeless"]
+__all__ += ["same_core"]
 
 LINK_FLAP = "the NAPI threads of a link that came up again are not confined to a CPU"
 OFFLINE = "its CPU went offline, and this is the nearest one"
 ONLINE = "its CPU is online again"
+UNASKED = "irqbalance moved it before atfnd asked it not to"
 
 
 def same_core(
@@ -62,6 +64,16 @@ def homeless(
         load[nearest.index] += 1
         moves.append((queue, nearest.index))
     return moves
+
+
+def back_home(
+    queues: Sequence[Queue], displaced: dict[int, int], topology: Topology
+) -> list[tuple[Queue, int]]:
+    """Queues that had to leave a CPU that is online again, with that CPU. They are no longer
+    `displaced`."""
+    online = {cpu.index for cpu in topology.cpus if cpu.online}
+    back = [queue for queue in queues if displaced.get(queue.index) in online]
+    return [(queue, displaced.pop(queue.index)) for queue in back]
 
 
 def _distance(home: Cpu, cpu: Cpu, topology: Topology) -> int:

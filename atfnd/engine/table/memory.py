@@ -22,6 +22,7 @@ from atfnd.model import (
     Migrant,
     Mode,
     NicView,
+    Node,
     Placement,
     Policy,
     Rss,
@@ -155,6 +156,7 @@ class NicMemory:
     buckets: Buckets | None = None  # only where RSS steers
     owned: Ownership = field(default_factory=dict)  # the owner of each queue
     lent: Lent = field(default_factory=Lent)  # its queues, whether owned or not
+    displaced: dict[int, int] = field(default_factory=dict)  # queue: its CPU that went offline
     load: dict[OwnerId, tuple[int, int]] = field(default_factory=dict)  # bytes
     queues_due_ns: int | None = None  # time of the next look at queue owners
     spending: Spending = field(default_factory=Spending)
@@ -174,6 +176,7 @@ class Memory:
     nics: dict[str, NicMemory] = field(default_factory=dict)  # those that are served
     thread_cpu: dict[int, tuple[int, int]] = field(default_factory=dict)  # tid -> CPU, since (ns)
     cpus: Mapping[int, Cpu] = field(default_factory=dict)  # as last read
+    nodes: tuple[Node, ...] = ()
     busy: Mapping[int, int] = field(default_factory=dict)  # by CPU, in quarters (`load`)
     steps: dict[StepsOf, list[Step]] = field(default_factory=dict)  # of these CPUs; bounded
     cpusets: dict[int, frozenset[int] | None] = field(default_factory=dict)  # tid -> its cpuset
@@ -224,9 +227,9 @@ class Memory:
         if known.queues_due_ns is None:
             known.queues_due_ns = known.lent.looked_ns + _LOOK_NS
 
-    def know_cpus(self, cpus: Iterable[Cpu]) -> None:
+    def know_cpus(self, cpus: Iterable[Cpu], nodes: tuple[Node, ...] = ()) -> None:
         """The CPUs have been read (again)."""
-        self.cpus, self.steps = {cpu.index: cpu for cpu in cpus}, {}
+        self.cpus, self.nodes, self.steps = {cpu.index: cpu for cpu in cpus}, nodes, {}
 
     def next_due_ns(self) -> int | None:
         """When the first deferred flow, or a look at whose the queues are, is due."""
