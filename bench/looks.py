@@ -67,7 +67,7 @@ class Looks:
         self.topology = Topology(cpus, (Node(0, every, {0: 10}),))
         memory = Memory(FlowTable(2 * flows), RulesInForce(10**8, 1 << 60, RULES))
         self.engine, self._now_ns, self._locations = (
-            Engine(memory, lambda nic, key: 0), SECOND_NS, itertools.count(),
+            Engine(memory), SECOND_NS, itertools.count(),
         )  # fmt: skip
         for event in (NicAttached(nic), CpusRead(self.topology)):
             self.tell(event)

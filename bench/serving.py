@@ -91,7 +91,7 @@ def shown(flows: int) -> Source:
         owner=Migrant.THREAD, dwell_ns=0, t_delete_ns=1 << 60,
     )  # fmt: skip
     policy = Policy((), (rule,), "auto", flows, 10_000_000, ())
-    engine = Engine(Memory.of(policy), lambda nic, key: None)
+    engine = Engine(Memory.of(policy))
     thread = Thread(4121, 4120, "nginx", None)
     now_ns = time.monotonic_ns()
     for n in range(flows):

@@ -12,8 +12,8 @@ import socket
 from contextlib import ExitStack
 
 from atfnd.model import FlowKey, Protocol
+from atfnd.model.toeplitz import rss_queue
 from atfnd.nic import Nic
-from atfnd.nic.toeplitz import rss_queue
 from bench.meter import FlowCount, Meter
 from tests.labs import HOST, PEER, Ends, packed
 from tests.netns import Talker

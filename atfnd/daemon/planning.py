@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from atfnd.engine.plan import Copied, foreseen
 from atfnd.model import Flow, FlowKey, NicView, Plan, Planned, Topology
 from atfnd.move.plan import in_order
-from atfnd.nic.toeplitz import rss_entry
 from atfnd.program.shell_commands import shell_commands
 
 __all__ = ["planned"]
@@ -24,7 +23,7 @@ def planned(
     more: Plan,
 ) -> list[Planned]:
     """`known` is a copy, as for `foreseen`, and is changed; `more` comes after that."""
-    actions = (*in_order(foreseen(view, cpus, rss_entry, known, flows, now_ns)), *more)
+    actions = (*in_order(foreseen(view, cpus, known, flows, now_ns)), *more)
     return [
         Planned(action, deferred.get(action.key) if action.key else None, *typed)
         for action, typed in zip(actions, shell_commands(actions, view), strict=True)

@@ -36,12 +36,10 @@ from atfnd.engine.engine import Engine
 from atfnd.engine.event import CpusRead, RemainsDue, Tick
 from atfnd.engine.table.memory import Memory
 from atfnd.model import Policy, Restored
-from atfnd.nic.toeplitz import rss_entry, rss_index
 from atfnd.observe import Observer
 from atfnd.observe.machine.topology import CpuWatch
 from atfnd.observe.nics.interfaces import Interfaces
 from atfnd.observe.nics.watch import NicWatch
-from atfnd.policy.match.match import RulesOfMany
 from atfnd.policy.match.matching import Matching
 from atfnd.program.journals.filter_journal import FilterJournal
 from atfnd.program.journals.operator_journal import OperatorJournal
@@ -71,7 +69,7 @@ class Supervisor:
         self._sessions: Sessions = {}
         self._in_force, self._cpus, self._observer = InForce(policy), CpuWatch(), observer
         sessions, cpus, log, in_force = self._sessions, self._cpus, self.log, self._in_force
-        self._engine = engine = Engine(Memory.of(policy), rss_index, RulesOfMany(), rss_entry)
+        self._engine = engine = Engine(Memory.of(policy))
         changes, matching = ChangeLog(log, sessions, in_force), Matching(policy, sources(policy))
         self._executor = executor = Executor(
             engine, sessions, observer, journal, undo_journal, changes, in_force

@@ -121,7 +121,6 @@ from atfnd.model import (
     Placement,
     Plan,
     Queue,
-    Rss,
     SocketGone,
     SocketUse,
     SteeringMethod,
@@ -129,10 +128,12 @@ from atfnd.model import (
     ThreadReads,
     Topology,
 )
+from atfnd.model.toeplitz import rss_entry, rss_index
 from atfnd.move.command import Ended
 from atfnd.move.event import Established, EvidenceLost, FlowClosed, Wanted
 from atfnd.move.plan import in_order, origins
 from atfnd.move.verdict import Mechanism, Verdict
+from atfnd.policy.match.match import RulesOfMany
 
 __all__ = ["Engine"]
 
@@ -144,27 +145,14 @@ NEWS = {
     Verdict.RESYNC,
 }  # other ends are only counted: the write itself is already in the log
 
-RssQueue = Callable[[NicView, FlowKey], int | None]
-RssEntry = Callable[[Rss, FlowKey], int | None]
-RuleOfMany = Callable[[Mapping[str, FlowRule], str, FlowKey], FlowRule | None]
-
 
 class Engine:
-    """Three functions of their arguments alone come from other rooms. `rss_queue` is where RSS
-    alone delivers a flow of a NIC, None where that is not known. `rule_of_many` is the one of these
-    rules for all flows of a NIC that a wide key stands for, None if there is none. `rss_entry` is
-    the entry of the indirection table that a flow's packets select, None if it is not one."""
+    """`memory` is what it knows at first."""
 
-    def __init__(
-        self,
-        memory: Memory,
-        rss_queue: RssQueue,
-        rule_of_many: RuleOfMany = lambda rules, nic, key: None,
-        rss_entry: RssEntry = lambda rss, key: None,
-    ) -> None:
+    def __init__(self, memory: Memory) -> None:
         self.memory = memory
         self.handshakes = Handshakes()
-        self._rss_queue, self._rule_of_many, self._rss_entry = rss_queue, rule_of_many, rss_entry
+        self._rule_of_many = RulesOfMany()
         self._heirs: dict[int, int] = {}  # sockets that take over the filter of a closed one: CPU
         self._audited: set[int] = set()  # living sockets that had an entry at the last audit
         # By applications that are tried, at the last look, and what was in force then.
@@ -330,7 +318,7 @@ class Engine:
     def _entries_looked(self, event: EntriesLooked, now_ns: int) -> None:
         nic = self.memory.nics[event.nic].view
         if nic.method is SteeringMethod.RSS:
-            entries.look(nic, self._entry_of(nic), self.memory)
+            entries.look(nic, self.memory)
 
     def _entries_due(self, event: EntriesDue, now_ns: int) -> None:
         nic = self.memory.nics[event.nic].view
@@ -349,7 +337,7 @@ class Engine:
         entries.leave_alone(nic, self.memory, nic.method_why)
 
     def _entry_of(self, nic: NicView) -> entries.EntryOf:
-        return (lambda key: None) if nic.rss is None else partial(self._rss_entry, nic.rss)
+        return (lambda key: None) if nic.rss is None else partial(rss_entry, nic.rss)
 
     # ---- sockets
 
@@ -391,7 +379,7 @@ class Engine:
             self._say(Forget(frozenset(aged_out)))
         self._begin(ineffective(self.views, memory, now_ns))
         for nic in self.views.values():
-            budget.weigh(nic, event.topology, partial(self._rss_queue, nic), memory, now_ns)
+            budget.weigh(nic, event.topology, partial(rss_index, nic), memory, now_ns)
         self._begin(steer.retry(self.views, memory, now_ns))
         for nic in self.views.values():
             self._begin(budget.swaps(nic, memory, now_ns))
@@ -820,7 +808,7 @@ class Engine:
             return None
         if not key.remote_port:
             return frozenset(nic.rss.table)
-        queue = self._rss_queue(nic, key)
+        queue = rss_index(nic, key)
         return None if queue is None else frozenset({queue})
 
 

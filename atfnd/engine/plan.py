@@ -13,7 +13,7 @@ from dataclasses import fields, replace
 from typing import NamedTuple
 
 from atfnd.engine.command import actions_of
-from atfnd.engine.engine import Engine, RssEntry
+from atfnd.engine.engine import Engine
 from atfnd.engine.event import (
     CpusRead,
     EntriesDue,
@@ -42,20 +42,18 @@ class Copied(NamedTuple):
 def foreseen(
     nic: NicView,
     topology: Topology,
-    rss_entry: RssEntry,
     copied: Copied,
     flows: Iterable[Flow],
     now_ns: int,
 ) -> Plan:
     """The actions that arming this NIC would begin with, or that wait if it is armed. `copied` is
-    what is known, and is changed; `flows` are those of the NIC; `rss_entry` is as for
-    `Engine`."""
+    what is known, and is changed; `flows` are those of the NIC."""
     known = copied.memory
     for flow in flows:
         known.table.put(flow)
         if (before := copied.records.get(flow.key)) is not None:
             known.table.remember(flow.key, before)
-    engine = Engine(known, lambda nic, key: None, rss_entry=rss_entry)
+    engine = Engine(known)
 
     def decided(*events: Event) -> Plan:
         commands = [each for event in events for each in engine.handle(event, now_ns)]

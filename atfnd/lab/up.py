@@ -24,9 +24,9 @@ from atfnd.lab.down import building, remove
 from atfnd.lab.status import LabStatus, lab_status
 from atfnd.lab.wiring import LINKS, PEER_LINK, PEER_WIRE_LINK, SYSCTLS, check_request, namespaces
 from atfnd.model import Rss
+from atfnd.model.toeplitz import MICROSOFT_KEY
 from atfnd.nic.lab.device import HOST_LINK, MAX_QUEUES, MAX_SLOTS, WIRE_LINK, LabDevice
 from atfnd.nic.lab.nic import INTERRUPT_PRIORITY, write_rss
-from atfnd.nic.toeplitz import MICROSOFT_KEY
 
 __all__ = ["DEFAULT_SLOTS", "up"]
 

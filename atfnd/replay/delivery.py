@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from atfnd.engine.table.flow_table import FlowTable
 from atfnd.model import FlowKey, NicView, SteeringMethod
-from atfnd.nic.toeplitz import rss_entry
+from atfnd.model.toeplitz import rss_entry
 
 __all__ = ["as_moved", "by_rss", "cpu_of", "delivered", "napi_id_of"]
 

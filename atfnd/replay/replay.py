@@ -47,7 +47,6 @@ from atfnd.model import (
     Action,
     ActionKind,
     Connecting,
-    FlowKey,
     Listening,
     NicView,
     Outcome,
@@ -56,8 +55,7 @@ from atfnd.model import (
     ThreadReads,
     Topology,
 )
-from atfnd.nic.toeplitz import rss_entry
-from atfnd.policy.match.match import RulesOfMany, rule_budget
+from atfnd.policy.match.match import rule_budget
 from atfnd.replay.delivery import as_moved, by_rss, cpu_of, delivered, napi_id_of
 from atfnd.replay.matching import RecordedMatching
 from atfnd.replay.recording import (
@@ -100,7 +98,7 @@ class Replay:
     format: int = 0  # of the recording
 
     def __post_init__(self) -> None:
-        self._engine = Engine(Memory.of(self.policy), self._rss_queue, RulesOfMany(), rss_entry)
+        self._engine = Engine(Memory.of(self.policy))
         self.memory, self.matching = self._engine.memory, RecordedMatching(self.policy)
         self._sockets = Sockets()
         self._recorded: dict[str, NicView] = {}
@@ -245,9 +243,6 @@ class Replay:
             return use
         rx_cpu = None if use.rx_cpu is None else cpu_of(nic, queue)
         return use._replace(rx_cpu=rx_cpu, napi_id=napi_id_of(nic, queue))
-
-    def _rss_queue(self, nic: NicView, key: FlowKey) -> int | None:
-        return by_rss(key, nic, self._sockets.rss_queue(key))
 
     def _tell(self, event: Event, now_ns: int) -> list[Outcome]:
         """One event, and all that follows from it. Returns the outcomes."""

@@ -24,13 +24,11 @@ class Sockets:
     def __init__(self) -> None:
         self._seen: dict[tuple[int, FlowKey], RecordedSocket] = {}
         self._there: dict[tuple[int, FlowKey], Socket] = {}
-        self._rss: dict[FlowKey, int | None] = {}
         self._counted: dict[tuple[int, FlowKey], int] = {}  # bytes
 
     def saw(self, line: RecordedSocket) -> None:
         """It was in use."""
         self._seen[line.event.cookie, line.event.key] = line
-        self._rss[line.event.key] = line.rss_queue
 
     def looked(self, line: Looked) -> None:
         """Which there are."""
@@ -38,15 +36,10 @@ class Sockets:
             self._there.pop(gone, None)
         for each in line.came:
             self._there[each.cookie, each.key] = each
-            self._rss[each.key] = each.rss_queue
 
     def every(self) -> list[Socket]:
         """All that are connected."""
         return list(self._there.values())
-
-    def rss_queue(self, key: FlowKey) -> int | None:
-        """Where RSS would deliver a flow. None: not known."""
-        return self._rss.get(key)
 
     def place(self, use: SocketUse) -> Place | None:
         """None: on no NIC that is known."""

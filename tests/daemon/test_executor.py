@@ -90,9 +90,7 @@ class Bed:
 
     def __init__(self, folder: Path) -> None:
         anything: Any = SimpleNamespace
-        self.engine = Engine(
-            Memory.of(Policy((), (RULE,), "auto", 64, 0, ())), lambda nic, key: None
-        )
+        self.engine = Engine(Memory.of(Policy((), (RULE,), "auto", 64, 0, ())))
         self.sessions: Sessions = {}
         self.nics = {"nic": FakeNic(), "other": FakeNic()}
         self.asked: list[tuple[object, ...]] = []

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from atfnd.model import Rss
-from atfnd.nic.toeplitz import rss_entry
+from atfnd.model.toeplitz import rss_entry
 from tests.applications import Application, Applications, delivered
 from tests.bed import Bed, a_bed
 from tests.daemons import Row

@@ -74,7 +74,7 @@ class Host:
         self.sessions: Sessions = {}
         self.orders, log = OperatorJournal(folder / "orders.journal"), EventLog()
         policy = Policy((), (RULE,), "auto", 64, 0, ())
-        engine = Engine(Memory.of(policy), lambda nic, key: None)
+        engine = Engine(Memory.of(policy))
         for name in ("eth0", "eth1"):
             watch = NicWatch.__new__(NicWatch)
             watch.view = replace(NIC, name=name, armed=True)

@@ -77,7 +77,7 @@ PORT = key(0)._replace(remote=bytes(4), remote_port=0)
 
 
 def an_engine(*entries: int) -> Engine:
-    engine = Engine(Memory.of(Policy((), (RULE,), "auto", 64, 0, ())), lambda nic, key: None)
+    engine = Engine(Memory.of(Policy((), (RULE,), "auto", 64, 0, ())))
     engine.handle(NicAttached(NIC), 0)
     for number in entries:
         engine.memory.table.put(flow(number))

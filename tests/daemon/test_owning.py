@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from atfnd.nic.toeplitz import rss_queue
+from atfnd.model.toeplitz import rss_queue
 from tests.applications import delivered
 from tests.bed import Bed, a_bed
 from tests.labs import Lab

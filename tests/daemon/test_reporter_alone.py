@@ -34,7 +34,7 @@ class Parts:
 
     def __init__(self) -> None:
         part: Any = SimpleNamespace
-        self.engine = Engine(Memory.of(POLICY), lambda nic, key: None)
+        self.engine = Engine(Memory.of(POLICY))
         self.engine.handle(NicAttached(NIC), 0)
         self.refusal = 0
         watch = part(view=NIC, shown=self._shown, reads=lambda: None, predicted=NIC_QUEUE.get)

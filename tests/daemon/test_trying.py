@@ -92,7 +92,7 @@ class Bench:
     def __init__(self, rule: FlowRule, monkeypatch: pytest.MonkeyPatch) -> None:
         said = policy(rule)
         memory = memory_of(FlowTable(100), RulesInForce.of(said))
-        self.engine, self.memory, self.log = Engine(memory, lambda nic, key: 0), memory, EventLog()
+        self.engine, self.memory, self.log = Engine(memory), memory, EventLog()
         memory.know_cpus(CPUS.values())
         self.kernel = Fake(memory)
         observer: Any = self.kernel

@@ -33,7 +33,7 @@ class Bed:
     def __init__(self, folder: Path) -> None:
         self.nic = FakeNic()
         self.memory = Memory.of(Policy((), (RULE,), "auto", 64, 0, ()))
-        self.engine = Engine(self.memory, lambda nic, key: None)
+        self.engine = Engine(self.memory)
         self.engine.handle(NicAttached(DISARMED), 0)
         self.journal = FilterJournal(folder / "rules.journal")
         self.undo_journal = UndoJournal(folder / "originals.journal")

@@ -156,7 +156,7 @@ def test_without_filters_it_is_core(method: SteeringMethod) -> None:
     if method is SteeringMethod.RSS:
         assert waiting(machine) == {key(1)}
         machine.memory.nics["nic"].buckets = None
-        entries.look(nic, lambda _: 0, machine.memory)
+        entries.look(nic, machine.memory)
         assert waiting(machine) == {key(1)}
 
 
@@ -196,9 +196,7 @@ def test_a_plan_knows_what_is_in_force_and_the_cpus() -> None:
     machine.uses(cpu=0)
     away(machine)
     topology, known = Topology(tuple(CPUS.values())), copy_of(machine.memory, "nic")
-    (action,) = foreseen(
-        NIC, topology, lambda rss, key: None, known, machine.memory.table, machine.now_ns
-    )
+    (action,) = foreseen(NIC, topology, known, machine.memory.table, machine.now_ns)
     assert (action.key, action.new) == (key(1), 1)
 
 

@@ -44,12 +44,13 @@ from tests.engine.test_steer import HOLD_NS, T_DELETE_NS, memory
 from tests.values import NIC, RULE, flow, key, one_rule, seen
 
 ENTRIES = 8
+KEY = (1 << 257).to_bytes(40)  # the hash of flow 1 is 1
 VIEW = replace(
     NIC,
     caps=replace(NIC.caps, filters=False),
     method=SteeringMethod.RSS,
     method_why="this NIC has no 5-tuple filters",
-    rss=Rss(bytes(40), (0, 1, 2, 3) * (ENTRIES // 4)),
+    rss=Rss(KEY, (0, 1, 2, 3) * (ENTRIES // 4)),
 )
 
 
@@ -71,7 +72,7 @@ def turned(nic: NicView, known: Memory, now_ns: int, refuse: int = 0) -> NicView
     after, outcomes = nic, []
     if plan:
         if not refuse:
-            after = replace(nic, rss=Rss(bytes(40), table(plan)))
+            after = replace(nic, rss=Rss(KEY, table(plan)))
         outcomes = [Outcome(plan[0], now_ns, refuse, None, "the NIC refused its table")]
     entries.record(nic.rss, after, outcomes, known, now_ns)
     return after
@@ -139,9 +140,9 @@ def test_a_flow_with_a_filter_is_not_led_by_its_entry() -> None:
     steered = flow(1, state=FlowState.STEERED, location=7, target_queue=0, app_cpu=3)
     known.table.put(steered)
     used(VIEW, known, 9, cpu=3, now_ns=1)
-    entries.look(VIEW, entry_of, known)
+    entries.look(VIEW, known)
     nic = turned(VIEW, known, 1)
-    entries.look(nic, entry_of, known)
+    entries.look(nic, known)
     turned(nic, known, 2)
     assert known.table.get(key(1)) == steered
     assert line(known, 9)[0] is FlowState.RSS
@@ -181,7 +182,7 @@ def test_old_bytes_count_less_at_each_look() -> None:
     assert line(known, 9)[0] is FlowState.SHARED
     for look in range(1, 4):  # flow 1 is silent, flow 9 goes on
         known.table.put(replace(known.table.get(key(9)) or flow(9), bytes=2000 * (look + 1)))
-        entries.look(nic, entry_of, known)
+        entries.look(nic, known)
         nic = turned(nic, known, (10 + look) * 10 * HOLD_NS)
     assert [line(known, n)[0] for n in (1, 9)] == [FlowState.SHARED, FlowState.RSS]
 
@@ -191,7 +192,7 @@ def test_with_another_key_what_was_known_of_entries_is_forgotten() -> None:
     used(VIEW, known, 1, cpu=3, now_ns=1)
     turned(VIEW, known, 1)
     other = replace(VIEW, rss=Rss(bytes([1] * 40), (0, 1, 2, 3) * (ENTRIES // 4)))
-    entries.look(other, lambda key: 2, known)
+    entries.look(other, known)
     plan = entries.plan(other, lambda key: 2, known, 2)  # nor is it held: that was another entry
     assert table(plan) == (0, 1, 3, 3, 0, 1, 2, 3)
 
@@ -203,11 +204,11 @@ def test_what_was_seen_before_a_move_is_no_evidence_against_it() -> None:
     found = known.table.get(key(1))
     assert found is not None
     known.table.put(replace(found, rx_queue=1, rx_cpu=1, used_ns=10**9 + 1))
-    entries.look(nic, entry_of, known)
+    entries.look(nic, known)
     turned(nic, known, 2 * 10**9)
     assert line(known, 1)[0] is FlowState.RSS
     known.table.put(replace(found, rx_queue=1, rx_cpu=1, used_ns=3 * 10**9))
-    entries.look(nic, entry_of, known)
+    entries.look(nic, known)
     turned(nic, known, 3 * 10**9)
     assert "it arrives on queue 1" in line(known, 1)[1]
 
@@ -215,7 +216,7 @@ def test_what_was_seen_before_a_move_is_no_evidence_against_it() -> None:
 def test_of_two_queues_on_a_core_the_one_with_fewer_entries_is_taken() -> None:
     known = memory()
     queues = tuple(replace(each, cpu=min(each.index, 2)) for each in VIEW.queues)
-    rss = Rss(bytes(40), (0, 1, 2, 2, 0, 1, 2, 3))
+    rss = Rss(KEY, (0, 1, 2, 2, 0, 1, 2, 3))
     nic = replace(VIEW, queues=queues, rss=rss)
     used(nic, known, 1, cpu=2, now_ns=1)
     assert table(entries.plan(nic, entry_of, known, 1))[1] == 3
@@ -238,7 +239,7 @@ def test_a_refused_table_is_reported_and_tried_no_more() -> None:
     used(VIEW, known, 1, cpu=3, now_ns=1)
     turned(VIEW, known, 1, refuse=errno.EOPNOTSUPP)
     assert line(known, 1) == (FlowState.WANTED, "the NIC refused its table")
-    entries.look(VIEW, entry_of, known)
+    entries.look(VIEW, known)
     assert table(entries.plan(VIEW, entry_of, known, 2))[1] == 3  # tried again, not held
 
 
@@ -285,7 +286,7 @@ def test_what_somebody_else_wrote_is_his() -> None:
     (gone,) = entries.leave_alone(nic, known, "another program changed the indirection table")
     assert gone.state is FlowState.MANUAL
     used(nic, known, 1, cpu=2, now_ns=9 * HOLD_NS)
-    entries.look(nic, entry_of, known)
+    entries.look(nic, known)
     assert entries.plan(nic, entry_of, known, 9 * HOLD_NS) == ()
     steer.take_up(nic, known, 9 * HOLD_NS, manual=True)  # armed again
     assert table(entries.plan(nic, entry_of, known, 9 * HOLD_NS))[1] == 2
@@ -296,9 +297,7 @@ class SteppedEngine:
 
     def __init__(self) -> None:
         self.known = memory()
-        self.engine = Engine(
-            self.known, lambda nic, key: None, rss_entry=lambda rss, key: entry_of(key)
-        )
+        self.engine = Engine(self.known)
         self.nic = VIEW
         self.tell(NicAttached(VIEW))
         used(VIEW, self.known, 1, cpu=3, now_ns=1)
@@ -319,7 +318,7 @@ def test_what_waits_is_written_and_then_said_of_its_flow() -> None:
     stepped = SteppedEngine()
     plan = stepped.tell(EntriesDue("nic"))
     assert table(plan) == (0, 3, 2, 3, 0, 1, 2, 3)
-    stepped.become(rss=Rss(bytes(40), table(plan)))
+    stepped.become(rss=Rss(KEY, table(plan)))
     stepped.tell(EntriesWritten("nic", VIEW.rss, [Outcome(plan[0], 5, 0, None, "")]))
     assert line(stepped.known, 1)[0] is FlowState.RSS
     assert stepped.waiting == set()
@@ -358,7 +357,7 @@ def test_without_a_table_no_entry_is_known() -> None:
 def test_a_table_that_another_program_wrote_is_left_to_it_until_the_nic_is_taken_up() -> None:
     stepped = SteppedEngine()
     plan = stepped.tell(EntriesDue("nic"))
-    stepped.become(rss=Rss(bytes(40), table(plan)))
+    stepped.become(rss=Rss(KEY, table(plan)))
     stepped.tell(EntriesWritten("nic", VIEW.rss, [Outcome(plan[0], 5, 0, None, "")]))
     stepped.become(method_why="another program changed the indirection table")
     stepped.tell(EntriesLeftAlone("nic"))
@@ -373,7 +372,7 @@ def test_it_is_foreseen_what_arming_would_write() -> None:
     known, unarmed = memory(), replace(VIEW, armed=False)
     used(unarmed, known, 1, cpu=3, now_ns=1)
     copied = copy_of(known, "nic")
-    plan = foreseen(unarmed, Topology(()), lambda rss, key: entry_of(key), copied, known.table, 5)
+    plan = foreseen(unarmed, Topology(()), copied, known.table, 5)
     assert table(plan) == (0, 3, 2, 3, 0, 1, 2, 3)
     assert not known.table.planned("nic")
 
@@ -399,7 +398,7 @@ def history(steps: list[tuple[int, int, int, int, bool]]) -> list[tuple[int, Nic
         now_ns += step_ns
         used(nic, known, number, cpu, now_ns, size)
         if looks:
-            entries.look(nic, entry_of, known)
+            entries.look(nic, known)
         steer.due({"nic": nic}, known, now_ns)
         touched = {entry_of(each) for each in known.table.planned("nic")}
         after = turned(nic, known, now_ns)

@@ -40,7 +40,7 @@ class Host:
     def __init__(self, dedicated: frozenset[int] = frozenset()) -> None:
         memory = Memory.of(Policy((), (RULE,), "auto", 64, 0, ()))
         memory.in_force = replace(memory.in_force, dedicated=dedicated)
-        self.engine, self.name = Engine(memory, lambda nic, key: None), "nic"
+        self.engine, self.name = Engine(memory), "nic"
         self.view, self.refused = replace(NIC, queues=QUEUES), False
         self.engine.handle(NicAttached(self.view), 0)
 

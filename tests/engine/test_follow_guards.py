@@ -191,7 +191,7 @@ def test_a_queue_is_on_its_way_until_that_ends(end: MovesReported | MovesDropped
     along(known)
     lent = known.nics["nic"].lent
     assert lent.sent == {1: 2}
-    Engine(known, lambda nic, key: None).handle(end, NOW_NS)
+    Engine(known).handle(end, NOW_NS)
     assert lent.sent == {}
 
 

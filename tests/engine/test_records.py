@@ -190,7 +190,7 @@ def test_every_index_is_that_of_a_whole_reading_and_ends_with_the_last_flow(step
 def an_engine(asked: ActionKind) -> Engine:
     """It remembers everything of two flows, a port and a prefix."""
     policy = Policy((), (RULE,), "auto", 100, 0, ())
-    engine = Engine(Memory.of(policy), lambda nic, key: None)
+    engine = Engine(Memory.of(policy))
     engine.handle(NicAttached(NIC), 0)
     table = engine.memory.table
     table.put(flow(1, state=FlowState.STEERED, location=1, target_queue=1, rx_queue=2))

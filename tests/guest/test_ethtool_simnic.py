@@ -12,8 +12,8 @@ import pytest
 
 from atfnd.kernel.ethtool.changes import ethtool_changes
 from atfnd.model import Match, Queue, Rss
+from atfnd.model.toeplitz import rss_queue
 from atfnd.nic.ethtool.nic import EthtoolNic
-from atfnd.nic.toeplitz import rss_queue
 from tests.guest.simlab import NAME, ethtool, interrupts, sh
 from tests.guest.wired import FLOW, Wired, simnic
 from tests.wait import until

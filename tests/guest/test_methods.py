@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from atfnd.nic.toeplitz import rss_entry
+from atfnd.model.toeplitz import rss_entry
 from tests.applications import Application, delivered
 from tests.bed import Bed
 from tests.daemons import Row

@@ -10,7 +10,7 @@ import socket
 import pytest
 
 from atfnd.model import Rss
-from atfnd.nic.toeplitz import MICROSOFT_KEY, rss_hash
+from atfnd.model.toeplitz import MICROSOFT_KEY, rss_hash
 from tests.labs import HOST, PEER, Lab, a_lab, packed
 from tests.packets import MORE_FRAGMENTS, ipv4, ipv6, transport
 from tests.wait import until

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from atfnd.model import FlowKey, Rss
-from atfnd.nic.toeplitz import (
+from atfnd.model.toeplitz import (
     INPUT_BYTES,
     KEY_BYTES,
     MICROSOFT_KEY,

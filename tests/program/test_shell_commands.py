@@ -167,9 +167,7 @@ def observed(*cpus: int) -> Memory:
 def test_what_is_foreseen_is_what_arming_decides_and_leaves_no_trace(cpus: list[int]) -> None:
     memory = observed(*cpus)
     before = list(memory.table)
-    plan = foreseen(
-        UNARMED, NO_CPUS, lambda rss, key: None, copy_of(memory, NIC.name), memory.table, 6
-    )
+    plan = foreseen(UNARMED, NO_CPUS, copy_of(memory, NIC.name), memory.table, 6)
     assert list(memory.table) == before
     assert all(each.state is FlowState.OBSERVED for each in before)
     assert plan == steer.take_up(NIC, memory, 6, manual=True)
@@ -181,9 +179,7 @@ def test_queues_are_foreseen_where_they_are_put_first() -> None:
     settings = {f"queue-cpu:{queue.index}": "0-7" for queue in NIC.queues}
     nic = replace(UNARMED, queues=anywhere, settings=settings)
     memory = observed(0)
-    plan = foreseen(
-        nic, topology(), lambda rss, key: None, copy_of(memory, nic.name), memory.table, 6
-    )
+    plan = foreseen(nic, topology(), copy_of(memory, nic.name), memory.table, 6)
     confined = {each.queue: each.new for each in plan if each.kind is ActionKind.QUEUE_CPU}
     assert confined.keys() == {0, 1, 2, 3}
     (insert,) = [each for each in plan if each.kind is ActionKind.INSERT]
@@ -212,9 +208,7 @@ def test_other_placements_are_foreseen_as_arming_decides_them(placement: Placeme
         assert steer.seen(used, unarmed, policy.flows[0], memory, 5) == ()
     memory.table.put(flow(99, nic=NIC.name, state=FlowState.MANUAL))
     memory.table.promise(key(99), True)  # of three slots, one is spoken for
-    plan = foreseen(
-        unarmed, topology(), lambda rss, key: None, copy_of(memory, NIC.name), memory.table, 6
-    )
+    plan = foreseen(unarmed, topology(), copy_of(memory, NIC.name), memory.table, 6)
     assert {*memory.table.promised(NIC.name)} == {key(99)}
     assert plan == steer.take_up(armed, memory, 6, manual=True)
     usual = placement.kind in (PlacementKind.NODE, PlacementKind.SMT)  # RSS has them right
@@ -229,9 +223,7 @@ def test_dedicated_cpus_are_foreseen_to_have_a_queue() -> None:
     placement = Placement(PlacementKind.DEDICATED, frozenset({7}))
     policy = Policy((), (replace(WANTED, placement=placement),), "auto", 100, 0, ())
     memory = memory_of(FlowTable(100), RulesInForce.of(policy))
-    plan = foreseen(
-        nic, topology(), lambda rss, key: None, copy_of(memory, NIC.name), memory.table, 6
-    )
+    plan = foreseen(nic, topology(), copy_of(memory, NIC.name), memory.table, 6)
     assert plan == prepare(replace(nic, armed=True), topology(), policy.dedicated())
     assert 7 in {each.new for each in plan}
 
@@ -242,9 +234,7 @@ def test_flows_of_another_nic_and_flows_that_leave() -> None:
     left = flow(51, location=9, target_queue=1, state=FlowState.STEERED)
     memory.table.put(left)
     memory.table.leave(left.key)
-    plan = foreseen(
-        UNARMED, NO_CPUS, lambda rss, key: None, copy_of(memory, NIC.name), memory.table, 6
-    )
+    plan = foreseen(UNARMED, NO_CPUS, copy_of(memory, NIC.name), memory.table, 6)
     kinds = [each.kind for each in plan]
     assert kinds == [ActionKind.DELETE, ActionKind.INSERT, ActionKind.INSERT]
     assert {*memory.table.leaving()} == {left.key}

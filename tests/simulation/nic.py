@@ -30,6 +30,7 @@ from atfnd.model import (
     QueueStats,
     Rss,
 )
+from atfnd.model.toeplitz import MICROSOFT_KEY, rss_entry
 from atfnd.move.port import Port, Stage
 from atfnd.move.port import Ring as RingFacts
 from atfnd.nic import Claims
@@ -37,7 +38,6 @@ from atfnd.nic.driver_table import driver_of
 from atfnd.nic.drivers import Loses, Placing
 from atfnd.nic.ethtool.filters import EthtoolNtuple
 from atfnd.nic.ethtool.probe import expected, probed
-from atfnd.nic.toeplitz import MICROSOFT_KEY, rss_entry
 from tests.simulation.driver import FOREIGN, OURS, Door, Entry, Table, refused
 from tests.simulation.wire import Flow, Ring
 from tests.simulation.world import World

@@ -14,13 +14,13 @@ from functools import partial
 from pathlib import Path
 
 from atfnd.model import Action, ActionKind, Filter, FlowKey, Match, Outcome, Restored
+from atfnd.model.toeplitz import rss_queue
 from atfnd.move.command import Ended
 from atfnd.move.device import NicMoves
 from atfnd.move.event import Event, EvidenceLost, FlowClosed, PortChanged, Reset, TimerDue, Wanted
 from atfnd.move.mover import Mover
 from atfnd.move.timer import Times
 from atfnd.move.verdict import Mode
-from atfnd.nic.toeplitz import rss_queue
 from atfnd.program import setting
 from atfnd.program.journals.filter_journal import FilterJournal
 from atfnd.program.journals.undo_journal import UndoJournal

@@ -7,7 +7,7 @@ an entry moves every flow that hashes to it, so it takes a clear majority, and t
 Nothing proves that such a move overtakes no packet: an entry stays while one of its flows keeps its
 order (`strict` or `bounded`). Flows that are not to go to their own core have no say.
 
-The function from flow to entry is given (`nic.toeplitz.rss_entry`): None for a flow whose packets
+The function from flow to entry is given (`model.toeplitz.rss_entry`): None for a flow whose packets
 do not hash to one entry.
 """
 
@@ -61,7 +61,7 @@ def forget(nic: str, memory: Memory) -> None:
     wait_no_more(nic, memory)
 
 
-def look(nic: NicView, entry_of: EntryOf, memory: Memory) -> None:
+def look(nic: NicView, memory: Memory) -> None:
     """Look at every flow of the NIC, let older bytes count less, and drop flows that ended."""
     _of(nic, memory)
     table = memory.table

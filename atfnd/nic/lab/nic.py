@@ -34,10 +34,10 @@ from atfnd.model import (
     Rss,
     Shape,
 )
+from atfnd.model.toeplitz import KEY_BYTES, hash_table
 from atfnd.nic import Claims
 from atfnd.nic.lab.device import HOST_LINK, WIRE_LINK, LabDevice, host_netns, wire_netns
 from atfnd.nic.lab.filters import LabNtuple
-from atfnd.nic.toeplitz import KEY_BYTES, hash_table
 
 __all__ = ["INTERRUPT_PRIORITY", "LabNic", "write_rss"]
 

@@ -33,8 +33,8 @@ from atfnd.model import (
     SteeringMethod,
     ThreadReads,
 )
+from atfnd.model.toeplitz import rss_queue
 from atfnd.nic import Nic
-from atfnd.nic.toeplitz import rss_queue
 from atfnd.observe.nics.namespace_links import NamespaceLinks
 from atfnd.observe.nics.reads import Reads
 

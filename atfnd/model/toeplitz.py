@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from array import array
 
-from atfnd.model import FlowKey, NicView, Rss
+from atfnd.model.flow import FlowKey
+from atfnd.model.nic import NicView, Rss
 
 __all__ = [
     "INPUT_BYTES",
