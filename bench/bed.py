@@ -50,7 +50,7 @@ class Bed:
         """A meter of what the NIC delivers."""
         return Meter(self.ifindex, inode(self.host))
 
-    def clear_rules(self) -> None:
+    def clear_filters(self) -> None:
         """Empty the NIC's filter table: each contender starts from the same NIC."""
         with self.open() as nic:
             for rule in nic.filters():

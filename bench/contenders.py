@@ -29,7 +29,7 @@ Contender = Callable[[Bed], AbstractContextManager[Daemon | None]]
 @contextlib.contextmanager
 def rss(bed: Bed) -> Iterator[None]:
     """The NIC's hash and nothing else."""
-    bed.clear_rules()
+    bed.clear_filters()
     yield
 
 
@@ -64,7 +64,7 @@ def _flow_tables(bed: Bed) -> Iterator[None]:
 @contextlib.contextmanager
 def rfs(bed: Bed) -> Iterator[None]:
     """Receive flow steering in software, on top of RSS."""
-    bed.clear_rules()
+    bed.clear_filters()
     with contextlib.ExitStack() as undo:
         if bed.arfs:
             undo.callback(_ntuple, bed, "on")
@@ -76,7 +76,7 @@ def rfs(bed: Bed) -> Iterator[None]:
 @contextlib.contextmanager
 def arfs(bed: Bed) -> Iterator[None]:
     """Receive flow steering by filters that the kernel writes; afterwards none of them is left."""
-    bed.clear_rules()
+    bed.clear_filters()
     _ntuple(bed, "on")
     with contextlib.ExitStack() as undo:
         undo.callback(_ntuple, bed, "on")
@@ -88,7 +88,7 @@ def arfs(bed: Bed) -> Iterator[None]:
 @contextlib.contextmanager
 def atfnd(bed: Bed, config: str | None = None) -> Iterator[Daemon]:
     """The daemon, armed on the NIC."""
-    bed.clear_rules()
+    bed.clear_filters()
     with daemon(bed.nic, config or follow_tcp(bed.order)) as running:
         yield running
 

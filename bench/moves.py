@@ -239,7 +239,7 @@ def steering(
             if outcome.errno:
                 raise OperatorError(outcome.left, exit_code=1)
             locations.append(outcome.location)
-        undo.callback(bed.clear_rules)
+        undo.callback(bed.clear_filters)
         actuator.writes = 0
         port = read_port(watch.view, watch.nic.interface, actuator.write_ns())
         if not holds:

@@ -73,7 +73,7 @@ def measured(bed: Bed, meter: Meter, table: int, count: int, method: str) -> Run
             took_ns = time.perf_counter_ns() - began
             after = _placed(meter, flows)
         finally:
-            bed.clear_rules()
+            bed.clear_filters()
             for queue, cpu in enumerate(bed.cpus):
                 nic.set_queue_cpu(queue, cpu)
     return Run(table, count, method, len(rules), placed, after, writes, took_ns)

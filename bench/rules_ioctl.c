@@ -21,9 +21,9 @@
 #include <sys/socket.h>
 #include <time.h>
 
-#define MOST_RULES 65536
+#define MOST_FILTERS 65536
 
-static struct ethtool_rxnfc rules[MOST_RULES];
+static struct ethtool_rxnfc rules[MOST_FILTERS];
 
 static int read_rule(struct ethtool_rxnfc *rule, __u32 command)
 {
@@ -68,7 +68,7 @@ int main(int argc, char **argv)
 	if (argc != 3 || (strcmp(argv[2], "insert") && strcmp(argv[2], "delete")))
 		errx(2, "usage: rules_ioctl DEVICE insert|delete < RULES");
 	command = strcmp(argv[2], "delete") ? ETHTOOL_SRXCLSRLINS : ETHTOOL_SRXCLSRLDEL;
-	while (count < MOST_RULES && read_rule(&rules[count], command))
+	while (count < MOST_FILTERS && read_rule(&rules[count], command))
 		count++;
 	fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
 	if (fd < 0)

@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from atfnd.engine import audit
-from atfnd.engine.filters import aggregate, budget, port_rules, prefix_rules
+from atfnd.engine.filters import aggregate, budget, port_filters, prefix_filters
 from atfnd.engine.filters.listeners import Listeners
 from atfnd.engine.ownership import follow
 from atfnd.engine.placement import steer
@@ -77,7 +77,7 @@ class Simulated:
         self.now_ns = SECOND_NS
         self.held: dict[int, tuple[FlowKey, int]] = {}
         self._free: list[int] = []  # locations below the highest one in use
-        self._ruled: dict[FlowKey, int] = {}  # the same, by flow
+        self._filtered: dict[FlowKey, int] = {}  # the same, by flow
         self._wide: dict[FlowKey, int] = {}  # those for many flows
         self.carried: dict[FlowKey, int] = {}
         self.deleted = self.writes = 0
@@ -118,7 +118,7 @@ class Simulated:
 
     def queue_of(self, key: FlowKey) -> int:
         """As the NIC delivers it: its own rule wins over one for many, and that over RSS."""
-        if (own := self._ruled.get(key)) is not None:
+        if (own := self._filtered.get(key)) is not None:
             return own
         wide = (queue for each, queue in self._wide.items() if covers(each, key))
         return next(wide, self._rss[key])
@@ -152,13 +152,13 @@ class Simulated:
         self.now_ns += 1
         self.carry_out(steer.due(views, self.memory, self.now_ns))
         if self.listeners.sockets:
-            births = port_rules.look(
+            births = port_filters.look(
                 self.nic, lambda key, comm: self.rule_of(key), self.listeners, self.sockets(),
                 self.memory, self.now_ns,
             )  # fmt: skip
             self.bear(births)
         if self.prefixes:
-            births = prefix_rules.look(
+            births = prefix_filters.look(
                 self.nic, self.rule_of, self._listened, self.sockets(), self.memory, self.now_ns
             )
             self.bear(births)
@@ -221,12 +221,12 @@ class Simulated:
         self.writes += 1
         if action.kind is ActionKind.DELETE:
             self._free.append(location)
-            del self.held[location], self._ruled[action.key]
+            del self.held[location], self._filtered[action.key]
             self._wide.pop(action.key, None)
             self.deleted += 1
         elif action.new is not None:
             self.held[location] = action.key, action.new
-            self._ruled[action.key] = action.new
+            self._filtered[action.key] = action.new
             if action.key.wide:
                 self._wide[action.key] = action.new
         return Outcome(action, self.now_ns, 0, location, "simulated")

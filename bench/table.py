@@ -12,7 +12,7 @@ They come in random order, some at each look, so that any of them may come first
 - `worth, ports`: and one filter delivers the flows of a port, if that moves none
   (engine/filters/aggregate.py);
 - `worth, prefixes`: and flows of a remote prefix do, too: each application's remotes are of one /16
-  (engine/filters/prefix_rules.py);
+  (engine/filters/prefix_filters.py);
 - `worth, born`: the servers listen when we are there already: their ports have a rule from then on.
 """
 

@@ -29,9 +29,9 @@ def _of(file: str, tests: str, *changes: tuple[str, str] | tuple[str, str, str])
     return [Mutation(file, tuple(tests.split()), *change) for change in changes]
 
 
-_STEER = "steer_guards steer wanders two_nics steer_placements follow budget rule_checks renew steer_machine"
+_STEER = "steer_guards steer wanders two_nics steer_placements follow budget filter_checks renew steer_machine"
 _MOVE = "move_step move_device move_choose move_birth move_learn"
-_PREFIX_RULES = "prefix_rules prefix_rules_guards"
+_PREFIX_FILTERS = "prefix_filters prefix_filters_guards"
 
 MUTATIONS = [
     *_of(
@@ -46,7 +46,7 @@ MUTATIONS = [
         ("max(SIZE, _LOCATIONS_AT + 4 * room)", "SIZE"),
         ("            _U32.pack_into(memory, COUNT_AT, room)\n", ""),
         ("error.errno != errno.EMSGSIZE", "error.errno == errno.EMSGSIZE"),
-        ("2 * max(room, self.count().rules)", "room"),
+        ("2 * max(room, self.count().filters)", "room"),
         ("count = min(room, ", "count = max(room, "),
         ("_GROWN = 4", "_GROWN = 1"),
         ("(errno.ENOENT, errno.EINVAL)", "(errno.ENOENT,)"),
@@ -96,13 +96,13 @@ MUTATIONS = [
         ("(*before[-1:], queue) if before else ()", "(queue,) if before else ()"),
         ("(*before[-1:], queue) if before else ()", "(*before, queue)"),
         ("(*before[-1:], queue) if before else ()", "(*before, queue) if before else ()"),
-        ("rules[match], self._queues[nic, match] = location, tuple(queues)", "rules[match] = location"),
+        ("ours[match], self._queues[nic, match] = location, tuple(queues)", "ours[match] = location"),
         ("                self._queues.pop((nic, match), None)\n", ""),
         ("queues = self._queues.get((nic, match), ())\n", "queues: tuple[int, ...] = ()\n"),
-        ("named[rule.match] in (None, rule.location)", "True"),
-        ("and rule.queue in (self._queues.get((nic, rule.match)) or (rule.queue,))", ""),
-        ("sorted(rules, key=lambda rule: rule.location)", "sorted(rules, key=lambda rule: -rule.location)"),
-        ("return bool(rules) if match is None else match in rules", "return bool(rules)"),
+        ("named[each.match] in (None, each.location)", "True"),
+        ("and each.queue in (self._queues.get((nic, each.match)) or (each.queue,))", ""),
+        ("sorted(filters, key=lambda each: each.location)", "sorted(filters, key=lambda each: -each.location)"),
+        ("return bool(ours) if match is None else match in ours", "return bool(ours)"),
         ("self._queues[new, match] = self._queues.pop((old, match), ())", "pass"),
         ("= self._queues.pop((old, match), ())\n        self._file.compact(sync=False)", "= self._queues.pop((old, match), ())"),
         ("        with suppress(Unrecorded):\n            self._file.append([sign", "        if True:\n            self._file.append([sign"),
@@ -215,7 +215,7 @@ MUTATIONS = [
         ("self._manual.setdefault(nic, set()).add(setting)", "pass"),
     ),
     *_of(
-        "nic/location.py", "location prefix_rules",
+        "nic/location.py", "location prefix_filters",
         ("max(1, slots // _SHARE)", "slots // _SHARE"),
         ("if below and not wide:", "if below:"),
         ("held(at) is False for at in used if at > highest", "held(at) is False for at in used if at < highest"),
@@ -289,10 +289,10 @@ MUTATIONS = [
         ("not self._compiled.groups", "False"),
     ),
     *_of(
-        "engine/filters/prefix_rules.py", _PREFIX_RULES,
+        "engine/filters/prefix_filters.py", _PREFIX_FILTERS,
         ("if not nic.armed or nic.method is not SteeringMethod.FILTERS:", "if nic.method is not SteeringMethod.FILTERS:"),
         ("if not nic.armed or nic.method is not SteeringMethod.FILTERS:", "if not nic.armed:"),
-        ("return bool(memory.table.prefix_rules(nic.name)) or (able and", "return able and ("),
+        ("return bool(memory.table.prefix_filters(nic.name)) or (able and", "return able and ("),
         ("if short and able and now_ns", "if short and now_ns"),
         ("able and now_ns >= spending.prefixes_later[1]", "able"),
         ("if budget.no_room(nic, memory, found.key) is not None:", "if False:"),
@@ -345,16 +345,16 @@ MUTATIONS = [
         ("if not each.isdigit())\n        notes", "if each)\n        notes"),
     ),
     *_of(
-        "engine/table/memory.py", "port_rules",
+        "engine/table/memory.py", "port_filters",
         ("return port is not None and listeners is not None and port.key in listeners.unwanted", "return False"),
         ("listeners is not None and port.key in listeners.unwanted", "listeners is not None"),
     ),
     *_of(
-        "engine/placement/renew.py", "port_rules",
+        "engine/placement/renew.py", "port_filters",
         ("not moving(key) and not memory.is_pinned(flow)", "not moving(key)"),
     ),
     *_of(
-        "engine/filters/port_rules.py", "port_rules shares",
+        "engine/filters/port_filters.py", "port_filters shares",
         ("if memory.table.due_ns(port.key) is not None:", "if False:"),
         ("if cpu is None and listener.alone:", "if cpu is None:"),
         ("return None if _users(key, flows) else listeners.unserved(key)", "return None"),
@@ -363,7 +363,7 @@ MUTATIONS = [
         ("listener=listener.thread or users[0].thread", "listener=listener.thread"),
     ),
     *_of(
-        "engine/filters/listeners.py", "port_rules shares",
+        "engine/filters/listeners.py", "port_filters shares",
         ("cookie=event.cookie, listener=whose", "cookie=event.cookie"),
         ("each for each in self._at.get(place_of(key), ()) if overlap", "each for at in self._at.values() for each in at if overlap"),
     ),
@@ -434,7 +434,7 @@ MUTATIONS = [
         ("if rule is None or rule.placement is Placement.LEAVE:", "if rule is None:"),
         ("arrives = rss_cpu if event.rx_cpu is None else event.rx_cpu", "arrives = event.rx_cpu"),
         ("(old.location is None and old.state not in _HELD)", "old.location is None"),
-        ("by_rules = nic.method is SteeringMethod.FILTERS or not nic.armed", "by_rules = True"),
+        ("by_filters = nic.method is SteeringMethod.FILTERS or not nic.armed", "by_filters = True"),
         ("why=old.why if old and manual else spot.why", "why=spot.why"),
         ("if old is None and table.full() and not", "if table.full() and not"),
         ("at_ns = event.off_since_ns + rule.dwell_ns", "at_ns = event.off_since_ns"),
@@ -482,8 +482,8 @@ MUTATIONS = [
         ("its = [*table.led_to(nic, queue), *led_here]", "its = [*led_here]"),
         ("if owner_of(flow, memory) == held.owner:", "if True:"),
         ("led = held is None and flow.location", "led = flow.location"),
-        ("if led or (flow.app_cpu == cpu and not ruled):", "if led:"),
-        ("ruled = flow.target_cpu is not None if held else flow", "ruled = flow"),
+        ("if led or (flow.app_cpu == cpu and not filtered):", "if led:"),
+        ("filtered = flow.target_cpu is not None if held else flow", "filtered = flow"),
         ("usual = online - dedicated", "usual = online"),
         ("if f\"queue-cpu:{q.index}\" not in nic.manual", ""),
         ("owner_of(flow, memory) if flow.nic == nic.name else None", "owner_of(flow, memory)"),
@@ -522,7 +522,7 @@ MUTATIONS = [
         ("return self.on_cpu[cpu] < self.most", "return True"),
     ),
     *_of(
-        "engine/filters/budget.py", "budget_guards budget aggregate aggregate_guards prefix_rules steer",
+        "engine/filters/budget.py", "budget_guards budget aggregate aggregate_guards prefix_filters steer",
         ("max(0, nic.caps.filter_slots - nic.foreign)", "nic.caps.filter_slots"),
         ("return min(bounds, default=None)", "return max(bounds, default=None)"),
         ("spoken_for - itself", "spoken_for"),
@@ -563,7 +563,7 @@ MUTATIONS = [
         ("if budget.no_room(nic, memory, event.key, tenants) is not None:", "if False:"),
     ),
     *_of(
-        "engine/audit.py", "audit_guards two_nics steer steer_machine rule_checks strays held_back renew",
+        "engine/audit.py", "audit_guards two_nics steer steer_machine filter_checks strays held_back renew",
         ("if action.kind is not ActionKind.INSERT or (outcome.errno and not outcome.found):", "if action.kind is not ActionKind.INSERT:"),
         ("if outcome.errno not in (0, errno.ENOENT):", "if outcome.errno:"),
         ("moved_ns=outcome.at_ns,\n                why=action.why", "moved_ns=0,\n                why=action.why"),
@@ -574,8 +574,8 @@ MUTATIONS = [
         ("if now_ns - flow.used_ns > after_ns:", "if now_ns - flow.used_ns > 2 * after_ns:"),
         ("t_delete_in_force_ns(idle_ns[flow.rule_name], len(table), table.capacity)", "t_delete_in_force_ns(idle_ns[flow.rule_name], len({*alive}), table.capacity)"),
         ("        if flow.state is FlowState.MANUAL:\n            continue\n        if flow.rule_name not", "        if flow.rule_name not"),
-        ("if rule is not None and rule.match == Match.of(flow.key):", "if rule is not None:"),
-        ("if rule.queue == flow.target_queue:", "if True:"),
+        ("if held is not None and held.match == Match.of(flow.key):", "if held is not None:"),
+        ("if held.queue == flow.target_queue:", "if True:"),
         ("                FlowState.MANUAL,\n                f\"another program pointed", "                FlowState.WANTED,\n                f\"another program pointed"),
         ("elif not nic.caps.asynchronous or memory.was_there(flow):", "elif not nic.caps.asynchronous:"),
         ("if use is None or cpu is None or memory.table.full():", "if use is None or memory.table.full():"),
@@ -584,7 +584,7 @@ MUTATIONS = [
         ("if cpu != flow.target_cpu:", "if False:"),
     ),
     *_of(
-        "engine/table/retire.py", "two_nics steer budget rule_checks inherited",
+        "engine/table/retire.py", "two_nics steer budget filter_checks inherited",
         ("memory.table.gives(flow.key, None)", "pass"),
         ("    memory.table.defer(flow.key, None)\n", ""),
         ("if flow.location is None:\n        memory.unused", "if False:\n        memory.unused"),
@@ -597,7 +597,7 @@ MUTATIONS = [
     *_of(
         "engine/filters/lost.py", "lost two_nics",
         ("memory.was_there(flow) or not nic.caps.asynchronous", "True"),
-        ("wiped = not rules and len(ours) > 1", "wiped = not rules"),
+        ("wiped = not filters and len(ours) > 1", "wiped = not filters"),
         ("not missing or not (disturbed or wiped)", "not missing"),
     ),
     *_of(
@@ -610,7 +610,7 @@ MUTATIONS = [
         "engine/table/flow_table.py", "table_guards table",
         ("if fill <= _KNEE:", "if fill <= 1.0:"),
         ("return len(self) >= self.capacity", "return len(self) > self.capacity"),
-        ("of.rules += change", "of.rules += 1"),
+        ("of.count += change", "of.count += 1"),
         ("_sort(of.led_to, flow.target_queue, key, here)", "_sort(of.led_to, flow.target_queue, key, True)"),
         ("entry for entry in entries if entry.location is not None", "entry for entry in entries"),
         ("        self.hash(key, None)\n        self.plan", "        self.plan"),
@@ -645,7 +645,7 @@ MUTATIONS = [
         ("looks_ns = max(move.timer_ns, times.late_ns if move.watched else 0)", "looks_ns = move.timer_ns"),
         ("event.at_ns is None or event.at_ns <= move.done_ns", "event.at_ns is None"),
         ("outcome.errno == errno.ECANCELED and move.mechanism is Mechanism.GAP", "False"),
-        ("lost = outcome.errno != 0 and rule_is_lost(move, outcome.location)", "lost = False"),
+        ("lost = outcome.errno != 0 and filter_is_lost(move, outcome.location)", "lost = False"),
         ("wait_ns = times.follow_ns if move.mechanism is Mechanism.FOLLOW else times.verify_ns", "wait_ns = times.verify_ns"),
         ("return move._replace(blind=True), ()", "return move, ()"),
         ("if move.phase is not Phase.COMMIT:\n        return finish(move, now_ns, decided)", "if True:\n        return finish(move, now_ns, decided)"),
@@ -756,7 +756,7 @@ MUTATIONS = [
         ("sockets.setdefault(cookie, {})[event.key] = event", "sockets.setdefault(cookie, {}).setdefault(event.key, event)"),
     ),
     *_of(
-        "engine/filters/listeners.py", "port_rules listeners port_rules_machine",
+        "engine/filters/listeners.py", "port_filters listeners port_filters_machine",
         ("        self.closed_ns.pop(event.key, None)\n", ""),
         ("if entry is not None and entry.cookie not in self.sockets[event.key]:", "if entry is not None:"),
         ("if entry is not None and entry.cookie not in self.sockets[event.key]:", "if False:"),
@@ -771,7 +771,7 @@ MUTATIONS = [
         ("for key in [*self.sockets, *self.closed_ns]:", "for key in self.sockets:"),
     ),
     *_of(
-        "engine/filters/readers.py", "listeners port_rules",
+        "engine/filters/readers.py", "listeners port_filters",
         ("if at_ns - seen_ns < _TOGETHER_NS", "if True"),
         ("if len(self._seen_ns) > 1:", "if len(self._seen_ns) > 2:"),
         ("tuple(sorted(self._seen_ns)), None", "tuple(sorted(self._seen_ns)), self._alone_since_ns"),
@@ -781,7 +781,7 @@ MUTATIONS = [
         ("self._last = None\n        self._alone_since_ns = None", "self._last = None"),
     ),
     *_of(
-        "engine/filters/port_rules.py", "port_rules port_rules_guards aggregate_guards port_rules_machine",
+        "engine/filters/port_filters.py", "port_filters port_filters_guards aggregate_guards port_filters_machine",
         ("if now_ns - closed_ns >= _LINGER_NS and not", "if not"),
         ("if rivals > 1:", "if rivals > 2:"),
         ("through in (None, each.queue)", "True"),
@@ -799,11 +799,11 @@ MUTATIONS = [
         "program/undo.py", "undo undoing undo_machine",
         ("if outcome.errno:\n                self._refused.add", "if False:\n                self._refused.add"),
         ("if match not in self._refused:", "if True:"),
-        ("self._journal.claim(name, rule.match, rule.queue)", "pass"),
-        ("if rule not in self._ours and (", "if False and ("),
+        ("self._journal.claim(name, each.match, each.queue)", "pass"),
+        ("if each not in self._ours and (", "if False and ("),
         ("if now is not None and now != held.original:", "if False:"),
         ("if done is not None and done.errno:", "if done is not None:"),
-        ("entries.pop((rule.match, rule.location), None) or Action(", "Action("),
+        ("entries.pop((ours.match, ours.location), None) or Action(", "Action("),
         ("for each in entries.values():", "for each in ():"),
     ),
     *_of(
@@ -861,7 +861,7 @@ MUTATIONS = [
         "daemon/executor.py", "executor",
         ("done += [each for each in answer.said if isinstance(each, Outcome)]", "pass"),
         ("session.end_moves()", "pass"),
-        ("by_rules = view.armed and view.method", "by_rules = view.method"),
+        ("by_filters = view.armed and view.method", "by_filters = view.method"),
         ("            self.know(session)\n        return session.moves", "        return session.moves"),
     ),
     *_of(
@@ -912,10 +912,10 @@ MUTATIONS = [
         ("own.waited_ns[cpu] + network.waited_ns[cpu])", "own.waited_ns[cpu])"),
         ("softirq_ns - before.softirq_ns.get(cpu, softirq_ns)", "softirq_ns - before.softirq_ns.get(cpu, 0)"),
         ("total_ns - then.get(tid, total_ns)", "total_ns - then.get(tid, 0)"),
-        ("ruled = flow.location is not None or flow.state is FlowState.PORT", "ruled = flow.location is not None"),
+        ("filtered = flow.location is not None or flow.state is FlowState.PORT", "filtered = flow.location is not None"),
         ("return queue.cpu if fits else None", "return queue.cpu"),
         ("        there=None not in led_to,", "        there=True,"),
-        ("    if not ruled or queue is None:", "    if queue is None:"),
+        ("    if not filtered or queue is None:", "    if queue is None:"),
     ),
     *_of(
         "engine/trials/window.py", "window trials_guards",
@@ -965,12 +965,12 @@ MUTATIONS = [
         ("self._least_ns.popitem(last=False)", "self._least_ns.popitem()"),
     ),
     *_of(
-        "engine/filters/ineffective.py", "records lost rule_checks",
+        "engine/filters/ineffective.py", "records lost filter_checks",
         ("if seen.looks == _LOOKS and seen.attempts == _ATTEMPTS:", "if False:"),
         ("seen = Elsewhere(flow.bytes, 0, seen.attempts + 1)", "seen = Elsewhere(flow.bytes, 0, seen.attempts)"),
     ),
     *_of(
-        "engine/filters/lost.py", "lost rule_checks",
+        "engine/filters/lost.py", "lost filter_checks",
         ("if memory.was_there(flow) or not nic.caps.asynchronous", "if True"),
         ("location=None, target_queue=None, why=why)", "target_queue=None, why=why)"),
     ),
@@ -1065,7 +1065,7 @@ MUTATIONS = [
         ("if each.owner in owners[name]}", "}"),
     ),
     *_of(
-        "engine/placement/steering_method.py", "steer rule_checks buckets prepare steer_guards two_nics",
+        "engine/placement/steering_method.py", "steer filter_checks buckets prepare steer_guards two_nics",
         ("    if nic.paused:\n", "    if False:\n"),
         ("        if conflict.blocks:\n", "        if False:\n"),
         ('    if "rss" in nic.manual:\n', "    if False:\n"),
@@ -1081,7 +1081,7 @@ MUTATIONS = [
         ("            self._free.clear()\n", ""),
     ),
     *_of(
-        "engine/table/wide_key.py", "wide_key prefix_rules prefix_rules_classify table table_guards port_rules",
+        "engine/table/wide_key.py", "wide_key prefix_filters prefix_filters_classify table table_guards port_filters",
         ("key.remote_prefix or (len(key.remote) * 8 if any(key.remote) else 0)", "key.remote_prefix"),
         ("        remote_prefix=prefix,\n", ""),
         ("and (wide.local == key.local or not any(wide.local))", ""),
@@ -1192,22 +1192,22 @@ MUTATIONS = [
         ("min(handshake_ns, self._least_ns.get(remote, handshake_ns))", "handshake_ns"),
     ),
     *_of(
-        "engine/filters/ineffective.py", "ineffective records lost rule_checks",
+        "engine/filters/ineffective.py", "ineffective records lost filter_checks",
         ("if now_ns - flow.moved_ns > _YOUNG_NS:", "if True:"),
         ("seen.looks + (flow.bytes > seen.bytes)", "seen.looks + 1"),
     ),
     *_of(
         "engine/placement/place.py", "place wanders steer steer_placements load auto",
-        ("return queue.index in owned, busy, rules_on", "return busy, rules_on"),
+        ("return queue.index in owned, busy, filters_on", "return busy, filters_on"),
         ("    if rule.placement is Placement.AUTO:\n        return", "    if False:\n        return"),
     ),
     *_of(
-        "engine/placement/steering_method.py", "steer rule_checks buckets prepare steer_guards two_nics",
+        "engine/placement/steering_method.py", "steer filter_checks buckets prepare steer_guards two_nics",
         ("if len(known) < 2 and not nic.caps.queue_cpu:", "if False:"),
         ("if nic.method is SteeringMethod.RSS and placement is Placement.CORE:", "if nic.method is SteeringMethod.RSS:"),
     ),
     *_of(
-        "engine/table/wide_key.py", "wide_key prefix_rules prefix_rules_classify table table_guards port_rules",
+        "engine/table/wide_key.py", "wide_key prefix_filters prefix_filters_classify table table_guards port_filters",
         ("match.family == key.family\n        and ", ""),
         ("and match.protocol in (None, key.protocol)", ""),
         ("and (not common or network_of(remote, common) == network_of(key.remote, common))", ""),
@@ -1220,7 +1220,7 @@ MUTATIONS = [
         ("and rule.placement is not Placement.LEAVE and rule.order", "and rule.order"),
         ("and rule.order is not Mode.IMMEDIATE", ""),
         ("rss_queue = wide.target_queue  #", "pass  #"),
-        ("births = port_rules.wanted_again(event, known, memory)", "births: tuple[Birth, ...] = ()"),
+        ("births = port_filters.wanted_again(event, known, memory)", "births: tuple[Birth, ...] = ()"),
         ("return known is not None and known.read(event) is not None", "return known is not None and known.read(event) is None"),
         ("look |= each.forked(event.pid)", "each.forked(event.pid)"),
         ("            return ()\n        return retire.gone(cookie, memory)", "            pass\n        return retire.gone(cookie, memory)"),
@@ -1229,10 +1229,10 @@ MUTATIONS = [
         ("return ordered(rule_of(key, thread))", "return rule_of(key, thread)"),
         ("return ordered(rule_of(key))", "return rule_of(key)"),
         ("hopeless = known.why_not.keys() - spending.covers - spending.promised", "hopeless = known.why_not.keys()"),
-        ("return known.several(port) or (None if ruled else known.why_not.get(port))", "return known.several(port) or known.why_not.get(port)"),
+        ("return known.several(port) or (None if filtered else known.why_not.get(port))", "return known.several(port) or known.why_not.get(port)"),
     ),
     *_of(
-        "engine/filters/aggregate.py", "aggregate aggregate_guards prefix_rules port_rules",
+        "engine/filters/aggregate.py", "aggregate aggregate_guards prefix_filters port_filters",
         ("return queue if rules[queue] > 1 else None", "return queue"),
         ("    rules.pop(None, None)\n", ""),
         ("return now_ns < memory.nics[nic.name].spending.later.get(key, (0, 0))[1]", "return False"),
@@ -1244,7 +1244,7 @@ MUTATIONS = [
         ("now_ns - flow.moved_ns >= _RESTS_NS", "True"),
     ),
     *_of(
-        "engine/filters/connections.py", "aggregate_guards port_rules port_rules_guards aggregate listeners shares",
+        "engine/filters/connections.py", "aggregate_guards port_filters port_filters_guards aggregate listeners shares",
         ("own is not None and budget.waits(own) and aggregate", "own is not None and aggregate"),
         ("and aggregate.belongs(own, nic, memory) == queue", ""),
         ("if not covers(port, use.key) or (own", "if (own"),
@@ -1256,7 +1256,7 @@ MUTATIONS = [
         ("return any(memory.table.get(each) is not None for each in listeners.neighbours(key))", "return False"),
     ),
     *_of(
-        "engine/filters/unruled.py", "unruled prefix_rules prefix_rules_guards prefix_rules_classify",
+        "engine/filters/unfiltered.py", "unfiltered prefix_filters prefix_filters_guards prefix_filters_classify",
         ("if f.nic == nic.name and f.key not in known)", "if f.key not in known)"),
         ("if not flow.key.wide)", ")"),
         ("                self._open.append(each)", "                pass"),
@@ -1282,7 +1282,7 @@ MUTATIONS = [
         ("    if group.children:\n", "    if False:\n"),
     ),
     *_of(
-        "engine/filters/aggregate.py", "aggregate aggregate_guards prefix_rules port_rules",
+        "engine/filters/aggregate.py", "aggregate aggregate_guards prefix_filters port_filters",
         ("flow.location is not None or budget.waits(flow)\n", "flow.location is not None\n"),
         ("            memory.table.defer(flow.key, now_ns)", "            pass"),
         ("for each in memory.table.led(nic.name) if each.key not in asked)", "for each in memory.table.led(nic.name))"),
@@ -1297,7 +1297,7 @@ MUTATIONS = [
     *_of(
         "engine/handshake/handshake.py", "handshake leaks inherited",
         ("        if known is None:\n            return ()\n        if not", "        if not"),
-        ("port_rules.forget_closed(nic.name, known, memory)\n            return ()", "return ()"),
+        ("port_filters.forget_closed(nic.name, known, memory)\n            return ()", "return ()"),
         ("if known is None or key.protocol != Protocol.TCP or not key.local_port:", "if known is None or not key.local_port:"),
         ("return [*self.connects.uses(memory, now_ns), *listening]", "return listening"),
         ("return [*self.connects.uses(memory, now_ns), *listening]", "return self.connects.uses(memory, now_ns)"),
@@ -1331,7 +1331,7 @@ MUTATIONS = [
         "engine/engine.py", "handshake leaks inherited records prepare",
         ("        if nic is not None and nic not in self.memory.nics:\n            return ()\n", ""),
         ("        self._say(Forget(frozenset(flow.cookie for flow in flows)))", "        pass"),
-        ("        ours = [rule for rule in event.rules if rule.match not in known]", "        ours = [*event.rules]"),
+        ("        ours = [each for each in event.filters if each.match not in known]", "        ours = [*event.filters]"),
         ("        self._say(Adopt({flow.cookie: flow.app_cpu for flow in flows}))", "        pass"),
         ("        self.memory.look_at_queues(event.nic)\n", ""),
         ("        if any(nic.strays for nic in self.memory.nics.values()):", "        if False:"),
@@ -1413,7 +1413,7 @@ MUTATIONS = [
         ("        done += self._release_cgroups()\n        self.restored", "        self.restored"),
     ),
     *_of(
-        "engine/filters/ineffective.py", "ineffective records lost rule_checks",
+        "engine/filters/ineffective.py", "ineffective records lost filter_checks",
         ("armed = {name for name, nic in nics.items() if nic.armed}", "armed = {*nics}"),
         ("if notes.elsewhere is not None and key not in astray:", "if False:"),
         ("            _watch(flow.key, None, memory)\n            continue", "            continue"),

@@ -31,7 +31,7 @@ from atfnd.move.plan import in_order
 from atfnd.nic.location import choose, is_wide
 from atfnd.policy.match.match import Matcher, RulesOfMany
 from bench.simulated import Load, Simulated
-from tests.engine.test_port_rules import EXACT_WINS, OTHER
+from tests.engine.test_port_filters import EXACT_WINS, OTHER
 from tests.values import RULE, THREAD, memory_of
 
 __all__ = ["HERE", "LEFT", "ORDERED", "TCP", "THERE", "UDP", "Bed", "load", "network"]
@@ -115,7 +115,7 @@ class Bed(Simulated):
         at = {each.key: aggregate.belongs(each, self.nic, self.memory) for each in flows}
         return {key for key, queue in at.items() if queue == action.new}
 
-    def prefix_rules(self) -> set[FlowKey]:
+    def prefix_filters(self) -> set[FlowKey]:
         return {held for held, _ in self.held.values() if held.wide and not held.listens}
 
     def check(self) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 
-__all__ = ["NO_BPF", "NO_BTF", "NO_ROOT", "NO_RULES"]
+__all__ = ["NO_BPF", "NO_BTF", "NO_FILTERS", "NO_ROOT"]
 
 # Everything is imported before the user changes: another user may be unable to read the tree.
 _AS_NOBODY = """
@@ -36,7 +36,7 @@ os.execv(sys.argv[1], sys.argv[1:])
 """
 
 # A lab NIC that has no filters, as virtio_net or ena: the rest of it is real.
-_WITHOUT_RULES = """
+_WITHOUT_FILTERS = """
 import dataclasses, errno, sys
 import atfnd.nic.driver
 from atfnd.cli.commands import main
@@ -54,7 +54,7 @@ main()
 """
 
 NO_ROOT = (sys.executable, "-c", _AS_NOBODY)
-NO_RULES = (sys.executable, "-c", _WITHOUT_RULES)
+NO_FILTERS = (sys.executable, "-c", _WITHOUT_FILTERS)
 NO_BPF = (sys.executable, "-c", _WITHOUT_PROGRAMS)
 # A mount namespace of its own, in which the kernel's type information is hidden.
 NO_BTF = (

@@ -230,7 +230,7 @@ ENGINE_TYPES = {"Engine", "FlowTable", "Handshakes", "Memory", "NicMemory", "Tri
 QUESTIONS = {
     "anyone_at", "by_state", "deferred", "due_ns", "flows_to_match", "get", "has_births", "items",
     "keys", "knows_flows", "may_share", "next_due_ns", "outlived", "planned", "ports_to_judge",
-    "ports_to_match", "pressing", "rules_in", "shared_ports", "slots", "standing", "steered",
+    "ports_to_match", "pressing", "filters_in", "shared_ports", "slots", "standing", "steered",
     "steering", "threads",
     "tried", "values", "why_no_port",
 }  # fmt: skip

@@ -32,7 +32,7 @@ def test_no_fault_is_made_twice() -> None:
 
 
 def test_a_fault_is_made_in_the_module_that_is_tested_and_its_tests_see_it() -> None:
-    asked = [sys.executable, "-m", "tests.mutants", "--fresh", "wiped = not rules"]
+    asked = [sys.executable, "-m", "tests.mutants", "--fresh", "wiped = not filters"]
     ran = subprocess.run(asked, cwd=ROOT, capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stdout + ran.stderr
-    assert "killed     engine/filters/lost.py: wiped = not rules" in ran.stdout
+    assert "killed     engine/filters/lost.py: wiped = not filters" in ran.stdout

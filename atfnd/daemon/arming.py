@@ -30,7 +30,7 @@ from atfnd.engine.event import (
 from atfnd.engine.placement.steering_method import method_of
 from atfnd.model import SteeringMethod, Topology, brief
 from atfnd.observe.machine.topology import CpuWatch
-from atfnd.policy.match.match import rule_budget
+from atfnd.policy.match.match import filter_budget
 from atfnd.program.balance import BALANCER
 from atfnd.program.journals.undo_journal import UndoJournal
 from atfnd.program.setting import drifted
@@ -193,7 +193,7 @@ class Arming:
         session.watch.inspect()
         if session.view.caps.filter_slots != slots:  # unknown when it was opened, or another table
             policy, now = self._in_force.policy, session.view.caps.filter_slots
-            session.watch.allow(rule_budget(policy, session.name, now))
+            session.watch.allow(filter_budget(policy, session.name, now))
         method, why = method_of(session.view)
         if (method, why) != (session.view.method, session.view.method_why):
             session.watch.steered_by(method, why)

@@ -168,9 +168,9 @@ class Executor:
         if session.moves is not None:
             steering = self._engine.memory.in_force.steering()
             view = session.view
-            by_rules = view.armed and view.method is SteeringMethod.FILTERS
+            by_filters = view.armed and view.method is SteeringMethod.FILTERS
             in_order = any(rule.order is not Mode.IMMEDIATE for rule in steering)
-            session.moves.know(measure=by_rules and in_order)
+            session.moves.know(measure=by_filters and in_order)
             table = self._engine.memory.table
             session.moves.only_known(lambda key: table.get(key) is not None)
 

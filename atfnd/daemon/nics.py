@@ -144,8 +144,8 @@ class ServedNics:
 
     def adopt(self, session: NicSession) -> None:
         """Take over the filters an earlier run left, by the journal and what the NIC holds."""
-        rules = self._read_rules(session)
-        self._sockets.adopt(session.name, self._journal.ours(session.name, rules))
+        filters = self._read_filters(session)
+        self._sockets.adopt(session.name, self._journal.ours(session.name, filters))
 
     def _changed(self, session: NicSession) -> None:
         """rtnetlink or ethtool has reported a change in its namespace."""
@@ -258,13 +258,13 @@ class ServedNics:
         flows = any(flow.nic == name for flow in table)
         if not session.view.up or not (flows or self._journal.names(name)):
             return
-        rules = session.watch.read_rules()
+        filters = session.watch.read_filters()
         if flows:
-            self._executor.take(FiltersListed(name, rules, session.watch.disturbed()))
-        self._release_stale_claims(session, rules)
-        self._count_others(session, rules)
+            self._executor.take(FiltersListed(name, filters, session.watch.disturbed()))
+        self._release_stale_claims(session, filters)
+        self._count_others(session, filters)
 
-    def _release_stale_claims(self, session: NicSession, rules: Sequence[Filter]) -> None:
+    def _release_stale_claims(self, session: NicSession, filters: Sequence[Filter]) -> None:
         """What the journal names and the table does not have: it is named no longer if the NIC does
         not list it, or lists that of another program, and taken over or deleted if it is ours."""
         name, memory = session.name, self._engine.memory
@@ -272,33 +272,33 @@ class ServedNics:
         unknown = [each for each in self._journal.left.get(name, {}) if each not in known]
         if not unknown:
             return
-        ours = [rule for rule in self._journal.ours(name, rules) if rule.match in unknown]
-        there = {rule.match for rule in ours}
+        ours = [each for each in self._journal.ours(name, filters) if each.match in unknown]
+        there = {each.match for each in ours}
         for match in (each for each in unknown if each not in there):
             self._journal.release(name, match)
         strays = memory.nics[name].strays.keys()
         left = []
-        for rule in ours:
-            key = None if rule.match is None else rule.match.key()
+        for each in ours:
+            key = None if each.match is None else each.match.key()
             if key is not None and key not in strays and not session.moves_flow(key):
-                left.append(rule)
+                left.append(each)
         if left and session.view.armed:
             self._sockets.adopt(name, left)
 
-    def _read_rules(self, session: NicSession) -> list[Filter]:
+    def _read_filters(self, session: NicSession) -> list[Filter]:
         """List every filter of a NIC that takes filters, or that held ours; count those of
         others."""
         if not session.view.caps.filters and not self._journal.names(session.name):
             return []
-        rules = session.watch.read_rules()
-        self._count_others(session, rules)
-        return rules
+        filters = session.watch.read_filters()
+        self._count_others(session, filters)
+        return filters
 
-    def _count_others(self, session: NicSession, rules: Sequence[Filter]) -> None:
+    def _count_others(self, session: NicSession, filters: Sequence[Filter]) -> None:
         """Filters that are neither in the table nor left by an earlier run belong to other
         programs."""
         name = session.name
         ours = {flow.location for flow in self._engine.memory.table.steered(name)}
-        ours |= {rule.location for rule in self._journal.ours(name, rules)}
-        theirs = (rule for rule in rules if rule.location not in ours)
-        session.watch.others(tuple(rule._replace(hits=None) for rule in theirs))
+        ours |= {each.location for each in self._journal.ours(name, filters)}
+        theirs = (each for each in filters if each.location not in ours)
+        session.watch.others(tuple(each._replace(hits=None) for each in theirs))

@@ -34,7 +34,7 @@ from atfnd.nic import Nic
 from atfnd.observe import Observer, Qualify
 from atfnd.observe.nics.watch import NicWatch
 from atfnd.policy.match.compile import compiled
-from atfnd.policy.match.match import armed, asks_direction, qualify, rule_budget
+from atfnd.policy.match.match import armed, asks_direction, filter_budget, qualify
 from atfnd.policy.match.matching import Matching
 from atfnd.program.journals.operator_journal import OperatorJournal
 from atfnd.serve.log.event_log import EventLog
@@ -64,7 +64,7 @@ class Given(NamedTuple):
 
     def watch(self, policy: Policy, nic: Nic) -> NicWatch:
         """A NIC that comes, as the policy wants it watched."""
-        budget = rule_budget(policy, nic.name, nic.caps().filter_slots)
+        budget = filter_budget(policy, nic.name, nic.caps().filter_slots)
         return NicWatch(nic, self.armed(policy, nic.name), budget)
 
 
@@ -215,7 +215,7 @@ class PolicyReload:
         self._nics.interfaces.watch_by(lambda nic: self._given.watch(self._in_force.policy, nic))
         for name, session in list(self._nics.sessions.items()):
             watch = session.watch
-            watch.allow(rule_budget(policy, name, watch.view.caps.filter_slots))
+            watch.allow(filter_budget(policy, name, watch.view.caps.filter_slots))
             if self._operator_journal.armed(name) is not None:
                 continue
             may_write = self._given.armed(policy, name)

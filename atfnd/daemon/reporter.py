@@ -123,7 +123,7 @@ class Reporter:
         armed = [name for name, each in self._sessions.items() if each.view.armed]
         named = f": {' '.join(armed)}" if armed else ""
         table, refused = self.memory.table, self._in_force.refused
-        filters = sum(table.rules_in(name) for name in self._sessions)
+        filters = sum(table.filters_in(name) for name in self._sessions)
         said = f"{len(armed)} of {len(self._sessions)} NICs armed{named}"
         said += f"; {len(table)} flows known, {filters} by a filter"
         return f"{said}; not reloaded: {refused}" if refused else said
@@ -147,7 +147,7 @@ class Reporter:
             armed=view.armed,
             paused=view.paused,
             up=view.up,
-            filters=self.memory.table.rules_in(view.name),
+            filters=self.memory.table.filters_in(view.name),
             foreign=view.foreign,
             filters_max=share(view),
             filter_slots=view.caps.filter_slots,

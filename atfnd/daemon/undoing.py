@@ -44,7 +44,7 @@ class Undoing:
         undo = Undo(nic, self._journal, self._undo_journal)
         outcomes = undo.filters(why, withdraw())
         report(outcomes)
-        done = [_of_rule(outcome) for outcome in outcomes]
+        done = [_of_filter(outcome) for outcome in outcomes]
         deleted = sum(not outcome.errno for outcome in outcomes)
         done = [each for each in done if each.errno]
         if deleted:
@@ -65,7 +65,7 @@ class Undoing:
         return undone
 
 
-def _of_rule(outcome: Outcome) -> Restored:
+def _of_filter(outcome: Outcome) -> Restored:
     action = outcome.action
     return Restored(
         action.nic, f"filter {action.location} ({action.key})", outcome.errno, outcome.left

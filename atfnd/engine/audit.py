@@ -31,7 +31,7 @@ from atfnd.model import (
 
 __all__ = [
     "adopt",
-    "check_rules",
+    "check_filters",
     "check_sockets",
     "inherit",
     "moved",
@@ -73,7 +73,7 @@ def record(outcome: Outcome, memory: Memory) -> Action | None:
             table.put(replace(bare, why=action.why))
         elif made_room:
             memory.overflow += 1
-            table.put(_without_rule(flow, action.why, outcome.at_ns, table.covering(flow.key)))
+            table.put(_without_filter(flow, action.why, outcome.at_ns, table.covering(flow.key)))
         else:
             memory.unused(flow)
             table.remove(flow.key)
@@ -142,7 +142,7 @@ def overtaken(outcome: Outcome, nic: NicView, memory: Memory) -> None:
         memory.table.defer(flow.key, outcome.at_ns + memory.in_force.hold_down_ns)
 
 
-def _without_rule(flow: Flow, why: str, at_ns: int, port: Flow | None) -> Flow:
+def _without_filter(flow: Flow, why: str, at_ns: int, port: Flow | None) -> Flow:
     """A flow whose rule made room: its port's rule may lead it where its own did."""
     there = port is not None and port.target_queue == flow.target_queue
     state = FlowState.PORT if there else FlowState.OVERFLOW
@@ -197,7 +197,7 @@ def check_sockets(uses: Iterable[SocketUse], nics: Mapping[str, NicView], memory
     for key in table.others(alive.keys()):
         flow = table.get(key)
         if flow is not None and (not key.wide or key.listens):
-            # else `prefix_rules` knows when it ends
+            # else `prefix_filters` knows when it ends
             plan += gone(flow.cookie, memory, "its socket is gone")
     plan += _expired(alive, memory, now_ns)
     return tuple({(a.key, a.kind): a for a in plan}.values())
@@ -256,24 +256,26 @@ def _refreshed(
     return flow if nic is None else without_queue(flow, nic, memory)
 
 
-def check_rules(nic: NicView, rules: Sequence[Filter], memory: Memory, now_ns: int) -> list[Flow]:
+def check_filters(
+    nic: NicView, filters: Sequence[Filter], memory: Memory, now_ns: int
+) -> list[Flow]:
     """Compare our entries with the NIC's list, read at `now_ns`. If another program deleted or
     rewrote a filter of ours, we leave the flow alone: it becomes MANUAL. One that the NIC accepted
     and never held (an asynchronous driver, a full table) is inserted again, after a longer wait
     each time. Returns those flows."""
-    there = {rule.location: rule for rule in rules}
-    full = nic.caps.filter_slots is not None and len(rules) >= nic.caps.filter_slots
+    there = {each.location: each for each in filters}
+    full = nic.caps.filter_slots is not None and len(filters) >= nic.caps.filter_slots
     changed = []
     for flow in memory.table.steered(nic.name):
-        rule = there.get(flow.location) if flow.location is not None else None
-        if rule is not None and rule.match == Match.of(flow.key):
-            if rule.queue == flow.target_queue:
+        held = there.get(flow.location) if flow.location is not None else None
+        if held is not None and held.match == Match.of(flow.key):
+            if held.queue == flow.target_queue:
                 if memory.would_be_listed(flow, now_ns):
                     memory.not_dropped(flow.key)
                 continue
             state, why = (
                 FlowState.MANUAL,
-                f"another program pointed its filter to queue {rule.queue}",
+                f"another program pointed its filter to queue {held.queue}",
             )
         elif not nic.caps.asynchronous or memory.was_there(flow):
             why = f"another program removed its filter at location {flow.location}"
@@ -298,12 +300,12 @@ def adopt(
     deleted. `sockets` is the inventory by exact match."""
     adopted: list[Flow] = []
     plan: list[Action] = []
-    for rule in ours:
-        if rule.match is None:
-            raise ValueError(f"no filter of ours: {rule}")
-        use = sockets.get(rule.match)
-        cpu = next((q.cpu for q in nic.queues if q.index == rule.queue), None)
-        key = rule.match.key()
+    for left in ours:
+        if left.match is None:
+            raise ValueError(f"no filter of ours: {left}")
+        use = sockets.get(left.match)
+        cpu = next((q.cpu for q in nic.queues if q.index == left.queue), None)
+        key = left.match.key()
         if use is None and key.wide and not key.listens:
             inside = (each for each in sockets.values() if covers(key, each.key))
             use = next((each._replace(key=key, cookie=0) for each in inside), None)
@@ -314,8 +316,8 @@ def adopt(
                     ActionKind.DELETE,
                     nic.name,
                     key,
-                    rule.location,
-                    rule.queue,
+                    left.location,
+                    left.queue,
                     None,
                     why,
                     "",
@@ -325,7 +327,7 @@ def adopt(
             continue
         flow = Flow(
             key=use.key, cookie=use.cookie, nic=nic.name, state=FlowState.STEERED, app_cpu=cpu,
-            thread=None, target_queue=rule.queue, target_cpu=cpu, location=rule.location,
+            thread=None, target_queue=left.queue, target_cpu=cpu, location=left.location,
             rx_queue=None, rx_cpu=use.rx_cpu, bytes=use.bytes, used_ns=now_ns, moved_ns=0,
             rule_name="", why="adopted from an earlier run; its thread has not moved since",
         )  # fmt: skip
@@ -342,8 +344,8 @@ def inherit(nic: NicView, action: Action, cookie: int, memory: Memory, now_ns: i
     flow = memory.table.get(action.key)
     if flow is None:  # its filter is an earlier run's
         match, use = Match.of(action.key), SocketUse(cookie, action.key, None, None, None, 0)
-        rule = Filter(action.location, match, action.old)
-        return next(iter(adopt(nic, [rule], {match: use}, memory, now_ns)[0]), None)
+        held = Filter(action.location, match, action.old)
+        return next(iter(adopt(nic, [held], {match: use}, memory, now_ns)[0]), None)
     if flow.location != action.location:
         return None
     flow = replace(flow, cookie=cookie, bytes=0, used_ns=now_ns)

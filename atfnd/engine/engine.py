@@ -83,7 +83,7 @@ from atfnd.engine.event import (
     UndoDue,
     UsageRead,
 )
-from atfnd.engine.filters import aggregate, budget, port_rules, prefix_rules, strays
+from atfnd.engine.filters import aggregate, budget, port_filters, prefix_filters, strays
 from atfnd.engine.filters.ineffective import ineffective
 from atfnd.engine.filters.listeners import Listeners, ServedPort
 from atfnd.engine.filters.lost import lost
@@ -230,11 +230,11 @@ class Engine:
         """A filter is missing because the NIC lost it (we write it again) or because another
         program deleted it (we leave it alone)."""
         name, nic = event.nic, self.memory.nics[event.nic].view
-        gone = lost(nic, event.rules, self.memory, disturbed=event.disturbed)
+        gone = lost(nic, event.filters, self.memory, disturbed=event.disturbed)
         for flow in gone:
             self._say(ReleaseClaim(name, Match.of(flow.key)))
             self._log("lost-rule", "filter lost", flow.why, nic=name, flow=flow.key)
-        for flow in audit.check_rules(nic, event.rules, self.memory, now_ns):
+        for flow in audit.check_filters(nic, event.filters, self.memory, now_ns):
             self._say(ReleaseClaim(name, Match.of(flow.key)))
             manual = flow.state is FlowState.MANUAL
             kind, what = ("manual", "left alone") if manual else ("dropped", "by the NIC")
@@ -250,7 +250,7 @@ class Engine:
         uses = (*event.uses, *self.handshakes.uses(memory, now_ns))
         sockets = {Match.of(use.key): use for use in uses}
         known = {Match.of(flow.key) for flow in memory.table.steered(name)}
-        ours = [rule for rule in event.rules if rule.match not in known]
+        ours = [each for each in event.filters if each.match not in known]
         if not ours:
             return
         flows, plan = audit.adopt(nic, ours, sockets, memory, now_ns)
@@ -466,7 +466,7 @@ class Engine:
         elif isinstance(event, Accepted):
             for name, nic in self.views.items():
                 known = self.memory.nics[name].listeners
-                for port in port_rules.exposed(event, nic, known, self.memory):
+                for port in port_filters.exposed(event, nic, known, self.memory):
                     self._tell(port, Established(port, None))
         elif isinstance(event, Listening):
             if heard.nic is not None:
@@ -551,7 +551,7 @@ class Engine:
 
     def may_share(self, nic: str) -> bool:
         """Some flows of this NIC may share a filter, or do."""
-        return prefix_rules.wanted(self.memory.nics[nic].view, self.memory)
+        return prefix_filters.wanted(self.memory.nics[nic].view, self.memory)
 
     def has_births(self) -> bool:
         """Something that was decided at a birth has not ended yet."""
@@ -674,7 +674,7 @@ class Engine:
 
     def anyone_at(self, key: FlowKey, uses: Sequence[SocketUse]) -> bool:
         """Some flow needs the filter of a prefix."""
-        return prefix_rules.anyone_at(key, uses, self.memory)
+        return prefix_filters.anyone_at(key, uses, self.memory)
 
     # ---- another policy
 

@@ -343,7 +343,7 @@ class FiltersLeft(NamedTuple):
     """Filters of ours that an earlier run left in a NIC, and every socket."""
 
     nic: str
-    rules: Sequence[Filter]
+    filters: Sequence[Filter]
     uses: Sequence[SocketUse]
 
 
@@ -352,7 +352,7 @@ class FiltersListed(NamedTuple):
     it."""
 
     nic: str
-    rules: Sequence[Filter]
+    filters: Sequence[Filter]
     disturbed: bool
 
 

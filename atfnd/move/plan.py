@@ -34,5 +34,5 @@ def origins(action: Action, rss: frozenset[int] | None, seen: int | None) -> fro
         if rss is None:
             return None if seen is None else frozenset({seen})
         return rss if seen is None else rss | {seen}
-    by_rule = seen if action.old == action.new and seen is not None else action.old
-    return None if by_rule is None else frozenset({by_rule})
+    by_filter = seen if action.old == action.new and seen is not None else action.old
+    return None if by_filter is None else frozenset({by_filter})

@@ -35,7 +35,15 @@ from atfnd.move.event import (
 )
 from atfnd.move.port import Port
 from atfnd.move.timer import Times, pipe_ns
-from atfnd.move.transition import TOO_EARLY, Moved, Phase, Transition, finish, release, rule_is_lost
+from atfnd.move.transition import (
+    TOO_EARLY,
+    Moved,
+    Phase,
+    Transition,
+    filter_is_lost,
+    finish,
+    release,
+)
 from atfnd.move.verdict import Mechanism, Verdict
 
 __all__ = ["start", "step"]
@@ -131,7 +139,7 @@ def _written(move: Transition, event: Written, times: Times, now_ns: int) -> Mov
     if outcome.errno == errno.ECANCELED and move.mechanism is Mechanism.GAP:
         armed = move._replace(phase=Phase.ARM_GAP, due_ns=move.began_ns + times.arm_ns)
         return (armed, ()) if move.decided is None else finish(armed, now_ns)
-    lost = outcome.errno != 0 and rule_is_lost(move, outcome.location)
+    lost = outcome.errno != 0 and filter_is_lost(move, outcome.location)
     if lost and outcome.errno == errno.ENOENT:  # before the write: there was nothing to move
         return finish(move, now_ns, move.decided or (Verdict.RESYNC, outcome.left))
     if outcome.errno and not lost:

@@ -165,6 +165,6 @@ def finish(move: Transition, now_ns: int, decided: tuple[Verdict, str] | None = 
     return None, (*commands, ended)
 
 
-def rule_is_lost(move: Transition, location: int | None) -> bool:
+def filter_is_lost(move: Transition, location: int | None) -> bool:
     """A write was refused, and the old rule is gone. An insert had none to lose."""
     return move.wanted.action.kind is ActionKind.REWRITE and location is None

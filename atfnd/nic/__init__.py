@@ -2,9 +2,9 @@
 """One interface for every NIC we steer; its drivers are `lab` (emulated) and `ethtool` (hardware).
 
 Nothing above this room knows which driver it talks to. Every call reads or writes the kernel now:
-nothing is cached here. A kernel refusal is an OSError with its errno: ENOSPC (rule table full),
-EEXIST (same match at another location), ENOENT (no rule there), EINVAL (no such queue or location),
-ENODEV (the interface is gone), ENETDOWN (it is down).
+nothing is cached here. A kernel refusal is an OSError with its errno: ENOSPC (filter table full),
+EEXIST (same match at another location), ENOENT (no filter there), EINVAL (no such queue or
+location), ENODEV (the interface is gone), ENETDOWN (it is down).
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class Nic(Protocol):
         of the table down (a filter for many flows: where all others win over it), or the NIC
         chooses; a filter of another program is never overwritten. With a location, the filter there
         (ours, of the same match) gets another queue, by the means of the NIC's actuator class, or
-        is written anew with the queue it has; when that fails it may be gone, which `rule` shows.
+        is written anew with the queue it has; when that fails it may be gone, which `filter` shows.
         ENOENT, EEXIST: it is gone, or another one is there."""
 
     def delete(self, location: int) -> None: ...

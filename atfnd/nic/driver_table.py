@@ -23,7 +23,7 @@ _IFDOWN, _CHANNELS, _RESET, _NTUPLE_OFF = (
 )
 
 
-def _no_rules(name: str, nics: str, *quirks: str) -> Driver:
+def _no_filters(name: str, nics: str, *quirks: str) -> Driver:
     return Driver(name, nics, actuator=Actuator.NONE, quirks=quirks)
 
 
@@ -89,9 +89,9 @@ DRIVERS = (
         gates=("the physical function must offer Flow Director",),
         quirks=("a filter is accepted at once and added milliseconds later, or it vanishes",),
     ),
-    _no_rules("igb", "Intel 82576, I210, I350", "MAC and VLAN filters only (16)"),
-    _no_rules("igc", "Intel I225, I226", "MAC and VLAN filters only (65)"),
-    _no_rules("e1000e", "Intel 82574 and LAN on board", "one receive queue"),
+    _no_filters("igb", "Intel 82576, I210, I350", "MAC and VLAN filters only (16)"),
+    _no_filters("igc", "Intel I225, I226", "MAC and VLAN filters only (65)"),
+    _no_filters("e1000e", "Intel 82574 and LAN on board", "one receive queue"),
     Driver(
         "idpf",
         "Intel IPU E2000",
@@ -140,7 +140,7 @@ DRIVERS = (
             "a change of the MAC address clears every filter",
         ),
     ),
-    _no_rules("ena", "Amazon EC2", "the in-tree driver has RSS table and key only"),
+    _no_filters("ena", "Amazon EC2", "the in-tree driver has RSS table and key only"),
     Driver(
         "sfc",
         "AMD Solarflare SFN7000, SFN8000, X2",
@@ -163,7 +163,7 @@ DRIVERS = (
         overwrite=Overwrite.REFUSED,
         quirks=("the table is shared with aRFS", "EPERM without aRFS support"),
     ),
-    _no_rules("enic", "Cisco VIC", "filters can be listed only (those of aRFS)"),
+    _no_filters("enic", "Cisco VIC", "filters can be listed only (those of aRFS)"),
     Driver(
         "cxgb4",
         "Chelsio T4, T5, T6",
@@ -193,8 +193,8 @@ DRIVERS = (
         loses=_IFDOWN | _RESET,
         quirks=("what an insert at a used location does is the device's choice",),
     ),
-    _no_rules("virtio_net", "KVM and cloud guests", "RSS table through the control queue"),
-    _no_rules("vmxnet3", "VMware guests", "RSS table only"),
+    _no_filters("virtio_net", "KVM and cloud guests", "RSS table through the control queue"),
+    _no_filters("vmxnet3", "VMware guests", "RSS table only"),
     Driver(
         "hns3",
         "HiSilicon Kunpeng",

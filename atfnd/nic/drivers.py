@@ -96,11 +96,11 @@ class Driver:
     needs_ntuple: bool = False  # the feature must be on
     loses: frozenset[Loses] = frozenset()
     gates: tuple[str, ...] = ()  # other requirements, with the command if there is one; `{nic}`
-    atr_flag: str | None = None  # private flag of automatic steering that outranks or fights rules
+    atr_flag: str | None = None  # private flag of steering that outranks or fights filters
     quirks: tuple[str, ...] = ()
 
     @property
-    def rules(self) -> bool:
+    def filters(self) -> bool:
         """It has 5-tuple filters."""
         return self.actuator is not Actuator.NONE
 

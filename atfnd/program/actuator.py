@@ -35,7 +35,7 @@ RINGS = 16  # TRANSIT_RINGS
 TRIALS = 4
 SERVED = 1000
 FOLLOWED_NS = 1_000_000_000
-RULES = ActionKind.INSERT, ActionKind.REWRITE, ActionKind.DELETE
+FILTERS = ActionKind.INSERT, ActionKind.REWRITE, ActionKind.DELETE
 # RFC 5737 and the port of RFC 863: no packet of this flow arrives
 NOBODY = FlowKey(Protocol.TCP, bytes((192, 0, 2, 2)), 9, bytes((192, 0, 2, 1)), 9)
 
@@ -126,7 +126,7 @@ class NicActuator:
         """As `apply`; what the moves have to know of it is noted."""
         began_ns = self.now_ns()
         outcome = apply(self._nic, self._journal, self._undo_journal, action)
-        if action.kind in RULES and not outcome.errno:
+        if action.kind in FILTERS and not outcome.errno:
             self._writes.note(self.now_ns() - began_ns)
             if action.key is not None:
                 self._passages.wrote(action.key, began_ns)
@@ -135,7 +135,7 @@ class NicActuator:
         return outcome
 
     def write_ns(self) -> int | None:
-        """How long a rule write takes here, by the last ones. None: not known yet."""
+        """How long a filter's write takes here, by the last ones. None: not known yet."""
         return self._writes.expected_ns()
 
     def service_pps(self) -> dict[int, float]:

@@ -21,13 +21,13 @@ __all__ = ["restored"]
 
 
 def restored(journal: FilterJournal, undo_journal: UndoJournal) -> list[Restored]:
-    """Delete every rule that the journal names, put back every setting that still has our value,
+    """Delete every filter that the journal names, put back every setting that still has our value,
     and read each NIC afterwards. What another program changed since stays as it is; what the kernel
     refuses stays in the journals; what still differs from before us is reported as not `done`."""
     done: list[Restored] = []
-    with_rules = [nic for nic, rules in journal.left.items() if rules]
+    with_filters = [nic for nic, ours in journal.left.items() if ours]
     done += balance.restored(undo_journal)
-    for name in dict.fromkeys([*with_rules, *undo_journal.nics()]):
+    for name in dict.fromkeys([*with_filters, *undo_journal.nics()]):
         if name == balance.BALANCER:
             continue  # it stays as it was set
         if name == CGROUPS:

@@ -32,7 +32,7 @@ class ShellCommands(NamedTuple):
 
 def shell_commands(plan: Plan, nic: NicView) -> list[ShellCommands]:
     """One for each action of this NIC, as they are carried out one after the other. `nic` has its
-    rules as they are now."""
+    filters as they are now."""
     places = _Places(nic)
     return [_commands(action, nic, places) for action in plan]
 
@@ -43,7 +43,7 @@ class _Places:
     def __init__(self, nic: NicView) -> None:
         slots = nic.caps.filter_slots
         self._slots = None if nic.caps.location_any else slots
-        self._held = {rule.location: rule.match for rule in nic.filters}
+        self._held = {each.location: each.match for each in nic.filters}
 
     def take(self, match: Match) -> int | None:
         """Where `Nic.insert` would put a new filter; None: the NIC or its driver decides."""

@@ -56,16 +56,16 @@ class Undo:
             return []
         name, outcomes = self._nic.name, []
         entries = {(Match.of(each.key), each.location): each for each in known if each.key}
-        for rule in self._ours:
-            if rule.match is None:
-                raise ValueError(f"no filter of ours: {rule}")
-            delete = entries.pop((rule.match, rule.location), None) or Action(
-                ActionKind.DELETE, name, rule.match.key(), rule.location, rule.queue, None, why, ""
+        for ours in self._ours:
+            if ours.match is None:
+                raise ValueError(f"no filter of ours: {ours}")
+            delete = entries.pop((ours.match, ours.location), None) or Action(
+                ActionKind.DELETE, name, ours.match.key(), ours.location, ours.queue, None, why, ""
             )
             outcome = filter.apply(self._nic, self._journal, delete)
             outcomes.append(outcome)
             if outcome.errno:
-                self._refused.add(rule.match)
+                self._refused.add(ours.match)
         for match in self._journal.left.get(name, {}):
             if match not in self._refused:
                 self._journal.release(name, match)
@@ -87,21 +87,21 @@ class Undo:
             return []
         name = self._nic.name
         try:
-            after = {(rule.location, rule.match) for rule in self._nic.filters()}
+            after = {(each.location, each.match) for each in self._nic.filters()}
         except OSError as refusal:
             return [_unread(name, refusal)]
         found = []
-        for rule in self._ours:
-            still = (rule.location, rule.match) in after and rule.match not in self._refused
-            if still and rule.match is not None:
-                self._journal.claim(name, rule.match, rule.queue)
-                self._journal.locate(name, rule.match, rule.location)
+        for each in self._ours:
+            still = (each.location, each.match) in after and each.match not in self._refused
+            if still and each.match is not None:
+                self._journal.claim(name, each.match, each.queue)
+                self._journal.locate(name, each.match, each.location)
                 why = "is still there: the NIC said that it deleted it"
-                found.append(Restored(name, f"filter {rule.location}", _NOT_AS_IT_WAS, why))
-        for rule in self._before:
-            if rule not in self._ours and (rule.location, rule.match) not in after:
+                found.append(Restored(name, f"filter {each.location}", _NOT_AS_IT_WAS, why))
+        for each in self._before:
+            if each not in self._ours and (each.location, each.match) not in after:
                 why = "of another program is gone, but was there before"
-                found.append(Restored(name, f"filter {rule.location}", _NOT_AS_IT_WAS, why))
+                found.append(Restored(name, f"filter {each.location}", _NOT_AS_IT_WAS, why))
         return found
 
     def _moved(self, undone: Mapping[str, Undone]) -> list[Restored]:

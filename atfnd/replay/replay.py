@@ -55,7 +55,7 @@ from atfnd.model import (
     ThreadReads,
     Topology,
 )
-from atfnd.policy.match.match import rule_budget
+from atfnd.policy.match.match import filter_budget
 from atfnd.replay.delivery import as_moved, by_rss, cpu_of, delivered, napi_id_of
 from atfnd.replay.matching import RecordedMatching
 from atfnd.replay.recording import (
@@ -139,7 +139,7 @@ class Replay:
         for nic in line.nics:
             if old.get(nic.name) == nic:
                 continue
-            budget = rule_budget(self.policy, nic.name, nic.caps.filter_slots)
+            budget = filter_budget(self.policy, nic.name, nic.caps.filter_slots)
             view = replace(nic, armed=True, budget=budget, manual=frozenset())
             known = self._engine.views.get(nic.name)
             view = as_moved(view, known)
@@ -260,7 +260,7 @@ class Replay:
 
     def _reported(self, said: Sequence[Outcome], now_ns: int) -> Sequence[Command]:
         commands = self._engine.handle(MovesReported(said), now_ns)
-        filters = sum(self.memory.table.rules_in(name) for name in self._engine.views)
+        filters = sum(self.memory.table.filters_in(name) for name in self._engine.views)
         self.most_filters = max(self.most_filters, filters)
         return commands
 

@@ -15,7 +15,7 @@ import pytest
 
 from atfnd.daemon.moving import carry_out
 from atfnd.engine import audit
-from atfnd.engine.filters import port_rules
+from atfnd.engine.filters import port_filters
 from atfnd.engine.filters.listeners import Listeners
 from atfnd.engine.handshake import birth
 from atfnd.engine.handshake.connects import Connects
@@ -147,7 +147,7 @@ class Nursery:
     def look(self) -> tuple[Wanted, ...]:
         uses: list[SocketUse] = self.observer.inventory()
         now_ns = self.actuator.now_ns()
-        return port_rules.look(
+        return port_filters.look(
             self.nic.view, lambda _, comm: STRICT, self.listeners, uses, self.memory, now_ns
         )
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """A NIC without filters is served by its indirection table: real queues, entries and traffic.
 
-The lab's NIC says that it has none (tests.refusals.NO_RULES); what is delivered where is counted by
-bench/meter.py, which knows nothing of atfnd.
+The lab's NIC says that it has none (tests.refusals.NO_FILTERS); what is delivered where is counted
+by bench/meter.py, which knows nothing of atfnd.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tests.applications import Application, Applications, delivered
 from tests.bed import Bed, a_bed
 from tests.daemons import Row
 from tests.labs import Lab
-from tests.refusals import NO_RULES
+from tests.refusals import NO_FILTERS
 from tests.wait import until
 
 __all__: list[str] = []
@@ -49,7 +49,7 @@ def bed(lab: Lab, tmp_path: Path, observer: str) -> Iterator[Bed]:
 def start(bed: Bed) -> None:
     name = bed.lab.nic.name
     options = ("--nic", name, "--arm", name, "--observer", bed.observer)
-    bed.daemon.start(*options, wrapped=NO_RULES)
+    bed.daemon.start(*options, wrapped=NO_FILTERS)
 
 
 def by_entry(bed: Bed, app: Application) -> Row:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """What another program moved stays until `atfnctl resume`: while we run, do not run, and after.
 
-The lab's NIC has no filters here (tests.refusals.NO_RULES), so that its indirection table is ours.
+The lab's NIC has no filters here (tests.refusals.NO_FILTERS), so that its table is ours.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from atfnd.model import Rss
 from tests.applications import delivered
 from tests.bed import Bed, a_bed
 from tests.labs import Lab
-from tests.refusals import NO_RULES
+from tests.refusals import NO_FILTERS
 from tests.wait import until
 
 __all__: list[str] = []
@@ -31,7 +31,7 @@ def bed(lab: Lab, tmp_path: Path) -> Iterator[Bed]:
 
 def start(bed: Bed) -> None:
     name = bed.lab.nic.name
-    bed.daemon.start("--nic", name, "--arm", name, "--observer", "bpf", wrapped=NO_RULES)
+    bed.daemon.start("--nic", name, "--arm", name, "--observer", "bpf", wrapped=NO_FILTERS)
 
 
 def move_as_an_admin(bed: Bed) -> Rss:

@@ -46,7 +46,7 @@ def test_every_rule_goes_and_every_flow_comes_back(numbers: set[int]) -> None:
         (ActionKind.DELETE, key(n), n) for n in numbers
     }
     settle(plan, memory)
-    assert memory.table.rules_in("nic") == 0
+    assert memory.table.filters_in("nic") == 0
     assert {(f.key, f.state, f.location) for f in memory.table} == {
         (key(n), FlowState.OBSERVED, None) for n in numbers
     }

@@ -26,7 +26,7 @@ from atfnd.model import (
 )
 from atfnd.move.plan import in_order
 from bench.simulated import SECOND_NS, Load, Simulated
-from tests.engine.test_port_rules import EXACT_WINS, OTHER, PORT
+from tests.engine.test_port_filters import EXACT_WINS, OTHER, PORT
 from tests.values import RULE, THREAD, key, memory_of, one_rule
 
 ORDERED = replace(RULE, order=Mode.STRICT)

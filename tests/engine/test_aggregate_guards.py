@@ -13,7 +13,7 @@ from atfnd.engine.filters.listeners import place_of
 from atfnd.model import Action, ActionKind, Flow, FlowState, Mode, Topology
 from atfnd.move.event import Wanted
 from tests.engine.test_birth import owning
-from tests.engine.test_port_rules import (
+from tests.engine.test_port_filters import (
     EXACT_WINS,
     OTHER,
     PORT,

@@ -130,7 +130,7 @@ def test_a_rule_of_ours_is_the_one_at_its_location_with_its_match_and_queue(
     rule: Filter | None, state: FlowState, why: str
 ) -> None:
     known = memory(steered())
-    changed = audit.check_rules(NIC, [rule] if rule else [], known, NOW_NS)
+    changed = audit.check_filters(NIC, [rule] if rule else [], known, NOW_NS)
     assert [each.key for each in changed] == ([key(1)] if why else [])
     found = entry(known)
     assert found is not None
@@ -230,5 +230,5 @@ def test_a_rule_that_was_in_the_list_and_is_not_was_removed_by_somebody() -> Non
         known = memory(steered())
         if was_listed:
             known.nics["nic"].listed_ns = NOW_NS - 1
-        [changed] = audit.check_rules(later, [], known, NOW_NS)
+        [changed] = audit.check_filters(later, [], known, NOW_NS)
         assert changed.state is state

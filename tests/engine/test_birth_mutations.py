@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from atfnd.engine.filters import port_rules
+from atfnd.engine.filters import port_filters
 from atfnd.engine.filters.listeners import Listeners
 from atfnd.engine.table.memory import Memory
 from atfnd.model import Accepted, FlowKey, NicView
@@ -63,14 +63,14 @@ def a_connection_through_an_old_ring_ignored(patch: Patch) -> None:
 
 
 def a_connection_before_the_rule_ignored(patch: Patch) -> None:
-    real = port_rules.exposed
+    real = port_filters.exposed
 
     def exposed(
         event: Accepted, nic: NicView, listeners: Listeners | None, memory: Memory
     ) -> list[FlowKey]:
         return real(event, nic, listeners, memory) if memory.table.covering(event.key) else []
 
-    patch.setattr(port_rules, "exposed", exposed)
+    patch.setattr(port_filters, "exposed", exposed)
 
 
 def a_birth_that_waits_begins_all_the_same(patch: Patch) -> None:

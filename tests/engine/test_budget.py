@@ -202,12 +202,18 @@ def test_elephants_have_the_filters_in_the_end_and_keep_them(
     for _ in range(LOOKS):
         made.look()
         assert len(made.held) <= room
-        assert made.memory.table.rules_in("nic") == len(made.held)
+        assert made.memory.table.filters_in("nic") == len(made.held)
     had, deleted = ruled(made), made.deleted
-    least = min((rates[number] for number in had), default=0)
+    noted = made.memory.table.noted
+    # What was put off three times in a row is left as it is: a flow that waits, a filter that is to
+    # go.
+    kept = {number for number in range(len(rates)) if noted(key(number)).deferrals >= 3}
+    least = min((rates[number] for number in had - kept), default=10**9)
     for number in set(range(len(rates))) - had:
         assert len(had) == room
-        assert rates[number] <= 2.001 * least or rates[number] < 10_001 or not room
+        assert (
+            number in kept or rates[number] <= 2.001 * least or rates[number] < 10_001 or not room
+        )
     for _ in range(5):
         made.look()
     assert (ruled(made), made.deleted) == (had, deleted)

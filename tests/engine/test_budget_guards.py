@@ -183,7 +183,7 @@ def weighed(rates: Mapping[FlowKey, float], *flows: Flow) -> Memory:
 
 def swaps(known: Memory, **changes: Any) -> dict[FlowKey | None, FlowKey | None]:
     """Whose rule goes, for whom."""
-    nic = replace(NIC, budget=known.table.rules_in("nic"), **changes)
+    nic = replace(NIC, budget=known.table.filters_in("nic"), **changes)
     plan = budget.swaps(nic, known, NOW_NS)
     assert all(each.kind is ActionKind.DELETE for each in plan)
     for_whom = known.table.swaps("nic")

@@ -69,7 +69,7 @@ from atfnd.move.command import Ended
 from atfnd.move.event import Established, EvidenceLost, FlowClosed
 from atfnd.move.verdict import Mechanism, Verdict
 from tests.engine.test_birth import FAR_NS, answer, owning, syn
-from tests.engine.test_port_rules import EXACT_WINS, OTHER, PORT, listening
+from tests.engine.test_port_filters import EXACT_WINS, OTHER, PORT, listening
 from tests.values import NIC, RULE, THREAD, flow, key
 
 __all__: list[str] = []

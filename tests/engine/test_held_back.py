@@ -38,7 +38,7 @@ def entry(known: Memory, number: int = 1) -> Flow:
 def leave_alone(known: Memory) -> str:
     """Flow 1, steered to CPU 1, after somebody removed its rule; says why it is manual."""
     carried_out(steer.seen(seen(1, 1), NIC, RULE, known, 1), known, 1)
-    (flow,) = audit.check_rules(NIC, [], known, 2)
+    (flow,) = audit.check_filters(NIC, [], known, 2)
     assert flow.state is FlowState.MANUAL
     return flow.why
 

@@ -50,7 +50,7 @@ def test_a_rule_is_lost_when_the_nic_was_disturbed_or_all_are_gone(
         assert now is not None
         assert (now.state, now.location) == (FlowState.WANTED, None)
         assert "lost its filter" in now.why
-    assert known.table.rules_in("nic") == flows - len(found)
+    assert known.table.filters_in("nic") == flows - len(found)
 
 
 def test_a_rule_alone_that_is_gone_was_taken_out_by_somebody() -> None:

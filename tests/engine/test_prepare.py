@@ -32,14 +32,18 @@ from tests.engine.test_steer import memory
 from tests.published import topology
 from tests.values import NIC, RULE, key, seen
 
-NO_RULES = replace(NIC, caps=replace(NIC.caps, filters=False))
+NO_FILTERS = replace(NIC, caps=replace(NIC.caps, filters=False))
 RFS_SETTINGS = {"rps-sock-flow-entries": "0"} | {f"rps-flow-cnt:{n}": "0" for n in range(4)}
-NO_RSS = replace(NO_RULES, rss=None, settings=RFS_SETTINGS)
+NO_RSS = replace(NO_FILTERS, rss=None, settings=RFS_SETTINGS)
 XSK = Conflict("an XDP program owns queue 0", "stop it", blocks=True)
 
 CHOICES = {
     "rules": (NIC, SteeringMethod.FILTERS, "takes 5-tuple filters"),
-    "rss": (NO_RULES, SteeringMethod.RSS, "no 5-tuple filters; flows are steered by their entries"),
+    "rss": (
+        NO_FILTERS,
+        SteeringMethod.RSS,
+        "no 5-tuple filters; flows are steered by their entries",
+    ),
     "a driver's own words": (
         replace(NIC, caps=replace(NIC.caps, filters=False, why="ena has no filters")),
         SteeringMethod.RSS,
@@ -47,7 +51,7 @@ CHOICES = {
     ),
     "no table": (NO_RSS, SteeringMethod.RFS, "key is not known"),
     "not toeplitz": (
-        replace(NO_RULES, rss=Rss(bytes(40), (0, 1), toeplitz=False), settings=RFS_SETTINGS),
+        replace(NO_FILTERS, rss=Rss(bytes(40), (0, 1), toeplitz=False), settings=RFS_SETTINGS),
         SteeringMethod.RFS,
         "not Toeplitz",
     ),
@@ -57,14 +61,14 @@ CHOICES = {
         "has one receive queue",
     ),
     "a table that cannot be written": (
-        replace(NO_RULES, caps=replace(NO_RULES.caps, rss_table=False), settings=RFS_SETTINGS),
+        replace(NO_FILTERS, caps=replace(NO_FILTERS.caps, rss_table=False), settings=RFS_SETTINGS),
         SteeringMethod.RFS,
         "cannot be written",
     ),
     "queues on CPUs that are not known and cannot be set": (
         replace(
-            NO_RULES,
-            caps=replace(NO_RULES.caps, queue_cpu=False),
+            NO_FILTERS,
+            caps=replace(NO_FILTERS.caps, queue_cpu=False),
             queues=tuple(replace(queue, cpu=None) for queue in NIC.queues),
             settings=RFS_SETTINGS,
         ),
@@ -80,7 +84,7 @@ CHOICES = {
     ),
     "paused": (replace(NIC, paused=True), SteeringMethod.NONE, "paused"),
     "a table of another program's": (
-        replace(NO_RULES, manual=frozenset({"rss"}), settings=RFS_SETTINGS),
+        replace(NO_FILTERS, manual=frozenset({"rss"}), settings=RFS_SETTINGS),
         SteeringMethod.NONE,
         "another program",
     ),

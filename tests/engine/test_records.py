@@ -154,11 +154,11 @@ def indexes_are_those_of_a_whole_reading(table: FlowTable) -> None:
                 lambda f, r, e=entry: r.pending.hashed and r.pending.hashed.entry == e
             )
         ruled = those(lambda f, r: f.location is not None and f.target_queue is not None)
-        assert table.rules_in(nic) == len(ruled)
+        assert table.filters_in(nic) == len(ruled)
         for queue in (1, 2):
             led_to = {k for k in ruled if here[k][0].target_queue == queue}
             assert keys(table.led_to(nic, queue)) == led_to
-            assert table.rules_on(nic, queue) == len(led_to)
+            assert table.filters_on(nic, queue) == len(led_to)
         filters = {k for some in table.filters_of(nic).values() for k in some}
         assert filters == those(
             lambda f, r: f.location is not None and (f.key.listens or not f.key.wide)

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from atfnd.engine import audit
-from atfnd.engine.filters import budget, port_rules
+from atfnd.engine.filters import budget, port_filters
 from atfnd.engine.filters.listeners import Listeners
 from atfnd.engine.handshake import birth
 from atfnd.engine.handshake.distance import Distances
@@ -41,7 +41,7 @@ from atfnd.model import (
 )
 from atfnd.move.event import Wanted
 from bench.simulated import SECOND_NS, Load, Simulated
-from tests.engine.test_port_rules import EXACT_WINS, PORT
+from tests.engine.test_port_filters import EXACT_WINS, PORT
 from tests.values import NIC, RULE, flow, key, memory_of, seen
 
 __all__: list[str] = []
@@ -205,7 +205,7 @@ class Idle:
 
     def look(self) -> list[Wanted]:
         self.now_ns += SECOND_NS
-        births = port_rules.look(
+        births = port_filters.look(
             self.nic, lambda _, thread: STRICT, self.listeners, self.live, self.memory, self.now_ns
         )
         self.done([each.action for each in births])
@@ -293,7 +293,7 @@ def test_a_port_that_goes_for_another_user_is_not_moved_as_well() -> None:
 def test_a_refused_filter_of_the_last_port_of_a_share_is_tried_again() -> None:
     idle = Idle(room=2)
     idle.listen(of(VICTIM), 1)
-    (refused,) = port_rules.look(
+    (refused,) = port_filters.look(
         idle.nic, lambda _, thread: STRICT, idle.listeners, (), idle.memory, idle.now_ns
     )
     outcome = Outcome(refused.action, idle.now_ns, errno.EINVAL, None, "refused")

@@ -227,7 +227,7 @@ def test_a_filter_that_somebody_changed_is_left_alone_until_armed_again() -> Non
     known = memory()
     steered(known)
     foreign = [Filter(7, Match.of(key(1)), queue=2)]
-    (manual,) = audit.check_rules(NIC, foreign, known, 2)
+    (manual,) = audit.check_filters(NIC, foreign, known, 2)
     assert manual.state is FlowState.MANUAL
     assert "queue 2" in manual.why
     assert steer.seen(seen(1, 2), NIC, RULE, known, 10_000) == ()

@@ -72,7 +72,7 @@ class Steering(RuleBasedStateMachine):
         known = {f.location: (f.key, f.target_queue) for f in self.memory.table.steered("nic")}
         assert known == self.held
         assert len(self.memory.table) <= 8
-        assert audit.check_rules(NIC, self.listed(), self.memory, self.now_ns) == []
+        assert audit.check_filters(NIC, self.listed(), self.memory, self.now_ns) == []
 
     def listed(self) -> list[Filter]:
         known = {flow.location: flow.key for flow in self.memory.table.steered("nic")}

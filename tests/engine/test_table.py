@@ -68,8 +68,8 @@ class TableMachine(RuleBasedStateMachine):
             assert set(self.table.keys_of(cookie)) == expected
         for queue in range(3):
             expected_load = sum(q == queue for _, q in self.plain.values())
-            assert self.table.rules_on("nic", queue) == expected_load
-        assert self.table.rules_in("nic") == sum(q is not None for _, q in self.plain.values())
+            assert self.table.filters_on("nic", queue) == expected_load
+        assert self.table.filters_in("nic") == sum(q is not None for _, q in self.plain.values())
         stand = Counter((f.nic, f.state, f.rule_name) for f in self.table)
         assert dict(self.table.standing()) == stand
         assert sum(self.table.by_state().values()) == len(self.table)

@@ -34,7 +34,11 @@ def test_the_rules_of_one_nic_are_counted_without_those_of_another() -> None:
     for number, nic in ((1, "nic"), (2, "nic"), (3, "other")):
         table.put(flow(number, nic=nic, **RULED))
     table.put(flow(4))
-    assert (table.rules_in("nic"), table.rules_in("other"), table.rules_in("none")) == (2, 1, 0)
+    assert (table.filters_in("nic"), table.filters_in("other"), table.filters_in("none")) == (
+        2,
+        1,
+        0,
+    )
     assert {each.key for each in table.steered("nic")} == {key(1), key(2)}
     assert {each.key for each in table.steered("other")} == {key(3)}
 
@@ -49,12 +53,12 @@ def test_the_ports_of_one_nic_are_not_those_of_another() -> None:
 def test_a_rule_that_goes_is_not_counted_any_more() -> None:
     table = FlowTable(9)
     table.put(flow(1, **RULED))
-    assert table.rules_on("nic", 2) == 1
+    assert table.filters_on("nic", 2) == 1
     table.put(flow(1))
-    assert table.rules_on("nic", 2) == 0
+    assert table.filters_on("nic", 2) == 0
     table.put(flow(1, **RULED))
     table.remove(key(1))
-    assert (table.rules_on("nic", 2), table.rules_in("nic")) == (0, 0)
+    assert (table.filters_on("nic", 2), table.filters_in("nic")) == (0, 0)
 
 
 def test_a_flow_is_covered_by_a_wide_entry_only_once_that_has_its_rule() -> None:
@@ -73,8 +77,8 @@ def test_the_prefix_rules_of_one_nic_are_not_those_of_another() -> None:
     table.put(here := flow(0, key=PREFIX, cookie=0))
     table.put(there := flow(0, key=PREFIX._replace(local_port=444), cookie=0, nic="other"))
     table.put(port := flow(1, key=PORT))
-    assert table.prefix_rules("nic") == [here]
-    assert table.prefix_rules("other") == [there]
+    assert table.prefix_filters("nic") == [here]
+    assert table.prefix_filters("other") == [there]
     assert table.wide("nic") == [port, here]
 
 

@@ -188,12 +188,12 @@ def test_a_rule_that_is_missing_on_one_nic_is_not_looked_for_on_the_other() -> N
     known = memory()
     steered(known, 1, ONE)
     steered(known, 2, TWO)
-    changed = audit.check_rules(ONE, [], known, 5000)
+    changed = audit.check_filters(ONE, [], known, 5000)
     assert [each.key for each in changed] == [key(1)]
     assert of(known, 1).state is FlowState.MANUAL
     assert of(known, 2).state is FlowState.STEERED
     here = [Filter(7, Match.of(key(2)), 1)]
-    assert audit.check_rules(TWO, here, known, 5000) == []
+    assert audit.check_filters(TWO, here, known, 5000) == []
     assert lost(ONE, [], known, disturbed=True) == []
 
 

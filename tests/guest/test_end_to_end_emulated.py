@@ -22,7 +22,7 @@ __all__: list[str] = []
 
 GUEST = ["--nic", "every"]
 METHODS = {"igb": "rfs", "virtio_net": "rss"}
-NO_RULES = re.compile("(igb|virtio_net) has no (5-tuple filters|filter table)")
+NO_FILTERS = re.compile("(igb|virtio_net) has no (5-tuple filters|filter table)")
 SAID = {"igb": "(RFS)", "virtio_net": "indirection table points to queue"}
 SOCK_FLOWS = Path("/proc/sys/net/core/rps_sock_flow_entries")
 
@@ -80,9 +80,9 @@ def test_the_driver_refuses_filters_and_so_do_we(bed: Bed, name: str, driver: st
     assert re.search("not supported|Cannot insert|Invalid", refused.stderr), refused
     (nic,) = bed.daemon.get("/v1/nics")["nics"]
     assert nic["means"] == METHODS[driver]
-    assert NO_RULES.search(nic["means_why"]), nic["means_why"]
+    assert NO_FILTERS.search(nic["means_why"]), nic["means_why"]
     said = bed.daemon.get(f"/v1/doctor?nic={name}")["findings"]
-    assert any(NO_RULES.search(each["what"]) for each in said), json.dumps(said, indent=1)
+    assert any(NO_FILTERS.search(each["what"]) for each in said), json.dumps(said, indent=1)
 
 
 def test_a_connection_is_delivered_where_its_application_runs(

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import lru_cache
 
-from atfnd.engine.filters import port_rules
+from atfnd.engine.filters import port_filters
 from atfnd.engine.table.memory import Memory
 from atfnd.model import Accepted, Action, ActionKind, FlowKey
 from atfnd.move.command import Write
@@ -81,7 +81,7 @@ def reported(world: World) -> Event | None:
     """What the daemon makes of a connection that was established (`Born._accepted`)."""
     if not isinstance(world.born, Accepted):
         return world.born
-    exposed = port_rules.exposed(world.born, NIC, None, _known(world.ruled))
+    exposed = port_filters.exposed(world.born, NIC, None, _known(world.ruled))
     return Established(PORT, None) if PORT in exposed else None
 
 

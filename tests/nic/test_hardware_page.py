@@ -72,7 +72,7 @@ def remarks(driver: Driver) -> list[str]:
 
 def page() -> str:
     """The generated part."""
-    rules = [driver for driver in DRIVERS if driver.rules]
+    rules = [driver for driver in DRIVERS if driver.filters]
     lines = [
         "| driver | NICs | filters for | fields left open | location; slots | a move | lost on |",
         "|---|---|---|---|---|---|---|",
@@ -82,7 +82,7 @@ def page() -> str:
         "",
         "| driver | NICs | instead |",
         "|---|---|---|",
-        *(f"| `{d.name}` | {d.nics} | {'; '.join(d.quirks)} |" for d in DRIVERS if not d.rules),
+        *(f"| `{d.name}` | {d.nics} | {'; '.join(d.quirks)} |" for d in DRIVERS if not d.filters),
         "",
         "Worth knowing:",
         "",
@@ -108,8 +108,8 @@ def test_every_driver_is_named_once() -> None:
 
 def test_a_driver_has_filters_or_says_what_instead() -> None:
     for driver in DRIVERS:
-        assert bool(driver.types) == driver.rules
-        assert driver.rules or driver.quirks
+        assert bool(driver.types) == driver.filters
+        assert driver.filters or driver.quirks
         if driver.actuator is Actuator.IN_PLACE:
             assert driver.overwrite in (Overwrite.IN_PLACE, Overwrite.BY_MATCH)
 

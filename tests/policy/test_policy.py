@@ -28,7 +28,7 @@ from atfnd.policy.file.load import check, load
 from atfnd.policy.file.problem import Mistake, PolicyError
 from atfnd.policy.file.schema import network, port_range
 from atfnd.policy.file.units import MAX
-from atfnd.policy.match.match import Matcher, armed, interface_rule, qualify, rule_budget
+from atfnd.policy.match.match import Matcher, armed, filter_budget, interface_rule, qualify
 
 EXAMPLES = sorted(Path(__file__).parents[2].glob("policies/*.yaml"))
 MS = 10**6
@@ -119,8 +119,8 @@ flows:
     assert armed(policy, "lab:a")
     assert armed(policy, "sim0")
     assert not armed(policy, "eth0")
-    assert [rule_budget(policy, "lab:a", n) for n in (None, 100, 6, 1)] == [5, 5, 4, 0]
-    assert rule_budget(policy, "eth0", None) is None
+    assert [filter_budget(policy, "lab:a", n) for n in (None, 100, 6, 1)] == [5, 5, 4, 0]
+    assert filter_budget(policy, "eth0", None) is None
 
 
 def test_built_in_watches_all_and_leaves_the_ways_in(

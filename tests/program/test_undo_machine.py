@@ -265,10 +265,10 @@ class Run:
         _, plan = audit.adopt(self.view, ours, uses, self.memory, self._world.now_ns)
         self.carry_out(plan)
 
-    def check_rules(self) -> None:
+    def check_filters(self) -> None:
         now_ns, rules = self._world.now_ns, self._world.nic.filters()
         gone = lost(self.view, rules, self.memory, disturbed=False)
-        for flow in [*gone, *audit.check_rules(self.view, rules, self.memory, now_ns)]:
+        for flow in [*gone, *audit.check_filters(self.view, rules, self.memory, now_ns)]:
             self.journal.release("nic", Match.of(flow.key))
 
     # ---- as daemon/operator.py
@@ -305,7 +305,7 @@ class Run:
     def _take_out(self) -> list[Restored]:
         self._still()
         with suppress(OSError):
-            self.check_rules()
+            self.check_filters()
         nic = self._world.nic
         return self.undoing.take_out(nic, self.view, "undone", self._withdraw, self._taken_out)
 
@@ -376,7 +376,7 @@ class World:
         run.carry_out(plan)
 
     def looked(self, run: Run) -> None:
-        run.check_rules()
+        run.check_filters()
         moving = run.mover.device
         busy = {*moving.live, *(subject for subject in moving.waiting)}
         used = {use.key for use in self.uses()}

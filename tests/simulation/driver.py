@@ -172,7 +172,7 @@ class Door:
 
     def count(self) -> RxnfcCount:
         self._asked("count")
-        if not self._table.driver.rules:
+        if not self._table.driver.filters:
             raise refused(errno.EOPNOTSUPP)
         table = self._table
         any_ = table.driver.placing is Placing.DRIVER
@@ -272,7 +272,7 @@ class Door:
 
     def _check(self, match: Match, queue: int, location: int | None) -> None:
         table, driver = self._table, self._table.driver
-        if not driver.rules:
+        if not driver.filters:
             raise refused(errno.EOPNOTSUPP)
         if driver.needs_ntuple and not table.ntuple:
             raise refused(errno.EPERM if driver.placing is Placing.DRIVER else errno.EOPNOTSUPP)

@@ -28,7 +28,7 @@ from atfnd.daemon.nics import ServedNics
 from atfnd.daemon.operator import OperatorCommands
 from atfnd.daemon.session import NicSession
 from atfnd.engine.engine import Engine
-from atfnd.engine.filters import budget, connections, port_rules
+from atfnd.engine.filters import budget, connections, port_filters
 from atfnd.engine.filters.listeners import Asked, Listeners
 from atfnd.engine.indirection import entries
 from atfnd.engine.ownership import follow
@@ -248,7 +248,7 @@ def _delete_while_it_listens(
         yield from REAL_ENDED(key, nic, listeners, flows, live, memory, now_ns, why)
         return
     listeners.asked[key] = Asked(now_ns, entry.target_queue)
-    action = port_rules._action(ActionKind.DELETE, entry, None, why, memory)
+    action = port_filters._action(ActionKind.DELETE, entry, None, why, memory)
     yield Wanted(replace(action, live=False), Mode.STRICT, None, None, live=False)
 
 
@@ -284,7 +284,7 @@ def _write_cpuset_first(self: Executor, action: Action) -> Outcome:
 
 REAL_WRITE_CPUSET = Executor.write_cpuset
 REAL_TAKE_OUT = OperatorCommands._take_out
-REAL_ENDED, REAL_PLACE = port_rules._ended, steer._place_or_follow
+REAL_ENDED, REAL_PLACE = port_filters._ended, steer._place_or_follow
 REAL_NIC_GONE, REAL_APPLY, REAL_CLAIM = retire.nic_gone, filter.apply, FilterJournal.claim
 WHOLE: dict[str, Fault] = {
     "filters of a probe are not named": partial(_object, NicClaims, "claim", _nothing),
@@ -329,7 +329,7 @@ WHOLE: dict[str, Fault] = {
         _object, Engine, "_moves_dropped", _nothing
     ),
     "a port's rule is deleted while it listens": partial(
-        _object, port_rules, "_ended", _delete_while_it_listens
+        _object, port_filters, "_ended", _delete_while_it_listens
     ),
     "a flow that found the NIC full is not tried again": partial(
         _object, steer, "retry", lambda nics, memory, now_ns: ()

@@ -930,16 +930,16 @@ class Run:
         theirs |= "left" in memory.in_force.by_name and flow.key.local_port == PORTS[1]
         order = memory.in_force.by_name["everything"].order
         view = self.service.engine.views[nic.name]
-        by_rules = view.method is SteeringMethod.FILTERS
+        by_filters = view.method is SteeringMethod.FILTERS
         room &= (
-            not by_rules or no_filter(view, flow.key) is None
+            not by_filters or no_filter(view, flow.key) is None
         )  # a write of its probe was refused
         held = nic.threaded and not nic.driver.asynchronous
         gap = order is not Mode.STRICT and flow.interval_ns >= GAP_NS
         gap &= Mechanism.GAP not in self.service.demoted(nic.name, flow.key)
         held &= not self._passes_through_its_cpu(socket) and not self._handed_on(nic)
-        way = order is Mode.IMMEDIATE or (by_rules and (held or gap))
-        way &= by_rules or self._alone_in_its_entry(socket)
+        way = order is Mode.IMMEDIATE or (by_filters and (held or gap))
+        way &= by_filters or self._alone_in_its_entry(socket)
         paid = all(each.pays_ns(socket) < self.world.now_ns for each in self.machine.observers)
         return here and room and not theirs and way and paid
 

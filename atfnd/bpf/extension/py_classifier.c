@@ -22,7 +22,7 @@ static int load_program(__u32 slots)
 
 	if (!skeleton)
 		return -errno;
-	bpf_map__set_max_entries(skeleton->maps.rules, slots);
+	bpf_map__set_max_entries(skeleton->maps.filters, slots);
 	bpf_map__set_max_entries(skeleton->maps.locations, slots);
 	fd = classifier__load(skeleton);
 	if (!fd) {

@@ -62,8 +62,8 @@ struct {
 	__uint(map_flags, BPF_F_MMAPABLE);
 	__uint(max_entries, 1); /* set when loaded */
 	__type(key, __u32);
-	__type(value, struct rule);
-} rules SEC(".maps");
+	__type(value, struct filter);
+} filters SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
@@ -112,7 +112,7 @@ static __always_inline enum family read_ipv6(struct __sk_buff *skb, struct tuple
 	return IPV6;
 }
 
-/* The location of the rule that wins, or NO_LOCATION. A global function, so that the verifier walks
+/* The location of the filter that wins, or NO_LOCATION. A global function, so that the verifier walks
  * its loop once and not once for each way a packet can be parsed. */
 __noinline __u32 find_location(const struct tuple *tuple, enum family family)
 {
@@ -174,7 +174,7 @@ SEC("tc")
 int classify(struct __sk_buff *skb)
 {
 	struct tuple tuple = {};
-	struct rule *rule = NULL;
+	struct filter *filter = NULL;
 	enum family family = NOT_IP;
 	bool ports = false;
 	__u32 zero = 0, hash = 0, location = NO_LOCATION, queue;
@@ -189,12 +189,12 @@ int classify(struct __sk_buff *skb)
 	if (family != NOT_IP)
 		location = find_location(&tuple, family);
 	if (location != NO_LOCATION)
-		rule = bpf_map_lookup_elem(&rules, &location);
+		filter = bpf_map_lookup_elem(&filters, &location);
 
-	if (rule) {
-		queue = rule->queue % NIC_QUEUES;
-		__sync_fetch_and_add(&rule->hits, packets(skb));
-		__sync_fetch_and_add(&nic->by_rule[queue], packets(skb));
+	if (filter) {
+		queue = filter->queue % NIC_QUEUES;
+		__sync_fetch_and_add(&filter->hits, packets(skb));
+		__sync_fetch_and_add(&nic->by_filter[queue], packets(skb));
 	} else {
 		if (family != NOT_IP)
 			hash = rss_hash(nic, &tuple, family, ports);

@@ -10,8 +10,8 @@
 #include <linux/types.h>
 
 #define NIC_QUEUES 64
-#define NIC_RULES 65536 /* most slots a lab may have */
-#define NIC_MASKS 32	/* different masks per address family */
+#define NIC_FILTERS 65536 /* most slots a lab may have */
+#define NIC_MASKS 32	  /* different masks per address family */
 #define TUPLE_WORDS 5
 #define RSS_KEY_BYTES 40
 #define RSS_TABLE 128
@@ -30,7 +30,7 @@ struct tuple {
 };
 
 /* One slot of the filter table; its number is its location. */
-struct rule {
+struct filter {
 	__u8 key[sizeof(struct tuple)];
 	__u32 queue;
 	__u32 used;
@@ -42,13 +42,13 @@ struct registers {
 	__u32 slots;
 	__u32 busy;	/* set while a writer is between two writes: found set, it died there */
 	__u32 masks[2]; /* per family: this many of its masks are looked at */
-	__u32 mask_rules[2 * NIC_MASKS]; /* rules that use a mask; 0 frees it */
+	__u32 mask_filters[2 * NIC_MASKS]; /* filters that use a mask; 0 frees it */
 	__u64 mask[2 * NIC_MASKS * TUPLE_WORDS];
-	__u8 free[NIC_RULES / 8]; /* bit set: slot empty; the classifier does not look */
+	__u8 free[NIC_FILTERS / 8]; /* bit set: slot empty; the classifier does not look */
 	__u8 rss_key[RSS_KEY_BYTES];
 	__u32 rss_table[RSS_TABLE];
 	__u32 toeplitz[RSS_INPUT_BYTES * 256]; /* hash of byte b at position p: [p * 256 + b] */
-	__u64 by_rule[NIC_QUEUES];	       /* packets */
+	__u64 by_filter[NIC_QUEUES];	       /* packets */
 	__u64 by_rss[NIC_QUEUES];	       /* packets */
 	__u64 bytes[NIC_QUEUES];	       /* on the wire, headers included */
 };

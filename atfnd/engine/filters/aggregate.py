@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""One rule for many flows, where filters are short: for one port (`port_rules`), or for a remote
-prefix or a local address (`prefix_rules`), with all its flows on one queue. Pure.
+"""One rule for many flows, where filters are short: for one port (`port_filters`), or for a remote
+prefix or a local address (`prefix_filters`), with all its flows on one queue. Pure.
 
 The wide rule comes first: it is written where it moves no flow, or only flows that wait for a
 filter and belong to its queue. Then the rules of the flows that it would deliver to the same queue

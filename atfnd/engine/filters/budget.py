@@ -9,7 +9,7 @@ gain least, if the difference is clear. Before that, users and control groups ge
 more, at once. To delete a rule is to move its flow back to RSS, in the `order` of its policy; the
 slot is promised to the flow that it was cleared for. Both flows stay in the Flow-to-Core table. A
 port's filter counts for the thread that listens there: it goes at the next look at ports
-(`port_rules`), if it delivers no connection then.
+(`port_filters`), if it delivers no connection then.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def short(nic: NicView, memory: Memory) -> bool:
     """Most of our share is in use, or a flow waits for a filter: rules for many flows would help
     (`engine.filters.aggregate`)."""
     room = share(nic)
-    if room is not None and memory.table.rules_in(nic.name) >= room * _MOST:
+    if room is not None and memory.table.filters_in(nic.name) >= room * _MOST:
         return True
     return bool(memory.table.waiting(nic.name))
 
@@ -106,7 +106,7 @@ def no_room(
     waiting = sum(each not in inserting for each in cleared_for)
     spoken_for = len(inserting) + waiting
     itself = key in inserting or key in cleared_for
-    ours = table.rules_in(nic.name) + spoken_for - itself
+    ours = table.filters_in(nic.name) + spoken_for - itself
     found = spending.found_full.get(key.family)
     if found is not None and ours >= found.ours:
         return _FULL
@@ -191,7 +191,7 @@ def make_room(flow: Flow, nic: NicView, memory: Memory) -> Plan:
             each
             for each in found
             if each is not None and each.key not in busy
-            if (_ruled(each) or _idle_port(each, memory)) and _may_go(each, memory)
+            if (_filtered(each) or _idle_port(each, memory)) and _may_go(each, memory)
             if may_take(mine, whose(each), held) and not table.covering(each.key)
         ]
         if fit:
@@ -297,7 +297,7 @@ def _found_full(outcome: Outcome, memory: Memory) -> None:
     before = found.get(key.family)
     pause_ns = _FULL_NS if before is None else min(2 * before.pause_ns, _FULL_LATEST_NS)
     until_ns = outcome.at_ns + pause_ns
-    found[key.family] = FoundFull(memory.table.rules_in(nic), until_ns, pause_ns)
+    found[key.family] = FoundFull(memory.table.filters_in(nic), until_ns, pause_ns)
 
 
 def leaves_room(flow: Flow, memory: Memory) -> bool:
@@ -328,7 +328,7 @@ def weigh(nic: NicView, topology: Topology, rss: RssOf, memory: Memory, now_ns: 
     _forget_wide(nic.name, memory, now_ns)
     for family, full in spending.found_full.items():
         if now_ns >= full.until_ns:  # one more may try
-            spending.found_full[family] = full._replace(ours=table.rules_in(nic.name) + 1)
+            spending.found_full[family] = full._replace(ours=table.filters_in(nic.name) + 1)
     spending.look += 1
     waiting = table.waiting(nic.name)
     if not waiting:
@@ -338,7 +338,7 @@ def weigh(nic: NicView, topology: Topology, rss: RssOf, memory: Memory, now_ns: 
     number, left = spending.rss[0], _PREDICTED
     cpus = {queue.index: queue.cpu for queue in nic.queues}
     far = _Distances(topology)
-    for flow in (*filter(_ruled, table.steered(nic.name)), *waiting):
+    for flow in (*filter(_filtered, table.steered(nic.name)), *waiting):
         record = table.record(flow.key)
         assert record is not None
         if left and (record.pending.rss is None or record.pending.rss[0] != number):
@@ -385,7 +385,7 @@ def swaps(nic: NicView, memory: Memory, now_ns: int) -> Plan:
     if not nic.armed or nic.method is not SteeringMethod.FILTERS:
         return ()
     waiting: list[tuple[float, FlowKey]] = []
-    ruled: list[tuple[float, Flow]] = []
+    steered: list[tuple[float, Flow]] = []
     table, going = memory.table, memory.table.swaps(nic.name)
     asked = table.inserting(nic.name).keys() | table.rewriting(nic.name).keys()
     busy = asked | going.keys() | {*going.values()}
@@ -402,20 +402,20 @@ def swaps(nic: NicView, memory: Memory, now_ns: int) -> Plan:
         if waits(flow) and memory.table.noted(key).deferrals < _HOPELESS:
             waiting.append((weight.worth, key))
         elif (
-            _ruled(flow) and _may_go(flow, memory) and not memory.table.covering(key)
+            _filtered(flow) and _may_go(flow, memory) and not memory.table.covering(key)
         ):  # `aggregate` handles those
             if any(covers(wide, key) for wide in changing):
                 continue  # its destination is about to change
-            ruled.append((weight.worth, flow))
+            steered.append((weight.worth, flow))
     plan: list[Action] = []
     tried = spending.later.items()
     hopeless = {key for key, (times, _) in tried if key.listens and times >= _HOPELESS}
     for wide in sorted(spending.covers - spending.promised - busy - hopeless):
-        fit = [each for each in ruled if not covers(wide, each[1].key)] or ruled  # else its own
+        fit = [each for each in steered if not covers(wide, each[1].key)] or steered  # else its own
         if fit and no_room(nic, memory, wide) is not None:
             highest = nic.budget != share(nic)  # the table is full: exact ones are above it
             worst_of = min(fit, key=lambda each: -(each[1].location or 0) if highest else each[0])
-            ruled.remove(worst_of)
+            steered.remove(worst_of)
             plan.append(_swap(worst_of[1], worst_of[0], wide, "that serves several", memory))
     held = _held(nic, memory)
     best: list[tuple[float, FlowKey]] = []
@@ -426,8 +426,8 @@ def swaps(nic: NicView, memory: Memory, now_ns: int) -> Plan:
         if asks is None or not promised(asks, memory):
             best.append((gain, newcomer))
     gone = {each.key for each in plan}
-    ruled = [each for each in ruled if each[1].key not in gone]
-    worst = nsmallest(_SWAPS, ruled, key=lambda each: each[0])
+    steered = [each for each in steered if each[1].key not in gone]
+    worst = nsmallest(_SWAPS, steered, key=lambda each: each[0])
     for (gain, newcomer), (loss, flow) in zip(best, worst, strict=False):
         room = no_room(nic, memory, newcomer) is None and not spending.refused
         entry = memory.table.get(newcomer)
@@ -458,7 +458,7 @@ def _may_go(flow: Flow, memory: Memory) -> bool:
     return memory.table.due_ns(flow.key) is None and deferrals < _HOPELESS
 
 
-def _ruled(flow: Flow) -> bool:
+def _filtered(flow: Flow) -> bool:
     """It has a filter of its own, which may be taken from it."""
     steered = flow.state is FlowState.STEERED and flow.location is not None
     return steered and not flow.key.wide

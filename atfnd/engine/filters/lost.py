@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Rules a NIC lost by itself: a reset, a link that went down, a change of channels. Pure.
+"""Filters that a NIC lost by itself: a reset, a link that went down, a change of channels. Pure.
 
-Some drivers replay their filters after a reset, some do not (reference/drivers.md). A rule that is
-missing was lost when something happened to the NIC, or when its whole table is empty at once; if
-only one is missing, another program deleted it (`audit.check_rules`).
+Some drivers replay their filters after a reset, some do not (reference/drivers.md). A missing
+filter was lost when something happened to the NIC, or when its whole table is empty at once; if
+only one is missing, another program deleted it (`audit.check_filters`).
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from atfnd.model import Filter, Flow, FlowState, Match, NicView
 __all__ = ["lost"]
 
 
-def lost(nic: NicView, rules: Sequence[Filter], memory: Memory, *, disturbed: bool) -> list[Flow]:
-    """Entries whose rule the NIC lost: their rule is wanted again, and they are returned.
+def lost(nic: NicView, filters: Sequence[Filter], memory: Memory, *, disturbed: bool) -> list[Flow]:
+    """Entries whose filter the NIC lost: their filter is wanted again, and they are returned.
     `disturbed`: the link, the channels or a feature has just changed."""
     ours = [
         flow
         for flow in memory.table.steered(nic.name)
         if memory.was_there(flow) or not nic.caps.asynchronous  # else it may never have been there
     ]
-    there = {(rule.location, rule.match) for rule in rules}
+    there = {(each.location, each.match) for each in filters}
     missing = [flow for flow in ours if (flow.location, Match.of(flow.key)) not in there]
-    wiped = not rules and len(ours) > 1
+    wiped = not filters and len(ours) > 1
     if not missing or not (disturbed or wiped):
         return []
     why = "the NIC lost its filter when it was reset" if wiped else "the NIC lost its filter"

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from functools import partial
 
-from atfnd.engine.filters import port_rules, prefix_rules
+from atfnd.engine.filters import port_filters, prefix_filters
 from atfnd.engine.filters.listeners import Listeners, ServedPort
 from atfnd.engine.handshake import birth
 from atfnd.engine.handshake.connects import Connects
@@ -55,8 +55,8 @@ def listeners(memory: Memory) -> dict[str, Listeners]:
 
 def _why_no_port(port: FlowKey, known: Listeners, memory: Memory) -> str | None:
     entry = memory.table.get(port)
-    ruled = entry is not None and entry.location is not None
-    return known.several(port) or (None if ruled else known.why_not.get(port))
+    filtered = entry is not None and entry.location is not None
+    return known.several(port) or (None if filtered else known.why_not.get(port))
 
 
 def _listeners(nic: str, memory: Memory) -> Listeners:
@@ -90,7 +90,7 @@ class Handshakes:
     def opened(self, event: Listening, nic: str, memory: Memory) -> tuple[Wanted, ...]:
         """A socket listens, and receives through this NIC alone."""
         known = _listeners(nic, memory)
-        births = port_rules.wanted_again(event, known, memory)
+        births = port_filters.wanted_again(event, known, memory)
         known.opened(event, memory.table)
         return births
 
@@ -135,10 +135,10 @@ class Handshakes:
         known = memory.nics[nic.name].listeners
         if known is None or not nic.armed:
             return frozenset()
-        return port_rules.asks(nic, known, memory)
+        return port_filters.asks(nic, known, memory)
 
     def look_at_ports(
-        self, nic: NicView, rule_of: port_rules.RuleOf, uses: Sequence[SocketUse], memory: Memory,
+        self, nic: NicView, rule_of: port_filters.RuleOf, uses: Sequence[SocketUse], memory: Memory,
         now_ns: int,
     ) -> tuple[Wanted, ...]:  # fmt: skip
         """Which ports of a NIC need a rule, or another one. `uses` is every connected socket."""
@@ -150,13 +150,13 @@ class Handshakes:
         if known is None:
             return ()
         if not nic.armed:
-            port_rules.forget_closed(nic.name, known, memory)
+            port_filters.forget_closed(nic.name, known, memory)
             return ()
-        return port_rules.look(nic, by_order, known, uses, memory, now_ns)
+        return port_filters.look(nic, by_order, known, uses, memory, now_ns)
 
     def look_at_prefixes(
-        self, nic: NicView, rule_of: prefix_rules.RuleOf, uses: Sequence[SocketUse], memory: Memory,
-        now_ns: int,
+        self, nic: NicView, rule_of: prefix_filters.RuleOf, uses: Sequence[SocketUse],
+        memory: Memory, now_ns: int,
     ) -> tuple[Wanted, ...]:  # fmt: skip
         """Which flows of a NIC may share a filter, and which shared filters no flow needs."""
 
@@ -164,7 +164,7 @@ class Handshakes:
             return ordered(rule_of(key))
 
         listened = partial(self._listened, nic.name, memory)
-        return prefix_rules.look(nic, by_order, listened, uses, memory, now_ns)
+        return prefix_filters.look(nic, by_order, listened, uses, memory, now_ns)
 
     def uses(self, memory: Memory, now_ns: int) -> list[SocketUse]:
         """The sockets that an audit does not know."""

@@ -91,10 +91,10 @@ def home(flow: Flow, nic: NicView, memory: Memory) -> Queue | None:
 def is_guest(flow: Flow, nic: NicView, memory: Memory) -> bool:
     """A rule leads it to a queue that another owner has."""
     owner, owned = owner_of(flow, memory), memory.nics[nic.name].owned
-    ruled = flow if flow.location is not None else memory.table.covering(flow.key)
-    if owner is None or ruled is None or ruled.target_queue is None:
+    filtered = flow if flow.location is not None else memory.table.covering(flow.key)
+    if owner is None or filtered is None or filtered.target_queue is None:
         return False
-    held = owned.get(ruled.target_queue)
+    held = owned.get(filtered.target_queue)
     return held is not None and held.owner != owner
 
 
@@ -157,8 +157,8 @@ def followed(nic: str, queue: int, cpu: int, memory: Memory) -> None:
     for flow in (*table.led_to(nic, queue), *table.aimless(nic)):
         if not flow.key.wide and memory.in_use(flow, TERMS.away_ns):
             led = held is None and flow.location is not None and flow.target_queue == queue
-            ruled = flow.target_cpu is not None if held else flow.location is not None
-            if led or (flow.app_cpu == cpu and not ruled):
+            filtered = flow.target_cpu is not None if held else flow.location is not None
+            if led or (flow.app_cpu == cpu and not filtered):
                 memory.table.defer(flow.key, 0)
     if held is None:
         return
@@ -275,18 +275,18 @@ def _owners(nic: NicView, memory: Memory, now_ns: int) -> list[Owner]:
 
 def _owner(owner: OwnerId, flows: Sequence[Flow], load: int, table: FlowTable) -> Owner:
     by_cpu = defaultdict[int, tuple[int, int]](lambda: (0, 0))
-    rules: Counter[int] = Counter()
+    filters: Counter[int] = Counter()
     for flow in flows:
-        ruled = flow if flow.location is not None else table.covering(flow.key)
-        if ruled is not None and ruled.target_queue is not None:
-            rules[ruled.target_queue] += 1
+        filtered = flow if flow.location is not None else table.covering(flow.key)
+        if filtered is not None and filtered.target_queue is not None:
+            filters[filtered.target_queue] += 1
         used_ns, carried = by_cpu[flow.app_cpu]
         by_cpu[flow.app_cpu] = max(used_ns, flow.used_ns), carried + flow.bytes
     latest_ns = max(used_ns for used_ns, _ in by_cpu.values())
     busiest = max(by_cpu, key=lambda cpu: (by_cpu[cpu][1], -cpu))
     last = max(by_cpu, key=lambda cpu: (by_cpu[cpu][0], -cpu))
     cpu = last if owner[0] == "thread" else busiest  # a thread is on one CPU: its last one is right
-    at = min(rules, key=lambda queue: (-rules[queue], queue), default=None)
+    at = min(filters, key=lambda queue: (-filters[queue], queue), default=None)
     return Owner(owner, cpu, load, latest_ns, at, tenants_of(flows[0].thread))
 
 

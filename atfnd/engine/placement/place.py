@@ -133,13 +133,13 @@ def guest(
 ) -> Spot:
     """The spot of a flow whose thread has no queue of its own. `current`: its filter's, or
     RSS's."""
-    owned, rules_on = memory.nics[nic.name].owned, memory.table.rules_on
+    owned, filters_on = memory.nics[nic.name].owned, memory.table.filters_on
     if placement is Placement.CORE:  # the common case: no more work than it needs
         if app_cpu in memory.in_force.dedicated:
             other = f"{placement}: CPU {app_cpu} is dedicated to another rule; {_left(current)}"
             return Spot(None, f"its thread runs on CPU {app_cpu}; {other}", other)
         there = same_core(
-            nic.queues, app_cpu, lambda each: (each in owned, rules_on(nic.name, each))
+            nic.queues, app_cpu, lambda each: (each in owned, filters_on(nic.name, each))
         )
         return Spot(there, _reason(app_cpu, None if there is None else there.index), None)
 
@@ -147,7 +147,7 @@ def guest(
         cpu = memory.cpus.get(queue.cpu) if queue.cpu is not None else None
         far = nic.device.node is not None and cpu is not None and cpu.node != nic.device.node
         busy = 0 if queue.cpu is None else memory.busy.get(queue.cpu, 0)
-        return queue.index in owned, busy, rules_on(nic.name, queue.index), far, queue.index
+        return queue.index in owned, busy, filters_on(nic.name, queue.index), far, queue.index
 
     tried = _steps(placement, app_cpu, thread, memory)
     return place(app_cpu, placement, tried, nic.queues, rank, current)

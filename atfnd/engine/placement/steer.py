@@ -95,13 +95,13 @@ def seen(
     manual = old is not None and old.state is FlowState.MANUAL
     unsteered = old is None or (old.location is None and old.state not in _HELD)
     # Without filters, the flow's indirection entry needs the evidence.
-    by_rules = nic.method is SteeringMethod.FILTERS or not nic.armed
+    by_filters = nic.method is SteeringMethod.FILTERS or not nic.armed
     placement = in_force(rule.placement, nic.name, rule.name, event.thread, memory)
     unsteered = unsteered and rule.placement is not Placement.AUTO  # which can only be measured
-    if unsteered and by_rules and right(placement, event.app_cpu, arrives, event.thread, memory):
+    if unsteered and by_filters and right(placement, event.app_cpu, arrives, event.thread, memory):
         return retire(old, memory, "RSS delivers it there by itself") if old else ()
-    ruled = old.target_queue if old and old.location is not None else None
-    spot = guest(placement, event.app_cpu, event.thread, nic, memory, ruled)
+    filter_queue = old.target_queue if old and old.location is not None else None
+    spot = guest(placement, event.app_cpu, event.thread, nic, memory, filter_queue)
     flow = Flow(
         key=event.key,
         cookie=event.cookie,
@@ -161,8 +161,8 @@ def _admitted(flow: Flow, memory: Memory) -> bool:
 
 
 def _spot(flow: Flow, nic: NicView, memory: Memory) -> Spot:
-    ruled = None if flow.location is None else flow.target_queue
-    return guest(placement_of(flow, memory), flow.app_cpu, flow.thread, nic, memory, ruled)
+    filter_queue = None if flow.location is None else flow.target_queue
+    return guest(placement_of(flow, memory), flow.app_cpu, flow.thread, nic, memory, filter_queue)
 
 
 def _owning(flow: Flow, nic: NicView, memory: Memory, now_ns: int) -> Plan:

@@ -34,7 +34,7 @@ __all__ = [
 ]
 
 RFS_TABLE, RFS_FLOWS = "rps-sock-flow-entries", "rps-flow-cnt"
-NO_RULES = "this NIC has no 5-tuple filters"
+NO_FILTERS = "this NIC has no 5-tuple filters"
 
 
 def of_queue(setting: str, index: int) -> str:
@@ -51,7 +51,7 @@ def method_of(nic: NicView) -> tuple[SteeringMethod, str]:
             return SteeringMethod.NONE, f"{conflict.what}: nothing is steered until that ends"
     if nic.caps.filters:
         return SteeringMethod.FILTERS, "this NIC takes 5-tuple filters: one a flow"
-    without = nic.caps.why or NO_RULES
+    without = nic.caps.why or NO_FILTERS
     if "rss" in nic.manual:
         return (
             SteeringMethod.NONE,

@@ -172,7 +172,7 @@ class _OfNic:
     """Indexes of the flows of one NIC, which ends with the last of them."""
 
     flows: int = 0
-    rules: int = 0
+    count: int = 0  # of filters
     led_to: dict[int, _Keys] = field(default_factory=dict)  # rules, by queue
     steered: _Keys = field(default_factory=dict)  # with a rule
     waiting: _Keys = field(default_factory=dict)  # for one
@@ -611,13 +611,13 @@ class FlowTable:
         """The flows a thread was last seen to use."""
         return [f for key in self._threads.get(tid, ()) if (f := self.get(key)) is not None]
 
-    def rules_on(self, nic: str, queue: int) -> int:
+    def filters_on(self, nic: str, queue: int) -> int:
         """How many of our filters point to this queue."""
         return len(self._nics.get(nic, _NO_NIC).led_to.get(queue, ()))
 
-    def rules_in(self, nic: str) -> int:
+    def filters_in(self, nic: str) -> int:
         """How many rules this NIC holds for us."""
-        return self._nics.get(nic, _NO_NIC).rules
+        return self._nics.get(nic, _NO_NIC).count
 
     def filters_of(self, nic: str) -> Mapping[Tenant, Collection[FlowKey]]:
         """The flows with a filter of their own in this NIC, and ports with one, by tenant: kept,
@@ -669,13 +669,13 @@ class FlowTable:
         entries = (*self.ports_of(key), *self._prefixes_of(key))
         return next((entry for entry in entries if entry.location is not None), None)
 
-    def prefix_rules(self, nic: str) -> list[Flow]:
+    def prefix_filters(self, nic: str) -> list[Flow]:
         """The entries that stand for many flows and are not of ports."""
         return [entry for entry in self._flows(self._prefixes) if entry.nic == nic]
 
     def wide(self, nic: str) -> list[Flow]:
         """The entries that stand for many flows, of ports and prefixes."""
-        return self.ports(nic) + self.prefix_rules(nic)
+        return self.ports(nic) + self.prefix_filters(nic)
 
     def ports(self, nic: str) -> list[Flow]:
         """The entries of ports, with a rule or without one yet."""
@@ -735,16 +735,16 @@ class FlowTable:
                 del self._threads[flow.thread.tid]
 
     def _count(self, flow: Flow, change: int) -> None:
-        key, ruled, here = flow.key, flow.location is not None, change > 0
+        key, filtered, here = flow.key, flow.location is not None, change > 0
         of = self._nics.get(flow.nic)
         if of is None:
             of = self._nics[flow.nic] = _OfNic()
         of.flows += change
         _add(self._stand, (flow.nic, flow.state, flow.rule_name), change)
-        if ruled:
+        if filtered:
             _mark(of.steered, key, here)
             if flow.target_queue is not None:
-                of.rules += change
+                of.count += change
                 _sort(of.led_to, flow.target_queue, key, here)
             if _astray(flow):
                 _mark(of.astray, key, here)
@@ -754,15 +754,15 @@ class FlowTable:
             _mark(of.waiting, key, here)
         if flow.state is FlowState.PORT:
             _mark(of.led, key, here)
-        if not ruled or flow.target_cpu is None:
+        if not filtered or flow.target_cpu is None:
             _mark(of.aimless, key, here)
         if key.listens:
             for tenant in whose(flow):
                 _add(of.listens, tenant, change)
-            if ruled:
+            if filtered:
                 _belongs(flow, of.filters, here)
         elif not key.wide:
-            _belongs(flow, of.filters if ruled else self._bare, here)
+            _belongs(flow, of.filters if filtered else self._bare, here)
             for tenant in whose(flow):
                 _add(self.entries, tenant, change)
 

@@ -119,9 +119,9 @@ def _of_threads(before: CpuTime, now: CpuTime, threads: Iterable[tuple[int, int]
 
 def _led_to(flow: Flow, nic: NicView, memory: Memory) -> int | None:
     """The CPU that a rule leads it to, if the placement in force asks for that CPU."""
-    ruled = flow.location is not None or flow.state is FlowState.PORT
+    filtered = flow.location is not None or flow.state is FlowState.PORT
     queue = next((each for each in nic.queues if each.index == flow.target_queue), None)
-    if not ruled or queue is None:
+    if not filtered or queue is None:
         return None
     placement = placement_of(flow, memory)
     fits = right(placement, flow.app_cpu, queue.cpu, flow.thread, memory)

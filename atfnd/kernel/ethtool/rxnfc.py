@@ -2,7 +2,7 @@
 """The filter table of a NIC through SIOCETHTOOL: count, list, read, insert, delete.
 
 Reads ETHTOOL_GRXRINGS, GRXCLSRLCNT, GRXCLSRLALL, GRXCLSRULE, GFLAGS; writes SRXCLSRLINS and
-SRXCLSRLDEL (net/ethtool/ioctl.c; ethtool netlink has no rules). A refusal is an OSError with the
+SRXCLSRLDEL (net/ethtool/ioctl.c; ethtool netlink has no filters). A refusal is an OSError with the
 driver's errno; EOPNOTSUPP: the driver has no such table. pyroute2 has none of these commands.
 """
 
@@ -45,7 +45,7 @@ _GROWN = 4  # times a list is asked for that grows meanwhile
 class RxnfcCount(NamedTuple):
     """What ETHTOOL_GRXCLSRLCNT says."""
 
-    rules: int
+    filters: int
     size: int  # of the table, 0: it does not say
     location_any: bool  # RX_CLS_LOC_ANY may be sent
 
@@ -75,15 +75,15 @@ class Rxnfc:
         return bool(_HEAD.unpack_from(self._buffer)[1] & ETH_FLAG_NTUPLE)
 
     def count(self) -> RxnfcCount:
-        """How many rules there are, and in how large a table."""
+        """How many filters there are, and in how large a table."""
         self._ask(ETHTOOL_GRXCLSRLCNT)
         data = _HEAD.unpack_from(self._buffer)[2]
-        rules = _U32.unpack_from(self._buffer, COUNT_AT)[0]
-        return RxnfcCount(rules, data & (RX_CLS_LOC_SPECIAL - 1), bool(data & RX_CLS_LOC_SPECIAL))
+        filters = _U32.unpack_from(self._buffer, COUNT_AT)[0]
+        return RxnfcCount(filters, data & (RX_CLS_LOC_SPECIAL - 1), bool(data & RX_CLS_LOC_SPECIAL))
 
     def locations(self) -> tuple[tuple[int, ...], int]:
-        """Where rules are, and what some drivers say here of the table's size (else 0)."""
-        room = self.count().rules
+        """Where filters are, and what some drivers say here of the table's size (else 0)."""
+        room = self.count().filters
         for _ in range(_GROWN):
             memory = ctypes.create_string_buffer(max(SIZE, _LOCATIONS_AT + 4 * room))
             _HEAD.pack_into(memory, 0, ETHTOOL_GRXCLSRLALL, 0, 0)
@@ -93,7 +93,7 @@ class Rxnfc:
             except OSError as error:
                 if error.errno != errno.EMSGSIZE:
                     raise
-                room = 2 * max(room, self.count().rules)
+                room = 2 * max(room, self.count().filters)
                 continue
             data = _HEAD.unpack_from(memory)[2]
             count = min(room, _U32.unpack_from(memory, COUNT_AT)[0])
@@ -101,7 +101,7 @@ class Rxnfc:
         raise OSError(errno.EMSGSIZE, "the list of filters grows faster than it can be read")
 
     def filter(self, location: int) -> Filter | None:
-        """The rule there, None when there is none: drivers report that with ENOENT or EINVAL."""
+        """The filter there, None when there is none: drivers report that with ENOENT or EINVAL."""
         buffer = self._buffer
         buffer[:] = bytes(SIZE)
         _HEAD.pack_into(buffer, 0, ETHTOOL_GRXCLSRULE, 0, 0)
@@ -115,7 +115,7 @@ class Rxnfc:
         return decode(buffer)
 
     def insert(self, match: Match, queue: int, location: int | None) -> int:
-        """Insert a rule and return the location it came to. `location` None: the driver chooses,
+        """Insert a filter and return the location it came to. `location` None: the driver chooses,
         which only a driver with `location_any` can do. An insert at a used location has a
         driver-specific effect. OSError(EINVAL) also for a match that no filter can express."""
         asked = RX_CLS_LOC_ANY if location is None else location

@@ -63,13 +63,13 @@ class EthtoolNtuple:
     def list(self) -> list[Filter]:
         """Every filter, ours or not, in location order."""
         found = (self.rxnfc.filter(location) for location in sorted(self.rxnfc.locations()[0]))
-        return [rule for rule in found if rule is not None]  # one may be gone since it was listed
+        return [each for each in found if each is not None]  # one may be gone since it was listed
 
     def filter(self, location: int) -> Filter | None:
         return self.rxnfc.filter(location)
 
     def insert(self, match: Match, queue: int, location: int | None = None) -> int:
-        """As `Nic.insert`. `rule` reads what a failed move left."""
+        """As `Nic.insert`. `filter` reads what a failed move left."""
         if location is not None:
             return self._move(match, queue, location)
         if self.location_any():
@@ -124,7 +124,7 @@ class EthtoolNtuple:
             raise OSError(errno.ENOENT, f"no filter at location {location}")
         if there.match != match:
             raise OSError(errno.EEXIST, f"location {location} holds another filter")
-        # A rule that has this queue is written anew: the NIC may only list it (and ice answers
+        # A filter that has this queue is written anew: the NIC may only list it (and ice answers
         # EINVAL).
         if self.overwrite is not Overwrite.REFUSED and there.queue != queue:
             try:
@@ -159,8 +159,8 @@ class EthtoolNtuple:
 
     def _is_wide(self, location: int) -> bool | None:
         """The filter there is for many flows; None: it is not of our kind, or gone."""
-        rule = self.filter(location)
-        return None if rule is None or rule.match is None else is_wide(rule.match)
+        there = self.filter(location)
+        return None if there is None or there.match is None else is_wide(there.match)
 
     def _look_for_free(self) -> None:
         used, self._size = self.rxnfc.locations()[0], self.slots() or 0
@@ -176,7 +176,7 @@ class EthtoolNtuple:
         # A location may have been reused since it was read.
         suspect = [location for location, held in known.items() if held == match]
         for location in [*(there - known.keys()), *suspect]:
-            rule = self.filter(location)
-            known[location] = rule.match if rule is not None else None
+            found = self.filter(location)
+            known[location] = found.match if found is not None else None
             if known[location] == match:
                 raise OSError(errno.EEXIST, f"location {location} has this match")

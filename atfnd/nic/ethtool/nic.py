@@ -85,7 +85,7 @@ class EthtoolNic:
 
     def caps(self) -> Caps:
         """RSS table and queue CPUs as they are now: a link that is down has no interrupts."""
-        caps = self._probed or expected(self._rules())
+        caps = self._probed or expected(self._here())
         cpu = any(
             q.pid is not None or (q.irq is not None and movable(q.irq)) for q in self.queues()
         )
@@ -99,7 +99,7 @@ class EthtoolNic:
         """Filters as `ethtool_probe` finds; RSS table and queue CPUs by writing the present value.
         A table that is not the driver's default is left alone: written, it would count as a user's
         choice, which blocks fewer channels (netif_is_rxfh_configured)."""
-        found = probed(self._rules(), claims)
+        found = probed(self._here(), claims)
         self._probed = found  # also what could not be proven now, and why
         self._refuses_rss = self._refuses_cpu = False
         if self._settings.one("rss") == DEFAULT:
@@ -169,21 +169,21 @@ class EthtoolNic:
 
     def filters(self) -> list[Filter]:
         """Empty for a driver without a filter table."""
-        ntuple = self._rules()
+        ntuple = self._here()
         with refusable(errno.EOPNOTSUPP):
             return ntuple.list()
         return []
 
     def filter(self, location: int) -> Filter | None:
-        return self._rules().filter(location)
+        return self._here().filter(location)
 
     def insert(self, match: Match, queue: int, location: int | None = None) -> int:
-        return self._rules().insert(match, queue, location)
+        return self._here().insert(match, queue, location)
 
     def delete(self, location: int) -> None:
-        self._rules().delete(location)
+        self._here().delete(location)
 
-    def _rules(self) -> EthtoolNtuple:
+    def _here(self) -> EthtoolNtuple:
         """The filters, by the interface's present name: their ioctls know no index."""
         name = self.interface.name()
         if name != self._rxnfc_name:
@@ -243,7 +243,7 @@ class EthtoolNic:
     def _rings(self) -> int:
         """Queues that the driver spreads packets over by itself."""
         with refusable(errno.EOPNOTSUPP):
-            return self._rules().rxnfc.rings()
+            return self._here().rxnfc.rings()
         return self._count()
 
 

@@ -44,7 +44,7 @@ def expected(ntuple: EthtoolNtuple) -> Caps:
         if error.errno != errno.EOPNOTSUPP:
             raise
         return _caps(ntuple, None, f"{driver.name} has no filter table")
-    if not driver.rules:
+    if not driver.filters:
         return _caps(
             ntuple, slots, "; ".join((f"{driver.name} has no 5-tuple filters", *driver.quirks))
         )
@@ -84,7 +84,7 @@ def probed(ntuple: EthtoolNtuple, claims: Claims | None = None) -> Caps:
             why = next(iter(trial.not_now.values()))
             return replace(before, why=f"filters could not be probed: {why}")
         return _none(ntuple, before, refused[0][1])
-    actuator = ntuple.driver.actuator if ntuple.driver.rules else Actuator.LONG_GAP
+    actuator = ntuple.driver.actuator if ntuple.driver.filters else Actuator.LONG_GAP
     if ntuple.overwrite is Overwrite.REFUSED:
         actuator = Actuator.LONG_GAP
     limits = [f"no {Protocol(protocol).name}/IPv{family} filters ({why})"
@@ -193,15 +193,15 @@ class _Trial:
         if claims is not None:
             undo.callback(claims.release, match)
         undo.callback(_remove, ntuple, location)
-        rule = ntuple.filter(location)
+        there = ntuple.filter(location)
         end = time.monotonic() + _SHOWN_S
-        while rule is None and time.monotonic() < end:
+        while there is None and time.monotonic() < end:
             time.sleep(_LOOK_S)
-            rule = ntuple.filter(location)
-            ntuple.asynchronous |= rule is not None
-        if rule is None:
+            there = ntuple.filter(location)
+            ntuple.asynchronous |= there is not None
+        if there is None:
             return None, "accepted, and then not there"
-        if rule.match != match:
+        if there.match != match:
             return None, "accepted as another filter"
         return location, ""
 
@@ -254,12 +254,12 @@ def _none(ntuple: EthtoolNtuple, before: Caps, why: str) -> Caps:
     words = f"{driver.name}: 5-tuple filters are refused ({why})"
     if not on and driver.needs_ntuple:
         words = _ntuple_off(ntuple)
-    elif not on and driver.rules:
+    elif not on and driver.filters:
         words += f"; ntuple filters are off, which may be why: ethtool -K {ntuple.nic} ntuple on"
     elif driver.gates:
         words += f"; {'; '.join(driver.gates_of(ntuple.nic))}"
     none = _caps(ntuple, before.filter_slots, words)
-    gated = driver.rules and not on  # it is worth opening
+    gated = driver.filters and not on  # it is worth opening
     return replace(none, probed=True, actuator=driver.actuator if gated else Actuator.NONE)
 
 

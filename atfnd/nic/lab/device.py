@@ -22,12 +22,12 @@ from atfnd.kernel.interface import Interface
 from atfnd.kernel.netlink.clsact import egress_programs
 from atfnd.kernel.system.netns import exists, path_of
 
-__all__ = ["HOST_LINK", "MASKS", "MAX_QUEUES", "MAX_SLOTS", "RULE", "WIRE_LINK", "LabDevice"]
+__all__ = ["FILTER", "HOST_LINK", "MASKS", "MAX_QUEUES", "MAX_SLOTS", "WIRE_LINK", "LabDevice"]
 __all__ += ["host_netns", "missing", "peer_netns", "wire_netns"]
 
 WIRE_LINK, HOST_LINK = "s0", "r0"  # the NIC's wire side and the interface the host sees
 MAX_QUEUES, MAX_SLOTS, MASKS = 64, 65536, 32
-RULE = layout("classifier", "rule").codec
+FILTER = layout("classifier", "filter").codec
 
 
 def peer_netns(name: str) -> str:
@@ -62,7 +62,7 @@ class LabDevice:
             for fd, _, _ in maps.values():
                 undo.callback(os.close, fd)
             shape = {name: value_size for name, (_, value_size, _) in maps.items()}
-            if shape != {"registers": size, "rules": RULE.size, "locations": 4}:
+            if shape != {"registers": size, "filters": FILTER.size, "locations": 4}:
                 raise OperatorError(
                     "the lab was brought up by another version of atfnd",
                     "take it down and up again",
@@ -71,21 +71,21 @@ class LabDevice:
             undo.callback(os.close, self._lock_fd)
             self.locations_fd = maps["locations"][0]
             self._registers = mmap.mmap(maps["registers"][0], size)
-            self._rules = mmap.mmap(maps["rules"][0], RULE.size * maps["rules"][2])
+            self._filters = mmap.mmap(maps["filters"][0], FILTER.size * maps["filters"][2])
             self._undo = undo.pop_all()
         self._thread_lock = threading.Lock()
         self._views: list[memoryview] = []
         self._field = {name: (offset, code) for name, offset, code in fields}
         self._queues, self._slots = self._view("queues"), self._view("slots")
         self._busy = self._view("busy")
-        self.masks, self.mask_rules = self._view("masks"), self._view("mask_rules")
+        self.masks, self.mask_filters = self._view("masks"), self._view("mask_filters")
         self.mask, self.free = self._kept(self._view("mask").cast("B")), self._view("free")
         self.rss_key, self.rss_table = self._view("rss_key"), self._view("rss_table")
         self.toeplitz = self._view("toeplitz")
-        self.by_rule, self.by_rss = self._view("by_rule"), self._view("by_rss")
+        self.by_filter, self.by_rss = self._view("by_filter"), self._view("by_rss")
         self.bytes = self._view("bytes")
-        self.rules = self._kept(memoryview(self._rules))
-        self.rules_u32 = self._kept(self.rules.cast("I"))
+        self.filters = self._kept(memoryview(self._filters))
+        self.filters_u32 = self._kept(self.filters.cast("I"))
 
     @classmethod
     def open(cls, name: str) -> LabDevice:
@@ -106,7 +106,7 @@ class LabDevice:
         for view in reversed(self._views):
             view.release()
         self._registers.close()
-        self._rules.close()
+        self._filters.close()
         self._undo.close()
 
     @property

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The emulated device's filter table: ntuple rules with locations, as ethtool -N gives a real NIC.
+"""The emulated device's table of ntuple filters with locations, as ethtool -N gives a real NIC.
 
-The truth is the BPF map `locations` (masked tuple to location): a rule exists from the instant its
-key is there until the instant it is not, each one map update. Slots, free bits and mask counts are
-book-keeping that `_repair` makes again from it, so a writer may die between any two writes.
+The truth is the BPF map `locations` (masked tuple to location): a filter exists from the instant
+its key is there until the instant it is not, each one map update. Slots, free bits and mask
+counts are book-keeping that `_repair` makes again from it, so a writer may die between any two
+writes.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from functools import lru_cache
 from atfnd.bpf import _bpf
 from atfnd.bpf.layout import layout
 from atfnd.model import Filter, Match, Protocol
-from atfnd.nic.lab.device import MASKS, RULE, LabDevice
+from atfnd.nic.lab.device import FILTER, MASKS, LabDevice
 from atfnd.nic.location import choose, is_wide
 
 __all__ = ["LabNtuple"]
@@ -30,7 +31,7 @@ def _offset(name: str, field: str) -> int:
 
 TUPLE = layout("classifier", "tuple").codec
 MASK_NUMBER = _offset("tuple", "mask")
-RULE_WORDS, QUEUE_WORD = RULE.size // 4, _offset("rule", "queue") // 4
+FILTER_WORDS, QUEUE_WORD = FILTER.size // 4, _offset("filter", "queue") // 4
 WITH_PORTS = (None, *Protocol)
 
 
@@ -131,7 +132,7 @@ class LabNtuple:
         self._device = device
 
     def insert(self, match: Match, queue: int, location: int | None) -> int:
-        """One or two map operations; a new queue for a rule that is there is one word written."""
+        """One or two map operations; a new queue for a filter that is there is one word written."""
         device = self._device
         _check(match)
         if not 0 <= queue < device.queues:
@@ -142,11 +143,11 @@ class LabNtuple:
         with self._whole():
             number = self._mask_number(match.family, mask)
             key = _key_of(match, number)
-            if device.mask_rules[number] and (found := _bpf.map_lookup(device.locations_fd, key)):
+            if device.mask_filters[number] and (found := _bpf.map_lookup(device.locations_fd, key)):
                 there = int.from_bytes(found, "little")
                 if there != location:
                     raise _refuse(errno.EEXIST, f"location {there} has this match")
-                device.rules_u32[there * RULE_WORDS + QUEUE_WORD] = queue
+                device.filters_u32[there * FILTER_WORDS + QUEUE_WORD] = queue
                 return there
             if location is None:
                 location = self._free_location(is_wide(match))
@@ -168,7 +169,7 @@ class LabNtuple:
         with self._whole():
             if not 0 <= location < device.slots:
                 return None
-            key, queue, used, hits = RULE.unpack_from(device.rules, location * RULE.size)
+            key, queue, used, hits = FILTER.unpack_from(device.filters, location * FILTER.size)
             at = key[MASK_NUMBER] * TUPLE.size
             mask = bytes(device.mask[at : at + TUPLE.size])
         return Filter(location, _match_of(key, mask), queue, hits) if used else None
@@ -176,11 +177,11 @@ class LabNtuple:
     def list(self) -> list[Filter]:
         device = self._device
         with self._whole():
-            slots, masks = bytes(device.rules), bytes(device.mask)
+            slots, masks = bytes(device.filters), bytes(device.mask)
         shapes = [masks[at : at + TUPLE.size] for at in range(0, len(masks), TUPLE.size)]
         return [
             Filter(location, _match_of(key, shapes[key[MASK_NUMBER]]), queue, hits)
-            for location, (key, queue, used, hits) in enumerate(RULE.iter_unpack(slots))
+            for location, (key, queue, used, hits) in enumerate(FILTER.iter_unpack(slots))
             if used
         ]
 
@@ -205,9 +206,9 @@ class LabNtuple:
         return location
 
     def _is_wide(self, location: int) -> bool:
-        """The rule there is for many."""
-        device, at = self._device, location * RULE.size
-        key = bytes(device.rules[at : at + TUPLE.size])
+        """The filter there is for many."""
+        device, at = self._device, location * FILTER.size
+        key = bytes(device.filters[at : at + TUPLE.size])
         number = key[MASK_NUMBER]
         mask = bytes(device.mask[number * TUPLE.size : (number + 1) * TUPLE.size])
         return is_wide(_match_of(key, mask))
@@ -217,7 +218,7 @@ class LabNtuple:
         device, first = self._device, 0 if family == 4 else MASKS
         unused = None
         for number in range(first, first + device.masks[first // MASKS]):
-            if not device.mask_rules[number]:
+            if not device.mask_filters[number]:
                 unused = number if unused is None else unused
             elif device.mask[number * TUPLE.size : (number + 1) * TUPLE.size] == mask:
                 return number
@@ -229,27 +230,27 @@ class LabNtuple:
 
     def _add(self, location: int, key: bytes, mask: bytes, queue: int) -> None:
         device, number = self._device, key[MASK_NUMBER]
-        if not device.mask_rules[number]:
+        if not device.mask_filters[number]:
             device.mask[number * TUPLE.size : (number + 1) * TUPLE.size] = mask
-        device.mask_rules[number] += 1
+        device.mask_filters[number] += 1
         self._count_masks(number // MASKS)
-        RULE.pack_into(device.rules, location * RULE.size, key, queue, 1, 0)
+        FILTER.pack_into(device.filters, location * FILTER.size, key, queue, 1, 0)
         device.free[location // 8] &= ~(1 << location % 8) & 0xFF
         _bpf.map_update(device.locations_fd, key, location.to_bytes(4, "little"))
 
     def _remove(self, location: int) -> None:
-        device, at = self._device, location * RULE.size
-        key = bytes(device.rules[at : at + TUPLE.size])
+        device, at = self._device, location * FILTER.size
+        key = bytes(device.filters[at : at + TUPLE.size])
         _bpf.map_delete(device.locations_fd, key)
-        RULE.pack_into(device.rules, at, b"", 0, 0, 0)
+        FILTER.pack_into(device.filters, at, b"", 0, 0, 0)
         device.free[location // 8] |= 1 << location % 8
-        device.mask_rules[key[MASK_NUMBER]] -= 1
+        device.mask_filters[key[MASK_NUMBER]] -= 1
         self._count_masks(key[MASK_NUMBER] // MASKS)
 
     def _count_masks(self, family: int) -> None:
         """Have the classifier look at no more masks than needed: usually one."""
-        rules = self._device.mask_rules[family * MASKS : (family + 1) * MASKS].tolist()
-        self._device.masks[family] = max((i + 1 for i, used in enumerate(rules) if used), default=0)
+        used_by = self._device.mask_filters[family * MASKS : (family + 1) * MASKS].tolist()
+        self._device.masks[family] = max((i + 1 for i, n in enumerate(used_by) if n), default=0)
 
     def _repair(self) -> None:
         """Make the book-keeping again from the map: the slots in use are those it points to."""
@@ -260,14 +261,14 @@ class LabNtuple:
         counts = [0] * (2 * MASKS)
         free = (1 << device.slots) - 1
         for location in range(device.slots):
-            at = location * RULE.size
+            at = location * FILTER.size
             if location not in used:
-                RULE.pack_into(device.rules, at, b"", 0, 0, 0)
+                FILTER.pack_into(device.filters, at, b"", 0, 0, 0)
                 continue
             free &= ~(1 << location)
             counts[used[location][MASK_NUMBER]] += 1
         device.free[: (device.slots + 7) // 8] = free.to_bytes((device.slots + 7) // 8, "little")
         for number, count in enumerate(counts):
-            device.mask_rules[number] = count
+            device.mask_filters[number] = count
         self._count_masks(0)
         self._count_masks(1)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """The lab NIC as a `Nic`: emulated filters and RSS, real queues, NAPI threads and rings.
 
-Rules, RSS and counters are the emulated device's (`lab_device`). A queue is a receive queue of veth
-with its own NAPI thread, which stands for the interrupt; veth has no IRQ, and does not say which
-NAPI serves which queue: they are created in queue order (drivers/net/veth.c,
+Filters, RSS and counters are the emulated device's (`lab_device`). A queue is a receive queue of
+veth with its own NAPI thread, which stands for the interrupt; veth has no IRQ, and does not say
+which NAPI serves which queue: they are created in queue order (drivers/net/veth.c,
 __veth_napi_enable_range), so the lowest NAPI id is queue 0.
 """
 
@@ -159,7 +159,7 @@ class LabNic:
         return self._ntuple.filter(location)
 
     def insert(self, match: Match, queue: int, location: int | None = None) -> int:
-        """As `Nic.insert`; the highest free location when none is given. Hits of a rule whose
+        """As `Nic.insert`; the highest free location when none is given. Hits of a filter whose
         queue is replaced go on counting."""
         self.interface.up()
         return self._ntuple.insert(match, queue, location)
@@ -187,9 +187,9 @@ class LabNic:
         queues = tuple(
             QueueStats(
                 index=index,
-                packets=device.by_rule[index] + device.by_rss[index],
+                packets=device.by_filter[index] + device.by_rss[index],
                 bytes=device.bytes[index],
-                by_filter=device.by_rule[index],
+                by_filter=device.by_filter[index],
                 by_rss=device.by_rss[index],
             )
             for index in range(device.queues)

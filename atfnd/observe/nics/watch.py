@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""A NIC over time: its queues and rules as last read, and what a link flap made it forget.
+"""A NIC over time: its queues and filters as last read, and what a link flap made it forget.
 
 Reads through `Nic` and listens to rtnetlink. A link that goes down and up comes back with new NAPI
 ids and new, unconfined NAPI threads (reference/lab.md). Sockets may keep the old id for long, so
@@ -41,7 +41,7 @@ from atfnd.observe.nics.reads import Reads
 __all__ = ["NapiIds", "NicWatch", "nic_of"]
 
 _IPSEC_NS = 10_000_000_000
-_FRESH_NS = 100_000_000  # rules and counters that are shown may be this old
+_FRESH_NS = 100_000_000  # filters and counters that are shown may be this old
 _SHARE = 0.01  # of one core that reading them to be shown may cost
 _DISTURBED_NS = 10_000_000_000  # a reset takes seconds on some NICs
 _PAST = 256  # NAPI ids of queues that are gone, remembered for each NIC
@@ -157,7 +157,7 @@ class NicWatch:
         return " ".join(map(str, (self.view.ifindex, *(q.napi_id for q in self.view.queues))))
 
     def disturbed(self) -> bool:
-        """Link, queues or settings have just changed: the NIC may have lost rules by itself."""
+        """Link, queues or settings have just changed: the NIC may have lost filters by itself."""
         since_ns = self._disturbed_ns
         return since_ns is not None and time.monotonic_ns() - since_ns < _DISTURBED_NS
 
@@ -219,27 +219,27 @@ class NicWatch:
                 lost.append((queue, cpu))
         return lost
 
-    def read_rules(self) -> list[Filter]:
-        """Every rule in the NIC, now. Not kept: thousands of them take megabytes."""
+    def read_filters(self) -> list[Filter]:
+        """Every filter in the NIC, now. Not kept: thousands of them take megabytes."""
         self._shown = None
         return self.nic.filters()
 
-    def others(self, rules: tuple[Filter, ...]) -> None:
+    def others(self, filters: tuple[Filter, ...]) -> None:
         """Note which of its filters are not ours."""
-        if self.view.foreign != len(rules) or self.view.theirs != rules:
-            self.view = replace(self.view, foreign=len(rules), theirs=rules)
+        if self.view.foreign != len(filters) or self.view.theirs != filters:
+            self.view = replace(self.view, foreign=len(filters), theirs=filters)
 
     def shown(self, owned: Callable[[], frozenset[int]]) -> NicView:
-        """The view with rules and counters that are never older than a tenth of a second, or than a
-        hundred times the time it takes to read them: thousands of filters are one call each.
+        """The view with filters and counters that are never older than a tenth of a second, or than
+        a hundred times the time it takes to read them: thousands of filters are one call each.
         `owned` gives the locations of our filters."""
         now_ns = time.monotonic_ns()
         if self._shown is None or now_ns > self._fresh_until_ns:
             self._shown = tuple(self.nic.filters()), self.nic.stats(), owned(), now_ns
             took_ns = time.monotonic_ns() - now_ns
             self._fresh_until_ns = now_ns + max(_FRESH_NS, int(took_ns / _SHARE))
-        rules, stats, ours, read_ns = self._shown
-        return replace(self.view, filters=rules, stats=stats, owned=ours, read_ns=read_ns)
+        filters, stats, ours, read_ns = self._shown
+        return replace(self.view, filters=filters, stats=stats, owned=ours, read_ns=read_ns)
 
     def reads_by(self, count: Callable[[], ReadBytes | None]) -> None:
         """The counter of the bytes that applications read of what it receives."""

@@ -43,6 +43,7 @@ __all__ = [
     "RulesOfMany",
     "armed",
     "asks_direction",
+    "filter_budget",
     "has_threshold",
     "in_groups",
     "interface_rule",
@@ -51,7 +52,6 @@ __all__ = [
     "of_key",
     "of_process",
     "qualify",
-    "rule_budget",
 ]
 
 NEVER = 2**63 - 1
@@ -192,7 +192,7 @@ def armed(policy: Policy, ifname: str) -> bool:
     return interface_rule(policy, ifname).armed
 
 
-def rule_budget(policy: Policy, ifname: str, slots: int | None) -> int | None:
+def filter_budget(policy: Policy, ifname: str, slots: int | None) -> int | None:
     """How many of the NIC's `slots` may hold filters of ours; None when nothing sets a bound."""
     rule = interface_rule(policy, ifname)
     bounds = [] if rule.filters_max is None else [rule.filters_max]

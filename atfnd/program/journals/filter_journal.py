@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Which rules in which NIC are ours, written before the rule is: what undo and a restart go by.
+"""Which filters in which NIC are ours, written before the filter is: what undo and a restart go by.
 
 A `RecordFile`: `["+", nic, match, queue]` before an insert, `["@", nic, match, location]` after it,
 `["-", nic, match]` after a delete or a refusal; `["=", nic, match, location, queues]` is all that
 is known of one: before it gets another queue, which may come with another location, and after that
 was refused. `[">", nic, match, queue]` was written for it by earlier versions. The file is written
-without fsync, because filters do not outlive the power either. A rule that was killed between
+without fsync, because filters do not outlive the power either. A filter that was killed between
 insert and location is known by its match and its queues alone.
 """
 
@@ -23,7 +23,7 @@ __all__ = ["FilterJournal", "NicClaims"]
 
 FORMAT = Format("rules", 1)
 
-Rules = dict[Match, int | None]  # by match: the location, None as long as it is not known
+Located = dict[Match, int | None]  # by match: the location, None as long as it is not known
 
 
 def _encode(match: Match) -> Record:
@@ -56,7 +56,7 @@ class FilterJournal:
     """
 
     def __init__(self, path: Path) -> None:
-        self._now: dict[str, Rules] = {}
+        self._now: dict[str, Located] = {}
         # The queue it has and the one it may have had before; without an entry, any is ours.
         self._queues: dict[tuple[str, Match], tuple[int, ...]] = {}
         self._file = RecordFile(path, FORMAT, self._take, self._held)
@@ -72,29 +72,29 @@ class FilterJournal:
                 raise ValueError(record)
 
     def _note(self, sign: str, nic: str, match: Match, *rest: Any) -> None:
-        rules, before = self._now.setdefault(nic, {}), self._queues.get((nic, match), ())
+        ours, before = self._now.setdefault(nic, {}), self._queues.get((nic, match), ())
         match sign, rest:
             case "+", [int() | None as queue]:
-                rules[match] = None
+                ours[match] = None
                 self._queues[nic, match] = () if queue is None else (queue,)
             case "@", [int() as location]:
-                rules[match] = location
+                ours[match] = location
             case ">", [int() as queue]:
-                if match in rules:
+                if match in ours:
                     self._queues[nic, match] = (*before[-1:], queue) if before else ()
-                    rules[match] = None
+                    ours[match] = None
             case "=", [int() | None as location, [*queues]] if all(
                 isinstance(queue, int) for queue in queues
             ):
-                rules[match], self._queues[nic, match] = location, tuple(queues)
+                ours[match], self._queues[nic, match] = location, tuple(queues)
             case "-", []:
-                rules.pop(match, None)
+                ours.pop(match, None)
                 self._queues.pop((nic, match), None)
             case _:
                 raise ValueError((sign, *rest))
 
     def _held(self) -> Iterator[Record]:
-        for nic, match in [(nic, match) for nic, rules in self._now.items() for match in rules]:
+        for nic, match in [(nic, match) for nic, ours in self._now.items() for match in ours]:
             if match in self._now.get(nic, {}):
                 queues = self._queues.get((nic, match), ())
                 yield ["=", nic, _encode(match), self._now[nic][match], list(queues)]
@@ -113,14 +113,14 @@ class FilterJournal:
         self._note(sign, nic, match, *rest)
 
     @property
-    def left(self) -> dict[str, Rules]:
+    def left(self) -> dict[str, Located]:
         """The named matches, by NIC, each with its location, None where that is not known."""
-        return {nic: dict(rules) for nic, rules in self._now.items()}
+        return {nic: dict(ours) for nic, ours in self._now.items()}
 
     def names(self, nic: str, match: Match | None = None) -> bool:
         """This match is named in this NIC; without one, any is."""
-        rules = self._now.get(nic, {})
-        return bool(rules) if match is None else match in rules
+        ours = self._now.get(nic, {})
+        return bool(ours) if match is None else match in ours
 
     def location(self, nic: str, match: Match) -> int | None:
         """Its location. None: not known, or the match is not named."""
@@ -137,24 +137,24 @@ class FilterJournal:
 
     def turn(self, nic: str, match: Match, old: int | None, queue: int) -> None:
         """Before it gets another queue than `old`, the one that the NIC reports: until `locate`, a
-        rule found on either queue is ours. A rule found on a third queue is not."""
+        filter found on either queue is ours. A filter found on a third queue is not."""
         self._append("=", nic, match, None, [queue] if old is None else [old, queue])
 
     def stays(self, nic: str, match: Match, location: int, queue: int) -> None:
-        """After another queue was refused: the rule was read, is there, and has this queue."""
+        """After another queue was refused: the filter was read, is there, and has this queue."""
         self._append_if_possible("=", nic, match, location, [queue])
 
-    def ours(self, nic: str, rules: Iterable[Filter]) -> list[Filter]:
-        """Those of the NIC's rules that are named. Of two with one match and no known location, the
-        one at the higher location: we insert from the top of the table down. Of a match that is
+    def ours(self, nic: str, filters: Iterable[Filter]) -> list[Filter]:
+        """Those of the NIC's filters that are named. Of two with one match and no known location,
+        the one at the higher location: we insert from the top of the table down. Of a match that is
         ours `anywhere`, all."""
         named = self._now.get(nic, {})
         found = {
-            rule.location if self.anywhere(nic, rule.match) else rule.match: rule
-            for rule in sorted(rules, key=lambda rule: rule.location)
-            if rule.match in named
-            and named[rule.match] in (None, rule.location)
-            and rule.queue in (self._queues.get((nic, rule.match)) or (rule.queue,))
+            each.location if self.anywhere(nic, each.match) else each.match: each
+            for each in sorted(filters, key=lambda each: each.location)
+            if each.match in named
+            and named[each.match] in (None, each.location)
+            and each.queue in (self._queues.get((nic, each.match)) or (each.queue,))
         }
         return list(found.values())
 
@@ -165,8 +165,8 @@ class FilterJournal:
         return match in held and held[match] is None and not self._queues.get((nic, match))
 
     def release(self, nic: str, match: Match) -> None:
-        """After the delete, after a refused insert that claimed it, or when the rule that is there
-        was read and is not ours."""
+        """After the delete, after a refused insert that claimed it, or when the filter that is
+        there was read and is not ours."""
         self._append_if_possible("-", nic, match)
 
     def claims(self, nic: str) -> NicClaims:

@@ -32,14 +32,14 @@ def policy_link(flow: Flow) -> str:
     return f"Policy `{flow.rule_name}` {wish}: {flow.why}."
 
 
-def nic_links(nic: NicView, rule: Filter | None, rss_queue: int | None) -> list[str]:
+def nic_links(nic: NicView, held: Filter | None, rss_queue: int | None) -> list[str]:
     """What the NIC does with the flow's packets now, and which thread polls the queue it puts them
     in."""
-    if rule is not None:
-        whose = "ours" if rule.location in nic.owned else "not ours"
-        hits = "" if rule.hits is None else f", {rule.hits} hits"
-        link = f"{nic.name}: filter {rule.location} ({whose}{hits}) sends it to queue {rule.queue}."
-        queue = queue_of(nic, rule.queue)
+    if held is not None:
+        whose = "ours" if held.location in nic.owned else "not ours"
+        hits = "" if held.hits is None else f", {held.hits} hits"
+        link = f"{nic.name}: filter {held.location} ({whose}{hits}) sends it to queue {held.queue}."
+        queue = queue_of(nic, held.queue)
     elif rss_queue is not None:
         link = f"{nic.name}: no filter catches it; RSS sends it to queue {rss_queue}."
         queue = queue_of(nic, rss_queue)
@@ -47,7 +47,7 @@ def nic_links(nic: NicView, rule: Filter | None, rss_queue: int | None) -> list[
         return [f"{nic.name}: no filter catches it; RSS chooses a queue for each remote."]
     shown = f"{nic.name} shows no such queue." if queue is None else _queue_link(nic, queue)
     links = [link, shown]
-    if others := unread(nic.filters, rule):
+    if others := unread(nic.filters, held):
         first = f"{others[0].location} ({filter_text(others[0])})"
         links.append(
             f"Unless a filter catches it first that atfnd cannot compare, such as {first}."

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Which rule of a NIC catches a flow: the NIC's own decision, repeated on its published table.
+"""Which filter of a NIC catches a flow: the NIC's own decision, repeated on its published table.
 
-Pure. Rules are compared in location order, the lowest wins (ethtool(8), --config-ntuple).
+Pure. Filters are compared in location order, the lowest wins (ethtool(8), --config-ntuple).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ __all__ = ["catching_filter", "covers", "unread"]
 
 def covers(match: Match, key: FlowKey) -> bool:
     """Every packet of the flow satisfies `match`. The flow of an unconnected socket leaves the
-    remote open: a rule that names a remote catches only a part of it, and does not cover it."""
+    remote open: a filter that names a remote catches only a part of it, and does not cover it."""
     return (
         match.family == key.family
         and match.protocol in (None, key.protocol)
@@ -30,17 +30,17 @@ def _inside(address: bytes, network: bytes | None, prefix: int) -> bool:
     return network is None or (any(address) and network_of(address, prefix) == network)
 
 
-def catching_filter(rules: Iterable[Filter], key: FlowKey) -> Filter | None:
-    """The rule that decides for this flow; None: RSS does. Rules of other shapes are not judged
+def catching_filter(filters: Iterable[Filter], key: FlowKey) -> Filter | None:
+    """The filter that decides for this flow; None: RSS does. Filters of other shapes are not judged
     here: see `unread`."""
-    matching = (rule for rule in rules if rule.match is not None and covers(rule.match, key))
-    return min(matching, key=lambda rule: rule.location, default=None)
+    matching = (each for each in filters if each.match is not None and covers(each.match, key))
+    return min(matching, key=lambda each: each.location, default=None)
 
 
-def unread(rules: Iterable[Filter], before: Filter | None) -> list[Filter]:
-    """Rules of shapes that `Match` cannot express, which may catch the flow first."""
+def unread(filters: Iterable[Filter], before: Filter | None) -> list[Filter]:
+    """Filters of shapes that `Match` cannot express, which may catch the flow first."""
     return [
-        rule
-        for rule in rules
-        if rule.match is None and (before is None or rule.location < before.location)
+        each
+        for each in filters
+        if each.match is None and (before is None or each.location < before.location)
     ]

@@ -55,12 +55,12 @@ def explain(
     if nic is None:
         verdict = f"{flow.nic} is gone, so nothing is delivered through it."
         return Explanation((*chain, seen_link(flow, topology)), verdict, None)
-    rule = catching_filter(nic.filters, flow.key)
+    held = catching_filter(nic.filters, flow.key)
     chain += method_link(nic)
-    chain += nic_links(nic, rule, rss_queue)
+    chain += nic_links(nic, held, rss_queue)
     chain += move_link(flow)
     chain.append(seen_link(flow, topology))
-    verdict, advice = _verdict(flow, nic, rule)
+    verdict, advice = _verdict(flow, nic, held)
     return Explanation(tuple(chain), verdict, advice)
 
 
@@ -103,12 +103,12 @@ def explain_absent(
     return Explanation(tuple(chain), verdict, advice)
 
 
-def _verdict(flow: Flow, nic: NicView, rule: Filter | None) -> tuple[str, str | None]:
+def _verdict(flow: Flow, nic: NicView, held: Filter | None) -> tuple[str, str | None]:
     if not nic.up:
         return f"{nic.name} is down: it delivers nothing.", f"bring {nic.name} up"
     match flow.state:
         case FlowState.STEERED:
-            return _steered(flow, nic, rule)
+            return _steered(flow, nic, held)
         case FlowState.OBSERVED if nic.paused:
             return (
                 f"Not steered: {nic.name} is paused, and our filters are out of it.",
@@ -138,8 +138,8 @@ def _verdict(flow: Flow, nic: NicView, rule: Filter | None) -> tuple[str, str | 
             )
 
 
-def _steered(flow: Flow, nic: NicView, rule: Filter | None) -> tuple[str, str | None]:
-    """A rule should be in the NIC. Names the first link of the chain that does not hold."""
+def _steered(flow: Flow, nic: NicView, held: Filter | None) -> tuple[str, str | None]:
+    """A filter should be in the NIC. Names the first link of the chain that does not hold."""
     ours = next((r for r in nic.filters if r.location == flow.location), None)
     if ours is None:
         return (
@@ -147,11 +147,11 @@ def _steered(flow: Flow, nic: NicView, rule: Filter | None) -> tuple[str, str | 
             "it, or it is being written.",
             f"atfnd will leave it alone; to take it back after that: atfnctl arm {nic.name}",
         )
-    if rule is not None and rule.location != ours.location:
+    if held is not None and held.location != ours.location:
         return (
-            f"Filter {rule.location} ({filter_text(rule)}) catches it before our filter "
+            f"Filter {held.location} ({filter_text(held)}) catches it before our filter "
             f"{ours.location}.",
-            f"delete filter {rule.location}, or let the policy leave what it catches",
+            f"delete filter {held.location}, or let the policy leave what it catches",
         )
     queue = queue_of(nic, ours.queue)
     if queue is None or ours.queue != flow.target_queue:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from atfnd.engine import audit
-from atfnd.engine.filters import budget, port_rules
+from atfnd.engine.filters import budget, port_filters
 from atfnd.engine.filters.listeners import Listeners
 from atfnd.engine.table.wide_key import covers
 from atfnd.model import (
@@ -27,7 +27,7 @@ from atfnd.model import (
 )
 from atfnd.move.event import Wanted
 from tests.engine.test_birth import memory, owning
-from tests.engine.test_port_rules import EXACT_WINS, PORT
+from tests.engine.test_port_filters import EXACT_WINS, PORT
 from tests.values import RULE, flow, key
 
 BUDGET = 4
@@ -83,7 +83,7 @@ class Ports(RuleBasedStateMachine):
         self.cookies += 1
         event = Listening(self.now_ns, self.cookies, key, 1, thread, cpu, alone)
         self.listeners.opened(event, self.memory.table)
-        for birth in port_rules.wanted_again(event, self.listeners, self.memory):
+        for birth in port_filters.wanted_again(event, self.listeners, self.memory):
             assert birth.action.key is not None
             self.deletes.pop(birth.action.key, None)
             self.carry_out(birth)
@@ -110,7 +110,7 @@ class Ports(RuleBasedStateMachine):
             return
         self.live[connection] = rss
         event = Accepted(self.now_ns, 1, connection, 100 + self.queue_of(connection))
-        for port in port_rules.exposed(event, self.nic, self.listeners, self.memory):
+        for port in port_filters.exposed(event, self.nic, self.listeners, self.memory):
             birth = self.deletes.get(port)
             if birth is not None and birth.live:
                 budget.ended(self.deletes.pop(port).action, self.memory)
@@ -131,7 +131,7 @@ class Ports(RuleBasedStateMachine):
         has_rule = data.draw(st.booleans())
         table = self.memory.table
         own = table.get(key)
-        if (own is None and table.full()) or table.rules_in("nic") >= BUDGET:
+        if (own is None and table.full()) or table.filters_in("nic") >= BUDGET:
             return
         if own is not None and own.location is not None and not has_rule:
             # It goes back to its port's rule while that one is about to go. The daemon does not see
@@ -163,7 +163,7 @@ class Ports(RuleBasedStateMachine):
             self.carry_out(birth)
         self.deletes.clear()
         uses = [SocketUse(1, key, None, 100 + self.queue_of(key), None, 0) for key in self.live]
-        found = port_rules.look(self.nic, steers, self.listeners, uses, self.memory, self.now_ns)
+        found = port_filters.look(self.nic, steers, self.listeners, uses, self.memory, self.now_ns)
         for birth in found:
             assert birth.action.rule_name != "left"
             if birth.action.kind is ActionKind.DELETE:
@@ -190,7 +190,7 @@ class Ports(RuleBasedStateMachine):
     def it_keeps_within_its_share(self) -> None:
         table = self.memory.table
         assert len(table) <= table.capacity
-        assert table.rules_in("nic") <= BUDGET
+        assert table.filters_in("nic") <= BUDGET
 
     @invariant()
     def who_listens_nowhere_is_forgotten_in_time(self) -> None:

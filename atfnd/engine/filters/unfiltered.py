@@ -14,7 +14,7 @@ from atfnd.engine.table.memory import Memory
 from atfnd.engine.table.wide_key import bits, covers, overlap
 from atfnd.model import Flow, FlowKey, NicView, Protocol, SocketUse, network_of
 
-__all__ = ["Unruled"]
+__all__ = ["Unfiltered"]
 
 
 class _Socket(NamedTuple):
@@ -25,7 +25,7 @@ class _Socket(NamedTuple):
     policy: str | None  # None: that of whatever is there
 
 
-class Unruled:
+class Unfiltered:
     """All flows that have no rule of their own."""
 
     def __init__(self, nic: NicView, uses: Sequence[SocketUse], memory: Memory) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from atfnd.engine.filters import prefix_rules
+from atfnd.engine.filters import prefix_filters
 from atfnd.engine.table.flow_table import FlowTable
 from atfnd.engine.table.memory import RulesInForce
 from atfnd.engine.table.wide_key import overlap
@@ -30,7 +30,7 @@ from atfnd.model import (
 )
 from atfnd.move.event import Wanted
 from tests.engine.test_birth import owning
-from tests.engine.test_port_rules import EXACT_WINS, OTHER
+from tests.engine.test_port_filters import EXACT_WINS, OTHER
 from tests.prefixed import ORDERED, SHAPES
 from tests.values import RULE, THREAD, flow, key, memory_of
 
@@ -75,7 +75,7 @@ class Bed:
         listened: Callable[[FlowKey], bool] = changes.pop("listened", lambda key: False)
         nic = replace(self.nic, **changes)
         rule_of = lambda key: self.rule  # noqa: E731
-        return prefix_rules.look(nic, rule_of, listened, self.uses, self.memory, now_ns)
+        return prefix_filters.look(nic, rule_of, listened, self.uses, self.memory, now_ns)
 
     def found(self, **changes: Any) -> list[FlowKey]:
         return [key for key in map(inserted, self.look(**changes)) if key is not None]
@@ -124,15 +124,15 @@ def test_where_the_nic_does_not_say_how_rss_is_nothing_is_said_of_its_rings() ->
     ],
 )
 def test_where_there_is_something_to_look_at(changes: dict[str, Any], is_wanted: bool) -> None:
-    assert prefix_rules.wanted(replace(NIC, **changes), Bed(*TWO).memory) is is_wanted
+    assert prefix_filters.wanted(replace(NIC, **changes), Bed(*TWO).memory) is is_wanted
 
 
 def test_a_prefix_rule_is_looked_at_however_many_filters_there_are() -> None:
     bed = Bed(prefix_rule())
     bed.memory.table.remove(WAITS.key)
-    assert prefix_rules.wanted(replace(NIC, budget=1000), bed.memory)
+    assert prefix_filters.wanted(replace(NIC, budget=1000), bed.memory)
     bed.memory.table.remove(NET)
-    assert not prefix_rules.wanted(replace(NIC, budget=1000), bed.memory)
+    assert not prefix_filters.wanted(replace(NIC, budget=1000), bed.memory)
 
 
 @pytest.mark.parametrize(
@@ -249,9 +249,9 @@ def test_none_that_crosses_a_rule_for_many_that_leads_elsewhere(
     [(101, "rest", True), (102, "rest", False), (101, "another", False)],
 )
 def test_none_that_would_move_a_socket_without_a_rule(napi_id: int, policy: str, may: bool) -> None:
-    unruled = flow(3, state=FlowState.RSS, rule_name=policy)
-    bed = Bed(*TWO, unruled, room=3)
-    bed.uses = [SocketUse(unruled.cookie, unruled.key, 1, napi_id, 1, 0)]
+    unfiltered = flow(3, state=FlowState.RSS, rule_name=policy)
+    bed = Bed(*TWO, unfiltered, room=3)
+    bed.uses = [SocketUse(unfiltered.cookie, unfiltered.key, 1, napi_id, 1, 0)]
     assert bool(bed.found()) is may
 
 

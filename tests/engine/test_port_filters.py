@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from atfnd.engine import audit
-from atfnd.engine.filters import port_rules
+from atfnd.engine.filters import port_filters
 from atfnd.engine.filters.listeners import Listeners
 from atfnd.engine.placement import renew, steer
 from atfnd.engine.table.memory import Memory
@@ -66,7 +66,7 @@ class Server:
         return self.listeners.read(ThreadReads(at_ns, key(1), 102, thread, cpu))
 
     def look(self, *uses: SocketUse, now_ns: int = 10) -> tuple[Wanted, ...]:
-        return port_rules.look(
+        return port_filters.look(
             self.nic, lambda _, comm: self.rule, self.listeners, uses, self.memory, now_ns
         )
 
@@ -281,9 +281,9 @@ def test_a_port_that_listens_again_keeps_its_rule() -> None:
     assert len(server.look(now_ns=100 + 10 * SECOND_NS)) == 1
     again = listening(2)
     server.listeners.opened(again, server.memory.table)
-    (birth,) = port_rules.wanted_again(again, server.listeners, server.memory)
+    (birth,) = port_filters.wanted_again(again, server.listeners, server.memory)
     assert (birth.action.kind, birth.action.old, birth.action.new) == (ActionKind.REWRITE, 2, 2)
-    assert port_rules.wanted_again(again, server.listeners, server.memory) == ()
+    assert port_filters.wanted_again(again, server.listeners, server.memory) == ()
     entry = server.entry()
     assert entry is not None
     assert entry.cookie == 2
@@ -334,14 +334,14 @@ def test_one_that_was_on_its_way_is_known_by_its_queue() -> None:
     napis = {0: 100, 1: 101, 2: 102, -1: None}
     through = {queue: Accepted(9, 1001, key(1), napi) for queue, napi in napis.items()}
     for event in through.values():  # its port's rule is not written yet, and would move it
-        assert port_rules.exposed(event, EXACT_WINS, server.listeners, server.memory) == [PORT]
+        assert port_filters.exposed(event, EXACT_WINS, server.listeners, server.memory) == [PORT]
     server.done(born)
     for queue, event in through.items():
-        assert port_rules.exposed(event, EXACT_WINS, server.listeners, server.memory) == [PORT] * (
-            queue != 2
-        )
+        assert port_filters.exposed(event, EXACT_WINS, server.listeners, server.memory) == [
+            PORT
+        ] * (queue != 2)
     server.memory.table.put(flow(1, location=4, target_queue=1))
-    assert port_rules.exposed(through[1], EXACT_WINS, server.listeners, server.memory) == []
+    assert port_filters.exposed(through[1], EXACT_WINS, server.listeners, server.memory) == []
 
 
 def test_listeners_that_were_lost_track_of_are_found() -> None:
@@ -380,7 +380,7 @@ def test_the_rule_of_a_port_that_comes_to_be_read_by_two_threads_is_taken_back()
     assert server.look(came, elsewhere, now_ns=2 * SECOND_NS) == ()
     through = {queue: Accepted(9, 1003, key(3), 100 + queue) for queue in (0, 2)}
     known = {
-        queue: port_rules.exposed(event, EXACT_WINS, server.listeners, server.memory)
+        queue: port_filters.exposed(event, EXACT_WINS, server.listeners, server.memory)
         for queue, event in through.items()
     }
     assert known == {0: [], 2: [PORT]}

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from atfnd.model import FlowKey, FlowRule, Listening, Network
 from bench.simulated import Load
-from tests.engine.test_port_rules import OTHER
+from tests.engine.test_port_filters import OTHER
 from tests.prefixed import HERE, LEFT, ORDERED, TCP, THERE, UDP, Bed, load, network
 from tests.values import THREAD
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from atfnd.engine.filters.unruled import Unruled
+from atfnd.engine.filters.unfiltered import Unfiltered
 from atfnd.engine.table.flow_table import FlowTable
 from atfnd.engine.table.memory import RulesInForce
 from atfnd.model import Flow, FlowKey, FlowState, Protocol, SocketUse
@@ -29,7 +29,7 @@ def caught(
     memory.nics["nic"].owned = owning({1: THREAD})
     for each in flows:
         memory.table.put(each)
-    found = Unruled(NIC, uses, memory).overlapping(wide)
+    found = Unfiltered(NIC, uses, memory).overlapping(wide)
     return {each.key: (each.queue, each.policy) for each in found}
 
 

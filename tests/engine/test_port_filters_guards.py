@@ -5,10 +5,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from atfnd.engine.filters import port_rules
+from atfnd.engine.filters import port_filters
 from atfnd.model import ActionKind, FlowState
 from tests.engine.test_aggregate_guards import short
-from tests.engine.test_port_rules import PORT, SECOND_NS, Server, connection, listening
+from tests.engine.test_port_filters import PORT, SECOND_NS, Server, connection, listening
 from tests.values import THREAD, flow
 
 __all__: list[str] = []
@@ -24,7 +24,7 @@ def test_a_rule_for_all_addresses_stays_when_its_port_listens_on_one() -> None:
     assert (delete.action.kind, delete.action.key) == (ActionKind.DELETE, ANYWHERE)
     again = listening(2, PORT)
     server.listeners.opened(again, server.memory.table)
-    [revoked] = port_rules.wanted_again(again, server.listeners, server.memory)
+    [revoked] = port_filters.wanted_again(again, server.listeners, server.memory)
     assert (revoked.action.kind, revoked.action.key) == (ActionKind.REWRITE, ANYWHERE)
 
 

@@ -26,7 +26,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from atfnd.engine.filters import aggregate, budget
-from atfnd.engine.filters.unruled import Unruled
+from atfnd.engine.filters.unfiltered import Unfiltered
 from atfnd.engine.table.memory import Memory
 from atfnd.engine.table.wide_key import Opening, bits, covers, may_catch, meet, overlap, within
 from atfnd.model import (
@@ -66,7 +66,7 @@ def wanted(nic: NicView, memory: Memory) -> bool:
     if not nic.armed or nic.method is not SteeringMethod.FILTERS:
         return False
     able = nic.caps.exact_wins and bool(nic.caps.shapes)
-    return bool(memory.table.prefix_rules(nic.name)) or (able and budget.short(nic, memory))
+    return bool(memory.table.prefix_filters(nic.name)) or (able and budget.short(nic, memory))
 
 
 def look(
@@ -77,11 +77,11 @@ def look(
     spending, short = memory.nics[nic.name].spending, budget.short(nic, memory)
     spending.covers = {key for key in spending.covers if key.listens}
     births: list[Wanted] = []
-    for held in memory.table.prefix_rules(nic.name):
+    for held in memory.table.prefix_filters(nic.name):
         births += _kept(held, nic, rule_of, uses, memory, short, now_ns)
     able = nic.caps.exact_wins and bool(nic.caps.shapes)
     if short and able and now_ns >= spending.prefixes_later[1]:
-        sockets = Unruled(nic, uses, memory)
+        sockets = Unfiltered(nic, uses, memory)
         for found, queue, rule in _chosen(nic, rule_of, listened, sockets, memory, now_ns):
             if budget.no_room(nic, memory, found.key) is not None:
                 spending.covers.add(found.key)
@@ -141,7 +141,7 @@ def _served(wide: FlowKey, key: FlowKey, memory: Memory) -> bool:
 
 
 def _chosen(
-    nic: NicView, rule_of: RuleOf, listened: Listened, sockets: Unruled, memory: Memory,
+    nic: NicView, rule_of: RuleOf, listened: Listened, sockets: Unfiltered, memory: Memory,
     now_ns: int,
 ) -> Iterator[tuple[_Found, int, FlowRule]]:  # fmt: skip
     """The prefixes that serve most flows, none of which overlaps another."""
@@ -234,7 +234,7 @@ def _prefixes(
 
 
 def _fits(
-    key: FlowKey, policy: str, queue: int, nic: NicView, rule_of: RuleOf, sockets: Unruled,
+    key: FlowKey, policy: str, queue: int, nic: NicView, rule_of: RuleOf, sockets: Unfiltered,
     memory: Memory,
 ) -> bool:  # fmt: skip
     """A rule for this prefix, to this queue, is right for every flow that may come by it."""

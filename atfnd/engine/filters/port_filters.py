@@ -110,11 +110,11 @@ def look(
     births: list[Wanted] = []
     short, spending = budget.short(nic, memory), memory.nics[nic.name].spending
     spending.covers = {key for key in spending.covers if not key.listens}
-    ruled = [each for each in memory.table.ports(nic.name) if each.location is not None]
-    taken = {*memory.nics[nic.name].owned, *(each.target_queue for each in ruled)}
+    filtered = [each for each in memory.table.ports(nic.name) if each.location is not None]
+    taken = {*memory.nics[nic.name].owned, *(each.target_queue for each in filtered)}
     listeners.carrying = {
         each.key
-        for each in ruled
+        for each in filtered
         if any(moves(each.key, None, use, nic, memory) for use in live[place_of(each.key)])
     }
     for key in [key for key in memory.table.swaps(nic.name) if key.listens]:
@@ -309,7 +309,7 @@ def _placed(
         raise _No("its filter is not ours to change")
     if going(port.key, flows, nic, memory):
         raise _No("the filter of a connection is about to be deleted")
-    crossing = (each for each in memory.table.prefix_rules(nic.name) if meet(each.key, port.key))
+    crossing = (each for each in memory.table.prefix_filters(nic.name) if meet(each.key, port.key))
     if any(each.target_queue != queue for each in crossing):
         raise _No("a filter for some of its connections leads elsewhere")
     if port.location is not None:

@@ -10,7 +10,7 @@ import pytest
 from atfnd.engine.table.wide_key import covers
 from atfnd.model import Action, Filter, FlowKey, FlowRule, FlowState, Match, Shape, Thread
 from bench.simulated import SECOND_NS, Load
-from tests.engine.test_port_rules import OTHER
+from tests.engine.test_port_filters import OTHER
 from tests.prefixed import HERE, LEFT, ORDERED, TCP, THERE, UDP, Bed, load, network
 from tests.values import THREAD
 
@@ -42,7 +42,7 @@ def test_clients_of_one_network_come_by_one_rule() -> None:
     made = bed(clients(9))
     assert (
         {held for held, _ in made.held.values()}
-        == made.prefix_rules()
+        == made.prefix_filters()
         == {prefix_key("10.1.0.0", 24, 443)}
     )
     assert made.placed() == 1
@@ -52,7 +52,7 @@ def test_clients_of_one_network_come_by_one_rule() -> None:
 
 def test_udp_flows_of_one_port_come_by_one_rule() -> None:
     made = bed([load(f"10.1.{n}.7", 5000 + n, local_port=53, protocol=UDP) for n in range(9)])
-    assert made.prefix_rules() == {prefix_key("10.1.0.0", 16, protocol=UDP, local_port=53)}
+    assert made.prefix_filters() == {prefix_key("10.1.0.0", 16, protocol=UDP, local_port=53)}
     assert made.placed() == 1
 
 
@@ -61,13 +61,16 @@ def test_flows_to_one_local_address_come_by_one_rule() -> None:
         load(f"{20 + n}.0.0.1", 5000 + n, local_port=80 + n, local=THERE) for n in range(9)
     ]
     made = bed(everywhere)
-    assert made.prefix_rules() == {FlowKey(TCP, THERE, 0, bytes(4), 0)}
+    assert made.prefix_filters() == {FlowKey(TCP, THERE, 0, bytes(4), 0)}
     assert made.placed() == 1
 
 
 def test_where_flows_diverge_prefixes_are_narrower() -> None:
     made = bed([*clients(5, THREAD, "10.1.0"), *clients(5, OTHER, "10.1.1")])
-    assert made.prefix_rules() == {prefix_key("10.1.0.0", 24, 443), prefix_key("10.1.1.0", 24, 443)}
+    assert made.prefix_filters() == {
+        prefix_key("10.1.0.0", 24, 443),
+        prefix_key("10.1.1.0", 24, 443),
+    }
     assert made.placed() == 1
 
 
@@ -96,7 +99,7 @@ def test_no_rule_takes_what_another_rule_of_the_policy_may_have(rule: FlowRule) 
     made = Bed(clients(9), (rule, ORDERED), slots=64, room=4)
     wide = prefix_key("10.1.0.0", 24, 443)
     assert made.rule_of(wide) is None
-    assert bed(clients(9), rule, ORDERED).prefix_rules() & {wide} == set()
+    assert bed(clients(9), rule, ORDERED).prefix_filters() & {wide} == set()
 
 
 def test_a_socket_that_has_no_rule_and_is_elsewhere_is_not_moved() -> None:
@@ -104,8 +107,8 @@ def test_a_socket_that_has_no_rule_and_is_elsewhere_is_not_moved() -> None:
     right = load("10.1.0.99", 443, OTHER, rss=2, number=99)
     made = bed([*clients(9), right])
     assert made.queue_of(right.key) == 2
-    assert made.prefix_rules()
-    assert not any(covers(each, right.key) for each in made.prefix_rules())
+    assert made.prefix_filters()
+    assert not any(covers(each, right.key) for each in made.prefix_filters())
 
 
 def test_a_filter_of_somebody_else_is_not_overruled() -> None:
@@ -115,7 +118,7 @@ def test_a_filter_of_somebody_else_is_not_overruled() -> None:
     made.start()
     for _ in range(5):
         made.look()
-    assert made.prefix_rules() == set()
+    assert made.prefix_filters() == set()
 
 
 def test_only_filters_that_the_nic_was_shown_to_take() -> None:
@@ -126,7 +129,7 @@ def test_only_filters_that_the_nic_was_shown_to_take() -> None:
     for _ in range(8):
         made.look()
         made.check()
-    assert made.prefix_rules() == {FlowKey(TCP, HERE, 0, bytes(4), 0)}
+    assert made.prefix_filters() == {FlowKey(TCP, HERE, 0, bytes(4), 0)}
 
 
 def test_a_rule_that_was_put_off_is_tried_later_and_takes_no_filter_meanwhile() -> None:
@@ -143,22 +146,22 @@ def test_a_rule_that_was_put_off_is_tried_later_and_takes_no_filter_meanwhile() 
     for _ in range(40):
         made.look()
         made.check()
-    assert made.prefix_rules() == set()
+    assert made.prefix_filters() == set()
     assert len(made.held) >= 3
     by_second = sorted({at // SECOND_NS for at in tried})
     assert len(by_second) < 16
     made.defers = lambda action: False
     for _ in range(80):
         made.look()
-    assert made.prefix_rules()
+    assert made.prefix_filters()
 
 
 def test_a_prefix_rule_that_serves_no_flow_goes() -> None:
     made = bed(clients(9))
-    assert made.prefix_rules()
+    assert made.prefix_filters()
     made.loads = [load("99.0.0.1", 80, OTHER)]
     made._rss[made.loads[0].key], made._cookies[made.loads[0].key] = 3, 99
     for _ in range(10):
         made.look()
-    assert made.prefix_rules() == set()
-    assert not made.memory.table.prefix_rules("nic")
+    assert made.prefix_filters() == set()
+    assert not made.memory.table.prefix_filters("nic")

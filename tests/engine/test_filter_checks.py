@@ -49,33 +49,33 @@ def entry(known: Memory) -> Flow:
 
 def test_a_rule_not_in_the_list_at_once_is_waited_for() -> None:
     known = steered()
-    assert audit.check_rules(ASYNC, [OTHER], known, S + S // 2) == []
-    assert audit.check_rules(ASYNC, [OTHER, OURS], known, 3 * S) == []
+    assert audit.check_filters(ASYNC, [OTHER], known, S + S // 2) == []
+    assert audit.check_filters(ASYNC, [OTHER, OURS], known, 3 * S) == []
     assert entry(known).state is FlowState.STEERED
 
 
 def test_a_rule_the_nic_never_held_is_tried_again() -> None:
     known = steered()
-    (dropped,) = audit.check_rules(ASYNC, [], known, 3 * S)
+    (dropped,) = audit.check_filters(ASYNC, [], known, 3 * S)
     assert (dropped.state, dropped.location) == (FlowState.WANTED, None)
     assert dropped.why == "the NIC accepted its filter and dropped it once: tried again later"
     assert steer.due({"nic": ASYNC}, known, 3 * S) == ()
     (again,) = settled(steer.due({"nic": ASYNC}, known, 4 * S), known, 4 * S)
     assert again.kind is ActionKind.INSERT
-    assert audit.check_rules(ASYNC, [OURS], known, 6 * S) == []
+    assert audit.check_filters(ASYNC, [OURS], known, 6 * S) == []
     assert not known.table.notes()
 
 
 def test_a_full_table_found_later_is_overflow() -> None:
     known = steered()
     full = replace(ASYNC, caps=replace(ASYNC.caps, filter_slots=1))
-    (dropped,) = audit.check_rules(full, [OTHER], known, 3 * S)
+    (dropped,) = audit.check_filters(full, [OTHER], known, 3 * S)
     assert dropped.state is FlowState.OVERFLOW
 
 
 def test_evidence_does_not_shorten_the_back_off() -> None:
     known = steered()
-    audit.check_rules(ASYNC, [], known, 3 * S)
+    audit.check_filters(ASYNC, [], known, 3 * S)
     assert steer.seen(seen(1, 1), ASYNC, RULE, known, 3 * S + 1) == ()
     assert "dropped it once" in entry(known).why
     assert len(steer.due({"nic": ASYNC}, known, 4 * S)) == 1
@@ -85,14 +85,14 @@ def test_the_back_off_doubles_and_ends() -> None:
     known, now_ns, waits = steered(), S, []
     for _ in range(6):
         now_ns += 2 * S
-        audit.check_rules(ASYNC, [], known, now_ns)
+        audit.check_filters(ASYNC, [], known, now_ns)
         due_ns = known.next_due_ns()
         assert due_ns is not None
         waits.append((due_ns - now_ns) // S)
         now_ns = due_ns
         assert settled(steer.due({"nic": ASYNC}, known, now_ns), known, now_ns)
     assert waits == [1, 2, 4, 8, 16, 32]
-    audit.check_rules(ASYNC, [], known, now_ns + 2 * S)
+    audit.check_filters(ASYNC, [], known, now_ns + 2 * S)
     assert entry(known).why.endswith("dropped it 7 times: left to RSS")
     assert steer.seen(seen(1, 1), ASYNC, RULE, known, now_ns << 8) == ()
     assert known.next_due_ns() is None
@@ -101,7 +101,7 @@ def test_the_back_off_doubles_and_ends() -> None:
 
 def test_what_is_known_of_drops_ends_with_the_flow() -> None:
     known = steered()
-    audit.check_rules(ASYNC, [], known, 3 * S)
+    audit.check_filters(ASYNC, [], known, 3 * S)
     retire.gone(1001, known)
     audit.check_sockets([], {}, known, 4 * S)
     assert not known.table.notes()
@@ -109,8 +109,8 @@ def test_what_is_known_of_drops_ends_with_the_flow() -> None:
 
 def test_a_rule_that_was_there_was_removed_by_somebody() -> None:
     known = steered()
-    assert audit.check_rules(ASYNC, [OURS], known, 3 * S) == []
-    (manual,) = audit.check_rules(ASYNC, [], known, 5 * S)
+    assert audit.check_filters(ASYNC, [OURS], known, 3 * S) == []
+    (manual,) = audit.check_filters(ASYNC, [], known, 5 * S)
     assert (manual.state, manual.why) == (
         FlowState.MANUAL,
         "another program removed its filter at location 7",
@@ -122,7 +122,7 @@ def test_a_rule_that_was_there_was_removed_by_somebody() -> None:
 )
 def test_what_somebody_did_to_our_rule_is_let_be(there: Filter) -> None:
     known = steered(NIC)
-    (manual,) = audit.check_rules(NIC, [there], known, 3 * S)
+    (manual,) = audit.check_filters(NIC, [there], known, 3 * S)
     assert manual.state is FlowState.MANUAL
 
 
@@ -133,7 +133,7 @@ def test_a_rewrite_that_lost_the_rule() -> None:
     audit.record(Outcome(move, 2 * S, errno.EIO, None, "lost"), known)
     flow = entry(known)
     assert (flow.state, flow.location, flow.target_queue) == (FlowState.WANTED, None, None)
-    assert known.table.rules_in("nic") == 0
+    assert known.table.filters_in("nic") == 0
     (again,) = steer.due({"nic": NIC}, known, 2 * S)
     assert (again.kind, again.new) == (ActionKind.INSERT, 2)
 
