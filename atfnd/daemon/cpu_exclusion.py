@@ -44,6 +44,7 @@ from atfnd.observe.processes import cgroup as observe
 from atfnd.observe.processes.process import Processes
 from atfnd.policy.match.match import names
 from atfnd.program.cpuset import CGROUPS, Cpusets
+from atfnd.program.journals.record_file import Unrecorded
 from atfnd.program.journals.undo_journal import OwnedSetting, UndoJournal
 from atfnd.program.setting import DONE
 from atfnd.serve.log.event_log import EventLog
@@ -66,7 +67,7 @@ _Uses = Mapping[int, set[_Use]]  # of the processes of a cgroup, by pid
 
 
 class CpuExclusion:
-    """Writes through the executor. OSError: the journal cannot be written."""
+    """Writes through the executor."""
 
     def __init__(self, executor: Executor, undo_journal: UndoJournal, log: EventLog) -> None:
         self._executor, self._undo_journal, self._log = executor, undo_journal, log
@@ -249,7 +250,11 @@ class CpuExclusion:
             would = f"{nic} is not armed: cpuset.cpus of {group.id.path} would be {ruling.cpus}"
             return refusal(Ruling(None, would, f"atfnctl arm {nic}"), rules, action)
         if name not in self._refused or self._refused[name] != ruling.cpus:
-            outcome = self._executor.write_cpuset(action)
+            try:
+                outcome = self._executor.write_cpuset(action)
+            except Unrecorded as full:
+                unrecorded = f"the journal cannot be written ({full.strerror})"
+                return refusal(Ruling(None, unrecorded, "make room; it is tried again"), rules)
             if not outcome.errno:
                 self._refused.pop(name, None)
                 text = f"{sentence(ruling, rules)}: cpuset.cpus is {ruling.cpus}"

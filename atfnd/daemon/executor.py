@@ -181,9 +181,10 @@ class Executor:
             session.watch.nic.probe(self._journal.claims(session.name))
 
     def write_cpuset(self, action: Action) -> Outcome:
-        """Set the CPUs of a cgroup whose processes use this armed NIC."""
+        """Set the CPUs of a cgroup whose processes use this armed NIC. Unrecorded: the journal
+        cannot be written, and the kernel was not asked."""
         if self.armed(action.nic):
-            outcome = setting.apply(self._cpusets, self._undo_journal, action, verbatim=True)
+            outcome = setting.tried(self._cpusets, self._undo_journal, action, verbatim=True)
         else:
             outcome = Outcome(action, time.monotonic_ns(), errno.EPERM, None, _NOT_ARMED)
         self._changes.record(outcome)

@@ -18,7 +18,17 @@ from atfnd.model import Action, ActionKind, Outcome, brief
 from atfnd.program.journals.record_file import Unrecorded
 from atfnd.program.journals.undo_journal import OwnedSetting, UndoJournal
 
-__all__ = ["DONE", "Settings", "Undone", "apply", "drifted", "unchanged", "undo", "written"]
+__all__ = [
+    "DONE",
+    "Settings",
+    "Undone",
+    "apply",
+    "drifted",
+    "tried",
+    "unchanged",
+    "undo",
+    "written",
+]
 
 DONE = 0, errno.ESTALE, errno.ENOENT, errno.ENODEV  # undone, or nothing of ours is there
 _MACHINE_WIDE = "rps-sock-flow-entries"  # net.core: one for all NICs
@@ -41,13 +51,24 @@ class Undone(NamedTuple):
     left: str
 
 
-def apply(
+def apply(nic: Settings, undo_journal: UndoJournal, action: Action) -> Outcome:
+    """As `tried`, but a journal that cannot be written is an Outcome, too."""
+    try:
+        return tried(nic, undo_journal, action)
+    except Unrecorded as refusal:
+        left = f"{action.setting} {unchanged(refusal)}"
+        code = refusal.errno or errno.EIO
+        return Outcome(action, time.monotonic_ns(), code, None, left)
+
+
+def tried(
     nic: Settings, undo_journal: UndoJournal, action: Action, *, verbatim: bool = False
 ) -> Outcome:
     """Write `action.setting`; a refusal is an Outcome. ESTALE: it is not what we wrote last, so
     another program wrote it. EIO: the kernel took it and did nothing. `verbatim`: it reads back
     exactly as written, so any other value, however soon, was written by another program; else a
-    different value is the kernel's way to print what we wrote."""
+    different value is the kernel's way to print what we wrote. Unrecorded: the journal cannot be
+    written, and the kernel was not asked."""
     setting, value = action.setting, action.value
     if action.kind is not ActionKind.SETTING or setting is None or value is None:
         raise ValueError(f"a setting without name or value: {action}")
@@ -63,6 +84,8 @@ def apply(
             return outcome(errno.ENOENT, f"this NIC has no {setting} now")
         write = partial(_set, nic, setting, value)
         after = written(nic, undo_journal, setting, value, write, verbatim=verbatim)
+    except Unrecorded:
+        raise
     except OSError as refusal:
         return outcome(refusal.errno or errno.EIO, f"{setting} {unchanged(refusal)}")
     if after == before:
@@ -90,8 +113,8 @@ def written(
         raise OSError(errno.ESTALE, f"another program set it to {brief(before)}")
     held = undo_journal.held(nic.name).get(setting)
     undo_journal.note(nic.name, setting, before)
-    undo_journal.wrote(nic.name, setting, value)
     try:
+        undo_journal.wrote(nic.name, setting, value)
         write()
     except OSError:
         if held is None or held.wrote is None:

@@ -22,6 +22,7 @@ from atfnd.model import Flow, Outcome, Placement, PlacementKind, Policy, Thread
 from atfnd.observe.processes import cgroup
 from atfnd.program import setting
 from atfnd.program.cpuset import CGROUPS, Cpusets
+from atfnd.program.journals import record_file
 from atfnd.program.journals.filter_journal import FilterJournal
 from atfnd.program.journals.undo_journal import UndoJournal
 from atfnd.program.restore import restored
@@ -101,6 +102,11 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
     world.made()
     yield world
     world.undo_journal.close()
+
+
+def no_room(file: int, text: bytes) -> None:
+    """In place of a write to a journal."""
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 def narrowed(world: World) -> bool:
@@ -259,6 +265,47 @@ def test_a_refusal_is_an_outcome_once(world: World, monkeypatch: pytest.MonkeyPa
     assert world.undo_journal.nics() == []
     assert "the kernel refused" in (world.cpu_exclusion.report(MINE) or "")
     monkeypatch.undo()
+
+
+def test_a_journal_without_room_is_no_refusal_of_the_kernel_and_it_is_tried_again(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = world.cpus
+    with monkeypatch.context() as full:
+        full.setattr(record_file, "_write_whole", no_room)
+        assert world.look() == world.look() == before
+        said = world.cpu_exclusion.report(MINE) or ""
+        assert "the journal cannot be written (No space left on device)" in said
+        assert "the kernel refused" not in said
+    assert world.kinds() == ["not-kept-off"]  # once
+    while world.cpu_exclusion.pressing():  # at the usual pace
+        world.look()
+    assert narrowed(world)
+    (held,) = world.undo_journal.held(CGROUPS).values()
+    assert (held.original, held.wrote) == (before, world.cpus)
+
+
+def test_what_somebody_else_writes_while_the_journal_has_no_room_is_not_taken_for_ours(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only the first record, of what it was, went in: nothing of ours was ever there."""
+    room = [1]
+
+    def last_one(file: int, text: bytes) -> None:
+        if not room:
+            no_room(file, text)
+        room.pop()
+        write_whole(file, text)
+
+    write_whole = record_file._write_whole
+    with monkeypatch.context() as full:
+        full.setattr(record_file, "_write_whole", last_one)
+        world.look()
+    assert not room
+    world.write("cpuset.cpus", f"0-{LAST}")  # by another program, in other words
+    world.look()
+    assert "manual" not in world.kinds()
+    assert narrowed(world)
 
 
 def test_a_pause_puts_back(world: World) -> None:

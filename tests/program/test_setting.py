@@ -146,7 +146,7 @@ def test_what_somebody_writes_right_after_us_is_his(lab: Lab, undo_journal: Undo
     nic = Overtaken(lab.name)
     nic.theirs = " ".join(["1"] * len(lab.nic.rss().table))
     ours = action(lab, "rss", reversed_table(lab))
-    assert setting.apply(nic, undo_journal, ours, verbatim=True).errno == 0
+    assert setting.tried(nic, undo_journal, ours, verbatim=True).errno == 0
     assert setting.drifted(nic.name, nic.settings(), undo_journal) == {"rss": nic.theirs}
     assert [each.errno for each in setting.undo(nic, undo_journal)] == [errno.ESTALE]
     assert nic.setting("rss") == nic.theirs
