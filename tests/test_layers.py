@@ -226,16 +226,18 @@ def names_of_two(sources: Sources) -> list[str]:
 # What the engine knows is changed by `Engine.handle` alone, which the executor alone calls. The
 # daemon may read it, ask these questions of it, and hand a part of it to these: all change nothing.
 ENGINE, FEEDS_ENGINE = {"engine", "handshakes", "memory"}, "daemon/executor.py"
-ENGINE_TYPES = {"Engine", "FlowTable", "Handshakes", "Memory", "NicMemory", "Trials"}
+ENGINE_TYPES = {"Balancers", "Engine", "FlowTable", "Handshakes", "Memory", "NicMemory", "Trials"}
 QUESTIONS = {
     "anyone_at", "by_state", "deferred", "due_ns", "flows_to_match", "get", "has_births", "items",
-    "keys", "knows_flows", "may_share", "next_due_ns", "outlived", "planned", "ports_to_judge",
+    "keys", "knows_flows", "may_have_moved", "may_share", "next_due_ns", "outlived", "planned",
+    "ports_to_judge",
     "ports_to_match", "pressing", "filters_in", "shared_ports", "slots", "standing", "steered",
     "steering", "threads",
     "tried", "values", "why_no_port",
 }  # fmt: skip
 READERS = {
-    "Agenda", "Joined", "OperatorCommands", "Status", "auto.said", "copy_of", "counts_of",
+    "Agenda", "Balancing", "Joined", "OperatorCommands", "Status", "auto.said", "copy_of",
+    "counts_of",
     "cpu_exclusion.look", "dict", "in_short", "len", "list", "listeners", "matching.again",
     "t_delete_in_force_ns", "tuple",
     "foreseen",  # it works on a `copy_of`

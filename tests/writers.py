@@ -9,9 +9,13 @@ from typing import Any
 
 from atfnd.daemon.executor import Executor
 from atfnd.daemon.session import Sessions
-from atfnd.model import Outcome
+from atfnd.engine.engine import Engine
+from atfnd.engine.event import NicAttached
+from atfnd.engine.table.memory import Memory
+from atfnd.model import Outcome, Policy
 from atfnd.program.journals.undo_journal import UndoJournal
 from atfnd.serve.log.event_log import EventLog
+from tests.values import RULE
 
 __all__ = ["writer"]
 
@@ -22,7 +26,10 @@ def writer(
     log: EventLog,
     record: Callable[[Outcome], None] = lambda outcome: None,
 ) -> Executor:
-    """It may write for the NICs of `sessions` that are armed."""
+    """It may write for the NICs of `sessions` that are armed, which its engine serves."""
     nothing: Any = SimpleNamespace()
     changes: Any = SimpleNamespace(log=log, record=record)
-    return Executor(nothing, sessions, nothing, nothing, undo_journal, changes, nothing)
+    engine = Engine(Memory.of(Policy((), (RULE,), "auto", 64, 0, ())))
+    for session in sessions.values():
+        engine.handle(NicAttached(session.view), 0)
+    return Executor(engine, sessions, nothing, nothing, undo_journal, changes, nothing)

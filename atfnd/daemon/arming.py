@@ -8,11 +8,13 @@ Runs on the daemon's loop. OSError(ENODEV): the NIC is gone.
 from __future__ import annotations
 
 import errno
+from collections.abc import Iterable
 
 from atfnd.daemon.balancing import Balancing
 from atfnd.daemon.executor import Executor
 from atfnd.daemon.in_force import InForce
 from atfnd.daemon.session import NicSession, Sessions
+from atfnd.engine.command import LookAtInterrupts
 from atfnd.engine.engine import Engine
 from atfnd.engine.event import (
     CpusRead,
@@ -28,6 +30,7 @@ from atfnd.engine.event import (
     TakenUp,
 )
 from atfnd.engine.placement.steering_method import method_of
+from atfnd.errors import refusable
 from atfnd.model import SteeringMethod, Topology, brief
 from atfnd.observe.machine.topology import CpuWatch
 from atfnd.policy.match.match import filter_budget
@@ -55,7 +58,8 @@ class Arming:
         self._memory, self._executor, self._sessions = engine.memory, executor, sessions
         self._undo_journal, self._cpus = undo_journal, cpus
         self._in_force, self._log = in_force, log
-        self.balancing = Balancing(executor, sessions, log, undo_journal, self.put_back)
+        self.balancing = Balancing(engine.memory.balancers, executor, undo_journal)
+        executor.answer(LookAtInterrupts, self._look_at_interrupts)
 
     def meet(self, session: NicSession) -> None:
         """A NIC that is new here, or was armed just now."""
@@ -104,13 +108,14 @@ class Arming:
             session.watch.refresh()
         return bool(done)
 
-    def put_back(self, session: NicSession, irqs: frozenset[int]) -> None:
-        """irqbalance leaves these interrupts alone from now on."""
-        name, held = session.view.name, self._undo_journal.held(session.view.name)
-        session.watch.read_settings()
-        moved = drifted(name, session.view.settings, self._undo_journal)
-        wrote = {each: held[each].wrote or "" for each in moved}
-        self.put_queues(session, InterruptsSpared(name, irqs, wrote))
+    def _look_at_interrupts(self, command: LookAtInterrupts) -> Iterable[Event]:
+        session, held = self._sessions[command.nic], self._undo_journal.held(command.nic)
+        with refusable(errno.ENODEV):  # it is gone: the loop is about to hear of that
+            session.watch.read_settings()
+            moved = drifted(command.nic, session.view.settings, self._undo_journal)
+            wrote = {each: held[each].wrote or "" for each in moved}
+            self.put_queues(session, InterruptsSpared(command.nic, command.irqs, wrote))
+        return ()
 
     def _moved(self, session: NicSession) -> dict[str, str]:
         """What another program moved. This leaves out what an irqbalance may have moved that we are

@@ -22,9 +22,11 @@ from atfnd.engine.command import (
     Adopt,
     Begin,
     Command,
+    ConfirmBan,
     CountAsOurs,
     Expect,
     Forget,
+    ForgetBan,
     KeepFilter,
     Log,
     LookAtStrays,
@@ -48,6 +50,7 @@ from atfnd.engine.event import (
 from atfnd.model import (
     Action,
     ActionKind,
+    Ban,
     Mode,
     Outcome,
     Plan,
@@ -57,7 +60,7 @@ from atfnd.model import (
 from atfnd.observe import Observer
 from atfnd.program import balance, setting
 from atfnd.program.actuator import apply
-from atfnd.program.balance import BALANCER, Ban
+from atfnd.program.balance import BALANCER
 from atfnd.program.cpuset import CGROUPS, Cpusets
 from atfnd.program.journals.filter_journal import FilterJournal
 from atfnd.program.journals.undo_journal import UndoJournal
@@ -104,9 +107,11 @@ class Executor:
         self._carriers: dict[type[Command], Answer] = {
             Adopt: self._adopt,
             Begin: self._begin,
+            ConfirmBan: self._confirm_ban,
             CountAsOurs: self._count_as_ours,
             Expect: self._expect,
             Forget: self._forget,
+            ForgetBan: self._forget_ban,
             Log: self._log,
             LookAtStrays: self._look_at_strays,
             ReleaseClaim: self._release_claim,
@@ -333,6 +338,14 @@ class Executor:
 
     def _forget(self, command: Forget) -> Iterable[Event]:
         self._observer.forget(command.cookies)
+        return ()
+
+    def _confirm_ban(self, command: ConfirmBan) -> Iterable[Event]:
+        balance.made(self._undo_journal, command.ban)
+        return ()
+
+    def _forget_ban(self, command: ForgetBan) -> Iterable[Event]:
+        balance.forget(self._undo_journal, command.ban, theirs=command.theirs)
         return ()
 
     def _release_claim(self, command: ReleaseClaim) -> Iterable[Event]:

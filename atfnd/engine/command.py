@@ -6,23 +6,28 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from atfnd.model import Action, FlowKey, Match, Outcome, Plan
+from atfnd.model import Action, Ban, FlowKey, Match, Outcome, Plan
 from atfnd.move.command import Ended
 from atfnd.move.event import Event as MoveEvent
 from atfnd.move.event import Wanted
 
 __all__ = [
     "Adopt",
+    "AskBalancer",
     "Begin",
     "Command",
+    "ConfirmBan",
     "CountAsOurs",
     "Expect",
     "FindListeners",
     "Forget",
+    "ForgetBan",
     "KeepFilter",
     "Log",
+    "LookAtInterrupts",
     "LookAtPorts",
     "LookAtStrays",
+    "ReadBalancer",
     "ReleaseClaim",
     "ReportEnd",
     "ReportOutcome",
@@ -121,6 +126,43 @@ class LookAtStrays(NamedTuple):
     keys: tuple[tuple[str, FlowKey], ...]  # NIC, flow
 
 
+class ReadBalancer(NamedTuple):
+    """A `BalancerRead` of this irqbalance is wanted."""
+
+    pid: int
+
+
+class AskBalancer(NamedTuple):
+    """Ask an irqbalance, which leaves `spares` alone, to leave the interrupts of `new`, by NIC,
+    alone as well, and to move those of `ended` again. A `BalancerAsked` is wanted then."""
+
+    pid: int
+    spares: frozenset[int]
+    new: Mapping[str, frozenset[int]]
+    ended: tuple[Ban, ...]
+
+
+class ConfirmBan(NamedTuple):
+    """The journal notes that irqbalance has said that it leaves this alone."""
+
+    ban: Ban
+
+
+class ForgetBan(NamedTuple):
+    """The journal drops a ban that has ended. `theirs`: another program ended it, and irqbalance
+    must not be asked again."""
+
+    ban: Ban
+    theirs: bool = False
+
+
+class LookAtInterrupts(NamedTuple):
+    """An `InterruptsSpared` is wanted, with the settings as they are now."""
+
+    nic: str
+    irqs: frozenset[int]
+
+
 class ReleaseClaim(NamedTuple):
     """The journal drops a filter that the NIC does not hold, or that belongs to another program."""
 
@@ -153,7 +195,8 @@ class Log(NamedTuple):
 Command = (
     Begin | TellMoves | Expect | Adopt | Forget | WatchAccepts | LookAtPorts | FindListeners
     | LookAtStrays | ReleaseClaim | ReportOutcome | ReportEnd | Log | WriteSettings
-    | KeepFilter | TakeOut | CountAsOurs
+    | KeepFilter | TakeOut | CountAsOurs | ReadBalancer | AskBalancer | ConfirmBan | ForgetBan
+    | LookAtInterrupts
 )  # fmt: skip
 
 

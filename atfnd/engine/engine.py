@@ -37,6 +37,10 @@ from atfnd.engine.command import (
 )
 from atfnd.engine.event import (
     AuditDue,
+    BalancerAsked,
+    BalancerRead,
+    BalancersFound,
+    BansEnding,
     BirthHeard,
     BirthsDetached,
     BirthsHeard,
@@ -312,6 +316,20 @@ class Engine:
         if ours:
             self._say(CountAsOurs(nic.name, tuple(ours)))
             self._say(WriteSettings(queues.confine(nic.name, ours.values(), why)))
+
+    # ---- irqbalance
+
+    def _balancers_found(self, event: BalancersFound, now_ns: int) -> None:
+        self._commands += self.memory.balancers.found(event.pids, event.bans, self.views.values())
+
+    def _balancer_read(self, event: BalancerRead, now_ns: int) -> None:
+        self._commands += self.memory.balancers.read(*event, self.views)
+
+    def _balancer_asked(self, event: BalancerAsked, now_ns: int) -> None:
+        self._commands += self.memory.balancers.asked(*event, self.memory.nics)
+
+    def _bans_ending(self, event: BansEnding, now_ns: int) -> None:
+        self.memory.balancers.lifting(event.pids)
 
     # ---- entries of indirection tables
 

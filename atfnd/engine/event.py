@@ -10,11 +10,13 @@ from collections.abc import Mapping, Sequence, Set
 from types import MappingProxyType
 from typing import NamedTuple
 
+from atfnd.engine.command import AskBalancer
 from atfnd.engine.filters.listeners import ServedPort
 from atfnd.engine.trials.trials import Application
 from atfnd.engine.trials.usage import UsageReading
 from atfnd.model import (
     Action,
+    Bans,
     Born,
     Filter,
     Flow,
@@ -34,6 +36,10 @@ from atfnd.move.command import Ended
 
 __all__ = [
     "AuditDue",
+    "BalancerAsked",
+    "BalancerRead",
+    "BalancersFound",
+    "BansEnding",
     "BirthHeard",
     "BirthsDetached",
     "BirthsHeard",
@@ -210,6 +216,34 @@ class QueuesLoosened(NamedTuple):
 
     nic: str
     cpus: Mapping[int, int]
+
+
+class BalancersFound(NamedTuple):
+    """Every irqbalance that runs."""
+
+    pids: frozenset[int]
+    bans: Bans
+
+
+class BalancerRead(NamedTuple):
+    """What an irqbalance leaves alone. None: it does not answer."""
+
+    pid: int
+    spares: frozenset[int] | None
+    bans: Bans
+
+
+class BalancerAsked(NamedTuple):
+    """What became of this command. `refused`: why it is not done; None: it is."""
+
+    asked: AskBalancer
+    refused: str | None
+
+
+class BansEnding(NamedTuple):
+    """Some irqbalances are about to be asked to move interrupts again."""
+
+    pids: frozenset[int]
 
 
 class InterruptsSpared(NamedTuple):
@@ -398,5 +432,6 @@ Event = (
     | AuditDue | PortsDue | PortsJudged | QueuesLooked | RemainsDue | LoadRead
     | BirthsDetached | CpusRead | SettingsDue | OriginalsRead | EntriesLooked | EntriesDue
     | EntriesWritten | EntriesLeftAlone | HeirFound | UndoDue | TakenOut | UsageRead | NicRenamed
-    | CpusChanged | QueuesLoosened | InterruptsSpared
+    | CpusChanged | QueuesLoosened | InterruptsSpared | BalancersFound | BalancerRead
+    | BalancerAsked | BansEnding
 )  # fmt: skip

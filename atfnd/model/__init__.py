@@ -7,6 +7,7 @@ Addresses are packed bytes (4 or 16), ports are host-order integers, CPUs and qu
 
 from __future__ import annotations
 
+from atfnd.model.ban import *
 from atfnd.model.birth import *
 from atfnd.model.cgroup import *
 from atfnd.model.change import *

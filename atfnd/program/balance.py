@@ -13,16 +13,16 @@ import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from itertools import groupby
-from typing import NamedTuple
 
 from atfnd.kernel.interrupts import irqbalance
-from atfnd.model import Restored, cpu_list
+from atfnd.model import Ban, Bans, Restored, cpu_list
 from atfnd.program.journals.record_file import Unrecorded
 from atfnd.program.journals.undo_journal import OwnedSetting, UndoJournal
 
-__all__ = ["BALANCER", "NOT_ASKED", "Ban", "banned", "bans", "doubt", "doubtful", "forget"]
+__all__ = ["BALANCER", "NOT_ASKED", "banned", "bans", "doubt", "forget"]
 __all__ += [
     "journal",
+    "journaled",
     "left_alone",
     "lift",
     "lifted",
@@ -39,25 +39,18 @@ PATIENCE_S = 25.0  # it answers no client for its interval after a ban
 running, spared = irqbalance.running, irqbalance.spared
 
 
-class Ban(NamedTuple):
-    """An interrupt that one irqbalance leaves alone since we asked it to."""
-
-    pid: int
-    nic: str
-    irq: int
-
-
 def bans(undo_journal: UndoJournal) -> list[Ban]:
     """Our bans, by the journal."""
     return [_ban(*each) for each in undo_journal.held(BALANCER).items()]
 
 
-def doubtful(undo_journal: UndoJournal) -> frozenset[Ban]:
-    """Those that irqbalance may not know of: we were about to ask it, or it did not answer."""
+def journaled(undo_journal: UndoJournal) -> Bans:
+    """All that the journal says of them."""
     held = undo_journal.held(BALANCER).items()
-    return frozenset(
+    doubtful = (
         _ban(setting, of) for setting, of in held if of.wrote is None or of.earlier is not None
     )
+    return Bans(tuple(bans(undo_journal)), frozenset(doubtful), left_alone(undo_journal))
 
 
 def _ban(setting: str, held: OwnedSetting) -> Ban:

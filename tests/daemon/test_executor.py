@@ -39,11 +39,11 @@ from atfnd.engine.event import (
     Tick,
 )
 from atfnd.engine.table.memory import Memory, RulesInForce
-from atfnd.model import Action, ActionKind, FlowState, Match, Outcome, Plan, Policy
+from atfnd.model import Action, ActionKind, Ban, FlowState, Match, Outcome, Plan, Policy
 from atfnd.move.event import Reset, Wanted
 from atfnd.move.verdict import Mode
 from atfnd.program import balance
-from atfnd.program.balance import BALANCER, Ban
+from atfnd.program.balance import BALANCER
 from atfnd.program.cpuset import CGROUPS
 from atfnd.program.journals.filter_journal import FilterJournal
 from atfnd.program.journals.record_file import Unrecorded
@@ -417,14 +417,14 @@ def test_a_list_that_may_have_been_taken_stays_in_the_journal(
     reported.answer = errno.EIO, "it does not listen"
     ban = Ban(7, "nic", 30)
     asyncio.run(bed.executor.ban(7, {"nic": frozenset({30})}, {}))
-    assert balance.doubtful(bed.undo_journal) == {ban}
+    assert balance.journaled(bed.undo_journal).doubtful == {ban}
     reported.answer = 0, "as planned"
     asyncio.run(bed.executor.ban(7, {"nic": frozenset({30})}, {}))
     assert balance.bans(bed.undo_journal) == [ban]
-    assert not balance.doubtful(bed.undo_journal)
+    assert not balance.journaled(bed.undo_journal).doubtful
     reported.answer = errno.EIO, "it does not listen"
     asyncio.run(bed.executor.ban(7, {}, {ban: UndoPermit("nic", "why")}))
-    assert balance.doubtful(bed.undo_journal) == {ban}
+    assert balance.journaled(bed.undo_journal).doubtful == {ban}
 
 
 def test_bans_that_cannot_all_be_journaled_are_not_asked_for(

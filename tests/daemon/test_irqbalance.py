@@ -7,7 +7,7 @@ import asyncio
 import errno
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -17,8 +17,10 @@ from typing import Any
 import pytest
 
 from atfnd.daemon.balancing import Balancing
+from atfnd.engine.command import LookAtInterrupts
+from atfnd.engine.event import Event, NicChanged
 from atfnd.kernel.interrupts import irqbalance
-from atfnd.model import Queue
+from atfnd.model import Ban, Queue
 from atfnd.program import balance
 from atfnd.program.balance import BALANCER
 from atfnd.program.journals.undo_journal import UndoJournal
@@ -61,10 +63,19 @@ class Host:
         self.watch: Any = SimpleNamespace(view=replace(NIC, armed=True, queues=queues))
         self.log, self.put_back = EventLog(), list[frozenset[int]]()
         sessions: Any = {"nic": self.watch}
-        put_back: Callable[..., None] = lambda watch, irqs: self.put_back.append(irqs)  # noqa: E731
-        executor = writer(sessions, undo_journal, self.log)
-        self.balancing = Balancing(executor, sessions, self.log, undo_journal, put_back)
+        self.executor = writer(sessions, undo_journal, self.log)
+        self.executor.answer(LookAtInterrupts, self._look)
+        balancers = self.executor._engine.memory.balancers
+        self.balancing = Balancing(balancers, self.executor, undo_journal)
         self.runner = asyncio.Runner()
+
+    def _look(self, command: LookAtInterrupts) -> Iterable[Event]:
+        self.put_back.append(command.irqs)
+        return ()
+
+    def arm(self, armed: bool) -> None:
+        self.watch.view = replace(self.watch.view, armed=armed)
+        self.executor.take(NicChanged(self.watch.view))
 
     def look_until(self, holds: Callable[[], bool]) -> None:
         until(lambda: self.runner.run(self.balancing.look()) or holds(), "it has looked", 60)
@@ -121,14 +132,14 @@ def test_a_nic_is_spared_while_it_is_armed_and_after_every_restart(
         host.look_until(lambda: spares(pid) == {ADMINS, *OURS})
         assert host.put_back == [frozenset(OURS)]
         assert not host.balancing.may_have_moved(OURS[0])
-        host.watch.view = replace(host.watch.view, armed=False)  # changes nothing
+        host.arm(False)  # changes nothing
         stack.close()
         assert {ban.pid for ban in balance.bans(undo_journal)} == {pid}
         with balancer(tied=run) as another:
             host.look_until(lambda: balance.bans(undo_journal) == [])
             assert spares(another) == set()
             assert host.balancing.may_have_moved(OURS[0])
-            host.watch.view = replace(host.watch.view, armed=True)
+            host.arm(True)
             host.look_until(lambda: spares(another) == set(OURS))
     assert host.kinds() == ["ban", "ban"]
 
@@ -149,7 +160,7 @@ def test_what_it_was_to_be_asked_before_a_kill_is_not_taken_for_an_admins_doing(
     undo_journal: UndoJournal, run: Path
 ) -> None:
     with balancer(tied=run) as pid:
-        balance.journal(undo_journal, [balance.Ban(pid, "nic", irq) for irq in OURS])
+        balance.journal(undo_journal, [Ban(pid, "nic", irq) for irq in OURS])
         host = Host(undo_journal)
         host.look_until(lambda: spares(pid) == set(OURS))
         assert host.kinds() == ["ban"]

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
+from atfnd.engine.balancers import Balancers
 from atfnd.engine.filters.listeners import Listeners
 from atfnd.engine.ownership.owner import Lent, OwnerId, Ownership
 from atfnd.engine.ownership.shares import MoveRates, move_every_ns, tenants_of
@@ -182,6 +183,7 @@ class Memory:
     cpusets: dict[int, frozenset[int] | None] = field(default_factory=dict)  # tid -> its cpuset
     audited_ns: int = 0  # when recent use was last read
     trials: Trials = field(default_factory=Trials)  # of the placement `auto`
+    balancers: Balancers = field(default_factory=Balancers)  # every irqbalance that runs
     overflow: int = 0  # flows turned away since start
 
     @classmethod

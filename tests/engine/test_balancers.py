@@ -1,0 +1,223 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Which interrupts an irqbalance is asked to leave alone, and which bans of ours have ended."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+
+from atfnd.engine.command import (
+    AskBalancer,
+    Command,
+    ConfirmBan,
+    ForgetBan,
+    Log,
+    LookAtInterrupts,
+    ReadBalancer,
+)
+from atfnd.engine.engine import Engine
+from atfnd.engine.event import (
+    BalancerAsked,
+    BalancerRead,
+    BalancersFound,
+    BansEnding,
+    NicAttached,
+    NicChanged,
+    NicLost,
+)
+from atfnd.engine.table.memory import Memory
+from atfnd.model import Ban, Bans, Policy, Queue, SteeringMethod
+from tests.values import NIC, RULE
+
+__all__: list[str] = []
+
+ADMINS = 90
+PID, OTHER = 7, 8
+NONE = Bans((), frozenset(), frozenset())
+OURS = frozenset({40, 41})
+VIEW = replace(NIC, queues=(Queue(0, 1, 40, 0, False, None), Queue(1, 2, 41, 1, False, None)))
+BANS = tuple(Ban(PID, "nic", irq) for irq in sorted(OURS))
+HELD = Bans(BANS, frozenset(), frozenset())
+
+
+class Host:
+    """One armed NIC with interrupts 40 and 41, and an irqbalance."""
+
+    def __init__(self) -> None:
+        self.engine = Engine(Memory.of(Policy((), (RULE,), "auto", 64, 0, ())))
+        self.engine.handle(NicAttached(VIEW), 0)
+        self.find(PID)
+
+    def find(self, *pids: int, bans: Bans = NONE) -> Sequence[Command]:
+        return self.engine.handle(BalancersFound(frozenset(pids), bans), 0)
+
+    def read(self, *spares: int, bans: Bans = NONE, pid: int = PID) -> Sequence[Command]:
+        return self.engine.handle(BalancerRead(pid, frozenset(spares), bans), 0)
+
+    def silent(self) -> Sequence[Command]:
+        return self.engine.handle(BalancerRead(PID, None, NONE), 0)
+
+    def answer(self, asked: Command, refused: str | None = None) -> Sequence[Command]:
+        assert isinstance(asked, AskBalancer)
+        return self.engine.handle(BalancerAsked(asked, refused), 0)
+
+    def changes(self, **values: object) -> None:
+        self.engine.handle(NicChanged(replace(VIEW, **values)), 0)  # type: ignore[arg-type]
+
+    def may_have_moved(self, irq: int, *pids: int, theirs: int = -1) -> bool:
+        return self.engine.memory.balancers.may_have_moved(irq, pids or (PID,), (theirs,))
+
+
+@pytest.fixture
+def host() -> Host:
+    return Host()
+
+
+def test_every_one_is_read_while_there_is_something_to_ask_for_or_to_take_back(host: Host) -> None:
+    assert host.find(OTHER, PID) == [ReadBalancer(PID), ReadBalancer(OTHER)]
+    host.changes(armed=False)
+    assert host.find(PID) == []
+    assert host.find(PID, bans=HELD) == [ReadBalancer(PID)]
+
+
+def test_it_is_asked_for_what_it_does_not_leave_alone_yet(host: Host) -> None:
+    assert host.read(ADMINS) == [AskBalancer(PID, frozenset({ADMINS}), {"nic": OURS}, ())]
+    assert host.read(ADMINS, 40) == [
+        AskBalancer(PID, frozenset({ADMINS, 40}), {"nic": frozenset({41})}, ())
+    ]
+    assert host.read(*OURS) == []
+    assert host.read(*OURS, bans=HELD) == []
+
+
+def test_interrupts_that_are_not_ours_to_place_are_not_asked_for(host: Host) -> None:
+    host.changes(manual=frozenset({"queue-cpu:0"}))
+    assert host.read() == [AskBalancer(PID, frozenset(), {"nic": frozenset({41})}, ())]
+    assert host.read(bans=NONE._replace(theirs=frozenset({41}))) == []
+    for nothing in ({"armed": False}, {"method": SteeringMethod.NONE}, {"queues": NIC.queues}):
+        host.changes(**nothing)
+        assert host.read() == []
+
+
+def test_what_it_moved_before_is_looked_at_once_it_has_agreed(host: Host) -> None:
+    [asked] = host.read(ADMINS)
+    log, look = host.answer(asked)
+    assert isinstance(log, Log)
+    assert log == Log(
+        "ban",
+        f"irqbalance (pid {PID}) leaves interrupts 40-41 alone",
+        "their queues are ours",
+        {"nic": "nic"},
+    )
+    assert look == LookAtInterrupts("nic", OURS)
+
+
+def test_of_a_nic_that_has_gone_meanwhile_nothing_is_looked_at(host: Host) -> None:
+    [asked] = host.read()
+    host.engine.handle(NicLost("nic"), 0)
+    assert [type(each) for each in host.answer(asked)] == [Log]
+
+
+def test_it_may_have_moved_what_it_has_not_agreed_to_leave_alone(host: Host) -> None:
+    assert host.may_have_moved(40)
+    assert not host.may_have_moved(40, theirs=40)  # an admin wants it so
+    [asked] = host.read(ADMINS)
+    assert host.may_have_moved(40)
+    host.answer(asked)
+    assert not host.may_have_moved(40)
+    assert not host.may_have_moved(ADMINS)
+    assert host.may_have_moved(40, PID, OTHER)  # another one that nobody has asked yet
+    host.engine.handle(BansEnding(frozenset({PID, OTHER})), 0)
+    assert host.may_have_moved(40)
+    host.read(*OURS)
+    assert not host.may_have_moved(41)
+
+
+def test_one_that_starts_anew_is_asked_anew(host: Host) -> None:
+    host.read(*OURS)
+    assert not host.may_have_moved(40)
+    host.find()
+    host.find(PID)
+    assert host.may_have_moved(40)
+
+
+def test_what_is_known_of_one_stays_while_it_runs(host: Host) -> None:
+    host.read(*OURS)
+    host.find(PID, OTHER)
+    assert not host.may_have_moved(40)
+
+
+def test_one_that_never_answers_counts_as_another_program(host: Host) -> None:
+    looks = 0
+    while host.may_have_moved(40):
+        assert host.silent() == []
+        looks += 1
+    assert 5 < looks < 30
+    assert [type(each) for each in host.read()] == [AskBalancer]
+    assert host.may_have_moved(40)  # it answers again
+    for _ in range(looks - 1):
+        host.silent()
+    assert host.may_have_moved(40)
+
+
+def test_one_that_refuses_counts_as_another_program_and_that_is_logged_once(host: Host) -> None:
+    [asked] = host.read()
+    [log] = host.answer(asked, "it does not listen")
+    assert isinstance(log, Log)
+    assert (log.kind, log.why, log.fields) == ("refused", "it does not listen", {"nic": "nic"})
+    assert "still moves interrupts 40-41" in log.what
+    assert not host.may_have_moved(40)
+    [asked] = host.read()
+    assert host.answer(asked, "it does not listen") == []
+    [asked] = host.read()
+    assert [type(each) for each in host.answer(asked)] == [Log, LookAtInterrupts]
+    [asked] = host.read()
+    assert [type(each) for each in host.answer(asked, "it does not listen")] == [Log]
+
+
+def test_bans_end_with_their_irqbalance(host: Host) -> None:
+    host.find(OTHER)
+    first, second, asked = host.read(pid=OTHER, bans=HELD)
+    assert (first, second) == (ForgetBan(BANS[0]), ForgetBan(BANS[1]))
+    assert asked == AskBalancer(OTHER, frozenset(), {"nic": OURS}, ())
+
+
+def test_bans_of_another_irqbalance_are_its_own(host: Host) -> None:
+    host.find(PID, OTHER)
+    assert host.read(*OURS, pid=OTHER, bans=HELD) == []
+    doubted = HELD._replace(doubtful=frozenset(BANS))
+    assert host.read(*OURS, pid=OTHER, bans=doubted) == []
+    host.changes(armed=False)
+    assert host.read(pid=OTHER, bans=HELD) == []
+
+
+def test_what_it_was_not_heard_to_take_is_settled_by_what_it_says_now(host: Host) -> None:
+    doubted = HELD._replace(doubtful=frozenset(BANS))
+    confirmed, forgotten, asked = host.read(40, bans=doubted)
+    assert (confirmed, forgotten) == (ConfirmBan(BANS[0]), ForgetBan(BANS[1]))
+    assert asked == AskBalancer(PID, frozenset({40}), {"nic": frozenset({41})}, ())
+
+
+def test_what_another_program_had_it_move_again_is_that_programs(host: Host) -> None:
+    forgotten, log = host.read(41, bans=HELD)
+    assert forgotten == ForgetBan(BANS[0], theirs=True)
+    assert isinstance(log, Log)
+    assert (log.kind, log.fields) == ("manual", {"nic": "nic"})
+    assert "was asked to move interrupt 40 again" in log.what
+    assert "`atfnctl resume nic`" in log.why
+
+
+def test_an_interrupt_that_a_nic_has_no_more_is_moved_again(host: Host) -> None:
+    host.changes(queues=VIEW.queues[:1])
+    assert host.read(*OURS, ADMINS, bans=HELD) == [
+        AskBalancer(PID, OURS | {ADMINS}, {}, (BANS[1],))
+    ]
+    host.changes(queues=(), up=False)  # it may have them again when it is up
+    assert host.read(*OURS, bans=HELD) == []
+    host.engine.handle(NicLost("nic"), 0)
+    [asked] = host.read(*OURS, ADMINS, bans=HELD)
+    assert asked == AskBalancer(PID, OURS | {ADMINS}, {}, BANS)
+    assert host.answer(asked) == []
+    assert host.may_have_moved(40)
+    assert not host.may_have_moved(ADMINS)
