@@ -99,7 +99,7 @@ def lab_bed(rules: int = 4096, queues: int | None = None) -> Iterator[Bed]:
     host = f"{name}-host"
     count = queues or len(os.sched_getaffinity(0))
     try:
-        _lab("up", "--name", name, "--queues", str(count), "--rules", str(rules))
+        _lab("up", "--name", name, "--queues", str(count), "--filters", str(rules))
         (link,) = json.loads(succeed("ip", "-n", host, "-j", "addr", "show", "r0"))
         address = next(a["local"] for a in link["addr_info"] if a["family"] == "inet")
         with contextlib.closing(open_nic(f"lab:{name}")) as nic:

@@ -29,16 +29,17 @@ Name = Annotated[str, typer.Option(help="Which lab; labs with different names co
 def up(
     name: Name = "lab",
     queues: Annotated[int | None, typer.Option(help="Receive queues, 2-64. [one per CPU]")] = None,
-    rules: Annotated[int | None, typer.Option(help="Filters the NIC holds. [4096]")] = None,
+    filters: Annotated[int | None, typer.Option(help="Filters the NIC holds. [4096]")] = None,
+    rules: Annotated[int | None, typer.Option(hidden=True)] = None,  # its former name
 ) -> None:
     """Bring the lab up. A lab that is up stays as it is; a broken one is rebuilt."""
     from atfnd.lab.up import up  # fmt: skip
 
-    changed = up(name, queues, rules)
+    changed = up(name, queues, rules if filters is None else filters)
     found = lab_status(name)
     print(
         f"lab {name} {'is' if changed else 'was already'} up: "
-        f"{len(found.queues)} queues, {found.rule_slots} filters"
+        f"{len(found.queues)} queues, {found.filter_slots} filters"
     )
 
 
@@ -58,7 +59,8 @@ def status(
     """Show the lab. Exit code 1 when it is not up."""
     found = lab_status(name)
     if as_json:
-        print(json.dumps(dataclasses.asdict(found)))
+        former = {"rules": found.filters, "rule_slots": found.filter_slots}
+        print(json.dumps({**dataclasses.asdict(found), **former}))
     else:
         _show(found)
     if found.state != "up":
@@ -73,7 +75,7 @@ def _show(found: LabStatus) -> None:
         return
     print(f"peer {PEER4} {PEER6}   host {HOST4} {HOST6}")
     print(
-        f"filters {found.rules} of {found.rule_slots}   ring {found.ring_size}   "
+        f"filters {found.filters} of {found.filter_slots}   ring {found.ring_size}   "
         f"ring drops {found.stats.ring_drops}"
     )
     table = Table(box=None, header_style="bold")

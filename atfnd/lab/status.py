@@ -27,8 +27,8 @@ class LabStatus:
     namespaces: tuple[str, ...]
     queues: tuple[Queue, ...] = ()
     stats: NicStats | None = None
-    rules: int | None = None
-    rule_slots: int | None = None
+    filters: int | None = None
+    filter_slots: int | None = None
     ring_size: int | None = None
 
 
@@ -65,8 +65,8 @@ def _opened(name: str, nic: LabNic, there: tuple[str, ...]) -> LabStatus:
         namespaces=there,
         queues=queues,
         stats=nic.stats(),
-        rules=len(nic.filters()),
-        rule_slots=nic.caps().filter_slots,
+        filters=len(nic.filters()),
+        filter_slots=nic.caps().filter_slots,
         ring_size=nic.ring_size(),
     )
 

@@ -65,10 +65,10 @@ def _default_queues() -> int:
 
 
 def _check_same(found: LabStatus, queues: int | None, slots: int | None) -> None:
-    if queues in (None, len(found.queues)) and slots in (None, found.rule_slots):
+    if queues in (None, len(found.queues)) and slots in (None, found.filter_slots):
         return
     raise OperatorError(
-        f"lab {found.name} is up with {len(found.queues)} queues and {found.rule_slots} filters",
+        f"lab {found.name} is up with {len(found.queues)} queues and {found.filter_slots} filters",
         "take it down first (atfnd lab down), or ask for the same",
     )
 

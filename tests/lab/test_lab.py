@@ -64,7 +64,7 @@ def test_default_numbers(name: str) -> None:
     assert up(name)
     found = lab_status(name)
     assert len(found.queues) == min(max(os.cpu_count() or 1, 2), 64)
-    assert found.rule_slots == 4096
+    assert found.filter_slots == 4096
     assert all(queue.threaded for queue in found.queues)
     assert all(queue.cpu is not None for queue in found.queues)
 
@@ -188,13 +188,16 @@ def test_sysctls_stay_inside() -> None:
 
 def test_command_line(name: str) -> None:
     run = CliRunner().invoke
-    asked = run(app, ["up", "--name", name, "--queues", "3", "--rules", "16"])
+    asked = run(app, ["up", "--name", name, "--queues", "3", "--filters", "16"])
     assert asked.output == f"lab {name} is up: 3 queues, 16 filters\n"
     assert run(app, ["up", "--name", name]).output.startswith(f"lab {name} was already up")
     assert "by filter" in run(app, ["status", "--name", name]).output
     shown = run(app, ["status", "--name", name, "--json"])
     found = json.loads(shown.output)
     assert (shown.exit_code, found["state"], len(found["queues"])) == (0, "up", 3)
+    assert (found["filters"], found["filter_slots"]) == (0, 16)
+    assert (found["rules"], found["rule_slots"]) == (0, 16)  # their former names
+    assert run(app, ["up", "--name", name, "--rules", "8"]).exit_code != 0  # it has 16
     assert run(app, ["down", "--name", name]).output == f"lab {name} is down\n"
     shown = run(app, ["status", "--name", name, "--json"])
     assert (shown.exit_code, json.loads(shown.output)["state"]) == (1, "down")

@@ -29,8 +29,8 @@ def in_force(
 def placement_of(flow: Flow, memory: Memory) -> Placement:
     """The placement of a flow of the table; `core` when its rule is not known, as for an adopted
     flow."""
-    ruled = memory.in_force.placement(flow.rule_name)
-    return in_force(ruled, flow.nic, flow.rule_name, flow.thread, memory)
+    asked = memory.in_force.placement(flow.rule_name)
+    return in_force(asked, flow.nic, flow.rule_name, flow.thread, memory)
 
 
 def applications(memory: Memory, nics: Collection[str]) -> dict[Application, list[Flow]]:
