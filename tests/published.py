@@ -225,7 +225,9 @@ class Published:
         (view,) = (each for each in self.views if each.name == nic)
         if not view.armed:
             what = f"{nic} is not armed: there is nothing to compare"
-            raise OperatorError(what, f"atfnctl arm {nic}, then measure")
+            raise OperatorError(what, f"atfnctl arm {nic}, then measure", exit_code=1)
+        if settle_s >= slot_s:
+            raise OperatorError("nothing is left of a slot")
         self.measured.append(nic)
         nothing: dict[Figure, float | None] = dict.fromkeys(Figure)
         pairs = min(int(total_s // (2 * slot_s)), 200)

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import json
-import re
 import sys
 from collections.abc import Iterator
 from contextlib import closing
@@ -16,6 +15,7 @@ from rich.table import Table
 from atfnd.ctl import output
 from atfnd.ctl.client import Client, Row
 from atfnd.ctl.decisions import app
+from atfnd.ctl.duration import seconds_of
 from atfnd.ctl.tables import plain
 from atfnd.ctl.verbs import SOCKET, Interface, Json, Socket
 from atfnd.errors import OperatorError
@@ -23,7 +23,6 @@ from atfnd.errors import OperatorError
 __all__ = ["app"]
 
 _PATIENCE_S = 60.0  # the daemon says something each second, but for the time a slot takes to begin
-_UNITS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
 _NAMES = {
     "read_locality": "read locality",
     "cpu_per_packet": "CPU per packet",
@@ -55,7 +54,7 @@ def measure(
     """Does it pay? Steers an armed interface and pauses it, in turns, under the load that there
     is, and compares. Ctrl-C ends it early; the interface is then as it was. Exit 1 if it ended
     early."""
-    query = {"seconds": _seconds(total), "slot": _seconds(slot), "settle": _seconds(settle)}
+    query = {"seconds": seconds_of(total), "slot": seconds_of(slot), "settle": seconds_of(settle)}
     found: Row | None = None
     why: str | None = None
     try:
@@ -125,10 +124,3 @@ def _span(row: Row, times: float | None) -> str | None:
     if row["low"] is None:
         return value
     return f"{value} [{row['low'] * times:+.3g}, {row['high'] * times:+.3g}]"
-
-
-def _seconds(text: str) -> int:
-    found = re.fullmatch(r"([0-9]{1,6})([smhd]?)", text)
-    if found is None:
-        raise OperatorError(f"{text!r} is no time", "whole numbers, as 90s, 10m, 2h")
-    return int(found[1]) * _UNITS[found[2]]

@@ -15,6 +15,7 @@ from rich.table import Table
 
 from atfnd.ctl import output, tables
 from atfnd.ctl.client import Client, Row
+from atfnd.ctl.duration import seconds_of
 from atfnd.ctl.gain import say_gain
 from atfnd.errors import OperatorError
 
@@ -166,14 +167,15 @@ def doctor(
 @app.command()
 def gain(
     nic: Annotated[str | None, typer.Argument(metavar="NIC", help="Default: all.")] = None,
-    seconds: Annotated[
-        int, typer.Option("--for", min=1, max=60, metavar="SECONDS", help="How long to look.")
-    ] = 10,
+    total: Annotated[
+        str, typer.Option("--for", metavar="TIME", help="How long to look: `30s`, `1m` at most.")
+    ] = "10s",
     socket: Socket = SOCKET,
     as_json: Json = False,
 ) -> None:
     """What arming would gain: how far from its packets each application reads, which threads stay
     on a CPU, and advice for each interface. Only looks, for some seconds."""
+    seconds = seconds_of(total)
     if sys.stderr.isatty():
         print(f"looking for {seconds} s ...", file=sys.stderr)
     answer = Client(socket).look("/v1/gain", nic=nic, seconds=seconds)

@@ -121,22 +121,16 @@ class Measuring:
 
     def _begin(self, nic: str, total_s: float, slot_s: float, settle_s: float) -> NicSession:
         session = self._nics.sessions[nic]
+        _check_times(total_s, slot_s, settle_s)
         if self._session is not None:
             what = f"{self._session.name} is being measured"
-            raise OperatorError(what, "one measurement at a time: wait for its end")
+            raise OperatorError(what, "one measurement at a time: wait for its end", exit_code=1)
         if session.view.paused:
-            raise OperatorError(f"{nic} is paused", f"atfnctl resume {nic}, then measure")
+            hint = f"atfnctl resume {nic}, then measure"
+            raise OperatorError(f"{nic} is paused", hint, exit_code=1)
         if not session.view.armed:
             what = f"{nic} is not armed: there is nothing to compare"
-            raise OperatorError(what, f"atfnctl arm {nic}, then measure")
-        if settle_s >= slot_s:
-            raise OperatorError("nothing is left of a slot", "settle for less than a slot takes")
-        if (pairs := pairs_within(total_s, slot_s)) < LEAST_PAIRS:
-            what = f"there is time for {pairs} pairs of slots, and it takes {LEAST_PAIRS}"
-            raise OperatorError(what, f"measure for {2 * LEAST_PAIRS * slot_s:g} s or longer")
-        if pairs > MOST_PAIRS:
-            what = f"there is time for {pairs} pairs of slots, more than {MOST_PAIRS}"
-            raise OperatorError(what, "take longer slots")
+            raise OperatorError(what, f"atfnctl arm {nic}, then measure", exit_code=1)
         self._session, self._why_ended = session, None
         self._ended.clear()
         self._policy = self._in_force.policy
@@ -213,3 +207,15 @@ class Measuring:
             return await asyncio.to_thread(costs.read, watch.view, addresses, [*pids], reads)
         except OSError as gone:
             raise _EndedEarlyError(f"it cannot be read: {gone.strerror or gone}") from None
+
+
+def _check_times(total_s: float, slot_s: float, settle_s: float) -> None:
+    """OperatorError, of whatever NIC: these times do not go together."""
+    if settle_s >= slot_s:
+        raise OperatorError("nothing is left of a slot", "settle for less than a slot takes")
+    if (pairs := pairs_within(total_s, slot_s)) < LEAST_PAIRS:
+        what = f"there is time for {pairs} pairs of slots, and it takes {LEAST_PAIRS}"
+        raise OperatorError(what, f"measure for {2 * LEAST_PAIRS * slot_s:g} s or longer")
+    if pairs > MOST_PAIRS:
+        what = f"there is time for {pairs} pairs of slots, more than {MOST_PAIRS}"
+        raise OperatorError(what, "take longer slots")

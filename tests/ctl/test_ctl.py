@@ -96,7 +96,7 @@ def test_gain(daemon: Serving) -> None:
         "more would be read where they arrive.",
         "9 bytes that were read are not in this: no room",
     ]
-    answer = json.loads("\n".join(lines(daemon, "gain", "eth1", "--for", "5", "--json")))
+    answer = json.loads("\n".join(lines(daemon, "gain", "eth1", "--for", "5s", "--json")))
     assert (answer["seconds"], [nic["nic"] for nic in answer["nics"]]) == (5, ["eth1"])
     assert [thread["tid"] for thread in answer["threads"]] == [7, 4121]
 

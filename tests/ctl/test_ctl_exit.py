@@ -81,6 +81,8 @@ def test_1_the_daemon_refused(daemon: Serving) -> None:
         ["gain", "nope"],
         ["gain", "--for", "0"],
         ["gain", "--for", "61"],
+        ["gain", "--for", "2m"],
+        ["gain", "--for", "soon"],
         ["pause"],
         ["resume", "nope"],
         ["explain"],

@@ -243,7 +243,8 @@ def test_one_at_a_time_and_only_of_what_is_armed(measured: Measured) -> None:
     measured.as_before()
     said = daemon.ctl("measure", measured.name, "--for", "7s", "--slot", "1s", "--settle", "0s")
     assert "there is time for 3 pairs of slots, and it takes 4" in said.stderr
-    assert daemon.ctl("measure", measured.name, "--slot", "3s").returncode == 1
+    assert said.returncode == 2
+    assert daemon.ctl("measure", measured.name, "--slot", "3s").returncode == 2
     daemon.order("pause", measured.name)
     said = daemon.ctl("measure", measured.name)
     assert said.stderr.startswith(f"atfnd: {measured.name} is paused\n")

@@ -211,8 +211,9 @@ def test_what_cannot_be_compared_does_not_begin(
     async def begin() -> None:
         await anext(measured.measuring.measure("eth0", total_s, slot_s, settle_s))
 
-    with pytest.raises(OperatorError, match=why):
+    with pytest.raises(OperatorError, match=why) as raised:
         asyncio.run(begin())
+    assert raised.value.exit_code == 2
     assert measured.bed.calls == []
     assert measured.run().pairs == 4
 

@@ -82,6 +82,7 @@ def test_what_ends_it_early_is_the_last_line(daemon: Serving) -> None:
         (f"{PATH}?slot=x", 400),
         (f"{PATH}?settle=-1", 400),
         (f"{PATH}?for=10m", 400),
+        (f"{PATH}?slot=3&settle=3", 400),
     ],
 )
 def test_refusals_come_before_anything_begins(daemon: Serving, path: str, status: int) -> None:

@@ -112,7 +112,7 @@ def test_what_is_read(daemon: Serving, path: str, query: str) -> None:
         ("GET", "/v1/gain", "nic=nope", 404),
         ("POST", "/v1/reload", "", 200),
         ("POST", "/v1/nics/{nic}/arm", "", 200),
-        ("POST", "/v1/nics/{nic}/measure", "seconds=20&slot=2", 200),
+        ("POST", "/v1/nics/{nic}/measure", "seconds=20&slot=2&settle=1", 200),
         ("POST", "/v1/nics/{nic}/measure", "seconds=20&slot=0", 400),
         ("POST", "/v1/nics/{nic}/disarm", "", 200),
         ("POST", "/v1/nics/{nic}/pause", "force=1", 400),

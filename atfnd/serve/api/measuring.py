@@ -21,6 +21,7 @@ from atfnd.serve.api.views import View
 __all__ = ["MeasuringRoutes", "measurement_view"]
 
 MOST_S = 7 * 24 * 3600
+REFUSED = 1  # the exit code of what the state of the interface forbids
 
 
 class MeasuringRoutes:
@@ -47,6 +48,8 @@ class MeasuringRoutes:
                 known(self._source, nic)  # it may just have gone
                 raise
             except OperatorError as refusal:
+                if refusal.exit_code != REFUSED:
+                    raise  # the query is wrong
                 return error(409, refusal.message, refusal.hint)
             response = await streaming(request, LINES)
             try:
