@@ -1447,7 +1447,7 @@ MUTATIONS = [
         ("            except OSError as refusal:  # the other", "            except ValueError as refusal:  # the other"),
         ("            if refusal.errno == errno.ENODEV:\n                raise\n", "            pass\n"),
         ("        self._arming.taken_out(session)\n", ""),
-        ("            self._nics.adopt(session)\n", "            pass\n"),
+        ("            self._nics.filters.adopt(session)\n", "            pass\n"),
         ("        done += self._release_cgroups()\n        self.restored", "        self.restored"),
     ),
     *_of(

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from atfnd.ctl.tables import say_findings
 from atfnd.daemon.glance import glance
-from atfnd.daemon.reload import asked
+from atfnd.daemon.wanted_reports import asked
 from atfnd.diagnose.doctor import examine
 from atfnd.diagnose.machine import examine_machine
 from atfnd.errors import OperatorError

@@ -19,8 +19,9 @@ from functools import partial
 from pathlib import Path
 
 from atfnd.daemon.chores import Pace
-from atfnd.daemon.reload import Given, asked
+from atfnd.daemon.interface_rules import Given
 from atfnd.daemon.supervisor import Supervisor
+from atfnd.daemon.wanted_reports import asked
 from atfnd.errors import OperatorError
 from atfnd.model import Restored
 from atfnd.observe.nics.interfaces import Interfaces

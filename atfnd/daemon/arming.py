@@ -17,6 +17,7 @@ from atfnd.daemon.session import NicSession, Sessions
 from atfnd.engine.command import LookAtInterrupts
 from atfnd.engine.engine import Engine
 from atfnd.engine.event import (
+    CpusChanged,
     CpusRead,
     EntriesDue,
     EntriesLeftAlone,
@@ -73,10 +74,15 @@ class Arming:
         self._inspect(session)
         self._after_absence(session)
         self._prepare(session)
-        self.know_homes(session)
+        self._know_homes(session)
         session.met = True
 
-    def know_homes(self, session: NicSession) -> None:
+    def policy_renewed(self, session: NicSession) -> None:
+        """The policy may take the owner from queues that followed one."""
+        if session.view.armed:
+            self._know_homes(session)
+
+    def _know_homes(self, session: NicSession) -> None:
         """Note where its queues go when they have no owner."""
         held = self._undo_journal.held(session.name).items()
         self.read_cpus()
@@ -101,6 +107,11 @@ class Arming:
             self._inspect(session)
             self._forget_drifted(session)
             self._prepare(session)
+
+    def cpus_changed(self, session: NicSession) -> None:
+        """A CPU went offline or came back: the engine may put queues elsewhere."""
+        if self.put_queues(session, CpusChanged(session.name)):
+            self._executor.take(TakenUp(session.name))
 
     def put_queues(self, session: NicSession, event: Event) -> bool:
         """After this event, queues may have to be put on other CPUs. False: none had to."""

@@ -176,7 +176,7 @@ class OperatorCommands:
         with self._nics.while_there(session):
             self._nics.look_again(session)
             self._arming.meet(session)
-            self._nics.adopt(session)
+            self._nics.filters.adopt(session)
         if name in self._nics.sessions:
             self._executor.take(TakenUp(name))
 
@@ -226,7 +226,7 @@ class OperatorCommands:
         """Undo every filter and every setting of ours. The NIC is off, and undoing does not arm
         it."""
         try:
-            self._nics.check_filters(session)  # what another program has just changed is theirs
+            self._nics.filters.check(session)  # what another program has just changed is theirs
         except OSError as refusal:  # it does not list them: `take_out` says that
             if refusal.errno == errno.ENODEV:
                 raise

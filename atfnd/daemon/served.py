@@ -11,6 +11,7 @@ from atfnd.daemon.reload import PolicyReload
 from atfnd.daemon.reporter import Reporter
 from atfnd.daemon.sockets import SocketReader
 from atfnd.daemon.surveying import Surveying
+from atfnd.daemon.wanted_reports import WantedReports
 from atfnd.model import Policy
 from atfnd.policy.match.matching import Matching
 
@@ -25,6 +26,7 @@ class Served:
         reporter: Reporter,
         operator: OperatorCommands,
         reload: PolicyReload,
+        reports: WantedReports,
         sockets: SocketReader,
         births: BirthReader,
         matching: Matching,
@@ -42,7 +44,7 @@ class Served:
         self.port_remarks, self.left_by = births.remarks, matching.left_by
         self.arm, self.disarm = operator.arm, operator.disarm
         self.pause, self.resume, self.restore = operator.pause, operator.resume, operator.restore
-        self.reload, self.recording = reload.reload, reload.recording
+        self.reload, self.recording = reload.reload, reports.recording
         self.measure = measuring.measure
 
     @property

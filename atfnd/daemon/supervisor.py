@@ -17,23 +17,29 @@ from atfnd.daemon.changes import ChangeLog
 from atfnd.daemon.chores import Pace, Rounds, Shortage, bugs
 from atfnd.daemon.cpu_exclusion import CpuExclusion
 from atfnd.daemon.executor import Executor
+from atfnd.daemon.flow_rules import FlowRules
 from atfnd.daemon.handshakes import BirthReader
+from atfnd.daemon.held_filters import HeldFilters
 from atfnd.daemon.in_force import InForce
+from atfnd.daemon.interface_rules import Given, InterfaceRules
 from atfnd.daemon.loads import Loads
 from atfnd.daemon.matching import sources
 from atfnd.daemon.measuring import Measuring
+from atfnd.daemon.nic_records import NicRecords
 from atfnd.daemon.nics import ServedNics
 from atfnd.daemon.operator import OperatorCommands
 from atfnd.daemon.recording import Recorder
-from atfnd.daemon.reload import Given, PolicyReload
+from atfnd.daemon.reload import PolicyReload, Step
 from atfnd.daemon.reporter import Reporter
 from atfnd.daemon.served import Served
-from atfnd.daemon.session import Sessions, moving, views_of
+from atfnd.daemon.session import NicSession, Sessions, moving, views_of
 from atfnd.daemon.sockets import SocketReader
 from atfnd.daemon.surveying import Surveying
 from atfnd.daemon.trying import Trying
+from atfnd.daemon.wanted_reports import WantedReports
+from atfnd.daemon.watched_queues import WatchedQueues
 from atfnd.engine.engine import Engine
-from atfnd.engine.event import CpusRead, RemainsDue, Tick
+from atfnd.engine.event import CpusRead, RemainsDue, TakenUp, Tick
 from atfnd.engine.table.memory import Memory
 from atfnd.model import Policy, Restored
 from atfnd.observe import Observer
@@ -87,9 +93,11 @@ class Supervisor:
         self._arming = arming = Arming(
             engine, executor, sessions, undo_journal, cpus, in_force, log
         )
+        self._queues = queues = WatchedQueues(sessions, observer, births, log)
         self._nics = nics = ServedNics(
-            interfaces, sessions, engine, executor, arming, sockets, births, observer, cpus,
-            journal, undo_journal, operator_journal, log,
+            interfaces, sessions, executor, arming,
+            HeldFilters(engine, executor, sockets, journal), queues,
+            NicRecords(journal, undo_journal, operator_journal), log,
         )  # fmt: skip
         self._operator = operator = OperatorCommands(
             nics,
@@ -112,21 +120,31 @@ class Supervisor:
             arming.read_cpus,
         )  # fmt: skip
         reporter.resyncs = lambda: sockets.resyncs
-        page_of: list[Page] = []
         self._agenda = Agenda(engine.memory, arming.waiting, self._due)
         executor.changed = self._agenda.schedule
         what = "the kernel has no room: some work is done later"
         self._shortage = Shortage(partial(log.add, "shortage", what))
-        self._reload = reload = PolicyReload(
-            given, in_force, engine, executor, nics, arming, sockets, births, observer, matching,
-            recorder, operator, operator_journal, lambda port: page_of[0].want(port), log,
-            self._shortage,
-        )  # fmt: skip
+        reports = WantedReports(observer, recorder, sockets, births, in_force)
+        interface_rules = InterfaceRules(given, nics, operator, operator_journal)
+        flow_rules = FlowRules(engine, executor, sessions, matching, interface_rules.use)
+        steps: Sequence[Step] = (
+            lambda policy: matching.renew(policy, sources(policy)),
+            lambda policy: reports.ask(),
+            flow_rules.use,
+            lambda policy: nics.each(arming.policy_renewed),
+            lambda policy: nics.each(executor.know),
+            lambda policy: births.renew(),
+            lambda policy: self.page.want(policy.web_port),
+            lambda policy: nics.each(self._take_up),
+            lambda policy: sockets.forget_unknown(),
+        )
+        self._reload = reload = PolicyReload(given.load, in_force, steps, log, self._shortage)
         self._surveying = Surveying(observer, sessions, cpus, reporter.plan, births.shared_ports)
         self.source = Served(
             reporter,
             operator,
             reload,
+            reports,
             sockets,
             births,
             matching,
@@ -135,7 +153,6 @@ class Supervisor:
             measuring,
         )
         self.page = Page(self.source, log)
-        page_of.append(self.page)
         self.page.want(policy.web_port)
         reload.tell_ready = reporter.tell_ready
 
@@ -160,13 +177,13 @@ class Supervisor:
         self._births.start()
         for watch in nics:
             self._nics.attach(watch)
-        self._nics.watch()
+        self._queues.watch()
         self._nics.each(self._arming.meet)
         self._sockets.bootstrap()
-        self._nics.each(self._nics.adopt)
+        self._nics.each(self._nics.filters.adopt)
         loop.add_reader(self._observer.fileno(), self._sockets.read)
         loop.add_reader(self._nics.interfaces.links.fileno(), self._nics.arrivals)
-        loop.add_reader(self._cpus.fileno(), self._nics.cpus_changed)
+        loop.add_reader(self._cpus.fileno(), self._look_at_cpus)
         tasks = [asyncio.ensure_future(each) for each in (stop.wait(), *self._chores(loop))]
         self._reporter.tell_ready()
         try:
@@ -177,6 +194,7 @@ class Supervisor:
             restoring = stop.is_set() and self._in_force.policy.on_stop == "restore"
             self._reporter.notify.stopping(restoring=restoring)
             self._measuring.stop()
+            self._reload.close()
             for task in tasks:
                 task.cancel()
             self._sockets.close()
@@ -199,7 +217,7 @@ class Supervisor:
         )
         looks: list[Callable[[], None]] = [
             self._sockets.audit,
-            self._nics.reconcile,
+            self._reconcile,
             self._births.look_at_ports,
             self._births.look_at_prefixes,
             self._recover,
@@ -237,6 +255,20 @@ class Supervisor:
     def _leave(self) -> None:
         self._executor.take(RemainsDue(moving(self._sessions)))
         self._births.end()
+
+    def _take_up(self, session: NicSession) -> None:
+        """Decide again on every flow that waits for this NIC."""
+        self._executor.take(TakenUp(session.name))
+
+    def _look_at_cpus(self) -> None:
+        if self._cpus.changed():
+            self._arming.read_cpus()
+            self._nics.each(self._arming.cpus_changed)
+
+    def _reconcile(self) -> None:
+        """Compare what is known with the CPUs and the NICs."""
+        self._look_at_cpus()
+        self._nics.reconcile()
 
     def _look_at_reads(self) -> None:
         for session in self._sessions.values():

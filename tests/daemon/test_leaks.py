@@ -12,7 +12,9 @@ from typing import Any
 
 import pytest
 
+from atfnd.daemon.nic_records import NicRecords
 from atfnd.daemon.nics import ServedNics
+from atfnd.daemon.watched_queues import WatchedQueues
 from atfnd.engine.command import Begin, Forget, ReportEnd, WatchAccepts
 from atfnd.engine.engine import Engine
 from atfnd.engine.event import (
@@ -229,14 +231,14 @@ class TestGone:
             forget=lambda session, permit: permit.check(session.name),
         )  # fmt: skip
         orders = anything(armed=lambda nic: None, paused=lambda nic: False, say=renamed)
+        observer = anything(watch=lambda netns, napis: 0, reads=lambda name: None)
+        sessions, log = dict[str, Any](), EventLog()
         nics = ServedNics(
-            anything(open=watch), {}, engine, executor,
-            anything(meet=lambda session: None),
-            anything(adopt=lambda nic, rules: None), anything(serve=lambda: None),
-            anything(watch=lambda netns, napis: 0, reads=lambda name: None), anything(),
-            journal, anything(rename=renamed), orders, EventLog(),
+            anything(open=watch), sessions, executor, anything(meet=lambda session: None),
+            anything(adopt=lambda session: None),
+            WatchedQueues(sessions, observer, anything(serve=lambda: None), log),
+            NicRecords(journal, anything(rename=renamed), orders), log,
         )  # fmt: skip
-        nics.adopt = lambda session: None  # type: ignore[method-assign]
 
         async def ends() -> None:
             nics.attach(watch("nic"))

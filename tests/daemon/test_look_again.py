@@ -13,6 +13,7 @@ import pytest
 
 from atfnd.daemon.nics import ServedNics
 from atfnd.daemon.session import NicSession
+from atfnd.daemon.watched_queues import WatchedQueues
 from atfnd.engine.event import Event, TakenUp
 from atfnd.model import Queue
 from atfnd.nic import Nic
@@ -47,14 +48,13 @@ class Bed:
         self.events: list[Event] = []
         arming = anything(confine=lambda session: self.confine(), meet=None)
         executor = anything(know=lambda session: None, take=self.events.append)
-        observer = anything(watch=self._observe)
-        self.log = EventLog()
+        sessions, self.log = {nic.name: self.session}, EventLog()
+        births = anything(serve=lambda: None)
+        queues = WatchedQueues(sessions, anything(watch=self._observe), births, self.log)
         self.nics = ServedNics(
-            anything(), {nic.name: self.session}, anything(), executor, arming, anything(),
-            anything(serve=lambda: None), observer, anything(), anything(), anything(), anything(),
-            self.log,
+            anything(), sessions, executor, arming, anything(check=lambda session: None), queues,
+            anything(), self.log,
         )  # fmt: skip
-        self.nics.check_filters = lambda session: None  # type: ignore[method-assign]
 
     def _observe(self, netns: object, napis: Iterable[int]) -> int:
         self.observed = set(napis)

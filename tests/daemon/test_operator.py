@@ -61,9 +61,8 @@ class Bed:
         nics = anything(
             sessions=self.sessions,
             while_there=lambda session: nullcontext(),
-            check_filters=self._check,
+            filters=anything(check=self._check, adopt=self._noted("adopt")),
             look_again=self._noted("look again"),
-            adopt=self._noted("adopt"),
         )
         executor = anything(
             still=self._noted("still"), take_out=self._take_out,

@@ -1,196 +1,220 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""`PolicyReload` without a daemon: what it tells the other parts when another policy comes."""
+"""`PolicyReload` without a daemon: a policy is read, and brought into force step by step."""
 
 from __future__ import annotations
 
 import asyncio
 import errno
-from collections.abc import Callable
-from contextlib import nullcontext
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
 from atfnd.daemon import reload as reload_module
 from atfnd.daemon.chores import Shortage
 from atfnd.daemon.in_force import InForce
-from atfnd.daemon.reload import Given, PolicyReload
-from atfnd.engine.event import PolicyLoaded, TakenUp
+from atfnd.daemon.reload import PolicyReload
 from atfnd.errors import OperatorError
-from atfnd.model import InterfaceRule, Policy
+from atfnd.model import Policy
 from atfnd.serve.log.event_log import EventLog
-from tests.values import NIC, RULE, flow, key
+from tests.values import RULE
 
 __all__: list[str] = []
 
-ARMS = InterfaceRule("*", "test:1", armed=True, filters_max=None, filters_reserve=0)
-LEAVES = replace(ARMS, armed=False)
-BEFORE = Policy((LEAVES,), (RULE,), "auto", 64, 0, ("before.yaml",))
-AFTER = replace(BEFORE, interfaces=(ARMS,), files=("after.yaml",), web_port=8080)
+BEFORE = Policy((), (RULE,), "auto", 64, 0, ("before.yaml",))
+AFTER = replace(BEFORE, files=("after.yaml",), web_port=8080)
+WRONG = OperatorError("a.yaml:3:1: no such key", "see atfnd check")
 
 
 class Parts:
-    """What stands for the other parts: each call that matters is noted."""
+    """Two steps; the second meets each of `refusals` once. `done` has what was done, in order."""
 
-    def __init__(self, load: Callable[[], Policy], *, armed: bool = False) -> None:
-        part: Any = SimpleNamespace
-        self.reported: list[tuple[object, ...]] = []
+    def __init__(self, *files: Policy | OperatorError) -> None:
+        self.files = list(files)  # one for each time that they are read; the last one stays
+        self.refusals: list[OSError] = []
+        self.done: list[tuple[str, object]] = []
         self.log, self.in_force = EventLog(), InForce(BEFORE)
-        self.births: Callable[[], object] = self._note("births")
-        self.ordered: bool | None = None  # what an operator ordered for the NIC
-        view = replace(NIC, armed=armed)
-        watch = part(view=view, allow=self._note("budget"), arm_on_resume=self._note("later"))
-        session = part(
-            name=NIC.name,
-            view=view,
-            watch=watch,
-            moves=part(use=self._note("moves"), flows=lambda: [key(2)]),
-        )
-        nics = part(
-            sessions={NIC.name: session}, interfaces=part(watch_by=lambda watch: None),
-            each=lambda look: None, while_there=lambda session: nullcontext(),
-        )  # fmt: skip
-        executor = part(
-            decide=self._note("decide", ["commands"]), carry_out=self._note("carry out"),
-            take=self._note("take"), know=None,
-        )  # fmt: skip
-        operator = part(arm_now=self._note("arm"), disarm_now=self._note("disarm"))
+        self.shortages: list[str] = []
+        self.whole = asyncio.Event()  # every step was done
         self.reload = PolicyReload(
-            Given(load, ()), self.in_force, part(flows_to_match=lambda: [flow(1)]), executor, nics,
-            part(know_homes=None),
-            part(forget_unknown=self._note("forget unknown")), part(renew=lambda: self.births()),
-            part(qualify=self._note("qualify")),
-            part(renew=self._note("matching"), of_flow=lambda flow, nic, now_ns: RULE),
-            part(asked=lambda: False), operator, part(armed=lambda name: self.ordered),
-            self._note("page"), self.log, Shortage(self._note("shortage")),
+            self._load, self.in_force, [self._first, self._second], self.log,
+            Shortage(self.shortages.append),
         )  # fmt: skip
-        self.reload.tell_ready = self._note("ready")
+        self.reload.tell_ready = lambda: self.done.append(("ready", self.in_force.refused))
 
-    def _note(self, what: str, answer: Any = None) -> Callable[..., Any]:
-        def called(*given: object) -> Any:
-            self.reported.append((what, *given))
-            return answer
+    def _load(self) -> Policy:
+        found = self.files.pop(0) if len(self.files) > 1 else self.files[0]
+        self.done.append(("read", found))
+        if isinstance(found, OperatorError):
+            raise found
+        return found
 
-        return called
+    def _first(self, policy: Policy) -> None:
+        assert self.in_force.policy is policy
+        self.done.append(("first", policy))
 
-    def words(self) -> list[object]:
-        return [what for what, *_ in self.reported]
+    def _second(self, policy: Policy) -> None:
+        if self.refusals:
+            raise self.refusals.pop()
+        self.done.append(("second", policy))
+        self.whole.set()
 
-    def of(self, what: str) -> tuple[object, ...]:
-        [given] = [given for each, *given in self.reported if each == what]
-        return tuple(given)
+    def kinds(self) -> list[str]:
+        return [event.kind for event in self.log.after(0, 99)]
 
 
-def test_another_policy_is_taken_into_force_by_every_part() -> None:
-    parts = Parts(lambda: AFTER)
+def no_memory() -> OSError:
+    return OSError(errno.ENOMEM, "Cannot allocate memory")
+
+
+async def within(seconds: float, wanted: Awaitable[object]) -> None:
+    await asyncio.wait_for(wanted, seconds)
+
+
+def test_another_policy_is_brought_into_force_step_by_step() -> None:
+    parts = Parts(AFTER)
     assert asyncio.run(parts.reload.reload()) == AFTER
-    assert parts.in_force.policy == AFTER
-    [loaded] = parts.of("decide")
-    assert isinstance(loaded, PolicyLoaded)
-    assert loaded == PolicyLoaded(AFTER, {(flow(1).cookie, key(1)): "rest"}, frozenset({key(2)}))
-    assert (parts.of("moves"), parts.of("page")) == ((AFTER,), (8080,))
-    assert parts.of("take") == (TakenUp(NIC.name),)
-    assert {"matching", "qualify", "births", "forget unknown"} <= {*parts.words()}
-    assert parts.words()[-1] == "ready"
-    assert [event.kind for event in parts.log.after(0, 9)] == ["reloaded"]
+    assert parts.done == [("read", AFTER), ("first", AFTER), ("second", AFTER), ("ready", "")]
+    assert parts.in_force == InForce(AFTER)
+    assert parts.kinds() == ["reloaded"]
 
 
-def test_what_was_decided_is_carried_out_when_the_nics_know_of_the_policy() -> None:
-    """Nothing is written by half of a policy: moves and arming come before."""
-    parts = Parts(lambda: AFTER)
-    asyncio.run(parts.reload.reload())
-    words = parts.words()
-    for before in ("matching", "qualify", "decide", "moves", "arm"):
-        assert words.index(before) < words.index("carry out")
-    assert parts.of("carry out") == (["commands"],)
+def test_a_wrong_policy_changes_nothing_and_the_status_says_so() -> None:
+    parts = Parts(WRONG)
+    with pytest.raises(OperatorError):
+        asyncio.run(parts.reload.reload())
+    assert parts.in_force == InForce(BEFORE, "a.yaml:3:1: no such key")
+    assert parts.done == [("read", WRONG), ("ready", "a.yaml:3:1: no such key")]
+    assert parts.kinds() == ["reload-failed"]
 
 
 def test_where_the_kernel_has_no_room_a_policy_is_taken_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """It did not end the daemon with half of a policy in force."""
+    """It did not end the daemon with half of a policy in force, and whoever asked hears of it."""
     monkeypatch.setattr(reload_module, "_AGAIN_S", 0.01)
-    parts, refusals = Parts(lambda: AFTER), [OSError(errno.ENOMEM, "Cannot allocate memory")]
-    shown = asyncio.Event()
+    parts = Parts(AFTER)
+    parts.refusals = [no_memory(), no_memory()]
 
-    def births() -> None:
-        if refusals:
-            raise refusals.pop()
-        shown.set()
+    async def reload() -> None:
+        with pytest.raises(OperatorError, match="only in part: Cannot allocate memory"):
+            await parts.reload.reload()
+        assert parts.in_force.policy == AFTER
+        await within(30, parts.whole.wait())
 
-    parts.births = births
-
-    async def hung_up() -> None:
-        parts.reload.hangup.set()
-        chores = [*map(asyncio.ensure_future, (parts.reload.hangups(), shown.wait()))]
-        done, _ = await asyncio.wait(chores, timeout=30, return_when=asyncio.FIRST_COMPLETED)
-        assert done == {chores[1]}
-        chores[0].cancel()
-
-    asyncio.run(hung_up())
-    assert [given for what, *given in parts.reported if what == "shortage"] == [
-        ["Cannot allocate memory"]
-    ]
-    assert parts.of("page") == (8080,)
+    asyncio.run(reload())
+    steps = [what for what, _ in parts.done]
+    assert steps == ["read", "first", "ready", "first", "ready", "first", "second", "ready"]
+    assert (parts.shortages, parts.kinds()) == (["Cannot allocate memory"], ["reloaded"])
 
 
-def test_a_wrong_policy_changes_nothing_and_the_status_says_so() -> None:
-    def load() -> Policy:
-        raise OperatorError("a.yaml:3:1: no such key", "see atfnd check")
-
-    parts = Parts(load)
-    with pytest.raises(OperatorError):
-        asyncio.run(parts.reload.reload())
-    assert parts.in_force == InForce(BEFORE, "a.yaml:3:1: no such key")
-    assert parts.words() == ["ready"]
-    assert [event.kind for event in parts.log.after(0, 9)] == ["reload-failed"]
-
-
-@pytest.mark.parametrize(
-    ("armed", "policy", "ordered", "done"),
-    [
-        (False, AFTER, None, ["arm"]),
-        (True, AFTER, None, []),
-        (True, BEFORE, None, ["disarm"]),
-        (False, AFTER, False, []),
-        (True, BEFORE, True, []),
-    ],
-)
-def test_the_policy_arms_and_disarms_where_no_operator_has(
-    *, armed: bool, policy: Policy, ordered: bool | None, done: list[str]
+def test_after_a_shortage_it_is_the_accepted_policy_that_is_brought_into_force(
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    parts = Parts(lambda: policy, armed=armed)
-    parts.ordered = ordered
-    asyncio.run(parts.reload.reload())
-    assert [word for word in parts.words() if word in ("arm", "disarm")] == done
+    """The files may say something wrong by then: half of the accepted policy stayed in force."""
+    monkeypatch.setattr(reload_module, "_AGAIN_S", 0.01)
+    parts = Parts(AFTER, WRONG)
+    parts.refusals = [no_memory()]
+
+    async def reload() -> None:
+        chore = asyncio.ensure_future(parts.reload.hangups())
+        parts.reload.hangup.set()
+        await within(30, parts.whole.wait())
+        chore.cancel()
+
+    asyncio.run(reload())
+    assert ("read", WRONG) not in parts.done
+    assert parts.in_force == InForce(AFTER)
+
+
+def test_a_wrong_policy_meanwhile_does_not_keep_the_accepted_one_from_coming_into_force(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(reload_module, "_AGAIN_S", 0.01)
+    parts = Parts(AFTER, WRONG)
+    parts.refusals = [no_memory()]
+
+    async def reload() -> None:
+        for _ in range(2):
+            with pytest.raises(OperatorError):
+                await parts.reload.reload()
+        await within(30, parts.whole.wait())
+
+    asyncio.run(reload())
+    assert parts.in_force == InForce(AFTER, "a.yaml:3:1: no such key")
+
+
+def test_a_newer_policy_ends_what_was_to_be_done_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else the older one came into force over the newer one."""
+    newer = replace(AFTER, files=("newer.yaml",))
+    parts = Parts(AFTER, newer)
+    parts.refusals = [no_memory()]
+    later: list[Callable[[], None]] = []
+
+    async def reload() -> None:
+        loop = asyncio.get_running_loop()
+        call_later = loop.call_later
+
+        def noted(delay: float, call: Callable[..., object], *args: object) -> asyncio.TimerHandle:
+            made = call_later(delay, call, *args)
+            later.append(lambda: None if made.cancelled() else made._run())
+            return made
+
+        monkeypatch.setattr(loop, "call_later", noted)
+        with pytest.raises(OperatorError):
+            await parts.reload.reload()
+        await parts.reload.reload()
+        for each in later:
+            each()
+
+    asyncio.run(reload())
+    assert len(later) == 1
+    assert parts.in_force.policy == newer
+    assert parts.done[-2:] == [("second", newer), ("ready", "")]
+
+
+def test_at_the_end_nothing_is_done_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reload_module, "_AGAIN_S", 0.0)
+    parts = Parts(AFTER)
+    parts.refusals = [no_memory()]
+
+    async def reload() -> None:
+        with pytest.raises(OperatorError):
+            await parts.reload.reload()
+        parts.reload.close()
+        past = asyncio.Event()
+        asyncio.get_running_loop().call_later(0, past.set)
+        await within(30, past.wait())
+
+    asyncio.run(reload())
+    assert not parts.whole.is_set()
+
+
+def test_what_is_no_shortage_is_a_bug() -> None:
+    parts = Parts(AFTER)
+    parts.refusals = [OSError(errno.EINVAL, "Invalid argument")]
+    with pytest.raises(OSError, match="Invalid argument"):
+        asyncio.run(parts.reload.reload())
+    assert (parts.shortages, parts.kinds()) == ([], [])
 
 
 def test_a_running_daemon_keeps_its_observer() -> None:
-    parts = Parts(lambda: replace(AFTER, observer="sock_diag"))
-    asyncio.run(parts.reload.reload())
-    assert parts.in_force.policy == AFTER
-    assert [event.kind for event in parts.log.after(0, 9)] == ["reload", "reloaded"]
+    parts = Parts(replace(AFTER, observer="sock_diag"))
+    assert asyncio.run(parts.reload.reload()) == AFTER
+    assert ("second", AFTER) in parts.done
+    assert parts.kinds() == ["reload", "reloaded"]
 
 
 def test_a_hangup_reloads_and_a_wrong_policy_does_not_end_that() -> None:
-    mistakes = [OperatorError("wrong", "see")]
-
-    def load() -> Policy:
-        if mistakes:
-            raise mistakes.pop()
-        return AFTER
-
     async def hangups(parts: Parts) -> None:
         task = asyncio.ensure_future(parts.reload.hangups())
         ready = asyncio.Semaphore(0)
         parts.reload.tell_ready = ready.release
         for _ in range(2):
             parts.reload.hangup.set()
-            await ready.acquire()
+            await within(30, ready.acquire())
         task.cancel()
 
-    parts = Parts(load)
+    parts = Parts(WRONG, AFTER)
     asyncio.run(hangups(parts))
-    assert parts.in_force.policy == AFTER
+    assert parts.in_force == InForce(AFTER)

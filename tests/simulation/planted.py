@@ -23,8 +23,8 @@ from unittest import mock
 from atfnd.daemon.arming import Arming
 from atfnd.daemon.cpu_exclusion import CpuExclusion
 from atfnd.daemon.executor import Executor
+from atfnd.daemon.held_filters import HeldFilters
 from atfnd.daemon.moving import Moving
-from atfnd.daemon.nics import ServedNics
 from atfnd.daemon.operator import OperatorCommands
 from atfnd.daemon.session import NicSession
 from atfnd.engine.engine import Engine
@@ -296,7 +296,7 @@ WHOLE: dict[str, Fault] = {
     ),
     "what is there already is disowned": partial(_object, filter, "apply", _disown_what_is_there),
     "claims of what the NIC lost stay": partial(
-        _object, ServedNics, "_release_stale_claims", _nothing
+        _object, HeldFilters, "_release_stale_claims", _nothing
     ),
     "a flow with a filter is taken for one of its entry": partial(
         _object, entries, "_has_filter", lambda flow: False

@@ -16,9 +16,10 @@ from typing import Any, NamedTuple
 
 from atfnd.daemon.chores import Pace
 from atfnd.daemon.cpu_exclusion import CpuExclusion
-from atfnd.daemon.reload import Given, asked
+from atfnd.daemon.interface_rules import Given
 from atfnd.daemon.served import Served
 from atfnd.daemon.supervisor import Supervisor
+from atfnd.daemon.wanted_reports import asked
 from atfnd.engine.engine import Engine
 from atfnd.errors import OperatorError
 from atfnd.model import FlowKey, Match, Restored

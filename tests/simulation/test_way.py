@@ -54,7 +54,7 @@ DRIVERS = "nic/drivers.py"  # a row of the driver table: the simulated NIC behav
 # watched, a filter is tried and must be named first.
 REPORTED = {
     "observe/nics/watch.py -> daemon/nics.py _changed_view",
-    "observe/nics/interfaces.py -> daemon/reload.py watch",
+    "observe/nics/interfaces.py -> daemon/interface_rules.py watch",
     "nic/ethtool/probe.py -> program/journals/filter_journal.py claim",
     "nic/ethtool/probe.py -> program/journals/filter_journal.py release",
 }

@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What the journals say under the name of a NIC: it ends with the NIC, or goes on under a new
+name."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+from atfnd.program.journals.filter_journal import FilterJournal
+from atfnd.program.journals.operator_journal import OperatorJournal
+from atfnd.program.journals.record_file import Unrecorded
+from atfnd.program.journals.undo_journal import UndoJournal
+
+__all__ = ["NicRecords"]
+
+
+class NicRecords:
+    """Of all NICs."""
+
+    def __init__(
+        self, journal: FilterJournal, undo_journal: UndoJournal, operator_journal: OperatorJournal
+    ) -> None:
+        self._journal, self._undo_journal = journal, undo_journal
+        self._operator_journal = operator_journal
+
+    def armed(self, name: str) -> bool | None:
+        """The operator armed or disarmed it. None: neither."""
+        return self._operator_journal.armed(name)
+
+    def paused(self, name: str) -> bool:
+        """The operator paused it."""
+        return self._operator_journal.paused(name)
+
+    def gone(self, name: str) -> None:
+        """Its filters went with it."""
+        for match in list(self._journal.left.get(name, {})):
+            self._journal.release(name, match)
+
+    def renamed(self, old: str, new: str, *, armed: bool) -> None:
+        """What holds for it, `armed` too, goes on to hold under its new name, unless the operator
+        gave an order for that name."""
+        self._journal.rename(old, new)
+        self._undo_journal.rename(old, new)
+        with suppress(Unrecorded):
+            if self._operator_journal.armed(new) is None:
+                self._operator_journal.say("arm" if armed else "disarm", new)
+            if self._operator_journal.paused(old):  # not by a measurement
+                self._operator_journal.say("pause", new)
