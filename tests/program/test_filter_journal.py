@@ -239,10 +239,3 @@ def test_what_is_claimed_while_the_file_is_written_anew_is_in_the_new_file(tmp_p
         claimed.append(match)
     journal.close()
     assert set(FilterJournal(path).left["nic"]) == set(claimed)
-
-
-def test_a_released_match_costs_no_memory(tmp_path: Path) -> None:
-    journal = FilterJournal(tmp_path / "rules.journal")
-    journal.claim("nic", MATCHES[0], 1)
-    journal.release("nic", MATCHES[0])
-    assert journal._queues == {}

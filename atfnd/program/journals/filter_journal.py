@@ -23,7 +23,9 @@ __all__ = ["FilterJournal", "NicClaims"]
 
 FORMAT = Format("rules", 1)
 
-Located = dict[Match, int | None]  # by match: the location, None as long as it is not known
+# The location, None as long as it is not known. Then the queue that the filter may have had before,
+# if it is being turned, and the one it has; without a queue, it is ours on any.
+_Held = tuple[int | None, ...]
 
 
 def _encode(match: Match) -> Record:
@@ -56,9 +58,7 @@ class FilterJournal:
     """
 
     def __init__(self, path: Path) -> None:
-        self._now: dict[str, Located] = {}
-        # The queue it has and the one it may have had before; without an entry, any is ours.
-        self._queues: dict[tuple[str, Match], tuple[int, ...]] = {}
+        self._now: dict[str, dict[Match, _Held]] = {}
         self._file = RecordFile(path, FORMAT, self._take, self._held)
         self.trouble = self._file.trouble()
         self._file.compact(sync=False)
@@ -72,32 +72,29 @@ class FilterJournal:
                 raise ValueError(record)
 
     def _note(self, sign: str, nic: str, match: Match, *rest: Any) -> None:
-        ours, before = self._now.setdefault(nic, {}), self._queues.get((nic, match), ())
+        ours = self._now.setdefault(nic, {})
+        before = ours.get(match, (None,))[1:]
         match sign, rest:
             case "+", [int() | None as queue]:
-                ours[match] = None
-                self._queues[nic, match] = () if queue is None else (queue,)
+                ours[match] = (None,) if queue is None else (None, queue)
             case "@", [int() as location]:
-                ours[match] = location
+                ours[match] = (location, *before)
             case ">", [int() as queue]:
                 if match in ours:
-                    self._queues[nic, match] = (*before[-1:], queue) if before else ()
-                    ours[match] = None
+                    ours[match] = (None, *before[-1:], queue) if before else (None,)
             case "=", [int() | None as location, [*queues]] if all(
                 isinstance(queue, int) for queue in queues
             ):
-                ours[match], self._queues[nic, match] = location, tuple(queues)
+                ours[match] = (location, *queues)
             case "-", []:
                 ours.pop(match, None)
-                self._queues.pop((nic, match), None)
             case _:
                 raise ValueError((sign, *rest))
 
     def _held(self) -> Iterator[Record]:
         for nic, match in [(nic, match) for nic, ours in self._now.items() for match in ours]:
-            if match in self._now.get(nic, {}):
-                queues = self._queues.get((nic, match), ())
-                yield ["=", nic, _encode(match), self._now[nic][match], list(queues)]
+            if held := self._now.get(nic, {}).get(match):
+                yield ["=", nic, _encode(match), held[0], list(held[1:])]
 
     def _append(self, sign: str, nic: str, match: Match, *rest: int | list[int] | None) -> None:
         self._file.append([sign, nic, _encode(match), *rest], sync=False)
@@ -113,9 +110,9 @@ class FilterJournal:
         self._note(sign, nic, match, *rest)
 
     @property
-    def left(self) -> dict[str, Located]:
+    def left(self) -> dict[str, dict[Match, int | None]]:
         """The named matches, by NIC, each with its location, None where that is not known."""
-        return {nic: dict(ours) for nic, ours in self._now.items()}
+        return {nic: {each: held[0] for each, held in o.items()} for nic, o in self._now.items()}
 
     def names(self, nic: str, match: Match | None = None) -> bool:
         """This match is named in this NIC; without one, any is."""
@@ -124,7 +121,7 @@ class FilterJournal:
 
     def location(self, nic: str, match: Match) -> int | None:
         """Its location. None: not known, or the match is not named."""
-        return self._now.get(nic, {}).get(match)
+        return self._now.get(nic, {}).get(match, (None,))[0]
 
     def claim(self, nic: str, match: Match, queue: int | None = None) -> None:
         """Before the insert of a match that is not named: only the one that claims it may release
@@ -153,16 +150,15 @@ class FilterJournal:
             each.location if self.anywhere(nic, each.match) else each.match: each
             for each in sorted(filters, key=lambda each: each.location)
             if each.match in named
-            and named[each.match] in (None, each.location)
-            and each.queue in (self._queues.get((nic, each.match)) or (each.queue,))
+            and named[each.match][0] in (None, each.location)
+            and each.queue in (named[each.match][1:] or (each.queue,))
         }
         return list(found.values())
 
     def anywhere(self, nic: str, match: Match | None) -> bool:
         """Every filter of this match is ours, at any location and on any queue: a probe was begun.
         It is released when the NIC lists none."""
-        held = self._now.get(nic, {})
-        return match in held and held[match] is None and not self._queues.get((nic, match))
+        return match is not None and self._now.get(nic, {}).get(match) == (None,)
 
     def release(self, nic: str, match: Match) -> None:
         """After the delete, after a refused insert that claimed it, or when the filter that is
@@ -175,9 +171,7 @@ class FilterJournal:
 
     def rename(self, old: str, new: str) -> None:
         """An interface has a new name; its filters are now named under that."""
-        for match, location in self._now.pop(old, {}).items():
-            self._now.setdefault(new, {})[match] = location
-            self._queues[new, match] = self._queues.pop((old, match), ())
+        self._now.setdefault(new, {}).update(self._now.pop(old, {}))
         self._file.compact(sync=False)
 
     def close(self) -> None:
