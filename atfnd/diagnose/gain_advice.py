@@ -13,7 +13,7 @@ __all__ = ["Evidence", "advise"]
 LITTLE = 0.05  # of the bytes: less is not worth a daemon that writes
 FULL = 0.9  # of its time a CPU works that cannot take more
 LIGHT = 0.5  # of their time CPUs work, on average, under low load
-FEW_CPUS = 4  # on two it was measured that following does not pay there, on four that it may not
+FEW_CPUS = 4  # chosen: on two it was measured that following may not pay (docs/unpinned.md)
 HALF = 0.5
 
 

@@ -82,7 +82,7 @@ def _compared(figure: Figure, pairs: Sequence[Pair]) -> Compared:
     differences = [a - p for a, p in known]
     low = high = None
     if len(known) > 1:
-        _, low, high = interval(differences, CONFIDENCE)
+        low, high = interval(differences, CONFIDENCE)
     return Compared(
         figure,
         kind.unit,
@@ -101,7 +101,7 @@ def _compared(figure: Figure, pairs: Sequence[Pair]) -> Compared:
 def _judged(differences: Sequence[float], *, more_is_better: bool) -> Effect:
     if len(differences) < LEAST_PAIRS:
         return Effect.UNKNOWN
-    _, low, high = interval(differences, _EACH)
+    low, high = interval(differences, _EACH)
     if low <= 0 <= high:
         return Effect.SAME
     return Effect.BETTER if (low > 0) is more_is_better else Effect.WORSE

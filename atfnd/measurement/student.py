@@ -32,16 +32,16 @@ def quantile(confidence: float, freedom: int) -> float:
     return high
 
 
-def interval(samples: Sequence[float], confidence: float) -> tuple[float, float, float]:
-    """The mean, and the ends of the interval that encloses the true one. ValueError: of fewer than
-    two samples."""
+def interval(samples: Sequence[float], confidence: float) -> tuple[float, float]:
+    """The ends of the interval that encloses the true mean. ValueError: of fewer than two
+    samples."""
     if len(samples) < 2:
         raise ValueError("an interval takes two samples")
     mean = fmean(samples)
     freedom = len(samples) - 1
     variance = math.fsum((each - mean) ** 2 for each in samples) / freedom
     half = quantile(confidence, freedom) * math.sqrt(variance / len(samples))
-    return mean, mean - half, mean + half
+    return mean - half, mean + half
 
 
 def _within(t: float, freedom: int) -> float:

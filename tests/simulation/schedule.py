@@ -124,7 +124,7 @@ WHOLE = frozenset(
 
 
 def whole(seed: int, count: int = 40) -> Plan:
-    """A run of the whole daemon. Every fourth has no fault; every fifth is about the filters of
+    """A run of the whole daemon. Of twenty, three have no fault; every fifth is about filters of
     ports; every tenth about what is under way when an operator says stop; every twentieth about
     interrupts that irqbalance moves; every twentieth about threads with sockets on two NICs, about
     daemons that are killed while they start among programs that write the same settings, and about

@@ -2,8 +2,8 @@
 """What the traffic of one NIC costs: every counter that a measurement compares, at one moment.
 
 Reads the link's statistics and its queues' interrupts in sysfs, /proc (`observe.processes`,
-`observe.machine.softnet`), sock_diag and two tracepoints; changes nothing. What the kernel refuses
-or does not have is None.
+`observe.machine.softnet`), sock_diag and three tracepoints; changes nothing. What the kernel
+refuses or does not have is None.
 """
 
 from __future__ import annotations
