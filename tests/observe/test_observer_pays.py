@@ -61,6 +61,38 @@ def test_short_stays_are_not_reported_however_many_they_are(shared_lab: Lab, wat
     assert seen(observer) == []
 
 
+def test_a_thread_that_comes_back_for_a_short_stay_is_not_reported_again(
+    shared_lab: Lab, watch: Watch
+) -> None:
+    """Even where reports are repeated: a queue would follow the thread back and forth."""
+    observer = watch(shared_lab, worth_packets=1_000_000, report_again_ns=1)
+    pair = directed(shared_lab, shared_lab.tcp_pair)
+    on_cpu(WRONG)
+    lockstep(*pair, times=1)
+    wanders_to(RIGHT)
+    assert seen(observer) == [WRONG]
+    for _ in range(20):
+        for cpu in (RIGHT, WRONG):
+            wanders_to(cpu)
+            lockstep(*pair, times=10)
+    assert seen(observer) == []
+
+
+def test_a_thread_that_has_stayed_is_reported_again(shared_lab: Lab, watch: Watch) -> None:
+    """Whatever its packets are worth: they were asked for once, and have not come."""
+    observer = watch(shared_lab, worth_packets=1_000_000, report_again_ns=1)
+    peer, host = directed(shared_lab, shared_lab.tcp_pair)
+    on_cpu(WRONG)
+    lockstep(peer, host)
+    observer.drain()
+
+    def calls() -> None:  # that do not sleep: a thread that wakes up may be elsewhere
+        for _ in range(3):
+            host.send(b"stayed")
+
+    assert WRONG in stays(WRONG, observer, calls)
+
+
 def test_a_stay_that_has_brought_what_a_move_costs_is_reported(
     shared_lab: Lab, watch: Watch
 ) -> None:

@@ -568,7 +568,8 @@ class WorldObserver:
             if each.reported_cpu != cpu:
                 return True
             belongs = cpu if each.due_cpu is None else each.due_cpu
-            return each.wanders and each.rx_cpu() != belongs
+            came_since = each.since_ns > each.reported_ns
+            return (each.wanders or came_since) and each.rx_cpu() != belongs
 
         away = [each for each in task.sockets if each.flow.talks and counts(each)]
         if socket not in away or (pinned is not None and len(pinned) == 1):

@@ -151,9 +151,11 @@ static __always_inline enum stay judge_stay(struct socket_state *state, __u32 cp
 
 	if (!worth_packets || task->nr_cpus_allowed == 1)
 		return PAYS;
-	if (state->reported_cpu == cpu && !state->wanders)
-		return PAYS;
 	thread = bpf_map_lookup_elem(&threads, &tid);
+	/* It has stayed since it was reported: what was asked for then has not come about. */
+	if (state->reported_cpu == cpu && !state->wanders &&
+	    (!thread || (thread->cpu == cpu && thread->since_ns <= state->reported_ns)))
+		return PAYS;
 	if (!thread) {
 		bpf_map_update_elem(&threads, &tid, &fresh, BPF_NOEXIST);
 		return first ? PAYS : UNPAID;
