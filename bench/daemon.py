@@ -83,10 +83,12 @@ class Daemon:
 
 @contextlib.contextmanager
 def daemon(nic: str, config: str = FOLLOW_TCP, arm: bool = True) -> Iterator[Daemon]:
-    """Run the daemon on `nic` until the `with` ends; it is ready when this yields."""
+    """Run the daemon on `nic` until the `with` ends; it is ready when this yields. `config` says
+    nothing of the daemon itself. At its end it takes its changes back: the next contender starts
+    from the same NIC, with each queue on its own CPU."""
     with tempfile.TemporaryDirectory(prefix="atfnd-bench-") as folder:
         path = Path(folder) / "bench.yaml"
-        path.write_text(config)
+        path.write_text(f"{config}daemon: {{ on_stop: restore }}\n")
         command = [sys.executable, "-m", "atfnd", "run", "--nic", nic]
         command += ["--arm", nic] if arm else []
         command += ["--run-dir", folder, "--config", str(path)]

@@ -18,11 +18,11 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from atfnd.errors import OperatorError
-from bench import locality, ordering, ordering_pace, ordering_report, reaction, rules
+from bench import locality, ordering, ordering_pace, ordering_report, reaction, rules, unpinned
 from bench.ending import ended_in_order
 from bench.machine import Machine, machine
 from bench.report import Report
-from bench.sim_bed import sim_bed, threaded_bed
+from bench.sim_bed import apart_bed, sim_bed, threaded_bed
 from tests.guest import boot
 from tests.guest import machine as emulated
 
@@ -50,6 +50,10 @@ _BENCHES = {
     "ordering-simnic": _Bench(
         partial(ordering.measure, make_bed=threaded_bed, pace=ordering_pace.SIMNIC),
         lambda measured: ordering_report.report(measured["runs"], emulated=True),
+    ),
+    "unpinned-simnic": _Bench(
+        partial(unpinned.measure, make_bed=apart_bed, load=unpinned.SIMNIC),
+        partial(unpinned.report, load=unpinned.SIMNIC),
     ),
 }
 NAMES = tuple(_BENCHES)

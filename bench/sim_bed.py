@@ -10,19 +10,28 @@ believed that a write has taken effect when it returns, and nothing moved strict
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 import socket
 from collections.abc import Iterator
 from pathlib import Path
 
-from atfnd.kernel.interrupts.irq import set_affinity
+from atfnd.kernel.interrupts.irq import actions, set_affinity
 from atfnd.nic import Nic
 from atfnd.nic.driver import open_nic
 from bench.bed import Bed, succeed
 from tests.guest.simpair import HOST, simnic
 from tests.guest.simpair import PEER as THERE
 
-__all__ = ["DEVICE", "TABLE", "interrupts_along", "kernel_filters", "sim_bed", "threaded_bed"]
+__all__ = [
+    "DEVICE",
+    "TABLE",
+    "apart_bed",
+    "interrupts_along",
+    "kernel_filters",
+    "sim_bed",
+    "threaded_bed",
+]
 
 DEVICE, PEER_DEVICE, PEER = "sim0", "sim1", "peer"
 QUEUES = 4
@@ -60,6 +69,20 @@ def sim_bed() -> Iterator[Bed]:
             nic.set_queue_cpu(index, index)
         # no NAPI has a thread here: ports' rules and queues that follow are what `strict` has
         yield _bed(nic, tuple(range(QUEUES)), "strict")
+
+
+@contextlib.contextmanager
+def apart_bed() -> Iterator[Bed]:
+    """Interrupts of three queues on the CPUs 0 to 2, which are for the host's applications. The
+    last CPU is for everything else: the remote host with its interrupts, and atfnd."""
+    *here, there = sorted(os.sched_getaffinity(0))
+    with _pair(len(here)) as nic:
+        for index, cpu in enumerate(here):
+            nic.set_queue_cpu(index, cpu)
+        for irq, name in actions().items():
+            if name.startswith(f"{PEER_DEVICE}-"):
+                set_affinity(irq, {there})
+        yield _bed(nic, tuple(here), "strict", (there,))
 
 
 @contextlib.contextmanager

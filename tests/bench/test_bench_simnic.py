@@ -141,4 +141,5 @@ def test_what_this_machine_says() -> None:
         "locality-simnic",
         "reaction-simnic",
         "ordering-simnic",
+        "unpinned-simnic",
     )

@@ -37,3 +37,14 @@ def test_it_is_judged_by_the_better_rival_in_each_measure() -> None:
         assert [target.met for target in report.targets] == met
         names = [target.what.rsplit(", ", 1)[-1] for target in report.targets[:2]]
         assert names == ["atfnd / rss", "atfnd / rfs"]
+
+
+def test_what_is_emulated_is_judged_by_shares_alone() -> None:
+    rss = Run(FEW.name, "rss", 0.3, 300.0, 1e6, 0.0, 1.0, 0.0)
+    rfs = rss._replace(contender="rfs", read_locality=0.98)
+    ours = rss._replace(contender="atfnd", read_locality=0.94, cpu_ns=9e9, daemon=0.5)
+    report = unpinned.report({"runs": [rss, rfs, ours]}, unpinned.SIMNIC)
+    assert [(target.reached, target.met) for target in report.targets] == [(0.94, False)]
+    assert not any("CPU" in row.what for row in report.rows)
+    better = ours._replace(read_locality=0.96)
+    assert unpinned.report({"runs": [rss, rfs, better]}, unpinned.SIMNIC).targets[0].met
