@@ -1,0 +1,401 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The NICs that are served, without a daemon: they come, cannot be read, get new queues and names,
+and go. What holds for each of them holds on."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from atfnd.daemon.session import NicSession
+from atfnd.engine.event import NicAttached, NicLost, NicRenamed, TakenUp
+from atfnd.model import Match, NicView, SocketUse
+from atfnd.program.journals import record_file
+from atfnd.program.journals.record_file import Unrecorded
+from tests.parts import Parts, parts_of
+from tests.values import key
+
+__all__: list[str] = []
+
+XPS = "xps-cpus:0"
+
+
+@pytest.fixture
+def parts(tmp_path: Path) -> Iterator[Parts]:
+    with parts_of(tmp_path) as built:
+        yield built
+
+
+def in_loop(parts: Parts, *steps: Callable[[], object]) -> None:
+    """Each step in a loop; the sessions that are left are closed."""
+
+    async def run() -> None:
+        for step in steps:
+            step()
+        for session in [*parts.sessions.values()]:
+            parts.served.detach(session)
+        parts.sessions.clear()
+
+    asyncio.run(run())
+
+
+def arrives(parts: Parts, name: str) -> None:
+    parts.nic(name)
+    parts.served.arrivals()
+
+
+def goes(parts: Parts, name: str, new: str | None = None) -> None:
+    """The interface is gone, or has a new name."""
+    nic = parts.nics.pop(name)
+    nic.called = new
+    if new is not None:
+        nic.name = new
+        parts.nics[new] = nic
+
+
+class TestAnArrival:
+    def test_a_nic_that_comes_is_served_and_observed(self, parts: Parts) -> None:
+        views: list[NicView] = []
+
+        def look() -> None:
+            arrives(parts, "eth0")
+            views.append(parts.sessions["eth0"].view)
+            assert set(parts.observer.watched) == {100, 101, 102, 103}
+            assert parts.sessions["eth0"].met
+
+        in_loop(parts, look)
+        assert views[0].armed
+        assert parts.of(NicAttached)[0].view.name == "eth0"
+        assert "attach" in parts.kinds()
+
+    def test_a_nic_that_is_served_already_does_not_come_again(self, parts: Parts) -> None:
+        in_loop(parts, lambda: arrives(parts, "eth0"), parts.served.arrivals)
+        assert len(parts.of(NicAttached)) == 1
+
+    def test_nothing_that_happened_is_no_arrival(self, parts: Parts) -> None:
+        parts.interfaces.changed = set()
+        in_loop(parts, lambda: arrives(parts, "eth0"))
+        assert parts.of(NicAttached) == []
+
+    def test_one_that_cannot_be_watched_is_said(self, parts: Parts) -> None:
+        parts.interfaces.refuses["eth0"] = "it is a bond"
+        in_loop(parts, lambda: arrives(parts, "eth0"))
+        [event] = parts.log.after(0, 9)
+        assert (event.kind, event.why, event.nic) == ("refused", "it is a bond", "eth0")
+
+    @pytest.mark.parametrize("order", ["arm", "disarm"])
+    @pytest.mark.parametrize("by_policy", [True, False])
+    def test_the_last_order_for_a_nic_holds_when_it_comes(
+        self, parts: Parts, order: str, *, by_policy: bool
+    ) -> None:
+        parts.interfaces.armed = by_policy
+        parts.operator_journal.say(order, "eth0")
+        armed: list[bool] = []
+        in_loop(
+            parts,
+            lambda: arrives(parts, "eth0"),
+            lambda: armed.append(parts.sessions["eth0"].view.armed),
+        )
+        assert armed == [order == "arm"]
+        assert (order in parts.kinds()) is (by_policy is not (order == "arm"))
+        assert parts.of(NicAttached)[0].view.armed is (order == "arm")
+
+    def test_a_nic_that_was_paused_comes_paused(self, parts: Parts) -> None:
+        parts.operator_journal.say("pause", "eth0")
+        in_loop(parts, lambda: arrives(parts, "eth0"))
+        view = parts.of(NicAttached)[0].view
+        assert (view.armed, view.paused) == (False, True)
+        assert "pause" in parts.kinds()
+
+    def test_the_engine_hears_of_each_change_of_a_nic(self, parts: Parts) -> None:
+        def look() -> None:
+            arrives(parts, "eth0")
+            parts.sessions["eth0"].watch.allow(7)
+            assert parts.engine.memory.nics["eth0"].view.budget == 7
+
+        in_loop(parts, look)
+
+    def test_queues_that_the_observer_has_no_room_for_are_said_once(self, parts: Parts) -> None:
+        parts.observer.room = 3
+
+        def more() -> None:
+            parts.observer.room = 10
+            arrives(parts, "eth1")
+
+        in_loop(
+            parts,
+            lambda: arrives(parts, "eth0"),
+            lambda: parts.served.look_again(flapped(parts, "eth0")),
+        )
+        assert parts.kinds().count("napis") == 2  # 1, then 5 with those of the past
+        [first, _] = [each for each in parts.log.after(0, 99) if each.kind == "napis"]
+        assert first.what == "1 queues, past or present, are not seen"
+
+    def test_as_many_queues_without_room_as_before_are_no_news(self, parts: Parts) -> None:
+        parts.observer.room = 3
+        in_loop(
+            parts,
+            lambda: arrives(parts, "eth0"),
+            lambda: parts.served.look_again(news_of(parts, "eth0")),
+        )
+        assert parts.kinds().count("napis") == 1
+
+
+def lists(session: NicSession) -> None:
+    """A look that lists its filters."""
+    session.watch.read_filters()
+
+
+def flapped(parts: Parts, name: str) -> NicSession:
+    """It has new queues."""
+    parts.nics[name].napis += 50
+    return parts.sessions[name]
+
+
+def news_of(parts: Parts, name: str) -> NicSession:
+    """Another program has put a queue on another CPU: the same queues are watched."""
+    parts.nics[name].cpus[0] = 5
+    return parts.sessions[name]
+
+
+class TestANicThatCannotBeRead:
+    @pytest.mark.parametrize("code", [errno.EIO, errno.EBUSY, errno.ETIMEDOUT, errno.ENETDOWN])
+    def test_it_is_tried_again_and_said_once_and_others_are_served_on(
+        self, parts: Parts, code: int
+    ) -> None:
+        looked: list[str] = []
+
+        def look(session: NicSession) -> None:
+            session.watch.nic.filters()
+            looked.append(session.name)
+
+        for name in ("a", "b"):
+            parts.serve(name)
+        parts.nics["a"].refuse("filters", code, code)
+        for _ in range(3):
+            parts.served.each(look)
+        assert looked == ["b", "b", "a", "b"]
+        assert parts.kinds().count("unread") == 1
+        assert parts.sessions["a"].unread == ""
+
+    def test_another_reason_is_said_too_and_so_is_the_same_one_later(self, parts: Parts) -> None:
+        parts.serve("a")
+        parts.nics["a"].refuse("filters", errno.EIO, errno.EBUSY, 0, errno.EBUSY)
+        for _ in range(4):
+            parts.served.each(lists)
+        assert parts.kinds().count("unread") == 3
+
+    def test_a_shortage_is_for_the_loop_to_take(self, parts: Parts) -> None:
+        parts.serve("a")
+        parts.nics["a"].refuse("filters", errno.ENOMEM)
+        with pytest.raises(OSError, match="Cannot allocate memory"):
+            parts.served.each(lists)
+        assert parts.kinds() == []
+        assert "a" in parts.sessions
+
+    def test_a_journal_that_cannot_be_written_is_not_the_nic(self, parts: Parts) -> None:
+        parts.serve("a")
+
+        def unrecorded(session: NicSession) -> None:
+            raise Unrecorded(errno.EIO, "Input/output error")
+
+        with pytest.raises(Unrecorded):
+            parts.served.each(unrecorded)
+
+    def test_what_arming_did_not_look_at_is_looked_at_the_next_time(self, parts: Parts) -> None:
+        def arrives_unread() -> None:
+            parts.nic("eth0").refuse("settings", errno.EIO)
+            parts.served.arrivals()
+            assert not parts.sessions["eth0"].met
+            parts.served.reconcile()
+            assert parts.sessions["eth0"].met
+
+        in_loop(parts, arrives_unread)
+        assert parts.kinds().count("unread") == 1
+
+
+class TestANicThatIsGone:
+    @pytest.fixture(autouse=True)
+    def two(self, parts: Parts) -> None:
+        self.parts, self.closed = parts, list[str]()
+        self.match = Match.of(key(1))
+
+    def both(self) -> None:
+        for name in ("a", "b"):
+            arrives(self.parts, name)
+            session = self.parts.sessions[name]
+            close = session.watch.close
+
+            def closed(name: str = name, close: Callable[[], None] = close) -> None:
+                self.closed.append(name)
+                close()
+
+            session.watch.close = closed  # type: ignore[method-assign]
+            self.parts.journal.claim(name, self.match, 1)
+
+    def test_it_is_forgotten_and_the_others_are_served_on(self) -> None:
+        parts, looked = self.parts, list[str]()
+
+        def gone() -> None:
+            goes(parts, "a")
+            parts.served.each(lambda session: looked.append(session.name))
+            assert parts.sessions.keys() == {"b"}
+            assert set(parts.observer.watched) == {200, 201, 202, 203}
+            assert self.closed == ["a"]
+
+        in_loop(parts, self.both, gone)
+        assert looked == ["b"]
+        assert parts.of(NicLost) == [NicLost("a")]
+        assert parts.engine.memory.nics.keys() == {"b"}
+        assert (parts.journal.names("a"), parts.journal.names("b")) == (False, True)
+        assert parts.kinds()[-1] == "gone"
+
+    def test_it_goes_in_the_middle_of_a_look(self) -> None:
+        parts = self.parts
+
+        def gone() -> None:
+            parts.nics["a"].refuse("filters", errno.ENODEV)
+            parts.nics["a"].called = None
+            with parts.served.while_there(parts.sessions["a"]):
+                parts.sessions["a"].watch.read_filters()
+            assert parts.sessions.keys() == {"b"}
+
+        in_loop(parts, self.both, gone)
+
+    def test_its_settings_went_with_it(self) -> None:
+        parts = self.parts
+
+        def gone() -> None:
+            parts.nics["a"].values[XPS] = "f"
+            parts.undo_journal.note("a", "gone", "1")
+            goes(parts, "a")
+            parts.served.each(lambda session: None)
+
+        in_loop(parts, self.both, gone)
+        assert parts.undo_journal.held("a") == {}
+
+    def test_what_is_under_way_ends_with_it(self) -> None:
+        parts = self.parts
+
+        def gone() -> None:
+            session, ended = parts.sessions["a"], list[bool]()
+            moves = parts.writes_at_once(session)
+            moves.close = lambda: ended.append(True)  # type: ignore[method-assign]
+            goes(parts, "a")
+            parts.served.each(lambda session: None)
+            assert ended == [True]
+
+        in_loop(parts, self.both, gone)
+
+    def test_it_comes_back_and_is_served_again(self) -> None:
+        parts = self.parts
+
+        def back() -> None:
+            goes(parts, "a")
+            parts.served.arrivals()
+            assert parts.sessions.keys() == {"b"}
+            arrives(parts, "a")
+            assert parts.sessions.keys() == {"a", "b"}
+
+        in_loop(parts, self.both, back)
+
+
+class TestANewName:
+    def renamed(self, parts: Parts, *before: Callable[[], object]) -> list[NicView]:
+        """`eth0` is served, and is `ren0` now. Returns what it is then."""
+        views: list[NicView] = []
+
+        def rename() -> None:
+            goes(parts, "eth0", "ren0")
+            parts.served.each(lambda session: None)
+            views.extend(session.view for session in parts.sessions.values())
+
+        in_loop(parts, lambda: arrives(parts, "eth0"), *before, rename)
+        return views
+
+    def test_it_is_served_under_its_new_name(self, parts: Parts) -> None:
+        [view] = self.renamed(parts)
+        assert (view.name, view.armed) == ("ren0", True)
+        assert parts.of(NicRenamed) == [NicRenamed("eth0", "ren0")]
+        assert parts.of(NicLost) == []
+        assert parts.engine.memory.nics.keys() == {"ren0"}
+
+    def test_its_filters_and_settings_are_ours_still(self, parts: Parts) -> None:
+        def ours() -> None:
+            parts.journal.claim("eth0", Match.of(key(1)), 1)
+            parts.nics["eth0"].put(3, Match.of(key(1)), 1)
+            parts.nics["eth0"].values[XPS] = "4"
+            parts.undo_journal.note("eth0", XPS, "f")
+            parts.undo_journal.wrote("eth0", XPS, "4")
+            parts.observer.sockets = [SocketUse(1001, key(1), 1, 101, 1, 0)]
+
+        self.renamed(parts, ours)
+        assert parts.undo_journal.held("eth0") == {}
+        assert parts.undo_journal.held("ren0")[XPS].original == "f"
+        assert (parts.journal.names("eth0"), parts.journal.names("ren0")) == (False, True)
+        [flow] = parts.engine.memory.table
+        assert (flow.nic, flow.location, flow.target_queue) == ("ren0", 3, 1)
+        assert parts.observer.adopted.keys() == {1001}
+
+    @pytest.mark.parametrize("armed", [True, False])
+    def test_it_stays_armed_or_not(self, parts: Parts, *, armed: bool) -> None:
+        [view] = self.renamed(parts, lambda: parts.sessions["eth0"].watch.arm(armed))
+        assert view.armed is armed
+        assert parts.operator_journal.armed("ren0") is armed
+
+    def test_a_pause_goes_on_and_so_does_what_its_end_brings_back(self, parts: Parts) -> None:
+        def pause() -> None:
+            parts.sessions["eth0"].watch.pause()
+            parts.operator_journal.say("pause", "eth0")
+
+        [view] = self.renamed(parts, pause)
+        assert (view.armed, view.paused) == (False, True)
+        assert parts.operator_journal.armed("ren0") is True
+
+    def test_a_pause_of_a_measurement_does_not_go_on(self, parts: Parts) -> None:
+        [view] = self.renamed(parts, lambda: parts.sessions["eth0"].watch.pause())
+        assert (view.armed, view.paused) == (True, False)
+
+    def test_an_order_for_the_new_name_counts_more(self, parts: Parts) -> None:
+        parts.operator_journal.say("disarm", "ren0")
+        [view] = self.renamed(parts)
+        assert not view.armed
+
+    def test_a_new_name_that_is_not_wanted_ends_its_service(self, parts: Parts) -> None:
+        parts.interfaces.refuses["ren0"] = "its name is not readable text"
+        assert self.renamed(parts) == []
+        assert parts.of(NicLost) == [NicLost("ren0")]
+        assert parts.engine.memory.nics.keys() == set()
+        assert parts.kinds()[-1] == "refused"
+
+    def test_a_full_disk_does_not_keep_it_from_being_served(
+        self, parts: Parts, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def full() -> None:
+            monkeypatch.setattr(record_file, "_write_whole", no_room)
+
+        def no_room(file: int, text: bytes) -> None:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+        [view] = self.renamed(parts, full)
+        assert view.name == "ren0"
+
+
+class TestALookAgain:
+    def test_new_queues_are_looked_at_again_with_what_waits(self, parts: Parts) -> None:
+        session = parts.serve()
+        parts.served.look_again(session)
+        parts.events.clear()
+        parts.served.look_again(flapped(parts, "nic"))
+        assert parts.of(TakenUp) == [TakenUp("nic")]
+        assert {150, 151, 152, 153} <= set(parts.observer.watched)
+        assert "link" in parts.kinds()
+
+    def test_reconciling_takes_what_no_event_reported(self, parts: Parts) -> None:
+        parts.nic("eth0")
+        in_loop(parts, parts.served.reconcile)
+        assert parts.of(NicAttached)[0].view.name == "eth0"
