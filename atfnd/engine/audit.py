@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Compares the table with what is observed: outcomes, socket audits, rule lists. Pure."""
+"""Compares the table with what is observed: outcomes, socket audits, filter lists. Pure."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _OF_FILTERS = ActionKind.INSERT, ActionKind.REWRITE, ActionKind.DELETE
 
 
 def record(outcome: Outcome, memory: Memory) -> Action | None:
-    """Write the outcome of an action into the flow's entry. Returns a delete for a rule that was
+    """Write the outcome of an action into the flow's entry. Returns a delete for a filter that was
     written after the flow's entry had ended."""
     action, table = outcome.action, memory.table
     made_room = budget.record(outcome, memory)
@@ -60,7 +60,7 @@ def record(outcome: Outcome, memory: Memory) -> Action | None:
         old = action.new if outcome.queue is None else outcome.queue
         return replace(delete, old=old, location=outcome.location)
     if action.kind is ActionKind.DELETE and action.location != flow.location:
-        return None  # it concerns another rule than this entry's
+        return None  # it concerns another filter than this entry's
     if action.kind is ActionKind.DELETE:
         withdrawn = flow.state is FlowState.OBSERVED  # only its filter was to be deleted
         # ENOENT: another program deleted it first; either way it is gone.
@@ -100,7 +100,7 @@ def record(outcome: Outcome, memory: Memory) -> Action | None:
         state = FlowState.OVERFLOW if full else FlowState.WANTED
         memory.overflow += full and flow.state is not FlowState.OVERFLOW
         table.put(replace(flow, state=state, target_queue=None, why=outcome.left))
-    elif outcome.location is None:  # refused, and the old rule is lost
+    elif outcome.location is None:  # refused, and the old filter is lost
         lost = replace(flow, state=FlowState.WANTED, location=None, target_queue=None)
         table.put(replace(lost, moved_ns=outcome.at_ns, why=outcome.left))
         memory.table.defer(flow.key, outcome.at_ns + memory.in_force.hold_down_ns)
@@ -110,11 +110,11 @@ def record(outcome: Outcome, memory: Memory) -> Action | None:
 
 
 def outlived(action: Action, memory: Memory, now_ns: int) -> Outcome | None:
-    """The outcome of an action, at its turn, whose entry has ended or has no rule left to rewrite:
-    nothing is written. None: carry it out.
+    """The outcome of an action, at its turn, whose entry has ended or has no filter left to
+    rewrite: nothing is written. None: carry it out.
 
-    A NIC would take such a rewrite for a new rule, and would keep a rule that no entry knows of.
-    The delete of a rule that no entry has is carried out, whichever flow it was for."""
+    A NIC would take such a rewrite for a new filter, and would keep a filter that no entry knows
+    of. The delete of a filter that no entry has is carried out, whichever flow it was for."""
     key = action.key
     if key is None or action.kind not in _OF_FILTERS:
         return None
@@ -143,7 +143,7 @@ def overtaken(outcome: Outcome, nic: NicView, memory: Memory) -> None:
 
 
 def _without_filter(flow: Flow, why: str, at_ns: int, port: Flow | None) -> Flow:
-    """A flow whose rule made room: its port's rule may lead it where its own did."""
+    """A flow whose filter made room: its port's filter may lead it where its own did."""
     there = port is not None and port.target_queue == flow.target_queue
     state = FlowState.PORT if there else FlowState.OVERFLOW
     target = flow.target_queue if there else None
@@ -296,7 +296,7 @@ def adopt(
     nic: NicView, ours: Sequence[Filter], sockets: Mapping[Match, SocketUse], memory: Memory,
     now_ns: int,
 ) -> tuple[list[Flow], Plan]:  # fmt: skip
-    """Rules an earlier daemon left: those with a living socket become entries, the rest are
+    """Filters an earlier daemon left: those with a living socket become entries, the rest are
     deleted. `sockets` is the inventory by exact match."""
     adopted: list[Flow] = []
     plan: list[Action] = []
@@ -337,7 +337,7 @@ def adopt(
 
 
 def inherit(nic: NicView, action: Action, cookie: int, memory: Memory, now_ns: int) -> Flow | None:
-    """The socket that now has a dead flow's 5-tuple takes over the rule that `action` was to
+    """The socket that now has a dead flow's 5-tuple takes over the filter that `action` was to
     delete. None: it cannot."""
     if action.key is None or action.location is None:
         raise ValueError(f"no filter: {action}")

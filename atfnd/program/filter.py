@@ -22,13 +22,13 @@ _NOTHING_DONE = {
 
 
 def apply(nic: Nic, journal: FilterJournal, action: Action) -> Outcome:
-    """Insert, rewrite or delete one rule. A kernel refusal is an Outcome, never an exception.
+    """Insert, rewrite or delete one filter. A kernel refusal is an Outcome, never an exception.
 
     Reads and writes the NIC's filter table; the journal is written before an insert and after a
     delete, so that at any instant every filter of ours in the NIC is in it. A match that the
     journal names already may be in the NIC: an insert of it first reads all filters there, and what
     it finds of ours is the outcome (EEXIST, with its `location` and `queue`). After a refused
-    rewrite the NIC is asked what it has now: some drivers lose the rule. `location` None: it is
+    rewrite the NIC is asked what it has now: some drivers lose the filter. `location` None: it is
     lost.
     """
     try:
@@ -52,7 +52,7 @@ def apply(nic: Nic, journal: FilterJournal, action: Action) -> Outcome:
 def _after_rewrite(
     nic: Nic, journal: FilterJournal, action: Action, code: int
 ) -> tuple[int, int | None, str]:
-    """The result of a rewrite that was refused: errno, where the rule is, and a description."""
+    """The result of a rewrite that was refused: errno, where the filter is, and a description."""
     refused = f"the NIC refused to change its filter ({os.strerror(code)})"
     if action.location is None or action.key is None:
         raise ValueError(f"a rewrite without a flow or a location: {action}")

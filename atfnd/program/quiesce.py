@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Hold queue B while a rule changes from A to B and A delivers what it still has, in steps. For a
-rule that matches many flows, A is several queues.
+"""Hold queue B while a filter changes from A to B and A delivers what it still has, in steps. For a
+filter that matches many flows, A is several queues.
 
 A queue polled by a thread of its own (threaded NAPI: napi_threaded_poll(), net/core/dev.c) is held
 by keeping its CPU: the thread is confined to one CPU, and there a SCHED_FIFO thread of higher
@@ -9,7 +9,7 @@ has to be put back; the spinner ends by itself, and with this process: B is poll
 happens.
 
 Writes the scheduling of the calling thread, and puts it back (sched(7)); reads that of NAPI
-threads. A rule that takes the NIC longer to write than the limit cannot be written under a hold.
+threads. A filter that takes the NIC longer to write than the limit cannot be written under a hold.
 
 What was considered:
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""How long a NIC takes to write a rule: as measured, each write from call to answer. Pure.
+"""How long a NIC takes to write a filter: as measured, each write from call to answer. Pure.
 
 A hold has to outlast a write. The expected time only decides whether a hold is tried: a write that
 outlasts its hold is noticed. So one write that happened to be slow does not count.

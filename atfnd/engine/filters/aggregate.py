@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""One rule for many flows, where filters are short: for one port (`port_filters`), or for a remote
-prefix or a local address (`prefix_filters`), with all its flows on one queue. Pure.
+"""One filter for many flows, where filters are short: for one port (`port_filters`), or for a
+remote prefix or a local address (`prefix_filters`), with all its flows on one queue. Pure.
 
-The wide rule comes first: it is written where it moves no flow, or only flows that wait for a
-filter and belong to its queue. Then the rules of the flows that it would deliver to the same queue
-are deleted, and no flow changes its queue. A flow that goes elsewhere has a rule of its own, which
-wins. The policy says which flows a wide rule may serve, counting all that it would catch.
+The wide filter comes first: it is written where it moves no flow, or only flows that wait for a
+filter and belong to its queue. Then the filters of the flows that it would deliver to the same
+queue are deleted, and no flow changes its queue. A flow that goes elsewhere has a filter of its
+own, which wins. The policy says which flows a wide filter may serve, counting all that it would
+catch.
 """
 
 from __future__ import annotations
@@ -29,8 +30,8 @@ _SHORT = "leads it there too, and few filters are left"
 
 
 def queue_of_most(flows: Iterable[Flow], nic: NicView, memory: Memory) -> int | None:
-    """The queue that most of these flows have rules to, or wait for a rule to. None: no two flows
-    share one."""
+    """The queue that most of these flows have filters to, or wait for a filter to. None: no two
+    flows share one."""
     rules = Counter(
         flow.target_queue if flow.location is not None else belongs(flow, nic, memory)
         for flow in flows
@@ -48,18 +49,18 @@ def belongs(flow: Flow, nic: NicView, memory: Memory) -> int | None:
 
 
 def saves(port: FlowKey, flows: Iterable[Flow], nic: NicView, memory: Memory) -> bool:
-    """A rule for this port would make other rules needless, or carry flows that wait."""
+    """A filter for this port would make other filters needless, or carry flows that wait."""
     covered = (each for each in flows if covers(port, each.key))
     return queue_of_most(covered, nic, memory) is not None
 
 
 def rests(key: FlowKey, nic: NicView, memory: Memory, now_ns: int) -> bool:
-    """A wide rule that could not be written a moment ago."""
+    """A wide filter that could not be written a moment ago."""
     return now_ns < memory.nics[nic.name].spending.later.get(key, (0, 0))[1]
 
 
 def stranded(nic: NicView, memory: Memory, now_ns: int) -> None:
-    """Flows whose wide rule is gone, or leads elsewhere now, wait for a rule of their own."""
+    """Flows whose wide filter is gone, or leads elsewhere now, wait for a filter of their own."""
     asked = memory.table.inserting(nic.name)
     for flow in (each for each in memory.table.led(nic.name) if each.key not in asked):
         wide = memory.table.covering(flow.key)
@@ -73,8 +74,8 @@ def stranded(nic: NicView, memory: Memory, now_ns: int) -> None:
 def joined(
     key: FlowKey, flows: Iterable[Flow], nic: NicView, memory: Memory, now_ns: int
 ) -> Iterator[Wanted]:
-    """Delete the rules of `flows` that this wide one makes needless, a few in one look; flows that
-    wait for a rule are served by it."""
+    """Delete the filters of `flows` that this wide one makes needless, a few in one look; flows
+    that wait for a filter are served by it."""
     table, port = memory.table, memory.table.get(key)
     if port is None or port.location is None or port.target_queue is None:
         return
@@ -108,14 +109,14 @@ def _what(key: FlowKey) -> str:
 
 
 def _home(flow: Flow, port: Flow, nic: NicView, memory: Memory) -> bool:
-    """Its port's rule leads to its owner's queue: it needs no rule of its own, wherever its thread
-    runs."""
+    """Its port's filter leads to its owner's queue: it needs no filter of its own, wherever its
+    thread runs."""
     home = follow.home(flow, nic, memory)
     return home is not None and home.index == port.target_queue
 
 
 def _joins(flow: Flow, port: Flow, memory: Memory, now_ns: int) -> bool:
-    """It has a rule that leads where its port's rule does, and has not moved lately."""
+    """It has a filter that leads where its port's filter does, and has not moved lately."""
     table = memory.table
     moving = table.due_ns(flow.key) is not None or flow.key in table.rewriting(flow.nic)
     return (

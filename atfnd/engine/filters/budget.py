@@ -62,9 +62,9 @@ _RICHEST, _LOOKED_AT = 4, 64  # tenants to take from, and filters to look at of 
 _PORTS_PERCENT = 50  # of the filters are for the ports of one tenant: a busy port's cannot be taken
 _CLEARLY = 2.0  # times the worth of the flow that has the filter
 _LEAST_BYTES_PER_S = 10_000  # less is not worth the two moves of a swap
-_MOST = 0.75  # start before our share is full: flows that wait would be moved by their port's rule
+_MOST = 0.75  # start before our share is full: their port's filter would move flows that wait
 _HELD_NS = 5_000_000_000  # a flow keeps a filter this long, and waits this long after losing one
-_LATER_NS, _LATEST_NS = 1_000_000_000, 1_024_000_000_000  # a wide rule that was put off
+_LATER_NS, _LATEST_NS = 1_000_000_000, 1_024_000_000_000  # a wide filter that was put off
 _FULL = "the NIC's filter table is full: delivered by RSS"
 _FULL_NS, _FULL_LATEST_NS = 10_000_000_000, 600_000_000_000  # until a full NIC is asked again
 _MEASURED_NS = 1_000_000_000  # at least
@@ -86,7 +86,7 @@ def share(nic: NicView) -> int | None:
 
 
 def short(nic: NicView, memory: Memory) -> bool:
-    """Most of our share is in use, or a flow waits for a filter: rules for many flows would help
+    """Most of our share is in use, or a flow waits for a filter: filters for many flows would help
     (`engine.filters.aggregate`)."""
     room = share(nic)
     if room is not None and memory.table.filters_in(nic.name) >= room * _MOST:
@@ -97,7 +97,7 @@ def short(nic: NicView, memory: Memory) -> bool:
 def no_room(
     nic: NicView, memory: Memory, key: FlowKey, tenants: tuple[Tenant, ...] | None = None
 ) -> str | None:
-    """Why one more filter of ours, for this flow, would be too many; None: it would not. Rules
+    """Why one more filter of ours, for this flow, would be too many; None: it would not. Filters
     about to be inserted count, and so do slots that were cleared for another flow. `tenants` are
     those of a flow that has no entry yet."""
     bound, spending, table = share(nic), memory.nics[nic.name].spending, memory.table
@@ -122,7 +122,7 @@ def no_room(
 def full_share(
     nic: NicView, memory: Memory, key: FlowKey, tenants: tuple[Tenant, ...] | None = None
 ) -> str | None:
-    """Why one more rule for this flow would exceed the share of its user or control group, though
+    """Why one more filter for this flow would exceed the share of its user or control group, though
     nothing else wants it; None: it would not. `tenants` as for `no_room`."""
     flow, bound = memory.table.get(key), share(nic)
     if tenants is None:
@@ -173,9 +173,9 @@ def _held(nic: NicView, memory: Memory) -> Counter[Tenant]:
 
 
 def make_room(flow: Flow, nic: NicView, memory: Memory) -> Plan:
-    """A rule to delete for a flow that found no filter left. It comes from the tenant that has more
-    than its share. None, if none has, or if it is a port's: that is deleted at the next look at
-    ports, and `promised`."""
+    """A filter to delete for a flow that found no filter left. It comes from the tenant that has
+    more than its share. None, if none has, or if it is a port's: that is deleted at the next look
+    at ports, and `promised`."""
     table, swaps = memory.table, memory.table.swaps(nic.name)
     if not nic.armed or nic.method is not SteeringMethod.FILTERS or flow.key in swaps.values():
         return ()
@@ -205,13 +205,13 @@ def make_room(flow: Flow, nic: NicView, memory: Memory) -> Plan:
 
 
 def promised(flow: Flow, memory: Memory) -> bool:
-    """A rule goes for this flow that found no filter left."""
+    """A filter goes for this flow that found no filter left."""
     return flow.key in memory.table.swaps(flow.nic).values()
 
 
 def ask(action: Action, memory: Memory) -> None:
-    """A rule is about to be written; this holds until `record` or `ended`, or until another action
-    is asked for. A new rule takes a slot now."""
+    """A filter is about to be written; this holds until `record` or `ended`, or until another
+    action is asked for. A new filter takes a slot now."""
     if action.key is not None and action.kind in (ActionKind.INSERT, ActionKind.REWRITE):
         memory.table.ask(action)
         if action.kind is ActionKind.INSERT:
@@ -219,7 +219,7 @@ def ask(action: Action, memory: Memory) -> None:
 
 
 def record(outcome: Outcome, memory: Memory) -> bool:
-    """Count the outcome of an action. True: a rule was deleted to make room, and its flow lives
+    """Count the outcome of an action. True: a filter was deleted to make room, and its flow lives
     on."""
     action, spending = outcome.action, memory.nics[outcome.action.nic].spending
     if action.key is None:
@@ -273,7 +273,7 @@ def dropped(nic: str, memory: Memory) -> None:
 
 
 def put_off(key: FlowKey, nic: str, memory: Memory, now_ns: int) -> None:
-    """A rule for many flows could not be written: it is not tried again for a while, longer each
+    """A filter for many flows could not be written: it is not tried again for a while, longer each
     time, and no filter is taken for it."""
     spending = memory.nics[nic].spending
     spending.later[key] = _later(spending.later.get(key, (0, 0))[0], now_ns)
@@ -364,8 +364,8 @@ def weigh(nic: NicView, topology: Topology, rss: RssOf, memory: Memory, now_ns: 
 
 
 def _forget_wide(nic: str, memory: Memory, now_ns: int) -> None:
-    """What is remembered of rules for many flows ends with the port's listeners, or a while after a
-    prefix was last tried."""
+    """What is remembered of filters for many flows ends with the port's listeners, or a while after
+    a prefix was last tried."""
     known, table = memory.nics[nic], memory.table
     ports = () if known.listeners is None else known.listeners.sockets
 
@@ -379,8 +379,8 @@ def _forget_wide(nic: str, memory: Memory, now_ns: int) -> None:
 
 
 def swaps(nic: NicView, memory: Memory, now_ns: int) -> Plan:
-    """After `weigh`, and after the free slots were used: rules to delete, each for the flow that is
-    to get its slot."""
+    """After `weigh`, and after the free slots were used: filters to delete, each for the flow that
+    is to get its slot."""
     spending = memory.nics[nic.name].spending
     if not nic.armed or nic.method is not SteeringMethod.FILTERS:
         return ()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The connections of a port, and what a rule for it would do to them. Pure."""
+"""The connections of a port, and what a filter for it would do to them. Pure."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["accepted", "by_place", "going", "moves", "queue_of", "rivalled", "wa
 
 
 def rivalled(key: FlowKey, listeners: Listeners, memory: Memory) -> bool:
-    """The rules of two ports match a connection: it is not known which of them wins."""
+    """The filters of two ports match a connection: it is not known which of them wins."""
     return any(memory.table.get(each) is not None for each in listeners.neighbours(key))
 
 
@@ -27,7 +27,7 @@ def waits_for(key: FlowKey, queue: int, nic: NicView, memory: Memory) -> bool:
 
 
 def moves(port: FlowKey, queue: int | None, use: SocketUse, nic: NicView, memory: Memory) -> bool:
-    """A connection of a port has no rule of its own, and does not come through `queue`."""
+    """A connection of a port has no filter of its own, and does not come through `queue`."""
     own = memory.table.get(use.key)
     if not covers(port, use.key) or (own is not None and own.location is not None):
         return False
@@ -36,7 +36,7 @@ def moves(port: FlowKey, queue: int | None, use: SocketUse, nic: NicView, memory
 
 
 def going(port: FlowKey, flows: Iterable[Flow], nic: NicView, memory: Memory) -> bool:
-    """The rule of one of these connections is about to be deleted: it goes where that was decided
+    """The filter of one of these connections is about to be deleted: it goes where that was decided
     to send it."""
     swaps = memory.table.swaps(nic.name)
     return any(flow.key in swaps and covers(port, flow.key) for flow in flows)

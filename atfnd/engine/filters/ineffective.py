@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Ineffective filters: the NIC lists a rule and delivers its flow elsewhere. Pure.
+"""Ineffective filters: the NIC lists a filter and delivers its flow elsewhere. Pure.
 
 After a reset some drivers list filters that the hardware does not have any more (idpf:
-reference/drivers.md), so we trust a rule only if its flow is observed on its queue. Two audits in a
-row with traffic on another queue make it ineffective: it is deleted and inserted anew, a bounded
+reference/drivers.md), so we trust a filter only if its flow is observed on its queue. Two audits in
+a row with traffic on another queue make it ineffective: it is deleted and inserted anew, a bounded
 number of times, and then left alone. Only TCP flows prove it: a socket that sends receives
 acknowledgements, while a UDP socket may send for long and receive nothing.
 """
@@ -21,11 +21,11 @@ __all__ = ["ineffective"]
 
 _LOOKS = 2  # audits in a row that saw it elsewhere
 _ATTEMPTS = 3
-_YOUNG_NS = 1_000_000_000  # a rule that moved since may not have been observed yet
+_YOUNG_NS = 1_000_000_000  # a filter that moved since may not have been observed yet
 
 
 def ineffective(nics: Mapping[str, NicView], memory: Memory, now_ns: int) -> Plan:
-    """After `check_sockets`: rules to write anew. A flow whose rule has no effect after three
+    """After `check_sockets`: filters to write anew. A flow whose filter has no effect after three
     attempts becomes MANUAL; its filter stays, and is deleted with the flow."""
     plan: list[Action] = []
     manual: list[Flow] = []

@@ -29,7 +29,7 @@ class ServedPort(NamedTuple):
 
 
 class Asked(NamedTuple):
-    """A port's rule must be deleted."""
+    """A port's filter must be deleted."""
 
     at_ns: int
     queue: int | None  # that it leads to
@@ -43,16 +43,16 @@ class Listeners:
     sockets: dict[FlowKey, dict[int, Listening]] = field(default_factory=dict)  # by cookie
     closed_ns: dict[FlowKey, int] = field(default_factory=dict)  # the last listener
     asked: dict[FlowKey, Asked] = field(default_factory=dict)  # for the end of its filter
-    why_not: dict[FlowKey, str] = field(default_factory=dict)  # it has no rule, or an old one
-    unwanted: set[FlowKey] = field(default_factory=set)  # by a new policy: their rules go
+    why_not: dict[FlowKey, str] = field(default_factory=dict)  # it has no filter, or an old one
+    unwanted: set[FlowKey] = field(default_factory=set)  # by a new policy: their filters go
     readers: dict[FlowKey, Readers] = field(default_factory=dict)  # of the connections of a port
-    carrying: set[FlowKey] = field(default_factory=set)  # their rules deliver connections
+    carrying: set[FlowKey] = field(default_factory=set)  # their filters deliver connections
     _at: dict[Place, dict[FlowKey, None]] = field(default_factory=dict)  # `sockets`, `closed_ns`
     _keys: dict[int, dict[FlowKey, None]] = field(default_factory=dict)  # by cookie
     _alone: dict[int, dict[tuple[FlowKey, int], None]] = field(default_factory=dict)  # by pid
 
     def opened(self, event: Listening, table: FlowTable) -> None:
-        """A socket listens. A rule that an earlier listener left serves it."""
+        """A socket listens. A filter that an earlier listener left serves it."""
         self.sockets.setdefault(event.key, {})[event.cookie] = event
         self.closed_ns.pop(event.key, None)
         self._at.setdefault(place_of(event.key), {})[event.key] = None
@@ -152,7 +152,7 @@ class Listeners:
             self.closed_ns.setdefault(key, now_ns)
 
     def forget(self, key: FlowKey) -> None:
-        """Forget of a port without a rule why the rule was to go and, if no socket listens, its
+        """Forget of a port without a filter why the filter was to go and, if no socket listens, its
         readers."""
         for known in (self.closed_ns, self.asked, self.why_not):
             known.pop(key, None)

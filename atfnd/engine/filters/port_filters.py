@@ -1,18 +1,18 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""One rule for a listening port, so that its connections are born on their owner's queue. Pure.
+"""One filter for a listening port, so that its connections are born on their owner's queue. Pure.
 
-A port's rule is an entry of the Flow-to-Core table whose key is open to any remote, and `steer`
-leaves it alone. It is written only when that moves no live connection: each has an exact rule of
+A port's filter is an entry of the Flow-to-Core table whose key is open to any remote, and `steer`
+leaves it alone. It is written only when that moves no live connection: each has an exact filter of
 its own, which wins, or comes through that queue already. It stays as long as the listener does, and
 then until no connection is left that it delivers. To lead it to another owner's queue is a rewrite,
 which the machine of the moves may be able to prove.
 
-A connection that is being established while the rule is written may have data in both queues:
+A connection that is being established while the filter is written may have data in both queues:
 `exposed` finds it, by the queue that its ACK came through. The same holds for deleting the rule of
 a port that still listens, because another policy does not want it, because several threads read
 its connections (`readers`), or because a user with fewer filters needs one (`budget`).
 
-A port has a rule only where one thread serves it. Until somebody has read a connection, that is
+A port has a filter only where one thread serves it. Until somebody has read a connection, that is
 known only of a process that is alone: it has one thread, and has not forked since it listens.
 """
 
@@ -60,7 +60,7 @@ __all__ = ["RuleOf", "asks", "exposed", "forget_closed", "look", "wanted_again"]
 
 _LINGER_NS = 10_000_000_000  # a server that restarts listens again
 _FAR_NS = 1_000_000_000  # until then a write is over
-_PINNED = 16  # connections that one look gives a rule of their own, so that their port's may go
+_PINNED = 16  # connections that one look gives a filter of their own, so that their port's may go
 _ASKED_NS = 5_000_000_000  # a delete takes a second, if it is not deferred
 _UNWANTED = "the policy has no rule for its connections any more"
 
@@ -76,7 +76,7 @@ class _Server(NamedTuple):
 
 
 class _No(Exception):
-    """Why a port has no rule, or not the one it should have."""
+    """Why a port has no filter, or not the one it should have."""
 
 
 class _NoRoom(_No):
@@ -159,7 +159,7 @@ def look(
 
 
 def forget_closed(nic: str, listeners: Listeners, memory: Memory) -> None:
-    """On a NIC that is not armed, a port is forgotten with its last listener, unless a rule of it
+    """On a NIC that is not armed, a port is forgotten with its last listener, unless a filter of it
     is still in the NIC."""
     for key in list(listeners.closed_ns):
         entry = memory.table.get(key)
@@ -170,8 +170,8 @@ def forget_closed(nic: str, listeners: Listeners, memory: Memory) -> None:
 
 
 def wanted_again(event: Listening, listeners: Listeners, memory: Memory) -> tuple[Wanted, ...]:
-    """A port listens again whose rule is about to be deleted: the delete is revoked. The same goes
-    for a rule for another address that serves the port as well."""
+    """A port listens again whose filter is about to be deleted: the delete is revoked. The same
+    goes for a filter for another address that serves the port as well."""
     births = []
     for key in [each for each in listeners.asked if overlap(each, event.key)]:
         del listeners.asked[key]
@@ -188,10 +188,10 @@ def wanted_again(event: Listening, listeners: Listeners, memory: Memory) -> tupl
 def exposed(
     event: Accepted, nic: NicView, listeners: Listeners | None, memory: Memory
 ) -> list[FlowKey]:
-    """The ports whose rule this connection may have crossed on its way. Either their rule was
-    written meanwhile: its ACK came through another queue. Or their rule is still to be written, and
-    that would move it, whichever queue its ACK came through. Or their rule is deleted, or about to
-    be, and its ACK came through the rule's queue."""
+    """The ports whose filter this connection may have crossed on its way. Either their filter was
+    written meanwhile: its ACK came through another queue. Or their filter is still to be written,
+    and that would move it, whichever queue its ACK came through. Or their filter is deleted, or
+    about to be, and its ACK came through the filter's queue."""
     own, through = memory.table.get(event.key), queue_of(event.napi_id, nic)
     if own is not None and own.location is not None:
         return []
@@ -302,7 +302,7 @@ def _placed(
     port: Flow, queue: int, order: Mode, nic: NicView, flows: Iterable[Flow],
     live: Iterable[SocketUse], short: bool, memory: Memory, now_ns: int,
 ) -> list[Wanted]:  # fmt: skip
-    """Lead a port's rule to this queue, if it does not go there. _No: it may not be written now."""
+    """Lead a port's filter to this queue, if it does not go there. _No: not to be written now."""
     every = None if nic.rss is None else frozenset(nic.rss.table)
     old = port.target_queue
     if port.nic != nic.name or port.state is FlowState.MANUAL:
@@ -366,7 +366,7 @@ def _ended(
     why: str = "its port has no listener any more",
 ) -> Iterator[Wanted]:  # fmt: skip
     """Its filter is not wanted any more, and goes with the last connection that it delivers. While
-    a socket listens there may be no last one. So each connection gets a rule of its own for the
+    a socket listens there may be no last one. So each connection gets a filter of its own for the
     queue that it has, and a connection that arrives before the delete is written puts the delete
     off: that is a birth, too."""
     entry = memory.table.get(key)
@@ -406,7 +406,7 @@ def _ended(
 
 
 def _pinned(use: SocketUse, port: Flow, memory: Memory, now_ns: int) -> Flow:
-    """A connection that must keep the queue of its port's rule when that is gone."""
+    """A connection that must keep the queue of its port's filter when that is gone."""
     why = f"it keeps queue {port.target_queue}, while the filter of its port is deleted"
     known = memory.table.get(use.key)
     if known is not None:

@@ -1,21 +1,21 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""One rule for the flows of a remote prefix, or of a local address, that go to one queue. Pure.
+"""One filter for the flows of a remote prefix, or of a local address, that go to one queue. Pure.
 
 Where filters are short (`aggregate`), flows of one owner and one rule of the policy are looked at
 together: by local port, by remote port, or by address alone; the longest prefix that all have in
-common, and where that would take a flow that goes elsewhere, each half of them. A prefix rule
+common, and where that would take a flow that goes elsewhere, each half of them. A prefix filter
 is such a prefix, as an entry of the Flow-to-Core table. It is written only where
 
 - the policy has one rule for whatever may come by it, and it is that of these flows;
-- every socket there is has a rule of its own, or comes through that queue, or waits for a filter
+- every socket there is has a filter of its own, or comes through that queue, or waits for a filter
   and belongs to it;
-- it overlaps no rule that leads elsewhere, ours or not: which of two rules wins is known only if
-  one names a whole 5-tuple;
+- it overlaps no filter that leads elsewhere, ours or not: which of two filters wins is known only
+  if one names a whole 5-tuple;
 - the NIC was shown to take a filter of this shape.
 
 A flow that arrives meanwhile may have data in any ring of RSS: all of them must drain, under a hold
-of the new one. A prefix rule goes when no flow comes by it any more, or another rule leads to the
-same queue.
+of the new one. A prefix filter goes when no flow comes by it any more, or another filter leads to
+the same queue.
 """
 
 from __future__ import annotations
@@ -46,14 +46,14 @@ from atfnd.move.event import Wanted
 
 __all__ = ["Listened", "RuleOf", "anyone_at", "look", "wanted"]
 
-_A_LOOK = 4  # rules in one look
+_A_LOOK = 4  # filters in one look
 _TRIED = 64  # prefixes in one look
 _UNUSED_NS = 10_000_000_000
 _STEP = {4: 8, 6: 16}  # bits that prefixes are rounded down to, so that neighbours fit in
 _LEAST = {4: 8, 6: 16}  # bits of a prefix
 
 RuleOf = Callable[[FlowKey], FlowRule | None]  # the one policy rule for a wide key
-Listened = Callable[[FlowKey], bool]  # a rule for its port serves it, or may
+Listened = Callable[[FlowKey], bool]  # a filter for its port serves it, or may
 
 
 class _Found(NamedTuple):
@@ -93,7 +93,7 @@ def look(
 
 
 def anyone_at(wide: FlowKey, uses: Sequence[SocketUse], memory: Memory) -> bool:
-    """Some socket comes by this prefix rule, or may."""
+    """Some socket comes by this prefix filter, or may."""
     return any(_served(wide, use.key, memory) for use in uses)
 
 
@@ -101,7 +101,7 @@ def _kept(
     wide: Flow, nic: NicView, rule_of: RuleOf, uses: Sequence[SocketUse], memory: Memory,
     short: bool, now_ns: int,
 ) -> Iterator[Wanted]:  # fmt: skip
-    """A prefix rule that exists: the rules it makes needless go, and later itself."""
+    """A prefix filter that exists: the filters it makes needless go, and later itself."""
     record = memory.table.record(wide.key)
     assert record is not None
     if wide.location is None:
@@ -178,7 +178,7 @@ def _rank(found: _Found) -> tuple[int, bool, int, FlowKey]:
 
 
 def _joins(flow: Flow, nic: NicView, listened: Listened, memory: Memory) -> int | None:
-    """The queue of a flow that might come by a prefix rule: it has a rule, or waits for one."""
+    """The queue of a flow that might come by a prefix filter: it has a filter, or waits for one."""
     key, table = flow.key, memory.table
     if flow.nic != nic.name or key.wide or not key.remote_port or not any(key.local):
         return None
@@ -237,12 +237,12 @@ def _fits(
     key: FlowKey, policy: str, queue: int, nic: NicView, rule_of: RuleOf, sockets: Unfiltered,
     memory: Memory,
 ) -> bool:  # fmt: skip
-    """A rule for this prefix, to this queue, is right for every flow that may come by it."""
+    """A filter for this prefix, to this queue, is right for every flow that may come by it."""
     if memory.table.get(key) is not None or not nic.caps.takes(Match.of(key)):
         return False
     swaps = memory.table.swaps(nic.name)
     if memory.table.full() or any(covers(key, each) for each in swaps):
-        return False  # the rule of one is about to go, to where it was decided to
+        return False  # the filter of one is about to go, to where it was decided to
     rule = rule_of(key)
     if rule is None or rule.name != policy:
         return False

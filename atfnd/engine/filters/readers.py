@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Which threads read the connections of a listening port: one, or several. Pure.
 
-A rule for a port brings all its connections to one queue. Where several threads read them, as the
+A filter for a port brings all its connections to one queue. Where several threads read them, as the
 workers of a server with one listening socket do, it would bring all the work to one CPU. A port
 counts as served by several threads once two are seen to read within ten seconds, and until only one
 has been seen to read for a minute. A port that is not used keeps its state.

@@ -15,7 +15,7 @@ __all__ = ["due", "keys", "note", "record"]
 
 
 def note(delete: Action, memory: Memory) -> None:
-    """A rule was written, or found, that no entry has (`audit.record`): its delete is asked for
+    """A filter was written, or found, that no entry has (`audit.record`): its delete is asked for
     until it is done."""
     memory.nics[delete.nic].strays[delete.key] = delete
 
@@ -23,8 +23,8 @@ def note(delete: Action, memory: Memory) -> None:
 def due(
     memory: Memory, moving: Callable[[FlowKey], bool], lives: Callable[[str, FlowKey], bool]
 ) -> Plan:
-    """Deletes to be carried out now. If the flow has an entry with a rule, the delete is dropped:
-    that is the rule. Packets of a flow that `lives` on a NIC keep their order; the rule of a
+    """Deletes to be carried out now. If the flow has an entry with a filter, the delete is dropped:
+    that is the filter. Packets of a flow that `lives` on a NIC keep their order; the filter of a
     dead one goes at once."""
     plan: list[Action] = []
     for nic, delete in _every(memory):

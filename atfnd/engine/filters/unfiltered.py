@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Flows without a rule of their own: which of them a rule for many would catch. Pure."""
+"""Flows without a filter of their own: which of them a filter for many would catch. Pure."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["Unfiltered"]
 
 
 class _Socket(NamedTuple):
-    """Flows that a prefix rule would catch, and that should go to `queue` (None: to none)."""
+    """Flows that a prefix filter would catch, and that should go to `queue` (None: to none)."""
 
     key: FlowKey
     queue: int | None
@@ -26,7 +26,7 @@ class _Socket(NamedTuple):
 
 
 class Unfiltered:
-    """All flows that have no rule of their own."""
+    """All flows that have no filter of their own."""
 
     def __init__(self, nic: NicView, uses: Sequence[SocketUse], memory: Memory) -> None:
         queues = {queue.napi_id: queue.index for queue in nic.queues if queue.napi_id is not None}
@@ -47,7 +47,7 @@ class Unfiltered:
             some.sort(key=lambda each: each.key.remote)
 
     def overlapping(self, wide: FlowKey) -> Iterator[_Socket]:
-        """Those whose packets a rule for this prefix would catch."""
+        """Those whose packets a filter for this prefix would catch."""
         some = self._whole.get((wide.protocol, wide.family), [])
         prefix, first = bits(wide), wide.remote
         at = bisect_left(some, first, key=lambda each: each.key.remote) if prefix else 0
@@ -66,7 +66,7 @@ def _of_use(use: SocketUse, queues: dict[int, int], nic: NicView, memory: Memory
 
 
 def _of_flow(flow: Flow, at: int | None, nic: NicView, memory: Memory) -> _Socket | None:
-    """None: its own rule wins, as it names a whole 5-tuple."""
+    """None: its own filter wins, as it names a whole 5-tuple."""
     if flow.location is not None:
         open_end = flow.key.protocol == Protocol.UDP and not flow.key.remote_port
         return _Socket(flow.key, flow.target_queue, flow.rule_name) if open_end else None

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Flows that we open, placed before data can come. Pure.
 
-Data needs our ACK, which needs the answer to our SYN: a rule written before the answer comes is
+Data needs our ACK, which needs the answer to our SYN: a filter written before the answer comes is
 written before any data is classified. Whether there is time for that is predicted (`distance`); a
 connect to an unknown remote is left to RSS, and its flow is moved later if that is worth it. So is
 one that its user's or control group's share of the moves does not allow.
@@ -87,9 +87,9 @@ def connecting(
 
 
 def again(event: Connecting, nic: NicView, rule: FlowRule, memory: Memory, now_ns: int) -> bool:
-    """A thread connects from a port that has a rule to that remote. The socket that the rule was
-    for is gone, whether or not its end was reported, and the rule now belongs to this one; if it
-    leads to the wrong queue, it is moved as any other. False: there is no such rule."""
+    """A thread connects from a port that has a filter to that remote. The socket that the filter
+    was for is gone, whether or not its end was reported, and the filter now belongs to this one; if
+    it leads to the wrong queue, it is moved as any other. False: there is no such filter."""
     old = memory.table.get(event.key)
     if old is None or old.location is None or old.nic != nic.name or old.cookie == event.cookie:
         return False
@@ -105,7 +105,7 @@ def again(event: Connecting, nic: NicView, rule: FlowRule, memory: Memory, now_n
 
 
 def unborn(key: FlowKey, memory: Memory) -> None:
-    """The rule was not in time (its move was deferred or refused): forget the flow. Its first use
+    """The filter was not in time (its move was deferred or refused): forget the flow. Its first use
     reports it, as any flow."""
     flow = memory.table.get(key)
     if flow is not None and flow.location is None:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """How far away a remote is: the shortest time that a handshake with it took. Pure; bounded.
 
-A prediction, not a bound: a path may become shorter. It says whether a rule can be in time; whether
-the rule was in time is observed afterwards.
+A prediction, not a bound: a path may become shorter. It says whether a filter can be in time;
+whether the filter was in time is observed afterwards.
 """
 
 from __future__ import annotations

@@ -66,10 +66,10 @@ def t_delete_in_force_ns(t_delete_ns: int, entries: int, capacity: int) -> int:
 
 
 class Elsewhere(NamedTuple):
-    """A flow with a rule that was observed on another queue than that of the rule."""
+    """A flow with a filter that was observed on another queue than that of the filter."""
 
     bytes: int  # at the last look
-    looks: int  # with traffic, since the rule was last written
+    looks: int  # with traffic, since the filter was last written
     attempts: int  # to write it anew
 
 
@@ -132,7 +132,7 @@ class FlowPending:
     planned: bool = False  # its entry of the indirection table is looked at in the next plan
     weight: Weight | None = None
     rss: tuple[int, int | None] | None = None  # RSS's queue, by the RSS of this number
-    unused_ns: int | None = None  # of a prefix rule: since then no flow has come by it
+    unused_ns: int | None = None  # of a prefix filter: since then no flow has come by it
 
     def __deepcopy__(self, memo: dict[int, object]) -> FlowPending:
         """The one that all share stays that one."""
@@ -173,18 +173,18 @@ class _OfNic:
 
     flows: int = 0
     count: int = 0  # of filters
-    led_to: dict[int, _Keys] = field(default_factory=dict)  # rules, by queue
-    steered: _Keys = field(default_factory=dict)  # with a rule
+    led_to: dict[int, _Keys] = field(default_factory=dict)  # filters, by queue
+    steered: _Keys = field(default_factory=dict)  # with a filter
     waiting: _Keys = field(default_factory=dict)  # for one
-    led: _Keys = field(default_factory=dict)  # by a rule for many flows
-    aimless: _Keys = field(default_factory=dict)  # without a rule, or a target CPU
-    astray: _Keys = field(default_factory=dict)  # their rule leads elsewhere
-    adopted: _Keys = field(default_factory=dict)  # with a rule of an earlier run
+    led: _Keys = field(default_factory=dict)  # by a filter for many flows
+    aimless: _Keys = field(default_factory=dict)  # without a filter, or a target CPU
+    astray: _Keys = field(default_factory=dict)  # their filter leads elsewhere
+    adopted: _Keys = field(default_factory=dict)  # with a filter of an earlier run
     filters: dict[Tenant, _Keys] = field(default_factory=dict)  # flows with one
     listens: Counter[Tenant] = field(default_factory=Counter)  # entries of ports
     inserting: dict[FlowKey, Action] = field(default_factory=dict)  # asked for
     rewriting: dict[FlowKey, Action] = field(default_factory=dict)  # the same
-    swaps: dict[FlowKey, FlowKey | None] = field(default_factory=dict)  # whose rule goes, for which
+    swaps: dict[FlowKey, FlowKey | None] = field(default_factory=dict)  # whose filter, for which
     promised: _Keys = field(default_factory=dict)
     planned: _Keys = field(default_factory=dict)
     hashed: dict[int | None, _Keys] = field(default_factory=dict)  # by entry
@@ -199,8 +199,8 @@ def waits(flow: Flow) -> bool:
 
 
 def _astray(flow: Flow) -> bool:
-    """It has a rule, and was last seen on another queue than that of the rule. Only TCP flows prove
-    that the rule is without effect (`filters.ineffective`)."""
+    """It has a filter, and was last seen on another queue than that of the filter. Only TCP flows
+    prove that the filter is without effect (`filters.ineffective`)."""
     return (
         flow.rx_queue != flow.target_queue
         and flow.rx_queue is not None
@@ -616,7 +616,7 @@ class FlowTable:
         return len(self._nics.get(nic, _NO_NIC).led_to.get(queue, ()))
 
     def filters_in(self, nic: str) -> int:
-        """How many rules this NIC holds for us."""
+        """How many filters this NIC holds for us."""
         return self._nics.get(nic, _NO_NIC).count
 
     def filters_of(self, nic: str) -> Mapping[Tenant, Collection[FlowKey]]:
@@ -637,35 +637,35 @@ class FlowTable:
         return self._flows(self._nics.get(nic, _NO_NIC).waiting)
 
     def led(self, nic: str) -> list[Flow]:
-        """The flows of a NIC without a rule of their own that a rule for many flows leads."""
+        """The flows of a NIC without a filter of their own that a filter for many flows leads."""
         return self._flows(self._nics.get(nic, _NO_NIC).led)
 
     def astray(self) -> list[Flow]:
-        """The flows that were last seen on another queue than that of their rule."""
+        """The flows that were last seen on another queue than that of their filter."""
         return [flow for of in self._nics.values() for flow in self._flows(of.astray)]
 
     def led_to(self, nic: str, queue: int) -> list[Flow]:
-        """The flows whose rule points to this queue, and ports and prefixes whose does."""
+        """The flows whose filter points to this queue, and ports and prefixes whose does."""
         return self._flows(self._nics.get(nic, _NO_NIC).led_to.get(queue, ()))
 
     def aimless(self, nic: str) -> list[Flow]:
-        """The flows of a NIC that have no rule, or no CPU that they should come to."""
+        """The flows of a NIC that have no filter, or no CPU that they should come to."""
         return self._flows(self._nics.get(nic, _NO_NIC).aimless)
 
     def adopted(self, nic: str) -> list[Flow]:
-        """The flows of a NIC whose rule is of an earlier run."""
+        """The flows of a NIC whose filter is of an earlier run."""
         return self._flows(self._nics.get(nic, _NO_NIC).adopted)
 
     def steered(self, nic: str) -> list[Flow]:
-        """Flows with a rule in this NIC."""
+        """Flows with a filter in this NIC."""
         return self._flows(self._nics.get(nic, _NO_NIC).steered)
 
     def _flows(self, keys: Iterable[FlowKey]) -> list[Flow]:
         return [flow for key in keys if (flow := self.get(key)) is not None]
 
     def covering(self, key: FlowKey) -> Flow | None:
-        """The entry of the rule that delivers a flow without one of its own, a port's or a
-        prefix's: the flow comes through the queue of that rule, not through that of RSS."""
+        """The entry of the filter that delivers a flow without one of its own, a port's or a
+        prefix's: the flow comes through the queue of that filter, not through that of RSS."""
         entries = (*self.ports_of(key), *self._prefixes_of(key))
         return next((entry for entry in entries if entry.location is not None), None)
 
@@ -678,7 +678,7 @@ class FlowTable:
         return self.ports(nic) + self.prefix_filters(nic)
 
     def ports(self, nic: str) -> list[Flow]:
-        """The entries of ports, with a rule or without one yet."""
+        """The entries of ports, with a filter or without one yet."""
         return [entry for entry in self.every_port() if entry.nic == nic]
 
     def every_port(self) -> list[Flow]:
@@ -693,7 +693,7 @@ class FlowTable:
                 yield entry
 
     def ports_of(self, key: FlowKey) -> Iterator[Flow]:
-        """The entries of ports that a connection belongs to, with a rule or without one yet."""
+        """The entries of ports that a connection belongs to, with a filter or without one yet."""
         if not self._ports or key.protocol != Protocol.TCP or key.listens:
             return
         anyone = bytes(len(key.remote))
