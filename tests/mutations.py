@@ -1347,7 +1347,7 @@ MUTATIONS = [
         ('    if path == "/":\n', "    if False:\n"),
     ),
     *_of(
-        "engine/plan.py", "buckets auto",
+        "engine/plan.py", "buckets auto steer",
         ("armed = replace(nic, armed=True, manual", "armed = replace(nic, manual"),
         ("manual=nic.manual if nic.armed else frozenset())", "manual=nic.manual)"),
         ("manual=nic.manual if nic.armed else frozenset())", "manual=frozenset())"),

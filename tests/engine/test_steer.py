@@ -6,12 +6,14 @@ from __future__ import annotations
 import errno
 from dataclasses import replace
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from atfnd.engine import audit
 from atfnd.engine.filters import budget
 from atfnd.engine.placement import steer
+from atfnd.engine.plan import copy_of, foreseen
 from atfnd.engine.table import retire
 from atfnd.engine.table.flow_table import FlowTable
 from atfnd.engine.table.memory import Memory
@@ -233,6 +235,18 @@ def test_a_filter_that_somebody_changed_is_left_alone_until_armed_again() -> Non
     assert steer.seen(seen(1, 2), NIC, RULE, known, 10_000) == ()
     assert steer.take_up(NIC, known, 10_000) == ()
     assert len(steer.take_up(NIC, known, 10_000, manual=True)) == 1
+
+
+@pytest.mark.parametrize(("armed", "writes"), [(True, 0), (False, 1)])
+def test_only_of_a_nic_that_is_not_armed_a_changed_filter_is_foreseen_to_be_ours_again(
+    armed: bool, writes: int
+) -> None:
+    known = memory()
+    steered(known)
+    audit.check_filters(NIC, [Filter(7, Match.of(key(1)), queue=2)], known, 2)
+    nic = replace(NIC, armed=armed)
+    plan = foreseen(nic, Topology(()), copy_of(known, "nic"), known.table, 10 * HOLD_NS)
+    assert sum(each.key == key(1) for each in plan) == writes
 
 
 def test_an_idle_flow_ages_out_and_a_used_one_does_not() -> None:
