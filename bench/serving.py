@@ -22,7 +22,6 @@ from pathlib import Path
 from typing import cast
 
 from atfnd.daemon.changes import ChangeLog
-from atfnd.daemon.cpu_exclusion import CpuExclusion
 from atfnd.daemon.in_force import InForce
 from atfnd.daemon.reporter import Reporter
 from atfnd.engine.engine import Engine
@@ -106,8 +105,8 @@ def shown(flows: int) -> Source:
         engine.memory.table.put(flow)
     in_force = InForce(policy)
     changes = ChangeLog(EventLog(), {}, in_force)
-    observer, nobody = cast(Observer, _NoObserver()), cast(CpuExclusion, None)
-    reporter = Reporter(engine, {}, observer, "a bench", in_force, changes, nobody, CpuWatch().read)
+    observer = cast(Observer, _NoObserver())
+    reporter = Reporter(engine, {}, observer, "a bench", in_force, changes, CpuWatch().read)
     return cast(Source, _Shown(reporter, policy))
 
 

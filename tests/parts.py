@@ -17,7 +17,6 @@ from typing import Any, cast
 
 from atfnd.daemon.arming import Arming
 from atfnd.daemon.changes import ChangeLog
-from atfnd.daemon.cpu_exclusion import CpuExclusion
 from atfnd.daemon.executor import Executor
 from atfnd.daemon.handshakes import BirthReader
 from atfnd.daemon.held_filters import HeldFilters
@@ -268,8 +267,7 @@ class Parts:
         )  # fmt: skip
         self.sockets = SocketReader(
             self.engine, self.executor, self.sessions, self.observer, self.matching, self.births,
-            self.recorder, CpuExclusion(self.executor, self.undo_journal, self.log), cpus,
-            self.in_force, self.log,
+            self.recorder, cpus, self.in_force, self.log,
         )  # fmt: skip
         self.arming = Arming(
             self.engine, self.executor, self.sessions, self.undo_journal, cpus, self.in_force,

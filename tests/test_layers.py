@@ -225,20 +225,27 @@ def names_of_two(sources: Sources) -> list[str]:
 
 # What the engine knows is changed by `Engine.handle` alone, which the executor alone calls. The
 # daemon may read it, ask these questions of it, and hand a part of it to these: all change nothing.
-ENGINE, FEEDS_ENGINE = {"engine", "handshakes", "memory"}, "daemon/executor.py"
-ENGINE_TYPES = {"Balancers", "Engine", "FlowTable", "Handshakes", "Memory", "NicMemory", "Trials"}
+ENGINE, FEEDS_ENGINE = {"engine", "exclusion", "handshakes", "memory"}, "daemon/executor.py"
+ENGINE_TYPES = {
+    "Balancers",
+    "Engine",
+    "Exclusion",
+    "FlowTable",
+    "Handshakes",
+    "Memory",
+    "NicMemory",
+    "Trials",
+}
 QUESTIONS = {
-    "anyone_at", "by_state", "deferred", "flows_to_match", "get", "has_births", "items",
-    "keys", "knows_flows", "may_have_moved", "may_share", "next_due_ns", "outlived", "planned",
-    "ports_to_judge",
-    "ports_to_match", "pressing", "filters_in", "shared_ports", "slots", "standing", "steered",
-    "steering", "threads",
-    "tried", "values", "why_no_port",
+    "anyone_at", "by_state", "deferred", "filters_in", "findings", "flows_to_match",
+    "get", "has_births", "items", "keys", "knows_flows", "may_have_moved", "may_share",
+    "next_due_ns", "outlived", "planned", "ports_to_judge", "ports_to_match", "pressing", "report",
+    "shared_ports", "slots", "standing", "steered", "steering", "threads", "tried", "values",
+    "why_no_port",
 }  # fmt: skip
 READERS = {
     "Agenda", "Balancing", "Joined", "OperatorCommands", "Status", "auto.said", "copy_of",
-    "cpu_exclusion.look", "dict", "len", "list", "listeners", "matching.again",
-    "t_delete_in_force_ns",
+    "dict", "len", "list", "listeners", "matching.again", "t_delete_in_force_ns",
 }  # fmt: skip
 
 

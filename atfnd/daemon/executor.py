@@ -27,7 +27,9 @@ from atfnd.engine.command import (
     Expect,
     Forget,
     ForgetBan,
+    ForgetCpuset,
     KeepFilter,
+    LeaveCpuset,
     Log,
     LookAtStrays,
     ReleaseClaim,
@@ -35,10 +37,12 @@ from atfnd.engine.command import (
     ReportOutcome,
     TakeOut,
     TellMoves,
+    WriteCpuset,
     WriteSettings,
 )
 from atfnd.engine.engine import Engine
 from atfnd.engine.event import (
+    CpusetWritten,
     Event,
     HeirFound,
     MovesDropped,
@@ -63,6 +67,7 @@ from atfnd.program.actuator import apply
 from atfnd.program.balance import BALANCER
 from atfnd.program.cpuset import CGROUPS, Cpusets
 from atfnd.program.journals.filter_journal import FilterJournal
+from atfnd.program.journals.record_file import Unrecorded
 from atfnd.program.journals.undo_journal import UndoJournal
 from atfnd.program.setting import Undone
 
@@ -112,12 +117,15 @@ class Executor:
             Expect: self._expect,
             Forget: self._forget,
             ForgetBan: self._forget_ban,
+            ForgetCpuset: self._forget_cpuset,
+            LeaveCpuset: self._leave_cpuset,
             Log: self._log,
             LookAtStrays: self._look_at_strays,
             ReleaseClaim: self._release_claim,
             ReportEnd: self._report_end,
             ReportOutcome: self._report_outcome,
             TellMoves: self._tell_moves,
+            WriteCpuset: self._write_cpuset,
             WriteSettings: self._write_settings,
         }
 
@@ -338,6 +346,21 @@ class Executor:
 
     def _forget(self, command: Forget) -> Iterable[Event]:
         self._observer.forget(command.cookies)
+        return ()
+
+    def _write_cpuset(self, command: WriteCpuset) -> Iterable[Event]:
+        try:
+            outcome = self.write_cpuset(command.action)
+        except Unrecorded as refusal:
+            return (CpusetWritten(command.action, 0, refusal.strerror),)
+        return (CpusetWritten(command.action, outcome.errno),)
+
+    def _leave_cpuset(self, command: LeaveCpuset) -> Iterable[Event]:
+        self._undo_journal.leave_alone(CGROUPS, command.setting)
+        return ()
+
+    def _forget_cpuset(self, command: ForgetCpuset) -> Iterable[Event]:
+        self._undo_journal.forget(CGROUPS, command.setting)
         return ()
 
     def _confirm_ban(self, command: ConfirmBan) -> Iterable[Event]:

@@ -15,7 +15,7 @@ from atfnd.daemon.arming import Arming
 from atfnd.daemon.cpu_exclusion import CpuExclusion
 from atfnd.daemon.executor import Executor, UndoPermit
 from atfnd.daemon.nics import ServedNics
-from atfnd.daemon.session import NicSession, views_of
+from atfnd.daemon.session import NicSession
 from atfnd.engine.event import TakenUp
 from atfnd.engine.table.flow_table import FlowTable
 from atfnd.errors import OperatorError
@@ -237,7 +237,7 @@ class OperatorCommands:
     def _release_cgroups(self) -> list[Restored]:
         """Give cgroups back the CPUs that no armed NIC asks for any more."""
         before = self._undo_journal.held(CGROUPS).keys()
-        refused = self._cpu_exclusion.pause(views_of(self._nics.sessions))
+        refused = self._cpu_exclusion.pause()
         back = before - self._undo_journal.held(CGROUPS).keys()
         done = [Restored(CGROUPS, name, 0, "is as it was, or another program's") for name in back]
         return [*done, *(Restored(CGROUPS, name, errno.EPERM, "is left") for name in refused)]

@@ -18,7 +18,6 @@ from typing import overload
 
 from atfnd import __version__
 from atfnd.daemon.changes import ChangeLog
-from atfnd.daemon.cpu_exclusion import CpuExclusion
 from atfnd.daemon.cpu_times import CpuTimeReader
 from atfnd.daemon.glance import glance
 from atfnd.daemon.in_force import InForce
@@ -68,12 +67,12 @@ class Reporter:
         observer_why: str,
         in_force: InForce,
         changes: ChangeLog,
-        cpu_exclusion: CpuExclusion,
         topology: Callable[[], Topology],
     ) -> None:
         self.memory, self._sessions = engine.memory, sessions
+        self._exclusion = engine.exclusion
         self._observer, self._observer_why = observer, observer_why
-        self._in_force, self._changes, self._cpu_exclusion = in_force, changes, cpu_exclusion
+        self._in_force, self._changes = in_force, changes
         self.topology, self._cpu_times = topology, CpuTimeReader()
         self._since_wall_s, self._since_ns = time.time(), time.monotonic_ns()
         self.punctuality, self.notify = Punctuality(), Notify()
@@ -201,7 +200,7 @@ class Reporter:
             if at >= len(table):
                 break
         known, now_ns = copy_of(self.memory, nic), time.monotonic_ns()
-        deferred, more = self.memory.table.deferred(), tuple(self._cpu_exclusion.planned(nic))
+        deferred, more = self.memory.table.deferred(), self._exclusion.planned(nic)
         return await asyncio.to_thread(planned, view, cpus, known, flows, now_ns, deferred, more)
 
     def cpu_time(self) -> tuple[CpuTime, Sequence[NapiTime]]:
@@ -227,7 +226,7 @@ class Reporter:
             status = self.status()
             observer = status.observer, status.observer_why
             findings += examine_machine(around, observer, self._sessions)
-            findings += self._cpu_exclusion.findings()
+            findings += self._exclusion.findings()
         return views, findings
 
     def events(self, after_seq: int, limit: int) -> Sequence[Event]:
@@ -238,7 +237,7 @@ class Reporter:
         """As `serve.Source.remarks`."""
         tried, kept_off = (
             auto.said(flow, self.memory, time.monotonic_ns()),
-            self._cpu_exclusion.report(flow),
+            self._exclusion.report(flow),
         )
         found = (None if tried is None else f"{tried}.", kept_off, not_pinned(flow))
         return tuple(each for each in found if each is not None)

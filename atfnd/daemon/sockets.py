@@ -8,7 +8,6 @@ import asyncio
 import time
 from collections.abc import Iterator, Sequence
 
-from atfnd.daemon.cpu_exclusion import CpuExclusion
 from atfnd.daemon.cpusets import cpusets_of
 from atfnd.daemon.executor import Executor
 from atfnd.daemon.handshakes import BirthReader
@@ -52,14 +51,13 @@ class SocketReader:
         matching: Matching,
         births: BirthReader,
         recorder: Recorder,
-        cpu_exclusion: CpuExclusion,
         cpus: CpuWatch,
         in_force: InForce,
         log: EventLog,
     ) -> None:
         self._engine, self._executor, self._sessions = engine, executor, sessions
         self._observer, self._matching, self._births = observer, matching, births
-        self._recorder, self._cpu_exclusion, self._cpus = recorder, cpu_exclusion, cpus
+        self._recorder, self._cpus = recorder, cpus
         self._in_force, self._log = in_force, log
         self._turns, self._lost = Turns(), 0
         self._turn: asyncio.TimerHandle | None = None  # the next one
@@ -130,7 +128,6 @@ class SocketReader:
         rule = self._matching.seen(event, watch.view, now_ns)
         if groups := self._matching.groups(event.thread, now_ns):
             self._observer.learn(*groups)
-        self._cpu_exclusion.seen(event.thread, rule, name)
         cpusets = cpusets_of(event.thread, rule, self._in_force.policy)
         self._executor.take(SocketReported(name, event, rule, rss.cpu if rss else None, cpusets))
 

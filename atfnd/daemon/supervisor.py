@@ -32,7 +32,7 @@ from atfnd.daemon.recording import Recorder
 from atfnd.daemon.reload import PolicyReload, Step
 from atfnd.daemon.reporter import Reporter
 from atfnd.daemon.served import Served
-from atfnd.daemon.session import NicSession, Sessions, moving, views_of
+from atfnd.daemon.session import NicSession, Sessions, moving
 from atfnd.daemon.sockets import SocketReader
 from atfnd.daemon.surveying import Surveying
 from atfnd.daemon.trying import Trying
@@ -81,13 +81,13 @@ class Supervisor:
             engine, sessions, observer, journal, undo_journal, changes, in_force
         )
         executor.take(CpusRead(cpus.known()))
-        self._cpu_exclusion = cpu_exclusion = CpuExclusion(executor, undo_journal, log)
+        self._cpu_exclusion = cpu_exclusion = CpuExclusion(executor, undo_journal)
         recorder = Recorder(engine, sessions, observer, cpus)
         self._births = births = BirthReader(
             engine, executor, sessions, observer, matching, recorder, in_force, log
         )
         self._sockets = sockets = SocketReader(
-            engine, executor, sessions, observer, matching, births, recorder, cpu_exclusion, cpus,
+            engine, executor, sessions, observer, matching, births, recorder, cpus,
             in_force, log,
         )  # fmt: skip
         self._arming = arming = Arming(
@@ -116,7 +116,7 @@ class Supervisor:
         )
         operator.end_measurement = measuring.end
         self._reporter = reporter = Reporter(
-            engine, sessions, observer, observer_why, in_force, changes, cpu_exclusion,
+            engine, sessions, observer, observer_why, in_force, changes,
             arming.read_cpus,
         )  # fmt: skip
         reporter.resyncs = lambda: sockets.resyncs
@@ -231,7 +231,8 @@ class Supervisor:
         chores += [self._arming.balancing.keep(), self.page.keep()]
         chores += map(rounds.regularly, looks)
         chores.append(rounds.regularly(self._trying.look, self._trying.pressing))
-        chores.append(rounds.regularly(self._exclude, self._cpu_exclusion.pressing))
+        pressing = lambda: self._engine.exclusion.pressing()  # noqa: E731
+        chores.append(rounds.regularly(self._cpu_exclusion.look, pressing))
         if self._observer.poll_interval_s() is not None:
             chores.append(self._poll(rounds.part()))
         return [bugs(loop, self._shortage), *map(asyncio.ensure_future, chores)]
@@ -278,7 +279,3 @@ class Supervisor:
         """Carry out moves that are due, and turn indirection entries whose flows wait."""
         self._executor.take(Tick())
         self._nics.each(self._arming.turn)
-
-    def _exclude(self) -> None:
-        table = self._engine.memory.table
-        self._cpu_exclusion.look(self._in_force.policy, table, views_of(self._sessions))

@@ -22,18 +22,25 @@ __all__ = [
     "FindListeners",
     "Forget",
     "ForgetBan",
+    "ForgetCpuset",
     "KeepFilter",
+    "LeaveCpuset",
     "Log",
     "LookAtInterrupts",
     "LookAtPorts",
     "LookAtStrays",
+    "PutBackCpuset",
     "ReadBalancer",
+    "ReadCgroup",
+    "ReadCpusets",
+    "ReadProcesses",
     "ReleaseClaim",
     "ReportEnd",
     "ReportOutcome",
     "TakeOut",
     "TellMoves",
     "WatchAccepts",
+    "WriteCpuset",
     "WriteSettings",
     "actions_of",
 ]
@@ -163,6 +170,51 @@ class LookAtInterrupts(NamedTuple):
     irqs: frozenset[int]
 
 
+class ReadProcesses(NamedTuple):
+    """A `ProcessesRead` of these is wanted."""
+
+    pids: frozenset[int]
+
+
+class ReadCgroup(NamedTuple):
+    """A `CgroupRead` is wanted. `pins`: with what its threads pinned themselves to; `commands`:
+    with the command lines of its processes."""
+
+    path: str
+    pins: bool
+    commands: bool
+
+
+class ReadCpusets(NamedTuple):
+    """A `CpusetsRead` is wanted."""
+
+
+class WriteCpuset(NamedTuple):
+    """Set the CPUs of a cgroup, if the NIC of this action is armed. A `CpusetWritten` is wanted
+    then."""
+
+    action: Action
+
+
+class PutBackCpuset(NamedTuple):
+    """Give a cgroup back the CPUs that it had. If it keeps ours, a `CpusetKept` is wanted."""
+
+    setting: str
+    why: str
+
+
+class LeaveCpuset(NamedTuple):
+    """The journal notes that another program has written this over our value."""
+
+    setting: str
+
+
+class ForgetCpuset(NamedTuple):
+    """The journal drops the cpuset of a cgroup that is gone."""
+
+    setting: str
+
+
 class ReleaseClaim(NamedTuple):
     """The journal drops a filter that the NIC does not hold, or that belongs to another program."""
 
@@ -196,7 +248,8 @@ Command = (
     Begin | TellMoves | Expect | Adopt | Forget | WatchAccepts | LookAtPorts | FindListeners
     | LookAtStrays | ReleaseClaim | ReportOutcome | ReportEnd | Log | WriteSettings
     | KeepFilter | TakeOut | CountAsOurs | ReadBalancer | AskBalancer | ConfirmBan | ForgetBan
-    | LookAtInterrupts
+    | LookAtInterrupts | ReadProcesses | ReadCgroup | ReadCpusets | WriteCpuset | PutBackCpuset
+    | LeaveCpuset | ForgetCpuset
 )  # fmt: skip
 
 

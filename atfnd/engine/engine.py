@@ -45,13 +45,20 @@ from atfnd.engine.event import (
     BirthsDetached,
     BirthsHeard,
     BirthsLost,
+    CgroupRead,
     CpusChanged,
+    CpusetKept,
+    CpusetsRead,
+    CpusetWritten,
     CpusRead,
     EntriesDue,
     EntriesLeftAlone,
     EntriesLooked,
     EntriesWritten,
     Event,
+    ExclusionDue,
+    ExclusionEnded,
+    ExclusionTriedAgain,
     FiltersLeft,
     FiltersListed,
     HeirFound,
@@ -72,6 +79,7 @@ from atfnd.engine.event import (
     PortsJudged,
     PortsLooked,
     PrefixesLooked,
+    ProcessesRead,
     QueuesLooked,
     QueuesLoosened,
     RemainsDue,
@@ -94,6 +102,7 @@ from atfnd.engine.filters.lost import lost
 from atfnd.engine.handshake import birth
 from atfnd.engine.handshake.handshake import Handshakes, keeps_order_from_birth, listeners, ordered
 from atfnd.engine.indirection import entries
+from atfnd.engine.ownership.exclusion import Exclusion
 from atfnd.engine.ownership.follow import arrived, followed
 from atfnd.engine.placement import queues, steer
 from atfnd.engine.placement.auto import applications
@@ -155,7 +164,7 @@ class Engine:
 
     def __init__(self, memory: Memory) -> None:
         self.memory = memory
-        self.handshakes = Handshakes()
+        self.handshakes, self.exclusion = Handshakes(), Exclusion()
         self._rule_of_many = RulesOfMany()
         self._heirs: dict[int, int] = {}  # sockets that take over the filter of a closed one: CPU
         self._audited: set[int] = set()  # living sockets that had an entry at the last audit
@@ -317,6 +326,33 @@ class Engine:
             self._say(CountAsOurs(nic.name, tuple(ours)))
             self._say(WriteSettings(queues.confine(nic.name, ours.values(), why)))
 
+    # ---- CPUs that cpusets exclude
+
+    def _exclusion_due(self, event: ExclusionDue, now_ns: int) -> None:
+        rules, flows = self.memory.in_force.by_name, self.memory.table
+        self._commands += self.exclusion.due(event.held, rules, flows)
+
+    def _processes_read(self, event: ProcessesRead, now_ns: int) -> None:
+        self._commands += self.exclusion.processes(event, self.views)
+
+    def _cgroup_read(self, event: CgroupRead, now_ns: int) -> None:
+        self._commands += self.exclusion.cgroup(event, self.views)
+
+    def _cpuset_written(self, event: CpusetWritten, now_ns: int) -> None:
+        self.exclusion.written(*event)
+
+    def _cpuset_kept(self, event: CpusetKept, now_ns: int) -> None:
+        self.exclusion.kept(event.setting)
+
+    def _cpusets_read(self, event: CpusetsRead, now_ns: int) -> None:
+        self._commands += self.exclusion.cpusets(event.ours, event.theirs, self.views)
+
+    def _exclusion_ended(self, event: ExclusionEnded, now_ns: int) -> None:
+        self._commands += self.exclusion.ended(event.held, self.views)
+
+    def _exclusion_tried_again(self, event: ExclusionTriedAgain, now_ns: int) -> None:
+        self.exclusion.try_again()
+
     # ---- irqbalance
 
     def _balancers_found(self, event: BalancersFound, now_ns: int) -> None:
@@ -362,6 +398,7 @@ class Engine:
     def _socket_reported(self, event: SocketReported, now_ns: int) -> None:
         nic, seen, memory = self.memory.nics[event.nic].view, event.seen, self.memory
         memory.cpusets.update(event.cpusets)
+        self.exclusion.seen(seen.thread, event.rule, event.nic)
         self._begin(steer.seen(seen, nic, event.rule, memory, now_ns, event.rss_cpu))
         if memory.in_force.elsewhere:
             cpu = belongs(seen, event.rule, memory)

@@ -18,14 +18,17 @@ from atfnd.model import (
     Action,
     Bans,
     Born,
+    Cgroup,
     Filter,
     Flow,
     FlowKey,
     FlowRule,
+    HeldCpuset,
     Listening,
     NicView,
     Outcome,
     Policy,
+    Process,
     Rss,
     SocketSeen,
     SocketUse,
@@ -44,13 +47,20 @@ __all__ = [
     "BirthsDetached",
     "BirthsHeard",
     "BirthsLost",
+    "CgroupRead",
     "CpusChanged",
     "CpusRead",
+    "CpusetKept",
+    "CpusetWritten",
+    "CpusetsRead",
     "EntriesDue",
     "EntriesLeftAlone",
     "EntriesLooked",
     "EntriesWritten",
     "Event",
+    "ExclusionDue",
+    "ExclusionEnded",
+    "ExclusionTriedAgain",
     "FiltersLeft",
     "FiltersListed",
     "HeirFound",
@@ -70,6 +80,7 @@ __all__ = [
     "PortsJudged",
     "PortsLooked",
     "PrefixesLooked",
+    "ProcessesRead",
     "QueuesLooked",
     "QueuesLoosened",
     "RemainsDue",
@@ -270,6 +281,68 @@ class OriginalsRead(NamedTuple):
     originals: Mapping[str, str]
 
 
+class ExclusionDue(NamedTuple):
+    """It is time to look at the cpusets of applications that rules keep off CPUs. `held`: the
+    settings that the journal says are ours."""
+
+    held: Set[str]
+
+
+class ProcessesRead(NamedTuple):
+    """Of each process that is there: when it was started, and the path of its cgroup (None: it has
+    none). `cpusets`: cgroups have them on this machine."""
+
+    found: Mapping[int, tuple[int, str | None]]
+    held: Set[str]
+    cpusets: bool
+
+
+class CgroupRead(NamedTuple):
+    """A cgroup and its processes. None: it is gone. `asked` are the CPUs that it asked for before
+    us (None: all that its parent has); `manual`: another program changed it after us."""
+
+    path: str
+    group: Cgroup | None
+    possible: frozenset[int]
+    processes: Mapping[int, Process] = MappingProxyType({})
+    held: HeldCpuset | None = None
+    asked: frozenset[int] | None = None
+    manual: bool = False
+
+
+class CpusetWritten(NamedTuple):
+    """The outcome of a `WriteCpuset`. `unrecorded`: the journal cannot be written, and this is
+    why; nothing else was done."""
+
+    action: Action
+    errno: int
+    unrecorded: str | None = None
+
+
+class CpusetKept(NamedTuple):
+    """The kernel refused a `PutBackCpuset`."""
+
+    setting: str
+
+
+class CpusetsRead(NamedTuple):
+    """The end of a look: the cpusets that are ours by the journal, and those of them that another
+    program changed (None: the cgroup is gone)."""
+
+    ours: Mapping[str, HeldCpuset]
+    theirs: Mapping[str, str | None]
+
+
+class ExclusionEnded(NamedTuple):
+    """A NIC is not armed any more: cgroups get back what no armed NIC needs."""
+
+    held: Set[str]
+
+
+class ExclusionTriedAgain(NamedTuple):
+    """A NIC was armed or resumed: cpusets that were refused are tried again."""
+
+
 class EntriesLooked(NamedTuple):
     """It is time to look at every flow of a NIC that is steered by its indirection table."""
 
@@ -433,5 +506,6 @@ Event = (
     | BirthsDetached | CpusRead | SettingsDue | OriginalsRead | EntriesLooked | EntriesDue
     | EntriesWritten | EntriesLeftAlone | HeirFound | UndoDue | TakenOut | UsageRead | NicRenamed
     | CpusChanged | QueuesLoosened | InterruptsSpared | BalancersFound | BalancerRead
-    | BalancerAsked | BansEnding
+    | BalancerAsked | BansEnding | ExclusionDue | ProcessesRead | CgroupRead | CpusetWritten
+    | CpusetKept | CpusetsRead | ExclusionEnded | ExclusionTriedAgain
 )  # fmt: skip

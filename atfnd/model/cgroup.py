@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-__all__ = ["Cgroup", "CgroupId", "Member", "Pin"]
+__all__ = ["Cgroup", "CgroupId", "HeldCpuset", "Member", "Pin"]
 
 
 class CgroupId(NamedTuple):
@@ -27,6 +27,14 @@ class CgroupId(NamedTuple):
         if kind != "cpuset.cpus":
             raise ValueError(f"not a cgroup's: {setting}")
         return cls(path, int(number))
+
+
+class HeldCpuset(NamedTuple):
+    """A `cpuset.cpus` that we have written, or were about to write."""
+
+    original: str  # before that
+    now: str | None  # None: the cgroup is gone
+    ours: bool  # no other program has written it since
 
 
 class Member(NamedTuple):

@@ -16,9 +16,10 @@ from typing import Any
 import pytest
 
 from atfnd.daemon.cpu_exclusion import CpuExclusion
-from atfnd.daemon.session import NicSession
+from atfnd.engine.event import NicChanged, NicLost
+from atfnd.engine.table.memory import RulesInForce
 from atfnd.kernel.system import cpuset
-from atfnd.model import Flow, Outcome, Placement, PlacementKind, Policy, Thread
+from atfnd.model import Flow, NicView, Outcome, Placement, PlacementKind, Policy, Thread
 from atfnd.observe.processes import cgroup
 from atfnd.program import setting
 from atfnd.program.cpuset import CGROUPS, Cpusets
@@ -60,14 +61,26 @@ class World:
         self.undo_journal = UndoJournal(self.journal)
         self.sessions: Any = {NIC.name: SimpleNamespace(view=NIC)}
         executor = writer(self.sessions, self.undo_journal, self.log, self.outcomes.append)
-        self.cpu_exclusion = CpuExclusion(executor, self.undo_journal, self.log)
+        self.engine, self.known = executor._engine, executor._engine.exclusion
+        self.cpu_exclusion = CpuExclusion(executor, self.undo_journal)
 
     def look(
         self, policy: Policy = KEEP, flows: tuple[Flow, ...] = (MINE,), *, armed: bool = True
     ) -> str:
-        view = self.sessions[NIC.name].view = replace(NIC, armed=armed)
-        self.cpu_exclusion.look(policy, flows, {view.name: view})
+        memory = self.engine.memory
+        self.becomes(replace(NIC, armed=armed))
+        if memory.in_force.by_name != {rule.name: rule for rule in policy.flows}:
+            memory.in_force = RulesInForce.of(policy)
+        for each in list(memory.table):
+            memory.table.remove(each.key)
+        for each in flows:
+            memory.table.put(each)
+        self.cpu_exclusion.look()
         return self.cpus
+
+    def becomes(self, view: NicView) -> None:
+        self.sessions[NIC.name].view = view
+        self.engine.handle(NicChanged(view), 0)
 
     @property
     def cpus(self) -> str:
@@ -128,22 +141,22 @@ def test_it_is_journaled_then_written_and_undone(world: World) -> None:
 def test_nothing_is_written_where_it_is_not_armed(world: World) -> None:
     before = world.cpus
     assert world.look(armed=False) == before
-    (action,) = world.cpu_exclusion.planned(NIC.name)
+    (action,) = world.known.planned(NIC.name)
     assert action.setting is not None
     assert action.setting.endswith(":/app")
     world.look()
     assert narrowed(world)
-    assert world.cpu_exclusion.planned(NIC.name) == ()
+    assert world.known.planned(NIC.name) == ()
     narrow = world.cpus
     assert world.look(DROP, armed=False) == narrow  # and nothing is put back
     assert world.look(DROP) == before
 
 
 def test_it_hurries_after_a_change_and_comes_to_rest(world: World) -> None:
-    assert not world.cpu_exclusion.pressing()
+    assert not world.known.pressing()
     world.look()
     looks = 0
-    while world.cpu_exclusion.pressing():
+    while world.known.pressing():
         world.look()
         looks += 1
     assert 0 < looks < 10
@@ -155,7 +168,7 @@ def test_what_somebody_else_writes_is_his_until_it_is_taken_back(world: World) -
     assert world.look() == world.look() == str(LAST)
     assert world.undo_journal.nics() == []
     assert world.kinds() == ["manual", "not-kept-off"]
-    reported = world.cpu_exclusion.report(MINE)
+    reported = world.known.report(MINE)
     assert reported is not None
     assert f"another program set its cpuset.cpus to {LAST}" in reported
     world.cpu_exclusion.arm()
@@ -163,7 +176,7 @@ def test_what_somebody_else_writes_is_his_until_it_is_taken_back(world: World) -
     world.fresh()  # neither arming nor a restart makes it ours
     assert world.look() == str(LAST)
     world.cpu_exclusion.take_back()
-    assert "another program" not in ((world.look() and world.cpu_exclusion.report(MINE)) or "")
+    assert "another program" not in ((world.look() and world.known.report(MINE)) or "")
 
 
 def test_what_somebody_else_wrote_stays_when_the_application_leaves_and_comes_back(
@@ -206,7 +219,7 @@ def test_a_stranger_ends_it_while_he_is_there(world: World) -> None:
     world.look()
     world.write("cgroup.procs", f"{os.getpid()}\n1")
     assert world.look() == before
-    assert "is shared: process 1 (" in (world.cpu_exclusion.report(MINE) or "")
+    assert "is shared: process 1 (" in (world.known.report(MINE) or "")
     world.write("cgroup.procs", f"{os.getpid()}")
     world.look()
     assert narrowed(world)
@@ -250,7 +263,8 @@ def test_a_cgroup_of_the_same_name_is_another_one(world: World) -> None:
 def test_a_nic_that_is_gone_needs_nothing(world: World) -> None:
     before = world.cpus
     world.look()
-    world.cpu_exclusion.look(KEEP, (), {})
+    world.engine.handle(NicLost(NIC.name), 0)
+    world.cpu_exclusion.look()
     assert world.cpus == before
 
 
@@ -263,7 +277,7 @@ def test_a_refusal_is_an_outcome_once(world: World, monkeypatch: pytest.MonkeyPa
     assert world.look() == before
     assert [each.errno for each in world.outcomes] == [errno.EACCES]
     assert world.undo_journal.nics() == []
-    assert "the kernel refused" in (world.cpu_exclusion.report(MINE) or "")
+    assert "the kernel refused" in (world.known.report(MINE) or "")
     monkeypatch.undo()
 
 
@@ -274,11 +288,11 @@ def test_a_journal_without_room_is_no_refusal_of_the_kernel_and_it_is_tried_agai
     with monkeypatch.context() as full:
         full.setattr(record_file, "_write_whole", no_room)
         assert world.look() == world.look() == before
-        said = world.cpu_exclusion.report(MINE) or ""
+        said = world.known.report(MINE) or ""
         assert "the journal cannot be written (No space left on device)" in said
         assert "the kernel refused" not in said
     assert world.kinds() == ["not-kept-off"]  # once
-    while world.cpu_exclusion.pressing():  # at the usual pace
+    while world.known.pressing():  # at the usual pace
         world.look()
     assert narrowed(world)
     (held,) = world.undo_journal.held(CGROUPS).values()
@@ -311,8 +325,8 @@ def test_what_somebody_else_writes_while_the_journal_has_no_room_is_not_taken_fo
 def test_a_pause_puts_back(world: World) -> None:
     before = world.cpus
     world.look()
-    paused = world.sessions[NIC.name].view = replace(NIC, armed=False, paused=True)
-    assert world.cpu_exclusion.pause({NIC.name: paused}) == []
+    world.becomes(replace(NIC, armed=False, paused=True))
+    assert world.cpu_exclusion.pause() == []
     assert world.cpus == before
 
 
@@ -324,21 +338,21 @@ def test_a_pause_asks_the_kernel_again_that_has_refused(
 
     before = world.cpus
     world.look()
-    paused = {NIC.name: replace(NIC, armed=False, paused=True)}
-    world.sessions[NIC.name].view = paused[NIC.name]
+    world.becomes(replace(NIC, armed=False, paused=True))
     with monkeypatch.context() as refusing:
         refusing.setattr("atfnd.program.cpuset.write_cpus", refuse)
-        (refused,) = world.cpu_exclusion.pause(paused)
+        (refused,) = world.cpu_exclusion.pause()
     assert ":/app (" in refused
-    assert world.cpu_exclusion.pause(paused) == []
+    assert world.cpu_exclusion.pause() == []
     assert world.cpus == before
 
 
-def test_a_policy_that_asks_for_nothing_reads_nothing(tmp_path: Path) -> None:
-    with closing(UndoJournal(tmp_path / "journal")) as undo_journal:
-        outcomes: list[Outcome] = []
-        log, sessions = EventLog(), dict[str, NicSession]()
-        executor = writer(sessions, undo_journal, log, outcomes.append)
-        kept = CpuExclusion(executor, undo_journal, log)
-        kept.look(POLICY, (MINE,), {NIC.name: NIC})
-        assert (kept.report(MINE), kept.findings()) == (None, [])
+def test_a_policy_that_asks_for_nothing_reads_nothing(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read = list[object]()
+    for name in ("born", "cgroup_of", "cgroup", "has_cpusets"):
+        monkeypatch.setattr(cgroup, name, lambda *of, **how: read.append(of))
+    world.look(POLICY)
+    assert (world.known.report(MINE), world.known.findings()) == (None, [])
+    assert read == []

@@ -42,9 +42,10 @@ class Parts:
         self.in_force, self.said = InForce(POLICY), list[str]()
         self.changes = ChangeLog(EventLog(), self.sessions, self.in_force)
         observer = part(name="bpf", lost=lambda: 7)
-        exclusion = part(report=lambda flow: "It may not use CPU 3.", findings=list)
+        exclusion: Any = part(report=lambda flow: "It may not use CPU 3.", findings=list)
+        self.engine.exclusion = exclusion
         self.reporter = Reporter(
-            self.engine, self.sessions, observer, "", self.in_force, self.changes, exclusion, part()
+            self.engine, self.sessions, observer, "", self.in_force, self.changes, part()
         )
         notify: Any = part(ready=self.said.append, alive=self.said.append)
         self.reporter.notify = notify

@@ -20,8 +20,8 @@ from functools import partial
 from typing import Any
 from unittest import mock
 
+from atfnd.daemon import cpu_exclusion
 from atfnd.daemon.arming import Arming
-from atfnd.daemon.cpu_exclusion import CpuExclusion
 from atfnd.daemon.executor import Executor
 from atfnd.daemon.held_filters import HeldFilters
 from atfnd.daemon.moving import Moving
@@ -41,6 +41,7 @@ from atfnd.model import (
     Filter,
     Flow,
     FlowKey,
+    HeldCpuset,
     Match,
     Mode,
     NicView,
@@ -364,7 +365,10 @@ WHOLE: dict[str, Fault] = {
         _object, Executor, "write_cpuset", _write_cpuset_first
     ),
     "an admin's cpuset is taken for ours": partial(
-        _object, CpuExclusion, "_still_ours", lambda self, name, cpus, held: held
+        _object,
+        cpu_exclusion,
+        "_held",
+        lambda held, now: HeldCpuset(held.original, now, ours=True),
     ),
 }
 

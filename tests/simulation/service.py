@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from atfnd.daemon.chores import Pace
-from atfnd.daemon.cpu_exclusion import CpuExclusion
 from atfnd.daemon.interface_rules import Given
 from atfnd.daemon.served import Served
 from atfnd.daemon.supervisor import Supervisor
 from atfnd.daemon.wanted_reports import asked
 from atfnd.engine.engine import Engine
+from atfnd.engine.ownership.exclusion import Exclusion
 from atfnd.errors import OperatorError
 from atfnd.model import FlowKey, Match, Restored
 from atfnd.move.learn import demoted
@@ -243,9 +243,9 @@ class Service:
         return self.supervisor._engine
 
     @property
-    def exclusion(self) -> CpuExclusion:
+    def exclusion(self) -> Exclusion:
         assert self.supervisor is not None
-        return self.supervisor._cpu_exclusion
+        return self.supervisor._engine.exclusion
 
     def restores_at_stop(self) -> bool:
         """The policy in force asks for that, and no other is about to come into force."""
