@@ -79,11 +79,9 @@ class BirthReader:
         if self._births is not None or not self._wanted():
             return
         try:
-            self._births = Births()
-            self._births.start()
+            self._births = _started()
         except OSError as refusal:
             self._log.add("births", "flows are not placed during their handshake", str(refusal))
-            self._births = None
             return
         asyncio.get_running_loop().add_reader(self._births.fileno(), self.read)
 
@@ -231,3 +229,14 @@ class BirthReader:
             and self._births.is_of(event.netns, session.watch.nic.netns)
             and session.watch.owns(event.key.local)
         ]
+
+
+def _started() -> Births:
+    """OSError: refused, and closed again."""
+    births = Births()
+    try:
+        births.start()
+    except OSError:
+        births.close()
+        raise
+    return births

@@ -19,11 +19,12 @@ from atfnd.engine.event import (
     EntriesLeftAlone,
     EntriesLooked,
     EntriesWritten,
+    Event,
     OriginalsRead,
     SettingsDue,
     TakenUp,
 )
-from atfnd.model import Caps, InterfaceRule, SteeringMethod
+from atfnd.model import Action, Caps, InterfaceRule, Outcome, SteeringMethod
 from atfnd.nic import Claims
 from atfnd.program.balance import BALANCER
 from tests.fake_nic import CAPS
@@ -330,6 +331,19 @@ class TestCpus:
         parts.arming.cpus_changed(session)
         assert len(parts.of(TakenUp)) == 2  # nothing moved by the last one
 
+    def test_a_queue_that_could_not_be_moved_is_known_where_the_kernel_has_it(
+        self, parts: Parts, session: NicSession
+    ) -> None:
+        def refuse(name: str, value: str) -> None:
+            nic_of(parts).cpus[0] = 6
+            raise OSError(errno.EBUSY, os.strerror(errno.EBUSY))
+
+        nic_of(parts).write_setting = refuse  # type: ignore[method-assign]
+        parts.cpus.offline = {0}
+        parts.arming.read_cpus()
+        parts.arming.cpus_changed(session)
+        assert session.view.queues[0].cpu == 6
+
     def test_those_of_a_nic_that_is_not_armed_stay(self, parts: Parts) -> None:
         session = parts.serve(armed=False)
         parts.arming.meet(session)
@@ -391,3 +405,17 @@ class TestTurning:
         [written] = self.parts.of(EntriesWritten)
         assert len(self.parts.of(EntriesDue)) == 1
         assert written.before == nic_of(self.parts).table_of_rss
+
+    def test_a_table_that_another_program_wrote_is_looked_at_first(self) -> None:
+        self.plan()
+        parts, take = self.parts, self.parts.executor.take
+        action = Action.of_setting("nic", "rss", "0 1", "why", "rest")
+        stale = Outcome(action, 0, errno.ESTALE, None, "is left: another program set it")
+
+        def answered(*events: Event) -> list[Outcome]:
+            return [stale] if isinstance(events[0], EntriesDue) else take(*events)
+
+        parts.executor.take = answered  # type: ignore[method-assign]
+        parts.arming.turn(self.session)
+        assert parts.of(EntriesWritten) == []
+        assert parts.of(EntriesLooked) == [EntriesLooked("nic")]

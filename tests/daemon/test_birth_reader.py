@@ -42,7 +42,7 @@ class ScriptedBirths:
     """As `observe.sockets.handshakes.Births`: in a pipe that is never readable."""
 
     made: ClassVar[list[ScriptedBirths]] = []
-    refuses = 0
+    refuses = refuses_start = 0
 
     def __init__(self) -> None:
         if self.refuses:
@@ -56,6 +56,8 @@ class ScriptedBirths:
         self.made.append(self)
 
     def start(self) -> None:
+        if self.refuses_start:
+            raise OSError(self.refuses_start, os.strerror(self.refuses_start))
         self.started = True
 
     def serve(self, netns: Sequence[str | None]) -> None:
@@ -153,12 +155,18 @@ class TestAttaching:
         in_loop(parts, parts.births.start, parts.births.start, parts.births.renew)
         assert len(births.made) == 1
 
-    def test_a_kernel_that_refuses_is_said_and_steering_goes_on(
-        self, parts: Parts, births: type[ScriptedBirths], monkeypatch: pytest.MonkeyPatch
+    @pytest.mark.parametrize("what", ["refuses", "refuses_start"])
+    def test_a_kernel_that_refuses_is_said_and_nothing_stays_open(
+        self,
+        parts: Parts,
+        births: type[ScriptedBirths],
+        monkeypatch: pytest.MonkeyPatch,
+        what: str,
     ) -> None:
-        monkeypatch.setattr(births, "refuses", errno.EPERM)
+        monkeypatch.setattr(births, what, errno.EPERM)
         in_loop(parts, parts.births.start, parts.births.read, parts.births.serve)
         assert not parts.births.attached
+        assert not any(made.open for made in births.made)
         [event] = parts.log.after(0, 9)
         assert event.kind == "births"
         assert "Operation not permitted" in (event.why or "")

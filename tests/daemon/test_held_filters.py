@@ -68,7 +68,9 @@ class TestAdopting:
     def test_what_another_program_wrote_is_counted_and_left(self, parts: Parts) -> None:
         at = left(parts)
         parts.nics["nic"].put(7, THEIRS, 2)
+        parts.observer.sockets.append(SocketUse(1002, key(2), 1, 101, 1, 0))
         adopt(parts)
+        assert [entry.key for entry in parts.engine.memory.table] == [key(1)]
         assert foreign(parts) == {7}
         assert set(parts.nics["nic"].table) == {7, at}
 
@@ -115,6 +117,13 @@ class TestChecking:
         assert not parts.journal.names("nic")
         assert parts.nics["nic"].calls == []
 
+    def test_no_socket_is_looked_for_because_of_that(self, parts: Parts) -> None:
+        left(parts)
+        adopt(parts)
+        parts.journal.claim("nic", THEIRS, 1)
+        check(parts)
+        assert parts.of(FiltersLeft) == []
+
     def test_a_claim_that_became_another_programs_filter_is_given_up(self, parts: Parts) -> None:
         parts.journal.claim("nic", OURS, 1)
         parts.nics["nic"].put(7, OURS, 3)  # it leads to another queue
@@ -133,6 +142,7 @@ class TestChecking:
         at = left(parts, lives=False)
         parts.sessions["nic"].watch.arm(False)
         check(parts)
+        assert parts.of(FiltersLeft) == []
         assert set(parts.nics["nic"].table) == {at}
         assert parts.journal.names("nic")
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from atfnd.daemon.session import NicSession
-from atfnd.engine.event import NicAttached, NicLost, NicRenamed, TakenUp
+from atfnd.engine.event import FiltersListed, NicAttached, NicLost, NicRenamed, TakenUp
 from atfnd.model import Match, NicView, SocketUse
 from atfnd.program.journals import record_file
 from atfnd.program.journals.record_file import Unrecorded
@@ -254,6 +254,18 @@ class TestANicThatIsGone:
         assert (parts.journal.names("a"), parts.journal.names("b")) == (False, True)
         assert parts.kinds()[-1] == "gone"
 
+    def test_the_loop_listens_to_it_no_more(self) -> None:
+        parts = self.parts
+
+        def gone() -> None:
+            numbers = [each.fileno() for each in parts.sessions["a"].watch.listeners]
+            goes(parts, "a")
+            parts.served.each(lambda session: None)
+            loop = asyncio.get_running_loop()
+            assert [loop.remove_reader(each) for each in numbers] == [False] * len(numbers)
+
+        in_loop(parts, self.both, gone)
+
     def test_it_goes_in_the_middle_of_a_look(self) -> None:
         parts = self.parts
 
@@ -394,6 +406,42 @@ class TestALookAgain:
         assert parts.of(TakenUp) == [TakenUp("nic")]
         assert {150, 151, 152, 153} <= set(parts.observer.watched)
         assert "link" in parts.kinds()
+
+    def steered(self, parts: Parts) -> None:
+        """A flow has a filter in the NIC."""
+        parts.journal.claim("nic", Match.of(key(1)), 1)
+        parts.nics["nic"].put(3, Match.of(key(1)), 1)
+        parts.observer.sockets = [SocketUse(1001, key(1), 1, 101, 1, 0)]
+        parts.filters.adopt(parts.sessions["nic"])
+        parts.events.clear()
+
+    def test_filters_that_a_reset_lost_are_seen_before_flows_are_looked_at(
+        self, parts: Parts
+    ) -> None:
+        session = parts.serve()
+        parts.served.look_again(session)
+        self.steered(parts)
+        parts.nics["nic"].table.clear()
+        parts.served.look_again(flapped(parts, "nic"))
+        kinds = [type(each) for each in parts.events]
+        assert kinds.index(FiltersListed) < kinds.index(TakenUp)
+        assert parts.of(FiltersListed)[0].disturbed
+
+    def test_without_news_filters_are_compared_all_the_same(self, parts: Parts) -> None:
+        session = parts.serve()
+        parts.served.look_again(session)
+        self.steered(parts)
+        parts.served.each(parts.served.filters.check)
+        parts.events.clear()
+        parts.served.reconcile()
+        assert (len(parts.of(FiltersListed)), parts.of(TakenUp)) == (1, [])
+
+    def test_handshakes_are_heard_and_reads_counted_of_what_is_served(self, parts: Parts) -> None:
+        session, done = parts.serve(), list[str]()
+        parts.births.serve = lambda: done.append("births")  # type: ignore[method-assign]
+        session.watch.look_at_reads = lambda: done.append("reads")  # type: ignore[method-assign]
+        parts.served.look_again(flapped(parts, "nic"))
+        assert done == ["reads", "births"]
 
     def test_reconciling_takes_what_no_event_reported(self, parts: Parts) -> None:
         parts.nic("eth0")

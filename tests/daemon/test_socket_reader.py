@@ -88,6 +88,10 @@ class TestWhatIsReported:
         assert last == {1001: 3, 1002: 1}
         assert len(parts.of(SocketReported)) == 2
 
+    def test_a_socket_with_several_peers_has_a_flow_for_each(self, parts: Parts) -> None:
+        read(parts, seen(1, 2, napi_id=101), seen(2, 1, napi_id=101, cookie=1001))
+        assert reported(parts) == [1, 2]
+
     def test_a_socket_that_has_ended_is_not_decided_on(self, parts: Parts) -> None:
         read(parts, seen(1, 2, napi_id=101), SocketGone(1, 1001))
         assert parts.of(SocketClosed) == [SocketClosed(1001)]
