@@ -18,13 +18,11 @@ import sys
 import time
 from collections import Counter
 from itertools import count
-from unittest import mock
 
-from atfnd.daemon.chores import Pace
-from tests.simulation import service
 from tests.simulation.entered import entered, functions
+from tests.simulation.rate import WORKLOADS, measured
 from tests.simulation.run import Failure, run
-from tests.simulation.schedule import ORDERS, WHOLE, WORLD, Plan, Step, plan, whole
+from tests.simulation.schedule import ORDERS, WHOLE, WORLD, plan, whole
 from tests.simulation.shrink import shrunk, story_of
 from tests.simulation.world import BEGIN_NS
 
@@ -42,7 +40,9 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--rate", type=int, metavar="FLOWS")
     options = parser.parse_args(arguments)
     if options.rate is not None:
-        return _rate(options.rate)
+        for workload in WORKLOADS:
+            print(f"{measured(workload, options.rate):5.0f} a second  {workload.name}")
+        return 0
     if options.entered:
         with entered() as found:
             failed = main([each for each in arguments if each != "--entered"])
@@ -75,22 +75,6 @@ def main(arguments: list[str]) -> int:
     never = sorted(kinds - seen.keys())
     print(f"never seen: {', '.join(never) or 'none'}")
     return 1 if failed else 0
-
-
-def _rate(flows: int) -> int:
-    """Simulated seconds per second of CPU: the whole daemon at its own pace, and one thread that
-    is pinned to another CPU each second."""
-    second_ns = 1_000_000_000
-    steps = [Step(BEGIN_NS + 1_000_000, "begin")]
-    steps += [Step(BEGIN_NS + at * second_ns, "migrate", (at * 7, at)) for at in range(1, 60)]
-    there = Plan(1, ("hns3",), 2 * flows, True, flows, False, tuple(steps), True)
-    began = time.process_time()
-    with mock.patch.object(service, "PACE", Pace()):
-        done = run(there)
-    spent_s, lived_s = time.process_time() - began, (done.world.now_ns - BEGIN_NS) / 1e9
-    print(f"{flows} flows: {lived_s:.0f} s simulated in {spent_s:.1f} s of CPU: "
-          f"{lived_s / spent_s:.0f} a second")  # fmt: skip
-    return 0
 
 
 if __name__ == "__main__":

@@ -13,13 +13,29 @@ import errno
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 from unittest import mock
 
+from atfnd.model import Match
 from atfnd.program.journals import record_file
+from atfnd.program.journals.filter_journal import FilterJournal
 from tests.simulation.world import World
 
-__all__ = ["Disk"]
+__all__ = ["Disk", "WatchedJournal"]
+
+
+class WatchedJournal(FilterJournal):
+    """The real one; it says which filters it names no longer."""
+
+    def __init__(self, path: Path) -> None:
+        self.dropped: list[tuple[str, Match]] = []  # since the run last looked
+        super().__init__(path)
+
+    def _note(self, sign: str, nic: str, match: Match, *rest: Any) -> None:
+        super()._note(sign, nic, match, *rest)
+        if sign == "-":
+            self.dropped.append((nic, match))
 
 
 class Disk:

@@ -72,6 +72,7 @@ class Table:
         self.world, self.driver, self.slots = world, driver, slots
         self.rings, self.changed = rings, changed
         self.entries: dict[int, Entry] = {}
+        self.written: list[Entry] = []  # since the run last looked
         self._exact: dict[Match, list[Entry]] = {}
         self.wide: list[Entry] = []
         self.present = self.up = self.ntuple = True
@@ -101,6 +102,7 @@ class Table:
     def put(self, entry: Entry) -> None:
         """Without time, at once."""
         self.entries[entry.location] = entry
+        self.written.append(entry)
         if entry.match is not None and None not in entry.match:
             self._exact.setdefault(entry.match, []).append(entry)
         else:
@@ -124,6 +126,10 @@ class Table:
         """The NIC loses them all."""
         for location in list(self.entries):
             self.take(location, by)
+
+    def of(self, match: Match) -> list[Entry]:
+        """The entries of exactly this match."""
+        return [e for e in (*self._exact.get(match, ()), *self.wide) if e.match == match]
 
     def free(self) -> list[int]:
         return [location for location in range(self.slots) if location not in self.entries]
@@ -337,6 +343,7 @@ class Door:
         table = self._table
         if old.match == match:
             old.queue, old.owner, old.by, old.seen = queue, self._owner, self.by, None
+            table.written.append(old)
             if old.effective:
                 table.changed(match, self.by)
             return

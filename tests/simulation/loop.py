@@ -11,7 +11,6 @@ import selectors
 from collections.abc import Callable, Mapping
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from functools import partial
-from math import ceil
 from typing import Any, TypeVar, TypeVarTuple, Unpack
 
 from tests.simulation.world import World
@@ -77,6 +76,10 @@ class _Selector(selectors.BaseSelector):
     def get_map(self) -> Mapping[Any, selectors.SelectorKey]:
         return self._keys
 
+    def ready(self) -> bool:
+        """Something is readable that somebody waits for."""
+        return not self._descriptors.ready.isdisjoint(self._keys)
+
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         """Let the world go on until something is readable, or for so long."""
         if timeout is None:
@@ -85,7 +88,7 @@ class _Selector(selectors.BaseSelector):
         ours = [number for number in self._keys if number > FIRST]
         waits = partial(ready.isdisjoint, ours)
         if timeout > 0 and waits():
-            world.run_while(waits, world.now_ns + ceil(timeout * 1e9))
+            world.run_while(waits, world.now_ns + round(timeout * 1e9))
         return [(self._keys[each], selectors.EVENT_READ) for each in ours if each in ready]
 
 
@@ -124,6 +127,13 @@ class WorldLoop(asyncio.SelectorEventLoop):
                 answer.set_exception(error)
 
         self.call_later(waited_ns / 1e9, settle) if waited_ns else settle()
+
+    def next_ns(self) -> int | None:
+        """When it may have something to do. None: it waits for what will happen in the world."""
+        scheduled = self._scheduled  # type: ignore[attr-defined]
+        if self._ready or self._waits.ready():  # type: ignore[attr-defined]
+            return self._world.now_ns
+        return round(scheduled[0].when() * 1e9) if scheduled else None
 
     def timers(self) -> int:
         """Calls that are to come."""

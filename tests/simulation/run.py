@@ -13,7 +13,7 @@ import errno
 import os
 import shutil
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from tempfile import mkdtemp
@@ -40,7 +40,7 @@ from tests.simulation.actuator import WorldActuator
 from tests.simulation.balancer import Balancer
 from tests.simulation.cgroups import APPS, REFUSALS, Group
 from tests.simulation.disk import Disk
-from tests.simulation.driver import FOREIGN, Refusal
+from tests.simulation.driver import FOREIGN, OURS, Entry, Refusal
 from tests.simulation.kernel import Kernel
 from tests.simulation.machine import Machine, Socket, Task, WorldObserver
 from tests.simulation.nic import DEFAULT, ENTRIES, WorldNic
@@ -134,6 +134,7 @@ class Run:
     def _task(self) -> Task:
         random = self.world.random
         stays_ns = random.choice(STAYS_NS) if self.plan.whole else STAYS_NS[0]
+        stays_ns = stays_ns if self.plan.wanders else None
         tasks = [task for cpu in self.machine.cpus for task in cpu.tasks]
         of = None
         if self.plan.whole and tasks and random.random() < 0.2:
@@ -186,8 +187,8 @@ class Run:
         world = self.world
         if isinstance(self.daemon, Service):
             while world.now_ns < until_ns:
-                self.daemon.run_until(min(until_ns, world.now_ns + CHECK_NS))
-                self._check()
+                self.daemon.run_until(min(until_ns, self._check_at_ns(self.daemon)))
+                self._check_news()
             return
         steward = self.daemon
         while world.now_ns < until_ns:
@@ -198,6 +199,12 @@ class Run:
             world.run_until(max(due_ns, world.now_ns))
             steward.look()
             self._check()
+
+    def _check_at_ns(self, daemon: Service) -> int:
+        """When to look again at what must hold: as long as nothing happens, nothing changes."""
+        soon_ns = self.world.now_ns + CHECK_NS
+        coming = [at_ns for at_ns in (self.world.next_ns(), daemon.next_ns()) if at_ns is not None]
+        return max(soon_ns, min(coming, default=soon_ns))
 
     # ---- orders to the daemon
 
@@ -734,14 +741,27 @@ class Run:
 
     def _check(self) -> None:
         for nic in self.nics:
-            for flow in nic.flows.values():
-                for change in flow.changes:
-                    if change.late and id(change.by) in self._promised:
-                        self.world.broken("order", f"{flow.key}: {change.late} packets are late")
             if self.daemon.alive:
-                self._named(nic)
+                self._named(nic, nic.our_entries())
+        self._check_news()
+
+    def _check_news(self) -> None:
+        """What has changed since the last check."""
+        world = self.world
+        if not world.late.keys().isdisjoint(self._promised):
+            late = next(world.late[each] for each in self._promised if each in world.late)
+            world.broken("order", f"{late} reordered {late.late} packets")
+        journal = self.service.journal if self.plan.whole and self.daemon.alive else None
+        for nic in self.nics:
+            if journal is not None:
+                self._named(nic, nic.table.written)
+                dropped = (match for name, match in journal.dropped if name == nic.name)
+                self._named(nic, [each for match in dropped for each in nic.table.of(match)])
+            nic.table.written.clear()
             if nic in self._paused:
                 self._stays_paused(nic)
+        if journal is not None:
+            journal.dropped.clear()
 
     def _stays_paused(self, nic: WorldNic) -> None:
         """Nothing of ours comes back until an operator says so. A daemon that could not record the
@@ -751,9 +771,12 @@ class Run:
         elif left := nic.our_entries():
             self.world.broken("pause", f"{len(left)} filters are in {nic.name}, which is paused")
 
-    def _named(self, nic: WorldNic) -> None:
-        journal = self.daemon.journal
-        for entry in nic.our_entries():
+    def _named(self, nic: WorldNic, entries: Iterable[Entry]) -> None:
+        """Each of these that is in a NIC, and is ours, is in the journal."""
+        journal, there = self.daemon.journal, nic.table.entries
+        for entry in entries:
+            if entry.owner != OURS or there.get(entry.location) is not entry:
+                continue
             if entry.match is None or not journal.names(nic.name, entry.match):
                 self.world.broken(
                     "journal", f"{entry.match} is in {nic.name}, and not in the journal"
@@ -1082,10 +1105,10 @@ class Run:
                 self.world.broken("agree", f"irqbalance {pid} may move {moved} of {nic.name}")
 
 
-def run(plan: Plan) -> Run:
+def run(plan: Plan, kind: type[Run] = Run) -> Run:
     """Run a plan. Failure: something did not hold."""
     folder = Path(mkdtemp(dir="/dev/shm" if os.path.isdir("/dev/shm") else None))
-    there = Run(plan, folder)
+    there = kind(plan, folder)
     try:
         there.go()
     except (Broken, *CRASHES) as found:

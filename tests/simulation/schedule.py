@@ -59,6 +59,7 @@ class Plan(NamedTuple):
     steps: tuple[Step, ...]
     whole: bool = False  # the daemon decides; else the steps order its moves
     excludes: bool = False  # its policy keeps applications off CPUs, and control groups are used
+    wanders: bool = True  # some threads of a whole run wake on another CPU by themselves
 
     def __str__(self) -> str:
         how = "polled by threads" if self.threaded else "polled from interrupts"

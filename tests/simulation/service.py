@@ -31,7 +31,7 @@ from atfnd.program.journals.filter_journal import FilterJournal
 from atfnd.program.journals.operator_journal import OperatorJournal
 from atfnd.program.journals.undo_journal import UndoJournal
 from atfnd.program.restore import restored
-from tests.simulation.disk import Disk
+from tests.simulation.disk import Disk, WatchedJournal
 from tests.simulation.kernel import NICS, Kernel
 from tests.simulation.loop import WorldLoop
 from tests.simulation.machine import WorldObserver
@@ -102,7 +102,7 @@ class Service:
 
     def _open_journals(self) -> None:
         self._closing.clear()
-        self._closing.append(journal := FilterJournal(self._run_dir / "rules.journal"))
+        self._closing.append(journal := WatchedJournal(self._run_dir / "rules.journal"))
         self._closing.append(undo_journal := UndoJournal(self._run_dir / "originals.journal"))
         self._closing.append(orders := OperatorJournal(self._run_dir / "orders.journal"))
         self.journal, self.undo_journal, self.orders = journal, undo_journal, orders
@@ -236,6 +236,10 @@ class Service:
         if self.alive:
             self._guarded(partial(self._loop.run_until, until_ns))
         self._world.run_until(max(until_ns, self._world.now_ns))
+
+    def next_ns(self) -> int | None:
+        """When it may do something by itself. None: not before something happens to it."""
+        return self._loop.next_ns() if self.alive else None
 
     @property
     def engine(self) -> Engine:

@@ -46,6 +46,9 @@ class Change:
         self.at_ns, self.by, self.old, self.new = at_ns, by, old, new
         self.late = 0  # packets from before it that were delivered after one from behind it
 
+    def __str__(self) -> str:
+        return f"from queue {self.old} to {self.new}, for {self.by}"
+
 
 class Flow:
     """One flow of the wire, and all that its delivery showed."""
@@ -178,6 +181,7 @@ class Flow:
             if len({id(each.by) for each in between}) == 1:  # else it is nobody's alone
                 for change in between:
                     change.late += 1
+                    world.late[id(change.by)] = change
         else:
             self.last, self.last_sent_ns = number, sent_ns
         self.delivered_ns = world.now_ns

@@ -37,8 +37,8 @@ class World:
     """What all parts of the simulation share. Equal seeds and equal calls give equal runs."""
 
     __slots__ = (
-        "_beside_ns", "_count", "_heap", "_mark", "dead", "kill_after", "now_ns", "operations",
-        "random", "seed", "seen", "story",
+        "_beside_ns", "_count", "_heap", "_mark", "dead", "kill_after", "late", "now_ns",
+        "operations", "random", "seed", "seen", "story",
     )  # fmt: skip
 
     def __init__(self, seed: int) -> None:
@@ -50,6 +50,7 @@ class World:
         self.kill_after: int | None = None  # operations
         self.dead = False  # it was killed: whatever of it still runs changes nothing
         self.operations = 0
+        self.late: dict[int, Any] = {}  # changes of rings that reordered packets, by id of their author
         self.seen: Counter[str] = Counter()  # coverage
         self.story: deque[tuple[int, str]] = deque(maxlen=_STORY_LINES)
 
@@ -105,6 +106,10 @@ class World:
         finally:
             self._beside_ns = None
 
+    def next_ns(self) -> int | None:
+        """When something will happen. None: nothing will."""
+        return self._heap[0][0] if self._heap else None
+
     def pending(self) -> Counter[str]:
         """How many things will happen, by what: a world that has come to rest has few."""
         return Counter(call.__qualname__ for _, _, _, call, _ in self._heap)
@@ -156,6 +161,6 @@ class World:
             mock.patch.object(time, "monotonic_ns", self.clock_ns),
             mock.patch.object(time, "monotonic", now),
             mock.patch.object(time, "sleep", slept),
-            mock.patch.object(time, "thread_time", return_value=0.0),
+            mock.patch.object(time, "thread_time", lambda: 0.0),
         ):
             yield
