@@ -319,7 +319,7 @@ def three_flows() -> Published:
     source = Published()
     for n in range(3):
         state = FlowState.STEERED if n < 2 else FlowState.OBSERVED
-        entry = replace(flow(40_000 + n, state), location=100 + n)
+        entry = flow(40_000 + n, state)._replace(location=100 + n)
         source.table.put(entry)
     return source
 

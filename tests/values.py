@@ -79,7 +79,7 @@ def flow(number: int, **changes: Any) -> Flow:
         thread=THREAD, target_queue=None, target_cpu=None, location=None, rx_queue=None,
         rx_cpu=None, bytes=0, used_ns=0, moved_ns=0, rule_name="rest", why="",
     )  # fmt: skip
-    return replace(plain, **changes)
+    return plain._replace(**changes)
 
 
 def seen(number: int, app_cpu: int, **changes: Any) -> SocketSeen:

@@ -66,11 +66,11 @@ def record(outcome: Outcome, memory: Memory) -> Action | None:
         # ENOENT: another program deleted it first; either way it is gone.
         if outcome.errno not in (0, errno.ENOENT):
             state = FlowState.STEERED if withdrawn else flow.state
-            table.put(replace(flow, state=state, why=outcome.left))
+            table.put(flow._replace(state=state, why=outcome.left))
         elif withdrawn:
             state = flow.state if flow.left is None else FlowState.WANTED
-            bare = replace(flow, state=state, location=None, target_queue=None)
-            table.put(replace(bare, why=action.why))
+            bare = flow._replace(state=state, location=None, target_queue=None)
+            table.put(bare._replace(why=action.why))
         elif made_room:
             memory.overflow += 1
             table.put(_without_filter(flow, action.why, outcome.at_ns, table.covering(flow.key)))
@@ -80,8 +80,7 @@ def record(outcome: Outcome, memory: Memory) -> Action | None:
     elif outcome.errno == 0:
         memory.not_put_off(flow.key)
         table.put(
-            replace(
-                flow,
+            flow._replace(
                 state=FlowState.STEERED,
                 location=outcome.location,
                 target_queue=action.new,
@@ -91,21 +90,21 @@ def record(outcome: Outcome, memory: Memory) -> Action | None:
         )
     elif outcome.found:
         at, queue = outcome.location, outcome.queue
-        found = replace(flow, state=FlowState.STEERED, location=at, target_queue=queue)
-        table.put(replace(found, moved_ns=outcome.at_ns, why=outcome.left))
+        found = flow._replace(state=FlowState.STEERED, location=at, target_queue=queue)
+        table.put(found._replace(moved_ns=outcome.at_ns, why=outcome.left))
         if queue != action.new:
             memory.table.defer(flow.key, outcome.at_ns + memory.in_force.hold_down_ns)
     elif action.kind is ActionKind.INSERT:
         full = outcome.errno == errno.ENOSPC
         state = FlowState.OVERFLOW if full else FlowState.WANTED
         memory.overflow += full and flow.state is not FlowState.OVERFLOW
-        table.put(replace(flow, state=state, target_queue=None, why=outcome.left))
+        table.put(flow._replace(state=state, target_queue=None, why=outcome.left))
     elif outcome.location is None:  # refused, and the old filter is lost
-        lost = replace(flow, state=FlowState.WANTED, location=None, target_queue=None)
-        table.put(replace(lost, moved_ns=outcome.at_ns, why=outcome.left))
+        lost = flow._replace(state=FlowState.WANTED, location=None, target_queue=None)
+        table.put(lost._replace(moved_ns=outcome.at_ns, why=outcome.left))
         memory.table.defer(flow.key, outcome.at_ns + memory.in_force.hold_down_ns)
     else:
-        table.put(replace(flow, why=outcome.left))
+        table.put(flow._replace(why=outcome.left))
     return None
 
 
@@ -147,7 +146,7 @@ def _without_filter(flow: Flow, why: str, at_ns: int, port: Flow | None) -> Flow
     there = port is not None and port.target_queue == flow.target_queue
     state = FlowState.PORT if there else FlowState.OVERFLOW
     target = flow.target_queue if there else None
-    return replace(flow, state=state, location=None, target_queue=target, moved_ns=at_ns, why=why)
+    return flow._replace(state=state, location=None, target_queue=target, moved_ns=at_ns, why=why)
 
 
 def moved(key: FlowKey, move: Move, memory: Memory, now_ns: int, *, deferred: bool) -> bool:
@@ -157,7 +156,7 @@ def moved(key: FlowKey, move: Move, memory: Memory, now_ns: int, *, deferred: bo
     if flow is None:
         return not deferred
     if not deferred:
-        memory.table.put(replace(flow, move=move))
+        memory.table.put(flow._replace(move=move))
         return True
     memory.put_off(flow, move.why, now_ns, tried=move.mechanism != "none")
     news = flow.move is None or (flow.move.verdict, flow.move.why) != (move.verdict, move.why)
@@ -166,7 +165,7 @@ def moved(key: FlowKey, move: Move, memory: Memory, now_ns: int, *, deferred: bo
     why = f"not moved yet: {move.why}"
     if not unsteered:
         why = f"its filter still leads it to queue {target}; {why}"
-    memory.table.put(replace(flow, move=move, why=why, target_queue=target))
+    memory.table.put(flow._replace(move=move, why=why, target_queue=target))
     return news
 
 
@@ -224,7 +223,7 @@ def threads_ended(tids: Collection[int], memory: Memory) -> None:
         for flow in memory.table.of_thread(tid):
             owner = owner_of(flow, memory)
             if owner is None or owner[0] == "thread":
-                memory.table.put(replace(flow, thread=None))
+                memory.table.put(flow._replace(thread=None))
         memory.thread_cpu.pop(tid, None)
 
 
@@ -252,7 +251,7 @@ def _refreshed(
             rx_queue = queue.index
             break
     if not unused or (rx_queue, rx_cpu, used_ns) != (flow.rx_queue, flow.rx_cpu, flow.used_ns):
-        flow = replace(flow, rx_queue=rx_queue, rx_cpu=rx_cpu, bytes=use.bytes, used_ns=used_ns)
+        flow = flow._replace(rx_queue=rx_queue, rx_cpu=rx_cpu, bytes=use.bytes, used_ns=used_ns)
     return flow if nic is None else without_queue(flow, nic, memory)
 
 
@@ -285,7 +284,7 @@ def check_filters(
         else:
             why = memory.dropped_by_nic(flow.key, now_ns)
             state = FlowState.OVERFLOW if full else FlowState.WANTED
-        after = replace(flow, state=state, location=None, target_queue=None, why=why)
+        after = flow._replace(state=state, location=None, target_queue=None, why=why)
         memory.table.put(after)
         changed.append(after)
     memory.nics[nic.name].listed_ns = now_ns
@@ -348,6 +347,6 @@ def inherit(nic: NicView, action: Action, cookie: int, memory: Memory, now_ns: i
         return next(iter(adopt(nic, [held], {match: use}, memory, now_ns)[0]), None)
     if flow.location != action.location:
         return None
-    flow = replace(flow, cookie=cookie, bytes=0, used_ns=now_ns)
+    flow = flow._replace(cookie=cookie, bytes=0, used_ns=now_ns)
     memory.table.put(flow)
     return flow

@@ -181,8 +181,7 @@ class Move(NamedTuple):
     took_ns: int
 
 
-@dataclass(frozen=True, slots=True)
-class Flow:
+class Flow(NamedTuple):
     """One entry of the Flow-to-Core table (paper, section 3.3)."""
 
     key: FlowKey

@@ -124,7 +124,7 @@ def test_explain(daemon: Serving) -> None:
     assert answer["flow"]["cookie"] == 1_040_000
     out = lines(daemon, "explain", "cookie:1040002")
     assert out[-1].startswith("=> Only observed")
-    daemon.do(lambda: daemon.source.table.put(replace(flow(7), rx_cpu=1, rx_queue=1)))
+    daemon.do(lambda: daemon.source.table.put(flow(7)._replace(rx_cpu=1, rx_queue=1)))
     assert lines(daemon, "explain", ":7")[-1].startswith("do: ")
 
 
@@ -208,7 +208,7 @@ def test_a_name_cannot_drive_the_terminal(daemon: Serving) -> None:
     thread = flow(1).thread
     assert thread is not None
     evil = replace(thread, comm="\x1b[2J[red]\r")
-    daemon.do(lambda: daemon.source.table.put(replace(flow(1), thread=evil)))
+    daemon.do(lambda: daemon.source.table.put(flow(1)._replace(thread=evil)))
     out = atfnctl(daemon, "flows").stdout + atfnctl(daemon, "explain", ":1").stdout
     assert "?[2J[red]?" in out
     assert "\x1b" not in out

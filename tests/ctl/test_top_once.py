@@ -42,7 +42,7 @@ def daemon(tmp_path: Path) -> Iterator[Serving]:
             source.audited += SECOND_NS
             for each in [each for each in source.table if each is not None]:
                 carried = each.bytes + each.key.remote_port * 1000
-                source.table.put(replace(each, bytes=carried, used_ns=source.audited))
+                source.table.put(each._replace(bytes=carried, used_ns=source.audited))
             return reported()
 
         source.status = status  # type: ignore[assignment,method-assign]
@@ -149,7 +149,7 @@ def _empty(terminal: int) -> None:
 def test_names_cannot_drive_the_terminal(daemon: Serving) -> None:
     thread = flow(1).thread
     assert thread is not None
-    evil = replace(flow(40_000), thread=replace(thread, comm="\x1b[2J[red]\r"), why="\x1b]0;x\x07")
+    evil = flow(40_000)._replace(thread=replace(thread, comm="\x1b[2J[red]\r"), why="\x1b]0;x\x07")
     daemon.do(lambda: daemon.source.table.put(evil))
     out = atfnctl(daemon, "top", "--interval", "0.1").stdout
     assert "?[2J[red]?" in out

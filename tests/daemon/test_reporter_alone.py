@@ -113,5 +113,5 @@ def test_the_service_manager_hears_why_a_policy_was_not_reloaded(parts: Parts) -
 
 
 def test_what_keeps_an_application_off_a_cpu_is_a_remark_on_its_flow(parts: Parts) -> None:
-    bare = replace(flow(1), thread=None)
+    bare = flow(1)._replace(thread=None)
     assert parts.reporter.remarks(bare) == ("It may not use CPU 3.",)

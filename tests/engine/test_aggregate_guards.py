@@ -30,7 +30,7 @@ WAITS = flow(9, state=FlowState.OVERFLOW, thread=OTHER, key=key(9)._replace(loca
 
 def ruled(number: int, queue: int = 1, **changes: Any) -> Flow:
     known = flow(number, state=FlowState.STEERED, location=number, target_queue=queue)
-    return replace(known, **{"app_cpu": queue, "moved_ns": 1, **changes})
+    return known._replace(**{"app_cpu": queue, "moved_ns": 1, **changes})
 
 
 def short(*flows: Flow, queue: int | None = 1, room: int = 10) -> Server:
@@ -39,7 +39,7 @@ def short(*flows: Flow, queue: int | None = 1, room: int = 10) -> Server:
     server.nic = replace(EXACT_WINS, budget=room)
     server.memory.nics["nic"].owned = owning({1: THREAD, 2: OTHER})
     if queue is not None:
-        where = replace(ruled(50, queue), key=PORT, cookie=1, thread=None)
+        where = ruled(50, queue)._replace(key=PORT, cookie=1, thread=None)
         server.memory.table.put(where)
     for each in (WAITS, *flows):
         server.memory.table.put(each)
@@ -118,16 +118,16 @@ def test_no_filter_is_taken_from_a_flow_of_a_port_that_has_a_rule(inserting: boo
     for number, seconds in enumerate((10, 20, 30)):
         known = server.memory.table.get(WAITS.key)
         assert known is not None
-        server.memory.table.put(replace(known, bytes=number * 10**9))
+        server.memory.table.put(known._replace(bytes=number * 10**9))
         budget.weigh(server.nic, NO_CPUS, lambda _: 3, server.memory, seconds * SECOND_NS)
     assert budget.swaps(server.nic, server.memory, 40 * SECOND_NS) == ()
 
 
 def test_a_port_takes_the_slot_of_another_flow_and_keeps_its_own() -> None:
-    other = replace(ruled(3), key=key(3)._replace(local_port=81), bytes=0)
+    other = ruled(3)._replace(key=key(3)._replace(local_port=81), bytes=0)
     server = short(ruled(1), ruled(2), other, queue=None, room=3)
     for seconds in (10, 20):
-        server.memory.table.put(replace(other, bytes=seconds * 10**9))  # worth more than they
+        server.memory.table.put(other._replace(bytes=seconds * 10**9))  # worth more than they
         budget.weigh(server.nic, NO_CPUS, lambda _: 3, server.memory, seconds * SECOND_NS)
     uses = [connection(n, 1) for n in (1, 2)]
     assert server.look(*uses, now_ns=20 * SECOND_NS) == ()
@@ -144,7 +144,7 @@ def test_a_port_takes_the_slot_of_another_flow_and_keeps_its_own() -> None:
 def test_one_flow_alone_makes_no_rule_for_many() -> None:
     server = short()
     nobodys = [
-        replace(ruled(n), location=None, state=FlowState.OVERFLOW, thread=None) for n in (3, 4, 5)
+        ruled(n)._replace(location=None, state=FlowState.OVERFLOW, thread=None) for n in (3, 4, 5)
     ]
     wait = [flow(n, state=FlowState.OVERFLOW, app_cpu=1) for n in (6, 7)]
 
@@ -231,7 +231,7 @@ def test_a_connection_waits_for_a_rule_only_if_it_asks_for_one() -> None:
 
 
 def test_the_rule_of_another_ports_connection_that_goes_is_no_hindrance() -> None:
-    other = replace(ruled(3), key=key(3)._replace(local_port=80))
+    other = ruled(3)._replace(key=key(3)._replace(local_port=80))
     server = short(ruled(1), other)
     flows = [*server.memory.table]
     server.memory.table.gives(other.key, (WAITS.key,))

@@ -33,7 +33,7 @@ def memory(*flows: Flow, capacity: int = 100) -> Memory:
 def steered(**changes: Any) -> Flow:
     """Flow 1, by the rule at location 7 to queue 1."""
     ruled = flow(1, state=FlowState.STEERED, location=7, target_queue=1, target_cpu=1, app_cpu=1)
-    return replace(ruled, moved_ns=1, used_ns=NOW_NS, **changes)
+    return ruled._replace(moved_ns=1, used_ns=NOW_NS, **changes)
 
 
 def action(kind: ActionKind, location: int | None = 7) -> Action:
@@ -178,7 +178,7 @@ def test_a_move_that_was_put_off_leaves_a_flow_without_a_rule_without_a_queue() 
 def test_a_flow_that_is_led_elsewhere_than_decided_meanwhile_is_looked_at_again() -> None:
     done = Outcome(action(ActionKind.REWRITE), NOW_NS, 0, 7, "")
     for target_cpu, deferred in ((1, {}), (2, {key(1): NOW_NS + 100})):
-        known = memory(replace(steered(), target_cpu=target_cpu))
+        known = memory(steered()._replace(target_cpu=target_cpu))
         audit.overtaken(done, NIC, known)
         assert known.table.deferred() == deferred
 

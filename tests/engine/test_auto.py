@@ -164,7 +164,7 @@ def test_flows_that_are_manual_or_left_alone_are_no_applications() -> None:
     machine = Machine(AUTO)
     machine.uses(cpu=0, number=1)
     machine.uses(cpu=0, number=2)
-    machine.memory.table.put(replace(machine.flow(1), state=FlowState.MANUAL))
+    machine.memory.table.put(machine.flow(1)._replace(state=FlowState.MANUAL))
     machine.memory.table.leave(key(2))
     assert applications(machine.memory, {"nic"}) == {}
     assert applications(machine.memory, set()) == {}
@@ -185,7 +185,7 @@ def test_an_adopted_flow_is_on_its_core_until_its_thread_is_known() -> None:
     machine = Machine(AUTO)
     away(machine)
     machine.uses(cpu=0)
-    machine.memory.table.put(replace(machine.flow(), thread=None, rule_name=""))
+    machine.memory.table.put(machine.flow()._replace(thread=None, rule_name=""))
     assert placement_of(machine.flow(), machine.memory) is Placement.CORE
     steer.seen(seen(1, 0), NIC, AUTO, machine.memory, machine.now_ns)
     assert placement_of(machine.flow(), machine.memory) == LLC
@@ -206,4 +206,4 @@ def test_an_application_is_of_one_nic_and_without_its_thread_a_flow_is_on_its_co
     flow = machine.memory.table.get(key(1))
     assert flow is not None
     assert applications(machine.memory, {"other"}) == {}
-    assert placement_of(replace(flow, thread=None), machine.memory) is Placement.CORE
+    assert placement_of(flow._replace(thread=None), machine.memory) is Placement.CORE

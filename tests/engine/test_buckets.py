@@ -181,7 +181,7 @@ def test_old_bytes_count_less_at_each_look() -> None:
     nic = turned(nic, known, 10 * HOLD_NS)
     assert line(known, 9)[0] is FlowState.SHARED
     for look in range(1, 4):  # flow 1 is silent, flow 9 goes on
-        known.table.put(replace(known.table.get(key(9)) or flow(9), bytes=2000 * (look + 1)))
+        known.table.put((known.table.get(key(9)) or flow(9))._replace(bytes=2000 * (look + 1)))
         entries.look(nic, known)
         nic = turned(nic, known, (10 + look) * 10 * HOLD_NS)
     assert [line(known, n)[0] for n in (1, 9)] == [FlowState.SHARED, FlowState.RSS]
@@ -203,11 +203,11 @@ def test_what_was_seen_before_a_move_is_no_evidence_against_it() -> None:
     nic = turned(VIEW, known, 10**9)
     found = known.table.get(key(1))
     assert found is not None
-    known.table.put(replace(found, rx_queue=1, rx_cpu=1, used_ns=10**9 + 1))
+    known.table.put(found._replace(rx_queue=1, rx_cpu=1, used_ns=10**9 + 1))
     entries.look(nic, known)
     turned(nic, known, 2 * 10**9)
     assert line(known, 1)[0] is FlowState.RSS
-    known.table.put(replace(found, rx_queue=1, rx_cpu=1, used_ns=3 * 10**9))
+    known.table.put(found._replace(rx_queue=1, rx_cpu=1, used_ns=3 * 10**9))
     entries.look(nic, known)
     turned(nic, known, 3 * 10**9)
     assert "it arrives on queue 1" in line(known, 1)[1]

@@ -40,11 +40,11 @@ MACHINE = Topology(tuple(Cpu(n, True, 0, 0, n, (n,), (n,)) for n in range(4)), (
 
 def steered(number: int, **changes: Any) -> Flow:
     known = flow(number, state=FlowState.STEERED, location=number, target_queue=1, app_cpu=1)
-    return replace(known, **changes)
+    return known._replace(**changes)
 
 
 def waiting(number: int, **changes: Any) -> Flow:
-    return replace(flow(number, state=FlowState.OVERFLOW, app_cpu=1), **changes)
+    return flow(number, state=FlowState.OVERFLOW, app_cpu=1)._replace(**changes)
 
 
 def memory(*flows: Flow) -> Memory:
@@ -211,7 +211,7 @@ def test_who_was_moved_of_late_neither_gives_nor_takes(number: int) -> None:
     rates = {key(1): 0.0, key(2): 1e6}
     for since_ns, is_taken in ((5 * SECOND_NS - 1, False), (5 * SECOND_NS, True)):
         flows = [steered(1), waiting(2)]
-        flows[number - 1] = replace(flows[number - 1], moved_ns=NOW_NS - since_ns)
+        flows[number - 1] = flows[number - 1]._replace(moved_ns=NOW_NS - since_ns)
         assert swaps(weighed(rates, *flows)) == ({key(1): key(2)} if is_taken else {})
 
 
@@ -248,7 +248,7 @@ def weights(known: Memory) -> dict[FlowKey, Weight]:
 
 def carried(known: Memory, total: int) -> None:
     for each in list(known.table):
-        known.table.put(replace(each, bytes=total))
+        known.table.put(each._replace(bytes=total))
 
 
 def test_a_rate_is_measured_over_a_second_and_what_came_before_counts_half() -> None:
@@ -358,6 +358,6 @@ def test_of_filters_that_are_worth_the_same_the_oldest_flow_gives_up_its_own() -
     rich = [Thread(n, n, "app", None, 1) for n in range(40)]
     flows = [steered(n, thread=thread) for n, thread in enumerate(rich)]
     known = memory(*flows, asks := waiting(50, thread=Thread(99, 99, "app", None, 2)))
-    known.table.put(replace(flows[0], used_ns=NOW_NS))  # it was looked at, and is as old
+    known.table.put(flows[0]._replace(used_ns=NOW_NS))  # it was looked at, and is as old
     (delete,) = budget.make_room(asks, replace(NIC, armed=True), known)
     assert delete.key == key(0)

@@ -145,7 +145,7 @@ def test_a_process_or_cgroup_is_followed_by_its_busiest_thread(
     machine.later()
     busy = machine.memory.table.get(key(1))
     assert busy is not None
-    machine.memory.table.put(replace(busy, app_cpu=3, bytes=10_000_000, used_ns=machine.now_ns))
+    machine.memory.table.put(busy._replace(app_cpu=3, bytes=10_000_000, used_ns=machine.now_ns))
     assert [(each.kind, each.new) for each in machine.audits()] == [(ActionKind.QUEUE_CPU, 3)]
 
 

@@ -58,13 +58,13 @@ def memory(*flows: Flow, owned: Mapping[int, OwnerId] | None = None, **changes: 
 
 def used(number: int, cpu: int, **changes: Any) -> Flow:
     """In use on this CPU, and led to no queue."""
-    return replace(flow(number, app_cpu=cpu, used_ns=NOW_NS), **changes)
+    return flow(number, app_cpu=cpu, used_ns=NOW_NS)._replace(**changes)
 
 
 def led(number: int, cpu: int, queue: int = 1, **changes: Any) -> Flow:
     """In use on this CPU, and led to this queue by its own rule."""
     ruled = used(number, cpu, state=FlowState.STEERED, location=number, target_queue=queue)
-    return replace(ruled, **{"target_cpu": queue, **changes})
+    return ruled._replace(**{"target_cpu": queue, **changes})
 
 
 def along(known: Memory, nic: NicView = NIC, cpu: int = 2) -> Plan:
@@ -158,7 +158,7 @@ def test_a_queue_on_its_way_to_a_cpu_counts_there() -> None:
     queues = NIC.queues
     shared = replace(NIC, queues=(replace(queues[0], cpu=2), *queues[1:]))  # CPU 2 takes one more
     [_] = along(known, shared)
-    newcomer = replace(used(2, 2), thread=replace(THREAD, pid=200, tid=200))
+    newcomer = used(2, 2)._replace(thread=replace(THREAD, pid=200, tid=200))
     assert not follow.may_follow(newcomer, shared.queues[3], shared, known)
     known.nics["nic"].lent.sent.clear()  # it was not moved
     known.nics["nic"].owned = {3: Owned(("thread", 200), 0)}

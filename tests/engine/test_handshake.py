@@ -111,7 +111,7 @@ class Bed:
         """It has a filter, for a socket that listens."""
         self.hears(listening())
         entry = flow(0, key=PORT, cookie=1, state=FlowState.STEERED, location=5, target_queue=2)
-        self.memory.table.put(replace(entry, thread=None, **changes))
+        self.memory.table.put(entry._replace(thread=None, **changes))
 
 
 def written(commands: list[Command]) -> list[Action]:
@@ -177,7 +177,7 @@ def test_the_filter_of_a_connect_that_fails_is_deleted() -> None:
     bed.hears(syn())
     entry = bed.memory.table.get(key(1))
     assert entry is not None
-    bed.memory.table.put(replace(entry, location=7, target_queue=2, state=FlowState.STEERED))
+    bed.memory.table.put(entry._replace(location=7, target_queue=2, state=FlowState.STEERED))
     [action] = written(bed.hears(SocketGone(61, 1001)))
     assert (action.kind, action.location) == (ActionKind.DELETE, 7)
 

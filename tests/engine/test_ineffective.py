@@ -25,13 +25,13 @@ class Bed:
         self.nic: NicView = NIC
         self.now_ns = 10 * SECOND_NS
         steered = flow(1, state=FlowState.STEERED, location=7, target_queue=1, target_cpu=1)
-        self.memory.table.put(replace(steered, rx_queue=2, rx_cpu=2, moved_ns=moved_ns))
+        self.memory.table.put(steered._replace(rx_queue=2, rx_cpu=2, moved_ns=moved_ns))
 
     def look(self, more: int = 1000) -> Plan:
         """An audit later; it has received so many bytes more."""
         self.now_ns += SECOND_NS
         found = self.flow
-        self.memory.table.put(replace(found, bytes=found.bytes + more))
+        self.memory.table.put(found._replace(bytes=found.bytes + more))
         return ineffective({"nic": self.nic}, self.memory, self.now_ns)
 
     @property
@@ -81,9 +81,9 @@ def test_one_that_arrived_where_it_should_meanwhile_begins_anew() -> None:
     bed.look()
     bed.look()
     astray = bed.flow
-    bed.memory.table.put(replace(astray, rx_queue=1))
+    bed.memory.table.put(astray._replace(rx_queue=1))
     bed.look()
-    bed.memory.table.put(replace(bed.flow, rx_queue=2))
+    bed.memory.table.put(bed.flow._replace(rx_queue=2))
     assert [bed.look() for _ in range(2)] == [(), ()]
     assert len(bed.look()) == 1
 

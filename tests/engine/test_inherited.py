@@ -35,7 +35,7 @@ NEW = 5000  # the newcomer's cookie
 
 def steered(**changes: object) -> Memory:
     known = memory()
-    known.table.put(replace(STEERED, **changes))  # type: ignore[arg-type]
+    known.table.put(STEERED._replace(**changes))  # type: ignore[arg-type]
     return known
 
 

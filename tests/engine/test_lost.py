@@ -69,7 +69,7 @@ def test_a_filter_that_an_asynchronous_driver_never_showed_is_not_lost() -> None
     known = memory(2)
     known.nics["nic"].listed_ns = 10 * SECOND_NS
     (first, second) = known.table
-    known.table.put(replace(second, moved_ns=10 * SECOND_NS))
+    known.table.put(second._replace(moved_ns=10 * SECOND_NS))
     assert [each.key for each in lost(nic, [], known, disturbed=True)] == [first.key]
 
 
@@ -79,7 +79,7 @@ def looked_at(known: Memory, times: int, *, traffic: bool, now_ns: int = 10 * SE
     for _ in range(times):
         plan = ineffective({"nic": NIC}, known, now_ns)
         for entry in list(known.table):
-            known.table.put(replace(entry, bytes=entry.bytes + 1000 * traffic))
+            known.table.put(entry._replace(bytes=entry.bytes + 1000 * traffic))
     return plan
 
 
@@ -115,6 +115,6 @@ def test_an_effect_ends_the_suspicion() -> None:
     known = memory(1, rx_queue=3)
     looked_at(known, 2, traffic=True)
     (entry,) = known.table
-    known.table.put(replace(entry, rx_queue=1))
+    known.table.put(entry._replace(rx_queue=1))
     looked_at(known, 1, traffic=True)
     assert not known.table.notes()

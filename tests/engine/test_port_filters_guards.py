@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from atfnd.engine.filters import port_filters
 from atfnd.model import ActionKind, FlowState
 from tests.engine.test_aggregate_guards import short
@@ -41,6 +39,6 @@ def test_a_rule_that_moves_flows_is_no_birth() -> None:
 
 def test_a_rule_that_moves_nobody_is_a_birth() -> None:
     server = short(queue=None)
-    server.memory.table.put(replace(flow(1), state=FlowState.STEERED, location=1, target_queue=1))
+    server.memory.table.put(flow(1)._replace(state=FlowState.STEERED, location=1, target_queue=1))
     [birth] = server.look(connection(1, 1), now_ns=10 * SECOND_NS)
     assert birth.first_data_ns is not None

@@ -48,13 +48,13 @@ WAITS = flow(900, state=FlowState.OVERFLOW, thread=OTHER, key=key(900)._replace(
 def ruled(number: int, queue: int = 1, **changes: Any) -> Flow:
     """Flow `number`, with a rule of its own: 10.0.0.1:443 from 10.1.0.NUMBER:1000."""
     known = flow(number, state=FlowState.STEERED, location=number, target_queue=queue, moved_ns=1)
-    return replace(known, **{"app_cpu": queue, **changes})
+    return known._replace(**{"app_cpu": queue, **changes})
 
 
 def prefix_rule(prefix: FlowKey = NET, queue: int = 1, **changes: Any) -> Flow:
     """One that has its rule."""
     known = ruled(50, queue, key=prefix, cookie=0, thread=None)
-    return replace(known, **changes)
+    return known._replace(**changes)
 
 
 class Bed:
@@ -185,9 +185,9 @@ def test_one_flow_alone_is_not_many(other: Flow) -> None:
 
 def test_a_socket_that_hears_everyone_is_of_no_prefix() -> None:
     first, second = (ruled(n, key=key(n)._replace(protocol=17)) for n in (2, 3))
-    waits = replace(WAITS, key=WAITS.key._replace(protocol=17))
+    waits = WAITS._replace(key=WAITS.key._replace(protocol=17))
     assert Bed(waits, first, second, room=4).found() != []
-    anyone = replace(second, key=second.key._replace(remote_port=0))
+    anyone = second._replace(key=second.key._replace(remote_port=0))
     assert Bed(first, anyone, room=3).found() == []
 
 
@@ -359,7 +359,7 @@ def test_an_earlier_runs_is_its_rules_and_another_rules_serves_none(
 def test_rules_of_the_policys_other_rule_stay() -> None:
     bed = Bed(
         prefix_rule(rule_name="another"),
-        *[replace(each, rule_name="another") for each in TWO],
+        *[each._replace(rule_name="another") for each in TWO],
         room=3,
     )
     bed.used(NET)

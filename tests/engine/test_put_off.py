@@ -30,11 +30,11 @@ def memory(*flows: Flow) -> Memory:
 
 
 def wanted(number: int) -> Flow:
-    return replace(flow(number, state=FlowState.WANTED, app_cpu=1), rule_name="rest")
+    return flow(number, state=FlowState.WANTED, app_cpu=1)._replace(rule_name="rest")
 
 
 def waiting(number: int) -> Flow:
-    return replace(wanted(number), state=FlowState.OVERFLOW)
+    return wanted(number)._replace(state=FlowState.OVERFLOW)
 
 
 def put_off(known: Memory, number: int, why: str = HELD, how: str = "hold") -> int:
@@ -76,7 +76,7 @@ def test_a_flow_whose_thread_has_moved_is_put_off_as_if_for_the_first_time() -> 
 
 
 def test_when_a_queue_has_another_cpu_what_was_put_off_is_looked_at() -> None:
-    known = memory(wanted(1), wanted(2), replace(wanted(3), nic="other"))
+    known = memory(wanted(1), wanted(2), wanted(3)._replace(nic="other"))
     for number in (1, 3):
         put_off(known, number)
     follow.followed("nic", 1, 3, known)
@@ -114,7 +114,7 @@ def test_a_flow_that_is_put_off_is_not_tried_by_the_way() -> None:
 
 def test_no_filter_is_taken_from_another_for_one_that_cannot_be_moved() -> None:
     one = replace(NIC, budget=1)
-    steered = replace(wanted(1), state=FlowState.STEERED, location=7, target_queue=1)
+    steered = wanted(1)._replace(state=FlowState.STEERED, location=7, target_queue=1)
     known = memory(steered, waiting(2))
     for number, rate in ((1, 0.0), (2, 1e6)):
         record = known.table.record(key(number))

@@ -29,6 +29,7 @@ from atfnd.engine.table.memory import Memory
 from atfnd.model import (
     Action,
     ActionKind,
+    Flow,
     FlowKey,
     FlowState,
     Outcome,
@@ -176,10 +177,10 @@ def indexes_are_those_of_a_whole_reading(table: FlowTable) -> None:
 def test_every_index_is_that_of_a_whole_reading_and_ends_with_the_last_flow(steps: Any) -> None:
     table = FlowTable(100)
     for step in steps:
-        if isinstance(step, tuple):
-            step[0](table, step[1])
-        else:
+        if isinstance(step, Flow):
             table.put(step)
+        else:
+            step[0](table, step[1])
         indexes_are_those_of_a_whole_reading(table)
     for each in [*table]:
         table.remove(each.key)
@@ -222,7 +223,7 @@ def test_with_its_nic_everything_that_is_known_of_a_flow_ends(asked: ActionKind)
 def test_with_its_socket_everything_that_is_known_of_a_flow_ends(asked: ActionKind) -> None:
     engine = an_engine(asked)
     for each in [*engine.memory.table]:
-        engine.memory.table.put(replace(each, location=None, target_queue=None))
+        engine.memory.table.put(each._replace(location=None, target_queue=None))
     engine.handle(SocketClosed(1001), 3 * SECOND_NS)
     engine.handle(SocketsAudited(()), 3 * SECOND_NS)
     engine.memory.table.remove(SPAN)  # a look at prefixes ends those
@@ -232,7 +233,7 @@ def test_with_its_socket_everything_that_is_known_of_a_flow_ends(asked: ActionKi
 def test_the_observer_forgets_the_sockets_of_flows_that_were_to_go_and_have_gone() -> None:
     engine = an_engine(ActionKind.INSERT)
     for each in [*engine.memory.table]:
-        engine.memory.table.put(replace(each, location=None))
+        engine.memory.table.put(each._replace(location=None))
     engine.handle(SocketClosed(1001), 0)
     commands = engine.handle(RemainsDue(frozenset({key(2), PORT, SPAN})), 0)
     assert [{*each.cookies} for each in commands if isinstance(each, Forget)] == [{1001}]
@@ -281,5 +282,5 @@ def test_what_was_weighed_on_one_nic_is_not_known_of_another() -> None:
     record = table.record(key(1))
     assert record is not None
     record.own().rss, record.own().unused_ns = (1, 7), 5
-    table.put(replace(flow(1), nic="other"))
+    table.put(flow(1)._replace(nic="other"))
     assert (record.pending.rss, record.pending.unused_ns) == (None, None)

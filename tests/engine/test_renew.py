@@ -115,7 +115,7 @@ def test_each_flow_is_as_if_this_had_been_the_policy_all_along(
     for each in flows:
         if each.key in kept:  # nothing but its terms has changed
             now = memory.table.get(each.key)
-            assert now == replace(each, rule_name=kept[each.key] or "")
+            assert now == each._replace(rule_name=kept[each.key] or "")
 
 
 @given(tables, st.data())
@@ -148,7 +148,7 @@ def test_a_rule_that_cannot_go_yet_is_asked_for_again_and_nothing_else_moves_it(
     memory = remembering(there)
     plan = renew(ALL, lambda flow: None, memory, resting)
     settle(plan, memory, errno.EBUSY)
-    memory.table.put(replace(there, app_cpu=2))  # its thread has moved
+    memory.table.put(there._replace(app_cpu=2))  # its thread has moved
     assert steer.take_up(NIC, memory, 10, manual=True) == ()
     assert leave(memory, under_way) == ()
     again = leave(memory, resting)
@@ -257,7 +257,7 @@ def test_the_home_of_a_queue_that_was_loose_is_where_arming_put_it() -> None:
 
 def test_a_queue_of_flows_that_an_earlier_run_left_waits_until_whose_they_are_is_known() -> None:
     memory = remembering(
-        replace(steered(1), rule_name="", thread=None, used_ns=SECOND_NS), terms=ALL
+        steered(1)._replace(rule_name="", thread=None, used_ns=SECOND_NS), terms=ALL
     )
     memory.nics["nic"].lent = Lent(homes={0: 0, 1: 3, 2: 2, 3: 3})
     online = frozenset(range(4))
@@ -280,7 +280,7 @@ def test_a_rule_is_not_brought_back_when_its_delete_came_first() -> None:
     late = audit.outlived(kept[0], memory, 6)
     assert late is not None
     assert late.superseded
-    again = replace(steered(1), state=FlowState.WANTED, location=None, target_queue=None)
+    again = steered(1)._replace(state=FlowState.WANTED, location=None, target_queue=None)
     memory.table.put(again)  # seen again meanwhile, and decided anew
     assert audit.outlived(kept[0], memory, 6) == late
     audit.record(late, memory)
@@ -292,7 +292,7 @@ def test_a_rewrite_whose_rule_was_lost_before_its_turn_is_not_written() -> None:
     key = flow(1).key
     renew(ALL, named({key: None}), memory, lambda _: False)
     kept = renew(ALL, named({key: "rest"}), memory, lambda _: True)
-    memory.table.put(replace(steered(1), location=None, target_queue=None))
+    memory.table.put(steered(1)._replace(location=None, target_queue=None))
     late = audit.outlived(kept[0], memory, 6)
     assert late is not None
     assert (late.errno, late.location) == (errno.ENOENT, None)

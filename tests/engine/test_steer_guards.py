@@ -115,9 +115,9 @@ def owning(nic: NicView, *flows: Flow) -> list[tuple[ActionKind, object]]:
 
 def test_who_owns_a_queue_has_its_flows_of_that_nic_placed_and_no_others() -> None:
     here, there = (flow(n, app_cpu=1, used_ns=NOW_NS) for n in (1, 2))
-    there = replace(there, nic="other")
+    there = there._replace(nic="other")
     assert owning(NIC, here, there) == [(ActionKind.INSERT, key(1))]
-    idle = replace(here, used_ns=NOW_NS - 3 * 10**9)
+    idle = here._replace(used_ns=NOW_NS - 3 * 10**9)
     assert owning(NIC, idle, there) == []
 
 

@@ -123,7 +123,7 @@ def test_a_flow_that_comes_by_the_filter_of_its_port_is_led() -> None:
     machine.uses(cpu=0)
     flow = machine.memory.table.get(key(1))
     assert flow is not None
-    led = replace(flow, state=FlowState.PORT, location=None, target_queue=0, target_cpu=0)
+    led = flow._replace(state=FlowState.PORT, location=None, target_queue=0, target_cpu=0)
     machine.memory.table.put(led)
     now = look(12, {0: (600, 100), 1: (0, 0)}, {THREAD.tid: 60, NAPI0: 5, NAPI1: 0}, {key(1): MB})
     (found,) = windows(BEFORE, now, NIC, applications(machine.memory, {"nic"}),

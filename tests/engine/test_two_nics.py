@@ -115,7 +115,7 @@ def test_what_is_left_alone_is_not_taken_along() -> None:
     known = memory()
     for number in (1, 2):
         steered(known, number, ONE)
-    known.table.put(replace(of(known, 2), state=FlowState.MANUAL))
+    known.table.put(of(known, 2)._replace(state=FlowState.MANUAL))
     plan = steer.seen(seen(1, 2, off_since_ns=500), ONE, RULE, known, 1000)
     assert [action.key for action in plan] == [key(1)]
     assert of(known, 2).app_cpu == 1
@@ -132,7 +132,7 @@ def test_only_the_nic_that_was_armed_is_taken_up() -> None:
 def test_only_resume_steers_what_was_left_alone() -> None:
     known = memory()
     steered(known, 1, ONE)
-    manual = replace(of(known, 1), state=FlowState.MANUAL, location=None, target_queue=None)
+    manual = of(known, 1)._replace(state=FlowState.MANUAL, location=None, target_queue=None)
     known.table.put(manual)
     assert steer.take_up(ONE, known, 5000) == ()
     assert steer.take_up(TWO, known, 5000, manual=True) == ()
@@ -283,7 +283,7 @@ def test_a_queue_that_may_not_be_moved_does_not_follow(change: dict[str, object]
     made.uses(1, "one", 1)
     made.now_ns += 10**9
     known, queue = made.memory, made.nics["one"].queues[1]
-    known.table.put(replace(of(known, 1), app_cpu=2))
+    known.table.put(of(known, 1)._replace(app_cpu=2))
     now = replace(made.nics["one"], **change)  # type: ignore[arg-type]
     assert follow.along(of(known, 1), queue, now, known, made.now_ns) == ()
     assert follow.along(of(known, 1), queue, made.nics["one"], known, made.now_ns) != ()

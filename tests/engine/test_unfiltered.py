@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 from atfnd.engine.filters.unfiltered import Unfiltered
@@ -51,7 +50,7 @@ def test_one_that_waits_should_go_to_its_owners_queue_and_another_stays_where_it
 def test_a_flow_with_a_rule_of_its_own_is_not_caught_unless_that_leaves_the_remote_open() -> None:
     steered = flow(1, location=5, target_queue=3, state=FlowState.STEERED)
     assert caught(NET, steered) == {}
-    assert caught(UDP_NET, replace(steered, key=ANY)) == {ANY: (3, "rest")}
+    assert caught(UDP_NET, steered._replace(key=ANY)) == {ANY: (3, "rest")}
 
 
 def test_a_socket_that_is_open_to_any_remote_is_caught_by_every_prefix() -> None:

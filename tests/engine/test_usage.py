@@ -118,12 +118,12 @@ def test_it_is_there_when_every_flow_is_led_where_its_placement_in_force_asks() 
     assert reported(now, machine=machine).there
     machine.memory.trials.states[APP] = State(TrialPhase.AWAY)
     assert not reported(now, machine=machine).there
-    led = replace(machine.flow(), target_queue=1)
+    led = machine.flow()._replace(target_queue=1)
     machine.memory.table.put(led)
     window = reported(now, machine=machine)
     assert window.there
     assert (set(window.rx_cpus), set(window.cpus)) == ({1}, {0, 1})
-    machine.memory.table.put(replace(led, location=None))
+    machine.memory.table.put(led._replace(location=None))
     assert not reported(now, machine=machine).there
 
 

@@ -73,9 +73,9 @@ def test_a_flow_has_every_field_of_the_design(daemon: Serving) -> None:
 def test_placed_is_what_was_observed(daemon: Serving) -> None:
     def change() -> None:
         table = daemon.source.table
-        table.put(replace(flow(40_000), rx_cpu=None))
-        table.put(replace(flow(40_001), rx_cpu=1))
-        table.put(replace(flow(40_002), target_cpu=None, thread=None))
+        table.put(flow(40_000)._replace(rx_cpu=None))
+        table.put(flow(40_001)._replace(rx_cpu=1))
+        table.put(flow(40_002)._replace(target_cpu=None, thread=None))
 
     daemon.do(change)
     rows = get(daemon, "/v1/flows")["flows"]

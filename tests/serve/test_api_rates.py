@@ -51,8 +51,8 @@ def test_bytes_are_as_old_as_the_audit_or_the_report(daemon: Serving) -> None:
 
     def use() -> None:
         daemon.source.audited = 5_000
-        daemon.source.table.put(replace(flow(40_000), used_ns=9_000))
-        daemon.source.table.put(replace(flow(40_001), used_ns=4_000))
+        daemon.source.table.put(flow(40_000)._replace(used_ns=9_000))
+        daemon.source.table.put(flow(40_001)._replace(used_ns=4_000))
 
     daemon.do(use)
     assert read_ns()[:2] == [9_000, 5_000]

@@ -8,7 +8,6 @@ import select
 import socket
 import stat
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -113,7 +112,7 @@ def test_a_client_that_takes_nothing_is_disconnected(
     monkeypatch.setattr("atfnd.serve.api.answers.WRITE_S", 0.1)
     source = Published()
     for n in range(1000):
-        source.table.put(replace(flow(n), why="because " * 100))
+        source.table.put(flow(n)._replace(why="because " * 100))
     with serving(tmp_path / "atfnd.sock", source) as running:
         with socket.socket(socket.AF_UNIX) as client:
             client.connect(str(running.socket))

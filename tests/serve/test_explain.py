@@ -35,26 +35,26 @@ def test_steered_and_verified_tells_the_whole_chain() -> None:
 
 
 def test_steered_but_not_yet_seen() -> None:
-    answer = explained(replace(flow(40_000), rx_cpu=None, rx_queue=None), lab(OURS))
+    answer = explained(flow(40_000)._replace(rx_cpu=None, rx_queue=None), lab(OURS))
     assert "not yet verified" in answer.verdict
     assert "None of its packets has been observed yet." in answer.chain
     assert answer.advice is None
 
 
 def test_steered_but_unused_since_the_rule_changed() -> None:
-    answer = explained(replace(flow(40_000), rx_cpu=1, rx_queue=1, used_ns=900), lab(OURS))
+    answer = explained(flow(40_000)._replace(rx_cpu=1, rx_queue=1, used_ns=900), lab(OURS))
     assert "not been used since its filter changed" in answer.verdict
 
 
 def test_steered_but_packets_still_seen_elsewhere() -> None:
-    answer = explained(replace(flow(40_000), rx_cpu=1, rx_queue=1), lab(OURS))
+    answer = explained(flow(40_000)._replace(rx_cpu=1, rx_queue=1), lab(OURS))
     assert "still seen on CPU 1" in answer.verdict
     assert answer.advice is not None
     assert "hits" in answer.advice
 
 
 def test_steered_but_moved_on_after_the_queue_names_rps() -> None:
-    answer = explained(replace(flow(40_000), rx_cpu=1), lab(OURS))
+    answer = explained(flow(40_000)._replace(rx_cpu=1), lab(OURS))
     assert "moves them on after the queue" in answer.verdict
     assert answer.advice is not None
     assert "rps_cpus" in answer.advice
@@ -98,7 +98,7 @@ def test_a_queue_with_an_interrupt_is_moved_by_its_interrupt() -> None:
 
 
 def test_observed_says_how_to_arm() -> None:
-    entry = replace(flow(40_000, FlowState.OBSERVED), location=None, rx_queue=1, rx_cpu=1)
+    entry = flow(40_000, FlowState.OBSERVED)._replace(location=None, rx_queue=1, rx_cpu=1)
     answer = explained(entry, replace(lab(), armed=False))
     assert "lab:lab is not armed" in answer.verdict
     assert answer.advice == "atfnctl arm lab:lab"
@@ -107,7 +107,7 @@ def test_observed_says_how_to_arm() -> None:
 
 
 def test_wanted_without_a_queue_on_that_cpu_says_what_to_do() -> None:
-    entry = replace(flow(40_000, FlowState.WANTED), app_cpu=6, target_cpu=6, target_queue=None)
+    entry = flow(40_000, FlowState.WANTED)._replace(app_cpu=6, target_cpu=6, target_queue=None)
     answer = explained(entry, lab())
     assert "No queue of lab:lab is delivered on CPU 6" in answer.verdict
     assert answer.advice is not None
@@ -117,14 +117,14 @@ def test_wanted_without_a_queue_on_that_cpu_says_what_to_do() -> None:
 
 
 def test_wanted_but_refused_repeats_the_reason() -> None:
-    answer = explained(replace(flow(40_000, FlowState.WANTED), why="refused: EINVAL"), lab())
+    answer = explained(flow(40_000, FlowState.WANTED)._replace(why="refused: EINVAL"), lab())
     assert "no filter is in place: refused: EINVAL" in answer.verdict
     assert answer.advice is not None
     assert "atfnctl events --nic lab:lab" in answer.advice
 
 
 def test_overflow_of_the_nic_and_of_the_table() -> None:
-    entry = replace(flow(40_000, FlowState.OVERFLOW), location=None, why="table full")
+    entry = flow(40_000, FlowState.OVERFLOW)._replace(location=None, why="table full")
     full = lab(OURS, rule(101, Match.of(key(40_001)), 1))
     full = replace(full, caps=replace(full.caps, filter_slots=2))
     assert (
@@ -138,7 +138,7 @@ def test_overflow_of_the_nic_and_of_the_table() -> None:
 
 def test_a_rule_somebody_else_changed() -> None:
     why = "another program pointed its filter to queue 2"
-    entry = replace(flow(40_000, FlowState.MANUAL), target_queue=None, location=None, why=why)
+    entry = flow(40_000, FlowState.MANUAL)._replace(target_queue=None, location=None, why=why)
     answer = explained(entry, lab())
     assert why in answer.verdict
     assert answer.advice == "to have it steered again: atfnctl arm lab:lab"
@@ -164,7 +164,7 @@ def test_every_state_on_a_nic_that_is_down_or_gone(state: FlowState) -> None:
 )
 def test_how_near_the_packets_come(rx_cpu: int, words: str) -> None:
     assert (
-        explained(replace(flow(40_000), rx_cpu=rx_cpu), lab(OURS)).chain[-1].endswith(f"{words}.")
+        explained(flow(40_000)._replace(rx_cpu=rx_cpu), lab(OURS)).chain[-1].endswith(f"{words}.")
     )
 
 
@@ -199,12 +199,12 @@ def test_no_advice_to_give_a_cpu_the_queue_that_was_just_taken_from_it() -> None
     nic = lab(OURS)
     queues = tuple(replace(q, cpu=1) if q.index == 3 else q for q in nic.queues)
     nic = replace(nic, queues=queues, homes={3: 3}, owners={3: "thread 7"})
-    waits = replace(
-        flow(40_000), state=FlowState.WANTED, location=None, target_queue=None, target_cpu=None
+    waits = flow(40_000)._replace(
+        state=FlowState.WANTED, location=None, target_queue=None, target_cpu=None
     )
     back = "nothing: queue 3 of CPU 3 follows thread 7 to CPU 1, and goes back after"
     assert explained(waits, nic).advice == back
-    assert explained(replace(waits, fell_back="no queue is delivered there"), nic).advice == back
-    steered = replace(flow(40_000), target_cpu=None, fell_back="no queue is delivered there")
+    assert explained(waits._replace(fell_back="no queue is delivered there"), nic).advice == back
+    steered = flow(40_000)._replace(target_cpu=None, fell_back="no queue is delivered there")
     nic = replace(nic, filters=(), queues=queues)
     assert "put a queue" not in str(explained(steered, nic).advice)

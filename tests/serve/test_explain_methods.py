@@ -16,7 +16,7 @@ ENTRY = "its entry 37 of the indirection table points to queue 3, on its core"
 
 
 def served(state: FlowState, why: str, **changes: Any) -> Flow:
-    return replace(flow(40_000, state), location=None, why=why, **changes)
+    return flow(40_000, state)._replace(location=None, why=why, **changes)
 
 
 def explained(entry: Flow) -> Explanation:

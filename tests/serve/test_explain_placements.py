@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from atfnd.model import FlowState, Match
 from atfnd.serve.api.views import flow_view, placed
 from atfnd.serve.explain.explain import Explanation, explain
@@ -13,29 +11,29 @@ from tests.published import flow, key, lab, rule, topology
 __all__: list[str] = []
 
 OURS = rule(100, Match.of(key(40_000)), 3)
-LLC = replace(  # its thread is on CPU 1, its packets under the same cache
-    flow(40_000), app_cpu=1, why="its thread runs on CPU 1; near llc: queue 3 is delivered on CPU 3"
+LLC = flow(40_000)._replace(  # its thread is on CPU 1, its packets under the same cache
+    app_cpu=1, why="its thread runs on CPU 1; near llc: queue 3 is delivered on CPU 3"
 )
 BACK = "near smt: no queue is delivered on the other thread of its core; on its own CPU instead"
 LEFT = "near smt: no queue is delivered on the other thread of its core; left to RSS"
 
 
 def explained(**changes: object) -> Explanation:
-    return explain(replace(LLC, **changes), lab(OURS), topology(), 1)  # type: ignore[arg-type]
+    return explain(LLC._replace(**changes), lab(OURS), topology(), 1)  # type: ignore[arg-type]
 
 
 def test_on_another_core_is_right_where_the_policy_asks_for_it() -> None:
     answer = explained()
     assert answer.verdict == "Steered and verified: its packets arrive on CPU 3."
     assert "under the same last-level cache as the application's CPU 1" in answer.chain[-1]
-    assert (placed(LLC), placed(replace(LLC, rx_cpu=1))) == (True, False)
+    assert (placed(LLC), placed(LLC._replace(rx_cpu=1))) == (True, False)
 
 
 def test_a_fallback_is_not_what_was_asked_for() -> None:
     answer = explained(fell_back=BACK)
     assert answer.verdict == f"Its packets arrive on CPU 3, a fallback: {BACK}."
     assert answer.advice == "put a queue on such a CPU, or change its rule's placement"
-    view = flow_view(replace(LLC, fell_back=BACK), 0)
+    view = flow_view(LLC._replace(fell_back=BACK), 0)
     assert (view["placed"], view["fell_back"]) == (False, BACK)
 
 
@@ -48,11 +46,11 @@ def test_a_rule_stays_where_nothing_better_can_be_had() -> None:
 
 
 def test_nor_is_a_flow_that_is_left_to_rss() -> None:
-    left = replace(LLC, state=FlowState.WANTED, target_queue=None, target_cpu=None, fell_back=LEFT)
+    left = LLC._replace(state=FlowState.WANTED, target_queue=None, target_cpu=None, fell_back=LEFT)
     answer = explain(left, lab(), topology(), 1)
     assert answer.verdict == f"Not steered: {LEFT}."
     assert placed(left) is False
-    assert placed(replace(left, rx_cpu=None)) is None
+    assert placed(left._replace(rx_cpu=None)) is None
 
 
 def test_of_auto_it_says_what_was_measured() -> None:

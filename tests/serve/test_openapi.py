@@ -87,9 +87,9 @@ def test_it_is_served(daemon: Serving) -> None:
 )
 def test_what_is_read(daemon: Serving, path: str, query: str) -> None:
     def vary() -> None:
-        moved = replace(flow(40_000), move=Move("hold", "proven", "drained", 0, 5_000_000))
+        moved = flow(40_000)._replace(move=Move("hold", "proven", "drained", 0, 5_000_000))
         daemon.source.table.put(moved)
-        bare = replace(flow(40_001), thread=None, rx_cpu=None, rx_queue=None, fell_back="full")
+        bare = flow(40_001)._replace(thread=None, rx_cpu=None, rx_queue=None, fell_back="full")
         daemon.source.table.put(bare)
         eth1 = daemon.source.views[1]
         device = Device("igb", "0000:01:00.0", 1, 4, 8, 256, 4096, 3, True, False, 0)

@@ -56,7 +56,7 @@ class Large(Published):
 
     def put(self, *ports: int, **changes: object) -> None:
         for port in ports:
-            self.table.put(replace(flow(port), **changes))  # type: ignore[arg-type]
+            self.table.put(flow(port)._replace(**changes))  # type: ignore[arg-type]
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 
 from atfnd.engine.filters import budget
 from atfnd.engine.ownership import follow
@@ -66,7 +65,7 @@ def stranded(nic: NicView, memory: Memory, now_ns: int) -> None:
         wide = memory.table.covering(flow.key)
         if wide is None or wide.target_queue != flow.target_queue:
             why = "the filter that led it is gone"
-            flow = replace(flow, state=FlowState.OVERFLOW, target_queue=None, why=why)
+            flow = flow._replace(state=FlowState.OVERFLOW, target_queue=None, why=why)
             memory.table.put(flow)
             memory.table.defer(flow.key, now_ns)
 
@@ -93,7 +92,7 @@ def joined(
         if budget.waits(flow) and flow.key not in table.inserting(nic.name):
             why = f"the filter of {_what(key)} leads it to queue {port.target_queue}"
             target = port.target_queue
-            memory.table.put(replace(flow, state=FlowState.PORT, target_queue=target, why=why))
+            memory.table.put(flow._replace(state=FlowState.PORT, target_queue=target, why=why))
     for flow in [each for each in served if _joins(each, port, memory, now_ns)][:_JOIN]:
         table.gives(flow.key, (None,))
         action = Action(

@@ -40,7 +40,7 @@ def ineffective(nics: Mapping[str, NicView], memory: Memory, now_ns: int) -> Pla
             seen = Elsewhere(flow.bytes, seen.looks + (flow.bytes > seen.bytes), seen.attempts)
         if seen.looks == _LOOKS and seen.attempts == _ATTEMPTS:
             why = f"its filter is in the NIC, but the NIC delivers on queue {flow.rx_queue}"
-            manual.append(replace(flow, state=FlowState.MANUAL, why=why))
+            manual.append(flow._replace(state=FlowState.MANUAL, why=why))
             _watch(flow.key, None, memory)
             continue
         if seen.looks == _LOOKS:

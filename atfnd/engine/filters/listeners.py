@@ -8,7 +8,7 @@ are, whichever thread listens on how many.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from atfnd.engine.filters.readers import Readers
@@ -62,7 +62,7 @@ class Listeners:
         entry = table.get(event.key)
         if entry is not None and entry.cookie not in self.sockets[event.key]:
             whose = event.thread or entry.listener
-            table.put(replace(entry, cookie=event.cookie, listener=whose))
+            table.put(entry._replace(cookie=event.cookie, listener=whose))
 
     def closed(self, cookie: int, now_ns: int) -> bool:
         """A socket was closed. True: it was a listener, so `steer.gone` has nothing to do."""

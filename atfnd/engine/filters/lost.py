@@ -9,7 +9,6 @@ only one is missing, another program deleted it (`audit.check_filters`).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from atfnd.engine.table.memory import Memory
 from atfnd.model import Filter, Flow, FlowState, Match, NicView
@@ -32,7 +31,7 @@ def lost(nic: NicView, filters: Sequence[Filter], memory: Memory, *, disturbed: 
         return []
     why = "the NIC lost its filter when it was reset" if wiped else "the NIC lost its filter"
     again = [
-        replace(flow, state=FlowState.WANTED, location=None, target_queue=None, why=why)
+        flow._replace(state=FlowState.WANTED, location=None, target_queue=None, why=why)
         for flow in missing
     ]
     for flow in again:

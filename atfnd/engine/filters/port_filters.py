@@ -248,7 +248,7 @@ def _wanted(
     if len(rules) > 1 or rule is None or rule.placement is Placement.LEAVE:
         raise _No("the policy has no single rule that steers all its connections")
     now = None if entry is None else entry.target_queue
-    again = (replace(user, target_queue=now, rule_name=rule.name) for user in users)
+    again = (user._replace(target_queue=now, rule_name=rule.name) for user in users)
     spots = [spot_for(user, rule.placement, nic, memory).queue for user in again]
     queues = {None if queue is None else queue.index for queue in spots}
     queue = next(iter(queues))
@@ -260,8 +260,8 @@ def _wanted(
     if len(queues) > 1 or queue is None:
         raise _No("the CPUs of its connections have several queues, or none")
     why = f"its connections are served where queue {queue} is delivered"
-    known = replace(entry or plain, rule_name=rule.name, why=why)
-    return replace(known, listener=listener.thread or users[0].thread), queue, rule.order
+    known = (entry or plain)._replace(rule_name=rule.name, why=why)
+    return known._replace(listener=listener.thread or users[0].thread), queue, rule.order
 
 
 def _users(key: FlowKey, flows: Iterable[Flow]) -> list[Flow]:
@@ -336,7 +336,7 @@ def _placed(
     if full := budget.no_room(nic, memory, port.key, whose(port)):
         raise _NoRoom(full)
     # No thread: a thread that moves takes its flows along, and this entry stands for many.
-    port = replace(port, thread=None, app_cpu=cpu, target_queue=None, target_cpu=cpu)
+    port = port._replace(thread=None, app_cpu=cpu, target_queue=None, target_cpu=cpu)
     memory.table.put(port)
     action = _action(ActionKind.INSERT, port, queue, port.why, memory)
     budget.ask(action, memory)
@@ -410,9 +410,8 @@ def _pinned(use: SocketUse, port: Flow, memory: Memory, now_ns: int) -> Flow:
     why = f"it keeps queue {port.target_queue}, while the filter of its port is deleted"
     known = memory.table.get(use.key)
     if known is not None:
-        return replace(known, why=why)
-    return replace(
-        port, key=use.key, cookie=use.cookie, state=FlowState.WANTED, target_queue=None,
+        return known._replace(why=why)
+    return port._replace(key=use.key, cookie=use.cookie, state=FlowState.WANTED, target_queue=None,
         location=None, rx_queue=port.target_queue, used_ns=now_ns, moved_ns=0, why=why,
     )  # fmt: skip
 

@@ -128,7 +128,7 @@ def _kept(
         return
     rule = rule_of(wide.key)
     if rule is not None and not wide.rule_name:  # of an earlier run
-        wide = replace(wide, rule_name=rule.name)
+        wide = wide._replace(rule_name=rule.name)
         memory.table.put(wide)
     if short and rule is not None and rule.name == wide.rule_name:
         flows = [flow for flow in memory.table if flow.nic == nic.name and not flow.key.wide]

@@ -9,8 +9,6 @@ one that its user's or control group's share of the moves does not allow.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from atfnd.engine.filters import budget
 from atfnd.engine.handshake.distance import Distances
 from atfnd.engine.ownership import follow
@@ -75,7 +73,7 @@ def connecting(
     queue = spot.queue.index
     why = f"its thread connects on CPU {event.cpu}, and queue {queue} is where it belongs"
     cpu = event.cpu if rule.placement is Placement.CORE else spot.cpu
-    table.put(replace(flow, target_cpu=cpu, fell_back=spot.fell_back, why=why))
+    table.put(flow._replace(target_cpu=cpu, fell_back=spot.fell_back, why=why))
     rss = None if rss_queue is None else frozenset({rss_queue})
     action = Action(
         ActionKind.INSERT, nic.name, event.key, None, rss_queue, queue, why, rule.name,
@@ -94,8 +92,7 @@ def again(event: Connecting, nic: NicView, rule: FlowRule, memory: Memory, now_n
     if old is None or old.location is None or old.nic != nic.name or old.cookie == event.cookie:
         return False
     memory.table.put(
-        replace(
-            old, cookie=event.cookie, thread=event.thread, app_cpu=event.cpu, rx_queue=None,
+        old._replace(cookie=event.cookie, thread=event.thread, app_cpu=event.cpu, rx_queue=None,
             rx_cpu=None, bytes=0, used_ns=now_ns, rule_name=rule.name,
             why="its 5-tuple had a filter, and is used again",
         )

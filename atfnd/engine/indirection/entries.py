@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 
 from atfnd.engine.placement.auto import placement_of
 from atfnd.engine.table.flow_table import Hashed
@@ -136,7 +135,7 @@ def leave_alone(nic: NicView, memory: Memory, why: str) -> list[Flow]:
     Returns them."""
     forget(nic.name, memory)
     flows = [flow for flow in memory.table if flow.nic == nic.name and flow.state in _BY_ENTRY]
-    gone = [replace(f, state=FlowState.MANUAL, target_queue=None, why=why) for f in flows]
+    gone = [f._replace(state=FlowState.MANUAL, target_queue=None, why=why) for f in flows]
     for flow in gone:
         memory.table.put(flow)
     return gone
@@ -267,8 +266,8 @@ def _show(
         why = f"shares entry {entry} with {others} on CPU {cpu}, not clearly less busy"
     else:
         why = refused or f"entry {entry} of the indirection table has just moved, and is held"
-    shown = replace(
-        flow, state=state, target_queue=to_queue, target_cpu=to_cpu, moved_ns=moved_ns, why=why
+    shown = flow._replace(
+        state=state, target_queue=to_queue, target_cpu=to_cpu, moved_ns=moved_ns, why=why
     )
     if shown != flow:
         memory.table.put(shown)

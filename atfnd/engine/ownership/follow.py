@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 from atfnd.engine.ownership.owner import Lent, Owner, OwnerId, OwnerTerms, assign, most_on_a_cpu
 from atfnd.engine.ownership.shares import tenants_of
@@ -171,7 +170,7 @@ def followed(nic: str, queue: int, cpu: int, memory: Memory) -> None:
         if owner_of(flow, memory) == held.owner:
             stale = flow.rx_queue == queue and flow.rx_cpu != cpu  # seen before it followed
             rx_cpu = None if stale else flow.rx_cpu
-            memory.table.put(replace(flow, target_cpu=cpu, rx_cpu=rx_cpu))
+            memory.table.put(flow._replace(target_cpu=cpu, rx_cpu=rx_cpu))
 
 
 def look(

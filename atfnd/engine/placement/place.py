@@ -10,7 +10,6 @@ filters, on the NIC's node; a flow that is led to a queue that fits stays there.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -181,7 +180,7 @@ def without_queue(flow: Flow, nic: NicView, memory: Memory) -> Flow:
         target_cpu, why = None, _reason(cpu, None if queue is None else queue.index)
     if (flow.target_cpu, flow.why) == (target_cpu, why):
         return flow
-    return replace(flow, target_cpu=target_cpu, why=why)
+    return flow._replace(target_cpu=target_cpu, why=why)
 
 
 def _steps(placement: Placement, app_cpu: int, thread: Thread | None, memory: Memory) -> list[Step]:

@@ -51,7 +51,7 @@ def renew(policy: Policy, judge: Judge, memory: Memory, moving: Callable[[FlowKe
             leaving[flow.rule_name] = before.order(flow.rule_name)
             continue
         if rule != flow.rule_name:
-            table.put(replace(flow, rule_name=rule))
+            table.put(flow._replace(rule_name=rule))
         if flow.key in was_left and flow.location is not None and moving(flow.key):
             plan.append(_kept(flow, rule, memory))
     memory.in_force = replace(memory.in_force, leaving=leaving)
@@ -60,7 +60,7 @@ def renew(policy: Policy, judge: Judge, memory: Memory, moving: Callable[[FlowKe
         if (rule := judge(flow)) is None:
             del memory.table.overflowed[key]
         else:
-            memory.table.overflowed[key] = replace(flow, rule_name=rule)
+            memory.table.overflowed[key] = flow._replace(rule_name=rule)
     return (*plan, *leave(memory, moving))
 
 

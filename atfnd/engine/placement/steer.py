@@ -8,7 +8,6 @@ flow's entry counts on a rule only after `audit.record` has seen the outcome.
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import replace
 from heapq import nlargest
 from itertools import islice
 
@@ -82,7 +81,7 @@ def seen(
     table = memory.table
     old, left = table.get(event.key), _why_left(event)
     if old is not None and left is not None and old.location is not None and old.nic == nic.name:
-        table.put(replace(old, state=FlowState.OBSERVED, left=left))
+        table.put(old._replace(state=FlowState.OBSERVED, left=left))
         return retire(old, memory, left)
     if old is not None and _anothers(old, event, nic):
         return ()
@@ -128,10 +127,10 @@ def seen(
     )
     if not manual and (own_queue := follow.home(flow, nic, memory)) is not None:
         why = _owns(flow, own_queue.index, memory)
-        flow = replace(flow, target_cpu=event.app_cpu, why=why)
+        flow = flow._replace(target_cpu=event.app_cpu, why=why)
     if old is None and table.full() and not _admitted(flow, memory):
         memory.turn_away(
-            replace(flow, state=FlowState.OVERFLOW, why="the Flow-to-Core table is full")
+            flow._replace(state=FlowState.OVERFLOW, why="the Flow-to-Core table is full")
         )
         return ()
     table.put(flow)
@@ -155,7 +154,7 @@ def _admitted(flow: Flow, memory: Memory) -> bool:
         if may_take(mine, tenants_of(other.thread), table.entries):
             retire(other, memory, "its place in the table goes to a user that has fewer")
             why = "the Flow-to-Core table is full, and its user has more of it than others"
-            memory.turn_away(replace(other, state=FlowState.OVERFLOW, why=why))
+            memory.turn_away(other._replace(state=FlowState.OVERFLOW, why=why))
             return True
     return False
 
@@ -227,7 +226,7 @@ def _taken_along(event: SocketSeen, nic: NicView, memory: Memory, now_ns: int) -
     for flow in memory.table.of_thread(tid):
         if flow.app_cpu == cpu or flow.nic != nic.name or flow.state is FlowState.MANUAL:
             continue
-        flow = replace(flow, app_cpu=cpu)
+        flow = flow._replace(app_cpu=cpu)
         memory.table.put(flow)
         if follow.home(flow, nic, memory) is not None:
             plan += _place(flow, nic, memory, now_ns)  # its queue goes along anyway
@@ -255,8 +254,8 @@ def _place(flow: Flow, nic: NicView, memory: Memory, now_ns: int) -> Plan:
         return retire(flow, memory, flow.left)
     if flow.left is not None:
         state = FlowState.WANTED if nic.armed else FlowState.OBSERVED
-        left = replace(flow, state=state, target_queue=None, target_cpu=None, fell_back=None)
-        table.put(replace(left, why=flow.left))
+        left = flow._replace(state=state, target_queue=None, target_cpu=None, fell_back=None)
+        table.put(left._replace(why=flow.left))
         return ()
     if flow.location is None and nic.armed and (why := no_filter(nic, flow.key)) is not None:
         without_filter(flow, nic, memory, why)
@@ -267,13 +266,13 @@ def _place(flow: Flow, nic: NicView, memory: Memory, now_ns: int) -> Plan:
     if queue is None:
         if flow.location is None:
             state = FlowState.WANTED if nic.armed else FlowState.OBSERVED
-            flow = replace(flow, state=state, target_queue=None, target_cpu=None)
-        table.put(replace(flow, fell_back=spot.fell_back))
+            flow = flow._replace(state=state, target_queue=None, target_cpu=None)
+        table.put(flow._replace(fell_back=spot.fell_back))
         return ()
     current = next((q for q in nic.queues if q.index == flow.target_queue), None)
     cpu = flow.app_cpu if own_queue else queue.cpu  # an own queue is on that CPU, or will be
     if (flow.target_cpu, flow.fell_back) != (cpu, spot.fell_back):
-        flow = replace(flow, target_cpu=cpu, fell_back=spot.fell_back)
+        flow = flow._replace(target_cpu=cpu, fell_back=spot.fell_back)
         table.put(flow)
     there = current == own_queue if own_queue else current and current.cpu == queue.cpu
     if flow.location is not None and current is not None and there:
@@ -282,34 +281,34 @@ def _place(flow: Flow, nic: NicView, memory: Memory, now_ns: int) -> Plan:
     if own_queue and flow.location is None and port and port.target_queue == own_queue.index:
         whose = "its port" if port.key.listens else str(port.key)
         why = f"the filter of {whose} leads it to queue {own_queue.index}, which follows its thread"
-        table.put(replace(flow, state=FlowState.PORT, target_queue=own_queue.index, why=why))
+        table.put(flow._replace(state=FlowState.PORT, target_queue=own_queue.index, why=why))
         return ()
     if not nic.armed or nic.method is not SteeringMethod.FILTERS:
         if flow.location is None:
-            table.put(replace(flow, state=FlowState.OBSERVED, target_queue=queue.index))
+            table.put(flow._replace(state=FlowState.OBSERVED, target_queue=queue.index))
         return ()
     again_ns = table.noted(flow.key).dropped[1]
     if flow.location is None and now_ns < again_ns:
         if again_ns != NEVER_NS:
             memory.table.defer(flow.key, again_ns)
-        table.put(replace(flow, target_queue=None, why=memory.why_dropped(flow.key)))
+        table.put(flow._replace(target_queue=None, why=memory.why_dropped(flow.key)))
         return ()
     if flow.moved_ns and now_ns - flow.moved_ns < memory.in_force.hold_down_ns:
         memory.table.defer(flow.key, flow.moved_ns + memory.in_force.hold_down_ns)
         return ()
     if flow.location is None and (why := budget.no_room(nic, memory, flow.key)) is not None:
         memory.overflow += flow.state is not FlowState.OVERFLOW
-        waits = replace(flow, state=FlowState.OVERFLOW, target_queue=None)
+        waits = flow._replace(state=FlowState.OVERFLOW, target_queue=None)
         table.put(waits)
         plan = budget.make_room(waits, nic, memory)
         promised = budget.promised(waits, memory)
         table.put(
-            replace(waits, why=_PROMISED if promised else budget.said(waits, nic, memory, why))
+            waits._replace(why=_PROMISED if promised else budget.said(waits, nic, memory, why))
         )
         return plan
     if (at_ns := memory.turn_ns(flow, now_ns)) > now_ns:
         memory.table.defer(flow.key, at_ns)
-        table.put(replace(flow, why=_TURN) if flow.location is None else flow)
+        table.put(flow._replace(why=_TURN) if flow.location is None else flow)
         return ()
     kind = ActionKind.INSERT if flow.location is None else ActionKind.REWRITE
     old = flow.rx_queue if flow.location is None else flow.target_queue
@@ -379,7 +378,7 @@ def take_up(
         if manual:
             memory.not_dropped(flow.key)
         if manual and flow.state is FlowState.MANUAL:
-            flow = replace(flow, state=FlowState.WANTED)
+            flow = flow._replace(state=FlowState.WANTED)
             memory.table.put(flow)
         plan += _place(flow, nic, memory, now_ns)
     return tuple(plan)

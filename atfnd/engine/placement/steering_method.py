@@ -8,8 +8,6 @@ RFS spends the CPU of a softirq and an interprocessor interrupt to hand a packet
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from atfnd.engine.indirection import entries
 from atfnd.engine.placement.auto import placement_of
 from atfnd.engine.table.memory import Memory
@@ -118,8 +116,8 @@ def without_filter(flow: Flow, nic: NicView, memory: Memory, why: str) -> None:
     if _rfs_is_on(nic):
         state, cpu = FlowState.RFS, flow.app_cpu
         why = f"RFS hands its packets on to CPU {cpu}, where its thread calls: {why}"
-    shown = replace(
-        flow, state=state, target_queue=None, target_cpu=cpu, why=why, fell_back=fell_back
+    shown = flow._replace(
+        state=state, target_queue=None, target_cpu=cpu, why=why, fell_back=fell_back
     )
     if shown != flow:
         memory.table.put(shown)

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 
 from atfnd.engine.table.memory import Memory
 from atfnd.model import Action, ActionKind, Flow, FlowState, NicView, Outcome, Plan
@@ -70,7 +69,7 @@ def withdraw(nic: NicView, memory: Memory, why: str) -> Plan:
     brings their rules back."""
     plan: list[Action] = []
     for flow in memory.table.steered(nic.name):
-        flow = replace(flow, state=FlowState.OBSERVED)
+        flow = flow._replace(state=FlowState.OBSERVED)
         memory.table.put(flow)
         plan += retire(flow, memory, why)
     return tuple(plan)
@@ -81,5 +80,5 @@ def taken_out(name: str, outcomes: Iterable[Outcome], memory: Memory) -> None:
     kernel left there."""
     kept = {each.action.key for each in outcomes if each.errno and each.location is not None}
     for flow in [flow for flow in memory.table.steered(name) if flow.key not in kept]:
-        memory.table.put(replace(flow, location=None, target_queue=None))
+        memory.table.put(flow._replace(location=None, target_queue=None))
     memory.nics[name].strays.clear()
