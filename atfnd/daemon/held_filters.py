@@ -48,7 +48,7 @@ class HeldFilters:
         not list it, or lists that of another program, and taken over or deleted if it is ours."""
         name, memory = session.name, self._memory
         known = {Match.of(flow.key) for flow in memory.table.steered(name)}
-        unknown = [each for each in self._journal.left.get(name, {}) if each not in known]
+        unknown = [each for each in self._journal.named(name) if each not in known]
         if not unknown:
             return
         ours = [each for each in self._journal.ours(name, filters) if each.match in unknown]

@@ -207,7 +207,7 @@ def _expired(alive: Iterable[FlowKey], memory: Memory, now_ns: int) -> Iterator[
     One that is MANUAL would be steered again at its next use, if it were forgotten."""
     table, idle_ns = memory.table, dict[str, int]()
     for flow in filter(None, map(table.get, alive)):
-        if flow.state is FlowState.MANUAL:
+        if flow.state is FlowState.MANUAL or flow.used_ns == now_ns:
             continue
         if flow.rule_name not in idle_ns:
             idle_ns[flow.rule_name] = memory.in_force.idle_ns(flow.rule_name)

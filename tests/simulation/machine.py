@@ -305,10 +305,8 @@ class Machine:
         if has is not None:
             pinned = (pinned or has) & has or has
         allowed = [c for c in self.cpus if c.online and (not pinned or c.index in pinned)]
-        loads = [len(each.tasks) for each in allowed]
-        most = min(loads) + 1
-        fit = [each for each, load in zip(allowed, loads, strict=True) if load <= most]
-        return self.world.random.choice(fit)
+        most = min([len(each.tasks) for each in allowed]) + 1
+        return self.world.random.choice([each for each in allowed if len(each.tasks) <= most])
 
     def _stay(self, stays_ns: int) -> int:
         return self.world.random.randrange(stays_ns // 2, 2 * stays_ns)

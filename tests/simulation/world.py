@@ -58,7 +58,9 @@ class World:
         """Have something happen. What is due at the same instant happens in an order by chance."""
         self._count += 1
         tie = self.random.getrandbits(16)
-        heapq.heappush(self._heap, (max(at_ns, self.now_ns), tie, self._count, call, arguments))
+        if at_ns < self.now_ns:
+            at_ns = self.now_ns
+        heapq.heappush(self._heap, (at_ns, tie, self._count, call, arguments))
 
     def after(self, ns: int, call: Callable[..., None], *arguments: Any) -> None:
         self.at(self.now_ns + ns, call, *arguments)

@@ -384,6 +384,8 @@ def swaps(nic: NicView, memory: Memory, now_ns: int) -> Plan:
     spending = memory.nics[nic.name].spending
     if not nic.armed or nic.method is not SteeringMethod.FILTERS:
         return ()
+    if not memory.table.waiting(nic.name) and not spending.covers:
+        return ()  # nobody asks for a slot
     waiting: list[tuple[float, FlowKey]] = []
     steered: list[tuple[float, Flow]] = []
     table, going = memory.table, memory.table.swaps(nic.name)

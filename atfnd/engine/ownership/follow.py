@@ -268,11 +268,23 @@ def _owners(nic: NicView, memory: Memory, now_ns: int) -> list[Owner]:
     memory.nics[nic.name].load = loads
     # Use since the last audit is not known: owners that were in use then count as still in use.
     unknown_ns = now_ns - memory.audited_ns
-    found = (_owner(id, used, loads[id][1], memory.table) for id, used in flows.items())
-    return [each._replace(used_ns=min(each.used_ns + unknown_ns, now_ns)) for each in found]
+    found = []
+    for owner, used in flows.items():
+        cpu, used_ns, at = _used_at(owner, used, memory.table)
+        used_ns, tenants = min(used_ns + unknown_ns, now_ns), tenants_of(used[0].thread)
+        found.append(Owner(owner, cpu, loads[owner][1], used_ns, at, tenants))
+    return found
 
 
-def _owner(owner: OwnerId, flows: Sequence[Flow], load: int, table: FlowTable) -> Owner:
+def _used_at(
+    owner: OwnerId, flows: Sequence[Flow], table: FlowTable
+) -> tuple[int, int, int | None]:
+    """The CPU that an owner runs on, when it last used one of these flows, and the queue that most
+    of them are led to."""
+    if len(flows) == 1:
+        [flow] = flows
+        filtered = flow if flow.location is not None else table.covering(flow.key)
+        return flow.app_cpu, flow.used_ns, None if filtered is None else filtered.target_queue
     by_cpu = defaultdict[int, tuple[int, int]](lambda: (0, 0))
     filters: Counter[int] = Counter()
     for flow in flows:
@@ -286,7 +298,7 @@ def _owner(owner: OwnerId, flows: Sequence[Flow], load: int, table: FlowTable) -
     last = max(by_cpu, key=lambda cpu: (by_cpu[cpu][0], -cpu))
     cpu = last if owner[0] == "thread" else busiest  # a thread is on one CPU: its last one is right
     at = min(filters, key=lambda queue: (-filters[queue], queue), default=None)
-    return Owner(owner, cpu, load, latest_ns, at, tenants_of(flows[0].thread))
+    return cpu, latest_ns, at
 
 
 def _follow(nic: NicView, queue: int, cpu: int, why: str) -> Action:

@@ -666,6 +666,8 @@ class FlowTable:
     def covering(self, key: FlowKey) -> Flow | None:
         """The entry of the filter that delivers a flow without one of its own, a port's or a
         prefix's: the flow comes through the queue of that filter, not through that of RSS."""
+        if not self._ports and not self._prefixes:
+            return None
         entries = (*self.ports_of(key), *self._prefixes_of(key))
         return next((entry for entry in entries if entry.location is not None), None)
 

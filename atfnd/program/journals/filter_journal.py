@@ -11,7 +11,7 @@ insert and location is known by its match and its queues alone.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -113,6 +113,10 @@ class FilterJournal:
     def left(self) -> dict[str, dict[Match, int | None]]:
         """The named matches, by NIC, each with its location, None where that is not known."""
         return {nic: {each: held[0] for each, held in o.items()} for nic, o in self._now.items()}
+
+    def named(self, nic: str) -> Collection[Match]:
+        """The matches that are named in this NIC, as they are now."""
+        return self._now.get(nic, {}).keys()
 
     def names(self, nic: str, match: Match | None = None) -> bool:
         """This match is named in this NIC; without one, any is."""
