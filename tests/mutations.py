@@ -463,6 +463,10 @@ MUTATIONS = [
     ),
     *_of(
         "engine/ownership/follow.py", "follow_guards two_nics follow owner steer_placements auto",
+        ("return flow.app_cpu, flow.used_ns, None if filtered is None", "return flow.app_cpu, 0, None if filtered is None"),
+        ("None if filtered is None else filtered.target_queue", "None"),
+        ("filtered = flow if flow.location is not None else table.covering(flow.key)\n        return flow.app_cpu", "filtered = flow if flow.location is not None else None\n        return flow.app_cpu"),
+        ("min(used_ns + unknown_ns, now_ns), tenants_of", "used_ns, tenants_of"),
         ("queue.index not in _queues(nic, memory) or not nic.armed:", "queue.index not in _queues(nic, memory):"),
         ("queue.cpu == flow.app_cpu or queue.index not in _queues(nic, memory)", "queue.cpu == flow.app_cpu"),
         ("    if not nic.armed:\n        known.owned", "    if False:\n        known.owned"),
@@ -523,6 +527,7 @@ MUTATIONS = [
     ),
     *_of(
         "engine/filters/budget.py", "budget_guards budget aggregate aggregate_guards prefix_filters steer",
+        ("if not memory.table.waiting(nic.name) and not spending.covers:", "if not spending.covers:"),
         ("max(0, nic.caps.filter_slots - nic.foreign)", "nic.caps.filter_slots"),
         ("return min(bounds, default=None)", "return max(bounds, default=None)"),
         ("spoken_for - itself", "spoken_for"),
@@ -573,7 +578,8 @@ MUTATIONS = [
         ("if flow is None or flow.cookie != use.cookie:", "if flow is None:"),
         ("if now_ns - flow.used_ns > after_ns:", "if now_ns - flow.used_ns > 2 * after_ns:"),
         ("t_delete_in_force_ns(idle_ns[flow.rule_name], len(table), table.capacity)", "t_delete_in_force_ns(idle_ns[flow.rule_name], len({*alive}), table.capacity)"),
-        ("        if flow.state is FlowState.MANUAL:\n            continue\n        if flow.rule_name not", "        if flow.rule_name not"),
+        ("if flow.state is FlowState.MANUAL or flow.used_ns == now_ns:", "if flow.used_ns == now_ns:"),
+        ("if flow.state is FlowState.MANUAL or flow.used_ns == now_ns:", "if flow.used_ns:"),
         ("if held is not None and held.match == Match.of(flow.key):", "if held is not None:"),
         ("if held.queue == flow.target_queue:", "if True:"),
         ("                FlowState.MANUAL,\n                f\"another program pointed", "                FlowState.WANTED,\n                f\"another program pointed"),
@@ -608,6 +614,8 @@ MUTATIONS = [
     ),
     *_of(
         "engine/table/flow_table.py", "table_guards table",
+        ("if not self._ports and not self._prefixes:", "if not self._ports:"),
+        ("if not self._ports and not self._prefixes:", "if not self._prefixes:"),
         ("if fill <= _KNEE:", "if fill <= 1.0:"),
         ("return len(self) >= self.capacity", "return len(self) > self.capacity"),
         ("of.count += change", "of.count += 1"),

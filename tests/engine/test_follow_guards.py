@@ -119,6 +119,21 @@ def test_nobody_owns_a_queue_where_it_could_not_be_led_there(changes: dict[str, 
     assert owners(memory(used(1, 1)), replace(NIC, **changes)) == {}
 
 
+def test_an_owner_with_one_flow_gets_the_queue_that_it_is_led_to() -> None:
+    assert owners(memory(led(1, 1, queue=2))) == {2: 100}
+    port = key(0)._replace(remote=bytes(4), remote_port=0)
+    serves = led(0, 2, queue=2, key=port, cookie=9, thread=None)
+    assert owners(memory(serves, used(1, 1))) == {2: 100}
+
+
+def test_an_owner_that_was_in_use_at_the_last_audit_counts_as_in_use() -> None:
+    known = memory(used(1, 1, used_ns=NOW_NS - 3 * SECOND_NS))
+    known.audited_ns = NOW_NS - 3 * SECOND_NS
+    assert owners(known) == {1: 100}
+    known.audited_ns = NOW_NS
+    assert owners(known) == {}
+
+
 @pytest.mark.parametrize(
     "flow_of",
     [

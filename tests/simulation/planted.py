@@ -422,7 +422,7 @@ FOUND_BY = {
     "filters of a probe are not named": 0,
     "what is there already is disowned": 9,
     "claims of what the NIC lost stay": 95,
-    "one packet more takes a queue": 32,
+    "one packet more takes a queue": 60,
     "a renamed NIC keeps its flows without a filter": 18,
     "what is known of a NIC outlives it": 18,
     "a filter is inserted although the journal is full": 5,

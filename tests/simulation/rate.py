@@ -35,7 +35,7 @@ class Workload(NamedTuple):
 
 WORKLOADS = (
     Workload("settled: one thread moves a second", 8, False, 200),
-    Workload("wandering: threads move 500 times a second", 8, True, 50),
+    Workload("wandering: threads move 700 times a second", 8, True, 50),
     Workload("wandering, and four filters for all flows", 1, True, 50),
 )
 
