@@ -69,7 +69,7 @@ class Looks:
         self.engine, self._now_ns, self._locations = (
             Engine(memory), SECOND_NS, itertools.count(),
         )  # fmt: skip
-        for event in (NicAttached(nic), CpusRead(self.topology)):
+        for event in (NicAttached(nic, armed=True), CpusRead(self.topology)):
             self.tell(event)
         for number in range(flows):
             self._now_ns += 10_000_000  # shares of moves

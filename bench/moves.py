@@ -167,7 +167,7 @@ class Steering:
         for turn in range(count):
             old, new = cpus[turn % len(cpus)], cpus[(turn + 1) % len(cpus)]
             action = Action(
-                ActionKind.QUEUE_CPU, self.watch.view.name, None, None, old, new, "", "", queue
+                ActionKind.QUEUE_CPU, self.watch.facts.name, None, None, old, new, "", "", queue
             )
             began_ns = time.time_ns()
             said = self._answers(Wanted(action, Mode.STRICT, frozenset({queue})), TimerDue())
@@ -193,9 +193,9 @@ class Steering:
 
     def _wanted(self, flow: int, mode: Mode) -> Wanted:
         old = self.queue_of[flow]
-        new = (old + 1) % len(self.watch.view.queues)
+        new = (old + 1) % len(self.watch.facts.queues)
         stream, at = self.streams[flow], self.locations[flow]
-        action = Action(ActionKind.REWRITE, self.watch.view.name, stream.key, at, old, new, "", "")
+        action = Action(ActionKind.REWRITE, self.watch.facts.name, stream.key, at, old, new, "", "")
         return Wanted(action, mode, frozenset({old}), frozenset(), cookie=stream.cookie)
 
     def _move(self, flow: int, ended: Ended) -> Move:
@@ -218,13 +218,13 @@ def steering(
     NIC without NAPI threads, where only gaps are left to wait for."""
     with ExitStack() as undo:
         nic = undo.enter_context(bed.open())
-        watch = NicWatch(nic, armed=True, budget=None)
+        watch = NicWatch(nic)
         undo.callback(watch.close)
         watch.inspect()
         journal = undo.enter_context(closing(FilterJournal(folder / "rules.journal")))
         undo_journal = undo.enter_context(closing(UndoJournal(folder / "originals.journal")))
         actuator = undo.enter_context(
-            closing(_Actuator(nic, journal, undo_journal, lambda: watch.view.queues))
+            closing(_Actuator(nic, journal, undo_journal, lambda: watch.facts.queues))
         )
         actuator.began_ns, actuator.done_ns, actuator.held = {}, {}, set()
         actuator.start()
@@ -241,7 +241,7 @@ def steering(
             locations.append(outcome.location)
         undo.callback(bed.clear_filters)
         actuator.writes = 0
-        port = read_port(watch.view, watch.nic.interface, actuator.write_ns())
+        port = read_port(watch.facts, watch.nic.interface, actuator.write_ns())
         if not holds:
             port = port._replace(holds_max=0)
         mover = Mover(actuator, NicMoves(port, times))

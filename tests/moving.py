@@ -49,13 +49,13 @@ class Moving:
         self, nic: Nic, key: FlowKey, cookie: int, run_dir: Path, times: Times, undo: ExitStack
     ) -> None:
         self.key, self._cookie = key, cookie
-        self.nic = NicWatch(nic, armed=True, budget=None)
+        self.nic = NicWatch(nic)
         undo.callback(self.nic.close)
         self.nic.inspect()
         journal = undo.enter_context(closing(FilterJournal(run_dir / "rules.journal")))
         undo_journal = undo.enter_context(closing(UndoJournal(run_dir / "originals.journal")))
         self.actuator = undo.enter_context(
-            closing(NicActuator(nic, journal, undo_journal, lambda: self.nic.view.queues))
+            closing(NicActuator(nic, journal, undo_journal, lambda: self.nic.facts.queues))
         )
         self.actuator.start()
         tried = carry_out(self.actuator.trial(nic.name), self.actuator.write)
@@ -63,7 +63,7 @@ class Moving:
         assert tried.errno == 0
         self.old, self.new = 0, 1
         self.location: int | None = None
-        port = read_port(self.nic.view, self.nic.nic.interface, self.actuator.write_ns())
+        port = read_port(self.nic.facts, self.nic.nic.interface, self.actuator.write_ns())
         self.moves = Mover(self.actuator, NicMoves(port, times))
         self.began_ns: list[int] = []  # CLOCK_REALTIME
         self.ended: list[Ended] = []
@@ -74,7 +74,7 @@ class Moving:
 
     def action(self, kind: ActionKind, old: int | None, new: int | None) -> Action:
         location = None if old is None else self.location
-        return Action(kind, self.nic.view.name, self.key, location, old, new, "", "")
+        return Action(kind, self.nic.facts.name, self.key, location, old, new, "", "")
 
     def tell(self, *events: Event) -> None:
         """One more move begins. What was learned of the last is forgotten."""
@@ -108,7 +108,7 @@ class Moving:
         if not self.nic.news():
             return
         facts = PortChanged(
-            read_port(self.nic.view, self.nic.nic.interface, self.actuator.write_ns())
+            read_port(self.nic.facts, self.nic.nic.interface, self.actuator.write_ns())
         )
         again = (Reset(),) if self.nic.lives > lives else ()
         self._said(driven(self.moves, facts, *again))

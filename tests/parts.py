@@ -28,11 +28,11 @@ from atfnd.daemon.session import NicSession, Sessions
 from atfnd.daemon.sockets import SocketReader
 from atfnd.daemon.watched_queues import WatchedQueues
 from atfnd.engine.engine import Engine
-from atfnd.engine.event import CpusRead, Event, NicAttached, NicChanged
+from atfnd.engine.event import CpusRead, Event, NicAttached, NicRead
 from atfnd.engine.table.memory import Memory
 from atfnd.errors import OperatorError
 from atfnd.kernel.interface import Interface
-from atfnd.model import Action, Cpu, NicView, Outcome, Policy, Queue, SocketUse, Topology
+from atfnd.model import Action, Cpu, NicFacts, Outcome, Policy, Queue, SocketUse, Topology
 from atfnd.move.event import Wanted
 from atfnd.nic import Nic
 from atfnd.observe import Observation, Qualify
@@ -168,7 +168,7 @@ class ScriptedCpus:
 
 
 class ScriptedInterfaces:
-    """As `Interfaces`: `here` are the NICs that can be opened."""
+    """As `Interfaces`: `here` are the NICs that can be opened. The policy says `armed` of them."""
 
     def __init__(self, here: dict[str, ScriptedNic]) -> None:
         self.here, self.armed = here, True
@@ -182,7 +182,7 @@ class ScriptedInterfaces:
     def open(self, name: str) -> NicWatch:
         if name in self.refuses:
             raise OperatorError(self.refuses[name])
-        return NicWatch(cast(Nic, self.here[name]), armed=self.armed, budget=None)
+        return NicWatch(cast(Nic, self.here[name]))
 
     def may_have_come(self, changed: object, watched: Collection[str]) -> bool:
         return bool(self.here.keys() - watched)
@@ -279,7 +279,8 @@ class Parts:
         self.served = ServedNics(
             interfaces, self.sessions, self.executor, self.arming, self.filters,
             WatchedQueues(self.sessions, self.observer, self.births, self.log),
-            NicRecords(self.journal, self.undo_journal, self.operator_journal), self.log,
+            NicRecords(self.journal, self.undo_journal, self.operator_journal), self.engine,
+            lambda name: self.interfaces.armed, self.log,
         )  # fmt: skip
 
     def nic(self, name: str = "nic") -> ScriptedNic:
@@ -290,14 +291,15 @@ class Parts:
     def serve(self, name: str = "nic", *, armed: bool = True) -> NicSession:
         """One more NIC, served outside a loop."""
         nic = self.nics.get(name) or self.nic(name)
-        session = self.sessions[name] = NicSession(NicWatch(cast(Nic, nic), armed, None))
-        self.executor.take(NicAttached(session.view))
-        session.watch.reports_to(self._changed)
+        watch = NicWatch(cast(Nic, nic))
+        self.executor.take(NicAttached(watch.facts, armed))
+        session = self.sessions[name] = NicSession(watch, self.engine.memory.nics[name])
+        watch.reports_to(self._read)
         self.writes_at_once(session)
         return session
 
-    def _changed(self, view: NicView) -> None:
-        self.executor.take(NicChanged(view))
+    def _read(self, facts: NicFacts) -> None:
+        self.executor.take(NicRead(facts))
 
     def writes_at_once(self, session: NicSession) -> Moves:
         """The moves of this NIC take no time from now on."""

@@ -31,5 +31,5 @@ def writer(
     changes: Any = SimpleNamespace(log=log, record=record)
     engine = Engine(Memory.of(Policy((), (RULE,), "auto", 64, 0, ())))
     for session in sessions.values():
-        engine.handle(NicAttached(session.view), 0)
+        engine.handle(NicAttached(session.view, armed=session.view.armed), 0)
     return Executor(engine, sessions, nothing, nothing, undo_journal, changes, nothing)

@@ -97,7 +97,7 @@ def run(
 
     with ExitStack() as stack:
         stack.enter_context(_alone(run_dir))
-        interfaces = Interfaces(nics, partial(given.watch, policy))
+        interfaces = Interfaces(nics, NicWatch)
         stack.callback(interfaces.close)
         watches = interfaces.start()
         asked_types = asked(policy)

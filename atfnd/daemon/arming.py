@@ -25,16 +25,16 @@ from atfnd.engine.event import (
     EntriesWritten,
     Event,
     InterruptsSpared,
+    MethodDue,
     OriginalsRead,
     QueuesLoosened,
     SettingsDue,
+    SettingsLeftAlone,
     TakenUp,
 )
-from atfnd.engine.placement.steering_method import method_of
 from atfnd.errors import refusable
 from atfnd.model import SteeringMethod, Topology, brief
 from atfnd.observe.machine.topology import CpuWatch
-from atfnd.policy.match.match import filter_budget
 from atfnd.program.balance import BALANCER
 from atfnd.program.journals.undo_journal import UndoJournal
 from atfnd.program.setting import drifted
@@ -69,7 +69,7 @@ class Arming:
             self._inspect(session)
             session.met = True
             return
-        session.watch.manual(self._undo_journal.manual(session.view.name))
+        self._know_manual(session)
         self._executor.probe(session)
         self._inspect(session)
         self._after_absence(session)
@@ -94,7 +94,12 @@ class Arming:
         """What another program moved is ours again, because the operator said so."""
         self._undo_journal.take_back(session.view.name)
         self._undo_journal.take_back(BALANCER)
-        session.watch.manual(frozenset())
+        self._know_manual(session)
+
+    def _know_manual(self, session: NicSession) -> None:
+        """The undo journal says which settings another program changed after us."""
+        manual = self._undo_journal.manual(session.name)
+        self._executor.take(SettingsLeftAlone(session.name, manual))
 
     def confine(self, session: NicSession) -> None:
         """Put queues back on the CPUs that a link flap made them forget, and restore everything
@@ -204,16 +209,9 @@ class Arming:
             self._undo_journal.forget(name, each)
 
     def _inspect(self, session: NicSession) -> None:
-        """Read the NIC again, and choose how its flows are steered."""
-        slots = session.view.caps.filter_slots
+        """Read the NIC again: its flows may have to be steered in another way."""
         session.watch.inspect()
-        if session.view.caps.filter_slots != slots:  # unknown when it was opened, or another table
-            policy, now = self._in_force.policy, session.view.caps.filter_slots
-            session.watch.allow(filter_budget(policy, session.name, now))
-        method, why = method_of(session.view)
-        if (method, why) != (session.view.method, session.view.method_why):
-            session.watch.steered_by(method, why)
-            self._log.add("means", method.value, why, nic=session.view.name)
+        self._executor.take(MethodDue(session.name))
 
     def _leave_alone(self, session: NicSession, moved: dict[str, str]) -> None:
         name = session.view.name
@@ -222,8 +220,8 @@ class Arming:
             why = f"another program changed it: left alone until `atfnctl resume {name}`"
             self._log.add("manual", f"{each} is {brief(value)}", why, nic=name)
         if moved:
-            session.watch.manual(session.view.manual | moved.keys())
-            session.watch.steered_by(*method_of(session.view))
+            self._know_manual(session)
+            self._executor.take(MethodDue(session.name))
         if "rss" in moved:
             self._executor.take(EntriesLeftAlone(session.name))
 

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from atfnd.engine.placement.steering_method import method_of
 from atfnd.model import NicView
 from atfnd.nic.driver import open_nic
@@ -16,13 +18,14 @@ def glance(name: str) -> NicView:
     OperatorError: there is no such interface. OSError: the kernel refuses a read."""
     nic = open_nic(name)
     try:
-        watch = NicWatch(nic, armed=False, budget=None)
+        watch = NicWatch(nic)
     except OSError:
         nic.close()
         raise
     try:
         watch.inspect()
-        watch.steered_by(*method_of(watch.view))
-        return watch.shown(frozenset)
+        view = NicView.of(watch.facts)
+        method, why = method_of(view)
+        return watch.shown(replace(view, method=method, method_why=why), frozenset)
     finally:
         watch.close()

@@ -137,8 +137,8 @@ class BirthReader:
         """The thread that reads a port's connections is the one that serves it."""
         watch = nic_of(event, [session.watch for session in self._sessions.values()])
         if watch is not None:
-            self._recorder.reads(event, watch.view.name)
-            self._executor.take(BirthsHeard((BirthHeard(event, watch.view.name),)))
+            self._recorder.reads(event, watch.facts.name)
+            self._executor.take(BirthsHeard((BirthHeard(event, watch.facts.name),)))
 
     def look_at_ports(self) -> None:
         """Which ports need a filter, or a different one."""
@@ -199,7 +199,7 @@ class BirthReader:
     def _offers(self, event: Connecting) -> Sequence[Offer]:
         offers = []
         for watch in self._received_by(event):
-            name, now_ns = watch.view.name, time.monotonic_ns()
+            name, now_ns = watch.facts.name, time.monotonic_ns()
             rule = ordered(self._matching.connecting(event, name, now_ns))
             if rule is None or watch.tunnel_of(event.key) is not None:
                 continue
@@ -218,7 +218,7 @@ class BirthReader:
     def _only(self, event: Listening) -> str | None:
         """The NIC that it receives through, if there is no other."""
         watches = self._received_by(event)
-        return watches[0].view.name if len(watches) == 1 else None
+        return watches[0].facts.name if len(watches) == 1 else None
 
     def _received_by(self, event: Connecting | Listening) -> list[NicWatch]:
         """The NICs of its namespace that have its local address."""

@@ -9,7 +9,7 @@ from atfnd.daemon.executor import Executor
 from atfnd.daemon.session import NicSession
 from atfnd.daemon.sockets import SocketReader
 from atfnd.engine.engine import Engine
-from atfnd.engine.event import FiltersListed
+from atfnd.engine.event import FiltersListed, ForeignFound
 from atfnd.model import Filter, Match
 from atfnd.program.journals.filter_journal import FilterJournal
 
@@ -80,4 +80,6 @@ class HeldFilters:
         ours = {flow.location for flow in self._memory.table.steered(name)}
         ours |= {each.location for each in self._journal.ours(name, filters)}
         theirs = (each for each in filters if each.location not in ours)
-        session.watch.others(tuple(each._replace(hits=None) for each in theirs))
+        found = tuple(each._replace(hits=None) for each in theirs)
+        if session.view.foreign is None or session.view.theirs != found:
+            self._executor.take(ForeignFound(name, found))

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What the policy says of interfaces: which of them we may write to, and how many filters they may
-hold.
+"""What the policy says of interfaces: which of them we may write to.
 
 An operator's `atfnctl arm` and `disarm`, and --arm, hold whatever the policy says.
 """
@@ -11,13 +10,13 @@ from collections.abc import Callable
 from fnmatch import fnmatchcase
 from typing import NamedTuple
 
+from atfnd.daemon.executor import Executor
 from atfnd.daemon.nics import ServedNics
 from atfnd.daemon.operator import OperatorCommands
 from atfnd.daemon.session import NicSession
+from atfnd.engine.event import ArmedAfterPause
 from atfnd.model import Policy
-from atfnd.nic import Nic
-from atfnd.observe.nics.watch import NicWatch
-from atfnd.policy.match.match import armed, filter_budget
+from atfnd.policy.match.match import armed
 from atfnd.program.journals.operator_journal import OperatorJournal
 
 __all__ = ["Given", "InterfaceRules"]
@@ -33,40 +32,33 @@ class Given(NamedTuple):
         """We may write to this interface."""
         return any(fnmatchcase(name, each) for each in self.arm) or armed(policy, name)
 
-    def watch(self, policy: Policy, nic: Nic) -> NicWatch:
-        """A NIC that comes, as the policy wants it watched."""
-        budget = filter_budget(policy, nic.name, nic.caps().filter_slots)
-        return NicWatch(nic, self.armed(policy, nic.name), budget)
-
 
 class InterfaceRules:
-    """For the interfaces that are here and for those to come."""
+    """For the interfaces that are here."""
 
     def __init__(
         self,
         given: Given,
+        executor: Executor,
         nics: ServedNics,
         operator: OperatorCommands,
         operator_journal: OperatorJournal,
     ) -> None:
-        self._given, self._nics = given, nics
+        self._given, self._executor, self._nics = given, executor, nics
         self._operator, self._operator_journal = operator, operator_journal
 
     def use(self, policy: Policy) -> None:
-        """Another policy is in force: budgets first, then what is disarmed, then what is armed."""
-        self._nics.interfaces.watch_by(lambda nic: self._given.watch(policy, nic))
+        """Another policy is in force: first what is disarmed, then what is armed."""
         to_arm, to_disarm = list[NicSession](), list[NicSession]()
         for name, session in self._nics.sessions.items():
-            watch = session.watch
-            watch.allow(filter_budget(policy, name, watch.view.caps.filter_slots))
             if self._operator_journal.armed(name) is not None:
                 continue
             may_write = self._given.armed(policy, name)
-            if watch.view.paused:
-                watch.arm_on_resume(may_write)
-            elif may_write and not watch.view.armed:
+            if session.view.paused:
+                self._executor.take(ArmedAfterPause(name, may_write))
+            elif may_write and not session.view.armed:
                 to_arm.append(session)
-            elif watch.view.armed and not may_write:
+            elif session.view.armed and not may_write:
                 to_disarm.append(session)
         if to_disarm:
             self._operator.disarm_now(to_disarm, "the policy says so")

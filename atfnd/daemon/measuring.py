@@ -204,7 +204,7 @@ class Measuring:
         watch = session.watch
         try:
             reads, addresses = self._observer.reads(session.name), watch.addresses()
-            return await asyncio.to_thread(costs.read, watch.view, addresses, [*pids], reads)
+            return await asyncio.to_thread(costs.read, session.view, addresses, [*pids], reads)
         except OSError as gone:
             raise _EndedEarlyError(f"it cannot be read: {gone.strerror or gone}") from None
 

@@ -74,11 +74,11 @@ class Moving:
         self._actuator: NicActuator | BlindActuator
         try:
             self._actuator = NicActuator(
-                watch.nic, journal, undo_journal, lambda: watch.view.queues
+                watch.nic, journal, undo_journal, lambda: watch.facts.queues
             )
         except OSError as refusal:
             self._actuator = self._blinded(refusal)
-        times, port = _paced(Times(), policy), read_port(watch.view, watch.nic.interface, None)
+        times, port = _paced(Times(), policy), read_port(watch.facts, watch.nic.interface, None)
         self._mover = Mover(self._actuator, NicMoves(port, times))
         self._lives, self._read_s = watch.lives, time.monotonic()
         self._measure_at_s, self._measure_after_s = 0.0, _MEASURE_AFTER_S
@@ -110,7 +110,7 @@ class Moving:
         matches no flow, and delete it."""
         now_s = time.monotonic()
         due = measure and self._actuator.write_ns() is None and now_s >= self._measure_at_s
-        trial = self._actuator.trial(self._watch.view.name)
+        trial = self._actuator.trial(self._watch.facts.name)
         outcome = carry_out(trial, self._write) if due else None
         if outcome is not None and outcome.errno:
             self._measure_at_s = now_s + self._measure_after_s
@@ -157,7 +157,7 @@ class Moving:
         self._lives = self._watch.lives
         write_ns, service_pps = self._actuator.write_ns(), self._actuator.service_pps()
         watch = self._watch
-        port = read_port(watch.view, watch.nic.interface, write_ns, service_pps=service_pps)
+        port = read_port(watch.facts, watch.nic.interface, write_ns, service_pps=service_pps)
         return [*reset, PortChanged(port)]
 
     def _tell(self, *events: Event) -> Said:

@@ -19,15 +19,17 @@ from atfnd.daemon.held_filters import HeldFilters
 from atfnd.daemon.nic_records import NicRecords
 from atfnd.daemon.session import NicSession, Sessions
 from atfnd.daemon.watched_queues import WatchedQueues
+from atfnd.engine.engine import Engine
 from atfnd.engine.event import (
     NicAttached,
-    NicChanged,
     NicLost,
+    NicRead,
     NicRenamed,
+    Paused,
     TakenUp,
 )
 from atfnd.errors import OperatorError
-from atfnd.model import NicView
+from atfnd.model import NicFacts
 from atfnd.observe.nics.interfaces import Interfaces
 from atfnd.observe.nics.watch import NicWatch
 from atfnd.program.journals.record_file import Unrecorded
@@ -51,26 +53,29 @@ class ServedNics:
         filters: HeldFilters,
         queues: WatchedQueues,
         records: NicRecords,
+        engine: Engine,
+        may_write: Callable[[str], bool],
         log: EventLog,
     ) -> None:
         self.interfaces, self.sessions, self.filters = interfaces, sessions, filters
         self._executor, self._arming, self._queues = executor, arming, queues
-        self._records, self._log = records, log
+        self._records, self._engine, self._may_write, self._log = records, engine, may_write, log
 
     def attach(self, watch: NicWatch) -> NicSession:
         """Serve a NIC from now on. The operator's last order for it holds."""
-        loop, name = asyncio.get_running_loop(), watch.view.name
+        loop, name = asyncio.get_running_loop(), watch.facts.name
         self._queues.count_reads(watch)
-        if (armed := self._records.armed(name)) is not None and armed != watch.view.armed:
-            watch.arm(armed)
+        wanted, ordered = self._may_write(name), self._records.armed(name)
+        armed = wanted if ordered is None else ordered
+        self._executor.take(NicAttached(watch.facts, armed))
+        if armed != wanted:
             what = "armed" if armed else "disarmed"
             self._log.add("arm" if armed else "disarm", what, "asked for before", nic=name)
         if self._records.paused(name):
-            watch.pause()
+            self._executor.take(Paused(name))
             self._log.add("pause", "paused", "asked for before", nic=name)
-        session = self.sessions[name] = NicSession(watch)
-        self._executor.take(NicAttached(watch.view))
-        watch.reports_to(self._changed_view)
+        session = self.sessions[name] = NicSession(watch, self._engine.memory.nics[name])
+        watch.reports_to(self._read)
         for listener in watch.listeners:
             loop.add_reader(listener.fileno(), self._changed, session)
         return session
@@ -82,8 +87,8 @@ class ServedNics:
             loop.remove_reader(listener.fileno())
         session.watch.close()
 
-    def _changed_view(self, view: NicView) -> None:
-        self._executor.take(NicChanged(view))
+    def _read(self, facts: NicFacts) -> None:
+        self._executor.take(NicRead(facts))
 
     def arrivals(self) -> None:
         """A link is new, or has a new name: take it if the operator wants it and we do not have it
@@ -106,7 +111,7 @@ class ServedNics:
         """Serve a NIC that comes while we run."""
         session = self.attach(watch)
         self._queues.watch()
-        what = f"watched, {len(watch.view.queues)} queues"
+        what = f"watched, {len(watch.facts.queues)} queues"
         self._log.add("attach", what, why, nic=session.name)
         with self.while_there(session):
             self._arming.meet(session)
@@ -159,7 +164,7 @@ class ServedNics:
             self._records.gone(name)
             self._log.add("gone", "not watched any more", "the interface is gone", nic=name)
         else:
-            self._records.renamed(name, new, armed=session.watch.armed_again)
+            self._records.renamed(name, new, armed=session.armed_again)
             self._log.add("gone", f"is {new} now", "the interface was renamed", nic=name)
         self._queues.watch()
         self._executor.take(NicLost(name) if new is None else NicRenamed(name, new))

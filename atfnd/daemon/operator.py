@@ -16,11 +16,10 @@ from atfnd.daemon.cpu_exclusion import CpuExclusion
 from atfnd.daemon.executor import Executor, UndoPermit
 from atfnd.daemon.nics import ServedNics
 from atfnd.daemon.session import NicSession
-from atfnd.engine.event import TakenUp
+from atfnd.engine.event import Armed, Disarmed, Paused, Resumed, TakenUp
 from atfnd.engine.table.flow_table import FlowTable
 from atfnd.errors import OperatorError
 from atfnd.model import FlowState, Restored
-from atfnd.observe.nics.watch import NicWatch
 from atfnd.program.balance import BALANCER
 from atfnd.program.cpuset import CGROUPS
 from atfnd.program.journals.filter_journal import FilterJournal
@@ -30,6 +29,9 @@ from atfnd.program.journals.undo_journal import UndoJournal
 from atfnd.serve.log.event_log import EventLog
 
 __all__ = ["OperatorCommands"]
+
+_Off = type[Disarmed] | type[Paused]
+_Order = _Off | type[Armed] | type[Resumed]
 
 
 class OperatorCommands:
@@ -90,7 +92,7 @@ class OperatorCommands:
         done = list[Restored]()
         if ours or not (session.view.paused and self._operator_journal.paused(nic)):
             try:
-                self._off([session], NicWatch.pause)
+                self._off([session], Paused)
             finally:
                 self._order("pause", nic)
             done = self._take_out(session, "paused by the operator")
@@ -114,7 +116,7 @@ class OperatorCommands:
             return
         self._order("resume", nic)
         self._log.add("resume", "resumed", "asked for", nic=nic)
-        self._switch(session, NicWatch.resume)
+        self._switch(session, Resumed)
         self._arming.take_back(session)
         self._cpu_exclusion.take_back()
         self.bring_back(session, manual=True)
@@ -136,7 +138,7 @@ class OperatorCommands:
         """As `restore` of every NIC, but orders that were given hold."""
         done, why = list[Restored](), "atfnd stops, and the policy says on_stop: restore"
         sessions = list(self._nics.sessions.values())
-        self._off(sessions, _disarm)
+        self._off(sessions, Disarmed)
         for session in sessions:
             try:
                 with self._nics.while_there(session):
@@ -151,7 +153,7 @@ class OperatorCommands:
         """Pause a NIC, and record no order: the next run steers it as before. Interrupts that
         irqbalance leaves alone for us stay where they are. Returns the result for each
         change."""
-        self._off((session,), NicWatch.pause)
+        self._off((session,), Paused)
         done = self._take_out(session, why)
         self._executor.take(TakenUp(session.name))
         return [*done, *self._release_cgroups()]
@@ -159,7 +161,7 @@ class OperatorCommands:
     def bring_back(self, session: NicSession, *, manual: bool = False) -> None:
         """End a pause, whoever began it, if it has not ended; `manual`: also take over again what
         another program moved."""
-        self._switch(session, NicWatch.resume)
+        self._switch(session, Resumed)
         armed, name = session.view.armed, session.name
         with self._nics.while_there(session):
             self._arming.meet(session)
@@ -171,7 +173,7 @@ class OperatorCommands:
     def arm_now(self, session: NicSession, why: str) -> None:
         """From now on we may write to it."""
         name, old = session.name, _standing(session)
-        self._switch(session, lambda watch: watch.arm(True))
+        self._switch(session, Armed)
         self._log.add("arm", "armed", why, nic=name, old=old, new=_standing(session))
         with self._nics.while_there(session):
             self._nics.look_again(session)
@@ -188,9 +190,9 @@ class OperatorCommands:
         with ExitStack() as logging:  # whatever fails
             for name, old in standing.items():
                 logging.callback(self._log.add, "disarm", what, why, nic=name, old=old, new=new)
-            return self._off(sessions, _disarm)
+            return self._off(sessions, Disarmed)
 
-    def _off(self, sessions: Sequence[NicSession], off: Callable[[NicWatch], None]) -> list[str]:
+    def _off(self, sessions: Sequence[NicSession], off: _Off) -> list[str]:
         """Nothing is written to any of these NICs from now on; then their moves end. Returns what
         the kernel refused meanwhile, in words. It does not stand in the way of what comes next."""
         refused = list[str]()
@@ -210,11 +212,13 @@ class OperatorCommands:
                 ending.callback(switch, session)
         return refused
 
-    def _switch(self, session: NicSession, change: Callable[[NicWatch], object]) -> str | None:
+    def _switch(self, session: NicSession, order: _Order) -> str | None:
         """Change how a NIC stands; that is in force, whatever fails. Returns why what was read
         until now is not counted, if so."""
+        was_armed = session.view.armed
+        self._executor.take(order(session.name))  # before what may fail
         try:
-            change(session.watch)
+            session.watch.look_at_reads(armed=was_armed)
         except OSError as refusal:
             why = refusal.strerror or str(refusal)
             what = "what was read until now is not counted"
@@ -252,10 +256,6 @@ class OperatorCommands:
             self._log.add("unrecorded", f"{verb} {nic}", why, nic=None if nic == ALL else nic)
             return refusal.strerror
         return None
-
-
-def _disarm(watch: NicWatch) -> None:
-    watch.arm(False)
 
 
 def _standing(session: NicSession) -> str:

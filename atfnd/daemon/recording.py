@@ -8,7 +8,7 @@ import time
 from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from contextlib import contextmanager
 
-from atfnd.daemon.session import Sessions
+from atfnd.daemon.session import NicSession, Sessions
 from atfnd.engine.engine import Engine
 from atfnd.engine.handshake.handshake import listeners
 from atfnd.engine.placement.steer import WANDERS
@@ -211,14 +211,14 @@ class Recorder:
 
     def _socket(self, use: SocketUse) -> Socket:
         watch = nic_of(use, [session.watch for session in self._sessions.values()])
-        name = None if watch is None else watch.view.name
+        name = None if watch is None else watch.facts.name
         rss = None if watch is None else _rss_queue(watch, use.key)
         return Socket(use.cookie, use.key, use.napi_id, name, rss)
 
     def _heard(self, event: Born, received_by: ReceivedBy) -> RecordedBirth:
         if not isinstance(event, Connecting | Listening):
             return RecordedBirth(event)
-        nics = {watch.view.name: _rss_queue(watch, event.key) for watch in received_by(event)}
+        nics = {watch.facts.name: _rss_queue(watch, event.key) for watch in received_by(event)}
         return RecordedBirth(event, nics, self._process(event.thread))
 
     def _process(self, thread: Thread | None) -> Process:
@@ -231,16 +231,16 @@ class Recorder:
             netns, born_ns = watch.nic.netns, event.born_ns
             listened = self._ports.serves(netns, event.key, now_ns, born_ns)
             event = event._replace(direction=Direction.ACCEPTED if listened else None)
-        return RecordedSocket(at_ns, watch.view.name, event, _rss_queue(watch, event.key), process)
+        return RecordedSocket(at_ns, watch.facts.name, event, _rss_queue(watch, event.key), process)
 
     def _stands(self) -> object:
         """What makes a NIC a different one. Not the CPUs of its queues: we move those ourselves."""
-        return {name: _stands(session.watch) for name, session in self._sessions.items()}
+        return {name: _stands(session) for name, session in self._sessions.items()}
 
 
-def _stands(watch: NicWatch) -> object:
-    view = watch.view
-    return watch.lives, view.caps, view.method, view.theirs, view.foreign
+def _stands(session: NicSession) -> object:
+    view = session.view
+    return session.watch.lives, view.caps, view.method, view.theirs, view.foreign
 
 
 def _napi_ids(uses: Sequence[SocketUse]) -> dict[tuple[int, FlowKey], int | None]:
@@ -253,7 +253,7 @@ def _rss_queue(watch: NicWatch, key: FlowKey) -> int | None:
 
 
 def _as_seen(flow: Flow, watch: NicWatch, now_ns: int) -> SocketSeen:
-    queues = watch.view.queues
+    queues = watch.facts.queues
     napi_id = next((q.napi_id for q in queues if q.index == flow.rx_queue), None)
     tunnel = watch.tunnel_of(flow.key)
     return SocketSeen(

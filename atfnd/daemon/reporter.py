@@ -162,7 +162,7 @@ class Reporter:
         views = []
         for name, session in self._sessions.items():
             try:
-                shown = session.watch.shown(partial(self._locations, name))
+                shown = session.shown(partial(self._locations, name))
                 views.append(replace(shown, owners=self._owners(name), homes=self._homes_of(name)))
             except OSError as error:
                 if error.errno != errno.ENODEV:  # it is gone, and the loop is about to hear of that
@@ -192,7 +192,7 @@ class Reporter:
     async def plan(self, nic: str) -> Sequence[Planned]:
         """As `serve.Source.plan`: what the daemon decides with, on a copy of what it knows. The
         flows are copied a part at a time, and the rest is done in a thread."""
-        view = self._sessions[nic].watch.shown(partial(self._locations, nic))
+        view = self._sessions[nic].shown(partial(self._locations, nic))
         cpus, flows, table = self.topology(), list[Flow](), self.memory.table.slots()
         for at in itertools.count(step=_PART):
             flows += (flow for flow in table[at : at + _PART] if flow and flow.nic == nic)

@@ -4,9 +4,11 @@ ends with the session."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import ExitStack
 
 from atfnd.daemon.moving import Moving
+from atfnd.engine.table.memory import NicMemory
 from atfnd.model import FlowKey, NicView
 from atfnd.observe.nics.watch import NicWatch
 from atfnd.observe.sockets.socket_lookup import SocketLookup
@@ -17,8 +19,8 @@ __all__ = ["NicSession", "Sessions", "moving", "views_of"]
 class NicSession:
     """Changed by those that serve it."""
 
-    def __init__(self, watch: NicWatch) -> None:
-        self.watch = watch
+    def __init__(self, watch: NicWatch, known: NicMemory) -> None:
+        self.watch, self._known = watch, known
         self.moves: Moving | None = None  # while it is armed, from its first move on
         self.prepared: int | None = None  # the instance of the NIC that was prepared
         self.met = False  # what steering it takes was looked at
@@ -27,11 +29,21 @@ class NicSession:
 
     @property
     def view(self) -> NicView:
-        return self.watch.view
+        """What was read of it, and what was decided about it: the engine's."""
+        return self._known.view
+
+    def shown(self, owned: Callable[[], frozenset[int]]) -> NicView:
+        """With its filters and counters, as `NicWatch.shown`."""
+        return self.watch.shown(self.view, owned)
+
+    @property
+    def armed_again(self) -> bool:
+        """It is armed, or will be when its pause ends."""
+        return self._known.armed_again
 
     @property
     def name(self) -> str:
-        return self.watch.view.name
+        return self.watch.facts.name
 
     def moves_flow(self, key: FlowKey) -> bool:
         """A move of this flow waits or is under way."""

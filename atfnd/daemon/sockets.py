@@ -124,8 +124,8 @@ class SocketReader:
         rss = None  # where an observer that sees no queue may expect it
         if event.napi_id is None and event.key.remote_port:
             rss = watch.predicted(event.key)
-        name = watch.view.name
-        rule = self._matching.seen(event, watch.view, now_ns)
+        name = watch.facts.name
+        rule = self._matching.seen(event, self._sessions[name].view, now_ns)
         if groups := self._matching.groups(event.thread, now_ns):
             self._observer.learn(*groups)
         cpusets = cpusets_of(event.thread, rule, self._in_force.policy)
@@ -177,7 +177,7 @@ class SocketReader:
         nics = [nic_of(use, watches) for use in self._observer.inventory()]
         for watch in watches:
             what = f"{nics.count(watch)} sockets receive through it"
-            self._log.add("bootstrap", what, "there before this run", nic=watch.view.name)
+            self._log.add("bootstrap", what, "there before this run", nic=watch.facts.name)
 
     def adopt(self, nic: str, left: Sequence[Filter]) -> None:
         """Take over the filters that an earlier run left in a NIC, with their sockets."""

@@ -97,7 +97,8 @@ class Supervisor:
         self._nics = nics = ServedNics(
             interfaces, sessions, executor, arming,
             HeldFilters(engine, executor, sockets, journal), queues,
-            NicRecords(journal, undo_journal, operator_journal), log,
+            NicRecords(journal, undo_journal, operator_journal), engine,
+            lambda name: given.armed(in_force.policy, name), log,
         )  # fmt: skip
         self._operator = operator = OperatorCommands(
             nics,
@@ -125,7 +126,7 @@ class Supervisor:
         what = "the kernel has no room: some work is done later"
         self._shortage = Shortage(partial(log.add, "shortage", what))
         reports = WantedReports(observer, recorder, sockets, births, in_force)
-        interface_rules = InterfaceRules(given, nics, operator, operator_journal)
+        interface_rules = InterfaceRules(given, executor, nics, operator, operator_journal)
         flow_rules = FlowRules(engine, executor, sessions, matching, interface_rules.use)
         steps: Sequence[Step] = (
             lambda policy: matching.renew(policy, sources(policy)),
@@ -273,7 +274,7 @@ class Supervisor:
 
     def _look_at_reads(self) -> None:
         for session in self._sessions.values():
-            session.watch.look_at_reads()
+            session.watch.look_at_reads(armed=session.view.armed)
 
     def _due(self) -> None:
         """Carry out moves that are due, and turn indirection entries whose flows wait."""

@@ -27,17 +27,17 @@ class WatchedQueues:
     def watch(self) -> None:
         """NICs have come, or gone, or have other queues."""
         watches = [session.watch for session in self._sessions.values()]
-        napis = {each: watch.view.name for watch in watches for each in watch.napi_ids.now}
-        napis |= {each: watch.view.name for watch in watches for each in watch.napi_ids}
+        napis = {each: watch.facts.name for watch in watches for each in watch.napi_ids.now}
+        napis |= {each: watch.facts.name for watch in watches for each in watch.napi_ids}
         unseen = self._observer.watch(sorted({w.nic.netns for w in watches}, key=str), napis)
         if unseen > self._unseen:
             why = "there are more queues than the observer's map holds"
             self._log.add("napis", f"{unseen} queues, past or present, are not seen", why)
         self._unseen = unseen
-        for each in watches:
-            each.look_at_reads()
+        for session in self._sessions.values():
+            session.watch.look_at_reads(armed=session.view.armed)
         self._births.serve()
 
     def count_reads(self, watch: NicWatch) -> None:
         """Let a NIC know what applications read of its packets."""
-        watch.reads_by(partial(self._observer.reads, watch.view.name))
+        watch.reads_by(partial(self._observer.reads, watch.facts.name))

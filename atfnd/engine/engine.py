@@ -36,6 +36,8 @@ from atfnd.engine.command import (
     WriteSettings,
 )
 from atfnd.engine.event import (
+    Armed,
+    ArmedAfterPause,
     AuditDue,
     BalancerAsked,
     BalancerRead,
@@ -51,6 +53,7 @@ from atfnd.engine.event import (
     CpusetsRead,
     CpusetWritten,
     CpusRead,
+    Disarmed,
     EntriesDue,
     EntriesLeftAlone,
     EntriesLooked,
@@ -61,18 +64,21 @@ from atfnd.engine.event import (
     ExclusionTriedAgain,
     FiltersLeft,
     FiltersListed,
+    ForeignFound,
     HeirFound,
     InterruptsSpared,
     ListenersFound,
     LoadRead,
+    MethodDue,
     MovesDropped,
     MovesReported,
     NicAttached,
-    NicChanged,
     NicLost,
+    NicRead,
     NicRenamed,
     Offer,
     OriginalsRead,
+    Paused,
     PolicyLoaded,
     PortRules,
     PortsDue,
@@ -83,8 +89,10 @@ from atfnd.engine.event import (
     QueuesLooked,
     QueuesLoosened,
     RemainsDue,
+    Resumed,
     Reviewed,
     SettingsDue,
+    SettingsLeftAlone,
     SocketClosed,
     SocketReported,
     SocketsAudited,
@@ -108,7 +116,7 @@ from atfnd.engine.placement import queues, steer
 from atfnd.engine.placement.auto import applications
 from atfnd.engine.placement.place import belongs
 from atfnd.engine.placement.renew import leave, renew
-from atfnd.engine.placement.steering_method import of_queue
+from atfnd.engine.placement.steering_method import method_of, of_queue
 from atfnd.engine.prepare import homes, prepare
 from atfnd.engine.table import retire
 from atfnd.engine.table.flow_table import Writing
@@ -126,6 +134,7 @@ from atfnd.model import (
     FlowRule,
     FlowState,
     Forked,
+    InterfaceRule,
     Listening,
     Match,
     Move,
@@ -146,7 +155,7 @@ from atfnd.move.command import Ended
 from atfnd.move.event import Established, EvidenceLost, FlowClosed, Wanted
 from atfnd.move.plan import in_order, origins
 from atfnd.move.verdict import Mechanism, Verdict
-from atfnd.policy.match.match import RulesOfMany
+from atfnd.policy.match.match import RulesOfMany, filter_budget
 
 __all__ = ["Engine"]
 
@@ -204,14 +213,57 @@ class Engine:
         return {name: nic.view for name, nic in self.memory.nics.items()}
 
     def _nic_attached(self, event: NicAttached, now_ns: int) -> None:
-        if event.view.name in self.memory.nics:
-            self._nic_changed(NicChanged(event.view), now_ns)
-        else:
-            self.memory.nics[event.view.name] = NicMemory(event.view)
+        """What it had under another name may be known already."""
+        name, view = event.facts.name, NicView.of(event.facts)
+        known = self.memory.nics.setdefault(name, NicMemory(view))
+        known.view = replace(view, armed=event.armed)
+        self._know_budget(name, self.memory.in_force.interfaces)
 
-    def _nic_changed(self, event: NicChanged, now_ns: int) -> None:
-        if (known := self.memory.nics.get(event.view.name)) is not None:
-            known.view = event.view
+    def _nic_read(self, event: NicRead, now_ns: int) -> None:
+        """A NIC may say only when it is armed how many filters it has room for."""
+        if (known := self.memory.nics.get(event.facts.name)) is not None:
+            before, known.view = known.view, known.view.read(event.facts)
+            if known.view.caps.filter_slots != before.caps.filter_slots:
+                self._know_budget(known.view.name, self.memory.in_force.interfaces)
+
+    def _know_budget(self, nic: str, rules: Sequence[InterfaceRule]) -> None:
+        """How many filters of ours the policy lets it hold."""
+        known = self.memory.nics[nic]
+        budget = filter_budget(rules, nic, known.view.caps.filter_slots)
+        known.view = replace(known.view, budget=budget)
+
+    def _method_due(self, event: MethodDue, now_ns: int) -> None:
+        known = self.memory.nics[event.nic]
+        method, why = method_of(known.view)
+        if (method, why) != (known.view.method, known.view.method_why):
+            known.view = replace(known.view, method=method, method_why=why)
+            self._log("means", method.value, why, nic=event.nic)
+
+    def _armed(self, event: Armed, now_ns: int) -> None:
+        self.memory.nics[event.nic].stand(armed=True)
+
+    def _disarmed(self, event: Disarmed, now_ns: int) -> None:
+        self.memory.nics[event.nic].stand(armed=False)
+
+    def _paused(self, event: Paused, now_ns: int) -> None:
+        known = self.memory.nics[event.nic]
+        known.armed_after_pause = known.armed_again
+        known.stand(armed=False, paused=True)
+
+    def _resumed(self, event: Resumed, now_ns: int) -> None:
+        known = self.memory.nics[event.nic]
+        known.stand(armed=known.armed_again)
+
+    def _armed_after_pause(self, event: ArmedAfterPause, now_ns: int) -> None:
+        self.memory.nics[event.nic].armed_after_pause = event.armed
+
+    def _settings_left_alone(self, event: SettingsLeftAlone, now_ns: int) -> None:
+        known = self.memory.nics[event.nic]
+        known.view = replace(known.view, manual=event.settings)
+
+    def _foreign_found(self, event: ForeignFound, now_ns: int) -> None:
+        known = self.memory.nics[event.nic]
+        known.view = replace(known.view, foreign=len(event.filters), theirs=event.filters)
 
     def _nic_lost(self, event: NicLost, now_ns: int) -> None:
         flows = retire.nic_gone(event.nic, self.memory)
@@ -737,6 +789,8 @@ class Engine:
         def judge(flow: Flow) -> str | None:
             return event.rules[flow.cookie, flow.key]
 
+        for nic in self.memory.nics:
+            self._know_budget(nic, event.policy.interfaces)
         for flow in self.memory.table.every_port():
             self._unjudged(flow.key, True)
         self._begin(renew(event.policy, judge, self.memory, event.moving.__contains__))

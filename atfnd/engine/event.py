@@ -25,7 +25,7 @@ from atfnd.model import (
     FlowRule,
     HeldCpuset,
     Listening,
-    NicView,
+    NicFacts,
     Outcome,
     Policy,
     Process,
@@ -38,6 +38,8 @@ from atfnd.model import (
 from atfnd.move.command import Ended
 
 __all__ = [
+    "Armed",
+    "ArmedAfterPause",
     "AuditDue",
     "BalancerAsked",
     "BalancerRead",
@@ -53,6 +55,7 @@ __all__ = [
     "CpusetKept",
     "CpusetWritten",
     "CpusetsRead",
+    "Disarmed",
     "EntriesDue",
     "EntriesLeftAlone",
     "EntriesLooked",
@@ -63,18 +66,21 @@ __all__ = [
     "ExclusionTriedAgain",
     "FiltersLeft",
     "FiltersListed",
+    "ForeignFound",
     "HeirFound",
     "InterruptsSpared",
     "ListenersFound",
     "LoadRead",
+    "MethodDue",
     "MovesDropped",
     "MovesReported",
     "NicAttached",
-    "NicChanged",
     "NicLost",
+    "NicRead",
     "NicRenamed",
     "Offer",
     "OriginalsRead",
+    "Paused",
     "PolicyLoaded",
     "PortsDue",
     "PortsJudged",
@@ -84,8 +90,10 @@ __all__ = [
     "QueuesLooked",
     "QueuesLoosened",
     "RemainsDue",
+    "Resumed",
     "Reviewed",
     "SettingsDue",
+    "SettingsLeftAlone",
     "SocketClosed",
     "SocketReported",
     "SocketsAudited",
@@ -103,15 +111,68 @@ NOTHING: Cpusets = MappingProxyType({})
 
 
 class NicAttached(NamedTuple):
-    """A NIC is served from now on."""
+    """A NIC is served from now on. `armed`: it may be written to."""
 
-    view: NicView
+    facts: NicFacts
+    armed: bool
 
 
-class NicChanged(NamedTuple):
-    """What is known of a NIC has changed."""
+class NicRead(NamedTuple):
+    """A NIC has been read again."""
 
-    view: NicView
+    facts: NicFacts
+
+
+class MethodDue(NamedTuple):
+    """Capabilities, settings and conflicts of a NIC have been read: its flows may have to be
+    steered in another way."""
+
+    nic: str
+
+
+class Armed(NamedTuple):
+    """A NIC may be written to from now on. This ends a pause."""
+
+    nic: str
+
+
+class Disarmed(NamedTuple):
+    """Nothing is written to a NIC from now on. This ends a pause."""
+
+    nic: str
+
+
+class Paused(NamedTuple):
+    """Nothing is written to a NIC until `Resumed`."""
+
+    nic: str
+
+
+class Resumed(NamedTuple):
+    """The pause of a NIC ends, if it is paused: it is armed if it was so before."""
+
+    nic: str
+
+
+class ArmedAfterPause(NamedTuple):
+    """Whether the end of the pause of a NIC arms it."""
+
+    nic: str
+    armed: bool
+
+
+class SettingsLeftAlone(NamedTuple):
+    """Settings of a NIC that another program has changed. They are left alone."""
+
+    nic: str
+    settings: frozenset[str]
+
+
+class ForeignFound(NamedTuple):
+    """The filters of other programs in a NIC."""
+
+    nic: str
+    filters: tuple[Filter, ...]
 
 
 class NicLost(NamedTuple):
@@ -499,7 +560,7 @@ class Tick(NamedTuple):
 
 
 Event = (
-    NicAttached | NicChanged | NicLost | SocketReported | SocketClosed | SocketsAudited | Reviewed
+    NicAttached | NicRead | NicLost | SocketReported | SocketClosed | SocketsAudited | Reviewed
     | BirthsHeard | BirthsLost | ListenersFound | PortsLooked | PrefixesLooked | MovesReported
     | MovesDropped | FiltersListed | FiltersLeft | StraysLooked | TakenUp | PolicyLoaded | Tick
     | AuditDue | PortsDue | PortsJudged | QueuesLooked | RemainsDue | LoadRead
@@ -508,4 +569,6 @@ Event = (
     | CpusChanged | QueuesLoosened | InterruptsSpared | BalancersFound | BalancerRead
     | BalancerAsked | BansEnding | ExclusionDue | ProcessesRead | CgroupRead | CpusetWritten
     | CpusetKept | CpusetsRead | ExclusionEnded | ExclusionTriedAgain
+    | MethodDue | Armed | Disarmed | Paused | Resumed | ArmedAfterPause | SettingsLeftAlone
+    | ForeignFound
 )  # fmt: skip

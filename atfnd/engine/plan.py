@@ -19,8 +19,7 @@ from atfnd.engine.event import (
     EntriesDue,
     EntriesLooked,
     Event,
-    NicAttached,
-    NicChanged,
+    NicRead,
     RemainsDue,
     SettingsDue,
     TakenUp,
@@ -60,11 +59,12 @@ def foreseen(
         return tuple(action for each in commands for action in actions_of(each))
 
     armed = replace(nic, armed=True, manual=nic.manual if nic.armed else frozenset())
-    plan = decided(NicAttached(armed), CpusRead(topology), SettingsDue(nic.name))
+    known.nics[nic.name].view = armed
+    plan = decided(CpusRead(topology), SettingsDue(nic.name))
     for action in plan:
         armed = changed(armed, action)
     return plan + decided(
-        NicChanged(armed), RemainsDue(frozenset()), TakenUp(nic.name, manual=not nic.armed),
+        NicRead(armed), RemainsDue(frozenset()), TakenUp(nic.name, manual=not nic.armed),
         EntriesLooked(nic.name), EntriesDue(nic.name),
     )  # fmt: skip
 

@@ -4,9 +4,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
 from enum import Enum
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from atfnd.model.flow import FlowKey
 
@@ -16,6 +16,7 @@ __all__ = [
     "Conflict",
     "Device",
     "Match",
+    "NicFacts",
     "NicStats",
     "NicView",
     "SteeringMethod",
@@ -224,35 +225,50 @@ class NicStats:
     ring_drops: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class NicView:
-    """One NIC as the daemon last saw it."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NicFacts:
+    """One NIC as last read from the kernel."""
 
     name: str
     netns: str | None
     ifindex: int
-    armed: bool
-    budget: int | None  # at most so many filters of ours; None: the NIC's own limit
     up: bool
     caps: Caps
     queues: tuple[Queue, ...]
-    filters: tuple[Filter, ...]
-    owned: frozenset[int]  # locations of filters that are ours
     rss: Rss | None  # None: one queue, or the driver does not say
     ring_size: int | None
     stats: NicStats
     device: Device = field(default_factory=Device)
-    foreign: int | None = None  # filters of others, at the last look at them
-    theirs: tuple[Filter, ...] = ()  # those
-    method: SteeringMethod = SteeringMethod.FILTERS
-    method_why: str = ""
-    paused: bool = False  # by the operator: our filters are out, nothing is changed
     settings: Mapping[str, str] = field(default_factory=dict)  # of `nic.Nic.settings`, as last read
     conflicts: tuple[Conflict, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NicView(NicFacts):
+    """One NIC with what was decided about it, and, where it is shown, its filters."""
+
+    armed: bool = False
+    paused: bool = False  # by the operator: our filters are out, nothing is changed
+    budget: int | None = None  # at most so many filters of ours; None: the NIC's own limit
+    method: SteeringMethod = SteeringMethod.FILTERS
+    method_why: str = ""
+    manual: frozenset[str] = frozenset()  # settings that another program changed: left alone
+    foreign: int | None = None  # filters of others, at the last look at them
+    theirs: tuple[Filter, ...] = ()  # those
+    filters: tuple[Filter, ...] = ()
+    owned: frozenset[int] = frozenset()  # locations of filters that are ours
+    read_ns: int | None = None  # when `filters` and `stats` were
     owners: Mapping[int, str] = field(default_factory=dict)  # by queue: its owner
     homes: Mapping[int, int] = field(default_factory=dict)  # by queue: its CPU without an owner
-    manual: frozenset[str] = frozenset()  # settings that another program changed: left alone
-    read_ns: int | None = None  # when `filters` and `stats` were
+
+    @classmethod
+    def of(cls, facts: NicFacts) -> NicView:
+        """Nothing is decided yet."""
+        return cls(**_fields(facts))
+
+    def read(self, facts: NicFacts) -> NicView:
+        """It has been read again."""
+        return replace(self, **_fields(facts))
 
     def taken_from(self, cpu: int) -> Queue | None:
         """A queue that we have taken from this CPU, to which it goes back."""
@@ -260,3 +276,7 @@ class NicView:
             queue for queue in self.queues if self.homes.get(queue.index, queue.cpu) != queue.cpu
         )
         return next((queue for queue in away if self.homes[queue.index] == cpu), None)
+
+
+def _fields(facts: NicFacts) -> dict[str, Any]:
+    return {each.name: getattr(facts, each.name) for each in fields(NicFacts)}

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from atfnd.engine.command import Command, LookAtStrays, actions_of
 from atfnd.engine.engine import Engine
@@ -22,10 +22,12 @@ from atfnd.engine.event import (
     EntriesDue,
     EntriesWritten,
     Event,
+    ForeignFound,
     ListenersFound,
+    MethodDue,
     MovesReported,
     NicAttached,
-    NicChanged,
+    NicRead,
     Offer,
     PortsLooked,
     PrefixesLooked,
@@ -55,7 +57,6 @@ from atfnd.model import (
     ThreadReads,
     Topology,
 )
-from atfnd.policy.match.match import filter_budget
 from atfnd.replay.delivery import as_moved, by_rss, cpu_of, delivered, napi_id_of
 from atfnd.replay.matching import RecordedMatching
 from atfnd.replay.recording import (
@@ -139,11 +140,13 @@ class Replay:
         for nic in line.nics:
             if old.get(nic.name) == nic:
                 continue
-            budget = filter_budget(self.policy, nic.name, nic.caps.filter_slots)
-            view = replace(nic, armed=True, budget=budget, manual=frozenset())
             known = self._engine.views.get(nic.name)
-            view = as_moved(view, known)
-            self._tell(NicAttached(view) if known is None else NicChanged(view), line.at_ns)
+            facts = as_moved(nic, known)
+            read = NicAttached(facts, armed=True) if known is None else NicRead(facts)
+            self._tell(read, line.at_ns)
+            if nic.foreign is not None:
+                self._tell(ForeignFound(nic.name, nic.theirs), line.at_ns)
+            self._tell(MethodDue(nic.name), line.at_ns)
             self._tell(SettingsDue(nic.name), line.at_ns)
             self._tell(TakenUp(nic.name), line.at_ns)
 
@@ -273,7 +276,7 @@ class Replay:
             outcomes.append(Outcome(action, now_ns, 0, location, "as planned"))
             self.decided.append(Decided(now_ns, action))
             view = changed(self._engine.views[action.nic], action)
-            self._engine.handle(NicChanged(view), now_ns)
+            self._engine.handle(NicRead(view), now_ns)
         return outcomes
 
     def _turn(self, now_ns: int) -> None:

@@ -15,12 +15,14 @@ import pytest
 from atfnd.daemon.session import NicSession
 from atfnd.engine.command import LookAtInterrupts
 from atfnd.engine.event import (
+    Disarmed,
     EntriesDue,
     EntriesLeftAlone,
     EntriesLooked,
     EntriesWritten,
     Event,
     OriginalsRead,
+    PolicyLoaded,
     SettingsDue,
     TakenUp,
 )
@@ -114,7 +116,7 @@ class TestMeeting:
         self, parts: Parts, session: NicSession
     ) -> None:
         parts.arming.policy_renewed(session)
-        session.watch.arm(False)
+        parts.executor.take(Disarmed("nic"))
         parts.arming.policy_renewed(session)
         assert len(parts.of(OriginalsRead)) == 1
 
@@ -130,7 +132,7 @@ class TestMeeting:
     ) -> None:
         """It was not known when the NIC was opened."""
         all_but_8 = InterfaceRule("*", "test:1", armed=True, filters_max=None, filters_reserve=8)
-        parts.in_force.policy = replace(POLICY, interfaces=(all_but_8,))
+        parts.executor.take(PolicyLoaded(replace(POLICY, interfaces=(all_but_8,)), {}, frozenset()))
         session = parts.serve()
         monkeypatch.setattr(ScriptedNic, "caps", lambda nic: replace(CAPS, filter_slots=32))
         parts.arming.meet(session)
@@ -184,7 +186,7 @@ class TestDrift:
         assert session.view.manual == {RPS}
 
     def test_what_was_left_before_stays_left(self, parts: Parts, session: NicSession) -> None:
-        session.watch.manual(frozenset({"xps-cpus:0"}))
+        parts.undo_journal.leave_alone("nic", "xps-cpus:0")
         nic_of(parts).values[RPS] = "3"
         parts.arming.check(session)
         assert session.view.manual == {RPS, "xps-cpus:0"}
@@ -192,7 +194,7 @@ class TestDrift:
     def test_on_a_nic_that_is_not_armed_nothing_is_looked_at(
         self, parts: Parts, session: NicSession
     ) -> None:
-        session.watch.arm(False)
+        parts.executor.take(Disarmed("nic"))
         nic_of(parts).values[RPS] = "3"
         parts.events.clear()
         parts.arming.check(session)
@@ -306,7 +308,8 @@ class TestAFlap:
     ) -> None:
         nic_of(parts).napis += 50
         nic_of(parts).values[RPS] = "3"
-        session.watch.arm(armed)
+        if not armed:
+            parts.executor.take(Disarmed("nic"))
         session.met = met
         session.watch.refresh()
         parts.arming.confine(session)

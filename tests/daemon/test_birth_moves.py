@@ -28,6 +28,7 @@ from atfnd.model import (
     Forked,
     Listening,
     Mode,
+    NicView,
     SocketUse,
 )
 from atfnd.move.command import Ended
@@ -64,11 +65,11 @@ class Nursery:
         self.lab, self.memory = lab, memory()
         self.listeners, self.connects = Listeners(), Connects()
         self.observer = watch(lab)
-        self.nic = NicWatch(lab.nic, armed=True, budget=None)
+        self.nic = NicWatch(lab.nic)
         undo.callback(self.nic.close)
         self.nic.inspect()
         journal, undo_journal = FilterJournal(path / "rules"), UndoJournal(path / "originals")
-        actuator = NicActuator(lab.nic, journal, undo_journal, lambda: self.nic.view.queues)
+        actuator = NicActuator(lab.nic, journal, undo_journal, lambda: self.nic.facts.queues)
         self.actuator = undo.enter_context(closing(actuator))
         undo.callback(journal.close)
         undo.callback(undo_journal.close)
@@ -86,7 +87,7 @@ class Nursery:
         return Mover(
             self.actuator,
             NicMoves(
-                read_port(self.nic.view, self.nic.nic.interface, self.actuator.write_ns()), times
+                read_port(self.nic.facts, self.nic.nic.interface, self.actuator.write_ns()), times
             ),
         )
 
@@ -128,12 +129,17 @@ class Nursery:
         [ended] = self.ended
         return ended
 
+    @property
+    def view(self) -> NicView:
+        """It is armed."""
+        return replace(NicView.of(self.nic.facts), armed=True)
+
     def connecting(self, event: Connecting, target: int) -> Wanted:
         self.memory.nics[self.nic.nic.name].owned = owning({target: event.thread})
         rss = self.nic.predicted(event.key)
         assert rss is not None
         born = birth.connecting(
-            event, self.nic.view, STRICT, rss.index, self.connects.distances, self.memory,
+            event, self.view, STRICT, rss.index, self.connects.distances, self.memory,
             self.actuator.now_ns(),
         )  # fmt: skip
         assert born is not None
@@ -148,7 +154,7 @@ class Nursery:
         uses: list[SocketUse] = self.observer.inventory()
         now_ns = self.actuator.now_ns()
         return port_filters.look(
-            self.nic.view, lambda _, comm: STRICT, self.listeners, uses, self.memory, now_ns
+            self.view, lambda _, comm: STRICT, self.listeners, uses, self.memory, now_ns
         )
 
 
@@ -179,7 +185,7 @@ def by_rule(lab: Lab) -> list[int]:
 
 def test_fifty_connections_are_born_on_their_owners_queue(lab: Lab, nursery: Nursery) -> None:
     nursery.mover = nursery.a_mover(HASTY)
-    target = nursery.nic.view.queues[1]
+    target = nursery.nic.facts.queues[1]
     os.sched_setaffinity(0, {target.cpu or 0})
     listener = a_listener(lab, "host", 100)
     (event,) = nursery.reported(Listening)
@@ -212,7 +218,7 @@ def test_fifty_connections_are_born_on_their_owners_queue(lab: Lab, nursery: Nur
 
 
 def test_a_live_connection_keeps_its_queue_and_its_port_waits(lab: Lab, nursery: Nursery) -> None:
-    os.sched_setaffinity(0, {nursery.nic.view.queues[1].cpu or 0})
+    os.sched_setaffinity(0, {nursery.nic.facts.queues[1].cpu or 0})
     listener = a_listener(lab, "host", 100)
     for event in nursery.reported(Listening):
         nursery.listens(event)

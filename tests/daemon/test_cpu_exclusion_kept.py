@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from atfnd.daemon.cpu_exclusion import CpuExclusion
-from atfnd.engine.event import NicChanged, NicLost
+from atfnd.engine.event import NicLost
 from atfnd.engine.table.memory import RulesInForce
 from atfnd.kernel.system import cpuset
 from atfnd.model import Flow, NicView, Outcome, Placement, PlacementKind, Policy, Thread
@@ -29,6 +29,7 @@ from atfnd.program.journals.undo_journal import UndoJournal
 from atfnd.program.restore import restored
 from atfnd.serve.log.event_log import EventLog
 from tests.replay.test_replay import POLICY
+from tests.standing import like
 from tests.values import NIC, RULE, flow
 from tests.writers import writer
 
@@ -80,7 +81,8 @@ class World:
 
     def becomes(self, view: NicView) -> None:
         self.sessions[NIC.name].view = view
-        self.engine.handle(NicChanged(view), 0)
+        for event in like(view):
+            self.engine.handle(event, 0)
 
     @property
     def cpus(self) -> str:

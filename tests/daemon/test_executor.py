@@ -31,6 +31,8 @@ from atfnd.engine.command import (
 )
 from atfnd.engine.engine import Engine
 from atfnd.engine.event import (
+    Armed,
+    Disarmed,
     Event,
     MovesDropped,
     MovesReported,
@@ -99,12 +101,12 @@ class Bed:
         self.socket: int | None = None
         for name, fake in self.nics.items():
             watch: Any = SimpleNamespace(
-                view=replace(NIC, name=name), nic=fake,
+                facts=replace(NIC, name=name), nic=fake,
                 queue_moved=lambda queue, cpu: self.queues.append((queue, cpu)),
             )  # fmt: skip
-            session = self.sessions[name] = NicSession(watch)
+            self.engine.handle(NicAttached(watch.facts, armed=True), 0)
+            session = self.sessions[name] = NicSession(watch, self.engine.memory.nics[name])
             session.socket_of = lambda key: self._socket()  # type: ignore[method-assign]
-            self.engine.handle(NicAttached(session.view), 0)
         observer = anything(
             expect=lambda *given: self.asked.append(("expect", *given)),
             adopt=lambda *given: self.asked.append(("adopt", *given)),
@@ -136,8 +138,7 @@ class Bed:
         return cast("Moves", session.moves)
 
     def arm(self, name: str, armed: bool) -> None:
-        watch: Any = self.sessions[name].watch
-        watch.view = replace(watch.view, armed=armed)
+        self.engine.handle(Armed(name) if armed else Disarmed(name), 0)
 
     def write(self, plan: Plan) -> list[Outcome]:
         return self.executor.carry_out([WriteSettings(plan)])

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from atfnd.engine.event import FiltersLeft, FiltersListed
+from atfnd.engine.event import Disarmed, FiltersLeft, FiltersListed
 from atfnd.model import Action, ActionKind, FlowState, Match, SocketUse
 from tests.parts import Parts, parts_of
 from tests.values import flow, key
@@ -77,7 +77,8 @@ class TestAdopting:
     def test_a_nic_that_takes_no_filters_is_not_asked(self, parts: Parts) -> None:
         session = parts.sessions["nic"]
         parts.nics["nic"].refuse("filters", errno.EOPNOTSUPP)
-        session.watch.view = replace(session.view, caps=replace(session.view.caps, filters=False))
+        facts = session.watch.facts
+        session.watch.facts = replace(facts, caps=replace(facts.caps, filters=False))
         adopt(parts)
         assert parts.of(FiltersLeft) == []
 
@@ -140,7 +141,7 @@ class TestChecking:
 
     def test_on_a_nic_that_is_not_armed_it_stays_named(self, parts: Parts) -> None:
         at = left(parts, lives=False)
-        parts.sessions["nic"].watch.arm(False)
+        parts.executor.take(Disarmed("nic"))
         check(parts)
         assert parts.of(FiltersLeft) == []
         assert set(parts.nics["nic"].table) == {at}

@@ -18,7 +18,7 @@ import pytest
 
 from atfnd.daemon.balancing import Balancing
 from atfnd.engine.command import LookAtInterrupts
-from atfnd.engine.event import Event, NicChanged
+from atfnd.engine.event import Armed, Disarmed, Event
 from atfnd.kernel.interrupts import irqbalance
 from atfnd.model import Ban, Queue
 from atfnd.program import balance
@@ -75,7 +75,7 @@ class Host:
 
     def arm(self, armed: bool) -> None:
         self.watch.view = replace(self.watch.view, armed=armed)
-        self.executor.take(NicChanged(self.watch.view))
+        self.executor.take(Armed("nic") if armed else Disarmed("nic"))
 
     def look_until(self, holds: Callable[[], bool]) -> None:
         until(lambda: self.runner.run(self.balancing.look()) or holds(), "it has looked", 60)

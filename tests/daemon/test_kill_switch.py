@@ -30,6 +30,7 @@ from atfnd.daemon.in_force import InForce
 from atfnd.daemon.operator import OperatorCommands
 from atfnd.daemon.session import NicSession, Sessions
 from atfnd.engine.engine import Engine
+from atfnd.engine.event import NicAttached
 from atfnd.engine.table.memory import Memory
 from atfnd.errors import OperatorError
 from atfnd.model import Policy
@@ -77,9 +78,10 @@ class Host:
         engine = Engine(Memory.of(policy))
         for name in ("eth0", "eth1"):
             watch = NicWatch.__new__(NicWatch)
-            watch.view = replace(NIC, name=name, armed=True)
+            watch.facts = replace(NIC, name=name)
             watch.reads_by(lambda: None)
-            session = self.sessions[name] = NicSession(watch)
+            engine.handle(NicAttached(watch.facts, armed=True), 0)
+            session = self.sessions[name] = NicSession(watch, engine.memory.nics[name])
             session.moves = anything(flows=list, close=lambda: close(self))
         in_force = InForce(policy)
         changes = ChangeLog(log, self.sessions, in_force)

@@ -54,7 +54,7 @@ class Bed:
 
     def made(self) -> moving.Moving:
         """On a running loop."""
-        watch: Any = SimpleNamespace(view=NIC, nic=self.nic, lives=0)
+        watch: Any = SimpleNamespace(facts=NIC, nic=self.nic, lives=0)
         policy: Any = SimpleNamespace(hold_down_ns=0, moves_per_s=1000)
         nobody: Any = lambda given: None  # noqa: E731
         return moving.Moving(watch, *self._journals, self._last_look, nobody, policy, nobody)

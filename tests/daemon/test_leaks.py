@@ -34,8 +34,8 @@ from atfnd.engine.event import (
     MovesDropped,
     MovesReported,
     NicAttached,
-    NicChanged,
     NicLost,
+    NicRead,
     NicRenamed,
     Offer,
     OriginalsRead,
@@ -80,7 +80,7 @@ PORT = key(0)._replace(remote=bytes(4), remote_port=0)
 
 def an_engine(*entries: int) -> Engine:
     engine = Engine(Memory.of(Policy((), (RULE,), "auto", 64, 0, ())))
-    engine.handle(NicAttached(NIC), 0)
+    engine.handle(NicAttached(NIC, armed=True), 0)
     for number in entries:
         engine.memory.table.put(flow(number))
     return engine
@@ -159,7 +159,7 @@ class TestGone:
     def test_all_its_flows_are_forgotten(self) -> None:
         """Also those without a filter: they come by another name, and are to be reported again."""
         engine = an_engine(1)
-        engine.handle(NicAttached(replace(NIC, name="other")), 0)
+        engine.handle(NicAttached(replace(NIC, name="other"), armed=True), 0)
         engine.memory.table.put(flow(2, location=5, state=FlowState.STEERED))
         engine.memory.table.put(flow(3, nic="other"))
         engine.memory.table.overflowed[key(4)] = flow(4, state=FlowState.OVERFLOW)
@@ -172,7 +172,7 @@ class TestGone:
     def test_nothing_is_left_and_what_is_said_of_it_later_changes_nothing(self) -> None:
         engine, served = an_engine(1), Listening(10, 77, PORT, 1, THREAD, 2)
         other = replace(NIC, name="other")
-        engine.handle(NicAttached(other), 0)
+        engine.handle(NicAttached(other, armed=True), 0)
         engine.handle(ListenersFound("nic", (served,)), 0)
         engine.handle(NicLost("nic"), 0)
         assert engine.memory.nics.keys() == {"other"}
@@ -181,7 +181,7 @@ class TestGone:
         rule = Filter(4, Match.of(key(1)), 1)
         connect = Connecting(1, 9, key(9), 1, THREAD, 2)
         late: list[Event] = [
-            NicChanged(NIC), NicLost("nic"), TakenUp("nic"), MovesDropped("nic", (key(1),)),
+            NicRead(NIC), NicLost("nic"), TakenUp("nic"), MovesDropped("nic", (key(1),)),
             SocketReported("nic", seen(1, 2), RULE), FiltersListed("nic", (rule,), False),
             FiltersLeft("nic", (rule,), ()), ListenersFound("nic", (served,)),
             MovesReported((Outcome(action, 0, 0, 4, ""), ended)), PortsLooked({"nic": {}}, ()),
@@ -213,10 +213,10 @@ class TestGone:
 
         def watch(name: str) -> Any:
             return SimpleNamespace(
-                view=replace(NIC, name=name), listeners=(), reads_by=lambda read: None,
+                facts=replace(NIC, name=name), listeners=(), reads_by=lambda read: None,
                 reports_to=lambda report: None, close=lambda: None, name_now=lambda: new,
-                napi_ids=NapiIds(), nic=SimpleNamespace(netns=None), look_at_reads=lambda: None,
-                armed_again=False,
+                napi_ids=NapiIds(), nic=SimpleNamespace(netns=None),
+                look_at_reads=lambda armed: None,
                 still_there=lambda: (_ for _ in ()).throw(OSError(errno.ENODEV, "gone")),
             )  # fmt: skip
 
@@ -237,7 +237,8 @@ class TestGone:
             anything(open=watch), sessions, executor, anything(meet=lambda session: None),
             anything(adopt=lambda session: None),
             WatchedQueues(sessions, observer, anything(serve=lambda: None), log),
-            NicRecords(journal, anything(rename=renamed), orders), log,
+            NicRecords(journal, anything(rename=renamed), orders), engine, lambda name: False,
+            log,
         )  # fmt: skip
 
         async def ends() -> None:

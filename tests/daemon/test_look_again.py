@@ -15,7 +15,8 @@ from atfnd.daemon.nics import ServedNics
 from atfnd.daemon.session import NicSession
 from atfnd.daemon.watched_queues import WatchedQueues
 from atfnd.engine.event import Event, TakenUp
-from atfnd.model import Queue
+from atfnd.engine.table.memory import NicMemory
+from atfnd.model import NicView, Queue
 from atfnd.nic import Nic
 from atfnd.observe.nics.watch import NicWatch
 from atfnd.serve.log.event_log import EventLog
@@ -41,7 +42,8 @@ class Bed:
 
     def __init__(self, watch: NicWatch, nic: Flapping) -> None:
         anything: Any = SimpleNamespace
-        self.nic, self.session = nic, NicSession(watch)
+        known = NicMemory(NicView.of(watch.facts))
+        self.nic, self.session = nic, NicSession(watch, known)
         self.session.met = True
         self.confine: Callable[[], None] = lambda: None
         self.observed: set[int] = set()
@@ -53,7 +55,7 @@ class Bed:
         queues = WatchedQueues(sessions, anything(watch=self._observe), births, self.log)
         self.nics = ServedNics(
             anything(), sessions, executor, arming, anything(check=lambda session: None), queues,
-            anything(), self.log,
+            anything(), anything(), lambda name: True, self.log,
         )  # fmt: skip
 
     def _observe(self, netns: object, napis: Iterable[int]) -> int:
@@ -70,7 +72,7 @@ class Bed:
 @pytest.fixture
 def bed() -> Iterator[Bed]:
     nic = Flapping()
-    with closing(NicWatch(cast(Nic, nic), armed=True, budget=None)) as watch:
+    with closing(NicWatch(cast(Nic, nic))) as watch:
         yield Bed(watch, nic)
 
 

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from atfnd.daemon.measuring import Measuring
+from atfnd.engine.event import NicRead
 from atfnd.errors import OperatorError
 from atfnd.model import Figure, Measurement, MeasuringStep, ReadBytes, Restored, SlotReading
 from tests.daemon.test_operator import Bed
@@ -138,7 +139,8 @@ def test_a_slot_in_which_the_link_was_down_or_reset_is_lost(measured: Measured) 
     def flap(step: MeasuringStep) -> None:
         if step.slot == 3:
             watch.lives += 1
-        watch.view = replace(watch.view, up=step.slot != 6)
+        watch.facts = replace(watch.facts, up=step.slot != 6)
+        measured.bed.engine.handle(NicRead(watch.facts), 0)
 
     found = measured.run(flap)
     assert (found.pairs, found.lost) == (4, 2)

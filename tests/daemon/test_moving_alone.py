@@ -41,7 +41,7 @@ class Bed:
         self.said: list[object] = []
         self.blind: list[str] = []
         self.heard: list[Event] = []
-        self.watch: Any = SimpleNamespace(view=NIC, nic=self.nic, lives=0)
+        self.watch: Any = SimpleNamespace(facts=NIC, nic=self.nic, lives=0)
         self.policy: Any = SimpleNamespace(hold_down_ns=5, moves_per_s=1000)
         self._journals = journal, undo_journal
 

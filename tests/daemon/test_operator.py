@@ -7,7 +7,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -19,17 +19,18 @@ import pytest
 from atfnd.daemon.executor import UndoPermit
 from atfnd.daemon.operator import OperatorCommands
 from atfnd.daemon.session import NicSession, Sessions
-from atfnd.engine.event import TakenUp
-from atfnd.engine.table.flow_table import FlowTable
+from atfnd.engine.engine import Engine
+from atfnd.engine.event import Event, NicAttached, TakenUp
+from atfnd.engine.table.memory import Memory
 from atfnd.errors import OperatorError
-from atfnd.model import FlowState, NicView, Restored
+from atfnd.model import FlowState, Policy, Restored
 from atfnd.observe.nics.watch import NicWatch
 from atfnd.program.balance import BALANCER
 from atfnd.program.cpuset import CGROUPS
 from atfnd.program.journals.operator_journal import OperatorJournal
 from atfnd.program.journals.undo_journal import UndoJournal
 from atfnd.serve.log.event_log import EventLog
-from tests.values import NIC, flow
+from tests.values import NIC, RULE, flow
 
 __all__: list[str] = []
 
@@ -45,7 +46,8 @@ class Bed:
     def __init__(self, folder: Path) -> None:
         self.calls: list[tuple[object, ...]] = []
         self.sessions: Sessions = {}
-        self.table, self.log = FlowTable(64), EventLog()
+        self.engine = Engine(Memory.of(Policy((), (RULE,), "auto", 64, 0, ())))
+        self.table, self.log = self.engine.memory.table, EventLog()
         self.orders = OperatorJournal(folder / "orders.journal")
         self.undo_journal = UndoJournal(folder / "originals.journal")
         self.named = True  # the journal names filters of every NIC
@@ -54,9 +56,10 @@ class Bed:
         self.refuses_take_out = ""
         for name in ("eth0", "eth1"):
             watch = NicWatch.__new__(NicWatch)
-            watch.view = replace(NIC, name=name, armed=True)
+            watch.facts = replace(NIC, name=name)
             watch.reads_by(lambda: None)
-            self.sessions[name] = NicSession(watch)
+            self.engine.handle(NicAttached(watch.facts, armed=True), 0)
+            self.sessions[name] = NicSession(watch, self.engine.memory.nics[name])
         anything: Any = SimpleNamespace
         nics = anything(
             sessions=self.sessions,
@@ -64,10 +67,7 @@ class Bed:
             filters=anything(check=self._check, adopt=self._noted("adopt")),
             look_again=self._noted("look again"),
         )
-        executor = anything(
-            still=self._noted("still"), take_out=self._take_out,
-            take=lambda event: self.calls.append(("take", event)),
-        )  # fmt: skip
+        executor = anything(still=self._noted("still"), take_out=self._take_out, take=self._take)
         self.lift = _nothing_of_balance
         balancing = anything(lift=lambda nic: self.lift(nic), lift_all=lambda *_: [])
         arming = anything(
@@ -85,6 +85,12 @@ class Bed:
             self.log,
         )  # fmt: skip
 
+    def _take(self, event: Event) -> None:
+        if isinstance(event, TakenUp):
+            self.calls.append(("take", event))
+        else:  # how the NIC stands
+            self.engine.handle(event, 0)
+
     def _noted(self, what: str) -> Callable[[NicSession], None]:
         return lambda session: self.calls.append((what, session.name, session.view.armed))
 
@@ -100,9 +106,9 @@ class Bed:
             raise OSError(errno.EIO, os.strerror(errno.EIO))
         return list(self.result)
 
-    def _release(self, views: Mapping[str, NicView]) -> list[str]:
+    def _release(self) -> list[str]:
         """Cgroups get their CPUs back, but for those that are returned."""
-        armed = sorted(name for name, view in views.items() if view.armed)
+        armed = sorted(name for name, each in self.sessions.items() if each.view.armed)
         self.calls.append(("cpus released", armed))
         return []
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 import asyncio
 import errno
 from collections.abc import AsyncGenerator, Callable, Iterator
-from contextlib import aclosing, closing, contextmanager, nullcontext
+from contextlib import aclosing, contextmanager, nullcontext
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -18,9 +18,8 @@ from atfnd.daemon.flow_rules import FlowRules
 from atfnd.daemon.in_force import InForce
 from atfnd.daemon.interface_rules import Given, InterfaceRules
 from atfnd.daemon.wanted_reports import WantedReports, asked
-from atfnd.engine.event import PolicyLoaded
+from atfnd.engine.event import ArmedAfterPause, PolicyLoaded
 from atfnd.model import InterfaceRule, Placement, Policy
-from tests.fake_nic import FakeNic
 from tests.values import NIC, RULE, flow, key
 
 __all__: list[str] = []
@@ -122,24 +121,19 @@ class TestInterfaceRules:
         self.notes, self.sessions = Notes(), dict[str, Any]()
         self.ordered: dict[str, bool] = {}  # what an operator ordered for a NIC
         part: Any = SimpleNamespace
-        nics = part(
-            sessions=self.sessions, while_there=lambda session: nullcontext(),
-            interfaces=part(watch_by=self.notes.of("watch by")),
-        )  # fmt: skip
+        nics = part(sessions=self.sessions, while_there=lambda session: nullcontext())
+        self.executor = part(take=self.notes.of("take"))
         operator = part(arm_now=self._arm, disarm_now=self._disarm)
         self.given = Given(lambda: ON, ())
         self.orders = part(armed=self.ordered.get)
         self.nics, self.operator = nics, operator
 
     def rules(self) -> InterfaceRules:
-        return InterfaceRules(self.given, self.nics, self.operator, self.orders)
+        return InterfaceRules(self.given, self.executor, self.nics, self.operator, self.orders)
 
     def nic(self, name: str, *, armed: bool, paused: bool = False) -> None:
         view = replace(NIC, name=name, armed=armed, paused=paused)
-        watch = SimpleNamespace(
-            view=view, allow=self.notes.of("budget"), arm_on_resume=self.notes.of("on resume")
-        )
-        self.sessions[name] = SimpleNamespace(name=name, watch=watch, view=view)
+        self.sessions[name] = SimpleNamespace(name=name, view=view)
 
     def _arm(self, session: Any, why: str) -> None:
         self.notes.all.append(("arm", session.name))
@@ -150,7 +144,7 @@ class TestInterfaceRules:
     def standing(self, policy: Policy) -> list[tuple[object, ...]]:
         """Which NICs are armed and disarmed."""
         self.rules().use(policy)
-        return [each for each in self.notes.all if each[0] in ("arm", "disarm", "on resume")]
+        return [each for each in self.notes.all if each[0] in ("arm", "disarm", "take")]
 
     @pytest.mark.parametrize(
         ("armed", "policy", "ordered", "done"),
@@ -181,29 +175,13 @@ class TestInterfaceRules:
 
     def test_a_paused_nic_stays_paused_and_a_resume_does_as_the_policy_says(self) -> None:
         self.nic("a", armed=False, paused=True)
-        assert self.standing(ON) == [("on resume", True)]
+        assert self.standing(ON) == [("take", ArmedAfterPause("a", True))]
 
     def test_what_was_armed_on_the_command_line_stays_armed(self) -> None:
         self.given = Given(lambda: ON, ("a*",))
         self.nic("a1", armed=True)
         self.nic("b", armed=True)
         assert self.standing(OFF) == [("disarm", "b")]
-
-    def test_every_nic_has_the_budget_of_the_policy_now(self) -> None:
-        self.nic("a", armed=True)
-        self.nic("b", armed=False, paused=True)
-        self.ordered["a"] = True
-        self.rules().use(ON)
-        assert self.notes.given("budget") == [[7], [7]]
-
-    @pytest.mark.parametrize("policy", [ON, OFF])
-    def test_a_nic_that_comes_later_is_watched_as_the_policy_says(self, policy: Policy) -> None:
-        self.rules().use(policy)
-        [[watch_of]] = self.notes.given("watch by")
-        assert callable(watch_of)
-        with closing(watch_of(FakeNic())) as watch:
-            assert watch.view.armed is (policy is ON)
-            assert watch.view.budget == 7
 
 
 class TestWantedReports:

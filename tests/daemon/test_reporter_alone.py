@@ -35,10 +35,11 @@ class Parts:
     def __init__(self) -> None:
         part: Any = SimpleNamespace
         self.engine = Engine(Memory.of(POLICY))
-        self.engine.handle(NicAttached(NIC), 0)
+        self.engine.handle(NicAttached(NIC, armed=True), 0)
         self.refusal = 0
-        watch = part(view=NIC, shown=self._shown, reads=lambda: None, predicted=NIC_QUEUE.get)
-        self.sessions: Sessions = {NIC.name: part(view=NIC, watch=watch)}
+        watch = part(reads=lambda: None, predicted=NIC_QUEUE.get)
+        session = part(view=NIC, shown=self._shown, watch=watch)
+        self.sessions: Sessions = {NIC.name: session}
         self.in_force, self.said = InForce(POLICY), list[str]()
         self.changes = ChangeLog(EventLog(), self.sessions, self.in_force)
         observer = part(name="bpf", lost=lambda: 7)

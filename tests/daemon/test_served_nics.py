@@ -12,7 +12,17 @@ from pathlib import Path
 import pytest
 
 from atfnd.daemon.session import NicSession
-from atfnd.engine.event import FiltersListed, NicAttached, NicLost, NicRenamed, TakenUp
+from atfnd.engine.event import (
+    Armed,
+    Disarmed,
+    Event,
+    FiltersListed,
+    NicAttached,
+    NicLost,
+    NicRenamed,
+    Paused,
+    TakenUp,
+)
 from atfnd.model import Match, NicView, SocketUse
 from atfnd.program.journals import record_file
 from atfnd.program.journals.record_file import Unrecorded
@@ -48,6 +58,10 @@ def arrives(parts: Parts, name: str) -> None:
     parts.served.arrivals()
 
 
+def stands(parts: Parts, order: Event) -> None:
+    parts.executor.take(order)
+
+
 def goes(parts: Parts, name: str, new: str | None = None) -> None:
     """The interface is gone, or has a new name."""
     nic = parts.nics.pop(name)
@@ -69,7 +83,7 @@ class TestAnArrival:
 
         in_loop(parts, look)
         assert views[0].armed
-        assert parts.of(NicAttached)[0].view.name == "eth0"
+        assert parts.of(NicAttached)[0].facts.name == "eth0"
         assert "attach" in parts.kinds()
 
     def test_a_nic_that_is_served_already_does_not_come_again(self, parts: Parts) -> None:
@@ -102,20 +116,25 @@ class TestAnArrival:
         )
         assert armed == [order == "arm"]
         assert (order in parts.kinds()) is (by_policy is not (order == "arm"))
-        assert parts.of(NicAttached)[0].view.armed is (order == "arm")
+        assert parts.of(NicAttached)[0].armed is (order == "arm")
 
     def test_a_nic_that_was_paused_comes_paused(self, parts: Parts) -> None:
         parts.operator_journal.say("pause", "eth0")
-        in_loop(parts, lambda: arrives(parts, "eth0"))
-        view = parts.of(NicAttached)[0].view
-        assert (view.armed, view.paused) == (False, True)
+        views: list[NicView] = []
+        in_loop(
+            parts,
+            lambda: arrives(parts, "eth0"),
+            lambda: views.append(parts.sessions["eth0"].view),
+        )
+        assert (views[0].armed, views[0].paused) == (False, True)
         assert "pause" in parts.kinds()
 
     def test_the_engine_hears_of_each_change_of_a_nic(self, parts: Parts) -> None:
         def look() -> None:
             arrives(parts, "eth0")
-            parts.sessions["eth0"].watch.allow(7)
-            assert parts.engine.memory.nics["eth0"].view.budget == 7
+            parts.nics["eth0"].is_up = False
+            parts.sessions["eth0"].watch.refresh()
+            assert not parts.engine.memory.nics["eth0"].view.up
 
         in_loop(parts, look)
 
@@ -355,13 +374,15 @@ class TestANewName:
 
     @pytest.mark.parametrize("armed", [True, False])
     def test_it_stays_armed_or_not(self, parts: Parts, *, armed: bool) -> None:
-        [view] = self.renamed(parts, lambda: parts.sessions["eth0"].watch.arm(armed))
+        [view] = self.renamed(
+            parts, lambda: stands(parts, Armed("eth0") if armed else Disarmed("eth0"))
+        )
         assert view.armed is armed
         assert parts.operator_journal.armed("ren0") is armed
 
     def test_a_pause_goes_on_and_so_does_what_its_end_brings_back(self, parts: Parts) -> None:
         def pause() -> None:
-            parts.sessions["eth0"].watch.pause()
+            stands(parts, Paused("eth0"))
             parts.operator_journal.say("pause", "eth0")
 
         [view] = self.renamed(parts, pause)
@@ -369,7 +390,7 @@ class TestANewName:
         assert parts.operator_journal.armed("ren0") is True
 
     def test_a_pause_of_a_measurement_does_not_go_on(self, parts: Parts) -> None:
-        [view] = self.renamed(parts, lambda: parts.sessions["eth0"].watch.pause())
+        [view] = self.renamed(parts, lambda: stands(parts, Paused("eth0")))
         assert (view.armed, view.paused) == (True, False)
 
     def test_an_order_for_the_new_name_counts_more(self, parts: Parts) -> None:
@@ -439,11 +460,11 @@ class TestALookAgain:
     def test_handshakes_are_heard_and_reads_counted_of_what_is_served(self, parts: Parts) -> None:
         session, done = parts.serve(), list[str]()
         parts.births.serve = lambda: done.append("births")  # type: ignore[method-assign]
-        session.watch.look_at_reads = lambda: done.append("reads")  # type: ignore[method-assign]
+        session.watch.look_at_reads = lambda *, armed: done.append("reads")  # type: ignore[method-assign]
         parts.served.look_again(flapped(parts, "nic"))
         assert done == ["reads", "births"]
 
     def test_reconciling_takes_what_no_event_reported(self, parts: Parts) -> None:
         parts.nic("eth0")
         in_loop(parts, parts.served.reconcile)
-        assert parts.of(NicAttached)[0].view.name == "eth0"
+        assert parts.of(NicAttached)[0].facts.name == "eth0"

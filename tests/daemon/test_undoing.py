@@ -34,7 +34,7 @@ class Bed:
         self.nic = FakeNic()
         self.memory = Memory.of(Policy((), (RULE,), "auto", 64, 0, ()))
         self.engine = Engine(self.memory)
-        self.engine.handle(NicAttached(DISARMED), 0)
+        self.engine.handle(NicAttached(DISARMED, armed=False), 0)
         self.journal = FilterJournal(folder / "rules.journal")
         self.undo_journal = UndoJournal(folder / "originals.journal")
         for number in (1, 2):

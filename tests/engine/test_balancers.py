@@ -23,12 +23,11 @@ from atfnd.engine.event import (
     BalancerRead,
     BalancersFound,
     BansEnding,
-    NicAttached,
-    NicChanged,
     NicLost,
 )
 from atfnd.engine.table.memory import Memory
-from atfnd.model import Ban, Bans, Policy, Queue, SteeringMethod
+from atfnd.model import Ban, Bans, Conflict, Policy, Queue
+from tests.standing import like
 from tests.values import NIC, RULE
 
 __all__: list[str] = []
@@ -47,7 +46,8 @@ class Host:
 
     def __init__(self) -> None:
         self.engine = Engine(Memory.of(Policy((), (RULE,), "auto", 64, 0, ())))
-        self.engine.handle(NicAttached(VIEW), 0)
+        for event in like(VIEW):
+            self.engine.handle(event, 0)
         self.find(PID)
 
     def find(self, *pids: int, bans: Bans = NONE) -> Sequence[Command]:
@@ -64,7 +64,8 @@ class Host:
         return self.engine.handle(BalancerAsked(asked, refused), 0)
 
     def changes(self, **values: object) -> None:
-        self.engine.handle(NicChanged(replace(VIEW, **values)), 0)  # type: ignore[arg-type]
+        for event in like(replace(VIEW, **values)):  # type: ignore[arg-type]
+            self.engine.handle(event, 0)
 
     def may_have_moved(self, irq: int, *pids: int, theirs: int = -1) -> bool:
         return self.engine.memory.balancers.may_have_moved(irq, pids or (PID,), (theirs,))
@@ -95,7 +96,8 @@ def test_interrupts_that_are_not_ours_to_place_are_not_asked_for(host: Host) -> 
     host.changes(manual=frozenset({"queue-cpu:0"}))
     assert host.read() == [AskBalancer(PID, frozenset(), {"nic": frozenset({41})}, ())]
     assert host.read(bans=NONE._replace(theirs=frozenset({41}))) == []
-    for nothing in ({"armed": False}, {"method": SteeringMethod.NONE}, {"queues": NIC.queues}):
+    another = Conflict("another program steers it", "end that", blocks=True)
+    for nothing in ({"armed": False}, {"conflicts": (another,)}, {"queues": NIC.queues}):
         host.changes(**nothing)
         assert host.read() == []
 

@@ -18,8 +18,6 @@ from atfnd.engine.event import (
     EntriesLooked,
     EntriesWritten,
     Event,
-    NicAttached,
-    NicChanged,
     TakenUp,
 )
 from atfnd.engine.indirection import entries
@@ -41,6 +39,7 @@ from atfnd.model import (
     Topology,
 )
 from tests.engine.test_steer import HOLD_NS, T_DELETE_NS, memory
+from tests.standing import like
 from tests.values import NIC, RULE, flow, key, one_rule, seen
 
 ENTRIES = 8
@@ -299,7 +298,7 @@ class SteppedEngine:
         self.known = memory()
         self.engine = Engine(self.known)
         self.nic = VIEW
-        self.tell(NicAttached(VIEW))
+        self.become()
         used(VIEW, self.known, 1, cpu=3, now_ns=1)
 
     def tell(self, event: Event) -> Plan:
@@ -307,7 +306,9 @@ class SteppedEngine:
 
     def become(self, **changes: object) -> None:
         self.nic = replace(self.nic, **changes)  # type: ignore[arg-type]
-        self.tell(NicChanged(self.nic))
+        for event in like(self.nic):
+            self.tell(event)
+        self.nic = self.engine.views["nic"]
 
     @property
     def waiting(self) -> set[FlowKey]:
@@ -342,7 +343,7 @@ def test_a_nic_that_is_steered_otherwise_has_no_entries_to_look_at() -> None:
     stepped = SteppedEngine()
     stepped.become(armed=False)
     stepped.tell(EntriesDue("nic"))
-    stepped.become(armed=True, method=SteeringMethod.FILTERS)
+    stepped.become(armed=True, caps=NIC.caps)
     stepped.tell(EntriesLooked("nic"))
     assert stepped.waiting == set()
 
@@ -359,9 +360,11 @@ def test_a_table_that_another_program_wrote_is_left_to_it_until_the_nic_is_taken
     plan = stepped.tell(EntriesDue("nic"))
     stepped.become(rss=Rss(KEY, table(plan)))
     stepped.tell(EntriesWritten("nic", VIEW.rss, [Outcome(plan[0], 5, 0, None, "")]))
-    stepped.become(method_why="another program changed the indirection table")
+    stepped.become(manual=frozenset({"rss"}))
     stepped.tell(EntriesLeftAlone("nic"))
-    assert line(stepped.known, 1) == (FlowState.MANUAL, stepped.nic.method_why)
+    why = "another program changed the indirection table: left alone until armed"
+    assert line(stepped.known, 1) == (FlowState.MANUAL, why)
+    stepped.become(manual=frozenset())
     stepped.tell(TakenUp("nic"))
     assert stepped.waiting == set()
     stepped.tell(TakenUp("nic", manual=True))

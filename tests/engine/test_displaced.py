@@ -17,7 +17,6 @@ from atfnd.engine.event import (
     InterruptsSpared,
     MovesReported,
     NicAttached,
-    NicChanged,
     NicLost,
     NicRenamed,
     QueuesLoosened,
@@ -26,6 +25,7 @@ from atfnd.engine.placement.queues import LINK_FLAP, OFFLINE, ONLINE, UNASKED
 from atfnd.engine.table.memory import Memory
 from atfnd.model import Action, ActionKind, Cpu, Node, Outcome, Policy, Queue, Topology
 from tests.engine.test_homeless import without
+from tests.standing import like
 from tests.values import NIC, RULE
 
 __all__: list[str] = []
@@ -42,11 +42,12 @@ class Host:
         memory.in_force = replace(memory.in_force, dedicated=dedicated)
         self.engine, self.name = Engine(memory), "nic"
         self.view, self.refused = replace(NIC, queues=QUEUES), False
-        self.engine.handle(NicAttached(self.view), 0)
+        self.engine.handle(NicAttached(self.view, armed=True), 0)
 
     def changes(self, **values: object) -> None:
         self.view = replace(self.view, **values)  # type: ignore[arg-type]
-        self.engine.handle(NicChanged(self.view), 0)
+        for event in like(self.view):
+            self.engine.handle(event, 0)
 
     def tell(self, event: Event) -> list[tuple[int | None, int | None, str]]:
         """Returns which queue is put on which CPU, and why."""
@@ -149,14 +150,14 @@ def test_a_nic_that_is_renamed_takes_along_where_its_queues_were(
     host.engine.handle(NicRenamed("nic", "new"), 0)
     assert host.engine.views.keys() == {"new"}
     host.view, host.name = replace(host.view, name="new"), "new"
-    host.engine.handle(NicAttached(host.view) if attached else NicLost("new"), 0)
+    host.engine.handle(NicAttached(host.view, armed=True) if attached else NicLost("new"), 0)
     assert host.offline() == ([(3, 3, ONLINE)] if attached else [])
 
 
 def test_one_that_is_gone_leaves_nothing_behind(host: Host) -> None:
     host.offline(3)
     host.engine.handle(NicLost("nic"), 0)
-    host.engine.handle(NicAttached(host.view), 0)
+    host.engine.handle(NicAttached(host.view, armed=True), 0)
     assert host.offline() == []
 
 

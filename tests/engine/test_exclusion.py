@@ -32,7 +32,6 @@ from atfnd.engine.event import (
     ExclusionEnded,
     ExclusionTriedAgain,
     NicAttached,
-    NicChanged,
     NicLost,
     ProcessesRead,
     SocketReported,
@@ -52,6 +51,7 @@ from atfnd.model import (
     SocketSeen,
     Thread,
 )
+from tests.standing import like
 from tests.values import NIC, RULE, flow, seen
 
 __all__: list[str] = []
@@ -88,12 +88,13 @@ class Host:
     def fresh(self, rule: FlowRule = KEEP) -> None:
         """A run begins."""
         self.engine = Engine(Memory.of(policy(rule)))
-        self.engine.handle(NicAttached(NIC), 0)
+        self.engine.handle(NicAttached(NIC, armed=True), 0)
         self.engine.memory.table.put(MINE)
         self.known = self.engine.exclusion
 
     def changes(self, **values: object) -> None:
-        self.engine.handle(NicChanged(replace(NIC, **values)), 0)  # type: ignore[arg-type]
+        for event in like(replace(NIC, **values)):  # type: ignore[arg-type]
+            self.engine.handle(event, 0)
 
     def follows(self, *rules: FlowRule) -> None:
         self.engine.memory.in_force = RulesInForce.of(policy(*rules))
@@ -307,7 +308,7 @@ def test_the_last_process_leaves_or_ends(host: Host) -> None:
 
 
 def test_a_nic_that_is_gone_needs_nothing(host: Host) -> None:
-    host.engine.handle(NicAttached(replace(NIC, name="other")), 0)
+    host.engine.handle(NicAttached(replace(NIC, name="other"), armed=True), 0)
     host.look()
     host.engine.handle(NicLost("nic"), 0)
     assert put_back(host.look()) == ["no rule excludes a CPU for a process in it"]
@@ -427,7 +428,7 @@ def test_what_the_kernel_does_not_take_back_is_not_asked_again(host: Host) -> No
 
 
 def test_the_end_of_arming_puts_back_what_no_armed_nic_needs(host: Host) -> None:
-    host.engine.handle(NicAttached(replace(NIC, name="other")), 0)
+    host.engine.handle(NicAttached(replace(NIC, name="other"), armed=True), 0)
     host.look()
     assert host.tell(ExclusionEnded(frozenset(host.held))) == []  # it is armed still
     host.changes(armed=False)
@@ -444,7 +445,7 @@ def test_what_is_not_known_yet_stays_until_nothing_is_armed(host: Host) -> None:
 
 
 def test_an_armed_nic_writes_for_a_cgroup_that_uses_two(host: Host) -> None:
-    host.engine.handle(NicAttached(replace(NIC, name="another", armed=False)), 0)
+    host.engine.handle(NicAttached(replace(NIC, name="another"), armed=False), 0)
     host.engine.memory.table.put(flow(2, nic="another", rule_name=RULE.name, thread=APP))
     [write] = host.look()
     assert isinstance(write, WriteCpuset)

@@ -85,7 +85,7 @@ class Bed:
     def __init__(self, rule: FlowRule = STRICT, nic: NicView = EXACT_WINS) -> None:
         self.rule = rule
         self.engine = Engine(Memory.of(Policy((), (rule,), "auto", 64, 0, ())))
-        self.tell(NicAttached(nic))
+        self.tell(NicAttached(nic, armed=nic.armed))
         for number in (1, 2, 3):
             self.engine.handshakes.connects.distances.learn(key(number).remote, FAR_NS)
 

@@ -75,7 +75,7 @@ def test_whoever_has_the_5_tuple_at_the_last_look_inherits_the_rule() -> None:
 def test_its_delete_is_called_off_and_the_observer_knows_the_newcomer() -> None:
     known = steered()
     engine, action = Engine(known), delete(known)
-    engine.handle(NicAttached(NIC), 1)
+    engine.handle(NicAttached(NIC, armed=True), 1)
     assert engine.handle(HeirFound(action, NEW), 80) == [KeepFilter(action)]
     assert engine.handle(AuditDue(), 81) == [Adopt({NEW: 2})]
     other = replace(action, location=8)

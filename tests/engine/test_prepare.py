@@ -305,17 +305,17 @@ def test_and_rfs_serves_it_where_that_is_on() -> None:
 
 def test_the_engine_has_written_what_is_missing_and_says_nothing_when_all_is_right() -> None:
     engine, nic = Engine(memory()), loose(4)
-    for event in (NicAttached(nic), CpusRead(topology())):
+    for event in (NicAttached(nic, armed=True), CpusRead(topology())):
         engine.handle(event, 1)
     assert engine.handle(SettingsDue("nic"), 1) == [WriteSettings(prepare(nic, topology()))]
-    engine.handle(NicAttached(replace(NIC, settings={})), 1)
+    engine.handle(NicAttached(replace(NIC, settings={}), armed=True), 1)
     assert engine.handle(SettingsDue("nic"), 1) == []
 
 
 def test_a_queue_goes_back_to_where_it_was_before_we_wrote_its_setting() -> None:
     engine = Engine(memory())
     settings = {f"queue-cpu:{queue.index}": str(queue.cpu) for queue in NIC.queues}
-    for event in (NicAttached(replace(NIC, settings=settings)), CpusRead(topology())):
+    for event in (NicAttached(replace(NIC, settings=settings), armed=True), CpusRead(topology())):
         engine.handle(event, 1)
     assert engine.due_ns() is None
     engine.handle(OriginalsRead("nic", {"queue-cpu:1": "5"}), 1)

@@ -192,7 +192,7 @@ def an_engine(asked: ActionKind) -> Engine:
     """It remembers everything of two flows, a port and a prefix."""
     policy = Policy((), (RULE,), "auto", 100, 0, ())
     engine = Engine(Memory.of(policy))
-    engine.handle(NicAttached(NIC), 0)
+    engine.handle(NicAttached(NIC, armed=True), 0)
     table = engine.memory.table
     table.put(flow(1, state=FlowState.STEERED, location=1, target_queue=1, rx_queue=2))
     table.put(flow(2, state=FlowState.OVERFLOW))

@@ -53,7 +53,7 @@ def test_no_proven_move_reorders(moving: Make) -> None:
         return flow.count(Verdict.PROVEN) >= 100
 
     with sequence(flow.sender, flow.receiver, RATE_PPS) as running:
-        with stalled(flow.nic.view.queues[0].cpu or 0, STALL_MS, PERIOD_MS):
+        with stalled(flow.nic.facts.queues[0].cpu or 0, STALL_MS, PERIOD_MS):
             until(enough, "a hundred moves are proven")
         tally = running.finish()
     assert tally.received > 0
@@ -68,14 +68,14 @@ def test_immediate_moves_reorder_and_each_violation_is_reported(moving: Make) ->
     slow = tuple(ring._replace(service_pps=1_000.0) for ring in flow.moves.device.port.rings)
     flow.moves.device = flow.moves.device._replace(port=flow.moves.device.port._replace(rings=slow))
 
-    os.sched_setaffinity(0, {flow.nic.view.queues[1].cpu or 0})  # not to be stalled with the queue
+    os.sched_setaffinity(0, {flow.nic.facts.queues[1].cpu or 0})  # not to be stalled with the queue
 
     def enough() -> bool:
         flow.move(Mode.IMMEDIATE)
         return flow.count(Verdict.VIOLATED) >= 10
 
     with sequence(flow.sender, flow.receiver, RATE_PPS) as running:
-        with stalled(flow.nic.view.queues[0].cpu or 0, STALL_MS, PERIOD_MS):
+        with stalled(flow.nic.facts.queues[0].cpu or 0, STALL_MS, PERIOD_MS):
             until(enough, "ten moves reordered the flow")
         tally = running.finish()
     reported = Counter({move: each.violations for move, each in enumerate(flow.ended)})
@@ -102,7 +102,7 @@ def test_a_bounded_move_waits_for_a_gap(moving: Make) -> None:
 
 def test_a_queue_that_came_up_again_is_another(lab: Lab, moving: Make) -> None:
     flow = moving(ANOTHER_AT_ONCE)
-    confined = [queue.cpu or 0 for queue in flow.nic.view.queues]
+    confined = [queue.cpu or 0 for queue in flow.nic.facts.queues]
     for state in ("down", "up"):
         host = f"{lab.name}-host"
         subprocess.run(["ip", "-n", host, "link", "set", HOST_LINK, state], check=True)
@@ -118,7 +118,7 @@ def test_a_queue_that_came_up_again_is_another(lab: Lab, moving: Make) -> None:
 
 def test_a_ring_that_takes_several_polls_proves_it_by_their_ends(moving: Make) -> None:
     flow = moving(ANOTHER_AT_ONCE)
-    a, b = flow.nic.view.queues[:2]
+    a, b = flow.nic.facts.queues[:2]
     assert a.pid is not None
     assert a.cpu is not None
     assert b.cpu is not None

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from atfnd.kernel.interrupts.irq import deliveries
-from atfnd.model import NicView
+from atfnd.model import NicFacts
 from atfnd.observe.machine.busy import BusyCpus
 from atfnd.observe.machine.softnet import handoffs
 from atfnd.observe.nics.costs import Costs
@@ -142,8 +142,8 @@ def test_an_interrupt_is_counted_on_all_cpus() -> None:
 
 def test_everything_of_a_nic_that_receives(shared_lab: Lab) -> None:
     apps = Applications(shared_lab)
-    watch = NicWatch(shared_lab.nic, armed=False, budget=None)
-    view: NicView = watch.view
+    watch = NicWatch(shared_lab.nic)
+    facts: NicFacts = watch.facts
     try:
         app = apps.tcp()
         with closing(Costs(shared_lab.nic)) as costs:
@@ -151,22 +151,22 @@ def test_everything_of_a_nic_that_receives(shared_lab: Lab) -> None:
             assert packed(HOST[socket.AF_INET]) in addresses
 
             def read() -> tuple[int, int]:
-                now = costs.read(view, addresses, [app.pid], None)
+                now = costs.read(facts, addresses, [app.pid], None)
                 assert now.packets is not None
                 assert now.sockets is not None
                 return now.packets, len(now.sockets)
 
             packets, _ = until(lambda: (r := read())[1] and r, "the connection is seen") or (0, 0)
             until(lambda: read()[0] > packets + 50, "packets are counted")
-            now = costs.read(view, addresses, [app.pid], None)
+            now = costs.read(facts, addresses, [app.pid], None)
             assert now.application_ns is not None
             assert now.application_ns.keys() == {app.pid}
             assert now.napi_ns is not None
-            assert len(now.napi_ns) == len(view.queues)
+            assert len(now.napi_ns) == len(facts.queues)
             assert (now.interrupts, now.reads) == (None, None)
             assert now.daemon_ns >= time.process_time_ns() / 2
-            assert costs.read(view, (), [], None).sockets == {}
-            assert costs.read(view, (), [], None).application_ns is None
+            assert costs.read(facts, (), [], None).sockets == {}
+            assert costs.read(facts, (), [], None).application_ns is None
     finally:
         apps.close()
         watch.links.close()

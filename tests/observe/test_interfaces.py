@@ -34,7 +34,7 @@ class Opened:
     """A NIC that was opened, and its watch."""
 
     def __init__(self, name: str) -> None:
-        self.view = SimpleNamespace(name=name)
+        self.facts = SimpleNamespace(name=name)
         self.closed = False
 
     def close(self) -> None:
@@ -69,7 +69,7 @@ def test_one_that_goes_while_it_is_opened_is_refused(here: list[str]) -> None:
     with pytest.raises(OperatorError, match="gone0: No such device"):
         wanted.open("gone0")
     here.append("gone0")
-    assert [each.view.name for each in wanted.start()] == ["eth0"]
+    assert [each.facts.name for each in wanted.start()] == ["eth0"]
     assert wanted.refused == {"gone0": "gone0: No such device"}
     wanted.close()
 
@@ -115,7 +115,7 @@ def test_one_that_cannot_be_watched_is_closed_again(here: list[str]) -> None:
 def test_a_name_that_is_no_text_is_refused(here: list[str], name: str) -> None:
     here.append(name)
     wanted = Interfaces(["*"], watched)
-    assert [each.view.name for each in wanted.start()] == ["eth0"]
+    assert [each.facts.name for each in wanted.start()] == ["eth0"]
     message = wanted.refused[name]
     assert message.isprintable()
     assert "is not readable text" in message
@@ -139,7 +139,7 @@ def test_what_an_interface_is_called_takes_no_list_of_all(monkeypatch: pytest.Mo
 
     watch = NicWatch.__new__(NicWatch)
     watch.nic = cast(Nic, SimpleNamespace(netns=None, interface=SimpleNamespace(name=name)))
-    watch.view = NIC
+    watch.facts = NIC
     assert watch.name_now() == "nic"
     watch.still_there()
     assert watch.name_now() == "new"
@@ -180,7 +180,7 @@ def test_a_nic_that_cannot_be_read_leaves_no_descriptor_open() -> None:
     nic.refuse("queues", errno.EIO)
     before = set(os.listdir("/proc/self/fd"))
     with pytest.raises(OSError, match=os.strerror(errno.EIO)) as refusal:  # it keeps the watch
-        NicWatch(cast(Nic, nic), armed=False, budget=None)
+        NicWatch(cast(Nic, nic))
     assert set(os.listdir("/proc/self/fd")) == before
     assert refusal.value.errno == errno.EIO
-    NicWatch(cast(Nic, nic), armed=False, budget=None).close()
+    NicWatch(cast(Nic, nic)).close()

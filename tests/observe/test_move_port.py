@@ -15,7 +15,7 @@ import pytest
 from atfnd.kernel.interface import Interface
 from atfnd.kernel.netlink import rtnl
 from atfnd.kernel.netlink.requests import DUMP
-from atfnd.model import Actuator, Device, NicView
+from atfnd.model import Actuator, Device, NicFacts
 from atfnd.move.port import Port, Ring, Stage
 from atfnd.move.timer import Times, pipe_ns
 from atfnd.nic.ethtool.nic import EthtoolNic
@@ -33,13 +33,13 @@ class Other:
         self.net, self._watch, self.interface = net, watch, interface
 
     @property
-    def view(self) -> NicView:
+    def facts(self) -> NicFacts:
         self._watch.refresh()
-        return self._watch.view
+        return self._watch.facts
 
     @property
     def port(self) -> Port:
-        return read_port(self.view, self.interface, None)
+        return read_port(self.facts, self.interface, None)
 
     def write(self, path: str, text: str) -> None:
         self.interface.write(path, text)
@@ -49,7 +49,7 @@ class Other:
 def other() -> Iterator[Other]:
     with (
         a_namespace() as net,
-        closing(NicWatch(EthtoolNic("v0", net.path), armed=False, budget=None)) as watch,
+        closing(NicWatch(EthtoolNic("v0", net.path))) as watch,
         closing(Interface("v0", net.path)) as interface,
     ):
         yield Other(net, watch, interface)
@@ -74,7 +74,7 @@ def test_reading_takes_no_list_of_all_links(other: Other, monkeypatch: pytest.Mo
         asked.append((kind, flags & DUMP))
         return request(netns, kind, payload, flags)
 
-    view = other.view
+    view = other.facts
     monkeypatch.setattr(rtnl, "_request", counted)
     read_port(view, other.interface, None)
     assert asked
@@ -82,11 +82,11 @@ def test_reading_takes_no_list_of_all_links(other: Other, monkeypatch: pytest.Mo
 
 
 def test_all_is_known_of_the_lab(lab: Lab, tmp_path: Path) -> None:
-    with closing(NicWatch(lab.nic, armed=True, budget=None)) as watch:
+    with closing(NicWatch(lab.nic)) as watch:
         watch.inspect()
-        port = read_port(watch.view, lab.nic.interface, 7, sysctls(tmp_path, "0\n", "0\n"))
+        port = read_port(watch.facts, lab.nic.interface, 7, sysctls(tmp_path, "0\n", "0\n"))
     ring = Ring(256, rx_usecs=0, gro_flush_timeout_ns=0, busy_poll=False, thread=True)
-    rings = tuple(ring._replace(cpu=queue.cpu) for queue in watch.view.queues)
+    rings = tuple(ring._replace(cpu=queue.cpu) for queue in watch.facts.queues)
     assert len(rings) == 4
     assert port == Port(Actuator.IN_PLACE, False, frozenset(), rings, write_ns=7, holds_max=2)
 
@@ -113,12 +113,12 @@ def test_gro_timeouts_are_those_of_each_queue(other: Other) -> None:
 def test_sockets_may_be_busy_polled(
     other: Other, tmp_path: Path, values: tuple[str, str], polls: bool
 ) -> None:
-    port = read_port(other.view, other.interface, None, sysctls(tmp_path, *values))
+    port = read_port(other.facts, other.interface, None, sysctls(tmp_path, *values))
     assert {ring.busy_poll for ring in port.rings} == {polls}
 
 
 def test_another_network_namespace_does_not_say_whether(other: Other, tmp_path: Path) -> None:
-    port = read_port(other.view, other.interface, None, tmp_path)
+    port = read_port(other.facts, other.interface, None, tmp_path)
     assert {ring.busy_poll for ring in port.rings} == {None}
 
 
@@ -145,7 +145,7 @@ def test_an_interface_that_is_gone_is_not_taken_for_an_unknown_one(
 
     monkeypatch.setattr(move_port, "NetdevFamily", gone)
     with pytest.raises(OSError, match="No such device"):
-        read_port(other.view, other.interface, None)
+        read_port(other.facts, other.interface, None)
 
 
 def test_packet_steering_is_a_stage(other: Other) -> None:
@@ -181,7 +181,7 @@ def test_an_xdp_program_may_do_anything(other: Other, tmp_path: Path) -> None:
 
 def test_adaptive_moderation_is_taken_for_its_most(other: Other) -> None:
     def usecs(device: Device) -> set[int | None]:
-        port = read_port(replace(other.view, device=device), other.interface, None)
+        port = read_port(replace(other.facts, device=device), other.interface, None)
         return {ring.rx_usecs for ring in port.rings}
 
     assert usecs(Device()) == {None}
@@ -190,8 +190,8 @@ def test_adaptive_moderation_is_taken_for_its_most(other: Other) -> None:
 
 
 def test_an_interrupt_is_on_its_way_for_some_time(other: Other) -> None:
-    first, *rest = other.view.queues
-    view = replace(other.view, queues=(replace(first, irq=40), *rest))
+    first, *rest = other.facts.queues
+    view = replace(other.facts, queues=(replace(first, irq=40), *rest))
     port = read_port(view, other.interface, None)
     assert port.rings[0].irq_ns > 0
     assert {ring.irq_ns for ring in port.rings[1:]} == {0}
@@ -199,7 +199,7 @@ def test_an_interrupt_is_on_its_way_for_some_time(other: Other) -> None:
 
 
 def test_an_interface_that_is_gone(other: Other) -> None:
-    view = other.view
+    view = other.facts
     other.net.ip("link del v0")
     with pytest.raises(OSError, match="No such device"):
         read_port(view, other.interface, None)

@@ -176,7 +176,7 @@ def vxlan(lab: Lab) -> None:
 def test_a_tunnels_address_is_known_as_soon_as_it_is_there(lab: Lab) -> None:
     inner = key(1)._replace(local=packed(INNER["host"]))
     outer = key(1)._replace(local=packed(HOST[V4]))
-    with closing(NicWatch(lab.nic, armed=False, budget=None)) as watch:
+    with closing(NicWatch(lab.nic)) as watch:
         assert watch.tunnel_of(inner) is None
         vxlan(lab)
         watch.changed()

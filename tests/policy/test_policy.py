@@ -115,12 +115,14 @@ flows:
     assert policy.hold_down_ns == 120_000 * MS
     assert policy.web_port == 8650
     assert policy.files == (str(file),)
-    assert interface_rule(policy, "lab:a").source == f"{file}:9"
+    rule = interface_rule(policy.interfaces, "lab:a")
+    assert rule is not None
+    assert rule.source == f"{file}:9"
     assert armed(policy, "lab:a")
     assert armed(policy, "sim0")
     assert not armed(policy, "eth0")
-    assert [filter_budget(policy, "lab:a", n) for n in (None, 100, 6, 1)] == [5, 5, 4, 0]
-    assert filter_budget(policy, "eth0", None) is None
+    assert [filter_budget(policy.interfaces, "lab:a", n) for n in (None, 100, 6, 1)] == [5, 5, 4, 0]
+    assert filter_budget(policy.interfaces, "eth0", None) is None
 
 
 def test_built_in_watches_all_and_leaves_the_ways_in(

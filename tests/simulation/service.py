@@ -26,6 +26,7 @@ from atfnd.model import FlowKey, Match, Restored
 from atfnd.move.learn import demoted
 from atfnd.move.verdict import Mechanism
 from atfnd.observe.nics.interfaces import Interfaces
+from atfnd.observe.nics.watch import NicWatch
 from atfnd.policy.file.load import load
 from atfnd.program.journals.filter_journal import FilterJournal
 from atfnd.program.journals.operator_journal import OperatorJournal
@@ -89,7 +90,7 @@ class Service:
         self._open_journals()
         if self._disk.failed_ns is not None or self._disk.was_full:
             kernel.balancers.restarted()
-        self._interfaces = Interfaces(NICS, partial(given.watch, policy))
+        self._interfaces = Interfaces(NICS, NicWatch)
         watches = self._interfaces.start()
         self._observer = WorldObserver(kernel.machine, asked(policy), 10**9, kernel.descriptors)
         self.supervisor = supervisor = Supervisor(

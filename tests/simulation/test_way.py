@@ -35,11 +35,10 @@ HANDED_OVER = [
 ASKED = {
     "daemon -> engine": {"outlived", "steering", "add", "take", "decision_every_ns"},  # `Turns`
     "daemon -> nic": {"interface"},
-    "daemon -> observe": {"nic_of", "tunnel_of", "view", "poll_interval_s"},
+    "daemon -> observe": {"nic_of", "tunnel_of", "facts", "poll_interval_s"},
     "daemon -> policy": {"groups"},
     "daemon -> program": {"start", "fileno", "trial", "write_ns"},
     "engine -> move": {"in_order", "origins"},
-    "engine -> nic": {"rss_index"},
     "move -> program": {"now_ns", "watch", "hold", "in_force"},
     "nic -> kernel": {"filter", "locations", "delete"},
     "observe -> kernel": {"encrypted"},
@@ -50,11 +49,10 @@ DOWN = [["daemon"], ["engine", "policy"], ["move"], ["program"], ["observe"], ["
 LEVEL = {room: level for level, rooms in enumerate(DOWN) for room in rooms}
 VALUES = ("model",)
 DRIVERS = "nic/drivers.py"  # a row of the driver table: the simulated NIC behaves as it says
-# What is reported to a room above, off the way: a NIC is not as it was, one has come and may be
-# watched, a filter is tried and must be named first.
+# What is reported to a room above, off the way: a NIC is not as it was, a filter is tried and must
+# be named first.
 REPORTED = {
-    "observe/nics/watch.py -> daemon/nics.py _changed_view",
-    "observe/nics/interfaces.py -> daemon/interface_rules.py watch",
+    "observe/nics/watch.py -> daemon/nics.py _read",
     "nic/ethtool/probe.py -> program/journals/filter_journal.py claim",
     "nic/ethtool/probe.py -> program/journals/filter_journal.py release",
 }
@@ -66,9 +64,9 @@ def short(function: Function) -> Function:
 
 @pytest.fixture(scope="module")
 def found(tmp_path_factory: pytest.TempPathFactory) -> list[Way]:
-    """Those of a few runs without faults."""
+    """Those of a few runs without faults, in which flows belong on the cores that use them."""
     with ways() as found:
-        for seed in (0, 4, 8):
+        for seed in (0, 3, 8):
             Run(whole(seed), tmp_path_factory.mktemp(f"run{seed}")).go()
     assert len(found) > 5
     return found

@@ -20,6 +20,7 @@ from atfnd.model import (
     Flow,
     FlowKey,
     FlowRule,
+    InterfaceRule,
     Migrant,
     Mode,
     NicView,
@@ -66,6 +67,7 @@ class RulesInForce:
     queues: Mapping[str, int] = field(default_factory=dict)  # percent, by kind of tenant
     move_every_ns: Mapping[str, int] = field(default_factory=dict)  # by kind of tenant
     elsewhere: bool = False  # some flows go to another CPU than that of their application
+    interfaces: tuple[InterfaceRule, ...] = ()
 
     @classmethod
     def of(cls, policy: Policy) -> RulesInForce:
@@ -78,6 +80,7 @@ class RulesInForce:
             queues={"user": policy.user_share.queues, "cgroup": policy.cgroup_share.queues},
             move_every_ns=move_every_ns(policy),
             elsewhere=policy.elsewhere(),
+            interfaces=tuple(policy.interfaces),
         )
 
     def steering(self) -> list[FlowRule]:
@@ -154,6 +157,7 @@ class NicMemory:
     """What is known of one NIC, beside its flows, from when it is attached until it is gone."""
 
     view: NicView
+    armed_after_pause: bool = False
     buckets: Buckets | None = None  # only where RSS steers
     owned: Ownership = field(default_factory=dict)  # the owner of each queue
     lent: Lent = field(default_factory=Lent)  # its queues, whether owned or not
@@ -166,6 +170,15 @@ class NicMemory:
     listeners: Listeners | None = None  # None: listeners are not watched
     strays: dict[FlowKey | None, Action] = field(default_factory=dict)  # `filters.strays`
     last_end: dict[int | None, tuple[str, str]] = field(default_factory=dict)  # of moves, by queue
+
+    def stand(self, *, armed: bool, paused: bool = False) -> None:
+        """Whether it may be written to, and whether that waits for the end of a pause."""
+        self.view = replace(self.view, armed=armed, paused=paused)
+
+    @property
+    def armed_again(self) -> bool:
+        """It is armed, or will be when its pause ends."""
+        return self.armed_after_pause if self.view.paused else self.view.armed
 
 
 @dataclass(slots=True)

@@ -15,7 +15,7 @@ from contextlib import ExitStack, suppress
 from threading import Lock
 
 from atfnd.kernel.interrupts.irq import deliveries
-from atfnd.model import NicView, ReadBytes, SlotReading
+from atfnd.model import NicFacts, ReadBytes, SlotReading
 from atfnd.nic import Nic
 from atfnd.observe.machine.busy import BusyCpus
 from atfnd.observe.machine.softnet import handoffs
@@ -47,7 +47,7 @@ class Costs:
 
     def read(
         self,
-        view: NicView,
+        facts: NicFacts,
         addresses: Collection[bytes],
         applications: Collection[int],
         reads: ReadBytes | None,
@@ -58,7 +58,7 @@ class Costs:
             times = None if self._busy is None else self._busy.read()
             found = None if self._round_trips is None else self._round_trips.read()
         ours = None if found is None else [each for each in found if each.local in addresses]
-        polls = [queue.pid for queue in view.queues if queue.pid is not None]
+        polls = [queue.pid for queue in facts.queues if queue.pid is not None]
         napi = threads_ran_ns(((pid, pid) for pid in polls), self._proc)
         daemon = ran_ns([os.getpid()], self._proc)
         return SlotReading(
@@ -70,7 +70,7 @@ class Costs:
             daemon_ns=sum((daemon or {}).values()),
             packets=self._both("packets"),
             bytes=self._both("bytes"),
-            interrupts=_interrupts(view),
+            interrupts=_interrupts(facts),
             handoffs=handoffs(self._proc),
             switches=context_switches(self._proc),
             reads=reads,
@@ -83,7 +83,7 @@ class Costs:
         return None if None in said else sum(int(each) for each in said if each is not None)
 
 
-def _interrupts(view: NicView) -> int | None:
+def _interrupts(facts: NicFacts) -> int | None:
     """Of all queues. None: some queue has no interrupt that the kernel counts."""
-    counts = [None if queue.irq is None else deliveries(queue.irq) for queue in view.queues]
+    counts = [None if queue.irq is None else deliveries(queue.irq) for queue in facts.queues]
     return None if not counts or None in counts else sum(filter(None, counts))

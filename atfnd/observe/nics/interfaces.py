@@ -23,7 +23,7 @@ _WILD = "*?["
 
 
 class Interfaces:
-    """The operator's choice. `watch` makes the watch of an opened NIC: its arming, its budget."""
+    """The operator's choice. `watch` makes the watch of an opened NIC."""
 
     def __init__(self, wanted: Sequence[str], watch: Callable[[Nic], NicWatch]) -> None:
         self._wanted = tuple(dict.fromkeys(wanted))
@@ -41,7 +41,7 @@ class Interfaces:
             for name in self._wanted:
                 if not _is_pattern(name):
                     opened.append(self.open(name))
-            for name in self.missing({watch.view.name for watch in opened}):
+            for name in self.missing({watch.facts.name for watch in opened}):
                 try:
                     opened.append(self.open(name))
                 except OperatorError as refusal:
@@ -54,10 +54,6 @@ class Interfaces:
             what = f"the interfaces cannot be listed: {refusal.strerror}"
             raise OperatorError(what, exit_code=1) from refusal
         return opened
-
-    def watch_by(self, watch: Callable[[Nic], NicWatch]) -> None:
-        """Make the watches of NICs that come from now on in this way."""
-        self._watch = watch
 
     def missing(self, watched: Collection[str]) -> list[str]:
         """Interfaces and labs that are here and wanted, and not `watched`, in name order."""

@@ -28,7 +28,7 @@ from atfnd.kernel.interface import Interface
 from atfnd.kernel.interrupts.packet_steering import FLOW_ENTRIES, read_steering
 from atfnd.kernel.netlink.netdev import NetdevFamily
 from atfnd.kernel.netlink.rtnl import link
-from atfnd.model import Device, NicView, Queue
+from atfnd.model import Device, NicFacts, Queue
 from atfnd.move.port import Port, Ring, Stage
 from atfnd.observe.sockets.transit import HOLDS
 
@@ -51,7 +51,7 @@ UPPER = "upper_"
 
 
 def read_port(
-    nic: NicView,
+    nic: NicFacts,
     interface: Interface,
     write_ns: int | None,
     proc: Path = Path("/proc"),
@@ -92,7 +92,7 @@ def read_port(
     )
 
 
-def _gro_flush_timeouts_ns(nic: NicView, interface: Interface) -> dict[int, int]:
+def _gro_flush_timeouts_ns(nic: NicFacts, interface: Interface) -> dict[int, int]:
     """By queue."""
     of_napi: dict[int, int | None] = {}
     try:
@@ -125,7 +125,7 @@ def _busy_poll(proc: Path) -> bool | None:
     return any(int(value) for value in values)
 
 
-def _stages(nic: NicView, interface: Interface) -> frozenset[Stage] | None:
+def _stages(nic: NicFacts, interface: Interface) -> frozenset[Stage] | None:
     """None: what stands there, or an XDP program, may do anything."""
     if link(nic.netns, nic.ifindex).xdp is not None:
         return None

@@ -23,6 +23,7 @@ from atfnd.kernel.netlink.tunnels import IpsecPolicy, encrypted, ipsec_policies
 from atfnd.model import (
     Filter,
     FlowKey,
+    NicFacts,
     NicReads,
     NicStats,
     NicView,
@@ -30,7 +31,6 @@ from atfnd.model import (
     ReadBytes,
     SocketSeen,
     SocketUse,
-    SteeringMethod,
     ThreadReads,
 )
 from atfnd.model.toeplitz import rss_queue
@@ -73,11 +73,11 @@ class NapiIds:
 
 
 class NicWatch:
-    """One NIC: `view` is what is known, `refresh` reads again. OSError when it is gone."""
+    """One NIC: `facts` is what was read last, `refresh` reads again. OSError when it is gone."""
 
-    _report: Callable[[NicView], None] = staticmethod(lambda view: None)
+    _report: Callable[[NicFacts], None] = staticmethod(lambda facts: None)
 
-    def __init__(self, nic: Nic, armed: bool, budget: int | None) -> None:
+    def __init__(self, nic: Nic) -> None:
         self.nic = nic
         self.napi_ids = NapiIds()
         self._confined: dict[int, tuple[int, int | None]] = {}  # queue: CPU, pid of its thread
@@ -88,22 +88,17 @@ class NicWatch:
         self._fresh_until_ns = 0
         self._disturbed_ns: int | None = None
         self.lives = 0  # how often its link or queues were found to be new ones
-        self._armed_before_pause = armed
         self._reads = Reads(lambda: None, 0)
         with ExitStack() as undo:
             self.links = undo.enter_context(closing(link_changes(nic.netns)))
             self.changes = undo.enter_context(closing(ethtool_changes(nic.netns)))
-            self.view = NicView(
+            self.facts = NicFacts(
                 name=nic.name,
                 netns=nic.netns,
                 ifindex=nic.ifindex,
-                armed=armed,
-                budget=budget,
                 up=nic.up(),
                 caps=nic.caps(),
                 queues=(),
-                filters=(),
-                owned=frozenset(),
                 rss=nic.rss(),
                 ring_size=nic.ring_size(),
                 stats=nic.stats(),
@@ -115,24 +110,24 @@ class NicWatch:
             undo.pop_all()
 
     @property
-    def view(self) -> NicView:
-        """What is known of the NIC."""
-        return self._view
+    def facts(self) -> NicFacts:
+        """As last read."""
+        return self._facts
 
-    @view.setter
-    def view(self, view: NicView) -> None:
-        self._view = view
-        self._report(view)
+    @facts.setter
+    def facts(self, facts: NicFacts) -> None:
+        self._facts = facts
+        self._report(facts)
 
-    def reports_to(self, report: Callable[[NicView], None]) -> None:
-        """`report` is called with each new view from now on."""
+    def reports_to(self, report: Callable[[NicFacts], None]) -> None:
+        """`report` is called with all facts each time some were read, from now on."""
         self._report = report
 
     def refresh(self) -> None:
         """Read link and queues again."""
         stood = self._stands()
         queues = self.nic.queues()
-        self.view = replace(self.view, up=self.nic.up(), queues=queues, rss=self.nic.rss())
+        self.facts = replace(self.facts, up=self.nic.up(), queues=queues, rss=self.nic.rss())
         self.napi_ids.read(queue.napi_id for queue in queues if queue.napi_id is not None)
         for queue in queues:
             if queue.cpu is not None:
@@ -144,17 +139,17 @@ class NicWatch:
     def news(self) -> bool:
         """Link or queues are others than at the last call, whichever `refresh` has read that. What
         `queue_moved` notes is no news."""
-        before, self._heeded = self._heeded, (self.view.up, self.view.queues)
+        before, self._heeded = self._heeded, (self.facts.up, self.facts.queues)
         return before != self._heeded
 
     def _stands(self) -> tuple[object, ...]:
         """What a reset always changes: a NIC that comes up again has new NAPIs."""
-        return self.view.up, *((queue.index, queue.napi_id) for queue in self.view.queues)
+        return self.facts.up, *((queue.index, queue.napi_id) for queue in self.facts.queues)
 
     def life(self) -> str:
         """The life of this interface with these queues: a device that comes back, or a driver that
         makes its queues anew, begins another one. In a new life no setting is ours."""
-        return " ".join(map(str, (self.view.ifindex, *(q.napi_id for q in self.view.queues))))
+        return " ".join(map(str, (self.facts.ifindex, *(q.napi_id for q in self.facts.queues))))
 
     def disturbed(self) -> bool:
         """Link, queues or settings have just changed: the NIC may have lost filters by itself."""
@@ -170,14 +165,14 @@ class NicWatch:
     def still_there(self) -> None:
         """OSError(ENODEV) when the interface is gone or has another name: its name may now be that
         of another one. A lab goes with its namespaces."""
-        if self.nic.netns is None and self.name_now() != self.view.name:
-            raise OSError(errno.ENODEV, os.strerror(errno.ENODEV), self.view.name)
+        if self.nic.netns is None and self.name_now() != self.facts.name:
+            raise OSError(errno.ENODEV, os.strerror(errno.ENODEV), self.facts.name)
 
     def inspect(self) -> None:
         """Read what `refresh` does not: capabilities, settings, conflicts."""
         device = self.nic.device()
-        self.view = replace(
-            self.view,
+        self.facts = replace(
+            self.facts,
             caps=self.nic.caps(),
             device=device,
             ring_size=device.ring_size,
@@ -187,33 +182,25 @@ class NicWatch:
 
     def read_settings(self) -> None:
         """Read the settings again: hundreds of files, on a NIC with many queues."""
-        self.view = replace(self.view, settings=self.nic.settings())
+        self.facts = replace(self.facts, settings=self.nic.settings())
 
     def read_rss(self) -> None:
         """Read key and table again."""
-        self.view = replace(self.view, rss=self.nic.rss())
-
-    def steered_by(self, method: SteeringMethod, why: str) -> None:
-        """Note how its flows are steered from now on."""
-        self.view = replace(self.view, method=method, method_why=why)
-
-    def manual(self, settings: frozenset[str]) -> None:
-        """Note which settings another program changed after us."""
-        self.view = replace(self.view, manual=settings)
+        self.facts = replace(self.facts, rss=self.nic.rss())
 
     def queue_moved(self, index: int, cpu: int) -> None:
         """Note where a queue was put."""
         up, heeded = self._heeded
         self._heeded = up, _moved(heeded, index, cpu)
-        queues = _moved(self.view.queues, index, cpu)
-        self.view = replace(self.view, queues=queues)
+        queues = _moved(self.facts.queues, index, cpu)
+        self.facts = replace(self.facts, queues=queues)
         self._confined.update({q.index: (cpu, q.pid) for q in queues if q.index == index})
 
     def unpinned(self) -> list[tuple[Queue, int]]:
         """Queues whose thread is new and confined to no CPU, with the CPU of the old thread. A
         thread that an admin lets run anywhere stays so."""
         lost = []
-        for queue in self.view.queues:
+        for queue in self.facts.queues:
             cpu, pid = self._confined.get(queue.index, (None, None))
             if queue.cpu is None and cpu is not None and queue.pid not in (None, pid):
                 lost.append((queue, cpu))
@@ -224,69 +211,29 @@ class NicWatch:
         self._shown = None
         return self.nic.filters()
 
-    def others(self, filters: tuple[Filter, ...]) -> None:
-        """Note which of its filters are not ours."""
-        if self.view.foreign != len(filters) or self.view.theirs != filters:
-            self.view = replace(self.view, foreign=len(filters), theirs=filters)
-
-    def shown(self, owned: Callable[[], frozenset[int]]) -> NicView:
-        """The view with filters and counters that are never older than a tenth of a second, or than
-        a hundred times the time it takes to read them: thousands of filters are one call each.
-        `owned` gives the locations of our filters."""
+    def shown(self, view: NicView, owned: Callable[[], frozenset[int]]) -> NicView:
+        """`view`, which is of this NIC, with filters and counters that are never older than a tenth
+        of a second, or than a hundred times the time it takes to read them: thousands of filters
+        are one call each. `owned` gives the locations of our filters."""
         now_ns = time.monotonic_ns()
         if self._shown is None or now_ns > self._fresh_until_ns:
             self._shown = tuple(self.nic.filters()), self.nic.stats(), owned(), now_ns
             took_ns = time.monotonic_ns() - now_ns
             self._fresh_until_ns = now_ns + max(_FRESH_NS, int(took_ns / _SHARE))
         filters, stats, ours, read_ns = self._shown
-        return replace(self.view, filters=filters, stats=stats, owned=ours, read_ns=read_ns)
+        return replace(view, filters=filters, stats=stats, owned=ours, read_ns=read_ns)
 
     def reads_by(self, count: Callable[[], ReadBytes | None]) -> None:
         """The counter of the bytes that applications read of what it receives."""
         self._reads = Reads(count, time.monotonic_ns())
 
-    def look_at_reads(self) -> None:
+    def look_at_reads(self, *, armed: bool) -> None:
         """Count what was read since the last look, as read while armed or while not."""
-        self._reads.look(time.monotonic_ns(), armed=self.view.armed)
+        self._reads.look(time.monotonic_ns(), armed=armed)
 
     def reads(self) -> NicReads | None:
         """Its read locality at the last look; None: not measured."""
-        return self._reads.shown(self.view.name)
-
-    def arm(self, armed: bool) -> None:
-        """Note whether the operator lets us write; ends a pause. OSError: what was read until now
-        cannot be counted; the order is in force."""
-        self._stand(armed=armed, paused=False)
-
-    def allow(self, budget: int | None) -> None:
-        """Note how many filters of ours it may hold."""
-        self.view = replace(self.view, budget=budget)
-
-    def arm_on_resume(self, armed: bool) -> None:
-        """Note what the end of a pause brings back."""
-        self._armed_before_pause = armed
-
-    def pause(self) -> None:
-        """Nothing is written until `resume`. OSError: as for `arm`."""
-        if not self.view.paused:
-            self._armed_before_pause = self.view.armed
-        self._stand(armed=False, paused=True)
-
-    def _stand(self, *, armed: bool, paused: bool) -> None:
-        was_armed = self.view.armed
-        self.view = replace(self.view, armed=armed, paused=paused)  # before what may fail
-        self._reads.look(time.monotonic_ns(), armed=was_armed)
-
-    def resume(self) -> bool:
-        """End a pause; True when the NIC is armed again, as it was before."""
-        if self.view.paused:
-            self.arm(self._armed_before_pause)
-        return self.view.armed
-
-    @property
-    def armed_again(self) -> bool:
-        """It is armed, or will be when its pause ends."""
-        return self._armed_before_pause if self.view.paused else self.view.armed
+        return self._reads.shown(self.facts.name)
 
     def _shared(self) -> NamespaceLinks:
         if self._namespace is None:
@@ -327,17 +274,16 @@ class NicWatch:
         if self._namespace is not None:
             self._namespace.look()
         links, changes = self.links.drain(), self.changes.drain()
-        by_link, by_setting = (
-            interfaces is None or self.view.ifindex in interfaces for interfaces in (links, changes)
-        )
+        ours = self.facts.ifindex
+        by_link, by_setting = (which is None or ours in which for which in (links, changes))
         if by_setting:
             self._disturbed_ns = time.monotonic_ns()
         return by_link or by_setting
 
     def predicted(self, key: FlowKey) -> Queue | None:
         """Where RSS puts a flow: Toeplitz over its tuple and the indirection table."""
-        index = rss_queue(self.view.rss, key) if self.view.rss else None
-        return next((queue for queue in self.view.queues if queue.index == index), None)
+        index = rss_queue(self.facts.rss, key) if self.facts.rss else None
+        return next((queue for queue in self.facts.queues if queue.index == index), None)
 
     @property
     def listeners(self) -> tuple[Changes[int], ...]:

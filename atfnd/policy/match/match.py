@@ -181,20 +181,22 @@ def qualify(policy: Policy) -> tuple[int, int, int]:
     )
 
 
-def interface_rule(policy: Policy, ifname: str) -> InterfaceRule:
-    """The rule for an interface; the built-in last one matches any."""
-    globs = ((rule, [glob.strip() for glob in rule.name.split("|")]) for rule in policy.interfaces)
-    return next(rule for rule, named in globs if _any_of(named)(ifname))
+def interface_rule(rules: Iterable[InterfaceRule], ifname: str) -> InterfaceRule | None:
+    """The rule for an interface. Of a policy that was loaded, the built-in last one matches any."""
+    globs = ((rule, [glob.strip() for glob in rule.name.split("|")]) for rule in rules)
+    return next((rule for rule, named in globs if _any_of(named)(ifname)), None)
 
 
 def armed(policy: Policy, ifname: str) -> bool:
     """Whether the policy lets us write to this interface; if not, we only watch."""
-    return interface_rule(policy, ifname).armed
+    rule = interface_rule(policy.interfaces, ifname)
+    return rule is not None and rule.armed
 
 
-def filter_budget(policy: Policy, ifname: str, slots: int | None) -> int | None:
+def filter_budget(rules: Iterable[InterfaceRule], ifname: str, slots: int | None) -> int | None:
     """How many of the NIC's `slots` may hold filters of ours; None when nothing sets a bound."""
-    rule = interface_rule(policy, ifname)
+    if (rule := interface_rule(rules, ifname)) is None:
+        return None
     bounds = [] if rule.filters_max is None else [rule.filters_max]
     if slots is not None:
         bounds.append(max(0, slots - rule.filters_reserve))
