@@ -165,7 +165,3 @@ def test_a_queue_that_somebody_else_moved_is_nobody_s() -> None:
     machine.later()
     [moved] = machine.uses(0, 2)
     assert (moved.kind, moved.queue) == (ActionKind.QUEUE_CPU, 0)
-
-
-def test_one_packet_more_of_any_size_takes_no_queue() -> None:
-    assert follow.TERMS.worth_bytes > 9000

@@ -6,6 +6,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from atfnd.engine.ownership.follow import TERMS as TERMS_IN_USE
 from atfnd.engine.ownership.owner import Follow, Lent, Owned, Owner, Ownership, OwnerTerms, assign
 
 TERMS = OwnerTerms(idle_ns=1000, least_owned_ns=100, away_ns=2000, rest_ns=100, worth_bytes=5)
@@ -76,6 +77,20 @@ def test_one_packet_more_does_not_take_a_queue() -> None:
     before, old = owned((0, 1), (1, 2)), (owner(1, 0, load=2), owner(2, 1, load=200))
     assert look(before, *old, owner(3, 2, load=6))[0] == {0: 1, 1: 2}
     assert look(before, *old, owner(3, 2, load=7))[0] == {0: 3, 1: 2}
+
+
+def test_a_frame_more_does_not_take_a_queue_by_the_terms_in_use() -> None:
+    now_ns = 100 * TERMS_IN_USE.away_ns
+    slow, busy, other = (
+        Owner(("thread", number), cpu, load, now_ns)
+        for number, cpu, load in ((1, 0, 9_000), (2, 1, 10**9), (3, 2, 18_000))
+    )
+    before = owned((0, 1), (1, 2))
+    after, _ = assign(before, (slow, busy, other), QUEUES, ONLINE, TERMS_IN_USE, now_ns)
+    assert who(after) == {0: 1, 1: 2}
+    busier = other._replace(load=10**8)
+    after, _ = assign(before, (slow, busy, busier), QUEUES, ONLINE, TERMS_IN_USE, now_ns)
+    assert who(after) == {0: 3, 1: 2}
 
 
 def test_a_queue_is_not_taken_from_who_has_just_got_it() -> None:

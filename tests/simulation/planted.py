@@ -423,7 +423,6 @@ FOUND_BY = {
     "filters of a probe are not named": 0,
     "what is there already is disowned": 9,
     "claims of what the NIC lost stay": 95,
-    "one packet more takes a queue": 60,
     "a renamed NIC keeps its flows without a filter": 18,
     "what is known of a NIC outlives it": 18,
     "a filter is inserted although the journal is full": 5,
@@ -458,7 +457,7 @@ NOT_FOUND = {
     "a flow that found the NIC full is not tried again": "test_steer",
     # A seed found it until others of its steps decided otherwise.
     "a wait for a gap begins anew with each decision": "test_move_device",
-    "one packet more takes a queue": "test_follow",
+    "one packet more takes a queue": "test_owner",
 }
 
 
