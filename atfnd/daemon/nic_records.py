@@ -36,11 +36,14 @@ class NicRecords:
         for match in list(self._journal.left.get(name, {})):
             self._journal.release(name, match)
 
-    def renamed(self, old: str, new: str, *, armed: bool) -> None:
-        """What holds for it, `armed` too, goes on to hold under its new name, unless the operator
-        gave an order for that name."""
+    def renamed(self, old: str, new: str) -> None:
+        """Its filters and settings are named under its new name."""
         self._journal.rename(old, new)
         self._undo_journal.rename(old, new)
+
+    def keep_orders(self, old: str, new: str, *, armed: bool) -> None:
+        """What holds for it, `armed` too, goes on to hold under its new name, unless the operator
+        gave an order for that name."""
         with suppress(Unrecorded):
             if self._operator_journal.armed(new) is None:
                 self._operator_journal.say("arm" if armed else "disarm", new)

@@ -148,7 +148,9 @@ class ServedNics:
 
     def each(self, look: Callable[[NicSession], None]) -> None:
         """Look at every NIC that is still there."""
-        for session in list(self.sessions.values()):
+        for name, session in list(self.sessions.items()):
+            if self.sessions.get(name) is not session:
+                continue  # it went while another one was looked at
             with self.while_there(session):
                 session.watch.still_there()
                 look(session)
@@ -164,8 +166,10 @@ class ServedNics:
             self._records.gone(name)
             self._log.add("gone", "not watched any more", "the interface is gone", nic=name)
         else:
-            self._records.renamed(name, new, armed=session.armed_again)
             self._log.add("gone", f"is {new} now", "the interface was renamed", nic=name)
+            self._records.keep_orders(name, new, armed=session.armed_again)
+            name = self._make_way(name, new)
+            self._records.renamed(name, new)
         self._queues.watch()
         self._executor.take(NicLost(name) if new is None else NicRenamed(name, new))
         if new is not None:
@@ -174,6 +178,18 @@ class ServedNics:
             except OperatorError as refusal:
                 self._executor.take(NicLost(new))
                 self._not_watched(new, refusal.message)
+
+    def _make_way(self, name: str, new: str) -> str:
+        """Interfaces have exchanged names: the one that was served as `new` goes on under its own
+        new name first. Returns what the records of the other one are named meanwhile: a slash is in
+        no interface's name (dev_valid_name(), net/core/dev.c)."""
+        if new not in self.sessions:
+            return name
+        meanwhile = f"{name}/"
+        self._records.renamed(name, meanwhile)
+        self._executor.take(NicRenamed(name, meanwhile))
+        self._gone(self.sessions[new])
+        return meanwhile
 
     def look_again(self, session: NicSession) -> None:
         """Resolve a NIC's queues again; put back the CPUs and the filters that a flap or reset

@@ -405,6 +405,45 @@ class TestANewName:
         assert parts.engine.memory.nics.keys() == set()
         assert parts.kinds()[-1] == "refused"
 
+    @pytest.mark.parametrize("names", [("a", "b"), ("a", "b", "c")])
+    def test_interfaces_that_exchange_names_keep_what_is_theirs(
+        self, parts: Parts, names: tuple[str, ...]
+    ) -> None:
+        """Each takes the name of the next one, all of them before we look."""
+        after = dict(zip(names, (*names[1:], names[0]), strict=True))
+        watches = {}
+
+        def exchange() -> None:
+            for number, name in enumerate(names):
+                arrives(parts, name)
+                parts.journal.claim(name, Match.of(key(number)), 1)
+                parts.nics[name].put(3, Match.of(key(number)), 1)
+                parts.nics[name].values[XPS] = "4"
+                parts.undo_journal.note(name, XPS, name)
+                parts.undo_journal.wrote(name, XPS, "4")
+                watches[name] = parts.sessions[name].watch
+            parts.observer.sockets = [
+                SocketUse(1000 + number, key(number), 1, 101, 1, 0) for number in range(len(names))
+            ]
+            for name in names:
+                goes(parts, name, f"{name}~")
+            for name, new in after.items():
+                goes(parts, f"{name}~", new)
+                watches[name].nic.called = new  # type: ignore[attr-defined]
+            parts.served.each(lambda session: None)
+            assert {*parts.sessions} == {*names}
+            for name, new in after.items():
+                assert parts.sessions[new].watch is not watches[name]
+                assert parts.sessions[new].view.armed
+
+        in_loop(parts, exchange)
+        assert parts.engine.memory.nics.keys() == {*names}
+        for number, name in enumerate(names):
+            assert parts.undo_journal.held(after[name])[XPS].original == name
+            assert {*parts.journal.left.get(after[name], {})} == {Match.of(key(number))}
+        flows = {flow.nic: flow.key for flow in parts.engine.memory.table}
+        assert flows == {after[name]: key(number) for number, name in enumerate(names)}
+
     def test_a_full_disk_does_not_keep_it_from_being_served(
         self, parts: Parts, monkeypatch: pytest.MonkeyPatch
     ) -> None:
