@@ -34,6 +34,7 @@ from atfnd.model import (
     ActionKind,
     Cpu,
     FlowKey,
+    InterfaceRule,
     Node,
     Outcome,
     Protocol,
@@ -65,7 +66,9 @@ class Looks:
         every = tuple(range(QUEUES))
         cpus = tuple(Cpu(cpu, True, 0, 0, cpu, (cpu,), every) for cpu in every)
         self.topology = Topology(cpus, (Node(0, every, {0: 10}),))
-        memory = Memory(FlowTable(2 * flows), RulesInForce(10**8, 1 << 60, RULES))
+        limit = InterfaceRule("*", "bench:1", armed=True, filters_max=filters, filters_reserve=0)
+        in_force = RulesInForce(10**8, 1 << 60, RULES, interfaces=(limit,))
+        memory = Memory(FlowTable(2 * flows), in_force)
         self.engine, self._now_ns, self._locations = (
             Engine(memory), SECOND_NS, itertools.count(),
         )  # fmt: skip

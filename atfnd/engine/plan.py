@@ -17,7 +17,6 @@ from atfnd.engine.engine import Engine
 from atfnd.engine.event import (
     CpusRead,
     EntriesDue,
-    EntriesLooked,
     Event,
     NicRead,
     RemainsDue,
@@ -65,7 +64,7 @@ def foreseen(
         armed = changed(armed, action)
     return plan + decided(
         NicRead(armed), RemainsDue(frozenset()), TakenUp(nic.name, manual=not nic.armed),
-        EntriesLooked(nic.name), EntriesDue(nic.name),
+        EntriesDue(nic.name),
     )  # fmt: skip
 
 

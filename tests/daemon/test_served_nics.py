@@ -425,6 +425,9 @@ class TestANewName:
             parts.observer.sockets = [
                 SocketUse(1000 + number, key(number), 1, 101, 1, 0) for number in range(len(names))
             ]
+            parts.served.each(parts.served.filters.adopt)
+            assert len(parts.engine.memory.table) == len(names)
+            parts.engine.memory.nics[names[0]].displaced[1] = 7
             for name in names:
                 goes(parts, name, f"{name}~")
             for name, new in after.items():
@@ -438,6 +441,8 @@ class TestANewName:
 
         in_loop(parts, exchange)
         assert parts.engine.memory.nics.keys() == {*names}
+        displaced = {name: nic.displaced for name, nic in parts.engine.memory.nics.items()}
+        assert displaced == {name: {} for name in names} | {after[names[0]]: {1: 7}}
         for number, name in enumerate(names):
             assert parts.undo_journal.held(after[name])[XPS].original == name
             assert {*parts.journal.left.get(after[name], {})} == {Match.of(key(number))}

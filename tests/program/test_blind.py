@@ -57,7 +57,7 @@ def test_moves_go_on_without_it_and_it_is_said_once(
 
     async def moved() -> list[Outcome | Ended]:
         watch = cast(
-            NicWatch, SimpleNamespace(view=NIC, nic=SimpleNamespace(interface=None, rule=None))
+            NicWatch, SimpleNamespace(facts=NIC, nic=SimpleNamespace(interface=None, rule=None))
         )
         watch.lives = 0
         policy = SimpleNamespace(hold_down_ns=0, moves_per_s=1000, flows=(RULE,))
