@@ -285,9 +285,10 @@ class Engine:
         self._say(TakeOut(event.nic, retire.withdraw(nic, self.memory, event.why)))
 
     def _taken_out(self, event: TakenOut, now_ns: int) -> None:
-        """Its flows stay in the table, without a filter."""
+        """Its flows stay in the table, without a filter. Its queues are where they were found."""
         for outcome in event.outcomes:
             self._applied(outcome)
+        self.memory.nics[event.nic].displaced.clear()
         retire.taken_out(event.nic, event.outcomes, self.memory)
         entries.forget(event.nic, self.memory)
 

@@ -20,6 +20,7 @@ from atfnd.engine.event import (
     NicLost,
     NicRenamed,
     QueuesLoosened,
+    TakenOut,
 )
 from atfnd.engine.placement.queues import LINK_FLAP, OFFLINE, ONLINE, UNASKED
 from atfnd.engine.table.memory import Memory
@@ -131,6 +132,13 @@ def test_what_another_program_placed_stays(host: Host) -> None:
     host.changes(manual=frozenset({"queue-cpu:3"}))
     assert host.offline(2, 3) == [(2, 0, OFFLINE)]
     assert host.tell(QueuesLoosened("nic", {3: 3, 1: 1})) == [(1, 1, LINK_FLAP)]
+
+
+def test_a_queue_that_was_put_back_is_not_taken_away_when_its_cpu_returns(host: Host) -> None:
+    """A restore puts a queue where it was found: where it came from then is history."""
+    host.offline(3)
+    host.engine.handle(TakenOut("nic", ()), 0)
+    assert host.offline() == []
 
 
 def test_a_nic_that_is_not_armed_is_left_alone(host: Host) -> None:
