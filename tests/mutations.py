@@ -855,7 +855,7 @@ MUTATIONS = [
     ),
     *_of(
         "engine/engine.py", "undoing executor inherited",
-        ("            self._applied(outcome)\n        retire", "            pass\n        retire"),
+        ("            self._applied(outcome)\n        self.memory", "            pass\n        self.memory"),
         ("        retire.taken_out(event.nic, event.outcomes, self.memory)", "        pass"),
         ("self._heirs[event.cookie] = flow.app_cpu", "pass"),
         ("            self._say(KeepFilter(event.action))", "            pass"),
@@ -1571,6 +1571,10 @@ MUTATIONS = [
         "engine/placement/load.py", "load",
         ("        if cpu in before.busy_ns\n", ""),
         ("passed_ns = now.at_ns - before.at_ns", "passed_ns = now.at_ns"),
+    ),
+    *_of(
+        "engine/engine.py", "displaced",
+        ("        self.memory.nics[event.nic].displaced.clear()\n", ""),
     ),
     *_of(
         "daemon/nics.py", "served_nics look_again",
