@@ -624,10 +624,10 @@ MUTATIONS = [
         "engine/table/flow_table.py", "budget_guards steer_guards",
         ("            self.overflowed.pop(flow.key, None)\n", ""),
         ("        self.answered(action.key)\n        record.own().asked", "        record.own().asked"),
-        ("            self.promise(action.key, False)\n", "            pass\n"),
     ),
     *_of(
-        "engine/table/flow_table.py", "table_guards table",
+        "engine/table/flow_table.py", "table_guards table records",
+        ("            self.promise(action.key, False)\n", "            pass\n"),
         ("if not self._ports and not self._prefixes:", "if not self._ports:"),
         ("if not self._ports and not self._prefixes:", "if not self._prefixes:"),
         ("if fill <= _KNEE:", "if fill <= 1.0:"),

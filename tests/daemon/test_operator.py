@@ -23,7 +23,7 @@ from atfnd.engine.engine import Engine
 from atfnd.engine.event import Event, NicAttached, TakenUp
 from atfnd.engine.table.memory import Memory
 from atfnd.errors import OperatorError
-from atfnd.model import FlowState, Policy, Restored
+from atfnd.model import FlowState, Policy, ReadBytes, Restored
 from atfnd.observe.nics.watch import NicWatch
 from atfnd.program.balance import BALANCER
 from atfnd.program.cpuset import CGROUPS
@@ -155,6 +155,18 @@ def test_an_order_to_disarm_one_nic_is_for_that_one(bed: Bed) -> None:
     assert (bed.view("eth1"), bed.recorded("eth1")) == ((True, False), (None, False))
 
 
+def test_what_was_read_until_an_order_counts_as_read_before_it(bed: Bed) -> None:
+    watch, read = bed.sessions["eth0"].watch, ReadBytes()
+    watch.reads_by(lambda: read)
+    read = ReadBytes(local=5)
+    bed.did(bed.operator.disarm)
+    read = ReadBytes(local=12)
+    bed.did(bed.operator.arm)
+    reads = watch.reads()
+    assert reads is not None
+    assert (reads.armed.local, reads.unarmed.local) == (5, 7)
+
+
 def unreadable(bed: Bed) -> None:
     """No counter of what applications read can be had any more."""
 
@@ -222,11 +234,11 @@ def test_a_pause_ends_moves_then_takes_all_out_and_is_recorded(bed: Bed) -> None
 
 def test_a_nic_that_is_paused_is_undone_again_only_if_something_is_left(bed: Bed) -> None:
     bed.did(bed.operator.pause)
-    assert bed.did(bed.operator.pause)
+    assert ("take out", "eth0", False) in bed.did(bed.operator.pause)
     bed.named = False
     assert bed.did(bed.operator.pause) == [("cpus released", ["eth1"])]
     bed.undo_journal.note("eth0", "rss", "default")
-    assert bed.did(bed.operator.pause)
+    assert ("take out", "eth0", False) in bed.did(bed.operator.pause)
 
 
 def test_a_pause_says_what_the_kernel_did_not_undo(bed: Bed) -> None:

@@ -241,12 +241,13 @@ def test_only_the_owners_flows_that_are_led_to_the_queue_went_along() -> None:
         led(4, 2, rule_name="at once"),
         used(5, 2, target_queue=1, state=FlowState.OBSERVED, target_cpu=1),
         used(6, 2, target_queue=1, state=FlowState.PORT, target_cpu=1),
+        used(7, 2, target_queue=3, state=FlowState.PORT, target_cpu=3),
         owned={1: MINE},
     )
     follow.followed("nic", 1, 2, known)
-    cpus = {number: known.table.get(key(number)) for number in range(1, 7)}
+    cpus = {number: known.table.get(key(number)) for number in range(1, 8)}
     assert {n: each.target_cpu for n, each in cpus.items() if each is not None} == {
-        1: 2, 2: 1, 3: 2, 4: 1, 5: 1, 6: 2,
+        1: 2, 2: 1, 3: 2, 4: 1, 5: 1, 6: 2, 7: 3,
     }  # fmt: skip
 
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import Any
 
 from atfnd.engine.table.flow_table import FlowTable, t_delete_in_force_ns
-from atfnd.model import FlowState
+from atfnd.model import Action, ActionKind, FlowState
 from tests.values import THREAD, flow, key
 
 __all__: list[str] = []
@@ -19,6 +19,27 @@ RULED: dict[str, Any] = {"state": FlowState.STEERED, "location": 1, "target_queu
 def test_t_delete_is_shorter_as_soon_as_the_table_is_more_than_half_full() -> None:
     assert t_delete_in_force_ns(1600, 50, 100) == 1600
     assert t_delete_in_force_ns(1600, 75, 100) == 850
+
+
+def test_what_was_promised_to_a_flow_and_asked_of_it_ends_with_it() -> None:
+    table = FlowTable(9)
+    for number in (1, 2):
+        table.put(flow(number, **RULED))
+        table.promise(key(number), True)
+        table.gives(key(number), (None,))
+    table.remove(key(1))
+    assert {*table.promised("nic")} == {key(2)}
+    assert dict(table.swaps("nic")) == {key(2): None}
+
+
+def test_a_promise_is_kept_by_the_insert_that_is_asked_for() -> None:
+    table = FlowTable(9)
+    table.put(flow(1))
+    table.promise(key(1), True)
+    table.ask(Action(ActionKind.REWRITE, "nic", key(1), 1, 1, 2, "", ""))
+    assert {*table.promised("nic")} == {key(1)}
+    table.ask(Action(ActionKind.INSERT, "nic", key(1), None, None, 2, "", ""))
+    assert not table.promised("nic")
 
 
 def test_a_table_is_full_with_its_last_entry() -> None:
