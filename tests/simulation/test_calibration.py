@@ -25,8 +25,14 @@ class LabSide:
     def __init__(self, bed: Bed, order: str) -> None:
         self._bed, self._order = bed, order
         self._apps: dict[str, Application] = {}
+        self._homes = self._queue_cpus()
+
+    def _queue_cpus(self) -> list[int | None]:
+        return [queue.cpu for queue in self._bed.lab.nic.queues()]
 
     def opens(self, name: str) -> None:
+        # a queue that goes home meanwhile may bring the packets right without a filter
+        until(lambda: self._queue_cpus() == self._homes, "queues without an owner are home", 30)
         app = self._apps[name] = self._bed.apps.udp_connected()
         self._bed.steered(app)
 
