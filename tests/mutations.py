@@ -1580,7 +1580,6 @@ MUTATIONS = [
         "daemon/nics.py", "served_nics look_again",
         ("armed = wanted if ordered is None else ordered", "armed = wanted"),
         ("            self._executor.take(Paused(name))\n", "            pass\n"),
-        ("NicAttached(watch.facts, armed)", "NicAttached(watch.facts, wanted)"),
         ("        watch.reports_to(self._read)\n", ""),
         ("        session.watch.close()\n", "        pass\n"),
         ("            loop.remove_reader(listener.fileno())", "            pass"),
