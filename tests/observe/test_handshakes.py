@@ -267,6 +267,8 @@ def test_every_event_is_reported_or_counted(lab: Lab) -> None:
         assert births.lost() > 0
         assert len(events) + births.lost() == 100
         assert len(births.listeners()) == 100
+        # reading them made a thread: this process, if it was alone, is so no more
+        assert {type(each) for each in births.drain()} <= {Forked}
         before = births.lost()
         for each in made:
             each.close()
