@@ -51,24 +51,27 @@ static const struct events_kind kind = {
 	.release = release,
 };
 
-/* With all programs, or else without the one that some kernels refuse. */
+enum { NO_ENDS = 1, NO_REPORTED = 2, REFUSED = 4 };
+
+/* With all programs, or else with as many as the kernel takes: some refuse that of UDP ends, some the
+ * iterator over socket storage. */
 static struct observer *loaded(void)
 {
-	struct observer *skeleton = observer__open_and_load();
+	for (int without = 0; without < REFUSED; without++) {
+		struct observer *skeleton = observer__open();
 
-	if (skeleton)
-		return skeleton;
-	skeleton = observer__open();
-	if (!skeleton)
-		return NULL;
-	bpf_program__set_autoload(skeleton->progs.on_release, false);
-	if (!observer__load(skeleton))
-		return skeleton;
+		if (!skeleton)
+			return NULL;
+		bpf_program__set_autoload(skeleton->progs.on_release, !(without & NO_ENDS));
+		bpf_program__set_autoload(skeleton->progs.each_reported, !(without & NO_REPORTED));
+		if (!observer__load(skeleton))
+			return skeleton;
 
-	int error = errno;
+		int error = errno;
 
-	observer__destroy(skeleton);
-	errno = error;
+		observer__destroy(skeleton);
+		errno = error;
+	}
 	return NULL;
 }
 
@@ -97,10 +100,15 @@ static int open_all(struct observer_object *self, const char **what)
 	*what = "attach the socket iterators";
 	self->tcp = bpf_program__attach_iter(self->skeleton->progs.each_tcp, NULL);
 	self->udp = bpf_program__attach_iter(self->skeleton->progs.each_udp, NULL);
-	info.map.map_fd = bpf_map__fd(self->skeleton->maps.sockets);
-	self->reported = bpf_program__attach_iter(self->skeleton->progs.each_reported, &options);
-	if (!self->tcp || !self->udp || !self->reported)
+	if (!self->tcp || !self->udp)
 		return -errno;
+	info.map.map_fd = bpf_map__fd(self->skeleton->maps.sockets);
+	if (bpf_program__autoload(self->skeleton->progs.each_reported)) {
+		self->reported = bpf_program__attach_iter(self->skeleton->progs.each_reported,
+							  &options);
+		if (!self->reported)
+			return -errno;
+	}
 	*what = "map the observer's ring buffer";
 	return events_open(&self->events, self->skeleton->obj, "records",
 			   &self->skeleton->bss->lost);
@@ -316,6 +324,14 @@ static PyObject *observer_sockets(PyObject *object, PyObject *args)
 	return result;
 }
 
+static PyObject *observer_lists_reported(PyObject *object, PyObject *none)
+{
+	struct observer_object *self = events_opened(object);
+
+	(void)none;
+	return self ? PyBool_FromLong(self->reported != NULL) : NULL;
+}
+
 const void *observer_program(size_t *size)
 {
 	return observer__elf_bytes(size);
@@ -336,6 +352,9 @@ static PyMethodDef methods[] = {
 	{ "surveyed", observer_surveyed, METH_NOARGS,
 	  "surveyed() -> (keys, counts, missed): takes a part of what was counted, as struct "
 	  "survey_key and survey_count, and the bytes that found no room; OSError." },
+	{ "lists_reported", observer_lists_reported, METH_NOARGS,
+	  "lists_reported() -> bool: `sockets` has 'reported'; some kernels refuse that "
+	  "iterator." },
 	{ "sockets", observer_sockets, METH_VARARGS,
 	  "sockets('tcp'|'udp'|'reported', netns_fd=-1) -> packed records" },
 	EVENTS_MAP,

@@ -257,8 +257,11 @@ class BpfObserver:
                 _bpf.map_delete(marked, cookie.to_bytes(8, "little"))
 
     def audit(self) -> list[SocketUse]:
-        """`iter/bpf_sk_storage_map`: visits only sockets with state, whatever their namespace."""
-        return list(self._uses("reported", None))
+        """`iter/bpf_sk_storage_map`: visits only sockets with state, whatever their namespace. Or,
+        where the kernel refuses that iterator: those of `inventory` that were reported."""
+        if self._bpf.lists_reported():
+            return list(self._uses("reported", None))
+        return [use for use in self.inventory() if use.app_cpu is not None]
 
     def _uses(self, which: str, netns: str | None) -> Iterator[SocketUse]:
         descriptor = -1 if netns is None else os.open(netns, os.O_RDONLY | os.O_CLOEXEC)
