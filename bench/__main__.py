@@ -49,6 +49,7 @@ BENCHES: dict[str, Callable[[int], Report]] = {
     "serving": serving.run,
     "migrating": migrating.run,
     "unpinned": unpinned.run,
+    "unpinned-interrupts": partial(unpinned.run, interrupts=True),
     **{name: partial(guest.run, name) for name in guest.NAMES},
 }
 ROUNDS = 6  # the fewest that give a median a 95 % interval

@@ -33,15 +33,27 @@ def rss(bed: Bed) -> Iterator[None]:
     yield
 
 
-def _inside(bed: Bed, *command: str) -> None:
+def _inside(bed: Bed, *command: str) -> str:
     # sysfs shows a namespace's devices only to a mount made there, which `ip netns exec` does
     inside = ("ip", "netns", "exec", bed.host) if bed.host else ()
-    succeed(*inside, *command)
+    return succeed(*inside, *command)
 
 
 def _each_queue(bed: Bed, file: str, value: str) -> None:
     queues = f"/sys/class/net/{bed.device}/queues/rx-*"
     _inside(bed, "sh", "-c", f"for q in {queues}; do echo {value} > $q/{file} || exit 1; done")
+
+
+def _put_back(bed: Bed, values: dict[str, str]) -> None:
+    """Write files by their paths, with what was in them."""
+    lines = (f"echo {value} > {path} || exit 1" for path, value in values.items())
+    _inside(bed, "sh", "-c", "\n".join(lines))
+
+
+def _of_queues(bed: Bed, file: str) -> dict[str, str]:
+    """What is in a file of each queue, by path."""
+    found = _inside(bed, "sh", "-c", f"grep . /sys/class/net/{bed.device}/queues/rx-*/{file}")
+    return {path: value for path, _, value in (line.partition(":") for line in found.split())}
 
 
 def _ntuple(bed: Bed, state: str) -> None:
@@ -56,7 +68,7 @@ def _flow_tables(bed: Bed) -> Iterator[None]:
         SYSCTL.write_text(str(FLOW_ENTRIES))
         undo.callback(_each_queue, bed, "rps_flow_cnt", "0")
         _each_queue(bed, "rps_flow_cnt", str(FLOW_ENTRIES // len(bed.cpus)))
-        undo.callback(_each_queue, bed, "rps_cpus", "0")
+        undo.callback(_put_back, bed, _of_queues(bed, "rps_cpus"))
         _each_queue(bed, "rps_cpus", f"{sum(1 << cpu for cpu in bed.cpus):x}")
         yield
 

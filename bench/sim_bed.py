@@ -53,11 +53,17 @@ def _pair(queues: int) -> Iterator[Nic]:
             yield nic
 
 
-def _bed(nic: Nic, cpus: tuple[int, ...], order: str, spare: tuple[int, ...] = ()) -> Bed:
+def _bed(
+    nic: Nic,
+    cpus: tuple[int, ...],
+    order: str,
+    spare: tuple[int, ...] = (),
+    delivery: str = "interrupts of simnic",
+) -> Bed:
     here, there = HOST[socket.AF_INET], THERE[socket.AF_INET]
     return Bed(
         DEVICE, DEVICE, None, PEER, here, nic.ifindex, cpus, order, arfs=True, peer_address=there,
-        spare=spare,
+        spare=spare, delivery=delivery,
     )  # fmt: skip
 
 
@@ -94,7 +100,7 @@ def threaded_bed() -> Iterator[Bed]:
         Path(f"/sys/class/net/{DEVICE}/threaded").write_text("1")
         for queue, cpu in zip(nic.queues(), THREADS, strict=True):
             nic.set_queue_cpu(queue.index, cpu)
-        bed = _bed(nic, THREADS, "strict", (SHARED,))
+        bed = _bed(nic, THREADS, "strict", (SHARED,), "NAPI threads")
         _interrupt(bed, (SHARED,) * len(THREADS))
         yield bed
 

@@ -18,6 +18,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -30,7 +31,7 @@ from bench.meter import Meter
 from bench.report import Report, Target
 from bench.stats import median, ratios
 
-__all__ = ["LAB", "SIMNIC", "Case", "Load", "measure", "report", "run"]
+__all__ = ["INTERRUPTS", "LAB", "SIMNIC", "Case", "Load", "measure", "report", "run"]
 
 PORT = 7000
 WRITES = ("insert", "rewrite", "delete", "queue-cpu")
@@ -61,7 +62,7 @@ class Load(NamedTuple):
     cases: tuple[Case, ...]
     settle_s: float
     window_s: float
-    emulated: bool = False  # only shares and counts are valid
+    shares_only: bool = False  # times are not valid
 
 
 LAB = Load(
@@ -85,7 +86,13 @@ SIMNIC = Load(
     ),
     2.0,
     5.0,
-    emulated=True,
+    shares_only=True,
+)
+# the threads that poll take CPU for the NIC that they stand for
+INTERRUPTS = LAB._replace(
+    name="unpinned-interrupts",
+    cases=tuple(case for case in LAB.cases if case.rate is not None),
+    shares_only=True,
 )
 
 
@@ -182,17 +189,19 @@ def measure(rounds: int, make_bed: BedMaker, load: Load) -> dict[str, Any]:
             for case in load.cases:
                 for name in [*names[first:], *names[:first]]:
                     runs.append(_one(bed, meter, name, case, load))
-    return {"runs": runs}
+        return {"runs": runs, "notes": [f"packets come by {bed.delivery}"]}
 
 
-def run(rounds: int) -> Report:
+def run(rounds: int, *, interrupts: bool = False) -> Report:
     """On a lab NIC."""
-    return report(measure(rounds, lab_bed, LAB), LAB)
+    load = INTERRUPTS if interrupts else LAB
+    return report(measure(rounds, partial(lab_bed, interrupts=interrupts), load), load)
 
 
 def report(measured: dict[str, Any], load: Load) -> Report:
     """From what `measure` found, which may have been JSON in between."""
     report = Report(load.name, "servers that the scheduler moves, and the same ones pinned")
+    report.notes += measured["notes"]
     runs = [Run(*each) for each in measured["runs"]]
     report.samples["runs"] = [each._asdict() for each in runs]
     found: dict[str, dict[str, list[Run]]] = {}
@@ -203,12 +212,12 @@ def report(measured: dict[str, Any], load: Load) -> Report:
             local = median(r.read_locality for r in some)
             report.add(f"{case}: read locally", name, "share", local)
             report.add(f"{case}: requests", name, "/s", median(r.requests for r in some))
-            if not load.emulated:
+            if not load.shares_only:
                 report.add(f"{case}: CPU a request", name, "ns", median(r.cpu_ns for r in some))
             report.add(f"{case}: migrations", name, "/s", median(r.migrations for r in some))
         ours = by_name["atfnd"]
         report.add(f"{case}: writes", "atfnd", "/s", median(r.writes for r in ours))
-        if load.emulated:
+        if load.shares_only:
             settled = median(r.read_locality for r in ours).value
             report.targets.append(Target(f"{case}: read locally", settled, LOCALITY, True, "share"))
             continue

@@ -113,10 +113,10 @@ def key_of(receiver: socket.socket, protocol: int) -> FlowKey:
 
 
 @contextmanager
-def a_lab(queues: int = 4, slots: int | None = None) -> Iterator[Lab]:
+def a_lab(queues: int = 4, slots: int | None = None, *, interrupts: bool = False) -> Iterator[Lab]:
     name = unique_name()
     try:
-        up(name, queues, slots)
+        up(name, queues, slots, interrupts)
         lab = Lab(name, LabNic(name))
         try:
             yield lab

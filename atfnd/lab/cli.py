@@ -30,16 +30,21 @@ def up(
     name: Name = "lab",
     queues: Annotated[int | None, typer.Option(help="Receive queues, 2-64. [one per CPU]")] = None,
     filters: Annotated[int | None, typer.Option(help="Filters the NIC holds. [4096]")] = None,
+    interrupts: Annotated[
+        bool,
+        typer.Option("--interrupts", help="A queue's packets come by an interrupt to its CPU."),
+    ] = False,
     rules: Annotated[int | None, typer.Option(hidden=True)] = None,  # its former name
 ) -> None:
     """Bring the lab up. A lab that is up stays as it is; a broken one is rebuilt."""
     from atfnd.lab.up import up  # fmt: skip
 
-    changed = up(name, queues, rules if filters is None else filters)
+    changed = up(name, queues, rules if filters is None else filters, interrupts)
     found = lab_status(name)
     print(
         f"lab {name} {'is' if changed else 'was already'} up: "
-        f"{len(found.queues)} queues, {found.filter_slots} filters"
+        f"{len(found.queues)} queues, {found.filter_slots} filters, "
+        f"packets come by {_means(found)}"
     )
 
 
@@ -67,6 +72,10 @@ def status(
         raise typer.Exit(1)
 
 
+def _means(found: LabStatus) -> str:
+    return "interrupts" if found.interrupts else "NAPI threads"
+
+
 def _show(found: LabStatus) -> None:
     print(f"lab {found.name} is {found.state}")
     for problem in found.problems:
@@ -76,13 +85,14 @@ def _show(found: LabStatus) -> None:
     print(f"peer {PEER4} {PEER6}   host {HOST4} {HOST6}")
     print(
         f"filters {found.filters} of {found.filter_slots}   ring {found.ring_size}   "
-        f"ring drops {found.stats.ring_drops}"
+        f"ring drops {found.stats.ring_drops}   packets come by {_means(found)}"
     )
     table = Table(box=None, header_style="bold")
     for column in ("queue", "NAPI", "thread", "CPU", "packets", "by filter", "by RSS", "bytes"):
         table.add_column(column, justify="right")
     for queue, count in zip(found.queues, found.stats.queues, strict=True):
-        cells = (queue.index, queue.napi_id, queue.pid, "any" if queue.cpu is None else queue.cpu)
+        cpu = "any" if queue.cpu is None else queue.cpu
+        cells = (queue.index, queue.napi_id, "none" if queue.pid is None else queue.pid, cpu)
         counts = (count.packets, count.by_filter, count.by_rss, count.bytes)
         table.add_row(*(str(cell) for cell in cells + counts))
     Console().print(table)

@@ -30,6 +30,7 @@ class LabStatus:
     filters: int | None = None
     filter_slots: int | None = None
     ring_size: int | None = None
+    interrupts: bool = False  # packets come by these, else from NAPI threads
 
 
 def lab_status(name: str) -> LabStatus:
@@ -56,7 +57,7 @@ def lab_status(name: str) -> LabStatus:
 
 def _opened(name: str, nic: LabNic, there: tuple[str, ...]) -> LabStatus:
     queues = nic.queues()
-    lazy = [queue.index for queue in queues if queue.pid is None]
+    lazy = [q.index for q in queues if (q.napi_id if nic.interrupts else q.pid) is None]
     problems = tuple(f"queue {index} has no NAPI thread" for index in lazy)
     return LabStatus(
         name=name,
@@ -68,6 +69,7 @@ def _opened(name: str, nic: LabNic, there: tuple[str, ...]) -> LabStatus:
         filters=len(nic.filters()),
         filter_slots=nic.caps().filter_slots,
         ring_size=nic.ring_size(),
+        interrupts=nic.interrupts,
     )
 
 

@@ -26,6 +26,7 @@ from atfnd.lab.wiring import LINKS, PEER_LINK, PEER_WIRE_LINK, SYSCTLS, check_re
 from atfnd.model import Rss
 from atfnd.model.toeplitz import MICROSOFT_KEY
 from atfnd.nic.lab.device import HOST_LINK, MAX_QUEUES, MAX_SLOTS, WIRE_LINK, LabDevice
+from atfnd.nic.lab.interrupts import FIRST_RING, set_cpus
 from atfnd.nic.lab.nic import INTERRUPT_PRIORITY, write_rss
 
 __all__ = ["DEFAULT_SLOTS", "up"]
@@ -36,26 +37,35 @@ WIRE_PRIORITY = INTERRUPT_PRIORITY // 2
 RSS_ENTRIES = 128
 
 
-def up(name: str, queues: int | None = None, slots: int | None = None) -> bool:
+def up(
+    name: str, queues: int | None = None, slots: int | None = None, interrupts: bool = False
+) -> bool:
     """Bring the lab up; False when it was up already, and nothing was changed.
 
-    `queues` is one per CPU unless given, `slots` (filters the NIC can hold) 4096. OperatorError for
-    impossible numbers, when not root, and when a lab of that name is up with other numbers.
+    `queues` is one per CPU unless given, `slots` (filters the NIC can hold) 4096. `interrupts`: a
+    queue's packets come by an interrupt to its CPU (`atfnd.nic.lab.interrupts`), else by its NAPI
+    thread. OperatorError for impossible numbers, when not root or with one CPU for interrupts, and
+    when a lab of that name is up with other numbers or in the other mode.
     """
     check_request(name)
     if queues is not None and not MIN_QUEUES <= queues <= MAX_QUEUES:
         raise OperatorError(f"{queues} queues", f"from {MIN_QUEUES} to {MAX_QUEUES}")
     if slots is not None and not 1 <= slots <= MAX_SLOTS:
         raise OperatorError(f"{slots} filter slots", f"from 1 to {MAX_SLOTS}")
+    if interrupts and (os.cpu_count() or 1) < 2:
+        raise OperatorError(
+            "interrupts need two CPUs: a core sends none to itself", "leave out --interrupts"
+        )
     with building():
         found = lab_status(name)
         if found.state == "up":
-            _check_same(found, queues, slots)
+            _check_same(found, queues, slots, interrupts)
             return False
         remove(name)
         with ExitStack() as undo:
             undo.callback(remove, name)
-            _build(namespaces(name), queues or _default_queues(), slots or DEFAULT_SLOTS)
+            count = queues or _default_queues()
+            _build(namespaces(name), count, slots or DEFAULT_SLOTS, interrupts)
             undo.pop_all()
         return True
 
@@ -64,21 +74,24 @@ def _default_queues() -> int:
     return min(max(os.cpu_count() or 1, MIN_QUEUES), MAX_QUEUES)
 
 
-def _check_same(found: LabStatus, queues: int | None, slots: int | None) -> None:
-    if queues in (None, len(found.queues)) and slots in (None, found.filter_slots):
+def _check_same(found: LabStatus, queues: int | None, slots: int | None, interrupts: bool) -> None:
+    same = queues in (None, len(found.queues)) and slots in (None, found.filter_slots)
+    if same and interrupts == found.interrupts:
         return
     raise OperatorError(
-        f"lab {found.name} is up with {len(found.queues)} queues and {found.filter_slots} filters",
+        f"lab {found.name} is up with {len(found.queues)} queues and {found.filter_slots} filters, "
+        f"delivered by {'interrupts' if found.interrupts else 'NAPI threads'}",
         "take it down first (atfnd lab down), or ask for the same",
     )
 
 
-def _build(paths: dict[str, str], queues: int, slots: int) -> None:
+def _build(paths: dict[str, str], queues: int, slots: int, interrupts: bool) -> None:
+    first_ring = FIRST_RING if interrupts else 0
     for role, path in paths.items():
         netns.create(path)
         for sysctl, value in SYSCTLS[role]:
             write_sysctl(path, sysctl, value)
-    in_netns(paths["wire"], lambda: _make_pairs(paths, queues))
+    in_netns(paths["wire"], lambda: _make_pairs(paths, first_ring + queues))
     for role, path in paths.items():
         in_netns(path, lambda role=role: _configure_links(role))  # type: ignore[misc]
     # A stack that segments late and gathers in NAPI passes every packet through a ring, in order.
@@ -87,8 +100,10 @@ def _build(paths: dict[str, str], queues: int, slots: int) -> None:
     _set_offloads(paths["wire"], WIRE_LINK, tso=False)
     _set_offloads(paths["host"], HOST_LINK, gro=True)
     _start_threads(paths["wire"], PEER_WIRE_LINK, WIRE_PRIORITY, pinned=False)
-    _start_threads(paths["host"], HOST_LINK, INTERRUPT_PRIORITY, pinned=True)
-    _attach_device(paths["wire"], queues, slots)
+    _start_threads(paths["host"], HOST_LINK, INTERRUPT_PRIORITY, pinned=not interrupts)
+    if interrupts:
+        _start_interrupts(paths["host"])
+    _attach_device(paths["wire"], queues, slots, first_ring)
 
 
 def _make_pairs(paths: dict[str, str], queues: int) -> None:
@@ -143,13 +158,29 @@ def _start_threads(path: str, name: str, priority: int, pinned: bool) -> None:
         interface.close()
 
 
-def _attach_device(path: str, queues: int, slots: int) -> None:
+def _start_interrupts(path: str) -> None:
+    """Those of queue i go to the i-th CPU, round and round."""
+    interface, family = Interface(HOST_LINK, path), NetdevFamily(path)
+    try:
+        unused, *threads = (
+            napi.pid for napi in polled(interface, family.napis(interface.ifindex)) if napi.pid
+        )
+        online = thread_cpus(unused)
+        for queue, thread in enumerate(threads):
+            cpus = frozenset({sorted(online)[queue % len(online)]})
+            set_cpus(interface, queue, cpus, thread, online, INTERRUPT_PRIORITY)
+    finally:
+        family.close()
+        interface.close()
+
+
+def _attach_device(path: str, queues: int, slots: int, first_ring: int) -> None:
     """Load the classifier, set it up, and only then let it see packets."""
     program, identity = _bpf.classifier_load(slots)
     try:
         device = LabDevice(identity, path)
         try:
-            device.size(queues, slots)
+            device.size(queues, slots, first_ring)
             write_rss(device, Rss(MICROSOFT_KEY, tuple(i % queues for i in range(RSS_ENTRIES))))
         finally:
             device.close()

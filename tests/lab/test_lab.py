@@ -189,7 +189,8 @@ def test_sysctls_stay_inside() -> None:
 def test_command_line(name: str) -> None:
     run = CliRunner().invoke
     asked = run(app, ["up", "--name", name, "--queues", "3", "--filters", "16"])
-    assert asked.output == f"lab {name} is up: 3 queues, 16 filters\n"
+    up_with = "3 queues, 16 filters, packets come by NAPI threads"
+    assert asked.output == f"lab {name} is up: {up_with}\n"
     assert run(app, ["up", "--name", name]).output.startswith(f"lab {name} was already up")
     assert "by filter" in run(app, ["status", "--name", name]).output
     shown = run(app, ["status", "--name", name, "--json"])

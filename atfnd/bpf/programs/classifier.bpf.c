@@ -202,7 +202,7 @@ int classify(struct __sk_buff *skb)
 		__sync_fetch_and_add(&nic->by_rss[queue], packets(skb));
 	}
 	__sync_fetch_and_add(&nic->bytes[queue], skb->wire_len);
-	skb->queue_mapping = queue + 1;
+	skb->queue_mapping = nic->first_ring + queue + 1;
 	return TC_ACT_UNSPEC;
 }
 

@@ -77,6 +77,7 @@ class LabDevice:
         self._views: list[memoryview] = []
         self._field = {name: (offset, code) for name, offset, code in fields}
         self._queues, self._slots = self._view("queues"), self._view("slots")
+        self._first_ring = self._view("first_ring")
         self._busy = self._view("busy")
         self.masks, self.mask_filters = self._view("masks"), self._view("mask_filters")
         self.mask, self.free = self._kept(self._view("mask").cast("B")), self._view("free")
@@ -117,9 +118,14 @@ class LabDevice:
     def slots(self) -> int:
         return self._slots[0]
 
-    def size(self, queues: int, slots: int) -> None:
+    @property
+    def first_ring(self) -> int:
+        """The receive queue of veth that is the NIC's queue 0."""
+        return self._first_ring[0]
+
+    def size(self, queues: int, slots: int, first_ring: int) -> None:
         """Before the first packet: how many queues and filter slots there are, all free."""
-        self._queues[0], self._slots[0] = queues, slots
+        self._queues[0], self._slots[0], self._first_ring[0] = queues, slots, first_ring
         self.free[: (slots + 7) // 8] = ((1 << slots) - 1).to_bytes((slots + 7) // 8, "little")
 
     @contextmanager

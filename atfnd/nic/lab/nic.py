@@ -2,9 +2,10 @@
 """The lab NIC as a `Nic`: emulated filters and RSS, real queues, NAPI threads and rings.
 
 Filters, RSS and counters are the emulated device's (`lab_device`). A queue is a receive queue of
-veth with its own NAPI thread, which stands for the interrupt; veth has no IRQ, and does not say
+veth with its own NAPI thread, which stands for the interrupt, or which causes one on another CPU
+(`interrupts`); then the queue has no thread that anybody sees. veth has no IRQ, and does not say
 which NAPI serves which queue: they are created in queue order (drivers/net/veth.c,
-__veth_napi_enable_range), so the lowest NAPI id is queue 0.
+__veth_napi_enable_range), so the lowest NAPI id is the first.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ from atfnd.model.toeplitz import KEY_BYTES, hash_table
 from atfnd.nic import Claims
 from atfnd.nic.lab.device import HOST_LINK, WIRE_LINK, LabDevice, host_netns, wire_netns
 from atfnd.nic.lab.filters import LabNtuple
+from atfnd.nic.lab.interrupts import cpus_of, set_cpus
 
 __all__ = ["INTERRUPT_PRIORITY", "LabNic", "write_rss"]
 
@@ -76,6 +78,11 @@ class LabNic:
     def close(self) -> None:
         self._undo.close()
 
+    @property
+    def interrupts(self) -> bool:
+        """Packets come by interrupts, not from NAPI threads."""
+        return self._device.first_ring > 0
+
     def caps(self) -> Caps:
         return Caps(
             driver="lab",
@@ -105,12 +112,13 @@ class LabNic:
         return ()
 
     def settings(self) -> Mapping[str, str]:
-        """The CPU lists of its queues' NAPI threads, and the indirection table."""
-        threads = ((queue.index, queue.pid) for queue in self.queues())
+        """The CPU lists of its queues' interrupts or NAPI threads, and the indirection table."""
         cpus = {
-            f"queue-cpu:{index}": format_cpulist(thread_cpus(pid))
-            for index, pid in threads
-            if pid is not None
+            f"queue-cpu:{index}": format_cpulist(
+                cpus_of(self.interface, index) if self.interrupts else thread_cpus(napi.pid)
+            )
+            for index, napi in enumerate(self._rings())
+            if napi is not None and napi.pid is not None
         }
         return {"rss": " ".join(map(str, self.rss().table)), **cpus}
 
@@ -125,7 +133,10 @@ class LabNic:
         kind, _, index = name.partition(":")
         if kind != "queue-cpu" or not index.isdigit():
             raise KeyError(name)
-        os.sched_setaffinity(self._thread(int(index)), parse_cpulist(value))
+        if self.interrupts:
+            self._interrupt(int(index), parse_cpulist(value))
+        else:
+            os.sched_setaffinity(self._thread(int(index)), parse_cpulist(value))
 
     def up(self) -> bool:
         """Both ends are up. OSError(ENODEV) once the lab is gone."""
@@ -133,22 +144,52 @@ class LabNic:
 
     def queues(self) -> tuple[Queue, ...]:
         """While the link is down a queue has no NAPI, thread or CPU."""
-        napis_known = self._napi.napis(self.ifindex) or []
-        napis: list[Napi | None] = [*polled(self.interface, napis_known)]
-        napis += [None] * (self._device.queues - len(napis))
-        return tuple(_queue(index, napi) for index, napi in enumerate(napis))
+        return tuple(self._queue(index, napi) for index, napi in enumerate(self._rings()))
 
     def set_queue_cpu(self, index: int, cpu: int) -> None:
         """Also makes the thread prompt again, which a link flap undoes (its pid is a new one)."""
-        make_realtime(self._thread(index), cpu, INTERRUPT_PRIORITY)
+        if self.interrupts:
+            self._interrupt(index, frozenset({cpu}))
+        else:
+            make_realtime(self._thread(index), cpu, INTERRUPT_PRIORITY)
+
+    def _interrupt(self, index: int, cpus: frozenset[int]) -> None:
+        thread = self._thread(index)
+        unused = self._napis()[0].pid  # never confined
+        online = thread_cpus(unused) if unused is not None else frozenset[int]()
+        set_cpus(self.interface, index, cpus, thread, online, INTERRUPT_PRIORITY)
 
     def _thread(self, index: int) -> int:
+        """What polls a queue's ring."""
         if not 0 <= index < self._device.queues:
             raise OSError(errno.EINVAL, f"no queue {index}, there are {self._device.queues}")
-        pid = self.queues()[index].pid
-        if pid is None:
+        napi = self._rings()[index]
+        if napi is None or napi.pid is None:
             raise OSError(errno.ENETDOWN, f"queue {index} has no NAPI thread: the link is down")
-        return pid
+        return napi.pid
+
+    def _rings(self) -> list[Napi | None]:
+        """The NAPI of each queue."""
+        rings: list[Napi | None] = [*self._napis()[self._device.first_ring :]]
+        return rings + [None] * (self._device.queues - len(rings))
+
+    def _napis(self) -> list[Napi]:
+        return polled(self.interface, self._napi.napis(self.ifindex) or [])
+
+    def _queue(self, index: int, napi: Napi | None) -> Queue:
+        if napi is None:
+            return Queue(index, None, None, None, None, None)
+        try:
+            if self.interrupts:
+                cpus = cpus_of(self.interface, index)
+            else:
+                cpus = thread_cpus(napi.pid) if napi.pid is not None else frozenset[int]()
+        except ProcessLookupError:  # the link went down since the kernel listed it
+            return Queue(index, None, None, None, None, None)
+        cpu = next(iter(cpus)) if len(cpus) == 1 else None
+        if self.interrupts:
+            return Queue(index, napi.id, None, cpu, False, None)
+        return Queue(index, napi.id, napi.irq, cpu, napi.threaded, napi.pid)
 
     def filters(self) -> list[Filter]:
         self.interface.up()  # ENODEV when the device is gone: our mapping of its registers stays
@@ -212,14 +253,3 @@ def write_rss(device: LabDevice, rss: Rss) -> None:
             device.rss_key[:] = rss.key
         for entry, queue in enumerate(rss.table):
             device.rss_table[entry] = queue
-
-
-def _queue(index: int, napi: Napi | None) -> Queue:
-    if napi is None:
-        return Queue(index, None, None, None, None, None)
-    try:
-        cpus = thread_cpus(napi.pid) if napi.pid is not None else frozenset[int]()
-    except ProcessLookupError:  # the link went down since the kernel listed it
-        return Queue(index, None, None, None, None, None)
-    cpu = next(iter(cpus)) if len(cpus) == 1 else None
-    return Queue(index, napi.id, napi.irq, cpu, napi.threaded, napi.pid)

@@ -1,0 +1,141 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""A lab whose packets come by interrupts: to the CPU of their queue, and by nothing else."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Iterator
+from contextlib import closing
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from atfnd.errors import OperatorError
+from atfnd.lab.status import lab_status
+from atfnd.lab.up import up
+from atfnd.model import Action, ActionKind, Match, Protocol
+from atfnd.move.choose import choose
+from atfnd.move.event import Wanted
+from atfnd.move.port import Stage
+from atfnd.move.timer import Times
+from atfnd.move.verdict import Mode
+from atfnd.observe.machine.softnet import handoffs
+from atfnd.observe.nics.move_port import read_port
+from atfnd.observe.nics.watch import NicWatch
+from tests.applications import delivered
+from tests.bed import a_bed
+from tests.daemons import policy
+from tests.labs import Lab, a_lab, key_of
+from tests.wait import until
+
+__all__: list[str] = []
+
+FAMILIES = [socket.AF_INET, socket.AF_INET6]
+CPUS = sorted(os.sched_getaffinity(0))
+QUEUES = 4
+pytestmark = pytest.mark.usefixtures("own_affinity")
+
+
+@pytest.fixture
+def lab() -> Iterator[Lab]:
+    with a_lab(QUEUES, interrupts=True) as made:
+        yield made
+
+
+def comes_so(
+    lab: Lab,
+    sender: socket.socket,
+    receiver: socket.socket,
+    there: tuple[int, int],
+    before: int,
+) -> bool:
+    """A packet comes by this queue to this CPU, and there was an interrupt."""
+    sender.send(b"x")
+    assert receiver.recv(1) == b"x"
+    cpu = receiver.getsockopt(socket.SOL_SOCKET, socket.SO_INCOMING_CPU)
+    assert (lab.queue_of(receiver), cpu) == there
+    return (handoffs() or 0) > before
+
+
+@pytest.mark.parametrize("queue", range(QUEUES))
+@pytest.mark.parametrize("family", FAMILIES)
+def test_packets_of_a_queue_come_by_an_interrupt_to_its_cpu(
+    lab: Lab, family: int, queue: int
+) -> None:
+    sender, receiver = lab.udp_pair(family, 5001, 5002)
+    lab.nic.insert(Match.of(key_of(receiver, Protocol.UDP)), queue)
+    for cpu in CPUS * 2:
+        lab.nic.set_queue_cpu(queue, cpu)
+        assert lab.nic.queues()[queue].cpu == cpu
+        before = handoffs() or 0
+        # while a CPU is busy with packets of others, these come without an interrupt
+        until(partial(comes_so, lab, sender, receiver, (queue, cpu), before), "an interrupt")
+
+
+def test_rss_spreads_over_its_queues_and_no_other(lab: Lab) -> None:
+    """Of each queue comes what RSS sends there: veth's first receive queue is none of the NIC."""
+    for port in range(5100, 5116):
+        sender, receiver = lab.udp_pair(socket.AF_INET, port, port)
+        sender.send(b"x")
+        assert receiver.recv(1) == b"x"
+        queue = lab.queue_of(receiver)
+        assert queue is not None
+        assert (
+            receiver.getsockopt(socket.SOL_SOCKET, socket.SO_INCOMING_CPU)
+            == lab.nic.queues()[queue].cpu
+        )
+    assert sum(queue.by_rss or 0 for queue in lab.nic.stats().queues) == 16
+
+
+def test_it_shows_queues_with_interrupts_and_without_threads(lab: Lab) -> None:
+    queues = lab.nic.queues()
+    assert [queue.cpu for queue in queues] == [CPUS[i % len(CPUS)] for i in range(QUEUES)]
+    assert [(queue.threaded, queue.pid) for queue in queues] == [(False, None)] * QUEUES
+    found = lab_status(lab.name)
+    assert (found.state, found.interrupts) == ("up", True)
+
+
+def test_the_cpus_of_a_queue_are_a_setting_that_can_be_put_back(lab: Lab) -> None:
+    before = dict(lab.nic.settings())
+    assert before["queue-cpu:1"] == str(CPUS[1 % len(CPUS)])
+    lab.nic.set_queue_cpu(1, CPUS[0])
+    assert lab.nic.setting("queue-cpu:1") == str(CPUS[0])
+    lab.nic.write_setting("queue-cpu:1", before["queue-cpu:1"])
+    assert dict(lab.nic.settings()) == before
+
+
+def test_impossible_queue_or_cpu(lab: Lab) -> None:
+    before = lab.nic.queues()
+    for queue, cpu in ((QUEUES, 0), (-1, 0), (0, 4095)):
+        with pytest.raises(OSError, match=r"cannot go to CPU|no queue"):
+            lab.nic.set_queue_cpu(queue, cpu)
+    assert lab.nic.queues() == before
+
+
+def test_a_lab_does_not_change_its_mode(lab: Lab) -> None:
+    assert not up(lab.name, interrupts=True)
+    with pytest.raises(OperatorError, match="delivered by interrupts"):
+        up(lab.name)
+
+
+def test_the_moves_know_that_a_poll_is_not_yet_delivery(lab: Lab) -> None:
+    """Packets wait on the old CPU after the poll of their ring, so nothing proves order."""
+    with closing(NicWatch(lab.nic)) as watch:
+        watch.inspect()
+        port = read_port(watch.facts, lab.nic.interface, 7)
+    assert port.stages == frozenset({Stage.RPS})
+    follow = Action(ActionKind.QUEUE_CPU, lab.nic.name, None, None, 0, 1, "", "", queue=1)
+    for order in (Mode.STRICT, Mode.BOUNDED):
+        wanted = Wanted(follow, order, frozenset({1}))
+        assert choose(wanted, port, Times(), 0).mechanism is None
+
+
+def test_immediate_moves_them(lab: Lab, tmp_path: Path) -> None:
+    with a_bed(lab, tmp_path, "sock_diag", policy(order="immediate")) as bed:
+        bed.start()
+        app = bed.apps.tcp()
+        bed.steered(app)
+        app.migrate()
+        delivered(bed.meter, app)
