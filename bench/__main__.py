@@ -26,6 +26,7 @@ from bench import (
     reaction,
     serving,
     sockets,
+    spending,
     table,
     unpinned,
 )
@@ -47,6 +48,7 @@ BENCHES: dict[str, Callable[[int], Report]] = {
     "owners": owners.run,
     "table": table.run,
     "serving": serving.run,
+    "spending": spending.run,
     "migrating": migrating.run,
     "unpinned": unpinned.run,
     "unpinned-interrupts": partial(unpinned.run, interrupts=True),

@@ -213,6 +213,7 @@ MUTATIONS = [
         ("return now == self.original if self.wrote is None else now in", "return now in"),
         ("= OwnedSetting(settings[setting].original, value)", "= OwnedSetting(value, value)"),
         ("self._manual.setdefault(nic, set()).add(setting)", "pass"),
+        ("first = self._held[nic][setting].wrote is None", "first = False"),
     ),
     *_of(
         "nic/location.py", "location prefix_filters",

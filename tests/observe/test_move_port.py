@@ -12,14 +12,14 @@ from pathlib import Path
 
 import pytest
 
+from atfnd.kernel import interface
 from atfnd.kernel.interface import Interface
-from atfnd.kernel.netlink import rtnl
-from atfnd.kernel.netlink.requests import DUMP
+from atfnd.kernel.netlink import requests, rtnl
+from atfnd.kernel.netlink.requests import DUMP, Netlink
 from atfnd.model import Actuator, Device, NicFacts
 from atfnd.move.port import Port, Ring, Stage
 from atfnd.move.timer import Times, pipe_ns
 from atfnd.nic.ethtool.nic import EthtoolNic
-from atfnd.observe.nics import move_port
 from atfnd.observe.nics.move_port import read_port
 from atfnd.observe.nics.watch import NicWatch
 from tests.interfaces import QUEUES, Namespace, a_namespace, xdp_pass
@@ -67,18 +67,33 @@ def test_reading_takes_no_list_of_all_links(other: Other, monkeypatch: pytest.Mo
     """Nor of all addresses. 501 links take 10.7 ms."""
     other.net.ip("link add br0 type bridge")
     other.net.ip("link set v0 master br0")
-    asked: list[tuple[int, int]] = []
-    request = rtnl._request
+    asked: list[int] = []
+    request = Netlink.request
 
-    def counted(netns: str | None, kind: int, payload: bytes, flags: int = 0) -> list[bytes]:
-        asked.append((kind, flags & DUMP))
-        return request(netns, kind, payload, flags)
+    def counted(self: Netlink, kind: int, payload: bytes, flags: int = 0) -> list[bytes]:
+        if kind == rtnl.RTM_GETLINK:
+            asked.append(flags & DUMP)
+        return request(self, kind, payload, flags)
 
     view = other.facts
-    monkeypatch.setattr(rtnl, "_request", counted)
+    monkeypatch.setattr(Netlink, "request", counted)
     read_port(view, other.interface, None)
     assert asked
-    assert {dumps for _, dumps in asked} == {0}
+    assert set(asked) == {0}
+
+
+def test_what_is_read_again_and_again_opens_nothing_anew(
+    other: Other, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A socket in another namespace takes a thread: longer than all that is read."""
+    view = other.facts
+    before = read_port(view, other.interface, None)
+
+    def opened(*given: object) -> None:
+        raise AssertionError(f"opened {given}")
+
+    monkeypatch.setattr(requests, "open_socket", opened)
+    assert read_port(view, other.interface, None) == before
 
 
 def test_all_is_known_of_the_lab(lab: Lab, tmp_path: Path) -> None:
@@ -129,7 +144,7 @@ def test_what_the_kernel_refuses_to_say_now_is_not_known(
     def refuse(netns: str | None) -> None:
         raise OSError(code, os.strerror(code))
 
-    monkeypatch.setattr(move_port, "NetdevFamily", refuse)
+    monkeypatch.setattr(interface, "NetdevFamily", refuse)
     port = other.port
     assert port.stages is None
     assert {(ring.gro_flush_timeout_ns, ring.busy_poll) for ring in port.rings} == {(None, None)}
@@ -143,7 +158,7 @@ def test_an_interface_that_is_gone_is_not_taken_for_an_unknown_one(
     def gone(netns: str | None) -> None:
         raise OSError(errno.ENODEV, os.strerror(errno.ENODEV))
 
-    monkeypatch.setattr(move_port, "NetdevFamily", gone)
+    monkeypatch.setattr(interface, "NetdevFamily", gone)
     with pytest.raises(OSError, match="No such device"):
         read_port(other.facts, other.interface, None)
 

@@ -3,9 +3,11 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 from pathlib import Path
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -141,3 +143,23 @@ def test_it_does_not_grow_with_time(tmp_path: Path) -> None:
     held = journal.held("nic")["rss"]
     assert (held.original, held.wrote) == ("0 1", f"{table}1999")
     journal.close()
+
+
+def test_the_original_is_on_the_disk_before_the_first_write(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is written later does not wait for the disk: a killed daemon's writes are not lost."""
+    journal, synced = UndoJournal(tmp_path / "originals.journal"), list[str]()
+    monkeypatch.setattr(
+        os, "fsync", lambda file: synced.append(os.readlink(f"/proc/self/fd/{file}"))
+    )
+    journal.note("nic", "queue-cpu:0", "0-3")
+    journal.wrote("nic", "queue-cpu:0", "1")
+    assert synced == [str(tmp_path / "originals.journal")] * 2
+    journal.confirmed("nic", "queue-cpu:0", "1")
+    journal.wrote("nic", "queue-cpu:0", "2")
+    assert len(synced) == 2
+    journal.close()
+    again = UndoJournal(tmp_path / "originals.journal")
+    assert again.held("nic") == {"queue-cpu:0": OwnedSetting("0-3", "2", "1")}
+    again.close()

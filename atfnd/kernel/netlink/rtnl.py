@@ -15,6 +15,7 @@ import os
 import socket
 import struct
 from collections.abc import Iterator
+from contextlib import closing
 from typing import NamedTuple
 
 from atfnd.kernel.netlink.requests import (
@@ -28,8 +29,8 @@ from atfnd.kernel.netlink.requests import (
 )
 from atfnd.kernel.system.netns import open_socket
 
-__all__ = ["Address", "AddressNews", "Link", "LinkNews", "addresses", "link", "link_changes"]
-__all__ += ["link_news", "links", "route", "route_changes"]
+__all__ = ["Address", "AddressNews", "Link", "LinkNews", "addresses", "link", "link_by"]
+__all__ += ["link_changes", "link_news", "links", "route", "route_changes"]
 
 RTMGRP_LINK, RTMGRP_IPV4_IFADDR, RTMGRP_IPV6_IFADDR = 0x1, 0x10, 0x100
 ROUTE_GROUPS = 0x40 | 0x80 | 0x400 | 1 << 18 | 1 << 31  # routes, rules, both IPs; next hops
@@ -87,7 +88,13 @@ def links(netns: str | None = None) -> dict[int, Link]:
 
 def link(netns: str | None, ifindex: int) -> Link:
     """One of them. OSError(ENODEV): there is none."""
-    return _link(_request(netns, RTM_GETLINK, _ifinfo.pack(0, 0, ifindex, 0, 0))[0])
+    with closing(Netlink(socket.NETLINK_ROUTE, netns)) as netlink:
+        return link_by(netlink, ifindex)
+
+
+def link_by(netlink: Netlink, ifindex: int) -> Link:
+    """As `link`, by a socket of NETLINK_ROUTE that is open."""
+    return _link(netlink.request(RTM_GETLINK, _ifinfo.pack(0, 0, ifindex, 0, 0))[0])
 
 
 def addresses(netns: str | None) -> set[Address]:
@@ -160,11 +167,8 @@ def _address(answer: bytes) -> Address:
 
 
 def _request(netns: str | None, kind: int, payload: bytes, flags: int = 0) -> list[bytes]:
-    netlink = Netlink(socket.NETLINK_ROUTE, netns)
-    try:
+    with closing(Netlink(socket.NETLINK_ROUTE, netns)) as netlink:
         return netlink.request(kind, payload, flags)
-    finally:
-        netlink.close()
 
 
 def _link(answer: bytes) -> Link:

@@ -26,8 +26,7 @@ from pathlib import Path
 
 from atfnd.kernel.interface import Interface
 from atfnd.kernel.interrupts.packet_steering import FLOW_ENTRIES, read_steering
-from atfnd.kernel.netlink.netdev import NetdevFamily
-from atfnd.kernel.netlink.rtnl import link
+from atfnd.kernel.netlink.rtnl import link_by
 from atfnd.model import Device, NicFacts, Queue
 from atfnd.move.port import Port, Ring, Stage
 from atfnd.observe.sockets.transit import HOLDS
@@ -94,17 +93,8 @@ def read_port(
 
 def _gro_flush_timeouts_ns(nic: NicFacts, interface: Interface) -> dict[int, int]:
     """By queue."""
-    of_napi: dict[int, int | None] = {}
-    try:
-        family = NetdevFamily(nic.netns)
-    except FileNotFoundError:  # a kernel before 6.3
-        pass
-    else:
-        try:
-            napis = family.napis(nic.ifindex) or []
-            of_napi = {napi.id: napi.gro_flush_timeout_ns for napi in napis}
-        finally:
-            family.close()
+    napis = (interface.netdev and interface.netdev.napis(nic.ifindex)) or []
+    of_napi = {napi.id: napi.gro_flush_timeout_ns for napi in napis}
     of_all = interface.read("gro_flush_timeout")
     found: dict[int, int] = {}
     for queue in nic.queues:
@@ -127,14 +117,14 @@ def _busy_poll(proc: Path) -> bool | None:
 
 def _stages(nic: NicFacts, interface: Interface) -> frozenset[Stage] | None:
     """None: what stands there, or an XDP program, may do anything."""
-    if link(nic.netns, nic.ifindex).xdp is not None:
+    if link_by(interface.rtnetlink, nic.ifindex).xdp is not None:
         return None
     stages = {Stage.RPS} if _steers(read_steering(interface)) else set()
     for name in (each.removeprefix(UPPER) for each in interface.list() if each.startswith(UPPER)):
         ifindex = interface.index_of(name)
         if ifindex is None:
             return None
-        kind = link(nic.netns, ifindex).kind
+        kind = link_by(interface.rtnetlink, ifindex).kind
         if kind in BY_KIND:
             stages.add(BY_KIND[kind])
         elif kind not in INLINE:

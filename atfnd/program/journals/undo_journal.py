@@ -2,9 +2,11 @@
 """Settings we changed: what they were before, and what we wrote last. An undo reads it.
 
 A `RecordFile`: `["=", nic, setting, original]` before the first write of a setting, `[">", nic,
-setting, value]` before each write, both fsynced: a setting outlives the daemon, and nothing in it
-says who wrote it. `["!", nic, setting, value]` after a write: what the kernel has now; `["-", nic,
-setting]` when it is ours no more; `["*", nic, setting, original, ...]` is all that is known of one.
+setting, value]` before each write: a setting outlives the daemon, and nothing in it says who wrote
+it. The original and the first value are fsynced. Later values are not: what a killed process wrote
+is in the page cache, and no setting outlives the power. `["!", nic, setting, value]` after a write:
+what the kernel has now; `["-", nic, setting]` when it is ours no more; `["*", nic, setting,
+original, ...]` is all that is known of one.
 
 Also remembered are settings that another program changed, until they are taken back: `["~", nic,
 setting]`, `["+", nic]`; and the life of a NIC (`NicWatch.life`) in which the values were written:
@@ -104,8 +106,8 @@ class UndoJournal:
             if nic in self._lives and (self._held.get(nic) or self._manual.get(nic)):
                 yield ["&", nic, self._lives[nic]]
 
-    def _ahead(self, *record: str) -> None:
-        self._file.append(list(record), sync=True)
+    def _ahead(self, *record: str, sync: bool = True) -> None:
+        self._file.append(list(record), sync=sync)
         self._take(*record)
 
     def _after(self, *record: str) -> None:
@@ -123,8 +125,8 @@ class UndoJournal:
 
     def wrote(self, nic: str, setting: str, value: str) -> None:
         """Before each write of a setting that is held. KeyError: it is not."""
-        self._held[nic][setting]
-        self._ahead(">", nic, setting, value)
+        first = self._held[nic][setting].wrote is None
+        self._ahead(">", nic, setting, value, sync=first)
 
     def confirmed(self, nic: str, setting: str, value: str) -> None:
         """After a write, or when the kernel moved a setting by itself: this is ours now."""
