@@ -29,6 +29,7 @@ from bench import (
     spending,
     table,
     unpinned,
+    waiting,
 )
 from bench.ending import ended_in_order
 from bench.report import Report, show, write
@@ -52,6 +53,7 @@ BENCHES: dict[str, Callable[[int], Report]] = {
     "migrating": migrating.run,
     "unpinned": unpinned.run,
     "unpinned-interrupts": partial(unpinned.run, interrupts=True),
+    "waiting": waiting.run,
     **{name: partial(guest.run, name) for name in guest.NAMES},
 }
 ROUNDS = 6  # the fewest that give a median a 95 % interval

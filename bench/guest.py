@@ -18,7 +18,16 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from atfnd.errors import OperatorError
-from bench import locality, ordering, ordering_pace, ordering_report, reaction, rules, unpinned
+from bench import (
+    locality,
+    ordering,
+    ordering_pace,
+    ordering_report,
+    reaction,
+    rules,
+    unpinned,
+    waiting,
+)
 from bench.ending import ended_in_order
 from bench.machine import Machine, machine
 from bench.report import Report
@@ -54,6 +63,10 @@ _BENCHES = {
     "unpinned-simnic": _Bench(
         partial(unpinned.measure, make_bed=apart_bed, load=unpinned.SIMNIC),
         partial(unpinned.report, load=unpinned.SIMNIC),
+    ),
+    "waiting-simnic": _Bench(
+        partial(waiting.measure, make_bed=sim_bed, load=waiting.SIMNIC),
+        partial(waiting.report, load=waiting.SIMNIC),
     ),
 }
 NAMES = tuple(_BENCHES)

@@ -63,12 +63,16 @@ class Run(NamedTuple):
 
 
 @contextlib.contextmanager
-def streams(bed: Bed, count: int, bytes_per_s: int | None) -> Iterator[tuple[Child, ...]]:
-    """The two servers, with `count` streams in all running into them; None: as fast as TCP lets."""
+def streams(
+    bed: Bed, count: int, bytes_per_s: int | None, threads: bool = False
+) -> Iterator[tuple[Child, ...]]:
+    """The two servers, with `count` streams in all running into them; None: as fast as TCP lets.
+    `threads`: a server has a thread for each."""
     with contextlib.ExitStack() as stack:
         servers = []
         for port, cpu in zip(PORTS, bed.cpus, strict=False):
             command = program("streams", "receive", bed.address, port)
+            command += ("--threads",) if threads else ()
             servers.append(stack.enter_context(child(*command, netns=bed.host, cpus=[cpu])))
             servers[-1].said("ready")
         for port in PORTS:

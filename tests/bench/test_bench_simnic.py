@@ -142,4 +142,5 @@ def test_what_this_machine_says() -> None:
         "reaction-simnic",
         "ordering-simnic",
         "unpinned-simnic",
+        "waiting-simnic",
     )
