@@ -94,8 +94,8 @@ format: setup ## write Python and C as `make lint` wants them
 docs: setup ## write the reference of policy keys in docs/policies.md
 	@$(PY) -m docs.reference docs/policies.md
 
-bench: setup ## all benchmarks, or one: make bench NAME=reaction
-	@$(PY) -m bench $(NAME)
+bench: setup ## all benchmarks, or one: make bench NAME=reaction [ARGS="--rounds 2"]
+	@$(PY) -m bench $(NAME) $(ARGS)
 
 guest: setup ## a command in the guest: make guest CMD="nproc" [GUEST="--nic igb:2"]
 	@$(PY) -m tests.guest $(GUEST) -- bash -c "$$CMD"

@@ -13,6 +13,7 @@ from rich.console import Console
 
 from atfnd.errors import OperatorError
 from bench import (
+    applications,
     cost,
     guest,
     locality,
@@ -52,6 +53,7 @@ BENCHES: dict[str, Callable[[int], Report]] = {
     "spending": spending.run,
     "migrating": migrating.run,
     "unpinned": unpinned.run,
+    "applications": lambda rounds: applications.run(applications.Wanted(rounds)),
     "unpinned-interrupts": partial(unpinned.run, interrupts=True),
     "waiting": waiting.run,
     **{name: partial(guest.run, name) for name in guest.NAMES},
@@ -64,9 +66,21 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     parser.add_argument("name", choices=[*BENCHES, "all"])
     parser.add_argument("--rounds", type=int, default=ROUNDS)
+    some = parser.add_argument_group("applications only")
+    some.add_argument("--only", action="append", default=[], metavar="SERVER",
+                      help="a server, or words in the names of cells; may be repeated")  # fmt: skip
+    some.add_argument("--seconds", type=float, default=applications.WINDOW_S, help="of a window")
+    some.add_argument("--interrupts", action="store_true", help="packets come by these")
+    some.add_argument("--resume", action="store_true", help="keep what was measured already")
     given = parser.parse_args()
     if given.rounds < 1:
         parser.error("--rounds is at least 1")
+    benches = dict(BENCHES)
+    asked = (tuple(given.only), given.seconds, given.interrupts, given.resume)
+    if given.name == "applications":
+        benches[given.name] = lambda rounds: applications.run(applications.Wanted(rounds, *asked))
+    elif asked != applications.Wanted(0)[1:]:
+        parser.error("--only, --seconds, --interrupts and --resume are for applications")
     console = Console(width=None if sys.stdout.isatty() else 120)
     names = list(BENCHES) if given.name == "all" else [given.name]
     failed = 0
@@ -75,7 +89,7 @@ def main() -> int:
             raise OperatorError("the benches need root", "sudo make bench")
         for name in names:
             try:
-                report = BENCHES[name](given.rounds)
+                report = benches[name](given.rounds)
             except OperatorError as error:
                 if len(names) == 1:
                     raise

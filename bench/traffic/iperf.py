@@ -41,16 +41,21 @@ def client(
     seconds: float,
     stream_bits_per_s: int | None = None,
     reverse: bool = False,
+    *,
+    udp: bool = False,
 ) -> Iterator[Child]:
-    """One client of `streams` streams; `reverse` makes the server send. Ends after `seconds`."""
+    """One client of `streams` streams; `reverse` makes the server send. Ends after `seconds`. UDP
+    goes as fast as it can without a pace."""
     if not 1 <= streams <= MOST_STREAMS:
         raise OperatorError(f"iperf3 takes 1 to {MOST_STREAMS} streams, not {streams}")
     command = ["iperf3", "-c", address, "-p", str(port), "-P", str(streams), "-J"]
     command += ["-t", f"{seconds:g}"]
     if stream_bits_per_s:
         # iperf3 paces by blocks: 128 KiB ones (its default) are a burst every 100 ms at 10 Mbit/s
-        command += ["-b", str(stream_bits_per_s), "-l", PACED_BLOCK]
+        command += ["-b", str(stream_bits_per_s), *([] if udp else ["-l", PACED_BLOCK])]
     command += ["-R"] if reverse else []
+    if udp:
+        command += ["-u", *([] if stream_bits_per_s else ["-b", "0"])]
     with child(*command, netns=netns) as running:
         yield running
 

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from atfnd.errors import OperatorError
 
-__all__ = ["Parts", "irqbalance", "parts", "servers"]
+__all__ = ["Parts", "irqbalance", "parts", "programs", "servers"]
 
 SOURCES = """\
 Types: deb
@@ -91,16 +91,16 @@ def parts() -> Parts:
 
 
 def irqbalance() -> Path:
-    """irqbalance, as `_programs`."""
-    return _programs("irqbalance", "irqbalance")
+    """irqbalance, as `programs`."""
+    return programs("irqbalance", "irqbalance")
 
 
 def servers() -> Path:
-    """nginx, memcached and unbound, as `_programs`."""
-    return _programs("servers", "nginx", "memcached", "unbound")
+    """nginx, memcached and unbound, as `programs`."""
+    return programs("servers", "nginx", "memcached", "unbound")
 
 
-def _programs(name: str, *packages: str) -> Path:
+def programs(name: str, *packages: str) -> Path:
     """Programs with the libraries that this machine lacks, unpacked and cached; nothing is
     installed, for that would start them. OperatorError: apt cannot get them."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "atfnd" / name

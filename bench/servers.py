@@ -1,0 +1,215 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Real servers, as Debian has them: unpacked beside the system by the first bench that needs them
+and not installed (`tests/guest/fetch.py`). Each listens on PORT of a bed's host until its `with`
+ends, with nothing of the machine's configuration.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import struct
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import psutil
+
+from bench.bed import Bed, succeed
+from bench.children import Child, child, until
+from bench.traffic.requests import Asked
+from tests.guest.fetch import programs
+
+__all__ = ["PORT", "SERVERS", "Server", "running", "threads_of"]
+
+PORT = 5400
+PACKAGES = (
+    "nginx-light", "haproxy", "redis-server", "memcached", "unbound", "postgresql-15",
+)  # fmt: skip
+BODY = "x" * 512
+HTTP = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"
+SHORT = b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"
+QUERY = struct.pack("!HHHHHH", 1, 0x100, 1, 0, 0, 0) + b"\1a\4test\0" + struct.pack("!HH", 1, 1)
+NOBODY = 65534
+
+NGINX = """
+daemon off; user root; worker_processes {workers}; pid {folder}/pid; error_log stderr;
+events {{ worker_connections 8192; }}
+http {{
+  access_log off; keepalive_requests 1000000000; keepalive_timeout 1h;
+  client_body_temp_path {folder}; proxy_temp_path {folder}; fastcgi_temp_path {folder};
+  uwsgi_temp_path {folder}; scgi_temp_path {folder};
+  server {{ listen {address}:{port} backlog=4096 {options}; return 200 "{body}"; }}
+}}
+"""
+HAPROXY = """
+global
+  maxconn 8192
+  nbthread 1
+defaults
+  mode http
+  timeout client 1h
+  timeout server 1h
+  timeout connect 5s
+frontend all
+  bind {address}:{port}
+  http-request return status 200 content-type text/plain string {body}
+"""
+UNBOUND = """
+server:
+  num-threads: 2
+  so-reuseport: yes
+  interface: {address}
+  port: {port}
+  access-control: 10.0.0.0/8 allow
+  do-daemonize: no
+  use-syslog: no
+  username: ""
+  chroot: ""
+  directory: {folder}
+  pidfile: {folder}/pid
+  local-zone: "test." static
+  local-data: "a.test. A 10.0.0.1"
+remote-control:
+  control-enable: no
+"""
+
+
+def _startup() -> bytes:
+    """PostgreSQL's StartupMessage (Frontend/Backend Protocol, 55.7)."""
+    words = struct.pack("!I", 196608) + b"user\0nobody\0database\0postgres\0\0"
+    return struct.pack("!I", len(words) + 4) + words
+
+
+def _select() -> bytes:
+    """A simple Query."""
+    query = b"SELECT 1\0"
+    return b"Q" + struct.pack("!I", len(query) + 4) + query
+
+
+class _Place(NamedTuple):
+    """Where a server runs."""
+
+    tree: Path  # of unpacked packages
+    folder: Path  # its own
+    address: str
+
+    def file(self, name: str, text: str, **values: object) -> str:
+        """Written to its folder; the path."""
+        path = self.folder / name
+        path.write_text(
+            text.format(folder=self.folder, address=self.address, port=PORT, body=BODY, **values)
+        )
+        return str(path)
+
+
+def _nginx(workers: int, options: str = "") -> Callable[[_Place], tuple[str, ...]]:
+    def command(place: _Place) -> tuple[str, ...]:
+        config = place.file("nginx.conf", NGINX, workers=workers, options=options)
+        return (str(place.tree / "usr/sbin/nginx"), "-c", config, "-e", "stderr")
+
+    return command
+
+
+def _haproxy(place: _Place) -> tuple[str, ...]:
+    return (str(place.tree / "usr/sbin/haproxy"), "-db", "-f", place.file("ha", HAPROXY))
+
+
+def _redis(place: _Place) -> tuple[str, ...]:
+    # Debian's redis-server is a link to redis-check-rdb, which looks at its name
+    words = ("--bind", place.address, "--port", str(PORT), "--save", "", "--protected-mode", "no")
+    return (str(place.tree / "usr/bin/redis-server"), *words)
+
+
+def _memcached(place: _Place) -> tuple[str, ...]:
+    words = ("-t", "1", "-u", "root", "-l", place.address, "-p", str(PORT), "-U", "0")
+    return (str(place.tree / "usr/bin/memcached"), *words, "-c", "8192")
+
+
+def _unbound(place: _Place) -> tuple[str, ...]:
+    config = place.file("unbound.conf", UNBOUND)
+    return ("sh", "-c", f"exec {place.tree / 'usr/sbin/unbound'} -c {config} 2>&1")
+
+
+def _postgres(place: _Place) -> tuple[str, ...]:
+    """It refuses to run as root, and whom it runs as cannot reach a cache in root's home: there is
+    a mount of it in the server's folder, for the server alone."""
+    tree, data = place.folder / "tree", place.folder / "data"
+    tree.mkdir()
+    shutil.chown(place.folder, NOBODY, NOBODY)
+    programs, user = tree / "usr/lib/postgresql/15/bin", f"setpriv --reuid={NOBODY}"
+    begin = f"mount --bind {place.tree} {tree} && exec {user} --regid={NOBODY} --clear-groups"
+    begin += f" env {_libraries(tree)}"
+
+    def command(*words: object) -> tuple[str, ...]:
+        return ("unshare", "--mount", "sh", "-c", f"{begin} {' '.join(map(str, words))}")
+
+    with child(*command(programs / "initdb", "-D", data, "-A trust -U nobody -N")) as initdb:
+        initdb.wait(120)
+    (data / "pg_hba.conf").write_text("host all all 10.0.0.0/8 trust\n")
+    where = f"-h {place.address} -p {PORT} -k ''"
+    return command(programs / "postgres", "-D", data, where, "-N 300 -F 2>&1")
+
+
+class Server(NamedTuple):
+    """`workers`: threads or processes that serve, 0: one for each connection. With one, a filter
+    for its port can bring every packet to its CPU."""
+
+    command: Callable[[_Place], tuple[str, ...]]
+    asked: Asked
+    workers: int
+    says: str | None = None  # when it is ready. None: it is when it listens
+
+
+SERVERS = {
+    "nginx": Server(_nginx(1), Asked("tcp", HTTP), 1),
+    "nginx-2": Server(_nginx(2), Asked("tcp", HTTP), 2),
+    "nginx-short": Server(_nginx(1), Asked("short", SHORT), 1),
+    "nginx-reuseport": Server(_nginx(2, "reuseport"), Asked("tcp", HTTP), 2),
+    "haproxy": Server(_haproxy, Asked("tcp", HTTP), 1),
+    "redis": Server(_redis, Asked("tcp", b"*1\r\n$4\r\nPING\r\n"), 1),
+    "memcached": Server(_memcached, Asked("tcp", b"get x\r\n"), 1),
+    "postgresql": Server(_postgres, Asked("tcp", _select(), _startup()), 0, "ready to accept"),
+    "unbound": Server(_unbound, Asked("udp", QUERY), 2, "start of service"),
+}
+
+
+def _libraries(tree: Path) -> str:
+    return f"LD_LIBRARY_PATH={tree}/usr/lib/x86_64-linux-gnu:{tree}/lib/x86_64-linux-gnu"
+
+
+@contextlib.contextmanager
+def running(name: str, bed: Bed, folder: Path) -> Iterator[Child]:
+    """The server, listening. OperatorError: its packages cannot be had, or it ends."""
+    tree = programs("applications", *PACKAGES)
+    place = _Place(tree, folder, bed.address)
+    folder.chmod(0o755)
+    server = SERVERS[name]
+    command = ("env", _libraries(tree), *server.command(place))
+    apart = bed.cpus if bed.spare else None
+    with child(*command, netns=bed.host, cpus=apart) as process:
+        if server.says is not None:
+            process.said(server.says)
+
+        def ready() -> bool:
+            process.check()
+            return _listens(bed)
+
+        until(ready, f"{name} listens", 30)
+        yield process
+
+
+def _listens(bed: Bed) -> bool:
+    inside = ("ip", "netns", "exec", bed.host) if bed.host else ()
+    return bool(succeed(*inside, "ss", "-Htuln", f"sport = :{PORT}"))
+
+
+def threads_of(server: Child) -> dict[int, list[int]]:
+    """The threads of each process of a server, its first one and all that it has forked, oldest
+    first."""
+    first = psutil.Process(server.pid)
+    found = {}
+    for process in sorted((first, *first.children(recursive=True)), key=lambda p: p.pid):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            found[process.pid] = sorted(thread.id for thread in process.threads())
+    return found
