@@ -170,10 +170,11 @@ def plain(columns: Iterable[str], names: str, rows: Iterable[Row]) -> Table:
 def queue_table(rows: Iterable[Row]) -> Table:
     columns = (
         "NIC", ">QUEUE", ">NAPI", ">IRQ", "THREADED", ">PID", ">CPU", "OWNER", "ALLOWED",
-        ">FILTERS", ">PACKETS", ">BY-FILTER", ">BY-RSS",
+        ">FILTERS", ">PACKETS", ">BY-FILTER", ">BY-RSS", "HELD-BY",
     )  # fmt: skip
     names = (
         "nic queue napi_id irq threaded pid cpu owner allowed_cpus filters packets by_filter by_rss"
+        " held_by"
     )
     return plain(columns, names, rows)
 

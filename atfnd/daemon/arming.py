@@ -11,7 +11,7 @@ import errno
 from collections.abc import Iterable
 
 from atfnd.daemon.balancing import Balancing
-from atfnd.daemon.executor import Executor
+from atfnd.daemon.executor import Executor, UndoPermit
 from atfnd.daemon.in_force import InForce
 from atfnd.daemon.session import NicSession, Sessions
 from atfnd.engine.command import LookAtInterrupts
@@ -65,6 +65,8 @@ class Arming:
     def meet(self, session: NicSession) -> None:
         """A NIC that is new here, or was armed just now."""
         session.met = False
+        permit = UndoPermit(session.name, "an earlier run borrowed NAPI threads")
+        self._executor.end_loans(session, permit)
         if not session.view.armed:
             self._inspect(session)
             session.met = True

@@ -62,7 +62,7 @@ from atfnd.model import (
     SteeringMethod,
 )
 from atfnd.observe import Observer
-from atfnd.program import balance, setting
+from atfnd.program import balance, setting, thread_loan
 from atfnd.program.actuator import apply
 from atfnd.program.balance import BALANCER
 from atfnd.program.cpuset import CGROUPS, Cpusets
@@ -251,6 +251,16 @@ class Executor:
         machine."""
         permit.check(session.name)
         setting.undo(session.watch.nic, self._undo_journal)
+
+    def end_loans(self, session: NicSession, permit: UndoPermit) -> None:
+        """Give back NAPI threads that an earlier run had borrowed when it died."""
+        permit.check(session.name)
+        if not (undone := thread_loan.end(session.watch.nic, self._undo_journal)):
+            return
+        for name, code, left in undone:
+            kind, what = "refused" if code else "undo", f"{name} {left}"
+            self._changes.log.add(kind, what, permit.why, nic=session.name)
+        session.watch.threads_changed()
 
     def put_back_cpuset(self, name: str, permit: UndoPermit) -> list[Undone]:
         """Give a cgroup back the CPUs that it had."""

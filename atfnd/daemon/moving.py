@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import replace
 from math import inf
@@ -21,9 +21,12 @@ from atfnd.move.command import Ended
 from atfnd.move.device import NicMoves, only_known
 from atfnd.move.event import Event, FlowClosed, PortChanged, Reset, TimerDue, Wanted
 from atfnd.move.mover import Mover
+from atfnd.move.port import Port
 from atfnd.move.timer import Times
 from atfnd.observe.nics.move_port import read_port
 from atfnd.observe.nics.watch import NicWatch
+from atfnd.policy.match.match import may_borrow
+from atfnd.program import thread_loan
 from atfnd.program.actuator import NicActuator
 from atfnd.program.blind_actuator import BlindActuator
 from atfnd.program.journals.filter_journal import FilterJournal
@@ -78,8 +81,8 @@ class Moving:
             )
         except OSError as refusal:
             self._actuator = self._blinded(refusal)
-        times, port = _paced(Times(), policy), read_port(watch.facts, watch.nic.interface, None)
-        self._mover = Mover(self._actuator, NicMoves(port, times))
+        self._borrow = may_borrow(policy.interfaces, watch.facts.name)
+        self._mover = Mover(self._actuator, NicMoves(self._port(), _paced(Times(), policy)))
         self._lives, self._read_s = watch.lives, time.monotonic()
         self._measure_at_s, self._measure_after_s = 0.0, _MEASURE_AFTER_S
         self._timer: asyncio.TimerHandle | None = None
@@ -125,7 +128,10 @@ class Moving:
         self._mover.device = only_known(device, there)
 
     def use(self, policy: Policy) -> None:
-        """From now on this policy sets how long flows rest and how many moves there may be."""
+        """From now on this policy sets how long flows rest, how many moves there may be, and
+        whether threads are borrowed."""
+        self._borrow = may_borrow(policy.interfaces, self._watch.facts.name)
+        self._read_s = -inf
         device = self._mover.device
         self._mover.device = device._replace(times=_paced(device.times, policy))
 
@@ -139,12 +145,13 @@ class Moving:
         return key in self._mover.device.live or key in self._mover.device.waiting
 
     def close(self) -> None:
-        """End quiescing, and detach everything. Rules stay."""
+        """End quiescing, give back borrowed threads, and detach everything. Rules stay."""
         if self._timer is not None:
             self._timer.cancel()
         with ExitStack() as ending:  # each step runs, whatever the others do
             ending.callback(self._actuator.close)
             ending.callback(self._rest)
+            ending.callback(thread_loan.end, self._watch.nic, self._undo_journal)
             ending.callback(self._mover.release_all)
 
     def _facts(self, fresh_s: float) -> list[Event]:
@@ -156,9 +163,17 @@ class Moving:
         reset = [Reset()] if self._lives != self._watch.lives else []
         self._lives = self._watch.lives
         write_ns, service_pps = self._actuator.write_ns(), self._actuator.service_pps()
+        return [*reset, PortChanged(self._port(write_ns, service_pps))]
+
+    def _port(
+        self, write_ns: int | None = None, service_pps: Mapping[int, float] | None = None
+    ) -> Port:
         watch = self._watch
-        port = read_port(watch.facts, watch.nic.interface, write_ns, service_pps=service_pps)
-        return [*reset, PortChanged(port)]
+        manual = self._undo_journal.manual(watch.facts.name)
+        return read_port(
+            watch.facts, watch.nic.interface, write_ns,
+            service_pps=service_pps, borrow=self._borrow, manual=manual,
+        )  # fmt: skip
 
     def _tell(self, *events: Event) -> Said:
         said = carry_out(self._mover.steps(*events), self._write)
@@ -167,7 +182,10 @@ class Moving:
 
     def _write(self, action: Action) -> Outcome:
         late = self._last_look(action)
-        return self._actuator.write(action) if late is None else late
+        outcome = self._actuator.write(action) if late is None else late
+        if thread_loan.lends(action):
+            self._watch.threads_changed()
+        return outcome
 
     def _look(self) -> None:
         """Give the machine what was seen, and the time."""

@@ -97,14 +97,24 @@ def _threads(nic: NicView) -> Iterator[Finding]:
     CPU (select_idle_sibling(), kernel/sched/fair.c)."""
     if nic.method is not SteeringMethod.FILTERS:
         return
-    without = [queue for queue in nic.queues if queue.threaded is False]
-    threaded = [queue for queue in nic.queues if queue.threaded]
+    threaded = [queue for queue in nic.queues if queue.threaded and not queue.borrowed]
+    softirq = [queue for queue in nic.queues if queue.threaded is False or queue.borrowed]
+    reasons = {queue: nic.lends_not(queue) for queue in softirq}
+    by_loan = [queue for queue, why_not in reasons.items() if why_not is None]
+    without = [queue for queue, why_not in reasons.items() if why_not is not None]
+    if by_loan:
+        what = (
+            f"{_names(by_loan)} polled in softirq, and by NAPI threads that are borrowed for the "
+            "moment while established flows are moved in order"
+        )
+        yield Finding(nic.name, Level.OK, what)
     if without:
         what = (
             f"{_names(without)} polled in softirq: strict order places flows during their "
             "handshake and lets queues follow their threads, but does not move flows that are "
             "established"
         )
+        what += f" ({'; '.join(sorted({reasons[queue] or '' for queue in without}))})"
         advice = (
             f"if applications are pinned: echo 1 > /sys/class/net/{quote(nic.name)}/threaded "
             "(applications that are not pinned then leave the CPU of their packets)"

@@ -155,7 +155,7 @@ from atfnd.move.command import Ended
 from atfnd.move.event import Established, EvidenceLost, FlowClosed, Wanted
 from atfnd.move.plan import in_order, origins
 from atfnd.move.verdict import Mechanism, Verdict
-from atfnd.policy.match.match import RulesOfMany, filter_budget
+from atfnd.policy.match.match import RulesOfMany, filter_budget, may_borrow
 
 __all__ = ["Engine"]
 
@@ -227,10 +227,11 @@ class Engine:
                 self._know_budget(known.view.name, self.memory.in_force.interfaces)
 
     def _know_budget(self, nic: str, rules: Sequence[InterfaceRule]) -> None:
-        """How many filters of ours the policy lets it hold."""
+        """How many filters of ours the policy lets it hold, and whether its queues may borrow NAPI
+        threads."""
         known = self.memory.nics[nic]
         budget = filter_budget(rules, nic, known.view.caps.filter_slots)
-        known.view = replace(known.view, budget=budget)
+        known.view = replace(known.view, budget=budget, borrows=may_borrow(rules, nic))
 
     def _method_due(self, event: MethodDue, now_ns: int) -> None:
         known = self.memory.nics[event.nic]

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import dataclass, field, fields, replace
 from enum import Enum
 from typing import Any, NamedTuple
@@ -21,7 +21,7 @@ __all__ = [
     "NicView",
     "SteeringMethod",
 ]
-__all__ += ["Filter", "Queue", "QueueStats", "Rss", "Shape"]
+__all__ += ["Filter", "Queue", "QueueStats", "Rss", "Shape", "thread_switch", "thread_switches"]
 
 
 class Shape(NamedTuple):
@@ -121,6 +121,7 @@ class Queue:
     cpu: int | None  # None: not confined to one CPU
     threaded: bool | None
     pid: int | None  # the NAPI thread
+    borrowed: bool = False  # that thread is ours, for moves; `cpu` is that of the interrupt
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,6 +261,7 @@ class NicView(NicFacts):
     read_ns: int | None = None  # when `filters` and `stats` were
     owners: Mapping[int, str] = field(default_factory=dict)  # by queue: its owner
     homes: Mapping[int, int] = field(default_factory=dict)  # by queue: its CPU without an owner
+    borrows: bool = True  # the policy lets its queues have NAPI threads for moves
 
     @classmethod
     def of(cls, facts: NicFacts) -> NicView:
@@ -270,12 +272,46 @@ class NicView(NicFacts):
         """It has been read again."""
         return replace(self, **_fields(facts))
 
+    def held_by(self, queue: Queue) -> str:
+        """What quiesces this queue while flows move, in words."""
+        if queue.threaded and not queue.borrowed:
+            return "its NAPI thread"
+        why_not = self.lends_not(queue)
+        return "a borrowed NAPI thread" if why_not is None else f"nothing: {why_not}"
+
+    def lends_not(self, queue: Queue) -> str | None:
+        """Why this queue cannot borrow a NAPI thread. None: it can."""
+        switch, why = thread_switch(queue, self.settings, self.manual, allowed=self.borrows)
+        return why if switch is None else None
+
     def taken_from(self, cpu: int) -> Queue | None:
         """A queue that we have taken from this CPU, to which it goes back."""
         away = (
             queue for queue in self.queues if self.homes.get(queue.index, queue.cpu) != queue.cpu
         )
         return next((queue for queue in away if self.homes[queue.index] == cpu), None)
+
+
+def thread_switches(queue: int) -> tuple[str, str]:
+    """The settings that may give this queue's NAPI a thread: its own, and the device's."""
+    return f"threaded:{queue}", "threaded"
+
+
+def thread_switch(
+    queue: Queue, settings: Mapping[str, str], manual: Set[str], *, allowed: bool
+) -> tuple[str | None, str]:
+    """The setting by which this queue may borrow a NAPI thread, which is kept on the CPU that its
+    interrupt goes to; or None, and why not. `allowed`: the policy allows it."""
+    switches = [each for each in thread_switches(queue.index) if each in settings]
+    if queue.irq is None or not switches:
+        return None, "it has no NAPI thread"
+    if not allowed:
+        return None, "it has no NAPI thread, and the policy says napi_threads: never"
+    if queue.cpu is None:
+        return None, "it has no NAPI thread, and its interrupt may go to several CPUs"
+    if not manual.isdisjoint(switches):
+        return None, "it has no NAPI thread, and another program switched that (atfnctl resume)"
+    return switches[0], ""
 
 
 def _fields(facts: NicFacts) -> dict[str, Any]:

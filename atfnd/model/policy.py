@@ -73,6 +73,7 @@ class InterfaceRule:
     armed: bool
     filters_max: int | None  # at most this many filters of ours
     filters_reserve: int  # slots left free for others
+    napi_threads: Literal["borrow", "never"] = "borrow"  # for moves of queues with interrupts
 
 
 class Share(NamedTuple):

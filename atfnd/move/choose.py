@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from atfnd.model import ActionKind, Actuator
 from atfnd.move.event import Wanted
-from atfnd.move.port import Port
+from atfnd.move.port import Port, lent
 from atfnd.move.timer import Times, pipe_ns
 from atfnd.move.verdict import Mechanism, Mode
 
@@ -22,10 +22,12 @@ NONE: frozenset[Mechanism] = frozenset()
 
 
 class Choice(NamedTuple):
-    """`mechanism` None: deferred. `why` names the mechanism's reason or the failed conditions."""
+    """`mechanism` None: deferred. `why` names the mechanism's reason or the failed conditions.
+    `loan`: with the threads that these settings lend it could be held, which is better."""
 
     mechanism: Mechanism | None
     why: str
+    loan: frozenset[str] = frozenset()
 
 
 def still_there(wanted: Wanted, port: Port) -> Wanted:
@@ -54,7 +56,7 @@ def choose(
         if why_not is None:
             return Choice(Mechanism.FOLLOW, "the flow keeps its ring")
         return Choice(None, f"follow: {why_not}")
-    refusals = []
+    refusals, loan = [], frozenset[str]()
     for mechanism, why_not in (
         (Mechanism.BIRTH, _why_no_birth(wanted, port, now_ns)),
         (Mechanism.HOLD, why_no_hold(wanted, port, times)),
@@ -63,9 +65,11 @@ def choose(
         if mechanism in demoted:
             why_not = "it failed this flow before"
         if why_not is None:
-            return Choice(mechanism, _REASON[mechanism])
+            return Choice(mechanism, _REASON[mechanism], loan)
+        if mechanism is Mechanism.HOLD and mechanism not in demoted:
+            loan = _loan(wanted, port, times)
         refusals.append(f"{mechanism.value}: {why_not}")
-    return Choice(None, "; ".join(refusals))
+    return Choice(None, "; ".join(refusals), loan)
 
 
 _REASON = {
@@ -139,6 +143,16 @@ def why_no_hold(wanted: Wanted, port: Port, times: Times) -> str | None:
         return why
     drains = (wanted.origins - wanted.targets) | through
     return _why_no_drain(drains, port) or _why_too_long(drains, port, times)
+
+
+def _loan(wanted: Wanted, port: Port, times: Times) -> frozenset[str]:
+    """The settings whose threads a hold takes. Empty: it would not be possible with them either."""
+    if wanted.origins is None or wanted.targets is None:
+        return frozenset()
+    queues = wanted.origins | wanted.targets | passing(wanted, port)
+    rings = (port.rings[queue] for queue in queues)
+    loan = frozenset(ring.loan for ring in rings if ring.loan is not None and not ring.thread)
+    return frozenset() if why_no_hold(wanted, lent(port, loan), times) is not None else loan
 
 
 def _why_no_cpu(

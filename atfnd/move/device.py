@@ -12,6 +12,7 @@ wait:
 - a flow rests for its hold-down between two moves, doubled by each strike; a mechanism that failed
   it twice is not tried on it again
 - a token bucket bounds moves a second; a dead flow's delete costs nothing
+- a move that could be held if its queues had NAPI threads waits until these are borrowed (loan.py)
 """
 
 from __future__ import annotations
@@ -47,7 +48,8 @@ from atfnd.move.event import (
 )
 from atfnd.move.frozenmap import FrozenMap
 from atfnd.move.learn import Lesson, Record, adapted_ns, demoted, recorded, teaches
-from atfnd.move.port import Port
+from atfnd.move.loan import Loan
+from atfnd.move.port import Port, lent
 from atfnd.move.step import start
 from atfnd.move.step import step as step_one
 from atfnd.move.timer import Times, pipe_ns, t_timer_ns
@@ -70,6 +72,7 @@ class NicMoves(NamedTuple):
     timers_ns: FrozenMap[int, int] = FrozenMap()
     arrival_ns: int = 0  # of the token bucket
     admit_ns: int | None = None  # when the next one that waits for a time may begin
+    loan: Loan = Loan()
 
     def timer_ns(self, origins: Set[int] | None) -> int:
         """T_A of a move from these queues: the longest of them; of all queues, if they are not
@@ -113,6 +116,8 @@ def step(device: NicMoves, event: Event, now_ns: int) -> Stepped:
             subjects, (device, commands) = [event.key], _outdated(device, event.key, TOO_EARLY)
         case Written():
             action = event.outcome.action
+            if action in device.loan.asked:
+                return _answered(device, event, now_ns)
             if action in device.turning:
                 turning = tuple(each for each in device.turning if each != action)
                 return _admit(device._replace(turning=turning), (), now_ns)
@@ -130,15 +135,39 @@ def step(device: NicMoves, event: Event, now_ns: int) -> Stepped:
             if isinstance(event, Reset) or wanted.first_data_ns is not None:
                 device, more = _outdated(device, subject, why)
                 commands += more
+    if isinstance(event, Reset):
+        device = device._replace(loan=device.loan._replace(used_ns=0))
     if isinstance(event, TimerDue) or any(isinstance(each, Ended) for each in commands):
-        return _admit(device, commands, now_ns)
+        device, commands = _admit(device, commands, now_ns)
+    if isinstance(event, TimerDue) and (due_ns := _loan_due_ns(device)) is not None:
+        return _give_back(device, commands) if now_ns >= due_ns else (device, commands)
     return device, commands
 
 
 def due_ns(device: NicMoves) -> int | None:
     """When a Tick is needed. None: nothing waits for a time."""
     dues = [move.next_due_ns() for move in device.live.values()]
-    return min((due for due in (device.admit_ns, *dues) if due is not None), default=None)
+    dues += [device.admit_ns, _loan_due_ns(device)]
+    return min((due for due in dues if due is not None), default=None)
+
+
+def _loan_due_ns(device: NicMoves) -> int | None:
+    """When threads are given back: not while a queue is quiesced."""
+    held = any(move.asked for move in device.live.values())
+    return None if held else device.loan.due_ns(device.times)
+
+
+def _give_back(device: NicMoves, commands: tuple[Command, ...]) -> Stepped:
+    device = device._replace(loan=device.loan.give_back())
+    return device, (*commands, *(Write(action) for action in device.loan.asked))
+
+
+def _answered(device: NicMoves, event: Written, now_ns: int) -> Stepped:
+    """Threads were borrowed, or given back, or not."""
+    loan = device.loan.answered(event.outcome, device.times, now_ns)
+    name = event.outcome.action.setting or ""
+    port = lent(device.port, {name}, threads=name in loan.settings)
+    return _admit(device._replace(loan=loan, port=port), (), now_ns)
 
 
 def _want(device: NicMoves, wanted: Wanted, now_ns: int) -> Stepped:
@@ -171,11 +200,14 @@ def _same(one: Wanted, other: Wanted) -> bool:
 
 
 def _know(device: NicMoves, port: Port) -> NicMoves:
-    """The NIC has changed: a hold that would not be chosen now proves nothing."""
+    """The NIC has changed: a hold that would not be chosen now proves nothing. Once its queues are
+    released, their threads may have been given back."""
     live = device.live
+    with_threads = lent(port, {ring.loan for ring in port.rings})
     for subject, move in live.items():
         if move.mechanism is Mechanism.HOLD:
-            why = why_no_hold(still_there(move.wanted, port), port, device.times)
+            then = port if move.asked else with_threads
+            why = why_no_hold(still_there(move.wanted, then), then, device.times)
             live = live.put(subject, move.breaks(f"on the way: {why}") if why else move)
     kept = {q: t for q, t in device.timers_ns.items() if q < len(port.rings)}
     return device._replace(port=port, live=live, timers_ns=FrozenMap(kept))
@@ -214,7 +246,10 @@ def _admit(
         return device, (*commands, *(Write(action) for action in device.turning))
     if device.settings or device.turning:
         return device._replace(admit_ns=None), commands
+    if device.loan.over(device.times, now_ns) and _loan_due_ns(device) is not None:
+        device, commands = _give_back(device, commands)
     early = [] if lone is None or device.admit_ns is None else [device.admit_ns]
+    nic, loan = "", frozenset[str]()
     for subject in device.waiting if lone is None else (lone,):
         wanted = device.waiting.get(subject)
         if wanted is None or subject in device.live:
@@ -230,9 +265,21 @@ def _admit(
         choice = choose(wanted, device.port, device.times, now_ns, demoted(record))
         if _must_wait(device, wanted, choice):
             continue
+        if choice.loan and (why := device.loan.refused(now_ns)) is not None:
+            choice = choice._replace(why=f"{choice.why}; {why}")
+        elif choice.loan:
+            if now_ns < device.loan.rests_until_ns:
+                early.append(device.loan.rests_until_ns)
+            elif not device.loan.asked:
+                nic, loan = wanted.action.nic, loan | choice.loan
+            continue
         device, more = _begin(device, wanted, choice, now_ns)
         commands += more
-    return device._replace(admit_ns=min(early, default=None)), commands
+    device = device._replace(admit_ns=min(early, default=None))
+    if loan:
+        device = device._replace(loan=device.loan.borrow(nic, loan))
+        commands += tuple(Write(action) for action in device.loan.asked)
+    return device, commands
 
 
 def _begin(device: NicMoves, wanted: Wanted, choice: Choice, now_ns: int) -> Stepped:
@@ -241,6 +288,8 @@ def _begin(device: NicMoves, wanted: Wanted, choice: Choice, now_ns: int) -> Ste
     if choice.mechanism is None:
         why, action = choice.why, wanted.action
         return device, (Ended(subject, action, Mechanism.NONE, Verdict.DEFERRED, why, 0, 0),)
+    if choice.mechanism is Mechanism.HOLD:
+        device = device._replace(loan=device.loan.used(now_ns))
     if wanted.live:
         arrival_ns = bucket.spend(device.arrival_ns, device.times, now_ns)
         device = device._replace(arrival_ns=arrival_ns)
@@ -251,7 +300,9 @@ def _begin(device: NicMoves, wanted: Wanted, choice: Choice, now_ns: int) -> Ste
 
 def _must_wait(device: NicMoves, wanted: Wanted, choice: Choice) -> bool:
     """Another move stands in its way: a hold, or one that concerns the queue to be moved."""
-    if choice.mechanism is Mechanism.HOLD and any(move.asked for move in device.live.values()):
+    if choice.mechanism is Mechanism.HOLD and (
+        device.loan.asked or any(move.asked for move in device.live.values())
+    ):
         return True
     queue = wanted.action.queue
     for other, move in device.live.items():

@@ -6,12 +6,15 @@ None means "the kernel did not say", which never counts as "no".
 
 from __future__ import annotations
 
+from collections.abc import Set
 from enum import Enum
 from typing import NamedTuple
 
 from atfnd.model import Actuator
 
-__all__ = ["Port", "Ring", "Stage"]
+__all__ = ["NO_THREAD", "Port", "Ring", "Stage", "lent"]
+
+NO_THREAD = "it has no NAPI thread"
 
 
 class Stage(Enum):
@@ -37,6 +40,7 @@ class Ring(NamedTuple):
     irq_ns: int = 0  # from descriptor to interrupt taken, at most; 0: it has none
     no_hold: str | None = None  # why its NAPI cannot be quiesced; None: it can
     cpu: int | None = None  # it is polled there
+    loan: str | None = None  # the setting by which it may borrow a NAPI thread
 
 
 class Port(NamedTuple):
@@ -49,3 +53,15 @@ class Port(NamedTuple):
     write_ns: int | None  # a rule write, as measured
     holds_max: int = 1  # queues that can be quiesced at the same time
     programming_ns: int = 0  # asynchronous: from the write's return to its effect, at most
+
+
+def lent(port: Port, loan: Set[str | None], *, threads: bool = True) -> Port:
+    """Its queues of this loan have NAPI threads, or have them no more."""
+    no_hold = None if threads else NO_THREAD
+    rings = (
+        ring._replace(thread=threads, no_hold=no_hold)
+        if ring.loan is not None and ring.loan in loan
+        else ring
+        for ring in port.rings
+    )
+    return port._replace(rings=tuple(rings))

@@ -37,6 +37,10 @@ class Times:
     epsilon: float = 1e-4  # violations a move that `bounded` settles at; strict: none
     move_every_ns: int = 1_000_000  # token bucket: time to earn a move
     burst: int = 16
+    loan_linger_ns: int = 300_000_000  # what was put off is tried again after 0.1 s, then 0.2 s
+    loan_max_ns: int = 2_000_000_000
+    loan_rest_ns: int = 1_000_000_000  # until threads are borrowed again
+    loan_refused_ns: int = 10_000_000_000
 
 
 def pipe_ns(ring: Ring, times: Times) -> int:

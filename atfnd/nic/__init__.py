@@ -98,8 +98,9 @@ class Nic(Protocol):
         it now: `queue-cpu:N` (CPU list of queue N's IRQ or NAPI thread), `rps-cpus:N`,
         `rps-flow-cnt:N`, `xps-cpus:N`, `xps-rxqs:N` (CPU or queue lists, `` is none), `rss` (the
         table's entries, or `default`), `rps-sock-flow-entries` (machine-wide), `priv:FLAG` (a
-        driver's private flag, `on` or `off`). A setting that the kernel does not have is left
-        out."""
+        driver's private flag, `on` or `off`), `threaded` or `threaded:N` (all NAPIs, or queue N's,
+        are polled by threads: `1` borrows these, `0` gives them back). A setting that the kernel
+        does not have is left out."""
 
     def setting(self, name: str) -> str | None:
         """One of `settings`, as the kernel has it now. None: there is no such setting.

@@ -23,7 +23,7 @@ from atfnd.move.event import Asleep, Event, HoldLost, Polled, Seen
 from atfnd.nic import Nic
 from atfnd.observe.sockets.passages import Passages
 from atfnd.observe.sockets.transit import HoldEnd, HoldResult, Proof, Transit
-from atfnd.program import filter, queue_cpu, setting
+from atfnd.program import filter, queue_cpu, setting, thread_loan
 from atfnd.program.journals.filter_journal import FilterJournal
 from atfnd.program.journals.undo_journal import UndoJournal
 from atfnd.program.quiesce import QueueHold
@@ -50,6 +50,8 @@ def apply(nic: Nic, journal: FilterJournal, undo_journal: UndoJournal, action: A
             return filter.apply(nic, journal, action)
         case ActionKind.QUEUE_CPU:
             return queue_cpu.apply(nic, undo_journal, action)
+        case ActionKind.SETTING if thread_loan.lends(action):
+            return thread_loan.apply(nic, undo_journal, action)
         case ActionKind.SETTING:
             return setting.apply(nic, undo_journal, action)
 

@@ -153,9 +153,10 @@ def undo(
 ) -> list[Undone]:
     """Put back, last written first, every original (or `only` these) whose setting is what we
     wrote. One that another program changed since is left as it is. All are forgotten except those
-    that the kernel refuses."""
+    that the kernel refuses. Who polls comes first: what a queue's CPU means depends on it."""
     done = []
-    for setting, held in reversed(list(undo_journal.held(nic.name).items())):
+    last_first = reversed(list(undo_journal.held(nic.name).items()))
+    for setting, held in sorted(last_first, key=lambda each: not each[0].startswith("threaded")):
         if only is not None and setting not in only:
             continue
         code, left = _undo(nic, undo_journal, setting, held)

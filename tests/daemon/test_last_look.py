@@ -55,7 +55,7 @@ class Bed:
     def made(self) -> moving.Moving:
         """On a running loop."""
         watch: Any = SimpleNamespace(facts=NIC, nic=self.nic, lives=0)
-        policy: Any = SimpleNamespace(hold_down_ns=0, moves_per_s=1000)
+        policy: Any = SimpleNamespace(hold_down_ns=0, moves_per_s=1000, interfaces=())
         nobody: Any = lambda given: None  # noqa: E731
         return moving.Moving(watch, *self._journals, self._last_look, nobody, policy, nobody)
 

@@ -42,7 +42,7 @@ class Bed:
         self.blind: list[str] = []
         self.heard: list[Event] = []
         self.watch: Any = SimpleNamespace(facts=NIC, nic=self.nic, lives=0)
-        self.policy: Any = SimpleNamespace(hold_down_ns=5, moves_per_s=1000)
+        self.policy: Any = SimpleNamespace(hold_down_ns=5, moves_per_s=1000, interfaces=())
         self._journals = journal, undo_journal
 
     def run(self, does: Callable[[moving.Moving], object]) -> None:
@@ -205,7 +205,7 @@ def test_the_policy_paces_moves(bed: Bed) -> None:
     def paced(moves: moving.Moving) -> None:
         times = moves._mover.device.times
         assert (times.move_every_ns, times.hold_down_ns) == (1_000_000, 5)
-        other: Any = SimpleNamespace(hold_down_ns=7, moves_per_s=10)
+        other: Any = SimpleNamespace(hold_down_ns=7, moves_per_s=10, interfaces=())
         moves.use(other)
         times = moves._mover.device.times
         assert (times.move_every_ns, times.hold_down_ns) == (100_000_000, 7)

@@ -80,6 +80,20 @@ def test_a_queue_without_a_thread_moves_no_established_flow() -> None:
         assert not [each for each in found(other) if "in softirq" in each.what]
 
 
+def test_a_queue_that_borrows_a_thread_needs_nothing() -> None:
+    nic = replace(HARDWARE, settings={"threaded": "0"})
+    lent = replace(nic.queues[3], threaded=True, pid=77, borrowed=True)
+    for each in (nic, replace(nic, queues=(*nic.queues[:3], lent, *nic.queues[4:]))):
+        finding = about("NAPI threads that are borrowed", each)
+        assert (finding.level, finding.advice) == (Level.OK, None)
+        assert finding.what.startswith("queues 0-7 are polled in softirq")
+        assert not [other for other in found(each) if "polled by NAPI threads" in other.what]
+    for changes in ({"borrows": False}, {"manual": frozenset({"threaded"})}):
+        finding = about("polled in softirq: strict order", replace(nic, **changes))
+        assert finding.level is Level.NOTE
+        assert ("napi_threads: never" in finding.what) is ("borrows" in changes)
+
+
 def test_another_node_is_worth_a_note() -> None:
     finding = about("NUMA node 0, queues 4-7 are on another", HARDWARE)
     assert finding.level is Level.NOTE

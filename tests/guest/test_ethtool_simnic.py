@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator
 from contextlib import closing
@@ -188,6 +189,31 @@ def test_a_threaded_napi(bed: Bed) -> None:
         assert Path(f"/proc/irq/{queue.irq}/smp_affinity_list").read_text().strip() == "0"
     threaded.write_text("0")
     assert nic.queues()[1].cpu == 0
+    nic.write_setting("rss", "default")
+
+
+def test_a_borrowed_thread_stays_where_the_interrupt_goes(bed: Bed) -> None:
+    """`queue-cpu` goes on to be the interrupt's, and who moves the queue moves both."""
+    port, nic = bed
+    all_to(nic, 1)
+    nic.set_queue_cpu(1, 0)
+    assert nic.setting("threaded") == "0"
+    nic.write_setting("threaded", "1")
+    for cpu in CPUS:
+        nic.set_queue_cpu(1, cpu)
+        queue = nic.queues()[1]
+        assert (queue.threaded, queue.borrowed, queue.cpu) == (True, True, cpu)
+        assert nic.setting("queue-cpu:1") == str(cpu)
+        assert queue.pid is not None
+        assert os.sched_getaffinity(queue.pid) == {cpu}
+        assert Path(f"/proc/irq/{queue.irq}/smp_affinity_list").read_text().strip() == str(cpu)
+        until(lambda at=cpu: port.cpu() == at, f"packets come on CPU {cpu}")  # type: ignore[misc]
+    nic.write_setting("threaded", "0")
+    queue = nic.queues()[1]
+    assert (queue.threaded, queue.borrowed, queue.cpu) == (False, False, CPUS[-1])
+    Path(f"/sys/class/net/{NAME}/threaded").write_text("1")  # an operator's own
+    assert not nic.queues()[1].borrowed
+    Path(f"/sys/class/net/{NAME}/threaded").write_text("0")
     nic.write_setting("rss", "default")
 
 

@@ -7,6 +7,7 @@
   that is called verified, if the connection was reported before it ended
 - I1 to I4, I6: one hold's rings, one write; quiesced before it, released after the old ring drained
 - I5: a setting that is wanted meanwhile is not turned before the move has ended
+- I8: only a ring with a thread is quiesced, and no borrowed thread is given back meanwhile
 - FailOpen: when nothing can happen any more, nothing is quiesced, and nothing waits (I7)
 """
 
@@ -17,7 +18,7 @@ from collections.abc import Iterator
 from atfnd.model import Action, ActionKind, Actuator
 from atfnd.move.device import NicMoves
 from atfnd.move.event import Wanted
-from atfnd.move.port import Port, Ring
+from atfnd.move.port import Port, Ring, lent
 from atfnd.move.timer import Times
 from atfnd.move.verdict import Mode, Verdict
 from tests.move import births, nic
@@ -26,7 +27,7 @@ from tests.move.daemon import Daemon
 from tests.move.explore import Found, explore
 from tests.move.world import RINGS, A, B, R, Scene, World
 
-__all__ = ["KEY", "PORT", "TIMES", "check", "wanted"]
+__all__ = ["KEY", "LENDS", "PORT", "TIMES", "check", "wanted"]
 
 RING = Ring(
     size=1, rx_usecs=0, gro_flush_timeout_ns=0, busy_poll=False, service_pps=1e9, thread=True
@@ -35,9 +36,13 @@ PORT = Port(
     Actuator.IN_PLACE, asynchronous=False, stages=frozenset(), rings=(RING, RING, RING), write_ns=0,
     holds_max=2,
 )  # fmt: skip
+LENDS = lent(
+    PORT._replace(rings=(RING._replace(loan="threaded"),) * 3), {"threaded"}, threads=False
+)
 TIMES = Times(
     pipe_ns=1, hold_max_ns=2, arm_ns=2, quiet_ns=1, verify_ns=1, late_ns=0, follow_ns=1,
-    hold_down_ns=1, learn_ns=0, move_every_ns=0, burst=1,
+    hold_down_ns=1, learn_ns=0, move_every_ns=0, burst=1, loan_linger_ns=1, loan_max_ns=2,
+    loan_rest_ns=1, loan_refused_ns=1,
 )  # fmt: skip
 
 

@@ -26,6 +26,7 @@ from atfnd.move.event import (
     Wanted,
     Written,
 )
+from atfnd.move.loan import BORROWED
 from atfnd.move.verdict import Mode
 from tests.move import births
 from tests.move.world import RINGS, B, Scene, World, Writing
@@ -47,7 +48,8 @@ class Daemon:
         self._states: list[NicMoves] = []
         self._numbers: dict[NicMoves, int] = {}
         self._steps: dict[tuple[int, type[Event], Event, int], tuple[int, tuple[Command, ...]]] = {}
-        self.first = self._tell(World(self._number(first), scene.route), wanted)
+        world = World(self._number(first), scene.route, threads=not scene.lends)
+        self.first = self._tell(world, wanted)
 
     def device(self, world: World) -> NicMoves | None:
         """The machine of a state of the world."""
@@ -82,6 +84,8 @@ class Daemon:
                 yield f"{RINGS[command.queue]} is released", after
             case Write(action=action) if action == SETTING:
                 yield "a setting is written", self._turned(world)
+            case Write(action=action) if action.setting is not None:
+                yield from self._lend(world, action)
             case Write():
                 yield from self._write(world, command)
             case Ended():
@@ -93,12 +97,31 @@ class Daemon:
 
     def _hold(self, world: World, hold: Hold) -> Steps:
         name = RINGS[hold.queue]
+        if not world.threads:
+            world = world._replace(wrong="I8: a ring without a thread is to be quiesced")
         if world.now < hold.until_ns:
             quiesced = _quiesced(world, hold.queue, hold.until_ns)
             yield f"{name} is quiesced", self._tell(quiesced, QueueHeld(hold.queue, world.now))
         if self._may("refused hold", world) or world.now >= hold.until_ns:
             after = self._tell(_fault(world), HoldLost(hold.queue, "refused"))
             yield f"{name} cannot be quiesced", after
+
+    def _lend(self, world: World, action: Action) -> Steps:
+        """Threads are borrowed, or given back."""
+        on = action.value == BORROWED
+        if not on and any(world.quiesced):
+            world = world._replace(wrong="I8: threads are given back while a ring is quiesced")
+
+        def answer(world: World, code: int) -> World:
+            outcome = Outcome(action, world.now, code, None, "refused")
+            return self._tell(world, Written(outcome, world.now, world.now))
+
+        yield (
+            ("threads poll now" if on else "interrupts poll now"),
+            answer(world._replace(threads=on), 0),
+        )
+        if self._may("refused loan", world):
+            yield "who polls stays as it is", answer(_fault(world), errno.EIO)
 
     def _turned(self, world: World) -> World:
         at = self.device(world)
@@ -192,8 +215,10 @@ class Daemon:
                 yield f"the hold of {RINGS[ring]} dies", _ended_by_itself(_fault(world), ring)
 
     def _tick(self, world: World) -> Steps:
-        """No packet stays in the pipe over a tick, and no reset stays unreported. A hold ends at
-        its deadline by itself."""
+        """No packet stays in the pipe over a tick, and no reset stays unreported. Threads are
+        borrowed within one. A hold ends at its deadline by itself."""
+        if self.scene.lends and any(map(_turns, world.todo)):
+            return
         if world.now < self.scene.ticks and not any(world.pipe) and not world.reset_unreported:
             later = births.later(world, self.scene)
             if later is None:
@@ -210,9 +235,12 @@ class Daemon:
             mail=None, listening=False, via_new=False, reset_unreported=False, cut=frozenset(),
             born=None,
         )  # fmt: skip
-        state, todo = self.device(world), [each for each in world.todo if each != Write(SETTING)]
+        state, todo = self.device(world), [each for each in world.todo if not _turns(each)]
         if state is None or state.live or state.waiting or todo:
             return over._replace(wrong="a move that has ended goes on")
+        asked = any(_turns(each) for each in world.todo)
+        if world.threads and self.scene.lends and not asked and device.due_ns(state) is None:
+            return over._replace(wrong="FailOpen: threads are borrowed for ever")
         return over._replace(machine=0, now=self.scene.ticks, todo=())
 
     def _may(self, fault: str, world: World) -> bool:
@@ -236,6 +264,10 @@ class Daemon:
         listening = world.listening or any(isinstance(c, DrainEvidence) for c in commands)
         todo = tuple(c for c in commands if not isinstance(c, DrainEvidence))
         return world._replace(machine=number, todo=world.todo + todo, listening=listening)
+
+
+def _turns(command: Command) -> bool:
+    return isinstance(command, Write) and command.action.setting is not None
 
 
 def _fault(world: World) -> World:

@@ -100,7 +100,10 @@ def _end(world: World, ring: int, scene: Scene) -> Steps:
 
 
 def _sleep(world: World, ring: int, scene: Scene) -> Steps:
-    """A look at the thread of a ring that somebody listens to finds it asleep, the ring empty."""
+    """A look at the thread of a ring that somebody listens to finds it asleep, the ring empty. A
+    ring that is polled from its interrupt is never seen so."""
+    if not world.threads:
+        return
     if ring not in (A, *scene.path[:-1]) or not _listened(world) or world.quiesced[ring]:
         return
     if not world.ring[ring] and not world.gro[ring] and world.polls[ring] is None:

@@ -10,12 +10,13 @@ from atfnd.model import ActionKind, Actuator
 from atfnd.move.event import Wanted
 from atfnd.move.port import Port, Stage
 from tests.move import births
-from tests.move.check import PORT, wanted
+from tests.move.check import LENDS, PORT, wanted
 from tests.move.world import A, B, Birth, R, Scene
 
 __all__ = [
     "ASYNCHRONOUS",
     "BORN",
+    "BORROWED",
     "CONNECT",
     "GRO",
     "IN_PLACE",
@@ -84,6 +85,10 @@ UNKNOWN_EFFECT = Case(
     CONNECT.scene._replace(name="a connect, and an effect that comes late", late=True),
     CONNECT.wanted, PORT._replace(asynchronous=True),
 )  # fmt: skip
+BORROWED = Case(
+    Scene("threads are borrowed", packets=2, faults=_ALL | {"refused loan"}, ticks=4, lends=True),
+    wanted(), LENDS,
+)  # fmt: skip
 BORN = [
     CONNECT,
     Case(CONNECT.scene._replace(name="a connect, a reset, a crash", faults=_ALL | _SLOW,
@@ -100,6 +105,10 @@ MOVED = [
     THROUGH_RSS,
     THREE_PACKETS,
     SETTING,
+    BORROWED,
+    Case(BORROWED.scene._replace(name="borrowed for two rings", path=(R, B), lost=(R,),
+                                 faults=frozenset({"refused loan"})), wanted(),
+         LENDS._replace(actuator=Actuator.SHORT_GAP)),
     Case(Scene("a first rule", packets=2, faults=_ALL, ticks=4), wanted(ActionKind.INSERT, rss=A)),
     Case(Scene("a deleted rule", packets=2, faults=_ALL, ticks=4),
          wanted(ActionKind.DELETE, rss=B)),

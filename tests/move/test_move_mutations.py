@@ -13,11 +13,21 @@ from atfnd.move import choose, device, evidence, holding, step
 from atfnd.move.command import DrainEvidence, Hold, Write
 from atfnd.move.event import Asleep, EvidenceLost, Polled, Wanted
 from atfnd.move.evidence import Drain
-from atfnd.move.port import Stage
+from atfnd.move.loan import Loan
+from atfnd.move.port import Port, Stage, lent
 from atfnd.move.transition import Moved, Phase, Transition
 from tests.move.check import check
 from tests.move.cpus import check_follow
-from tests.move.scenes import ASYNCHRONOUS, GRO, IN_PLACE, SETTING, THREE_PACKETS, THROUGH_RSS, Case
+from tests.move.scenes import (
+    ASYNCHRONOUS,
+    BORROWED,
+    GRO,
+    IN_PLACE,
+    SETTING,
+    THREE_PACKETS,
+    THROUGH_RSS,
+    Case,
+)
 
 Patch = pytest.MonkeyPatch
 
@@ -131,6 +141,23 @@ def turn_settings_at_once(patch: Patch) -> None:
     patch.setattr(device, "_want", want)
 
 
+def give_back_what_a_hold_needs(patch: Patch) -> None:
+    patch.setattr(device, "_loan_due_ns", lambda known: known.loan.due_ns(known.times))
+
+
+def hold_before_the_thread_is_there(patch: Patch) -> None:
+    real = choose.why_no_hold
+
+    def soon(wanted: Any, port: Port, times: Any) -> str | None:
+        return real(wanted, lent(port, {"threaded"}), times)
+
+    patch.setattr(choose, "why_no_hold", soon)
+
+
+def keep_what_is_borrowed(patch: Patch) -> None:
+    patch.setattr(Loan, "due_ns", lambda loan, times: None)
+
+
 class Mutation(NamedTuple):
     """A change of the code, and the property of the case that must be seen to break."""
 
@@ -158,6 +185,9 @@ MUTATIONS = [
     Mutation(ask_no_driver_when_its_rules_take_effect, ASYNCHRONOUS, "InOrder"),
     Mutation(call_a_broken_hold_proven, IN_PLACE, "Honest"),
     Mutation(turn_settings_at_once, SETTING, "I5"),
+    Mutation(give_back_what_a_hold_needs, BORROWED, "I8"),
+    Mutation(hold_before_the_thread_is_there, BORROWED, "I8"),
+    Mutation(keep_what_is_borrowed, BORROWED, "FailOpen: threads"),
 ]
 
 

@@ -44,6 +44,7 @@ class Scene(NamedTuple):
     ticks: int = 6
     birth: Birth | None = None
     begins: int = 0  # the machine may move nothing before (its token bucket)
+    lends: bool = False  # rings are polled from interrupts, until threads are borrowed
 
 
 class Poll(NamedTuple):
@@ -66,6 +67,7 @@ class World(NamedTuple):
 
     machine: int | None
     route: int
+    threads: bool = True  # rings are polled by threads now
     next: int = 0
     pipe: tuple[Packets, ...] = ((), (), ())
     ring: tuple[Packets, ...] = ((), (), ())

@@ -14,6 +14,7 @@ import pytest
 
 from atfnd.errors import OperatorError
 from atfnd.kernel.interface import Interface
+from atfnd.kernel.netlink.netdev import NetdevFamily
 from atfnd.kernel.system.cpulist import format_cpulist, format_cpumask
 from atfnd.model import Action, ActionKind, Actuator, Match, Queue, Rss
 from atfnd.nic.ethtool.nic import EthtoolNic
@@ -83,6 +84,50 @@ def test_queues_have_their_napis(nic: EthtoolNic, net: Namespace) -> None:
 def make_threaded(net: Namespace) -> None:
     with closing(Interface("v0", net.path)) as interface:
         interface.write("threaded", "1")
+
+
+def switched(nic: EthtoolNic) -> list[bool | None]:
+    return [queue.threaded for queue in nic.queues()]
+
+
+def test_all_napis_get_threads_for_a_while(nic: EthtoolNic) -> None:
+    assert nic.settings()["threaded"] == nic.setting("threaded") == "0"
+    nic.write_setting("threaded", "1")
+    assert switched(nic) == [True] * QUEUES
+    nic.write_setting("threaded", "0")
+    assert switched(nic) == [False] * QUEUES
+    with pytest.raises(KeyError):
+        nic.write_setting("threaded:99", "1")
+    assert nic.setting("threaded:99") is None
+
+
+def test_one_napi_gets_a_thread_where_the_kernel_can(nic: EthtoolNic) -> None:
+    """Whether it can (6.17) is found out by writing what is so already."""
+    assert "threaded:1" not in nic.settings()
+    nic.probe()
+    assert switched(nic) == [False] * QUEUES
+    found = {name for name in nic.settings() if name.startswith("threaded")}
+    each = {f"threaded:{index}" for index in range(QUEUES)}
+    assert found in ({"threaded"}, each)
+    name, alone = ("threaded:1", True) if found == each else ("threaded", False)
+    nic.write_setting(name, "1")
+    assert switched(nic) == [index == 1 or not alone for index in range(QUEUES)]
+    assert nic.settings()[name] == nic.setting("threaded:1") == "1"
+    nic.write_setting(name, "0")
+    assert switched(nic) == [False] * QUEUES
+    assert nic.setting("threaded:1") == "0"
+
+
+def test_where_the_kernel_cannot_the_device_is_switched(
+    nic: EthtoolNic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuses(*_: object, **__: object) -> None:
+        raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
+
+    monkeypatch.setattr(NetdevFamily, "set_threaded", refuses)
+    nic.probe()
+    assert nic.settings()["threaded"] == "0"
+    assert "threaded:0" not in nic.settings()
 
 
 def test_a_napi_thread_is_confined(nic: EthtoolNic, net: Namespace) -> None:
@@ -185,7 +230,8 @@ def test_settings_round_trip(
 
 def test_the_settings_there_are(nic: EthtoolNic) -> None:
     kinds = {name.partition(":")[0] for name in nic.settings()}
-    assert kinds == {"rps-cpus", "rps-flow-cnt", "xps-cpus", "xps-rxqs", "rps-sock-flow-entries"}
+    steering = {"rps-cpus", "rps-flow-cnt", "xps-cpus", "xps-rxqs", "rps-sock-flow-entries"}
+    assert kinds == steering | {"threaded"}
     for name in ("rss", "priv:x", "queue-cpu:99", "rps-cpus:99", "rps-cpus:", "nonsense"):
         with pytest.raises(KeyError):
             nic.write_setting(name, "0")

@@ -28,7 +28,14 @@ from atfnd.policy.file.load import check, load
 from atfnd.policy.file.problem import Mistake, PolicyError
 from atfnd.policy.file.schema import network, port_range
 from atfnd.policy.file.units import MAX
-from atfnd.policy.match.match import Matcher, armed, filter_budget, interface_rule, qualify
+from atfnd.policy.match.match import (
+    Matcher,
+    armed,
+    filter_budget,
+    interface_rule,
+    may_borrow,
+    qualify,
+)
 
 EXAMPLES = sorted(Path(__file__).parents[2].glob("policies/*.yaml"))
 MS = 10**6
@@ -73,6 +80,7 @@ interfaces:
   - match: {name: "lab:* | sim?"}
     armed: true
     filters: {max: 5, reserve: 2}
+    napi_threads: never
 flows:
   - name: one
     match:
@@ -93,7 +101,7 @@ flows:
     file = tmp_path / "atfnd.yaml"
     assert policy.flows[1] == FlowRule(
         name="one",
-        source=f"{file}:13",
+        source=f"{file}:14",
         protocols=frozenset({Protocol.TCP, Protocol.SCTP}),
         ports=((22, 22), (8000, 8010)),
         local=(Network(4, bytes([10, 0, 0, 0]), 8),),
@@ -123,6 +131,8 @@ flows:
     assert not armed(policy, "eth0")
     assert [filter_budget(policy.interfaces, "lab:a", n) for n in (None, 100, 6, 1)] == [5, 5, 4, 0]
     assert filter_budget(policy.interfaces, "eth0", None) is None
+    assert may_borrow(policy.interfaces, "eth0")
+    assert not may_borrow(policy.interfaces, "lab:a")
 
 
 def test_built_in_watches_all_and_leaves_the_ways_in(

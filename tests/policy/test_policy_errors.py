@@ -136,6 +136,11 @@ BAD = [
     # interfaces and daemon
     (IFACE + "armed: yes", "4:12: expected true or false, got `yes`", "did you mean true?"),
     (IFACE + 'armed: "true"', '4:12: expected true or false, got `"true"`', None),
+    (
+        IFACE + "napi_threads: always",
+        "4:19: expected borrow or never, got `always`",
+        None,
+    ),
     (IFACE + "armed: 1", "4:12: expected true or false, got `1`", None),
     (IFACE + "filters: {max: 010}", "4:20: expected a number, got `010`", "did you mean 10?"),
     (IFACE + 'filters: {max: "10"}', '4:20: expected a number, got `"10"`', "did you mean 10?"),

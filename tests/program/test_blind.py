@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -18,6 +19,7 @@ from atfnd.move.verdict import Mode
 from atfnd.observe.nics.watch import NicWatch
 from atfnd.program import blind_actuator
 from atfnd.program.blind_actuator import BlindActuator
+from atfnd.program.journals.undo_journal import UndoJournal
 from tests.move.test_move_mover import LIKELY
 from tests.values import NIC, RULE, key
 
@@ -42,8 +44,9 @@ class Refused(BlindActuator):
 
 @pytest.mark.parametrize("mode", [Mode.STRICT, Mode.IMMEDIATE])
 def test_moves_go_on_without_it_and_it_is_said_once(
-    monkeypatch: pytest.MonkeyPatch, mode: Mode
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: Mode
 ) -> None:
+    undo_journal = UndoJournal(tmp_path / "originals.journal")
     written: list[Action] = []
     reported: list[str] = []
     monkeypatch.setattr(moving, "NicActuator", Refused)
@@ -56,14 +59,13 @@ def test_moves_go_on_without_it_and_it_is_said_once(
     monkeypatch.setattr(blind_actuator, "apply", apply)
 
     async def moved() -> list[Outcome | Ended]:
-        watch = cast(
-            NicWatch, SimpleNamespace(facts=NIC, nic=SimpleNamespace(interface=None, rule=None))
-        )
+        nic = SimpleNamespace(name=NIC.name, interface=None, rule=None)
+        watch = cast(NicWatch, SimpleNamespace(facts=NIC, nic=nic))
         watch.lives = 0
-        policy = SimpleNamespace(hold_down_ns=0, moves_per_s=1000, flows=(RULE,))
+        policy = SimpleNamespace(hold_down_ns=0, moves_per_s=1000, interfaces=(), flows=(RULE,))
         nothing: Any = None
         made = moving.Moving(
-            watch, nothing, nothing, lambda _: None, lambda _: None,
+            watch, nothing, undo_journal, lambda _: None, lambda _: None,
             cast(Policy, policy), reported.append,
         )  # fmt: skip
         said: list[Outcome | Ended] = []
@@ -74,6 +76,7 @@ def test_moves_go_on_without_it_and_it_is_said_once(
         return said
 
     said = asyncio.run(moved())
+    undo_journal.close()
     assert reported == [EXCLUSIVE]
     moves = [key(0), key(1), key(2)]
     assert [action.key for action in written] == (moves if mode is Mode.IMMEDIATE else [])

@@ -3,11 +3,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
-from atfnd.model import Flow, FlowKey, FlowState, Match, NicView, Protocol
+from atfnd.model import Flow, FlowKey, FlowState, Match, NicView, Protocol, Queue
 from atfnd.serve.explain.explain import Explanation, explain, explain_absent
 from tests.published import flow, key, lab, rule, topology
 
@@ -95,6 +97,27 @@ def test_a_queue_with_an_interrupt_is_moved_by_its_interrupt() -> None:
     assert "Queue 3 is polled by NAPI 8196 after interrupt 45, not confined to one CPU." in (
         answer.chain
     )
+
+
+def test_what_holds_a_queue_with_an_interrupt() -> None:
+    nic = replace(lab(OURS), settings={"threaded": "0"})
+    softirq = replace(nic.queues[3], irq=45, threaded=False, pid=None)
+
+    def chain(queue: Queue, **changes: Any) -> Sequence[str]:
+        shown = replace(nic, queues=(*nic.queues[:3], queue), **changes)
+        return explained(flow(40_000), shown).chain
+
+    holds = "What holds it while flows move in order: "
+    assert not [link for link in chain(nic.queues[3]) if holds in link]
+    assert f"{holds}a borrowed NAPI thread." in chain(softirq)
+    lent = replace(softirq, threaded=True, pid=77, borrowed=True)
+    assert f"{holds}a borrowed NAPI thread." in chain(lent)
+    polled = "Queue 3 is polled by NAPI 8196 after interrupt 45 in kernel thread 77, "
+    assert f"{polled}borrowed for moves, on CPU 3." in chain(lent)
+    [why] = [link for link in chain(softirq, borrows=False) if holds in link]
+    assert "napi_threads: never" in why
+    [why] = [link for link in chain(softirq, manual=frozenset({"threaded"})) if holds in link]
+    assert "another program" in why
 
 
 def test_observed_says_how_to_arm() -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Set
 from contextlib import ExitStack, contextmanager
 from types import SimpleNamespace
 from typing import Any
@@ -301,6 +301,12 @@ class _Log:
 
 
 def _read_port(
-    view: object, interface: WorldInterface, write_ns: int | None, service_pps: object = None
+    view: object,
+    interface: WorldInterface,
+    write_ns: int | None,
+    *,
+    borrow: bool,
+    manual: Set[str],
+    service_pps: object = None,
 ) -> Port:
-    return interface.nic.port(write_ns)
+    return interface.nic.port(write_ns, borrow=borrow, manual=manual)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import errno
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 from dataclasses import replace
 from typing import NamedTuple, cast
 
@@ -31,7 +31,7 @@ from atfnd.model import (
     Rss,
 )
 from atfnd.model.toeplitz import MICROSOFT_KEY, rss_entry
-from atfnd.move.port import Port, Stage
+from atfnd.move.port import NO_THREAD, Port, Stage
 from atfnd.move.port import Ring as RingFacts
 from atfnd.nic import Claims
 from atfnd.nic.driver_table import driver_of
@@ -46,6 +46,7 @@ __all__ = ["WorldInterface", "WorldNic"]
 
 DEFAULT = "default"
 ENTRIES = 32  # of the indirection table
+THREADED = "threaded"  # of the device
 SETTING_NS = 5_000
 IRQ_OF = 1000  # interrupt numbers from here on
 
@@ -77,7 +78,9 @@ class WorldNic:
         slots: int = 64,
         ring_size: int = 256,
         threaded: bool = True,
+        lends: bool = False,
     ) -> None:
+        """`lends`: queues that are polled from interrupts may have threads for a while."""
         self.world, self.name, self.ifindex, self.cpus = world, name, ifindex, cpus
         self.offline: frozenset[int] = frozenset()  # CPUs
         self.address = b"\x0a\0\0" + bytes([ifindex % 256])
@@ -107,6 +110,9 @@ class WorldNic:
             self.values |= {f"rps-flow-cnt:{index}": "0", f"xps-cpus:{index}": ""}
         if self.driver.atr_flag is not None:
             self.values[f"priv:{self.driver.atr_flag}"] = "on"
+        self.lends = lends and not threaded
+        if self.lends:
+            self.values[THREADED] = "0"
         self.untouched = dict(self.values)
         self.values["rss"] = self.untouched["rss"] = DEFAULT
         self._come_up()
@@ -159,8 +165,9 @@ class WorldNic:
             ring.napi_id,
             irq,
             ring.cpu,
-            self.threaded,
-            ring.pid if self.threaded else None,
+            ring.threaded,
+            ring.pid if ring.threaded else None,
+            borrowed=ring.threaded and not self.threaded,
         )
 
     def _irq(self, ring: Ring) -> int:
@@ -238,7 +245,9 @@ class WorldNic:
 
     # ---- what the moves have to know of it
 
-    def port(self, write_ns: int | None) -> Port:
+    def port(
+        self, write_ns: int | None, *, borrow: bool = False, manual: Set[str] = frozenset()
+    ) -> Port:
         """As `observe.nics.move_port.read_port` would read it."""
         known = True
         try:
@@ -248,12 +257,13 @@ class WorldNic:
                 raise
             known = False
         caps = self.caps()
+        lends = borrow and self.lends and THREADED not in manual
         rings = tuple(
             RingFacts(
                 self._ring_size, 0, 0 if known else None, False if known else None, 1e6,
-                self.threaded, 0 if self.threaded else 10_000,
-                None if self.threaded and ring.cpu is not None else "it has no NAPI thread",
-                ring.cpu,
+                ring.threaded, 0 if self.threaded else 10_000,
+                None if ring.threaded and ring.cpu is not None else NO_THREAD,
+                ring.cpu, THREADED if lends and ring.cpu is not None else None,
             )
             for ring in self.rings
         )  # fmt: skip
@@ -422,6 +432,9 @@ class WorldNic:
             if not cpus - self.offline or max(cpus) >= self.cpus:
                 raise refused(errno.EINVAL)
             value = format_cpulist(cpus)
+        if name == THREADED:
+            for ring in self.rings:
+                ring.threaded = value == "1"
         if name == "rss":
             table = tuple(each % len(self.rings) for each in range(ENTRIES))
             if value != DEFAULT:

@@ -56,11 +56,12 @@ from atfnd.move.choose import choose
 from atfnd.move.event import Wanted
 from atfnd.move.transition import Phase
 from atfnd.nic import Nic
-from atfnd.program import balance, filter, setting, undo
+from atfnd.program import balance, filter, setting, thread_loan, undo
 from atfnd.program.journals import record_file
 from atfnd.program.journals.filter_journal import FilterJournal, NicClaims
 from atfnd.program.journals.record_file import Unrecorded
 from atfnd.program.journals.undo_journal import UndoJournal
+from atfnd.program.setting import Undone
 from tests.simulation import schedule
 from tests.simulation.run import Failure, run
 from tests.simulation.schedule import plan, whole
@@ -72,6 +73,10 @@ SEEDS = 400
 
 def _nothing(*_: object, **__: object) -> None:
     return None
+
+
+def _not_at_all(*_: object) -> list[Undone]:
+    return []
 
 
 def _whatever_is_there(
@@ -293,6 +298,8 @@ WHOLE: dict[str, Fault] = {
     "a probe's claim of an earlier run is released": partial(
         _object, NicClaims, "release", lambda self, match: self._journal.release(self._nic, match)
     ),
+    "threads that an earlier run borrowed stay": partial(_object, Executor, "end_loans", _nothing),
+    "borrowed threads are not given back": partial(_object, thread_loan, "end", _not_at_all),
     "no action is outlived by its reason": partial(
         _object, Engine, "outlived", lambda self, action, now_ns: None
     ),
@@ -437,6 +444,8 @@ FOUND_BY = {
     "a NIC that is taken up has every NIC's flows placed": 117,
     "an owner's flows are placed on the NIC of its queue": 57,
     "a thread's flows are placed on the NIC of the one reported": 257,
+    "threads that an earlier run borrowed stay": 242,
+    "borrowed threads are not given back": 10,
     "no action is outlived by its reason": 18,
     "a probe's claim of an earlier run is released": 69,
     "a setting that another program moved is written again": 9,

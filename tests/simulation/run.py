@@ -115,7 +115,7 @@ class Run:
     def _nic(self, name: str, ifindex: int, driver: str) -> WorldNic:
         return WorldNic(
             self.world, name, ifindex, driver, CPUS, slots=self.plan.slots,
-            threaded=self.plan.threaded,
+            threaded=self.plan.threaded, lends=self.plan.lends,
         )  # fmt: skip
 
     def _socket(self, number: int) -> Socket:
@@ -706,7 +706,10 @@ class Run:
     def _setting(
         self, nic: WorldNic, which: int, index: int, value: int, *, ours: bool
     ) -> tuple[str, str]:
-        """A setting and a value for it; what atfnd writes nobody else does."""
+        """A setting and a value for it; what atfnd writes nobody else does, except that threads
+        are switched off."""
+        if nic.lends and not ours and value % 3 == 0:
+            return "threaded", "0"
         kind, at = SETTINGS[which % len(SETTINGS)], index % len(nic.rings)
         if kind == "rss":
             first = value % 2 if ours else 2 + value % 2
@@ -904,6 +907,9 @@ class Run:
             world.broken("rest", f"{more} writes after 20 quiet seconds")
         if not self.daemon.alive:
             return
+        for nic in self.nics:
+            if nic.table.present and nic.lends and nic.values["threaded"] == "1":
+                world.broken("leak", f"{nic.name} still has the threads that were borrowed")
         if left := idle & self.service.threads():
             world.broken("leak", f"threads {left} are remembered, and use no flow")
         self._nothing_to_come()
@@ -957,7 +963,7 @@ class Run:
         room &= (
             not by_filters or no_filter(view, flow.key) is None
         )  # a write of its probe was refused
-        held = nic.threaded and not nic.driver.asynchronous
+        held = (nic.threaded or self._lends(nic)) and not nic.driver.asynchronous
         gap = order is not Mode.STRICT and flow.interval_ns >= GAP_NS
         gap &= Mechanism.GAP not in self.service.demoted(nic.name, flow.key)
         held &= not self._passes_through_its_cpu(socket) and not self._handed_on(nic)
@@ -965,6 +971,10 @@ class Run:
         way &= by_filters or self._alone_in_its_entry(socket)
         paid = all(each.pays_ns(socket) < self.world.now_ns for each in self.machine.observers)
         return here and room and not theirs and way and paid
+
+    def _lends(self, nic: WorldNic) -> bool:
+        """Its queues may borrow threads, unless another program has changed who polls."""
+        return nic.lends and "threaded" not in self.daemon.undo_journal.manual(nic.name)
 
     def _wanted(self, socket: Socket) -> frozenset[int]:
         """The CPUs on which its packets may arrive, by the policy that is in force."""

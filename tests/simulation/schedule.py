@@ -61,8 +61,14 @@ class Plan(NamedTuple):
     excludes: bool = False  # its policy keeps applications off CPUs, and control groups are used
     wanders: bool = True  # some threads of a whole run wake on another CPU by themselves
 
+    @property
+    def lends(self) -> bool:
+        """A queue that is polled from its interrupt may borrow a thread."""
+        return self.whole and not self.threaded and self.seed // 20 % 4 != 3
+
     def __str__(self) -> str:
         how = "polled by threads" if self.threaded else "polled from interrupts"
+        how += ", and may borrow threads" if self.lends else ""
         nics = ", ".join(self.drivers)
         head = f"seed {self.seed}: {nics}, {self.slots} slots, {self.flows} flows, {how}"
         return "\n".join([head, *map(str, self.steps)])

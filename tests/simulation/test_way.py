@@ -36,8 +36,8 @@ ASKED = {
     "daemon -> engine": {"outlived", "steering", "add", "take", "decision_every_ns"},  # `Turns`
     "daemon -> nic": {"interface"},
     "daemon -> observe": {"nic_of", "tunnel_of", "facts", "poll_interval_s"},
-    "daemon -> policy": {"groups"},
-    "daemon -> program": {"start", "fileno", "trial", "write_ns"},
+    "daemon -> policy": {"groups", "may_borrow"},
+    "daemon -> program": {"start", "fileno", "trial", "write_ns", "manual", "lends"},
     "engine -> move": {"in_order", "origins"},
     "move -> program": {"now_ns", "watch", "hold", "in_force"},
     "nic -> kernel": {"filter", "locations", "delete"},

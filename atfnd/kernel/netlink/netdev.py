@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """NAPI instances and receive queues of a network device: what else uses them, what they counted.
 
-Reads the generic netlink family netdev: napi-get, queue-get (6.8), qstats-get (6.9)
+Reads the generic netlink family netdev: napi-get, queue-get (6.8), qstats-get (6.9); writes
+napi-set (6.13; `threaded` of one NAPI 6.17)
 (Documentation/netlink/specs/netdev.yaml; net/core/netdev-genl.c). Some drivers link queues to NAPIs
 (netif_queue_set_napi), others do not; the kernel says nothing of a device that is down. pyroute2
 has no such family, and takes 38 times as long to look one up (1.3 ms for 0.036).
@@ -20,6 +21,7 @@ from atfnd.kernel.netlink.requests import DUMP, GenericFamily, attribute, number
 __all__ = ["NetdevFamily", "QueueCounters", "ReceiveQueue"]
 
 NETDEV_CMD_QUEUE_GET, NETDEV_CMD_NAPI_GET, NETDEV_CMD_QSTATS_GET = 10, 11, 12
+NETDEV_CMD_NAPI_SET = 14
 NAPI_IFINDEX, NAPI_ID, NAPI_IRQ, NAPI_PID = 1, 2, 3, 4
 NAPI_GRO_FLUSH_TIMEOUT, NAPI_THREADED = 6, 8
 QUEUE_ID, QUEUE_IFINDEX, QUEUE_TYPE, QUEUE_NAPI_ID = 1, 2, 3, 4
@@ -59,6 +61,14 @@ class NetdevFamily:
         (`napi_threads.polled` knows more); none while it is down. None: a kernel before 6.8."""
         found = self._dump(NETDEV_CMD_NAPI_GET, attribute(NAPI_IFINDEX, _index.pack(ifindex)))
         return None if found is None else sorted(map(_napi, found))
+
+    def set_threaded(self, napi_id: int, *, threaded: bool) -> None:
+        """Have one NAPI polled by a thread of its own, or no more. Taking the thread away waits
+        until it has emptied its ring once (napi_stop_kthread(), net/core/dev.c). OSError: a kernel
+        that cannot (EINVAL, EOPNOTSUPP), ENOENT (no such NAPI)."""
+        request = attribute(NAPI_ID, _index.pack(napi_id))
+        request += attribute(NAPI_THREADED, _index.pack(threaded))
+        self._family.request(NETDEV_CMD_NAPI_SET, request)
 
     def receive_queues(self, ifindex: int) -> list[ReceiveQueue] | None:
         """In index order; empty while the device is down; None: a kernel before 6.8."""

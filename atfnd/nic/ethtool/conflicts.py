@@ -97,7 +97,8 @@ def _queues(name: str, queues: tuple[Queue, ...], device: Device) -> Iterator[Co
         more = device.channels_max is not None and device.channels_max > 1
         advice = f"ethtool -L {name} combined {device.channels_max}" if more else "it has no more"
         yield Conflict("packets have one receive queue to come in by", advice, blocks=False)
-    irqs = [queue.irq for queue in queues if queue.irq is not None and not queue.threaded]
+    moved = [queue for queue in queues if queue.borrowed or not queue.threaded]
+    irqs = [queue.irq for queue in moved if queue.irq is not None]
     fixed = [irq for irq in irqs if not movable(irq)]
     if fixed:
         what = f"the kernel manages the affinity of interrupt {format_cpulist(fixed)}"

@@ -38,6 +38,7 @@ from atfnd.nic import Claims
 from atfnd.nic.driver_table import driver_of
 from atfnd.nic.ethtool.conflicts import found_conflicts, stacked
 from atfnd.nic.ethtool.filters import EthtoolNtuple
+from atfnd.nic.ethtool.napi_switches import NapiSwitches
 from atfnd.nic.ethtool.probe import expected, probed
 from atfnd.nic.ethtool.queues import Queues, confine
 from atfnd.nic.ethtool.settings import DEFAULT, EthtoolSettings
@@ -73,8 +74,9 @@ class EthtoolNic:
             self._driver_stats = DriverStats(self.interface)
             self._queues = Queues(self.interface, self._netdev)
             undo.callback(self._queues.close)
+            self._napis = NapiSwitches(self.interface, self._netdev, self._queues)
             self._settings = EthtoolSettings(
-                self.interface, self._ethtool, self._queues, self._rings
+                self.interface, self._ethtool, self._queues, self._rings, self._napis
             )
             self._probed: Caps | None = None
             self._refuses_rss = self._refuses_cpu = False
@@ -96,15 +98,17 @@ class EthtoolNic:
         )
 
     def probe(self, claims: Claims | None = None) -> Caps:
-        """Filters as `ethtool_probe` finds; RSS table and queue CPUs by writing the present value.
-        A table that is not the driver's default is left alone: written, it would count as a user's
-        choice, which blocks fewer channels (netif_is_rxfh_configured)."""
+        """Filters as `ethtool_probe` finds; RSS table, queue CPUs and threads of single NAPIs by
+        writing the present value. A table that is not the driver's default is left alone: written,
+        it would count as a user's choice, which blocks fewer channels
+        (netif_is_rxfh_configured)."""
         found = probed(self._here(), claims)
         self._probed = found  # also what could not be proven now, and why
         self._refuses_rss = self._refuses_cpu = False
         if self._settings.one("rss") == DEFAULT:
             self._refuses_rss = self._refuses("rss")
         self._refuses_cpu = self._refuses("queue-cpu:0")
+        self._napis.probe()
         return replace(self.caps(), probed=found.probed, why=found.why)
 
     def _refuses(self, setting: str) -> bool:

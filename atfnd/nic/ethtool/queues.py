@@ -15,6 +15,7 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Iterable
+from dataclasses import replace
 
 from atfnd.kernel.interface import Interface
 from atfnd.kernel.interrupts.irq import Affinities, actions, device_irqs, set_affinity
@@ -24,16 +25,20 @@ from atfnd.kernel.interrupts.napi_threads import polled
 from atfnd.kernel.interrupts.packet_steering import receive_queues
 from atfnd.kernel.netlink.netdev import NetdevFamily, ReceiveQueue
 from atfnd.model import Queue
+from atfnd.model.nic import thread_switches
 
 __all__ = ["Queues", "confine", "napi_by_order"]
 
 
 class Queues:
-    """Those of one interface. `netdev` None: a kernel before 6.3."""
+    """Those of one interface. `netdev` None: a kernel before 6.3. `borrowed`: the switches
+    (napi_switches.py) of queues whose NAPI thread we have borrowed. Such a queue is still where its
+    interrupt goes: its thread is kept on that CPU."""
 
     def __init__(self, interface: Interface, netdev: NetdevFamily | None) -> None:
         self._interface = interface
         self._netdev = netdev
+        self.borrowed: set[str] = set()
         self._affinities = Affinities()
         self._named: tuple[object, list[QueueIrq]] = (None, [])
 
@@ -56,12 +61,15 @@ class Queues:
             named = self._irqs_by_name(count, self._interface.up(), tuple(by_id))
             linked = linked or napi_by_order(napis, named, count)
             irqs = _by_queue([irq for irq in named if irq.receives], count) | irqs
+        for index, napi in linked.items():
+            if napi.pid is None:  # given back, by us or by another program
+                self.borrowed.difference_update(thread_switches(index))
         self._affinities.keep(irqs.values())
         return tuple(self._queue(i, linked.get(i), irqs.get(i)) for i in range(count))
 
     def cpus(self, queue: Queue) -> frozenset[int] | None:
         """CPUs the queue may be delivered on; None where that is not known."""
-        if queue.pid is None:
+        if queue.pid is None or queue.borrowed:
             return None if queue.irq is None else self._affinities.cpus(queue.irq)
         try:
             return thread_cpus(queue.pid)
@@ -71,15 +79,18 @@ class Queues:
     def _queue(self, index: int, napi: Napi | None, irq: int | None) -> Queue:
         queue = Queue(index, None, irq, None, None, None)
         if napi is not None:
-            queue = Queue(index, napi.id, irq, None, napi.threaded, napi.pid)
-        if queue.pid is None:
+            borrowed = None not in (irq, napi.pid) and not self.borrowed.isdisjoint(
+                thread_switches(index)
+            )
+            queue = Queue(index, napi.id, irq, None, napi.threaded, napi.pid, borrowed)
+        if queue.pid is None or queue.borrowed:
             cpu = None if irq is None else self._affinities.delivered_on(irq)
         else:
             cpus = self.cpus(queue)
             if cpus is None:
                 return Queue(index, None, None, None, None, None)
             cpu = next(iter(cpus)) if len(cpus) == 1 else None
-        return Queue(index, queue.napi_id, irq, cpu, queue.threaded, queue.pid)
+        return replace(queue, cpu=cpu)
 
     def _irqs_by_name(self, *state: object) -> list[QueueIrq]:
         """Interrupts of the interface's queues by their names; none without hardware behind it.
@@ -117,15 +128,15 @@ def napi_by_order(napis: list[Napi], named: list[QueueIrq], count: int) -> dict[
 
 def confine(queue: Queue, cpus: Iterable[int]) -> None:
     """Have a queue delivered on these CPUs. For a threaded NAPI the thread is moved, not the
-    interrupt, which only wakes it: one value to journal and to put back. The thread's scheduling
-    class stays.
+    interrupt, which only wakes it: one value to journal and to put back. A borrowed thread goes
+    where the interrupt goes. The thread's scheduling class stays.
 
     OSError: as `irq.set_affinity`; EINVAL, no such CPU online; EOPNOTSUPP, the queue has neither
     thread nor interrupt; ESRCH, the thread is gone.
     """
     if queue.pid is not None:
         os.sched_setaffinity(queue.pid, cpus)
-    elif queue.irq is not None:
+    if queue.irq is not None and (queue.pid is None or queue.borrowed):
         set_affinity(queue.irq, cpus)
-    else:
+    elif queue.pid is None:
         raise OSError(errno.EOPNOTSUPP, f"queue {queue.index} has no interrupt and no NAPI thread")

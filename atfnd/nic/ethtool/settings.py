@@ -10,6 +10,7 @@ from atfnd.kernel.ethtool.device import EthtoolFamily
 from atfnd.kernel.interface import Interface
 from atfnd.kernel.interrupts.packet_steering import read_one, read_steering, write_steering
 from atfnd.kernel.system.cpulist import format_cpulist, parse_cpulist
+from atfnd.nic.ethtool.napi_switches import NapiSwitches
 from atfnd.nic.ethtool.queues import Queues, confine
 
 __all__ = ["DEFAULT", "EthtoolSettings"]
@@ -27,10 +28,12 @@ class EthtoolSettings:
         ethtool: EthtoolFamily,
         queues: Queues,
         rings: Callable[[], int],
+        napis: NapiSwitches,
     ) -> None:
         self._interface = interface
         self._ethtool = ethtool
         self._queues = queues
+        self._napis = napis
         self._rings = rings  # how many queues the driver's own RSS table is spread over
 
     def read(self) -> Mapping[str, str]:
@@ -41,13 +44,15 @@ class EthtoolSettings:
             found["rss"] = table
         flags = self._ethtool.private_flags(self._interface.ifindex)
         found |= {f"priv:{name}": "on" if on else "off" for name, on in flags.items()}
-        return found | read_steering(self._interface)
+        return found | read_steering(self._interface) | dict(self._napis.read())
 
     def one(self, name: str) -> str | None:
         """One of `read`, at the price of one; None when there is none of this name."""
         kind, _, rest = name.partition(":")
         if name == "rss":
             return self._table_text()
+        if kind == "threaded":
+            return self._napis.one(name)
         if kind == "queue-cpu":
             queue = next((q for q in self._queues.read() if str(q.index) == rest), None)
             cpus = None if queue is None else self._queues.cpus(queue)
@@ -66,6 +71,8 @@ class EthtoolSettings:
         kind, _, rest = name.partition(":")
         if name == "rss":
             self._write_table(value)
+        elif kind == "threaded":
+            self._napis.write(name, value)
         elif kind == "priv":
             self._write_flag(rest, value)
         elif kind == "queue-cpu":

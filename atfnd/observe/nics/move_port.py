@@ -21,14 +21,15 @@ figure (move/timer.py); `strict` does not need it.
 from __future__ import annotations
 
 import errno
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from pathlib import Path
 
 from atfnd.kernel.interface import Interface
 from atfnd.kernel.interrupts.packet_steering import FLOW_ENTRIES, read_steering
 from atfnd.kernel.netlink.rtnl import link_by
 from atfnd.model import Device, NicFacts, Queue
-from atfnd.move.port import Port, Ring, Stage
+from atfnd.model.nic import thread_switch
+from atfnd.move.port import NO_THREAD, Port, Ring, Stage
 from atfnd.observe.sockets.transit import HOLDS
 
 __all__ = ["read_port"]
@@ -55,11 +56,14 @@ def read_port(
     write_ns: int | None,
     proc: Path = Path("/proc"),
     service_pps: Mapping[int, float] | None = None,
+    borrow: bool = True,
+    manual: Set[str] = frozenset(),
 ) -> Port:
     """`interface` is the NIC's own: to open its sysfs anew waits for RCU when it is closed (umount,
     namespace_unlock()), for seconds on a busy machine. `write_ns`: what a rule write takes;
-    `service_pps`: how fast queues are polled, by number. What the kernel refuses to tell now is
-    None, which puts off what depends on it. OSError(ENODEV): the interface is gone."""
+    `service_pps`: how fast queues are polled, by number. `borrow`: NAPI threads may be borrowed,
+    except by settings that are `manual`. What the kernel refuses to tell now is None, which puts
+    off what depends on it. OSError(ENODEV): the interface is gone."""
     interface.name()  # ENODEV: no file of it is there either, and none would say so
     gro_ns, busy_poll, stages = dict[int, int](), None, None
     try:
@@ -81,10 +85,12 @@ def read_port(
                 service_pps=(service_pps or {}).get(queue.index),
                 thread=queue.threaded,
                 irq_ns=0 if queue.irq is None else IRQ_NS,
-                no_hold=_no_hold(queue),
+                no_hold=_no_hold(queue, why_no_loan),
                 cpu=queue.cpu,
+                loan=loan,
             )
             for queue in nic.queues
+            for loan, why_no_loan in [thread_switch(queue, nic.settings, manual, allowed=borrow)]
         ),
         write_ns=write_ns,
         holds_max=HOLDS,
@@ -146,12 +152,12 @@ def _rx_usecs(device: Device) -> int | None:
     return device.rx_usecs
 
 
-def _no_hold(queue: Queue) -> str | None:
+def _no_hold(queue: Queue, why_no_loan: str) -> str | None:
     """What `program.quiesce` would refuse."""
     if queue.threaded is None:
         return "whether it has a NAPI thread is not known"
     if not queue.threaded or queue.pid is None:
-        return "it has no NAPI thread"
+        return why_no_loan or NO_THREAD
     if queue.cpu is None:
         return "its NAPI thread may run on several CPUs"
     return None

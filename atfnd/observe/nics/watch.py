@@ -168,6 +168,14 @@ class NicWatch:
         if self.nic.netns is None and self.name_now() != self.facts.name:
             raise OSError(errno.ENODEV, os.strerror(errno.ENODEV), self.facts.name)
 
+    def threads_changed(self) -> None:
+        """Read the queues again after NAPI threads were borrowed or given back, which is no
+        news."""
+        heeded = self._heeded == (self.facts.up, self.facts.queues)
+        self.refresh()
+        if heeded:
+            self._heeded = self.facts.up, self.facts.queues
+
     def inspect(self) -> None:
         """Read what `refresh` does not: capabilities, settings, conflicts."""
         device = self.nic.device()

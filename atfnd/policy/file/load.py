@@ -271,4 +271,5 @@ def _interface_rule(rule: InterfaceEntry, source: str) -> InterfaceRule:
         armed=rule.armed,
         filters_max=rule.filters.max,
         filters_reserve=rule.filters.reserve,
+        napi_threads=rule.napi_threads,
     )

@@ -407,6 +407,9 @@ class InterfaceEntry(Entry):
         FiltersEntry()
     )
     """The share of its filters that atfnd may use."""
+    napi_threads: Literal["borrow", "never"] = "borrow"
+    """Whether its queues may be polled by NAPI threads while flows of theirs are moved in order:
+    atfnd switches `threaded` on and off again, for single queues where the kernel can."""
 
 
 class TableEntry(Entry):

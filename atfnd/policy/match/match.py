@@ -203,6 +203,12 @@ def filter_budget(rules: Iterable[InterfaceRule], ifname: str, slots: int | None
     return min(bounds, default=None)
 
 
+def may_borrow(rules: Iterable[InterfaceRule], ifname: str) -> bool:
+    """Its queues may have NAPI threads for moves."""
+    rule = interface_rule(rules, ifname)
+    return rule is None or rule.napi_threads == "borrow"
+
+
 def _asked(rule: FlowRule, of: Conditions) -> list[Condition]:
     """Only the conditions that the rule has."""
     return [of[key](asked) for key in of if (asked := getattr(rule, key)) is not None]

@@ -178,6 +178,7 @@ def queue_views(nic: NicView) -> Iterator[View]:
             "irq": queue.irq,
             "threaded": queue.threaded,
             "pid": queue.pid,
+            "held_by": nic.held_by(queue),
             "cpu": queue.cpu,
             "owner": nic.owners.get(queue.index),
             "allowed_cpus": nic.settings.get(f"queue-cpu:{queue.index}"),

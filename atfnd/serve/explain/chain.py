@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from atfnd.model import Filter, Flow, NicView, Queue, Topology
+from atfnd.model import Filter, Flow, NicView, Queue, SteeringMethod, Topology
 from atfnd.serve.api.views import filter_text
 from atfnd.serve.explain.classify import unread
 
@@ -47,6 +47,8 @@ def nic_links(nic: NicView, held: Filter | None, rss_queue: int | None) -> list[
         return [f"{nic.name}: no filter catches it; RSS chooses a queue for each remote."]
     shown = f"{nic.name} shows no such queue." if queue is None else _queue_link(nic, queue)
     links = [link, shown]
+    if queue is not None and nic.method is SteeringMethod.FILTERS:
+        links += _held_link(nic, queue)
     if others := unread(nic.filters, held):
         first = f"{others[0].location} ({filter_text(others[0])})"
         links.append(
@@ -66,12 +68,20 @@ def _queue_link(nic: NicView, queue: Queue) -> str:
     if queue.irq is not None:
         napi += f" after interrupt {queue.irq}"
     if queue.threaded and queue.pid is not None:
-        napi += f" in kernel thread {queue.pid}"
+        borrowed = ", borrowed for moves" if queue.borrowed else ""
+        napi += f" in kernel thread {queue.pid}{borrowed}"
     where = "not confined to one CPU" if queue.cpu is None else f"on CPU {queue.cpu}"
     allowed = nic.settings.get(f"queue-cpu:{queue.index}")
     if allowed and allowed != str(queue.cpu):
         where += f" (it may go to CPUs {allowed})"
     return f"Queue {queue.index} is polled by {napi}, {where}."
+
+
+def _held_link(nic: NicView, queue: Queue) -> list[str]:
+    """Of a queue that no thread polls for good."""
+    if queue.threaded is None or (queue.threaded and not queue.borrowed):
+        return []
+    return [f"What holds it while flows move in order: {nic.held_by(queue)}."]
 
 
 def seen_link(flow: Flow, topology: Topology) -> str:

@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""NAPI threads that are borrowed: a queue that is polled from its interrupt gets a thread for as
+long as moves have to hold it. Pure.
+
+Only a queue with a thread can be quiesced (choose.py). A thread for good makes the scheduler wake
+applications on other CPUs (select_idle_sibling(), kernel/sched/fair.c). So it is given back when no
+move was held for `Times.loan_linger_ns`, and after `loan_max_ns` in any case; then nothing is
+borrowed for `loan_rest_ns`. A ring has one poller at a time (NAPI_STATE_SCHED), so neither change
+reorders. Nothing is given back while a queue is quiesced.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Set
+from typing import NamedTuple
+
+from atfnd.model import Action, Outcome
+from atfnd.move.timer import Times
+
+__all__ = ["BORROWED", "GIVEN_BACK", "Loan"]
+
+BORROWED, GIVEN_BACK = "1", "0"  # as in /sys/class/net/X/threaded
+_NOT_OURS = errno.ESTALE, errno.ENOENT, errno.ENODEV  # another program's now, or gone
+
+
+class Loan(NamedTuple):
+    """What is borrowed for the moves of one NIC: settings that lend threads."""
+
+    nic: str = ""
+    settings: frozenset[str] = frozenset()
+    since_ns: int = 0
+    used_ns: int = 0  # last by a move that was held
+    asked: tuple[Action, ...] = ()  # written, and not answered yet
+    rests_until_ns: int = 0  # nothing is borrowed before
+    refusal: str | None = None  # why nothing can be borrowed until then
+
+    def due_ns(self, times: Times) -> int | None:
+        """When it is to be given back. None: nothing is borrowed, or a write is under way."""
+        if not self.settings or self.asked:
+            return None
+        return min(self.used_ns + times.loan_linger_ns, self.since_ns + times.loan_max_ns)
+
+    def over(self, times: Times, now_ns: int) -> bool:
+        """It has lasted for as long as it may."""
+        return bool(self.settings) and now_ns >= self.since_ns + times.loan_max_ns
+
+    def refused(self, now_ns: int) -> str | None:
+        """Why nothing can be borrowed. None: it can, now or after a rest."""
+        return self.refusal if now_ns < self.rests_until_ns else None
+
+    def used(self, now_ns: int) -> Loan:
+        """A move is held by it."""
+        return self._replace(used_ns=now_ns) if self.settings else self
+
+    def borrow(self, nic: str, settings: Set[str]) -> Loan:
+        """Ask for these, too."""
+        why = "flows that keep their order wait for a queue that can be quiesced"
+        return self._ask(nic, settings, BORROWED, why)
+
+    def give_back(self) -> Loan:
+        """Ask for the end of it."""
+        return self._ask(self.nic, self.settings, GIVEN_BACK, "its threads were borrowed for moves")
+
+    def _ask(self, nic: str, settings: Set[str], value: str, why: str) -> Loan:
+        asked = tuple(Action.of_setting(nic, each, value, why) for each in sorted(settings))
+        return self._replace(nic=nic, asked=asked)
+
+    def answered(self, outcome: Outcome, times: Times, now_ns: int) -> Loan:
+        """One of the writes that were asked for is done, or was refused."""
+        action, name = outcome.action, frozenset({outcome.action.setting or ""})
+        loan = self._replace(asked=tuple(each for each in self.asked if each != action))
+        if action.value == BORROWED:
+            if outcome.errno:
+                refusal = f"it cannot borrow one: {outcome.left}"
+                later_ns = now_ns + times.loan_refused_ns
+                return loan._replace(rests_until_ns=later_ns, refusal=refusal)
+            since_ns = loan.since_ns if loan.settings else now_ns
+            settings = loan.settings | name
+            return loan._replace(settings=settings, since_ns=since_ns, used_ns=now_ns, refusal=None)
+        rests_until_ns = now_ns + times.loan_rest_ns
+        if outcome.errno and outcome.errno not in _NOT_OURS:  # it is asked for again
+            return loan._replace(since_ns=rests_until_ns, used_ns=rests_until_ns)
+        return loan._replace(settings=loan.settings - name, rests_until_ns=rests_until_ns)

@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Whether NAPIs are polled by threads: `threaded` of the device, or `threaded:N` of queue N's NAPI.
+
+Reads and writes /sys/class/net/X/threaded (5.12; Documentation/ABI/testing/sysfs-class-net), and by
+netlink the one of each NAPI, where a write was shown to work (6.17). To switch it changes who polls
+next, not what: a NAPI has one poller at a time (NAPI_STATE_SCHED, ____napi_schedule(),
+net/core/dev.c).
+
+What is switched on here is borrowed: each thread is confined to the CPU that its queue's interrupt
+goes to, and `queue-cpu` goes on to mean the interrupt.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Mapping
+
+from atfnd.kernel.interface import Interface
+from atfnd.kernel.netlink.netdev import NetdevFamily
+from atfnd.model import Queue
+from atfnd.model.nic import thread_switches
+from atfnd.nic.ethtool.queues import Queues
+
+__all__ = ["NapiSwitches"]
+
+OF_DEVICE = "threaded"
+ON, OFF = "1", "0"
+
+
+class NapiSwitches:
+    """Those of one interface. `netdev` None: a kernel before 6.3."""
+
+    def __init__(self, interface: Interface, netdev: NetdevFamily | None, queues: Queues) -> None:
+        self._interface, self._netdev, self._queues = interface, netdev, queues
+        self._each = False  # a NAPI's own was shown to work
+
+    def probe(self) -> None:
+        """Write to one NAPI what it has."""
+        queue = next((q for q in self._queues.read() if q.napi_id is not None), None)
+        try:
+            self._each = queue is not None and self._switch(queue, on=bool(queue.threaded))
+        except OSError as refusal:
+            if refusal.errno == errno.ENODEV:
+                raise
+            self._each = False
+
+    def read(self) -> Mapping[str, str]:
+        """All of one kind. Of a device that is down, the device's only."""
+        if not self._each:
+            value = self.one(OF_DEVICE)
+            return {} if value is None else {OF_DEVICE: value}
+        queues = (q for q in self._queues.read() if q.napi_id is not None)
+        return {thread_switches(queue.index)[0]: _said(queue) for queue in queues}
+
+    def one(self, name: str) -> str | None:
+        """Of either kind. None: there is none of this name now."""
+        if name == OF_DEVICE:
+            return self._interface.read(OF_DEVICE)
+        queue = self._queue(name)
+        return None if queue is None or queue.napi_id is None else _said(queue)
+
+    def write(self, name: str, value: str) -> None:
+        """Switch it on, and confine the threads, or off. KeyError: there is none of this name.
+        OSError: it is refused, and is as before."""
+        on = value == ON
+        self._set(name, on=on)
+        if not on:
+            self._queues.borrowed.discard(name)
+            return
+        self._queues.borrowed.add(name)
+        try:
+            self._confine(name)
+        except OSError:
+            self._queues.borrowed.discard(name)
+            self._set(name, on=False)
+            raise
+
+    def _confine(self, name: str) -> None:
+        for queue in self._queues.read():
+            if queue.borrowed and name in thread_switches(queue.index) and queue.pid is not None:
+                cpus = self._queues.cpus(queue) if queue.cpu is None else {queue.cpu}
+                if cpus:
+                    os.sched_setaffinity(queue.pid, cpus)
+
+    def _set(self, name: str, *, on: bool) -> None:
+        if name == OF_DEVICE:
+            try:
+                self._interface.write(OF_DEVICE, ON if on else OFF)
+            except FileNotFoundError:
+                raise KeyError(name) from None
+            return
+        queue = self._queue(name)
+        if queue is None or not self._switch(queue, on=on):
+            raise KeyError(name)
+
+    def _switch(self, queue: Queue, *, on: bool) -> bool:
+        if self._netdev is None or queue.napi_id is None:
+            return False
+        self._netdev.set_threaded(queue.napi_id, threaded=on)
+        return True
+
+    def _queue(self, name: str) -> Queue | None:
+        return next((q for q in self._queues.read() if thread_switches(q.index)[0] == name), None)
+
+
+def _said(queue: Queue) -> str:
+    return ON if queue.threaded else OFF

@@ -1,0 +1,264 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""NAPI threads are borrowed when a move waits for them, and given back soon."""
+
+from __future__ import annotations
+
+import errno
+
+import pytest
+
+from atfnd.model import Outcome
+from atfnd.move.choose import choose
+from atfnd.move.command import Command, Ended, Hold, Watch, Write
+from atfnd.move.device import NicMoves, due_ns
+from atfnd.move.event import (
+    Asleep,
+    PortChanged,
+    QueueHeld,
+    Released,
+    Reset,
+    Seen,
+    TimerDue,
+    Wanted,
+    Written,
+)
+from atfnd.move.loan import BORROWED, GIVEN_BACK
+from atfnd.move.port import NO_THREAD, Port, Stage
+from atfnd.move.verdict import Mechanism, Mode, Verdict
+from tests.move.check import LENDS, PORT
+from tests.move.stepped import TIMES, SteppedNic, to
+from tests.values import key
+
+OF_EACH = LENDS._replace(
+    rings=tuple(ring._replace(loan=f"threaded:{index}") for index, ring in enumerate(LENDS.rings))
+)
+
+
+@pytest.fixture
+def nic() -> SteppedNic:
+    return with_interrupts()
+
+
+def with_interrupts() -> SteppedNic:
+    nic = SteppedNic()
+    nic.device = NicMoves(LENDS, TIMES)
+    return nic
+
+
+def switched(commands: tuple[Command, ...]) -> list[tuple[str | None, str | None]]:
+    """Which settings were written, with their values."""
+    writes = (each.action for each in commands if isinstance(each, Write))
+    return [(each.setting, each.value) for each in writes if each.setting is not None]
+
+
+def held(commands: tuple[Command, ...]) -> list[int]:
+    return [each.queue for each in commands if isinstance(each, Hold)]
+
+
+def done(nic: SteppedNic, value: str, code: int = 0, name: str = "threaded") -> tuple[Command, ...]:
+    """The answer to the write of a switch."""
+    action = next(
+        each for each in nic.device.loan.asked if (each.setting, each.value) == (name, value)
+    )
+    outcome = Outcome(action, nic.now_ns, code, None, "the kernel said no" if code else "")
+    return nic(Written(outcome, nic.now_ns, nic.now_ns))
+
+
+def moved(nic: SteppedNic, wanted: Wanted) -> None:
+    """A hold that was begun goes on to its end."""
+    nic(QueueHeld(1, nic.now_ns))
+    nic.written(wanted)
+    nic(Asleep(0, nic.now_ns + 200_000), 200_000)
+    nic(Released(1, True), 1000)
+
+
+def borrowed(nic: SteppedNic, number: int = 0) -> Wanted:
+    """A move for which threads are borrowed, from which on it is held."""
+    wanted = to(number, Mode.STRICT)
+    assert switched(nic(wanted)) == [("threaded", BORROWED)]
+    assert held(done(nic, BORROWED)) == [1]
+    return wanted
+
+
+def test_a_strict_move_waits_until_threads_are_borrowed(nic: SteppedNic) -> None:
+    wanted = borrowed(nic)
+    moved(nic, wanted)
+    nic(TimerDue(), TIMES.verify_ns)
+    assert nic.verdicts() == [Verdict.QUIET]
+
+
+def test_what_is_wanted_meanwhile_is_held_by_the_same_loan(nic: SteppedNic) -> None:
+    wanted = borrowed(nic)
+    assert switched(nic(to(1, Mode.STRICT))) == []
+    moved(nic, wanted)
+    assert held(nic(TimerDue())) == [1]
+
+
+def test_what_is_wanted_before_the_answer_asks_for_nothing_more(nic: SteppedNic) -> None:
+    nic(to(0, Mode.STRICT))
+    assert nic(to(1, Mode.STRICT)) == ()
+    assert held(done(nic, BORROWED)) == [1]
+
+
+def test_a_loan_lasts_as_long_as_moves_are_held(nic: SteppedNic) -> None:
+    moved(nic, borrowed(nic))
+    for number in range(1, 5):
+        wanted = to(number, Mode.STRICT)
+        assert held(nic(wanted, TIMES.loan_linger_ns * 3 // 4)) == [1]
+        moved(nic, wanted)
+        assert switched(nic(TimerDue())) == []
+
+
+def test_threads_are_given_back_when_no_move_was_held_for_a_while(nic: SteppedNic) -> None:
+    moved(nic, borrowed(nic))
+    assert switched(nic(TimerDue(), TIMES.loan_linger_ns // 2)) == []
+    assert due_ns(nic.device) is not None
+    assert switched(nic(TimerDue(), TIMES.loan_linger_ns)) == [("threaded", GIVEN_BACK)]
+    assert switched(nic(TimerDue(), TIMES.loan_linger_ns)) == []  # asked for once
+    done(nic, GIVEN_BACK)
+    assert not nic.device.loan.settings
+    assert nic.device.port == LENDS
+
+
+def test_nothing_is_given_back_while_a_queue_is_quiesced(nic: SteppedNic) -> None:
+    borrowed(nic)
+    nic(QueueHeld(1, nic.now_ns))
+    assert switched(nic(TimerDue(), TIMES.loan_max_ns)) == []
+
+
+def test_a_load_that_never_ends_has_threads_for_two_thirds_of_the_time(nic: SteppedNic) -> None:
+    wanted, began_ns = borrowed(nic), nic.now_ns
+    for number in range(1, 1000):
+        moved(nic, wanted)
+        wanted = to(number, Mode.STRICT)
+        nic(wanted, 10_000_000)
+        if nic.device.loan.asked:
+            break
+    assert nic.now_ns - began_ns <= TIMES.loan_max_ns + 20_000_000
+    assert switched(nic.commands) == [("threaded", GIVEN_BACK)]
+    assert held(nic.commands) == []
+    assert switched(done(nic, GIVEN_BACK)) == []  # its flow waits
+    assert (due_ns(nic.device) or 0) <= nic.now_ns + TIMES.loan_rest_ns
+    assert switched(nic(to(number + 1, Mode.STRICT), TIMES.loan_rest_ns // 2)) == []
+    assert switched(nic(TimerDue(), TIMES.loan_rest_ns // 2)) == [("threaded", BORROWED)]
+    assert held(done(nic, BORROWED)) == [1]
+
+
+def test_a_refusal_is_the_reason_of_what_is_put_off(nic: SteppedNic) -> None:
+    nic(to(0, Mode.STRICT))
+    done(nic, BORROWED, errno.EBUSY)
+    (ended,) = (each for each in nic.commands if isinstance(each, Ended))
+    assert ended.verdict is Verdict.DEFERRED
+    assert NO_THREAD in ended.why
+    assert "the kernel said no" in ended.why
+    assert switched(nic(to(0, Mode.STRICT), TIMES.loan_refused_ns // 2)) == []
+    assert nic.verdicts() == [Verdict.DEFERRED]
+    assert switched(nic(to(0, Mode.STRICT), TIMES.loan_refused_ns)) == [("threaded", BORROWED)]
+
+
+def test_what_another_program_switched_off_is_ours_no_more(nic: SteppedNic) -> None:
+    moved(nic, borrowed(nic))
+    nic(TimerDue(), TIMES.loan_max_ns)
+    done(nic, GIVEN_BACK, errno.ESTALE)
+    assert not nic.device.loan.settings
+
+
+def test_threads_that_the_kernel_keeps_are_given_back_later(nic: SteppedNic) -> None:
+    moved(nic, borrowed(nic))
+    nic(TimerDue(), TIMES.loan_max_ns)
+    done(nic, GIVEN_BACK, errno.EIO)
+    assert switched(nic(TimerDue(), TIMES.loan_linger_ns)) == []
+    assert switched(nic(TimerDue(), TIMES.loan_rest_ns)) == [("threaded", GIVEN_BACK)]
+
+
+def test_after_a_reset_threads_are_given_back_at_once(nic: SteppedNic) -> None:
+    moved(nic, borrowed(nic))
+    nic(Reset())
+    assert (due_ns(nic.device) or 0) <= nic.now_ns
+    assert switched(nic(TimerDue())) == [("threaded", GIVEN_BACK)]
+
+
+def test_a_bounded_move_waits_for_a_gap_if_nothing_can_be_borrowed(nic: SteppedNic) -> None:
+    assert switched(nic(to(0, Mode.BOUNDED))) == [("threaded", BORROWED)]
+    assert Watch(key(0), frozenset({0}), frozenset({1})) in done(nic, BORROWED, errno.EPERM)
+    assert nic.verdicts() == []
+
+
+def test_only_the_queues_of_the_move_borrow_where_each_can() -> None:
+    nic = with_interrupts()
+    nic(PortChanged(OF_EACH))
+    assert switched(nic(to(0, Mode.STRICT))) == [("threaded:0", BORROWED), ("threaded:1", BORROWED)]
+    assert held(done(nic, BORROWED, name="threaded:0")) == []
+    assert held(done(nic, BORROWED, name="threaded:1")) == [1]
+    assert nic.device.port.rings[2] == OF_EACH.rings[2]
+
+
+def test_what_is_borrowed_besides_makes_a_loan_no_longer() -> None:
+    nic = with_interrupts()
+    nic(PortChanged(OF_EACH))
+    nic(first := to(0, Mode.STRICT))
+    done(nic, BORROWED, name="threaded:0")
+    done(nic, BORROWED, name="threaded:1")
+    began_ns = nic.now_ns
+    moved(nic, first)
+    assert switched(nic(to(1, Mode.STRICT, old=0, new=2), 10_000_000)) == [("threaded:2", BORROWED)]
+    done(nic, BORROWED, name="threaded:2")
+    assert nic.device.loan.since_ns == began_ns
+    assert nic.device.loan.settings == {"threaded:0", "threaded:1", "threaded:2"}
+
+
+def test_a_move_stays_proven_when_its_threads_are_given_back(nic: SteppedNic) -> None:
+    moved(nic, borrowed(nic))
+    nic(PortChanged(LENDS))
+    nic(Seen(key(0), 1, nic.now_ns))
+    nic(TimerDue(), TIMES.verify_ns)
+    assert nic.verdicts() == [Verdict.PROVEN]
+
+
+def test_a_hold_whose_threads_are_gone_proves_nothing(nic: SteppedNic) -> None:
+    wanted = borrowed(nic)
+    nic(QueueHeld(1, nic.now_ns))
+    nic(PortChanged(LENDS))
+    nic.written(wanted)
+    nic(Asleep(0, nic.now_ns + 200_000), 200_000)
+    nic(Released(1, True), 1000)
+    nic(TimerDue(), TIMES.verify_ns)
+    assert nic.verdicts() == [Verdict.UNPROVEN]
+
+
+def test_a_queue_that_cannot_borrow_is_not_taken_for_one_that_did(nic: SteppedNic) -> None:
+    moved(nic, borrowed(nic))
+    rings = (*LENDS.rings[:1], LENDS.rings[1]._replace(loan=None), *LENDS.rings[2:])
+    nic(PortChanged(LENDS._replace(rings=rings)))
+    nic(TimerDue(), TIMES.verify_ns)
+    assert nic.verdicts() == [Verdict.UNPROVEN]
+
+
+def test_no_hold_begins_while_threads_are_given_back(nic: SteppedNic) -> None:
+    moved(nic, borrowed(nic))
+    nic(TimerDue(), TIMES.loan_max_ns)
+    assert held(nic(to(1, Mode.STRICT))) == []
+
+
+@pytest.mark.parametrize(
+    "port",
+    [
+        LENDS._replace(stages=frozenset({Stage.RPS})),
+        LENDS._replace(asynchronous=True),
+        LENDS._replace(rings=tuple(r._replace(rx_usecs=None) for r in LENDS.rings)),
+        LENDS._replace(rings=tuple(r._replace(loan=None) for r in LENDS.rings)),
+    ],
+)
+def test_nothing_is_borrowed_where_a_thread_would_not_help(port: Port, nic: SteppedNic) -> None:
+    nic.device = nic.device._replace(port=port)
+    assert switched(nic(to(0, Mode.STRICT))) == []
+    assert nic.verdicts() == [Verdict.DEFERRED]
+
+
+def test_what_needs_no_hold_borrows_nothing(nic: SteppedNic) -> None:
+    assert not choose(to(0, Mode.IMMEDIATE), LENDS, TIMES, 0).loan
+    failed = frozenset({Mechanism.HOLD})
+    assert not choose(to(0, Mode.STRICT), LENDS, TIMES, 0, failed).loan
+    assert not choose(to(0, Mode.STRICT), PORT, TIMES, 0).loan
+    unknown = to(0, Mode.STRICT)._replace(origins=None)
+    assert not choose(unknown, LENDS, TIMES, 0).loan

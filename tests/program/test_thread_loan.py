@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""NAPI threads that are borrowed: in the journal while they are, and only ours are given back."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from atfnd.model import Action
+from atfnd.move.loan import BORROWED, GIVEN_BACK
+from atfnd.program import setting, thread_loan
+from atfnd.program.journals.undo_journal import UndoJournal
+
+__all__: list[str] = []
+
+
+class Switches:
+    """A NIC with a switch, and what was written, in order."""
+
+    name = "eth0"
+
+    def __init__(self) -> None:
+        self.values = {"threaded": "0", "queue-cpu:0": "0"}
+        self.written: list[tuple[str, str]] = []
+        self.refusal = 0
+
+    def setting(self, name: str) -> str | None:
+        return self.values.get(name)
+
+    def write_setting(self, name: str, value: str) -> None:
+        if self.refusal:
+            raise OSError(self.refusal, os.strerror(self.refusal))
+        self.written.append((name, value))
+        self.values[name] = value
+
+
+@pytest.fixture
+def nic() -> Switches:
+    return Switches()
+
+
+@pytest.fixture
+def journal(tmp_path: Path) -> Iterator[UndoJournal]:
+    made = UndoJournal(tmp_path / "originals.journal")
+    yield made
+    made.close()
+
+
+def switch(value: str) -> Action:
+    return Action.of_setting("eth0", "threaded", value, "a move waits")
+
+
+def test_it_is_in_the_journal_as_long_as_it_is_borrowed(
+    nic: Switches, journal: UndoJournal
+) -> None:
+    assert thread_loan.apply(nic, journal, switch(BORROWED)).errno == 0
+    assert nic.values["threaded"] == "1"
+    assert journal.held("eth0")["threaded"].original == "0"
+    assert thread_loan.apply(nic, journal, switch(GIVEN_BACK)).errno == 0
+    assert nic.values["threaded"] == "0"
+    assert journal.held("eth0") == {}
+
+
+def test_an_operators_threads_are_neither_borrowed_nor_switched_off(
+    nic: Switches, journal: UndoJournal
+) -> None:
+    nic.values["threaded"] = "1"
+    assert thread_loan.apply(nic, journal, switch(BORROWED)).errno == errno.ESTALE
+    assert thread_loan.apply(nic, journal, switch(GIVEN_BACK)).errno == 0
+    assert thread_loan.end(nic, journal) == []
+    assert nic.written == []
+
+
+def test_what_another_program_switched_off_is_left_alone(
+    nic: Switches, journal: UndoJournal
+) -> None:
+    thread_loan.apply(nic, journal, switch(BORROWED))
+    nic.values["threaded"] = "0"
+    done = thread_loan.apply(nic, journal, switch(GIVEN_BACK))
+    assert (done.errno, done.left) == (errno.ESTALE, "another program switched threaded off")
+    assert journal.held("eth0") == {}
+    assert journal.manual("eth0") == {"threaded"}
+
+
+def test_a_refusal_leaves_no_trace(nic: Switches, journal: UndoJournal) -> None:
+    nic.refusal = errno.EBUSY
+    assert thread_loan.apply(nic, journal, switch(BORROWED)).errno == errno.EBUSY
+    assert journal.held("eth0") == {}
+
+
+def test_what_the_kernel_keeps_stays_in_the_journal(nic: Switches, journal: UndoJournal) -> None:
+    thread_loan.apply(nic, journal, switch(BORROWED))
+    nic.refusal = errno.EBUSY
+    assert thread_loan.apply(nic, journal, switch(GIVEN_BACK)).errno == errno.EBUSY
+    assert journal.held("eth0")["threaded"].wrote == "1"
+
+
+def test_the_next_run_gives_back_what_the_last_one_had_borrowed(
+    nic: Switches, tmp_path: Path
+) -> None:
+    first = UndoJournal(tmp_path / "originals.journal")
+    setting.written(nic, first, "queue-cpu:0", "3", lambda: nic.write_setting("queue-cpu:0", "3"))
+    thread_loan.apply(nic, first, switch(BORROWED))
+    first.close()
+    second = UndoJournal(tmp_path / "originals.journal")
+    assert [each.errno for each in thread_loan.end(nic, second)] == [0]
+    assert nic.values == {"threaded": "0", "queue-cpu:0": "3"}
+    assert second.held("eth0").keys() == {"queue-cpu:0"}
+    second.close()
+
+
+def test_a_restore_first_gives_back_threads(nic: Switches, journal: UndoJournal) -> None:
+    """`queue-cpu` is an interrupt's again before it is put back."""
+    thread_loan.apply(nic, journal, switch(BORROWED))
+    setting.written(nic, journal, "queue-cpu:0", "3", lambda: nic.write_setting("queue-cpu:0", "3"))
+    nic.written.clear()
+    setting.undo(nic, journal)
+    assert nic.written == [("threaded", "0"), ("queue-cpu:0", "0")]
