@@ -24,6 +24,7 @@ def figures(before: SlotReading, now: SlotReading) -> Figures:
     softirq_ns = _sum_grown(before.network_ns, now.network_ns)
     napi_ns = _sum_grown(before.napi_ns, now.napi_ns)
     known = softirq_ns is not None and napi_ns is not None
+    network_ns = (softirq_ns or 0) + (napi_ns or 0) if known else None
     application_ns = _sum_grown(before.application_ns, now.application_ns)
 
     def per_1000(count: int | None) -> float | None:
@@ -33,8 +34,10 @@ def figures(before: SlotReading, now: SlotReading) -> Figures:
         Figure.READ_LOCALITY: _locality(before.reads, now.reads),
         Figure.CPU_PER_PACKET: _ratio(busy_ns, packets),
         Figure.CPU_PER_BYTE: _ratio(busy_ns, carried),
-        Figure.NETWORK_CPU: _ratio((softirq_ns or 0) + (napi_ns or 0) if known else None, packets),
+        Figure.NETWORK_CPU: _ratio(network_ns, packets),
+        Figure.NETWORK_CPU_PER_BYTE: _ratio(network_ns, carried),
         Figure.APPLICATION_CPU: _ratio(application_ns, packets),
+        Figure.APPLICATION_CPU_PER_BYTE: _ratio(application_ns, carried),
         Figure.DAEMON_CPU: _ratio(_grown(before.daemon_ns, now.daemon_ns), took_ns),
         Figure.INTERRUPTS: per_1000(_grown(before.interrupts, now.interrupts)),
         Figure.HANDOFFS: per_1000(_grown(before.handoffs, now.handoffs)),

@@ -18,6 +18,7 @@ from atfnd.model.facts import *
 from atfnd.model.finding import *
 from atfnd.model.flow import *
 from atfnd.model.gain import *
+from atfnd.model.guard import *
 from atfnd.model.measured import *
 from atfnd.model.nic import *
 from atfnd.model.placement import *

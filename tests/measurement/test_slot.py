@@ -42,6 +42,8 @@ NOW = SlotReading(
     sockets={1: SocketRtt(900, 300), 2: SocketRtt(100, 9_000), 3: SocketRtt(10, 500)},
 )
 
+PER_BYTE = Figure.CPU_PER_BYTE, Figure.NETWORK_CPU_PER_BYTE, Figure.APPLICATION_CPU_PER_BYTE
+
 
 def test_each_figure_is_what_its_name_says() -> None:
     assert figures(BEFORE, NOW) == {
@@ -49,7 +51,9 @@ def test_each_figure_is_what_its_name_says() -> None:
         Figure.CPU_PER_PACKET: 10_000.0,  # 20 ms of both CPUs for 2,000 packets
         Figure.CPU_PER_BYTE: 5.0,
         Figure.NETWORK_CPU: 2_500.0,  # softirqs 2 ms, the NAPI thread 3 ms
+        Figure.NETWORK_CPU_PER_BYTE: 1.25,
         Figure.APPLICATION_CPU: 1_000.0,
+        Figure.APPLICATION_CPU_PER_BYTE: 0.5,
         Figure.DAEMON_CPU: 0.001,
         Figure.INTERRUPTS: 50.0,
         Figure.HANDOFFS: 10.0,
@@ -63,15 +67,15 @@ def test_each_figure_is_what_its_name_says() -> None:
     ("field", "unknown"),
     [
         ("busy_ns", {Figure.CPU_PER_PACKET, Figure.CPU_PER_BYTE}),
-        ("network_ns", {Figure.NETWORK_CPU}),
-        ("napi_ns", {Figure.NETWORK_CPU}),
-        ("application_ns", {Figure.APPLICATION_CPU}),
+        ("network_ns", {Figure.NETWORK_CPU, Figure.NETWORK_CPU_PER_BYTE}),
+        ("napi_ns", {Figure.NETWORK_CPU, Figure.NETWORK_CPU_PER_BYTE}),
+        ("application_ns", {Figure.APPLICATION_CPU, Figure.APPLICATION_CPU_PER_BYTE}),
         ("interrupts", {Figure.INTERRUPTS}),
         ("handoffs", {Figure.HANDOFFS}),
         ("switches", {Figure.SWITCHES}),
         ("reads", {Figure.READ_LOCALITY}),
         ("sockets", {Figure.RTT}),
-        ("bytes", {Figure.CPU_PER_BYTE, Figure.THROUGHPUT}),
+        ("bytes", {*PER_BYTE, Figure.THROUGHPUT}),
     ],
 )
 @pytest.mark.parametrize("at", ["begin", "end"])
