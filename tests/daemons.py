@@ -95,7 +95,7 @@ class Daemon:
         with self._said.open("ab") as said:
             self.process = starts(
                 [*wrapped, ATFND, *words],
-                env=os.environ | {"ATFND_PACE": PACE},
+                env={"ATFND_GUARD_PACE": "0"} | os.environ | {"ATFND_PACE": PACE},
                 stdin=subprocess.DEVNULL,
                 stdout=said,
                 stderr=said,

@@ -1816,4 +1816,14 @@ MUTATIONS = [
         ("    except Unrecorded:\n        raise\n    except OSError", "    except OSError"),
         ("    try:\n        undo_journal.wrote(nic.name, setting, value)\n", "    undo_journal.wrote(nic.name, setting, value)\n    try:\n"),
     ),
+    *_of(
+        "measurement/guard.py", "guard",
+        ("    return 1.0 + math.tanh(stake * x)", "    return 1.0 + 1.2 * math.tanh(stake * x)"),
+        ("        max(1.0, before) * _bet", "        before * _bet"),
+        ("_bet(stake, log - MARGIN)", "_bet(stake, log + MARGIN)"),
+        ("fmean(guard.sums) >= ENOUGH", "max(guard.sums) >= ENOUGH / 100"),
+        ("price_s / PRICE_SHARE)\n    return Guard(", "0.0)\n    return Guard("),
+        ("    if ratio is None:\n        lost = guard.lost_in_row + 1", "    if ratio is None:\n        lost = 1"),
+        (" or fmean(sums) >= SUSPECT", ""),
+    ),
 ]  # fmt: skip

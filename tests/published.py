@@ -32,6 +32,7 @@ from atfnd.model import (
     FlowKey,
     FlowState,
     Gain,
+    GuardState,
     InterfaceRule,
     Lateness,
     Level,
@@ -40,6 +41,7 @@ from atfnd.model import (
     MeasuringStep,
     NapiTime,
     NicCounts,
+    NicGuard,
     NicReads,
     NicView,
     Placement,
@@ -135,6 +137,8 @@ class Published:
         "lab:lab", ReadBytes(850, 50, 7), ReadBytes(50, 50), ReadBytes(199, 1), 10_000_000_000
     )
 
+    guard = NicGuard("lab:lab", GuardState.WATCHING, 12, 1, 0, -0.041, "")
+
     def status(self) -> Status:
         return Status(
             version="0.1.0",
@@ -155,6 +159,7 @@ class Published:
             resyncs=1,
             policy_files=("/etc/atfnd/policies.d/a.yaml",),
             reads=(self.reads,),
+            guards=(self.guard,),
         )
 
     def counts(self) -> Counts:

@@ -35,6 +35,7 @@ FULL = {
     "test_fail_open": "kills at every step of a move",
     "test_flood": "50,000 attempts a second",
     "test_full": "thousands of flows",
+    "test_guarding": "pairs of slots, twenty of them",
     "test_guest": "every file of tests/guest",
     "test_indirection": "minutes of traffic",
     "test_install": "builds a package from nothing",
@@ -59,6 +60,7 @@ SMOKE = {"test_the_main_job_in_the_guest", "test_its_client_ends"}
 ALONE = {
     "test_gain_lab": "compares shares",
     "test_measuring": "measures",
+    "test_guarding": "measures",
     "test_auto_lab": "threads with real-time priority, and shares of CPUs",
     "test_bench_applications": "measures",
     "test_bench_harness": "measures",

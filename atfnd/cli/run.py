@@ -19,6 +19,7 @@ from functools import partial
 from pathlib import Path
 
 from atfnd.daemon.chores import Pace
+from atfnd.daemon.guarding import GuardPace
 from atfnd.daemon.interface_rules import Given
 from atfnd.daemon.supervisor import Supervisor
 from atfnd.daemon.wanted_reports import asked
@@ -111,7 +112,7 @@ def run(
             daemon.log.add("journal", trouble)
         faulthandler.enable()  # a watchdog's SIGABRT shows where the loop stood
         daemon.notify_by(Notify.of(os.environ, daemon.log))
-        daemon.pace = Pace.of(os.environ)
+        daemon.pace, daemon.guard_pace = Pace.of(os.environ), GuardPace.of(os.environ)
         asyncio.run(_until_stopped(daemon, watches, run_dir / "atfnd.sock"))
         _say_refused(daemon.restored)
 

@@ -80,6 +80,7 @@ def status_table(status: Row) -> Table:
         ("atfnd", f"{status['version']}, pid {status['pid']}, up {_span(status['uptime_s'])}"),
         ("observer", f"{status['observer']}: {status['observer_why']}"),
         ("armed", ", ".join(status["armed"]) or "none: observing only"),
+        *(("guard", _guard(each)) for each in status["guard"]),
         ("policies", ", ".join(status["policy_files"]) or "built in"),
         ("table", f"{entries} of {capacity} flows{fill}, t_delete {status['t_delete_s']:g} s"),
         ("flows", states or "none"),
@@ -96,6 +97,14 @@ def status_table(status: Row) -> Table:
     for name, value in rows:
         table.add_row(name, text(value))
     return table
+
+
+def _guard(row: Row) -> str:
+    """`eth0: watching, CPU per byte -4.1% by 12 pairs of slots`."""
+    said = f"{row['nic']}: {row['state']}"
+    if row["state"] == "watching" and row["change"] is not None:
+        said += f", CPU per byte {row['change']:+.1%} by {row['pairs']} pairs of slots"
+    return f"{said}: {row['why']}" if row["why"] else said
 
 
 def _locality(status: Row) -> str:

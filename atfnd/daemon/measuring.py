@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import suppress
 from random import SystemRandom
 
@@ -60,6 +60,7 @@ class Measuring:
         self._policy = in_force.policy  # under which it is
         self._why_ended: str | None = None
         self._ended = asyncio.Event()
+        self.begins: Callable[[], None] = lambda: None  # called before anything is changed
 
     async def measure(
         self, nic: str, total_s: float, slot_s: float, settle_s: float
@@ -108,6 +109,11 @@ class Measuring:
             if costs is not None:
                 costs.close()
 
+    @property
+    def under_way(self) -> bool:
+        """Something is being measured."""
+        return self._session is not None
+
     def end(self, nic: str | None) -> None:
         """The operator has given an order for this NIC, or for all, and does what that asks for."""
         if self._session is not None and nic in (None, self._session.name):
@@ -131,6 +137,7 @@ class Measuring:
         if not session.view.armed:
             what = f"{nic} is not armed: there is nothing to compare"
             raise OperatorError(what, f"atfnctl arm {nic}, then measure", exit_code=1)
+        self.begins()
         self._session, self._why_ended = session, None
         self._ended.clear()
         self._policy = self._in_force.policy

@@ -54,7 +54,7 @@ class OperatorCommands:
         self._journal, self._undo_journal = journal, undo_journal
         self._operator_journal, self._log = operator_journal, log
         self.restored: Sequence[Restored] = ()  # at a stop, where the policy asks for that
-        self.end_measurement: Callable[[str | None], None] = lambda nic: None  # of it, or of all
+        self.end_measurement: Callable[[str | None], object] = lambda nic: None  # of it, or of all
 
     async def arm(self, nic: str) -> None:
         """Allow changes on a NIC, and place every flow that waits for it."""

@@ -58,6 +58,7 @@ class PolicyReload:
                 raise
             else:
                 self._take_into_force(self._with_observer(policy))
+                self._say(policy)
             finally:
                 self.tell_ready()
             return self._in_force.policy
@@ -69,6 +70,11 @@ class PolicyReload:
             self.hangup.clear()
             with suppress(OperatorError):  # it is in the log
                 await self.reload()
+
+    def put(self, policy: Policy) -> None:
+        """Put another policy in force that no file says, for a while. It has the observer of the
+        one in force. OperatorError: the kernel ran short of a resource on the way."""
+        self._take_into_force(policy)
 
     def close(self) -> None:
         """Nothing is done again any more."""
@@ -98,10 +104,13 @@ class PolicyReload:
             self._again = asyncio.get_running_loop().call_later(_AGAIN_S, self._try_again, policy)
             what = f"the new policy is in force only in part: {refusal.strerror}"
             raise OperatorError(what, f"atfnd tries again in {_AGAIN_S:g} s") from None
+
+    def _say(self, policy: Policy) -> None:
         files = ", ".join(policy.files) or "built in"
         self._log.add("reloaded", f"{len(policy.flows)} flow rules in force", files)
 
     def _try_again(self, policy: Policy) -> None:
         with suppress(OperatorError):  # once more in a second
             self._take_into_force(policy)
+            self._say(policy)
         self.tell_ready()

@@ -41,6 +41,7 @@ from atfnd.model import (
     FlowKey,
     NapiTime,
     NicCounts,
+    NicGuard,
     NicReads,
     NicView,
     Planned,
@@ -77,6 +78,7 @@ class Reporter:
         self._since_wall_s, self._since_ns = time.time(), time.monotonic_ns()
         self.punctuality, self.notify = Punctuality(), Notify()
         self.resyncs: Callable[[], int] = lambda: 0
+        self.guard: Callable[[str], NicGuard | None] = lambda nic: None
 
     def status(self) -> Status:
         """The daemon at a glance."""
@@ -100,9 +102,13 @@ class Reporter:
             resyncs=self.resyncs(),
             policy_files=self._in_force.policy.files,
             reads=self._reads(),
+            guards=self._guards(),
             moves=tuple((*how, n) for how, n in sorted(self._changes.moves.items())),
             late_packets=self._changes.late_packets,
         )
+
+    def _guards(self) -> tuple[NicGuard, ...]:
+        return tuple(each for name in self._sessions if (each := self.guard(name)) is not None)
 
     def _reads(self) -> tuple[NicReads, ...] | None:
         """By NIC; None: this observer does not measure it."""

@@ -18,6 +18,7 @@ from atfnd.daemon.chores import Pace, Rounds, Shortage, bugs
 from atfnd.daemon.cpu_exclusion import CpuExclusion
 from atfnd.daemon.executor import Executor
 from atfnd.daemon.flow_rules import FlowRules
+from atfnd.daemon.guarding import Guarding, GuardPace
 from atfnd.daemon.handshakes import BirthReader
 from atfnd.daemon.held_filters import HeldFilters
 from atfnd.daemon.in_force import InForce
@@ -71,7 +72,7 @@ class Supervisor:
         operator_journal: OperatorJournal,
         given: Given,
     ) -> None:
-        self.log, self.pace = EventLog(), Pace()
+        self.log, self.pace, self.guard_pace = EventLog(), Pace(), GuardPace()
         self._sessions: Sessions = {}
         self._in_force, self._cpus, self._observer = InForce(policy), CpuWatch(), observer
         sessions, cpus, log, in_force = self._sessions, self._cpus, self.log, self._in_force
@@ -112,10 +113,6 @@ class Supervisor:
             log,
         )
         self._trying = Trying(engine, executor, observer)
-        self._measuring = measuring = Measuring(
-            nics, operator, operator_journal, engine, observer, in_force, log
-        )
-        operator.end_measurement = measuring.end
         self._reporter = reporter = Reporter(
             engine, sessions, observer, observer_why, in_force, changes,
             arming.read_cpus,
@@ -140,6 +137,16 @@ class Supervisor:
             lambda policy: sockets.forget_unknown(),
         )
         self._reload = reload = PolicyReload(given.load, in_force, steps, log, self._shortage)
+        self._measuring = measuring = Measuring(
+            nics, operator, operator_journal, engine, observer, in_force, log
+        )
+        self._guarding = guarding = Guarding(
+            nics, operator, engine, in_force, reload.put,
+            lambda: measuring.under_way or recorder.asked() or self._trying.pressing(), log,
+        )  # fmt: skip
+        measuring.begins = guarding.end
+        operator.end_measurement = self._ordered
+        reporter.guard = guarding.shown
         self._surveying = Surveying(observer, sessions, cpus, reporter.plan, births.shared_ports)
         self.source = Served(
             reporter,
@@ -195,6 +202,7 @@ class Supervisor:
             restoring = stop.is_set() and self._in_force.policy.on_stop == "restore"
             self._reporter.notify.stopping(restoring=restoring)
             self._measuring.stop()
+            self._guarding.end()
             self._reload.close()
             for task in tasks:
                 task.cancel()
@@ -229,7 +237,8 @@ class Supervisor:
         for look in (self._arming.check, self._arming.inspect, self._executor.know):
             looks.append(partial(self._nics.each, look))
         chores = [self._reload.hangups(), self._reporter.punctuality.watch()]
-        chores += [self._arming.balancing.keep(), self.page.keep()]
+        self._guarding.pace = self.guard_pace
+        chores += [self._arming.balancing.keep(), self.page.keep(), self._guarding.keep()]
         chores += map(rounds.regularly, looks)
         chores.append(rounds.regularly(self._trying.look, self._trying.pressing))
         pressing = lambda: self._engine.exclusion.pressing()  # noqa: E731
@@ -271,6 +280,11 @@ class Supervisor:
         """Compare what is known with the CPUs and the NICs."""
         self._look_at_cpus()
         self._nics.reconcile()
+
+    def _ordered(self, nic: str | None) -> None:
+        """The operator has given an order for this NIC, or for all."""
+        self._measuring.end(nic)
+        self._guarding.ordered(nic)
 
     def _look_at_reads(self) -> None:
         for session in self._sessions.values():

@@ -48,6 +48,10 @@ class Guard:
         """Nothing is known yet."""
         return cls(now_s + EAGER_S)
 
+    def put_off(self, now_s: float) -> Guard:
+        """Nothing is steered now: no pair is due soon after that begins."""
+        return replace(self, due_s=max(self.due_s, now_s + EAGER_S))
+
     @property
     def change(self) -> float | None:
         """By which share the CPU per byte is higher steered than unsteered, of the last pairs."""

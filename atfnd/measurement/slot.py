@@ -11,7 +11,7 @@ from statistics import median
 
 from atfnd.model import Figure, ReadBytes, SlotReading, SocketRtt
 
-__all__ = ["Figures", "figures"]
+__all__ = ["Figures", "figures", "traffic_cpu_per_byte"]
 
 Figures = Mapping[Figure, float | None]
 
@@ -45,6 +45,20 @@ def figures(before: SlotReading, now: SlotReading) -> Figures:
         Figure.RTT: _rtt_us(before.sockets, now.sockets),
         Figure.THROUGHPUT: _ratio(None if carried is None else carried * 10**9, took_ns),
     }
+
+
+def traffic_cpu_per_byte(before: SlotReading, now: SlotReading) -> float | None:
+    """Nanoseconds of network, applications and atfnd alone: whatever else runs meanwhile is not in
+    it."""
+    parts = (
+        _sum_grown(before.network_ns, now.network_ns),
+        _sum_grown(before.napi_ns, now.napi_ns),
+        _sum_grown(before.application_ns, now.application_ns),
+        _grown(before.daemon_ns, now.daemon_ns),
+    )
+    if None in parts:
+        return None
+    return _ratio(sum(filter(None, parts)), _grown(before.bytes, now.bytes))
 
 
 def _ratio(count: float | None, of: int | None) -> float | None:

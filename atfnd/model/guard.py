@@ -28,4 +28,4 @@ class NicGuard(NamedTuple):
     lost: int  # that said nothing
     stops: int  # how often it stopped steering since the daemon's start
     change: float | None  # CPU per byte steered, less unsteered, as a share of that; None: no pair
-    why: str  # of `BLIND` and `STOPPED`
+    why: str  # of `BLIND` and `STOPPED`; of `WATCHING` what the comparison does not see

@@ -74,6 +74,7 @@ class InterfaceRule:
     filters_max: int | None  # at most this many filters of ours
     filters_reserve: int  # slots left free for others
     napi_threads: Literal["borrow", "never"] = "borrow"  # for moves of queues with interrupts
+    guard: bool = True  # stop steering where it costs more than it saves
 
 
 class Share(NamedTuple):

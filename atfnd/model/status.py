@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import reduce
 
 from atfnd.model.flow import FlowKey
+from atfnd.model.guard import NicGuard
 from atfnd.model.reads import NicReads, ReadBytes
 
 __all__ = ["Event", "Status"]
@@ -53,6 +54,7 @@ class Status:
     resyncs: int
     policy_files: tuple[str, ...]
     moves: tuple[tuple[str, str, int], ...] = ()  # mechanism, verdict, how many
+    guards: tuple[NicGuard, ...] = ()  # by NIC
     late_packets: int = 0  # that others overtook in a move of ours
     reads: tuple[NicReads, ...] | None = ()  # by NIC, at the last look; None: not measured
 

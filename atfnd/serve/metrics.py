@@ -24,7 +24,7 @@ from prometheus_client.core import (
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
-from atfnd.model import Counts, Lateness, NicCounts, ReadBytes
+from atfnd.model import Counts, GuardState, Lateness, NicCounts, NicGuard, ReadBytes
 from atfnd.serve import Source
 from atfnd.serve.api.answers import TURN, query_of
 
@@ -76,6 +76,7 @@ def families(counts: Counts) -> Iterator[Metric]:
     yield _counter(
         "atfnd_log_messages_lost", "Log messages the journal did not take.", counts.log_lost
     )
+    yield from _guards(counts.status.guards)
     yield _lateness(counts.lateness)
 
 
@@ -146,7 +147,7 @@ def _nics(nics: Iterable[NicCounts]) -> Iterator[Metric]:
         return GaugeMetricFamily(name, about, labels=("interface", *labels))
 
     armed = gauge("atfnd_interface_armed", "1 where atfnd may change the interface.")
-    paused = gauge("atfnd_interface_paused", "1 where an operator paused it.")
+    paused = gauge("atfnd_interface_paused", "1 where an operator or the guard paused it.")
     up = gauge("atfnd_interface_up", "1 where the link is up.")
     rules = gauge("atfnd_rules", "Filters in the interface, by whose they are.", "owner")
     most = gauge("atfnd_rules_max", "Filters that may be atfnd's: policy, and room in the table.")
@@ -184,6 +185,36 @@ def _nics(nics: Iterable[NicCounts]) -> Iterator[Metric]:
             if where != "unseen":
                 received.add_metric((nic.name, where), value)
     yield from (armed, paused, up, rules, most, slots, read, received)
+
+
+def _guards(guards: Iterable[NicGuard]) -> Iterator[Metric]:
+    stopped = GaugeMetricFamily(
+        "atfnd_guard_stopped",
+        "1 where the guard stopped steering, because it cost more than it saved.",
+        labels=("interface",),
+    )
+    stops = CounterMetricFamily(
+        "atfnd_guard_stops", "How often the guard stopped steering.", labels=("interface",)
+    )
+    pairs = CounterMetricFamily(
+        "atfnd_guard_pairs",
+        "Pairs of slots with steering and without it, by whether they could be compared.",
+        labels=("interface", "compared"),
+    )
+    change = GaugeMetricFamily(
+        "atfnd_guard_cpu_per_byte_change_ratio",
+        "CPU per byte steered less unsteered, as a share of that, of the last pairs.",
+        labels=("interface",),
+    )
+    for each in guards:
+        of = (each.nic,)
+        stopped.add_metric(of, each.state is GuardState.STOPPED)
+        stops.add_metric(of, each.stops)
+        pairs.add_metric((each.nic, "true"), each.pairs)
+        pairs.add_metric((each.nic, "false"), each.lost)
+        if each.change is not None:
+            change.add_metric(of, each.change)
+    yield from (stopped, stops, pairs, change)
 
 
 def _by_locality(count: ReadBytes) -> tuple[tuple[str, int], ...]:

@@ -64,6 +64,8 @@ def test_status(daemon: Serving) -> None:
     assert reported["locality"] == "99.50% of bytes processed on the CPU that read them, last 10 s"
     assert reported["since start"] == "94.44% of 900 while armed, 50.00% of 100 while not armed"
     assert reported["actions"] == "17 applied, 1 refused"
+    guard = "lab:lab: watching, CPU per byte -4.1% by 12 pairs of slots"
+    assert reported["guard"] == guard
     assert reported["events lost"] == "0, 1 re-syncs"
     assert json.loads("\n".join(lines(daemon, "status", "--json")))["overflow"] == 3
 

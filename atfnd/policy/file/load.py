@@ -272,4 +272,5 @@ def _interface_rule(rule: InterfaceEntry, source: str) -> InterfaceRule:
         filters_max=rule.filters.max,
         filters_reserve=rule.filters.reserve,
         napi_threads=rule.napi_threads,
+        guard=rule.guard,
     )

@@ -175,6 +175,13 @@ class Several:
         return {"anyOf": [listed["items"], {**listed, "minItems": 1}]}
 
 
+def on_or_off(value: object) -> object:
+    """YAML 1.2 knows `on` as a word, not as a truth value."""
+    if type(value) is not bool and value not in ("on", "off"):
+        raise Mistake(f"expected on or off, got {said(value)}")
+    return value in (True, "on")
+
+
 def globs(parse: Callable[[object], tuple[str, ...]], *examples: str) -> PlainValidator:
     return PlainValidator(parse, json_schema_input_type=text(GLOBS, *examples))
 
@@ -410,6 +417,11 @@ class InterfaceEntry(Entry):
     napi_threads: Literal["borrow", "never"] = "borrow"
     """Whether its queues may be polled by NAPI threads while flows of theirs are moved in order:
     atfnd switches `threaded` on and off again, for single queues where the kernel can."""
+    guard: Annotated[
+        bool, BeforeValidator(on_or_off, json_schema_input_type=Literal["on", "off"] | bool)
+    ] = True
+    """`on`: where steering costs more CPU time per byte than it saves, atfnd stops steering this
+    interface and says so (docs/measure.md). `off`: it never compares."""
 
 
 class TableEntry(Entry):

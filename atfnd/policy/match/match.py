@@ -44,6 +44,7 @@ __all__ = [
     "armed",
     "asks_direction",
     "filter_budget",
+    "guarded",
     "has_threshold",
     "in_groups",
     "interface_rule",
@@ -191,6 +192,12 @@ def armed(policy: Policy, ifname: str) -> bool:
     """Whether the policy lets us write to this interface; if not, we only watch."""
     rule = interface_rule(policy.interfaces, ifname)
     return rule is not None and rule.armed
+
+
+def guarded(policy: Policy, ifname: str) -> bool:
+    """Whether steering this interface is to be stopped where it costs more than it saves."""
+    rule = interface_rule(policy.interfaces, ifname)
+    return rule is None or rule.guard
 
 
 def filter_budget(rules: Iterable[InterfaceRule], ifname: str, slots: int | None) -> int | None:

@@ -51,6 +51,7 @@ def status_view(status: Status, now_ns: int) -> View:
         "flows_by_state": dict(status.flows_by_state),
         "locality": status.locality,
         "reads": None if status.reads is None else [_reads_view(nic) for nic in status.reads],
+        "guard": [each._asdict() | {"state": each.state.value} for each in status.guards],
         "actions_applied": status.actions_applied,
         "actions_refused": status.actions_refused,
         "events_lost": status.events_lost,
