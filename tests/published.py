@@ -224,7 +224,7 @@ class Published:
         self._set(nic, armed=True, paused=False)
 
     async def measure(
-        self, nic: str, total_s: float, slot_s: float, settle_s: float
+        self, nic: str, total_s: float, slot_s: float, settle_s: float, against: str | None
     ) -> AsyncGenerator[MeasuringStep | Measurement, None]:
         """Pairs of slots that last no time. One that is endless waits after its first step."""
         (view,) = (each for each in self.views if each.name == nic)
@@ -249,7 +249,7 @@ class Published:
                         (nothing | {Figure.RTT: 90.0 + n % 2}, nothing | {Figure.RTT: 100.0})
                         for n in range(number // 2)
                     ]
-                    yield compare(nic, part)
+                    yield compare(nic, part, against)
                     if self.measuring_fails is not None:
                         raise OperatorError(self.measuring_fails, exit_code=1)
         finally:

@@ -7,6 +7,7 @@ import json
 import sys
 from collections.abc import Iterator
 from contextlib import closing
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -23,6 +24,7 @@ from atfnd.errors import OperatorError
 __all__ = ["app"]
 
 _PATIENCE_S = 60.0  # the daemon says something each second, but for the time a slot takes to begin
+_OF_PAUSE, _OF_POLICIES = ("paused", "armed"), ("other", "in force")
 _NAMES = {
     "read_locality": "read locality",
     "cpu_per_packet": "CPU per packet",
@@ -50,18 +52,28 @@ def measure(
     settle: Annotated[
         str, typer.Option(metavar="TIME", help="What is left out of each slot.")
     ] = "3s",
+    against: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Steer by this policy, instead of a pause."),
+    ] = None,
     socket: Socket = SOCKET,
     as_json: Json = False,
 ) -> None:
     """Does it pay? Steers an armed interface and pauses it, in turns, under the load that there
-    is, and compares. Ctrl-C ends it early; the interface is then as it was. Exit 1 if it ended
-    early."""
-    query = {"seconds": seconds_of(total), "slot": seconds_of(slot), "settle": seconds_of(settle)}
+    is, and compares; or steers it by two policies in turns. Ctrl-C ends it early; the interface is
+    then as it was. Exit 1 if it ended early."""
+    query: dict[str, object] = {
+        "seconds": seconds_of(total),
+        "slot": seconds_of(slot),
+        "settle": seconds_of(settle),
+    }
+    if against is not None:
+        query["against"] = str(against.absolute())
     found: Row | None = None
     why: str | None = None
     try:
         with closing(Client(socket).measuring(nic, _PATIENCE_S, **query)) as lines:
-            for row in _shown(lines):
+            for row in _shown(lines, _OF_PAUSE if against is None else _OF_POLICIES):
                 found = row.get("result", found)
                 if "error" in row:
                     why = row["error"]
@@ -73,14 +85,14 @@ def measure(
         raise OperatorError(why or "the daemon ended before the measurement", exit_code=1)
 
 
-def _shown(lines: Iterator[bytes]) -> Iterator[Row]:
-    """The answer's rows; how far it is on a terminal."""
+def _shown(lines: Iterator[bytes], names: tuple[str, str]) -> Iterator[Row]:
+    """The answer's rows; how far it is on a terminal, with the names of the slots."""
     terminal = sys.stderr.isatty()
     try:
         for line in lines:
             row: Row = json.loads(line)
             if terminal and "slot" in row:
-                state = "armed" if row["armed"] else "paused"
+                state = names[row["armed"]]
                 done = f"slot {row['slot']} of {row['slots']}, {state}, {row['left_s']:.0f} s left"
                 print(f"\r{done}\x1b[K", end="", file=sys.stderr, flush=True)
             yield row
@@ -90,15 +102,16 @@ def _shown(lines: Iterator[bytes]) -> Iterator[Row]:
 
 
 def _say(found: Row) -> None:
-    output.show(_table(found["figures"]))
+    output.show(_table(found["figures"], _OF_PAUSE if found["against"] is None else _OF_POLICIES))
     lost = f", {found['slots_lost']} slots lost" if found["slots_lost"] else ""
     pairs = f"{found['pairs']} pair{'s' * (found['pairs'] != 1)} of slots"
     output.say(f"{pairs}{lost}; [lowest, highest] with {found['confidence']:.0%}")
     output.say(f"{output.text(found['nic'])}: {output.text(found['sentence'])}")
 
 
-def _table(figures: list[Row]) -> Table:
-    columns = ("FIGURE", "UNIT", ">PAUSED", ">ARMED", ">DIFFERENCE", ">PERCENT", ">PAIRS")
+def _table(figures: list[Row], names: tuple[str, str]) -> Table:
+    without, steered = (f">{name.upper()}" for name in names)
+    columns = ("FIGURE", "UNIT", without, steered, ">DIFFERENCE", ">PERCENT", ">PAIRS")
     rows = (
         {
             "name": _NAMES.get(row["figure"], row["figure"]),

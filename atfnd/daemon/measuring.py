@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Does steering a NIC pay? Steers it and sets it aside in turns, reads what its traffic costs, and
-leaves it as it was.
+"""Does steering a NIC pay? Steers it and sets it aside in turns, or steers it by two policies in
+turns, reads what its traffic costs, and leaves it as it was.
 
 One measurement at a time, because most costs are of the whole machine. It gives no orders: neither
 the operator's journal nor the policy knows of it, so that a daemon that is killed meanwhile begins
@@ -14,6 +14,7 @@ import asyncio
 import time
 from collections.abc import AsyncGenerator, Callable
 from contextlib import suppress
+from pathlib import Path
 from random import SystemRandom
 
 from atfnd.daemon.in_force import InForce
@@ -23,11 +24,13 @@ from atfnd.daemon.session import NicSession
 from atfnd.engine.engine import Engine
 from atfnd.errors import OperatorError
 from atfnd.measurement.compare import compare, pairs_of
+from atfnd.measurement.policies import with_flows_of
 from atfnd.measurement.schedule import LEAST_PAIRS, MOST_PAIRS, pairs_within, schedule
 from atfnd.measurement.slot import Figures, figures
-from atfnd.model import Measurement, MeasuringStep, SlotReading
+from atfnd.model import Measurement, MeasuringStep, Policy, SlotReading
 from atfnd.observe import Observer
 from atfnd.observe.nics.costs import Costs
+from atfnd.policy.file.load import load
 from atfnd.program.journals.operator_journal import OperatorJournal
 from atfnd.serve.log.event_log import EventLog
 
@@ -42,7 +45,8 @@ class _EndedEarlyError(Exception):
 
 
 class Measuring:
-    """Pauses and resumes by the operator's own commands."""
+    """Pauses and resumes by the operator's own commands. `put` puts a policy in force:
+    OperatorError, not all of it."""
 
     def __init__(
         self,
@@ -52,27 +56,34 @@ class Measuring:
         engine: Engine,
         observer: Observer,
         in_force: InForce,
+        put: Callable[[Policy], None],
         log: EventLog,
     ) -> None:
         self._nics, self._operator, self._operator_journal = nics, operator, operator_journal
         self._engine, self._observer, self._in_force, self._log = engine, observer, in_force, log
         self._session: NicSession | None = None  # that is measured
-        self._policy = in_force.policy  # under which it is
+        self._put = put
+        self._ours = self._policy = in_force.policy  # and that of this slot
+        self._other: Policy | None = None  # to compare with, instead of a pause
         self._why_ended: str | None = None
         self._ended = asyncio.Event()
         self.begins: Callable[[], None] = lambda: None  # called before anything is changed
 
     async def measure(
-        self, nic: str, total_s: float, slot_s: float, settle_s: float
+        self, nic: str, total_s: float, slot_s: float, settle_s: float, against: str | None = None
     ) -> AsyncGenerator[MeasuringStep | Measurement, None]:
         """A step each second at least, after each pair what is known by then, and at last the
-        result. Of each slot the first `settle_s` are left out. KeyError: there is no such NIC;
-        OperatorError: it cannot be measured, or it ended early. Closing it ends it."""
-        session = self._begin(nic, total_s, slot_s, settle_s)
+        result. Of each slot the first `settle_s` are left out. With the file of another policy, the
+        other slots are steered by its rules, not paused. KeyError: there is no such NIC;
+        OperatorError: it cannot be measured, the file is wrong, or it ended early. Closing it ends
+        it."""
+        read = None if against is None else await asyncio.to_thread(_policy_of, against)
+        session = self._begin(nic, total_s, slot_s, settle_s, read)
         costs: Costs | None = None
         slots: list[tuple[bool, Figures | None]] = []
         order = schedule(pairs_within(total_s, slot_s), SystemRandom())
-        what = f"{len(order) // 2} pairs of slots of {slot_s:g} s, armed and paused"
+        each = "armed and paused" if against is None else f"by the policy in force and {against}"
+        what = f"{len(order) // 2} pairs of slots of {slot_s:g} s, {each}"
         self._log.add("measure", "begun", what, nic=nic)
         try:
             costs = await asyncio.to_thread(Costs, session.watch.nic)
@@ -93,9 +104,9 @@ class Measuring:
                 whole = session.view.up and session.watch.lives == lives
                 slots.append((armed, figures(before, now) if whole else None))
                 if number % 2 == 0 and number < len(order):
-                    yield compare(nic, pairs_of(slots))
+                    yield compare(nic, pairs_of(slots), against)
             self._leave()
-            found = compare(nic, pairs_of(slots))
+            found = compare(nic, pairs_of(slots), against)
             self._log.add("measure", "ended", found.sentence, nic=nic)
             yield found
         except _EndedEarlyError as early:
@@ -125,7 +136,9 @@ class Measuring:
             self._end("atfnd stops")
             self._leave()
 
-    def _begin(self, nic: str, total_s: float, slot_s: float, settle_s: float) -> NicSession:
+    def _begin(
+        self, nic: str, total_s: float, slot_s: float, settle_s: float, other: Policy | None
+    ) -> NicSession:
         session = self._nics.sessions[nic]
         _check_times(total_s, slot_s, settle_s)
         if self._session is not None:
@@ -140,13 +153,16 @@ class Measuring:
         self.begins()
         self._session, self._why_ended = session, None
         self._ended.clear()
-        self._policy = self._in_force.policy
+        self._ours = self._policy = self._in_force.policy
+        self._other = None if other is None else with_flows_of(self._ours, other)
         return session
 
     def _turn(self, session: NicSession, *, armed: bool) -> None:
         """Begin a slot."""
         try:
-            if armed and session.view.paused:
+            if self._other is not None:
+                self._use(self._ours if armed else self._other)
+            elif armed and session.view.paused:
                 self._operator.bring_back(session)
             elif not armed and not session.view.paused:
                 done = self._operator.set_aside(session, "a measurement compares without atfnd")
@@ -155,6 +171,16 @@ class Measuring:
         except OSError as refusal:
             raise _EndedEarlyError(f"it cannot be changed: {refusal.strerror}") from None
         self._check(session, armed=armed)
+
+    def _use(self, policy: Policy) -> None:
+        """Steer by this policy, unless it is in force."""
+        if self._in_force.policy is policy:
+            return
+        self._policy = policy
+        try:
+            self._put(policy)
+        except OperatorError as shortage:
+            raise _EndedEarlyError(shortage.message) from None
 
     async def _ticks(
         self, session: NicSession, for_s: float, *, armed: bool
@@ -174,10 +200,14 @@ class Measuring:
                 self._end("the interface is gone, or has another name")
             elif self._in_force.policy is not self._policy:
                 self._end("another policy is in force")
-            elif (session.view.armed, session.view.paused) != (armed, not armed):
+            elif (session.view.armed, session.view.paused) != self._standing(armed=armed):
                 self._end("it was armed or disarmed")
         if self._why_ended is not None:
             raise _EndedEarlyError(self._why_ended)
+
+    def _standing(self, *, armed: bool) -> tuple[bool, bool]:
+        """Armed, paused: as it should be in such a slot."""
+        return (True, False) if self._other is not None else (armed, not armed)
 
     def _end(self, why: str) -> None:
         """It goes no further. The first reason counts."""
@@ -189,6 +219,10 @@ class Measuring:
     def _leave(self) -> None:
         """The NIC is as it was, unless an order says otherwise."""
         session, self._session = self._session, None
+        other, self._other = self._other, None
+        if other is not None and self._in_force.policy is other:
+            with suppress(OperatorError):  # it is in the log, and done again in a second
+                self._put(self._ours)
         if session is None or self._nics.sessions.get(session.name) is not session:
             return
         if session.view.paused and not self._operator_journal.paused(session.name):
@@ -214,6 +248,11 @@ class Measuring:
             return await asyncio.to_thread(costs.read, session.view, addresses, [*pids], reads)
         except OSError as gone:
             raise _EndedEarlyError(f"it cannot be read: {gone.strerror or gone}") from None
+
+
+def _policy_of(file: str) -> Policy:
+    """The policy that this file says, with its policies.d. OperatorError: it is wrong."""
+    return load(Path(file), trusting=False)
 
 
 def _check_times(total_s: float, slot_s: float, settle_s: float) -> None:

@@ -138,7 +138,7 @@ class Supervisor:
         )
         self._reload = reload = PolicyReload(given.load, in_force, steps, log, self._shortage)
         self._measuring = measuring = Measuring(
-            nics, operator, operator_journal, engine, observer, in_force, log
+            nics, operator, operator_journal, engine, observer, in_force, reload.put, log
         )
         self._guarding = guarding = Guarding(
             nics, operator, engine, in_force, reload.put,

@@ -62,15 +62,14 @@ def pairs_of(slots: Sequence[tuple[bool, Figures | None]]) -> list[Pair]:
     return found
 
 
-def compare(nic: str, pairs: Sequence[Pair]) -> Measurement:
-    """What the pairs say."""
+def compare(nic: str, pairs: Sequence[Pair], against: str | None = None) -> Measurement:
+    """What the pairs say. `against`: the other slots were steered by this policy, not paused."""
     figures = tuple(_compared(figure, pairs) for figure in Figure)
     judged = [each for each in figures if each.verdict is not None]
     verdict = _verdict(each.verdict for each in judged)
     lost = sum(slot is None for pair in pairs for slot in pair)
-    return Measurement(
-        nic, len(pairs), lost, CONFIDENCE, figures, verdict, _sentence(verdict, judged, pairs)
-    )
+    sentence = _sentence(verdict, judged, pairs, against)
+    return Measurement(nic, len(pairs), lost, CONFIDENCE, figures, verdict, sentence, against)
 
 
 def _compared(figure: Figure, pairs: Sequence[Pair]) -> Compared:
@@ -119,17 +118,20 @@ def _verdict(judged: Iterable[Effect | None]) -> Effect:
     return next((each for each in (Effect.BETTER, Effect.WORSE) if each in said), Effect.SAME)
 
 
-def _sentence(verdict: Effect, judged: Sequence[Compared], pairs: Sequence[Pair]) -> str:
+def _sentence(
+    verdict: Effect, judged: Sequence[Compared], pairs: Sequence[Pair], against: str | None
+) -> str:
     whole = sum(None not in pair for pair in pairs)
     if verdict is Effect.UNKNOWN:
         if whole < LEAST_PAIRS:
             are = "this is" if whole == 1 else "these are"
             return f"not known: it takes {LEAST_PAIRS} whole pairs of slots, and {are} {whole}"
         return "not known: too few packets came, or the machine does not say what they cost"
+    how = "with atfnd" if against is None else f"than by {against}"
     words = {
-        Effect.BETTER: "better with atfnd",
-        Effect.WORSE: "worse with atfnd",
-        Effect.MIXED: "better in one way with atfnd, and worse in another",
+        Effect.BETTER: f"better {how}",
+        Effect.WORSE: f"worse {how}",
+        Effect.MIXED: f"better in one way {how}, and worse in another",
         Effect.SAME: "no difference was found",
     }[verdict]
     only = {Effect.SAME} if verdict is Effect.SAME else {Effect.BETTER, Effect.WORSE}

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What a measurement of one NIC reads, and what it finds: armed compared with paused."""
+"""What a measurement of one NIC reads, and what it finds: armed compared with paused, or the
+policy in force with another one, which stands in the place of the pause."""
 
 from __future__ import annotations
 
@@ -102,3 +103,4 @@ class Measurement:
     figures: tuple[Compared, ...]
     verdict: Effect
     sentence: str
+    against: str | None = None  # the policy of the slots that are called paused

@@ -99,11 +99,12 @@ class Source(Protocol):
         program has moved. Raises as `arm`."""
 
     def measure(
-        self, nic: str, total_s: float, slot_s: float, settle_s: float
+        self, nic: str, total_s: float, slot_s: float, settle_s: float, against: str | None
     ) -> AsyncGenerator[MeasuringStep | Measurement, None]:
-        """Compare this NIC armed with the same NIC paused, in turns, without the first `settle_s`
-        of each: steps, what is known after each pair, and last the result. Closing it ends it, and
-        leaves the NIC as it was. Raises as `arm`, OperatorError also if it ends early."""
+        """Compare this NIC armed with the same NIC paused, or steered by the policy of the file
+        `against`, in turns, without the first `settle_s` of each: steps, what is known after each
+        pair, and last the result. Closing it ends it, and leaves NIC and policy as they were.
+        Raises as `arm`, OperatorError also if the file is wrong, or if it ends early."""
 
     async def restore(self, nic: str) -> Sequence[Restored]:
         """Take out and put back all that we changed on this NIC, disarm it, and return the result

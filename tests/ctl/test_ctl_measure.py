@@ -45,6 +45,12 @@ def test_a_table_and_a_sentence(daemon: Serving) -> None:
     assert said[-1].startswith("lab:lab: better with atfnd: round trip time -9.5 % [-10.")
 
 
+def test_another_policy_stands_in_the_place_of_the_pause(daemon: Serving, tmp_path: Path) -> None:
+    said = lines(daemon, "measure", "lab:lab", "--for", "2m", "--against", "/etc/atfnd/other.yaml")
+    assert said[0].split()[2:6] == ["OTHER", "IN", "FORCE", "DIFFERENCE"]
+    assert said[-1].startswith("lab:lab: better than by /etc/atfnd/other.yaml: round trip time -9")
+
+
 def test_json_is_one_object(daemon: Serving) -> None:
     found = json.loads("\n".join(lines(daemon, "measure", "lab:lab", "--for", "1h", "--json")))
     assert (found["nic"], found["pairs"], found["verdict"]) == ("lab:lab", 180, "better")

@@ -18,6 +18,7 @@ from atfnd.model import Match
 from tests.asking import ATFNCTL, environment
 from tests.bed import Bed, a_bed
 from tests.daemons import EVERYTHING, STOP_S
+from tests.failing import LEAVE
 from tests.labs import Lab
 from tests.shown import key
 from tests.wait import until
@@ -132,6 +133,31 @@ def test_what_it_finds(measured: Measured) -> None:
     events = measured.bed.daemon.events("measure")
     assert [event["what"] for event in events] == ["begun", "ended"]
     assert events[1]["why"] == found["sentence"]
+
+
+def test_two_policies(measured: Measured, tmp_path: Path) -> None:
+    """The other one leaves everything alone; it is never paused, and nothing is overtaken."""
+    other = tmp_path / "other.yaml"
+    other.write_text(LEAVE)
+
+    def files() -> object:
+        return measured.bed.daemon.status()["policy_files"]
+
+    with measured.client(*SHORT, "--against", str(other), "--json") as client:
+        until(lambda: files() == [str(other)], "the other policy is in force", 30)
+        assert measured.state() == (True, False)
+        said, complaints = client.communicate(timeout=60)
+    assert (client.returncode, complaints) == (0, "")
+    measured.as_before()
+    assert files() == [str(measured.bed.daemon.config)]
+    found = json.loads(said)
+    assert (found["pairs"], found["against"]) == (4, str(other))
+    with measured.client(*LONG, "--against", str(other)) as client:
+        until(lambda: files() == [str(other)], "the other policy is in force again", 60)
+        client.send_signal(signal.SIGKILL)
+        client.wait(STOP_S)
+        until(lambda: files() == [str(measured.bed.daemon.config)], "ours is back", 30)
+        measured.as_before()
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])

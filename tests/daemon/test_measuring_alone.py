@@ -13,11 +13,21 @@ from typing import Any
 
 import pytest
 
+from atfnd.daemon.in_force import InForce
 from atfnd.daemon.measuring import Measuring
 from atfnd.engine.event import NicRead
 from atfnd.errors import OperatorError
-from atfnd.model import Figure, Measurement, MeasuringStep, ReadBytes, Restored, SlotReading
+from atfnd.model import (
+    Figure,
+    Measurement,
+    MeasuringStep,
+    Policy,
+    ReadBytes,
+    Restored,
+    SlotReading,
+)
 from tests.daemon.test_operator import Bed
+from tests.values import RULE
 
 SLOT_S = 0.02
 NAMES = "busy_ns network_ns napi_ns application_ns interrupts handoffs switches sockets"
@@ -55,18 +65,28 @@ class Measured:
         engine: Any = SimpleNamespace(memory=SimpleNamespace(table=bed.table))
         observer: Any = SimpleNamespace(reads=lambda nic: None)
         nics: Any = SimpleNamespace(sessions=bed.sessions)
-        policy: Any = SimpleNamespace(policy=object())
+        self.in_force = InForce(Policy((), (RULE,), "auto", 64, 0, ()))
+        self.puts: list[Policy] = []
         self.measuring = Measuring(
-            nics, bed.operator, bed.orders, engine, observer, policy, bed.log
+            nics, bed.operator, bed.orders, engine, observer, self.in_force, self.put, bed.log
         )
         bed.operator.end_measurement = self.measuring.end
 
-    def run(self, then: Callable[[MeasuringStep], object] = lambda step: None) -> Measurement:
+    def put(self, policy: Policy) -> None:
+        self.puts.append(policy)
+        self.in_force.policy = policy
+
+    def run(
+        self,
+        then: Callable[[MeasuringStep], object] = lambda step: None,
+        against: Path | None = None,
+    ) -> Measurement:
         """Four pairs; `then` is done at each step. Returns the result."""
+        file = None if against is None else str(against)
 
         async def whole() -> Measurement:
             last: Measurement | None = None
-            steps = self.measuring.measure("eth0", 8 * SLOT_S, SLOT_S, 0.0)
+            steps = self.measuring.measure("eth0", 8 * SLOT_S, SLOT_S, 0.0, file)
             async with aclosing(steps):
                 async for step in steps:
                     if isinstance(step, Measurement):
@@ -228,3 +248,107 @@ def test_an_order_for_another_nic_does_not(measured: Measured) -> None:
     assert measured.run(order).pairs == 4
     assert [each.exception() for each in tasks] == [None] * len(tasks)
     assert measured.bed.view("eth1") == (False, False)
+
+
+OTHER = """\
+version: 1
+daemon: { observer: sock_diag, settle: { hold_down: 7ms } }
+interfaces: [{ match: { name: "*" }, armed: false }]
+flows:
+  - name: other
+    match: { protocol: tcp }
+    placement: leave
+"""
+
+
+def test_two_policies_in_turns_and_the_one_in_force_afterwards(
+    measured: Measured, tmp_path: Path
+) -> None:
+    """It is never paused; of the other policy count the rules for flows and how often they move."""
+    file, ours = tmp_path / "other.yaml", measured.in_force.policy
+    file.write_text(OTHER)
+    seen = dict[int, tuple[bool, Policy]]()
+    found = measured.run(
+        lambda step: seen.update({step.slot: (step.armed, measured.in_force.policy)}), file
+    )
+    others = [policy for armed, policy in seen.values() if not armed]
+    assert all(policy is ours for armed, policy in seen.values() if armed)
+    assert len(others) == 4
+    assert "other" in {rule.name for rule in others[0].flows}
+    assert (others[0].observer, others[0].hold_down_ns) == ("auto", 7_000_000)
+    assert others[0].interfaces == ours.interfaces
+    assert measured.in_force.policy is ours
+    assert measured.bed.view() == (True, False)
+    assert ("take out", "eth0", False) not in measured.bed.calls
+    assert found.against == str(file)
+
+
+@pytest.mark.parametrize("text", [None, "", "flows: [", "version: 1\nflowz: []\n"])
+def test_a_wrong_policy_changes_nothing(
+    measured: Measured, tmp_path: Path, text: str | None
+) -> None:
+    file, ours = tmp_path / "other.yaml", measured.in_force.policy
+    if text is not None:
+        file.write_text(text)
+    with pytest.raises(OperatorError) as raised:
+        measured.run(against=file)
+    assert raised.value.exit_code == 2
+    assert measured.in_force.policy is ours
+    assert (measured.puts, measured.bed.calls) == ([], [])
+    assert measured.run().pairs == 4
+
+
+def test_a_policy_that_another_user_may_change_is_refused(
+    measured: Measured, tmp_path: Path
+) -> None:
+    file = tmp_path / "other.yaml"
+    file.write_text(OTHER)
+    file.chmod(0o666)
+    with pytest.raises(OperatorError, match="not to be trusted"):
+        measured.run(against=file)
+
+
+@pytest.mark.parametrize("slot_is_armed", [True, False])
+def test_a_policy_that_is_loaded_meanwhile_stays(
+    measured: Measured, tmp_path: Path, slot_is_armed: bool
+) -> None:
+    file, third = tmp_path / "other.yaml", Policy((), (), "auto", 64, 0, ())
+    file.write_text(OTHER)
+
+    def load(step: MeasuringStep) -> None:
+        if step.armed is slot_is_armed:
+            measured.in_force.policy = third
+
+    with pytest.raises(OperatorError, match="another policy is in force"):
+        measured.run(load, file)
+    assert measured.in_force.policy is third
+
+
+def test_ended_early_the_policy_is_the_one_before(measured: Measured, tmp_path: Path) -> None:
+    file, ours = tmp_path / "other.yaml", measured.in_force.policy
+    file.write_text(OTHER)
+
+    def stop(step: MeasuringStep) -> None:
+        if not step.armed:
+            measured.measuring.stop()
+
+    with pytest.raises(OperatorError, match="atfnd stops"):
+        measured.run(stop, file)
+    assert measured.in_force.policy is ours
+
+
+def test_a_shortage_of_the_kernel_ends_it(measured: Measured, tmp_path: Path) -> None:
+    file = tmp_path / "other.yaml"
+    file.write_text(OTHER)
+    ours = measured.in_force.policy
+
+    def refuse(policy: Policy) -> None:
+        measured.in_force.policy = policy
+        if policy is not ours:
+            raise OperatorError("in force only in part", exit_code=2)
+
+    measured.measuring._put = refuse
+    with pytest.raises(OperatorError, match="in force only in part") as raised:
+        measured.run(against=file)
+    assert raised.value.exit_code == 1
+    assert measured.in_force.policy is ours

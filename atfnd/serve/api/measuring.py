@@ -34,13 +34,14 @@ class MeasuringRoutes:
         return [web.post("/v1/nics/{nic}/measure", self.measure)]
 
     async def measure(self, request: web.Request) -> web.StreamResponse:
-        """`seconds=&slot=&settle=`, all in seconds. What is wrong before it begins is an answer of
-        its own; what ends it early is the last line."""
-        query = query_of(request, "seconds", "slot", "settle")
+        """`seconds=&slot=&settle=`, all in seconds, and `against=`, the file of another policy.
+        What is wrong before it begins is an answer of its own; what ends it early is the last
+        line."""
+        query = query_of(request, "seconds", "slot", "settle", "against")
         nic = known(self._source, request.match_info["nic"])
         total_s = number(query, "seconds", 600, 1, MOST_S)
         slot_s, settle_s = number(query, "slot", 10, 1, 3600), number(query, "settle", 3, 0, 3600)
-        steps = self._source.measure(nic, total_s, slot_s, settle_s)
+        steps = self._source.measure(nic, total_s, slot_s, settle_s, query.get("against"))
         async with aclosing(steps):
             try:
                 step = await anext(steps)
@@ -82,6 +83,7 @@ def measurement_view(found: Measurement) -> View:
         "pairs": found.pairs,
         "slots_lost": found.lost,
         "confidence": found.confidence,
+        "against": found.against,
         "figures": [
             {
                 **each._asdict(),
