@@ -8,15 +8,22 @@ each round: its throughput drifts by more than what is measured. `full`: as fast
 50 MB/s, and the CPU of queue 0 is taken for 3 of every 7.3 ms; what then counts as out of order
 came so by the moves, as long as no ring dropped anything. Eight moves a second are those of
 applications that change their core every second; a hundred, twelve times a second.
+
+Two cases say where a loss comes from. `holds alone`: a queue is held as often as by a hundred
+strict moves a second, until the other one has drained, and nothing is written. `their CPU alone`: a
+loop takes as much CPU as the strict moves did (all threads of this process, so spinners count), in
+as many pieces, and nothing is moved or held. On two CPUs that are fully used, that time is lost to
+TCP whatever it is spent on.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import random
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -26,7 +33,7 @@ from atfnd.move.verdict import Mode
 from bench.bed import Bed, lab_bed
 from bench.connections import connections
 from bench.locality import streams
-from bench.moves import Move, Steering, steering
+from bench.moves import Steering, steering
 from bench.report import Report, Target
 from bench.stats import median, ratios
 from bench.tcp_reordering import Counters, TcpReordering
@@ -40,13 +47,17 @@ PACED_BYTES_PER_S = 50_000_000
 SECONDS, TURNS = 1.0, 10  # each contender's turns in a round
 STALL_MS, PERIOD_MS = 3.0, 7.3
 TARGET = 0.98
+PIPE_NS = 20_000  # as move/timer.py has it for a queue without interrupts
+LONGEST_HOLD_NS = 50_000_000
+SPENT_S = 0.0015  # by a strict move, until one was measured
 
 
 class Case(NamedTuple):
-    """One contender: how often flows are moved, and how."""
+    """One contender: how often flows are moved, and how. `mode` None: they are not, and what comes
+    so often is a hold, or as much CPU."""
 
     name: str
-    mode: Mode
+    mode: Mode | None
     moves_per_s: int
 
 
@@ -54,8 +65,10 @@ NONE = Case("none", Mode.STRICT, 0)
 CASES = (
     NONE,
     Case("strict, 8 moves/s", Mode.STRICT, 8),
-    Case("strict, 100 moves/s", Mode.STRICT, 100),
+    OFTEN := Case("strict, 100 moves/s", Mode.STRICT, 100),
     Case("immediate, 100 moves/s", Mode.IMMEDIATE, 100),
+    HOLDS := Case("holds alone, 100/s", None, 100),
+    CPU := Case("their CPU alone, 100/s", None, 100),
 )
 
 
@@ -68,6 +81,7 @@ class Run(NamedTuple):
     moves: int
     deferred: int
     ring_drops: int
+    cpu_s: float  # of this process, which moves the flows
     counters: Counters
 
 
@@ -99,7 +113,17 @@ def measured(bed: Bed, load: str, cases: Sequence[Case], seconds: float) -> list
         moved = stack.enter_context(steering(bed, Path(folder), flows, range(len(bed.cpus))))
         if load == "stalled":
             stack.enter_context(stalled(bed.cpus[0], STALL_MS, PERIOD_MS))
-        return [_run(bed, load, case, seconds, moved, ends) for case in cases]
+        runs = list[Run]()
+        for case in cases:
+            runs.append(_run(bed, load, case, seconds, moved, ends, _spent_s(runs)))
+        return runs
+
+
+def _spent_s(runs: Sequence[Run]) -> float:
+    """CPU time of a strict move, by those before."""
+    often = [each for each in runs if each.case == OFTEN.name and each.moves]
+    moves = sum(each.moves for each in often)
+    return sum(each.cpu_s for each in often) / moves if moves else SPENT_S
 
 
 def _run(
@@ -109,22 +133,74 @@ def _run(
     seconds: float,
     moved: Steering,
     ends: Sequence[TcpReordering],
+    spent_s: float,
 ) -> Run:
     drops, counters = bed.ring_drops() or 0, _counters(ends)
-    before, began = _bytes(bed), time.monotonic()
-    moves: list[Move] = []
-    if case.moves_per_s:
+    before, began, cpu_s = _bytes(bed), time.monotonic(), time.process_time()
+    done = failed = 0
+    if case is HOLDS:
+        moved.actuator.start()
+        done, failed = _hold(moved, case.moves_per_s, seconds)
+    elif case is CPU:
+        done = _spend(spent_s, case.moves_per_s, seconds)
+    elif case.mode is not None and case.moves_per_s:
         moved.actuator.start()
         due = _due(case.moves_per_s, STREAMS)
         count, every_s = int(case.moves_per_s * seconds), 1 / case.moves_per_s
         moves = moved.move(case.mode, count, seconds, STREAMS, due, every_s)
+        done = sum(move.done for move in moves)
+        failed = len(moves) - done
+    cpu_s = time.process_time() - cpu_s
     moved.actuator.rest()
     time.sleep(max(0.0, began + seconds - time.monotonic()))
     taken = (_bytes(bed) - before) / (time.monotonic() - began)
     found = Counters(*(b - a for a, b in zip(counters, _counters(ends), strict=True)))
-    done = sum(move.done for move in moves)
     dropped = (bed.ring_drops() or 0) - drops
-    return Run(load, case.name, taken, done, len(moves) - done, dropped, found)
+    return Run(load, case.name, taken, done, failed, dropped, cpu_s, found)
+
+
+def _hold(moved: Steering, per_s: int, seconds: float) -> tuple[int, int]:
+    """Holds each queue in turn until the others have drained; how many held, and how many could
+    not."""
+    actuator, queues = moved.actuator, range(len(moved.watch.facts.queues))
+    held = refused = 0
+    for turn in _turns(per_s, seconds):
+        queue = queues[turn % len(queues)]
+        old = queues[(turn + 1) % len(queues)]
+        try:
+            actuator.hold(queue, actuator.now_ns() + LONGEST_HOLD_NS, frozenset({old}))
+        except OSError as refusal:
+            if refusal.errno not in (errno.EAGAIN, errno.ETIMEDOUT):
+                raise
+            refused += 1
+            continue
+        actuator.drain_evidence(old, actuator.now_ns() + PIPE_NS)
+        while not actuator.evidence(actuator.now_ns() + LONGEST_HOLD_NS):
+            pass
+        actuator.release(queue)
+        held += 1
+    return held, refused
+
+
+def _spend(spent_s: float, per_s: int, seconds: float) -> int:
+    """Takes CPU time in pieces; how many."""
+    taken = 0
+    for _ in _turns(per_s, seconds):
+        until = time.thread_time() + spent_s
+        while time.thread_time() < until:
+            pass
+        taken += 1
+    return taken
+
+
+def _turns(per_s: int, seconds: float) -> Iterator[int]:
+    """Counts up so often, for so long; one that is late is not made up for."""
+    began = time.monotonic()
+    for turn in range(int(per_s * seconds)):
+        time.sleep(max(0.0, began + turn / per_s - time.monotonic()))
+        if time.monotonic() - began >= seconds:
+            return
+        yield turn
 
 
 def _due(moves_per_s: int, flows: int) -> Callable[[], Sequence[int]]:
@@ -167,6 +243,11 @@ def report(runs: Sequence[Run]) -> Report:
             if load == "full" and name.startswith("strict"):
                 what = f"throughput, {name} / none"
                 report.targets.append(Target(what, ratio.value, TARGET, True, "×"))
+            spent = median(1000 * each.cpu_s for each in found)
+            report.add(f"{load}, CPU of the mover", name, f"ms in {SECONDS:g} s", spent)
+            if load == "full" and name == OFTEN.name:
+                alone = [each.bytes_per_s for each in groups[load, CPU.name]]
+                report.add("full, moved / their CPU alone", name, "×", ratios(ours, alone))
         for field in Counters._fields:
             counts = median(getattr(each.counters, field) for each in found)
             report.add(f"{load}, {field}", name, f"in {SECONDS:g} s", counts)

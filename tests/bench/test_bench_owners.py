@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from atfnd.move.verdict import Mode
 from bench import ordering_tcp, owners, plot
 from bench.bed import Bed, lab_bed
 from bench.locality import PORTS
@@ -58,7 +59,7 @@ def test_owners_are_judged_by_writes_and_by_their_flows(pictures: list[str]) -> 
 
 
 def test_tcp_streams_are_moved_as_often_as_asked(bed: Bed) -> None:
-    often = Case("immediate", CASES[-1].mode, 50)
+    often = Case("immediate", Mode.IMMEDIATE, 50)
     still, moved = ordering_tcp.measured(bed, "stalled", (NONE, often), 1.0)
     assert (still.moves, still.deferred) == (0, 0)
     assert 0 < moved.moves <= 50
@@ -68,8 +69,17 @@ def test_tcp_streams_are_moved_as_often_as_asked(bed: Bed) -> None:
         assert nic.filters() == []
 
 
+def test_holds_alone_are_holds_and_cpu_alone_is_as_much_as_asked(bed: Bed) -> None:
+    holds, cpu = CASES[-2:]
+    held, spent = ordering_tcp.measured(bed, "stalled", (holds, cpu), 1.0)
+    assert held.moves > 0
+    # no strict move was made before: as much as is assumed of one, for each piece
+    assert spent.cpu_s >= spent.moves * ordering_tcp.SPENT_S > 0
+    assert spent.deferred == 0
+
+
 def test_tcp_is_compared_with_the_same_round_unmoved() -> None:
-    still = ordering_tcp.Run("full", NONE.name, 1e8, 0, 0, 0, Counters(0, 0, 0, 0))
+    still = ordering_tcp.Run("full", NONE.name, 1e8, 0, 0, 0, 0.0, Counters(0, 0, 0, 0))
     strict = still._replace(case="strict, 8 moves/s", bytes_per_s=0.99e8, moves=24)
     found = ordering_tcp.report([still, strict, still, strict])
     [target] = found.targets
