@@ -21,7 +21,7 @@ from tests.wait import until
 OFTEN = ("env", "ATFND_GUARD_PACE=40")
 COSTLY = (sys.executable, "-m", "tests.costly")
 STRICT = policy(order="strict")
-LONG_S = 180
+LONG_S = 270
 
 
 class Guarded:

@@ -43,7 +43,7 @@ def of_queue(setting: str, index: int) -> str:
 def method_of(nic: NicView) -> tuple[SteeringMethod, str]:
     """The means, and why this one, in words for an admin."""
     if nic.paused:
-        return SteeringMethod.NONE, "paused by the operator"
+        return SteeringMethod.NONE, "paused"
     for conflict in nic.conflicts:
         if conflict.blocks:
             return SteeringMethod.NONE, f"{conflict.what}: nothing is steered until that ends"
