@@ -11,13 +11,16 @@ import errno
 import fcntl
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 
 from pyroute2 import IPRoute, netns
 from pyroute2.netlink.exceptions import NetlinkError
 
+from atfnd.errors import refusable
+from atfnd.kernel.interface import Interface
 from atfnd.kernel.system.netns import RUN_DIR, exists, in_netns
 from atfnd.lab.wiring import LINKS, check_request, namespaces
+from atfnd.nic.lab.interrupts import clear
 
 __all__ = ["building", "down", "remove"]
 
@@ -46,11 +49,19 @@ def remove(name: str) -> bool:
     paths = namespaces(name)
     for role, path in paths.items():
         if exists(path):
+            _clear_steering(role, path)
             in_netns(path, lambda role=role: _delete_links(role))  # type: ignore[misc]
     found = [path for path in paths.values() if os.path.lexists(path)]
     for path in found:
         netns.remove(path)
     return bool(found)
+
+
+def _clear_steering(role: str, path: str) -> None:
+    for link in LINKS:
+        if link.netns == role:
+            with refusable(errno.ENODEV), closing(Interface(link.name, path)) as interface:
+                clear(interface)
 
 
 def _delete_links(role: str) -> None:

@@ -21,6 +21,7 @@ from atfnd.move.event import Wanted
 from atfnd.move.port import Stage
 from atfnd.move.timer import Times
 from atfnd.move.verdict import Mode
+from atfnd.nic.lab.interrupts import FIRST_RING, clear, cpus_of
 from atfnd.observe.machine.softnet import handoffs
 from atfnd.observe.nics.move_port import read_port
 from atfnd.observe.nics.watch import NicWatch
@@ -139,3 +140,10 @@ def test_immediate_moves_them(lab: Lab, tmp_path: Path) -> None:
         bed.steered(app)
         app.migrate()
         delivered(bed.meter, app)
+
+
+def test_before_a_lab_goes_it_passes_no_packets_on(lab: Lab) -> None:
+    """The kernel would go on counting its queues."""
+    assert any(cpus_of(lab.nic.interface, FIRST_RING + queue) for queue in range(QUEUES))
+    clear(lab.nic.interface)
+    assert not any(cpus_of(lab.nic.interface, FIRST_RING + queue) for queue in range(QUEUES))
