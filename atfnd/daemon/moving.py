@@ -26,7 +26,7 @@ from atfnd.move.timer import Times
 from atfnd.observe.nics.move_port import read_port
 from atfnd.observe.nics.watch import NicWatch
 from atfnd.policy.match.match import may_borrow
-from atfnd.program import thread_loan
+from atfnd.program import rfs, thread_loan
 from atfnd.program.actuator import NicActuator
 from atfnd.program.blind_actuator import BlindActuator
 from atfnd.program.journals.filter_journal import FilterJournal
@@ -96,7 +96,7 @@ class Moving:
             if each.action.key is not None and not each.live:
                 events.append(FlowClosed(each.action.key))
             events.append(each)
-        if any(each.live and each.action.kind is not ActionKind.SETTING for each in wanted):
+        if any(each.live and _observed(each.action) for each in wanted):
             self._start()
         if any(each.mode is not Mode.IMMEDIATE for each in wanted):
             events = [*self._facts(_FRESH_S), *events]
@@ -241,6 +241,11 @@ class Moving:
             loop.remove_reader(self._actuator.fileno())
             self._reading = False
         self._actuator.rest()
+
+
+def _observed(action: Action) -> bool:
+    """Polls have to be seen for it."""
+    return action.kind is not ActionKind.SETTING or rfs.queue_of(action) is not None
 
 
 def _paced(times: Times, policy: Policy) -> Times:

@@ -112,7 +112,7 @@ from atfnd.engine.handshake.handshake import Handshakes, keeps_order_from_birth,
 from atfnd.engine.indirection import entries
 from atfnd.engine.ownership.exclusion import Exclusion
 from atfnd.engine.ownership.follow import arrived, followed
-from atfnd.engine.placement import queues, steer
+from atfnd.engine.placement import queues, steer, unowned
 from atfnd.engine.placement.auto import applications
 from atfnd.engine.placement.place import belongs
 from atfnd.engine.placement.renew import leave, renew
@@ -120,7 +120,7 @@ from atfnd.engine.placement.steering_method import method_of, of_queue
 from atfnd.engine.prepare import homes, prepare
 from atfnd.engine.table import retire
 from atfnd.engine.table.flow_table import Writing
-from atfnd.engine.table.memory import Memory, NicMemory, RulesInForce
+from atfnd.engine.table.memory import Memory, NicMemory, RfsQueues, RulesInForce
 from atfnd.engine.trials.trials import Application
 from atfnd.engine.trials.usage import UsageReading, windows
 from atfnd.model import (
@@ -290,6 +290,7 @@ class Engine:
         for outcome in event.outcomes:
             self._applied(outcome)
         self.memory.nics[event.nic].displaced.clear()
+        self.memory.nics[event.nic].rfs = RfsQueues()
         retire.taken_out(event.nic, event.outcomes, self.memory)
         entries.forget(event.nic, self.memory)
 
@@ -329,12 +330,15 @@ class Engine:
 
     def _settings_due(self, event: SettingsDue, now_ns: int) -> None:
         nic, memory = self.memory.nics[event.nic].view, self.memory
-        if plan := prepare(nic, self._topology(), memory.in_force.dedicated):
+        partner = unowned.asked_for(nic.name, memory)
+        if plan := prepare(nic, self._topology(), memory.in_force.dedicated, partner=partner):
             self._say(WriteSettings(plan))
 
     def _originals_read(self, event: OriginalsRead, now_ns: int) -> None:
         known, dedicated = self.memory.nics[event.nic], self.memory.in_force.dedicated
         known.lent.homes = homes(known.view, event.originals, self._topology(), dedicated)
+        if unowned.asked_for(event.nic, self.memory):
+            unowned.taken_over(known.view, event.originals, self.memory, now_ns)
         self.memory.look_at_queues(event.nic)
 
     def _topology(self) -> Topology:
@@ -454,6 +458,15 @@ class Engine:
         memory.cpusets.update(event.cpusets)
         self.exclusion.seen(seen.thread, event.rule, event.nic)
         self._begin(steer.seen(seen, nic, event.rule, memory, now_ns, event.rss_cpu))
+        if seen.wanders and unowned.asked_for(nic.name, memory):
+            flow = memory.table.get(seen.key)
+            if flow is not None and flow.location is None:
+                unowned.heard(nic, flow.rx_queue, memory, now_ns)
+            why, rfs = unowned.why_not(nic), memory.nics[nic.name].rfs
+            if why is not None and nic.armed and why != rfs.said:
+                rfs.said = why
+                self._log("means", "no RFS on queues that nobody owns", why, nic=nic.name)
+        self._begin(unowned.partner(nic, memory, now_ns))
         if memory.in_force.elsewhere:
             cpu = belongs(seen, event.rule, memory)
             self._say(Expect(seen.cookie, cpu, seen.at_ns))
@@ -479,6 +492,8 @@ class Engine:
     def _queues_looked(self, event: QueuesLooked, now_ns: int) -> None:
         for nic in self.views.values():
             self._begin(steer.own(nic, event.online, self.memory, now_ns))
+            unowned.looked(nic, steer.WANDERS, self.memory, now_ns)
+            self._begin(unowned.partner(nic, self.memory, now_ns))
 
     def _reviewed(self, event: Reviewed, now_ns: int) -> None:
         memory = self.memory
@@ -499,6 +514,8 @@ class Engine:
     def _tick(self, event: Tick, now_ns: int) -> None:
         """Begin the moves that are due, and the removal of what the policy now leaves alone."""
         self._begin(steer.due(self.views, self.memory, now_ns))
+        for nic in self.views.values():
+            self._begin(unowned.partner(nic, self.memory, now_ns))
 
     def _cpus_read(self, event: CpusRead, now_ns: int) -> None:
         self.memory.know_cpus(event.topology.cpus, event.topology.nodes)
@@ -716,6 +733,7 @@ class Engine:
         for each in (each for each in event.said if each.action.nic in self.memory.nics):
             if isinstance(each, Outcome):
                 self._applied(each)
+                unowned.switched(each, self.memory, now_ns)
             else:
                 self._move_ended(each, now_ns)
 

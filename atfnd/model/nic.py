@@ -168,6 +168,7 @@ class Caps:
     asynchronous: bool = False  # the NIC may drop a filter after it has accepted it
     probed: bool = True
     shapes: frozenset[Shape] = frozenset()  # with open fields, that it was shown to take
+    arfs: bool = False  # RFS may make the driver write filters of its own
     exact_wins: bool = False  # over one with open fields; else it is unknown which one wins
     why: str | None = None  # why there are no rules, or what limits them
 

@@ -16,7 +16,7 @@ from atfnd.move.port import Port, lent
 from atfnd.move.timer import Times, pipe_ns
 from atfnd.move.verdict import Mechanism, Mode
 
-__all__ = ["Choice", "choose", "passing", "still_there", "why_no_hold"]
+__all__ = ["Choice", "choose", "handing_on", "passing", "still_there", "why_no_hold"]
 
 NONE: frozenset[Mechanism] = frozenset()
 
@@ -52,7 +52,7 @@ def choose(
     if why_not := _why_gone(wanted, port):
         return Choice(None, why_not)
     if wanted.action.kind is ActionKind.QUEUE_CPU:
-        why_not = _why_not_inline(port)
+        why_not = _why_not_inline(port) or _why_handed_on(wanted, port)
         if why_not is None:
             return Choice(Mechanism.FOLLOW, "the flow keeps its ring")
         return Choice(None, f"follow: {why_not}")
@@ -84,6 +84,19 @@ def passing(wanted: Wanted, port: Port) -> frozenset[int]:
     if wanted.action.kind is not ActionKind.REWRITE or port.actuator is Actuator.IN_PLACE:
         return frozenset()
     return (wanted.rss or frozenset()) - (wanted.origins or frozenset()) - _targets(wanted)
+
+
+def handing_on(queues: frozenset[int], port: Port) -> frozenset[int]:
+    """Those of these queues whose packets RFS hands on to the backlogs of CPUs."""
+    there = (queue for queue in queues if queue < len(port.rings))
+    return frozenset(queue for queue in there if port.rings[queue].hands_on)
+
+
+def _why_handed_on(wanted: Wanted, port: Port) -> str | None:
+    """A queue that follows was shown to keep the order where its packets are delivered inline."""
+    for queue in sorted(handing_on(_targets(wanted), port)):
+        return f"queue {queue} has RFS, which hands its packets to other CPUs"
+    return None
 
 
 def _changes_ring(wanted: Wanted, port: Port) -> bool:

@@ -63,10 +63,12 @@ class Write(NamedTuple):
 
 
 class DrainEvidence(NamedTuple):
-    """Report Polled and Asleep for this queue, from `from_ns` on."""
+    """Report Polled and Asleep for this queue, from `from_ns` on. `hands_on`: and HandedOn, once
+    all queues that were asked for have drained."""
 
     queue: int
     from_ns: int
+    hands_on: bool = False
 
 
 class Ended(NamedTuple):

@@ -23,7 +23,7 @@ from typing import NamedTuple
 
 from atfnd.model import Action, ActionKind, FlowKey
 from atfnd.move import bucket
-from atfnd.move.choose import Choice, choose, still_there, why_no_hold
+from atfnd.move.choose import Choice, choose, handing_on, still_there, why_no_hold
 from atfnd.move.command import Command, Ended, Write
 from atfnd.move.event import (
     Asleep,
@@ -32,6 +32,7 @@ from atfnd.move.event import (
     Event,
     EvidenceLost,
     FlowClosed,
+    HandedOn,
     HoldLost,
     Idle,
     Polled,
@@ -102,7 +103,7 @@ def step(device: NicMoves, event: Event, now_ns: int) -> Stepped:
             return _admit(device, ends, now_ns, lone)
         case PortChanged():
             return _know(device, event.port), ()
-        case Polled() | Asleep():
+        case Polled() | Asleep() | HandedOn():
             subjects = [s for s, m in device.live.items() if m.phase is Phase.SETTLE]
         case QueueHeld() | HoldLost() | Released():
             subjects = [s for s, m in device.live.items() if m.asked]
@@ -120,7 +121,8 @@ def step(device: NicMoves, event: Event, now_ns: int) -> Stepped:
                 return _answered(device, event, now_ns)
             if action in device.turning:
                 turning = tuple(each for each in device.turning if each != action)
-                return _admit(device._replace(turning=turning), (), now_ns)
+                port = device.port if event.outcome.errno else device.port.after(action)
+                return _admit(device._replace(turning=turning, port=port), (), now_ns)
             subjects = [s for s in (action.key, action.queue) if s is not None][:1]
         case EvidenceLost() | Reset() | TimerDue():
             subjects = list(device.live)
@@ -208,6 +210,9 @@ def _know(device: NicMoves, port: Port) -> NicMoves:
         if move.mechanism is Mechanism.HOLD:
             then = port if move.asked else with_threads
             why = why_no_hold(still_there(move.wanted, then), then, device.times)
+            drains = (move.wanted.origins or frozenset()) | move.through
+            if why is None and handing_on(drains, port) - move.hands_on:
+                why = "RFS was switched on, not by us"
             live = live.put(subject, move.breaks(f"on the way: {why}") if why else move)
     kept = {q: t for q, t in device.timers_ns.items() if q < len(port.rings)}
     return device._replace(port=port, live=live, timers_ns=FrozenMap(kept))

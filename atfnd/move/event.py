@@ -17,6 +17,7 @@ __all__ = [
     "Event",
     "EvidenceLost",
     "FlowClosed",
+    "HandedOn",
     "HoldLost",
     "PortChanged",
     "QueueHeld",
@@ -130,6 +131,12 @@ class Asleep(NamedTuple):
     at_ns: int
 
 
+class HandedOn(NamedTuple):
+    """The backlogs of all CPUs have delivered what they had been given at `at_ns`."""
+
+    at_ns: int
+
+
 class Seen(NamedTuple):
     """A packet of a watched flow was delivered through a queue (of a queue: on its CPU), last at
     `at_ns`."""
@@ -185,5 +192,6 @@ class TimerDue(NamedTuple):
 
 Event = (
     Wanted | PortChanged | Idle | QueueHeld | HoldLost | Released | Written | Polled | Asleep
-    | Seen | Violated | Disturbed | EvidenceLost | Reset | Established | FlowClosed | TimerDue
+    | HandedOn | Seen | Violated | Disturbed | EvidenceLost | Reset | Established | FlowClosed
+    | TimerDue
 )  # fmt: skip

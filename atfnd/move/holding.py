@@ -3,7 +3,8 @@
 
 Packets in the old ring A were classified before those in the new ring B. B is not polled until A
 has delivered, so none of B's goes ahead. Where a driver deletes and adds a rule, packets come
-through A, then RSS's ring R, then B: both wait for A, then B waits for R. A hold never outlives
+through A, then RSS's ring R, then B: both wait for A, then B waits for R. What a ring hands on to
+backlogs (RFS) is delivered when they are drained as well. A hold never outlives
 T_hold_max; if it ends before the proof, the move says so (ordering.md I3, I4, I6, I7).
 """
 
@@ -11,7 +12,7 @@ from __future__ import annotations
 
 from atfnd.move import evidence
 from atfnd.move.command import Command, DrainEvidence, Hold, Write
-from atfnd.move.event import Asleep, HoldLost, Polled, QueueHeld, Released
+from atfnd.move.event import Asleep, HandedOn, HoldLost, Polled, QueueHeld, Released
 from atfnd.move.evidence import Drain
 from atfnd.move.timer import Times
 from atfnd.move.transition import Moved, Phase, Transition, finish, release
@@ -57,8 +58,8 @@ def settle(move: Transition, times: Times, now_ns: int) -> Moved:
     return _drain(move, rings, from_ns, times, now_ns)
 
 
-def looked(move: Transition, event: Polled | Asleep, times: Times, now_ns: int) -> Moved:
-    """A poll ended, or a thread slept, while the old rings have to drain."""
+def looked(move: Transition, event: Polled | Asleep | HandedOn, times: Times, now_ns: int) -> Moved:
+    """A poll ended, a thread slept or backlogs were emptied, while the old rings have to drain."""
     if move.phase is not Phase.SETTLE:
         return move, ()
     match event:
@@ -66,8 +67,10 @@ def looked(move: Transition, event: Polled | Asleep, times: Times, now_ns: int) 
             drain = move.drain.after(event)
         case Asleep():
             drain = move.drain.slept(event)
+        case HandedOn():
+            drain = move.drain.passed_on(event)
     move = move._replace(drain=drain)
-    return _next(move, times, now_ns) if not move.drain.waiting else (move, ())
+    return _next(move, times, now_ns) if move.drain.over else (move, ())
 
 
 def released(move: Transition, event: Released, now_ns: int) -> Moved:
@@ -122,10 +125,12 @@ def _without(move: Transition, queue: int) -> Transition:
 def _drain(
     move: Transition, rings: frozenset[int], from_ns: int, times: Times, now_ns: int
 ) -> Moved:
-    move = move._replace(drain=Drain(rings, from_ns))
+    hands_on = rings & move.hands_on
+    move = move._replace(drain=Drain(rings, from_ns, hands_on=hands_on))
     if not rings:
         return _next(move, times, now_ns)
-    return move, tuple(DrainEvidence(queue, from_ns) for queue in sorted(rings))
+    asked = (DrainEvidence(queue, from_ns, bool(hands_on)) for queue in sorted(rings))
+    return move, tuple(asked)
 
 
 def _next(move: Transition, times: Times, now_ns: int) -> Moved:

@@ -72,8 +72,9 @@ class MoveActuator(Protocol):
     def delivered_ns(self, key: FlowKey) -> int | None:
         """When a watched flow was last delivered a packet; None: not known."""
 
-    def drain_evidence(self, queue: int, from_ns: int) -> None:
-        """From now on, until nothing is quiesced, report Polled and Asleep for this queue."""
+    def drain_evidence(self, queue: int, from_ns: int, hands_on: bool) -> None:
+        """From now on, until nothing is quiesced, report Polled and Asleep for this queue; with
+        `hands_on` also HandedOn, once every such queue has drained."""
 
     def evidence(self, until_ns: int) -> Sequence[Event]:
         """What was observed since the last call; waits for it until `until_ns` at most."""
@@ -150,8 +151,8 @@ class Mover:
                 unbroken = self.actuator.release(queue)
                 self._quiesced.discard(queue)
                 self._events.append(Released(queue, unbroken))
-            case DrainEvidence(queue, from_ns):
-                self.actuator.drain_evidence(queue, from_ns)
+            case DrainEvidence(queue, from_ns, hands_on):
+                self.actuator.drain_evidence(queue, from_ns, hands_on)
             case Watch():
                 self.actuator.watch(*command)
             case Unwatch(key):

@@ -10,7 +10,7 @@ from collections.abc import Set
 from enum import Enum
 from typing import NamedTuple
 
-from atfnd.model import Actuator
+from atfnd.model import Action, Actuator
 
 __all__ = ["NO_THREAD", "Port", "Ring", "Stage", "lent"]
 
@@ -21,7 +21,7 @@ class Stage(Enum):
     """A per-CPU queue between a NAPI's poll and the socket: delivered packets may wait there on the
     CPU that polled, while another CPU goes ahead."""
 
-    RPS = "RPS or RFS hands packets to other CPUs"
+    RPS = "RPS hands packets to other CPUs"
     GRO_CELLS = "a tunnel collects packets per CPU (gro_cells)"
     NETIF_RX = "packets are queued again per CPU (netif_rx)"
     CPUMAP = "an XDP program redirects packets to CPUs (cpumap)"
@@ -41,6 +41,7 @@ class Ring(NamedTuple):
     no_hold: str | None = None  # why its NAPI cannot be quiesced; None: it can
     cpu: int | None = None  # it is polled there
     loan: str | None = None  # the setting by which it may borrow a NAPI thread
+    hands_on: bool = False  # RFS gives what it polls to the backlogs of other CPUs
 
 
 class Port(NamedTuple):
@@ -53,6 +54,15 @@ class Port(NamedTuple):
     write_ns: int | None  # a rule write, as measured
     holds_max: int = 1  # queues that can be quiesced at the same time
     programming_ns: int = 0  # asynchronous: from the write's return to its effect, at most
+
+    def after(self, action: Action) -> Port:
+        """With a setting that was written: RFS of a queue."""
+        name, _, number = (action.setting or "").partition(":")
+        if name != "rps-flow-cnt" or not number.isdecimal() or int(number) >= len(self.rings):
+            return self
+        rings = list(self.rings)
+        rings[int(number)] = rings[int(number)]._replace(hands_on=action.value != "0")
+        return self._replace(rings=tuple(rings))
 
 
 def lent(port: Port, loan: Set[str | None], *, threads: bool = True) -> Port:

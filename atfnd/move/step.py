@@ -11,7 +11,7 @@ import errno
 
 from atfnd.model import ActionKind, FlowKey, Outcome
 from atfnd.move import holding
-from atfnd.move.choose import Choice, passing
+from atfnd.move.choose import Choice, handing_on, passing
 from atfnd.move.command import Reread, Watch, Write
 from atfnd.move.event import (
     Asleep,
@@ -20,6 +20,7 @@ from atfnd.move.event import (
     Event,
     EvidenceLost,
     FlowClosed,
+    HandedOn,
     HoldLost,
     Idle,
     Polled,
@@ -67,6 +68,7 @@ def start(
         timer_ns=timer_ns,
         pipe_ns=max((pipe_ns(port.rings[queue], times) for queue in drains), default=0),
         through=through,
+        hands_on=handing_on(drains, port),
         phase=Phase.COMMIT,
         due_ns=now_ns,
     )
@@ -96,7 +98,7 @@ def step(move: Transition, event: Event, times: Times, now_ns: int) -> Moved:
             return holding.lost(move, event, times, now_ns)
         case Released():
             return holding.released(move, event, now_ns)
-        case Polled() | Asleep():
+        case Polled() | Asleep() | HandedOn():
             return holding.looked(move, event, times, now_ns)
         case Written():
             return _written(move, event, times, now_ns)

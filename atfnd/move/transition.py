@@ -50,6 +50,7 @@ class Transition(NamedTuple):
     through: frozenset[int]  # RSS's rings that the write passes through
     phase: Phase
     due_ns: int  # of the phase
+    hands_on: frozenset[int] = frozenset()  # of the rings that must drain: by RFS
     watched: bool = False
     asked: frozenset[int] = frozenset()
     held: frozenset[int] = frozenset()

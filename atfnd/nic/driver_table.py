@@ -39,6 +39,7 @@ DRIVERS = (
         overwrite=Overwrite.IN_PLACE,
         needs_ntuple=True,
         loses=_IFDOWN | _CHANNELS,
+        arfs=False,
         quirks=(
             "switching ntuple on resets the NIC and ends ATR, its automatic steering",
             "every refusal is EINVAL, except EOPNOTSUPP for ntuple off",
@@ -56,6 +57,7 @@ DRIVERS = (
         needs_ntuple=True,
         loses=_NTUPLE_OFF,
         atr_flag="flow-director-atr",
+        arfs=False,
         quirks=(
             "a full table is found later: the filter is accepted, then dropped",
             "a TCP filter ends ATR; when the last one goes, ATR comes back",
@@ -87,6 +89,7 @@ DRIVERS = (
         overwrite=Overwrite.REFUSED,
         asynchronous=True,
         gates=("the physical function must offer Flow Director",),
+        arfs=False,
         quirks=("a filter is accepted at once and added milliseconds later, or it vanishes",),
     ),
     _no_filters("igb", "Intel 82576, I210, I350", "MAC and VLAN filters only (16)"),
@@ -172,6 +175,7 @@ DRIVERS = (
         placing=Placing.EXPLICIT,
         overwrite=Overwrite.REFUSED,
         gates=("it must have been up once (else EAGAIN): ip link set {nic} up",),
+        arfs=False,
     ),
     Driver(
         "fbnic",
@@ -182,6 +186,7 @@ DRIVERS = (
         capacity=Capacity.UNSAID,
         slots=48,
         overwrite=Overwrite.REFUSED,
+        arfs=False,
         quirks=("8 source and 8 destination addresses in all", "rewritten on ifup"),
     ),
     Driver(
@@ -216,6 +221,7 @@ DRIVERS = (
         overwrite=Overwrite.IN_PLACE,
         needs_ntuple=True,
         gates=("it must be up: ip link set {nic} up",),
+        arfs=False,
         quirks=("16 slots unless devlink dev param mcam_count says more",),
     ),
 )

@@ -96,6 +96,7 @@ class Driver:
     needs_ntuple: bool = False  # the feature must be on
     loses: frozenset[Loses] = frozenset()
     gates: tuple[str, ...] = ()  # other requirements, with the command if there is one; `{nic}`
+    arfs: bool = True  # it may write filters for RFS (ndo_rx_flow_steer), while ntuple is on
     atr_flag: str | None = None  # private flag of steering that outranks or fights filters
     quirks: tuple[str, ...] = ()
 

@@ -17,13 +17,14 @@ from __future__ import annotations
 import errno
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
+from functools import partial
 
 from atfnd.model import Action, ActionKind, FlowKey, Match, Outcome, Protocol, Queue
-from atfnd.move.event import Asleep, Event, HoldLost, Polled, Seen
+from atfnd.move.event import Asleep, Event, HandedOn, HoldLost, Polled, Seen
 from atfnd.nic import Nic
 from atfnd.observe.sockets.passages import Passages
 from atfnd.observe.sockets.transit import HoldEnd, HoldResult, Proof, Transit
-from atfnd.program import filter, queue_cpu, setting, thread_loan
+from atfnd.program import filter, queue_cpu, rfs, setting, thread_loan
 from atfnd.program.journals.filter_journal import FilterJournal
 from atfnd.program.journals.undo_journal import UndoJournal
 from atfnd.program.quiesce import QueueHold
@@ -91,7 +92,7 @@ class NicActuator:
             int, tuple[frozenset[int], QueueHold]
         ] = {}  # by what is quiesced: what drains
         self._asked: int | None = None  # the quiesced queue whose others are asked for evidence
-        self._settles: tuple[int, int] | None = None  # that queue, and from when
+        self._settles: tuple[int, int, bool] | None = None  # that queue, from when, and how
         self._held: dict[int, HoldResult] = {}  # ended, and not released yet
         self._followed: dict[int, tuple[int, int]] = {}  # by queue: its new CPU, since
 
@@ -100,8 +101,16 @@ class NicActuator:
         if self._transit.started():
             return
         self._transit.start()
+        if any(self._has_rfs(queue.index) for queue in self._queues()):
+            self._transit.know_backlogs()
         for queue in self._queues()[:RINGS]:
             self._watch_ring(queue)
+
+    def _has_rfs(self, queue: int) -> bool:
+        try:
+            return self._nic.setting(f"rps-flow-cnt:{queue}") not in (None, "0")
+        except OSError:  # its link is down
+            return False
 
     def rest(self) -> None:
         """Stop seeing packets and polls, if nothing is watched."""
@@ -127,7 +136,10 @@ class NicActuator:
     def write(self, action: Action) -> Outcome:
         """As `apply`; what the moves have to know of it is noted."""
         began_ns = self.now_ns()
-        outcome = apply(self._nic, self._journal, self._undo_journal, action)
+        write = partial(apply, self._nic, self._journal, self._undo_journal, action)
+        if (index := rfs.queue_of(action)) is not None and not self._holds:
+            return self._switch(index, action, write)
+        outcome = write()
         if action.kind in FILTERS and not outcome.errno:
             self._writes.note(self.now_ns() - began_ns)
             if action.key is not None:
@@ -135,6 +147,17 @@ class NicActuator:
         if action.kind is ActionKind.QUEUE_CPU and not outcome.errno and self._transit.started():
             self._follow(action)
         return outcome
+
+    def _switch(self, index: int, action: Action, write: Callable[[], Outcome]) -> Outcome:
+        try:
+            queue = self._queue(index)
+            self._watch_ring(queue)
+            self.start()
+        except OSError as refusal:
+            code = refusal.errno or errno.EIO
+            left = f"{action.setting} stays as it is: {refusal.strerror}"
+            return Outcome(action, self.now_ns(), code, None, left)
+        return rfs.switch(action, self._transit, queue, write)
 
     def write_ns(self) -> int | None:
         """How long a filter's write takes here, by the last ones. None: not known yet."""
@@ -184,13 +207,17 @@ class NicActuator:
         held = self._held.pop(queue, None)
         return held is not None and held.unbroken
 
-    def drain_evidence(self, queue: int, from_ns: int) -> None:
-        """ValueError: no queue is quiesced while this one drains."""
+    def drain_evidence(self, queue: int, from_ns: int, hands_on: bool) -> None:
+        """ValueError: no queue is quiesced while this one drains. Where it is not known what
+        backlogs deliver, nothing is asked, and the hold ends at its limit."""
+        if hands_on and not self._transit.knows_backlogs():
+            return
         for quiesced, (drains, hold) in self._holds.items():
             if queue in drains:
-                if self._settles != (quiesced, from_ns):  # one question covers all
-                    self._asked, self._settles = quiesced, (quiesced, from_ns)
-                    hold.settle(from_ns)
+                settles = quiesced, from_ns, hands_on
+                if self._settles != settles:  # one question covers all
+                    self._asked, self._settles = quiesced, settles
+                    hold.settle(from_ns, hands_on=hands_on)
                 return
         raise ValueError(f"queue {queue} drains for no hold")
 
@@ -244,10 +271,14 @@ class NicActuator:
         held = self._end(quiesced)
         match held.end:
             case HoldEnd.DRAINED | HoldEnd.IDLE:
+                marked = [] if held.marked_ns is None else [HandedOn(held.marked_ns)]
                 return [
-                    event
-                    for drain, proof in zip(sorted(drains), held.proofs, strict=True)
-                    for event in _proven(drain, proof)
+                    *(
+                        event
+                        for drain, proof in zip(sorted(drains), held.proofs, strict=True)
+                        for event in _proven(drain, proof)
+                    ),
+                    *marked,
                 ]
             case HoldEnd.EXPIRED | HoldEnd.RELEASED:
                 return [HoldLost(quiesced, "it ended at its limit")]

@@ -90,7 +90,7 @@ class BlindActuator:
     def delivered_ns(self, key: FlowKey) -> int | None:
         return None
 
-    def drain_evidence(self, queue: int, from_ns: int) -> None: ...
+    def drain_evidence(self, queue: int, from_ns: int, hands_on: bool) -> None: ...
 
     def evidence(self, until_ns: int) -> Sequence[Event]:
         missed, self._missed = self._missed, False

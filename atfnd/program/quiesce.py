@@ -94,10 +94,10 @@ class QueueHold:
         """It has been in force since it was made."""
         return self._transit.quiesced(self._napi_id)
 
-    def settle(self, after_ns: int) -> None:
+    def settle(self, after_ns: int, *, hands_on: bool = False) -> None:
         """From now on it ends by itself, as soon as each A has delivered all that is in its ring at
-        `after_ns`."""
-        self._transit.settle(self._napi_id, after_ns)
+        `after_ns`; with `hands_on`, also what A gave to the backlogs of CPUs."""
+        self._transit.settle(self._napi_id, after_ns, hands_on=hands_on)
 
     def settled(self, until_ns: int) -> bool:
         """Wait for its end; False: not before `until_ns`."""

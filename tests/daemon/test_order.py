@@ -246,7 +246,7 @@ def test_strict_says_which_condition_keeps_a_flow_where_it_is(lab: Lab, tmp_path
             ip_rps(lab, index, 3)
 
         def put_off() -> list[Row]:
-            stages = "RPS or RFS hands packets to other CPUs"
+            stages = "RPS hands packets to other CPUs"
             return [each for each in bed.daemon.events("deferred") if stages in each["why"]]
 
         while not put_off():  # what it knows may be a second old

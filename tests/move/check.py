@@ -14,6 +14,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from atfnd.model import Action, ActionKind, Actuator
 from atfnd.move.device import NicMoves
@@ -56,7 +57,8 @@ def wanted(kind: ActionKind = ActionKind.REWRITE, rss: int = R) -> Wanted:
 
 def check(scene: Scene, move: Wanted, port: Port = PORT, order_only: bool = False) -> Found:
     """Visit every state of a scene with the real machine in it (`order_only`: see Daemon)."""
-    daemon = Daemon(NicMoves(port, TIMES, arrival_ns=scene.begins), move, scene, order_only)
+    times = replace(TIMES, hold_max_ns=scene.hold_max)
+    daemon = Daemon(NicMoves(port, times, arrival_ns=scene.begins), move, scene, order_only)
     proofs = {Verdict.PROVEN.value}
     if listens := births.listens(scene):
         proofs.add(Verdict.VERIFIED.value)
@@ -82,7 +84,7 @@ def _left_behind(daemon: Daemon, world: World) -> str | None:
     quiesced = [RINGS[ring] for ring, until in enumerate(world.quiesced) if until]
     if quiesced:
         return f"FailOpen: ring {', '.join(quiesced)} is quiesced for ever"
-    if any(world.ring) or any(world.pipe):
+    if any(world.ring) or any(world.pipe) or world.backlog:
         return "FailOpen: packets are left"
     if world.machine is not None and world.verdict is None:
         return "FailOpen: a move never ends"

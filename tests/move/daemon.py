@@ -205,7 +205,9 @@ class Daemon:
     def _die(self, world: World) -> Steps:
         if self._may("crash", world):
             dead = _fault(world)._replace(machine=None, todo=(), mail=None, excused=True)
-            dead = dead._replace(via_new=False, reset_unreported=False, born=None)
+            dead = dead._replace(
+                via_new=False, reset_unreported=False, born=None, awaited=False, marked=None
+            )
             yield "the daemon is killed", dead
 
     def _cut(self, world: World) -> Steps:
@@ -233,7 +235,7 @@ class Daemon:
         """Nothing is reported any more: only what is in flight is of interest."""
         over = world._replace(
             mail=None, listening=False, via_new=False, reset_unreported=False, cut=frozenset(),
-            born=None,
+            born=None, awaited=False, marked=None,
         )  # fmt: skip
         state, todo = self.device(world), [each for each in world.todo if not _turns(each)]
         if state is None or state.live or state.waiting or todo:
@@ -263,7 +265,12 @@ class Daemon:
         number, commands = self._steps[asked]
         listening = world.listening or any(isinstance(c, DrainEvidence) for c in commands)
         todo = tuple(c for c in commands if not isinstance(c, DrainEvidence))
-        return world._replace(machine=number, todo=world.todo + todo, listening=listening)
+        awaited = world.awaited or any(
+            isinstance(c, DrainEvidence) and c.hands_on for c in commands
+        )
+        return world._replace(
+            machine=number, todo=world.todo + todo, listening=listening, awaited=awaited
+        )
 
 
 def _turns(command: Command) -> bool:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from atfnd.move.event import Asleep, Polled
+from atfnd.move.event import Asleep, HandedOn, Polled
 from tests.move import births
 from tests.move.world import RINGS, A, B, Poll, R, Scene, World, put
 
@@ -28,6 +28,7 @@ def moves(world: World, scene: Scene) -> Steps:
         yield from _end(world, ring, scene)
         yield from _sleep(world, ring, scene)
     yield from _flush(world, scene)
+    yield from _backlog(world, scene)
     yield from _effect(world)
     yield from _reset(world, scene)
 
@@ -119,7 +120,36 @@ def _flush(world: World, scene: Scene) -> Steps:
             yield f"GRO of {RINGS[ring]} is flushed by its timer", after
 
 
+def _backlog(world: World, scene: Scene) -> Steps:
+    """The softirq of another CPU delivers what RFS gave it, and the daemon's spinner sees when what
+    was there at some instant is gone. RFS leaves a flow on its CPU while packets of it wait there,
+    so one backlog is as good as several."""
+    if world.backlog:
+        (ring, packet), rest = world.backlog[0], world.backlog[1:]
+        marked = world.marked
+        if marked is not None and marked[1] is not None:
+            marked = marked[0], tuple(each for each in marked[1] if each[1] != packet)
+        after = world._replace(backlog=rest, marked=marked)
+        yield f"a backlog delivers {packet}", _reaches(after, scene, ring, (packet,))
+    if world.machine is None or not world.awaited or world.mail is not None:
+        return
+    at, waits = world.marked or (0, None)
+    if waits is None and at < world.now:
+        yield "the backlogs are read", world._replace(marked=(world.now, world.backlog))
+    if waits == ():
+        heard = world._replace(mail=HandedOn(at), marked=(at, None))
+        yield "the backlogs have delivered what they had", heard
+
+
 def _deliver(world: World, scene: Scene, ring: int, packets: tuple[int, ...]) -> World:
+    """Up to the socket, or into a backlog."""
+    if ring in scene.hands_on:
+        more = tuple((ring, packet) for packet in packets)
+        return world._replace(backlog=(*world.backlog, *more))
+    return _reaches(world, scene, ring, packets)
+
+
+def _reaches(world: World, scene: Scene, ring: int, packets: tuple[int, ...]) -> World:
     for packet in packets:
         world = births.accept(world, scene, ring, packet)
         overtaken = world.overtaken or (births.data(packet, scene) and packet < world.last)

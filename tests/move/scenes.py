@@ -22,9 +22,11 @@ __all__ = [
     "IN_PLACE",
     "LISTEN",
     "MOVED",
+    "OUT_OF_RFS",
     "REFUSED",
     "SETTING",
     "THREE_PACKETS",
+    "THROUGH_RFS",
     "THROUGH_RSS",
     "TOO_LATE",
     "UNKNOWN_EFFECT",
@@ -49,6 +51,28 @@ IN_PLACE = Case(Scene("rewritten in place", packets=2, faults=_ALL, ticks=4), wa
 THROUGH_RSS = Case(
     Scene("deleted and added", path=(R, B), lost=(R,), ticks=4), wanted(), _DELETES_AND_ADDS
 )
+
+
+def _with_rfs(*rings: int, port: Port = PORT) -> Port:
+    each = enumerate(port.rings)
+    return port._replace(rings=tuple(r._replace(hands_on=at in rings) for at, r in each))
+
+
+OUT_OF_RFS = Case(
+    Scene("out of a queue with RFS", packets=2, faults=frozenset({"lost event"}),
+          hands_on=frozenset({A}), hold_max=3, ticks=4),
+    wanted(), _with_rfs(A),
+)  # fmt: skip
+INTO_RFS = Case(
+    Scene("into a queue with RFS", packets=2, faults=_ALL - {"reset"}, hands_on=frozenset({B}),
+          ticks=4),
+    wanted(), _with_rfs(B),
+)  # fmt: skip
+THROUGH_RFS = Case(
+    Scene("through RSS's queue, which has RFS", path=(R, B), lost=(R,), hands_on=frozenset({R}),
+          packets=2, hold_max=3, ticks=4),
+    wanted(), _with_rfs(R, port=_DELETES_AND_ADDS),
+)  # fmt: skip
 THREE_PACKETS = Case(Scene("three packets", ticks=4), wanted())
 GRO = Case(Scene("packets held in GRO", gro=True, ticks=4), wanted(), _TIMEOUT)
 ASYNCHRONOUS = Case(
@@ -104,6 +128,9 @@ MOVED = [
     Case(IN_PLACE.scene._replace(name="two faults", most_faults=2), wanted()),
     THROUGH_RSS,
     THREE_PACKETS,
+    OUT_OF_RFS,
+    INTO_RFS,
+    THROUGH_RFS,
     SETTING,
     BORROWED,
     Case(BORROWED.scene._replace(name="borrowed for two rings", path=(R, B), lost=(R,),

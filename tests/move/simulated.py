@@ -107,7 +107,7 @@ class SimulatedNic:
     def delivered_ns(self, key: FlowKey) -> int | None:
         return self.last_ns[key]
 
-    def drain_evidence(self, queue: int, from_ns: int) -> None:
+    def drain_evidence(self, queue: int, from_ns: int, hands_on: bool) -> None:
         self.listened[queue] = from_ns
 
     def evidence(self, until_ns: int) -> Sequence[Event]:

@@ -132,7 +132,7 @@ def test_a_ring_that_takes_several_polls_proves_it_by_their_ends(moving: Make) -
         lambda: (flow.nic.nic.stats().queues[0].packets or 0) >= before + 200, "all are classified"
     )
     asked_ns = time.monotonic_ns()
-    flow.actuator.drain_evidence(0, asked_ns)
+    flow.actuator.drain_evidence(0, asked_ns, False)
     os.sched_setaffinity(a.pid, {a.cpu})
     first, second = flow.actuator.evidence(until_ns)
     assert isinstance(first, Polled)
@@ -170,7 +170,7 @@ def test_a_hold_that_runs_out_says_so_and_was_broken(moving: Make) -> None:
     flow = moving(ANOTHER_AT_ONCE)
     until_ns = time.monotonic_ns() + 50_000_000
     patiently(lambda: flow.actuator.hold(1, until_ns, frozenset({0})))
-    flow.actuator.drain_evidence(0, until_ns + 10**9)  # which is too late
+    flow.actuator.drain_evidence(0, until_ns + 10**9, False)  # which is too late
     reported = [*flow.actuator.evidence(until_ns), *flow.actuator.evidence(until_ns + 10**9)]
     assert [each for each in reported if isinstance(each, HoldLost)] == [
         HoldLost(1, "it ended at its limit")

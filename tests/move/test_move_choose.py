@@ -39,7 +39,7 @@ def on(*cpus: int, port: Port = PORT) -> Port:
 REFUSALS = [
     (PORT._replace(asynchronous=True), "this NIC does not say when a filter takes effect"),
     (PORT._replace(stages=None), "between the queue's poll and the socket is not known"),
-    (PORT._replace(stages=frozenset({Stage.RPS})), "RPS or RFS hands packets to other CPUs"),
+    (PORT._replace(stages=frozenset({Stage.RPS})), "RPS hands packets to other CPUs"),
     (PORT._replace(stages=frozenset({Stage.CPUMAP})), "(cpumap), so a poll's end is not yet"),
     (K2._replace(holds_max=1), "queues 1, 2 would have to be quiesced at once, and 1 can be"),
     (on(0, 0, 1), "queue 0 has to drain on CPU 0, which a quiesced queue keeps"),

@@ -11,7 +11,7 @@ import pytest
 from atfnd.model import ActionKind
 from atfnd.move import choose, device, evidence, holding, step
 from atfnd.move.command import DrainEvidence, Hold, Write
-from atfnd.move.event import Asleep, EvidenceLost, Polled, Wanted
+from atfnd.move.event import Asleep, EvidenceLost, HandedOn, Polled, Wanted
 from atfnd.move.evidence import Drain
 from atfnd.move.loan import Loan
 from atfnd.move.port import Port, Stage, lent
@@ -23,8 +23,10 @@ from tests.move.scenes import (
     BORROWED,
     GRO,
     IN_PLACE,
+    OUT_OF_RFS,
     SETTING,
     THREE_PACKETS,
+    THROUGH_RFS,
     THROUGH_RSS,
     Case,
 )
@@ -125,6 +127,18 @@ def ask_no_driver_when_its_rules_take_effect(patch: Patch) -> None:
     patch.setattr(choose, "why_no_hold", asked)
 
 
+def ask_no_backlog(patch: Patch) -> None:
+    for module in (choose, step):
+        patch.setattr(module, "handing_on", lambda queues, port: frozenset())
+
+
+def backlogs_read_before_the_ring_had_drained(patch: Patch) -> None:
+    def passed_on(drain: Drain, delivered: HandedOn) -> Drain:
+        return drain._replace(handed_on=True)
+
+    patch.setattr(Drain, "passed_on", passed_on)
+
+
 def call_a_broken_hold_proven(patch: Patch) -> None:
     patch.setattr(Transition, "breaks", lambda move, why: move)
 
@@ -183,6 +197,9 @@ MUTATIONS = [
     Mutation(drained_then_switch, IN_PLACE, "InOrder"),
     Mutation(release_at_the_write, IN_PLACE, "InOrder"),
     Mutation(ask_no_driver_when_its_rules_take_effect, ASYNCHRONOUS, "InOrder"),
+    Mutation(ask_no_backlog, OUT_OF_RFS, "InOrder"),
+    Mutation(ask_no_backlog, THROUGH_RFS, "InOrder"),
+    Mutation(backlogs_read_before_the_ring_had_drained, OUT_OF_RFS, "InOrder"),
     Mutation(call_a_broken_hold_proven, IN_PLACE, "Honest"),
     Mutation(turn_settings_at_once, SETTING, "I5"),
     Mutation(give_back_what_a_hold_needs, BORROWED, "I8"),

@@ -11,13 +11,14 @@ from typing import NamedTuple
 
 from atfnd.model import Accepted
 from atfnd.move.command import Command
-from atfnd.move.event import Asleep, Established, Polled
+from atfnd.move.event import Asleep, Established, HandedOn, Polled
 
 __all__ = ["RINGS", "A", "B", "Birth", "Poll", "R", "Scene", "World", "Writing", "faulty", "put"]
 
 A, B, R = 0, 1, 2  # the old ring, the new one, RSS's
 RINGS = "ABR"
 Packets = tuple[int, ...]
+Handed = tuple[tuple[int, int], ...]  # packets with the ring that they came through
 
 
 class Birth(NamedTuple):
@@ -42,7 +43,9 @@ class Scene(NamedTuple):
     faults: frozenset[str] = frozenset()
     most_faults: int = 1
     ticks: int = 6
+    hold_max: int = 2  # ticks
     birth: Birth | None = None
+    hands_on: frozenset[int] = frozenset()  # rings with RFS: what they deliver waits in a backlog
     begins: int = 0  # the machine may move nothing before (its token bucket)
     lends: bool = False  # rings are polled from interrupts, until threads are borrowed
 
@@ -73,13 +76,16 @@ class World(NamedTuple):
     ring: tuple[Packets, ...] = ((), (), ())
     gro: tuple[Packets, ...] = ((), (), ())
     polls: tuple[Poll | None, ...] = (None, None, None)
+    backlog: Handed = ()  # of the CPU that RFS hands the flow to: first in, first out
+    marked: tuple[int, Handed | None] | None = None  # when backlogs were read, what they still have
+    awaited: bool = False  # HandedOn was asked for
     quiesced: tuple[int, ...] = (0, 0, 0)  # until; 0: it polls
     cut: frozenset[int] = frozenset()  # holds that ended by themselves, and nobody heard yet
     last: int = -1  # delivered
     via_new: bool = False  # a packet came through the new ring, and nobody heard yet
     now: int = 1
     listening: bool = False  # to ends of polls: since the write began, or evidence was asked for
-    mail: Polled | Asleep | None = None  # not told yet
+    mail: Polled | Asleep | HandedOn | None = None  # not told yet
     todo: tuple[Command, ...] = ()
     writing: Writing | None = None
     drift: tuple[int, ...] = ()  # steps of a rule's effect after its write has returned

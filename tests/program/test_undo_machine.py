@@ -179,7 +179,7 @@ class MoveActuator:
         rule = self._world.nic.table.get(location)
         return rule is not None and (rule.match, rule.queue) == (Match.of(key), queue)
 
-    def drain_evidence(self, queue: int, from_ns: int) -> None:
+    def drain_evidence(self, queue: int, from_ns: int, hands_on: bool) -> None:
         self._draining[queue] = from_ns
 
     def evidence(self, until_ns: int) -> Sequence[Event]:

@@ -212,7 +212,7 @@ class WorldActuator:
         watched = self.watched.get(key)
         return None if watched is None else watched.flow.last_delivered_ns()
 
-    def drain_evidence(self, queue: int, from_ns: int) -> None:
+    def drain_evidence(self, queue: int, from_ns: int, hands_on: bool) -> None:
         if not any(queue in drains for drains in self.quiesced.values()):
             raise ValueError(f"queue {queue} drains for no hold")
         self._nic.rings[queue].listen(from_ns)

@@ -81,8 +81,8 @@ static int take_olds(struct transit_object *self, struct spinner *spinner, PyObj
 {
 	Py_ssize_t count = PyTuple_Size(napis);
 
-	if (count < 1 || count > TRANSIT_RINGS) {
-		PyErr_SetString(PyExc_ValueError, "no queue drains, or too many do");
+	if (count > TRANSIT_RINGS) {
+		PyErr_SetString(PyExc_ValueError, "too many queues drain");
 		return -1;
 	}
 	for (Py_ssize_t i = 0; i < count; i++) {
@@ -129,6 +129,8 @@ PyObject *transit_quiesce(PyObject *object, PyObject *args)
 	spinner.ready_ns = ready_ns;
 	spinner.until_ns = until_ns;
 	spinner.idle_program = bpf_program__fd(self->skeleton->progs.is_idle);
+	spinner.backlogs.program = self->backlogs.program;
+	spinner.backlogs.cpus = self->backlogs.cpus;
 	return start(self, place, spinner);
 }
 
@@ -150,13 +152,14 @@ PyObject *transit_settle(PyObject *object, PyObject *args)
 	struct spinner **place;
 	unsigned int napi_b;
 	unsigned long long after_ns;
+	int hands_on;
 
-	if (!self || !PyArg_ParseTuple(args, "IK", &napi_b, &after_ns))
+	if (!self || !PyArg_ParseTuple(args, "IKp", &napi_b, &after_ns, &hands_on))
 		return NULL;
 	place = place_of(self, napi_b);
 	if (!place)
 		return NULL;
-	spinner_ask(*place, after_ns);
+	spinner_ask(*place, after_ns, hands_on);
 	Py_RETURN_NONE;
 }
 
@@ -221,8 +224,9 @@ PyObject *transit_resume(PyObject *object, PyObject *args)
 	olds = old_results(spinner);
 	self->events.busy = 0;
 	result = !olds ? NULL
-		       : Py_BuildValue("(iKKKN)", atomic_load(&spinner->end), spinner->effective_ns,
-				       spinner->released_ns, spinner->b_polls, olds);
+		       : Py_BuildValue("(iKKKKN)", atomic_load(&spinner->end),
+				       spinner->effective_ns, spinner->released_ns,
+				       spinner->marked_ns, spinner->b_polls, olds);
 	free(spinner);
 	return result;
 }

@@ -158,3 +158,35 @@ PyObject *transit_idle(PyObject *object, PyObject *args)
 		return ext_oserror(errno, "read a NAPI");
 	return PyBool_FromLong(run.retval == 1);
 }
+
+PyObject *transit_mark_backlogs(PyObject *object, PyObject *unused)
+{
+	struct transit_object *self = events_opened(object);
+	int error;
+
+	(void)unused;
+	if (!self)
+		return NULL;
+	error = backlogs_mark(&self->backlogs);
+	if (error)
+		return ext_oserror(-error, "read the backlogs of CPUs");
+	Py_RETURN_NONE;
+}
+
+PyObject *transit_backlogs_passed(PyObject *object, PyObject *unused)
+{
+	struct transit_object *self = events_opened(object);
+
+	(void)unused;
+	return self ? PyBool_FromLong(backlogs_passed(&self->backlogs)) : NULL;
+}
+
+PyObject *transit_backlog_known(PyObject *object, PyObject *args)
+{
+	struct transit_object *self = events_opened(object);
+	int cpu;
+
+	if (!self || !PyArg_ParseTuple(args, "i", &cpu))
+		return NULL;
+	return PyBool_FromLong(backlogs_known(&self->backlogs, cpu));
+}

@@ -56,6 +56,8 @@ static int load(struct transit_object *self, unsigned int flows)
 	error = bpf_map__set_max_entries(self->skeleton->maps.flows, flows);
 	if (!error)
 		error = transit__load(self->skeleton);
+	self->backlogs.program = bpf_program__fd(self->skeleton->progs.read_backlog);
+	self->backlogs.cpus = libbpf_num_possible_cpus();
 	return error ? error
 		     : events_open(&self->events, self->skeleton->obj, "events",
 				   &self->skeleton->bss->lost);
@@ -116,6 +118,12 @@ static PyMethodDef transit_methods[] = {
 	  "served(napi_id): packets and ns of polls without a pause." },
 	{ "idle", transit_idle, METH_VARARGS,
 	  "idle(napi_id): its ring is empty, its thread asleep." },
+	{ "backlog_known", transit_backlog_known, METH_VARARGS,
+	  "backlog_known(cpu) -> bool: it was polled since start()." },
+	{ "mark_backlogs", transit_mark_backlogs, METH_NOARGS,
+	  "Note how many packets the backlog of each CPU has been given; OSError." },
+	{ "backlogs_passed", transit_backlogs_passed, METH_NOARGS,
+	  "backlogs_passed() -> bool: they have delivered what was noted." },
 	{ "quiesce", transit_quiesce, METH_VARARGS,
 	  "quiesce(napi_a, napi_b, cpu, priority, ready_ns, until_ns) -> ns since when: keep B's "
 	  "CPU, "
@@ -124,13 +132,17 @@ static PyMethodDef transit_methods[] = {
 	{ "quiesced", transit_quiesced, METH_VARARGS,
 	  "quiesced(napi_b) -> bool: since quiesce() returned, without end." },
 	{ "settle", transit_settle, METH_VARARGS,
-	  "settle(napi_b, after_ns): end it when A is drained of what is in its ring then." },
+	  "settle(napi_b, after_ns, hands_on): end it when A is drained of what is in its ring "
+	  "then, and\n"
+	  "with hands_on the backlogs of what A gave them." },
 	{ "settled", transit_settled, METH_VARARGS,
 	  "settled(napi_b, until_ns): wait for its end; False: not yet." },
 	{ "resume", transit_resume, METH_VARARGS,
-	  "resume(napi_b) -> (enum spinner_end, effective_ns, proof_ns, released_ns, polls of B "
-	  "in\n"
-	  "between, two ends of polls of A: ended_ns, work, budget each). End it." },
+	  "resume(napi_b) -> (enum spinner_end, effective_ns, released_ns, when the backlogs "
+	  "were\n"
+	  "marked or 0, polls of B in between, and of each A its end, proof_ns and the ends of "
+	  "two\n"
+	  "polls: ended_ns, work, budget each). End it." },
 	EVENTS_FILENO,
 	EVENTS_LOST,
 	EVENTS_DRAIN,

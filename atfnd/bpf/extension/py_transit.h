@@ -18,6 +18,7 @@ struct transit_object {
 	struct transit *skeleton;
 	struct bpf_link *delivery, *poll;	 /* while attached */
 	struct spinner *spinners[TRANSIT_HOLDS]; /* of queues that are quiesced */
+	struct backlogs backlogs;		 /* as last marked by user space */
 };
 
 /* The ring of a queue that is watched, or NULL with an exception set. */
@@ -36,6 +37,10 @@ PyObject *transit_answer(PyObject *object, PyObject *args);
 PyObject *transit_polled(PyObject *object, PyObject *args);
 PyObject *transit_served(PyObject *object, PyObject *args);
 PyObject *transit_idle(PyObject *object, PyObject *args);
+
+PyObject *transit_backlog_known(PyObject *object, PyObject *args);
+PyObject *transit_mark_backlogs(PyObject *object, PyObject *unused);
+PyObject *transit_backlogs_passed(PyObject *object, PyObject *unused);
 
 PyObject *transit_quiesce(PyObject *object, PyObject *args);
 PyObject *transit_quiesced(PyObject *object, PyObject *args);

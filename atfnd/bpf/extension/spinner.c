@@ -63,7 +63,23 @@ static enum spinner_end proven(struct spinner *spinner, __u64 question, __u64 no
 	return end;
 }
 
-/* Until each ring A has delivered all it held at the question's time. */
+/* The rings A are drained: what they gave to the backlogs of CPUs has still to be delivered. The first
+ * call marks how far they are, so that what comes later is not waited for. */
+static int handed_on(struct spinner *spinner)
+{
+	__u64 now = now_ns();
+
+	if (!atomic_load(&spinner->hands_on))
+		return 1;
+	if (!spinner->marked_ns && backlogs_mark(&spinner->backlogs))
+		return 0;
+	if (!spinner->marked_ns)
+		spinner->marked_ns = now;
+	return backlogs_passed(&spinner->backlogs);
+}
+
+/* Until each ring A has delivered all it held at the question's time, and the backlogs what they got of
+ * it. */
 static enum spinner_end spin(struct spinner *spinner)
 {
 	for (int i = 0; i < spinner->olds; i++)
@@ -74,7 +90,7 @@ static enum spinner_end spin(struct spinner *spinner)
 
 		if (atomic_load(&spinner->released))
 			return SPINNER_RELEASED;
-		if (end != SPINNER_ON)
+		if (end != SPINNER_ON && handed_on(spinner))
 			return end;
 		if (now >= spinner->until_ns)
 			return SPINNER_EXPIRED;
@@ -90,7 +106,7 @@ static void *hold(void *argument)
 
 	spinner->b_before = b->polls;
 	spinner->effective_ns = now_ns();
-	spinner_ask(spinner, spinner->effective_ns);
+	spinner_ask(spinner, spinner->effective_ns, 0);
 	end = spin(spinner);
 	if (end == SPINNER_DRAINED || end == SPINNER_IDLE) {
 		atomic_store(&spinner->question, 0);
@@ -184,8 +200,9 @@ int spinner_start(struct spinner *spinner)
 	return -EAGAIN;
 }
 
-void spinner_ask(struct spinner *spinner, __u64 after_ns)
+void spinner_ask(struct spinner *spinner, __u64 after_ns, int hands_on)
 {
+	atomic_store(&spinner->hands_on, hands_on);
 	for (int i = 0; i < spinner->olds; i++)
 		__atomic_store_n(&spinner->old[i].ring->after_ns, after_ns, __ATOMIC_SEQ_CST);
 	atomic_store(&spinner->question, after_ns);

@@ -9,6 +9,7 @@
 #include <semaphore.h>
 #include <stdatomic.h>
 
+#include "backlogs.h"
 #include "transit.h"
 
 enum spinner_end {
@@ -36,17 +37,20 @@ struct spinner {
 	int olds;
 	struct transit_ring *b;
 	int idle_program; /* descriptor of is_idle() */
+	struct backlogs backlogs;
 
 	pthread_t thread;
 	sem_t changed;	     /* posted when `delivers` and when `end` is set */
 	atomic_int delivers; /* each A was drained under the hold: now is the time to write */
 	atomic_int released;
+	atomic_int hands_on;	/* what the rings A deliver may wait in backlogs of CPUs */
 	atomic_ullong question; /* copy of every A's after_ns for this spinner alone */
 	atomic_int end; /* enum spinner_end; read the rest once it is no longer SPINNER_ON */
 	__u64 effective_ns;
 	__u64 released_ns;
-	__u64 b_before; /* ends of polls of B before it */
-	__u64 b_polls;	/* ends of a poll of B seen while it was held: it was not */
+	__u64 marked_ns; /* when the rings A were proven drained and the backlogs read; 0: never */
+	__u64 b_before;	 /* ends of polls of B before it */
+	__u64 b_polls;	 /* ends of a poll of B seen while it was held: it was not */
 };
 
 /* Starts it and waits until it has its CPU and each A is seen to deliver: 0, or a negative errno, and it is
@@ -57,8 +61,9 @@ int spinner_start(struct spinner *spinner);
 /* It has had its CPU since it began (B was not polled), and its limit is not reached. */
 int spinner_holds(struct spinner *spinner);
 
-/* From now on: is all delivered that is in the rings A at `after_ns`? If so, the spinner ends. */
-void spinner_ask(struct spinner *spinner, __u64 after_ns);
+/* From now on: is all delivered that is in the rings A at `after_ns`? If so, the spinner ends.
+ * `hands_on`: they hand packets to backlogs (RFS), which then have to deliver, too. */
+void spinner_ask(struct spinner *spinner, __u64 after_ns, int hands_on);
 
 /* Waits for its end: 0, or -ETIMEDOUT. */
 int spinner_wait(struct spinner *spinner, __u64 until_ns);

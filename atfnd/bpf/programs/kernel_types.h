@@ -83,6 +83,13 @@ struct napi_struct {
 	struct gro_node gro;
 	struct task_struct *thread;
 	unsigned int napi_id;
+	struct net_device *dev;
+};
+
+struct softnet_data {
+	unsigned int input_queue_head;
+	unsigned int input_queue_tail;
+	struct napi_struct backlog;
 };
 
 struct kernfs_node {

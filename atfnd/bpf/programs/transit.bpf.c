@@ -34,7 +34,8 @@
 struct transit_ring rings[TRANSIT_RINGS];
 int sought_tid; /* of find_napi() */
 __u32 sought_ring;
-__u64 lost; /* events that found the ring buffer full */
+__u64 backlogs[TRANSIT_CPUS]; /* struct softnet_data *, by CPU; 0: not polled since we look */
+__u64 lost;		      /* events that found the ring buffer full */
 
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
@@ -131,8 +132,12 @@ static void note_service(struct transit_ring *ring, int work, int budget, __u64 
 SEC("tp_btf/napi_poll")
 int BPF_PROG(on_poll, struct napi_struct *napi, int work, int budget)
 {
-	__u32 napi_id = napi->napi_id;
+	__u32 napi_id = napi->napi_id, cpu = bpf_get_smp_processor_id();
 
+	if (!napi_id && !napi->dev && cpu < TRANSIT_CPUS)
+		backlogs[cpu] = (__u64)napi - bpf_core_field_offset(struct softnet_data, backlog);
+	if (!napi_id)
+		return 0;
 	for (int i = 0; i < TRANSIT_RINGS; i++) {
 		struct transit_ring *ring = &rings[i];
 		struct transit_poll poll;
@@ -145,7 +150,7 @@ int BPF_PROG(on_poll, struct napi_struct *napi, int work, int budget)
 		after_ns = *(volatile __u64 *)&ring->after_ns;
 		now = bpf_ktime_get_ns();
 		note_service(ring, work, budget, now);
-		*(volatile __u32 *)&ring->polled_cpu = bpf_get_smp_processor_id();
+		*(volatile __u32 *)&ring->polled_cpu = cpu;
 		*(volatile __u64 *)&ring->polled_ns = now;
 		if (!after_ns || now <= after_ns || ring->drained_after == after_ns)
 			return 0;
@@ -205,6 +210,28 @@ int is_idle(__u32 *index)
 	if (!thread || BPF_CORE_READ(thread, __state) != TASK_INTERRUPTIBLE)
 		return 0;
 	return !(BPF_CORE_READ(napi, state) & NAPI_SCHED) && !gro_holds(napi);
+}
+
+/* How many packets a CPU's backlog has been given, and how many of them it has delivered: a packet
+ * counts in the tail once it is queued (enqueue_to_backlog(), net/core/dev.c), and in the head once
+ * its protocols are done with it (process_backlog()). RFS itself moves a flow by this test
+ * (get_rps_cpu()). 0: it is not known where it is, or the kernel has no RPS.
+ */
+SEC("syscall")
+int read_backlog(struct transit_backlog *backlog)
+{
+	const struct softnet_data *data;
+	__u32 cpu = backlog->cpu;
+
+	if (cpu >= TRANSIT_CPUS || !backlogs[cpu])
+		return 0;
+	data = (const void *)backlogs[cpu];
+	if (!bpf_core_field_exists(data->input_queue_head) ||
+	    !bpf_core_field_exists(data->input_queue_tail))
+		return 0;
+	backlog->tail = BPF_CORE_READ(data, input_queue_tail);
+	backlog->head = BPF_CORE_READ(data, input_queue_head);
+	return 1;
 }
 
 char _license[] SEC("license") = "GPL";

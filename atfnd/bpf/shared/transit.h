@@ -10,6 +10,7 @@
 
 #define TRANSIT_RINGS 16
 #define TRANSIT_SERVED (1 << 16)
+#define TRANSIT_CPUS 1024
 
 /* One socket's packets on their way from queue A to queue B; the key is its cookie. */
 struct transit_flow {
@@ -52,6 +53,13 @@ struct transit_ring {
 	__u64 napi;	      /* struct napi_struct *; 0: not known yet */
 	__u32 napi_id;	      /* 0: unused */
 	__u32 pad;
+};
+
+/* The backlog of one CPU: packets that were given to it, and delivered; both wrap. */
+struct transit_backlog {
+	__u32 cpu;
+	__u32 head;
+	__u32 tail;
 };
 
 /* A violation: packets of one skb that were delivered through A or R after the first through B. */

@@ -153,6 +153,19 @@ class Spending:
 
 
 @dataclass(slots=True)
+class RfsQueues:
+    """RFS on queues that nobody owns (`engine.placement.unowned`), by queue."""
+
+    used_ns: dict[int, int] = field(default_factory=dict)  # by a thread that wanders
+    wrote: dict[int, str] = field(default_factory=dict)  # the flow count that we wrote last
+    asked: set[int] = field(default_factory=set)  # it is being switched
+    refusals: dict[int, int] = field(default_factory=dict)  # in a row
+    again_ns: dict[int, int] = field(default_factory=dict)  # not switched before
+    tables: set[str] = field(default_factory=set)  # of the machine, that we have switched on
+    said: str | None = None  # why no queue may have it, as said last
+
+
+@dataclass(slots=True)
 class NicMemory:
     """What is known of one NIC, beside its flows, from when it is attached until it is gone."""
 
@@ -162,6 +175,7 @@ class NicMemory:
     owned: Ownership = field(default_factory=dict)  # the owner of each queue
     lent: Lent = field(default_factory=Lent)  # its queues, whether owned or not
     displaced: dict[int, int] = field(default_factory=dict)  # queue: its CPU that went offline
+    rfs: RfsQueues = field(default_factory=RfsQueues)
     load: dict[OwnerId, tuple[int, int]] = field(default_factory=dict)  # bytes
     queues_due_ns: int | None = None  # time of the next look at queue owners
     spending: Spending = field(default_factory=Spending)

@@ -20,6 +20,7 @@ __all__ = [
     "effective",
     "folder",
     "hierarchy",
+    "online",
     "possible",
     "read_cpus",
     "text",
@@ -39,6 +40,11 @@ def hierarchy(root: Path = Path("/")) -> Path | None:
 def cpus_file(path: str) -> str:
     """The file cpuset.cpus of a cgroup, as an admin writes it."""
     return f"{hierarchy() or Path('/', _MOUNTS[0])}{path.rstrip('/')}/cpuset.cpus"
+
+
+def online(root: Path = Path("/")) -> frozenset[int]:
+    """CPUs that run tasks now (/sys/devices/system/cpu/online)."""
+    return parse_cpulist((root / "sys/devices/system/cpu/online").read_text())
 
 
 def possible(root: Path = Path("/")) -> frozenset[int]:

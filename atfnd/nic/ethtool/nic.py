@@ -93,6 +93,7 @@ class EthtoolNic:
         )
         return replace(
             caps,
+            arfs=self._ntuple.driver.arfs and NTUPLE in self._ethtool.features(self.ifindex),
             rss_table=self.rss() is not None and not self._refuses_rss,
             queue_cpu=cpu and not self._refuses_cpu,
         )

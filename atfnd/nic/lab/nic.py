@@ -19,6 +19,11 @@ from itertools import product
 from atfnd.kernel.interface import Interface
 from atfnd.kernel.interrupts.napi import Napi, make_realtime, thread_cpus
 from atfnd.kernel.interrupts.napi_threads import polled
+from atfnd.kernel.interrupts.packet_steering import (
+    FLOW_ENTRIES,
+    read_steering,
+    write_steering,
+)
 from atfnd.kernel.netlink.netdev import NetdevFamily
 from atfnd.kernel.system.cpulist import format_cpulist, parse_cpulist
 from atfnd.model import (
@@ -44,6 +49,7 @@ from atfnd.nic.lab.interrupts import cpus_of, set_cpus
 __all__ = ["INTERRUPT_PRIORITY", "LabNic", "write_rss"]
 
 INTERRUPT_PRIORITY = 10  # SCHED_FIFO: as SCHED_OTHER a NAPI thread waits behind busy processes
+_RFS = "rps-flow-cnt", FLOW_ENTRIES
 RING_SIZE = 256  # drivers/net/veth.c, VETH_RING_SIZE
 _SHAPES = frozenset(  # every kind: its classifier compares by any mask
     Shape(family, protocol, *address, *ports)
@@ -112,7 +118,10 @@ class LabNic:
         return ()
 
     def settings(self) -> Mapping[str, str]:
-        """The CPU lists of its queues' interrupts or NAPI threads, and the indirection table."""
+        """The CPU lists of its queues' interrupts or NAPI threads, the indirection table, and the
+        tables of RFS, unless its packets come by interrupts (which RPS plays)."""
+        steering = {} if self.interrupts else read_steering(self.interface)
+        rfs = {name: value for name, value in steering.items() if name.partition(":")[0] in _RFS}
         cpus = {
             f"queue-cpu:{index}": format_cpulist(
                 cpus_of(self.interface, index) if self.interrupts else thread_cpus(napi.pid)
@@ -120,7 +129,7 @@ class LabNic:
             for index, napi in enumerate(self._rings())
             if napi is not None and napi.pid is not None
         }
-        return {"rss": " ".join(map(str, self.rss().table)), **cpus}
+        return {"rss": " ".join(map(str, self.rss().table)), **cpus, **rfs}
 
     def setting(self, name: str) -> str | None:
         return self.settings().get(name)
@@ -131,6 +140,9 @@ class LabNic:
             self.set_rss(Rss(self.rss().key, tuple(map(int, value.split()))))
             return
         kind, _, index = name.partition(":")
+        if kind in _RFS and not self.interrupts:
+            write_steering(self.interface, name, value)
+            return
         if kind != "queue-cpu" or not index.isdigit():
             raise KeyError(name)
         if self.interrupts:

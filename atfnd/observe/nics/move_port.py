@@ -8,8 +8,8 @@ Reads the queues, the device and the capabilities as `NicWatch` last saw them, a
 - net.core.busy_poll and busy_read, which the kernel shows in its first network namespace only. A
   socket's own SO_BUSY_POLL and an epoll's own setting cannot be read: what such polling leaves
   in GRO is seen at the end of a poll (transit.bpf.c), and of a quiesced queue it is `leaky`;
-- RPS and RFS of its queues (get_rps_cpu(), net/core/dev.c: a queue's flow table without the
-  machine's table steers nothing);
+- RPS of its queues (rps_cpus), and which of them have RFS (get_rps_cpu(), net/core/dev.c: a queue's
+  flow table without the machine's table steers nothing);
 - what stands on the interface (/sys/class/net/X/upper_*) and of which kind it is, and an XDP
   program on it, which may redirect to a cpumap or not: delivery is not known then.
 
@@ -65,10 +65,11 @@ def read_port(
     except by settings that are `manual`. What the kernel refuses to tell now is None, which puts
     off what depends on it. OSError(ENODEV): the interface is gone."""
     interface.name()  # ENODEV: no file of it is there either, and none would say so
-    gro_ns, busy_poll, stages = dict[int, int](), None, None
+    gro_ns, busy_poll, stages, settings = dict[int, int](), None, None, dict[str, str]()
     try:
         gro_ns, busy_poll = _gro_flush_timeouts_ns(nic, interface), _busy_poll(proc)
-        stages = _stages(nic, interface)
+        settings = read_steering(interface)
+        stages = _stages(nic, interface, settings)
     except OSError as refusal:
         if refusal.errno in (errno.ENODEV, errno.ENOENT):
             raise
@@ -88,6 +89,7 @@ def read_port(
                 no_hold=_no_hold(queue, why_no_loan),
                 cpu=queue.cpu,
                 loan=loan,
+                hands_on=_has_rfs(queue, settings),
             )
             for queue in nic.queues
             for loan, why_no_loan in [thread_switch(queue, nic.settings, manual, allowed=borrow)]
@@ -121,11 +123,14 @@ def _busy_poll(proc: Path) -> bool | None:
     return any(int(value) for value in values)
 
 
-def _stages(nic: NicFacts, interface: Interface) -> frozenset[Stage] | None:
+def _stages(
+    nic: NicFacts, interface: Interface, settings: Mapping[str, str]
+) -> frozenset[Stage] | None:
     """None: what stands there, or an XDP program, may do anything."""
     if link_by(interface.rtnetlink, nic.ifindex).xdp is not None:
         return None
-    stages = {Stage.RPS} if _steers(read_steering(interface)) else set()
+    spreads = any(value for name, value in settings.items() if name.startswith("rps-cpus:"))
+    stages = {Stage.RPS} if spreads else set()
     for name in (each.removeprefix(UPPER) for each in interface.list() if each.startswith(UPPER)):
         ifindex = interface.index_of(name)
         if ifindex is None:
@@ -138,11 +143,10 @@ def _stages(nic: NicFacts, interface: Interface) -> frozenset[Stage] | None:
     return frozenset(stages)
 
 
-def _steers(settings: dict[str, str]) -> bool:
-    """RPS, or RFS as far as is known."""
-    spreads = any(value for name, value in settings.items() if name.startswith("rps-cpus:"))
-    flows = any(int(v) for name, v in settings.items() if name.startswith("rps-flow-cnt:"))
-    return spreads or (flows and settings.get(FLOW_ENTRIES) != "0")
+def _has_rfs(queue: Queue, settings: Mapping[str, str]) -> bool:
+    """As far as is known: only the first network namespace shows the machine's table."""
+    flows = int(settings.get(f"rps-flow-cnt:{queue.index}", "0"))
+    return bool(flows) and settings.get(FLOW_ENTRIES) != "0"
 
 
 def _rx_usecs(device: Device) -> int | None:

@@ -13,6 +13,7 @@ is named by its NAPI id, a flow by its socket's cookie.
 from __future__ import annotations
 
 import os
+import socket
 import sys
 from enum import Enum
 from typing import NamedTuple
@@ -20,6 +21,7 @@ from typing import NamedTuple
 from atfnd.bpf import _bpf
 from atfnd.bpf.layout import layout
 from atfnd.kernel.system.cgroup import open_root
+from atfnd.kernel.system.cpuset import online
 
 __all__ = ["HOLDS", "HoldEnd", "HoldResult", "Late", "Passage", "PollEnd", "Transit"]
 
@@ -28,6 +30,7 @@ HOLDS = 2  # queues that can be quiesced at a time (TRANSIT_HOLDS)
 _FLOW = layout("transit", "transit_flow")
 _EVENT = layout("transit", "transit_event")
 _NEW = 1  # BPF_NOEXIST
+_DISCARD = "127.0.0.1", 9  # the port of RFC 863
 
 
 class Passage(NamedTuple):
@@ -88,6 +91,7 @@ class HoldResult(NamedTuple):
     end: HoldEnd
     effective_ns: int
     released_ns: int
+    marked_ns: int | None  # when the backlogs were read that had to deliver since
     leaky: bool  # B was polled meanwhile: busy polling, or a scheduler that let its thread run
     proofs: tuple[Proof, ...]  # of each A
 
@@ -212,6 +216,37 @@ class Transit:
         thread. KeyError."""
         return self._bpf.idle(napi_id)
 
+    def know_backlogs(self) -> bool:
+        """Find the backlog of each CPU that is online (`softnet_data`, net/core/dev.c): have each
+        be polled once, by a datagram to nobody over the loopback device. It is started. False: some
+        are not found."""
+        unknown = [cpu for cpu in sorted(online()) if not self._bpf.backlog_known(cpu)]
+        if not unknown:
+            return True
+        before = os.sched_getaffinity(0)
+        try:
+            with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as nobody:
+                for cpu in unknown:
+                    os.sched_setaffinity(0, {cpu})
+                    nobody.sendto(b"", _DISCARD)
+        except OSError:  # no loopback device is up, or its CPU went offline
+            pass
+        finally:
+            os.sched_setaffinity(0, before)
+        return self.knows_backlogs()
+
+    def knows_backlogs(self) -> bool:
+        """The backlog of each CPU that is online was found."""
+        return all(self._bpf.backlog_known(cpu) for cpu in sorted(online()))
+
+    def mark_backlogs(self) -> None:
+        """Note how many packets each known backlog has been given."""
+        self._bpf.mark_backlogs()
+
+    def backlogs_passed(self) -> bool:
+        """The backlogs have delivered all that was noted."""
+        return self._bpf.backlogs_passed()
+
     def quiesce(
         self,
         napis_a: tuple[int, ...],
@@ -225,10 +260,10 @@ class Transit:
         until `until_ns`. Waits until each A was seen to deliver, at most until `ready_ns`, and
         returns since when B is quiesced.
 
-        Two queues that are quiesced (HOLDS) drain different ones. It is started and some queue
-        drains (ValueError), all are watched (KeyError). OSError: EPERM (no SCHED_FIFO), EINVAL (no
-        such CPU), ETIMEDOUT (others have the CPU), EAGAIN (an A stands still), EBUSY (B is
-        quiesced, or as many are). `program.quiesce` knows when this is safe.
+        Two queues that are quiesced (HOLDS) drain different ones. It is started (ValueError), all
+        are watched (KeyError). OSError: EPERM (no SCHED_FIFO), EINVAL (no such CPU), ETIMEDOUT
+        (others have the CPU), EAGAIN (an A stands still), EBUSY (B is quiesced, or as many are).
+        `program.quiesce` knows when this is safe.
         """
         return self._bpf.quiesce(napis_a, napi_b, cpu, priority, ready_ns, until_ns)
 
@@ -236,10 +271,11 @@ class Transit:
         """B has been quiesced since `quiesce` returned, and is."""
         return self._bpf.quiesced(napi_b)
 
-    def settle(self, napi_b: int, after_ns: int) -> None:
+    def settle(self, napi_b: int, after_ns: int, *, hands_on: bool = False) -> None:
         """Let the hold of B end by itself, once each A has delivered all that is in its ring at
-        `after_ns`. ValueError: none was begun."""
-        self._bpf.settle(napi_b, after_ns)
+        `after_ns`, and with `hands_on` the backlogs of CPUs what A gave them. ValueError: none was
+        begun."""
+        self._bpf.settle(napi_b, after_ns, hands_on)
 
     def settled(self, napi_b: int, until_ns: int) -> bool:
         """Wait for its end; False: not before `until_ns`. ValueError."""
@@ -247,9 +283,11 @@ class Transit:
 
     def resume(self, napi_b: int) -> HoldResult:
         """End the hold of B, whether it has ended by itself or not. ValueError."""
-        end, effective_ns, released_ns, b_polls, olds = self._bpf.resume(napi_b)
+        end, effective_ns, released_ns, marked_ns, b_polls, olds = self._bpf.resume(napi_b)
         proofs = tuple(
             Proof(HoldEnd(how) if how else None, at_ns, (PollEnd(*ends[:3]), PollEnd(*ends[3:])))
             for how, at_ns, *ends in olds
         )
-        return HoldResult(HoldEnd(end), effective_ns, released_ns, b_polls > 0, proofs)
+        return HoldResult(
+            HoldEnd(end), effective_ns, released_ns, marked_ns or None, b_polls > 0, proofs
+        )

@@ -222,9 +222,16 @@ def _steered_and(flow: Flow, nic: NicView, queue: Queue) -> tuple[str, str | Non
     )
 
 
+def _by(flow: Flow, nic: NicView) -> str:
+    """What delivers a flow that has no filter."""
+    tables = "rps-sock-flow-entries", f"rps-flow-cnt:{flow.rx_queue}"
+    rfs = all(nic.settings.get(table, "0") != "0" for table in tables)
+    return f"RFS on queue {flow.rx_queue}" if rfs else "RSS"
+
+
 def _wanted(flow: Flow, nic: NicView) -> tuple[str, str | None]:
     if flow.left is not None:
-        return f"Left to RSS: {flow.left}.", None
+        return f"Left to {_by(flow, nic)}: {flow.left}.", None
     if placed(flow) and flow.target_queue is None:
         where = f"its packets arrive on CPU {flow.rx_cpu}, where its thread runs"
         return f"Not steered, and need not be: {where}.", None

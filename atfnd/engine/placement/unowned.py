@@ -1,0 +1,159 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Which queues of a NIC that filters steer have RFS: those that nobody owns, while threads that
+wander use what comes through them. Pure.
+
+The rules:
+
+1. Only where the policy asks for it (`unowned: rfs`), and where RFS would not make the driver write
+   filters of its own (`Caps.arfs`).
+2. A queue gets RFS once a flow that is left to it, because its thread wanders, comes through it. It
+   is on the CPU that it has without an owner.
+3. It loses RFS at once when somebody owns it, and `REST_NS` after the last such flow was used.
+4. No queue is switched on within `REST_NS` after it was switched off. What was refused is tried
+   again after 1 s, then 2 s, 4 s, ... 64 s.
+
+`rps_cpus` is not needed (get_rps_cpu(), net/core/dev.c): with it, flows whose thread has made no
+call yet would be spread over CPUs by their hash. Without it they are delivered where they are
+polled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+
+from atfnd.engine.placement.steering_method import RFS_FLOWS, RFS_TABLE, of_queue
+from atfnd.engine.table.memory import Memory, NicMemory
+from atfnd.model import Action, NicView, Outcome, Plan, SteeringMethod
+from atfnd.policy.match.match import interface_rule
+
+__all__ = [
+    "REST_NS",
+    "asked_for",
+    "heard",
+    "looked",
+    "partner",
+    "switched",
+    "taken_over",
+    "why_not",
+]
+
+REST_NS = 10_000_000_000
+_AGAIN_NS, _DOUBLED = 1_000_000_000, 6
+_USED_NS = 2_000_000_000
+_ENTRIES = 32768  # Documentation/networking/scaling.rst: "works fairly well"
+
+
+def asked_for(nic: str, memory: Memory) -> bool:
+    """The policy asks for RFS on the queues of this NIC that nobody owns."""
+    rule = interface_rule(memory.in_force.interfaces, nic)
+    return rule is not None and rule.unowned_rfs
+
+
+def why_not(nic: NicView) -> str | None:
+    """Why no queue of this NIC may have RFS beside filters. None: they may."""
+    if nic.method is not SteeringMethod.FILTERS:
+        return nic.method_why
+    if nic.caps.arfs:
+        return (
+            f"{nic.caps.driver} may turn RFS into filters of its own (aRFS); ethtool -K {nic.name} "
+            "ntuple off ends that"
+        )
+    if RFS_TABLE not in nic.settings:
+        return "the kernel offers no RFS here"
+    if RFS_TABLE in nic.manual:
+        return f"another program changed {RFS_TABLE}"
+    return None
+
+
+def heard(nic: NicView, queue: int | None, memory: Memory, now_ns: int) -> None:
+    """A flow of a thread that wanders was used; it comes through this queue."""
+    if queue is not None:
+        memory.nics[nic.name].rfs.used_ns[queue] = now_ns
+
+
+def taken_over(nic: NicView, settings: Collection[str], memory: Memory, now_ns: int) -> None:
+    """An earlier run wrote these `settings`: RFS that it left on is ours, and was just used."""
+    rfs = memory.nics[nic.name].rfs
+    for queue in nic.queues:
+        value = nic.settings.get(of_queue(RFS_FLOWS, queue.index), "0")
+        if of_queue(RFS_FLOWS, queue.index) in settings and value != "0":
+            rfs.wrote.setdefault(queue.index, value)
+            rfs.used_ns.setdefault(queue.index, now_ns)
+
+
+def looked(nic: NicView, wanders: str, memory: Memory, now_ns: int) -> None:
+    """Note again which queues such flows come through: under RFS they are no longer reported.
+    `wanders` is why they are left. This reads the whole table."""
+    known = memory.nics[nic.name]
+    if not known.rfs.used_ns:
+        return
+    for flow in memory.table:
+        left = flow.nic == nic.name and flow.left == wanders and flow.location is None
+        if left and flow.rx_queue is not None and memory.in_use(flow, _USED_NS):
+            known.rfs.used_ns[flow.rx_queue] = now_ns
+
+
+def partner(nic: NicView, memory: Memory, now_ns: int) -> Plan:
+    """The queues whose RFS is to be switched now."""
+    known = memory.nics[nic.name]
+    if not known.rfs.used_ns and not known.rfs.wrote:
+        return ()
+    return tuple(_switches(nic, known, memory, now_ns))
+
+
+def _switches(nic: NicView, known: NicMemory, memory: Memory, now_ns: int) -> Iterator[Action]:
+    if not nic.armed:
+        return
+    rfs = known.rfs
+    may = asked_for(nic.name, memory) and why_not(nic) is None
+    for queue in nic.queues:
+        index, setting = queue.index, of_queue(RFS_FLOWS, queue.index)
+        value = rfs.wrote.get(index, nic.settings.get(setting))
+        if value is None or setting in nic.manual or index in rfs.asked:
+            continue
+        used_ns = rfs.used_ns.get(index)
+        home = known.lent.homes.get(index, queue.cpu) == queue.cpu and index not in known.lent.sent
+        wanted = may and home and index not in known.owned
+        wanted = wanted and used_ns is not None and now_ns - used_ns < REST_NS
+        if wanted == (value != "0") or now_ns < rfs.again_ns.get(index, 0):
+            continue
+        if not wanted and index not in rfs.wrote:
+            continue  # we have not switched it on
+        rfs.asked.add(index)
+        if wanted:
+            entries = int(nic.settings.get(RFS_TABLE, "0"))
+            if not entries and RFS_TABLE not in rfs.tables:
+                rfs.tables.add(RFS_TABLE)
+                why = "RFS looks up here on which CPU a flow was last used"
+                yield Action.of_setting(nic.name, RFS_TABLE, str(_ENTRIES), why)
+            share = max(1, (entries or _ENTRIES) // max(1, len(nic.queues)))
+            count = str(1 << (share.bit_length() - 1))
+            why = f"nobody owns queue {index}, and threads that wander use its flows"
+            yield Action.of_setting(nic.name, setting, count, why)
+        elif index in known.owned:
+            why = f"queue {index} has an owner: what it polls is delivered at once"
+            yield Action.of_setting(nic.name, setting, "0", why)
+        else:
+            why = f"no thread that wanders uses queue {index} any more"
+            yield Action.of_setting(nic.name, setting, "0", why)
+
+
+def switched(outcome: Outcome, memory: Memory, now_ns: int) -> None:
+    """RFS of a queue was switched, or not."""
+    action = outcome.action
+    name, _, number = (action.setting or "").partition(":")
+    if name != RFS_FLOWS or not number.isdecimal():
+        return
+    rfs, index = memory.nics[action.nic].rfs, int(number)
+    if index not in rfs.asked:
+        return
+    rfs.asked.discard(index)
+    if outcome.errno:
+        times = rfs.refusals.get(index, 0)
+        rfs.refusals[index] = times + 1
+        rfs.again_ns[index] = now_ns + (_AGAIN_NS << min(times, _DOUBLED))
+        return
+    rfs.refusals.pop(index, None)
+    rfs.wrote[index] = action.value or "0"
+    if action.value == "0":
+        rfs.again_ns[index] = now_ns + REST_NS

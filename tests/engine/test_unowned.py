@@ -1,0 +1,203 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""RFS on the queues that nobody owns, while threads that wander use what comes through them."""
+
+from __future__ import annotations
+
+import errno
+from dataclasses import replace
+
+import pytest
+
+from atfnd.engine.ownership.owner import Owned
+from atfnd.engine.placement import steer, unowned
+from atfnd.engine.placement.steering_method import RFS_TABLE
+from atfnd.engine.prepare import prepare
+from atfnd.engine.table.flow_table import FlowTable
+from atfnd.engine.table.memory import Memory
+from atfnd.model import InterfaceRule, Mode, NicView, Outcome, SteeringMethod, Topology
+from tests.values import NIC, flow, memory_of, one_rule
+
+__all__: list[str] = []
+
+NOW_NS = 10**11
+OFF = {RFS_TABLE: "0"} | {f"rps-flow-cnt:{n}": "0" for n in range(4)}
+ARMED = replace(NIC, armed=True, method=SteeringMethod.FILTERS, settings=OFF)
+ON = "8192"  # a quarter of 32768
+
+
+def memory(nic: NicView = ARMED, *, rfs: bool = True) -> Memory:
+    known = memory_of(FlowTable(100), one_rule(0, 1 << 60, Mode.STRICT))
+    known.nics["nic"].view = nic
+    rule = InterfaceRule("*", "test:1", armed=True, filters_max=None, filters_reserve=0,
+                         unowned_rfs=rfs)  # fmt: skip
+    known.in_force = replace(known.in_force, interfaces=(rule,))
+    return known
+
+
+def asked(known: Memory, now_ns: int = NOW_NS) -> dict[str, str | None]:
+    view = known.nics["nic"].view
+    return {each.setting or "": each.value for each in unowned.partner(view, known, now_ns)}
+
+
+def carried_out(known: Memory, now_ns: int = NOW_NS, code: int = 0) -> dict[str, str | None]:
+    """What is asked for, and is then done or refused."""
+    view = known.nics["nic"].view
+    plan = unowned.partner(view, known, now_ns)
+    for each in plan:
+        unowned.switched(Outcome(each, now_ns, code, None, ""), known, now_ns)
+    return {each.setting or "": each.value for each in plan}
+
+
+def heard(known: Memory, queue: int = 1, now_ns: int = NOW_NS) -> None:
+    unowned.heard(known.nics["nic"].view, queue, known, now_ns)
+
+
+def test_no_queue_has_rfs_as_long_as_no_thread_wanders() -> None:
+    assert asked(memory()) == {}
+
+
+def test_a_queue_gets_rfs_once_the_flow_of_a_thread_that_wanders_comes_through_it() -> None:
+    known = memory()
+    heard(known)
+    assert carried_out(known) == {RFS_TABLE: "32768", "rps-flow-cnt:1": ON}
+    assert asked(known) == {}
+    heard(known, 2)
+    assert asked(known) == {"rps-flow-cnt:2": ON}  # the machine's table is there
+
+
+def test_a_table_that_is_there_keeps_its_size() -> None:
+    known = memory(replace(ARMED, settings=OFF | {RFS_TABLE: "1024"}))
+    heard(known)
+    assert asked(known) == {"rps-flow-cnt:1": "256"}
+
+
+def test_without_the_policy_no_queue_gets_rfs() -> None:
+    known = memory(rfs=False)
+    heard(known)
+    assert asked(known) == {}
+
+
+def test_a_queue_with_an_owner_gets_none_and_loses_it_at_once() -> None:
+    known = memory()
+    known.nics["nic"].owned = {1: Owned(("thread", 7), 0)}
+    heard(known)
+    assert asked(known) == {}
+    known.nics["nic"].owned = {}
+    carried_out(known)
+    known.nics["nic"].owned = {1: Owned(("thread", 7), 0)}
+    assert carried_out(known) == {"rps-flow-cnt:1": "0"}
+
+
+def test_what_is_switched_off_stays_off_for_a_while() -> None:
+    known = memory()
+    heard(known)
+    carried_out(known)
+    known.nics["nic"].owned = {1: Owned(("thread", 7), 0)}
+    carried_out(known)
+    known.nics["nic"].owned = {}
+    heard(known)
+    assert asked(known) == {}
+    later_ns = NOW_NS + unowned.REST_NS
+    heard(known, 1, later_ns)
+    assert asked(known, later_ns) == {"rps-flow-cnt:1": ON}
+
+
+def test_a_queue_loses_rfs_when_no_such_flow_was_used_for_a_while() -> None:
+    known = memory()
+    heard(known)
+    carried_out(known)
+    assert asked(known, NOW_NS + unowned.REST_NS - 1) == {}
+    assert asked(known, NOW_NS + unowned.REST_NS) == {"rps-flow-cnt:1": "0"}
+
+
+def test_a_flow_that_is_used_keeps_rfs_on_its_queue_though_it_is_reported_no_more() -> None:
+    known = memory()
+    heard(known)
+    carried_out(known)
+    later_ns = NOW_NS + unowned.REST_NS
+    known.audited_ns = later_ns
+    left = flow(1, left=steer.WANDERS, rx_queue=1, used_ns=later_ns)
+    known.table.put(left)
+    unowned.looked(known.nics["nic"].view, steer.WANDERS, known, later_ns)
+    assert asked(known, later_ns) == {}
+    known.table.put(left._replace(used_ns=NOW_NS))
+    much_later_ns = later_ns + unowned.REST_NS
+    known.audited_ns = much_later_ns
+    unowned.looked(known.nics["nic"].view, steer.WANDERS, known, much_later_ns)
+    assert asked(known, much_later_ns) == {"rps-flow-cnt:1": "0"}
+
+
+def test_what_was_refused_is_tried_again_later_each_time() -> None:
+    known, at_ns, waits = memory(), NOW_NS, []
+    for _ in range(3):
+        heard(known, 1, at_ns)
+        assert "rps-flow-cnt:1" in carried_out(known, at_ns, errno.EAGAIN)
+        wait_ns = known.nics["nic"].rfs.again_ns[1] - at_ns
+        heard(known, 1, at_ns + wait_ns - 1)
+        assert asked(known, at_ns + wait_ns - 1) == {}
+        waits.append(wait_ns)
+        at_ns += wait_ns
+    assert waits == [10**9, 2 * 10**9, 4 * 10**9]
+
+
+def test_what_is_being_switched_is_not_asked_for_again() -> None:
+    known = memory()
+    heard(known)
+    assert "rps-flow-cnt:1" in asked(known)
+    assert asked(known) == {}
+
+
+def test_a_queue_that_is_away_from_its_cpu_gets_none() -> None:
+    known = memory()
+    known.nics["nic"].lent.homes[1] = 0
+    heard(known)
+    assert asked(known) == {}
+
+
+def test_another_programs_setting_is_left_alone() -> None:
+    known = memory(replace(ARMED, manual=frozenset({"rps-flow-cnt:1"})))
+    heard(known)
+    assert asked(known) == {}
+
+
+@pytest.mark.parametrize(
+    "nic",
+    [
+        replace(ARMED, armed=False),
+        replace(ARMED, method=SteeringMethod.RSS),
+        replace(ARMED, caps=replace(ARMED.caps, arfs=True)),
+        replace(ARMED, settings={k: v for k, v in OFF.items() if k != RFS_TABLE}),
+        replace(ARMED, manual=frozenset({RFS_TABLE})),
+    ],
+    ids=["not armed", "by RSS", "aRFS", "a kernel without RFS", "another program's table"],
+)
+def test_where_it_cannot_be_no_queue_gets_rfs(nic: NicView) -> None:
+    known = memory(nic)
+    heard(known)
+    assert asked(known) == {}
+
+
+def test_arming_leaves_rfs_to_the_partner_unless_the_driver_would_write_filters() -> None:
+    on = replace(ARMED, settings=OFF | {"rps-flow-cnt:1": ON})
+
+    def off(nic: NicView, *, partner: bool) -> bool:
+        plan = prepare(nic, Topology((), ()), partner=partner)
+        return any(each.setting == "rps-flow-cnt:1" for each in plan)
+
+    assert off(on, partner=False)
+    assert not off(on, partner=True)
+    assert off(replace(on, caps=replace(on.caps, arfs=True)), partner=True)
+
+
+def test_rfs_that_another_program_set_up_is_left_as_it_is() -> None:
+    known = memory(replace(ARMED, settings=OFF | {"rps-flow-cnt:2": ON}))
+    heard(known)
+    assert asked(known) == {RFS_TABLE: "32768", "rps-flow-cnt:1": ON}
+
+
+def test_rfs_that_an_earlier_run_left_on_is_ours_to_switch_off() -> None:
+    known = memory(replace(ARMED, settings=OFF | {"rps-flow-cnt:1": ON, "rps-flow-cnt:2": ON}))
+    view = known.nics["nic"].view
+    unowned.taken_over(view, {"rps-flow-cnt:1", "rps-flow-cnt:3"}, known, NOW_NS)
+    assert asked(known) == {}
+    assert asked(known, NOW_NS + unowned.REST_NS) == {"rps-flow-cnt:1": "0"}
