@@ -206,6 +206,28 @@ MUTATIONS = [
         ("return Outcome(action, time.monotonic_ns(), code, None, left)", "return Outcome(action, time.monotonic_ns(), 0, None, left)"),
     ),
     *_of(
+        "engine/cpu_budget.py", "cpu_budget",
+        ("self._left_ns = full_ns\n", "self._left_ns = 0.0\n"),
+        ("min(full_ns, self._left_ns + earned_ns - spent)", "self._left_ns + earned_ns - spent"),
+        ("max(self._left_ns, -full_ns)", "self._left_ns"),
+        ("if self._readings and short and not self._granted:", "if self._readings and short:"),
+        ("        self._granted = max(0, self._granted - 1)\n", ""),
+        ("room = max(1, int(", "room = max(0, int("),
+        ("            del self.waiting[key]\n", "            pass\n"),
+        ("full_ns / 4 if self.over else self._move_ns", "self._move_ns if self.over else full_ns / 4"),
+    ),
+    *_of(
+        "engine/placement/steer.py", "cpu_budget",
+        ("return sum(rates) * distance * stay_ns", "return sum(rates) * stay_ns"),
+        ("    return sum(rates) * distance * stay_ns", "    return distance * stay_ns"),
+        ("return sum(rates) * distance * stay_ns\n", "return sum(rates) * distance\n"),
+        ("        memory.cpu.wait(flow.key)\n", ""),
+    ),
+    *_of(
+        "engine/ownership/follow.py", "cpu_budget",
+        ("    if not memory.cpu.pays():\n", "    if False:\n"),
+    ),
+    *_of(
         "program/journals/undo_journal.py", "undo_journal setting_refusals",
         ("settings.setdefault(setting, OwnedSetting(original, None))", "settings[setting] = OwnedSetting(original, None)",
          "`note` writes this record only for a setting that is not held"),

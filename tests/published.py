@@ -25,6 +25,7 @@ from atfnd.model import (
     ActionKind,
     Counts,
     CpuTime,
+    CpuUse,
     Event,
     Figure,
     Finding,
@@ -160,6 +161,7 @@ class Published:
             policy_files=("/etc/atfnd/policies.d/a.yaml",),
             reads=(self.reads,),
             guards=(self.guard,),
+            cpu=CpuUse(allowed=0.01, used=0.0125, over=True, waiting=3),
         )
 
     def counts(self) -> Counts:

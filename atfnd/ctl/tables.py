@@ -89,6 +89,7 @@ def status_table(status: Row) -> Table:
         ("overflow", f"{status['overflow']} flows found the table or the NIC full"),
         ("actions", f"{applied} applied, {refused} refused"),
         ("moves", _moves(status)),
+        ("own CPU", _own_cpu(status)),
         ("events lost", f"{status['events_lost']}, {status['resyncs']} re-syncs"),
     ]
     table = Table.grid(padding=(0, 2))
@@ -147,6 +148,15 @@ def _read(status: Row, when: str) -> tuple[int, int, int]:
 def _moves(status: Row) -> str:
     ends = [f"{m['count']} by {m['mechanism']} {m['verdict']}" for m in status["moves"]]
     return f"{', '.join(ends) or 'none yet'}; {status['late_packets']} packets late"
+
+
+def _own_cpu(status: Row) -> str:
+    cpu = status["cpu"]
+    if cpu is None:
+        return "-"
+    said = f"{cpu['used']:.2%} of a core, may use {cpu['allowed']:.2%}"
+    waits = f": {cpu['waiting']} flows wait for it" if cpu["waiting"] else ""
+    return f"{said}; over{waits}" if cpu["over"] else said + waits
 
 
 def flow_table(rows: Iterable[Row]) -> Table:

@@ -25,13 +25,16 @@ class Pace(NamedTuple):
     every_s: float = 2.0  # while it is cheap
     share: float = 0.0005  # of one core that it may cost
     at_least_every_s: float = 20.0  # whatever it costs: what a NIC lost is put back by then
+    counts: bool = True  # what the daemon spends is taken off its budget
 
     @classmethod
     def of(cls, environment: Mapping[str, str]) -> Pace:
-        """ATFND_PACE: so many times as often as usual, for tests that wait for a chore."""
+        """ATFND_PACE: so many times as often as usual, for tests that wait for a chore. Chores at
+        another pace than the usual one cost more than the budget is for: nothing counts."""
         times = float(environment.get("ATFND_PACE", "1"))
         usual = cls()
-        return cls(usual.every_s / times, usual.share * times, usual.at_least_every_s / times)
+        every_s, latest_s = usual.every_s / times, usual.at_least_every_s / times
+        return cls(every_s, usual.share * times, latest_s, times == 1)
 
 
 class Shortage:
@@ -65,10 +68,12 @@ async def regularly(
     chore: Callable[[], None],
     pressing: Callable[[], bool] | None = None,
     pace: Pace = Pace(),  # noqa: B008, it is immutable
+    short: Callable[[], bool] = lambda: False,
 ) -> None:
-    """Every `every_s`, or less often when one run costs more than its share, within bounds. While
-    it is `pressing`, every `every_s`, whatever a run costs: that must have an end."""
-    usual_s, share, at_least_every_s = pace
+    """Every `every_s`, or less often when one run costs more than its share, within bounds; at the
+    upper bound while the daemon is `short` of CPU time. While it is `pressing`, every `every_s`,
+    whatever a run costs: that must have an end."""
+    usual_s, share, at_least_every_s, _ = pace
     every_s = min(usual_s, at_least_every_s)
     while True:
         await asyncio.sleep(every_s)
@@ -76,7 +81,8 @@ async def regularly(
         chore()
         cost_s = time.thread_time() - began_s
         hurry = pressing is not None and pressing()
-        every_s = min(usual_s if hurry else max(usual_s, cost_s / share), at_least_every_s)
+        wait_s = at_least_every_s if short() else max(usual_s, cost_s / share)
+        every_s = min(usual_s if hurry else wait_s, at_least_every_s)
 
 
 class Rounds:
@@ -90,8 +96,9 @@ class Rounds:
         within_s: float | None,
         shortage: Shortage,
         pace: Pace = Pace(),  # noqa: B008, it is immutable
+        short: Callable[[], bool] = lambda: False,
     ) -> None:
-        self._completed, self._shortage = completed, shortage
+        self._completed, self._shortage, self._short = completed, shortage, short
         bounds = (pace.at_least_every_s, *(() if within_s is None else (within_s / 3,)))
         self._pace = pace._replace(at_least_every_s=min(bounds))
         self._chores = 0
@@ -111,7 +118,7 @@ class Rounds:
                     raise
             ran()
 
-        return regularly(run, pressing, self._pace)
+        return regularly(run, pressing, self._pace, self._short)
 
     def part(self) -> Callable[[], None]:
         """One more chore that rounds wait for; to be called whenever it has run."""

@@ -55,6 +55,7 @@ from atfnd.serve.notify import Notify
 __all__ = ["Reporter", "not_pinned"]
 
 _PART = 1000  # slots copied before the loop has its turn
+_WAITS = "Its move waits for CPU time of atfnd itself (daemon.cpu): others are worth more."
 
 
 class Reporter:
@@ -104,6 +105,7 @@ class Reporter:
             reads=self._reads(),
             guards=self._guards(),
             moves=tuple((*how, n) for how, n in sorted(self._changes.moves.items())),
+            cpu=self.memory.cpu.cpu_use(),
             late_packets=self._changes.late_packets,
         )
 
@@ -245,7 +247,8 @@ class Reporter:
             auto.said(flow, self.memory, time.monotonic_ns()),
             self._exclusion.report(flow),
         )
-        found = (None if tried is None else f"{tried}.", kept_off, not_pinned(flow))
+        waits = _WAITS if flow.key in self.memory.cpu.waiting else None
+        found = (None if tried is None else f"{tried}.", kept_off, waits, not_pinned(flow))
         return tuple(each for each in found if each is not None)
 
     async def later_than(self, seq: int) -> None:

@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from functools import partial
 
+from atfnd.daemon import own_cpu
 from atfnd.daemon.agenda import Agenda
 from atfnd.daemon.arming import Arming
 from atfnd.daemon.changes import ChangeLog
@@ -222,8 +223,9 @@ class Supervisor:
     def _chores(self, loop: asyncio.AbstractEventLoop) -> list[asyncio.Future[None]]:
         """Regular work that no event starts, at a bounded cost."""
         rounds = Rounds(
-            self._reporter.tell_alive, self._reporter.notify.watchdog_s, self._shortage, self.pace
-        )
+            self._reporter.tell_alive, self._reporter.notify.watchdog_s, self._shortage, self.pace,
+            lambda: self._engine.memory.cpu.over,
+        )  # fmt: skip
         looks: list[Callable[[], None]] = [
             self._sockets.audit,
             self._reconcile,
@@ -239,6 +241,7 @@ class Supervisor:
         chores = [self._reload.hangups(), self._reporter.punctuality.watch()]
         self._guarding.pace = self.guard_pace
         chores += [self._arming.balancing.keep(), self.page.keep(), self._guarding.keep()]
+        chores.append(own_cpu.keep(self._executor.take, counts=self.pace.counts))
         chores += map(rounds.regularly, looks)
         chores.append(rounds.regularly(self._trying.look, self._trying.pressing))
         pressing = lambda: self._engine.exclusion.pressing()  # noqa: E731

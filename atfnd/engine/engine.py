@@ -52,6 +52,7 @@ from atfnd.engine.event import (
     CpusetKept,
     CpusetsRead,
     CpusetWritten,
+    CpuSpent,
     CpusRead,
     Disarmed,
     EntriesDue,
@@ -523,6 +524,19 @@ class Engine:
     def _load_read(self, event: LoadRead, now_ns: int) -> None:
         self.memory.busy = event.busy
 
+    def _cpu_spent(self, event: CpuSpent, now_ns: int) -> None:
+        """What waited for the daemon's own CPU time has its turn, the worthiest first."""
+        cpu = self.memory.cpu
+        if cpu.read(event.spent_ns, now_ns):
+            used = cpu.cpu_use()
+            kind = "over-budget" if cpu.over else "in-budget"
+            what = "moves wait for CPU time of atfnd itself" if cpu.over else "moves wait no more"
+            share = 0.0 if used is None else used.used
+            why = f"it used {share:.2%} of a core lately, and may use {cpu.share:.2%}"
+            self._log(kind, what, why)
+        if cpu.waiting:
+            self._begin(steer.paid(self.views, self.memory, now_ns))
+
     # ---- trials of the placement `auto`
 
     def tried(self) -> Mapping[Application, Sequence[Flow]]:
@@ -811,6 +825,7 @@ class Engine:
 
         for nic in self.memory.nics:
             self._know_budget(nic, event.policy.interfaces)
+        self.memory.cpu.share = event.policy.cpu_share
         for flow in self.memory.table.every_port():
             self._unjudged(flow.key, True)
         self._begin(renew(event.policy, judge, self.memory, event.moving.__contains__))

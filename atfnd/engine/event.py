@@ -50,6 +50,7 @@ __all__ = [
     "BirthsHeard",
     "BirthsLost",
     "CgroupRead",
+    "CpuSpent",
     "CpusChanged",
     "CpusRead",
     "CpusetKept",
@@ -438,6 +439,12 @@ class LoadRead(NamedTuple):
     busy: Mapping[int, int]
 
 
+class CpuSpent(NamedTuple):
+    """The CPU time that the daemon and its children have used since it started."""
+
+    spent_ns: int
+
+
 class UsageRead(NamedTuple):
     """What the applications that `Engine.tried` names have used until now. None: there are none."""
 
@@ -563,7 +570,7 @@ Event = (
     NicAttached | NicRead | NicLost | SocketReported | SocketClosed | SocketsAudited | Reviewed
     | BirthsHeard | BirthsLost | ListenersFound | PortsLooked | PrefixesLooked | MovesReported
     | MovesDropped | FiltersListed | FiltersLeft | StraysLooked | TakenUp | PolicyLoaded | Tick
-    | AuditDue | PortsDue | PortsJudged | QueuesLooked | RemainsDue | LoadRead
+    | AuditDue | PortsDue | PortsJudged | QueuesLooked | RemainsDue | LoadRead | CpuSpent
     | BirthsDetached | CpusRead | SettingsDue | OriginalsRead | EntriesLooked | EntriesDue
     | EntriesWritten | EntriesLeftAlone | HeirFound | UndoDue | TakenOut | UsageRead | NicRenamed
     | CpusChanged | QueuesLoosened | InterruptsSpared | BalancersFound | BalancerRead

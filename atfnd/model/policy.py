@@ -99,6 +99,7 @@ class Policy:
     hold_down_ns: int  # least time between two moves of one flow
     files: tuple[str, ...]  # what was read, in order
     moves_per_s: int = 1000  # of one NIC, on average
+    cpu_share: float = 0.01  # of one core, that the daemon itself may use
     on_stop: Literal["keep", "restore"] = "keep"  # filters and settings when the daemon stops
     user_share: Share = field(default_factory=Share)
     cgroup_share: Share = field(default_factory=Share)

@@ -5,12 +5,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import reduce
+from typing import NamedTuple
 
 from atfnd.model.flow import FlowKey
 from atfnd.model.guard import NicGuard
 from atfnd.model.reads import NicReads, ReadBytes
 
-__all__ = ["Event", "Status"]
+__all__ = ["CpuUse", "Event", "Status"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +31,15 @@ class Event:
     new: str | None = None
     source: str | None = None  # file:line of the policy's rule
     errno: str | None = None  # ENOSPC: the kernel refused
+
+
+class CpuUse(NamedTuple):
+    """The CPU time of the daemon itself, as shares of one core."""
+
+    allowed: float  # by the policy
+    used: float  # in the last ten seconds
+    over: bool  # no more moves can be paid now
+    waiting: int  # flows whose moves wait for that
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +65,7 @@ class Status:
     policy_files: tuple[str, ...]
     moves: tuple[tuple[str, str, int], ...] = ()  # mechanism, verdict, how many
     guards: tuple[NicGuard, ...] = ()  # by NIC
+    cpu: CpuUse | None = None  # None: not read yet
     late_packets: int = 0  # that others overtook in a move of ours
     reads: tuple[NicReads, ...] | None = ()  # by NIC, at the last look; None: not measured
 

@@ -24,7 +24,7 @@ from prometheus_client.core import (
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
-from atfnd.model import Counts, GuardState, Lateness, NicCounts, NicGuard, ReadBytes
+from atfnd.model import Counts, CpuUse, GuardState, Lateness, NicCounts, NicGuard, ReadBytes
 from atfnd.serve import Source
 from atfnd.serve.api.answers import TURN, query_of
 
@@ -72,6 +72,7 @@ def families(counts: Counts) -> Iterator[Metric]:
     yield _counter(
         "atfnd_events_lost", "Observations that found no room in the ring.", status.events_lost
     )
+    yield from _own_cpu(status.cpu)
     yield _counter("atfnd_resyncs", "Times every socket was read again.", status.resyncs)
     yield _counter(
         "atfnd_log_messages_lost", "Log messages the journal did not take.", counts.log_lost
@@ -215,6 +216,15 @@ def _guards(guards: Iterable[NicGuard]) -> Iterator[Metric]:
         if each.change is not None:
             change.add_metric(of, each.change)
     yield from (stopped, stops, pairs, change)
+
+
+def _own_cpu(cpu: CpuUse | None) -> Iterator[Metric]:
+    if cpu is None:
+        return
+    yield _gauge("atfnd_cpu_allowed_ratio", "CPU time it may use, of one core.", cpu.allowed)
+    yield _gauge("atfnd_cpu_used_ratio", "The same, used in the last ten seconds.", cpu.used)
+    about = "Flows whose moves wait for CPU time of atfnd itself."
+    yield _gauge("atfnd_cpu_waiting_flows", about, cpu.waiting)
 
 
 def _by_locality(count: ReadBytes) -> tuple[tuple[str, int], ...]:

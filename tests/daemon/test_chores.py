@@ -70,6 +70,24 @@ def test_while_it_is_pressing_a_chore_that_costs_much_runs_often(
     assert slept == [2, pytest.approx(8), pytest.approx(8), 2, pytest.approx(8)]
 
 
+def test_a_daemon_short_of_cpu_time_looks_as_seldom_as_it_may(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    slept: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        if len(slept) == 4:
+            raise ZeroDivisionError("enough")
+        slept.append(seconds)
+
+    monkeypatch.setattr("asyncio.sleep", sleep)
+    monkeypatch.setattr("time.thread_time", lambda: 0.0)
+    rounds = Rounds(lambda: None, None, Shortage(print), short=lambda: len(slept) == 2)
+    with pytest.raises(ZeroDivisionError):
+        asyncio.run(rounds.regularly(lambda: None))
+    assert slept == [2, 2, 20, 2]
+
+
 def none_left() -> None:
     raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
 

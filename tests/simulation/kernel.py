@@ -16,7 +16,7 @@ from unittest import mock
 
 from atfnd.errors import OperatorError
 from atfnd.kernel.netlink.rtnl import Link
-from atfnd.model import Cpu, CpuTime, Event, FlowKey, Node, Queue, Topology
+from atfnd.model import Cpu, CpuTime, Event, FlowKey, Node, Outcome, Queue, Topology
 from atfnd.move.command import Ended
 from atfnd.move.mover import Mover, Steps
 from atfnd.move.port import Port
@@ -35,6 +35,7 @@ from tests.simulation.nic import WorldInterface, WorldNic
 __all__ = ["NICS", "Kernel"]
 
 NICS = "eth*", "ren*"
+WRITE_NS = 500_000  # of CPU time of the daemon, with all that leads to a write
 
 
 class _Changes:
@@ -141,6 +142,7 @@ class Kernel:
         self.cpu_listeners: list[_Changes] = []
         self.actuator: list[tuple[WorldNic, WorldActuator]] = []
         self.opened: Callable[[WorldNic], None] = lambda nic: None
+        self.spent_ns = 0  # CPU time of the daemon itself: its writes
 
     def link_changed(self, nic: WorldNic) -> None:
         """rtnetlink tells all that listen."""
@@ -193,6 +195,7 @@ class Kernel:
             ),
             "daemon.cpusets.cpuset_of": self.cgroups.cpuset_of,
             "daemon.loads.cpu_time": self._cpu_time,
+            "daemon.own_cpu.spent_ns": lambda: self.spent_ns,
             "daemon.moving.Mover": self._mover,
             "daemon.moving.NicActuator": self._actuator,
             "daemon.moving.read_port": _read_port,
@@ -257,7 +260,13 @@ class Kernel:
         return actuator
 
     def _mover(self, actuator: WorldActuator, device: Any) -> Mover:
-        return _ReportingMover(actuator, device, self._ended)
+        return _ReportingMover(actuator, device, self._moved)
+
+    def _moved(self, nic: WorldNic, said: Outcome | Ended) -> None:
+        if isinstance(said, Ended):
+            self._ended(nic, said)
+        else:
+            self.spent_ns += WRITE_NS
 
     def _ended_threads(self, tids: Collection[int]) -> set[int]:
         return set(tids) - {task.thread.tid for cpu in self.machine.cpus for task in cpu.tasks}
@@ -277,16 +286,18 @@ class _ReportingMover(Mover):
     """A `Mover` whose results the run hears of."""
 
     def __init__(
-        self, actuator: WorldActuator, device: Any, ended: Callable[[WorldNic, Ended], None]
+        self,
+        actuator: WorldActuator,
+        device: Any,
+        report: Callable[[WorldNic, Outcome | Ended], None],
     ) -> None:
         super().__init__(actuator, device)
-        self._nic, self._report = actuator.nic, ended
+        self._nic, self._report = actuator.nic, report
 
     def steps(self, *events: Any) -> Steps:
         said = yield from super().steps(*events)
         for each in said:
-            if isinstance(each, Ended):
-                self._report(self._nic, each)
+            self._report(self._nic, each)
         return said
 
 

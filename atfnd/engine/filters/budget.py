@@ -337,7 +337,7 @@ def weigh(nic: NicView, topology: Topology, rss: RssOf, memory: Memory, now_ns: 
         spending.rss = spending.rss[0] + 1, nic.rss
     number, left = spending.rss[0], _PREDICTED
     cpus = {queue.index: queue.cpu for queue in nic.queues}
-    far = _Distances(topology)
+    far = CpuDistances(topology)
     for flow in (*filter(_filtered, table.steered(nic.name)), *waiting):
         record = table.record(flow.key)
         assert record is not None
@@ -491,7 +491,7 @@ def _rate(bytes_per_s: float) -> str:
     return f"{bytes_per_s / 1000:.0f} kB/s"
 
 
-class _Distances:
+class CpuDistances:
     """How far CPUs are from each other; 1 for two CPUs of one node."""
 
     def __init__(self, topology: Topology) -> None:

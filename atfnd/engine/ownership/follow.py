@@ -131,6 +131,9 @@ def along(flow: Flow, queue: Queue, nic: NicView, memory: Memory, now_ns: int) -
     if (at_ns := memory.turn_ns(flow, now_ns)) > now_ns:
         memory.table.defer(flow.key, at_ns)
         return ()
+    if not memory.cpu.pays():
+        memory.cpu.wait(flow.key)
+        return ()
     lent.moved_ns[queue.index], lent.sent[queue.index] = now_ns, flow.app_cpu
     return (_follow(nic, queue.index, flow.app_cpu, f"its owner runs on CPU {flow.app_cpu}"),)
 

@@ -32,14 +32,17 @@ from atfnd.model import (
     Plan,
     SocketSeen,
     SteeringMethod,
+    Topology,
 )
 
-__all__ = ["WANDERS", "due", "own", "retry", "seen", "take_up"]
+__all__ = ["WANDERS", "due", "own", "paid", "retry", "seen", "take_up"]
 
 _RETRIES = 16  # in one look
 _LOOKED_AT = 64  # entries of one user
 _GUEST_NS = 30_000_000  # an owner may be several threads: its queue may come along
 _PROMISED = "it waits for a filter of a user or control group that has more than its share"
+_BUDGET = "it waits for CPU time of atfnd itself (daemon.cpu): others are worth more"
+_STAY_NS = 60_000_000_000  # a longer stay is not expected, however long it was
 _TURN = "it waits for its turn: its user or control group has its share of the moves"
 WANDERS = "its thread does not stay on a CPU for as long as a move of its flows would have to pay"
 _HELD = {  # these keep their place, as those with a rule do
@@ -310,6 +313,10 @@ def _place(flow: Flow, nic: NicView, memory: Memory, now_ns: int) -> Plan:
         memory.table.defer(flow.key, at_ns)
         table.put(flow._replace(why=_TURN) if flow.location is None else flow)
         return ()
+    if not memory.cpu.pays():
+        memory.cpu.wait(flow.key)
+        table.put(flow._replace(why=_BUDGET) if flow.location is None else flow)
+        return ()
     kind = ActionKind.INSERT if flow.location is None else ActionKind.REWRITE
     old = flow.rx_queue if flow.location is None else flow.target_queue
     why = _owns(flow, queue.index, memory) if own_queue else spot.why
@@ -335,6 +342,35 @@ def due(nics: dict[str, NicView], memory: Memory, now_ns: int) -> Plan:
         if flow is not None and flow.nic in nics and not budget.leaves_room(flow, memory):
             plan += _place_or_follow(flow, nics[flow.nic], memory, now_ns)
     return tuple(plan)
+
+
+def paid(nics: dict[str, NicView], memory: Memory, now_ns: int) -> Plan:
+    """After a reading of the daemon's CPU time: the moves that waited for it and are worth most."""
+    far = budget.CpuDistances(Topology(tuple(memory.cpus.values()), memory.nodes))
+
+    def worth(key: FlowKey) -> float | None:
+        flow = memory.table.get(key)
+        return None if flow is None or flow.nic not in nics else _gain(flow, far, memory, now_ns)
+
+    plan: list[Action] = []
+    for key in memory.cpu.turn(worth):
+        if (flow := memory.table.get(key)) is not None:
+            plan.extend(_place_or_follow(flow, nics[flow.nic], memory, now_ns))
+    return tuple(plan)
+
+
+def _gain(flow: Flow, far: budget.CpuDistances, memory: Memory, now_ns: int) -> float:
+    """What moving it is worth: its bytes per second, times how far away they are delivered, times
+    how long its thread is expected to stay: as long as it has stayed. Of a flow whose queue
+    follows its thread, of all that comes along."""
+    thread = flow.thread
+    cpu, since_ns = memory.thread_cpu.get(thread.tid, (None, 0)) if thread else (None, 0)
+    stay_ns = min(now_ns - since_ns, _STAY_NS) if cpu == flow.app_cpu else _STAY_NS
+    follows = thread is not None and follow.home(flow, memory.nics[flow.nic].view, memory)
+    flows = memory.table.of_thread(thread.tid) if thread is not None and follows else [flow]
+    rates = (each.bytes / max(now_ns - (each.born_ns or 0), 1) for each in flows)
+    distance = 1.0 if flow.rx_cpu is None else far.between(flow.rx_cpu, flow.app_cpu)
+    return sum(rates) * distance * stay_ns
 
 
 def retry(nics: dict[str, NicView], memory: Memory, now_ns: int) -> Plan:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from atfnd.engine.balancers import Balancers
+from atfnd.engine.cpu_budget import CpuBudget
 from atfnd.engine.filters.listeners import Listeners
 from atfnd.engine.ownership.owner import Lent, OwnerId, Ownership
 from atfnd.engine.ownership.shares import MoveRates, move_every_ns, tenants_of
@@ -211,12 +212,14 @@ class Memory:
     audited_ns: int = 0  # when recent use was last read
     trials: Trials = field(default_factory=Trials)  # of the placement `auto`
     balancers: Balancers = field(default_factory=Balancers)  # every irqbalance that runs
+    cpu: CpuBudget = field(default_factory=lambda: CpuBudget(1.0))  # of the daemon itself
     overflow: int = 0  # flows turned away since start
 
     @classmethod
     def of(cls, policy: Policy) -> Memory:
         """Nothing is known yet."""
-        return cls(FlowTable(policy.table_max), RulesInForce.of(policy))
+        cpu = CpuBudget(policy.cpu_share)
+        return cls(FlowTable(policy.table_max), RulesInForce.of(policy), cpu=cpu)
 
     def lent_of(self, nic: NicView) -> Lent:
         """What is remembered of a NIC's queues. A queue's home is where it is now, unless one was

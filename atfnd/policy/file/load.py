@@ -200,6 +200,7 @@ def _merge(contents: Sequence[Content]) -> Policy:
         hold_down_ns=daemon.settle.hold_down,
         files=tuple(document.file for document, _ in contents),
         moves_per_s=daemon.settle.moves,
+        cpu_share=daemon.cpu,
         on_stop=daemon.on_stop,
         user_share=_share(daemon.shares.user),
         cgroup_share=_share(daemon.shares.cgroup),

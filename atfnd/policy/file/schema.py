@@ -35,7 +35,16 @@ from pydantic_core import PydanticKnownError, core_schema
 from atfnd.model import Network, Protocol
 from atfnd.policy.file import names
 from atfnd.policy.file.problem import Mistake, did_you_mean, said
-from atfnd.policy.file.units import MAX, RATES, SIZES, TIMES, rate_bit_s, size_bytes, time_ns
+from atfnd.policy.file.units import (
+    MAX,
+    RATES,
+    SIZES,
+    TIMES,
+    rate_bit_s,
+    share_of_core,
+    size_bytes,
+    time_ns,
+)
 
 __all__ = [
     "AUTO",
@@ -205,6 +214,10 @@ IN_TIME = quantity(time_ns, "|".join(TIMES), "200ms", "30s")
 Time = Annotated[int, IN_TIME]
 Rate = Annotated[int, quantity(rate_bit_s, rf"({BITS})(/s)?|{BYTES}", "500Mbit", "10MiB/s")]
 Count = Annotated[int, Field(ge=0, le=MAX)]
+ShareOfCore = Annotated[
+    float,
+    BeforeValidator(share_of_core, json_schema_input_type=text(r"^[0-9]+(\.[0-9]+)? ?%$", "1%")),
+]
 Percent = Annotated[int, Field(ge=1, le=100)]
 ProtocolName = Annotated[
     Protocol, PlainValidator(protocol, json_schema_input_type=Literal["tcp", "udp", "sctp"])
@@ -485,6 +498,9 @@ class DaemonEntry(Entry):
     on_stop: Literal["keep", "restore"] = "keep"
     """When atfnd stops: `keep` its filters and settings, so that traffic continues as it was and
     the next start takes them over; or `restore` the original state."""
+    cpu: ShareOfCore = as_written("1%")
+    """The CPU time that atfnd itself may use, in percent of one core over ten seconds. Beyond that
+    moves wait, and those that are worth most come first."""
     table: TableEntry = TableEntry()
     """The Flow-to-Core table."""
     settle: SettleEntry = SettleEntry()

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Sizes (`64KiB`), times (`200ms`) and rates (`500Mbit`) as a person writes them, in bytes,
-nanoseconds and bits a second.
+"""Sizes (`64KiB`), times (`200ms`), rates (`500Mbit`) and shares of a core (`1%`) as a person
+writes them, in bytes, nanoseconds, bits a second and cores.
 
 A unit is always written, so that no number has to be guessed at; all fit a signed 64-bit integer,
 because they are compiled into BPF.
@@ -14,7 +14,7 @@ from fractions import Fraction
 
 from atfnd.policy.file.problem import Mistake, said
 
-__all__ = ["MAX", "RATES", "SIZES", "TIMES", "rate_bit_s", "size_bytes", "time_ns"]
+__all__ = ["MAX", "RATES", "SIZES", "TIMES", "rate_bit_s", "share_of_core", "size_bytes", "time_ns"]
 
 MAX = 2**63 - 1
 
@@ -60,6 +60,7 @@ MEANT = {
     "MB/s": "MiB/s",
     "GB/s": "GiB/s",
 }
+PERCENT = re.compile(r"([0-9]{1,6}(?:\.[0-9]{1,6})?) ?%")
 QUANTITY = re.compile(r"([0-9]+(?:\.[0-9]+)?) ?((?:[^\W\d_]|/)*)")
 
 
@@ -77,6 +78,15 @@ def rate_bit_s(value: object) -> int:
     """Bits a second of `500Mbit`, `500Mbit/s`, `10MiB/s`; Mistake otherwise."""
     bare = value[:-2] if isinstance(value, str) and value.endswith("bit/s") else value
     return _quantity(bare, RATES, "a rate such as 500Mbit")
+
+
+def share_of_core(value: object) -> float:
+    """0.015 of `1.5%`, which is more than 0; more than 100 % is more than one core. Mistake
+    otherwise."""
+    found = PERCENT.fullmatch(value) if isinstance(value, str) else None
+    if found is None or not (share := float(found[1]) / 100):
+        raise Mistake(f"expected percent of a core such as 1%, got {said(value)}")
+    return share
 
 
 def _quantity(value: object, units: Mapping[str, int], wanted: str) -> int:

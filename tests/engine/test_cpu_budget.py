@@ -1,0 +1,199 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The daemon's own CPU time: what it may spend, and which moves wait for that."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from atfnd.engine import audit
+from atfnd.engine.cpu_budget import LOOKED_AT, WINDOW_NS, CpuBudget
+from atfnd.engine.placement import steer
+from atfnd.engine.table.flow_table import FlowTable
+from atfnd.model import ActionKind, Cpu, FlowKey, Migrant, Mode, Node, Outcome, Plan
+from tests.values import NIC, RULE, THREAD, key, memory_of, one_rule, seen
+
+MS, S = 1_000_000, 1_000_000_000
+
+
+def begun(budget: CpuBudget, wanted: int) -> int:
+    """How many of so many moves can be paid now."""
+    return sum(budget.pays() for _ in range(wanted))
+
+
+def test_nothing_waits_before_the_first_reading() -> None:
+    budget = CpuBudget(0.01)
+    assert begun(budget, 10_000) == 10_000
+    assert budget.cpu_use() is None
+
+
+def test_a_full_account_pays_a_window_and_what_was_spent_comes_off() -> None:
+    budget = CpuBudget(0.01)
+    budget.read(7 * S, 0)  # what the start took does not count
+    assert begun(budget, 10_000) == 200  # of 0.5 ms: 100 ms
+    budget.read(7 * S + 100 * MS, S)
+    assert begun(budget, 10_000) == 20  # what one second has earned
+    budget.read(7 * S + 110 * MS, 2 * S)
+    assert not budget.over
+
+
+def test_over_begins_and_ends_once() -> None:
+    budget = CpuBudget(0.01)
+    said = [budget.read(0, 0), budget.read(300 * MS, S)]
+    said += [budget.read(300 * MS, at * S) for at in range(2, 20)]
+    assert said.count(True) == 2
+    assert not budget.over
+    assert begun(budget, 10) == 10
+
+
+def test_a_burst_is_paid_back_within_a_window() -> None:
+    """However much was spent, moves go on as usual ten seconds later."""
+    budget = CpuBudget(0.01)
+    budget.read(0, 0)
+    budget.read(1000 * S, S)
+    budget.read(1000 * S, S + WINDOW_NS + S)
+    assert begun(budget, 100) > 10
+
+
+def test_the_worthiest_go_first_and_one_at_least() -> None:
+    budget = CpuBudget(0.01)
+    budget.read(0, 0)
+    budget.read(S, S)  # far too much
+    assert not budget.pays()
+    flows = [key(number) for number in range(5)]
+    for each in flows:
+        budget.wait(each)
+    worth = {each: float(number) for number, each in enumerate(flows)}
+    assert budget.turn(worth.get) == [flows[4]]
+    assert budget.pays()  # it has been granted
+    assert not budget.pays()
+    assert list(budget.waiting) == flows[:4]
+    assert (use := budget.cpu_use()) is not None
+    assert use.waiting == 4
+    budget.read(S, S + 3 * WINDOW_NS)
+    assert budget.turn(worth.get) == flows[3::-1]
+
+
+def test_what_has_ended_waits_no_more() -> None:
+    budget = CpuBudget(0.01)
+    budget.wait(key(1))
+    assert budget.turn(lambda gone: None) == []
+    assert not budget.waiting
+
+
+def test_all_have_their_turn_however_many_wait() -> None:
+    budget = CpuBudget(0.01)
+    flows = [key(number) for number in range(2 * LOOKED_AT)]
+    for each in flows:
+        budget.wait(each)
+    budget.read(0, 0)
+    for second in range(1, 3):
+        budget.read(second * S, second * S)
+        budget.turn(lambda each: 1.0)
+    assert len(budget.waiting) == 2 * LOOKED_AT - 2
+    asked: list[FlowKey] = []
+
+    def noted(each: FlowKey) -> float:
+        asked.append(each)
+        return 1.0
+
+    for second in range(3, 6):
+        budget.read(second * S, second * S)
+        budget.turn(noted)
+    assert set(asked) >= set(budget.waiting)
+
+
+@given(st.lists(st.tuples(st.integers(1, 3000), st.integers(0, 500)), max_size=60))
+def test_moves_cost_no_more_than_the_share_and_one_a_second(steps: list[tuple[int, int]]) -> None:
+    """Where nothing but moves takes time, each what it was taken for."""
+    budget, now_ns, spent_ns, forced = CpuBudget(0.01), 0, 0, 0
+    budget.read(0, 0)
+    for after_ms, wanted in steps:
+        now_ns += after_ms * MS
+        for number in range(wanted):
+            if budget.pays():
+                spent_ns += MS // 2
+            else:
+                budget.wait(key(number))
+        budget.read(spent_ns, now_ns)
+        chosen = budget.turn(lambda each: 1.0)
+        forced += bool(chosen)
+        spent_ns += len(chosen) * MS // 2
+        for _ in chosen:
+            assert budget.pays()
+        most_ns = 0.01 * (WINDOW_NS + now_ns) + forced * MS // 2
+        assert spent_ns <= most_ns + MS
+
+
+class Machine:
+    """A thread per flow, and a budget that pays nothing but the one move a second."""
+
+    def __init__(self) -> None:
+        in_force = one_rule(0, S, Mode.IMMEDIATE, Migrant.THREAD)
+        self.memory, self.now_ns = memory_of(FlowTable(64), in_force), 100 * S
+        self.memory.cpu = CpuBudget(0.01)
+        self.memory.cpu.read(0, 0)
+        self.memory.cpu.read(S, S)
+
+    def uses(self, number: int, *, age_s: int = 1, **changes: Any) -> Plan:
+        """Its thread came to CPU 1 so long ago, and its packets come to another."""
+        thread = replace(THREAD, tid=number)
+        event = seen(number, 1, thread=thread, rx_cpu=2, off_since_ns=self.now_ns - age_s * S,
+                     born_ns=self.now_ns - 50 * S)  # fmt: skip
+        return steer.seen(event._replace(**changes), NIC, RULE, self.memory, self.now_ns)
+
+    def a_second_later(self) -> list[FlowKey | None]:
+        self.now_ns += S
+        self.memory.cpu.read(S + self.now_ns, self.now_ns)  # all of the core
+        plan = steer.paid({"nic": NIC}, self.memory, self.now_ns)
+        return [action.key for action in plan]
+
+
+def test_flows_that_wait_say_so_and_the_busiest_is_moved_first() -> None:
+    machine = Machine()
+    for number in range(1, 4):
+        assert machine.uses(number, bytes=number * 1_000_000) == ()
+    entry = machine.memory.table.get(key(1))
+    assert entry is not None
+    assert "waits for CPU time of atfnd itself" in entry.why
+    assert [machine.a_second_later() for _ in range(4)] == [[key(3)], [key(2)], [key(1)], []]
+
+
+def test_a_thread_that_stays_is_worth_more_than_one_that_has_just_come() -> None:
+    machine = Machine()
+    machine.uses(1, age_s=1, bytes=2_000_000)
+    machine.uses(2, age_s=30, bytes=1_000_000)
+    assert machine.a_second_later() == [key(2)]
+
+
+def test_what_is_processed_on_a_far_node_is_worth_more() -> None:
+    machine = Machine()
+    every = tuple(range(4))
+    cpus = [Cpu(each, True, each // 2, 0, each, (each,), every) for each in every]
+    nodes = Node(0, (0, 1), {0: 10, 1: 40}), Node(1, (2, 3), {0: 40, 1: 10})
+    machine.memory.know_cpus(cpus, nodes)
+    machine.uses(1, rx_cpu=0, bytes=2_000_000)
+    machine.uses(2, rx_cpu=2, bytes=1_000_000)
+    assert machine.a_second_later() == [key(2)]
+
+
+def test_a_queue_that_would_follow_waits_too() -> None:
+    machine = Machine()
+    strict = replace(RULE, order=Mode.STRICT)
+    machine.memory.in_force = one_rule(0, S, Mode.STRICT, Migrant.THREAD)
+    machine.memory.cpu = CpuBudget(1.0)
+    first = seen(1, 1, rx_cpu=7, thread=THREAD, off_since_ns=machine.now_ns)
+    for action in steer.seen(first, NIC, strict, machine.memory, machine.now_ns):
+        audit.record(Outcome(action, machine.now_ns, 0, 5, ""), machine.memory)
+    machine.now_ns += 10 * S
+    machine.memory.cpu = CpuBudget(0.01)
+    machine.memory.cpu.read(0, 0)
+    machine.memory.cpu.read(S, S)
+    again = first._replace(app_cpu=2, off_since_ns=machine.now_ns, at_ns=machine.now_ns)
+    assert steer.seen(again, NIC, strict, machine.memory, machine.now_ns) == ()
+    machine.memory.cpu.read(2 * S, machine.now_ns)
+    plan = steer.paid({"nic": NIC}, machine.memory, machine.now_ns)
+    assert [action.kind for action in plan] == [ActionKind.QUEUE_CPU]
