@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import errno
 import os
+import subprocess
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -14,14 +15,17 @@ import pytest
 
 from atfnd.errors import OperatorError
 from atfnd.kernel.interface import Interface
+from atfnd.kernel.interrupts.napi import asleep
 from atfnd.kernel.netlink.netdev import NetdevFamily
 from atfnd.kernel.system.cpulist import format_cpulist, format_cpumask
 from atfnd.model import Action, ActionKind, Actuator, Match, Queue, Rss
+from atfnd.nic.ethtool import napi_switches
 from atfnd.nic.ethtool.nic import EthtoolNic
 from atfnd.nic.ethtool.queues import Queues
 from atfnd.program import queue_cpu, setting
 from atfnd.program.journals.undo_journal import UndoJournal
 from tests.interfaces import QUEUES, Namespace, a_namespace
+from tests.wait import until
 
 __all__: list[str] = []
 
@@ -116,6 +120,32 @@ def test_one_napi_gets_a_thread_where_the_kernel_can(nic: EthtoolNic) -> None:
     nic.write_setting(name, "0")
     assert switched(nic) == [False] * QUEUES
     assert nic.setting("threaded:1") == "0"
+
+
+def test_a_thread_that_always_polls_is_not_waited_for(
+    nic: EthtoolNic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The kernel would wait for an empty ring, and a sender decides when that is."""
+    nic.probe()
+    assert "threaded:1" in nic.settings(), "a kernel before 6.17"
+    nic.write_setting("threaded:1", "1")
+    with monkeypatch.context() as polling:
+        polling.setattr(napi_switches, "asleep", lambda _: False)
+        with pytest.raises(OSError, match="polls without a pause") as refused:
+            nic.write_setting("threaded:1", "0")
+    assert refused.value.errno == errno.EBUSY
+    assert nic.setting("threaded:1") == "1"
+    nic.write_setting("threaded:1", "0")
+    assert switched(nic) == [False] * QUEUES
+
+
+def test_a_thread_sleeps_or_not() -> None:
+    with subprocess.Popen(["sleep", "1000"]) as sleeper:
+        until(lambda: asleep(sleeper.pid), "it sleeps")
+        sleeper.kill()
+    assert not asleep(os.getpid())
+    with pytest.raises(FileNotFoundError):
+        asleep(sleeper.pid)
 
 
 def test_where_the_kernel_cannot_the_device_is_switched(

@@ -8,7 +8,9 @@ from __future__ import annotations
 import os
 from typing import NamedTuple
 
-__all__ = ["Napi", "make_realtime", "thread_cpus"]
+from atfnd.kernel.system.procfs import read, stat_fields
+
+__all__ = ["Napi", "asleep", "make_realtime", "thread_cpus"]
 
 
 class Napi(NamedTuple):
@@ -20,6 +22,14 @@ class Napi(NamedTuple):
     pid: int | None  # its thread, when polled by one
     threaded: bool | None  # None: a kernel before 6.17 does not say
     gro_flush_timeout_ns: int | None = None  # None: a kernel before 6.13 does not say
+
+
+def asleep(pid: int) -> bool:
+    """A thread neither runs nor waits for a CPU now: proc(5), the state in /proc/PID/stat. A NAPI
+    thread that sleeps has nothing to poll (napi_thread_wait(), net/core/dev.c). ProcessLookupError,
+    FileNotFoundError: it is gone."""
+    _, (state, *_) = stat_fields(read(f"/proc/{pid}/stat"))
+    return state != "R"
 
 
 def thread_cpus(pid: int) -> frozenset[int]:

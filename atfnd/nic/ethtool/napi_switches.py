@@ -6,6 +6,10 @@ netlink the one of each NAPI, where a write was shown to work (6.17). To switch 
 next, not what: a NAPI has one poller at a time (NAPI_STATE_SCHED, ____napi_schedule(),
 net/core/dev.c).
 
+The kernel takes a NAPI's own thread away when its ring is empty, and waits for that as long as it
+takes (napi_stop_kthread(), 6.17). On a ring that a sender keeps full we would wait, too. So a
+thread is taken away only while it sleeps.
+
 What is switched on here is borrowed: each thread is confined to the CPU that its queue's interrupt
 goes to, and `queue-cpu` goes on to mean the interrupt.
 """
@@ -14,9 +18,12 @@ from __future__ import annotations
 
 import errno
 import os
+import time
 from collections.abc import Mapping
 
+from atfnd.errors import refusable
 from atfnd.kernel.interface import Interface
+from atfnd.kernel.interrupts.napi import asleep
 from atfnd.kernel.netlink.netdev import NetdevFamily
 from atfnd.model import Queue
 from atfnd.model.nic import thread_switches
@@ -26,6 +33,7 @@ __all__ = ["NapiSwitches"]
 
 OF_DEVICE = "threaded"
 ON, OFF = "1", "0"
+_LOOKS, _BETWEEN_S = 40, 0.0005  # at a thread that does not sleep
 
 
 class NapiSwitches:
@@ -62,7 +70,7 @@ class NapiSwitches:
 
     def write(self, name: str, value: str) -> None:
         """Switch it on, and confine the threads, or off. KeyError: there is none of this name.
-        OSError: it is refused, and is as before."""
+        OSError: it is refused, and is as before; EBUSY: a NAPI's thread did not sleep for 20 ms."""
         on = value == ON
         self._set(name, on=on)
         if not on:
@@ -97,11 +105,22 @@ class NapiSwitches:
     def _switch(self, queue: Queue, *, on: bool) -> bool:
         if self._netdev is None or queue.napi_id is None:
             return False
+        if not on and queue.threaded and queue.pid is not None:
+            _wait_for_sleep(queue.pid)
         self._netdev.set_threaded(queue.napi_id, threaded=on)
         return True
 
     def _queue(self, name: str) -> Queue | None:
         return next((q for q in self._queues.read() if thread_switches(q.index)[0] == name), None)
+
+
+def _wait_for_sleep(thread: int) -> None:
+    with refusable(errno.ESRCH, errno.ENOENT):
+        for _ in range(_LOOKS):
+            if asleep(thread):
+                return
+            time.sleep(_BETWEEN_S)
+        raise OSError(errno.EBUSY, f"its NAPI thread {thread} polls without a pause")
 
 
 def _said(queue: Queue) -> str:
