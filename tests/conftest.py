@@ -5,13 +5,13 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Mapping
 from contextlib import ExitStack, closing
 from typing import Any
 
 import pytest
 
-from atfnd.observe import Qualify
+from atfnd.observe import Price, Qualify
 from atfnd.observe.sockets.bpf import BpfObserver
 from tests.daemons import OBSERVERS
 from tests.failing import Traffic, two_flows
@@ -157,10 +157,11 @@ def watch() -> Iterator[Watch]:
             min_age_ns: int = 0,
             report_again_ns: int = 3600 * 10**9,
             elsewhere: bool = False,
-            worth_packets: int = 0,
+            price: Price | None = None,
+            parts: tuple[Mapping[int, int], ...] = (),
         ) -> BpfObserver:
             qualify = Qualify(
-                dwell_ns, min_bytes, min_age_ns, elsewhere=elsewhere, worth_packets=worth_packets
+                dwell_ns, min_bytes, min_age_ns, elsewhere=elsewhere, price=price, parts=parts
             )
             observer = stack.enter_context(closing(BpfObserver(qualify, report_again_ns)))
             observer.watch([lab.netns["host"] for lab in labs], napis(*labs))

@@ -6,10 +6,11 @@ from __future__ import annotations
 import itertools
 import os
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Protocol, TypeVar
 
 from atfnd.model import Match
+from atfnd.observe import Price
 from atfnd.observe.sockets.bpf import BpfObserver
 from tests.labs import Lab
 from tests.wait import until
@@ -48,7 +49,8 @@ class Watch(Protocol):
         min_age_ns: int = 0,
         report_again_ns: int = 3600 * 10**9,
         elsewhere: bool = False,
-        worth_packets: int = 0,
+        price: Price | None = None,
+        parts: tuple[Mapping[int, int], ...] = (),
     ) -> BpfObserver: ...
 
 

@@ -13,7 +13,7 @@ class Observer:
         self,
         dwell_ns: int,
         report_again_ns: int,
-        worth_packets: int,
+        prices: bytes,
         elsewhere: bool,
         direction: bool,
         grouped: bool,

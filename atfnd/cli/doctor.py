@@ -22,7 +22,7 @@ from atfnd.errors import OperatorError
 from atfnd.model import Finding, Level, NicView, Policy
 from atfnd.nic.driver import lab_is_there
 from atfnd.observe.machine.machine import machine
-from atfnd.observe.machine.topology import CpuWatch
+from atfnd.observe.machine.topology import CpuWatch, topology
 from atfnd.observe.sockets.choose import choose
 from atfnd.policy.file.load import load
 from atfnd.serve.api.views import doctor_view
@@ -74,7 +74,7 @@ def _observer(policy: Policy) -> tuple[str, str] | None:
     """As the daemon would choose it; None: the caller may not try."""
     if os.geteuid() != 0:
         return None
-    observer, why = choose(policy.observer, asked(policy))
+    observer, why = choose(policy.observer, asked(policy, topology()))
     with closing(observer):
         return observer.name, why
 

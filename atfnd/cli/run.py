@@ -25,6 +25,7 @@ from atfnd.daemon.supervisor import Supervisor
 from atfnd.daemon.wanted_reports import asked
 from atfnd.errors import OperatorError
 from atfnd.model import Restored
+from atfnd.observe.machine.topology import topology
 from atfnd.observe.nics.interfaces import Interfaces
 from atfnd.observe.nics.watch import NicWatch
 from atfnd.observe.sockets.choose import choose
@@ -101,7 +102,7 @@ def run(
         interfaces = Interfaces(nics, NicWatch)
         stack.callback(interfaces.close)
         watches = interfaces.start()
-        asked_types = asked(policy)
+        asked_types = asked(policy, topology())
         chosen, why = choose(observer or policy.observer, asked_types)
         stack.callback(chosen.close)
         journals = _journals(run_dir, stack)

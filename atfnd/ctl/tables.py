@@ -162,7 +162,8 @@ def _own_cpu(status: Row) -> str:
 def flow_table(rows: Iterable[Row]) -> Table:
     columns = (
         "PROTO", "LOCAL", "REMOTE", ">TID", "COMM", ">APP-CPU", ">RX-QUEUE", ">RX-CPU",
-        ">TARGET", "PLACED", "STATE", ">FILTER", ">BYTES", ">AGE", "NIC", "POLICY", "WHY",
+        ">TARGET", "PLACED", "STATE", ">FILTER", ">BYTES", ">AGE", "NIC", "POLICY", "HABIT", "HOME",
+        "WHY",
     )  # fmt: skip
     names = "proto local remote tid comm app_cpu rx_queue rx_cpu target_cpu placed state filter"
     return _table(
@@ -174,6 +175,8 @@ def flow_table(rows: Iterable[Row]) -> Table:
                 _span(row["age_s"]),
                 row["nic"],
                 row["policy"],
+                row["habit"],
+                row["home"],
                 row["why"],
             ]
             for row in rows

@@ -11,11 +11,11 @@ from contextlib import contextmanager
 from atfnd.daemon.session import NicSession, Sessions
 from atfnd.engine.engine import Engine
 from atfnd.engine.handshake.handshake import listeners
-from atfnd.engine.placement.steer import WANDERS
 from atfnd.model import (
     Born,
     Connecting,
     Direction,
+    Distance,
     Flow,
     FlowKey,
     Listening,
@@ -255,10 +255,11 @@ def _rss_queue(watch: NicWatch, key: FlowKey) -> int | None:
 def _as_seen(flow: Flow, watch: NicWatch, now_ns: int) -> SocketSeen:
     queues = watch.facts.queues
     napi_id = next((q.napi_id for q in queues if q.index == flow.rx_queue), None)
-    tunnel = watch.tunnel_of(flow.key)
+    tunnel, wanders = watch.tunnel_of(flow.key), flow.home is Distance.MACHINE
     return SocketSeen(
         now_ns, flow.cookie, flow.key, flow.app_cpu, flow.thread, napi_id, flow.rx_cpu,
         flow.bytes, flow.used_ns, flow.born_ns, flow.direction,
-        group=flow.left not in (None, WANDERS) and tunnel is None, wanders=flow.left == WANDERS,
+        group=flow.left is not None and not wanders and tunnel is None, home=flow.home,
+        pinned=flow.pinned,
         tunnel=tunnel,
     )  # fmt: skip

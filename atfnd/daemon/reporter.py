@@ -24,6 +24,7 @@ from atfnd.daemon.in_force import InForce
 from atfnd.daemon.lateness import Punctuality
 from atfnd.daemon.planning import planned
 from atfnd.daemon.session import NicSession, Sessions
+from atfnd.daemon.surveying import pinned_by
 from atfnd.diagnose.doctor import examine
 from atfnd.diagnose.machine import examine_machine
 from atfnd.engine.engine import Engine
@@ -35,10 +36,12 @@ from atfnd.errors import OperatorError
 from atfnd.model import (
     Counts,
     CpuTime,
+    Distance,
     Event,
     Finding,
     Flow,
     FlowKey,
+    Habit,
     NapiTime,
     NicCounts,
     NicGuard,
@@ -52,7 +55,7 @@ from atfnd.observe import Observer
 from atfnd.observe.machine.machine import machine
 from atfnd.serve.notify import Notify
 
-__all__ = ["Reporter", "not_pinned"]
+__all__ = ["Reporter", "stays"]
 
 _PART = 1000  # slots copied before the loop has its turn
 _WAITS = "Its move waits for CPU time of atfnd itself (daemon.cpu): others are worth more."
@@ -243,12 +246,11 @@ class Reporter:
 
     def remarks(self, flow: Flow) -> tuple[str, ...]:
         """As `serve.Source.remarks`."""
-        tried, kept_off = (
-            auto.said(flow, self.memory, time.monotonic_ns()),
-            self._exclusion.report(flow),
-        )
+        now_ns = time.monotonic_ns()
+        tried = auto.said(flow, self.memory, now_ns)
+        kept_off = self._exclusion.report(flow)
         waits = _WAITS if flow.key in self.memory.cpu.waiting else None
-        found = (None if tried is None else f"{tried}.", kept_off, waits, not_pinned(flow))
+        found = (None if tried is None else f"{tried}.", kept_off, waits, stays(flow, now_ns))
         return tuple(each for each in found if each is not None)
 
     async def later_than(self, seq: int) -> None:
@@ -283,18 +285,26 @@ class _Joined(Sequence[Flow | None]):
         return [*self._first[start:stop], *tail]
 
 
-def not_pinned(flow: Flow) -> str | None:
-    """That the scheduler may take its thread elsewhere, and what follows from that. Reads
-    sched_getaffinity(2). None: it may not, or the thread is gone."""
-    if flow.thread is None or flow.left is not None:
+def stays(flow: Flow, now_ns: int) -> str | None:
+    """Where its thread runs, since when, and what follows from that. Reads its affinity and its
+    cpuset. None: the thread is gone or not known, or the flow's reason says it."""
+    if flow.thread is None or flow.home is Distance.MACHINE:
         return None
     try:
         cpus = len(os.sched_getaffinity(flow.thread.tid))
     except ProcessLookupError:
         return None
     if cpus < 2:
-        return None
-    return f"Its thread may run on {cpus} CPUs: it is followed once a stay has paid for a move."
+        by = pinned_by(flow.thread.tid) or "affinity"
+        return f"Its thread is pinned to one CPU (by its {by}): it is followed at once."
+    may = f"Its thread may run on {cpus} CPUs"
+    if flow.home is not Distance.CPU:
+        where = "last-level cache" if flow.home is Distance.LLC else "node"
+        return f"{may} and wanders within one {where}: nothing moves while packets arrive there."
+    since = ""
+    if flow.habit is Habit.SETTLED:
+        since = f" and is settled on CPU {flow.app_cpu} for {(now_ns - flow.home_ns) / 1e9:.1f} s"
+    return f"{may}{since}: it is followed once a stay has paid for a move."
 
 
 def _as_now(known: NicView, seen: NicView) -> NicView:

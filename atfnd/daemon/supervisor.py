@@ -123,7 +123,7 @@ class Supervisor:
         executor.changed = self._agenda.schedule
         what = "the kernel has no room: some work is done later"
         self._shortage = Shortage(partial(log.add, "shortage", what))
-        reports = WantedReports(observer, recorder, sockets, births, in_force)
+        self._reports = reports = WantedReports(observer, recorder, sockets, births, in_force, cpus)
         interface_rules = InterfaceRules(given, executor, nics, operator, operator_journal)
         flow_rules = FlowRules(engine, executor, sessions, matching, interface_rules.use)
         steps: Sequence[Step] = (
@@ -277,6 +277,7 @@ class Supervisor:
     def _look_at_cpus(self) -> None:
         if self._cpus.changed():
             self._arming.read_cpus()
+            self._reports.ask()  # parts of the machine may be others
             self._nics.each(self._arming.cpus_changed)
 
     def _reconcile(self) -> None:

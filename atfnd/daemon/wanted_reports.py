@@ -10,26 +10,31 @@ from atfnd.daemon.handshakes import BirthReader
 from atfnd.daemon.in_force import InForce
 from atfnd.daemon.recording import Recorder
 from atfnd.daemon.sockets import SocketReader
-from atfnd.model import Policy
-from atfnd.observe import Observer, Qualify
+from atfnd.model import Policy, Topology, divided
+from atfnd.observe import Observer, Price, Qualify
+from atfnd.observe.machine.topology import CpuWatch
 from atfnd.policy.match.compile import compiled
 from atfnd.policy.match.match import asks_direction, qualify
 
 __all__ = ["WantedReports", "asked"]
 
-# A thread that is not pinned may leave again at once. What is moved when its stay has brought what
-# the move costs is moved at no more than twice the cost of the best decision, whatever the thread
-# does then (Karlin et al., "Competitive snoopy caching", Algorithmica 3, 1988).
-MOVE_NS = 1_500_000  # of CPU: our decision, its journal and its write (bench `migrating`)
-REMOTE_PACKET_NS = 750  # what a packet costs more that is not delivered on its reader's CPU
-WORTH_PACKETS = MOVE_NS // REMOTE_PACKET_NS
+# CPU of our decision, its journal and its write (docs/bench.md, `migrating`).
+MOVE_NS = 1_500_000
+# What a packet costs more from another CPU of the LLC: a constant; a guess.
+# From another LLC and another node: assumed, no machine that has two was measured.
+PACKET_NS = 750, 1_500, 2_000
+# The first moves of a thread are made on trust: each in vain makes the next one four times as dear.
+TRUST = 9
+# One move in each such time costs this share of a core, for all threads together.
+SHARE_PERCENT = 1
+PRICE = Price(MOVE_NS, PACKET_NS, TRUST, MOVE_NS * 100 // SHARE_PERCENT)
 
 
-def asked(policy: Policy) -> Qualify:
-    """What a policy has the observer report."""
+def asked(policy: Policy, cpus: Topology) -> Qualify:
+    """What a policy has the observer report on a machine of these CPUs."""
     direction, elsewhere = asks_direction(policy), policy.elsewhere()
     clauses = compiled(policy).clauses
-    return Qualify(*qualify(policy), direction, elsewhere, clauses, WORTH_PACKETS)
+    return Qualify(*qualify(policy), direction, elsewhere, clauses, PRICE, divided(cpus.cpus))
 
 
 class WantedReports:
@@ -43,13 +48,15 @@ class WantedReports:
         sockets: SocketReader,
         births: BirthReader,
         in_force: InForce,
+        cpus: CpuWatch,
     ) -> None:
         self._observer, self._recorder = observer, recorder
         self._sockets, self._births, self._in_force = sockets, births, in_force
+        self._cpus = cpus
 
     def ask(self) -> None:
         """Tell the observer what the policy in force wants reported."""
-        wanted = asked(self._in_force.policy)
+        wanted = asked(self._in_force.policy, self._cpus.known())
         if self._recorder.asked():
             wanted = wanted._replace(clauses=(), elsewhere=True)
         self._observer.qualify(wanted)

@@ -493,7 +493,7 @@ class Engine:
     def _queues_looked(self, event: QueuesLooked, now_ns: int) -> None:
         for nic in self.views.values():
             self._begin(steer.own(nic, event.online, self.memory, now_ns))
-            unowned.looked(nic, steer.WANDERS, self.memory, now_ns)
+            unowned.looked(nic, self.memory, now_ns)
             self._begin(unowned.partner(nic, self.memory, now_ns))
 
     def _reviewed(self, event: Reviewed, now_ns: int) -> None:

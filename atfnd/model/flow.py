@@ -8,11 +8,14 @@ from dataclasses import dataclass
 from enum import Enum, IntEnum
 from typing import NamedTuple
 
+from atfnd.model.topology import Distance
+
 __all__ = [
     "Direction",
     "Flow",
     "FlowKey",
     "FlowState",
+    "Habit",
     "Move",
     "Protocol",
     "SocketGone",
@@ -99,6 +102,15 @@ class Direction(Enum):
     CONNECTED = "connected"
 
 
+class Habit(Enum):
+    """Where a thread runs."""
+
+    PINNED = "pinned"  # it may run on one CPU only
+    SETTLED = "settled"  # it may run on several, and stays on one
+    WANDERING = "wandering"
+    UNKNOWN = "unknown"  # it made too few calls, or nobody has seen them
+
+
 @dataclass(frozen=True, slots=True)
 class Thread:
     """The application thread a flow belongs to."""
@@ -125,8 +137,15 @@ class SocketSeen(NamedTuple):
     born_ns: int | None  # established, or first seen
     direction: Direction | None = None
     group: bool = False  # one of several UDP sockets of its address and port (SO_REUSEPORT)
-    wanders: bool = False  # its thread does not stay on a CPU until a move has paid
+    # The part of the machine that its thread stays in until a move has paid. MACHINE: it wanders.
+    home: Distance = Distance.CPU
+    pinned: bool | None = None  # its thread may run on one CPU only
     tunnel: str | None = None  # in which its packets come, so that the NIC sees another 5-tuple
+
+    @property
+    def wanders(self) -> bool:
+        """Its thread does not stay anywhere until a move has paid."""
+        return self.home is Distance.MACHINE
 
 
 class SocketUse(NamedTuple):
@@ -206,3 +225,15 @@ class Flow(NamedTuple):
     fell_back: str | None = None  # why it is not placed as its policy asks, and where instead
     left: str | None = None  # why no filter is written for it: RSS delivers it
     listener: Thread | None = None  # of a port's entry: whose filter it is
+    home: Distance = Distance.CPU  # the part of the machine that its thread stays in
+    pinned: bool | None = None  # as `SocketSeen.pinned`
+    home_ns: int = 0  # since when it has been so, as far as was reported
+
+    @property
+    def habit(self) -> Habit:
+        """Where its thread runs, as far as the observer has reported."""
+        if self.pinned is None:
+            return Habit.UNKNOWN
+        if self.pinned:
+            return Habit.PINNED
+        return Habit.SETTLED if self.home is Distance.CPU else Habit.WANDERING

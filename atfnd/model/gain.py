@@ -8,29 +8,12 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple
 
+from atfnd.model.flow import Habit
 from atfnd.model.nic import SteeringMethod
+from atfnd.model.topology import Distance
 
-__all__ = ["ApplicationGain", "ArmingVerdict", "Distance", "Gain", "Habit", "Levels", "NicGain"]
+__all__ = ["ApplicationGain", "ArmingVerdict", "Gain", "Levels", "NicGain"]
 __all__ += ["ReadSpread", "ThreadGain", "WouldDo"]
-
-
-class Distance(Enum):
-    """What two CPUs share; also the smallest part of the machine that a thread stays in."""
-
-    CPU = "cpu"  # they are the same
-    CORE = "core"  # the other thread of its core (SMT)
-    LLC = "llc"  # the last-level cache
-    NODE = "node"  # the NUMA node
-    MACHINE = "machine"
-
-
-class Habit(Enum):
-    """Where a thread runs."""
-
-    PINNED = "pinned"  # it may run on one CPU only
-    SETTLED = "settled"  # it may run on several, and made nine of ten calls on one
-    WANDERING = "wandering"
-    UNKNOWN = "unknown"  # it made too few calls
 
 
 class Levels(NamedTuple):

@@ -3,10 +3,22 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from enum import Enum
 
-__all__ = ["Cpu", "Node", "Topology", "cpu_list"]
+__all__ = ["Cpu", "Distance", "Node", "Topology", "cpu_list", "divided"]
+
+
+class Distance(Enum):
+    """What two CPUs share; also the smallest part of the machine that a thread stays in."""
+
+    CPU = "cpu"  # they are the same
+    CORE = "core"  # the other thread of its core (SMT)
+    LLC = "llc"  # the last-level cache
+    NODE = "node"  # the NUMA node
+    MACHINE = "machine"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,3 +60,20 @@ def cpu_list(cpus: Iterable[int]) -> str:
         else:
             runs.append([cpu])
     return ",".join("-".join(map(str, run)) for run in runs)
+
+
+def divided(cpus: Iterable[Cpu]) -> tuple[Mapping[int, int], ...]:
+    """The part of the machine that each CPU is in, for each size of part that divides it: that of a
+    last-level cache, then nodes. A kernel that does not say what CPUs share has one part."""
+    known = list(cpus)
+    nodes = {cpu.index: cpu.node or 0 for cpu in known}
+    caches = {cpu.index: min(cpu.llc, default=nodes[cpu.index]) for cpu in known}
+    found = list[Mapping[int, int]]()
+    for part_of in (caches, nodes):
+        groups = defaultdict[int, set[int]](set)
+        for cpu, part in part_of.items():
+            groups[part].add(cpu)
+        alike = found and len(set(found[-1].values())) == len(groups)
+        if len(groups) > 1 and not alike:
+            found.append(part_of)
+    return tuple(found)

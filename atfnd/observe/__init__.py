@@ -20,9 +20,19 @@ from atfnd.model import (
     ThreadReads,
 )
 
-__all__ = ["Observation", "Observer", "Qualify"]
+__all__ = ["Observation", "Observer", "Price", "Qualify"]
 
 Observation = SocketSeen | SocketGone | ThreadReads
+
+
+class Price(NamedTuple):
+    """What a thread that is not pinned must bring before its flows follow it (docs/unpinned.md)."""
+
+    move_ns: int  # CPU of a move
+    # A packet takes longer by this, from another CPU of the LLC, another LLC, another node.
+    packet_ns: tuple[int, int, int]
+    trust: int  # the first price is a 2**trust-th of `move_ns`
+    patience_ns: int  # a stay of this length pays for a move, too
 
 
 class Qualify(NamedTuple):
@@ -34,9 +44,9 @@ class Qualify(NamedTuple):
     direction: bool = False  # say which end opened a connection, if it can be seen
     elsewhere: bool = False  # also one that is used where its packets arrive (see `expect`)
     clauses: tuple[Clause, ...] = ()  # in place of min_bytes and min_age_ns, where BPF observes
-    # A thread that is not pinned must stay for so many packets on another CPU before its flows
-    # follow it, where BPF observes.
-    worth_packets: int = 0
+    price: Price | None = None  # of a move, where BPF observes; None: every stay is reported
+    # The part that each CPU is in, for each size of part that divides the machine (`divided`).
+    parts: tuple[Mapping[int, int], ...] = ()
 
 
 class Observer(Protocol):

@@ -19,7 +19,7 @@ from atfnd.daemon.in_force import InForce
 from atfnd.daemon.interface_rules import Given, InterfaceRules
 from atfnd.daemon.wanted_reports import WantedReports, asked
 from atfnd.engine.event import ArmedAfterPause, PolicyLoaded
-from atfnd.model import InterfaceRule, Placement, Policy
+from atfnd.model import InterfaceRule, Placement, Policy, Topology
 from tests.values import NIC, RULE, flow, key
 
 __all__: list[str] = []
@@ -28,6 +28,7 @@ ARMS = InterfaceRule("*", "test:1", armed=True, filters_max=7, filters_reserve=0
 LEAVES = replace(ARMS, armed=False)
 OFF = Policy((LEAVES,), (RULE,), "auto", 64, 0, ())
 ON = replace(OFF, interfaces=(ARMS,))
+CPUS = Topology((), ())
 
 
 class Notes:
@@ -207,6 +208,7 @@ class TestWantedReports:
         self.reports = WantedReports(
             part(qualify=self.notes.of("ask")), recorder,
             part(forget_unknown=self.notes.of("forget unknown")), births, InForce(ON),
+            part(known=lambda: CPUS),
         )  # fmt: skip
 
     def wanted(self) -> list[object]:
@@ -214,15 +216,15 @@ class TestWantedReports:
 
     def test_the_observer_reports_what_the_policy_asks_for(self) -> None:
         self.reports.ask()
-        assert self.wanted() == [asked(ON)]
+        assert self.wanted() == [asked(ON, CPUS)]
 
     def test_while_a_recording_is_made_every_socket_is_reported(self) -> None:
         async def record() -> list[str]:
             return [line async for line in self.reports.recording(1, 2)]
 
         assert asyncio.run(record()) == ["line 0", "line 1"]
-        every = asked(ON)._replace(clauses=(), elsewhere=True)
-        assert self.wanted() == [every, asked(ON)]
+        every = asked(ON, CPUS)._replace(clauses=(), elsewhere=True)
+        assert self.wanted() == [every, asked(ON, CPUS)]
         assert self.notes.words() == [
             "ask", "forget unknown", "births", "ask", "forget unknown",
         ]  # fmt: skip
@@ -244,5 +246,5 @@ class TestWantedReports:
                 self.reports.ask()
 
         asyncio.run(record())
-        every = asked(ON)._replace(clauses=(), elsewhere=True)
+        every = asked(ON, CPUS)._replace(clauses=(), elsewhere=True)
         assert self.wanted()[:2] == [every, every]

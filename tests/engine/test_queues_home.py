@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from atfnd.engine import audit
-from atfnd.engine.ownership.follow import arrived, followed
+from atfnd.engine.ownership.follow import TERMS, arrived, followed
 from atfnd.engine.placement import steer
 from atfnd.engine.table import retire
 from atfnd.engine.table.flow_table import FlowTable
@@ -199,10 +199,10 @@ def test_a_queue_does_not_flip() -> None:
     host = Host()
     for turn in range(100):
         host.uses(1, 1, turn % 2)
-        host.passes(50_000_000)
+        host.passes(30_000_000)
     for times in host.moved_ns.values():
         gaps = [later - sooner for sooner, later in pairwise(times)]
-        assert all(gap >= SECOND_NS for gap in gaps)
+        assert all(gap >= TERMS.rest_ns for gap in gaps)
     assert host.moved_ns
 
 
@@ -262,7 +262,7 @@ class Owners(RuleBasedStateMachine):
             return
         for times in self.host.moved_ns.values():
             gaps = [later - sooner for sooner, later in pairwise(times)]
-            assert all(gap >= SECOND_NS for gap in gaps)
+            assert all(gap >= TERMS.rest_ns for gap in gaps)
 
 
 TestOwners = Owners.TestCase

@@ -9,12 +9,12 @@ from dataclasses import replace
 import pytest
 
 from atfnd.engine.ownership.owner import Owned
-from atfnd.engine.placement import steer, unowned
+from atfnd.engine.placement import unowned
 from atfnd.engine.placement.steering_method import RFS_TABLE
 from atfnd.engine.prepare import prepare
 from atfnd.engine.table.flow_table import FlowTable
 from atfnd.engine.table.memory import Memory
-from atfnd.model import InterfaceRule, Mode, NicView, Outcome, SteeringMethod, Topology
+from atfnd.model import Distance, InterfaceRule, Mode, NicView, Outcome, SteeringMethod, Topology
 from tests.values import NIC, flow, memory_of, one_rule
 
 __all__: list[str] = []
@@ -116,14 +116,14 @@ def test_a_flow_that_is_used_keeps_rfs_on_its_queue_though_it_is_reported_no_mor
     carried_out(known)
     later_ns = NOW_NS + unowned.REST_NS
     known.audited_ns = later_ns
-    left = flow(1, left=steer.WANDERS, rx_queue=1, used_ns=later_ns)
+    left = flow(1, left="it wanders", home=Distance.MACHINE, rx_queue=1, used_ns=later_ns)
     known.table.put(left)
-    unowned.looked(known.nics["nic"].view, steer.WANDERS, known, later_ns)
+    unowned.looked(known.nics["nic"].view, known, later_ns)
     assert asked(known, later_ns) == {}
     known.table.put(left._replace(used_ns=NOW_NS))
     much_later_ns = later_ns + unowned.REST_NS
     known.audited_ns = much_later_ns
-    unowned.looked(known.nics["nic"].view, steer.WANDERS, known, much_later_ns)
+    unowned.looked(known.nics["nic"].view, known, much_later_ns)
     assert asked(known, much_later_ns) == {"rps-flow-cnt:1": "0"}
 
 

@@ -7,15 +7,19 @@ from collections.abc import Callable
 
 import pytest
 
-from atfnd.model import SocketSeen
+from atfnd.model import Distance, SocketSeen
+from atfnd.observe import Price
 from atfnd.observe.sockets.bpf import BpfObserver
 from tests.labs import Lab
-from tests.observing import RIGHT, WRONG, Watch, directed, lockstep, on_cpu, wanders_to
+from tests.observing import RIGHT, WRONG, Pair, Watch, directed, lockstep, on_cpu, wanders_to
 from tests.wait import until
 
 __all__: list[str] = []
 
 WORTH = 400  # packets
+# Each packet from another CPU costs 1 ns.
+PRICE = Price(WORTH, (1, 1, 1), 0, 3600 * 10**9)
+DEAR = PRICE._replace(move_ns=1_000_000)
 
 pytestmark = pytest.mark.usefixtures("own_affinity")
 
@@ -43,13 +47,13 @@ def stays(cpu: int, observer: BpfObserver, call: Callable[[], None], reports: in
 def test_what_a_wandering_thread_uses_is_placed_once_without_delay(
     shared_lab: Lab, watch: Watch
 ) -> None:
-    observer = watch(shared_lab, worth_packets=1_000_000)
+    observer = watch(shared_lab, price=DEAR)
     pair = directed(shared_lab, shared_lab.tcp_pair)
     assert WRONG in stays(WRONG, observer, lambda: lockstep(*pair))
 
 
 def test_short_stays_are_not_reported_however_many_they_are(shared_lab: Lab, watch: Watch) -> None:
-    observer = watch(shared_lab, worth_packets=WORTH)
+    observer = watch(shared_lab, price=PRICE)
     pair = directed(shared_lab, shared_lab.tcp_pair)
     on_cpu(WRONG)
     lockstep(*pair)
@@ -65,7 +69,7 @@ def test_a_thread_that_comes_back_for_a_short_stay_is_not_reported_again(
     shared_lab: Lab, watch: Watch
 ) -> None:
     """Even where reports are repeated: a queue would follow the thread back and forth."""
-    observer = watch(shared_lab, worth_packets=1_000_000, report_again_ns=1)
+    observer = watch(shared_lab, price=DEAR, report_again_ns=1)
     pair = directed(shared_lab, shared_lab.tcp_pair)
     on_cpu(WRONG)
     lockstep(*pair, times=1)
@@ -80,7 +84,7 @@ def test_a_thread_that_comes_back_for_a_short_stay_is_not_reported_again(
 
 def test_a_thread_that_has_stayed_is_reported_again(shared_lab: Lab, watch: Watch) -> None:
     """Whatever its packets are worth: they were asked for once, and have not come."""
-    observer = watch(shared_lab, worth_packets=1_000_000, report_again_ns=1)
+    observer = watch(shared_lab, price=DEAR, report_again_ns=1)
     peer, host = directed(shared_lab, shared_lab.tcp_pair)
     on_cpu(WRONG)
     lockstep(peer, host)
@@ -96,7 +100,7 @@ def test_a_thread_that_has_stayed_is_reported_again(shared_lab: Lab, watch: Watc
 def test_a_stay_that_has_brought_what_a_move_costs_is_reported(
     shared_lab: Lab, watch: Watch
 ) -> None:
-    observer = watch(shared_lab, worth_packets=WORTH)
+    observer = watch(shared_lab, price=PRICE)
     pair, others = (directed(shared_lab, shared_lab.tcp_pair) for _ in range(2))
     on_cpu(WRONG)
     lockstep(*pair)
@@ -114,7 +118,7 @@ def test_a_stay_that_has_brought_what_a_move_costs_is_reported(
 
 
 def test_bytes_are_as_good_as_calls(shared_lab: Lab, watch: Watch) -> None:
-    observer = watch(shared_lab, worth_packets=WORTH)
+    observer = watch(shared_lab, price=PRICE)
     pair = directed(shared_lab, shared_lab.tcp_pair)
     on_cpu(WRONG)
     lockstep(*pair)
@@ -123,7 +127,7 @@ def test_bytes_are_as_good_as_calls(shared_lab: Lab, watch: Watch) -> None:
 
 
 def test_a_pinned_thread_is_followed_at_once(shared_lab: Lab, watch: Watch) -> None:
-    observer = watch(shared_lab, worth_packets=1_000_000)
+    observer = watch(shared_lab, price=DEAR)
     pair = directed(shared_lab, shared_lab.tcp_pair)
     for cpu in (WRONG, RIGHT, WRONG):
         on_cpu(cpu)
@@ -136,3 +140,63 @@ def test_without_a_price_every_stay_is_reported(shared_lab: Lab, watch: Watch) -
     pair = directed(shared_lab, shared_lab.tcp_pair)
     for cpu in (WRONG, RIGHT, WRONG):
         assert cpu in stays(cpu, observer, lambda: lockstep(*pair))
+
+
+# The first moves are made at once, and each stay that ends within the hour was in vain.
+TRUSTING = Price(512, (1, 1, 1), 9, 3600 * 10**9)
+CALLS = 8  # more than the price after one move in vain (4), less than after two (16)
+
+
+def wanders_until(home: Distance, observer: BpfObserver, pair: Pair) -> list[Distance]:
+    """The homes that are reported of a thread that is on both CPUs in turn, this one the last."""
+    found: list[Distance] = []
+
+    def comes_and_goes() -> bool:
+        for cpu in (WRONG, RIGHT):
+            wanders_to(cpu)
+            lockstep(*pair, times=CALLS)
+            found.extend(each.home for each in observer.drain() if isinstance(each, SocketSeen))
+        return home in found
+
+    until(comes_and_goes, f"its home is the {home.value}")
+    return found
+
+
+def test_a_thread_that_wanders_within_a_cache_has_it_as_home_and_is_reported_no_more(
+    shared_lab: Lab, watch: Watch
+) -> None:
+    elsewhere = max(RIGHT, WRONG) + 1
+    parts = ({RIGHT: 0, WRONG: 0, elsewhere: elsewhere},)
+    observer = watch(shared_lab, price=TRUSTING, parts=parts)
+    pair = directed(shared_lab, shared_lab.tcp_pair)
+    found = wanders_until(Distance.LLC, observer, pair)
+    assert {*found} == {Distance.CPU, Distance.LLC}
+    assert len(found) <= 6  # the first placement, moves in vain, and that it wanders
+    for cpu in (WRONG, RIGHT) * 4:
+        wanders_to(cpu)
+        lockstep(*pair, times=CALLS)
+    assert seen(observer) == []
+
+
+def test_a_thread_that_wanders_over_the_machine_has_no_home(shared_lab: Lab, watch: Watch) -> None:
+    observer = watch(shared_lab, price=TRUSTING, parts=({RIGHT: 0, WRONG: 1},))
+    pair = directed(shared_lab, shared_lab.tcp_pair)
+    wanders_until(Distance.MACHINE, observer, pair)
+
+
+@pytest.mark.parametrize(("comes_to", "pinned"), [(wanders_to, False), (on_cpu, True)])
+def test_it_is_reported_whether_a_thread_is_pinned(
+    shared_lab: Lab, watch: Watch, comes_to: Callable[[int], None], pinned: bool
+) -> None:
+    observer = watch(shared_lab, price=TRUSTING)
+    pair = directed(shared_lab, shared_lab.tcp_pair)
+    found: list[bool | None] = []
+
+    def reported() -> bool:
+        comes_to(WRONG)
+        lockstep(*pair)
+        found.extend(each.pinned for each in observer.drain() if isinstance(each, SocketSeen))
+        return bool(found)
+
+    until(reported, "it is reported")
+    assert found[0] is pinned

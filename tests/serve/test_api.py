@@ -23,6 +23,8 @@ KEYS = [
         "target_cpu",
         "placed",
         "fell_back",
+        "habit",
+        "home",
         "state",
         "filter",
         "rule",

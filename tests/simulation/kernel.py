@@ -135,6 +135,7 @@ class Kernel:
         said: Callable[[str, str], None],
     ) -> None:
         self.machine, self._nics, self._ended, self._said = machine, nics, ended, said
+        self.caches: tuple[tuple[int, ...], ...] = ()  # the CPUs of each last-level one; (): one
         self.descriptors = Descriptors()
         self.balancers = Balancers(machine.world, nics)
         self.cgroups = Cgroups(machine)
@@ -166,9 +167,10 @@ class Kernel:
 
     def topology(self) -> Topology:
         every = tuple(cpu.index for cpu in self.machine.cpus)
+        caches = {cpu: cache for cache in self.caches or (every,) for cpu in cache}
         online = tuple(cpu.index for cpu in self.machine.cpus if cpu.online)
         cpus = tuple(
-            Cpu(cpu.index, cpu.online, 0, 0, cpu.index, (cpu.index,), every)
+            Cpu(cpu.index, cpu.online, 0, 0, cpu.index, (cpu.index,), caches[cpu.index])
             for cpu in self.machine.cpus
         )
         return Topology(cpus, (Node(0, online, {0: 10}),))

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 from atfnd.model import (
     Accepted,
@@ -18,6 +17,7 @@ from atfnd.model import (
     Connected,
     Connecting,
     Direction,
+    Distance,
     FlowKey,
     Forked,
     Listening,
@@ -32,13 +32,14 @@ from atfnd.model import (
 from atfnd.observe import Observation, Qualify
 from tests.simulation.loop import Descriptors
 from tests.simulation.nic import WorldNic
+from tests.simulation.stays import LEVELS, Stays
 from tests.simulation.wire import Flow
 from tests.simulation.world import World
 
 __all__ = ["Cpu", "Listener", "Machine", "Socket", "Task", "WorldBirths", "WorldObserver"]
 
 MAX_BACKOFF = 6
-WANDERS, MAX_IN_VAIN = 2, 8  # observer.bpf.c
+HOMES = Distance.CPU, Distance.LLC, Distance.NODE, Distance.MACHINE  # enum observer_level
 NOWHERE = -1  # no packet arrives there
 NETNS = 1  # the inode number of the only network namespace
 FORKS_AFTER_NS = 5_000_000  # a server makes its workers after it began to listen
@@ -82,12 +83,12 @@ class Socket:
         "cookie",
         "due_cpu",
         "flow",
+        "home",
         "nic",
         "reported_cpu",
         "reported_ns",
         "since_ns",
         "task",
-        "wanders",
     )  # fmt: skip
 
     def __init__(self, flow: Flow, nic: WorldNic, task: Task, born_ns: int) -> None:
@@ -99,7 +100,7 @@ class Socket:
         self.reported_ns = self.came_ns = self.backoff = (
             0  # `came_ns`: first told from `reported_cpu`
         )
-        self.wanders = False  # as reported last
+        self.home = 0  # the level that was reported last (stays.py)
         self.check = 0  # the number of the check that is to come; earlier ones are void
 
     def rx_cpu(self) -> int | None:
@@ -120,15 +121,6 @@ class Listener:
 
     def __init__(self, cookie: int, key: FlowKey, tasks: list[Task]) -> None:
         self.cookie, self.key, self.tasks = cookie, key, tasks
-
-
-@dataclass(slots=True)
-class Stays:
-    """What the observer knows of a thread that owns flows it has reported."""
-
-    moved_ns: int | None = None  # they were to be moved to its CPU
-    paid_ns: int = 0  # it had stayed for so long then
-    in_vain: int = 0
 
 
 class Machine:
@@ -395,7 +387,8 @@ class WorldObserver:
         self._nics: frozenset[str] = frozenset()
         self._events: list[Observation] = []
         self._lost = 0
-        self._stays: dict[int, Stays] = {}  # by thread
+        self._stays = Stays(qualify.price, qualify.parts)
+        self._accrued: dict[int, tuple[int, tuple[float, ...]]] = {}  # by thread: until, packets/ns
         self.losing = 0  # so many records to come find the ring buffer full
         machine.observers.append(self)
 
@@ -412,6 +405,7 @@ class WorldObserver:
 
     def qualify(self, qualify: Qualify) -> None:
         self._qualify = qualify
+        self._stays.renew(qualify.price, qualify.parts)
         self._check_all()
 
     def watch(self, netns: Sequence[str | None], napis: Mapping[int, str]) -> int:
@@ -446,7 +440,7 @@ class WorldObserver:
         for cookie in cookies:
             socket = self._machine.sockets.get(cookie)
             if socket is not None:
-                socket.reported_cpu, socket.due_cpu, socket.wanders = None, None, False
+                socket.reported_cpu, socket.due_cpu, socket.home = None, None, 0
                 socket.backoff = 0
                 self.changed(socket)
 
@@ -480,7 +474,7 @@ class WorldObserver:
             self._descriptors.close(self._fileno)
         self._machine.observers.remove(self)
         for socket in self._machine.sockets.values():
-            socket.reported_cpu, socket.due_cpu, socket.wanders = None, None, False
+            socket.reported_cpu, socket.due_cpu, socket.home = None, None, 0
             socket.check += 1
 
     # ---- what the kernel calls
@@ -488,9 +482,18 @@ class WorldObserver:
     def changed(self, socket: Socket) -> None:
         """Its thread or its packets come elsewhere: is it off its target, once it has dwelt?"""
         if self._sees(socket):
+            self._accrue(socket.task)
             socket.check += 1
-            at_ns = max(socket.since_ns + self._qualify.dwell_ns, self._world.now_ns)
+            at_ns = max(self._stays_since(socket) + self._qualify.dwell_ns, self._world.now_ns)
             self._world.at(socket.flow.next_ns(at_ns), self._check, socket, socket.check)
+
+    def _stays_since(self, socket: Socket) -> int:
+        """Its thread is in its home since then."""
+        stays = self._stays.known(socket.task.thread.tid)
+        home = 0 if stays is None else self._stays.home_of(socket.task.thread.tid)
+        if stays is None or home == 0:
+            return socket.since_ns
+        return stays[home].since_ns if home < LEVELS else self._world.now_ns
 
     def closed(self, socket: Socket) -> None:
         socket.check += 1
@@ -499,12 +502,8 @@ class WorldObserver:
 
     def migrated(self, task: Task) -> None:
         """Did the last move of its flows pay?"""
-        stays = self._stays.get(task.thread.tid)
-        if stays is not None and stays.moved_ns is not None:
-            vain = self._world.now_ns - stays.moved_ns < stays.paid_ns
-            stays.in_vain = min(stays.in_vain + 1, MAX_IN_VAIN) if vain else stays.in_vain - 1
-            stays.in_vain = max(stays.in_vain, 0)
-            stays.moved_ns = None
+        self._accrue(task)
+        self._stays.migrated(task.thread.tid, task.cpu.index, self._world.now_ns)
 
     def first_read(self, socket: Socket) -> None:
         """A thread reads an accepted connection for the first time."""
@@ -526,20 +525,22 @@ class WorldObserver:
         world, qualify, flow = self._world, self._qualify, socket.flow
         if not flow.talks:
             return self._again(socket, world.now_ns + 10**9)
-        cpu, rx_cpu = socket.task.cpu.index, socket.rx_cpu()
-        if socket.reported_cpu is None and rx_cpu == cpu and not qualify.elsewhere:
+        cpu, rx_cpu, stays = socket.task.cpu.index, socket.rx_cpu(), self._stays
+        report, home, paid = self._judge(socket)
+        level = home if home < LEVELS else 0
+        right = stays.together(cpu, rx_cpu, level) and not qualify.elsewhere
+        if socket.reported_cpu is None and right:
             return None
-        if socket.reported_cpu == cpu:
-            belongs = socket.due_cpu if socket.due_cpu is not None else cpu
-            if rx_cpu is None or rx_cpu == belongs:
+        if socket.home == home and stays.together(socket.reported_cpu, cpu, home):
+            belongs = socket.due_cpu if socket.due_cpu is not None else socket.reported_cpu
+            if rx_cpu is None or stays.together(rx_cpu, belongs, home):
                 socket.backoff = 0
-                return None
+                return self._when_paid(socket) if home and not paid else None
             due_ns = socket.reported_ns + (self._retell_ns << socket.backoff)
             if world.now_ns < due_ns:
                 return self._again(socket, due_ns)
-        vain = world.now_ns < (paid_ns := self.pays_ns(socket))
-        if vain and (socket.wanders or not self._wanders(socket.task)):
-            return self._again(socket, paid_ns)
+        if not report:
+            return self._when_paid(socket)
         young_ns = socket.born_ns + qualify.min_age_ns
         if world.now_ns < young_ns:
             return self._again(socket, young_ns)
@@ -547,66 +548,124 @@ class WorldObserver:
         if short > 0:
             packets = -(-short // SEGMENT_BYTES)
             return self._again(socket, world.now_ns + packets * flow.interval_ns)
-        self._tell(socket, cpu, rx_cpu, vain)
+        self._tell(socket, cpu, rx_cpu, home, paid)
         return None
 
-    def _wanders(self, task: Task) -> bool:
-        stays = self._stays.get(task.thread.tid)
-        return stays is not None and stays.in_vain >= WANDERS
+    def _judge(self, socket: Socket) -> tuple[bool, int, bool]:
+        """Is a record worth it, where is the home of its thread, and has the stay paid for a
+        move?"""
+        stays, task, now_ns = self._stays, socket.task, self._world.now_ns
+        tid, cpu, first = task.thread.tid, task.cpu.index, socket.reported_cpu is None
+        if not stays.price.move_ns or (task.pinned is not None and len(task.pinned) == 1):
+            return True, 0, False
+        if stays.known(tid) is None:
+            stays.begin(tid, cpu, now_ns)
+            return first or (socket.home == 0 and socket.reported_cpu == cpu), 0, False
+        self._accrue(task)
+        home, paid = stays.home_of(tid), stays.paid_level(tid, now_ns)
+        if paid == 0 or (paid < LEVELS and not stays.together(cpu, socket.rx_cpu(), paid)):
+            return True, paid, True
+        if first or home > socket.home:
+            return True, home, False
+        known, home = stays.known(tid), socket.home
+        stayed = (
+            known is not None
+            and home < LEVELS
+            and stays.together(socket.reported_cpu, cpu, home)
+            and known[home].since_ns <= socket.reported_ns
+        )
+        return stayed, home, False
 
-    def pays_ns(self, socket: Socket) -> int:
-        """When the stay of its thread has brought what a move costs: all that comes elsewhere to
-        its sockets counts."""
-        task, pinned = socket.task, socket.task.pinned
-        cpu, wanders = task.cpu.index, self._wanders(task)
+    def has_paid(self, socket: Socket) -> bool:
+        """A move of its flow to the CPU of its thread has been asked for, or will be at once."""
+        stays, tid, cpu = self._stays, socket.task.thread.tid, socket.task.cpu.index
+        pinned, known = socket.task.pinned, stays.known(tid)
+        if not stays.price.move_ns or known is None or (pinned is not None and len(pinned) == 1):
+            return True
+        if socket.reported_cpu is None:
+            return stays.home_of(tid) == 0
+        if socket.reported_cpu == cpu and socket.home == 0:
+            return True
+        self._accrue(socket.task)
+        return known[0].lost_ns >= stays.dear(tid, self._world.now_ns)[0]
 
-        def counts(each: Socket) -> bool:
+    def _away(self, task: Task) -> tuple[float, ...]:
+        """Packets that come from outside of the part that the thread is in, by the level."""
+        cpu, found = task.cpu.index, [0.0] * LEVELS
+        for each in task.sockets:
+            rx_cpu = each.rx_cpu()
+            if not each.flow.talks or not self._sees(each):
+                continue
             if each.reported_cpu is None:
-                return wanders and (each.rx_cpu() != cpu or self._qualify.elsewhere)
-            if each.reported_cpu != cpu:
-                return True
-            belongs = cpu if each.due_cpu is None else each.due_cpu
-            came_since = each.since_ns > each.reported_ns
-            return (each.wanders or came_since) and each.rx_cpu() != belongs
+                right = rx_cpu == cpu and not self._qualify.elsewhere
+            else:
+                right = each.reported_cpu == cpu and rx_cpu == (
+                    cpu if each.due_cpu is None else each.due_cpu
+                )
+            if not right:
+                found[self._stays.distance(cpu, rx_cpu)] += 1 / each.flow.interval_ns
+        return tuple(found)
 
-        away = [each for each in task.sockets if each.flow.talks and counts(each)]
-        if socket not in away or (pinned is not None and len(pinned) == 1):
-            return 0
-        a_second = sum(10**9 / each.flow.interval_ns for each in away)
-        stays = self._stays.get(task.thread.tid)
-        worth = self._qualify.worth_packets << (0 if stays is None else stays.in_vain)
-        return socket.since_ns + int(worth * 10**9 / a_second)
+    def _accrue(self, task: Task) -> None:
+        """Add up what packets have lost since the last time, as they came until now."""
+        tid, now_ns = task.thread.tid, self._world.now_ns
+        then_ns, rates = self._accrued.get(tid, (now_ns, ()))
+        if self._stays.known(tid) is not None:
+            for far, rate in enumerate(rates):
+                self._stays.lose(tid, far, rate * (now_ns - then_ns))
+        self._accrued[tid] = now_ns, self._away(task)
+
+    def _when_paid(self, socket: Socket) -> None:
+        """Look again when the stay will have brought the price, if nothing changes."""
+        tid, now_ns, stays = socket.task.thread.tid, self._world.now_ns, self._stays
+        known = stays.known(tid)
+        if known is None or not stays.price.move_ns:
+            return
+        _, rates = self._accrued[tid]
+        lost = [rate * ns for rate, ns in zip(rates, stays.price.packet_ns, strict=True)]
+        due_ns = list[int]()
+        for at_ns in {now_ns, max(now_ns, stays.spent_until_ns)}:
+            for level, dear_ns in enumerate(stays.dear(tid, at_ns)):
+                if (rate := sum(lost[level:])) > 0:
+                    left_ns = max(dear_ns - known[level].lost_ns, 0)
+                    due_ns.append(max(at_ns, now_ns + int(left_ns / rate)))
+        if due_ns:
+            self._again(socket, min(due_ns) + 1)
 
     def _again(self, socket: Socket, at_ns: int) -> None:
         self._world.at(socket.flow.next_ns(at_ns), self._check, socket, socket.check)
 
-    def _tell(self, socket: Socket, cpu: int, rx_cpu: int | None, vain: bool) -> None:
-        now_ns, ring = self._world.now_ns, socket.flow.ring
+    def _tell(self, socket: Socket, cpu: int, rx_cpu: int | None, home: int, paid: bool) -> None:
+        now_ns, ring, task = self._world.now_ns, socket.flow.ring, socket.task
+        pinned = task.pinned is not None and len(task.pinned) == 1
+        since_ns = self._stays_since(socket) if home else socket.since_ns
         seen = SocketSeen(
-            now_ns, socket.cookie, socket.flow.key, cpu, socket.task.thread,
+            now_ns, socket.cookie, socket.flow.key, cpu, task.thread,
             None if ring is None else ring.napi_id, rx_cpu, socket.received_bytes(),
-            socket.since_ns, socket.born_ns,
-            Direction.ACCEPTED if self._qualify.direction else None, wanders=vain,
+            since_ns, socket.born_ns,
+            Direction.ACCEPTED if self._qualify.direction else None, home=HOMES[home],
+            pinned=pinned,
         )  # fmt: skip
         if not self._record(seen):
             self._again(socket, now_ns)  # nothing is marked as told
             return
-        self._world.seen["wanders"] += vain
-        socket.wanders = vain
-        known = self._stays.get(socket.task.thread.tid)
-        if known is None:
-            self._stays[socket.task.thread.tid] = Stays()
-        elif not vain and known.moved_ns is None:
-            known.moved_ns, known.paid_ns = now_ns, now_ns - socket.since_ns
-        reported_before = socket.reported_cpu == cpu
-        socket.backoff = (
-            socket.backoff + 1 if reported_before and socket.backoff < MAX_BACKOFF else 0
-        )
-        if not reported_before and self._qualify.elsewhere:
+        self._world.seen["wanders"] += home == LEVELS
+        self._world.seen["stays in a part"] += 0 < home < LEVELS
+        tid, stays = task.thread.tid, self._stays
+        if stays.known(tid) is None:
+            stays.begin(tid, cpu, now_ns)
+        elif not pinned:
+            stays.moved(tid, home, cpu, rx_cpu, paid, now_ns)
+        again = stays.together(socket.reported_cpu, cpu, home)
+        socket.backoff = socket.backoff + 1 if again and socket.backoff < MAX_BACKOFF else 0
+        if socket.reported_cpu != cpu and self._qualify.elsewhere:
             socket.due_cpu, socket.came_ns = None, now_ns
-        socket.reported_cpu, socket.reported_ns = cpu, now_ns
-        if rx_cpu != cpu:
+        socket.reported_cpu, socket.reported_ns, socket.home = cpu, now_ns, home
+        self._accrue(task)
+        if not stays.together(rx_cpu, cpu, home):
             self._again(socket, now_ns + (self._retell_ns << socket.backoff))
+        elif home:
+            self._when_paid(socket)
 
     def _record(self, record: Observation) -> bool:
         if self.losing:

@@ -969,7 +969,7 @@ class Run:
         held &= not self._passes_through_its_cpu(socket) and not self._handed_on(nic)
         way = order is Mode.IMMEDIATE or (by_filters and (held or gap))
         way &= by_filters or self._alone_in_its_entry(socket)
-        paid = all(each.pays_ns(socket) < self.world.now_ns for each in self.machine.observers)
+        paid = all(each.has_paid(socket) for each in self.machine.observers)
         return here and room and not theirs and way and paid
 
     def _lends(self, nic: WorldNic) -> bool:

@@ -92,7 +92,9 @@ class Service:
             kernel.balancers.restarted()
         self._interfaces = Interfaces(NICS, NicWatch)
         watches = self._interfaces.start()
-        self._observer = WorldObserver(kernel.machine, asked(policy), 10**9, kernel.descriptors)
+        self._observer = WorldObserver(
+            kernel.machine, asked(policy, kernel.topology()), 10**9, kernel.descriptors
+        )
         self.supervisor = supervisor = Supervisor(
             self._interfaces, self._observer, "", policy, self.journal, self.undo_journal,
             self.orders, given,

@@ -8,6 +8,7 @@
 #include <bpf/bpf.h>
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "netns.h"
@@ -153,16 +154,23 @@ static PyObject *observer_see_ends(PyObject *object, PyObject *args)
 static PyObject *observer_configure(PyObject *object, PyObject *args)
 {
 	struct observer_object *self = events_opened(object);
-	unsigned long long dwell_ns, report_again_ns, worth_packets;
+	unsigned long long dwell_ns, report_again_ns;
 	int elsewhere, direction, grouped;
 	unsigned int generation;
+	Py_buffer prices;
 
-	if (!self || !PyArg_ParseTuple(args, "KKKpppI", &dwell_ns, &report_again_ns, &worth_packets,
+	if (!self || !PyArg_ParseTuple(args, "KKy*pppI", &dwell_ns, &report_again_ns, &prices,
 				       &elsewhere, &direction, &grouped, &generation))
 		return NULL;
+	if (prices.len != sizeof(self->skeleton->bss->prices)) {
+		PyBuffer_Release(&prices);
+		PyErr_SetString(PyExc_ValueError, "prices are a struct stay_prices");
+		return NULL;
+	}
+	memcpy(&self->skeleton->bss->prices, prices.buf, sizeof(self->skeleton->bss->prices));
+	PyBuffer_Release(&prices);
 	self->skeleton->data->dwell_ns = dwell_ns;
 	self->skeleton->data->report_again_ns = report_again_ns;
-	self->skeleton->bss->worth_packets = worth_packets;
 	self->skeleton->bss->elsewhere = elsewhere;
 	self->skeleton->bss->want_direction = direction;
 	self->skeleton->bss->grouped = grouped;
@@ -341,7 +349,7 @@ static PyMethodDef methods[] = {
 	{ "see_ends", observer_see_ends, METH_VARARGS,
 	  "see_ends(cgroup): report the end of this cgroup's UDP sockets; OSError." },
 	{ "configure", observer_configure, METH_VARARGS,
-	  "configure(dwell_ns, report_again_ns, worth_packets, elsewhere, direction, grouped, "
+	  "configure(dwell_ns, report_again_ns, prices, elsewhere, direction, grouped, "
 	  "generation)" },
 	{ "watching", observer_watching, METH_VARARGS,
 	  "watching(number): the map `napis` is another than under any earlier number." },

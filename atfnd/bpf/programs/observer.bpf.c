@@ -12,6 +12,7 @@
 #include "observer_direction.bpf.h"
 #include "observer_read.bpf.h"
 #include "observer_record.bpf.h"
+#include "observer_stay.bpf.h"
 #include "observer_verdict.bpf.h"
 #include "observer_walk.bpf.h"
 #include <bpf/bpf_helpers.h>
@@ -19,9 +20,6 @@
 
 #define MAX_BACKOFF 6
 #define READERS_NS 1000000000ull
-#define SEGMENT_BYTES 1448 /* of a full TCP segment with timestamps, on Ethernet */
-#define WANDERS 2	   /* so many moves in vain more than good ones */
-#define MAX_IN_VAIN 8
 
 /* It comes in through a NIC that user space watches. */
 static __always_inline bool watched(struct sock *sk)
@@ -56,14 +54,26 @@ static struct socket_state *admit(struct sock *sk)
 	return bpf_sk_storage_get(&sockets, sk, &fresh, BPF_SK_STORAGE_GET_F_CREATE);
 }
 
-enum stay { UNPAID, PAYS, IN_VAIN };
+/* The state of a thread; NULL: it was not known, and has just come to this CPU. */
+static __always_inline struct thread_state *known_thread(__u32 tid, __u32 cpu, __u64 since_ns)
+{
+	struct thread_state fresh = {}, *thread = bpf_map_lookup_elem(&threads, &tid);
 
-static __always_inline int report(struct sock *sk, struct socket_state *state, bool wanders)
+	if (thread)
+		return thread;
+	arrive_all(&fresh, cpu, since_ns);
+	bpf_map_update_elem(&threads, &tid, &fresh, BPF_NOEXIST);
+	return NULL;
+}
+
+static __always_inline int report(struct sock *sk, struct socket_state *state, __u32 home,
+				  bool paid)
 {
 	__u64 pid_tgid = bpf_get_current_pid_tgid();
 	struct observer_record *record = reserve(OBSERVER_SEEN);
-	struct thread_state fresh = { .since_ns = state->window_ns, .cpu = state->window_cpu };
 	struct thread_state *thread;
+	__u64 began_ns;
+	bool pinned = is_pinned();
 	__u32 tid = pid_tgid;
 
 	if (!record)
@@ -79,10 +89,11 @@ static __always_inline int report(struct sock *sk, struct socket_state *state, b
 	record->uid = bpf_get_current_uid_gid();
 	bpf_get_current_comm(record->comm, sizeof(record->comm));
 	add_direction(record, sk);
-	if (wanders)
-		record->flags |= OBSERVER_WANDERS;
-	state->wanders = wanders;
-	state->backoff = state->reported_cpu == state->window_cpu && state->backoff < MAX_BACKOFF
+	if (pinned)
+		record->flags |= OBSERVER_PINNED;
+	record->home = state->home = home;
+	state->backoff = together(state->reported_cpu, state->window_cpu, home) &&
+					 state->backoff < MAX_BACKOFF
 				 ? state->backoff + 1
 				 : 0;
 	if (state->reported_cpu != state->window_cpu)
@@ -91,14 +102,11 @@ static __always_inline int report(struct sock *sk, struct socket_state *state, b
 	state->reported_cpu = state->window_cpu;
 	state->reported_ns = record->at_ns;
 	state->tid = tid;
+	began_ns = state->window_ns;
 	state->window_ns = 0;
-	thread = bpf_map_lookup_elem(&threads, &tid);
-	if (!thread)
-		bpf_map_update_elem(&threads, &tid, &fresh, BPF_NOEXIST);
-	else if (!wanders && thread->cpu == state->window_cpu && !thread->moved_ns) {
-		thread->moved_ns = record->at_ns;
-		thread->paid_ns = record->at_ns - thread->since_ns;
-	}
+	thread = known_thread(tid, state->reported_cpu, began_ns);
+	if (thread && !pinned)
+		moved(thread, home, state->reported_cpu, (int)record->rx_cpu, paid, record->at_ns);
 	bpf_ringbuf_submit(record, 0);
 	return 0;
 }
@@ -106,7 +114,8 @@ static __always_inline int report(struct sock *sk, struct socket_state *state, b
 /* When the stay on this CPU began. A thread that moved takes its sockets along: the sockets it was
  * reported with count from its arrival, so one that it calls seldom need not be called twice. This
  * does not hold for the sockets of another thread: it may use such a socket only once. */
-static __always_inline __u64 stay_began(struct socket_state *state, __u32 cpu, __u64 now)
+static __always_inline __u64 stay_began(struct socket_state *state, __u32 cpu, __u32 home,
+					__u64 now)
 {
 	__u32 tid = bpf_get_current_pid_tgid();
 	struct thread_state *thread;
@@ -114,7 +123,9 @@ static __always_inline __u64 stay_began(struct socket_state *state, __u32 cpu, _
 	if (state->tid != tid)
 		return now;
 	thread = bpf_map_lookup_elem(&threads, &tid);
-	return thread && thread->cpu == cpu ? thread->since_ns : now;
+	if (!thread || home >= OBSERVER_LEVELS || thread->at[home].part != part_of(cpu, home))
+		return now;
+	return thread->at[home].since_ns;
 }
 
 /* The CPU that the packets of a reported socket belong on: the one user space set, which knows the
@@ -136,61 +147,69 @@ static __always_inline __u32 belongs(struct sock *sk, struct socket_state *state
 	return state->due_cpu == OBSERVER_NO_CPU ? state->reported_cpu : state->due_cpu;
 }
 
-/* The stay of the calling thread on this CPU has brought what a move of its flows costs. A thread
- * that may run on one CPU only stays; a flow that was never placed is placed once. After each move
- * in vain it takes twice as much, and a thread that goes on like that wanders: its flows are left to
- * RSS until a stay has brought it. */
-static __always_inline enum stay judge_stay(struct socket_state *state, __u32 cpu, int length,
-					    __u64 now)
+/* Is a record of this call worth it, and which part of the machine is `home` then? A thread that may
+ * run on one CPU only stays; a flow that was never placed is placed once. */
+static __always_inline enum verdict judge_stay(struct socket_state *state, __u32 cpu, int rx,
+					       int length, __u64 now, __u32 *home)
 {
-	struct thread_state fresh = { .since_ns = now, .cpu = cpu };
-	struct task_struct *task = bpf_get_current_task_btf();
-	struct thread_state *thread;
-	__u32 tid = task->pid;
 	bool first = state->reported_cpu == OBSERVER_NO_CPU;
+	__u32 paid, before = state->home;
+	__u32 tid = bpf_get_current_pid_tgid();
+	struct thread_state *thread;
+	bool stayed;
 
-	if (!worth_packets || task->nr_cpus_allowed == 1)
-		return PAYS;
-	thread = bpf_map_lookup_elem(&threads, &tid);
+	*home = OBSERVER_CPU;
+	if (!prices.move_ns || is_pinned())
+		return PLACE;
+	thread = known_thread(tid, cpu, now);
+	if (!thread)
+		return first || (before == OBSERVER_CPU && state->reported_cpu == cpu) ? PLACE
+										       : UNPAID;
+	add_call(thread, cpu, rx, length, now);
+	*home = home_of(thread);
+	paid = paid_level(thread, *home, now);
+	if (paid == OBSERVER_CPU || (paid < OBSERVER_LEVELS && !together(cpu, rx, paid))) {
+		*home = paid;
+		return PAID;
+	}
+	if (!first && *home > before)
+		return HABIT;
+	if (first)
+		return *home < OBSERVER_LEVELS ? PLACE : HABIT;
 	/* It has stayed since it was reported: what was asked for then has not come about. */
-	if (state->reported_cpu == cpu && !state->wanders &&
-	    (!thread || (thread->cpu == cpu && thread->since_ns <= state->reported_ns)))
-		return PAYS;
-	if (!thread) {
-		bpf_map_update_elem(&threads, &tid, &fresh, BPF_NOEXIST);
-		return first ? PAYS : UNPAID;
-	}
-	if (thread->cpu != cpu) {
-		thread->cpu = cpu;
-		thread->since_ns = now;
-		thread->packets = 0;
-	}
-	thread->packets += 1 + length / SEGMENT_BYTES;
-	if (thread->packets >= worth_packets << (thread->in_vain & 15))
-		return PAYS;
-	if (thread->in_vain >= WANDERS)
-		return state->wanders && !first ? UNPAID : IN_VAIN;
-	return first ? PAYS : UNPAID;
+	stayed = before < OBSERVER_LEVELS && together(state->reported_cpu, cpu, before) &&
+		 thread->at[before].since_ns <= state->reported_ns;
+	*home = before;
+	return stayed ? PLACE : UNPAID;
+}
+
+/* RSS brought its packets where its thread stays, or wanders, and nobody wants them elsewhere. */
+static __always_inline bool is_right(__u32 cpu, int rx, __u32 home)
+{
+	return !elsewhere && together(cpu, rx, home < OBSERVER_LEVELS ? home : OBSERVER_CPU);
 }
 
 static __always_inline int off_target(struct sock *sk, struct socket_state *state, __u32 cpu,
 				      int rx, int length)
 {
 	__u64 now = bpf_ktime_get_ns();
-	enum stay stay = judge_stay(state, cpu, length, now);
+	__u32 home;
+	enum verdict verdict = judge_stay(state, cpu, rx, length, now, &home);
+	bool there;
 
 	if (!state->window_ns) {
-		state->window_ns = stay_began(state, cpu, now);
+		state->window_ns = stay_began(state, cpu, home, now);
 		state->window_cpu = cpu;
 		state->window_calls = 0;
 		state->window_hits = 0;
 	}
+	there = together(cpu, state->window_cpu, home);
 	state->window_calls++;
-	state->window_hits += cpu == state->window_cpu;
+	state->window_hits += there;
 	if (now - state->window_ns < dwell_ns)
 		return 0;
-	/* Dwell is over: one CPU must have had nine calls of ten, this one among them. */
-	if (cpu != state->window_cpu || state->window_hits * 10 < state->window_calls * 9) {
+	/* Dwell is over: one part must have had nine calls of ten, this one among them. */
+	if (!there || state->window_hits * 10 < state->window_calls * 9) {
 		state->window_ns = now;
 		state->window_cpu = cpu;
 		state->window_calls = 1;
@@ -198,12 +217,12 @@ static __always_inline int off_target(struct sock *sk, struct socket_state *stat
 		if (dwell_ns)
 			return 0;
 	}
-	if (state->reported_cpu == OBSERVER_NO_CPU && rx == (int)cpu && !elsewhere) {
-		state->window_ns = 0; /* RSS got it right by itself: nothing to steer */
+	if (state->reported_cpu == OBSERVER_NO_CPU && is_right(cpu, rx, home)) {
+		state->window_ns = 0; /* nothing to steer */
 		return 0;
 	}
-	if (state->reported_cpu == cpu) {
-		bool arrives = rx < 0 || rx == (int)belongs(sk, state);
+	if (state->home == home && together(state->reported_cpu, cpu, home)) {
+		bool arrives = rx < 0 || together(rx, belongs(sk, state), home);
 
 		if (arrives || now - state->reported_ns < report_again_ns << state->backoff) {
 			state->window_ns = 0;
@@ -214,9 +233,10 @@ static __always_inline int off_target(struct sock *sk, struct socket_state *stat
 			return 0;
 		}
 	}
-	if (stay == UNPAID || !is_worth_reporting(sk, state, now) || !watched(sk))
+	if (verdict == UNPAID || !is_worth_reporting(sk, state, now) || !watched(sk))
 		return 0;
-	return report(sk, state, stay == IN_VAIN);
+	state->window_cpu = cpu;
+	return report(sk, state, home, verdict == PAID);
 }
 
 /* Of a socket that receives through a watched NIC; NULL: it does not. */
@@ -357,16 +377,15 @@ int BPF_PROG(on_migrate, struct task_struct *task, int destination)
 	if (!thread)
 		return 0;
 	now = bpf_ktime_get_ns();
-	if (thread->moved_ns && now - thread->moved_ns < thread->paid_ns) {
-		if (thread->in_vain < MAX_IN_VAIN)
-			thread->in_vain++;
-	} else if (thread->moved_ns && thread->in_vain) {
-		thread->in_vain--;
+	for (__u32 level = 0; level < OBSERVER_LEVELS; level++) {
+		struct stay *stay = &thread->at[level];
+		__u32 part = part_of(destination, level);
+
+		if (stay->part == part)
+			continue;
+		leave(stay, now);
+		arrive(stay, part, now);
 	}
-	thread->cpu = destination;
-	thread->since_ns = now;
-	thread->moved_ns = 0;
-	thread->packets = 0;
 	return 0;
 }
 

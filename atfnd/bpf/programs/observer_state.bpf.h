@@ -41,24 +41,29 @@ struct socket_state {
 	__u32 generation; /* the policy's that `verdict` is by, 0: not judged yet */
 	__u32 napi_id;	  /* that `nic` is by, in watching number `watching` */
 	__u32 watching;
-	__u32 nic;     /* which of `reads` is its NIC's */
-	__u32 wanders; /* so it was reported last */
-	__u32 unread;  /* a listener accepted it, and it has not been read from */
-	__u64 cgroup;  /* the user's that it is of, if that was asked for */
+	__u32 nic;    /* which of `reads` is its NIC's */
+	__u32 home;   /* of its thread, as it was reported last */
+	__u32 unread; /* a listener accepted it, and it has not been read from */
+	__u64 cgroup; /* the user's that it is of, if that was asked for */
 	__u64 judged_jiffies;
 	struct clause_verdict verdict;
 };
 
 #define FRESH { .reported_cpu = OBSERVER_NO_CPU, .due_cpu = OBSERVER_NO_CPU }
 
-/* Since when a thread that owns reported flows is on its CPU. */
-struct thread_state {
+/* The stay of a thread in one part of the machine. */
+struct stay {
 	__u64 since_ns;
-	__u64 packets;	/* about so many came elsewhere since then */
+	__u64 lost_ns;	/* by packets from outside since then, less what was spent on moves */
 	__u64 moved_ns; /* its flows were reported as to be moved here, 0: they were not */
-	__u64 paid_ns;	/* so long it had to stay until the move would pay */
-	__u32 cpu;
-	__u32 in_vain; /* moves after which it left before it paid, less those that paid */
+	__u64 needs_ns; /* if it stays for less after that, the move was in vain */
+	__u32 part;
+	__u32 doublings; /* of the price of a move */
+};
+
+/* The stays of a thread that owns reported flows, by level. */
+struct thread_state {
+	struct stay at[OBSERVER_LEVELS];
 };
 
 struct service {
@@ -108,6 +113,13 @@ struct {
 	__type(value, struct survey_count);
 } survey SEC(".maps");
 
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, OBSERVER_CPUS);
+	__type(key, __u32);
+	__type(value, struct cpu_parts);
+} cpu_parts SEC(".maps");
+
 /* Threads that own a reported flow, by tid. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
@@ -156,9 +168,8 @@ struct {
 /* Settable at run time through the mapped .data/.bss. */
 __u64 dwell_ns = 100000000;
 __u64 report_again_ns = 1000000000;
-/* A stay of a thread that is not pinned must bring so many packets before its flows follow it: then
- * the move pays even if the thread leaves at once. */
-__u64 worth_packets = 0;
+struct stay_prices prices = {};
+__u64 spent_until_ns = 0; /* early moves are paid for until then (observer_stay.bpf.h) */
 __u64 lost = 0;
 __u32 surveying = 0;	/* user space asks for a survey */
 __u64 not_surveyed = 0; /* bytes that found its map full */
@@ -170,6 +181,8 @@ __u32 watching = 1;
 /* Put the layouts into this object's BTF, where user space reads them. */
 const struct observer_record *observer_record_layout __attribute__((unused));
 const struct due *due_layout __attribute__((unused));
+const struct cpu_parts *cpu_parts_layout __attribute__((unused));
+const struct stay_prices *stay_prices_layout __attribute__((unused));
 const struct survey_key *survey_key_layout __attribute__((unused));
 const struct survey_count *survey_count_layout __attribute__((unused));
 

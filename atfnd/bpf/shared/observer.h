@@ -10,6 +10,7 @@
 
 #define OBSERVER_NO_CPU 0xffffffffu
 #define OBSERVER_NOWHERE 0xfffffffeu /* no packet arrives there */
+#define OBSERVER_CPUS 4096 /* whose part of the machine is known; the others are in part 0 */
 #define OBSERVER_NICS 1024 /* whose reads are counted; OBSERVER_NICS itself is none of them */
 
 enum observer_kind {
@@ -27,8 +28,28 @@ enum observer_flag {
 	OBSERVER_CONNECTED = 8,
 	/* one of several UDP sockets of this address and port (SO_REUSEPORT) */
 	OBSERVER_GROUP = 16,
-	/* its thread does not stay on a CPU until a move has paid */
-	OBSERVER_WANDERS = 32,
+	OBSERVER_PINNED = 32, /* its thread may run on one CPU only */
+};
+
+/* Parts of a machine, the smallest first. OBSERVER_LEVELS stands for all of it. */
+enum observer_level { OBSERVER_CPU, OBSERVER_LLC, OBSERVER_NODE, OBSERVER_LEVELS };
+
+/* The parts that a CPU is in. */
+struct cpu_parts {
+	__u32 llc;
+	__u32 node;
+};
+
+/* What a move of flows costs, and what it saves. */
+struct stay_prices {
+	__u64 move_ns;	   /* 0: every stay is reported */
+	__u64 first_ns;	   /* the price of a move of a thread that has made none in vain */
+	__u64 patience_ns; /* a stay of this length pays for a move, too */
+	__u64 cpu_ns;	   /* a packet takes longer by this, from another CPU of the LLC */
+	__u64 llc_ns;	   /* from another LLC of the node */
+	__u64 node_ns;	   /* from another node */
+	__u32 levels;	   /* so many divide this machine */
+	__u32 unused;
 };
 
 struct observer_record {
@@ -53,6 +74,7 @@ struct observer_record {
 	__u8 family; /* 4 or 6; an IPv4-mapped socket is 4 */
 	__u8 protocol;
 	__u8 flags;
+	__u8 home; /* enum observer_level: where its thread stays; OBSERVER_LEVELS: nowhere */
 	__u32 uid; /* real, of the whole machine */
 };
 

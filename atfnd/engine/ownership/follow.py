@@ -25,6 +25,7 @@ from atfnd.engine.table.memory import Memory
 from atfnd.model import (
     Action,
     ActionKind,
+    Distance,
     Flow,
     FlowState,
     Migrant,
@@ -58,6 +59,8 @@ def owner_of(flow: Flow, memory: Memory) -> OwnerId | None:
     thread, in_force = flow.thread, memory.in_force
     if flow.left is not None or flow.key in memory.table.leaving():
         return None
+    if flow.home is not Distance.CPU:
+        return None  # it has no CPU that a queue could follow to
     if thread is None or in_force.order(flow.rule_name) is Mode.IMMEDIATE:
         return None
     if flow.app_cpu in in_force.dedicated:

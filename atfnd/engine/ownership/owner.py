@@ -70,7 +70,7 @@ class OwnerTerms(NamedTuple):
     idle_ns: int = 1_000_000_000
     least_owned_ns: int = 100_000_000
     away_ns: int = 2_000_000_000
-    rest_ns: int = 1_000_000_000
+    rest_ns: int = 100_000_000
     worth_bytes: int = 20_000  # less is one packet more or less in a look
     crowded_percent: int = 25  # of what the owners of a user carry, by those without a queue
     roomy_percent: int = 10  # then owners have queues again

@@ -24,9 +24,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from atfnd.model import Cpu, Placement, PlacementKind
+from atfnd.model import Cpu, Distance, Placement, PlacementKind
 
-__all__ = ["Step", "fits", "steps"]
+__all__ = ["Step", "fits", "narrower", "steps", "within"]
+
+
+_CORE = frozenset({PlacementKind.CORE, PlacementKind.SMT})
+_WITHIN = {  # placements that ask for a smaller part than this, or the same
+    Distance.LLC: _CORE | {PlacementKind.LLC},
+    Distance.NODE: _CORE | {PlacementKind.LLC, PlacementKind.NODE},
+}
 
 
 class Step(NamedTuple):
@@ -75,6 +82,32 @@ def steps(
             return [near, Step(PlacementKind.NODE, (node,)), core]
         case PlacementKind.NODE:
             return [Step(PlacementKind.NODE, (node, *beside)), core]
+
+
+def narrower(placement: Placement, home: Distance) -> bool:
+    """It asks for no larger a part than a thread stays in that has no CPU of its own."""
+    return placement.kind in _WITHIN.get(home, ())
+
+
+def within(
+    app_cpu: int,
+    home: Distance,
+    placement: Placement,
+    cpus: Mapping[int, Cpu],
+    *,
+    allowed: frozenset[int] | None = None,
+    dedicated: frozenset[int] = frozenset(),
+) -> list[Step]:
+    """The same for a thread that has no CPU of its own, but stays in its LLC or node (`home`): each
+    CPU there that it may use is as near as another. A placement that is wider, or names CPUs, holds
+    as it is."""
+    app = cpus.get(app_cpu)
+    if app is None or not narrower(placement, home):
+        return steps(app_cpu, placement, cpus, allowed=allowed, dedicated=dedicated)
+    fit = {i for i, cpu in cpus.items() if cpu.online and not cpu.isolated} - dedicated
+    fit = fit if allowed is None else fit & allowed
+    here = app.llc if home is Distance.LLC else [i for i in fit if cpus[i].node == app.node]
+    return [Step(placement.kind, (frozenset(fit.intersection(here)),))]
 
 
 def fits(step: Step, cpu: int | None) -> bool:

@@ -14,10 +14,11 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from atfnd.engine.placement.auto import in_force
-from atfnd.engine.placement.candidates import Step, fits, steps
+from atfnd.engine.placement.candidates import Step, fits, narrower, steps, within
 from atfnd.engine.placement.queues import same_core
 from atfnd.engine.table.memory import Memory
 from atfnd.model import (
+    Distance,
     Flow,
     FlowRule,
     FlowState,
@@ -30,7 +31,7 @@ from atfnd.model import (
     cpu_list,
 )
 
-__all__ = ["Spot", "belongs", "guest", "place", "right", "without_queue"]
+__all__ = ["Spot", "belongs", "guest", "place", "right", "wanders_in", "without_queue"]
 
 _STEPS_KNOWN = 4096
 _HERE = {
@@ -93,12 +94,17 @@ def _missed(placement: Placement, step: Step, instead: str) -> str:
 
 
 def right(
-    placement: Placement, app_cpu: int, rx_cpu: int | None, thread: Thread | None, memory: Memory
+    placement: Placement,
+    app_cpu: int,
+    rx_cpu: int | None,
+    thread: Thread | None,
+    memory: Memory,
+    home: Distance = Distance.CPU,
 ) -> bool:
     """Packets that arrive on `rx_cpu` arrive as the placement asks, whatever brings them there."""
-    if placement is Placement.CORE:
+    if placement is Placement.CORE and home is Distance.CPU:
         return rx_cpu == app_cpu
-    tried = _steps(placement, app_cpu, thread, memory)
+    tried = _steps(placement, app_cpu, thread, memory, home)
     return bool(tried) and fits(tried[0], rx_cpu)
 
 
@@ -118,7 +124,7 @@ def belongs(event: SocketSeen, rule: FlowRule | None, memory: Memory) -> int:
         return event.app_cpu
     if rule.placement is Placement.AUTO:
         return event.app_cpu  # never left as it is
-    left = right(rule.placement, event.app_cpu, event.rx_cpu, event.thread, memory)
+    left = right(rule.placement, event.app_cpu, event.rx_cpu, event.thread, memory, event.home)
     return event.rx_cpu if left else event.app_cpu
 
 
@@ -129,11 +135,14 @@ def guest(
     nic: NicView,
     memory: Memory,
     current: int | None = None,
+    home: Distance = Distance.CPU,
 ) -> Spot:
     """The spot of a flow whose thread has no queue of its own. `current`: its filter's, or
     RSS's."""
     owned, filters_on = memory.nics[nic.name].owned, memory.table.filters_on
-    if placement is Placement.CORE:  # the common case: no more work than it needs
+    if (
+        placement is Placement.CORE and home is Distance.CPU
+    ):  # the common case: no more work than it needs
         if app_cpu in memory.in_force.dedicated:
             other = f"{placement}: CPU {app_cpu} is dedicated to another rule; {_left(current)}"
             return Spot(None, f"its thread runs on CPU {app_cpu}; {other}", other)
@@ -148,8 +157,25 @@ def guest(
         busy = 0 if queue.cpu is None else memory.busy.get(queue.cpu, 0)
         return queue.index in owned, busy, filters_on(nic.name, queue.index), far, queue.index
 
-    tried = _steps(placement, app_cpu, thread, memory)
-    return place(app_cpu, placement, tried, nic.queues, rank, current)
+    tried = _steps(placement, app_cpu, thread, memory, home)
+    spot = place(app_cpu, placement, tried, nic.queues, rank, current)
+    if narrower(placement, home) and spot.queue is not None and spot.fell_back is None:
+        at = f"queue {spot.queue.index} is delivered on CPU {spot.cpu} of it"
+        return spot._replace(why=f"{wanders_in(home, app_cpu, thread, memory)}: {at}")
+    return spot
+
+
+def wanders_in(home: Distance, app_cpu: int, thread: Thread | None, memory: Memory) -> str:
+    """Where a thread wanders that stays in this part around the CPU."""
+    app, every = memory.cpus.get(app_cpu), {i for i, cpu in memory.cpus.items() if cpu.online}
+    if app is None or home is Distance.MACHINE:
+        allowed = None if thread is None else memory.cpusets.get(thread.tid)
+        cpus = every if allowed is None else every & allowed
+        return f"its thread wanders over CPUs {cpu_list(cpus)}" if cpus else "its thread wanders"
+    if home is Distance.LLC:
+        return f"its thread wanders within the last-level cache of CPUs {cpu_list(app.llc)}"
+    cpus = {index for index in every if memory.cpus[index].node == app.node}
+    return f"its thread wanders within node {app.node} (CPUs {cpu_list(cpus)})"
 
 
 @lru_cache(maxsize=4096)
@@ -183,12 +209,22 @@ def without_queue(flow: Flow, nic: NicView, memory: Memory) -> Flow:
     return flow._replace(target_cpu=target_cpu, why=why)
 
 
-def _steps(placement: Placement, app_cpu: int, thread: Thread | None, memory: Memory) -> list[Step]:
+def _steps(
+    placement: Placement,
+    app_cpu: int,
+    thread: Thread | None,
+    memory: Memory,
+    home: Distance = Distance.CPU,
+) -> list[Step]:
     allowed = None if thread is None else memory.cpusets.get(thread.tid)
     known, dedicated = memory.steps, memory.in_force.dedicated
-    of = placement, app_cpu, allowed, dedicated
+    of = placement, app_cpu, allowed, dedicated, home
     if of not in known:
         if len(known) >= _STEPS_KNOWN:
             known.clear()
-        known[of] = steps(app_cpu, placement, memory.cpus, allowed=allowed, dedicated=dedicated)
+        cpus = memory.cpus
+        if narrower(placement, home):
+            known[of] = within(app_cpu, home, placement, cpus, allowed=allowed, dedicated=dedicated)
+        else:
+            known[of] = steps(app_cpu, placement, cpus, allowed=allowed, dedicated=dedicated)
     return known[of]

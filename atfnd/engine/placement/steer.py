@@ -16,13 +16,14 @@ from atfnd.engine.ownership import follow
 from atfnd.engine.ownership.owner import OwnerId
 from atfnd.engine.ownership.shares import held_by, may_take, tenants_of
 from atfnd.engine.placement.auto import in_force, placement_of
-from atfnd.engine.placement.place import Spot, guest, right
+from atfnd.engine.placement.place import Spot, guest, right, wanders_in
 from atfnd.engine.placement.steering_method import no_filter, without_filter
 from atfnd.engine.table.memory import NEVER_NS, Memory
 from atfnd.engine.table.retire import retire
 from atfnd.model import (
     Action,
     ActionKind,
+    Distance,
     Flow,
     FlowKey,
     FlowRule,
@@ -35,7 +36,7 @@ from atfnd.model import (
     Topology,
 )
 
-__all__ = ["WANDERS", "due", "own", "paid", "retry", "seen", "take_up"]
+__all__ = ["due", "own", "paid", "retry", "seen", "take_up"]
 
 _RETRIES = 16  # in one look
 _LOOKED_AT = 64  # entries of one user
@@ -44,16 +45,15 @@ _PROMISED = "it waits for a filter of a user or control group that has more than
 _BUDGET = "it waits for CPU time of atfnd itself (daemon.cpu): others are worth more"
 _STAY_NS = 60_000_000_000  # a longer stay is not expected, however long it was
 _TURN = "it waits for its turn: its user or control group has its share of the moves"
-WANDERS = "its thread does not stay on a CPU for as long as a move of its flows would have to pay"
 _HELD = {  # these keep their place, as those with a rule do
     FlowState.MANUAL, FlowState.RSS, FlowState.SHARED, FlowState.RFS, FlowState.PORT,
 }  # fmt: skip
 
 
-def _why_left(event: SocketSeen) -> str | None:
+def _why_left(event: SocketSeen, memory: Memory) -> str | None:
     """Why a filter for the socket's 5-tuple would be wrong, or would never match."""
     if event.wanders:
-        return WANDERS
+        return f"{wanders_in(event.home, event.app_cpu, event.thread, memory)}: left to RSS"
     if event.tunnel is not None:
         return f"its packets come by {event.tunnel}, and the NIC sees another 5-tuple"
     if event.group and not event.key.remote_port:
@@ -82,9 +82,11 @@ def seen(
     """A qualified socket is used off the CPU it was last reported on. `rss_cpu` is where RSS would
     deliver it, for an observer that does not see where packets arrive."""
     table = memory.table
-    old, left = table.get(event.key), _why_left(event)
+    old, left = table.get(event.key), _why_left(event, memory)
     if old is not None and left is not None and old.location is not None and old.nic == nic.name:
-        table.put(old._replace(state=FlowState.OBSERVED, left=left))
+        home_ns = _home_since(event, old)
+        leaves = old._replace(state=FlowState.OBSERVED, left=left, home=event.home, home_ns=home_ns)
+        table.put(leaves)
         return retire(old, memory, left)
     if old is not None and _anothers(old, event, nic):
         return ()
@@ -100,10 +102,11 @@ def seen(
     by_filters = nic.method is SteeringMethod.FILTERS or not nic.armed
     placement = in_force(rule.placement, nic.name, rule.name, event.thread, memory)
     unsteered = unsteered and rule.placement is not Placement.AUTO  # which can only be measured
-    if unsteered and by_filters and right(placement, event.app_cpu, arrives, event.thread, memory):
+    by_itself = right(placement, event.app_cpu, arrives, event.thread, memory, event.home)
+    if unsteered and by_filters and by_itself:
         return retire(old, memory, "RSS delivers it there by itself") if old else ()
     filter_queue = old.target_queue if old and old.location is not None else None
-    spot = guest(placement, event.app_cpu, event.thread, nic, memory, filter_queue)
+    spot = guest(placement, event.app_cpu, event.thread, nic, memory, filter_queue, event.home)
     flow = Flow(
         key=event.key,
         cookie=event.cookie,
@@ -127,6 +130,9 @@ def seen(
         left=left,
         born_ns=event.born_ns,
         direction=event.direction,
+        home=event.home,
+        pinned=event.pinned,
+        home_ns=_home_since(event, old),
     )
     if not manual and (own_queue := follow.home(flow, nic, memory)) is not None:
         why = _owns(flow, own_queue.index, memory)
@@ -142,6 +148,13 @@ def seen(
     at_ns = event.off_since_ns + rule.dwell_ns
     plan = _owning(flow, nic, memory, now_ns) + _place_after(at_ns, flow, nic, memory, now_ns)
     return (*plan, *_taken_along(event, nic, memory, now_ns))
+
+
+def _home_since(event: SocketSeen, old: Flow | None) -> int:
+    if old is None or (old.home, old.pinned) != (event.home, event.pinned):
+        return event.off_since_ns
+    stayed = event.home is not Distance.CPU or old.app_cpu == event.app_cpu
+    return old.home_ns if stayed else event.off_since_ns
 
 
 def _admitted(flow: Flow, memory: Memory) -> bool:
@@ -164,7 +177,9 @@ def _admitted(flow: Flow, memory: Memory) -> bool:
 
 def _spot(flow: Flow, nic: NicView, memory: Memory) -> Spot:
     filter_queue = None if flow.location is None else flow.target_queue
-    return guest(placement_of(flow, memory), flow.app_cpu, flow.thread, nic, memory, filter_queue)
+    return guest(
+        placement_of(flow, memory), flow.app_cpu, flow.thread, nic, memory, filter_queue, flow.home
+    )
 
 
 def _owning(flow: Flow, nic: NicView, memory: Memory, now_ns: int) -> Plan:
@@ -217,7 +232,8 @@ def _place_or_follow(flow: Flow, nic: NicView, memory: Memory, now_ns: int) -> P
 
 def _taken_along(event: SocketSeen, nic: NicView, memory: Memory, now_ns: int) -> Plan:
     """A thread that moved takes its other flows along: one socket proves it, and the rest need not
-    wait for a call of their own."""
+    wait for a call of their own. If the scheduler may take the thread away again, each flow with a
+    filter of its own waits until its thread's stay has paid for that one, too."""
     if event.thread is None:
         return ()
     tid, cpu = event.thread.tid, event.app_cpu
@@ -229,10 +245,13 @@ def _taken_along(event: SocketSeen, nic: NicView, memory: Memory, now_ns: int) -
     for flow in memory.table.of_thread(tid):
         if flow.app_cpu == cpu or flow.nic != nic.name or flow.state is FlowState.MANUAL:
             continue
+        goes_along = follow.home(flow, nic, memory) is not None  # with its queue, in one write
+        if event.pinned is False and not goes_along:
+            continue
         flow = flow._replace(app_cpu=cpu)
         memory.table.put(flow)
-        if follow.home(flow, nic, memory) is not None:
-            plan += _place(flow, nic, memory, now_ns)  # its queue goes along anyway
+        if goes_along:
+            plan += _place(flow, nic, memory, now_ns)
             continue
         dwell_ns = memory.in_force.dwell_ns(flow.rule_name)
         plan += _place_after(event.off_since_ns + dwell_ns, flow, nic, memory, now_ns)

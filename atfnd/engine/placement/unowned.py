@@ -23,7 +23,7 @@ from collections.abc import Collection, Iterator
 
 from atfnd.engine.placement.steering_method import RFS_FLOWS, RFS_TABLE, of_queue
 from atfnd.engine.table.memory import Memory, NicMemory
-from atfnd.model import Action, NicView, Outcome, Plan, SteeringMethod
+from atfnd.model import Action, Distance, NicView, Outcome, Plan, SteeringMethod
 from atfnd.policy.match.match import interface_rule
 
 __all__ = [
@@ -81,14 +81,14 @@ def taken_over(nic: NicView, settings: Collection[str], memory: Memory, now_ns: 
             rfs.used_ns.setdefault(queue.index, now_ns)
 
 
-def looked(nic: NicView, wanders: str, memory: Memory, now_ns: int) -> None:
+def looked(nic: NicView, memory: Memory, now_ns: int) -> None:
     """Note again which queues such flows come through: under RFS they are no longer reported.
-    `wanders` is why they are left. This reads the whole table."""
+    This reads the whole table."""
     known = memory.nics[nic.name]
     if not known.rfs.used_ns:
         return
     for flow in memory.table:
-        left = flow.nic == nic.name and flow.left == wanders and flow.location is None
+        left = flow.nic == nic.name and flow.home is Distance.MACHINE and flow.location is None
         if left and flow.rx_queue is not None and memory.in_use(flow, _USED_NS):
             known.rfs.used_ns[flow.rx_queue] = now_ns
 

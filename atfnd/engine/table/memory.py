@@ -18,6 +18,7 @@ from atfnd.engine.trials.trials import Trials
 from atfnd.model import (
     Action,
     Cpu,
+    Distance,
     Flow,
     FlowKey,
     FlowRule,
@@ -52,7 +53,7 @@ NEVER_NS = 1 << 63
 _MAY_OWN = Placement.CORE, Placement.AUTO  # AUTO while it is on its core
 
 # A placement, the application's CPU, its thread's cpuset, the CPUs that rules dedicate.
-StepsOf = tuple[Placement, int, frozenset[int] | None, frozenset[int]]
+StepsOf = tuple[Placement, int, frozenset[int] | None, frozenset[int], Distance]
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ from atfnd.kernel.system.cgroup import open_root
 from atfnd.model import (
     Clause,
     Direction,
+    Distance,
     FlowKey,
     ReadBytes,
     SocketGone,
@@ -36,15 +37,19 @@ __all__ = ["BpfObserver"]
 
 _RECORD = layout("observer", "observer_record")
 _DUE = layout("observer", "due").codec
+_PARTS = layout("observer", "cpu_parts").codec
+_PRICES = layout("observer", "stay_prices").codec
 _SURVEY_KEY = layout("observer", "survey_key").codec
 _SURVEY_COUNT = layout("observer", "survey_count").codec
 _SEEN, _GONE, _READS = 1, 2, 4  # enum observer_kind
-_DUAL_STACK, _ACCEPTED, _CONNECTED, _GROUP, _WANDERS = 1, 4, 8, 16, 32  # enum observer_flag
+_DUAL_STACK, _ACCEPTED, _CONNECTED, _GROUP, _PINNED = 1, 4, 8, 16, 32  # enum observer_flag
 _DIRECTIONS = {_ACCEPTED: Direction.ACCEPTED, _CONNECTED: Direction.CONNECTED}
+_HOMES = Distance.CPU, Distance.LLC, Distance.NODE, Distance.MACHINE  # enum observer_level
 _NO_CPU = 0xFFFFFFFF
 _NOTHING = b"", b"", 0  # a survey that is read to its end
 _NAPIS, _MARKED = 4096, 65536  # max_entries of `napis` and `marked`
 _NICS = 1024  # OBSERVER_NICS
+_CPUS = 4096  # OBSERVER_CPUS
 _REPORT_AGAIN_NS = 1_000_000_000
 _ANY4 = bytes(4)
 # One object for all flows of a local end, of a thread.
@@ -53,13 +58,13 @@ _thread = lru_cache(maxsize=4096)(Thread)  # one object for all flows of a threa
 
 _Row = tuple[
     int, int, int, int, int, int, int, int, int, int, int, int, int,
-    bytes, bytes, bytes, int, int, int, int, int, int,
+    bytes, bytes, bytes, int, int, int, int, int, int, int,
 ]  # fmt: skip
 
 
 def _keys(row: _Row) -> Iterator[FlowKey]:
     """The flows of one record's socket: two for an unconnected dual-stack socket, else one."""
-    *_, local, remote, _, local_port, remote_port, family, protocol, flags, _ = row
+    *_, local, remote, _, local_port, remote_port, family, protocol, flags, _, _ = row
     size = 4 if family == 4 else 16
     address, port = _one(local[:size], local_port)
     yield FlowKey(protocol, address, port, remote[:size], remote_port)
@@ -103,6 +108,14 @@ def _surveyed(nics: Mapping[int, str], keys: bytes, counts: bytes, missed: int) 
     return Survey(tuple(rows), missed)
 
 
+def _prices(qualify: Qualify) -> bytes:
+    if qualify.price is None:
+        return bytes(_PRICES.size)
+    move_ns, packet_ns, trust, patience_ns = qualify.price
+    levels = 1 + len(qualify.parts)
+    return _PRICES.pack(move_ns, move_ns >> trust, patience_ns, *packet_ns, levels, 0)
+
+
 class BpfObserver:
     """`observe.Observer` on tracepoints. OSError when the kernel refuses a program."""
 
@@ -111,6 +124,7 @@ class BpfObserver:
     def __init__(self, qualify: Qualify, report_again_ns: int = _REPORT_AGAIN_NS) -> None:
         self._bpf, self._report_again_ns = _bpf.Observer(), report_again_ns
         self._napi_map, self._due = self._bpf.map("napis"), self._bpf.map("due")
+        self._parts = self._bpf.map("cpu_parts")
         self._clauses = ClauseMaps(self._bpf)
         self.qualify(qualify)
         self.ends_unseen = self._see_ends()  # why UDP ends are not reported; None: they are
@@ -136,16 +150,26 @@ class BpfObserver:
         """Writes clauses to their map, the rest to the programs' mapped data: nothing is attached
         anew."""
         every = Clause(False, min_bytes=qualify.min_bytes, min_age_ns=qualify.min_age_ns)
+        self._divide(qualify.parts)
         clauses = qualify.clauses or (every, Clause(True))
         self._bpf.configure(
             qualify.dwell_ns,
             self._report_again_ns,
-            qualify.worth_packets,
+            _prices(qualify),
             qualify.elsewhere,
             qualify.direction,
             any(clause.group is not None for clause in clauses),
             self._clauses.write(clauses),
         )
+
+    def _divide(self, parts: Sequence[Mapping[int, int]]) -> None:
+        """Write the map `cpu_parts`."""
+        none: Mapping[int, int] = {}
+        llc, node = (*parts, none, none)[:2]
+        for cpu in {*llc, *node}:
+            if cpu < _CPUS:
+                value = _PARTS.pack(llc.get(cpu, 0), node.get(cpu, 0))
+                _bpf.map_update(self._parts, cpu.to_bytes(4, "little"), value)
 
     def learn(self, cgroup: int, path: str, groups: int) -> None:
         """One write into the map `groups`."""
@@ -190,7 +214,7 @@ class BpfObserver:
                 row
             )
             if kind in (_SEEN, _READS):
-                thread = _thread(tid, pid, _text(row[15]), cgroup or None, row[21])
+                thread = _thread(tid, pid, _text(row[15]), cgroup or None, row[22])
             if kind == _READS:
                 add(ThreadReads(at_ns, next(_keys(row)), napi, thread, app))
             elif kind == _SEEN:
@@ -210,7 +234,8 @@ class BpfObserver:
                             born_ns,
                             direction,
                             bool(row[20] & _GROUP),
-                            bool(row[20] & _WANDERS),
+                            _HOMES[row[21]],
+                            bool(row[20] & _PINNED),
                         )
                     )
             elif kind == _GONE:

@@ -77,6 +77,8 @@ def flow_view(flow: Flow, now_ns: int, audited_ns: int = 0) -> View:
         "target_cpu": flow.target_cpu,
         "placed": placed(flow),
         "fell_back": flow.fell_back,
+        "habit": flow.habit.value,
+        "home": None if flow.pinned is None else flow.home.value,
         "state": flow.state.value,
         "filter": flow.location,
         "rule": flow.location,  # its former name
