@@ -174,7 +174,7 @@ def _hold(moved: Steering, per_s: int, seconds: float) -> tuple[int, int]:
                 raise
             refused += 1
             continue
-        actuator.drain_evidence(old, actuator.now_ns() + PIPE_NS)
+        actuator.drain_evidence(old, actuator.now_ns() + PIPE_NS, hands_on=False)
         while not actuator.evidence(actuator.now_ns() + LONGEST_HOLD_NS):
             pass
         actuator.release(queue)
