@@ -1026,11 +1026,7 @@ MUTATIONS = [
     ),
     *_of(
         "engine/placement/unowned.py", "unowned",
-        ("rule is not None and rule.unowned_rfs", "rule is not None"),
-        ("if nic.caps.arfs:", "if False:"),
-        ("if RFS_TABLE not in nic.settings:", "if False:"),
-        ("if RFS_TABLE in nic.manual:", "if False:"),
-        ("if nic.method is not SteeringMethod.FILTERS:", "if False:"),
+        ("may = nic.unowned_rfs and nic", "may = nic"),
         ("if not nic.armed:", "if False:"),
         ("setting in nic.manual or index in rfs.asked", "index in rfs.asked"),
         ("setting in nic.manual or index in rfs.asked", "setting in nic.manual"),
@@ -1045,9 +1041,16 @@ MUTATIONS = [
         ("if not wanted and index not in rfs.wrote:", "if False:"),
     ),
     *_of(
+        "model/nic.py", "unowned",
+        ("if self.caps.arfs:", "if False:"),
+        ("if RFS_TABLE not in self.settings:", "if False:"),
+        ("if RFS_TABLE in self.manual:", "if False:"),
+        ("if self.method is not SteeringMethod.FILTERS:", "if False:"),
+    ),
+    *_of(
         "engine/prepare.py", "unowned",
-        ("() if partner and not nic.caps.arfs else nic.queues", "nic.queues"),
-        ("() if partner and not nic.caps.arfs else nic.queues", "() if partner else nic.queues"),
+        ("() if nic.unowned_rfs and not nic.caps.arfs else nic.queues", "nic.queues"),
+        ("() if nic.unowned_rfs and not nic.caps.arfs else nic.queues", "() if nic.unowned_rfs else nic.queues"),
     ),
     *_of(
         "engine/prepare.py", "prepare queues_home",

@@ -23,6 +23,7 @@ def queues_of(nic: NicView, topology: Topology) -> Iterator[Finding]:
     if nic.queues:  # the NIC itself reports a single queue as a conflict
         yield from _cpus(nic, topology)
         yield from _threads(nic)
+        yield from _rfs(nic)
     else:
         what = "it names no receive queue: it is not known where its packets arrive"
         yield Finding(nic.name, Level.WARNING, what)
@@ -127,6 +128,12 @@ def _threads(nic: NicView) -> Iterator[Finding]:
         )
         advice = f"pin them, or: echo 0 > /sys/class/net/{quote(nic.name)}/threaded"
         yield Finding(nic.name, Level.NOTE, what, advice)
+
+
+def _rfs(nic: NicView) -> Iterator[Finding]:
+    if nic.unowned_rfs and (why := nic.refuses_rfs()) is not None:
+        what = f"the policy says unowned: rfs, but no queue can have RFS: {why}"
+        yield Finding(nic.name, Level.WARNING, what)
 
 
 def _names(queues: Iterable[Queue]) -> str:

@@ -156,7 +156,7 @@ from atfnd.move.command import Ended
 from atfnd.move.event import Established, EvidenceLost, FlowClosed, Wanted
 from atfnd.move.plan import in_order, origins
 from atfnd.move.verdict import Mechanism, Verdict
-from atfnd.policy.match.match import RulesOfMany, filter_budget, may_borrow
+from atfnd.policy.match.match import RulesOfMany, filter_budget, interface_rule, may_borrow
 
 __all__ = ["Engine"]
 
@@ -228,11 +228,14 @@ class Engine:
                 self._know_budget(known.view.name, self.memory.in_force.interfaces)
 
     def _know_budget(self, nic: str, rules: Sequence[InterfaceRule]) -> None:
-        """How many filters of ours the policy lets it hold, and whether its queues may borrow NAPI
-        threads."""
+        """How many filters of ours the policy lets it hold, whether its queues may borrow NAPI
+        threads, and whether those that nobody owns are to have RFS."""
         known = self.memory.nics[nic]
         budget = filter_budget(rules, nic, known.view.caps.filter_slots)
-        known.view = replace(known.view, budget=budget, borrows=may_borrow(rules, nic))
+        rule = interface_rule(rules, nic)
+        rfs = rule is not None and rule.unowned_rfs
+        borrows = may_borrow(rules, nic)
+        known.view = replace(known.view, budget=budget, borrows=borrows, unowned_rfs=rfs)
 
     def _method_due(self, event: MethodDue, now_ns: int) -> None:
         known = self.memory.nics[event.nic]
@@ -331,14 +334,13 @@ class Engine:
 
     def _settings_due(self, event: SettingsDue, now_ns: int) -> None:
         nic, memory = self.memory.nics[event.nic].view, self.memory
-        partner = unowned.asked_for(nic.name, memory)
-        if plan := prepare(nic, self._topology(), memory.in_force.dedicated, partner=partner):
+        if plan := prepare(nic, self._topology(), memory.in_force.dedicated):
             self._say(WriteSettings(plan))
 
     def _originals_read(self, event: OriginalsRead, now_ns: int) -> None:
         known, dedicated = self.memory.nics[event.nic], self.memory.in_force.dedicated
         known.lent.homes = homes(known.view, event.originals, self._topology(), dedicated)
-        if unowned.asked_for(event.nic, self.memory):
+        if known.view.unowned_rfs:
             unowned.taken_over(known.view, event.originals, self.memory, now_ns)
         self.memory.look_at_queues(event.nic)
 
@@ -459,11 +461,11 @@ class Engine:
         memory.cpusets.update(event.cpusets)
         self.exclusion.seen(seen.thread, event.rule, event.nic)
         self._begin(steer.seen(seen, nic, event.rule, memory, now_ns, event.rss_cpu))
-        if seen.wanders and unowned.asked_for(nic.name, memory):
+        if seen.wanders and nic.unowned_rfs:
             flow = memory.table.get(seen.key)
             if flow is not None and flow.location is None:
                 unowned.heard(nic, flow.rx_queue, memory, now_ns)
-            why, rfs = unowned.why_not(nic), memory.nics[nic.name].rfs
+            why, rfs = nic.refuses_rfs(), memory.nics[nic.name].rfs
             if why is not None and nic.armed and why != rfs.said:
                 rfs.said = why
                 self._log("means", "no RFS on queues that nobody owns", why, nic=nic.name)

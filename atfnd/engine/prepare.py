@@ -13,8 +13,9 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from atfnd.engine.placement.steering_method import RFS_FLOWS, RFS_TABLE, of_queue
+from atfnd.engine.placement.steering_method import RFS_FLOWS, of_queue
 from atfnd.model import Action, ActionKind, Cpu, NicView, Plan, Queue, SteeringMethod, Topology
+from atfnd.model.nic import RFS_TABLE
 
 __all__ = ["homes", "prepare"]
 
@@ -29,19 +30,17 @@ def prepare(
     nic: NicView,
     topology: Topology,
     dedicated: frozenset[int] = frozenset(),
-    *,
-    partner: bool = False,
 ) -> Plan:
     """The changes that arming `nic` begins with. Empty when it has no means of steering. When
-    queues are put on CPUs, the `dedicated` CPUs get theirs first, isolated or not. `partner`: the
-    policy lets queues that nobody owns have RFS, and `placement.unowned` switches it."""
+    queues are put on CPUs, the `dedicated` CPUs get theirs first, isolated or not. Where the
+    policy lets queues that nobody owns have RFS, `placement.unowned` switches it."""
     match nic.method:
         case SteeringMethod.NONE:
             return ()
         case SteeringMethod.RFS:
             own = tuple(_rfs(nic))
         case SteeringMethod.FILTERS | SteeringMethod.RSS:
-            own = tuple(_one_owner(nic, partner=partner))
+            own = tuple(_one_owner(nic))
     if nic.method is SteeringMethod.RFS and len(nic.queues) < 2:
         return own  # a lone queue has no CPU where it belongs more than elsewhere
     cpus = _placed(nic, topology, dedicated)
@@ -71,10 +70,10 @@ def _set(nic: NicView, setting: str, value: str, why: str) -> Iterator[Action]:
         yield Action.of_setting(nic.name, setting, value, why)
 
 
-def _one_owner(nic: NicView, *, partner: bool) -> Iterator[Action]:
+def _one_owner(nic: NicView) -> Iterator[Action]:
     for setting, why in ANOTHER_STEERING.items():
         yield from _set(nic, setting, "off", why)
-    for queue in () if partner and not nic.caps.arfs else nic.queues:
+    for queue in () if nic.unowned_rfs and not nic.caps.arfs else nic.queues:
         why = "aRFS and RFS would steer the flows that are steered here"
         yield from _set(nic, of_queue(RFS_FLOWS, queue.index), "0", why)
     for queue in nic.queues:

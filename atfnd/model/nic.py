@@ -111,6 +111,9 @@ class Filter(NamedTuple):
     other: str | None = None
 
 
+RFS_TABLE = "rps-sock-flow-entries"  # a setting of the whole machine
+
+
 @dataclass(frozen=True, slots=True)
 class Queue:
     """One receive queue and the CPU its packets are delivered on."""
@@ -263,6 +266,7 @@ class NicView(NicFacts):
     owners: Mapping[int, str] = field(default_factory=dict)  # by queue: its owner
     homes: Mapping[int, int] = field(default_factory=dict)  # by queue: its CPU without an owner
     borrows: bool = True  # the policy lets its queues have NAPI threads for moves
+    unowned_rfs: bool = False  # the policy asks for RFS on queues that nobody owns
 
     @classmethod
     def of(cls, facts: NicFacts) -> NicView:
@@ -284,6 +288,21 @@ class NicView(NicFacts):
         """Why this queue cannot borrow a NAPI thread. None: it can."""
         switch, why = thread_switch(queue, self.settings, self.manual, allowed=self.borrows)
         return why if switch is None else None
+
+    def refuses_rfs(self) -> str | None:
+        """Why no queue may have RFS beside filters. None: they may."""
+        if self.method is not SteeringMethod.FILTERS:
+            return self.method_why
+        if self.caps.arfs:
+            return (
+                f"{self.caps.driver} may turn RFS into filters of its own (aRFS); ethtool -K "
+                f"{self.name} ntuple off ends that"
+            )
+        if RFS_TABLE not in self.settings:
+            return "the kernel offers no RFS here"
+        if RFS_TABLE in self.manual:
+            return f"another program changed {RFS_TABLE}"
+        return None
 
     def taken_from(self, cpu: int) -> Queue | None:
         """A queue that we have taken from this CPU, to which it goes back."""

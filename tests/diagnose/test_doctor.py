@@ -26,6 +26,7 @@ from atfnd.model import (
     Rival,
     SteeringMethod,
 )
+from atfnd.model.nic import RFS_TABLE
 from tests.published import key, topology
 from tests.values import NIC
 
@@ -92,6 +93,21 @@ def test_a_queue_that_borrows_a_thread_needs_nothing() -> None:
         finding = about("polled in softirq: strict order", replace(nic, **changes))
         assert finding.level is Level.NOTE
         assert ("napi_threads: never" in finding.what) is ("borrows" in changes)
+
+
+def test_rfs_that_the_policy_asks_for_and_the_nic_refuses() -> None:
+    nic = replace(HARDWARE, unowned_rfs=True)
+    table = {RFS_TABLE: "0"}
+    for changes, why in (
+        ({}, "the kernel offers no RFS here"),
+        ({"settings": table, "manual": frozenset(table)}, "another program changed rps-sock"),
+        ({"settings": table, "caps": replace(nic.caps, arfs=True)}, "eth0 ntuple off ends that"),
+    ):
+        finding = about("unowned: rfs, but no queue can have RFS", replace(nic, **changes))
+        assert finding.level is Level.WARNING
+        assert why in finding.what
+    for each in (HARDWARE, replace(nic, settings=table)):
+        assert not [finding for finding in found(each) if "RFS" in finding.what]
 
 
 def test_another_node_is_worth_a_note() -> None:

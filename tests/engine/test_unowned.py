@@ -10,11 +10,11 @@ import pytest
 
 from atfnd.engine.ownership.owner import Owned
 from atfnd.engine.placement import unowned
-from atfnd.engine.placement.steering_method import RFS_TABLE
 from atfnd.engine.prepare import prepare
 from atfnd.engine.table.flow_table import FlowTable
 from atfnd.engine.table.memory import Memory
-from atfnd.model import Distance, InterfaceRule, Mode, NicView, Outcome, SteeringMethod, Topology
+from atfnd.model import Distance, Mode, NicView, Outcome, SteeringMethod, Topology
+from atfnd.model.nic import RFS_TABLE
 from tests.values import NIC, flow, memory_of, one_rule
 
 __all__: list[str] = []
@@ -27,10 +27,7 @@ ON = "8192"  # a quarter of 32768
 
 def memory(nic: NicView = ARMED, *, rfs: bool = True) -> Memory:
     known = memory_of(FlowTable(100), one_rule(0, 1 << 60, Mode.STRICT))
-    known.nics["nic"].view = nic
-    rule = InterfaceRule("*", "test:1", armed=True, filters_max=None, filters_reserve=0,
-                         unowned_rfs=rfs)  # fmt: skip
-    known.in_force = replace(known.in_force, interfaces=(rule,))
+    known.nics["nic"].view = replace(nic, unowned_rfs=rfs)
     return known
 
 
@@ -181,7 +178,7 @@ def test_arming_leaves_rfs_to_the_partner_unless_the_driver_would_write_filters(
     on = replace(ARMED, settings=OFF | {"rps-flow-cnt:1": ON})
 
     def off(nic: NicView, *, partner: bool) -> bool:
-        plan = prepare(nic, Topology((), ()), partner=partner)
+        plan = prepare(replace(nic, unowned_rfs=partner), Topology((), ()))
         return any(each.setting == "rps-flow-cnt:1" for each in plan)
 
     assert off(on, partner=False)

@@ -21,17 +21,17 @@ from atfnd.model import (
     Protocol,
     SteeringMethod,
 )
+from atfnd.model.nic import RFS_TABLE
 
 __all__ = [
     "RFS_FLOWS",
-    "RFS_TABLE",
     "method_of",
     "no_filter",
     "of_queue",
     "without_filter",
 ]
 
-RFS_TABLE, RFS_FLOWS = "rps-sock-flow-entries", "rps-flow-cnt"
+RFS_FLOWS = "rps-flow-cnt"
 NO_FILTERS = "this NIC has no 5-tuple filters"
 
 

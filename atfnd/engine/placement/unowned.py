@@ -21,48 +21,24 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 
-from atfnd.engine.placement.steering_method import RFS_FLOWS, RFS_TABLE, of_queue
+from atfnd.engine.placement.steering_method import RFS_FLOWS, of_queue
 from atfnd.engine.table.memory import Memory, NicMemory
-from atfnd.model import Action, Distance, NicView, Outcome, Plan, SteeringMethod
-from atfnd.policy.match.match import interface_rule
+from atfnd.model import Action, Distance, NicView, Outcome, Plan
+from atfnd.model.nic import RFS_TABLE
 
 __all__ = [
     "REST_NS",
-    "asked_for",
     "heard",
     "looked",
     "partner",
     "switched",
     "taken_over",
-    "why_not",
 ]
 
 REST_NS = 10_000_000_000
 _AGAIN_NS, _DOUBLED = 1_000_000_000, 6
 _USED_NS = 2_000_000_000
 _ENTRIES = 32768  # Documentation/networking/scaling.rst: "works fairly well"
-
-
-def asked_for(nic: str, memory: Memory) -> bool:
-    """The policy asks for RFS on the queues of this NIC that nobody owns."""
-    rule = interface_rule(memory.in_force.interfaces, nic)
-    return rule is not None and rule.unowned_rfs
-
-
-def why_not(nic: NicView) -> str | None:
-    """Why no queue of this NIC may have RFS beside filters. None: they may."""
-    if nic.method is not SteeringMethod.FILTERS:
-        return nic.method_why
-    if nic.caps.arfs:
-        return (
-            f"{nic.caps.driver} may turn RFS into filters of its own (aRFS); ethtool -K {nic.name} "
-            "ntuple off ends that"
-        )
-    if RFS_TABLE not in nic.settings:
-        return "the kernel offers no RFS here"
-    if RFS_TABLE in nic.manual:
-        return f"another program changed {RFS_TABLE}"
-    return None
 
 
 def heard(nic: NicView, queue: int | None, memory: Memory, now_ns: int) -> None:
@@ -105,7 +81,7 @@ def _switches(nic: NicView, known: NicMemory, memory: Memory, now_ns: int) -> It
     if not nic.armed:
         return
     rfs = known.rfs
-    may = asked_for(nic.name, memory) and why_not(nic) is None
+    may = nic.unowned_rfs and nic.refuses_rfs() is None
     for queue in nic.queues:
         index, setting = queue.index, of_queue(RFS_FLOWS, queue.index)
         value = rfs.wrote.get(index, nic.settings.get(setting))
