@@ -41,6 +41,11 @@ class NicRecords:
         self._journal.rename(old, new)
         self._undo_journal.rename(old, new)
 
+    def catch_up(self) -> None:
+        """A new name that the disk refused is written now."""
+        self._journal.catch_up()
+        self._undo_journal.catch_up()
+
     def keep_orders(self, old: str, new: str, *, armed: bool) -> None:
         """What holds for it, `armed` too, goes on to hold under its new name, unless the operator
         gave an order for that name."""

@@ -211,6 +211,7 @@ class ServedNics:
 
     def reconcile(self) -> None:
         """Compare entries with the NICs' filters and queues."""
+        self._records.catch_up()
         self.each(self.look_again)
         self.each(self.filters.check)
         self._take_new()  # a lab sends no events: its links are in namespaces of their own

@@ -235,3 +235,21 @@ def test_what_is_no_regular_file_is_refused_at_once(tmp_path: Path) -> None:
     file.compact(sync=True)
     file.close()
     assert (tmp_path / "other").read_text() == "theirs"
+
+
+def test_what_the_disk_refused_to_write_anew_is_written_later(tmp_path: Path) -> None:
+    """A renamed NIC: nothing is appended, all records change."""
+    path, kept = tmp_path / "a.journal", [["eth0"]]
+    file = RecordFile(path, FORMAT, list[Record]().append, lambda: iter(kept))
+    file.append(kept[0], sync=True)
+    kept[0] = ["lan0"]
+    with mock.patch.object(os, "fsync", side_effect=OSError(errno.EIO, "")):
+        file.compact(sync=True)
+        file.catch_up()
+    assert read(path) == ([["eth0"]], 0)
+    file.catch_up()
+    assert read(path) == ([["lan0"]], 0)
+    there = path.stat().st_ino
+    file.catch_up()
+    assert path.stat().st_ino == there, "nothing is left to write"
+    file.close()

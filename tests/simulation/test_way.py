@@ -39,7 +39,7 @@ ASKED = {
     "daemon -> policy": {"groups", "may_borrow"},
     "daemon -> program": {"start", "fileno", "trial", "write_ns", "manual", "lends"},
     "engine -> move": {"in_order", "origins"},
-    "move -> program": {"now_ns", "watch", "hold", "in_force"},
+    "move -> program": {"now_ns", "watch", "unwatch", "hold", "in_force"},
     "nic -> kernel": {"filter", "locations", "delete"},
     "observe -> kernel": {"encrypted"},
     "program -> nic": {"filter", "filters"},

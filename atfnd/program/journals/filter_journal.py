@@ -178,6 +178,10 @@ class FilterJournal:
         self._now.setdefault(new, {}).update(self._now.pop(old, {}))
         self._file.compact(sync=False)
 
+    def catch_up(self) -> None:
+        """Write a new name that the disk refused to take."""
+        self._file.catch_up()
+
     def close(self) -> None:
         self._file.close()
 

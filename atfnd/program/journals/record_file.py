@@ -70,6 +70,7 @@ class RecordFile:
         self._fresh = -1
         self._left: Iterator[Record] = iter(())
         self._room = _GROWTH_BYTES
+        self._behind = False
         self.unknown: str | None = None
         self._file = _opened(path)
         try:
@@ -142,12 +143,19 @@ class RecordFile:
                     self._replace(sync)
 
     def compact(self, *, sync: bool) -> None:
-        """Write what holds, at once. If the disk is full, the file stays as it is."""
+        """Write what holds, at once. If the disk is full, the file stays as it is until
+        `catch_up`."""
+        self._behind = True
         with self._anew():
             self._begin()
             while not self._copy(_COPIED):
                 pass
             self._replace(sync)
+
+    def catch_up(self) -> None:
+        """Try `compact` again if the disk refused it."""
+        if self._behind:
+            self.compact(sync=True)
 
     def close(self) -> None:
         os.close(self._file)
@@ -203,6 +211,7 @@ class RecordFile:
         self._fresh_path.replace(self._path)
         os.close(self._file)
         self._file, self._fresh = self._fresh, -1
+        self._behind = False
         self._size = os.fstat(self._file).st_size
         self._room = max(_GROWTH_BYTES, self._size)
         if sync:

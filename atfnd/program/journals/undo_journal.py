@@ -182,5 +182,9 @@ class UndoJournal:
             self._lives[new] = life
         self._file.compact(sync=True)
 
+    def catch_up(self) -> None:
+        """Write a new name that the disk refused to take."""
+        self._file.catch_up()
+
     def close(self) -> None:
         self._file.close()
