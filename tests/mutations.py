@@ -666,6 +666,7 @@ MUTATIONS = [
         ("t_delete_in_force_ns(idle_ns[flow.rule_name], len(table), table.capacity)", "t_delete_in_force_ns(idle_ns[flow.rule_name], len({*alive}), table.capacity)"),
         ("if flow.state is FlowState.MANUAL or flow.used_ns == now_ns:", "if flow.used_ns == now_ns:"),
         ("if flow.state is FlowState.MANUAL or flow.used_ns == now_ns:", "if flow.used_ns:"),
+        ("if (table.due_ns(flow.key) or 0) > now_ns:", "if False:"),
         ("if held is not None and held.match == Match.of(flow.key):", "if held is not None:"),
         ("if held.queue == flow.target_queue:", "if True:"),
         ("                FlowState.MANUAL,\n                f\"another program pointed", "                FlowState.WANTED,\n                f\"another program pointed"),

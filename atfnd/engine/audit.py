@@ -209,6 +209,8 @@ def _expired(alive: Iterable[FlowKey], memory: Memory, now_ns: int) -> Iterator[
     for flow in filter(None, map(table.get, alive)):
         if flow.state is FlowState.MANUAL or flow.used_ns == now_ns:
             continue
+        if (table.due_ns(flow.key) or 0) > now_ns:
+            continue  # it could not be deleted in order
         if flow.rule_name not in idle_ns:
             idle_ns[flow.rule_name] = memory.in_force.idle_ns(flow.rule_name)
         after_ns = t_delete_in_force_ns(idle_ns[flow.rule_name], len(table), table.capacity)

@@ -204,6 +204,23 @@ def test_an_idle_entry_ends_but_not_one_that_is_left_alone() -> None:
         assert (entry(known) is None) is ends
 
 
+def test_an_idle_filter_that_cannot_go_in_order_is_not_asked_for_at_each_look() -> None:
+    known = memory(steered()._replace(used_ns=NOW_NS - 10**10))
+    use = USE._replace(bytes=0)
+
+    def asked(now_ns: int) -> bool:
+        return bool(audit.check_sockets([use], {"nic": NIC}, known, now_ns))
+
+    assert asked(NOW_NS)
+    found = entry(known)
+    assert found is not None
+    known.put_off(found, "no hold", NOW_NS, tried=True)
+    due_ns = known.table.due_ns(key(1))
+    assert due_ns is not None
+    assert not asked(due_ns - 1)
+    assert asked(due_ns)
+
+
 def test_a_full_table_forgets_only_as_many_idle_flows_as_make_it_less_full() -> None:
     """T_delete grows as the table empties: one audit does not forget them all."""
     idle = [flow(n, used_ns=NOW_NS - 5 * 10**8) for n in range(100)]
