@@ -5,6 +5,7 @@ one that comes late. Changes net.core.rps_sock_flow_entries."""
 from __future__ import annotations
 
 import errno
+import os
 import socket
 import sys
 import time
@@ -85,6 +86,8 @@ def flow(lab: Lab) -> Iterator[Flow]:
 
 def test_rfs_is_switched_on_and_off_without_a_late_packet(flow: Flow) -> None:
     done = 0
+    assert flow.a.cpu is not None
+    os.sched_setaffinity(0, os.sched_getaffinity(0) - {flow.a.cpu})  # and its reader's
     before = handoffs() or 0
     with sequence(flow.sender, flow.receiver, RATE_PPS) as running:
         value = "256"
