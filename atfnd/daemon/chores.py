@@ -107,7 +107,9 @@ class Rounds:
     def regularly(
         self, chore: Callable[[], None], pressing: Callable[[], bool] | None = None
     ) -> Coroutine[Any, Any, None]:
-        """As the function of this name, and as a part of every round."""
+        """As the function of this name, and as a part of every round. A chore that may be
+        `pressing` is not slowed down while the daemon is short of CPU time: what it compares are
+        windows of equal length, and its own share limits it."""
         ran = self.part()
 
         def run() -> None:
@@ -118,7 +120,8 @@ class Rounds:
                     raise
             ran()
 
-        return regularly(run, pressing, self._pace, self._short)
+        short = self._short if pressing is None else lambda: False
+        return regularly(run, pressing, self._pace, short)
 
     def part(self) -> Callable[[], None]:
         """One more chore that rounds wait for; to be called whenever it has run."""

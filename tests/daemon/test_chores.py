@@ -88,6 +88,25 @@ def test_a_daemon_short_of_cpu_time_looks_as_seldom_as_it_may(
     assert slept == [2, 2, 20, 2]
 
 
+def test_what_may_be_pressing_looks_at_its_own_pace_all_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A trial of `auto` is void if its windows are of unequal length."""
+    slept: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        if len(slept) == 4:
+            raise ZeroDivisionError("enough")
+        slept.append(seconds)
+
+    monkeypatch.setattr("asyncio.sleep", sleep)
+    monkeypatch.setattr("time.thread_time", lambda: 0.0)
+    rounds = Rounds(lambda: None, None, Shortage(print), short=lambda: len(slept) == 2)
+    with pytest.raises(ZeroDivisionError):
+        asyncio.run(rounds.regularly(lambda: None, lambda: False))
+    assert slept == [2, 2, 2, 2]
+
+
 def none_left() -> None:
     raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
 
