@@ -48,6 +48,17 @@ def test_a_core_counts_as_full_only_in_windows_in_a_row() -> None:
     assert not world.state.in_place
 
 
+def test_a_trial_begins_with_a_window_as_short_as_its_own() -> None:
+    """Looks are rare until it is pressing: the window in which the pause ends may be long."""
+    world = World()
+    begun_ns = world.trials.begun_ns["nic"] = world.now_ns
+    while world.now_ns < begun_ns + TERMS.every_ns:
+        assert not world.trials.pressing(world.now_ns)
+        assert world.look() == []
+    assert world.trials.pressing(world.now_ns)
+    assert world.look() == ["trial"]
+
+
 def test_trials_on_a_nic_that_is_not_to_blame_go_on() -> None:
     trials = Trials()
     trials.states = type(trials.states)(

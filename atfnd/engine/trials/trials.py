@@ -115,16 +115,21 @@ class Trials:
         now_ns: int,
         turned: list[Turned],
     ) -> None:
-        """Begin a trial of the application that carries most, of those whose core is saturated."""
-        if not self._may_begin(nic, now_ns) or self.trying(nic):
+        """Begin a trial of the application that carries most, of those whose core is saturated. It
+        could have begun when its window did: then that was pressing, and the window is as short as
+        those of the trial will be."""
+        if self.trying(nic):
             return
-        count = self.terms.windows
-        ready = [each for each in windows if self.states[each].full(now_ns, count)]
+        ready = [each for each, window in windows.items() if self._may_try(each, window.began_ns)]
         chosen = max(ready, key=lambda each: windows[each].bytes, default=None)
         if chosen is not None:
             self.begun_ns[nic] = now_ns
             turn = trial.begin(self.states[chosen], windows[chosen], now_ns)
             self._take(chosen, turn, turned)
+
+    def _may_try(self, application: Application, now_ns: int) -> bool:
+        full = self.states[application].full(now_ns, self.terms.windows)
+        return full and self._may_begin(application.nic, now_ns)
 
     def _may_begin(self, nic: str, now_ns: int) -> bool:
         last_ns = self.begun_ns.get(nic)
