@@ -31,6 +31,7 @@ _PERSON = r"(?<!\buser )(?<!\busers )(?<!\beveryone )(?<!\beverybody )(?<!\badmi
 # Each with what to say instead. A name in quotes or backquotes is not meant.
 WORDS = {
     _TOLD: "reported, asked, or what is heard",
+    r"\bwhoever\b": "name the program or the person",
     r"\btold of\b": "reported",
     r"\b_?told(?:_\w+)?\b(?= [=:])|\bdef \w*told\b": "reported",
     r"\blet(?:s|ting)? go\b|\blet_go\b": "release, or leave alone",
@@ -170,6 +171,7 @@ def test_other_names_are_not(line: str, suffix: str) -> None:
     [
         '"""The daemon is told of each socket."""',
         "# nobody was told yet",
+        "It ends when whoever asked goes away.",
         "told = nic.filters()",
         "def is_told(self) -> bool:",
         "hold.let_go()",

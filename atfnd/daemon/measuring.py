@@ -4,7 +4,7 @@ turns, reads what its traffic costs, and leaves it as it was.
 
 One measurement at a time, because most costs are of the whole machine. It gives no orders: neither
 the operator's journal nor the policy knows of it, so that a daemon that is killed meanwhile begins
-again as before. It ends early when whoever asked goes away, when the operator gives an order for
+again as before. It ends early when its client goes away, when the operator gives an order for
 the NIC, when another policy comes into force, or when the NIC goes or is renamed.
 """
 
@@ -115,7 +115,7 @@ class Measuring:
             raise OperatorError(what, exit_code=1) from None
         finally:
             if self._session is session:
-                self._end("whoever asked for it has gone")
+                self._end("the client that asked for it has gone")
                 self._leave()
             if costs is not None:
                 costs.close()

@@ -159,8 +159,8 @@ class OperatorCommands:
         return [*done, *self._release_cgroups()]
 
     def bring_back(self, session: NicSession, *, manual: bool = False) -> None:
-        """End a pause, whoever began it, if it has not ended; `manual`: also take over again what
-        another program moved."""
+        """End a pause, an operator's or ours, if it has not ended; `manual`: also take over again
+        what another program moved."""
         self._switch(session, Resumed)
         armed, name = session.view.armed, session.name
         with self._nics.while_there(session):

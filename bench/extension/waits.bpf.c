@@ -107,7 +107,7 @@ static bool known(struct sock *sk, struct waits_totals *count)
 	return true;
 }
 
-/* In tcp_rcv_established(), after the socket was locked by whoever processes the segment. The
+/* In tcp_rcv_established(), after the socket was locked to process the segment. The
  * softirq does so only while no thread owns the socket (tcp_v4_rcv()). */
 SEC("tp_btf/tcp_probe")
 int BPF_PROG(on_segment, struct sock *sk)

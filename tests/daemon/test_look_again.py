@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""A NIC whose queues are new ones is seen as such, whoever of the daemon reads that first."""
+"""A NIC whose queues are new ones is seen as such, whatever part of the daemon reads it first."""
 
 from __future__ import annotations
 

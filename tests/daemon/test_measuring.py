@@ -166,7 +166,7 @@ def test_its_client_ends(measured: Measured, number: signal.Signals) -> None:
         client.send_signal(number)
         assert client.wait(STOP_S) != 0
         measured.as_before()
-        assert measured.ended() == "whoever asked for it has gone"
+        assert measured.ended() == "the client that asked for it has gone"
 
 
 def test_ctrl_c_shows_what_is_known(measured: Measured) -> None:

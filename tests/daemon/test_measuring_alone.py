@@ -179,7 +179,7 @@ def test_it_is_armed_again_even_if_not_all_can_be_set_again(measured: Measured) 
 
 
 def test_the_next_one_can_begin_after_each_end(measured: Measured) -> None:
-    """Also when whoever asked has gone at once."""
+    """Also when its client has gone at once."""
 
     async def begin_and_go() -> None:
         steps = measured.measuring.measure("eth0", 8 * SLOT_S, SLOT_S, 0.0)
@@ -189,7 +189,7 @@ def test_the_next_one_can_begin_after_each_end(measured: Measured) -> None:
         await steps.aclose()
 
     asyncio.run(begin_and_go())
-    assert measured.says()[-1] == "whoever asked for it has gone"
+    assert measured.says()[-1] == "the client that asked for it has gone"
     assert measured.bed.view() == (True, False)
     assert measured.run().pairs == 4
 

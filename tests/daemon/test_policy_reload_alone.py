@@ -91,7 +91,7 @@ def test_a_wrong_policy_changes_nothing_and_the_status_says_so() -> None:
 def test_where_the_kernel_has_no_room_a_policy_is_taken_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """It did not end the daemon with half of a policy in force, and whoever asked hears of it."""
+    """It did not end the daemon with half of a policy in force, and the client gets an answer."""
     monkeypatch.setattr(reload_module, "_AGAIN_S", 0.01)
     parts = Parts(AFTER)
     parts.refusals = [no_memory(), no_memory()]
