@@ -414,7 +414,7 @@ MUTATIONS = [
         ("known.armed_after_pause = known.armed_again", "known.armed_after_pause = known.view.armed"),
         ("known.stand(armed=False, paused=True)", "known.stand(armed=known.view.armed, paused=True)"),
         ("known.stand(armed=known.armed_again)", "known.stand(armed=known.view.armed)"),
-        ("            self._know_budget(nic, event.policy.interfaces)\n", "            pass\n"),
+        ("            self._know_rule(nic, event.policy.interfaces)\n", "            pass\n"),
         ("if known.view.caps.filter_slots != before.caps.filter_slots:", "if False:"),
         ("if (method, why) != (known.view.method, known.view.method_why):", "if True:"),
         ("known.view = replace(known.view, manual=event.settings)", "pass"),

@@ -218,16 +218,16 @@ class Engine:
         name, view = event.facts.name, NicView.of(event.facts)
         known = self.memory.nics.setdefault(name, NicMemory(view))
         known.view = replace(view, armed=event.armed)
-        self._know_budget(name, self.memory.in_force.interfaces)
+        self._know_rule(name, self.memory.in_force.interfaces)
 
     def _nic_read(self, event: NicRead, now_ns: int) -> None:
         """A NIC may say only when it is armed how many filters it has room for."""
         if (known := self.memory.nics.get(event.facts.name)) is not None:
             before, known.view = known.view, known.view.read(event.facts)
             if known.view.caps.filter_slots != before.caps.filter_slots:
-                self._know_budget(known.view.name, self.memory.in_force.interfaces)
+                self._know_rule(known.view.name, self.memory.in_force.interfaces)
 
-    def _know_budget(self, nic: str, rules: Sequence[InterfaceRule]) -> None:
+    def _know_rule(self, nic: str, rules: Sequence[InterfaceRule]) -> None:
         """How many filters of ours the policy lets it hold, whether its queues may borrow NAPI
         threads, and whether those that nobody owns are to have RFS."""
         known = self.memory.nics[nic]
@@ -826,7 +826,7 @@ class Engine:
             return event.rules[flow.cookie, flow.key]
 
         for nic in self.memory.nics:
-            self._know_budget(nic, event.policy.interfaces)
+            self._know_rule(nic, event.policy.interfaces)
         self.memory.cpu.share = event.policy.cpu_share
         for flow in self.memory.table.every_port():
             self._unjudged(flow.key, True)
