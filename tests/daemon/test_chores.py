@@ -8,6 +8,7 @@ import errno
 import os
 import socket
 import time
+from collections.abc import Callable
 
 import pytest
 
@@ -70,9 +71,13 @@ def test_while_it_is_pressing_a_chore_that_costs_much_runs_often(
     assert slept == [2, pytest.approx(8), pytest.approx(8), 2, pytest.approx(8)]
 
 
+@pytest.mark.parametrize(
+    ("pressing", "waits_s"), [(None, [2, 2, 20, 2]), (lambda: False, [2, 2, 2, 2])]
+)
 def test_a_daemon_short_of_cpu_time_looks_as_seldom_as_it_may(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, pressing: Callable[[], bool] | None, waits_s: list[float]
 ) -> None:
+    """What may be pressing keeps its pace: a trial with windows of unequal length is void."""
     slept: list[float] = []
 
     async def sleep(seconds: float) -> None:
@@ -84,27 +89,8 @@ def test_a_daemon_short_of_cpu_time_looks_as_seldom_as_it_may(
     monkeypatch.setattr("time.thread_time", lambda: 0.0)
     rounds = Rounds(lambda: None, None, Shortage(print), short=lambda: len(slept) == 2)
     with pytest.raises(ZeroDivisionError):
-        asyncio.run(rounds.regularly(lambda: None))
-    assert slept == [2, 2, 20, 2]
-
-
-def test_what_may_be_pressing_looks_at_its_own_pace_all_the_same(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """A trial of `auto` is void if its windows are of unequal length."""
-    slept: list[float] = []
-
-    async def sleep(seconds: float) -> None:
-        if len(slept) == 4:
-            raise ZeroDivisionError("enough")
-        slept.append(seconds)
-
-    monkeypatch.setattr("asyncio.sleep", sleep)
-    monkeypatch.setattr("time.thread_time", lambda: 0.0)
-    rounds = Rounds(lambda: None, None, Shortage(print), short=lambda: len(slept) == 2)
-    with pytest.raises(ZeroDivisionError):
-        asyncio.run(rounds.regularly(lambda: None, lambda: False))
-    assert slept == [2, 2, 2, 2]
+        asyncio.run(rounds.regularly(lambda: None, pressing))
+    assert slept == waits_s
 
 
 def none_left() -> None:
