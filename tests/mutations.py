@@ -222,9 +222,20 @@ MUTATIONS = [
         ("    return sum(rates) * distance * stay_ns", "    return distance * stay_ns"),
         ("return sum(rates) * distance * stay_ns\n", "return sum(rates) * distance\n"),
         ("        memory.cpu.wait(flow.key)\n", ""),
+        ("    table.close(event.key, False)\n", ""),
+        ("    if table.is_closed(flow.key):\n", "    if False:\n"),
+    ),
+    *_of(
+        "engine/table/retire.py", "cpu_budget",
+        ("            memory.table.close(flow.key, True)\n", "            pass\n"),
+    ),
+    *_of(
+        "engine/table/flow_table.py", "cpu_budget",
+        ("            self.close(flow.key, False)\n", ""),
     ),
     *_of(
         "engine/ownership/follow.py", "cpu_budget",
+        (" or table.is_closed(flow.key):", ":"),
         ("    if not memory.cpu.pays():\n", "    if False:\n"),
     ),
     *_of(
@@ -1294,6 +1305,7 @@ MUTATIONS = [
         ("if flow.key in was_left and flow.location is not None and moving(flow.key):", "if False:"),
         ("memory.in_force = replace(memory.in_force, leaving=leaving)", "pass"),
         ("if each.owner in owners[name]}", "}"),
+        (" and not table.is_closed(each.key)]", "]"),
     ),
     *_of(
         "engine/placement/steering_method.py", "steer filter_checks buckets prepare steer_guards two_nics",

@@ -11,7 +11,9 @@ from hypothesis import strategies as st
 
 from atfnd.engine import audit
 from atfnd.engine.cpu_budget import LOOKED_AT, WINDOW_NS, CpuBudget
+from atfnd.engine.ownership.follow import owner_of
 from atfnd.engine.placement import steer
+from atfnd.engine.table import retire
 from atfnd.engine.table.flow_table import FlowTable
 from atfnd.model import ActionKind, Cpu, FlowKey, Migrant, Mode, Node, Outcome, Plan
 from tests.values import NIC, RULE, THREAD, key, memory_of, one_rule, seen
@@ -197,3 +199,55 @@ def test_a_queue_that_would_follow_waits_too() -> None:
     machine.memory.cpu.read(2 * S, machine.now_ns)
     plan = steer.paid({"nic": NIC}, machine.memory, machine.now_ns)
     assert [action.kind for action in plan] == [ActionKind.QUEUE_CPU]
+
+
+def test_of_a_closed_socket_nothing_but_its_delete_is_left() -> None:
+    """Its move waited for CPU time, and came after the delete, which is only due a second later: so
+    the delete was replaced, and the filter stayed until an audit."""
+    machine = Machine()
+    machine.memory.cpu = CpuBudget(1.0)
+    for action in machine.uses(1):
+        audit.record(Outcome(action, machine.now_ns, 0, 5, ""), machine.memory)
+    machine.memory.cpu = CpuBudget(0.01)
+    machine.memory.cpu.read(0, 0)
+    machine.memory.cpu.read(S, S)
+    machine.now_ns += 10 * S
+    assert machine.uses(1, app_cpu=2, rx_cpu=1) == ()
+    (delete,) = retire.gone(1001, machine.memory)
+    assert delete.kind is ActionKind.DELETE
+    assert machine.a_second_later() == []
+    assert steer.take_up(NIC, machine.memory, machine.now_ns) == ()
+    audit.record(Outcome(delete, machine.now_ns, 0, None, ""), machine.memory)
+    assert len(machine.memory.table) == 0
+
+
+def test_a_closed_socket_entitles_its_thread_to_no_queue() -> None:
+    machine = Machine()
+    machine.memory.in_force = one_rule(0, S, Mode.STRICT, Migrant.THREAD)
+    machine.memory.cpu = CpuBudget(1.0)
+    for action in machine.uses(1):
+        audit.record(Outcome(action, machine.now_ns, 0, 5, ""), machine.memory)
+    (flow,) = machine.memory.table
+    assert owner_of(flow, machine.memory) == ("thread", 1)
+    retire.gone(1001, machine.memory)
+    assert owner_of(flow, machine.memory) is None
+
+
+def test_a_socket_that_connects_again_is_moved_again() -> None:
+    machine = Machine()
+    machine.memory.cpu = CpuBudget(1.0)
+    for action in machine.uses(1):
+        audit.record(Outcome(action, machine.now_ns, 0, 5, ""), machine.memory)
+    machine.now_ns += 10 * S
+    retire.gone(1001, machine.memory)
+    machine.now_ns += 10 * S
+    (again,) = machine.uses(1, app_cpu=2, rx_cpu=1)
+    assert (again.kind, again.new) == (ActionKind.REWRITE, 2)
+    audit.record(Outcome(again, machine.now_ns, 0, 5, ""), machine.memory)
+    retire.gone(1001, machine.memory)
+    entry = machine.memory.table.get(key(1))
+    assert entry is not None
+    machine.memory.table.put(entry._replace(cookie=9, app_cpu=1))  # another has its addresses
+    machine.now_ns += 10 * S
+    (other,) = steer.take_up(NIC, machine.memory, machine.now_ns)
+    assert (other.kind, other.new) == (ActionKind.REWRITE, 1)

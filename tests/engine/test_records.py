@@ -95,6 +95,8 @@ CALLS: st.SearchStrategy[Callable[[FlowTable, FlowKey], None]] = st.sampled_from
         lambda table, of: table.writes(of, Writing.CONNECT),
         lambda table, of: table.writes(of, None),
         lambda table, of: table.leave(of),
+        lambda table, of: table.close(of, True),
+        lambda table, of: table.close(of, False),
         lambda table, of: table.hash(of, Hashed(1)),
         lambda table, of: table.hash(of, Hashed(None)),
         lambda table, of: table.hash(of, None),

@@ -15,6 +15,7 @@ from atfnd.engine.ownership.owner import Lent
 from atfnd.engine.placement import steer
 from atfnd.engine.placement.renew import leave, renew
 from atfnd.engine.prepare import homes
+from atfnd.engine.table import retire
 from atfnd.engine.table.flow_table import FlowTable
 from atfnd.engine.table.memory import Memory, RulesInForce
 from atfnd.model import (
@@ -298,3 +299,12 @@ def test_a_rewrite_whose_rule_was_lost_before_its_turn_is_not_written() -> None:
     assert (late.errno, late.location) == (errno.ENOENT, None)
     audit.record(late, memory)
     assert memory.table.take_due(10**12) == [key]  # it gets a rule of its own
+
+
+def test_the_delete_of_a_closed_sockets_filter_is_not_revoked() -> None:
+    memory = remembering(steered(1))
+    renew(ALL, lambda flow: None, memory, resting)
+    (delete,) = retire.gone(steered(1).cookie, memory)
+    assert renew(ALL, lambda flow: "bulk", memory, under_way) == ()
+    settle((delete,), memory)
+    assert len(memory.table) == 0

@@ -57,7 +57,8 @@ _AGAIN_NS = 1_000_000_000  # a look reads the whole table
 def owner_of(flow: Flow, memory: Memory) -> OwnerId | None:
     """The owner that takes this flow along; None: it has none, and is moved by itself."""
     thread, in_force = flow.thread, memory.in_force
-    if flow.left is not None or flow.key in memory.table.leaving():
+    table = memory.table
+    if flow.left is not None or flow.key in table.leaving() or table.is_closed(flow.key):
         return None
     if flow.home is not Distance.CPU:
         return None  # it has no CPU that a queue could follow to

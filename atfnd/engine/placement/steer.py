@@ -90,6 +90,7 @@ def seen(
         return retire(old, memory, left)
     if old is not None and _anothers(old, event, nic):
         return ()
+    table.close(event.key, False)
     if old is not None and old.left is not None and old.location is not None:
         return ()  # first its filter goes; if it is used as now, it is reported again
     if rule is None or rule.placement is Placement.LEAVE:
@@ -271,6 +272,8 @@ def _place(flow: Flow, nic: NicView, memory: Memory, now_ns: int) -> Plan:
     table = memory.table
     memory.table.defer(flow.key, None)
     if flow.state is FlowState.MANUAL or flow.key.wide or flow.key in memory.table.leaving():
+        return ()
+    if table.is_closed(flow.key):
         return ()
     if flow.left is not None and flow.location is not None:
         return retire(flow, memory, flow.left)

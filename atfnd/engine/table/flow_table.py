@@ -128,6 +128,7 @@ class FlowPending:
     writing: Writing | None = None
     unjudged: bool = False  # a new policy may not want its filter
     leaves: bool = False  # the policy leaves it alone: its filter is to go
+    closed: bool = False  # its socket was closed: only its filter's delete is still to come
     hashed: Hashed | None = None
     planned: bool = False  # its entry of the indirection table is looked at in the next plan
     weight: Weight | None = None
@@ -315,6 +316,7 @@ class FlowTable:
             self._begun += 1
             record.generation = self._begun
             self._has_left(flow.key, record, old.cookie)
+            self.close(flow.key, False)
         if old.cookie != flow.cookie or old.thread != flow.thread:
             self._not_used_by(old)
             self._used_by(flow)
@@ -523,6 +525,18 @@ class FlowTable:
             record.done()
             del self._leaving[key]
             self.left_behind.add(cookie)
+
+    def close(self, key: FlowKey, closed: bool) -> None:
+        """The socket of this flow was closed, or is used again (a TCP socket can connect again)."""
+        record = self._records.get(key)
+        if record is not None and record.pending.closed is not closed:
+            record.own().closed = closed
+            record.done()
+
+    def is_closed(self, key: FlowKey) -> bool:
+        """Its socket was closed, and its entry waits for the delete of its filter."""
+        record = self._records.get(key)
+        return record is not None and record.pending.closed
 
     def hash(self, key: FlowKey, hashed: Hashed | None) -> None:
         """A flow hashes to this entry of the indirection table. None: that is not known."""

@@ -36,9 +36,12 @@ def retire(flow: Flow, memory: Memory, why: str, *, live: bool = True) -> Plan:
 
 
 def gone(cookie: int, memory: Memory, why: str = "its socket was closed") -> Plan:
-    """A socket ended: its entries end, and their rules with them."""
+    """A socket ended: its entries end, and their rules with them. Until a rule is deleted, nothing
+    else is decided for its flow."""
     plan: list[Action] = []
     for flow in memory.table.of_cookie(cookie):
+        if not flow.key.wide:
+            memory.table.close(flow.key, True)
         plan += retire(flow, memory, why, live=False)
     return tuple(plan)
 
