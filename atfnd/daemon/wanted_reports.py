@@ -23,11 +23,12 @@ MOVE_NS = 1_500_000
 # What a packet costs more from another CPU of the LLC: a constant; a guess.
 # From another LLC and another node: assumed, no machine that has two was measured.
 PACKET_NS = 750, 1_500, 2_000
-# The first moves of a thread are made on trust: each in vain makes the next one four times as dear.
+# A thread begins in doubt: its stay must bring all that a move costs. Stays that were long enough
+# halve the price, this often at most; each move in vain makes the next one four times as dear.
 TRUST = 9
 # One move in each such time costs this share of a core, for all threads together.
 SHARE_PERCENT = 1
-PRICE = Price(MOVE_NS, PACKET_NS, TRUST, MOVE_NS * 100 // SHARE_PERCENT)
+PRICE = Price(MOVE_NS, PACKET_NS, TRUST, MOVE_NS * 100 // SHARE_PERCENT, TRUST)
 
 
 def asked(policy: Policy, cpus: Topology) -> Qualify:

@@ -132,8 +132,8 @@ def _threads(nic: NicView) -> Iterator[Finding]:
 
 def _rfs(nic: NicView) -> Iterator[Finding]:
     if nic.unowned_rfs and (why := nic.refuses_rfs()) is not None:
-        what = f"the policy says unowned: rfs, but no queue can have RFS: {why}"
-        yield Finding(nic.name, Level.WARNING, what)
+        what = f"flows of threads that wander are left to RSS, because no queue can have RFS: {why}"
+        yield Finding(nic.name, Level.NOTE, what)
 
 
 def _names(queues: Iterable[Queue]) -> str:

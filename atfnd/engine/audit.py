@@ -298,7 +298,8 @@ def adopt(
     now_ns: int,
 ) -> tuple[list[Flow], Plan]:  # fmt: skip
     """Filters an earlier daemon left: those with a living socket become entries, the rest are
-    deleted. `sockets` is the inventory by exact match."""
+    deleted. A filter for many flows is needed as long as one of them lives: that of a port, too,
+    whose listener is gone. `sockets` is the inventory by exact match."""
     adopted: list[Flow] = []
     plan: list[Action] = []
     for left in ours:
@@ -307,7 +308,7 @@ def adopt(
         use = sockets.get(left.match)
         cpu = next((q.cpu for q in nic.queues if q.index == left.queue), None)
         key = left.match.key()
-        if use is None and key.wide and not key.listens:
+        if use is None and key.wide:
             inside = (each for each in sockets.values() if covers(key, each.key))
             use = next((each._replace(key=key, cookie=0) for each in inside), None)
         if use is None or cpu is None or memory.table.full():

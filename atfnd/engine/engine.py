@@ -233,7 +233,7 @@ class Engine:
         known = self.memory.nics[nic]
         budget = filter_budget(rules, nic, known.view.caps.filter_slots)
         rule = interface_rule(rules, nic)
-        rfs = rule is not None and rule.unowned_rfs
+        rfs = rule is None or rule.unowned_rfs
         borrows = may_borrow(rules, nic)
         known.view = replace(known.view, budget=budget, borrows=borrows, unowned_rfs=rfs)
 
@@ -326,6 +326,10 @@ class Engine:
         if not ours:
             return
         flows, plan = audit.adopt(nic, ours, sockets, memory, now_ns)
+        if (ports := memory.nics[name].listeners) is not None:
+            for flow in flows:
+                if flow.key.listens:
+                    ports.left(flow.key, now_ns)
         self._say(Adopt({flow.cookie: flow.app_cpu for flow in flows}))
         self._begin(plan)
         done = "deleted" if nic.armed else "left, for the NIC is not armed"
@@ -461,10 +465,8 @@ class Engine:
         memory.cpusets.update(event.cpusets)
         self.exclusion.seen(seen.thread, event.rule, event.nic)
         self._begin(steer.seen(seen, nic, event.rule, memory, now_ns, event.rss_cpu))
-        if seen.wanders and nic.unowned_rfs:
-            flow = memory.table.get(seen.key)
-            if flow is not None and flow.location is None:
-                unowned.heard(nic, flow.rx_queue, memory, now_ns)
+        flow = memory.table.get(seen.key) if nic.unowned_rfs and not seen.pinned else None
+        if flow is not None and unowned.heard(nic, flow, memory, now_ns):
             why, rfs = nic.refuses_rfs(), memory.nics[nic.name].rfs
             if why is not None and nic.armed and why != rfs.said:
                 rfs.said = why

@@ -31,8 +31,9 @@ class Price(NamedTuple):
     move_ns: int  # CPU of a move
     # A packet takes longer by this, from another CPU of the LLC, another LLC, another node.
     packet_ns: tuple[int, int, int]
-    trust: int  # the first price is a 2**trust-th of `move_ns`
+    trust: int  # the lowest price is a 2**trust-th of `move_ns`
     patience_ns: int  # a stay of this length pays for a move, too
+    doubt: int = 0  # doublings of the lowest price with which a thread begins on its first CPU
 
 
 class Qualify(NamedTuple):

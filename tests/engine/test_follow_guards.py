@@ -19,6 +19,7 @@ from atfnd.engine.table.memory import Memory, RulesInForce
 from atfnd.model import (
     Action,
     ActionKind,
+    Distance,
     Flow,
     FlowState,
     Migrant,
@@ -311,3 +312,46 @@ def test_who_owns_a_queue_now_and_did_not_is_placed_again_and_nobody_else() -> N
     for number in (1, 2):
         known.table.remove(key(number))
     assert follow.look(NIC, ONLINE, known, NOW_NS)[0] == {MINE, ("thread", 200)}
+
+
+def port_of(other: Thread, queue: int) -> Flow:
+    """The entry of a port whose filter leads to this queue, and whose listener is `other`."""
+    port = key(9)._replace(remote=bytes(4), remote_port=0)
+    return led(9, queue, queue)._replace(key=port, listener=other, thread=None)
+
+
+def in_use(number: int, queue: int, thread: Thread = OTHER, **changes: Any) -> Flow:
+    """It has no filter, and RSS brings it to this queue."""
+    return used(number, queue, thread=thread, rx_queue=queue, **changes)
+
+
+@pytest.mark.parametrize(
+    "others",
+    [
+        led(2, 1, thread=OTHER),
+        port_of(OTHER, 1),
+        in_use(2, 1),
+        in_use(2, 1, home=Distance.MACHINE, left="it wanders"),
+    ],
+    ids=["a filter", "a port's filter", "RSS", "a thread that wanders"],
+)
+def test_a_thread_that_is_not_pinned_owns_no_queue_that_others_use(others: Flow) -> None:
+    mine = led(1, 1)
+    assert owners(memory(mine._replace(pinned=False))) == {1: THREAD.tid}
+    assert owners(memory(mine._replace(pinned=False), others)).get(1) != THREAD.tid
+    assert owners(memory(mine._replace(pinned=True), others))[1] == THREAD.tid
+    assert owners(memory(mine, others))[1] == THREAD.tid  # it is not known whether it is pinned
+
+
+@pytest.mark.parametrize(
+    "idle",
+    [
+        in_use(2, 1, used_ns=NOW_NS - follow.TERMS.away_ns),
+        in_use(2, 1, thread=THREAD),
+        port_of(THREAD, 1),
+        in_use(2, 1, nic="other"),
+    ],
+    ids=["idle", "its own", "its own port", "another NIC"],
+)
+def test_what_is_its_own_or_idle_does_not_keep_it_from_a_queue(idle: Flow) -> None:
+    assert owners(memory(led(1, 1, pinned=False), idle))[1] == THREAD.tid

@@ -204,3 +204,21 @@ def test_no_queue_is_without_a_live_cpu_and_no_owner_has_two(
             taken, _ = assign({}, owners, queues, online, terms, step * 300, again)
             assert bool(taken) != again.crowded
         assert all(isinstance(f, Follow) and before[f.queue] != f.cpu for f in follows)
+
+
+def test_a_thread_that_wanders_owns_nothing_and_counts_among_the_many() -> None:
+    """Queues stand still where most threads wander: the one that settles first would take the
+    packets of the others along."""
+    wanderers = [owner(n, n % 2)._replace(settled=False) for n in range(2, 6)]
+    assert look(owned((0, 2)), wanderers[0]) == ({}, [])
+    lent = Lent(homes={0: 0, 1: 1})
+    assert look(owned(), owner(1, 0), lent=lent)[0] == {0: 1}
+    assert look(owned(), owner(1, 0), *wanderers, lent=lent)[0] == {}
+    assert lent.crowded
+
+
+def test_a_queue_that_others_use_is_not_owned_by_a_thread_that_may_leave() -> None:
+    avoids = owner(7, 1)._replace(avoids=frozenset({1}))
+    assert look(owned(), avoids)[0] == {0: 7}
+    assert look(owned((1, 7)), avoids)[0] == {0: 7}
+    assert look(owned(), avoids._replace(avoids=frozenset({0, 1})))[0] == {}

@@ -19,6 +19,8 @@ from atfnd.model import (
     Accepted,
     ActionKind,
     Caps,
+    Distance,
+    Filter,
     Flow,
     FlowKey,
     FlowRule,
@@ -115,6 +117,32 @@ def test_who_uses_its_connections_owns_it_and_not_who_listens() -> None:
         server.memory.table.put(flow(number, thread=OTHER, app_cpu=number))
     (birth,) = server.look()
     assert birth.action.new == 3
+
+
+def test_a_filter_does_not_follow_a_thread_that_wanders() -> None:
+    server = Server()
+    server.done(server.look())
+    used = flow(1, thread=OTHER, app_cpu=1, home=Distance.MACHINE)
+    server.memory.table.put(used)
+    assert server.look() == ()
+    server.memory.table.put(used._replace(home=Distance.CPU))
+    (moved,) = server.look()
+    assert (moved.action.kind, moved.action.new) == (ActionKind.REWRITE, 1)
+
+
+def test_a_filter_of_an_earlier_run_stays_as_long_as_a_connection_of_its_port_lives() -> None:
+    """Though nobody listens any more: its packets would go to another queue at once."""
+    held, live = Filter(3, Match.of(PORT), 2), connection(1, 2)
+    server = Server()
+    assert audit.adopt(EXACT_WINS, [held], {}, server.memory, 5)[1][0].kind is ActionKind.DELETE
+    flows, plan = audit.adopt(EXACT_WINS, [held], {Match.of(key(1)): live}, server.memory, 5)
+    assert ([each.key for each in flows], plan) == ([PORT], ())
+    server.listeners = Listeners()
+    server.listeners.left(PORT, 5)
+    assert [use.key for use in server.listeners.uses(server.memory.table, 6)] == [PORT]
+    assert server.look(live, now_ns=100 * SECOND_NS) == ()
+    [delete] = server.look(now_ns=100 * SECOND_NS)
+    assert delete.action.kind is ActionKind.DELETE
 
 
 def test_several_owners_share_no_rule() -> None:

@@ -307,7 +307,9 @@ def test_the_engine_has_written_what_is_missing_and_says_nothing_when_all_is_rig
     engine, nic = Engine(memory()), loose(4)
     for event in (NicAttached(nic, armed=True), CpusRead(topology())):
         engine.handle(event, 1)
-    assert engine.handle(SettingsDue("nic"), 1) == [WriteSettings(prepare(nic, topology()))]
+    assert engine.handle(SettingsDue("nic"), 1) == [
+        WriteSettings(prepare(replace(nic, unowned_rfs=True), topology()))
+    ]
     engine.handle(NicAttached(replace(NIC, settings={}), armed=True), 1)
     assert engine.handle(SettingsDue("nic"), 1) == []
 

@@ -46,7 +46,9 @@ def carried_out(known: Memory, now_ns: int = NOW_NS, code: int = 0) -> dict[str,
 
 
 def heard(known: Memory, queue: int = 1, now_ns: int = NOW_NS) -> None:
-    unowned.heard(known.nics["nic"].view, queue, known, now_ns)
+    """A thread that wanders uses a flow that comes through this queue."""
+    wanders = flow(queue, rx_queue=queue, home=Distance.MACHINE)
+    assert unowned.heard(known.nics["nic"].view, wanders, known, now_ns)
 
 
 def test_no_queue_has_rfs_as_long_as_no_thread_wanders() -> None:
@@ -60,6 +62,24 @@ def test_a_queue_gets_rfs_once_the_flow_of_a_thread_that_wanders_comes_through_i
     assert asked(known) == {}
     heard(known, 2)
     assert asked(known) == {"rps-flow-cnt:2": ON}  # the machine's table is there
+
+
+@pytest.mark.parametrize(
+    ("home", "app_cpu", "for_rfs"),
+    [
+        (Distance.CPU, 1, False),
+        (Distance.CPU, 2, True),  # its move waits, or its queue serves others
+        (Distance.LLC, 1, True),
+        (Distance.MACHINE, 1, True),
+    ],
+)
+def test_rfs_is_for_flows_that_their_queue_does_not_deliver_where_their_thread_stays(
+    home: Distance, app_cpu: int, for_rfs: bool
+) -> None:
+    known = memory()
+    used = flow(1, rx_queue=1, home=home, app_cpu=app_cpu)
+    assert unowned.heard(known.nics["nic"].view, used, known, NOW_NS) == for_rfs
+    assert bool(asked(known)) == for_rfs
 
 
 def test_a_table_that_is_there_keeps_its_size() -> None:

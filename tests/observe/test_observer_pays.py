@@ -200,3 +200,22 @@ def test_it_is_reported_whether_a_thread_is_pinned(
 
     until(reported, "it is reported")
     assert found[0] is pinned
+
+
+def test_a_thread_begins_in_doubt_and_has_a_home_when_its_stay_has_paid(
+    shared_lab: Lab, watch: Watch
+) -> None:
+    observer = watch(shared_lab, price=TRUSTING._replace(doubt=9))
+    pair = directed(shared_lab, shared_lab.tcp_pair)
+    wanders_to(WRONG)
+    lockstep(*pair, times=CALLS)
+    first = [each for each in observer.drain() if isinstance(each, SocketSeen)]
+    assert {each.home for each in first} <= {Distance.MACHINE}  # none, if it has left the CPU
+
+    def settled() -> bool:
+        wanders_to(WRONG)
+        lockstep(*pair, times=600)
+        homes = [each.home for each in observer.drain() if isinstance(each, SocketSeen)]
+        return Distance.CPU in homes
+
+    until(settled, "its stay has brought the price")

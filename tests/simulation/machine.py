@@ -560,7 +560,8 @@ class WorldObserver:
             return True, 0, False
         if stays.known(tid) is None:
             stays.begin(tid, cpu, now_ns)
-            return first or (socket.home == 0 and socket.reported_cpu == cpu), 0, False
+            if not first:
+                return socket.home == 0 and socket.reported_cpu == cpu, 0, False
         self._accrue(task)
         home, paid = stays.home_of(tid), stays.paid_level(tid, now_ns)
         if paid == 0 or (paid < LEVELS and not stays.together(cpu, socket.rx_cpu(), paid)):

@@ -46,6 +46,7 @@ class Stays:
     def begin(self, tid: int, cpu: int, now_ns: int) -> None:
         """The thread is not known yet."""
         self._of[tid] = [Stay(self.part_of(cpu, level), now_ns) for level in range(LEVELS)]
+        self._of[tid][0].doublings = self.price.doubt
 
     def part_of(self, cpu: int, level: int) -> int:
         if level == 0:

@@ -109,10 +109,8 @@ def test_a_thread_that_wanders_within_a_cache_has_its_packets_there_and_nothing_
     socket = bed.serves(0, CACHES[0])
     bed.wanders(socket.task, bed.by_chance(CACHES[0]))
     bed.goes_on(20)
-    known_ns = bed.world.now_ns
-    bed.goes_on(20)
-    assert bed.writes(known_ns) == {}
-    assert bed.home(socket) is Distance.LLC
+    assert bed.writes() == {}
+    assert bed.home(socket) is None  # its packets come right, so it is never reported
     assert socket.rx_cpu() in CACHES[0]
 
 

@@ -62,6 +62,7 @@ static __always_inline struct thread_state *known_thread(__u32 tid, __u32 cpu, _
 	if (thread)
 		return thread;
 	arrive_all(&fresh, cpu, since_ns);
+	fresh.at[OBSERVER_CPU].doublings = prices.doubt;
 	bpf_map_update_elem(&threads, &tid, &fresh, BPF_NOEXIST);
 	return NULL;
 }
@@ -162,6 +163,8 @@ static __always_inline enum verdict judge_stay(struct socket_state *state, __u32
 	if (!prices.move_ns || is_pinned())
 		return PLACE;
 	thread = known_thread(tid, cpu, now);
+	if (!thread && first)
+		thread = bpf_map_lookup_elem(&threads, &tid);
 	if (!thread)
 		return first || (before == OBSERVER_CPU && state->reported_cpu == cpu) ? PLACE
 										       : UNPAID;

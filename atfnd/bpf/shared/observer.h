@@ -43,13 +43,13 @@ struct cpu_parts {
 /* What a move of flows costs, and what it saves. */
 struct stay_prices {
 	__u64 move_ns;	   /* 0: every stay is reported */
-	__u64 first_ns;	   /* the price of a move of a thread that has made none in vain */
+	__u64 first_ns;	   /* the lowest price of a move, of a thread that is trusted */
 	__u64 patience_ns; /* a stay of this length pays for a move, too */
 	__u64 cpu_ns;	   /* a packet takes longer by this, from another CPU of the LLC */
 	__u64 llc_ns;	   /* from another LLC of the node */
 	__u64 node_ns;	   /* from another node */
 	__u32 levels;	   /* so many divide this machine */
-	__u32 unused;
+	__u32 doubt;	   /* doublings of the price with which a thread begins on its first CPU */
 };
 
 struct observer_record {

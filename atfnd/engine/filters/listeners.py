@@ -151,6 +151,12 @@ class Listeners:
         for key in (each for each in before if each not in self.sockets):
             self.closed_ns.setdefault(key, now_ns)
 
+    def left(self, key: FlowKey, now_ns: int) -> None:
+        """An earlier run left a filter of this port, and nobody listens any more."""
+        if key not in self.sockets:
+            self.closed_ns[key] = now_ns
+            self._at.setdefault(place_of(key), {})[key] = None
+
     def forget(self, key: FlowKey) -> None:
         """Forget of a port without a filter why the filter was to go and, if no socket listens, its
         readers."""

@@ -43,6 +43,7 @@ from atfnd.model import (
     Accepted,
     Action,
     ActionKind,
+    Distance,
     Flow,
     FlowKey,
     FlowRule,
@@ -92,7 +93,7 @@ def asks(nic: NicView, listeners: Listeners, memory: Memory) -> frozenset[Served
             continue
         users, server = _users(key, here), _server(key, listeners)
         asked |= {ServedPort(key, user.thread) for user in users}
-        if not users and not _stays(key, memory) and server is not None:
+        if not users and not _stays(key, users, memory) and server is not None:
             asked.add(ServedPort(key, server.thread))
     return frozenset(asked)
 
@@ -228,7 +229,7 @@ def _wanted(
     [listener] = listeners.rivals(key)
     entry = memory.table.get(key)
     users = _users(key, flows)
-    if not users and _stays(key, memory):
+    if _stays(key, users, memory):
         return None
     server = _server(key, listeners)
     plain = Flow(
@@ -269,11 +270,12 @@ def _users(key: FlowKey, flows: Iterable[Flow]) -> list[Flow]:
     return [flow for flow in flows if flow.thread is not None and covers(key, flow.key)]
 
 
-def _stays(key: FlowKey, memory: Memory) -> bool:
-    """Its filter stays where it is as long as no thread is known to use a connection: the place of
-    the listener when it was written is the best that is known."""
+def _stays(key: FlowKey, users: Iterable[Flow], memory: Memory) -> bool:
+    """Its filter stays where it is as long as no thread that stays on a CPU is known to use a
+    connection: the place of the listener when it was written is the best that is known."""
     entry = memory.table.get(key)
-    return entry is not None and entry.location is not None
+    placed = entry is not None and entry.location is not None
+    return placed and all(user.home is not Distance.CPU for user in users)
 
 
 def _server(key: FlowKey, listeners: Listeners) -> _Server | None:

@@ -56,12 +56,16 @@ _AGAIN_NS = 1_000_000_000  # a look reads the whole table
 
 def owner_of(flow: Flow, memory: Memory) -> OwnerId | None:
     """The owner that takes this flow along; None: it has none, and is moved by itself."""
-    thread, in_force = flow.thread, memory.in_force
-    table = memory.table
-    if flow.left is not None or flow.key in table.leaving() or table.is_closed(flow.key):
-        return None
-    if flow.home is not Distance.CPU:
+    if flow.left is not None or flow.home is not Distance.CPU:
         return None  # it has no CPU that a queue could follow to
+    return _unit(flow, memory)
+
+
+def _unit(flow: Flow, memory: Memory) -> OwnerId | None:
+    """What would own a queue for this flow if its thread stayed on a CPU."""
+    thread, in_force, table = flow.thread, memory.in_force, memory.table
+    if flow.key in table.leaving() or table.is_closed(flow.key):
+        return None
     if thread is None or in_force.order(flow.rule_name) is Mode.IMMEDIATE:
         return None
     if flow.app_cpu in in_force.dedicated:
@@ -260,13 +264,25 @@ def _queues(nic: NicView, memory: Memory) -> dict[int, int | None]:
 
 
 def _owners(nic: NicView, memory: Memory, now_ns: int) -> list[Owner]:
-    """The owners that use flows of this NIC: the CPU of their busiest flow, and how much they
-    carried lately, with the time before the last look counting half."""
+    """The owners that use flows of this NIC, and those that would be if their threads stayed on a
+    CPU: the CPU of their busiest flow, and how much they carried lately, with the time before the
+    last look counting half."""
     flows: defaultdict[OwnerId, list[Flow]] = defaultdict(list)
+    settled, users = set[OwnerId](), defaultdict[int, set[OwnerId]](set)
     for flow in memory.table:
-        owner = owner_of(flow, memory) if flow.nic == nic.name else None
-        if owner is not None and flow.state is not FlowState.MANUAL:
-            flows[owner].append(flow)
+        if flow.nic != nic.name or flow.state is FlowState.MANUAL:
+            continue
+        served = flow if flow.listener is None else flow._replace(thread=flow.listener)
+        owner, queue = _unit(served, memory), flow.target_queue
+        if flow.location is None:
+            queue = flow.rx_queue if memory.in_use(flow, TERMS.away_ns) else None
+        if owner is not None and queue is not None:
+            users[queue].add(owner)
+        if owner is None or flow.thread is None:
+            continue
+        flows[owner].append(flow)
+        if owner_of(flow, memory) is not None:
+            settled.add(owner)
     before, loads = memory.nics[nic.name].load, dict[OwnerId, tuple[int, int]]()
     for owner, used in flows.items():
         total = sum(flow.bytes for flow in used)
@@ -279,7 +295,10 @@ def _owners(nic: NicView, memory: Memory, now_ns: int) -> list[Owner]:
     for owner, used in flows.items():
         cpu, used_ns, at = _used_at(owner, used, memory.table)
         used_ns, tenants = min(used_ns + unknown_ns, now_ns), tenants_of(used[0].thread)
-        found.append(Owner(owner, cpu, loads[owner][1], used_ns, at, tenants))
+        stays, avoids = owner in settled, frozenset[int]()
+        if all(flow.pinned is False for flow in used):
+            avoids = frozenset(queue for queue, some in users.items() if some - {owner})
+        found.append(Owner(owner, cpu, loads[owner][1], used_ns, at, tenants, stays, avoids))
     return found
 
 

@@ -22,8 +22,10 @@ It owns at most one queue, and a queue has at most one owner. The rules, in this
 6. No queue changes its CPU twice within `rest_ns`, whether it is owned or not.
 7. Nobody owns a queue as long as the owners of each user that would have none carry a quarter of
    what all of this user carry, and the queues at home are delivered wherever an owner runs: a queue
-   that follows one of many takes the packets of the others along.
-8. Before all that: a queue whose CPU went offline goes to its owner's CPU, else to the CPU online
+   that follows one of many takes the packets of the others along. Threads that wander count, too.
+8. A thread that is not pinned owns no queue that others use, by filters or by RSS: it may leave as
+   soon as the queue has followed, and the others' packets would be led astray for nothing.
+9. Before all that: a queue whose CPU went offline goes to its owner's CPU, else to the CPU online
    with the fewest queues. No queue is ever left without one.
 
 Of two busy threads that use one queue, one is its owner and the other a guest; sharing a queue
@@ -55,6 +57,8 @@ class Owner(NamedTuple):
     used_ns: int  # its last socket call
     at: int | None = None  # the queue that rules lead most of its flows to
     tenants: tuple[Tenant, ...] = ()  # its tenants (`shares`)
+    settled: bool = True  # else it owns no queue: it only counts among the many
+    avoids: frozenset[int] = frozenset()  # queues that it must not own: others use them
 
 
 class Owned(NamedTuple):
@@ -166,7 +170,7 @@ class _State:
         self.owners = _in_turn(owners)
         most = len(queues) + fixed.total()
         self.shares = {kind: -(-most * share // 100) for kind, share in shares.items()}
-        self.known = {owner.id: owner for owner in owners}
+        self.known = {owner.id: owner for owner in owners if owner.settled}
         self.crowd = {owner.cpu for owner in owners}
         self.queues, self.online, self.dedicated = dict(queues), online, dedicated
         self.lent, self.terms, self.now_ns = lent, terms, now_ns
@@ -177,13 +181,13 @@ class _State:
         if lent.crowded:
             self.owners = []
         kept = {} if lent.crowded else owned
-        self.kept = {q: o for q, o in kept.items() if q in queues and self._stays(o.owner)}
+        self.kept = {q: o for q, o in kept.items() if q in queues and self._stays(o.owner, q)}
         self.follows: list[Follow] = []
 
     def assign(self) -> tuple[Ownership, tuple[Follow, ...]]:
         owning = {each.owner for each in self.kept.values()}
         for owner in self.owners:
-            if owner.id not in owning and self._stays(owner.id):
+            if owner.id not in owning and self._stays(owner.id, None):
                 free = self._free(owner) if self._within_share(owner) else None
                 found = free or self._taken(owner)
                 if found is not None:
@@ -222,10 +226,13 @@ class _State:
         held = self._held()
         return all(held[each] < self.shares.get(each[0], held[each] + 1) for each in owner.tenants)
 
-    def _stays(self, owner: OwnerId) -> bool:
-        """It is there, and has not been idle for so long that it loses its queue."""
+    def _stays(self, owner: OwnerId, queue: int | None) -> bool:
+        """It is there, and has not been idle for so long that it loses its queue, nor has that
+        queue other users now."""
         known = self.known.get(owner)
-        return known is not None and self.now_ns - known.used_ns < self.terms.away_ns
+        if known is None or queue in known.avoids:
+            return False
+        return self.now_ns - known.used_ns < self.terms.away_ns
 
     def _room(self, cpu: int) -> bool:
         """One more queue may be delivered on this CPU."""
@@ -233,6 +240,8 @@ class _State:
 
     def _may_have(self, owner: Owner, queue: int) -> bool:
         """This queue is on the owner's CPU, or may follow it there."""
+        if queue in owner.avoids:
+            return False
         return self.queues[queue] == owner.cpu or self._room(owner.cpu)
 
     def _free(self, owner: Owner) -> tuple[int] | None:

@@ -23,7 +23,7 @@ from collections.abc import Collection, Iterator
 
 from atfnd.engine.placement.steering_method import RFS_FLOWS, of_queue
 from atfnd.engine.table.memory import Memory, NicMemory
-from atfnd.model import Action, Distance, NicView, Outcome, Plan
+from atfnd.model import Action, Distance, Flow, NicView, Outcome, Plan
 from atfnd.model.nic import RFS_TABLE
 
 __all__ = [
@@ -41,10 +41,14 @@ _USED_NS = 2_000_000_000
 _ENTRIES = 32768  # Documentation/networking/scaling.rst: "works fairly well"
 
 
-def heard(nic: NicView, queue: int | None, memory: Memory, now_ns: int) -> None:
-    """A flow of a thread that wanders was used; it comes through this queue."""
-    if queue is not None:
-        memory.nics[nic.name].rfs.used_ns[queue] = now_ns
+def heard(nic: NicView, flow: Flow, memory: Memory, now_ns: int) -> bool:
+    """This flow was used. True: RFS is for it, because its queue is not delivered where its thread
+    stays, or its thread does not stay."""
+    cpu = next((queue.cpu for queue in nic.queues if queue.index == flow.rx_queue), None)
+    if flow.rx_queue is None or (flow.home is Distance.CPU and flow.app_cpu == cpu):
+        return False
+    memory.nics[nic.name].rfs.used_ns[flow.rx_queue] = now_ns
+    return True
 
 
 def taken_over(nic: NicView, settings: Collection[str], memory: Memory, now_ns: int) -> None:
@@ -64,9 +68,8 @@ def looked(nic: NicView, memory: Memory, now_ns: int) -> None:
     if not known.rfs.used_ns:
         return
     for flow in memory.table:
-        left = flow.nic == nic.name and flow.home is Distance.MACHINE and flow.location is None
-        if left and flow.rx_queue is not None and memory.in_use(flow, _USED_NS):
-            known.rfs.used_ns[flow.rx_queue] = now_ns
+        if flow.nic == nic.name and memory.in_use(flow, _USED_NS):
+            heard(nic, flow, memory, now_ns)
 
 
 def partner(nic: NicView, memory: Memory, now_ns: int) -> Plan:

@@ -111,9 +111,9 @@ def _surveyed(nics: Mapping[int, str], keys: bytes, counts: bytes, missed: int) 
 def _prices(qualify: Qualify) -> bytes:
     if qualify.price is None:
         return bytes(_PRICES.size)
-    move_ns, packet_ns, trust, patience_ns = qualify.price
+    move_ns, packet_ns, trust, patience_ns, doubt = qualify.price
     levels = 1 + len(qualify.parts)
-    return _PRICES.pack(move_ns, move_ns >> trust, patience_ns, *packet_ns, levels, 0)
+    return _PRICES.pack(move_ns, move_ns >> trust, patience_ns, *packet_ns, levels, doubt)
 
 
 class BpfObserver:

@@ -435,7 +435,7 @@ class InterfaceEntry(Entry):
     ] = True
     """`on`: where steering costs more CPU time per byte than it saves, atfnd stops steering this
     interface and says so (docs/measure.md). `off`: it never compares."""
-    unowned: Literal["rss", "rfs"] = "rss"
+    unowned: Literal["rss", "rfs"] = "rfs"
     """What delivers the flows of threads that wander, on queues that no thread owns: `rss`, on the
     queue's CPU; or `rfs`, the kernel hands them to the CPU where they were last used, by an
     interrupt. While they are handed on, it is the kernel that keeps their order, as
