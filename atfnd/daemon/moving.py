@@ -21,12 +21,12 @@ from atfnd.move.command import Ended
 from atfnd.move.device import NicMoves, only_known
 from atfnd.move.event import Event, FlowClosed, PortChanged, Reset, TimerDue, Wanted
 from atfnd.move.mover import Mover
-from atfnd.move.port import Port
+from atfnd.move.port import Port, rfs_queue
 from atfnd.move.timer import Times
 from atfnd.observe.nics.move_port import read_port
 from atfnd.observe.nics.watch import NicWatch
 from atfnd.policy.match.match import may_borrow
-from atfnd.program import rfs, thread_loan
+from atfnd.program import thread_loan
 from atfnd.program.actuator import NicActuator
 from atfnd.program.blind_actuator import BlindActuator
 from atfnd.program.journals.filter_journal import FilterJournal
@@ -245,7 +245,7 @@ class Moving:
 
 def _observed(action: Action) -> bool:
     """Polls have to be seen for it."""
-    return action.kind is not ActionKind.SETTING or rfs.queue_of(action) is not None
+    return action.kind is not ActionKind.SETTING or rfs_queue(action) is not None
 
 
 def _paced(times: Times, policy: Policy) -> Times:

@@ -10,13 +10,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from atfnd.model import ActionKind, Actuator
+from atfnd.model import Action, ActionKind, Actuator
 from atfnd.move.event import Wanted
-from atfnd.move.port import Port, lent
+from atfnd.move.port import Port, lent, rfs_queue
 from atfnd.move.timer import Times, pipe_ns
 from atfnd.move.verdict import Mechanism, Mode
 
-__all__ = ["Choice", "choose", "handing_on", "passing", "still_there", "why_no_hold"]
+__all__ = ["Choice", "choose", "handing_on", "passing", "still_there", "switch_loan"]
+__all__ += ["why_no_hold"]
 
 NONE: frozenset[Mechanism] = frozenset()
 
@@ -90,6 +91,15 @@ def handing_on(queues: frozenset[int], port: Port) -> frozenset[int]:
     """Those of these queues whose packets RFS hands on to the backlogs of CPUs."""
     there = (queue for queue in queues if queue < len(port.rings))
     return frozenset(queue for queue in there if port.rings[queue].hands_on)
+
+
+def switch_loan(action: Action, port: Port) -> str | None:
+    """The setting that lends a thread to the queue whose RFS this switches, so that it can be
+    quiesced for the write. None: it needs none, or there is none to borrow."""
+    queue = rfs_queue(action)
+    if queue is None or queue >= len(port.rings) or port.rings[queue].thread:
+        return None
+    return port.rings[queue].loan
 
 
 def _why_handed_on(wanted: Wanted, port: Port) -> str | None:

@@ -12,7 +12,8 @@ wait:
 - a flow rests for its hold-down between two moves, doubled by each strike; a mechanism that failed
   it twice is not tried on it again
 - a token bucket bounds moves a second; a dead flow's delete costs nothing
-- a move that could be held if its queues had NAPI threads waits until these are borrowed (loan.py)
+- a move that could be held if its queues had NAPI threads waits until these are borrowed (loan.py);
+  so does a switch of RFS, which quiesces its queue, and no move waits for it while none may be
 """
 
 from __future__ import annotations
@@ -23,7 +24,14 @@ from typing import NamedTuple
 
 from atfnd.model import Action, ActionKind, FlowKey
 from atfnd.move import bucket
-from atfnd.move.choose import Choice, choose, handing_on, still_there, why_no_hold
+from atfnd.move.choose import (
+    Choice,
+    choose,
+    handing_on,
+    still_there,
+    switch_loan,
+    why_no_hold,
+)
 from atfnd.move.command import Command, Ended, Write
 from atfnd.move.event import (
     Asleep,
@@ -50,7 +58,7 @@ from atfnd.move.event import (
 from atfnd.move.frozenmap import FrozenMap
 from atfnd.move.learn import Lesson, Record, adapted_ns, demoted, recorded, teaches
 from atfnd.move.loan import Loan
-from atfnd.move.port import Port, lent
+from atfnd.move.port import Port, lent, rfs_queue
 from atfnd.move.step import start
 from atfnd.move.step import step as step_one
 from atfnd.move.timer import Times, pipe_ns, t_timer_ns
@@ -154,8 +162,8 @@ def due_ns(device: NicMoves) -> int | None:
 
 
 def _loan_due_ns(device: NicMoves) -> int | None:
-    """When threads are given back: not while a queue is quiesced."""
-    held = any(move.asked for move in device.live.values())
+    """When threads are given back: not while a queue is quiesced, for a move or for a setting."""
+    held = any(move.asked for move in device.live.values()) or bool(device.turning)
     return None if held else device.loan.due_ns(device.times)
 
 
@@ -246,14 +254,16 @@ def _admit(
 ) -> Stepped:
     """Begin what waits and may begin, in the order it came; settings go first. `lone`: nothing has
     changed except for this one."""
-    if device.settings and not device.live:
-        device = device._replace(settings=(), turning=(*device.turning, *device.settings))
-        return device, (*commands, *(Write(action) for action in device.turning))
-    if device.settings or device.turning:
+    due, later = _due(device, now_ns)
+    if due and not device.live:
+        device, more = _turn(device._replace(admit_ns=None), due, later, now_ns)
+        return device, (*commands, *more)
+    if due or device.turning:
         return device._replace(admit_ns=None), commands
     if device.loan.over(device.times, now_ns) and _loan_due_ns(device) is not None:
         device, commands = _give_back(device, commands)
     early = [] if lone is None or device.admit_ns is None else [device.admit_ns]
+    early += [device.loan.rests_until_ns] if later else []
     nic, loan = "", frozenset[str]()
     for subject in device.waiting if lone is None else (lone,):
         wanted = device.waiting.get(subject)
@@ -285,6 +295,34 @@ def _admit(
         device = device._replace(loan=device.loan.borrow(nic, loan))
         commands += tuple(Write(action) for action in device.loan.asked)
     return device, commands
+
+
+Settings = tuple[Action, ...]
+
+
+def _due(device: NicMoves, now_ns: int) -> tuple[Settings, Settings]:
+    """The settings to be written now, and those that wait until threads can be borrowed again."""
+    if now_ns >= device.loan.rests_until_ns or device.loan.refused(now_ns) is not None:
+        return device.settings, ()
+    lacks = {each: switch_loan(each, device.port) is not None for each in device.settings}
+    due = tuple(each for each in device.settings if not lacks[each])
+    return due, tuple(each for each in device.settings if lacks[each])
+
+
+def _turn(device: NicMoves, due: Settings, later: Settings, now_ns: int) -> Stepped:
+    """Write these settings, no move is live; first borrow the threads of queues that are quiesced
+    for it. What cannot borrow one is refused when it is written."""
+    if device.loan.asked:
+        return device, ()
+    lacking = {switch_loan(each, device.port) for each in due}
+    loan = frozenset(each for each in lacking if each is not None)
+    if loan and device.loan.refused(now_ns) is None:
+        device = device._replace(loan=device.loan.borrow(due[0].nic, loan))
+        return device, tuple(Write(action) for action in device.loan.asked)
+    switches = any(rfs_queue(each) is not None for each in due)
+    used = device.loan.used(now_ns) if switches else device.loan
+    device = device._replace(settings=later, turning=(*device.turning, *due), loan=used)
+    return device, tuple(Write(action) for action in due)
 
 
 def _begin(device: NicMoves, wanted: Wanted, choice: Choice, now_ns: int) -> Stepped:

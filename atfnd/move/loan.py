@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """NAPI threads that are borrowed: a queue that is polled from its interrupt gets a thread for as
-long as moves have to hold it. Pure.
+long as moves, or switches of its RFS, have to hold it. Pure.
 
 Only a queue with a thread can be quiesced (choose.py). A thread for good makes the scheduler wake
 applications on other CPUs (select_idle_sibling(), kernel/sched/fair.c). So it is given back when no
@@ -30,7 +30,7 @@ class Loan(NamedTuple):
     nic: str = ""
     settings: frozenset[str] = frozenset()
     since_ns: int = 0
-    used_ns: int = 0  # last by a move that was held
+    used_ns: int = 0  # last by a move that was held, or a switch of RFS
     asked: tuple[Action, ...] = ()  # written, and not answered yet
     rests_until_ns: int = 0  # nothing is borrowed before
     refusal: str | None = None  # why nothing can be borrowed until then
@@ -50,17 +50,17 @@ class Loan(NamedTuple):
         return self.refusal if now_ns < self.rests_until_ns else None
 
     def used(self, now_ns: int) -> Loan:
-        """A move is held by it."""
+        """A move, or a switch of RFS, is held by it."""
         return self._replace(used_ns=now_ns) if self.settings else self
 
     def borrow(self, nic: str, settings: Set[str]) -> Loan:
         """Ask for these, too."""
-        why = "flows that keep their order wait for a queue that can be quiesced"
+        why = "what keeps the order of flows waits for a queue that can be quiesced"
         return self._ask(nic, settings, BORROWED, why)
 
     def give_back(self) -> Loan:
         """Ask for the end of it."""
-        return self._ask(self.nic, self.settings, GIVEN_BACK, "its threads were borrowed for moves")
+        return self._ask(self.nic, self.settings, GIVEN_BACK, "its threads were borrowed")
 
     def _ask(self, nic: str, settings: Set[str], value: str, why: str) -> Loan:
         asked = tuple(Action.of_setting(nic, each, value, why) for each in sorted(settings))

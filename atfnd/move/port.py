@@ -10,9 +10,9 @@ from collections.abc import Set
 from enum import Enum
 from typing import NamedTuple
 
-from atfnd.model import Action, Actuator
+from atfnd.model import Action, ActionKind, Actuator
 
-__all__ = ["NO_THREAD", "Port", "Ring", "Stage", "lent"]
+__all__ = ["NO_THREAD", "Port", "Ring", "Stage", "lent", "rfs_queue"]
 
 NO_THREAD = "it has no NAPI thread"
 
@@ -57,12 +57,19 @@ class Port(NamedTuple):
 
     def after(self, action: Action) -> Port:
         """With a setting that was written: RFS of a queue."""
-        name, _, number = (action.setting or "").partition(":")
-        if name != "rps-flow-cnt" or not number.isdecimal() or int(number) >= len(self.rings):
+        queue = rfs_queue(action)
+        if queue is None or queue >= len(self.rings):
             return self
         rings = list(self.rings)
-        rings[int(number)] = rings[int(number)]._replace(hands_on=action.value != "0")
+        rings[queue] = rings[queue]._replace(hands_on=action.value != "0")
         return self._replace(rings=tuple(rings))
+
+
+def rfs_queue(action: Action) -> int | None:
+    """The queue whose RFS this action switches. None: it switches none."""
+    name, _, number = (action.setting or "").partition(":")
+    switches = action.kind is ActionKind.SETTING and name == "rps-flow-cnt"
+    return int(number) if switches and number.isdecimal() else None
 
 
 def lent(port: Port, loan: Set[str | None], *, threads: bool = True) -> Port:

@@ -21,6 +21,7 @@ from functools import partial
 
 from atfnd.model import Action, ActionKind, FlowKey, Match, Outcome, Protocol, Queue
 from atfnd.move.event import Asleep, Event, HandedOn, HoldLost, Polled, Seen
+from atfnd.move.port import rfs_queue
 from atfnd.nic import Nic
 from atfnd.observe.sockets.passages import Passages
 from atfnd.observe.sockets.transit import HoldEnd, HoldResult, Proof, Transit
@@ -137,7 +138,7 @@ class NicActuator:
         """As `apply`; what the moves have to know of it is noted."""
         began_ns = self.now_ns()
         write = partial(apply, self._nic, self._journal, self._undo_journal, action)
-        if (index := rfs.queue_of(action)) is not None and not self._holds:
+        if (index := rfs_queue(action)) is not None and not self._holds:
             return self._switch(index, action, write)
         outcome = write()
         if action.kind in FILTERS and not outcome.errno:

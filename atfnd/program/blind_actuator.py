@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """`move.mover.MoveActuator` where the kernel refuses the programs that see packets and polls: rules
-are written, nothing is proven, so strict moves nothing.
+are written, nothing is proven, so strict moves nothing, and RFS of no queue is switched.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 from atfnd.model import Action, FlowKey, Outcome
 from atfnd.move.event import Event, EvidenceLost
+from atfnd.move.port import rfs_queue
 from atfnd.nic import Nic
 from atfnd.program.actuator import Trial, apply
 from atfnd.program.journals.filter_journal import FilterJournal
@@ -30,6 +31,9 @@ class BlindActuator:
         self._missed = False
 
     def write(self, action: Action) -> Outcome:
+        if rfs_queue(action) is not None:  # its queue could not be quiesced
+            left = f"{action.setting} stays as it is: {self._why}"
+            return Outcome(action, self.now_ns(), errno.EOPNOTSUPP, None, left)
         return apply(self._nic, self._journal, self._undo_journal, action)
 
     def start(self) -> None: ...

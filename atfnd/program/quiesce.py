@@ -46,6 +46,8 @@ __all__ = ["QueueHold"]
 
 HIGHEST = 99
 READY_NS = 500_000
+HOME_NS = 2_000_000
+LOOK_S = 20e-6
 
 
 class QueueHold:
@@ -67,7 +69,8 @@ class QueueHold:
         OSError, and nothing is quiesced: EOPNOTSUPP (a queue without a NAPI thread), EINVAL (B's
         thread is not confined to one CPU, or its priority leaves no room above, or no CPU is left
         to write from), EDEADLK (an A is polled on a CPU that is held), ESRCH (the thread is gone),
-        and those of `Transit.quiesce`.
+        EAGAIN (B borrowed its thread, and another CPU may still poll it), and those of
+        `Transit.quiesce`.
         """
         cpu, priority = _seat(b)
         for a in olds:
@@ -82,6 +85,8 @@ class QueueHold:
                 what = f"queue {a.index} is polled on CPU {a.cpu}, which is held"
                 raise OSError(errno.EDEADLK, what)
         busy = {a.cpu for a in olds}
+        if b.borrowed:
+            _comes_home(transit, b, cpu, until_ns)
         with ExitStack() as undo:
             if beside is None:
                 undo.enter_context(_prompt(priority, cpu, busy))
@@ -107,6 +112,20 @@ class QueueHold:
         """Let `b` be polled, if it is not already, and return how it was held."""
         with self._undo:
             return self._transit.resume(self._napi_id)
+
+
+def _comes_home(transit: Transit, b: Queue, cpu: int, until_ns: int) -> None:
+    """Wait until no softirq of another CPU polls a queue that has borrowed a thread. Polls that
+    began there go on there as long as there are packets, and one could outlast the hold, unseen.
+    Once the NAPI was idle, or a poll of it ended on `cpu`, every later one is on that CPU."""
+    napi_id, began_ns = b.napi_id or 0, time.monotonic_ns()
+    while not transit.idle(napi_id):
+        ended_ns, on_cpu = transit.polled(napi_id) or (0, None)
+        if ended_ns >= began_ns and on_cpu == cpu:
+            return
+        if time.monotonic_ns() >= min(began_ns + HOME_NS, until_ns):
+            raise OSError(errno.EAGAIN, f"queue {b.index} is not seen to be polled on CPU {cpu}")
+        time.sleep(LOOK_S)
 
 
 def _quiesce(

@@ -17,21 +17,14 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 
-from atfnd.model import Action, ActionKind, Outcome, Queue
+from atfnd.model import Action, Outcome, Queue
 from atfnd.observe.sockets.transit import Transit
 from atfnd.program.quiesce import QueueHold
 
-__all__ = ["queue_of", "switch"]
+__all__ = ["switch"]
 
 LIMIT_NS = 50_000_000
 LOOK_S = 20e-6
-
-
-def queue_of(action: Action) -> int | None:
-    """The queue whose RFS this action switches. None: it switches none."""
-    name, _, number = (action.setting or "").partition(":")
-    switches = action.kind is ActionKind.SETTING and name == "rps-flow-cnt"
-    return int(number) if switches and number.isdecimal() else None
 
 
 def switch(action: Action, transit: Transit, queue: Queue, write: Callable[[], Outcome]) -> Outcome:

@@ -81,3 +81,15 @@ def test_moves_go_on_without_it_and_it_is_said_once(
     moves = [key(0), key(1), key(2)]
     assert [action.key for action in written] == (moves if mode is Mode.IMMEDIATE else [])
     assert sum(isinstance(each, Outcome) for each in said) == len(written)
+
+
+def test_rfs_is_not_switched_where_no_queue_can_be_quiesced(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(blind_actuator, "apply", lambda *given: Outcome(given[-1], 1, 0, None, ""))
+    nothing: Any = None
+    blind = BlindActuator(nothing, nothing, nothing, EXCLUSIVE)
+    refused = blind.write(Action.of_setting("nic", "rps-flow-cnt:1", "256"))
+    assert refused.errno == errno.EOPNOTSUPP
+    assert EXCLUSIVE in refused.left
+    assert not blind.write(Action.of_setting("nic", "rps-sock-flow-entries", "1")).errno
