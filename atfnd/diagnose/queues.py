@@ -106,7 +106,7 @@ def _threads(nic: NicView) -> Iterator[Finding]:
     if by_loan:
         what = (
             f"{_names(by_loan)} polled in softirq, and by NAPI threads that are borrowed for the "
-            "moment while established flows are moved in order"
+            "moment while established flows are moved in order, or RFS is switched"
         )
         yield Finding(nic.name, Level.OK, what)
     if without:
@@ -115,6 +115,8 @@ def _threads(nic: NicView) -> Iterator[Finding]:
             "handshake and lets queues follow their threads, but does not move flows that are "
             "established"
         )
+        if nic.unowned_rfs and nic.refuses_rfs() is None:
+            what += ", and RFS is not switched on for them"
         what += f" ({'; '.join(sorted({reasons[queue] or '' for queue in without}))})"
         advice = (
             f"if applications are pinned: echo 1 > /sys/class/net/{quote(nic.name)}/threaded "

@@ -103,11 +103,19 @@ def test_rfs_that_the_policy_asks_for_and_the_nic_refuses() -> None:
         ({"settings": table, "manual": frozenset(table)}, "another program changed rps-sock"),
         ({"settings": table, "caps": replace(nic.caps, arfs=True)}, "eth0 ntuple off ends that"),
     ):
-        finding = about("unowned: rfs, but no queue can have RFS", replace(nic, **changes))
-        assert finding.level is Level.WARNING
+        finding = about("left to RSS, because no queue can have RFS", replace(nic, **changes))
+        assert finding.level is Level.NOTE
         assert why in finding.what
     for each in (HARDWARE, replace(nic, settings=table)):
-        assert not [finding for finding in found(each) if "RFS" in finding.what]
+        assert not [finding for finding in found(each) if "no queue can have RFS" in finding.what]
+
+
+def test_queues_that_can_borrow_no_thread_get_no_rfs() -> None:
+    nic = replace(HARDWARE, unowned_rfs=True, settings={RFS_TABLE: "0", "threaded": "0"})
+    said, softirq = "RFS is not switched on for them", "polled in softirq"
+    assert said in about(softirq, replace(nic, borrows=False)).what
+    for each in (nic, replace(nic, borrows=False, unowned_rfs=False)):
+        assert said not in about(softirq, each).what
 
 
 def test_another_node_is_worth_a_note() -> None:

@@ -428,8 +428,9 @@ class InterfaceEntry(Entry):
     )
     """The share of its filters that atfnd may use."""
     napi_threads: Literal["borrow", "never"] = "borrow"
-    """Whether its queues may be polled by NAPI threads while flows of theirs are moved in order:
-    atfnd switches `threaded` on and off again, for single queues where the kernel can."""
+    """Whether its queues may be polled by NAPI threads while flows of theirs are moved in order, or
+    RFS is switched: atfnd switches `threaded` on and off again, for single queues where the kernel
+    can."""
     guard: Annotated[
         bool, BeforeValidator(on_or_off, json_schema_input_type=Literal["on", "off"] | bool)
     ] = True
