@@ -129,14 +129,15 @@ def test_an_owner_without_room_on_its_cpu_is_a_guest_there() -> None:
     assert (who(after), follows) == ({0: 7}, ())
 
 
-def test_queues_in_each_other_s_homes_make_room() -> None:
-    """An admin had two of four queues on one CPU of four, and two on another one."""
-    lent = Lent(homes={0: 0, 1: 0, 2: 1, 3: 1})
-    queues: dict[int, int | None] = {0: 0, 1: 1, 2: 0, 3: 1}
-    for step in range(4):
-        _, follows = assign({}, (), queues, ONLINE, TERMS, step * 5000, lent)
-        queues |= {each.queue: each.cpu for each in follows}
-    assert queues == lent.homes
+def test_queues_that_have_only_changed_places_stay() -> None:
+    """Flows were placed on them where they are now."""
+    lent = Lent(homes={0: 0, 1: 1}, free_ns={0: 0, 1: 0})
+    assert assign({}, (), {0: 1, 1: 0}, ONLINE, TERMS, NOW_NS, lent)[1] == ()
+    [home] = assign({}, (), {0: 1, 1: 1}, ONLINE, TERMS, NOW_NS, lent)[1]
+    assert (home.queue, home.cpu) == (0, 0)
+    two_each: dict[int, int | None] = {0: 0, 1: 1, 2: 0, 3: 1}
+    lent = Lent(homes={0: 0, 1: 0, 2: 1, 3: 1}, free_ns=dict.fromkeys(two_each, 0))
+    assert assign({}, (), two_each, ONLINE, TERMS, NOW_NS, lent)[1] == ()
 
 
 def test_queues_that_crowd_a_cpu_as_another_one_came_back_leave_it() -> None:

@@ -218,3 +218,10 @@ def test_rfs_that_an_earlier_run_left_on_is_ours_to_switch_off() -> None:
     unowned.taken_over(view, {"rps-flow-cnt:1", "rps-flow-cnt:3"}, known, NOW_NS)
     assert asked(known) == {}
     assert asked(known, NOW_NS + unowned.REST_NS) == {"rps-flow-cnt:1": "0"}
+
+
+def test_queues_that_have_only_changed_places_may_have_it() -> None:
+    known = memory()
+    known.nics["nic"].lent.homes = {0: 0, 1: 2, 2: 1, 3: 3}
+    heard(known)
+    assert asked(known) == {RFS_TABLE: "32768", "rps-flow-cnt:1": ON}

@@ -18,7 +18,8 @@ It owns at most one queue, and a queue has at most one owner. The rules, in this
    none is a guest: its flows are moved one by one, to a queue on its CPU.
 4. A queue follows its owner. An idle owner is not followed. Where its CPU has no room for one more
    queue (`most_on_a_cpu`), the owner loses its queue and is a guest there.
-5. A queue that has had no owner for `away_ns` goes home: to the CPU it had before it followed.
+5. A queue that has had no owner for `away_ns` goes home: to the CPU it had before it followed. Not
+   if queues have only changed places: that would lead the flows that were placed meanwhile astray.
 6. No queue changes its CPU twice within `rest_ns`, whether it is owned or not.
 7. Nobody owns a queue as long as the owners of each user that would have none carry a quarter of
    what all of this user carry, and the queues at home are delivered wherever an owner runs: a queue
@@ -90,6 +91,10 @@ class Lent:
     sent: dict[int, int] = field(default_factory=dict)  # the CPU it is to go to, until that ends
     looked_ns: int = 0  # when owners were last looked at
     crowded: bool = False  # too many owners: nobody owns a queue
+
+    def only_exchanged(self, queues: Mapping[int, int | None]) -> bool:
+        """Each CPU has as many of these queues as at home, if not the same ones."""
+        return Counter(queues.values()) == Counter(map(self.homes.get, queues, queues.values()))
 
     def rests(self, queue: int, terms: OwnerTerms, now_ns: int) -> bool:
         """It has just changed its CPU."""
@@ -324,9 +329,10 @@ class _State:
 
     def _go_home(self) -> None:
         """Queues without an owner go home where there is room. So does any queue that is away where
-        a CPU has more than its limit, as after a CPU came back. A queue whose home is full waits;
-        where queues are in each other's homes, one of them makes room."""
-        waits: list[int] = []
+        a CPU has more than its limit, as after a CPU came back. A queue whose home is full waits.
+        Where each CPU has as many as at home, none goes."""
+        if self.lent.only_exchanged(self.queues):
+            return
         for queue, home in sorted(self.lent.homes.items()):
             cpu = self.queues.get(queue, home)
             crowded = cpu is not None and self.on_cpu[cpu] > max(self.most, self.at_home[cpu])
@@ -338,17 +344,12 @@ class _State:
                 continue
             full = self.on_cpu[home] >= max(self.most, self.at_home[home])
             if full and home in self.online:
-                waits.append(queue)
-            elif queue in self.kept:
+                continue
+            if queue in self.kept:
                 del self.kept[queue]
                 self._move(queue, home, f"more than {self.most} queues are on CPU {cpu}")
             else:
                 self._move(queue, home, "it has no owner: it goes back to the CPU it had")
-        if waits and not self.follows:
-            least = self._least()
-            stuck = [queue for queue in waits if self.on_cpu[self.queues[queue] or 0] >= self.most]
-            if stuck and self._room(least):
-                self._move(stuck[0], least, "it has no owner: it makes room for another one")
 
     def _was_left(self, queue: int) -> bool:
         """It has had no owner for a while."""

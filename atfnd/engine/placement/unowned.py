@@ -6,8 +6,9 @@ The rules:
 
 1. Only where the policy asks for it (`unowned: rfs`), and where RFS would not make the driver write
    filters of its own (`Caps.arfs`).
-2. A queue gets RFS once a flow that is left to it, because its thread wanders, comes through it. It
-   is on the CPU that it has without an owner.
+2. A queue gets RFS once a flow comes through it that is not at home there: its thread wanders, or
+   stays on another CPU. The queue is on the CPU that it has without an owner, or has changed places
+   with another one.
 3. It loses RFS at once when somebody owns it, and `REST_NS` after the last such flow was used.
 4. No queue is switched on within `REST_NS` after it was switched off. What was refused is tried
    again after 1 s, then 2 s, 4 s, ... 64 s.
@@ -85,13 +86,15 @@ def _switches(nic: NicView, known: NicMemory, memory: Memory, now_ns: int) -> It
         return
     rfs = known.rfs
     may = nic.unowned_rfs and nic.refuses_rfs() is None
+    exchanged = known.lent.only_exchanged({queue.index: queue.cpu for queue in nic.queues})
     for queue in nic.queues:
         index, setting = queue.index, of_queue(RFS_FLOWS, queue.index)
         value = rfs.wrote.get(index, nic.settings.get(setting))
         if value is None or setting in nic.manual or index in rfs.asked:
             continue
         used_ns = rfs.used_ns.get(index)
-        home = known.lent.homes.get(index, queue.cpu) == queue.cpu and index not in known.lent.sent
+        home = exchanged or known.lent.homes.get(index, queue.cpu) == queue.cpu
+        home = home and index not in known.lent.sent
         wanted = may and home and index not in known.owned
         wanted = wanted and used_ns is not None and now_ns - used_ns < REST_NS
         if wanted == (value != "0") or now_ns < rfs.again_ns.get(index, 0):
