@@ -389,6 +389,7 @@ MUTATIONS = [
     ),
     *_of(
         "engine/filters/port_filters.py", "port_filters",
+        (" and not listener.pinned:", ":"),
         ("return placed and all(user.home is not Distance.CPU for user in users)", "return placed and not users"),
     ),
     *_of(
@@ -658,6 +659,7 @@ MUTATIONS = [
         ("if q in queues and self._stays(o.owner, q)", "if self._stays(o.owner, q)"),
         ("if q in queues and self._stays(o.owner, q)", "if q in queues and self.known.get(o.owner)"),
         ("if known is None or queue in known.avoids:", "if known is None:"),
+        ("        if self.lent.only_exchanged(self.queues):\n            return\n", ""),
         ("        if queue in owner.avoids:\n", "        if False:\n"),
         ("key=lambda each: (-each.load, each.id)", "key=lambda each: (each.load, each.id)"),
         ("if self.now_ns - owner.used_ns >= self.terms.idle_ns:\n            return None", "if False:\n            return None"),
@@ -1090,6 +1092,12 @@ MUTATIONS = [
     ),
     *_of(
         "engine/placement/unowned.py", "unowned",
+        ("if lately.local + lately.remote < _LEAST_BYTES:", "if False:"),
+        ("if lately.remote * _FEW <= lately.local + lately.remote:", "if False:"),
+        ("min(2 * rfs.span_ns, _LONGEST_NS) if soon else SPAN_NS", "SPAN_NS"),
+        ("now_ns - rfs.needed_ns < _SOON_NS", "True"),
+        ("or before is None or not nic.unowned_rfs:", "or before is None:"),
+        ("home = exchanged or known.lent", "home = known.lent"),
         ("may = nic.unowned_rfs and nic", "may = nic"),
         ("if not nic.armed:", "if False:"),
         ("setting in nic.manual or index in rfs.asked", "index in rfs.asked"),

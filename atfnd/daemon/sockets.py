@@ -162,7 +162,9 @@ class SocketReader:
     def share_queues(self) -> None:
         """Decide which thread owns which queue; queues without an owner go home."""
         online = frozenset(cpu.index for cpu in self._cpus.known().cpus if cpu.online)
-        self._executor.take(QueuesLooked(online))
+        read = {name: self._observer.reads(name) for name in self._sessions}
+        reads = {name: each for name, each in read.items() if each is not None}
+        self._executor.take(QueuesLooked(online, reads))
 
     def resync(self) -> None:
         """After lost events: read the sockets as they are, and end entries without one."""

@@ -29,6 +29,7 @@ from atfnd.model import (
     Outcome,
     Policy,
     Process,
+    ReadBytes,
     Rss,
     SocketSeen,
     SocketUse,
@@ -219,9 +220,11 @@ class SocketsAudited(NamedTuple):
 
 
 class QueuesLooked(NamedTuple):
-    """It is time to decide which thread owns which queue. `online`: the CPUs that are online."""
+    """It is time to decide which thread owns which queue. `online`: the CPUs that are online;
+    `reads`: what was read by NIC so far, where that is counted."""
 
     online: frozenset[int]
+    reads: Mapping[str, ReadBytes] = MappingProxyType({})
 
 
 class Reviewed(NamedTuple):

@@ -32,7 +32,8 @@ class Connected(NamedTuple):
 
 class Listening(NamedTuple):
     """A socket listens on its port. `thread` and `cpu` are not known of one found later. `alone`:
-    its process has one thread, and has not forked since it listens."""
+    its process has one thread, and has not forked since it listens. `pinned`: that thread might run
+    on one CPU only when it began to listen."""
 
     at_ns: int
     cookie: int
@@ -41,6 +42,7 @@ class Listening(NamedTuple):
     thread: Thread | None = None
     cpu: int | None = None
     alone: bool = False
+    pinned: bool = False
 
 
 class Forked(NamedTuple):

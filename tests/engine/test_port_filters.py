@@ -110,6 +110,12 @@ def test_ports_on_one_cpu_have_queues_of_their_own_while_there_are_any() -> None
     assert queues == [2, 0, 1, 3, 2, 2]  # then together
 
 
+def test_ports_of_pinned_servers_go_to_the_queue_of_their_cpu_though_others_have_it() -> None:
+    ports_of_one = [PORT._replace(local_port=port) for port in range(443, 446)]
+    each_pinned = (listening(p.local_port, p)._replace(pinned=True) for p in ports_of_one)
+    assert [birth.action.new for birth in Server(*each_pinned).look()] == [2, 2, 2]
+
+
 def test_who_uses_its_connections_owns_it_and_not_who_listens() -> None:
     server = Server()
     server.memory.nics["nic"].owned = owning({3: OTHER})

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from contextlib import closing
 from pathlib import Path
 
@@ -195,6 +195,20 @@ def test_a_sole_listener_is_reported_and_when_another_joins(
     assert [each.alone for each in listens] == [alone]
     assert [each.pid for each in forked] == [pid] * forks
     assert all(each.at_ns > listens[0].at_ns for each in forked)
+
+
+@pytest.mark.parametrize("cpus", [frozenset({0}), os.sched_getaffinity(0)])
+def test_it_is_reported_whether_a_listener_is_pinned(
+    lab: Lab, births: Births, cpus: Set[int]
+) -> None:
+    before = os.sched_getaffinity(0)
+    try:
+        os.sched_setaffinity(0, cpus)
+        with a_listener(lab, "host", socket.AF_INET, 80, HOST[socket.AF_INET]):
+            listens = [each for each in reported(births) if isinstance(each, Listening)]
+    finally:
+        os.sched_setaffinity(0, before)
+    assert [each.pinned for each in listens] == [len(cpus) == 1]
 
 
 @pytest.mark.parametrize("v6only", [False, True])

@@ -139,6 +139,8 @@ static __always_inline void begins(struct bpf_sock_ops *ops, struct tcp_sock *tc
 	name_thread(event);
 	if (kind == BIRTH_LISTENING && is_alone())
 		event->flags |= BIRTH_ALONE;
+	if (bpf_get_current_task_btf()->nr_cpus_allowed == 1)
+		event->flags |= BIRTH_PINNED;
 	bpf_ringbuf_submit(event, 0);
 }
 

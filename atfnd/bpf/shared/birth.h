@@ -19,6 +19,7 @@ enum birth_kind {
 enum birth_flag {
 	BIRTH_DUAL_STACK = 1, /* listens for IPv4 as well */
 	BIRTH_ALONE = 2,      /* LISTENING: its process has one thread */
+	BIRTH_PINNED = 4,     /* LISTENING: its thread may run on one CPU only */
 };
 
 struct birth_event {

@@ -253,7 +253,7 @@ def _wanted(
     spots = [spot_for(user, rule.placement, nic, memory).queue for user in again]
     queues = {None if queue is None else queue.index for queue in spots}
     queue = next(iter(queues))
-    if alone and rule.placement is Placement.CORE:
+    if alone and rule.placement is Placement.CORE and not listener.pinned:
         queue = _own_queue(plain, queue, taken, nic, memory)
     if len(queues) > 1 and short and now is None:
         queue = aggregate.queue_of_most(users, nic, memory)
@@ -291,8 +291,8 @@ def _server(key: FlowKey, listeners: Listeners) -> _Server | None:
 def _own_queue(
     port: Flow, queue: int | None, taken: set[int | None], nic: NicView, memory: Memory
 ) -> int | None:
-    """A queue for a listener: `queue`; or, if that is taken, or another owner or port has it, a
-    free one. The queue follows as soon as the thread is seen to use connections."""
+    """A queue for a listener that is not pinned: `queue`; or, if that is taken, or another owner or
+    port has it, a free one. The queue follows as soon as the thread is seen to use connections."""
     if queue not in taken or follow.home(port, nic, memory) is not None:
         return queue
     free = [each for each in nic.queues if each.cpu not in memory.in_force.dedicated]

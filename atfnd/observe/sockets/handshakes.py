@@ -35,7 +35,7 @@ __all__ = ["Births"]
 
 _EVENT = layout("birth", "birth_event")
 _CONNECTING, _CONNECTED, _LISTENING, _ACCEPTED, _FORKED = 1, 2, 3, 4, 6  # enum birth_kind
-_DUAL_STACK, _ALONE = 1, 2  # enum birth_flag
+_DUAL_STACK, _ALONE, _PINNED = 1, 2, 4  # enum birth_flag
 _RING_BYTES = 1 << 20
 _ANY4 = bytes(4)
 
@@ -59,11 +59,11 @@ def _born(row: _Row) -> Iterator[Born]:
         if kind == _CONNECTING:
             yield Connecting(at_ns, cookie, key, netns, thread, cpu)
             return
-        alone = bool(flags & _ALONE)
-        yield Listening(at_ns, cookie, key, netns, thread, cpu, alone)
+        alone, pinned = bool(flags & _ALONE), bool(flags & _PINNED)
+        yield Listening(at_ns, cookie, key, netns, thread, cpu, alone, pinned)
         if flags & _DUAL_STACK:
             other = key._replace(local=_ANY4, remote=_ANY4)
-            yield Listening(at_ns, cookie, other, netns, thread, cpu, alone)
+            yield Listening(at_ns, cookie, other, netns, thread, cpu, alone, pinned)
     elif kind == _FORKED:
         yield Forked(at_ns, pid)
     else:
