@@ -61,7 +61,7 @@ def heard(nic: NicView, flow: Flow, memory: Memory, now_ns: int) -> bool:
 
 def counted(nic: NicView, reads: ReadBytes | None, memory: Memory, now_ns: int) -> None:
     """What was read so far. Flows that are too short or too small for a rule are not reported, and
-    their bytes count all the same. If much of what was read lately had been processed on other
+    their bytes count nevertheless. If much of what was read lately had been processed on other
     CPUs, RFS serves every queue that nobody owns, for SPAN_NS; twice as long when that is found
     again soon after. Under RFS itself all is read where it is processed."""
     rfs = memory.nics[nic.name].rfs
