@@ -1092,11 +1092,6 @@ MUTATIONS = [
     ),
     *_of(
         "engine/placement/unowned.py", "unowned",
-        ("if lately.local + lately.remote < _LEAST_BYTES:", "if False:"),
-        ("if lately.remote * _FEW <= lately.local + lately.remote:", "if False:"),
-        ("min(2 * rfs.span_ns, _LONGEST_NS) if soon else SPAN_NS", "SPAN_NS"),
-        ("now_ns - rfs.needed_ns < _SOON_NS", "True"),
-        ("or before is None or not nic.unowned_rfs:", "or before is None:"),
         ("home = exchanged or known.lent", "home = known.lent"),
         ("may = nic.unowned_rfs and nic", "may = nic"),
         ("if not nic.armed:", "if False:"),

@@ -162,9 +162,7 @@ class SocketReader:
     def share_queues(self) -> None:
         """Decide which thread owns which queue; queues without an owner go home."""
         online = frozenset(cpu.index for cpu in self._cpus.known().cpus if cpu.online)
-        read = {name: self._observer.reads(name) for name in self._sessions}
-        reads = {name: each for name, each in read.items() if each is not None}
-        self._executor.take(QueuesLooked(online, reads))
+        self._executor.take(QueuesLooked(online))
 
     def resync(self) -> None:
         """After lost events: read the sockets as they are, and end entries without one."""

@@ -497,7 +497,6 @@ class Engine:
     def _queues_looked(self, event: QueuesLooked, now_ns: int) -> None:
         for nic in self.views.values():
             self._begin(steer.own(nic, event.online, self.memory, now_ns))
-            unowned.counted(nic, event.reads.get(nic.name), self.memory, now_ns)
             unowned.looked(nic, self.memory, now_ns)
             self._begin(unowned.partner(nic, self.memory, now_ns))
 

@@ -29,7 +29,6 @@ from atfnd.model import (
     Outcome,
     Policy,
     Process,
-    ReadBytes,
     Rss,
     SocketSeen,
     SocketUse,
@@ -220,11 +219,9 @@ class SocketsAudited(NamedTuple):
 
 
 class QueuesLooked(NamedTuple):
-    """It is time to decide which thread owns which queue. `online`: the CPUs that are online;
-    `reads`: what was read by NIC so far, where that is counted."""
+    """It is time to decide which thread owns which queue. `online`: the CPUs that are online."""
 
     online: frozenset[int]
-    reads: Mapping[str, ReadBytes] = MappingProxyType({})
 
 
 class Reviewed(NamedTuple):

@@ -18,7 +18,6 @@ from atfnd.model import (
     Mode,
     NicView,
     Outcome,
-    ReadBytes,
     SteeringMethod,
     Topology,
 )
@@ -233,73 +232,3 @@ def test_queues_that_have_only_changed_places_may_have_it() -> None:
     known.nics["nic"].lent.homes = {0: 0, 1: 2, 2: 1, 3: 3}
     heard(known)
     assert asked(known) == {RFS_TABLE: "32768", "rps-flow-cnt:1": ON}
-
-
-class Read:
-    """Looks at what was read, one a second: kilobytes locally and elsewhere."""
-
-    def __init__(self) -> None:
-        self.known, self.now_ns, self.total = memory(), NOW_NS, ReadBytes()
-        self.second(0, 0)
-
-    def second(self, local: int, remote: int) -> None:
-        self.now_ns += 10**9
-        self.total = self.total.plus(ReadBytes(1000 * local, 1000 * remote))
-        view = self.known.nics["nic"].view
-        unowned.counted(view, self.total, self.known, self.now_ns)
-
-    def on(self) -> set[str]:
-        """The queues that have RFS now."""
-        carried_out(self.known, self.now_ns)
-        return {f"{n}" for n, value in self.known.nics["nic"].rfs.wrote.items() if value != "0"}
-
-    def lasts_s(self) -> int:
-        """How long RFS stays on while all is read locally under it."""
-        for seconds in range(10_000):
-            self.second(100, 0)
-            if not self.on():
-                return seconds
-        raise AssertionError("it stays on")
-
-
-def test_every_queue_gets_rfs_when_much_is_read_elsewhere_though_nothing_is_reported() -> None:
-    read = Read()
-    read.second(100, 10)
-    assert read.on() == set()
-    read.second(1, 8)  # of little nothing can be said
-    assert read.on() == set()
-    read.second(80, 20)
-    assert read.on() == {"0", "1", "2", "3"}
-
-
-def test_from_time_to_time_it_is_tried_without_rfs_the_more_seldom_the_more_it_is_needed() -> None:
-    read = Read()
-    lasted = []
-    for _ in range(3):
-        while not read.on():
-            read.second(50, 50)
-        lasted.append(read.lasts_s())
-    span_s, rest_s = unowned.SPAN_NS // 10**9, unowned.REST_NS // 10**9
-    assert lasted[0] == pytest.approx(span_s + rest_s, abs=3)
-    assert lasted[1] == pytest.approx(2 * span_s, abs=15)
-    assert lasted[2] == pytest.approx(4 * span_s, abs=15)
-    for _ in range(200):
-        read.second(100, 0)
-    read.second(0, 100)
-    assert read.on()
-    assert read.lasts_s() == pytest.approx(span_s + rest_s, abs=3)  # long not needed
-
-
-def test_an_observer_that_does_not_count_switches_nothing() -> None:
-    known = memory()
-    for _ in range(2):
-        unowned.counted(known.nics["nic"].view, None, known, NOW_NS)
-    assert asked(known) == {}
-    assert (read := Read()).known.nics["nic"].rfs.reads == read.total
-
-
-def test_without_the_policy_what_is_read_switches_nothing() -> None:
-    read = Read()
-    read.known.nics["nic"].view = replace(ARMED, unowned_rfs=False)
-    read.second(0, 100)
-    assert not read.known.nics["nic"].rfs.used_ns

@@ -7,8 +7,8 @@ The rules:
 1. Only where the policy asks for it (`unowned: rfs`), and where RFS would not make the driver write
    filters of its own (`Caps.arfs`).
 2. A queue gets RFS once a flow comes through it that is not at home there: its thread wanders, or
-   stays on another CPU. So do all once much is read on other CPUs than it was processed on. The
-   queue is on the CPU that it has without an owner, or has changed places with another one.
+   stays on another CPU. The queue is on the CPU that it has without an owner, or has changed places
+   with another one.
 3. It loses RFS at once when somebody owns it, and `REST_NS` after the last such flow was used.
 4. No queue is switched on within `REST_NS` after it was switched off. What was refused is tried
    again after 1 s, then 2 s, 4 s, ... 64 s.
@@ -24,13 +24,11 @@ from collections.abc import Collection, Iterator
 
 from atfnd.engine.placement.steering_method import RFS_FLOWS, of_queue
 from atfnd.engine.table.memory import Memory, NicMemory
-from atfnd.model import Action, Distance, Flow, NicView, Outcome, Plan, ReadBytes
+from atfnd.model import Action, Distance, Flow, NicView, Outcome, Plan
 from atfnd.model.nic import RFS_TABLE
 
 __all__ = [
     "REST_NS",
-    "SPAN_NS",
-    "counted",
     "heard",
     "looked",
     "partner",
@@ -39,11 +37,6 @@ __all__ = [
 ]
 
 REST_NS = 10_000_000_000
-SPAN_NS = 60_000_000_000
-_LONGEST_NS = 64 * SPAN_NS
-_SOON_NS = 4 * REST_NS
-_LEAST_BYTES = 10_000  # in a look: less says nothing
-_FEW = 10  # less than this part of what is read is not much
 _AGAIN_NS, _DOUBLED = 1_000_000_000, 6
 _USED_NS = 2_000_000_000
 _ENTRIES = 32768  # Documentation/networking/scaling.rst: "works fairly well"
@@ -57,28 +50,6 @@ def heard(nic: NicView, flow: Flow, memory: Memory, now_ns: int) -> bool:
         return False
     memory.nics[nic.name].rfs.used_ns[flow.rx_queue] = now_ns
     return True
-
-
-def counted(nic: NicView, reads: ReadBytes | None, memory: Memory, now_ns: int) -> None:
-    """What was read so far. Flows that are too short or too small for a rule are not reported, and
-    their bytes count nevertheless. If much of what was read lately had been processed on other
-    CPUs, RFS serves every queue that nobody owns, for SPAN_NS; twice as long when that is found
-    again soon after. Under RFS itself all is read where it is processed."""
-    rfs = memory.nics[nic.name].rfs
-    before, rfs.reads = rfs.reads, reads
-    if reads is None or before is None or not nic.unowned_rfs:
-        return
-    lately = reads.since(before)
-    if lately.local + lately.remote < _LEAST_BYTES:
-        return
-    if now_ns >= rfs.needed_ns:
-        if lately.remote * _FEW <= lately.local + lately.remote:
-            return
-        soon = rfs.span_ns and now_ns - rfs.needed_ns < _SOON_NS
-        rfs.span_ns = min(2 * rfs.span_ns, _LONGEST_NS) if soon else SPAN_NS
-        rfs.needed_ns = now_ns + rfs.span_ns
-    for queue in nic.queues:
-        rfs.used_ns[queue.index] = now_ns
 
 
 def taken_over(nic: NicView, settings: Collection[str], memory: Memory, now_ns: int) -> None:

@@ -29,7 +29,6 @@ from atfnd.model import (
     Node,
     Placement,
     Policy,
-    ReadBytes,
     Rss,
 )
 
@@ -160,9 +159,6 @@ class RfsQueues:
     """RFS on queues that nobody owns (`engine.placement.unowned`), by queue."""
 
     used_ns: dict[int, int] = field(default_factory=dict)  # by a flow that is not at home there
-    reads: ReadBytes | None = None  # of the NIC, at the last look
-    needed_ns: int = 0  # because much was read elsewhere, until then
-    span_ns: int = 0  # how long that lasted
     wrote: dict[int, str] = field(default_factory=dict)  # the flow count that we wrote last
     asked: set[int] = field(default_factory=set)  # it is being switched
     refusals: dict[int, int] = field(default_factory=dict)  # in a row
