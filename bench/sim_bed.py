@@ -41,10 +41,10 @@ SHARED, THREADS = 0, (1, 2)  # CPUs
 
 
 @contextlib.contextmanager
-def _pair(queues: int) -> Iterator[Nic]:
+def _pair(queues: int, drvname: str = "hns3", **changes: object) -> Iterator[Nic]:
     made = simnic(
         queues=queues, table=TABLE, ring=RING, location="explicit", overwrite="in_place",
-        drvname="hns3",
+        drvname=drvname, **changes,
     )  # fmt: skip
     with made:
         # there is no wire to cut a frame for: TCP's 64 KiB would arrive as one packet
@@ -59,10 +59,12 @@ def _bed(
     order: str,
     spare: tuple[int, ...] = (),
     delivery: str = "interrupts of simnic",
+    *,
+    arfs: bool = True,
 ) -> Bed:
     here, there = HOST[socket.AF_INET], THERE[socket.AF_INET]
     return Bed(
-        DEVICE, DEVICE, None, PEER, here, nic.ifindex, cpus, order, arfs=True, peer_address=there,
+        DEVICE, DEVICE, None, PEER, here, nic.ifindex, cpus, order, arfs=arfs, peer_address=there,
         spare=spare, delivery=delivery,
     )  # fmt: skip
 
@@ -80,15 +82,16 @@ def sim_bed() -> Iterator[Bed]:
 @contextlib.contextmanager
 def apart_bed() -> Iterator[Bed]:
     """Interrupts of three queues on the CPUs 0 to 2, which are for the host's applications. The
-    last CPU is for everything else: the remote host with its interrupts, and atfnd."""
+    last CPU is for everything else: the remote host with its interrupts, and atfnd. It plays
+    rvu-nicpf, whose driver has no aRFS: with it no queue could have RFS beside our filters."""
     *here, there = sorted(os.sched_getaffinity(0))
-    with _pair(len(here)) as nic:
+    with _pair(len(here), "rvu-nicpf", arfs=0) as nic:
         for index, cpu in enumerate(here):
             nic.set_queue_cpu(index, cpu)
         for irq, name in actions().items():
             if name.startswith(f"{PEER_DEVICE}-"):
                 set_affinity(irq, {there})
-        yield _bed(nic, tuple(here), "strict", (there,))
+        yield _bed(nic, tuple(here), "strict", (there,), arfs=False)
 
 
 @contextlib.contextmanager

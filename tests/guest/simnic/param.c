@@ -7,7 +7,7 @@
 /* the shape, fixed when the module is loaded */
 unsigned int sn_pairs = 1, sn_max_queues = 8, sn_queues = 4, sn_ring = 256, sn_slots = 64;
 int sn_node = NUMA_NO_NODE;
-bool sn_ntuple_on = true, sn_rules = true;
+bool sn_ntuple_on = true, sn_rules = true, sn_arfs = true;
 char *sn_drvname = "simnic";
 
 /* behaviour, read at each insertion: may be changed while loaded */
@@ -66,6 +66,8 @@ module_param_named(drvname, sn_drvname, charp, 0444);
 MODULE_PARM_DESC(drvname, "driver name ETHTOOL_GDRVINFO reports (simnic)");
 module_param_named(ntuple_on, sn_ntuple_on, bool, 0444);
 MODULE_PARM_DESC(ntuple_on, "the feature ntuple-filters is on at first (1)");
+module_param_named(arfs, sn_arfs, bool, 0444);
+MODULE_PARM_DESC(arfs, "0: the driver writes no filters for RFS (1)");
 module_param_named(rules, sn_rules, bool, 0444);
 MODULE_PARM_DESC(rules, "0: no filters at all, each request is EOPNOTSUPP (1)");
 SN_CHOICE(location, "explicit", "any", "both");

@@ -14,7 +14,7 @@ int sn_port_start(struct sn_port *port)
 
 	for (i = 0; i < port->queues && !err; i++)
 		err = sn_queue_start(&port->queue[i]);
-	if (!err)
+	if (!err && sn_arfs)
 		err = sn_arfs_rmap(port);
 	if (err) {
 		sn_port_stop(port);
