@@ -32,7 +32,7 @@ from atfnd.model import (
 from atfnd.observe import Observation, Qualify
 from tests.simulation.loop import Descriptors
 from tests.simulation.nic import WorldNic
-from tests.simulation.stays import LEVELS, Stays
+from tests.simulation.stays import LEVELS, WANDERS, Stays
 from tests.simulation.wire import Flow
 from tests.simulation.world import World
 
@@ -560,8 +560,8 @@ class WorldObserver:
             return True, 0, False
         if stays.known(tid) is None:
             stays.begin(tid, cpu, now_ns)
-            if not first:
-                return socket.home == 0 and socket.reported_cpu == cpu, 0, False
+            if not first or stays.price.doubt < WANDERS:
+                return first or (socket.home == 0 and socket.reported_cpu == cpu), 0, False
         self._accrue(task)
         home, paid = stays.home_of(tid), stays.paid_level(tid, now_ns)
         if paid == 0 or (paid < LEVELS and not stays.together(cpu, socket.rx_cpu(), paid)):

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from atfnd.observe import Price
 
-__all__ = ["LEVELS", "Stay", "Stays"]
+__all__ = ["LEVELS", "WANDERS", "Stay", "Stays"]
 
 LEVELS = 3  # CPU, LLC, node; this number itself: the whole machine
 MAX_DOUBLINGS, IN_VAIN, WANDERS, EARLY_MOVES = 17, 2, 4, 32

@@ -163,8 +163,8 @@ static __always_inline enum verdict judge_stay(struct socket_state *state, __u32
 	if (!prices.move_ns || is_pinned())
 		return PLACE;
 	thread = known_thread(tid, cpu, now);
-	if (!thread && first)
-		thread = bpf_map_lookup_elem(&threads, &tid);
+	if (!thread && first && prices.doubt >= WANDERS)
+		thread = bpf_map_lookup_elem(&threads, &tid); /* it has no home yet */
 	if (!thread)
 		return first || (before == OBSERVER_CPU && state->reported_cpu == cpu) ? PLACE
 										       : UNPAID;
