@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import itertools
 import os
+from collections import Counter
 from pathlib import Path
 
 from atfnd.model import FlowKey, Match
@@ -67,9 +68,11 @@ def settled(
         return {app.key: by_rss if app is left else ON_ITS_CORE for app in apps}
 
     def home() -> bool:
-        """Queues that nobody owns by this policy go home one a second, and flows follow."""
+        """Queues that nobody owns by this policy go home one a second, and flows follow. They stay
+        if queues have only changed places."""
         rows = bed.daemon.get("/v1/queues")["queues"]
-        return all(row["owner"] or row["cpu"] == homes[row["queue"]] for row in rows)
+        exchanged = Counter(row["cpu"] for row in rows) == Counter(homes.values())
+        return exchanged or all(r["owner"] or r["cpu"] == homes[r["queue"]] for r in rows)
 
     try:
         until(lambda: home() and state(bed, apps) == wanted(), "all is as the policy wants it", 60)
