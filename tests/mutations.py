@@ -1094,7 +1094,8 @@ MUTATIONS = [
         "engine/placement/unowned.py", "unowned",
         ("home = exchanged or known.lent", "home = known.lent"),
         ("may = nic.unowned_rfs and nic", "may = nic"),
-        ("if not nic.armed:", "if False:"),
+        ("if not nic.armed or nic.method is SteeringMethod.RFS:", "if nic.method is SteeringMethod.RFS:"),
+        ("if not nic.armed or nic.method is SteeringMethod.RFS:", "if not nic.armed:"),
         ("setting in nic.manual or index in rfs.asked", "index in rfs.asked"),
         ("setting in nic.manual or index in rfs.asked", "setting in nic.manual"),
         ("wanted = may and home and index not in known.owned", "wanted = may and home"),
@@ -1118,8 +1119,8 @@ MUTATIONS = [
     ),
     *_of(
         "engine/prepare.py", "unowned",
-        ("() if nic.unowned_rfs and not nic.caps.arfs else nic.queues", "nic.queues"),
-        ("() if nic.unowned_rfs and not nic.caps.arfs else nic.queues", "() if nic.unowned_rfs else nic.queues"),
+        ("() if nic.unowned_rfs and nic.refuses_rfs() is None else nic.queues", "nic.queues"),
+        ("() if nic.unowned_rfs and nic.refuses_rfs() is None else nic.queues", "() if nic.unowned_rfs else nic.queues"),
     ),
     *_of(
         "engine/prepare.py", "prepare queues_home",

@@ -73,7 +73,7 @@ def _set(nic: NicView, setting: str, value: str, why: str) -> Iterator[Action]:
 def _one_owner(nic: NicView) -> Iterator[Action]:
     for setting, why in ANOTHER_STEERING.items():
         yield from _set(nic, setting, "off", why)
-    for queue in () if nic.unowned_rfs and not nic.caps.arfs else nic.queues:
+    for queue in () if nic.unowned_rfs and nic.refuses_rfs() is None else nic.queues:
         why = "aRFS and RFS would steer the flows that are steered here"
         yield from _set(nic, of_queue(RFS_FLOWS, queue.index), "0", why)
     for queue in nic.queues:

@@ -201,7 +201,7 @@ def test_where_it_cannot_be_no_queue_gets_rfs(nic: NicView) -> None:
     assert asked(known) == {}
 
 
-def test_arming_leaves_rfs_to_the_partner_unless_the_driver_would_write_filters() -> None:
+def test_arming_leaves_rfs_to_the_partner_where_it_may_be_one() -> None:
     on = replace(ARMED, settings=OFF | {"rps-flow-cnt:1": ON})
 
     def off(nic: NicView, *, partner: bool) -> bool:
@@ -211,6 +211,7 @@ def test_arming_leaves_rfs_to_the_partner_unless_the_driver_would_write_filters(
     assert off(on, partner=False)
     assert not off(on, partner=True)
     assert off(replace(on, caps=replace(on.caps, arfs=True)), partner=True)
+    assert off(replace(on, method=SteeringMethod.RSS), partner=True)
 
 
 def test_rfs_that_another_program_set_up_is_left_as_it_is() -> None:
@@ -225,6 +226,17 @@ def test_rfs_that_an_earlier_run_left_on_is_ours_to_switch_off() -> None:
     unowned.taken_over(view, {"rps-flow-cnt:1", "rps-flow-cnt:3"}, known, NOW_NS)
     assert asked(known) == {}
     assert asked(known, NOW_NS + unowned.REST_NS) == {"rps-flow-cnt:1": "0"}
+
+
+@pytest.mark.parametrize(
+    ("method", "off"),
+    [(SteeringMethod.RFS, False), (SteeringMethod.FILTERS, True), (SteeringMethod.RSS, True)],
+)
+def test_rfs_that_steers_the_whole_nic_stays_on(method: SteeringMethod, off: bool) -> None:
+    view = replace(ARMED, method=method, settings=OFF | {"rps-flow-cnt:1": ON})
+    known = memory(view)
+    unowned.taken_over(view, {"rps-flow-cnt:1"}, known, NOW_NS)
+    assert asked(known, NOW_NS + unowned.REST_NS) == ({"rps-flow-cnt:1": "0"} if off else {})
 
 
 def test_queues_that_have_only_changed_places_may_have_it() -> None:

@@ -5,7 +5,7 @@ wander use what comes through them. Pure.
 The rules:
 
 1. Only where the policy asks for it (`unowned: rfs`), and where RFS would not make the driver write
-   filters of its own (`Caps.arfs`).
+   filters of its own (`Caps.arfs`). Where RFS steers the whole NIC, no queue is switched here.
 2. A queue gets RFS once a flow comes through it that is not at home there: its thread wanders, or
    stays on another CPU. The queue is on the CPU that it has without an owner, or has changed places
    with another one.
@@ -24,7 +24,7 @@ from collections.abc import Collection, Iterator
 
 from atfnd.engine.placement.steering_method import RFS_FLOWS, of_queue
 from atfnd.engine.table.memory import Memory, NicMemory
-from atfnd.model import Action, Distance, Flow, NicView, Outcome, Plan
+from atfnd.model import Action, Distance, Flow, NicView, Outcome, Plan, SteeringMethod
 from atfnd.model.nic import RFS_TABLE
 
 __all__ = [
@@ -82,7 +82,7 @@ def partner(nic: NicView, memory: Memory, now_ns: int) -> Plan:
 
 
 def _switches(nic: NicView, known: NicMemory, memory: Memory, now_ns: int) -> Iterator[Action]:
-    if not nic.armed:
+    if not nic.armed or nic.method is SteeringMethod.RFS:
         return
     rfs = known.rfs
     may = nic.unowned_rfs and nic.refuses_rfs() is None
