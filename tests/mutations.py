@@ -1109,6 +1109,11 @@ MUTATIONS = [
         ("(flow.home is Distance.CPU and flow.app_cpu == cpu)", "flow.home is Distance.CPU"),
         ("(flow.home is Distance.CPU and flow.app_cpu == cpu)", "flow.app_cpu == cpu"),
         ("if not wanted and index not in rfs.wrote:", "if False:"),
+        ("steers = table and nic.armed and nic.method is SteeringMethod.FILTERS", "steers = nic.armed and nic.method is SteeringMethod.FILTERS"),
+        ("steers = table and nic.armed and nic.method is SteeringMethod.FILTERS", "steers = table and nic.method is SteeringMethod.FILTERS"),
+        ("steers = table and nic.armed and nic.method is SteeringMethod.FILTERS", "steers = table and nic.armed"),
+        ("    rfs.hands_on = found\n", ""),
+        ("    if found == rfs.hands_on:\n        return None\n", ""),
     ),
     *_of(
         "model/nic.py", "unowned",

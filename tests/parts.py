@@ -95,6 +95,7 @@ class ScriptedObserver:
         self.reported: list[SocketUse] = []  # of those, that it has reported
         self.dropped, self.room = 0, 10**6
         self.watched: dict[int, str] = {}
+        self.by_rfs: dict[str, dict[int, int]] = {}
         self.forgotten: set[int] = set()
         self.adopted: dict[int, int] = {}
         self.polls_s: float | None = None
@@ -111,6 +112,9 @@ class ScriptedObserver:
     def watch(self, netns: Sequence[str | None], napis: Mapping[int, str]) -> int:
         self.watched = dict(list(napis.items())[: self.room])
         return len(napis) - len(self.watched)
+
+    def hands_on(self, nic: str, cpus: Mapping[int, int]) -> None:
+        self.by_rfs[nic] = dict(cpus)
 
     def drain(self) -> list[Observation]:
         return self.batches.pop(0) if self.batches else []

@@ -60,6 +60,7 @@ SMOKE = {"test_the_main_job_in_the_guest", "test_its_client_ends"}
 ALONE = {
     "test_gain_lab": "compares shares",
     "test_rfs": "sets the table of RFS that the whole machine has",
+    "test_with_rfs": "sets the table of RFS that the whole machine has",
     "test_measuring": "measures",
     "test_guarding": "measures",
     "test_auto_lab": "threads with real-time priority, and shares of CPUs",

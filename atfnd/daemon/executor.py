@@ -28,6 +28,7 @@ from atfnd.engine.command import (
     Forget,
     ForgetBan,
     ForgetCpuset,
+    HandsOn,
     KeepFilter,
     LeaveCpuset,
     Log,
@@ -118,6 +119,7 @@ class Executor:
             Forget: self._forget,
             ForgetBan: self._forget_ban,
             ForgetCpuset: self._forget_cpuset,
+            HandsOn: self._hands_on,
             LeaveCpuset: self._leave_cpuset,
             Log: self._log,
             LookAtStrays: self._look_at_strays,
@@ -348,6 +350,10 @@ class Executor:
 
     def _expect(self, command: Expect) -> Iterable[Event]:
         self._observer.expect(*command)
+        return ()
+
+    def _hands_on(self, command: HandsOn) -> Iterable[Event]:
+        self._observer.hands_on(command.nic, command.cpus)
         return ()
 
     def _adopt(self, command: Adopt) -> Iterable[Event]:

@@ -23,6 +23,7 @@ __all__ = [
     "Forget",
     "ForgetBan",
     "ForgetCpuset",
+    "HandsOn",
     "KeepFilter",
     "LeaveCpuset",
     "Log",
@@ -96,6 +97,14 @@ class Expect(NamedTuple):
     cookie: int
     cpu: int
     at_ns: int  # of the report that this answers
+
+
+class HandsOn(NamedTuple):
+    """The observer takes these queues of a NIC as those that have RFS: by NAPI id, the CPU that
+    polls each."""
+
+    nic: str
+    cpus: Mapping[int, int]
 
 
 class Adopt(NamedTuple):
@@ -245,8 +254,8 @@ class Log(NamedTuple):
 
 
 Command = (
-    Begin | TellMoves | Expect | Adopt | Forget | WatchAccepts | LookAtPorts | FindListeners
-    | LookAtStrays | ReleaseClaim | ReportOutcome | ReportEnd | Log | WriteSettings
+    Begin | TellMoves | Expect | HandsOn | Adopt | Forget | WatchAccepts | LookAtPorts
+    | FindListeners | LookAtStrays | ReleaseClaim | ReportOutcome | ReportEnd | Log | WriteSettings
     | KeepFilter | TakeOut | CountAsOurs | ReadBalancer | AskBalancer | ConfirmBan | ForgetBan
     | LookAtInterrupts | ReadProcesses | ReadCgroup | ReadCpusets | WriteCpuset | PutBackCpuset
     | LeaveCpuset | ForgetCpuset

@@ -23,6 +23,7 @@ from atfnd.engine.command import (
     Expect,
     FindListeners,
     Forget,
+    HandsOn,
     KeepFilter,
     Log,
     LookAtPorts,
@@ -294,7 +295,8 @@ class Engine:
         for outcome in event.outcomes:
             self._applied(outcome)
         self.memory.nics[event.nic].displaced.clear()
-        self.memory.nics[event.nic].rfs = RfsQueues()
+        known = self.memory.nics[event.nic]
+        known.rfs = RfsQueues(hands_on=known.rfs.hands_on)
         retire.taken_out(event.nic, event.outcomes, self.memory)
         entries.forget(event.nic, self.memory)
 
@@ -476,6 +478,10 @@ class Engine:
             cpu = belongs(seen, event.rule, memory)
             self._say(Expect(seen.cookie, cpu, seen.at_ns))
 
+    def _know_rfs(self, nic: NicView) -> None:
+        if (queues := unowned.hands_on(nic, self.memory)) is not None:
+            self._say(HandsOn(nic.name, queues))
+
     def _socket_closed(self, event: SocketClosed, now_ns: int) -> None:
         self._begin(retire.gone(event.cookie, self.memory))
 
@@ -499,6 +505,7 @@ class Engine:
             self._begin(steer.own(nic, event.online, self.memory, now_ns))
             unowned.looked(nic, self.memory, now_ns)
             self._begin(unowned.partner(nic, self.memory, now_ns))
+            self._know_rfs(nic)
 
     def _reviewed(self, event: Reviewed, now_ns: int) -> None:
         memory = self.memory
@@ -751,7 +758,8 @@ class Engine:
         for each in (each for each in event.said if each.action.nic in self.memory.nics):
             if isinstance(each, Outcome):
                 self._applied(each)
-                unowned.switched(each, self.memory, now_ns)
+                if unowned.switched(each, self.memory, now_ns):
+                    self._know_rfs(self.memory.nics[each.action.nic].view)
             else:
                 self._move_ended(each, now_ns)
 

@@ -72,6 +72,12 @@ class Observer(Protocol):
         was watched before. Returns how many NAPIs at the end found no room: their sockets go
         unseen."""
 
+    def hands_on(self, nic: str, cpus: Mapping[int, int]) -> None:
+        """The queues of `nic` that have RFS: by NAPI id, the CPU that polls each. Replaces what was
+        said of this NIC before. What comes through them to a thread that is pinned is reported as
+        arriving on that CPU, wherever RFS hands it to. An observer that does not see where packets
+        arrive need not know."""
+
     def drain(self) -> list[Observation]:
         """What happened since the last call, oldest first; of a burst only a part, and then
         `fileno` stays readable."""

@@ -8,6 +8,9 @@ from dataclasses import replace
 
 import pytest
 
+from atfnd.engine.command import Begin, HandsOn
+from atfnd.engine.engine import Engine
+from atfnd.engine.event import MovesReported, QueuesLooked
 from atfnd.engine.ownership.owner import Owned
 from atfnd.engine.placement import unowned
 from atfnd.engine.prepare import prepare
@@ -226,6 +229,44 @@ def test_rfs_that_an_earlier_run_left_on_is_ours_to_switch_off() -> None:
     unowned.taken_over(view, {"rps-flow-cnt:1", "rps-flow-cnt:3"}, known, NOW_NS)
     assert asked(known) == {}
     assert asked(known, NOW_NS + unowned.REST_NS) == {"rps-flow-cnt:1": "0"}
+
+
+def test_the_observer_knows_which_queues_hand_on_and_is_told_once() -> None:
+    known = memory()
+    view = known.nics["nic"].view
+    assert unowned.hands_on(view, known) is None
+    heard(known)
+    carried_out(known)
+    [napi_id] = [queue.napi_id for queue in view.queues if queue.index == 1]
+    assert unowned.hands_on(view, known) == {napi_id: 1}
+    assert unowned.hands_on(view, known) is None
+    elsewhere = tuple(replace(q, cpu=3) if q.index == 1 else q for q in view.queues)
+    assert unowned.hands_on(replace(view, queues=elsewhere), known) == {napi_id: 3}
+    assert unowned.hands_on(replace(view, armed=False), known) == {}
+
+
+def test_what_another_program_set_up_hands_on_too_if_the_machine_has_a_table() -> None:
+    view = replace(ARMED, settings=OFF | {"rps-flow-cnt:2": ON})
+    known = memory(view)
+    assert unowned.hands_on(view, known) is None
+    on = replace(view, settings={**view.settings, RFS_TABLE: "32768"})
+    assert unowned.hands_on(on, known) == {on.queues[2].napi_id: 2}
+    assert unowned.hands_on(replace(on, method=SteeringMethod.RFS), known) == {}
+
+
+def test_the_engine_says_it_when_rfs_was_switched_and_at_each_look_after_that() -> None:
+    engine = Engine(memory())
+    assert engine.handle(QueuesLooked(frozenset(range(4))), NOW_NS) == []
+    heard(engine.memory)
+    [begin] = engine.handle(QueuesLooked(frozenset(range(4))), NOW_NS)
+    assert isinstance(begin, Begin)
+    done = [Outcome(each.action, NOW_NS, 0, None, "") for each in begin.wanted]
+    said = engine.handle(MovesReported(tuple(done)), NOW_NS)
+    assert [each for each in said if isinstance(each, HandsOn)] == [HandsOn("nic", {101: 1})]
+    assert not any(
+        isinstance(each, HandsOn)
+        for each in engine.handle(QueuesLooked(frozenset(range(4))), NOW_NS)
+    )
 
 
 @pytest.mark.parametrize(

@@ -456,6 +456,9 @@ class WorldObserver:
             socket.due_cpu = cpu
             self.changed(socket)
 
+    def hands_on(self, nic: str, cpus: Mapping[int, int]) -> None:
+        """RFS hands nothing on here."""
+
     def learn(self, cgroup: int, path: str, groups: int) -> None:
         """No control groups here."""
 

@@ -67,7 +67,7 @@ static __always_inline struct thread_state *known_thread(__u32 tid, __u32 cpu, _
 	return NULL;
 }
 
-static __always_inline int report(struct sock *sk, struct socket_state *state, __u32 home,
+static __always_inline int report(struct sock *sk, struct socket_state *state, int rx, __u32 home,
 				  bool paid)
 {
 	__u64 pid_tgid = bpf_get_current_pid_tgid();
@@ -80,6 +80,7 @@ static __always_inline int report(struct sock *sk, struct socket_state *state, _
 	if (!record)
 		return 0; /* nothing is marked as reported: the next call tries again */
 	describe(record, sk);
+	record->rx_cpu = rx;
 	record->bytes = state->bytes;
 	record->app_cpu = state->window_cpu;
 	record->off_since_ns = state->window_ns;
@@ -239,7 +240,7 @@ static __always_inline int off_target(struct sock *sk, struct socket_state *stat
 	if (verdict == UNPAID || !is_worth_reporting(sk, state, now) || !watched(sk))
 		return 0;
 	state->window_cpu = cpu;
-	return report(sk, state, home, verdict == PAID);
+	return report(sk, state, rx, home, verdict == PAID);
 }
 
 /* Of a socket that receives through a watched NIC; NULL: it does not. */
@@ -291,14 +292,26 @@ static __always_inline void first_read(struct sock *sk, struct socket_state *sta
 	bpf_ringbuf_submit(record, 0);
 }
 
+/* The CPU that its packets arrive on; below 0: no packet yet, or an unconnected UDP socket, whose
+ * packets leave no CPU. RFS is for threads that do not stay: what it hands to a thread that is pinned
+ * comes to the wrong queue. */
+static __always_inline int arrives_on(struct sock *sk, struct socket_state *state)
+{
+	int rx = sk->__sk_common.skc_incoming_cpu;
+	__u32 hands_on;
+
+	if (rx < 0 || !is_pinned())
+		return rx;
+	hands_on = napi_of(sk, state)->hands_on;
+	return hands_on == OBSERVER_NO_CPU ? rx : (int)hands_on;
+}
+
 static __always_inline int used(struct sock *sk, struct socket_state *state, int length)
 {
 	__u32 cpu = bpf_get_smp_processor_id();
-	int rx;
+	int rx = arrives_on(sk, state);
 
 	state->bytes += length;
-	rx = sk->__sk_common.skc_incoming_cpu;
-	/* rx < 0: no packet yet, or an unconnected UDP socket, whose packets leave no CPU. */
 	if (!state->window_ns &&
 	    ((state->reported_cpu == cpu && (rx == (int)state->due_cpu || rx < 0)) ||
 	     (state->reported_cpu == OBSERVER_NO_CPU && rx == (int)cpu && !elsewhere)))

@@ -12,20 +12,20 @@
 #define MSG_PEEK 2 /* include/linux/socket.h: the data stay where they are */
 #define MSG_ERRQUEUE 0x2000
 
-/* Which NIC a socket receives through; looked up again when its NAPI changes, or the set that is
+/* The NAPI that a socket receives through; looked up again when it changes, or the set that is
  * watched. */
-static __always_inline __u32 nic_of(struct sock *sk, struct socket_state *state)
+static __always_inline struct watched_napi *napi_of(struct sock *sk, struct socket_state *state)
 {
+	struct watched_napi none = { OBSERVER_NICS, OBSERVER_NO_CPU }, *napi;
 	__u32 napi_id = sk->sk_napi_id;
-	__u32 *nic;
 
 	if (state->napi_id != napi_id || state->watching != watching) {
-		nic = bpf_map_lookup_elem(&napis, &napi_id);
-		state->nic = nic ? *nic : OBSERVER_NICS;
+		napi = bpf_map_lookup_elem(&napis, &napi_id);
+		state->napi = napi ? *napi : none;
 		state->napi_id = napi_id;
 		state->watching = watching;
 	}
-	return state->nic;
+	return &state->napi;
 }
 
 /* One more read of a survey. Only this thread on this CPU writes to its entry. */
@@ -35,7 +35,7 @@ static __noinline void count_surveyed(struct sock *sk, struct socket_state *stat
 	struct task_struct *task = bpf_get_current_task_btf();
 	struct survey_key key = {
 		.tid = task->pid,
-		.nic = state->nic,
+		.nic = state->napi.nic,
 		.read_cpu = bpf_get_smp_processor_id(),
 		.rx_cpu = rx,
 		.left = state->generation == generation && state->verdict.min_bytes == CLAUSE_NEVER,
@@ -66,7 +66,7 @@ static __noinline void count_surveyed(struct sock *sk, struct socket_state *stat
 static __always_inline void count_read(struct sock *sk, struct socket_state *state, int length,
 				       int flags)
 {
-	__u32 nic = nic_of(sk, state);
+	__u32 nic = napi_of(sk, state)->nic;
 	struct read_counters *counters = bpf_map_lookup_elem(&reads, &nic);
 	int rx = sk->__sk_common.skc_incoming_cpu;
 

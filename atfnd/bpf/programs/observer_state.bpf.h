@@ -39,9 +39,9 @@ struct socket_state {
 	__u32 backoff;
 	__u32 due_cpu;	  /* its packets arrive right there; OBSERVER_NO_CPU: ask `due` */
 	__u32 generation; /* the policy's that `verdict` is by, 0: not judged yet */
-	__u32 napi_id;	  /* that `nic` is by, in watching number `watching` */
+	__u32 napi_id;	  /* of `napi`, in watching number `watching` */
 	__u32 watching;
-	__u32 nic;    /* which of `reads` is its NIC's */
+	struct watched_napi napi;
 	__u32 home;   /* of its thread, as it was reported last */
 	__u32 unread; /* a listener accepted it, and it has not been read from */
 	__u64 cgroup; /* the user's that it is of, if that was asked for */
@@ -86,13 +86,12 @@ struct {
 	__type(value, struct socket_state);
 } sockets SEC(".maps");
 
-/* Watched NAPIs, and which of `reads` is their NIC's. Ids are never reused within a boot, so an id
- * also names a namespace. */
+/* Watched NAPIs. Ids are never reused within a boot, so an id also names a namespace. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 4096);
 	__type(key, __u32);
-	__type(value, __u32);
+	__type(value, struct watched_napi);
 } napis SEC(".maps");
 
 /* By NIC. */
@@ -180,6 +179,7 @@ __u32 watching = 1;
 
 /* Put the layouts into this object's BTF, where user space reads them. */
 const struct observer_record *observer_record_layout __attribute__((unused));
+const struct watched_napi *watched_napi_layout __attribute__((unused));
 const struct due *due_layout __attribute__((unused));
 const struct cpu_parts *cpu_parts_layout __attribute__((unused));
 const struct stay_prices *stay_prices_layout __attribute__((unused));

@@ -31,6 +31,12 @@ enum observer_flag {
 	OBSERVER_PINNED = 32, /* its thread may run on one CPU only */
 };
 
+/* A NAPI whose sockets are observed. */
+struct watched_napi {
+	__u32 nic;	/* which of `reads` is its NIC's */
+	__u32 hands_on; /* the CPU that polls it, if RFS hands its packets on; OBSERVER_NO_CPU: no */
+};
+
 /* Parts of a machine, the smallest first. OBSERVER_LEVELS stands for all of it. */
 enum observer_level { OBSERVER_CPU, OBSERVER_LLC, OBSERVER_NODE, OBSERVER_LEVELS };
 

@@ -29,6 +29,7 @@ from atfnd.model.nic import RFS_TABLE
 
 __all__ = [
     "REST_NS",
+    "hands_on",
     "heard",
     "looked",
     "partner",
@@ -120,22 +121,39 @@ def _switches(nic: NicView, known: NicMemory, memory: Memory, now_ns: int) -> It
             yield Action.of_setting(nic.name, setting, "0", why)
 
 
-def switched(outcome: Outcome, memory: Memory, now_ns: int) -> None:
-    """RFS of a queue was switched, or not."""
+def hands_on(nic: NicView, memory: Memory) -> dict[int, int] | None:
+    """The CPU that polls each queue with RFS, by NAPI id. None: as at the last call."""
+    rfs, found = memory.nics[nic.name].rfs, dict[int, int]()
+    table = nic.settings.get(RFS_TABLE, "0") != "0" or RFS_TABLE in rfs.tables
+    steers = table and nic.armed and nic.method is SteeringMethod.FILTERS
+    for queue in nic.queues if steers else ():
+        setting = of_queue(RFS_FLOWS, queue.index)
+        value = rfs.wrote.get(queue.index, nic.settings.get(setting, "0"))
+        if value != "0" and queue.napi_id is not None and queue.cpu is not None:
+            found[queue.napi_id] = queue.cpu
+    if found == rfs.hands_on:
+        return None
+    rfs.hands_on = found
+    return found
+
+
+def switched(outcome: Outcome, memory: Memory, now_ns: int) -> bool:
+    """RFS of a queue was switched (True), or not."""
     action = outcome.action
     name, _, number = (action.setting or "").partition(":")
     if name != RFS_FLOWS or not number.isdecimal():
-        return
+        return False
     rfs, index = memory.nics[action.nic].rfs, int(number)
     if index not in rfs.asked:
-        return
+        return False
     rfs.asked.discard(index)
     if outcome.errno:
         times = rfs.refusals.get(index, 0)
         rfs.refusals[index] = times + 1
         rfs.again_ns[index] = now_ns + (_AGAIN_NS << min(times, _DOUBLED))
-        return
+        return False
     rfs.refusals.pop(index, None)
     rfs.wrote[index] = action.value or "0"
     if action.value == "0":
         rfs.again_ns[index] = now_ns + REST_NS
+    return True

@@ -164,6 +164,7 @@ class RfsQueues:
     refusals: dict[int, int] = field(default_factory=dict)  # in a row
     again_ns: dict[int, int] = field(default_factory=dict)  # not switched before
     tables: set[str] = field(default_factory=set)  # of the machine, that we have switched on
+    hands_on: dict[int, int] = field(default_factory=dict)  # as the observer knows it
     said: str | None = None  # why no queue may have it, as said last
 
 

@@ -38,6 +38,7 @@ __all__ = ["BpfObserver"]
 _RECORD = layout("observer", "observer_record")
 _DUE = layout("observer", "due").codec
 _PARTS = layout("observer", "cpu_parts").codec
+_NAPI = layout("observer", "watched_napi").codec
 _PRICES = layout("observer", "stay_prices").codec
 _SURVEY_KEY = layout("observer", "survey_key").codec
 _SURVEY_COUNT = layout("observer", "survey_count").codec
@@ -129,7 +130,9 @@ class BpfObserver:
         self.qualify(qualify)
         self.ends_unseen = self._see_ends()  # why UDP ends are not reported; None: they are
         self._netns: tuple[str | None, ...] = ()
-        self._napis: dict[int, int] = {}  # watched, and the slot of its NIC
+        self._nics: dict[int, tuple[str, int]] = {}  # of each watched NAPI, with its slot
+        self._hands_on: dict[str, Mapping[int, int]] = {}  # by NIC
+        self._napis: dict[int, tuple[int, int]] = {}  # as written into the map
         self._slots, self._watching = Slots(_NICS), 1
         self._reads: dict[str, tuple[int, ReadBytes]] = {}  # by NIC: slot, and what was in it
 
@@ -192,17 +195,30 @@ class BpfObserver:
         for nic in slots.keys() - self._reads.keys():
             if slots[nic] != self._slots.none:
                 self._reads[nic] = slots[nic], ReadBytes(*self._bpf.reads(slots[nic]))
-        wanted = {napi_id: slots[nic] for napi_id, nic in islice(napis.items(), _NAPIS)}
+        self._hands_on = {nic: each for nic, each in self._hands_on.items() if nic in slots}
+        self._nics = {napi_id: (nic, slots[nic]) for napi_id, nic in islice(napis.items(), _NAPIS)}
+        self._write_napis()
+        return len(napis) - len(self._nics)
+
+    def hands_on(self, nic: str, cpus: Mapping[int, int]) -> None:
+        """Writes into the map `napis`, if these are watched."""
+        self._hands_on[nic] = cpus
+        self._write_napis()
+
+    def _write_napis(self) -> None:
+        none: Mapping[int, int] = {}
+        wanted = {
+            napi_id: (slot, self._hands_on.get(nic, none).get(napi_id, _NO_CPU))
+            for napi_id, (nic, slot) in self._nics.items()
+        }
         for napi_id in self._napis.keys() - wanted.keys():
             _bpf.map_delete(self._napi_map, napi_id.to_bytes(4, "little"))
-        for napi_id, slot in wanted.items() - self._napis.items():
-            key, value = napi_id.to_bytes(4, "little"), slot.to_bytes(4, "little")
-            _bpf.map_update(self._napi_map, key, value)
+        for napi_id, value in wanted.items() - self._napis.items():
+            _bpf.map_update(self._napi_map, napi_id.to_bytes(4, "little"), _NAPI.pack(*value))
         if wanted != self._napis:
             self._watching += 1
             self._bpf.watching(self._watching)
         self._napis = wanted
-        return len(napis) - len(wanted)
 
     def drain(self) -> list[Observation]:
         """Decode what is in the ring buffer, oldest first; of a burst the first 512, and the

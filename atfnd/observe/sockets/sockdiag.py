@@ -153,6 +153,9 @@ class SockDiagObserver:
                         self._reported += 1
         self._listen(self._reported > 0)
 
+    def hands_on(self, nic: str, cpus: Mapping[int, int]) -> None:
+        """Nothing: where packets arrive is not seen."""
+
     def expect(self, cookie: int, cpu: int, at_ns: int) -> None:
         """Nothing: where packets arrive is not seen."""
 
