@@ -154,6 +154,35 @@ def test_a_flow_that_is_used_keeps_rfs_on_its_queue_though_it_is_reported_no_mor
     assert asked(known, much_later_ns) == {"rps-flow-cnt:1": "0"}
 
 
+@pytest.mark.parametrize(("rx_cpu", "stays"), [(3, True), (1, False), (None, False)])
+def test_a_flow_that_is_handed_on_keeps_rfs_wherever_its_thread_was_reported(
+    rx_cpu: int | None, stays: bool
+) -> None:
+    """Its thread stayed on the queue's CPU when it was reported, and has left it."""
+    known = memory()
+    heard(known)
+    carried_out(known)
+    later_ns = NOW_NS + unowned.REST_NS
+    known.audited_ns = later_ns
+    settled = flow(1, home=Distance.CPU, rx_queue=1, app_cpu=1, rx_cpu=rx_cpu, used_ns=later_ns)
+    known.table.put(settled)
+    unowned.looked(known.nics["nic"].view, known, later_ns)
+    assert asked(known, later_ns) == ({} if stays else {"rps-flow-cnt:1": "0"})
+
+
+def test_where_it_comes_from_matters_only_on_a_queue_with_rfs() -> None:
+    known = memory()
+    settled = flow(1, home=Distance.CPU, rx_queue=1, app_cpu=1, rx_cpu=3)  # before it was moved
+    assert not unowned.heard(known.nics["nic"].view, settled, known, NOW_NS)
+
+
+def test_a_flow_with_a_filter_counts_where_that_leads_it() -> None:
+    known = memory()
+    placed = flow(1, home=Distance.LLC, rx_queue=1, location=5, target_queue=2)
+    assert unowned.heard(known.nics["nic"].view, placed, known, NOW_NS)
+    assert asked(known) == {RFS_TABLE: "32768", "rps-flow-cnt:2": ON}
+
+
 def test_what_was_refused_is_tried_again_later_each_time() -> None:
     known, at_ns, waits = memory(), NOW_NS, []
     for _ in range(3):

@@ -45,11 +45,18 @@ _ENTRIES = 32768  # Documentation/networking/scaling.rst: "works fairly well"
 
 def heard(nic: NicView, flow: Flow, memory: Memory, now_ns: int) -> bool:
     """This flow was used. True: RFS is for it, because its queue is not delivered where its thread
-    stays, or its thread does not stay."""
-    cpu = next((queue.cpu for queue in nic.queues if queue.index == flow.rx_queue), None)
-    if flow.rx_queue is None or (flow.home is Distance.CPU and flow.app_cpu == cpu):
+    stays, or its thread does not stay. Where its thread was last reported says nothing once RFS
+    hands its packets on: these arrive right wherever it goes."""
+    index, rfs = flow.rx_queue, memory.nics[nic.name].rfs
+    if flow.location is not None and flow.target_queue is not None:
+        index = flow.target_queue
+    if index is None:
         return False
-    memory.nics[nic.name].rfs.used_ns[flow.rx_queue] = now_ns
+    cpu = next((queue.cpu for queue in nic.queues if queue.index == index), None)
+    handed_on = rfs.wrote.get(index, "0") != "0" and flow.rx_cpu not in (None, cpu)
+    if flow.home is Distance.CPU and flow.app_cpu == cpu and not handed_on:
+        return False
+    rfs.used_ns[index] = now_ns
     return True
 
 
