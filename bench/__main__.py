@@ -29,6 +29,7 @@ from bench import (
     sockets,
     spending,
     table,
+    transmitted,
     unpinned,
     waiting,
 )
@@ -52,6 +53,7 @@ BENCHES: dict[str, Callable[[int], Report]] = {
     "serving": serving.run,
     "spending": spending.run,
     "migrating": migrating.run,
+    "transmitted": transmitted.run,
     "unpinned": unpinned.run,
     "applications": lambda rounds: applications.run(applications.Wanted(rounds)),
     "unpinned-interrupts": partial(unpinned.run, interrupts=True),

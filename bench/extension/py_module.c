@@ -5,12 +5,14 @@
 #include "ext.h"
 
 const void *meter_program(size_t *size);
+const void *sent_program(size_t *size);
 const void *waits_program(size_t *size);
 
 static PyObject *layout(PyObject *self, PyObject *args)
 {
 	static const struct ext_program programs[] = {
 		{ "meter", meter_program },
+		{ "sent", sent_program },
 		{ "waits", waits_program },
 		{ NULL, NULL },
 	};
@@ -26,12 +28,12 @@ static PyMethodDef module_methods[] = {
 };
 
 extern PyMethodDef calls_methods[], clause_methods[];
-extern PyType_Spec meter_type, waits_type;
+extern PyType_Spec meter_type, sent_type, waits_type;
 
 static int module_exec(PyObject *module)
 {
 	PyMethodDef *const functions[] = { module_methods, calls_methods, clause_methods, NULL };
-	PyType_Spec *const types[] = { &meter_type, &waits_type, NULL };
+	PyType_Spec *const types[] = { &meter_type, &sent_type, &waits_type, NULL };
 
 	return ext_add(module, functions, types);
 }
@@ -44,7 +46,7 @@ static PyModuleDef_Slot module_slots[] = {
 static struct PyModuleDef module_def = {
 	PyModuleDef_HEAD_INIT,
 	.m_name = "_bench",
-	.m_doc = "The meter, the timer of waits, and timed loops of socket calls.",
+	.m_doc = "The meter, the timer of waits, a rival, and timed loops of socket calls.",
 	.m_slots = module_slots,
 };
 
