@@ -1103,8 +1103,10 @@ MUTATIONS = [
         ("now_ns - used_ns < REST_NS", "True"),
         ("or now_ns < rfs.again_ns.get(index, 0)", ""),
         ("if not entries and RFS_TABLE not in rfs.tables:", "if not entries:"),
-        ("        rfs.again_ns[index] = now_ns + REST_NS\n", "        pass\n"),
-        ("_AGAIN_NS << min(times, _DOUBLED)", "_AGAIN_NS"),
+        ("rfs.again_ns[index] = now_ns + (_AGAIN_NS << min(times, _DOUBLED))\n        rfs.rests", "rfs.rests"),
+        ("times + 1 if now_ns < until_ns + (_AGAIN_NS << _DOUBLED) else 0", "0"),
+        ("times + 1 if now_ns < until_ns + (_AGAIN_NS << _DOUBLED) else 0", "times + 1"),
+        ("times + 1\n        rfs.again_ns[index] = now_ns + (_AGAIN_NS << min(times, _DOUBLED))", "times + 1\n        rfs.again_ns[index] = now_ns + _AGAIN_NS"),
         ("flow.nic == nic.name and memory.in_use(flow, _USED_NS)", "flow.nic == nic.name"),
         ("flow.home is Distance.CPU and flow.app_cpu == cpu and", "flow.home is Distance.CPU and"),
         ("flow.home is Distance.CPU and flow.app_cpu == cpu and", "flow.app_cpu == cpu and"),
@@ -1117,6 +1119,19 @@ MUTATIONS = [
         (" and not handed_on:", ":"),
         ('handed_on = rfs.wrote.get(index, "0") != "0" and', "handed_on ="),
         ("    if found == rfs.hands_on:\n        return None\n", ""),
+    ),
+    *_of(
+        "engine/ownership/follow.py", "unowned",
+        ("if not owned or thread is None or flow.home is Distance.CPU:", "if True:"),
+        ("if flow.nic == nic and not flow.key.wide and memory.in_use(flow, TERMS.away_ns):\n            memory.not_put_off(flow.key)\n            memory.table.defer(flow.key, 0)\n\n\ndef arrived", "if False:\n            pass\n\n\ndef arrived"),
+    ),
+    *_of(
+        "engine/ownership/owner.py", "owner",
+        ("long_ago_ns if queue in self.fled else self.now_ns for queue", "self.now_ns for queue"),
+    ),
+    *_of(
+        "engine/engine.py", "unowned",
+        ("        if seen.home is not Distance.CPU:\n", "        if True:\n"),
     ),
     *_of(
         "model/nic.py", "unowned",

@@ -112,8 +112,8 @@ from atfnd.engine.filters.lost import lost
 from atfnd.engine.handshake import birth
 from atfnd.engine.handshake.handshake import Handshakes, keeps_order_from_birth, listeners, ordered
 from atfnd.engine.indirection import entries
+from atfnd.engine.ownership import follow
 from atfnd.engine.ownership.exclusion import Exclusion
-from atfnd.engine.ownership.follow import arrived, followed
 from atfnd.engine.placement import queues, steer, unowned
 from atfnd.engine.placement.auto import applications
 from atfnd.engine.placement.place import belongs
@@ -131,6 +131,7 @@ from atfnd.model import (
     ActionKind,
     Connected,
     Connecting,
+    Distance,
     Flow,
     FlowKey,
     FlowRule,
@@ -473,7 +474,10 @@ class Engine:
             if why is not None and nic.armed and why != rfs.said:
                 rfs.said = why
                 self._log("means", "no RFS on queues that nobody owns", why, nic=nic.name)
-        self._begin(unowned.partner(nic, memory, now_ns))
+        if seen.home is not Distance.CPU:
+            if flow is not None and follow.left(flow, memory):
+                self._begin(steer.own(nic, memory.online(nic), memory, now_ns))
+            self._begin(unowned.partner(nic, memory, now_ns))
         if memory.in_force.elsewhere:
             cpu = belongs(seen, event.rule, memory)
             self._say(Expect(seen.cookie, cpu, seen.at_ns))
@@ -760,17 +764,18 @@ class Engine:
                 self._applied(each)
                 if unowned.switched(each, self.memory, now_ns):
                     self._know_rfs(self.memory.nics[each.action.nic].view)
+                    follow.unhindered(each.action.nic, self.memory)
             else:
                 self._move_ended(each, now_ns)
 
     def _applied(self, outcome: Outcome) -> None:
         action = outcome.action
-        arrived(action, self.memory)
+        follow.arrived(action, self.memory)
         strays.record(outcome, self.memory)
         if (stray := audit.record(outcome, self.memory)) is not None:
             strays.note(stray, self.memory)
         if action.queue is not None and action.new is not None and not outcome.errno:
-            followed(action.nic, action.queue, action.new, self.memory)
+            follow.followed(action.nic, action.queue, action.new, self.memory)
         audit.overtaken(outcome, self.memory.nics[action.nic].view, self.memory)
         if outcome.errno == errno.ECANCELED:
             self._log("kept", "its filter stays", outcome.left, nic=action.nic, flow=action.key)
@@ -780,7 +785,7 @@ class Engine:
             self._say(ReportOutcome(outcome))
 
     def _move_ended(self, ended: Ended, now_ns: int) -> None:
-        arrived(ended.action, self.memory)
+        follow.arrived(ended.action, self.memory)
         budget.ended(ended.action, self.memory)
         key, verdict = ended.action.key, ended.verdict
         how, late, took_ns = ended.mechanism.value, ended.violations, ended.took_ns

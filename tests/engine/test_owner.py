@@ -108,6 +108,12 @@ def test_the_queue_of_a_thread_that_ends_waits_and_goes_home() -> None:
     assert look(owned((1, 8)), owner(8, cpu=1), lent=lent) == ({1: 8}, [(0, 2)])
 
 
+def test_the_queue_of_a_thread_that_does_not_stay_any_more_goes_home_at_once() -> None:
+    lent = Lent(homes={0: 2, 1: 1})
+    wanders = owner(7, cpu=0)._replace(settled=False)
+    assert look(owned((0, 7), (1, 8)), wanders, owner(8, cpu=1), lent=lent) == ({1: 8}, [(0, 2)])
+
+
 def test_a_queue_stays_where_its_home_is_offline() -> None:
     lent = Lent(homes={0: 2}, free_ns={0: 0})
     assert look(owned(), online=frozenset({0, 1}), lent=lent) == ({}, [])

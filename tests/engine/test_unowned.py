@@ -10,13 +10,15 @@ import pytest
 
 from atfnd.engine.command import Begin, HandsOn
 from atfnd.engine.engine import Engine
-from atfnd.engine.event import MovesReported, QueuesLooked
+from atfnd.engine.event import MovesReported, QueuesLooked, SocketReported
+from atfnd.engine.ownership import follow
 from atfnd.engine.ownership.owner import Owned
 from atfnd.engine.placement import unowned
 from atfnd.engine.prepare import prepare
 from atfnd.engine.table.flow_table import FlowTable
 from atfnd.engine.table.memory import Memory
 from atfnd.model import (
+    Action,
     Distance,
     Mode,
     NicView,
@@ -25,7 +27,7 @@ from atfnd.model import (
     Topology,
 )
 from atfnd.model.nic import RFS_TABLE
-from tests.values import NIC, flow, memory_of, one_rule
+from tests.values import NIC, RULE, THREAD, flow, memory_of, one_rule, seen
 
 __all__: list[str] = []
 
@@ -53,6 +55,12 @@ def carried_out(known: Memory, now_ns: int = NOW_NS, code: int = 0) -> dict[str,
     for each in plan:
         unowned.switched(Outcome(each, now_ns, code, None, ""), known, now_ns)
     return {each.setting or "": each.value for each in plan}
+
+
+def carried_out_last(known: Memory, value: str, now_ns: int) -> None:
+    """What was asked for queue 1 is done."""
+    action = Action.of_setting("nic", "rps-flow-cnt:1", value, "")
+    assert unowned.switched(Outcome(action, now_ns, 0, None, ""), known, now_ns)
 
 
 def heard(known: Memory, queue: int = 1, now_ns: int = NOW_NS) -> None:
@@ -127,6 +135,23 @@ def test_what_is_switched_off_stays_off_for_a_while() -> None:
     later_ns = NOW_NS + unowned.REST_NS
     heard(known, 1, later_ns)
     assert asked(known, later_ns) == {"rps-flow-cnt:1": ON}
+
+
+def test_each_time_that_it_is_soon_switched_off_again_it_stays_off_for_longer() -> None:
+    known, at_ns, rests = memory(), NOW_NS, []
+    for _ in range(4):
+        heard(known, 1, at_ns)
+        assert asked(known, at_ns)["rps-flow-cnt:1"] == ON
+        carried_out_last(known, ON, at_ns)
+        known.nics["nic"].owned = {1: Owned(("thread", 7), 0)}
+        carried_out(known, at_ns)
+        known.nics["nic"].owned = {}
+        rests.append(known.nics["nic"].rfs.again_ns[1] - at_ns)
+        at_ns += rests[-1]
+        heard(known, 1, at_ns - 1)
+        assert asked(known, at_ns - 1) == {}
+        at_ns += 200 * 10**9 if len(rests) == 3 else 0
+    assert rests == [10**9, 2 * 10**9, 4 * 10**9, 10**9]
 
 
 def test_a_queue_loses_rfs_when_no_such_flow_was_used_for_a_while() -> None:
@@ -296,6 +321,40 @@ def test_the_engine_says_it_when_rfs_was_switched_and_at_each_look_after_that() 
         isinstance(each, HandsOn)
         for each in engine.handle(QueuesLooked(frozenset(range(4))), NOW_NS)
     )
+
+
+def reported(engine: Engine, home: Distance, app_cpu: int = 3) -> list[str]:
+    """What is begun when a flow of thread 7 is reported, which arrives on CPU 1 by queue 1."""
+    event = seen(1, app_cpu, rx_cpu=1, home=home, napi_id=101)
+    said = engine.handle(SocketReported("nic", event, RULE, None), NOW_NS)
+    begun = [each for command in said if isinstance(command, Begin) for each in command.wanted]
+    return [each.action.setting or each.action.kind.value for each in begun]
+
+
+def test_a_thread_that_has_just_come_to_stay_may_get_a_queue_before_its_flows_get_rfs() -> None:
+    engine = Engine(memory())
+    assert "rps-flow-cnt:1" not in reported(engine, Distance.CPU)
+    engine = Engine(memory())
+    assert "rps-flow-cnt:1" in reported(engine, Distance.MACHINE)
+
+
+def test_a_queue_follows_as_soon_as_its_rfs_is_off() -> None:
+    known = memory()
+    known.table.put(used := flow(1, rx_queue=1, thread=THREAD))
+    assert used.thread is not None
+    known.nics["nic"].owned = {1: Owned(("thread", used.thread.tid), 0)}
+    assert known.table.next_due_ns() is None
+    follow.unhindered("nic", known)
+    assert known.table.next_due_ns() == 0
+
+
+def test_an_owner_that_stays_no_more_loses_its_queue_when_that_is_reported() -> None:
+    engine = Engine(memory())
+    reported(engine, Distance.CPU)
+    known = engine.memory.nics["nic"]
+    assert known.owned
+    reported(engine, Distance.MACHINE)
+    assert not known.owned
 
 
 @pytest.mark.parametrize(

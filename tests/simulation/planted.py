@@ -440,7 +440,7 @@ FOUND_BY = {
     "a pause takes nothing out": 5,
     "births whose moves are dropped are waited for": 33,
     "a port's rule is deleted while it listens": 196,
-    "a migrated thread's flow stays where its filter leads": 1,
+    "a migrated thread's flow stays where its filter leads": 27,
     "a NIC that is taken up has every NIC's flows placed": 297,
     "an owner's flows are placed on the NIC of its queue": 197,
     "a thread's flows are placed on the NIC of the one reported": 277,
@@ -454,7 +454,7 @@ FOUND_BY = {
     "what others asked of irqbalance is forgotten": 27,
     "a list that irqbalance may have taken is forgotten": 707,
     "a cpuset is written before that is journaled": 4,
-    "an admin's cpuset is taken for ours": 104,
+    "an admin's cpuset is taken for ours": 264,
     "an action outlives its reason, and what it finds is disowned": 9,
 }
 # By no seed up to 109 (of plans that order moves: 399). Tests that see them are named.

@@ -25,6 +25,7 @@ class Stay:
     moved_ns: int | None = None
     needs_ns: int = 0
     doublings: int = 0
+    in_vain: bool = False
 
 
 class Stays:
@@ -75,13 +76,16 @@ class Stays:
                 stay.part, stay.since_ns, stay.moved_ns, stay.lost_ns = part, now_ns, None, 0.0
 
     def _leave(self, stay: Stay, now_ns: int) -> None:
-        moved_ns, needs_ns = stay.moved_ns, self.price.patience_ns
-        stayed_ns = now_ns - (stay.since_ns if moved_ns is None else moved_ns)
-        if moved_ns is not None:
-            needs_ns = stay.needs_ns
-            if stayed_ns < needs_ns:
-                stay.doublings = min(stay.doublings + IN_VAIN, MAX_DOUBLINGS)
+        moved_ns, needs_ns = stay.moved_ns, stay.needs_ns
+        if moved_ns is None:
+            if stay.in_vain:
                 return
+            moved_ns, needs_ns = stay.since_ns, self.price.patience_ns
+        stayed_ns = now_ns - moved_ns
+        stay.in_vain = stay.moved_ns is not None and stayed_ns < needs_ns
+        if stay.in_vain:
+            stay.doublings = min(stay.doublings + IN_VAIN, MAX_DOUBLINGS)
+            return
         for _ in range(MAX_DOUBLINGS):
             if not stay.doublings or stayed_ns < needs_ns:
                 break

@@ -162,6 +162,24 @@ def test_a_thread_that_settles_has_its_packets_on_its_cpu(bed: Bed) -> None:
     assert socket.rx_cpu() == socket.task.cpu.index
 
 
+def test_a_thread_that_leaves_as_soon_as_its_packets_come_is_soon_left_alone(bed: Bed) -> None:
+    """As under a NAPI thread, which takes the CPU of the thread that it wakes. Where its packets do
+    not come, it stays for a second in the mean: that is no reason to bring them."""
+    socket = bed.serves(0, EVERY)
+    bed.wanders(socket.task, bed.by_chance(CACHES[0]), SECOND_NS)
+
+    def flees() -> None:
+        if socket.rx_cpu() == socket.task.cpu.index:
+            bed.machine.move(socket.task, bed.machine.cpus[bed.by_chance(CACHES[0])(socket.task)])
+        bed.world.after(10_000_000, flees)
+
+    flees()
+    bed.goes_on(20)
+    known_ns = bed.world.now_ns
+    bed.goes_on(60)
+    assert bed.writes(known_ns).total() <= 3
+
+
 def test_a_thread_that_migrates_a_few_times_a_second_is_followed_at_once(bed: Bed) -> None:
     socket = bed.serves(0, EVERY)
     bed.wanders(socket.task, bed.by_chance(EVERY), SECOND_NS)

@@ -58,7 +58,8 @@ struct stay {
 	__u64 moved_ns; /* its flows were reported as to be moved here, 0: they were not */
 	__u64 needs_ns; /* if it stays for less after that, the move was in vain */
 	__u32 part;
-	__u32 doublings; /* of the price of a move */
+	__u16 doublings; /* of the price of a move */
+	__u16 in_vain;	 /* the last move to a part of this level was */
 };
 
 /* The stays of a thread that owns reported flows, by level. */

@@ -62,13 +62,17 @@ static __always_inline void arrive_all(struct thread_state *thread, __u32 cpu, _
 }
 
 /* A move in vain raises the price. A stay that was long enough lowers it, and again each time that it
- * was twice as long. */
+ * was twice as long. After a move in vain, stays without one say nothing: the thread may leave as soon
+ * as its packets come, because what delivers them takes its CPU. */
 static __always_inline void leave(struct stay *stay, __u64 now)
 {
 	__u64 needs_ns = stay->moved_ns ? stay->needs_ns : prices.patience_ns;
 	__u64 stayed_ns = now - (stay->moved_ns ?: stay->since_ns);
 
-	if (stay->moved_ns && stayed_ns < needs_ns) {
+	if (!stay->moved_ns && stay->in_vain)
+		return;
+	stay->in_vain = stay->moved_ns && stayed_ns < needs_ns;
+	if (stay->in_vain) {
 		stay->doublings += IN_VAIN;
 		if (stay->doublings > MAX_DOUBLINGS)
 			stay->doublings = MAX_DOUBLINGS;

@@ -45,9 +45,11 @@ __all__ = [
     "free",
     "home",
     "is_guest",
+    "left",
     "look",
     "may_follow",
     "owner_of",
+    "unhindered",
 ]
 
 TERMS = OwnerTerms()
@@ -144,6 +146,25 @@ def along(flow: Flow, queue: Queue, nic: NicView, memory: Memory, now_ns: int) -
         return ()
     lent.moved_ns[queue.index], lent.sent[queue.index] = now_ns, flow.app_cpu
     return (_follow(nic, queue.index, flow.app_cpu, f"its owner runs on CPU {flow.app_cpu}"),)
+
+
+def left(flow: Flow, memory: Memory) -> bool:
+    """The thread of this flow owns a queue, and does not stay on a CPU any more."""
+    owned, thread = memory.nics[flow.nic].owned, flow.thread
+    if not owned or thread is None or flow.home is Distance.CPU:
+        return False
+    return any(each.owner == ("thread", thread.tid) for each in owned.values())
+
+
+def unhindered(nic: str, memory: Memory) -> None:
+    """RFS of a queue was switched: the queues of threads may follow now."""
+    owners = [each.owner for each in memory.nics[nic].owned.values()]
+    for flow in (
+        flow for kind, tid in owners if kind == "thread" for flow in memory.table.of_thread(tid)
+    ):
+        if flow.nic == nic and not flow.key.wide and memory.in_use(flow, TERMS.away_ns):
+            memory.not_put_off(flow.key)
+            memory.table.defer(flow.key, 0)
 
 
 def arrived(action: Action, memory: Memory) -> None:

@@ -18,8 +18,9 @@ It owns at most one queue, and a queue has at most one owner. The rules, in this
    none is a guest: its flows are moved one by one, to a queue on its CPU.
 4. A queue follows its owner. An idle owner is not followed. Where its CPU has no room for one more
    queue (`most_on_a_cpu`), the owner loses its queue and is a guest there.
-5. A queue that has had no owner for `away_ns` goes home: to the CPU it had before it followed. Not
-   if queues have only changed places: that would lead the flows that were placed meanwhile astray.
+5. A queue that has had no owner for `away_ns` goes home: to the CPU it had before it followed. At
+   once, if its owner is there and does not stay on a CPU any more. Not if queues have only changed
+   places: that would lead the flows that were placed meanwhile astray.
 6. No queue changes its CPU twice within `rest_ns`, whether it is owned or not.
 7. Nobody owns a queue as long as the owners of each user that would have none carry a quarter of
    what all of this user carry, and the queues at home are delivered wherever an owner runs: a queue
@@ -176,6 +177,8 @@ class _State:
         most = len(queues) + fixed.total()
         self.shares = {kind: -(-most * share // 100) for kind, share in shares.items()}
         self.known = {owner.id: owner for owner in owners if owner.settled}
+        wander = {owner.id for owner in owners if not owner.settled}
+        self.fled = {queue for queue, each in owned.items() if each.owner in wander}
         self.crowd = {owner.cpu for owner in owners}
         self.queues, self.online, self.dedicated = dict(queues), online, dedicated
         self.lent, self.terms, self.now_ns = lent, terms, now_ns
@@ -202,7 +205,9 @@ class _State:
         for queue in sorted(self.kept):
             self._follow(queue)
         free_ns, left = self.lent.free_ns, self.queues.keys() - self.kept.keys()
-        self.lent.free_ns = {queue: free_ns.get(queue, self.now_ns) for queue in left}
+        long_ago_ns = self.now_ns - self.terms.away_ns
+        fresh_ns = {queue: long_ago_ns if queue in self.fled else self.now_ns for queue in left}
+        self.lent.free_ns = {queue: free_ns.get(queue, fresh_ns[queue]) for queue in left}
         self._go_home()
         return self.kept, tuple(self.follows)
 

@@ -10,8 +10,10 @@ The rules:
    stays on another CPU. The queue is on the CPU that it has without an owner, or has changed places
    with another one.
 3. It loses RFS at once when somebody owns it, and `REST_NS` after the last such flow was used.
-4. No queue is switched on within `REST_NS` after it was switched off. What was refused is tried
-   again after 1 s, then 2 s, 4 s, ... 64 s.
+4. A queue that was switched off stays so for 1 s. If it is switched off again within 64 s after
+   that, it stays so for 2 s, then 4 s, ... 64 s. What was refused is tried again in the same way.
+5. A thread that has just come to stay on a CPU may get a queue of its own. RFS waits for that until
+   queues are looked at.
 
 `rps_cpus` is not needed (get_rps_cpu(), net/core/dev.c): with it, flows whose thread has made no
 call yet would be spread over CPUs by their hash. Without it they are delivered where they are
@@ -162,5 +164,8 @@ def switched(outcome: Outcome, memory: Memory, now_ns: int) -> bool:
     rfs.refusals.pop(index, None)
     rfs.wrote[index] = action.value or "0"
     if action.value == "0":
-        rfs.again_ns[index] = now_ns + REST_NS
+        times, until_ns = rfs.rests.get(index, (0, 0))
+        times = times + 1 if now_ns < until_ns + (_AGAIN_NS << _DOUBLED) else 0
+        rfs.again_ns[index] = now_ns + (_AGAIN_NS << min(times, _DOUBLED))
+        rfs.rests[index] = times, rfs.again_ns[index]
     return True

@@ -162,6 +162,7 @@ class RfsQueues:
     wrote: dict[int, str] = field(default_factory=dict)  # the flow count that we wrote last
     asked: set[int] = field(default_factory=set)  # it is being switched
     refusals: dict[int, int] = field(default_factory=dict)  # in a row
+    rests: dict[int, tuple[int, int]] = field(default_factory=dict)  # how often, until when
     again_ns: dict[int, int] = field(default_factory=dict)  # not switched before
     tables: set[str] = field(default_factory=set)  # of the machine, that we have switched on
     hands_on: dict[int, int] = field(default_factory=dict)  # as the observer knows it
