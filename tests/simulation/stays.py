@@ -23,7 +23,6 @@ class Stay:
     since_ns: int
     lost_ns: float = 0.0
     moved_ns: int | None = None
-    needs_ns: int = 0
     doublings: int = 0
     in_vain: bool = False
 
@@ -76,12 +75,10 @@ class Stays:
                 stay.part, stay.since_ns, stay.moved_ns, stay.lost_ns = part, now_ns, None, 0.0
 
     def _leave(self, stay: Stay, now_ns: int) -> None:
-        moved_ns, needs_ns = stay.moved_ns, stay.needs_ns
-        if moved_ns is None:
-            if stay.in_vain:
-                return
-            moved_ns, needs_ns = stay.since_ns, self.price.patience_ns
-        stayed_ns = now_ns - moved_ns
+        if stay.moved_ns is None and stay.in_vain:
+            return
+        needs_ns = self.price.patience_ns
+        stayed_ns = now_ns - (stay.since_ns if stay.moved_ns is None else stay.moved_ns)
         stay.in_vain = stay.moved_ns is not None and stayed_ns < needs_ns
         if stay.in_vain:
             stay.doublings = min(stay.doublings + IN_VAIN, MAX_DOUBLINGS)
@@ -128,12 +125,9 @@ class Stays:
             away = level == 0 or (rx is not None and not self.together(cpu, rx, level))
             if level < home or stay.part != self.part_of(cpu, level) or not away:
                 continue
-            price_ns, stayed_ns = self.price_of(stay, now_ns), now_ns - stay.since_ns
+            price_ns = self.price_of(stay, now_ns)
             if stay.moved_ns is None:
-                stay.moved_ns, stay.needs_ns = now_ns, price.patience_ns
-                if stay.lost_ns and stayed_ns < price.patience_ns:
-                    needs_ns = int(stayed_ns * price.move_ns / stay.lost_ns)
-                    stay.needs_ns = min(needs_ns, price.patience_ns)
+                stay.moved_ns = now_ns
             if paid:
                 if level == home and price_ns < price.move_ns:
                     self._spend(now_ns)

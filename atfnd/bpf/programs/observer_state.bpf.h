@@ -56,7 +56,6 @@ struct stay {
 	__u64 since_ns;
 	__u64 lost_ns;	/* by packets from outside since then, less what was spent on moves */
 	__u64 moved_ns; /* its flows were reported as to be moved here, 0: they were not */
-	__u64 needs_ns; /* if it stays for less after that, the move was in vain */
 	__u32 part;
 	__u16 doublings; /* of the price of a move */
 	__u16 in_vain;	 /* the last move to a part of this level was */

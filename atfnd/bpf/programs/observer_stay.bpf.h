@@ -66,8 +66,7 @@ static __always_inline void arrive_all(struct thread_state *thread, __u32 cpu, _
  * as its packets come, because what delivers them takes its CPU. */
 static __always_inline void leave(struct stay *stay, __u64 now)
 {
-	__u64 needs_ns = stay->moved_ns ? stay->needs_ns : prices.patience_ns;
-	__u64 stayed_ns = now - (stay->moved_ns ?: stay->since_ns);
+	__u64 needs_ns = prices.patience_ns, stayed_ns = now - (stay->moved_ns ?: stay->since_ns);
 
 	if (!stay->moved_ns && stay->in_vain)
 		return;
@@ -168,19 +167,13 @@ static __always_inline void moved(struct thread_state *thread, __u32 home, __u32
 {
 	for (__u32 level = 0; level < OBSERVER_LEVELS; level++) {
 		struct stay *stay = &thread->at[level];
-		__u64 stayed_ns = now - stay->since_ns, price_ns = price_of(stay, now);
+		__u64 price_ns = price_of(stay, now);
 
 		if (level < home || stay->part != part_of(cpu, level) ||
 		    (level && (rx < 0 || together(cpu, rx, level))))
 			continue;
-		if (!stay->moved_ns) {
+		if (!stay->moved_ns)
 			stay->moved_ns = now;
-			stay->needs_ns = prices.patience_ns;
-			/* At this rate the packets would have brought what the move costs. */
-			if (stay->lost_ns && stayed_ns < prices.patience_ns &&
-			    stayed_ns * prices.move_ns / stay->lost_ns < prices.patience_ns)
-				stay->needs_ns = stayed_ns * prices.move_ns / stay->lost_ns;
-		}
 		if (!paid)
 			continue;
 		if (level == home && price_ns < prices.move_ns)

@@ -50,7 +50,7 @@ struct cpu_parts {
 struct stay_prices {
 	__u64 move_ns;	   /* 0: every stay is reported */
 	__u64 first_ns;	   /* the lowest price of a move, of a thread that is trusted */
-	__u64 patience_ns; /* a stay of this length pays for a move, too */
+	__u64 patience_ns; /* a move was in vain if the thread left earlier than that after it */
 	__u64 cpu_ns;	   /* a packet takes longer by this, from another CPU of the LLC */
 	__u64 llc_ns;	   /* from another LLC of the node */
 	__u64 node_ns;	   /* from another node */
