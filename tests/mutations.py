@@ -1121,6 +1121,15 @@ MUTATIONS = [
         ("    if found == rfs.hands_on:\n        return None\n", ""),
     ),
     *_of(
+        "engine/filters/port_filters.py", "port_filters",
+        ("and few and not listener.pinned and", "and not listener.pinned and"),
+        ("and few and not listener.pinned and", "and few and"),
+        ("rfs = nic.unowned_rfs and nic.refuses_rfs() is None", "rfs = nic.unowned_rfs"),
+        ("rfs = nic.unowned_rfs and nic.refuses_rfs() is None", "rfs = nic.refuses_rfs() is None"),
+        ("return rfs and not any(user.home is Distance.CPU for user in users)", "return rfs"),
+        ("sum(why is None for why in served) < len(nic.queues)", "sum(why is None for why in served) <= len(nic.queues)"),
+    ),
+    *_of(
         "engine/ownership/follow.py", "unowned",
         ("if not owned or thread is None or flow.home is Distance.CPU:", "if True:"),
         ("if flow.nic == nic and not flow.key.wide and memory.in_use(flow, TERMS.away_ns):\n            memory.not_put_off(flow.key)\n            memory.table.defer(flow.key, 0)\n\n\ndef arrived", "if False:\n            pass\n\n\ndef arrived"),
