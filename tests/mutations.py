@@ -1132,6 +1132,8 @@ MUTATIONS = [
     *_of(
         "engine/ownership/follow.py", "unowned",
         ("if not owned or thread is None or flow.home is Distance.CPU:", "if True:"),
+        ("if event.thread is None or event.pinned is not False:", "if True:"),
+        ("if event.thread is None or event.pinned is not False:", "if event.thread is None:"),
         ("if flow.nic == nic and not flow.key.wide and memory.in_use(flow, TERMS.away_ns):\n            memory.not_put_off(flow.key)\n            memory.table.defer(flow.key, 0)\n\n\ndef arrived", "if False:\n            pass\n\n\ndef arrived"),
     ),
     *_of(

@@ -467,6 +467,7 @@ class Engine:
         nic, seen, memory = self.memory.nics[event.nic].view, event.seen, self.memory
         memory.cpusets.update(event.cpusets)
         self.exclusion.seen(seen.thread, event.rule, event.nic)
+        follow.moved_with(seen, memory)
         self._begin(steer.seen(seen, nic, event.rule, memory, now_ns, event.rss_cpu))
         flow = memory.table.get(seen.key) if nic.unowned_rfs and not seen.pinned else None
         if flow is not None and unowned.heard(nic, flow, memory, now_ns):

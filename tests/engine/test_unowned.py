@@ -27,7 +27,7 @@ from atfnd.model import (
     Topology,
 )
 from atfnd.model.nic import RFS_TABLE
-from tests.values import NIC, RULE, THREAD, flow, memory_of, one_rule, seen
+from tests.values import NIC, RULE, THREAD, flow, key, memory_of, one_rule, seen
 
 __all__: list[str] = []
 
@@ -346,6 +346,17 @@ def test_a_queue_follows_as_soon_as_its_rfs_is_off() -> None:
     assert known.table.next_due_ns() is None
     follow.unhindered("nic", known)
     assert known.table.next_due_ns() == 0
+
+
+@pytest.mark.parametrize(("pinned", "cpu"), [(False, 3), (True, 1)])
+def test_all_flows_of_a_thread_are_where_one_of_them_is_used(pinned: bool, cpu: int) -> None:
+    """Those of a thread that is pinned are reported each for itself."""
+    known = memory()
+    known.table.put(flow(2, thread=THREAD, app_cpu=1))
+    follow.moved_with(seen(1, 3, pinned=pinned), known)
+    other = known.table.get(key(2))
+    assert other is not None
+    assert other.app_cpu == cpu
 
 
 def test_an_owner_that_stays_no_more_loses_its_queue_when_that_is_reported() -> None:

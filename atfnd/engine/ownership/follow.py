@@ -34,6 +34,7 @@ from atfnd.model import (
     Placement,
     Plan,
     Queue,
+    SocketSeen,
     SteeringMethod,
 )
 
@@ -48,6 +49,7 @@ __all__ = [
     "left",
     "look",
     "may_follow",
+    "moved_with",
     "owner_of",
     "unhindered",
 ]
@@ -146,6 +148,16 @@ def along(flow: Flow, queue: Queue, nic: NicView, memory: Memory, now_ns: int) -
         return ()
     lent.moved_ns[queue.index], lent.sent[queue.index] = now_ns, flow.app_cpu
     return (_follow(nic, queue.index, flow.app_cpu, f"its owner runs on CPU {flow.app_cpu}"),)
+
+
+def moved_with(event: SocketSeen, memory: Memory) -> None:
+    """A thread is on one CPU, and so are all its flows: of one that is not pinned, often only one is
+    reported. Else its queue would follow each of them in turn."""
+    if event.thread is None or event.pinned is not False:
+        return
+    for flow in memory.table.of_thread(event.thread.tid):
+        if flow.app_cpu != event.app_cpu and flow.key != event.key and not flow.key.wide:
+            memory.table.put(flow._replace(app_cpu=event.app_cpu))
 
 
 def left(flow: Flow, memory: Memory) -> bool:
