@@ -151,8 +151,8 @@ def along(flow: Flow, queue: Queue, nic: NicView, memory: Memory, now_ns: int) -
 
 
 def moved_with(event: SocketSeen, memory: Memory) -> None:
-    """A thread is on one CPU, and so are all its flows: of one that is not pinned, often only one is
-    reported. Else its queue would follow each of them in turn."""
+    """A thread is on one CPU, and so are all its flows. Of one that is not pinned, often only one
+    is reported. Else its queue would follow each of them in turn."""
     if event.thread is None or event.pinned is not False:
         return
     for flow in memory.table.of_thread(event.thread.tid):
