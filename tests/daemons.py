@@ -36,6 +36,11 @@ PACE = "10" if EMULATED == 1 else "4"
 Row = dict[str, Any]
 
 
+INTERFACES = """\
+interfaces: [{{ match: {{ name: "*" }}, unowned: {unowned} }}]
+"""
+
+
 def policy(
     flows: str = "",
     dwell: str = "20ms",
@@ -43,13 +48,16 @@ def policy(
     hold_down: str = "10ms",
     table: int = 16384,
     order: str = "immediate",
+    unowned: str = "rfs",
 ) -> str:
     """A policy file: `flows` are rules that come before one that steers every TCP and UDP flow.
-    `immediate`, but where order is the subject: a flow then moves whenever it is decided to."""
+    `immediate`, but where order is the subject: a flow then moves whenever it is decided to.
+    `unowned`: what serves threads that are not known to stay."""
+    interfaces = "" if unowned == "rfs" else INTERFACES.format(unowned=unowned)
     return f"""\
 version: 1
 daemon: {{ settle: {{ hold_down: {hold_down} }}, table: {{ max: {table} }} }}
-flows:
+{interfaces}flows:
 {flows}
   - name: everything
     match: {{ protocol: [tcp, udp] }}

@@ -25,8 +25,15 @@ from atfnd.lab.status import LabStatus, lab_status
 from atfnd.lab.wiring import LINKS, PEER_LINK, PEER_WIRE_LINK, SYSCTLS, check_request, namespaces
 from atfnd.model import Rss
 from atfnd.model.toeplitz import MICROSOFT_KEY
-from atfnd.nic.lab.device import HOST_LINK, MAX_QUEUES, MAX_SLOTS, WIRE_LINK, LabDevice
-from atfnd.nic.lab.interrupts import FIRST_RING, set_cpus
+from atfnd.nic.lab.device import (
+    FIRST_RING,
+    HOST_LINK,
+    MAX_QUEUES,
+    MAX_SLOTS,
+    WIRE_LINK,
+    LabDevice,
+)
+from atfnd.nic.lab.interrupts import set_cpus
 from atfnd.nic.lab.nic import INTERRUPT_PRIORITY, write_rss
 
 __all__ = ["DEFAULT_SLOTS", "up"]
@@ -86,12 +93,11 @@ def _check_same(found: LabStatus, queues: int | None, slots: int | None, interru
 
 
 def _build(paths: dict[str, str], queues: int, slots: int, interrupts: bool) -> None:
-    first_ring = FIRST_RING if interrupts else 0
     for role, path in paths.items():
         netns.create(path)
         for sysctl, value in SYSCTLS[role]:
             write_sysctl(path, sysctl, value)
-    in_netns(paths["wire"], lambda: _make_pairs(paths, first_ring + queues))
+    in_netns(paths["wire"], lambda: _make_pairs(paths, FIRST_RING + queues))
     for role, path in paths.items():
         in_netns(path, lambda role=role: _configure_links(role))  # type: ignore[misc]
     # A stack that segments late and gathers in NAPI passes every packet through a ring, in order.
@@ -103,7 +109,7 @@ def _build(paths: dict[str, str], queues: int, slots: int, interrupts: bool) -> 
     _start_threads(paths["host"], HOST_LINK, INTERRUPT_PRIORITY, pinned=not interrupts)
     if interrupts:
         _start_interrupts(paths["host"])
-    _attach_device(paths["wire"], queues, slots, first_ring)
+    _attach_device(paths["wire"], queues, slots, interrupts)
 
 
 def _make_pairs(paths: dict[str, str], queues: int) -> None:
@@ -140,18 +146,18 @@ def _set_offloads(path: str, name: str, tso: bool | None = None, gro: bool | Non
 
 
 def _start_threads(path: str, name: str, priority: int, pinned: bool) -> None:
-    """A thread per queue; pinned, that of queue i runs on the i-th CPU, round and round."""
+    """A thread per ring; pinned, that of queue i runs on the i-th CPU, round and round."""
     interface, family = Interface(name, path), NetdevFamily(path)
     try:
         interface.write("threaded", "1")
         napis_known = family.napis(interface.ifindex)
-        for queue, napi in enumerate(polled(interface, napis_known) if napis_known else [None]):
+        for ring, napi in enumerate(polled(interface, napis_known) if napis_known else [None]):
             if napi is None or napi.pid is None:
                 raise OperatorError(
                     f"{name} has no NAPI threads", "the kernel must be 6.8 or later"
                 )
             cpus = sorted(thread_cpus(napi.pid))  # every online one a kernel thread may use
-            cpu = cpus[queue % len(cpus)] if pinned else None
+            cpu = cpus[(ring - FIRST_RING) % len(cpus)] if pinned else None
             make_realtime(napi.pid, cpu, priority)
     finally:
         family.close()
@@ -174,13 +180,13 @@ def _start_interrupts(path: str) -> None:
         interface.close()
 
 
-def _attach_device(path: str, queues: int, slots: int, first_ring: int) -> None:
+def _attach_device(path: str, queues: int, slots: int, interrupts: bool) -> None:
     """Load the classifier, set it up, and only then let it see packets."""
     program, identity = _bpf.classifier_load(slots)
     try:
         device = LabDevice(identity, path)
         try:
-            device.size(queues, slots, first_ring)
+            device.size(queues, slots, FIRST_RING, interrupts=interrupts)
             write_rss(device, Rss(MICROSOFT_KEY, tuple(i % queues for i in range(RSS_ENTRIES))))
         finally:
             device.close()

@@ -325,7 +325,7 @@ def test_the_engine_says_it_when_rfs_was_switched_and_at_each_look_after_that() 
 
 def reported(engine: Engine, home: Distance, app_cpu: int = 3) -> list[str]:
     """What is begun when a flow of thread 7 is reported, which arrives on CPU 1 by queue 1."""
-    event = seen(1, app_cpu, rx_cpu=1, home=home, napi_id=101)
+    event = seen(1, app_cpu, rx_cpu=1, home=home, napi_id=101, pinned=False)
     said = engine.handle(SocketReported("nic", event, RULE, None), NOW_NS)
     begun = [each for command in said if isinstance(command, Begin) for each in command.wanted]
     return [each.action.setting or each.action.kind.value for each in begun]

@@ -21,7 +21,8 @@ from atfnd.move.event import Wanted
 from atfnd.move.port import Stage
 from atfnd.move.timer import Times
 from atfnd.move.verdict import Mode
-from atfnd.nic.lab.interrupts import FIRST_RING, clear, cpus_of
+from atfnd.nic.lab.device import FIRST_RING
+from atfnd.nic.lab.interrupts import clear, cpus_of
 from atfnd.observe.machine.softnet import handoffs
 from atfnd.observe.nics.move_port import read_port
 from atfnd.observe.nics.watch import NicWatch

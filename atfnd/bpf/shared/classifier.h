@@ -40,6 +40,7 @@ struct filter {
 struct registers {
 	__u32 queues;
 	__u32 first_ring; /* veth's receive queue that is ring 0 of the NIC */
+	__u32 interrupts; /* packets come by these, which RPS plays; 0: from NAPI threads */
 	__u32 slots;
 	__u32 busy;	/* set while a writer is between two writes: found set, it died there */
 	__u32 masks[2]; /* per family: this many of its masks are looked at */

@@ -35,6 +35,7 @@ __all__ = [
     "heard",
     "looked",
     "partner",
+    "reported",
     "switched",
     "taken_over",
 ]
@@ -62,6 +63,15 @@ def heard(nic: NicView, flow: Flow, memory: Memory, now_ns: int) -> bool:
     return True
 
 
+def reported(nic: NicView, flow: Flow, memory: Memory, now_ns: int) -> bool:
+    """As `heard`. The flow of a thread that has just come to stay on a CPU may be placed, or get a
+    queue: that is seen at the next look."""
+    if flow.home is Distance.CPU:
+        memory.nics[nic.name].rfs.look = True
+        return False
+    return heard(nic, flow, memory, now_ns)
+
+
 def taken_over(nic: NicView, settings: Collection[str], memory: Memory, now_ns: int) -> None:
     """An earlier run wrote these `settings`: RFS that it left on is ours, and was just used."""
     rfs = memory.nics[nic.name].rfs
@@ -76,8 +86,9 @@ def looked(nic: NicView, memory: Memory, now_ns: int) -> None:
     """Note again which queues such flows come through: under RFS they are no longer reported.
     This reads the whole table."""
     known = memory.nics[nic.name]
-    if not known.rfs.used_ns:
+    if not known.rfs.used_ns and not known.rfs.look:
         return
+    known.rfs.look = False
     for flow in memory.table:
         if flow.nic == nic.name and memory.in_use(flow, _USED_NS):
             heard(nic, flow, memory, now_ns)

@@ -22,11 +22,24 @@ from atfnd.kernel.interface import Interface
 from atfnd.kernel.netlink.clsact import egress_programs
 from atfnd.kernel.system.netns import exists, path_of
 
-__all__ = ["FILTER", "HOST_LINK", "MASKS", "MAX_QUEUES", "MAX_SLOTS", "WIRE_LINK", "LabDevice"]
+__all__ = [
+    "FILTER",
+    "FIRST_RING",
+    "HOST_LINK",
+    "MASKS",
+    "MAX_QUEUES",
+    "MAX_SLOTS",
+    "WIRE_LINK",
+    "LabDevice",
+]
 __all__ += ["host_netns", "missing", "peer_netns", "wire_netns"]
 
 WIRE_LINK, HOST_LINK = "s0", "r0"  # the NIC's wire side and the interface the host sees
 MAX_QUEUES, MAX_SLOTS, MASKS = 64, 65536, 32
+# RPS and RFS read the receive queue that a packet has recorded, and veth's is one too low:
+# veth_xmit() leaves it counted from 0, and skb_get_rx_queue() expects it counted from 1. So the
+# NIC's queue i is veth's FIRST_RING + i, whose packets RPS finds at `rx-i`. Veth's first has none.
+FIRST_RING = 1
 FILTER = layout("classifier", "filter").codec
 
 
@@ -77,7 +90,7 @@ class LabDevice:
         self._views: list[memoryview] = []
         self._field = {name: (offset, code) for name, offset, code in fields}
         self._queues, self._slots = self._view("queues"), self._view("slots")
-        self._first_ring = self._view("first_ring")
+        self._first_ring, self._interrupts = self._view("first_ring"), self._view("interrupts")
         self._busy = self._view("busy")
         self.masks, self.mask_filters = self._view("masks"), self._view("mask_filters")
         self.mask, self.free = self._kept(self._view("mask").cast("B")), self._view("free")
@@ -123,9 +136,15 @@ class LabDevice:
         """The receive queue of veth that is the NIC's queue 0."""
         return self._first_ring[0]
 
-    def size(self, queues: int, slots: int, first_ring: int) -> None:
+    @property
+    def interrupts(self) -> bool:
+        """Packets come by interrupts, else from NAPI threads."""
+        return bool(self._interrupts[0])
+
+    def size(self, queues: int, slots: int, first_ring: int, *, interrupts: bool) -> None:
         """Before the first packet: how many queues and filter slots there are, all free."""
         self._queues[0], self._slots[0], self._first_ring[0] = queues, slots, first_ring
+        self._interrupts[0] = interrupts
         self.free[: (slots + 7) // 8] = ((1 << slots) - 1).to_bytes((slots + 7) // 8, "little")
 
     @contextmanager

@@ -7,10 +7,6 @@ softirq takes the packets up there, as after an interrupt of a NIC. So what wake
 an interrupt on a CPU that may be idle, not a thread that keeps it busy (select_task_rq_fair(),
 kernel/sched/fair.c).
 
-RPS reads the receive queue that a packet has recorded, and veth's is one too low: veth_xmit()
-leaves it counted from 0, and skb_get_rx_queue() expects it counted from 1. So the NIC's queue i is
-veth's receive queue FIRST_RING + i, whose packets RPS finds at `rx-i`. Veth's first is not used.
-
 A change of CPU is one write, and proves no order: what waits on the old CPU may be overtaken. The
 moves know it (`Stage.RPS`, observe/nics/move_port.py), so `strict` moves no live flow here.
 """
@@ -24,9 +20,7 @@ from atfnd.kernel.interrupts.napi import make_realtime
 from atfnd.kernel.interrupts.packet_steering import read_one, receive_queues, write_steering
 from atfnd.kernel.system.cpulist import format_cpulist, parse_cpulist
 
-__all__ = ["FIRST_RING", "clear", "cpus_of", "set_cpus"]
-
-FIRST_RING = 1
+__all__ = ["clear", "cpus_of", "set_cpus"]
 
 
 def cpus_of(interface: Interface, queue: int) -> frozenset[int]:

@@ -87,7 +87,7 @@ class LabNic:
     @property
     def interrupts(self) -> bool:
         """Packets come by interrupts, not from NAPI threads."""
-        return self._device.first_ring > 0
+        return self._device.interrupts
 
     def caps(self) -> Caps:
         return Caps(
@@ -121,7 +121,8 @@ class LabNic:
         """The CPU lists of its queues' interrupts or NAPI threads, the indirection table, and the
         tables of RFS, unless its packets come by interrupts (which RPS plays)."""
         steering = {} if self.interrupts else read_steering(self.interface)
-        rfs = {name: value for name, value in steering.items() if name.partition(":")[0] in _RFS}
+        ours = {FLOW_ENTRIES, *(f"rps-flow-cnt:{index}" for index in range(self._device.queues))}
+        rfs = {name: value for name, value in steering.items() if name in ours}
         cpus = {
             f"queue-cpu:{index}": format_cpulist(
                 cpus_of(self.interface, index) if self.interrupts else thread_cpus(napi.pid)
