@@ -219,7 +219,7 @@ def test_another_policy_ends_a_trial_and_its_window(make: Make) -> None:
     bench.look()
     assert bench.events() == ["trial", "back"]
     assert bench.kernel.flow.target_cpu == 0
-    assert [e.why for e in bench.log.after(2, 9)] == ["void: another policy is in force"]
+    assert [e.why for e in bench.log.after(1, 9)] == ["void: another policy is in force"]
 
 
 def test_a_policy_without_auto_ends_it_too_and_what_was_kept_holds_if_it_comes_back(
