@@ -32,7 +32,7 @@ class Price(NamedTuple):
     # A packet takes longer by this, from another CPU of the LLC, another LLC, another node.
     packet_ns: tuple[int, int, int]
     trust: int  # the lowest price is a 2**trust-th of `move_ns`
-    patience_ns: int  # a stay of this length pays for a move, too
+    patience_ns: int  # a move was in vain if the thread left earlier than that after it
     doubt: int = 0  # doublings of the lowest price with which a thread begins on its first CPU
 
 

@@ -31,8 +31,11 @@ __all__ = [
     "MAX_SLOTS",
     "WIRE_LINK",
     "LabDevice",
+    "host_netns",
+    "missing",
+    "peer_netns",
+    "wire_netns",
 ]
-__all__ += ["host_netns", "missing", "peer_netns", "wire_netns"]
 
 WIRE_LINK, HOST_LINK = "s0", "r0"  # the NIC's wire side and the interface the host sees
 MAX_QUEUES, MAX_SLOTS, MASKS = 64, 65536, 32
