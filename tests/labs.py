@@ -14,7 +14,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
-from atfnd.kernel.system.netns import open_socket
+from atfnd.kernel.system.netns import open_socket, write_sysctl
 from atfnd.lab.down import down
 from atfnd.lab.up import up
 from atfnd.lab.wiring import HOST4, HOST6, PEER4, PEER6, namespaces
@@ -27,6 +27,8 @@ __all__ = ["HOST", "PEER", "Ends", "Lab", "a_lab", "key_of", "packed", "unique_n
 HOST: dict[int, str] = {socket.AF_INET: HOST4, socket.AF_INET6: HOST6}
 PEER: dict[int, str] = {socket.AF_INET: PEER4, socket.AF_INET6: PEER6}
 SO_INCOMING_NAPI_ID = 56  # asm-generic/socket.h
+PORT_RANGE = "ipv4/ip_local_port_range"  # IPv6 sockets too
+CHOSEN_BY_THE_KERNEL = "45000 60999"  # ports of sockets that bind to 0; tests choose lower ones
 
 _count = itertools.count()
 
@@ -117,6 +119,8 @@ def a_lab(queues: int = 4, slots: int | None = None, *, interrupts: bool = False
     name = unique_name()
     try:
         up(name, queues, slots, interrupts)
+        for role in ("peer", "host"):
+            write_sysctl(namespaces(name)[role], PORT_RANGE, CHOSEN_BY_THE_KERNEL)
         lab = Lab(name, LabNic(name))
         try:
             yield lab

@@ -79,7 +79,7 @@ def open_socket(path: str | None, family: int, kind: int, protocol: int = 0) -> 
     return in_netns(path, lambda: socket.socket(family, kind | socket.SOCK_CLOEXEC, protocol))
 
 
-def write_sysctl(path: str, name: str, value: int) -> None:
+def write_sysctl(path: str, name: str, value: int | str) -> None:
     """Write /proc/sys/net/`name` of the namespace at `path`."""
 
     def write() -> None:
