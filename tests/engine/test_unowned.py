@@ -19,6 +19,7 @@ from atfnd.engine.table.flow_table import FlowTable
 from atfnd.engine.table.memory import Memory
 from atfnd.model import (
     Action,
+    Cpu,
     Distance,
     Mode,
     NicView,
@@ -336,6 +337,23 @@ def test_a_thread_that_has_just_come_to_stay_may_get_a_queue_before_its_flows_ge
     assert "rps-flow-cnt:1" not in reported(engine, Distance.CPU)
     engine = Engine(memory())
     assert "rps-flow-cnt:1" in reported(engine, Distance.MACHINE)
+
+
+@pytest.mark.parametrize("rfs", [True, False])
+def test_a_flow_that_arrives_in_the_cache_where_its_thread_wanders_gets_rfs_and_no_filter(
+    rfs: bool,
+) -> None:
+    known = memory(rfs=rfs)
+    known.know_cpus(Cpu(at, True, 0, 0, at, (at,), (0, 1, 2, 3)) for at in range(4))
+    engine = Engine(known)
+    assert reported(engine, Distance.LLC) == ([RFS_TABLE, "rps-flow-cnt:1"] if rfs else [])
+    found = known.table.get(key(1))
+    assert (found is not None) == rfs
+    if found is not None:
+        assert found.location is None
+        assert found.why.endswith("its packets come there: left to RSS")
+    unowned.looked(known.nics["nic"].view, known, later_ns := NOW_NS + unowned.REST_NS)
+    assert asked(known, later_ns) == {}  # it is used, so its RFS stays on
 
 
 def test_a_queue_follows_as_soon_as_its_rfs_is_off() -> None:

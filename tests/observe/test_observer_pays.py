@@ -219,3 +219,27 @@ def test_a_thread_begins_in_doubt_and_has_a_home_when_its_stay_has_paid(
         return Distance.CPU in homes
 
     until(settled, "its stay has brought the price")
+
+
+def test_a_flow_whose_packets_come_on_another_cpu_of_the_threads_cache_is_reported_once(
+    shared_lab: Lab, watch: Watch
+) -> None:
+    """RFS may bring them nearer."""
+    elsewhere = max(RIGHT, WRONG) + 1
+    parts = ({RIGHT: 0, WRONG: 0, elsewhere: elsewhere},)
+    observer = watch(shared_lab, price=TRUSTING._replace(doubt=9), parts=parts)
+    pair = directed(shared_lab, shared_lab.tcp_pair)
+    found: list[Distance] = []
+
+    def reported() -> bool:
+        wanders_to(WRONG)
+        lockstep(*pair)
+        found.extend(each.home for each in observer.drain() if isinstance(each, SocketSeen))
+        return bool(found)
+
+    until(reported, "it is reported")
+    for cpu in (WRONG, RIGHT) * 4:
+        wanders_to(cpu)
+        lockstep(*pair, times=CALLS)
+    assert found == [Distance.LLC]
+    assert seen(observer) == []

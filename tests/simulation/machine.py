@@ -530,9 +530,7 @@ class WorldObserver:
             return self._again(socket, world.now_ns + 10**9)
         cpu, rx_cpu, stays = socket.task.cpu.index, socket.rx_cpu(), self._stays
         report, home, paid = self._judge(socket)
-        level = home if home < LEVELS else 0
-        right = stays.together(cpu, rx_cpu, level) and not qualify.elsewhere
-        if socket.reported_cpu is None and right:
+        if socket.reported_cpu is None and rx_cpu == cpu and not qualify.elsewhere:
             return None
         if socket.home == home and stays.together(socket.reported_cpu, cpu, home):
             belongs = socket.due_cpu if socket.due_cpu is not None else socket.reported_cpu

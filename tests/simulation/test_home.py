@@ -110,8 +110,9 @@ def test_a_thread_that_wanders_within_a_cache_has_its_packets_there_and_nothing_
     bed.wanders(socket.task, bed.by_chance(CACHES[0]))
     bed.goes_on(20)
     assert bed.writes() == {}
-    assert bed.home(socket) is None  # its packets come right, so it is never reported
     assert socket.rx_cpu() in CACHES[0]
+    assert bed.home(socket) is Distance.LLC
+    assert bed.world.seen["SocketSeen"] == 1
 
 
 def test_packets_that_come_from_another_cache_are_brought_into_that_of_the_thread_once(

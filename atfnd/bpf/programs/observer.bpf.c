@@ -187,12 +187,6 @@ static __always_inline enum verdict judge_stay(struct socket_state *state, __u32
 	return stayed ? PLACE : UNPAID;
 }
 
-/* RSS brought its packets where its thread stays, or wanders, and nobody wants them elsewhere. */
-static __always_inline bool is_right(__u32 cpu, int rx, __u32 home)
-{
-	return !elsewhere && together(cpu, rx, home < OBSERVER_LEVELS ? home : OBSERVER_CPU);
-}
-
 static __always_inline int off_target(struct sock *sk, struct socket_state *state, __u32 cpu,
 				      int rx, int length)
 {
@@ -221,7 +215,8 @@ static __always_inline int off_target(struct sock *sk, struct socket_state *stat
 		if (dwell_ns)
 			return 0;
 	}
-	if (state->reported_cpu == OBSERVER_NO_CPU && is_right(cpu, rx, home)) {
+	/* Where a thread wanders within a part, its flows are reported once: RFS may serve them. */
+	if (state->reported_cpu == OBSERVER_NO_CPU && rx == (int)cpu && !elsewhere) {
 		state->window_ns = 0; /* nothing to steer */
 		return 0;
 	}

@@ -105,7 +105,10 @@ def seen(
     unsteered = unsteered and rule.placement is not Placement.AUTO  # which can only be measured
     by_itself = right(placement, event.app_cpu, arrives, event.thread, memory, event.home)
     if unsteered and by_filters and by_itself:
-        return retire(old, memory, "RSS delivers it there by itself") if old else ()
+        if event.home is Distance.CPU or not nic.unowned_rfs:
+            return retire(old, memory, "RSS delivers it there by itself") if old else ()
+        where = wanders_in(event.home, event.app_cpu, event.thread, memory)
+        left = f"{where}, and its packets come there: left to RSS"  # RFS finds it in the table
     filter_queue = old.target_queue if old and old.location is not None else None
     spot = guest(placement, event.app_cpu, event.thread, nic, memory, filter_queue, event.home)
     flow = Flow(
