@@ -21,7 +21,18 @@ from atfnd.model import FlowKey, Protocol, SocketGone, SocketSeen
 from atfnd.observe import Observation, Qualify
 from atfnd.observe.sockets.bpf import BpfObserver
 from tests.labs import HOST, PEER, Lab, a_lab, key_of, packed
-from tests.observing import RIGHT, WRONG, Watch, cookie, direct, directed, lockstep, on_cpu, use
+from tests.observing import (
+    RIGHT,
+    WRONG,
+    Watch,
+    cookie,
+    direct,
+    directed,
+    lockstep,
+    on_cpu,
+    use,
+    wanders_to,
+)
 from tests.wait import until
 
 __all__: list[str] = []
@@ -41,40 +52,103 @@ def gone(observations: list[Observation]) -> list[int]:
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_every_migration_of_every_socket_is_one_event(
-    shared_lab: Lab, watch: Watch, family: int
+@pytest.mark.parametrize("protocol", [Protocol.TCP, Protocol.UDP])
+def test_every_migration_of_a_socket_is_one_event(
+    shared_lab: Lab, watch: Watch, family: int, protocol: Protocol
 ) -> None:
     observer = watch(shared_lab)
-    pairs = [
-        directed(shared_lab, shared_lab.tcp_pair, family),
-        directed(shared_lab, shared_lab.udp_pair, family),
-    ]
+    make = shared_lab.tcp_pair if protocol is Protocol.TCP else shared_lab.udp_pair
+    _, receiver = pair = directed(shared_lab, make, family)
     on_cpu(RIGHT)
-    for pair in pairs:
-        lockstep(*pair, times=50)
-    assert seen(observer.drain()) == []  # RSS has them right
+    lockstep(*pair, times=50)
+    assert seen(observer.drain()) == []  # RSS has it right
     cpus = [WRONG, RIGHT] * 20
     for cpu in cpus:
         on_cpu(cpu)
-        for _ in range(25):
-            for pair in pairs:
-                lockstep(*pair)
+        lockstep(*pair, times=25)
     events = seen(observer.drain())
-    assert len(events) == 40 * 2
-    for _, receiver in pairs:
-        mine = [each for each in events if each.cookie == cookie(receiver)]
-        assert [each.app_cpu for each in mine] == cpus
-        protocol = Protocol.TCP if receiver.type == socket.SOCK_STREAM else Protocol.UDP
-        assert {each.key for each in mine} == {key_of(receiver, protocol)}
-        assert {each.rx_cpu for each in mine} == {RIGHT}
-        napi_ids = {queue.napi_id for queue in shared_lab.nic.queues() if queue.index == 0}
-        assert {each.napi_id for each in mine} == napi_ids
-        threads = {each.thread for each in mine}
-        me = threading.get_native_id(), os.getpid(), os.getuid()
-        assert {(t.tid, t.pid, t.uid) for t in threads if t} == {me}
-        counts = [each.bytes for each in mine]
-        assert counts == sorted(counts)
+    assert {each.cookie for each in events} == {cookie(receiver)}
+    assert [each.app_cpu for each in events] == cpus
+    assert {each.key for each in events} == {key_of(receiver, protocol)}
+    assert {each.rx_cpu for each in events} == {RIGHT}
+    napi_ids = {queue.napi_id for queue in shared_lab.nic.queues() if queue.index == 0}
+    assert {each.napi_id for each in events} == napi_ids
+    threads = {each.thread for each in events}
+    me = threading.get_native_id(), os.getpid(), os.getuid()
+    assert {(t.tid, t.pid, t.uid) for t in threads if t} == {me}
+    counts = [each.bytes for each in events]
+    assert counts == sorted(counts)
     assert observer.lost() == 0
+
+
+def test_one_event_of_a_pinned_thread_stands_for_all_its_sockets(
+    shared_lab: Lab, watch: Watch
+) -> None:
+    observer = watch(shared_lab)
+    pairs = [directed(shared_lab, shared_lab.tcp_pair) for _ in range(4)]
+    other = directed(shared_lab, shared_lab.tcp_pair)
+    cookies = {cookie(receiver) for _, receiver in pairs}
+
+    def reported() -> list[int]:
+        for pair in pairs:
+            lockstep(*pair, times=3)
+        return [each.cookie for each in seen(observer.drain())]
+
+    on_cpu(WRONG)
+    assert {*reported()} == cookies  # each once, so that it is known
+    on_cpu(RIGHT)
+    assert len(reported()) == 1
+    on_cpu(WRONG)
+    assert len(reported()) == 1
+    lockstep(*other)
+    assert [each.cookie for each in seen(observer.drain())] == [cookie(other[1])]  # a new one
+    observer.forget(cookies)
+    assert {*reported()} == cookies
+
+
+def test_a_socket_that_was_taken_along_and_does_not_get_its_packets_is_reported(
+    shared_lab: Lab, watch: Watch
+) -> None:
+    again_ns = 50_000_000
+    observer = watch(shared_lab, report_again_ns=again_ns)
+    pairs = [directed(shared_lab, shared_lab.tcp_pair) for _ in range(2)]
+    for cpu in (WRONG, RIGHT, WRONG):
+        on_cpu(cpu)
+        for pair in pairs:
+            lockstep(*pair)
+    found = {each.cookie: each.at_ns for each in seen(observer.drain())}
+    last = cookie(pairs[1][1])
+    assert found[last] < max(found.values())  # it was taken along
+    use(pairs[1], lambda: [e for e in seen(observer.drain()) if e.cookie == last], "its report")
+
+
+@pytest.mark.parametrize("pins", ["none", "another thread"])
+def test_each_socket_is_reported_of_threads_that_are_not_the_one_reported(
+    shared_lab: Lab, watch: Watch, pins: str
+) -> None:
+    observer = watch(shared_lab)
+    pairs = [directed(shared_lab, shared_lab.tcp_pair) for _ in range(2)]
+    cookies = {cookie(receiver) for _, receiver in pairs}
+    on_cpu(WRONG)
+    for pair in pairs:
+        lockstep(*pair)
+    assert {each.cookie for each in seen(observer.drain())} == cookies
+
+    def on_the_other() -> None:
+        if pins == "none":
+            wanders_to(RIGHT)
+        else:
+            on_cpu(RIGHT)
+        for pair in pairs:
+            lockstep(*pair)
+
+    if pins == "none":
+        on_the_other()
+    else:
+        thread = threading.Thread(target=on_the_other)
+        thread.start()
+        thread.join()
+    assert {each.cookie for each in seen(observer.drain())} == cookies
 
 
 def test_a_short_stay_on_another_core_is_no_event(shared_lab: Lab, watch: Watch) -> None:

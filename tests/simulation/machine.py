@@ -63,11 +63,12 @@ class Cpu:
 class Task:
     """A thread. `stays_ns`: it wakes on another CPU about so often; None: never by itself."""
 
-    __slots__ = ("cpu", "pinned", "sockets", "stays_ns", "thread")
+    __slots__ = ("cpu", "pinned", "reported", "sockets", "stays_ns", "thread")
 
     def __init__(self, thread: Thread, cpu: Cpu, stays_ns: int | None) -> None:
         self.thread, self.cpu, self.stays_ns = thread, cpu, stays_ns
         self.pinned: frozenset[int] | None = None
+        self.reported: tuple[int, str] | None = None  # pinned there: its CPU and NIC
         self.sockets: list[Socket] = []
         cpu.tasks.add(self)
 
@@ -83,6 +84,7 @@ class Socket:
         "cookie",
         "due_cpu",
         "flow",
+        "goes_along",
         "home",
         "nic",
         "reported_cpu",
@@ -101,6 +103,7 @@ class Socket:
             0  # `came_ns`: first told from `reported_cpu`
         )
         self.home = 0  # the level that was reported last (stays.py)
+        self.goes_along = False  # its thread was pinned then, and its packets came elsewhere
         self.check = 0  # the number of the check that is to come; earlier ones are void
 
     def rx_cpu(self) -> int | None:
@@ -528,7 +531,8 @@ class WorldObserver:
         world, qualify, flow = self._world, self._qualify, socket.flow
         if not flow.talks:
             return self._again(socket, world.now_ns + 10**9)
-        cpu, rx_cpu, stays = socket.task.cpu.index, socket.rx_cpu(), self._stays
+        task, rx_cpu, stays = socket.task, socket.rx_cpu(), self._stays
+        cpu = task.cpu.index
         report, home, paid = self._judge(socket)
         if socket.reported_cpu is None and rx_cpu == cpu and not qualify.elsewhere:
             return None
@@ -549,6 +553,14 @@ class WorldObserver:
         if short > 0:
             packets = -(-short // SEGMENT_BYTES)
             return self._again(socket, world.now_ns + packets * flow.interval_ns)
+        pinned = task.pinned is not None and len(task.pinned) == 1
+        along = pinned and socket.goes_along and socket.reported_cpu not in (None, cpu)
+        if along and not qualify.elsewhere and task.reported == (cpu, socket.nic.name):
+            socket.reported_cpu, socket.due_cpu = cpu, None
+            socket.reported_ns = socket.came_ns = world.now_ns
+            socket.backoff = 0
+            world.seen["taken along"] += 1
+            return self._again(socket, world.now_ns + self._retell_ns)
         self._tell(socket, cpu, rx_cpu, home, paid)
         return None
 
@@ -663,6 +675,8 @@ class WorldObserver:
         if socket.reported_cpu != cpu and self._qualify.elsewhere:
             socket.due_cpu, socket.came_ns = None, now_ns
         socket.reported_cpu, socket.reported_ns, socket.home = cpu, now_ns, home
+        socket.goes_along = pinned and rx_cpu != cpu
+        task.reported = (cpu, socket.nic.name) if pinned else None
         self._accrue(task)
         if not stays.together(rx_cpu, cpu, home):
             self._again(socket, now_ns + (self._retell_ns << socket.backoff))

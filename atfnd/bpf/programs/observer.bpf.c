@@ -109,8 +109,29 @@ static __always_inline int report(struct sock *sk, struct socket_state *state, i
 	thread = known_thread(tid, state->reported_cpu, began_ns);
 	if (thread && !pinned)
 		moved(thread, home, state->reported_cpu, (int)record->rx_cpu, paid, record->at_ns);
+	thread = thread ?: bpf_map_lookup_elem(&threads, &tid);
+	state->goes_along = pinned && !together(rx, state->reported_cpu, OBSERVER_CPU);
+	if (thread) {
+		thread->pinned_cpu = pinned ? state->reported_cpu : OBSERVER_NO_CPU;
+		thread->nic = napi_of(sk, state)->nic;
+	}
 	bpf_ringbuf_submit(record, 0);
 	return 0;
+}
+
+/* One report of a pinned thread is enough: user space takes along all flows of the same NIC that it
+ * knows (steer.seen). It knows those that were reported as off target. If this one's packets do not
+ * come, it is reported later. */
+static __always_inline bool is_taken_along(struct sock *sk, struct socket_state *state, __u32 cpu)
+{
+	__u32 tid = bpf_get_current_pid_tgid();
+	struct thread_state *thread;
+
+	if (elsewhere || !state->goes_along || state->tid != tid || state->reported_cpu == cpu ||
+	    state->reported_cpu == OBSERVER_NO_CPU || !is_pinned())
+		return false;
+	thread = bpf_map_lookup_elem(&threads, &tid);
+	return thread && thread->pinned_cpu == cpu && thread->nic == napi_of(sk, state)->nic;
 }
 
 /* When the stay on this CPU began. A thread that moved takes its sockets along: the sockets it was
@@ -234,6 +255,13 @@ static __always_inline int off_target(struct sock *sk, struct socket_state *stat
 	}
 	if (verdict == UNPAID || !is_worth_reporting(sk, state, now) || !watched(sk))
 		return 0;
+	if (is_taken_along(sk, state, cpu)) {
+		state->reported_cpu = state->due_cpu = cpu;
+		state->reported_ns = state->came_ns = now;
+		state->backoff = 0;
+		state->window_ns = 0;
+		return 0;
+	}
 	state->window_cpu = cpu;
 	return report(sk, state, rx, home, verdict == PAID);
 }

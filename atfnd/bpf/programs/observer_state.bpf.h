@@ -43,6 +43,7 @@ struct socket_state {
 	__u32 watching;
 	struct watched_napi napi;
 	__u32 home;   /* of its thread, as it was reported last */
+	__u32 goes_along; /* its thread was pinned then, and its packets came to another CPU */
 	__u32 unread; /* a listener accepted it, and it has not been read from */
 	__u64 cgroup; /* the user's that it is of, if that was asked for */
 	__u64 judged_jiffies;
@@ -64,6 +65,8 @@ struct stay {
 /* The stays of a thread that owns reported flows, by level. */
 struct thread_state {
 	struct stay at[OBSERVER_LEVELS];
+	__u32 pinned_cpu; /* of its last report; OBSERVER_NO_CPU: it was not pinned */
+	__u32 nic;	  /* of its last report, as in watched_napi */
 };
 
 struct service {

@@ -80,7 +80,20 @@ def seen(
     rss_cpu: int | None = None,
 ) -> Plan:
     """A qualified socket is used off the CPU it was last reported on. `rss_cpu` is where RSS would
-    deliver it, for an observer that does not see where packets arrive."""
+    deliver it, for an observer that does not see where packets arrive. Of a thread that is pinned,
+    one report stands for all its flows of this NIC (observer.bpf.c)."""
+    plan = _seen(event, nic, rule, memory, now_ns, rss_cpu)
+    return (*plan, *_taken_along(event, nic, memory, now_ns))
+
+
+def _seen(
+    event: SocketSeen,
+    nic: NicView,
+    rule: FlowRule | None,
+    memory: Memory,
+    now_ns: int,
+    rss_cpu: int | None,
+) -> Plan:
     table = memory.table
     old, left = table.get(event.key), _why_left(event, memory)
     if old is not None and left is not None and old.location is not None and old.nic == nic.name:
@@ -150,8 +163,7 @@ def seen(
     if old is not None and old.app_cpu != flow.app_cpu:
         memory.not_put_off(flow.key)
     at_ns = event.off_since_ns + rule.dwell_ns
-    plan = _owning(flow, nic, memory, now_ns) + _place_after(at_ns, flow, nic, memory, now_ns)
-    return (*plan, *_taken_along(event, nic, memory, now_ns))
+    return _owning(flow, nic, memory, now_ns) + _place_after(at_ns, flow, nic, memory, now_ns)
 
 
 def _home_since(event: SocketSeen, old: Flow | None) -> int:
@@ -247,7 +259,9 @@ def _taken_along(event: SocketSeen, nic: NicView, memory: Memory, now_ns: int) -
     memory.thread_cpu[tid] = cpu, event.off_since_ns
     plan: list[Action] = []
     for flow in memory.table.of_thread(tid):
-        if flow.app_cpu == cpu or flow.nic != nic.name or flow.state is FlowState.MANUAL:
+        if flow.app_cpu == cpu or flow.nic != nic.name or flow.key == event.key:
+            continue
+        if flow.state is FlowState.MANUAL:
             continue
         goes_along = follow.home(flow, nic, memory) is not None  # with its queue, in one write
         if event.pinned is False and not goes_along:
