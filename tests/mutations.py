@@ -560,6 +560,12 @@ MUTATIONS = [
         ("move._replace(wanted=wanted)", "move"),
     ),
     *_of(
+        "engine/placement/steer.py", _STEER + " unowned",
+        ("    return (*plan, *_taken_along(event, nic, memory, now_ns))\n", "    return plan\n"),
+        ("if event.home is Distance.CPU or not nic.unowned_rfs:", "if event.home is Distance.CPU:"),
+        ("if event.home is Distance.CPU or not nic.unowned_rfs:", "if not nic.unowned_rfs:"),
+    ),
+    *_of(
         "engine/placement/steer.py", _STEER,
         ("if old.nic != nic.name:\n        return True", "if False:\n        return True"),
         ("return old.cookie != event.cookie and not event.key.remote_port", "return False"),

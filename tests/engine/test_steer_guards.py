@@ -83,6 +83,17 @@ def test_a_flow_that_is_right_already_is_kept_only_where_it_is_evidence(
     assert (entry(known) is not None) is is_kept
 
 
+@pytest.mark.parametrize(("pinned", "goes_along"), [(True, True), (None, True), (False, False)])
+def test_the_other_flows_of_a_pinned_thread_go_along_though_the_reported_one_needs_nothing(
+    pinned: bool | None, goes_along: bool
+) -> None:
+    """One report stands for all of them."""
+    known = memory(flow(2, state=FlowState.STEERED, location=7, target_queue=0, target_cpu=0))
+    plan = steer.seen(seen(1, 3, rx_cpu=3, pinned=pinned), NIC, RULE, known, NOW_NS)
+    assert [each.key for each in plan] == ([key(2)] if goes_along else [])
+    assert entry(known) is None
+
+
 def test_a_flow_that_is_left_alone_keeps_its_reason() -> None:
     known = memory(flow(1, state=FlowState.MANUAL, why="another program removed its filter"))
     assert steer.seen(seen(1, 1), NIC, RULE, known, NOW_NS) == ()

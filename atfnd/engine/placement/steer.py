@@ -258,10 +258,8 @@ def _taken_along(event: SocketSeen, nic: NicView, memory: Memory, now_ns: int) -
         return ()
     memory.thread_cpu[tid] = cpu, event.off_since_ns
     plan: list[Action] = []
-    for flow in memory.table.of_thread(tid):
-        if flow.app_cpu == cpu or flow.nic != nic.name or flow.key == event.key:
-            continue
-        if flow.state is FlowState.MANUAL:
+    for flow in [each for each in memory.table.of_thread(tid) if each.key != event.key]:
+        if flow.app_cpu == cpu or flow.nic != nic.name or flow.state is FlowState.MANUAL:
             continue
         goes_along = follow.home(flow, nic, memory) is not None  # with its queue, in one write
         if event.pinned is False and not goes_along:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Collection
 
 from atfnd.kernel.interface import Interface
 from atfnd.kernel.system.cpulist import format_cpulist, format_cpumask, parse_cpulist, parse_cpumask
@@ -50,13 +51,14 @@ def numa_node(interface: Interface) -> int | None:
     return None
 
 
-def read_steering(interface: Interface) -> dict[str, str]:
-    """Every setting by name, `rps-cpus:0`; and `rps-sock-flow-entries`, which the kernel shows in
-    its first network namespace only."""
+def read_steering(interface: Interface, kinds: Collection[str] = FILES) -> dict[str, str]:
+    """Every setting of these kinds by name, `rps-cpus:0`; and `rps-sock-flow-entries`, which the
+    kernel shows in its first network namespace only."""
     queues = [QUEUE.fullmatch(name) for name in interface.list("queues")]
     names = [
         f"{kind}:{index}"
         for kind, (side, _) in FILES.items()
+        if kind in kinds
         for index in sorted(int(queue[2]) for queue in queues if queue and queue[1] == side)
     ]
     found = {name: read_one(interface, name) for name in [*names, FLOW_ENTRIES]}

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from itertools import product
 
@@ -21,7 +21,7 @@ from atfnd.kernel.interrupts.napi import Napi, make_realtime, thread_cpus
 from atfnd.kernel.interrupts.napi_threads import polled
 from atfnd.kernel.interrupts.packet_steering import (
     FLOW_ENTRIES,
-    read_steering,
+    read_one,
     write_steering,
 )
 from atfnd.kernel.netlink.netdev import NetdevFamily
@@ -120,20 +120,29 @@ class LabNic:
     def settings(self) -> Mapping[str, str]:
         """The CPU lists of its queues' interrupts or NAPI threads, the indirection table, and the
         tables of RFS, unless its packets come by interrupts (which RPS plays)."""
-        steering = {} if self.interrupts else read_steering(self.interface)
-        ours = {FLOW_ENTRIES, *(f"rps-flow-cnt:{index}" for index in range(self._device.queues))}
-        rfs = {name: value for name, value in steering.items() if name in ours}
-        cpus = {
-            f"queue-cpu:{index}": format_cpulist(
-                cpus_of(self.interface, index) if self.interrupts else thread_cpus(napi.pid)
-            )
-            for index, napi in enumerate(self._rings())
-            if napi is not None and napi.pid is not None
-        }
-        return {"rss": " ".join(map(str, self.rss().table)), **cpus, **rfs}
+        every = range(self._device.queues)
+        names = ["rss", *(f"queue-cpu:{index}" for index in every), FLOW_ENTRIES]
+        names += [f"rps-flow-cnt:{index}" for index in every]
+        rings = self._rings()
+        found = ((name, self._setting(name, rings)) for name in names)
+        return {name: value for name, value in found if value is not None}
 
     def setting(self, name: str) -> str | None:
-        return self.settings().get(name)
+        return self._setting(name, self._rings() if name.startswith("queue-cpu:") else [])
+
+    def _setting(self, name: str, rings: Sequence[Napi | None]) -> str | None:
+        kind, _, index = name.partition(":")
+        if name == "rss":
+            return " ".join(map(str, self.rss().table))
+        if name == FLOW_ENTRIES or (index.isdecimal() and int(index) < self._device.queues):
+            if kind in _RFS:
+                return None if self.interrupts else read_one(self.interface, name)
+            napi = rings[int(index)] if kind == "queue-cpu" else None
+            if napi is not None and napi.pid is not None:
+                queue = int(index)
+                cpus = cpus_of(self.interface, queue) if self.interrupts else thread_cpus(napi.pid)
+                return format_cpulist(cpus)
+        return None
 
     def write_setting(self, name: str, value: str) -> None:
         """As `Nic.write_setting`; OSError(ENETDOWN) for a queue of a link that is down."""

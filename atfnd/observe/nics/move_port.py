@@ -68,7 +68,7 @@ def read_port(
     gro_ns, busy_poll, stages, settings = dict[int, int](), None, None, dict[str, str]()
     try:
         gro_ns, busy_poll = _gro_flush_timeouts_ns(nic, interface), _busy_poll(proc)
-        settings = read_steering(interface)
+        settings = read_steering(interface, ("rps-cpus", "rps-flow-cnt"))
         stages = _stages(nic, interface, settings)
     except OSError as refusal:
         if refusal.errno in (errno.ENODEV, errno.ENOENT):
