@@ -42,10 +42,10 @@ struct socket_state {
 	__u32 napi_id;	  /* of `napi`, in watching number `watching` */
 	__u32 watching;
 	struct watched_napi napi;
-	__u32 home;   /* of its thread, as it was reported last */
+	__u32 home;	  /* of its thread, as it was reported last */
 	__u32 goes_along; /* its thread was pinned then, and its packets came to another CPU */
-	__u32 unread; /* a listener accepted it, and it has not been read from */
-	__u64 cgroup; /* the user's that it is of, if that was asked for */
+	__u32 unread;	  /* a listener accepted it, and it has not been read from */
+	__u64 cgroup;	  /* the user's that it is of, if that was asked for */
 	__u64 judged_jiffies;
 	struct clause_verdict verdict;
 };
