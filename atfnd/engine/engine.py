@@ -765,7 +765,8 @@ class Engine:
                 self._applied(each)
                 if unowned.switched(each, self.memory, now_ns):
                     self._know_rfs(self.memory.nics[each.action.nic].view)
-                    follow.unhindered(each.action.nic, self.memory)
+                    if each.action.value == "0":
+                        follow.unhindered(each.action.nic, self.memory)
             else:
                 self._move_ended(each, now_ns)
 

@@ -7,11 +7,11 @@
 
 #include <bpf/bpf.h>
 #include <errno.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "sent.h"
 #include "sent.skel.h"
+#include "totals.h"
 
 struct sent_object {
 	PyObject_HEAD
@@ -64,27 +64,12 @@ static PyObject *sent_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 static PyObject *sent_totals(PyObject *object, PyObject *unused)
 {
 	struct sent_object *self = (struct sent_object *)object;
-	int cpus = libbpf_num_possible_cpus();
-	__u32 zero = 0;
 
 	(void)unused;
 	if (!self->skeleton)
 		return PyErr_Format(PyExc_ValueError, "it steers no more");
-	if (cpus < 0)
-		return ext_oserror(-cpus, "count CPUs");
-
-	size_t size = (size_t)cpus * sizeof(struct sent_totals);
-	void *value = malloc(size);
-	PyObject *result;
-
-	if (!value)
-		return PyErr_NoMemory();
-	if (bpf_map_lookup_elem(bpf_map__fd(self->skeleton->maps.totals), &zero, value))
-		result = ext_oserror(errno, "read what was moved");
-	else
-		result = PyBytes_FromStringAndSize(value, (Py_ssize_t)size);
-	free(value);
-	return result;
+	return ext_totals(self->skeleton->maps.totals, sizeof(struct sent_totals),
+			  "read what was moved");
 }
 
 static PyObject *sent_close(PyObject *object, PyObject *unused)

@@ -7,10 +7,10 @@
 
 #include <bpf/bpf.h>
 #include <errno.h>
-#include <stdlib.h>
 
 #include "waits.h"
 #include "waits.skel.h"
+#include "totals.h"
 
 struct waits_object {
 	PyObject_HEAD
@@ -48,27 +48,12 @@ static PyObject *waits_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 static PyObject *waits_totals(PyObject *object, PyObject *unused)
 {
 	struct waits_object *self = (struct waits_object *)object;
-	int cpus = libbpf_num_possible_cpus();
-	__u32 zero = 0;
 
 	(void)unused;
 	if (!self->skeleton)
 		return PyErr_Format(PyExc_ValueError, "the timer of waits is closed");
-	if (cpus < 0)
-		return ext_oserror(-cpus, "count CPUs");
-
-	size_t size = (size_t)cpus * sizeof(struct waits_totals);
-	void *value = malloc(size);
-	PyObject *result;
-
-	if (!value)
-		return PyErr_NoMemory();
-	if (bpf_map_lookup_elem(bpf_map__fd(self->skeleton->maps.totals), &zero, value))
-		result = ext_oserror(errno, "read what was waited");
-	else
-		result = PyBytes_FromStringAndSize(value, (Py_ssize_t)size);
-	free(value);
-	return result;
+	return ext_totals(self->skeleton->maps.totals, sizeof(struct waits_totals),
+			  "read what was waited");
 }
 
 static PyObject *waits_close(PyObject *object, PyObject *unused)

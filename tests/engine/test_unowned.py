@@ -366,6 +366,18 @@ def test_a_queue_follows_as_soon_as_its_rfs_is_off() -> None:
     assert known.table.next_due_ns() == 0
 
 
+@pytest.mark.parametrize(("value", "due_ns"), [("0", 0), (ON, None)])
+def test_what_is_switched_on_lets_no_queue_follow(value: str, due_ns: int | None) -> None:
+    known = memory()
+    known.table.put(used := flow(1, rx_queue=1, thread=THREAD))
+    assert used.thread is not None
+    known.nics["nic"].owned = {1: Owned(("thread", used.thread.tid), 0)}
+    known.nics["nic"].rfs.asked.add(1)
+    done = Outcome(Action.of_setting("nic", "rps-flow-cnt:1", value, ""), NOW_NS, 0, None, "")
+    Engine(known).handle(MovesReported((done,)), NOW_NS)
+    assert known.table.next_due_ns() == due_ns
+
+
 @pytest.mark.parametrize(("pinned", "cpu"), [(False, 3), (True, 1)])
 def test_all_flows_of_a_thread_are_where_one_of_them_is_used(pinned: bool, cpu: int) -> None:
     """Those of a thread that is pinned are reported each for itself."""

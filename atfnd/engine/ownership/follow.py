@@ -169,7 +169,7 @@ def left(flow: Flow, memory: Memory) -> bool:
 
 
 def unhindered(nic: str, memory: Memory) -> None:
-    """RFS of a queue was switched: the queues of threads may follow now."""
+    """RFS of a queue was switched off: the queues of threads may follow now."""
     owners = [each.owner for each in memory.nics[nic].owned.values()]
     for flow in (
         flow for kind, tid in owners if kind == "thread" for flow in memory.table.of_thread(tid)
