@@ -36,14 +36,14 @@ _SOCKET = Path("/run/atfnd/atfnd.sock")
 def doctor(nic: str | None, as_json: bool) -> bool:
     """Print the findings on one NIC, or on every interface with a device and on the machine. True:
     nothing prevents steering. OperatorError: no such interface, or it cannot be read."""
-    around, cpus = machine(), CpuWatch().read()
+    policy, around, cpus = load(), machine(), CpuWatch().read()
     views, findings = list[NicView](), list[Finding]()
     names = [each.name for each in around.interfaces] if nic is None else [nic]
     if nic is None and lab_is_there(_LAB):
         names.append(_LAB)
     for name in names:
         try:
-            view = glance(name)
+            view = glance(name, policy)
         except OperatorError as mistake:
             if nic is not None:
                 raise
@@ -56,14 +56,15 @@ def doctor(nic: str | None, as_json: bool) -> bool:
             findings.append(Finding(name, Level.NOTE, why))
             continue
         views.append(view)
-        findings += examine(view, cpus, around)
+        findings += examine(view, cpus, around, watched=None)
     if nic is None:
         if not names:
-            what, advice = "no interface here has a device behind it", "atfnd lab up, to try atfnd"
+            what = "no interface here has a device behind it and several receive queues"
+            advice = "atfnd lab up, to try atfnd"
             findings.append(Finding(None, Level.BLOCKER, what, advice))
         if os.geteuid() != 0:  # a daemon would have other rights than the caller
             around = replace(around, missing_capabilities=frozenset())
-        findings += examine_machine(around, _observer(load()), names)
+        findings += examine_machine(around, _observer(policy), names)
         findings += _limits()
     answer = doctor_view(views, findings)
     print(json.dumps(answer, indent=2)) if as_json else say_findings(answer)

@@ -80,9 +80,14 @@ class Arming:
         session.met = True
 
     def policy_renewed(self, session: NicSession) -> None:
-        """The policy may take the owner from queues that followed one."""
-        if session.view.armed:
-            self._know_homes(session)
+        """The policy may take the owner from queues that followed one, and ask for other means."""
+        before = session.view.method
+        self._executor.take(MethodDue(session.name))
+        if not session.view.armed:
+            return
+        if session.view.method is not before:
+            self._prepare(session)
+        self._know_homes(session)
 
     def _know_homes(self, session: NicSession) -> None:
         """Note where its queues go when they have no owner."""

@@ -6,14 +6,15 @@ from __future__ import annotations
 from dataclasses import replace
 
 from atfnd.engine.placement.steering_method import method_of
-from atfnd.model import NicView
+from atfnd.model import NicView, Policy
 from atfnd.nic.driver import open_nic
 from atfnd.observe.nics.watch import NicWatch
+from atfnd.policy.match.match import as_ruled
 
 __all__ = ["glance"]
 
 
-def glance(name: str) -> NicView:
+def glance(name: str, policy: Policy) -> NicView:
     """Reads queues, filters, indirection table and settings of a NIC, and writes nothing.
     OperatorError: there is no such interface. OSError: the kernel refuses a read."""
     nic = open_nic(name)
@@ -24,7 +25,7 @@ def glance(name: str) -> NicView:
         raise
     try:
         watch.inspect()
-        view = NicView.of(watch.facts)
+        view = as_ruled(NicView.of(watch.facts), policy.interfaces, policy.flows)
         method, why = method_of(view)
         return watch.shown(replace(view, method=method, method_why=why), frozenset)
     finally:

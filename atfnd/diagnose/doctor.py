@@ -41,9 +41,10 @@ _ALMOST = 0.9  # of the filter table
 
 
 def examine(
-    nic: NicView, topology: Topology, machine: Machine, *, watched: bool = True
+    nic: NicView, topology: Topology, machine: Machine, *, watched: bool | None = True
 ) -> tuple[Finding, ...]:
-    """All findings on one NIC: first what it can do."""
+    """All findings on one NIC: first what it can do. `watched`: by the daemon; None: there is
+    none."""
     return (
         *_method(nic),
         *_state(nic, watched),
@@ -90,8 +91,8 @@ def _gate(nic: NicView) -> str | None:
     return None
 
 
-def _state(nic: NicView, watched: bool) -> Iterator[Finding]:
-    if not watched:
+def _state(nic: NicView, watched: bool | None) -> Iterator[Finding]:
+    if watched is False:
         yield Finding(
             nic.name,
             Level.NOTE,

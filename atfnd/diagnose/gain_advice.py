@@ -90,7 +90,7 @@ def _none_stays(seen: Evidence) -> str | None:
         return f"the policy leaves alone {seen.percent(seen.left)} of the bytes, read off their CPU"
     return (
         f"threads that wander read {seen.percent(wandering)} of the bytes off their CPU, and "
-        "their flows are left to RSS; pin them, or use RFS"
+        "no filter follows them; pin them, or use RFS"
     )
 
 

@@ -137,7 +137,6 @@ from atfnd.model import (
     FlowRule,
     FlowState,
     Forked,
-    InterfaceRule,
     Listening,
     Match,
     Move,
@@ -158,7 +157,7 @@ from atfnd.move.command import Ended
 from atfnd.move.event import Established, EvidenceLost, FlowClosed, Wanted
 from atfnd.move.plan import in_order, origins
 from atfnd.move.verdict import Mechanism, Verdict
-from atfnd.policy.match.match import RulesOfMany, filter_budget, interface_rule, may_borrow
+from atfnd.policy.match.match import RulesOfMany, as_ruled
 
 __all__ = ["Engine"]
 
@@ -220,24 +219,19 @@ class Engine:
         name, view = event.facts.name, NicView.of(event.facts)
         known = self.memory.nics.setdefault(name, NicMemory(view))
         known.view = replace(view, armed=event.armed)
-        self._know_rule(name, self.memory.in_force.interfaces)
+        self._know_rules(name)
 
     def _nic_read(self, event: NicRead, now_ns: int) -> None:
         """A NIC may say only when it is armed how many filters it has room for."""
         if (known := self.memory.nics.get(event.facts.name)) is not None:
             before, known.view = known.view, known.view.read(event.facts)
             if known.view.caps.filter_slots != before.caps.filter_slots:
-                self._know_rule(known.view.name, self.memory.in_force.interfaces)
+                self._know_rules(known.view.name)
 
-    def _know_rule(self, nic: str, rules: Sequence[InterfaceRule]) -> None:
-        """How many filters of ours the policy lets it hold, whether its queues may borrow NAPI
-        threads, and whether those that nobody owns are to have RFS."""
-        known = self.memory.nics[nic]
-        budget = filter_budget(rules, nic, known.view.caps.filter_slots)
-        rule = interface_rule(rules, nic)
-        rfs = rule is None or rule.unowned_rfs
-        borrows = may_borrow(rules, nic)
-        known.view = replace(known.view, budget=budget, borrows=borrows, unowned_rfs=rfs)
+    def _know_rules(self, nic: str) -> None:
+        """What the policy in force says of it."""
+        known, rules = self.memory.nics[nic], self.memory.in_force
+        known.view = as_ruled(known.view, rules.interfaces, rules.by_name.values())
 
     def _method_due(self, event: MethodDue, now_ns: int) -> None:
         known = self.memory.nics[event.nic]
@@ -842,8 +836,8 @@ class Engine:
         def judge(flow: Flow) -> str | None:
             return event.rules[flow.cookie, flow.key]
 
-        for nic in self.memory.nics:
-            self._know_rule(nic, event.policy.interfaces)
+        for known in self.memory.nics.values():
+            known.view = as_ruled(known.view, event.policy.interfaces, event.policy.flows)
         self.memory.cpu.share = event.policy.cpu_share
         for flow in self.memory.table.every_port():
             self._unjudged(flow.key, True)

@@ -9,6 +9,7 @@ from enum import Enum
 from typing import Any, NamedTuple
 
 from atfnd.model.flow import FlowKey
+from atfnd.model.policy import Mode
 
 __all__ = [
     "Actuator",
@@ -267,6 +268,7 @@ class NicView(NicFacts):
     homes: Mapping[int, int] = field(default_factory=dict)  # by queue: its CPU without an owner
     borrows: bool = True  # the policy lets its queues have NAPI threads for moves
     unowned_rfs: bool = False  # the policy asks for RFS on queues that nobody owns
+    orders: frozenset[Mode] = frozenset(Mode)  # of the policy's rules that steer
 
     @classmethod
     def of(cls, facts: NicFacts) -> NicView:

@@ -120,6 +120,21 @@ class TestMeeting:
         parts.arming.policy_renewed(session)
         assert len(parts.of(OriginalsRead)) == 1
 
+    @pytest.mark.parametrize("armed", [True, False])
+    def test_another_policy_may_ask_for_another_method(
+        self, parts: Parts, session: NicSession, monkeypatch: pytest.MonkeyPatch, armed: bool
+    ) -> None:
+        caps = replace(CAPS, filters=False, rss_table=False)
+        monkeypatch.setattr(ScriptedNic, "caps", lambda nic: caps)
+        session.watch.inspect()
+        if not armed:
+            parts.executor.take(Disarmed("nic"))
+        parts.events.clear()
+        for _ in range(2):
+            parts.arming.policy_renewed(session)
+        assert session.view.method is SteeringMethod.NONE
+        assert len(parts.of(SettingsDue)) == armed
+
     def test_a_look_that_fails_is_not_complete(self, parts: Parts) -> None:
         session = parts.serve()
         nic_of(parts).refuse("settings", errno.EIO)

@@ -362,7 +362,7 @@ def test_a_table_that_another_program_wrote_is_left_to_it_until_the_nic_is_taken
     stepped.tell(EntriesWritten("nic", VIEW.rss, [Outcome(plan[0], 5, 0, None, "")]))
     stepped.become(manual=frozenset({"rss"}))
     stepped.tell(EntriesLeftAlone("nic"))
-    why = "another program changed the indirection table: left alone until armed"
+    why = "another program changed the indirection table: left alone until atfnctl resume"
     assert line(stepped.known, 1) == (FlowState.MANUAL, why)
     stepped.become(manual=frozenset())
     stepped.tell(TakenUp("nic"))

@@ -21,6 +21,7 @@ from atfnd.model import (
     Cpu,
     Device,
     FlowState,
+    Mode,
     NicView,
     Plan,
     Queue,
@@ -35,6 +36,14 @@ from tests.values import NIC, RULE, key, seen
 NO_FILTERS = replace(NIC, caps=replace(NIC.caps, filters=False))
 RFS_SETTINGS = {"rps-sock-flow-entries": "0"} | {f"rps-flow-cnt:{n}": "0" for n in range(4)}
 NO_RSS = replace(NO_FILTERS, rss=None, settings=RFS_SETTINGS)
+STRICT = replace(  # every rule asks for an order that no move of an entry is proven to keep
+    NO_FILTERS, orders=frozenset({Mode.STRICT, Mode.BOUNDED}), unowned_rfs=True, settings=RFS_SETTINGS
+)
+LATE = replace(  # and its driver may drop a filter after it has accepted it
+    STRICT,
+    caps=replace(NIC.caps, asynchronous=True, arfs=False),
+    orders=frozenset({Mode.STRICT}),
+)
 XSK = Conflict("an XDP program owns queue 0", "stop it", blocks=True)
 
 CHOICES = {
@@ -48,6 +57,47 @@ CHOICES = {
         replace(NIC, caps=replace(NIC.caps, filters=False, why="ena has no filters")),
         SteeringMethod.RSS,
         "ena has no filters; flows",
+    ),
+    "no entry may move": (STRICT, SteeringMethod.RFS, "no rule has order: immediate"),
+    "no entry may move, and no RFS is wanted": (
+        replace(STRICT, unowned_rfs=False),
+        SteeringMethod.RSS,
+        "by their entries",
+    ),
+    "no entry may move, and there is no RFS": (
+        replace(STRICT, settings={}),
+        SteeringMethod.RSS,
+        "by their entries",
+    ),
+    "no entry may move, and RFS is another program's": (
+        replace(STRICT, manual=frozenset({"rps-flow-cnt:2"})),
+        SteeringMethod.RSS,
+        "by their entries",
+    ),
+    "strict, and filters that may be dropped later": (
+        LATE,
+        SteeringMethod.RFS,
+        "a rule with order: bounded lets flows move; the kernel hands packets on",
+    ),
+    "the same, and a driver with aRFS": (
+        replace(LATE, caps=replace(LATE.caps, arfs=True)),
+        SteeringMethod.NONE,
+        "order: bounded",
+    ),
+    "the same, and no RFS is wanted": (
+        replace(LATE, unowned_rfs=False),
+        SteeringMethod.NONE,
+        "order: bounded",
+    ),
+    "the same, and there is no RFS": (
+        replace(LATE, settings={}),
+        SteeringMethod.NONE,
+        "order: bounded",
+    ),
+    "bounded, and filters that may be dropped later": (
+        replace(LATE, orders=frozenset({Mode.STRICT, Mode.BOUNDED})),
+        SteeringMethod.FILTERS,
+        "takes 5-tuple filters",
     ),
     "no table": (NO_RSS, SteeringMethod.RFS, "key is not known"),
     "not toeplitz": (

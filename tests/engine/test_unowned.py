@@ -124,6 +124,16 @@ def test_a_queue_with_an_owner_gets_none_and_loses_it_at_once() -> None:
     assert carried_out(known) == {"rps-flow-cnt:1": "0"}
 
 
+def test_rfs_that_an_admin_set_up_goes_where_a_queue_has_an_owner_and_stays_elsewhere() -> None:
+    on = dict.fromkeys((f"rps-flow-cnt:{n}" for n in range(4)), "2048")
+    known = memory(replace(ARMED, settings=on | {RFS_TABLE: "32768"}))
+    assert asked(known) == {}
+    known.nics["nic"].owned = {1: Owned(("thread", 7), 0)}
+    assert carried_out(known) == {"rps-flow-cnt:1": "0"}
+    known.nics["nic"].owned = {}
+    assert asked(known, NOW_NS + unowned.REST_NS) == {}
+
+
 def test_what_is_switched_off_stays_off_for_a_while() -> None:
     known = memory()
     heard(known)

@@ -13,7 +13,7 @@ import pytest
 from atfnd.model.toeplitz import rss_entry
 from tests.applications import Application, delivered
 from tests.bed import Bed
-from tests.daemons import Row
+from tests.daemons import EVERYTHING, Row
 from tests.guest.arrivals import affinities, arrives_only_on, irq_of
 from tests.guest.settings import QUEUES, SOCK_FLOWS, on_simnic, set_up_arfs, settings, table
 from tests.guest.simlab import NAME, ethtool
@@ -68,6 +68,28 @@ def by_entry(bed: Bed, app: Application) -> Row:
     assert entry is not None
     assert table()[entry] == queue
     return row
+
+
+def test_a_nic_without_filters_has_rfs_under_the_built_in_policy(tmp_path: Path) -> None:
+    """It is strict, and no move of an indirection entry is proven to keep the order."""
+    with on_simnic(tmp_path, queues=4, rules=0) as bed:
+        before = settings(bed)
+        bed.daemon.config.write_text("version: 1\n")
+        bed.start()
+        (nic,) = bed.daemon.get("/v1/nics")["nics"]
+        assert (nic["means"], "order: immediate" in nic["means_why"]) == ("rfs", True)
+        assert read("rx", "rps_flow_cnt") == ["8192"] * 4
+        app = bed.apps.tcp()
+        for cpu in CPUS:
+            app.pin(cpu)
+            delivered(bed.meter, app)
+        bed.daemon.config.write_text(EVERYTHING)
+        bed.daemon.post("/v1/reload")
+        assert read("rx", "rps_flow_cnt") == ["0"] * 4
+        by_entry(bed, app)
+        bed.daemon.end()
+        restored(bed)
+        assert settings(bed) == before
 
 
 def test_a_nic_without_filters_follows_by_its_indirection_table(tmp_path: Path) -> None:

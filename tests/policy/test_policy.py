@@ -31,11 +31,14 @@ from atfnd.policy.file.units import MAX
 from atfnd.policy.match.match import (
     Matcher,
     armed,
+    as_ruled,
     filter_budget,
     interface_rule,
     may_borrow,
     qualify,
 )
+
+from tests.values import NIC
 
 EXAMPLES = sorted(Path(__file__).parents[2].glob("policies/*.yaml"))
 MS = 10**6
@@ -133,6 +136,24 @@ flows:
     assert filter_budget(policy.interfaces, "eth0", None) is None
     assert may_borrow(policy.interfaces, "eth0")
     assert not may_borrow(policy.interfaces, "lab:a")
+
+
+@pytest.mark.parametrize(
+    ("rule", "orders"),
+    [
+        ("", {Mode.STRICT}),  # the built-in rules are
+        ("placement: { near: core }, order: bounded", {Mode.STRICT, Mode.BOUNDED}),
+        ("placement: { near: core }, order: immediate", {Mode.STRICT, Mode.IMMEDIATE}),
+        ("placement: leave, order: immediate", {Mode.STRICT}),
+    ],
+)
+def test_a_nic_hears_which_orders_the_rules_have_that_steer(
+    tmp_path: Path, rule: str, orders: set[Mode]
+) -> None:
+    flows = f"flows: [{{ name: a, match: {{ protocol: tcp }}, {rule} }}]" if rule else ""
+    policy = policy_of(tmp_path, f"version: 1\n{flows}\n")
+    nic = as_ruled(NIC, policy.interfaces, policy.flows)
+    assert (nic.orders, nic.unowned_rfs, nic.borrows) == (orders, True, True)
 
 
 def test_built_in_watches_all_and_leaves_the_ways_in(

@@ -164,7 +164,7 @@ def test_a_rule_somebody_else_changed() -> None:
     entry = flow(40_000, FlowState.MANUAL)._replace(target_queue=None, location=None, why=why)
     answer = explained(entry, lab())
     assert why in answer.verdict
-    assert answer.advice == "to have it steered again: atfnctl arm lab:lab"
+    assert answer.advice == "to have it steered again: atfnctl resume lab:lab"
 
 
 @pytest.mark.parametrize("state", FlowState)

@@ -16,6 +16,7 @@ from atfnd.model import (
     FlowKey,
     FlowState,
     Match,
+    Mode,
     NicView,
     Placement,
     Protocol,
@@ -47,27 +48,52 @@ def method_of(nic: NicView) -> tuple[SteeringMethod, str]:
     for conflict in nic.conflicts:
         if conflict.blocks:
             return SteeringMethod.NONE, f"{conflict.what}: nothing is steered until that ends"
-    if nic.caps.filters:
+    if nic.caps.filters and not (nic.caps.asynchronous and nic.orders <= {Mode.STRICT}):
         return SteeringMethod.FILTERS, "this NIC takes 5-tuple filters: one a flow"
+    if nic.caps.filters:
+        return _without_proof(nic)
     without = nic.caps.why or NO_FILTERS
     if "rss" in nic.manual:
         return (
             SteeringMethod.NONE,
-            "another program changed the indirection table: left alone until armed",
+            "another program changed the indirection table: left alone until atfnctl resume",
         )
-    if (unusable := _no_rss(nic)) is None:
-        return (
-            SteeringMethod.RSS,
-            f"{without}; flows are steered by their entries of the indirection table",
-        )
-    if not _has_rfs(nic):
-        return SteeringMethod.NONE, f"{without}, {unusable}, and the kernel offers no RFS here"
-    if any(setting.partition(":")[0] in (RFS_TABLE, RFS_FLOWS) for setting in nic.manual):
-        return SteeringMethod.NONE, "another program changed the RFS tables: left alone until armed"
+    refused, unusable = _no_rfs(nic), _no_rss(nic)
+    if unusable is None:
+        if Mode.IMMEDIATE in nic.orders or not nic.unowned_rfs or refused is not None:
+            return (
+                SteeringMethod.RSS,
+                f"{without}; flows are steered by their entries of the indirection table",
+            )
+        unusable = "no rule has order: immediate, without which no indirection entry moves"
+    if refused is not None:
+        return SteeringMethod.NONE, refused.format(f"{without}, {unusable}")
     return (
         SteeringMethod.RFS,
         f"{without}, {unusable}; the kernel hands packets on to the right CPU (RFS)",
     )
+
+
+def _without_proof(nic: NicView) -> tuple[SteeringMethod, str]:
+    """Every rule is strict, and a filter that may be dropped later proves no order
+    (`move.choose.why_no_hold`). A driver that turns RFS into filters of its own keeps what it has."""
+    why = (
+        f"{nic.caps.driver} may drop a filter after it has accepted it, so no move by filters is "
+        "proven to keep the order; a rule with order: bounded lets flows move"
+    )
+    if nic.unowned_rfs and not nic.caps.arfs and _no_rfs(nic) is None:
+        return SteeringMethod.RFS, f"{why}; the kernel hands packets on to the right CPU (RFS)"
+    return SteeringMethod.NONE, why
+
+
+def _no_rfs(nic: NicView) -> str | None:
+    """Why RFS cannot be used here; None: it can."""
+    flows = (of_queue(RFS_FLOWS, queue.index) for queue in nic.queues)
+    if RFS_TABLE not in nic.settings or not any(setting in nic.settings for setting in flows):
+        return "{}, and the kernel offers no RFS here"
+    if any(setting.partition(":")[0] in (RFS_TABLE, RFS_FLOWS) for setting in nic.manual):
+        return "another program changed the RFS tables: left alone until atfnctl resume"
+    return None
 
 
 def _no_rss(nic: NicView) -> str | None:
@@ -84,11 +110,6 @@ def _no_rss(nic: NicView) -> str | None:
     if len(known) < 2 and not nic.caps.queue_cpu:
         return "the CPUs of its queues are not known, and cannot be set"
     return None
-
-
-def _has_rfs(nic: NicView) -> bool:
-    flows = (of_queue(RFS_FLOWS, queue.index) for queue in nic.queues)
-    return RFS_TABLE in nic.settings and any(setting in nic.settings for setting in flows)
 
 
 def no_filter(nic: NicView, key: FlowKey) -> str | None:

@@ -9,7 +9,8 @@ The rules:
 2. A queue gets RFS once a flow comes through it that is not at home there: its thread wanders, or
    stays on another CPU. The queue is on the CPU that it has without an owner, or has changed places
    with another one.
-3. It loses RFS at once when somebody owns it, and `REST_NS` after the last such flow was used.
+3. It loses RFS at once when somebody owns it, whatever program switched it on, and `REST_NS` after
+   the last such flow was used.
 4. A queue that was switched off stays so for 1 s. If it is switched off again within 64 s after
    that, it stays so for 2 s, then 4 s, ... 64 s. What was refused is tried again in the same way.
 5. A thread that has just come to stay on a CPU may get a queue of its own. RFS waits for that until
@@ -97,7 +98,7 @@ def looked(nic: NicView, memory: Memory, now_ns: int) -> None:
 def partner(nic: NicView, memory: Memory, now_ns: int) -> Plan:
     """The queues whose RFS is to be switched now."""
     known = memory.nics[nic.name]
-    if not known.rfs.used_ns and not known.rfs.wrote:
+    if not (known.rfs.used_ns or known.rfs.wrote or known.owned):
         return ()
     return tuple(_switches(nic, known, memory, now_ns))
 
@@ -120,8 +121,8 @@ def _switches(nic: NicView, known: NicMemory, memory: Memory, now_ns: int) -> It
         wanted = wanted and used_ns is not None and now_ns - used_ns < REST_NS
         if wanted == (value != "0") or now_ns < rfs.again_ns.get(index, 0):
             continue
-        if not wanted and index not in rfs.wrote:
-            continue  # we have not switched it on
+        if not wanted and index not in rfs.wrote and index not in known.owned:
+            continue  # we have not switched it on, and it is in nobody's way
         rfs.asked.add(index)
         if wanted:
             entries = int(nic.settings.get(RFS_TABLE, "0"))

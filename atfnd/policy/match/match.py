@@ -20,6 +20,7 @@ from __future__ import annotations
 import fnmatch
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from operator import attrgetter
 from typing import Any, TypeVar
 
@@ -30,6 +31,7 @@ from atfnd.model import (
     FlowRule,
     InterfaceRule,
     Network,
+    NicView,
     Placement,
     Policy,
     Process,
@@ -42,6 +44,7 @@ __all__ = [
     "Matcher",
     "RulesOfMany",
     "armed",
+    "as_ruled",
     "asks_direction",
     "filter_budget",
     "guarded",
@@ -214,6 +217,24 @@ def may_borrow(rules: Iterable[InterfaceRule], ifname: str) -> bool:
     """Its queues may have NAPI threads for moves."""
     rule = interface_rule(rules, ifname)
     return rule is None or rule.napi_threads == "borrow"
+
+
+def as_ruled(
+    nic: NicView, interfaces: Iterable[InterfaceRule], flows: Iterable[FlowRule]
+) -> NicView:
+    """What a policy of these rules says of a NIC: how many filters of ours it may hold, whether its
+    queues may borrow NAPI threads, whether those that nobody owns are to have RFS, and which orders
+    the rules have that steer."""
+    rules = tuple(interfaces)
+    rule = interface_rule(rules, nic.name)
+    steering = (each for each in flows if each.placement is not Placement.LEAVE)
+    return replace(
+        nic,
+        budget=filter_budget(rules, nic.name, nic.caps.filter_slots),
+        borrows=may_borrow(rules, nic.name),
+        unowned_rfs=rule is None or rule.unowned_rfs,
+        orders=frozenset(each.order for each in steering),
+    )
 
 
 def _asked(rule: FlowRule, of: Conditions) -> list[Condition]:

@@ -130,7 +130,7 @@ def _bind(path: Path, *, group: bool) -> socket.socket:
         listener.close()
         reason = refusal.strerror or str(refusal)
         raise OperatorError(
-            f"cannot listen on {path}: {reason}", "choose another --socket"
+            f"cannot listen on {path}: {reason}", "choose another --run-dir"
         ) from None
     except OperatorError:
         listener.close()
@@ -156,7 +156,7 @@ def _remove_stale(path: Path) -> None:
     except FileNotFoundError:
         return
     if not stat.S_ISSOCK(mode):
-        raise OperatorError(f"{path} exists and is no socket", "choose another --socket")
+        raise OperatorError(f"{path} exists and is no socket", "choose another --run-dir")
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         probe.setblocking(False)
         try:
@@ -167,7 +167,7 @@ def _remove_stale(path: Path) -> None:
         except BlockingIOError:
             pass  # its backlog is full: a process listens
     raise OperatorError(
-        f"a daemon already answers on {path}", "stop it, or choose another --socket"
+        f"a daemon already answers on {path}", "stop it, or choose another --run-dir"
     )
 
 

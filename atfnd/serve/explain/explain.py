@@ -134,7 +134,7 @@ def _verdict(flow: Flow, nic: NicView, held: Filter | None) -> tuple[str, str | 
         case FlowState.MANUAL:
             return (
                 f"Left alone: {flow.why}. atfnd keeps what another program decides.",
-                f"to have it steered again: atfnctl arm {nic.name}",
+                f"to have it steered again: atfnctl resume {nic.name}",
             )
 
 
@@ -145,7 +145,7 @@ def _steered(flow: Flow, nic: NicView, held: Filter | None) -> tuple[str, str | 
         return (
             f"Our filter {flow.location} is not in {nic.name}: another program removed "
             "it, or it is being written.",
-            f"atfnd will leave it alone; to take it back after that: atfnctl arm {nic.name}",
+            f"atfnd will leave it alone; to take it back after that: atfnctl resume {nic.name}",
         )
     if held is not None and held.location != ours.location:
         return (
@@ -231,7 +231,7 @@ def _by(flow: Flow, nic: NicView) -> str:
 
 def _wanted(flow: Flow, nic: NicView) -> tuple[str, str | None]:
     if flow.left is not None:
-        return f"Left to {_by(flow, nic)}: {flow.left}.", None
+        return f"Left to {_by(flow, nic)}: {flow.left.removesuffix(': left to RSS')}.", None
     if placed(flow) and flow.target_queue is None:
         where = f"its packets arrive on CPU {flow.rx_cpu}, where its thread runs"
         return f"Not steered, and need not be: {where}.", None
@@ -297,6 +297,7 @@ def _overflow(flow: Flow, nic: NicView) -> tuple[str, str | None]:
         why = f"there was no room for it ({nic.name} holds {fill}): {flow.why}"
     return (
         f"Not steered, delivered by RSS: {why}.",
-        "no other flow is evicted for it; raise the limit (table capacity, filters.max), or "
-        "let the policy match fewer flows (min_rate, min_bytes)",
+        "it gets a filter when there is room, or when it is worth more than a flow that has one; "
+        "raise the limit (table capacity, filters.max), or let the policy match fewer flows "
+        "(min_rate, min_bytes)",
     )
