@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What the documents lead to is there: pages, headings, files, `make` targets, verbs."""
+"""What the documents lead to is there: pages, headings, files, `make` targets, verbs. The policies
+in them are read."""
 
 from __future__ import annotations
 
@@ -12,14 +13,17 @@ from typer.main import get_command
 
 from atfnd.cli.commands import app as atfnd
 from atfnd.ctl.top.verb import app as atfnctl
+from atfnd.policy.file.load import load
 
 __all__: list[str] = []
 
 ROOT = Path(__file__).parents[1]
-PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("tests/guest/**/*.md")])
+DOCUMENTS = sorted(ROOT.glob("docs/**/*.md"))
+PAGES = sorted([*ROOT.glob("*.md"), *DOCUMENTS, *ROOT.glob("tests/guest/**/*.md")])
 LINK = re.compile(r"\]\((?!https?:)([^)#]*)(?:#([^)]*))?\)")
 MINE = re.compile(r"`((?:atfnd|bench|debian|docs|monitoring|packaging|policies|tests)/[\w./-]+)`")
 CODE = re.compile(r"```\w*\n(.*?)```|`([^`\n]+)`", re.DOTALL)
+POLICY = re.compile(r"^```yaml\n(version: 1\n.*?)^```$", re.DOTALL | re.MULTILINE)
 pages = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 
 
@@ -49,7 +53,7 @@ def test_files_are_there(page: Path) -> None:
 
 def test_the_readme_leads_to_every_page() -> None:
     linked = {path for path, _ in LINK.findall((ROOT / "README.md").read_text())}
-    assert {f"docs/{page.name}" for page in ROOT.glob("docs/*.md")} <= linked
+    assert {str(page.relative_to(ROOT)) for page in DOCUMENTS} <= linked
 
 
 @pages
@@ -61,6 +65,20 @@ def test_commands_are_there(page: Path) -> None:
         group: Any = get_command(app)
         said = set(re.findall(rf"(?:^|[;&] *){name} ([a-z]+)", code, re.MULTILINE))
         assert said <= set(group.commands), name
+
+
+@pages
+def test_its_policies_are_read(page: Path, tmp_path: Path) -> None:
+    """Those that are whole: they begin with the version. They name no user and no CPU, which this
+    machine may not have."""
+    for text in POLICY.findall(page.read_text()):
+        file = tmp_path / "atfnd.yaml"
+        file.write_text(text)
+        assert load(file).files == (str(file),)
+
+
+def test_there_are_policies() -> None:
+    assert sum(len(POLICY.findall(page.read_text())) for page in DOCUMENTS) >= 10
 
 
 def test_the_page_on_the_architecture_is_read_in_one_sitting() -> None:
