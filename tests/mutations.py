@@ -567,8 +567,11 @@ MUTATIONS = [
     *_of(
         "engine/placement/steer.py", _STEER + " unowned",
         ("    return (*plan, *_taken_along(event, nic, memory, now_ns))\n", "    return plan\n"),
-        ("if event.home is Distance.CPU or not nic.unowned_rfs:", "if event.home is Distance.CPU:"),
-        ("if event.home is Distance.CPU or not nic.unowned_rfs:", "if not nic.unowned_rfs:"),
+        ("if unsteered and by_filters and _is_for_rfs(event, placement, nic):", "if False:"),
+        ("    return nic.unowned_rfs and nic.refuses_rfs() is None\n", "    return nic.unowned_rfs\n"),
+        ("    return nic.unowned_rfs and nic.refuses_rfs() is None\n", "    return nic.refuses_rfs() is None\n"),
+        ("if event.home is Distance.CPU or event.pinned is not False or placement", "if event.pinned is not False or placement"),
+        ("or event.pinned is not False or placement is not Placement.CORE:", "or event.pinned is not False:"),
     ),
     *_of(
         "engine/placement/steer.py", _STEER,

@@ -13,17 +13,20 @@ from atfnd.engine.engine import Engine
 from atfnd.engine.event import MovesReported, QueuesLooked, SocketReported
 from atfnd.engine.ownership import follow
 from atfnd.engine.ownership.owner import Owned
-from atfnd.engine.placement import unowned
+from atfnd.engine.placement import steer, unowned
 from atfnd.engine.prepare import prepare
 from atfnd.engine.table.flow_table import FlowTable
 from atfnd.engine.table.memory import Memory
 from atfnd.model import (
     Action,
+    ActionKind,
     Cpu,
     Distance,
     Mode,
     NicView,
     Outcome,
+    Placement,
+    PlacementKind,
     SteeringMethod,
     Topology,
 )
@@ -36,6 +39,8 @@ NOW_NS = 10**11
 OFF = {RFS_TABLE: "0"} | {f"rps-flow-cnt:{n}": "0" for n in range(4)}
 ARMED = replace(NIC, armed=True, method=SteeringMethod.FILTERS, settings=OFF)
 ON = "8192"  # a quarter of 32768
+CACHES = (0, 1), (0, 1), (2, 3), (2, 3)
+TWO_CACHES = [Cpu(at, True, 0, 0, at, (at,), CACHES[at]) for at in range(4)]
 
 
 def memory(nic: NicView = ARMED, *, rfs: bool = True) -> Memory:
@@ -349,21 +354,42 @@ def test_a_thread_that_has_just_come_to_stay_may_get_a_queue_before_its_flows_ge
     assert "rps-flow-cnt:1" in reported(engine, Distance.MACHINE)
 
 
-@pytest.mark.parametrize("rfs", [True, False])
-def test_a_flow_that_arrives_in_the_cache_where_its_thread_wanders_gets_rfs_and_no_filter(
-    rfs: bool,
-) -> None:
-    known = memory(rfs=rfs)
-    known.know_cpus(Cpu(at, True, 0, 0, at, (at,), (0, 1, 2, 3)) for at in range(4))
-    engine = Engine(known)
-    assert reported(engine, Distance.LLC) == ([RFS_TABLE, "rps-flow-cnt:1"] if rfs else [])
+@pytest.mark.parametrize("app_cpu", [0, 3])  # in the cache of CPU 1, and in the other
+def test_a_thread_that_wanders_within_a_cache_gets_rfs_and_no_filter(app_cpu: int) -> None:
+    known = memory()
+    known.know_cpus(TWO_CACHES)
+    assert reported(Engine(known), Distance.LLC, app_cpu) == [RFS_TABLE, "rps-flow-cnt:1"]
     found = known.table.get(key(1))
-    assert (found is not None) == rfs
-    if found is not None:
-        assert found.location is None
-        assert found.why.endswith("its packets come there: left to RSS")
+    assert found is not None
+    assert found.location is None
+    assert "wanders within the last-level cache of CPUs" in found.why
     unowned.looked(known.nics["nic"].view, known, later_ns := NOW_NS + unowned.REST_NS)
     assert asked(known, later_ns) == {}  # it is used, so its RFS stays on
+
+
+@pytest.mark.parametrize("why", ["a driver with aRFS", "another placement"])
+def test_where_rfs_cannot_serve_as_asked_a_filter_does(why: str) -> None:
+    known = memory()
+    known.know_cpus(TWO_CACHES)
+    nic, rule = known.nics["nic"].view, RULE
+    if why == "a driver with aRFS":
+        nic = replace(nic, caps=replace(nic.caps, arfs=True))
+    else:
+        rule = replace(RULE, placement=Placement(PlacementKind.LLC))
+    event = seen(1, 3, rx_cpu=1, home=Distance.LLC, napi_id=101, pinned=False)
+    assert [each.kind for each in steer.seen(event, nic, rule, known, NOW_NS)] == [
+        ActionKind.INSERT
+    ]
+
+
+@pytest.mark.parametrize(("app_cpu", "begun"), [(0, []), (3, ["insert"])])
+def test_without_rfs_its_packets_are_brought_into_that_cache(
+    app_cpu: int, begun: list[str]
+) -> None:
+    known = memory(rfs=False)
+    known.know_cpus(TWO_CACHES)
+    assert reported(Engine(known), Distance.LLC, app_cpu) == begun
+    assert (known.table.get(key(1)) is not None) == bool(begun)
 
 
 def test_a_queue_follows_as_soon_as_its_rfs_is_off() -> None:

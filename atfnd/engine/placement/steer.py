@@ -117,11 +117,11 @@ def _seen(
     placement = in_force(rule.placement, nic.name, rule.name, event.thread, memory)
     unsteered = unsteered and rule.placement is not Placement.AUTO  # which can only be measured
     by_itself = right(placement, event.app_cpu, arrives, event.thread, memory, event.home)
-    if unsteered and by_filters and by_itself:
-        if event.home is Distance.CPU or not nic.unowned_rfs:
-            return retire(old, memory, "RSS delivers it there by itself") if old else ()
+    if unsteered and by_filters and _is_for_rfs(event, placement, nic):
         where = wanders_in(event.home, event.app_cpu, event.thread, memory)
-        left = f"{where}, and its packets come there: left to RSS"  # RFS finds it in the table
+        left = f"{where}: left to RSS"  # RFS finds it in the table
+    elif unsteered and by_filters and by_itself:
+        return retire(old, memory, "RSS delivers it there by itself") if old else ()
     filter_queue = old.target_queue if old and old.location is not None else None
     spot = guest(placement, event.app_cpu, event.thread, nic, memory, filter_queue, event.home)
     flow = Flow(
@@ -164,6 +164,14 @@ def _seen(
         memory.not_put_off(flow.key)
     at_ns = event.off_since_ns + rule.dwell_ns
     return _owning(flow, nic, memory, now_ns) + _place_after(at_ns, flow, nic, memory, now_ns)
+
+
+def _is_for_rfs(event: SocketSeen, placement: Placement, nic: NicView) -> bool:
+    """Its thread does not stay on a CPU: RFS brings its packets to wherever it is, without a
+    write."""
+    if event.home is Distance.CPU or event.pinned is not False or placement is not Placement.CORE:
+        return False
+    return nic.unowned_rfs and nic.refuses_rfs() is None
 
 
 def _home_since(event: SocketSeen, old: Flow | None) -> int:
