@@ -9,7 +9,7 @@ from atfnd.engine.placement.steering_method import method_of
 from atfnd.model import NicView, Policy
 from atfnd.nic.driver import open_nic
 from atfnd.observe.nics.watch import NicWatch
-from atfnd.policy.match.match import as_ruled
+from atfnd.policy.match.match import under_policy
 
 __all__ = ["glance"]
 
@@ -25,7 +25,7 @@ def glance(name: str, policy: Policy) -> NicView:
         raise
     try:
         watch.inspect()
-        view = as_ruled(NicView.of(watch.facts), policy.interfaces, policy.flows)
+        view = under_policy(NicView.of(watch.facts), policy.interfaces, policy.flows)
         method, why = method_of(view)
         return watch.shown(replace(view, method=method, method_why=why), frozenset)
     finally:

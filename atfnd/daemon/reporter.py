@@ -224,7 +224,7 @@ class Reporter:
         looked = []
         for name in list(self._sessions) if nic is None else [nic]:
             try:
-                looked.append(await asyncio.to_thread(glance, name))
+                looked.append(await asyncio.to_thread(glance, name, self._in_force.policy))
             except OperatorError:
                 if nic is not None:
                     raise  # else it has gone since we began

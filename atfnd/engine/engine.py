@@ -157,7 +157,7 @@ from atfnd.move.command import Ended
 from atfnd.move.event import Established, EvidenceLost, FlowClosed, Wanted
 from atfnd.move.plan import in_order, origins
 from atfnd.move.verdict import Mechanism, Verdict
-from atfnd.policy.match.match import RulesOfMany, as_ruled
+from atfnd.policy.match.match import RulesOfMany, under_policy
 
 __all__ = ["Engine"]
 
@@ -219,19 +219,19 @@ class Engine:
         name, view = event.facts.name, NicView.of(event.facts)
         known = self.memory.nics.setdefault(name, NicMemory(view))
         known.view = replace(view, armed=event.armed)
-        self._know_rules(name)
+        self._know_policy(name)
 
     def _nic_read(self, event: NicRead, now_ns: int) -> None:
         """A NIC may say only when it is armed how many filters it has room for."""
         if (known := self.memory.nics.get(event.facts.name)) is not None:
             before, known.view = known.view, known.view.read(event.facts)
             if known.view.caps.filter_slots != before.caps.filter_slots:
-                self._know_rules(known.view.name)
+                self._know_policy(known.view.name)
 
-    def _know_rules(self, nic: str) -> None:
+    def _know_policy(self, nic: str) -> None:
         """What the policy in force says of it."""
         known, rules = self.memory.nics[nic], self.memory.in_force
-        known.view = as_ruled(known.view, rules.interfaces, rules.by_name.values())
+        known.view = under_policy(known.view, rules.interfaces, rules.by_name.values())
 
     def _method_due(self, event: MethodDue, now_ns: int) -> None:
         known = self.memory.nics[event.nic]
@@ -837,7 +837,7 @@ class Engine:
             return event.rules[flow.cookie, flow.key]
 
         for known in self.memory.nics.values():
-            known.view = as_ruled(known.view, event.policy.interfaces, event.policy.flows)
+            known.view = under_policy(known.view, event.policy.interfaces, event.policy.flows)
         self.memory.cpu.share = event.policy.cpu_share
         for flow in self.memory.table.every_port():
             self._unjudged(flow.key, True)

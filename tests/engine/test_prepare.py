@@ -37,7 +37,10 @@ NO_FILTERS = replace(NIC, caps=replace(NIC.caps, filters=False))
 RFS_SETTINGS = {"rps-sock-flow-entries": "0"} | {f"rps-flow-cnt:{n}": "0" for n in range(4)}
 NO_RSS = replace(NO_FILTERS, rss=None, settings=RFS_SETTINGS)
 STRICT = replace(  # every rule asks for an order that no move of an entry is proven to keep
-    NO_FILTERS, orders=frozenset({Mode.STRICT, Mode.BOUNDED}), unowned_rfs=True, settings=RFS_SETTINGS
+    NO_FILTERS,
+    orders=frozenset({Mode.STRICT, Mode.BOUNDED}),
+    unowned_rfs=True,
+    settings=RFS_SETTINGS,
 )
 LATE = replace(  # and its driver may drop a filter after it has accepted it
     STRICT,

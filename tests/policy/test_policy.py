@@ -31,13 +31,12 @@ from atfnd.policy.file.units import MAX
 from atfnd.policy.match.match import (
     Matcher,
     armed,
-    as_ruled,
     filter_budget,
     interface_rule,
     may_borrow,
     qualify,
+    under_policy,
 )
-
 from tests.values import NIC
 
 EXAMPLES = sorted(Path(__file__).parents[2].glob("policies/*.yaml"))
@@ -152,8 +151,8 @@ def test_a_nic_hears_which_orders_the_rules_have_that_steer(
 ) -> None:
     flows = f"flows: [{{ name: a, match: {{ protocol: tcp }}, {rule} }}]" if rule else ""
     policy = policy_of(tmp_path, f"version: 1\n{flows}\n")
-    nic = as_ruled(NIC, policy.interfaces, policy.flows)
-    assert (nic.orders, nic.unowned_rfs, nic.borrows) == (orders, True, True)
+    nic = under_policy(NIC, policy.interfaces, policy.flows)
+    assert (nic.orders, nic.unowned_rfs, nic.borrows) == (frozenset(orders), True, True)
 
 
 def test_built_in_watches_all_and_leaves_the_ways_in(

@@ -76,7 +76,8 @@ def method_of(nic: NicView) -> tuple[SteeringMethod, str]:
 
 def _without_proof(nic: NicView) -> tuple[SteeringMethod, str]:
     """Every rule is strict, and a filter that may be dropped later proves no order
-    (`move.choose.why_no_hold`). A driver that turns RFS into filters of its own keeps what it has."""
+    (`move.choose.why_no_hold`). A driver that turns RFS into filters of its own keeps what it
+    has."""
     why = (
         f"{nic.caps.driver} may drop a filter after it has accepted it, so no move by filters is "
         "proven to keep the order; a rule with order: bounded lets flows move"

@@ -44,7 +44,6 @@ __all__ = [
     "Matcher",
     "RulesOfMany",
     "armed",
-    "as_ruled",
     "asks_direction",
     "filter_budget",
     "guarded",
@@ -56,6 +55,7 @@ __all__ = [
     "of_key",
     "of_process",
     "qualify",
+    "under_policy",
 ]
 
 NEVER = 2**63 - 1
@@ -219,7 +219,7 @@ def may_borrow(rules: Iterable[InterfaceRule], ifname: str) -> bool:
     return rule is None or rule.napi_threads == "borrow"
 
 
-def as_ruled(
+def under_policy(
     nic: NicView, interfaces: Iterable[InterfaceRule], flows: Iterable[FlowRule]
 ) -> NicView:
     """What a policy of these rules says of a NIC: how many filters of ours it may hold, whether its
