@@ -37,7 +37,8 @@ def encoded(value: object) -> Json:
         case Mapping():
             return {str(key): encoded(each) for key, each in value.items()}
         case frozenset():
-            return [encoded(each) for each in sorted(value)]
+            order = sorted(value, key=lambda each: each.value if isinstance(each, Enum) else each)
+            return [encoded(each) for each in order]
         case tuple():
             names = getattr(value, "_fields", None)
             if names is None:
