@@ -24,10 +24,11 @@ START_S = 120  # in a guest without KVM Python takes its time
 
 
 def follow_tcp(order: str = "strict") -> str:
-    """The policy: every TCP flow to the core of its application."""
+    """The policy: every TCP flow to the core of its application; threads that wander have RFS."""
     return f"""\
 version: 1
 about: Every TCP flow to the core of its application.
+interfaces: [{{ match: {{ name: "*" }}, unowned: rfs }}]
 flows:
   - name: tcp
     match: {{ protocol: tcp }}

@@ -48,12 +48,12 @@ def policy(
     hold_down: str = "10ms",
     table: int = 16384,
     order: str = "immediate",
-    unowned: str = "rfs",
+    unowned: str = "keep",
 ) -> str:
     """A policy file: `flows` are rules that come before one that steers every TCP and UDP flow.
     `immediate`, but where order is the subject: a flow then moves whenever it is decided to.
     `unowned`: what serves threads that are not known to stay."""
-    interfaces = "" if unowned == "rfs" else INTERFACES.format(unowned=unowned)
+    interfaces = "" if unowned == "keep" else INTERFACES.format(unowned=unowned)
     return f"""\
 version: 1
 daemon: {{ settle: {{ hold_down: {hold_down} }}, table: {{ max: {table} }} }}

@@ -245,7 +245,7 @@ QUESTIONS = {
 }  # fmt: skip
 READERS = {
     "Agenda", "Balancing", "Joined", "OperatorCommands", "Status", "auto.said", "copy_of",
-    "dict", "len", "list", "listeners", "matching.again", "t_delete_in_force_ns",
+    "dict", "glance", "len", "list", "listeners", "matching.again", "t_delete_in_force_ns",
     "NicSession",  # it shows the view
 }  # fmt: skip
 

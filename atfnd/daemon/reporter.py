@@ -218,13 +218,16 @@ class Reporter:
         """As `serve.Source.cpu_time`."""
         return self._cpu_times.shown(each.view for each in self._sessions.values())
 
+    def _glance(self, nic: str) -> NicView:
+        return glance(nic, self._in_force.policy)
+
     async def doctor(self, nic: str | None) -> tuple[Sequence[NicView], Sequence[Finding]]:
         """As `serve.Source.doctor`. Slow reads run in a thread."""
         around = await asyncio.to_thread(machine)
         looked = []
         for name in list(self._sessions) if nic is None else [nic]:
             try:
-                looked.append(await asyncio.to_thread(glance, name, self._in_force.policy))
+                looked.append(await asyncio.to_thread(self._glance, name))
             except OperatorError:
                 if nic is not None:
                     raise  # else it has gone since we began

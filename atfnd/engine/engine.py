@@ -341,7 +341,7 @@ class Engine:
     def _originals_read(self, event: OriginalsRead, now_ns: int) -> None:
         known, dedicated = self.memory.nics[event.nic], self.memory.in_force.dedicated
         known.lent.homes = homes(known.view, event.originals, self._topology(), dedicated)
-        if known.view.unowned_rfs:
+        if known.view.unowned_rfs or known.view.keeps_rfs:
             unowned.taken_over(known.view, event.originals, self.memory, now_ns)
         self.memory.look_at_queues(event.nic)
 

@@ -33,7 +33,7 @@ def prepare(
 ) -> Plan:
     """The changes that arming `nic` begins with. Empty when it has no means of steering. When
     queues are put on CPUs, the `dedicated` CPUs get theirs first, isolated or not. Where the
-    policy lets queues that nobody owns have RFS, `placement.unowned` switches it."""
+    policy lets queues that nobody owns have or keep RFS, `placement.unowned` switches it."""
     match nic.method:
         case SteeringMethod.NONE:
             return ()
@@ -73,7 +73,8 @@ def _set(nic: NicView, setting: str, value: str, why: str) -> Iterator[Action]:
 def _one_owner(nic: NicView) -> Iterator[Action]:
     for setting, why in ANOTHER_STEERING.items():
         yield from _set(nic, setting, "off", why)
-    for queue in () if nic.unowned_rfs and nic.refuses_rfs() is None else nic.queues:
+    partner = (nic.unowned_rfs or nic.keeps_rfs) and nic.refuses_rfs() is None
+    for queue in () if partner else nic.queues:
         why = "aRFS and RFS would steer the flows that are steered here"
         yield from _set(nic, of_queue(RFS_FLOWS, queue.index), "0", why)
     for queue in nic.queues:

@@ -268,6 +268,7 @@ class NicView(NicFacts):
     homes: Mapping[int, int] = field(default_factory=dict)  # by queue: its CPU without an owner
     borrows: bool = True  # the policy lets its queues have NAPI threads for moves
     unowned_rfs: bool = False  # the policy asks for RFS on queues that nobody owns
+    keeps_rfs: bool = False  # on such queues, RFS stays as it was found
     orders: frozenset[Mode] = frozenset(Mode)  # of the policy's rules that steer
 
     @classmethod
@@ -305,6 +306,18 @@ class NicView(NicFacts):
         if RFS_TABLE in self.manual:
             return f"another program changed {RFS_TABLE}"
         return None
+
+    def rfs_serves(self) -> bool:
+        """Threads that wander are left to RFS, on queues that nobody owns: because the policy asks
+        for it, or because it was set up here."""
+        if self.refuses_rfs() is not None:
+            return False
+        return self.unowned_rfs or (self.keeps_rfs and self.has_rfs())
+
+    def has_rfs(self) -> bool:
+        """Both tables of RFS are there (net/core/dev.c, get_rps_cpu), of one queue at least."""
+        counts = (self.settings.get(f"rps-flow-cnt:{each.index}", "0") for each in self.queues)
+        return self.settings.get(RFS_TABLE, "0") != "0" and any(count != "0" for count in counts)
 
     def taken_from(self, cpu: int) -> Queue | None:
         """A queue that we have taken from this CPU, to which it goes back."""

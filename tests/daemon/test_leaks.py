@@ -61,6 +61,7 @@ from atfnd.model import (
     FlowState,
     Listening,
     Match,
+    Mode,
     Outcome,
     Policy,
     Topology,
@@ -171,7 +172,7 @@ class TestGone:
 
     def test_nothing_is_left_and_what_is_said_of_it_later_changes_nothing(self) -> None:
         engine, served = an_engine(1), Listening(10, 77, PORT, 1, THREAD, 2)
-        other = replace(NIC, unowned_rfs=True, name="other")
+        other = replace(NIC, keeps_rfs=True, orders=frozenset({Mode.IMMEDIATE}), name="other")
         engine.handle(NicAttached(other, armed=True), 0)
         engine.handle(ListenersFound("nic", (served,)), 0)
         engine.handle(NicLost("nic"), 0)

@@ -139,6 +139,57 @@ def test_rfs_that_an_admin_set_up_goes_where_a_queue_has_an_owner_and_stays_else
     assert asked(known, NOW_NS + unowned.REST_NS) == {}
 
 
+KEEPS = replace(
+    ARMED,
+    keeps_rfs=True,
+    settings=dict.fromkeys((f"rps-flow-cnt:{n}" for n in range(4)), "2048")
+    | {RFS_TABLE: "32768", "rps-flow-cnt:2": "0"},
+)
+
+
+def test_kept_rfs_is_that_of_queues_that_nobody_owns_and_comes_back_as_it_was() -> None:
+    known = memory(KEEPS, rfs=False)
+    heard(known, 2)
+    assert asked(known) == {}  # queue 2 was found without
+    known.nics["nic"].owned = {1: Owned(("thread", 7), 0), 2: Owned(("thread", 8), 0)}
+    assert carried_out(known) == {"rps-flow-cnt:1": "0"}
+    known.nics["nic"].owned = {}
+    later_ns = NOW_NS + unowned.REST_NS
+    assert carried_out(known, later_ns) == {"rps-flow-cnt:1": "2048"}
+    assert asked(known, 10 * later_ns) == {}  # however long nothing is used
+
+
+def test_kept_rfs_that_an_earlier_run_switched_off_comes_back() -> None:
+    known = memory(
+        replace(KEEPS, settings=dict(KEEPS.settings) | {"rps-flow-cnt:1": "0"}), rfs=False
+    )
+    view = known.nics["nic"].view
+    unowned.taken_over(view, {"rps-flow-cnt:1": "1024", "rps-flow-cnt:3": "0"}, known, NOW_NS)
+    assert asked(known) == {"rps-flow-cnt:1": "1024", "rps-flow-cnt:3": "0"}
+
+
+@pytest.mark.parametrize(
+    ("nic", "serves"),
+    [
+        (KEEPS, True),
+        (replace(KEEPS, keeps_rfs=False), False),
+        (replace(KEEPS, settings=dict(KEEPS.settings) | {RFS_TABLE: "0"}), False),
+        (replace(KEEPS, settings=OFF | {RFS_TABLE: "32768"}), False),
+        (replace(KEEPS, caps=replace(KEEPS.caps, arfs=True)), False),
+        (replace(ARMED, unowned_rfs=True), True),
+        (replace(ARMED, unowned_rfs=True, caps=replace(ARMED.caps, arfs=True)), False),
+    ],
+)
+def test_rfs_serves_where_it_is_asked_for_or_was_set_up(nic: NicView, serves: bool) -> None:
+    assert nic.rfs_serves() is serves
+
+
+def test_arming_leaves_rfs_as_it_was_found_where_it_is_kept() -> None:
+    for nic, off in ((KEEPS, 0), (replace(KEEPS, keeps_rfs=False), 3)):
+        plan = prepare(nic, Topology((), ()))
+        assert sum((each.setting or "").startswith("rps-flow-cnt:") for each in plan) == off
+
+
 def test_what_is_switched_off_stays_off_for_a_while() -> None:
     known = memory()
     heard(known)
@@ -296,7 +347,8 @@ def test_rfs_that_another_program_set_up_is_left_as_it_is() -> None:
 def test_rfs_that_an_earlier_run_left_on_is_ours_to_switch_off() -> None:
     known = memory(replace(ARMED, settings=OFF | {"rps-flow-cnt:1": ON, "rps-flow-cnt:2": ON}))
     view = known.nics["nic"].view
-    unowned.taken_over(view, {"rps-flow-cnt:1", "rps-flow-cnt:3"}, known, NOW_NS)
+    originals = dict.fromkeys(("rps-flow-cnt:1", "rps-flow-cnt:3"), "0")
+    unowned.taken_over(view, originals, known, NOW_NS)
     assert asked(known) == {}
     assert asked(known, NOW_NS + unowned.REST_NS) == {"rps-flow-cnt:1": "0"}
 
@@ -441,7 +493,7 @@ def test_an_owner_that_stays_no_more_loses_its_queue_when_that_is_reported() -> 
 def test_rfs_that_steers_the_whole_nic_stays_on(method: SteeringMethod, off: bool) -> None:
     view = replace(ARMED, method=method, settings=OFF | {"rps-flow-cnt:1": ON})
     known = memory(view)
-    unowned.taken_over(view, {"rps-flow-cnt:1"}, known, NOW_NS)
+    unowned.taken_over(view, {"rps-flow-cnt:1": "0"}, known, NOW_NS)
     assert asked(known, NOW_NS + unowned.REST_NS) == ({"rps-flow-cnt:1": "0"} if off else {})
 
 

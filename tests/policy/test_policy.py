@@ -152,7 +152,8 @@ def test_a_nic_hears_which_orders_the_rules_have_that_steer(
     flows = f"flows: [{{ name: a, match: {{ protocol: tcp }}, {rule} }}]" if rule else ""
     policy = policy_of(tmp_path, f"version: 1\n{flows}\n")
     nic = under_policy(NIC, policy.interfaces, policy.flows)
-    assert (nic.orders, nic.unowned_rfs, nic.borrows) == (frozenset(orders), True, True)
+    assert (nic.orders, nic.borrows) == (frozenset(orders), True)
+    assert (nic.unowned_rfs, nic.keeps_rfs) == (False, True)
 
 
 def test_built_in_watches_all_and_leaves_the_ways_in(

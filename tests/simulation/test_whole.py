@@ -19,7 +19,7 @@ FIRST, SEEDS = (int(SOAK), 2000) if SOAK else (0, 80)
 # What else takes more seeds than a quick test has (`python -m tests.simulation.planted`).
 SOON = {
     "filters of a probe are not named": "journal",
-    "a renamed NIC keeps its flows without a filter": "crash",
+    "a renamed NIC keeps its flows without a filter": "placement",
     "what is known of a NIC outlives it": "leak",
 }
 

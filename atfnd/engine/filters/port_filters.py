@@ -286,8 +286,7 @@ def _stays(key: FlowKey, users: Iterable[Flow], memory: Memory) -> bool:
 
 def _by_rfs(nic: NicView, users: Iterable[Flow]) -> bool:
     """RFS serves threads that are not known to stay on a CPU."""
-    rfs = nic.unowned_rfs and nic.refuses_rfs() is None
-    return rfs and not any(user.home is Distance.CPU for user in users)
+    return nic.rfs_serves() and not any(user.home is Distance.CPU for user in users)
 
 
 def _server(key: FlowKey, listeners: Listeners) -> _Server | None:

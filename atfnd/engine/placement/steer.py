@@ -171,7 +171,7 @@ def _is_for_rfs(event: SocketSeen, placement: Placement, nic: NicView) -> bool:
     write."""
     if event.home is Distance.CPU or event.pinned is not False or placement is not Placement.CORE:
         return False
-    return nic.unowned_rfs and nic.refuses_rfs() is None
+    return nic.rfs_serves()
 
 
 def _home_since(event: SocketSeen, old: Flow | None) -> int:

@@ -60,7 +60,8 @@ def method_of(nic: NicView) -> tuple[SteeringMethod, str]:
         )
     refused, unusable = _no_rfs(nic), _no_rss(nic)
     if unusable is None:
-        if Mode.IMMEDIATE in nic.orders or not nic.unowned_rfs or refused is not None:
+        rfs = nic.unowned_rfs or (nic.keeps_rfs and nic.has_rfs())
+        if Mode.IMMEDIATE in nic.orders or not rfs or refused is not None:
             return (
                 SteeringMethod.RSS,
                 f"{without}; flows are steered by their entries of the indirection table",
@@ -82,7 +83,8 @@ def _without_proof(nic: NicView) -> tuple[SteeringMethod, str]:
         f"{nic.caps.driver} may drop a filter after it has accepted it, so no move by filters is "
         "proven to keep the order; a rule with order: bounded lets flows move"
     )
-    if nic.unowned_rfs and not nic.caps.arfs and _no_rfs(nic) is None:
+    rfs = nic.unowned_rfs or (nic.keeps_rfs and nic.has_rfs())
+    if rfs and not nic.caps.arfs and _no_rfs(nic) is None:
         return SteeringMethod.RFS, f"{why}; the kernel hands packets on to the right CPU (RFS)"
     return SteeringMethod.NONE, why
 
@@ -133,9 +135,9 @@ def without_filter(flow: Flow, nic: NicView, memory: Memory, why: str) -> None:
         entries.wait(nic, flow.key, memory)
         return
     if placement is not Placement.CORE:
-        instead = "on its own CPU instead" if _rfs_is_on(nic) else "left to RSS"
+        instead = "on its own CPU instead" if nic.has_rfs() else "left to RSS"
         fell_back = f"{placement}: that takes a filter; {instead}"
-    if _rfs_is_on(nic):
+    if nic.has_rfs():
         state, cpu = FlowState.RFS, flow.app_cpu
         why = f"RFS hands its packets on to CPU {cpu}, where its thread calls: {why}"
     shown = flow._replace(
@@ -143,10 +145,3 @@ def without_filter(flow: Flow, nic: NicView, memory: Memory, why: str) -> None:
     )
     if shown != flow:
         memory.table.put(shown)
-
-
-def _rfs_is_on(nic: NicView) -> bool:
-    """The kernel hands packets on, whatever program set that up: both tables are there
-    (net/core/dev.c, get_rps_cpu)."""
-    counts = (nic.settings.get(of_queue(RFS_FLOWS, queue.index), "0") for queue in nic.queues)
-    return nic.settings.get(RFS_TABLE, "0") != "0" and any(count != "0" for count in counts)

@@ -6,6 +6,8 @@ The rules:
 
 1. Only where the policy asks for it (`unowned: rfs`), and where RFS would not make the driver write
    filters of its own (`Caps.arfs`). Where RFS steers the whole NIC, no queue is switched here.
+   With `unowned: keep` a queue has the RFS that it was found with, as long as nobody owns it; rules
+   2, 3 and 5 do not hold then.
 2. A queue gets RFS once a flow comes through it that is not at home there: its thread wanders, or
    stays on another CPU. The queue is on the CPU that it has without an owner, or has changed places
    with another one.
@@ -23,7 +25,7 @@ polled.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator, Mapping
 
 from atfnd.engine.placement.steering_method import RFS_FLOWS, of_queue
 from atfnd.engine.table.memory import Memory, NicMemory
@@ -73,13 +75,19 @@ def reported(nic: NicView, flow: Flow, memory: Memory, now_ns: int) -> bool:
     return heard(nic, flow, memory, now_ns)
 
 
-def taken_over(nic: NicView, settings: Collection[str], memory: Memory, now_ns: int) -> None:
-    """An earlier run wrote these `settings`: RFS that it left on is ours, and was just used."""
+def taken_over(nic: NicView, originals: Mapping[str, str], memory: Memory, now_ns: int) -> None:
+    """An earlier run wrote settings that were so before: RFS that it left on is ours, and was just
+    used."""
     rfs = memory.nics[nic.name].rfs
     for queue in nic.queues:
-        value = nic.settings.get(of_queue(RFS_FLOWS, queue.index), "0")
-        if of_queue(RFS_FLOWS, queue.index) in settings and value != "0":
-            rfs.wrote.setdefault(queue.index, value)
+        setting = of_queue(RFS_FLOWS, queue.index)
+        value, original = nic.settings.get(setting, "0"), originals.get(setting)
+        if original is None:
+            continue
+        rfs.wrote.setdefault(queue.index, value)
+        if original != "0":
+            rfs.found.setdefault(queue.index, original)
+        if value != "0":
             rfs.used_ns.setdefault(queue.index, now_ns)
 
 
@@ -107,7 +115,7 @@ def _switches(nic: NicView, known: NicMemory, memory: Memory, now_ns: int) -> It
     if not nic.armed or nic.method is SteeringMethod.RFS:
         return
     rfs = known.rfs
-    may = nic.unowned_rfs and nic.refuses_rfs() is None
+    may = (nic.unowned_rfs or nic.keeps_rfs) and nic.refuses_rfs() is None
     exchanged = known.lent.only_exchanged({queue.index: queue.cpu for queue in nic.queues})
     for queue in nic.queues:
         index, setting = queue.index, of_queue(RFS_FLOWS, queue.index)
@@ -118,13 +126,21 @@ def _switches(nic: NicView, known: NicMemory, memory: Memory, now_ns: int) -> It
         home = exchanged or known.lent.homes.get(index, queue.cpu) == queue.cpu
         home = home and index not in known.lent.sent
         wanted = may and home and index not in known.owned
-        wanted = wanted and used_ns is not None and now_ns - used_ns < REST_NS
+        if nic.keeps_rfs:
+            wanted = wanted and (rfs.found.get(index, "0") if index in rfs.wrote else value) != "0"
+        else:
+            wanted = wanted and used_ns is not None and now_ns - used_ns < REST_NS
         if wanted == (value != "0") or now_ns < rfs.again_ns.get(index, 0):
             continue
         if not wanted and index not in rfs.wrote and index not in known.owned:
             continue  # we have not switched it on, and it is in nobody's way
         rfs.asked.add(index)
-        if wanted:
+        if not wanted and index not in rfs.wrote:
+            rfs.found[index] = value
+        if wanted and nic.keeps_rfs:
+            why = f"queue {index} was found with RFS, and nobody owns it any more"
+            yield Action.of_setting(nic.name, setting, rfs.found[index], why)
+        elif wanted:
             entries = int(nic.settings.get(RFS_TABLE, "0"))
             if not entries and RFS_TABLE not in rfs.tables:
                 rfs.tables.add(RFS_TABLE)

@@ -160,6 +160,7 @@ class RfsQueues:
 
     used_ns: dict[int, int] = field(default_factory=dict)  # by a flow that is not at home there
     wrote: dict[int, str] = field(default_factory=dict)  # the flow count that we wrote last
+    found: dict[int, str] = field(default_factory=dict)  # the flow count before we switched it off
     asked: set[int] = field(default_factory=set)  # it is being switched
     look: bool = False  # a flow that stays elsewhere was reported since the last look
     refusals: dict[int, int] = field(default_factory=dict)  # in a row

@@ -274,5 +274,5 @@ def _interface_rule(rule: InterfaceEntry, source: str) -> InterfaceRule:
         filters_reserve=rule.filters.reserve,
         napi_threads=rule.napi_threads,
         guard=rule.guard,
-        unowned_rfs=rule.unowned == "rfs",
+        unowned=rule.unowned,
     )

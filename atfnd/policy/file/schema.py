@@ -436,11 +436,11 @@ class InterfaceEntry(Entry):
     ] = True
     """`on`: where steering costs more CPU time per byte than it saves, atfnd stops steering this
     interface and says so (docs/measure.md). `off`: it never compares."""
-    unowned: Literal["rss", "rfs"] = "rfs"
+    unowned: Literal["keep", "rss", "rfs"] = "keep"
     """What delivers the flows of threads that wander, on queues that no thread owns: `rss`, on the
-    queue's CPU; or `rfs`, the kernel hands them to the CPU where they were last used, by an
-    interrupt. While they are handed on, it is the kernel that keeps their order, as
-    docs/ordering.md says."""
+    queue's CPU; `rfs`, the kernel hands them to the CPU where they were last used, by an interrupt;
+    or `keep`, RFS if you had set it up there, else RSS. While they are handed on, it is the kernel
+    that keeps their order, as docs/ordering.md says."""
 
 
 class TableEntry(Entry):

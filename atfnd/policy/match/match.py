@@ -223,8 +223,8 @@ def under_policy(
     nic: NicView, interfaces: Iterable[InterfaceRule], flows: Iterable[FlowRule]
 ) -> NicView:
     """What a policy of these rules says of a NIC: how many filters of ours it may hold, whether its
-    queues may borrow NAPI threads, whether those that nobody owns are to have RFS, and which orders
-    the rules have that steer."""
+    queues may borrow NAPI threads, whether those that nobody owns are to have RFS or keep what they
+    have, and which orders the rules have that steer."""
     rules = tuple(interfaces)
     rule = interface_rule(rules, nic.name)
     steering = (each for each in flows if each.placement is not Placement.LEAVE)
@@ -232,7 +232,8 @@ def under_policy(
         nic,
         budget=filter_budget(rules, nic.name, nic.caps.filter_slots),
         borrows=may_borrow(rules, nic.name),
-        unowned_rfs=rule is None or rule.unowned_rfs,
+        unowned_rfs=rule is not None and rule.unowned == "rfs",
+        keeps_rfs=rule is None or rule.unowned == "keep",
         orders=frozenset(each.order for each in steering),
     )
 

@@ -123,7 +123,7 @@ def _interface_view(rule: InterfaceRule) -> View:
         "armed": rule.armed,
         "filters_max": rule.filters_max,
         "filters_reserve": rule.filters_reserve,
-        "unowned": "rfs" if rule.unowned_rfs else "rss",
+        "unowned": rule.unowned,
         "rules_max": rule.filters_max,  # their former names
         "rules_reserve": rule.filters_reserve,
     }
