@@ -62,6 +62,26 @@ CHOICES = {
         "ena has no filters; flows",
     ),
     "no entry may move": (STRICT, SteeringMethod.RFS, "no rule has order: immediate"),
+    "an entry may move, and RFS may be had, too": (
+        replace(STRICT, orders=frozenset({Mode.STRICT, Mode.IMMEDIATE})),
+        SteeringMethod.RSS,
+        "by their entries",
+    ),
+    "no entry may move, and RFS that was set up is kept": (
+        replace(
+            STRICT,
+            unowned_rfs=False,
+            keeps_rfs=True,
+            settings=dict.fromkeys(RFS_SETTINGS, "2048"),
+        ),
+        SteeringMethod.RFS,
+        "no rule has order: immediate",
+    ),
+    "no entry may move, and no RFS was set up": (
+        replace(STRICT, unowned_rfs=False, keeps_rfs=True),
+        SteeringMethod.RSS,
+        "by their entries",
+    ),
     "no entry may move, and no RFS is wanted": (
         replace(STRICT, unowned_rfs=False),
         SteeringMethod.RSS,
