@@ -17,6 +17,7 @@ from atfnd.ctl import output, tables
 from atfnd.ctl.client import Client, Row
 from atfnd.ctl.duration import seconds_of
 from atfnd.ctl.gain import say_gain
+from atfnd.ctl.version import Version
 from atfnd.errors import OperatorError
 
 __all__ = ["app"]
@@ -26,12 +27,7 @@ ROWS = 200  # of a table, by default
 AGAIN_S = 0.25
 BEATS_S = 20.0  # a stream says something every 5 s
 
-app = typer.Typer(
-    help="Show what atfnd does; arm, disarm, pause, resume and restore its interfaces.",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-    pretty_exceptions_enable=False,
-)
+app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, pretty_exceptions_enable=False)
 
 Socket = Annotated[
     str, typer.Option(envvar="ATFND_SOCKET", metavar="PATH", help="The daemon's socket.")
@@ -40,6 +36,11 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 OnlyNic = Annotated[str | None, typer.Option("--nic", metavar="NIC", help="Only this interface.")]
 Limit = Annotated[int | None, typer.Option(min=1, help="The most rows to print.")]
 Interface = Annotated[str, typer.Argument(metavar="NIC")]
+
+
+@app.callback()
+def atfnctl(version: Version = False) -> None:
+    """Show what atfnd does; arm, disarm, pause, resume and restore its interfaces."""
 
 
 @app.command()
