@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Annotated, BinaryIO
 
 import typer
-from rich.table import Table
 
 from atfnd.ctl import output
 from atfnd.ctl.client import Client, Row
+from atfnd.ctl.columns import Grid
 from atfnd.ctl.tables import plain, size
 from atfnd.ctl.verbs import SOCKET, Json, OnlyNic, Socket, app
 from atfnd.errors import OperatorError
@@ -100,17 +100,17 @@ def reload(socket: Socket = SOCKET, as_json: Json = False) -> None:
         output.say(f"{answer['flow_rules']} flow rules in force: {files}")
 
 
-def _rules(rows: Iterable[Row]) -> Table:
+def _rules(rows: Iterable[Row]) -> Grid:
     columns = (
         "RULE", "PLACEMENT", "ORDER", ">FLOWS", ">PLACED", ">FILTERS", ">BYTES", "SOURCE",
     )  # fmt: skip
     shown = (row | {"bytes": None if row["bytes"] is None else size(row["bytes"])} for row in rows)
-    return plain(columns, "rule placement order flows placed filters bytes source", shown)
+    return plain("rules", columns, "rule placement order flows placed filters bytes source", shown)
 
 
-def _matched(rows: Iterable[Row]) -> Table:
+def _matched(rows: Iterable[Row]) -> Grid:
     columns = "PROTO", "LOCAL", "REMOTE", "COMM", "STATE", "RULE", "SOURCE"
-    return plain(columns, "proto local remote comm state policy source", rows)
+    return plain("matched", columns, "proto local remote comm state policy source", rows)
 
 
 def _action(row: Row) -> list[str]:

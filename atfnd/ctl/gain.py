@@ -85,7 +85,7 @@ def _applications(rows: Iterable[Row]) -> None:
         *_OFF,
     )  # fmt: skip
     names = f"application processes pinned settled wandering unknown read {_SHARES}"
-    show(plain(columns, names, (_shown(row) | row["threads"] for row in rows)))
+    show(plain("applications", columns, names, (_shown(row) | row["threads"] for row in rows)))
 
 
 def _threads(rows: Iterable[Row]) -> None:
@@ -93,13 +93,13 @@ def _threads(rows: Iterable[Row]) -> None:
         ">TID", ">PID", "APPLICATION", "HABIT", "BY", "HOME", "CPUS", ">CALLS", ">READ", *_OFF,
     )  # fmt: skip
     names = f"tid pid application habit pinned_by home cpus calls read {_SHARES}"
-    show(plain(columns, names, map(_shown, rows)))
+    show(plain("threads", columns, names, map(_shown, rows)))
 
 
 def _nics(rows: Iterable[Row]) -> None:
     columns = ("NIC", "ARMED", "METHOD", "PROBED", ">READ", *_OFF)
     shown = (_shown(row) | {"method": _method(row)} for row in rows)
-    show(plain(columns, f"nic armed method probed read {_SHARES}", shown))
+    show(plain("gains", columns, f"nic armed method probed read {_SHARES}", shown))
 
 
 def _method(nic: Row) -> str:

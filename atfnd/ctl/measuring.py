@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.table import Table
 
 from atfnd.ctl import output
 from atfnd.ctl.client import Client, Row
+from atfnd.ctl.columns import Grid
 from atfnd.ctl.decisions import app
 from atfnd.ctl.duration import seconds_of
 from atfnd.ctl.tables import plain
@@ -109,7 +109,7 @@ def _say(found: Row) -> None:
     output.say(f"{output.text(found['nic'])}: {output.text(found['sentence'])}")
 
 
-def _table(figures: list[Row], names: tuple[str, str]) -> Table:
+def _table(figures: list[Row], names: tuple[str, str]) -> Grid:
     without, steered = (f">{name.upper()}" for name in names)
     columns = ("FIGURE", "UNIT", without, steered, ">DIFFERENCE", ">PERCENT", ">PAIRS")
     rows = (
@@ -124,7 +124,7 @@ def _table(figures: list[Row], names: tuple[str, str]) -> Table:
         }
         for row in figures
     )
-    return plain(columns, "name unit paused armed difference percent pairs", rows)
+    return plain("measured", columns, "name unit paused armed difference percent pairs", rows)
 
 
 def _number(value: float | None) -> str | None:

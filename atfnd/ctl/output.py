@@ -16,11 +16,10 @@ from rich.table import Table
 from rich.text import Text
 
 from atfnd.ctl.client import Row
+from atfnd.ctl.columns import WIDE, Grid
 
 __all__ = ["OutputClosed", "kind", "say", "say_json", "say_json_list", "show", "show_lines"]
 __all__ += ["text", "watch"]
-
-WIDE = 400  # columns when the output is no terminal: nothing is cut off for grep
 
 
 # Kinds of events that have another word now.
@@ -70,8 +69,12 @@ def say_json_list(rows: Iterable[Row]) -> None:
         raise OutputClosed from None
 
 
-def show(table: Table) -> None:
-    _console().print(table)
+def show(table: Grid | Table) -> None:
+    """In a pipe, why a table is empty is not among its rows."""
+    console = _console()
+    console.print(table, crop=False)
+    if isinstance(table, Grid) and console.width >= WIDE and not table.rows and table.empty:
+        print(table.empty, file=sys.stderr)
 
 
 def show_lines(lines: Callable[[int], Iterable[Text]]) -> None:
@@ -81,14 +84,14 @@ def show_lines(lines: Callable[[int], Iterable[Text]]) -> None:
         console.print(line, no_wrap=True, crop=True)
 
 
-def watch(table: Callable[[], Table], interval_s: float) -> None:
+def watch(table: Callable[[], Grid], interval_s: float) -> None:
     """Show a table again and again until Ctrl-C; if the output is no terminal, one below the
     other."""
     console = _console()
     try:
         if not console.is_terminal:
             while True:
-                console.print(table(), "")
+                console.print(table(), "", crop=False)
                 time.sleep(interval_s)
         with Live(table(), console=console, auto_refresh=False) as live:
             while True:

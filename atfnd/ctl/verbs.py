@@ -11,10 +11,10 @@ from itertools import islice
 from typing import Annotated
 
 import typer
-from rich.table import Table
 
 from atfnd.ctl import output, tables
 from atfnd.ctl.client import Client, Row
+from atfnd.ctl.columns import Grid
 from atfnd.ctl.duration import seconds_of
 from atfnd.ctl.gain import say_gain
 from atfnd.ctl.version import Version
@@ -68,7 +68,7 @@ def flows(
     client = Client(socket)
     only = {"state": state, "nic": nic, "pid": pid, "comm": comm}
 
-    def table() -> Table:
+    def table() -> Grid:
         rows = client.pages("/v1/flows", "flows", limit or ROWS, **only)
         return tables.flow_table(rows)
 

@@ -107,5 +107,14 @@ def test_a_start_is_light() -> None:
     ours = {name for name in loaded if name.startswith("atfnd.")}
     assert ours <= {"atfnd.ctl", "atfnd.errors", "atfnd.socket_path"} | {
         f"atfnd.ctl.{name}"
-        for name in ("client", "duration", "gain", "output", "tables", "verbs", "version")
+        for name in (
+            "client",
+            "columns",
+            "duration",
+            "gain",
+            "output",
+            "tables",
+            "verbs",
+            "version",
+        )
     }
