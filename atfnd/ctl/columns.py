@@ -94,7 +94,7 @@ class Grid:
     def lines(self, width: int | None) -> Iterator[Text]:
         """None: every column on one line, and a header in any case, as scripts want it."""
         if width is not None and self.empty and not self.rows:
-            yield _line(self.empty)
+            yield from map(_line, wrapped(self.empty, width, "", _INDENT))
             return
         names = [name.removeprefix(">") for name in self.columns]
         widths = [max(map(cell_len, cells)) for cells in zip(names, *self.rows, strict=True)]

@@ -12,6 +12,7 @@ import typer
 from atfnd.ctl import output
 from atfnd.ctl.client import Client, Row
 from atfnd.ctl.columns import Grid
+from atfnd.ctl.empty import explained
 from atfnd.ctl.tables import plain, size
 from atfnd.ctl.verbs import SOCKET, Json, OnlyNic, Socket, app
 from atfnd.errors import OperatorError
@@ -39,7 +40,10 @@ def policy(
             for row in client.pages("/v1/flows", "flows")
             if row["policy"] in rules
         ]
-        output.say_json(rows) if as_json else output.show(_matched(rows))
+        if as_json:
+            output.say_json(rows)
+        else:
+            output.show(explained(_matched(rows), lambda: f"no flow matches {', '.join(rules)}"))
     elif as_json:
         output.say_json(answer if rule is None else rules[rule])
     else:

@@ -16,6 +16,7 @@ __all__ = [
     "event_line",
     "filter_table",
     "flow_table",
+    "locality",
     "nic_table",
     "node_table",
     "plain",
@@ -23,6 +24,7 @@ __all__ = [
     "say_explanation",
     "say_findings",
     "size",
+    "span",
     "status_table",
     "topology_table",
 ]
@@ -42,7 +44,7 @@ def _table(name: str, columns: Sequence[str], rows: Iterable[Iterable[object]]) 
     return Grid(columns, [[*map(text, row)] for row in rows], ORDERS[name])
 
 
-def _span(seconds: float) -> str:
+def span(seconds: float) -> str:
     """`1.5s`, `3m20s`, `2h05m`, `4d03h`."""
     if seconds < 60:
         return f"{seconds:.1f}s"
@@ -69,14 +71,14 @@ def status_table(status: Row) -> Table:
     fill = f" ({entries / capacity:.1%})" if capacity else ""
     applied, refused = status["actions_applied"], status["actions_refused"]
     rows = [
-        ("atfnd", f"{status['version']}, pid {status['pid']}, up {_span(status['uptime_s'])}"),
+        ("atfnd", f"{status['version']}, pid {status['pid']}, up {span(status['uptime_s'])}"),
         ("observer", f"{status['observer']}: {status['observer_why']}"),
         ("armed", ", ".join(status["armed"]) or "none: observing only"),
         *(("guard", _guard(each)) for each in status["guard"]),
         ("policies", ", ".join(status["policy_files"]) or "built in"),
         ("table", f"{entries} of {capacity} flows{fill}, t_delete {status['t_delete_s']:g} s"),
         ("flows", states or "none"),
-        ("locality", _locality(status)),
+        ("locality", locality(status)),
         ("since start", _since_start(status)),
         ("overflow", f"{status['overflow']} flows found the table or the NIC full"),
         ("actions", f"{applied} applied, {refused} refused"),
@@ -100,7 +102,7 @@ def _guard(row: Row) -> str:
     return f"{said}: {row['why']}" if row["why"] else said
 
 
-def _locality(status: Row) -> str:
+def locality(status: Row) -> str:
     """Recent read locality, or why there is none."""
     reads = status["reads"]
     if reads is None:
@@ -165,7 +167,7 @@ def flow_table(rows: Iterable[Row]) -> Grid:
             [
                 *(row[name] for name in names.split()),
                 size(row["bytes"]),
-                _span(row["age_s"]),
+                span(row["age_s"]),
                 row["nic"],
                 row["policy"],
                 row["habit"],

@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import Annotated
 
@@ -16,6 +16,7 @@ from atfnd.ctl import output, tables
 from atfnd.ctl.client import Client, Row
 from atfnd.ctl.columns import Grid
 from atfnd.ctl.duration import seconds_of
+from atfnd.ctl.empty import explained, no_filters, no_flows, no_nics, no_queues
 from atfnd.ctl.gain import say_gain
 from atfnd.ctl.version import Version
 from atfnd.errors import OperatorError
@@ -68,18 +69,20 @@ def flows(
     client = Client(socket)
     only = {"state": state, "nic": nic, "pid": pid, "comm": comm}
 
-    def table() -> Grid:
-        rows = client.pages("/v1/flows", "flows", limit or ROWS, **only)
-        return tables.flow_table(rows)
+    def why() -> str:
+        return no_flows(client.get("/v1/status"), client.get("/v1/nics")["nics"], only)
 
+    def table(rows: Iterable[Row]) -> Grid:
+        return explained(tables.flow_table(rows), why)
+
+    most = limit or ROWS
     if watch:
-        output.watch(table, interval)
+        output.watch(lambda: table(client.pages("/v1/flows", "flows", most, **only)), interval)
     elif as_json:
         output.say_json_list(client.pages("/v1/flows", "flows", limit, **only))
     else:
-        most = limit or ROWS
         rows = list(client.pages("/v1/flows", "flows", most + 1, **only))
-        output.show(tables.flow_table(rows[:most]))
+        output.show(table(rows[:most]))
         _say_more(rows, most)
 
 
@@ -109,14 +112,17 @@ def explain(
 def queues(nic: OnlyNic = None, socket: Socket = SOCKET, as_json: Json = False) -> None:
     """Receive queues: interrupt or thread, CPU, and how packets were assigned to them."""
     rows = Client(socket).get("/v1/queues", nic=nic)["queues"]
-    output.say_json(rows) if as_json else output.show(tables.queue_table(rows))
+    if as_json:
+        output.say_json(rows)
+    else:
+        output.show(explained(tables.queue_table(rows), lambda: no_queues(nic)))
 
 
 @app.command()
 def nics(socket: Socket = SOCKET, as_json: Json = False) -> None:
     """Interfaces, what they can do, and whether they are armed."""
     rows = Client(socket).get("/v1/nics")["nics"]
-    output.say_json(rows) if as_json else output.show(tables.nic_table(rows))
+    output.say_json(rows) if as_json else output.show(explained(tables.nic_table(rows), no_nics))
 
 
 @app.command("rules", hidden=True, help="The former name of `filters`.")
@@ -131,12 +137,16 @@ def filters(
     client = Client(socket)
     names = [nic] if nic else [row["nic"] for row in client.get("/v1/nics")["nics"]]
     rows = (row for name in names for row in client.pages("/v1/filters", "filters", nic=name))
+
+    def why() -> str:
+        return no_filters([row for row in client.get("/v1/nics")["nics"] if row["nic"] in names])
+
     if as_json:
         output.say_json_list(islice(rows, limit))
     else:
         most = limit or ROWS
         shown = list(islice(rows, most + 1))
-        output.show(tables.filter_table(shown[:most]))
+        output.show(explained(tables.filter_table(shown[:most]), why))
         _say_more(shown, most)
 
 

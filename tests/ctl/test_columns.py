@@ -90,6 +90,12 @@ def test_the_reason_comes_below_its_row() -> None:
     ]
 
 
+def test_the_reason_for_no_row_is_wrapped() -> None:
+    out = [line.plain for line in Grid(COLUMNS, [], ORDER, "no row of " * 20).lines(80)]
+    assert len(out) == 3
+    assert all(len(line) <= 80 for line in out)
+
+
 # The verbs
 
 

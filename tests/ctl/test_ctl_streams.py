@@ -111,6 +111,7 @@ def test_a_start_is_light() -> None:
             "client",
             "columns",
             "duration",
+            "empty",
             "gain",
             "output",
             "tables",
