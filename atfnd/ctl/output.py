@@ -18,8 +18,8 @@ from rich.text import Text
 from atfnd.ctl.client import Row
 from atfnd.ctl.columns import WIDE, Grid
 
-__all__ = ["OutputClosed", "kind", "say", "say_json", "say_json_list", "show", "show_lines"]
-__all__ += ["text", "watch"]
+__all__ = ["OutputClosed", "kind", "say", "say_empty", "say_json", "say_json_list"]
+__all__ += ["show", "show_lines", "text", "watch", "width"]
 
 
 # Kinds of events that have another word now.
@@ -41,8 +41,22 @@ class _Console(Console):
 
 
 def _console() -> Console:
-    width = None if sys.stdout.isatty() or "COLUMNS" in os.environ else WIDE
-    return _Console(width=width, markup=False, highlight=False, emoji=False)
+    columns = None if sys.stdout.isatty() or "COLUMNS" in os.environ else WIDE
+    return _Console(width=columns, markup=False, highlight=False, emoji=False)
+
+
+def width() -> int | None:
+    """Of a line. None: however long, for scripts."""
+    columns = _console().width
+    return columns if columns < WIDE else None
+
+
+def say_empty(why: str) -> None:
+    """Why there is nothing to show; in a pipe it is not among the output."""
+    if width() is None:
+        print(why, file=sys.stderr)
+    else:
+        say(why)
 
 
 def say(line: str) -> None:
@@ -71,10 +85,9 @@ def say_json_list(rows: Iterable[Row]) -> None:
 
 def show(table: Grid | Table) -> None:
     """In a pipe, why a table is empty is not among its rows."""
-    console = _console()
-    console.print(table, crop=False)
-    if isinstance(table, Grid) and console.width >= WIDE and not table.rows and table.empty:
-        print(table.empty, file=sys.stderr)
+    _console().print(table, crop=False)
+    if isinstance(table, Grid) and width() is None and not table.rows and table.empty:
+        say_empty(table.empty)
 
 
 def show_lines(lines: Callable[[int], Iterable[Text]]) -> None:

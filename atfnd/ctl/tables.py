@@ -9,11 +9,10 @@ from rich.table import Table
 
 from atfnd.ctl.client import Row
 from atfnd.ctl.columns import ORDERS, Grid
-from atfnd.ctl.output import kind, say, text
+from atfnd.ctl.output import say, text
 
 __all__ = [
     "METHODS",
-    "event_line",
     "filter_table",
     "flow_table",
     "locality",
@@ -275,12 +274,3 @@ def say_findings(answer: Row) -> None:
                 if finding["advice"]:
                     say(f"  {'':<8} -> {text(finding['advice'])}")
     say("nothing stands in the way" if answer["clear"] else "something stands in the way")
-
-
-def event_line(event: Row) -> str:
-    about = " ".join(text(event[name]) for name in ("nic", "flow") if event[name] is not None)
-    line = f"{event['seq']:>6}  {event['time']}  {kind(event['kind']):<9} {about}"
-    words = [line.rstrip(), text(event["what"])]
-    if event["why"]:
-        words.append(f"({text(event['why'])})")
-    return "  ".join(words)

@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import sys
 import time
+from collections import deque
 from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import Annotated
@@ -16,7 +17,8 @@ from atfnd.ctl import output, tables
 from atfnd.ctl.client import Client, Row
 from atfnd.ctl.columns import Grid
 from atfnd.ctl.duration import seconds_of
-from atfnd.ctl.empty import explained, no_filters, no_flows, no_nics, no_queues
+from atfnd.ctl.empty import explained, no_events, no_filters, no_flows, no_nics, no_queues
+from atfnd.ctl.events import Wanted, event_lines, folded
 from atfnd.ctl.gain import say_gain
 from atfnd.ctl.version import Version
 from atfnd.errors import OperatorError
@@ -199,24 +201,58 @@ def events(
         int, typer.Option(min=0, metavar="SEQ", help="Only events after this one.")
     ] = 0,
     nic: OnlyNic = None,
+    kind: Annotated[
+        list[str] | None, typer.Option(metavar="KIND", help="Only insert, arm, ...; repeatable.")
+    ] = None,
+    since: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Only the last `90s`, `10m`, `2h`.")
+    ] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="Only the newest.")] = None,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Wait for more.")] = False,
     socket: Socket = SOCKET,
     as_json: Json = False,
 ) -> None:
-    """What the daemon did and noticed, and why; --json --follow prints one object per line."""
+    """What the daemon did and noticed, and why; a repeat is a number (×3) at the last one. --json
+    has each, --json --follow prints one object per line."""
     client = Client(socket)
-    if not follow:
-        rows = (row for row in client.events(after) if nic in (None, row["nic"]))
-        if as_json:
-            output.say_json_list(rows)
-        else:
-            for row in rows:
-                output.say(tables.event_line(row))
+    since_s = None if since is None else time.time() - seconds_of(since)
+    wanted = Wanted(nic, kind or (), since_s)
+    if follow:
+        _say_as_they_come(client, after, wanted, limit, as_json)
         return
+    rows = filter(wanted.takes, client.events(after))
+    if as_json:
+        output.say_json_list(rows if limit is None else deque(rows, limit))
+        return
+    shown = folded(rows)[-(limit or 0) :]
+    width = output.width()
+    for each in shown:
+        for line in event_lines(each.row, each.times, width):
+            output.say(line)
+    if not shown:
+        only = {"nic": nic, "kind": kind, "since": since, "after": after or None}
+        kept = sum(1 for _ in client.events())
+        output.say_empty(no_events(kept, client.get("/v1/status"), only))
+
+
+def _say_as_they_come(
+    client: Client, after: int, wanted: Wanted, limit: int | None, as_json: bool
+) -> None:
+    """Each event, until Ctrl-C; with a limit, of those that are there the newest."""
+    width = output.width()
+
+    def say(row: Row) -> None:
+        for line in [json.dumps(row)] if as_json else event_lines(row, 1, width):
+            output.say(line)
+
     try:
-        for row in _follow(client, after):
-            if nic in (None, row["nic"]):
-                output.say(json.dumps(row) if as_json else tables.event_line(row))
+        if limit is not None:
+            there = list(client.events(after))
+            after = there[-1]["seq"] if there else after
+            for row in deque(filter(wanted.takes, there), limit):
+                say(row)
+        for row in filter(wanted.takes, _follow(client, after)):
+            say(row)
     except KeyboardInterrupt:
         return
 

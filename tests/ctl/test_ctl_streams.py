@@ -112,6 +112,7 @@ def test_a_start_is_light() -> None:
             "columns",
             "duration",
             "empty",
+            "events",
             "gain",
             "output",
             "tables",
