@@ -72,18 +72,35 @@ def record(
     socket: Socket = SOCKET,
 ) -> None:
     """Record what the daemon observes, for `atfnd replay`; Ctrl-C ends it early."""
+    if file.exists():
+        raise OperatorError(f"{file}: File exists", "name a new file")
     lines = Client(socket).lines("/v1/record", seconds + 10.0, seconds=seconds, max=most)
-    count = 0
-    with _new(file) as out:
-        try:
-            for line in lines:
-                out.write(line)
-                count += 1
-        except KeyboardInterrupt:
-            pass  # the reader has seen enough
-        except OSError as refusal:
-            raise OperatorError(f"{file}: {refusal.strerror}", exit_code=1) from None
+    count = _written(file, lines)
+    if not count:
+        raise OperatorError(f"nothing was recorded, and there is no {file}", exit_code=1)
     output.say(f"{file}: {count} lines")
+
+
+def _written(file: Path, lines: Iterable[bytes]) -> int:
+    """How many lines there are, until Ctrl-C. The file is made for the first one: where there is
+    none, there is no file."""
+    count = 0
+    out: BinaryIO | None = None
+    try:
+        for line in lines:
+            out = out or _new(file)
+            out.write(line)
+            count += 1
+    except KeyboardInterrupt:
+        pass  # the reader has seen enough
+    except OSError as refusal:
+        raise OperatorError(f"{file}: {refusal.strerror}", exit_code=1) from None
+    finally:
+        if out is not None:
+            out.close()
+            if not count:
+                file.unlink()
+    return count
 
 
 def _new(file: Path) -> BinaryIO:
