@@ -4,11 +4,13 @@ it needs."""
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
 
+from atfnd.ctl.version import Version
 from atfnd.errors import reported
 from atfnd.lab.cli import app as lab
 from atfnd.policy.cli import Config, check, schema
@@ -16,11 +18,7 @@ from atfnd.replay.verb import replay
 
 __all__ = ["app", "main"]
 
-app = typer.Typer(
-    help="Steers each flow's packets to the core its application runs on.",
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-)
+app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
 app.add_typer(lab, name="lab")
 app.command()(check)
 app.command()(schema)
@@ -33,6 +31,11 @@ Nics = Annotated[list[str] | None, typer.Option(metavar="NIC", help=NICS)]
 Arm = Annotated[list[str] | None, typer.Option(metavar="NIC", help=ARM)]
 RunDir = Annotated[Path, typer.Option(help="Directory of socket, lock and journals.")]
 Observer = Annotated[Literal["auto", "bpf", "sock_diag"] | None, typer.Option(help=OBSERVER)]
+
+
+@app.callback()
+def atfnd(version: Version = False) -> None:
+    """Steers each flow's packets to the core its application runs on."""
 
 
 @app.command()
@@ -67,4 +70,4 @@ def restore(run_dir: RunDir = Path("/run/atfnd")) -> None:
 
 def main() -> None:
     """Run the command; an operator's error is one line and an exit code."""
-    reported("atfnd", app)
+    reported("atfnd", partial(app, prog_name="atfnd"))

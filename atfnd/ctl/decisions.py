@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Annotated, BinaryIO
 
 import typer
-from rich.table import Table
 
 from atfnd.ctl import output
 from atfnd.ctl.client import Client, Row
+from atfnd.ctl.columns import Grid
+from atfnd.ctl.empty import explained
 from atfnd.ctl.tables import plain, size
 from atfnd.ctl.verbs import SOCKET, Json, OnlyNic, Socket, app
 from atfnd.errors import OperatorError
@@ -39,7 +40,10 @@ def policy(
             for row in client.pages("/v1/flows", "flows")
             if row["policy"] in rules
         ]
-        output.say_json(rows) if as_json else output.show(_matched(rows))
+        if as_json:
+            output.say_json(rows)
+        else:
+            output.show(explained(_matched(rows), lambda: f"no flow matches {', '.join(rules)}"))
     elif as_json:
         output.say_json(answer if rule is None else rules[rule])
     else:
@@ -68,18 +72,35 @@ def record(
     socket: Socket = SOCKET,
 ) -> None:
     """Record what the daemon observes, for `atfnd replay`; Ctrl-C ends it early."""
+    if file.exists():
+        raise OperatorError(f"{file}: File exists", "name a new file")
     lines = Client(socket).lines("/v1/record", seconds + 10.0, seconds=seconds, max=most)
-    count = 0
-    with _new(file) as out:
-        try:
-            for line in lines:
-                out.write(line)
-                count += 1
-        except KeyboardInterrupt:
-            pass  # the reader has seen enough
-        except OSError as refusal:
-            raise OperatorError(f"{file}: {refusal.strerror}", exit_code=1) from None
+    count = _written(file, lines)
+    if not count:
+        raise OperatorError(f"nothing was recorded, and there is no {file}", exit_code=1)
     output.say(f"{file}: {count} lines")
+
+
+def _written(file: Path, lines: Iterable[bytes]) -> int:
+    """How many lines there are, until Ctrl-C. The file is made for the first one: where there is
+    none, there is no file."""
+    count = 0
+    out: BinaryIO | None = None
+    try:
+        for line in lines:
+            out = out or _new(file)
+            out.write(line)
+            count += 1
+    except KeyboardInterrupt:
+        pass  # the reader has seen enough
+    except OSError as refusal:
+        raise OperatorError(f"{file}: {refusal.strerror}", exit_code=1) from None
+    finally:
+        if out is not None:
+            out.close()
+            if not count:
+                file.unlink()
+    return count
 
 
 def _new(file: Path) -> BinaryIO:
@@ -100,17 +121,17 @@ def reload(socket: Socket = SOCKET, as_json: Json = False) -> None:
         output.say(f"{answer['flow_rules']} flow rules in force: {files}")
 
 
-def _rules(rows: Iterable[Row]) -> Table:
+def _rules(rows: Iterable[Row]) -> Grid:
     columns = (
         "RULE", "PLACEMENT", "ORDER", ">FLOWS", ">PLACED", ">FILTERS", ">BYTES", "SOURCE",
     )  # fmt: skip
     shown = (row | {"bytes": None if row["bytes"] is None else size(row["bytes"])} for row in rows)
-    return plain(columns, "rule placement order flows placed filters bytes source", shown)
+    return plain("rules", columns, "rule placement order flows placed filters bytes source", shown)
 
 
-def _matched(rows: Iterable[Row]) -> Table:
+def _matched(rows: Iterable[Row]) -> Grid:
     columns = "PROTO", "LOCAL", "REMOTE", "COMM", "STATE", "RULE", "SOURCE"
-    return plain(columns, "proto local remote comm state policy source", rows)
+    return plain("matched", columns, "proto local remote comm state policy source", rows)
 
 
 def _action(row: Row) -> list[str]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from atfnd.ctl.client import Row
+from atfnd.ctl.empty import explained
 from atfnd.ctl.output import say, show, text
 from atfnd.ctl.tables import METHODS, plain, size
 
@@ -85,7 +86,8 @@ def _applications(rows: Iterable[Row]) -> None:
         *_OFF,
     )  # fmt: skip
     names = f"application processes pinned settled wandering unknown read {_SHARES}"
-    show(plain(columns, names, (_shown(row) | row["threads"] for row in rows)))
+    grid = plain("applications", columns, names, (_shown(row) | row["threads"] for row in rows))
+    show(explained(grid, lambda: "no application read data meanwhile"))
 
 
 def _threads(rows: Iterable[Row]) -> None:
@@ -93,13 +95,14 @@ def _threads(rows: Iterable[Row]) -> None:
         ">TID", ">PID", "APPLICATION", "HABIT", "BY", "HOME", "CPUS", ">CALLS", ">READ", *_OFF,
     )  # fmt: skip
     names = f"tid pid application habit pinned_by home cpus calls read {_SHARES}"
-    show(plain(columns, names, map(_shown, rows)))
+    grid = plain("threads", columns, names, map(_shown, rows))
+    show(explained(grid, lambda: "no thread read data meanwhile"))
 
 
 def _nics(rows: Iterable[Row]) -> None:
     columns = ("NIC", "ARMED", "METHOD", "PROBED", ">READ", *_OFF)
     shown = (_shown(row) | {"method": _method(row)} for row in rows)
-    show(plain(columns, f"nic armed method probed read {_SHARES}", shown))
+    show(plain("gains", columns, f"nic armed method probed read {_SHARES}", shown))
 
 
 def _method(nic: Row) -> str:

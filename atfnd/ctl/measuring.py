@@ -11,20 +11,22 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.table import Table
 
 from atfnd.ctl import output
 from atfnd.ctl.client import Client, Row
+from atfnd.ctl.columns import Grid
 from atfnd.ctl.decisions import app
 from atfnd.ctl.duration import seconds_of
 from atfnd.ctl.tables import plain
 from atfnd.ctl.verbs import SOCKET, Interface, Json, Socket
 from atfnd.errors import OperatorError
 
-__all__ = ["app"]
+__all__ = ["app", "figure_table"]
 
 _PATIENCE_S = 60.0  # the daemon says something each second, but for the time a slot takes to begin
 _OF_PAUSE, _OF_POLICIES = ("paused", "armed"), ("other", "in force")
+_UNITS = {"share": ("%", 100.0), "of a core": ("% of a core", 100.0), "bytes/s": ("B/s", 1.0)}
+_LARGER = {"ns": "us", "us": "ms", "ms": "s", "B/s": "kB/s", "kB/s": "MB/s", "MB/s": "GB/s"}
 _NAMES = {
     "read_locality": "read locality",
     "cpu_per_packet": "CPU per packet",
@@ -102,33 +104,47 @@ def _shown(lines: Iterator[bytes], names: tuple[str, str]) -> Iterator[Row]:
 
 
 def _say(found: Row) -> None:
-    output.show(_table(found["figures"], _OF_PAUSE if found["against"] is None else _OF_POLICIES))
+    output.show(
+        figure_table(found["figures"], _OF_PAUSE if found["against"] is None else _OF_POLICIES)
+    )
     lost = f", {found['slots_lost']} slots lost" if found["slots_lost"] else ""
     pairs = f"{found['pairs']} pair{'s' * (found['pairs'] != 1)} of slots"
     output.say(f"{pairs}{lost}; [lowest, highest] with {found['confidence']:.0%}")
     output.say(f"{output.text(found['nic'])}: {output.text(found['sentence'])}")
 
 
-def _table(figures: list[Row], names: tuple[str, str]) -> Table:
+def figure_table(figures: list[Row], names: tuple[str, str]) -> Grid:
+    """Of a measurement's figures, in units that people use; `names` are those of the slots."""
     without, steered = (f">{name.upper()}" for name in names)
     columns = ("FIGURE", "UNIT", without, steered, ">DIFFERENCE", ">PERCENT", ">PAIRS")
     rows = (
         {
             "name": _NAMES.get(row["figure"], row["figure"]),
-            "unit": row["unit"],
-            "paused": _number(row["paused"]),
-            "armed": _number(row["armed"]),
-            "difference": _span(row, 1.0),
+            "unit": unit,
+            "paused": _number(row["paused"], times),
+            "armed": _number(row["armed"], times),
+            "difference": _span(row, times),
             "percent": _span(row, None if not row["paused"] else 100 / row["paused"]),
             "pairs": row["pairs"],
         }
         for row in figures
+        for unit, times in [_scale(row)]
     )
-    return plain(columns, "name unit paused armed difference percent pairs", rows)
+    return plain("measured", columns, "name unit paused armed difference percent pairs", rows)
 
 
-def _number(value: float | None) -> str | None:
-    return None if value is None else f"{value:.4g}"
+def _scale(row: Row) -> tuple[str, float]:
+    """The unit in which both values have at most three digits before the point, and what to
+    multiply by."""
+    unit, times = _UNITS.get(row["unit"], (row["unit"], 1.0))
+    most = max(abs(row[each] or 0.0) for each in ("paused", "armed"))
+    while most * times >= 1000 and unit in _LARGER:
+        unit, times = _LARGER[unit], times / 1000
+    return unit, times
+
+
+def _number(value: float | None, times: float) -> str | None:
+    return None if value is None else f"{value * times:.4g}"
 
 
 def _span(row: Row, times: float | None) -> str | None:

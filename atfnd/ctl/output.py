@@ -16,11 +16,10 @@ from rich.table import Table
 from rich.text import Text
 
 from atfnd.ctl.client import Row
+from atfnd.ctl.columns import WIDE, Grid
 
-__all__ = ["OutputClosed", "kind", "say", "say_json", "say_json_list", "show", "show_lines"]
-__all__ += ["text", "watch"]
-
-WIDE = 400  # columns when the output is no terminal: nothing is cut off for grep
+__all__ = ["OutputClosed", "kind", "say", "say_empty", "say_json", "say_json_list"]
+__all__ += ["show", "show_lines", "text", "watch", "width"]
 
 
 # Kinds of events that have another word now.
@@ -42,8 +41,22 @@ class _Console(Console):
 
 
 def _console() -> Console:
-    width = None if sys.stdout.isatty() or "COLUMNS" in os.environ else WIDE
-    return _Console(width=width, markup=False, highlight=False, emoji=False)
+    columns = None if sys.stdout.isatty() or "COLUMNS" in os.environ else WIDE
+    return _Console(width=columns, markup=False, highlight=False, emoji=False)
+
+
+def width() -> int | None:
+    """Of a line. None: however long, for scripts."""
+    columns = _console().width
+    return columns if columns < WIDE else None
+
+
+def say_empty(why: str) -> None:
+    """Why there is nothing to show; in a pipe it is not among the output."""
+    if width() is None:
+        print(why, file=sys.stderr)
+    else:
+        say(why)
 
 
 def say(line: str) -> None:
@@ -70,8 +83,11 @@ def say_json_list(rows: Iterable[Row]) -> None:
         raise OutputClosed from None
 
 
-def show(table: Table) -> None:
-    _console().print(table)
+def show(table: Grid | Table) -> None:
+    """In a pipe, why a table is empty is not among its rows."""
+    _console().print(table, crop=False)
+    if isinstance(table, Grid) and width() is None and not table.rows and table.empty:
+        say_empty(table.empty)
 
 
 def show_lines(lines: Callable[[int], Iterable[Text]]) -> None:
@@ -81,14 +97,14 @@ def show_lines(lines: Callable[[int], Iterable[Text]]) -> None:
         console.print(line, no_wrap=True, crop=True)
 
 
-def watch(table: Callable[[], Table], interval_s: float) -> None:
+def watch(table: Callable[[], Grid], interval_s: float) -> None:
     """Show a table again and again until Ctrl-C; if the output is no terminal, one below the
     other."""
     console = _console()
     try:
         if not console.is_terminal:
             while True:
-                console.print(table(), "")
+                console.print(table(), "", crop=False)
                 time.sleep(interval_s)
         with Live(table(), console=console, auto_refresh=False) as live:
             while True:

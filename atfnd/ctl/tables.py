@@ -3,18 +3,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from rich.table import Table
 
 from atfnd.ctl.client import Row
-from atfnd.ctl.output import kind, say, text
+from atfnd.ctl.columns import ORDERS, Grid
+from atfnd.ctl.output import say, text
 
 __all__ = [
     "METHODS",
-    "event_line",
     "filter_table",
     "flow_table",
+    "locality",
     "nic_table",
     "node_table",
     "plain",
@@ -22,6 +23,7 @@ __all__ = [
     "say_explanation",
     "say_findings",
     "size",
+    "span",
     "status_table",
     "topology_table",
 ]
@@ -36,21 +38,12 @@ def say_explanation(answer: Row) -> None:
         say(f"do: {text(answer['advice'])}")
 
 
-def _table(columns: Iterable[str], rows: Iterable[Iterable[object]], folded: str = "") -> Table:
-    """Columns named with a leading `>` hold numbers; the one named `folded` takes several lines
-    where the terminal is narrow, the others are cut off."""
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in columns:
-        right = name.startswith(">")
-        table.add_column(
-            name.removeprefix(">"), justify="right" if right else "left", no_wrap=name != folded
-        )
-    for row in rows:
-        table.add_row(*map(text, row))
-    return table
+def _table(name: str, columns: Sequence[str], rows: Iterable[Iterable[object]]) -> Grid:
+    """Columns named with a leading `>` hold numbers; `name` is one of `ORDERS`."""
+    return Grid(columns, [[*map(text, row)] for row in rows], ORDERS[name])
 
 
-def _span(seconds: float) -> str:
+def span(seconds: float) -> str:
     """`1.5s`, `3m20s`, `2h05m`, `4d03h`."""
     if seconds < 60:
         return f"{seconds:.1f}s"
@@ -77,14 +70,14 @@ def status_table(status: Row) -> Table:
     fill = f" ({entries / capacity:.1%})" if capacity else ""
     applied, refused = status["actions_applied"], status["actions_refused"]
     rows = [
-        ("atfnd", f"{status['version']}, pid {status['pid']}, up {_span(status['uptime_s'])}"),
+        ("atfnd", f"{status['version']}, pid {status['pid']}, up {span(status['uptime_s'])}"),
         ("observer", f"{status['observer']}: {status['observer_why']}"),
         ("armed", ", ".join(status["armed"]) or "none: observing only"),
         *(("guard", _guard(each)) for each in status["guard"]),
         ("policies", ", ".join(status["policy_files"]) or "built in"),
         ("table", f"{entries} of {capacity} flows{fill}, t_delete {status['t_delete_s']:g} s"),
         ("flows", states or "none"),
-        ("locality", _locality(status)),
+        ("locality", locality(status)),
         ("since start", _since_start(status)),
         ("overflow", f"{status['overflow']} flows found the table or the NIC full"),
         ("actions", f"{applied} applied, {refused} refused"),
@@ -108,7 +101,7 @@ def _guard(row: Row) -> str:
     return f"{said}: {row['why']}" if row["why"] else said
 
 
-def _locality(status: Row) -> str:
+def locality(status: Row) -> str:
     """Recent read locality, or why there is none."""
     reads = status["reads"]
     if reads is None:
@@ -159,7 +152,7 @@ def _own_cpu(status: Row) -> str:
     return f"{said}; over{waits}" if cpu["over"] else said + waits
 
 
-def flow_table(rows: Iterable[Row]) -> Table:
+def flow_table(rows: Iterable[Row]) -> Grid:
     columns = (
         "PROTO", "LOCAL", "REMOTE", ">TID", "COMM", ">APP-CPU", ">RX-QUEUE", ">RX-CPU",
         ">TARGET", "PLACED", "STATE", ">FILTER", ">BYTES", ">AGE", "NIC", "POLICY", "HABIT", "HOME",
@@ -167,12 +160,13 @@ def flow_table(rows: Iterable[Row]) -> Table:
     )  # fmt: skip
     names = "proto local remote tid comm app_cpu rx_queue rx_cpu target_cpu placed state filter"
     return _table(
+        "flows",
         columns,
         (
             [
                 *(row[name] for name in names.split()),
                 size(row["bytes"]),
-                _span(row["age_s"]),
+                span(row["age_s"]),
                 row["nic"],
                 row["policy"],
                 row["habit"],
@@ -184,12 +178,12 @@ def flow_table(rows: Iterable[Row]) -> Table:
     )
 
 
-def plain(columns: Iterable[str], names: str, rows: Iterable[Row]) -> Table:
-    """The fields of rows, in the order of `names`, under `columns`."""
-    return _table(columns, ([row[name] for name in names.split()] for row in rows))
+def plain(name: str, columns: Sequence[str], fields: str, rows: Iterable[Row]) -> Grid:
+    """The fields of rows, in the order of `fields`, under `columns`."""
+    return _table(name, columns, ([row[field] for field in fields.split()] for row in rows))
 
 
-def queue_table(rows: Iterable[Row]) -> Table:
+def queue_table(rows: Iterable[Row]) -> Grid:
     columns = (
         "NIC", ">QUEUE", ">NAPI", ">IRQ", "THREADED", ">PID", ">CPU", "OWNER", "ALLOWED",
         ">FILTERS", ">PACKETS", ">BY-FILTER", ">BY-RSS", "HELD-BY",
@@ -198,19 +192,20 @@ def queue_table(rows: Iterable[Row]) -> Table:
         "nic queue napi_id irq threaded pid cpu owner allowed_cpus filters packets by_filter by_rss"
         " held_by"
     )
-    return plain(columns, names, rows)
+    return plain("queues", columns, names, rows)
 
 
 METHODS = {"rules": "filters"}  # with former names
 _FILTER_COUNTS = "filters", "filters_ours", "filters_foreign", "filter_slots"
 
 
-def nic_table(rows: Iterable[Row]) -> Table:
+def nic_table(rows: Iterable[Row]) -> Grid:
     columns = (
         "NIC", "STATE", "UP", "DRIVER", "CLASS", "PROBED", ">NODE", ">QUEUES", ">MOST", ">FILTERS",
         ">OURS", ">FOREIGN", ">SLOTS", ">RING", ">DROPS", ">CONFLICTS", "NETNS", "METHOD", "WHY",
     )  # fmt: skip
     return _table(
+        "nics",
         columns,
         (
             [
@@ -232,21 +227,21 @@ def nic_table(rows: Iterable[Row]) -> Table:
             ]
             for row in rows
         ),
-        folded="WHY",
     )
 
 
-def filter_table(rows: Iterable[Row]) -> Table:
+def filter_table(rows: Iterable[Row]) -> Grid:
     columns = ("NIC", ">LOCATION", ">QUEUE", ">HITS", "OURS", "MATCH")
-    return plain(columns, "nic location queue hits ours match", rows)
+    return plain("filters", columns, "nic location queue hits ours match", rows)
 
 
-def topology_table(rows: Iterable[Row]) -> Table:
+def topology_table(rows: Iterable[Row]) -> Grid:
     columns = (
         ">CPU", "ONLINE", "ISOLATED", ">NODE", ">PACKAGE", ">CORE", "SMT", "LLC", "QUEUES",
     )  # fmt: skip
     names = "cpu online isolated node package core smt llc"
     return _table(
+        "topology",
         columns,
         (
             [
@@ -258,10 +253,11 @@ def topology_table(rows: Iterable[Row]) -> Table:
     )
 
 
-def node_table(rows: Iterable[Row]) -> Table:
+def node_table(rows: Iterable[Row]) -> Grid:
     """Distances in the order of the nodes, 10 is one's own."""
     columns = (">NODE", "CPUS", "DISTANCES", "NICS")
     return _table(
+        "nodes",
         columns,
         ([row["node"], row["cpus"], list(row["distances"].values()), row["nics"]] for row in rows),
     )
@@ -278,12 +274,3 @@ def say_findings(answer: Row) -> None:
                 if finding["advice"]:
                     say(f"  {'':<8} -> {text(finding['advice'])}")
     say("nothing stands in the way" if answer["clear"] else "something stands in the way")
-
-
-def event_line(event: Row) -> str:
-    about = " ".join(text(event[name]) for name in ("nic", "flow") if event[name] is not None)
-    line = f"{event['seq']:>6}  {event['time']}  {kind(event['kind']):<9} {about}"
-    words = [line.rstrip(), text(event["what"])]
-    if event["why"]:
-        words.append(f"({text(event['why'])})")
-    return "  ".join(words)

@@ -6,17 +6,21 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import Annotated
 
 import typer
-from rich.table import Table
 
 from atfnd.ctl import output, tables
 from atfnd.ctl.client import Client, Row
+from atfnd.ctl.columns import Grid
 from atfnd.ctl.duration import seconds_of
+from atfnd.ctl.empty import explained, no_events, no_filters, no_flows, no_nics, no_queues
+from atfnd.ctl.events import Wanted, event_lines, folded
 from atfnd.ctl.gain import say_gain
+from atfnd.ctl.version import Version
 from atfnd.errors import OperatorError
 
 __all__ = ["app"]
@@ -26,12 +30,7 @@ ROWS = 200  # of a table, by default
 AGAIN_S = 0.25
 BEATS_S = 20.0  # a stream says something every 5 s
 
-app = typer.Typer(
-    help="Show what atfnd does; arm, disarm, pause, resume and restore its interfaces.",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-    pretty_exceptions_enable=False,
-)
+app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, pretty_exceptions_enable=False)
 
 Socket = Annotated[
     str, typer.Option(envvar="ATFND_SOCKET", metavar="PATH", help="The daemon's socket.")
@@ -40,6 +39,11 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 OnlyNic = Annotated[str | None, typer.Option("--nic", metavar="NIC", help="Only this interface.")]
 Limit = Annotated[int | None, typer.Option(min=1, help="The most rows to print.")]
 Interface = Annotated[str, typer.Argument(metavar="NIC")]
+
+
+@app.callback()
+def atfnctl(version: Version = False) -> None:
+    """Show what atfnd does; arm, disarm, pause, resume and restore its interfaces."""
 
 
 @app.command()
@@ -67,18 +71,20 @@ def flows(
     client = Client(socket)
     only = {"state": state, "nic": nic, "pid": pid, "comm": comm}
 
-    def table() -> Table:
-        rows = client.pages("/v1/flows", "flows", limit or ROWS, **only)
-        return tables.flow_table(rows)
+    def why() -> str:
+        return no_flows(client.get("/v1/status"), client.get("/v1/nics")["nics"], only)
 
+    def table(rows: Iterable[Row]) -> Grid:
+        return explained(tables.flow_table(rows), why)
+
+    most = limit or ROWS
     if watch:
-        output.watch(table, interval)
+        output.watch(lambda: table(client.pages("/v1/flows", "flows", most, **only)), interval)
     elif as_json:
         output.say_json_list(client.pages("/v1/flows", "flows", limit, **only))
     else:
-        most = limit or ROWS
         rows = list(client.pages("/v1/flows", "flows", most + 1, **only))
-        output.show(tables.flow_table(rows[:most]))
+        output.show(table(rows[:most]))
         _say_more(rows, most)
 
 
@@ -108,14 +114,17 @@ def explain(
 def queues(nic: OnlyNic = None, socket: Socket = SOCKET, as_json: Json = False) -> None:
     """Receive queues: interrupt or thread, CPU, and how packets were assigned to them."""
     rows = Client(socket).get("/v1/queues", nic=nic)["queues"]
-    output.say_json(rows) if as_json else output.show(tables.queue_table(rows))
+    if as_json:
+        output.say_json(rows)
+    else:
+        output.show(explained(tables.queue_table(rows), lambda: no_queues(nic)))
 
 
 @app.command()
 def nics(socket: Socket = SOCKET, as_json: Json = False) -> None:
     """Interfaces, what they can do, and whether they are armed."""
     rows = Client(socket).get("/v1/nics")["nics"]
-    output.say_json(rows) if as_json else output.show(tables.nic_table(rows))
+    output.say_json(rows) if as_json else output.show(explained(tables.nic_table(rows), no_nics))
 
 
 @app.command("rules", hidden=True, help="The former name of `filters`.")
@@ -130,12 +139,16 @@ def filters(
     client = Client(socket)
     names = [nic] if nic else [row["nic"] for row in client.get("/v1/nics")["nics"]]
     rows = (row for name in names for row in client.pages("/v1/filters", "filters", nic=name))
+
+    def why() -> str:
+        return no_filters([row for row in client.get("/v1/nics")["nics"] if row["nic"] in names])
+
     if as_json:
         output.say_json_list(islice(rows, limit))
     else:
         most = limit or ROWS
         shown = list(islice(rows, most + 1))
-        output.show(tables.filter_table(shown[:most]))
+        output.show(explained(tables.filter_table(shown[:most]), why))
         _say_more(shown, most)
 
 
@@ -188,24 +201,58 @@ def events(
         int, typer.Option(min=0, metavar="SEQ", help="Only events after this one.")
     ] = 0,
     nic: OnlyNic = None,
+    kind: Annotated[
+        list[str] | None, typer.Option(metavar="KIND", help="Only insert, arm, ...; repeatable.")
+    ] = None,
+    since: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Only the last `90s`, `10m`, `2h`.")
+    ] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="Only the newest.")] = None,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Wait for more.")] = False,
     socket: Socket = SOCKET,
     as_json: Json = False,
 ) -> None:
-    """What the daemon did and noticed, and why; --json --follow prints one object per line."""
+    """What the daemon did and noticed, and why; a repeat is a number (×3) at the last one. --json
+    has each, --json --follow prints one object per line."""
     client = Client(socket)
-    if not follow:
-        rows = (row for row in client.events(after) if nic in (None, row["nic"]))
-        if as_json:
-            output.say_json_list(rows)
-        else:
-            for row in rows:
-                output.say(tables.event_line(row))
+    since_s = None if since is None else time.time() - seconds_of(since)
+    wanted = Wanted(nic, kind or (), since_s)
+    if follow:
+        _say_as_they_come(client, after, wanted, limit, as_json)
         return
+    rows = filter(wanted.takes, client.events(after))
+    if as_json:
+        output.say_json_list(rows if limit is None else deque(rows, limit))
+        return
+    shown = folded(rows)[-(limit or 0) :]
+    width = output.width()
+    for each in shown:
+        for line in event_lines(each.row, each.times, width):
+            output.say(line)
+    if not shown:
+        only = {"nic": nic, "kind": kind, "since": since, "after": after or None}
+        kept = sum(1 for _ in client.events())
+        output.say_empty(no_events(kept, client.get("/v1/status"), only))
+
+
+def _say_as_they_come(
+    client: Client, after: int, wanted: Wanted, limit: int | None, as_json: bool
+) -> None:
+    """Each event, until Ctrl-C; with a limit, of those that are there the newest."""
+    width = output.width()
+
+    def say(row: Row) -> None:
+        for line in [json.dumps(row)] if as_json else event_lines(row, 1, width):
+            output.say(line)
+
     try:
-        for row in _follow(client, after):
-            if nic in (None, row["nic"]):
-                output.say(json.dumps(row) if as_json else tables.event_line(row))
+        if limit is not None:
+            there = list(client.events(after))
+            after = there[-1]["seq"] if there else after
+            for row in deque(filter(wanted.takes, there), limit):
+                say(row)
+        for row in filter(wanted.takes, _follow(client, after)):
+            say(row)
     except KeyboardInterrupt:
         return
 

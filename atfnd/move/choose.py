@@ -13,7 +13,7 @@ from typing import NamedTuple
 from atfnd.model import Action, ActionKind, Actuator
 from atfnd.move.event import Wanted
 from atfnd.move.port import Port, lent, rfs_queue
-from atfnd.move.timer import Times, pipe_ns
+from atfnd.move.timer import Times, in_ms, pipe_ns
 from atfnd.move.verdict import Mechanism, Mode
 
 __all__ = ["Choice", "choose", "handing_on", "passing", "still_there", "switch_loan"]
@@ -134,7 +134,8 @@ def _why_no_birth(wanted: Wanted, port: Port, now_ns: int) -> str | None:
     if port.write_ns is None:
         return "how long writing a filter takes here is not known yet"
     if now_ns + port.write_ns > wanted.first_data_ns:
-        return f"data may come within {wanted.first_data_ns - now_ns} ns, sooner than the filter"
+        left_ns = wanted.first_data_ns - now_ns
+        return f"data may come within {in_ms(left_ns)}, sooner than the filter"
     return None
 
 
@@ -230,8 +231,8 @@ def _why_too_long(queues: frozenset[int], port: Port, times: Times) -> str | Non
             return f"queue {queue} has no NAPI thread, whose sleep would prove it empty"
         least_ns = port.write_ns + pipe_ns(ring, times)
         if least_ns >= times.hold_max_ns:
-            limit_ns = times.hold_max_ns
-            return f"a queue may be quiesced for {limit_ns} ns, and a move takes {least_ns} ns"
+            limit, least = in_ms(times.hold_max_ns), in_ms(least_ns)
+            return f"a queue may be quiesced for {limit}, and a move takes {least}"
     return None
 
 

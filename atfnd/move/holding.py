@@ -14,7 +14,7 @@ from atfnd.move import evidence
 from atfnd.move.command import Command, DrainEvidence, Hold, Write
 from atfnd.move.event import Asleep, HandedOn, HoldLost, Polled, QueueHeld, Released
 from atfnd.move.evidence import Drain
-from atfnd.move.timer import Times
+from atfnd.move.timer import Times, in_ms
 from atfnd.move.transition import Moved, Phase, Transition, finish, release
 from atfnd.move.verdict import Verdict
 
@@ -98,7 +98,7 @@ def lost(move: Transition, event: HoldLost, times: Times, now_ns: int) -> Moved:
 
 def expired(move: Transition, times: Times, now_ns: int) -> Moved:
     """T_hold_max is over: let traffic flow, proven or not."""
-    why = f"not drained within {times.hold_max_ns} ns"
+    why = f"not drained within {in_ms(times.hold_max_ns)}"
     return _give_up(move, why, times, now_ns)
 
 

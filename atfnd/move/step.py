@@ -35,7 +35,7 @@ from atfnd.move.event import (
     Written,
 )
 from atfnd.move.port import Port
-from atfnd.move.timer import Times, pipe_ns
+from atfnd.move.timer import Times, in_ms, pipe_ns
 from atfnd.move.transition import (
     TOO_EARLY,
     Moved,
@@ -245,7 +245,7 @@ def _tick(move: Transition, times: Times, now_ns: int) -> Moved:
         return move, ()
     match move.phase:
         case Phase.ARM_GAP:
-            why = f"never idle for {move.timer_ns} ns within {times.arm_ns} ns"
+            why = f"never idle for {in_ms(move.timer_ns)} within {in_ms(times.arm_ns)}"
             return finish(move, now_ns, (Verdict.DEFERRED, why))
         case Phase.RETIRE:
             return move._replace(phase=Phase.COMMIT), (Write(move.wanted.action),)

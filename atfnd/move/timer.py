@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from atfnd.move.port import Port, Ring
 
-__all__ = ["Times", "pipe_ns", "t_timer_ns"]
+__all__ = ["Times", "in_ms", "pipe_ns", "t_timer_ns"]
 
 _RING = 2048  # descriptors, where the driver does not say: the largest default (ice)
 _RX_USECS = 256  # where it does not say: the most that net_dim's profiles ask for
@@ -61,3 +61,9 @@ def t_timer_ns(ring: Ring, port: Port, times: Times) -> int:
     gro_ns = ring.gro_flush_timeout_ns or 0
     waits_ns = usecs * 1000 + gro_ns + late_ns
     return min(round(drain_ns) + waits_ns + pipe_ns(ring, times), times.timer_max_ns)
+
+
+def in_ms(time_ns: int) -> str:
+    """A time in a sentence: `0.285 ms`. Always three decimals, because a reason that comes again
+    with other numbers is found by its other characters (`Memory.put_off`)."""
+    return f"{time_ns / 1e6:.3f} ms"

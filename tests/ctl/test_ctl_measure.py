@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from atfnd.ctl.measuring import figure_table
 from tests.asking import ATFNCTL, atfnctl, environment, lines
 from tests.published import Serving, serving, three_flows
 from tests.wait import until
@@ -43,6 +44,27 @@ def test_a_table_and_a_sentence(daemon: Serving) -> None:
     assert interrupts.split()[-5:] == ["-", "-", "-", "-", "0"]
     assert said[-2] == "6 pairs of slots; [lowest, highest] with 95%"
     assert said[-1].startswith("lab:lab: better with atfnd: round trip time -9.5 % [-10.")
+
+
+@pytest.mark.parametrize(
+    ("unit", "paused", "armed", "shown"),
+    [
+        ("ns", 0.5, 0.25, ["ns", "0.5", "0.25", "-0.25"]),
+        ("ns", 50_000_000.0, 900.0, ["ms", "50", "0.0009", "-50"]),
+        ("us", 1500.0, 900.0, ["ms", "1.5", "0.9", "-0.6"]),
+        ("bytes/s", 1.25e9, 2.5e9, ["GB/s", "1.25", "2.5", "+1.25"]),
+        ("share", 0.5, 0.75, ["%", "50", "75", "+25"]),
+        ("us", None, None, ["us", "-", "-", "-"]),
+    ],
+)
+def test_units(unit: str, paused: float | None, armed: float | None, shown: list[str]) -> None:
+    difference = None if paused is None or armed is None else armed - paused
+    figure = {
+        "figure": "rtt", "unit": unit, "paused": paused, "armed": armed, "low": None, "high": None,
+        "difference": difference, "pairs": 1,
+    }  # fmt: skip
+    (row,) = figure_table([figure], ("paused", "armed")).rows
+    assert row[1:5] == shown
 
 
 def test_another_policy_stands_in_the_place_of_the_pause(daemon: Serving, tmp_path: Path) -> None:

@@ -106,5 +106,17 @@ def test_a_start_is_light() -> None:
     assert not loaded & heavy
     ours = {name for name in loaded if name.startswith("atfnd.")}
     assert ours <= {"atfnd.ctl", "atfnd.errors", "atfnd.socket_path"} | {
-        f"atfnd.ctl.{name}" for name in ("client", "duration", "gain", "output", "tables", "verbs")
+        f"atfnd.ctl.{name}"
+        for name in (
+            "client",
+            "columns",
+            "duration",
+            "empty",
+            "events",
+            "gain",
+            "output",
+            "tables",
+            "verbs",
+            "version",
+        )
     }

@@ -79,7 +79,7 @@ def test_flows_cpus_queues_and_moves(bed: Bed, tmp_path: Path, width: int, heigh
             assert (comm, cpu, queue) == ("python", str(app.cpu), str(row["target_queue"]))
             assert rx_cpu == str(app.cpu)
             assert "yes" in more
-            assert f"its thread runs on CPU {app.cpu}"[: 80 - 51] in line
+            assert f"its thread runs on CPU {app.cpu}"[: 80 - 62] in line
         lines = terminal.lines()
         assert len(lines) == height
         assert f"{bed.lab.nic.name} armed" in lines[0]

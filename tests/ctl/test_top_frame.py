@@ -8,9 +8,10 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
+from atfnd.ctl.columns import FLOW_COLUMNS
 from atfnd.ctl.top.figures import CpuFigure, Figures, QueueFigure
 from atfnd.ctl.top.frame import Size, flow_lines, frame, page
-from atfnd.ctl.top.view import View, shown
+from atfnd.ctl.top.view import COLUMNS, View, fitting, shown
 from tests.figures import FIGURES, STATUS, a_flow, an_event
 
 __all__: list[str] = []
@@ -64,8 +65,8 @@ def test_a_page_has_every_flow(figures: Figures, width: int) -> None:
 
 def test_at_80_columns_by_24_lines() -> None:
     lines = drawn(some(flows=40))
-    assert lines[0].startswith(
-        "atfnd 0.1.0  40 flows, 40 placed  780Mbit/s  locality 50%  eth0 arm"
+    assert (
+        lines[0].rstrip() == "atfnd 0.1.0  40 flows, 40 placed  780Mbit/s  locality 50%  eth0 armed"
     )
     assert lines[2].rstrip() == (
         "CPU 0   [#####.....] net  50% app   0%  CPU 1   [#####|||..] net  50% app  25%"
@@ -73,8 +74,8 @@ def test_at_80_columns_by_24_lines() -> None:
     assert lines[3].rstrip() == (
         "eth0/0       CPU 0      0pkt/s     -b/s eth0/1       CPU 1   1.0kpkt/s     -b/s"
     )
-    assert "BIT/Sv COMM" in lines[5]
-    assert lines[6].split()[:7] == ["39.0M", "iperf3", "39", "1", "2", "1", "yes"]
+    assert " ".join(lines[5].split()) == "BIT/Sv COMM PID CPU RXQ RX PLACED STATE WHY"
+    assert lines[6].split()[:8] == ["39.0M", "iperf3", "39", "1", "2", "1", "yes", "steered"]
     assert "LAST MOVES" in lines[-5]
     assert lines[-7].startswith("1/40  tcp 10.0.0.1:80 <- 10.0.0.2:4000  eth0  steered  [rest]")
     assert lines[-6].strip() == "its thread runs on CPU 1"
@@ -103,3 +104,34 @@ def test_trouble_filter_pause_and_nothing() -> None:
     )
     assert any(line.startswith("no flow ") for line in drawn(replace(figures, flows=[])))
     assert any("the other way round" in line for line in drawn(figures, View(help=True)))
+
+
+def test_columns_are_left_out_in_the_order_of_flows() -> None:
+    order = [name for name in FLOW_COLUMNS if name in {each.flows_name for each in COLUMNS}]
+    for width in range(300):
+        shown_names = {column.flows_name for column in fitting(width, [])}
+        gone = [name for name in order if name not in shown_names]
+        assert gone == order[: len(gone)]
+    heads = [column.name for column in fitting(80, [])]
+    assert heads == ["BIT/S", "COMM", "PID", "CPU", "RXQ", "RX", "PLACED", "STATE", "WHY"]
+    assert list(COLUMNS) == fitting(200, [])
+
+
+def test_addresses_are_whole_at_any_width() -> None:
+    near, far = (f"[2001:db8:1234:5678:9abc:def0:1234:{n}]:40000" for n in (1111, 2222))
+    figures = replace(some(), flows=[a_flow(local=near, remote=far)])
+    for width in range(80, 300):
+        out = "\n".join(drawn(figures, size=Size(width, 24)))
+        assert near in out
+        assert far in out
+        assert out.count("[2001") == out.count(near) + out.count(far)
+
+
+def test_many_interfaces_and_what_is_left_out() -> None:
+    queues = [QueueFigure(f"enp{n}s0f0np0", 0, 0, None, None) for n in range(9)]
+    figures = replace(some(), queues=queues, status={**STATUS, "armed": ["enp1s0f0np0"]})
+    assert drawn(figures)[0].rstrip().endswith("locality 50%  1 of 9 armed")
+    out = " ".join("\n".join(drawn(figures, View(help=True))).split())
+    assert "left out at this width: TO, PROTO, LOCAL, REMOTE, NIC, POLICY" in out
+    wide = "\n".join(drawn(figures, View(help=True), size=Size(200, 24)))
+    assert "left out" not in wide

@@ -14,6 +14,7 @@ from atfnd.engine.placement import steer
 from atfnd.engine.table.flow_table import FlowTable, Weight
 from atfnd.engine.table.memory import Memory
 from atfnd.model import Action, ActionKind, Flow, FlowState, Move
+from atfnd.move.timer import in_ms
 from tests.values import NIC, RULE, flow, key, memory_of, one_rule, seen
 
 __all__: list[str] = []
@@ -56,7 +57,9 @@ def test_a_move_is_tried_more_seldom_as_long_as_the_same_stands_in_its_way(
 
 def test_other_numbers_are_the_same_reason_and_other_words_are_not() -> None:
     known = memory(wanted(1))
-    whys = [f"never idle for {number} ns within 1000 ns" for number in (284_700, 284_800, 285_000)]
+    whys = [
+        f"never idle for {in_ms(ns)} within {in_ms(10**9)}" for ns in (284_700, 300_000, 12_000_000)
+    ]
     assert [put_off(known, 1, why) for why in whys] == [100, 200, 400]
     assert put_off(known, 1) == 100
     whys = [

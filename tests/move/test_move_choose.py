@@ -55,7 +55,7 @@ REFUSALS = [
     (ring(thread=None), "queue 0 has no NAPI thread, whose sleep would prove it empty"),
     (
         PORT._replace(write_ns=49_980_000),
-        "be quiesced for 50000000 ns, and a move takes 50000000 ns",
+        "be quiesced for 50.000 ms, and a move takes 50.000 ms",
     ),
 ]
 
@@ -101,7 +101,7 @@ def test_birth_needs_a_rule_that_is_there_before_the_data() -> None:
     new = wanted(ActionKind.INSERT)
     assert chosen(new._replace(first_data_ns=1_100), port).mechanism is Mechanism.BIRTH
     late = chosen(new._replace(first_data_ns=1_099), port)
-    assert "data may come within 99 ns, sooner than the filter" in late.why
+    assert "data may come within 0.000 ms, sooner than the filter" in late.why
     assert "birth: data may be in flight" in chosen(wanted(), port).why
     late = chosen(new._replace(first_data_ns=1_100), port._replace(asynchronous=True))
     assert "birth: this NIC does not say when a filter takes effect" in late.why

@@ -17,10 +17,11 @@ from rich.style import Style
 from rich.text import Text
 
 from atfnd.ctl.client import Row
+from atfnd.ctl.columns import wrapped
 from atfnd.ctl.output import kind, text
 from atfnd.ctl.top.cells import bar, rate
 from atfnd.ctl.top.figures import CpuFigure, Figures, FlowFigure, QueueFigure
-from atfnd.ctl.top.view import COLUMNS, HELP, Column, View, shown
+from atfnd.ctl.top.view import COLUMNS, HELP, Column, View, fitting, shown
 
 __all__ = ["Size", "flow_lines", "frame", "page"]
 
@@ -81,15 +82,16 @@ def frame(
     its order, and the view is within them (`View.within`). `trouble`: why there is nothing newer.
     """
     room = _room(figures, size)
-    lines = [_daemon(figures), _holds(figures, len(flows), view, trouble)]
+    lines = [_daemon(figures, size.width), _holds(figures, len(flows), view, trouble)]
     if view.help:
         lines += [Text(f"  {what:<32}{means}") for what, means in (*HELP, ("", ""), *_MEANS)]
+        lines += _left_out(flows, size.width)
     else:
         cpus, queues = _chosen_cpus(figures, room, size), _chosen_queues(figures, room, size)
         lines += _cells(map(_cpu, cpus), size.width)
         lines += _cells(map(_queue, queues), size.width)
         lines += _table(flows, view, room.flows, size.width)
-        lines += _at_hand(flows, view)
+        lines += _at_hand(flows, view, size.width)
         lines.append(Text("LAST MOVES", _HEAD))
         lines += [_move(event) for event in figures.moves[: room.moves]]
     lines = lines[: size.height - 1]
@@ -101,7 +103,7 @@ def frame(
 def page(figures: Figures, width: int) -> list[Text]:
     """All figures, without a view and keys, on as many lines as needed."""
     flows = shown(figures.flows, View())
-    lines = [_daemon(figures)]
+    lines = [_daemon(figures, width)]
     lines += _cells(map(_cpu, figures.cpus), min(width, _PAGE))
     lines += _cells(map(_queue, figures.queues), min(width, _PAGE))
     lines += _table(flows, View(at=-1), len(flows), width)
@@ -119,21 +121,31 @@ def _fitted(line: Text, width: int) -> Text:
     return line
 
 
-def _daemon(figures: Figures) -> Text:
+def _left_out(flows: Sequence[FlowFigure], width: int) -> list[Text]:
+    shown_names = {column.name for column in fitting(width, flows)}
+    missing = [column.name for column in COLUMNS if column.name not in shown_names]
+    said = f"left out at this width: {', '.join(missing)}"
+    return [Text(f"  {line}") for line in wrapped(said, width - 2, "", "  ")] if missing else []
+
+
+def _daemon(figures: Figures, width: int) -> Text:
+    """Without the version, and with the number of interfaces, where their names do not fit."""
     status = figures.status
     flows, placed = len(figures.flows), sum(flow.placed is True for flow in figures.flows)
     known = [flow.bits_per_s for flow in figures.flows if flow.bits_per_s is not None]
     locality = "-" if status["locality"] is None else f"{status['locality']:.0%}"
     nics = sorted({queue.nic for queue in figures.queues})
     stands = ", ".join(f"{nic} {'armed' if nic in status['armed'] else 'observed'}" for nic in nics)
-    words = [
-        f"atfnd {status['version']}",
+    armed = sum(nic in status["armed"] for nic in nics)
+    middle = [
         f"{flows} flow{'s' * (flows != 1)}, {placed} placed",
         f"{rate(sum(known) if known else None)}bit/s",
         f"locality {locality}",
-        text(stands),
     ]
-    return Text("  ".join(words), _BOLD)
+    name, counted = f"atfnd {status['version']}", f"{armed} of {len(nics)} armed"
+    forms = [[name, *middle, stands], ["atfnd", *middle, stands], ["atfnd", *middle, counted]]
+    lines = [Text("  ".join(map(text, form)), _BOLD) for form in forms]
+    return next((line for line in lines if line.cell_len <= width), lines[-1])
 
 
 def _holds(figures: Figures, found: int, view: View, trouble: str) -> Text:
@@ -199,10 +211,12 @@ def _queue(figure: QueueFigure) -> Text:
 
 
 def _table(flows: Sequence[FlowFigure], view: View, lines: int, width: int) -> list[Text]:
-    columns = [column for column in COLUMNS if column.from_width <= width]
+    columns = fitting(width, flows[view.first : view.first + lines])
     head = Text("", _HEAD)
     for column in columns:
-        name = column.name + ("^" if view.turned else "v") * (column is COLUMNS[view.column])
+        name = column.name + ("^" if view.turned else "v") * (
+            column.name == COLUMNS[view.column].name
+        )
         head.append(_cell(name, column, width) + " ")
     head.truncate(width, pad=True)
     found = [head]
@@ -229,13 +243,16 @@ def _cell(value: str, column: Column, width: int) -> str:
     return set_cell_size(value, column.width)
 
 
-def _at_hand(flows: Sequence[FlowFigure], view: View) -> list[Text]:
+def _at_hand(flows: Sequence[FlowFigure], view: View, width: int) -> list[Text]:
+    """A flow in full, on a line more where its addresses are long."""
     if not flows:
         return [Text("no flow" + (" has these words" if view.wanted else ""), _FAINT), Text("")]
     flow = flows[view.at]
-    of = text(f"{flow.proto} {flow.local} <- {flow.remote}  {flow.nic}  {flow.state}")
-    count = f"{view.at + 1}/{len(flows)}"
-    return [Text(f"{count}  {of}  [{text(flow.policy)}]"), Text(f"  {text(flow.why)}")]
+    near = f"{view.at + 1}/{len(flows)}  {text(flow.proto)} {text(flow.local)}"
+    far = f"<- {text(flow.remote)}  {text(flow.nic)}  {text(flow.state)}  [{text(flow.policy)}]"
+    both = Text(f"{near} {far}")
+    where = [both] if both.cell_len <= width else [Text(near), Text(f"  {far}")]
+    return [*where, Text(f"  {text(flow.why)}")]
 
 
 def _move(event: Row) -> Text:

@@ -7,20 +7,22 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
+from atfnd.ctl.columns import FLOW_COLUMNS
 from atfnd.ctl.output import text
 from atfnd.ctl.top.figures import FlowFigure
 
-__all__ = ["COLUMNS", "HELP", "Column", "View", "press", "shown"]
+__all__ = ["COLUMNS", "HELP", "Column", "View", "fitting", "press", "shown"]
 
 
 class Column(NamedTuple):
-    """A column of the flow table, on terminals from `from_width` on; `width` 0: the remaining
-    width."""
+    """A column of the flow table; `width` 0: the remaining width. `flows_name` is its name in
+    `atfnctl flows`, and in the order in which columns are left out; without one it is always
+    there."""
 
     name: str
     of: Callable[[FlowFigure], object]
     width: int
-    from_width: int = 0
+    flows_name: str = ""
 
     @property
     def number(self) -> bool:
@@ -29,23 +31,41 @@ class Column(NamedTuple):
 
 
 _NUMBERS = {"BIT/S", "PID", "CPU", "RXQ", "RX", "TO"}
+_ADDRESSES = {"LOCAL", "REMOTE"}
+_WHY = 18  # cells of WHY, at least; the flow at hand has it in full
 COLUMNS = (
     Column("BIT/S", lambda flow: flow.bits_per_s, 6),
-    Column("COMM", lambda flow: flow.comm, 15),
+    Column("COMM", lambda flow: flow.comm, 15, "COMM"),
     Column("PID", lambda flow: flow.pid, 7),
     Column("CPU", lambda flow: flow.app_cpu, 4),
-    Column("RXQ", lambda flow: flow.rx_queue, 4),
+    Column("RXQ", lambda flow: flow.rx_queue, 4, "RX-QUEUE"),
     Column("RX", lambda flow: flow.rx_cpu, 4),
-    Column("TO", lambda flow: flow.target_cpu, 4, 100),
-    Column("PLACED", lambda flow: flow.placed, 6),
-    Column("STATE", lambda flow: flow.state, 8, 90),
-    Column("PROTO", lambda flow: flow.proto, 5, 150),
-    Column("LOCAL", lambda flow: flow.local, 21, 130),
-    Column("REMOTE", lambda flow: flow.remote, 21, 110),
-    Column("NIC", lambda flow: flow.nic, 15, 190),
-    Column("POLICY", lambda flow: flow.policy, 12, 190),
-    Column("WHY", lambda flow: flow.why, 0),
+    Column("TO", lambda flow: flow.target_cpu, 4, "TARGET"),
+    Column("PLACED", lambda flow: flow.placed, 6, "PLACED"),
+    Column("STATE", lambda flow: flow.state, 8, "STATE"),
+    Column("PROTO", lambda flow: flow.proto, 5, "PROTO"),
+    Column("LOCAL", lambda flow: flow.local, 21, "LOCAL"),
+    Column("REMOTE", lambda flow: flow.remote, 21, "REMOTE"),
+    Column("NIC", lambda flow: flow.nic, 15, "NIC"),
+    Column("POLICY", lambda flow: flow.policy, 12, "POLICY"),
+    Column("WHY", lambda flow: flow.why, 0, "WHY"),
 )
+
+
+def fitting(width: int, flows: Iterable[FlowFigure]) -> list[Column]:
+    """The columns that fit, in the order of `FLOW_COLUMNS`. Addresses of these flows stay whole."""
+    address = max((len(end) for flow in flows for end in (flow.local, flow.remote)), default=0)
+    columns = [
+        each._replace(width=max(each.width, address)) if each.name in _ADDRESSES else each
+        for each in COLUMNS
+    ]
+    for name in FLOW_COLUMNS:
+        if sum((column.width or _WHY) + 1 for column in columns) - 1 <= width:
+            break
+        columns = [column for column in columns if column.flows_name != name]
+    return columns
+
+
 HELP = (
     ("up, down, PgUp, PgDn, Home, End", "go through the flows; j and k, too"),
     ("left, right or < >", "the column to sort by"),

@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Events as `atfnctl events` shows them: which ones, repeats folded, and each in words. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from datetime import datetime
+from typing import NamedTuple
+
+from atfnd.ctl.client import Row
+from atfnd.ctl.columns import wrapped
+from atfnd.ctl.output import kind, text
+
+__all__ = ["Folded", "Wanted", "event_lines", "folded"]
+
+_INDENT = " " * 8
+
+
+class Wanted(NamedTuple):
+    """Which events. A kind is its present word, or the former name that the API keeps."""
+
+    nic: str | None = None
+    kinds: Sequence[str] = ()
+    since_s: float | None = None  # CLOCK_REALTIME
+
+    def takes(self, row: Row) -> bool:
+        """Whether the event is one of them."""
+        if self.nic not in (None, row["nic"]):
+            return False
+        if self.kinds and not {row["kind"], kind(row["kind"])} & set(self.kinds):
+            return False
+        at = datetime.fromisoformat(row["time"])
+        return self.since_s is None or at.timestamp() >= self.since_s
+
+
+class Folded(NamedTuple):
+    """The last of so many equal events."""
+
+    row: Row
+    times: int
+
+
+def folded(rows: Iterable[Row]) -> list[Folded]:
+    """An event is a repeat if the one before it of the same flow, or of the same NIC without a
+    flow, had the same kind and the same words. What happened in between to others does not count.
+    """
+    found: dict[int, Folded] = {}
+    last: dict[Hashable, int] = {}
+    for number, row in enumerate(rows):
+        about = row["nic"], row["flow"]
+        before = last.get(about)
+        repeats = 0
+        if before is not None and _said(found[before].row) == _said(row):
+            repeats = found.pop(before).times
+        found[number] = Folded(row, repeats + 1)
+        last[about] = number
+    return list(found.values())
+
+
+def _said(row: Row) -> Hashable:
+    return row["kind"], row["what"]
+
+
+def event_lines(row: Row, times: int, width: int | None) -> Iterator[str]:
+    """`seq, time, kind, NIC and flow, what, (why), ×times`. None: on one line."""
+    about = " ".join(text(row[name]) for name in ("nic", "flow") if row[name] is not None)
+    line = f"{row['seq']:>6}  {row['time']}  {kind(row['kind']):<9} {about}"
+    words = [line.rstrip(), text(row["what"])]
+    words += [f"({text(row['why'])})"] if row["why"] else []
+    words += [f"×{times}"] if times > 1 else []
+    line = "  ".join(words)
+    if width is None:
+        yield line
+    else:
+        yield from wrapped(line, width, "", _INDENT)
