@@ -11,12 +11,12 @@ from atfnd.ctl.client import Row
 from atfnd.ctl.columns import wrapped
 from atfnd.ctl.output import kind, text
 
-__all__ = ["Folded", "Wanted", "event_lines", "folded"]
+__all__ = ["Folded", "Selected", "event_lines", "folded"]
 
 _INDENT = " " * 8
 
 
-class Wanted(NamedTuple):
+class Selected(NamedTuple):
     """Which events. A kind is its present word, or the former name that the API keeps."""
 
     nic: str | None = None

@@ -18,7 +18,7 @@ from atfnd.ctl.client import Client, Row
 from atfnd.ctl.columns import Grid
 from atfnd.ctl.duration import seconds_of
 from atfnd.ctl.empty import explained, no_events, no_filters, no_flows, no_nics, no_queues
-from atfnd.ctl.events import Wanted, event_lines, folded
+from atfnd.ctl.events import Selected, event_lines, folded
 from atfnd.ctl.gain import say_gain
 from atfnd.ctl.version import Version
 from atfnd.errors import OperatorError
@@ -216,7 +216,7 @@ def events(
     has each, --json --follow prints one object per line."""
     client = Client(socket)
     since_s = None if since is None else time.time() - seconds_of(since)
-    wanted = Wanted(nic, kind or (), since_s)
+    wanted = Selected(nic, kind or (), since_s)
     if follow:
         _say_as_they_come(client, after, wanted, limit, as_json)
         return
@@ -236,7 +236,7 @@ def events(
 
 
 def _say_as_they_come(
-    client: Client, after: int, wanted: Wanted, limit: int | None, as_json: bool
+    client: Client, after: int, wanted: Selected, limit: int | None, as_json: bool
 ) -> None:
     """Each event, until Ctrl-C; with a limit, of those that are there the newest."""
     width = output.width()

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from atfnd.ctl.events import Wanted, event_lines, folded
+from atfnd.ctl.events import Selected, event_lines, folded
 from tests.asking import ATFNCTL, atfnctl, environment, forked, lines
 from tests.ctl.test_ctl_streams import Stream
 from tests.figures import an_event
@@ -140,5 +140,5 @@ def test_a_long_event_goes_on_below() -> None:
 
 def test_the_start_of_a_time_is_within_it() -> None:
     row = an_event("insert", time="2023-11-14T22:13:20.500+00:00")
-    assert Wanted(since_s=1_700_000_000.5).takes(row)
-    assert not Wanted(since_s=1_700_000_000.6).takes(row)
+    assert Selected(since_s=1_700_000_000.5).takes(row)
+    assert not Selected(since_s=1_700_000_000.6).takes(row)
