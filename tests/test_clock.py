@@ -10,6 +10,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 SHOWN = {  # when a daemon began and when something happened, for people
+    ("atfnd/ctl/verbs.py", "time"),  # what `events --since` means
     ("atfnd/daemon/reporter.py", "time"),
     ("atfnd/serve/log/event_log.py", "time"),
 }
