@@ -1921,6 +1921,8 @@ MUTATIONS = [
     ),
     *_of(
         "daemon/sockets.py", "socket_reader",
+        ("if session.socket_of(flow.key) == cookie:", "if True:"),
+        ("if forgotten := self._forgotten(uses):", "if forgotten := dict[int, int]():"),
         ("of = event.cookie, event.key if isinstance(event, SocketSeen) else None", "of = event.cookie, None"),
         ("                self._turns.gone(latest.cookie)\n", ""),
         ("                self._executor.take(SocketClosed(latest.cookie))", "                pass"),

@@ -237,7 +237,8 @@ ENGINE_TYPES = {
     "Trials",
 }
 QUESTIONS = {
-    "anyone_at", "by_state", "cpu_use", "deferred", "filters_in", "findings", "flows_to_match",
+    "anyone_at", "by_state", "cookies", "cpu_use", "deferred", "filters_in", "findings",
+    "flows_to_match", "of_cookie",
     "get", "has_births", "items", "keys", "knows_flows", "may_have_moved", "may_share",
     "next_due_ns", "outlived", "planned", "ports_to_judge", "ports_to_match", "pressing", "report",
     "shared_ports", "slots", "standing", "steered", "steering", "threads", "tried", "values",

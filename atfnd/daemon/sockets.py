@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 
 from atfnd.daemon.cpusets import cpusets_of
 from atfnd.daemon.executor import Executor
@@ -25,7 +26,7 @@ from atfnd.engine.event import (
     SocketsAudited,
 )
 from atfnd.engine.turns import Turns, decision_every_ns
-from atfnd.model import Filter, FlowKey, SocketGone, SocketSeen, ThreadReads
+from atfnd.model import Filter, FlowKey, SocketGone, SocketSeen, SocketUse, ThreadReads
 from atfnd.observe import Observation, Observer
 from atfnd.observe.machine.topology import CpuWatch
 from atfnd.observe.nics.watch import nic_of
@@ -147,6 +148,9 @@ class SocketReader:
             return
         self._executor.take(AuditDue())
         uses = self._observer.audit()
+        if forgotten := self._forgotten(uses):
+            self._observer.adopt(forgotten)
+            uses = self._observer.audit()
         self._recorder.audited(uses)
         if idle:
             self.share_queues()
@@ -158,6 +162,21 @@ class SocketReader:
             self._seen(event)
         self.share_queues()
         self._executor.take(Reviewed(self._cpus.known()))
+
+    def _forgotten(self, uses: Sequence[SocketUse]) -> dict[int, int]:
+        """The CPUs of sockets that have an entry and exist, and that the observer does not list. It
+        was told to forget them while a report of theirs waited here. Without a further report they
+        would count as closed."""
+        table, found = self._engine.memory.table, dict[int, int]()
+        for cookie in table.cookies() - {use.cookie for use in uses}:
+            for flow in table.of_cookie(cookie):
+                session = self._sessions.get(flow.nic)
+                if session is None or flow.key.wide:
+                    continue
+                with suppress(OSError):  # the kernel does not say: then the list counts
+                    if session.socket_of(flow.key) == cookie:
+                        found[cookie] = flow.app_cpu
+        return found
 
     def share_queues(self) -> None:
         """Decide which thread owns which queue; queues without an owner go home."""

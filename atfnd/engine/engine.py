@@ -463,8 +463,8 @@ class Engine:
         self.exclusion.seen(seen.thread, event.rule, event.nic)
         follow.moved_with(seen, memory)
         self._begin(steer.seen(seen, nic, event.rule, memory, now_ns, event.rss_cpu))
-        flow = memory.table.get(seen.key) if nic.unowned_rfs and seen.pinned is False else None
-        if flow is not None and unowned.reported(nic, flow, memory, now_ns):
+        flow = memory.table.get(seen.key) if seen.pinned is False else None
+        if flow is not None and nic.unowned_rfs and unowned.reported(nic, flow, memory, now_ns):
             why, rfs = nic.refuses_rfs(), memory.nics[nic.name].rfs
             if why is not None and nic.armed and why != rfs.said:
                 rfs.said = why

@@ -5,13 +5,14 @@ in whose turn, and what is looked at again."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from atfnd.daemon.session import NicSession
 from atfnd.engine.event import (
     AuditDue,
     BirthsHeard,
@@ -212,6 +213,22 @@ class TestAudits:
         parts.sockets.audit()
         assert [entry.key for entry in parts.engine.memory.table] == [key(1)]
         assert parts.sockets.audited_ns > 0
+
+    @pytest.mark.parametrize(("cookie", "stays"), [(1001, True), (77, False), (None, False)])
+    def test_a_socket_that_the_observer_has_forgotten_is_not_gone_while_it_exists(
+        self, parts: Parts, monkeypatch: pytest.MonkeyPatch, cookie: int | None, stays: bool
+    ) -> None:
+        """It was told to forget it while a report was on its way here."""
+        read(parts, seen(1, 2, napi_id=101), seen(2, 2, napi_id=101))
+        parts.observer.reported = [use(2)]
+        monkeypatch.setattr(NicSession, "socket_of", lambda session, key: cookie)
+
+        def adopt(cpus: Mapping[int, int]) -> None:
+            parts.observer.reported += [use(1)] if cpus == {1001: 2} else []
+
+        monkeypatch.setattr(parts.observer, "adopt", adopt)
+        parts.sockets.audit()
+        assert (parts.engine.memory.table.get(key(1)) is not None) == stays
 
     def test_the_parts_of_a_look_come_in_order(self, parts: Parts) -> None:
         read(parts, seen(1, 2, napi_id=101))

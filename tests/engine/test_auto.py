@@ -195,7 +195,9 @@ def test_a_plan_knows_what_is_in_force_and_the_cpus() -> None:
     machine = Machine(AUTO)
     machine.uses(cpu=0)
     away(machine)
+    machine.memory.busy = {1: 4}
     topology, known = Topology(tuple(CPUS.values())), copy_of(machine.memory, "nic")
+    assert known.memory.busy == {1: 4}
     (action,) = foreseen(NIC, topology, known, machine.memory.table, machine.now_ns)
     assert (action.key, action.new) == (key(1), 1)
 

@@ -477,8 +477,15 @@ def test_all_flows_of_a_thread_are_where_one_of_them_is_used(pinned: bool, cpu: 
     assert other.app_cpu == cpu
 
 
-def test_an_owner_that_stays_no_more_loses_its_queue_when_that_is_reported() -> None:
-    engine = Engine(memory())
+def test_rfs_that_is_due_waits_for_the_next_look_while_threads_come_to_stay() -> None:
+    known = memory()
+    heard(known, 2)
+    assert "rps-flow-cnt:2" not in reported(Engine(known), Distance.CPU)
+
+
+@pytest.mark.parametrize("rfs", [True, False])
+def test_an_owner_that_stays_no_more_loses_its_queue_when_that_is_reported(rfs: bool) -> None:
+    engine = Engine(memory(rfs=rfs))
     reported(engine, Distance.CPU)
     known = engine.memory.nics["nic"]
     assert known.owned
