@@ -165,8 +165,8 @@ class SocketReader:
 
     def _forgotten(self, uses: Sequence[SocketUse]) -> dict[int, int]:
         """The CPUs of sockets that have an entry and exist, and that the observer does not list. It
-        was told to forget them while a report of theirs waited here. Without a further report they
-        would count as closed."""
+        had to forget them while a report of theirs waited here. Without a further report they would
+        count as closed."""
         table, found = self._engine.memory.table, dict[int, int]()
         for cookie in table.cookies() - {use.cookie for use in uses}:
             for flow in table.of_cookie(cookie):

@@ -310,8 +310,10 @@ class NicView(NicFacts):
     def rfs_serves(self) -> bool:
         """Threads that wander are left to RFS, on queues that nobody owns: because the policy asks
         for it, or because it was set up here."""
-        if self.refuses_rfs() is not None:
-            return False
+        return self.wants_rfs() and self.refuses_rfs() is None
+
+    def wants_rfs(self) -> bool:
+        """The policy asks for RFS, or keeps what was set up, and it was."""
         return self.unowned_rfs or (self.keeps_rfs and self.has_rfs())
 
     def has_rfs(self) -> bool:

@@ -75,7 +75,7 @@ class InterfaceRule:
     filters_reserve: int  # slots left free for others
     napi_threads: Literal["borrow", "never"] = "borrow"  # for moves of queues with interrupts
     guard: bool = True  # stop steering where it costs more than it saves
-    unowned: str = "keep"  # RFS on queues that nobody owns: as it was found; or "rfs", "rss"
+    unowned: Literal["keep", "rss", "rfs"] = "keep"  # what serves queues that nobody owns
 
 
 class Share(NamedTuple):

@@ -218,7 +218,7 @@ class TestAudits:
     def test_a_socket_that_the_observer_has_forgotten_is_not_gone_while_it_exists(
         self, parts: Parts, monkeypatch: pytest.MonkeyPatch, cookie: int | None, stays: bool
     ) -> None:
-        """It was told to forget it while a report was on its way here."""
+        """It had to forget it while a report was on its way here."""
         read(parts, seen(1, 2, napi_id=101), seen(2, 2, napi_id=101))
         parts.observer.reported = [use(2)]
         monkeypatch.setattr(NicSession, "socket_of", lambda session, key: cookie)

@@ -60,15 +60,14 @@ def method_of(nic: NicView) -> tuple[SteeringMethod, str]:
         )
     refused, unusable = _no_rfs(nic), _no_rss(nic)
     if unusable is None:
-        rfs = nic.unowned_rfs or (nic.keeps_rfs and nic.has_rfs())
-        if Mode.IMMEDIATE in nic.orders or not rfs or refused is not None:
+        if Mode.IMMEDIATE in nic.orders or not nic.wants_rfs() or refused is not None:
             return (
                 SteeringMethod.RSS,
                 f"{without}; flows are steered by their entries of the indirection table",
             )
         unusable = "no rule has order: immediate, without which no indirection entry moves"
     if refused is not None:
-        return SteeringMethod.NONE, refused.format(f"{without}, {unusable}")
+        return SteeringMethod.NONE, f"{without}, {unusable}, and {refused}"
     return (
         SteeringMethod.RFS,
         f"{without}, {unusable}; the kernel hands packets on to the right CPU (RFS)",
@@ -83,8 +82,7 @@ def _without_proof(nic: NicView) -> tuple[SteeringMethod, str]:
         f"{nic.caps.driver} may drop a filter after it has accepted it, so no move by filters is "
         "proven to keep the order; a rule with order: bounded lets flows move"
     )
-    rfs = nic.unowned_rfs or (nic.keeps_rfs and nic.has_rfs())
-    if rfs and not nic.caps.arfs and _no_rfs(nic) is None:
+    if nic.wants_rfs() and not nic.caps.arfs and _no_rfs(nic) is None:
         return SteeringMethod.RFS, f"{why}; the kernel hands packets on to the right CPU (RFS)"
     return SteeringMethod.NONE, why
 
@@ -93,7 +91,7 @@ def _no_rfs(nic: NicView) -> str | None:
     """Why RFS cannot be used here; None: it can."""
     flows = (of_queue(RFS_FLOWS, queue.index) for queue in nic.queues)
     if RFS_TABLE not in nic.settings or not any(setting in nic.settings for setting in flows):
-        return "{}, and the kernel offers no RFS here"
+        return "the kernel offers no RFS here"
     if any(setting.partition(":")[0] in (RFS_TABLE, RFS_FLOWS) for setting in nic.manual):
         return "another program changed the RFS tables: left alone until atfnctl resume"
     return None
