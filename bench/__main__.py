@@ -73,16 +73,18 @@ def main() -> int:
                       help="a server, or words in the names of cells; may be repeated")  # fmt: skip
     some.add_argument("--seconds", type=float, default=applications.WINDOW_S, help="of a window")
     some.add_argument("--interrupts", action="store_true", help="packets come by these")
+    some.add_argument("--warm", type=float, default=applications.Wanted(0).warm_s,
+                      help="seconds before a window")  # fmt: skip
     some.add_argument("--resume", action="store_true", help="keep what was measured already")
     given = parser.parse_args()
     if given.rounds < 1:
         parser.error("--rounds is at least 1")
     benches = dict(BENCHES)
-    asked = (tuple(given.only), given.seconds, given.interrupts, given.resume)
+    asked = (tuple(given.only), given.seconds, given.interrupts, given.resume, given.warm)
     if given.name == "applications":
         benches[given.name] = lambda rounds: applications.run(applications.Wanted(rounds, *asked))
     elif asked != applications.Wanted(0)[1:]:
-        parser.error("--only, --seconds, --interrupts and --resume are for applications")
+        parser.error("--only, --seconds, --interrupts, --warm and --resume are for applications")
     console = Console(width=None if sys.stdout.isatty() else 120)
     names = list(BENCHES) if given.name == "all" else [given.name]
     failed = 0

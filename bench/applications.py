@@ -53,7 +53,7 @@ __all__ = ["Cell", "Wanted", "cells", "measure", "run", "seconds"]
 BULK = {"iperf3-tcp": (1, 16), "iperf3-udp": (1, 16)}
 CONNECTIONS = (4, 64)
 LIGHT = 0.2
-WARM_S, CALIBRATION_S, WINDOW_S = 1.0, 1.5, 5.0
+WARM_S, CALIBRATION_S, WINDOW_S = 1.0, 1.5, 5.0  # RSS and RFS need no longer
 OVERHEAD_S = 1.5  # of a run: server, clients; the daemon takes as long again
 MB = 1_000_000
 LOAD = 0.5  # of a CPU: what else may run
@@ -94,6 +94,7 @@ class Wanted(NamedTuple):
     window_s: float = WINDOW_S
     interrupts: bool = False
     resume: bool = False
+    warm_s: float = 6.0  # before a window: the daemon looks at loads every two seconds
 
 
 def cells(only: Sequence[str] = ()) -> list[Cell]:
@@ -126,7 +127,7 @@ def contending(cell: Cell) -> list[str]:
 def seconds(wanted: Wanted) -> float:
     """About how long it takes."""
     chosen = cells(wanted.only)
-    each = WARM_S + wanted.window_s + OVERHEAD_S
+    each = wanted.warm_s + wanted.window_s + OVERHEAD_S
     runs = [name for cell in chosen for name in contending(cell)]
     limits = {(cell.server, cell.connections, cell.pinned) for cell in chosen}
     once = len(limits) * (WARM_S + CALIBRATION_S + OVERHEAD_S)
@@ -239,8 +240,8 @@ def _window(client: Child, limit_s: float) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _lasting(seconds: float) -> Iterator[None]:
-    time.sleep(WARM_S)
+def _lasting(warm_s: float, seconds: float) -> Iterator[None]:
+    time.sleep(warm_s)
     yield
     time.sleep(seconds)
 
@@ -257,21 +258,22 @@ class Bench:
         """Operations a second under RSS, saturated; measured once."""
         key = cell.server, cell.connections, cell.pinned
         if key not in self.limits:
-            found = self._run(cell._replace(saturated=True), "rss", 0, CALIBRATION_S)
+            lasting = WARM_S, CALIBRATION_S
+            found = self._run(cell._replace(saturated=True), "rss", 0, lasting)
             self.limits[key] = found.per_s
         return self.limits[key]
 
-    def run(self, cell: Cell, name: str, turn: int, window_s: float) -> Run:
+    def run(self, cell: Cell, name: str, turn: int, wanted: Wanted) -> Run:
         if not cell.saturated:
             self.limit(cell)
-        return self._run(cell, name, turn, window_s)
+        return self._run(cell, name, turn, (wanted.warm_s, wanted.window_s))
 
-    def _run(self, cell: Cell, name: str, turn: int, window_s: float) -> Run:
+    def _run(self, cell: Cell, name: str, turn: int, lasting_s: tuple[float, float]) -> Run:
         others = _others(self.busy)
         with ExitStack() as stack:
             daemon = stack.enter_context(_contender(name, self.bed, cell))
             one = self._bulk if cell.server in BULK else self._asked
-            rate, found = one(stack, cell, daemon, window_s)
+            rate, found = one(stack, cell, daemon, *lasting_s)
         operations = max(1.0, rate.per_s * found.seconds)
         return Run(
             turn, cell.name, name, rate.per_s, rate.p50_ns, rate.p99_ns,
@@ -281,7 +283,7 @@ class Bench:
         )  # fmt: skip
 
     def _asked(
-        self, stack: ExitStack, cell: Cell, daemon: Daemon | None, window_s: float
+        self, stack: ExitStack, cell: Cell, daemon: Daemon | None, warm_s: float, window_s: float
     ) -> tuple[_Rate, _Measured]:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=self.folder)))
         server = SERVERS[cell.server]
@@ -291,19 +293,19 @@ class Bench:
         rate = None if cell.saturated else LIGHT * self.limit(cell)
         client = stack.enter_context(
             requests.asking(
-                self.program, self.bed, PORT, server.asked, cell.connections, rate, WARM_S, window_s
+                self.program, self.bed, PORT, server.asked, cell.connections, rate, warm_s, window_s
             )
         )
         if cell.pinned and not server.workers:
             _pin(process, server.workers, self.bed.cpus)
         spent = _Spent(self.bed, self.busy, [client])
-        limit_s = WARM_S + window_s + 30
+        limit_s = warm_s + window_s + 30
         found = _between(self.meter, spent, daemon, _window(client, limit_s))
         got = requests.answers(client, limit_s)
         return _Rate(got.per_s, got.p50_ns, got.p99_ns, got.lost), found
 
     def _bulk(
-        self, stack: ExitStack, cell: Cell, daemon: Daemon | None, window_s: float
+        self, stack: ExitStack, cell: Cell, daemon: Daemon | None, warm_s: float, window_s: float
     ) -> tuple[_Rate, _Measured]:
         bed = self.bed
         cpus = bed.cpus if bed.spare else None
@@ -315,11 +317,12 @@ class Bench:
             pace = int(8 * MB * LIGHT * self.limit(cell) / cell.connections)
         client = stack.enter_context(
             iperf.client(
-                bed.peer, bed.address, PORT, cell.connections, WARM_S + window_s + 1, pace,
+                bed.peer, bed.address, PORT, cell.connections, warm_s + window_s + 1, pace,
                 udp=cell.server == "iperf3-udp",
             )
         )  # fmt: skip
-        found = _between(self.meter, _Spent(bed, self.busy, [client]), daemon, _lasting(window_s))
+        spent, window = _Spent(bed, self.busy, [client]), _lasting(warm_s, window_s)
+        found = _between(self.meter, spent, daemon, window)
         return _Rate(found.bytes / MB / found.seconds, None, None, 0), found
 
 
@@ -373,7 +376,7 @@ def measure(wanted: Wanted, folder: Path = FOLDER) -> dict[str, Any]:
                 for name in [*names[first:], *names[:first]]:
                     one = kept.get((turn, cell.name, name))
                     if one is None:
-                        one = bench.run(cell, name, turn, wanted.window_s)
+                        one = bench.run(cell, name, turn, wanted)
                         print(json.dumps(one), file=log, flush=True)
                     runs.append(one)
         notes = [f"packets come by {bed.delivery}; atfnd's order is {bed.order}"]

@@ -33,6 +33,7 @@ flows:
   - name: tcp
     match: {{ protocol: tcp }}
     placement: {{ near: core }}
+    full_core: stay
     dwell: {DWELL_MS}ms
     order: {order}
 """

@@ -45,6 +45,7 @@ flows:
   - name: udp
     match: {{ protocol: udp }}
     placement: {{ near: core }}
+    full_core: stay
     dwell: {dwell_ms}ms
     order: {order}
 """

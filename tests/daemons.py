@@ -52,7 +52,8 @@ def policy(
 ) -> str:
     """A policy file: `flows` are rules that come before one that steers every TCP and UDP flow.
     `immediate`, but where order is the subject: a flow then moves whenever it is decided to.
-    `unowned`: what serves threads that are not known to stay."""
+    `unowned`: what serves threads that are not known to stay. No CPU counts as full: here all of
+    them often are."""
     interfaces = "" if unowned == "keep" else INTERFACES.format(unowned=unowned)
     return f"""\
 version: 1
@@ -62,6 +63,7 @@ daemon: {{ settle: {{ hold_down: {hold_down} }}, table: {{ max: {table} }} }}
   - name: everything
     match: {{ protocol: [tcp, udp] }}
     placement: {{ near: core }}
+    full_core: stay
     dwell: {dwell}
     t_delete: {t_delete}
     order: {order}

@@ -43,7 +43,7 @@ def rules(first: int) -> str:
     """Both of each, in this order, as `no-KIND` and `yes-KIND`."""
     return "\n".join(
         f"  - {{ name: {word}-{kind}, match: {{ ports: {port(first, kind)}, {match} }}, "
-        f"placement: {{ near: core }}, dwell: 20ms, order: immediate }}"
+        f"placement: {{ near: core }}, full_core: stay, dwell: 20ms, order: immediate }}"
         for kind, (holds, fails) in MATCHES.items()
         for word, match in (("no", fails), ("yes", holds))
     )

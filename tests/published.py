@@ -93,7 +93,9 @@ class Published:
         ]
         self.audited = 0
         self.spent = (
-            CpuTime(7 * 10**9, {0: 5 * 10**9, 1: 10**9}, {0: 10**9, 1: 0}, {900: 2 * 10**9}, {}),
+            CpuTime(
+                7 * 10**9, {0: 5 * 10**9, 1: 10**9}, {0: 10**9, 1: 0}, {900: 2 * 10**9}, {}, {}
+            ),
             [NapiTime("lab:lab", 0, 0, 2 * 10**9)],
         )
         self.remark_on_auto = "auto: core"

@@ -3,9 +3,9 @@
 
 Now and then each armed NIC goes unsteered for a slot: a policy is in force that leaves its flows
 alone, so that they lose and get their filters in the order of their rules, and nobody is followed.
-What cannot lose its filter in order keeps it, and stands still. Its settings stay. One
-NIC at a time, none while something is measured or recorded. No order is recorded: a daemon that is
-killed meanwhile begins again as before.
+What cannot lose its filter in order keeps it, and stands still. RFS that we switched on goes off;
+other settings stay. One NIC at a time, none while something is measured or recorded. No order is
+recorded: a daemon that is killed meanwhile begins again as before.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from atfnd.measurement.policies import at_rest
 from atfnd.measurement.slot import traffic_cpu_per_byte
 from atfnd.model import GuardState, NicGuard, Policy, SlotReading, SteeringMethod
 from atfnd.observe.nics.costs import Costs
-from atfnd.policy.match.match import guarded
+from atfnd.policy.match.match import guarded, interface_rule
 from atfnd.serve.log.event_log import EventLog
 
 __all__ = ["GuardPace", "Guarding"]
@@ -128,7 +128,7 @@ class Guarding:
             return GuardState.STOPPED, watched.stopped
         if not self.pace.times or not guarded(self._steers_by(), nic):
             return GuardState.OFF, ""
-        if session is None or not session.view.armed or not self._filters(nic):
+        if session is None or not session.view.armed or not self._steers(nic):
             resting = self._at_rest is not None and watched.session is not None
             return (GuardState.WATCHING if resting else GuardState.IDLE), ""
         if watched.blind:
@@ -141,6 +141,11 @@ class Guarding:
     def _filters(self, nic: str) -> int:
         return self._engine.memory.table.filters_in(nic)
 
+    def _steers(self, nic: str) -> bool:
+        """Something could be set aside."""
+        known = self._engine.memory.nics.get(nic)
+        return self._filters(nic) > 0 or (known is not None and known.rfs.ours)
+
     def _now_s(self) -> float:
         """Of the guard's clock."""
         return time.monotonic() * self.pace.times
@@ -152,7 +157,7 @@ class Guarding:
             if session.view.armed:  # the interface is there again, and the policy has armed it
                 self._set_aside(session, watched.stopped)
             return
-        steers = session.view.armed and self._filters(name) > 0
+        steers = session.view.armed and self._steers(name)
         if not steers or not self.pace.times or not guarded(self._in_force.policy, name):
             if not session.view.armed:
                 watched.session = None
@@ -252,7 +257,8 @@ class Guarding:
     def _rest(self, session: NicSession) -> None:
         self._steering = self._in_force.policy
         alone = len(self._nics.sessions) == 1
-        self._at_rest = at_rest(self._steering, None if alone else session.name)
+        rule = interface_rule(self._steering.interfaces, session.name)
+        self._at_rest = at_rest(self._steering, None if alone else session.name, rule)
         self._put(self._at_rest)
 
     def _put_back(self) -> None:

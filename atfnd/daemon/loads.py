@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from atfnd.daemon.in_force import InForce
 from atfnd.engine.event import LoadRead
-from atfnd.engine.placement.load import quarters
+from atfnd.engine.placement.load import busy_percent
 from atfnd.model import CpuTime
 from atfnd.observe.processes.cpu_time import cpu_time
 
@@ -15,7 +15,7 @@ __all__ = ["Loads"]
 
 
 class Loads:
-    """The load between looks. Reads /proc/stat while the policy has a placement that may choose.
+    """The load between looks. Reads /proc/stat while the policy has a rule that depends on it.
     `tell` gives it to the engine."""
 
     def __init__(self, in_force: InForce, tell: Callable[[LoadRead], object]) -> None:
@@ -24,12 +24,12 @@ class Loads:
 
     def look(self) -> None:
         """What CPUs did since the last look. OSError: /proc cannot be read."""
-        if not self._in_force.policy.elsewhere():
+        if not self._in_force.policy.by_load():
             if self._before is not None:
                 self._tell(LoadRead({}))
             self._before = None
             return
         now = cpu_time(())
         if self._before is not None:
-            self._tell(LoadRead(quarters(self._before, now)))
+            self._tell(LoadRead(busy_percent(self._before, now)))
         self._before = now

@@ -116,7 +116,7 @@ from atfnd.engine.ownership import follow
 from atfnd.engine.ownership.exclusion import Exclusion
 from atfnd.engine.placement import queues, steer, unowned
 from atfnd.engine.placement.auto import applications
-from atfnd.engine.placement.place import belongs
+from atfnd.engine.placement.place import SPARED, belongs
 from atfnd.engine.placement.renew import leave, renew
 from atfnd.engine.placement.steering_method import method_of, of_queue
 from atfnd.engine.prepare import homes, prepare
@@ -532,7 +532,16 @@ class Engine:
         self.memory.know_cpus(event.topology.cpus, event.topology.nodes)
 
     def _load_read(self, event: LoadRead, now_ns: int) -> None:
-        self.memory.busy = event.busy
+        memory, before = self.memory, self.memory.full.cpus
+        memory.busy = event.busy
+        memory.full.look(event.busy, memory.cpus, now_ns)
+        for cpu in sorted(before ^ memory.full.cpus):
+            full = cpu in memory.full.cpus
+            if any(flow.app_cpu == cpu for flow in memory.table):
+                why = SPARED if full else "has time for its packets again"
+                self._log("full" if full else "not-full", f"CPU {cpu}", f"CPU {cpu} {why}")
+        if before or memory.full.cpus or memory.full.unfinished:
+            self._begin(steer.relieve(self.views, memory, now_ns))
 
     def _cpu_spent(self, event: CpuSpent, now_ns: int) -> None:
         """What waited for the daemon's own CPU time has its turn, the worthiest first."""
@@ -842,6 +851,8 @@ class Engine:
         for flow in self.memory.table.every_port():
             self._unjudged(flow.key, True)
         self._begin(renew(event.policy, judge, self.memory, event.moving.__contains__))
+        for nic in self.views.values():
+            self._begin(unowned.partner(nic, self.memory, now_ns))
 
     def flows_to_match(self) -> list[Flow]:
         """The flows for which the next `PolicyLoaded` must name the rule."""

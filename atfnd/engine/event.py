@@ -433,7 +433,7 @@ class EntriesLeftAlone(NamedTuple):
 
 
 class LoadRead(NamedTuple):
-    """How busy each CPU has been lately, in quarters (`placement.load`). A CPU that is not there
+    """How busy each CPU has been lately, in percent (`placement.load`). A CPU that is not there
     counts as idle."""
 
     busy: Mapping[int, int]

@@ -98,6 +98,7 @@ def copy_of(memory: Memory, nic: str) -> Copied:
         cpus=memory.cpus,
         nodes=memory.nodes,
         busy=memory.busy,
+        full=memory.full,
         cpusets=dict(memory.cpusets),
         trials=memory.trials,
     )

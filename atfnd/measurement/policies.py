@@ -6,16 +6,21 @@ from __future__ import annotations
 from dataclasses import replace
 from glob import escape
 
-from atfnd.model import FlowRule, Migrant, Mode, Placement, Policy
+from atfnd.model import FlowRule, InterfaceRule, Migrant, Mode, Placement, Policy
 
 __all__ = ["AT_REST", "at_rest", "with_flows_of"]
 
 AT_REST = "(at rest)"  # no rule of a file has such a name
 
 
-def at_rest(policy: Policy, nic: str | None) -> Policy:
+def at_rest(policy: Policy, nic: str | None, interface: InterfaceRule | None = None) -> Policy:
     """The same policy, but every flow of this NIC is left alone, or every flow at all. Those that
-    have a filter lose it in the order that their rules ask for."""
+    have a filter lose it in the order that their rules ask for. `interface` is the rule for the
+    NIC: RFS that it wants is only where an admin had set it up."""
+    interfaces = policy.interfaces
+    if interface is not None and interface.unowned == "rfs":
+        name = interface.name if nic is None else escape(nic)
+        interfaces = (replace(interface, name=name, unowned="keep"), *interfaces)
     rule = FlowRule(
         name=AT_REST,
         source="the guard",
@@ -33,7 +38,7 @@ def at_rest(policy: Policy, nic: str | None) -> Policy:
         t_delete_ns=1,
         interfaces=None if nic is None else (escape(nic),),
     )
-    return replace(policy, flows=(rule, *policy.flows))
+    return replace(policy, flows=(rule, *policy.flows), interfaces=interfaces)
 
 
 def with_flows_of(policy: Policy, other: Policy) -> Policy:

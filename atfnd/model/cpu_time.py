@@ -19,6 +19,7 @@ class CpuTime:
     softirq_ns: Mapping[int, int]  # of it, handling softirqs
     ran_ns: Mapping[int, int]  # by tid, of the threads that were asked for
     waited_ns: Mapping[int, int]  # by tid: ready, while another thread had the CPU
+    idle_ns: Mapping[int, int]  # by CPU, also while it waited for I/O
 
 
 class NapiTime(NamedTuple):

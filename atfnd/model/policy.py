@@ -62,6 +62,7 @@ class FlowRule:
     interfaces: tuple[str, ...] | None = None  # globs on the NIC's name
     direction: Direction | None = None
     min_rate_bit_s: int = 0
+    full_core: Literal["leave", "stay"] = "leave"  # its flows, while their CPU is full (CORE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +110,11 @@ class Policy:
         """Some flows should arrive on another CPU than that of their application."""
         usual = Placement.LEAVE, Placement.CORE
         return any(rule.placement not in usual for rule in self.flows)
+
+    def by_load(self) -> bool:
+        """How busy CPUs are decides where some flows arrive."""
+        core = (rule for rule in self.flows if rule.placement is Placement.CORE)
+        return self.elsewhere() or any(rule.full_core == "leave" for rule in core)
 
     def dedicated(self) -> frozenset[int]:
         """The CPUs that some rule dedicates to its flows."""

@@ -19,7 +19,7 @@ RUN = Run(0, LIGHT, "rss", 100.0, 50e3, 100e3, 1000.0, 0.0, 0.0, 2.0, 0.5, 0, 0.
 
 
 def test_a_cell_with_a_real_server(tmp_path: Path) -> None:
-    wanted = Wanted(1, (LIGHT,), window_s=1.0, interrupts=True)
+    wanted = Wanted(1, (LIGHT,), window_s=1.0, interrupts=True, warm_s=1.0)
     measured = applications.measure(wanted, tmp_path)
     found = {run.contender: run for run in measured["runs"]}
     assert list(found) == ["rss", "rfs", "atfnd", "static"]

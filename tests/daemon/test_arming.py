@@ -112,6 +112,7 @@ def test_a_held_flow_follows_at_last(shared_lab: Lab, tmp_path: Path, observer: 
   - name: slow
     match: { ports: 5400 }
     placement: { near: core }
+    full_core: stay
     dwell: 3600s
     order: immediate
 """

@@ -28,6 +28,7 @@ flows:
   - name: moved
     match: { protocol: udp }
     placement: { near: core }
+    full_core: stay
     order: strict
     dwell: 20ms
 """

@@ -16,6 +16,7 @@ from tests.values import RULE
 
 __all__: list[str] = []
 
+STAYS = replace(RULE, full_core="stay")
 NEAR = replace(RULE, placement=Placement(PlacementKind.LLC))
 
 
@@ -23,17 +24,24 @@ def a_policy(rule: FlowRule) -> Policy:
     return Policy((), (rule,), "auto", 64, 0, ())
 
 
-def test_a_load_is_reported_after_two_looks_and_taken_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    read = iter([CpuTime(0, {0: 0, 1: 0}, {}, {}, {}), CpuTime(100, {0: 90, 1: 10}, {}, {}, {})])
+def a_reading(at_ns: int, idle_ns: dict[int, int]) -> CpuTime:
+    return CpuTime(at_ns, {}, {}, {}, {}, idle_ns)
+
+
+@pytest.mark.parametrize("rule", [NEAR, RULE], ids=["may choose", "spares full cores"])
+def test_a_load_is_reported_after_two_looks_and_taken_back(
+    rule: FlowRule, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read = iter([a_reading(0, {0: 0, 1: 0}), a_reading(100, {0: 10, 1: 90})])
     monkeypatch.setattr(loads, "cpu_time", lambda tasks: next(read))
     reported: list[LoadRead] = []
-    in_force = InForce(a_policy(NEAR))
+    in_force = InForce(a_policy(rule))
     known = Loads(in_force, reported.append)
     known.look()
     assert reported == []
     known.look()
-    assert reported == [LoadRead({0: 3, 1: 0})]
-    in_force.policy = a_policy(RULE)
+    assert reported == [LoadRead({0: 90, 1: 10})]
+    in_force.policy = a_policy(STAYS)
     known.look()
     known.look()
-    assert reported == [LoadRead({0: 3, 1: 0}), LoadRead({})]
+    assert reported == [LoadRead({0: 90, 1: 10}), LoadRead({})]

@@ -27,6 +27,7 @@ def owned_by(owner: str) -> str:
   - name: together
     match: {{ protocol: tcp }}
     placement: {{ near: core }}
+    full_core: stay
     owner: {owner}
     order: strict
 """)

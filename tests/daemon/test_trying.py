@@ -67,7 +67,7 @@ class Fake:
         self.asked = set(threads)
         softirq = {0: 0, 1: self.spent_ns[1]}
         ran = {THREAD.tid: self.spent_ns[0]}
-        return CpuTime(self.now_ns, dict(self.spent_ns), softirq, ran, {THREAD.tid: 0})
+        return CpuTime(self.now_ns, dict(self.spent_ns), softirq, ran, {THREAD.tid: 0}, {})
 
     @property
     def flow(self) -> Flow:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from atfnd.engine.ownership.owner import Owned
-from atfnd.engine.placement.load import quarters
+from atfnd.engine.placement.load import busy_percent, quarter
 from atfnd.engine.placement.place import guest
 from atfnd.model import CpuTime, Placement, PlacementKind
 from tests.engine.test_steer_placements import CPUS, Machine
@@ -21,21 +21,22 @@ NAMED = Placement(PlacementKind.CPUS, frozenset({1, 2, 3}))
 TIMES = st.dictionaries(st.integers(0, 7), st.integers(0, 1 << 62))
 
 
-def at(at_ns: int, busy_ns: dict[int, int]) -> CpuTime:
-    return CpuTime(at_ns, busy_ns, {}, {}, {})
+def at(at_ns: int, idle_ns: dict[int, int]) -> CpuTime:
+    return CpuTime(at_ns, {}, {}, {}, {}, idle_ns)
 
 
-def test_it_is_reported_in_quarters() -> None:
-    before, now = at(0, {0: 0, 1: 5, 2: 0, 3: 7}), at(100, {0: 24, 1: 30, 2: 100, 4: 100})
-    assert quarters(before, now) == {0: 0, 1: 1, 2: 3}
+def test_it_is_reported_in_percent_and_compared_in_quarters() -> None:
+    before, now = at(0, {0: 0, 1: 5, 2: 0, 3: 7}), at(100, {0: 76, 1: 80, 2: 0, 4: 100})
+    assert busy_percent(before, now) == {0: 24, 1: 25, 2: 100}
+    assert [quarter(percent) for percent in (0, 24, 25, 74, 75, 100)] == [0, 0, 1, 2, 3, 3]
 
 
 @given(TIMES, TIMES, st.integers(1, 1 << 40))
 def test_whatever_the_kernel_says(before: dict[int, int], now: dict[int, int], for_ns: int) -> None:
     """Clock ticks may be ahead of the time, and a CPU's may go back when it comes online again."""
-    found = quarters(at(0, before), at(for_ns, now))
+    found = busy_percent(at(0, before), at(for_ns, now))
     assert found.keys() == before.keys() & now.keys()
-    assert set(found.values()) <= {0, 1, 2, 3}
+    assert set(found.values()) <= {*range(101)}
 
 
 def spot(busy: dict[int, int], current: int | None = None) -> int | None:
@@ -47,25 +48,25 @@ def spot(busy: dict[int, int], current: int | None = None) -> int | None:
 
 def test_the_least_busy_of_equals_is_taken() -> None:
     assert spot({}) == 1
-    assert spot({1: 1, 2: 1, 3: 0}) == 3
-    assert spot({1: 3, 2: 2}) == 3  # of which nothing is known yet
+    assert spot({1: 25, 2: 49, 3: 24}) == 3
+    assert spot({1: 75, 2: 50}) == 3  # of which nothing is known yet
 
 
 def test_who_is_there_already_stays() -> None:
-    assert spot({1: 3, 2: 0, 3: 0}, current=1) == 1
+    assert spot({1: 99, 2: 0, 3: 0}, current=1) == 1
 
 
 def test_a_queue_that_a_thread_owns_is_taken_last_however_idle_its_cpu_is() -> None:
     """It follows that thread, and would take the guest along."""
     machine = Machine(replace(RULE, placement=NAMED))
-    machine.memory.busy = {2: 1, 3: 1}
+    machine.memory.busy = {2: 30, 3: 30}
     machine.memory.nics["nic"].owned = {1: Owned(("thread", 7), 0)}
     assert guest(NAMED, 0, THREAD, NIC, machine.memory).cpu == 2
 
 
 def test_a_cpu_that_was_offline_at_the_last_look_is_not_judged() -> None:
-    assert quarters(at(50, {0: 0}), at(150, {0: 50, 1: 10**9})) == {0: 2}
+    assert busy_percent(at(50, {0: 0}), at(150, {0: 50, 1: 10**9})) == {0: 50}
 
 
 def test_what_a_cpu_did_before_does_not_count() -> None:
-    assert quarters(at(0, {0: 1_000_000}), at(100, {0: 1_000_010})) == {0: 0}
+    assert busy_percent(at(0, {0: 1_000_000}), at(100, {0: 1_000_010})) == {0: 90}

@@ -79,23 +79,23 @@ CHOICES = {
     ),
     "no entry may move, and no RFS was set up": (
         replace(STRICT, unowned_rfs=False, keeps_rfs=True),
-        SteeringMethod.RSS,
-        "by their entries",
+        SteeringMethod.NONE,
+        "RFS was not set up",
     ),
     "no entry may move, and no RFS is wanted": (
         replace(STRICT, unowned_rfs=False),
-        SteeringMethod.RSS,
-        "by their entries",
+        SteeringMethod.NONE,
+        "RFS was not set up",
     ),
     "no entry may move, and there is no RFS": (
         replace(STRICT, settings={}),
-        SteeringMethod.RSS,
-        "by their entries",
+        SteeringMethod.NONE,
+        "the kernel offers no RFS here",
     ),
     "no entry may move, and RFS is another program's": (
         replace(STRICT, manual=frozenset({"rps-flow-cnt:2"})),
-        SteeringMethod.RSS,
-        "by their entries",
+        SteeringMethod.NONE,
+        "another program changed the RFS tables",
     ),
     "strict, and filters that may be dropped later": (
         LATE,

@@ -37,6 +37,7 @@ def look(
         {cpu: softirq * MB for cpu, (_, softirq) in cpus_ms.items()},
         {tid: ran * MB for tid, ran in ran_ms.items()},
         {tid: ran * MB for tid, ran in {**dict.fromkeys(ran_ms, 0), **(waited_ms or {})}.items()},
+        {},
     )
     return UsageReading(spent, carried, lost)
 

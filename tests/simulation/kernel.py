@@ -281,7 +281,8 @@ class Kernel:
         softirq_ns = {cpu: machine.softirq_ns[cpu] for cpu in online}
         ran_ns = {tid: machine.ran_ns[tid] for _, tid in threads}
         waited_ns = dict.fromkeys(ran_ns, 0)
-        return CpuTime(machine.world.now_ns, busy_ns, softirq_ns, ran_ns, waited_ns)
+        idle_ns = {cpu: machine.world.now_ns - busy_ns[cpu] for cpu in online}
+        return CpuTime(machine.world.now_ns, busy_ns, softirq_ns, ran_ns, waited_ns, idle_ns)
 
 
 class _ReportingMover(Mover):

@@ -143,11 +143,14 @@ class Machine:
         self.softirq_ns = dict.fromkeys(range(cpus), 0)
         self.busy_ns = dict.fromkeys(range(cpus), 0)
         self.ran_ns: Counter[int] = Counter()  # by thread
+        self.batch: set[int] = set()  # CPUs that other work fills
 
     def spend(self) -> None:
         """Count the CPU time since the last call, as if all had been as it is now."""
         since_ns, self._looked_ns = self.world.now_ns - self._looked_ns, self.world.now_ns
         before = dict(self.busy_ns)
+        for index in self.batch:
+            self.busy_ns[index] += since_ns
         for socket in self.sockets.values():
             flow, cpu = socket.flow, socket.rx_cpu()
             if not flow.talks or flow.ring is None or cpu is None:

@@ -40,6 +40,7 @@ def policy(number: int) -> str:
     budget = "\n    filters: { max: 4 }" if number % 6 == 1 else ""
     left = "  - { name: left, match: { ports: [8080] }, placement: leave }\n" * (number % 4 == 3)
     owner = "process" if number % 7 == 3 else "thread"
+    full_core = "leave" if number % 3 == 0 else "stay"
     return f"""\
 version: 1
 daemon: {{ on_stop: {stop}, settle: {{ hold_down: {10 + number % 90}ms }} }}
@@ -54,6 +55,7 @@ flows:
     t_delete: {2 + number % 4}s
     order: {order}
     owner: {owner}
+    full_core: {full_core}
 """
 
 

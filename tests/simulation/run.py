@@ -18,6 +18,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from tempfile import mkdtemp
 
+from atfnd.engine.placement.place import spares
 from atfnd.engine.placement.steering_method import no_filter
 from atfnd.engine.table.flow_table import Writing
 from atfnd.model import (
@@ -682,6 +683,14 @@ class Run:
     def _talk(self, number: int, *_: int) -> None:
         self.sockets[number % len(self.sockets)].flow.talk(True)
 
+    def _batch_begins(self, cpu: int, *_: int) -> None:
+        self.machine.spend()
+        self.machine.batch.add(cpu % CPUS)
+
+    def _batch_ends(self, *_: int) -> None:
+        self.machine.spend()
+        self.machine.batch.clear()
+
     def _migrate(self, number: int, cpu: int, *_: int) -> None:
         task = self.sockets[number % len(self.sockets)].task
         self.machine.pin(task, frozenset({cpu % CPUS}))
@@ -970,6 +979,8 @@ class Run:
         way = order is Mode.IMMEDIATE or (by_filters and (held or gap))
         way &= by_filters or self._alone_in_its_entry(socket)
         paid = all(each.has_paid(socket) for each in self.machine.observers)
+        rule = memory.in_force.by_name["everything"]
+        way &= spares(flow.key, rule, socket.task.cpu.index, memory) is None
         return here and room and not theirs and way and paid
 
     def _lends(self, nic: WorldNic) -> bool:

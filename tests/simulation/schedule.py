@@ -126,11 +126,25 @@ RIVALS = {
 }
 CROWDED = {"open": 3, "close": 4, "migrate": 2, "silence": 1, "talk": 1}
 WHOLE = frozenset(
-    {*USE, *FAULTS, *BALANCED, *EXCLUDED, *STOPS_OF_EXCLUDED, *SHARED}
+    {*USE, *FAULTS, *BALANCED, *EXCLUDED, *STOPS_OF_EXCLUDED, *SHARED, "batch begins", "batch ends"}
 )  # what may happen to the whole daemon
 
 
 def whole(seed: int, count: int = 40) -> Plan:
+    """A run of the whole daemon (`_whole`). In every third one other work fills a CPU for a
+    while."""
+    drawn = _whole(seed, count)
+    if seed % 3 or drawn.excludes:
+        return drawn
+    random = Random(f"batch {seed}")
+    first_ns, last_ns = drawn.steps[0].at_ns, drawn.steps[-1].at_ns
+    at_ns = [first_ns + (last_ns - first_ns) * part // 100 for part in (20, 70)]
+    cpu = random.randrange(1000)
+    batch = [Step(at_ns[0], "batch begins", (cpu,)), Step(at_ns[1], "batch ends")]
+    return drawn._replace(steps=tuple(sorted((*drawn.steps, *batch), key=lambda each: each.at_ns)))
+
+
+def _whole(seed: int, count: int) -> Plan:
     """A run of the whole daemon. Of twenty, three have no fault; every fifth is about filters of
     ports; every tenth about what is under way when an operator says stop; every twentieth about
     interrupts that irqbalance moves; every twentieth about threads with sockets on two NICs, about

@@ -36,6 +36,7 @@ from atfnd.engine.filters.listeners import Asked, Listeners, ServedPort, place_o
 from atfnd.engine.handshake.birth import spot_for
 from atfnd.engine.ownership import follow
 from atfnd.engine.ownership.shares import whose
+from atfnd.engine.placement.place import spares
 from atfnd.engine.placement.steering_method import no_filter
 from atfnd.engine.table.memory import Memory
 from atfnd.engine.table.wide_key import covers, meet, overlap
@@ -252,6 +253,8 @@ def _wanted(
     rule = next(iter(rules))
     if len(rules) > 1 or rule is None or rule.placement is Placement.LEAVE:
         raise _No("the policy has no single rule that steers all its connections")
+    if (spared := spares(key, rule, users[0].app_cpu, memory)) is not None and entry is None:
+        raise _No(spared)
     if rule.placement is Placement.CORE and few and not listener.pinned and _by_rfs(nic, users):
         raise _No("its threads are not known to stay on a CPU: RFS serves its connections")
     now = None if entry is None else entry.target_queue

@@ -14,7 +14,7 @@ from atfnd.engine.handshake.distance import Distances
 from atfnd.engine.ownership import follow
 from atfnd.engine.ownership.shares import tenants_of
 from atfnd.engine.placement.auto import in_force
-from atfnd.engine.placement.place import Spot, guest
+from atfnd.engine.placement.place import Spot, guest, spares
 from atfnd.engine.placement.steering_method import no_filter
 from atfnd.engine.table.memory import Memory
 from atfnd.model import (
@@ -46,6 +46,8 @@ def connecting(
     """A thread connects. `rule` is the policy's rule for it at 0 bytes and age 0, `rss_queue` where
     RSS will deliver. None: there is nothing to do, or it is too late."""
     if rule is None or rule.placement is Placement.LEAVE or not nic.armed:
+        return None
+    if spares(event.key, rule, event.cpu, memory) is not None:
         return None
     table, least_ns = memory.table, distances.least_ns(event.key.remote)
     if table.get(event.key) is not None or table.full():

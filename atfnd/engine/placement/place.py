@@ -15,11 +15,13 @@ from typing import NamedTuple
 
 from atfnd.engine.placement.auto import in_force
 from atfnd.engine.placement.candidates import Step, fits, narrower, steps, within
+from atfnd.engine.placement.load import quarter
 from atfnd.engine.placement.queues import same_core
 from atfnd.engine.table.memory import Memory
 from atfnd.model import (
     Distance,
     Flow,
+    FlowKey,
     FlowRule,
     FlowState,
     NicView,
@@ -31,8 +33,10 @@ from atfnd.model import (
     cpu_list,
 )
 
-__all__ = ["Spot", "belongs", "guest", "place", "right", "wanders_in", "without_queue"]
+__all__ = ["Spot", "belongs", "guest", "place", "right", "spares", "wanders_in", "without_queue"]
+__all__ += ["SPARED"]
 
+SPARED = "is full, and another under its last-level cache is not: left to RSS"
 _STEPS_KNOWN = 4096
 _HERE = {
     PlacementKind.CORE: "on its own CPU",
@@ -154,7 +158,7 @@ def guest(
     def rank(queue: Queue) -> tuple[int, ...]:
         cpu = memory.cpus.get(queue.cpu) if queue.cpu is not None else None
         far = nic.device.node is not None and cpu is not None and cpu.node != nic.device.node
-        busy = 0 if queue.cpu is None else memory.busy.get(queue.cpu, 0)
+        busy = 0 if queue.cpu is None else quarter(memory.busy.get(queue.cpu, 0))
         return queue.index in owned, busy, filters_on(nic.name, queue.index), far, queue.index
 
     tried = _steps(placement, app_cpu, thread, memory, home)
@@ -176,6 +180,16 @@ def wanders_in(home: Distance, app_cpu: int, thread: Thread | None, memory: Memo
         return f"its thread wanders within the last-level cache of CPUs {cpu_list(app.llc)}"
     cpus = {index for index in every if memory.cpus[index].node == app.node}
     return f"its thread wanders within node {app.node} (CPUs {cpu_list(cpus)})"
+
+
+def spares(key: FlowKey, rule: FlowRule | None, cpu: int, memory: Memory) -> str | None:
+    """Why a flow of this rule is left to RSS while its thread runs on this CPU (`load`). None: it
+    is not, or the filter of its port or prefix delivers it, which stays."""
+    if cpu not in memory.full.cpus or rule is None or rule.full_core == "stay":
+        return None
+    if rule.placement is not Placement.CORE or memory.table.over(key):
+        return None
+    return f"CPU {cpu} {SPARED}"
 
 
 @lru_cache(maxsize=4096)

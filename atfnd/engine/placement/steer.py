@@ -16,7 +16,7 @@ from atfnd.engine.ownership import follow
 from atfnd.engine.ownership.owner import OwnerId
 from atfnd.engine.ownership.shares import held_by, may_take, tenants_of
 from atfnd.engine.placement.auto import in_force, placement_of
-from atfnd.engine.placement.place import Spot, guest, right, wanders_in
+from atfnd.engine.placement.place import SPARED, Spot, guest, right, spares, wanders_in
 from atfnd.engine.placement.steering_method import no_filter, without_filter
 from atfnd.engine.table.memory import NEVER_NS, Memory
 from atfnd.engine.table.retire import retire
@@ -36,7 +36,7 @@ from atfnd.model import (
     Topology,
 )
 
-__all__ = ["due", "own", "paid", "retry", "seen", "take_up"]
+__all__ = ["due", "own", "paid", "relieve", "retry", "seen", "take_up"]
 
 _RETRIES = 16  # in one look
 _LOOKED_AT = 64  # entries of one user
@@ -50,7 +50,7 @@ _HELD = {  # these keep their place, as those with a rule do
 }  # fmt: skip
 
 
-def _why_left(event: SocketSeen, memory: Memory) -> str | None:
+def _why_left(event: SocketSeen, rule: FlowRule | None, memory: Memory) -> str | None:
     """Why a filter for the socket's 5-tuple would be wrong, or would never match."""
     if event.wanders:
         return f"{wanders_in(event.home, event.app_cpu, event.thread, memory)}: left to RSS"
@@ -60,7 +60,7 @@ def _why_left(event: SocketSeen, memory: Memory) -> str | None:
         return (
             "several sockets share its port (SO_REUSEPORT): one filter would bring all to one queue"
         )
-    return None
+    return spares(event.key, rule, event.app_cpu, memory)
 
 
 def _owns(flow: Flow, queue: int, memory: Memory) -> str:
@@ -95,11 +95,11 @@ def _seen(
     rss_cpu: int | None,
 ) -> Plan:
     table = memory.table
-    old, left = table.get(event.key), _why_left(event, memory)
+    old, left = table.get(event.key), _why_left(event, rule, memory)
     if old is not None and left is not None and old.location is not None and old.nic == nic.name:
         home_ns = _home_since(event, old)
-        leaves = old._replace(state=FlowState.OBSERVED, left=left, home=event.home, home_ns=home_ns)
-        table.put(leaves)
+        leaves = old._replace(state=FlowState.OBSERVED, left=left, app_cpu=event.app_cpu)
+        table.put(leaves._replace(home=event.home, home_ns=home_ns))
         return retire(old, memory, left)
     if old is not None and _anothers(old, event, nic):
         return ()
@@ -440,6 +440,36 @@ def retry(nics: dict[str, NicView], memory: Memory, now_ns: int) -> Plan:
         nic = nics[flow.nic]
         if budget.no_room(nic, memory, flow.key) is None:
             plan += _place(flow, nic, memory, now_ns)
+    return tuple(plan)
+
+
+def relieve(nics: dict[str, NicView], memory: Memory, now_ns: int) -> Plan:
+    """After a reading of the load: flows whose CPU is full are left to RSS, and flows that were are
+    steered again, once their filter has gone."""
+    turned: list[Flow] = []
+    memory.full.unfinished = False
+    for flow in list(memory.table):
+        if flow.key.wide or flow.nic not in nics or flow.state is FlowState.MANUAL:
+            continue
+        rule = memory.in_force.by_name.get(flow.rule_name)
+        spared = spares(flow.key, rule, flow.app_cpu, memory)
+        was_spared = flow.left is not None and flow.left.endswith(SPARED)
+        if flow.left == spared or (flow.left is not None and not was_spared):
+            continue
+        if was_spared and flow.location is not None:
+            memory.full.unfinished = True
+            continue
+        if flow.location is not None:
+            flow = flow._replace(state=FlowState.OBSERVED)
+        turned.append(flow._replace(left=spared))
+        memory.table.put(turned[-1])
+    plan: list[Action] = []
+    for name in sorted({flow.nic for flow in turned}):
+        plan += own(nics[name], memory.online(nics[name]), memory, now_ns)
+    placed = {action.key for action in plan}
+    for flow in filter(None, (memory.table.get(each.key) for each in turned)):
+        if flow.key not in placed:
+            plan += _place(flow, nics[flow.nic], memory, now_ns)
     return tuple(plan)
 
 

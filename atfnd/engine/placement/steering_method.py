@@ -59,13 +59,13 @@ def method_of(nic: NicView) -> tuple[SteeringMethod, str]:
             "another program changed the indirection table: left alone until atfnctl resume",
         )
     refused, unusable = _no_rfs(nic), _no_rss(nic)
+    if unusable is None and Mode.IMMEDIATE in nic.orders:
+        by_entries = "flows are steered by their entries of the indirection table"
+        return SteeringMethod.RSS, f"{without}; {by_entries}"
     if unusable is None:
-        if Mode.IMMEDIATE in nic.orders or not nic.wants_rfs() or refused is not None:
-            return (
-                SteeringMethod.RSS,
-                f"{without}; flows are steered by their entries of the indirection table",
-            )
         unusable = "no rule has order: immediate, without which no indirection entry moves"
+        if refused is None and not nic.wants_rfs():
+            refused = "RFS was not set up; `unowned: rfs` asks for it"
     if refused is not None:
         return SteeringMethod.NONE, f"{without}, {unusable}, and {refused}"
     return (

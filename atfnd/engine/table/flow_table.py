@@ -680,10 +680,14 @@ class FlowTable:
     def covering(self, key: FlowKey) -> Flow | None:
         """The entry of the filter that delivers a flow without one of its own, a port's or a
         prefix's: the flow comes through the queue of that filter, not through that of RSS."""
+        return next((each for each in self.over(key) if each.location is not None), None)
+
+    def over(self, key: FlowKey) -> tuple[Flow, ...]:
+        """The entries, of ports and prefixes, that stand for this flow and others. Their filters
+        may be still to be written."""
         if not self._ports and not self._prefixes:
-            return None
-        entries = (*self.ports_of(key), *self._prefixes_of(key))
-        return next((entry for entry in entries if entry.location is not None), None)
+            return ()
+        return *self.ports_of(key), *self._prefixes_of(key)
 
     def prefix_filters(self, nic: str) -> list[Flow]:
         """The entries that stand for many flows and are not of ports."""

@@ -13,6 +13,7 @@ from atfnd.engine.filters.listeners import Listeners
 from atfnd.engine.ownership.owner import Lent, OwnerId, Ownership
 from atfnd.engine.ownership.shares import MoveRates, move_every_ns, tenants_of
 from atfnd.engine.placement.candidates import Step
+from atfnd.engine.placement.load import FullCpus
 from atfnd.engine.table.flow_table import FlowTable
 from atfnd.engine.trials.trials import Trials
 from atfnd.model import (
@@ -170,6 +171,11 @@ class RfsQueues:
     hands_on: dict[int, int] = field(default_factory=dict)  # as the observer knows it
     said: str | None = None  # why no queue may have it, as said last
 
+    @property
+    def ours(self) -> bool:
+        """Some queue has RFS that we have switched on, and had none before."""
+        return any(value != "0" and queue not in self.found for queue, value in self.wrote.items())
+
 
 @dataclass(slots=True)
 class NicMemory:
@@ -211,7 +217,8 @@ class Memory:
     thread_cpu: dict[int, tuple[int, int]] = field(default_factory=dict)  # tid -> CPU, since (ns)
     cpus: Mapping[int, Cpu] = field(default_factory=dict)  # as last read
     nodes: tuple[Node, ...] = ()
-    busy: Mapping[int, int] = field(default_factory=dict)  # by CPU, in quarters (`load`)
+    busy: Mapping[int, int] = field(default_factory=dict)  # by CPU, percent of its time
+    full: FullCpus = field(default_factory=FullCpus)
     steps: dict[StepsOf, list[Step]] = field(default_factory=dict)  # of these CPUs; bounded
     cpusets: dict[int, frozenset[int] | None] = field(default_factory=dict)  # tid -> its cpuset
     audited_ns: int = 0  # when recent use was last read

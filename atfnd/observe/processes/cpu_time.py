@@ -28,19 +28,20 @@ def cpu_time(threads: Iterable[tuple[int, int]], root: str = "/proc") -> CpuTime
     """For every online CPU, and for these threads (pid, tid): 10 µs each. A thread that is gone is
     missing, and so are all of them where the kernel does not say."""
     times = _of_threads(threads, root)
-    busy_ns, softirq_ns = {}, {}
+    busy_ns, softirq_ns, idle_ns = {}, {}, {}
     for line in _read(f"{root}/stat").splitlines():
         name, *fields = line.split()
         if not name.startswith("cpu"):
             break  # CPUs come first
         if name != "cpu":
-            user, nice, system, _, _, irq, softirq, *_ = map(int, fields)
+            user, nice, system, idle, iowait, irq, softirq, *_ = map(int, fields)
             cpu = int(name.removeprefix("cpu"))
             busy_ns[cpu] = (user + nice + system + irq + softirq) * _TICK_NS
             softirq_ns[cpu] = softirq * _TICK_NS
+            idle_ns[cpu] = (idle + iowait) * _TICK_NS
     ran_ns = {tid: ran for tid, (ran, _) in times.items()}
     waited_ns = {tid: waited for tid, (_, waited) in times.items()}
-    return CpuTime(time.monotonic_ns(), busy_ns, softirq_ns, ran_ns, waited_ns)
+    return CpuTime(time.monotonic_ns(), busy_ns, softirq_ns, ran_ns, waited_ns, idle_ns)
 
 
 def threads_ran_ns(threads: Iterable[tuple[int, int]], root: str = "/proc") -> dict[int, int]:

@@ -255,6 +255,7 @@ def _flow_rule(rule: FlowEntry, source: str) -> FlowRule:
         owner=Migrant(rule.owner),
         dwell_ns=rule.dwell,
         t_delete_ns=rule.t_delete,
+        full_core=rule.full_core,
     )
 
 

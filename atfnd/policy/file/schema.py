@@ -390,6 +390,9 @@ class FlowEntry(Entry):
     than half full."""
     dwell: Time = as_written("10ms")
     """The socket must be used on another core for this long before its flow follows."""
+    full_core: Literal["leave", "stay"] = "leave"
+    """With `near: core`, while the thread's CPU is full and another one under its last-level cache
+    is not: `leave` the flow to RSS, or let it `stay` where it is read."""
     replaces_built_in: bool = False
     """Required in a rule named `control` that does not leave ports 22 and 179 (ssh, BGP) alone: it
     confirms that the rule should replace the built-in one."""

@@ -1,0 +1,261 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""CPUs that are full while others are not: packets are not brought to them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from atfnd.engine.command import Log
+from atfnd.engine.engine import Engine
+from atfnd.engine.event import LoadRead, NicAttached
+from atfnd.engine.handshake import birth
+from atfnd.engine.handshake.distance import Distances
+from atfnd.engine.placement import steer
+from atfnd.engine.placement.load import FullCpus, FullTerms
+from atfnd.model import ActionKind, Connecting, Cpu, FlowRule, FlowState, Mode, Placement
+from tests.engine.test_port_filters import SECOND_NS, Server, connection
+from tests.engine.test_steer_placements import LLC, OTHER, Machine
+from tests.values import NIC, RULE, THREAD, flow, key
+
+__all__: list[str] = []
+
+LOOK_NS = 2 * SECOND_NS
+CPUS = {i: Cpu(i, True, i // 2, 0, i, (i,), (i & 2, (i & 2) + 1)) for i in range(4)}
+WHY = "CPU 0 is full, and another under its last-level cache is not: left to RSS"
+STRICT = replace(RULE, order=Mode.STRICT)
+FULL, CALM, BUSY = {0: 100, 1: 10}, {0: 10, 1: 10}, {0: 70, 1: 10}
+
+
+class Looks:
+    """Readings of the load, one every two seconds."""
+
+    def __init__(self) -> None:
+        self.full, self.now_ns = FullCpus(), 0
+        self.look({0: 0, 1: 0, 2: 0, 3: 0})
+
+    def look(self, busy: dict[int, int], times: int = 1) -> set[int]:
+        for _ in range(times):
+            self.full.look(busy, CPUS, self.now_ns)
+            self.now_ns += LOOK_NS
+        return set(self.full.cpus)
+
+    def until_not_full(self, busy: dict[int, int], most: int = 1000) -> int:
+        """How many looks it takes."""
+        return next(n for n in range(1, most) if not self.look(busy))
+
+
+def test_a_cpu_is_full_where_another_under_its_cache_has_room() -> None:
+    assert Looks().look({0: 95, 1: 80, 2: 0, 3: 0}) == {0}
+    assert Looks().look({0: 94, 1: 80}) == set()
+    assert Looks().look({0: 100, 1: 81, 2: 0, 3: 0}) == set()  # that one is under another cache
+    assert Looks().look({0: 100}) == set()  # CPU 1 is offline
+    assert Looks().look({0: 100, 1: 0, 9: 100}) == {0}  # nothing is known of CPU 9
+
+
+def test_what_lasts_only_for_a_moment_does_not_count() -> None:
+    """Looks may come more often than usual."""
+    looks = Looks()
+    for _ in range(14):
+        looks.now_ns += SECOND_NS // 10 - LOOK_NS
+        assert looks.look(FULL) == set()
+    looks.now_ns += SECOND_NS // 10 - LOOK_NS
+    looks.look(CALM)
+    looks.now_ns += SECOND_NS // 10 - LOOK_NS
+    assert looks.look(FULL) == set()
+
+
+def test_it_is_full_until_it_has_had_slack_for_long() -> None:
+    looks = Looks()
+    assert looks.look(FULL) == {0}
+    assert looks.look(BUSY, 100) == {0}  # it could not take its packets back
+    assert looks.look({0: 100, 1: 100}, 100) == {0}  # RSS has its packets, and stays as good
+    assert looks.look(CALM, 4) == {0}
+    assert looks.look(BUSY) == {0}
+    assert looks.until_not_full(CALM) == 5
+    assert looks.look(BUSY, 100) == set()
+
+
+def test_each_time_that_it_is_full_soon_again_it_stays_so_for_twice_as_long() -> None:
+    looks = Looks()
+    found = []
+    for _ in range(9):
+        looks.look(FULL)
+        found.append(looks.until_not_full(CALM))
+    assert found == [5, 10, 20, 40, 80, 160, 320, 320, 320]
+    looks.look(CALM, 640)
+    looks.look(FULL)
+    assert looks.until_not_full(CALM) == 5
+
+
+def test_a_cpu_that_goes_offline_and_a_load_that_is_not_known_any_more() -> None:
+    looks = Looks()
+    looks.look(FULL)
+    assert looks.look({1: 10}) == set()
+    looks.look(FULL)
+    assert looks.look({}) == set()
+    assert looks.look(FULL) == set()  # for how long is not known
+    assert looks.look(FULL) == {0}
+
+
+@given(st.lists(st.dictionaries(st.integers(0, 4), st.integers(0, 100)), max_size=60))
+def test_whatever_is_read(busy: list[dict[int, int]]) -> None:
+    looks = Looks()
+    changes, before = 0, set[int]()
+    for each in busy:
+        now = looks.look(each)
+        changes, before = changes + len(now - before), now
+        assert now <= each.keys() & CPUS.keys()
+    assert looks.full.times.keys() <= CPUS.keys()
+    assert max((times for times, _ in looks.full.times.values()), default=0) <= FullTerms().doubled
+
+
+class Host(Machine):
+    """The engine's own memory, and readings of the load."""
+
+    def __init__(self, rule: FlowRule = STRICT) -> None:
+        super().__init__(rule)
+        self.engine = Engine(self.memory)
+        self.engine.handle(NicAttached(NIC, armed=True), self.now_ns)
+        self.nic = self.memory.nics["nic"].view
+        self.reads(CALM)
+
+    def reads(self, busy: dict[int, int], times: int = 1) -> list[ActionKind]:
+        """What the readings lead to, which is carried out."""
+        done = list[ActionKind]()
+        for _ in range(times):
+            self.now_ns += LOOK_NS
+            self.memory.full.look(busy, self.memory.cpus, self.now_ns)
+            plan = steer.relieve({"nic": self.nic}, self.memory, self.now_ns)
+            self.carry_out(plan)
+            done += [each.kind for each in plan if each.key is not None]
+        return done
+
+
+def test_filters_go_when_the_cpu_of_their_thread_is_full_and_come_back_when_it_is_not() -> None:
+    host = Host()
+    host.uses(0, 1)
+    host.uses(2, 2, thread=OTHER)
+    assert host.reads(FULL) == [ActionKind.DELETE]
+    found = host.flow(1)
+    assert (found.left, found.location, found.state) == (WHY, None, FlowState.WANTED)
+    assert found.why == WHY
+    assert host.memory.nics["nic"].owned.keys() == {2}  # the other thread's
+    assert host.flow(2).location is not None
+    assert host.reads(BUSY, 3) == []
+    assert host.reads(CALM, 5) == [ActionKind.INSERT]
+    assert (host.flow(1).left, host.flow(1).target_queue) == (None, 0)
+    assert host.memory.nics["nic"].owned.keys() == {0, 2}
+
+
+def test_a_flow_that_is_new_on_a_full_cpu_gets_no_filter() -> None:
+    host = Host()
+    host.reads(FULL)
+    assert host.uses(0) == ()
+    assert host.flow().left == WHY
+
+
+def test_a_thread_that_goes_to_another_cpu_takes_its_flow_along() -> None:
+    host = Host()
+    host.reads(FULL)
+    host.uses(0)
+    found = {(each.kind, each.new) for each in host.uses(1)}
+    assert found == {(ActionKind.INSERT, 1)}
+    host.memory.table.put(host.flow()._replace(app_cpu=0))  # and back, as another flow says
+    assert host.reads(FULL) == [ActionKind.DELETE]
+
+
+@pytest.mark.parametrize(
+    "rule", [replace(RULE, full_core="stay"), LLC, replace(RULE, placement=Placement.AUTO)],
+    ids=["stays", "goes elsewhere anyway", "is measured"],
+)  # fmt: skip
+def test_other_rules_do_not_depend_on_it(rule: FlowRule) -> None:
+    host = Host(rule)
+    host.uses(0)
+    where = host.flow().location
+    assert host.reads(FULL, 3) == []
+    assert where is not None
+    assert (host.flow().left, host.flow().location) == (None, where)
+
+
+def test_what_another_program_steers_is_left_alone() -> None:
+    host = Host()
+    host.memory.table.put(flow(1, state=FlowState.MANUAL, app_cpu=0, thread=THREAD))
+    assert host.reads(FULL) == []
+    assert host.flow().left is None
+
+
+def test_a_flow_is_steered_again_only_when_its_filter_has_gone() -> None:
+    host = Host()
+    host.uses(0)
+    before = host.flow().location
+    host.now_ns += LOOK_NS
+    host.memory.full.look(FULL, host.memory.cpus, host.now_ns)
+    steer.relieve({"nic": host.nic}, host.memory, host.now_ns)  # and the delete takes its time
+    assert host.reads(CALM, 6) == []
+    assert (host.flow().left, host.memory.full.unfinished) == (WHY, True)
+    host.memory.table.put(host.flow()._replace(location=None))
+    assert before is not None
+    assert host.reads(CALM) == [ActionKind.INSERT]
+    assert not host.memory.full.unfinished
+
+
+def test_the_engine_says_which_cpu_is_full() -> None:
+    host = Host()
+    host.uses(0)
+    said = list[object]()
+    for busy in (FULL, FULL, FULL, *[CALM] * 6):
+        host.now_ns += LOOK_NS
+        said += host.engine.handle(LoadRead(busy), host.now_ns)
+    events = [(each.kind, each.why) for each in said if isinstance(each, Log)]
+    assert events == [("full", WHY), ("not-full", "CPU 0 has time for its packets again")]
+    assert host.memory.busy == CALM
+
+
+def test_a_load_of_cpus_without_flows_is_not_worth_a_word() -> None:
+    host = Host()
+    assert host.engine.handle(LoadRead(FULL), host.now_ns + LOOK_NS) == []
+    assert host.memory.full.cpus == {0}
+
+
+def test_a_thread_on_a_full_cpu_connects_without_a_filter() -> None:
+    rule = replace(RULE, order=Mode.IMMEDIATE)
+    for full, born in ((False, True), (True, False)):
+        host = Host(rule)
+        host.reads(FULL if full else CALM)
+        event = Connecting(host.now_ns, 1, key(1), 1, THREAD, 0)
+        wanted = birth.connecting(event, host.nic, rule, 3, Distances(), host.memory, host.now_ns)
+        assert (wanted is not None) is born
+
+
+def filled(server: Server, cpu: int) -> None:
+    server.memory.know_cpus(CPUS.values())
+    server.memory.in_force = replace(server.memory.in_force, by_name={"rest": STRICT})
+    for at_ns in (LOOK_NS, 2 * LOOK_NS):
+        busy = dict.fromkeys(CPUS, 0) | {cpu: 100}
+        server.memory.full.look(busy, server.memory.cpus, at_ns)
+
+
+def test_a_ports_filter_stays_and_so_do_the_connections_that_it_delivers() -> None:
+    """To delete it in order, each of its connections would need a filter of its own first."""
+    server = Server()
+    server.done(server.look())
+    server.memory.table.put(flow(1, thread=THREAD, app_cpu=2, rx_queue=2, target_queue=2))
+    filled(server, 2)
+    assert server.look(connection(1, 2), now_ns=3 * LOOK_NS) == ()
+    assert steer.relieve({"nic": server.nic}, server.memory, 3 * LOOK_NS) == ()
+    connected = server.memory.table.get(key(1))
+    assert connected is not None
+    assert connected.left is None
+
+
+def test_a_port_gets_no_filter_while_the_cpu_of_its_thread_is_full() -> None:
+    server = Server()
+    filled(server, 2)
+    assert server.look(now_ns=3 * LOOK_NS) == ()
+    assert server.why == WHY.replace("CPU 0", "CPU 2")
+    server.memory.full.look({}, server.memory.cpus, 4 * LOOK_NS)
+    assert [each.action.kind for each in server.look(now_ns=5 * LOOK_NS)] == [ActionKind.INSERT]
