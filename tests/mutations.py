@@ -784,7 +784,7 @@ MUTATIONS = [
         ("return len(self) >= self.capacity", "return len(self) > self.capacity"),
         ("of.count += change", "of.count += 1"),
         ("_sort(of.led_to, flow.target_queue, key, here)", "_sort(of.led_to, flow.target_queue, key, True)"),
-        ("entry for entry in entries if entry.location is not None", "entry for entry in entries"),
+        ("each for each in self.over(key) if each.location is not None", "each for each in self.over(key)"),
         ("        self.hash(key, None)\n        self.plan", "        self.plan"),
         ("        self.writes(key, None)\n", ""),
         ("        self.promise(key, False)\n        self.writes", "        self.writes"),
@@ -1285,7 +1285,7 @@ MUTATIONS = [
     ),
     *_of(
         "engine/placement/steer.py", "full_cpus",
-        ("if flow.key.wide or flow.nic not in nics or flow.state is FlowState.MANUAL:\n            continue\n        spared", "if flow.key.wide or flow.nic not in nics:\n            continue\n        spared"),
+        ("if flow.key.wide or flow.nic not in nics or flow.state is FlowState.MANUAL:\n            continue\n        rule", "if flow.key.wide or flow.nic not in nics:\n            continue\n        rule"),
         ("flow.left is not None and flow.left.endswith(SPARED)", "False"),
         ("if flow.left == spared or (flow.left is not None and not was_spared):", "if flow.left == spared:"),
         ("if was_spared and flow.location is not None:", "if False:"),

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from atfnd.engine.command import Log
+from atfnd.engine.command import Begin, Log
 from atfnd.engine.engine import Engine
 from atfnd.engine.event import LoadRead, NicAttached
 from atfnd.engine.handshake import birth
@@ -89,6 +89,15 @@ def test_each_time_that_it_is_full_soon_again_it_stays_so_for_twice_as_long() ->
     looks.look(CALM, 640)
     looks.look(FULL)
     assert looks.until_not_full(CALM) == 5
+
+
+def test_soon_again_counts_from_when_it_was_full_no_longer() -> None:
+    looks = Looks()
+    looks.look(FULL)
+    looks.look(BUSY, 1000)
+    assert looks.until_not_full(CALM) == 5
+    looks.look(FULL)
+    assert looks.until_not_full(CALM) == 10
 
 
 def test_a_cpu_that_goes_offline_and_a_load_that_is_not_known_any_more() -> None:
@@ -211,6 +220,8 @@ def test_the_engine_says_which_cpu_is_full() -> None:
         host.now_ns += LOOK_NS
         said += host.engine.handle(LoadRead(busy), host.now_ns)
     events = [(each.kind, each.why) for each in said if isinstance(each, Log)]
+    begun = [each.wanted[0].action.kind for each in said if isinstance(each, Begin)]
+    assert begun[0] is ActionKind.DELETE
     assert events == [("full", WHY), ("not-full", "CPU 0 has time for its packets again")]
     assert host.memory.busy == CALM
 

@@ -97,6 +97,11 @@ CHOICES = {
         SteeringMethod.NONE,
         "another program changed the RFS tables",
     ),
+    "no entry may move, and there is neither RFS nor a wish for it": (
+        replace(STRICT, settings={}, unowned_rfs=False),
+        SteeringMethod.NONE,
+        "the kernel offers no RFS here",
+    ),
     "strict, and filters that may be dropped later": (
         LATE,
         SteeringMethod.RFS,
