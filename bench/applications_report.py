@@ -4,13 +4,15 @@
 atfnd is compared with the better of RSS and RFS in each measure, by the ratios within the rounds. A
 cell is lost if the whole interval of a ratio is beyond its bound, and open if the median is but the
 interval reaches the bound. It is better if the whole interval of CPU or p99 is below 1. Losses are
-reported first. Saturated, p99 is not judged: there a request waits for its turn.
+reported first, then the medians over all cells of a kind of load. Saturated, p99 is not judged:
+there a request waits for its turn.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from enum import IntEnum
+from itertools import product
 from typing import Any, NamedTuple
 
 from bench.report import Report, Target
@@ -137,6 +139,7 @@ def report(measured: dict[str, Any]) -> Report:
         word = each.verdict.name.lower()
         for name, (rival, ratio) in each.ratios.items():
             report.add(f"{word}: {each.cell}: {name}", f"{OURS} / {rival}", "×", ratio)
+    _over_cells(report, by_cell)
     for each in verdicts:
         _show(report, each.cell, by_cell[each.cell])
     count = {verdict: sum(v.verdict is verdict for v in verdicts) for verdict in Verdict}
@@ -149,6 +152,24 @@ def report(measured: dict[str, Any]) -> Report:
     share = count[Verdict.BETTER] / len(verdicts)
     report.targets.append(Target("better than both", share, BETTER_SHARE, True, "of the cells"))
     return report
+
+
+def _over_cells(report: Report, by_cell: Mapping[str, Sequence[Run]]) -> None:
+    """The median over the cells of a kind of load, against each rival. In one round a single cell
+    says little (RSS loses half of the cells against itself), all of a kind say more."""
+    kinds = dict.fromkeys(cell.partition(", ")[2] for cell in by_cell)
+    for kind, rival, measure in product(kinds, RIVALS, MEASURES):
+        found = list[float]()
+        for cell, runs in by_cell.items():
+            ours, theirs = (
+                _values([run for run in runs if run.contender == name], measure.of)
+                for name in (OURS, rival)
+            )
+            if cell.endswith(f", {kind}") and ours and theirs:
+                found.append(median(ours).value / median(theirs).value)
+        if found:
+            what = f"{len(found)} cells, {kind}: {measure.name}"
+            report.add(what, f"{OURS} / {rival}", "×", median(found))
 
 
 def _show(report: Report, cell: str, runs: Sequence[Run]) -> None:

@@ -137,7 +137,7 @@ def _per_steered_flow(report: Report) -> None:
     any other, one filter for the server's port serves all of them."""
     with (
         lab_bed() as bed,
-        daemon(bed.nic, follow_tcp("immediate")) as running,
+        daemon(bed.nic, follow_tcp("immediate", "stay")) as running,
         contextlib.ExitStack() as stack,
     ):
         bed.deliver_all_to(1)  # the server runs where queue 0 is delivered

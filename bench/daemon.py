@@ -23,7 +23,7 @@ DWELL_MS = 10  # the product's default
 START_S = 120  # in a guest without KVM Python takes its time
 
 
-def follow_tcp(order: str = "strict") -> str:
+def follow_tcp(order: str = "strict", full_core: str = "leave") -> str:
     """The policy: every TCP flow to the core of its application; threads that wander have RFS."""
     return f"""\
 version: 1
@@ -33,7 +33,7 @@ flows:
   - name: tcp
     match: {{ protocol: tcp }}
     placement: {{ near: core }}
-    full_core: stay
+    full_core: {full_core}
     dwell: {DWELL_MS}ms
     order: {order}
 """

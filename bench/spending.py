@@ -72,7 +72,7 @@ def measured(bed: Bed, name: str, migrations: int = MIGRATIONS) -> Run:
     """One case."""
     kind = CASES[name]
     with contextlib.ExitStack() as stack:
-        daemon = stack.enter_context(atfnd(bed, follow_tcp(kind.order)))
+        daemon = stack.enter_context(atfnd(bed, follow_tcp(kind.order, "stay")))
         servers, _ = stack.enter_context(loaded(bed, kind.case))
         time.sleep(SETTLE_S)
         at = [number % len(bed.cpus) for number in range(len(servers))]

@@ -1263,7 +1263,7 @@ MUTATIONS = [
     *_of(
         "engine/placement/load.py", "full_cpus",
         ("full: int = 95", "full: int = 96"),
-        ("room: int = 80", "room: int = 79"),
+        ("room: int = 90", "room: int = 89"),
         ("slack: int = 60", "slack: int = 71"),
         ("full_ns: int = 1_500_000_000", "full_ns: int = 0"),
         ("full_ns: int = 1_500_000_000", "full_ns: int = 2_500_000_000"),
@@ -1300,8 +1300,8 @@ MUTATIONS = [
         "engine/placement/place.py", "full_cpus",
         ("if cpu not in memory.full.cpus or rule is None", "if rule is None"),
         (' or rule.full_core == "stay":', ":"),
-        ("if rule.placement is not Placement.CORE or memory.table.over(key):", "if memory.table.over(key):"),
-        ("if rule.placement is not Placement.CORE or memory.table.over(key):", "if rule.placement is not Placement.CORE:"),
+        ('return f"CPU {cpu} {SPARED}" if rule.placement is Placement.CORE else None', 'return f"CPU {cpu} {SPARED}"'),
+        ("return None if memory.table.over(key) else too_full(rule, cpu, memory)", "return too_full(rule, cpu, memory)"),
     ),
     *_of(
         "engine/engine.py", "full_cpus",
@@ -1310,12 +1310,20 @@ MUTATIONS = [
         ("            if any(flow.app_cpu == cpu for flow in memory.table):\n", "            if True:\n"),
     ),
     *_of(
+        "engine/filters/connections.py", "full_cpus",
+        ("flow.key in rewriting or (flow.left is not None and flow.location is not None)", "flow.key in rewriting"),
+        ("flow.key in rewriting or (flow.left is not None and flow.location is not None)", "(flow.left is not None and flow.location is not None)"),
+    ),
+    *_of(
         "engine/handshake/birth.py", "full_cpus",
         ("if spares(event.key, rule, event.cpu, memory) is not None:", "if False:"),
     ),
     *_of(
         "engine/filters/port_filters.py", "full_cpus",
-        ("if (spared := spares(key, rule, users[0].app_cpu, memory)) is not None and entry is None:", "if (spared := None) is not None:"),
+        ("if (full := _too_full(rule, users, memory)) is not None and entry is None:", "if (full := None) is not None:"),
+        ("    if going(key, flows, nic, memory) or unsettled(key, flows, nic, memory):\n        return\n", "    if going(key, flows, nic, memory):\n        return\n"),
+        ("if why is None and (entry := memory.table.get(key)) is not None:", "if (entry := None) is not None:"),
+        ("return found[0] if found and all(found) else None", "return next(filter(None, found), None)"),
     ),
     *_of(
         "engine/placement/place.py", "place wanders steer steer_placements load",
@@ -1754,7 +1762,9 @@ MUTATIONS = [
         ("        self._say(Adopt({flow.cookie: flow.app_cpu for flow in flows}))", "        pass"),
         ("        self.memory.look_at_queues(event.nic)\n", ""),
         ("        if any(nic.strays for nic in self.memory.nics.values()):", "        if False:"),
-        ("            rss = frozenset({port.target_queue})  # its", "            pass  # its"),
+        ("            rss = at if not goes else None if rss is None else rss | at", "            pass"),
+        ("rss = at if not goes else None if rss is None else rss | at", "rss = at"),
+        ("None if rss is None else rss | at", "rss"),
         ('            self._say(ReleaseClaim(name, Match.of(flow.key)))\n            self._log("lost-rule"', '            self._log("lost-rule"'),
         ("            self._begin(steer.take_up(nic, self.memory, now_ns))\n\n    def _filters_left", "            pass\n\n    def _filters_left"),
         ("        self._say(FindListeners())\n", ""),

@@ -959,9 +959,10 @@ class Engine:
         if action.key is None:
             return Wanted(action, mode, origins(action, None, None))
         rss = self._rss_queues(self.memory.nics[action.nic].view, action.key)
-        port = self.memory.table.covering(action.key)
+        port, known = self.memory.table.covering(action.key), self.memory.nics[action.nic].listeners
         if port is not None and port.target_queue is not None:
-            rss = frozenset({port.target_queue})  # its port's filter serves it until then
+            at, goes = frozenset({port.target_queue}), known is not None and port.key in known.asked
+            rss = at if not goes else None if rss is None else rss | at  # until that goes
         flow = self.memory.table.get(action.key)
         seen = None if flow is None else flow.rx_queue
         cookie = None if flow is None else flow.cookie

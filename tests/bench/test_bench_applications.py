@@ -114,6 +114,20 @@ def test_losses_are_reported_first() -> None:
     assert "1 rounds: an interval is no 95 % interval, nor is a verdict" in found.notes
 
 
+def test_the_cells_of_a_kind_of_load_are_summed_up_by_their_median() -> None:
+    runs = list[Run]()
+    for server, ours in (("redis", 900.0), ("nginx", 1100.0), ("haproxy", 2000.0)):
+        cell = f"{server} × 4, pinned, light"
+        runs += [RUN._replace(cell=cell, contender="rss"), RUN._replace(cell=cell, contender="rfs")]
+        runs.append(RUN._replace(cell=cell, contender="atfnd", cpu_ns=ours))
+    runs += [RUN._replace(cell=FULL, contender=name) for name in ("rss", "rfs", "atfnd")]
+    found = report({"runs": runs, "notes": [], "name": "applications"})
+    rows = {(row.what, row.contender): row.estimate for row in found.rows}
+    by_load = rows["3 cells, pinned, light: CPU an operation", "atfnd / rss"]
+    assert by_load[:3] == pytest.approx((1.1, 0.9, 2.0))
+    assert rows["1 cells, pinned, saturated: CPU an operation", "atfnd / rfs"].value == 1
+
+
 def test_parts_are_chosen_by_server_or_by_words() -> None:
     assert {cell.server for cell in cells(("redis",))} == {"redis"}
     assert {cell.server for cell in cells(("nginx",))} == {"nginx"}  # not nginx-2

@@ -95,7 +95,7 @@ def test_a_ports_rule_waits_for_rules_that_are_about_to_go(queue: int | None) ->
     server = short(ruled(1), ruled(2), queue=queue)
     server.memory.table.gives(key(1), (WAITS.key,))
     assert server.look(connection(1, 1), connection(2, 1), now_ns=10 * SECOND_NS) == ()
-    assert server.why == "the filter of a connection is about to be deleted"
+    assert server.why == "the filter of a connection is about to be changed"
     server.memory.table.gives(key(1), None)
     [written] = server.look(connection(1, 1), connection(2, 1), now_ns=10 * SECOND_NS)
     assert (written.action.key, written.action.new) == (PORT, 1)

@@ -12,11 +12,12 @@ from hypothesis import strategies as st
 from atfnd.engine.command import Begin, Log
 from atfnd.engine.engine import Engine
 from atfnd.engine.event import LoadRead, NicAttached
+from atfnd.engine.filters import budget
 from atfnd.engine.handshake import birth
 from atfnd.engine.handshake.distance import Distances
 from atfnd.engine.placement import steer
 from atfnd.engine.placement.load import FullCpus, FullTerms
-from atfnd.model import ActionKind, Connecting, Cpu, FlowRule, FlowState, Mode, Placement
+from atfnd.model import Action, ActionKind, Connecting, Cpu, FlowRule, FlowState, Mode, Placement
 from tests.engine.test_port_filters import SECOND_NS, Server, connection
 from tests.engine.test_steer_placements import LLC, OTHER, Machine
 from tests.values import NIC, RULE, THREAD, flow, key
@@ -49,9 +50,9 @@ class Looks:
 
 
 def test_a_cpu_is_full_where_another_under_its_cache_has_room() -> None:
-    assert Looks().look({0: 95, 1: 80, 2: 0, 3: 0}) == {0}
-    assert Looks().look({0: 94, 1: 80}) == set()
-    assert Looks().look({0: 100, 1: 81, 2: 0, 3: 0}) == set()  # that one is under another cache
+    assert Looks().look({0: 95, 1: 90, 2: 0, 3: 0}) == {0}
+    assert Looks().look({0: 94, 1: 90}) == set()
+    assert Looks().look({0: 100, 1: 91, 2: 0, 3: 0}) == set()  # that one is under another cache
     assert Looks().look({0: 100}) == set()  # CPU 1 is offline
     assert Looks().look({0: 100, 1: 0, 9: 100}) == {0}  # nothing is known of CPU 9
 
@@ -250,17 +251,56 @@ def filled(server: Server, cpu: int) -> None:
         server.memory.full.look(busy, server.memory.cpus, at_ns)
 
 
-def test_a_ports_filter_stays_and_so_do_the_connections_that_it_delivers() -> None:
-    """To delete it in order, each of its connections would need a filter of its own first."""
+def used(server: Server, *cpus: int) -> None:
+    """Connections of its port, on these CPUs."""
+    for number, cpu in enumerate(cpus, start=1):
+        connected = flow(number, thread=THREAD, app_cpu=cpu, rx_queue=2, target_queue=2)
+        server.memory.table.put(connected)
+
+
+def test_a_ports_filter_goes_after_each_connection_has_one_of_its_own_and_these_go_then() -> None:
     server = Server()
     server.done(server.look())
-    server.memory.table.put(flow(1, thread=THREAD, app_cpu=2, rx_queue=2, target_queue=2))
+    used(server, 2)
     filled(server, 2)
-    assert server.look(connection(1, 2), now_ns=3 * LOOK_NS) == ()
-    assert steer.relieve({"nic": server.nic}, server.memory, 3 * LOOK_NS) == ()
-    connected = server.memory.table.get(key(1))
-    assert connected is not None
-    assert connected.left is None
+    own, gone = server.look(connection(1, 2), now_ns=3 * LOOK_NS)
+    assert (own.action.kind, own.action.key, own.action.new) == (ActionKind.INSERT, key(1), 2)
+    assert gone.action.kind is ActionKind.DELETE
+    assert server.why == WHY.replace("CPU 0", "CPU 2")
+    server.done((own,))
+    nics = {"nic": server.nic}
+    assert steer.relieve(nics, server.memory, 4 * LOOK_NS) == ()  # the port's filter is still there
+    server.done((gone,))
+    kinds = [each.kind for each in steer.relieve(nics, server.memory, 5 * LOOK_NS)]
+    assert kinds == [ActionKind.DELETE]
+
+
+@pytest.mark.parametrize("left", [None, "it wanders"])
+def test_a_ports_filter_waits_for_moves_that_were_planned_with_it(left: str | None) -> None:
+    """A driver that deletes and inserts to rewrite delivers by the port's filter in between."""
+    server = Server()
+    server.done(server.look())
+    known = flow(1, thread=THREAD, app_cpu=2, rx_queue=2, target_queue=1, location=5, left=left)
+    server.memory.table.put(known)
+    filled(server, 2)
+    action = Action(ActionKind.REWRITE, "nic", key(1), 5, 1, 2, "its thread moved", "rest")
+    if left is None:
+        budget.ask(action, server.memory)
+    assert server.look(connection(1, 1), now_ns=3 * LOOK_NS) == ()
+    budget.ended(action, server.memory)
+    server.memory.table.put(known._replace(left=None))
+    (gone,) = server.look(connection(1, 1), now_ns=4 * LOOK_NS)
+    assert gone.action.kind is ActionKind.DELETE
+
+
+@pytest.mark.parametrize("cpus", [(2, 3), (3, 2)])
+def test_a_port_that_threads_of_other_cpus_serve_too_keeps_its_filter(cpus: tuple[int]) -> None:
+    server = Server()
+    server.done(server.look())
+    used(server, *cpus)
+    filled(server, 2)
+    looked = server.look(connection(1, 2), connection(2, 2), now_ns=3 * LOOK_NS)
+    assert ActionKind.DELETE not in [each.action.kind for each in looked]
 
 
 def test_a_port_gets_no_filter_while_the_cpu_of_its_thread_is_full() -> None:

@@ -60,6 +60,7 @@ from atfnd.model import (
     Placement,
     Policy,
     Protocol,
+    Rss,
     SocketGone,
     SocketUse,
     ThreadReads,
@@ -344,6 +345,24 @@ def test_a_move_of_a_flow_that_a_filter_for_many_serves_is_from_the_queue_of_tha
     commands = bed.tell(TakenUp("nic"))
     [begin] = [each for each in commands if isinstance(each, Begin)]
     assert [(each.action.new, each.rss) for each in begin.wanted] == [(2, frozenset({3}))]
+
+
+@pytest.mark.parametrize(("rss", "through"), [(EXACT_WINS.rss, {0, 1}), (None, None)])
+def test_while_that_filter_is_about_to_go_it_may_come_through_rss_too(
+    rss: Rss | None, through: set[int] | None
+) -> None:
+    """A driver that deletes and inserts to rewrite leaves it to whatever serves it in between."""
+    bed = Bed(nic=replace(EXACT_WINS, rss=rss))
+    bed.port()
+    known, port = bed.memory.nics["nic"].listeners, bed.memory.table.get(PORT)
+    assert known is not None
+    assert port is not None
+    known.asked[PORT] = Asked(60, 1)
+    bed.memory.table.put(port._replace(target_queue=1))
+    bed.memory.table.put(flow(1, app_cpu=2))
+    [begin] = [each for each in bed.tell(TakenUp("nic")) if isinstance(each, Begin)]
+    [found] = [each.rss for each in begin.wanted if each.action.key == key(1)]
+    assert found == through
 
 
 def put_off(of: FlowKey | None, why: str, verdict: Verdict = Verdict.DEFERRED) -> Ended:

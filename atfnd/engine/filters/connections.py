@@ -12,7 +12,8 @@ from atfnd.engine.table.memory import Memory
 from atfnd.engine.table.wide_key import covers
 from atfnd.model import Flow, FlowKey, NicView, Protocol, SocketUse
 
-__all__ = ["accepted", "by_place", "going", "moves", "queue_of", "rivalled", "waits_for"]
+__all__ = ["accepted", "by_place", "going", "moves", "queue_of", "rivalled"]
+__all__ += ["unsettled", "waits_for"]
 
 
 def rivalled(key: FlowKey, listeners: Listeners, memory: Memory) -> bool:
@@ -40,6 +41,17 @@ def going(port: FlowKey, flows: Iterable[Flow], nic: NicView, memory: Memory) ->
     to send it."""
     swaps = memory.table.swaps(nic.name)
     return any(flow.key in swaps and covers(port, flow.key) for flow in flows)
+
+
+def unsettled(port: FlowKey, flows: Iterable[Flow], nic: NicView, memory: Memory) -> bool:
+    """The filter of one of these connections is about to be rewritten or deleted, by a move that
+    was planned with the port's filter as it is: meanwhile that may deliver the connection."""
+    rewriting = memory.table.rewriting(nic.name)
+    return any(
+        flow.key in rewriting or (flow.left is not None and flow.location is not None)
+        for flow in flows
+        if covers(port, flow.key)
+    )
 
 
 def queue_of(napi_id: int | None, nic: NicView) -> int | None:

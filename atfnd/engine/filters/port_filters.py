@@ -30,13 +30,14 @@ from atfnd.engine.filters.connections import (
     moves,
     queue_of,
     rivalled,
+    unsettled,
     waits_for,
 )
 from atfnd.engine.filters.listeners import Asked, Listeners, ServedPort, place_of
 from atfnd.engine.handshake.birth import spot_for
 from atfnd.engine.ownership import follow
 from atfnd.engine.ownership.shares import whose
-from atfnd.engine.placement.place import spares
+from atfnd.engine.placement.place import too_full
 from atfnd.engine.placement.steering_method import no_filter
 from atfnd.engine.table.memory import Memory
 from atfnd.engine.table.wide_key import covers, meet, overlap
@@ -128,7 +129,11 @@ def look(
         place = place_of(key)
         if key in listeners.unwanted or key in memory.table.swaps(nic.name):
             continue
-        if (why := _why_nobodys(key, flows[place], listeners)) is not None:
+        why = _why_nobodys(key, flows[place], listeners)
+        if why is None and (entry := memory.table.get(key)) is not None:
+            rule = memory.in_force.by_name.get(entry.rule_name)
+            why = _too_full(rule, _users(key, flows[place]), memory)
+        if why is not None:
             births += _ended(key, nic, listeners, flows[place], live[place], memory, now_ns, why)
             listeners.why_not[key] = why
             continue
@@ -221,6 +226,13 @@ def _why_nobodys(key: FlowKey, flows: Iterable[Flow], listeners: Listeners) -> s
     return None if _users(key, flows) else listeners.unserved(key)
 
 
+def _too_full(rule: FlowRule | None, users: Iterable[Flow], memory: Memory) -> str | None:
+    """Why a port's connections are not brought to the CPUs of their threads now: all these are
+    full."""
+    found = [too_full(rule, user.app_cpu, memory) for user in users]
+    return found[0] if found and all(found) else None
+
+
 def _wanted(
     key: FlowKey, nic: NicView, rule_of: RuleOf, listeners: Listeners, flows: Iterable[Flow],
     taken: set[int | None], short: bool, few: bool, memory: Memory, now_ns: int,
@@ -253,8 +265,8 @@ def _wanted(
     rule = next(iter(rules))
     if len(rules) > 1 or rule is None or rule.placement is Placement.LEAVE:
         raise _No("the policy has no single rule that steers all its connections")
-    if (spared := spares(key, rule, users[0].app_cpu, memory)) is not None and entry is None:
-        raise _No(spared)
+    if (full := _too_full(rule, users, memory)) is not None and entry is None:
+        raise _No(full)
     if rule.placement is Placement.CORE and few and not listener.pinned and _by_rfs(nic, users):
         raise _No("its threads are not known to stay on a CPU: RFS serves its connections")
     now = None if entry is None else entry.target_queue
@@ -323,8 +335,8 @@ def _placed(
     old = port.target_queue
     if port.nic != nic.name or port.state is FlowState.MANUAL:
         raise _No("its filter is not ours to change")
-    if going(port.key, flows, nic, memory):
-        raise _No("the filter of a connection is about to be deleted")
+    if going(port.key, flows, nic, memory) or unsettled(port.key, flows, nic, memory):
+        raise _No("the filter of a connection is about to be changed")
     crossing = (each for each in memory.table.prefix_filters(nic.name) if meet(each.key, port.key))
     if any(each.target_queue != queue for each in crossing):
         raise _No("a filter for some of its connections leads elsewhere")
@@ -392,7 +404,9 @@ def _ended(
         listeners.forget(key)
         return
     asked = listeners.asked.get(key)
-    if going(key, flows, nic, memory) or (asked is not None and now_ns - asked.at_ns < _ASKED_NS):
+    if going(key, flows, nic, memory) or unsettled(key, flows, nic, memory):
+        return
+    if asked is not None and now_ns - asked.at_ns < _ASKED_NS:
         return
     left = [use for use in live if moves(key, None, use, nic, memory)]
     if not listeners.rivals(key):

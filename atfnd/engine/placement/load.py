@@ -48,7 +48,7 @@ class FullTerms(NamedTuple):
     """Percent of a CPU's time, and how long."""
 
     full: int = 95
-    room: int = 80
+    room: int = 90
     slack: int = 60
     full_ns: int = 1_500_000_000
     slack_ns: int = 10_000_000_000

@@ -33,8 +33,8 @@ from atfnd.model import (
     cpu_list,
 )
 
-__all__ = ["Spot", "belongs", "guest", "place", "right", "spares", "wanders_in", "without_queue"]
-__all__ += ["SPARED"]
+__all__ = ["SPARED", "Spot", "belongs", "guest", "place", "right", "spares", "too_full"]
+__all__ += ["wanders_in", "without_queue"]
 
 SPARED = "is full, and another under its last-level cache is not: left to RSS"
 _STEPS_KNOWN = 4096
@@ -182,14 +182,18 @@ def wanders_in(home: Distance, app_cpu: int, thread: Thread | None, memory: Memo
     return f"its thread wanders within node {app.node} (CPUs {cpu_list(cpus)})"
 
 
-def spares(key: FlowKey, rule: FlowRule | None, cpu: int, memory: Memory) -> str | None:
-    """Why a flow of this rule is left to RSS while its thread runs on this CPU (`load`). None: it
-    is not, or the filter of its port or prefix delivers it, which stays."""
+def too_full(rule: FlowRule | None, cpu: int, memory: Memory) -> str | None:
+    """Why flows of this rule are not brought to this CPU now, though their threads run on it
+    (`load`). None: they are."""
     if cpu not in memory.full.cpus or rule is None or rule.full_core == "stay":
         return None
-    if rule.placement is not Placement.CORE or memory.table.over(key):
-        return None
-    return f"CPU {cpu} {SPARED}"
+    return f"CPU {cpu} {SPARED}" if rule.placement is Placement.CORE else None
+
+
+def spares(key: FlowKey, rule: FlowRule | None, cpu: int, memory: Memory) -> str | None:
+    """Why this flow is left to RSS while its thread runs on this CPU. None: it is not, or not yet:
+    the filter of its port or prefix delivers it."""
+    return None if memory.table.over(key) else too_full(rule, cpu, memory)
 
 
 @lru_cache(maxsize=4096)
