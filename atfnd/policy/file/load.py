@@ -47,10 +47,13 @@ def load(config: Path | None = None, *, trusting: bool = True) -> Policy:
     return _merge(_contents(config, trusting=trusting))
 
 
-def _contents(config: Path | None, *, trusting: bool = True) -> list[Content]:
+def _contents(
+    config: Path | None, files: Sequence[Path] = (), *, trusting: bool = True
+) -> list[Content]:
+    """Of `files`, if there are any, otherwise of what `config` names."""
     problems: list[Problem] = []
     contents = []
-    for path in _files(config, problems):
+    for path in files or _files(config, problems):
         try:
             text, suspect = _read(path)
         except OSError as error:
@@ -71,10 +74,11 @@ def _contents(config: Path | None, *, trusting: bool = True) -> list[Content]:
     return contents
 
 
-def check(config: Path | None = None) -> None:
-    """`atfnd check`: print a summary of the policy, or raise PolicyError. If others may change a
-    file, it is read nevertheless, with a warning on stderr. So is a key with its former name."""
-    contents = _contents(config)
+def check(config: Path | None = None, files: Sequence[Path] = ()) -> None:
+    """`atfnd check`: print a summary of the policy, or raise PolicyError. With `files`, it is the
+    policy of these alone. Warnings are on stderr: a key with its former name, and a file
+    that others may change; it is read nevertheless."""
+    contents = _contents(config, files)
     policy = _merge(contents)
     for note in (each for content in contents for each in _former_keys(*content)):
         print(note, file=sys.stderr)
