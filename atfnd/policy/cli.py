@@ -21,7 +21,8 @@ Files = Annotated[list[Path] | None, typer.Argument(
 
 
 def check(files: Files = None, config: Config = None) -> None:
-    """Read the policy and report mistakes; exit 2 if there are any."""
+    """Read the policy, report mistakes and what is probably not meant; exit 2 if there are
+    mistakes."""
     from atfnd.policy.file.load import check  # fmt: skip
 
     if files and config is not None:
