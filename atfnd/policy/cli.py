@@ -8,18 +8,26 @@ from typing import Annotated
 
 import typer
 
+from atfnd.errors import OperatorError
+
 __all__ = ["Config", "check", "schema"]
 
 Config = Annotated[Path | None, typer.Option(
     help="Policy file (default: /etc/atfnd/atfnd.yaml); policies.d beside it is read too."
 )]  # fmt: skip
+Files = Annotated[list[Path] | None, typer.Argument(
+    metavar="FILE", help="Read these files alone, in this order, as one policy."
+)]  # fmt: skip
 
 
-def check(config: Config = None) -> None:
-    """Read the policy and report mistakes; exit 2 if there are any."""
+def check(files: Files = None, config: Config = None) -> None:
+    """Read the policy, report mistakes and what is probably not meant; exit 2 if there are
+    mistakes."""
     from atfnd.policy.file.load import check  # fmt: skip
 
-    check(config)
+    if files and config is not None:
+        raise OperatorError("FILE and --config both say what to read", "name files, or --config")
+    check(config, files or ())
 
 
 def schema() -> None:

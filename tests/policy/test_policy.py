@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from atfnd.errors import OperatorError
 from atfnd.model import (
     Facts,
     FlowKey,
@@ -23,6 +24,7 @@ from atfnd.model import (
     Policy,
     Protocol,
 )
+from atfnd.policy.cli import check as check_verb
 from atfnd.policy.file import load as load_module
 from atfnd.policy.file.load import check, load
 from atfnd.policy.file.problem import Mistake, PolicyError
@@ -198,6 +200,34 @@ def test_names_and_daemon_settings_are_given_once(tmp_path: Path) -> None:
         [f"{part}:4:10: a second flow rule named `a`", f"    hint: the first is at {main}:4"],
         [f"{part}:2:1: a second `daemon`", f"    hint: they are in {main}: keep them in one file"],
     ]
+
+
+def test_check_reads_files_alone_and_in_this_order(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = "version: 1\nflows: [{{name: {}, match: {{ports: 1}}, placement: leave}}]\n"
+    files = [tmp_path / "b.yaml", tmp_path / "a.yaml"]
+    for file in files:
+        file.write_text(text.format(file.stem))
+    (tmp_path / "policies.d").mkdir()
+    (tmp_path / "policies.d" / "c.yaml").write_text(text.format("c"))
+    check_verb(files)
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == f"policy OK: {files[0]}, {files[1]}"
+    assert [line.partition(":")[0] for line in lines[2:]] == ["control", "b", "a", "rest"]
+    check_verb(config=files[0])
+    assert "\nb: leave" in (said := capsys.readouterr().out)
+    assert "\nc: leave" in said
+    with pytest.raises(OperatorError, match="FILE and --config"):
+        check_verb(files, files[0])
+
+
+def test_check_finds_what_two_files_say_together(tmp_path: Path) -> None:
+    files = [tmp_path / "a.yaml", tmp_path / "b.yaml"]
+    for file in files:
+        file.write_text("version: 1\ndaemon: {}\n")
+    with pytest.raises(PolicyError, match=r"b\.yaml:2:1: a second `daemon`"):
+        check(files=files)
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.name)

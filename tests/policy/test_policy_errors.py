@@ -160,6 +160,13 @@ BAD = [
     (IFACE + "filters: {reserve: -1}", "4:24: must be 0 or more", None),
     (IFACE.replace('"eth*"', '""'), "3:19: `name` is empty", None),
     (IFACE.replace('"eth*"', '"eth*|"'), "3:19: `eth*|` has an empty name in it", None),
+    # one mapping too far out
+    (IFACE + 'name: "eth*"', "4:5: unknown key `name`", 'did you mean match: {name: "eth*"}?'),
+    (IFACE + "max: 5", "4:5: unknown key `max`", "did you mean filters: {max: 5}?"),
+    (FLOW + "{}\n    near: smt", "6:5: unknown key `near`", "did you mean placement: {near: smt}?"),
+    (FLOW + "{}\n    ports: [1]", "6:5: unknown key `ports`", "did you mean match: {ports: ...}?"),
+    ("version: 1\nobserver: bpf", "2:1: unknown key `observer`", "did you mean daemon: {obser"),
+    ("version: 1\nname: a", "2:1: unknown key `name`", "known here: version, about, daemon, "),
     (IFACE.replace("name", "nam"), "3:13: unknown key `nam`", "did you mean name?"),
     (
         DAEMON + "{observer: bpff}",

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import re
-from typing import Any, get_args
+from typing import Any, get_args, get_origin
 
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
@@ -53,7 +53,8 @@ def _in_words(document: Document, error: ErrorDetails) -> Problem:
             return document.problem(path, mistake.message, mistake.hint)
         case "extra_forbidden":
             known = _known_keys(path[:-1])
-            hint = did_you_mean(str(path[-1]), known) or f"known here: {', '.join(known)}"
+            hint = _one_further_in(document, path) or did_you_mean(str(path[-1]), known)
+            hint = hint or f"known here: {', '.join(known)}"
             return document.problem(path, f"unknown key `{path[-1]}`", hint, key=True)
         case "missing":
             return document.problem(path[:-1], f"`{path[-1]}` is missing")
@@ -93,21 +94,42 @@ def _expected(document: Document, path: Path, wanted: str, hint: str | None = No
 
 def _meaning(path: Path) -> str:
     """The meaning of the key at `path`, or of the part around it."""
-    entry: type[Entry] = PolicyFile
     *around, last = [key for key in path if isinstance(key, str)]
-    for key in around:
-        entry = _entry_in(entry.model_fields[FORMER.get(key, key)].annotation)
+    entry = _entry_at(tuple(around))
     field = entry.model_fields[FORMER.get(last, last)]
     return f"`{last}`: {' '.join((field.description or '').split())}"
 
 
 def _known_keys(path: Path) -> list[str]:
     """The keys that the mapping at `path` may have."""
+    return list(_entry_at(path).model_fields)
+
+
+def _one_further_in(document: Document, path: Path) -> str | None:
+    """For a key that belongs into a mapping of this mapping: `match: {name: eth0}`."""
+    key = str(path[-1])
+    for name, field in _entry_at(path[:-1]).model_fields.items():
+        inner = field.annotation
+        listed = get_origin(inner) is tuple
+        if not listed and _has_entry(inner) and key in _entry_in(inner).model_fields:
+            words = document.words(path)
+            value = words.strip("`") if words.startswith("`") else "..."
+            return f"did you mean {name}: {{{key}: {value}}}?"
+    return None
+
+
+def _entry_at(path: Path) -> type[Entry]:
+    """What the mapping at `path` may say."""
     entry: type[Entry] = PolicyFile
     for key in path:
         if isinstance(key, str):
             entry = _entry_in(entry.model_fields[FORMER.get(key, key)].annotation)
-    return list(entry.model_fields)
+    return entry
+
+
+def _has_entry(annotation: Any) -> bool:
+    parts = (annotation, *get_args(annotation))
+    return any(isinstance(part, type) and issubclass(part, Entry) for part in parts)
 
 
 def _entry_in(annotation: Any) -> type[Entry]:

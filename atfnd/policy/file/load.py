@@ -10,13 +10,16 @@ from __future__ import annotations
 
 import errno
 import os
+import socket
 import sys
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from atfnd.model import Direction, FlowRule, InterfaceRule, Migrant, Mode, Placement, Policy, Share
 from atfnd.policy.file.decode import decode
 from atfnd.policy.file.document import Document
+from atfnd.policy.file.doubts import doubts
 from atfnd.policy.file.placement import placement_of, wrong_cpus
 from atfnd.policy.file.problem import PolicyError, Problem
 from atfnd.policy.file.schema import (
@@ -47,10 +50,13 @@ def load(config: Path | None = None, *, trusting: bool = True) -> Policy:
     return _merge(_contents(config, trusting=trusting))
 
 
-def _contents(config: Path | None, *, trusting: bool = True) -> list[Content]:
+def _contents(
+    config: Path | None, files: Sequence[Path] = (), *, trusting: bool = True
+) -> list[Content]:
+    """Of `files`, if there are any, otherwise of what `config` names."""
     problems: list[Problem] = []
     contents = []
-    for path in _files(config, problems):
+    for path in files or _files(config, problems):
         try:
             text, suspect = _read(path)
         except OSError as error:
@@ -71,12 +77,15 @@ def _contents(config: Path | None, *, trusting: bool = True) -> list[Content]:
     return contents
 
 
-def check(config: Path | None = None) -> None:
-    """`atfnd check`: print a summary of the policy, or raise PolicyError. If others may change a
-    file, it is read nevertheless, with a warning on stderr. So is a key with its former name."""
-    contents = _contents(config)
+def check(config: Path | None = None, files: Sequence[Path] = ()) -> None:
+    """`atfnd check`: print a summary of the policy, or raise PolicyError. With `files`, it is the
+    policy of these alone. Warnings are on stderr: a key with its former name, a rule that is
+    probably not meant, and a file that others may change; it is read nevertheless."""
+    contents = _contents(config, files)
     policy = _merge(contents)
-    for note in (each for content in contents for each in _former_keys(*content)):
+    protects = next(rule for rule in _flow_rules(*_built_in()) if rule.name == PROTECTS)
+    former = (each for content in contents for each in _former_keys(*content))
+    for note in (*former, *doubts(policy, contents, protects, _interfaces_here())):
         print(note, file=sys.stderr)
     for path in policy.files:
         suspect = _read(Path(path))[1]
@@ -88,6 +97,13 @@ def check(config: Path | None = None) -> None:
     for rule in policy.flows:
         order = "" if rule.placement is Placement.LEAVE else f", order {rule.order.value}"
         print(f"{rule.name}: {rule.placement}{order} ({rule.source})")
+
+
+def _interfaces_here() -> list[str]:
+    """None, if they cannot be listed: a sandbox may forbid it."""
+    with suppress(OSError):
+        return [name for _, name in socket.if_nameindex()]
+    return []
 
 
 def _files(config: Path | None, problems: list[Problem]) -> list[Path]:

@@ -46,9 +46,11 @@ __all__ = [
     "armed",
     "asks_direction",
     "filter_budget",
+    "glob_matches",
     "guarded",
     "has_threshold",
     "in_groups",
+    "interface_globs",
     "interface_rule",
     "meets",
     "names",
@@ -187,8 +189,18 @@ def qualify(policy: Policy) -> tuple[int, int, int]:
 
 def interface_rule(rules: Iterable[InterfaceRule], ifname: str) -> InterfaceRule | None:
     """The rule for an interface. Of a policy that was loaded, the built-in last one matches any."""
-    globs = ((rule, [glob.strip() for glob in rule.name.split("|")]) for rule in rules)
+    globs = ((rule, interface_globs(rule)) for rule in rules)
     return next((rule for rule, named in globs if _any_of(named)(ifname)), None)
+
+
+def interface_globs(rule: InterfaceRule) -> list[str]:
+    """The globs of its name, one by one."""
+    return [glob.strip() for glob in rule.name.split("|")]
+
+
+def glob_matches(glob: str, name: str) -> bool:
+    """As every name in a policy is matched."""
+    return bool(_any_of([glob])(name))
 
 
 def armed(policy: Policy, ifname: str) -> bool:

@@ -1,0 +1,251 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What `atfnd check` says of a policy that is no mistake and probably not meant, and where."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Collection
+from pathlib import Path
+
+import pytest
+
+from atfnd.policy.file.load import check
+
+__all__: list[str] = []
+
+ROOT = Path(__file__).parents[2]
+SHIPPED = [*sorted(ROOT.glob("policies/*.yaml")), ROOT / "packaging" / "atfnd.yaml"]
+HERE = ("eno1", "lo")
+
+
+@pytest.fixture(autouse=True)
+def _here(monkeypatch: pytest.MonkeyPatch) -> None:
+    interfaces_are(monkeypatch, HERE)
+
+
+def interfaces_are(monkeypatch: pytest.MonkeyPatch, names: Collection[str]) -> None:
+    monkeypatch.setattr(socket, "if_nameindex", lambda: list(enumerate(names, 1)))
+
+
+def warned(capsys: pytest.CaptureFixture[str], *files: Path) -> list[str]:
+    """Each warning as `FILE:LINE:COLUMN: message [hint]`, without the folder."""
+    check(files=files)
+    said = capsys.readouterr()
+    assert said.out.startswith("policy OK: ")
+    lines = [line for line in said.err.splitlines() if not line.startswith("     ")]
+    places = [line for line in lines if not line.startswith("    ")]
+    hints = [line.removeprefix("    hint: ") for line in lines if line.startswith("    hint: ")]
+    folder = f"{files[0].parent}/"
+    both = zip(places, hints, strict=True)
+    return [f"{place} [{hint}]".replace(folder, "") for place, hint in both]
+
+
+def written(folder: Path, *rules: str, head: str = "flows", name: str = "a.yaml") -> Path:
+    """A policy whose rules begin on line 3."""
+    file = folder / name
+    lines = [f"- {{ {rule} }}" for rule in rules]
+    file.write_text("\n".join(["version: 1", f"{head}:", *lines]) + "\n")
+    return file
+
+
+def flow(name: str, match: str, placement: str = "{near: core}", more: str = "") -> str:
+    return f"name: {name}, match: {{ {match} }}, placement: {placement}{more}"
+
+
+def test_a_flow_rule_that_never_decides(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = written(
+        tmp_path,
+        flow("web", "ports: [80, 443]"),
+        flow("small", "ports: 80, min_bytes: 1B"),
+        flow("other", "ports: 81"),
+        flow("all", "protocol: [tcp, udp, sctp]", "leave"),
+        flow("late", "process: nginx"),
+        flow("later", "ports: 443"),
+    )
+    comes = "comes first and matches all that it matches"
+    assert warned(capsys, file) == [
+        f"a.yaml:4:11: no flow falls under `small`: `web` {comes}"
+        " [put it before `web` (a.yaml:3), or remove it]",
+        f"a.yaml:7:11: no flow falls under `late`: `all` {comes}"
+        " [put it before `all` (a.yaml:6), or remove it]",
+        f"a.yaml:8:11: no flow falls under `later`: `web` {comes}"
+        " [put it before `web` (a.yaml:3), or remove it]",
+    ]
+
+
+def test_the_built_in_first_rule_stands_before_all(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = written(tmp_path, flow("ssh", "ports: 22, user: root"), flow("half", "ports: [22, 23]"))
+    assert warned(capsys, file) == [
+        "a.yaml:3:11: no flow falls under `ssh`: `control` comes first and matches all that it "
+        "matches [`control` (built-in:12) always stands first: remove this rule, or write a "
+        "`control` that asks for less]"
+    ]
+
+
+def test_a_rule_named_control_stands_first_wherever_it_is(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = written(tmp_path, flow("ldp", "ports: 646"), flow("control", "ports: 1-1023", "leave"))
+    [warning] = warned(capsys, file)
+    assert warning.startswith("a.yaml:3:11: no flow falls under `ldp`: `control` comes first")
+    assert "[`control` (a.yaml:4) always stands first" in warning
+
+
+def test_rules_of_another_file_come_first_too(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first = written(tmp_path, flow("rest", "protocol: [tcp, udp, sctp]"), name="b.yaml")
+    second = written(tmp_path, flow("two", "ports: 2", "leave"), flow("one", "ports: 1"))
+    assert warned(capsys, second, first) == []
+    assert [each.partition(":")[0] for each in warned(capsys, first, second)] == ["a.yaml"] * 2
+
+
+def test_an_interface_rule_that_never_decides(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = written(
+        tmp_path,
+        'match: { name: "en*|eth*" }',
+        'match: { name: "eno1 | eth1*" }, armed: true',
+        'match: { name: "eno1|wlan0" }, armed: true',
+        'match: { name: "*" }',
+        'match: { name: "*" }',
+        head="interfaces",
+    )
+    decides = "this rule decides on no interface:"
+    assert warned(capsys, file) == [
+        f"a.yaml:4:20: {decides} `en*|eth*` comes first and matches all that `eno1 | eth1*` "
+        "matches [put it before the rule at a.yaml:3, or remove it]",
+        f"a.yaml:7:20: {decides} `*` comes first and matches all that `*` matches [put it before "
+        "the rule at a.yaml:6, or remove it]",
+    ]
+
+
+@pytest.mark.parametrize(("protocol", "never"), [("udp", True), ("[udp, tcp]", False)])
+def test_udp_has_no_direction(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], protocol: str, never: bool
+) -> None:
+    file = written(
+        tmp_path,
+        flow("all", "protocol: udp", "leave"),
+        flow("dns", f"protocol: {protocol}, direction: accepted"),
+    )
+    column = file.read_text().splitlines()[3].index("accepted") + 1
+    said = [
+        f"a.yaml:4:{column}: no flow falls under `dns`: UDP has no direction"
+        " [leave `direction` out, or add tcp to `protocol`]"
+    ]
+    assert warned(capsys, file) == (said if never else [])
+
+
+@pytest.mark.parametrize(
+    ("rule", "absent"),
+    [
+        ('match: { name: "eth*" }, armed: true', "eth*"),
+        ('match: { name: "eth0|ens?" }, armed: true', "eth0|ens?"),
+        ('match: { name: "eth*" }', None),
+        ('match: { name: "eth*|en*" }, armed: true', None),
+        ('match: { name: "lab:*" }, armed: true', None),  # no interface has such a name
+    ],
+)
+def test_an_armed_name_that_no_interface_has(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], rule: str, absent: str | None
+) -> None:
+    file = written(tmp_path, rule, head="interfaces")
+    said = f"a.yaml:3:20: no interface of this machine matches `{absent}` now"
+    expected = [] if absent is None else [f"{said} [there are: eno1, lo]"]
+    assert warned(capsys, file) == expected
+
+
+def test_a_hint_names_a_few_interfaces(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = written(tmp_path, "match: { name: eth0 }, armed: true", head="interfaces")
+    interfaces_are(monkeypatch, [f"v{i}" for i in range(10)])
+    [warning] = warned(capsys, file)
+    assert warning.endswith("[there are: v0, v1, v2, v3, v4, v5, v6, v7 and 2 more]")
+
+
+def test_interfaces_that_cannot_be_listed_are_not_missed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused() -> None:
+        raise PermissionError
+
+    monkeypatch.setattr(socket, "if_nameindex", refused)
+    file = written(tmp_path, "match: { name: eth0 }, armed: true", head="interfaces")
+    assert warned(capsys, file) == []
+
+
+LEAVE_ALL = flow("rest", "protocol: [tcp, udp, sctp]", "leave")
+WEB = flow("web", "ports: 443")
+
+
+@pytest.mark.parametrize(
+    ("match", "others", "lost"),
+    [
+        ("ports: 22", (), "port 179"),
+        ("ports: [22, 179], protocol: [tcp, udp]", (), "port 22 (sctp), port 179 (sctp)"),
+        ("ports: 1-200, protocol: tcp", (), "port 22 (udp, sctp), port 179 (udp, sctp)"),
+        ("ports: [22, 179], remote: 10.0.0.0/8", (), "port 22, port 179"),
+        ("ports: [22, 179], min_bytes: 1B", (), "port 22, port 179"),
+        ("ports: [20-30, 100-200], protocol: [sctp, udp, tcp]", (), None),
+        ("protocol: [tcp, udp, sctp]", (), None),
+        ("ports: 22", (LEAVE_ALL,), None),
+        ("ports: 22", (WEB, LEAVE_ALL), None),
+        ("ports: 22", (flow("one", "ports: 100-200"), LEAVE_ALL), "port 179"),
+        ("ports: 22", (flow("one", "protocol: udp"), LEAVE_ALL), "port 179 (udp)"),
+        ("ports: 22", (flow("one", "direction: accepted"), LEAVE_ALL), "port 179 (tcp, sctp)"),
+        ("ports: 22", (flow("bgp", "ports: 179", "leave"),), None),
+    ],
+)
+def test_a_rule_in_place_of_control_that_leaves_less_alone(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    match: str,
+    others: tuple[str, ...],
+    lost: str | None,
+) -> None:
+    control = flow("control", match, "leave", ", replaces_built_in: true")
+    file = written(tmp_path, control, *others)
+    column = file.read_text().splitlines()[2].index("true") + 1
+    less = f"a.yaml:3:{column}: `control` leaves less alone than the built-in rule: rules may now"
+    hint = "add to the `match` of `control` what is not to be steered"
+    said = [each for each in warned(capsys, file) if "falls under" not in each]
+    assert said == ([] if lost is None else [f"{less} steer {lost} [{hint}]"])
+
+
+def test_a_rule_in_place_of_control_may_steer(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = written(
+        tmp_path,
+        flow("control", "ports: 179", more=", replaces_built_in: true"),
+        flow("rest", "protocol: tcp", "leave", ", replaces_built_in: true"),
+        flow("all", "protocol: [udp, sctp]", "leave"),
+    )
+    [warning] = warned(capsys, file)
+    assert "rules may now steer port 179 [" in warning
+
+
+@pytest.mark.parametrize("file", SHIPPED, ids=lambda file: file.name)
+def test_what_is_shipped_is_meant(
+    file: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    interfaces_are(monkeypatch, ["eth0"])
+    assert warned(capsys, file) == []
+
+
+def test_warnings_stand_in_the_order_of_the_files(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first = written(tmp_path, flow("one", "ports: 22"), name="b.yaml")
+    second = tmp_path / "a.yaml"
+    second.write_text(
+        "version: 1\nflows:\n- { name: x, match: { ports: 179 }, placement: leave }\n"
+        "interfaces:\n- { match: { name: eth0 }, armed: true }\n"
+    )
+    places = [warning.partition(": ")[0] for warning in warned(capsys, first, second)]
+    assert places == ["b.yaml:3:11", "a.yaml:3:11", "a.yaml:5:20"]
