@@ -11,7 +11,8 @@ import typer
 __all__ = ["Config", "check", "schema"]
 
 Config = Annotated[Path | None, typer.Option(
-    help="Policy file (default: /etc/atfnd/atfnd.yaml); policies.d beside it is read too."
+    metavar="FILE",
+    help="Policy file (default: /etc/atfnd/atfnd.yaml); policies.d beside it is read too.",
 )]  # fmt: skip
 
 
