@@ -50,7 +50,7 @@ def _observer(machine: Machine, name: str, why: str) -> Iterator[Finding]:
     if name == "bpf":
         yield Finding(None, Level.OK, f"sockets are observed by BPF: {why}")
         return
-    advice = "see why above; atfnd run --nic NIC --observer bpf says more"
+    advice = "Linux before 6.3 lacks what it needs; atfnd run --nic NIC --observer bpf says more"
     if not machine.btf:
         advice = "run a kernel with CONFIG_DEBUG_INFO_BTF"
     elif machine.lockdown == "confidentiality":
