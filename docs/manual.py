@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 import sys
+import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,10 +20,12 @@ from typer.main import get_command
 
 from atfnd import __version__
 from atfnd.cli.commands import app as atfnd
+from atfnd.ctl.help import groups, record
 from atfnd.ctl.top.verb import app as atfnctl
+from docs.examples import EXAMPLES
 from docs.reference import NEEDED, sections
 
-__all__ = ["pages"]
+__all__ = ["narrowed", "pages"]
 
 _FILES = {
     "/etc/atfnd/atfnd.yaml": "The policy: atfnd.yaml(5).",
@@ -54,6 +57,9 @@ _SERVICE = (
     "changes those that the policy or `atfnctl arm` arms. `systemctl edit atfnd` changes options. "
     "`systemctl reload atfnd` reads the policy again, and fails with the mistake if it is wrong."
 )
+_COLUMNS = 80
+_INDENTED = 7  # by man(7), below a heading
+
 _SEE = {
     "atfnd.8": "atfnctl(1), atfnd.yaml(5), ethtool(8), systemd.service(5)",
     "atfnctl.1": "atfnd(8), atfnd.yaml(5), ethtool(8)",
@@ -65,10 +71,10 @@ def pages(example: str) -> dict[str, str]:
     """File names and their roff. `example`: a policy file."""
     daemon = [*_command("atfnd", atfnd), *_section("The service"), *_text(_SERVICE)]
     daemon += [*_terms("Signals", _SIGNALS), *_terms("Environment", _ENVIRONMENT)]
-    daemon += _terms("Files", _FILES)
+    daemon += [*_terms("Files", _FILES), *_examples("atfnd.8")]
     bodies = {
         "atfnd.8": daemon,
-        "atfnctl.1": _command("atfnctl", atfnctl),
+        "atfnctl.1": [*_command("atfnctl", atfnctl), *_examples("atfnctl.1")],
         "atfnd.yaml.5": _format(example),
     }
     return {name: _page(name, body) for name, body in bodies.items()}
@@ -82,37 +88,46 @@ def _page(name: str, body: list[str]) -> str:
 
 
 def _command(name: str, app: typer.Typer) -> list[str]:
-    """A program: its verbs with their arguments and options, as --help has them."""
+    """A program: its verbs with their arguments and options, grouped as --help has them."""
     group: Any = get_command(app)
     context = group.make_context(name, [], resilient_parsing=True)
-    verbs = list(_verbs(group, context))
+    grouped = {title: list(_verbs(verbs, context)) for title, verbs in groups(group).items()}
     lines = [*_section("Name"), f"{_roff(name)} \\- {_roff(_clause(group.help))}"]
     lines += _section("Synopsis")
-    for each, inner in verbs:
+    for each, inner in (verb for verbs in grouped.values() for verb in verbs):
         usage = " ".join(each.collect_usage_pieces(inner))
         lines += [f".B {_roff(inner.command_path)}", _roff(usage), ".br"]
-    lines += [*_section("Description"), *_text(group.help), *_section("Commands")]
-    for each, inner in verbs:
-        path = inner.command_path.removeprefix(f"{name} ")
-        lines += [f".SS {_quoted(path)}", *_text(each.help), *_records(each.params, inner)]
+    lines += [*_section("Description"), *_text(group.help)]
+    for title, verbs in grouped.items():
+        lines += _section(f"Commands: {title}")
+        for each, inner in verbs:
+            path = inner.command_path.removeprefix(f"{name} ")
+            lines += [f".SS {_quoted(path)}", *_text(each.help), *_records(each.params, inner)]
     lines += [*_section("Options"), *_records(group.params, context)]
     return [*lines, *_terms("Exit status", _EXIT)]
 
 
-def _verbs(group: Any, context: Any) -> Iterator[tuple[Any, Any]]:
+def _verbs(verbs: list[Any], context: Any) -> Iterator[tuple[Any, Any]]:
     """Commands and their contexts, groups opened."""
-    for name, each in group.commands.items():
-        inner = type(context)(each, info_name=name, parent=context)
+    for each in verbs:
+        inner = type(context)(each, info_name=each.name, parent=context)
         if hasattr(each, "commands"):
-            yield from _verbs(each, inner)
+            yield from _verbs(list(each.commands.values()), inner)
         else:
             yield each, inner
 
 
 def _records(parameters: list[Any], context: Any) -> Iterator[str]:
     for each in parameters:
-        if (record := each.get_help_record(context)) is not None:
-            yield from _term(*record)
+        if (said := record(each, context)) is not None:
+            yield from _term(*said)
+
+
+def _examples(page: str) -> Iterator[str]:
+    yield from _section("Examples")
+    for what_for, commands in EXAMPLES[page].items():
+        shown = (f"\\fB{_roff(command)}\\fR" for command in commands)
+        yield from [".PP", *_text(what_for), ".PP", ".RS 4", ".nf", *shown, ".fi", ".RE"]
 
 
 def _format(example: str) -> list[str]:
@@ -126,8 +141,35 @@ def _format(example: str) -> list[str]:
             said = f" Default: {default}." if default else ""
             said = " Needed." if default == NEEDED else said
             lines += _term(key, f"{value}.{said} {meaning}")
-    shown = [_roff(line) for line in example.splitlines()]
+    shown = [_roff(line) for line in narrowed(example, _COLUMNS - _INDENTED)]
     return [*lines, *_section("Example"), ".nf", *shown, ".fi"]
+
+
+def narrowed(example: str, columns: int) -> Iterator[str]:
+    """The same YAML in lines that are no longer: a comment behind a value goes above it, a comment
+    or a plain text is broken. A line that is neither stays as it is."""
+    for line in example.splitlines():
+        if len(line) <= columns:
+            yield line
+            continue
+        indent = line[: len(line) - len(line.lstrip())]
+        value, _, comment = line.partition(" # ") if "#" in line else (line, "", "")
+        if line.lstrip().startswith("#"):
+            value, comment = "", line.lstrip("# ")
+        begin = f"{indent}# "
+        yield from textwrap.wrap(
+            comment,
+            columns,
+            initial_indent=begin,
+            subsequent_indent=begin,
+            break_on_hyphens=False,
+            break_long_words=False,
+        )
+        plain = re.fullmatch(r"\s*\w+: [A-Za-z][^:]*", value)
+        if value and plain and len(value.rstrip()) > columns:
+            yield from textwrap.wrap(value, columns, subsequent_indent=f"{indent}  ")
+        elif value:
+            yield value.rstrip()
 
 
 def _section(title: str) -> list[str]:

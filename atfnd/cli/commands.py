@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 
 import typer
 
+from atfnd.ctl.help import Program
 from atfnd.ctl.version import Version
 from atfnd.errors import reported
 from atfnd.lab.cli import app as lab
@@ -18,19 +19,23 @@ from atfnd.replay.verb import replay
 
 __all__ = ["app", "main"]
 
-app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
-app.add_typer(lab, name="lab")
-app.command()(check)
-app.command()(schema)
-app.command()(replay)
+LOOK, DAEMON = "See what this machine can do", "Run the daemon, and undo what it did"
+POLICY, TRY = "Work on the policy", "Try it without a NIC"
+
+app = Program()
 
 NICS = "eth2, lab:lab, or 'eth*': every interface that has a device; repeatable."
 ARM = "Arm this --nic. The policy and `atfnctl arm` arm others."
 OBSERVER = "Overrides `daemon.observer` of the policy."
 Nics = Annotated[list[str] | None, typer.Option(metavar="NIC", help=NICS)]
 Arm = Annotated[list[str] | None, typer.Option(metavar="NIC", help=ARM)]
-RunDir = Annotated[Path, typer.Option(help="Directory of socket, lock and journals.")]
-Observer = Annotated[Literal["auto", "bpf", "sock_diag"] | None, typer.Option(help=OBSERVER)]
+RunDir = Annotated[
+    Path, typer.Option(metavar="DIR", help="Directory of socket, lock and journals.")
+]
+Observer = Annotated[
+    Literal["auto", "bpf", "sock_diag"] | None,
+    typer.Option(metavar="auto|bpf|sock_diag", help=OBSERVER),
+]
 
 
 @app.callback()
@@ -38,19 +43,12 @@ def atfnd(version: Version = False) -> None:
     """Steers each flow's packets to the core its application runs on."""
 
 
-@app.command()
-def run(nic: Nics = None, arm: Arm = None, run_dir: RunDir = Path("/run/atfnd"),
-        config: Config = None, observer: Observer = None) -> None:  # fmt: skip
-    """Observe the sockets of each --nic and steer their flows; changes armed NICs only."""
-    from atfnd.cli.run import run  # fmt: skip
-
-    run(nic or [], arm or [], run_dir, config, observer)
-
-
-@app.command()
+@app.verb(LOOK)
 def doctor(
-    nic: Annotated[str | None, typer.Argument(metavar="NIC")] = None,
-    as_json: Annotated[bool, typer.Option("--json")] = False,
+    nic: Annotated[
+        str | None, typer.Argument(metavar="NIC", help="Default: all, and the machine.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """What atfnd could do here, what prevents it, and what to do; needs no daemon, writes nothing.
     Exit 1 if something prevents it."""
@@ -60,12 +58,27 @@ def doctor(
         raise typer.Exit(1)
 
 
-@app.command()
+@app.verb(DAEMON)
+def run(nic: Nics = None, arm: Arm = None, run_dir: RunDir = Path("/run/atfnd"),
+        config: Config = None, observer: Observer = None) -> None:  # fmt: skip
+    """Observe the sockets of each --nic and steer their flows; changes armed NICs only."""
+    from atfnd.cli.run import run  # fmt: skip
+
+    run(nic or [], arm or [], run_dir, config, observer)
+
+
+@app.verb(DAEMON)
 def restore(run_dir: RunDir = Path("/run/atfnd")) -> None:
     """Delete the filters and restore the settings that a stopped daemon left in its NICs."""
     from atfnd.cli.run import restore  # fmt: skip
 
     restore(run_dir)
+
+
+app.verb(POLICY)(check)
+app.verb(POLICY)(schema)
+app.verb(POLICY)(replay)
+app.add_typer(lab, name="lab", rich_help_panel=TRY)
 
 
 def main() -> None:

@@ -14,13 +14,13 @@ from atfnd.ctl.client import Client, Row
 from atfnd.ctl.columns import Grid
 from atfnd.ctl.empty import explained
 from atfnd.ctl.tables import plain, size
-from atfnd.ctl.verbs import SOCKET, Json, OnlyNic, Socket, app
+from atfnd.ctl.verbs import PAYS, POLICY, SOCKET, Json, OnlyNic, Socket, app
 from atfnd.errors import OperatorError
 
 __all__ = ["app"]
 
 
-@app.command()
+@app.verb(POLICY)
 def policy(
     rule: Annotated[str | None, typer.Argument(metavar="RULE", help="Only this rule.")] = None,
     flows: Annotated[bool, typer.Option("--flows", help="Each flow and its rule.")] = False,
@@ -50,7 +50,7 @@ def policy(
         output.show(_rules(rules.values()))
 
 
-@app.command()
+@app.verb(PAYS)
 def plan(nic: OnlyNic = None, socket: Socket = SOCKET, as_json: Json = False) -> None:
     """What would be done now, the reason, and the shell commands that do the same."""
     rows = Client(socket).get("/v1/plan", nic=nic)["actions"]
@@ -64,11 +64,15 @@ def plan(nic: OnlyNic = None, socket: Socket = SOCKET, as_json: Json = False) ->
         output.say("nothing is to be done")
 
 
-@app.command()
+@app.verb(POLICY)
 def record(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="A new file.")],
-    seconds: Annotated[int, typer.Option(min=1, max=3600, help="Duration in seconds.")] = 60,
-    most: Annotated[int, typer.Option("--max", min=1, help="The most lines to write.")] = 100_000,
+    seconds: Annotated[
+        int, typer.Option(min=1, max=3600, metavar="SECONDS", help="How long to record.")
+    ] = 60,
+    most: Annotated[
+        int, typer.Option("--max", min=1, metavar="N", help="The most lines to write.")
+    ] = 100_000,
     socket: Socket = SOCKET,
 ) -> None:
     """Record what the daemon observes, for `atfnd replay`; Ctrl-C ends it early."""
@@ -110,7 +114,7 @@ def _new(file: Path) -> BinaryIO:
         raise OperatorError(f"{file}: {refusal.strerror}", "name a new file") from None
 
 
-@app.command()
+@app.verb(POLICY)
 def reload(socket: Socket = SOCKET, as_json: Json = False) -> None:
     """Read the policy again. If it is wrong, nothing changes (exit 2)."""
     answer = Client(socket).post("/v1/reload")

@@ -18,7 +18,7 @@ from atfnd.ctl.columns import Grid
 from atfnd.ctl.decisions import app
 from atfnd.ctl.duration import seconds_of
 from atfnd.ctl.tables import plain
-from atfnd.ctl.verbs import SOCKET, Interface, Json, Socket
+from atfnd.ctl.verbs import PAYS, SOCKET, Interface, Json, Socket
 from atfnd.errors import OperatorError
 
 __all__ = ["app", "figure_table"]
@@ -44,7 +44,7 @@ _NAMES = {
 }
 
 
-@app.command()
+@app.verb(PAYS)
 def measure(
     nic: Interface,
     total: Annotated[
@@ -61,9 +61,9 @@ def measure(
     socket: Socket = SOCKET,
     as_json: Json = False,
 ) -> None:
-    """Does it pay? Steers an armed interface and pauses it, in turns, under the load that there
-    is, and compares; or steers it by two policies in turns. Ctrl-C ends it early; the interface is
-    then as it was. Exit 1 if it ended early."""
+    """Compare an armed interface with a paused one, in turns, under the load that there is: does it
+    pay? Or compare two policies. Ctrl-C ends it early; the interface is then as it was. Exit 1 if
+    it ended early."""
     query: dict[str, object] = {
         "seconds": seconds_of(total),
         "slot": seconds_of(slot),

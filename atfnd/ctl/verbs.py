@@ -20,6 +20,7 @@ from atfnd.ctl.duration import seconds_of
 from atfnd.ctl.empty import explained, no_events, no_filters, no_flows, no_nics, no_queues
 from atfnd.ctl.events import Selected, event_lines, folded
 from atfnd.ctl.gain import say_gain
+from atfnd.ctl.help import Program
 from atfnd.ctl.version import Version
 from atfnd.errors import OperatorError
 
@@ -30,15 +31,24 @@ ROWS = 200  # of a table, by default
 AGAIN_S = 0.25
 BEATS_S = 20.0  # a stream says something every 5 s
 
-app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, pretty_exceptions_enable=False)
+SEE = "See what happens"
+PARTS = "See what there is"
+PAYS = "Find out whether it pays"
+CHANGE = "Change an interface"
+POLICY = "Work on the policy"
+
+app = Program()
 
 Socket = Annotated[
     str, typer.Option(envvar="ATFND_SOCKET", metavar="PATH", help="The daemon's socket.")
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 OnlyNic = Annotated[str | None, typer.Option("--nic", metavar="NIC", help="Only this interface.")]
-Limit = Annotated[int | None, typer.Option(min=1, help="The most rows to print.")]
-Interface = Annotated[str, typer.Argument(metavar="NIC")]
+Limit = Annotated[int | None, typer.Option(min=1, metavar="N", help="The most rows to print.")]
+Interval = Annotated[float, typer.Option(min=0.1, metavar="SECONDS", help="Time between updates.")]
+Interface = Annotated[
+    str, typer.Argument(metavar="NIC", help="The interface, as `atfnctl nics` names it.")
+]
 
 
 @app.callback()
@@ -46,22 +56,29 @@ def atfnctl(version: Version = False) -> None:
     """Show what atfnd does; arm, disarm, pause, resume and restore its interfaces."""
 
 
-@app.command()
+@app.verb(SEE)
 def status(socket: Socket = SOCKET, as_json: Json = False) -> None:
     """Summary of the daemon: observer, armed interfaces, table, losses."""
     answer = Client(socket).get("/v1/status")
     output.say_json(answer) if as_json else output.show(tables.status_table(answer))
 
 
-@app.command()
+@app.verb(SEE)
 def flows(
-    state: Annotated[str | None, typer.Option(help="wanted, observed, steered, ...")] = None,
+    state: Annotated[
+        str | None, typer.Option(metavar="STATE", help="Only wanted, observed, steered, ...")
+    ] = None,
     nic: OnlyNic = None,
-    pid: Annotated[int | None, typer.Option(min=1, help="Only this process.")] = None,
-    comm: Annotated[str | None, typer.Option(help="Thread name, as a shell pattern.")] = None,
+    pid: Annotated[
+        int | None, typer.Option(min=1, metavar="PID", help="Only this process.")
+    ] = None,
+    comm: Annotated[
+        str | None,
+        typer.Option(metavar="PATTERN", help="Only threads of this name, a shell pattern."),
+    ] = None,
     limit: Limit = None,
     watch: Annotated[bool, typer.Option("--watch", help="Repeat until Ctrl-C.")] = False,
-    interval: Annotated[float, typer.Option(min=0.1, help="Seconds between updates.")] = 1.0,
+    interval: Interval = 1.0,
     socket: Socket = SOCKET,
     as_json: Json = False,
 ) -> None:
@@ -88,7 +105,7 @@ def flows(
         _say_more(rows, most)
 
 
-@app.command()
+@app.verb(SEE)
 def explain(
     flow: Annotated[
         list[str],
@@ -110,7 +127,7 @@ def explain(
         raise typer.Exit(1)
 
 
-@app.command()
+@app.verb(PARTS)
 def queues(nic: OnlyNic = None, socket: Socket = SOCKET, as_json: Json = False) -> None:
     """Receive queues: interrupt or thread, CPU, and how packets were assigned to them."""
     rows = Client(socket).get("/v1/queues", nic=nic)["queues"]
@@ -120,15 +137,15 @@ def queues(nic: OnlyNic = None, socket: Socket = SOCKET, as_json: Json = False) 
         output.show(explained(tables.queue_table(rows), lambda: no_queues(nic)))
 
 
-@app.command()
+@app.verb(PARTS)
 def nics(socket: Socket = SOCKET, as_json: Json = False) -> None:
     """Interfaces, what they can do, and whether they are armed."""
     rows = Client(socket).get("/v1/nics")["nics"]
     output.say_json(rows) if as_json else output.show(explained(tables.nic_table(rows), no_nics))
 
 
-@app.command("rules", hidden=True, help="The former name of `filters`.")
-@app.command()
+@app.verb(PARTS, "rules", hidden=True)  # its former name
+@app.verb(PARTS)
 def filters(
     nic: OnlyNic = None,
     limit: Limit = None,
@@ -152,7 +169,7 @@ def filters(
         _say_more(shown, most)
 
 
-@app.command()
+@app.verb(PARTS)
 def topology(socket: Socket = SOCKET, as_json: Json = False) -> None:
     """CPUs, what they share, the queues delivered on them; NUMA nodes and their interfaces."""
     answer = Client(socket).get("/v1/topology")
@@ -164,7 +181,7 @@ def topology(socket: Socket = SOCKET, as_json: Json = False) -> None:
         output.show(tables.node_table(answer["nodes"]))
 
 
-@app.command()
+@app.verb(PAYS)
 def doctor(
     nic: Annotated[str | None, typer.Argument(metavar="NIC", help="Observed or not.")] = None,
     socket: Socket = SOCKET,
@@ -177,7 +194,7 @@ def doctor(
         raise typer.Exit(1)
 
 
-@app.command()
+@app.verb(PAYS)
 def gain(
     nic: Annotated[str | None, typer.Argument(metavar="NIC", help="Default: all.")] = None,
     total: Annotated[
@@ -195,7 +212,7 @@ def gain(
     output.say_json(answer) if as_json else say_gain(answer)
 
 
-@app.command()
+@app.verb(SEE)
 def events(
     after: Annotated[
         int, typer.Option(min=0, metavar="SEQ", help="Only events after this one.")
@@ -207,7 +224,7 @@ def events(
     since: Annotated[
         str | None, typer.Option(metavar="TIME", help="Only the last `90s`, `10m`, `2h`.")
     ] = None,
-    limit: Annotated[int | None, typer.Option(min=1, help="Only the newest.")] = None,
+    limit: Annotated[int | None, typer.Option(min=1, metavar="N", help="Only the newest.")] = None,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Wait for more.")] = False,
     socket: Socket = SOCKET,
     as_json: Json = False,
@@ -284,13 +301,13 @@ def _streamed(client: Client, after: int) -> Iterator[Row]:
             print(f"atfnd: {row['count']} events were not retained", file=sys.stderr)
 
 
-@app.command()
+@app.verb(CHANGE)
 def arm(nic: Interface, socket: Socket = SOCKET, as_json: Json = False) -> None:
     """Allow atfnd to change this interface."""
     _order(nic, "arm", "is armed", socket, as_json)
 
 
-@app.command()
+@app.verb(CHANGE)
 def disarm(
     nic: Annotated[str | None, typer.Argument(metavar="NIC", help="Default: all.")] = None,
     socket: Socket = SOCKET,
@@ -305,19 +322,19 @@ def disarm(
     output.say_json(answer) if as_json else output.say("every interface is disarmed")
 
 
-@app.command()
+@app.verb(CHANGE)
 def pause(nic: Interface, socket: Socket = SOCKET, as_json: Json = False) -> None:
     """Delete our filters and restore settings, for `ethtool -L` or a driver update."""
     _order(nic, "pause", "is paused: nothing of ours is in it", socket, as_json)
 
 
-@app.command()
+@app.verb(CHANGE)
 def resume(nic: Interface, socket: Socket = SOCKET, as_json: Json = False) -> None:
     """End a pause and steer again if armed; set again what another program changed."""
     _order(nic, "resume", "is resumed", socket, as_json)
 
 
-@app.command()
+@app.verb(CHANGE)
 def restore(
     nic: Annotated[str | None, typer.Argument(metavar="NIC", help="Default: all.")] = None,
     socket: Socket = SOCKET,

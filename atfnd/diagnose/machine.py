@@ -28,6 +28,7 @@ def examine_machine(
         *(() if observer is None else _observer(machine, *observer)),
         *_rights(machine),
         *_kernel(machine),
+        *_busy_polling(machine),
         *_daemons(machine),
         *(
             Finding(
@@ -49,7 +50,7 @@ def _observer(machine: Machine, name: str, why: str) -> Iterator[Finding]:
     if name == "bpf":
         yield Finding(None, Level.OK, f"sockets are observed by BPF: {why}")
         return
-    advice = "see why above; atfnd run --nic NIC --observer bpf says more"
+    advice = "Linux before 6.3 lacks what it needs; atfnd run --nic NIC --observer bpf says more"
     if not machine.btf:
         advice = "run a kernel with CONFIG_DEBUG_INFO_BTF"
     elif machine.lockdown == "confidentiality":
@@ -77,6 +78,18 @@ def _kernel(machine: Machine) -> Iterator[Finding]:
     if not machine.ethtool_family:
         what = "the kernel has no ethtool netlink family: changes are noticed at the next look only"
         yield Finding(None, Level.NOTE, what)
+
+
+def _busy_polling(machine: Machine) -> Iterator[Finding]:
+    """A queue that an application polls cannot be held (`move.choose`)."""
+    if machine.busy_polling:
+        on = " and ".join(machine.busy_polling)
+        what = (
+            f"by {on} applications may poll queues themselves: strict order then moves no "
+            "established flow; it places flows during their handshake, and queues follow threads"
+        )
+        off = " ".join(f"{each}=0" for each in machine.busy_polling)
+        yield Finding(None, Level.WARNING, what, f"unless you need busy polling: sysctl -w {off}")
 
 
 def _daemons(machine: Machine) -> Iterator[Finding]:

@@ -133,9 +133,24 @@ def _threads(nic: NicView) -> Iterator[Finding]:
 
 
 def _rfs(nic: NicView) -> Iterator[Finding]:
+    if not nic.armed and nic.has_rfs() and not nic.caps.arfs:  # aRFS is a conflict of its own
+        what = f"RFS is set up here: when {nic.name} is armed, {_left_of_rfs(nic)}"
+        advice = (
+            "let a script that sets it run before atfnd, or in a pause: what it sets later counts "
+            "as another program's, and is left alone"
+        )
+        yield Finding(nic.name, Level.NOTE, what, advice)
     if nic.unowned_rfs and (why := nic.refuses_rfs()) is not None:
         what = f"flows of threads that wander are left to RSS, because no queue can have RFS: {why}"
         yield Finding(nic.name, Level.NOTE, what)
+
+
+def _left_of_rfs(nic: NicView) -> str:
+    if nic.method in (SteeringMethod.RFS, SteeringMethod.NONE):
+        return "it stays"
+    if nic.wants_rfs() and nic.refuses_rfs() is None:
+        return "it stays on queues that no thread owns"
+    return "it is switched off, until restore"
 
 
 def _names(queues: Iterable[Queue]) -> str:
@@ -165,6 +180,6 @@ def _place_by(nic: NicView, queues: list[Queue]) -> str:
 
 def _more_queues(nic: NicView) -> str | None:
     now, most = nic.device.channels or len(nic.queues), nic.device.channels_max
-    return (
-        f"ethtool -L {quote(nic.name)} combined {most}" if most is not None and most > now else None
-    )
+    if most is None or most <= now:
+        return None
+    return nic.device.set_channels(quote(nic.name), most)

@@ -15,21 +15,29 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from atfnd.ctl.help import Program
 from atfnd.lab.status import LabStatus, lab_status
 from atfnd.lab.wiring import HOST4, HOST6, PEER4, PEER6
 
 __all__ = ["app"]
 
-app = typer.Typer(help="The lab NIC: an emulated multi-queue NIC in three network namespaces.")
+app = Program("The lab NIC: an emulated multi-queue NIC in three network namespaces.")
 
-Name = Annotated[str, typer.Option(help="Which lab; labs with different names coexist.")]
+Name = Annotated[
+    str, typer.Option(metavar="NAME", help="Which lab; labs with different names coexist.")
+]
 
 
-@app.command()
+@app.verb("Commands")
 def up(
     name: Name = "lab",
-    queues: Annotated[int | None, typer.Option(help="Receive queues, 2-64. [one per CPU]")] = None,
-    filters: Annotated[int | None, typer.Option(help="Filters the NIC holds. [4096]")] = None,
+    queues: Annotated[
+        int | None,
+        typer.Option(metavar="N", help="Receive queues, 2-64 (default: one per CPU)."),
+    ] = None,
+    filters: Annotated[
+        int | None, typer.Option(metavar="N", help="Filters the NIC holds (default: 4096).")
+    ] = None,
     interrupts: Annotated[
         bool,
         typer.Option("--interrupts", help="A queue's packets come by an interrupt to its CPU."),
@@ -48,7 +56,7 @@ def up(
     )
 
 
-@app.command()
+@app.verb("Commands")
 def down(name: Name = "lab") -> None:
     """Take the lab down, also one that is broken."""
     from atfnd.lab.down import down  # fmt: skip
@@ -56,7 +64,7 @@ def down(name: Name = "lab") -> None:
     print(f"lab {name} {'is' if down(name) else 'was already'} down")
 
 
-@app.command()
+@app.verb("Commands")
 def status(
     name: Name = "lab",
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,

@@ -69,3 +69,4 @@ class Machine:
     btf: bool = True
     netdev_family: bool = True  # generic netlink: queue -> NAPI -> IRQ
     ethtool_family: bool = True  # generic netlink: RSS, channels, notifications
+    busy_polling: tuple[str, ...] = ()  # sysctls that let every socket do it: `net.core.busy_poll`

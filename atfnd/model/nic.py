@@ -203,6 +203,11 @@ class Device:
     adaptive_rx: bool | None = None
     ntuple: bool | None = None  # the feature ntuple-filters is on
     rss_contexts: int | None = None  # besides the default one
+    channels_apart: bool = False  # receive and transmit queues are counted apart
+
+    def set_channels(self, nic: str, count: int) -> str:
+        """The command for so many receive queues; `nic` as a shell reads it."""
+        return f"ethtool -L {nic} {'rx' if self.channels_apart else 'combined'} {count}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -297,10 +302,8 @@ class NicView(NicFacts):
         if self.method is not SteeringMethod.FILTERS:
             return self.method_why
         if self.caps.arfs:
-            return (
-                f"{self.caps.driver} may turn RFS into filters of its own (aRFS); ethtool -K "
-                f"{self.name} ntuple off ends that"
-            )
+            driver = self.caps.driver
+            return f"{driver} may turn RFS into filters of its own (aRFS) while ntuple is on"
         if RFS_TABLE not in self.settings:
             return "the kernel offers no RFS here"
         if RFS_TABLE in self.manual:

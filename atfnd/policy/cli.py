@@ -13,7 +13,8 @@ from atfnd.errors import OperatorError
 __all__ = ["Config", "check", "schema"]
 
 Config = Annotated[Path | None, typer.Option(
-    help="Policy file (default: /etc/atfnd/atfnd.yaml); policies.d beside it is read too."
+    metavar="FILE",
+    help="Policy file (default: /etc/atfnd/atfnd.yaml); policies.d beside it is read too.",
 )]  # fmt: skip
 Files = Annotated[list[Path] | None, typer.Argument(
     metavar="FILE", help="Read these files alone, in this order, as one policy."

@@ -20,11 +20,12 @@ __all__ = ["replay"]
 
 
 def replay(
-    file: Annotated[Path, typer.Argument(help="What `atfnctl record` wrote.")],
+    file: Annotated[Path, typer.Argument(metavar="RECORDING", help="What `atfnctl record` wrote.")],
     policy: Annotated[
         Path | None,
         typer.Option(
-            help="Policy file (default: /etc/atfnd/atfnd.yaml); policies.d beside it is read too."
+            metavar="FILE",
+            help="Policy file (default: /etc/atfnd/atfnd.yaml); policies.d beside it is read too.",
         ),
     ] = None,
     actions: Annotated[

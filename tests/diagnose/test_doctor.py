@@ -95,13 +95,52 @@ def test_a_queue_that_borrows_a_thread_needs_nothing() -> None:
         assert ("napi_threads: never" in finding.what) is ("borrows" in changes)
 
 
+def test_rfs_that_a_script_set_up() -> None:
+    """What becomes of it is reported before it is armed. Armed, it may be atfnd's own."""
+    on = {RFS_TABLE: "32768", "rps-flow-cnt:0": "4096"}
+    nic = replace(HARDWARE, armed=False, settings=on, keeps_rfs=True)
+    off = replace(nic, keeps_rfs=False)
+    for each, effect in (
+        (nic, "it stays on queues that no thread owns"),
+        (off, "it is switched off, until restore"),
+        (replace(off, unowned_rfs=True), "it stays on queues that no thread owns"),
+        (replace(nic, manual=frozenset({RFS_TABLE})), "it is switched off, until restore"),
+        (replace(nic, method=SteeringMethod.RSS), "it is switched off, until restore"),
+        (replace(off, method=SteeringMethod.RFS), "it stays"),
+        (replace(off, method=SteeringMethod.NONE), "it stays"),
+    ):
+        finding = about("RFS is set up here", each)
+        assert finding.level is Level.NOTE
+        assert finding.what == f"RFS is set up here: when eth0 is armed, {effect}"
+        assert "in a pause" in (finding.advice or "")
+    arfs = replace(nic, caps=replace(nic.caps, arfs=True))
+    for each in (
+        replace(nic, armed=True),
+        replace(nic, settings=on | {RFS_TABLE: "0"}),
+        replace(nic, settings=on | {"rps-flow-cnt:0": "0"}),
+        arfs,
+    ):
+        assert not [finding for finding in found(each) if "RFS is set up" in finding.what]
+
+
+def test_more_queues_in_the_words_that_the_driver_takes() -> None:
+    few = replace(HARDWARE, queues=HARDWARE.queues[:2])
+    for apart, command in ((False, "ethtool -L eth0 combined 16"), (True, "ethtool -L eth0 rx 16")):
+        device = replace(few.device, channels=2, channels_apart=apart)
+        advice = [each.advice for each in found(replace(few, device=device))]
+        assert command in advice
+
+
 def test_rfs_that_the_policy_asks_for_and_the_nic_refuses() -> None:
     nic = replace(HARDWARE, unowned_rfs=True)
     table = {RFS_TABLE: "0"}
     for changes, why in (
         ({}, "the kernel offers no RFS here"),
         ({"settings": table, "manual": frozenset(table)}, "another program changed rps-sock"),
-        ({"settings": table, "caps": replace(nic.caps, arfs=True)}, "eth0 ntuple off ends that"),
+        (
+            {"settings": table, "caps": replace(nic.caps, arfs=True)},
+            "filters of its own (aRFS) while ntuple is on",
+        ),
     ):
         finding = about("left to RSS, because no queue can have RFS", replace(nic, **changes))
         assert finding.level is Level.NOTE

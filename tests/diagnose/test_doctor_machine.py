@@ -29,6 +29,24 @@ def test_the_machine() -> None:
 
 
 @pytest.mark.parametrize(
+    ("on", "words", "advice"),
+    [
+        (("net.core.busy_poll",), "by net.core.busy_poll app", "net.core.busy_poll=0"),
+        (
+            ("net.core.busy_poll", "net.core.busy_read"),
+            "by net.core.busy_poll and net.core.busy_read app",
+            "sysctl -w net.core.busy_poll=0 net.core.busy_read=0",
+        ),
+    ],
+)
+def test_busy_polling(on: tuple[str, ...], words: str, advice: str) -> None:
+    (finding,) = examine_machine(Machine(busy_polling=on), None, [])
+    assert finding.level is Level.WARNING
+    assert words in finding.what
+    assert (finding.advice or "").endswith(advice)
+
+
+@pytest.mark.parametrize(
     ("machine", "words"),
     [
         (Machine(btf=False), "CONFIG_DEBUG_INFO_BTF"),

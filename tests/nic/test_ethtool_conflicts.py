@@ -104,10 +104,10 @@ def test_one_queue(nic: EthtoolNic, net: Namespace) -> None:
     net.ethtool("-L v0 rx 1 tx 1")
     (conflict,) = nic.conflicts()
     assert conflict.what == "packets have one receive queue to come in by"
-    assert conflict.advice == "ethtool -L v0 combined 4"
+    assert conflict.advice == "ethtool -L v0 rx 4"
 
 
-def found(settings: dict[str, str], ntuple: bool | None = True) -> list[str]:
+def found(settings: dict[str, str], ntuple: bool | None = True, arfs: bool = True) -> list[str]:
     """Of a NIC of which this machine has none: i40e with two queues."""
     conflicts = found_conflicts(
         "eth0",
@@ -118,6 +118,7 @@ def found(settings: dict[str, str], ntuple: bool | None = True) -> list[str]:
         Device(driver="i40e", ntuple=ntuple),
         settings,
         "flow-director-atr",
+        arfs,
     )
     assert not any(conflict.blocks for conflict in conflicts)
     assert all("atfnd turns it off while eth0 is armed" in c.advice for c in conflicts)
@@ -131,9 +132,10 @@ def test_atr() -> None:
     assert found({}) == []
 
 
-def test_accelerated_rfs_needs_all_three() -> None:
+def test_accelerated_rfs_needs_all_four() -> None:
     on = {"rps-flow-cnt:0": "2048", "rps-flow-cnt:1": "2048", "rps-sock-flow-entries": "4096"}
     assert found(on) == ["accelerated RFS steers flows of queue 0-1 with filters, too"]
     assert found(on, ntuple=False) == []
+    assert found(on, arfs=False) == []
     assert found(on | {"rps-sock-flow-entries": "0"}) == []
     assert found(on | {"rps-flow-cnt:0": "0", "rps-flow-cnt:1": "0"}) == []

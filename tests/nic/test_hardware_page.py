@@ -57,6 +57,7 @@ def steered(driver: Driver) -> str:
             slots(driver),
             f"{driver.actuator.value}: {MOVE[driver.overwrite]}",
             ", ".join(loss.value for loss in Loses if loss in driver.loses) or "–",
+            "may, with ntuple on" if driver.arfs else "no",
         ]
     )
 
@@ -74,8 +75,9 @@ def page() -> str:
     """The generated part."""
     rules = [driver for driver in DRIVERS if driver.filters]
     lines = [
-        "| driver | NICs | filters for | fields left open | location; slots | a move | lost on |",
-        "|---|---|---|---|---|---|---|",
+        "| driver | NICs | filters for | fields left open | location; slots | a move | lost on "
+        "| aRFS |",
+        "|---|---|---|---|---|---|---|---|",
         *(f"| {steered(driver)} |" for driver in rules),
         "",
         "Without 5-tuple filters:",
@@ -112,6 +114,15 @@ def test_a_driver_has_filters_or_says_what_instead() -> None:
         assert driver.filters or driver.quirks
         if driver.actuator is Actuator.IN_PLACE:
             assert driver.overwrite in (Overwrite.IN_PLACE, Overwrite.BY_MATCH)
+
+
+def test_each_driver_with_filters_says_whether_it_may_have_arfs() -> None:
+    """A driver that may have it is never shown as one that has none."""
+    rows = {line.split("`")[1]: line for line in page().splitlines() if line.startswith("| `")}
+    for name in ("ice", "mlx5_core", "mlx4_en", "bnxt_en", "sfc", "qede", "hns3"):
+        assert rows[name].endswith("| may, with ntuple on |"), name
+    for name in ("ixgbe", "i40e", "iavf"):
+        assert rows[name].endswith("| no |"), name
 
 
 def test_an_unknown_driver_is_expected_to_do_its_worst() -> None:

@@ -71,6 +71,24 @@ def test_lockdown(tmp_path: Path, text: str, mode: str) -> None:
     assert machine(tmp_path).lockdown == mode
 
 
+@pytest.mark.parametrize(
+    ("poll", "read", "on"),
+    [
+        ("0", "0", ()),
+        ("50", "0", ("net.core.busy_poll",)),
+        ("50", "50", ("net.core.busy_poll", "net.core.busy_read")),
+    ],
+)
+def test_busy_polling(tmp_path: Path, poll: str, read: str, on: tuple[str, ...]) -> None:
+    tree(tmp_path)
+    assert machine(tmp_path).busy_polling == ()  # not the first network namespace
+    core = tmp_path / "proc/sys/net/core"
+    core.mkdir(parents=True)
+    (core / "busy_poll").write_text(f"{poll}\n")
+    (core / "busy_read").write_text(f"{read}\n")
+    assert machine(tmp_path).busy_polling == on
+
+
 def test_this_machine() -> None:
     """Ours has BTF and both netlink families (the observer and the lab need them), and we are
     root."""

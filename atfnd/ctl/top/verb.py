@@ -13,14 +13,14 @@ import typer
 from atfnd.ctl import output
 from atfnd.ctl.client import Client
 from atfnd.ctl.measuring import app
-from atfnd.ctl.verbs import SOCKET, Json, OnlyNic, Socket
+from atfnd.ctl.verbs import SEE, SOCKET, Interval, Json, OnlyNic, Socket
 
 __all__ = ["app"]
 
 
-@app.command()
+@app.verb(SEE)
 def top(
-    interval: Annotated[float, typer.Option(min=0.1, help="Seconds between updates.")] = 1.0,
+    interval: Interval = 1.0,
     nic: OnlyNic = None,
     once: Annotated[bool, typer.Option("--once", help="Print one frame and end.")] = False,
     socket: Socket = SOCKET,

@@ -34,6 +34,7 @@ BITSET_BITS, BITS_BIT, BIT_NAME, BIT_VALUE = 3, 1, 2, 3
 class Channels(NamedTuple):
     receive: int  # queues that receive: combined and receive-only ones
     receive_max: int
+    apart: bool = False  # the driver has no combined ones: `ethtool -L` wants rx and tx
 
 
 class Rings(NamedTuple):
@@ -82,6 +83,7 @@ class EthtoolFamily:
                 number(found.get(CHANNELS_COMBINED_MAX)) or 0,
                 number(found.get(CHANNELS_RX_MAX)) or 0,
             ),
+            apart=not number(found.get(CHANNELS_COMBINED_MAX)),
         )
 
     def rings(self, ifindex: int) -> Rings | None:

@@ -44,11 +44,13 @@ def found_conflicts(
     device: Device,
     settings: Mapping[str, str],
     atr_flag: str | None,
+    arfs: bool,
 ) -> tuple[Conflict, ...]:
-    """All of them, those that block first. `above`: the result of `stacked`."""
+    """All of them, those that block first. `above`: the result of `stacked`; `arfs`: the driver
+    may turn RFS into filters."""
     found = [
         *_not_ours(name, link, above, users),
-        *_steered_by_others(name, device, settings, atr_flag),
+        *_steered_by_others(name, device, settings, atr_flag, arfs),
         *_queues(name, queues, device),
     ]
     return tuple(sorted(found, key=lambda conflict: not conflict.blocks))
@@ -73,11 +75,11 @@ def _not_ours(
 
 
 def _steered_by_others(
-    name: str, device: Device, settings: Mapping[str, str], atr_flag: str | None
+    name: str, device: Device, settings: Mapping[str, str], atr_flag: str | None, arfs: bool
 ) -> Iterator[Conflict]:
     """What else decides on which CPU a packet is handled."""
     flows = [index for index, value in _of(settings, "rps-flow-cnt") if int(value)]
-    if flows and int(settings.get(FLOW_ENTRIES, "0")) and device.ntuple:
+    if flows and int(settings.get(FLOW_ENTRIES, "0")) and device.ntuple and arfs:
         what = f"accelerated RFS steers flows of queue {format_cpulist(flows)} with filters, too"
         off = f"echo 0 | tee /sys/class/net/{name}/queues/rx-*/rps_flow_cnt"
         yield Conflict(what, f"atfnd turns it off while {name} is armed; or: {off}", blocks=False)
@@ -95,7 +97,7 @@ def _steered_by_others(
 def _queues(name: str, queues: tuple[Queue, ...], device: Device) -> Iterator[Conflict]:
     if len(queues) == 1:
         more = device.channels_max is not None and device.channels_max > 1
-        advice = f"ethtool -L {name} combined {device.channels_max}" if more else "it has no more"
+        advice = device.set_channels(name, device.channels_max or 0) if more else "it has no more"
         yield Conflict("packets have one receive queue to come in by", advice, blocks=False)
     moved = [queue for queue in queues if queue.borrowed or not queue.threaded]
     irqs = [queue.irq for queue in moved if queue.irq is not None]

@@ -141,6 +141,7 @@ class EthtoolNic:
             adaptive_rx=coalescing.adaptive_rx,
             ntuple=NTUPLE in self._ethtool.features(self.ifindex),
             rss_contexts=self._ethtool.rss_contexts(self.ifindex),
+            channels_apart=channels.apart,
         )
 
     def conflicts(self) -> tuple[Conflict, ...]:
@@ -155,6 +156,7 @@ class EthtoolNic:
             self.device(),
             self._settings.read(),
             self._ntuple.driver.atr_flag,
+            self._ntuple.driver.arfs,
         )
 
     def up(self) -> bool:

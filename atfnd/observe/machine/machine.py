@@ -2,8 +2,9 @@
 """What surrounds the NICs: rivals, .link files, other interfaces, our rights, kernel features.
 
 Reads /sys/class/net (Documentation/ABI/testing/sysfs-class-net), CapEff in /proc/self/status
-(capabilities(7)), /sys/kernel/security/lockdown (kernel_lockdown(7)), and asks generic netlink for
-its families. Takes milliseconds with many processes: not for the daemon's own thread.
+(capabilities(7)), /sys/kernel/security/lockdown (kernel_lockdown(7)),
+net.core.busy_poll and busy_read (Documentation/admin-guide/sysctl/net.rst), and asks generic
+netlink for its families. Takes milliseconds with many processes: not for the daemon's own thread.
 """
 
 from __future__ import annotations
@@ -42,6 +43,7 @@ def machine(root: Path = Path("/")) -> Machine:
         btf=kernel_has_btf(),
         netdev_family=_has_family("netdev"),
         ethtool_family=_has_family("ethtool"),
+        busy_polling=_busy_polling(root / "proc/sys/net/core"),
     )
 
 
@@ -78,6 +80,17 @@ def _lockdown(path: Path) -> str | None:
         chosen = re.search(r"\[(\w+)\]", path.read_text())
         return chosen[1] if chosen else None
     return None
+
+
+def _busy_polling(core: Path) -> tuple[str, ...]:
+    """Those of net/core/sysctl_net_core.c that are not 0. Only the first network namespace has
+    them."""
+    on = []
+    for name in ("busy_poll", "busy_read"):
+        with suppress(FileNotFoundError, NotADirectoryError):
+            if int((core / name).read_text()):
+                on.append(f"net.core.{name}")
+    return tuple(on)
 
 
 def _has_family(name: str) -> bool:
