@@ -1001,7 +1001,7 @@ MUTATIONS = [
         ("if rivals > 1:", "if rivals > 2:"),
         ("through in (None, each.queue)", "True"),
         ("if len(left) == len(here) <= _PINNED:", "if True:"),
-        ("if going(port.key, flows, nic, memory):", "if False:"),
+        ("if going(port.key, flows, nic, memory) or unsettled(port.key, flows, nic, memory):", "if False:"),
         ("if carried < len(moved):", "if False:"),
         ("first_data_ns=None if moved else now_ns + _FAR_NS", "first_data_ns=now_ns + _FAR_NS"),
         ("if not nic.armed:", "if False:"),
