@@ -66,7 +66,7 @@ test-all: setup lint ## lint, types and every test
 soak: setup ## faults by chance, random tests: make soak HOURS=4
 	@$(PY) -m tests soak --hours $(HOURS)
 
-test-nic: setup ## prove a real NIC: NIC=eth2 make test-nic (docs/testing.md)
+test-nic: setup ## prove a real NIC: NIC=eth2 make test-nic (docs/internals/testing.md)
 	@test -n "$(NIC)" || { echo "name it: NIC=eth2 make test-nic" >&2; exit 2; }
 	@NIC=$(NIC) $(PY) -m pytest tests/hardware
 
@@ -130,7 +130,7 @@ install-tree: # from the wheels, without a network
 	  name() { sed "s|@prog@|$$each|g; s|@PROG@|$${each^^}|g" completions/$$1.in; }; \
 	  name bash >$(SHARE)/bash-completion/completions/$$each; \
 	  name zsh >$(ZSH)/_$$each; name fish >$(SHARE)/fish/vendor_completions.d/$$each.fish; done
-	@for each in README.md docs/*.md docs/recipes/*.md docs/plots/* monitoring/*; do \
+	@for each in README.md docs/*.md docs/internals/*.md docs/recipes/*.md docs/plots/* monitoring/*; do \
 	  install -D -m 644 $$each $(SHARE)/doc/atfnd/$$each; done
 	@install -d $(DESTDIR)$(SYSCONFDIR)/atfnd/policies $(DESTDIR)$(SYSCONFDIR)/atfnd/policies.d
 	@cp -n policies/*.yaml $(DESTDIR)$(SYSCONFDIR)/atfnd/policies/

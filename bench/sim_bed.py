@@ -98,7 +98,7 @@ def apart_bed() -> Iterator[Bed]:
 def threaded_bed() -> Iterator[Bed]:
     """Two queues, each polled by a thread on a CPU of its own. Interrupts are taken on a third,
     the one that is spare: an emulated CPU may stand still between a frame's classification and its
-    interrupt (docs/ordering.md, H1), but not while who moves flows has the CPU of both."""
+    interrupt (docs/internals/ordering.md, H1), but not while the mover has the CPU of both."""
     with _pair(len(THREADS)) as nic:
         Path(f"/sys/class/net/{DEVICE}/threaded").write_text("1")
         for queue, cpu in zip(nic.queues(), THREADS, strict=True):

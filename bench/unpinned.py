@@ -8,9 +8,9 @@ NAPI threads and of the daemon together (schedstat); how often the scheduler mov
 (`nr_migrations`, sched(7)); what the daemon wrote.
 
 On a lab NIC NAPI threads deliver all packets, and these make the scheduler take awakened threads
-to another CPU (docs/bench.md): a share near 1 cannot be had there by light load. On simnic
-interrupts deliver them, and servers have CPUs of their own; the time that something takes is not
-valid there.
+to another CPU (docs/internals/bench.md): a share near 1 cannot be had there by light load. On
+simnic interrupts deliver them, and servers have CPUs of their own; the time that something takes is
+not valid there.
 """
 
 from __future__ import annotations

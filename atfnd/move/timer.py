@@ -3,7 +3,7 @@
 
 The paper's T_timer = (D - 1) / R_service is the time a full ring takes to be polled. It leaves out
 interrupt moderation, descriptor write-back, the GRO hold, the pipe between classification and ring,
-and rules that take effect later. How long a softirq waits is learned (docs/ordering.md).
+and rules that take effect later. How long a softirq waits is learned (docs/internals/ordering.md).
 """
 
 from __future__ import annotations

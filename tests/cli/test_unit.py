@@ -60,7 +60,7 @@ def test_it_is_confined_and_the_page_says_why_no_further(unit: Path) -> None:
 
 
 def test_systemd_knows_every_setting_that_policies_and_pages_advise(tmp_path: Path) -> None:
-    pages = [*ROOT.glob("policies/*.yaml"), *ROOT.glob("docs/*.md")]
+    pages = [*ROOT.glob("policies/*.yaml"), *ROOT.glob("docs/**/*.md")]
     text = "\n".join(page.read_text() for page in pages)
     setting = r"(?<=`)[A-Z][A-Za-z]+=(?=[@A-Z\d])[^`~]+(?=`)"
     lines = set(re.findall(rf"AllowedCPUs=[\d,-]+|{setting}", text))

@@ -3,8 +3,8 @@
 confined, and a flow is moved by hold, past RSS's queue too.
 
 An emulated CPU may be stopped by its host for milliseconds, between a frame's classification and
-its interrupt as well: no T_pipe is true here (docs/ordering.md, H1). So sender, interrupts and
-mover share one CPU: when the mover runs, the sender is not in the middle of a frame.
+its interrupt as well: no T_pipe is true here (docs/internals/ordering.md, H1). So sender,
+interrupts and mover share one CPU: when the mover runs, the sender is not in the middle of a frame.
 """
 
 from __future__ import annotations

@@ -278,7 +278,7 @@ class Service:
         return {key for each in moves if each is not None for key in each.flows()}
 
     def demoted(self, nic: str, key: FlowKey) -> frozenset[Mechanism]:
-        """What is not tried on this flow again (docs/ordering.md): it failed twice."""
+        """What is not tried on this flow again (docs/internals/ordering.md): it failed twice."""
         assert self.supervisor is not None
         moves = self.supervisor._sessions[nic].moves
         record = None if moves is None else moves._mover.device.records.get(key)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """The way of one socket event, from the ring to the insert, is short, goes down, and is as
-docs/architecture.md says.
+docs/internals/architecture.md says.
 
 The event is handed over by a few calls from one room to another (HANDED_OVER). Every other call
 across rooms on the way is a question (ASKED): it is answered at once, and the event goes on from
@@ -21,7 +21,7 @@ from tests.simulation.way import Call, Function, Way, calls, ways
 
 __all__: list[str] = []
 
-PAGE = Path(__file__).parents[2] / "docs" / "architecture.md"
+PAGE = Path(__file__).parents[2] / "docs" / "internals" / "architecture.md"
 READER = "daemon/sockets.py"
 HANDED_OVER = [
     Function("observe/sockets/bpf.py", "drain"),

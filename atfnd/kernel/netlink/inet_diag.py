@@ -3,7 +3,7 @@
 
 The dumps and the records' layout are C (`atfnd/bpf/extension/sockdiag.h`); this file opens one
 reader per transport and names what a record says: pyroute2's DiagSocket takes 32 times as long to
-list 20,000 sockets (docs/bench.md). Reads only.
+list 20,000 sockets (docs/internals/bench.md). Reads only.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ from atfnd.observe.sockets.transit import HOLDS
 
 __all__ = ["read_port"]
 
-IRQ_NS = 100_000  # as T_pipe, a bound that is assumed: docs/ordering.md, H1
+IRQ_NS = 100_000  # as T_pipe, a bound that is assumed: docs/internals/ordering.md, H1
 ADAPTIVE_USECS = 256  # the most in net_dim's receive profiles (lib/dim/net_dim.c)
 INLINE = {"bond", "ipvlan", "ipvtap", "macvlan", "macvtap", "team", "vlan", "vrf"}
 BY_KIND = {

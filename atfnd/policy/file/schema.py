@@ -443,7 +443,7 @@ class InterfaceEntry(Entry):
     """What delivers the flows of threads that wander, on queues that no thread owns: `rss`, on the
     queue's CPU; `rfs`, the kernel hands them to the CPU where they were last used, by an interrupt;
     or `keep`, RFS if you had set it up there, else RSS. While they are handed on, it is the kernel
-    that keeps their order, as docs/ordering.md says."""
+    that keeps their order, as docs/internals/ordering.md says."""
 
 
 class TableEntry(Entry):
