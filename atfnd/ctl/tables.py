@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from rich.table import Table
@@ -16,6 +17,7 @@ __all__ = [
     "filter_table",
     "flow_table",
     "locality",
+    "moves",
     "nic_table",
     "node_table",
     "plain",
@@ -25,6 +27,7 @@ __all__ = [
     "size",
     "span",
     "status_table",
+    "summed",
     "topology_table",
 ]
 
@@ -64,6 +67,13 @@ def size(count: int) -> str:
     return f"{amount:.1f}P"
 
 
+_IN_ORDER, _POSTPONED, _REORDERED = "in order", "postponed", "reordered"
+_ENDED = {  # `Verdict`, in words of an admin; the others say it themselves
+    **dict.fromkeys(("proven", "verified", "quiet", "done"), _IN_ORDER),
+    "unproven": "not proven", "violated": _REORDERED, "deferred": _POSTPONED,
+}  # fmt: skip
+
+
 def status_table(status: Row) -> Table:
     states = ", ".join(f"{count} {state}" for state, count in status["flows_by_state"].items())
     entries, capacity = status["table_entries"], status["table_capacity"]
@@ -81,7 +91,7 @@ def status_table(status: Row) -> Table:
         ("since start", _since_start(status)),
         ("overflow", f"{status['overflow']} flows found the table or the NIC full"),
         ("actions", f"{applied} applied, {refused} refused"),
-        ("moves", _moves(status)),
+        ("moves", moves(status)),
         ("own CPU", _own_cpu(status)),
         ("events lost", f"{status['events_lost']}, {status['resyncs']} re-syncs"),
     ]
@@ -138,9 +148,22 @@ def _read(status: Row, when: str) -> tuple[int, int, int]:
     return local, remote, unseen
 
 
-def _moves(status: Row) -> str:
-    ends = [f"{m['count']} by {m['mechanism']} {m['verdict']}" for m in status["moves"]]
-    return f"{', '.join(ends) or 'none yet'}; {status['late_packets']} packets late"
+def moves(status: Row) -> str:
+    """`35 in order (20 by hold, 15 by birth), 197 postponed, 0 reordered`."""
+    ends = Counter[str]()
+    means = Counter[str]()
+    for each in status["moves"]:
+        word = _ENDED.get(each["verdict"], each["verdict"])
+        ends[word] += each["count"]
+        if word == _IN_ORDER and each["mechanism"] != "none":
+            means[each["mechanism"]] += each["count"]
+    by = ", ".join(f"{count} by {name}" for name, count in means.most_common())
+    said = [f"{ends.pop(_IN_ORDER, 0)} {_IN_ORDER}{f' ({by})' if by else ''}"]
+    said.append(f"{ends.pop(_POSTPONED, 0)} {_POSTPONED}")
+    late = status["late_packets"]
+    packets = f" ({late} packets late)" if late else ""
+    said.append(f"{ends.pop(_REORDERED, 0)} {_REORDERED}{packets}")
+    return ", ".join([*said, *(f"{count} {word}" for word, count in ends.most_common())])
 
 
 def _own_cpu(status: Row) -> str:
@@ -263,6 +286,14 @@ def node_table(rows: Iterable[Row]) -> Grid:
     )
 
 
+def summed(findings: Sequence[Row]) -> str:
+    """`1 warning, 0 blockers`; of a blocker, what that means."""
+    counts = Counter(finding["level"] for finding in findings)
+    warnings, blockers = counts["warning"], counts["blocker"]
+    said = f"{warnings} warning{'s' * (warnings != 1)}, {blockers} blocker{'s' * (blockers != 1)}"
+    return f"{said}: nothing can be steered before these are removed" if blockers else said
+
+
 def say_findings(answer: Row) -> None:
     """By interface, then of the machine: `level  what`, and what to do."""
     findings = answer["findings"]
@@ -273,4 +304,4 @@ def say_findings(answer: Row) -> None:
                 say(f"  {finding['level']:<8} {text(finding['what'])}")
                 if finding["advice"]:
                     say(f"  {'':<8} -> {text(finding['advice'])}")
-    say("nothing stands in the way" if answer["clear"] else "something stands in the way")
+    say(summed(findings))

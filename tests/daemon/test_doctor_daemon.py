@@ -53,4 +53,4 @@ def test_a_queue_that_somebody_let_run_anywhere_is_found(lab: Lab, tmp_path: Pat
         assert "queue 2 is not confined to one CPU" in done.stdout
         assert "taskset -pc CPU" in done.stdout
         assert "sockets are observed by sock_diag (asked for)" in done.stdout
-        assert done.stdout.splitlines()[-1] == "something stands in the way"
+        assert done.stdout.splitlines()[-1].endswith(", 0 blockers")

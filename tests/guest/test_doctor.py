@@ -92,7 +92,7 @@ def test_filters_of_an_admin_fill_it(bed: Bed) -> None:
     assert full["advice"] == f"they are not ours: ethtool -n {NAME} lists them"
     done = bed.daemon.ctl("doctor", NAME)
     assert done.returncode == 1
-    assert done.stdout.splitlines()[-1] == "something stands in the way"
+    assert done.stdout.splitlines()[-1].endswith(", 0 blockers")
     for number in range(SLOTS - 1):
         sh("ethtool", "-N", NAME, "delete", number)
     assert "Total 0 rules" in ethtool("-n", NAME)

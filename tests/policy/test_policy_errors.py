@@ -24,7 +24,7 @@ BAD = [
     # the file
     ("", "1:1: the file says nothing", "a policy begins with `version: 1`"),
     ("# all\n# comments\n", "1:1: the file says nothing", "a policy begins with `version: 1`"),
-    ("flows: []\n", "1:1: `version` is missing", None),
+    ("flows: []\n", "1:1: `version` is missing", "add `version: 1`, the policy format version"),
     ("version: 2\n", "1:10: expected 1, got `2`", None),
     ('version: "1"\n', '1:10: expected 1, got `"1"`', "did you mean 1?"),
     ("- 1\n", "1:1: expected a mapping, got a list", "known here: version, about, daemon, "),

@@ -57,7 +57,8 @@ def _in_words(document: Document, error: ErrorDetails) -> Problem:
             hint = hint or f"known here: {', '.join(known)}"
             return document.problem(path, f"unknown key `{path[-1]}`", hint, key=True)
         case "missing":
-            return document.problem(path[:-1], f"`{path[-1]}` is missing")
+            hint = "add `version: 1`, the policy format version" if path == ("version",) else None
+            return document.problem(path[:-1], f"`{path[-1]}` is missing", hint)
         case "bool_type":
             hint = HINTS.get(str(error["input"]).lower())
             return _expected(document, path, "true or false", hint)
