@@ -5,9 +5,9 @@ SHELL := /bin/bash
 PYTHON ?= /usr/bin/python3
 VENV ?= .venv
 PY := $(VENV)/bin/python
-APT := clang llvm gcc libc6-dev make cmake ninja-build pkg-config bpftool libbpf-dev libelf-dev zlib1g-dev \
-       libnl-3-dev ethtool iproute2 iperf3 curl procps python3-dev python3-venv kmod bc systemd dbus man-db zsh fish tmux \
-       chromium-headless-shell
+APT := clang gcc libc6-dev make cmake ninja-build pkg-config bpftool libbpf-dev libelf-dev zlib1g-dev libnl-3-dev \
+       python3-dev python3-venv
+APT_TEST := llvm ethtool iproute2 iperf3 curl procps kmod bc systemd dbus man-db zsh fish tmux chromium-headless-shell
 C_SOURCES := $(wildcard atfnd/bpf/*/*.[ch] atfnd/bpf/*.cmake atfnd/bpf/CMakeLists.txt)
 BENCH_SOURCES := $(wildcard bench/extension/*.c bench/extension/*.h bench/extension/CMakeLists.txt)
 C_FORMATTED := $(wildcard atfnd/bpf/*/*.[ch] bench/*.[ch] bench/*/*.[ch])
@@ -27,19 +27,38 @@ ZSH := $(DESTDIR)$(or $(ZSHDIR),$(PREFIX)/share/zsh/site-functions)
 help: ## what each target does
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 18
 
-build/.apt: Makefile
+# Debian packages that are missing. On another system the compilers and libraries have to be there.
+define apt
 	@mkdir -p build
-	@missing=""; for p in $(APT); do dpkg-query -W -f='$${Status}' $$p 2>/dev/null | grep -q 'ok installed' || missing="$$missing $$p"; done; \
+	@command -v dpkg-query >/dev/null || { echo "no apt here; needed: $(1)"; exit 0; }; \
+	missing=""; for p in $(1); do dpkg-query -W -f='$${Status}' $$p 2>/dev/null | grep -q 'ok installed' || missing="$$missing $$p"; done; \
 	if [ -n "$$missing" ]; then echo "installing:$$missing"; apt-get update -q && DEBIAN_FRONTEND=noninteractive apt-get install -qy --no-install-recommends $$missing; fi
-	@touch $@
+endef
 
-build/.venv: pyproject.toml build/.apt
-	@test -x $(PY) || $(PYTHON) -m venv $(VENV)
+# Those of pyproject.toml, by the expression $(1) of its `project`.
+define pip
 	@$(VENV)/bin/pip install -q --disable-pip-version-check "scikit-build-core>=0.10" \
-	  $$($(PYTHON) -c 'import tomllib; p = tomllib.load(open("pyproject.toml", "rb"))["project"]; print(*[repr(d) for d in p["dependencies"] + p["optional-dependencies"]["dev"]])' | tr -d "'")
+	  $$($(PYTHON) -c 'import tomllib; p = tomllib.load(open("pyproject.toml", "rb"))["project"]; print(*[repr(d) for d in $(1)])' | tr -d "'")
+endef
+
+build/.apt: Makefile
+	$(call apt,$(APT))
 	@touch $@
 
-build/.ext: build/.venv $(C_SOURCES)
+build/.apt-test: build/.apt
+	$(call apt,$(APT_TEST))
+	@touch $@
+
+build/.deps: pyproject.toml build/.apt
+	@test -x $(PY) || $(PYTHON) -m venv $(VENV)
+	$(call pip,p["dependencies"])
+	@touch $@
+
+build/.venv: build/.deps build/.apt-test
+	$(call pip,p["optional-dependencies"]["dev"])
+	@touch $@
+
+build/.ext: build/.deps $(C_SOURCES)
 	@$(VENV)/bin/pip install -q --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $@
 
@@ -49,7 +68,7 @@ build/.bench: build/.venv $(C_SOURCES) $(BENCH_SOURCES)
 	@cmake --build build/bench -- --quiet
 	@touch $@
 
-setup: build/.ext build/.bench ## install what is needed and build the extensions
+setup: build/.ext build/.venv build/.bench ## install what is needed and build the extensions
 
 run: setup ## demo: lab NIC, daemon, real traffic; ends with build/run.json
 	@$(PY) -m bench.demo
@@ -100,7 +119,7 @@ bench: setup ## all benchmarks, or one: make bench NAME=reaction [ARGS="--rounds
 guest: setup ## a command in the guest: make guest CMD="nproc" [GUEST="--nic igb:2"]
 	@$(PY) -m tests.guest $(GUEST) -- bash -c "$$CMD"
 
-wheels: setup
+wheels: build/.ext
 	@rm -rf $(WHEELS)
 	@$(VENV)/bin/pip freeze --disable-pip-version-check --exclude-editable >build/constraints
 	@$(VENV)/bin/pip wheel -q --disable-pip-version-check --no-build-isolation -c build/constraints -w $(WHEELS) .
@@ -145,12 +164,11 @@ uninstall: ## stop it, undo what it did, remove what `make install` put there; /
 	rm -f $(SHARE)/man/man?/{atfnd.8,atfnctl.1,atfnd.yaml.5} $(ZSH)/_{atfnd,atfnctl}
 	rm -f $(SHARE)/{bash-completion/completions/{atfnd,atfnctl},fish/vendor_completions.d/{atfnd,atfnctl}.fish}
 
-man: setup ## build/man: atfnd(8), atfnctl(1), atfnd.yaml(5)
+man: build/.ext ## build/man: atfnd(8), atfnctl(1), atfnd.yaml(5)
 	@$(PY) -m docs.manual build/man policies/data-transfer.yaml
 
 deb: wheels ## build/deb/atfnd_*.deb
-	@missing=""; for p in $(APT_DEB); do dpkg-query -W -f='$${Status}' $$p 2>/dev/null | grep -q 'ok installed' || missing="$$missing $$p"; done; \
-	if [ -n "$$missing" ]; then echo "installing:$$missing"; apt-get update -q && DEBIAN_FRONTEND=noninteractive apt-get install -qy --no-install-recommends $$missing; fi
+	$(call apt,$(APT_DEB))
 	@rm -rf build/deb && mkdir -p build/deb/source
 	@git ls-files -z | xargs -0 cp --parents -t build/deb/source
 	@cd build/deb/source && VENV=$(abspath $(VENV)) WHEELS=$(abspath $(WHEELS)) dpkg-buildpackage -b -us -uc

@@ -44,10 +44,10 @@ PLACES = ["DESTDIR=/D", "PREFIX=/usr", "SYSCONFDIR=/etc", f"UNITDIR={MACROS['_un
 SECTIONS = {"Added", "Changed", "Deprecated", "Removed", "Fixed", "Security"}
 
 
-def dry(target: str) -> str:
-    """What make would run for the target."""
+def dry(target: str, *options: str) -> str:
+    """What make would run for the target. With `-B`, also what is done already."""
     environment = {k: v for k, v in os.environ.items() if not k.startswith(("MAKE", "MFLAGS"))}
-    words = ["make", "-n", "--no-print-directory", target, *PLACES]
+    words = ["make", "-n", *options, "--no-print-directory", target, *PLACES]
     return subprocess.run(
         words, cwd=ROOT, env=environment, capture_output=True, text=True, check=True
     ).stdout
@@ -220,3 +220,24 @@ def test_the_role_uses_its_variables_and_handlers() -> None:
     order = [task["name"] for task in tasks]
     assert order.index("Place the policy files") < order.index("Check the policy")
     assert order.index("Check the policy") < order.index("Enable and start the service")
+
+
+def test_installing_needs_nothing_that_only_tests_need() -> None:
+    for target in ("install", "deb", "man"):
+        ran = dry(target, "-B")
+        for each in ("chromium", "zsh fish", "iperf3", "pytest", "mypy", "bench/extension"):
+            assert each not in ran, (target, each)
+    assert "chromium" in dry("setup", "-B")
+
+
+def test_without_apt_it_says_what_is_needed(tmp_path: Path) -> None:
+    for name in ("bash", "mkdir", "touch"):
+        (tmp_path / name).symlink_to(f"/usr/bin/{name}")
+    (tmp_path / "Makefile").write_text((ROOT / "Makefile").read_text())
+    done = subprocess.run(
+        ["/usr/bin/make", "-s", "build/.apt"], cwd=tmp_path, env={"PATH": str(tmp_path)},
+        capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("no apt here; needed: clang gcc")
+    assert (tmp_path / "build/.apt").exists()
