@@ -1365,6 +1365,7 @@ MUTATIONS = [
         "engine/filters/port_filters.py", "full_cpus",
         ("if (full := _too_full(rule, users, memory)) is not None and entry is None:", "if (full := None) is not None:"),
         ("    if going(key, flows, nic, memory) or unsettled(key, flows, nic, memory):\n        return\n", "    if going(key, flows, nic, memory):\n        return\n"),
+        ("    listeners.asked.pop(key, None)  # the delete was put off\n", ""),
         ("if why is None and (entry := memory.table.get(key)) is not None:", "if (entry := None) is not None:"),
         ("return found[0] if found and all(found) else None", "return next(filter(None, found), None)"),
     ),

@@ -114,6 +114,7 @@ def test_a_start_is_light() -> None:
             "empty",
             "events",
             "gain",
+            "help",
             "output",
             "tables",
             "verbs",

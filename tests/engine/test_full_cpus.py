@@ -13,12 +13,13 @@ from atfnd.engine.command import Begin, Log
 from atfnd.engine.engine import Engine
 from atfnd.engine.event import LoadRead, NicAttached
 from atfnd.engine.filters import budget
+from atfnd.engine.filters.listeners import Asked
 from atfnd.engine.handshake import birth
 from atfnd.engine.handshake.distance import Distances
 from atfnd.engine.placement import steer
 from atfnd.engine.placement.load import FullCpus, FullTerms
 from atfnd.model import Action, ActionKind, Connecting, Cpu, FlowRule, FlowState, Mode, Placement
-from tests.engine.test_port_filters import SECOND_NS, Server, connection
+from tests.engine.test_port_filters import PORT, SECOND_NS, Server, connection
 from tests.engine.test_steer_placements import LLC, OTHER, Machine
 from tests.values import NIC, RULE, THREAD, flow, key
 
@@ -291,6 +292,18 @@ def test_a_ports_filter_waits_for_moves_that_were_planned_with_it(left: str | No
     server.memory.table.put(known._replace(left=None))
     (gone,) = server.look(connection(1, 1), now_ns=4 * LOOK_NS)
     assert gone.action.kind is ActionKind.DELETE
+
+
+def test_a_delete_that_was_put_off_is_not_waited_for_by_the_moves_that_it_waits_for() -> None:
+    server = Server()
+    server.done(server.look())
+    known = flow(1, thread=THREAD, app_cpu=2, rx_queue=2, target_queue=1, location=5, left="leaves")
+    server.memory.table.put(known)
+    filled(server, 2)
+    server.listeners.asked[PORT] = Asked(3 * LOOK_NS, 2)
+    for at_ns, asked in ((3 * LOOK_NS + SECOND_NS, True), (6 * LOOK_NS, False)):
+        assert server.look(connection(1, 1), now_ns=at_ns) == ()
+        assert (PORT in server.listeners.asked) is asked
 
 
 @pytest.mark.parametrize("cpus", [(2, 3), (3, 2)])

@@ -404,9 +404,10 @@ def _ended(
         listeners.forget(key)
         return
     asked = listeners.asked.get(key)
-    if going(key, flows, nic, memory) or unsettled(key, flows, nic, memory):
-        return
     if asked is not None and now_ns - asked.at_ns < _ASKED_NS:
+        return
+    listeners.asked.pop(key, None)  # the delete was put off
+    if going(key, flows, nic, memory) or unsettled(key, flows, nic, memory):
         return
     left = [use for use in live if moves(key, None, use, nic, memory)]
     if not listeners.rivals(key):
