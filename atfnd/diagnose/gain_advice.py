@@ -108,7 +108,7 @@ def _no_gain(seen: Evidence) -> str | None:
     cpu, count = max(seen.to_cpu.items(), key=lambda item: item[1])
     if count > HALF * come and seen.busy.get(cpu, 0.0) >= FULL:
         return (
-            f"CPU {cpu} is full ({seen.busy[cpu]:.0%}), and most packets would come to it as well; "
+            f"CPU {cpu} is full ({seen.busy[cpu]:.0%}), so most flows would be left to RSS; "
             "use `near: llc`, or more threads"
         )
     average = sum(seen.busy.values()) / len(seen.busy) if seen.busy else None
