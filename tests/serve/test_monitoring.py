@@ -249,3 +249,13 @@ def test_panels_do_not_overlap() -> None:
         assert not cells & taken
         taken |= cells
     assert len({panel["id"] for panel in DASHBOARD["panels"]}) == len(DASHBOARD["panels"])
+
+
+def test_what_prometheus_is_to_ask_is_what_the_rest_asks_for() -> None:
+    asked = yaml.safe_load((ROOT / "monitoring/prometheus.yaml").read_text())
+    [job] = asked["scrape_configs"]
+    written = (ROOT / "monitoring/atfnd.rules.yaml").read_text() + json.dumps(DASHBOARD)
+    assert set(re.findall(r'job=\\*"(\w+)', written)) == {job["job_name"]}
+    [target] = job["static_configs"][0]["targets"]
+    assert f"ListenStream={target}\n" in (ROOT / "docs/monitoring.md").read_text()
+    assert [Path(each).name for each in asked["rule_files"]] == ["atfnd.rules.yaml"]
