@@ -1794,6 +1794,7 @@ MUTATIONS = [
         ("Buckets(known.buckets.shape, dict(known.buckets.moved_ns))", "known.buckets"),
         ("        owned=known.owned,\n", ""),
         ("        spending=_copied(known.spending),", "        spending=known.spending,"),
+        ("        full=memory.full,\n", ""),
         ("        cpusets=dict(memory.cpusets),\n", ""),
         ("        trials=memory.trials,\n", ""),
         ("        busy=memory.busy,\n", ""),

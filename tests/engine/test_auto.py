@@ -198,6 +198,10 @@ def test_a_plan_knows_what_is_in_force_and_the_cpus() -> None:
     machine.memory.busy = {1: 4}
     topology, known = Topology(tuple(CPUS.values())), copy_of(machine.memory, "nic")
     assert known.memory.busy == {1: 4}
+    assert known.memory.full is machine.memory.full
+    spending = machine.memory.nics["nic"].spending
+    known.memory.nics["nic"].spending.covers.add(key(9))
+    assert spending.covers == set()  # what a plan would spend is not spent
     (action,) = foreseen(NIC, topology, known, machine.memory.table, machine.now_ns)
     assert (action.key, action.new) == (key(1), 1)
 
