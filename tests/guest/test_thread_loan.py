@@ -4,11 +4,12 @@ borrowed for it."""
 
 from __future__ import annotations
 
+import http.client
 import os
 import signal
-import time
+import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from atfnd.nic import Nic
@@ -24,7 +25,6 @@ __all__: list[str] = []
 THREADED = Path(f"/sys/class/net/{NAME}/threaded")
 LONG_S = 60.0  # what was put off is tried again up to 4 s later
 SELDOM_S = 0.2
-AGAIN_S = 5.0  # a loan is over in milliseconds: one that was not seen is followed by another
 
 
 @contextmanager
@@ -39,12 +39,12 @@ def interrupts(folder: Path) -> Iterator[Bed]:
             yield bed
 
 
-def elsewhere(bed: Bed) -> tuple[Application, list[Application]]:
-    """A server and its connections, which come by several queues, none of them on its CPU: only one
-    of these queues can follow it."""
+def elsewhere(bed: Bed) -> list[Application]:
+    """Connections of one server, which come by several queues, none of them on its CPU: only one of
+    these queues can follow it."""
     server = bed.apps.serves()
     server.pin(CPUS[-1])
-    return server, [bed.apps.joins(server) for _ in range(6)]
+    return [bed.apps.joins(server) for _ in range(6)]
 
 
 def arrive(bed: Bed, flows: list[Application]) -> bool:
@@ -60,7 +60,7 @@ def affinities(lab: Ends[Nic]) -> list[str]:
 
 def test_live_flows_move_by_threads_that_are_given_back(tmp_path: Path) -> None:
     with interrupts(tmp_path) as bed:
-        _, flows = elsewhere(bed)
+        flows = elsewhere(bed)
         assert THREADED.read_text().strip() == "0"
         before = affinities(bed.lab)
         bed.start()
@@ -80,17 +80,21 @@ def test_live_flows_move_by_threads_that_are_given_back(tmp_path: Path) -> None:
 
 def test_what_a_killed_daemon_had_borrowed_is_given_back_by_the_next(tmp_path: Path) -> None:
     with interrupts(tmp_path) as bed:
-        server, flows = elsewhere(bed)
-        bed.start()
+        flows = elsewhere(bed)
+        bed.start(arm=False)
         assert bed.daemon.process is not None
         pid = bed.daemon.process.pid
-        migrated_s = time.monotonic()
+
+        def arm() -> None:
+            with suppress(OSError, http.client.HTTPException):  # it is killed meanwhile
+                bed.daemon.order("arm", NAME)
+
+        # Once all have come, their queue follows, and nothing is borrowed any more: look from the
+        # beginning.
+        arming = threading.Thread(target=arm)
+        arming.start()
 
         def caught() -> bool:
-            nonlocal migrated_s
-            if time.monotonic() - migrated_s > AGAIN_S:
-                server.migrate()
-                migrated_s = time.monotonic()
             if THREADED.read_text().strip() != "1":
                 return False
             os.kill(pid, signal.SIGSTOP)
@@ -101,12 +105,12 @@ def test_what_a_killed_daemon_had_borrowed_is_given_back_by_the_next(tmp_path: P
 
         until(caught, "threads are borrowed", LONG_S, 0.001)
         bed.daemon.end(signal.SIGKILL)
+        arming.join()
         assert THREADED.read_text().strip() == "1"
         bed.start(arm=False)
         until(lambda: THREADED.read_text().strip() == "0", "they are given back", LONG_S)
         assert [e for e in bed.daemon.events("undo") if e["what"].startswith("threaded")]
         bed.daemon.end()
-        server.pin(CPUS[-1])
         bed.start()
         until(lambda: arrive(bed, flows), "all come to their server", LONG_S, SELDOM_S)
         bed.daemon.end()
