@@ -1780,7 +1780,7 @@ MUTATIONS = [
         ('    if path == "/":\n', "    if False:\n"),
     ),
     *_of(
-        "engine/plan.py", "buckets auto steer",
+        "engine/plan.py", "foreseen buckets auto steer",
         ("armed = replace(nic, armed=True, manual", "armed = replace(nic, manual"),
         ("manual=nic.manual if nic.armed else frozenset())", "manual=nic.manual)"),
         ("manual=nic.manual if nic.armed else frozenset())", "manual=frozenset())"),
@@ -1791,7 +1791,7 @@ MUTATIONS = [
         ("    return plan + decided(", "    return decided("),
         ("            known.table.remember(flow.key, before)", "            pass"),
         ("replace(q, cpu=action.new) if q.index == action.queue else q", "replace(q, cpu=action.new)"),
-        ("Buckets(known.buckets.shape, dict(known.buckets.moved_ns))", "known.buckets"),
+        ("        buckets=known.buckets,  # changed only when entries have been written\n", ""),
         ("        owned=known.owned,\n", ""),
         ("        spending=_copied(known.spending),", "        spending=known.spending,"),
         ("        full=memory.full,\n", ""),
@@ -2128,5 +2128,23 @@ MUTATIONS = [
         ("price_s / PRICE_SHARE)\n    return Guard(", "0.0)\n    return Guard("),
         ("    if ratio is None:\n        lost = guard.lost_in_row + 1", "    if ratio is None:\n        lost = 1"),
         (" or fmean(sums) >= SUSPECT", ""),
+    ),
+    *_of(
+        "engine/ownership/owner.py", "owner_guards follow_guards",
+        ("return until_ns if moved_ns is None else max(until_ns, moved_ns + terms.rest_ns)", "return 0 if moved_ns is None else moved_ns + terms.rest_ns"),
+        ("        wait_ns = min(terms.rest_ns << min(times, 16), terms.put_off_ns)\n", "        wait_ns = terms.rest_ns\n"),
+        ("min(terms.rest_ns << min(times, 16), terms.put_off_ns)", "terms.rest_ns << min(times, 16)"),
+    ),
+    *_of(
+        "engine/ownership/follow.py", "follow_guards",
+        ("    memory.nics[nic].lent.put_off.clear()\n", ""),
+        ("            lent.put_off.pop(action.queue, None)\n", "            pass\n"),
+        ("    memory.nics[nic].lent.put_off.pop(queue, None)\n", ""),
+        ("        memory.table.defer(flow.key, lent.rests_until_ns(queue.index, TERMS))\n", ""),
+    ),
+    *_of(
+        "engine/engine.py", "follow_guards",
+        ("            if verdict in (Verdict.DEFERRED, Verdict.REFUSED):\n                follow.stayed(ended.action, self.memory, now_ns, anew=news)\n", ""),
+        ("self.memory, now_ns, anew=news)", "self.memory, now_ns, anew=True)"),
     ),
 ]  # fmt: skip

@@ -59,6 +59,7 @@ SMOKE = {"test_the_main_job_in_the_guest", "test_its_client_ends"}
 
 # Nothing runs beside them.
 ALONE = {
+    "test_full_cores": "keeps one CPU full, and the other one is not to be",
     "test_gain_lab": "compares shares",
     "test_rfs": "sets the table of RFS that the whole machine has",
     "test_with_rfs": "sets the table of RFS that the whole machine has",

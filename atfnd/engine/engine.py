@@ -807,6 +807,8 @@ class Engine:
             last_end = self.memory.nics[name].last_end
             news = last_end.get(queue) != end
             last_end[queue] = end
+            if verdict in (Verdict.DEFERRED, Verdict.REFUSED):
+                follow.stayed(ended.action, self.memory, now_ns, anew=news)
         elif self._born(key, now_ns, failed=verdict in (Verdict.DEFERRED, Verdict.REFUSED)):
             news = self._port_stays(key, ended, now_ns)
         else:

@@ -24,7 +24,7 @@ from atfnd.engine.event import (
     TakenUp,
 )
 from atfnd.engine.table.flow_table import FlowRecord, FlowTable
-from atfnd.engine.table.memory import Buckets, Memory, NicMemory, Spending
+from atfnd.engine.table.memory import Memory, NicMemory, Spending
 from atfnd.model import Action, ActionKind, Flow, FlowKey, NicView, Plan, Topology
 
 __all__ = ["Copied", "changed", "copy_of", "foreseen"]
@@ -87,7 +87,7 @@ def copy_of(memory: Memory, nic: str) -> Copied:
     known = memory.nics[nic]
     copied = NicMemory(
         known.view,
-        buckets=known.buckets and Buckets(known.buckets.shape, dict(known.buckets.moved_ns)),
+        buckets=known.buckets,  # changed only when entries have been written
         owned=known.owned,
         spending=_copied(known.spending),
     )

@@ -23,7 +23,7 @@ from atfnd.engine.event import (
 from atfnd.engine.indirection import entries
 from atfnd.engine.placement import steer
 from atfnd.engine.plan import copy_of, foreseen
-from atfnd.engine.table.memory import Memory
+from atfnd.engine.table.memory import Buckets, Memory
 from atfnd.model import (
     FlowKey,
     FlowState,
@@ -378,6 +378,8 @@ def test_it_is_foreseen_what_arming_would_write() -> None:
     plan = foreseen(unarmed, Topology(()), copied, known.table, 5)
     assert table(plan) == (0, 3, 2, 3, 0, 1, 2, 3)
     assert not known.table.planned("nic")
+    known.nics["nic"].buckets = Buckets((KEY, ENTRIES), {1: 5})  # it has just moved, and is held
+    assert foreseen(unarmed, Topology(()), copy_of(known, "nic"), known.table, 5) == ()
 
 
 STEPS = st.lists(

@@ -211,6 +211,23 @@ def test_a_queue_is_on_its_way_until_that_ends(end: MovesReported | MovesDropped
     assert lent.sent == {}
 
 
+def test_what_stays_is_tried_later_until_it_has_followed_or_nothing_hinders_it() -> None:
+    ended = Ended(1, SENT, Mechanism.FOLLOW, Verdict.DEFERRED, "RPS hands its packets on", 0, 1)
+    known = memory(owned={1: MINE})
+    engine, lent = Engine(known), known.lent_of(NIC)
+    for times, wait_ns in ((1, follow.TERMS.rest_ns), (2, 2 * follow.TERMS.rest_ns)):
+        engine.handle(MovesReported((ended,)), NOW_NS)
+        assert lent.put_off == {1: (times, NOW_NS + wait_ns)}
+    assert along(known) == ()
+    engine.handle(MovesReported((ended._replace(why="busy polling"),)), NOW_NS)
+    assert lent.put_off == {1: (1, NOW_NS + follow.TERMS.rest_ns)}
+    engine.handle(MovesReported((Outcome(SENT, NOW_NS, 0, None, ""),)), NOW_NS)
+    assert lent.put_off == {}
+    engine.handle(MovesReported((ended,)), NOW_NS)
+    follow.unhindered("nic", known)
+    assert lent.put_off == {}
+
+
 def test_what_ends_late_does_not_end_the_way_to_a_newer_cpu() -> None:
     known = memory(owned={1: MINE})
     lent = known.lent_of(NIC)

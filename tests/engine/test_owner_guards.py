@@ -7,7 +7,9 @@ from atfnd.engine.ownership.owner import Lent, Owned, Owner, OwnerTerms, assign
 
 __all__: list[str] = []
 
-TERMS = OwnerTerms(idle_ns=1000, least_owned_ns=100, away_ns=2000, rest_ns=100, worth_bytes=5)
+TERMS = OwnerTerms(
+    idle_ns=1000, least_owned_ns=100, away_ns=2000, rest_ns=100, worth_bytes=5, put_off_ns=100_000
+)
 NOW_NS = 10_000
 ONLINE = frozenset(range(4))
 ALICE, BOB = ("user", 1), ("user", 2)
@@ -81,6 +83,21 @@ def test_a_queue_that_follows_is_known_to_have_moved_and_rests() -> None:
     assert look({0: 7}, owner(7, 3), queues={0: 0}, lent=lent) == ({0: 7}, [(0, 3)])
     assert lent.moved_ns == {0: NOW_NS}
     assert look({0: 7}, owner(7, 2), queues={0: 3}, lent=lent) == ({0: 7}, [])
+
+
+def test_a_queue_whose_move_was_put_off_is_moved_later_each_time() -> None:
+    """Something may forbid it for ever, as RPS that an admin set up does."""
+    lent, waits_ns, at_ns = Lent(), [], NOW_NS
+    for _ in range(12):
+        lent.stayed(0, TERMS, at_ns)
+        waits_ns.append(lent.rests_until_ns(0, TERMS) - at_ns)
+        at_ns += waits_ns[-1]
+    assert waits_ns == [min(TERMS.rest_ns << times, TERMS.put_off_ns) for times in range(12)]
+    assert waits_ns[-1] == TERMS.put_off_ns
+    lent = Lent(put_off={0: (3, NOW_NS + 1)})
+    assert look({0: 7}, owner(7, 3), queues={0: 0}, lent=lent) == ({0: 7}, [])
+    lent.put_off[0] = 3, NOW_NS
+    assert look({0: 7}, owner(7, 3), queues={0: 0}, lent=lent) == ({0: 7}, [(0, 3)])
 
 
 def test_an_owner_that_runs_where_no_queue_has_room_loses_its_own() -> None:

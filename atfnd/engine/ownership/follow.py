@@ -51,6 +51,7 @@ __all__ = [
     "may_follow",
     "moved_with",
     "owner_of",
+    "stayed",
     "unhindered",
 ]
 
@@ -138,7 +139,7 @@ def along(flow: Flow, queue: Queue, nic: NicView, memory: Memory, now_ns: int) -
         return ()
     lent = memory.lent_of(nic)
     if lent.rests(queue.index, TERMS, now_ns):
-        memory.table.defer(flow.key, lent.moved_ns[queue.index] + TERMS.rest_ns)
+        memory.table.defer(flow.key, lent.rests_until_ns(queue.index, TERMS))
         return ()
     if (at_ns := memory.turn_ns(flow, now_ns)) > now_ns:
         memory.table.defer(flow.key, at_ns)
@@ -168,8 +169,19 @@ def left(flow: Flow, memory: Memory) -> bool:
     return any(each.owner == ("thread", thread.tid) for each in owned.values())
 
 
+def stayed(action: Action, memory: Memory, now_ns: int, *, anew: bool) -> None:
+    """A queue is not on its new CPU: its move was put off or refused. `anew`: for another reason
+    than the last time."""
+    lent = memory.nics[action.nic].lent
+    if action.queue is not None:
+        if anew:
+            lent.put_off.pop(action.queue, None)
+        lent.stayed(action.queue, TERMS, now_ns)
+
+
 def unhindered(nic: str, memory: Memory) -> None:
     """RFS of a queue was switched off: the queues of threads may follow now."""
+    memory.nics[nic].lent.put_off.clear()
     owners = [each.owner for each in memory.nics[nic].owned.values()]
     for flow in (
         flow for kind, tid in owners if kind == "thread" for flow in memory.table.of_thread(tid)
@@ -190,6 +202,7 @@ def followed(nic: str, queue: int, cpu: int, memory: Memory) -> None:
     """A queue is now delivered on this CPU, and the flows of its owner with it. If the queue has no
     owner, it went home: its guests are placed again if they are in use. So are flows that wait for
     a queue there, and flows whose moves were put off: what stood in their way may be gone."""
+    memory.nics[nic].lent.put_off.pop(queue, None)
     for key in [key for key, notes in memory.table.notes().items() if notes.deferrals]:
         flow = memory.table.get(key)
         if flow is not None and flow.nic == nic:
@@ -263,7 +276,7 @@ def _again(
     """When the next look is due: a queue rests before it follows, or waits to go home."""
     known = memory.nics[nic.name]
     resting = (queue for queue in known.owned if lent.rests(queue, TERMS, now_ns))
-    due_ns = [lent.moved_ns[queue] + TERMS.rest_ns for queue in resting]
+    due_ns = [lent.rests_until_ns(queue, TERMS) for queue in resting]
     due_ns += [
         free_ns + TERMS.away_ns
         for queue, free_ns in lent.free_ns.items()

@@ -21,7 +21,8 @@ It owns at most one queue, and a queue has at most one owner. The rules, in this
 5. A queue that has had no owner for `away_ns` goes home: to the CPU it had before it followed. At
    once, if its owner is there and does not stay on a CPU any more. Not if queues have only changed
    places: that would lead the flows that were placed meanwhile astray.
-6. No queue changes its CPU twice within `rest_ns`, whether it is owned or not.
+6. No queue changes its CPU twice within `rest_ns`, whether it is owned or not. One whose move was
+   put off is tried again after that time, then after twice as long, up to `put_off_ns`.
 7. Nobody owns a queue as long as the owners of each user that would have none carry a quarter of
    what all of this user carry, and the queues at home are delivered wherever an owner runs: a queue
    that follows one of many takes the packets of the others along. Threads that wander count, too.
@@ -80,6 +81,7 @@ class OwnerTerms(NamedTuple):
     worth_bytes: int = 20_000  # less is one packet more or less in a look
     crowded_percent: int = 25  # of what the owners of a user carry, by those without a queue
     roomy_percent: int = 10  # then owners have queues again
+    put_off_ns: int = 30_000_000_000  # at most, until a move that was put off is tried again
 
 
 @dataclass(slots=True)
@@ -90,6 +92,7 @@ class Lent:
     free_ns: dict[int, int] = field(default_factory=dict)  # since when it has had no owner
     moved_ns: dict[int, int] = field(default_factory=dict)  # when it last changed its CPU for us
     sent: dict[int, int] = field(default_factory=dict)  # the CPU it is to go to, until that ends
+    put_off: dict[int, tuple[int, int]] = field(default_factory=dict)  # how often, until when
     looked_ns: int = 0  # when owners were last looked at
     crowded: bool = False  # too many owners: nobody owns a queue
 
@@ -97,10 +100,20 @@ class Lent:
         """Each CPU has as many of these queues as at home, if not the same ones."""
         return Counter(queues.values()) == Counter(map(self.homes.get, queues, queues.values()))
 
+    def rests_until_ns(self, queue: int, terms: OwnerTerms) -> int:
+        """It has just changed its CPU, or was to and could not: it is not moved before."""
+        moved_ns, (_, until_ns) = self.moved_ns.get(queue), self.put_off.get(queue, (0, 0))
+        return until_ns if moved_ns is None else max(until_ns, moved_ns + terms.rest_ns)
+
     def rests(self, queue: int, terms: OwnerTerms, now_ns: int) -> bool:
-        """It has just changed its CPU."""
-        moved_ns = self.moved_ns.get(queue)
-        return moved_ns is not None and now_ns - moved_ns < terms.rest_ns
+        """It is not to be moved yet."""
+        return now_ns < self.rests_until_ns(queue, terms)
+
+    def stayed(self, queue: int, terms: OwnerTerms, now_ns: int) -> None:
+        """A move of it was put off: it is tried again, later each time."""
+        times, _ = self.put_off.get(queue, (0, 0))
+        wait_ns = min(terms.rest_ns << min(times, 16), terms.put_off_ns)
+        self.put_off[queue] = times + 1, now_ns + wait_ns
 
 
 class Follow(NamedTuple):
