@@ -354,7 +354,8 @@ def _kept(path: Path) -> dict[tuple[int, str, str], Run]:
 
 
 def measure(wanted: Wanted, folder: Path = FOLDER) -> dict[str, Any]:
-    """In each round every cell is given to every contender in turn; who begins changes."""
+    """In each round every cell is given to every contender in turn. Who begins changes with the
+    round and the cell, so that no contender always runs after the same one."""
     mode = "-interrupts" if wanted.interrupts else ""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"applications{mode}.runs"
@@ -370,9 +371,9 @@ def measure(wanted: Wanted, folder: Path = FOLDER) -> dict[str, Any]:
         Path(scratch).chmod(0o755)
         bench = Bench(bed, meter, busy, Path(scratch))
         for turn in range(wanted.rounds):
-            for cell in chosen:
+            for place, cell in enumerate(chosen):
                 names = contending(cell)
-                first = turn % len(names)
+                first = (turn + place) % len(names)
                 for name in [*names[first:], *names[:first]]:
                     one = kept.get((turn, cell.name, name))
                     if one is None:
