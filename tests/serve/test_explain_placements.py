@@ -3,6 +3,9 @@
 
 from __future__ import annotations
 
+import pytest
+
+from atfnd.engine.placement.place import SPARED
 from atfnd.model import FlowState, Match
 from atfnd.serve.api.views import flow_view, placed
 from atfnd.serve.explain.explain import Explanation, explain
@@ -51,6 +54,23 @@ def test_nor_is_a_flow_that_is_left_to_rss() -> None:
     assert answer.verdict == f"Not steered: {LEFT}."
     assert placed(left) is False
     assert placed(left._replace(rx_cpu=None)) is None
+
+
+@pytest.mark.parametrize(
+    ("left", "advised"),
+    [(f"CPU 1 {SPARED}", True), ("its thread wanders over CPUs 0-3: left to RSS", False)],
+)
+def test_while_its_core_is_full_it_says_what_helps(left: str, advised: bool) -> None:
+    waits = LLC._replace(state=FlowState.WANTED, location=None, left=left)
+    answer = explain(waits, lab(), topology(), 1)
+    assert answer.verdict == f"Left to RSS: {left.removesuffix(': left to RSS')}."
+    if not advised:
+        assert answer.advice is None
+        return
+    assert answer.advice is not None
+    assert answer.advice.startswith("nothing: it is steered again when that CPU has time")
+    assert "`near: llc`" in answer.advice
+    assert answer.advice.endswith("atfnctl events --kind full")
 
 
 def test_of_auto_it_says_what_was_measured() -> None:

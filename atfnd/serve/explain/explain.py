@@ -31,6 +31,10 @@ __all__ = ["Explanation", "explain", "explain_absent"]
 
 
 OTHERWISE = "put a queue on such a CPU, or change its rule's placement"
+WHILE_FULL = (
+    "nothing: it is steered again when that CPU has time; if one core is too little for it, use "
+    "more threads, or `near: llc` in its rule; since when: atfnctl events --kind full"
+)
 
 
 class Explanation(NamedTuple):
@@ -231,7 +235,8 @@ def _by(flow: Flow, nic: NicView) -> str:
 
 def _wanted(flow: Flow, nic: NicView) -> tuple[str, str | None]:
     if flow.left is not None:
-        return f"Left to {_by(flow, nic)}: {flow.left.removesuffix(': left to RSS')}.", None
+        verdict = f"Left to {_by(flow, nic)}: {flow.left.removesuffix(': left to RSS')}."
+        return verdict, WHILE_FULL if " is full" in flow.left else None
     if placed(flow) and flow.target_queue is None:
         where = f"its packets arrive on CPU {flow.rx_cpu}, where its thread runs"
         return f"Not steered, and need not be: {where}.", None
