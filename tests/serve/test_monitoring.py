@@ -17,6 +17,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from tests.asking import Served, curl, refusal
 from tests.bed import a_bed
+from tests.documented import inline, parsed
 from tests.labs import Lab
 from tests.published import Serving, serving, three_flows
 from tests.wait import until
@@ -235,6 +236,69 @@ def test_alerts_say_what_to_do() -> None:
         if "alert" in alert:
             assert alert["annotations"].keys() == {"summary", "description"}
             assert alert["labels"]["severity"] in ("info", "warning")
+
+
+def test_each_alert_is_in_the_docs_with_what_to_do() -> None:
+    text = (ROOT / "docs/monitoring.md").read_text()
+    rows = re.findall(r"^\| `(Atfnd\w+)` \| [^|]+ \| ([^|]+) \|$", text, re.MULTILINE)
+    alerts = [r["alert"] for g in RULES["groups"] for r in g["rules"] if "alert" in r]
+    assert [name for name, _ in rows] == alerts
+    for name, what in rows:
+        assert len(what.split()) > 1, name
+
+
+def test_commands_in_alerts_are_taken() -> None:
+    """By the parser of `atfnctl`, once Prometheus has put the interface in."""
+    text = (ROOT / "monitoring/atfnd.rules.yaml").read_text()
+    said = inline(text.replace("{{ $labels.interface }}", "eth2"))
+    assert len(said) >= 5
+    for command in said:
+        program, *words = command.split()
+        parsed(program, words)
+
+
+SELECTED = {"instance": "$instance", "interface": "$interface"}  # what is chosen at the top
+
+
+def test_panels_show_what_is_chosen_at_the_top(everything: Labels) -> None:
+    """Each series by the instance and, if it has one, by the interface."""
+    for panel in DASHBOARD["panels"]:
+        for target in panel["targets"]:
+            expression = target["expr"].replace("$__rate_interval", "5m")
+            for part in parts(promql_parser.parse(expression)):
+                if not isinstance(part, promql_parser.VectorSelector):
+                    continue
+                chosen = {each.name: each.value for each in part.matchers.matchers}
+                has = (everything[str(part.name)] | OF_PROMETHEUS) & SELECTED.keys()
+                wanted = {label: SELECTED[label] for label in has}
+                assert {k: v for k, v in chosen.items() if k in SELECTED} == wanted, expression
+
+
+def test_panels_are_whole(everything: Labels) -> None:
+    """A source that is chosen at the top, a unit, words, and lines whose names have values."""
+    variables = {each["name"]: each for each in DASHBOARD["templating"]["list"]}
+    assert variables.keys() == {"datasource", *SELECTED}
+    assert variables["datasource"]["type"] == "datasource"
+    source = {"type": "prometheus", "uid": "${datasource}"}
+    for label in SELECTED:
+        assert variables[label]["datasource"] == source
+        assert variables[label]["query"]["query"].startswith("label_values(atfnd_")
+        assert variables[label]["query"]["query"].endswith(f", {label})")
+    for panel in DASHBOARD["panels"]:
+        title = panel["title"]
+        assert panel["datasource"] == source, title
+        assert panel["description"].endswith("."), title
+        unit = panel["fieldConfig"]["defaults"]["unit"]
+        assert unit in {"short", "percentunit", "Bps", "ops", "s"}, title
+        names = [target["refId"] for target in panel["targets"]]
+        assert len(set(names)) == len(names), title
+        for target in panel["targets"]:
+            expression = target["expr"].replace("$__rate_interval", "5m")
+            series, grouped = asked_for(expression)
+            labels = set[str]().union(*(everything[name] for name in series), OF_PROMETHEUS)
+            if "sum by" in expression:
+                labels = grouped
+            assert set(re.findall(r"{{(\w+)}}", target["legendFormat"])) <= labels, title
 
 
 def test_panels_do_not_overlap() -> None:
