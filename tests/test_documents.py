@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """What the documents lead to is there: pages, headings, files, `make` targets, verbs. The policies
-in them are read."""
+in them are read, and each command is run by a test or has a reason (tests/documented.py)."""
 
 from __future__ import annotations
 
 import re
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -14,16 +15,27 @@ from typer.main import get_command
 from atfnd.cli.commands import app as atfnd
 from atfnd.ctl.top.verb import app as atfnctl
 from atfnd.policy.file.load import load
+from tests.documented import (
+    DOCUMENTS,
+    NOT_RUN,
+    PAGES,
+    by_page,
+    inline,
+    parsed,
+    reason,
+    runs,
+    typed,
+    unmarked,
+)
 
 __all__: list[str] = []
 
 ROOT = Path(__file__).parents[1]
-DOCUMENTS = sorted(ROOT.glob("docs/**/*.md"))
-PAGES = sorted([*ROOT.glob("*.md"), *DOCUMENTS, *ROOT.glob("tests/guest/**/*.md")])
 LINK = re.compile(r"\]\((?!https?:)([^)#]*)(?:#([^)]*))?\)")
 MINE = re.compile(r"`((?:atfnd|bench|debian|docs|monitoring|packaging|policies|tests)/[\w./-]+)`")
 CODE = re.compile(r"```\w*\n(.*?)```|`([^`\n]+)`", re.DOTALL)
 POLICY = re.compile(r"^```yaml\n(version: 1\n.*?)^```$", re.DOTALL | re.MULTILINE)
+NUMBER = re.compile(r"\b(?:N|SEQ|SECONDS)\b")  # what stands for one
 pages = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 
 
@@ -65,6 +77,51 @@ def test_commands_are_there(page: Path) -> None:
         group: Any = get_command(app)
         said = set(re.findall(rf"(?:^|[;&] *){name} ([a-z]+)", code, re.MULTILINE))
         assert said <= set(group.commands), name
+
+
+def test_each_command_is_run_or_has_a_reason() -> None:
+    """tests/daemon/test_typed_commands.py runs it, or a line of `NOT_RUN` says why not."""
+    every = {line for lines in by_page().values() for line in lines}
+    assert sorted(line for line in every if not runs(line) and reason(line) is None) == []
+    assert [each for each in NOT_RUN if not any(line.startswith(each) for line in every)] == []
+
+
+@pages
+def test_a_block_of_commands_says_that_it_is_one(page: Path) -> None:
+    assert unmarked(page.read_text()) == [], "begin the block with ```sh"
+
+
+@pages
+def test_commands_in_sentences_are_taken(page: Path) -> None:
+    """By the parser of their program. A verb alone is named, not typed."""
+    for command in inline(page.read_text()):
+        program, *words = shlex.split(NUMBER.sub("1", re.split(r" [|>]", command)[0]))
+        if program in ("atfnd", "atfnctl") and len(words) > 1:
+            parsed(program, words)
+
+
+@pytest.mark.parametrize(
+    ("block", "found"),
+    [
+        ("atfnctl nics   # METHOD; or `rss`\n", ["atfnctl nics"]),
+        ("# only words\n\n", []),
+        ("a; b && c\n", ["a", "b", "c"]),
+        ("curl 'http://x/#1; 2'  # it's one\n", ["curl 'http://x/#1; 2'"]),
+        ("flows | jq '.[] | 1; 2'\n", ["flows | jq '.[] | 1; 2'"]),
+        ("for q in *; do\n  echo $q\ndone\na\n", ["for q in *; do   echo $q done", "a"]),
+        ("run &\n", ["run &"]),
+    ],
+)
+def test_how_a_block_is_cut_into_commands(block: str, found: list[str]) -> None:
+    assert typed(f"a\n```sh\n{block}```\nb; c\n```\nd\n```\n") == found
+
+
+def test_what_is_not_marked_is_found() -> None:
+    assert unmarked("```\natfnctl arm eth2\n```\n```\nethtool -i eth2\n```\n") == [
+        "atfnctl arm eth2",
+        "ethtool -i eth2",
+    ]
+    assert unmarked("```sh\natfnctl arm eth2\n```\n```\natfnd   0.1.0\natfnctl x\n```\n") == []
 
 
 @pages

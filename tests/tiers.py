@@ -53,6 +53,7 @@ FULL = {
     "test_sharing": "flows that come to share a filter, and leave it",
     "test_some_mutants": "runs many tests for each of some faults",
     "test_top": "minutes at a terminal",
+    "test_typed_commands": "a hundred commands of the documents",
 }
 # One of a file that is else `full`, in `make test`.
 SMOKE = {"test_the_main_job_in_the_guest", "test_its_client_ends"}
