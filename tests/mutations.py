@@ -2146,6 +2146,8 @@ MUTATIONS = [
         "engine/engine.py", "follow_guards",
         ("            if verdict in (Verdict.DEFERRED, Verdict.REFUSED):\n                follow.stayed(ended.action, self.memory, now_ns, anew=news)\n", ""),
         ("self.memory, now_ns, anew=news)", "self.memory, now_ns, anew=True)"),
+    ),
+    *_of(
         "serve/explain/explain.py", "explain_placements",
         ('WHILE_FULL if " is full" in flow.left else None', "None"),
         ('WHILE_FULL if " is full" in flow.left else None', "WHILE_FULL"),
