@@ -12,7 +12,7 @@ from tests.wait import until
 
 __all__ = ["LookedAt"]
 
-# Text that is seen, its color and the color behind it; bars, and the color behind them.
+# Text that is seen, its color and the color behind it; bars and lines, and the color behind them.
 CONTRASTS = """
 (() => {
   const canvas = new OffscreenCanvas(1, 1).getContext("2d", { willReadFrequently: true });
@@ -47,8 +47,27 @@ CONTRASTS = """
     const seen = contrast(getComputedStyle(bar).fill, behind(bar));
     found.push([`bar ${bar.dataset.of}`, seen, 3]);
   }
+  for (const line of document.querySelectorAll("svg path")) {
+    found.push(["line", contrast(getComputedStyle(line).stroke, behind(line)), 3]);
+  }
   return found;
 })()
+"""
+# Elements that are seen and reach out of the window; not what scrolls by itself.
+OUTSIDE = """
+[...document.body.querySelectorAll("*")]
+  .filter((each) => each.checkVisibility() && !each.closest("#heat .scroll > *"))
+  .filter((each) => each.getBoundingClientRect().right > document.documentElement.clientWidth + 0.5)
+  .map((each) => `${each.tagName} ${each.dataset.of ?? each.className}: ${each.textContent}`)
+"""
+# Reasons that are cut, or that are beside their flow instead of below it.
+CUT = """
+[...document.querySelectorAll('#flows td[data-of="why"] div')].filter((why) => {
+  const [below, row] = [why.getBoundingClientRect(), why.closest("tbody").rows[0].getBoundingClientRect()];
+  const around = why.closest(".scroll").getBoundingClientRect();
+  const whole = why.scrollWidth <= why.clientWidth && why.scrollHeight <= why.clientHeight + 1;
+  return !whole || below.top < row.bottom - 1 || below.left < around.left || below.right > around.right;
+}).map((why) => why.textContent)
 """
 
 
@@ -105,11 +124,31 @@ class LookedAt:
         level = self.attribute(cell, "data-heat")
         return None if level is None else int(level)
 
+    def load(self, cpu: int) -> int | None:
+        """Percent, as it is beside the CPU; None: not known."""
+        rows = "[...document.querySelectorAll('#heat tbody tr')]"
+        said = self.tab.value(f"{rows}.find((row) => row.cells[1].dataset.cpu === '{cpu}')"
+                              ".querySelector('.load').textContent")  # fmt: skip
+        return None if said == "–" else int(said.removesuffix(" %"))
+
     def is_readable(self) -> None:
         """AssertionError: some text or bar is too faint."""
         found = self.tab.value(CONTRASTS)
         assert len(found) > 20
         assert [each for each in found if each[1] < each[2]] == []
+
+    def fits(self) -> None:
+        """AssertionError: something reaches out of the window, or a reason is cut."""
+        inside = "document.documentElement.scrollWidth <= document.documentElement.clientWidth"
+        assert self.tab.value(inside)
+        assert self.tab.value(OUTSIDE) == []
+        assert self.count('#flows td[data-of="why"] div') > 0
+        assert self.tab.value(CUT) == []
+
+    def style(self, selector: str, name: str) -> str:
+        """Of the first such element, as it is computed."""
+        found = f"getComputedStyle(document.querySelector({json.dumps(selector)}))"
+        return str(self.tab.value(f"{found}[{json.dumps(name)}]"))
 
     def is_by_itself(self) -> None:
         """AssertionError: it asked another program for something, or the browser complained."""

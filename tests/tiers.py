@@ -44,6 +44,7 @@ FULL = {
     "test_measuring": "slots of seconds each",
     "test_move_proof": "every way that a move can take",
     "test_order": "minutes of traffic",
+    "test_page_looks": "a browser, for ten minutes of its own clock",
     "test_page_shown": "a browser that draws large tables",
     "test_planted": "a run for each fault, and one without it",
     "test_random_faults": "faults by chance",

@@ -35,6 +35,7 @@ def test_it_shows_the_same_as_the_socket(port: int) -> None:
     assert [json.loads(row)["comm"] for row in rows] == ["iperf3"] * 3
     assert json.loads(ask(port, "/v1/queues").body)["queues"][0]["nic"] == "lab:lab"
     assert json.loads(ask(port, "/v1/topology").body)["cpus"]
+    assert json.loads(ask(port, "/v1/cpu-time").body)["cpus"][1]["busy_ns"] == 10**9
 
 
 def test_every_file_is_there_and_names_no_other_place(port: int) -> None:

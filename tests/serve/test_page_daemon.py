@@ -55,9 +55,9 @@ def test_a_flow_its_place_and_its_move(bed: tuple[Bed, int], page: LookedAt, sch
     page.filter(flow.replace("←", ""))
 
     def shown() -> bool:
-        seen = [page.column(each) for each in ("application", "flow", "used on", "arrives on")]
-        arrives = f"CPU {app.cpu}, queue {here.steered(app)['target_queue']}"
-        return seen == [[f"{NAME} ({app.pid})"], [flow], [f"CPU {app.cpu}"], [arrives]]
+        seen = [page.column(each) for each in ("comm", "flow", "app-cpu", "rx-cpu", "rx-queue")]
+        cpu, queue = str(app.cpu), str(here.steered(app)["target_queue"])
+        return seen == [[f"{NAME} ({app.pid})"], [flow], [cpu], [cpu], [queue]]
 
     def moves() -> int:
         """Of all mechanisms and verdicts."""
@@ -79,6 +79,9 @@ def test_a_flow_its_place_and_its_move(bed: tuple[Bed, int], page: LookedAt, sch
         until(hottest, "the cell of its CPU and queue is the hottest")
     until(lambda: moves() >= before + 2, "its moves are counted")
     until(lambda: page.count('[data-by="verdict"] rect'), "they are drawn")
+    until(lambda: (page.text("#locality") or "").startswith("Now: "), "its reads are counted")
+    until(lambda: "L" in page.attribute(".locality path", "d"), "there is a line of them")
+    until(lambda: page.load(app.cpu) is not None, "its CPU has a load")
     assert "immediate" not in page.column("last move")[0]
     assert page.text('[data-of="armed"]') == here.lab.nic.name
     assert (page.text('[data-of="observer"]') or "").startswith("bpf")

@@ -45,7 +45,7 @@ CLIENTS = 16  # connections at once
 # daemon busy. CPUs are read from sysfs each time.
 SOON_S = 0.02
 EVERY_S = {"/v1/topology": 1.0}
-READ = "/v1/status", "/v1/queues", "/v1/topology", "/v1/flows/stream"
+READ = "/v1/status", "/v1/queues", "/v1/topology", "/v1/cpu-time", "/v1/flows/stream"
 METHODS = "GET", "HEAD"
 OUR_NAME = re.compile(r"(localhost|127\.0\.0\.1|\[::1\])(:[0-9]{1,5})?", re.ASCII | re.IGNORECASE)
 ITS_OWN = {"same-origin", "none"}  # Sec-Fetch-Site: by the page, or typed by its user

@@ -38,10 +38,11 @@ export function mark(where, name, value) {
   }
 }
 
-/** Set its children where they are others, or in another order. */
-export function fill(where, children) {
-  const same = children.length === where.children.length && children.every((each, n) => each === where.children[n]);
-  if (!same) {
-    where.replaceChildren(...children);
+/** Set its children, after those that `stay` there, where they are others or in another order. */
+export function fill(where, children, stay = 0) {
+  const there = [...where.children].slice(stay);
+  if (children.length !== there.length || children.some((each, n) => each !== there[n])) {
+    there.forEach((each) => each.remove());
+    where.append(...children);
   }
 }

@@ -6,37 +6,39 @@ import { UNKNOWN, bits, counted, span, whole } from "./number.js";
 
 const MOST = 1000; // rows
 
-const of = (number, noun) => (number === null ? UNKNOWN : `${noun} ${number}`);
+const number = (known) => (known === null ? UNKNOWN : String(known));
 const threadOf = ({ pid, tid }) => (tid === pid ? pid : `${pid}/${tid}`);
-const yes = (known) => (known === null ? UNKNOWN : known ? "yes" : "no");
 
-/** What a column shows of a flow, and by what it is sorted where that is another value. */
+/** Whether a flow is placed, as it is shown; its row is marked by the first word. */
+const PLACED = new Map([[true, ["yes", "yes"]], [false, ["no", "✗ no"]], [null, ["unknown", "not known"]]]);
+
+/** What a column shows of a flow, and by what it is sorted where that is another value. The names are
+ * those of `atfnctl flows`. */
 const COLUMNS = {
-  application: [(flow) => (flow.comm === null ? UNKNOWN : `${flow.comm} (${threadOf(flow)})`)],
+  comm: [(flow) => (flow.comm === null ? UNKNOWN : `${flow.comm} (${threadOf(flow)})`)],
   flow: [(flow) => `${flow.proto} ${flow.local} ← ${flow.remote}`],
-  interface: [(flow) => flow.nic],
+  nic: [(flow) => flow.nic],
   rate: [(flow) => bits(flow.rate), (flow) => flow.rate],
-  "used on": [(flow) => of(flow.app_cpu, "CPU"), (flow) => flow.app_cpu],
-  "arrives on": [
-    (flow) => (flow.rx_cpu === null ? UNKNOWN : `CPU ${flow.rx_cpu}, ${of(flow.rx_queue, "queue")}`),
-    (flow) => flow.rx_cpu,
-  ],
-  placed: [(flow) => yes(flow.placed)],
+  "app-cpu": [(flow) => number(flow.app_cpu), (flow) => flow.app_cpu],
+  "rx-queue": [(flow) => number(flow.rx_queue), (flow) => flow.rx_queue],
+  "rx-cpu": [(flow) => number(flow.rx_cpu), (flow) => flow.rx_cpu],
+  target: [(flow) => number(flow.target_cpu), (flow) => flow.target_cpu],
+  placed: [(flow) => PLACED.get(flow.placed)[1], (flow) => flow.placed],
   state: [(flow) => flow.state],
   policy: [(flow) => flow.policy],
   "last move": [
     (flow) => (flow.move === null ? UNKNOWN : `${flow.move.mechanism}: ${flow.move.verdict}`),
   ],
   moved: [(flow) => (flow.moved_s === null ? UNKNOWN : `${span(flow.moved_s)} ago`), (flow) => flow.moved_s],
-  why: [(flow) => flow.why],
 };
 
 const textOf = (column, flow) => COLUMNS[column][0](flow);
+const whyOf = (flow) => flow.fell_back ?? flow.why;
 const valueOf = (column, flow) => COLUMNS[column].at(-1)(flow);
 
 export class Flows {
+  #table;
   #head;
-  #body;
   #filter;
   #misplaced;
   #cut;
@@ -46,7 +48,7 @@ export class Flows {
   #sorted = { column: "rate", up: false };
 
   constructor(table, filter, misplaced, cut) {
-    this.#body = table.tBodies[0];
+    this.#table = table;
     this.#filter = filter;
     this.#misplaced = misplaced;
     this.#cut = cut;
@@ -80,12 +82,11 @@ export class Flows {
 
   show() {
     const words = this.#filter.value.toLowerCase().split(/\s+/).filter((word) => word);
-    const passing = this.#flows.filter(
-      (flow) => (flow.placed === false || !this.#misplaced.checked) && has(flow, words),
-    );
+    const only = this.#misplaced.checked;
+    const passing = this.#flows.filter((flow) => (flow.placed !== true || !only) && has(flow, words));
     const shown = passing.length > MOST ? passing.toSorted(by("rate", false)).slice(0, MOST) : passing;
     const { column, up } = this.#sorted;
-    fill(this.#body, shown.toSorted(by(column, up)).map((flow) => this.#row(flow)));
+    fill(this.#table, shown.toSorted(by(column, up)).map((flow) => this.#row(flow)), 1); // after its head
     for (const head of this.#head) {
       mark(head, "aria-sort", head.dataset.of !== column ? "none" : up ? "ascending" : "descending");
     }
@@ -93,7 +94,9 @@ export class Flows {
     const many = whole(passing.length);
     const which = passing.length > MOST ? `the fastest ${whole(MOST)} of ${many}` : many;
     const all = passing.length < this.#flows.length ? ` that pass, of ${counted(this.#flows.length, "flow")}` : "";
-    say(this.#cut, all ? which + all : `${which} ${passing.length === 1 ? "flow" : "flows"}`);
+    const unknown = passing.filter((flow) => flow.placed === null).length;
+    const kinds = only ? `: ${whole(passing.length - unknown)} misplaced, ${whole(unknown)} not known` : "";
+    say(this.#cut, (all ? which + all : `${which} ${passing.length === 1 ? "flow" : "flows"}`) + kinds);
   }
 
   #sort(column) {
@@ -103,15 +106,12 @@ export class Flows {
   }
 
   #row(flow) {
-    let row = this.#rows.get(flow.name);
-    if (row === undefined) {
-      row = element("tr", {}, ...Object.keys(COLUMNS).map((column) => element("td", { "data-of": column })));
-      this.#rows.set(flow.name, row);
-    }
+    const row = this.#rows.get(flow.name) ?? blank();
+    this.#rows.set(flow.name, row);
     Object.keys(COLUMNS).forEach((column, n) => say(row.cells[n], textOf(column, flow)));
-    mark(row, "data-placed", yes(flow.placed));
-    mark(row, "data-state", flow.state);
-    return row;
+    say(row.why, whyOf(flow));
+    mark(row.whole, "data-placed", PLACED.get(flow.placed)[0]);
+    return row.whole;
   }
 
   /** Rows that are not shown any more. */
@@ -123,12 +123,22 @@ export class Flows {
   }
 }
 
-/** Each of these words stands in some column of it. */
+/** A row without texts: its columns, and below them the reason, on a line of its own. */
+function blank() {
+  const cells = Object.keys(COLUMNS).map((column) => element("td", { "data-of": column }));
+  const why = element("div");
+  const below = element("td", { "data-of": "why", colspan: cells.length }, why);
+  const whole = element("tbody", {}, element("tr", {}, ...cells), element("tr", {}, below));
+  return { cells, why, whole };
+}
+
+/** Each of these words stands in some column of it, or in the reason. */
 function has(flow, words) {
   if (words.length === 0) {
     return true;
   }
-  const text = Object.keys(COLUMNS).map((column) => textOf(column, flow)).join(" ").toLowerCase();
+  const texts = Object.keys(COLUMNS).map((column) => textOf(column, flow));
+  const text = [...texts, whyOf(flow)].join(" ").toLowerCase();
   return words.every((word) => text.includes(word));
 }
 

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// CPU × queue: how many packets a second arrive where, and where applications read them.
+// CPU × queue: how many packets a second arrive where, and where applications read them; the load of
+// each CPU.
 
 import { element, fill, mark, say } from "./element.js";
-import { UNKNOWN, counted, short, whole } from "./number.js";
+import { UNKNOWN, counted, percent, short, whole } from "./number.js";
 
 const LEVELS = ["0", "under 100", "100", "1K", "10K", "100K or more"]; // packets a second, from
 const FEW_CPUS = 32; // that are all shown without being asked for
@@ -18,6 +19,8 @@ export class Heat {
   #queues = [];
   #counted = new Map(); // of a queue: packets, when, a second
   #used = new Map(); // of a CPU and a queue: flows
+  #worked = null; // CPU times as they were last read
+  #loads = new Map(); // of a CPU: the share of the time in which it was busy
   #drawn = new Map(); // of an interface: its table
   #cpus = null;
 
@@ -31,6 +34,21 @@ export class Heat {
   forget() {
     this.#counted.clear();
     this.#used.clear();
+    this.#worked = null;
+    this.#loads.clear();
+  }
+
+  /** CPU times as the daemon has them; it may have read them at the look before. */
+  work(times) {
+    const before = this.#worked;
+    if (before?.read_ns === times.read_ns) {
+      return;
+    }
+    const busy = new Map(before?.cpus.map((each) => [each.cpu, each.busy_ns]));
+    const known = times.cpus.filter((each) => busy.has(each.cpu));
+    const share = (each) => (each.busy_ns - busy.get(each.cpu)) / (times.read_ns - before.read_ns);
+    this.#loads = new Map(known.map((each) => [each.cpu, Math.min(Math.max(share(each), 0), 1)]));
+    this.#worked = times;
   }
 
   /** Queues as the daemon has them, at `now` in ms. */
@@ -92,6 +110,9 @@ export class Heat {
       drawn = blank(nic, cpus, queues, shape);
       this.#drawn.set(nic, drawn);
     }
+    cpus.forEach((cpu, row) => {
+      say(drawn.loads[row], cpu === ANY ? "" : percent(this.#loads.get(cpu) ?? null, 0));
+    });
     queues.forEach((queue, column) => {
       const { rate } = this.#counted.get(`${nic} ${queue.queue}`);
       cpus.forEach((cpu, row) => {
@@ -118,12 +139,13 @@ function named(cpu) {
   return cpu === ANY ? "any CPU" : `CPU ${cpu}`;
 }
 
-/** A table without numbers; `cells` by row and column. */
+/** A table without numbers; `loads` by row, `cells` by row and column. */
 function blank(nic, cpus, queues, shape) {
   const heads = queues.map((queue) => element("th", { scope: "col" }, `queue ${queue.queue}`));
   const body = element("tbody");
-  const cells = cpus.map((cpu) => {
-    const row = element("tr", {}, element("th", { scope: "row" }, named(cpu)));
+  const loads = cpus.map(() => element("span", { class: "load" }));
+  const cells = cpus.map((cpu, n) => {
+    const row = element("tr", {}, element("th", { scope: "row" }, named(cpu), " ", loads[n]));
     body.append(row);
     return queues.map((queue) => {
       const packets = element("span");
@@ -133,8 +155,8 @@ function blank(nic, cpus, queues, shape) {
       return { cell, packets, flows };
     });
   });
-  const head = element("thead", {}, element("tr", {}, element("td"), ...heads));
+  const head = element("thead", {}, element("tr", {}, element("th", { scope: "col" }, "CPU load"), ...heads));
   const table = element("table", { class: "heat" }, element("caption", {}, nic), head, body);
   const whole = element("div", { class: "scroll", role: "region", tabindex: 0, "aria-label": nic }, table);
-  return { shape, cells, whole };
+  return { shape, loads, cells, whole };
 }

@@ -11,7 +11,6 @@ const HIGH = 100;
 const GOOD = ["proven", "verified", "quiet", "done"];
 const VERDICTS = [...GOOD, "unproven", "resync", "deferred", "superseded", "no effect", "refused", "violated"];
 const MECHANISMS = ["birth", "follow", "hold", "gap", "none"];
-const HOW = { none: "at once" };
 
 export class Moves {
   #charts;
@@ -58,7 +57,7 @@ export class Moves {
     const rows = [...this.#totals].sort().map(([key, total]) => {
       const [mechanism, verdict] = JSON.parse(key);
       const late = this.#bins.filter((each) => each.mechanism === mechanism && each.verdict === verdict);
-      return [HOW[mechanism] ?? mechanism, verdict, whole(sum(late)), whole(total)];
+      return [mechanism, verdict, whole(sum(late)), whole(total)];
     });
     while (this.#body.rows.length > rows.length) {
       this.#body.deleteRow(-1);
@@ -105,7 +104,7 @@ class Chart {
     });
     this.#bars.replaceChildren(...parts);
     const many = (name) => whole(sum(ended.filter((each) => each[this.#by] === name)));
-    const said = present.map((name) => `${HOW[name] ?? name} ${many(name)}`);
+    const said = present.map((name) => `${name} ${many(name)}`);
     mark(this.#bars, "aria-label", `Moves by ${this.#by}: ${said.join(", ") || "none"}`);
     fill(this.#legend, []);
     this.#legend.append(...present.map((name, n) => element("li", { "data-of": name }, said[n])));

@@ -26,6 +26,11 @@ export function bits(perSecond) {
   return `${(perSecond / 1000 ** step).toLocaleString("en", { maximumSignificantDigits: 3 })} ${BITS[step]}`;
 }
 
+/** 98.3 %, of a share from 0 to 1 */
+export function percent(share, digits = 1) {
+  return share === null ? UNKNOWN : `${(100 * share).toFixed(digits)} %`;
+}
+
 /** 3 flows, 1 flow */
 export function counted(count, noun) {
   return `${whole(count)} ${noun}${count === 1 ? "" : "s"}`;

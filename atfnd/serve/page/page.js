@@ -5,6 +5,7 @@ import { lines, object } from "./ask.js";
 import { element, say } from "./element.js";
 import { Flows } from "./flows.js";
 import { Heat } from "./heat.js";
+import { Locality } from "./locality.js";
 import { Moves } from "./moves.js";
 import { counted, span, whole } from "./number.js";
 
@@ -12,6 +13,7 @@ const EVERY_MS = 2000;
 const SHARE = 4; // rest between flow reads, in times of one read
 const at = (id) => document.getElementById(id);
 
+const locality = new Locality(at("locality"));
 const heat = new Heat(at("heat"), at("legend"), at("every-cpu"));
 const flows = new Flows(at("flows"), at("filter"), at("misplaced"), at("cut"));
 const moves = new Moves(at("moves"));
@@ -22,21 +24,20 @@ let looking = null;
 /** The line on top. */
 function showStatus(status, queues) {
   const nics = [...new Set(queues.map((queue) => queue.nic))];
-  const watched = nics.filter((nic) => !status.armed.includes(nic));
+  const others = nics.filter((nic) => !status.armed.includes(nic));
   const losses = [
-    [status.events_lost, "event"],
-    [status.overflow, "flow", "turned away"],
-    [status.actions_refused, "change", "refused"],
-    [status.late_packets, "packet", "overtaken"],
+    [status.events_lost, "event", "lost"],
+    [status.overflow, "flow", "found the table or the NIC full"],
+    [status.actions_refused, "action", "refused"],
+    [status.late_packets, "packet", "late"],
   ].filter(([count]) => count > 0);
   const said = {
-    armed: status.armed.join(", ") || "no interface: nothing is changed",
-    "only watched": watched.join(", "),
-    observer: `${status.observer} (${status.observer_why})`,
+    armed: status.armed.join(", ") || "none: observing only",
+    "not armed": others.join(", "),
+    observer: `${status.observer}: ${status.observer_why}`,
     table: `${whole(status.table_entries)} of ${counted(status.table_capacity, "flow")}`,
-    "read where processed": locality(status),
-    lost: losses.map(([count, noun, how = ""]) => `${counted(count, noun)} ${how}`.trim()).join(", ") || "nothing",
-    runs: `atfnd ${status.version}, for ${span(status.uptime_s)}`,
+    losses: losses.map(([count, noun, how]) => `${counted(count, noun)} ${how}`).join(", ") || "none",
+    atfnd: `${status.version}, up ${span(status.uptime_s)}`,
   };
   const list = at("status");
   for (const [name, text] of Object.entries(said)) {
@@ -50,32 +51,22 @@ function showStatus(status, queues) {
   }
 }
 
-/** Share of the bytes that were read on the CPU that had processed them: lately, while armed and
- * while not. */
-function locality(status) {
-  const share = (name, where) => {
-    const sum = (of) => (status.reads ?? []).reduce((bytes, nic) => bytes + nic[name][of], 0);
-    const [local, remote] = [sum("local"), sum("remote")];
-    return local + remote === 0 ? [] : [`${((100 * local) / (local + remote)).toFixed(1)} % ${where}`];
-  };
-  const said = [...share("recent", "of bytes now"), ...share("armed", "while armed"), ...share("unarmed", "while not")];
-  if (status.reads === null) return `not measured by ${status.observer}`;
-  return said.join(", ") || "no data read yet";
-}
-
 /** Ask for everything once, and show it. */
 async function look(signal) {
   const status = await object("/v1/status", signal);
   if (run !== status.since_wall_s) {
     run = status.since_wall_s;
     cpus = null;
-    for (const each of [heat, flows, moves]) {
-      each.forget();
+    for (const each of [locality, heat, flows, moves]) {
+      each.forget(performance.now());
     }
   }
+  locality.count(status, performance.now());
+  locality.show(status, performance.now());
   moves.count(status.moves, performance.now());
   const { queues } = await object("/v1/queues", signal);
   heat.count(queues, performance.now());
+  heat.work(await object("/v1/cpu-time", signal));
   showStatus(status, queues);
   heat.show(cpus);
   const rows = [];
@@ -104,6 +95,7 @@ async function watch(signal) {
       if (signal.aborted) {
         return;
       }
+      locality.forget(performance.now());
       say(at("connection"), `the daemon does not answer: ${fault.message}`);
       document.body.classList.add("stale");
     }
@@ -114,6 +106,7 @@ async function watch(signal) {
 function begin() {
   looking?.abort();
   if (document.hidden) {
+    locality.forget(performance.now());
     say(at("connection"), "paused while hidden");
     return;
   }
