@@ -136,9 +136,8 @@ class Tab:
     def picture(self, file: Path) -> None:
         """Write the whole page to it, as PNG."""
         size = self.call("Page.getLayoutMetrics")["cssContentSize"]
-        made = self.call(
-            "Page.captureScreenshot", captureBeyondViewport=True, clip={**size, "scale": 1}
-        )
+        clip = {**size, "width": self.value("innerWidth"), "scale": 1}  # the scrollbar is left out
+        made = self.call("Page.captureScreenshot", captureBeyondViewport=True, clip=clip)
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_bytes(base64.b64decode(made["data"]))
 

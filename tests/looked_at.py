@@ -63,10 +63,11 @@ OUTSIDE = """
 # Reasons that are cut, or that are beside their flow instead of below it.
 CUT = """
 [...document.querySelectorAll('#flows td[data-of="why"] div')].filter((why) => {
-  const [below, row] = [why.getBoundingClientRect(), why.closest("tbody").rows[0].getBoundingClientRect()];
-  const around = why.closest(".scroll").getBoundingClientRect();
+  const [row, around] = [why.closest("tbody").rows[0], why.closest(".scroll")];
+  const [here, above, bounds] = [why, row, around].map((each) => each.getBoundingClientRect());
   const whole = why.scrollWidth <= why.clientWidth && why.scrollHeight <= why.clientHeight + 1;
-  return !whole || below.top < row.bottom - 1 || below.left < around.left || below.right > around.right;
+  const inside = here.left >= bounds.left && here.right <= bounds.right;
+  return !whole || !inside || here.top < above.bottom - 1;
 }).map((why) => why.textContent)
 """
 

@@ -6,6 +6,7 @@ The page's clock is fast, so that its line is one of minutes.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import count
@@ -15,6 +16,7 @@ import pytest
 
 from atfnd.model import (
     CpuTime,
+    Flow,
     FlowKey,
     FlowState,
     Move,
@@ -37,10 +39,10 @@ __all__: list[str] = []
 PICTURES = Path(__file__).parents[2] / "build" / "page"
 TIMES = 40  # faster than time
 WIDE, PHONE = 1400, 360
-NOT_THERE = "core: its thread runs on CPU 2, and no filter can be written: the table is full; RSS instead"
+NOT_THERE = "core: no filter can be written, because the table of the NIC is full; RSS instead"
 LONG = (
-    "its thread runs on CPU 1; near llc: CPU 5 shares no cache with it, CPU 6 is isolated, CPU 7 is "
-    "offline, and the queues of the others follow threads of their own; core instead: queue 1 is "
+    "its thread runs on CPU 1; near llc: CPU 5 shares no cache with it, CPU 6 is isolated, CPU 7 "
+    "is offline, and the queues of the others follow their threads; core instead: queue 1 is "
     "delivered there, and its filter waits until the old queue has drained"
 )
 
@@ -75,6 +77,13 @@ class Office(Published):
         reads = NicReads("lab:lab", ReadBytes(980, 20), ReadBytes(50, 150), recent, 10**10)
         moved = ("birth", "verified", passed // 3), ("hold", "proven", passed // 5)
         return replace(super().status(), reads=(reads,), moves=moved)
+
+    def flows(self) -> Sequence[Flow | None]:
+        now_ns = time.monotonic_ns()
+        for each in list(self.table):
+            more = each._replace(bytes=each.bytes + 300_000_000 // each.cookie, used_ns=now_ns)
+            self.table.put(more._replace(moved_ns=now_ns - 200 * 10**9))
+        return super().flows()
 
     def nics(self) -> list[NicView]:
         each = next(self._looks)

@@ -272,7 +272,7 @@ def test_it_is_readable(page: LookedAt, made: Paging, source: Large, scheme: str
     source.moved = tuple((how, each, 9) for how, each in zip(ways, verdicts, strict=True))
     until(lambda: page.count('[data-by="verdict"] rect') == 10, "each verdict has its bar")
     until(lambda: [page.heat(n, n) for n in range(6)] == [*range(6)], "each level is there")
-    assert page.column("placed").count("no") == 5
+    assert page.column("placed").count("✗ no") == 5
     page.is_readable()
     backs = {"light": "rgb(255, 255, 255)", "dark": "rgb(13, 17, 23)"}
     back = page.tab.value("getComputedStyle(document.body).backgroundColor")
