@@ -313,13 +313,14 @@ def test_in_a_narrow_window(page: LookedAt, source: Large) -> None:
     assert page.style("#flows td", "display") == "flex"
 
 
-def test_it_asks_for_nothing_while_nobody_looks(page: LookedAt) -> None:
+def test_it_asks_for_nothing_while_nobody_looks(page: LookedAt, source: Large) -> None:
     def a_while_later() -> int:
         """How much it asked for in a time in which it would three times, by its own timers."""
         before = len(page.tab.asked)
         page.tab.value(f"new Promise(over => setTimeout(over, {3 * EVERY_MS}))")
         return len(page.tab.asked) - before
 
+    source.local = 25
     page.open()
     look = "Object.defineProperty(document, 'hidden', {{ value: {}, configurable: true }});"
     look += "document.dispatchEvent(new Event('visibilitychange'))"
@@ -328,3 +329,4 @@ def test_it_asks_for_nothing_while_nobody_looks(page: LookedAt) -> None:
     assert a_while_later() == 0
     page.tab.value(look.format("false"))
     assert a_while_later() > 0
+    until(lambda: len(line(page)) == 2, "nothing is drawn for the time while nobody looked")
