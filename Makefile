@@ -178,8 +178,11 @@ lintian: deb ## what Debian's checker says of the package
 	@command -v lintian >/dev/null || DEBIAN_FRONTEND=noninteractive apt-get install -qy --no-install-recommends lintian
 	@lintian --fail-on error,warning --suppress-tags bogus-mail-host build/deb/atfnd_*.changes
 
+release: ## write the version everywhere, commit and tag it: make release VERSION=1.0.0rc1
+	@$(PYTHON) -m docs.release "$(VERSION)"
+
 clean: ## remove everything built
 	rm -rf build bench/extension/_bench.abi3.so $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find . -name __pycache__ -prune -exec rm -rf {} +
 
-.PHONY: help setup sanitize mutants run test test-rest test-all soak test-nic lint format docs bench guest wheels install install-tree man uninstall deb lintian clean
+.PHONY: help setup sanitize mutants run test test-rest test-all soak test-nic lint format docs bench guest wheels install install-tree man uninstall deb lintian release clean

@@ -97,12 +97,27 @@ def tag(name: str) -> str:
     return str(value)
 
 
+def versions(root: Path) -> dict[str, str]:
+    """Each place of a tree where its version stands, and how it is spelled there. Debian's revision
+    is left out."""
+    package = (root / "atfnd/__init__.py").read_text()
+    spec = (root / "packaging/atfnd.spec").read_text()
+    debian = (root / "debian/changelog").read_text()
+    [archive] = set(re.findall(r"atfnd-([\w.~]+?)(?:\.tar\.gz|/)", spec))
+    return {
+        "package": re.findall(r'^__version__ = "(.*)"$', package, re.MULTILINE)[0],
+        "project": tomllib.loads((root / "pyproject.toml").read_text())["project"]["version"],
+        "debian": re.findall(r"\Aatfnd \((.*?)(?:-\d+)?\)", debian)[0],
+        "spec": re.findall(r"^Version: +(\S+)$", spec, re.MULTILINE)[0],
+        "archive": archive,
+        "spec's log": re.findall(r"^%changelog\n\* .* - (\S+)-\d+$", spec, re.MULTILINE)[0],
+    }
+
+
 def test_the_version_is_the_same_everywhere() -> None:
-    [debian] = re.findall(r"\Aatfnd \((.*?)\)", (ROOT / "debian/changelog").read_text())
-    [archive] = set(re.findall(r"atfnd-([\w.~]+?)(?:\.tar\.gz|/)", SPEC))
-    [logged] = re.findall(r"^%changelog\n\* .* - (\S+)-\d+$", SPEC, re.MULTILINE)
-    said = {__version__, PROJECT["version"], debian, tag("Version"), archive, logged}
-    assert {plain(version) for version in said} == {plain(__version__)}
+    said = versions(ROOT)
+    assert said["package"] == __version__
+    assert {plain(version) for version in said.values()} == {plain(__version__)}
 
 
 def test_the_changelog_has_the_version_or_says_that_it_is_unreleased() -> None:
