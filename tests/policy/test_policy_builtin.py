@@ -7,17 +7,49 @@ from pathlib import Path
 
 import pytest
 
+from atfnd.policy.file.load import load
 from atfnd.policy.file.problem import PolicyError
 from tests.policy.test_policy import key, policy_of, rule_for
 
 __all__: list[str] = []
 
 
-def test_a_rule_named_rest_replaces_the_built_in_one_where_it_stands(tmp_path: Path) -> None:
+def test_a_rule_named_rest_replaces_the_built_in_one(tmp_path: Path) -> None:
     rules = "- {name: rest, match: {protocol: udp}, placement: leave}\n"
     policy = policy_of(tmp_path, f"version: 1\nflows:\n{rules}")
     assert [rule.name for rule in policy.flows] == ["control", "rest"]
     assert rule_for(policy, key()) is None
+
+
+def test_a_rule_named_rest_stands_after_all_others(tmp_path: Path) -> None:
+    policy = policy_of(
+        tmp_path,
+        "version: 1\nflows:\n"
+        "- {name: rest, match: {protocol: tcp}, placement: leave}\n"
+        "- {name: web, match: {ports: 443}, placement: {near: core}}\n",
+    )
+    assert [rule.name for rule in policy.flows] == ["control", "web", "rest"]
+    assert rule_for(policy, key()) == "web"
+
+
+REST = "flows:\n- {name: rest, match: {protocol: tcp}, placement: leave}\n"
+
+
+def test_two_files_may_have_the_same_rest(tmp_path: Path) -> None:
+    config, part = tmp_path / "atfnd.yaml", tmp_path / "policies.d" / "a.yaml"
+    part.parent.mkdir()
+    config.write_text(f"version: 1\n{REST}")
+    part.write_text(f"version: 1\nabout: Another file.\n{REST}")
+    policy = load(config)
+    assert [rule.source for rule in policy.flows[1:]] == [f"{config}:3"]
+
+    part.write_text(f"version: 1\n{REST}".replace("tcp", "udp"))
+    with pytest.raises(PolicyError) as caught:
+        load(config)
+    [problem] = caught.value.problems
+    assert (problem.file, problem.line) == (str(part), 3)
+    assert problem.message == "a second flow rule named `rest`"
+    assert problem.hint == f"the first is at {config}:3 and says something else"
 
 
 def test_what_replaces_control_stands_before_all_others(tmp_path: Path) -> None:

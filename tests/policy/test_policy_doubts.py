@@ -96,7 +96,7 @@ def test_a_rule_named_control_stands_first_wherever_it_is(
 def test_rules_of_another_file_come_first_too(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    first = written(tmp_path, flow("rest", "protocol: [tcp, udp, sctp]"), name="b.yaml")
+    first = written(tmp_path, flow("all", "protocol: [tcp, udp, sctp]"), name="b.yaml")
     second = written(tmp_path, flow("two", "ports: 2", "leave"), flow("one", "ports: 1"))
     assert warned(capsys, second, first) == []
     assert [each.partition(":")[0] for each in warned(capsys, first, second)] == ["a.yaml"] * 2
@@ -177,6 +177,17 @@ def test_interfaces_that_cannot_be_listed_are_not_missed(
     monkeypatch.setattr(socket, "if_nameindex", refused)
     file = written(tmp_path, "match: { name: eth0 }, armed: true", head="interfaces")
     assert warned(capsys, file) == []
+
+
+def test_a_rest_that_never_decides(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rest = flow("rest", "protocol: tcp", "leave")
+    first = written(tmp_path, rest, name="b.yaml")
+    second = written(tmp_path, rest, flow("all", "protocol: tcp", "leave"))
+    comes = "`all` comes first and matches all that it matches"
+    assert warned(capsys, first, second) == [
+        f"b.yaml:3:11: no flow falls under `rest`: {comes}"
+        " [`rest` always stands last: remove it, or let others match less]"
+    ]
 
 
 LEAVE_ALL = flow("rest", "protocol: [tcp, udp, sctp]", "leave")

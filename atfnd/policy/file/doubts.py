@@ -43,7 +43,7 @@ def _flow_rules(policy: Policy, contents: _Contents, protects: FlowRule) -> Iter
     """Rules for flows that never decide."""
     places: dict[str, _Place] = {
         rule.name: (document, ("flows", i))
-        for document, content in contents
+        for document, content in reversed(contents)  # of several `rest` the first is in force
         for i, rule in enumerate(content.flows)
     }
     for i, rule in enumerate(policy.flows):
@@ -64,6 +64,8 @@ def _flow_rules(policy: Policy, contents: _Contents, protects: FlowRule) -> Iter
                     f"`{first.name}` ({first.source}) always stands first: remove this rule, or "
                     f"write a `{first.name}` that asks for less"
                 )
+            elif rule is policy.flows[-1]:
+                hint = f"`{rule.name}` always stands last: remove it, or let others match less"
             message = f"{none}: `{first.name}` comes first and matches all that it matches"
             yield document.problem((*path, "name"), message, hint)
 

@@ -3,7 +3,8 @@
 
 Rules of all files stand in the order read, between the built-in first and last ones
 (`builtin.yaml`). Names of flow rules are unique, and `daemon:` is given in one file at most, so
-that no setting silently overrides another. Nothing is written; a bad file is a PolicyError.
+that no setting silently overrides another. Several files may have the same rule `rest`. Nothing is
+written; a bad file is a PolicyError.
 """
 
 from __future__ import annotations
@@ -37,7 +38,8 @@ __all__ = ["DEFAULT_CONFIG", "check", "load"]
 MOST_BYTES = 1 << 20  # of one file
 DEFAULT_CONFIG = Path("/etc/atfnd/atfnd.yaml")
 PROTECTS = "control"  # for remote access: stands first, may be replaced
-BUILT_IN_RULES = PROTECTS, "rest"
+REST = "rest"  # stands last, may be replaced
+BUILT_IN_RULES = PROTECTS, REST
 BUILT_IN = Path(__file__).with_name("builtin.yaml")
 
 Content = tuple[Document, PolicyFile]
@@ -150,16 +152,19 @@ def _whole_file(path: Path, message: str, hint: str | None = None) -> Problem:
 def _conflicts(contents: Sequence[Content]) -> list[Problem]:
     """What only one file may say, said in two; and a file that is named twice."""
     problems: list[Problem] = []
-    rules: dict[str, str] = {}
+    rules: dict[str, tuple[FlowRule, str]] = {}
     daemon: str | None = None
     for document, content in contents:
         for i, rule in enumerate(content.flows):
-            if rule.name in rules:
+            said, known = _flow_rule(rule, ""), rules.get(rule.name)
+            if known is None:
+                rules[rule.name] = said, f"{document.file}:{document.line(('flows', i))}"
+            elif rule.name != REST or said != known[0]:
                 message = f"a second flow rule named `{rule.name}`"
-                hint = f"the first is at {rules[rule.name]}"
+                hint = f"the first is at {known[1]}"
+                if rule.name == REST:
+                    hint += " and says something else"
                 problems.append(document.problem(("flows", i, "name"), message, hint))
-            else:
-                rules[rule.name] = f"{document.file}:{document.line(('flows', i))}"
             if rule.name == PROTECTS and not (rule.replaces_built_in or _protects(rule)):
                 message = f"`{PROTECTS}` is the built-in rule that leaves ssh and BGP alone"
                 hint = "leave their ports alone in yours, rename it, or replaces_built_in: true"
@@ -200,17 +205,13 @@ def _merge(contents: Sequence[Content]) -> Policy:
     first, last = _flow_rules(document, built_in)
     flows = [rule for each in contents for rule in _flow_rules(*each)]
     first = next((rule for rule in flows if rule.name == PROTECTS), first)
-    flows = [rule for rule in flows if rule.name != PROTECTS]
-    names = {rule.name for rule in flows}
+    last = next((rule for rule in flows if rule.name == REST), last)
+    flows = [rule for rule in flows if rule.name not in BUILT_IN_RULES]
     interfaces = [rule for each in contents for rule in _interface_rules(*each)]
     daemon = next((c.daemon for _, c in contents if c.daemon is not None), DaemonEntry())
     return Policy(
         interfaces=(*interfaces, *_interface_rules(document, built_in)),
-        flows=(
-            first,
-            *flows,
-            *([last] if last.name not in names else []),
-        ),
+        flows=(first, *flows, last),
         observer=daemon.observer,
         table_max=daemon.table.max,
         hold_down_ns=daemon.settle.hold_down,
