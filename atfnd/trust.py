@@ -15,7 +15,7 @@ from pathlib import Path
 from shlex import quote
 from typing import NamedTuple
 
-__all__ = ["Doubt", "doubt", "open_regular"]
+__all__ = ["Doubt", "doubt", "open_regular", "read_regular"]
 
 WRITABLE = stat.S_IWGRP | stat.S_IWOTH
 KINDS = {
@@ -81,3 +81,15 @@ def open_regular(path: Path, flags: int, mode: int = 0o600, folder: int | None =
         what = KINDS.get(kind, "something else")
         raise OSError(errno.EINVAL, f"it is {what}, not a regular file", str(path))
     return file
+
+
+def read_regular(path: Path, most: int) -> tuple[bytes, os.stat_result]:
+    """What a file says, and what it was while it was open. OSError: as `open_regular`; EFBIG: it
+    has more than `most` bytes."""
+    file = open_regular(path, os.O_RDONLY)
+    with os.fdopen(file, "rb") as reader:
+        text = reader.read(most + 1)
+        found = os.fstat(file)
+    if len(text) > most:
+        raise OSError(errno.EFBIG, f"it is over {most} bytes", str(path))
+    return text, found

@@ -12,7 +12,7 @@ import typer
 
 from atfnd.ctl.help import Program
 from atfnd.ctl.version import Version
-from atfnd.errors import reported
+from atfnd.errors import OperatorError, reported
 from atfnd.lab.cli import app as lab
 from atfnd.policy.cli import Config, check, schema
 from atfnd.replay.verb import replay
@@ -26,6 +26,7 @@ app = Program()
 
 NICS = "eth2, lab:lab, or 'eth*': every interface that has a device; repeatable."
 ARM = "Arm this --nic. The policy and `atfnctl arm` arm others."
+FACTS = "Print what `atfnd check --for-host` needs to know of this machine, as JSON."
 OBSERVER = "Overrides `daemon.observer` of the policy."
 Nics = Annotated[list[str] | None, typer.Option(metavar="NIC", help=NICS)]
 Arm = Annotated[list[str] | None, typer.Option(metavar="NIC", help=ARM)]
@@ -49,9 +50,17 @@ def doctor(
         str | None, typer.Argument(metavar="NIC", help="Default: all, and the machine.")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    facts: Annotated[bool, typer.Option("--facts", help=FACTS)] = False,
 ) -> None:
     """What atfnd could do here, what prevents it, and what to do; needs no daemon, writes nothing.
     Exit 1 if something prevents it."""
+    if facts:
+        from atfnd.cli.facts import facts_here  # fmt: skip
+
+        if nic is not None:
+            raise OperatorError("--facts are of the whole machine", "leave NIC out")
+        print(facts_here().model_dump_json(indent=2))
+        return
     from atfnd.cli.doctor import doctor  # fmt: skip
 
     if not doctor(nic, as_json):

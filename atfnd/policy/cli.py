@@ -19,16 +19,20 @@ Config = Annotated[Path | None, typer.Option(
 Files = Annotated[list[Path] | None, typer.Argument(
     metavar="FILE", help="Read these files alone, in this order, as one policy."
 )]  # fmt: skip
+ForHost = Annotated[Path | None, typer.Option(
+    metavar="FACTS", help="It is for the machine on which `atfnd doctor --facts` wrote this file."
+)]  # fmt: skip
 
 
-def check(files: Files = None, config: Config = None) -> None:
+def check(files: Files = None, config: Config = None, for_host: ForHost = None) -> None:
     """Read the policy, report mistakes and what is probably not meant; exit 2 if there are
     mistakes."""
+    from atfnd.policy.file.host import read_host  # fmt: skip
     from atfnd.policy.file.load import check  # fmt: skip
 
     if files and config is not None:
         raise OperatorError("FILE and --config both say what to read", "name files, or --config")
-    check(config, files or ())
+    check(config, files or (), None if for_host is None else read_host(for_host))
 
 
 def schema() -> None:

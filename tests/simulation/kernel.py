@@ -220,8 +220,8 @@ class Kernel:
             "observe.nics.watch.ipsec_policies": lambda netns: (),
             "observe.nics.watch.link_changes": changes,
             "observe.nics.watch.NamespaceLinks.of": lambda netns: _NamespaceLinks(self._nics),
-            "policy.file.load.wrong_cpus": lambda contents, possible: wrong_cpus(
-                contents, len(self.machine.cpus)
+            "policy.file.load.wrong_cpus": lambda contents, possible, machine: wrong_cpus(
+                contents, len(self.machine.cpus), machine
             ),
             "program.cpuset.folder": self.cgroups.folder,
             "program.cpuset.os": self.cgroups.os,

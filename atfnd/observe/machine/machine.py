@@ -20,7 +20,7 @@ from atfnd.observe.machine.rivals import rivals
 from atfnd.observe.nics.link_files import Candidate, link_files
 from atfnd.observe.nics.nm_profiles import nm_profiles
 
-__all__ = ["machine"]
+__all__ = ["interfaces", "machine"]
 
 NEEDED = {"CAP_NET_ADMIN": 12, "CAP_SYS_NICE": 23, "CAP_PERFMON": 38, "CAP_BPF": 39}
 CAP_SYS_ADMIN = 21  # stands for CAP_BPF and CAP_PERFMON
@@ -47,22 +47,41 @@ def machine(root: Path = Path("/")) -> Machine:
     )
 
 
+def interfaces(root: Path = Path("/")) -> tuple[FoundInterface, ...]:
+    """Every interface of our own network namespace, by name. The driver is that of the device
+    behind it; None: there is no device, or the kernel does not name its driver."""
+    net = root / "sys/class/net"
+    return tuple(
+        FoundInterface(path.name, _driver(path), _queues(path))
+        for path in (sorted(net.iterdir()) if net.is_dir() else ())
+        if (path / "ifindex").exists()  # bonding_masters is none
+    )
+
+
+def _driver(path: Path) -> str | None:
+    driver = path / "device/driver"
+    return driver.resolve().name if driver.exists() else None
+
+
+def _queues(path: Path) -> int:
+    return len(list(path.glob("queues/rx-*")))
+
+
 def _interfaces(net: Path) -> list[tuple[Candidate, int]]:
     """Devices with hardware behind them, and how many receive queues each has. One that goes
     meanwhile is not there."""
     found = []
     for path in sorted(net.iterdir()) if net.is_dir() else ():
-        driver = path / "device/driver"
         if not (path / "device").exists():
             continue
         with suppress(FileNotFoundError):
             candidate = Candidate(
                 path.name,
                 int((path / "ifindex").read_text()),
-                driver.resolve().name if driver.exists() else None,
+                _driver(path),
                 (path / "address").read_text().strip() or None,
             )
-            found.append((candidate, len(list(path.glob("queues/rx-*")))))
+            found.append((candidate, _queues(path)))
     return found
 
 

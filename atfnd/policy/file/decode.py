@@ -10,6 +10,7 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from atfnd.policy.file.document import Document, Path
+from atfnd.policy.file.host import Host
 from atfnd.policy.file.problem import Mistake, Problem, did_you_mean
 from atfnd.policy.file.schema import FORMER, Entry, PolicyFile
 
@@ -23,12 +24,13 @@ HINTS = {  # words that other readers of YAML take for something else
 }
 
 
-def decode(document: Document) -> tuple[PolicyFile | None, list[Problem]]:
-    """The file's content, or None, and everything that is wrong with it, in order of place."""
+def decode(document: Document, host: Host | None = None) -> tuple[PolicyFile | None, list[Problem]]:
+    """The file's content, or None, and everything that is wrong with it, in order of place. `host`
+    is the machine that it is for; None: this one."""
     if document.tree is None:
         return None, document.problems
     try:
-        content = PolicyFile.model_validate(document.tree)
+        content = PolicyFile.model_validate(document.tree, context=host)
     except ValidationError as error:
         found = document.problems + [_problem(document, e) for e in error.errors()]
         return None, sorted(found, key=lambda p: (p.line or 0, p.column or 0))

@@ -7,11 +7,12 @@ less alone than the built-in one. Each is certain, as far as the policy shows it
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from atfnd.model import FlowRule, InterfaceRule, Placement, Policy, Protocol
 from atfnd.policy.file.document import Document, Path
+from atfnd.policy.file.host import HostInterface
 from atfnd.policy.file.problem import Problem
 from atfnd.policy.file.schema import PolicyFile
 from atfnd.policy.match.covers import covers, covers_interfaces, transports
@@ -26,13 +27,17 @@ _Contents = Sequence[tuple[Document, PolicyFile]]
 
 
 def doubts(
-    policy: Policy, contents: _Contents, protects: FlowRule, interfaces: Collection[str]
+    policy: Policy,
+    contents: _Contents,
+    protects: FlowRule,
+    interfaces: Sequence[HostInterface],
+    machine: str = "this machine",
 ) -> list[Problem]:
     """In order of place. `policy` is what the `contents` of its files became, `protects` the
-    built-in first rule for flows. `interfaces` are those of this machine; empty: not known."""
+    built-in first rule for flows. `interfaces` are those of the `machine`; empty: not known."""
     found = [
         *_flow_rules(policy, contents, protects),
-        *_interface_rules(policy, contents, interfaces),
+        *_interface_rules(policy, contents, interfaces, machine),
         *_unprotected(policy, contents, protects),
     ]
     at = {document.file: i for i, (document, _) in enumerate(contents)}
@@ -71,7 +76,7 @@ def _flow_rules(policy: Policy, contents: _Contents, protects: FlowRule) -> Iter
 
 
 def _interface_rules(
-    policy: Policy, contents: _Contents, interfaces: Collection[str]
+    policy: Policy, contents: _Contents, interfaces: Sequence[HostInterface], machine: str
 ) -> Iterator[Problem]:
     """Rules for interfaces that never decide, and armed ones that match none now."""
     places = [
@@ -91,19 +96,19 @@ def _interface_rules(
             hint = f"put it before the rule at {first.source}, or remove it"
             yield document.problem(path, message, hint)
         elif rule.armed and _is_absent(rule, interfaces):
-            message = f"no interface of this machine matches `{rule.name}` now"
+            message = f"no interface of {machine} matches `{rule.name}` now"
             yield document.problem(path, message, f"there are: {_some(interfaces)}")
 
 
-def _is_absent(rule: InterfaceRule, interfaces: Collection[str]) -> bool:
+def _is_absent(rule: InterfaceRule, interfaces: Sequence[HostInterface]) -> bool:
     """A name with a colon is that of a lab: no interface has one (net/core/dev.c,
     dev_valid_name())."""
     known = interfaces and ":" not in rule.name
-    return bool(known) and not any(interface_rule([rule], name) for name in interfaces)
+    return bool(known) and not any(interface_rule([rule], each.name) for each in interfaces)
 
 
-def _some(interfaces: Collection[str]) -> str:
-    names = sorted(interfaces)
+def _some(interfaces: Sequence[HostInterface]) -> str:
+    names = sorted(each.name for each in interfaces)
     more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
     return ", ".join(names[:_SHOWN]) + more
 

@@ -9,7 +9,6 @@ written; a bad file is a PolicyError.
 
 from __future__ import annotations
 
-import errno
 import os
 import socket
 import sys
@@ -21,8 +20,9 @@ from atfnd.model import Direction, FlowRule, InterfaceRule, Migrant, Mode, Place
 from atfnd.policy.file.decode import decode
 from atfnd.policy.file.document import Document
 from atfnd.policy.file.doubts import doubts
+from atfnd.policy.file.host import Host, HostInterface
 from atfnd.policy.file.placement import placement_of, wrong_cpus
-from atfnd.policy.file.problem import PolicyError, Problem
+from atfnd.policy.file.problem import PolicyError, Problem, printable
 from atfnd.policy.file.schema import (
     FORMER,
     DaemonEntry,
@@ -31,9 +31,9 @@ from atfnd.policy.file.schema import (
     PolicyFile,
     ShareEntry,
 )
-from atfnd.trust import doubt, open_regular
+from atfnd.trust import doubt, read_regular
 
-__all__ = ["DEFAULT_CONFIG", "check", "load"]
+__all__ = ["DEFAULT_CONFIG", "built_in", "check", "load"]
 
 MOST_BYTES = 1 << 20  # of one file
 DEFAULT_CONFIG = Path("/etc/atfnd/atfnd.yaml")
@@ -52,10 +52,20 @@ def load(config: Path | None = None, *, trusting: bool = True) -> Policy:
     return _merge(_contents(config, trusting=trusting))
 
 
+def built_in() -> Policy:
+    """The policy that applies without any file. Reads `builtin.yaml`."""
+    return _merge(())
+
+
 def _contents(
-    config: Path | None, files: Sequence[Path] = (), *, trusting: bool = True
+    config: Path | None,
+    files: Sequence[Path] = (),
+    host: Host | None = None,
+    *,
+    trusting: bool = True,
 ) -> list[Content]:
-    """Of `files`, if there are any, otherwise of what `config` names."""
+    """Of `files`, if there are any, otherwise of what `config` names. `host` is the machine that
+    the policy is for; None: this one."""
     problems: list[Problem] = []
     contents = []
     for path in files or _files(config, problems):
@@ -68,28 +78,35 @@ def _contents(
             problems.append(suspect)
             continue
         document = Document(str(path), text)
-        content, wrong = decode(document)
+        content, wrong = decode(document, host)
         problems += wrong
         if content is not None:
             contents.append((document, content))
     problems += _conflicts(contents)
-    problems += wrong_cpus(contents, os.sysconf("SC_NPROCESSORS_CONF"))
+    cpus = os.sysconf("SC_NPROCESSORS_CONF") if host is None else host.cpus
+    problems += wrong_cpus(contents, cpus, _called(host))
     if problems:
         raise PolicyError(problems)
     return contents
 
 
-def check(config: Path | None = None, files: Sequence[Path] = ()) -> None:
+def check(config: Path | None = None, files: Sequence[Path] = (), host: Host | None = None) -> None:
     """`atfnd check`: print a summary of the policy, or raise PolicyError. With `files`, it is the
-    policy of these alone. Warnings are on stderr: a key with its former name, a rule that is
-    probably not meant, and a file that others may change; it is read nevertheless."""
-    contents = _contents(config, files)
+    policy of these alone; with `host`, it is for that machine, which the first line names. Warnings
+    are on stderr: a key with its former name, a rule that is probably not meant, and a file of this
+    machine's policy that others may change; it is read nevertheless."""
+    if host is not None:
+        cpus = f"{len(host.online)} of {host.cpus} CPUs online"
+        others = f"{len(host.interfaces)} interfaces, {len(host.users)} users"
+        print(f"for {_called(host)}: {cpus}, {others}", flush=True)
+    contents = _contents(config, files, host)
     policy = _merge(contents)
     protects = next(rule for rule in _flow_rules(*_built_in()) if rule.name == PROTECTS)
     former = (each for content in contents for each in _former_keys(*content))
-    for note in (*former, *doubts(policy, contents, protects, _interfaces_here())):
+    interfaces = _interfaces_here() if host is None else host.interfaces
+    for note in (*former, *doubts(policy, contents, protects, interfaces, _called(host))):
         print(note, file=sys.stderr)
-    for path in policy.files:
+    for path in policy.files if host is None else ():
         suspect = _read(Path(path))[1]
         if suspect is not None:
             print(f"atfnd run will refuse it: {suspect}", file=sys.stderr)
@@ -101,10 +118,14 @@ def check(config: Path | None = None, files: Sequence[Path] = ()) -> None:
         print(f"{rule.name}: {rule.placement}{order} ({rule.source})")
 
 
-def _interfaces_here() -> list[str]:
+def _called(host: Host | None) -> str:
+    return "this machine" if host is None else printable(host.name)
+
+
+def _interfaces_here() -> list[HostInterface]:
     """None, if they cannot be listed: a sandbox may forbid it."""
     with suppress(OSError):
-        return [name for _, name in socket.if_nameindex()]
+        return [HostInterface(name=name) for _, name in socket.if_nameindex()]
     return []
 
 
@@ -130,12 +151,8 @@ def _files(config: Path | None, problems: list[Problem]) -> list[Path]:
 def _read(path: Path) -> tuple[bytes, Problem | None]:
     """A file's text, and which other users may change it. OSError: it cannot be read, is no regular
     file (which may have no end), or is over MOST_BYTES."""
-    file = open_regular(path, os.O_RDONLY)
-    with os.fdopen(file, "rb") as reader:
-        text = reader.read(MOST_BYTES + 1)
-        suspect = doubt(path, os.fstat(file), os.geteuid())
-    if len(text) > MOST_BYTES:
-        raise OSError(errno.EFBIG, f"it is over {MOST_BYTES} bytes", str(path))
+    text, found = read_regular(path, MOST_BYTES)
+    suspect = doubt(path, found, os.geteuid())
     if suspect is None:
         return text, None
     return text, _whole_file(path, f"not to be trusted: {suspect.why}", suspect.mend)

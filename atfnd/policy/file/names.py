@@ -2,7 +2,8 @@
 """Names in a policy file: of processes, users, control groups, units and interfaces.
 
 Most are globs (fnmatch(3) without flags: `*` also stands for `/`), several separated by `|`. A glob
-that no name can match is a Mistake. The user database is read (getpwnam(3)); nothing else is.
+that no name can match is a Mistake. A user is looked up in the user database (getpwnam(3)), or in
+the facts of the machine that the policy is for; nothing else is read.
 """
 
 from __future__ import annotations
@@ -10,6 +11,9 @@ from __future__ import annotations
 import pwd
 import re
 
+from pydantic import ValidationInfo
+
+from atfnd.policy.file.host import Host
 from atfnd.policy.file.problem import Mistake, did_you_mean, said
 from atfnd.policy.match.systemd import UNIT_TYPES
 
@@ -77,20 +81,30 @@ def units(value: object) -> tuple[str, ...]:
     return globs
 
 
-def user(value: object) -> int:
-    """The uid of a name, or a uid."""
+def user(value: object, info: ValidationInfo) -> int:
+    """The uid of a name, or a uid. The context is the Host that the policy is for; None: this
+    machine."""
     if type(value) is int:
         if not 0 <= value < NO_UID:
             raise Mistake(f"no such uid: `{value}`", f"uids are 0 to {NO_UID - 1}")
         return value
     if not isinstance(value, str) or not value:
         raise Mistake(f"expected a user name or a uid, got {said(value)}")
-    try:
-        return pwd.getpwnam(value).pw_uid
-    except (KeyError, ValueError):  # ValueError: a null character
-        names = [each.pw_name for each in pwd.getpwall()]
+    host: Host | None = info.context
+    uid = _uid_here(value) if host is None else host.users.get(value)
+    if uid is None:
+        names = [each.pw_name for each in pwd.getpwall()] if host is None else host.users
+        where = "here" if host is None else f"on {host.name}"
         hint = did_you_mean(value, names) or "a uid is taken as it is"
-        raise Mistake(f"there is no user `{value}` here", hint) from None
+        raise Mistake(f"there is no user `{value}` {where}", hint)
+    return uid
+
+
+def _uid_here(name: str) -> int | None:
+    try:
+        return pwd.getpwnam(name).pw_uid
+    except (KeyError, ValueError):  # ValueError: a null character
+        return None
 
 
 def _globs(value: object, wanted: str) -> tuple[str, ...]:

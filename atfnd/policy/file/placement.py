@@ -2,7 +2,7 @@
 """Placements of a policy: as values, and what is wrong with them taken together. Pure.
 
 A CPU that some rule dedicates belongs to that rule alone: another rule that names it is a mistake,
-and so is a CPU that this machine can never have.
+and so is a CPU that the machine can never have.
 """
 
 from __future__ import annotations
@@ -45,15 +45,17 @@ def placement_of(entry: PlacementEntry | None) -> Placement:
     return Placement(kind, cpus, cpu_exclusion=entry.cpu_exclusion)
 
 
-def wrong_cpus(contents: Sequence[tuple[Document, PolicyFile]], possible: int) -> list[Problem]:
-    """CPUs that two rules claim, and impossible ones: this machine can have CPUs 0 to `possible` -
+def wrong_cpus(
+    contents: Sequence[tuple[Document, PolicyFile]], possible: int, machine: str = "this machine"
+) -> list[Problem]:
+    """CPUs that two rules claim, and impossible ones: the machine can have CPUs 0 to `possible` -
     1."""
     named = [each for document, content in contents for each in _named(document, content)]
     problems = []
     for i, each in enumerate(named):
         if each.cpus[-1] >= possible:
             message = f"impossible CPU {each.cpus[-1]}"
-            hint = f"this machine can have CPUs 0 to {possible - 1}"
+            hint = f"{machine} can have CPUs 0 to {possible - 1}"
             problems.append(each.document.problem(each.path, message, hint))
         for j, other in enumerate(named):
             both = range(max(each.cpus[0], other.cpus[0]), min(each.cpus[-1], other.cpus[-1]) + 1)

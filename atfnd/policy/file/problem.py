@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from atfnd.errors import OperatorError
 
-__all__ = ["Mistake", "PolicyError", "Problem", "did_you_mean", "said"]
+__all__ = ["Mistake", "PolicyError", "Problem", "did_you_mean", "printable", "said"]
 
 
 class Mistake(ValueError):
@@ -37,12 +37,12 @@ class Problem(NamedTuple):
     def __str__(self) -> str:
         """`file:line:column: message`, the source line, a caret under the place, and the hint."""
         place = [self.file, *(str(n) for n in (self.line, self.column) if n is not None)]
-        lines = [f"{':'.join(place)}: {_printable(self.message)}"]
+        lines = [f"{':'.join(place)}: {printable(self.message)}"]
         if self.excerpt is not None and self.column is not None:
             indent = re.sub(r"[^\t]", " ", self.excerpt[: self.column - 1])
-            lines += [f"    {_printable(self.excerpt)}", f"    {indent}{'^' * self.width}"]
+            lines += [f"    {printable(self.excerpt)}", f"    {indent}{'^' * self.width}"]
         if self.hint is not None:
-            lines.append(f"    hint: {_printable(self.hint)}")
+            lines.append(f"    hint: {printable(self.hint)}")
         return "\n".join(lines)
 
 
@@ -77,6 +77,6 @@ def said(value: object) -> str:
             return f"`{value}`"
 
 
-def _printable(text: str) -> str:
+def printable(text: str) -> str:
     """A file's words must not steer the operator's terminal."""
     return "".join(c if c.isprintable() or c == "\t" else "?" for c in text)
