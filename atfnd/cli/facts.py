@@ -32,13 +32,17 @@ def facts_here() -> Host:
         interfaces=tuple(
             _interface(each, policy) for each in interfaces() if each.name.isprintable()
         ),
-        # Of several entries of one name the first counts, as for getpwnam(3).
-        users={
-            each.pw_name: each.pw_uid
-            for each in reversed(pwd.getpwall())
-            if each.pw_name.isprintable()
-        },
+        users=_users(),
     )
+
+
+def _users() -> dict[str, int]:
+    """Of several entries of one name the first counts, as for getpwnam(3)."""
+    users: dict[str, int] = {}
+    for each in pwd.getpwall():
+        if each.pw_name.isprintable():
+            users.setdefault(each.pw_name, each.pw_uid)
+    return users
 
 
 def _interface(found: FoundInterface, policy: Policy) -> HostInterface:

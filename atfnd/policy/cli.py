@@ -20,7 +20,7 @@ Files = Annotated[list[Path] | None, typer.Argument(
     metavar="FILE", help="Read these files alone, in this order, as one policy."
 )]  # fmt: skip
 ForHost = Annotated[Path | None, typer.Option(
-    metavar="FACTS", help="It is for the machine on which `atfnd doctor --facts` wrote this file."
+    metavar="FACTS", help="Check for the machine on which `atfnd doctor --facts` wrote this file."
 )]  # fmt: skip
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from atfnd.model import FoundInterface
-from atfnd.observe.machine.machine import machine
+from atfnd.observe.machine.machine import interfaces, machine
 
 ALL = 0xFFFFFFFFFF
 ROOT_ONLY_BPF = 1 << 21 | 1 << 12 | 1 << 23
@@ -40,6 +40,18 @@ def test_interfaces_with_hardware_and_several_queues(tmp_path: Path) -> None:
         FoundInterface("eth0", "ixgbe", 8),
         FoundInterface("eth1", "ixgbe", 8),
     )
+
+
+def test_every_interface_with_its_driver_and_queues(tmp_path: Path) -> None:
+    root = tree(tmp_path)
+    (root / "sys/class/net/bonding_masters").write_text("\n")  # no interface
+    assert interfaces(root) == (
+        FoundInterface("br0", None, 1),
+        FoundInterface("eth0", "ixgbe", 8),
+        FoundInterface("eth1", "ixgbe", 8),
+        FoundInterface("eth2", "e1000e", 1),
+    )
+    assert interfaces(tmp_path / "nowhere") == ()
 
 
 @pytest.mark.parametrize(
