@@ -2151,6 +2151,8 @@ MUTATIONS = [
         "serve/explain/explain.py", "explain_placements",
         ('WHILE_FULL if " is full" in flow.left else None', "None"),
         ('WHILE_FULL if " is full" in flow.left else None', "WHILE_FULL"),
+    ),
+    *_of(
         "policy/file/host.py", "policy_host",
         ("    if version != VERSION:\n", "    if False:\n"),
         ("    if version is None:\n", "    if False:\n"),
