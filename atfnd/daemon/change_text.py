@@ -5,25 +5,25 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Mapping
-from fnmatch import fnmatchcase
 from functools import lru_cache
 
-from atfnd.model import Action, Outcome, Policy, brief
+from atfnd.model import Action, NicView, Outcome, Policy, brief
 from atfnd.move.command import Ended
 from atfnd.move.verdict import Verdict
+from atfnd.policy.match.match import interface_rule
 from atfnd.serve.log.event_log import EventLog
 
 __all__ = ["source_of", "tell", "tell_end"]
 
 
-def tell(log: EventLog, outcome: Outcome, settings: Mapping[str, str], policy: Policy) -> None:
-    """`settings` are those of the NIC, as last read before the change."""
+def tell(log: EventLog, outcome: Outcome, nic: NicView | None, policy: Policy) -> None:
+    """`nic` is as last read before the change. None: it has gone."""
     action = outcome.action
     what = _moved(action.queue, action.old, action.new)
     old, new = _place(action.queue, action.old), _place(action.queue, action.new)
     if action.setting is not None and action.value is not None:
-        old, new = settings.get(action.setting), action.value
+        old = None if nic is None else nic.settings.get(action.setting)
+        new = action.value
         what = f"{action.setting} = {brief(action.value)}"
     kind, why, code = action.kind.value, action.why, None
     if outcome.errno:
@@ -31,31 +31,30 @@ def tell(log: EventLog, outcome: Outcome, settings: Mapping[str, str], policy: P
         kind, why = "refused", f"{os.strerror(outcome.errno)}; {outcome.left}"
     log.add(
         kind, what, why, nic=action.nic, flow=action.key, policy=action.rule_name or None,
-        old=old, new=new, source=source_of(action, policy), errno=code,
+        old=old, new=new, source=source_of(action, nic, policy), errno=code,
     )  # fmt: skip
 
 
-def tell_end(log: EventLog, ended: Ended, policy: Policy) -> None:
-    """How a move ended."""
+def tell_end(log: EventLog, ended: Ended, nic: NicView | None, policy: Policy) -> None:
+    """How a move ended, on a NIC that is there still, or not (None)."""
     action = ended.action
     log.add(
         ended.verdict.value, _how(ended), ended.why, nic=action.nic, flow=action.key,
         policy=action.rule_name or None, old=_place(action.queue, action.old),
-        new=_place(action.queue, action.new), source=source_of(action, policy),
+        new=_place(action.queue, action.new), source=source_of(action, nic, policy),
     )  # fmt: skip
 
 
-def source_of(action: Action, policy: Policy) -> str | None:
+def source_of(action: Action, nic: NicView | None, policy: Policy) -> str | None:
     """file:line of the rule that wants it; for what concerns an interface, that of the interface's
-    rule."""
+    rule. None: no rule does, or the interface has gone."""
     for rule in policy.flows:
         if rule.name == action.rule_name:
             return rule.source
-    if action.key is None:
-        for each in policy.interfaces:
-            if fnmatchcase(action.nic, each.name):
-                return each.source
-    return None
+    if action.key is not None or nic is None:
+        return None
+    its = interface_rule(policy.interfaces, nic)
+    return None if its is None else its.source
 
 
 @lru_cache(maxsize=1024)

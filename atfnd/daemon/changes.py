@@ -8,7 +8,7 @@ from collections import Counter
 from atfnd.daemon.change_text import tell, tell_end
 from atfnd.daemon.in_force import InForce
 from atfnd.daemon.session import Sessions
-from atfnd.model import Outcome
+from atfnd.model import NicView, Outcome
 from atfnd.move.command import Ended
 from atfnd.serve.log.event_log import EventLog
 
@@ -28,13 +28,16 @@ class ChangeLog:
         """Count the outcome of an action, and log it."""
         action = outcome.action
         self.changes[action.nic, action.kind.value, outcome.errno] += 1
-        session = self._sessions.get(action.nic)
-        settings = {} if session is None else session.view.settings
-        tell(self.log, outcome, settings, self._in_force.policy)
+        tell(self.log, outcome, self._nic(action.nic), self._in_force.policy)
 
     def ended(self, ended: Ended, *, news: bool) -> None:
         """Count how a move ended; log it, if it is worth a line."""
         self.moves[ended.mechanism.value, ended.verdict.value] += 1
         self.late_packets += ended.violations
         if news:
-            tell_end(self.log, ended, self._in_force.policy)
+            nic = self._nic(ended.action.nic)
+            tell_end(self.log, ended, nic, self._in_force.policy)
+
+    def _nic(self, name: str) -> NicView | None:
+        session = self._sessions.get(name)
+        return None if session is None else session.view

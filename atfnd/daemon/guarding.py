@@ -126,7 +126,9 @@ class Guarding:
         session = self._nics.sessions.get(nic)
         if watched.stopped and not (session is not None and session.view.armed):
             return GuardState.STOPPED, watched.stopped
-        if not self.pace.times or not guarded(self._steers_by(), nic):
+        if not self.pace.times:
+            return GuardState.OFF, ""
+        if session is not None and not guarded(self._steers_by(), session.view):
             return GuardState.OFF, ""
         if session is None or not session.view.armed or not self._steers(nic):
             resting = self._at_rest is not None and watched.session is not None
@@ -158,7 +160,7 @@ class Guarding:
                 self._set_aside(session, watched.stopped)
             return
         steers = session.view.armed and self._steers(name)
-        if not steers or not self.pace.times or not guarded(self._in_force.policy, name):
+        if not steers or not self.pace.times or not guarded(self._in_force.policy, session.view):
             if not session.view.armed:
                 watched.session = None
             watched.guard = watched.guard.put_off(self._now_s())
@@ -257,7 +259,7 @@ class Guarding:
     def _rest(self, session: NicSession) -> None:
         self._steering = self._in_force.policy
         alone = len(self._nics.sessions) == 1
-        rule = interface_rule(self._steering.interfaces, session.name)
+        rule = interface_rule(self._steering.interfaces, session.view)
         self._at_rest = at_rest(self._steering, None if alone else session.name, rule)
         self._put(self._at_rest)
 

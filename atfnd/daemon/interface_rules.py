@@ -15,7 +15,7 @@ from atfnd.daemon.nics import ServedNics
 from atfnd.daemon.operator import OperatorCommands
 from atfnd.daemon.session import NicSession
 from atfnd.engine.event import ArmedAfterPause
-from atfnd.model import Policy
+from atfnd.model import NicFacts, Policy
 from atfnd.policy.match.match import armed
 from atfnd.program.journals.operator_journal import OperatorJournal
 
@@ -28,9 +28,9 @@ class Given(NamedTuple):
     load: Callable[[], Policy]
     arm: tuple[str, ...]  # shell patterns
 
-    def armed(self, policy: Policy, name: str) -> bool:
+    def armed(self, policy: Policy, nic: NicFacts) -> bool:
         """We may write to this interface."""
-        return any(fnmatchcase(name, each) for each in self.arm) or armed(policy, name)
+        return any(fnmatchcase(nic.name, each) for each in self.arm) or armed(policy, nic)
 
 
 class InterfaceRules:
@@ -53,7 +53,7 @@ class InterfaceRules:
         for name, session in self._nics.sessions.items():
             if self._operator_journal.armed(name) is not None:
                 continue
-            may_write = self._given.armed(policy, name)
+            may_write = self._given.armed(policy, session.view)
             if session.view.paused:
                 self._executor.take(ArmedAfterPause(name, may_write))
             elif may_write and not session.view.armed:

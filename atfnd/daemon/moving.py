@@ -81,7 +81,7 @@ class Moving:
             )
         except OSError as refusal:
             self._actuator = self._blinded(refusal)
-        self._borrow = may_borrow(policy.interfaces, watch.facts.name)
+        self._borrow = may_borrow(policy.interfaces, watch.facts)
         self._mover = Mover(self._actuator, NicMoves(self._port(), _paced(Times(), policy)))
         self._lives, self._read_s = watch.lives, time.monotonic()
         self._measure_at_s, self._measure_after_s = 0.0, _MEASURE_AFTER_S
@@ -130,7 +130,7 @@ class Moving:
     def use(self, policy: Policy) -> None:
         """From now on this policy sets how long flows rest, how many moves there may be, and
         whether threads are borrowed."""
-        self._borrow = may_borrow(policy.interfaces, self._watch.facts.name)
+        self._borrow = may_borrow(policy.interfaces, self._watch.facts)
         self._read_s = -inf
         device = self._mover.device
         self._mover.device = device._replace(times=_paced(device.times, policy))

@@ -54,7 +54,7 @@ class ServedNics:
         queues: WatchedQueues,
         records: NicRecords,
         engine: Engine,
-        may_write: Callable[[str], bool],
+        may_write: Callable[[NicFacts], bool],
         log: EventLog,
     ) -> None:
         self.interfaces, self.sessions, self.filters = interfaces, sessions, filters
@@ -65,7 +65,7 @@ class ServedNics:
         """Serve a NIC from now on. The operator's last order for it holds."""
         loop, name = asyncio.get_running_loop(), watch.facts.name
         self._queues.count_reads(watch)
-        wanted, ordered = self._may_write(name), self._records.armed(name)
+        wanted, ordered = self._may_write(watch.facts), self._records.armed(name)
         armed = wanted if ordered is None else ordered
         self._executor.take(NicAttached(watch.facts, armed))
         if armed != wanted:

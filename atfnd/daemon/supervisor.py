@@ -100,7 +100,7 @@ class Supervisor:
             interfaces, sessions, executor, arming,
             HeldFilters(engine, executor, sockets, journal), queues,
             NicRecords(journal, undo_journal, operator_journal), engine,
-            lambda name: given.armed(in_force.policy, name), log,
+            lambda nic: given.armed(in_force.policy, nic), log,
         )  # fmt: skip
         self._operator = operator = OperatorCommands(
             nics,

@@ -19,7 +19,7 @@ def at_rest(policy: Policy, nic: str | None, interface: InterfaceRule | None = N
     NIC: RFS that it wants is only where an admin had set it up."""
     interfaces = policy.interfaces
     if interface is not None and interface.unowned == "rfs":
-        name = interface.name if nic is None else escape(nic)
+        name = interface.name if nic is None else _only(nic)
         interfaces = (replace(interface, name=name, unowned="keep"), *interfaces)
     rule = FlowRule(
         name=AT_REST,
@@ -36,9 +36,15 @@ def at_rest(policy: Policy, nic: str | None, interface: InterfaceRule | None = N
         owner=Migrant.THREAD,
         dwell_ns=0,
         t_delete_ns=1,
-        interfaces=None if nic is None else (escape(nic),),
+        interfaces=None if nic is None else (_only(nic),),
     )
     return replace(policy, flows=(rule, *policy.flows), interfaces=interfaces)
+
+
+def _only(nic: str) -> str:
+    """A glob that no other interface meets. In front it must not have the `!` that excludes; a
+    blank is in no name (net/core/dev.c, dev_valid_name())."""
+    return f"[ -!]{escape(nic[1:])}" if nic.startswith("!") else escape(nic)
 
 
 def with_flows_of(policy: Policy, other: Policy) -> Policy:

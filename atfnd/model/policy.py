@@ -47,7 +47,8 @@ class FlowRule:
     ports: tuple[tuple[int, int], ...] | None  # ranges, both ends in; local or remote port
     local: tuple[Network, ...] | None
     remote: tuple[Network, ...] | None
-    processes: tuple[str, ...] | None  # globs on the thread's name (Thread.comm)
+    # Globs: one that begins with `!` excludes.
+    processes: tuple[str, ...] | None  # on the thread's name (Thread.comm)
     min_bytes: int
     min_age_ns: int
     placement: Placement
@@ -55,21 +56,22 @@ class FlowRule:
     owner: Migrant
     dwell_ns: int  # use on another core must last this long before the flow follows
     t_delete_ns: int  # an entry idle for this long goes (paper, section 3.3)
-    commands: tuple[str, ...] | None = None  # globs on its process's command line
+    commands: tuple[str, ...] | None = None  # on its process's command line
     users: frozenset[int] | None = None  # effective uids of its process
-    cgroups: tuple[str, ...] | None = None  # globs on its process's control group, from the root
-    units: tuple[str, ...] | None = None  # globs on the systemd units it is in
-    interfaces: tuple[str, ...] | None = None  # globs on the NIC's name
+    cgroups: tuple[str, ...] | None = None  # on its process's control group, from the root
+    units: tuple[str, ...] | None = None  # on the systemd units it is in
+    interfaces: tuple[str, ...] | None = None  # on the NIC's name
     direction: Direction | None = None
     min_rate_bit_s: int = 0
     full_core: Literal["leave", "stay"] = "leave"  # its flows, while their CPU is full (CORE)
+    filters_max: int | None = None  # at most this many of one NIC, of its flows and ports
 
 
 @dataclass(frozen=True, slots=True)
 class InterfaceRule:
     """One interface rule of the policy: may we write there, and how much of the filter table."""
 
-    name: str  # globs, joined by `|`
+    name: str  # globs, joined by `|`; one that begins with `!` excludes
     source: str  # file:line
     armed: bool
     filters_max: int | None  # at most this many filters of ours
@@ -77,6 +79,11 @@ class InterfaceRule:
     napi_threads: Literal["borrow", "never"] = "borrow"  # for moves of queues with interrupts
     guard: bool = True  # stop steering where it costs more than it saves
     unowned: Literal["keep", "rss", "rfs"] = "keep"  # what serves queues that nobody owns
+    driver: str | None = None  # globs as those of `name`; None: any driver
+
+    def __str__(self) -> str:
+        """Which interfaces it is for: `eth*`, `eth* (driver igb)`."""
+        return self.name if self.driver is None else f"{self.name} (driver {self.driver})"
 
 
 class Share(NamedTuple):

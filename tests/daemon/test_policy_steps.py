@@ -19,7 +19,7 @@ from atfnd.daemon.in_force import InForce
 from atfnd.daemon.interface_rules import Given, InterfaceRules
 from atfnd.daemon.wanted_reports import WantedReports, asked
 from atfnd.engine.event import ArmedAfterPause, PolicyLoaded
-from atfnd.model import InterfaceRule, Placement, Policy, Topology
+from atfnd.model import Device, InterfaceRule, Placement, Policy, Topology
 from tests.values import NIC, RULE, flow, key
 
 __all__: list[str] = []
@@ -132,8 +132,10 @@ class TestInterfaceRules:
     def rules(self) -> InterfaceRules:
         return InterfaceRules(self.given, self.executor, self.nics, self.operator, self.orders)
 
-    def nic(self, name: str, *, armed: bool, paused: bool = False) -> None:
-        view = replace(NIC, name=name, armed=armed, paused=paused)
+    def nic(
+        self, name: str, *, armed: bool, paused: bool = False, driver: str | None = None
+    ) -> None:
+        view = replace(NIC, name=name, armed=armed, paused=paused, device=Device(driver=driver))
         self.sessions[name] = SimpleNamespace(name=name, view=view)
 
     def _arm(self, session: Any, why: str) -> None:
@@ -173,6 +175,13 @@ class TestInterfaceRules:
         self.nic("c", armed=True)
         only_a = replace(ON, interfaces=(replace(ARMS, name="a"), LEAVES))
         assert self.standing(only_a) == [("disarm", "b"), ("disarm", "c"), ("arm", "a")]
+
+    def test_a_rule_for_a_driver_arms_what_is_known_to_have_it(self) -> None:
+        self.nic("a", armed=False, driver="igb")
+        self.nic("b", armed=False, driver="ice")
+        self.nic("c", armed=True)
+        igb = replace(ON, interfaces=(replace(ARMS, driver="igb"), LEAVES))
+        assert self.standing(igb) == [("disarm", "c"), ("arm", "a")]
 
     def test_a_paused_nic_stays_paused_and_a_resume_does_as_the_policy_says(self) -> None:
         self.nic("a", armed=False, paused=True)

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from fnmatch import fnmatchcase
 from typing import Any
 
 import pytest
@@ -12,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from atfnd.model import (
+    Device,
     Direction,
     Facts,
     FlowKey,
@@ -25,8 +25,8 @@ from atfnd.model import (
 )
 from atfnd.policy.file.schema import network
 from atfnd.policy.match.covers import covers, covers_interfaces, transports
-from atfnd.policy.match.match import CONDITIONS, Matcher, interface_rule
-from tests.values import RULE
+from atfnd.policy.match.match import CONDITIONS, Matcher, interface_rule, is_named
+from tests.values import NIC, RULE
 
 __all__: list[str] = []
 
@@ -75,6 +75,15 @@ PAIRS: list[tuple[dict[str, Any], dict[str, Any], bool]] = [
     ({"cgroups": ("/a/*",)}, {"cgroups": ("/a/b/*",)}, True),
     ({"cgroups": ("/a/b/*",)}, {"cgroups": ("/a/*",)}, False),
     ({"units": ("a*.service",)}, {"units": ("ab?.service",)}, True),
+    ({"units": ("*",)}, {"units": ("!a.service",)}, False),  # a process in no unit
+    ({"units": ("!a.service",)}, {"units": ("b.service",)}, False),  # it may be in both
+    ({"units": ("!a.service",)}, {"units": ("b.service", "!a*")}, True),
+    ({"units": ("*.slice", "!a*")}, {"units": ("b.slice", "!a*")}, True),
+    ({"units": ("*.slice", "!a*")}, {"units": ("*", "!a*")}, False),
+    ({"processes": ("!a",)}, {"processes": ("b", "c")}, True),
+    ({"processes": ("!a",)}, {}, False),
+    ({"cgroups": ("/a/*", "!/a/b")}, {"cgroups": ("/a/c",)}, True),
+    ({"cgroups": ("/a/*", "!/a/b")}, {"cgroups": ("/a/c", "/a/b")}, False),
     ({"interfaces": ("eth?",)}, {"interfaces": ("eth0",)}, True),
     ({"interfaces": ("eth?",)}, {"interfaces": ("eth*",)}, False),
     ({"interfaces": ("eth?",)}, {"interfaces": ("eth?",)}, True),
@@ -123,10 +132,19 @@ def test_no_condition_is_overlooked(key: str) -> None:
 
 
 GLOBS = st.text("ab*?[]", min_size=1, max_size=4)
+SIGNED_GLOBS = st.builds(str.__add__, st.sampled_from(["", "", "!"]), GLOBS)
+SEVERAL_GLOBS = st.lists(SIGNED_GLOBS, min_size=1, max_size=3).map("|".join)
 NAMES = st.text("ab", max_size=4)
 RANGES = st.tuples(st.integers(1, 4), st.integers(0, 2)).map(lambda each: (each[0], sum(each)))
 NETWORKS = st.sampled_from(nets("10.0.0.0/8", "10.0.0.0/9", "10.128.0.0/9", "10.0.0.1", "::/0"))
 ADDRESSES = st.sampled_from([bytes(4), b"\x0a\0\0\1", b"\x0a\xff\0\1", bytes(15) + b"\1"])
+
+
+UNITS = "a.slice", "b.slice", "a.service", "b.service"
+SIGNED_UNITS = st.builds(
+    str.__add__, st.sampled_from(["", "!"]), st.sampled_from([*UNITS, "*", "*.slice", "b*"])
+)
+CGROUPS = st.lists(st.sampled_from(UNITS), max_size=3).map(lambda units: "/" + "/".join(units))
 
 
 def some(values: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
@@ -140,7 +158,8 @@ RULES = st.builds(
     protocols=st.none() | st.sets(st.sampled_from(Protocol), min_size=1).map(frozenset),
     ports=some(RANGES),
     local=some(NETWORKS),
-    processes=some(GLOBS),
+    processes=some(SIGNED_GLOBS),
+    units=some(SIGNED_UNITS),
     users=st.none() | st.frozensets(st.integers(0, 2), min_size=1),
     direction=st.none() | st.sampled_from(Direction),
     min_bytes=st.integers(0, 1),
@@ -154,7 +173,7 @@ FACTS = st.builds(
     local=ADDRESSES,
     ports=st.tuples(st.integers(0, 7), st.integers(0, 7)),
     comm=st.none() | NAMES,
-    process=st.builds(Process, uid=st.none() | st.integers(0, 2)),
+    process=st.builds(Process, uid=st.none() | st.integers(0, 2), cgroup=st.none() | CGROUPS),
     direction=st.none() | st.sampled_from(Direction),
     bytes=st.integers(0, 1),
     rate_bit_s=st.integers(0, 1),
@@ -171,7 +190,7 @@ def test_no_flow_falls_under_a_rule_that_another_one_covers(
             assert all(matcher.first_match(each) is not later for each in flows)
 
 
-@given(GLOBS, GLOBS, st.lists(NAMES | st.text("ab*?[]", max_size=4), max_size=20))
+@given(SEVERAL_GLOBS, SEVERAL_GLOBS, st.lists(NAMES | st.text("ab*?[]", max_size=4), max_size=20))
 def test_no_interface_falls_under_a_rule_that_another_one_covers(
     one: str, other: str, names: list[str]
 ) -> None:
@@ -180,13 +199,67 @@ def test_no_interface_falls_under_a_rule_that_another_one_covers(
         InterfaceRule(other, "f:2", True, None, 0),
     )
     if covers_interfaces(rule, later):
-        assert all(fnmatchcase(name, one) for name in names if fnmatchcase(name, other))
-        assert all(interface_rule([rule, later], name) != later for name in names)
+        met = [name for name in names if is_named(later, name)]
+        assert all(is_named(rule, name) for name in met)
+        nics = (replace(NIC, name=name) for name in names)
+        assert all(interface_rule([rule, later], nic) != later for nic in nics)
+
+
+def for_driver(driver: str | None, *, armed: bool) -> InterfaceRule:
+    return InterfaceRule("*", f"f:{driver}", armed, None, 0, driver=driver)
+
+
+DRIVER_RULES = st.builds(for_driver, st.none() | SEVERAL_GLOBS, armed=st.booleans())
+
+
+@given(DRIVER_RULES, DRIVER_RULES, st.lists(st.none() | NAMES, max_size=20))
+def test_no_driver_is_under_a_rule_that_another_one_covers(
+    rule: InterfaceRule, other: InterfaceRule, drivers: list[str | None]
+) -> None:
+    later = replace(other, source="later")
+    if covers_interfaces(rule, later):
+        nics = (replace(NIC, device=Device(driver=driver)) for driver in drivers)
+        assert all(interface_rule([rule, later], nic) != later for nic in nics)
+
+
+@pytest.mark.parametrize(
+    ("driver", "armed", "later", "later_armed", "all_of_it"),
+    [
+        (None, True, "igb", True, True),
+        ("ig*", True, "igb", True, True),
+        ("igb", True, "ig*", True, False),
+        ("igb", True, None, True, False),
+        ("igb", False, None, False, False),
+        ("igb", True, "igb", False, False),  # a driver that is not known falls under the later one
+        ("igb", False, "igb", False, True),
+        ("igb", False, "igb", True, True),
+        ("!ice", True, "igb", True, True),
+    ],
+)
+def test_the_drivers_of_an_interface_rule(
+    driver: str | None, armed: bool, later: str | None, later_armed: bool, all_of_it: bool
+) -> None:
+    rules = for_driver(driver, armed=armed), for_driver(later, armed=later_armed)
+    assert covers_interfaces(*rules) == all_of_it
 
 
 @pytest.mark.parametrize(
     ("name", "later", "all_of_it"),
     [
+        ("eth*|!eth0", "eth1", True),
+        ("eth*|!eth0", "eth1*", False),  # nothing is said of what is not certain
+        ("eth*|!eth0", "eth*", False),
+        ("eth*|!eth0", "eth*|!eth0", True),
+        ("eth*|!eth0", "eth*|!eth?", True),
+        ("eth*|!eth?", "eth*|!eth0", False),
+        ("eth*", "eth*|!eth0", True),
+        ("!eth0", "eth1|ens1", True),
+        ("!eth0", "eth0|ens1", False),
+        ("!eth0", "*", False),
+        ("*", "!eth0", True),
+        ("eth*", "!eth0", False),
+        ("!eth0", "!eth0|!eth1", True),
+        ("!eth0|!eth1", "!eth0", False),
         ("eth*", "eth0", True),
         ("eth*", "eth0|eth1*", True),
         ("eth*", "eth0|ens1", False),

@@ -5,8 +5,10 @@ from __future__ import annotations
 
 import ipaddress
 import re
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -14,12 +16,14 @@ from hypothesis import strategies as st
 
 from atfnd.errors import OperatorError
 from atfnd.model import (
+    Device,
     Facts,
     FlowKey,
     FlowRule,
     Migrant,
     Mode,
     Network,
+    NicView,
     Placement,
     Policy,
     Protocol,
@@ -69,6 +73,11 @@ def rule_for(policy: Policy, flow: FlowKey, comm: str | None = "x") -> str | Non
     return None if rule is None else rule.name
 
 
+def nic(name: str, driver: str | None = None, **caps: Any) -> NicView:
+    device, can = Device(driver=driver), replace(NIC.caps, **caps)
+    return replace(NIC, name=name, device=device, caps=can)
+
+
 def test_reads_every_key(tmp_path: Path) -> None:
     policy = policy_of(
         tmp_path,
@@ -100,6 +109,7 @@ flows:
     dwell: 20us
     order: bounded
     owner: process
+    filters: {max: 100}
 """,
     )
     file = tmp_path / "atfnd.yaml"
@@ -121,22 +131,64 @@ flows:
         owner=Migrant.PROCESS,
         dwell_ns=20_000,
         t_delete_ns=3600 * 1000 * MS,
+        filters_max=100,
     )
     assert [rule.name for rule in policy.flows] == ["control", "one", "rest"]
     assert (policy.observer, policy.table_max) == ("sock_diag", 7)
     assert policy.hold_down_ns == 120_000 * MS
     assert policy.web_port == 8650
     assert policy.files == (str(file),)
-    rule = interface_rule(policy.interfaces, "lab:a")
+    rule = interface_rule(policy.interfaces, nic("lab:a"))
     assert rule is not None
     assert rule.source == f"{file}:9"
-    assert armed(policy, "lab:a")
-    assert armed(policy, "sim0")
-    assert not armed(policy, "eth0")
-    assert [filter_budget(policy.interfaces, "lab:a", n) for n in (None, 100, 6, 1)] == [5, 5, 4, 0]
-    assert filter_budget(policy.interfaces, "eth0", None) is None
-    assert may_borrow(policy.interfaces, "eth0")
-    assert not may_borrow(policy.interfaces, "lab:a")
+    assert armed(policy, nic("lab:a"))
+    assert armed(policy, nic("sim0"))
+    assert not armed(policy, nic("eth0"))
+    slots = [nic("lab:a", filter_slots=n) for n in (None, 100, 6, 1)]
+    assert [filter_budget(policy.interfaces, each) for each in slots] == [5, 5, 4, 0]
+    assert filter_budget(policy.interfaces, nic("eth0", filter_slots=None)) is None
+    assert may_borrow(policy.interfaces, nic("eth0"))
+    assert not may_borrow(policy.interfaces, nic("lab:a"))
+
+
+@pytest.mark.parametrize(
+    ("match", "met", "not_met"),
+    [
+        ('name: [eth0, "ens*|enp*"]', ["eth0", "ens1", "enp1"], ["eth1"]),
+        ('name: "eth*|!eth0"', ["eth1"], ["eth0", "ens1"]),
+        ('name: ["eth*", "! eth0"]', ["eth1"], ["eth0", "ens1"]),
+        ('name: "!eth0|!ens*"', ["eth1"], ["eth0", "ens1"]),
+        ("driver: ixgbe|i40e", ["a i40e", "b ixgbe"], ["a igb", "a"]),
+        ('driver: [ixgbe, "i40*"]', ["a i40e"], ["a igb"]),
+        ('driver: "!igb*"', ["a ixgbe"], ["a igb", "a igbvf", "a"]),
+        ('name: "eth*", driver: igb', ["eth0 igb"], ["eth0 ice", "ens1 igb", "eth0"]),
+    ],
+)
+def test_interfaces_by_name_and_by_driver(
+    tmp_path: Path, match: str, met: list[str], not_met: list[str]
+) -> None:
+    """A driver that is not known meets nothing that arms."""
+    text = f"version: 1\ninterfaces: [{{ match: {{ {match} }}, armed: true }}]\n"
+    policy = policy_of(tmp_path, text)
+    assert [armed(policy, nic(*each.split())) for each in met] == [True] * len(met)
+    assert [armed(policy, nic(*each.split())) for each in not_met] == [False] * len(not_met)
+
+
+def test_an_interface_whose_driver_is_not_known_may_be_one_that_is_not_to_be_armed(
+    tmp_path: Path,
+) -> None:
+    policy = policy_of(
+        tmp_path,
+        "version: 1\ninterfaces:\n"
+        "- { match: { driver: ice }, filters: { max: 1 } }\n"
+        "- { match: { driver: igb }, armed: true, filters: { max: 2 } }\n"
+        '- { match: { name: "*" }, armed: true, filters: { max: 3 } }\n',
+    )
+    nics = [nic("eth0", driver) for driver in ("ice", "igb", "tg3", None)]
+    assert [armed(policy, each) for each in nics] == [False, True, True, False]
+    assert [filter_budget(policy.interfaces, each) for each in nics] == [1, 2, 3, 1]
+    views = [under_policy(each, policy.interfaces, policy.flows) for each in nics]
+    assert [view.budget for view in views] == [1, 2, 3, 1]
 
 
 @pytest.mark.parametrize(
@@ -153,9 +205,9 @@ def test_a_nic_hears_which_orders_the_rules_have_that_steer(
 ) -> None:
     flows = f"flows: [{{ name: a, match: {{ protocol: tcp }}, {rule} }}]" if rule else ""
     policy = policy_of(tmp_path, f"version: 1\n{flows}\n")
-    nic = under_policy(NIC, policy.interfaces, policy.flows)
-    assert (nic.orders, nic.borrows) == (frozenset(orders), True)
-    assert (nic.unowned_rfs, nic.keeps_rfs) == (False, True)
+    view = under_policy(NIC, policy.interfaces, policy.flows)
+    assert (view.orders, view.borrows) == (frozenset(orders), True)
+    assert (view.unowned_rfs, view.keeps_rfs) == (False, True)
 
 
 def test_built_in_watches_all_and_leaves_the_ways_in(
@@ -164,7 +216,7 @@ def test_built_in_watches_all_and_leaves_the_ways_in(
     monkeypatch.setattr(load_module, "DEFAULT_CONFIG", tmp_path / "atfnd.yaml")
     policy = load()
     assert policy.files == ()
-    assert not armed(policy, "eth0")
+    assert not armed(policy, nic("eth0"))
     assert rule_for(policy, key(local="10.0.0.1:22")) == "control"
     assert rule_for(policy, key(remote="10.0.0.2:179")) == "control"
     assert rule_for(policy, key("::1:80", "::2:90", Protocol.UDP)) == "rest"
@@ -185,7 +237,7 @@ def test_parts_alone_are_read_without_a_main_file(
     (tmp_path / "policies.d" / ".#a.yaml").symlink_to("nobody@nowhere")  # an editor's lock
     (tmp_path / "policies.d" / "a.yaml~").write_text("old")
     assert load().files == (str(part),)
-    assert armed(load(), "eth0")
+    assert armed(load(), nic("eth0"))
 
 
 def test_names_and_daemon_settings_are_given_once(tmp_path: Path) -> None:

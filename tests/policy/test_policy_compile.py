@@ -44,7 +44,9 @@ LEAVE = replace(RULE, name="leave", placement=Placement.LEAVE)
 
 ADDRESSES = {4: ["0.0.0.0", "10.0.0.1", "10.1.0.1"], 6: ["::", "fd00::1", "fd00:0:0:1::1"]}
 CGROUPS = "/system.slice/a.service", "/system.slice/b.service", "/user.slice"
-GLOBS = "*", "/system.slice/*", "*.slice", "a.service"
+GLOBS = (
+    "*", "/system.slice/*", "*.slice", "a.service", "!*.slice", "!a.service", "!/system.slice/*",
+)  # fmt: skip
 FEW = st.integers(0, 2)
 
 
@@ -235,6 +237,16 @@ def test_groups_are_named_by_their_path_and_their_units() -> None:
     made = compiled(policy([in_system, RULE, both]))
     assert [made.groups_of(path) for path in (*CGROUPS, "/")] == [0b11, 0b01, 0, 0]
     assert [clause.group for clause in made.clauses] == [0, None, 1, None]
+
+
+def test_what_a_leave_rule_excludes_is_reported() -> None:
+    """A rule that leaves everybody but one unit, and one that leaves everybody but one group."""
+    alone = Facts(key(1), process=Process(cgroup=CGROUPS[0]))
+    other = Facts(key(1), process=Process(cgroup=CGROUPS[1]))
+    for asked in ({"units": ("!a.service",)}, {"cgroups": ("/*", f"!{CGROUPS[0]}")}):
+        rules = [replace(LEAVE, **asked), RULE]
+        assert not silent(rules, alone)
+        assert silent(rules, other)
 
 
 def test_what_is_built_in_is_silent_of_ssh_and_judges_the_rest(tmp_path: Path) -> None:

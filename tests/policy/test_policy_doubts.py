@@ -116,11 +116,47 @@ def test_an_interface_rule_that_never_decides(
     )
     decides = "this rule decides on no interface:"
     assert warned(capsys, file) == [
-        f"a.yaml:4:20: {decides} `en*|eth*` comes first and matches all that `eno1 | eth1*` "
+        f"a.yaml:4:20: {decides} `en*|eth*` comes first and matches all that `eno1|eth1*` "
         "matches [put it before the rule at a.yaml:3, or remove it]",
         f"a.yaml:7:20: {decides} `*` comes first and matches all that `*` matches [put it before "
         "the rule at a.yaml:6, or remove it]",
     ]
+
+
+def test_a_rule_for_a_driver_covers_less(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = written(
+        tmp_path,
+        'match: { name: "en*", driver: "i*" }, armed: true',
+        'match: { name: "en*" }, armed: true',
+        "match: { name: eno1, driver: igb }, armed: true",
+        'match: { driver: "igb|ice" }',
+        'match: { driver: ["ice"] }',
+        head="interfaces",
+    )
+    decides = "this rule decides on no interface:"
+    assert warned(capsys, file) == [
+        f"a.yaml:5:20: {decides} `en* (driver i*)` comes first and matches all that "
+        "`eno1 (driver igb)` matches [put it before the rule at a.yaml:3, or remove it]",
+        f"a.yaml:7:12: {decides} `* (driver igb|ice)` comes first and matches all that "
+        "`* (driver ice)` matches [put it before the rule at a.yaml:6, or remove it]",
+    ]
+
+
+def test_a_flow_rule_that_excludes_covers_less(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = written(
+        tmp_path,
+        flow("web", 'process: "nginx*|!nginx-cache"'),
+        flow("cache", "process: nginx-cache"),
+        flow("other", "process: nginx-2"),
+        flow("all", 'unit: "!ssh.service"', "leave"),
+        flow("ssh", "unit: ssh.service"),
+    )
+    [warning] = warned(capsys, file)
+    assert "no flow falls under `other`: `web` comes first" in warning
 
 
 @pytest.mark.parametrize(("protocol", "never"), [("udp", True), ("[udp, tcp]", False)])
@@ -148,6 +184,11 @@ def test_udp_has_no_direction(
         ('match: { name: "eth*" }', None),
         ('match: { name: "eth*|en*" }, armed: true', None),
         ('match: { name: "lab:*" }, armed: true', None),  # no interface has such a name
+        ('match: { name: "eno*|!eno1" }, armed: true', "eno*|!eno1"),
+        ('match: { name: "!eno1" }, armed: true', None),
+        ("match: { name: [eth0, ens1] }, armed: true", "eth0|ens1"),
+        ("match: { name: eth0, driver: igb }, armed: true", "eth0"),
+        ("match: { name: eno1, driver: igb }, armed: true", None),  # drivers are not read
     ],
 )
 def test_an_armed_name_that_no_interface_has(

@@ -51,7 +51,7 @@ flows:
   - name: one
     match:
       direction: accepted
-      interface: "eth*|lab:*"
+      interface: "eth*|lab:*| ! eth0"
       command: "*iperf3 -s*"
       user: [root, 1000]
       cgroup: /system.slice/*
@@ -64,7 +64,7 @@ flows:
         name="one",
         source=f"{file}:3",
         direction=Direction.ACCEPTED,
-        interfaces=("eth*", "lab:*"),
+        interfaces=("eth*", "lab:*", "!eth0"),
         commands=("*iperf3 -s*",),
         users=frozenset({0, 1000}),
         cgroups=("/system.slice/*",),
@@ -90,6 +90,19 @@ flows:
         ({"units": ("system.slice",)}, True),
         ({"units": ("ngin*",)}, True),
         ({"units": ("user@*",)}, False),
+        ({"commands": ("!nginx: *",)}, False),
+        ({"commands": ("nginx*", "!*cache*")}, True),
+        ({"processes": ("ngin?", "!nginx")}, False),
+        ({"processes": ("!a", "!b")}, True),
+        ({"cgroups": ("!/system.slice/*",)}, False),
+        ({"cgroups": ("/system.slice/*", "!*/a.service")}, True),
+        ({"units": ("!nginx.service",)}, False),  # it is in system.slice, too
+        ({"units": ("system.slice", "!nginx.*")}, False),
+        ({"units": ("system.slice", "!a.service")}, True),
+        ({"units": ("!a.service", "!user.slice")}, True),
+        ({"units": ("user.slice", "!a.service")}, False),
+        ({"interfaces": ("eth*", "!eth0")}, False),
+        ({"interfaces": ("!eth1",)}, True),
         ({"interfaces": ("lab:*", "eth*")}, True),
         ({"interfaces": ("eth1",)}, False),
         ({"direction": Direction.ACCEPTED}, True),
@@ -110,6 +123,8 @@ def test_a_process_in_no_unit_is_known_to_be_in_none() -> None:
     alone = Facts(key(1), process=Process(cgroup="/"))
     assert first(alone, replace(LEAVE, units=("*",))) is None
     assert first(alone, replace(LEAVE, cgroups=("/",))) is not None
+    assert first(alone, replace(LEAVE, units=("!a.service",))) is not None
+    assert first(alone, replace(LEAVE, units=("*.service", "!a.service"))) is None
 
 
 def test_udp_has_no_direction() -> None:

@@ -10,6 +10,18 @@ from tests.policy.test_policy_errors import FLOW, answered
 BAD = [
     (FLOW + "{command: 7}", "5:22: expected a command line, got `7`", "quote it"),
     (FLOW + '{command: "a|"}', "5:22: `a|` has an empty name in it", None),
+    (FLOW + '{command: ""}', "5:22: an empty name", None),
+    (FLOW + '{process: "!"}', "5:22: `!` excludes nothing", "write a name after the `!`"),
+    (FLOW + '{process: "a|! "}', "5:22: `a|! ` excludes nothing", "write a name after the `!`"),
+    (FLOW + '{unit: "!!"}', "5:19: `!!` excludes nothing", "write a name after the `!`"),
+    (FLOW + '{process: "!a|"}', "5:22: `!a|` has an empty name in it", None),
+    (FLOW + '{cgroup: "!a.slice"}', "5:21: `a.slice` can match no cgroup", "did you mean /a.sl"),
+    (FLOW + '{unit: "a.service|!nginx"}', "5:19: `nginx` can match no unit", "did you mean nginx"),
+    (
+        FLOW + '{process: "!systemd-networkd"}',
+        "5:22: `systemd-networkd` can match no process",
+        "did you mean systemd-network?",
+    ),
     (FLOW + "{interface: [eth0]}", "5:24: expected an interface name, got a list", "quote it"),
     (FLOW + "{interfaces: eth0}", "5:13: unknown key `interfaces`", "did you mean interface?"),
     (FLOW + "{user: rooot}", "5:19: there is no user `rooot` here", "did you mean root?"),

@@ -98,7 +98,8 @@ def test_a_default_is_a_value() -> None:
 WORDS = st.sampled_from(
     ["tcp", "22", "22-23", "30-10", "10.0.0.0/8", "10.0.0.1/8", "::1", "a", "a|b*", "|", " ", "",
      "root", "64KiB", "64 KiB", "64kb", "1.5s", "0s", "500Mbit", "500Mbit/s", "1.5GiB/s", "leave",
-     "/a.slice", "a.service", "accepted", "connected", "strict", "thread", "bpf", "é", "eth*"]
+     "/a.slice", "a.service", "accepted", "connected", "strict", "thread", "bpf", "é", "eth*",
+     "!", "!a", "a|! b", "!!"]
 )  # fmt: skip
 LEAF = st.one_of(st.none(), st.booleans(), st.integers(-1, 70000), WORDS)
 VALUE = st.one_of(LEAF, st.lists(LEAF, max_size=2))

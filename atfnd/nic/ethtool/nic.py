@@ -130,7 +130,7 @@ class EthtoolNic:
         rings = self._ethtool.rings(self.ifindex) or Rings(None, None)
         coalescing = self._ethtool.coalescing(self.ifindex) or Coalescing(None, None)
         return Device(
-            driver=self._driver.name,
+            driver=self._driver.name or None,
             bus=self._driver.bus,
             node=numa_node(self.interface),
             channels=channels.receive,

@@ -39,6 +39,7 @@ class _PlainLoader(yaml.SafeLoader):
             problem = "a YAML anchor is not read here"
         elif getattr(event, "tag", None) is not None:
             problem = "a YAML tag is not read here"
+            note = 'a text that begins with `!` is quoted: "!eth0"'
         elif isinstance(event, yaml.ScalarEvent) and SURROGATE.search(event.value):
             problem, note = "half of a surrogate pair is no character", ESCAPES
         if problem is not None:

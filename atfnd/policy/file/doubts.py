@@ -16,7 +16,7 @@ from atfnd.policy.file.host import HostInterface
 from atfnd.policy.file.problem import Problem
 from atfnd.policy.file.schema import PolicyFile
 from atfnd.policy.match.covers import covers, covers_interfaces, transports
-from atfnd.policy.match.match import interface_rule
+from atfnd.policy.match.match import is_named
 
 __all__ = ["doubts"]
 
@@ -90,8 +90,8 @@ def _interface_rules(
         first = next((each for each in earlier if covers_interfaces(each, rule)), None)
         if first is not None:
             message = (
-                f"this rule decides on no interface: `{first.name}` comes first and matches all "
-                f"that `{rule.name}` matches"
+                f"this rule decides on no interface: `{first}` comes first and matches all "
+                f"that `{rule}` matches"
             )
             hint = f"put it before the rule at {first.source}, or remove it"
             yield document.problem(path, message, hint)
@@ -101,10 +101,10 @@ def _interface_rules(
 
 
 def _is_absent(rule: InterfaceRule, interfaces: Sequence[HostInterface]) -> bool:
-    """A name with a colon is that of a lab: no interface has one (net/core/dev.c,
-    dev_valid_name())."""
+    """Whatever drivers they have. A name with a colon is that of a lab: no interface has one
+    (net/core/dev.c, dev_valid_name())."""
     known = interfaces and ":" not in rule.name
-    return bool(known) and not any(interface_rule([rule], each.name) for each in interfaces)
+    return bool(known) and not any(is_named(rule, each.name) for each in interfaces)
 
 
 def _some(interfaces: Sequence[HostInterface]) -> str:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 import socket
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -110,7 +110,7 @@ def check(config: Path | None = None, files: Sequence[Path] = (), host: Host | N
         suspect = _read(Path(path))[1]
         if suspect is not None:
             print(f"atfnd run will refuse it: {suspect}", file=sys.stderr)
-    armed = [rule.name for rule in policy.interfaces if rule.armed]
+    armed = [str(rule) for rule in policy.interfaces if rule.armed]
     print(f"policy OK: {', '.join(policy.files) or 'built-in, no files'}")
     print(f"armed: {', '.join(armed) or 'no interface (observe only)'}")
     for rule in policy.flows:
@@ -290,6 +290,7 @@ def _flow_rule(rule: FlowEntry, source: str) -> FlowRule:
         dwell_ns=rule.dwell,
         t_delete_ns=rule.t_delete,
         full_core=rule.full_core,
+        filters_max=None if rule.filters is None else rule.filters.max,
     )
 
 
@@ -302,7 +303,7 @@ def _interface_rules(document: Document, content: PolicyFile) -> list[InterfaceR
 
 def _interface_rule(rule: InterfaceEntry, source: str) -> InterfaceRule:
     return InterfaceRule(
-        name=rule.match.name,
+        name=_joined(rule.match.name) or "*",
         source=source,
         armed=rule.armed,
         filters_max=rule.filters.max,
@@ -310,4 +311,10 @@ def _interface_rule(rule: InterfaceEntry, source: str) -> InterfaceRule:
         napi_threads=rule.napi_threads,
         guard=rule.guard,
         unowned=rule.unowned,
+        driver=_joined(rule.match.driver),
     )
+
+
+def _joined(several: Iterable[Iterable[str]] | None) -> str | None:
+    """Globs as one text."""
+    return None if several is None else "|".join(glob for globs in several for glob in globs)

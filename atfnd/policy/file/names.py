@@ -1,23 +1,25 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Names in a policy file: of processes, users, control groups, units and interfaces.
 
-Most are globs (fnmatch(3) without flags: `*` also stands for `/`), several separated by `|`. A glob
-that no name can match is a Mistake. A user is looked up in the user database (getpwnam(3)), or in
-the facts of the machine that the policy is for; nothing else is read.
+Most are globs (`policy.match.globs`), several separated by `|`. A glob that no name can match is a
+Mistake, also where it excludes. A user is looked up in the user database (getpwnam(3)), or in the
+facts of the machine that the policy is for; nothing else is read.
 """
 
 from __future__ import annotations
 
 import pwd
 import re
+from collections.abc import Iterable
 
 from pydantic import ValidationInfo
 
 from atfnd.policy.file.host import Host
 from atfnd.policy.file.problem import Mistake, did_you_mean, said
+from atfnd.policy.match.globs import listed, sides
 from atfnd.policy.match.systemd import UNIT_TYPES
 
-__all__ = ["are_interfaces", "cgroups", "commands", "interfaces", "processes", "units", "user"]
+__all__ = ["cgroups", "commands", "drivers", "interfaces", "processes", "units", "user"]
 
 COMM_LEN = 15  # TASK_COMM_LEN - 1, include/linux/sched.h
 NO_UID = 2**32 - 1  # (uid_t)-1 is no user, setresuid(2)
@@ -27,7 +29,7 @@ MOUNT = "/fs/cgroup/"  # below sysfs
 def processes(value: object) -> tuple[str, ...]:
     """Globs on a thread's name."""
     globs = _globs(value, "a process name")
-    for glob in globs:
+    for glob in _bare(globs):
         shortest = re.sub(r"\[[^]]+\]", "?", glob).replace("*", "")
         if len(shortest.encode()) > COMM_LEN:
             raise Mistake(
@@ -47,16 +49,15 @@ def interfaces(value: object) -> tuple[str, ...]:
     return _globs(value, "an interface name")
 
 
-def are_interfaces(value: str) -> str:
-    """The same, as they are written."""
-    interfaces(value)
-    return value
+def drivers(value: object) -> tuple[str, ...]:
+    """Globs on the name of an interface's driver."""
+    return _globs(value, "a driver name")
 
 
 def cgroups(value: object) -> tuple[str, ...]:
     """Globs on a control group's path."""
     globs = _globs(value, "a cgroup path")
-    for glob in globs:
+    for glob in _bare(globs):
         meant = "/" + glob.rpartition(MOUNT)[2].strip("/")
         if MOUNT in glob or glob[0] not in "/*?[":
             message = f"`{glob}` can match no cgroup: its path begins with / below the mount"
@@ -70,7 +71,7 @@ def cgroups(value: object) -> tuple[str, ...]:
 def units(value: object) -> tuple[str, ...]:
     """Globs on the name of a systemd unit, its type included."""
     globs = _globs(value, "a unit name")
-    for glob in globs:
+    for glob in _bare(globs):
         if not glob.endswith(UNIT_TYPES) and glob[-1] not in "*?]":
             types = ", ".join(UNIT_TYPES)
             message = f"`{glob}` can match no unit with processes: their names end with {types}"
@@ -110,7 +111,15 @@ def _uid_here(name: str) -> int | None:
 def _globs(value: object, wanted: str) -> tuple[str, ...]:
     if not isinstance(value, str):
         raise Mistake(f"expected {wanted}, got {said(value)}", "quote it")
-    globs = tuple(glob.strip() for glob in value.split("|"))
+    globs = listed(value)
     if not all(globs):
-        raise Mistake(f"{said(value)} has an empty name in it")
+        raise Mistake(f"{said(value)} has an empty name in it" if value else "an empty name")
+    if not all(glob.strip("!") for glob in globs):
+        raise Mistake(f"{said(value)} excludes nothing", "write a name after the `!`: eth*|!eth0")
     return globs
+
+
+def _bare(globs: Iterable[str]) -> list[str]:
+    """Without the `!` of those that exclude."""
+    include, exclude = sides(globs)
+    return include + exclude

@@ -16,7 +16,6 @@ from collections.abc import Callable
 from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import (
-    AfterValidator,
     AliasChoices,
     BaseModel,
     BeforeValidator,
@@ -26,7 +25,6 @@ from pydantic import (
     GetJsonSchemaHandler,
     PlainValidator,
     ValidatorFunctionWrapHandler,
-    WithJsonSchema,
     WrapValidator,
     model_validator,
 )
@@ -205,7 +203,8 @@ def as_written(default: str) -> Any:
     return Field(default=default, validate_default=True)
 
 
-GLOBS = r"^[^|]*[^|\s][^|]*(\|[^|]*[^|\s][^|]*)*$"
+GLOB = r"[^|]*[^|\s!][^|]*"
+GLOBS = rf"^{GLOB}(\|{GLOB})*$"
 BITS = "|".join(unit for unit in RATES if "/" not in unit)
 BYTES = "|".join(unit for unit in RATES if "/" in unit)
 
@@ -291,7 +290,7 @@ class MatchEntry(Entry):
     direction, and matches no rule with this key."""
     interface: Annotated[Globs, globs(names.interfaces, "eth*", "lab:*")] = None
     """The NIC's name, as in `--nic`."""
-    process: Annotated[Globs, globs(names.processes, "iperf3|globus*")] = None
+    process: Annotated[Globs, globs(names.processes, "iperf3|globus*", "!ssh*")] = None
     """The name of the thread that uses the socket, 15 bytes at most (comm)."""
     command: Annotated[Globs, globs(names.commands, "*/iperf3 -s*", "java *org.apache.kafka*")] = (
         None
@@ -364,6 +363,14 @@ class PlacementEntry(Entry):
 AUTO = PlacementEntry.model_construct()  # what the word stands for: it names no placement itself
 
 
+class FlowFiltersEntry(Entry):
+    """How many filters the flows of a rule may have."""
+
+    max: Annotated[int, Field(ge=1, le=MAX)]
+    """The most filters on one interface, of flows and of listening ports together. Flows that get
+    none wait, as those whose user has used up its share: docs/policies.md."""
+
+
 class FlowEntry(Entry):
     """A rule for flows. The first that matches a flow decides."""
 
@@ -393,21 +400,31 @@ class FlowEntry(Entry):
     full_core: Literal["leave", "stay"] = "leave"
     """With `near: core`, while the thread's CPU is full and another one under its last-level cache
     is not: `leave` the flow to RSS, or let it `stay` where it is read."""
+    filters: Annotated[FlowFiltersEntry | None, something("a mapping")] = None
+    """How many filters its flows may have; default: as many as there are."""
     replaces_built_in: bool = False
     """Required in a rule named `control` that does not leave ports 22 and 179 (ssh, BGP) alone: it
     confirms that the rule should replace the built-in one."""
 
 
 class InterfaceMatchEntry(Entry):
-    """Which interfaces a rule is for."""
+    """Which interfaces a rule is for: an interface must meet every key that is present."""
 
-    name: Annotated[
-        str,
-        Field(min_length=1),
-        AfterValidator(names.are_interfaces),
-        WithJsonSchema({"type": "string", "pattern": GLOBS, "examples": ["eth*", "lab:*"]}),
-    ]
-    """Globs on the interface's name."""
+    model_config = ConfigDict(json_schema_extra={"minProperties": 1})
+
+    name: OneOrMore[Annotated[tuple[str, ...], globs(names.interfaces, "eth*|!eth0", "lab:*")]] = (
+        None
+    )
+    """The interface's name."""
+    driver: OneOrMore[Annotated[tuple[str, ...], globs(names.drivers, "mlx5_core|ice")]] = None
+    """The name of its driver, as `ethtool -i` shows it; `lab` for a lab NIC. An interface whose
+    driver is not known matches no rule with this key and `armed: true`; it matches one without."""
+
+    @model_validator(mode="after")
+    def _says_something(self) -> InterfaceMatchEntry:
+        if not self.model_fields_set:
+            raise Mistake("an empty match", 'to match every interface: {name: "*"}')
+        return self
 
 
 class FiltersEntry(Entry):

@@ -8,11 +8,13 @@ only as far as their text shows it, and several earlier rules may match everythi
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from fnmatch import fnmatchcase
 from operator import ge
 from typing import Any
 
 from atfnd.model import FlowRule, InterfaceRule, Network, Placement, Protocol
-from atfnd.policy.match.match import glob_matches, interface_globs, meets, of_key
+from atfnd.policy.match.globs import listed, sides
+from atfnd.policy.match.match import meets, of_key
 
 __all__ = ["covers", "covers_interfaces", "transports"]
 
@@ -41,7 +43,14 @@ def covers(rule: FlowRule, later: FlowRule) -> bool:
 
 def covers_interfaces(rule: InterfaceRule, later: InterfaceRule) -> bool:
     """Every interface that `later` matches, `rule` matches, too."""
-    return _globs(interface_globs(rule), interface_globs(later))
+    if not _globs(listed(rule.name), listed(later.name)):
+        return False
+    if rule.driver is None:
+        return True
+    if later.driver is None or not _globs(listed(rule.driver), listed(later.driver)):
+        return False
+    # A driver that is not known meets a rule that does not arm, and no rule that arms.
+    return later.armed or not rule.armed
 
 
 def transports(rule: FlowRule) -> frozenset[Protocol]:
@@ -71,7 +80,32 @@ def _addresses(network: Network) -> _Range:
 
 
 def _globs(wide: Sequence[str], narrow: Sequence[str]) -> bool:
-    return all(any(_glob(each, glob) for each in wide) for glob in narrow)
+    (include, exclude), (some, without) = sides(wide), sides(narrow)
+    some = some or ["*"]
+    return _each(include or ["*"], some) and all(
+        _each_of(glob, without) or all(_is_other(glob, name) for name in some) for glob in exclude
+    )
+
+
+def _units(wide: Sequence[str], narrow: Sequence[str]) -> bool:
+    """The same of globs on the units of a process, which has several at once, or none."""
+    (include, exclude), (some, without) = sides(wide), sides(narrow)
+    included = not include or (bool(some) and _each(include, some))
+    return included and all(_each_of(glob, without) for glob in exclude)
+
+
+def _each(wide: Iterable[str], narrow: Iterable[str]) -> bool:
+    """What one of the narrow globs matches, one of the wide ones matches, too."""
+    return all(_each_of(glob, wide) for glob in narrow)
+
+
+def _each_of(glob: str, wide: Iterable[str]) -> bool:
+    return any(_glob(each, glob) for each in wide)
+
+
+def _is_other(glob: str, name: str) -> bool:
+    """This is a plain name, and another one than the glob matches."""
+    return not any(sign in name for sign in _WILD) and not fnmatchcase(name, glob)
 
 
 def _glob(wide: str, narrow: str) -> bool:
@@ -82,7 +116,7 @@ def _glob(wide: str, narrow: str) -> bool:
     # stand for a sign of the text. A `?` or `[` of its own could, too.
     name = not any(sign in narrow for sign in _WILD)
     signs = "[" not in narrow and not any(sign in wide for sign in "?[")
-    return (name or signs) and glob_matches(wide, narrow)
+    return (name or signs) and fnmatchcase(narrow, wide)
 
 
 _ALL_OF: Mapping[str, Callable[[Any, Any], bool]] = {
@@ -94,6 +128,6 @@ _ALL_OF: Mapping[str, Callable[[Any, Any], bool]] = {
     "interfaces": _globs,
     "processes": _globs,
     "cgroups": _globs,
-    "units": _globs,
+    "units": _units,
     "commands": _globs,
 }

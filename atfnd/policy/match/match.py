@@ -17,8 +17,6 @@ BPF judges by itself is compiled from the same rules: `compile.py`.
 
 from __future__ import annotations
 
-import fnmatch
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from operator import attrgetter
@@ -31,12 +29,14 @@ from atfnd.model import (
     FlowRule,
     InterfaceRule,
     Network,
+    NicFacts,
     NicView,
     Placement,
     Policy,
     Process,
     Protocol,
 )
+from atfnd.policy.match.globs import listed, meets_all, meets_one
 from atfnd.policy.match.systemd import units_in
 
 __all__ = [
@@ -46,12 +46,12 @@ __all__ = [
     "armed",
     "asks_direction",
     "filter_budget",
-    "glob_matches",
     "guarded",
     "has_threshold",
     "in_groups",
-    "interface_globs",
     "interface_rule",
+    "is_named",
+    "may_borrow",
     "meets",
     "names",
     "of_key",
@@ -187,47 +187,51 @@ def qualify(policy: Policy) -> tuple[int, int, int]:
     )
 
 
-def interface_rule(rules: Iterable[InterfaceRule], ifname: str) -> InterfaceRule | None:
+def interface_rule(rules: Iterable[InterfaceRule], nic: NicFacts) -> InterfaceRule | None:
     """The rule for an interface. Of a policy that was loaded, the built-in last one matches any."""
-    globs = ((rule, interface_globs(rule)) for rule in rules)
-    return next((rule for rule, named in globs if _any_of(named)(ifname)), None)
+    return next((rule for rule in rules if _is_for(rule, nic.name, nic.device.driver)), None)
 
 
-def interface_globs(rule: InterfaceRule) -> list[str]:
-    """The globs of its name, one by one."""
-    return [glob.strip() for glob in rule.name.split("|")]
+def is_named(rule: InterfaceRule, ifname: str) -> bool:
+    """The rule is for interfaces of this name, if their driver is the right one, too."""
+    return bool(meets_one(listed(rule.name))(ifname))
 
 
-def glob_matches(glob: str, name: str) -> bool:
-    """As every name in a policy is matched."""
-    return bool(_any_of([glob])(name))
+def _is_for(rule: InterfaceRule, ifname: str, driver: str | None) -> bool:
+    """An interface whose driver is not known may be one that the rule protects, and is under no
+    rule that arms what has a certain driver."""
+    if not is_named(rule, ifname):
+        return False
+    if rule.driver is None:
+        return True
+    return not rule.armed if driver is None else bool(meets_one(listed(rule.driver))(driver))
 
 
-def armed(policy: Policy, ifname: str) -> bool:
+def armed(policy: Policy, nic: NicFacts) -> bool:
     """Whether the policy lets us write to this interface; if not, we only watch."""
-    rule = interface_rule(policy.interfaces, ifname)
+    rule = interface_rule(policy.interfaces, nic)
     return rule is not None and rule.armed
 
 
-def guarded(policy: Policy, ifname: str) -> bool:
+def guarded(policy: Policy, nic: NicFacts) -> bool:
     """Whether steering this interface is to be stopped where it costs more than it saves."""
-    rule = interface_rule(policy.interfaces, ifname)
+    rule = interface_rule(policy.interfaces, nic)
     return rule is None or rule.guard
 
 
-def filter_budget(rules: Iterable[InterfaceRule], ifname: str, slots: int | None) -> int | None:
-    """How many of the NIC's `slots` may hold filters of ours; None when nothing sets a bound."""
-    if (rule := interface_rule(rules, ifname)) is None:
+def filter_budget(rules: Iterable[InterfaceRule], nic: NicFacts) -> int | None:
+    """How many of the NIC's slots may hold filters of ours; None when nothing sets a bound."""
+    if (rule := interface_rule(rules, nic)) is None:
         return None
-    bounds = [] if rule.filters_max is None else [rule.filters_max]
+    slots, bounds = nic.caps.filter_slots, [] if rule.filters_max is None else [rule.filters_max]
     if slots is not None:
         bounds.append(max(0, slots - rule.filters_reserve))
     return min(bounds, default=None)
 
 
-def may_borrow(rules: Iterable[InterfaceRule], ifname: str) -> bool:
+def may_borrow(rules: Iterable[InterfaceRule], nic: NicFacts) -> bool:
     """Its queues may have NAPI threads for moves."""
-    rule = interface_rule(rules, ifname)
+    rule = interface_rule(rules, nic)
     return rule is None or rule.napi_threads == "borrow"
 
 
@@ -238,12 +242,12 @@ def under_policy(
     queues may borrow NAPI threads, whether those that nobody owns are to have RFS or keep what they
     have, and which orders the rules have that steer."""
     rules = tuple(interfaces)
-    rule = interface_rule(rules, nic.name)
+    rule = interface_rule(rules, nic)
     steering = (each for each in flows if each.placement is not Placement.LEAVE)
     return replace(
         nic,
-        budget=filter_budget(rules, nic.name, nic.caps.filter_slots),
-        borrows=may_borrow(rules, nic.name),
+        budget=filter_budget(rules, nic),
+        borrows=may_borrow(rules, nic),
         unowned_rfs=rule is not None and rule.unowned == "rfs",
         keeps_rfs=rule is None or rule.unowned == "keep",
         orders=frozenset(each.order for each in steering),
@@ -281,13 +285,9 @@ def _known(fact: Callable[[Facts], T | None], test: Callable[[T], object]) -> Co
     return holds
 
 
-def _any_of(globs: Sequence[str]) -> Callable[[str], object]:
-    return re.compile("|".join(map(fnmatch.translate, globs))).match
-
-
 def _units(asked: Sequence[str]) -> Condition:
-    named = _any_of(asked)
-    return _known(lambda facts: facts.process.cgroup, lambda path: any(map(named, units_in(path))))
+    met = meets_all(asked)
+    return _known(lambda facts: facts.process.cgroup, lambda path: met(units_in(path)))
 
 
 def _ports(asked: Sequence[tuple[int, int]]) -> Condition:
@@ -371,11 +371,11 @@ CONDITIONS: Conditions = {
     "local": _address("local"),
     "remote": _address("remote"),
     "users": lambda asked: _known(lambda facts: facts.process.uid, asked.__contains__),
-    "interfaces": lambda asked: _known(lambda facts: facts.interface, _any_of(asked)),
-    "processes": lambda asked: _known(lambda facts: facts.comm, _any_of(asked)),
-    "cgroups": lambda asked: _known(lambda facts: facts.process.cgroup, _any_of(asked)),
+    "interfaces": lambda asked: _known(lambda facts: facts.interface, meets_one(asked)),
+    "processes": lambda asked: _known(lambda facts: facts.comm, meets_one(asked)),
+    "cgroups": lambda asked: _known(lambda facts: facts.process.cgroup, meets_one(asked)),
     "units": _units,
-    "commands": lambda asked: _known(lambda facts: facts.process.command, _any_of(asked)),
+    "commands": lambda asked: _known(lambda facts: facts.process.command, meets_one(asked)),
 }
 _CONDITIONS_OF_MANY: Conditions = {
     **CONDITIONS,

@@ -113,12 +113,14 @@ def _rule_view(rule: FlowRule, count: Counter[str]) -> View:
         "order": None if left else rule.order.value,
         **doing,
         "filters": count["filters"],
+        "filters_max": rule.filters_max,
     }
 
 
 def _interface_view(rule: InterfaceRule) -> View:
     return {
         "match": rule.name,
+        "driver": rule.driver,
         "source": rule.source,
         "armed": rule.armed,
         "filters_max": rule.filters_max,

@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Which rule of the policy a change in the log names."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from atfnd.daemon.change_text import source_of
+from atfnd.model import Action, ActionKind, Device, InterfaceRule, Policy
+from tests.values import NIC, RULE, key
+
+__all__: list[str] = []
+
+RULES = [
+    InterfaceRule("eth*|!eth0", "f:1", True, None, 0, driver="igb"),
+    InterfaceRule("eth1|ens1", "f:2", True, None, 0),
+    InterfaceRule("*", "f:3", False, None, 0),
+]
+POLICY = Policy(tuple(RULES), (RULE,), "auto", 16, 0, ())
+
+
+@pytest.mark.parametrize(
+    ("name", "driver", "source"),
+    [
+        ("eth1", "igb", "f:1"),
+        ("eth1", "ice", "f:2"),
+        ("eth1", None, "f:2"),
+        ("ens1", "igb", "f:2"),
+        ("eth0", "igb", "f:3"),
+    ],
+)
+def test_a_change_of_an_interface_names_the_rule_that_is_for_it(
+    name: str, driver: str | None, source: str
+) -> None:
+    nic = replace(NIC, name=name, device=Device(driver=driver))
+    change = Action.of_setting(name, "rss", "default")
+    assert source_of(change, nic, POLICY) == source
+    assert source_of(change, None, POLICY) is None
+
+
+def test_a_change_of_a_flow_names_the_flows_rule() -> None:
+    insert = Action(ActionKind.INSERT, "nic", key(1), None, None, 1, "", RULE.name)
+    assert source_of(insert, NIC, POLICY) == RULE.source
+    assert source_of(replace(insert, rule_name="gone"), NIC, POLICY) is None
