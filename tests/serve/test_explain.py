@@ -153,6 +153,8 @@ def test_overflow_of_the_nic_and_of_the_table() -> None:
     assert (
         "filter table is full (2 filters in 2 slots, 1 not ours)" in explained(entry, full).verdict
     )
+    for why in ("its user has its share", "its rule has its share"):
+        assert explained(entry._replace(why=why), full).verdict.endswith(f"not ours): {why}.")
     answer = explained(entry, lab(OURS))
     assert "no room for it (lab:lab holds 1 filters in 4096 slots): table full" in answer.verdict
     assert answer.advice is not None

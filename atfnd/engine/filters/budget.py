@@ -6,17 +6,18 @@ application's core at which the flow would be delivered without the filter. Wher
 for a flow, it waits; at every look the waiting flows that gain most take the filters of those that
 gain least, if the difference is clear. Before that, users and control groups get equal shares
 (`engine.ownership.shares`): a flow of a tenant with few filters takes a filter from a tenant with
-more, at once. To delete a rule is to move its flow back to RSS, in the `order` of its policy; the
-slot is promised to the flow that it was cleared for. Both flows stay in the Flow-to-Core table. A
-port's filter counts for the thread that listens there: it goes at the next look at ports
-(`port_filters`), if it delivers no connection then.
+more, at once. A rule of the policy may limit the filters of its flows and ports: those that wait
+because of that take filters only from each other. To delete a filter is to move its flow back to
+RSS, in the `order` of its policy; the slot is promised to the flow that it was cleared for. Both
+flows stay in the Flow-to-Core table. A port's filter counts for the thread that listens there: it
+goes at the next look at ports (`port_filters`), if it delivers no connection then.
 """
 
 from __future__ import annotations
 
 import errno
-from collections import Counter
-from collections.abc import Callable
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator
 from heapq import nlargest, nsmallest
 from itertools import islice
 
@@ -42,6 +43,7 @@ __all__ = [
     "ask",
     "dropped",
     "ended",
+    "full_rules",
     "full_share",
     "make_room",
     "no_room",
@@ -51,6 +53,7 @@ __all__ = [
     "said",
     "share",
     "short",
+    "surplus",
     "swaps",
     "waits",
     "weigh",
@@ -95,11 +98,12 @@ def short(nic: NicView, memory: Memory) -> bool:
 
 
 def no_room(
-    nic: NicView, memory: Memory, key: FlowKey, tenants: tuple[Tenant, ...] | None = None
-) -> str | None:
+    nic: NicView, memory: Memory, key: FlowKey, tenants: tuple[Tenant, ...] | None = None,
+    rule: str | None = None,
+) -> str | None:  # fmt: skip
     """Why one more filter of ours, for this flow, would be too many; None: it would not. Filters
-    about to be inserted count, and so do slots that were cleared for another flow. `tenants` are
-    those of a flow that has no entry yet."""
+    about to be inserted count, and so do slots that were cleared for another flow. `tenants` and
+    `rule` are those of a flow that has no entry yet, or will fall under another rule."""
     bound, spending, table = share(nic), memory.nics[nic.name].spending, memory.table
     inserting = table.inserting(nic.name)
     cleared_for = (*table.promised(nic.name), *spending.promised)
@@ -111,19 +115,58 @@ def no_room(
     if found is not None and ours >= found.ours:
         return _FULL
     if bound is None:  # it was full when the slot was cleared that is spoken for
-        return _FULL if {*cleared_for} - {key} else None
+        why = _FULL if {*cleared_for} - {key} else None
+        return why or full_share(nic, memory, key, tenants, rule)
     if ours < bound:
-        return full_share(nic, memory, key, tenants)
+        return full_share(nic, memory, key, tenants, rule)
     if bound != nic.budget:
         return f"the NIC's filter table is full, {nic.foreign} are others': delivered by RSS"
     return f"our {bound} filters of this NIC are in use: delivered by RSS"
 
 
 def full_share(
+    nic: NicView, memory: Memory, key: FlowKey, tenants: tuple[Tenant, ...] | None = None,
+    rule: str | None = None,
+) -> str | None:  # fmt: skip
+    """Why one more filter for this flow would exceed the share of its user or control group, or of
+    its rule, though nothing else wants it; None: it would not. `tenants` and `rule` as for
+    `no_room`."""
+    return _full_tenant(nic, memory, key, tenants) or _full_rule(nic, memory, key, rule)
+
+
+def _full_rule(nic: NicView, memory: Memory, key: FlowKey, rule: str | None = None) -> str | None:
+    flow = memory.table.get(key)
+    if rule is None:
+        rule = "" if flow is None else flow.rule_name
+    most = memory.in_force.filters_max(rule)
+    if most is None or (key.wide and not key.listens):
+        return None
+    if _under(rule, nic, memory, but=key) < most:
+        return None
+    return f"its rule has its share of the filters, {most}: delivered by RSS"
+
+
+def full_rules(nic: NicView, memory: Memory) -> frozenset[str]:
+    """The rules whose flows and ports have as many filters as they may have, or will have them:
+    others of theirs wait."""
+    bounded = {each.name: each.filters_max for each in memory.in_force.by_name.values()}
+    return frozenset(
+        name
+        for name, most in bounded.items()
+        if most is not None and _under(name, nic, memory) >= most
+    )
+
+
+def _under(rule: str, nic: NicView, memory: Memory, but: FlowKey | None = None) -> int:
+    """The filters of a rule's flows and ports, and those to come, besides that of `but`."""
+    coming = (each for each in _coming(nic, memory) if each.rule_name == rule)
+    here = memory.table.filters_under(nic.name, rule)
+    return len(here) + sum(each.key != but for each in coming)
+
+
+def _full_tenant(
     nic: NicView, memory: Memory, key: FlowKey, tenants: tuple[Tenant, ...] | None = None
 ) -> str | None:
-    """Why one more filter for this flow would exceed the share of its user or control group, though
-    nothing else wants it; None: it would not. `tenants` as for `no_room`."""
     flow, bound = memory.table.get(key), share(nic)
     if tenants is None:
         tenants = () if flow is None else whose(flow)
@@ -158,35 +201,41 @@ def said(flow: Flow, nic: NicView, memory: Memory, why: str) -> str:
 
 def _held(nic: NicView, memory: Memory) -> Counter[Tenant]:
     """The filters of each tenant, including those about to be written."""
-    table, swaps = memory.table, memory.table.swaps(nic.name)
+    table = memory.table
     held = Counter({who: len(keys) for who, keys in table.filters_of(nic.name).items()})
-    coming = *table.inserting(nic.name), *table.promised(nic.name), *swaps.values()
-    for key in dict.fromkeys((*coming, *memory.nics[nic.name].spending.promised)):
-        flow = None if key is None or (key.wide and not key.listens) else table.get(key)
-        if flow is not None and flow.location is None:
-            held.update(whose(flow))
-    for key in swaps:
+    for each in _coming(nic, memory):
+        held.update(whose(each))
+    for key in table.swaps(nic.name):
         flow = table.get(key)
         if flow is not None and flow.location is not None:
             held.subtract(whose(flow))
     return held
 
 
+def _coming(nic: NicView, memory: Memory) -> Iterator[Flow]:
+    """The flows and ports that are to get a filter: it was asked for, or a slot was cleared for it,
+    or is about to be."""
+    table, swaps = memory.table, memory.table.swaps(nic.name)
+    coming = *table.inserting(nic.name), *table.promised(nic.name), *swaps.values()
+    for key in dict.fromkeys((*coming, *memory.nics[nic.name].spending.promised)):
+        flow = None if key is None or (key.wide and not key.listens) else table.get(key)
+        if flow is not None and flow.location is None:
+            yield flow
+
+
 def make_room(flow: Flow, nic: NicView, memory: Memory) -> Plan:
     """A filter to delete for a flow that found no filter left. It comes from the tenant that has
-    more than its share. None, if none has, or if it is a port's: that is deleted at the next look
-    at ports, and `promised`."""
+    more than its share; if the flow's rule has its share, from a flow of that rule. None, if none
+    has, or if it is a port's: that is deleted at the next look at ports, and `promised`."""
     table, swaps = memory.table, memory.table.swaps(nic.name)
     if not nic.armed or nic.method is not SteeringMethod.FILTERS or flow.key in swaps.values():
         return ()
-    if full_share(nic, memory, flow.key) is not None:
+    if _full_tenant(nic, memory, flow.key) is not None:
         return ()
     held, mine = _held(nic, memory), tenants_of(flow.thread)
-    filters = table.filters_of(nic.name)
-    others = [each for each in filters if each not in mine and held[each] >= 2]
     busy = table.rewriting(nic.name).keys() | table.inserting(nic.name).keys() | swaps.keys()
-    for rich in nlargest(_RICHEST, others, key=lambda each: held[each]):
-        found = (table.get(key) for key in islice(filters[rich], _LOOKED_AT))
+    for some in _to_take_from(flow, held, nic, memory):
+        found = map(table.get, some)
         fit = [
             each
             for each in found
@@ -202,6 +251,21 @@ def make_room(flow: Flow, nic: NicView, memory: Memory) -> Plan:
             gains = f"whose user or control group has fewer ({held_by(mine, held)})"
             return (_swap(loser, worth(loser, memory), flow.key, gains, memory),)
     return ()
+
+
+def _to_take_from(
+    flow: Flow, held: Counter[Tenant], nic: NicView, memory: Memory
+) -> Iterator[Iterable[FlowKey]]:
+    """What has filters: of one rich tenant after the other; or, if the flow's rule has its share,
+    under that rule, because no other filter is of use to it."""
+    table, mine = memory.table, tenants_of(flow.thread)
+    if _full_rule(nic, memory, flow.key) is not None:
+        yield islice(table.filters_under(nic.name, flow.rule_name), _RICHEST * _LOOKED_AT)
+        return
+    filters = table.filters_of(nic.name)
+    others = [each for each in filters if each not in mine and held[each] >= 2]
+    for rich in nlargest(_RICHEST, others, key=lambda each: held[each]):
+        yield islice(filters[rich], _LOOKED_AT)
 
 
 def promised(flow: Flow, memory: Memory) -> bool:
@@ -386,7 +450,9 @@ def swaps(nic: NicView, memory: Memory, now_ns: int) -> Plan:
         return ()
     if not memory.table.waiting(nic.name) and not spending.covers:
         return ()  # nobody asks for a slot
-    waiting: list[tuple[float, FlowKey]] = []
+    # By their rule, if it has its share, else together.
+    waiting: defaultdict[str | None, list[tuple[float, FlowKey]]] = defaultdict(list)
+    full = full_rules(nic, memory)
     steered: list[tuple[float, Flow]] = []
     table, going = memory.table, memory.table.swaps(nic.name)
     asked = table.inserting(nic.name).keys() | table.rewriting(nic.name).keys()
@@ -402,7 +468,8 @@ def swaps(nic: NicView, memory: Memory, now_ns: int) -> Plan:
         if flow.moved_ns and now_ns - flow.moved_ns < _HELD_NS:
             continue
         if waits(flow) and memory.table.noted(key).deferrals < _HOPELESS:
-            waiting.append((weight.worth, key))
+            within = flow.rule_name if flow.rule_name in full else None
+            waiting[within].append((weight.worth, key))
         elif (
             _filtered(flow) and _may_go(flow, memory) and not memory.table.covering(key)
         ):  # `aggregate` handles those
@@ -420,32 +487,66 @@ def swaps(nic: NicView, memory: Memory, now_ns: int) -> Plan:
             steered.remove(worst_of)
             plan.append(_swap(worst_of[1], worst_of[0], wide, "that serves several", memory))
     held = _held(nic, memory)
-    best: list[tuple[float, FlowKey]] = []
-    for gain, newcomer in nlargest(_SWAPS, waiting):
-        asks = memory.table.get(newcomer)
-        made = () if asks is None else make_room(asks, nic, memory)
-        plan += made
-        if asks is None or not promised(asks, memory):
-            best.append((gain, newcomer))
-    gone = {each.key for each in plan}
-    steered = [each for each in steered if each[1].key not in gone]
-    worst = nsmallest(_SWAPS, steered, key=lambda each: each[0])
+    for rule, asking in waiting.items():
+        best: list[tuple[float, FlowKey]] = []
+        for gain, newcomer in nlargest(_SWAPS, asking):
+            asks = memory.table.get(newcomer)
+            made = () if asks is None else make_room(asks, nic, memory)
+            plan += made
+            if asks is None or not promised(asks, memory):
+                best.append((gain, newcomer))
+        gone = {each.key for each in plan}
+        steered = [each for each in steered if each[1].key not in gone]
+        fit = [each for each in steered if rule in (None, each[1].rule_name)]
+        worst = nsmallest(_SWAPS, fit, key=lambda each: each[0])
+        plan += _by_worth(best, worst, held, nic, memory)
+    return tuple(plan)
+
+
+def _by_worth(
+    best: Iterable[tuple[float, FlowKey]], worst: Iterable[tuple[float, Flow]],
+    held: Counter[Tenant], nic: NicView, memory: Memory,
+) -> Iterator[Action]:  # fmt: skip
+    """The filters of the flows of least worth, for those that gain clearly more."""
+    refused = memory.nics[nic.name].spending.refused
     for (gain, newcomer), (loss, flow) in zip(best, worst, strict=False):
-        room = no_room(nic, memory, newcomer) is None and not spending.refused
+        room = no_room(nic, memory, newcomer) is None and not refused
         entry = memory.table.get(newcomer)
         mine = tenants_of(None if entry is None else entry.thread)
         if not fair(mine, whose(flow), held):
             continue
         if room or gain < _LEAST_BYTES_PER_S or gain <= _CLEARLY * loss:
             break
-        plan.append(_swap(flow, loss, newcomer, f"worth {_rate(gain)}", memory))
+        yield _swap(flow, loss, newcomer, f"worth {_rate(gain)}", memory)
+
+
+def surplus(nic: NicView, memory: Memory) -> Plan:
+    """Filters to delete because a rule has more than its share: flows with a filter have come under
+    it, or another policy gives it fewer. Those of least worth go, and of equals the latest."""
+    if nic.method is not SteeringMethod.FILTERS or not nic.armed:
+        return ()
+    table, plan = memory.table, list[Action]()
+    for rule in memory.in_force.by_name.values():
+        keys, most = table.filters_under(nic.name, rule.name), rule.filters_max
+        if most is None or len(keys) <= most or not table.swaps(nic.name).keys().isdisjoint(keys):
+            continue  # what is under way comes first
+        found = (table.get(key) for key in keys if key not in table.rewriting(nic.name))
+        fit = [flow for flow in found if flow and _filtered(flow) and _may_go(flow, memory)]
+        fit.sort(key=lambda flow: (worth(flow, memory), -table.generation(flow.key)))
+        why = f"its rule has more than its share of the filters, {most}"
+        plan += [_taken(flow, None, why, memory) for flow in fit[: min(len(keys) - most, _SWAPS)]]
     return tuple(plan)
 
 
 def _swap(flow: Flow, loss: float, newcomer: FlowKey, gains: str, memory: Memory) -> Action:
     """Begin to take a flow's filter for another one."""
-    memory.table.gives(flow.key, (newcomer,))
     why = f"its filter is worth {_rate(loss)} and goes to {newcomer}, {gains}"
+    return _taken(flow, newcomer, why, memory)
+
+
+def _taken(flow: Flow, newcomer: FlowKey | None, why: str, memory: Memory) -> Action:
+    """Begin to take a flow's filter, for another one or for none."""
+    memory.table.gives(flow.key, (newcomer,))
     kind, queue = ActionKind.DELETE, flow.target_queue
     return Action(
         kind, flow.nic, flow.key, flow.location, queue, None, why, flow.rule_name,

@@ -359,9 +359,9 @@ def _placed(
     cpu = next(each.cpu for each in nic.queues if each.index == queue)
     if cpu is None:
         raise _No(f"queue {queue} is not confined to one CPU")
-    if over := budget.full_share(nic, memory, port.key, whose(port)):
+    if over := budget.full_share(nic, memory, port.key, whose(port), port.rule_name):
         raise _No(over)
-    if full := budget.no_room(nic, memory, port.key, whose(port)):
+    if full := budget.no_room(nic, memory, port.key, whose(port), port.rule_name):
         raise _NoRoom(full)
     # No thread: a thread that moves takes its flows along, and this entry stands for many.
     port = port._replace(thread=None, app_cpu=cpu, target_queue=None, target_cpu=cpu)
@@ -422,9 +422,10 @@ def _ended(
     every = None if nic.rss is None else frozenset(nic.rss.table)
     here = [use for use in left if queue_of(use.napi_id, nic) == entry.target_queue]
     for use in here[:_PINNED]:
-        if budget.no_room(nic, memory, use.key) is not None or memory.table.full():
-            return
         flow = _pinned(use, entry, memory, now_ns)
+        room = budget.no_room(nic, memory, use.key, rule=flow.rule_name) is None
+        if not room or memory.table.full():
+            return
         memory.table.put(flow)
         action = _action(ActionKind.INSERT, flow, entry.target_queue, flow.why, memory)
         action = replace(action, rule_name=entry.rule_name)

@@ -55,7 +55,7 @@ def connecting(
     tenants = tenants_of(event.thread)
     if no_filter(nic, event.key) is not None:
         return None
-    if budget.no_room(nic, memory, event.key, tenants) is not None:
+    if budget.no_room(nic, memory, event.key, tenants, rule.name) is not None:
         return None
     if least_ns is None and rule.order is Mode.STRICT:
         return None

@@ -422,7 +422,9 @@ def retry(nics: dict[str, NicView], memory: Memory, now_ns: int) -> Plan:
     """The flows that found a NIC full and gain most from a filter, as far as it has room again.
     First those that were not put off: one that cannot be moved would keep a filter from them."""
     plan: list[Action] = []
-    waiting = (flow for name in nics for flow in memory.table.waiting(name))
+    in_vain = {(name, each) for name in nics for each in budget.full_rules(nics[name], memory)}
+    every = (flow for name in nics for flow in memory.table.waiting(name))
+    waiting = (flow for flow in every if (flow.nic, flow.rule_name) not in in_vain)
     full = [flow for flow in waiting if memory.table.due_ns(flow.key) is None]
     if not full:
         return ()

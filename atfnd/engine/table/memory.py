@@ -109,6 +109,11 @@ class RulesInForce:
             return Migrant.THREAD
         return rule.owner if rule.placement in _MAY_OWN else None
 
+    def filters_max(self, name: str) -> int | None:
+        """The most filters of one NIC for the flows and ports of this rule. None: no limit."""
+        rule = self.by_name.get(name)
+        return None if rule is None else rule.filters_max
+
     def dwell_ns(self, name: str) -> int:
         """How long a flow of this rule is used elsewhere before it is moved."""
         rule = self.by_name.get(name)

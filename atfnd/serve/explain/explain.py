@@ -297,7 +297,8 @@ def _overflow(flow: Flow, nic: NicView) -> tuple[str, str | None]:
     foreign = len(nic.filters) - len(nic.owned)
     if slots is not None and len(nic.filters) >= slots:
         why = f"{nic.name}'s filter table is full ({fill}, {foreign} not ours)"
-        why += f": {flow.why}" if "its user" in flow.why else ""
+        own = any(words in flow.why for words in ("its user", "its rule"))
+        why += f": {flow.why}" if own else ""
     else:
         why = f"there was no room for it ({nic.name} holds {fill}): {flow.why}"
     return (
