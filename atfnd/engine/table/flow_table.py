@@ -182,7 +182,7 @@ class _OfNic:
     astray: _Keys = field(default_factory=dict)  # their filter leads elsewhere
     adopted: _Keys = field(default_factory=dict)  # with a filter of an earlier run
     filters: dict[Tenant, _Keys] = field(default_factory=dict)  # flows with one
-    ruled: dict[str, _Keys] = field(default_factory=dict)  # the same, by their rule
+    under: dict[str, _Keys] = field(default_factory=dict)  # the same, by their rule
     listens: Counter[Tenant] = field(default_factory=Counter)  # entries of ports
     inserting: dict[FlowKey, Action] = field(default_factory=dict)  # asked for
     rewriting: dict[FlowKey, Action] = field(default_factory=dict)  # the same
@@ -641,7 +641,7 @@ class FlowTable:
 
     def filters_under(self, nic: str, rule: str) -> Collection[FlowKey]:
         """The same, of one rule of the policy."""
-        return self._nics.get(nic, _NO_NIC).ruled.get(rule, ())
+        return self._nics.get(nic, _NO_NIC).under.get(rule, ())
 
     def ports_held(self, nic: str, tenant: Tenant) -> int:
         """How many ports of a tenant have a filter in this NIC, or are about to get one."""
@@ -778,7 +778,7 @@ class FlowTable:
         elif waits(flow):
             _mark(of.waiting, key, here)
         if filtered and (key.listens or not key.wide):
-            _sort(of.ruled, flow.rule_name, key, here)
+            _sort(of.under, flow.rule_name, key, here)
         if flow.state is FlowState.PORT:
             _mark(of.led, key, here)
         if not filtered or flow.target_cpu is None:
