@@ -2257,6 +2257,10 @@ MUTATIONS = [
         ("min(len(keys) - most, _SWAPS)", "_SWAPS"),
     ),
     *_of(
+        "engine/filters/budget.py", "shares",
+        ("        held.subtract(tenants)  # its own slot\n", "        pass\n"),
+    ),
+    *_of(
         "engine/placement/steer.py", "rule_budget",
         (" if (flow.nic, flow.rule_name) not in in_vain", ""),
     ),

@@ -137,6 +137,16 @@ def test_alone_a_user_has_what_the_policy_says_at_the_most() -> None:
     assert filters(bed([load(n, of(ATTACKER)) for n in range(200)], 100)) == {ATTACKER: 100}
 
 
+def test_within_its_users_share_a_flow_takes_the_filter_of_another_at_once() -> None:
+    """The slot that was cleared for it does not count against it."""
+    rates = [RATE] * 6 + [100 * RATE] * 6
+    made = bed([load(n, of(ATTACKER), rate) for n, rate in enumerate(rates)], 10, Share(filters=60))
+    for _ in range(5):
+        made.look()
+        assert filters(made) == {ATTACKER: 6}
+    assert {held for held, _ in made.held.values()} == {key(n) for n in range(6, 12)}
+
+
 def test_a_flow_that_waits_says_what_its_user_has() -> None:
     full = "our 10 filters of this NIC are in use: delivered by RSS"
     made = bed([load(n, of(ATTACKER)) for n in range(20)], room=10)

@@ -181,6 +181,8 @@ def _full_tenant(
     if all(each >= 100 for each in most.values()):
         return None
     held = _held(nic, memory)
+    if flow is not None and flow.location is None and key in memory.table.promised(nic.name):
+        held.subtract(tenants)  # its own slot
     for tenant in tenants:
         percent = most.get(tenant[0], 100)
         if held.get(tenant, 0) * 100 >= bound * percent:
