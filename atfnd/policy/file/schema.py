@@ -418,7 +418,7 @@ class InterfaceMatchEntry(Entry):
     """The interface's name."""
     driver: OneOrMore[Annotated[tuple[str, ...], globs(names.drivers, "mlx5_core|ice")]] = None
     """The name of its driver, as `ethtool -i` shows it; `lab` for a lab NIC. An interface whose
-    driver is not known matches no rule with this key and `armed: true`; it matches one without."""
+    driver is not known matches a rule with this key only if that rule does not arm."""
 
     @model_validator(mode="after")
     def _says_something(self) -> InterfaceMatchEntry:
