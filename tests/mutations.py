@@ -2197,6 +2197,8 @@ MUTATIONS = [
         "observe/machine/machine.py", "machine",
         ('if (path / "ifindex").exists()  # bonding_masters is none', "if True"),
         ("(sorted(net.iterdir()) if net.is_dir() else ())\n        if", "sorted(net.iterdir())\n        if"),
+    ),
+    *_of(
         "policy/match/globs.py", "policy_matches policy policy_names",
         ("exclude.append(glob[1:])", "include.append(glob[1:])"),
         ("(?!{_any(exclude)})", ""),
