@@ -18,6 +18,7 @@ import pytest
 import yaml
 
 from atfnd import __version__
+from docs.copyright import licences
 
 __all__: list[str] = []
 
@@ -213,6 +214,36 @@ def test_the_project_claims_only_the_python_that_was_tried() -> None:
     assert versions == tried.split(", ")
     assert PROJECT["readme"] == "README.md"
     assert sorted(PROJECT["keywords"]) == PROJECT["keywords"]
+
+
+def brought(folder: Path, name: str, license: str, *texts: str) -> None:
+    """A Python package as pip installs it below `folder`."""
+    info = folder / f"usr/lib/atfnd/{name}-1.0.dist-info"
+    for text in texts:
+        (info / text).parent.mkdir(parents=True, exist_ok=True)
+        (info / text).write_text("You may.\n")
+    info.mkdir(parents=True, exist_ok=True)
+    (info / "METADATA").write_text(f"Name: {name}\nVersion: 1.0\n{license}\n\nAbout it.\n")
+
+
+def test_the_copyright_file_names_each_package_that_is_brought_along(tmp_path: Path) -> None:
+    brought(tmp_path, "atfnd", "License-Expression: GPL-2.0-or-later", "licenses/LICENSE")
+    brought(tmp_path, "left", "License-Expression: MIT", "licenses/LICENSE", "licenses/NOTICE")
+    brought(tmp_path, "right", "Classifier: License :: OSI Approved :: ISC License", "COPYING")
+    folder = "/usr/lib/atfnd"
+    assert list(licences(tmp_path, folder)) == [
+        "left 1.0: MIT",
+        f"  {folder}/left-1.0.dist-info/licenses/LICENSE",
+        f"  {folder}/left-1.0.dist-info/licenses/NOTICE",
+        "right 1.0: ISC License",
+        f"  {folder}/right-1.0.dist-info/COPYING",
+    ]
+
+
+def test_a_package_without_the_text_of_its_licence_is_refused(tmp_path: Path) -> None:
+    brought(tmp_path, "bare", "License-Expression: MIT")
+    with pytest.raises(ValueError, match="no file with its licence"):
+        list(licences(tmp_path, "/usr/lib/atfnd"))
 
 
 @pytest.mark.parametrize("file", sorted(ROLE.rglob("*.yml")), ids=lambda f: f.parent.name)
