@@ -5,7 +5,9 @@ SHELL := /bin/bash
 PYTHON ?= /usr/bin/python3
 VENV ?= .venv
 PY := $(VENV)/bin/python
-APT := clang gcc libc6-dev make cmake ninja-build pkg-config bpftool libbpf-dev libelf-dev zlib1g-dev libnl-3-dev \
+# Ubuntu has bpftool in a package of each kernel.
+BPFTOOL := $(if $(findstring ubuntu,$(file </etc/os-release)),linux-tools-generic,bpftool)
+APT := clang gcc libc6-dev make cmake ninja-build pkg-config $(BPFTOOL) libbpf-dev libelf-dev zlib1g-dev libnl-3-dev \
        python3-dev python3-venv
 APT_TEST := llvm ethtool iproute2 iperf3 curl procps kmod bc systemd dbus man-db zsh fish tmux chromium-headless-shell
 C_SOURCES := $(wildcard atfnd/bpf/*/*.[ch] atfnd/bpf/*.cmake atfnd/bpf/CMakeLists.txt)
@@ -15,7 +17,11 @@ NAME ?= all
 export CMD ?= uname -a; lscpu
 GUEST ?=
 HOURS ?= 4
-APT_DEB := debhelper dpkg-dev fakeroot
+APT_DEB := build-essential debhelper dpkg-dev fakeroot
+APT_DISTRIBUTIONS := mmdebstrap
+# The licences of the libraries that the wheel brings along, as Debian has them, and the texts that they refer to.
+BUNDLED := $(wildcard $(addsuffix /copyright,$(addprefix /usr/share/doc/,libbpf1 libelf1* libnl-3-200))) \
+           $(addprefix /usr/share/common-licenses/,GPL-2 GPL-3 LGPL-2.1 LGPL-3)
 PREFIX ?= /usr/local
 SYSCONFDIR ?= /etc
 UNITDIR ?= $(PREFIX)/lib/systemd/system
@@ -26,6 +32,9 @@ ZSH := $(DESTDIR)$(or $(ZSHDIR),$(PREFIX)/share/zsh/site-functions)
 
 help: ## what each target does
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 18
+
+# The files of the source, in a clone or in an unpacked archive of a release.
+SOURCES := $(if $(wildcard .git),git ls-files -z,find . \( -path ./build -o -path ./$(VENV) -o -name __pycache__ \) -prune -o -type f -print0)
 
 # Debian packages that are missing. On another system the compilers and libraries have to be there.
 define apt
@@ -62,6 +71,10 @@ build/.ext: build/.deps $(C_SOURCES)
 	@$(VENV)/bin/pip install -q --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $@
 
+build/.release: build/.deps
+	$(call pip,p["optional-dependencies"]["release"])
+	@touch $@
+
 build/.bench: build/.venv $(C_SOURCES) $(BENCH_SOURCES)
 	@cmake -S bench/extension -B build/bench -G Ninja --log-level=WARNING -DCMAKE_BUILD_TYPE=Release \
 	  -DPython_EXECUTABLE=$(abspath $(PY)) >/dev/null
@@ -88,6 +101,10 @@ soak: setup ## faults by chance, random tests: make soak HOURS=4
 test-nic: setup ## prove a real NIC: NIC=eth2 make test-nic (docs/internals/testing.md)
 	@test -n "$(NIC)" || { echo "name it: NIC=eth2 make test-nic" >&2; exit 2; }
 	@NIC=$(NIC) $(PY) -m pytest tests/hardware
+
+test-distributions: setup ## build, install and use it on other distributions: make test-distributions [NAME=debian-13]
+	$(call apt,$(APT_DISTRIBUTIONS))
+	@$(PY) -m tests.distributions $(filter-out all,$(NAME))
 
 sanitize: setup ## the extension's tests under AddressSanitizer and UndefinedBehaviorSanitizer
 	@for each in atfnd/bpf:bpf bench/extension:bench; do \
@@ -170,9 +187,22 @@ man: build/.ext ## build/man: atfnd(8), atfnctl(1), atfnd.yaml(5)
 deb: wheels ## build/deb/atfnd_*.deb
 	$(call apt,$(APT_DEB))
 	@rm -rf build/deb && mkdir -p build/deb/source
-	@git ls-files -z | xargs -0 cp --parents -t build/deb/source
+	@$(SOURCES) | xargs -0 cp --parents -t build/deb/source
 	@cd build/deb/source && VENV=$(abspath $(VENV)) WHEELS=$(abspath $(WHEELS)) dpkg-buildpackage -b -us -uc
 	@rm -rf build/deb/source
+
+dist: build/.release build/.ext ## build/dist: sdist and manylinux wheel, as a package index takes them
+	@rm -rf build/dist && mkdir -p build/dist/linux
+	@$(PY) -c 'from scikit_build_core.build import build_sdist; build_sdist("build/dist")' >build/dist.log
+	@$(VENV)/bin/pip wheel -q --disable-pip-version-check --no-build-isolation --no-deps -w build/dist/linux build/dist/atfnd-*.tar.gz
+	@PATH=$(abspath $(VENV))/bin:$$PATH auditwheel show build/dist/linux/*.whl
+	@PATH=$(abspath $(VENV))/bin:$$PATH auditwheel repair -w build/dist/bundled build/dist/linux/*.whl
+	@$(VENV)/bin/wheel unpack -d build/dist/unpacked build/dist/bundled/*.whl
+	@for each in $(BUNDLED); do \
+	  install -D -m 644 $$each $$(echo build/dist/unpacked/*/*.dist-info)/licenses/bundled/$$(basename $${each%/copyright}) || exit; done
+	@$(VENV)/bin/wheel pack -d build/dist build/dist/unpacked/*
+	@rm -r build/dist/{linux,bundled,unpacked}
+	@$(VENV)/bin/twine check --strict build/dist/*
 
 lintian: deb ## what Debian's checker says of the package
 	@command -v lintian >/dev/null || DEBIAN_FRONTEND=noninteractive apt-get install -qy --no-install-recommends lintian
@@ -185,4 +215,4 @@ clean: ## remove everything built
 	rm -rf build bench/extension/_bench.abi3.so $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find . -name __pycache__ -prune -exec rm -rf {} +
 
-.PHONY: help setup sanitize mutants run test test-rest test-all soak test-nic lint format docs bench guest wheels install install-tree man uninstall deb lintian release clean
+.PHONY: help setup sanitize mutants run test test-rest test-all soak test-nic test-distributions lint format docs bench guest wheels install install-tree man uninstall deb dist lintian release clean

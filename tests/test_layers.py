@@ -437,9 +437,9 @@ def test_planted_names() -> None:
     ]
 
 
-# `model` holds values, which the tests of every room use. The other four have no room.
+# `model` holds values, which the tests of every room use. The other five have no room.
 NO_TESTS_OF_ITS_OWN = {"model"}
-NO_ROOM = {"bench", "guest", "hardware", "simulation"}
+NO_ROOM = {"bench", "distributions", "guest", "hardware", "simulation"}
 
 
 def test_tests_mirror_the_rooms() -> None:

@@ -19,6 +19,7 @@ import yaml
 
 from atfnd import __version__
 from docs.copyright import licences
+from tests.distributions.distribution import DISTRIBUTIONS
 
 __all__: list[str] = []
 
@@ -202,18 +203,26 @@ def test_the_spec_names_the_packages_that_are_brought_along() -> None:
     assert [name for name in sorted(named) if name not in security] == []
 
 
-def test_the_project_claims_only_the_python_that_was_tried() -> None:
+def test_the_project_claims_the_pythons_and_distributions_that_are_tried() -> None:
     versions = [
         found[1]
         for each in PROJECT["classifiers"]
         if (found := re.fullmatch(r"Programming Language :: Python :: (3\.\d+)", each))
     ]
-    [tried] = re.findall(
-        r"^\| Python \| (.*?) \|", (ROOT / "docs/support.md").read_text(), re.MULTILINE
-    )
-    assert versions == tried.split(", ")
+    assert versions == sorted(each.python for each in DISTRIBUTIONS)
+    support = (ROOT / "docs/support.md").read_text()
+    [pythons] = re.findall(r"^\| Python \| (.*?) \|", support, re.MULTILINE)
+    assert pythons == ", ".join(versions)
+    [titles] = re.findall(r"^\| distributions \| (.*?) \|", support, re.MULTILINE)
+    assert titles == ", ".join(each.title for each in DISTRIBUTIONS)
+
+
+def test_an_index_takes_the_metadata() -> None:
     assert PROJECT["readme"] == "README.md"
     assert sorted(PROJECT["keywords"]) == PROJECT["keywords"]
+    assert PROJECT["license"] == tag("License").split()[0]
+    assert not any(each.startswith("License ::") for each in PROJECT["classifiers"])
+    assert [file for file in PROJECT["license-files"] if not (ROOT / file).exists()] == []
 
 
 def brought(folder: Path, name: str, license: str, *texts: str) -> None:

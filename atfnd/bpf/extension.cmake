@@ -4,7 +4,9 @@ find_package(Python 3.11 REQUIRED COMPONENTS Interpreter Development.Module)
 find_package(PkgConfig REQUIRED)
 pkg_check_modules(LIBBPF REQUIRED IMPORTED_TARGET libbpf>=1.1)
 find_program(CLANG clang REQUIRED)
-find_program(BPFTOOL bpftool PATHS /usr/sbin REQUIRED)
+# Ubuntu's /usr/sbin/bpftool runs only beside the kernel that it came with; what it would run is below linux-tools.
+file(GLOB LINUX_TOOLS /usr/lib/linux-tools/*)
+find_program(BPFTOOL bpftool HINTS ${LINUX_TOOLS} PATHS /usr/sbin REQUIRED)
 option(SANITIZE "with AddressSanitizer and UndefinedBehaviorSanitizer" OFF)
 set(BPF_DIR ${CMAKE_CURRENT_LIST_DIR})
 set(EXTENSION_DIR ${BPF_DIR}/extension) # C that both modules are built of
