@@ -65,6 +65,8 @@ NOT_RUN = {
     "./your-script ": "the reader's own",
     "NIC=": "a name for the commands below; the test has its own",
     "export ATFND_SOCKET=": "a name for the commands below; the test has its own",
+    "python3 -m venv /opt/atfnd": "installs: tests/distributions has it",
+    "/opt/atfnd/bin/": "the same",
     "ssh ": "of another machine",
     "atfnd check --for-host ": "with facts of another machine: tests/cli/test_facts.py",
     "atfnd run --nic 'eth*'": "observes the NICs of the machine until Ctrl-C",

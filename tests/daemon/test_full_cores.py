@@ -47,7 +47,7 @@ def kept_full(cpu: int) -> Iterator[None]:
 
 
 def left_to_rss(row: Row) -> bool:
-    return row["rule"] is None and row["state"] == "rss"
+    return row["filter"] is None and row["target_queue"] is None
 
 
 def test_flows_leave_a_full_core_and_come_back(lab: Lab, tmp_path: Path) -> None:
