@@ -66,7 +66,7 @@ def test_flows_leave_a_full_core_and_come_back(lab: Lab, tmp_path: Path) -> None
             assert f"CPU {cpu} is full" in row["why"]
             assert bed.rule(leaves) is None
             [event] = bed.daemon.events("full")
-            assert event["subject"] == f"CPU {cpu}"
+            assert event["what"] == f"CPU {cpu}"
             late = bed.apps.joins(server)
             assert f"CPU {cpu} is full" in bed.row(late, left_to_rss, "is never moved")["why"]
             assert bed.rule(late) is None
