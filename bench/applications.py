@@ -45,10 +45,10 @@ from bench.cost import cpu_ns
 from bench.daemon import Daemon
 from bench.meter import Meter
 from bench.report import FOLDER, Report
-from bench.servers import PORT, SERVERS, running, threads_of
+from bench.servers import PORT, REAL, SERVERS, running, threads_of
 from bench.traffic import iperf, requests
 
-__all__ = ["Cell", "Wanted", "cells", "measure", "run", "seconds"]
+__all__ = ["Bench", "Cell", "Wanted", "caveats", "cells", "kept_busy", "measure", "run", "seconds"]
 
 BULK = {"iperf3-tcp": (1, 16), "iperf3-udp": (1, 16)}
 CONNECTIONS = (4, 64)
@@ -100,7 +100,7 @@ class Wanted(NamedTuple):
 def cells(only: Sequence[str] = ()) -> list[Cell]:
     """All, or those of a server or with these words in their names. OperatorError: there are
     none."""
-    counts = {**dict.fromkeys(SERVERS, CONNECTIONS), **BULK}
+    counts = {**dict.fromkeys(REAL, CONNECTIONS), **BULK}
     every = [
         Cell(server, count, pinned, saturated)
         for server, few_and_many in counts.items()
@@ -247,10 +247,12 @@ def _lasting(warm_s: float, seconds: float) -> Iterator[None]:
 
 
 class Bench:
-    """What every run needs."""
+    """What every run needs. `tree`: of the servers' programs, as for `servers.running`."""
 
-    def __init__(self, bed: Bed, meter: Meter, busy: BusyCpus, folder: Path) -> None:
-        self.bed, self.meter, self.busy, self.folder = bed, meter, busy, folder
+    def __init__(
+        self, bed: Bed, meter: Meter, busy: BusyCpus, folder: Path, tree: Path | None = None
+    ) -> None:
+        self.bed, self.meter, self.busy, self.folder, self.tree = bed, meter, busy, folder, tree
         self.program = requests.built(folder)
         self.limits: dict[tuple[str, int, bool], float] = {}
 
@@ -259,70 +261,93 @@ class Bench:
         key = cell.server, cell.connections, cell.pinned
         if key not in self.limits:
             lasting = WARM_S, CALIBRATION_S
-            found = self._run(cell._replace(saturated=True), "rss", 0, lasting)
+            found = self._run(cell._replace(saturated=True), "rss", 0, None, lasting)
             self.limits[key] = found.per_s
         return self.limits[key]
 
     def run(self, cell: Cell, name: str, turn: int, wanted: Wanted) -> Run:
-        if not cell.saturated:
-            self.limit(cell)
-        return self._run(cell, name, turn, (wanted.warm_s, wanted.window_s))
+        rate = None if cell.saturated else LIGHT * self.limit(cell)
+        return self._run(cell, name, turn, rate, (wanted.warm_s, wanted.window_s))
 
-    def _run(self, cell: Cell, name: str, turn: int, lasting_s: tuple[float, float]) -> Run:
-        others = _others(self.busy)
-        with ExitStack() as stack:
-            daemon = stack.enter_context(_contender(name, self.bed, cell))
-            one = self._bulk if cell.server in BULK else self._asked
-            rate, found = one(stack, cell, daemon, *lasting_s)
-        operations = max(1.0, rate.per_s * found.seconds)
+    def _run(
+        self, cell: Cell, name: str, turn: int, rate: float | None, lasting_s: tuple[float, float]
+    ) -> Run:
+        loud = kept_busy(self.busy)
+        with _contender(name, self.bed, cell) as daemon:
+            return self.window(cell, name, daemon, turn, rate, lasting_s, loud)
+
+    def window(
+        self,
+        cell: Cell,
+        name: str,
+        daemon: Daemon | None,
+        turn: int,
+        rate: float | None,
+        lasting_s: tuple[float, float],
+        loud: float,
+    ) -> Run:
+        """One window under the contender of this name, which is in force. `rate`: operations a
+        second, None: as many as the server does. `lasting_s`: before the window, and the window.
+        `loud`: what `kept_busy` found."""
+        one = self._bulk if cell.server in BULK else self._asked
+        got, found = one(cell, daemon, rate, *lasting_s)
+        operations = max(1.0, got.per_s * found.seconds)
         return Run(
-            turn, cell.name, name, rate.per_s, rate.p50_ns, rate.p99_ns,
+            turn, cell.name, name, got.per_s, got.p50_ns, got.p99_ns,
             found.spent_ns / operations, found.daemon_ns / 1e9 / found.seconds,
             found.handoffs / operations, found.switches / operations, found.read_locality,
-            rate.lost, others,
+            got.lost, loud,
         )  # fmt: skip
 
-    def _asked(
-        self, stack: ExitStack, cell: Cell, daemon: Daemon | None, warm_s: float, window_s: float
-    ) -> tuple[_Rate, _Measured]:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=self.folder)))
+    @contextlib.contextmanager
+    def asking(
+        self, cell: Cell, rate: float | None, warm_s: float, window_s: float
+    ) -> Iterator[Child]:
+        """The server of a cell, and its client, which is yielded when it is connected."""
         server = SERVERS[cell.server]
-        process = stack.enter_context(running(cell.server, self.bed, folder))
-        if cell.pinned:
-            _pin(process, server.workers, self.bed.cpus)
-        rate = None if cell.saturated else LIGHT * self.limit(cell)
-        client = stack.enter_context(
-            requests.asking(
-                self.program, self.bed, PORT, server.asked, cell.connections, rate, warm_s, window_s
-            )
-        )
-        if cell.pinned and not server.workers:
-            _pin(process, server.workers, self.bed.cpus)
-        spent = _Spent(self.bed, self.busy, [client])
-        limit_s = warm_s + window_s + 30
-        found = _between(self.meter, spent, daemon, _window(client, limit_s))
-        got = requests.answers(client, limit_s)
+        with ExitStack() as stack:
+            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=self.folder)))
+            process = stack.enter_context(running(cell.server, self.bed, folder, self.tree))
+            if cell.pinned:
+                _pin(process, server.workers, self.bed.cpus)
+            client = stack.enter_context(
+                requests.asking(
+                    self.program, self.bed, PORT, server.asked, cell.connections, rate, warm_s,
+                    window_s,
+                )
+            )  # fmt: skip
+            if cell.pinned and not server.workers:
+                _pin(process, server.workers, self.bed.cpus)
+            yield client
+
+    def _asked(
+        self, cell: Cell, daemon: Daemon | None, rate: float | None, warm_s: float, window_s: float
+    ) -> tuple[_Rate, _Measured]:
+        with self.asking(cell, rate, warm_s, window_s) as client:
+            spent = _Spent(self.bed, self.busy, [client])
+            limit_s = warm_s + window_s + 30
+            found = _between(self.meter, spent, daemon, _window(client, limit_s))
+            got = requests.answers(client, limit_s)
         return _Rate(got.per_s, got.p50_ns, got.p99_ns, got.lost), found
 
     def _bulk(
-        self, stack: ExitStack, cell: Cell, daemon: Daemon | None, warm_s: float, window_s: float
+        self, cell: Cell, daemon: Daemon | None, rate: float | None, warm_s: float, window_s: float
     ) -> tuple[_Rate, _Measured]:
         bed = self.bed
         cpus = bed.cpus if bed.spare else None
-        process = stack.enter_context(iperf.server(bed.host, bed.address, PORT, cpus))
-        if cell.pinned:
-            _pin(process, 1, bed.cpus)
-        pace = None
-        if not cell.saturated:
-            pace = int(8 * MB * LIGHT * self.limit(cell) / cell.connections)
-        client = stack.enter_context(
-            iperf.client(
-                bed.peer, bed.address, PORT, cell.connections, warm_s + window_s + 1, pace,
-                udp=cell.server == "iperf3-udp",
-            )
-        )  # fmt: skip
-        spent, window = _Spent(bed, self.busy, [client]), _lasting(warm_s, window_s)
-        found = _between(self.meter, spent, daemon, window)
+        pace = None if rate is None else int(8 * MB * rate / cell.connections)
+        with ExitStack() as stack:
+            process = stack.enter_context(iperf.server(bed.host, bed.address, PORT, cpus))
+            if cell.pinned:
+                _pin(process, 1, bed.cpus)
+            client = stack.enter_context(
+                iperf.client(
+                    bed.peer, bed.address, PORT, cell.connections, warm_s + window_s + 1, pace,
+                    udp=cell.server == "iperf3-udp",
+                )
+            )  # fmt: skip
+            spent, window = _Spent(bed, self.busy, [client]), _lasting(warm_s, window_s)
+            found = _between(self.meter, spent, daemon, window)
         return _Rate(found.bytes / MB / found.seconds, None, None, 0), found
 
 
@@ -335,7 +360,7 @@ class _Rate(NamedTuple):
     lost: int
 
 
-def _others(busy: BusyCpus, look_s: float = 0.2) -> float:
+def kept_busy(busy: BusyCpus, look_s: float = 0.2) -> float:
     """CPUs that are busy while nothing of ours runs."""
     before, began = busy.read().busy_ns, time.monotonic_ns()
     time.sleep(look_s)
@@ -381,11 +406,12 @@ def measure(wanted: Wanted, folder: Path = FOLDER) -> dict[str, Any]:
                         print(json.dumps(one), file=log, flush=True)
                     runs.append(one)
         notes = [f"packets come by {bed.delivery}; atfnd's order is {bed.order}"]
-        notes += _caveats(bed, runs)
+        notes += caveats(bed, runs)
     return {"runs": runs, "notes": notes, "name": f"applications{mode}"}
 
 
-def _caveats(bed: Bed, runs: Sequence[Run]) -> list[str]:
+def caveats(bed: Bed, runs: Sequence[Run]) -> list[str]:
+    """What a reader of the figures should know first."""
     found = []
     if not bed.spare:
         found.append(

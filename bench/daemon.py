@@ -76,11 +76,14 @@ class Daemon:
         """Every retained event of `/v1/events`."""
         return list(self._client.events())
 
-    def table(self, *arguments: str) -> str:
-        """What `atfnctl` prints for an operator; OperatorError when it refuses."""
+    def table(self, columns: int, *arguments: str) -> str:
+        """What `atfnctl` prints at a terminal of so many columns; OperatorError when it refuses."""
         ctl = str(Path(sys.executable).with_name("atfnctl"))
         done = subprocess.run(
-            (ctl, *arguments, "--socket", str(self.socket)), capture_output=True, text=True
+            (ctl, *arguments, "--socket", str(self.socket)),
+            capture_output=True,
+            text=True,
+            env={**os.environ, "COLUMNS": str(columns)},
         )
         if done.returncode:
             raise OperatorError(f"atfnctl {' '.join(arguments)}: {done.stderr.strip()}")

@@ -17,23 +17,42 @@ from bench.stats import Estimate
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["bars", "distributions", "heat", "lines"]
+__all__ = ["bars", "distributions", "heat", "lines", "panels"]
 
 
 @contextmanager
-def _picture(name: str, width: float) -> Iterator[Axes]:
-    """Axes to draw on, saved as build/bench/NAME.png."""
+def _pictures(name: str, width: float, count: int) -> Iterator[Sequence[Axes]]:
+    """Axes beside each other to draw on, saved as build/bench/NAME.png."""
     import matplotlib as mpl
 
     mpl.use("Agg")
     import matplotlib.pyplot as plt
 
-    _, axes = plt.subplots(figsize=(width, 4))
-    yield axes
+    _, axes = plt.subplots(1, count, figsize=(width, 4), squeeze=False)
+    yield list(axes[0])
     FOLDER.mkdir(parents=True, exist_ok=True)
     plt.tight_layout()
     plt.savefig(FOLDER / f"{name}.png", dpi=120)
     plt.close()
+
+
+@contextmanager
+def _picture(name: str, width: float) -> Iterator[Axes]:
+    with _pictures(name, width, 1) as [axes]:
+        yield axes
+
+
+def _bars(axes: Axes, groups: Sequence[str], series: Mapping[str, Sequence[Estimate]]) -> None:
+    width = 0.8 / len(series)
+    for number, (label, estimates) in enumerate(series.items()):
+        at = [group + (number - (len(series) - 1) / 2) * width for group in range(len(groups))]
+        values = [estimate.value for estimate in estimates]
+        spread = (
+            [estimate.value - estimate.low for estimate in estimates],
+            [estimate.high - estimate.value for estimate in estimates],
+        )
+        axes.bar(at, values, width, label=label, yerr=spread, capsize=3)
+    axes.set_xticks(range(len(groups)), groups)
 
 
 def bars(
@@ -48,19 +67,10 @@ def bars(
 ) -> None:
     """One bar a group and series with its interval; `bound` is drawn as the target. `floor`: the
     axis is logarithmic from there up, and linear down to nothing."""
-    width = 0.8 / len(series)
     with _picture(name, max(5.0, 1.6 * len(groups) + 2)) as axes:
-        for number, (label, estimates) in enumerate(series.items()):
-            at = [group + (number - (len(series) - 1) / 2) * width for group in range(len(groups))]
-            values = [estimate.value for estimate in estimates]
-            spread = (
-                [estimate.value - estimate.low for estimate in estimates],
-                [estimate.high - estimate.value for estimate in estimates],
-            )
-            axes.bar(at, values, width, label=label, yerr=spread, capsize=3)
+        _bars(axes, groups, series)
         if bound is not None:
             axes.axhline(bound, linestyle="--", color="grey", label=f"target {bound:g}")
-        axes.set_xticks(range(len(groups)), groups)
         if log:
             axes.set_yscale("log")
         if floor is not None:
@@ -69,6 +79,21 @@ def bars(
         axes.set_ylabel(unit)
         axes.set_title(title)
         axes.legend(loc="upper left", bbox_to_anchor=(1.01, 1))
+
+
+def panels(
+    name: str,
+    title: str,
+    groups: Sequence[str],
+    of: Mapping[str, Mapping[str, Sequence[Estimate]]],
+) -> None:
+    """Bars as `bars` has them: a panel for each unit of `of`, which are not on one scale."""
+    with _pictures(name, 3.2 * len(of), len(of)) as every:
+        for axes, (unit, series) in zip(every, of.items(), strict=True):
+            _bars(axes, groups, series)
+            axes.set_title(unit)
+        every[0].figure.suptitle(title)
+        every[-1].legend(loc="upper left", bbox_to_anchor=(1.01, 1))
 
 
 def distributions(name: str, title: str, unit: str, samples: Mapping[str, Sequence[float]]) -> None:

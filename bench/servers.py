@@ -2,6 +2,8 @@
 """Real servers, as Debian has them: unpacked beside the system by the first bench that needs them
 and not installed (`tests/guest/fetch.py`). Each listens on PORT of a bed's host until its `with`
 ends, with nothing of the machine's configuration.
+
+`rr` is our own server, which needs no package.
 """
 
 from __future__ import annotations
@@ -16,13 +18,15 @@ from typing import NamedTuple
 import psutil
 
 from bench.bed import Bed, succeed
-from bench.children import Child, child, until
+from bench.children import Child, child, program, until
 from bench.traffic.requests import Asked
-from tests.guest.fetch import programs
+from tests.guest.fetch import programs, unpacked
 
-__all__ = ["PORT", "SERVERS", "Server", "running", "threads_of"]
+__all__ = ["PORT", "REAL", "SERVERS", "Server", "at_hand", "running", "threads_of"]
 
 PORT = 5400
+INSTALLED = Path("/")
+PACKED = "applications"  # the folder of the unpacked packages
 PACKAGES = (
     "nginx-light", "haproxy", "redis-server", "memcached", "unbound", "postgresql-15",
 )  # fmt: skip
@@ -151,6 +155,10 @@ def _postgres(place: _Place) -> tuple[str, ...]:
     return command(programs / "postgres", "-D", data, where, "-N 300 -F 2>&1")
 
 
+def _rr(place: _Place) -> tuple[str, ...]:
+    return program("rr", "serve", place.address, PORT)
+
+
 class Server(NamedTuple):
     """`workers`: threads or processes that serve, 0: one for each connection. With one, a filter
     for its port can bring every packet to its CPU."""
@@ -161,7 +169,7 @@ class Server(NamedTuple):
     says: str | None = None  # when it is ready. None: it is when it listens
 
 
-SERVERS = {
+REAL = {
     "nginx": Server(_nginx(1), Asked("tcp", HTTP), 1),
     "nginx-2": Server(_nginx(2), Asked("tcp", HTTP), 2),
     "nginx-short": Server(_nginx(1), Asked("short", SHORT), 1),
@@ -172,6 +180,17 @@ SERVERS = {
     "postgresql": Server(_postgres, Asked("tcp", _select(), _startup()), 0, "ready to accept"),
     "unbound": Server(_unbound, Asked("udp", QUERY), 2, "start of service"),
 }
+SERVERS = {**REAL, "rr": Server(_rr, Asked("tcp", bytes(64)), 1, "ready")}
+
+
+def at_hand() -> tuple[str, Path]:
+    """A server that needs no download, and the tree of its program: nginx or redis, unpacked by a
+    bench before or installed; else our own."""
+    for name, path in (("nginx", "usr/sbin/nginx"), ("redis", "usr/bin/redis-server")):
+        for tree in (unpacked(PACKED), INSTALLED):
+            if (tree / path).exists():
+                return name, tree
+    return "rr", INSTALLED
 
 
 def _libraries(tree: Path) -> str:
@@ -179,9 +198,11 @@ def _libraries(tree: Path) -> str:
 
 
 @contextlib.contextmanager
-def running(name: str, bed: Bed, folder: Path) -> Iterator[Child]:
-    """The server, listening. OperatorError: its packages cannot be had, or it ends."""
-    tree = programs("applications", *PACKAGES)
+def running(name: str, bed: Bed, folder: Path, tree: Path | None = None) -> Iterator[Child]:
+    """The server, listening. `tree`: where its program is, with its libraries; None: where the
+    packages are unpacked, which are downloaded if they are not there. OperatorError: they cannot be
+    had, or it ends."""
+    tree = tree or programs(PACKED, *PACKAGES)
     place = _Place(tree, folder, bed.address)
     folder.chmod(0o755)
     server = SERVERS[name]

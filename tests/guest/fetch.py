@@ -19,7 +19,7 @@ from pathlib import Path
 
 from atfnd.errors import OperatorError
 
-__all__ = ["Parts", "irqbalance", "parts", "programs", "servers"]
+__all__ = ["Parts", "irqbalance", "parts", "programs", "servers", "unpacked"]
 
 SOURCES = """\
 Types: deb
@@ -78,7 +78,7 @@ def parts() -> Parts:
 
     OperatorError: apt cannot get them.
     """
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "atfnd/guest"
+    cache = unpacked("guest")
     if (found := _cached(cache)) is None:
         cache.mkdir(parents=True, exist_ok=True)
         with (cache / "lock").open("w") as lock:
@@ -100,10 +100,15 @@ def servers() -> Path:
     return programs("servers", "nginx", "memcached", "unbound")
 
 
+def unpacked(name: str) -> Path:
+    """Where `programs` keeps what it unpacks: a folder that is there once it has done so."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "atfnd" / name
+
+
 def programs(name: str, *packages: str) -> Path:
     """Programs with the libraries that this machine lacks, unpacked and cached; nothing is
     installed, for that would start them. OperatorError: apt cannot get them."""
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "atfnd" / name
+    cache = unpacked(name)
     cache.parent.mkdir(parents=True, exist_ok=True)
     with (cache.parent / f"{name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)

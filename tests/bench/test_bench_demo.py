@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""`make run`: on a lab NIC with a server that needs no download, and what it says of its figures."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from bench import demo, plot, servers
+from bench.applications_report import Run
+from bench.bed import lab_bed
+from bench.demo import Pace
+from bench.demo_report import Found, draw, sentence, table
+
+__all__: list[str] = []
+
+RUN = Run(0, "", "rss", 4000.0, 90e3, 1200e3, 20e3, 0.0, 0.5, 2.0, 0.5, 0, 0.0)
+SAME = (1.0, 0.98, 1.02, 1.0, 1.01, 0.99, 1.0, 1.0)
+MORE, LESS = (1.2,) * 7 + (1.1,), (0.8,) * 7 + (0.9,)
+NO_DIFFERENCE = "No difference here: neither CPU nor p99 of a request changes beyond the noise."
+
+
+@pytest.fixture
+def nothing_downloaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """No server is unpacked; the folder where they would be."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    return tmp_path / "atfnd/applications"
+
+
+def found(
+    cpu: Sequence[float] = SAME, p99: Sequence[float] = SAME, unpinned_cpu: Sequence[float] = SAME
+) -> Found:
+    """RSS, RFS, which takes as much, and atfnd with these ratios to them, a round each."""
+
+    def by_name(cpu: Sequence[float]) -> dict[str, list[Run]]:
+        ours = [
+            RUN._replace(cpu_ns=RUN.cpu_ns * a, p99_ns=1200e3 * b)
+            for a, b in zip(cpu, p99, strict=False)
+        ]
+        return {"rss": [RUN] * len(ours), "rfs": [RUN] * len(ours), "atfnd": ours}
+
+    return {"pinned": by_name(cpu), "unpinned": by_name(unpinned_cpu)}
+
+
+def test_it_runs_where_nothing_can_be_downloaded(
+    nothing_downloaded: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(demo, "RESULT", tmp_path / "run.json")
+    monkeypatch.setattr(servers, "INSTALLED", nothing_downloaded)
+    said = io.StringIO()
+    demo.run(Console(file=said, width=80), lab_bed, Pace(200.0, 1, 0.5, 0.5))
+    result = json.loads((tmp_path / "run.json").read_text())
+    assert result["server"] == "rr"
+    assert result["locality_atfnd"] > result["locality_rss"]
+    for name in ("rss", "rfs", "atfnd"):
+        for kind in ("", "_unpinned"):
+            assert 0 <= result[f"locality_{name}{kind}"] <= 1
+            assert result[f"cpu_us_per_request_{name}{kind}"] > 0
+            assert result[f"p99_us_{name}{kind}"] > 0
+    assert result["handoffs_per_1000_requests_rfs"] > 0
+    assert 0 < result["steered"] <= result["flows"]
+    assert "atfnctl flows" in said.getvalue()
+    last = said.getvalue().splitlines()[-1]
+    assert last == result["says"] == "1 of at least 6 rounds: nothing can be said of CPU and p99."
+    assert not nothing_downloaded.exists()
+
+
+def test_a_server_that_is_there_is_taken(
+    nothing_downloaded: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    installed = tmp_path / "installed"
+    monkeypatch.setattr(servers, "INSTALLED", installed)
+    for tree, program, name in (
+        (installed, "usr/bin/redis-server", "redis"),
+        (installed, "usr/sbin/nginx", "nginx"),
+        (nothing_downloaded, "usr/sbin/nginx", "nginx"),
+    ):
+        (tree / program).parent.mkdir(parents=True)
+        (tree / program).touch()
+        assert servers.at_hand() == (name, tree)
+
+
+def test_no_difference_is_said_to_be_none() -> None:
+    assert sentence(found()) == NO_DIFFERENCE
+    once = (*MORE[:7], 1.0)  # not in each round
+    assert sentence(found(once)) == NO_DIFFERENCE
+
+
+def test_losses_come_first_and_each_says_where_and_against_what() -> None:
+    assert sentence(found(cpu=LESS, unpinned_cpu=MORE)) == (
+        "Here atfnd is worse in CPU/request (unpinned, 1.2 [1.1, 1.2] × RSS), CPU/request"
+        " (unpinned, 1.2 [1.1, 1.2] × RFS) and better in CPU/request (pinned, 0.8 [0.8, 0.9] ×"
+        " RSS), CPU/request (pinned, 0.8 [0.8, 0.9] × RFS); else there is no difference beyond the"
+        " noise."
+    )
+    assert "worse in p99 (pinned, 1.2 [1.1, 1.2] × RSS)" in sentence(found(p99=MORE))
+
+
+def test_few_rounds_say_nothing() -> None:
+    assert sentence(found(MORE[:5], MORE, MORE[:5])).startswith("5 of at least 6 rounds: nothing")
+    assert sentence(found(MORE[:6], MORE, MORE[:6])).startswith("Here atfnd is worse in")
+
+
+def test_the_table_fits_a_terminal() -> None:
+    said = io.StringIO()
+    Console(file=said, width=80).print(table(found(cpu=(4.0,) * 8, p99=(10.0,) * 8)))
+    lines = [line.split() for line in said.getvalue().splitlines() if line.strip()]
+    rows = [line for line in lines if line[0] in ("pinned", "unpinned")]
+    assert len(rows) == 6
+    assert rows[2] == "pinned atfnd 50.0% 80.0 [80.0, 80.0] 12000 [12000, 12000] 500".split()
+
+
+def test_the_picture_has_a_panel_for_each_figure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(plot, "FOLDER", tmp_path)
+    draw("a server", found())
+    assert (tmp_path / "demo.png").read_bytes().startswith(b"\x89PNG")
