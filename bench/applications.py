@@ -38,7 +38,7 @@ from atfnd.observe.machine.busy import BusyCpus
 from atfnd.observe.machine.softnet import handoffs
 from atfnd.observe.processes.cpu_time import context_switches
 from bench import applications_report, contenders
-from bench.applications_report import Run
+from bench.applications_report import LOAD, Run
 from bench.bed import Bed, lab_bed
 from bench.children import Child
 from bench.cost import cpu_ns
@@ -56,7 +56,6 @@ LIGHT = 0.2
 WARM_S, CALIBRATION_S, WINDOW_S = 1.0, 1.5, 5.0  # RSS and RFS need no longer
 OVERHEAD_S = 1.5  # of a run: server, clients; the daemon takes as long again
 MB = 1_000_000
-LOAD = 0.5  # of a CPU: what else may run
 DEFAULT = "version: 1\n"  # nothing but the built-in rules
 DEFAULT_AT_ONCE = """\
 version: 1

@@ -22,6 +22,7 @@ __all__ = ["Judged", "Run", "Verdict", "judged", "report"]
 
 OURS, RIVALS = "atfnd", ("rss", "rfs")
 BETTER_SHARE = 1 / 3  # of the cells
+LOAD = 0.5  # of a CPU: what else may run
 ENOUGH = 6  # rounds for a median's 95 % interval
 
 

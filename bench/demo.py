@@ -8,7 +8,7 @@ are asked the same at a fixed rate. A window is measured as in bench/application
 request is of all that is busy, the daemon too, without the client and the wire; p99 counts from
 when a request was to be sent. Under atfnd the live flow table is shown once.
 
-Ends with what bench/demo_report.py says of it, in `build/run.json`, too; leaves nothing else behind.
+Ends with what bench/demo_report.py says of it, in `build/run.json` too; leaves nothing else behind.
 The NIC is a lab NIC; with the argument `simnic`, inside the guest, it is the test driver, and only
 shares are valid.
 """
@@ -30,7 +30,7 @@ from rich.console import Console
 
 from atfnd.errors import OperatorError
 from atfnd.observe.machine.busy import BusyCpus
-from bench import demo_report, plot
+from bench import demo_report
 from bench.applications import Bench, Cell, caveats, kept_busy
 from bench.applications_report import ENOUGH, Run
 from bench.bed import BedMaker, lab_bed
@@ -39,6 +39,7 @@ from bench.contenders import contenders
 from bench.daemon import Daemon
 from bench.demo_report import Found
 from bench.ending import ended_in_order
+from bench.report import FOLDER
 from bench.servers import at_hand
 from bench.sim_bed import sim_bed
 
@@ -47,7 +48,7 @@ __all__ = ["BEDS", "Pace", "main", "run"]
 RESULT = Path("build/run.json")
 CONNECTIONS = 16
 COLUMNS = 80
-ROWS = "12"  # of the live table
+ROWS = "4"  # of the live table
 
 
 class Pace(NamedTuple):
@@ -61,7 +62,7 @@ class Pace(NamedTuple):
 
 # An emulated core does in a second what a real one does in some 50 ms.
 BEDS: dict[str, tuple[BedMaker, Pace]] = {
-    "lab": (lab_bed, Pace(4000.0, 8, 0.6, 0.8)),
+    "lab": (lab_bed, Pace(4000.0, 8, 0.5, 0.8)),
     "simnic": (sim_bed, Pace(200.0, 1, 5.0, 5.0)),
 }
 
@@ -84,6 +85,7 @@ def _measured(
                     found[kind][name].append(one)
                 if daemon and not steered:
                     with bench.asking(cells["pinned"], pace.per_s, 600.0, 1.0):  # ended long before
+                        time.sleep(pace.warm_s)
                         steered = _shown(daemon, console)
         console.print(f"round {turn + 1} of {pace.rounds}: {', '.join(names)}")
     return found, steered
@@ -97,9 +99,7 @@ def _shown(daemon: Daemon, console: Console) -> int:
 
     count = until(steered, "atfnd steers a flow", 60)
     console.print(f"\n[bold]atfnctl flows[/bold], the server pinned: {count} steered")
-    console.print(
-        daemon.table(COLUMNS, "flows", "--limit", ROWS), markup=False, highlight=False
-    )
+    console.print(daemon.table(COLUMNS, "flows", "--limit", ROWS), markup=False, highlight=False)
     return count
 
 
@@ -127,10 +127,10 @@ def run(console: Console, make_bed: BedMaker, pace: Pace) -> Found:
     title = f"{server}, {CONNECTIONS} connections, {pace.per_s:,.0f} requests/s"
     if pace.rounds >= ENOUGH:
         demo_report.draw(title, found)
-        notes.append(f"drawn in {plot.FOLDER / demo_report.PICTURE}.png")
+        notes.append(f"drawn in {FOLDER / demo_report.PICTURE}.png")
     seconds, said = time.monotonic() - began, demo_report.sentence(found)
-    result = {"flows": CONNECTIONS, "steered": steered, "seconds": round(seconds, 1)}
-    result |= {"server": server, "says": said, **demo_report.medians(found)}
+    result: dict[str, float | str] = {**demo_report.medians(found), "server": server, "says": said}
+    result |= {"flows": CONNECTIONS, "steered": steered, "seconds": round(seconds, 1)}
     RESULT.parent.mkdir(parents=True, exist_ok=True)
     RESULT.write_text(json.dumps(result, indent=1) + "\n")
     for note in notes:

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What the demo found: the table, the picture, the keys of build/run.json, and the one sentence that
-the figures allow. Pure, but for the picture.
+"""What the demo found: table, picture, keys of build/run.json, and the sentence that the figures
+allow. Pure, but for the picture.
 
 A ratio of atfnd to a rival, within the rounds, counts if its whole interval is on one side of 1. Of
 eight ratios of equals, one does so by chance in one demo of sixteen (eight rounds).
@@ -16,7 +16,7 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from bench import plot
-from bench.applications_report import ENOUGH, OURS, Run
+from bench.applications_report import ENOUGH, LOAD, OURS, Run
 from bench.stats import Estimate, median, ratios
 
 __all__ = ["PICTURE", "Found", "draw", "medians", "sentence", "table"]
@@ -31,20 +31,22 @@ class _Figure(NamedTuple):
     key: str
     title: str
     of: Callable[[Run], float]
-    form: str  # of its estimate
+    text: Callable[[Estimate], str] = Estimate.text
     judged: bool = False
+    unit: float = 1.0  # of the key, in that of the figure
 
 
-_TENTHS = "{0.value:.1f} [{0.low:.1f}, {0.high:.1f}]"
-_WHOLE = "{0.value:.0f} [{0.low:.0f}, {0.high:.0f}]"
 FIGURES = (
-    _Figure("locality", "read locally", lambda run: run.read_locality or 0.0, "{0.value:.1%}"),
-    _Figure("cpu_us_per_request", "CPU/request, µs", lambda run: run.cpu_ns / 1e3, _TENTHS, True),
-    _Figure("p99_us", "p99, µs", lambda run: (run.p99_ns or 0.0) / 1e3, _WHOLE, True),
     _Figure(
-        "handoffs_per_1000_requests", "handoffs", lambda run: 1000 * run.handoffs, "{0.value:.0f}"
+        "locality", "read locally", lambda run: run.read_locality or 0.0, lambda e: f"{e.value:.1%}"
     ),
-)
+    _Figure("cpu_us_per_request", "CPU/request, µs", lambda run: run.cpu_ns / 1e3, judged=True),
+    _Figure("p99_us", "p99, ms", lambda run: (run.p99_ns or 0.0) / 1e6, judged=True, unit=1e-3),
+    _Figure(
+        "handoffs_per_1000_requests", "handoffs", lambda run: 1000 * run.handoffs,
+        lambda e: f"{e.value:.0f}",
+    ),
+)  # fmt: skip
 
 
 def _estimate(figure: _Figure, runs: Sequence[Run]) -> Estimate:
@@ -58,7 +60,7 @@ def table(found: Found) -> Table:
         made.add_column(title)
     for kind, by_name in found.items():
         for name, runs in by_name.items():
-            cells = (figure.form.format(_estimate(figure, runs)) for figure in FIGURES)
+            cells = (figure.text(_estimate(figure, runs)) for figure in FIGURES)
             made.add_row(kind, name, *cells, end_section=name == OURS)
     return made
 
@@ -67,7 +69,7 @@ def medians(found: Found) -> dict[str, float]:
     """By figure and contender, of the pinned server; of the other one with `_unpinned`."""
     return {
         f"{figure.key}_{name}{'' if kind == 'pinned' else f'_{kind}'}": round(
-            _estimate(figure, runs).value, 4
+            _estimate(figure, runs).value / figure.unit, 4
         )
         for figure in FIGURES
         for kind, by_name in found.items()
@@ -77,11 +79,13 @@ def medians(found: Found) -> dict[str, float]:
 
 def sentence(found: Found) -> str:
     """What may be said of CPU and p99, losses first."""
+    turns = {run.turn: run.others for run in found["pinned"][OURS]}
+    if len(turns) < ENOUGH:
+        return f"{len(turns)} of at least {ENOUGH} rounds: nothing can be said of CPU and p99."
+    if median(turns.values()).value > LOAD:
+        return f"Others kept more than {LOAD:g} CPUs busy: nothing can be said of CPU and p99."
     said: dict[str, list[str]] = {"worse": [], "better": []}
     for kind, by_name in found.items():
-        rounds = len(by_name[OURS])
-        if rounds < ENOUGH:
-            return f"{rounds} of at least {ENOUGH} rounds: nothing can be said of CPU and p99."
         for figure, name in product(FIGURES, by_name):
             if figure.judged and name != OURS:
                 ours, theirs = (list(map(figure.of, by_name[each])) for each in (OURS, name))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""`make run`: on a lab NIC with a server that needs no download, and what it says of its figures."""
+"""`make run`: on a lab NIC with a server that needs no download, and what it says of figures."""
 
 from __future__ import annotations
 
@@ -33,14 +33,17 @@ def nothing_downloaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def found(
-    cpu: Sequence[float] = SAME, p99: Sequence[float] = SAME, unpinned_cpu: Sequence[float] = SAME
+    cpu: Sequence[float] = SAME,
+    p99: Sequence[float] = SAME,
+    unpinned_cpu: Sequence[float] = SAME,
+    others: float = 0.0,
 ) -> Found:
     """RSS, RFS, which takes as much, and atfnd with these ratios to them, a round each."""
 
     def by_name(cpu: Sequence[float]) -> dict[str, list[Run]]:
         ours = [
-            RUN._replace(cpu_ns=RUN.cpu_ns * a, p99_ns=1200e3 * b)
-            for a, b in zip(cpu, p99, strict=False)
+            RUN._replace(turn=turn, cpu_ns=RUN.cpu_ns * a, p99_ns=1200e3 * b, others=others)
+            for turn, (a, b) in enumerate(zip(cpu, p99, strict=False))
         ]
         return {"rss": [RUN] * len(ours), "rfs": [RUN] * len(ours), "atfnd": ours}
 
@@ -106,13 +109,20 @@ def test_few_rounds_say_nothing() -> None:
     assert sentence(found(MORE[:6], MORE, MORE[:6])).startswith("Here atfnd is worse in")
 
 
+def test_a_busy_machine_says_nothing() -> None:
+    said = "Others kept more than 0.5 CPUs busy: nothing can be said of CPU and p99."
+    assert sentence(found(MORE, LESS, others=0.6)) == said
+    assert sentence(found(MORE, LESS, others=0.4)) != said
+
+
 def test_the_table_fits_a_terminal() -> None:
     said = io.StringIO()
-    Console(file=said, width=80).print(table(found(cpu=(4.0,) * 8, p99=(10.0,) * 8)))
+    Console(file=said, width=80).print(table(found(cpu=(10.06,) * 8, p99=(10.06,) * 8)))
     lines = [line.split() for line in said.getvalue().splitlines() if line.strip()]
     rows = [line for line in lines if line[0] in ("pinned", "unpinned")]
     assert len(rows) == 6
-    assert rows[2] == "pinned atfnd 50.0% 80.0 [80.0, 80.0] 12000 [12000, 12000] 500".split()
+    words = " ".join(rows[2])
+    assert words == "pinned atfnd 50.0% 201 [201, 201] 12.1 [12.1, 12.1] 500"
 
 
 def test_the_picture_has_a_panel_for_each_figure(
