@@ -83,7 +83,7 @@ build/.bench: build/.venv $(C_SOURCES) $(BENCH_SOURCES)
 
 setup: build/.ext build/.venv build/.bench ## install what is needed and build the extensions
 
-run: setup ## demo: lab NIC, daemon, real traffic; ends with build/run.json
+run: setup ## demo: a real server under RSS, RFS and atfnd, 2 minutes; ends with build/run.json
 	@$(PY) -m bench.demo
 
 test: setup lint ## lint, types and the quick tests, one guest among them: minutes
