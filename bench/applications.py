@@ -246,12 +246,21 @@ def _lasting(warm_s: float, seconds: float) -> Iterator[None]:
 
 
 class Bench:
-    """What every run needs. `tree`: of the servers' programs, as for `servers.running`."""
+    """What every run needs. `tree`: of the servers' programs, as for `servers.running`.
+    `alone_s`: for so long one connection asks before the others are made, so that it is known by
+    then which thread accepts them."""
 
     def __init__(
-        self, bed: Bed, meter: Meter, busy: BusyCpus, folder: Path, tree: Path | None = None
+        self,
+        bed: Bed,
+        meter: Meter,
+        busy: BusyCpus,
+        folder: Path,
+        tree: Path | None = None,
+        alone_s: float = 0.0,
     ) -> None:
-        self.bed, self.meter, self.busy, self.folder, self.tree = bed, meter, busy, folder, tree
+        self.bed, self.meter, self.busy, self.folder = bed, meter, busy, folder
+        self.tree, self.alone_s = tree, alone_s
         self.program = requests.built(folder)
         self.limits: dict[tuple[str, int, bool], float] = {}
 
@@ -304,17 +313,18 @@ class Bench:
     ) -> Iterator[Child]:
         """The server of a cell, and its client, which is yielded when it is connected."""
         server = SERVERS[cell.server]
+        to = self.program, self.bed, PORT, server.asked
         with ExitStack() as stack:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=self.folder)))
             process = stack.enter_context(running(cell.server, self.bed, folder, self.tree))
             if cell.pinned:
                 _pin(process, server.workers, self.bed.cpus)
+            if self.alone_s:
+                with requests.asking(*to, 1, 10.0, 0.0, self.alone_s) as first:
+                    first.wait(self.alone_s + 30)
             client = stack.enter_context(
-                requests.asking(
-                    self.program, self.bed, PORT, server.asked, cell.connections, rate, warm_s,
-                    window_s,
-                )
-            )  # fmt: skip
+                requests.asking(*to, cell.connections, rate, warm_s, window_s)
+            )
             if cell.pinned and not server.workers:
                 _pin(process, server.workers, self.bed.cpus)
             yield client
