@@ -64,7 +64,7 @@ class Pace(NamedTuple):
 # An emulated core does in a second what a real one does in some 50 ms.
 BEDS: dict[str, tuple[BedMaker, Pace]] = {
     "lab": (lab_bed, Pace(4000.0, 8, 0.5, 0.8)),
-    "simnic": (sim_bed, Pace(80.0, 1, 3.0, 4.0, 3.0)),
+    "simnic": (sim_bed, Pace(80.0, 1, 2.0, 3.0, 3.0)),
 }
 
 
