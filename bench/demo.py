@@ -76,8 +76,9 @@ def _measured(
     names = list(rivals)
     found: dict[str, dict[str, list[Run]]] = {kind: {name: [] for name in names} for kind in cells}
     for turn in range(pace.rounds):
-        loud, first = kept_busy(bench.busy), turn % len(names)
+        first = turn % len(names)
         for name in [*names[first:], *names[:first]]:
+            loud = kept_busy(bench.busy)
             with rivals[name](bench.bed) as daemon:
                 for kind, cell in cells.items():
                     one = bench.window(cell, name, daemon, turn, pace.per_s, lasting_s, loud)

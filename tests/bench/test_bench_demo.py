@@ -36,16 +36,17 @@ def found(
     cpu: Sequence[float] = SAME,
     p99: Sequence[float] = SAME,
     unpinned_cpu: Sequence[float] = SAME,
-    others: float = 0.0,
+    others: Sequence[float] = (0.0,) * 8,
 ) -> Found:
     """RSS, RFS, which takes as much, and atfnd with these ratios to them, a round each."""
 
     def by_name(cpu: Sequence[float]) -> dict[str, list[Run]]:
         ours = [
-            RUN._replace(turn=turn, cpu_ns=RUN.cpu_ns * a, p99_ns=1200e3 * b, others=others)
-            for turn, (a, b) in enumerate(zip(cpu, p99, strict=False))
+            RUN._replace(turn=turn, cpu_ns=RUN.cpu_ns * a, p99_ns=1200e3 * b, others=loud)
+            for turn, (a, b, loud) in enumerate(zip(cpu, p99, others, strict=False))
         ]
-        return {"rss": [RUN] * len(ours), "rfs": [RUN] * len(ours), "atfnd": ours}
+        theirs = [RUN._replace(turn=run.turn) for run in ours]
+        return {"rss": theirs, "rfs": theirs, "atfnd": ours}
 
     return {"pinned": by_name(cpu), "unpinned": by_name(unpinned_cpu)}
 
@@ -69,7 +70,8 @@ def test_it_runs_where_nothing_can_be_downloaded(
     assert 0 < result["steered"] <= result["flows"]
     assert "atfnctl flows" in said.getvalue()
     last = said.getvalue().splitlines()[-1]
-    assert last == result["says"] == "1 of at least 6 rounds: nothing can be said of CPU and p99."
+    assert last == result["says"]
+    assert last.startswith("Nothing can be said of CPU and p99: ")
     assert not nothing_downloaded.exists()
 
 
@@ -105,14 +107,18 @@ def test_losses_come_first_and_each_says_where_and_against_what() -> None:
 
 
 def test_few_rounds_say_nothing() -> None:
-    assert sentence(found(MORE[:5], MORE, MORE[:5])).startswith("5 of at least 6 rounds: nothing")
+    said = "Nothing can be said of CPU and p99: 5 of the 6 quiet rounds it takes."
+    assert sentence(found(MORE[:5], MORE, MORE[:5])) == said
     assert sentence(found(MORE[:6], MORE, MORE[:6])).startswith("Here atfnd is worse in")
 
 
-def test_a_busy_machine_says_nothing() -> None:
-    said = "Others kept more than 0.5 CPUs busy: nothing can be said of CPU and p99."
-    assert sentence(found(MORE, LESS, others=0.6)) == said
-    assert sentence(found(MORE, LESS, others=0.4)) != said
+def test_rounds_beside_other_work_do_not_count() -> None:
+    once = (1.0, *MORE[1:])
+    assert sentence(found(once)) == NO_DIFFERENCE
+    worse = "Here atfnd is worse in CPU/request (pinned, 1.2 [1.1, 1.2] × RSS)"
+    assert sentence(found(once, others=(0.6, *[0.4] * 7))).startswith(worse)
+    said = "Nothing can be said of CPU and p99: 0 of the 6 quiet rounds it takes."
+    assert sentence(found(MORE, LESS, others=[0.6] * 8)) == said
 
 
 def test_the_table_fits_a_terminal() -> None:
