@@ -34,7 +34,6 @@ class _Figure(NamedTuple):
     of: Callable[[Run], float]
     text: Callable[[Estimate], str] = Estimate.text
     judged: bool = False
-    unit: float = 1.0  # of the key, in that of the figure
 
 
 FIGURES = (
@@ -42,7 +41,10 @@ FIGURES = (
         "locality", "read locally", lambda run: run.read_locality or 0.0, lambda e: f"{e.value:.1%}"
     ),
     _Figure("cpu_us_per_request", "CPU/request, µs", lambda run: run.cpu_ns / 1e3, judged=True),
-    _Figure("p99_us", "p99, ms", lambda run: (run.p99_ns or 0.0) / 1e6, judged=True, unit=1e-3),
+    _Figure(
+        "p99_us", "p99, µs", lambda run: (run.p99_ns or 0.0) / 1e3,
+        lambda e: f"{e.value:.0f} [{e.low:.0f}, {e.high:.0f}]", judged=True,
+    ),
     _Figure(
         "handoffs_per_1000_requests", "handoffs", lambda run: 1000 * run.handoffs,
         lambda e: f"{e.value:.0f}",
@@ -70,7 +72,7 @@ def medians(found: Found) -> dict[str, float]:
     """By figure and contender, of the pinned server; of the other one with `_unpinned`."""
     return {
         f"{figure.key}_{name}{'' if kind == 'pinned' else f'_{kind}'}": round(
-            _estimate(figure, runs).value / figure.unit, 4
+            _estimate(figure, runs).value, 4
         )
         for figure in FIGURES
         for kind, by_name in found.items()

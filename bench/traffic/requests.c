@@ -3,8 +3,8 @@
  *
  *   requests tcp|short|udp ADDRESS PORT CONNECTIONS RATE WARM_S WINDOW_S REQUEST [PROLOGUE]
  *
- * RATE requests a second come in a Poisson process over all connections; each takes one that is
- * free, or waits for one. Its latency counts from the time when it was to be sent. RATE 0: each
+ * RATE requests a second come in a Poisson process over all connections; each takes the one that is
+ * free for longest, or waits for one. Its latency counts from the time when it was to be sent. RATE 0: each
  * connection asks again as soon as it is answered, and latency counts from there. `short`: a
  * connection for each request, which the server closes. PROLOGUE is sent once on each connection.
  * REQUEST and PROLOGUE are hexadecimal. An answer is as long as the first one was.
@@ -47,7 +47,7 @@ struct bytes {
 static struct sockaddr_in server;
 static struct bytes request, prologue;
 static struct connection *connections;
-static int count, epoll, *idle, idles;
+static int count, epoll, *idle, first_idle, idles;
 static bool udp, closes;
 static uint32_t answer_bytes;
 static uint64_t begin_ns, end_ns, answers, lost;
@@ -133,6 +133,20 @@ static void watch(int number, uint32_t events)
 		die("epoll_ctl");
 }
 
+static void put_idle(int number)
+{
+	idle[(first_idle + idles++) % count] = number;
+}
+
+static int take_idle(void)
+{
+	int number = idle[first_idle];
+
+	first_idle = (first_idle + 1) % count;
+	idles--;
+	return number;
+}
+
 static void ask(int number, uint64_t intended)
 {
 	struct connection *to = &connections[number];
@@ -170,7 +184,7 @@ static void answered(int number, uint64_t now, bool whole)
 	if (first_waiting != last_waiting)
 		ask(number, waiting[first_waiting++ % QUEUE]);
 	else
-		idle[idles++] = number;
+		put_idle(number);
 }
 
 static void came(int number, uint32_t events)
@@ -212,7 +226,7 @@ static void connect_all(void)
 	uint32_t greeting = 0;
 
 	for (int i = 0; i < count; i++) {
-		idle[idles++] = i;
+		put_idle(i);
 		if (closes && i)
 			continue;
 		connections[i].fd = opened(true);
@@ -249,13 +263,13 @@ static void run(double rate, double warm_s, double window_s)
 		}
 		while (rate > 0 && due <= now) {
 			if (idles)
-				ask(idle[--idles], due);
+				ask(take_idle(), due);
 			else if (last_waiting - first_waiting < QUEUE)
 				waiting[last_waiting++ % QUEUE] = due;
 			due += (uint64_t)(-log(1 - drand48()) / rate * 1e9);
 		}
 		while (rate <= 0 && idles)
-			ask(idle[--idles], now_ns());
+			ask(take_idle(), now_ns());
 		uint64_t until = measuring || begin_ns > end_ns ? end_ns : begin_ns;
 
 		if (rate > 0 && due < until)

@@ -57,7 +57,7 @@ def test_it_runs_where_nothing_can_be_downloaded(
     monkeypatch.setattr(demo, "RESULT", tmp_path / "run.json")
     monkeypatch.setattr(servers, "INSTALLED", nothing_downloaded)
     said = io.StringIO()
-    demo.run(Console(file=said, width=80), lab_bed, Pace(200.0, 1, 0.5, 0.5))
+    demo.run(Console(file=said, width=80), lab_bed, Pace(400.0, 1, 3.0, 1.0))
     result = json.loads((tmp_path / "run.json").read_text())
     assert result["server"] == "rr"
     assert result["locality_atfnd"] > result["locality_rss"]
@@ -128,7 +128,7 @@ def test_the_table_fits_a_terminal() -> None:
     rows = [line for line in lines if line[0] in ("pinned", "unpinned")]
     assert len(rows) == 6
     words = " ".join(rows[2])
-    assert words == "pinned atfnd 50.0% 201 [201, 201] 12.1 [12.1, 12.1] 500"
+    assert words == "pinned atfnd 50.0% 201 [201, 201] 12072 [12072, 12072] 500"
 
 
 def test_the_picture_has_a_panel_for_each_figure(
