@@ -23,12 +23,13 @@ DWELL_MS = 10  # the product's default
 START_S = 120  # in a guest without KVM Python takes its time
 
 
-def follow_tcp(order: str = "strict", full_core: str = "leave") -> str:
-    """The policy: every TCP flow to the core of its application; threads that wander have RFS."""
+def follow_tcp(order: str = "strict", full_core: str = "leave", unowned: str = "rfs") -> str:
+    """The policy: every TCP flow to the core of its application; threads that wander have RFS, or
+    what the queues have already (`unowned: keep`, the default of a policy)."""
     return f"""\
 version: 1
 about: Every TCP flow to the core of its application.
-interfaces: [{{ match: {{ name: "*" }}, unowned: rfs }}]
+interfaces: [{{ match: {{ name: "*" }}, unowned: {unowned} }}]
 flows:
   - name: tcp
     match: {{ protocol: tcp }}

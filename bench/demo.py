@@ -35,8 +35,8 @@ from bench.applications import Bench, Cell, caveats, kept_busy
 from bench.applications_report import ENOUGH, Run
 from bench.bed import BedMaker, lab_bed
 from bench.children import until
-from bench.contenders import contenders
-from bench.daemon import Daemon
+from bench.contenders import atfnd, contenders
+from bench.daemon import Daemon, follow_tcp
 from bench.demo_report import Found
 from bench.ending import ended_in_order
 from bench.report import FOLDER
@@ -72,8 +72,9 @@ def _measured(
     bench: Bench, cells: Mapping[str, Cell], pace: Pace, console: Console
 ) -> tuple[Found, int]:
     """All rounds, and how many flows atfnd steered when it was asked."""
-    rivals, steered, lasting_s = contenders(bench.bed), 0, (pace.warm_s, pace.window_s)
-    names = list(rivals)
+    policy = follow_tcp(bench.bed.order, unowned="keep")
+    rivals = contenders(bench.bed) | {"atfnd": lambda bed: atfnd(bed, policy)}
+    names, steered, lasting_s = list(rivals), 0, (pace.warm_s, pace.window_s)
     found: dict[str, dict[str, list[Run]]] = {kind: {name: [] for name in names} for kind in cells}
     for turn in range(pace.rounds):
         first = turn % len(names)
