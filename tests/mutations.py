@@ -2278,4 +2278,9 @@ MUTATIONS = [
         "engine/table/flow_table.py", "rule_budget",
         ("        if filtered and (key.listens or not key.wide):\n", "        if filtered:\n"),
     ),
+    *_of(
+        "engine/filters/budget.py", "shares",
+        ("        if not {*_at_share(mine, held, nic, memory)} <= {*whose(flow)}:\n", "        if False:\n"),
+        ("    if bound is None:\n        return []\n", "    bound = bound or 0\n"),
+    ),
 ]  # fmt: skip

@@ -147,6 +147,28 @@ def test_within_its_users_share_a_flow_takes_the_filter_of_another_at_once() -> 
     assert {held for held, _ in made.held.values()} == {key(n) for n in range(6, 12)}
 
 
+def test_a_user_that_has_its_share_takes_no_filter_from_others() -> None:
+    """However much its flow is worth, and although a group of others has more: the flow would wait
+    for its share even then."""
+    others = [load(n, of(uid, cgroup=7)) for n, uid in enumerate([2001, 2002, 2003, 2004] * 2)]
+    rich = [load(n, of(ATTACKER, cgroup=1), 100 * RATE) for n in range(8, 11)]
+    made = bed([*others, *rich], 10, Share(filters=20))
+    for _ in range(8):
+        made.look()
+    assert filters(made) == {ATTACKER: 2, 2001: 2, 2002: 2, 2003: 2, 2004: 2}
+    assert made.deleted == 0
+
+
+def test_on_a_nic_that_does_not_say_its_room_a_flow_of_more_worth_takes_a_filter() -> None:
+    made = bed([load(n, of(VICTIM if n < 5 else ATTACKER)) for n in range(9)])
+    made.nic = replace(NIC, budget=None, caps=replace(NIC.caps, filter_slots=None))
+    made.slots = 9
+    made.arrive([load(20, of(ATTACKER), 100 * RATE)])  # by its share it would get nothing
+    for _ in range(8):
+        made.look()
+    assert key(20) in {held for held, _ in made.held.values()}
+
+
 def test_a_flow_that_waits_says_what_its_user_has() -> None:
     full = "our 10 filters of this NIC are in use: delivered by RSS"
     made = bed([load(n, of(ATTACKER)) for n in range(20)], room=10)

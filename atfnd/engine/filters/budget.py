@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import errno
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from heapq import nlargest, nsmallest
 from itertools import islice
 
@@ -183,12 +183,20 @@ def _full_tenant(
     held = _held(nic, memory)
     if flow is not None and flow.location is None and key in memory.table.promised(nic.name):
         held.subtract(tenants)  # its own slot
-    for tenant in tenants:
-        percent = most.get(tenant[0], 100)
-        if held.get(tenant, 0) * 100 >= bound * percent:
-            has = f"its share of the filters, {percent} %"
-            return f"its {_KINDS[tenant[0]]} has {has}: delivered by RSS"
+    for kind, _ in _at_share(tenants, held, nic, memory):
+        has = f"its share of the filters, {most.get(kind, 100)} %"
+        return f"its {_KINDS[kind]} has {has}: delivered by RSS"
     return None
+
+
+def _at_share(
+    tenants: Iterable[Tenant], held: Mapping[Tenant, int], nic: NicView, memory: Memory
+) -> list[Tenant]:
+    """Those that have as many filters as the policy lets one of their kind have."""
+    bound, most = share(nic), memory.in_force.filters
+    if bound is None:
+        return []
+    return [each for each in tenants if held.get(each, 0) * 100 >= bound * most.get(each[0], 100)]
 
 
 def said(flow: Flow, nic: NicView, memory: Memory, why: str) -> str:
@@ -517,6 +525,8 @@ def _by_worth(
         mine = tenants_of(None if entry is None else entry.thread)
         if not fair(mine, whose(flow), held):
             continue
+        if not {*_at_share(mine, held, nic, memory)} <= {*whose(flow)}:
+            continue  # it would wait for its share even then
         if room or gain < _LEAST_BYTES_PER_S or gain <= _CLEARLY * loss:
             break
         yield _swap(flow, loss, newcomer, f"worth {_rate(gain)}", memory)
