@@ -32,7 +32,7 @@ def test_what_each_rule_is_doing(daemon: Serving) -> None:
     )  # fmt: skip
     assert bulk == {
         "rule": "bulk", "source": "a.yaml:7", "placement": "near core", "order": "immediate",
-        "flows": 3, "placed": 3, "bytes": 3 * 123_456_789, "filters": 3,
+        "flows": 3, "placed": 3, "bytes": 3 * 123_456_789, "filters": 3, "filters_max": None,
     }  # fmt: skip
     assert answer["interfaces"][0]["source"] == "built-in:8"
     assert json.loads(atfnctl(daemon, "policy", "--json").stdout) == answer
