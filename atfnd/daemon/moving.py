@@ -39,7 +39,7 @@ _LOOK_LATER_S = 0.02
 _SHARE = 0.1  # of one core that looking may cost
 _FRESH_S = 1.0  # a change by another program may go unnoticed for so long
 _MEASURE_AFTER_S, _MEASURE_LATEST_S = 5.0, 600.0  # again, after a refusal
-_REST_S = 5.0  # without a move, until nothing is attached any more
+_REST_S = 1.0  # without a move, until nothing is attached any more: it costs each packet and poll
 
 Said = Sequence[Outcome | Ended]
 T = TypeVar("T")
