@@ -27,7 +27,7 @@ __all__ = ["Child", "child", "pin", "program", "until"]
 T = TypeVar("T")
 
 
-def until(condition: Callable[[], T], what: str, deadline_s: float = 10.0) -> T:
+def until(condition: Callable[[], T | None], what: str, deadline_s: float = 10.0) -> T:
     """Poll `condition` every 10 ms until truthy; OperatorError naming `what` at the deadline."""
     end = time.monotonic() + deadline_s
     while not (value := condition()):

@@ -61,6 +61,13 @@ class Pace(NamedTuple):
     alone_s: float = 0.0  # of the first connection
 
 
+class Shown(NamedTuple):
+    """One look at `/v1/flows`. A flow that just closed is in it, too."""
+
+    flows: int
+    steered: int
+
+
 # An emulated core does in a second what a real one does in some 50 ms.
 BEDS: dict[str, tuple[BedMaker, Pace]] = {
     "lab": (lab_bed, Pace(4000.0, 8, 0.5, 0.8)),
@@ -70,11 +77,12 @@ BEDS: dict[str, tuple[BedMaker, Pace]] = {
 
 def _measured(
     bench: Bench, cells: Mapping[str, Cell], pace: Pace, console: Console
-) -> tuple[Found, int]:
-    """All rounds, and how many flows atfnd steered when it was asked."""
+) -> tuple[Found, Shown]:
+    """All rounds, and what atfnd showed of its flows when it was asked."""
     policy = follow_tcp(bench.bed.order, unowned="keep")
     rivals = contenders(bench.bed) | {"atfnd": lambda bed: atfnd(bed, policy)}
-    names, steered, lasting_s = list(rivals), 0, (pace.warm_s, pace.window_s)
+    names, lasting_s = list(rivals), (pace.warm_s, pace.window_s)
+    shown: Shown | None = None
     found: dict[str, dict[str, list[Run]]] = {kind: {name: [] for name in names} for kind in cells}
     for turn in range(pace.rounds):
         first = turn % len(names)
@@ -86,24 +94,27 @@ def _measured(
                     if one.read_locality is None or not one.p99_ns:
                         raise OperatorError(f"{name}: nothing was answered", exit_code=1)
                     found[kind][name].append(one)
-                if daemon and not steered:
+                if daemon and not shown:
                     with bench.asking(cells["pinned"], pace.per_s, 600.0, 1.0):  # ended long before
                         time.sleep(pace.warm_s)
-                        steered = _shown(daemon, console)
+                        shown = _shown(daemon, console)
         console.print(f"round {turn + 1} of {pace.rounds}: {', '.join(names)}")
-    return found, steered
+    assert shown, "atfnd ran in no round"
+    return found, shown
 
 
-def _shown(daemon: Daemon, console: Console) -> int:
-    """Print the live table as an operator would; returns how many flows are steered."""
+def _shown(daemon: Daemon, console: Console) -> Shown:
+    """Print the live table as an operator would."""
 
-    def steered() -> int:
-        return sum(row["state"] in ("steered", "port") for row in daemon.flows())
+    def steered() -> Shown | None:
+        states = [row["state"] for row in daemon.flows()]
+        count = sum(state in ("steered", "port") for state in states)
+        return Shown(len(states), count) if count else None
 
-    count = until(steered, "atfnd steers a flow", 60)
-    console.print(f"\n[bold]atfnctl flows[/bold], the server pinned: {count} steered")
+    shown = until(steered, "atfnd steers a flow", 60)
+    console.print(f"\n[bold]atfnctl flows[/bold], the server pinned: {shown.steered} steered")
     console.print(daemon.table(COLUMNS, "flows", "--limit", ROWS), markup=False, highlight=False)
-    return count
+    return shown
 
 
 def run(console: Console, make_bed: BedMaker, pace: Pace) -> Found:
@@ -125,7 +136,7 @@ def run(console: Console, make_bed: BedMaker, pace: Pace) -> Found:
             raise OperatorError("the demo needs two CPUs: with one, every packet is local")
         console.print(f"{bed.nic} is up: {len(bed.cpus)} queues, packets come by {bed.delivery}")
         bench = Bench(bed, meter, busy, Path(scratch), tree, pace.alone_s)
-        found, steered = _measured(bench, cells, pace, console)
+        found, shown = _measured(bench, cells, pace, console)
         notes = caveats(bed, [run for by in found.values() for runs in by.values() for run in runs])
     title = f"{server}, {CONNECTIONS} connections, {pace.per_s:,.0f} requests/s"
     if pace.rounds >= ENOUGH:
@@ -133,7 +144,7 @@ def run(console: Console, make_bed: BedMaker, pace: Pace) -> Found:
         notes.append(f"drawn in {FOLDER / demo_report.PICTURE}.png")
     seconds, said = time.monotonic() - began, demo_report.sentence(found)
     result: dict[str, float | str] = {**demo_report.medians(found), "server": server, "says": said}
-    result |= {"flows": CONNECTIONS, "steered": steered, "seconds": round(seconds, 1)}
+    result |= {**shown._asdict(), "seconds": round(seconds, 1)}
     RESULT.parent.mkdir(parents=True, exist_ok=True)
     RESULT.write_text(json.dumps(result, indent=1) + "\n")
     for note in notes:
