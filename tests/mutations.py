@@ -2283,4 +2283,8 @@ MUTATIONS = [
         ("        if not {*_at_share(mine, held, nic, memory)} <= {*whose(flow)}:\n", "        if False:\n"),
         ("    if bound is None:\n        return []\n", "    bound = bound or 0\n"),
     ),
+    *_of(
+        "program/filter.py", "filter",
+        ("    elif not journal.anywhere(nic.name, match):\n", "    else:\n"),
+    ),
 ]  # fmt: skip

@@ -114,12 +114,13 @@ def _write(nic: Nic, journal: FilterJournal, action: Action) -> int | None:
 
 def _there(nic: Nic, journal: FilterJournal, action: Action) -> Filter | None:
     """The filter of ours that is there before an insert: an earlier run's, which no entry has. A
-    named match that is not there, or that belongs to another program, is released."""
+    named match that is not there, or that belongs to another program, is released. A match that is
+    ours `anywhere` stays so: a probe that was killed may have left several filters of it."""
     if action.key is None or not journal.names(nic.name, match := Match.of(action.key)):
         return None
     if (found := _found(nic, journal, match)) is None:
         journal.release(nic.name, match)
-    else:
+    elif not journal.anywhere(nic.name, match):
         journal.locate(nic.name, match, found.location)
     return found
 

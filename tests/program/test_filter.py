@@ -336,3 +336,15 @@ def test_an_action_without_its_location_is_a_bug(bed: Bed, kind: ActionKind) -> 
     else:
         with pytest.raises(ValueError, match="without a flow or a location"):
             bed.apply(kind, None, 3)
+
+
+def test_filters_that_a_killed_probe_left_are_all_deleted(bed: Bed) -> None:
+    """One match, two locations: an insert that finds one of them does not disown the other."""
+    bed.journal.claim("nic", MATCH)
+    for location, queue in ((0, 0), (1, 1)):
+        bed.nic.put(location, MATCH, queue)
+    assert bed.apply(ActionKind.INSERT, new=0).errno == errno.EEXIST
+    for location in (0, 1):
+        assert bed.apply(ActionKind.DELETE, location).errno == 0
+        assert bed.left() == {MATCH: None}  # until the NIC is read again and lists none
+    assert bed.nic.table == {}
