@@ -2287,4 +2287,10 @@ MUTATIONS = [
         "program/filter.py", "filter",
         ("    elif not journal.anywhere(nic.name, match):\n", "    else:\n"),
     ),
+    *_of(
+        "move/choose.py", "move_choose",
+        ("        if ring.thread or ring.defers is False:\n", "        if ring.defers is False:\n"),
+        ("        if ring.thread or ring.defers is False:\n", "        if ring.thread or not ring.defers:\n"),
+        (" or _why_stays(wanted, port)\n", "\n"),
+    ),
 ]  # fmt: skip

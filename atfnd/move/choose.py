@@ -53,7 +53,7 @@ def choose(
     if why_not := _why_gone(wanted, port):
         return Choice(None, why_not)
     if wanted.action.kind is ActionKind.QUEUE_CPU:
-        why_not = _why_not_inline(port) or _why_handed_on(wanted, port)
+        why_not = _why_not_inline(port) or _why_handed_on(wanted, port) or _why_stays(wanted, port)
         if why_not is None:
             return Choice(Mechanism.FOLLOW, "the flow keeps its ring")
         return Choice(None, f"follow: {why_not}")
@@ -106,6 +106,21 @@ def _why_handed_on(wanted: Wanted, port: Port) -> str | None:
     """A queue that follows was shown to keep the order where its packets are delivered inline."""
     for queue in sorted(handing_on(_targets(wanted), port)):
         return f"queue {queue} has RFS, which hands its packets to other CPUs"
+    return None
+
+
+def _why_stays(wanted: Wanted, port: Port) -> str | None:
+    """A queue whose interrupt is deferred is polled by a timer, which stays on the CPU that set it
+    (napi_complete_done(), net/core/dev.c): a new CPU of the interrupt takes no effect while there
+    is traffic. A NAPI thread is woken by that timer, and polls on its own CPU."""
+    for queue in sorted(_targets(wanted)):
+        ring = port.rings[queue]
+        if ring.thread or ring.defers is False:
+            continue
+        if ring.defers is None:
+            return f"whether queue {queue} defers its interrupt is not known"
+        how = "(napi_defer_hard_irqs), and is polled by a timer"
+        return f"queue {queue} defers its interrupt {how}"
     return None
 
 

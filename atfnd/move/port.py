@@ -42,6 +42,8 @@ class Ring(NamedTuple):
     cpu: int | None = None  # it is polled there
     loan: str | None = None  # the setting by which it may borrow a NAPI thread
     hands_on: bool = False  # RFS gives what it polls to the backlogs of other CPUs
+    # A timer polls it again, and its interrupt stays off meanwhile (napi_defer_hard_irqs).
+    defers: bool | None = False
 
 
 class Port(NamedTuple):

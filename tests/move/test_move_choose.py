@@ -115,6 +115,18 @@ def test_a_queue_follows_only_where_delivery_is_inline() -> None:
     assert "follow: a tunnel collects packets per CPU" in chosen(follow, tunnel).why
 
 
+def test_a_queue_whose_interrupt_is_deferred_follows_with_a_thread_only() -> None:
+    """A timer polls it on the CPU that it was on, whatever CPU the interrupt would go to."""
+    action = replace(wanted().action, kind=ActionKind.QUEUE_CPU, key=None, queue=0)
+    follow = Wanted(action, Mode.STRICT, frozenset({0}))
+    by_timer = chosen(follow, ring(defers=True, thread=None))
+    assert by_timer.mechanism is None
+    assert "follow: queue 0 defers its interrupt (napi_defer_hard_irqs)" in by_timer.why
+    assert "is not known" in chosen(follow, ring(defers=None, thread=False)).why
+    assert chosen(follow, ring(defers=False, thread=False)).mechanism is Mechanism.FOLLOW
+    assert chosen(follow, ring(defers=True, thread=True)).mechanism is Mechanism.FOLLOW
+
+
 def test_a_flow_open_to_any_remote_has_no_gap_to_wait_for() -> None:
     action = replace(wanted().action, key=ANY)
     move = Wanted(action, Mode.BOUNDED, frozenset({0, 1, 2}), frozenset({0, 1, 2}))

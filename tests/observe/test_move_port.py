@@ -123,6 +123,18 @@ def test_gro_timeouts_are_those_of_each_queue(other: Other) -> None:
 
 
 @pytest.mark.parametrize(
+    ("timeout_ns", "polls", "defers"),
+    [("0", "0", False), ("50000", "0", False), ("0", "100", False), ("50000", "100", True)],
+)
+def test_an_interrupt_is_deferred_by_both_settings_together(
+    other: Other, timeout_ns: str, polls: str, defers: bool
+) -> None:
+    other.write("gro_flush_timeout", timeout_ns)
+    other.write("napi_defer_hard_irqs", polls)
+    assert {ring.defers for ring in other.port.rings} == {defers}
+
+
+@pytest.mark.parametrize(
     ("values", "polls"), [(("0", "0"), False), (("50", "0"), True), (("0", "50"), True)]
 )
 def test_sockets_may_be_busy_polled(
@@ -148,6 +160,7 @@ def test_what_the_kernel_refuses_to_say_now_is_not_known(
     port = other.port
     assert port.stages is None
     assert {(ring.gro_flush_timeout_ns, ring.busy_poll) for ring in port.rings} == {(None, None)}
+    assert {ring.defers for ring in port.rings} == {None}
     monkeypatch.undo()
     assert other.port.stages == frozenset()
 

@@ -22,6 +22,7 @@ class Napi(NamedTuple):
     pid: int | None  # its thread, when polled by one
     threaded: bool | None  # None: a kernel before 6.17 does not say
     gro_flush_timeout_ns: int | None = None  # None: a kernel before 6.13 does not say
+    defer_hard_irqs: int | None = None  # so many empty polls, then its interrupt; None: as above
 
 
 def asleep(pid: int) -> bool:

@@ -23,7 +23,7 @@ __all__ = ["NetdevFamily", "QueueCounters", "ReceiveQueue"]
 NETDEV_CMD_QUEUE_GET, NETDEV_CMD_NAPI_GET, NETDEV_CMD_QSTATS_GET = 10, 11, 12
 NETDEV_CMD_NAPI_SET = 14
 NAPI_IFINDEX, NAPI_ID, NAPI_IRQ, NAPI_PID = 1, 2, 3, 4
-NAPI_GRO_FLUSH_TIMEOUT, NAPI_THREADED = 6, 8
+NAPI_DEFER_HARD_IRQS, NAPI_GRO_FLUSH_TIMEOUT, NAPI_THREADED = 5, 6, 8
 QUEUE_ID, QUEUE_IFINDEX, QUEUE_TYPE, QUEUE_NAPI_ID = 1, 2, 3, 4
 QUEUE_USERS = {5: "devmem TCP", 6: "io_uring zero-copy receive", 7: "an AF_XDP socket"}
 QSTATS_IFINDEX, QSTATS_QUEUE_TYPE, QSTATS_QUEUE_ID, QSTATS_SCOPE = 1, 2, 3, 4
@@ -114,6 +114,7 @@ def _napi(found: dict[int, bytes]) -> Napi:
         pid,
         False if pid is None else threaded,
         number(found.get(NAPI_GRO_FLUSH_TIMEOUT)),
+        number(found.get(NAPI_DEFER_HARD_IRQS)),
     )
 
 

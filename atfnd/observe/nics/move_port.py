@@ -3,8 +3,8 @@
 
 Reads the queues, the device and the capabilities as `NicWatch` last saw them, and now:
 
-- gro_flush_timeout of each NAPI (netdev napi-get, since 6.13), before that of the interface
-  (/sys/class/net/X/gro_flush_timeout);
+- gro_flush_timeout and napi_defer_hard_irqs of each NAPI (netdev napi-get, since 6.13), before that
+  of the interface (/sys/class/net/X/gro_flush_timeout);
 - net.core.busy_poll and busy_read, which the kernel shows in its first network namespace only. A
   socket's own SO_BUSY_POLL and an epoll's own setting cannot be read: what such polling leaves
   in GRO is seen at the end of a poll (transit.bpf.c), and of a quiesced queue it is `leaky`;
@@ -23,6 +23,7 @@ from __future__ import annotations
 import errno
 from collections.abc import Mapping, Set
 from pathlib import Path
+from typing import NamedTuple
 
 from atfnd.kernel.interface import Interface
 from atfnd.kernel.interrupts.packet_steering import FLOW_ENTRIES, read_steering
@@ -65,9 +66,9 @@ def read_port(
     except by settings that are `manual`. What the kernel refuses to tell now is None, which puts
     off what depends on it. OSError(ENODEV): the interface is gone."""
     interface.name()  # ENODEV: no file of it is there either, and none would say so
-    gro_ns, busy_poll, stages, settings = dict[int, int](), None, None, dict[str, str]()
+    late, busy_poll, stages, settings = dict[int, _Late](), None, None, dict[str, str]()
     try:
-        gro_ns, busy_poll = _gro_flush_timeouts_ns(nic, interface), _busy_poll(proc)
+        late, busy_poll = _late(nic, interface), _busy_poll(proc)
         settings = read_steering(interface, ("rps-cpus", "rps-flow-cnt"))
         stages = _stages(nic, interface, settings)
     except OSError as refusal:
@@ -81,7 +82,7 @@ def read_port(
             Ring(
                 size=nic.ring_size,
                 rx_usecs=_rx_usecs(nic.device),
-                gro_flush_timeout_ns=gro_ns.get(queue.index),
+                gro_flush_timeout_ns=late.get(queue.index, _UNKNOWN).gro_flush_timeout_ns,
                 busy_poll=busy_poll,
                 service_pps=(service_pps or {}).get(queue.index),
                 thread=queue.threaded,
@@ -90,6 +91,7 @@ def read_port(
                 cpu=queue.cpu,
                 loan=loan,
                 hands_on=_has_rfs(queue, settings),
+                defers=late.get(queue.index, _UNKNOWN).defers,
             )
             for queue in nic.queues
             for loan, why_no_loan in [thread_switch(queue, nic.settings, manual, allowed=borrow)]
@@ -99,19 +101,35 @@ def read_port(
     )
 
 
-def _gro_flush_timeouts_ns(nic: NicFacts, interface: Interface) -> dict[int, int]:
+class _Late(NamedTuple):
+    """What a NAPI leaves for later at the end of a poll."""
+
+    gro_flush_timeout_ns: int | None
+    defer_hard_irqs: int | None
+
+    @property
+    def defers(self) -> bool | None:
+        """Either of the two alone does not defer (napi_complete_done(), net/core/dev.c)."""
+        if 0 in self:
+            return False
+        return None if None in self else True
+
+
+_UNKNOWN = _Late(None, None)
+
+
+def _late(nic: NicFacts, interface: Interface) -> dict[int, _Late]:
     """By queue."""
     napis = (interface.netdev and interface.netdev.napis(nic.ifindex)) or []
-    of_napi = {napi.id: napi.gro_flush_timeout_ns for napi in napis}
-    of_all = interface.read("gro_flush_timeout")
-    found: dict[int, int] = {}
-    for queue in nic.queues:
-        own_ns = of_napi.get(queue.napi_id or 0)
-        if own_ns is not None:
-            found[queue.index] = own_ns
-        elif of_all is not None:
-            found[queue.index] = int(of_all)
-    return found
+    of_napi = {napi.id: _Late(napi.gro_flush_timeout_ns, napi.defer_hard_irqs) for napi in napis}
+    timeout_ns = interface.read("gro_flush_timeout")
+    polls = interface.read("napi_defer_hard_irqs") or "0"  # a kernel before 5.8 does not defer
+    of_all = _Late(None if timeout_ns is None else int(timeout_ns), int(polls))
+    return {
+        queue.index: own if None not in own else of_all
+        for queue in nic.queues
+        for own in [of_napi.get(queue.napi_id or 0, _UNKNOWN)]
+    }
 
 
 def _busy_poll(proc: Path) -> bool | None:
