@@ -977,7 +977,8 @@ class Run:
         gap &= Mechanism.GAP not in self.service.demoted(nic.name, flow.key)
         held &= not self._passes_through_its_cpu(socket) and not self._handed_on(nic)
         way = order is Mode.IMMEDIATE or (by_filters and (held or gap))
-        way &= by_filters or self._alone_in_its_entry(socket)
+        entries = self._placement().kind.value in ("core", "auto")  # any other takes a filter
+        way &= by_filters or (entries and self._alone_in_its_entry(socket))
         paid = all(each.has_paid(socket) for each in self.machine.observers)
         rule = memory.in_force.by_name["everything"]
         way &= spares(flow.key, rule, socket.task.cpu.index, memory) is None
